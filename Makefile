@@ -1,0 +1,50 @@
+# Everything the project does, one command each. `make help` lists them.
+SHELL := bash
+.DEFAULT_GOAL := help
+
+# One set of flags for everything, so that product, tests and tools share one build cache. No toolchain is downloaded.
+export GOTOOLCHAIN := local
+export CGO_ENABLED := 0
+export GOFLAGS := -trimpath
+
+VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+KUBERNETES := $(shell sed -n 's|^\tk8s.io/kubernetes ||p' go.mod)
+# What --version, logs and the Prometheus metric kubernetes_build_info say.
+LDFLAGS    := -s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+spot-aware-scheduler.$(VERSION)
+
+# Packages that need no control plane; the live tests are those under test/ and the lab's own.
+LIVE := ./test/... ./pkg/lab/...
+UNIT := $(filter-out %/pkg/lab %/pkg/lab/demo %/test/audit %/test/integration,$(shell go list ./... 2>/dev/null))
+
+.PHONY: help
+help: ## Lists the targets.
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+.PHONY: build
+build: ## Builds all binaries into bin/.
+	go build -ldflags '$(LDFLAGS)' -o bin/spot-aware-scheduler ./cmd/scheduler
+	go build -ldflags '$(LDFLAGS)' -o bin/spot-lab ./cmd/spot-lab
+
+.PHONY: tools
+tools: ## Builds the local control plane and the linters into .local/bin (minutes the first time).
+	@hack/tools.sh
+
+.PHONY: demo
+demo: tools build ## Shows what this scheduler saves and what it keeps alive, on a real control plane. Works on a fresh machine.
+	@bin/spot-lab demo
+
+.PHONY: test
+test: tools build ## Runs everything that must pass: unit, property and live tests.
+	@hack/test.sh
+
+.PHONY: test-long
+test-long: tools build ## Runs what takes longer: make test, the long live tests, and the race detector.
+	@LONG=1 hack/test.sh
+
+.PHONY: verify
+verify: tools ## Checks formatting, lint, generated files and manifests.
+	@hack/verify.sh
+
+.PHONY: clean
+clean: ## Removes what was built, tools included.
+	rm -rf bin .local
