@@ -1,0 +1,136 @@
+package decision
+
+import (
+	"fmt"
+	"time"
+)
+
+// Node is what a decision needs to know of a node.
+type Node struct {
+	Capacity Capacity
+	Pool     Pool
+	Signal   SignalClass
+}
+
+// Verdict is the answer to whether a pod may go to a node. Admitted is yes; every other value is one reason why not.
+type Verdict int8
+
+const (
+	// Admitted: it may.
+	Admitted Verdict = iota
+	// NodeReclaimed: the node has a reclaim signal.
+	NodeReclaimed
+	// NodeDrained: the node has a drain signal or is being deleted.
+	NodeDrained
+	// OverBudget: the node is spot, and the revision's spot budget is used up.
+	OverBudget
+	// OnFloorOrdinal: the node is spot, and the pod's ordinal is one of the floor's.
+	OnFloorOrdinal
+	// NodeSettling: as OverBudget or OnFloorOrdinal, on a node whose capacity label may still arrive.
+	NodeSettling
+	// PoolFull: the node's spot pool holds as many of the revision as it may.
+	PoolFull
+)
+
+// Admit decides whether the pod may go to node. morePlaced is how many more of the revision stand on spot than the plan was
+// made for (preemption and nominated pods are tried that way); inPool is how many of it stand in the node's pool.
+func (p *Plan) Admit(node Node, morePlaced, inPool int) Verdict {
+	switch {
+	case node.Signal == Reclaim:
+		return NodeReclaimed
+	case node.Signal == Drain:
+		return NodeDrained
+	case node.Capacity.Type == OnDemand || p.Grant != NotGranted:
+		return Admitted
+	case !p.Exempt && !p.WithinBudget(morePlaced):
+		switch {
+		case node.Capacity.Source == Settling:
+			return NodeSettling
+		case p.ordered:
+			return OnFloorOrdinal
+		}
+		return OverBudget
+	case p.capped(node, inPool):
+		return PoolFull
+	}
+	return Admitted
+}
+
+func (p *Plan) capped(node Node, inPool int) bool {
+	return p.PoolCap > 0 && node.Capacity.Type == Spot && node.Pool != (Pool{}) && inPool >= p.PoolCap
+}
+
+// Reason says a verdict in words: constants plus numbers, and what the pod waits for.
+func (p *Plan) Reason(v Verdict) string {
+	switch v {
+	case NodeReclaimed:
+		return "node is being reclaimed"
+	case NodeDrained:
+		return "node is being drained"
+	case OverBudget:
+		return fmt.Sprintf("spot budget used up: %d of %d replicas of %s may run on spot%s", p.placed.Spot, p.Budget, p.revision, p.outlook())
+	case OnFloorOrdinal:
+		return fmt.Sprintf("ordinal kept off spot: the first %d ordinals of %s stay on on-demand%s", p.Floor, p.revision, p.outlook())
+	case NodeSettling:
+		return "node has no capacity label yet and is too young to count as on-demand"
+	case PoolFull:
+		return fmt.Sprintf("spot pool full: a pool may hold %d replicas of %s%s", p.PoolCap, p.revision, p.outlook())
+	}
+	return ""
+}
+
+// Budgeted says how the revision stands to its budget, for a person.
+func (p *Plan) Budgeted() string {
+	if p.ordered {
+		return fmt.Sprintf("the first %d ordinals of %s belong on on-demand", p.Floor, p.revision)
+	}
+	return fmt.Sprintf("before it %d of %d replicas that may be on spot were there, of %s", p.placed.Spot, p.Budget, p.revision)
+}
+
+// outlook says what the pod waits for.
+func (p *Plan) outlook() string {
+	if p.fallbackAfter == Never {
+		return " (waits for on-demand room)"
+	}
+	return fmt.Sprintf(" (waits for on-demand room, takes spot after %s)", p.fallbackAfter.Round(time.Second))
+}
+
+// Outcome is why a pod stands where it was placed: the label of the placements metric.
+type Outcome string
+
+// Every Outcome there is.
+const (
+	// OnFloor: on on-demand, as part of the floor.
+	OnFloor Outcome = "floor"
+	// Overflow: on on-demand beyond the floor, because no spot node took it.
+	Overflow Outcome = "overflow"
+	// InBudget: on spot, within the budget.
+	InBudget Outcome = "budget"
+	// ByExemption: on spot, because the pod's own selector or affinity admits nothing else.
+	ByExemption Outcome = "exempt"
+	// ByScheduleAnyway, ByFallback and ByRelief: on spot beyond the budget or cap, by the Grant of that name.
+	ByScheduleAnyway Outcome = "schedule-anyway"
+	ByFallback       Outcome = "fallback"
+	ByRelief         Outcome = "rollout-relief"
+)
+
+// Outcome returns why the pod stands on node, having been placed there under this plan. inPool is as in Admit.
+func (p *Plan) Outcome(node Node, inPool int) Outcome {
+	switch {
+	case node.Capacity.Type == OnDemand && p.Prefer == OnDemand:
+		return OnFloor
+	case node.Capacity.Type == OnDemand:
+		return Overflow
+	case p.Exempt:
+		return ByExemption
+	case p.WithinBudget(0) && !p.capped(node, inPool):
+		return InBudget
+	case p.Grant == Anyway:
+		return ByScheduleAnyway
+	case p.Grant == FellBack:
+		return ByFallback
+	case p.Grant == Relieved:
+		return ByRelief
+	}
+	return InBudget
+}

@@ -1,0 +1,89 @@
+package decision
+
+import (
+	"fmt"
+	"time"
+)
+
+// The annotations of a workload, on its owner or on its pods. Users rely on these names.
+const (
+	MinOnDemandAnnotation       = "spot-aware-scheduler.io/min-on-demand"
+	MaxPerPoolAnnotation        = "spot-aware-scheduler.io/max-per-pool"
+	WhenUnsatisfiableAnnotation = "spot-aware-scheduler.io/when-unsatisfiable"
+	FallbackAfterAnnotation     = "spot-aware-scheduler.io/fallback-after"
+)
+
+// InvalidAnnotation is an annotation that was skipped because its value does not parse.
+type InvalidAnnotation struct {
+	// On is the kind of the object that carries it, "pod" for the pod itself.
+	On, Key, Value string
+	// Expected says what the value should have looked like.
+	Expected string
+}
+
+// String says what is wrong, for a person.
+func (i InvalidAnnotation) String() string {
+	return fmt.Sprintf("annotation %s on the %s is ignored: invalid value %q: %s", i.Key, i.On, i.Value, i.Expected)
+}
+
+// parseAnnotations reads the four annotations of one object; on names it in what is reported invalid.
+func parseAnnotations(annotations map[string]string, on string) (o Overrides, invalid []InvalidAnnotation) {
+	if len(annotations) == 0 {
+		return o, nil
+	}
+	read := func(key string, parse func(value string) error) {
+		if value, ok := annotations[key]; ok {
+			if err := parse(value); err != nil {
+				invalid = append(invalid, InvalidAnnotation{On: on, Key: key, Value: value, Expected: err.Error()})
+			}
+		}
+	}
+	read(MinOnDemandAnnotation, func(value string) error { return parseInto(&o.MinOnDemand, ParseQuantity, value) })
+	read(MaxPerPoolAnnotation, func(value string) error { return parseInto(&o.MaxPerPool, ParseMaxPerPool, value) })
+	read(WhenUnsatisfiableAnnotation, func(value string) error {
+		return parseInto(&o.WhenUnsatisfiable, ParseWhenUnsatisfiable, value)
+	})
+	read(FallbackAfterAnnotation, func(value string) error { return parseInto(&o.FallbackAfter, ParseFallbackAfter, value) })
+	return o, invalid
+}
+
+func parseInto[T any](into **T, parse func(string) (T, error), value string) error {
+	v, err := parse(value)
+	if err != nil {
+		return err
+	}
+	*into = &v
+	return nil
+}
+
+// ParseMaxPerPool reads a pool cap: a count of 1 or more, or a percentage of the desired replicas.
+func ParseMaxPerPool(s string) (Quantity, error) {
+	q, err := ParseQuantity(s)
+	if err != nil || q == Count(0) {
+		return Quantity{}, fmt.Errorf(`expected a count of 1 or more such as "2", or a percentage from 0%% to 100%% such as "50%%"`)
+	}
+	return q, nil
+}
+
+// ParseWhenUnsatisfiable reads "DoNotSchedule" or "ScheduleAnyway".
+func ParseWhenUnsatisfiable(s string) (WhenUnsatisfiable, error) {
+	switch s {
+	case "DoNotSchedule":
+		return DoNotSchedule, nil
+	case "ScheduleAnyway":
+		return ScheduleAnyway, nil
+	}
+	return 0, fmt.Errorf("expected DoNotSchedule or ScheduleAnyway")
+}
+
+// ParseFallbackAfter reads a duration of 0 or more such as "5m", or "never".
+func ParseFallbackAfter(s string) (time.Duration, error) {
+	if s == "never" {
+		return Never, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf(`expected a duration of 0 or more such as "5m", or "never"`)
+	}
+	return d, nil
+}

@@ -1,0 +1,161 @@
+package decision
+
+import "time"
+
+// RolloutRelief is how long a pod of a new revision waits for on-demand that an older revision of its workload still holds,
+// before it may take spot. Without it a rollout that may not take down an old replica first (maxUnavailable 0, which 25 % of up
+// to 3 replicas rounds to) waits for ever where on-demand holds exactly the floor. 30 s outlasts the start of most containers,
+// and with it the removal of the old replica that most rollouts would bring by themselves.
+const RolloutRelief = 30 * time.Second
+
+// Batch says whether a workload is a Job, and whether the loss of one of its pods only costs time.
+type Batch int8
+
+const (
+	// NotBatch: no Job.
+	NotBatch Batch = iota
+	// Retriable: a Job that starts a lost pod again.
+	Retriable
+	// NotRetriable: a Job that a lost pod fails (backoffLimit 0, and no podFailurePolicy that ignores disruptions).
+	NotRetriable
+)
+
+// Workload is what owns a pod and carries its replica count.
+type Workload struct {
+	// Kind is the kind of the object that carries the replica count ("Deployment", "StatefulSet", "Job", …); "Pod" for a pod
+	// without a controller.
+	Kind string
+	// Revision names, for people, what the pod's siblings are counted by: for a Deployment the pod's ReplicaSet.
+	Revision string
+	// Annotations are those of the object that carries the replica count.
+	Annotations map[string]string
+	// Desired is its replica count.
+	Desired int
+	// Ordinal is the pod's place in its StatefulSet, counted from the set's first ordinal; meaningful if Ordered.
+	Ordinal int
+	// Ordered: the floor is the first ordinals, and nothing is counted.
+	Ordered bool
+	Batch   Batch
+}
+
+// Pod is one pod to place.
+type Pod struct {
+	Namespace     string
+	Labels        map[string]string
+	Annotations   map[string]string
+	PriorityClass string
+	Priority      int32
+	QOSClass      string
+	// OnlySpot: the pod's own node selector or required node affinity admits no on-demand node.
+	OnlySpot bool
+	Workload Workload
+}
+
+// Placed counts the pods of one revision that are bound or assumed on nodes that exist, and are neither terminal nor terminating.
+type Placed struct {
+	Spot, OnDemand int
+}
+
+// Waiting is what a pod's waiting so far may have earned it.
+type Waiting struct {
+	// For is the time since the pod was first found unschedulable; 0 if it never was.
+	For time.Duration
+	// OlderOnDemand: an older revision of the pod's workload has pods on on-demand nodes.
+	OlderOnDemand bool
+}
+
+// Grant is why a pod may take any spot node, over budget and cap.
+type Grant int8
+
+const (
+	// NotGranted: it may not.
+	NotGranted Grant = iota
+	// Anyway: the workload says ScheduleAnyway.
+	Anyway
+	// FellBack: it has waited for FallbackAfter.
+	FellBack
+	// Relieved: it has waited for RolloutRelief while an older revision holds on-demand.
+	Relieved
+)
+
+// Plan is the decision for one pod as far as it does not depend on the node.
+type Plan struct {
+	// Floor is how many replicas of the workload must survive the loss of all spot; Budget how many of the revision may be on spot.
+	Floor, Budget int
+	// PoolCap is how many of the revision one spot pool may hold; 0 means no cap.
+	PoolCap int
+	// Exempt: the user's own node selector or affinity admits only spot, so the budget is lifted from this pod. The cap is not:
+	// it says where on spot.
+	Exempt bool
+	// Grant, if any, lifts both budget and cap from this pod: it has to run somewhere.
+	Grant Grant
+	// Prefer is the capacity type that the pod should have where it can: the floor first, then spot.
+	Prefer CapacityType
+
+	placed        Placed
+	ordered       bool
+	ordinal       int
+	revision      string
+	fallbackAfter time.Duration
+}
+
+// NewPlan returns the decision for pod under settings, given where its revision stands and how long it has waited.
+func NewPlan(pod *Pod, settings Settings, placed Placed, waiting Waiting) Plan {
+	w := &pod.Workload
+	plan := Plan{
+		Floor:         floor(settings.MinOnDemand, w.Desired),
+		Exempt:        pod.OnlySpot,
+		PoolCap:       poolCap(settings.MaxPerPool, w.Desired),
+		placed:        placed,
+		ordered:       w.Ordered,
+		ordinal:       w.Ordinal,
+		revision:      w.Revision,
+		fallbackAfter: settings.FallbackAfter,
+	}
+	plan.Budget = w.Desired - plan.Floor
+	switch {
+	case settings.WhenUnsatisfiable == ScheduleAnyway:
+		plan.Grant = Anyway
+	case waiting.For > 0 && settings.FallbackAfter != Never && waiting.For >= settings.FallbackAfter:
+		plan.Grant = FellBack
+	case waiting.OlderOnDemand && waiting.For >= RolloutRelief:
+		plan.Grant = Relieved
+	}
+	plan.Prefer = Spot
+	if !plan.Exempt && (!plan.WithinBudget(0) || !plan.ordered && placed.OnDemand < plan.Floor) {
+		plan.Prefer = OnDemand
+	}
+	return plan
+}
+
+// WithinBudget reports whether one more replica may go to spot, if morePlaced more of the revision stood there than the plan
+// was made for. A StatefulSet is not counted: the pod's ordinal decides.
+func (p *Plan) WithinBudget(morePlaced int) bool {
+	if p.ordered {
+		return p.ordinal >= p.Floor
+	}
+	return p.placed.Spot+morePlaced < p.Budget
+}
+
+// MayTakeSpot reports whether some spot node may be open to the pod.
+func (p *Plan) MayTakeSpot() bool { return p.Exempt || p.Grant != NotGranted || p.WithinBudget(0) }
+
+// NextChange returns after how much more waiting, for a pod that has waited for waited, time alone may change the plan of a pod
+// that waits for on-demand; false if it never will. newRevision says whether older revisions of its workload may be in its way.
+func (s Settings) NextChange(waited time.Duration, newRevision bool) (time.Duration, bool) {
+	next := Never
+	if s.FallbackAfter != Never && s.FallbackAfter > waited {
+		next = s.FallbackAfter - waited
+	}
+	if newRevision && RolloutRelief > waited && (next == Never || RolloutRelief-waited < next) {
+		next = RolloutRelief - waited
+	}
+	return max(next, 0), next != Never
+}
+
+// FloorDeficit returns how many replicas a workload lacks on on-demand nodes, over all its live revisions: its floor, or all its live
+// pods where they are fewer, less those that stand on on-demand. It is reported and healed, not a breach: rollouts and
+// scale-downs cause it, not placements.
+func (s Settings) FloorDeficit(desired, live, onDemand int) int {
+	return max(0, min(floor(s.MinOnDemand, desired), live)-onDemand)
+}

@@ -1,0 +1,192 @@
+package decision
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// WhenUnsatisfiable says what happens to a pod that the floor or the pool cap keeps off every node with room.
+type WhenUnsatisfiable int8
+
+const (
+	// DoNotSchedule: it waits.
+	DoNotSchedule WhenUnsatisfiable = iota
+	// ScheduleAnyway: floor and cap are preferences only.
+	ScheduleAnyway
+)
+
+// Never, as Settings.FallbackAfter, means that a waiting pod is never given up to spot.
+const Never time.Duration = -1
+
+// Settings are the knobs of one workload, after rules and annotations.
+type Settings struct {
+	// MinOnDemand is how many replicas must be able to survive the loss of all spot.
+	MinOnDemand Quantity
+	// MaxPerPool caps the replicas of a revision in one spot pool; nil means no cap.
+	MaxPerPool *Quantity
+	// WhenUnsatisfiable says whether floor and cap are hard.
+	WhenUnsatisfiable WhenUnsatisfiable
+	// FallbackAfter is how long after it was first found unschedulable a pod may take spot regardless; Never for never.
+	FallbackAfter time.Duration
+}
+
+// String says all settings in one line, the same for equal settings.
+func (s Settings) String() string {
+	perPool, anyway, fallback := "none", "DoNotSchedule", "never"
+	if s.MaxPerPool != nil {
+		perPool = s.MaxPerPool.String()
+	}
+	if s.WhenUnsatisfiable == ScheduleAnyway {
+		anyway = "ScheduleAnyway"
+	}
+	if s.FallbackAfter != Never {
+		fallback = s.FallbackAfter.String()
+	}
+	return fmt.Sprintf("minOnDemand=%s maxPerPool=%s whenUnsatisfiable=%s fallbackAfter=%s", s.MinOnDemand, perPool, anyway, fallback)
+}
+
+// Overrides are the settings that one rule or one object's annotations give; nil leaves the level below in force.
+type Overrides struct {
+	MinOnDemand       *Quantity
+	MaxPerPool        *Quantity
+	WhenUnsatisfiable *WhenUnsatisfiable
+	FallbackAfter     *time.Duration
+}
+
+func (s Settings) with(o Overrides) Settings {
+	if o.MinOnDemand != nil {
+		s.MinOnDemand = *o.MinOnDemand
+	}
+	if o.MaxPerPool != nil {
+		s.MaxPerPool = o.MaxPerPool
+	}
+	if o.WhenUnsatisfiable != nil {
+		s.WhenUnsatisfiable = *o.WhenUnsatisfiable
+	}
+	if o.FallbackAfter != nil {
+		s.FallbackAfter = *o.FallbackAfter
+	}
+	return s
+}
+
+// AnnotationPolicy says how far workloads may decide for themselves.
+type AnnotationPolicy int8
+
+const (
+	// AllowAnnotations: annotations win over rules and defaults.
+	AllowAnnotations AnnotationPolicy = iota
+	// StricterOnly: an annotation counts only where it makes the workload safer: a higher floor, a lower cap, DoNotSchedule,
+	// a later fallback.
+	StricterOnly
+	// IgnoreAnnotations: annotations are not read.
+	IgnoreAnnotations
+)
+
+// Policy is what one scheduler profile promises. The zero Policy promises nothing (floor 0); configuration fills in defaults.
+type Policy struct {
+	Defaults Settings
+	// Rules are tried in order; the first that matches a pod applies, the others do not.
+	Rules []Rule
+	// Annotations applies where the matching rule does not say otherwise.
+	Annotations AnnotationPolicy
+	// UnlabeledNodes is the capacity type of nodes that no label speaks of.
+	UnlabeledNodes CapacityType
+	// LabelGrace is how young an unlabeled node must be to count as Settling.
+	LabelGrace time.Duration
+	// CapacityLabels are the aliases of CapacityLabelKey.
+	CapacityLabels []CapacityLabel
+}
+
+// Rule gives some pods settings of their own. A condition that is empty holds for every pod; all must hold.
+type Rule struct {
+	Name            string
+	Namespaces      []string
+	PodSelector     func(labels map[string]string) bool
+	PriorityClasses []string
+	MinPriority     *int32
+	QOSClasses      []string
+	// OwnerKinds are kinds of workloads as in Workload.Kind; "Pod" is the pod without a controller.
+	OwnerKinds []string
+
+	Overrides
+	// Annotations, where not nil, replaces Policy.Annotations.
+	Annotations *AnnotationPolicy
+}
+
+func (r *Rule) matches(pod *Pod) bool {
+	has := func(list []string, value string) bool { return len(list) == 0 || slices.Contains(list, value) }
+	return has(r.Namespaces, pod.Namespace) &&
+		has(r.PriorityClasses, pod.PriorityClass) &&
+		has(r.QOSClasses, pod.QOSClass) &&
+		has(r.OwnerKinds, pod.Workload.Kind) &&
+		(r.MinPriority == nil || pod.Priority >= *r.MinPriority) &&
+		(r.PodSelector == nil || r.PodSelector(pod.Labels))
+}
+
+// Settings returns what is in force for pod, and the annotations that were skipped because they do not parse.
+//
+// An annotation on the owner wins over one on the pod, which wins over the first matching rule, which wins over the defaults.
+// Jobs have a default floor of their own (see Workload.Batch), so that the profile's does not force retriable work onto on-demand.
+func (p *Policy) Settings(pod *Pod) (Settings, []InvalidAnnotation) {
+	settings := p.Defaults
+	switch pod.Workload.Batch {
+	case Retriable:
+		settings.MinOnDemand = Count(0)
+	case NotRetriable:
+		settings.MinOnDemand = Percent(100)
+	}
+	annotations := p.Annotations
+	for i := range p.Rules {
+		if rule := &p.Rules[i]; rule.matches(pod) {
+			settings = settings.with(rule.Overrides)
+			if rule.Annotations != nil {
+				annotations = *rule.Annotations
+			}
+			break
+		}
+	}
+	if annotations == IgnoreAnnotations {
+		return settings, nil
+	}
+	onPod, invalidOnPod := parseAnnotations(pod.Annotations, "pod")
+	onOwner, invalid := parseAnnotations(pod.Workload.Annotations, pod.Workload.Kind)
+	invalid = append(invalid, invalidOnPod...)
+	if annotations == StricterOnly {
+		base := settings
+		onPod, onOwner = onPod.stricterThan(base, pod.Workload.Desired), onOwner.stricterThan(base, pod.Workload.Desired)
+	}
+	return settings.with(onPod).with(onOwner), invalid
+}
+
+// stricterThan returns the part of o that is at least as strict as base for a workload of desired replicas.
+func (o Overrides) stricterThan(base Settings, desired int) Overrides {
+	if o.MinOnDemand != nil && floor(*o.MinOnDemand, desired) < floor(base.MinOnDemand, desired) {
+		o.MinOnDemand = nil
+	}
+	if o.MaxPerPool != nil && base.MaxPerPool != nil && poolCap(o.MaxPerPool, desired) > poolCap(base.MaxPerPool, desired) {
+		o.MaxPerPool = nil
+	}
+	if o.WhenUnsatisfiable != nil && base.WhenUnsatisfiable == DoNotSchedule {
+		o.WhenUnsatisfiable = nil
+	}
+	if o.FallbackAfter != nil && *o.FallbackAfter != Never && (base.FallbackAfter == Never || *o.FallbackAfter < base.FallbackAfter) {
+		o.FallbackAfter = nil
+	}
+	return o
+}
+
+// floor is how many of desired replicas q keeps on on-demand.
+func floor(q Quantity, desired int) int { return min(desired, q.Of(desired)) }
+
+// poolCap is how many of desired replicas of a revision one spot pool may hold; 0 means no cap.
+func poolCap(max *Quantity, desired int) int {
+	if max == nil {
+		return 0
+	}
+	// A cap of 0 would keep the workload off spot altogether, which is the floor's business.
+	if n := max.Of(desired); n > 1 {
+		return n
+	}
+	return 1
+}

@@ -1,0 +1,55 @@
+package decision
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Quantity is a number of replicas, given as a count or as a percentage of the desired replicas.
+// The zero value is the count 0.
+type Quantity struct {
+	n       int
+	percent bool
+}
+
+// Count returns the Quantity of n replicas. n must not be negative.
+func Count(n int) Quantity { return Quantity{n: n} }
+
+// Percent returns the Quantity of p percent of the desired replicas. p must be within 0..100.
+func Percent(p int) Quantity { return Quantity{n: p, percent: true} }
+
+// ParseQuantity reads a count ("2") or a percentage ("30%"). The error says what was expected; it does not repeat s.
+func ParseQuantity(s string) (Quantity, error) {
+	number, isPercent := strings.CutSuffix(s, "%")
+	// Atoi would also take "+2", which nobody writes on purpose.
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 0 || strings.HasPrefix(number, "+") {
+		return Quantity{}, fmt.Errorf(`expected a count of 0 or more such as "2", or a percentage such as "30%%"`)
+	}
+	if isPercent && n > 100 {
+		return Quantity{}, fmt.Errorf("expected a percentage of at most 100%%")
+	}
+	return Quantity{n: n, percent: isPercent}, nil
+}
+
+// Of returns the number of replicas that q means for a workload of desired replicas: percentages are rounded up, so that
+// a floor is never below what was asked for. A count may be larger than desired.
+func (q Quantity) Of(desired int) int {
+	if !q.percent {
+		return q.n
+	}
+	// Ceiling division that cannot overflow for any int32 replica count.
+	return int((int64(q.n)*int64(desired) + 99) / 100)
+}
+
+// IsPercent reports whether q is a percentage.
+func (q Quantity) IsPercent() bool { return q.percent }
+
+// String returns q as ParseQuantity reads it.
+func (q Quantity) String() string {
+	if q.percent {
+		return strconv.Itoa(q.n) + "%"
+	}
+	return strconv.Itoa(q.n)
+}

@@ -1,0 +1,113 @@
+package decision
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// Siblings counts a revision's pods around one node.
+type Siblings struct {
+	OnNode, InZone, InPool int
+}
+
+// Rank orders the nodes that a pod may go to: a larger Rank is a better node. Ranks compare only within one Plan.
+type Rank int64
+
+// The widths of a Rank's fields, most significant first: a node's class, whether its pool is below the cap, then the spread over
+// nodes, zones and pools, then the pool's risk. Counts beyond a field's width are as bad as its largest.
+const (
+	countBits = 12
+	riskBits  = 10
+	maxCount  = 1<<countBits - 1
+	maxRisk   = 1<<riskBits - 1
+
+	poolShift  = riskBits
+	zoneShift  = poolShift + countBits
+	nodeShift  = zoneShift + countBits
+	capShift   = nodeShift + countBits
+	classShift = capShift + 1
+)
+
+// class is the first thing that ranks a node.
+type class int64
+
+const (
+	// lastResort: the node may go soon, whatever it is.
+	lastResort class = iota
+	// otherType: not the capacity type that the pod should have.
+	otherType
+	// preferredType: the capacity type that the pod should have.
+	preferredType
+)
+
+// Rank returns how good node is for the pod: first the capacity type that the pod should have, then the fewest replicas of the
+// revision on the node, in its zone and in its pool, then the lowest risk of the pool. risk is 0 (none known) to 1.
+func (p *Plan) Rank(node Node, siblings Siblings, risk float64) Rank {
+	c := otherType
+	switch {
+	case node.Signal != NoSignal:
+		c = lastResort
+	case node.Capacity.Type == p.Prefer:
+		c = preferredType
+	}
+	rank := Rank(c) << classShift
+	if !p.capped(node, siblings.InPool) {
+		rank |= 1 << capShift
+	}
+	few := func(n int) Rank { return Rank(maxCount - min(max(n, 0), maxCount)) }
+	rank |= few(siblings.OnNode) << nodeShift
+	rank |= few(siblings.InZone) << zoneShift
+	rank |= few(siblings.InPool) << poolShift
+	return rank | Rank(maxRisk-int(min(max(risk, 0), 1)*maxRisk))
+}
+
+// The bands that the three classes of nodes are mapped to. The gap between two bands, times the shipped weight of 40, is more than
+// all default scorers of Kubernetes 1.36 can add up to together: 1,520 against 1,500 (TaintToleration 3; NodeAffinity,
+// PodTopologySpread, InterPodAffinity and DynamicResources 2 each; NodeResourcesFit, NodeResourcesBalancedAllocation, ImageLocality
+// and VolumeBinding 1 each; times 100; pkg/scheduler/apis/config/v1/default_plugins.go). So the capacity type decides alone. Within a band the spread is worth 8 points, 320 with the weight: as much as three of them,
+// so packing and image locality still have their say.
+const (
+	bandWidth = 8
+	bandStep  = 46
+	// MaxScore is the highest score, that of the best node of the preferred capacity type.
+	MaxScore = 2*bandStep + bandWidth
+)
+
+// ScoreBands maps ranks to scores of 0..MaxScore, in place: the order stays, nodes of one class share a band, and within it
+// the best rank gets the band's top and the worst its bottom.
+func ScoreBands(ranks []Rank) {
+	distinct := slices.Clone(ranks)
+	slices.Sort(distinct)
+	distinct = slices.Compact(distinct)
+	scores := make(map[Rank]Rank, len(distinct))
+	for start := 0; start < len(distinct); {
+		c := distinct[start] >> classShift
+		end := start
+		for end < len(distinct) && distinct[end]>>classShift == c {
+			end++
+		}
+		base := c * bandStep
+		for i := start; i < end; i++ {
+			within := Rank(bandWidth)
+			if steps := end - start - 1; steps > 0 {
+				within = Rank(bandWidth * (i - start) / steps)
+			}
+			scores[distinct[i]] = base + within
+		}
+		start = end
+	}
+	for i, r := range ranks {
+		ranks[i] = scores[r]
+	}
+}
+
+// PoolRisk returns the risk, 0 to 1, that a pool's recent interruptions stand for: each counts half as much after every halfLife,
+// and one that has just happened makes the risk 0.5, two 0.75, and so on. halfLife must be positive.
+func PoolRisk(ages []time.Duration, halfLife time.Duration) float64 {
+	recent := 0.0
+	for _, age := range ages {
+		recent += math.Exp2(-float64(max(age, 0)) / float64(halfLife))
+	}
+	return 1 - math.Exp2(-recent)
+}
