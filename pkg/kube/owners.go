@@ -1,0 +1,334 @@
+package kube
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	batchlisters "k8s.io/client-go/listers/batch/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-helpers/scheduling/corev1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+// Subject is a pod to place, with what it belongs to.
+type Subject struct {
+	decision.Pod
+	// Revision is the UID of what the pod's siblings are counted by: its controller, or itself without one.
+	Revision types.UID
+	// Workload is the UID of the object that carries the replica count and the annotations; Revision where that is the same.
+	Workload types.UID
+}
+
+// UnknownOwner is the error for a pod whose owner is not in the cache, or not yet: what it may do cannot be known, and is not guessed.
+type UnknownOwner struct {
+	Kind, Namespace, Name string
+	UID                   types.UID
+}
+
+func (e *UnknownOwner) Error() string {
+	return fmt.Sprintf("owner not known yet: waits for %s %s/%s to appear in the cache", e.Kind, e.Namespace, e.Name)
+}
+
+// HasOpinion reports whether the policy says anything about pod: not about those of a DaemonSet and static pods, which are tied
+// to their node.
+func HasOpinion(pod *v1.Pod) bool {
+	if _, mirror := pod.Annotations[v1.MirrorPodAnnotationKey]; mirror {
+		return false
+	}
+	ref := metav1.GetControllerOfNoCopy(pod)
+	return ref == nil || !isKind(ref, appsv1.SchemeGroupVersion.Group, "DaemonSet") && !isKind(ref, v1.GroupName, "Node")
+}
+
+// RevisionOf returns what pod is counted by; see Subject.Revision.
+func RevisionOf(pod *v1.Pod) types.UID {
+	if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
+		return ref.UID
+	}
+	return pod.UID
+}
+
+// Owners looks up the workloads behind pods in shared informer caches.
+type Owners struct {
+	policy       *decision.Policy
+	replicaSets  appslisters.ReplicaSetLister
+	deployments  appslisters.DeploymentLister
+	statefulSets appslisters.StatefulSetLister
+	controllers  corelisters.ReplicationControllerLister
+	jobs         batchlisters.JobLister
+
+	replicaSetIndex, podIndex cache.Indexer
+	informers                 []cache.SharedIndexInformer
+}
+
+// The indexes that Owners adds to the shared informers: both by the UID of an object's controller. That of pods holds only those
+// whose controller is of a kind that is not known here.
+const (
+	replicaSetsByController = "spot-aware-scheduler.io/replicasets-by-controller"
+	podsByUnknownController = "spot-aware-scheduler.io/pods-by-unknown-controller"
+)
+
+// NewOwners registers the informers it needs with factory, which must not have been started: an informer asked for later would
+// never be.
+func NewOwners(factory informers.SharedInformerFactory, policy *decision.Policy) (*Owners, error) {
+	apps, core, batch := factory.Apps().V1(), factory.Core().V1(), factory.Batch().V1()
+	o := &Owners{
+		policy:          policy,
+		replicaSets:     apps.ReplicaSets().Lister(),
+		deployments:     apps.Deployments().Lister(),
+		statefulSets:    apps.StatefulSets().Lister(),
+		controllers:     core.ReplicationControllers().Lister(),
+		jobs:            batch.Jobs().Lister(),
+		replicaSetIndex: apps.ReplicaSets().Informer().GetIndexer(),
+		podIndex:        core.Pods().Informer().GetIndexer(),
+		informers: []cache.SharedIndexInformer{
+			apps.ReplicaSets().Informer(), apps.Deployments().Informer(), apps.StatefulSets().Informer(),
+			core.ReplicationControllers().Informer(), batch.Jobs().Informer(),
+		},
+	}
+	if err := addIndex(apps.ReplicaSets().Informer(), replicaSetsByController, func(obj any) ([]string, error) {
+		if rs, ok := obj.(*appsv1.ReplicaSet); ok {
+			if ref := metav1.GetControllerOfNoCopy(rs); ref != nil {
+				return []string{string(ref.UID)}, nil
+			}
+		}
+		return nil, nil
+	}); err != nil {
+		return nil, err
+	}
+	return o, addIndex(core.Pods().Informer(), podsByUnknownController, func(obj any) ([]string, error) {
+		if pod, ok := obj.(*v1.Pod); ok && CountedByPods(pod) {
+			return []string{string(RevisionOf(pod))}, nil
+		}
+		return nil, nil
+	})
+}
+
+// addIndex adds an index to a shared informer, once for all profiles of a scheduler.
+func addIndex(informer cache.SharedIndexInformer, name string, index cache.IndexFunc) error {
+	if _, ok := informer.GetIndexer().GetIndexers()[name]; ok {
+		return nil
+	}
+	return informer.AddIndexers(cache.Indexers{name: index})
+}
+
+// Informers returns the informers of the kinds that own pods: a change of one of their objects may change what a pod may do.
+func (o *Owners) Informers() []cache.SharedIndexInformer { return o.informers }
+
+// Subject returns what pod belongs to. The error is an *UnknownOwner or one of the cache.
+func (o *Owners) Subject(pod *v1.Pod) (*Subject, error) {
+	s := &Subject{
+		Pod: decision.Pod{
+			Namespace:     pod.Namespace,
+			Labels:        pod.Labels,
+			Annotations:   pod.Annotations,
+			PriorityClass: pod.Spec.PriorityClassName,
+			Priority:      corev1.PodPriority(pod),
+			QOSClass:      string(pod.Status.QOSClass),
+			OnlySpot:      onlySpot(pod, o.policy),
+		},
+		Revision: RevisionOf(pod),
+	}
+	s.Workload = s.Revision
+	ref := metav1.GetControllerOfNoCopy(pod)
+	if ref == nil {
+		s.Pod.Workload = decision.Workload{Kind: "Pod", Revision: pod.Namespace + "/" + pod.Name, Desired: 1}
+		return s, nil
+	}
+	s.Pod.Workload = decision.Workload{Kind: ref.Kind, Revision: pod.Namespace + "/" + ref.Name}
+	var err error
+	switch w := &s.Pod.Workload; {
+	case isKind(ref, appsv1.GroupName, "ReplicaSet"):
+		err = o.replicaSet(pod.Namespace, ref, s)
+	case isKind(ref, appsv1.GroupName, "StatefulSet"):
+		err = o.statefulSet(pod, ref, w)
+	case isKind(ref, v1.GroupName, "ReplicationController"):
+		var rc *v1.ReplicationController
+		if rc, err = get(o.controllers.ReplicationControllers(pod.Namespace).Get, pod.Namespace, ref); err == nil {
+			w.Annotations, w.Desired = rc.Annotations, replicas(rc.Spec.Replicas)
+		}
+	case isKind(ref, batchv1.GroupName, "Job"):
+		var job *batchv1.Job
+		if job, err = get(o.jobs.Jobs(pod.Namespace).Get, pod.Namespace, ref); err == nil {
+			w.Annotations, w.Desired, w.Batch = job.Annotations, jobDesired(job), batchOf(job)
+		}
+	default:
+		w.Desired, err = o.livePods(ref.UID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (o *Owners) replicaSet(namespace string, ref *metav1.OwnerReference, s *Subject) error {
+	rs, err := get(o.replicaSets.ReplicaSets(namespace).Get, namespace, ref)
+	if err != nil {
+		return err
+	}
+	w := &s.Pod.Workload
+	owner := metav1.GetControllerOfNoCopy(rs)
+	if owner == nil || !isKind(owner, appsv1.GroupName, "Deployment") {
+		w.Annotations, w.Desired = rs.Annotations, replicas(rs.Spec.Replicas)
+		return nil
+	}
+	deployment, err := get(o.deployments.Deployments(namespace).Get, namespace, owner)
+	if err != nil {
+		return err
+	}
+	w.Kind, w.Annotations, w.Desired = owner.Kind, deployment.Annotations, replicas(deployment.Spec.Replicas)
+	s.Workload = deployment.UID
+	return nil
+}
+
+func (o *Owners) statefulSet(pod *v1.Pod, ref *metav1.OwnerReference, w *decision.Workload) error {
+	set, err := get(o.statefulSets.StatefulSets(pod.Namespace).Get, pod.Namespace, ref)
+	if err != nil {
+		return err
+	}
+	w.Annotations, w.Desired, w.Ordered = set.Annotations, replicas(set.Spec.Replicas), true
+	// A pod whose name does not say its ordinal is treated as one of the floor's.
+	w.Ordinal = -1
+	if ordinal, err := strconv.Atoi(strings.TrimPrefix(pod.Name, set.Name+"-")); err == nil {
+		w.Ordinal = ordinal
+	}
+	if set.Spec.Ordinals != nil {
+		w.Ordinal -= int(set.Spec.Ordinals.Start)
+	}
+	return nil
+}
+
+// CountedByPods reports whether pod's controller is of a kind that is not known here, so that its replica count is that of its live
+// pods (Subject asks the pod informer for them).
+func CountedByPods(pod *v1.Pod) bool {
+	ref := metav1.GetControllerOfNoCopy(pod)
+	return ref != nil && !isKnown(ref)
+}
+
+// livePods counts the pods of a controller of an unknown kind: the nearest thing to a replica count that it has.
+func (o *Owners) livePods(controller types.UID) (int, error) {
+	objs, err := o.podIndex.ByIndex(podsByUnknownController, string(controller))
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, obj := range objs {
+		if pod, ok := obj.(*v1.Pod); ok && Live(pod) {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// Live reports whether pod counts: it is neither terminal nor terminating.
+func Live(pod *v1.Pod) bool {
+	return pod.DeletionTimestamp == nil && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed
+}
+
+// OlderRevisions returns the ReplicaSets of s's Deployment that are older than its own, by their UIDs as in Subject.Revision; none for
+// every other workload.
+func (o *Owners) OlderRevisions(s *Subject) ([]types.UID, error) {
+	if s.Workload == s.Revision {
+		return nil, nil
+	}
+	objs, err := o.replicaSetIndex.ByIndex(replicaSetsByController, string(s.Workload))
+	if err != nil {
+		return nil, err
+	}
+	var own int64
+	for _, obj := range objs {
+		if rs, ok := obj.(*appsv1.ReplicaSet); ok && rs.UID == s.Revision {
+			own = revisionNumber(rs)
+		}
+	}
+	var older []types.UID
+	for _, obj := range objs {
+		if rs, ok := obj.(*appsv1.ReplicaSet); ok && rs.UID != s.Revision && revisionNumber(rs) < own {
+			older = append(older, rs.UID)
+		}
+	}
+	return older, nil
+}
+
+// revisionNumber is the Deployment controller's; an undone rollout gives an old ReplicaSet the newest number.
+func revisionNumber(rs *appsv1.ReplicaSet) int64 {
+	n, _ := strconv.ParseInt(rs.Annotations["deployment.kubernetes.io/revision"], 10, 64)
+	return n
+}
+
+// jobDesired is how many pods a Job still wants to run at once.
+func jobDesired(job *batchv1.Job) int {
+	desired := replicas(job.Spec.Parallelism)
+	if job.Spec.Completions != nil {
+		desired = min(desired, int(*job.Spec.Completions-job.Status.Succeeded))
+	}
+	return max(desired, 0)
+}
+
+func batchOf(job *batchv1.Job) decision.Batch {
+	if job.Spec.BackoffLimit == nil || *job.Spec.BackoffLimit > 0 {
+		return decision.Retriable
+	}
+	if policy := job.Spec.PodFailurePolicy; policy != nil {
+		for _, rule := range policy.Rules {
+			if rule.Action != batchv1.PodFailurePolicyActionIgnore {
+				continue
+			}
+			for _, condition := range rule.OnPodConditions {
+				if condition.Type == v1.DisruptionTarget {
+					return decision.Retriable
+				}
+			}
+		}
+	}
+	return decision.NotRetriable
+}
+
+// get looks ref up by name, and takes only the very object that it means: one that was made anew under the name is another.
+func get[T metav1.Object](lookUp func(name string) (T, error), namespace string, ref *metav1.OwnerReference) (T, error) {
+	obj, err := lookUp(ref.Name)
+	if apierrors.IsNotFound(err) || err == nil && obj.GetUID() != ref.UID {
+		return obj, &UnknownOwner{Kind: ref.Kind, Namespace: namespace, Name: ref.Name, UID: ref.UID}
+	}
+	return obj, err
+}
+
+// replicas is the API's default for a count that is not set.
+func replicas(n *int32) int {
+	if n == nil {
+		return 1
+	}
+	return int(*n)
+}
+
+// isKnown reports whether Subject looks ref up itself, or leaves its pods alone.
+func isKnown(ref *metav1.OwnerReference) bool {
+	switch ref.Kind {
+	case "ReplicaSet", "StatefulSet", "DaemonSet":
+		return isKind(ref, appsv1.GroupName, ref.Kind)
+	case "Job":
+		return isKind(ref, batchv1.GroupName, ref.Kind)
+	case "ReplicationController", "Node":
+		return isKind(ref, v1.GroupName, ref.Kind)
+	}
+	return false
+}
+
+// isKind compares the group, not the version: a reference keeps the version that its writer used.
+func isKind(ref *metav1.OwnerReference, group, kind string) bool {
+	have, _, versioned := strings.Cut(ref.APIVersion, "/")
+	if !versioned {
+		have = v1.GroupName
+	}
+	return ref.Kind == kind && have == group
+}
