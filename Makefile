@@ -12,9 +12,6 @@ KUBERNETES := $(shell sed -n 's|^\tk8s.io/kubernetes ||p' go.mod)
 # What --version, logs and the Prometheus metric kubernetes_build_info say.
 LDFLAGS    := -s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+spot-aware-scheduler.$(VERSION)
 
-# Packages that need no control plane; the live tests are those under test/ and the lab's own.
-LIVE := ./test/... ./pkg/lab/...
-UNIT := $(filter-out %/pkg/lab %/pkg/lab/demo %/test/audit %/test/integration,$(shell go list ./... 2>/dev/null))
 
 .PHONY: help
 help: ## Lists the targets.

@@ -1,0 +1,118 @@
+package placement
+
+import (
+	"sync"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+const subsystem = "spot_aware_scheduler"
+
+// The metrics of the scheduler's decisions, on the scheduler's own /metrics. docs/metrics.md lists them. Their labels are small closed
+// sets; profile is the schedulerName of a configured profile.
+var (
+	placements = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem:      subsystem,
+		Name:           "placements_total",
+		Help:           "Pods bound, by capacity type of the node and by why it was chosen: floor, overflow (on-demand beyond the floor), budget, or the exceptions exempt, fallback, rollout-relief and schedule-anyway.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"profile", "capacity_type", "reason"})
+
+	invalidAnnotations = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem:      subsystem,
+		Name:           "invalid_annotations_total",
+		Help:           "Annotations that were ignored because their value does not parse, counted once per pod.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"profile"})
+
+	decisionDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
+		Subsystem: subsystem,
+		Name:      "decision_duration_seconds",
+		Help:      "Time to find a pod's owner, count its siblings and plan its placement (PreFilter of ReplicaSafety).",
+		// 1 us to 0.5 s: a warm count takes microseconds, a cold one over 100,000 nodes tens of milliseconds.
+		Buckets:        metrics.ExponentialBuckets(1e-6, 2, 20),
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"profile"})
+
+	waitingDesc = metrics.NewDesc(subsystem+"_waiting_for_on_demand_pods",
+		"Pods that wait for on-demand room because the policy keeps them off spot.", []string{"profile"}, nil, metrics.ALPHA, "")
+	floorsUnmetDesc = metrics.NewDesc(subsystem+"_floors_unmet_workloads",
+		"Workloads with fewer replicas on on-demand nodes than their floor, counted over all live revisions and at most their live pods.", []string{"profile"}, nil, metrics.ALPHA, "")
+	deficitDesc = metrics.NewDesc(subsystem+"_floor_deficit_replicas",
+		"Replicas that these workloads lack on on-demand nodes.", []string{"profile"}, nil, metrics.ALPHA, "")
+	nodesDesc = metrics.NewDesc(subsystem+"_nodes",
+		"Nodes by capacity type and by what said so: label, alias, contradiction (aliases that disagree), default (no label) or settling (no label yet).", []string{"profile", "capacity_type", "source"}, nil, metrics.ALPHA, "")
+)
+
+// Observed is what is measured when metrics are asked for.
+type Observed struct {
+	WaitingForOnDemand int
+	FloorsUnmet        int
+	FloorDeficit       int
+	Nodes              map[decision.Capacity]int
+}
+
+// observer collects from the profiles of this process at every scrape.
+type observer struct {
+	metrics.BaseStableCollector
+
+	mu       sync.Mutex
+	profiles map[string]func() Observed
+}
+
+var (
+	observers    = &observer{profiles: map[string]func() Observed{}}
+	registerOnce sync.Once
+)
+
+// RegisterMetrics registers the metrics with the scheduler's registry, and observe to be asked at every scrape what profile's state is.
+func RegisterMetrics(profile string, observe func() Observed) {
+	registerOnce.Do(func() {
+		legacyregistry.MustRegister(placements, invalidAnnotations, decisionDuration)
+		legacyregistry.CustomMustRegister(observers)
+	})
+	observers.mu.Lock()
+	defer observers.mu.Unlock()
+	observers.profiles[profile] = observe
+}
+
+func (o *observer) DescribeWithStability(ch chan<- *metrics.Desc) {
+	for _, desc := range []*metrics.Desc{waitingDesc, floorsUnmetDesc, deficitDesc, nodesDesc} {
+		ch <- desc
+	}
+}
+
+func (o *observer) CollectWithStability(ch chan<- metrics.Metric) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for profile, observe := range o.profiles {
+		seen := observe()
+		gauge := func(desc *metrics.Desc, value int, labels ...string) {
+			ch <- metrics.NewLazyConstMetric(desc, metrics.GaugeValue, float64(value), append([]string{profile}, labels...)...)
+		}
+		gauge(waitingDesc, seen.WaitingForOnDemand)
+		gauge(floorsUnmetDesc, seen.FloorsUnmet)
+		gauge(deficitDesc, seen.FloorDeficit)
+		for capacity, n := range seen.Nodes {
+			gauge(nodesDesc, n, capacity.Type.String(), capacity.Source.String())
+		}
+	}
+}
+
+// RecordPlacement counts a pod that was bound.
+func RecordPlacement(profile string, placed Placed) {
+	placements.WithLabelValues(profile, placed.Capacity.String(), string(placed.Outcome)).Inc()
+}
+
+// RecordInvalidAnnotations counts the annotations of a pod that were ignored.
+func RecordInvalidAnnotations(profile string, n int) {
+	invalidAnnotations.WithLabelValues(profile).Add(float64(n))
+}
+
+// RecordDecision measures one decision.
+func RecordDecision(profile string, seconds float64) {
+	decisionDuration.WithLabelValues(profile).Observe(seconds)
+}

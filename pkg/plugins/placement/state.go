@@ -1,0 +1,115 @@
+package placement
+
+import (
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+const stateKey fwk.StateKey = "spot-aware-scheduler.io/placement"
+
+// State is the decision for one pod in one scheduling cycle. Everything but Placed is set at PreFilter.
+type State struct {
+	Subject  *kube.Subject
+	Settings decision.Settings
+	Plan     decision.Plan
+	Counter  *Counter
+	// Placed is what became of the pod; set at Reserve, on the state of the cycle itself.
+	Placed *Placed
+
+	revision *Revision
+	// What preemption and nominated pods change, in this copy of the state only.
+	moreOnSpot int
+	morePools  map[decision.Pool]int
+}
+
+// Placed is where and why a pod was placed.
+type Placed struct {
+	Capacity decision.CapacityType
+	Outcome  decision.Outcome
+}
+
+// NewState returns the state for subject under plan. counter must not be updated as long as the state is in use.
+func NewState(subject *kube.Subject, settings decision.Settings, plan decision.Plan, counter *Counter) *State {
+	return &State{
+		Subject: subject, Settings: settings, Plan: plan, Counter: counter,
+		revision: counter.revisions[subject.Revision],
+	}
+}
+
+// Write puts s into the cycle's state.
+func (s *State) Write(cycle fwk.CycleState) { cycle.Write(stateKey, s) }
+
+// Read returns the State of this cycle, nil if ReplicaSafety has no opinion on the pod.
+func Read(cycle fwk.CycleState) *State {
+	data, err := cycle.Read(stateKey)
+	if err != nil {
+		return nil
+	}
+	s, _ := data.(*State)
+	return s
+}
+
+// Clone returns a copy that preemption may change.
+func (s *State) Clone() fwk.StateData {
+	c := *s
+	c.morePools = maps.Clone(s.morePools)
+	return &c
+}
+
+// Admit decides whether the pod may go to the node of that name. An unknown node is refused as one that is going: the
+// snapshot no longer has it.
+func (s *State) Admit(nodeName string) decision.Verdict {
+	n := s.Counter.nodes[nodeName]
+	if n == nil {
+		return decision.NodeDrained
+	}
+	return s.Plan.Admit(n.facts, s.moreOnSpot, s.inPool(n.facts.Pool))
+}
+
+// Rank returns how good the node of that name is for the pod, given the risk of its pool.
+func (s *State) Rank(nodeName string, risk map[decision.Pool]float64) decision.Rank {
+	n := s.Counter.nodes[nodeName]
+	if n == nil {
+		return 0
+	}
+	return s.Plan.Rank(n.facts, s.revision.siblings(n), risk[n.facts.Pool])
+}
+
+// Place notes that the pod goes to the node of that name.
+func (s *State) Place(nodeName string) {
+	if facts, ok := s.Counter.Node(nodeName); ok {
+		s.Placed = &Placed{facts.Capacity.Type, s.Plan.Outcome(facts, s.inPool(facts.Pool))}
+	}
+}
+
+func (s *State) inPool(pool decision.Pool) int {
+	n := s.morePools[pool]
+	if s.revision != nil {
+		n += s.revision.pools[pool]
+	}
+	return n
+}
+
+// Add counts pod on the node of that name as one more, in this copy of the state only; Remove as one less.
+func (s *State) Add(pod *v1.Pod, nodeName string)    { s.change(pod, nodeName, 1) }
+func (s *State) Remove(pod *v1.Pod, nodeName string) { s.change(pod, nodeName, -1) }
+
+func (s *State) change(pod *v1.Pod, nodeName string, delta int) {
+	facts, ok := s.Counter.Node(nodeName)
+	if !ok || facts.Capacity.Type != decision.Spot || !kube.Live(pod) || kube.RevisionOf(pod) != s.Subject.Revision {
+		return
+	}
+	s.moreOnSpot += delta
+	if s.morePools == nil {
+		s.morePools = map[decision.Pool]int{}
+	}
+	s.morePools[facts.Pool] += delta
+}
+
+// Reason says a verdict in words.
+func (s *State) Reason(v decision.Verdict) string { return s.Plan.Reason(v) }

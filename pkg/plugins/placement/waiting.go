@@ -1,0 +1,152 @@
+package placement
+
+import (
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+)
+
+// Waiting remembers the pods of one profile that were found unschedulable: since when, what they wait for, and when to try them
+// again although nothing has happened in the cluster. It is memory only: after a restart the waiting starts anew, because
+// nothing on a pod says when it was first found unschedulable (the transition time of PodScheduled is that of its gates).
+// All methods may be called concurrently.
+type Waiting struct {
+	clock clock.WithDelayedExecution
+	wake  func(pods map[string]*v1.Pod)
+
+	mu   sync.Mutex
+	pods map[types.UID]*waiter
+	// byOwner holds the waiting pods by each UID that they wait on.
+	byOwner map[types.UID]map[types.UID]*waiter
+	allSoon clock.Timer // set while WakeAllSoon is pending
+}
+
+// Wait says what a pod waits for.
+type Wait struct {
+	// Owners are the UIDs of the objects whose change may unblock the pod.
+	Owners []types.UID
+	// ForOnDemand: the policy keeps the pod off spot.
+	ForOnDemand bool
+	// Again is when time alone may unblock it; the zero time for never.
+	Again time.Time
+}
+
+type waiter struct {
+	Wait
+	pod   *v1.Pod
+	since time.Time
+	timer clock.Timer
+}
+
+// NewWaiting returns an empty memory that has pods tried again by calling wake, which must not block.
+func NewWaiting(c clock.WithDelayedExecution, wake func(pods map[string]*v1.Pod)) *Waiting {
+	return &Waiting{clock: c, wake: wake, pods: map[types.UID]*waiter{}, byOwner: map[types.UID]map[types.UID]*waiter{}}
+}
+
+// Found notes that pod was found unschedulable now, and what it waits for this time.
+func (w *Waiting) Found(pod *v1.Pod, wait Wait) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.clock.Now()
+	since := now
+	if old := w.pods[pod.UID]; old != nil {
+		since = old.since
+		w.drop(old)
+	}
+	entry := &waiter{Wait: wait, pod: pod, since: since}
+	w.pods[pod.UID] = entry
+	for _, owner := range wait.Owners {
+		if w.byOwner[owner] == nil {
+			w.byOwner[owner] = map[types.UID]*waiter{}
+		}
+		w.byOwner[owner][pod.UID] = entry
+	}
+	if !wait.Again.IsZero() {
+		entry.timer = w.clock.AfterFunc(wait.Again.Sub(now), func() { w.wake(keyed(entry.pod)) })
+	}
+}
+
+// Since returns when the pod was first found unschedulable; false if it is not waiting.
+func (w *Waiting) Since(pod types.UID) (time.Time, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if entry := w.pods[pod]; entry != nil {
+		return entry.since, true
+	}
+	return time.Time{}, false
+}
+
+// Forget forgets a pod that was bound or deleted.
+func (w *Waiting) Forget(pod types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if entry := w.pods[pod]; entry != nil {
+		w.drop(entry)
+	}
+}
+
+func (w *Waiting) drop(entry *waiter) {
+	if entry.timer != nil {
+		entry.timer.Stop()
+	}
+	delete(w.pods, entry.pod.UID)
+	for _, owner := range entry.Owners {
+		delete(w.byOwner[owner], entry.pod.UID)
+		if len(w.byOwner[owner]) == 0 {
+			delete(w.byOwner, owner)
+		}
+	}
+}
+
+// WakeFor has the pods tried again that wait on the object with that UID.
+func (w *Waiting) WakeFor(owner types.UID) {
+	w.wakeAll(func() map[types.UID]*waiter { return w.byOwner[owner] })
+}
+
+// WakeAllSoon has all pods tried again in a second. Calls within that second count as one.
+func (w *Waiting) WakeAllSoon() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.allSoon != nil || len(w.pods) == 0 {
+		return
+	}
+	w.allSoon = w.clock.AfterFunc(time.Second, func() {
+		w.mu.Lock()
+		w.allSoon = nil
+		w.mu.Unlock()
+		w.wakeAll(func() map[types.UID]*waiter { return w.pods })
+	})
+}
+
+// wakeAll calls wake without holding the lock: the queue has a lock of its own.
+func (w *Waiting) wakeAll(entries func() map[types.UID]*waiter) {
+	w.mu.Lock()
+	pods := map[string]*v1.Pod{}
+	for _, entry := range entries() {
+		pods[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
+	}
+	w.mu.Unlock()
+	if len(pods) > 0 {
+		w.wake(pods)
+	}
+}
+
+// ForOnDemand returns how many pods wait for on-demand room because the policy keeps them off spot.
+func (w *Waiting) ForOnDemand() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for _, entry := range w.pods {
+		if entry.ForOnDemand {
+			n++
+		}
+	}
+	return n
+}
+
+func keyed(pod *v1.Pod) map[string]*v1.Pod {
+	return map[string]*v1.Pod{pod.Namespace + "/" + pod.Name: pod}
+}

@@ -1,0 +1,114 @@
+package replicasafety
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+)
+
+// errNotSynced is an error, not a verdict: the scheduler tries the pod again after a back-off, whatever happens in the cluster.
+var errNotSynced = errors.New("informer caches are not in sync yet")
+
+// PreFilter finds out what the pod belongs to, counts its siblings in the snapshot and makes the plan for it. It skips pods that the
+// policy has no opinion on.
+func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	if !kube.HasOpinion(pod) {
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	if !p.synced() {
+		return nil, fwk.AsStatus(errNotSynced)
+	}
+	start := p.clock.Now()
+	subject, err := p.owners.Subject(pod)
+	if unknown := (*kube.UnknownOwner)(nil); errors.As(err, &unknown) {
+		unknownOwner{unknown.UID}.write(cycle)
+		// Unresolvable: no preemption can make the owner known.
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
+	}
+	if err != nil {
+		return nil, fwk.AsStatus(err)
+	}
+	p.counter.Update(nodes, start)
+	settings, invalid := p.policy.Settings(&subject.Pod)
+	since, waits := p.waiting.Since(pod.UID)
+	var waiting decision.Waiting
+	if waits {
+		if waiting, err = p.earned(subject, start.Sub(since)); err != nil {
+			return nil, fwk.AsStatus(err)
+		}
+	} else {
+		// Once per pod is enough.
+		p.reportInvalid(pod, invalid)
+	}
+	plan := decision.NewPlan(&subject.Pod, settings, p.counter.Placed(subject.Revision), waiting)
+	placement.NewState(subject, settings, plan, p.counter).Write(cycle)
+	placement.RecordDecision(p.profile, p.clock.Since(start).Seconds())
+	klog.FromContext(ctx).V(4).Info("Planned placement", "pod", klog.KObj(pod), "revision", subject.Pod.Workload.Revision,
+		"desired", subject.Pod.Workload.Desired, "floor", plan.Floor, "spotBudget", plan.Budget, "grant", plan.Grant)
+	return nil, nil
+}
+
+// earned returns what having waited that long may have earned the pod.
+func (p *Plugin) earned(subject *kube.Subject, waited time.Duration) (decision.Waiting, error) {
+	earned := decision.Waiting{For: waited}
+	if waited < decision.RolloutRelief {
+		return earned, nil
+	}
+	older, err := p.owners.OlderRevisions(subject)
+	for _, revision := range older {
+		earned.OlderOnDemand = earned.OlderOnDemand || p.counter.Placed(revision).OnDemand > 0
+	}
+	return earned, err
+}
+
+// PreFilterExtensions returns the plugin itself.
+func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return p }
+
+// AddPod counts a pod that preemption or a nomination puts on a node.
+func (p *Plugin) AddPod(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, add fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+	if s := placement.Read(cycle); s != nil {
+		s.Add(add.GetPod(), node.Node().Name)
+	}
+	return nil
+}
+
+// RemovePod counts a pod that preemption takes off a node.
+func (p *Plugin) RemovePod(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, remove fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
+	if s := placement.Read(cycle); s != nil {
+		s.Remove(remove.GetPod(), node.Node().Name)
+	}
+	return nil
+}
+
+// Filter says whether the pod may go to the node. All refusals are unresolvable: removing other pods from the node changes neither the
+// budget nor the node's fate, so preemption has nothing to look for there.
+func (p *Plugin) Filter(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) *fwk.Status {
+	s := placement.Read(cycle)
+	if s == nil {
+		return nil
+	}
+	verdict := s.Admit(node.Node().Name)
+	if verdict == decision.Admitted {
+		return nil
+	}
+	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, s.Reason(verdict))
+}
+
+// unknownOwner tells PostFilter which owner the pod waits for.
+type unknownOwner struct{ uid types.UID }
+
+const unknownOwnerKey fwk.StateKey = "spot-aware-scheduler.io/unknown-owner"
+
+func (u unknownOwner) write(cycle fwk.CycleState) { cycle.Write(unknownOwnerKey, u) }
+
+// Clone returns u: it never changes.
+func (u unknownOwner) Clone() fwk.StateData { return u }

@@ -1,0 +1,56 @@
+package replicasafety
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+)
+
+// Reserve notes where the pod goes and why, while the count that says so is still that of this cycle. It counts nothing: the scheduler's
+// cache holds the assumed pod, and the next snapshot with it.
+func (p *Plugin) Reserve(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, nodeName string) *fwk.Status {
+	if s := placement.Read(cycle); s != nil {
+		s.Place(nodeName)
+	}
+	return nil
+}
+
+// Unreserve has nothing to undo.
+func (p *Plugin) Unreserve(context.Context, fwk.CycleState, *v1.Pod, string) {}
+
+// exceptions are the outcomes that a person should hear of, each with the event that says it.
+var exceptions = map[decision.Outcome]struct{ eventType, reason, note string }{
+	decision.ByExemption:      {v1.EventTypeNormal, kube.ReasonExempt, "the pod's own node selector or affinity admits only spot: it is on spot outside the policy"},
+	decision.ByFallback:       {v1.EventTypeWarning, kube.ReasonFellBack, "no on-demand room within fallbackAfter: placed on spot over its budget or cap"},
+	decision.ByRelief:         {v1.EventTypeWarning, kube.ReasonRolloutRelief, "older replicas of its workload hold the on-demand room: placed on spot so that the rollout can finish"},
+	decision.ByScheduleAnyway: {v1.EventTypeWarning, kube.ReasonScheduledAnyway, "ScheduleAnyway: placed on spot over its budget or cap"},
+}
+
+// PostBind counts the placement, and records an event where it is a deliberate exception.
+func (p *Plugin) PostBind(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, nodeName string) {
+	s := placement.Read(cycle)
+	if s == nil || s.Placed == nil {
+		return
+	}
+	placement.RecordPlacement(p.profile, *s.Placed)
+	if e, ok := exceptions[s.Placed.Outcome]; ok {
+		p.recorder.Eventf(pod, nil, e.eventType, e.reason, "Binding", "%s (node %s; %s)", e.note, nodeName, s.Plan.Budgeted())
+	}
+}
+
+// reportInvalid tells that annotations were ignored.
+func (p *Plugin) reportInvalid(pod *v1.Pod, invalid []decision.InvalidAnnotation) {
+	if len(invalid) == 0 {
+		return
+	}
+	placement.RecordInvalidAnnotations(p.profile, len(invalid))
+	for _, annotation := range invalid {
+		p.recorder.Eventf(pod, nil, v1.EventTypeWarning, kube.ReasonInvalidPolicy, "Scheduling", "%s", fmt.Sprint(annotation))
+	}
+}

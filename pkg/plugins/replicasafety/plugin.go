@@ -1,0 +1,114 @@
+// Package replicasafety is the scheduler plugin that keeps every workload's floor of replicas off spot nodes. It adapts the scheduler
+// framework to package decision, which decides.
+//
+//	plugin.go    construction
+//	filter.go    PreFilter with AddPod and RemovePod, Filter: may the pod go there
+//	wait.go      PostFilter: what an unschedulable pod waits for
+//	wake.go      events and informer handlers: what has it tried again
+//	place.go     Reserve, PostBind: metrics and events of placements
+//	sign.go      SignPod: which pods may share one decision
+//	observe.go   floor deficits and nodes, for metrics
+package replicasafety
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/utils/clock"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+)
+
+// Name is the plugin's name in a KubeSchedulerConfiguration.
+const Name = "ReplicaSafety"
+
+// Plugin is ReplicaSafety for one profile.
+type Plugin struct {
+	profile string
+	policy  *decision.Policy
+	reader  *kube.NodeReader
+	owners  *kube.Owners
+	counter *placement.Counter
+	waiting *placement.Waiting
+
+	pods        corelisters.PodLister
+	nodes       corelisters.NodeLister
+	replicaSets appslisters.ReplicaSetLister
+	recorder    events.EventRecorder
+	clock       clock.Clock
+	handlers    []cache.ResourceEventHandlerRegistration
+}
+
+var (
+	_ fwk.PreFilterPlugin     = &Plugin{}
+	_ fwk.PreFilterExtensions = &Plugin{}
+	_ fwk.FilterPlugin        = &Plugin{}
+	_ fwk.PostFilterPlugin    = &Plugin{}
+	_ fwk.ReservePlugin       = &Plugin{}
+	_ fwk.PostBindPlugin      = &Plugin{}
+	_ fwk.EnqueueExtensions   = &Plugin{}
+	_ fwk.SignPlugin          = &Plugin{}
+)
+
+// New builds the plugin from its args, a *config.ReplicaSafetyArgs. It asks the shared informer factory for all it needs, so that
+// the scheduler starts those informers and waits for them.
+func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+	safety, ok := args.(*config.ReplicaSafetyArgs)
+	if !ok {
+		return nil, fmt.Errorf("expected args of kind ReplicaSafetyArgs, got %T", args)
+	}
+	policy, signals, err := safety.Policy()
+	if err != nil {
+		return nil, err
+	}
+	factory := handle.SharedInformerFactory()
+	owners, err := kube.NewOwners(factory, policy)
+	if err != nil {
+		return nil, err
+	}
+	reader := &kube.NodeReader{Policy: policy, Signals: signals}
+	logger := klog.FromContext(ctx).WithValues("plugin", Name)
+	p := &Plugin{
+		profile:     handle.ProfileName(),
+		policy:      policy,
+		reader:      reader,
+		owners:      owners,
+		counter:     placement.NewCounter(reader),
+		pods:        factory.Core().V1().Pods().Lister(),
+		nodes:       factory.Core().V1().Nodes().Lister(),
+		replicaSets: factory.Apps().V1().ReplicaSets().Lister(),
+		recorder:    handle.EventRecorder(),
+		clock:       clock.RealClock{},
+	}
+	p.waiting = placement.NewWaiting(clock.RealClock{}, func(pods map[string]*v1.Pod) { handle.Activate(logger, pods) })
+	if err := p.watch(factory); err != nil {
+		return nil, err
+	}
+	placement.RegisterMetrics(p.profile, p.observe)
+	return p, nil
+}
+
+// Name returns the plugin's name.
+func (p *Plugin) Name() string { return Name }
+
+// synced reports whether every handler has seen the whole of its first list. Empty caches are how a scheduler breaks every floor
+// when it starts.
+func (p *Plugin) synced() bool {
+	for _, handler := range p.handlers {
+		if !handler.HasSynced() {
+			return false
+		}
+	}
+	return true
+}
