@@ -1,0 +1,150 @@
+package integration
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// The annotations that users write; spelled out, so that a change of a constant in the code does not go unnoticed.
+const (
+	minOnDemand       = "spot-aware-scheduler.io/min-on-demand"
+	maxPerPool        = "spot-aware-scheduler.io/max-per-pool"
+	whenUnsatisfiable = "spot-aware-scheduler.io/when-unsatisfiable"
+	fallbackAfter     = "spot-aware-scheduler.io/fallback-after"
+)
+
+// Each pod asks for one CPU, so that a node's CPUs are its slots.
+
+// onDemand returns n on-demand nodes with that many slots each, named od-1 and so on, over three zones.
+func onDemand(n, slots int) []lab.NodeSpec { return nodes("od", lab.OnDemand, "m5.xlarge", n, slots) }
+
+// spot returns n spot nodes with that many slots each, named spot-1 and so on, over three zones and so over three pools.
+func spot(n, slots int) []lab.NodeSpec { return nodes("spot", lab.Spot, "c5.xlarge", n, slots) }
+
+func nodes(prefix, capacity, instanceType string, n, slots int) []lab.NodeSpec {
+	specs := make([]lab.NodeSpec, n)
+	for i := range specs {
+		specs[i] = lab.NodeSpec{
+			Name: fmt.Sprintf("%s-%d", prefix, i+1), Capacity: capacity, InstanceType: instanceType,
+			Zone: fmt.Sprintf("zone-%c", 'a'+i%3), CPU: fmt.Sprint(slots), Memory: "64Gi", Pods: 110,
+		}
+	}
+	return specs
+}
+
+// podTemplate is a pod of one slot that opts in, with the label app.
+func podTemplate(app string) v1.PodTemplateSpec {
+	noGrace := int64(0)
+	return v1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}},
+		Spec: v1.PodSpec{
+			SchedulerName:                 "spot-aware-scheduler",
+			TerminationGracePeriodSeconds: &noGrace,
+			Containers: []v1.Container{{
+				Name: "c", Image: "registry.invalid/app",
+				Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}},
+			}},
+		},
+	}
+}
+
+// deploy creates a Deployment of podTemplate(name), changed by edits.
+func (s *scenario) deploy(name string, replicas int32, edits ...func(*appsv1.Deployment)) *appsv1.Deployment {
+	s.Helper()
+	d := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
+			Template: podTemplate(name),
+		},
+	}
+	for _, edit := range edits {
+		edit(d)
+	}
+	d, err := client.AppsV1().Deployments(s.namespace).Create(s.ctx, d, metav1.CreateOptions{})
+	s.must(err)
+	return d
+}
+
+// annotated is an edit that sets an annotation of the Deployment.
+func annotated(key, value string) func(*appsv1.Deployment) {
+	return func(d *appsv1.Deployment) { d.Annotations[key] = value }
+}
+
+// split is where the pods of an app stand.
+type split struct{ onDemand, spot, waiting int }
+
+// where returns where the live pods with the label app stand. A node counts as spot by the project's label alone.
+func (s *scenario) where(app string) (split, error) {
+	pods, err := s.pods(app)
+	if err != nil {
+		return split{}, err
+	}
+	nodes, err := client.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
+	if err != nil {
+		return split{}, err
+	}
+	isSpot := map[string]bool{}
+	for _, node := range nodes.Items {
+		isSpot[node.Name] = node.Labels[lab.CapacityLabel] == lab.Spot
+	}
+	var at split
+	for _, pod := range pods {
+		switch {
+		case pod.Spec.NodeName == "":
+			at.waiting++
+		case isSpot[pod.Spec.NodeName]:
+			at.spot++
+		default:
+			at.onDemand++
+		}
+	}
+	return at, nil
+}
+
+// pods returns the pods with the label app that are neither terminal nor terminating.
+func (s *scenario) pods(app string) ([]v1.Pod, error) {
+	list, err := client.CoreV1().Pods(s.namespace).List(s.ctx, metav1.ListOptions{LabelSelector: "app=" + app})
+	if err != nil {
+		return nil, err
+	}
+	var live []v1.Pod
+	for _, pod := range list.Items {
+		if pod.DeletionTimestamp == nil && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed {
+			live = append(live, pod)
+		}
+	}
+	return live, nil
+}
+
+// is returns a check that the pods of app stand like this.
+func (s *scenario) is(app string, want split) func() error {
+	return func() error {
+		got, err := s.where(app)
+		if err == nil && got != want {
+			err = fmt.Errorf("%s: %+v, want %+v", app, got, want)
+		}
+		return err
+	}
+}
+
+// scale sets the replicas of a Deployment through its scale subresource.
+func (s *scenario) scale(name string, replicas int32) {
+	s.Helper()
+	s.eventually(soon, func() error {
+		scale, err := client.AppsV1().Deployments(s.namespace).GetScale(s.ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		scale.Spec.Replicas = replicas
+		_, err = client.AppsV1().Deployments(s.namespace).UpdateScale(s.ctx, name, scale, metav1.UpdateOptions{})
+		return err
+	})
+}

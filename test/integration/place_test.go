@@ -1,0 +1,29 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// soon is how long what should happen at once may take on a loaded machine.
+const soon = 20 * time.Second
+
+func TestSingletonsStandOnOnDemand(t *testing.T) {
+	s := start(t, slices.Concat(onDemand(5, 20), spot(5, 20)))
+	for i := range 50 {
+		s.deploy(fmt.Sprintf("single-%d", i), 1)
+	}
+	for i := range 50 {
+		s.eventually(soon, s.is(fmt.Sprintf("single-%d", i), split{onDemand: 1}))
+	}
+}
+
+func TestFloorThenSpot(t *testing.T) {
+	s := start(t, slices.Concat(onDemand(3, 10), spot(3, 10)))
+	s.deploy("three", 3)
+	s.deploy("ten", 10, annotated(minOnDemand, "30%"))
+	s.eventually(soon, s.is("three", split{onDemand: 1, spot: 2}))
+	s.eventually(soon, s.is("ten", split{onDemand: 3, spot: 7}))
+}

@@ -1,0 +1,194 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// scenario is one test's part of the cluster. Whatever it made goes with the test.
+type scenario struct {
+	*testing.T
+	ctx       context.Context
+	namespace string
+	scheduler *lab.Process
+	options   lab.SchedulerOptions
+}
+
+// args returns an edit of the shipped configuration that sets fields of ReplicaSafetyArgs; a nil value removes the field.
+func args(fields map[string]any) func(config map[string]any) {
+	return func(config map[string]any) {
+		profile := config["profiles"].([]any)[0].(map[string]any)
+		for _, entry := range profile["pluginConfig"].([]any) {
+			entry := entry.(map[string]any)
+			if entry["name"] != "ReplicaSafety" {
+				continue
+			}
+			args := entry["args"].(map[string]any)
+			for field, value := range fields {
+				if value == nil {
+					delete(args, field)
+				} else {
+					args[field] = value
+				}
+			}
+		}
+	}
+}
+
+// start starts a scheduler with the shipped configuration, changed by edits, and these nodes.
+func start(t *testing.T, nodes []lab.NodeSpec, edits ...func(config map[string]any)) *scenario {
+	t.Helper()
+	s := &scenario{T: t, ctx: t.Context()}
+	ns, err := client.CoreV1().Namespaces().Create(s.ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}, metav1.CreateOptions{})
+	s.must(err)
+	s.namespace = ns.Name
+	t.Cleanup(s.clean)
+	s.addNodes(nodes...)
+	s.options = lab.SchedulerOptions{
+		Edit: func(config map[string]any) {
+			for _, edit := range edits {
+				edit(config)
+			}
+		},
+		// A lost wake-up must show: nothing may have waiting pods tried again by the clock alone.
+		Flags: []string{"--pod-max-in-unschedulable-pods-duration=1h", "-v=2"},
+	}
+	s.startScheduler()
+	return s
+}
+
+func (s *scenario) startScheduler() {
+	s.Helper()
+	var err error
+	s.scheduler, err = controlPlane.StartScheduler(s.ctx, s.options)
+	s.must(err)
+}
+
+// clean removes all that the scenario made, and stops its scheduler first so that nothing is placed any more.
+func (s *scenario) clean() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if s.scheduler != nil {
+		if s.Failed() {
+			s.Log("the scheduler's log ends with:\n" + tail(s.scheduler.Log, 40))
+		}
+		if err := s.scheduler.Stop(); err != nil {
+			s.Errorf("stopping the scheduler: %v", err)
+		}
+	}
+	// Without the old lease the next scheduler leads at once.
+	if err := client.CoordinationV1().Leases("kube-system").Delete(ctx, "spot-aware-scheduler", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		s.Error(err)
+	}
+	if err := s.deleteWorkloads(ctx); err != nil {
+		s.Errorf("cleaning up: %v", err)
+	}
+	if err := client.CoreV1().Namespaces().Delete(ctx, s.namespace, metav1.DeleteOptions{}); err != nil {
+		s.Error(err)
+	}
+	if err := client.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		s.Errorf("cleaning up nodes: %v", err)
+	}
+}
+
+// deleteWorkloads deletes the owners of pods first, and returns when no pod is left and none is created any more.
+func (s *scenario) deleteWorkloads(ctx context.Context) error {
+	now, all := int64(0), metav1.ListOptions{}
+	atOnce := metav1.DeleteOptions{GracePeriodSeconds: &now}
+	apps, batch, core := client.AppsV1(), client.BatchV1(), client.CoreV1()
+	for _, deleteAll := range []func(context.Context, metav1.DeleteOptions, metav1.ListOptions) error{
+		apps.Deployments(s.namespace).DeleteCollection, apps.ReplicaSets(s.namespace).DeleteCollection,
+		apps.StatefulSets(s.namespace).DeleteCollection, apps.DaemonSets(s.namespace).DeleteCollection,
+		batch.Jobs(s.namespace).DeleteCollection, core.ReplicationControllers(s.namespace).DeleteCollection,
+	} {
+		if err := deleteAll(ctx, metav1.DeleteOptions{}, all); err != nil {
+			return err
+		}
+	}
+	return wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		if err := core.Pods(s.namespace).DeleteCollection(ctx, atOnce, all); err != nil {
+			return false, err
+		}
+		pods, err := core.Pods(s.namespace).List(ctx, all)
+		if err != nil {
+			return false, err
+		}
+		sets, err := apps.ReplicaSets(s.namespace).List(ctx, all)
+		return err == nil && len(pods.Items) == 0 && len(sets.Items) == 0, err
+	})
+}
+
+func (s *scenario) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// addNodes creates nodes and waits until pods can be scheduled to them.
+func (s *scenario) addNodes(nodes ...lab.NodeSpec) {
+	s.Helper()
+	if len(nodes) > 0 {
+		s.must(controlPlane.CreateNodes(s.ctx, nodes...))
+	}
+}
+
+// editNode changes a node, again where somebody else changed it meanwhile.
+func (s *scenario) editNode(name string, edit func(*v1.Node)) {
+	s.Helper()
+	s.eventually(10*time.Second, func() error {
+		node, err := client.CoreV1().Nodes().Get(s.ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		edit(node)
+		_, err = client.CoreV1().Nodes().Update(s.ctx, node, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// eventually waits until check returns nil, and fails with its last error when that takes longer than limit.
+func (s *scenario) eventually(limit time.Duration, check func() error) {
+	s.Helper()
+	deadline := time.Now().Add(limit)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.Fatalf("not within %s: %v", limit, err)
+		}
+		time.Sleep(25 * time.Millisecond)
+	}
+}
+
+// steady fails when check does not return nil all through the given time.
+func (s *scenario) steady(d time.Duration, check func() error) {
+	s.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if err := check(); err != nil {
+			s.Fatal(err)
+		}
+	}
+}
+
+func tail(file string, lines int) string {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Sprint(err)
+	}
+	all := strings.Split(strings.TrimSpace(string(data)), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
