@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Checks everything that can be checked without running the product, and says what to do about each finding.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+failed=0
+check() { # what to do about it, command...
+  local remedy=$1 out
+  shift
+  if ! out=$("$@" 2>&1) || [ -n "$out" ]; then
+    printf 'verify: %s\n%s\n  remedy: %s\n' "$*" "$out" "$remedy" >&2
+    failed=1
+  fi
+}
+check "gofmt -w ." gofmt -l cmd pkg test
+check "go mod tidy" go mod tidy -diff
+check "go mod tidy in hack/tools" env -C hack/tools go mod tidy -diff
+check "mend what it names" go vet ./...
+check "mend what it names" .local/bin/staticcheck ./...
+check "mend the manifests" bash -c '.local/bin/kubectl kustomize manifests/base >/dev/null'
+[ $failed = 0 ] && echo "verify: all well"
+exit $failed

@@ -1,0 +1,84 @@
+// Package imports holds the project to its own map: which packages may know which.
+package imports
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/spot-aware-scheduler/spot-aware-scheduler"
+
+// rules say, for the packages under a folder, which imports (by prefix) they must not have. Tests may import what they like.
+var rules = []struct {
+	under     []string
+	forbidden []string
+	why       string
+}{
+	{[]string{"pkg/decision"}, []string{"k8s.io", "sigs.k8s.io", "github.com", "golang.org"}, "the core is pure: standard library only"},
+	{[]string{"pkg/kube"}, []string{module + "/pkg/plugins", module + "/pkg/apis", module + "/pkg/lab", "k8s.io/kubernetes"}, "kube stands below everything but decision"},
+	{[]string{"pkg/plugins/replicasafety"}, []string{module + "/pkg/plugins/spotpreference"}, "plugins do not import each other"},
+	{[]string{"pkg/plugins/spotpreference"}, []string{module + "/pkg/plugins/replicasafety"}, "plugins do not import each other"},
+	{[]string{"pkg/lab", "cmd/spot-lab", "pkg/plugins"}, []string{"k8s.io/kubernetes"}, "a cold build of Kubernetes takes minutes: only cmd/scheduler and pkg/apis/config/scheme need it"},
+	{[]string{"pkg", "cmd"}, []string{module + "/test"}, "the product does not know its tests"},
+	{[]string{"test/audit"}, []string{module + "/pkg/decision", module + "/pkg/kube", module + "/pkg/plugins", module + "/pkg/apis"}, "the auditor is a second opinion"},
+}
+
+func TestImports(t *testing.T) {
+	root := filepath.Join("..", "..")
+	files := 0
+	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			if err == nil && strings.HasPrefix(entry.Name(), ".") && entry.Name() != ".." {
+				return filepath.SkipDir
+			}
+			return err
+		}
+		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+			return nil
+		}
+		files++
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(root, file)
+		if err != nil {
+			return err
+		}
+		folder := path.Dir(filepath.ToSlash(relative))
+		for _, spec := range parsed.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			for _, rule := range rules {
+				if underAny(folder, rule.under) && underAny(imported, rule.forbidden) {
+					t.Errorf("%s imports %s: %s", relative, imported, rule.why)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if files == 0 {
+		t.Fatal("no Go file found: this test looks in the wrong place")
+	}
+}
+
+// underAny reports whether a folder or import path is one of prefixes or below one.
+func underAny(folder string, prefixes []string) bool {
+	for _, prefix := range prefixes {
+		if folder == prefix || strings.HasPrefix(folder, prefix+"/") {
+			return true
+		}
+	}
+	return false
+}
