@@ -260,6 +260,31 @@ func (o *Owners) OlderRevisions(s *Subject) ([]types.UID, error) {
 	return older, nil
 }
 
+// OtherRevision reports whether other belongs to another revision of pod's Deployment.
+func (o *Owners) OtherRevision(pod, other *v1.Pod) bool {
+	if pod.Namespace != other.Namespace || RevisionOf(pod) == RevisionOf(other) {
+		return false
+	}
+	a, b := o.deploymentOf(pod), o.deploymentOf(other)
+	return a != "" && a == b
+}
+
+// deploymentOf returns the UID of pod's Deployment, "" if it has none or its ReplicaSet is not in the cache.
+func (o *Owners) deploymentOf(pod *v1.Pod) types.UID {
+	ref := metav1.GetControllerOfNoCopy(pod)
+	if ref == nil || !isKind(ref, appsv1.GroupName, "ReplicaSet") {
+		return ""
+	}
+	rs, err := get(o.replicaSets.ReplicaSets(pod.Namespace).Get, pod.Namespace, ref)
+	if err != nil {
+		return ""
+	}
+	if owner := metav1.GetControllerOfNoCopy(rs); owner != nil && isKind(owner, appsv1.GroupName, "Deployment") {
+		return owner.UID
+	}
+	return ""
+}
+
 // revisionNumber is the Deployment controller's; an undone rollout gives an old ReplicaSet the newest number.
 func revisionNumber(rs *appsv1.ReplicaSet) int64 {
 	n, _ := strconv.ParseInt(rs.Annotations["deployment.kubernetes.io/revision"], 10, 64)

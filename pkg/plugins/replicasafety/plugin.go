@@ -16,7 +16,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
@@ -42,12 +41,11 @@ type Plugin struct {
 	counter *placement.Counter
 	waiting *placement.Waiting
 
-	pods        corelisters.PodLister
-	nodes       corelisters.NodeLister
-	replicaSets appslisters.ReplicaSetLister
-	recorder    events.EventRecorder
-	clock       clock.Clock
-	handlers    []cache.ResourceEventHandlerRegistration
+	pods     corelisters.PodLister
+	nodes    corelisters.NodeLister
+	recorder events.EventRecorder
+	clock    clock.Clock
+	handlers []cache.ResourceEventHandlerRegistration
 }
 
 var (
@@ -80,16 +78,15 @@ func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugi
 	reader := &kube.NodeReader{Policy: policy, Signals: signals}
 	logger := klog.FromContext(ctx).WithValues("plugin", Name)
 	p := &Plugin{
-		profile:     handle.ProfileName(),
-		policy:      policy,
-		reader:      reader,
-		owners:      owners,
-		counter:     placement.NewCounter(reader),
-		pods:        factory.Core().V1().Pods().Lister(),
-		nodes:       factory.Core().V1().Nodes().Lister(),
-		replicaSets: factory.Apps().V1().ReplicaSets().Lister(),
-		recorder:    handle.EventRecorder(),
-		clock:       clock.RealClock{},
+		profile:  handle.ProfileName(),
+		policy:   policy,
+		reader:   reader,
+		owners:   owners,
+		counter:  placement.NewCounter(reader),
+		pods:     factory.Core().V1().Pods().Lister(),
+		nodes:    factory.Core().V1().Nodes().Lister(),
+		recorder: handle.EventRecorder(),
+		clock:    clock.RealClock{},
 	}
 	p.waiting = placement.NewWaiting(clock.RealClock{}, func(pods map[string]*v1.Pod) { handle.Activate(logger, pods) })
 	if err := p.watch(factory); err != nil {

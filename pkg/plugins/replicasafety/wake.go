@@ -54,7 +54,7 @@ func (p *Plugin) afterPod(_ klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.Q
 	case before != nil && after == nil:
 		return queueIf(before.Namespace == pod.Namespace && kube.RevisionOf(before) == kube.RevisionOf(pod)), nil
 	case before == nil && after != nil:
-		return queueIf(p.sameDeployment(pod, after)), nil
+		return queueIf(p.owners.OtherRevision(pod, after)), nil
 	case before == nil || after == nil:
 		return fwk.Queue, nil
 	case after.UID == pod.UID:
@@ -71,27 +71,6 @@ func queueIf(unblocks bool) fwk.QueueingHint {
 		return fwk.Queue
 	}
 	return fwk.QueueSkip
-}
-
-// sameDeployment reports whether two pods belong to different revisions of one Deployment.
-func (p *Plugin) sameDeployment(pod, other *v1.Pod) bool {
-	if pod.Namespace != other.Namespace || kube.RevisionOf(pod) == kube.RevisionOf(other) {
-		return false
-	}
-	a, b := p.deploymentOf(pod), p.deploymentOf(other)
-	return a != nil && b != nil && a.UID == b.UID
-}
-
-func (p *Plugin) deploymentOf(pod *v1.Pod) *metav1.OwnerReference {
-	ref := metav1.GetControllerOfNoCopy(pod)
-	if ref == nil || ref.Kind != "ReplicaSet" {
-		return nil
-	}
-	rs, err := p.replicaSets.ReplicaSets(pod.Namespace).Get(ref.Name)
-	if err != nil || rs.UID != ref.UID {
-		return nil
-	}
-	return metav1.GetControllerOfNoCopy(rs)
 }
 
 // watch adds this plugin's own handlers to the shared informers. They run after the index that the listers read is updated, so a pod
