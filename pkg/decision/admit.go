@@ -70,7 +70,11 @@ func (p *Plan) Reason(v Verdict) string {
 	case OverBudget:
 		return fmt.Sprintf("spot budget used up: %d of %d replicas of %s may run on spot%s", p.placed.Spot, p.Budget, p.revision, p.outlook())
 	case OnFloorOrdinal:
-		return fmt.Sprintf("ordinal kept off spot: the first %d ordinals of %s stay on on-demand%s", p.Floor, p.revision, p.outlook())
+		later := ""
+		if p.holdsUpLater {
+			later = ", and later ordinals wait for this one"
+		}
+		return fmt.Sprintf("ordinal kept off spot: the first %d ordinals of %s stay on on-demand%s%s", p.Floor, p.revision, later, p.outlook())
 	case NodeSettling:
 		return "node has no capacity label yet and is too young to count as on-demand"
 	case PoolFull:

@@ -35,7 +35,9 @@ type Workload struct {
 	Ordinal int
 	// Ordered: the floor is the first ordinals, and nothing is counted.
 	Ordered bool
-	Batch   Batch
+	// HoldsUpLater: pods of later ordinals are not even created before this one is ready (OrderedReady).
+	HoldsUpLater bool
+	Batch        Batch
 }
 
 // Pod is one pod to place.
@@ -95,6 +97,7 @@ type Plan struct {
 	placed        Placed
 	ordered       bool
 	ordinal       int
+	holdsUpLater  bool
 	revision      string
 	fallbackAfter time.Duration
 }
@@ -109,6 +112,7 @@ func NewPlan(pod *Pod, settings Settings, placed Placed, waiting Waiting) Plan {
 		placed:        placed,
 		ordered:       w.Ordered,
 		ordinal:       w.Ordinal,
+		holdsUpLater:  w.HoldsUpLater,
 		revision:      w.Revision,
 		fallbackAfter: settings.FallbackAfter,
 	}
@@ -140,11 +144,17 @@ func (p *Plan) WithinBudget(morePlaced int) bool {
 // MayTakeSpot reports whether some spot node may be open to the pod.
 func (p *Plan) MayTakeSpot() bool { return p.Exempt || p.Grant != NotGranted || p.WithinBudget(0) }
 
+// Counted reports whether the plan depends on how many of the pod's siblings stand on spot.
+func (p *Plan) Counted() bool {
+	return p.Grant == NotGranted && (p.PoolCap > 0 || !p.ordered && !p.Exempt && p.Budget > 0)
+}
+
 // NextChange returns after how much more waiting, for a pod that has waited for waited, time alone may change the plan of a pod
 // that waits for on-demand; false if it never will. newRevision says whether older revisions of its workload may be in its way.
 func (s Settings) NextChange(waited time.Duration, newRevision bool) (time.Duration, bool) {
 	next := Never
-	if s.FallbackAfter != Never && s.FallbackAfter > waited {
+	// A pod that has not waited at all has not fallen back, not even after 0.
+	if s.FallbackAfter != Never && (s.FallbackAfter > waited || waited == 0) {
 		next = s.FallbackAfter - waited
 	}
 	if newRevision && RolloutRelief > waited && (next == Never || RolloutRelief-waited < next) {

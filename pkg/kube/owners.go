@@ -197,6 +197,7 @@ func (o *Owners) statefulSet(pod *v1.Pod, ref *metav1.OwnerReference, w *decisio
 		return err
 	}
 	w.Annotations, w.Desired, w.Ordered = set.Annotations, replicas(set.Spec.Replicas), true
+	w.HoldsUpLater = set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement
 	// A pod whose name does not say its ordinal is treated as one of the floor's.
 	w.Ordinal = -1
 	if ordinal, err := strconv.Atoi(strings.TrimPrefix(pod.Name, set.Name+"-")); err == nil {

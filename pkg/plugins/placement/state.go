@@ -2,6 +2,7 @@ package placement
 
 import (
 	"maps"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -16,8 +17,10 @@ const stateKey fwk.StateKey = "spot-aware-scheduler.io/placement"
 type State struct {
 	Subject  *kube.Subject
 	Settings decision.Settings
-	Plan     decision.Plan
-	Counter  *Counter
+	// Waited is the time since the pod was first found unschedulable, 0 if it never was; the plan was made with it.
+	Waited  time.Duration
+	Plan    decision.Plan
+	Counter *Counter
 	// Placed is what became of the pod; set at Reserve, on the state of the cycle itself.
 	Placed *Placed
 
@@ -33,10 +36,12 @@ type Placed struct {
 	Outcome  decision.Outcome
 }
 
-// NewState returns the state for subject under plan. counter must not be updated as long as the state is in use.
-func NewState(subject *kube.Subject, settings decision.Settings, plan decision.Plan, counter *Counter) *State {
+// NewState returns the state for subject under settings: it makes the plan from what counter says of the subject's revision. counter
+// must not be updated as long as the state is in use.
+func NewState(subject *kube.Subject, settings decision.Settings, waiting decision.Waiting, counter *Counter) *State {
 	return &State{
-		Subject: subject, Settings: settings, Plan: plan, Counter: counter,
+		Subject: subject, Settings: settings, Waited: waiting.For, Counter: counter,
+		Plan:     decision.NewPlan(&subject.Pod, settings, counter.Placed(subject.Revision), waiting),
 		revision: counter.revisions[subject.Revision],
 	}
 }

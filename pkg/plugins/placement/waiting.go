@@ -21,7 +21,7 @@ type Waiting struct {
 	pods map[types.UID]*waiter
 	// byOwner holds the waiting pods by each UID that they wait on.
 	byOwner map[types.UID]map[types.UID]*waiter
-	allSoon clock.Timer // set while WakeAllSoon is pending
+	soon    clock.Timer // set while WakeCountedSoon is pending
 }
 
 // Wait says what a pod waits for.
@@ -30,6 +30,8 @@ type Wait struct {
 	Owners []types.UID
 	// ForOnDemand: the policy keeps the pod off spot.
 	ForOnDemand bool
+	// Counted: fewer siblings on spot may unblock it.
+	Counted bool
 	// Again is when time alone may unblock it; the zero time for never.
 	Again time.Time
 }
@@ -103,30 +105,35 @@ func (w *Waiting) drop(entry *waiter) {
 
 // WakeFor has the pods tried again that wait on the object with that UID.
 func (w *Waiting) WakeFor(owner types.UID) {
-	w.wakeAll(func() map[types.UID]*waiter { return w.byOwner[owner] })
+	w.wakeAll(func() map[types.UID]*waiter { return w.byOwner[owner] }, func(*waiter) bool { return true })
 }
 
-// WakeAllSoon has all pods tried again in a second. Calls within that second count as one.
-func (w *Waiting) WakeAllSoon() {
+// Wake has one pod tried again.
+func (w *Waiting) Wake(pod *v1.Pod) { w.wake(keyed(pod)) }
+
+// WakeCountedSoon has the pods tried again in a second that fewer siblings may unblock. Calls within that second count as one.
+func (w *Waiting) WakeCountedSoon() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.allSoon != nil || len(w.pods) == 0 {
+	if w.soon != nil || len(w.pods) == 0 {
 		return
 	}
-	w.allSoon = w.clock.AfterFunc(time.Second, func() {
+	w.soon = w.clock.AfterFunc(time.Second, func() {
 		w.mu.Lock()
-		w.allSoon = nil
+		w.soon = nil
 		w.mu.Unlock()
-		w.wakeAll(func() map[types.UID]*waiter { return w.pods })
+		w.wakeAll(func() map[types.UID]*waiter { return w.pods }, func(entry *waiter) bool { return entry.Counted })
 	})
 }
 
-// wakeAll calls wake without holding the lock: the queue has a lock of its own.
-func (w *Waiting) wakeAll(entries func() map[types.UID]*waiter) {
+// wakeAll wakes some of the entries. It calls wake without holding the lock: the queue has a lock of its own.
+func (w *Waiting) wakeAll(entries func() map[types.UID]*waiter, which func(*waiter) bool) {
 	w.mu.Lock()
 	pods := map[string]*v1.Pod{}
 	for _, entry := range entries() {
-		pods[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
+		if which(entry) {
+			pods[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
+		}
 	}
 	w.mu.Unlock()
 	if len(pods) > 0 {

@@ -49,11 +49,11 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 		// Once per pod is enough.
 		p.reportInvalid(pod, invalid)
 	}
-	plan := decision.NewPlan(&subject.Pod, settings, p.counter.Placed(subject.Revision), waiting)
-	placement.NewState(subject, settings, plan, p.counter).Write(cycle)
+	state := placement.NewState(subject, settings, waiting, p.counter)
+	state.Write(cycle)
 	placement.RecordDecision(p.profile, p.clock.Since(start).Seconds())
 	klog.FromContext(ctx).V(4).Info("Planned placement", "pod", klog.KObj(pod), "revision", subject.Pod.Workload.Revision,
-		"desired", subject.Pod.Workload.Desired, "floor", plan.Floor, "spotBudget", plan.Budget, "grant", plan.Grant)
+		"desired", subject.Pod.Workload.Desired, "floor", state.Plan.Floor, "spotBudget", state.Plan.Budget, "grant", state.Plan.Grant)
 	return nil, nil
 }
 

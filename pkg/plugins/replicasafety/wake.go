@@ -165,6 +165,6 @@ func (p *Plugin) nodeHandler() cache.ResourceEventHandlerFuncs {
 				report(node)
 			}
 		},
-		DeleteFunc: func(any) { p.waiting.WakeAllSoon() },
+		DeleteFunc: func(any) { p.waiting.WakeCountedSoon() },
 	}
 }
