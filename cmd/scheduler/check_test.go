@@ -1,0 +1,280 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
+	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultbinder"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/queuesort"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/replicasafety"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/spotpreference"
+)
+
+const shipped = "../../config/scheduler-config.yaml"
+
+// write returns the path of a configuration file with these profiles (YAML).
+func write(t *testing.T, profiles string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "scheduler-config.yaml")
+	text := "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n" + profiles
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// mistakesIn returns the type and field of each mistake that err joins.
+func mistakesIn(err error) []string {
+	var result []string
+	for ; err != nil; err = errors.Unwrap(err) {
+		if joined, ok := err.(interface{ Unwrap() []error }); ok {
+			for _, one := range joined.Unwrap() {
+				var mistake *field.Error
+				if errors.As(one, &mistake) {
+					result = append(result, fmt.Sprintf("%s: %s", mistake.Field, mistake.Type))
+				}
+			}
+		}
+	}
+	return result
+}
+
+func TestCheckPlugins(t *testing.T) {
+	const (
+		noPreFilter = "profiles[0].plugins.preFilter.enabled: Required value"
+		noFilter    = "profiles[0].plugins.filter.enabled: Required value"
+	)
+	for name, test := range map[string]struct {
+		plugins string
+		want    []string
+	}{
+		"none of ours":               {`{}`, nil},
+		"ReplicaSafety alone":        {`{multiPoint: {enabled: [{name: ReplicaSafety}]}}`, nil},
+		"both":                       {`{multiPoint: {enabled: [{name: ReplicaSafety}, {name: SpotPreference, weight: 40}]}}`, nil},
+		"SpotPreference alone":       {`{multiPoint: {enabled: [{name: SpotPreference}]}}`, []string{noPreFilter, noFilter}},
+		"SpotPreference as scorer":   {`{score: {enabled: [{name: SpotPreference}]}}`, []string{noPreFilter, noFilter}},
+		"SpotPreference as preScore": {`{preScore: {enabled: [{name: SpotPreference}]}}`, []string{noPreFilter, noFilter}},
+		"each point by itself": {`{preFilter: {enabled: [{name: ReplicaSafety}]}, filter: {enabled: [{name: ReplicaSafety}]},
+    score: {enabled: [{name: SpotPreference}]}}`, nil},
+		"filter only": {`{filter: {enabled: [{name: ReplicaSafety}]}, score: {enabled: [{name: SpotPreference}]}}`, []string{noPreFilter}},
+		"half of ReplicaSafety without SpotPreference": {`{preFilter: {enabled: [{name: ReplicaSafety}]}}`, []string{noFilter}},
+		"filter disabled by name": {`{multiPoint: {enabled: [{name: ReplicaSafety}, {name: SpotPreference}]},
+    filter: {disabled: [{name: ReplicaSafety}]}}`, []string{noFilter}},
+		"preFilter disabled by star": {`{multiPoint: {enabled: [{name: ReplicaSafety}, {name: SpotPreference}]},
+    preFilter: {disabled: [{name: "*"}]}}`, []string{noPreFilter}},
+		"all disabled, ours enabled again": {`{multiPoint: {enabled: [{name: ReplicaSafety}, {name: SpotPreference}]},
+    filter: {disabled: [{name: "*"}], enabled: [{name: ReplicaSafety}]}}`, nil},
+		"SpotPreference disabled where it matters": {`{multiPoint: {enabled: [{name: SpotPreference}]},
+    preScore: {disabled: [{name: "*"}]}, score: {disabled: [{name: SpotPreference}]}}`, nil},
+		"disabled among the default plugins, but enabled": {`{multiPoint: {disabled: [{name: ReplicaSafety}],
+    enabled: [{name: ReplicaSafety}, {name: SpotPreference}]}}`, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := write(t, "- schedulerName: s\n  plugins: "+test.plugins+"\n")
+			if diff := cmp.Diff(test.want, mistakesIn(checkConfig(file))); diff != "" {
+				t.Errorf("mistakes (-want +got):\n%s", diff)
+			}
+			// The framework must see it the same way.
+			points := pointsOf(t, file)
+			prefers := has(points.Score.Enabled, spotpreference.Name) || has(points.PreScore.Enabled, spotpreference.Name)
+			preFilters, filters := has(points.PreFilter.Enabled, replicasafety.Name), has(points.Filter.Enabled, replicasafety.Name)
+			if want := (prefers || preFilters || filters) && !(preFilters && filters); want != (test.want != nil) {
+				t.Errorf("the framework has preFilter %t, filter %t, score %t, but mistakes are %v", preFilters, filters, prefers, test.want)
+			}
+		})
+	}
+}
+
+func TestCheckConfig(t *testing.T) {
+	const ours = "  plugins: {multiPoint: {enabled: [{name: ReplicaSafety}, {name: SpotPreference}]}}\n"
+	for name, test := range map[string]struct {
+		profiles string
+		want     []string
+	}{
+		"bad arguments": {"- schedulerName: a\n" + ours + "  pluginConfig: [{name: ReplicaSafety, args: {minOnDemand: -1}}]\n",
+			[]string{"profiles[0].pluginConfig[0].args.minOnDemand: Invalid value"}},
+		"every profile, every mistake": {"- schedulerName: a\n" + ours + `
+  pluginConfig:
+  - {name: NodeAffinity, args: {}}
+  - {name: ReplicaSafety, args: {minOnDemand: "130%", labelGrace: 5}}
+- schedulerName: b
+  plugins: {multiPoint: {enabled: [{name: SpotPreference}]}}
+  pluginConfig: [{name: SpotPreference, args: {riskHalfLife: 0s}}]
+`, []string{
+			"profiles[0].pluginConfig[1].args.minOnDemand: Invalid value",
+			"profiles[0].pluginConfig[1].args.labelGrace: Invalid value",
+			"profiles[1].plugins.preFilter.enabled: Required value",
+			"profiles[1].plugins.filter.enabled: Required value",
+			"profiles[1].pluginConfig[0].args.riskHalfLife: Invalid value",
+		}},
+		"arguments of a misspelled plugin": {"- schedulerName: a\n" + ours + "  pluginConfig: [{name: ReplicaSafty, args: {minOnDemand: 1}}]\n",
+			[]string{"profiles[0].pluginConfig[0].name: Invalid value"}},
+		"arguments of a plugin that is enabled at one point": {`
+- schedulerName: a
+  plugins: {preFilter: {enabled: [{name: ReplicaSafety}]}, filter: {enabled: [{name: ReplicaSafety}]}}
+  pluginConfig: [{name: ReplicaSafety, args: {}}]
+`, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := write(t, test.profiles)
+			err := checkConfig(file)
+			if diff := cmp.Diff(test.want, mistakesIn(err)); diff != "" {
+				t.Errorf("mistakes (-want +got):\n%s", diff)
+			}
+			if err != nil && !strings.Contains(err.Error(), file) {
+				t.Errorf("error %q does not name the file", err)
+			}
+		})
+	}
+}
+
+func TestCheckConfigUnreadable(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing.yaml")
+	if err := checkConfig(missing); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), missing) {
+		t.Errorf("missing file: %v", err)
+	}
+	folder := t.TempDir()
+	if err := checkConfig(folder); err == nil || !strings.Contains(err.Error(), folder) {
+		t.Errorf("folder: %v", err)
+	}
+	for name, profiles := range map[string]string{
+		"no YAML":          "- [",
+		"unknown field":    "- schedulerNam: a\n",
+		"unknown argument": "- {schedulerName: a, pluginConfig: [{name: ReplicaSafety, args: {minOnDemnd: 1}}]}\n",
+	} {
+		file := write(t, profiles)
+		if err := checkConfig(file); err == nil || !strings.Contains(err.Error(), file) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestShippedConfig(t *testing.T) {
+	if err := checkConfig(shipped); err != nil {
+		t.Fatal(err)
+	}
+	cfg := load(t, shipped)
+	if got := cfg.Profiles[0].SchedulerName; got != "spot-aware-scheduler" {
+		t.Errorf("first profile is %q", got)
+	}
+	lock := cfg.LeaderElection
+	if got := lock.ResourceNamespace + "/" + lock.ResourceName; !lock.LeaderElect || got != "kube-system/spot-aware-scheduler" {
+		t.Errorf("leader election %t on %s", lock.LeaderElect, got)
+	}
+	if kubeconfig := cfg.ClientConnection.Kubeconfig; kubeconfig != "" {
+		t.Errorf("the path of a kubeconfig in it: %s", kubeconfig)
+	}
+	points := pointsOf(t, shipped)
+	// PostFilter stops at the first plugin that finds a victim: ours has to have seen the pod by then.
+	var postFilter []string
+	for _, plugin := range points.PostFilter.Enabled {
+		postFilter = append(postFilter, plugin.Name)
+	}
+	if diff := cmp.Diff([]string{replicasafety.Name, names.DefaultPreemption}, postFilter); diff != "" {
+		t.Errorf("postFilter (-want +got):\n%s", diff)
+	}
+	for point, at := range map[string]schedulerconfig.PluginSet{"preFilter": points.PreFilter, "filter": points.Filter} {
+		if !has(at.Enabled, replicasafety.Name) {
+			t.Errorf("no ReplicaSafety at %s", point)
+		}
+	}
+	if want := (schedulerconfig.Plugin{Name: spotpreference.Name, Weight: 40}); !slices.Contains(points.Score.Enabled, want) {
+		t.Errorf("no %v at score: %v", want, points.Score.Enabled)
+	}
+}
+
+func load(t *testing.T, file string) *schedulerconfig.KubeSchedulerConfiguration {
+	t.Helper()
+	cfg, err := options.LoadConfigFromFile(klog.Background(), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// pointsOf returns which plugins the scheduler's own framework runs at which extension point for the file's first profile. Stand-ins
+// implement the points in question.
+func pointsOf(t *testing.T, file string) *schedulerconfig.Plugins {
+	t.Helper()
+	profile := &load(t, file).Profiles[0]
+	registry := frameworkruntime.Registry{
+		queuesort.Name:     queuesort.New,
+		defaultbinder.Name: defaultbinder.New,
+	}
+	enabled := profile.Plugins.Names()
+	for _, plugin := range profile.Plugins.MultiPoint.Enabled {
+		enabled = append(enabled, plugin.Name)
+	}
+	for _, name := range enabled {
+		if _, real := registry[name]; real {
+			continue
+		}
+		registry[name] = func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
+			switch stub := (stub{name}); name {
+			case replicasafety.Name:
+				return safetyStub{postFilterStub{stub}}, nil
+			case spotpreference.Name:
+				return scoreStub{stub}, nil
+			case names.DefaultPreemption:
+				return postFilterStub{stub}, nil
+			default:
+				return stub, nil
+			}
+		}
+	}
+	metrics.Register() // The framework uses them without asking.
+	framework, err := frameworkruntime.NewFramework(t.Context(), registry, profile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return framework.ListPlugins()
+}
+
+type stub struct{ name string }
+
+func (s stub) Name() string { return s.name }
+
+type postFilterStub struct{ stub }
+
+func (postFilterStub) PostFilter(context.Context, fwk.CycleState, *v1.Pod, fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	return nil, nil
+}
+
+type safetyStub struct{ postFilterStub }
+
+func (safetyStub) PreFilter(context.Context, fwk.CycleState, *v1.Pod, []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	return nil, nil
+}
+func (safetyStub) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
+func (safetyStub) Filter(context.Context, fwk.CycleState, *v1.Pod, fwk.NodeInfo) *fwk.Status {
+	return nil
+}
+
+type scoreStub struct{ stub }
+
+func (scoreStub) PreScore(context.Context, fwk.CycleState, *v1.Pod, []fwk.NodeInfo) *fwk.Status {
+	return nil
+}
+func (scoreStub) Score(context.Context, fwk.CycleState, *v1.Pod, fwk.NodeInfo) (int64, *fwk.Status) {
+	return 0, nil
+}
+func (scoreStub) ScoreExtensions() fwk.ScoreExtensions { return nil }

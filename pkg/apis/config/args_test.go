@@ -1,0 +1,287 @@
+package config_test
+
+import (
+	"bytes"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubescheduler "k8s.io/kube-scheduler/config/v1"
+	schedulerscheme "k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// Arguments with every field set.
+const (
+	everyReplicaSafetyArg = `
+minOnDemand: 2
+unlabeledNodes: Spot
+maxPerPool: "50%"
+whenUnsatisfiable: ScheduleAnyway
+fallbackAfter: 5m
+rules:
+- name: critical
+  namespaces: [shop, bank]
+  podSelector: {matchLabels: {tier: front}, matchExpressions: [{key: app, operator: In, values: [web, api]}]}
+  priorityClasses: [high]
+  minPriority: 1000
+  qosClasses: [Guaranteed, Burstable]
+  ownerKinds: [Deployment, Pod]
+  minOnDemand: "100%"
+  maxPerPool: 3
+  whenUnsatisfiable: DoNotSchedule
+  fallbackAfter: never
+  annotationPolicy: Ignore
+- {name: rest, annotationPolicy: Allow}
+labelGrace: 1m30s
+annotationPolicy: StricterOnly
+capacityLabels:
+- {key: example.com/life, spot: [spot, ""], onDemand: [regular]}
+signals:
+- {taint: example.com/gone, class: reclaim, notice: 2m}
+- {taint: example.com/gone=soon, class: drain}
+- {condition: Failing, class: advisory}
+- {condition: Healthy=False, class: drain}
+- {label: example.com/l=v, class: drain}
+- {annotation: "example.com/a=any = text", class: drain}
+`
+	everySpotPreferenceArg = `
+riskHalfLife: 30m
+poolRisk:
+- {instanceType: m6i.large, zone: a, risk: 0.25}
+- {instanceType: m6i.large, zone: b, risk: 1}
+`
+)
+
+func TestDefaults(t *testing.T) {
+	meta := func(kind string) metav1.TypeMeta {
+		return metav1.TypeMeta{APIVersion: kubescheduler.SchemeGroupVersion.String(), Kind: kind}
+	}
+	for name, test := range map[string]struct {
+		plugin, args string
+		want         runtime.Object
+	}{
+		"no pluginConfig entry": {replicaSafety, "", &config.ReplicaSafetyArgs{
+			TypeMeta: meta("ReplicaSafetyArgs"), MinOnDemand: "1", UnlabeledNodes: "OnDemand", WhenUnsatisfiable: "DoNotSchedule",
+			LabelGrace: "30s", AnnotationPolicy: "Allow",
+		}},
+		"no arguments": {replicaSafety, "null", &config.ReplicaSafetyArgs{
+			TypeMeta: meta("ReplicaSafetyArgs"), MinOnDemand: "1", UnlabeledNodes: "OnDemand", WhenUnsatisfiable: "DoNotSchedule",
+			LabelGrace: "30s", AnnotationPolicy: "Allow",
+		}},
+		"what is set stays": {replicaSafety, "{minOnDemand: 0, unlabeledNodes: Spot, labelGrace: 0s}", &config.ReplicaSafetyArgs{
+			TypeMeta: meta("ReplicaSafetyArgs"), MinOnDemand: "0", UnlabeledNodes: "Spot", WhenUnsatisfiable: "DoNotSchedule",
+			LabelGrace: "0s", AnnotationPolicy: "Allow",
+		}},
+		"no SpotPreferenceArgs": {spotPreference, "", &config.SpotPreferenceArgs{
+			TypeMeta: meta("SpotPreferenceArgs"), RiskHalfLife: "1h",
+		}},
+		"SpotPreferenceArgs that are set": {spotPreference, "riskHalfLife: 2h", &config.SpotPreferenceArgs{
+			TypeMeta: meta("SpotPreferenceArgs"), RiskHalfLife: "2h",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ignoreTypeMeta := cmpopts.IgnoreTypes(metav1.TypeMeta{}) // The decoder takes it away, the defaults put it there.
+			if diff := cmp.Diff(test.want, decodeArgs(t, test.plugin, test.args), ignoreTypeMeta); diff != "" {
+				t.Errorf("arguments (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPolicy(t *testing.T) {
+	policy, signals, err := decodeArgs(t, replicaSafety, everyReplicaSafetyArg).(*config.ReplicaSafetyArgs).Policy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &decision.Policy{
+		Defaults: decision.Settings{
+			MinOnDemand:       decision.Count(2),
+			MaxPerPool:        ptr.To(decision.Percent(50)),
+			WhenUnsatisfiable: decision.ScheduleAnyway,
+			FallbackAfter:     5 * time.Minute,
+		},
+		Rules: []decision.Rule{{
+			Name:            "critical",
+			Namespaces:      []string{"shop", "bank"},
+			PriorityClasses: []string{"high"},
+			MinPriority:     ptr.To[int32](1000),
+			QOSClasses:      []string{"Guaranteed", "Burstable"},
+			OwnerKinds:      []string{"Deployment", "Pod"},
+			Overrides: decision.Overrides{
+				MinOnDemand:       ptr.To(decision.Percent(100)),
+				MaxPerPool:        ptr.To(decision.Count(3)),
+				WhenUnsatisfiable: ptr.To(decision.DoNotSchedule),
+				FallbackAfter:     ptr.To(decision.Never),
+			},
+			Annotations: ptr.To(decision.IgnoreAnnotations),
+		}, {
+			Name:        "rest",
+			Annotations: ptr.To(decision.AllowAnnotations),
+		}},
+		Annotations:    decision.StricterOnly,
+		UnlabeledNodes: decision.Spot,
+		LabelGrace:     90 * time.Second,
+		CapacityLabels: append(decision.BuiltinCapacityLabels(),
+			decision.CapacityLabel{Key: "example.com/life", Spot: []string{"spot", ""}, OnDemand: []string{"regular"}}),
+	}
+	compareQuantities := cmp.Comparer(func(a, b decision.Quantity) bool { return a == b })
+	if diff := cmp.Diff(want, policy, compareQuantities, cmpopts.IgnoreFields(decision.Rule{}, "PodSelector")); diff != "" {
+		t.Errorf("policy (-want +got):\n%s", diff)
+	}
+	wantSignals := append(kube.BuiltinSignals(),
+		kube.Signal{Kind: kube.TaintSignal, Key: "example.com/gone", Class: decision.Reclaim, Notice: 2 * time.Minute},
+		kube.Signal{Kind: kube.TaintSignal, Key: "example.com/gone", Value: "soon", Class: decision.Drain},
+		kube.Signal{Kind: kube.ConditionSignal, Key: "Failing", Value: "True", Class: decision.Advisory},
+		kube.Signal{Kind: kube.ConditionSignal, Key: "Healthy", Value: "False", Class: decision.Drain},
+		kube.Signal{Kind: kube.LabelSignal, Key: "example.com/l", Value: "v", Class: decision.Drain},
+		kube.Signal{Kind: kube.AnnotationSignal, Key: "example.com/a", Value: "any = text", Class: decision.Drain},
+	)
+	if diff := cmp.Diff(wantSignals, signals); diff != "" {
+		t.Errorf("signals (-want +got):\n%s", diff)
+	}
+
+	for labels, want := range map[string]bool{"tier=front,app=web": true, "tier=front,app=db": false, "app=web": false, "": false} {
+		set := map[string]string{}
+		for pair := range strings.SplitSeq(labels, ",") {
+			key, value, _ := strings.Cut(pair, "=")
+			set[key] = value
+		}
+		if got := policy.Rules[0].PodSelector(set); got != want {
+			t.Errorf("podSelector on %q: %t, want %t", labels, got, want)
+		}
+	}
+	if policy.Rules[1].PodSelector != nil {
+		t.Error("a rule without podSelector has one")
+	}
+}
+
+func TestPolicyOfDefaults(t *testing.T) {
+	policy, signals, err := decodeArgs(t, replicaSafety, "").(*config.ReplicaSafetyArgs).Policy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &decision.Policy{
+		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never},
+		LabelGrace:     30 * time.Second,
+		CapacityLabels: decision.BuiltinCapacityLabels(),
+	}
+	compareQuantities := cmp.Comparer(func(a, b decision.Quantity) bool { return a == b })
+	if diff := cmp.Diff(want, policy, compareQuantities); diff != "" {
+		t.Errorf("policy (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(kube.BuiltinSignals(), signals); diff != "" {
+		t.Errorf("signals (-want +got):\n%s", diff)
+	}
+}
+
+func TestRisk(t *testing.T) {
+	halfLife, poolRisk, err := decodeArgs(t, spotPreference, everySpotPreferenceArg).(*config.SpotPreferenceArgs).Risk()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if halfLife != 30*time.Minute {
+		t.Errorf("half-life %s, want 30m", halfLife)
+	}
+	want := map[decision.Pool]float64{
+		{InstanceType: "m6i.large", Zone: "a"}: 0.25,
+		{InstanceType: "m6i.large", Zone: "b"}: 1,
+	}
+	if diff := cmp.Diff(want, poolRisk); diff != "" {
+		t.Errorf("pool risk (-want +got):\n%s", diff)
+	}
+}
+
+// Arguments without their defaults are refused rather than read as zeros.
+func TestWithoutDefaults(t *testing.T) {
+	if _, _, err := (&config.ReplicaSafetyArgs{}).Policy(); err == nil {
+		t.Error("ReplicaSafetyArgs without defaults have a policy")
+	}
+	if _, _, err := (&config.SpotPreferenceArgs{}).Risk(); err == nil {
+		t.Error("SpotPreferenceArgs without defaults have a half-life")
+	}
+}
+
+// What the scheduler writes back (--write-config-to) it can read, and it means the same.
+func TestRoundTrip(t *testing.T) {
+	for plugin, args := range map[string]string{replicaSafety: everyReplicaSafetyArg, spotPreference: everySpotPreferenceArg} {
+		t.Run(plugin, func(t *testing.T) {
+			cfg, err := decode(file(plugin, args))
+			if err != nil {
+				t.Fatal(err)
+			}
+			yaml, _ := runtime.SerializerInfoForMediaType(schedulerscheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeYAML)
+			var written bytes.Buffer
+			if err := schedulerscheme.Codecs.EncoderForVersion(yaml.Serializer, kubescheduler.SchemeGroupVersion).Encode(cfg, &written); err != nil {
+				t.Fatal(err)
+			}
+			again, err := decode(written.String())
+			if err != nil {
+				t.Fatalf("%v in\n%s", err, &written)
+			}
+			if diff := cmp.Diff(argsOf(t, cfg, plugin), argsOf(t, again, plugin), cmpopts.IgnoreTypes(metav1.TypeMeta{})); diff != "" {
+				t.Errorf("arguments (-first +again):\n%s", diff)
+			}
+			for _, line := range map[string][]string{
+				replicaSafety:  {"kind: ReplicaSafetyArgs", "minOnDemand: 2\n", "maxPerPool: 50%\n", "minPriority: 1000\n", "labelGrace: 1m30s\n"},
+				spotPreference: {"kind: SpotPreferenceArgs", "risk: 0.25\n", "riskHalfLife: 30m\n"},
+			}[plugin] {
+				if !strings.Contains(written.String(), line) {
+					t.Errorf("no %q in\n%s", line, &written)
+				}
+			}
+		})
+	}
+}
+
+// A copy is equal, and shares nothing that could be written to.
+func TestDeepCopy(t *testing.T) {
+	for plugin, args := range map[string]string{replicaSafety: everyReplicaSafetyArg, spotPreference: everySpotPreferenceArg} {
+		original := decodeArgs(t, plugin, args)
+		clone := original.DeepCopyObject()
+		if diff := cmp.Diff(original, clone); diff != "" {
+			t.Errorf("%s: copy (-original +copy):\n%s", plugin, diff)
+		}
+		visited := 0
+		requireUnshared(t, plugin, reflect.ValueOf(original), reflect.ValueOf(clone), &visited)
+		if visited == 0 {
+			t.Errorf("%s: nothing compared", plugin)
+		}
+	}
+}
+
+// requireUnshared walks two equal values, reports pointers, slices and maps that are one and the same, and counts those it looked at.
+func requireUnshared(t *testing.T, path string, a, b reflect.Value, visited *int) {
+	t.Helper()
+	switch a.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		if a.IsNil() {
+			return
+		}
+		*visited++
+		if a.UnsafePointer() == b.UnsafePointer() {
+			t.Errorf("%s is shared", path)
+		}
+	}
+	switch a.Kind() {
+	case reflect.Pointer:
+		requireUnshared(t, path, a.Elem(), b.Elem(), visited)
+	case reflect.Slice:
+		for i := range a.Len() {
+			requireUnshared(t, path+"[]", a.Index(i), b.Index(i), visited)
+		}
+	case reflect.Struct:
+		for i := range a.NumField() {
+			requireUnshared(t, path+"."+a.Type().Field(i).Name, a.Field(i), b.Field(i), visited)
+		}
+	}
+}

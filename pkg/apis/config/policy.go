@@ -1,0 +1,93 @@
+package config
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// Validate returns every mistake in the arguments, which must have their defaults. path is where they stand; nil for the root.
+func (a *ReplicaSafetyArgs) Validate(path *field.Path) field.ErrorList {
+	_, _, errs := a.convert(path)
+	return errs
+}
+
+// Policy returns what the arguments, which must have their defaults, mean: the policy, and the signals of nodes, both with what is
+// built in. The error names every mistake that Validate finds.
+func (a *ReplicaSafetyArgs) Policy() (*decision.Policy, []kube.Signal, error) {
+	policy, signals, errs := a.convert(nil)
+	if err := errs.ToAggregate(); err != nil {
+		return nil, nil, fmt.Errorf("invalid ReplicaSafetyArgs: %w", err)
+	}
+	return policy, signals, nil
+}
+
+var (
+	parseCapacityType     = oneOf([]string{"OnDemand", "Spot"}, decision.OnDemand, decision.Spot)
+	parseAnnotationPolicy = oneOf([]string{"Allow", "StricterOnly", "Ignore"},
+		decision.AllowAnnotations, decision.StricterOnly, decision.IgnoreAnnotations)
+)
+
+// convert is validation and conversion in one, so that neither can know of a field that the other does not.
+func (a *ReplicaSafetyArgs) convert(path *field.Path) (*decision.Policy, []kube.Signal, field.ErrorList) {
+	var errs field.ErrorList
+	policy := &decision.Policy{
+		Defaults: decision.Settings{
+			MinOnDemand:       parse(&errs, path.Child("minOnDemand"), a.MinOnDemand, decision.ParseQuantity),
+			MaxPerPool:        parseOptional(&errs, path.Child("maxPerPool"), a.MaxPerPool, decision.ParseMaxPerPool),
+			WhenUnsatisfiable: parse(&errs, path.Child("whenUnsatisfiable"), a.WhenUnsatisfiable, decision.ParseWhenUnsatisfiable),
+			FallbackAfter:     decision.Never,
+		},
+		Annotations:    parse(&errs, path.Child("annotationPolicy"), a.AnnotationPolicy, parseAnnotationPolicy),
+		UnlabeledNodes: parse(&errs, path.Child("unlabeledNodes"), a.UnlabeledNodes, parseCapacityType),
+		LabelGrace:     parse(&errs, path.Child("labelGrace"), a.LabelGrace, parseDuration),
+	}
+	if after := parseOptional(&errs, path.Child("fallbackAfter"), a.FallbackAfter, decision.ParseFallbackAfter); after != nil {
+		policy.Defaults.FallbackAfter = *after
+	}
+	var more field.ErrorList
+	policy.Rules, more = convertRules(a.Rules, path.Child("rules"))
+	errs = append(errs, more...)
+	policy.CapacityLabels, more = convertCapacityLabels(a.CapacityLabels, path.Child("capacityLabels"))
+	errs = append(errs, more...)
+	signals, more := convertSignals(a.Signals, path.Child("signals"))
+	return policy, signals, append(errs, more...)
+}
+
+// convertCapacityLabels returns the labels that are built in, then those configured.
+func convertCapacityLabels(labels []CapacityLabel, path *field.Path) ([]decision.CapacityLabel, field.ErrorList) {
+	var errs field.ErrorList
+	result := decision.BuiltinCapacityLabels()
+	seen := map[string]bool{}
+	for i, label := range labels {
+		path := path.Index(i)
+		errs = append(errs, invalid(path.Child("key"), label.Key, validation.IsQualifiedName(label.Key))...)
+		if seen[label.Key] {
+			errs = append(errs, field.Duplicate(path.Child("key"), label.Key))
+		}
+		seen[label.Key] = true
+		if len(label.Spot)+len(label.OnDemand) == 0 {
+			errs = append(errs, field.Required(path, "at least one value in spot or onDemand"))
+		}
+		values := map[string]bool{}
+		for _, list := range []struct {
+			path   *field.Path
+			values []string
+		}{{path.Child("spot"), label.Spot}, {path.Child("onDemand"), label.OnDemand}} {
+			for j, value := range list.values {
+				path := list.path.Index(j)
+				errs = append(errs, invalid(path, value, validation.IsValidLabelValue(value))...)
+				if values[value] {
+					errs = append(errs, field.Duplicate(path, value))
+				}
+				values[value] = true
+			}
+		}
+		result = append(result, decision.CapacityLabel{Key: label.Key, Spot: label.Spot, OnDemand: label.OnDemand})
+	}
+	return result, errs
+}

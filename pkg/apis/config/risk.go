@@ -1,0 +1,52 @@
+package config
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+// Validate returns every mistake in the arguments, which must have their defaults. path is where they stand; nil for the root.
+func (a *SpotPreferenceArgs) Validate(path *field.Path) field.ErrorList {
+	_, _, errs := a.convert(path)
+	return errs
+}
+
+// Risk returns what the arguments, which must have their defaults, mean: after how long an interruption that was seen counts half,
+// and the risk (0 to 1) of pools that is known beforehand. The error names every mistake that Validate finds.
+func (a *SpotPreferenceArgs) Risk() (halfLife time.Duration, poolRisk map[decision.Pool]float64, err error) {
+	halfLife, poolRisk, errs := a.convert(nil)
+	if err := errs.ToAggregate(); err != nil {
+		return 0, nil, fmt.Errorf("invalid SpotPreferenceArgs: %w", err)
+	}
+	return halfLife, poolRisk, nil
+}
+
+func (a *SpotPreferenceArgs) convert(path *field.Path) (time.Duration, map[decision.Pool]float64, field.ErrorList) {
+	var errs field.ErrorList
+	halfLife := parse(&errs, path.Child("riskHalfLife"), a.RiskHalfLife, parsePositiveDuration)
+	poolRisk := make(map[decision.Pool]float64, len(a.PoolRisk))
+	for i, row := range a.PoolRisk {
+		path := path.Child("poolRisk").Index(i)
+		errs = append(errs, requiredLabelValue(row.InstanceType, path.Child("instanceType"))...)
+		errs = append(errs, requiredLabelValue(row.Zone, path.Child("zone"))...)
+		risk := parse(&errs, path.Child("risk"), row.Risk, parseRisk)
+		pool := decision.NewPool(row.InstanceType, row.Zone)
+		if _, ok := poolRisk[pool]; ok && pool != (decision.Pool{}) {
+			errs = append(errs, field.Duplicate(path, row.InstanceType+" in "+row.Zone))
+		}
+		poolRisk[pool] = risk
+	}
+	return halfLife, poolRisk, errs
+}
+
+func requiredLabelValue(value string, path *field.Path) field.ErrorList {
+	if value == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	return invalid(path, value, validation.IsValidLabelValue(value))
+}

@@ -1,0 +1,128 @@
+package config
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+// convertRules returns the rules as the decisions use them.
+func convertRules(rules []Rule, path *field.Path) ([]decision.Rule, field.ErrorList) {
+	var errs field.ErrorList
+	var result []decision.Rule
+	var earlier []reach
+	names := map[string]bool{}
+	for i := range rules {
+		rule, path := &rules[i], path.Index(i)
+		switch {
+		case rule.Name == "":
+			errs = append(errs, field.Required(path.Child("name"), ""))
+		case names[rule.Name]:
+			errs = append(errs, field.Duplicate(path.Child("name"), rule.Name))
+		}
+		names[rule.Name] = true
+		converted, mistakes := rule.convert(path)
+		errs = append(errs, mistakes...)
+		if len(mistakes) == 0 {
+			reach := rule.reach(converted.MinPriority)
+			if err := reach.neverMatches(earlier); err != nil {
+				errs = append(errs, field.Invalid(path, rule.Name, err.Error()))
+			}
+			earlier = append(earlier, reach)
+		}
+		result = append(result, converted)
+	}
+	return result, errs
+}
+
+func (r *Rule) convert(path *field.Path) (decision.Rule, field.ErrorList) {
+	var errs field.ErrorList
+	rule := decision.Rule{
+		Name:            r.Name,
+		Namespaces:      r.Namespaces,
+		PriorityClasses: r.PriorityClasses,
+		MinPriority:     parseOptional(&errs, path.Child("minPriority"), r.MinPriority, parsePriority),
+		QOSClasses:      r.QOSClasses,
+		OwnerKinds:      r.OwnerKinds,
+		Overrides: decision.Overrides{
+			MinOnDemand:       parseOptional(&errs, path.Child("minOnDemand"), r.MinOnDemand, decision.ParseQuantity),
+			MaxPerPool:        parseOptional(&errs, path.Child("maxPerPool"), r.MaxPerPool, decision.ParseMaxPerPool),
+			WhenUnsatisfiable: parseOptional(&errs, path.Child("whenUnsatisfiable"), r.WhenUnsatisfiable, decision.ParseWhenUnsatisfiable),
+			FallbackAfter:     parseOptional(&errs, path.Child("fallbackAfter"), r.FallbackAfter, decision.ParseFallbackAfter),
+		},
+		Annotations: parseOptional(&errs, path.Child("annotationPolicy"), r.AnnotationPolicy, parseAnnotationPolicy),
+	}
+	if r.MinOnDemand+r.MaxPerPool+r.WhenUnsatisfiable+r.FallbackAfter+r.AnnotationPolicy == "" {
+		errs = append(errs, field.Required(path,
+			"the rule sets nothing: at least one of minOnDemand, maxPerPool, whenUnsatisfiable, fallbackAfter, annotationPolicy"))
+	}
+	errs = append(errs, eachValid(r.Namespaces, path.Child("namespaces"), validation.IsDNS1123Label)...)
+	errs = append(errs, eachValid(r.PriorityClasses, path.Child("priorityClasses"), validation.IsDNS1123Subdomain)...)
+	errs = append(errs, eachValid(r.QOSClasses, path.Child("qosClasses"), isQOSClass)...)
+	errs = append(errs, eachValid(r.OwnerKinds, path.Child("ownerKinds"), isOwnerKind)...)
+
+	selectorPath := path.Child("podSelector")
+	mistakes := metav1validation.ValidateLabelSelector(r.PodSelector, metav1validation.LabelSelectorValidationOptions{}, selectorPath)
+	errs = append(errs, mistakes...)
+	if r.PodSelector != nil && len(mistakes) == 0 {
+		selector, err := metav1.LabelSelectorAsSelector(r.PodSelector)
+		if err != nil {
+			errs = append(errs, field.Invalid(selectorPath, metav1.FormatLabelSelector(r.PodSelector), err.Error()))
+		} else {
+			rule.PodSelector = func(podLabels map[string]string) bool { return selector.Matches(labels.Set(podLabels)) }
+		}
+	}
+	return rule, errs
+}
+
+// eachValid returns what problems finds wrong with the values of a list, and those that it has twice.
+func eachValid(list []string, path *field.Path, problems func(string) []string) field.ErrorList {
+	var errs field.ErrorList
+	seen := map[string]bool{}
+	for i, value := range list {
+		errs = append(errs, invalid(path.Index(i), value, problems(value))...)
+		if seen[value] {
+			errs = append(errs, field.Duplicate(path.Index(i), value))
+		}
+		seen[value] = true
+	}
+	return errs
+}
+
+// invalid returns an error that names all problems with value; none without problems.
+func invalid(path *field.Path, value string, problems []string) field.ErrorList {
+	if len(problems) == 0 {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, value, strings.Join(problems, "; "))}
+}
+
+var qosClasses = []string{string(v1.PodQOSGuaranteed), string(v1.PodQOSBurstable), string(v1.PodQOSBestEffort)}
+
+func isQOSClass(class string) []string {
+	if !slices.Contains(qosClasses, class) {
+		return []string{"expected one of " + strings.Join(qosClasses, ", ")}
+	}
+	return nil
+}
+
+var kindPattern = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
+
+func isOwnerKind(kind string) []string {
+	switch {
+	case kind == "DaemonSet" || kind == "Node":
+		return []string{"rules never apply to the pods of a DaemonSet and to static pods, which are tied to their node"}
+	case !kindPattern.MatchString(kind):
+		return []string{"expected a kind such as Deployment, StatefulSet or Job; Pod for pods without a controller"}
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package config
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+var parseSignalClass = oneOf([]string{"reclaim", "drain", "advisory"}, decision.Reclaim, decision.Drain, decision.Advisory)
+
+// convertSignals returns the signals that are built in, then those configured.
+func convertSignals(signals []Signal, path *field.Path) ([]kube.Signal, field.ErrorList) {
+	var errs field.ErrorList
+	var configured []kube.Signal
+	for i := range signals {
+		path := path.Index(i)
+		signal := kube.Signal{Class: parse(&errs, path.Child("class"), signals[i].Class, parseSignalClass)}
+		if notice := parseOptional(&errs, path.Child("notice"), signals[i].Notice, parseDuration); notice != nil {
+			signal.Notice = *notice
+		}
+		kinds, text := signals[i].given()
+		if len(kinds) == 0 {
+			errs = append(errs, field.Required(path, "one of taint, condition, label, annotation"))
+			continue
+		}
+		if len(kinds) > 1 {
+			errs = append(errs, field.Invalid(path, kinds, "expected only one of taint, condition, label, annotation"))
+			continue
+		}
+		signal.Kind = kinds[0]
+		path = path.Child(string(signal.Kind))
+		var err error
+		if signal.Key, signal.Value, err = parseSignal(signal.Kind, text); err != nil {
+			errs = append(errs, field.Invalid(path, text, err.Error()))
+		}
+		if slices.ContainsFunc(configured, func(earlier kube.Signal) bool {
+			return earlier.Kind == signal.Kind && earlier.Key == signal.Key && earlier.Value == signal.Value
+		}) {
+			errs = append(errs, field.Duplicate(path, text))
+		}
+		configured = append(configured, signal)
+	}
+	return append(kube.BuiltinSignals(), configured...), errs
+}
+
+// given returns the kinds that s gives, and the text of the last of them.
+func (s *Signal) given() (kinds []kube.SignalKind, text string) {
+	for _, kind := range []struct {
+		name kube.SignalKind
+		text string
+	}{
+		{kube.TaintSignal, s.Taint},
+		{kube.ConditionSignal, s.Condition},
+		{kube.LabelSignal, s.Label},
+		{kube.AnnotationSignal, s.Annotation},
+	} {
+		if kind.text != "" {
+			kinds, text = append(kinds, kind.name), kind.text
+		}
+	}
+	return kinds, text
+}
+
+// parseSignal reads "key" or "key=value". The value is "" where any will do; that of a condition is its status.
+func parseSignal(kind kube.SignalKind, text string) (key, value string, err error) {
+	key, value, hasValue := strings.Cut(text, "=")
+	expected := `expected "key" or "key=value"`
+	problems := validation.IsQualifiedName(key)
+	switch {
+	case kind == kube.ConditionSignal:
+		expected = `expected "Type", "Type=True", "Type=False" or "Type=Unknown"`
+		if !hasValue {
+			value = string(v1.ConditionTrue)
+		}
+		if !slices.Contains([]string{"True", "False", "Unknown"}, value) {
+			problems = append(problems, "not a status of a condition")
+		}
+	case hasValue && value == "":
+		problems = append(problems, `the value is empty; "key" alone means any value`)
+	case kind != kube.AnnotationSignal:
+		problems = append(problems, validation.IsValidLabelValue(value)...)
+	}
+	if len(problems) > 0 {
+		return "", "", errors.New(expected + ": " + strings.Join(problems, "; "))
+	}
+	return key, value, nil
+}

@@ -1,0 +1,250 @@
+package config_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	schedulerscheme "k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
+	_ "github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config/scheme"
+)
+
+// The plugins, as profiles name them.
+const (
+	replicaSafety  = "ReplicaSafety"
+	spotPreference = "SpotPreference"
+)
+
+// decode reads a configuration file as the scheduler does.
+func decode(file string) (*schedulerconfig.KubeSchedulerConfiguration, error) {
+	obj, _, err := schedulerscheme.Codecs.UniversalDecoder().Decode([]byte(file), nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return obj.(*schedulerconfig.KubeSchedulerConfiguration), nil
+}
+
+// file returns a configuration file with our plugins, one of which has these arguments (YAML; none for no pluginConfig entry).
+func file(plugin, args string) string {
+	text := `
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: spot-aware-scheduler
+  plugins: {multiPoint: {enabled: [{name: ReplicaSafety}, {name: SpotPreference}]}}
+`
+	if args != "" {
+		text += fmt.Sprintf("  pluginConfig:\n  - name: %s\n    args:\n%s\n", plugin, indent(args))
+	}
+	return text
+}
+
+func indent(text string) string {
+	return "      " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n      ")
+}
+
+// decodeArgs returns the arguments of a plugin after they went through the scheduler's decoder.
+func decodeArgs(t *testing.T, plugin, args string) runtime.Object {
+	t.Helper()
+	cfg, err := decode(file(plugin, args))
+	if err != nil {
+		t.Fatalf("decode: %v", err)
+	}
+	return argsOf(t, cfg, plugin)
+}
+
+func argsOf(t *testing.T, cfg *schedulerconfig.KubeSchedulerConfiguration, plugin string) runtime.Object {
+	t.Helper()
+	for _, pluginConfig := range cfg.Profiles[0].PluginConfig {
+		if pluginConfig.Name == plugin {
+			return pluginConfig.Args
+		}
+	}
+	t.Fatalf("no arguments for %s in %v", plugin, cfg.Profiles[0].PluginConfig)
+	return nil
+}
+
+// mistake is what tests look at of a field.Error: what was said in words is not among it.
+type mistake struct {
+	Type         field.ErrorType
+	Field, Value string
+}
+
+func mistakesOf(errs field.ErrorList) []mistake {
+	var result []mistake
+	for _, err := range errs {
+		result = append(result, mistake{err.Type, err.Field, fmt.Sprint(err.BadValue)})
+	}
+	return result
+}
+
+func TestReplicaSafetyArgsMistakes(t *testing.T) {
+	const (
+		invalid   = field.ErrorTypeInvalid
+		required  = field.ErrorTypeRequired
+		duplicate = field.ErrorTypeDuplicate
+	)
+	for name, test := range map[string]struct {
+		args string
+		want []mistake
+	}{
+		"nothing set":                  {`{}`, nil},
+		"negative floor":               {`minOnDemand: -1`, []mistake{{invalid, "args.minOnDemand", "-1"}}},
+		"floor over 100 percent":       {`minOnDemand: "130%"`, []mistake{{invalid, "args.minOnDemand", "130%"}}},
+		"letter O in a percentage":     {`minOnDemand: "3O%"`, []mistake{{invalid, "args.minOnDemand", "3O%"}}},
+		"fraction of a replica":        {`minOnDemand: 1.5`, []mistake{{invalid, "args.minOnDemand", "1.5"}}},
+		"floor of another type":        {`minOnDemand: true`, []mistake{{invalid, "args.minOnDemand", "true"}}},
+		"floor that is an object":      {`minOnDemand: {count: 1}`, []mistake{{invalid, "args.minOnDemand", `{"count":1}`}}},
+		"floor that is empty":          {`minOnDemand: ""`, []mistake{{invalid, "args.minOnDemand", `""`}}},
+		"null is unset":                {`minOnDemand: null`, nil},
+		"cap of 0":                     {`maxPerPool: 0`, []mistake{{invalid, "args.maxPerPool", "0"}}},
+		"negative fallback":            {`fallbackAfter: -5m`, []mistake{{invalid, "args.fallbackAfter", "-5m"}}},
+		"fallback without a unit":      {`fallbackAfter: 5`, []mistake{{invalid, "args.fallbackAfter", "5"}}},
+		"fallback that is no duration": {`fallbackAfter: soon`, []mistake{{invalid, "args.fallbackAfter", "soon"}}},
+		"negative grace":               {`labelGrace: -1s`, []mistake{{invalid, "args.labelGrace", "-1s"}}},
+		"grace of never":               {`labelGrace: never`, []mistake{{invalid, "args.labelGrace", "never"}}},
+		"unlabeled nodes as labels spell it": {`unlabeledNodes: on-demand`,
+			[]mistake{{invalid, "args.unlabeledNodes", "on-demand"}}},
+		"unknown whenUnsatisfiable": {`whenUnsatisfiable: Wait`, []mistake{{invalid, "args.whenUnsatisfiable", "Wait"}}},
+		"unknown annotationPolicy":  {`annotationPolicy: Deny`, []mistake{{invalid, "args.annotationPolicy", "Deny"}}},
+		"all mistakes at once": {"minOnDemand: -1\nlabelGrace: x\nrules: [{name: a, minOnDemand: x}]\nsignals: [{taint: a, class: x}]", []mistake{
+			{invalid, "args.minOnDemand", "-1"},
+			{invalid, "args.labelGrace", "x"},
+			{invalid, "args.rules[0].minOnDemand", "x"},
+			{invalid, "args.signals[0].class", "x"},
+		}},
+
+		"rule without a name": {`rules: [{minOnDemand: 1}]`, []mistake{{required, "args.rules[0].name", ""}}},
+		"two rules of one name": {`rules: [{name: a, namespaces: [x], minOnDemand: 1}, {name: a, minOnDemand: 2}]`,
+			[]mistake{{duplicate, "args.rules[1].name", "a"}}},
+		"rule that sets nothing": {`rules: [{name: a, namespaces: [x]}]`, []mistake{{required, "args.rules[0]", ""}}},
+		"settings of a rule": {
+			`rules: [{name: a, minOnDemand: "101%", maxPerPool: 0, whenUnsatisfiable: x, fallbackAfter: x, annotationPolicy: x}]`,
+			[]mistake{
+				{invalid, "args.rules[0].minOnDemand", "101%"},
+				{invalid, "args.rules[0].maxPerPool", "0"},
+				{invalid, "args.rules[0].whenUnsatisfiable", "x"},
+				{invalid, "args.rules[0].fallbackAfter", "x"},
+				{invalid, "args.rules[0].annotationPolicy", "x"},
+			}},
+		"conditions of a rule": {
+			`rules: [{name: a, minOnDemand: 1, minPriority: 1.5, namespaces: [team-*], priorityClasses: [High], qosClasses: [best-effort],
+  ownerKinds: [deployment, DaemonSet]}]`,
+			[]mistake{
+				{invalid, "args.rules[0].minPriority", "1.5"},
+				{invalid, "args.rules[0].namespaces[0]", "team-*"},
+				{invalid, "args.rules[0].priorityClasses[0]", "High"},
+				{invalid, "args.rules[0].qosClasses[0]", "best-effort"},
+				{invalid, "args.rules[0].ownerKinds[0]", "deployment"},
+				{invalid, "args.rules[0].ownerKinds[1]", "DaemonSet"},
+			}},
+		"priority beyond int32":    {`rules: [{name: a, minOnDemand: 1, minPriority: 3000000000}]`, []mistake{{invalid, "args.rules[0].minPriority", "3000000000"}}},
+		"namespace twice":          {`rules: [{name: a, minOnDemand: 1, namespaces: [x, x]}]`, []mistake{{duplicate, "args.rules[0].namespaces[1]", "x"}}},
+		"selector with a bad key":  {`rules: [{name: a, minOnDemand: 1, podSelector: {matchLabels: {a b: c}}}]`, []mistake{{invalid, "args.rules[0].podSelector.matchLabels", "a b"}}},
+		"selector with bad values": {`rules: [{name: a, minOnDemand: 1, podSelector: {matchExpressions: [{key: a, operator: In}]}}]`, []mistake{{required, "args.rules[0].podSelector.matchExpressions[0].values", ""}}},
+		"selector with a bad operator": {`rules: [{name: a, minOnDemand: 1, podSelector: {matchExpressions: [{key: a, operator: Is}]}}]`,
+			[]mistake{{invalid, "args.rules[0].podSelector.matchExpressions[0].operator", "Is"}}},
+
+		"capacity label without a key":  {`capacityLabels: [{spot: [a]}]`, []mistake{{invalid, "args.capacityLabels[0].key", ""}}},
+		"capacity label with a bad key": {`capacityLabels: [{key: a b, spot: [a]}]`, []mistake{{invalid, "args.capacityLabels[0].key", "a b"}}},
+		"capacity label twice":          {`capacityLabels: [{key: a, spot: [a]}, {key: a, onDemand: [b]}]`, []mistake{{duplicate, "args.capacityLabels[1].key", "a"}}},
+		"capacity label without values": {`capacityLabels: [{key: a}]`, []mistake{{required, "args.capacityLabels[0]", ""}}},
+		"value that means both":         {`capacityLabels: [{key: a, spot: [a, b], onDemand: [b]}]`, []mistake{{duplicate, "args.capacityLabels[0].onDemand[0]", "b"}}},
+		"value that no label can have":  {`capacityLabels: [{key: a, spot: [a b]}]`, []mistake{{invalid, "args.capacityLabels[0].spot[0]", "a b"}}},
+
+		"signal of no kind":               {`signals: [{class: drain}]`, []mistake{{required, "args.signals[0]", ""}}},
+		"signal of two kinds":             {`signals: [{taint: a, label: b, class: drain}]`, []mistake{{invalid, "args.signals[0]", "[taint label]"}}},
+		"signal without a class":          {`signals: [{taint: a}]`, []mistake{{required, "args.signals[0].class", ""}}},
+		"signal of an unknown class":      {`signals: [{taint: a, class: Reclaim}]`, []mistake{{invalid, "args.signals[0].class", "Reclaim"}}},
+		"signal with a negative notice":   {`signals: [{taint: a, class: drain, notice: -1s}]`, []mistake{{invalid, "args.signals[0].notice", "-1s"}}},
+		"taint with an effect":            {`signals: [{taint: "a=b:NoSchedule", class: drain}]`, []mistake{{invalid, "args.signals[0].taint", "a=b:NoSchedule"}}},
+		"label without a value after =":   {`signals: [{label: "a=", class: drain}]`, []mistake{{invalid, "args.signals[0].label", "a="}}},
+		"annotation with a bad key":       {`signals: [{annotation: "a b=c", class: drain}]`, []mistake{{invalid, "args.signals[0].annotation", "a b=c"}}},
+		"annotation with any value":       {`signals: [{annotation: "a=b c", class: drain}]`, nil},
+		"condition with a strange status": {`signals: [{condition: A=true, class: drain}]`, []mistake{{invalid, "args.signals[0].condition", "A=true"}}},
+		"signal twice": {`signals: [{condition: A, class: drain}, {label: A, class: drain}, {condition: A=True, class: reclaim}]`,
+			[]mistake{{duplicate, "args.signals[2].condition", "A=True"}}},
+		"one key in two kinds": {`signals: [{taint: a, class: drain}, {label: a, class: drain}, {label: a=b, class: drain}]`, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := decodeArgs(t, replicaSafety, test.args).(*config.ReplicaSafetyArgs)
+			if diff := cmp.Diff(test.want, mistakesOf(args.Validate(field.NewPath("args")))); diff != "" {
+				t.Errorf("mistakes (-want +got):\n%s", diff)
+			}
+			if _, _, err := args.Policy(); (err != nil) != (test.want != nil) {
+				t.Errorf("Policy: error %v, but mistakes %v", err, test.want)
+			}
+		})
+	}
+}
+
+func TestSpotPreferenceArgsMistakes(t *testing.T) {
+	const (
+		invalid   = field.ErrorTypeInvalid
+		required  = field.ErrorTypeRequired
+		duplicate = field.ErrorTypeDuplicate
+	)
+	for name, test := range map[string]struct {
+		args string
+		want []mistake
+	}{
+		"nothing set":              {`{}`, nil},
+		"half-life of 0":           {`riskHalfLife: 0s`, []mistake{{invalid, "args.riskHalfLife", "0s"}}},
+		"negative half-life":       {`riskHalfLife: -1h`, []mistake{{invalid, "args.riskHalfLife", "-1h"}}},
+		"risk bounds":              {`poolRisk: [{instanceType: a, zone: b, risk: 0}, {instanceType: a, zone: c, risk: 1}]`, nil},
+		"risk above 1":             {`poolRisk: [{instanceType: a, zone: b, risk: 1.1}]`, []mistake{{invalid, "args.poolRisk[0].risk", "1.1"}}},
+		"risk below 0":             {`poolRisk: [{instanceType: a, zone: b, risk: -0.1}]`, []mistake{{invalid, "args.poolRisk[0].risk", "-0.1"}}},
+		"risk that is no number":   {`poolRisk: [{instanceType: a, zone: b, risk: NaN}]`, []mistake{{invalid, "args.poolRisk[0].risk", "NaN"}}},
+		"pool without risk":        {`poolRisk: [{instanceType: a, zone: b}]`, []mistake{{required, "args.poolRisk[0].risk", ""}}},
+		"pool without a zone":      {`poolRisk: [{instanceType: a, risk: 1}]`, []mistake{{required, "args.poolRisk[0].zone", ""}}},
+		"zone without a type":      {`poolRisk: [{zone: a, risk: 1}]`, []mistake{{required, "args.poolRisk[0].instanceType", ""}}},
+		"zone that no node can be": {`poolRisk: [{instanceType: a, zone: b c, risk: 1}]`, []mistake{{invalid, "args.poolRisk[0].zone", "b c"}}},
+		"pool twice": {`poolRisk: [{instanceType: a, zone: b, risk: 1}, {instanceType: a, zone: b, risk: 0}]`,
+			[]mistake{{duplicate, "args.poolRisk[1]", "a in b"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := decodeArgs(t, spotPreference, test.args).(*config.SpotPreferenceArgs)
+			if diff := cmp.Diff(test.want, mistakesOf(args.Validate(field.NewPath("args")))); diff != "" {
+				t.Errorf("mistakes (-want +got):\n%s", diff)
+			}
+			if _, _, err := args.Risk(); (err != nil) != (test.want != nil) {
+				t.Errorf("Risk: error %v, but mistakes %v", err, test.want)
+			}
+		})
+	}
+}
+
+// What the decoder itself refuses: it names the profile, the plugin and the field.
+func TestDecoderRefuses(t *testing.T) {
+	for name, test := range map[string]struct {
+		plugin, args string
+		want         []string
+	}{
+		"unknown field":           {replicaSafety, `minOnDemnd: 1`, []string{`unknown field "minOnDemnd"`}},
+		"unknown field of a rule": {replicaSafety, `rules: [{name: a}, {name: b, floor: 1}]`, []string{`unknown field "rules[1].floor"`}},
+		"field in another case":   {replicaSafety, `minondemand: 1`, []string{`unknown field "minondemand"`}},
+		"two unknown fields":      {spotPreference, "a: 1\npoolRisk: [{pool: b}]", []string{`unknown field "a"`, `unknown field "poolRisk[0].pool"`}},
+		"list that is a string":   {replicaSafety, `rules: [{name: a, namespaces: b}]`, []string{"rules.namespaces", "cannot unmarshal string", "[]string"}},
+		"list that is an object":  {replicaSafety, `signals: {taint: a}`, []string{"signals", "cannot unmarshal object", "[]config.Signal"}},
+		"string that is a number": {replicaSafety, `rules: [{name: 5}]`, []string{"rules.name", "cannot unmarshal number", "string"}},
+		"arguments of another":    {replicaSafety, `kind: SpotPreferenceArgs`, []string{"ReplicaSafetyArgs", "got SpotPreferenceArgs"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := decode(file(test.plugin, test.args))
+			if err == nil {
+				t.Fatal("decoded")
+			}
+			for _, want := range append(test.want, ".profiles[0].pluginConfig[0]", "plugin "+test.plugin) {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q does not say %q", err, want)
+				}
+			}
+		})
+	}
+}
