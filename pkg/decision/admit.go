@@ -2,6 +2,7 @@ package decision
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -33,7 +34,7 @@ const (
 )
 
 // Admit decides whether the pod may go to node. morePlaced is how many more of the revision stand on spot than the plan was
-// made for (preemption and nominated pods are tried that way); inPool is how many of it stand in the node's pool.
+// made for (preemption and nominated pods are tried that way); inPool is how many of it stand on spot nodes of the node's pool.
 func (p *Plan) Admit(node Node, morePlaced, inPool int) Verdict {
 	switch {
 	case node.Signal == Reclaim:
@@ -74,7 +75,7 @@ func (p *Plan) Reason(v Verdict) string {
 		if p.holdsUpLater {
 			later = ", and later ordinals wait for this one"
 		}
-		return fmt.Sprintf("ordinal kept off spot: the first %d ordinals of %s stay on on-demand%s%s", p.Floor, p.revision, later, p.outlook())
+		return fmt.Sprintf("ordinal kept off spot: the first %d of the ordinals of %s stay on on-demand%s%s", p.Floor, p.revision, later, p.outlook())
 	case NodeSettling:
 		return "node has no capacity label yet and is too young to count as on-demand"
 	case PoolFull:
@@ -86,17 +87,33 @@ func (p *Plan) Reason(v Verdict) string {
 // Budgeted says how the revision stands to its budget, for a person.
 func (p *Plan) Budgeted() string {
 	if p.ordered {
-		return fmt.Sprintf("the first %d ordinals of %s belong on on-demand", p.Floor, p.revision)
+		return fmt.Sprintf("the first %d of the ordinals of %s belong on on-demand", p.Floor, p.revision)
 	}
 	return fmt.Sprintf("before it %d of %d replicas that may be on spot were there, of %s", p.placed.Spot, p.Budget, p.revision)
 }
 
 // outlook says what the pod waits for.
 func (p *Plan) outlook() string {
-	if p.fallbackAfter == Never {
-		return " (waits for on-demand room)"
+	room := "on-demand room"
+	if p.Exempt {
+		room = "room in another spot pool"
 	}
-	return fmt.Sprintf(" (waits for on-demand room, takes spot after %s)", p.fallbackAfter.Round(time.Second))
+	if p.fallbackAfter == Never {
+		return fmt.Sprintf(" (waits for %s)", room)
+	}
+	return fmt.Sprintf(" (waits for %s, takes any spot node after %s)", room, short(p.fallbackAfter))
+}
+
+// short writes 5m for what time.Duration writes as 5m0s.
+func short(d time.Duration) string {
+	s := d.Round(time.Second).String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }
 
 // Outcome is why a pod stands where it was placed: the label of the placements metric.

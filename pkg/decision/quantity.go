@@ -22,9 +22,9 @@ func Percent(p int) Quantity { return Quantity{n: p, percent: true} }
 // ParseQuantity reads a count ("2") or a percentage ("30%"). The error says what was expected; it does not repeat s.
 func ParseQuantity(s string) (Quantity, error) {
 	number, isPercent := strings.CutSuffix(s, "%")
-	// Atoi would also take "+2", which nobody writes on purpose.
+	// Atoi would also take "+2" and "-0", which nobody writes on purpose.
 	n, err := strconv.Atoi(number)
-	if err != nil || n < 0 || strings.HasPrefix(number, "+") {
+	if err != nil || strings.ContainsAny(number, "+-") {
 		return Quantity{}, fmt.Errorf(`expected a count of 0 or more such as "2", or a percentage such as "30%%"`)
 	}
 	if isPercent && n > 100 {

@@ -1,0 +1,180 @@
+package decision_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+// candidate is a plan that is easily written down: that of a revision of shop/web with 5 replicas, a floor of 2 and a cap of 2.
+type candidate struct {
+	ordered, holdsUpLater bool
+	onlySpot, anyway      bool
+	ordinal               int
+	placed                decision.Placed
+	waiting               decision.Waiting
+	fallbackAfter         time.Duration
+}
+
+func (c candidate) plan() decision.Plan {
+	pod := &decision.Pod{OnlySpot: c.onlySpot, Workload: decision.Workload{
+		Kind: "Deployment", Revision: "shop/web-5d9f", Desired: 5, Ordered: c.ordered, Ordinal: c.ordinal, HoldsUpLater: c.holdsUpLater,
+	}}
+	settings := decision.Settings{MinOnDemand: decision.Count(2), MaxPerPool: new(decision.Count(2)), FallbackAfter: decision.Never}
+	if c.fallbackAfter != 0 {
+		settings.FallbackAfter = c.fallbackAfter
+	}
+	if c.anyway {
+		settings.WhenUnsatisfiable = decision.ScheduleAnyway
+	}
+	return decision.NewPlan(pod, settings, c.placed, c.waiting)
+}
+
+func TestAdmit(t *testing.T) {
+	var (
+		pool     = decision.NewPool("m5.large", "a")
+		spot     = decision.Node{Capacity: decision.Capacity{Type: decision.Spot}, Pool: pool}
+		noPool   = decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}
+		onDemand = decision.Node{Pool: pool}
+		settling = decision.Node{Capacity: decision.Capacity{Type: decision.Spot, Source: decision.Settling}, Pool: pool}
+		usedUp   = decision.Placed{Spot: 3}
+	)
+	signalled := func(n decision.Node, class decision.SignalClass) decision.Node {
+		n.Signal = class
+		return n
+	}
+	tests := map[string]struct {
+		candidate
+		node               decision.Node
+		morePlaced, inPool int
+		want               decision.Verdict
+		wantOutcome        decision.Outcome // of those that are admitted
+	}{
+		"spot within the budget":     {node: spot, want: decision.Admitted, wantOutcome: decision.InBudget},
+		"spot, the last of it":       {node: spot, candidate: candidate{placed: decision.Placed{Spot: 2}}, want: decision.Admitted, wantOutcome: decision.InBudget},
+		"spot, budget used up":       {node: spot, candidate: candidate{placed: usedUp}, want: decision.OverBudget},
+		"used up with a nominated":   {node: spot, candidate: candidate{placed: decision.Placed{Spot: 2}}, morePlaced: 1, want: decision.OverBudget},
+		"used up less a victim":      {node: spot, candidate: candidate{placed: usedUp}, morePlaced: -1, want: decision.Admitted, wantOutcome: decision.InBudget},
+		"on-demand, as floor":        {node: onDemand, candidate: candidate{placed: usedUp}, want: decision.Admitted, wantOutcome: decision.OnFloor},
+		"on-demand beyond the floor": {node: onDemand, candidate: candidate{placed: decision.Placed{OnDemand: 2}}, want: decision.Admitted, wantOutcome: decision.Overflow},
+		"on-demand has no cap":       {node: onDemand, inPool: 9, want: decision.Admitted, wantOutcome: decision.OnFloor},
+
+		"pool full":             {node: spot, inPool: 2, want: decision.PoolFull},
+		"pool not full":         {node: spot, inPool: 1, want: decision.Admitted, wantOutcome: decision.InBudget},
+		"no pool has no cap":    {node: noPool, inPool: 9, want: decision.Admitted, wantOutcome: decision.InBudget},
+		"budget before pool":    {node: spot, candidate: candidate{placed: usedUp}, inPool: 9, want: decision.OverBudget},
+		"exempt":                {node: spot, candidate: candidate{onlySpot: true, placed: usedUp}, want: decision.Admitted, wantOutcome: decision.ByExemption},
+		"exempt, in its budget": {node: spot, candidate: candidate{onlySpot: true}, want: decision.Admitted, wantOutcome: decision.ByExemption},
+		"exempt, pool full":     {node: spot, candidate: candidate{onlySpot: true}, inPool: 2, want: decision.PoolFull},
+
+		"ordinal of the floor":     {node: spot, candidate: candidate{ordered: true, ordinal: 1}, want: decision.OnFloorOrdinal},
+		"ordinal beyond the floor": {node: spot, candidate: candidate{ordered: true, ordinal: 2, placed: usedUp}, want: decision.Admitted, wantOutcome: decision.InBudget},
+		"ordinals are not counted": {node: spot, candidate: candidate{ordered: true, ordinal: 1}, morePlaced: -9, want: decision.OnFloorOrdinal},
+		"ordinal, pool full":       {node: spot, candidate: candidate{ordered: true, ordinal: 4}, inPool: 2, want: decision.PoolFull},
+
+		"settling, within the budget": {node: settling, want: decision.Admitted, wantOutcome: decision.InBudget},
+		"settling, budget used up":    {node: settling, candidate: candidate{placed: usedUp}, want: decision.NodeSettling},
+		"settling, ordinal of floor":  {node: settling, candidate: candidate{ordered: true}, want: decision.NodeSettling},
+
+		"anyway":                    {node: spot, candidate: candidate{anyway: true, placed: usedUp}, inPool: 9, want: decision.Admitted, wantOutcome: decision.ByScheduleAnyway},
+		"anyway, over the cap only": {node: spot, candidate: candidate{anyway: true}, inPool: 2, want: decision.Admitted, wantOutcome: decision.ByScheduleAnyway},
+		"anyway, within the budget": {node: spot, candidate: candidate{anyway: true}, want: decision.Admitted, wantOutcome: decision.InBudget},
+		"fallen back": {
+			node: spot, candidate: candidate{placed: usedUp, fallbackAfter: time.Second, waiting: decision.Waiting{For: time.Second}}, inPool: 9,
+			want: decision.Admitted, wantOutcome: decision.ByFallback,
+		},
+		"relieved": {
+			node: spot, candidate: candidate{placed: usedUp, waiting: decision.Waiting{For: time.Minute, OlderOnDemand: true}}, inPool: 9,
+			want: decision.Admitted, wantOutcome: decision.ByRelief,
+		},
+
+		"reclaim":                {node: signalled(spot, decision.Reclaim), want: decision.NodeReclaimed},
+		"reclaim, on-demand":     {node: signalled(onDemand, decision.Reclaim), want: decision.NodeReclaimed},
+		"reclaim, anyway":        {node: signalled(spot, decision.Reclaim), candidate: candidate{anyway: true}, want: decision.NodeReclaimed},
+		"drain":                  {node: signalled(spot, decision.Drain), want: decision.NodeDrained},
+		"drain, on-demand":       {node: signalled(onDemand, decision.Drain), want: decision.NodeDrained},
+		"drain, exempt":          {node: signalled(spot, decision.Drain), candidate: candidate{onlySpot: true}, want: decision.NodeDrained},
+		"advisory":               {node: signalled(spot, decision.Advisory), want: decision.Admitted, wantOutcome: decision.InBudget},
+		"advisory lifts nothing": {node: signalled(spot, decision.Advisory), candidate: candidate{placed: usedUp}, want: decision.OverBudget},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			plan := test.plan()
+			got := plan.Admit(test.node, test.morePlaced, test.inPool)
+			if got != test.want {
+				t.Fatalf("verdict %d (%s), want %d (%s)", got, plan.Reason(got), test.want, plan.Reason(test.want))
+			}
+			if got != decision.Admitted || test.morePlaced != 0 {
+				return
+			}
+			if diff := cmp.Diff(test.wantOutcome, plan.Outcome(test.node, test.inPool)); diff != "" {
+				t.Errorf("outcome (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestReason holds the wording: people search for it, and the README quotes it.
+func TestReason(t *testing.T) {
+	tests := map[string]struct {
+		candidate
+		verdict decision.Verdict
+		want    string
+	}{
+		"admitted":  {verdict: decision.Admitted, want: ""},
+		"reclaimed": {verdict: decision.NodeReclaimed, want: "node is being reclaimed"},
+		"drained":   {verdict: decision.NodeDrained, want: "node is being drained"},
+		"budget": {
+			candidate: candidate{placed: decision.Placed{Spot: 3}}, verdict: decision.OverBudget,
+			want: "spot budget used up: 3 of 3 replicas of shop/web-5d9f may run on spot (waits for on-demand room)",
+		},
+		"more on spot than the budget, as after a scale-down": {
+			candidate: candidate{placed: decision.Placed{Spot: 4}}, verdict: decision.OverBudget,
+			want: "spot budget used up: 4 of 3 replicas of shop/web-5d9f may run on spot (waits for on-demand room)",
+		},
+		"budget, falling back": {
+			candidate: candidate{placed: decision.Placed{Spot: 3}, fallbackAfter: 90 * time.Second}, verdict: decision.OverBudget,
+			want: "spot budget used up: 3 of 3 replicas of shop/web-5d9f may run on spot (waits for on-demand room, takes any spot node after 1m30s)",
+		},
+		"ordinal": {
+			candidate: candidate{ordered: true}, verdict: decision.OnFloorOrdinal,
+			want: "ordinal kept off spot: the first 2 of the ordinals of shop/web-5d9f stay on on-demand (waits for on-demand room)",
+		},
+		"ordinal that others wait for": {
+			candidate: candidate{ordered: true, holdsUpLater: true}, verdict: decision.OnFloorOrdinal,
+			want: "ordinal kept off spot: the first 2 of the ordinals of shop/web-5d9f stay on on-demand, and later ordinals wait for this one (waits for on-demand room)",
+		},
+		"settling": {verdict: decision.NodeSettling, want: "node has no capacity label yet and is too young to count as on-demand"},
+		"pool": {
+			verdict: decision.PoolFull,
+			want:    "spot pool full: a pool may hold 2 replicas of shop/web-5d9f (waits for on-demand room)",
+		},
+		"pool, only spot": {
+			candidate: candidate{onlySpot: true, fallbackAfter: time.Hour}, verdict: decision.PoolFull,
+			want: "spot pool full: a pool may hold 2 replicas of shop/web-5d9f (waits for room in another spot pool, takes any spot node after 1h)",
+		},
+		"five minutes": {
+			candidate: candidate{placed: decision.Placed{Spot: 3}, fallbackAfter: 5 * time.Minute}, verdict: decision.OverBudget,
+			want: "spot budget used up: 3 of 3 replicas of shop/web-5d9f may run on spot (waits for on-demand room, takes any spot node after 5m)",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			plan := test.plan()
+			if diff := cmp.Diff(test.want, plan.Reason(test.verdict)); diff != "" {
+				t.Errorf("reason (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestBudgeted(t *testing.T) {
+	counted, ordered := candidate{placed: decision.Placed{Spot: 1}}.plan(), candidate{ordered: true}.plan()
+	want := []string{"before it 1 of 3 replicas that may be on spot were there, of shop/web-5d9f", "the first 2 of the ordinals of shop/web-5d9f belong on on-demand"}
+	if diff := cmp.Diff(want, []string{counted.Budgeted(), ordered.Budgeted()}); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,218 @@
+package decision_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+// TestCapacity covers every row of the table of known labels, and what decides between them.
+func TestCapacity(t *testing.T) {
+	var (
+		ownSpot       = decision.Capacity{Type: decision.Spot, Source: decision.FromLabel}
+		ownOnDemand   = decision.Capacity{Type: decision.OnDemand, Source: decision.FromLabel}
+		spot          = decision.Capacity{Type: decision.Spot, Source: decision.FromAlias}
+		onDemand      = decision.Capacity{Type: decision.OnDemand, Source: decision.FromAlias}
+		contradiction = decision.Capacity{Type: decision.Spot, Source: decision.FromContradiction}
+		unsaid        = decision.Capacity{Type: decision.OnDemand, Source: decision.FromDefault}
+		unsaidSpot    = decision.Capacity{Type: decision.Spot, Source: decision.FromDefault}
+		settling      = decision.Capacity{Type: decision.Spot, Source: decision.Settling}
+	)
+	type labels = map[string]string
+	tests := map[string]struct {
+		labels        labels
+		age           time.Duration
+		othersLabeled bool
+		unlabeled     decision.CapacityType
+		want          decision.Capacity
+	}{
+		"own label, spot":      {labels: labels{"node.kubernetes.io/capacity": "spot"}, want: ownSpot},
+		"own label, on-demand": {labels: labels{"node.kubernetes.io/capacity": "on-demand"}, want: ownOnDemand},
+		"own label, misspelt":  {labels: labels{"node.kubernetes.io/capacity": "Spot"}, want: unsaid},
+		"own label, empty":     {labels: labels{"node.kubernetes.io/capacity": ""}, want: unsaid},
+
+		"Karpenter, spot":      {labels: labels{"karpenter.sh/capacity-type": "spot"}, want: spot},
+		"Karpenter, on-demand": {labels: labels{"karpenter.sh/capacity-type": "on-demand"}, want: onDemand},
+		"Karpenter, reserved":  {labels: labels{"karpenter.sh/capacity-type": "reserved"}, want: onDemand},
+		"Karpenter, other":     {labels: labels{"karpenter.sh/capacity-type": "SPOT"}, want: unsaid},
+
+		"EKS, SPOT":           {labels: labels{"eks.amazonaws.com/capacityType": "SPOT"}, want: spot},
+		"EKS, ON_DEMAND":      {labels: labels{"eks.amazonaws.com/capacityType": "ON_DEMAND"}, want: onDemand},
+		"EKS, CAPACITY_BLOCK": {labels: labels{"eks.amazonaws.com/capacityType": "CAPACITY_BLOCK"}, want: onDemand},
+
+		"GKE, spot":                     {labels: labels{"cloud.google.com/gke-spot": "true"}, want: spot},
+		"GKE, not spot":                 {labels: labels{"cloud.google.com/gke-spot": "false"}, want: unsaid},
+		"GKE, preemptible":              {labels: labels{"cloud.google.com/gke-preemptible": "true"}, want: spot},
+		"GKE, provisioning spot":        {labels: labels{"cloud.google.com/gke-provisioning": "spot"}, want: spot},
+		"GKE, provisioning preemptible": {labels: labels{"cloud.google.com/gke-provisioning": "preemptible"}, want: spot},
+		"GKE, provisioning standard":    {labels: labels{"cloud.google.com/gke-provisioning": "standard"}, want: onDemand},
+
+		"AKS, spot":    {labels: labels{"kubernetes.azure.com/scalesetpriority": "spot"}, want: spot},
+		"AKS, regular": {labels: labels{"kubernetes.azure.com/scalesetpriority": "regular"}, want: onDemand},
+
+		"ACK, SpotWithPriceLimit": {labels: labels{"node.alibabacloud.com/spot-strategy": "SpotWithPriceLimit"}, want: spot},
+		"ACK, SpotAsPriceGo":      {labels: labels{"node.alibabacloud.com/spot-strategy": "SpotAsPriceGo"}, want: spot},
+		"ACK, NoSpot":             {labels: labels{"node.alibabacloud.com/spot-strategy": "NoSpot"}, want: onDemand},
+
+		"OKE":                        {labels: labels{"oci.oraclecloud.com/oke-is-preemptible": "true"}, want: spot},
+		"Cluster API":                {labels: labels{"cluster.x-k8s.io/interruptible": ""}, want: spot},
+		"Cluster API, with a value":  {labels: labels{"cluster.x-k8s.io/interruptible": "true"}, want: spot},
+		"OpenShift":                  {labels: labels{"machine.openshift.io/interruptible-instance": ""}, want: spot},
+		"Ocean, od":                  {labels: labels{"spotinst.io/node-lifecycle": "od"}, want: onDemand},
+		"Ocean, other":               {labels: labels{"spotinst.io/node-lifecycle": "spot"}, want: unsaid},
+		"CAST AI, true":              {labels: labels{"scheduling.cast.ai/spot": "true"}, want: spot},
+		"CAST AI, empty":             {labels: labels{"scheduling.cast.ai/spot": ""}, want: spot},
+		"CAST AI, false":             {labels: labels{"scheduling.cast.ai/spot": "false"}, want: unsaid},
+		"CAST AI, fallback":          {labels: labels{"scheduling.cast.ai/spot-fallback": "true"}, want: onDemand},
+		"CAST AI, fallback of false": {labels: labels{"scheduling.cast.ai/spot-fallback": "false"}, want: unsaid},
+
+		"own label wins over an alias": {
+			labels: labels{"node.kubernetes.io/capacity": "on-demand", "karpenter.sh/capacity-type": "spot"}, want: ownOnDemand,
+		},
+		"own label wins over a contradiction": {
+			labels: labels{"node.kubernetes.io/capacity": "on-demand", "karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "ON_DEMAND"},
+			want:   ownOnDemand,
+		},
+		"a misspelt own label leaves it to the aliases": {
+			labels: labels{"node.kubernetes.io/capacity": "SPOT", "karpenter.sh/capacity-type": "on-demand"}, want: onDemand,
+		},
+		"two aliases that agree": {
+			labels: labels{"cloud.google.com/gke-spot": "true", "cloud.google.com/gke-provisioning": "spot"}, want: spot,
+		},
+		"two aliases that contradict each other": {
+			labels: labels{"karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "ON_DEMAND"}, want: contradiction,
+		},
+		"the same the other way round": {
+			labels: labels{"karpenter.sh/capacity-type": "on-demand", "eks.amazonaws.com/capacityType": "SPOT"}, want: contradiction,
+		},
+		"a value that says nothing does not contradict": {
+			labels: labels{"karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "unknown"}, want: spot,
+		},
+
+		"a row of the configuration":  {labels: labels{"example.com/lifecycle": "cheap"}, want: spot},
+		"another value of it":         {labels: labels{"example.com/lifecycle": "dear"}, want: onDemand},
+		"it contradicts like any row": {labels: labels{"example.com/lifecycle": "cheap", "karpenter.sh/capacity-type": "on-demand"}, want: contradiction},
+
+		"no label":                        {want: unsaid},
+		"no label, default spot":          {unlabeled: decision.Spot, want: unsaidSpot},
+		"unrelated labels":                {labels: labels{"kubernetes.io/os": "linux"}, want: unsaid},
+		"young, others labelled":          {age: 29 * time.Second, othersLabeled: true, want: settling},
+		"young with a clock that is back": {age: -time.Minute, othersLabeled: true, want: settling},
+		"as old as the grace":             {age: 30 * time.Second, othersLabeled: true, want: unsaid},
+		"as old, default spot":            {age: 30 * time.Second, othersLabeled: true, unlabeled: decision.Spot, want: unsaidSpot},
+		"young, no other labelled":        {age: time.Second, want: unsaid},
+		"young, but labelled":             {labels: labels{"karpenter.sh/capacity-type": "on-demand"}, othersLabeled: true, want: onDemand},
+		"young, own label":                {labels: labels{"node.kubernetes.io/capacity": "on-demand"}, othersLabeled: true, want: ownOnDemand},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			policy := decision.Policy{
+				UnlabeledNodes: test.unlabeled,
+				LabelGrace:     30 * time.Second,
+				CapacityLabels: append(decision.BuiltinCapacityLabels(),
+					decision.CapacityLabel{Key: "example.com/lifecycle", Spot: []string{"cheap"}, OnDemand: []string{"dear"}}),
+			}
+			if diff := cmp.Diff(test.want, policy.Capacity(test.labels, test.age, test.othersLabeled)); diff != "" {
+				t.Errorf("capacity (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestEveryBuiltinLabelIsTested fails for a row or value of the table that TestCapacity would have to cover: whatever a row names
+// as spot or on-demand must be read so.
+func TestEveryBuiltinLabelIsTested(t *testing.T) {
+	policy := decision.Policy{CapacityLabels: decision.BuiltinCapacityLabels()}
+	seen := map[string]bool{}
+	for _, row := range policy.CapacityLabels {
+		if seen[row.Key] {
+			t.Errorf("%s has two rows", row.Key)
+		}
+		seen[row.Key] = true
+		for want, values := range map[decision.CapacityType][]string{decision.Spot: row.Spot, decision.OnDemand: row.OnDemand} {
+			for _, value := range values {
+				got := policy.Capacity(map[string]string{row.Key: value}, 0, true)
+				if got != (decision.Capacity{Type: want, Source: decision.FromAlias}) || !got.Labeled() {
+					t.Errorf("%s=%s is read as %v", row.Key, value, got)
+				}
+			}
+		}
+	}
+	if len(seen) != 13 {
+		t.Errorf("the table has %d rows; TestCapacity covers 13", len(seen))
+	}
+}
+
+func TestLabelSays(t *testing.T) {
+	tests := map[string]struct {
+		key, value string
+		want       decision.CapacityType
+		wantSays   bool
+	}{
+		"own, spot":          {"node.kubernetes.io/capacity", "spot", decision.Spot, true},
+		"own, on-demand":     {"node.kubernetes.io/capacity", "on-demand", decision.OnDemand, true},
+		"own, other":         {"node.kubernetes.io/capacity", "x", decision.OnDemand, false},
+		"alias, spot":        {"eks.amazonaws.com/capacityType", "SPOT", decision.Spot, true},
+		"alias, on-demand":   {"eks.amazonaws.com/capacityType", "ON_DEMAND", decision.OnDemand, true},
+		"alias, other":       {"eks.amazonaws.com/capacityType", "spot", decision.OnDemand, false},
+		"presence":           {"cluster.x-k8s.io/interruptible", "anything", decision.Spot, true},
+		"presence but false": {"scheduling.cast.ai/spot", "false", decision.OnDemand, false},
+		"unknown key":        {"kubernetes.io/os", "linux", decision.OnDemand, false},
+	}
+	policy := decision.Policy{CapacityLabels: decision.BuiltinCapacityLabels()}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got, says := policy.LabelSays(test.key, test.value); got != test.want || says != test.wantSays {
+				t.Errorf("LabelSays(%q, %q) = %v, %v; want %v, %v", test.key, test.value, got, says, test.want, test.wantSays)
+			}
+		})
+	}
+}
+
+func TestPresenceSaysSpot(t *testing.T) {
+	tests := map[string]bool{
+		"node.kubernetes.io/capacity":                 false, // it has a value for on-demand
+		"karpenter.sh/capacity-type":                  false,
+		"scheduling.cast.ai/spot":                     false, // it may say false
+		"scheduling.cast.ai/spot-fallback":            false,
+		"spotinst.io/node-lifecycle":                  false,
+		"kubernetes.io/os":                            false,
+		"cluster.x-k8s.io/interruptible":              true,
+		"machine.openshift.io/interruptible-instance": true,
+		"cloud.google.com/gke-spot":                   true,
+		"oci.oraclecloud.com/oke-is-preemptible":      true,
+	}
+	policy := decision.Policy{CapacityLabels: decision.BuiltinCapacityLabels()}
+	for key, want := range tests {
+		if got := policy.PresenceSaysSpot(key); got != want {
+			t.Errorf("PresenceSaysSpot(%q) = %v, want %v", key, got, want)
+		}
+	}
+}
+
+func TestNewPool(t *testing.T) {
+	for _, half := range []decision.Pool{decision.NewPool("m5.large", ""), decision.NewPool("", "a"), decision.NewPool("", "")} {
+		if half != (decision.Pool{}) {
+			t.Errorf("%+v is a pool, though it lacks its type or its zone", half)
+		}
+	}
+	if got, want := decision.NewPool("m5.large", "a"), (decision.Pool{InstanceType: "m5.large", Zone: "a"}); got != want {
+		t.Errorf("NewPool = %+v, want %+v", got, want)
+	}
+}
+
+// TestSpelling holds the names that users see in labels, configuration and messages.
+func TestSpelling(t *testing.T) {
+	got := []string{
+		decision.OnDemand.String(), decision.Spot.String(),
+		decision.NoSignal.String(), decision.Advisory.String(), decision.Drain.String(), decision.Reclaim.String(),
+		decision.FromLabel.String(), decision.FromAlias.String(), decision.FromContradiction.String(), decision.FromDefault.String(), decision.Settling.String(),
+	}
+	want := []string{"on-demand", "spot", "none", "advisory", "drain", "reclaim", "label", "alias", "contradiction", "default", "settling"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

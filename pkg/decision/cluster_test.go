@@ -1,0 +1,286 @@
+package decision_test
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+// cluster is a simulated cluster, just large enough to place pods by policy: a node has slots, a pod takes one and is ready at once.
+type cluster struct {
+	policy    decision.Policy
+	now       time.Duration
+	nodes     []*node     // in any order: ties are broken by name
+	workloads []*workload // in the order of their creation
+	// warnings are the annotations that were skipped, each once.
+	warnings []string
+	// bound, where not nil, is told of every pod just after it was bound.
+	bound func(*pod)
+}
+
+type node struct {
+	name     string
+	labels   map[string]string
+	pool     decision.Pool
+	slots    int
+	used     int
+	born     time.Duration
+	signal   decision.SignalClass
+	risk     float64
+	capacity decision.Capacity // as of the last refresh
+}
+
+type pod struct {
+	name     string
+	revision *revision
+	ordinal  int
+	node     *node // nil while it waits
+	// unschedulable is when it was first found so, negative if it never was.
+	unschedulable time.Duration
+	outcome       decision.Outcome // why it stands there
+}
+
+// option is one node as one pod sees it.
+type option struct {
+	node     *node
+	siblings decision.Siblings
+	rank     decision.Rank
+	verdict  decision.Verdict
+	refusal  string // why not; "" means that the pod may go there
+}
+
+func newCluster() *cluster {
+	return &cluster{policy: decision.Policy{
+		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never},
+		LabelGrace:     30 * time.Second,
+		CapacityLabels: decision.BuiltinCapacityLabels(),
+	}}
+}
+
+// refresh reads every node's capacity type anew: labels and time may have changed it.
+func (c *cluster) refresh() {
+	labeled := slices.ContainsFunc(c.nodes, func(n *node) bool { return c.policy.Capacity(n.labels, 0, false).Labeled() })
+	for _, n := range c.nodes {
+		n.capacity = c.policy.Capacity(n.labels, c.now-n.born, labeled)
+	}
+}
+
+func (n *node) fact() decision.Node {
+	return decision.Node{Capacity: n.capacity, Pool: n.pool, Signal: n.signal}
+}
+
+// subject is the pod as the core sees it.
+func (c *cluster) subject(p *pod) *decision.Pod {
+	w := p.revision.workload
+	return &decision.Pod{
+		Namespace:     w.namespace,
+		Labels:        w.labels,
+		Annotations:   w.podAnnotations,
+		PriorityClass: w.priorityClass,
+		Priority:      w.priority,
+		QOSClass:      w.qosClass,
+		OnlySpot:      w.onlySpot,
+		Workload: decision.Workload{
+			Kind:         w.kind,
+			Revision:     w.namespace + "/" + p.revision.name,
+			Annotations:  w.annotations,
+			Desired:      w.desired(),
+			Ordinal:      p.ordinal,
+			Ordered:      w.kind == "StatefulSet",
+			HoldsUpLater: w.kind == "StatefulSet" && !w.parallel,
+			Batch:        w.batch(),
+		},
+	}
+}
+
+func (r *revision) placed() (placed decision.Placed) {
+	for _, p := range r.pods {
+		switch {
+		case p.node == nil:
+		case p.node.capacity.Type == decision.Spot:
+			placed.Spot++
+		default:
+			placed.OnDemand++
+		}
+	}
+	return placed
+}
+
+// consider returns the plan for a pod and what it says of every node, the best first.
+func (c *cluster) consider(p *pod) (decision.Plan, []option) {
+	subject := c.subject(p)
+	settings, invalid := c.policy.Settings(subject)
+	for _, i := range invalid {
+		if text := i.String(); !slices.Contains(c.warnings, text) {
+			c.warnings = append(c.warnings, text)
+		}
+	}
+	var waiting decision.Waiting
+	if p.unschedulable >= 0 {
+		waiting.For = c.now - p.unschedulable
+	}
+	for _, other := range p.revision.workload.revisions {
+		if other.number < p.revision.number && other.placed().OnDemand > 0 {
+			waiting.OlderOnDemand = true
+		}
+	}
+	plan := decision.NewPlan(subject, settings, p.revision.placed(), waiting)
+	options := make([]option, 0, len(c.nodes))
+	for _, n := range c.nodes {
+		o := option{node: n}
+		for _, sibling := range p.revision.pods {
+			if sibling.node != nil {
+				o.siblings.OnNode += count(sibling.node == n)
+				o.siblings.InZone += count(sibling.node.pool.Zone == n.pool.Zone)
+				o.siblings.InPool += count(sibling.node.pool == n.pool && sibling.node.capacity.Type == n.capacity.Type)
+			}
+		}
+		o.verdict = plan.Admit(n.fact(), 0, o.siblings.InPool)
+		switch w := p.revision.workload; {
+		case w.onlySpot && n.capacity.Type != decision.Spot:
+			o.refusal = "node is not spot, which the pod asks for"
+		case w.zone != "" && w.zone != n.pool.Zone:
+			o.refusal = "node is not in zone " + w.zone
+		case o.verdict != decision.Admitted:
+			o.refusal = plan.Reason(o.verdict)
+		case n.used >= n.slots:
+			o.refusal = "node is full"
+		}
+		o.rank = plan.Rank(n.fact(), o.siblings, n.risk)
+		options = append(options, o)
+	}
+	slices.SortFunc(options, func(a, b option) int {
+		return cmp.Or(cmp.Compare(b.rank, a.rank), cmp.Compare(a.node.name, b.node.name))
+	})
+	return plan, options
+}
+
+func count(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// place binds a pod to the best node that takes it, and reports whether there is one.
+func (c *cluster) place(p *pod) bool {
+	plan, options := c.consider(p)
+	for _, o := range options {
+		if o.refusal == "" {
+			p.node, p.outcome = o.node, plan.Outcome(o.node.fact(), o.siblings.InPool)
+			p.node.used++
+			if c.bound != nil {
+				c.bound(p)
+			}
+			return true
+		}
+	}
+	if p.unschedulable < 0 {
+		p.unschedulable = c.now
+	}
+	return false
+}
+
+// pending are the pods that wait to be placed, in the order of their creation.
+func (c *cluster) pending() (pods []*pod) {
+	for _, w := range c.workloads {
+		for _, r := range w.revisions {
+			for _, p := range r.pods {
+				if p.node == nil && !w.gated {
+					pods = append(pods, p)
+				}
+			}
+		}
+	}
+	return pods
+}
+
+// step lets every controller act once, then tries every pending pod once, and reports whether anything happened.
+func (c *cluster) step() (happened bool) {
+	c.refresh()
+	for _, w := range c.workloads {
+		happened = c.reconcile(w) || happened
+	}
+	for _, p := range c.pending() {
+		happened = c.place(p) || happened
+	}
+	return happened
+}
+
+// settle takes steps until nothing happens any more.
+func (c *cluster) settle() {
+	for c.step() {
+	}
+}
+
+// wait lets d pass in which everything acts whenever it can.
+func (c *cluster) wait(d time.Duration) {
+	for end := c.now + d; c.now < end; {
+		c.now = min(c.now+time.Second, end)
+		c.settle()
+	}
+}
+
+// removeNode takes a node away with everything on it.
+func (c *cluster) removeNode(n *node) {
+	c.nodes = slices.DeleteFunc(c.nodes, func(other *node) bool { return other == n })
+	for _, w := range c.workloads {
+		for _, r := range w.revisions {
+			r.pods = slices.DeleteFunc(r.pods, func(p *pod) bool { return p.node == n })
+		}
+	}
+}
+
+func (p *pod) leave() {
+	if p.node != nil {
+		p.node.used--
+	}
+	p.revision.pods = slices.DeleteFunc(p.revision.pods, func(other *pod) bool { return other == p })
+}
+
+// waitingFor says, in one line, why a pod is on no node.
+func (c *cluster) waitingFor(p *pod) string {
+	if p.revision.workload.gated {
+		return "gated"
+	}
+	_, options := c.consider(p)
+	nodes := map[string]int{}
+	for _, o := range options {
+		if o.refusal != "" {
+			nodes[o.refusal]++
+		}
+	}
+	var parts []string
+	for _, refusal := range slices.Sorted(maps.Keys(nodes)) {
+		parts = append(parts, fmt.Sprintf("%d x %s", nodes[refusal], refusal))
+	}
+	return cmp.Or(strings.Join(parts, "; "), "there is no node")
+}
+
+// victims are the nodes on which a pod could be let in by taking away one of lower priority.
+func (c *cluster) victims(p *pod) (names []string) {
+	plan, options := c.consider(p)
+	for _, o := range options {
+		for _, w := range c.workloads {
+			for _, r := range w.revisions {
+				for _, victim := range r.pods {
+					if victim.node != o.node || w.priority >= p.revision.workload.priority {
+						continue
+					}
+					own := count(r == p.revision)
+					freed := own * count(o.node.capacity.Type == decision.Spot)
+					if plan.Admit(o.node.fact(), -freed, o.siblings.InPool-own) == decision.Admitted && !slices.Contains(names, o.node.name) {
+						names = append(names, o.node.name)
+					}
+				}
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}

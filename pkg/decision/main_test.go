@@ -1,0 +1,18 @@
+package decision_test
+
+import (
+	"flag"
+	"os"
+	"testing"
+)
+
+// TestMain makes the property tests try more than rapid does by itself, and leave no files behind: a failure prints its seed.
+// The same flags on the command line win.
+func TestMain(m *testing.M) {
+	for name, value := range map[string]string{"rapid.checks": "1000", "rapid.steps": "50", "rapid.nofailfile": "true"} {
+		if err := flag.Set(name, value); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}

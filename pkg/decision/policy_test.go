@@ -1,0 +1,268 @@
+package decision_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+// pods and workloads may be annotated with this, all four settings at once.
+var annotated = map[string]string{
+	decision.MinOnDemandAnnotation:       "3",
+	decision.MaxPerPoolAnnotation:        "50%",
+	decision.WhenUnsatisfiableAnnotation: "ScheduleAnyway",
+	decision.FallbackAfterAnnotation:     "1m30s",
+}
+
+var comparable = cmp.Comparer(func(a, b decision.Quantity) bool { return a == b })
+
+func TestSettingsPrecedence(t *testing.T) {
+	defaults := decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: 5 * time.Minute}
+	ofAnnotations := decision.Settings{
+		MinOnDemand: decision.Count(3), MaxPerPool: new(decision.Percent(50)), WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: 90 * time.Second,
+	}
+	rule := decision.Rule{Namespaces: []string{"shop"}, Overrides: decision.Overrides{
+		MinOnDemand: new(decision.Count(2)), MaxPerPool: new(decision.Count(4)), WhenUnsatisfiable: new(decision.ScheduleAnyway), FallbackAfter: new(decision.Never),
+	}}
+	ofRule := decision.Settings{MinOnDemand: decision.Count(2), MaxPerPool: new(decision.Count(4)), WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: decision.Never}
+	with := func(s decision.Settings, change func(*decision.Settings)) decision.Settings {
+		change(&s)
+		return s
+	}
+	tests := map[string]struct {
+		policy      decision.Policy
+		pod         decision.Pod
+		want        decision.Settings
+		wantInvalid []decision.InvalidAnnotation
+	}{
+		"defaults":      {want: defaults},
+		"rule":          {policy: decision.Policy{Rules: []decision.Rule{rule}}, pod: decision.Pod{Namespace: "shop"}, want: ofRule},
+		"no rule":       {policy: decision.Policy{Rules: []decision.Rule{rule}}, pod: decision.Pod{Namespace: "other"}, want: defaults},
+		"pod":           {pod: decision.Pod{Annotations: annotated}, want: ofAnnotations},
+		"owner":         {pod: decision.Pod{Workload: decision.Workload{Annotations: annotated}}, want: ofAnnotations},
+		"pod over rule": {policy: decision.Policy{Rules: []decision.Rule{rule}}, pod: decision.Pod{Namespace: "shop", Annotations: annotated}, want: ofAnnotations},
+		"owner over pod, each setting by itself": {
+			pod: decision.Pod{
+				Annotations: annotated,
+				Workload:    decision.Workload{Annotations: map[string]string{decision.MinOnDemandAnnotation: "4", decision.FallbackAfterAnnotation: "never"}},
+			},
+			want: with(ofAnnotations, func(s *decision.Settings) { s.MinOnDemand, s.FallbackAfter = decision.Count(4), decision.Never }),
+		},
+		"the first of two rules that match": {
+			policy: decision.Policy{Rules: []decision.Rule{{}, rule}}, pod: decision.Pod{Namespace: "shop"}, want: defaults,
+		},
+		"Job": {
+			pod:  decision.Pod{Workload: decision.Workload{Batch: decision.Retriable}},
+			want: with(defaults, func(s *decision.Settings) { s.MinOnDemand = decision.Count(0) }),
+		},
+		"Job that a lost pod fails": {
+			pod:  decision.Pod{Workload: decision.Workload{Batch: decision.NotRetriable}},
+			want: with(defaults, func(s *decision.Settings) { s.MinOnDemand = decision.Percent(100) }),
+		},
+		"Job under a rule": {
+			policy: decision.Policy{Rules: []decision.Rule{rule}},
+			pod:    decision.Pod{Namespace: "shop", Workload: decision.Workload{Batch: decision.Retriable}},
+			want:   ofRule,
+		},
+		"annotations ignored": {
+			policy: decision.Policy{Annotations: decision.IgnoreAnnotations},
+			pod:    decision.Pod{Annotations: map[string]string{decision.MinOnDemandAnnotation: "junk"}, Workload: decision.Workload{Annotations: annotated}},
+			want:   defaults,
+		},
+		"a rule ignores annotations": {
+			policy: decision.Policy{Rules: []decision.Rule{{Annotations: new(decision.IgnoreAnnotations)}}},
+			pod:    decision.Pod{Annotations: annotated},
+			want:   defaults,
+		},
+		"a rule allows them again": {
+			policy: decision.Policy{Annotations: decision.IgnoreAnnotations, Rules: []decision.Rule{{Annotations: new(decision.AllowAnnotations)}}},
+			pod:    decision.Pod{Annotations: annotated},
+			want:   ofAnnotations,
+		},
+		"a rule that says nothing of annotations leaves them to the profile": {
+			policy: decision.Policy{Annotations: decision.IgnoreAnnotations, Rules: []decision.Rule{{}}},
+			pod:    decision.Pod{Annotations: annotated},
+			want:   defaults,
+		},
+		"invalid values leave the next level in force": {
+			policy: decision.Policy{Rules: []decision.Rule{rule}},
+			pod: decision.Pod{
+				Namespace:   "shop",
+				Annotations: map[string]string{decision.MinOnDemandAnnotation: "5", decision.MaxPerPoolAnnotation: "0"},
+				Workload: decision.Workload{Kind: "Deployment", Annotations: map[string]string{
+					decision.MinOnDemandAnnotation: "130%", decision.WhenUnsatisfiableAnnotation: "scheduleAnyway", decision.FallbackAfterAnnotation: "-5s",
+				}},
+			},
+			want: with(ofRule, func(s *decision.Settings) { s.MinOnDemand = decision.Count(5) }),
+			wantInvalid: []decision.InvalidAnnotation{
+				{On: "Deployment", Key: decision.MinOnDemandAnnotation, Value: "130%", Expected: "expected a percentage of at most 100%"},
+				{On: "Deployment", Key: decision.WhenUnsatisfiableAnnotation, Value: "scheduleAnyway", Expected: "expected DoNotSchedule or ScheduleAnyway"},
+				{On: "Deployment", Key: decision.FallbackAfterAnnotation, Value: "-5s", Expected: `expected a duration of 0 or more such as "5m", or "never"`},
+				{On: "pod", Key: decision.MaxPerPoolAnnotation, Value: "0", Expected: `expected a count of 1 or more such as "2", or a percentage from 0% to 100% such as "50%"`},
+			},
+		},
+		"other annotations are not ours": {
+			pod:  decision.Pod{Annotations: map[string]string{"spot-aware-scheduler.io/interruption-deadline": "junk", "min-on-demand": "9"}},
+			want: defaults,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			test.policy.Defaults = defaults
+			got, invalid := test.policy.Settings(&test.pod)
+			if diff := cmp.Diff(test.want, got, comparable); diff != "" {
+				t.Errorf("settings (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.wantInvalid, invalid); diff != "" {
+				t.Errorf("invalid annotations (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestStricterOnly(t *testing.T) {
+	base := decision.Settings{MinOnDemand: decision.Percent(30), MaxPerPool: new(decision.Count(3)), FallbackAfter: time.Minute}
+	loose := decision.Settings{WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: decision.Never}
+	tests := map[string]struct {
+		defaults   decision.Settings
+		key, value string
+		taken      bool
+	}{
+		"a lower count":            {base, decision.MinOnDemandAnnotation, "2", false},
+		"an equal count":           {base, decision.MinOnDemandAnnotation, "3", true},
+		"a higher count":           {base, decision.MinOnDemandAnnotation, "4", true},
+		"a lower percentage":       {base, decision.MinOnDemandAnnotation, "20%", false},
+		"a higher percentage":      {base, decision.MinOnDemandAnnotation, "31%", true},
+		"a wider cap":              {base, decision.MaxPerPoolAnnotation, "4", false},
+		"a narrower cap":           {base, decision.MaxPerPoolAnnotation, "2", true},
+		"a wider cap in percent":   {base, decision.MaxPerPoolAnnotation, "31%", false},
+		"a cap where none was":     {loose, decision.MaxPerPoolAnnotation, "9", true},
+		"anyway":                   {base, decision.WhenUnsatisfiableAnnotation, "ScheduleAnyway", false},
+		"hard where it was not":    {loose, decision.WhenUnsatisfiableAnnotation, "DoNotSchedule", true},
+		"an earlier fallback":      {base, decision.FallbackAfterAnnotation, "59s", false},
+		"a later fallback":         {base, decision.FallbackAfterAnnotation, "61s", true},
+		"never":                    {base, decision.FallbackAfterAnnotation, "never", true},
+		"a fallback where none is": {loose, decision.FallbackAfterAnnotation, "1000h", false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			annotations := map[string]string{test.key: test.value}
+			for place, pod := range map[string]*decision.Pod{
+				"pod":   {Annotations: annotations, Workload: decision.Workload{Desired: 10}},
+				"owner": {Workload: decision.Workload{Desired: 10, Annotations: annotations}},
+			} {
+				policy := decision.Policy{Defaults: test.defaults, Annotations: decision.StricterOnly}
+				got, _ := policy.Settings(pod)
+				want := test.defaults
+				if test.taken {
+					allowed := decision.Policy{Defaults: test.defaults}
+					want, _ = allowed.Settings(pod)
+				}
+				if diff := cmp.Diff(want, got, comparable); diff != "" {
+					t.Errorf("on the %s: settings (-want +got):\n%s", place, diff)
+				}
+			}
+		})
+	}
+}
+
+// TestRuleConditions: each condition alone, met and not met; a rule matches if the pod gets its floor.
+func TestRuleConditions(t *testing.T) {
+	tests := map[string]struct {
+		rule decision.Rule
+		pod  decision.Pod
+		want bool
+	}{
+		"no condition":         {want: true},
+		"namespace":            {rule: decision.Rule{Namespaces: []string{"a", "b"}}, pod: decision.Pod{Namespace: "b"}, want: true},
+		"other namespace":      {rule: decision.Rule{Namespaces: []string{"a", "b"}}, pod: decision.Pod{Namespace: "c"}},
+		"priority class":       {rule: decision.Rule{PriorityClasses: []string{"gold"}}, pod: decision.Pod{PriorityClass: "gold"}, want: true},
+		"no priority class":    {rule: decision.Rule{PriorityClasses: []string{"gold"}}},
+		"priority at":          {rule: decision.Rule{MinPriority: new(int32(10))}, pod: decision.Pod{Priority: 10}, want: true},
+		"priority below":       {rule: decision.Rule{MinPriority: new(int32(10))}, pod: decision.Pod{Priority: 9}},
+		"priority of 0, below": {rule: decision.Rule{MinPriority: new(int32(0))}, pod: decision.Pod{Priority: -1}},
+		"QoS class":            {rule: decision.Rule{QOSClasses: []string{"Guaranteed"}}, pod: decision.Pod{QOSClass: "Guaranteed"}, want: true},
+		"other QoS class":      {rule: decision.Rule{QOSClasses: []string{"Guaranteed"}}, pod: decision.Pod{QOSClass: "BestEffort"}},
+		"kind":                 {rule: decision.Rule{OwnerKinds: []string{"Job"}}, pod: decision.Pod{Workload: decision.Workload{Kind: "Job"}}, want: true},
+		"other kind":           {rule: decision.Rule{OwnerKinds: []string{"Job"}}, pod: decision.Pod{Workload: decision.Workload{Kind: "Deployment"}}},
+		"labels": {
+			rule: decision.Rule{PodSelector: func(labels map[string]string) bool { return labels["app"] == "web" }},
+			pod:  decision.Pod{Labels: map[string]string{"app": "web"}}, want: true,
+		},
+		"other labels": {rule: decision.Rule{PodSelector: func(labels map[string]string) bool { return labels["app"] == "web" }}},
+		"one of two":   {rule: decision.Rule{Namespaces: []string{"a"}, MinPriority: new(int32(10))}, pod: decision.Pod{Namespace: "a"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			test.rule.MinOnDemand = new(decision.Count(7))
+			policy := decision.Policy{Rules: []decision.Rule{test.rule}}
+			settings, _ := policy.Settings(&test.pod)
+			if got := settings.MinOnDemand == decision.Count(7); got != test.want {
+				t.Errorf("matches: %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestParseSettings(t *testing.T) {
+	perPool := func(s string) (any, error) { return decision.ParseMaxPerPool(s) }
+	anyway := func(s string) (any, error) { return decision.ParseWhenUnsatisfiable(s) }
+	fallback := func(s string) (any, error) { return decision.ParseFallbackAfter(s) }
+	tests := map[string]struct {
+		parse func(string) (any, error)
+		value string
+		want  any // nil if it is refused
+	}{
+		"cap":                         {perPool, "2", decision.Count(2)},
+		"cap in percent":              {perPool, "50%", decision.Percent(50)},
+		"cap of 0 percent, that is 1": {perPool, "0%", decision.Percent(0)},
+		"cap of 0":                    {perPool, "0", nil},
+		"cap over 100 percent":        {perPool, "101%", nil},
+		"DoNotSchedule":               {anyway, "DoNotSchedule", decision.DoNotSchedule},
+		"ScheduleAnyway":              {anyway, "ScheduleAnyway", decision.ScheduleAnyway},
+		"neither":                     {anyway, "donotschedule", nil},
+		"duration":                    {fallback, "1m30s", 90 * time.Second},
+		"duration of 0":               {fallback, "0s", time.Duration(0)},
+		"never":                       {fallback, "never", decision.Never},
+		"negative duration":           {fallback, "-1s", nil},
+		"what would be Never":         {fallback, "-1ns", nil},
+		"duration without a unit":     {fallback, "300", nil},
+		"empty duration":              {fallback, "", nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := test.parse(test.value)
+			if (err != nil) != (test.want == nil) || err == nil && got != test.want {
+				t.Errorf("%q is read as %v, %v; want %v", test.value, got, err, test.want)
+			}
+		})
+	}
+}
+
+// TestWords holds what users read in events.
+func TestWords(t *testing.T) {
+	tests := map[string]struct{ got, want string }{
+		"invalid annotation": {
+			got:  decision.InvalidAnnotation{On: "Deployment", Key: decision.MinOnDemandAnnotation, Value: "3O%", Expected: "expected a number"}.String(),
+			want: `annotation spot-aware-scheduler.io/min-on-demand on the Deployment is ignored: invalid value "3O%": expected a number`,
+		},
+		"settings, least": {
+			got:  decision.Settings{FallbackAfter: decision.Never}.String(),
+			want: "minOnDemand=0 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never",
+		},
+		"settings, most": {
+			got:  decision.Settings{MinOnDemand: decision.Percent(30), MaxPerPool: new(decision.Count(2)), WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: time.Minute}.String(),
+			want: "minOnDemand=30% maxPerPool=2 whenUnsatisfiable=ScheduleAnyway fallbackAfter=1m0s",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if test.got != test.want {
+				t.Errorf("got  %s\nwant %s", test.got, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,432 @@
+package decision_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+// TestAnyHistory drives a cluster through random histories of placing, scaling, deletion, rollouts and lost nodes, and holds every single
+// placement against the policy as recount reads it.
+func TestAnyHistory(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := newCluster()
+		c.policy.Defaults.MinOnDemand = quantities().Draw(t, "minOnDemand")
+		c.policy.Defaults.FallbackAfter = rapid.SampledFrom([]time.Duration{decision.Never, 40 * time.Second, 5 * time.Minute}).Draw(t, "fallbackAfter")
+		if rapid.Bool().Draw(t, "capped") {
+			c.policy.Defaults.MaxPerPool = new(decision.Count(rapid.IntRange(1, 3).Draw(t, "maxPerPool")))
+		}
+		c.bound = func(p *pod) { recount(t, c, p) }
+		made := 0
+		addNode := func(t *rapid.T) {
+			made++
+			n := node{name: fmt.Sprintf("n%d", made), labels: map[string]string{}, slots: rapid.IntRange(1, 4).Draw(t, "slots"), born: c.now}
+			n.labels[decision.CapacityLabelKey] = rapid.SampledFrom([]string{"spot", "on-demand", ""}).Draw(t, "capacity")
+			n.pool = decision.NewPool(rapid.SampledFrom([]string{"m5", "c5", ""}).Draw(t, "type"), rapid.SampledFrom([]string{"a", "b"}).Draw(t, "zone"))
+			c.nodes = append(c.nodes, &n)
+			c.refresh()
+		}
+		addWorkload := func(t *rapid.T) {
+			made++
+			kind := rapid.SampledFrom([]string{"Deployment", "Deployment", "StatefulSet", "ReplicaSet", "Job", "Pod", "CloneSet"}).Draw(t, "kind")
+			w := &workload{
+				kind: kind, namespace: "default", name: fmt.Sprintf("w%d", made), replicas: rapid.IntRange(0, 6).Draw(t, "replicas"),
+				completions: 5, backoffLimit: rapid.IntRange(0, 1).Draw(t, "backoffLimit"), annotations: map[string]string{},
+				maxSurge: -1, maxUnavailable: -1, parallel: rapid.Bool().Draw(t, "parallel"),
+				onlySpot: rapid.IntRange(0, 5).Draw(t, "onlySpot") == 0,
+			}
+			w.addRevision()
+			if kind == "Pod" {
+				w.replicas = 1
+				w.revisions[0].add(0, 0)
+			}
+			c.workloads = append(c.workloads, w)
+		}
+		for range 3 {
+			addNode(t)
+			addWorkload(t)
+		}
+		anyWorkload := func(t *rapid.T) *workload {
+			return rapid.SampledFrom(c.workloads).Draw(t, "workload")
+		}
+		anyNode := func(t *rapid.T) *node {
+			if len(c.nodes) == 0 {
+				t.Skip("no node")
+			}
+			return rapid.SampledFrom(c.nodes).Draw(t, "node")
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"node":     addNode,
+			"workload": addWorkload,
+			"place": func(t *rapid.T) {
+				for _, w := range c.workloads {
+					c.reconcile(w)
+				}
+				if pending := c.pending(); len(pending) > 0 {
+					c.place(rapid.SampledFrom(pending).Draw(t, "pod"))
+				}
+			},
+			"settle": func(t *rapid.T) {
+				c.settle()
+				nothingWaitsInVain(t, c)
+			},
+			"scale": func(t *rapid.T) {
+				if w := anyWorkload(t); w.kind != "Pod" {
+					w.replicas = rapid.IntRange(0, 8).Draw(t, "replicas")
+				}
+			},
+			"rollout": func(t *rapid.T) {
+				if w := anyWorkload(t); w.kind == "Deployment" {
+					w.addRevision()
+				}
+			},
+			"undo": func(t *rapid.T) { anyWorkload(t).undo() },
+			"annotate": func(t *rapid.T) {
+				w := anyWorkload(t)
+				w.annotations[decision.MinOnDemandAnnotation] = quantities().Draw(t, "minOnDemand").String()
+				if rapid.Bool().Draw(t, "anyway") {
+					w.annotations[decision.WhenUnsatisfiableAnnotation] = rapid.SampledFrom([]string{"ScheduleAnyway", "DoNotSchedule"}).Draw(t, "value")
+				}
+			},
+			"delete pod": func(t *rapid.T) {
+				if pods := anyWorkload(t).pods(); len(pods) > 0 {
+					rapid.SampledFrom(pods).Draw(t, "pod").leave()
+				}
+			},
+			"lose node": func(t *rapid.T) { c.removeNode(anyNode(t)) },
+			"signal": func(t *rapid.T) {
+				anyNode(t).signal = decision.SignalClass(rapid.IntRange(0, 3).Draw(t, "class"))
+			},
+			"wait": func(t *rapid.T) {
+				c.now += time.Duration(rapid.IntRange(1, 90).Draw(t, "seconds")) * time.Second
+				c.refresh()
+			},
+		})
+	})
+}
+
+// recount holds one placement against policy.md. It shares no arithmetic with the core: it counts pods and floors by itself.
+func recount(t *rapid.T, c *cluster, p *pod) {
+	w, n := p.revision.workload, p.node
+	if n.signal == decision.Drain || n.signal == decision.Reclaim {
+		t.Fatalf("%s was placed on %s, which goes", p.name, n.name)
+	}
+	if isOnDemand(c, n) {
+		return
+	}
+	floor, desired := floorByHand(c, w)
+	onSpot, inPool := 0, 0
+	for _, sibling := range p.revision.pods { // p is among them by now
+		if sibling.node != nil && !isOnDemand(c, sibling.node) {
+			onSpot++
+			inPool += count(sibling.node.pool == n.pool)
+		}
+	}
+	withinBudget := onSpot <= desired-floor
+	if w.kind == "StatefulSet" {
+		withinBudget = p.ordinal >= floor
+	}
+	maxPerPool := c.policy.Defaults.MaxPerPool
+	withinCap := maxPerPool == nil || n.pool == decision.Pool{} || *maxPerPool == decision.Count(0) || inPool <= maxPerPool.Of(0)
+	var waited time.Duration
+	if p.unschedulable >= 0 {
+		waited = c.now - p.unschedulable
+	}
+	olderOnDemand := false
+	for _, other := range w.revisions {
+		for _, sibling := range other.pods {
+			if other.number < p.revision.number && sibling.node != nil && isOnDemand(c, sibling.node) {
+				olderOnDemand = true
+			}
+		}
+	}
+	fallback := c.policy.Defaults.FallbackAfter
+	allowed := map[decision.Outcome]bool{
+		decision.InBudget:         withinBudget && withinCap && !w.onlySpot,
+		decision.ByExemption:      w.onlySpot,
+		decision.ByScheduleAnyway: w.annotations[decision.WhenUnsatisfiableAnnotation] == "ScheduleAnyway",
+		decision.ByFallback:       fallback != decision.Never && waited >= fallback,
+		decision.ByRelief:         olderOnDemand && waited >= 30*time.Second,
+	}
+	if !allowed[p.outcome] {
+		t.Fatalf("%s of %s %s was placed on spot as %q: %d of the revision on spot, %d in the pool, desired %d, floor %d, ordinal %d, waited %v",
+			p.name, w.kind, w.name, p.outcome, onSpot, inPool, desired, floor, p.ordinal, waited)
+	}
+	if p.outcome != decision.InBudget && p.outcome != decision.ByExemption && withinBudget && withinCap {
+		t.Fatalf("%s was placed on spot as %q though it was within its budget", p.name, p.outcome)
+	}
+}
+
+// nothingWaitsInVain fails if a pod waits for whose sake the policy and the room would let it run.
+func nothingWaitsInVain(t *rapid.T, c *cluster) {
+	for _, p := range c.pending() {
+		w := p.revision.workload
+		floor, desired := floorByHand(c, w)
+		onSpot := 0
+		for _, sibling := range p.revision.pods {
+			onSpot += count(sibling.node != nil && !isOnDemand(c, sibling.node))
+		}
+		for _, n := range c.nodes {
+			if n.used >= n.slots || n.signal == decision.Drain || n.signal == decision.Reclaim {
+				continue
+			}
+			if isOnDemand(c, n) && !w.onlySpot {
+				t.Fatalf("%s waits though %s is on-demand and has room", p.name, n.name)
+			}
+			withinBudget := onSpot < desired-floor
+			if w.kind == "StatefulSet" {
+				withinBudget = p.ordinal >= floor
+			}
+			if c.policy.Defaults.MaxPerPool == nil && !isOnDemand(c, n) && (withinBudget || w.onlySpot) {
+				t.Fatalf("%s waits though %s has room and %d of %d, less a floor of %d, are on spot", p.name, n.name, onSpot, desired, floor)
+			}
+		}
+	}
+}
+
+// floorByHand is the floor of w, and how many replicas it wants, straight from the text of policy.md.
+func floorByHand(c *cluster, w *workload) (floor, desired int) {
+	desired = w.replicas
+	minOnDemand := c.policy.Defaults.MinOnDemand
+	switch w.kind {
+	case "Job":
+		desired = min(w.replicas, max(0, 5-w.succeeded))
+		minOnDemand = decision.Count(0)
+		if w.backoffLimit == 0 {
+			minOnDemand = decision.Percent(100)
+		}
+	case "CloneSet":
+		desired = len(w.pods())
+	}
+	text := minOnDemand.String()
+	if annotation, ok := w.annotations[decision.MinOnDemandAnnotation]; ok {
+		text = annotation
+	}
+	var n int
+	if _, err := fmt.Sscanf(text, "%d%%", &n); err == nil {
+		for floor*100 < n*desired {
+			floor++
+		}
+		return floor, desired
+	}
+	fmt.Sscan(text, &n)
+	return min(n, desired), desired
+}
+
+// isOnDemand goes by the label alone: the one label that these clusters use, or the lack of it for 30 s.
+func isOnDemand(c *cluster, n *node) bool {
+	switch n.labels[decision.CapacityLabelKey] {
+	case "spot":
+		return false
+	case "on-demand":
+		return true
+	}
+	for _, other := range c.nodes {
+		if label := other.labels[decision.CapacityLabelKey]; label != "" {
+			return c.now-n.born >= 30*time.Second
+		}
+	}
+	return true
+}
+
+// TestNodeOrder: the order in which nodes are looked at changes no placement.
+func TestNodeOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		place := func(seed uint64) map[string]string {
+			c := newCluster()
+			for i, slots := range []int{1, 2, 3, 1, 2, 3, 2, 2} {
+				c.nodes = append(c.nodes, &node{
+					name: fmt.Sprintf("n%d", i), slots: slots, pool: decision.NewPool([]string{"m5", "c5"}[i%2], []string{"a", "b", "c"}[i%3]),
+					labels: map[string]string{decision.CapacityLabelKey: []string{"spot", "on-demand", "spot"}[i%3]},
+				})
+			}
+			rand.New(rand.NewPCG(seed, 0)).Shuffle(len(c.nodes), func(i, j int) { c.nodes[i], c.nodes[j] = c.nodes[j], c.nodes[i] })
+			where := map[string]string{}
+			for _, kind := range []string{"Deployment", "StatefulSet", "Job"} {
+				w := &workload{kind: kind, namespace: "default", name: kind, replicas: 4, completions: 9, backoffLimit: 1, maxSurge: -1, maxUnavailable: -1}
+				w.addRevision()
+				c.workloads = append(c.workloads, w)
+			}
+			c.bound = func(p *pod) { where[p.name] = p.node.name }
+			c.settle()
+			return where
+		}
+		seed := rapid.Uint64().Draw(t, "seed")
+		if got, want := place(seed), place(0); !maps.Equal(got, want) {
+			t.Fatalf("in another order of the nodes, pods were placed on %v, not %v", got, want)
+		}
+	})
+}
+
+// quantities are counts and percentages.
+func quantities() *rapid.Generator[decision.Quantity] {
+	return rapid.OneOf(
+		rapid.Map(rapid.IntRange(0, 12), decision.Count),
+		rapid.Map(rapid.IntRange(0, 100), decision.Percent),
+	)
+}
+
+// planOf is the plan for the next pod of a Deployment of desired replicas.
+func planOf(minOnDemand decision.Quantity, desired int, placed decision.Placed) decision.Plan {
+	pod := &decision.Pod{Workload: decision.Workload{Kind: "Deployment", Desired: desired}}
+	return decision.NewPlan(pod, decision.Settings{MinOnDemand: minOnDemand, FallbackAfter: decision.Never}, placed, decision.Waiting{})
+}
+
+// TestFloorGrowsWithReplicas: more replicas never lower a floor, nor a budget.
+func TestFloorGrowsWithReplicas(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q, desired := quantities().Draw(t, "minOnDemand"), rapid.IntRange(0, 2_000_000).Draw(t, "desired")
+		few, more := planOf(q, desired, decision.Placed{}), planOf(q, desired+1, decision.Placed{})
+		if more.Floor < few.Floor || more.Budget < few.Budget {
+			t.Fatalf("%s of %d: floor %d, budget %d; of one more: floor %d, budget %d", q, desired, few.Floor, few.Budget, more.Floor, more.Budget)
+		}
+		if few.Floor < 0 || few.Budget < 0 || few.Floor+few.Budget != desired {
+			t.Fatalf("%s of %d: floor %d and budget %d", q, desired, few.Floor, few.Budget)
+		}
+	})
+}
+
+// TestPercentIsCountRoundedUp: a percentage is the smallest count that is at least so many hundredths.
+func TestPercentIsCountRoundedUp(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		percent, desired := rapid.IntRange(0, 100).Draw(t, "percent"), rapid.IntRange(0, 2_000_000_000).Draw(t, "desired")
+		n := decision.Percent(percent).Of(desired)
+		if n*100 < percent*desired || (n-1)*100 >= percent*desired && n > 0 {
+			t.Fatalf("%d%% of %d is %d", percent, desired, n)
+		}
+		placed := decision.Placed{Spot: rapid.IntRange(0, 5).Draw(t, "spot"), OnDemand: rapid.IntRange(0, 5).Draw(t, "onDemand")}
+		if got, want := planOf(decision.Percent(percent), desired, placed), planOf(decision.Count(n), desired, placed); got != want {
+			t.Fatalf("%d%% of %d gives %+v, the count %d gives %+v", percent, desired, got, n, want)
+		}
+	})
+}
+
+// TestAdmitIsMonotone: what is admitted stays so with fewer siblings on spot, fewer in the pool, and a larger budget.
+func TestAdmitIsMonotone(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		desired, minOnDemand := rapid.IntRange(1, 10).Draw(t, "desired"), rapid.IntRange(0, 10).Draw(t, "minOnDemand")
+		placed := decision.Placed{Spot: rapid.IntRange(0, 10).Draw(t, "spot"), OnDemand: rapid.IntRange(0, 10).Draw(t, "onDemand")}
+		settings := decision.Settings{MinOnDemand: decision.Count(minOnDemand), MaxPerPool: new(decision.Count(rapid.IntRange(1, 4).Draw(t, "cap")))}
+		settings.FallbackAfter = decision.Never
+		w := decision.Workload{Desired: desired, Ordered: rapid.Bool().Draw(t, "ordered"), Ordinal: rapid.IntRange(0, 9).Draw(t, "ordinal")}
+		plan := decision.NewPlan(&decision.Pod{Workload: w}, settings, placed, decision.Waiting{})
+		node := decision.Node{Capacity: decision.Capacity{Type: decision.Spot}, Pool: decision.NewPool("m5", "a")}
+		morePlaced, inPool := rapid.IntRange(-5, 5).Draw(t, "morePlaced"), rapid.IntRange(0, 6).Draw(t, "inPool")
+		if plan.Admit(node, morePlaced, inPool) != decision.Admitted {
+			return
+		}
+		settings.MinOnDemand = decision.Count(max(0, minOnDemand-1))
+		larger := decision.NewPlan(&decision.Pod{Workload: w}, settings, placed, decision.Waiting{})
+		onDemand := decision.Node{Pool: node.Pool}
+		for name, verdict := range map[string]decision.Verdict{
+			"with fewer on spot":     plan.Admit(node, morePlaced-1, inPool),
+			"with fewer in the pool": plan.Admit(node, morePlaced, inPool-1),
+			"with a larger budget":   larger.Admit(node, morePlaced, inPool),
+			"on on-demand":           plan.Admit(onDemand, morePlaced, inPool),
+		} {
+			if verdict != decision.Admitted {
+				t.Fatalf("%s it is refused: %s", name, plan.Reason(verdict))
+			}
+		}
+	})
+}
+
+// TestStricterOnlyOnlyTightens: under StricterOnly no annotation leaves a workload less safe than rules and defaults do.
+func TestStricterOnlyOnlyTightens(t *testing.T) {
+	annotations := rapid.MapOfN(
+		rapid.SampledFrom([]string{
+			decision.MinOnDemandAnnotation, decision.MaxPerPoolAnnotation, decision.WhenUnsatisfiableAnnotation, decision.FallbackAfterAnnotation,
+		}),
+		rapid.SampledFrom([]string{"0", "1", "3", "20%", "60%", "100%", "DoNotSchedule", "ScheduleAnyway", "0s", "30s", "10m", "never", "junk"}), 0, 4)
+	rapid.Check(t, func(t *rapid.T) {
+		pod := &decision.Pod{Annotations: annotations.Draw(t, "on the pod")}
+		pod.Workload = decision.Workload{Kind: "Deployment", Desired: rapid.IntRange(0, 12).Draw(t, "desired"), Annotations: annotations.Draw(t, "on the owner")}
+		policy := decision.Policy{Annotations: decision.IgnoreAnnotations, Defaults: decision.Settings{
+			MinOnDemand:       quantities().Draw(t, "minOnDemand"),
+			WhenUnsatisfiable: decision.WhenUnsatisfiable(rapid.IntRange(0, 1).Draw(t, "whenUnsatisfiable")),
+			FallbackAfter:     rapid.SampledFrom([]time.Duration{decision.Never, 0, time.Minute}).Draw(t, "fallbackAfter"),
+		}}
+		if rapid.Bool().Draw(t, "capped") {
+			policy.Defaults.MaxPerPool = new(rapid.SampledFrom([]decision.Quantity{decision.Count(2), decision.Percent(25)}).Draw(t, "maxPerPool"))
+		}
+		without, _ := policy.Settings(pod)
+		policy.Annotations = decision.StricterOnly
+		with, _ := policy.Settings(pod)
+		before := decision.NewPlan(pod, without, decision.Placed{}, decision.Waiting{})
+		after := decision.NewPlan(pod, with, decision.Placed{}, decision.Waiting{})
+		never := func(d time.Duration) bool { return d == decision.Never }
+		switch {
+		case after.Floor < before.Floor:
+			t.Fatalf("floor lowered from %d to %d", before.Floor, after.Floor)
+		case before.PoolCap > 0 && (after.PoolCap == 0 || after.PoolCap > before.PoolCap):
+			t.Fatalf("cap widened from %d to %d", before.PoolCap, after.PoolCap)
+		case without.WhenUnsatisfiable == decision.DoNotSchedule && with.WhenUnsatisfiable != decision.DoNotSchedule:
+			t.Fatalf("ScheduleAnyway granted")
+		case !never(with.FallbackAfter) && (never(without.FallbackAfter) || with.FallbackAfter < without.FallbackAfter):
+			t.Fatalf("fallback brought forward from %v to %v", without.FallbackAfter, with.FallbackAfter)
+		}
+	})
+}
+
+// TestNextChange: a waiting pod that is looked at again after NextChange, and not sooner, misses nothing that time alone grants.
+func TestNextChange(t *testing.T) {
+	seconds := rapid.Map(rapid.IntRange(0, 100), func(n int) time.Duration { return time.Duration(n) * time.Second })
+	rapid.Check(t, func(t *rapid.T) {
+		settings := decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}
+		if rapid.Bool().Draw(t, "falls back") {
+			settings.FallbackAfter = seconds.Draw(t, "fallbackAfter")
+		}
+		older := rapid.Bool().Draw(t, "older revision on on-demand")
+		grant := func(waited time.Duration) decision.Grant {
+			pod := &decision.Pod{Workload: decision.Workload{Desired: 1}}
+			return decision.NewPlan(pod, settings, decision.Placed{}, decision.Waiting{For: waited, OlderOnDemand: older}).Grant
+		}
+		waited := seconds.Draw(t, "waited")
+		if grant(waited) != decision.NotGranted {
+			return
+		}
+		next, ok := settings.NextChange(waited, older)
+		later := waited + time.Second + seconds.Draw(t, "later")
+		switch {
+		case next < 0:
+			t.Fatalf("the next change is %v from now", next)
+		case ok && grant(waited+max(next, 1)) == decision.NotGranted:
+			t.Fatalf("nothing is granted at the next change, after %v", next)
+		case grant(later) != decision.NotGranted && (!ok || waited+next > later):
+			t.Fatalf("%v is granted after %v, and the next change is said to be after %v (%v)", grant(later), later, waited+next, ok)
+		}
+	})
+}
+
+// TestScoreBandsKeepOrder: scores are ordered as ranks are, whatever the order they are given in, and stay within 0..MaxScore.
+func TestScoreBandsKeepOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ranks := rapid.SliceOfN(rapid.Map(places(), place.rank), 1, 40).Draw(t, "ranks")
+		scores := slices.Clone(ranks)
+		decision.ScoreBands(scores)
+		for i := range ranks {
+			for j := range ranks {
+				if ranks[i] <= ranks[j] && scores[i] > scores[j] || ranks[i] == ranks[j] && scores[i] != scores[j] {
+					t.Fatalf("ranks %d and %d have the scores %d and %d", ranks[i], ranks[j], scores[i], scores[j])
+				}
+			}
+			if scores[i] < 0 || scores[i] > decision.MaxScore {
+				t.Fatalf("score %d", scores[i])
+			}
+		}
+		reversed := slices.Clone(ranks)
+		slices.Reverse(reversed)
+		decision.ScoreBands(reversed)
+		slices.Reverse(reversed)
+		if !slices.Equal(reversed, scores) {
+			t.Fatalf("in another order the scores are %v, not %v", reversed, scores)
+		}
+	})
+}

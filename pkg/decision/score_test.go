@@ -1,0 +1,154 @@
+package decision_test
+
+import (
+	"cmp"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+// place is a node as Rank sees it.
+type place struct {
+	Node     decision.Node
+	Siblings decision.Siblings
+	Risk     float64
+}
+
+// spotPlan prefers spot and caps pools at 2, as a preference.
+func spotPlan() decision.Plan {
+	pod := &decision.Pod{Workload: decision.Workload{Kind: "Deployment", Desired: 100}}
+	settings := decision.Settings{MaxPerPool: new(decision.Count(2)), WhenUnsatisfiable: decision.ScheduleAnyway}
+	return decision.NewPlan(pod, settings, decision.Placed{}, decision.Waiting{})
+}
+
+func (p place) rank() decision.Rank {
+	plan := spotPlan()
+	return plan.Rank(p.Node, p.Siblings, p.Risk)
+}
+
+func places() *rapid.Generator[place] {
+	return rapid.Custom(func(t *rapid.T) place {
+		few := rapid.IntRange(0, 4)
+		return place{
+			Node: decision.Node{
+				Capacity: decision.Capacity{Type: decision.CapacityType(rapid.IntRange(0, 1).Draw(t, "type"))},
+				Signal:   decision.SignalClass(rapid.IntRange(0, 1).Draw(t, "signal")),
+				Pool:     decision.NewPool(rapid.SampledFrom([]string{"m5", ""}).Draw(t, "instance type"), "a"),
+			},
+			Siblings: decision.Siblings{OnNode: few.Draw(t, "on node"), InZone: few.Draw(t, "in zone"), InPool: few.Draw(t, "in pool")},
+			Risk:     float64(rapid.IntRange(0, 10).Draw(t, "risk")) / 10,
+		}
+	})
+}
+
+// compare says which of two nodes is better for a pod of spotPlan, in the order that policy.md states.
+func (p place) compare(other place) int {
+	first := func(p place) int {
+		switch {
+		case p.Node.Signal == decision.Advisory:
+			return 0
+		case p.Node.Capacity.Type == decision.OnDemand:
+			return 1
+		}
+		return 2
+	}
+	full := func(p place) int {
+		return count(p.Node.Capacity.Type == decision.Spot && p.Node.Pool != decision.Pool{} && p.Siblings.InPool >= 2)
+	}
+	return cmp.Or(
+		cmp.Compare(first(p), first(other)),
+		cmp.Compare(full(other), full(p)),
+		cmp.Compare(other.Siblings.OnNode, p.Siblings.OnNode),
+		cmp.Compare(other.Siblings.InZone, p.Siblings.InZone),
+		cmp.Compare(other.Siblings.InPool, p.Siblings.InPool),
+		cmp.Compare(other.Risk, p.Risk),
+	)
+}
+
+// TestRankFollowsPriorities: nodes are ranked as the stated priorities order them, one after the other.
+func TestRankFollowsPriorities(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := places().Draw(t, "a"), places().Draw(t, "b")
+		if got, want := cmp.Compare(a.rank(), b.rank()), a.compare(b); got != want {
+			t.Fatalf("ranks %d and %d compare as %d, want %d", a.rank(), b.rank(), got, want)
+		}
+	})
+}
+
+// TestRankSaturates: what is beyond a field of Rank is as bad as its worst, and does not spill into the fields above it.
+func TestRankSaturates(t *testing.T) {
+	spot := decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}
+	tests := map[string]struct{ better, worse place }{
+		"pool": {
+			better: place{Node: spot, Siblings: decision.Siblings{InZone: 1, InPool: 1_000_000}},
+			worse:  place{Node: spot, Siblings: decision.Siblings{InZone: 2}},
+		},
+		"zone": {
+			better: place{Node: spot, Siblings: decision.Siblings{OnNode: 1, InZone: 1_000_000}},
+			worse:  place{Node: spot, Siblings: decision.Siblings{OnNode: 2}},
+		},
+		"node": {
+			better: place{Node: spot, Siblings: decision.Siblings{OnNode: 1_000_000, InZone: 1_000_000, InPool: 1_000_000}, Risk: 9},
+			worse:  place{Node: decision.Node{}},
+		},
+		"risk": {
+			better: place{Node: spot, Risk: 9},
+			worse:  place{Node: spot, Siblings: decision.Siblings{InPool: 1}, Risk: -9},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if test.better.rank() <= test.worse.rank() {
+				t.Errorf("%+v is not ranked above %+v", test.better, test.worse)
+			}
+		})
+	}
+}
+
+func TestScoreBands(t *testing.T) {
+	preferred := func(onNode int) decision.Rank {
+		return place{Node: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}, Siblings: decision.Siblings{OnNode: onNode}}.rank()
+	}
+	other := func(onNode int) decision.Rank { return place{Siblings: decision.Siblings{OnNode: onNode}}.rank() }
+	last := func(onNode int) decision.Rank {
+		return place{Node: decision.Node{Signal: decision.Advisory}, Siblings: decision.Siblings{OnNode: onNode}}.rank()
+	}
+	tests := map[string]struct{ ranks, want []decision.Rank }{
+		"none":                         {ranks: []decision.Rank{}, want: []decision.Rank{}},
+		"one":                          {ranks: []decision.Rank{preferred(3)}, want: []decision.Rank{100}},
+		"one of another type":          {ranks: []decision.Rank{other(0)}, want: []decision.Rank{54}},
+		"one that may go":              {ranks: []decision.Rank{last(0)}, want: []decision.Rank{8}},
+		"all alike":                    {ranks: []decision.Rank{other(1), other(1)}, want: []decision.Rank{54, 54}},
+		"best and worst of each class": {ranks: []decision.Rank{last(1), other(1), preferred(1), preferred(0), other(0), last(0)}, want: []decision.Rank{0, 46, 92, 100, 54, 8}},
+		"evenly between":               {ranks: []decision.Rank{preferred(0), preferred(1), preferred(2)}, want: []decision.Rank{100, 96, 92}},
+		"by rank, not by number":       {ranks: []decision.Rank{preferred(0), preferred(1), preferred(1), preferred(1), preferred(2)}, want: []decision.Rank{100, 96, 96, 96, 92}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			decision.ScoreBands(test.ranks)
+			if diff := gocmp.Diff(test.want, test.ranks); diff != "" {
+				t.Errorf("scores (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestCapacityTypeOutranksDefaultScorers holds the arithmetic behind the bands: with the shipped weight of 40, the gap between the worst
+// node of the preferred type and the best of the other is more than all default scorers together give, 15 times 100.
+func TestCapacityTypeOutranksDefaultScorers(t *testing.T) {
+	const weight, defaultScorers = 40, 1500
+	plan := spotPlan()
+	crowded := decision.Siblings{OnNode: 9, InZone: 9, InPool: 9}
+	ranks := []decision.Rank{
+		plan.Rank(decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}, decision.Siblings{}, 0),
+		plan.Rank(decision.Node{Capacity: decision.Capacity{Type: decision.Spot}, Pool: decision.NewPool("m5", "a")}, crowded, 1),
+		plan.Rank(decision.Node{}, decision.Siblings{}, 0),
+	}
+	decision.ScoreBands(ranks)
+	if gap := weight * (ranks[1] - ranks[2]); gap <= defaultScorers {
+		t.Errorf("the gap between the bands is worth %d, not more than the default scorers' %d", gap, defaultScorers)
+	}
+}
