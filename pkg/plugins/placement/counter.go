@@ -34,7 +34,7 @@ type Revision struct {
 	placed decision.Placed
 	nodes  map[string]int
 	zones  map[string]int
-	pools  map[decision.Pool]int
+	pools  map[decision.Pool]int // on spot nodes only: on-demand nodes are not reclaimed with a pool
 }
 
 // node is what was counted of one NodeInfo.
@@ -177,14 +177,14 @@ func (c *Counter) add(n *node, sign int) {
 			c.revisions[p.revision] = r
 		}
 		delta := sign * p.n
+		addTo(r.nodes, n.name, delta)
+		addTo(r.zones, n.zone, delta)
 		if n.facts.Capacity.Type == decision.Spot {
 			r.placed.Spot += delta
+			addTo(r.pools, n.facts.Pool, delta)
 		} else {
 			r.placed.OnDemand += delta
 		}
-		addTo(r.nodes, n.name, delta)
-		addTo(r.zones, n.zone, delta)
-		addTo(r.pools, n.facts.Pool, delta)
 		if len(r.nodes) == 0 {
 			delete(c.revisions, p.revision)
 		}
@@ -221,7 +221,11 @@ func (r *Revision) siblings(n *node) decision.Siblings {
 	if r == nil {
 		return decision.Siblings{}
 	}
-	return decision.Siblings{OnNode: r.nodes[n.name], InZone: r.zones[n.zone], InPool: r.pools[n.facts.Pool]}
+	around := decision.Siblings{OnNode: r.nodes[n.name], InZone: r.zones[n.zone]}
+	if n.facts.Capacity.Type == decision.Spot {
+		around.InPool = r.pools[n.facts.Pool]
+	}
+	return around
 }
 
 // NextSettled returns when the next of the nodes that wait for their capacity label stops doing so; the zero time if none does.
