@@ -81,22 +81,29 @@ func annotated(key, value string) func(*appsv1.Deployment) {
 // split is where the pods of an app stand.
 type split struct{ onDemand, spot, waiting int }
 
-// where returns where the live pods with the label app stand. A node counts as spot by the project's label alone.
+// where returns where the live pods with the label app stand; see splits.
 func (s *scenario) where(app string) (split, error) {
-	pods, err := s.pods(app)
+	splits, err := s.splits()
+	return splits[app], err
+}
+
+// splits returns where all live pods stand, by their label app. A node counts as spot by the project's label alone.
+func (s *scenario) splits() (map[string]split, error) {
+	pods, err := s.livePods(metav1.ListOptions{})
 	if err != nil {
-		return split{}, err
+		return nil, err
 	}
 	nodes, err := client.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
 	if err != nil {
-		return split{}, err
+		return nil, err
 	}
 	isSpot := map[string]bool{}
 	for _, node := range nodes.Items {
 		isSpot[node.Name] = node.Labels[lab.CapacityLabel] == lab.Spot
 	}
-	var at split
+	splits := map[string]split{}
 	for _, pod := range pods {
+		at := splits[pod.Labels["app"]]
 		switch {
 		case pod.Spec.NodeName == "":
 			at.waiting++
@@ -105,13 +112,18 @@ func (s *scenario) where(app string) (split, error) {
 		default:
 			at.onDemand++
 		}
+		splits[pod.Labels["app"]] = at
 	}
-	return at, nil
+	return splits, nil
 }
 
 // pods returns the pods with the label app that are neither terminal nor terminating.
 func (s *scenario) pods(app string) ([]v1.Pod, error) {
-	list, err := client.CoreV1().Pods(s.namespace).List(s.ctx, metav1.ListOptions{LabelSelector: "app=" + app})
+	return s.livePods(metav1.ListOptions{LabelSelector: "app=" + app})
+}
+
+func (s *scenario) livePods(options metav1.ListOptions) ([]v1.Pod, error) {
+	list, err := client.CoreV1().Pods(s.namespace).List(s.ctx, options)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/audit"
 )
 
 // scenario is one test's part of the cluster. Whatever it made goes with the test.
@@ -23,6 +27,8 @@ type scenario struct {
 	namespace string
 	scheduler *lab.Process
 	options   lab.SchedulerOptions
+	// auditor watches the whole test, and fails it at the first breach or lost wake-up.
+	auditor *audit.Auditor
 }
 
 // args returns an edit of the shipped configuration that sets fields of ReplicaSafetyArgs; a nil value removes the field.
@@ -64,8 +70,29 @@ func start(t *testing.T, nodes []lab.NodeSpec, edits ...func(config map[string]a
 		// A lost wake-up must show: nothing may have waiting pods tried again by the clock alone.
 		Flags: []string{"--pod-max-in-unschedulable-pods-duration=1h", "-v=2"},
 	}
+	policy, err := audit.PolicyFromSchedulerConfig(shippedConfig(t, s.options.Edit))
+	s.must(err)
+	s.auditor = audit.Watch(t, controlPlane.Config(), audit.Options{Policy: policy})
 	s.startScheduler()
 	return s
+}
+
+// shippedConfig is the configuration that ships, changed by edit.
+func shippedConfig(t *testing.T, edit func(config map[string]any)) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(controlPlane.Root, "config", "scheduler-config.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config map[string]any
+	if err := yaml.Unmarshal(data, &config); err != nil {
+		t.Fatal(err)
+	}
+	edit(config)
+	if data, err = yaml.Marshal(config); err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
 
 func (s *scenario) startScheduler() {
@@ -129,6 +156,16 @@ func (s *scenario) deleteWorkloads(ctx context.Context) error {
 	})
 }
 
+// run runs a part of the scenario as a subtest.
+func (s *scenario) run(name string, part func(s *scenario)) {
+	s.T.Helper()
+	s.T.Run(name, func(t *testing.T) {
+		sub := *s
+		sub.T = t
+		part(&sub)
+	})
+}
+
 func (s *scenario) must(err error) {
 	s.Helper()
 	if err != nil {
@@ -161,14 +198,21 @@ func (s *scenario) editNode(name string, edit func(*v1.Node)) {
 // eventually waits until check returns nil, and fails with its last error when that takes longer than limit.
 func (s *scenario) eventually(limit time.Duration, check func() error) {
 	s.Helper()
+	s.must(until(s.ctx, limit, check))
+}
+
+// until returns when check returns nil, and with its last error when that takes longer than limit or ctx is done.
+func until(ctx context.Context, limit time.Duration, check func() error) error {
 	deadline := time.Now().Add(limit)
 	for {
 		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			s.Fatalf("not within %s: %v", limit, err)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case time.Now().After(deadline):
+			return fmt.Errorf("not within %s: %w", limit, err)
 		}
 		time.Sleep(25 * time.Millisecond)
 	}

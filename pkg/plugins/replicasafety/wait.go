@@ -2,30 +2,37 @@ package replicasafety
 
 import (
 	"context"
+	"errors"
 	"reflect"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
 // PostFilter notes that the pod was found unschedulable, since when and what for. It makes nothing schedulable: preemption, which
 // comes after it in the shipped configuration, has its turn.
 func (p *Plugin) PostFilter(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
-	p.waiting.Found(pod, p.waitOf(cycle))
-	if p.ownerChanged(cycle, pod) {
+	p.waiting.Found(pod, p.waitOf(cycle, pod))
+	switch {
+	case p.gone(pod):
+		p.waiting.Forget(pod.UID)
+	case p.ownerChanged(cycle, pod):
 		p.waiting.Wake(pod)
 	}
 	return nil, fwk.NewStatus(fwk.Unschedulable)
 }
 
 // waitOf returns what the pod waits for after this cycle.
-func (p *Plugin) waitOf(cycle fwk.CycleState) placement.Wait {
+func (p *Plugin) waitOf(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 	if data, err := cycle.Read(unknownOwnerKey); err == nil {
-		return placement.Wait{Owners: []types.UID{data.(unknownOwner).uid}}
+		// The owner may appear, or the pod's ReplicaSet be given to another one or left to itself.
+		return placement.Wait{Owners: []types.UID{data.(unknownOwner).uid, kube.RevisionOf(pod)}}
 	}
 	s := placement.Read(cycle)
 	if s == nil {
@@ -53,17 +60,20 @@ func (p *Plugin) waitOf(cycle fwk.CycleState) placement.Wait {
 	return wait
 }
 
+// gone reports whether the pod was deleted in this cycle: the handler that would have forgotten it ran before it was noted down.
+func (p *Plugin) gone(pod *v1.Pod) bool {
+	current, err := p.pods.Pods(pod.Namespace).Get(pod.Name)
+	return apierrors.IsNotFound(err) || err == nil && current.UID != pod.UID
+}
+
 // ownerChanged reports whether the pod's owner is no longer what PreFilter saw. A handler that ran before the pod was noted down as
 // waiting found nobody to wake; one that runs from now on will.
 func (p *Plugin) ownerChanged(cycle fwk.CycleState, pod *v1.Pod) bool {
 	subject, err := p.owners.Subject(pod)
-	if err != nil {
-		return false
+	if data, notUnknown := cycle.Read(unknownOwnerKey); notUnknown == nil {
+		still := (*kube.UnknownOwner)(nil)
+		return !errors.As(err, &still) || still.UID != data.(unknownOwner).uid
 	}
 	s := placement.Read(cycle)
-	if s == nil {
-		_, err := cycle.Read(unknownOwnerKey)
-		return err == nil
-	}
-	return !reflect.DeepEqual(subject.Pod.Workload, s.Subject.Pod.Workload)
+	return s != nil && err == nil && !reflect.DeepEqual(subject.Pod.Workload, s.Subject.Pod.Workload)
 }

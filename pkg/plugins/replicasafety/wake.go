@@ -92,13 +92,14 @@ func (p *Plugin) watch(factory informers.SharedInformerFactory) error {
 	return add(factory.Core().V1().Nodes().Informer(), p.nodeHandler())
 }
 
-// ownerHandler wakes the pods of an owner that appeared, was scaled or annotated, or whose Job came further.
+// ownerHandler wakes the pods of an owner that appeared, was scaled, annotated or given to another owner, or whose Job came further.
 func (p *Plugin) ownerHandler() cache.ResourceEventHandlerFuncs {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { p.waiting.WakeFor(obj.(metav1.Object).GetUID()) },
 		UpdateFunc: func(oldObj, newObj any) {
 			before, after := oldObj.(metav1.Object), newObj.(metav1.Object)
 			if before.GetGeneration() != after.GetGeneration() || !maps.Equal(before.GetAnnotations(), after.GetAnnotations()) ||
+				!equality.Semantic.DeepEqual(before.GetOwnerReferences(), after.GetOwnerReferences()) ||
 				succeeded(oldObj) != succeeded(newObj) {
 				p.waiting.WakeFor(after.GetUID())
 			}
