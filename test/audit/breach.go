@@ -1,0 +1,311 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// window is how long a value may still be acted upon after it changed.
+	window = 2 * time.Second
+	// settle is how long after a binding it is judged, so that slower watches can deliver what came before it.
+	settle = 3 * time.Second
+	// early is by how much a wait may seem too short because one watch event was slow.
+	early = 250 * time.Millisecond
+	// reliefAfter is how long a pod of a new revision waits for on-demand that an older one holds.
+	reliefAfter = 30 * time.Second
+)
+
+// BreachKind is one way to break the policy.
+type BreachKind string
+
+const (
+	// OverBudget: more pods of a revision on spot than its budget.
+	OverBudget BreachKind = "over budget"
+	// OrdinalOnSpot: an ordinal below the floor of a StatefulSet on spot.
+	OrdinalOnSpot BreachKind = "ordinal on spot"
+	// OverPoolCap: more pods of a revision in a spot pool than maxPerPool.
+	OverPoolCap BreachKind = "over pool cap"
+	// UnknownOwner: a pod on spot whose replica count cannot be known.
+	UnknownOwner BreachKind = "unknown owner"
+	// YoungNode: a floor pod on a node that may still get its capacity label.
+	YoungNode BreachKind = "young node"
+	// SignalledNode: a pod on a node that is known to go.
+	SignalledNode BreachKind = "signalled node"
+	// Rebound: a pod whose node changed.
+	Rebound BreachKind = "rebound"
+)
+
+// Breach is one binding that the policy forbids.
+type Breach struct {
+	Kind BreachKind
+	At   time.Time // of the binding, as seen by the watch
+	Pod  string    // namespace/name
+	Node string
+	// Detail is the arithmetic and what it was based on, for a person.
+	Detail string
+}
+
+func (b Breach) String() string {
+	return fmt.Sprintf("breach (%s): pod %s bound to node %s at %s: %s", b.Kind, b.Pod, b.Node, clock(b.At), b.Detail)
+}
+
+func clock(t time.Time) string { return t.Format("15:04:05.000") }
+
+// binding is a pod that the scheduler put on a node.
+type binding struct {
+	pod    *pod
+	node   string
+	before string    // the node it stood on already, "" as it should be
+	seen   stamp     // when the watch delivered it
+	at     time.Time // when it may have happened: not after seen
+}
+
+// from is the beginning of the window in which a value excuses the binding.
+func (b binding) from() time.Time { return b.at.Add(-window) }
+
+// settle judges the bindings whose settling time is over.
+func (c *core) settle(now time.Time) {
+	for len(c.bindings) > 0 && !now.Before(c.bindings[0].seen.at.Add(settle)) {
+		if breach := c.judge(c.bindings[0]); breach != nil {
+			c.findings = append(c.findings, *breach)
+		}
+		c.bindings = c.bindings[1:]
+	}
+}
+
+// unsettled reports whether a binding that waits for judgement may turn out to be a breach.
+func (c *core) unsettled() bool {
+	return slices.ContainsFunc(c.bindings, func(b binding) bool {
+		n := c.nodes[b.node]
+		return n == nil || len(n.facts) == 0 || c.judge(b) != nil
+	})
+}
+
+// judge returns the breach that a binding is, nil if it is none.
+func (c *core) judge(b binding) *Breach {
+	p := b.pod
+	breach := &Breach{At: b.seen.at, Pod: p.name(), Node: b.node}
+	if b.before != "" {
+		breach.Kind, breach.Detail = Rebound, "it stood on node "+b.before
+		return breach
+	}
+	if p.member.kind == noOpinion || p.member.kind == released {
+		return nil
+	}
+	facts := c.factsDuring(b.node, b.from(), b.seen)
+	if since, signal := signalledSince(facts); signal != "" && since.Before(b.from()) {
+		breach.Kind, breach.Detail = SignalledNode, fmt.Sprintf("it has had a signal since %s: %s", clock(since), signal)
+		return breach
+	}
+	target := c.targetKind(facts, b)
+	if target == onDemandTarget {
+		return nil
+	}
+	var denials []string
+	for _, r := range c.readings(p, b.from(), b.seen) {
+		kind, denial := c.deny(r, b, target)
+		if denial == "" {
+			return nil
+		}
+		breach.Kind = kind
+		if !slices.Contains(denials, denial) {
+			denials = append(denials, denial)
+		}
+	}
+	breach.Detail = strings.Join(denials, "; or before: ") + "; " + c.history(p, b)
+	return breach
+}
+
+// factsDuring returns the node's facts in the window, without the times at which it did not exist.
+func (c *core) factsDuring(name string, from time.Time, to stamp) []entry[nodeFacts] {
+	n := c.nodes[name]
+	if n == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(n.facts.during(from, to)), func(e entry[nodeFacts]) bool { return !e.value.exists })
+}
+
+// signalledSince returns when the first of the facts began and its signal, or "" if any of them has none.
+func signalledSince(facts []entry[nodeFacts]) (time.Time, string) {
+	if len(facts) == 0 || slices.ContainsFunc(facts, func(e entry[nodeFacts]) bool { return e.value.signal == "" }) {
+		return time.Time{}, ""
+	}
+	return facts[0].since.at, facts[len(facts)-1].value.signal
+}
+
+type targetKind int
+
+const (
+	onDemandTarget targetKind = iota
+	spotTarget
+	youngTarget
+)
+
+// targetKind says as what the node was to be treated throughout the window.
+func (c *core) targetKind(facts []entry[nodeFacts], b binding) targetKind {
+	if len(facts) == 0 {
+		return onDemandTarget
+	}
+	allSpot := !slices.ContainsFunc(facts, func(e entry[nodeFacts]) bool { return !e.value.spot })
+	if allSpot {
+		return spotTarget
+	}
+	if slices.ContainsFunc(facts, func(e entry[nodeFacts]) bool { return e.value.spot || e.value.labelled }) {
+		return onDemandTarget
+	}
+	grace := c.shortestGrace(b.from(), b.seen)
+	// creationTimestamp is cut to whole seconds: the node may be up to one second younger, never older.
+	if b.seen.at.Before(facts[0].value.created.Add(grace)) && c.someLabelled(b.from()) {
+		return youngTarget
+	}
+	return onDemandTarget
+}
+
+func (c *core) shortestGrace(from time.Time, to stamp) time.Duration {
+	policies := c.policies.during(from, to)
+	return slices.MinFunc(policies, func(a, b entry[*Policy]) int {
+		return int(a.value.labelGrace - b.value.labelGrace)
+	}).value.labelGrace
+}
+
+// someLabelled reports whether a node has carried a capacity label since before a time.
+func (c *core) someLabelled(before time.Time) bool {
+	for _, n := range c.nodes {
+		if last := n.facts.last(); last.labelled && n.facts[len(n.facts)-1].since.at.Before(before) {
+			return true
+		}
+	}
+	return false
+}
+
+// deny returns why one reading forbids the binding, "" if it allows it.
+func (c *core) deny(r reading, b binding, target targetKind) (BreachKind, string) {
+	p := b.pod
+	if !r.known {
+		return UnknownOwner, fmt.Sprintf("its owner %s %s, or what owns that, is not known", p.controllerKind(), p.member.name)
+	}
+	if r.anyway || r.exempt || c.waitedOut(r, p, b.seen.at.Add(early)) || c.relievedAt(r, b) {
+		return "", ""
+	}
+	kind := OverBudget
+	if target == youngTarget {
+		kind = YoungNode
+	}
+	of := fmt.Sprintf("%s %s (desired %d, floor %d)", r.kind, r.name, r.desired, r.floor)
+	others := c.onSpot(p, b.from(), b.seen)
+	if ordinal, ok := r.ordinal(p.object.Name); ok {
+		if ordinal >= r.start && ordinal < r.start+r.floor {
+			if target == spotTarget {
+				kind = OrdinalOnSpot
+			}
+			return kind, fmt.Sprintf("ordinal %d of %s belongs on on-demand: ordinals %d to %d", ordinal, of, r.start, r.start+r.floor-1)
+		}
+	} else if len(others) >= r.budget() {
+		return kind, fmt.Sprintf("%d on spot with this one, where the budget of %s is %d; the others: %s",
+			len(others)+1, of, r.budget(), describe(others))
+	}
+	if r.maxPerPool == nil || target != spotTarget {
+		return "", ""
+	}
+	most := max(1, r.maxPerPool.of(r.desired))
+	pool := c.poolDuring(b.node, b.from(), b.seen)
+	inPool := slices.DeleteFunc(others, func(q *pod) bool {
+		return pool == "" || c.poolDuring(q.node, b.from(), b.seen) != pool
+	})
+	if len(inPool) >= most {
+		return OverPoolCap, fmt.Sprintf("%d in pool %s with this one, where %s may have %d; the others: %s",
+			len(inPool)+1, pool, of, most, describe(inPool))
+	}
+	return "", ""
+}
+
+// waitedOut reports whether the pod had waited long enough for fallbackAfter.
+func (c *core) waitedOut(r reading, p *pod, now time.Time) bool {
+	return !p.refused.IsZero() && now.Sub(p.refused) >= r.fallbackAfter
+}
+
+// relievedAt reports whether the pod had waited long enough for on-demand that another revision of its Deployment held.
+func (c *core) relievedAt(r reading, b binding) bool {
+	p := b.pod
+	if p.refused.IsZero() || b.seen.at.Add(early).Sub(p.refused) < reliefAfter {
+		return false
+	}
+	for uid := range c.siblings[r.uid] {
+		if uid == p.member.revision {
+			continue
+		}
+		for _, q := range c.revisions[uid] {
+			if !q.held(b) {
+				continue
+			}
+			if slices.ContainsFunc(c.factsDuring(q.node, b.from(), b.seen), func(e entry[nodeFacts]) bool { return !e.value.spot }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// held reports whether the pod took room on a node at any time in the window of a binding.
+func (p *pod) held(b binding) bool {
+	return p.node != "" && !p.bound.after(b.seen) && (p.deleted.IsZero() || p.deleted.After(b.from()))
+}
+
+// onSpot returns the other pods of p's revision that stood on spot throughout the window and counted at its end,
+// ordered by name.
+func (c *core) onSpot(p *pod, from time.Time, to stamp) []*pod {
+	var out []*pod
+	for _, q := range c.revisions[p.member.revision] {
+		if q == p || q.node == "" || q.bound.after(to) || (!q.live() && !q.ended.after(to)) {
+			continue
+		}
+		if c.spotThroughout(q.node, from, to) {
+			out = append(out, q)
+		}
+	}
+	slices.SortFunc(out, func(a, b *pod) int {
+		return strings.Compare(a.name()+string(a.uid), b.name()+string(b.uid))
+	})
+	return out
+}
+
+// spotThroughout reports whether a node existed as spot for the whole window, or since it was created in it.
+func (c *core) spotThroughout(name string, from time.Time, to stamp) bool {
+	n := c.nodes[name]
+	if n == nil {
+		return false
+	}
+	facts := n.facts.during(from, to)
+	return len(facts) > 0 && !slices.ContainsFunc(facts, func(e entry[nodeFacts]) bool { return !e.value.exists || !e.value.spot })
+}
+
+// poolDuring returns the node's pool if it did not change in the window, otherwise "".
+func (c *core) poolDuring(name string, from time.Time, to stamp) string {
+	facts := c.factsDuring(name, from, to)
+	if len(facts) == 0 || slices.ContainsFunc(facts, func(e entry[nodeFacts]) bool { return e.value.pool != facts[0].value.pool }) {
+		return ""
+	}
+	return facts[0].value.pool
+}
+
+func describe(pods []*pod) string {
+	if len(pods) == 0 {
+		return "none"
+	}
+	var out []string
+	for _, p := range pods {
+		out = append(out, fmt.Sprintf("%s on %s since %s", p.object.Name, p.node, clock(p.bound.at)))
+	}
+	return strings.Join(out, ", ")
+}
+
+// history says what the pod had been through, for the message.
+func (c *core) history(p *pod, b binding) string {
+	if p.refused.IsZero() {
+		return "it was never found unschedulable before"
+	}
+	return fmt.Sprintf("first found unschedulable at %s, %s before", clock(p.refused), b.seen.at.Sub(p.refused).Round(time.Millisecond))
+}

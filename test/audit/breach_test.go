@@ -1,0 +1,481 @@
+package audit
+
+import (
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestBreaches has a history for each kind of breach, and beside it the nearest one that is none.
+func TestBreaches(t *testing.T) {
+	over := []BreachKind{OverBudget}
+	for name, test := range map[string]struct {
+		args string
+		play func(h *history)
+		want []BreachKind
+	}{
+		"singleton on spot": {
+			play: func(h *history) {
+				h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a").bind("s", "a")
+			},
+			want: over,
+		},
+		"singleton on on-demand": {
+			play: func(h *history) {
+				h.onDemand("d").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a").bind("d", "a")
+			},
+		},
+		"all three replicas on spot": {
+			play: func(h *history) {
+				h.spot("s").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b", "c").bind("s", "a", "b", "c")
+			},
+			want: over,
+		},
+		"two of three on spot": {
+			play: func(h *history) {
+				h.spot("s").onDemand("d").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b", "c").bind("s", "a", "b").bind("d", "c")
+			},
+		},
+		"terminating pod counts no more": {
+			play: func(h *history) {
+				h.spot("s").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b", "c").bind("s", "a", "b").terminate("a").bind("s", "c")
+			},
+		},
+		"pod that terminates after the binding counts": {
+			play: func(h *history) {
+				h.spot("s").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b", "c").bind("s", "a", "b", "c").terminate("a")
+			},
+			want: over,
+		},
+		"finished pod counts no more": {
+			play: func(h *history) {
+				h.spot("s").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b", "c").bind("s", "a", "b")
+				edit(h, "a", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }).bind("s", "c")
+			},
+		},
+		"pods of a lost node count no more": {
+			play: func(h *history) {
+				h.spot("s", "gone").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b", "c").bind("gone", "a").bind("s", "b")
+				h.remove(get[*corev1.Node](h, "gone")).bind("s", "c")
+			},
+		},
+		"node lost after the binding counts": {
+			play: func(h *history) {
+				h.spot("s", "gone").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b", "c").bind("gone", "a").bind("s", "b", "c")
+				h.remove(get[*corev1.Node](h, "gone"))
+			},
+			want: over,
+		},
+		"node lost before the binding, seen after it": {
+			play: func(h *history) {
+				h.spot("s", "gone").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b", "c").bind("gone", "a").bind("s", "b")
+				late := h.store(get[*corev1.Node](h, "gone"))
+				h.bind("s", "c").wait(time.Second).deliver(deleted, late)
+			},
+		},
+		"scaled down less than 2 s before": {
+			play: func(h *history) {
+				h.spot("s").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b").bind("s", "a").wait(5*time.Second).
+					scale("web", 2).wait(1900*time.Millisecond).bind("s", "b")
+			},
+		},
+		"scaled down more than 2 s before": {
+			play: func(h *history) {
+				h.spot("s").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b").bind("s", "a").wait(5*time.Second).
+					scale("web", 2).wait(2100*time.Millisecond).bind("s", "b")
+			},
+			want: over,
+		},
+		"scaled up before, seen after": {
+			play: func(h *history) {
+				h.spot("s").deployment("web", 2, nil).pods("ReplicaSet", "web-1", "a", "b").bind("s", "a").wait(5 * time.Second)
+				web := get[*appsv1.Deployment](h, "web")
+				web.Spec.Replicas = ptr.To[int32](3)
+				late := h.store(web)
+				h.bind("s", "b").wait(time.Second).deliver(changed, late)
+			},
+		},
+		"scaled up after": {
+			play: func(h *history) {
+				h.spot("s").deployment("web", 2, nil).pods("ReplicaSet", "web-1", "a", "b").bind("s", "a", "b").scale("web", 3)
+			},
+			want: over,
+		},
+		"scaled down less than 2 s before a binding that is seen 4 s late": {
+			play: func(h *history) {
+				h.spot("s").deployment("web", 2, nil).pods("ReplicaSet", "web-1", "a").wait(5*time.Second).scale("web", 1).wait(time.Second)
+				a := get[*corev1.Pod](h, "a")
+				bindTo(a, "s")
+				a.Status.Conditions[0].LastTransitionTime = metav1.NewTime(h.now)
+				late := h.store(a)
+				h.wait(4*time.Second).deliver(changed, late)
+			},
+		},
+		"scaled down more than 2 s before a binding that is seen 4 s late": {
+			play: func(h *history) {
+				h.spot("s").deployment("web", 2, nil).pods("ReplicaSet", "web-1", "a").wait(5*time.Second).scale("web", 1).wait(3 * time.Second)
+				a := get[*corev1.Pod](h, "a")
+				bindTo(a, "s")
+				a.Status.Conditions[0].LastTransitionTime = metav1.NewTime(h.now)
+				late := h.store(a)
+				h.wait(4*time.Second).deliver(changed, late)
+			},
+			want: over,
+		},
+		"scaled down between the binding and its late sight": {
+			play: func(h *history) {
+				h.spot("s").deployment("web", 2, nil).pods("ReplicaSet", "web-1", "a").wait(5 * time.Second)
+				a := get[*corev1.Pod](h, "a")
+				bindTo(a, "s")
+				late := h.store(a)
+				h.scale("web", 1).wait(4*time.Second).deliver(changed, late)
+			},
+		},
+		"policy was laxer within 2 s": {
+			args: "minOnDemand: 0",
+			play: func(h *history) {
+				h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a").wait(5 * time.Second)
+				h.core.setPolicy(DefaultPolicy(), h.now)
+				h.wait(time.Second).bind("s", "a")
+			},
+		},
+		"policy was laxer long ago": {
+			args: "minOnDemand: 0",
+			play: func(h *history) {
+				h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a").wait(5 * time.Second)
+				h.core.setPolicy(DefaultPolicy(), h.now)
+				h.wait(3*time.Second).bind("s", "a")
+			},
+			want: over,
+		},
+		"the old revision does not keep the new one's floor": {
+			play: func(h *history) {
+				h.spot("s").onDemand("d").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "old").bind("d", "old")
+				h.revisionOf("web", 2, 1).pods("ReplicaSet", "web-2", "new").bind("s", "new")
+			},
+			want: over,
+		},
+		"the old revision does not use up the new one's budget": {
+			play: func(h *history) {
+				h.spot("s").deployment("web", 2, nil).pods("ReplicaSet", "web-1", "old").bind("s", "old")
+				h.revisionOf("web", 2, 1).pods("ReplicaSet", "web-2", "new").bind("s", "new")
+			},
+		},
+		"rollout relief after 30 s": {
+			play: func(h *history) {
+				h.spot("s").onDemand("d").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "old").bind("d", "old")
+				h.revisionOf("web", 2, 1).pods("ReplicaSet", "web-2", "new").refuse("new").wait(30*time.Second).bind("s", "new")
+			},
+		},
+		"rollout relief too early": {
+			play: func(h *history) {
+				h.spot("s").onDemand("d").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "old").bind("d", "old")
+				h.revisionOf("web", 2, 1).pods("ReplicaSet", "web-2", "new").refuse("new").wait(29*time.Second).bind("s", "new")
+			},
+			want: over,
+		},
+		"rollout relief although the old revision is on spot": {
+			play: func(h *history) {
+				h.spot("s").deployment("web", 2, nil).pods("ReplicaSet", "web-1", "old").bind("s", "old")
+				h.revisionOf("web", 2, 1).pods("ReplicaSet", "web-2", "n1", "n2").bind("s", "n1").refuse("n2").wait(31*time.Second).bind("s", "n2")
+			},
+			want: over,
+		},
+		"relief although only its own revision holds on-demand": {
+			play: func(h *history) {
+				h.spot("s").onDemand("d").deployment("web", 3, minOnDemand("2")).pods("ReplicaSet", "web-1", "a", "b", "c").
+					bind("d", "a").bind("s", "b").refuse("c").wait(31*time.Second).bind("s", "c")
+			},
+			want: over,
+		},
+		"fallback, found unschedulable twice": {
+			args: "fallbackAfter: 5s",
+			play: func(h *history) {
+				h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a").refuse("a").wait(3*time.Second).
+					refuse("a").wait(2*time.Second).bind("s", "a")
+			},
+		},
+		"fallback, the first refusal seen 3 s late": {
+			args: "fallbackAfter: 5s",
+			play: func(h *history) {
+				h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a")
+				a := get[*corev1.Pod](h, "a")
+				setScheduled(a, corev1.ConditionFalse, corev1.PodReasonUnschedulable)
+				a.ManagedFields = []metav1.ManagedFieldsEntry{{Subresource: "status", Time: ptr.To(metav1.NewTime(h.now))}}
+				late := h.store(a)
+				h.wait(3*time.Second).deliver(changed, late)
+				h.wait(2*time.Second).bind("s", "a")
+			},
+		},
+		"fallback when it is time, but for the delay of a watch": {
+			args: "fallbackAfter: 5s",
+			play: func(h *history) {
+				h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a").refuse("a").wait(4800*time.Millisecond).bind("s", "a")
+			},
+		},
+		"fallback of a pod that was gated and found unschedulable only just now": {
+			args: "fallbackAfter: 5s",
+			play: func(h *history) {
+				h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a")
+				edit(h, "a", func(p *corev1.Pod) {
+					setScheduled(p, corev1.ConditionFalse, corev1.PodReasonSchedulingGated)
+					p.Status.Conditions[0].LastTransitionTime = metav1.NewTime(h.now)
+				})
+				h.wait(20*time.Second).refuse("a").wait(4*time.Second).bind("s", "a")
+			},
+			want: over,
+		},
+		"fallback by an annotation of the owner": {
+			play: func(h *history) {
+				h.spot("s").deployment("web", 1, map[string]string{"spot-aware-scheduler.io/fallback-after": "5s"}).
+					pods("ReplicaSet", "web-1", "a").refuse("a").wait(5*time.Second).bind("s", "a")
+			},
+		},
+		"ScheduleAnyway": {
+			args: "whenUnsatisfiable: ScheduleAnyway",
+			play: func(h *history) {
+				h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a").bind("s", "a")
+			},
+		},
+		"exempt pods count, and do not breach": {
+			play: func(h *history) {
+				h.spot("s").deployment("web", 2, nil).pods("ReplicaSet", "web-1", "a", "b", "c")
+				for _, name := range []string{"a", "b"} {
+					edit(h, name, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{ownLabel: "spot"} })
+				}
+				h.bind("s", "a", "b").wait(5*time.Second).scale("web", 3).wait(5*time.Second).bind("s", "c")
+			},
+			want: over,
+		},
+		"a pod of another profile": {
+			play: func(h *history) {
+				h.spot("s").pods("", "", "a")
+				edit(h, "a", func(p *corev1.Pod) { p.Spec.SchedulerName = "default-scheduler" }).bind("s", "a")
+			},
+		},
+		"a bare pod is a singleton": {
+			play: func(h *history) { h.spot("s").pods("", "", "a").bind("s", "a") },
+			want: over,
+		},
+		"a pod created on its node": {
+			play: func(h *history) {
+				p := &corev1.Pod{ObjectMeta: meta("a", "Pod", nil, nil), Spec: corev1.PodSpec{SchedulerName: SchedulerName, NodeName: "s"}}
+				h.spot("s").write(p)
+			},
+		},
+		"a DaemonSet's pod": {
+			play: func(h *history) { h.spot("s").pods("DaemonSet", "agent", "a").bind("s", "a") },
+		},
+		"StatefulSet: an ordinal below the floor": {
+			play: func(h *history) {
+				h.spot("s").statefulSet("db", 5, 3, minOnDemand("2")).pods("StatefulSet", "db", "db-4").bind("s", "db-4")
+			},
+			want: []BreachKind{OrdinalOnSpot},
+		},
+		"StatefulSet: the ordinals above the floor": {
+			play: func(h *history) {
+				h.spot("s").statefulSet("db", 5, 3, minOnDemand("2")).pods("StatefulSet", "db", "db-5", "db-6", "db-7").bind("s", "db-5", "db-6", "db-7")
+			},
+		},
+		"StatefulSet: floor raised within 2 s": {
+			play: func(h *history) {
+				h.spot("s").statefulSet("db", 5, 0, minOnDemand("1")).pods("StatefulSet", "db", "db-1").wait(5 * time.Second)
+				edit(h, "db", func(s *appsv1.StatefulSet) { s.Annotations = minOnDemand("2") }).wait(time.Second).bind("s", "db-1")
+			},
+		},
+		"Job: all on spot": {
+			play: func(h *history) { h.spot("s").job("batch").pods("Job", "batch", "a", "b").bind("s", "a", "b") },
+		},
+		"Job: one lost pod fails it": {
+			play: func(h *history) {
+				h.spot("s").job("batch", func(j *batchv1.Job) { j.Spec.BackoffLimit = ptr.To[int32](0) }).pods("Job", "batch", "a").bind("s", "a")
+			},
+			want: over,
+		},
+		"Job: pods beyond the completions that are left": {
+			play: func(h *history) {
+				h.spot("s").job("batch", func(j *batchv1.Job) { j.Spec.Completions, j.Status.Succeeded = ptr.To[int32](5), 4 }).
+					pods("Job", "batch", "a", "b").bind("s", "a", "b")
+			},
+			want: over,
+		},
+		"ReplicationController: one too many": {
+			play: func(h *history) {
+				rc := &corev1.ReplicationController{ObjectMeta: meta("old", "ReplicationController", nil, nil)}
+				rc.Spec.Replicas = ptr.To[int32](2)
+				h.spot("s").write(rc).pods("ReplicationController", "old", "a", "b").bind("s", "a", "b")
+			},
+			want: over,
+		},
+		"another kind: desired is the live pods": {
+			play: func(h *history) { h.spot("s").pods("CloneSet", "web", "a", "b", "c").bind("s", "a", "b") },
+		},
+		"another kind: one too many": {
+			play: func(h *history) { h.spot("s").pods("CloneSet", "web", "a", "b", "c").bind("s", "a", "b", "c") },
+			want: over,
+		},
+		"another kind: a pod that ended long ago is not desired": {
+			play: func(h *history) {
+				h.spot("s").pods("CloneSet", "web", "a", "b", "c").terminate("c").wait(5*time.Second).bind("s", "a", "b")
+			},
+			want: over,
+		},
+		"ReplicaSet of a kind nobody knows": {
+			play: func(h *history) {
+				m := meta("web", "ReplicaSet", owned("argoproj.io/v1alpha1", "Rollout", "web"), nil)
+				h.spot("s").write(&appsv1.ReplicaSet{ObjectMeta: m, Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](2)}}).
+					pods("ReplicaSet", "web", "a").bind("s", "a")
+			},
+		},
+		"owner unknown": {
+			play: func(h *history) { h.spot("s").pods("ReplicaSet", "web-1", "a").bind("s", "a") },
+			want: []BreachKind{UnknownOwner},
+		},
+		"owner existed within 2 s": {
+			play: func(h *history) {
+				h.spot("s").deployment("web", 2, nil).pods("ReplicaSet", "web-1", "a").wait(5*time.Second).
+					remove(get[*appsv1.ReplicaSet](h, "web-1")).wait(time.Second).bind("s", "a")
+			},
+		},
+		"maxPerPool: third of a pool": {
+			args: "maxPerPool: 2",
+			play: func(h *history) {
+				h.pool("s1", "m5").pool("s2", "m5").deployment("web", 9, nil).pods("ReplicaSet", "web-1", "a", "b", "c").bind("s1", "a", "b").bind("s2", "c")
+			},
+			want: []BreachKind{OverPoolCap},
+		},
+		"maxPerPool: third in another pool": {
+			args: "maxPerPool: 2",
+			play: func(h *history) {
+				h.pool("s1", "m5").pool("s2", "c5").deployment("web", 9, nil).pods("ReplicaSet", "web-1", "a", "b", "c").bind("s1", "a", "b").bind("s2", "c")
+			},
+		},
+		"maxPerPool: a preference with ScheduleAnyway": {
+			args: "{maxPerPool: 10%, whenUnsatisfiable: ScheduleAnyway}",
+			play: func(h *history) {
+				h.pool("s", "m5").deployment("web", 9, nil).pods("ReplicaSet", "web-1", "a", "b").bind("s", "a", "b")
+			},
+		},
+		"node with a signal for more than 2 s": {
+			play: func(h *history) {
+				h.onDemand("d").pods("", "", "a").wait(5 * time.Second)
+				edit(h, "d", reclaimed).wait(2100*time.Millisecond).bind("d", "a")
+			},
+			want: []BreachKind{SignalledNode},
+		},
+		"node with a signal for less than 2 s": {
+			play: func(h *history) {
+				h.onDemand("d").pods("", "", "a").wait(5 * time.Second)
+				edit(h, "d", reclaimed).wait(1900*time.Millisecond).bind("d", "a")
+			},
+		},
+		"node born with a signal less than 2 s ago": {
+			play: func(h *history) {
+				h.pods("", "", "a").wait(5*time.Second).node("d", nil, reclaimed).wait(time.Second).bind("d", "a")
+			},
+		},
+		"node lost its signal within 2 s": {
+			play: func(h *history) {
+				h.onDemand("d").pods("", "", "a").wait(5 * time.Second)
+				edit(h, "d", reclaimed).wait(10 * time.Second)
+				edit(h, "d", func(n *corev1.Node) { n.Spec.Taints = nil }).bind("d", "a")
+			},
+		},
+		"spot node not ready for 40 s and more": {
+			args: "minOnDemand: 0",
+			play: func(h *history) {
+				h.node("s", map[string]string{ownLabel: "spot"}, func(n *corev1.Node) {
+					n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.NewTime(h.now)}}
+				})
+				h.pods("", "", "a", "b").wait(40*time.Second).bind("s", "a").wait(3*time.Second).bind("s", "b")
+			},
+			want: []BreachKind{SignalledNode},
+		},
+		"node became spot within 2 s": {
+			play: func(h *history) {
+				h.onDemand("n").pods("", "", "a").wait(5 * time.Second)
+				edit(h, "n", func(n *corev1.Node) { n.Labels[ownLabel] = "spot" }).wait(time.Second).bind("n", "a")
+			},
+		},
+		"floor pod on a node that may still get its label": {
+			play: func(h *history) {
+				h.onDemand("d").pods("", "", "a").wait(5 * time.Second)
+				h.node("n", nil, func(n *corev1.Node) { n.CreationTimestamp = metav1.NewTime(h.now) }).wait(20*time.Second).bind("n", "a")
+			},
+			want: []BreachKind{YoungNode},
+		},
+		"floor pod on a node that got no label in time": {
+			play: func(h *history) {
+				h.onDemand("d").pods("", "", "a").wait(5 * time.Second)
+				h.node("n", nil, func(n *corev1.Node) { n.CreationTimestamp = metav1.NewTime(h.now) }).wait(30*time.Second).bind("n", "a")
+			},
+		},
+		"floor pod on a young node where no node has labels": {
+			play: func(h *history) {
+				h.pods("", "", "a").node("n", nil, func(n *corev1.Node) { n.CreationTimestamp = metav1.NewTime(h.now) }).wait(5*time.Second).bind("n", "a")
+			},
+		},
+		"node changed": {
+			play: func(h *history) { h.onDemand("d", "e").pods("", "", "a").bind("d", "a").bind("e", "a") },
+			want: []BreachKind{Rebound},
+		},
+		"a released pod belongs to nothing": {
+			play: func(h *history) {
+				h.spot("s").deployment("web", 2, nil).pods("ReplicaSet", "web-1", "a", "b").bind("s", "a")
+				edit(h, "a", func(p *corev1.Pod) { p.OwnerReferences = nil }).bind("s", "b")
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHistory(t, test.args)
+			test.play(h)
+			if diff := cmp.Diff(test.want, h.kinds()); diff != "" {
+				t.Errorf("breaches (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func reclaimed(n *corev1.Node) {
+	n.Spec.Taints = []corev1.Taint{{Key: "spot-aware-scheduler.io/interruption", Value: "reclaim", Effect: corev1.TaintEffectNoSchedule}}
+}
+
+func TestWhatStoodBeforeIsCountedButNotJudged(t *testing.T) {
+	h := newHistory(t, "")
+	h.spot("s").deployment("web", 3, nil)
+	for _, name := range []string{"a", "b", "c"} {
+		p := &corev1.Pod{ObjectMeta: meta(name, "Pod", owned("apps/v1", "ReplicaSet", "web-1"), nil),
+			Spec: corev1.PodSpec{SchedulerName: SchedulerName, NodeName: "s"}}
+		setScheduled(p, corev1.ConditionTrue, "")
+		h.deliver(listed, h.store(p))
+	}
+	if got := h.kinds(); got != nil {
+		t.Errorf("breaches in what stood before: %v", got)
+	}
+	h.pods("ReplicaSet", "web-1", "d").bind("s", "d")
+	if diff := cmp.Diff([]BreachKind{OverBudget}, h.kinds()); diff != "" {
+		t.Errorf("breaches (-want +got):\n%s", diff)
+	}
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	h := newHistory(t, "")
+	h.spot("s").onDemand("d").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a").bind("s", "a")
+	for i := range int32(100) {
+		h.scale("web", 3+i%2).wait(time.Second)
+	}
+	h.remove(get[*corev1.Pod](h, "a")).wait(memory + time.Second)
+	if kept := len(h.core.owners["Deployment-web"].facts); kept > 13 {
+		t.Errorf("kept %d values of an owner, want what %s need", kept, memory)
+	}
+	if len(h.core.pods) != 0 || len(h.core.revisions) != 0 || len(h.core.bindings) != 0 {
+		t.Errorf("kept %d pods, %d revisions, %d bindings of what is gone", len(h.core.pods), len(h.core.revisions), len(h.core.bindings))
+	}
+}

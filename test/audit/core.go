@@ -1,0 +1,365 @@
+package audit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// change says how an object came to be observed.
+type change int
+
+const (
+	// listed: the object existed when the watch began. What stood then is counted, but never judged.
+	listed change = iota
+	// changed: the object was added or modified.
+	changed
+	// deleted: the object is gone.
+	deleted
+)
+
+// core is the state machine. It has no clock: time comes with what was observed and must not go backwards.
+type core struct {
+	profile  string // spec.schedulerName of the pods that are judged
+	policies timeline[*Policy]
+	nodes    map[string]*node
+	owners   map[types.UID]*owner
+	siblings map[types.UID]map[types.UID]*owner // ReplicaSets by Deployment
+	pods     map[types.UID]*pod
+	// revisions holds the pods by what survives the current rollout.
+	revisions map[types.UID]map[types.UID]*pod
+
+	bindings []binding // not judged yet, oldest first
+	wakeups  wakeups
+	findings []fmt.Stringer // Breach and LostWakeup, in the order in which they were found
+}
+
+func findingsOf[T fmt.Stringer](c *core) []T {
+	var out []T
+	for _, finding := range c.findings {
+		if one, ok := finding.(T); ok {
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+type node struct {
+	object *corev1.Node // nil when deleted
+	facts  timeline[nodeFacts]
+	offers resources // allocatable
+	used   resources // requests of the pods that hold room here
+}
+
+type pod struct {
+	uid      types.UID
+	object   *corev1.Pod // as last seen
+	versions timeline[*corev1.Pod]
+	member   membership
+	requests resources
+
+	seen    stamp
+	refused time.Time // when the scheduler first found it unschedulable; zero if it did not
+	node    string    // "" while unbound
+	bound   stamp
+	ended   stamp     // when it became terminating, terminal or deleted; zero while live
+	gone    bool      // holds no room any more: terminal or deleted
+	deleted time.Time // zero while the object exists
+	charged string    // the node whose room its requests take, "" for none
+
+	wait waiting
+}
+
+func (p *pod) name() string      { return p.object.Namespace + "/" + p.object.Name }
+func (p *pod) namespace() string { return p.object.Namespace }
+func (p *pod) live() bool        { return p.ended.at.IsZero() }
+
+func (p *pod) controllerKind() string {
+	if ref := metav1.GetControllerOf(p.object); ref != nil {
+		return ref.Kind
+	}
+	return ""
+}
+
+// newCore begins an audit of one profile at a time.
+func newCore(profile string, policy *Policy, at time.Time) *core {
+	c := &core{
+		profile:   profile,
+		nodes:     map[string]*node{},
+		owners:    map[types.UID]*owner{},
+		siblings:  map[types.UID]map[types.UID]*owner{},
+		pods:      map[types.UID]*pod{},
+		revisions: map[types.UID]map[types.UID]*pod{},
+	}
+	c.wakeups.pending, c.wakeups.repel = map[types.UID]*pod{}, map[types.UID]*pod{}
+	c.setPolicy(policy, at)
+	return c
+}
+
+// setPolicy replaces the policy. The one before stays in force for judgements within the window.
+func (c *core) setPolicy(policy *Policy, at time.Time) {
+	c.policies.add(policy, stamp{at: at})
+	for _, n := range c.nodes {
+		if n.object != nil {
+			c.noteNode(n, policy.nodeFacts(n.object, at), stamp{at: at})
+		}
+	}
+	c.schedulerStarted(at)
+}
+
+// observe takes in one change of a pod, a node, an owner or the scheduler's lease.
+func (c *core) observe(at time.Time, how change, object metav1.Object) {
+	when := stamp{at, revisionOf(object)}
+	relevant := true
+	switch o := object.(type) {
+	case *corev1.Pod:
+		relevant = c.observePod(when, how, o)
+	case *corev1.Node:
+		relevant = c.observeNode(when, how, o)
+	case *coordinationv1.Lease:
+		c.observeLease(at, how, o)
+		relevant = false
+	default:
+		relevant = c.observeOwner(when, how, o)
+	}
+	if relevant {
+		c.recheck(at)
+	}
+}
+
+// revisionOf returns an object's place in etcd's history, 0 where it is unknown.
+func revisionOf(object metav1.Object) uint64 {
+	revision, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return revision
+}
+
+// knows reports whether a pod has been observed as it is here, or later.
+func (c *core) knows(object *corev1.Pod) bool {
+	p := c.pods[object.UID]
+	return p != nil && (!p.deleted.IsZero() || revisionOf(p.object) >= revisionOf(object))
+}
+
+// advance lets time pass: it judges bindings whose settling time is over and looks for lost wake-ups.
+func (c *core) advance(now time.Time) {
+	for _, n := range c.nodes {
+		if n.object != nil && unready(n.object) {
+			c.noteNode(n, c.policies.last().nodeFacts(n.object, now), stamp{at: now})
+		}
+	}
+	c.settle(now)
+	c.lookForLost(now)
+	for uid, p := range c.pods {
+		if !p.deleted.IsZero() && p.deleted.Before(now.Add(-memory)) {
+			delete(c.pods, uid)
+			delete(c.revisions[p.member.revision], uid)
+			if len(c.revisions[p.member.revision]) == 0 {
+				delete(c.revisions, p.member.revision)
+			}
+		}
+	}
+}
+
+func (c *core) observeNode(when stamp, how change, object *corev1.Node) bool {
+	n := c.nodeNamed(object.Name)
+	if how == deleted {
+		n.object = nil
+		return c.noteNode(n, nodeFacts{}, when)
+	}
+	before := n.object
+	n.object, n.offers = object, inUnits(object.Status.Allocatable)
+	facts := c.policies.last().nodeFacts(object, when.at)
+	return c.noteNode(n, facts, when) || before == nil ||
+		!equality.Semantic.DeepEqual(before.Status.Allocatable, object.Status.Allocatable) ||
+		!equality.Semantic.DeepEqual(before.Spec, object.Spec) || !maps.Equal(before.Labels, object.Labels)
+}
+
+func (c *core) nodeNamed(name string) *node {
+	if c.nodes[name] == nil {
+		c.nodes[name] = &node{used: resources{}}
+	}
+	return c.nodes[name]
+}
+
+// noteNode records facts that differ from those in force.
+func (c *core) noteNode(n *node, facts nodeFacts, when stamp) bool {
+	if facts == n.facts.last() {
+		return false
+	}
+	n.facts.add(facts, when)
+	return true
+}
+
+func (c *core) observeOwner(when stamp, how change, object metav1.Object) bool {
+	facts, ok := readOwner(object)
+	if !ok {
+		return false
+	}
+	uid := object.GetUID()
+	o := c.owners[uid]
+	if o == nil {
+		o = &owner{}
+		c.owners[uid] = o
+	}
+	if facts.deployment != "" {
+		if c.siblings[facts.deployment] == nil {
+			c.siblings[facts.deployment] = map[types.UID]*owner{}
+		}
+		c.siblings[facts.deployment][uid] = o
+	}
+	if how == deleted {
+		facts = ownerFacts{}
+	}
+	if facts == o.facts.last() {
+		return false
+	}
+	o.facts.add(facts, when)
+	return true
+}
+
+func (c *core) observePod(when stamp, how change, object *corev1.Pod) bool {
+	p := c.pods[object.UID]
+	if p == nil {
+		if how == deleted {
+			return false
+		}
+		p = &pod{uid: object.UID, object: object, seen: when, member: memberOf(object), requests: resources{}}
+		c.pods[p.uid] = p
+		c.join(p)
+	}
+	relevant := p.bound.at.IsZero()
+	if member := memberOf(object); p.member.kind != noOpinion && member != p.member && how != deleted {
+		delete(c.revisions[p.member.revision], p.uid)
+		if member.kind == "" {
+			member.kind = released // it had a controller when it was first seen
+		}
+		p.member = member
+		c.join(p)
+		relevant = true
+	}
+	if last := p.versions.last(); last == nil || !sameForPolicy(last, object) {
+		p.versions.add(object, when)
+		relevant = true
+	}
+	p.object = object
+	c.noteCondition(p, when)
+	c.noteBinding(p, when, how)
+	if c.noteEnd(p, when, how) {
+		relevant = true
+	}
+	c.noteRoom(p)
+	c.notePending(p)
+	return relevant
+}
+
+// sameForPolicy compares what the policy reads in a pod and what may change while it lives.
+func sameForPolicy(a, b *corev1.Pod) bool {
+	return maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations) &&
+		maps.Equal(a.Spec.NodeSelector, b.Spec.NodeSelector) && equality.Semantic.DeepEqual(a.Spec.Affinity, b.Spec.Affinity)
+}
+
+func (c *core) join(p *pod) {
+	if c.revisions[p.member.revision] == nil {
+		c.revisions[p.member.revision] = map[types.UID]*pod{}
+	}
+	c.revisions[p.member.revision][p.uid] = p
+}
+
+// noteCondition records when the scheduler first found the pod unschedulable. Not by lastTransitionTime: the condition
+// of a pod that was gated has been False since then.
+func (c *core) noteCondition(p *pod, when stamp) {
+	scheduled := podScheduled(p.object)
+	if scheduled == nil || scheduled.Status != corev1.ConditionFalse || scheduled.Reason != corev1.PodReasonUnschedulable || !p.refused.IsZero() {
+		return
+	}
+	var written time.Time
+	for _, entry := range p.object.ManagedFields {
+		if entry.Subresource == "status" && entry.Time != nil && entry.Time.After(written) {
+			written = entry.Time.Time
+		}
+	}
+	p.refused = earliest(when.at, written)
+	c.wakeups.progress = when.at
+}
+
+func podScheduled(p *corev1.Pod) *corev1.PodCondition {
+	i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
+	if i < 0 {
+		return nil
+	}
+	return &p.Status.Conditions[i]
+}
+
+// earliest returns when something seen at a time may have happened. The API writes whole seconds, so a written time
+// counts only where it proves that the watch was late.
+func earliest(seen, written time.Time) time.Time {
+	if written.IsZero() || seen.Sub(written) < time.Second {
+		return seen
+	}
+	return written
+}
+
+// noteBinding records that the pod stands on a node, and queues the binding for judgement if the scheduler made it.
+func (c *core) noteBinding(p *pod, when stamp, how change) {
+	target := p.object.Spec.NodeName
+	if target == "" || target == p.node {
+		return
+	}
+	b := binding{pod: p, node: target, seen: when, before: p.node, at: when.at}
+	p.node, p.bound = target, when
+	scheduled := podScheduled(p.object)
+	if scheduled != nil && scheduled.Status == corev1.ConditionTrue {
+		b.at = earliest(when.at, scheduled.LastTransitionTime.Time)
+	}
+	// A pod that is first seen on a node was created there, unless the scheduler's condition says otherwise.
+	created := when == p.seen && scheduled == nil
+	if how == listed || p.object.Spec.SchedulerName != c.profile || created {
+		return
+	}
+	c.bindings = append(c.bindings, b)
+	c.wakeups.progress = when.at
+}
+
+// noteEnd records the moment from which the pod counts no more.
+func (c *core) noteEnd(p *pod, when stamp, how change) bool {
+	if how == deleted {
+		p.deleted = when.at
+	}
+	terminal := p.object.Status.Phase == corev1.PodSucceeded || p.object.Status.Phase == corev1.PodFailed
+	gone := p.gone || terminal || how == deleted
+	ended := gone || p.object.DeletionTimestamp != nil
+	if gone == p.gone && ended == !p.live() {
+		return false
+	}
+	p.gone = gone
+	if ended && p.live() {
+		p.ended = when
+	}
+	return true
+}
+
+// noteRoom keeps the room that pods hold on their nodes, and the pods that keep others away.
+func (c *core) noteRoom(p *pod) {
+	if p.charged != "" {
+		c.nodeNamed(p.charged).used.add(p.requests, -1)
+	}
+	p.requests, p.charged = requestsOf(p.object), ""
+	if p.node != "" && !p.gone {
+		p.charged = p.node
+		c.nodeNamed(p.charged).used.add(p.requests, 1)
+	}
+	delete(c.wakeups.repel, p.uid)
+	if !p.gone && len(requiredAntiAffinity(p.object)) > 0 {
+		c.wakeups.repel[p.uid] = p
+	}
+}

@@ -1,0 +1,231 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// TestLive has the auditor watch a real control plane in which the test itself plays the scheduler, well and badly.
+func TestLive(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a control plane")
+	}
+	cp, err := lab.Start(t.Context(), lab.Options{PodStartup: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cp.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	client, err := kubernetes.NewForConfig(cp.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes := []lab.NodeSpec{
+		{Name: "spot-1", Capacity: lab.Spot}, {Name: "spot-2", Capacity: lab.Spot},
+		{Name: "full", Capacity: lab.OnDemand, CPU: "1"},
+	}
+	if err := cp.CreateNodes(t.Context(), nodes...); err != nil {
+		t.Fatal(err)
+	}
+
+	t.Run("keeps the policy", func(t *testing.T) {
+		player := newPlayer(t, client, "good")
+		a := Watch(t, cp.Config(), Options{})
+		pods := player.deploy("web", 3, "500m")
+		player.bind(pods[0], "spot-1")
+		player.bind(pods[1], "spot-2")
+		player.bind(pods[2], "full")
+		eventually(t, "the floor to stand", func() bool { return len(a.Deficits()) == 0 })
+		a.Require(t)
+		player.remove("web")
+	})
+
+	t.Run("puts all replicas on spot", func(t *testing.T) {
+		player := newPlayer(t, client, "broken")
+		told := &recorder{TB: t}
+		a := Watch(told, cp.Config(), Options{})
+		pods := player.deploy("web", 3, "500m")
+		for _, pod := range pods {
+			player.bind(pod, "spot-1")
+		}
+		eventually(t, "the breach to be found", func() bool { return len(a.Breaches()) > 0 })
+		told.finish()
+
+		breaches := a.Breaches()
+		if len(breaches) != 1 || breaches[0].Kind != OverBudget || breaches[0].Pod != "broken/"+pods[2] || breaches[0].Node != "spot-1" {
+			t.Errorf("breaches %v, want one: pod broken/%s, the third on spot", breaches, pods[2])
+		}
+		if len(told.errors) != 1 || !strings.Contains(told.errors[0], "3 on spot with this one, where the budget of Deployment broken/web (desired 3, floor 1) is 2") {
+			t.Errorf("the test was told %q, want the arithmetic, once", told.errors)
+		}
+		if deficits := a.Deficits(); len(deficits) != 1 || deficits[0].Floor != 1 || deficits[0].OnDemand != 0 {
+			t.Errorf("deficits %v, want one replica missing on on-demand", deficits)
+		}
+		player.remove("web")
+	})
+
+	t.Run("puts the last replica on spot just before it is judged", func(t *testing.T) {
+		player := newPlayer(t, client, "late")
+		told := &recorder{TB: t}
+		Watch(told, cp.Config(), Options{})
+		player.bind(player.deploy("web", 1, "500m")[0], "spot-1")
+		told.finish()
+		if len(told.errors) != 1 {
+			t.Errorf("the test was told %q, want the breach", told.errors)
+		}
+		player.remove("web")
+	})
+
+	t.Run("misses an event", func(t *testing.T) {
+		player := newPlayer(t, client, "deaf")
+		a, err := Start(t.Context(), cp.Config(), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := a.Stop(); err != nil {
+				t.Error(err)
+			}
+		})
+		pod := player.deploy("web", 1, "2")[0]
+		player.refuse(pod)
+		added := time.Now()
+		if err := cp.CreateNodes(t.Context(), lab.NodeSpec{Name: "new", Capacity: lab.OnDemand}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the lost wake-up to be found", func() bool { return len(a.LostWakeups()) > 0 })
+		lost := a.LostWakeups()
+		if len(lost) != 1 || lost[0].Pod != "deaf/"+pod || lost[0].Node != "new" || lost[0].Since.Before(added) || lost[0].At.Sub(lost[0].Since) <= patience {
+			t.Errorf("lost wake-ups %v, want pod deaf/%s for node new, %s after it was added at %s", lost, pod, patience, clock(added))
+		}
+		if breaches := a.Breaches(); len(breaches) > 0 {
+			t.Errorf("breaches %v, want none", breaches)
+		}
+	})
+}
+
+// recorder is a test that notes its errors instead of failing.
+type recorder struct {
+	testing.TB
+	errors  []string
+	cleanup []func()
+}
+
+func (r *recorder) Errorf(format string, args ...any) {
+	r.errors = append(r.errors, fmt.Sprintf(format, args...))
+}
+
+func (r *recorder) Cleanup(f func()) { r.cleanup = append(r.cleanup, f) }
+
+func (r *recorder) finish() {
+	for _, f := range r.cleanup {
+		f()
+	}
+}
+
+// player binds pods as a scheduler does, in one namespace.
+type player struct {
+	t         *testing.T
+	client    kubernetes.Interface
+	namespace string
+}
+
+func newPlayer(t *testing.T, client kubernetes.Interface, namespace string) *player {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	if _, err := client.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return &player{t, client, namespace}
+}
+
+// deploy makes a Deployment and returns the names of its pods when they exist.
+func (p *player) deploy(name string, replicas int32, cpu string) []string {
+	p.t.Helper()
+	labels := map[string]string{"app": name}
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DeploymentSpec{
+		Replicas: &replicas,
+		Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
+			SchedulerName: SchedulerName,
+			Containers: []corev1.Container{{Name: "app", Image: "app", Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)},
+			}}},
+		}},
+	}}
+	if _, err := p.client.AppsV1().Deployments(p.namespace).Create(p.t.Context(), deployment, metav1.CreateOptions{}); err != nil {
+		p.t.Fatal(err)
+	}
+	var names []string
+	eventually(p.t, "the pods of "+name, func() bool {
+		list, err := p.client.CoreV1().Pods(p.namespace).List(p.t.Context(), metav1.ListOptions{})
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		names = nil
+		for _, pod := range list.Items {
+			names = append(names, pod.Name)
+		}
+		return len(names) == int(replicas)
+	})
+	return names
+}
+
+func (p *player) bind(pod, node string) {
+	p.t.Helper()
+	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod}, Target: corev1.ObjectReference{Kind: "Node", Name: node}}
+	if err := p.client.CoreV1().Pods(p.namespace).Bind(p.t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *player) refuse(name string) {
+	p.t.Helper()
+	pod, err := p.client.CoreV1().Pods(p.namespace).Get(p.t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	setScheduled(pod, corev1.ConditionFalse, corev1.PodReasonUnschedulable)
+	if _, err := p.client.CoreV1().Pods(p.namespace).UpdateStatus(p.t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// remove deletes a Deployment and returns when its pods are gone.
+func (p *player) remove(name string) {
+	p.t.Helper()
+	policy := metav1.DeletePropagationForeground
+	if err := p.client.AppsV1().Deployments(p.namespace).Delete(p.t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
+		p.t.Fatal(err)
+	}
+	eventually(p.t, "the pods of "+name+" to go", func() bool {
+		list, err := p.client.CoreV1().Pods(p.namespace).List(p.t.Context(), metav1.ListOptions{})
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		return len(list.Items) == 0
+	})
+}
+
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) { return done(), nil })
+	if err != nil {
+		t.Fatalf("waiting for %s: %v", what, err)
+	}
+}

@@ -1,0 +1,173 @@
+package audit
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// anyValue in a table stands for every value.
+const anyValue = "*"
+
+// ownLabel is the project's own capacity label: where it is present it decides.
+const ownLabel = "node.kubernetes.io/capacity"
+
+// unreadyAfter is how long a spot node may be not ready before it counts as reclaimed.
+const unreadyAfter = 40 * time.Second
+
+// capacityLabel says what the values of a label mean. A value in never does not mean spot even where spot has anyValue.
+type capacityLabel struct {
+	key                   string
+	spot, onDemand, never []string
+}
+
+func (l capacityLabel) meansSpot(value string) bool {
+	return (slices.Contains(l.spot, value) || slices.Contains(l.spot, anyValue)) && !slices.Contains(l.never, value)
+}
+
+// builtinCapacityLabels are the labels of the provisioners; absence of a label says nothing.
+var builtinCapacityLabels = []capacityLabel{
+	{key: ownLabel, spot: []string{"spot"}, onDemand: []string{"on-demand"}},
+	{key: "karpenter.sh/capacity-type", spot: []string{"spot"}, onDemand: []string{"on-demand", "reserved"}},
+	{key: "eks.amazonaws.com/capacityType", spot: []string{"SPOT"}, onDemand: []string{"ON_DEMAND", "CAPACITY_BLOCK"}},
+	{key: "cloud.google.com/gke-spot", spot: []string{"true"}},
+	{key: "cloud.google.com/gke-preemptible", spot: []string{"true"}},
+	{key: "cloud.google.com/gke-provisioning", spot: []string{"spot", "preemptible"}, onDemand: []string{"standard"}},
+	{key: "kubernetes.azure.com/scalesetpriority", spot: []string{"spot"}, onDemand: []string{"regular"}},
+	{key: "node.alibabacloud.com/spot-strategy", spot: []string{"SpotWithPriceLimit", "SpotAsPriceGo"}, onDemand: []string{"NoSpot"}},
+	{key: "oci.oraclecloud.com/oke-is-preemptible", spot: []string{"true"}},
+	{key: "cluster.x-k8s.io/interruptible", spot: []string{anyValue}},
+	{key: "machine.openshift.io/interruptible-instance", spot: []string{anyValue}},
+	{key: "spotinst.io/node-lifecycle", onDemand: []string{"od"}},
+	{key: "scheduling.cast.ai/spot", spot: []string{anyValue}, never: []string{"false"}},
+	{key: "scheduling.cast.ai/spot-fallback", onDemand: []string{"true"}},
+}
+
+type signalKind string
+
+const (
+	taint      signalKind = "taint"
+	condition  signalKind = "condition"
+	label      signalKind = "label"
+	annotation signalKind = "annotation"
+)
+
+// signal is one way in which a node says that it will go. An advisory one keeps no pod away.
+type signal struct {
+	kind     signalKind
+	key      string
+	value    string // anyValue, or the exact one
+	reason   string // of a condition; "" for any
+	advisory bool
+}
+
+// builtinSignals leaves out advisory signals, deletion and unreadiness: the first keep nothing away, the others are not
+// in labels, taints or conditions of their own.
+var builtinSignals = []signal{
+	{kind: taint, key: "spot-aware-scheduler.io/interruption", value: anyValue},
+	{kind: taint, key: "aws-node-termination-handler/spot-itn", value: anyValue},
+	{kind: taint, key: "aws-node-termination-handler/scheduled-maintenance", value: anyValue},
+	{kind: taint, key: "aws-node-termination-handler/asg-lifecycle-termination", value: anyValue},
+	{kind: taint, key: "karpenter.sh/disrupted", value: anyValue},
+	{kind: taint, key: "ToBeDeletedByClusterAutoscaler", value: anyValue},
+	{kind: taint, key: "cloud.google.com/impending-node-termination", value: anyValue},
+	{kind: condition, key: "VMEventScheduled", value: "True"},
+	{kind: taint, key: "remediator.kubernetes.azure.com/unschedulable", value: anyValue},
+	{kind: condition, key: "InstanceExpired", value: "True"},
+	{kind: taint, key: "ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination", value: anyValue},
+	{kind: condition, key: "Terminating", value: "True", reason: "TerminationRequested"},
+	{kind: label, key: "autoscaling.cast.ai/draining", value: "spot-interruption"},
+	{kind: label, key: "autoscaling.cast.ai/draining", value: "spot-prediction"},
+	{kind: taint, key: "node.kubernetes.io/out-of-service", value: anyValue},
+}
+
+// nodeFacts is what the policy sees in a node. The zero value is a node that does not exist.
+type nodeFacts struct {
+	exists   bool
+	spot     bool
+	labelled bool      // some label says what the capacity type is
+	signal   string    // the first reclaim or drain signal found, "" for none
+	pool     string    // instance type and zone, "" where a label is missing
+	created  time.Time // creationTimestamp: whole seconds
+}
+
+// nodeFacts reads a node at a time: only unreadiness depends on now.
+func (p *Policy) nodeFacts(n *corev1.Node, now time.Time) nodeFacts {
+	facts := nodeFacts{exists: true, created: n.CreationTimestamp.Time}
+	facts.spot, facts.labelled = p.capacity(n.Labels)
+	facts.signal = p.signal(n, facts.spot, now)
+	instance, zone := n.Labels[corev1.LabelInstanceTypeStable], n.Labels[corev1.LabelTopologyZone]
+	if instance != "" && zone != "" {
+		facts.pool = instance + "/" + zone
+	}
+	return facts
+}
+
+func (p *Policy) capacity(nodeLabels map[string]string) (spot, labelled bool) {
+	onDemand := false
+	for _, row := range p.capacityLabels {
+		value, present := nodeLabels[row.key]
+		if !present {
+			continue
+		}
+		isSpot, isOnDemand := row.meansSpot(value), slices.Contains(row.onDemand, value)
+		if row.key == ownLabel && (isSpot || isOnDemand) {
+			return isSpot, true
+		}
+		spot, onDemand = spot || isSpot, onDemand || isOnDemand
+	}
+	if spot || onDemand {
+		return spot, true // spot also where aliases contradict each other
+	}
+	return p.unlabeledSpot, false
+}
+
+func (p *Policy) signal(n *corev1.Node, spot bool, now time.Time) string {
+	if n.DeletionTimestamp != nil {
+		return "deletionTimestamp"
+	}
+	for _, s := range p.signals {
+		if !s.advisory && s.on(n) {
+			return string(s.kind) + " " + s.key
+		}
+	}
+	if spot && unready(n) && now.Sub(readySince(n)) > unreadyAfter {
+		return "condition Ready"
+	}
+	return ""
+}
+
+func (s signal) on(n *corev1.Node) bool {
+	is := func(value string) bool { return s.value == anyValue || s.value == value }
+	switch s.kind {
+	case taint:
+		return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == s.key && is(t.Value) })
+	case condition:
+		return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return string(c.Type) == s.key && is(string(c.Status)) && (s.reason == "" || s.reason == c.Reason)
+		})
+	case label:
+		value, present := n.Labels[s.key]
+		return present && is(value)
+	default:
+		value, present := n.Annotations[s.key]
+		return present && is(value)
+	}
+}
+
+// unready reports whether condition Ready is False or Unknown; a node without the condition is not unready.
+func unready(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
+	})
+}
+
+func readySince(n *corev1.Node) time.Time {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}

@@ -1,0 +1,260 @@
+package audit
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Policy is what the scheduler under audit was told to keep. It is immutable.
+type Policy struct {
+	defaults       settings
+	rules          []rule
+	unlabeledSpot  bool
+	labelGrace     time.Duration
+	capacityLabels []capacityLabel
+	signals        []signal
+}
+
+// never is longer than any test.
+const never = time.Duration(math.MaxInt64)
+
+// settings are the knobs that a rule or an annotation may change. A nil maxPerPool caps nothing.
+type settings struct {
+	minOnDemand   amount
+	maxPerPool    *amount
+	anyway        bool
+	fallbackAfter time.Duration
+	annotations   string // Allow, StricterOnly or Ignore
+}
+
+// rule overrides settings for the pods it matches; nil and "" override nothing.
+type rule struct {
+	namespaces      []string
+	selector        labels.Selector
+	priorityClasses []string
+	minPriority     *int32
+	qosClasses      []string
+	ownerKinds      []string
+
+	minOnDemand   *amount
+	maxPerPool    *amount
+	anyway        *bool
+	fallbackAfter *time.Duration
+	annotations   string
+}
+
+// amount is a count, or a percentage rounded up.
+type amount struct {
+	n       int
+	percent bool
+}
+
+func (a amount) of(desired int) int {
+	if !a.percent {
+		return a.n
+	}
+	return (a.n*desired + 99) / 100
+}
+
+var amountPattern = regexp.MustCompile(`^([0-9]{1,9})(%?)$`)
+
+func parseAmount(text string) (amount, error) {
+	match := amountPattern.FindStringSubmatch(text)
+	if match == nil {
+		return amount{}, fmt.Errorf("%q: expected a count such as 2 or a percentage such as 30%%", text)
+	}
+	n, err := strconv.Atoi(match[1])
+	if err != nil {
+		return amount{}, fmt.Errorf("%q: %w", text, err)
+	}
+	a := amount{n, match[2] == "%"}
+	if a.percent && n > 100 {
+		return amount{}, fmt.Errorf("%q: expected at most 100%%", text)
+	}
+	return a, nil
+}
+
+// annotations are the policy annotations of one object; an absent one is "", which does not parse either.
+type annotations struct {
+	minOnDemand, maxPerPool, whenUnsatisfiable, fallbackAfter string
+}
+
+func policyAnnotations(from map[string]string) annotations {
+	const prefix = "spot-aware-scheduler.io/"
+	return annotations{
+		minOnDemand:       from[prefix+"min-on-demand"],
+		maxPerPool:        from[prefix+"max-per-pool"],
+		whenUnsatisfiable: from[prefix+"when-unsatisfiable"],
+		fallbackAfter:     from[prefix+"fallback-after"],
+	}
+}
+
+// subject is what settings are resolved for: a pod and the workload it belongs to.
+type subject struct {
+	pod         *corev1.Pod
+	kind        string // the workload's kind; Pod without a controller
+	annotations annotations
+	desired     int
+	fragileJob  bool // a Job that a single lost pod fails for good
+}
+
+// resolve returns the settings of a subject and its floor: owner's annotation, then pod's, then the first matching rule,
+// then the defaults.
+func (p *Policy) resolve(s subject) (settings, int) {
+	out := p.defaults
+	if s.kind == "Job" {
+		// Batch is retriable, so the profile's default does not apply, unless the loss of a pod fails the Job.
+		out.minOnDemand = amount{}
+		if s.fragileJob {
+			out.minOnDemand = amount{100, true}
+		}
+	}
+	for i := range p.rules {
+		if p.rules[i].matches(s) {
+			p.rules[i].override(&out)
+			break
+		}
+	}
+	floor := func(a amount) int { return min(s.desired, a.of(s.desired)) }
+	if out.annotations == "Ignore" {
+		return out, floor(out.minOnDemand)
+	}
+	strict := out.annotations == "StricterOnly"
+	levels := []annotations{s.annotations, policyAnnotations(s.pod.Annotations)}
+	if least, ok := first(levels, func(a annotations) (amount, error) { return parseAmount(a.minOnDemand) }); ok &&
+		(!strict || floor(least) > floor(out.minOnDemand)) {
+		out.minOnDemand = least
+	}
+	if most, ok := first(levels, func(a annotations) (amount, error) { return parsePoolCap(a.maxPerPool) }); ok &&
+		(!strict || out.maxPerPool == nil || most.of(s.desired) < out.maxPerPool.of(s.desired)) {
+		out.maxPerPool = &most
+	}
+	if anyway, ok := first(levels, func(a annotations) (bool, error) { return parseAnyway(a.whenUnsatisfiable) }); ok &&
+		(!strict || !anyway) {
+		out.anyway = anyway
+	}
+	if after, ok := first(levels, func(a annotations) (time.Duration, error) { return parseFallback(a.fallbackAfter) }); ok &&
+		(!strict || after > out.fallbackAfter) {
+		out.fallbackAfter = after
+	}
+	return out, floor(out.minOnDemand)
+}
+
+// first returns the first value that parses: a level with a bad value is skipped.
+func first[T any](levels []annotations, parse func(annotations) (T, error)) (T, bool) {
+	for _, level := range levels {
+		if value, err := parse(level); err == nil {
+			return value, true
+		}
+	}
+	var zero T
+	return zero, false
+}
+
+func parsePoolCap(text string) (amount, error) {
+	a, err := parseAmount(text)
+	if err == nil && !a.percent && a.n < 1 {
+		err = fmt.Errorf("%q: expected at least 1", text)
+	}
+	return a, err
+}
+
+func parseAnyway(text string) (bool, error) {
+	switch text {
+	case "ScheduleAnyway":
+		return true, nil
+	case "DoNotSchedule":
+		return false, nil
+	}
+	return false, fmt.Errorf("%q: expected DoNotSchedule or ScheduleAnyway", text)
+}
+
+func parseFallback(text string) (time.Duration, error) {
+	if text == "never" {
+		return never, nil
+	}
+	after, err := time.ParseDuration(text)
+	if err == nil && after < 0 {
+		err = fmt.Errorf("%q: expected never or a duration of 0s or more", text)
+	}
+	return after, err
+}
+
+func (r *rule) matches(s subject) bool {
+	listed := func(list []string, value string) bool { return len(list) == 0 || slices.Contains(list, value) }
+	priority := int32(0)
+	if s.pod.Spec.Priority != nil {
+		priority = *s.pod.Spec.Priority
+	}
+	return listed(r.namespaces, s.pod.Namespace) &&
+		listed(r.priorityClasses, s.pod.Spec.PriorityClassName) &&
+		listed(r.qosClasses, string(s.pod.Status.QOSClass)) &&
+		listed(r.ownerKinds, s.kind) &&
+		(r.minPriority == nil || priority >= *r.minPriority) &&
+		r.selector.Matches(labels.Set(s.pod.Labels))
+}
+
+func (r *rule) override(s *settings) {
+	if r.minOnDemand != nil {
+		s.minOnDemand = *r.minOnDemand
+	}
+	if r.maxPerPool != nil {
+		s.maxPerPool = r.maxPerPool
+	}
+	if r.anyway != nil {
+		s.anyway = *r.anyway
+	}
+	if r.fallbackAfter != nil {
+		s.fallbackAfter = *r.fallbackAfter
+	}
+	if r.annotations != "" {
+		s.annotations = r.annotations
+	}
+}
+
+// onlySpot reports whether the pod's own nodeSelector or required node affinity admits spot nodes only.
+func (p *Policy) onlySpot(pod *corev1.Pod) bool {
+	for key, value := range pod.Spec.NodeSelector {
+		if p.requiresSpot(corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}) {
+			return true
+		}
+	}
+	affinity := pod.Spec.Affinity
+	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return false
+	}
+	// Terms are alternatives: each must admit spot only. An empty term matches no node.
+	some := false
+	for _, term := range affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		if len(term.MatchExpressions) == 0 && len(term.MatchFields) == 0 {
+			continue
+		}
+		if !slices.ContainsFunc(term.MatchExpressions, p.requiresSpot) {
+			return false
+		}
+		some = true
+	}
+	return some
+}
+
+func (p *Policy) requiresSpot(r corev1.NodeSelectorRequirement) bool {
+	for _, label := range p.capacityLabels {
+		if label.key != r.Key {
+			continue
+		}
+		switch r.Operator {
+		case corev1.NodeSelectorOpExists:
+			return slices.Contains(label.spot, anyValue) && len(label.never) == 0
+		case corev1.NodeSelectorOpIn:
+			return len(r.Values) > 0 && !slices.ContainsFunc(r.Values, func(v string) bool { return !label.meansSpot(v) })
+		}
+	}
+	return false
+}

@@ -1,0 +1,228 @@
+package audit
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// membership says to what a pod belongs. It is fixed when the pod is first seen; a pod that loses its controller later
+// was released and belongs to nothing.
+type membership struct {
+	kind     string    // the controller's kind, "" without one, otherKind for kinds the policy does not know
+	name     string    // the controller's name, or the pod's own
+	revision types.UID // the controller's UID, or the pod's own
+}
+
+const (
+	otherKind = "other"
+	// released is a pod taken out of its ReplicaSet, which counts nowhere.
+	released = "released"
+	// noOpinion is a pod of a DaemonSet or a static pod.
+	noOpinion = "none"
+)
+
+// memberOf reads the controller of a pod.
+func memberOf(pod *corev1.Pod) membership {
+	if _, static := pod.Annotations[corev1.MirrorPodAnnotationKey]; static {
+		return membership{kind: noOpinion, name: pod.Name, revision: pod.UID}
+	}
+	ref := metav1.GetControllerOf(pod)
+	if ref == nil {
+		m := membership{name: pod.Name, revision: pod.UID}
+		if _, was := pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]; was {
+			m.kind = released
+		}
+		return m
+	}
+	return membership{kind: controllerKind(ref), name: ref.Name, revision: ref.UID}
+}
+
+func controllerKind(ref *metav1.OwnerReference) string {
+	group, _, grouped := strings.Cut(ref.APIVersion, "/")
+	if !grouped {
+		group = ""
+	}
+	switch group + "/" + ref.Kind {
+	case "apps/ReplicaSet", "apps/StatefulSet", "apps/Deployment", "batch/Job", "/ReplicationController":
+		return ref.Kind
+	case "apps/DaemonSet", "/Node":
+		return noOpinion
+	}
+	return otherKind
+}
+
+// ownerFacts is what the policy sees in an owner. The zero value is an owner that does not exist.
+type ownerFacts struct {
+	exists      bool
+	kind        string
+	name        string
+	desired     int
+	start       int // first ordinal of a StatefulSet
+	annotations annotations
+	fragileJob  bool
+	deployment  types.UID // of a ReplicaSet, "" unless a Deployment controls it
+	rollout     int       // a ReplicaSet's place in its Deployment's history, 0 if unknown
+}
+
+func replicas(n *int32) int {
+	if n == nil {
+		return 1
+	}
+	return int(*n)
+}
+
+// readOwner returns the facts of an owner object; false for anything else.
+func readOwner(object metav1.Object) (ownerFacts, bool) {
+	facts := ownerFacts{
+		exists:      true,
+		name:        object.GetNamespace() + "/" + object.GetName(),
+		annotations: policyAnnotations(object.GetAnnotations()),
+	}
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		facts.kind, facts.desired = "Deployment", replicas(o.Spec.Replicas)
+	case *appsv1.ReplicaSet:
+		facts.kind, facts.desired = "ReplicaSet", replicas(o.Spec.Replicas)
+		if ref := metav1.GetControllerOf(o); ref != nil && controllerKind(ref) == "Deployment" {
+			facts.deployment = ref.UID
+		}
+		facts.rollout, _ = strconv.Atoi(o.Annotations["deployment.kubernetes.io/revision"]) // 0 where absent
+	case *appsv1.StatefulSet:
+		facts.kind, facts.desired = "StatefulSet", replicas(o.Spec.Replicas)
+		if o.Spec.Ordinals != nil {
+			facts.start = int(o.Spec.Ordinals.Start)
+		}
+	case *corev1.ReplicationController:
+		facts.kind, facts.desired = "ReplicationController", replicas(o.Spec.Replicas)
+	case *batchv1.Job:
+		facts.kind, facts.desired = "Job", replicas(o.Spec.Parallelism)
+		if o.Spec.Completions != nil {
+			facts.desired = max(0, min(facts.desired, int(*o.Spec.Completions-o.Status.Succeeded)))
+		}
+		facts.fragileJob = fragile(o)
+	default:
+		return ownerFacts{}, false
+	}
+	return facts, true
+}
+
+// fragile reports whether the loss of one pod to a drain or a reclaim fails the Job.
+func fragile(job *batchv1.Job) bool {
+	if job.Spec.BackoffLimit == nil || *job.Spec.BackoffLimit != 0 {
+		return false
+	}
+	if job.Spec.PodFailurePolicy == nil {
+		return true
+	}
+	for _, rule := range job.Spec.PodFailurePolicy.Rules {
+		ignores := slices.ContainsFunc(rule.OnPodConditions, func(c batchv1.PodFailurePolicyOnPodConditionsPattern) bool {
+			return c.Type == corev1.DisruptionTarget && (c.Status == "" || c.Status == corev1.ConditionTrue)
+		})
+		if rule.Action == batchv1.PodFailurePolicyActionIgnore && ignores {
+			return false
+		}
+	}
+	return true
+}
+
+// owner is an object that owns pods or ReplicaSets.
+type owner struct {
+	facts timeline[ownerFacts]
+}
+
+// workload is what carries the replica count of a pod. known is false while an owner has not been seen.
+type workload struct {
+	known bool
+	uid   types.UID
+	ownerFacts
+}
+
+// workloads returns every reading of a pod's workload in the window; at least one.
+func (c *core) workloads(p *pod, from time.Time, to stamp) []workload {
+	switch p.member.kind {
+	case "":
+		return []workload{{true, p.uid, ownerFacts{kind: "Pod", name: p.name(), desired: 1}}}
+	case otherKind:
+		facts := ownerFacts{kind: p.controllerKind(), name: p.namespace() + "/" + p.member.name, desired: c.liveDuring(p, from, to)}
+		return []workload{{true, p.member.revision, facts}}
+	}
+	var out []workload
+	for _, own := range c.ownerDuring(p.member.revision, from, to) {
+		if own.deployment == "" {
+			out = append(out, workload{own.exists, p.member.revision, own})
+			continue
+		}
+		for _, deployment := range c.ownerDuring(own.deployment, from, to) {
+			out = append(out, workload{own.exists && deployment.exists, own.deployment, deployment})
+		}
+	}
+	return out
+}
+
+// ownerDuring returns every reading of an owner in the window: one that does not exist if it was never seen.
+func (c *core) ownerDuring(uid types.UID, from time.Time, to stamp) []ownerFacts {
+	var out []ownerFacts
+	if o := c.owners[uid]; o != nil {
+		for _, e := range o.facts.during(from, to) {
+			out = append(out, e.value)
+		}
+	}
+	if len(out) == 0 {
+		return []ownerFacts{{}}
+	}
+	return out
+}
+
+// liveDuring counts the pods of p's controller that lived at any time in the window: the highest count that a
+// scheduler may have seen.
+func (c *core) liveDuring(p *pod, from time.Time, to stamp) int {
+	live := 0
+	for _, q := range c.revisions[p.member.revision] {
+		if !q.seen.after(to) && (q.ended.at.IsZero() || q.ended.at.After(from)) {
+			live++
+		}
+	}
+	return live
+}
+
+// reading is what one combination of values in the window said about a pod.
+type reading struct {
+	workload
+	settings
+	floor  int
+	exempt bool
+}
+
+func (r reading) budget() int { return r.desired - r.floor }
+
+// ordinal returns the ordinal of a StatefulSet's pod; false for others.
+func (r reading) ordinal(podName string) (int, bool) {
+	if r.kind != "StatefulSet" {
+		return 0, false
+	}
+	n, err := strconv.Atoi(podName[strings.LastIndex(podName, "-")+1:])
+	return n, err == nil
+}
+
+// readings returns what each combination of policy, pod and workload in the window said; at least one.
+func (c *core) readings(p *pod, from time.Time, to stamp) []reading {
+	var out []reading
+	for _, policy := range c.policies.during(from, to) {
+		for _, version := range p.versions.during(from, to) {
+			for _, w := range c.workloads(p, from, to) {
+				s := subject{pod: version.value, kind: w.kind, annotations: w.annotations, desired: w.desired, fragileJob: w.fragileJob}
+				resolved, floor := policy.value.resolve(s)
+				out = append(out, reading{w, resolved, floor, policy.value.onlySpot(version.value)})
+			}
+		}
+	}
+	return out
+}
