@@ -1,0 +1,134 @@
+// Command spot-lab runs a local control plane without containers, with fake nodes and this project's scheduler, to try
+// things on; and the demo.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab/demo"
+)
+
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends this at once, and everything it started with it
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run executes a command line and returns the exit status.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	var root string
+	understood := false // whether the command line was: errors before that are wrong usage
+	command := &cobra.Command{
+		Use:               "spot-lab",
+		Short:             "A local Kubernetes control plane with fake spot nodes",
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		PersistentPreRun:  func(*cobra.Command, []string) { understood = true },
+	}
+	command.PersistentFlags().StringVar(&root, "root", "",
+		"the checkout with bin, .local/bin, config and manifests (default: found from where this program or the shell is)")
+	command.AddCommand(upCommand(&root), demoCommand(&root))
+	command.SetArgs(args)
+	command.SetOut(stdout)
+	command.SetErr(stderr)
+
+	err := command.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return 0
+	case understood:
+		fmt.Fprintln(stderr, "spot-lab:", err)
+		return exitFailed
+	default:
+		fmt.Fprintf(stderr, "spot-lab: %v\nTry spot-lab --help.\n", err)
+		return exitUsage
+	}
+}
+
+func upCommand(root *string) *cobra.Command {
+	var nodesFile, dir string
+	command := &cobra.Command{
+		Use:   "up",
+		Short: "Start a control plane and print KUBECONFIG=... when it is ready; Ctrl-C ends it",
+		Long: `Starts etcd, kube-apiserver, kube-controller-manager, fake nodes, spot-aware-scheduler (with
+config/scheduler-config.yaml and the shipped RBAC) and the default scheduler. Prints one line, KUBECONFIG=...,
+when all of it is ready, and runs until Ctrl-C.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return up(cmd.Context(), *root, nodesFile, dir, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	command.Flags().StringVar(&nodesFile, "nodes", "",
+		"YAML list of node groups {namePrefix, count, capacity, instanceType, zone, labels, taints, cpu, memory, pods} "+
+			"(default: the demo's nodes)")
+	command.Flags().StringVar(&dir, "dir", "", "keep logs, kubeconfigs and data in this directory (default: a temporary one)")
+	return command
+}
+
+func up(ctx context.Context, root, nodesFile, dir string, stdout, stderr io.Writer) (err error) {
+	nodes := lab.DefaultNodes()
+	if nodesFile != "" {
+		if nodes, err = lab.ReadNodes(nodesFile); err != nil {
+			return err
+		}
+	}
+	progress := func(step string) { fmt.Fprintln(stderr, step) }
+	plane, err := lab.Start(ctx, lab.Options{Root: root, Dir: dir, Progress: progress})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if stopErr := plane.Stop(); err == nil {
+			err = stopErr
+		}
+	}()
+	progress("starting spot-aware-scheduler and the default scheduler")
+	if _, err := plane.StartScheduler(ctx, lab.SchedulerOptions{}); err != nil {
+		return err
+	}
+	if _, err := plane.StartStockScheduler(ctx); err != nil {
+		return err
+	}
+	progress(fmt.Sprintf("creating %d nodes", len(nodes)))
+	if err := plane.CreateNodes(ctx, nodes...); err != nil {
+		return err
+	}
+	progress("ready; Ctrl-C ends it")
+	fmt.Fprintf(stdout, "KUBECONFIG=%s\n", plane.Kubeconfig)
+	return plane.Wait(ctx)
+}
+
+func demoCommand(root *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "demo",
+		Short: "Place the same workloads with the default scheduler and with this one, and lose all spot nodes each time",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return demo.Run(cmd.Context(), demo.Options{Root: *root, Out: cmd.OutOrStdout(), Color: isTerminal(cmd.OutOrStdout())})
+		},
+	}
+}
+
+// isTerminal says whether a person watches who has not asked for plain text (no-color.org).
+func isTerminal(out io.Writer) bool {
+	file, ok := out.(*os.File)
+	if !ok || os.Getenv("NO_COLOR") != "" {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

@@ -1,0 +1,128 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// rbacManifests are the shipped files that say who the scheduler is and what it may do.
+var rbacManifests = []string{"manifests/base/serviceaccount.yaml", "manifests/base/rbac.yaml"}
+
+const (
+	schedulerNamespace      = metav1.NamespaceSystem
+	schedulerServiceAccount = "spot-aware-scheduler"
+)
+
+// identity names the files that the API server knows itself and its users by.
+type identity struct{ certFile, keyFile, tokensFile string }
+
+// makeIdentities makes a serving certificate for the API server at url, tokens for the administrator and the stock
+// scheduler, and their kubeconfigs.
+func (cp *ControlPlane) makeIdentities(url string) (identity, error) {
+	id := identity{
+		certFile: filepath.Join(cp.Dir, "apiserver.crt"), keyFile: filepath.Join(cp.Dir, "apiserver.key"),
+		tokensFile: filepath.Join(cp.Dir, "tokens.csv"),
+	}
+	cert, key, err := certutil.GenerateSelfSignedCertKey(cp.address, []net.IP{net.ParseIP(cp.address)}, nil)
+	if err != nil {
+		return id, fmt.Errorf("making the API server's certificate: %w", err)
+	}
+	admin, stock := rand.Text(), rand.Text()
+	tokens := admin + ",admin,1,system:masters\n" + stock + ",system:kube-scheduler,2\n"
+	for file, data := range map[string][]byte{id.certFile: cert, id.keyFile: key, id.tokensFile: []byte(tokens)} {
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			return id, fmt.Errorf("writing the API server's identities: %w", err)
+		}
+	}
+
+	cp.config = &rest.Config{
+		Host: url, BearerToken: admin, TLSClientConfig: rest.TLSClientConfig{CAData: cert},
+		QPS: -1, // none: priority and fairness in the API server is limit enough
+	}
+	cp.Kubeconfig = filepath.Join(cp.Dir, "admin.kubeconfig")
+	if err := cp.writeKubeconfig(cp.Kubeconfig, admin); err != nil {
+		return id, err
+	}
+	cp.StockKubeconfig = filepath.Join(cp.Dir, "kube-scheduler.kubeconfig")
+	return id, cp.writeKubeconfig(cp.StockKubeconfig, stock)
+}
+
+// grantScheduler applies the shipped ServiceAccount and RBAC and writes a kubeconfig with a token for it: so what ships is
+// what is tested.
+func (cp *ControlPlane) grantScheduler(ctx context.Context) error {
+	c, err := client.New(cp.config, client.Options{})
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	for _, file := range rbacManifests {
+		objects, err := readManifest(filepath.Join(cp.Root, filepath.FromSlash(file)))
+		if err != nil {
+			return err
+		}
+		for _, object := range objects {
+			if err := c.Create(ctx, object); err != nil {
+				return fmt.Errorf("applying %s: %w", file, err)
+			}
+		}
+	}
+
+	token, err := cp.client.CoreV1().ServiceAccounts(schedulerNamespace).CreateToken(ctx, schedulerServiceAccount,
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](24 * 3600)}},
+		metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("getting a token for %s/%s: %w", schedulerNamespace, schedulerServiceAccount, err)
+	}
+	cp.SchedulerKubeconfig = filepath.Join(cp.Dir, schedulerServiceAccount+".kubeconfig")
+	return cp.writeKubeconfig(cp.SchedulerKubeconfig, token.Status.Token)
+}
+
+// readManifest returns the objects of a YAML file with one or more documents.
+func readManifest(path string) ([]*unstructured.Unstructured, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading a manifest: %w", err)
+	}
+	var objects []*unstructured.Unstructured
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
+			return objects, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", path, err)
+		}
+		objects = append(objects, object)
+	}
+}
+
+// writeKubeconfig writes a file, readable by this user only, for the owner of token.
+func (cp *ControlPlane) writeKubeconfig(path, token string) error {
+	const name = "spot-lab"
+	kubeconfig := clientcmdapi.NewConfig()
+	kubeconfig.Clusters[name] = &clientcmdapi.Cluster{Server: cp.config.Host, CertificateAuthorityData: cp.config.CAData}
+	kubeconfig.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
+	kubeconfig.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	kubeconfig.CurrentContext = name
+	if err := clientcmd.WriteToFile(*kubeconfig, path); err != nil {
+		return fmt.Errorf("writing a kubeconfig: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,292 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+const (
+	// placeTimeout is how long the replicas may take to be ready; those that are not by then are missing in the report.
+	placeTimeout = 30 * time.Second
+	// watchFor is how long the workloads are watched after the loss, unless all of them are whole again before.
+	watchFor = 8 * time.Second
+	// parallel is how many requests are under way at a time where many objects are created or deleted.
+	parallel = 32
+)
+
+// result is what an act measured for one workload.
+type result struct {
+	OnSpot   int     // replicas on spot nodes before the loss
+	OnDemand int     // and on the other nodes
+	HourUSD  float64 // what all of them cost an hour, by hourlyCost
+	Outage   outage
+}
+
+// act places all workloads on the full set of nodes, takes every spot node away, and returns what happened to each
+// workload, by name. It removes the workloads.
+func (d *demo) act(ctx context.Context, p placement) (map[string]result, error) {
+	if err := d.completeNodes(ctx); err != nil {
+		return nil, err
+	}
+	for _, w := range workloads {
+		for _, object := range w.objects(p) {
+			if err := d.client.Create(ctx, object); err != nil {
+				return nil, fmt.Errorf("creating %s: %w", w.name, err)
+			}
+		}
+	}
+	if err := d.waitUntilWhole(ctx, placeTimeout); err != nil {
+		return nil, err
+	}
+	results, err := d.measure(ctx)
+	if err != nil {
+		return nil, err
+	}
+
+	d.recorder.start(time.Now(), names())
+	nodes, pods, err := d.loseSpot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d.say("%d spot nodes vanished with %d pods; watching for up to %.0f s", nodes, len(pods), watchFor.Seconds())
+	if err := d.waitUntilSeen(ctx, pods); err != nil {
+		return nil, err
+	}
+	if err := d.waitUntilWhole(ctx, watchFor); err != nil {
+		return nil, err
+	}
+	for name, outage := range d.recorder.end(time.Now()) {
+		r := results[name]
+		r.Outage = outage
+		results[name] = r
+	}
+	return results, d.clear(ctx)
+}
+
+// waitUntilWhole waits until every replica of every workload is ready, but no longer than limit, and tells how many are.
+func (d *demo) waitUntilWhole(ctx context.Context, limit time.Duration) error {
+	wanted := 0
+	for _, w := range workloads {
+		wanted += w.replicas
+	}
+	ready := func() int {
+		n := 0
+		for _, w := range workloads {
+			n += min(d.recorder.readyReplicas(w.name), w.replicas)
+		}
+		return n
+	}
+	told, last := time.Now(), -1
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, limit, true, func(context.Context) (bool, error) {
+		n := ready()
+		if n < wanted && n != last && time.Since(told) > time.Second {
+			d.say("%d of %d replicas are ready", n, wanted)
+			told, last = time.Now(), n
+		}
+		return n == wanted, nil
+	})
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		d.say("%d of %d replicas are ready after %.0f s", ready(), wanted, limit.Seconds())
+	default:
+		d.say("all %d replicas are ready", wanted)
+	}
+	return nil
+}
+
+// waitUntilSeen waits until the watch has told of the end of the pods: before that, all would seem well.
+func (d *demo) waitUntilSeen(ctx context.Context, pods []client.Object) error {
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, placeTimeout, true, func(context.Context) (bool, error) {
+		return !slices.ContainsFunc(pods, func(pod client.Object) bool {
+			return d.recorder.isReady(pod.GetLabels()[workloadLabel], pod.GetUID())
+		}), nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the watch to see the loss: %w", err)
+	}
+	return nil
+}
+
+// measure returns where the replicas stand and what they cost.
+func (d *demo) measure(ctx context.Context) (map[string]result, error) {
+	nodes, err := d.listNodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pods, err := d.listPods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	results := map[string]result{}
+	for _, pod := range pods {
+		node, ok := nodes[pod.Spec.NodeName]
+		if !ok {
+			continue // it waits
+		}
+		name := pod.Labels[workloadLabel]
+		r := results[name]
+		cost, err := hourlyCost(pod.Spec.Containers[0].Resources.Requests, node)
+		if err != nil {
+			return nil, err
+		}
+		r.HourUSD += cost
+		if isSpot(node) {
+			r.OnSpot++
+		} else {
+			r.OnDemand++
+		}
+		results[name] = r
+	}
+	return results, nil
+}
+
+// allOnDemandUSD returns what all replicas would cost an hour on the on-demand nodes, which are of one type.
+func (d *demo) allOnDemandUSD() (float64, error) {
+	for _, spec := range d.nodes {
+		if spec.Capacity != lab.OnDemand {
+			continue
+		}
+		total := 0.0
+		for _, w := range workloads {
+			cost, err := hourlyCost(w.requests(), spec.Node())
+			if err != nil {
+				return 0, err
+			}
+			total += cost * float64(w.replicas)
+		}
+		return total, nil
+	}
+	return 0, fmt.Errorf("the demo has no on-demand node")
+}
+
+// loseSpot deletes every spot Node and its pods at once, without a grace period. It returns the number of nodes and the pods.
+func (d *demo) loseSpot(ctx context.Context) (nodes int, lostPods []client.Object, err error) {
+	all, err := d.listNodes(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	list, err := d.listPods(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	var lostNodes []client.Object
+	for _, node := range all {
+		if isSpot(node) {
+			lostNodes = append(lostNodes, node)
+		}
+	}
+	for _, pod := range list {
+		if node, ok := all[pod.Spec.NodeName]; ok && isSpot(node) {
+			lostPods = append(lostPods, &pod)
+		}
+	}
+	// The nodes first, so that no replacement goes to one of them.
+	if err := d.deleteAll(ctx, lostNodes); err != nil {
+		return 0, nil, err
+	}
+	return len(lostNodes), lostPods, d.deleteAll(ctx, lostPods)
+}
+
+// clear removes the workloads and waits until no pod is left.
+func (d *demo) clear(ctx context.Context) error {
+	var objects []client.Object
+	for _, w := range workloads {
+		objects = append(objects, w.objects(placement{})...)
+	}
+	if err := d.deleteAll(ctx, objects); err != nil {
+		return err
+	}
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, placeTimeout, true, func(ctx context.Context) (bool, error) {
+		pods, err := d.listPods(ctx)
+		if err != nil || len(pods) == 0 {
+			return err == nil, err
+		}
+		// No kubelet ends a pod that was just bound to a node that vanished.
+		var objects []client.Object
+		for _, pod := range pods {
+			objects = append(objects, &pod)
+		}
+		return false, d.deleteAll(ctx, objects)
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the pods to go: %w", err)
+	}
+	return nil
+}
+
+// completeNodes creates those nodes of the demo that are not there.
+func (d *demo) completeNodes(ctx context.Context) error {
+	there, err := d.listNodes(ctx)
+	if err != nil {
+		return err
+	}
+	var missing []lab.NodeSpec
+	for _, spec := range d.nodes {
+		if _, ok := there[spec.Name]; !ok {
+			missing = append(missing, spec)
+		}
+	}
+	return d.plane.CreateNodes(ctx, missing...)
+}
+
+func (d *demo) deleteAll(ctx context.Context, objects []client.Object) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for _, object := range objects {
+		group.Go(func() error {
+			err := d.client.Delete(ctx, object, &client.DeleteOptions{
+				GracePeriodSeconds: ptr.To[int64](0),
+				PropagationPolicy:  ptr.To(metav1.DeletePropagationBackground),
+			})
+			if err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("deleting %s: %w", object.GetName(), err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+func (d *demo) listNodes(ctx context.Context) (map[string]*corev1.Node, error) {
+	var list corev1.NodeList
+	if err := d.client.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	nodes := map[string]*corev1.Node{}
+	for i := range list.Items {
+		nodes[list.Items[i].Name] = &list.Items[i]
+	}
+	return nodes, nil
+}
+
+func (d *demo) listPods(ctx context.Context) ([]corev1.Pod, error) {
+	var list corev1.PodList
+	if err := d.client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("listing pods: %w", err)
+	}
+	return list.Items, nil
+}
+
+func isSpot(node *corev1.Node) bool { return node.Labels[lab.CapacityLabel] == lab.Spot }
+
+func names() []string {
+	var all []string
+	for _, w := range workloads {
+		all = append(all, w.name)
+	}
+	return all
+}

@@ -1,0 +1,128 @@
+// Package demo shows on a local control plane what this project is for: the same workloads are placed by the default
+// scheduler with a preference for spot, and by this project's scheduler; each time all spot nodes vanish without notice.
+package demo
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// podStartup is how long a fake pod takes to become ready. Real ones take longer, and outages with them.
+const podStartup = 2 * time.Second
+
+// schedulerName is the profile of the shipped configuration.
+const schedulerName = "spot-aware-scheduler"
+
+// Options say how to run the demo.
+type Options struct {
+	// Root is the checkout, as in lab.Options.
+	Root string
+	// Out takes the progress and the report.
+	Out io.Writer
+	// Color allows escape sequences in Out.
+	Color bool
+}
+
+// demo is a run of it.
+type demo struct {
+	plane    *lab.ControlPlane
+	client   client.Client
+	nodes    []lab.NodeSpec
+	recorder *recorder
+	say      func(format string, args ...any)
+}
+
+// Run plays both acts and prints what they measured. The error says what did not work, or which workloads fell below
+// their floor under this project's scheduler: the demo fails when the promise is not kept.
+func Run(ctx context.Context, options Options) (err error) {
+	begin := time.Now()
+	d := &demo{nodes: lab.DefaultNodes(), recorder: newRecorder(), say: func(format string, args ...any) {
+		fmt.Fprintf(options.Out, "%5.1fs  %s\n", time.Since(begin).Seconds(), fmt.Sprintf(format, args...))
+	}}
+	d.plane, err = lab.Start(ctx, lab.Options{
+		Root: options.Root, PodStartup: podStartup, Progress: func(step string) { d.say("%s", step) },
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if stopErr := d.plane.Stop(); err == nil {
+			err = stopErr
+		}
+	}()
+	d.say("starting both schedulers")
+	if _, err := d.plane.StartStockScheduler(ctx); err != nil {
+		return err
+	}
+	if _, err := d.plane.StartScheduler(ctx, lab.SchedulerOptions{}); err != nil {
+		return err
+	}
+	if d.client, err = client.New(d.plane.Config(), client.Options{}); err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	if err := d.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
+		return fmt.Errorf("creating the namespace: %w", err)
+	}
+	if err := d.watch(ctx); err != nil {
+		return err
+	}
+
+	report := report{nodes: d.nodes}
+	if report.allOnDemandUSD, err = d.allOnDemandUSD(); err != nil {
+		return err
+	}
+	d.say("act 1: the default scheduler, pods prefer spot by node affinity (weight 100)")
+	if report.stock, err = d.act(ctx, placement{schedulerName: corev1.DefaultSchedulerName, affinity: preferSpot}); err != nil {
+		return fmt.Errorf("act 1: %w", err)
+	}
+	d.say("act 2: the same workloads with schedulerName: %s", schedulerName)
+	if report.ours, err = d.act(ctx, placement{schedulerName: schedulerName}); err != nil {
+		return fmt.Errorf("act 2: %w", err)
+	}
+	d.say("done")
+	report.write(options.Out, options.Color)
+	return report.verdict()
+}
+
+// watch keeps the recorder informed until ctx is done.
+func (d *demo) watch(ctx context.Context) error {
+	clientset, err := kubernetes.NewForConfig(d.plane.Config())
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	factory := informers.NewSharedInformerFactoryWithOptions(clientset, 0, informers.WithNamespace(namespace))
+	pods := factory.Core().V1().Pods().Informer()
+	observe := func(object any, ready bool) {
+		pod := object.(*corev1.Pod)
+		d.recorder.observe(time.Now(), pod.Labels[workloadLabel], pod.UID, ready)
+	}
+	_, err = pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { observe(object, isReady(object.(*corev1.Pod))) },
+		UpdateFunc: func(_, object any) { observe(object, isReady(object.(*corev1.Pod))) },
+		DeleteFunc: func(object any) {
+			if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+				object = tombstone.Obj
+			}
+			observe(object, false)
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("watching pods: %w", err)
+	}
+	factory.Start(ctx.Done())
+	if !cache.WaitForCacheSync(ctx.Done(), pods.HasSynced) {
+		return fmt.Errorf("watching pods: %w", context.Cause(ctx))
+	}
+	return nil
+}

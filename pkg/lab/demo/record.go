@@ -1,0 +1,117 @@
+package demo
+
+import (
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// outage is what a workload went through between start and end of a recording.
+type outage struct {
+	// Lowest is the lowest number of ready replicas at any moment.
+	Lowest int
+	// AtZero is how long none was ready, all such times together.
+	AtZero time.Duration
+	// StillAtZero says that none was ready at the end, so that AtZero is a lower bound.
+	StillAtZero bool
+}
+
+// recorder follows which pods are ready, as a watch tells, and remembers the worst. It is safe for concurrent use.
+type recorder struct {
+	mu        sync.Mutex
+	ready     map[string]map[types.UID]bool // workload -> its ready pods
+	outages   map[string]*outage            // nil while nothing is recorded
+	zeroSince map[string]time.Time          // workloads without a ready pod now
+}
+
+func newRecorder() *recorder {
+	return &recorder{ready: map[string]map[types.UID]bool{}}
+}
+
+// observe notes whether a pod of the workload is ready at the time now; a pod that is gone is not. Times do not decrease.
+func (r *recorder) observe(now time.Time, workload string, pod types.UID, ready bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pods := r.ready[workload]
+	if pods == nil {
+		pods = map[types.UID]bool{}
+		r.ready[workload] = pods
+	}
+	if ready {
+		pods[pod] = true
+	} else {
+		delete(pods, pod)
+	}
+	o, ok := r.outages[workload]
+	if !ok {
+		return
+	}
+	o.Lowest = min(o.Lowest, len(pods))
+	since, atZero := r.zeroSince[workload]
+	switch {
+	case len(pods) == 0 && !atZero:
+		r.zeroSince[workload] = now
+	case len(pods) > 0 && atZero:
+		o.AtZero += now.Sub(since)
+		delete(r.zeroSince, workload)
+	}
+}
+
+// start begins a recording for the named workloads.
+func (r *recorder) start(now time.Time, workloads []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.outages, r.zeroSince = map[string]*outage{}, map[string]time.Time{}
+	for _, w := range workloads {
+		n := len(r.ready[w])
+		r.outages[w] = &outage{Lowest: n}
+		if n == 0 {
+			r.zeroSince[w] = now
+		}
+	}
+}
+
+// end ends the recording and returns it by workload.
+func (r *recorder) end(now time.Time) map[string]outage {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	outages := map[string]outage{}
+	for w, o := range r.outages {
+		if since, atZero := r.zeroSince[w]; atZero {
+			o.AtZero += now.Sub(since)
+			o.StillAtZero = true
+		}
+		outages[w] = *o
+	}
+	r.outages, r.zeroSince = nil, nil
+	return outages
+}
+
+// readyReplicas returns how many pods of the workload are ready now.
+func (r *recorder) readyReplicas(workload string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.ready[workload])
+}
+
+// isReady says whether this pod of the workload is ready now.
+func (r *recorder) isReady(workload string, pod types.UID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ready[workload][pod]
+}
+
+// isReady is what a Service would send traffic to.
+func isReady(pod *corev1.Pod) bool {
+	if pod.DeletionTimestamp != nil {
+		return false
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

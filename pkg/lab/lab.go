@@ -1,0 +1,274 @@
+// Package lab runs a real control plane on this machine, without containers: etcd, kube-apiserver,
+// kube-controller-manager and schedulers from their own binaries, with KWOK in the place of kubelets. Tests, the demo and
+// benches stand on it.
+//
+// Everything listens on loopback, on free ports, so several labs run side by side. Nothing outlives the process that
+// called Start: not after Stop, nor when that process is killed.
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// Options say what Start starts. The zero value is ready to use.
+type Options struct {
+	// Root is the checkout that holds bin, .local/bin, config and manifests. Empty: what FindRoot finds.
+	Root string
+	// Dir is where logs, kubeconfigs and data go: a new or empty directory, or that of an earlier lab. Stop keeps it. Empty: a
+	// temporary directory that goes with the control plane.
+	Dir string
+	// PodStartup is the time from a pod's binding to its readiness. Zero: one second.
+	PodStartup time.Duration
+	// Progress, when set, is told what is being done, a few words at a time.
+	Progress func(step string)
+}
+
+// ControlPlane is a running control plane. Its methods are safe for concurrent use.
+type ControlPlane struct {
+	// Root is the checkout in use.
+	Root string
+	// Dir holds logs and kubeconfigs.
+	Dir string
+	// Kubeconfig is a file with the credential of an administrator.
+	Kubeconfig string
+	// SchedulerKubeconfig is a file with the credential of the ServiceAccount kube-system/spot-aware-scheduler, which may do
+	// what manifests/base/rbac.yaml grants and nothing else.
+	SchedulerKubeconfig string
+	// StockKubeconfig is a file with the credential of the user system:kube-scheduler.
+	StockKubeconfig string
+
+	config  *rest.Config // the administrator's
+	client  kubernetes.Interface
+	address string // on loopback, where everything listens
+	spawner spawner
+	cleanup []func() error // in the order of acquisition; Stop runs it backwards
+
+	mu        sync.Mutex
+	processes []*Process
+	started   int // processes ever started; numbers the log files
+	stopped   bool
+	stopOnce  sync.Once
+	stopErr   error
+}
+
+// Start starts etcd, the API server, the controller manager and KWOK, and grants the scheduler's ServiceAccount what the
+// manifests ship. It returns when the API server is ready and the controllers work; ctx bounds the start only. After an
+// error nothing is left.
+func Start(ctx context.Context, options Options) (_ *ControlPlane, err error) {
+	if options.PodStartup < 0 {
+		return nil, fmt.Errorf("PodStartup: %s: must not be negative", options.PodStartup)
+	}
+	if options.PodStartup == 0 {
+		options.PodStartup = time.Second
+	}
+	progress := options.Progress
+	if progress == nil {
+		progress = func(string) {}
+	}
+	cp := &ControlPlane{Root: options.Root, address: loopback(), spawner: newSpawner()}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, cp.Stop())
+		}
+	}()
+	if cp.Root == "" {
+		if cp.Root, err = FindRoot(); err != nil {
+			return nil, err
+		}
+	}
+	if cp.Root, err = filepath.Abs(cp.Root); err != nil {
+		return nil, fmt.Errorf("the checkout: %w", err)
+	}
+	if err := cp.checkTools(); err != nil {
+		return nil, err
+	}
+	if err := cp.prepareDir(options.Dir); err != nil {
+		return nil, err
+	}
+
+	progress("starting etcd and kube-apiserver")
+	if err := cp.startAPIServer(ctx); err != nil {
+		return nil, err
+	}
+	progress("starting kube-controller-manager and the fake kubelets")
+	if err := cp.startControllerManager(); err != nil {
+		return nil, err
+	}
+	if err := cp.startKwok(options.PodStartup); err != nil {
+		return nil, err
+	}
+	if err := cp.grantScheduler(ctx); err != nil {
+		return nil, err
+	}
+	if err := cp.waitForControllers(ctx); err != nil {
+		return nil, err
+	}
+	return cp, nil
+}
+
+// Config returns a copy of an administrator's client configuration, without a client-side rate limit.
+func (cp *ControlPlane) Config() *rest.Config { return rest.CopyConfig(cp.config) }
+
+// Wait blocks until ctx is done, and returns nil, or until a process that nobody stopped has ended, and returns its
+// *ExitError. It watches the processes that run when it is called.
+func (cp *ControlPlane) Wait(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan *Process)
+	for _, p := range cp.running() {
+		go func() {
+			select {
+			case <-p.Done():
+				select {
+				case ended <- p:
+				case <-ctx.Done():
+				}
+			case <-ctx.Done():
+			}
+		}()
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case p := <-ended:
+		return p.Err()
+	}
+}
+
+// Stop ends every process of the control plane and removes its directory if that is temporary. Further calls return what
+// the first one did.
+func (cp *ControlPlane) Stop() error {
+	cp.stopOnce.Do(func() {
+		cp.mu.Lock()
+		cp.stopped = true
+		cp.mu.Unlock()
+		var errs []error
+		// Nothing that these would write on their way out is wanted.
+		for _, p := range cp.running() {
+			errs = append(errs, p.Kill())
+		}
+		for i := len(cp.cleanup) - 1; i >= 0; i-- {
+			errs = append(errs, cp.cleanup[i]())
+		}
+		close(cp.spawner)
+		cp.stopErr = errors.Join(errs...)
+	})
+	return cp.stopErr
+}
+
+// running returns the processes that have not ended yet.
+func (cp *ControlPlane) running() []*Process {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	var running []*Process
+	for _, p := range cp.processes {
+		if p.Err() == nil {
+			running = append(running, p)
+		}
+	}
+	return running
+}
+
+// prepareDir makes the lab's directory and takes it for this control plane.
+func (cp *ControlPlane) prepareDir(dir string) error {
+	if dir == "" {
+		temp, remove, err := tempDir()
+		if err != nil {
+			return err
+		}
+		cp.Dir = temp
+		cp.cleanup = append(cp.cleanup, remove)
+	} else {
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return fmt.Errorf("the lab's directory: %w", err)
+		}
+		cp.Dir = abs
+		if err := cp.lockDir(); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"etcd", "logs"} {
+		// What an earlier control plane left here would be mixed up with this one's.
+		if err := os.RemoveAll(filepath.Join(cp.Dir, name)); err != nil {
+			return fmt.Errorf("clearing the lab's directory: %w", err)
+		}
+		if err := os.Mkdir(filepath.Join(cp.Dir, name), 0o700); err != nil {
+			return fmt.Errorf("making the lab's directory: %w", err)
+		}
+	}
+	return nil
+}
+
+// lockDir makes cp.Dir and holds a lock in it that ends with the control plane or this process. It refuses a directory
+// with something else in it: a lab overwrites files.
+func (cp *ControlPlane) lockDir() error {
+	const name = "spot-lab.lock"
+	if err := os.MkdirAll(cp.Dir, 0o755); err != nil {
+		return fmt.Errorf("making the lab's directory: %w", err)
+	}
+	entries, err := os.ReadDir(cp.Dir)
+	if err != nil {
+		return fmt.Errorf("the lab's directory: %w", err)
+	}
+	isLock := func(entry os.DirEntry) bool { return entry.Name() == name }
+	if len(entries) > 0 && !slices.ContainsFunc(entries, isLock) {
+		return fmt.Errorf("%s: expected an empty directory or that of an earlier lab", cp.Dir)
+	}
+	lock, err := os.OpenFile(filepath.Join(cp.Dir, name), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("locking the lab's directory: %w", err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		lock.Close()
+		return fmt.Errorf("%s is in use by another lab: %w", cp.Dir, err)
+	}
+	cp.cleanup = append(cp.cleanup, lock.Close)
+	return nil
+}
+
+// FindRoot returns the checkout that this program belongs to: the folder above the executable's (which is bin), or the
+// nearest of the working directory and its parents that has the shipped manifests.
+func FindRoot() (string, error) {
+	var candidates []string
+	if executable, err := os.Executable(); err == nil {
+		candidates = append(candidates, filepath.Dir(filepath.Dir(executable)))
+	}
+	if dir, err := os.Getwd(); err == nil {
+		for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+			candidates = append(candidates, dir)
+		}
+	}
+	for _, dir := range candidates {
+		if _, err := os.Stat(filepath.Join(dir, filepath.FromSlash(rbacManifests[0]))); err == nil {
+			return dir, nil
+		}
+	}
+	return "", fmt.Errorf("no checkout around the executable or the working directory: expected a folder with %s", rbacManifests[0])
+}
+
+// tool is the path of a program that hack/tools.sh builds.
+func (cp *ControlPlane) tool(name string) string {
+	return filepath.Join(cp.Root, ".local", "bin", name)
+}
+
+// checkTools tells which programs are missing before anything is started.
+func (cp *ControlPlane) checkTools() error {
+	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"} {
+		if _, err := os.Stat(cp.tool(name)); err != nil {
+			return fmt.Errorf("%w: hack/tools.sh builds it", err)
+		}
+	}
+	return nil
+}

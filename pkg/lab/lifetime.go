@@ -1,0 +1,66 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+)
+
+// spawner runs functions that start processes, all on one OS thread. The kernel sends the signal that a child asked for
+// with PR_SET_PDEATHSIG when the *thread* that started it ends, so that thread must live as long as the control plane.
+type spawner chan func()
+
+func newSpawner() spawner {
+	s := make(spawner)
+	go func() {
+		// Never unlocked: the thread ends with this goroutine, and takes along whatever child is left.
+		runtime.LockOSThread()
+		for start := range s {
+			start()
+		}
+	}()
+	return s
+}
+
+// do runs start on the spawner's thread and returns its error.
+func (s spawner) do(start func() error) error {
+	done := make(chan error)
+	s <- func() { done <- start() }
+	return <-done
+}
+
+// childAttr makes a process end with this one even when this one is killed, and keeps a terminal's Ctrl-C from it, so
+// that the lab stops its processes in its own order.
+func childAttr() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// tempDir makes a temporary directory that disappears when remove is called or, by a shell that waits for it, a second
+// after this process ended in any other way.
+func tempDir() (dir string, remove func() error, err error) {
+	if dir, err = os.MkdirTemp("", "spot-lab-"); err != nil {
+		return "", nil, fmt.Errorf("making the lab's directory: %w", err)
+	}
+	// read returns at the end of its input: when the last copy of the pipe's other end closes, here the only one. A second
+	// later the children are dead and write no more.
+	janitor := exec.Command("/bin/sh", "-c", `read _; sleep 1; rm -rf -- "$0"`, dir)
+	janitor.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	var lifeline io.WriteCloser
+	if lifeline, err = janitor.StdinPipe(); err == nil {
+		err = janitor.Start()
+	}
+	if err != nil {
+		return "", nil, errors.Join(fmt.Errorf("starting the cleaner of %s: %w", dir, err), os.RemoveAll(dir))
+	}
+	return dir, func() error {
+		err := os.RemoveAll(dir)
+		_ = janitor.Process.Kill()
+		_ = janitor.Wait() // "signal: killed", as intended
+		_ = lifeline.Close()
+		return err
+	}, nil
+}

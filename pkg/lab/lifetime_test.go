@@ -1,0 +1,158 @@
+package lab
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// parentVariable makes this test binary start a control plane, print its directory and wait to be killed.
+const parentVariable = "SPOT_LAB_TEST_PARENT"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(parentVariable) == "" {
+		os.Exit(m.Run())
+	}
+	cp, err := Start(context.Background(), Options{})
+	if err == nil {
+		_, err = cp.StartStockScheduler(context.Background())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println(cp.Dir)
+	select {}
+}
+
+func TestNothingIsLeftAfterStop(t *testing.T) {
+	cp, _ := startLab(t, Options{})
+	if _, err := cp.StartStockScheduler(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := processesOf(t, cp.Dir); len(got) < 5 {
+		t.Fatalf("only these processes are seen: %q", got)
+	}
+	if err := cp.Stop(); err != nil {
+		t.Error(err)
+	}
+	if got := processesOf(t, cp.Dir); len(got) != 0 {
+		t.Errorf("still running: %q", got)
+	}
+	if _, err := os.Stat(cp.Dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is still there: %v", cp.Dir, err)
+	}
+}
+
+func TestNothingIsLeftWhenTheParentIsKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a control plane")
+	}
+	parent := exec.Command(os.Args[0])
+	parent.Env = append(os.Environ(), parentVariable+"=1")
+	parent.Stderr = os.Stderr
+	stdout, err := parent.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = parent.Process.Kill()
+		_ = parent.Wait()
+	}()
+	dir, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatalf("the parent did not start a control plane: %v", err)
+	}
+	dir = strings.TrimSpace(dir)
+	if got := processesOf(t, dir); len(got) < 5 {
+		t.Fatalf("only these processes are seen: %q", got)
+	}
+	if err := parent.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "nothing to be left", func(context.Context) error {
+		if got := processesOf(t, dir); len(got) != 0 {
+			return fmt.Errorf("still running: %q", got)
+		}
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("%s is still there, or: %w", dir, err)
+		}
+		return nil
+	})
+}
+
+func TestDirIsHeldByOneLab(t *testing.T) {
+	dir := t.TempDir()
+	cp, _ := startLab(t, Options{Dir: dir})
+	if _, err := Start(t.Context(), Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("a second lab in the same directory: %v, want it refused as in use", err)
+	}
+	if err := cp.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(cp.Kubeconfig); err != nil {
+		t.Errorf("a directory that was asked for does not stay: %v", err)
+	}
+	startLab(t, Options{Dir: dir}) // and can be used again
+}
+
+func TestForeignDirIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "logs")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Start(t.Context(), Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "empty directory") {
+		t.Errorf("a directory with somebody's file in it: %v, want it refused", err)
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Errorf("the file in it: %v", err)
+	}
+}
+
+// A component that dies on its own is noticed, with what it said last.
+func TestWaitNoticesTheEndOfAComponent(t *testing.T) {
+	cp, _ := startLab(t, Options{})
+	scheduler, err := cp.StartStockScheduler(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	noticed := make(chan error)
+	go func() { noticed <- cp.Wait(t.Context()) }()
+	if err := scheduler.Stop(); err != nil {
+		t.Error(err)
+	}
+	var exit *ExitError
+	if err := <-noticed; !errors.As(err, &exit) || exit.Name != "kube-scheduler" || exit.Tail == "" {
+		t.Errorf("got %v, want an ExitError of kube-scheduler with the end of its log", err)
+	}
+}
+
+// processesOf returns the command lines that name dir.
+func processesOf(t *testing.T, dir string) []string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			continue // it ended meanwhile
+		}
+		if line := strings.ReplaceAll(string(data), "\x00", " "); strings.Contains(line, dir) {
+			found = append(found, line)
+		}
+	}
+	return found
+}

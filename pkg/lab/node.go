@@ -1,0 +1,137 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// CapacityLabel says whether a node is spot or on-demand; it is this project's own and wins over every alias.
+	CapacityLabel = "node.kubernetes.io/capacity"
+	// Spot and OnDemand are the values of CapacityLabel.
+	Spot     = "spot"
+	OnDemand = "on-demand"
+
+	// PriceAnnotation on a node is what the node costs, in US dollars per hour.
+	PriceAnnotation = "lab.spot-aware-scheduler.io/usd-per-hour"
+)
+
+// NodeSpec describes a fake node. Only Name is required.
+type NodeSpec struct {
+	Name string
+	// Capacity is the value of CapacityLabel. Empty: no such label.
+	Capacity string
+	// InstanceType and Zone are the values of the well-known labels. Empty: no such label.
+	InstanceType, Zone string
+	// Labels are added to those above and win over them: aliases of the capacity type, for example.
+	Labels      map[string]string
+	Annotations map[string]string
+	Taints      []corev1.Taint
+	// CPU and Memory are quantities and Pods a number of what pods may use. Empty and zero: what the instance type has, if
+	// InstanceTypes knows it, and 4 CPUs, 16Gi and 110 pods otherwise.
+	CPU, Memory string
+	Pods        int
+}
+
+// Node returns the Node object of the spec. A node of a known instance type with a capacity type carries PriceAnnotation.
+// A CPU or Memory that is no quantity panics, as resource.MustParse does.
+func (s NodeSpec) Node() *corev1.Node {
+	labels := map[string]string{corev1.LabelHostname: s.Name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"}
+	for key, value := range map[string]string{
+		CapacityLabel: s.Capacity, corev1.LabelInstanceTypeStable: s.InstanceType, corev1.LabelTopologyZone: s.Zone,
+	} {
+		if value != "" {
+			labels[key] = value
+		}
+	}
+	maps.Copy(labels, s.Labels)
+
+	annotations := map[string]string{}
+	cpu, memory, pods := "4", "16Gi", 110
+	if t, ok := InstanceTypes[s.InstanceType]; ok {
+		cpu, memory, pods = fmt.Sprintf("%dm", t.CPUMilli), fmt.Sprintf("%dMi", t.MemoryMiB), t.Pods
+		if s.Capacity != "" {
+			annotations[PriceAnnotation] = strconv.FormatFloat(t.Price(s.Capacity), 'g', 6, 64)
+		}
+	}
+	maps.Copy(annotations, s.Annotations)
+	if s.CPU != "" {
+		cpu = s.CPU
+	}
+	if s.Memory != "" {
+		memory = s.Memory
+	}
+	if s.Pods != 0 {
+		pods = s.Pods
+	}
+	resources := corev1.ResourceList{
+		corev1.ResourceCPU:    resource.MustParse(cpu),
+		corev1.ResourceMemory: resource.MustParse(memory),
+		corev1.ResourcePods:   *resource.NewQuantity(int64(pods), resource.DecimalSI),
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Labels: labels, Annotations: annotations},
+		Spec:       corev1.NodeSpec{Taints: slices.Clone(s.Taints)},
+		Status:     corev1.NodeStatus{Capacity: resources, Allocatable: resources.DeepCopy()},
+	}
+}
+
+// CreateNodes creates the nodes and returns when all of them are Ready and free of the taint that says otherwise, so that
+// pods can be scheduled to them. Pods on a node with the name of one that was deleted within the last second or two may
+// take 10 s to start: the garbage collector takes the old node's Lease away from the new one, and KWOK serves no node
+// without.
+func (cp *ControlPlane) CreateNodes(ctx context.Context, specs ...NodeSpec) error {
+	nodes := cp.client.CoreV1().Nodes()
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(16)
+	for _, spec := range specs {
+		group.Go(func() error {
+			_, err := nodes.Create(groupCtx, spec.Node(), metav1.CreateOptions{})
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return fmt.Errorf("creating nodes: %w", err)
+	}
+
+	wanted := map[string]bool{}
+	for _, spec := range specs {
+		wanted[spec.Name] = true
+	}
+	return poll(ctx, "new nodes to be Ready", cp.running(), func(ctx context.Context) error {
+		list, err := nodes.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		ready := 0
+		for _, node := range list.Items {
+			if wanted[node.Name] && usable(&node) {
+				ready++
+			}
+		}
+		if ready < len(wanted) {
+			return fmt.Errorf("%d of %d are", ready, len(wanted))
+		}
+		return nil
+	})
+}
+
+// usable says whether the node is Ready and the node lifecycle controller has noticed.
+func usable(node *corev1.Node) bool {
+	for _, taint := range node.Spec.Taints {
+		if taint.Key == corev1.TaintNodeNotReady {
+			return false
+		}
+	}
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}

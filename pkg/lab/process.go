@@ -1,0 +1,158 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// stopTimeout is how long a process may take to end after SIGTERM before it is killed.
+const stopTimeout = 15 * time.Second
+
+// Process is a program of the control plane that this lab started and watches.
+type Process struct {
+	// Name says what it is in messages.
+	Name string
+	// Log is the file that takes its standard output and error. It goes with the control plane's directory.
+	Log string
+	// PID is its process id, valid until Done.
+	PID int
+
+	cmd  *exec.Cmd
+	done chan struct{}
+
+	url    string       // of its secure port; empty when it has none
+	client *http.Client // with the admin's credential
+}
+
+// ExitError is a process that ended although nobody stopped it.
+type ExitError struct {
+	Name string
+	// Code is its exit status, -1 when a signal ended it.
+	Code int
+	// Tail is the end of its log.
+	Tail string
+}
+
+func (e *ExitError) Error() string {
+	return fmt.Sprintf("%s ended with status %d; its log ends with:\n%s", e.Name, e.Code, e.Tail)
+}
+
+// start runs a program whose output goes to a new file in the control plane's log directory.
+func (cp *ControlPlane) start(name, binary string, args ...string) (*Process, error) {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	if cp.stopped {
+		return nil, fmt.Errorf("starting %s: the control plane is stopped", name)
+	}
+	cp.started++
+	path := filepath.Join(cp.Dir, "logs", fmt.Sprintf("%02d-%s.log", cp.started, name))
+	log, err := os.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("starting %s: %w", name, err)
+	}
+	defer log.Close() // the child has its own copy
+
+	cmd := exec.Command(binary, args...)
+	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = log, log, childAttr()
+	if err := cp.spawner.do(cmd.Start); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", name, err)
+	}
+	p := &Process{Name: name, Log: path, PID: cmd.Process.Pid, cmd: cmd, done: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait() // its outcome stays in cmd.ProcessState, for Err
+		close(p.done)
+	}()
+	cp.processes = append(cp.processes, p)
+	return p, nil
+}
+
+// Done is closed when the process has ended, for whatever reason.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Err is nil while the process runs, and an *ExitError afterwards (also when it was stopped on purpose).
+func (p *Process) Err() error {
+	select {
+	case <-p.done:
+		return &ExitError{Name: p.Name, Code: p.cmd.ProcessState.ExitCode(), Tail: tail(p.Log)}
+	default:
+		return nil
+	}
+}
+
+// Stop ends the process with SIGTERM, waits, and kills it when it takes longer than 15 s. It is no error when it has ended
+// already.
+func (p *Process) Stop() error {
+	if err := p.signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-p.done:
+		return nil
+	case <-time.After(stopTimeout):
+		return errors.Join(fmt.Errorf("%s did not end within %s of SIGTERM and was killed", p.Name, stopTimeout), p.Kill())
+	}
+}
+
+// Kill ends the process with SIGKILL and waits until it is gone. It is no error when it has ended already.
+func (p *Process) Kill() error {
+	if err := p.signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	<-p.done
+	return nil
+}
+
+func (p *Process) signal(sig os.Signal) error {
+	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("ending %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+// Metrics returns what the process serves at /metrics on its secure port, in the Prometheus text format, read with the
+// admin's credential. Only schedulers have that port.
+func (p *Process) Metrics(ctx context.Context) (string, error) { return p.get(ctx, "/metrics") }
+
+func (p *Process) get(ctx context.Context, path string) (string, error) {
+	if p.url == "" {
+		return "", fmt.Errorf("%s: %s serves no HTTP", path, p.Name)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+path, nil)
+	if err != nil {
+		return "", err
+	}
+	response, err := p.client.Do(request)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", p.Name, err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return "", fmt.Errorf("%s: reading %s: %w", p.Name, path, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s: %s: %s: %s", p.Name, path, response.Status, bytes.TrimSpace(body))
+	}
+	return string(body), nil
+}
+
+// tail returns the last lines of a log, for messages.
+func tail(path string) string {
+	const most = 15
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	return strings.Join(lines[max(0, len(lines)-most):], "\n")
+}

@@ -1,0 +1,150 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+)
+
+// SchedulerOptions say which scheduler StartScheduler starts. The zero value is this project's scheduler as it ships.
+type SchedulerOptions struct {
+	// Name is for logs and messages. Empty: the binary's.
+	Name string
+	// Binary is the program. Empty: bin/spot-aware-scheduler of the checkout.
+	Binary string
+	// ConfigFile is a KubeSchedulerConfiguration without paths, such as those in config. Empty: config/scheduler-config.yaml
+	// of the checkout.
+	ConfigFile string
+	// Edit, when set, changes the decoded ConfigFile before the scheduler reads it. Numbers are float64, as in any decoded
+	// JSON.
+	Edit func(config map[string]any)
+	// Kubeconfig is the credential it runs with. Empty: the control plane's SchedulerKubeconfig.
+	Kubeconfig string
+	// Flags are added to those that the lab sets, and win over them.
+	Flags []string
+}
+
+// StartScheduler starts a scheduler and returns when it is ready: its informers have synced and, with leader election, it
+// leads or stands by. A scheduler that ends before that is an *ExitError with the tail of its log; one that is not ready
+// after two minutes is killed.
+func (cp *ControlPlane) StartScheduler(ctx context.Context, options SchedulerOptions) (*Process, error) {
+	if options.Binary == "" {
+		options.Binary = filepath.Join(cp.Root, "bin", "spot-aware-scheduler")
+	}
+	if options.ConfigFile == "" {
+		options.ConfigFile = filepath.Join(cp.Root, "config", "scheduler-config.yaml")
+	}
+	if options.Kubeconfig == "" {
+		options.Kubeconfig = cp.SchedulerKubeconfig
+	}
+	config, err := readSchedulerConfig(options.ConfigFile)
+	if err != nil {
+		return nil, err
+	}
+	if options.Edit != nil {
+		options.Edit(config)
+	}
+	return cp.startScheduler(ctx, options, config)
+}
+
+// StartStockScheduler starts the kube-scheduler of Kubernetes for pods with the scheduler name default-scheduler. It has
+// its defaults, except for the rate of its requests, and its own identity. It returns as StartScheduler does.
+func (cp *ControlPlane) StartStockScheduler(ctx context.Context) (*Process, error) {
+	return cp.startScheduler(ctx, SchedulerOptions{
+		Name: "kube-scheduler", Binary: cp.tool("kube-scheduler"), Kubeconfig: cp.StockKubeconfig,
+	}, map[string]any{
+		"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+		// The defaults of 50 and 100 bind no more than 50 pods per second.
+		"clientConnection": map[string]any{"qps": 500, "burst": 1000},
+	})
+}
+
+func (cp *ControlPlane) startScheduler(ctx context.Context, options SchedulerOptions, config map[string]any) (*Process, error) {
+	if options.Name == "" {
+		options.Name = filepath.Base(options.Binary)
+	}
+	connection, _ := config["clientConnection"].(map[string]any)
+	if connection == nil {
+		connection = map[string]any{}
+		config["clientConnection"] = connection
+	}
+	connection["kubeconfig"] = options.Kubeconfig
+	data, err := yaml.Marshal(config)
+	if err != nil {
+		return nil, fmt.Errorf("writing the configuration of %s: %w", options.Name, err)
+	}
+
+	port, err := cp.freePort()
+	if err != nil {
+		return nil, err
+	}
+	file, err := os.CreateTemp(cp.Dir, options.Name+"-*.yaml")
+	if err != nil {
+		return nil, fmt.Errorf("writing the configuration of %s: %w", options.Name, err)
+	}
+	_, err = file.Write(data)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return nil, fmt.Errorf("writing the configuration of %s: %w", options.Name, err)
+	}
+
+	client, err := metricsClient(cp.config)
+	if err != nil {
+		return nil, err
+	}
+	p, err := cp.start(options.Name, options.Binary, append([]string{
+		"--config=" + file.Name(),
+		"--authentication-kubeconfig=" + options.Kubeconfig,
+		"--authorization-kubeconfig=" + options.Kubeconfig,
+		"--bind-address=" + cp.address,
+		"--secure-port=" + port,
+	}, options.Flags...)...)
+	if err != nil {
+		return nil, err
+	}
+	p.url, p.client = "https://"+cp.host(port), client
+	err = poll(ctx, options.Name+" to be ready", []*Process{p}, func(ctx context.Context) error {
+		_, err := p.get(ctx, "/readyz")
+		return err
+	})
+	var exit *ExitError
+	switch {
+	case err == nil:
+		return p, nil
+	case errors.As(err, &exit):
+		return nil, err
+	default:
+		return nil, errors.Join(err, p.Kill(), fmt.Errorf("its log ends with:\n%s", tail(p.Log)))
+	}
+}
+
+func readSchedulerConfig(path string) (map[string]any, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading a scheduler's configuration: %w", err)
+	}
+	var config map[string]any
+	if err := yaml.Unmarshal(data, &config); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	if config == nil {
+		return nil, fmt.Errorf("reading %s: it is empty", path)
+	}
+	return config, nil
+}
+
+// metricsClient presents the admin's credential to a server with a self-signed certificate.
+func metricsClient(config *rest.Config) (*http.Client, error) {
+	client, err := rest.HTTPClientFor(&rest.Config{
+		BearerToken: config.BearerToken, TLSClientConfig: rest.TLSClientConfig{Insecure: true},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making a client for schedulers: %w", err)
+	}
+	return client, nil
+}
