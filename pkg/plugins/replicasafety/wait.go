@@ -70,7 +70,7 @@ func (p *Plugin) gone(pod *v1.Pod) bool {
 // waiting found nobody to wake; one that runs from now on will.
 func (p *Plugin) ownerChanged(cycle fwk.CycleState, pod *v1.Pod) bool {
 	subject, err := p.owners.Subject(pod)
-	if data, notUnknown := cycle.Read(unknownOwnerKey); notUnknown == nil {
+	if data, readErr := cycle.Read(unknownOwnerKey); readErr == nil {
 		still := (*kube.UnknownOwner)(nil)
 		return !errors.As(err, &still) || still.UID != data.(unknownOwner).uid
 	}
