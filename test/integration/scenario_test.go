@@ -131,7 +131,7 @@ func (s *scenario) clean() {
 
 // deleteWorkloads deletes the owners of pods first, and returns when no pod is left and none is created any more.
 func (s *scenario) deleteWorkloads(ctx context.Context) error {
-	now, all := int64(0), metav1.ListOptions{}
+	now, background, all := int64(0), metav1.DeletePropagationBackground, metav1.ListOptions{}
 	atOnce := metav1.DeleteOptions{GracePeriodSeconds: &now}
 	apps, batch, core := client.AppsV1(), client.BatchV1(), client.CoreV1()
 	for _, deleteAll := range []func(context.Context, metav1.DeleteOptions, metav1.ListOptions) error{
@@ -139,7 +139,7 @@ func (s *scenario) deleteWorkloads(ctx context.Context) error {
 		apps.StatefulSets(s.namespace).DeleteCollection, apps.DaemonSets(s.namespace).DeleteCollection,
 		batch.Jobs(s.namespace).DeleteCollection, core.ReplicationControllers(s.namespace).DeleteCollection,
 	} {
-		if err := deleteAll(ctx, metav1.DeleteOptions{}, all); err != nil {
+		if err := deleteAll(ctx, metav1.DeleteOptions{PropagationPolicy: &background}, all); err != nil {
 			return err
 		}
 	}
@@ -215,16 +215,6 @@ func until(ctx context.Context, limit time.Duration, check func() error) error {
 			return fmt.Errorf("not within %s: %w", limit, err)
 		}
 		time.Sleep(25 * time.Millisecond)
-	}
-}
-
-// steady fails when check does not return nil all through the given time.
-func (s *scenario) steady(d time.Duration, check func() error) {
-	s.Helper()
-	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if err := check(); err != nil {
-			s.Fatal(err)
-		}
 	}
 }
 

@@ -1,0 +1,48 @@
+package integration
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestOnDemandFull(t *testing.T) {
+	s := start(t, slices.Concat(onDemand(2, 2), spot(3, 10)))
+	s.fill("od-1", 2)
+	s.fill("od-2", 2)
+	s.deploy("app", 10, annotated(minOnDemand, "3"))
+
+	s.eventually(soon, s.is("app", split{spot: 7, waiting: 3}))
+	s.still()
+	s.must(s.is("app", split{spot: 7, waiting: 3})())
+	s.eventually(soon, s.measures(3, "spot_aware_scheduler_waiting_for_on_demand_pods", nil))
+	s.eventually(soon, s.waitsBecause("app", 3, "spot budget used up: 7 of 7 replicas"))
+
+	// They waited for on-demand room, and for nothing else.
+	s.addNodes(nodes("more", "on-demand", "m5.xlarge", 1, 3)...)
+	s.eventually(soon, s.is("app", split{onDemand: 3, spot: 7}))
+}
+
+func TestSpotFull(t *testing.T) {
+	s := start(t, slices.Concat(onDemand(2, 10), spot(3, 1)))
+	s.deploy("app", 10)
+	s.eventually(soon, s.is("app", split{onDemand: 7, spot: 3}))
+	for reason, want := range map[string]int{"floor": 1, "overflow": 6, "budget": 3} {
+		s.eventually(soon, s.measures(want, "spot_aware_scheduler_placements_total", map[string]string{"reason": reason}))
+	}
+}
+
+// TestNothingFree has a workload wait for room of any kind: it takes whichever comes first, and the floor stays.
+func TestNothingFree(t *testing.T) {
+	s := start(t, slices.Concat(onDemand(1, 2), spot(1, 2)))
+	s.fill("od-1", 2)
+	s.fill("spot-1", 2)
+	s.deploy("app", 4, annotated(minOnDemand, "50%"))
+	// Spot is open to them, and as full as on-demand: the budget is not to blame.
+	s.eventually(soon, s.waitsBecause("app", 4, "0/2 nodes are available: 2 Insufficient cpu."))
+	s.addNodes(nodes("more", "spot", "c5.xlarge", 1, 4)...)
+	s.eventually(soon, s.is("app", split{spot: 2, waiting: 2}))
+	s.deletePod("fill-od-1-1")
+	s.eventually(soon, s.is("app", split{onDemand: 1, spot: 2, waiting: 1}))
+	s.deletePod("fill-od-1-2")
+	s.eventually(soon, s.is("app", split{onDemand: 2, spot: 2}))
+}

@@ -1,0 +1,88 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// TestFallback has pods wait longer than fallbackAfter. Nothing else happens in the cluster while one of them waits: the clock alone wakes it.
+func TestFallback(t *testing.T) {
+	const gated = 20 * time.Second
+	s := start(t, slices.Concat(onDemand(1, 1), spot(2, 5)), args(map[string]any{"fallbackAfter": "5s"}))
+	seen := s.watch()
+	s.fill("od-1", 1)
+
+	// A gated pod is not found unschedulable, however long the gate stays; its condition keeps the gate's time when it is.
+	s.deploy("gated", 1, func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/wait"}}
+	})
+	gatedSince := time.Now()
+
+	s.deploy("app", 1)
+	s.fellBack(seen, s.waits("app", "spot budget used up: 0 of 0 replicas of "+s.namespace+"/app-"), 1)
+
+	// The ordinal of the floor falls back, and the next one of OrderedReady follows in the ordinary way.
+	replicas := int32(2)
+	_, err := client.AppsV1().StatefulSets(s.namespace).Create(s.ctx, &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "set"},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "set"}}, Template: podTemplate("set"),
+		},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	s.fellBack(seen, s.waits("set", "ordinal kept off spot: the first 1 "), 2)
+	s.eventually(soon, s.is("set", split{spot: 2}))
+
+	s.eventually(gated+soon, func() error {
+		if since := time.Since(gatedSince); since < gated {
+			return fmt.Errorf("gated for %s only", since)
+		}
+		return nil
+	})
+	pods, err := s.pods("gated")
+	s.must(err)
+	s.patchPod(pods[0].Name, `{"spec":{"schedulingGates":null}}`)
+	s.fellBack(seen, s.waits("gated", "spot budget used up: 0 of 0 replicas of "+s.namespace+"/gated-"), 3)
+
+	s.eventually(soon, s.measures(0, "spot_aware_scheduler_waiting_for_on_demand_pods", nil))
+}
+
+// fellBack checks that the pod goes to spot 5 to 7 s after it was first found unschedulable, and that this is told: by an event, and
+// by a metric, of which it is the nth.
+func (s *scenario) fellBack(seen *sightings, pod string, nth int) {
+	s.Helper()
+	s.eventually(soon, func() error {
+		if seen.of(pod).bound.IsZero() {
+			return fmt.Errorf("%s has no node", pod)
+		}
+		return nil
+	})
+	at := seen.of(pod)
+	if capacity := s.capacityOf(at.node); capacity != lab.Spot {
+		s.Errorf("%s is on %s, which is %s, want spot", pod, at.node, capacity)
+	}
+	// The scheduler writes the condition after it has looked at its clock, so what is seen here may be the shorter by that.
+	const slack = 250 * time.Millisecond
+	if took := at.bound.Sub(at.unschedulable); took < 5*time.Second-slack || took > 7*time.Second {
+		s.Errorf("%s was bound %s after it was first found unschedulable, want 5 s to 7 s", pod, took)
+	} else {
+		s.Logf("%s was bound %s after it was first found unschedulable", pod, took.Round(time.Millisecond))
+	}
+	s.eventually(soon, func() error {
+		notes, err := s.eventsOf(s.namespace, "FellBackToSpot")
+		if err == nil && !strings.Contains(notes[pod], "node "+at.node) {
+			err = fmt.Errorf("the event FellBackToSpot of %s says %q, want %s in it", pod, notes[pod], at.node)
+		}
+		return err
+	})
+	s.eventually(soon, s.measures(nth, "spot_aware_scheduler_placements_total", map[string]string{"capacity_type": "spot", "reason": "fallback"}))
+}

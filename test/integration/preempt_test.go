@@ -1,0 +1,73 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+)
+
+// TestPreemption shows that a pod of the floor preempts on on-demand nodes, only pods of a lower priority, and nothing on spot: no room
+// there would do it any good.
+func TestPreemption(t *testing.T) {
+	s := start(t, slices.Concat(onDemand(2, 1), spot(2, 2)))
+	seen := s.watch()
+	low, high := priorityClass(t, "low", 1_000), priorityClass(t, "high", 1_000_000)
+	withPriority := func(class string) func(*v1.Pod) {
+		return func(pod *v1.Pod) { pod.Spec.PriorityClassName = class }
+	}
+	important := func(d *appsv1.Deployment) { d.Spec.Template.Spec.PriorityClassName = high }
+	s.fill("od-1", 1, withPriority(low))
+	s.fill("od-2", 1, withPriority(high))
+	s.fill("spot-1", 2, withPriority(low))
+	// spot-2 is free: the singletons below have no use for it either.
+
+	s.deploy("first", 1, important)
+	s.eventually(soon, s.is("first", split{onDemand: 1}))
+	s.wantGone(seen, "fill-od-1-1")
+	pods, err := s.pods("first")
+	s.must(err)
+	if at := seen.of(pods[0].Name); at.node != "od-1" || !slices.Equal(at.nominated, []string{"od-1"}) {
+		s.Errorf("%s is on %s and was nominated to %v, want od-1 only", pods[0].Name, at.node, at.nominated)
+	}
+
+	// Now on-demand holds nothing of a lower priority, and spot-1 does.
+	s.deploy("second", 1, important)
+	second := s.waits("second", "spot budget used up: 0 of 0 replicas")
+	s.deploy("three", 3, important)
+	s.eventually(soon, s.is("three", split{spot: 2, waiting: 1}))
+	third := s.waits("three", "spot budget used up: 2 of 2 replicas")
+	s.still()
+	s.wantGone(seen, "fill-od-1-1")
+
+	// Within its budget a pod may preempt on spot, and no further: one of the two victims that there are.
+	s.deploy("two", 2, important)
+	s.eventually(soon, s.is("two", split{spot: 1, waiting: 1}))
+	fourth := s.waits("two", "spot budget used up: 1 of 1 replicas")
+	s.still()
+	s.must(s.is("three", split{spot: 2, waiting: 1})())
+	s.must(s.is("two", split{spot: 1, waiting: 1})())
+	gone := seen.gone()
+	if len(gone) != 2 || gone[0] != "fill-od-1-1" || !strings.HasPrefix(gone[1], "fill-spot-1-") {
+		s.Errorf("preempted: %v, want fill-od-1-1 and one of spot-1", gone)
+	}
+	for _, pod := range []string{second, third, fourth} {
+		if at := seen.of(pod); !at.bound.IsZero() || len(at.nominated) > 0 {
+			s.Errorf("%s is on node %q and was nominated to %v, want neither", pod, at.node, at.nominated)
+		}
+	}
+}
+
+// wantGone checks that these pods, and no others, have gone so far.
+func (s *scenario) wantGone(seen *sightings, want ...string) {
+	s.Helper()
+	s.eventually(soon, func() error {
+		if got := seen.gone(); !slices.Equal(got, want) {
+			return fmt.Errorf("gone: %v, want %v", got, want)
+		}
+		return nil
+	})
+}

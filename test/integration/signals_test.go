@@ -1,0 +1,113 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// TestSignalledNodesTakeNoPods gives nodes of both capacity types a signal while pods run there: those stay, and no new one comes. All
+// rows of the table of signals are told apart by unit tests of package kube; these are one of each kind.
+func TestSignalledNodesTakeNoPods(t *testing.T) {
+	// Taints of this effect keep no pod off: the filter under test does.
+	const effect = v1.TaintEffectPreferNoSchedule
+	signals := []struct {
+		name string
+		set  func(s *scenario, node string)
+		says string
+	}{
+		{"reclaim taint", func(s *scenario, node string) {
+			s.editNode(node, func(n *v1.Node) {
+				n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: "aws-node-termination-handler/spot-itn", Effect: effect})
+			})
+		}, "being reclaimed"},
+		{"drain taint", func(s *scenario, node string) {
+			s.editNode(node, func(n *v1.Node) {
+				n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: "ToBeDeletedByClusterAutoscaler", Value: "1700000000", Effect: effect})
+			})
+		}, "being drained"},
+		{"reclaim condition", func(s *scenario, node string) {
+			s.editNodeStatus(node, condition("VMEventScheduled", v1.ConditionTrue))
+		}, "being reclaimed"},
+		{"drain label", func(s *scenario, node string) {
+			s.editNode(node, func(n *v1.Node) { n.Labels["autoscaling.cast.ai/draining"] = "spot-interruption" })
+		}, "being drained"},
+	}
+	// od-1 and spot-1 get the first signal, and so on; the last of each gets none.
+	s := start(t, slices.Concat(onDemand(len(signals)+1, 20), spot(len(signals)+1, 20)))
+	half := annotated(minOnDemand, "50%")
+	s.deploy("app", 20, half)
+	s.eventually(soon, s.is("app", split{onDemand: 10, spot: 10}))
+	before := s.perNode("app")
+	for i, signal := range signals {
+		for _, node := range []string{fmt.Sprintf("od-%d", i+1), fmt.Sprintf("spot-%d", i+1)} {
+			// Otherwise their absence later shows nothing.
+			if before[node] == 0 {
+				s.Fatalf("no pod runs on %s, although it has no signal yet: %v", node, before)
+			}
+			signal.set(s, node)
+		}
+	}
+	s.still()
+
+	s.scale("app", 40)
+	s.eventually(soon, s.is("app", split{onDemand: 20, spot: 20}))
+	after := s.perNode("app")
+	for i, signal := range signals {
+		for _, node := range []string{fmt.Sprintf("od-%d", i+1), fmt.Sprintf("spot-%d", i+1)} {
+			if after[node] != before[node] {
+				s.Errorf("%s with a %s has %d pods, want the %d that were there", node, signal.name, after[node], before[node])
+			}
+		}
+	}
+
+	// Where nothing else is left, a pod waits and says so, whatever its floor.
+	for i := range signals {
+		for _, node := range []string{fmt.Sprintf("od-%d", i+1), fmt.Sprintf("spot-%d", i+1)} {
+			s.deploy("only-"+node, 1, annotated(minOnDemand, "0"), func(d *appsv1.Deployment) {
+				d.Spec.Template.Spec.NodeSelector = map[string]string{v1.LabelHostname: node}
+			})
+		}
+	}
+	for i, signal := range signals {
+		s.waits(fmt.Sprintf("only-od-%d", i+1), "1 node is "+signal.says)
+		s.waits(fmt.Sprintf("only-spot-%d", i+1), "1 node is "+signal.says)
+	}
+}
+
+// TestAdvisedNodesAreUsedLast shows that a node of the preferred capacity type that may go comes after the other capacity type.
+func TestAdvisedNodesAreUsedLast(t *testing.T) {
+	advised := nodes("advised", lab.Spot, "c5.xlarge", 1, 10)[0]
+	advised.Taints = []v1.Taint{{Key: "aws-node-termination-handler/rebalance-recommendation", Effect: v1.TaintEffectPreferNoSchedule}}
+	s := start(t, append(slices.Concat(onDemand(1, 2), spot(2, 1)), advised))
+	// Each step scales by what the next best nodes hold.
+	s.deploy("app", 2, annotated(minOnDemand, "0"))
+	s.eventually(soon, s.is("app", split{spot: 2}))
+	s.scale("app", 4)
+	s.eventually(soon, s.is("app", split{onDemand: 2, spot: 2}))
+	if on := s.perNode("app"); on["advised-1"] != 0 {
+		s.Fatalf("pods per node: %v, want none on advised-1 as long as others have room", on)
+	}
+	s.scale("app", 6)
+	s.eventually(soon, s.is("app", split{onDemand: 2, spot: 4}))
+	if on := s.perNode("app"); on["advised-1"] != 2 {
+		s.Fatalf("pods per node: %v, want 2 on advised-1", on)
+	}
+}
+
+// perNode returns how many live pods with the label app are on each node.
+func (s *scenario) perNode(app string) map[string]int {
+	s.Helper()
+	pods, err := s.pods(app)
+	s.must(err)
+	on := map[string]int{}
+	for _, pod := range pods {
+		on[pod.Spec.NodeName]++
+	}
+	return on
+}

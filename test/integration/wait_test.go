@@ -1,0 +1,184 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// atOnce is how soon a pod must be bound after the event that unblocks it.
+const atOnce = 2 * time.Second
+
+// fill puts pods of one slot on a node, past every scheduler. They have no owner, and the policy does not speak of them.
+func (s *scenario) fill(node string, pods int, edits ...func(*v1.Pod)) {
+	s.Helper()
+	for i := range pods {
+		template := podTemplate("fill")
+		pod := &v1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+		pod.Name = fmt.Sprintf("fill-%s-%d", node, i+1)
+		pod.Spec.SchedulerName, pod.Spec.NodeName = "somebody-else", node
+		for _, edit := range edits {
+			edit(pod)
+		}
+		_, err := client.CoreV1().Pods(s.namespace).Create(s.ctx, pod, metav1.CreateOptions{})
+		s.must(err)
+	}
+}
+
+// waits returns the one pod with the label app that has no node, after its condition and an event say that it waits because of why.
+func (s *scenario) waits(app, why string) (pod string) {
+	s.Helper()
+	s.eventually(soon, s.waitsBecause(app, 1, why))
+	pods, err := s.pods(app)
+	s.must(err)
+	for i := range pods {
+		if pods[i].Spec.NodeName == "" {
+			return pods[i].Name
+		}
+	}
+	s.Fatalf("no pod of %s waits any more", app)
+	return ""
+}
+
+// still returns when the scheduler has not tried any pod for half a second: what happens next is then what has a pod tried again.
+func (s *scenario) still() {
+	s.Helper()
+	tried, since := -1, time.Now()
+	s.eventually(soon, func() error {
+		now, err := s.metric("scheduler_schedule_attempts_total", nil)
+		if err != nil {
+			return err
+		}
+		if now != tried {
+			tried, since = now, time.Now()
+		}
+		if time.Since(since) < 500*time.Millisecond {
+			return fmt.Errorf("pods are still being tried: %d attempts", tried)
+		}
+		return nil
+	})
+}
+
+// boundAtOnce checks that the pod is bound within atOnce from began on, and returns its node. Until the scheduler has
+// been given more than enough time it waits, to tell late from never.
+func (s *scenario) boundAtOnce(seen *sightings, pod string, began time.Time) string {
+	s.Helper()
+	s.eventually(3*atOnce, func() error {
+		if seen.of(pod).bound.IsZero() {
+			return fmt.Errorf("%s has no node", pod)
+		}
+		return nil
+	})
+	at := seen.of(pod)
+	if took := at.bound.Sub(began); took > atOnce {
+		s.Errorf("%s was bound after %s, want at most %s", pod, took, atOnce)
+	} else {
+		s.Logf("%s was bound to %s after %s", pod, at.node, took.Round(time.Millisecond))
+	}
+	return at.node
+}
+
+// freeze lets no more pods into the namespace, until thaw is called: no replacement of a pod can take the room that its loss has made.
+func (s *scenario) freeze() (thaw func()) {
+	s.Helper()
+	quotas, pods := client.CoreV1().ResourceQuotas(s.namespace), client.CoreV1().Pods(s.namespace)
+	quota := &v1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "no-more-pods"},
+		Spec:       v1.ResourceQuotaSpec{Hard: v1.ResourceList{v1.ResourcePods: {}}},
+	}
+	_, err := quotas.Create(s.ctx, quota, metav1.CreateOptions{})
+	s.must(err)
+	template := podTemplate("frozen")
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "frozen"}, Spec: template.Spec}
+	s.eventually(soon, func() error {
+		if _, err := pods.Create(s.ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err == nil {
+			return fmt.Errorf("the namespace still takes pods")
+		}
+		return nil
+	})
+	return func() {
+		s.Helper()
+		s.must(quotas.Delete(s.ctx, quota.Name, metav1.DeleteOptions{}))
+	}
+}
+
+// patchPod merges a JSON document into a pod.
+func (s *scenario) patchPod(name, patch string) {
+	s.Helper()
+	_, err := client.CoreV1().Pods(s.namespace).Patch(s.ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	s.must(err)
+}
+
+// patchDeployment merges a JSON document into a Deployment.
+func (s *scenario) patchDeployment(name, patch string) {
+	s.Helper()
+	_, err := client.AppsV1().Deployments(s.namespace).Patch(s.ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	s.must(err)
+}
+
+// editNodeStatus changes the status of a node, again where somebody else changed the node meanwhile.
+func (s *scenario) editNodeStatus(name string, edit func(*v1.NodeStatus)) {
+	s.Helper()
+	s.eventually(10*time.Second, func() error {
+		node, err := client.CoreV1().Nodes().Get(s.ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		edit(&node.Status)
+		_, err = client.CoreV1().Nodes().UpdateStatus(s.ctx, node, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// condition returns an edit that sets a condition of a node.
+func condition(kind v1.NodeConditionType, status v1.ConditionStatus) func(*v1.NodeStatus) {
+	return func(node *v1.NodeStatus) {
+		node.Conditions = slices.DeleteFunc(node.Conditions, func(c v1.NodeCondition) bool { return c.Type == kind })
+		node.Conditions = append(node.Conditions, v1.NodeCondition{Type: kind, Status: status})
+	}
+}
+
+// annotation returns a patch that sets an annotation.
+func annotation(key, value string) string {
+	return fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, key, value)
+}
+
+// capacityOf returns the value of the project's label on a node.
+func (s *scenario) capacityOf(node string) string {
+	s.Helper()
+	n, err := client.CoreV1().Nodes().Get(s.ctx, node, metav1.GetOptions{})
+	s.must(err)
+	return n.Labels[lab.CapacityLabel]
+}
+
+// onSpot returns a live pod with the label app that runs on spot.
+func (s *scenario) onSpot(app string) *v1.Pod {
+	s.Helper()
+	pods, err := s.pods(app)
+	s.must(err)
+	for i := range pods {
+		if node := pods[i].Spec.NodeName; node != "" && s.capacityOf(node) == lab.Spot {
+			return &pods[i]
+		}
+	}
+	s.Fatalf("no pod of %s runs on spot", app)
+	return nil
+}
+
+func (s *scenario) deletePod(name string) {
+	s.Helper()
+	s.must(client.CoreV1().Pods(s.namespace).Delete(s.ctx, name, metav1.DeleteOptions{}))
+}
+
+// clear takes away all workloads and nodes, for the next case.
+func (s *scenario) clear() {
+	s.Helper()
+	s.must(s.deleteWorkloads(s.ctx))
+	s.must(client.CoreV1().Nodes().DeleteCollection(s.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+}

@@ -1,0 +1,191 @@
+package integration
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// TestWaitingPodWakes has a pod wait for on-demand room on a cluster where nothing else happens, and then lets one thing happen that
+// unblocks it. By itself the scheduler would try it again in an hour.
+func TestWaitingPodWakes(t *testing.T) {
+	s := start(t, nil)
+	seen := s.watch()
+	// Each case has spot nodes, which have room, and an on-demand node od-1, which is full.
+	for name, test := range map[string]struct {
+		// alone: od-1 is missing instead. Then no plugin but ReplicaSafety refuses a node, and no other's hint wakes the pod in its place.
+		alone bool
+		// another is one more on-demand node, with room. before sees to it that it takes no pods, if it has no taint.
+		another *lab.NodeSpec
+		before  func(s *scenario)
+		// replicas of the workload, 0 for 1. All but one run on spot.
+		replicas int32
+		unblock  func(s *scenario, waiting string)
+		// wantNode is the capacity type of the node that the pod goes to.
+		wantNode string
+	}{
+		"on-demand node added": {
+			unblock:  func(s *scenario, _ string) { s.addNodes(*anotherOnDemand()) },
+			wantNode: lab.OnDemand,
+		},
+		"first on-demand node added": {
+			alone:    true,
+			unblock:  func(s *scenario, _ string) { s.addNodes(*anotherOnDemand()) },
+			wantNode: lab.OnDemand,
+		},
+		"spot node relabelled": {
+			unblock: func(s *scenario, _ string) {
+				s.editNode("spot-1", func(node *v1.Node) { node.Labels[lab.CapacityLabel] = lab.OnDemand })
+			},
+			wantNode: lab.OnDemand,
+		},
+		"allocatable raised": {
+			unblock: func(s *scenario, _ string) {
+				s.editNodeStatus("od-1", func(status *v1.NodeStatus) { status.Allocatable[v1.ResourceCPU] = resource.MustParse("2") })
+			},
+			wantNode: lab.OnDemand,
+		},
+		"taint removed": {
+			another:  anotherOnDemand(v1.Taint{Key: "example.com/reserved", Effect: v1.TaintEffectNoSchedule}),
+			unblock:  removeTaints,
+			wantNode: lab.OnDemand,
+		},
+		"signal removed, a taint": {
+			// Of this effect, so that nothing but the filter under test keeps pods off.
+			alone:    true,
+			another:  anotherOnDemand(v1.Taint{Key: "spot-aware-scheduler.io/interruption", Effect: v1.TaintEffectPreferNoSchedule}),
+			unblock:  removeTaints,
+			wantNode: lab.OnDemand,
+		},
+		"signal removed, a condition": {
+			another: anotherOnDemand(),
+			before:  func(s *scenario) { s.editNodeStatus("od-2", condition("VMEventScheduled", v1.ConditionTrue)) },
+			unblock: func(s *scenario, _ string) {
+				s.editNodeStatus("od-2", condition("VMEventScheduled", v1.ConditionFalse))
+			},
+			wantNode: lab.OnDemand,
+		},
+		"signal removed, a label": {
+			another: anotherOnDemand(),
+			before: func(s *scenario) {
+				s.editNode("od-2", func(node *v1.Node) { node.Labels["autoscaling.cast.ai/draining"] = "spot-prediction" })
+			},
+			unblock: func(s *scenario, _ string) {
+				s.editNode("od-2", func(node *v1.Node) { delete(node.Labels, "autoscaling.cast.ai/draining") })
+			},
+			wantNode: lab.OnDemand,
+		},
+		"pod of another workload deleted": {
+			unblock:  func(s *scenario, _ string) { s.deletePod("fill-od-1-1") },
+			wantNode: lab.OnDemand,
+		},
+		"pod of another workload deleted, after attempts in vain": {
+			// The pod is in its back-off, of many seconds by then. A scheduler with nothing else to do does not wait for its end.
+			unblock: func(s *scenario, waiting string) {
+				for i := range 5 {
+					s.patchPod(waiting, annotation("example.com/attempt", fmt.Sprint(i)))
+					s.still()
+				}
+				s.deletePod("fill-od-1-1")
+			},
+			wantNode: lab.OnDemand,
+		},
+		"sibling on spot deleted": {
+			alone:    true,
+			replicas: 2,
+			unblock:  func(s *scenario, _ string) { s.deletePod(s.onSpot("app").Name) },
+			wantNode: lab.Spot,
+		},
+		"sibling on spot starts to terminate": {
+			replicas: 2,
+			unblock: func(s *scenario, _ string) {
+				sibling := s.onSpot("app").Name
+				s.patchPod(sibling, `{"metadata":{"finalizers":["example.com/stay"]}}`)
+				s.Cleanup(func() { s.patchPod(sibling, `{"metadata":{"finalizers":null}}`) })
+				s.still()
+				s.deletePod(sibling)
+			},
+			wantNode: lab.Spot,
+		},
+		"sibling on spot released by its owner": {
+			replicas: 2,
+			unblock: func(s *scenario, _ string) {
+				s.patchPod(s.onSpot("app").Name, `{"metadata":{"labels":{"app":"released"}}}`)
+			},
+			wantNode: lab.Spot,
+		},
+		"node of a sibling vanishes": {
+			alone:    true,
+			replicas: 2,
+			unblock: func(s *scenario, _ string) {
+				s.must(client.CoreV1().Nodes().Delete(s.ctx, s.onSpot("app").Spec.NodeName, metav1.DeleteOptions{}))
+			},
+			wantNode: lab.Spot,
+		},
+		"owner scaled up": {
+			unblock:  func(s *scenario, _ string) { s.scale("app", 3) },
+			wantNode: lab.Spot,
+		},
+		"owner annotated with a lower floor": {
+			unblock:  func(s *scenario, _ string) { s.patchDeployment("app", annotation(minOnDemand, "0")) },
+			wantNode: lab.Spot,
+		},
+		"owner annotated with ScheduleAnyway": {
+			unblock:  func(s *scenario, _ string) { s.patchDeployment("app", annotation(whenUnsatisfiable, "ScheduleAnyway")) },
+			wantNode: lab.Spot,
+		},
+		"owner annotated with a fallback that is due": {
+			unblock:  func(s *scenario, _ string) { s.patchDeployment("app", annotation(fallbackAfter, "100ms")) },
+			wantNode: lab.Spot,
+		},
+		"pod itself annotated": {
+			unblock:  func(s *scenario, waiting string) { s.patchPod(waiting, annotation(minOnDemand, "0")) },
+			wantNode: lab.Spot,
+		},
+	} {
+		s.run(name, func(s *scenario) {
+			s.Cleanup(s.clear)
+			s.addNodes(spot(3, 5)...)
+			if !test.alone {
+				s.addNodes(onDemand(1, 1)...)
+				s.fill("od-1", 1)
+			}
+			if test.another != nil {
+				s.addNodes(*test.another)
+			}
+			if test.before != nil {
+				test.before(s)
+			}
+			replicas := max(test.replicas, 1)
+			s.deploy("app", replicas)
+			s.eventually(soon, s.is("app", split{spot: int(replicas) - 1, waiting: 1}))
+			waiting := s.waits("app", fmt.Sprintf("spot budget used up: %d of %d replicas of %s/app-", replicas-1, replicas-1, s.namespace))
+			// New pods would take the room that an event makes, and hide that nobody woke the pod that waits for it.
+			s.Cleanup(s.freeze())
+			s.still()
+
+			test.unblock(s, waiting)
+			node := s.boundAtOnce(seen, waiting, time.Now())
+			if capacity := s.capacityOf(node); capacity != test.wantNode {
+				s.Errorf("it is on %s, which is %s, want %s", node, capacity, test.wantNode)
+			}
+		})
+	}
+}
+
+// anotherOnDemand returns a node od-2 of one slot.
+func anotherOnDemand(taints ...v1.Taint) *lab.NodeSpec {
+	node := onDemand(2, 1)[1]
+	node.Taints = taints
+	return &node
+}
+
+func removeTaints(s *scenario, _ string) {
+	s.editNode("od-2", func(node *v1.Node) { node.Spec.Taints = nil })
+}
