@@ -50,7 +50,7 @@ type workload struct {
 	desired, live, onDemand int
 }
 
-// liveWorkloads counts the bound pods of this profile by workload, over all revisions.
+// liveWorkloads counts the live pods of this profile, bound or not, by workload, over all revisions.
 func (p *Plugin) liveWorkloads(onDemand map[string]bool) map[types.UID]*workload {
 	pods, err := p.pods.List(labels.Everything())
 	if err != nil {

@@ -1,0 +1,476 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+// ownersOf returns Owners whose caches hold objects. The informers are not started: what they would bring is put in.
+func ownersOf(t *testing.T, objects ...runtime.Object) *Owners {
+	t.Helper()
+	factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
+	owners, err := NewOwners(factory, builtin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range objects {
+		var informer cache.SharedIndexInformer
+		switch object.(type) {
+		case *appsv1.Deployment:
+			informer = factory.Apps().V1().Deployments().Informer()
+		case *appsv1.ReplicaSet:
+			informer = factory.Apps().V1().ReplicaSets().Informer()
+		case *appsv1.StatefulSet:
+			informer = factory.Apps().V1().StatefulSets().Informer()
+		case *v1.ReplicationController:
+			informer = factory.Core().V1().ReplicationControllers().Informer()
+		case *batchv1.Job:
+			informer = factory.Batch().V1().Jobs().Informer()
+		case *v1.Pod:
+			informer = factory.Core().V1().Pods().Informer()
+		default:
+			t.Fatalf("no informer for %T", object)
+		}
+		if err := informer.GetIndexer().Add(object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return owners
+}
+
+// meta is the metadata of an object of that name, whose UID is "<name>-uid".
+func meta(name string, owners ...metav1.OwnerReference) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name + "-uid"), OwnerReferences: owners}
+}
+
+// annotated is meta with the annotation that says whose it is.
+func annotated(name string, owners ...metav1.OwnerReference) metav1.ObjectMeta {
+	m := meta(name, owners...)
+	m.Annotations = map[string]string{"of": name}
+	return m
+}
+
+func by(apiVersion, kind, name string) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(name + "-uid"), Controller: ptr.To(true)}
+}
+
+func podOf(name string, owners ...metav1.OwnerReference) *v1.Pod {
+	return &v1.Pod{ObjectMeta: meta(name, owners...)}
+}
+
+func replicaSet(name string, replicas *int32, owners ...metav1.OwnerReference) *appsv1.ReplicaSet {
+	return &appsv1.ReplicaSet{ObjectMeta: annotated(name, owners...), Spec: appsv1.ReplicaSetSpec{Replicas: replicas}}
+}
+
+func deployment(name string, replicas *int32) *appsv1.Deployment {
+	return &appsv1.Deployment{ObjectMeta: annotated(name), Spec: appsv1.DeploymentSpec{Replicas: replicas}}
+}
+
+func statefulSet(name string, replicas *int32, start int32) *appsv1.StatefulSet {
+	set := &appsv1.StatefulSet{ObjectMeta: annotated(name), Spec: appsv1.StatefulSetSpec{Replicas: replicas}}
+	if start != 0 {
+		set.Spec.Ordinals = &appsv1.StatefulSetOrdinals{Start: start}
+	}
+	return set
+}
+
+func parallel(set *appsv1.StatefulSet) *appsv1.StatefulSet {
+	set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
+	return set
+}
+
+func TestSubject(t *testing.T) {
+	of := func(name string) map[string]string { return map[string]string{"of": name} }
+	cloneSet := by("apps.kruise.io/v1alpha1", "CloneSet", "clones")
+	clone := func(name string, change func(*v1.Pod)) *v1.Pod {
+		pod := podOf(name, cloneSet)
+		if change != nil {
+			change(pod)
+		}
+		return pod
+	}
+	cases := map[string]struct {
+		caches                     []runtime.Object
+		pod                        *v1.Pod
+		want                       decision.Workload
+		wantRevision, wantWorkload types.UID
+	}{
+		"no controller": {
+			pod:          podOf("p"),
+			want:         decision.Workload{Kind: "Pod", Revision: "shop/p", Desired: 1},
+			wantRevision: "p-uid", wantWorkload: "p-uid",
+		},
+		"an owner that does not control": {
+			pod:          podOf("p", metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "c", UID: "c-uid"}),
+			want:         decision.Workload{Kind: "Pod", Revision: "shop/p", Desired: 1},
+			wantRevision: "p-uid", wantWorkload: "p-uid",
+		},
+		"Deployment, by its ReplicaSet": {
+			caches:       []runtime.Object{replicaSet("web-1", ptr.To[int32](4), by("apps/v1", "Deployment", "web")), deployment("web", ptr.To[int32](3))},
+			pod:          podOf("p", by("apps/v1", "ReplicaSet", "web-1")),
+			want:         decision.Workload{Kind: "Deployment", Revision: "shop/web-1", Annotations: of("web"), Desired: 3},
+			wantRevision: "web-1-uid", wantWorkload: "web-uid",
+		},
+		"Deployment without replicas": {
+			caches:       []runtime.Object{replicaSet("web-1", nil, by("apps/v1", "Deployment", "web")), deployment("web", nil)},
+			pod:          podOf("p", by("apps/v1", "ReplicaSet", "web-1")),
+			want:         decision.Workload{Kind: "Deployment", Revision: "shop/web-1", Annotations: of("web"), Desired: 1},
+			wantRevision: "web-1-uid", wantWorkload: "web-uid",
+		},
+		"Deployment of 0 replicas": {
+			caches:       []runtime.Object{replicaSet("web-1", ptr.To[int32](1), by("apps/v1", "Deployment", "web")), deployment("web", ptr.To[int32](0))},
+			pod:          podOf("p", by("apps/v1", "ReplicaSet", "web-1")),
+			want:         decision.Workload{Kind: "Deployment", Revision: "shop/web-1", Annotations: of("web"), Desired: 0},
+			wantRevision: "web-1-uid", wantWorkload: "web-uid",
+		},
+		"ReplicaSet alone": {
+			caches:       []runtime.Object{replicaSet("alone", ptr.To[int32](5))},
+			pod:          podOf("p", by("apps/v1", "ReplicaSet", "alone")),
+			want:         decision.Workload{Kind: "ReplicaSet", Revision: "shop/alone", Annotations: of("alone"), Desired: 5},
+			wantRevision: "alone-uid", wantWorkload: "alone-uid",
+		},
+		"ReplicaSet by a reference of an older version": {
+			caches:       []runtime.Object{replicaSet("alone", ptr.To[int32](5))},
+			pod:          podOf("p", by("apps/v1beta2", "ReplicaSet", "alone")),
+			want:         decision.Workload{Kind: "ReplicaSet", Revision: "shop/alone", Annotations: of("alone"), Desired: 5},
+			wantRevision: "alone-uid", wantWorkload: "alone-uid",
+		},
+		"ReplicaSet of an Argo Rollout": {
+			caches:       []runtime.Object{replicaSet("canary-1", ptr.To[int32](2), by("argoproj.io/v1alpha1", "Rollout", "canary"))},
+			pod:          podOf("p", by("apps/v1", "ReplicaSet", "canary-1")),
+			want:         decision.Workload{Kind: "ReplicaSet", Revision: "shop/canary-1", Annotations: of("canary-1"), Desired: 2},
+			wantRevision: "canary-1-uid", wantWorkload: "canary-1-uid",
+		},
+		"ReplicaSet without replicas": {
+			caches:       []runtime.Object{replicaSet("alone", nil)},
+			pod:          podOf("p", by("apps/v1", "ReplicaSet", "alone")),
+			want:         decision.Workload{Kind: "ReplicaSet", Revision: "shop/alone", Annotations: of("alone"), Desired: 1},
+			wantRevision: "alone-uid", wantWorkload: "alone-uid",
+		},
+		"ReplicationController": {
+			caches: []runtime.Object{&v1.ReplicationController{ObjectMeta: annotated("rc"),
+				Spec: v1.ReplicationControllerSpec{Replicas: ptr.To[int32](3)}}},
+			pod:          podOf("p", by("v1", "ReplicationController", "rc")),
+			want:         decision.Workload{Kind: "ReplicationController", Revision: "shop/rc", Annotations: of("rc"), Desired: 3},
+			wantRevision: "rc-uid", wantWorkload: "rc-uid",
+		},
+		"StatefulSet": {
+			caches:       []runtime.Object{statefulSet("db", ptr.To[int32](5), 0)},
+			pod:          podOf("db-3", by("apps/v1", "StatefulSet", "db")),
+			want:         decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Annotations: of("db"), Desired: 5, Ordered: true, HoldsUpLater: true, Ordinal: 3},
+			wantRevision: "db-uid", wantWorkload: "db-uid",
+		},
+		"StatefulSet, all pods at once": {
+			caches:       []runtime.Object{parallel(statefulSet("db", ptr.To[int32](5), 0))},
+			pod:          podOf("db-0", by("apps/v1", "StatefulSet", "db")),
+			want:         decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Annotations: of("db"), Desired: 5, Ordered: true},
+			wantRevision: "db-uid", wantWorkload: "db-uid",
+		},
+		"StatefulSet that starts at 7": {
+			caches:       []runtime.Object{statefulSet("db", nil, 7)},
+			pod:          podOf("db-7", by("apps/v1", "StatefulSet", "db")),
+			want:         decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Annotations: of("db"), Desired: 1, Ordered: true, HoldsUpLater: true, Ordinal: 0},
+			wantRevision: "db-uid", wantWorkload: "db-uid",
+		},
+		"StatefulSet whose name ends in a number": {
+			caches:       []runtime.Object{statefulSet("db-2", ptr.To[int32](5), 0)},
+			pod:          podOf("db-2-4", by("apps/v1", "StatefulSet", "db-2")),
+			want:         decision.Workload{Kind: "StatefulSet", Revision: "shop/db-2", Annotations: of("db-2"), Desired: 5, Ordered: true, HoldsUpLater: true, Ordinal: 4},
+			wantRevision: "db-2-uid", wantWorkload: "db-2-uid",
+		},
+		"StatefulSet pod without an ordinal belongs to the floor": {
+			caches:       []runtime.Object{statefulSet("db", ptr.To[int32](5), 0)},
+			pod:          podOf("db-x", by("apps/v1", "StatefulSet", "db")),
+			want:         decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Annotations: of("db"), Desired: 5, Ordered: true, HoldsUpLater: true, Ordinal: -1},
+			wantRevision: "db-uid", wantWorkload: "db-uid",
+		},
+		"Job of a CronJob": {
+			caches: []runtime.Object{&batchv1.Job{ObjectMeta: annotated("job", by("batch/v1", "CronJob", "nightly")),
+				Spec: batchv1.JobSpec{Parallelism: ptr.To[int32](2)}}},
+			pod:          podOf("p", by("batch/v1", "Job", "job")),
+			want:         decision.Workload{Kind: "Job", Revision: "shop/job", Annotations: of("job"), Desired: 2, Batch: decision.Retriable},
+			wantRevision: "job-uid", wantWorkload: "job-uid",
+		},
+		"an unknown kind, by its live pods": {
+			caches: []runtime.Object{
+				clone("unbound", nil),
+				clone("bound", func(p *v1.Pod) { p.Spec.NodeName = "n"; p.Status.Phase = v1.PodRunning }),
+				clone("terminating", func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: now} }),
+				clone("done", func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded }),
+				clone("failed", func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }),
+				podOf("other", by("apps.kruise.io/v1alpha1", "CloneSet", "others")),
+				podOf("of-nobody"),
+			},
+			pod:          podOf("unbound", cloneSet),
+			want:         decision.Workload{Kind: "CloneSet", Revision: "shop/clones", Desired: 2},
+			wantRevision: "clones-uid", wantWorkload: "clones-uid",
+		},
+		"a known kind of another group is unknown": {
+			caches:       []runtime.Object{podOf("p", by("example.com/v1", "StatefulSet", "odd"))},
+			pod:          podOf("p", by("example.com/v1", "StatefulSet", "odd")),
+			want:         decision.Workload{Kind: "StatefulSet", Revision: "shop/odd", Desired: 1},
+			wantRevision: "odd-uid", wantWorkload: "odd-uid",
+		},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := ownersOf(t, test.caches...).Subject(test.pod)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, got.Pod.Workload, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("Workload (-want +got):\n%s", diff)
+			}
+			if got.Revision != test.wantRevision || got.Workload != test.wantWorkload {
+				t.Errorf("Revision, Workload = %s, %s; want %s, %s", got.Revision, got.Workload, test.wantRevision, test.wantWorkload)
+			}
+		})
+	}
+}
+
+// Every fact of the pod that a rule may ask for reaches the decision.
+func TestSubjectPod(t *testing.T) {
+	pod := podOf("p")
+	pod.Labels, pod.Annotations = map[string]string{"app": "web"}, map[string]string{"a": "b"}
+	pod.Spec.PriorityClassName, pod.Spec.Priority = "high", ptr.To[int32](7)
+	pod.Spec.NodeSelector = spot
+	pod.Status.QOSClass = v1.PodQOSGuaranteed
+	got, err := ownersOf(t).Subject(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := decision.Pod{
+		Namespace: "shop", Labels: pod.Labels, Annotations: pod.Annotations, PriorityClass: "high", Priority: 7, QOSClass: "Guaranteed",
+		OnlySpot: true, Workload: decision.Workload{Kind: "Pod", Revision: "shop/p", Desired: 1},
+	}
+	if diff := cmp.Diff(want, got.Pod); diff != "" {
+		t.Errorf("Pod (-want +got):\n%s", diff)
+	}
+}
+
+// An owner that is not in the cache is never guessed: the error says which.
+func TestUnknownOwner(t *testing.T) {
+	cases := map[string]struct {
+		caches []runtime.Object
+		owner  metav1.OwnerReference
+		want   UnknownOwner
+	}{
+		"ReplicaSet": {nil, by("apps/v1", "ReplicaSet", "rs"), UnknownOwner{"ReplicaSet", "shop", "rs", "rs-uid"}},
+		"Deployment of a known ReplicaSet": {[]runtime.Object{replicaSet("rs", ptr.To[int32](3), by("apps/v1", "Deployment", "d"))},
+			by("apps/v1", "ReplicaSet", "rs"), UnknownOwner{"Deployment", "shop", "d", "d-uid"}},
+		"StatefulSet":           {nil, by("apps/v1", "StatefulSet", "s"), UnknownOwner{"StatefulSet", "shop", "s", "s-uid"}},
+		"ReplicationController": {nil, by("v1", "ReplicationController", "rc"), UnknownOwner{"ReplicationController", "shop", "rc", "rc-uid"}},
+		"Job":                   {nil, by("batch/v1", "Job", "j"), UnknownOwner{"Job", "shop", "j", "j-uid"}},
+		"the same name, made anew": {[]runtime.Object{replicaSet("rs", ptr.To[int32](3))},
+			metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: "before", Controller: ptr.To(true)},
+			UnknownOwner{"ReplicaSet", "shop", "rs", "before"}},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, err := ownersOf(t, test.caches...).Subject(podOf("p", test.owner))
+			unknown := (*UnknownOwner)(nil)
+			if !errors.As(err, &unknown) {
+				t.Fatalf("error %v, want an UnknownOwner", err)
+			}
+			if diff := cmp.Diff(test.want, *unknown); diff != "" {
+				t.Errorf("UnknownOwner (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestOwnerDeletedMeanwhile(t *testing.T) {
+	rs := replicaSet("rs", ptr.To[int32](3))
+	owners, pod := ownersOf(t, rs), podOf("p", by("apps/v1", "ReplicaSet", "rs"))
+	if _, err := owners.Subject(pod); err != nil {
+		t.Fatal(err)
+	}
+	if err := owners.replicaSetIndex.Delete(rs); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := owners.Subject(pod); !errors.As(err, new(*UnknownOwner)) {
+		t.Errorf("error %v, want an UnknownOwner", err)
+	}
+}
+
+func TestJobs(t *testing.T) {
+	ignore := func(condition v1.PodConditionType) *batchv1.PodFailurePolicy {
+		return &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{
+			{Action: batchv1.PodFailurePolicyActionFailJob, OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{Values: []int32{1}}},
+			{Action: batchv1.PodFailurePolicyActionIgnore, OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: condition}}},
+		}}
+	}
+	failing := ignore(v1.DisruptionTarget)
+	failing.Rules[1].Action = batchv1.PodFailurePolicyActionFailJob
+	cases := map[string]struct {
+		spec        batchv1.JobSpec
+		succeeded   int32
+		wantDesired int
+		wantBatch   decision.Batch
+	}{
+		"nothing said":                        {batchv1.JobSpec{}, 0, 1, decision.Retriable},
+		"parallelism":                         {batchv1.JobSpec{Parallelism: ptr.To[int32](4)}, 0, 4, decision.Retriable},
+		"parallelism 0":                       {batchv1.JobSpec{Parallelism: ptr.To[int32](0)}, 0, 0, decision.Retriable},
+		"more completions than parallelism":   {batchv1.JobSpec{Parallelism: ptr.To[int32](4), Completions: ptr.To[int32](9)}, 0, 4, decision.Retriable},
+		"fewer completions than parallelism":  {batchv1.JobSpec{Parallelism: ptr.To[int32](4), Completions: ptr.To[int32](2)}, 0, 2, decision.Retriable},
+		"few completions left":                {batchv1.JobSpec{Parallelism: ptr.To[int32](4), Completions: ptr.To[int32](9)}, 6, 3, decision.Retriable},
+		"no completions left":                 {batchv1.JobSpec{Parallelism: ptr.To[int32](4), Completions: ptr.To[int32](9)}, 9, 0, decision.Retriable},
+		"more succeeded than asked for":       {batchv1.JobSpec{Parallelism: ptr.To[int32](4), Completions: ptr.To[int32](9)}, 10, 0, decision.Retriable},
+		"a work queue, one done":              {batchv1.JobSpec{Parallelism: ptr.To[int32](4)}, 1, 4, decision.Retriable},
+		"backoffLimit 1":                      {batchv1.JobSpec{BackoffLimit: ptr.To[int32](1)}, 0, 1, decision.Retriable},
+		"backoffLimit 0":                      {batchv1.JobSpec{BackoffLimit: ptr.To[int32](0)}, 0, 1, decision.NotRetriable},
+		"backoffLimit 0, disruptions ignored": {batchv1.JobSpec{BackoffLimit: ptr.To[int32](0), PodFailurePolicy: ignore(v1.DisruptionTarget)}, 0, 1, decision.Retriable},
+		"backoffLimit 0, another condition ignored": {batchv1.JobSpec{BackoffLimit: ptr.To[int32](0), PodFailurePolicy: ignore("Other")}, 0, 1,
+			decision.NotRetriable},
+		"backoffLimit 0, disruptions fail the Job": {batchv1.JobSpec{BackoffLimit: ptr.To[int32](0), PodFailurePolicy: failing}, 0, 1, decision.NotRetriable},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			job := &batchv1.Job{ObjectMeta: meta("j"), Spec: test.spec, Status: batchv1.JobStatus{Succeeded: test.succeeded}}
+			got, err := ownersOf(t, job).Subject(podOf("p", by("batch/v1", "Job", "j")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if w := got.Pod.Workload; w.Desired != test.wantDesired || w.Batch != test.wantBatch {
+				t.Errorf("Desired, Batch = %d, %d; want %d, %d", w.Desired, w.Batch, test.wantDesired, test.wantBatch)
+			}
+		})
+	}
+}
+
+func TestHasOpinion(t *testing.T) {
+	mirror := podOf("p", by("v1", "Node", "n"))
+	mirror.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "hash"}
+	mirrorWithoutOwner := podOf("p")
+	mirrorWithoutOwner.Annotations = mirror.Annotations
+	cases := map[string]struct {
+		pod               *v1.Pod
+		want, wantCounted bool
+	}{
+		"no controller":             {podOf("p"), true, false},
+		"ReplicaSet":                {podOf("p", by("apps/v1", "ReplicaSet", "rs")), true, false},
+		"StatefulSet":               {podOf("p", by("apps/v1", "StatefulSet", "s")), true, false},
+		"ReplicationController":     {podOf("p", by("v1", "ReplicationController", "rc")), true, false},
+		"Job":                       {podOf("p", by("batch/v1", "Job", "j")), true, false},
+		"unknown kind":              {podOf("p", by("apps.kruise.io/v1alpha1", "CloneSet", "c")), true, true},
+		"DaemonSet":                 {podOf("p", by("apps/v1", "DaemonSet", "ds")), false, false},
+		"DaemonSet of another kind": {podOf("p", by("apps.kruise.io/v1alpha1", "DaemonSet", "ds")), true, true},
+		"static pod":                {podOf("p", by("v1", "Node", "n")), false, false},
+		"mirror pod":                {mirror, false, false},
+		"mirror pod without owner":  {mirrorWithoutOwner, false, false},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := HasOpinion(test.pod); got != test.want {
+				t.Errorf("HasOpinion = %t, want %t", got, test.want)
+			}
+			if got := CountedByPods(test.pod); got != test.wantCounted {
+				t.Errorf("CountedByPods = %t, want %t", got, test.wantCounted)
+			}
+		})
+	}
+}
+
+func TestOlderRevisions(t *testing.T) {
+	revision := func(name, number, owner string) *appsv1.ReplicaSet {
+		rs := replicaSet(name, ptr.To[int32](1), by("apps/v1", "Deployment", owner))
+		rs.Annotations = map[string]string{"deployment.kubernetes.io/revision": number}
+		return rs
+	}
+	caches := []runtime.Object{
+		deployment("web", ptr.To[int32](3)), revision("web-a", "3", "web"), revision("web-b", "10", "web"), revision("web-c", "2", "web"),
+		revision("web-new", "", "web"), // the Deployment controller has not numbered it yet
+		// Undone: the first ReplicaSet has become the newest revision.
+		deployment("undone", ptr.To[int32](3)), revision("undone-a", "3", "undone"), revision("undone-b", "2", "undone"),
+		deployment("other", ptr.To[int32](3)), revision("other-a", "1", "other"),
+		replicaSet("alone", ptr.To[int32](3)),
+	}
+	cases := map[string]struct {
+		pod  *v1.Pod
+		want []types.UID
+	}{
+		"newest, numbers not words":       {podOf("p", by("apps/v1", "ReplicaSet", "web-b")), []types.UID{"web-a-uid", "web-c-uid", "web-new-uid"}},
+		"in the middle":                   {podOf("p", by("apps/v1", "ReplicaSet", "web-a")), []types.UID{"web-c-uid", "web-new-uid"}},
+		"not numbered yet":                {podOf("p", by("apps/v1", "ReplicaSet", "web-new")), nil},
+		"the one that was gone back to":   {podOf("p", by("apps/v1", "ReplicaSet", "undone-a")), []types.UID{"undone-b-uid"}},
+		"the one that was gone back from": {podOf("p", by("apps/v1", "ReplicaSet", "undone-b")), nil},
+		"the only one":                    {podOf("p", by("apps/v1", "ReplicaSet", "other-a")), nil},
+		"ReplicaSet alone":                {podOf("p", by("apps/v1", "ReplicaSet", "alone")), nil},
+		"no controller":                   {podOf("p"), nil},
+	}
+	owners := ownersOf(t, caches...)
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			subject, err := owners.Subject(test.pod)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := owners.OlderRevisions(subject)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, got, cmpopts.EquateEmpty(), cmpopts.SortSlices(func(a, b types.UID) bool { return a < b })); diff != "" {
+				t.Errorf("OlderRevisions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestOtherRevision(t *testing.T) {
+	owners := ownersOf(t,
+		replicaSet("web-a", nil, by("apps/v1", "Deployment", "web")), replicaSet("web-b", nil, by("apps/v1", "Deployment", "web")),
+		replicaSet("api-a", nil, by("apps/v1", "Deployment", "api")),
+		replicaSet("canary-a", nil, by("argoproj.io/v1alpha1", "Rollout", "canary")), replicaSet("canary-b", nil, by("argoproj.io/v1alpha1", "Rollout", "canary")),
+		replicaSet("alone", nil), replicaSet("alone-too", nil),
+	)
+	of := func(owner string) *v1.Pod { return podOf("p", by("apps/v1", "ReplicaSet", owner)) }
+	elsewhere := of("web-b")
+	elsewhere.Namespace = "elsewhere"
+	cases := map[string]struct {
+		pod, other *v1.Pod
+		want       bool
+	}{
+		"another revision":               {of("web-a"), of("web-b"), true},
+		"the same revision":              {of("web-a"), of("web-a"), false},
+		"another Deployment":             {of("web-a"), of("api-a"), false},
+		"another namespace":              {of("web-a"), elsewhere, false},
+		"no Deployment behind them":      {of("alone"), of("alone-too"), false},
+		"a kind that is no Deployment":   {of("canary-a"), of("canary-b"), false},
+		"a ReplicaSet that is not known": {of("web-a"), of("gone"), false},
+		"without a controller":           {of("web-a"), podOf("q"), false},
+		"both without a controller":      {podOf("p"), podOf("q"), false},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := owners.OtherRevision(test.pod, test.other); got != test.want {
+				t.Errorf("OtherRevision = %t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+// Every profile of a scheduler builds its own Owners on the one factory.
+func TestNewOwnersTwice(t *testing.T) {
+	factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
+	for profile := range 2 {
+		if _, err := NewOwners(factory, builtin); err != nil {
+			t.Fatal(fmt.Errorf("profile %d: %w", profile, err))
+		}
+	}
+}

@@ -1,0 +1,255 @@
+package kube
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+func withTaint(key, value string) func(*v1.Node) {
+	return func(n *v1.Node) {
+		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: key, Value: value, Effect: v1.TaintEffectNoSchedule})
+	}
+}
+
+func withCondition(kind v1.NodeConditionType, status v1.ConditionStatus, since time.Time) func(*v1.Node) {
+	return func(n *v1.Node) {
+		n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: kind, Status: status, LastTransitionTime: metav1.NewTime(since)})
+	}
+}
+
+func withLabel(key, value string) func(*v1.Node) {
+	return func(n *v1.Node) { n.Labels = map[string]string{key: value} }
+}
+
+// The second table of the design page on signals, row by row, on nodes that are not spot: only silence means more on those.
+func TestSignals(t *testing.T) {
+	cases := map[string]struct {
+		node       func(*v1.Node)
+		want       decision.SignalClass
+		wantNotice time.Duration
+	}{
+		"own":                           {withTaint("spot-aware-scheduler.io/interruption", "by-hand"), decision.Reclaim, 0},
+		"own, without a reason":         {withTaint("spot-aware-scheduler.io/interruption", ""), decision.Reclaim, 0},
+		"NTH, spot interruption":        {withTaint("aws-node-termination-handler/spot-itn", "x"), decision.Reclaim, 2 * time.Minute},
+		"NTH, rebalance":                {withTaint("aws-node-termination-handler/rebalance-recommendation", "x"), decision.Advisory, 0},
+		"NTH, maintenance":              {withTaint("aws-node-termination-handler/scheduled-maintenance", "x"), decision.Reclaim, 0},
+		"NTH, lifecycle hook":           {withTaint("aws-node-termination-handler/asg-lifecycle-termination", "x"), decision.Reclaim, 0},
+		"Karpenter":                     {withTaint("karpenter.sh/disrupted", ""), decision.Drain, 0},
+		"autoscaler, to be deleted":     {withTaint("ToBeDeletedByClusterAutoscaler", "1767225600"), decision.Drain, 0},
+		"autoscaler, candidate":         {withTaint("DeletionCandidateOfClusterAutoscaler", "1767225600"), decision.Advisory, 0},
+		"GCP":                           {withTaint("cloud.google.com/impending-node-termination", ""), decision.Reclaim, 30 * time.Second},
+		"Azure":                         {withCondition("VMEventScheduled", v1.ConditionTrue, now), decision.Reclaim, 30 * time.Second},
+		"Azure, nothing scheduled":      {withCondition("VMEventScheduled", v1.ConditionFalse, now), decision.NoSignal, 0},
+		"AKS":                           {withTaint("remediator.kubernetes.azure.com/unschedulable", ""), decision.Drain, 0},
+		"ACK":                           {withCondition("InstanceExpired", v1.ConditionTrue, now), decision.Reclaim, 5 * time.Minute},
+		"ACK, not known":                {withCondition("InstanceExpired", v1.ConditionUnknown, now), decision.NoSignal, 0},
+		"OKE":                           {withTaint("ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination", ""), decision.Reclaim, 0},
+		"OpenShift":                     {withCondition("Terminating", v1.ConditionTrue, now), decision.Reclaim, 2 * time.Minute},
+		"OpenShift, not":                {withCondition("Terminating", v1.ConditionFalse, now), decision.NoSignal, 0},
+		"CAST, interruption":            {withLabel("autoscaling.cast.ai/draining", "spot-interruption"), decision.Drain, 0},
+		"CAST, prediction":              {withLabel("autoscaling.cast.ai/draining", "spot-prediction"), decision.Drain, 0},
+		"CAST, other":                   {withLabel("autoscaling.cast.ai/draining", "manual"), decision.NoSignal, 0},
+		"out of service":                {withTaint("node.kubernetes.io/out-of-service", "nodeshutdown"), decision.Drain, 0},
+		"nothing":                       {func(*v1.Node) {}, decision.NoSignal, 0},
+		"an unknown taint":              {withTaint("example.com/dedicated", "gpu"), decision.NoSignal, 0},
+		"cordoned only":                 {func(n *v1.Node) { n.Spec.Unschedulable = true; withTaint(v1.TaintNodeUnschedulable, "")(n) }, decision.NoSignal, 0},
+		"being deleted":                 {func(n *v1.Node) { n.DeletionTimestamp = &metav1.Time{Time: now} }, decision.Drain, 0},
+		"on-demand, silent for an hour": {withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(-time.Hour)), decision.NoSignal, 0},
+	}
+	signals := BuiltinSignals()
+	reader := &NodeReader{Policy: builtin, Signals: signals}
+	covered := map[int]bool{}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			node := nodeWith(nil)
+			test.node(node)
+			got, until := reader.Read(node, false, now)
+			if diff := cmp.Diff(test.want, got.Signal); diff != "" {
+				t.Errorf("Signal (-want +got):\n%s", diff)
+			}
+			if !until.IsZero() {
+				t.Errorf("changes at %v, want never", until)
+			}
+			var notice time.Duration
+			for i := range signals {
+				if signals[i].on(node) {
+					covered[i], notice = true, signals[i].Notice
+				}
+			}
+			if notice != test.wantNotice {
+				t.Errorf("notice = %v, want %v", notice, test.wantNotice)
+			}
+		})
+	}
+	for i, s := range signals {
+		if !covered[i] {
+			t.Errorf("no case for the built-in signal %s %s=%s", s.Kind, s.Key, s.Value)
+		}
+	}
+}
+
+func TestTaintsCountWhateverTheirEffect(t *testing.T) {
+	reader := &NodeReader{Policy: builtin, Signals: BuiltinSignals()}
+	for _, effect := range []v1.TaintEffect{v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute} {
+		node := nodeWith(nil)
+		node.Spec.Taints = []v1.Taint{{Key: InterruptionTaint, Effect: effect}}
+		if got, _ := reader.Read(node, false, now); got.Signal != decision.Reclaim {
+			t.Errorf("effect %s: Signal = %s, want reclaim", effect, got.Signal)
+		}
+	}
+}
+
+// Several signals at once: the worst wins, in whatever order they are met.
+func TestWorstSignalWins(t *testing.T) {
+	var (
+		advisory = withTaint("DeletionCandidateOfClusterAutoscaler", "")
+		drain    = withTaint("karpenter.sh/disrupted", "")
+		reclaim  = withCondition("VMEventScheduled", v1.ConditionTrue, now)
+		deleted  = func(n *v1.Node) { n.DeletionTimestamp = &metav1.Time{Time: now} }
+		silent   = withCondition(v1.NodeReady, v1.ConditionFalse, now.Add(-time.Hour))
+	)
+	cases := map[string]struct {
+		signals []func(*v1.Node)
+		want    decision.SignalClass
+	}{
+		"advisory and drain":                {[]func(*v1.Node){advisory, drain}, decision.Drain},
+		"drain and advisory":                {[]func(*v1.Node){drain, advisory}, decision.Drain},
+		"all three":                         {[]func(*v1.Node){advisory, drain, reclaim}, decision.Reclaim},
+		"deleted and advisory":              {[]func(*v1.Node){deleted, advisory}, decision.Drain},
+		"deleted and reclaimed":             {[]func(*v1.Node){deleted, reclaim}, decision.Reclaim},
+		"advisory, and silent for too long": {[]func(*v1.Node){advisory, silent}, decision.Reclaim},
+		"drained, and silent for too long":  {[]func(*v1.Node){drain, silent}, decision.Reclaim},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			node := nodeWith(spot)
+			for _, signal := range test.signals {
+				signal(node)
+			}
+			signals := BuiltinSignals()
+			reader := &NodeReader{Policy: builtin, Signals: signals}
+			if got, _ := reader.Read(node, false, now); got.Signal != test.want {
+				t.Errorf("Signal = %s, want %s", got.Signal, test.want)
+			}
+		})
+	}
+}
+
+func TestExtendedSignals(t *testing.T) {
+	reader := &NodeReader{Policy: builtin, Signals: append(BuiltinSignals(),
+		Signal{Kind: TaintSignal, Key: "example.com/going", Value: "now", Class: decision.Reclaim},
+		Signal{Kind: ConditionSignal, Key: "Healthy", Value: "False", Class: decision.Drain},
+		Signal{Kind: LabelSignal, Key: "example.com/retiring", Class: decision.Advisory},
+		Signal{Kind: AnnotationSignal, Key: "example.com/maintenance", Value: "tonight", Class: decision.Drain},
+	)}
+	annotated := func(value string) func(*v1.Node) {
+		return func(n *v1.Node) { n.Annotations = map[string]string{"example.com/maintenance": value} }
+	}
+	cases := map[string]struct {
+		node func(*v1.Node)
+		want decision.SignalClass
+	}{
+		"taint":                       {withTaint("example.com/going", "now"), decision.Reclaim},
+		"taint of another value":      {withTaint("example.com/going", "later"), decision.NoSignal},
+		"condition":                   {withCondition("Healthy", v1.ConditionFalse, now), decision.Drain},
+		"condition, other status":     {withCondition("Healthy", v1.ConditionTrue, now), decision.NoSignal},
+		"label, any value":            {withLabel("example.com/retiring", "whatever"), decision.Advisory},
+		"label, empty value":          {withLabel("example.com/retiring", ""), decision.Advisory},
+		"annotation":                  {annotated("tonight"), decision.Drain},
+		"annotation of another value": {annotated("tomorrow"), decision.NoSignal},
+		"a built-in one still counts": {withTaint("karpenter.sh/disrupted", ""), decision.Drain},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			node := nodeWith(nil)
+			test.node(node)
+			if got, _ := reader.Read(node, false, now); got.Signal != test.want {
+				t.Errorf("Signal = %s, want %s", got.Signal, test.want)
+			}
+		})
+	}
+}
+
+// What time alone changes: a silent spot node is given up, and a label is no longer waited for. until says when, to the instant.
+func TestReadUntil(t *testing.T) {
+	created := func(age time.Duration) func(*v1.Node) {
+		return func(n *v1.Node) { n.CreationTimestamp = metav1.NewTime(now.Add(-age)) }
+	}
+	silent := func(status v1.ConditionStatus, since time.Duration) func(*v1.Node) {
+		return withCondition(v1.NodeReady, status, now.Add(-since))
+	}
+	settling := decision.Capacity{Type: decision.Spot, Source: decision.Settling}
+	onSpot := decision.Capacity{Type: decision.Spot, Source: decision.FromLabel}
+	cases := map[string]struct {
+		labels    map[string]string
+		others    bool
+		node      []func(*v1.Node)
+		want      decision.Node
+		wantUntil time.Duration // from now; 0 for never
+	}{
+		"spot, not ready for 10 s": {spot, true, []func(*v1.Node){silent(v1.ConditionFalse, 10*time.Second)},
+			decision.Node{Capacity: onSpot}, 30 * time.Second},
+		"spot, unknown for 39.999 s": {spot, true, []func(*v1.Node){silent(v1.ConditionUnknown, 39999*time.Millisecond)},
+			decision.Node{Capacity: onSpot}, time.Millisecond},
+		"spot, not ready for 40 s": {spot, true, []func(*v1.Node){silent(v1.ConditionFalse, 40*time.Second)},
+			decision.Node{Capacity: onSpot, Signal: decision.Reclaim}, 0},
+		"spot, unknown for an hour": {spot, true, []func(*v1.Node){silent(v1.ConditionUnknown, time.Hour)},
+			decision.Node{Capacity: onSpot, Signal: decision.Reclaim}, 0},
+		"spot, ready for an hour": {spot, true, []func(*v1.Node){silent(v1.ConditionTrue, time.Hour)},
+			decision.Node{Capacity: onSpot}, 0},
+		"spot, not heard of yet": {spot, true, nil, decision.Node{Capacity: onSpot}, 0},
+		"spot, not ready for 10 s, and reclaimed anyway": {spot, true,
+			[]func(*v1.Node){silent(v1.ConditionFalse, 10*time.Second), withTaint(InterruptionTaint, "")},
+			decision.Node{Capacity: onSpot, Signal: decision.Reclaim}, 0},
+		"on-demand, not ready for 10 s": {bought, true, []func(*v1.Node){silent(v1.ConditionFalse, 10*time.Second)},
+			decision.Node{Capacity: decision.Capacity{Type: decision.OnDemand, Source: decision.FromLabel}}, 0},
+		"unlabelled and young, others labelled": {nil, true, []func(*v1.Node){created(10 * time.Second)},
+			decision.Node{Capacity: settling}, 20 * time.Second},
+		"unlabelled and young, no other labelled": {nil, false, []func(*v1.Node){created(10 * time.Second)},
+			decision.Node{Capacity: decision.Capacity{Source: decision.FromDefault}}, 0},
+		"unlabelled, exactly as old as the grace": {nil, true, []func(*v1.Node){created(30 * time.Second)},
+			decision.Node{Capacity: decision.Capacity{Source: decision.FromDefault}}, 0},
+		"labelled and young": {spot, true, []func(*v1.Node){created(time.Second)}, decision.Node{Capacity: onSpot}, 0},
+		"settling, and not ready since it was made: the label first": {nil, true,
+			[]func(*v1.Node){created(10 * time.Second), silent(v1.ConditionFalse, 10*time.Second)},
+			decision.Node{Capacity: settling}, 20 * time.Second},
+		"settling, and not ready for long: the silence first": {nil, true,
+			[]func(*v1.Node){created(10 * time.Second), silent(v1.ConditionFalse, 35*time.Second)},
+			decision.Node{Capacity: settling}, 5 * time.Second},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			node := nodeWith(test.labels)
+			for _, change := range test.node {
+				change(node)
+			}
+			reader := &NodeReader{Policy: builtin, Signals: BuiltinSignals()}
+			got, until := reader.Read(node, test.others, now)
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("Read (-want +got):\n%s", diff)
+			}
+			want := time.Time{}
+			if test.wantUntil != 0 {
+				want = now.Add(test.wantUntil)
+			}
+			if !until.Equal(want) {
+				t.Fatalf("changes at %v, want %v", until, want)
+			}
+			if until.IsZero() {
+				return
+			}
+			if before, _ := reader.Read(node, test.others, until.Add(-1)); before != got {
+				t.Errorf("already different before %v: %+v", until, before)
+			}
+			if after, _ := reader.Read(node, test.others, until); after == got {
+				t.Errorf("still the same at %v: %+v", until, after)
+			}
+		})
+	}
+}

@@ -1,0 +1,263 @@
+package placement
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// counted is what one recount from nothing finds.
+type counted struct {
+	Nodes       map[string]decision.Node
+	Placed      map[types.UID]decision.Placed
+	Siblings    map[types.UID]map[string]decision.Siblings
+	NextSettled time.Time
+}
+
+// recount counts the snapshot in the plainest way there is.
+func recount(reader *kube.NodeReader, infos []*nodeInfo, at time.Time) counted {
+	labelled := false
+	for _, info := range infos {
+		facts, _ := reader.Read(info.node, false, at)
+		labelled = labelled || facts.Capacity.Labeled()
+	}
+	want := counted{map[string]decision.Node{}, map[types.UID]decision.Placed{}, map[types.UID]map[string]decision.Siblings{}, time.Time{}}
+	for _, info := range infos {
+		facts, until := reader.Read(info.node, labelled, at)
+		want.Nodes[info.node.Name] = facts
+		if facts.Capacity.Source == decision.Settling && (want.NextSettled.IsZero() || until.Before(want.NextSettled)) {
+			want.NextSettled = until
+		}
+	}
+	for _, revision := range revisions {
+		placed, siblings := decision.Placed{}, map[string]decision.Siblings{}
+		for _, info := range infos {
+			facts := want.Nodes[info.node.Name]
+			for _, pod := range info.pods {
+				pod := pod.GetPod()
+				if pod.DeletionTimestamp != nil || len(pod.OwnerReferences) == 0 || pod.OwnerReferences[0].UID != revision {
+					continue
+				}
+				if facts.Capacity.Type == decision.Spot {
+					placed.Spot++
+				} else {
+					placed.OnDemand++
+				}
+				for _, other := range infos {
+					s := siblings[other.node.Name]
+					if other == info {
+						s.OnNode++
+					}
+					if other.node.Labels[v1.LabelTopologyZone] == info.node.Labels[v1.LabelTopologyZone] {
+						s.InZone++
+					}
+					// Only spot nodes make a pool: on-demand nodes are not reclaimed with it.
+					spotThere := want.Nodes[other.node.Name].Capacity.Type == decision.Spot
+					if spotThere && facts.Capacity.Type == decision.Spot && want.Nodes[other.node.Name].Pool == facts.Pool {
+						s.InPool++
+					}
+					siblings[other.node.Name] = s
+				}
+			}
+		}
+		if placed != (decision.Placed{}) {
+			want.Placed[revision], want.Siblings[revision] = placed, siblings
+		}
+	}
+	return want
+}
+
+// incremental is what the counter says.
+func incremental(c *Counter, infos []*nodeInfo) counted {
+	got := counted{map[string]decision.Node{}, map[types.UID]decision.Placed{}, map[types.UID]map[string]decision.Siblings{}, c.NextSettled()}
+	for name := range c.nodes {
+		got.Nodes[name], _ = c.Node(name)
+	}
+	for revision := range c.revisions { // not only those asked for: what is forgotten must be gone
+		got.Placed[revision] = c.Placed(revision)
+		siblings := map[string]decision.Siblings{}
+		for _, info := range infos {
+			if s := c.revisions[revision].siblings(c.nodes[info.node.Name]); s != (decision.Siblings{}) {
+				siblings[info.node.Name] = s
+			}
+		}
+		got.Siblings[revision] = siblings
+	}
+	return got
+}
+
+var revisions = []types.UID{"rs-0", "rs-1", "rs-2"}
+
+// history is a cluster in which anything may happen to the nodes, as the scheduler's cache shows it.
+type history struct {
+	infos      []*nodeInfo
+	at         time.Time
+	generation int64
+	names      int
+	backup     map[*nodeInfo]nodeInfo
+}
+
+// touch gives info a generation that nothing has had before.
+func (h *history) touch(info *nodeInfo) {
+	h.generation++
+	info.generation = h.generation
+}
+
+func (h *history) any(t *rapid.T) *nodeInfo {
+	if len(h.infos) == 0 {
+		t.Skip("no node")
+	}
+	return rapid.SampledFrom(h.infos).Draw(t, "node")
+}
+
+func (h *history) labels(t *rapid.T) map[string]string {
+	labels := map[string]string{}
+	for _, label := range []struct {
+		key    string
+		values []string
+	}{
+		{decision.CapacityLabelKey, []string{"", "spot", "on-demand"}},
+		{"karpenter.sh/capacity-type", []string{"", "", "spot", "on-demand"}},
+		{v1.LabelInstanceTypeStable, []string{"", "m", "l"}},
+		{v1.LabelTopologyZone, []string{"", "a", "b"}},
+	} {
+		if value := rapid.SampledFrom(label.values).Draw(t, label.key); value != "" {
+			labels[label.key] = value
+		}
+	}
+	return labels
+}
+
+// change replaces the Node object, as an update from the API server does.
+func (h *history) change(info *nodeInfo, how func(*v1.Node)) {
+	info.node = info.node.DeepCopy()
+	how(info.node)
+	h.touch(info)
+}
+
+func (h *history) actions() map[string]func(*rapid.T) {
+	return map[string]func(*rapid.T){
+		"node comes": func(t *rapid.T) {
+			info := &nodeInfo{node: &v1.Node{ObjectMeta: metav1.ObjectMeta{
+				Name:              fmt.Sprintf("node-%d", rapid.IntRange(0, 5).Draw(t, "name")),
+				Labels:            h.labels(t),
+				CreationTimestamp: metav1.NewTime(h.at.Add(-rapid.SampledFrom([]time.Duration{0, 10 * time.Second, time.Hour}).Draw(t, "age"))),
+			}}}
+			if slices.ContainsFunc(h.infos, func(other *nodeInfo) bool { return other.node.Name == info.node.Name }) {
+				t.Skip("name taken")
+			}
+			h.touch(info)
+			h.infos = slices.Insert(h.infos, rapid.IntRange(0, len(h.infos)).Draw(t, "place"), info)
+		},
+		"node goes": func(t *rapid.T) {
+			gone := h.any(t)
+			h.infos = slices.DeleteFunc(h.infos, func(info *nodeInfo) bool { return info == gone })
+		},
+		"node goes and comes again": func(t *rapid.T) {
+			info := h.any(t)
+			again := &nodeInfo{node: info.node.DeepCopy()}
+			again.node.Labels = h.labels(t)
+			// Another NodeInfo under the same name, by chance even of the same generation.
+			again.generation = info.generation
+			h.infos[slices.Index(h.infos, info)] = again
+		},
+		"relabelled": func(t *rapid.T) {
+			h.change(h.any(t), func(n *v1.Node) { n.Labels = h.labels(t) })
+		},
+		"signal comes or goes": func(t *rapid.T) {
+			h.change(h.any(t), func(n *v1.Node) {
+				if n.Spec.Taints == nil {
+					n.Spec.Taints = []v1.Taint{{Key: kube.InterruptionTaint}}
+				} else {
+					n.Spec.Taints = nil
+				}
+			})
+		},
+		"falls silent": func(t *rapid.T) {
+			h.change(h.any(t), func(n *v1.Node) {
+				n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionUnknown, LastTransitionTime: metav1.NewTime(h.at)}}
+			})
+		},
+		"pod comes": func(t *rapid.T) {
+			info, owner := h.any(t), rapid.SampledFrom([]string{"rs-0", "rs-1", "rs-2", ""}).Draw(t, "owner")
+			h.names++
+			info.pods = append(slices.Clone(info.pods), podInfo{pod: podOf(fmt.Sprintf("pod-%d", h.names), owner)})
+			h.touch(info)
+		},
+		"pod goes": func(t *rapid.T) {
+			info := h.any(t)
+			if len(info.pods) == 0 {
+				t.Skip("no pod")
+			}
+			i := rapid.IntRange(0, len(info.pods)-1).Draw(t, "pod")
+			info.pods = slices.Delete(slices.Clone(info.pods), i, i+1)
+			h.touch(info)
+		},
+		"pod terminates": func(t *rapid.T) {
+			info := h.any(t)
+			if len(info.pods) == 0 {
+				t.Skip("no pod")
+			}
+			i := rapid.IntRange(0, len(info.pods)-1).Draw(t, "pod")
+			info.pods = slices.Clone(info.pods)
+			info.pods[i] = podInfo{pod: terminating(info.pods[i].GetPod())}
+			h.touch(info)
+		},
+		"list is reordered": func(t *rapid.T) { h.infos = rapid.Permutation(h.infos).Draw(t, "order") },
+		"time passes": func(t *rapid.T) {
+			h.at = h.at.Add(time.Duration(rapid.IntRange(1, 45).Draw(t, "seconds")) * time.Second)
+		},
+		"snapshot is backed up": func(t *rapid.T) {
+			h.backup = map[*nodeInfo]nodeInfo{}
+			for _, info := range h.infos {
+				h.backup[info] = *info
+			}
+		},
+		"snapshot is restored": func(t *rapid.T) {
+			for _, info := range h.infos {
+				if old, ok := h.backup[info]; ok {
+					*info = old // the generation goes back with the rest
+				}
+			}
+		},
+	}
+}
+
+// Whatever happened, counting only what changed gives what counting everything gives.
+func TestCounterAgainstRecount(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := &history{at: now}
+		reader := testReader()
+		c := NewCounter(reader)
+		actions := h.actions()
+		actions[""] = func(t *rapid.T) {
+			c.Update(snapshot(h.infos...), h.at)
+			if diff := cmp.Diff(recount(reader, h.infos, h.at), incremental(c, h.infos), cmp.Transformer("nonzero", nonzero)); diff != "" {
+				t.Fatalf("recount (-want) and counter (+got) differ:\n%s", diff)
+			}
+		}
+		t.Repeat(actions)
+	})
+}
+
+// nonzero leaves out the nodes around which there is nothing.
+func nonzero(siblings map[string]decision.Siblings) []string {
+	var lines []string
+	for name, s := range siblings {
+		if s != (decision.Siblings{}) {
+			lines = append(lines, fmt.Sprintf("%s %+v", name, s))
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}

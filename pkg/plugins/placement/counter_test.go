@@ -1,0 +1,194 @@
+package placement
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+// Which pods count at all.
+func TestCounterCounts(t *testing.T) {
+	done, failed := podOf("done", "rs"), podOf("failed", "rs")
+	done.Status.Phase, failed.Status.Phase = v1.PodSucceeded, v1.PodFailed
+	daemon := podOf("daemon", "")
+	daemon.OwnerReferences = []metav1.OwnerReference{ownedBy("DaemonSet", "rs")}
+	cases := map[string]struct {
+		pods []*v1.Pod
+		want int
+	}{
+		"live pods":          {[]*v1.Pod{podOf("a", "rs"), podOf("b", "rs")}, 2},
+		"other revisions":    {[]*v1.Pod{podOf("a", "rs"), podOf("b", "other")}, 1},
+		"terminating":        {[]*v1.Pod{podOf("a", "rs"), terminating(podOf("b", "rs"))}, 1},
+		"succeeded, failed":  {[]*v1.Pod{podOf("a", "rs"), done, failed}, 1},
+		"without controller": {[]*v1.Pod{podOf("rs", "")}, 0},
+		"of a DaemonSet":     {[]*v1.Pod{daemon}, 0},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := NewCounter(testReader())
+			c.Update(snapshot(nodeOf("s", "spot", "a", test.pods...), nodeOf("o", "on-demand", "a", test.pods...)), now)
+			if diff := cmp.Diff(decision.Placed{Spot: test.want, OnDemand: test.want}, c.Placed("rs")); diff != "" {
+				t.Errorf("Placed (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// What did not change is not counted again: that is what makes a cycle cheap.
+func TestCounterTrustsGenerations(t *testing.T) {
+	info := nodeOf("n", "spot", "a", podOf("a", "rs"))
+	nodes := snapshot(info, nodeOf("m", "spot", "a"))
+	c := NewCounter(testReader())
+	c.Update(nodes, now)
+
+	info.pods = nil
+	c.Update(nodes, now)
+	if got := c.Placed("rs").Spot; got != 1 {
+		t.Errorf("same generation: %d pods, want the 1 counted before", got)
+	}
+	info.generation = 0 // a restored snapshot goes back
+	c.Update(nodes, now)
+	if got := c.Placed("rs").Spot; got != 0 {
+		t.Errorf("an older generation: %d pods, want 0", got)
+	}
+	if allocs := testing.AllocsPerRun(10, func() { c.Update(nodes, now) }); allocs != 0 {
+		t.Errorf("an Update without changes allocates %v times", allocs)
+	}
+}
+
+// Pools that lost spot nodes, by how that was noticed.
+func TestInterruptions(t *testing.T) {
+	pool := decision.Pool{InstanceType: "m", Zone: "a"}
+	taint := func(key string) func(*nodeInfo) {
+		return func(n *nodeInfo) { n.node.Spec.Taints = []v1.Taint{{Key: key}} }
+	}
+	reclaimed, drained := taint("spot-aware-scheduler.io/interruption"), taint("karpenter.sh/disrupted")
+	gone := func(*nodeInfo) {}
+	cases := map[string]struct {
+		node  *nodeInfo
+		steps []func(*nodeInfo) // each a second after the last; a nil step: the node is not in the snapshot
+		want  map[decision.Pool][]time.Duration
+	}{
+		"reclaim signal":                     {nodeOf("n", "spot", "a"), []func(*nodeInfo){reclaimed}, map[decision.Pool][]time.Duration{pool: {0}}},
+		"a signal counts once, then it ages": {nodeOf("n", "spot", "a"), []func(*nodeInfo){reclaimed, gone, gone}, map[decision.Pool][]time.Duration{pool: {2 * time.Second}}},
+		"reclaimed, then gone":               {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed, nil}, map[decision.Pool][]time.Duration{pool: {time.Second}}},
+		"reclaimed on-demand node":           {nodeOf("n", "on-demand", "a"), []func(*nodeInfo){reclaimed}, nil},
+		"drained":                            {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){drained, nil}, nil},
+		"vanished with pods":                 {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){nil}, map[decision.Pool][]time.Duration{pool: {0}}},
+		"vanished empty":                     {nodeOf("n", "spot", "a"), []func(*nodeInfo){nil}, nil},
+		"on-demand node vanished with pods":  {nodeOf("n", "on-demand", "a", podOf("a", "rs")), []func(*nodeInfo){nil}, nil},
+		"no pool":                            {nodeOf("n", "spot", "", podOf("a", "rs")), []func(*nodeInfo){reclaimed, nil}, nil},
+		"signal taken back and set again": {nodeOf("n", "spot", "a"), []func(*nodeInfo){reclaimed, taint("other"), reclaimed},
+			map[decision.Pool][]time.Duration{pool: {2 * time.Second, 0}}},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := NewCounter(testReader())
+			at := now
+			c.Update(snapshot(test.node), at)
+			for _, step := range test.steps {
+				at = at.Add(time.Second)
+				if step == nil {
+					c.Update(nil, at)
+					continue
+				}
+				step(test.node)
+				test.node.generation++
+				c.Update(snapshot(test.node), at)
+			}
+			if diff := cmp.Diff(test.want, c.Interruptions(at)); diff != "" {
+				t.Errorf("Interruptions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A spot node that falls silent is noticed when the time comes, although its NodeInfo stays the same.
+func TestSilentNodeIsNoticedInTime(t *testing.T) {
+	info := nodeOf("n", "spot", "a")
+	info.node.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionUnknown, LastTransitionTime: metav1.NewTime(now)}}
+	c := NewCounter(testReader())
+	for _, step := range []struct {
+		after time.Duration
+		want  decision.SignalClass
+	}{{0, decision.NoSignal}, {40*time.Second - 1, decision.NoSignal}, {40 * time.Second, decision.Reclaim}} {
+		c.Update(snapshot(info), now.Add(step.after))
+		if got, _ := c.Node("n"); got.Signal != step.want {
+			t.Errorf("after %v: signal %s, want %s", step.after, got.Signal, step.want)
+		}
+	}
+}
+
+// The memory of a pool's interruptions is bounded; the latest are kept.
+func TestInterruptionsAreBounded(t *testing.T) {
+	c := NewCounter(testReader())
+	pool := decision.Pool{InstanceType: "m", Zone: "a"}
+	for i := range 2 * maxInterruptions {
+		c.interrupted(pool, now.Add(time.Duration(i)*time.Second))
+	}
+	ages := c.Interruptions(now.Add((2*maxInterruptions - 1) * time.Second))[pool]
+	if len(ages) != maxInterruptions || ages[len(ages)-1] != 0 {
+		t.Errorf("%d interruptions are kept, the latest %v old; want %d and 0", len(ages), ages[len(ages)-1], maxInterruptions)
+	}
+}
+
+// NextSettled is when the first of the nodes that wait for their label stops.
+func TestNextSettled(t *testing.T) {
+	young := func(name string, age time.Duration) *nodeInfo {
+		info := nodeOf(name, "", "a")
+		info.node.CreationTimestamp = metav1.NewTime(now.Add(-age))
+		return info
+	}
+	labelled := nodeOf("l", "on-demand", "a")
+	cases := map[string]struct {
+		nodes []*nodeInfo
+		want  time.Time
+	}{
+		"none young":             {[]*nodeInfo{labelled, nodeOf("n", "", "a")}, time.Time{}},
+		"two young ones":         {[]*nodeInfo{labelled, young("n", 5*time.Second), young("m", 10*time.Second)}, now.Add(20 * time.Second)},
+		"no node is labelled":    {[]*nodeInfo{young("n", 5*time.Second)}, time.Time{}},
+		"one is exactly in time": {[]*nodeInfo{labelled, young("n", 30*time.Second)}, time.Time{}},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := NewCounter(testReader())
+			c.Update(snapshot(test.nodes...), now)
+			if got := c.NextSettled(); !got.Equal(test.want) {
+				t.Errorf("NextSettled = %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func BenchmarkCounterUpdate(b *testing.B) {
+	nodes := snapshot(fleet(5000)...)
+	b.Run("warm", func(b *testing.B) {
+		c := NewCounter(testReader())
+		c.Update(nodes, now)
+		b.ReportAllocs()
+		for b.Loop() {
+			c.Update(nodes, now)
+		}
+	})
+	b.Run("one node changed", func(b *testing.B) {
+		c := NewCounter(testReader())
+		c.Update(nodes, now)
+		changed := nodes[len(nodes)/2].(*nodeInfo)
+		b.ReportAllocs()
+		for b.Loop() {
+			changed.generation++
+			c.Update(nodes, now)
+		}
+	})
+	b.Run("cold", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			NewCounter(testReader()).Update(nodes, now)
+		}
+	})
+}

@@ -1,0 +1,104 @@
+package placement
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// testReader reads nodes by a policy with a grace of 30 s for their labels.
+func testReader() *kube.NodeReader {
+	return &kube.NodeReader{
+		Policy:  &decision.Policy{LabelGrace: 30 * time.Second, CapacityLabels: decision.BuiltinCapacityLabels()},
+		Signals: kube.BuiltinSignals(),
+	}
+}
+
+// nodeInfo has the part of a NodeInfo that is read here.
+type nodeInfo struct {
+	fwk.NodeInfo
+	node       *v1.Node
+	pods       []fwk.PodInfo
+	generation int64
+}
+
+func (i *nodeInfo) Node() *v1.Node         { return i.node }
+func (i *nodeInfo) GetPods() []fwk.PodInfo { return i.pods }
+func (i *nodeInfo) GetGeneration() int64   { return i.generation }
+
+// podInfo has the part of a PodInfo that is read here.
+type podInfo struct {
+	fwk.PodInfo
+	pod *v1.Pod
+}
+
+func (i podInfo) GetPod() *v1.Pod { return i.pod }
+
+// nodeOf returns a node of that capacity type ("" for none) in the pool "m/<zone>", an hour old.
+func nodeOf(name, capacity, zone string, pods ...*v1.Pod) *nodeInfo {
+	labels := map[string]string{v1.LabelInstanceTypeStable: "m", v1.LabelTopologyZone: zone}
+	if capacity != "" {
+		labels[decision.CapacityLabelKey] = capacity
+	}
+	info := &nodeInfo{
+		node:       &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}},
+		generation: 1,
+	}
+	for _, pod := range pods {
+		info.pods = append(info.pods, podInfo{pod: pod})
+	}
+	return info
+}
+
+// podOf returns a running pod of that ReplicaSet; one without a controller for "".
+func podOf(name, replicaSet string) *v1.Pod {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}}
+	if replicaSet != "" {
+		pod.OwnerReferences = []metav1.OwnerReference{ownedBy("ReplicaSet", replicaSet)}
+	}
+	return pod
+}
+
+func ownedBy(kind, name string) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: "apps/v1", Kind: kind, Name: name, UID: types.UID(name), Controller: ptr.To(true)}
+}
+
+func terminating(pod *v1.Pod) *v1.Pod {
+	pod = pod.DeepCopy()
+	pod.DeletionTimestamp = &metav1.Time{Time: now}
+	return pod
+}
+
+func snapshot(infos ...*nodeInfo) []fwk.NodeInfo {
+	list := make([]fwk.NodeInfo, len(infos))
+	for i, info := range infos {
+		list[i] = info
+	}
+	return list
+}
+
+// fleet returns n nodes, every fifth of them on-demand, with 20 pods of 10 ReplicaSets on each.
+func fleet(n int) []*nodeInfo {
+	infos := make([]*nodeInfo, n)
+	for i := range infos {
+		capacity := "spot"
+		if i%5 == 0 {
+			capacity = "on-demand"
+		}
+		infos[i] = nodeOf(fmt.Sprintf("node-%d", i), capacity, fmt.Sprintf("zone-%d", i%3))
+		for j := range 20 {
+			infos[i].pods = append(infos[i].pods, podInfo{pod: podOf(fmt.Sprintf("pod-%d-%d", i, j), fmt.Sprintf("rs-%d", (i+j)%10))})
+		}
+	}
+	return infos
+}

@@ -1,0 +1,186 @@
+package placement
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// stateOf returns the state of a pod of the ReplicaSet "rs", of which 2 of 3 may be on spot and 2 in a pool, on these nodes.
+func stateOf(nodes ...*nodeInfo) *State {
+	c := NewCounter(testReader())
+	c.Update(snapshot(nodes...), now)
+	subject := &kube.Subject{Revision: "rs", Workload: "web",
+		Pod: decision.Pod{Workload: decision.Workload{Kind: "Deployment", Revision: "shop/rs", Desired: 3}}}
+	perPool := decision.Count(2)
+	settings := decision.Settings{MinOnDemand: decision.Count(1), MaxPerPool: &perPool, FallbackAfter: decision.Never}
+	return NewState(subject, settings, decision.Waiting{}, c)
+}
+
+func verdicts(s *State, nodes ...string) map[string]decision.Verdict {
+	got := map[string]decision.Verdict{}
+	for _, name := range nodes {
+		got[name] = s.Admit(name)
+	}
+	return got
+}
+
+func TestStateAdmit(t *testing.T) {
+	spotA, spotB, onDemand := nodeOf("spot-a", "spot", "a", podOf("1", "rs")), nodeOf("spot-b", "spot", "b"), nodeOf("on-demand", "on-demand", "a")
+	drained := nodeOf("drained", "on-demand", "a")
+	drained.node.Spec.Taints = []v1.Taint{{Key: "karpenter.sh/disrupted"}}
+	cases := map[string]struct {
+		change func(*State)
+		want   map[string]decision.Verdict
+	}{
+		"as counted": {func(*State) {}, map[string]decision.Verdict{
+			"spot-a": decision.Admitted, "spot-b": decision.Admitted, "on-demand": decision.Admitted,
+			"drained": decision.NodeDrained, "not in the snapshot": decision.NodeDrained,
+		}},
+		"a sibling more on spot": {func(s *State) { s.Add(podOf("2", "rs"), "spot-b") }, map[string]decision.Verdict{
+			"spot-a": decision.OverBudget, "spot-b": decision.OverBudget, "on-demand": decision.Admitted,
+			"drained": decision.NodeDrained, "not in the snapshot": decision.NodeDrained,
+		}},
+		"one more and one less": {func(s *State) {
+			s.Add(podOf("2", "rs"), "spot-b")
+			s.Remove(podOf("1", "rs"), "spot-a")
+		}, map[string]decision.Verdict{
+			"spot-a": decision.Admitted, "spot-b": decision.Admitted, "on-demand": decision.Admitted,
+			"drained": decision.NodeDrained, "not in the snapshot": decision.NodeDrained,
+		}},
+		"what does not count": {func(s *State) {
+			s.Add(podOf("2", "rs"), "on-demand")
+			s.Add(podOf("3", "other"), "spot-a")
+			s.Add(podOf("4", ""), "spot-a")
+			s.Add(terminating(podOf("5", "rs")), "spot-a")
+			s.Add(podOf("6", "rs"), "not in the snapshot")
+		}, map[string]decision.Verdict{
+			"spot-a": decision.Admitted, "spot-b": decision.Admitted, "on-demand": decision.Admitted,
+			"drained": decision.NodeDrained, "not in the snapshot": decision.NodeDrained,
+		}},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := stateOf(spotA, spotB, onDemand, drained)
+			test.change(s)
+			if diff := cmp.Diff(test.want, verdicts(s, "spot-a", "spot-b", "on-demand", "drained", "not in the snapshot")); diff != "" {
+				t.Errorf("Admit (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A pod that terminates was not counted: taking it off its node must not count it a second time.
+func TestRemovingATerminatingPodChangesNothing(t *testing.T) {
+	going := terminating(podOf("going", "rs"))
+	s := stateOf(nodeOf("spot", "spot", "a", podOf("1", "rs"), podOf("2", "rs"), going))
+	s.Remove(going, "spot")
+	if got := s.Admit("spot"); got != decision.OverBudget {
+		t.Errorf("Admit = %d, want OverBudget: two live siblings are still there", got)
+	}
+}
+
+// The cap of a pool counts what preemption adds and takes in that pool, and in no other.
+func TestStatePoolCap(t *testing.T) {
+	perPool := decision.Count(1)
+	c := NewCounter(testReader())
+	c.Update(snapshot(nodeOf("spot-a", "spot", "a", podOf("1", "rs")), nodeOf("spot-b", "spot", "b")), now)
+	subject := &kube.Subject{Revision: "rs", Pod: decision.Pod{Workload: decision.Workload{Desired: 9}}}
+	s := NewState(subject, decision.Settings{MaxPerPool: &perPool, FallbackAfter: decision.Never}, decision.Waiting{}, c)
+	steps := []struct {
+		name   string
+		change func()
+		want   map[string]decision.Verdict
+	}{
+		{"as counted", func() {}, map[string]decision.Verdict{"spot-a": decision.PoolFull, "spot-b": decision.Admitted}},
+		{"taken", func() { s.Remove(podOf("1", "rs"), "spot-a") }, map[string]decision.Verdict{"spot-a": decision.Admitted, "spot-b": decision.Admitted}},
+		{"added", func() { s.Add(podOf("2", "rs"), "spot-b") }, map[string]decision.Verdict{"spot-a": decision.Admitted, "spot-b": decision.PoolFull}},
+	}
+	for _, step := range steps {
+		step.change()
+		if diff := cmp.Diff(step.want, verdicts(s, "spot-a", "spot-b")); diff != "" {
+			t.Errorf("%s: Admit (-want +got):\n%s", step.name, diff)
+		}
+	}
+}
+
+// Preemption tries many nodes at once, each on a clone: no clone may see what another was told, nor the original.
+func TestStateClonesAreIndependent(t *testing.T) {
+	s := stateOf(nodeOf("spot", "spot", "a"))
+	s.Add(podOf("1", "rs"), "spot")
+	first, second := s.Clone().(*State), s.Clone().(*State)
+	first.Add(podOf("2", "rs"), "spot")
+	second.Remove(podOf("1", "rs"), "spot")
+	got := []int{s.moreOnSpot, first.moreOnSpot, second.moreOnSpot}
+	pool := decision.Pool{InstanceType: "m", Zone: "a"}
+	inPool := []int{s.inPool(pool), first.inPool(pool), second.inPool(pool)}
+	if want := []int{1, 2, 0}; !cmp.Equal(want, got) || !cmp.Equal(want, inPool) {
+		t.Errorf("more on spot: %v, in the pool: %v; want %v in the original, the first and the second clone", got, inPool, want)
+	}
+	if diff := cmp.Diff(decision.Placed{}, s.Counter.Placed("rs")); diff != "" {
+		t.Errorf("the counter itself was changed (-want +got):\n%s", diff)
+	}
+}
+
+func TestStatePlace(t *testing.T) {
+	nodes := []*nodeInfo{
+		nodeOf("spot-a", "spot", "a", podOf("1", "rs")), nodeOf("spot-b", "spot", "b"), nodeOf("on-demand", "on-demand", "a"),
+	}
+	cases := map[string]struct {
+		change func(*State)
+		node   string
+		want   *Placed
+	}{
+		"within budget":       {func(*State) {}, "spot-b", &Placed{decision.Spot, decision.InBudget}},
+		"on the floor":        {func(*State) {}, "on-demand", &Placed{decision.OnDemand, decision.OnFloor}},
+		"fallen back":         {func(s *State) { s.Plan.Budget, s.Plan.Grant = 0, decision.FellBack }, "spot-b", &Placed{decision.Spot, decision.ByFallback}},
+		"over the cap":        {func(s *State) { s.Plan.PoolCap, s.Plan.Grant = 1, decision.Anyway }, "spot-a", &Placed{decision.Spot, decision.ByScheduleAnyway}},
+		"below the cap":       {func(s *State) { s.Plan.PoolCap, s.Plan.Grant = 1, decision.Anyway }, "spot-b", &Placed{decision.Spot, decision.InBudget}},
+		"not in the snapshot": {func(*State) {}, "gone", nil},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := stateOf(nodes...)
+			test.change(s)
+			s.Place(test.node)
+			if diff := cmp.Diff(test.want, s.Placed); diff != "" {
+				t.Errorf("Placed (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A node where a sibling stands is worse than an empty one, a nearer sibling worse than a farther one, and a risky pool worse than a safe
+// one: each weighs only where those before it are equal.
+func TestStateRank(t *testing.T) {
+	s := stateOf(
+		nodeOf("spot with sibling", "spot", "a", podOf("1", "rs")), nodeOf("spot beside it", "spot", "a"), nodeOf("spot elsewhere", "spot", "b"),
+		nodeOf("spot, risky", "spot", "c"), nodeOf("floor", "on-demand", "z", podOf("2", "rs")),
+	)
+	risk := map[decision.Pool]float64{{InstanceType: "m", Zone: "c"}: 0.5}
+	order := []string{"spot elsewhere", "spot, risky", "spot beside it", "spot with sibling", "floor", "not in the snapshot"}
+	for i := range order[1:] {
+		if better, worse := s.Rank(order[i], risk), s.Rank(order[i+1], risk); better <= worse {
+			t.Errorf("%q (%d) does not rank above %q (%d)", order[i], better, order[i+1], worse)
+		}
+	}
+}
+
+// A revision that the counter has not seen has no siblings anywhere.
+func TestStateOfAnUnseenRevision(t *testing.T) {
+	s := stateOf(nodeOf("spot", "spot", "a", podOf("1", "other")))
+	if got := s.Plan.Prefer; got != decision.OnDemand {
+		t.Errorf("prefers %s, want on-demand: the floor comes first", got)
+	}
+	if got := s.Counter.Placed(types.UID("rs")); got != (decision.Placed{}) {
+		t.Errorf("Placed = %+v, want none", got)
+	}
+	if got := s.Admit("spot"); got != decision.Admitted {
+		t.Errorf("Admit = %d, want Admitted", got)
+	}
+}

@@ -1,0 +1,203 @@
+package placement
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+// woken collects the pods that are tried again.
+type woken struct {
+	mu    sync.Mutex
+	names []string
+}
+
+func (w *woken) wake(pods map[string]*v1.Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for key, pod := range pods {
+		if key != pod.Namespace+"/"+pod.Name {
+			key = "wrong key " + key
+		}
+		w.names = append(w.names, key)
+	}
+	slices.Sort(w.names)
+}
+
+// take returns what was woken since it was last asked.
+func (w *woken) take() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	names := w.names
+	w.names = nil
+	return names
+}
+
+func newWaiting() (*Waiting, *clocktesting.FakeClock, *woken) {
+	c, w := clocktesting.NewFakeClock(now), &woken{}
+	return NewWaiting(c, w.wake), c, w
+}
+
+func (w *woken) expect(t *testing.T, when string, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(want, w.take()); diff != "" {
+		t.Errorf("%s: woken (-want +got):\n%s", when, diff)
+	}
+}
+
+// The waiting began when the pod was first found unschedulable, however often it was since.
+func TestSinceIsTheFirstTime(t *testing.T) {
+	w, c, _ := newWaiting()
+	pod := podOf("p", "rs")
+	if _, waits := w.Since("p"); waits {
+		t.Error("waits before it was found")
+	}
+	for range 3 {
+		w.Found(pod, Wait{})
+		c.Step(time.Second)
+	}
+	if since, waits := w.Since("p"); !waits || !since.Equal(now) {
+		t.Errorf("Since = %v, %t; want %v, true", since, waits, now)
+	}
+	w.Forget("p")
+	if _, waits := w.Since("p"); waits {
+		t.Error("still waits after Forget")
+	}
+	w.Found(pod, Wait{})
+	if since, _ := w.Since("p"); !since.Equal(now.Add(3 * time.Second)) {
+		t.Errorf("Since after Forget = %v, want the time it was found anew", since)
+	}
+}
+
+func TestAgain(t *testing.T) {
+	w, c, woken := newWaiting()
+	pod := podOf("p", "rs")
+	w.Found(pod, Wait{Again: now.Add(5 * time.Second)})
+	c.Step(5*time.Second - 1)
+	woken.expect(t, "before")
+	c.Step(1)
+	woken.expect(t, "in time", "shop/p")
+	c.Step(time.Hour)
+	woken.expect(t, "long after")
+
+	w.Found(pod, Wait{Again: c.Now().Add(5 * time.Second)})
+	w.Found(pod, Wait{Again: c.Now().Add(9 * time.Second)})
+	c.Step(5 * time.Second)
+	woken.expect(t, "at a time that was replaced")
+	c.Step(4 * time.Second)
+	woken.expect(t, "at the time that replaced it", "shop/p")
+
+	w.Found(pod, Wait{Again: c.Now().Add(5 * time.Second)})
+	w.Forget("p")
+	c.Step(time.Hour)
+	woken.expect(t, "after Forget")
+
+	w.Found(pod, Wait{Again: c.Now().Add(5 * time.Second)})
+	w.Found(pod, Wait{})
+	c.Step(time.Hour)
+	woken.expect(t, "when time will change nothing any more")
+	if c.HasWaiters() {
+		t.Error("a timer is left over")
+	}
+}
+
+func TestWakeFor(t *testing.T) {
+	w, _, woken := newWaiting()
+	w.Found(podOf("a", "rs-1"), Wait{Owners: []types.UID{"rs-1", "web"}})
+	w.Found(podOf("b", "rs-2"), Wait{Owners: []types.UID{"rs-2", "web"}})
+	w.Found(podOf("c", "rs-3"), Wait{Owners: []types.UID{"rs-3"}})
+	w.Found(podOf("d", ""), Wait{})
+
+	w.WakeFor("rs-1")
+	woken.expect(t, "rs-1", "shop/a")
+	w.WakeFor("web")
+	woken.expect(t, "web", "shop/a", "shop/b")
+	w.WakeFor("nobody's")
+	woken.expect(t, "an owner that nobody waits for")
+	w.Found(podOf("a", "rs-1"), Wait{Owners: []types.UID{"rs-9"}})
+	w.Forget("b")
+	w.WakeFor("web")
+	woken.expect(t, "web, when one waits for another and one no longer waits")
+	w.WakeFor("rs-9")
+	woken.expect(t, "rs-9", "shop/a")
+	w.Wake(podOf("d", ""))
+	woken.expect(t, "one pod by name", "shop/d")
+	w.Forget("a")
+	w.Forget("c")
+	if len(w.byOwner) != 0 {
+		t.Errorf("owners that nobody waits for are remembered: %v", w.byOwner)
+	}
+}
+
+func TestWakeCountedSoon(t *testing.T) {
+	w, c, woken := newWaiting()
+	w.WakeCountedSoon()
+	if c.HasWaiters() {
+		t.Error("a timer although nothing waits")
+	}
+	w.Found(podOf("a", "rs"), Wait{Counted: true})
+	w.Found(podOf("b", "rs"), Wait{})
+	w.WakeCountedSoon()
+	c.Step(500 * time.Millisecond)
+	w.Found(podOf("c", "rs"), Wait{Counted: true})
+	w.WakeCountedSoon()
+	woken.expect(t, "within the second")
+	c.Step(500 * time.Millisecond)
+	woken.expect(t, "after it: all that are counted, once", "shop/a", "shop/c")
+	c.Step(time.Hour)
+	woken.expect(t, "later")
+	w.WakeCountedSoon()
+	c.Step(time.Second)
+	woken.expect(t, "the next time", "shop/a", "shop/c")
+}
+
+func TestForOnDemand(t *testing.T) {
+	w, _, _ := newWaiting()
+	w.Found(podOf("a", "rs"), Wait{ForOnDemand: true})
+	w.Found(podOf("b", "rs"), Wait{ForOnDemand: true})
+	w.Found(podOf("c", "rs"), Wait{})
+	w.Found(podOf("b", "rs"), Wait{})
+	if got := w.ForOnDemand(); got != 1 {
+		t.Errorf("ForOnDemand = %d, want 1", got)
+	}
+}
+
+// Everything at once, as scheduler, informer handlers, timers and metrics do. The race detector judges; and in the end nothing is left.
+func TestWaitingConcurrently(t *testing.T) {
+	woken := &woken{}
+	w := NewWaiting(clock.RealClock{}, woken.wake)
+	var workers sync.WaitGroup
+	for worker := range 4 {
+		workers.Go(func() {
+			for i := range 200 {
+				pod := podOf(fmt.Sprintf("p-%d", (worker+i)%8), "rs")
+				w.Found(pod, Wait{Owners: []types.UID{"rs"}, Again: time.Now(), Counted: true})
+				w.Since(pod.UID)
+				w.WakeFor("rs")
+				w.WakeCountedSoon()
+				w.ForOnDemand()
+				w.Forget(pod.UID)
+			}
+		})
+	}
+	workers.Wait()
+	for i := range 8 {
+		w.Forget(types.UID(fmt.Sprintf("p-%d", i)))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.pods)+len(w.byOwner) != 0 {
+		t.Errorf("left over: %v, %v", w.pods, w.byOwner)
+	}
+	if len(woken.take()) == 0 {
+		t.Error("nothing was woken")
+	}
+}

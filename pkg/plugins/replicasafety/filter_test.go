@@ -1,0 +1,254 @@
+package replicasafety
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+func TestNewRefusesOtherArgs(t *testing.T) {
+	for name, args := range map[string]runtime.Object{"none": nil, "another plugin's": &config.SpotPreferenceArgs{}} {
+		if _, err := New(t.Context(), args, nil); err == nil || !strings.Contains(err.Error(), "ReplicaSafetyArgs") {
+			t.Errorf("%s: error %v, want one that asks for ReplicaSafetyArgs", name, err)
+		}
+	}
+}
+
+// Pods that are tied to their node go wherever other plugins let them.
+func TestPreFilterSkips(t *testing.T) {
+	w := newWorld(t, nil)
+	w.nodes(spot("spot"))
+	static := annotate(podOf("static"), v1.MirrorPodAnnotationKey, "hash")
+	for _, pod := range []*v1.Pod{podOf("daemon", by("DaemonSet", "ds")), static} {
+		o := w.try(pod)
+		if diff := cmp.Diff([]string{"spot"}, o.feasible); diff != "" {
+			t.Errorf("%s: feasible (-want +got):\n%s", pod.Name, diff)
+		}
+		if !o.state.GetSkipFilterPlugins().Has(Name) {
+			t.Errorf("%s: PreFilter did not skip", pod.Name)
+		}
+	}
+}
+
+// Before its caches are in sync the plugin decides nothing: an empty cache looks like a cluster without replicas.
+func TestNothingIsDecidedBeforeSync(t *testing.T) {
+	w := newWorldNotSynced(t, nil, deployment("web", 3, 1, nil)...)
+	w.nodes(spot("spot"))
+	o := w.try(web("p"))
+	if o.rejected.Code() != fwk.Error || !errors.Is(o.rejected.AsError(), errNotSynced) {
+		t.Fatalf("PreFilter: %v, want an error that says that the caches are not in sync", o.rejected)
+	}
+	w.factory.Start(w.ctx.Done())
+	w.eventually("the caches are in sync", w.plugin.synced)
+	if diff := cmp.Diff([]string{"spot"}, w.try(web("p")).feasible); diff != "" {
+		t.Errorf("feasible in sync (-want +got):\n%s", diff)
+	}
+}
+
+// What Filter says of each node, and in which words.
+func TestFilter(t *testing.T) {
+	const waits = " (waits for on-demand room)"
+	reclaimed, drained := onDemand("reclaimed"), spot("drained")
+	reclaimed.Spec.Taints = []v1.Taint{{Key: "spot-aware-scheduler.io/interruption"}}
+	drained.Spec.Taints = []v1.Taint{{Key: "karpenter.sh/disrupted"}}
+	onSpot := func(n int) func(w *world) {
+		return func(w *world) {
+			for i := range n {
+				w.stand("spot", web("sibling-"+string(rune('a'+i))))
+			}
+		}
+	}
+	requiresSpot := web("p")
+	requiresSpot.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "spot"}
+	cases := map[string]struct {
+		args         func(*config.ReplicaSafetyArgs)
+		annotations  map[string]string // of the Deployment "web", of 3 replicas
+		standing     func(*world)
+		pod          *v1.Pod
+		wantFeasible []string
+		wantRefused  map[string]string
+	}{
+		"within budget": {
+			standing: onSpot(1), pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
+		},
+		"budget used up": {
+			standing: onSpot(2), pod: web("p"), wantFeasible: []string{"on-demand"},
+			wantRefused: map[string]string{"spot": "spot budget used up: 2 of 2 replicas of shop/web-1 may run on spot" + waits},
+		},
+		"budget used up, fallback to come": {
+			args:     func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "5m" },
+			standing: onSpot(2), pod: web("p"), wantFeasible: []string{"on-demand"},
+			wantRefused: map[string]string{"spot": "spot budget used up: 2 of 2 replicas of shop/web-1 may run on spot (waits for on-demand room, takes any spot node after 5m)"},
+		},
+		"terminating siblings do not count": {
+			standing: func(w *world) { w.stand("spot", web("a"), terminating(web("b"))) }, pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
+		},
+		"singleton": {
+			pod: podOf("p"), wantFeasible: []string{"on-demand"},
+			wantRefused: map[string]string{"spot": "spot budget used up: 0 of 0 replicas of shop/p may run on spot" + waits},
+		},
+		"annotation on the owner": {
+			annotations: map[string]string{decision.MinOnDemandAnnotation: "0"}, standing: onSpot(2), pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
+		},
+		"rule": {
+			args: func(a *config.ReplicaSafetyArgs) {
+				a.Rules = []config.Rule{{Name: "all", OwnerKinds: []string{"Deployment"}, MinOnDemand: "100%"}}
+			},
+			pod: web("p"), wantFeasible: []string{"on-demand"},
+			wantRefused: map[string]string{"spot": "spot budget used up: 0 of 0 replicas of shop/web-1 may run on spot" + waits},
+		},
+		"StatefulSet, floor ordinal": {
+			pod: podOf("db-0", by("StatefulSet", "db")), wantFeasible: []string{"on-demand"},
+			wantRefused: map[string]string{"spot": "ordinal kept off spot: the first 1 of the ordinals of shop/db stay on on-demand, and later ordinals wait for this one" + waits},
+		},
+		"StatefulSet, later ordinal": {
+			pod: podOf("db-1", by("StatefulSet", "db")), wantFeasible: []string{"on-demand", "spot"},
+		},
+		"pool full": {
+			annotations: map[string]string{decision.MaxPerPoolAnnotation: "1"}, standing: onSpot(1), pod: web("p"), wantFeasible: []string{"on-demand"},
+			wantRefused: map[string]string{"spot": "spot pool full: a pool may hold 1 replicas of shop/web-1" + waits},
+		},
+		"node without a label, just made": {
+			standing: func(w *world) { w.nodes(young("young")) }, pod: podOf("p"), wantFeasible: []string{"on-demand"},
+			wantRefused: map[string]string{
+				"spot":  "spot budget used up: 0 of 0 replicas of shop/p may run on spot" + waits,
+				"young": "node has no capacity label yet and is too young to count as on-demand",
+			},
+		},
+		"signals": {
+			standing: func(w *world) { w.nodes(reclaimed, drained) }, pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
+			wantRefused: map[string]string{"reclaimed": "node is being reclaimed", "drained": "node is being drained"},
+		},
+		"the pod itself requires spot": {
+			standing: onSpot(2), pod: requiresSpot, wantFeasible: []string{"on-demand", "spot"},
+		},
+		"ScheduleAnyway": {
+			annotations: map[string]string{decision.WhenUnsatisfiableAnnotation: "ScheduleAnyway"},
+			standing:    onSpot(2), pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
+		},
+		"unlabeledNodes: Spot": {
+			args:     func(a *config.ReplicaSafetyArgs) { a.UnlabeledNodes = "Spot" },
+			standing: func(w *world) { w.nodes(node("unlabelled", "")) }, pod: podOf("p"), wantFeasible: []string{"on-demand"},
+			wantRefused: map[string]string{
+				"spot":       "spot budget used up: 0 of 0 replicas of shop/p may run on spot" + waits,
+				"unlabelled": "spot budget used up: 0 of 0 replicas of shop/p may run on spot" + waits,
+			},
+		},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, test.args, append(deployment("web", 3, 1, test.annotations), statefulSet("db", 3))...)
+			w.nodes(onDemand("on-demand"), spot("spot"))
+			if test.standing != nil {
+				test.standing(w)
+			}
+			o := w.try(test.pod)
+			if o.rejected != nil {
+				t.Fatalf("PreFilter: %v", o.rejected)
+			}
+			if diff := cmp.Diff(test.wantFeasible, o.feasible); diff != "" {
+				t.Errorf("feasible (-want +got):\n%s", diff)
+			}
+			want := test.wantRefused
+			if want == nil {
+				want = map[string]string{}
+			}
+			if diff := cmp.Diff(want, w.reasons(o)); diff != "" {
+				t.Errorf("refused (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A pod that is assumed, its binding still under way, counts as one that is bound.
+func TestAssumedPodsCount(t *testing.T) {
+	w := newWorld(t, nil, deployment("web", 2, 1, nil)...)
+	w.nodes(onDemand("on-demand"), spot("spot"))
+	first := web("first")
+	if diff := cmp.Diff([]string{"on-demand", "spot"}, w.try(first).feasible); diff != "" {
+		t.Fatalf("first: feasible (-want +got):\n%s", diff)
+	}
+	assumed := first.DeepCopy()
+	assumed.Spec.NodeName = "spot"
+	w.must(w.cache.AssumePod(klog.FromContext(w.ctx), assumed))
+	if diff := cmp.Diff([]string{"on-demand"}, w.try(web("second")).feasible); diff != "" {
+		t.Errorf("second, while the first is assumed: feasible (-want +got):\n%s", diff)
+	}
+	w.must(w.cache.ForgetPod(klog.FromContext(w.ctx), assumed))
+	if diff := cmp.Diff([]string{"on-demand", "spot"}, w.try(web("second")).feasible); diff != "" {
+		t.Errorf("second, after the first was forgotten: feasible (-want +got):\n%s", diff)
+	}
+}
+
+// A sibling that preemption nominated to a spot node uses up budget there; the pod's own nomination does not.
+func TestNominatedPodsCount(t *testing.T) {
+	w := newWorld(t, nil, deployment("web", 2, 1, nil)...)
+	w.nodes(onDemand("on-demand"), spot("spot"))
+	nominate := func(pod *v1.Pod) {
+		info, err := framework.NewPodInfo(pod)
+		w.must(err)
+		w.nominated["spot"] = []fwk.PodInfo{info}
+	}
+	nominate(web("sibling"))
+	if diff := cmp.Diff([]string{"on-demand"}, w.try(web("p")).feasible); diff != "" {
+		t.Errorf("a sibling is nominated: feasible (-want +got):\n%s", diff)
+	}
+	nominate(web("p"))
+	if diff := cmp.Diff([]string{"on-demand", "spot"}, w.try(web("p")).feasible); diff != "" {
+		t.Errorf("the pod itself is nominated: feasible (-want +got):\n%s", diff)
+	}
+}
+
+// Preemption tries nodes without their victims: a live sibling that would go frees budget, one that is going already does not.
+func TestPreemptionDryRun(t *testing.T) {
+	w := newWorld(t, nil, deployment("web", 3, 1, nil)...)
+	w.nodes(spot("spot"), onDemand("on-demand"))
+	live, going := web("live"), terminating(web("going"))
+	w.stand("spot", live, web("other"), going)
+	o := w.try(web("p"))
+	info, err := w.snapshot.Get("spot")
+	w.must(err)
+	without := func(victim *v1.Pod) *fwk.Status {
+		state := o.state.Clone()
+		victimInfo, err := framework.NewPodInfo(victim)
+		w.must(err)
+		w.must(w.framework.RunPreFilterExtensionRemovePod(w.ctx, state, web("p"), victimInfo, info).AsError())
+		return w.framework.RunFilterPlugins(w.ctx, state, web("p"), info)
+	}
+	if status := without(going); status.IsSuccess() {
+		t.Error("without a pod that terminates anyway: feasible, want the budget used up as before")
+	}
+	if status := without(live); !status.IsSuccess() {
+		t.Errorf("without a live sibling: %v, want feasible", status)
+	}
+	if status := w.framework.RunFilterPlugins(w.ctx, o.state, web("p"), info); status.IsSuccess() {
+		t.Error("the dry run changed the state of the cycle itself")
+	}
+}
+
+// An annotation that does not parse is told once, however often the pod is tried.
+func TestInvalidAnnotationIsToldOnce(t *testing.T) {
+	w := newWorld(t, nil)
+	w.nodes(spot("spot"))
+	pod := annotate(podOf("p"), decision.MinOnDemandAnnotation, "3O%")
+	for range 3 {
+		w.try(pod)
+		w.clock.Step(time.Second)
+	}
+	want := []string{`Warning InvalidSpotPolicy annotation spot-aware-scheduler.io/min-on-demand on the pod is ignored: invalid value "3O%": ` +
+		`expected a count of 0 or more such as "2", or a percentage such as "30%"`}
+	if diff := cmp.Diff(want, w.recorded()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,80 @@
+package replicasafety
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+)
+
+// What a scrape reports of floors: over all live revisions of a workload, and of this profile's pods only.
+func TestObserveFloors(t *testing.T) {
+	on := func(node string, pods ...*v1.Pod) []runtime.Object {
+		var objects []runtime.Object
+		for _, pod := range pods {
+			pod.Spec.NodeName = node
+			objects = append(objects, pod)
+		}
+		return objects
+	}
+	of := func(name, replicaSet string) *v1.Pod { return podOf(name, by("ReplicaSet", replicaSet)) }
+	foreign, exempt := podOf("foreign"), podOf("exempt")
+	foreign.Spec.SchedulerName = "default-scheduler"
+	exempt.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "spot"}
+	floor2 := map[string]string{decision.MinOnDemandAnnotation: "2"}
+	cases := map[string]struct {
+		objects                [][]runtime.Object
+		wantUnmet, wantDeficit int
+	}{
+		"met":                      {[][]runtime.Object{deployment("web", 3, 1, nil), on("on-demand", web("a")), on("spot", web("b"), web("c"))}, 0, 0},
+		"all on spot":              {[][]runtime.Object{deployment("web", 3, 1, floor2), on("spot", web("a"), web("b"), web("c"))}, 1, 2},
+		"no more than are live":    {[][]runtime.Object{deployment("web", 3, 1, floor2), on("spot", web("a"))}, 1, 1},
+		"a floor pod that waits":   {[][]runtime.Object{deployment("web", 3, 1, nil), on("spot", web("a"), web("b")), on("", web("c"))}, 1, 1},
+		"over revisions, met":      {[][]runtime.Object{deployment("web", 3, 2, nil), on("on-demand", of("a", "web-1")), on("spot", of("b", "web-2"), of("c", "web-2"))}, 0, 0},
+		"over revisions, unmet":    {[][]runtime.Object{deployment("web", 3, 2, floor2), on("on-demand", of("a", "web-1")), on("spot", of("b", "web-2"), of("c", "web-2"))}, 1, 1},
+		"on-demand ones terminate": {[][]runtime.Object{deployment("web", 2, 1, nil), on("on-demand", terminating(web("a"))), on("spot", web("b"))}, 1, 1},
+		"on a node that is gone":   {[][]runtime.Object{on("gone", podOf("a"))}, 1, 1},
+		"several workloads":        {[][]runtime.Object{deployment("web", 2, 1, nil), on("spot", web("a"), podOf("single"))}, 2, 2},
+		"none of ours":             {[][]runtime.Object{on("spot", foreign, exempt, podOf("daemon", by("DaemonSet", "ds")))}, 0, 0},
+		"owner not known":          {[][]runtime.Object{on("spot", web("a"))}, 0, 0},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			objects := []runtime.Object{onDemand("on-demand"), spot("spot")}
+			for _, more := range test.objects {
+				objects = append(objects, more...)
+			}
+			got := newWorld(t, nil, objects...).plugin.observe()
+			if got.FloorsUnmet != test.wantUnmet || got.FloorDeficit != test.wantDeficit {
+				t.Errorf("FloorsUnmet, FloorDeficit = %d, %d; want %d, %d", got.FloorsUnmet, got.FloorDeficit, test.wantUnmet, test.wantDeficit)
+			}
+		})
+	}
+}
+
+func TestObserveNodesAndWaiting(t *testing.T) {
+	contradictory := node("contradictory", "")
+	contradictory.Labels["karpenter.sh/capacity-type"], contradictory.Labels["eks.amazonaws.com/capacityType"] = "spot", "ON_DEMAND"
+	settled := node("settled", "")
+	settled.CreationTimestamp = metav1.NewTime(now.Add(-30e9))
+	w := newWorld(t, nil, onDemand("on-demand"), spot("spot-1"), spot("spot-2"), young("young"), settled, contradictory)
+	w.plugin.waiting.Found(podOf("p"), placement.Wait{ForOnDemand: true})
+	want := placement.Observed{
+		WaitingForOnDemand: 1,
+		Nodes: map[decision.Capacity]int{
+			{Type: decision.OnDemand, Source: decision.FromLabel}:     1,
+			{Type: decision.Spot, Source: decision.FromLabel}:         2,
+			{Type: decision.Spot, Source: decision.Settling}:          1,
+			{Type: decision.OnDemand, Source: decision.FromDefault}:   1,
+			{Type: decision.Spot, Source: decision.FromContradiction}: 1,
+		},
+	}
+	if diff := cmp.Diff(want, w.plugin.observe()); diff != "" {
+		t.Errorf("observe (-want +got):\n%s", diff)
+	}
+}

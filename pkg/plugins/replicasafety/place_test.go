@@ -1,0 +1,150 @@
+package replicasafety
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/component-base/metrics/testutil"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+)
+
+// Every deliberate exception is an event on the pod; what the policy provides for is none. Both are counted by why.
+func TestPlacements(t *testing.T) {
+	relieved := podOf("p", by("ReplicaSet", "web-2"))
+	exempt := web("p")
+	exempt.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "spot"}
+	daemon := podOf("p", by("DaemonSet", "ds"))
+	overBudget := " (node spot; before it 1 of 1 replicas that may be on spot were there, of shop/web-1)"
+	cases := map[string]struct {
+		annotations map[string]string // of the Deployment "web", of 2 replicas
+		standing    map[string]string // ReplicaSets by the node that one of their pods stands on
+		pod         *v1.Pod
+		waited      time.Duration
+		node        string
+		want        *placement.Placed
+		wantEvent   string
+	}{
+		"floor":         {pod: web("p"), node: "on-demand", want: &placement.Placed{Capacity: decision.OnDemand, Outcome: decision.OnFloor}},
+		"overflow":      {standing: map[string]string{"on-demand": "web-1"}, pod: web("p"), node: "on-demand", want: &placement.Placed{Capacity: decision.OnDemand, Outcome: decision.Overflow}},
+		"within budget": {standing: map[string]string{"on-demand": "web-1"}, pod: web("p"), node: "spot", want: &placement.Placed{Capacity: decision.Spot, Outcome: decision.InBudget}},
+		"exempt": {standing: map[string]string{"spot": "web-1"}, pod: exempt, node: "spot", want: &placement.Placed{Capacity: decision.Spot, Outcome: decision.ByExemption},
+			wantEvent: "Normal SpotByOwnAffinity the pod's own node selector or affinity admits only spot: it is on spot outside the policy" + overBudget},
+		"fallback": {annotations: map[string]string{decision.FallbackAfterAnnotation: "5s"}, standing: map[string]string{"spot": "web-1"}, pod: web("p"), waited: 5 * time.Second, node: "spot",
+			want:      &placement.Placed{Capacity: decision.Spot, Outcome: decision.ByFallback},
+			wantEvent: "Warning FellBackToSpot no on-demand room within fallbackAfter: placed on spot over its budget or cap" + overBudget},
+		"fallback, but on-demand had room": {annotations: map[string]string{decision.FallbackAfterAnnotation: "5s"}, standing: map[string]string{"spot": "web-1"}, pod: web("p"), waited: 5 * time.Second,
+			node: "on-demand", want: &placement.Placed{Capacity: decision.OnDemand, Outcome: decision.OnFloor}},
+		"relief": {annotations: map[string]string{decision.MinOnDemandAnnotation: "100%"}, standing: map[string]string{"on-demand": "web-1"}, pod: relieved, waited: time.Minute, node: "spot",
+			want: &placement.Placed{Capacity: decision.Spot, Outcome: decision.ByRelief},
+			wantEvent: "Warning RolloutTookSpot older replicas of its workload hold the on-demand room: placed on spot so that the rollout can finish" +
+				" (node spot; before it 0 of 0 replicas that may be on spot were there, of shop/web-2)"},
+		"ScheduleAnyway": {annotations: map[string]string{decision.WhenUnsatisfiableAnnotation: "ScheduleAnyway"}, standing: map[string]string{"spot": "web-1"}, pod: web("p"), node: "spot",
+			want:      &placement.Placed{Capacity: decision.Spot, Outcome: decision.ByScheduleAnyway},
+			wantEvent: "Warning SpotBudgetExceeded ScheduleAnyway: placed on spot over its budget or cap" + overBudget},
+		"DaemonSet": {pod: daemon, node: "spot"},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil, deployment("web", 2, 2, test.annotations)...)
+			w.nodes(onDemand("on-demand"), spot("spot"))
+			for node, replicaSet := range test.standing {
+				w.stand(node, podOf("sibling", by("ReplicaSet", replicaSet)))
+			}
+			if test.waited > 0 {
+				w.plugin.waiting.Found(test.pod, placement.Wait{})
+				w.clock.Step(test.waited)
+			}
+			before := placementsTotal(t)
+			o := w.try(test.pod)
+			w.bind(o, test.pod, test.node)
+			var got *placement.Placed
+			if s := placement.Read(o.state); s != nil {
+				got = s.Placed
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("Placed (-want +got):\n%s", diff)
+			}
+			wantTotal := maps.Clone(before)
+			if test.want != nil {
+				wantTotal[test.want.Capacity.String()+" "+string(test.want.Outcome)]++
+			}
+			if diff := cmp.Diff(wantTotal, placementsTotal(t)); diff != "" {
+				t.Errorf("placements_total (-want +got):\n%s", diff)
+			}
+			var wantEvents []string
+			if test.wantEvent != "" {
+				wantEvents = []string{test.wantEvent}
+			}
+			if diff := cmp.Diff(wantEvents, w.recorded()); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// placementsTotal reads the metric of that name, by capacity type and reason.
+func placementsTotal(t *testing.T) map[string]float64 {
+	t.Helper()
+	total := map[string]float64{}
+	for _, capacity := range []string{"spot", "on-demand"} {
+		labels := map[string]string{"profile": profile, "capacity_type": capacity}
+		byReason, err := testutil.GetCounterValuesFromGatherer(legacyregistry.DefaultGatherer, "spot_aware_scheduler_placements_total", labels, "reason")
+		if err != nil {
+			continue // not a single placement yet
+		}
+		for reason, n := range byReason {
+			total[capacity+" "+reason] = n
+		}
+	}
+	return total
+}
+
+// Which pods may share one decision: equal signatures do, no signature never does.
+func TestSignPod(t *testing.T) {
+	critical := podOf("p")
+	critical.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "spot"}
+	w := newWorld(t, nil, deployment("web", 2, 1, nil)...)
+	waiting := podOf("waiting")
+	w.plugin.waiting.Found(waiting, placement.Wait{})
+	sign := func(pod *v1.Pod) string {
+		fragments, status := w.plugin.SignPod(t.Context(), pod)
+		if !status.IsSuccess() {
+			if !status.IsRejected() {
+				t.Errorf("%s: %v, want a refusal", pod.Name, status)
+			}
+			return ""
+		}
+		if len(fragments) != 1 || fragments[0].Key != "spot-aware-scheduler.io/policy" {
+			t.Fatalf("%s: fragments %v, want one under the policy's key", pod.Name, fragments)
+		}
+		return fragments[0].Value.(string)
+	}
+	const plain = "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never onlySpot=false"
+	cases := map[string]struct {
+		pod  *v1.Pod
+		want string // "" for none
+	}{
+		"no controller":      {podOf("p"), plain},
+		"another one":        {podOf("q"), plain},
+		"with an annotation": {annotate(podOf("p"), decision.MinOnDemandAnnotation, "0"), "minOnDemand=0 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never onlySpot=false"},
+		"requires spot":      {critical, "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never onlySpot=true"},
+		"no opinion":         {podOf("p", by("DaemonSet", "ds")), "none"},
+		"of a Deployment":    {web("p"), ""},
+		"of an unknown kind": {podOf("p", by("CloneSet", "c")), ""},
+		"waits":              {waiting, ""},
+		"annotated badly":    {annotate(podOf("p"), decision.MinOnDemandAnnotation, "many"), ""},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, sign(test.pod)); diff != "" {
+				t.Errorf("signature (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,266 @@
+package replicasafety
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+)
+
+// create gives an object to the API server; the informers bring it.
+func (w *world) create(object runtime.Object) {
+	w.t.Helper()
+	w.must(w.client.Tracker().Add(object))
+}
+
+func (w *world) wokenEventually(names ...string) {
+	w.t.Helper()
+	var got []string
+	w.eventually("woken", func() bool {
+		got = slices.Compact(slices.Sorted(slices.Values(append(got, w.woken.take()...))))
+		return slices.Equal(got, names)
+	})
+}
+
+// A pod whose owner the informers have not brought yet is never guessed about: it waits, is woken when the owner comes, and is then
+// placed by what the owner says.
+func TestOwnerNotInTheCache(t *testing.T) {
+	objects := deployment("web", 1, 1, nil)
+	owner, replicaSet := objects[0], objects[1]
+	cases := map[string]struct {
+		pod  *v1.Pod
+		have []runtime.Object
+		// come in this order; each is what the pod waited for
+		come       []runtime.Object
+		wantReason []string
+	}{
+		"ReplicaSet": {web("p"), []runtime.Object{owner}, []runtime.Object{replicaSet},
+			[]string{"owner not known yet: waits for ReplicaSet shop/web-1 to appear in the cache"}},
+		"Deployment": {web("p"), []runtime.Object{replicaSet}, []runtime.Object{owner},
+			[]string{"owner not known yet: waits for Deployment shop/web to appear in the cache"}},
+		"both": {web("p"), nil, []runtime.Object{replicaSet, owner},
+			[]string{"owner not known yet: waits for ReplicaSet shop/web-1 to appear in the cache",
+				"owner not known yet: waits for Deployment shop/web to appear in the cache"}},
+		"StatefulSet": {podOf("db-0", by("StatefulSet", "db")), nil, []runtime.Object{statefulSet("db", 3)},
+			[]string{"owner not known yet: waits for StatefulSet shop/db to appear in the cache"}},
+		"ReplicationController": {podOf("p", by("ReplicationController", "rc")), nil, []runtime.Object{&v1.ReplicationController{ObjectMeta: meta("rc")}},
+			[]string{"owner not known yet: waits for ReplicationController shop/rc to appear in the cache"}},
+		"Job": {annotate(podOf("p", by("Job", "j")), decision.MinOnDemandAnnotation, "1"), nil, []runtime.Object{job("j", 1, 1)},
+			[]string{"owner not known yet: waits for Job shop/j to appear in the cache"}},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil, test.have...)
+			w.nodes(onDemand("on-demand"), spot("spot"))
+			for i, object := range test.come {
+				o := w.try(test.pod)
+				if o.rejected.Code() != fwk.UnschedulableAndUnresolvable {
+					t.Fatalf("PreFilter: %v, want UnschedulableAndUnresolvable", o.rejected)
+				}
+				if diff := cmp.Diff([]string{test.wantReason[i]}, o.rejected.Reasons()); diff != "" {
+					t.Errorf("reasons (-want +got):\n%s", diff)
+				}
+				if got := w.plugin.waiting.ForOnDemand(); got != 0 {
+					t.Errorf("%d pods wait for on-demand, want 0: this one waits for its owner", got)
+				}
+				w.create(object)
+				w.wokenEventually("shop/" + test.pod.Name)
+			}
+			if diff := cmp.Diff([]string{"on-demand"}, w.try(test.pod).feasible); diff != "" {
+				t.Errorf("feasible (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// What happens to the owner, or to the pod, between PreFilter and PostFilter finds nobody waiting: PostFilter must notice.
+func TestChangesWhileThePodIsInFlight(t *testing.T) {
+	objects := deployment("web", 1, 1, nil)
+	unknown := []runtime.Object{objects[1]}
+	index := func(w *world, object runtime.Object) {
+		if set, ok := object.(*appsv1.ReplicaSet); ok {
+			w.must(w.factory.Apps().V1().ReplicaSets().Informer().GetIndexer().Add(set))
+			return
+		}
+		w.must(w.factory.Apps().V1().Deployments().Informer().GetIndexer().Add(object))
+	}
+	cases := map[string]struct {
+		have      []runtime.Object
+		meanwhile func(*world)
+		wantWoken []string
+		wantWaits bool
+	}{
+		"nothing":                             {objects, func(*world) {}, nil, true},
+		"nothing, and the owner is not known": {unknown, func(*world) {}, nil, true},
+		"the owner appears":                   {unknown, func(w *world) { index(w, objects[0]) }, []string{"shop/p"}, true},
+		"the ReplicaSet appears, without its Deployment": {nil, func(w *world) { index(w, objects[1]) }, []string{"shop/p"}, true},
+		"the owner is scaled":                            {objects, func(w *world) { index(w, deployment("web", 2, 1, nil)[0]) }, []string{"shop/p"}, true},
+		"the owner is annotated": {objects, func(w *world) {
+			index(w, deployment("web", 1, 1, map[string]string{decision.MinOnDemandAnnotation: "0"})[0])
+		}, []string{"shop/p"}, true},
+		"the pod is deleted": {objects, func(w *world) { w.must(w.factory.Core().V1().Pods().Informer().GetIndexer().Delete(web("p"))) }, nil, false},
+		"the pod is made anew": {objects, func(w *world) {
+			again := web("p")
+			again.UID = "again"
+			w.seen(again)
+		}, nil, false},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil, test.have...)
+			pod, state := web("p"), framework.NewCycleState()
+			w.seen(pod)
+			w.framework.RunPreFilterPlugins(w.ctx, state, pod)
+			test.meanwhile(w)
+			if got := w.woken.take(); got != nil {
+				t.Fatalf("woken before PostFilter: %v", got)
+			}
+			w.framework.RunPostFilterPlugins(w.ctx, state, pod, framework.NewDefaultNodeToStatus())
+			if diff := cmp.Diff(test.wantWoken, w.woken.take()); diff != "" {
+				t.Errorf("woken by PostFilter (-want +got):\n%s", diff)
+			}
+			if _, waits := w.plugin.waiting.Since(pod.UID); waits != test.wantWaits {
+				t.Errorf("waits = %t, want %t", waits, test.wantWaits)
+			}
+		})
+	}
+}
+
+// What PostFilter notes down of a pod that found no node.
+func TestWaitOf(t *testing.T) {
+	fallback := func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "20s" }
+	later := func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "5m" }
+	full := func(w *world) { w.stand("spot", web("a"), web("b")) }
+	webOwners := []types.UID{"web-1", "web"}
+	cases := map[string]struct {
+		args     func(*config.ReplicaSafetyArgs)
+		standing func(*world)
+		pod      *v1.Pod
+		waited   time.Duration
+		want     placement.Wait
+	}{
+		"no controller, for ever": {nil, nil, podOf("p"), 0, placement.Wait{Owners: []types.UID{"p"}, ForOnDemand: true}},
+		"fallback":                {fallback, nil, podOf("p"), 0, placement.Wait{Owners: []types.UID{"p"}, ForOnDemand: true, Again: now.Add(20 * time.Second)}},
+		"fallback, after a while": {fallback, nil, podOf("p"), 5 * time.Second, placement.Wait{Owners: []types.UID{"p"}, ForOnDemand: true, Again: now.Add(20 * time.Second)}},
+		"fallback at once":        {func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "0s" }, nil, podOf("p"), 0, placement.Wait{Owners: []types.UID{"p"}, ForOnDemand: true, Again: now}},
+		"fallen back":             {fallback, nil, podOf("p"), 20 * time.Second, placement.Wait{Owners: []types.UID{"p"}}},
+		"Deployment, over budget": {nil, full, web("p"), 0, placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now.Add(30 * time.Second)}},
+		"Deployment, relief before fallback": {later, full, web("p"), 0,
+			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now.Add(30 * time.Second)}},
+		"Deployment, relief after fallback": {fallback, full, web("p"), 0,
+			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now.Add(20 * time.Second)}},
+		"Deployment, no relief to be had": {later, full, web("p"), 30 * time.Second,
+			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now.Add(5 * time.Minute)}},
+		"Deployment, nothing to come": {nil, full, web("p"), 30 * time.Second, placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true}},
+		"within budget, but no room":  {nil, nil, web("p"), 40 * time.Second, placement.Wait{Owners: webOwners, Counted: true}},
+		"a node that settles": {later, func(w *world) { w.nodes(young("young")) }, podOf("p"), 0,
+			placement.Wait{Owners: []types.UID{"p"}, ForOnDemand: true, Again: now.Add(30 * time.Second)}},
+		"a node that settles after fallback": {fallback, func(w *world) { w.nodes(young("young")) }, podOf("p"), 0,
+			placement.Wait{Owners: []types.UID{"p"}, ForOnDemand: true, Again: now.Add(20 * time.Second)}},
+		"StatefulSet, floor ordinal": {nil, nil, podOf("db-0", by("StatefulSet", "db")), 0, placement.Wait{Owners: []types.UID{"db"}, ForOnDemand: true}},
+		"unknown owner":              {fallback, nil, podOf("p", by("ReplicaSet", "gone")), 0, placement.Wait{Owners: []types.UID{"gone", "gone"}}},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, test.args, append(deployment("web", 3, 1, nil), statefulSet("db", 3))...)
+			w.nodes(spot("spot"))
+			if test.standing != nil {
+				test.standing(w)
+			}
+			if test.waited > 0 {
+				w.plugin.waiting.Found(test.pod, placement.Wait{})
+				w.clock.Step(test.waited)
+			}
+			o := w.try(test.pod)
+			if diff := cmp.Diff(test.want, w.plugin.waitOf(o.state, test.pod), cmpopts.EquateApproxTime(0)); diff != "" {
+				t.Errorf("waitOf (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// fallbackAfter runs out although nothing else happens; an attempt in between neither shortens nor stretches it.
+func TestFallback(t *testing.T) {
+	w := newWorld(t, func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "5s" })
+	w.nodes(spot("spot"))
+	pod := podOf("p")
+	for _, step := range []time.Duration{0, 3 * time.Second, 2*time.Second - 1} {
+		w.clock.Step(step)
+		if o := w.try(pod); len(o.feasible) > 0 {
+			t.Fatalf("feasible after %v: %v", w.clock.Since(now), o.feasible)
+		}
+		if got := w.woken.take(); got != nil {
+			t.Fatalf("woken after %v: %v", w.clock.Since(now), got)
+		}
+	}
+	w.clock.Step(1)
+	if diff := cmp.Diff([]string{"shop/p"}, w.woken.take()); diff != "" {
+		t.Errorf("woken after 5 s (-want +got):\n%s", diff)
+	}
+	o := w.try(pod)
+	if diff := cmp.Diff([]string{"spot"}, o.feasible); diff != "" {
+		t.Errorf("feasible after 5 s (-want +got):\n%s", diff)
+	}
+}
+
+// A pod over its budget may take spot after 30 s if an older revision of its Deployment, and only an older one, holds on-demand then.
+func TestRolloutRelief(t *testing.T) {
+	of := func(name, replicaSet string) *v1.Pod { return podOf(name, by("ReplicaSet", replicaSet)) }
+	cases := map[string]struct {
+		standing func(*world)
+		pod      *v1.Pod
+		waited   time.Duration
+		want     []string
+	}{
+		"older on on-demand, 30 s": {func(w *world) { w.stand("on-demand", of("old", "web-1")) }, of("new", "web-2"), 30 * time.Second, []string{"on-demand", "spot"}},
+		"older on on-demand, less than 30 s": {func(w *world) { w.stand("on-demand", of("old", "web-1")) }, of("new", "web-2"), 30*time.Second - 1,
+			[]string{"on-demand"}},
+		"older on spot":              {func(w *world) { w.stand("spot", of("old", "web-1")) }, of("new", "web-2"), time.Hour, []string{"on-demand"}},
+		"older terminating":          {func(w *world) { w.stand("on-demand", terminating(of("old", "web-1"))) }, of("new", "web-2"), time.Hour, []string{"on-demand"}},
+		"none older":                 {func(*world) {}, of("new", "web-2"), time.Hour, []string{"on-demand"}},
+		"newer on on-demand":         {func(w *world) { w.stand("on-demand", of("new", "web-2")) }, of("old", "web-1"), time.Hour, []string{"on-demand"}},
+		"another Deployment's older": {func(w *world) { w.stand("on-demand", of("old", "api-1")) }, of("new", "web-2"), time.Hour, []string{"on-demand"}},
+		"no Deployment":              {func(w *world) { w.stand("on-demand", of("old", "web-1")) }, podOf("p"), time.Hour, []string{"on-demand"}},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil, append(deployment("web", 1, 2, nil), deployment("api", 1, 1, nil)...)...)
+			w.nodes(onDemand("on-demand"), spot("spot"))
+			test.standing(w)
+			w.plugin.waiting.Found(test.pod, placement.Wait{})
+			w.clock.Step(test.waited)
+			if diff := cmp.Diff(test.want, w.try(test.pod).feasible); diff != "" {
+				t.Errorf("feasible (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A node without a label is tried again when its label can no longer come, although nothing else happens.
+func TestSettledNodeIsTriedAgain(t *testing.T) {
+	w := newWorld(t, nil)
+	w.nodes(spot("spot"), young("young"))
+	pod := podOf("p")
+	if o := w.try(pod); len(o.feasible) > 0 {
+		t.Fatalf("feasible at once: %v", o.feasible)
+	}
+	w.clock.Step(30 * time.Second)
+	if diff := cmp.Diff([]string{"shop/p"}, w.woken.take()); diff != "" {
+		t.Errorf("woken after labelGrace (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"young"}, w.try(pod).feasible); diff != "" {
+		t.Errorf("feasible after labelGrace (-want +got):\n%s", diff)
+	}
+}

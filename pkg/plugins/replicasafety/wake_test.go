@@ -1,0 +1,320 @@
+package replicasafety
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+)
+
+// changed returns a copy of object with a change.
+func changed[T interface{ DeepCopy() T }](object T, change func(T)) T {
+	object = object.DeepCopy()
+	change(object)
+	return object
+}
+
+// hints returns the plugin's hint for nodes and the one for pods.
+func (w *world) hints() (forNodes, forPods fwk.QueueingHintFn) {
+	w.t.Helper()
+	events, err := w.plugin.EventsToRegister(w.ctx)
+	w.must(err)
+	for _, e := range events {
+		switch e.Event.Resource {
+		case fwk.Node:
+			forNodes = e.QueueingHintFn
+		case fwk.Pod:
+			forPods = e.QueueingHintFn
+		default:
+			w.t.Errorf("unexpected events of %s", e.Event.Resource)
+		}
+	}
+	return forNodes, forPods
+}
+
+// isRegistered reports whether the plugin is asked about one of the events that the scheduler raises.
+func (w *world) isRegistered(raised ...fwk.ClusterEvent) bool {
+	registered, err := w.plugin.EventsToRegister(w.ctx)
+	w.must(err)
+	for _, e := range registered {
+		for _, r := range raised {
+			if framework.MatchClusterEvents(e.Event, r) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func TestNodeHint(t *testing.T) {
+	taint := func(key string) func(*v1.Node) {
+		return func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: key}} }
+	}
+	silent := func(since time.Duration) func(*v1.Node) {
+		return func(n *v1.Node) {
+			n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionFalse, LastTransitionTime: metav1.NewTime(now.Add(-since))}}
+		}
+	}
+	cases := map[string]struct {
+		before, after *v1.Node
+		want          fwk.QueueingHint
+	}{
+		"added":                  {nil, onDemand("n"), fwk.Queue},
+		"spot added":             {nil, spot("n"), fwk.Queue},
+		"deleted":                {spot("n"), nil, fwk.Queue},
+		"becomes on-demand":      {spot("n"), onDemand("n"), fwk.Queue},
+		"label arrives":          {node("n", ""), onDemand("n"), fwk.Queue},
+		"another pool":           {spot("n"), changed(spot("n"), func(n *v1.Node) { n.Labels[v1.LabelTopologyZone] = "b" }), fwk.Queue},
+		"signal goes":            {changed(spot("n"), taint("karpenter.sh/disrupted")), spot("n"), fwk.Queue},
+		"signal comes":           {spot("n"), changed(spot("n"), taint("karpenter.sh/disrupted")), fwk.Queue},
+		"ready again":            {changed(spot("n"), silent(time.Hour)), spot("n"), fwk.Queue},
+		"ready again in time":    {changed(spot("n"), silent(time.Second)), spot("n"), fwk.QueueSkip},
+		"heartbeat":              {spot("n"), changed(spot("n"), func(n *v1.Node) { n.Status.Images = []v1.ContainerImage{{}} }), fwk.QueueSkip},
+		"another label":          {spot("n"), changed(spot("n"), func(n *v1.Node) { n.Labels["x"] = "y" }), fwk.QueueSkip},
+		"another taint":          {spot("n"), changed(spot("n"), taint("example.com/gpu")), fwk.QueueSkip},
+		"on-demand falls silent": {onDemand("n"), changed(onDemand("n"), silent(time.Hour)), fwk.QueueSkip},
+	}
+	w := newWorldNotSynced(t, nil)
+	hint, _ := w.hints()
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := hint(klog.Background(), podOf("p"), object(test.before), object(test.after))
+			if err != nil || got != test.want {
+				t.Errorf("hint = %s, error %v; want %s", got, err, test.want)
+			}
+			if raised := raisedByNode(test.before, test.after); test.want == fwk.Queue && !w.isRegistered(raised...) {
+				t.Errorf("the plugin is not asked about %v", raised)
+			}
+		})
+	}
+}
+
+// raisedByNode and raisedByPod return the events that the scheduler makes of a change.
+func raisedByNode(before, after *v1.Node) []fwk.ClusterEvent {
+	switch {
+	case before == nil:
+		return []fwk.ClusterEvent{{Resource: fwk.Node, ActionType: fwk.Add}}
+	case after == nil:
+		return []fwk.ClusterEvent{{Resource: fwk.Node, ActionType: fwk.Delete}}
+	}
+	return framework.NodeSchedulingPropertiesChange(after, before)
+}
+
+func raisedByPod(before, after *v1.Pod) []fwk.ClusterEvent {
+	switch {
+	case before == nil:
+		return []fwk.ClusterEvent{framework.EventAssignedPodAdd}
+	case after == nil:
+		return []fwk.ClusterEvent{framework.EventAssignedPodDelete}
+	}
+	return framework.PodSchedulingPropertiesChange(after, before)
+}
+
+// object is p as an event has it: a nil interface for nothing.
+func object[T any](p *T) any {
+	if p == nil {
+		return nil
+	}
+	return p
+}
+
+func TestPodHint(t *testing.T) {
+	bound := func(name, replicaSet string) *v1.Pod {
+		pod := podOf(name, by("ReplicaSet", replicaSet))
+		pod.Spec.NodeName = "n"
+		return pod
+	}
+	elsewhere := changed(bound("s", "web-2"), func(p *v1.Pod) { p.Namespace = "elsewhere" })
+	waiting := podOf("p", by("ReplicaSet", "web-2"))
+	cases := map[string]struct {
+		before, after *v1.Pod
+		want          fwk.QueueingHint
+	}{
+		"sibling deleted":    {bound("s", "web-2"), nil, fwk.Queue},
+		"sibling terminates": {bound("s", "web-2"), terminating(bound("s", "web-2")), fwk.Queue},
+		"sibling succeeds":   {bound("s", "web-2"), changed(bound("s", "web-2"), func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded }), fwk.Queue},
+		"sibling released":   {bound("s", "web-2"), changed(bound("s", "web-2"), func(p *v1.Pod) { p.OwnerReferences = nil }), fwk.Queue},
+		"sibling that terminates anyway is released": {terminating(bound("s", "web-2")),
+			changed(terminating(bound("s", "web-2")), func(p *v1.Pod) { p.OwnerReferences = nil }), fwk.QueueSkip},
+		"sibling's status":           {bound("s", "web-2"), changed(bound("s", "web-2"), func(p *v1.Pod) { p.Status.Phase = v1.PodRunning }), fwk.QueueSkip},
+		"sibling bound":              {nil, bound("s", "web-2"), fwk.QueueSkip},
+		"other revision bound":       {nil, bound("s", "web-1"), fwk.Queue},
+		"other revision deleted":     {bound("s", "web-1"), nil, fwk.QueueSkip},
+		"other Deployment's bound":   {nil, bound("s", "api-1"), fwk.QueueSkip},
+		"other Deployment's deleted": {bound("s", "api-1"), nil, fwk.QueueSkip},
+		"other namespace's deleted":  {elsewhere, nil, fwk.QueueSkip},
+		"stranger deleted":           {podOf("s"), nil, fwk.QueueSkip},
+		"itself, status only": {waiting, changed(waiting, func(p *v1.Pod) {
+			p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse}}
+			p.Status.NominatedNodeName = "n"
+		}), fwk.QueueSkip},
+		"itself, resource version only": {waiting, changed(waiting, func(p *v1.Pod) { p.ResourceVersion = "2" }), fwk.QueueSkip},
+		"itself, labels":                {waiting, changed(waiting, func(p *v1.Pod) { p.Labels = map[string]string{"a": "b"} }), fwk.Queue},
+		"itself, annotations":           {waiting, annotate(waiting.DeepCopy(), decision.MinOnDemandAnnotation, "0"), fwk.Queue},
+		"itself, released":              {waiting, changed(waiting, func(p *v1.Pod) { p.OwnerReferences = nil }), fwk.Queue},
+	}
+	w := newWorld(t, nil, append(deployment("web", 3, 2, nil), deployment("api", 3, 1, nil)...)...)
+	_, hint := w.hints()
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := hint(klog.Background(), waiting, object(test.before), object(test.after))
+			if err != nil || got != test.want {
+				t.Errorf("hint = %s, error %v; want %s", got, err, test.want)
+			}
+			if raised := raisedByPod(test.before, test.after); test.want == fwk.Queue && !w.isRegistered(raised...) {
+				t.Errorf("the plugin is not asked about %v", raised)
+			}
+		})
+	}
+}
+
+// Changes of an owner that may change the budget wake its pods; those that cannot do not.
+func TestOwnerHandler(t *testing.T) {
+	scaled := func(generation int64) *appsv1.Deployment {
+		return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{UID: "web", Generation: generation}}
+	}
+	cases := map[string]struct {
+		before, after metav1.Object
+		want          bool
+	}{
+		"scaled":      {scaled(1), scaled(2), true},
+		"annotated":   {scaled(1), changed(scaled(1), func(d *appsv1.Deployment) { d.Annotations = map[string]string{decision.MinOnDemandAnnotation: "2"} }), true},
+		"status only": {scaled(1), changed(scaled(1), func(d *appsv1.Deployment) { d.Status.Replicas, d.ResourceVersion = 3, "7" }), false},
+		"labels only": {scaled(1), changed(scaled(1), func(d *appsv1.Deployment) { d.Labels = map[string]string{"a": "b"} }), false},
+		"left by its owner": {&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{UID: "web", OwnerReferences: []metav1.OwnerReference{by("Deployment", "d")}}},
+			&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{UID: "web"}}, true},
+		"Job came further": {&batchv1.Job{ObjectMeta: metav1.ObjectMeta{UID: "web"}},
+			&batchv1.Job{ObjectMeta: metav1.ObjectMeta{UID: "web"}, Status: batchv1.JobStatus{Succeeded: 1}}, true},
+		"Job's active pods": {&batchv1.Job{ObjectMeta: metav1.ObjectMeta{UID: "web"}},
+			&batchv1.Job{ObjectMeta: metav1.ObjectMeta{UID: "web"}, Status: batchv1.JobStatus{Active: 1, Failed: 1}}, false},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorldNotSynced(t, nil)
+			w.plugin.waiting.Found(podOf("p"), placement.Wait{Owners: []types.UID{"web"}})
+			w.plugin.waiting.Found(podOf("other"), placement.Wait{Owners: []types.UID{"other"}})
+			w.plugin.ownerHandler().UpdateFunc(test.before, test.after)
+			var want []string
+			if test.want {
+				want = []string{"shop/p"}
+			}
+			if diff := cmp.Diff(want, w.woken.take()); diff != "" {
+				t.Errorf("woken (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The same through the informers: a pod over its budget is woken by what happens to its Deployment on the API server.
+func TestScalingAndAnnotatingWake(t *testing.T) {
+	for name, change := range map[string]func(*appsv1.Deployment){
+		"scaled":    func(d *appsv1.Deployment) { d.Spec.Replicas, d.Generation = new(int32), 2; *d.Spec.Replicas = 2 },
+		"annotated": func(d *appsv1.Deployment) { d.Annotations = map[string]string{decision.MinOnDemandAnnotation: "0"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := deployment("web", 1, 1, nil)
+			w := newWorld(t, nil, objects...)
+			w.nodes(spot("spot"))
+			if o := w.try(web("p")); len(o.feasible) > 0 {
+				t.Fatalf("feasible before: %v", o.feasible)
+			}
+			_, err := w.client.AppsV1().Deployments("shop").Update(w.ctx, changed(objects[0].(*appsv1.Deployment), change), metav1.UpdateOptions{})
+			w.must(err)
+			w.wokenEventually("shop/p")
+			if diff := cmp.Diff([]string{"spot"}, w.try(web("p")).feasible); diff != "" {
+				t.Errorf("feasible after (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Where live pods stand for the replica count, their coming and going wakes the siblings. And no pod is remembered that no longer waits.
+func TestPodHandler(t *testing.T) {
+	clone := func(name string) *v1.Pod { return podOf(name, by("CloneSet", "clones")) }
+	bound := func(pod *v1.Pod) *v1.Pod { return changed(pod, func(p *v1.Pod) { p.Spec.NodeName = "n" }) }
+	cases := map[string]struct {
+		happens   func(cache.ResourceEventHandlerFuncs)
+		want      []string
+		wantWaits bool // the pod "p", a clone
+	}{
+		"clone comes":            {func(h cache.ResourceEventHandlerFuncs) { h.AddFunc(clone("s")) }, []string{"shop/p"}, true},
+		"other kind's pod comes": {func(h cache.ResourceEventHandlerFuncs) { h.AddFunc(web("s")) }, nil, true},
+		"clone terminates":       {func(h cache.ResourceEventHandlerFuncs) { h.UpdateFunc(clone("s"), terminating(clone("s"))) }, []string{"shop/p"}, true},
+		"clone is bound":         {func(h cache.ResourceEventHandlerFuncs) { h.UpdateFunc(clone("s"), bound(clone("s"))) }, nil, true},
+		"clone is deleted":       {func(h cache.ResourceEventHandlerFuncs) { h.DeleteFunc(clone("s")) }, []string{"shop/p"}, true},
+		"clone was deleted unseen": {func(h cache.ResourceEventHandlerFuncs) {
+			h.DeleteFunc(cache.DeletedFinalStateUnknown{Key: "shop/s", Obj: clone("s")})
+		}, []string{"shop/p"}, true},
+		"other kind's pod is deleted": {func(h cache.ResourceEventHandlerFuncs) { h.DeleteFunc(web("s")) }, nil, true},
+		"itself, bound":               {func(h cache.ResourceEventHandlerFuncs) { h.UpdateFunc(clone("p"), bound(clone("p"))) }, nil, false},
+		"itself, deleted":             {func(h cache.ResourceEventHandlerFuncs) { h.DeleteFunc(clone("p")) }, nil, false},
+		"itself, status":              {func(h cache.ResourceEventHandlerFuncs) { h.UpdateFunc(clone("p"), clone("p")) }, nil, true},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorldNotSynced(t, nil)
+			w.plugin.waiting.Found(clone("p"), placement.Wait{Owners: []types.UID{"clones"}})
+			w.plugin.waiting.Found(web("w"), placement.Wait{Owners: []types.UID{"web-1"}})
+			test.happens(w.plugin.podHandler())
+			if diff := cmp.Diff(test.want, w.woken.take()); diff != "" {
+				t.Errorf("woken (-want +got):\n%s", diff)
+			}
+			if _, waits := w.plugin.waiting.Since("p"); waits != test.wantWaits {
+				t.Errorf("waits = %t, want %t", waits, test.wantWaits)
+			}
+		})
+	}
+}
+
+// A node that went takes its pods' budget with it, once the scheduler's cache has noticed: pods that are counted try again a second later.
+func TestNodeHandlerWakesAfterANodeWent(t *testing.T) {
+	w := newWorldNotSynced(t, nil)
+	w.plugin.waiting.Found(web("counted"), placement.Wait{Counted: true})
+	w.plugin.waiting.Found(podOf("singleton"), placement.Wait{ForOnDemand: true})
+	w.plugin.nodeHandler().DeleteFunc(spot("n"))
+	if got := w.woken.take(); got != nil {
+		t.Errorf("woken at once: %v", got)
+	}
+	w.clock.Step(time.Second)
+	if diff := cmp.Diff([]string{"shop/counted"}, w.woken.take()); diff != "" {
+		t.Errorf("woken after a second (-want +got):\n%s", diff)
+	}
+}
+
+// Labels that contradict each other are told on the node when they are first seen, and not at every heartbeat.
+func TestContradictoryLabels(t *testing.T) {
+	contradictory := node("n", "")
+	contradictory.Labels["karpenter.sh/capacity-type"], contradictory.Labels["eks.amazonaws.com/capacityType"] = "spot", "ON_DEMAND"
+	event := []string{"Warning ContradictoryCapacityLabels labels call this node both spot and on-demand: it counts as spot; " +
+		"set node.kubernetes.io/capacity to settle it"}
+	w := newWorldNotSynced(t, nil)
+	handler := w.plugin.nodeHandler()
+	for _, step := range []struct {
+		name    string
+		happens func()
+		want    []string
+	}{
+		{"a sound node comes", func() { handler.AddFunc(spot("n")) }, nil},
+		{"its labels contradict", func() { handler.UpdateFunc(spot("n"), contradictory) }, event},
+		{"heartbeat", func() { handler.UpdateFunc(contradictory, contradictory) }, nil},
+		{"such a node comes", func() { handler.AddFunc(contradictory) }, event},
+		{"settled", func() { handler.UpdateFunc(contradictory, onDemand("n")) }, nil},
+	} {
+		step.happens()
+		if diff := cmp.Diff(step.want, w.recorded()); diff != "" {
+			t.Errorf("%s: events (-want +got):\n%s", step.name, diff)
+		}
+	}
+}

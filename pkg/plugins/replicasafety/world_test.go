@@ -1,0 +1,324 @@
+package replicasafety
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultbinder"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/queuesort"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	schedulermetrics "k8s.io/kubernetes/pkg/scheduler/metrics"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+)
+
+const profile = "spot-aware-scheduler"
+
+var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func TestMain(m *testing.M) {
+	schedulermetrics.Register()
+	os.Exit(m.Run())
+}
+
+// world is the plugin in the scheduler's own framework, with the scheduler's own cache, on a fake API server and a fake clock. Nothing
+// schedules by itself: a test runs one cycle with try.
+type world struct {
+	t      testing.TB
+	ctx    context.Context
+	client *fake.Clientset
+
+	factory   informers.SharedInformerFactory
+	framework framework.Framework
+	plugin    *Plugin
+	clock     *clocktesting.FakeClock
+	cache     cache.Cache
+	snapshot  *cache.Snapshot
+	nominated nominator
+	woken     *activator
+	recorder  *events.FakeRecorder
+}
+
+// newWorld returns a world whose informers hold objects and are in sync. change, which may be nil, changes the default args.
+func newWorld(t testing.TB, change func(*config.ReplicaSafetyArgs), objects ...runtime.Object) *world {
+	t.Helper()
+	w := newWorldNotSynced(t, change, objects...)
+	w.factory.Start(w.ctx.Done())
+	w.eventually("the plugin's caches are in sync", w.plugin.synced)
+	return w
+}
+
+// newWorldNotSynced is newWorld before its informers are started.
+func newWorldNotSynced(t testing.TB, change func(*config.ReplicaSafetyArgs), objects ...runtime.Object) *world {
+	t.Helper()
+	args := &config.ReplicaSafetyArgs{}
+	args.SetDefaults()
+	if change != nil {
+		change(args)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &world{
+		t: t, ctx: ctx, client: fake.NewClientset(objects...), clock: clocktesting.NewFakeClock(now),
+		cache: cache.New(ctx, nil, false), snapshot: cache.NewEmptySnapshot(), nominated: nominator{}, woken: &activator{}, recorder: events.NewFakeRecorder(1000),
+	}
+	w.factory = informers.NewSharedInformerFactory(w.client, 0)
+	t.Cleanup(func() { cancel(); w.factory.Shutdown() })
+	registry := frameworkruntime.Registry{
+		queuesort.Name: queuesort.New, defaultbinder.Name: defaultbinder.New,
+		Name: func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+			plugin, err := New(ctx, args, handle)
+			if err == nil {
+				w.plugin = plugin.(*Plugin)
+				w.plugin.clock = w.clock
+				w.plugin.waiting = placement.NewWaiting(w.clock, func(pods map[string]*v1.Pod) { handle.Activate(klog.FromContext(ctx), pods) })
+			}
+			return plugin, err
+		},
+	}
+	var err error
+	w.framework, err = frameworkruntime.NewFramework(ctx, registry, &schedulerconfig.KubeSchedulerProfile{
+		SchedulerName: profile,
+		Plugins: &schedulerconfig.Plugins{MultiPoint: schedulerconfig.PluginSet{
+			Enabled: []schedulerconfig.Plugin{{Name: queuesort.Name}, {Name: defaultbinder.Name}, {Name: Name}}}},
+		PluginConfig: []schedulerconfig.PluginConfig{{Name: Name, Args: args}},
+	}, frameworkruntime.WithClientSet(w.client), frameworkruntime.WithInformerFactory(w.factory),
+		frameworkruntime.WithSnapshotSharedLister(w.snapshot), frameworkruntime.WithPodNominator(w.nominated),
+		frameworkruntime.WithPodActivator(w.woken), frameworkruntime.WithEventRecorder(w.recorder))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// nominator has the pods that preemption nominated to a node, by the node's name.
+type nominator map[string][]fwk.PodInfo
+
+func (n nominator) AddNominatedPod(klog.Logger, fwk.PodInfo, *fwk.NominatingInfo) {}
+func (n nominator) DeleteNominatedPodIfExists(*v1.Pod)                            {}
+func (n nominator) UpdateNominatedPod(klog.Logger, *v1.Pod, fwk.PodInfo)          {}
+func (n nominator) NominatedPodsForNode(node string) []fwk.PodInfo                { return n[node] }
+
+// activator stands for the scheduling queue: it notes which pods were woken.
+type activator struct {
+	mu    sync.Mutex
+	names []string
+}
+
+func (a *activator) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for name := range pods {
+		a.names = append(a.names, name)
+	}
+}
+
+// take returns who was woken since it was last asked.
+func (a *activator) take() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	names := a.names
+	a.names = nil
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// outcome is how one scheduling cycle went, as far as this plugin has a say.
+type outcome struct {
+	state    fwk.CycleState
+	rejected *fwk.Status            // by PreFilter; nil if it was passed
+	refused  map[string]*fwk.Status // by Filter, by node
+	feasible []string
+}
+
+// try runs PreFilter and Filter for pod on a fresh snapshot, and PostFilter if no node is feasible.
+func (w *world) try(pod *v1.Pod) outcome {
+	w.t.Helper()
+	w.seen(pod)
+	w.must(w.cache.UpdateSnapshot(klog.FromContext(w.ctx), w.snapshot))
+	o := outcome{state: framework.NewCycleState(), refused: map[string]*fwk.Status{}}
+	if _, status, _ := w.framework.RunPreFilterPlugins(w.ctx, o.state, pod); !status.IsSuccess() {
+		o.rejected = status
+		if !status.IsRejected() {
+			return o // an error: the scheduler tries again after a back-off
+		}
+	} else {
+		infos, err := w.snapshot.NodeInfos().List()
+		w.must(err)
+		for _, info := range infos {
+			if status := w.framework.RunFilterPluginsWithNominatedPods(w.ctx, o.state, pod, info); status.IsSuccess() {
+				o.feasible = append(o.feasible, info.Node().Name)
+			} else {
+				o.refused[info.Node().Name] = status
+			}
+		}
+		slices.Sort(o.feasible)
+	}
+	if len(o.feasible) == 0 {
+		w.framework.RunPostFilterPlugins(w.ctx, o.state, pod, framework.NewDefaultNodeToStatus())
+	}
+	return o
+}
+
+// seen puts pod into the informer's cache: the scheduler tries no pod that is not there.
+func (w *world) seen(pod *v1.Pod) {
+	w.t.Helper()
+	w.must(w.factory.Core().V1().Pods().Informer().GetIndexer().Add(pod))
+}
+
+// bind runs what follows a cycle that found node.
+func (w *world) bind(o outcome, pod *v1.Pod, node string) {
+	w.t.Helper()
+	w.must(w.framework.RunReservePluginsReserve(w.ctx, o.state, pod, node).AsError())
+	w.framework.RunPostBindPlugins(w.ctx, o.state, pod, node)
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// eventually waits for a fact that informers bring about.
+func (w *world) eventually(what string, holds func() bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+// recorded returns the events so far, each as "type reason note".
+func (w *world) recorded() []string {
+	var all []string
+	for {
+		select {
+		case event := <-w.recorder.Events:
+			all = append(all, event)
+		default:
+			return all
+		}
+	}
+}
+
+// nodes puts nodes into the scheduler's cache, and pods that stand on nodes.
+func (w *world) nodes(nodes ...*v1.Node) {
+	for _, node := range nodes {
+		w.cache.AddNode(klog.FromContext(w.ctx), node)
+	}
+}
+
+func (w *world) stand(node string, pods ...*v1.Pod) {
+	w.t.Helper()
+	for _, pod := range pods {
+		pod.Spec.NodeName = node
+		w.must(w.cache.AddPod(klog.FromContext(w.ctx), pod))
+	}
+}
+
+func node(name, capacity string) *v1.Node {
+	labels := map[string]string{v1.LabelInstanceTypeStable: "m", v1.LabelTopologyZone: "a"}
+	if capacity != "" {
+		labels[decision.CapacityLabelKey] = capacity
+	}
+	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: labels, CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}}
+}
+
+func onDemand(name string) *v1.Node { return node(name, "on-demand") }
+func spot(name string) *v1.Node     { return node(name, "spot") }
+
+// young returns a node without a capacity label that came into being just now.
+func young(name string) *v1.Node {
+	n := node(name, "")
+	n.CreationTimestamp = metav1.NewTime(now)
+	return n
+}
+
+func meta(name string, owners ...metav1.OwnerReference) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), OwnerReferences: owners}
+}
+
+func by(kind, name string) metav1.OwnerReference {
+	group := map[string]string{"Job": "batch/v1", "ReplicationController": "v1", "CloneSet": "apps.kruise.io/v1alpha1"}[kind]
+	if group == "" {
+		group = "apps/v1"
+	}
+	return metav1.OwnerReference{APIVersion: group, Kind: kind, Name: name, UID: types.UID(name), Controller: ptr.To(true)}
+}
+
+// podOf returns a pod of this profile with these owners.
+func podOf(name string, owners ...metav1.OwnerReference) *v1.Pod {
+	return &v1.Pod{ObjectMeta: meta(name, owners...), Spec: v1.PodSpec{SchedulerName: profile}}
+}
+
+// deployment returns a Deployment and its ReplicaSets, named "<name>-<revision>" from 1 up.
+func deployment(name string, replicas int32, revisions int, annotations map[string]string) []runtime.Object {
+	d := &appsv1.Deployment{ObjectMeta: meta(name), Spec: appsv1.DeploymentSpec{Replicas: &replicas}}
+	d.Annotations = annotations
+	objects := []runtime.Object{d}
+	for i := range revisions {
+		number := string(rune('1' + i))
+		rs := &appsv1.ReplicaSet{ObjectMeta: meta(name+"-"+number, by("Deployment", name)), Spec: appsv1.ReplicaSetSpec{Replicas: &replicas}}
+		rs.Annotations = map[string]string{"deployment.kubernetes.io/revision": number}
+		objects = append(objects, rs)
+	}
+	return objects
+}
+
+func statefulSet(name string, replicas int32) *appsv1.StatefulSet {
+	return &appsv1.StatefulSet{ObjectMeta: meta(name), Spec: appsv1.StatefulSetSpec{Replicas: &replicas}}
+}
+
+func job(name string, parallelism, completions int32) *batchv1.Job {
+	return &batchv1.Job{ObjectMeta: meta(name), Spec: batchv1.JobSpec{Parallelism: &parallelism, Completions: &completions}}
+}
+
+// web is a pod of the first revision of the Deployment "web".
+func web(name string) *v1.Pod { return podOf(name, by("ReplicaSet", "web-1")) }
+
+func annotate(pod *v1.Pod, key, value string) *v1.Pod {
+	pod.Annotations = map[string]string{key: value}
+	return pod
+}
+
+func terminating(pod *v1.Pod) *v1.Pod {
+	pod.DeletionTimestamp = &metav1.Time{Time: now}
+	return pod
+}
+
+// reasons returns the refusals of an outcome by node, each checked to be one that preemption cannot help.
+func (w *world) reasons(o outcome) map[string]string {
+	w.t.Helper()
+	reasons := map[string]string{}
+	for name, status := range o.refused {
+		if status.Code() != fwk.UnschedulableAndUnresolvable {
+			w.t.Errorf("node %s: status %s, want UnschedulableAndUnresolvable", name, status.Code())
+		}
+		reasons[name] = strings.Join(status.Reasons(), "; ")
+	}
+	return reasons
+}
