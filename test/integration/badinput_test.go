@@ -1,0 +1,116 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+)
+
+// The built scheduler refuses a bad configuration before it asks anything of an API server: there is none in these tests.
+func TestBadConfiguration(t *testing.T) {
+	const args = "profiles[0].pluginConfig[0].args."
+	for name, test := range map[string]struct {
+		edits []func(map[string]any)
+		want  []string // parts of what it prints
+	}{
+		"unknown field":          {edits(set("minOnDemnd", 2)), []string{`unknown field "minOnDemnd"`}},
+		"unknown field in rule":  {edits(set("rules", rules(map[string]any{"name": "a", "minOnDemand": 1, "namespace": "x"}))), []string{`unknown field "rules[0].namespace"`}},
+		"list for a number":      {edits(set("minOnDemand", []any{1})), []string{args + "minOnDemand", "expected a count of 0 or more"}},
+		"number for a duration":  {edits(set("labelGrace", 30)), []string{args + "labelGrace", "30", "expected a duration"}},
+		"text for a list":        {edits(set("rules", "all")), []string{"rules", "string"}},
+		"negative count":         {edits(set("minOnDemand", -1)), []string{args + `minOnDemand: Invalid value: "-1"`, "expected a count of 0 or more"}},
+		"more than all":          {edits(set("minOnDemand", "130%")), []string{args + `minOnDemand: Invalid value: "130%"`, "at most 100%"}},
+		"letter O in a percent":  {edits(set("minOnDemand", "3O%")), []string{args + `minOnDemand: Invalid value: "3O%"`, `a percentage such as "30%"`}},
+		"no such capacity type":  {edits(set("unlabeledNodes", "spot")), []string{args + "unlabeledNodes", "OnDemand", "Spot"}},
+		"no pool cap of nothing": {edits(set("maxPerPool", 0)), []string{args + "maxPerPool", "expected a count of 1 or more"}},
+		"rule shadowed by an earlier one": {
+			edits(set("rules", rules(
+				map[string]any{"name": "all-of-web", "namespaces": []any{"web"}, "minOnDemand": "50%"},
+				map[string]any{"name": "critical-web", "namespaces": []any{"web"}, "minPriority": 1000, "minOnDemand": "100%"},
+			))),
+			[]string{args + `rules[1]: Invalid value: "critical-web"`, "can never match", "all-of-web"},
+		},
+		"SpotPreference alone": {
+			edits(func(config map[string]any) {
+				profile := config["profiles"].([]any)[0].(map[string]any)
+				profile["plugins"] = map[string]any{"multiPoint": map[string]any{"enabled": []any{map[string]any{"name": "SpotPreference"}}}}
+				profile["pluginConfig"] = nil
+			}),
+			[]string{"profiles[0].plugins.preFilter.enabled", "profiles[0].plugins.filter.enabled", "ReplicaSafety must be enabled"},
+		},
+		"all mistakes at once": {
+			edits(set("minOnDemand", -1), set("labelGrace", "soon"), set("annotationPolicy", "Forbid"), set("maxPerPool", "3O%"),
+				set("rules", rules(map[string]any{"name": "b", "minOnDemand": "200%"}, map[string]any{"name": "b", "maxPerPool": 1}))),
+			[]string{args + "minOnDemand", args + "labelGrace", args + "annotationPolicy", args + "maxPerPool",
+				args + "rules[0].minOnDemand", args + "rules[1].name: Duplicate value"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data, err := os.ReadFile(filepath.Join(controlPlane.Root, "config", "scheduler-config.yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			config := map[string]any{}
+			if err := yaml.Unmarshal(data, &config); err != nil {
+				t.Fatal(err)
+			}
+			for _, edit := range test.edits {
+				edit(config)
+			}
+			if data, err = yaml.Marshal(config); err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(t.TempDir(), "scheduler-config.yaml")
+			if err := os.WriteFile(file, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			refused(t, file, append(test.want, file)...)
+		})
+	}
+	t.Run("file that is not there", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "missing.yaml")
+		refused(t, file, file, "no such file or directory")
+	})
+	t.Run("file that cannot be read", func(t *testing.T) {
+		folder := t.TempDir() // Tests may run as root, who can read every file.
+		refused(t, folder, folder, "is a directory")
+	})
+}
+
+func edits(list ...func(map[string]any)) []func(map[string]any) { return list }
+
+func set(field string, value any) func(map[string]any) { return args(map[string]any{field: value}) }
+
+func rules(list ...any) []any { return list }
+
+// refused fails unless the scheduler ends with status 1 and prints all parts.
+func refused(t *testing.T, configFile string, parts ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var output bytes.Buffer
+	scheduler := exec.CommandContext(ctx, filepath.Join(controlPlane.Root, "bin", "spot-aware-scheduler"), "--config="+configFile)
+	scheduler.Stderr = &output
+	err := scheduler.Run()
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Errorf("ended with %v, want exit status 1", err)
+	}
+	// A message of one line is logged as a quoted string.
+	said := strings.ReplaceAll(output.String(), `\"`, `"`)
+	for _, part := range parts {
+		if !strings.Contains(said, part) {
+			t.Errorf("does not say %q:\n%s", part, said)
+		}
+	}
+	if strings.Contains(said, "goroutine ") {
+		t.Errorf("crashed:\n%s", said)
+	}
+}

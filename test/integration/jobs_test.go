@@ -1,0 +1,107 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestJobs(t *testing.T) {
+	s := start(t, slices.Concat(onDemand(2, 20), spot(3, 20)))
+	annotate := func(floor string) func(*batchv1.Job) {
+		return func(job *batchv1.Job) { job.Annotations[minOnDemand] = floor }
+	}
+	noRetry := func(job *batchv1.Job) { job.Spec.BackoffLimit = new(int32) }
+	failurePolicy := func(rule batchv1.PodFailurePolicyRule) func(*batchv1.Job) {
+		return func(job *batchv1.Job) {
+			job.Spec.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{rule}}
+		}
+	}
+
+	s.job("retries", 4, 4)
+	s.job("indexed", 4, 4, func(job *batchv1.Job) {
+		mode := batchv1.IndexedCompletion
+		job.Spec.CompletionMode = &mode
+	})
+	s.job("floor", 4, 4, annotate("50%"))
+	// Never more than its completions run at once: the floor is one of two, not one of five.
+	s.job("few-completions", 5, 2, annotate("50%"))
+	s.job("no-retry", 3, 3, noRetry)
+	s.job("no-retry-annotated", 3, 3, noRetry, annotate("1"))
+	s.job("no-retry-but-disruptions", 3, 3, noRetry, failurePolicy(batchv1.PodFailurePolicyRule{
+		Action:          batchv1.PodFailurePolicyActionIgnore,
+		OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue}},
+	}))
+	s.job("no-retry-but-some-exits", 3, 3, noRetry, failurePolicy(batchv1.PodFailurePolicyRule{
+		Action:      batchv1.PodFailurePolicyActionIgnore,
+		OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{42}},
+	}))
+	s.eventually(soon, s.are(map[string]split{
+		"retries": {spot: 4}, "indexed": {spot: 4}, "floor": {onDemand: 2, spot: 2}, "few-completions": {onDemand: 1, spot: 1},
+		"no-retry": {onDemand: 3}, "no-retry-annotated": {onDemand: 1, spot: 2},
+		"no-retry-but-disruptions": {spot: 3}, "no-retry-but-some-exits": {onDemand: 3},
+	}))
+}
+
+// As a Job comes to its end it wants fewer pods at once, and the last of them are its whole floor.
+func TestJobThatComesToItsEnd(t *testing.T) {
+	s := start(t, spot(1, 20))
+	s.job("ending", 3, 3, func(job *batchv1.Job) { job.Annotations[minOnDemand] = "1" })
+	s.eventually(soon, s.is("ending", split{spot: 2, waiting: 1}))
+	pods, err := s.pods("ending")
+	s.must(err)
+	s.eventually(soon, s.waitsBecause("ending", 1, "2 of 2 replicas"))
+	pods = slices.DeleteFunc(pods, func(pod v1.Pod) bool { return pod.Spec.NodeName == "" })
+	for i, why := range []string{"1 of 1 replicas", "0 of 0 replicas"} {
+		// The Job's status follows its pods late, and would let the one that waits have the freed room in between.
+		s.editNode("spot-1", func(node *v1.Node) { node.Spec.Unschedulable = true })
+		s.succeed(pods[i].Name)
+		s.eventually(soon, func() error {
+			job, err := client.BatchV1().Jobs(s.namespace).Get(s.ctx, "ending", metav1.GetOptions{})
+			if err == nil && job.Status.Succeeded != int32(i+1) {
+				err = fmt.Errorf("%+v", job.Status)
+			}
+			return err
+		})
+		s.editNode("spot-1", func(node *v1.Node) { node.Spec.Unschedulable = false })
+		s.eventually(soon, s.waitsBecause("ending", 1, why))
+	}
+	s.addNodes(onDemand(1, 1)...)
+	s.eventually(soon, s.is("ending", split{onDemand: 1}))
+}
+
+// succeed ends a pod.
+func (s *scenario) succeed(name string) {
+	s.Helper()
+	s.eventually(soon, func() error {
+		pod, err := client.CoreV1().Pods(s.namespace).Get(s.ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if pod.Status.Phase != v1.PodRunning {
+			return fmt.Errorf("%s is %s", name, pod.Status.Phase)
+		}
+		pod.Status.Phase = v1.PodSucceeded
+		_, err = client.CoreV1().Pods(s.namespace).UpdateStatus(s.ctx, pod, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// job creates a Job of podTemplate(name), changed by edits.
+func (s *scenario) job(name string, parallelism, completions int32, edits ...func(*batchv1.Job)) {
+	s.Helper()
+	job := &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}},
+		Spec:       batchv1.JobSpec{Parallelism: &parallelism, Completions: &completions, Template: podTemplate(name)},
+	}
+	job.Spec.Template.Spec.RestartPolicy = v1.RestartPolicyNever
+	for _, edit := range edits {
+		edit(job)
+	}
+	_, err := client.BatchV1().Jobs(s.namespace).Create(s.ctx, job, metav1.CreateOptions{})
+	s.must(err)
+}

@@ -1,0 +1,159 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// spotZone is a zone that has nothing but spot: a pod that is tied to it finds no on-demand. It does not say so itself, as one does
+// that selects a capacity type.
+const spotZone = "zone-spot"
+
+func inZone(zone string) func(*appsv1.Deployment) {
+	return func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.NodeSelector = map[string]string{v1.LabelTopologyZone: zone}
+	}
+}
+
+func podAnnotated(key, value string) func(*appsv1.Deployment) {
+	return func(d *appsv1.Deployment) {
+		d.Spec.Template.Annotations = map[string]string{key: value}
+	}
+}
+
+func TestKnobsOfAWorkload(t *testing.T) {
+	s := start(t, slices.Concat(onDemand(3, 20), spot(3, 20), []lab.NodeSpec{
+		{Name: "lone", Capacity: lab.Spot, InstanceType: "c5.xlarge", Zone: spotZone, CPU: "20"},
+		{Name: "poolless", Capacity: lab.Spot, CPU: "20", Taints: []v1.Taint{{Key: "poolless", Effect: v1.TaintEffectNoSchedule}}},
+	}))
+
+	s.run("ScheduleAnyway", func(s *scenario) {
+		s.deploy("anyway", 3, annotated(whenUnsatisfiable, "ScheduleAnyway"))
+		s.eventually(soon, s.is("anyway", split{onDemand: 1, spot: 2}))
+		s.deploy("anyway-spot", 3, annotated(whenUnsatisfiable, "ScheduleAnyway"), inZone(spotZone))
+		s.eventually(soon, s.is("anyway-spot", split{spot: 3}))
+		s.eventually(soon, s.reported(1, "SpotBudgetExceeded", "anyway-spot-"))
+		s.eventually(soon, s.measures(1, "spot_aware_scheduler_placements_total", map[string]string{"reason": "schedule-anyway"}))
+	})
+
+	s.run("maxPerPool", func(s *scenario) {
+		s.deploy("cap-1", 6, annotated(maxPerPool, "1"), annotated(minOnDemand, "1"))
+		s.deploy("cap-half", 4, annotated(maxPerPool, "50%"), annotated(minOnDemand, "0"), inZone(spotZone))
+		// A node without type and zone belongs to no pool, and is not capped.
+		s.deploy("cap-poolless", 3, annotated(maxPerPool, "1"), annotated(minOnDemand, "0"), func(d *appsv1.Deployment) {
+			d.Spec.Template.Spec.NodeSelector = map[string]string{v1.LabelHostname: "poolless"}
+			d.Spec.Template.Spec.Tolerations = []v1.Toleration{{Key: "poolless", Operator: v1.TolerationOpExists}}
+		})
+		// Four pools take one each. The floor, and what they do not take, is on on-demand.
+		s.eventually(soon, s.is("cap-1", split{onDemand: 2, spot: 4}))
+		s.eventually(soon, s.is("cap-poolless", split{spot: 3}))
+		s.eventually(soon, s.is("cap-half", split{spot: 2, waiting: 2}))
+		s.eventually(soon, s.waitsBecause("cap-half", 2, "spot pool full: a pool may hold 2 replicas"))
+		s.eventually(soon, s.onePerNode("cap-1"))
+		s.scale("cap-half", 6) // and with it the cap, which lets one of those that wait go
+		s.eventually(soon, s.waitsBecause("cap-half", 3, "spot pool full: a pool may hold 3 replicas"))
+		s.scale("cap-half", 0)
+	})
+
+	s.run("a pod that itself requires spot", func(s *scenario) {
+		s.deploy("own-selector", 1, func(d *appsv1.Deployment) {
+			d.Spec.Template.Spec.NodeSelector = map[string]string{lab.CapacityLabel: lab.Spot}
+		})
+		s.deploy("own-affinity", 1, func(d *appsv1.Deployment) {
+			d.Spec.Template.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+					MatchExpressions: []v1.NodeSelectorRequirement{{Key: lab.CapacityLabel, Operator: v1.NodeSelectorOpIn, Values: []string{lab.Spot}}},
+				}}},
+			}}
+		})
+		// A zone that happens to have no on-demand is no decision for spot.
+		s.deploy("own-zone", 1, inZone(spotZone))
+		s.eventually(soon, s.is("own-selector", split{spot: 1}))
+		s.eventually(soon, s.is("own-affinity", split{spot: 1}))
+		s.eventually(soon, s.waitsBecause("own-zone", 1, "spot budget used up: 0 of 0 replicas"))
+		s.eventually(soon, s.reported(1, "SpotByOwnAffinity", "own-selector-"))
+		s.eventually(soon, s.reported(1, "SpotByOwnAffinity", "own-affinity-"))
+		s.eventually(soon, s.measures(2, "spot_aware_scheduler_placements_total", map[string]string{"reason": "exempt"}))
+		s.scale("own-zone", 0)
+	})
+
+	s.run("a bad annotation", func(s *scenario) {
+		s.deploy("bad", 4, annotated(minOnDemand, "lots"), podAnnotated(minOnDemand, "2"))
+		s.deploy("bad-everywhere", 3, annotated(minOnDemand, "130%"), podAnnotated(minOnDemand, "-1"))
+		s.eventually(soon, s.is("bad", split{onDemand: 2, spot: 2}))
+		s.eventually(soon, s.is("bad-everywhere", split{onDemand: 1, spot: 2}))
+		s.eventually(soon, s.reported(4, "InvalidSpotPolicy", "bad-", `"lots"`, minOnDemand, "Deployment"))
+		s.eventually(soon, s.reported(3, "InvalidSpotPolicy", "bad-everywhere-"))
+		s.eventually(soon, s.measures(4+2*3, "spot_aware_scheduler_invalid_annotations_total", nil))
+	})
+
+	s.run("levels and numbers", func(s *scenario) {
+		s.deploy("on-pod", 4, podAnnotated(minOnDemand, "3"))
+		s.deploy("owner-wins", 4, annotated(minOnDemand, "2"), podAnnotated(minOnDemand, "3"))
+		s.deploy("percent-of-0", 3, annotated(minOnDemand, "0%"))
+		s.deploy("all", 3, annotated(minOnDemand, "100%"))
+		s.deploy("more-than-all", 3, annotated(minOnDemand, "20"))
+		s.deploy("rounded-up", 4, annotated(minOnDemand, "26%"))
+		s.deploy("unset", 1, func(d *appsv1.Deployment) { d.Spec.Replicas = nil })
+		s.deploy("none", 0, annotated(minOnDemand, "50%"))
+		for app, want := range map[string]split{
+			"on-pod": {3, 1, 0}, "owner-wins": {2, 2, 0}, "percent-of-0": {0, 3, 0}, "all": {3, 0, 0},
+			"more-than-all": {3, 0, 0}, "rounded-up": {2, 2, 0}, "unset": {1, 0, 0}, "none": {0, 0, 0},
+		} {
+			s.eventually(soon, s.is(app, want))
+		}
+		s.scale("none", 2)
+		s.eventually(soon, s.is("none", split{onDemand: 1, spot: 1}))
+	})
+}
+
+// reported returns a check that events with this reason name n objects whose names, but for the suffixes that controllers add, start
+// with prefix, and that each says all parts.
+func (s *scenario) reported(n int, reason, prefix string, parts ...string) func() error {
+	return func() error {
+		notes, err := s.eventsOf(s.namespace, reason)
+		if err != nil {
+			return err
+		}
+		found := 0
+		for name, note := range notes {
+			// The name of a Deployment's pod is the Deployment's, and two more words.
+			if suffix, ok := strings.CutPrefix(name, prefix); !ok || strings.Count(suffix, "-") != 1 {
+				continue
+			}
+			found++
+			for _, part := range parts {
+				if !strings.Contains(note, part) {
+					return fmt.Errorf("event %s of %s does not say %q: %s", reason, name, part, note)
+				}
+			}
+		}
+		if found != n {
+			return fmt.Errorf("%d objects %s… have an event %s, want %d: %v", found, prefix, reason, n, notes)
+		}
+		return nil
+	}
+}
+
+// onePerNode returns a check that no two pods of app share a spot node. (Each spot pool of these tests is one node.)
+func (s *scenario) onePerNode(app string) func() error {
+	return func() error {
+		pods, err := s.pods(app)
+		on := map[string]string{}
+		for _, pod := range pods {
+			node := pod.Spec.NodeName
+			if other := on[node]; other != "" && strings.HasPrefix(node, "spot-") {
+				return fmt.Errorf("%s and %s share %s", other, pod.Name, node)
+			}
+			on[node] = pod.Name
+		}
+		return err
+	}
+}

@@ -1,0 +1,160 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+func TestNodesWithoutAnyLabel(t *testing.T) {
+	s := start(t, []lab.NodeSpec{{Name: "plain-1", CPU: "10"}, {Name: "plain-2", CPU: "10"}})
+	s.deploy("single", 1)
+	s.deploy("three", 3)
+	// No node of the cluster has a capacity label, so there is none to wait for.
+	s.eventually(soon, s.on("single", "plain-1", "plain-2"))
+	s.eventually(soon, s.is("three", split{onDemand: 3}))
+	s.eventually(soon, s.measures(2, nodesMetric, map[string]string{"capacity_type": "on-demand", "source": "default"}))
+}
+
+const nodesMetric = "spot_aware_scheduler_nodes"
+
+// labelGrace of the tests that wait it out.
+const labelGrace = 6 * time.Second
+
+func TestLateLabels(t *testing.T) {
+	s := start(t, append(spot(1, 10), onDemand(1, 1)...), set("labelGrace", labelGrace.String()))
+	s.deploy("blocker", 1)
+	s.eventually(soon, s.is("blocker", split{onDemand: 1}))
+	s.deploy("single", 1)
+	waits := func(why string) { s.Helper(); s.eventually(soon, s.waitsBecause("single", 1, why)) }
+	waits("spot budget used up: 0 of 0 replicas")
+
+	// A new node without a label could be anything, and turns out to be spot, then another on-demand.
+	s.addNodes(lab.NodeSpec{Name: "late-spot"})
+	waits("node has no capacity label yet")
+	s.eventually(soon, s.measures(1, nodesMetric, map[string]string{"source": "settling"}))
+	s.label("late-spot", lab.CapacityLabel, lab.Spot)
+	waits("2 spot budget used up")
+	s.addNodes(lab.NodeSpec{Name: "late-on-demand", CPU: "1"})
+	waits("node has no capacity label yet")
+	s.label("late-on-demand", lab.CapacityLabel, lab.OnDemand)
+	s.eventually(soon, s.on("single", "late-on-demand"))
+
+	// One that never gets a label counts as on-demand when it is old enough. Nothing else happens in the cluster.
+	s.deploy("second", 1)
+	s.addNodes(lab.NodeSpec{Name: "never-labelled"})
+	s.eventually(labelGrace+soon, s.on("second", "never-labelled"))
+	node, err := client.CoreV1().Nodes().Get(s.ctx, "never-labelled", metav1.GetOptions{})
+	s.must(err)
+	if waited := s.scheduledAt("second").Sub(node.CreationTimestamp.Time); waited < labelGrace || waited > labelGrace+3*time.Second {
+		s.Errorf("scheduled %s after the node was created, want %s to 2 s more (both times are whole seconds)", waited, labelGrace)
+	}
+}
+
+func TestContradictoryLabels(t *testing.T) {
+	s := start(t, []lab.NodeSpec{{
+		Name: "both", CPU: "10", Labels: map[string]string{"karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "ON_DEMAND"},
+	}})
+	s.deploy("single", 1)
+	s.deploy("three", 3)
+	s.eventually(soon, s.waitsBecause("single", 1, "spot budget used up: 0 of 0 replicas"))
+	s.eventually(soon, s.waitsBecause("three", 1, "spot budget used up: 2 of 2 replicas"))
+	s.eventually(soon, func() error {
+		notes, err := s.eventsOf(metav1.NamespaceDefault, "ContradictoryCapacityLabels")
+		if err == nil && notes["both"] == "" {
+			err = fmt.Errorf("no event: %v", notes)
+		}
+		return err
+	})
+	s.eventually(soon, s.measures(1, nodesMetric, map[string]string{"capacity_type": "spot", "source": "contradiction"}))
+
+	s.label("both", lab.CapacityLabel, lab.OnDemand)
+	s.eventually(soon, s.is("single", split{onDemand: 1}))
+	s.eventually(soon, s.is("three", split{onDemand: 3}))
+	s.eventually(soon, s.measures(0, nodesMetric, map[string]string{"source": "contradiction"}))
+}
+
+// The tables of labels and signals can be extended, and unlabeled nodes can be said to be spot.
+func TestConfiguredNodes(t *testing.T) {
+	node := func(name, label string, more ...string) lab.NodeSpec {
+		spec := lab.NodeSpec{Name: name, CPU: "10", Labels: map[string]string{}, Annotations: map[string]string{}}
+		if label != "" {
+			spec.Labels["example.com/lifecycle"] = label
+		}
+		for _, key := range more {
+			spec.Labels[key], spec.Annotations[key] = "", ""
+		}
+		return spec
+	}
+	s := start(t, []lab.NodeSpec{
+		node("regular", "regular"), node("risky", "regular", "example.com/risky"), node("leaving", "regular", "example.com/leaving"),
+		node("preemptible", "preemptible"), node("plain", ""),
+	}, args(map[string]any{
+		"unlabeledNodes": "Spot", "labelGrace": "0s",
+		"capacityLabels": rules(map[string]any{"key": "example.com/lifecycle", "spot": []any{"preemptible"}, "onDemand": []any{"regular"}}),
+		"signals": rules(
+			map[string]any{"label": "example.com/leaving", "class": "drain"},
+			map[string]any{"annotation": "example.com/risky", "class": "advisory"},
+		),
+	}))
+	for i := range 4 {
+		s.deploy(fmt.Sprintf("single-%d", i), 1)
+	}
+	s.deploy("all-spot", 6, annotated(minOnDemand, "0"))
+	for i := range 4 {
+		s.eventually(soon, s.on(fmt.Sprintf("single-%d", i), "regular"))
+	}
+	s.eventually(soon, s.on("all-spot", "preemptible", "plain"))
+	s.eventually(soon, s.measures(1, nodesMetric, map[string]string{"capacity_type": "spot", "source": "default"}))
+	s.eventually(soon, s.measures(1, nodesMetric, map[string]string{"capacity_type": "spot", "source": "alias"}))
+	s.eventually(soon, s.measures(3, nodesMetric, map[string]string{"capacity_type": "on-demand", "source": "alias"}))
+
+	// The advisory one is used when nothing better is left, the other never.
+	s.deploy("many", 20, annotated(minOnDemand, "100%"), func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.NodeSelector = map[string]string{"example.com/lifecycle": "regular"}
+	})
+	s.eventually(soon, s.waitsBecause("many", 4, "1 node is being drained, 2 Insufficient cpu"))
+	if pods, err := s.pods("many"); err != nil || len(pods) != 20 {
+		s.Errorf("%d pods, %v", len(pods), err)
+	}
+}
+
+// on returns a check that app has pods, and that all of them are bound to these nodes.
+func (s *scenario) on(app string, nodes ...string) func() error {
+	return func() error {
+		pods, err := s.pods(app)
+		if err == nil && len(pods) == 0 {
+			err = fmt.Errorf("%s has no pods", app)
+		}
+		for _, pod := range pods {
+			if !slices.Contains(nodes, pod.Spec.NodeName) {
+				return fmt.Errorf("%s is on %q, want one of %v", pod.Name, pod.Spec.NodeName, nodes)
+			}
+		}
+		return err
+	}
+}
+
+func (s *scenario) label(node, key, value string) {
+	s.Helper()
+	s.editNode(node, func(node *v1.Node) { node.Labels[key] = value })
+}
+
+// scheduledAt returns when the only pod of app was bound.
+func (s *scenario) scheduledAt(app string) time.Time {
+	s.Helper()
+	pods, err := s.pods(app)
+	s.must(err)
+	condition := scheduled(&pods[0])
+	if condition.Status != v1.ConditionTrue {
+		s.Fatalf("%s is not bound: %+v", app, condition)
+	}
+	return condition.LastTransitionTime.Time
+}

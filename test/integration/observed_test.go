@@ -1,0 +1,119 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-base/metrics/testutil"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// eventsOf returns the notes of the events with this reason about objects of a namespace, by the object's name. Nodes have theirs in
+// the namespace default.
+func (s *scenario) eventsOf(namespace, reason string) (map[string]string, error) {
+	list, err := client.EventsV1().Events(namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
+	if err != nil {
+		return nil, err
+	}
+	notes := map[string]string{}
+	for _, event := range list.Items {
+		notes[event.Regarding.Name] = event.Note
+	}
+	return notes, nil
+}
+
+// metric returns the sum of a metric of the scheduler over those of its series that have these labels.
+func (s *scenario) metric(name string, labels map[string]string) (int, error) {
+	text, err := s.scheduler.Metrics(s.ctx)
+	if err != nil {
+		return 0, err
+	}
+	parsed := testutil.NewMetrics()
+	if err := testutil.ParseMetrics(text, &parsed); err != nil {
+		return 0, err
+	}
+	sum := 0
+series:
+	for _, sample := range parsed[name] {
+		for label, value := range labels {
+			if string(sample.Metric[testutil.LabelName(label)]) != value {
+				continue series
+			}
+		}
+		sum += int(sample.Value)
+	}
+	return sum, nil
+}
+
+// measures returns a check that a metric of the scheduler has this value; see metric.
+func (s *scenario) measures(want int, name string, labels map[string]string) func() error {
+	return func() error {
+		got, err := s.metric(name, labels)
+		if err == nil && got != want {
+			err = fmt.Errorf("%s%v is %d, want %d", name, labels, got, want)
+		}
+		return err
+	}
+}
+
+// capacities returns the capacity type of the node of each live pod with the label app, by pod name; "" for a pod that waits. A node
+// counts by the project's label alone.
+func (s *scenario) capacities(app string) (map[string]string, error) {
+	pods, err := s.pods(app)
+	if err != nil {
+		return nil, err
+	}
+	at := map[string]string{}
+	for _, pod := range pods {
+		at[pod.Name] = ""
+		if pod.Spec.NodeName != "" {
+			node, err := client.CoreV1().Nodes().Get(s.ctx, pod.Spec.NodeName, metav1.GetOptions{})
+			if err != nil {
+				return nil, err
+			}
+			at[pod.Name] = node.Labels[lab.CapacityLabel]
+		}
+	}
+	return at, nil
+}
+
+// waitsBecause returns a check that exactly n pods of app wait (one at least), and that the condition and an event of each say why.
+func (s *scenario) waitsBecause(app string, n int, why string) func() error {
+	return func() error {
+		pods, err := s.pods(app)
+		if err != nil {
+			return err
+		}
+		pods = slices.DeleteFunc(pods, func(pod v1.Pod) bool { return pod.Spec.NodeName != "" })
+		if len(pods) != n {
+			return fmt.Errorf("%d pods of %s wait, want %d", len(pods), app, n)
+		}
+		notes, err := s.eventsOf(s.namespace, "FailedScheduling")
+		if err != nil {
+			return err
+		}
+		for _, pod := range pods {
+			condition := scheduled(&pod)
+			if condition.Status != v1.ConditionFalse || !strings.Contains(condition.Message, why) {
+				return fmt.Errorf("the condition of %s does not say %q: %+v", pod.Name, why, condition)
+			}
+			if !strings.Contains(notes[pod.Name], why) {
+				return fmt.Errorf("the event of %s does not say %q: %q", pod.Name, why, notes[pod.Name])
+			}
+		}
+		return nil
+	}
+}
+
+// scheduled returns the condition PodScheduled, empty where the pod has none.
+func scheduled(pod *v1.Pod) v1.PodCondition {
+	i := slices.IndexFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodScheduled })
+	if i < 0 {
+		return v1.PodCondition{}
+	}
+	return pod.Status.Conditions[i]
+}

@@ -1,0 +1,95 @@
+package integration
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// moment is what stood on spot after one of a revision's pods was bound there.
+type moment struct {
+	app  string
+	at   time.Time
+	pods map[string]bool // the names of the revision's live pods on spot nodes
+}
+
+// watchSpot follows the bindings to spot nodes from now on. Calling what it returns ends that and returns them all.
+func (s *scenario) watchSpot() (end func() []moment) {
+	s.Helper()
+	list, err := client.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{LabelSelector: lab.CapacityLabel + "=" + lab.Spot})
+	s.must(err)
+	isSpot := map[string]bool{}
+	for _, node := range list.Items {
+		isSpot[node.Name] = true
+	}
+
+	var mu sync.Mutex
+	var moments []moment
+	revisions := map[types.UID]map[string]bool{}
+	update := func(pod *v1.Pod, deleted bool) {
+		owner := metav1.GetControllerOf(pod)
+		if owner == nil || !isSpot[pod.Spec.NodeName] {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		onSpot := revisions[owner.UID]
+		if onSpot == nil {
+			onSpot = map[string]bool{}
+			revisions[owner.UID] = onSpot
+		}
+		if deleted || pod.DeletionTimestamp != nil {
+			delete(onSpot, pod.Name)
+		} else if !onSpot[pod.Name] {
+			onSpot[pod.Name] = true
+			moments = append(moments, moment{pod.Labels["app"], time.Now(), maps.Clone(onSpot)})
+		}
+	}
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(s.namespace))
+	_, err = factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { update(obj.(*v1.Pod), false) },
+		UpdateFunc: func(_, obj any) { update(obj.(*v1.Pod), false) },
+		DeleteFunc: func(obj any) {
+			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = unknown.Obj
+			}
+			update(obj.(*v1.Pod), true)
+		},
+	})
+	s.must(err)
+	ctx, cancel := context.WithCancel(s.ctx)
+	factory.StartWithContext(ctx)
+	factory.WaitForCacheSyncWithContext(ctx)
+	s.Cleanup(cancel)
+	return func() []moment {
+		cancel()
+		factory.Shutdown()
+		return moments
+	}
+}
+
+// noBreach fails if at any of these moments more of a revision stood on spot than the budget of its app, those apart that a rollout
+// put there on purpose.
+func (s *scenario) noBreach(moments []moment, budgets map[string]int) {
+	s.Helper()
+	if len(moments) == 0 {
+		s.Error("no pod was ever bound to spot: nothing was checked")
+	}
+	relieved, err := s.eventsOf(s.namespace, "RolloutTookSpot")
+	s.must(err)
+	for _, m := range moments {
+		maps.DeleteFunc(m.pods, func(pod string, _ bool) bool { _, ok := relieved[pod]; return ok })
+		if len(m.pods) > budgets[m.app] {
+			s.Errorf("%s: %d of one revision on spot at %s, %d may be: %v", m.app, len(m.pods), m.at, budgets[m.app], m.pods)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+func TestOwners(t *testing.T) {
+	s := start(t, slices.Concat(onDemand(3, 20), spot(3, 20)))
+
+	s.run("ReplicationController", func(s *scenario) {
+		replicas, template := int32(3), podTemplate("rc")
+		_, err := client.CoreV1().ReplicationControllers(s.namespace).Create(s.ctx, &v1.ReplicationController{
+			ObjectMeta: metav1.ObjectMeta{Name: "rc"},
+			Spec:       v1.ReplicationControllerSpec{Replicas: &replicas, Selector: template.Labels, Template: &template},
+		}, metav1.CreateOptions{})
+		s.must(err)
+		s.eventually(soon, s.is("rc", split{onDemand: 1, spot: 2}))
+	})
+
+	s.run("ReplicaSet without a Deployment", func(s *scenario) {
+		s.replicaSet("rs", 3)
+		s.replicaSet("rs-annotated", 3, func(rs *appsv1.ReplicaSet) { rs.Annotations[minOnDemand] = "2" })
+		s.eventually(soon, s.is("rs", split{onDemand: 1, spot: 2}))
+		s.eventually(soon, s.is("rs-annotated", split{onDemand: 2, spot: 1}))
+	})
+
+	s.run("ReplicaSet of an unknown kind", func(s *scenario) {
+		s.replicaSet("rs-rollout", 3, func(rs *appsv1.ReplicaSet) {
+			rs.Annotations[minOnDemand] = "2"
+			rs.OwnerReferences = []metav1.OwnerReference{unknownKind("Rollout")}
+		})
+		s.eventually(soon, s.is("rs-rollout", split{onDemand: 2, spot: 1}))
+	})
+
+	s.run("unknown kind", func(s *scenario) {
+		// Its replica count is that of its live pods: the first is a singleton until the others are there.
+		for i := range 4 {
+			s.pod("cloneset", fmt.Sprintf("cloneset-%d", i), func(pod *v1.Pod) {
+				pod.OwnerReferences = []metav1.OwnerReference{unknownKind("CloneSet")}
+			})
+			s.eventually(soon, s.is("cloneset", split{onDemand: 1, spot: i}))
+		}
+	})
+
+	s.run("pod without a controller", func(s *scenario) {
+		s.barePod("bare")
+		s.eventually(soon, s.is("bare", split{onDemand: 1}))
+	})
+
+	s.run("Deployment that is deleted, but not its pods", func(s *scenario) {
+		s.deploy("orphan", 3, annotated(minOnDemand, "2"))
+		s.eventually(soon, s.is("orphan", split{onDemand: 2, spot: 1}))
+		orphan := metav1.DeletePropagationOrphan
+		s.must(client.AppsV1().Deployments(s.namespace).Delete(s.ctx, "orphan", metav1.DeleteOptions{PropagationPolicy: &orphan}))
+		var set appsv1.ReplicaSet
+		s.eventually(soon, func() error {
+			sets, err := client.AppsV1().ReplicaSets(s.namespace).List(s.ctx, metav1.ListOptions{LabelSelector: "app=orphan"})
+			if err != nil {
+				return err
+			}
+			if set = sets.Items[0]; metav1.GetControllerOf(&set) != nil {
+				return fmt.Errorf("still owned: %v", set.OwnerReferences)
+			}
+			return nil
+		})
+		// Its ReplicaSet is a workload by itself now. The Deployment's annotations were copied to it.
+		five := int32(5)
+		set.Spec.Replicas = &five
+		_, err := client.AppsV1().ReplicaSets(s.namespace).Update(s.ctx, &set, metav1.UpdateOptions{})
+		s.must(err)
+		s.eventually(soon, s.is("orphan", split{onDemand: 2, spot: 3}))
+	})
+
+	s.run("DaemonSet", func(s *scenario) {
+		s.addNodes(lab.NodeSpec{Name: "leaving", Capacity: lab.Spot, Labels: map[string]string{"autoscaling.cast.ai/draining": "spot-interruption"}})
+		template := podTemplate("daemon")
+		_, err := client.AppsV1().DaemonSets(s.namespace).Create(s.ctx, &appsv1.DaemonSet{
+			ObjectMeta: metav1.ObjectMeta{Name: "daemon", Annotations: map[string]string{minOnDemand: "100%"}},
+			Spec:       appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template},
+		}, metav1.CreateOptions{})
+		s.must(err)
+		s.eventually(soon, s.is("daemon", split{onDemand: 3, spot: 4}))
+	})
+}
+
+// unknownKind is a controller of a kind that neither the scheduler nor the API server knows: the garbage collector, which would
+// delete what belongs to nothing, cannot tell.
+func unknownKind(kind string) metav1.OwnerReference {
+	controller := true
+	return metav1.OwnerReference{APIVersion: "example.com/v1", Kind: kind, Name: "unknown", UID: types.UID("uid-of-" + kind), Controller: &controller}
+}
+
+func (s *scenario) replicaSet(name string, replicas int32, edits ...func(*appsv1.ReplicaSet)) {
+	s.Helper()
+	rs := &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}},
+		Spec: appsv1.ReplicaSetSpec{
+			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: podTemplate(name),
+		},
+	}
+	for _, edit := range edits {
+		edit(rs)
+	}
+	_, err := client.AppsV1().ReplicaSets(s.namespace).Create(s.ctx, rs, metav1.CreateOptions{})
+	s.must(err)
+}
+
+// pod creates a pod by hand, as podTemplate(app) says, changed by edits.
+func (s *scenario) pod(app, name string, edits ...func(*v1.Pod)) {
+	s.Helper()
+	template := podTemplate(app)
+	pod := &v1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+	pod.Name = name
+	for _, edit := range edits {
+		edit(pod)
+	}
+	_, err := client.CoreV1().Pods(s.namespace).Create(s.ctx, pod, metav1.CreateOptions{})
+	s.must(err)
+}
+
+// barePod creates a pod without a controller.
+func (s *scenario) barePod(name string, edits ...func(*v1.Pod)) { s.pod(name, name, edits...) }

@@ -1,0 +1,230 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// group is a node label: the nodes that one Deployment's pods may use, and those of no other.
+const group = "example.com/group"
+
+// rolloutLimit is how long a rollout may take: a replica at a time, each of which takes a second to start and may have to wait for the
+// 30 s after which it is relieved.
+const rolloutLimit = 4 * time.Minute
+
+// rollout is a Deployment that is updated. Its nodes are its own, so that its on-demand room is known.
+type rollout struct {
+	name            string
+	replicas, floor int32
+	strategy        appsv1.DeploymentStrategy
+	// middle is done when the update is half-way; nil for nothing.
+	middle func(ctx context.Context, s *scenario, name string) error
+}
+
+// rollouts returns every kind of rollout: all sizes, strategies and courses.
+func rollouts() []rollout {
+	one, none := intstr.FromInt32(1), intstr.FromInt32(0)
+	strategies := map[string]appsv1.DeploymentStrategy{
+		"default": {},
+		"surge": {Type: appsv1.RollingUpdateDeploymentStrategyType,
+			RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &one, MaxUnavailable: &none}},
+	}
+	courses := map[string]func(context.Context, *scenario, string) error{
+		"once":   nil,
+		"twice":  func(ctx context.Context, s *scenario, name string) error { return s.update(ctx, name, imageOf(3)) },
+		"undone": func(ctx context.Context, s *scenario, name string) error { return s.update(ctx, name, imageOf(1)) },
+		"paused": pauseAndResume,
+	}
+	var all []rollout
+	for replicas, floor := range map[int32]int32{1: 1, 3: 1, 10: 3} {
+		for strategyName, strategy := range strategies {
+			for course, middle := range courses {
+				name := fmt.Sprintf("%d-%s-%s", replicas, strategyName, course)
+				all = append(all, rollout{name, replicas, floor, strategy, middle})
+			}
+		}
+	}
+	return all
+}
+
+func TestRolloutsWithRoomToSpare(t *testing.T) {
+	s, all := rollOut(t, func(r rollout) int { return int(2 * r.replicas) })
+	for _, r := range all {
+		at, err := s.where(r.name)
+		s.must(err)
+		if at.onDemand < int(r.floor) {
+			s.Errorf("%s: %+v, want %d or more on on-demand", r.name, at, r.floor)
+		}
+	}
+	s.eventually(soon, s.measures(0, "spot_aware_scheduler_floors_unmet_workloads", nil))
+	s.eventually(soon, s.measures(0, "spot_aware_scheduler_floor_deficit_replicas", nil))
+	if relieved, err := s.eventsOf(s.namespace, "RolloutTookSpot"); err != nil || len(relieved) > 0 {
+		s.Errorf("relieved although there was room: %v, %v", relieved, err)
+	}
+}
+
+func TestRolloutsWithRoomForTheFloorOnly(t *testing.T) {
+	s, all := rollOut(t, func(r rollout) int { return int(r.floor) })
+	workloads, replicas := 0, 0
+	for _, r := range all {
+		at, err := s.where(r.name)
+		s.must(err)
+		if lacking := int(r.floor) - at.onDemand; lacking > 0 {
+			s.Logf("%s: %+v lacks %d", r.name, at, lacking)
+			workloads, replicas = workloads+1, replicas+lacking
+		}
+	}
+	if workloads == 0 {
+		s.Error("no rollout cost its floor anything: there is nothing to report")
+	}
+	s.eventually(soon, s.measures(workloads, "spot_aware_scheduler_floors_unmet_workloads", nil))
+	s.eventually(soon, s.measures(replicas, "spot_aware_scheduler_floor_deficit_replicas", nil))
+	relieved, err := s.eventsOf(s.namespace, "RolloutTookSpot")
+	s.must(err)
+	if len(relieved) < replicas {
+		s.Errorf("%d pods were relieved, but %d replicas lack: %v", len(relieved), replicas, relieved)
+	}
+	s.eventually(soon, s.measures(len(relieved), "spot_aware_scheduler_placements_total", map[string]string{"reason": "rollout-relief"}))
+}
+
+// rollOut runs all rollouts at the same time, each with that many on-demand slots and spot in plenty, and fails if one does not
+// finish, or has more of a revision on spot at any moment than its budget allows, those apart that were relieved.
+func rollOut(t *testing.T, room func(rollout) int) (*scenario, []rollout) {
+	all := rollouts()
+	var specs []lab.NodeSpec
+	for _, r := range all {
+		own := append(nodes("od-"+r.name, lab.OnDemand, "m5.xlarge", 1, room(r)), nodes("spot-"+r.name, lab.Spot, "c5.xlarge", 1, 30)...)
+		for i := range own {
+			own[i].Labels = map[string]string{group: r.name}
+		}
+		specs = append(specs, own...)
+	}
+	s := start(t, specs)
+	onSpot := s.watchSpot()
+
+	began := time.Now()
+	running, ctx := errgroup.WithContext(s.ctx)
+	for _, r := range all {
+		s.deploy(r.name, r.replicas, annotated(minOnDemand, fmt.Sprint(r.floor)), func(d *appsv1.Deployment) {
+			d.Spec.Strategy = r.strategy
+			// However late this test sees that a rollout is half-way, it still is.
+			d.Spec.MinReadySeconds = 10 / r.replicas
+			d.Spec.Template.Spec.NodeSelector = map[string]string{group: r.name}
+			d.Spec.Template.Spec.Containers[0].Image = imageOf(1)
+		})
+		running.Go(func() error {
+			if err := r.run(ctx, s); err != nil {
+				return fmt.Errorf("%s: %w", r.name, err)
+			}
+			return nil
+		})
+	}
+	s.must(running.Wait())
+	s.Logf("%d rollouts finished after %s", len(all), time.Since(began).Round(time.Second))
+
+	budgets := map[string]int{}
+	for _, r := range all {
+		budgets[r.name] = int(r.replicas - r.floor)
+	}
+	s.noBreach(onSpot(), budgets)
+	return s, all
+}
+
+// run updates the Deployment and returns when the rollout has finished.
+func (r rollout) run(ctx context.Context, s *scenario) error {
+	if err := until(ctx, rolloutLimit, s.rolledOut(ctx, r.name)); err != nil {
+		return err
+	}
+	if err := s.update(ctx, r.name, imageOf(2)); err != nil {
+		return err
+	}
+	if r.middle != nil {
+		if err := s.halfWay(ctx, r.name); err != nil {
+			return err
+		}
+		if err := r.middle(ctx, s, r.name); err != nil {
+			return err
+		}
+	}
+	return until(ctx, rolloutLimit, s.rolledOut(ctx, r.name))
+}
+
+func imageOf(revision int) string { return fmt.Sprintf("registry.invalid/app:%d", revision) }
+
+// update sets the Deployment's image.
+func (s *scenario) update(ctx context.Context, name, image string) error {
+	return s.patch(ctx, name, fmt.Sprintf(`{"spec": {"template": {"spec": {"containers": [{"name": "c", "image": %q}]}}}}`, image))
+}
+
+func (s *scenario) patch(ctx context.Context, name, patch string) error {
+	_, err := client.AppsV1().Deployments(s.namespace).Patch(ctx, name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	return err
+}
+
+// halfWay returns when at least half of the replicas are updated, and fails if all old ones are gone by then.
+func (s *scenario) halfWay(ctx context.Context, name string) error {
+	return until(ctx, rolloutLimit, func() error {
+		d, err := client.AppsV1().Deployments(s.namespace).Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case err != nil:
+			return err
+		case d.Status.ObservedGeneration < d.Generation || 2*d.Status.UpdatedReplicas < *d.Spec.Replicas:
+			return fmt.Errorf("not half-way: %+v", d.Status)
+		case d.Status.Replicas == d.Status.UpdatedReplicas:
+			s.Errorf("%s: seen too late, the update is complete already: %+v", name, d.Status)
+		}
+		return nil
+	})
+}
+
+// pauseAndResume pauses the rollout until all of its pods are bound.
+func pauseAndResume(ctx context.Context, s *scenario, name string) error {
+	if err := s.patch(ctx, name, `{"spec": {"paused": true}}`); err != nil {
+		return err
+	}
+	err := until(ctx, rolloutLimit, func() error {
+		d, err := client.AppsV1().Deployments(s.namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		at, err := s.where(name)
+		switch {
+		case err != nil:
+			return err
+		case d.Status.ObservedGeneration < d.Generation, at.waiting > 0, at.onDemand+at.spot != int(d.Status.Replicas):
+			return fmt.Errorf("still moving: %+v, %+v", at, d.Status)
+		case d.Status.Replicas == d.Status.UpdatedReplicas:
+			s.Errorf("%s: paused too late, the update is complete: %+v", name, d.Status)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.patch(ctx, name, `{"spec": {"paused": false}}`)
+}
+
+// rolledOut returns a check that all replicas of the Deployment are of its newest revision and available, and no others are left.
+func (s *scenario) rolledOut(ctx context.Context, name string) func() error {
+	return func() error {
+		d, err := client.AppsV1().Deployments(s.namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		want, status := *d.Spec.Replicas, d.Status
+		if status.ObservedGeneration < d.Generation || status.Replicas != want || status.UpdatedReplicas != want || status.AvailableReplicas != want {
+			return fmt.Errorf("not rolled out: want %d, have %+v", want, status)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,45 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestManyDeploymentsAtOnce(t *testing.T) {
+	s := start(t, slices.Concat(onDemand(40, 15), spot(60, 30)))
+	onSpot := s.watchSpot()
+	want, budgets := map[string]split{}, map[string]int{}
+	began := time.Now()
+	for i := range 200 {
+		name, floor := fmt.Sprintf("many-%d", i), 1
+		if i%2 == 0 {
+			s.deploy(name, 10)
+		} else {
+			floor = 3
+			s.deploy(name, 10, annotated(minOnDemand, "30%"))
+		}
+		budgets[name] = 10 - floor
+		want[name] = split{onDemand: floor, spot: 10 - floor}
+	}
+	s.eventually(2*time.Minute, s.are(want))
+	s.Logf("2,000 pods placed after %s", time.Since(began).Round(time.Second))
+	s.noBreach(onSpot(), budgets)
+}
+
+// are returns a check that the pods of all apps stand like this.
+func (s *scenario) are(want map[string]split) func() error {
+	return func() error {
+		got, err := s.splits()
+		if err != nil {
+			return err
+		}
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(split{})); diff != "" {
+			return fmt.Errorf("pods stand differently (-want +got):\n%s", diff)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,123 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// statefulSet creates a StatefulSet of podTemplate(name), changed by edits.
+func (s *scenario) statefulSet(name string, replicas int32, edits ...func(*appsv1.StatefulSet)) {
+	s.Helper()
+	set := &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: &replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}},
+			Template: podTemplate(name),
+		},
+	}
+	for _, edit := range edits {
+		edit(set)
+	}
+	_, err := client.AppsV1().StatefulSets(s.namespace).Create(s.ctx, set, metav1.CreateOptions{})
+	s.must(err)
+}
+
+// ordinalsAre returns a check that the set has these pods and no others: pods[0] says what first-numbered one's capacity type is,
+// and so on; "" is a pod that waits.
+func (s *scenario) ordinalsAre(name string, first int, pods ...string) func() error {
+	want := map[string]string{}
+	for i, capacity := range pods {
+		want[fmt.Sprintf("%s-%d", name, first+i)] = capacity
+	}
+	return func() error {
+		got, err := s.capacities(name)
+		if err != nil {
+			return err
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			return fmt.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		return nil
+	}
+}
+
+func TestStatefulSetKeepsItsFirstOrdinalsOffSpot(t *testing.T) {
+	s := start(t, slices.Concat(onDemand(2, 20), spot(3, 20)))
+	sets := []struct {
+		name  string
+		first int
+		edit  func(*appsv1.StatefulSetSpec)
+	}{
+		{"ordered", 0, func(*appsv1.StatefulSetSpec) {}},
+		{"parallel", 0, func(spec *appsv1.StatefulSetSpec) { spec.PodManagementPolicy = appsv1.ParallelPodManagement }},
+		{"from-7", 7, func(spec *appsv1.StatefulSetSpec) { spec.Ordinals = &appsv1.StatefulSetOrdinals{Start: 7} }},
+		{"parallel-from-7", 7, func(spec *appsv1.StatefulSetSpec) {
+			spec.PodManagementPolicy = appsv1.ParallelPodManagement
+			spec.Ordinals = &appsv1.StatefulSetOrdinals{Start: 7}
+		}},
+	}
+	const od, sp = lab.OnDemand, lab.Spot
+	for _, set := range sets {
+		s.statefulSet(set.name, 5, func(o *appsv1.StatefulSet) {
+			o.Annotations[minOnDemand] = "2"
+			set.edit(&o.Spec)
+		})
+	}
+	for _, set := range sets {
+		s.eventually(soon, s.ordinalsAre(set.name, set.first, od, od, sp, sp, sp))
+	}
+
+	for _, set := range sets {
+		s.scaleSet(set.name, 2)
+	}
+	for _, set := range sets {
+		s.eventually(soon, s.ordinalsAre(set.name, set.first, od, od))
+	}
+
+	// What comes anew goes where the old was: one of the floor's, and those that were scaled away.
+	for _, set := range sets {
+		s.must(client.CoreV1().Pods(s.namespace).Delete(s.ctx, fmt.Sprintf("%s-%d", set.name, set.first+1), metav1.DeleteOptions{}))
+		s.scaleSet(set.name, 5)
+	}
+	for _, set := range sets {
+		s.eventually(soon, s.ordinalsAre(set.name, set.first, od, od, sp, sp, sp))
+	}
+}
+
+// An ordinal that waits for on-demand holds up those after it, unless the set is Parallel.
+func TestStatefulSetWithoutRoomForItsFloor(t *testing.T) {
+	s := start(t, slices.Concat(onDemand(1, 1), spot(3, 20)))
+	s.deploy("blocker", 1)
+	s.eventually(soon, s.is("blocker", split{onDemand: 1}))
+	s.statefulSet("ordered", 3)
+	s.statefulSet("parallel", 3, func(o *appsv1.StatefulSet) { o.Spec.PodManagementPolicy = appsv1.ParallelPodManagement })
+	s.eventually(soon, s.ordinalsAre("ordered", 0, ""))
+	s.eventually(soon, s.ordinalsAre("parallel", 0, "", lab.Spot, lab.Spot))
+	s.eventually(soon, s.waitsBecause("ordered", 1, "/ordered stay on on-demand, and later ordinals wait for this one"))
+	s.eventually(soon, s.waitsBecause("parallel", 1, "/parallel stay on on-demand (waits for on-demand room"))
+
+	s.addNodes(lab.NodeSpec{Name: "more", Capacity: lab.OnDemand})
+	s.eventually(soon, s.ordinalsAre("ordered", 0, lab.OnDemand, lab.Spot, lab.Spot))
+	s.eventually(soon, s.ordinalsAre("parallel", 0, lab.OnDemand, lab.Spot, lab.Spot))
+}
+
+func (s *scenario) scaleSet(name string, replicas int32) {
+	s.Helper()
+	s.eventually(soon, func() error {
+		scale, err := client.AppsV1().StatefulSets(s.namespace).GetScale(s.ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		scale.Spec.Replicas = replicas
+		_, err = client.AppsV1().StatefulSets(s.namespace).UpdateScale(s.ctx, name, scale, metav1.UpdateOptions{})
+		return err
+	})
+}
