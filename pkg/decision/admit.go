@@ -31,6 +31,9 @@ const (
 	NodeSettling
 	// PoolFull: the node's spot pool holds as many of the revision as it may.
 	PoolFull
+
+	// Verdicts is how many there are.
+	Verdicts = iota
 )
 
 // Admit decides whether the pod may go to node. morePlaced is how many more of the revision stand on spot than the plan was

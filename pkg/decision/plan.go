@@ -136,7 +136,8 @@ func NewPlan(pod *Pod, settings Settings, placed Placed, waiting Waiting) Plan {
 // was made for. A StatefulSet is not counted: the pod's ordinal decides.
 func (p *Plan) WithinBudget(morePlaced int) bool {
 	if p.ordered {
-		return p.ordinal >= p.Floor
+		// Ordinals below the set's first one are what an edited start leaves behind: they go with the floor, if there is one.
+		return p.Floor == 0 || p.ordinal >= p.Floor
 	}
 	return p.placed.Spot+morePlaced < p.Budget
 }

@@ -2,6 +2,7 @@ package placement
 
 import (
 	"maps"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -25,6 +26,7 @@ type State struct {
 	Placed *Placed
 
 	revision *Revision
+	reasons  *[decision.Verdicts]atomic.Pointer[string]
 	// What preemption and nominated pods change, in this copy of the state only.
 	moreOnSpot int
 	morePools  map[decision.Pool]int
@@ -43,6 +45,7 @@ func NewState(subject *kube.Subject, settings decision.Settings, waiting decisio
 		Subject: subject, Settings: settings, Waited: waiting.For, Counter: counter,
 		Plan:     decision.NewPlan(&subject.Pod, settings, counter.Placed(subject.Revision), waiting),
 		revision: counter.revisions[subject.Revision],
+		reasons:  new([decision.Verdicts]atomic.Pointer[string]),
 	}
 }
 
@@ -116,5 +119,13 @@ func (s *State) change(pod *v1.Pod, nodeName string, delta int) {
 	s.morePools[facts.Pool] += delta
 }
 
-// Reason says a verdict in words.
-func (s *State) Reason(v decision.Verdict) string { return s.Plan.Reason(v) }
+// Reason says a verdict in words. The words are made once for all nodes of a cycle: Filter runs on thousands of them, in parallel.
+func (s *State) Reason(v decision.Verdict) string {
+	made := &s.reasons[v]
+	if text := made.Load(); text != nil {
+		return *text
+	}
+	text := s.Plan.Reason(v)
+	made.Store(&text)
+	return text
+}
