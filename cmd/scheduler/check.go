@@ -51,14 +51,16 @@ func checkPlugins(profile *schedulerconfig.KubeSchedulerProfile, path *field.Pat
 	if !preFilter && !filter && !enabled(spotpreference.Name, plugins.PreScore) && !enabled(spotpreference.Name, plugins.Score) {
 		return nil
 	}
-	const why = "ReplicaSafety must be enabled here (or by multiPoint): a profile that prefers spot without it keeps no floors"
 	var errs field.ErrorList
-	if !preFilter {
-		errs = append(errs, field.Required(path.Child("plugins", "preFilter", "enabled"), why))
+	require := func(enabled bool, point, why string) {
+		if !enabled {
+			errs = append(errs, field.Required(path.Child("plugins", point, "enabled"), "ReplicaSafety must be enabled here (or by multiPoint): "+why))
+		}
 	}
-	if !filter {
-		errs = append(errs, field.Required(path.Child("plugins", "filter", "enabled"), why))
-	}
+	require(preFilter, "preFilter", "a profile that prefers spot without it keeps no floors")
+	require(filter, "filter", "a profile that prefers spot without it keeps no floors")
+	require(enabled(replicasafety.Name, plugins.PostFilter), "postFilter",
+		"without it, pods that wait are not tried again when their owner changes or their fallback is due")
 	return errs
 }
 

@@ -62,6 +62,7 @@ func TestCheckPlugins(t *testing.T) {
 	const (
 		noPreFilter = "profiles[0].plugins.preFilter.enabled: Required value"
 		noFilter    = "profiles[0].plugins.filter.enabled: Required value"
+		noPost      = "profiles[0].plugins.postFilter.enabled: Required value"
 	)
 	for name, test := range map[string]struct {
 		plugins string
@@ -70,13 +71,16 @@ func TestCheckPlugins(t *testing.T) {
 		"none of ours":               {`{}`, nil},
 		"ReplicaSafety alone":        {`{multiPoint: {enabled: [{name: ReplicaSafety}]}}`, nil},
 		"both":                       {`{multiPoint: {enabled: [{name: ReplicaSafety}, {name: SpotPreference, weight: 40}]}}`, nil},
-		"SpotPreference alone":       {`{multiPoint: {enabled: [{name: SpotPreference}]}}`, []string{noPreFilter, noFilter}},
-		"SpotPreference as scorer":   {`{score: {enabled: [{name: SpotPreference}]}}`, []string{noPreFilter, noFilter}},
-		"SpotPreference as preScore": {`{preScore: {enabled: [{name: SpotPreference}]}}`, []string{noPreFilter, noFilter}},
+		"SpotPreference alone":       {`{multiPoint: {enabled: [{name: SpotPreference}]}}`, []string{noPreFilter, noFilter, noPost}},
+		"SpotPreference as scorer":   {`{score: {enabled: [{name: SpotPreference}]}}`, []string{noPreFilter, noFilter, noPost}},
+		"SpotPreference as preScore": {`{preScore: {enabled: [{name: SpotPreference}]}}`, []string{noPreFilter, noFilter, noPost}},
 		"each point by itself": {`{preFilter: {enabled: [{name: ReplicaSafety}]}, filter: {enabled: [{name: ReplicaSafety}]},
-    score: {enabled: [{name: SpotPreference}]}}`, nil},
-		"filter only": {`{filter: {enabled: [{name: ReplicaSafety}]}, score: {enabled: [{name: SpotPreference}]}}`, []string{noPreFilter}},
-		"half of ReplicaSafety without SpotPreference": {`{preFilter: {enabled: [{name: ReplicaSafety}]}}`, []string{noFilter}},
+    postFilter: {enabled: [{name: ReplicaSafety}]}, score: {enabled: [{name: SpotPreference}]}}`, nil},
+		"postFilter missing":                           {`{preFilter: {enabled: [{name: ReplicaSafety}]}, filter: {enabled: [{name: ReplicaSafety}]}}`, []string{noPost}},
+		"preemption switched off":                      {`{multiPoint: {enabled: [{name: ReplicaSafety}]}, postFilter: {disabled: [{name: "*"}]}}`, []string{noPost}},
+		"only preemption switched off":                 {`{multiPoint: {enabled: [{name: ReplicaSafety}]}, postFilter: {disabled: [{name: DefaultPreemption}]}}`, nil},
+		"filter only":                                  {`{filter: {enabled: [{name: ReplicaSafety}]}, score: {enabled: [{name: SpotPreference}]}}`, []string{noPreFilter, noPost}},
+		"half of ReplicaSafety without SpotPreference": {`{preFilter: {enabled: [{name: ReplicaSafety}]}}`, []string{noFilter, noPost}},
 		"filter disabled by name": {`{multiPoint: {enabled: [{name: ReplicaSafety}, {name: SpotPreference}]},
     filter: {disabled: [{name: ReplicaSafety}]}}`, []string{noFilter}},
 		"preFilter disabled by star": {`{multiPoint: {enabled: [{name: ReplicaSafety}, {name: SpotPreference}]},
@@ -97,8 +101,9 @@ func TestCheckPlugins(t *testing.T) {
 			points := pointsOf(t, file)
 			prefers := has(points.Score.Enabled, spotpreference.Name) || has(points.PreScore.Enabled, spotpreference.Name)
 			preFilters, filters := has(points.PreFilter.Enabled, replicasafety.Name), has(points.Filter.Enabled, replicasafety.Name)
-			if want := (prefers || preFilters || filters) && !(preFilters && filters); want != (test.want != nil) {
-				t.Errorf("the framework has preFilter %t, filter %t, score %t, but mistakes are %v", preFilters, filters, prefers, test.want)
+			postFilters := has(points.PostFilter.Enabled, replicasafety.Name)
+			if want := (prefers || preFilters || filters) && !(preFilters && filters && postFilters); want != (test.want != nil) {
+				t.Errorf("the framework has preFilter %t, filter %t, postFilter %t, score %t, but mistakes are %v", preFilters, filters, postFilters, prefers, test.want)
 			}
 		})
 	}
@@ -124,13 +129,14 @@ func TestCheckConfig(t *testing.T) {
 			"profiles[0].pluginConfig[1].args.labelGrace: Invalid value",
 			"profiles[1].plugins.preFilter.enabled: Required value",
 			"profiles[1].plugins.filter.enabled: Required value",
+			"profiles[1].plugins.postFilter.enabled: Required value",
 			"profiles[1].pluginConfig[0].args.riskHalfLife: Invalid value",
 		}},
 		"arguments of a misspelled plugin": {"- schedulerName: a\n" + ours + "  pluginConfig: [{name: ReplicaSafty, args: {minOnDemand: 1}}]\n",
 			[]string{"profiles[0].pluginConfig[0].name: Invalid value"}},
 		"arguments of a plugin that is enabled at one point": {`
 - schedulerName: a
-  plugins: {preFilter: {enabled: [{name: ReplicaSafety}]}, filter: {enabled: [{name: ReplicaSafety}]}}
+  plugins: {preFilter: {enabled: [{name: ReplicaSafety}]}, filter: {enabled: [{name: ReplicaSafety}]}, postFilter: {enabled: [{name: ReplicaSafety}]}}
   pluginConfig: [{name: ReplicaSafety, args: {}}]
 `, nil},
 	} {

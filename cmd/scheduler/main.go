@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -32,13 +33,24 @@ func newCommand() *cobra.Command {
 	command.Use = "spot-aware-scheduler"
 	run := command.RunE
 	command.RunE = func(command *cobra.Command, args []string) error {
-		if file := command.Flag("config").Value.String(); file != "" {
-			// Mistakes are told before anything is asked of the API server.
-			if err := checkConfig(file); err != nil {
-				return err
-			}
+		// Mistakes are told before anything is asked of the API server.
+		if err := checkFlags(command); err != nil {
+			return err
 		}
 		return run(command, args)
 	}
 	return command
+}
+
+// checkFlags checks the configuration file that --config names. Without one this would be a second stock scheduler, competing for the
+// stock scheduler's lock.
+func checkFlags(command *cobra.Command) error {
+	if command.Flag("version").Changed {
+		return nil
+	}
+	file := command.Flag("config").Value.String()
+	if file == "" {
+		return errors.New("--config is required: the file with the profile that enables ReplicaSafety and SpotPreference (config/scheduler-config.yaml is one to start from)")
+	}
+	return checkConfig(file)
 }

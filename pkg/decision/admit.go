@@ -72,17 +72,21 @@ func (p *Plan) Reason(v Verdict) string {
 	case NodeDrained:
 		return "node is being drained"
 	case OverBudget:
-		return fmt.Sprintf("spot budget used up: %d of %d replicas of %s may run on spot%s", p.placed.Spot, p.Budget, p.revision, p.outlook())
+		return fmt.Sprintf("spot budget used up: %d of %d replicas of %s may run on spot%s", p.placed.Spot, p.Budget, p.revision, p.outlook("on-demand room"))
 	case OnFloorOrdinal:
 		later := ""
 		if p.holdsUpLater {
 			later = ", and later ordinals wait for this one"
 		}
-		return fmt.Sprintf("ordinal kept off spot: the first %d of the ordinals of %s stay on on-demand%s%s", p.Floor, p.revision, later, p.outlook())
+		return fmt.Sprintf("ordinal kept off spot: the first %d of the ordinals of %s stay on on-demand%s%s", p.Floor, p.revision, later, p.outlook("on-demand room"))
 	case NodeSettling:
 		return "node has no capacity label yet and is too young to count as on-demand"
 	case PoolFull:
-		return fmt.Sprintf("spot pool full: a pool may hold %d replicas of %s%s", p.PoolCap, p.revision, p.outlook())
+		room := "room in another spot pool or on on-demand"
+		if p.Exempt {
+			room = "room in another spot pool"
+		}
+		return fmt.Sprintf("spot pool full: a pool may hold %d replicas of %s%s", p.PoolCap, p.revision, p.outlook(room))
 	}
 	return ""
 }
@@ -96,11 +100,7 @@ func (p *Plan) Budgeted() string {
 }
 
 // outlook says what the pod waits for.
-func (p *Plan) outlook() string {
-	room := "on-demand room"
-	if p.Exempt {
-		room = "room in another spot pool"
-	}
+func (p *Plan) outlook(room string) string {
 	if p.fallbackAfter == Never {
 		return fmt.Sprintf(" (waits for %s)", room)
 	}
@@ -126,11 +126,11 @@ type Outcome string
 const (
 	// OnFloor: on on-demand, as part of the floor.
 	OnFloor Outcome = "floor"
-	// Overflow: on on-demand beyond the floor, because no spot node took it.
+	// Overflow: on on-demand beyond the floor, because no spot node took it or the budget is used up.
 	Overflow Outcome = "overflow"
 	// InBudget: on spot, within the budget.
 	InBudget Outcome = "budget"
-	// ByExemption: on spot, because the pod's own selector or affinity admits nothing else.
+	// ByExemption: on spot, because the pod's own selector or affinity admits nothing else, in a workload that has a floor.
 	ByExemption Outcome = "exempt"
 	// ByScheduleAnyway, ByFallback and ByRelief: on spot beyond the budget or cap, by the Grant of that name.
 	ByScheduleAnyway Outcome = "schedule-anyway"
@@ -138,14 +138,22 @@ const (
 	ByRelief         Outcome = "rollout-relief"
 )
 
+// onFloor reports whether the pod, on an on-demand node, is one of those that make up the floor.
+func (p *Plan) onFloor() bool {
+	if p.ordered {
+		return p.ordinal < p.Floor
+	}
+	return p.placed.OnDemand < p.Floor
+}
+
 // Outcome returns why the pod stands on node, having been placed there under this plan. inPool is as in Admit.
 func (p *Plan) Outcome(node Node, inPool int) Outcome {
 	switch {
-	case node.Capacity.Type == OnDemand && p.Prefer == OnDemand:
+	case node.Capacity.Type == OnDemand && p.onFloor():
 		return OnFloor
 	case node.Capacity.Type == OnDemand:
 		return Overflow
-	case p.Exempt:
+	case p.Exempt && p.Floor > 0:
 		return ByExemption
 	case p.WithinBudget(0) && !p.capped(node, inPool):
 		return InBudget

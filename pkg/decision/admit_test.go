@@ -150,7 +150,7 @@ func TestReason(t *testing.T) {
 		"settling": {verdict: decision.NodeSettling, want: "node has no capacity label yet and is too young to count as on-demand"},
 		"pool": {
 			verdict: decision.PoolFull,
-			want:    "spot pool full: a pool may hold 2 replicas of shop/web-5d9f (waits for on-demand room)",
+			want:    "spot pool full: a pool may hold 2 replicas of shop/web-5d9f (waits for room in another spot pool or on on-demand)",
 		},
 		"pool, only spot": {
 			candidate: candidate{onlySpot: true, fallbackAfter: time.Hour}, verdict: decision.PoolFull,

@@ -21,9 +21,15 @@ type InvalidAnnotation struct {
 	Expected string
 }
 
-// String says what is wrong, for a person.
+// String says what is wrong, for a person. It shows the beginning of a long value: a message that is too long for an event would be
+// lost.
 func (i InvalidAnnotation) String() string {
-	return fmt.Sprintf("annotation %s on the %s is ignored: invalid value %q: %s", i.Key, i.On, i.Value, i.Expected)
+	const most = 64
+	value := []rune(i.Value)
+	if len(value) > most {
+		value = append(value[:most:most], '…')
+	}
+	return fmt.Sprintf("annotation %s on the %s is ignored: invalid value %q: %s", i.Key, i.On, string(value), i.Expected)
 }
 
 // parseAnnotations reads the four annotations of one object; on names it in what is reported invalid.

@@ -23,7 +23,8 @@ func (t CapacityType) String() string {
 	return "on-demand"
 }
 
-// CapacityLabelKey is the project's own node label. Where it has one of the two values "spot" and "on-demand", it alone decides.
+// CapacityLabelKey is the project's own node label. Where it has a value it alone decides: "spot" or "on-demand". Any other value is a
+// mistake, and counts as spot like a contradiction: the cautious reading.
 const CapacityLabelKey = "node.kubernetes.io/capacity"
 
 // CapacityLabel says which values of one node label mean spot and which mean on-demand.
@@ -73,7 +74,8 @@ const (
 	FromLabel Source = iota
 	// FromAlias: one or more aliases that agree.
 	FromAlias
-	// FromContradiction: aliases that disagree; the node counts as spot, the cautious reading.
+	// FromContradiction: aliases that disagree, or a value of the project's own label that there is not; the node counts as spot,
+	// the cautious reading.
 	FromContradiction
 	// FromDefault: no label says anything; Policy.UnlabeledNodes decides.
 	FromDefault
@@ -99,8 +101,11 @@ func (c Capacity) Labeled() bool { return c.Source <= FromContradiction }
 // Capacity returns the capacity type of a node with these labels and this age. othersLabeled says whether any node of the
 // cluster carries a capacity label (Capacity.Labeled); without one, labels are not used here and there is none to wait for.
 func (p *Policy) Capacity(labels map[string]string, age time.Duration, othersLabeled bool) Capacity {
-	if t, ok := ownLabelSays(labels[CapacityLabelKey]); ok {
-		return Capacity{t, FromLabel}
+	if value := labels[CapacityLabelKey]; value != "" {
+		if t, ok := ownLabelSays(value); ok {
+			return Capacity{t, FromLabel}
+		}
+		return Capacity{Spot, FromContradiction}
 	}
 	var spot, onDemand bool
 	for i := range p.CapacityLabels {

@@ -31,7 +31,7 @@ func TestCapacity(t *testing.T) {
 	}{
 		"own label, spot":      {labels: labels{"node.kubernetes.io/capacity": "spot"}, want: ownSpot},
 		"own label, on-demand": {labels: labels{"node.kubernetes.io/capacity": "on-demand"}, want: ownOnDemand},
-		"own label, misspelt":  {labels: labels{"node.kubernetes.io/capacity": "Spot"}, want: unsaid},
+		"own label, misspelt":  {labels: labels{"node.kubernetes.io/capacity": "Spot"}, want: contradiction},
 		"own label, empty":     {labels: labels{"node.kubernetes.io/capacity": ""}, want: unsaid},
 
 		"Karpenter, spot":      {labels: labels{"karpenter.sh/capacity-type": "spot"}, want: spot},
@@ -76,8 +76,8 @@ func TestCapacity(t *testing.T) {
 			labels: labels{"node.kubernetes.io/capacity": "on-demand", "karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "ON_DEMAND"},
 			want:   ownOnDemand,
 		},
-		"a misspelt own label leaves it to the aliases": {
-			labels: labels{"node.kubernetes.io/capacity": "SPOT", "karpenter.sh/capacity-type": "on-demand"}, want: onDemand,
+		"a misspelt own label is not left to the aliases": {
+			labels: labels{"node.kubernetes.io/capacity": "SPOT", "karpenter.sh/capacity-type": "on-demand"}, want: contradiction,
 		},
 		"two aliases that agree": {
 			labels: labels{"cloud.google.com/gke-spot": "true", "cloud.google.com/gke-provisioning": "spot"}, want: spot,

@@ -126,7 +126,7 @@ func (c *cluster) deficit(w *workload) int {
 	for _, r := range w.revisions {
 		onDemand += r.placed().OnDemand
 	}
-	return settings.FloorDeficit(w.desired(), len(pods), onDemand)
+	return decision.FloorDeficit(settings.Floor(w.desired()), len(pods), onDemand)
 }
 
 // reclaim takes all spot nodes at once, and says what is left of every workload.

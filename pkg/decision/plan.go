@@ -126,7 +126,7 @@ func NewPlan(pod *Pod, settings Settings, placed Placed, waiting Waiting) Plan {
 		plan.Grant = Relieved
 	}
 	plan.Prefer = Spot
-	if !plan.Exempt && (!plan.WithinBudget(0) || !plan.ordered && placed.OnDemand < plan.Floor) {
+	if !plan.Exempt && (!plan.WithinBudget(0) || plan.onFloor()) {
 		plan.Prefer = OnDemand
 	}
 	return plan
@@ -164,9 +164,10 @@ func (s Settings) NextChange(waited time.Duration, newRevision bool) (time.Durat
 	return max(next, 0), next != Never
 }
 
+// Floor returns how many of desired replicas must survive the loss of all spot.
+func (s Settings) Floor(desired int) int { return floor(s.MinOnDemand, desired) }
+
 // FloorDeficit returns how many replicas a workload lacks on on-demand nodes, over all its live revisions: its floor, or all its live
 // pods where they are fewer, less those that stand on on-demand. It is reported and healed, not a breach: rollouts and
 // scale-downs cause it, not placements.
-func (s Settings) FloorDeficit(desired, live, onDemand int) int {
-	return max(0, min(floor(s.MinOnDemand, desired), live)-onDemand)
-}
+func FloorDeficit(floor, live, onDemand int) int { return max(0, min(floor, live)-onDemand) }

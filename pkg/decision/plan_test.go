@@ -210,7 +210,7 @@ func TestFloorDeficit(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			settings := decision.Settings{MinOnDemand: test.minOnDemand}
-			if got := settings.FloorDeficit(test.desired, test.live, test.onDemand); got != test.want {
+			if got := decision.FloorDeficit(settings.Floor(test.desired), test.live, test.onDemand); got != test.want {
 				t.Errorf("deficit %d, want %d", got, test.want)
 			}
 		})

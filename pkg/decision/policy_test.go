@@ -1,6 +1,7 @@
 package decision_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -264,5 +265,14 @@ func TestWords(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", test.got, test.want)
 			}
 		})
+	}
+}
+
+// A message that is too long for an event would be lost.
+func TestInvalidAnnotationShowsTheBeginningOfALongValue(t *testing.T) {
+	invalid := decision.InvalidAnnotation{On: "pod", Key: decision.MinOnDemandAnnotation, Value: strings.Repeat("ä", 5000), Expected: "expected less"}
+	text := invalid.String()
+	if len(text) > 400 || !strings.Contains(text, strings.Repeat("ä", 64)+"…") || !strings.Contains(text, "expected less") {
+		t.Errorf("%d bytes: %s", len(text), text)
 	}
 }

@@ -149,8 +149,8 @@ func recount(t *rapid.T, c *cluster, p *pod) {
 	}
 	fallback := c.policy.Defaults.FallbackAfter
 	allowed := map[decision.Outcome]bool{
-		decision.InBudget:         withinBudget && withinCap && !w.onlySpot,
-		decision.ByExemption:      w.onlySpot,
+		decision.InBudget:         withinBudget && withinCap && (!w.onlySpot || floor == 0),
+		decision.ByExemption:      w.onlySpot && floor > 0,
 		decision.ByScheduleAnyway: w.annotations[decision.WhenUnsatisfiableAnnotation] == "ScheduleAnyway",
 		decision.ByFallback:       fallback != decision.Never && waited >= fallback,
 		decision.ByRelief:         olderOnDemand && waited >= 30*time.Second,

@@ -43,9 +43,6 @@ func (q Quantity) Of(desired int) int {
 	return int((int64(q.n)*int64(desired) + 99) / 100)
 }
 
-// IsPercent reports whether q is a percentage.
-func (q Quantity) IsPercent() bool { return q.percent }
-
 // String returns q as ParseQuantity reads it.
 func (q Quantity) String() string {
 	if q.percent {

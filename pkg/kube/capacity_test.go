@@ -38,7 +38,7 @@ func TestCapacityType(t *testing.T) {
 	}{
 		"own label, spot":      {spot, decision.Capacity{Type: decision.Spot, Source: decision.FromLabel}},
 		"own label, on-demand": {bought, decision.Capacity{Type: decision.OnDemand, Source: decision.FromLabel}},
-		"own label, unknown":   {labels{decision.CapacityLabelKey: "Spot"}, byDefault},
+		"own label, unknown":   {labels{decision.CapacityLabelKey: "Spot"}, contradiction},
 
 		"Karpenter, spot":                    {labels{"karpenter.sh/capacity-type": "spot"}, spotByAlias},
 		"Karpenter, on-demand":               {labels{"karpenter.sh/capacity-type": "on-demand"}, onDemandByAlias},

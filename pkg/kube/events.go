@@ -13,6 +13,7 @@ const (
 	ReasonScheduledAnyway = "SpotBudgetExceeded"
 	// ReasonExempt (Normal, on the pod): it is on spot because its own selector or affinity admits nothing else.
 	ReasonExempt = "SpotByOwnAffinity"
-	// ReasonContradictoryLabels (Warning, on the node): its labels call it both spot and on-demand; it counts as spot.
+	// ReasonContradictoryLabels (Warning, on the node): its labels call it both spot and on-demand, or the project's own has a value
+	// that there is not; it counts as spot.
 	ReasonContradictoryLabels = "ContradictoryCapacityLabels"
 )

@@ -24,10 +24,10 @@ import (
 // Subject is a pod to place, with what it belongs to.
 type Subject struct {
 	decision.Pod
-	// Revision is the UID of what the pod's siblings are counted by: its controller, or itself without one.
-	Revision types.UID
-	// Workload is the UID of the object that carries the replica count and the annotations; Revision where that is the same.
-	Workload types.UID
+	// RevisionUID is the UID of what the pod's siblings are counted by: its controller, or itself without one.
+	RevisionUID types.UID
+	// WorkloadUID is that of the object that carries the replica count and the annotations; RevisionUID where that is the same.
+	WorkloadUID types.UID
 }
 
 // UnknownOwner is the error for a pod whose owner is not in the cache, or not yet: what it may do cannot be known, and is not guessed.
@@ -50,7 +50,7 @@ func HasOpinion(pod *v1.Pod) bool {
 	return ref == nil || !isKind(ref, appsv1.SchemeGroupVersion.Group, "DaemonSet") && !isKind(ref, v1.GroupName, "Node")
 }
 
-// RevisionOf returns what pod is counted by; see Subject.Revision.
+// RevisionOf returns what pod is counted by; see Subject.RevisionUID.
 func RevisionOf(pod *v1.Pod) types.UID {
 	if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
 		return ref.UID
@@ -137,9 +137,9 @@ func (o *Owners) Subject(pod *v1.Pod) (*Subject, error) {
 			QOSClass:      string(pod.Status.QOSClass),
 			OnlySpot:      onlySpot(pod, o.policy),
 		},
-		Revision: RevisionOf(pod),
+		RevisionUID: RevisionOf(pod),
 	}
-	s.Workload = s.Revision
+	s.WorkloadUID = s.RevisionUID
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil {
 		s.Pod.Workload = decision.Workload{Kind: "Pod", Revision: pod.Namespace + "/" + pod.Name, Desired: 1}
@@ -187,7 +187,7 @@ func (o *Owners) replicaSet(namespace string, ref *metav1.OwnerReference, s *Sub
 		return err
 	}
 	w.Kind, w.Annotations, w.Desired = owner.Kind, deployment.Annotations, replicas(deployment.Spec.Replicas)
-	s.Workload = deployment.UID
+	s.WorkloadUID = deployment.UID
 	return nil
 }
 
@@ -236,25 +236,25 @@ func Live(pod *v1.Pod) bool {
 	return pod.DeletionTimestamp == nil && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed
 }
 
-// OlderRevisions returns the ReplicaSets of s's Deployment that are older than its own, by their UIDs as in Subject.Revision; none for
+// OlderRevisions returns the ReplicaSets of s's Deployment that are older than its own, by their UIDs as in Subject.RevisionUID; none for
 // every other workload.
 func (o *Owners) OlderRevisions(s *Subject) ([]types.UID, error) {
-	if s.Workload == s.Revision {
+	if s.WorkloadUID == s.RevisionUID {
 		return nil, nil
 	}
-	objs, err := o.replicaSetIndex.ByIndex(replicaSetsByController, string(s.Workload))
+	objs, err := o.replicaSetIndex.ByIndex(replicaSetsByController, string(s.WorkloadUID))
 	if err != nil {
 		return nil, err
 	}
 	var own int64
 	for _, obj := range objs {
-		if rs, ok := obj.(*appsv1.ReplicaSet); ok && rs.UID == s.Revision {
+		if rs, ok := obj.(*appsv1.ReplicaSet); ok && rs.UID == s.RevisionUID {
 			own = revisionNumber(rs)
 		}
 	}
 	var older []types.UID
 	for _, obj := range objs {
-		if rs, ok := obj.(*appsv1.ReplicaSet); ok && rs.UID != s.Revision && revisionNumber(rs) < own {
+		if rs, ok := obj.(*appsv1.ReplicaSet); ok && rs.UID != s.RevisionUID && revisionNumber(rs) < own {
 			older = append(older, rs.UID)
 		}
 	}
@@ -301,8 +301,10 @@ func jobDesired(job *batchv1.Job) int {
 	return max(desired, 0)
 }
 
+// batchOf tells whether the Job, or with a limit per index each of its indexes, starts a lost pod again.
 func batchOf(job *batchv1.Job) decision.Batch {
-	if job.Spec.BackoffLimit == nil || *job.Spec.BackoffLimit > 0 {
+	once := func(limit *int32) bool { return limit != nil && *limit == 0 }
+	if !once(job.Spec.BackoffLimit) && !once(job.Spec.BackoffLimitPerIndex) {
 		return decision.Retriable
 	}
 	if policy := job.Spec.PodFailurePolicy; policy != nil {

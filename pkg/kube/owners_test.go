@@ -237,8 +237,8 @@ func TestSubject(t *testing.T) {
 			if diff := cmp.Diff(test.want, got.Pod.Workload, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("Workload (-want +got):\n%s", diff)
 			}
-			if got.Revision != test.wantRevision || got.Workload != test.wantWorkload {
-				t.Errorf("Revision, Workload = %s, %s; want %s, %s", got.Revision, got.Workload, test.wantRevision, test.wantWorkload)
+			if got.RevisionUID != test.wantRevision || got.WorkloadUID != test.wantWorkload {
+				t.Errorf("Revision, Workload = %s, %s; want %s, %s", got.RevisionUID, got.WorkloadUID, test.wantRevision, test.wantWorkload)
 			}
 		})
 	}
@@ -335,6 +335,8 @@ func TestJobs(t *testing.T) {
 		"a work queue, one done":              {batchv1.JobSpec{Parallelism: ptr.To[int32](4)}, 1, 4, decision.Retriable},
 		"backoffLimit 1":                      {batchv1.JobSpec{BackoffLimit: ptr.To[int32](1)}, 0, 1, decision.Retriable},
 		"backoffLimit 0":                      {batchv1.JobSpec{BackoffLimit: ptr.To[int32](0)}, 0, 1, decision.NotRetriable},
+		"backoffLimitPerIndex 0":              {batchv1.JobSpec{BackoffLimitPerIndex: ptr.To[int32](0)}, 0, 1, decision.NotRetriable},
+		"backoffLimitPerIndex 1":              {batchv1.JobSpec{BackoffLimitPerIndex: ptr.To[int32](1)}, 0, 1, decision.Retriable},
 		"backoffLimit 0, disruptions ignored": {batchv1.JobSpec{BackoffLimit: ptr.To[int32](0), PodFailurePolicy: ignore(v1.DisruptionTarget)}, 0, 1, decision.Retriable},
 		"backoffLimit 0, another condition ignored": {batchv1.JobSpec{BackoffLimit: ptr.To[int32](0), PodFailurePolicy: ignore("Other")}, 0, 1,
 			decision.NotRetriable},

@@ -70,6 +70,9 @@ func convertCapacityLabels(labels []CapacityLabel, path *field.Path) ([]decision
 			errs = append(errs, field.Duplicate(path.Child("key"), label.Key))
 		}
 		seen[label.Key] = true
+		if label.Key == decision.CapacityLabelKey {
+			errs = append(errs, field.Forbidden(path.Child("key"), "the values of the project's own label are fixed: spot and on-demand"))
+		}
 		if len(label.Spot)+len(label.OnDemand) == 0 {
 			errs = append(errs, field.Required(path, "at least one value in spot or onDemand"))
 		}

@@ -153,6 +153,7 @@ func TestReplicaSafetyArgsMistakes(t *testing.T) {
 
 		"capacity label without a key":  {`capacityLabels: [{spot: [a]}]`, []mistake{{invalid, "args.capacityLabels[0].key", ""}}},
 		"capacity label with a bad key": {`capacityLabels: [{key: a b, spot: [a]}]`, []mistake{{invalid, "args.capacityLabels[0].key", "a b"}}},
+		"the project's own label":       {`capacityLabels: [{key: node.kubernetes.io/capacity, spot: [cheap]}]`, []mistake{{field.ErrorTypeForbidden, "args.capacityLabels[0].key", ""}}},
 		"capacity label twice":          {`capacityLabels: [{key: a, spot: [a]}, {key: a, onDemand: [b]}]`, []mistake{{duplicate, "args.capacityLabels[1].key", "a"}}},
 		"capacity label without values": {`capacityLabels: [{key: a}]`, []mistake{{required, "args.capacityLabels[0]", ""}}},
 		"value that means both":         {`capacityLabels: [{key: a, spot: [a, b], onDemand: [b]}]`, []mistake{{duplicate, "args.capacityLabels[0].onDemand[0]", "b"}}},

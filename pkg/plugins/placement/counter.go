@@ -82,10 +82,6 @@ func (c *Counter) scan(snapshot []fwk.NodeInfo, now time.Time, othersLabeled, al
 		var n *node
 		if i < len(c.order) && c.order[i].info == info {
 			n = c.order[i]
-			// Generations are compared for equality only: a restored snapshot goes back.
-			if !all && n.generation == info.GetGeneration() && nanos < n.until {
-				continue
-			}
 		} else {
 			moved = true
 			n = c.nodes[info.Node().Name]
@@ -93,8 +89,12 @@ func (c *Counter) scan(snapshot []fwk.NodeInfo, now time.Time, othersLabeled, al
 				n = &node{name: info.Node().Name}
 				c.nodes[n.name] = n
 			}
-			n.info = info
 		}
+		// Generations are compared for equality only: a restored snapshot goes back.
+		if !all && n.info == info && n.generation == info.GetGeneration() && nanos < n.until {
+			continue
+		}
+		n.info = info
 		c.recount(n, now, othersLabeled)
 	}
 	if moved {
@@ -129,15 +129,15 @@ func (c *Counter) recount(n *node, now time.Time, othersLabeled bool) {
 	object := n.info.Node()
 	before := n.facts.Signal
 	facts, until := c.reader.Read(object, othersLabeled, now)
-	if facts.Signal == decision.Reclaim && before != decision.Reclaim && facts.Capacity.Type == decision.Spot {
-		c.interrupted(facts.Pool, now)
-	}
 	n.facts, n.zone, n.generation, n.until = facts, object.Labels[v1.LabelTopologyZone], n.info.GetGeneration(), math.MaxInt64
 	if !until.IsZero() {
 		n.until = until.UnixNano()
 	}
 	n.pods = tally(n.pods[:0], n.info.GetPods())
 	c.add(n, 1)
+	if facts.Signal == decision.Reclaim && before != decision.Reclaim && facts.Capacity.Type == decision.Spot && len(n.pods) > 0 {
+		c.interrupted(facts.Pool, now)
+	}
 }
 
 // tally counts the pods of a node by revision. Those without siblings (no controller) and those without a policy are left out.
@@ -253,8 +253,8 @@ func (c *Counter) interrupted(pool decision.Pool, at time.Time) {
 	c.interruptions[pool] = times[max(0, len(times)-maxInterruptions):]
 }
 
-// Interruptions returns the pools that lost spot nodes since the process started, with how long ago each was seen: a node that got a
-// reclaim signal, or vanished with pods on it and without a word.
+// Interruptions returns the pools that lost spot nodes since the process started, with how long ago each was seen: a node that, with
+// pods on it, got a reclaim signal or vanished without a word.
 func (c *Counter) Interruptions(now time.Time) map[decision.Pool][]time.Duration {
 	if len(c.interruptions) == 0 {
 		return nil

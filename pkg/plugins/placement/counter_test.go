@@ -74,16 +74,17 @@ func TestInterruptions(t *testing.T) {
 		steps []func(*nodeInfo) // each a second after the last; a nil step: the node is not in the snapshot
 		want  map[decision.Pool][]time.Duration
 	}{
-		"reclaim signal":                     {nodeOf("n", "spot", "a"), []func(*nodeInfo){reclaimed}, map[decision.Pool][]time.Duration{pool: {0}}},
-		"a signal counts once, then it ages": {nodeOf("n", "spot", "a"), []func(*nodeInfo){reclaimed, gone, gone}, map[decision.Pool][]time.Duration{pool: {2 * time.Second}}},
+		"reclaim signal":                     {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed}, map[decision.Pool][]time.Duration{pool: {0}}},
+		"a signal counts once, then it ages": {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed, gone, gone}, map[decision.Pool][]time.Duration{pool: {2 * time.Second}}},
 		"reclaimed, then gone":               {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed, nil}, map[decision.Pool][]time.Duration{pool: {time.Second}}},
-		"reclaimed on-demand node":           {nodeOf("n", "on-demand", "a"), []func(*nodeInfo){reclaimed}, nil},
+		"reclaim signal on an empty node":    {nodeOf("n", "spot", "a"), []func(*nodeInfo){reclaimed}, nil},
+		"reclaimed on-demand node":           {nodeOf("n", "on-demand", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed}, nil},
 		"drained":                            {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){drained, nil}, nil},
 		"vanished with pods":                 {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){nil}, map[decision.Pool][]time.Duration{pool: {0}}},
 		"vanished empty":                     {nodeOf("n", "spot", "a"), []func(*nodeInfo){nil}, nil},
 		"on-demand node vanished with pods":  {nodeOf("n", "on-demand", "a", podOf("a", "rs")), []func(*nodeInfo){nil}, nil},
 		"no pool":                            {nodeOf("n", "spot", "", podOf("a", "rs")), []func(*nodeInfo){reclaimed, nil}, nil},
-		"signal taken back and set again": {nodeOf("n", "spot", "a"), []func(*nodeInfo){reclaimed, taint("other"), reclaimed},
+		"signal taken back and set again": {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed, taint("other"), reclaimed},
 			map[decision.Pool][]time.Duration{pool: {2 * time.Second, 0}}},
 	}
 	for name, test := range cases {

@@ -103,7 +103,7 @@ func (o *observer) CollectWithStability(ch chan<- metrics.Metric) {
 }
 
 // RecordPlacement counts a pod that was bound.
-func RecordPlacement(profile string, placed Placed) {
+func RecordPlacement(profile string, placed Placement) {
 	placements.WithLabelValues(profile, placed.Capacity.String(), string(placed.Outcome)).Inc()
 }
 

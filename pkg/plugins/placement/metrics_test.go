@@ -25,9 +25,9 @@ func TestMetrics(t *testing.T) {
 			Nodes: map[decision.Capacity]int{{Type: decision.Spot, Source: decision.FromLabel}: 5}}
 	})
 	RegisterMetrics("two", func() Observed { return Observed{} })
-	RecordPlacement("one", Placed{decision.OnDemand, decision.OnFloor})
-	RecordPlacement("one", Placed{decision.Spot, decision.ByFallback})
-	RecordPlacement("one", Placed{decision.Spot, decision.ByFallback})
+	RecordPlacement("one", Placement{decision.OnDemand, decision.OnFloor})
+	RecordPlacement("one", Placement{decision.Spot, decision.ByFallback})
+	RecordPlacement("one", Placement{decision.Spot, decision.ByFallback})
 	RecordInvalidAnnotations("one", 2)
 	RecordDecision("one", 0.001)
 

@@ -18,12 +18,14 @@ const stateKey fwk.StateKey = "spot-aware-scheduler.io/placement"
 type State struct {
 	Subject  *kube.Subject
 	Settings decision.Settings
+	// Invalid are the annotations that were ignored.
+	Invalid []decision.InvalidAnnotation
 	// Waited is the time since the pod was first found unschedulable, 0 if it never was; the plan was made with it.
 	Waited  time.Duration
 	Plan    decision.Plan
 	Counter *Counter
 	// Placed is what became of the pod; set at Reserve, on the state of the cycle itself.
-	Placed *Placed
+	Placed *Placement
 
 	revision *Revision
 	reasons  *[decision.Verdicts]atomic.Pointer[string]
@@ -32,8 +34,8 @@ type State struct {
 	morePools  map[decision.Pool]int
 }
 
-// Placed is where and why a pod was placed.
-type Placed struct {
+// Placement is where and why a pod was placed.
+type Placement struct {
 	Capacity decision.CapacityType
 	Outcome  decision.Outcome
 }
@@ -43,8 +45,8 @@ type Placed struct {
 func NewState(subject *kube.Subject, settings decision.Settings, waiting decision.Waiting, counter *Counter) *State {
 	return &State{
 		Subject: subject, Settings: settings, Waited: waiting.For, Counter: counter,
-		Plan:     decision.NewPlan(&subject.Pod, settings, counter.Placed(subject.Revision), waiting),
-		revision: counter.revisions[subject.Revision],
+		Plan:     decision.NewPlan(&subject.Pod, settings, counter.Placed(subject.RevisionUID), waiting),
+		revision: counter.revisions[subject.RevisionUID],
 		reasons:  new([decision.Verdicts]atomic.Pointer[string]),
 	}
 }
@@ -79,23 +81,30 @@ func (s *State) Admit(nodeName string) decision.Verdict {
 	return s.Plan.Admit(n.facts, s.moreOnSpot, s.inPool(n.facts.Pool))
 }
 
-// Rank returns how good the node of that name is for the pod, given the risk of its pool.
+// Rank returns how good the node of that name is for the pod, given the risk of the spot pools.
 func (s *State) Rank(nodeName string, risk map[decision.Pool]float64) decision.Rank {
 	n := s.Counter.nodes[nodeName]
 	if n == nil {
 		return 0
 	}
-	return s.Plan.Rank(n.facts, s.revision.siblings(n), risk[n.facts.Pool])
+	var poolRisk float64
+	if n.facts.Capacity.Type == decision.Spot {
+		poolRisk = risk[n.facts.Pool]
+	}
+	return s.Plan.Rank(n.facts, s.revision.siblings(n), poolRisk)
 }
 
 // Place notes that the pod goes to the node of that name.
 func (s *State) Place(nodeName string) {
 	if facts, ok := s.Counter.Node(nodeName); ok {
-		s.Placed = &Placed{facts.Capacity.Type, s.Plan.Outcome(facts, s.inPool(facts.Pool))}
+		s.Placed = &Placement{facts.Capacity.Type, s.Plan.Outcome(facts, s.inPool(facts.Pool))}
 	}
 }
 
 func (s *State) inPool(pool decision.Pool) int {
+	if s.Plan.PoolCap == 0 {
+		return 0 // it does not matter, and most workloads have no cap
+	}
 	n := s.morePools[pool]
 	if s.revision != nil {
 		n += s.revision.pools[pool]
@@ -109,7 +118,7 @@ func (s *State) Remove(pod *v1.Pod, nodeName string) { s.change(pod, nodeName, -
 
 func (s *State) change(pod *v1.Pod, nodeName string, delta int) {
 	facts, ok := s.Counter.Node(nodeName)
-	if !ok || facts.Capacity.Type != decision.Spot || !kube.Live(pod) || kube.RevisionOf(pod) != s.Subject.Revision {
+	if !ok || facts.Capacity.Type != decision.Spot || !kube.Live(pod) || kube.RevisionOf(pod) != s.Subject.RevisionUID {
 		return
 	}
 	s.moreOnSpot += delta

@@ -15,7 +15,7 @@ import (
 func stateOf(nodes ...*nodeInfo) *State {
 	c := NewCounter(testReader())
 	c.Update(snapshot(nodes...), now)
-	subject := &kube.Subject{Revision: "rs", Workload: "web",
+	subject := &kube.Subject{RevisionUID: "rs", WorkloadUID: "web",
 		Pod: decision.Pod{Workload: decision.Workload{Kind: "Deployment", Revision: "shop/rs", Desired: 3}}}
 	perPool := decision.Count(2)
 	settings := decision.Settings{MinOnDemand: decision.Count(1), MaxPerPool: &perPool, FallbackAfter: decision.Never}
@@ -90,7 +90,7 @@ func TestStatePoolCap(t *testing.T) {
 	perPool := decision.Count(1)
 	c := NewCounter(testReader())
 	c.Update(snapshot(nodeOf("spot-a", "spot", "a", podOf("1", "rs")), nodeOf("spot-b", "spot", "b")), now)
-	subject := &kube.Subject{Revision: "rs", Pod: decision.Pod{Workload: decision.Workload{Desired: 9}}}
+	subject := &kube.Subject{RevisionUID: "rs", Pod: decision.Pod{Workload: decision.Workload{Desired: 9}}}
 	s := NewState(subject, decision.Settings{MaxPerPool: &perPool, FallbackAfter: decision.Never}, decision.Waiting{}, c)
 	steps := []struct {
 		name   string
@@ -134,13 +134,13 @@ func TestStatePlace(t *testing.T) {
 	cases := map[string]struct {
 		change func(*State)
 		node   string
-		want   *Placed
+		want   *Placement
 	}{
-		"within budget":       {func(*State) {}, "spot-b", &Placed{decision.Spot, decision.InBudget}},
-		"on the floor":        {func(*State) {}, "on-demand", &Placed{decision.OnDemand, decision.OnFloor}},
-		"fallen back":         {func(s *State) { s.Plan.Budget, s.Plan.Grant = 0, decision.FellBack }, "spot-b", &Placed{decision.Spot, decision.ByFallback}},
-		"over the cap":        {func(s *State) { s.Plan.PoolCap, s.Plan.Grant = 1, decision.Anyway }, "spot-a", &Placed{decision.Spot, decision.ByScheduleAnyway}},
-		"below the cap":       {func(s *State) { s.Plan.PoolCap, s.Plan.Grant = 1, decision.Anyway }, "spot-b", &Placed{decision.Spot, decision.InBudget}},
+		"within budget":       {func(*State) {}, "spot-b", &Placement{decision.Spot, decision.InBudget}},
+		"on the floor":        {func(*State) {}, "on-demand", &Placement{decision.OnDemand, decision.OnFloor}},
+		"fallen back":         {func(s *State) { s.Plan.Budget, s.Plan.Grant = 0, decision.FellBack }, "spot-b", &Placement{decision.Spot, decision.ByFallback}},
+		"over the cap":        {func(s *State) { s.Plan.PoolCap, s.Plan.Grant = 1, decision.Anyway }, "spot-a", &Placement{decision.Spot, decision.ByScheduleAnyway}},
+		"below the cap":       {func(s *State) { s.Plan.PoolCap, s.Plan.Grant = 1, decision.Anyway }, "spot-b", &Placement{decision.Spot, decision.InBudget}},
 		"not in the snapshot": {func(*State) {}, "gone", nil},
 	}
 	for name, test := range cases {

@@ -7,6 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
 // Waiting remembers the pods of one profile that were found unschedulable: since when, what they wait for, and when to try them
@@ -32,6 +34,8 @@ type Wait struct {
 	ForOnDemand bool
 	// Counted: fewer siblings on spot may unblock it.
 	Counted bool
+	// Invalid are the annotations that were reported as ignored.
+	Invalid []decision.InvalidAnnotation
 	// Again is when time alone may unblock it; the zero time for never.
 	Again time.Time
 }
@@ -79,6 +83,16 @@ func (w *Waiting) Since(pod types.UID) (time.Time, bool) {
 		return entry.since, true
 	}
 	return time.Time{}, false
+}
+
+// Invalid returns the annotations of the pod that were last reported as ignored; nil if it is not waiting.
+func (w *Waiting) Invalid(pod types.UID) []decision.InvalidAnnotation {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if entry := w.pods[pod]; entry != nil {
+		return entry.Wait.Invalid
+	}
+	return nil
 }
 
 // Forget forgets a pod that was bound or deleted.

@@ -3,6 +3,7 @@ package replicasafety
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -39,17 +40,18 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 	}
 	p.counter.Update(nodes, start)
 	settings, invalid := p.policy.Settings(&subject.Pod)
-	since, waits := p.waiting.Since(pod.UID)
+	if len(invalid) > 0 && !slices.Equal(invalid, p.waiting.Invalid(pod.UID)) {
+		// Once is enough, not at every attempt.
+		p.reportInvalid(pod, invalid)
+	}
 	var waiting decision.Waiting
-	if waits {
+	if since, waits := p.waiting.Since(pod.UID); waits {
 		if waiting, err = p.earned(subject, start.Sub(since)); err != nil {
 			return nil, fwk.AsStatus(err)
 		}
-	} else {
-		// Once per pod is enough.
-		p.reportInvalid(pod, invalid)
 	}
 	state := placement.NewState(subject, settings, waiting, p.counter)
+	state.Invalid = invalid
 	state.Write(cycle)
 	placement.RecordDecision(p.profile, p.clock.Since(start).Seconds())
 	klog.FromContext(ctx).V(4).Info("Planned placement", "pod", klog.KObj(pod), "revision", subject.Pod.Workload.Revision,

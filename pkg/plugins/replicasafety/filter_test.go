@@ -117,7 +117,7 @@ func TestFilter(t *testing.T) {
 		},
 		"pool full": {
 			annotations: map[string]string{decision.MaxPerPoolAnnotation: "1"}, standing: onSpot(1), pod: web("p"), wantFeasible: []string{"on-demand"},
-			wantRefused: map[string]string{"spot": "spot pool full: a pool may hold 1 replicas of shop/web-1" + waits},
+			wantRefused: map[string]string{"spot": "spot pool full: a pool may hold 1 replicas of shop/web-1 (waits for room in another spot pool or on on-demand)"},
 		},
 		"node without a label, just made": {
 			standing: func(w *world) { w.nodes(young("young")) }, pod: podOf("p"), wantFeasible: []string{"on-demand"},
@@ -250,5 +250,24 @@ func TestInvalidAnnotationIsToldOnce(t *testing.T) {
 		`expected a count of 0 or more such as "2", or a percentage such as "30%"`}
 	if diff := cmp.Diff(want, w.recorded()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// A waiting pod whose annotations are edited to something else that does not parse is told of that too.
+func TestInvalidAnnotationIsToldAgainWhenItChanges(t *testing.T) {
+	w := newWorld(t, nil)
+	w.nodes(spot("spot"))
+	w.try(podOf("p"))
+	for _, value := range []string{"3O%", "-1", "-1"} {
+		w.try(annotate(podOf("p"), decision.MinOnDemandAnnotation, value))
+	}
+	var values []string
+	for _, event := range w.recorded() {
+		_, value, _ := strings.Cut(event, "invalid value ")
+		value, _, _ = strings.Cut(value, ":")
+		values = append(values, value)
+	}
+	if diff := cmp.Diff([]string{`"3O%"`, `"-1"`}, values); diff != "" {
+		t.Errorf("values told (-want +got):\n%s", diff)
 	}
 }

@@ -18,7 +18,7 @@ func (p *Plugin) observe() placement.Observed {
 		onDemand[name] = facts.Capacity.Type == decision.OnDemand
 	}
 	for _, w := range p.liveWorkloads(onDemand) {
-		if deficit := w.settings.FloorDeficit(w.desired, w.live, w.onDemand); deficit > 0 {
+		if deficit := decision.FloorDeficit(w.floor, w.live, w.onDemand); deficit > 0 {
 			seen.FloorsUnmet++
 			seen.FloorDeficit += deficit
 		}
@@ -45,10 +45,8 @@ func (p *Plugin) readNodes() map[string]decision.Node {
 	return read
 }
 
-type workload struct {
-	settings                decision.Settings
-	desired, live, onDemand int
-}
+// workload is one workload's pods. Its floor is the largest that any of its revisions asks for.
+type workload struct{ floor, live, onDemand int }
 
 // liveWorkloads counts the live pods of this profile, bound or not, by workload, over all revisions.
 func (p *Plugin) liveWorkloads(onDemand map[string]bool) map[types.UID]*workload {
@@ -66,11 +64,12 @@ func (p *Plugin) liveWorkloads(onDemand map[string]bool) map[types.UID]*workload
 		w, known := byRevision[revision]
 		if !known {
 			if subject, err := p.owners.Subject(pod); err == nil && !subject.Pod.OnlySpot {
-				if w = workloads[subject.Workload]; w == nil {
-					settings, _ := p.policy.Settings(&subject.Pod)
-					w = &workload{settings: settings, desired: subject.Pod.Workload.Desired}
-					workloads[subject.Workload] = w
+				if w = workloads[subject.WorkloadUID]; w == nil {
+					w = &workload{}
+					workloads[subject.WorkloadUID] = w
 				}
+				settings, _ := p.policy.Settings(&subject.Pod)
+				w.floor = max(w.floor, settings.Floor(subject.Pod.Workload.Desired))
 			}
 			byRevision[revision] = w
 		}

@@ -2,7 +2,6 @@ package replicasafety
 
 import (
 	"context"
-	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -26,10 +25,10 @@ func (p *Plugin) Unreserve(context.Context, fwk.CycleState, *v1.Pod, string) {}
 
 // exceptions are the outcomes that a person should hear of, each with the event that says it.
 var exceptions = map[decision.Outcome]struct{ eventType, reason, note string }{
-	decision.ByExemption:      {v1.EventTypeNormal, kube.ReasonExempt, "the pod's own node selector or affinity admits only spot: it is on spot outside the policy"},
-	decision.ByFallback:       {v1.EventTypeWarning, kube.ReasonFellBack, "no on-demand room within fallbackAfter: placed on spot over its budget or cap"},
-	decision.ByRelief:         {v1.EventTypeWarning, kube.ReasonRolloutRelief, "older replicas of its workload hold the on-demand room: placed on spot so that the rollout can finish"},
-	decision.ByScheduleAnyway: {v1.EventTypeWarning, kube.ReasonScheduledAnyway, "ScheduleAnyway: placed on spot over its budget or cap"},
+	decision.ByExemption:      {v1.EventTypeNormal, kube.ReasonExempt, "the pod's own node selector or affinity admits only spot: it is there whatever its floor"},
+	decision.ByFallback:       {v1.EventTypeWarning, kube.ReasonFellBack, "not placed within fallbackAfter: on spot over its budget or cap"},
+	decision.ByRelief:         {v1.EventTypeWarning, kube.ReasonRolloutRelief, "older replicas of its workload hold on-demand room: on spot so that the rollout can finish"},
+	decision.ByScheduleAnyway: {v1.EventTypeWarning, kube.ReasonScheduledAnyway, "ScheduleAnyway: on spot over its budget or cap"},
 }
 
 // PostBind counts the placement, and records an event where it is a deliberate exception.
@@ -46,11 +45,8 @@ func (p *Plugin) PostBind(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, 
 
 // reportInvalid tells that annotations were ignored.
 func (p *Plugin) reportInvalid(pod *v1.Pod, invalid []decision.InvalidAnnotation) {
-	if len(invalid) == 0 {
-		return
-	}
 	placement.RecordInvalidAnnotations(p.profile, len(invalid))
 	for _, annotation := range invalid {
-		p.recorder.Eventf(pod, nil, v1.EventTypeWarning, kube.ReasonInvalidPolicy, "Scheduling", "%s", fmt.Sprint(annotation))
+		p.recorder.Eventf(pod, nil, v1.EventTypeWarning, kube.ReasonInvalidPolicy, "Scheduling", "%s", annotation.String())
 	}
 }

@@ -27,26 +27,26 @@ func TestPlacements(t *testing.T) {
 		pod         *v1.Pod
 		waited      time.Duration
 		node        string
-		want        *placement.Placed
+		want        *placement.Placement
 		wantEvent   string
 	}{
-		"floor":         {pod: web("p"), node: "on-demand", want: &placement.Placed{Capacity: decision.OnDemand, Outcome: decision.OnFloor}},
-		"overflow":      {standing: map[string]string{"on-demand": "web-1"}, pod: web("p"), node: "on-demand", want: &placement.Placed{Capacity: decision.OnDemand, Outcome: decision.Overflow}},
-		"within budget": {standing: map[string]string{"on-demand": "web-1"}, pod: web("p"), node: "spot", want: &placement.Placed{Capacity: decision.Spot, Outcome: decision.InBudget}},
-		"exempt": {standing: map[string]string{"spot": "web-1"}, pod: exempt, node: "spot", want: &placement.Placed{Capacity: decision.Spot, Outcome: decision.ByExemption},
-			wantEvent: "Normal SpotByOwnAffinity the pod's own node selector or affinity admits only spot: it is on spot outside the policy" + overBudget},
+		"floor":         {pod: web("p"), node: "on-demand", want: &placement.Placement{Capacity: decision.OnDemand, Outcome: decision.OnFloor}},
+		"overflow":      {standing: map[string]string{"on-demand": "web-1"}, pod: web("p"), node: "on-demand", want: &placement.Placement{Capacity: decision.OnDemand, Outcome: decision.Overflow}},
+		"within budget": {standing: map[string]string{"on-demand": "web-1"}, pod: web("p"), node: "spot", want: &placement.Placement{Capacity: decision.Spot, Outcome: decision.InBudget}},
+		"exempt": {standing: map[string]string{"spot": "web-1"}, pod: exempt, node: "spot", want: &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByExemption},
+			wantEvent: "Normal SpotByOwnAffinity the pod's own node selector or affinity admits only spot: it is there whatever its floor" + overBudget},
 		"fallback": {annotations: map[string]string{decision.FallbackAfterAnnotation: "5s"}, standing: map[string]string{"spot": "web-1"}, pod: web("p"), waited: 5 * time.Second, node: "spot",
-			want:      &placement.Placed{Capacity: decision.Spot, Outcome: decision.ByFallback},
-			wantEvent: "Warning FellBackToSpot no on-demand room within fallbackAfter: placed on spot over its budget or cap" + overBudget},
+			want:      &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByFallback},
+			wantEvent: "Warning FellBackToSpot not placed within fallbackAfter: on spot over its budget or cap" + overBudget},
 		"fallback, but on-demand had room": {annotations: map[string]string{decision.FallbackAfterAnnotation: "5s"}, standing: map[string]string{"spot": "web-1"}, pod: web("p"), waited: 5 * time.Second,
-			node: "on-demand", want: &placement.Placed{Capacity: decision.OnDemand, Outcome: decision.OnFloor}},
+			node: "on-demand", want: &placement.Placement{Capacity: decision.OnDemand, Outcome: decision.OnFloor}},
 		"relief": {annotations: map[string]string{decision.MinOnDemandAnnotation: "100%"}, standing: map[string]string{"on-demand": "web-1"}, pod: relieved, waited: time.Minute, node: "spot",
-			want: &placement.Placed{Capacity: decision.Spot, Outcome: decision.ByRelief},
-			wantEvent: "Warning RolloutTookSpot older replicas of its workload hold the on-demand room: placed on spot so that the rollout can finish" +
+			want: &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByRelief},
+			wantEvent: "Warning RolloutTookSpot older replicas of its workload hold on-demand room: on spot so that the rollout can finish" +
 				" (node spot; before it 0 of 0 replicas that may be on spot were there, of shop/web-2)"},
 		"ScheduleAnyway": {annotations: map[string]string{decision.WhenUnsatisfiableAnnotation: "ScheduleAnyway"}, standing: map[string]string{"spot": "web-1"}, pod: web("p"), node: "spot",
-			want:      &placement.Placed{Capacity: decision.Spot, Outcome: decision.ByScheduleAnyway},
-			wantEvent: "Warning SpotBudgetExceeded ScheduleAnyway: placed on spot over its budget or cap" + overBudget},
+			want:      &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByScheduleAnyway},
+			wantEvent: "Warning SpotBudgetExceeded ScheduleAnyway: on spot over its budget or cap" + overBudget},
 		"DaemonSet": {pod: daemon, node: "spot"},
 	}
 	for name, test := range cases {
@@ -63,7 +63,7 @@ func TestPlacements(t *testing.T) {
 			before := placementsTotal(t)
 			o := w.try(test.pod)
 			w.bind(o, test.pod, test.node)
-			var got *placement.Placed
+			var got *placement.Placement
 			if s := placement.Read(o.state); s != nil {
 				got = s.Placed
 			}

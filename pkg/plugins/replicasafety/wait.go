@@ -39,14 +39,15 @@ func (p *Plugin) waitOf(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 		// Another plugin refused the pod before this one was asked.
 		return placement.Wait{}
 	}
-	inDeployment := s.Subject.Workload != s.Subject.Revision
+	inDeployment := s.Subject.WorkloadUID != s.Subject.RevisionUID
 	wait := placement.Wait{
-		Owners:      []types.UID{s.Subject.Revision},
+		Owners:      []types.UID{s.Subject.RevisionUID},
 		ForOnDemand: !s.Plan.MayTakeSpot(),
 		Counted:     s.Plan.Counted(),
+		Invalid:     s.Invalid,
 	}
 	if inDeployment {
-		wait.Owners = append(wait.Owners, s.Subject.Workload)
+		wait.Owners = append(wait.Owners, s.Subject.WorkloadUID)
 	}
 	if s.Plan.Grant == decision.NotGranted {
 		// With the waiting time that the plan was made for: what has passed since must not fall between two plans.

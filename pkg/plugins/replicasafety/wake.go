@@ -128,7 +128,8 @@ func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
 			if before.Spec.NodeName == "" && after.Spec.NodeName != "" {
 				p.waiting.Forget(after.UID)
 			}
-			if kube.Live(before) != kube.Live(after) {
+			if kube.Live(before) != kube.Live(after) || kube.RevisionOf(before) != kube.RevisionOf(after) {
+				counted(before)
 				counted(after)
 			}
 		},
@@ -153,7 +154,7 @@ func (p *Plugin) nodeHandler() cache.ResourceEventHandlerFuncs {
 	}
 	report := func(node *v1.Node) {
 		p.recorder.Eventf(node, nil, v1.EventTypeWarning, kube.ReasonContradictoryLabels, "Scheduling",
-			"labels call this node both spot and on-demand: it counts as spot; set %s to settle it", decision.CapacityLabelKey)
+			"labels do not say whether this node is spot or on-demand, because they contradict each other or because %s has an unknown value: it counts as spot", decision.CapacityLabelKey)
 	}
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {

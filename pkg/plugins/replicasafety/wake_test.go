@@ -297,8 +297,8 @@ func TestNodeHandlerWakesAfterANodeWent(t *testing.T) {
 func TestContradictoryLabels(t *testing.T) {
 	contradictory := node("n", "")
 	contradictory.Labels["karpenter.sh/capacity-type"], contradictory.Labels["eks.amazonaws.com/capacityType"] = "spot", "ON_DEMAND"
-	event := []string{"Warning ContradictoryCapacityLabels labels call this node both spot and on-demand: it counts as spot; " +
-		"set node.kubernetes.io/capacity to settle it"}
+	event := []string{"Warning ContradictoryCapacityLabels labels do not say whether this node is spot or on-demand, because they contradict " +
+		"each other or because node.kubernetes.io/capacity has an unknown value: it counts as spot"}
 	w := newWorldNotSynced(t, nil)
 	handler := w.plugin.nodeHandler()
 	for _, step := range []struct {

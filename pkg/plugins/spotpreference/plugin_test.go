@@ -77,7 +77,7 @@ func newPlugin(t testing.TB, args config.SpotPreferenceArgs) *Plugin {
 
 // cycleOf returns the state of a cycle for a pod of the ReplicaSet "rs", of desired replicas with a floor of 1, as ReplicaSafety leaves it.
 func cycleOf(counter *placement.Counter, desired int) fwk.CycleState {
-	subject := &kube.Subject{Revision: "rs", Workload: "web", Pod: decision.Pod{Workload: decision.Workload{Desired: desired}}}
+	subject := &kube.Subject{RevisionUID: "rs", WorkloadUID: "web", Pod: decision.Pod{Workload: decision.Workload{Desired: desired}}}
 	cycle := framework.NewCycleState()
 	placement.NewState(subject, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, decision.Waiting{}, counter).Write(cycle)
 	return cycle
@@ -148,20 +148,22 @@ func TestOrder(t *testing.T) {
 			nodeOf("risky", "spot", "a"), nodeOf("safe", "spot", "b"), nodeOf("floor", "on-demand", "z", "rs")}, want: "safe > risky > floor"},
 		"spread outweighs risk": {args: risky, desired: 9, nodes: []*framework.NodeInfo{
 			nodeOf("risky", "spot", "a"), nodeOf("safe", "spot", "b", "rs"), nodeOf("floor", "on-demand", "z", "rs")}, want: "risky > safe > floor"},
+		"the risk of a spot pool says nothing of on-demand nodes": {args: risky, desired: 1, nodes: []*framework.NodeInfo{
+			nodeOf("a", "on-demand", "a"), nodeOf("b", "on-demand", "b")}, want: "a = b"},
 		"a pool that was just interrupted": {desired: 9,
-			before: []*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a"), kube.InterruptionTaint)},
+			before: []*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), kube.InterruptionTaint)},
 			nodes:  []*framework.NodeInfo{nodeOf("hit", "spot", "a"), nodeOf("calm", "spot", "b"), nodeOf("floor", "on-demand", "z", "rs")}, want: "calm > hit > floor"},
 		"just interrupted is worse than a known risk below a half": {
 			args:    config.SpotPreferenceArgs{PoolRisk: []config.PoolRisk{{InstanceType: "m", Zone: "b", Risk: "0.4"}}},
-			desired: 9, before: []*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a"), kube.InterruptionTaint)},
+			desired: 9, before: []*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), kube.InterruptionTaint)},
 			nodes: []*framework.NodeInfo{nodeOf("hit", "spot", "a"), nodeOf("known", "spot", "b"), nodeOf("floor", "on-demand", "z", "rs")}, want: "known > hit > floor"},
 		"and better when it is two half-lives old": {
 			args:    config.SpotPreferenceArgs{RiskHalfLife: "10m", PoolRisk: []config.PoolRisk{{InstanceType: "m", Zone: "b", Risk: "0.4"}}},
-			desired: 9, before: []*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a"), kube.InterruptionTaint)}, ago: 20 * time.Minute,
+			desired: 9, before: []*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), kube.InterruptionTaint)}, ago: 20 * time.Minute,
 			nodes: []*framework.NodeInfo{nodeOf("hit", "spot", "a"), nodeOf("known", "spot", "b"), nodeOf("floor", "on-demand", "z", "rs")}, want: "hit > known > floor"},
 		"known risk and interruption add up": {
 			args:    config.SpotPreferenceArgs{PoolRisk: []config.PoolRisk{{InstanceType: "m", Zone: "a", Risk: "0.4"}, {InstanceType: "m", Zone: "b", Risk: "0.6"}}},
-			desired: 9, before: []*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a"), kube.InterruptionTaint)},
+			desired: 9, before: []*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), kube.InterruptionTaint)},
 			nodes: []*framework.NodeInfo{nodeOf("both", "spot", "a"), nodeOf("known", "spot", "b"), nodeOf("floor", "on-demand", "z", "rs")}, want: "known > both > floor"},
 	}
 	for name, test := range cases {
@@ -186,7 +188,7 @@ func TestOrder(t *testing.T) {
 // What was seen in one cycle must not stay in the configuration: it is to decay.
 func TestInterruptionsLeaveTheKnownRiskAlone(t *testing.T) {
 	p := newPlugin(t, config.SpotPreferenceArgs{PoolRisk: []config.PoolRisk{{InstanceType: "m", Zone: "a", Risk: "0.25"}}})
-	nodes := list([]*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a"), kube.InterruptionTaint)})
+	nodes := list([]*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), kube.InterruptionTaint)})
 	counter := placement.NewCounter(reader)
 	counter.Update(nodes, now)
 	score(t, p, cycleOf(counter, 3), nodes)
