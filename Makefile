@@ -39,7 +39,7 @@ test-long: tools build ## Runs what takes longer: make test, the long live tests
 	@LONG=1 hack/test.sh
 
 .PHONY: verify
-verify: tools ## Checks formatting, lint, generated files and manifests.
+verify: tools ## Checks formatting, lint, modules and manifests.
 	@hack/verify.sh
 
 .PHONY: clean

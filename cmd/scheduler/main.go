@@ -50,7 +50,8 @@ func checkFlags(command *cobra.Command) error {
 	}
 	file := command.Flag("config").Value.String()
 	if file == "" {
-		return errors.New("--config is required: the file with the profile that enables ReplicaSafety and SpotPreference (config/scheduler-config.yaml is one to start from)")
+		return errors.New("--config is required: the file with the profile that enables ReplicaSafety and SpotPreference " +
+			"(config/scheduler-config.yaml is one to start from)")
 	}
 	return checkConfig(file)
 }

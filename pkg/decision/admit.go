@@ -72,13 +72,15 @@ func (p *Plan) Reason(v Verdict) string {
 	case NodeDrained:
 		return "node is being drained"
 	case OverBudget:
-		return fmt.Sprintf("spot budget used up: %d of %d replicas of %s may run on spot%s", p.placed.Spot, p.Budget, p.revision, p.outlook("on-demand room"))
+		return fmt.Sprintf("spot budget used up: %d of %d replicas of %s may run on spot%s",
+			p.placed.Spot, p.Budget, p.revision, p.outlook("on-demand room"))
 	case OnFloorOrdinal:
 		later := ""
 		if p.holdsUpLater {
 			later = ", and later ordinals wait for this one"
 		}
-		return fmt.Sprintf("ordinal kept off spot: the first %d of the ordinals of %s stay on on-demand%s%s", p.Floor, p.revision, later, p.outlook("on-demand room"))
+		return fmt.Sprintf("ordinal kept off spot: the first %d of the ordinals of %s stay on on-demand%s%s",
+			p.Floor, p.revision, later, p.outlook("on-demand room"))
 	case NodeSettling:
 		return "node has no capacity label yet and is too young to count as on-demand"
 	case PoolFull:

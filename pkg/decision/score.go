@@ -62,11 +62,11 @@ func (p *Plan) Rank(node Node, siblings Siblings, risk float64) Rank {
 	return rank | Rank(maxRisk-int(min(max(risk, 0), 1)*maxRisk))
 }
 
-// The bands that the three classes of nodes are mapped to. The gap between two bands, times the shipped weight of 40, is more than
-// all default scorers of Kubernetes 1.36 can add up to together: 1,520 against 1,500 (TaintToleration 3; NodeAffinity,
-// PodTopologySpread, InterPodAffinity and DynamicResources 2 each; NodeResourcesFit, NodeResourcesBalancedAllocation, ImageLocality
-// and VolumeBinding 1 each; times 100; pkg/scheduler/apis/config/v1/default_plugins.go). So the capacity type decides alone. Within a band the spread is worth 8 points, 320 with the weight: as much as three of them,
-// so packing and image locality still have their say.
+// The bands that the three classes of nodes are mapped to. The gap between two bands, times the shipped weight of 40, is more than all
+// default scorers of Kubernetes 1.36 can add up to together: 1,520 against 1,500 (TaintToleration 3; NodeAffinity, PodTopologySpread,
+// InterPodAffinity and DynamicResources 2 each; NodeResourcesFit, NodeResourcesBalancedAllocation, ImageLocality and VolumeBinding 1
+// each; times 100; pkg/scheduler/apis/config/v1/default_plugins.go). So the capacity type decides alone. Within a band the spread is
+// worth 8 points, 320 with the weight: as much as three of them, so packing and image locality still have their say.
 const (
 	bandWidth = 8
 	bandStep  = 46

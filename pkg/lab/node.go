@@ -11,11 +11,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
 const (
 	// CapacityLabel says whether a node is spot or on-demand; it is this project's own and wins over every alias.
-	CapacityLabel = "node.kubernetes.io/capacity"
+	CapacityLabel = decision.CapacityLabelKey
 	// Spot and OnDemand are the values of CapacityLabel.
 	Spot     = "spot"
 	OnDemand = "on-demand"

@@ -11,14 +11,13 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
 const (
 	namespace     = "shop"
 	workloadLabel = "app.kubernetes.io/name"
-
-	minOnDemandAnnotation = "spot-aware-scheduler.io/min-on-demand"
 )
 
 type kind string
@@ -90,7 +89,7 @@ func (w workload) objects(p placement) []client.Object {
 	selector := &metav1.LabelSelector{MatchLabels: labels}
 	meta := metav1.ObjectMeta{Name: w.name, Namespace: namespace, Labels: labels}
 	if w.minOnDemand != "" {
-		meta.Annotations = map[string]string{minOnDemandAnnotation: w.minOnDemand}
+		meta.Annotations = map[string]string{decision.MinOnDemandAnnotation: w.minOnDemand}
 	}
 	replicas := ptr.To(int32(w.replicas))
 	template := corev1.PodTemplateSpec{

@@ -154,7 +154,8 @@ func (p *Plugin) nodeHandler() cache.ResourceEventHandlerFuncs {
 	}
 	report := func(node *v1.Node) {
 		p.recorder.Eventf(node, nil, v1.EventTypeWarning, kube.ReasonContradictoryLabels, "Scheduling",
-			"labels do not say whether this node is spot or on-demand, because they contradict each other or because %s has an unknown value: it counts as spot", decision.CapacityLabelKey)
+			"labels do not say whether this node is spot or on-demand, because they contradict each other "+
+				"or because %s has an unknown value: it counts as spot", decision.CapacityLabelKey)
 	}
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
