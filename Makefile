@@ -35,7 +35,7 @@ test: tools build ## Runs everything that must pass: unit, property and live tes
 	@hack/test.sh
 
 .PHONY: test-long
-test-long: tools build ## Runs what takes longer: make test, the long live tests, and the race detector.
+test-long: tools build ## Runs make test and what takes longer: the race detector, many more random histories, timing again and again.
 	@LONG=1 hack/test.sh
 
 .PHONY: verify
