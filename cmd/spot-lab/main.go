@@ -50,6 +50,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	switch {
 	case err == nil:
 		return 0
+	case understood && ctx.Err() != nil:
+		// What failed because of that is of no interest.
+		fmt.Fprintln(stderr, "spot-lab: interrupted; nothing is left running")
+		return exitFailed
 	case understood:
 		fmt.Fprintln(stderr, "spot-lab:", err)
 		return exitFailed
@@ -66,7 +70,7 @@ func upCommand(root *string) *cobra.Command {
 		Short: "Start a control plane and print KUBECONFIG=... when it is ready; Ctrl-C ends it",
 		Long: `Starts etcd, kube-apiserver, kube-controller-manager, fake nodes, spot-aware-scheduler (with
 config/scheduler-config.yaml and the shipped RBAC) and the default scheduler. Prints one line, KUBECONFIG=...,
-when all of it is ready, and runs until Ctrl-C.`,
+when all of it is ready, and runs until Ctrl-C, or until one of its processes ends.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return up(cmd.Context(), *root, nodesFile, dir, cmd.OutOrStdout(), cmd.ErrOrStderr())

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,9 +35,15 @@ type Subject struct {
 type UnknownOwner struct {
 	Kind, Namespace, Name string
 	UID                   types.UID
+	// Going: the owner is there, but is being deleted: its pods are deleted with it or left to themselves, one by one, so neither its
+	// replica count nor the number of siblings says anything any more.
+	Going bool
 }
 
 func (e *UnknownOwner) Error() string {
+	if e.Going {
+		return fmt.Sprintf("owner is being deleted: waits until %s %s/%s is gone", e.Kind, e.Namespace, e.Name)
+	}
 	return fmt.Sprintf("owner not known yet: waits for %s %s/%s to appear in the cache", e.Kind, e.Namespace, e.Name)
 }
 
@@ -154,12 +161,12 @@ func (o *Owners) Subject(pod *v1.Pod) (*Subject, error) {
 		err = o.statefulSet(pod, ref, w)
 	case isKind(ref, v1.GroupName, "ReplicationController"):
 		var rc *v1.ReplicationController
-		if rc, err = get(o.controllers.ReplicationControllers(pod.Namespace).Get, pod.Namespace, ref); err == nil {
+		if rc, err = getController(o.controllers.ReplicationControllers(pod.Namespace).Get, pod.Namespace, ref); err == nil {
 			w.Annotations, w.Desired = rc.Annotations, replicas(rc.Spec.Replicas)
 		}
 	case isKind(ref, batchv1.GroupName, "Job"):
 		var job *batchv1.Job
-		if job, err = get(o.jobs.Jobs(pod.Namespace).Get, pod.Namespace, ref); err == nil {
+		if job, err = getController(o.jobs.Jobs(pod.Namespace).Get, pod.Namespace, ref); err == nil {
 			w.Annotations, w.Desired, w.Batch = job.Annotations, jobDesired(job), batchOf(job)
 		}
 	default:
@@ -172,7 +179,7 @@ func (o *Owners) Subject(pod *v1.Pod) (*Subject, error) {
 }
 
 func (o *Owners) replicaSet(namespace string, ref *metav1.OwnerReference, s *Subject) error {
-	rs, err := get(o.replicaSets.ReplicaSets(namespace).Get, namespace, ref)
+	rs, err := getController(o.replicaSets.ReplicaSets(namespace).Get, namespace, ref)
 	if err != nil {
 		return err
 	}
@@ -192,7 +199,7 @@ func (o *Owners) replicaSet(namespace string, ref *metav1.OwnerReference, s *Sub
 }
 
 func (o *Owners) statefulSet(pod *v1.Pod, ref *metav1.OwnerReference, w *decision.Workload) error {
-	set, err := get(o.statefulSets.StatefulSets(pod.Namespace).Get, pod.Namespace, ref)
+	set, err := getController(o.statefulSets.StatefulSets(pod.Namespace).Get, pod.Namespace, ref)
 	if err != nil {
 		return err
 	}
@@ -301,25 +308,41 @@ func jobDesired(job *batchv1.Job) int {
 	return max(desired, 0)
 }
 
-// batchOf tells whether the Job, or with a limit per index each of its indexes, starts a lost pod again.
+// batchOf tells whether a lost pod only costs time. The first rule of a podFailurePolicy that speaks of disruptions decides; without
+// one a Job starts a lost pod again unless its limit, or with a limit per index each index's, is 0.
 func batchOf(job *batchv1.Job) decision.Batch {
-	once := func(limit *int32) bool { return limit != nil && *limit == 0 }
-	if !once(job.Spec.BackoffLimit) && !once(job.Spec.BackoffLimitPerIndex) {
-		return decision.Retriable
-	}
 	if policy := job.Spec.PodFailurePolicy; policy != nil {
-		for _, rule := range policy.Rules {
-			if rule.Action != batchv1.PodFailurePolicyActionIgnore {
-				continue
-			}
-			for _, condition := range rule.OnPodConditions {
-				if condition.Type == v1.DisruptionTarget {
-					return decision.Retriable
-				}
+		for i := range policy.Rules {
+			switch rule := &policy.Rules[i]; {
+			case !onDisruption(rule) || rule.Action == batchv1.PodFailurePolicyActionCount:
+			case rule.Action == batchv1.PodFailurePolicyActionIgnore:
+				return decision.Retriable
+			default: // FailJob, FailIndex
+				return decision.NotRetriable
 			}
 		}
 	}
-	return decision.NotRetriable
+	once := func(limit *int32) bool { return limit != nil && *limit == 0 }
+	if once(job.Spec.BackoffLimit) || once(job.Spec.BackoffLimitPerIndex) {
+		return decision.NotRetriable
+	}
+	return decision.Retriable
+}
+
+// onDisruption reports whether a rule applies to pods that a reclaim or a drain removes.
+func onDisruption(rule *batchv1.PodFailurePolicyRule) bool {
+	return slices.ContainsFunc(rule.OnPodConditions, func(c batchv1.PodFailurePolicyOnPodConditionsPattern) bool {
+		return c.Type == v1.DisruptionTarget && (c.Status == v1.ConditionTrue || c.Status == "")
+	})
+}
+
+// getController is get for a pod's own controller. One that is being deleted makes no pods any more, and lets go of those it has.
+func getController[T metav1.Object](lookUp func(name string) (T, error), namespace string, ref *metav1.OwnerReference) (T, error) {
+	obj, err := get(lookUp, namespace, ref)
+	if err == nil && obj.GetDeletionTimestamp() != nil {
+		return obj, &UnknownOwner{Kind: ref.Kind, Namespace: namespace, Name: ref.Name, UID: ref.UID, Going: true}
+	}
+	return obj, err
 }
 
 // get looks ref up by name, and takes only the very object that it means: one that was made anew under the name is another.

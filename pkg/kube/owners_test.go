@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -271,15 +272,17 @@ func TestUnknownOwner(t *testing.T) {
 		owner  metav1.OwnerReference
 		want   UnknownOwner
 	}{
-		"ReplicaSet": {nil, by("apps/v1", "ReplicaSet", "rs"), UnknownOwner{"ReplicaSet", "shop", "rs", "rs-uid"}},
+		"ReplicaSet": {nil, by("apps/v1", "ReplicaSet", "rs"), UnknownOwner{Kind: "ReplicaSet", Namespace: "shop", Name: "rs", UID: "rs-uid"}},
 		"Deployment of a known ReplicaSet": {[]runtime.Object{replicaSet("rs", ptr.To[int32](3), by("apps/v1", "Deployment", "d"))},
-			by("apps/v1", "ReplicaSet", "rs"), UnknownOwner{"Deployment", "shop", "d", "d-uid"}},
-		"StatefulSet":           {nil, by("apps/v1", "StatefulSet", "s"), UnknownOwner{"StatefulSet", "shop", "s", "s-uid"}},
-		"ReplicationController": {nil, by("v1", "ReplicationController", "rc"), UnknownOwner{"ReplicationController", "shop", "rc", "rc-uid"}},
-		"Job":                   {nil, by("batch/v1", "Job", "j"), UnknownOwner{"Job", "shop", "j", "j-uid"}},
+			by("apps/v1", "ReplicaSet", "rs"), UnknownOwner{Kind: "Deployment", Namespace: "shop", Name: "d", UID: "d-uid"}},
+		"StatefulSet":           {nil, by("apps/v1", "StatefulSet", "s"), UnknownOwner{Kind: "StatefulSet", Namespace: "shop", Name: "s", UID: "s-uid"}},
+		"ReplicationController": {nil, by("v1", "ReplicationController", "rc"), UnknownOwner{Kind: "ReplicationController", Namespace: "shop", Name: "rc", UID: "rc-uid"}},
+		"Job":                   {nil, by("batch/v1", "Job", "j"), UnknownOwner{Kind: "Job", Namespace: "shop", Name: "j", UID: "j-uid"}},
+		"ReplicaSet that is being deleted": {[]runtime.Object{going(replicaSet("rs", ptr.To[int32](3)))}, by("apps/v1", "ReplicaSet", "rs"),
+			UnknownOwner{Kind: "ReplicaSet", Namespace: "shop", Name: "rs", UID: "rs-uid", Going: true}},
 		"the same name, made anew": {[]runtime.Object{replicaSet("rs", ptr.To[int32](3))},
 			metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: "before", Controller: ptr.To(true)},
-			UnknownOwner{"ReplicaSet", "shop", "rs", "before"}},
+			UnknownOwner{Kind: "ReplicaSet", Namespace: "shop", Name: "rs", UID: "before"}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -292,6 +295,22 @@ func TestUnknownOwner(t *testing.T) {
 				t.Errorf("UnknownOwner (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// going returns rs as it is while it is being deleted.
+func going(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
+	rs.DeletionTimestamp, rs.Finalizers = &metav1.Time{Time: time.Unix(1, 0)}, []string{"orphan"}
+	return rs
+}
+
+// A Deployment that is held up in its deletion still has its ReplicaSets replace pods that are lost.
+func TestDeploymentBeingDeleted(t *testing.T) {
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "d", UID: "d-uid",
+		DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)}, Finalizers: []string{"held"}}, Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](3)}}
+	owners := ownersOf(t, d, replicaSet("rs", ptr.To[int32](3), by("apps/v1", "Deployment", "d")))
+	if s, err := owners.Subject(podOf("p", by("apps/v1", "ReplicaSet", "rs"))); err != nil || s.Pod.Workload.Desired != 3 {
+		t.Errorf("Subject = %+v, %v; want 3 desired", s, err)
 	}
 }
 
@@ -318,6 +337,8 @@ func TestJobs(t *testing.T) {
 	}
 	failing := ignore(v1.DisruptionTarget)
 	failing.Rules[1].Action = batchv1.PodFailurePolicyActionFailJob
+	counting := ignore(v1.DisruptionTarget)
+	counting.Rules[1].Action = batchv1.PodFailurePolicyActionCount
 	cases := map[string]struct {
 		spec        batchv1.JobSpec
 		succeeded   int32
@@ -340,7 +361,9 @@ func TestJobs(t *testing.T) {
 		"backoffLimit 0, disruptions ignored": {batchv1.JobSpec{BackoffLimit: ptr.To[int32](0), PodFailurePolicy: ignore(v1.DisruptionTarget)}, 0, 1, decision.Retriable},
 		"backoffLimit 0, another condition ignored": {batchv1.JobSpec{BackoffLimit: ptr.To[int32](0), PodFailurePolicy: ignore("Other")}, 0, 1,
 			decision.NotRetriable},
-		"backoffLimit 0, disruptions fail the Job": {batchv1.JobSpec{BackoffLimit: ptr.To[int32](0), PodFailurePolicy: failing}, 0, 1, decision.NotRetriable},
+		"disruptions fail the Job, whatever its limit": {batchv1.JobSpec{PodFailurePolicy: failing}, 0, 1, decision.NotRetriable},
+		"disruptions are counted":                      {batchv1.JobSpec{PodFailurePolicy: counting}, 0, 1, decision.Retriable},
+		"backoffLimit 0, disruptions fail the Job":     {batchv1.JobSpec{BackoffLimit: ptr.To[int32](0), PodFailurePolicy: failing}, 0, 1, decision.NotRetriable},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {

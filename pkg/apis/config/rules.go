@@ -121,6 +121,8 @@ func isOwnerKind(kind string) []string {
 	switch {
 	case kind == "DaemonSet" || kind == "Node":
 		return []string{"rules never apply to the pods of a DaemonSet and to static pods, which are tied to their node"}
+	case kind == "CronJob":
+		return []string{"the workload of a CronJob's pods is their Job: expected Job"}
 	case !kindPattern.MatchString(kind):
 		return []string{"expected a kind such as Deployment, StatefulSet or Job; Pod for pods without a controller"}
 	}

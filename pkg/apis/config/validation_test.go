@@ -135,7 +135,7 @@ func TestReplicaSafetyArgsMistakes(t *testing.T) {
 			}},
 		"conditions of a rule": {
 			`rules: [{name: a, minOnDemand: 1, minPriority: 1.5, namespaces: [team-*], priorityClasses: [High], qosClasses: [best-effort],
-  ownerKinds: [deployment, DaemonSet]}]`,
+  ownerKinds: [deployment, DaemonSet, CronJob]}]`,
 			[]mistake{
 				{invalid, "args.rules[0].minPriority", "1.5"},
 				{invalid, "args.rules[0].namespaces[0]", "team-*"},
@@ -143,6 +143,7 @@ func TestReplicaSafetyArgsMistakes(t *testing.T) {
 				{invalid, "args.rules[0].qosClasses[0]", "best-effort"},
 				{invalid, "args.rules[0].ownerKinds[0]", "deployment"},
 				{invalid, "args.rules[0].ownerKinds[1]", "DaemonSet"},
+				{invalid, "args.rules[0].ownerKinds[2]", "CronJob"},
 			}},
 		"priority beyond int32":    {`rules: [{name: a, minOnDemand: 1, minPriority: 3000000000}]`, []mistake{{invalid, "args.rules[0].minPriority", "3000000000"}}},
 		"namespace twice":          {`rules: [{name: a, minOnDemand: 1, namespaces: [x, x]}]`, []mistake{{duplicate, "args.rules[0].namespaces[1]", "x"}}},
