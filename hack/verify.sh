@@ -3,11 +3,14 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 failed=0
+errors=$(mktemp)
+trap 'rm -f "$errors"' EXIT
 check() { # what to do about it, command...
   local remedy=$1 out
   shift
-  if ! out=$("$@" 2>&1) || [ -n "$out" ]; then
-    printf 'verify: %s\n%s\n  remedy: %s\n' "$*" "$out" "$remedy" >&2
+  # A finding is a failure or something on standard output. Standard error also tells of modules being downloaded.
+  if ! out=$("$@" 2>"$errors") || [ -n "$out" ]; then
+    printf 'verify: %s\n%s\n%s\n  remedy: %s\n' "$*" "$out" "$(cat "$errors")" "$remedy" >&2
     failed=1
   fi
 }
