@@ -39,6 +39,9 @@ type core struct {
 
 	bindings []binding // not judged yet, oldest first
 	wakeups  wakeups
+	// newest looks a pod up as the API server has it now, as far as is known; nil where nothing can be newer than what was observed.
+	newest func(namespace, name string) (pod *corev1.Pod, exists bool)
+
 	findings []fmt.Stringer // Breach and LostWakeup, in the order in which they were found
 }
 

@@ -85,6 +85,12 @@ func start(ctx context.Context, config *rest.Config, options Options, report fun
 	ctx, cancel := context.WithCancel(ctx)
 	everywhere := informers.NewSharedInformerFactory(client, 0)
 	system := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(metav1.NamespaceSystem))
+	// The informer's store is filled before its handlers, such as this auditor's, have had their turn.
+	pods := everywhere.Core().V1().Pods().Lister()
+	a.core.newest = func(namespace, name string) (*corev1.Pod, bool) {
+		pod, err := pods.Pods(namespace).Get(name)
+		return pod, err == nil
+	}
 	a.stop = func() {
 		cancel()
 		a.running.Wait()

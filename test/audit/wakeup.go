@@ -125,13 +125,33 @@ func (c *core) lookForLost(now time.Time) {
 		if p.wait.since.IsZero() || now.Sub(p.wait.since) <= patience || p.wait.reported {
 			continue
 		}
-		p.wait.reported = true
 		lost = append(lost, LostWakeup{p.name(), p.wait.node, p.wait.since, now, p.wait.detail})
+	}
+	if len(lost) == 0 || c.behind() {
+		return
 	}
 	slices.SortFunc(lost, func(a, b LostWakeup) int { return strings.Compare(a.Pod, b.Pod) })
 	for _, l := range lost {
 		c.findings = append(c.findings, l)
 	}
+	for _, p := range c.wakeups.pending {
+		p.wait.reported = p.wait.reported || slices.ContainsFunc(lost, func(l LostWakeup) bool { return l.Pod == p.name() })
+	}
+}
+
+// behind reports whether some pod that seems to wait has changed already, though that was not observed yet: with hundreds of pods bound at
+// once the auditor is slower than the scheduler, and must not take that for the scheduler's fault.
+func (c *core) behind() bool {
+	if c.newest == nil {
+		return false
+	}
+	for _, p := range c.wakeups.pending {
+		newest, exists := c.newest(p.object.Namespace, p.object.Name)
+		if !exists || revisionOf(newest) != revisionOf(p.object) {
+			return true
+		}
+	}
+	return false
 }
 
 // busy reports whether the scheduler is working through a long queue, in which a pod may wait without being lost.
@@ -163,7 +183,7 @@ func (l pass) consider(p *pod) {
 	}
 }
 
-// place returns the first node by name on which the pod could run now, and why; "" if there is none.
+// place returns a node on which the pod could run now, and why; "" if there is none. It is the one of last time or the first by name.
 func (l pass) place(p *pod) (string, string) {
 	all := l.readings(p, l.now, stamp{at: l.now})
 	r := all[len(all)-1]
@@ -177,6 +197,13 @@ func (l pass) place(p *pod) (string, string) {
 	}
 	spot := l.allowedOnSpot(r, p, len(placed), l.now)
 	nominated := l.nominated(p)
+	// Looking at every node for every pod at every change would make the auditor fall behind: where it could run last time will do.
+	if n := l.nodes[p.wait.node]; n != nil && l.takes(n, r, placed, spot != "", l.now) && n.fits(p, nominated[p.wait.node]) {
+		if n.facts.last().spot {
+			return p.wait.node, spot
+		}
+		return p.wait.node, "on-demand"
+	}
 	best, why := "", ""
 	for name, n := range l.nodes {
 		if (best == "" || name < best) && l.takes(n, r, placed, spot != "", l.now) && n.fits(p, nominated[name]) {

@@ -332,3 +332,18 @@ func lease(holder string) *coordinationv1.Lease {
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To(holder)},
 	}
 }
+
+// An auditor that is slower than the scheduler does not blame it: it waits until it has observed what has happened already.
+func TestLostWakeupsWaitForTheAuditor(t *testing.T) {
+	h := newHistory(t, "").onDemand("d").pods("", "", "a")
+	newer := get[*corev1.Pod](h, "a").DeepCopy()
+	newer.ResourceVersion += "0"
+	h.core.newest = func(string, string) (*corev1.Pod, bool) { return newer, true }
+	if diff := cmp.Diff([]lost(nil), h.wait(30*time.Second).lost()); diff != "" {
+		t.Errorf("lost wake-ups while behind (-want +got):\n%s", diff)
+	}
+	h.core.newest = func(string, string) (*corev1.Pod, bool) { return get[*corev1.Pod](h, "a"), true }
+	if diff := cmp.Diff([]lost{{"shop/a", 0}}, h.wait(time.Second).lost()); diff != "" {
+		t.Errorf("lost wake-ups when it has caught up (-want +got):\n%s", diff)
+	}
+}
