@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -68,7 +69,16 @@ func TestJobThatComesToItsEnd(t *testing.T) {
 			return err
 		})
 		s.editNode("spot-1", func(node *v1.Node) { node.Spec.Unschedulable = false })
-		s.eventually(soon, s.waitsBecause("ending", 1, why))
+		// Only the condition: the recorder makes one series of like events and keeps the first one's note.
+		s.eventually(soon, func() error {
+			pods, err := s.pods("ending")
+			for _, pod := range pods {
+				if message := scheduled(&pod).Message; pod.Spec.NodeName == "" && strings.Contains(message, why) {
+					return nil
+				}
+			}
+			return fmt.Errorf("no pod waits because of %q, %v", why, err)
+		})
 	}
 	s.addNodes(onDemand(1, 1)...)
 	s.eventually(soon, s.is("ending", split{onDemand: 1}))
