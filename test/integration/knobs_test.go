@@ -90,7 +90,7 @@ func TestKnobsOfAWorkload(t *testing.T) {
 		s.eventually(soon, s.is("bad", split{onDemand: 2, spot: 2}))
 		s.eventually(soon, s.is("bad-everywhere", split{onDemand: 1, spot: 2}))
 		s.eventually(soon, s.reported(4, "InvalidSpotPolicy", "bad-", `"lots"`, minOnDemand, "Deployment"))
-		s.eventually(soon, s.reported(3, "InvalidSpotPolicy", "bad-everywhere-"))
+		s.eventually(soon, s.reported(3, "InvalidSpotPolicy", "bad-everywhere-", `"130%"`, `"-1"`))
 		s.eventually(soon, s.measures(4+2*3, "spot_aware_scheduler_invalid_annotations_total", nil))
 	})
 

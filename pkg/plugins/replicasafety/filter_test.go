@@ -253,6 +253,29 @@ func TestInvalidAnnotationIsToldOnce(t *testing.T) {
 	}
 }
 
+// Several mistakes come in one event: of two like events on one pod the recorder keeps the first note. One that would be too long
+// for the API server says how many it leaves out.
+func TestInvalidAnnotationsShareAnEvent(t *testing.T) {
+	w := newWorld(t, nil)
+	w.nodes(spot("spot"))
+	pod := annotate(podOf("p"), decision.MinOnDemandAnnotation, "3O%")
+	pod.Annotations[decision.FallbackAfterAnnotation] = "soon"
+	w.try(pod)
+	want := []string{`Warning InvalidSpotPolicy annotation spot-aware-scheduler.io/min-on-demand on the pod is ignored: invalid value "3O%": ` +
+		`expected a count of 0 or more such as "2", or a percentage such as "30%"; ` +
+		`annotation spot-aware-scheduler.io/fallback-after on the pod is ignored: invalid value "soon": ` +
+		`expected a duration of 0 or more such as "5m", or "never"`}
+	if diff := cmp.Diff(want, w.recorded()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+
+	one := decision.InvalidAnnotation{On: "pod", Key: decision.MinOnDemandAnnotation, Value: strings.Repeat("\U0010ffff", 64), Expected: "more"}
+	note := invalidNote([]decision.InvalidAnnotation{one, one, one})
+	if len(note) > 1024 || !strings.HasSuffix(note, "; and 2 more") {
+		t.Errorf("%d bytes, want at most 1024 and the number of those left out: %s", len(note), note)
+	}
+}
+
 // A waiting pod whose annotations are edited to something else that does not parse is told of that too.
 func TestInvalidAnnotationIsToldAgainWhenItChanges(t *testing.T) {
 	w := newWorld(t, nil)

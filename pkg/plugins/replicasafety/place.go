@@ -2,6 +2,7 @@ package replicasafety
 
 import (
 	"context"
+	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -43,10 +44,26 @@ func (p *Plugin) PostBind(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, 
 	}
 }
 
-// reportInvalid tells that annotations were ignored.
+// reportInvalid tells that annotations were ignored: all in one event, because of several like events on one object the recorder keeps
+// the first note only.
 func (p *Plugin) reportInvalid(pod *v1.Pod, invalid []decision.InvalidAnnotation) {
 	placement.RecordInvalidAnnotations(p.profile, len(invalid))
-	for _, annotation := range invalid {
-		p.recorder.Eventf(pod, nil, v1.EventTypeWarning, kube.ReasonInvalidPolicy, "Scheduling", "%s", annotation.String())
+	if len(invalid) > 0 {
+		p.recorder.Eventf(pod, nil, v1.EventTypeWarning, kube.ReasonInvalidPolicy, "Scheduling", "%s", invalidNote(invalid))
 	}
+}
+
+// invalidNote names the mistakes, and how many more there are where an event has no room for all of them.
+func invalidNote(invalid []decision.InvalidAnnotation) string {
+	// The API server refuses notes of more than 1,024 bytes (validation of events.k8s.io/v1); one mistake is shorter.
+	const most, more = 1024, "; and %d more"
+	note := invalid[0].String()
+	for i, annotation := range invalid[1:] {
+		longer := note + "; " + annotation.String()
+		if left := len(invalid) - i - 1; len(longer) > most-len(more) {
+			return note + fmt.Sprintf(more, left)
+		}
+		note = longer
+	}
+	return note
 }
