@@ -12,7 +12,6 @@ KUBERNETES := $(shell sed -n 's|^\tk8s.io/kubernetes ||p' go.mod)
 # What --version, logs and the Prometheus metric kubernetes_build_info say.
 LDFLAGS    := -s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+spot-aware-scheduler.$(VERSION)
 
-
 .PHONY: help
 help: ## Lists the targets.
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -21,6 +20,15 @@ help: ## Lists the targets.
 build: ## Builds all binaries into bin/.
 	go build -ldflags '$(LDFLAGS)' -o bin/spot-aware-scheduler ./cmd/scheduler
 	go build -ldflags '$(LDFLAGS)' -o bin/spot-lab ./cmd/spot-lab
+
+# What make image makes: its name, for which architectures, and with PUSH=1 it goes to the name's registry as one multi-arch image.
+IMAGE ?= localhost/spot-aware-scheduler:dev
+ARCHS ?= amd64 arm64
+PUSH  ?=
+
+.PHONY: image
+image: ## Builds the container image for amd64 and arm64, with docker or buildah, and checks it (IMAGE, ARCHS, PUSH=1).
+	@IMAGE='$(IMAGE)' ARCHS='$(ARCHS)' PUSH='$(PUSH)' VERSION='$(VERSION)' LDFLAGS='$(LDFLAGS)' hack/image.sh
 
 .PHONY: tools
 tools: ## Builds the local control plane and the linters into .local/bin (minutes the first time).

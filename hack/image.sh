@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Builds the image of the scheduler for each of ARCHS, with docker if an engine answers and with buildah otherwise, and has
+# hack/checkimage prove what is in it. Called by make image, which sets IMAGE, ARCHS, PUSH, VERSION and LDFLAGS.
+#
+# It leaves bin/images/spot-aware-scheduler-linux-ARCH.tar (docker-archive) to be loaded into docker, podman or containerd under the
+# name IMAGE. docker also has the image of this machine's architecture under that name; buildah works in a store of its own that is
+# thrown away. With PUSH=1 one image for all ARCHS goes to IMAGE's registry.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+case "${IMAGE##*/}" in
+*@*) echo "image: IMAGE=$IMAGE: expected name:tag, not a digest" >&2; exit 2 ;;
+*:*) ;;
+*) echo "image: IMAGE=$IMAGE: expected a tag, as in $IMAGE:v1" >&2; exit 2 ;;
+esac
+host=$(go env GOHOSTARCH)
+export BUILDX_NO_DEFAULT_ATTESTATIONS=1 # they would make an image of one architecture a list of two
+
+if docker info >/dev/null 2>&1; then
+  builder=docker
+elif command -v buildah >/dev/null || { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && hack/packages.sh buildah; }; then
+  builder=buildah
+else
+  echo "image: no docker engine answers and there is no buildah: start docker, or install buildah (Debian: apt-get install buildah)" >&2
+  exit 1
+fi
+
+work=$(mktemp -d)
+store=(--root "$work/root" --runroot "$work/run" --storage-driver vfs)
+trap 'rm -rf "$work"' EXIT
+
+build() { # architecture, archive to write
+  local args=(--file Dockerfile --target scheduler --platform "linux/$1" --build-arg "TARGETARCH=$1" --build-arg "VERSION=$VERSION")
+  if [ $builder = docker ]; then
+    docker build --quiet "${args[@]}" --tag "$IMAGE" . >/dev/null
+    docker save --output "$2" "$IMAGE"
+  else
+    # Without namespaces, so that it also works inside a container. The timestamp makes equal binaries equal images.
+    buildah "${store[@]}" bud --quiet --isolation chroot --timestamp 0 "${args[@]}" --tag "$IMAGE" . >/dev/null
+    buildah "${store[@]}" push --quiet "$IMAGE" "docker-archive:$2:$IMAGE"
+  fi
+}
+
+push() { # of the archives that were checked: what was proven is what is pushed
+  local arch parts=()
+  for arch in $ARCHS; do
+    local archive=bin/images/spot-aware-scheduler-linux-$arch.tar
+    if [ $builder = docker ]; then
+      docker load --quiet --input "$archive" >/dev/null
+      docker tag "$IMAGE" "$IMAGE-$arch"
+      docker push --quiet "$IMAGE-$arch"
+      parts+=("$IMAGE-$arch")
+    else
+      parts+=("docker-archive:$PWD/$archive")
+    fi
+  done
+  if [ $builder = docker ]; then
+    docker manifest create --amend "$IMAGE" "${parts[@]}" >/dev/null
+    docker manifest push --purge "$IMAGE"
+  else
+    buildah "${store[@]}" manifest create "$IMAGE-all" >/dev/null
+    for archive in "${parts[@]}"; do buildah "${store[@]}" manifest add "$IMAGE-all" "$archive" >/dev/null; done
+    buildah "${store[@]}" manifest push --all "$IMAGE-all" "docker://$IMAGE"
+  fi
+  echo "image: pushed $IMAGE for $ARCHS"
+}
+
+mkdir -p bin/images
+# This machine's own comes last, so that docker keeps it under the name.
+for arch in $(tr ' ' '\n' <<<"$ARCHS" | grep -vx "$host") $(tr ' ' '\n' <<<"$ARCHS" | grep -x "$host"); do
+  GOOS=linux GOARCH=$arch go build -ldflags "$LDFLAGS" -o "bin/linux-$arch/spot-aware-scheduler" ./cmd/scheduler
+  archive=bin/images/spot-aware-scheduler-linux-$arch.tar
+  want="$IMAGE $VERSION $builder $(cat "bin/linux-$arch/spot-aware-scheduler" Dockerfile .dockerignore hack/image.sh | sha256sum)"
+  if [ ! -e "$archive" ] || [ "$(cat "$archive.made" 2>/dev/null)" != "$want" ]; then
+    rm -f "$archive" "$archive.made"
+    build "$arch" "$PWD/$archive"
+    echo "$want" >"$archive.made"
+  fi
+  go run ./hack/checkimage -arch "$arch" -version "$VERSION" -name "$IMAGE" "$archive"
+done
+if [ "$PUSH" = 1 ]; then push; fi
