@@ -1,0 +1,305 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+const partOf = "app.kubernetes.io/part-of=spot-aware-scheduler"
+
+// TestManifests installs the scheduler as a user does, with kubectl in a kube-system that enforces Pod Security restricted, and removes
+// it again. The control plane is the test's own: the shared one holds the scheduler's rights already, for the other tests.
+func TestManifests(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cp, err := lab.Start(ctx, lab.Options{})
+	must(t, err)
+	t.Cleanup(func() {
+		if err := cp.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	client, err := kubernetes.NewForConfig(cp.Config())
+	must(t, err)
+	_, err = cp.StartStockScheduler(ctx)
+	must(t, err)
+	k := kubectl{cp: cp, cache: t.TempDir()}
+	base := filepath.Join(cp.Root, "manifests", "base")
+	monitoring := filepath.Join(cp.Root, "manifests", "overlays", "monitoring")
+
+	// What the lab granted itself from the same files.
+	k.must(t, "delete", "--filename="+filepath.Join(base, "serviceaccount.yaml"), "--filename="+filepath.Join(base, "rbac.yaml"))
+	k.must(t, "label", "namespace", "kube-system", "pod-security.kubernetes.io/enforce=restricted",
+		"pod-security.kubernetes.io/warn=restricted", "pod-security.kubernetes.io/audit=restricted")
+	remains(t, k, "before anything is applied")
+
+	must(t, cp.CreateNodes(ctx, lab.NodeSpec{Name: "only", Capacity: lab.OnDemand}))
+	if !t.Run("apply", func(t *testing.T) {
+		applies(t, k, base, "created")
+		applies(t, k, base, "unchanged")
+	}) {
+		return
+	}
+	t.Run("both replicas on a single node", func(t *testing.T) {
+		runsOn(t, client, "only", "only")
+	})
+	t.Run("one on each of two", func(t *testing.T) {
+		must(t, cp.CreateNodes(t.Context(), lab.NodeSpec{Name: "unlabelled"}))
+		k.must(t, "--namespace=kube-system", "rollout", "restart", "deployment/spot-aware-scheduler")
+		runsOn(t, client, "only", "unlabelled")
+	})
+	t.Run("a replica of a drained node joins the other", func(t *testing.T) {
+		k.must(t, "drain", "unlabelled")
+		runsOn(t, client, "only", "only")
+		k.must(t, "uncordon", "unlabelled")
+	})
+	t.Run("away from spot", func(t *testing.T) {
+		nodes := []lab.NodeSpec{{Name: "spot", Capacity: lab.Spot}}
+		for i, label := range decision.BuiltinCapacityLabels() {
+			value := "true"
+			if len(label.Spot) > 0 {
+				value = label.Spot[0]
+			} else if label.SpotUnless == nil {
+				continue // says nothing of spot
+			}
+			nodes = append(nodes, lab.NodeSpec{Name: fmt.Sprintf("spot-%d", i), Labels: map[string]string{label.Key: value}})
+		}
+		must(t, cp.CreateNodes(t.Context(), nodes...))
+		k.must(t, "--namespace=kube-system", "rollout", "restart", "deployment/spot-aware-scheduler")
+		runsOn(t, client, "only", "unlabelled")
+	})
+	t.Run("monitoring", func(t *testing.T) {
+		scrapes := func() string {
+			stdout, _, _ := k.run("auth", "can-i", "get", "/metrics", "--as=system:serviceaccount:monitoring:prometheus-k8s")
+			return strings.TrimSpace(stdout)
+		}
+		if got := scrapes(); got != "no" {
+			t.Fatalf("Prometheus may read /metrics before the overlay is applied: %s", got)
+		}
+		k.must(t, "create", "--filename="+serviceMonitorCRD(t))
+		k.must(t, "wait", "--for=condition=Established", "crd/servicemonitors.monitoring.coreos.com")
+		applies(t, k, monitoring, "created")
+		applies(t, k, monitoring, "unchanged")
+		must(t, until(t.Context(), soon, func() error {
+			if got := scrapes(); got != "yes" {
+				return fmt.Errorf("may Prometheus read /metrics: %s", got)
+			}
+			return nil
+		}))
+	})
+	t.Run("delete", func(t *testing.T) {
+		k.must(t, "delete", "-k", monitoring)
+		k.must(t, "delete", "-k", base)
+		remains(t, k, "after delete -k")
+	})
+}
+
+// applies applies a kustomization and fails unless kubectl says of every object that it was done, and nothing besides.
+func applies(t *testing.T, k kubectl, dir, done string) {
+	t.Helper()
+	var want []string
+	for _, object := range built(t, k, dir) {
+		line := fmt.Sprintf("%s/%s %s", strings.ToLower(object.Kind), object.Name, done)
+		if object.Kind == "PodDisruptionBudget" && done == "unchanged" {
+			// Its selector is replaced as a whole, and kubectl sends such a field without a look whether it differs. The API server does.
+			line = fmt.Sprintf("%s/%s configured", strings.ToLower(object.Kind), object.Name)
+		}
+		want = append(want, line)
+	}
+	stdout, stderr, err := k.run("apply", "-k", dir)
+	if err != nil || stderr != "" {
+		t.Fatalf("kubectl apply -k %s: %v, and it complains:\n%s", dir, err, stderr)
+	}
+	var got []string
+	for line := range strings.Lines(stdout) {
+		resource, rest, _ := strings.Cut(strings.TrimSpace(line), "/")
+		kind, _, _ := strings.Cut(resource, ".")
+		got = append(got, kind+"/"+rest)
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("kubectl apply -k %s (-want +got):\n%s", dir, diff)
+	}
+}
+
+// remains fails unless nothing is left, of whatever kind, that carries the label of what this project ships.
+func remains(t *testing.T, k kubectl, when string) {
+	t.Helper()
+	kinds := strings.Fields(k.must(t, "api-resources", "--verbs=list,delete", "--output=name"))
+	if !slices.Contains(kinds, "deployments.apps") || !slices.Contains(kinds, "clusterroles.rbac.authorization.k8s.io") {
+		t.Fatalf("the API server's kinds: %v", kinds)
+	}
+	// Pods and ReplicaSets go with their owner a moment later.
+	must(t, until(t.Context(), soon, func() error {
+		stdout, stderr, err := k.run("get", strings.Join(kinds, ","), "--all-namespaces", "--selector="+partOf, "--output=name")
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, stderr)
+		}
+		if stdout != "" {
+			return fmt.Errorf("%s there is still:\n%s", when, stdout)
+		}
+		return nil
+	}))
+}
+
+// runsOn waits until the Deployment is rolled out and its pods stand on these nodes, and no other pod of it is left.
+func runsOn(t *testing.T, client kubernetes.Interface, nodes ...string) {
+	t.Helper()
+	slices.Sort(nodes)
+	must(t, until(t.Context(), soon, func() error {
+		d, err := client.AppsV1().Deployments("kube-system").Get(t.Context(), "spot-aware-scheduler", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if s := d.Status; s.ObservedGeneration != d.Generation || s.AvailableReplicas != 2 || s.UpdatedReplicas != 2 {
+			return fmt.Errorf("the Deployment's status: %+v", s)
+		}
+		pods, err := client.CoreV1().Pods("kube-system").List(t.Context(), metav1.ListOptions{LabelSelector: partOf})
+		if err != nil {
+			return err
+		}
+		var on []string
+		for _, pod := range pods.Items {
+			on = append(on, pod.Spec.NodeName)
+		}
+		slices.Sort(on)
+		if !slices.Equal(on, nodes) {
+			return fmt.Errorf("pods stand on %v, want %v", on, nodes)
+		}
+		return nil
+	}))
+}
+
+// TestManifestsAvoidSpot compares the Deployment's preference against spot nodes with the labels that the scheduler reads, value by
+// value.
+func TestManifestsAvoidSpot(t *testing.T) {
+	var d appsv1.Deployment
+	shippedDeployment(t, &d)
+	var got []v1.NodeSelectorRequirement
+	for _, term := range d.Spec.Template.Spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+		got = append(got, term.Preference.MatchExpressions...)
+	}
+	want := []v1.NodeSelectorRequirement{{Key: decision.CapacityLabelKey, Operator: v1.NodeSelectorOpNotIn, Values: []string{"spot"}}}
+	for _, label := range decision.BuiltinCapacityLabels() {
+		switch {
+		case len(label.Spot) > 0:
+			want = append(want, v1.NodeSelectorRequirement{Key: label.Key, Operator: v1.NodeSelectorOpNotIn, Values: label.Spot})
+		case len(label.SpotUnless) > 0: // one term cannot say "any value but"
+			want = append(want, v1.NodeSelectorRequirement{Key: label.Key, Operator: v1.NodeSelectorOpNotIn, Values: []string{"true"}})
+		case label.SpotUnless != nil:
+			want = append(want, v1.NodeSelectorRequirement{Key: label.Key, Operator: v1.NodeSelectorOpDoesNotExist})
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("preferred node affinity (-want +got):\n%s", diff)
+	}
+}
+
+// TestExampleWorkloads applies the examples as they ship and finds each where its comment says.
+func TestExampleWorkloads(t *testing.T) {
+	s := start(t, slices.Concat(onDemand(3, 8), spot(6, 8)))
+	s.must(client.CoreV1().Namespaces().Delete(s.ctx, s.namespace, metav1.DeleteOptions{}))
+	s.namespace = "spot-example" // cleaned like any other
+	k := kubectl{cp: controlPlane, cache: t.TempDir()}
+	dir := filepath.Join(controlPlane.Root, "manifests", "overlays", "example-workloads")
+	applies(t, k, dir, "created")
+
+	s.eventually(soon, s.are(map[string]split{
+		"storefront": {onDemand: 3, spot: 7}, "payments": {onDemand: 2, spot: 1}, "admin": {onDemand: 1}, "thumbnails": {spot: 4},
+		"queue": {onDemand: 1, spot: 2}, "report": {spot: 3},
+	}))
+	applies(t, k, dir, "unchanged")
+}
+
+// kubectl runs the built kubectl as the administrator of a control plane.
+type kubectl struct {
+	cp    *lab.ControlPlane
+	cache string // of what the API server offers
+}
+
+func (k kubectl) run(args ...string) (stdout, stderr string, err error) {
+	cmd := exec.Command(filepath.Join(k.cp.Root, ".local", "bin", "kubectl"),
+		append([]string{"--kubeconfig=" + k.cp.Kubeconfig, "--cache-dir=" + k.cache}, args...)...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err = cmd.Run()
+	return out.String(), errs.String(), err
+}
+
+// must returns what kubectl prints, and fails the test when it fails.
+func (k kubectl) must(t *testing.T, args ...string) string {
+	t.Helper()
+	stdout, stderr, err := k.run(args...)
+	if err != nil {
+		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, stderr)
+	}
+	return stdout
+}
+
+// built returns the objects of a kustomization.
+func built(t *testing.T, k kubectl, dir string) []metav1.PartialObjectMetadata {
+	t.Helper()
+	decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(k.must(t, "kustomize", dir)), 4096)
+	var objects []metav1.PartialObjectMetadata
+	for {
+		var object metav1.PartialObjectMetadata
+		if err := decoder.Decode(&object); errors.Is(err, io.EOF) {
+			return objects
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		objects = append(objects, object)
+	}
+}
+
+// shippedDeployment reads the scheduler's Deployment.
+func shippedDeployment(t *testing.T, into *appsv1.Deployment) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(controlPlane.Root, "manifests", "base", "deployment.yaml"))
+	must(t, err)
+	must(t, yaml.UnmarshalStrict(data, into))
+}
+
+// serviceMonitorCRD returns the file with the definition of ServiceMonitor that the Prometheus operator ships in its Go module.
+func serviceMonitorCRD(t *testing.T) string {
+	t.Helper()
+	const module, sum = "github.com/prometheus-operator/prometheus-operator@v0.85.0", "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s="
+	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module)
+	cmd.Dir = t.TempDir() // outside of this module, whose build does not need it
+	output, err := cmd.Output()
+	var got struct{ Dir, Sum, Error string }
+	if err := errors.Join(err, json.Unmarshal(output, &got)); err != nil || got.Sum != sum {
+		t.Fatalf("downloading %s: %v %s, sum %q, want %q", module, err, got.Error, got.Sum, sum)
+	}
+	return filepath.Join(got.Dir, "example", "prometheus-operator-crd", "monitoring.coreos.com_servicemonitors.yaml")
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
