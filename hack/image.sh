@@ -12,15 +12,20 @@ case "${IMAGE##*/}" in
 *:*) ;;
 *) echo "image: IMAGE=$IMAGE: expected a tag, as in $IMAGE:v1" >&2; exit 2 ;;
 esac
-host=$(go env GOHOSTARCH)
-export BUILDX_NO_DEFAULT_ATTESTATIONS=1 # they would make an image of one architecture a list of two
+# BuildKit, because docker's first builder cannot make an image for another architecture out of nothing. No attestations: they would
+# make an image of one architecture a list of two.
+export DOCKER_BUILDKIT=1 BUILDX_NO_DEFAULT_ATTESTATIONS=1
+# Clients before 23 have BuildKit built in, later ones as the plugin buildx.
+docker_builds() {
+  docker info && { docker buildx version || [ "$(docker version --format '{{.Client.Version}}' | cut -d. -f1)" -lt 23 ]; }
+}
 
-if docker info >/dev/null 2>&1; then
+if docker_builds >/dev/null 2>&1; then
   builder=docker
 elif command -v buildah >/dev/null || { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && hack/packages.sh buildah; }; then
   builder=buildah
 else
-  echo "image: no docker engine answers and there is no buildah: start docker, or install buildah (Debian: apt-get install buildah)" >&2
+  echo "image: no docker engine with buildx answers and there is no buildah: start docker, or install buildah (Debian: apt-get install buildah)" >&2
   exit 1
 fi
 
@@ -59,17 +64,16 @@ push() { # of the archives that were checked: what was proven is what is pushed
   else
     buildah "${store[@]}" manifest create "$IMAGE-all" >/dev/null
     for archive in "${parts[@]}"; do buildah "${store[@]}" manifest add "$IMAGE-all" "$archive" >/dev/null; done
-    buildah "${store[@]}" manifest push --all "$IMAGE-all" "docker://$IMAGE"
+    buildah "${store[@]}" manifest push --all --format v2s2 "$IMAGE-all" "docker://$IMAGE"
   fi
   echo "image: pushed $IMAGE for $ARCHS"
 }
 
 mkdir -p bin/images
-# This machine's own comes last, so that docker keeps it under the name.
-for arch in $(tr ' ' '\n' <<<"$ARCHS" | grep -vx "$host") $(tr ' ' '\n' <<<"$ARCHS" | grep -x "$host"); do
+for arch in $ARCHS; do
   GOOS=linux GOARCH=$arch go build -ldflags "$LDFLAGS" -o "bin/linux-$arch/spot-aware-scheduler" ./cmd/scheduler
   archive=bin/images/spot-aware-scheduler-linux-$arch.tar
-  want="$IMAGE $VERSION $builder $(cat "bin/linux-$arch/spot-aware-scheduler" Dockerfile .dockerignore hack/image.sh | sha256sum)"
+  want="$IMAGE $VERSION $(cat "bin/linux-$arch/spot-aware-scheduler" Dockerfile .dockerignore hack/image.sh | sha256sum)"
   if [ ! -e "$archive" ] || [ "$(cat "$archive.made" 2>/dev/null)" != "$want" ]; then
     rm -f "$archive" "$archive.made"
     build "$arch" "$PWD/$archive"
@@ -78,3 +82,6 @@ for arch in $(tr ' ' '\n' <<<"$ARCHS" | grep -vx "$host") $(tr ' ' '\n' <<<"$ARC
   go run ./hack/checkimage -arch "$arch" -version "$VERSION" -name "$IMAGE" "$archive"
 done
 if [ "$PUSH" = 1 ]; then push; fi
+# Of all that went through docker under one name, this machine's own stays.
+own=bin/images/spot-aware-scheduler-linux-$(go env GOHOSTARCH).tar
+if [ $builder = docker ] && [[ " $ARCHS " = *" $(go env GOHOSTARCH) "* ]]; then docker load --quiet --input "$own" >/dev/null; fi
