@@ -65,18 +65,19 @@ func TestManifests(t *testing.T) {
 	t.Run("both replicas on a single node", func(t *testing.T) {
 		runsOn(t, client, "only", "only")
 	})
-	t.Run("one on each of two", func(t *testing.T) {
-		must(t, cp.CreateNodes(t.Context(), lab.NodeSpec{Name: "unlabelled"}))
+	t.Run("one on each of two, however unwanted one is", func(t *testing.T) {
+		unwanted := v1.Taint{Key: "unwanted", Effect: v1.TaintEffectPreferNoSchedule}
+		must(t, cp.CreateNodes(t.Context(), lab.NodeSpec{Name: "spot", Capacity: lab.Spot, Taints: []v1.Taint{unwanted}}))
 		k.must(t, "--namespace=kube-system", "rollout", "restart", "deployment/spot-aware-scheduler")
-		runsOn(t, client, "only", "unlabelled")
+		runsOn(t, client, "only", "spot")
 	})
 	t.Run("a replica of a drained node joins the other", func(t *testing.T) {
-		k.must(t, "drain", "unlabelled")
+		k.must(t, "drain", "spot")
 		runsOn(t, client, "only", "only")
-		k.must(t, "uncordon", "unlabelled")
+		k.must(t, "uncordon", "spot")
 	})
 	t.Run("away from spot", func(t *testing.T) {
-		nodes := []lab.NodeSpec{{Name: "spot", Capacity: lab.Spot}}
+		nodes := []lab.NodeSpec{{Name: "unlabelled"}}
 		for i, label := range decision.BuiltinCapacityLabels() {
 			value := "true"
 			if len(label.Spot) > 0 {
