@@ -1,0 +1,116 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// TestResourceRequests measures what the scheduler uses with 300 nodes and 3,000 pods, and compares it with what the Deployment asks
+// for: the requests must cover the steady state, in which 10 pods are replaced every second, and the limit must leave half as much again
+// over the highest memory that was seen, which is while all pods are placed at once.
+func TestResourceRequests(t *testing.T) {
+	const perWorkload, workloads, replacedPerSecond = 100, 30, 10
+	var d appsv1.Deployment
+	shippedDeployment(t, &d)
+	container := d.Spec.Template.Spec.Containers[0]
+	s := start(t, slices.Concat(onDemand(100, 15), spot(200, 15)))
+
+	want := map[string]split{}
+	began, before := time.Now(), usage(t, s.scheduler)
+	for i := range workloads {
+		name := fmt.Sprintf("load-%d", i)
+		s.deploy(name, perWorkload, annotated(minOnDemand, "30%"))
+		want[name] = split{onDemand: 30, spot: 70}
+	}
+	s.eventually(2*time.Minute, s.are(want))
+	placed := usage(t, s.scheduler)
+	t.Logf("placing %d pods: %.1f CPU seconds in %s, at most %d MiB", workloads*perWorkload,
+		(placed.cpu - before.cpu).Seconds(), time.Since(began).Round(time.Second), placed.peak>>20)
+
+	began = time.Now()
+	const seconds = 10
+	ticker := time.NewTicker(time.Second / replacedPerSecond)
+	defer ticker.Stop()
+	pods, err := s.livePods(metav1.ListOptions{})
+	s.must(err)
+	now := int64(0)
+	var deleting sync.WaitGroup
+	for _, pod := range pods[:seconds*replacedPerSecond] {
+		<-ticker.C
+		deleting.Go(func() {
+			if err := client.CoreV1().Pods(s.namespace).Delete(s.ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	deleting.Wait()
+	s.eventually(soon, s.are(want))
+	after := usage(t, s.scheduler)
+	cores := (after.cpu - placed.cpu).Seconds() / time.Since(began).Seconds()
+	t.Logf("replacing %d pods per second: %.3f cores, %d MiB", replacedPerSecond, cores, after.memory>>20)
+
+	requests, limits := container.Resources.Requests, container.Resources.Limits
+	if got := requests.Cpu().AsApproximateFloat64(); got < cores {
+		t.Errorf("requests.cpu: %s, and it used %.3f", requests.Cpu(), cores)
+	}
+	if got := requests.Memory().Value(); got < after.memory {
+		t.Errorf("requests.memory: %s, and it used %d MiB", requests.Memory(), after.memory>>20)
+	}
+	if got := limits.Memory().Value(); got < after.peak*3/2 {
+		t.Errorf("limits.memory: %s, and it used up to %d MiB, half as much again must fit", limits.Memory(), after.peak>>20)
+	}
+	if _, ok := limits[v1.ResourceCPU]; ok {
+		t.Error("limits.cpu is set: a throttled scheduler makes every pod wait")
+	}
+}
+
+// used is what a process has used.
+type used struct {
+	cpu          time.Duration // since its start
+	memory, peak int64         // resident bytes now, and at most since its start
+}
+
+// usage reads what a process used from /proc.
+func usage(t *testing.T, p *lab.Process) used {
+	t.Helper()
+	proc := filepath.Join("/proc", strconv.Itoa(p.PID))
+	stat, err := os.ReadFile(filepath.Join(proc, "stat"))
+	must(t, err)
+	// After the program's name in parentheses come the fields from the third on; 14 and 15 are user and system time in ticks, of which
+	// Linux has 100 a second for user space (proc(5)).
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	var result used
+	for _, ticks := range fields[14-3 : 16-3] {
+		n, err := strconv.ParseInt(ticks, 10, 64)
+		must(t, err)
+		result.cpu += time.Duration(n) * time.Second / 100
+	}
+	status, err := os.ReadFile(filepath.Join(proc, "status"))
+	must(t, err)
+	for line := range strings.Lines(string(status)) {
+		for name, into := range map[string]*int64{"VmRSS:": &result.memory, "VmHWM:": &result.peak} {
+			if rest, ok := strings.CutPrefix(line, name); ok {
+				kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
+				must(t, err)
+				*into = kib << 10
+			}
+		}
+	}
+	if result.memory == 0 || result.peak == 0 {
+		t.Fatalf("%s: no VmRSS or VmHWM:\n%s", proc, status)
+	}
+	return result
+}
