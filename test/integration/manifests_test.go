@@ -110,11 +110,52 @@ func TestManifests(t *testing.T) {
 			return nil
 		}))
 	})
+	own := ownOverlay(t, base)
+	t.Run("an overlay with another image and configuration rolls out", func(t *testing.T) {
+		k.must(t, "apply", "-k", own)
+		runsOn(t, client, "only", "unlabelled")
+		d, err := client.AppsV1().Deployments("kube-system").Get(t.Context(), "spot-aware-scheduler", metav1.GetOptions{})
+		must(t, err)
+		if got := d.Spec.Template.Spec.Containers[0].Image; got != "registry.example/team/scheduler:v1" {
+			t.Errorf("image %s", got)
+		}
+		name := d.Spec.Template.Spec.Volumes[0].ConfigMap.Name
+		config, err := client.CoreV1().ConfigMaps("kube-system").Get(t.Context(), name, metav1.GetOptions{})
+		must(t, err)
+		if got := config.Data["scheduler-config.yaml"]; got != "changed: true\n" {
+			t.Errorf("ConfigMap %s, scheduler-config.yaml: %q", name, got)
+		}
+	})
 	t.Run("delete", func(t *testing.T) {
 		k.must(t, "delete", "-k", monitoring)
-		k.must(t, "delete", "-k", base)
+		k.must(t, "delete", "-k", own)
+		// Those of earlier configurations.
+		k.must(t, "--namespace=kube-system", "delete", "configmap", "--selector="+partOf)
 		remains(t, k, "after delete -k")
 	})
+}
+
+// ownOverlay returns a kustomization such as a user makes on top of base.
+func ownOverlay(t *testing.T, base string) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir()) // as kustomize resolves it
+	must(t, err)
+	base, err = filepath.Rel(dir, base)
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(`
+resources: [`+base+`]
+images:
+- name: localhost/spot-aware-scheduler
+  newName: registry.example/team/scheduler
+  newTag: v1
+configMapGenerator:
+- name: spot-aware-scheduler-config
+  namespace: kube-system
+  behavior: merge
+  files: [scheduler-config.yaml]
+`), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "scheduler-config.yaml"), []byte("changed: true\n"), 0o600))
+	return dir
 }
 
 // applies applies a kustomization and fails unless kubectl says of every object that it was done, and nothing besides.
