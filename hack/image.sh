@@ -25,7 +25,8 @@ if docker_builds >/dev/null 2>&1; then
 elif command -v buildah >/dev/null || { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && hack/packages.sh buildah; }; then
   builder=buildah
 else
-  echo "image: no docker engine with buildx answers and there is no buildah: start docker, or install buildah (Debian: apt-get install buildah)" >&2
+  echo "image: no docker engine with buildx answers and there is no buildah:" \
+    "start docker, or install buildah (Debian: apt-get install buildah)" >&2
   exit 1
 fi
 

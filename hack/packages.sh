@@ -20,4 +20,7 @@ install() {
   DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -qq --no-install-recommends "${missing[@]}"
 }
 # The lists of packages may be missing or old, so a second try comes after fetching them.
-install >"$log" 2>&1 || { apt-get -o DPkg::Lock::Timeout=300 update -qq && install; } >>"$log" 2>&1 || { cat "$log" >&2; refuse "apt-get failed, see above"; }
+install >"$log" 2>&1 || { apt-get -o DPkg::Lock::Timeout=300 update -qq && install; } >>"$log" 2>&1 || {
+  cat "$log" >&2
+  refuse "apt-get failed, see above"
+}
