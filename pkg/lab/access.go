@@ -31,17 +31,20 @@ const (
 	schedulerServiceAccount = "spot-aware-scheduler"
 )
 
+// apiServerCert is the file with the API server's certificate, in the lab's directory.
+const apiServerCert = "apiserver.crt"
+
 // identity names the files that the API server knows itself and its users by.
 type identity struct{ certFile, keyFile, tokensFile string }
 
-// makeIdentities makes a serving certificate for the API server at url, tokens for the administrator and the stock
+// makeIdentities makes a serving certificate for the API server at address and port, tokens for the administrator and the stock
 // scheduler, and their kubeconfigs.
-func (cp *ControlPlane) makeIdentities(url string) (identity, error) {
+func (cp *ControlPlane) makeIdentities(address, port string) (identity, error) {
 	id := identity{
-		certFile: filepath.Join(cp.Dir, "apiserver.crt"), keyFile: filepath.Join(cp.Dir, "apiserver.key"),
+		certFile: filepath.Join(cp.Dir, apiServerCert), keyFile: filepath.Join(cp.Dir, "apiserver.key"),
 		tokensFile: filepath.Join(cp.Dir, "tokens.csv"),
 	}
-	cert, key, err := certutil.GenerateSelfSignedCertKey(cp.address, []net.IP{net.ParseIP(cp.address)}, nil)
+	cert, key, err := certutil.GenerateSelfSignedCertKey(address, []net.IP{net.ParseIP(address)}, nil)
 	if err != nil {
 		return id, fmt.Errorf("making the API server's certificate: %w", err)
 	}
@@ -54,7 +57,7 @@ func (cp *ControlPlane) makeIdentities(url string) (identity, error) {
 	}
 
 	cp.config = &rest.Config{
-		Host: url, BearerToken: admin, TLSClientConfig: rest.TLSClientConfig{CAData: cert},
+		Host: "https://" + net.JoinHostPort(address, port), BearerToken: admin, TLSClientConfig: rest.TLSClientConfig{CAData: cert},
 		QPS: -1, // none: priority and fairness in the API server is limit enough
 	}
 	cp.Kubeconfig = filepath.Join(cp.Dir, "admin.kubeconfig")

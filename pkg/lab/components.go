@@ -37,7 +37,8 @@ func (cp *ControlPlane) startAPIServer(ctx context.Context) error {
 			return err
 		}
 	}
-	clients, peers, secure := "http://"+cp.host(ports[0]), "http://"+cp.host(ports[1]), ports[2]
+	clients, peers := "http://"+cp.host(ports[0]), "http://"+cp.host(ports[1])
+	address, secure := cp.apiServerAt(ports[2])
 	_, err := cp.start("etcd", cp.tool("etcd"),
 		"--name=lab",
 		"--data-dir="+filepath.Join(cp.Dir, "etcd"),
@@ -49,13 +50,17 @@ func (cp *ControlPlane) startAPIServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	identity, err := cp.makeIdentities("https://" + cp.host(secure))
+	identity, err := cp.makeIdentities(address, secure)
 	if err != nil {
 		return err
 	}
-	_, err = cp.start("kube-apiserver", cp.tool("kube-apiserver"),
+	podFlags, err := cp.podFlags()
+	if err != nil {
+		return err
+	}
+	_, err = cp.start("kube-apiserver", cp.tool("kube-apiserver"), append(podFlags,
 		"--etcd-servers="+clients,
-		"--bind-address="+cp.address, "--advertise-address="+cp.address, "--secure-port="+secure,
+		"--bind-address="+address, "--advertise-address="+address, "--secure-port="+secure,
 		"--endpoint-reconciler-type=none", // the Service kubernetes may not point to loopback
 		"--service-cluster-ip-range=10.0.0.0/24",
 		"--tls-cert-file="+identity.certFile, "--tls-private-key-file="+identity.keyFile,
@@ -63,15 +68,13 @@ func (cp *ControlPlane) startAPIServer(ctx context.Context) error {
 		"--authorization-mode=RBAC",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file="+identity.keyFile, "--service-account-signing-key-file="+identity.keyFile,
-		// Pods need no ServiceAccount and get no token: nothing runs in them.
-		"--disable-admission-plugins=ServiceAccount",
 		// Without client CAs every component logs "missing content for CA bundle" for ever. Nobody has a certificate that these
 		// accept.
 		"--client-ca-file="+identity.certFile,
 		"--requestheader-client-ca-file="+identity.certFile, "--requestheader-allowed-names=front-proxy",
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
-	)
+	)...)
 	if err != nil {
 		return err
 	}
@@ -84,14 +87,18 @@ func (cp *ControlPlane) startAPIServer(ctx context.Context) error {
 }
 
 func (cp *ControlPlane) startControllerManager() error {
-	_, err := cp.start("kube-controller-manager", cp.tool("kube-controller-manager"),
+	var podFlags []string
+	if cp.realNodes {
+		podFlags = []string{"--root-ca-file=" + filepath.Join(cp.Dir, apiServerCert)} // goes into every pod
+	}
+	_, err := cp.start("kube-controller-manager", cp.tool("kube-controller-manager"), append(podFlags,
 		"--kubeconfig="+cp.Kubeconfig,
 		"--leader-elect=false",
 		"--use-service-account-credentials=false",
 		"--secure-port=0",
 		// At the defaults of 20 and 30, 3,000 pods take over a minute just to be created.
 		"--kube-api-qps=1000", "--kube-api-burst=2000",
-	)
+	)...)
 	return err
 }
 
@@ -104,10 +111,14 @@ func (cp *ControlPlane) startKwok(podStartup time.Duration) error {
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("starting kwok: %w", err)
 	}
+	nodes := "--manage-all-nodes=true"
+	if cp.realNodes {
+		nodes = "--manage-nodes-with-annotation-selector=" + FakeNodeAnnotation + "=" + FakeNode
+	}
 	_, err := cp.start("kwok", cp.tool("kwok"),
 		"--kubeconfig="+cp.Kubeconfig,
 		"--config="+config,
-		"--manage-all-nodes=true",
+		nodes,
 		"--node-lease-duration-seconds=40",
 		"--cidr=10.64.0.0/10", // the default has room for 254 pods
 		"--v=WARN",            // at INFO it tells every step of every pod

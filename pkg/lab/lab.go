@@ -30,6 +30,10 @@ type Options struct {
 	Dir string
 	// PodStartup is the time from a pod's binding to its readiness. Zero: one second.
 	PodStartup time.Duration
+	// RealNodes makes a control plane that kubelets can join: ServiceAddress must be an address of this machine, and the API server
+	// listens there, on port 443; pods get their ServiceAccounts' tokens; KWOK plays only the nodes with FakeNodeAnnotation. No
+	// ServiceAccount is made for the scheduler: it comes with its manifests.
+	RealNodes bool
 	// Progress, when set, is told what is being done, a few words at a time.
 	Progress func(step string)
 }
@@ -43,16 +47,19 @@ type ControlPlane struct {
 	// Kubeconfig is a file with the credential of an administrator.
 	Kubeconfig string
 	// SchedulerKubeconfig is a file with the credential of the ServiceAccount kube-system/spot-aware-scheduler, which may do
-	// what manifests/base/rbac.yaml grants and nothing else.
+	// what manifests/base/rbac.yaml grants and nothing else. Empty with Options.RealNodes.
 	SchedulerKubeconfig string
 	// StockKubeconfig is a file with the credential of the user system:kube-scheduler.
 	StockKubeconfig string
+	// KubeletClientCA is a file with the authority by which a kubelet knows the API server. Empty without Options.RealNodes.
+	KubeletClientCA string
 
-	config  *rest.Config // the administrator's
-	client  kubernetes.Interface
-	address string // on loopback, where everything listens
-	spawner spawner
-	cleanup []func() error // in the order of acquisition; Stop runs it backwards
+	config    *rest.Config // the administrator's
+	client    kubernetes.Interface
+	address   string // on loopback, where everything listens
+	spawner   spawner
+	realNodes bool           // see Options
+	cleanup   []func() error // in the order of acquisition; Stop runs it backwards
 
 	mu        sync.Mutex
 	processes []*Process
@@ -76,7 +83,7 @@ func Start(ctx context.Context, options Options) (_ *ControlPlane, err error) {
 	if progress == nil {
 		progress = func(string) {}
 	}
-	cp := &ControlPlane{Root: options.Root, address: loopback(), spawner: newSpawner()}
+	cp := &ControlPlane{Root: options.Root, address: loopback(), spawner: newSpawner(), realNodes: options.RealNodes}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, cp.Stop())
@@ -108,8 +115,10 @@ func Start(ctx context.Context, options Options) (_ *ControlPlane, err error) {
 	if err := cp.startKwok(options.PodStartup); err != nil {
 		return nil, err
 	}
-	if err := cp.grantScheduler(ctx); err != nil {
-		return nil, err
+	if !cp.realNodes {
+		if err := cp.grantScheduler(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if err := cp.waitForControllers(ctx); err != nil {
 		return nil, err
