@@ -1,0 +1,277 @@
+//go:build node
+
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+const (
+	realNode  = "real"
+	namespace = metav1.NamespaceSystem
+	scheduler = "spot-aware-scheduler" // the Deployment, the Lease, the Service and the profile
+	ours      = "app.kubernetes.io/name=spot-aware-scheduler"
+
+	// patience is for one step of this test on a machine that has other things to do as well.
+	patience = 90 * time.Second
+)
+
+// cluster is a lab with the real node, fake nodes, the stock scheduler, and a kube-system that takes only restricted pods.
+type cluster struct {
+	*testing.T
+	ctx    context.Context
+	cp     *lab.ControlPlane
+	client kubernetes.Interface
+}
+
+func startCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{T: t, ctx: t.Context()}
+	began := time.Now()
+	c.must(EnterIsolation(lab.ServiceAddress))
+	cp, err := lab.Start(c.ctx, lab.Options{RealNodes: true})
+	c.must(err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			c.logEvidence()
+		}
+		if err := cp.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	c.cp = cp
+	c.client, err = kubernetes.NewForConfig(cp.Config())
+	c.must(err)
+	_, err = cp.StartStockScheduler(c.ctx)
+	c.must(err)
+	c.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+
+	images := filepath.Join(cp.Root, "bin", "images")
+	c.must(Join(c.ctx, cp, realNode, lab.CapacityLabel+"="+lab.OnDemand,
+		filepath.Join(images, "pause.tar"),
+		filepath.Join(images, "spot-aware-scheduler-linux-"+runtime.GOARCH+".tar")))
+	var fakes []lab.NodeSpec
+	for i, capacity := range []string{lab.OnDemand, lab.OnDemand, lab.Spot, lab.Spot, lab.Spot} {
+		fakes = append(fakes, lab.NodeSpec{
+			Name: fmt.Sprintf("fake-%s-%d", capacity, i+1), Capacity: capacity, Zone: fmt.Sprintf("zone-%d", i%3),
+			Labels:      map[string]string{lab.FakeNodeAnnotation: lab.FakeNode},
+			Annotations: map[string]string{lab.FakeNodeAnnotation: lab.FakeNode},
+			// What is to run for real must not end up here.
+			Taints: []corev1.Taint{{Key: lab.FakeNodeAnnotation, Value: lab.FakeNode, Effect: corev1.TaintEffectNoSchedule}},
+		})
+	}
+	c.must(cp.CreateNodes(c.ctx, fakes...))
+	node, err := c.client.CoreV1().Nodes().Get(c.ctx, realNode, metav1.GetOptions{})
+	c.must(err)
+	t.Logf("%s: kubelet %s, %s, beside %d fake nodes, after %.0f s", node.Name, node.Status.NodeInfo.KubeletVersion,
+		node.Status.NodeInfo.ContainerRuntimeVersion, len(fakes), time.Since(began).Seconds())
+	return c
+}
+
+// step runs a part of the test that builds on those before it.
+func (c *cluster) step(name string, run func(c *cluster)) {
+	c.Helper()
+	began := time.Now()
+	ok := c.Run(name, func(t *testing.T) { run(&cluster{T: t, ctx: t.Context(), cp: c.cp, client: c.client}) })
+	if !ok {
+		c.FailNow()
+	}
+	c.Logf("%s: %.1f s", name, time.Since(began).Seconds())
+}
+
+func (c *cluster) must(err error) {
+	c.Helper()
+	if err != nil {
+		c.Fatal(err)
+	}
+}
+
+// eventually waits until check returns nil.
+func (c *cluster) eventually(what string, check func() error) {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(c.ctx, patience)
+	defer cancel()
+	c.must(c.cp.WaitFor(ctx, what, func(context.Context) error { return check() }))
+}
+
+// kubectl returns what it prints on standard output, and fails the test when it fails or warns.
+func (c *cluster) kubectl(args ...string) string {
+	c.Helper()
+	out, err := c.tryKubectl(args...)
+	c.must(err)
+	return out
+}
+
+func (c *cluster) tryKubectl(args ...string) (string, error) {
+	command := exec.CommandContext(c.ctx, filepath.Join(c.cp.Root, ".local", "bin", "kubectl"),
+		append([]string{"--kubeconfig=" + c.cp.Kubeconfig}, args...)...)
+	var out, errs bytes.Buffer
+	command.Stdout, command.Stderr = &out, &errs
+	err := command.Run()
+	if err == nil && strings.Contains(errs.String(), "Warning") {
+		err = errors.New("it warns")
+	}
+	if err != nil {
+		return "", fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, errs.String())
+	}
+	return out.String(), nil
+}
+
+// schedulers returns the live pods of the shipped Deployment.
+func (c *cluster) schedulers() ([]corev1.Pod, error) {
+	list, err := c.client.CoreV1().Pods(namespace).List(c.ctx, metav1.ListOptions{LabelSelector: ours})
+	if err != nil {
+		return nil, err
+	}
+	var live []corev1.Pod
+	for _, pod := range list.Items {
+		if pod.DeletionTimestamp == nil {
+			live = append(live, pod)
+		}
+	}
+	return live, nil
+}
+
+// leader returns the pod that holds the Lease.
+func (c *cluster) leader() (*corev1.Pod, error) {
+	lease, err := c.client.CoordinationV1().Leases(namespace).Get(c.ctx, scheduler, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	pods, err := c.schedulers()
+	if err != nil {
+		return nil, err
+	}
+	holder, _, _ := strings.Cut(ptr.Deref(lease.Spec.HolderIdentity, ""), "_")
+	for i := range pods {
+		if pods[i].Name == holder {
+			return &pods[i], nil
+		}
+	}
+	return nil, fmt.Errorf("the Lease is held by %q, which is no live pod of the Deployment", holder)
+}
+
+// healthy returns nil when the Deployment has come to rest with two replicas of its newest revision, ready, and none else.
+func (c *cluster) healthy() error {
+	d, err := c.client.AppsV1().Deployments(namespace).Get(c.ctx, scheduler, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	available := false
+	for _, condition := range d.Status.Conditions {
+		if condition.Type == appsv1.DeploymentAvailable {
+			available = condition.Status == corev1.ConditionTrue
+		}
+	}
+	s := d.Status
+	if !available || s.ObservedGeneration != d.Generation || s.Replicas != 2 || s.UpdatedReplicas != 2 || s.AvailableReplicas != 2 {
+		pods, err := c.tryKubectl("--namespace="+namespace, "describe", "pods", "--selector="+ours)
+		return errors.Join(fmt.Errorf("Available: %t, %d replicas, %d updated, %d available; expected 2 of each\n%s", available,
+			s.Replicas, s.UpdatedReplicas, s.AvailableReplicas, pods), err)
+	}
+	return nil
+}
+
+// workload creates a Deployment of pods that opt in, each of which runs the pause image as a restricted pod would.
+func (c *cluster) workload(name string, replicas int32, edit func(*corev1.PodSpec)) {
+	c.Helper()
+	labels := map[string]string{"app": name}
+	spec := corev1.PodSpec{
+		SchedulerName:                 scheduler,
+		TerminationGracePeriodSeconds: ptr.To[int64](1),
+		Containers:                    []corev1.Container{{Name: "pause", Image: PauseImage, ImagePullPolicy: corev1.PullNever}},
+	}
+	edit(&spec)
+	_, err := c.client.AppsV1().Deployments(metav1.NamespaceDefault).Create(c.ctx, &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
+		},
+	}, metav1.CreateOptions{})
+	c.must(err)
+}
+
+// fake is an edit of a workload that is to be on the fake nodes.
+func fake(spec *corev1.PodSpec) {
+	spec.NodeSelector = map[string]string{lab.FakeNodeAnnotation: lab.FakeNode}
+	spec.Tolerations = []corev1.Toleration{{Key: lab.FakeNodeAnnotation, Operator: corev1.TolerationOpExists}}
+}
+
+// real is an edit of a workload that is to run.
+func real(spec *corev1.PodSpec) {
+	spec.NodeSelector = map[string]string{corev1.LabelHostname: realNode}
+}
+
+// running waits until as many pods of a workload are Ready, and returns them.
+func (c *cluster) running(name string, replicas int) []corev1.Pod {
+	c.Helper()
+	var ready []corev1.Pod
+	c.eventually(fmt.Sprintf("%s to run %d pods", name, replicas), func() error {
+		list, err := c.client.CoreV1().Pods(metav1.NamespaceDefault).List(c.ctx, metav1.ListOptions{LabelSelector: "app=" + name})
+		if err != nil {
+			return err
+		}
+		ready = nil
+		for _, pod := range list.Items {
+			if isReady(&pod) {
+				ready = append(ready, pod)
+			}
+		}
+		if len(ready) != replicas {
+			return fmt.Errorf("%d of %d pods are Ready", len(ready), replicas)
+		}
+		return nil
+	})
+	return ready
+}
+
+func isReady(pod *corev1.Pod) bool {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady {
+			return condition.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// logEvidence tells what a failure may come from: what ran ends with the test.
+func (c *cluster) logEvidence() {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	c.ctx = ctx
+	for _, args := range [][]string{
+		{"get", "nodes,pods", "--all-namespaces", "--output=wide"},
+		{"describe", "pods", "--namespace=" + namespace},
+		{"logs", "--namespace=" + namespace, "--selector=" + ours, "--tail=20", "--prefix"},
+	} {
+		out, err := c.tryKubectl(args...)
+		c.Logf("%s\n%s%v", strings.Join(args, " "), out, err)
+	}
+	logs, _ := filepath.Glob(filepath.Join(c.cp.Dir, "logs", "*"))
+	for _, log := range logs {
+		if strings.Contains(log, "kubelet") || strings.Contains(log, "containerd") {
+			text, _ := os.ReadFile(log)
+			lines := strings.Split(string(text), "\n")
+			c.Logf("the end of %s:\n%s", filepath.Base(log), strings.Join(lines[max(0, len(lines)-40):], "\n"))
+		}
+	}
+}

@@ -1,0 +1,122 @@
+//go:build node
+
+package node
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// families are some of docs/metrics.md: a gauge that each replica has, and a counter that only the leader has that placed pods.
+const (
+	nodesMetric      = "spot_aware_scheduler_nodes{"
+	placementsMetric = `spot_aware_scheduler_placements_total{capacity_type="spot",profile="spot-aware-scheduler",reason="budget"}`
+)
+
+// checkMetrics reads the metrics as Prometheus does: at the addresses of the Service, with the token of a ServiceAccount.
+func (c *cluster) checkMetrics() {
+	c.serviceAccount("scraper", true)
+	c.serviceAccount("stranger", false)
+	leader := c.waitForLeader("")
+	addresses := c.serviceAddresses()
+	if len(addresses) != 2 {
+		c.Fatalf("the Service has the addresses %v, expected one of each replica", addresses)
+	}
+	for pod, address := range addresses {
+		for _, refused := range []struct {
+			who, token string
+			want       int
+		}{
+			{"nobody", "", http.StatusForbidden},
+			{"somebody with a token of his own making", "made.up.token", http.StatusUnauthorized},
+			{"a ServiceAccount without the right", c.token("stranger"), http.StatusForbidden},
+		} {
+			if status, _ := c.scrape(address, refused.token); status != refused.want {
+				c.Errorf("%s: %s gets status %d, expected %d", pod, refused.who, status, refused.want)
+			}
+		}
+		status, text := c.scrape(address, c.token("scraper"))
+		if status != http.StatusOK || !strings.Contains(text, "\n"+nodesMetric) {
+			c.Errorf("%s: the scraper gets status %d, and %d bytes without %s", pod, status, len(text), nodesMetric)
+		}
+		if got, want := strings.Contains(text, "\n"+placementsMetric), pod == leader; got != want {
+			c.Errorf("%s: leads: %t, has %s: %t", pod, want, placementsMetric, got)
+		}
+	}
+}
+
+// serviceAddresses returns address and port of the Service's ready endpoints, by pod.
+func (c *cluster) serviceAddresses() map[string]string {
+	c.Helper()
+	slices, err := c.client.DiscoveryV1().EndpointSlices(namespace).List(c.ctx,
+		metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + scheduler})
+	c.must(err)
+	addresses := map[string]string{}
+	for _, slice := range slices.Items {
+		for _, endpoint := range slice.Endpoints {
+			if endpoint.Conditions.Ready != nil && *endpoint.Conditions.Ready && endpoint.TargetRef != nil {
+				addresses[endpoint.TargetRef.Name] = net.JoinHostPort(endpoint.Addresses[0], fmt.Sprint(*slice.Ports[0].Port))
+			}
+		}
+	}
+	return addresses
+}
+
+// scrape returns the answer to a request for /metrics.
+func (c *cluster) scrape(address, token string) (status int, body string) {
+	c.Helper()
+	request, err := http.NewRequestWithContext(c.ctx, http.MethodGet, "https://"+address+"/metrics", nil)
+	c.must(err)
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	// The scheduler makes its own certificate.
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	defer transport.CloseIdleConnections()
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	c.must(err)
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	c.must(err)
+	return response.StatusCode, string(text)
+}
+
+// serviceAccount makes one that may read metrics or may not.
+func (c *cluster) serviceAccount(name string, mayRead bool) {
+	c.Helper()
+	_, err := c.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(c.ctx,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	c.must(err)
+	if !mayRead {
+		return
+	}
+	_, err = c.client.RbacV1().ClusterRoles().Create(c.ctx, &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Rules:      []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}},
+	}, metav1.CreateOptions{})
+	c.must(err)
+	_, err = c.client.RbacV1().ClusterRoleBindings().Create(c.ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: name}},
+	}, metav1.CreateOptions{})
+	c.must(err)
+}
+
+// token returns a token of a ServiceAccount.
+func (c *cluster) token(name string) string {
+	c.Helper()
+	request, err := c.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).CreateToken(c.ctx, name,
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	c.must(err)
+	return request.Status.Token
+}

@@ -1,0 +1,284 @@
+//go:build node
+
+package node
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// leaseDuration is leader election's default, which config/scheduler-config.yaml leaves alone.
+const leaseDuration = 15 * time.Second
+
+// TestRealNode installs the scheduler as a user does, on a node that runs it, uses it, and breaks it.
+func TestRealNode(t *testing.T) {
+	c := startCluster(t)
+	base := filepath.Join(c.cp.Root, "manifests", "base")
+
+	c.step("available", func(c *cluster) {
+		c.kubectl("apply", "--kustomize", base)
+		c.eventually("the Deployment to be Available with two replicas", c.healthy)
+		pods, err := c.schedulers()
+		c.must(err)
+		for _, pod := range pods {
+			if pod.Spec.NodeName != realNode {
+				c.Errorf("%s is on %s, expected it on the node that runs containers", pod.Name, pod.Spec.NodeName)
+			}
+			// Ready says that the kubelet's probe got an answer from this very path.
+			if probe := pod.Spec.Containers[0].ReadinessProbe; probe == nil || probe.HTTPGet == nil || probe.HTTPGet.Path != "/readyz" {
+				c.Errorf("%s has the readiness probe %v, expected one of /readyz", pod.Name, probe)
+			}
+			if !strings.HasPrefix(pod.Status.PodIP, "10.244.0.") {
+				c.Errorf("%s has the address %q, expected one of the bridge network", pod.Name, pod.Status.PodIP)
+			}
+		}
+		leader := c.waitForLeader("")
+		c.Logf("%s leads, one of %d", leader, len(pods))
+	})
+
+	c.step("restricted", func(c *cluster) {
+		pods, err := c.schedulers()
+		c.must(err)
+		for _, pod := range pods {
+			c.checkRestricted(&pod)
+		}
+	})
+
+	c.step("places", func(c *cluster) {
+		c.workload("web", 4, fake)
+		c.workload("runs", 2, real)
+		if got, want := c.split(c.running("web", 4)), (map[string]int{lab.OnDemand: 1, lab.Spot: 3}); !maps.Equal(got, want) {
+			c.Errorf("a Deployment of 4 with the floor of 1 stands on %v, expected %v", got, want)
+		}
+		for _, pod := range c.running("runs", 2) {
+			pid, err := ContainerPID(c.ctx, pod.Status.ContainerStatuses[0].ContainerID)
+			c.must(err)
+			command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			c.must(err)
+			if string(command) != "/pause\x00" {
+				c.Errorf("%s runs %q", pod.Name, command)
+			}
+		}
+	})
+
+	c.step("logs", func(c *cluster) {
+		leader := c.waitForLeader("")
+		pods, err := c.schedulers()
+		c.must(err)
+		for _, pod := range pods {
+			log := c.log(pod.Name, false)
+			var wanted []string
+			if pod.Name == leader {
+				wanted = append(wanted, `"Successfully acquired lease" lock="kube-system/spot-aware-scheduler"`)
+				for _, app := range []string{"web", "runs"} {
+					for _, placed := range c.running(app, map[string]int{"web": 4, "runs": 2}[app]) {
+						wanted = append(wanted, fmt.Sprintf("%q pod=%q node=%q", "Successfully bound pod to node", "default/"+placed.Name, placed.Spec.NodeName))
+					}
+				}
+			} else {
+				wanted = append(wanted, `"Attempting to acquire leader lease..." lock="kube-system/spot-aware-scheduler"`)
+			}
+			for _, want := range wanted {
+				if !strings.Contains(log, want) {
+					c.Errorf("the log of %s does not say %q:\n%s", pod.Name, want, log)
+				}
+			}
+			c.checkRights(pod.Name, log)
+		}
+	})
+
+	c.step("metrics", (*cluster).checkMetrics)
+
+	c.step("leader killed", func(c *cluster) {
+		leader := c.waitForLeader("")
+		pod, err := c.client.CoreV1().Pods(namespace).Get(c.ctx, leader, metav1.GetOptions{})
+		c.must(err)
+		pid, err := ContainerPID(c.ctx, pod.Status.ContainerStatuses[0].ContainerID)
+		c.must(err)
+		killed := time.Now()
+		c.must(syscall.Kill(pid, syscall.SIGKILL))
+		next := c.waitForLeader(leader)
+		took := time.Since(killed)
+		c.workload("after-kill", 3, fake)
+		if got, want := c.split(c.running("after-kill", 3)), (map[string]int{lab.OnDemand: 1, lab.Spot: 2}); !maps.Equal(got, want) {
+			c.Errorf("a Deployment of 3 with the floor of 1 stands on %v, expected %v", got, want)
+		}
+		c.eventually("the killed replica to be back", func() error {
+			pod, err := c.client.CoreV1().Pods(namespace).Get(c.ctx, leader, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if status := pod.Status.ContainerStatuses[0]; status.RestartCount != 1 || !status.Ready {
+				return fmt.Errorf("%d restarts, ready: %t; expected 1 and true", status.RestartCount, status.Ready)
+			}
+			return c.healthy()
+		})
+		// The lease may have been renewed up to a retry period (2 s) before the kill or looked at up to that long after it ran out.
+		if took > leaseDuration+5*time.Second {
+			c.Errorf("%s leads %.1f s after %s was killed, expected at most the lease of %s and two retries", next, took.Seconds(), leader,
+				leaseDuration)
+		}
+		c.Logf("%s leads %.1f s after %s was killed", next, took.Seconds(), leader)
+	})
+
+	c.step("leader deleted", func(c *cluster) {
+		leader := c.waitForLeader("")
+		deleted := time.Now()
+		c.must(c.client.CoreV1().Pods(namespace).Delete(c.ctx, leader, metav1.DeleteOptions{}))
+		next := c.waitForLeader(leader)
+		c.Logf("%s leads %.1f s after %s was deleted", next, time.Since(deleted).Seconds(), leader)
+		c.workload("after-delete", 1, real)
+		c.running("after-delete", 1)
+		c.eventually("the Deployment to heal", c.healthy)
+	})
+
+	c.step("bad configuration", func(c *cluster) {
+		before, err := c.schedulers()
+		c.must(err)
+		c.kubectl("apply", "--kustomize", c.overlay(base, "minOnDemnd: 1"))
+		var bad string
+		c.eventually("the new replica to have ended twice", func() error {
+			pods, err := c.schedulers()
+			if err != nil {
+				return err
+			}
+			for _, pod := range pods {
+				known := slices.ContainsFunc(before, func(old corev1.Pod) bool { return old.Name == pod.Name })
+				switch {
+				case known && !isReady(&pod):
+					return fmt.Errorf("%s, which ran before, is not Ready", pod.Name)
+				case known:
+				case isReady(&pod):
+					c.Fatalf("%s is Ready in spite of its configuration", pod.Name)
+				default:
+					bad = pod.Name
+					if s := pod.Status.ContainerStatuses; len(s) != 1 || s[0].RestartCount == 0 || s[0].LastTerminationState.Terminated == nil {
+						return fmt.Errorf("%s: %v", pod.Name, s)
+					} else if code := s[0].LastTerminationState.Terminated.ExitCode; code != 1 {
+						c.Fatalf("%s ended with status %d, expected 1", pod.Name, code)
+					}
+					return nil
+				}
+			}
+			return fmt.Errorf("%d replicas and no new one", len(pods))
+		})
+		if log, want := c.log(bad, true), `unknown field \"minOnDemnd\"`; !strings.Contains(log, want) {
+			c.Errorf("the log of %s does not say %q:\n%s", bad, want, log)
+		}
+
+		pods, err := c.schedulers()
+		c.must(err)
+		for _, old := range before {
+			if !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return pod.Name == old.Name && isReady(&pod) }) {
+				c.Errorf("%s ran before the bad configuration and does not any more", old.Name)
+			}
+		}
+		c.workload("during-bad", 3, fake)
+		c.running("during-bad", 3)
+
+		c.kubectl("apply", "--kustomize", base)
+		c.eventually("the Deployment to be healthy with the good configuration again", c.healthy)
+	})
+
+	c.step("good configuration", func(c *cluster) {
+		before := c.waitForLeader("")
+		c.kubectl("apply", "--kustomize", c.overlay(base, "minOnDemand: 2"))
+		c.eventually("the Deployment to be rolled out", c.healthy)
+		if leader := c.waitForLeader(before); leader == before {
+			c.Errorf("%s still leads after the rollout", leader)
+		}
+		c.workload("floor-of-two", 4, fake)
+		if got, want := c.split(c.running("floor-of-two", 4)), (map[string]int{lab.OnDemand: 2, lab.Spot: 2}); !maps.Equal(got, want) {
+			c.Errorf("a Deployment of 4 with the floor of 2 stands on %v, expected %v", got, want)
+		}
+		pods, err := c.schedulers()
+		c.must(err)
+		for _, pod := range pods {
+			c.checkRights(pod.Name, c.log(pod.Name, false))
+		}
+	})
+}
+
+// waitForLeader waits until a live pod of the Deployment other than that one holds the Lease, and returns its name.
+func (c *cluster) waitForLeader(other string) string {
+	c.Helper()
+	var name string
+	c.eventually("a leader", func() error {
+		pod, err := c.leader()
+		if err != nil {
+			return err
+		}
+		if pod.Name == other {
+			return fmt.Errorf("%s leads still", other)
+		}
+		name = pod.Name
+		return nil
+	})
+	return name
+}
+
+// log returns what a replica's container wrote, as kubectl gets it from the kubelet by way of the API server.
+func (c *cluster) log(pod string, previous bool) string {
+	c.Helper()
+	return c.kubectl("logs", "--namespace="+namespace, fmt.Sprintf("--previous=%t", previous), pod)
+}
+
+// checkRights fails the test when a replica was refused something.
+func (c *cluster) checkRights(pod, log string) {
+	c.Helper()
+	for line := range strings.Lines(log) {
+		if strings.Contains(strings.ToLower(line), "forbidden") {
+			c.Errorf("%s was refused something: %s", pod, line)
+		}
+	}
+}
+
+// split counts pods by the capacity type of their nodes.
+func (c *cluster) split(pods []corev1.Pod) map[string]int {
+	c.Helper()
+	split := map[string]int{}
+	for _, pod := range pods {
+		node, err := c.client.CoreV1().Nodes().Get(c.ctx, pod.Spec.NodeName, metav1.GetOptions{})
+		c.must(err)
+		split[node.Labels[lab.CapacityLabel]]++
+	}
+	return split
+}
+
+// overlay writes a kustomization that changes the scheduler's configuration as docs tell to do it: the line "minOnDemand: 1" becomes
+// another one.
+func (c *cluster) overlay(base, line string) string {
+	c.Helper()
+	config, err := os.ReadFile(filepath.Join(c.cp.Root, "config", "scheduler-config.yaml"))
+	c.must(err)
+	changed := strings.Replace(string(config), "minOnDemand: 1\n", line+"\n", 1)
+	if changed == string(config) {
+		c.Fatal("config/scheduler-config.yaml has no line with minOnDemand: 1")
+	}
+	dir := c.TempDir()
+	c.must(os.WriteFile(filepath.Join(dir, "scheduler-config.yaml"), []byte(changed), 0o600))
+	relative, err := filepath.Rel(dir, base) // kustomize refuses absolute paths
+	c.must(err)
+	c.must(os.WriteFile(filepath.Join(dir, "kustomization.yaml"), fmt.Appendf(nil, `apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources: [%s]
+configMapGenerator:
+- name: spot-aware-scheduler-config
+  namespace: kube-system
+  behavior: replace
+  files: [scheduler-config.yaml]
+`, relative), 0o600))
+	return dir
+}
