@@ -17,7 +17,7 @@ not_run() {
 [ "$(id -u)" = 0 ] || not_run "it needs root"
 missing() {
   local program
-  for program in containerd containerd-shim-runc-v2 ctr runc buildah ip /usr/lib/cni/bridge /usr/lib/cni/host-local /usr/lib/cni/loopback; do
+  for program in containerd containerd-shim-runc-v2 ctr runc buildah ip /usr/lib/cni/{bridge,host-local,loopback}; do
     command -v "$program" >/dev/null || echo "$program"
   done
 }
@@ -28,9 +28,10 @@ fi
 unshare --fork --kill-child --pid --mount --net --ipc --mount-proc sh -c '
   ip link set lo up && ip link add probe type bridge && ip link add probe0 type veth peer name probe1 && ip link set probe0 master probe
 ' 2>/dev/null || not_run "namespaces or bridges cannot be made here"
-for hierarchy in /sys/fs/cgroup /sys/fs/cgroup/*/; do
+for hierarchy in /sys/fs/cgroup /sys/fs/cgroup/*; do
   [ -e "$hierarchy/cgroup.procs" ] || continue
-  { mkdir "$hierarchy/spot-node-probe-$$" && rmdir "$hierarchy/spot-node-probe-$$"; } 2>/dev/null || not_run "no cgroup can be made in $hierarchy"
+  probe=$hierarchy/spot-node-probe-$$
+  { mkdir "$probe" && rmdir "$probe"; } 2>/dev/null || not_run "no cgroup can be made in $hierarchy"
   cgroups=yes
   [ "$hierarchy" != /sys/fs/cgroup ] || break # version 2: the folders in it are cgroups, not hierarchies
 done
@@ -45,5 +46,6 @@ store=(--root "$work/root" --runroot "$work/run" --storage-driver vfs)
 buildah "${store[@]}" bud --quiet --isolation chroot --file test/node/pause/Dockerfile --tag localhost/pause:1 "$work/context" >/dev/null
 rm -f bin/images/pause.tar # an archive is not written over
 buildah "${store[@]}" push --quiet localhost/pause:1 "docker-archive:$PWD/bin/images/pause.tar:localhost/pause:1"
+rm -rf "$work"
 
 go test -tags node -count=1 -timeout 8m -v ./test/node

@@ -62,7 +62,8 @@ func startCluster(t *testing.T) *cluster {
 	c.must(err)
 	_, err = cp.StartStockScheduler(c.ctx)
 	c.must(err)
-	c.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+	c.kubectl("label", "namespace", namespace,
+		"pod-security.kubernetes.io/enforce=restricted", "pod-security.kubernetes.io/warn=restricted")
 
 	images := filepath.Join(cp.Root, "bin", "images")
 	c.must(Join(c.ctx, cp, realNode, lab.CapacityLabel+"="+lab.OnDemand,

@@ -82,10 +82,9 @@ func TestRealNode(t *testing.T) {
 			var wanted []string
 			if pod.Name == leader {
 				wanted = append(wanted, `"Successfully acquired lease" lock="kube-system/spot-aware-scheduler"`)
-				for _, app := range []string{"web", "runs"} {
-					for _, placed := range c.running(app, map[string]int{"web": 4, "runs": 2}[app]) {
-						wanted = append(wanted, fmt.Sprintf("%q pod=%q node=%q", "Successfully bound pod to node", "default/"+placed.Name, placed.Spec.NodeName))
-					}
+				for _, placed := range append(c.running("web", 4), c.running("runs", 2)...) {
+					wanted = append(wanted,
+						fmt.Sprintf(`"Successfully bound pod to node" pod="default/%s" node="%s"`, placed.Name, placed.Spec.NodeName))
 				}
 			} else {
 				wanted = append(wanted, `"Attempting to acquire leader lease..." lock="kube-system/spot-aware-scheduler"`)
