@@ -151,23 +151,39 @@ func (c *cluster) schedulers() ([]corev1.Pod, error) {
 	return live, nil
 }
 
-// leader returns the pod that holds the Lease.
-func (c *cluster) leader() (*corev1.Pod, error) {
+// leader is the process that holds the Lease. A container that is started again is another process of the same pod.
+type leader struct{ pod, identity string }
+
+func (c *cluster) leader() (leader, error) {
 	lease, err := c.client.CoordinationV1().Leases(namespace).Get(c.ctx, scheduler, metav1.GetOptions{})
 	if err != nil {
-		return nil, err
+		return leader{}, err
 	}
 	pods, err := c.schedulers()
 	if err != nil {
-		return nil, err
+		return leader{}, err
 	}
-	holder, _, _ := strings.Cut(ptr.Deref(lease.Spec.HolderIdentity, ""), "_")
-	for i := range pods {
-		if pods[i].Name == holder {
-			return &pods[i], nil
+	identity := ptr.Deref(lease.Spec.HolderIdentity, "")
+	name, _, _ := strings.Cut(identity, "_")
+	for _, pod := range pods {
+		if pod.Name == name {
+			return leader{name, identity}, nil
 		}
 	}
-	return nil, fmt.Errorf("the Lease is held by %q, which is no live pod of the Deployment", holder)
+	return leader{}, fmt.Errorf("the Lease is held by %q, which is no live pod of the Deployment", identity)
+}
+
+// waitForLeader waits until a process other than that one leads.
+func (c *cluster) waitForLeader(other leader) leader {
+	c.Helper()
+	var next leader
+	c.eventually("a leader", func() (err error) {
+		if next, err = c.leader(); err == nil && next == other {
+			return fmt.Errorf("%s leads still", other.pod)
+		}
+		return err
+	})
+	return next
 }
 
 // healthy returns nil when the Deployment has come to rest with two replicas of its newest revision, ready, and none else.

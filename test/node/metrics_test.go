@@ -26,7 +26,7 @@ const (
 func (c *cluster) checkMetrics() {
 	c.serviceAccount("scraper", true)
 	c.serviceAccount("stranger", false)
-	leader := c.waitForLeader("")
+	leading := c.waitForLeader(leader{})
 	addresses := c.serviceAddresses()
 	if len(addresses) != 2 {
 		c.Fatalf("the Service has the addresses %v, expected one of each replica", addresses)
@@ -48,7 +48,7 @@ func (c *cluster) checkMetrics() {
 		if status != http.StatusOK || !strings.Contains(text, "\n"+nodesMetric) {
 			c.Errorf("%s: the scraper gets status %d, and %d bytes without %s", pod, status, len(text), nodesMetric)
 		}
-		if got, want := strings.Contains(text, "\n"+placementsMetric), pod == leader; got != want {
+		if got, want := strings.Contains(text, "\n"+placementsMetric), pod == leading.pod; got != want {
 			c.Errorf("%s: leads: %t, has %s: %t", pod, want, placementsMetric, got)
 		}
 	}

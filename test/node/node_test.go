@@ -19,8 +19,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// leaseDuration is leader election's default, which config/scheduler-config.yaml leaves alone.
-const leaseDuration = 15 * time.Second
+// takeover is the longest time from a leader's death to the next leader at leader election's defaults, which config/scheduler-config.yaml
+// leaves alone: the lease of 15 s, and before and after it a retry period of 2 s with its jitter of 120 %. One second is for this test.
+const takeover = 15*time.Second + 2*4400*time.Millisecond + time.Second
 
 // TestRealNode installs the scheduler as a user does, on a node that runs it, uses it, and breaks it.
 func TestRealNode(t *testing.T) {
@@ -38,14 +39,13 @@ func TestRealNode(t *testing.T) {
 			}
 			// Ready says that the kubelet's probe got an answer from this very path.
 			if probe := pod.Spec.Containers[0].ReadinessProbe; probe == nil || probe.HTTPGet == nil || probe.HTTPGet.Path != "/readyz" {
-				c.Errorf("%s has the readiness probe %v, expected one of /readyz", pod.Name, probe)
+				c.Errorf("%s has another readiness probe than /readyz: %v", pod.Name, probe)
 			}
 			if !strings.HasPrefix(pod.Status.PodIP, "10.244.0.") {
 				c.Errorf("%s has the address %q, expected one of the bridge network", pod.Name, pod.Status.PodIP)
 			}
 		}
-		leader := c.waitForLeader("")
-		c.Logf("%s leads, one of %d", leader, len(pods))
+		c.Logf("%s leads, one of %d", c.waitForLeader(leader{}).pod, len(pods))
 	})
 
 	c.step("restricted", func(c *cluster) {
@@ -74,13 +74,13 @@ func TestRealNode(t *testing.T) {
 	})
 
 	c.step("logs", func(c *cluster) {
-		leader := c.waitForLeader("")
+		leading := c.waitForLeader(leader{})
 		pods, err := c.schedulers()
 		c.must(err)
 		for _, pod := range pods {
 			log := c.log(pod.Name, false)
 			var wanted []string
-			if pod.Name == leader {
+			if pod.Name == leading.pod {
 				wanted = append(wanted, `"Successfully acquired lease" lock="kube-system/spot-aware-scheduler"`)
 				for _, placed := range append(c.running("web", 4), c.running("runs", 2)...) {
 					wanted = append(wanted,
@@ -101,21 +101,25 @@ func TestRealNode(t *testing.T) {
 	c.step("metrics", (*cluster).checkMetrics)
 
 	c.step("leader killed", func(c *cluster) {
-		leader := c.waitForLeader("")
-		pod, err := c.client.CoreV1().Pods(namespace).Get(c.ctx, leader, metav1.GetOptions{})
+		old := c.waitForLeader(leader{})
+		pod, err := c.client.CoreV1().Pods(namespace).Get(c.ctx, old.pod, metav1.GetOptions{})
 		c.must(err)
 		pid, err := ContainerPID(c.ctx, pod.Status.ContainerStatuses[0].ContainerID)
 		c.must(err)
 		killed := time.Now()
 		c.must(syscall.Kill(pid, syscall.SIGKILL))
-		next := c.waitForLeader(leader)
+		next := c.waitForLeader(old)
 		took := time.Since(killed)
+		c.Logf("%s leads %.1f s after %s was killed", next.pod, took.Seconds(), old.pod)
+		if took > takeover {
+			c.Errorf("it took %.1f s until another replica led, expected at most %s", took.Seconds(), takeover)
+		}
 		c.workload("after-kill", 3, fake)
 		if got, want := c.split(c.running("after-kill", 3)), (map[string]int{lab.OnDemand: 1, lab.Spot: 2}); !maps.Equal(got, want) {
 			c.Errorf("a Deployment of 3 with the floor of 1 stands on %v, expected %v", got, want)
 		}
 		c.eventually("the killed replica to be back", func() error {
-			pod, err := c.client.CoreV1().Pods(namespace).Get(c.ctx, leader, metav1.GetOptions{})
+			pod, err := c.client.CoreV1().Pods(namespace).Get(c.ctx, old.pod, metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
@@ -124,20 +128,14 @@ func TestRealNode(t *testing.T) {
 			}
 			return c.healthy()
 		})
-		// The lease may have been renewed up to a retry period (2 s) before the kill or looked at up to that long after it ran out.
-		if took > leaseDuration+5*time.Second {
-			c.Errorf("%s leads %.1f s after %s was killed, expected at most the lease of %s and two retries", next, took.Seconds(), leader,
-				leaseDuration)
-		}
-		c.Logf("%s leads %.1f s after %s was killed", next, took.Seconds(), leader)
 	})
 
 	c.step("leader deleted", func(c *cluster) {
-		leader := c.waitForLeader("")
+		old := c.waitForLeader(leader{})
 		deleted := time.Now()
-		c.must(c.client.CoreV1().Pods(namespace).Delete(c.ctx, leader, metav1.DeleteOptions{}))
-		next := c.waitForLeader(leader)
-		c.Logf("%s leads %.1f s after %s was deleted", next, time.Since(deleted).Seconds(), leader)
+		c.must(c.client.CoreV1().Pods(namespace).Delete(c.ctx, old.pod, metav1.DeleteOptions{}))
+		next := c.waitForLeader(old)
+		c.Logf("%s leads %.1f s after %s was deleted", next.pod, time.Since(deleted).Seconds(), old.pod)
 		c.workload("after-delete", 1, real)
 		c.running("after-delete", 1)
 		c.eventually("the Deployment to heal", c.healthy)
@@ -192,12 +190,10 @@ func TestRealNode(t *testing.T) {
 	})
 
 	c.step("good configuration", func(c *cluster) {
-		before := c.waitForLeader("")
+		old := c.waitForLeader(leader{})
 		c.kubectl("apply", "--kustomize", c.overlay(base, "minOnDemand: 2"))
 		c.eventually("the Deployment to be rolled out", c.healthy)
-		if leader := c.waitForLeader(before); leader == before {
-			c.Errorf("%s still leads after the rollout", leader)
-		}
+		c.waitForLeader(old)
 		c.workload("floor-of-two", 4, fake)
 		if got, want := c.split(c.running("floor-of-two", 4)), (map[string]int{lab.OnDemand: 2, lab.Spot: 2}); !maps.Equal(got, want) {
 			c.Errorf("a Deployment of 4 with the floor of 2 stands on %v, expected %v", got, want)
@@ -208,24 +204,6 @@ func TestRealNode(t *testing.T) {
 			c.checkRights(pod.Name, c.log(pod.Name, false))
 		}
 	})
-}
-
-// waitForLeader waits until a live pod of the Deployment other than that one holds the Lease, and returns its name.
-func (c *cluster) waitForLeader(other string) string {
-	c.Helper()
-	var name string
-	c.eventually("a leader", func() error {
-		pod, err := c.leader()
-		if err != nil {
-			return err
-		}
-		if pod.Name == other {
-			return fmt.Errorf("%s leads still", other)
-		}
-		name = pod.Name
-		return nil
-	})
-	return name
 }
 
 // log returns what a replica's container wrote, as kubectl gets it from the kubelet by way of the API server.
