@@ -15,6 +15,7 @@ not_run() {
 
 [ "$(uname -s)" = Linux ] || not_run "a kubelet needs Linux, this is $(uname -s)"
 [ "$(id -u)" = 0 ] || not_run "it needs root"
+case $PWD/ in /run/* | /var/lib/* | /var/log/*) not_run "it has its own /run, /var/lib and /var/log, and the checkout is in there" ;; esac
 missing() {
   local program
   for program in containerd containerd-shim-runc-v2 ctr runc buildah ip /usr/lib/cni/{bridge,host-local,loopback}; do

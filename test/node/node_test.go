@@ -57,11 +57,8 @@ func TestRealNode(t *testing.T) {
 	})
 
 	c.step("places", func(c *cluster) {
-		c.workload("web", 4, fake)
 		c.workload("runs", 2, real)
-		if got, want := c.split(c.running("web", 4)), (map[string]int{lab.OnDemand: 1, lab.Spot: 3}); !maps.Equal(got, want) {
-			c.Errorf("a Deployment of 4 with the floor of 1 stands on %v, expected %v", got, want)
-		}
+		c.places("web", 1, 3)
 		for _, pod := range c.running("runs", 2) {
 			pid, err := ContainerPID(c.ctx, pod.Status.ContainerStatuses[0].ContainerID)
 			c.must(err)
@@ -114,10 +111,7 @@ func TestRealNode(t *testing.T) {
 		if took > takeover {
 			c.Errorf("it took %.1f s until another replica led, expected at most %s", took.Seconds(), takeover)
 		}
-		c.workload("after-kill", 3, fake)
-		if got, want := c.split(c.running("after-kill", 3)), (map[string]int{lab.OnDemand: 1, lab.Spot: 2}); !maps.Equal(got, want) {
-			c.Errorf("a Deployment of 3 with the floor of 1 stands on %v, expected %v", got, want)
-		}
+		c.places("after-kill", 1, 2)
 		c.eventually("the killed replica to be back", func() error {
 			pod, err := c.client.CoreV1().Pods(namespace).Get(c.ctx, old.pod, metav1.GetOptions{})
 			if err != nil {
@@ -182,8 +176,7 @@ func TestRealNode(t *testing.T) {
 				c.Errorf("%s ran before the bad configuration and does not any more", old.Name)
 			}
 		}
-		c.workload("during-bad", 3, fake)
-		c.running("during-bad", 3)
+		c.places("during-bad", 1, 2)
 
 		c.kubectl("apply", "--kustomize", base)
 		c.eventually("the Deployment to be healthy with the good configuration again", c.healthy)
@@ -194,10 +187,7 @@ func TestRealNode(t *testing.T) {
 		c.kubectl("apply", "--kustomize", c.overlay(base, "minOnDemand: 2"))
 		c.eventually("the Deployment to be rolled out", c.healthy)
 		c.waitForLeader(old)
-		c.workload("floor-of-two", 4, fake)
-		if got, want := c.split(c.running("floor-of-two", 4)), (map[string]int{lab.OnDemand: 2, lab.Spot: 2}); !maps.Equal(got, want) {
-			c.Errorf("a Deployment of 4 with the floor of 2 stands on %v, expected %v", got, want)
-		}
+		c.places("floor-of-two", 2, 2)
 		pods, err := c.schedulers()
 		c.must(err)
 		for _, pod := range pods {
@@ -222,16 +212,19 @@ func (c *cluster) checkRights(pod, log string) {
 	}
 }
 
-// split counts pods by the capacity type of their nodes.
-func (c *cluster) split(pods []corev1.Pod) map[string]int {
+// places fails the test unless a new workload of onDemand+spot replicas comes to run on so many fake nodes of each kind.
+func (c *cluster) places(name string, onDemand, spot int) {
 	c.Helper()
-	split := map[string]int{}
-	for _, pod := range pods {
+	c.workload(name, int32(onDemand+spot), fake)
+	got := map[string]int{}
+	for _, pod := range c.running(name, onDemand+spot) {
 		node, err := c.client.CoreV1().Nodes().Get(c.ctx, pod.Spec.NodeName, metav1.GetOptions{})
 		c.must(err)
-		split[node.Labels[lab.CapacityLabel]]++
+		got[node.Labels[lab.CapacityLabel]]++
 	}
-	return split
+	if want := (map[string]int{lab.OnDemand: onDemand, lab.Spot: spot}); !maps.Equal(got, want) {
+		c.Errorf("%s stands on %v, expected %v", name, got, want)
+	}
 }
 
 // overlay writes a kustomization that changes the scheduler's configuration as docs tell to do it: the line "minOnDemand: 1" becomes
