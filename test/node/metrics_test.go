@@ -8,11 +8,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -22,10 +21,15 @@ const (
 	placementsMetric = `spot_aware_scheduler_placements_total{capacity_type="spot",profile="spot-aware-scheduler",reason="budget"}`
 )
 
-// checkMetrics reads the metrics as Prometheus does: at the addresses of the Service, with the token of a ServiceAccount.
+// checkMetrics reads the metrics as Prometheus does with the monitoring overlay: at the addresses of the Service, with the token of the
+// ServiceAccount to which the overlay gives the right.
 func (c *cluster) checkMetrics() {
-	c.serviceAccount("scraper", true)
-	c.serviceAccount("stranger", false)
+	c.kubectl("create", "namespace", "monitoring")
+	for _, name := range []string{"prometheus-k8s", "stranger"} {
+		c.kubectl("create", "serviceaccount", name, "--namespace=monitoring")
+	}
+	// Not the whole overlay: the cluster has no ServiceMonitor kind.
+	c.kubectl("apply", "--filename", filepath.Join(c.cp.Root, "manifests", "overlays", "monitoring", "rbac.yaml"))
 	leading := c.waitForLeader(leader{})
 	addresses := c.serviceAddresses()
 	if len(addresses) != 2 {
@@ -44,9 +48,9 @@ func (c *cluster) checkMetrics() {
 				c.Errorf("%s: %s gets status %d, expected %d", pod, refused.who, status, refused.want)
 			}
 		}
-		status, text := c.scrape(address, c.token("scraper"))
+		status, text := c.scrape(address, c.token("prometheus-k8s"))
 		if status != http.StatusOK || !strings.Contains(text, "\n"+nodesMetric) {
-			c.Errorf("%s: the scraper gets status %d, and %d bytes without %s", pod, status, len(text), nodesMetric)
+			c.Errorf("%s: Prometheus gets status %d, and %d bytes without %s", pod, status, len(text), nodesMetric)
 		}
 		if got, want := strings.Contains(text, "\n"+placementsMetric), pod == leading.pod; got != want {
 			c.Errorf("%s: leads: %t, has %s: %t", pod, want, placementsMetric, got)
@@ -90,33 +94,11 @@ func (c *cluster) scrape(address, token string) (status int, body string) {
 	return response.StatusCode, string(text)
 }
 
-// serviceAccount makes one that may read metrics or may not.
-func (c *cluster) serviceAccount(name string, mayRead bool) {
-	c.Helper()
-	_, err := c.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(c.ctx,
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	c.must(err)
-	if !mayRead {
-		return
-	}
-	_, err = c.client.RbacV1().ClusterRoles().Create(c.ctx, &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Rules:      []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}},
-	}, metav1.CreateOptions{})
-	c.must(err)
-	_, err = c.client.RbacV1().ClusterRoleBindings().Create(c.ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: name}},
-	}, metav1.CreateOptions{})
-	c.must(err)
-}
-
-// token returns a token of a ServiceAccount.
+// token returns a token of a ServiceAccount in the namespace monitoring.
 func (c *cluster) token(name string) string {
 	c.Helper()
-	request, err := c.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).CreateToken(c.ctx, name,
-		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	request, err := c.client.CoreV1().ServiceAccounts("monitoring").CreateToken(c.ctx, name, &authenticationv1.TokenRequest{},
+		metav1.CreateOptions{})
 	c.must(err)
 	return request.Status.Token
 }
