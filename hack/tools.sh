@@ -1,9 +1,15 @@
 #!/usr/bin/env bash
-# Builds the local control plane and the build's tools into .local/bin, at the versions pinned in hack/tools/go.mod.
-# Does nothing when they were built from the same pins already. With the argument kubelet it builds that as well.
+# Builds the local control plane and the build's tools into .local/bin, at the versions pinned in hack/tools/go.mod. With the argument
+# kubelet it builds that as well. With a minor version of Kubernetes (1.37) it builds that one's API server and controller manager
+# instead, into .local/bin/1.37, at the version pinned in hack/kubernetes-1.37/go.mod.
+# Does nothing when they were built from the same pins already.
 set -euo pipefail
-cd "$(dirname "$0")/tools"
-bin=$(cd ../.. && pwd)/.local/bin
+case ${1:-} in
+  [0-9]*) module=kubernetes-$1 folder=bin/$1 ;;
+  *) module=tools folder=bin ;;
+esac
+cd "$(dirname "$0")/$module"
+bin=$(cd ../.. && pwd)/.local/$folder
 mkdir -p "$bin"
 
 want=$(cat go.mod go.sum ../tools.sh | sha256sum | cut -d' ' -f1)-$(go env GOVERSION GOARCH | tr '\n' '-')
@@ -18,13 +24,15 @@ build() { # name package
     -o "$bin/$1" "$2"
 }
 if ! built .built; then
-  build etcd                    go.etcd.io/etcd/server/v3
   build kube-apiserver          k8s.io/kubernetes/cmd/kube-apiserver
   build kube-controller-manager k8s.io/kubernetes/cmd/kube-controller-manager
-  build kube-scheduler          k8s.io/kubernetes/cmd/kube-scheduler
-  build kubectl                 k8s.io/kubernetes/cmd/kubectl
-  build kwok                    sigs.k8s.io/kwok/cmd/kwok
-  build staticcheck             honnef.co/go/tools/cmd/staticcheck
+  if [ $module = tools ]; then
+    build etcd                    go.etcd.io/etcd/server/v3
+    build kube-scheduler          k8s.io/kubernetes/cmd/kube-scheduler
+    build kubectl                 k8s.io/kubernetes/cmd/kubectl
+    build kwok                    sigs.k8s.io/kwok/cmd/kwok
+    build staticcheck             honnef.co/go/tools/cmd/staticcheck
+  fi
   echo "$want" >"$bin/.built"
 fi
 # Only make test-node needs one.

@@ -29,7 +29,7 @@ var stages string
 
 // startAPIServer starts etcd and the API server, and returns when the latter is ready. That includes the bootstrap roles
 // and the system priority classes.
-func (cp *ControlPlane) startAPIServer(ctx context.Context) error {
+func (cp *ControlPlane) startAPIServer(ctx context.Context, flags []string) error {
 	var ports [3]string
 	for i := range ports {
 		var err error
@@ -58,7 +58,7 @@ func (cp *ControlPlane) startAPIServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = cp.start("kube-apiserver", cp.tool("kube-apiserver"), append(podFlags,
+	_, err = cp.start("kube-apiserver", cp.tool("kube-apiserver"), append(append(podFlags, flags...),
 		"--etcd-servers="+clients,
 		"--bind-address="+address, "--advertise-address="+address, "--secure-port="+secure,
 		"--endpoint-reconciler-type=none", // the Service kubernetes may not point to loopback

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -28,6 +29,11 @@ type Options struct {
 	// Dir is where logs, kubeconfigs and data go: a new or empty directory, or that of an earlier lab. Stop keeps it. Empty: a
 	// temporary directory that goes with the control plane.
 	Dir string
+	// Kubernetes is the minor version of the API server and the controller manager, out of those that hack/tools.sh builds, such
+	// as "1.37". Empty: that of hack/tools, which is also the scheduler's.
+	Kubernetes string
+	// APIServerFlags are flags of the API server that the lab does not set itself.
+	APIServerFlags []string
 	// PodStartup is the time from a pod's binding to its readiness. Zero: one second.
 	PodStartup time.Duration
 	// RealNodes makes a control plane that kubelets can join: ServiceAddress must be an address of this machine, and the API server
@@ -57,16 +63,18 @@ type ControlPlane struct {
 	config    *rest.Config // the administrator's
 	client    kubernetes.Interface
 	address   string // on loopback, where everything listens
+	version   string // Options.Kubernetes
 	spawner   spawner
 	realNodes bool           // see Options
 	cleanup   []func() error // in the order of acquisition; Stop runs it backwards
 
-	mu        sync.Mutex
-	processes []*Process
-	started   int // processes ever started; numbers the log files
-	stopped   bool
-	stopOnce  sync.Once
-	stopErr   error
+	mu         sync.Mutex
+	processes  []*Process
+	schedulers []*Process // those of processes that are schedulers
+	started    int        // processes ever started; numbers the log files
+	stopped    bool
+	stopOnce   sync.Once
+	stopErr    error
 }
 
 // Start starts etcd, the API server, the controller manager and KWOK, and grants the scheduler's ServiceAccount what the
@@ -83,7 +91,9 @@ func Start(ctx context.Context, options Options) (_ *ControlPlane, err error) {
 	if progress == nil {
 		progress = func(string) {}
 	}
-	cp := &ControlPlane{Root: options.Root, address: loopback(), spawner: newSpawner(), realNodes: options.RealNodes}
+	cp := &ControlPlane{
+		Root: options.Root, address: loopback(), version: options.Kubernetes, spawner: newSpawner(), realNodes: options.RealNodes,
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, cp.Stop())
@@ -105,7 +115,7 @@ func Start(ctx context.Context, options Options) (_ *ControlPlane, err error) {
 	}
 
 	progress("starting etcd and kube-apiserver")
-	if err := cp.startAPIServer(ctx); err != nil {
+	if err := cp.startAPIServer(ctx, options.APIServerFlags); err != nil {
 		return nil, err
 	}
 	progress("starting kube-controller-manager and the fake kubelets")
@@ -267,16 +277,21 @@ func FindRoot() (string, error) {
 	return "", fmt.Errorf("no checkout around the executable or the working directory: expected a folder with %s", rbacManifests[0])
 }
 
-// tool is the path of a program that hack/tools.sh builds.
+// tool is the path of a program that hack/tools.sh builds. Of the versions of Kubernetes only the API server and the
+// controller manager differ.
 func (cp *ControlPlane) tool(name string) string {
-	return filepath.Join(cp.Root, ".local", "bin", name)
+	version := ""
+	if name == "kube-apiserver" || name == "kube-controller-manager" {
+		version = cp.version
+	}
+	return filepath.Join(cp.Root, ".local", "bin", version, name)
 }
 
 // checkTools tells which programs are missing before anything is started.
 func (cp *ControlPlane) checkTools() error {
 	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"} {
 		if _, err := os.Stat(cp.tool(name)); err != nil {
-			return fmt.Errorf("%w: hack/tools.sh builds it", err)
+			return fmt.Errorf("%w: %s builds it", err, strings.TrimSpace("hack/tools.sh "+cp.version))
 		}
 	}
 	return nil
