@@ -119,6 +119,9 @@ func (p *Process) signal(sig os.Signal) error {
 	return nil
 }
 
+// URL returns the address of the process's secure port, empty when it has none.
+func (p *Process) URL() string { return p.url }
+
 // Metrics returns what the process serves at /metrics on its secure port, in the Prometheus text format, read with the
 // admin's credential. Only schedulers have that port.
 func (p *Process) Metrics(ctx context.Context) (string, error) { return p.get(ctx, "/metrics") }

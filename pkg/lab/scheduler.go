@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
@@ -65,6 +66,13 @@ func (cp *ControlPlane) StartStockScheduler(ctx context.Context) (*Process, erro
 	})
 }
 
+// Schedulers returns every scheduler that was started, in that order: also those that have ended, or never became ready.
+func (cp *ControlPlane) Schedulers() []*Process {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	return slices.Clone(cp.schedulers)
+}
+
 func (cp *ControlPlane) startScheduler(ctx context.Context, options SchedulerOptions, config map[string]any) (*Process, error) {
 	if options.Name == "" {
 		options.Name = filepath.Base(options.Binary)
@@ -108,6 +116,9 @@ func (cp *ControlPlane) startScheduler(ctx context.Context, options SchedulerOpt
 		return nil, err
 	}
 	p.url, p.client = "https://"+cp.host(port), client
+	cp.mu.Lock()
+	cp.schedulers = append(cp.schedulers, p)
+	cp.mu.Unlock()
 	err = poll(ctx, options.Name+" to be ready", []*Process{p}, func(ctx context.Context) error {
 		_, err := p.get(ctx, "/readyz")
 		return err
