@@ -2,12 +2,15 @@
 // shows what the table asks for. KWOK stands in for kubelets; everything else is real.
 //
 // The tests share one control plane and run one after the other, each with nodes, a namespace, a scheduler and an auditor of its own.
+// SPOT_KUBERNETES=1.37 gives them the API server and the controller manager of that minor version; hack/tools.sh 1.37 builds these.
 package integration
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,7 +29,8 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 func run(m *testing.M) int {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	cp, err := lab.Start(ctx, lab.Options{})
+	version := os.Getenv("SPOT_KUBERNETES")
+	cp, err := lab.Start(ctx, lab.Options{Kubernetes: version})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "starting the control plane:", err)
 		return 1
@@ -41,5 +45,22 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	if err := checkVersion(cmp.Or(version, "1.36")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	return m.Run()
+}
+
+// checkVersion says which API server answers, for the record, and fails when its minor version is not this one.
+func checkVersion(want string) error {
+	got, err := client.Discovery().ServerVersion()
+	if err != nil {
+		return fmt.Errorf("asking for the API server's version: %w", err)
+	}
+	fmt.Println("API server", got.GitVersion)
+	if !strings.HasPrefix(got.GitVersion, "v"+want+".") {
+		return fmt.Errorf("the API server is %s, want one of %s", got.GitVersion, want)
+	}
+	return nil
 }

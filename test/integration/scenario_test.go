@@ -114,6 +114,7 @@ func (s *scenario) clean() {
 			s.Errorf("stopping the scheduler: %v", err)
 		}
 	}
+	s.checkRights()
 	// Without the old lease the next scheduler leads at once.
 	if err := client.CoordinationV1().Leases("kube-system").Delete(ctx, "spot-aware-scheduler", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		s.Error(err)
@@ -126,6 +127,27 @@ func (s *scenario) clean() {
 	}
 	if err := client.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		s.Errorf("cleaning up nodes: %v", err)
+	}
+}
+
+// examined are the schedulers whose logs an earlier test has searched.
+var examined = map[*lab.Process]bool{}
+
+// checkRights fails the test when a scheduler that ended during it lacked a right. All of them run with the ServiceAccount that ships,
+// and what it is granted.
+func (s *scenario) checkRights() {
+	for _, scheduler := range controlPlane.Schedulers() {
+		if examined[scheduler] || scheduler.Err() == nil {
+			continue
+		}
+		examined[scheduler] = true
+		denials, err := scheduler.Denials()
+		if err != nil {
+			s.Error(err)
+		}
+		if len(denials) > 0 {
+			s.Errorf("%s was denied (%d lines):\n%s", scheduler.Name, len(denials), strings.Join(denials[:min(10, len(denials))], "\n"))
+		}
 	}
 }
 
