@@ -1,0 +1,168 @@
+package rbac
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The scheduler's identity and the name of its two roles.
+const (
+	namespace = "kube-system"
+	name      = "spot-aware-scheduler"
+	user      = "system:serviceaccount:" + namespace + ":" + name
+)
+
+// grant is the least that a rule can be split into.
+type grant struct {
+	verb, resource, group string
+	object                string // empty: all
+	namespace             string // empty: all
+}
+
+func (g grant) String() string {
+	text := g.verb + " " + g.resource
+	if g.group != "" {
+		text += "." + g.group
+	}
+	return text + strings.TrimSuffix(" "+g.object, " ")
+}
+
+// split returns the grants of a rule; namespace is that of its role, empty for a ClusterRole.
+func split(rule rbacv1.PolicyRule, namespace string) []grant {
+	objects := rule.ResourceNames
+	if len(objects) == 0 {
+		objects = []string{""}
+	}
+	var grants []grant
+	for _, group := range rule.APIGroups {
+		for _, resource := range rule.Resources {
+			for _, verb := range rule.Verbs {
+				for _, object := range objects {
+					grants = append(grants, grant{verb, resource, group, object, namespace})
+				}
+			}
+		}
+	}
+	return grants
+}
+
+// rule is the rule that grants g and nothing else.
+func (g grant) rule() rbacv1.PolicyRule {
+	rule := rbacv1.PolicyRule{APIGroups: []string{g.group}, Resources: []string{g.resource}, Verbs: []string{g.verb}}
+	if g.object != "" {
+		rule.ResourceNames = []string{g.object}
+	}
+	return rule
+}
+
+// allowed says whether the API server lets the scheduler's ServiceAccount do this now.
+func (g grant) allowed(ctx context.Context) (bool, error) {
+	resource, subresource, _ := strings.Cut(g.resource, "/")
+	review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: user,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: g.verb, Group: g.group, Resource: resource, Subresource: subresource, Name: g.object, Namespace: g.namespace,
+			},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return false, err
+	}
+	return review.Status.Allowed, nil
+}
+
+// deniedIn says whether one of the lines of a log tells that this was asked for and denied.
+func (g grant) deniedIn(lines []string) bool {
+	says := fmt.Sprintf(`cannot %s resource "%s" in API group "%s"`, g.verb, g.resource, g.group)
+	if g.resource == "resourceclaims/binding" { // no request: a part of resourceclaims/status with a right of its own
+		says = fmt.Sprintf(`requires resource="resourceclaims/binding", verb="%s" permission`, g.verb)
+	}
+	return slices.ContainsFunc(lines, func(line string) bool {
+		return strings.Contains(strings.ReplaceAll(line, `\`, ""), says) // quoted strings within quoted strings
+	})
+}
+
+// rights are those that the API server has for the scheduler.
+type rights struct {
+	rules   []rbacv1.PolicyRule // of the ClusterRole
+	inPlace []rbacv1.PolicyRule // of the Role
+}
+
+// shippedRights returns the rights that the lab took from the manifests.
+func shippedRights(t *testing.T) rights {
+	t.Helper()
+	clusterRole, err := client.RbacV1().ClusterRoles().Get(t.Context(), name, metav1.GetOptions{})
+	must(t, err)
+	role, err := client.RbacV1().Roles(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	must(t, err)
+	return rights{clusterRole.Rules, role.Rules}
+}
+
+// grants returns all that the rules grant.
+func (r rights) grants() []grant {
+	var grants []grant
+	for _, rule := range r.rules {
+		grants = append(grants, split(rule, "")...)
+	}
+	for _, rule := range r.inPlace {
+		grants = append(grants, split(rule, namespace)...)
+	}
+	return grants
+}
+
+// apply gives the scheduler's roles all of these rights but some, and returns when the API server acts by them.
+func (r rights) apply(ctx context.Context, without ...grant) error {
+	var rules, inPlace []rbacv1.PolicyRule
+	var kept []grant
+	for _, g := range r.grants() {
+		switch {
+		case slices.Contains(without, g):
+			continue
+		case g.namespace == "":
+			rules = append(rules, g.rule())
+		default:
+			inPlace = append(inPlace, g.rule())
+		}
+		kept = append(kept, g)
+	}
+	roles, clusterRoles := client.RbacV1().Roles(namespace), client.RbacV1().ClusterRoles()
+	clusterRole, err := clusterRoles.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	clusterRole.Rules = rules
+	if _, err := clusterRoles.Update(ctx, clusterRole, metav1.UpdateOptions{}); err != nil {
+		return err
+	}
+	role, err := roles.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	role.Rules = inPlace
+	if _, err := roles.Update(ctx, role, metav1.UpdateOptions{}); err != nil {
+		return err
+	}
+	return until(ctx, 10*time.Second, func() error { return inForce(ctx, kept, without) })
+}
+
+// inForce returns an error unless the API server allows and denies just this.
+func inForce(ctx context.Context, allowed, denied []grant) error {
+	for want, grants := range map[bool][]grant{true: allowed, false: denied} {
+		for _, g := range grants {
+			if got, err := g.allowed(ctx); err != nil || got != want {
+				return fmt.Errorf("%s: %w", g, cmp.Or(err, fmt.Errorf("allowed is %t", got)))
+			}
+		}
+	}
+	return nil
+}

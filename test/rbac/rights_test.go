@@ -1,0 +1,244 @@
+package rbac
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// idle are the grants that a scheduler with the shipped configuration asks for nothing by, and why they ship all the same.
+var idle = map[grant]string{
+	{"get", "pods", "", "", ""}: "asked for only by a new leader whose cache lacks a pod that the API server listed",
+
+	{"get", "podgroups", "scheduling.x-k8s.io", "", ""}:   coscheduling,
+	{"list", "podgroups", "scheduling.x-k8s.io", "", ""}:  coscheduling,
+	{"watch", "podgroups", "scheduling.x-k8s.io", "", ""}: coscheduling,
+}
+
+const coscheduling = "the plugin Coscheduling is in another configuration"
+
+// limit is how long a scheduler may take until it was denied what it lacks, on a machine that also compiles. On an idle one no attempt
+// takes longer than three seconds.
+const limit = 30 * time.Second
+
+// TestNoRightIsIdle takes each right away in turn, then each binding to a role, and runs a scheduler until it was denied just that.
+func TestNoRightIsIdle(t *testing.T) {
+	furnish(t)
+	shipped := shippedRights(t)
+	r := &runner{shipped: shipped, token: tokenOf(t, reader)}
+
+	// The exceptions must be idle indeed: without them everything happens and nothing is denied.
+	t.Run("all but the exceptions", func(t *testing.T) {
+		exceptions := slices.Collect(maps.Keys(idle))
+		for _, g := range exceptions {
+			if !slices.Contains(shipped.grants(), g) {
+				t.Errorf("exception %s: it is not granted", g)
+			}
+		}
+		must(t, shipped.apply(t.Context(), exceptions...))
+		r.run(t, nil, func(a attempt) error {
+			if len(a.denials) > 0 {
+				return fmt.Errorf("denied was:\n%s", strings.Join(a.denials, "\n"))
+			}
+			return cmp.Or(a.metrics, a.done(t.Context()))
+		})
+	})
+
+	for _, g := range shipped.grants() {
+		if _, ok := idle[g]; !ok {
+			t.Run(g.String(), func(t *testing.T) { r.without(t, g) })
+		}
+	}
+	r.withoutBindings(t)
+}
+
+// tokenOf returns a token of a ServiceAccount.
+func tokenOf(t *testing.T, account string) string {
+	t.Helper()
+	accounts := client.CoreV1().ServiceAccounts(namespace)
+	token, err := accounts.CreateToken(t.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	must(t, err)
+	return token.Status.Token
+}
+
+// runner runs schedulers, one at a time, with some of the rights that ship.
+type runner struct {
+	shipped rights
+	token   string // of who may read /metrics
+}
+
+// attempt is a scheduler's attempt to do all that a workload asks of it.
+type attempt struct {
+	*workload
+	// denials are the lines of the scheduler's log so far that tell of a right that it lacks.
+	denials []string
+	// metrics is nil when the scheduler's metrics could be read.
+	metrics error
+}
+
+// without fails the test unless a scheduler with all rights but this one asks for it and is denied it.
+func (r *runner) without(t *testing.T, g grant) {
+	var flags []string
+	if g.verb == "list" {
+		// Where the API server streams lists to informers, these only watch. So they are told not to, as where the feature WatchList is off.
+		flags = []string{"--feature-gates=WatchListClient=false"}
+	}
+	must(t, r.shipped.apply(t.Context(), g))
+	r.run(t, flags, func(a attempt) error {
+		if !g.deniedIn(a.denials) {
+			return fmt.Errorf("%s was not asked for; denied was:\n%s", g, strings.Join(a.denials, "\n"))
+		}
+		return nil
+	})
+}
+
+// withoutBindings deletes each binding of a role to the scheduler's ServiceAccount in turn. Whatever is denied then is its doing.
+func (r *runner) withoutBindings(t *testing.T) {
+	must(t, r.shipped.apply(t.Context()))
+	isOurs := func(subject rbacv1.Subject) bool { return subject.Namespace == namespace && subject.Name == name }
+	denied := func(a attempt) error {
+		if len(a.denials) == 0 {
+			return errors.New("nothing was denied")
+		}
+		return nil
+	}
+	clusterRoleBindings, roleBindings := client.RbacV1().ClusterRoleBindings(), client.RbacV1().RoleBindings(namespace)
+	everywhere, err := clusterRoleBindings.List(t.Context(), metav1.ListOptions{})
+	must(t, err)
+	for _, binding := range everywhere.Items {
+		if slices.ContainsFunc(binding.Subjects, isOurs) {
+			t.Run("ClusterRoleBinding "+binding.Name, func(t *testing.T) {
+				must(t, clusterRoleBindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}))
+				r.run(t, nil, denied)
+				binding.ResourceVersion = ""
+				_, err := clusterRoleBindings.Create(t.Context(), &binding, metav1.CreateOptions{})
+				must(t, err)
+			})
+		}
+	}
+	inPlace, err := roleBindings.List(t.Context(), metav1.ListOptions{})
+	must(t, err)
+	for _, binding := range inPlace.Items {
+		if slices.ContainsFunc(binding.Subjects, isOurs) {
+			t.Run("RoleBinding "+binding.Name, func(t *testing.T) {
+				must(t, roleBindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}))
+				r.run(t, nil, denied)
+				binding.ResourceVersion = ""
+				_, err := roleBindings.Create(t.Context(), &binding, metav1.CreateOptions{})
+				must(t, err)
+			})
+		}
+	}
+}
+
+// run starts a scheduler, gives it a workload, and fails the test unless check returns nil within limit.
+func (r *runner) run(t *testing.T, flags []string, check func(attempt) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	w, err := makeWorkload(ctx)
+	must(t, err)
+	defer func() { must(t, w.remove(t.Context())) }()
+
+	earlier := len(controlPlane.Schedulers())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		scheduler, err := controlPlane.StartScheduler(ctx, lab.SchedulerOptions{Flags: flags})
+		if err == nil {
+			close(ready)
+			w.stir(ctx)
+			err = scheduler.Kill()
+		}
+		ended <- err
+	}()
+	a := attempt{workload: w, metrics: errors.New("the scheduler is not ready")}
+	err = until(ctx, limit, func() error {
+		schedulers := controlPlane.Schedulers()[earlier:]
+		if len(schedulers) == 0 {
+			return a.metrics
+		}
+		select {
+		case <-ready:
+			if a.metrics != nil {
+				a.metrics = r.readMetrics(ctx, schedulers[0].URL())
+			}
+		default:
+		}
+		denials, err := schedulers[0].Denials()
+		if err != nil {
+			return err
+		}
+		a.denials = slices.DeleteFunc(denials, func(line string) bool { return strings.Contains(line, refusal) })
+		return check(a)
+	})
+	cancel()
+	if ended := <-ended; ended != nil && err != nil {
+		t.Log(ended)
+	}
+	// Without the old lease the next scheduler leads at once.
+	lease := client.CoordinationV1().Leases(namespace).Delete(t.Context(), name, metav1.DeleteOptions{})
+	if lease != nil && !apierrors.IsNotFound(lease) {
+		t.Error(lease)
+	}
+	must(t, err)
+}
+
+// readMetrics reads what a scheduler serves, as somebody about whom it has to ask the API server.
+func (r *runner) readMetrics(ctx context.Context, url string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/metrics", nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Authorization", "Bearer "+r.token)
+	insecure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+	response, err := insecure.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("/metrics: %s: %s", response.Status, body)
+	}
+	return err
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// until returns when check returns nil, and with its last error when that takes longer than limit or ctx is done.
+func until(ctx context.Context, limit time.Duration, check func() error) error {
+	deadline := time.Now().Add(limit)
+	for {
+		err := check()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case time.Now().After(deadline):
+			return fmt.Errorf("not within %s: %w", limit, err)
+		}
+		time.Sleep(25 * time.Millisecond)
+	}
+}

@@ -1,0 +1,337 @@
+package rbac
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+const (
+	full    = "full"    // the node whose one CPU is taken
+	devices = "devices" // the node with devices
+	spot    = "spot"    // a node that no floor may use
+	driver  = "devices.example.com"
+	// extended is how a container asks for a device as if it were a resource of the node.
+	extended = driver + "/device"
+	// doomed is the prefix of the names of pods whose binding the API server refuses.
+	doomed = "doomed"
+	// reader may read /metrics.
+	reader = "metrics-reader"
+)
+
+// furnish makes what all workloads share: nodes, devices, classes, and the refusal of some bindings.
+func furnish(t *testing.T) {
+	ctx, none := t.Context(), metav1.CreateOptions{}
+	must(t, controlPlane.CreateNodes(ctx,
+		lab.NodeSpec{Name: full, Capacity: lab.OnDemand, CPU: "1"},
+		lab.NodeSpec{Name: spot, Capacity: lab.Spot},
+		lab.NodeSpec{Name: devices, Capacity: lab.OnDemand, CPU: "1000", Memory: "1000Gi", Pods: 1000},
+	))
+	slice := &resourcev1.ResourceSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: devices},
+		Spec: resourcev1.ResourceSliceSpec{
+			Driver: driver, NodeName: ptr.To(devices), Pool: resourcev1.ResourcePool{Name: devices, ResourceSliceCount: 1},
+		},
+	}
+	for i := range 100 {
+		slice.Spec.Devices = append(slice.Spec.Devices, resourcev1.Device{Name: fmt.Sprintf("device-%d", i)})
+	}
+	_, err := client.ResourceV1().ResourceSlices().Create(ctx, slice, none)
+	must(t, err)
+	_, err = client.ResourceV1().DeviceClasses().Create(ctx, &resourcev1.DeviceClass{
+		ObjectMeta: metav1.ObjectMeta{Name: driver},
+		Spec: resourcev1.DeviceClassSpec{
+			Selectors: []resourcev1.DeviceSelector{{
+				CEL: &resourcev1.CELDeviceSelector{Expression: fmt.Sprintf("device.driver == %q", driver)},
+			}},
+			ExtendedResourceName: ptr.To(extended),
+		},
+	}, none)
+	must(t, err)
+	_, err = client.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "local"}, Provisioner: "kubernetes.io/no-provisioner",
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+	}, none)
+	must(t, err)
+	_, err = client.SchedulingV1().PriorityClasses().Create(ctx, &schedulingv1.PriorityClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 1000,
+	}, none)
+	must(t, err)
+	refuseBindings(t)
+	allowMetrics(t)
+}
+
+// refusal is in the API server's words when it refuses to bind a doomed pod. They contain "forbidden", and are not about rights.
+const refusal = "ValidatingAdmissionPolicy '" + doomed + "'"
+
+// refuseBindings has the API server refuse to bind the pods whose names say so.
+func refuseBindings(t *testing.T) {
+	ctx, none := t.Context(), metav1.CreateOptions{}
+	admission := client.AdmissionregistrationV1()
+	_, err := admission.ValidatingAdmissionPolicies().Create(ctx, &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: doomed},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
+				RuleWithOperations: admissionv1.RuleWithOperations{
+					Operations: []admissionv1.OperationType{admissionv1.Create},
+					Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods/binding"}},
+				},
+			}}},
+			Validations: []admissionv1.Validation{{Expression: fmt.Sprintf("!object.metadata.name.startsWith(%q)", doomed)}},
+		},
+	}, none)
+	must(t, err)
+	_, err = admission.ValidatingAdmissionPolicyBindings().Create(ctx, &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: doomed},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: doomed, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+		},
+	}, none)
+	must(t, err)
+	_, err = client.CoreV1().Pods("default").Create(ctx, pod(doomed), none)
+	must(t, err)
+	must(t, until(ctx, 30*time.Second, func() error {
+		err := client.CoreV1().Pods("default").Bind(ctx, &v1.Binding{
+			ObjectMeta: metav1.ObjectMeta{Name: doomed}, Target: v1.ObjectReference{Kind: "Node", Name: "nowhere"},
+		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil || !strings.Contains(err.Error(), refusal) {
+			return fmt.Errorf("binding a doomed pod: %w, want a refusal by policy", err)
+		}
+		return nil
+	}))
+	must(t, client.CoreV1().Pods("default").Delete(ctx, doomed, *metav1.NewDeleteOptions(0)))
+}
+
+// allowMetrics makes a ServiceAccount that may read /metrics.
+func allowMetrics(t *testing.T) {
+	ctx, none, meta := t.Context(), metav1.CreateOptions{}, metav1.ObjectMeta{Name: reader}
+	_, err := client.CoreV1().ServiceAccounts(namespace).Create(ctx, &v1.ServiceAccount{ObjectMeta: meta}, none)
+	must(t, err)
+	_, err = client.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
+		ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}},
+	}, none)
+	must(t, err)
+	_, err = client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: reader},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: reader}},
+	}, none)
+	must(t, err)
+}
+
+// pod is a small pod that this scheduler is to place, changed by edits.
+func pod(name string, edits ...func(*v1.PodSpec)) *v1.Pod {
+	p := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1.PodSpec{
+			SchedulerName:                 "spot-aware-scheduler",
+			TerminationGracePeriodSeconds: ptr.To[int64](0),
+			Containers: []v1.Container{{
+				Name: "c", Image: "registry.invalid/app",
+				Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}},
+			}},
+		},
+	}
+	for _, edit := range edits {
+		edit(&p.Spec)
+	}
+	return p
+}
+
+func onNode(name string) func(*v1.PodSpec) {
+	return func(spec *v1.PodSpec) { spec.NodeSelector = map[string]string{v1.LabelHostname: name} }
+}
+
+func withClaim(name string) func(*v1.PodSpec) {
+	return func(spec *v1.PodSpec) {
+		spec.ResourceClaims = []v1.PodResourceClaim{{Name: "device", ResourceClaimName: &name}}
+	}
+}
+
+func withExtended(spec *v1.PodSpec) {
+	one := resource.MustParse("1")
+	spec.Containers[0].Resources.Requests[extended] = one
+	spec.Containers[0].Resources.Limits = v1.ResourceList{extended: one}
+}
+
+// workload is one of everything that makes the scheduler ask the API server for something, in a namespace of its own.
+type workload struct{ namespace string }
+
+// bound are the pods of a workload that get a node. The others are waiting-0, which may not stand on the only node that it wants, and
+// those that are doomed.
+var bound = []string{"plain", "preemptor", "volume", "claim", "template", "contended-0", "contended-1", "contended-2", "extended"}
+
+// makeWorkload makes the objects of a workload. What stood on the node full before has to be gone.
+func makeWorkload(ctx context.Context) (*workload, error) {
+	none := metav1.CreateOptions{}
+	ns, err := client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "rbac-"}}, none)
+	if err != nil {
+		return nil, err
+	}
+	w := &workload{ns.Name}
+
+	requests := resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
+		Name: "device", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: driver},
+	}}}}
+	for _, name := range []string{"claim", "contended", doomed} {
+		if _, err := client.ResourceV1().ResourceClaims(w.namespace).Create(ctx, &resourcev1.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: requests,
+		}, none); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := client.ResourceV1().ResourceClaimTemplates(w.namespace).Create(ctx, &resourcev1.ResourceClaimTemplate{
+		ObjectMeta: metav1.ObjectMeta{Name: "template"}, Spec: resourcev1.ResourceClaimTemplateSpec{Spec: requests},
+	}, none); err != nil {
+		return nil, err
+	}
+	if err := w.makeVolume(ctx); err != nil {
+		return nil, err
+	}
+
+	onDevices := onNode(devices)
+	for _, p := range []*v1.Pod{
+		pod("victim", func(spec *v1.PodSpec) { spec.NodeName = full }),
+		pod("preemptor", onNode(full), func(spec *v1.PodSpec) { spec.PriorityClassName = "high" }),
+		pod("plain", onDevices),
+		pod("volume", onDevices, func(spec *v1.PodSpec) {
+			spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "volume"},
+			}}}
+		}),
+		pod("claim", withClaim("claim")),
+		pod("template", func(spec *v1.PodSpec) {
+			spec.ResourceClaims = []v1.PodResourceClaim{{Name: "device", ResourceClaimTemplateName: ptr.To("template")}}
+		}),
+		pod("contended-0", withClaim("contended")), pod("contended-1", withClaim("contended")), pod("contended-2", withClaim("contended")),
+		pod("extended", withExtended),
+		pod(doomed+"-claim", withClaim(doomed)),
+		pod(doomed+"-extended", withExtended),
+	} {
+		if _, err := client.CoreV1().Pods(w.namespace).Create(ctx, p, none); err != nil {
+			return nil, err
+		}
+	}
+	labels := map[string]string{"app": "waiting"}
+	_, err = client.AppsV1().StatefulSets(w.namespace).Create(ctx, &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "waiting"},
+		Spec: appsv1.StatefulSetSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod("", onNode(spot)).Spec},
+		},
+	}, none)
+	return w, err
+}
+
+// makeVolume makes a claim that is bound to a volume when its pod has a node, and not earlier.
+func (w *workload) makeVolume(ctx context.Context) error {
+	none, size := metav1.CreateOptions{}, v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
+	if _, err := client.CoreV1().PersistentVolumes().Create(ctx, &v1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: w.namespace},
+		Spec: v1.PersistentVolumeSpec{
+			Capacity: size, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, StorageClassName: "local",
+			PersistentVolumeSource: v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: "/nowhere"}},
+			NodeAffinity: &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+				MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: []string{devices}}},
+			}}}},
+		},
+	}, none); err != nil {
+		return err
+	}
+	_, err := client.CoreV1().PersistentVolumeClaims(w.namespace).Create(ctx, &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "volume"},
+		Spec: v1.PersistentVolumeClaimSpec{
+			StorageClassName: ptr.To("local"), AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+			Resources: v1.VolumeResourceRequirements{Requests: size},
+		},
+	}, none)
+	return err
+}
+
+// stir changes objects until ctx is done: the claim contended, so that the scheduler's own changes of it meet conflicts, and now and
+// then the owner of waiting-0, so that it is tried again and fails with the same event.
+func (w *workload) stir(ctx context.Context) {
+	claims, sets := client.ResourceV1().ResourceClaims(w.namespace), client.AppsV1().StatefulSets(w.namespace)
+	unbroken := context.WithoutCancel(ctx) // a request that is broken off is logged as an error
+	for i := 0; ctx.Err() == nil; i++ {
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"i":"%d"}}}`, i)
+		_, _ = claims.Patch(unbroken, "contended", types.MergePatchType, patch, metav1.PatchOptions{})
+		if i%50 == 0 {
+			_, _ = sets.Patch(unbroken, "waiting", types.MergePatchType, patch, metav1.PatchOptions{})
+		}
+		time.Sleep(time.Millisecond) // or nobody else gets a turn
+	}
+}
+
+// done returns an error unless everything that the workload asks of the scheduler has happened.
+func (w *workload) done(ctx context.Context) error {
+	pods := client.CoreV1().Pods(w.namespace)
+	for _, name := range bound {
+		p, err := pods.Get(ctx, name, metav1.GetOptions{})
+		if err == nil && p.Spec.NodeName == "" {
+			err = fmt.Errorf("%s waits: %+v", name, p.Status.Conditions)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	waiting, err := pods.Get(ctx, "waiting-0", metav1.GetOptions{})
+	if err == nil && len(waiting.Status.Conditions) == 0 {
+		err = errors.New("waiting-0 has no condition")
+	}
+	if err != nil {
+		return err
+	}
+	events, err := client.EventsV1().Events(w.namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=FailedScheduling"})
+	if err != nil {
+		return err
+	}
+	failed, failedAgain := map[string]bool{}, map[string]bool{} // by pod
+	for _, event := range events.Items {
+		failed[event.Regarding.Name] = true
+		failedAgain[event.Regarding.Name] = failedAgain[event.Regarding.Name] || event.Series != nil
+	}
+	if !failed[doomed+"-claim"] || !failed[doomed+"-extended"] || !failedAgain["waiting-0"] {
+		return fmt.Errorf("pods failed: %v, again in the same way: %v", failed, failedAgain)
+	}
+	return nil
+}
+
+// remove deletes the workload, and returns when no pod of it is left.
+func (w *workload) remove(ctx context.Context) error {
+	if err := client.AppsV1().StatefulSets(w.namespace).Delete(ctx, "waiting", metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	if err := client.CoreV1().Namespaces().Delete(ctx, w.namespace, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	if err := client.CoreV1().PersistentVolumes().Delete(ctx, w.namespace, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	return until(ctx, 20*time.Second, func() error {
+		if err := client.CoreV1().Pods(w.namespace).DeleteCollection(ctx, *metav1.NewDeleteOptions(0), metav1.ListOptions{}); err != nil {
+			return err
+		}
+		pods, err := client.CoreV1().Pods(w.namespace).List(ctx, metav1.ListOptions{})
+		if err == nil && len(pods.Items) > 0 {
+			err = fmt.Errorf("%d pods are left", len(pods.Items))
+		}
+		return err
+	})
+}
