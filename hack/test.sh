@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Runs all tests: the quick ones first, then those on a real control plane, one package after the other because they share two
 # cores and have limits of seconds. LONG=1 adds what takes longer: the race detector, many more random histories, and the live tests
-# that depend most on timing three times over.
+# that depend most on timing three times over, and those of placement against the next minor version of Kubernetes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=$(go list ./...)
-live=$(grep -E '/(pkg/lab|pkg/lab/demo|test/audit|test/integration)$' <<<"$packages")
+live=$(grep -E '/(pkg/lab|pkg/lab/demo|test/audit|test/integration|test/rbac)$' <<<"$packages")
 quick=$(grep -vxF "$live" <<<"$packages")
 
 go test -count=1 $quick
@@ -16,4 +16,5 @@ if [ -n "${LONG:-}" ]; then
   CGO_ENABLED=1 go test -count=1 -race ./pkg/decision/... ./pkg/kube/... ./pkg/plugins/... ./pkg/apis/...
   go test -count=1 ./pkg/decision ./pkg/plugins/placement ./pkg/apis/config -rapid.checks=20000
   go test -count=3 -timeout 40m -run 'TestWaitingPodWakes|TestFallback|TestKilledWhilePlacing' ./test/integration
+  hack/test-skew.sh
 fi
