@@ -46,6 +46,10 @@ test: tools build ## Runs everything that must pass: unit, property and live tes
 test-long: tools build ## Runs make test and what takes longer: the race detector, many more random histories, timing again and again.
 	@LONG=1 hack/test.sh
 
+.PHONY: test-skew
+test-skew: tools build ## Runs the placement tests against the next minor version of Kubernetes (builds it; minutes the first time).
+	@hack/test-skew.sh
+
 .PHONY: test-node
 test-node: ## Runs the shipped image from the shipped manifests on a real kubelet with containerd (Linux, root; IF_POSSIBLE=1).
 	@hack/test-node.sh

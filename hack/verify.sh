@@ -17,8 +17,12 @@ check() { # what to do about it, command...
 check "gofmt -w ." gofmt -l cmd hack pkg test
 check "go mod tidy" go mod tidy -diff
 check "go mod tidy in hack/tools" env -C hack/tools go mod tidy -diff
+check "go mod tidy in hack/kubernetes-1.37" env -C hack/kubernetes-1.37 go mod tidy -diff
 check "mend what it names" go vet ./...
 check "mend what it names" .local/bin/staticcheck ./...
+# What only a real node can run.
+check "mend what it names" go vet -tags node ./test/node
+check "mend what it names" .local/bin/staticcheck -tags node ./test/node
 
 built() { # kustomization: says so when it builds to nothing
   local objects
