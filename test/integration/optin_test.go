@@ -1,0 +1,172 @@
+package integration
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// optIn is the label of namespaces, and of pods that are to be left out.
+const optIn = "spot-aware-scheduler.io/opt-in"
+
+// TestNamespaceOptIn shows what manifests/overlays/namespace-opt-in does: new pods of a labelled namespace get our scheduler and are
+// placed by its rules, and nothing else does.
+func TestNamespaceOptIn(t *testing.T) {
+	s := start(t, slices.Concat(onDemand(2, 20), spot(2, 20)))
+	// Not by us: podTemplate opts in by itself.
+	plain := func(d *appsv1.Deployment) { d.Spec.Template.Spec.SchedulerName = "" }
+
+	s.deploy("before", 1, plain)
+	s.eventually(soon, s.haveScheduler("before", 1, v1.DefaultSchedulerName))
+
+	s.applyOptIn()
+	s.labelNamespace(s.namespace, "true")
+	// Whether the API server has seen policy and label already, only a pod can tell.
+	s.eventually(soon, func() error { return s.created(s.namespace, nil, "spot-aware-scheduler") })
+
+	s.run("every kind of workload", func(s *scenario) {
+		s.deploy("web", 3, plain)
+		s.statefulSet("db", 3, func(set *appsv1.StatefulSet) { set.Spec.Template.Spec.SchedulerName = "" })
+		s.eventually(soon, s.is("web", split{onDemand: 1, spot: 2}))
+		s.eventually(soon, s.is("db", split{onDemand: 1, spot: 2}))
+		s.must(s.haveScheduler("web", 3, "spot-aware-scheduler")())
+	})
+
+	s.run("pods that were there before", func(s *scenario) {
+		s.must(s.haveScheduler("before", 1, v1.DefaultSchedulerName)())
+	})
+
+	for name, test := range map[string]struct {
+		edit func(*v1.Pod)
+		want string
+	}{
+		"twice the same variable": {
+			func(pod *v1.Pod) {
+				pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "A", Value: "1"}, {Name: "A", Value: "2"}}
+			},
+			"spot-aware-scheduler",
+		},
+		"owned by a kind that is no DaemonSet": {ownedBy("ReplicaSet"), "spot-aware-scheduler"},
+		"another scheduler":                    {func(pod *v1.Pod) { pod.Spec.SchedulerName = "volcano" }, "volcano"},
+		"opted out":                            {func(pod *v1.Pod) { pod.Labels = map[string]string{optIn: "false"} }, v1.DefaultSchedulerName},
+		"of a DaemonSet":                       {ownedBy("DaemonSet"), v1.DefaultSchedulerName},
+		"on a node already":                    {func(pod *v1.Pod) { pod.Spec.NodeName = "od-1" }, v1.DefaultSchedulerName},
+	} {
+		s.run(name, func(s *scenario) { s.must(s.created(s.namespace, test.edit, test.want)) })
+	}
+
+	s.run("namespace that says false", func(s *scenario) {
+		s.labelNamespace(s.namespace, "false")
+		s.eventually(soon, func() error { return s.created(s.namespace, nil, v1.DefaultSchedulerName) })
+	})
+
+	s.run("namespace without the label", func(s *scenario) {
+		s.must(s.created(metav1.NamespaceDefault, nil, v1.DefaultSchedulerName))
+	})
+
+	s.run("kube-system, whatever it says", func(s *scenario) {
+		s.labelNamespace(metav1.NamespaceSystem, "true")
+		s.labelNamespace(s.namespace, "true")
+		// What the API server knows of one label it knows of the other, which was set first.
+		s.eventually(soon, func() error { return s.created(s.namespace, nil, "spot-aware-scheduler") })
+		s.must(s.created(metav1.NamespaceSystem, nil, v1.DefaultSchedulerName))
+		s.labelNamespace(metav1.NamespaceSystem, "")
+	})
+}
+
+// applyOptIn applies the overlay as users do, and removes it with the test.
+func (s *scenario) applyOptIn() {
+	s.Helper()
+	kubectl := func(args ...string) (string, error) {
+		command := exec.Command(filepath.Join(controlPlane.Root, ".local", "bin", "kubectl"), append([]string{
+			"--kubeconfig=" + controlPlane.Kubeconfig}, args...)...)
+		command.Dir = controlPlane.Root
+		out, err := command.CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, out)
+		}
+		return string(out), err
+	}
+	const overlay = "manifests/overlays/namespace-opt-in"
+	s.Cleanup(func() {
+		if _, err := kubectl("delete", "--ignore-not-found", "-k", overlay); err != nil {
+			s.Error(err)
+		}
+	})
+	for _, outcome := range []string{"created", "unchanged"} {
+		out, err := kubectl("apply", "-k", overlay)
+		s.must(err)
+		var want strings.Builder
+		for _, kind := range []string{"mutatingadmissionpolicy", "mutatingadmissionpolicybinding"} {
+			fmt.Fprintf(&want, "%s.admissionregistration.k8s.io/spot-aware-scheduler-opt-in %s\n", kind, outcome)
+		}
+		if out != want.String() {
+			s.Errorf("kubectl apply says\n%swant\n%s", out, &want)
+		}
+	}
+}
+
+// labelNamespace sets the label of a namespace, or removes it where value is empty.
+func (s *scenario) labelNamespace(namespace, value string) {
+	s.Helper()
+	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, optIn, value)
+	if value == "" {
+		patch = fmt.Sprintf(`{"metadata":{"labels":{%q:null}}}`, optIn)
+	}
+	_, err := client.CoreV1().Namespaces().Patch(s.ctx, namespace, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	s.must(err)
+}
+
+// created checks which scheduler a new pod gets. Nothing is stored: admission is asked alone.
+func (s *scenario) created(namespace string, edit func(*v1.Pod), want string) error {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "asked"}, Spec: podTemplate("asked").Spec}
+	pod.Spec.SchedulerName = ""
+	if edit != nil {
+		edit(pod)
+	}
+	env := pod.Spec.Containers[0].Env
+	pod, err := client.CoreV1().Pods(namespace).Create(s.ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err != nil {
+		return err
+	}
+	if pod.Spec.SchedulerName != want {
+		return fmt.Errorf("in %s it gets the scheduler %q, want %q", namespace, pod.Spec.SchedulerName, want)
+	}
+	if got := pod.Spec.Containers[0].Env; !slices.Equal(got, env) {
+		return fmt.Errorf("its environment becomes %v, want %v as it was", got, env)
+	}
+	return nil
+}
+
+// ownedBy is an edit that makes a pod one of a controller of this kind in apps/v1.
+func ownedBy(kind string) func(*v1.Pod) {
+	return func(pod *v1.Pod) {
+		owner := unknownKind(kind)
+		owner.APIVersion = "apps/v1"
+		pod.OwnerReferences = []metav1.OwnerReference{owner}
+	}
+}
+
+// haveScheduler returns a check that app has n pods, all with this scheduler.
+func (s *scenario) haveScheduler(app string, n int, want string) func() error {
+	return func() error {
+		pods, err := s.pods(app)
+		if err == nil && len(pods) != n {
+			err = fmt.Errorf("%s: %d pods, want %d", app, len(pods), n)
+		}
+		for _, pod := range pods {
+			if pod.Spec.SchedulerName != want {
+				return fmt.Errorf("%s has the scheduler %q, want %q", pod.Name, pod.Spec.SchedulerName, want)
+			}
+		}
+		return err
+	}
+}
