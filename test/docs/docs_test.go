@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -20,9 +22,9 @@ func TestNamesAreDocumented(t *testing.T) {
 	}{
 		"event reasons": {"pkg/kube/events.go", "docs/events.md", regexp.MustCompile(`Reason\w+ = "(\w+)"`), "`%`", 6},
 		"metrics":       {"pkg/plugins/placement/metrics.go", "docs/metrics.md", regexp.MustCompile(`(?:Name: +"|subsystem\+"_)(\w+)"`), "`spot_aware_scheduler_%`", 7},
-		"annotations":   {"pkg/decision/annotations.go", "README.md", regexp.MustCompile(`Annotation += "([\w./-]+)"`), "`%`", 4},
+		"annotations":   {"pkg/decision/annotations.go", "docs/tuning.md", regexp.MustCompile(`Annotation += "([\w./-]+)"`), "`%`", 4},
 		"outcomes":      {"pkg/decision/admit.go", "docs/metrics.md", regexp.MustCompile(`Outcome += "([\w-]+)"`), "`%`", 7},
-		"args":          {"pkg/apis/config/types.go", "README.md", regexp.MustCompile("`json:\"(\\w+),omitempty\"`"), "%", 12},
+		"args":          {"pkg/apis/config/types.go", "docs/tuning.md", regexp.MustCompile("`json:\"(\\w+),omitempty\"`"), "%", 12},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, doc := read(t, test.code), read(t, test.doc)
@@ -39,9 +41,38 @@ func TestNamesAreDocumented(t *testing.T) {
 	}
 }
 
+// TestMessagesAreReal finds for each message that a page explains the words in the code that make it.
+func TestMessagesAreReal(t *testing.T) {
+	literal, verb := regexp.MustCompile(`"(?:[^"\\\n]|\\.)*"`), regexp.MustCompile(`%[dsq]`)
+	var made []*regexp.Regexp
+	for _, file := range []string{"pkg/decision/admit.go", "pkg/kube/owners.go"} {
+		for _, quoted := range literal.FindAllString(read(t, file), -1) {
+			if words, err := strconv.Unquote(quoted); err == nil && strings.Contains(words, " ") {
+				parts := verb.Split(words, -1)
+				for i := range parts {
+					parts[i] = regexp.QuoteMeta(parts[i])
+				}
+				made = append(made, regexp.MustCompile("^"+strings.Join(parts, ".*")+"$"))
+			}
+		}
+	}
+	found := 0
+	for _, page := range pages(t) {
+		for _, message := range page.messages() {
+			found++
+			if !slices.ContainsFunc(made, func(m *regexp.Regexp) bool { return m.MatchString(message) }) {
+				t.Errorf("%s: no code says %q", page.file, message)
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("found %d messages, expected at least 10: this test looks for the wrong thing", found)
+	}
+}
+
 func read(t *testing.T, file string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", "..", file))
+	data, err := os.ReadFile(filepath.Join(root, file))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,135 @@
+package docs
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
+)
+
+// TestYAML reads every YAML block as whoever it is for would, with nothing unknown in it.
+func TestYAML(t *testing.T) {
+	read := map[string]int{}
+	for _, page := range pages(t) {
+		for _, block := range page.blocks {
+			if block.language != "yaml" {
+				continue
+			}
+			for _, document := range strings.Split(block.text, "\n---\n") {
+				kind, err := decode(t, document)
+				if read[kind]++; err != nil {
+					t.Errorf("%s: %s: %v\n%s", page.file, kind, err, document)
+				}
+			}
+		}
+	}
+	for _, kind := range []string{"args", "rules", "Kustomization", "Deployment"} {
+		if read[kind] == 0 {
+			t.Errorf("found no %s in %v: this test looks for the wrong thing", kind, read)
+		}
+	}
+}
+
+// decode returns what a document is and what is wrong with it.
+func decode(t *testing.T, document string) (kind string, err error) {
+	var head struct {
+		Kind   string `json:"kind"`
+		Groups []any  `json:"groups"`
+	}
+	if err := yaml.Unmarshal([]byte(document), &head); err != nil {
+		return "something", err
+	}
+	switch {
+	case head.Kind == "Kustomization":
+		return head.Kind, build(t, document)
+	case head.Kind != "":
+		strict := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
+		_, _, err := strict.Decode([]byte(document), nil, nil)
+		return head.Kind, err
+	case head.Groups != nil:
+		return "rules", checkAlerts(t, document)
+	default:
+		var args config.ReplicaSafetyArgs
+		if err := yaml.UnmarshalStrict([]byte(document), &args); err != nil {
+			return "args", err
+		}
+		args.SetDefaults()
+		return "args", args.Validate(nil).ToAggregate()
+	}
+}
+
+// build runs kubectl over a kustomization that stands in a folder beside the clone.
+func build(t *testing.T, kustomization string) error {
+	beside := t.TempDir()
+	clone, err := filepath.Abs(root)
+	if err != nil {
+		return err
+	}
+	overlay := filepath.Join(beside, "my-cluster")
+	if err := os.Symlink(clone, filepath.Join(beside, "spot-aware-scheduler")); err != nil {
+		return err
+	}
+	if err := os.Mkdir(overlay, 0o700); err != nil {
+		return err
+	}
+	for name, content := range map[string]string{
+		"kustomization.yaml": kustomization, "scheduler-config.yaml": read(t, "config/scheduler-config.yaml") + "# mine\n",
+		"web.yaml": "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {template: {spec: {}}}}",
+	} {
+		if err := os.WriteFile(filepath.Join(overlay, name), []byte(content), 0o600); err != nil {
+			return err
+		}
+	}
+	out, err := exec.Command(filepath.Join(root, ".local/bin/kubectl"), "kustomize", overlay).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("kubectl kustomize: %w (make tools builds it)\n%s", err, out)
+	}
+	// What the overlay says must arrive in what is applied.
+	for says, want := range map[string]string{
+		"newName:": "image: registry.example/spot-aware-scheduler:v1\n", "configMapGenerator:": "# mine\n",
+		"patches:": "schedulerName: spot-aware-scheduler\n",
+	} {
+		if strings.Contains(kustomization, says) && !strings.Contains(string(out), want) {
+			return fmt.Errorf("says %s, but what it builds has no %q", says, want)
+		}
+	}
+	return nil
+}
+
+// checkAlerts reads a file of Prometheus rules. Metrics of this project must be documented ones.
+func checkAlerts(t *testing.T, document string) error {
+	var file struct {
+		Groups []struct {
+			Name  string `json:"name"`
+			Rules []struct {
+				Alert       string            `json:"alert"`
+				Expr        string            `json:"expr"`
+				For         string            `json:"for"`
+				Annotations map[string]string `json:"annotations"`
+			} `json:"rules"`
+		} `json:"groups"`
+	}
+	if err := yaml.UnmarshalStrict([]byte(document), &file); err != nil {
+		return err
+	}
+	documented := read(t, "docs/metrics.md")
+	for _, group := range file.Groups {
+		for _, rule := range group.Rules {
+			for _, metric := range regexp.MustCompile(`spot_aware_scheduler_\w+`).FindAllString(rule.Expr, -1) {
+				if !strings.Contains(documented, "`"+metric+"`") {
+					return fmt.Errorf("alert %s: docs/metrics.md has no %s", rule.Alert, metric)
+				}
+			}
+		}
+	}
+	return nil
+}
