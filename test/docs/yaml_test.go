@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
@@ -52,19 +53,30 @@ func decode(t *testing.T, document string) (kind string, err error) {
 	case head.Kind == "Kustomization":
 		return head.Kind, build(t, document)
 	case head.Kind != "":
-		strict := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
-		_, _, err := strict.Decode([]byte(document), nil, nil)
+		_, err := strictly(scheme.Scheme, document)
 		return head.Kind, err
 	case head.Groups != nil:
 		return "rules", checkAlerts(t, document)
 	default:
-		var args config.ReplicaSafetyArgs
-		if err := yaml.UnmarshalStrict([]byte(document), &args); err != nil {
+		ours := runtime.NewScheme()
+		if err := config.AddToScheme(ours); err != nil {
+			t.Fatal(err)
+		}
+		args, err := strictly(ours, "apiVersion: kubescheduler.config.k8s.io/v1\nkind: ReplicaSafetyArgs\n"+document)
+		if err != nil {
 			return "args", err
 		}
-		args.SetDefaults()
-		return "args", args.Validate(nil).ToAggregate()
+		return "args", args.(*config.ReplicaSafetyArgs).Validate(nil).ToAggregate()
 	}
+}
+
+// strictly decodes an object as the API server does for a client that wants unknown fields refused, with defaults.
+func strictly(scheme *runtime.Scheme, document string) (runtime.Object, error) {
+	object, _, err := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer().Decode([]byte(document), nil, nil)
+	if err == nil {
+		scheme.Default(object)
+	}
+	return object, err
 }
 
 // build runs kubectl over a kustomization that stands in a folder beside the clone.
