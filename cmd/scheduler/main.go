@@ -25,29 +25,16 @@ func main() {
 }
 
 func newCommand() *cobra.Command {
-	command := app.NewSchedulerCommand(
+	return newSchedulerCommand(
 		app.WithPlugin(replicasafety.Name, replicasafety.New),
 		app.WithPlugin(spotpreference.Name, spotpreference.New),
 		app.WithPlugin(coscheduling.Name, coscheduling.New),
 	)
-	command.Use = "spot-aware-scheduler"
-	run := command.RunE
-	command.RunE = func(command *cobra.Command, args []string) error {
-		// Mistakes are told before anything is asked of the API server.
-		if err := checkFlags(command); err != nil {
-			return err
-		}
-		return run(command, args)
-	}
-	return command
 }
 
 // checkFlags checks the configuration file that --config names. Without one this would be a second stock scheduler, competing for the
 // stock scheduler's lock.
 func checkFlags(command *cobra.Command) error {
-	if command.Flag("version").Changed {
-		return nil
-	}
 	file := command.Flag("config").Value.String()
 	if file == "" {
 		return errors.New("--config is required: the file with the profile that enables ReplicaSafety and SpotPreference " +

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/cli/globalflag"
+	"k8s.io/component-base/compatibility"
+	"k8s.io/component-base/featuregate"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/component-base/term"
+	"k8s.io/component-base/version/verflag"
+	"k8s.io/kubernetes/cmd/kube-scheduler/app"
+	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
+	"sigs.k8s.io/controller-runtime/pkg/manager/signals"
+)
+
+// newSchedulerCommand returns kube-scheduler's command with these plugins, as app.NewSchedulerCommand of Kubernetes 1.36 does: the same
+// flags, help, logging, signals and metrics. The one difference is guardTakeover, for which there is no place in the original: it keeps
+// to itself the scheduler that app.Setup makes and app.Run runs.
+func newSchedulerCommand(plugins ...app.Option) *cobra.Command {
+	opts := options.NewOptions()
+	command := &cobra.Command{
+		Use: "spot-aware-scheduler",
+		Long: `spot-aware-scheduler is kube-scheduler with two plugins that run workloads on
+spot nodes as far as is safe: when all spot is reclaimed at once, every workload
+still has its floor of replicas on on-demand nodes. It runs beside the cluster's
+kube-scheduler and places the pods that name it in spec.schedulerName.`,
+		Args: cobra.NoArgs,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			// Feature gates are set before RunE reads them.
+			return opts.ComponentGlobalsRegistry.Set()
+		},
+		RunE: func(command *cobra.Command, _ []string) error {
+			verflag.PrintAndExitIfRequested()
+			return runScheduler(command, opts, plugins)
+		},
+	}
+	flags := opts.Flags
+	verflag.AddFlags(flags.FlagSet("global"))
+	globalflag.AddGlobalFlags(flags.FlagSet("global"), command.Name(), logs.SkipLoggingConfigurationFlags())
+	for _, set := range flags.FlagSets {
+		command.Flags().AddFlagSet(set)
+	}
+	columns, _, _ := term.TerminalSize(command.OutOrStdout()) // 0, which is no wrapping, where it is no terminal
+	cliflag.SetUsageAndHelpFunc(command, *flags, columns)
+	if err := command.MarkFlagFilename("config", "yaml", "yml", "json"); err != nil {
+		panic(err) // there is no flag of that name
+	}
+	return command
+}
+
+// runScheduler runs until a signal, the loss of the lease or an error.
+func runScheduler(command *cobra.Command, opts *options.Options, plugins []app.Option) error {
+	// Mistakes are told before anything is asked of the API server.
+	if err := checkFlags(command); err != nil {
+		return err
+	}
+	features := opts.ComponentGlobalsRegistry.FeatureGateFor(compatibility.DefaultKubeComponent)
+	if err := logsapi.ValidateAndApply(opts.Logs, features); err != nil {
+		fmt.Fprintln(os.Stderr, err) // nothing else can be logged without
+		os.Exit(1)
+	}
+	cliflag.PrintFlags(command.Flags())
+
+	ctx := signals.SetupSignalHandler()
+	config, sched, err := app.Setup(ctx, opts, plugins...)
+	if err != nil {
+		return err
+	}
+	if err := guardTakeover(ctx, config.KubeConfig, sched); err != nil {
+		return err
+	}
+	features.(featuregate.MutableFeatureGate).AddMetrics()
+	opts.ComponentGlobalsRegistry.AddMetrics()
+	return app.Run(ctx, config, sched)
+}
