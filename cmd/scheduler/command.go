@@ -16,6 +16,10 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	"sigs.k8s.io/controller-runtime/pkg/manager/signals"
+
+	// What the main package of kube-scheduler registers, too: the metrics of clients, leader election and version.
+	_ "k8s.io/component-base/metrics/prometheus/clientgo"
+	_ "k8s.io/component-base/metrics/prometheus/version"
 )
 
 // newSchedulerCommand returns kube-scheduler's command with these plugins, as app.NewSchedulerCommand of Kubernetes 1.36 does: the same
