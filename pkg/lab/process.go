@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -112,9 +113,40 @@ func (p *Process) Kill() error {
 	return nil
 }
 
+// Pause stops the process as it is (SIGSTOP): its connections stay open and nobody answers on them. Resume lets it go on.
+func (p *Process) Pause() error { return p.signal(syscall.SIGSTOP) }
+
+// Resume lets a paused process go on. It is no error when it was not paused.
+func (p *Process) Resume() error { return p.signal(syscall.SIGCONT) }
+
+// Process returns the process of that name, such as etcd or kube-apiserver, that was started last; nil if there was none.
+func (cp *ControlPlane) Process(name string) *Process {
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	for _, p := range slices.Backward(cp.processes) {
+		if p.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// StartAgain starts a process that has ended with the arguments that it had, and does not wait until it is ready.
+func (cp *ControlPlane) StartAgain(p *Process) (*Process, error) {
+	if p.Err() == nil {
+		return nil, fmt.Errorf("starting %s again: it still runs", p.Name)
+	}
+	again, err := cp.start(p.Name, p.cmd.Path, p.cmd.Args[1:]...)
+	if err != nil {
+		return nil, err
+	}
+	again.url, again.client = p.url, p.client
+	return again, nil
+}
+
 func (p *Process) signal(sig os.Signal) error {
 	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("ending %s: %w", p.Name, err)
+		return fmt.Errorf("sending %s to %s: %w", sig, p.Name, err)
 	}
 	return nil
 }
