@@ -24,8 +24,6 @@ import (
 
 // idle are the grants that a scheduler with the shipped configuration asks for nothing by, and why they ship all the same.
 var idle = map[grant]string{
-	{"get", "pods", "", "", ""}: "asked for only by a new leader whose cache lacks a pod that the API server listed",
-
 	{"get", "podgroups", "scheduling.x-k8s.io", "", ""}:   coscheduling,
 	{"list", "podgroups", "scheduling.x-k8s.io", "", ""}:  coscheduling,
 	{"watch", "podgroups", "scheduling.x-k8s.io", "", ""}: coscheduling,
