@@ -41,6 +41,8 @@ type core struct {
 	wakeups  wakeups
 	// newest looks a pod up as the API server has it now, as far as is known; nil where nothing can be newer than what was observed.
 	newest func(namespace, name string) (pod *corev1.Pod, exists bool)
+	// ask asks the API server for a pod; nil where no watch can break. It returns nil for one that does not exist or cannot be had.
+	ask func(namespace, name string) *corev1.Pod
 
 	findings []fmt.Stringer // Breach and LostWakeup, in the order in which they were found
 }

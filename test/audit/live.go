@@ -91,6 +91,13 @@ func start(ctx context.Context, config *rest.Config, options Options, report fun
 		pod, err := pods.Pods(namespace).Get(name)
 		return pod, err == nil
 	}
+	a.core.ask = func(namespace, name string) *corev1.Pod {
+		pod, err := client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return nil
+		}
+		return pod
+	}
 	a.stop = func() {
 		cancel()
 		a.running.Wait()

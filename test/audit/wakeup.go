@@ -119,6 +119,7 @@ func (c *core) lookForLost(now time.Time) {
 		return
 	}
 	var lost []LostWakeup
+	var pods []*pod
 	pass := pass{core: c, now: now, placed: map[types.UID][]*pod{}}
 	for _, p := range c.wakeups.pending {
 		pass.consider(p)
@@ -126,8 +127,9 @@ func (c *core) lookForLost(now time.Time) {
 			continue
 		}
 		lost = append(lost, LostWakeup{p.name(), p.wait.node, p.wait.since, now, p.wait.detail})
+		pods = append(pods, p)
 	}
-	if len(lost) == 0 || c.behind() {
+	if len(lost) == 0 || c.behind() || c.cutOff(pods) {
 		return
 	}
 	slices.SortFunc(lost, func(a, b LostWakeup) int { return strings.Compare(a.Pod, b.Pod) })
@@ -152,6 +154,15 @@ func (c *core) behind() bool {
 		}
 	}
 	return false
+}
+
+// cutOff reports whether the API server knows better of pods that seem to wait. After an outage the watch of leases can be back long before
+// that of pods: client-go waits for up to a minute.
+func (c *core) cutOff(pods []*pod) bool {
+	return c.ask != nil && slices.ContainsFunc(pods, func(p *pod) bool {
+		current := c.ask(p.object.Namespace, p.object.Name)
+		return current == nil || revisionOf(current) != revisionOf(p.object)
+	})
 }
 
 // busy reports whether the scheduler is working through a long queue, in which a pod may wait without being lost.

@@ -347,3 +347,19 @@ func TestLostWakeupsWaitForTheAuditor(t *testing.T) {
 		t.Errorf("lost wake-ups when it has caught up (-want +got):\n%s", diff)
 	}
 }
+
+func TestLostWakeupsWaitForTheAuditorsWatch(t *testing.T) {
+	h := newHistory(t, "").onDemand("d").pods("", "", "a")
+	newer := get[*corev1.Pod](h, "a").DeepCopy()
+	newer.ResourceVersion += "0"
+	for name, answer := range map[string]*corev1.Pod{"changed": newer, "deleted, or no answer": nil} {
+		h.core.ask = func(string, string) *corev1.Pod { return answer }
+		if diff := cmp.Diff([]lost(nil), h.wait(30*time.Second).lost()); diff != "" {
+			t.Errorf("%s: lost wake-ups while cut off (-want +got):\n%s", name, diff)
+		}
+	}
+	h.core.ask = func(string, string) *corev1.Pod { return get[*corev1.Pod](h, "a") }
+	if diff := cmp.Diff([]lost{{"shop/a", 0}}, h.wait(time.Second).lost()); diff != "" {
+		t.Errorf("lost wake-ups when the API server agrees (-want +got):\n%s", diff)
+	}
+}
