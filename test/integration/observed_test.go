@@ -7,7 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/component-base/metrics/testutil"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
@@ -26,27 +25,10 @@ func (s *scenario) eventsOf(namespace, reason string) (map[string]string, error)
 	return notes, nil
 }
 
-// metric returns the sum of a metric of the scheduler over those of its series that have these labels.
+// metric returns the sum of a metric of the scenario's scheduler; see gauge.
 func (s *scenario) metric(name string, labels map[string]string) (int, error) {
-	text, err := s.scheduler.Metrics(s.ctx)
-	if err != nil {
-		return 0, err
-	}
-	parsed := testutil.NewMetrics()
-	if err := testutil.ParseMetrics(text, &parsed); err != nil {
-		return 0, err
-	}
-	sum := 0
-series:
-	for _, sample := range parsed[name] {
-		for label, value := range labels {
-			if string(sample.Metric[testutil.LabelName(label)]) != value {
-				continue series
-			}
-		}
-		sum += int(sample.Value)
-	}
-	return sum, nil
+	sum, err := s.gauge(s.scheduler, name, labels)
+	return int(sum), err
 }
 
 // measures returns a check that a metric of the scheduler has this value; see metric.

@@ -1,0 +1,228 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics/testutil"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// term is what the lease said of one leader.
+type term struct {
+	holder string
+	// acquired and renewed are when the leader wrote that it has the lease, first and last.
+	acquired, renewed time.Time
+}
+
+// history is what watches have seen of the lease and of the bindings in the scenario's namespace since they were started.
+type history struct {
+	mu    sync.Mutex
+	terms []term // of a lease that was given back there is none
+	nodes map[types.UID]string
+	times []time.Time // when each of these was first seen with a node, in order
+	moved []string    // pods that were on two nodes, with both
+}
+
+// record starts to watch, until the test ends.
+func (s *scenario) record() *history {
+	s.Helper()
+	h := &history{nodes: map[types.UID]string{}}
+	system := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(metav1.NamespaceSystem))
+	own := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(s.namespace))
+	var synced []cache.InformerSynced
+	for _, informer := range []cache.SharedIndexInformer{system.Coordination().V1().Leases().Informer(), own.Core().V1().Pods().Informer()} {
+		registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    h.take,
+			UpdateFunc: func(_, object any) { h.take(object) },
+		})
+		s.must(err)
+		synced = append(synced, registration.HasSynced)
+	}
+	system.Start(s.ctx.Done())
+	own.Start(s.ctx.Done())
+	if !cache.WaitForCacheSync(s.ctx.Done(), synced...) {
+		s.Fatal("the test ended before its watches had begun")
+	}
+	return h
+}
+
+func (h *history) take(object any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch o := object.(type) {
+	case *coordinationv1.Lease:
+		if o.Name != "spot-aware-scheduler" || o.Spec.HolderIdentity == nil || *o.Spec.HolderIdentity == "" {
+			return
+		}
+		if len(h.terms) == 0 || h.terms[len(h.terms)-1].holder != *o.Spec.HolderIdentity {
+			h.terms = append(h.terms, term{holder: *o.Spec.HolderIdentity, acquired: o.Spec.AcquireTime.Time})
+		}
+		h.terms[len(h.terms)-1].renewed = o.Spec.RenewTime.Time
+	case *v1.Pod:
+		node, was := o.Spec.NodeName, h.nodes[o.UID]
+		if was != "" && node != was {
+			h.moved = append(h.moved, fmt.Sprintf("%s: %s, then %q", o.Name, was, node))
+		}
+		if node != "" && was == "" {
+			h.nodes[o.UID] = node
+			h.times = append(h.times, time.Now())
+		}
+	}
+}
+
+// since returns the terms that began after the first n.
+func (h *history) since(n int) []term {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.terms[min(n, len(h.terms)):])
+}
+
+// bound returns how many pods have been seen with a node.
+func (h *history) bound() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.nodes)
+}
+
+// boundAfter returns when the first pod was seen to be bound after that moment; the zero time if none was.
+func (h *history) boundAfter(moment time.Time) time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, at := range h.times {
+		if at.After(moment) {
+			return at
+		}
+	}
+	return time.Time{}
+}
+
+// onTwoNodes returns the pods whose node changed.
+func (h *history) onTwoNodes() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.moved)
+}
+
+// boundAtLeast returns a check that so many pods have been seen with a node.
+func (h *history) boundAtLeast(n int) func() error {
+	return func() error {
+		if bound := h.bound(); bound < n {
+			return fmt.Errorf("%d pods are bound, want %d", bound, n)
+		}
+		return nil
+	}
+}
+
+// holds returns a check that somebody has the lease.
+func (h *history) holds() error {
+	if len(h.since(0)) == 0 {
+		return fmt.Errorf("nobody leads")
+	}
+	return nil
+}
+
+// gauge returns the sum of a metric of a scheduler over those of its series that have these labels.
+func (s *scenario) gauge(p *lab.Process, name string, labels map[string]string) (float64, error) {
+	text, err := p.Metrics(s.ctx)
+	if err != nil {
+		return 0, err
+	}
+	parsed := testutil.NewMetrics()
+	if err := testutil.ParseMetrics(text, &parsed); err != nil {
+		return 0, err
+	}
+	sum := 0.0
+series:
+	for _, sample := range parsed[name] {
+		for label, value := range labels {
+			if string(sample.Metric[testutil.LabelName(label)]) != value {
+				continue series
+			}
+		}
+		sum += float64(sample.Value)
+	}
+	return sum, nil
+}
+
+// leader returns which of the schedulers leads, as the place in all.
+func (s *scenario) leader(all []*lab.Process) int {
+	s.Helper()
+	leading := -1
+	s.eventually(soon, func() error {
+		for i, p := range all {
+			// One that is being started does not serve yet, and does not lead.
+			if leads, err := s.gauge(p, "leader_election_master_status", map[string]string{"name": "kube-scheduler"}); err == nil && leads == 1 {
+				leading = i
+				return nil
+			}
+		}
+		return fmt.Errorf("none of %d schedulers leads", len(all))
+	})
+	return leading
+}
+
+// attempts is how often the API server was asked to bind a pod since it was started, by the code of its answer: 201; 409 for a pod that
+// has a node already; others where the one who asked ended before the answer.
+func (s *scenario) attempts() map[string]int {
+	s.Helper()
+	text, err := client.Discovery().RESTClient().Get().AbsPath("/metrics").Do(s.ctx).Raw()
+	s.must(err)
+	parsed := testutil.NewMetrics()
+	s.must(testutil.ParseMetrics(string(text), &parsed))
+	codes := map[string]int{}
+	for _, sample := range parsed["apiserver_request_total"] {
+		if sample.Metric["resource"] == "pods" && sample.Metric["subresource"] == "binding" {
+			codes[string(sample.Metric["code"])] += int(sample.Value)
+		}
+	}
+	return codes
+}
+
+// boundOnce fails the test if, since the API server counted before, it accepted more bindings than the n pods that are bound, if a
+// scheduler so much as tried to bind a pod that had a node, or if a pod was seen on two nodes or a node has more pods than room.
+func (s *scenario) boundOnce(h *history, before map[string]int, n int) {
+	s.Helper()
+	codes := s.attempts()
+	for code := range codes {
+		codes[code] -= before[code]
+	}
+	s.Logf("bindings by the API server's answer: %v", codes)
+	if codes["201"] == 0 || codes["201"] > n {
+		s.Errorf("%d bindings accepted for %d pods", codes["201"], n)
+	}
+	if codes["409"] > 0 {
+		s.Errorf("%d times a pod was to be bound that had a node already", codes["409"])
+	}
+	if moved := h.onTwoNodes(); len(moved) > 0 {
+		s.Errorf("pods on two nodes: %v", moved)
+	}
+	s.overbooked()
+}
+
+// overbooked fails the test for every node with more pods of the scenario than slots.
+func (s *scenario) overbooked() {
+	s.Helper()
+	pods, err := s.livePods(metav1.ListOptions{})
+	s.must(err)
+	nodes, err := client.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
+	s.must(err)
+	on := map[string]int64{}
+	for _, pod := range pods {
+		on[pod.Spec.NodeName]++
+	}
+	for _, node := range nodes.Items {
+		if slots := node.Status.Allocatable.Cpu().Value(); on[node.Name] > slots {
+			s.Errorf("%d pods on node %s, which has room for %d", on[node.Name], node.Name, slots)
+		}
+	}
+}

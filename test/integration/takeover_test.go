@@ -1,0 +1,187 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// longestTakeover is from the last renewal of a leader that was killed to its successor's term. The stand-by looks at the lease every
+// retryPeriod (2 s) and up to 1.2 times that longer, by chance. So it sees the renewal after at most 4.4 s, takes the lease for expired
+// leaseDuration (15 s) after that, and finds out at the next look.
+const longestTakeover = 15*time.Second + 2*4400*time.Millisecond
+
+// settle is how long a new leader waits for bindings that were on their way.
+const settle = time.Second
+
+// onRequests is for the requests of a takeover on a busy machine.
+const onRequests = time.Second
+
+// TestLeaderKilledWhilePlacing has two schedulers place 2,000 pods. Five times the one that leads is killed in the middle of it and
+// started again at once, as the kubelet does; a last time it is asked to end.
+func TestLeaderKilledWhilePlacing(t *testing.T) {
+	// Most of the floors find no on-demand at first, so that spot takes whatever is forgotten to be there already.
+	allOnDemand := onDemand(40, 15)
+	s := start(t, slices.Concat(allOnDemand[:10], spot(60, 30)))
+	onSpot, seen := s.watchSpot(), s.record()
+	pair := s.standBy()
+	before := s.attempts()
+	want, budgets := map[string]split{}, map[string]int{}
+	for i := range 40 {
+		name := fmt.Sprintf("large-%d", i)
+		s.deploy(name, 50, annotated(minOnDemand, "30%"))
+		budgets[name] = 35
+		want[name] = split{onDemand: 15, spot: 35}
+	}
+	const placeable = 40*35 + 10*15
+	for round := range 6 {
+		killed := round < 5
+		leading := s.leader(pair)
+		terms := seen.since(0)
+		s.eventually(time.Minute, seen.boundAtLeast(240*(round+1)))
+		how := "killed"
+		if killed {
+			s.must(pair[leading].Kill())
+		} else {
+			how = "asked to end"
+			s.must(pair[leading].Stop())
+		}
+		ended, left := time.Now(), seen.bound()
+		if left >= placeable {
+			t.Errorf("%s too late: %d pods were bound", how, left)
+		}
+		again, err := controlPlane.StartAgain(pair[leading])
+		s.must(err)
+		pair[leading] = again
+
+		s.eventually(longestTakeover+onRequests, func() error {
+			if len(seen.since(len(terms))) == 0 {
+				return fmt.Errorf("nobody has taken over")
+			}
+			return nil
+		})
+		last, next := seen.since(len(terms) - 1)[0], seen.since(len(terms))[0]
+		took := next.acquired.Sub(last.renewed)
+		var waited float64
+		s.eventually(soon, func() (err error) {
+			if waited, err = s.gauge(pair[s.leader(pair)], "spot_aware_scheduler_takeover_duration_seconds", nil); err == nil && waited == 0 {
+				err = fmt.Errorf("the new leader still waits for its cache")
+			}
+			return err
+		})
+		var decided time.Time
+		s.eventually(soon, func() error {
+			if decided = seen.boundAfter(next.acquired); decided.IsZero() {
+				return fmt.Errorf("the new leader has bound no pod")
+			}
+			return nil
+		})
+		t.Logf("round %d: %s with %d of 2,000 pods bound; lease taken %.1f s after its last renewal, %.1f s after the end; "+
+			"the leader waited %.2f s; next binding seen %.1f s after the end",
+			round+1, how, left, took.Seconds(), next.acquired.Sub(ended).Seconds(), waited, decided.Sub(ended).Seconds())
+		if killed && decided.Sub(next.acquired) < settle {
+			t.Errorf("the new leader bound a pod %s after it took the lease, want %s at least", decided.Sub(next.acquired), settle)
+		}
+		if took > longestTakeover+onRequests {
+			t.Errorf("the takeover took %s from the last renewal, want at most %s", took, longestTakeover)
+		}
+		if !killed && next.acquired.Sub(ended) > 4400*time.Millisecond+onRequests {
+			t.Errorf("the leader gave its lease back, but the next one took it %s later", next.acquired.Sub(ended))
+		}
+	}
+	s.eventually(time.Minute, seen.boundAtLeast(placeable))
+	s.addNodes(allOnDemand[10:]...)
+	s.eventually(2*time.Minute, s.are(want))
+	s.noBreach(onSpot(), budgets)
+	s.boundOnce(seen, before, 2000)
+}
+
+// standBy starts a second scheduler beside the scenario's, which leads, and returns both. They end with the test.
+func (s *scenario) standBy() []*lab.Process {
+	s.Helper()
+	second, err := controlPlane.StartScheduler(s.ctx, s.options)
+	s.must(err)
+	pair := []*lab.Process{s.scheduler, second}
+	s.Cleanup(func() {
+		for _, p := range pair {
+			if s.Failed() {
+				s.Logf("a scheduler's log ends with:\n%s", tail(p.Log, 20))
+			}
+			if err := p.Kill(); err != nil {
+				s.Error(err)
+			}
+		}
+	})
+	return pair
+}
+
+// TestTakeoverWithALateWatch is what kubernetes #137308 describes: the stand-by knows the pods, but its watch is late and it does not
+// know yet that they are bound when it becomes the leader.
+func TestTakeoverWithALateWatch(t *testing.T) {
+	s := start(t, nil)
+	seen := s.record()
+	s.eventually(soon, seen.holds)
+	proxy := s.newProxy()
+	behind := s.options
+	behind.Name, behind.Kubeconfig = "stand-by", proxy.kubeconfig(s)
+	standBy, err := controlPlane.StartScheduler(s.ctx, behind)
+	s.must(err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log("the stand-by's log ends with:\n" + tail(standBy.Log, 40))
+		}
+		if err := standBy.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
+	before := s.attempts()
+
+	placed, want := map[string]split{}, map[string]split{}
+	for i := range 20 {
+		name := fmt.Sprintf("app-%d", i)
+		s.deploy(name, 10, annotated(minOnDemand, "3"))
+		placed[name], want[name] = split{spot: 7, waiting: 3}, split{spot: 7, onDemand: 3}
+	}
+	s.eventually(soon, func() error {
+		if pending, err := s.gauge(standBy, "scheduler_pending_pods", nil); err != nil || pending != 200 {
+			return fmt.Errorf("the stand-by knows %v of 200 pods, %v", pending, err)
+		}
+		return nil
+	})
+	proxy.hold()
+	s.addNodes(spot(5, 30)...)
+	s.eventually(soon, s.are(placed))
+	s.must(s.scheduler.Kill())
+	s.eventually(longestTakeover+onRequests, func() error {
+		if len(seen.since(1)) == 0 {
+			return fmt.Errorf("the stand-by has not taken over")
+		}
+		return nil
+	})
+
+	// It says what it waits for every 5 seconds: much later than a leader that does not wait has bound its first pods.
+	s.eventually(soon, func() error {
+		if log := tail(standBy.Log, 1000); !strings.Contains(log, "Scheduling waits until the watch of pods has caught up") || !strings.Contains(log, "missing=140") {
+			return fmt.Errorf("the stand-by does not say that it waits for 140 pods")
+		}
+		return nil
+	})
+	s.must(s.are(placed)())
+	if tried, err := s.gauge(standBy, "scheduler_schedule_attempts_total", nil); err != nil || tried != 0 {
+		t.Errorf("the new leader has tried to schedule %v pods, %v", tried, err)
+	}
+	proxy.release()
+	s.eventually(soon, func() error {
+		if waited, err := s.gauge(standBy, "spot_aware_scheduler_takeover_duration_seconds", nil); err != nil || waited == 0 {
+			return fmt.Errorf("the new leader still waits, %v", err)
+		}
+		return nil
+	})
+	s.addNodes(onDemand(4, 15)...)
+	s.eventually(soon, s.are(want))
+	s.boundOnce(seen, before, 200)
+}
