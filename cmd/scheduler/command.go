@@ -23,8 +23,8 @@ import (
 )
 
 // newSchedulerCommand returns kube-scheduler's command with these plugins, as app.NewSchedulerCommand of Kubernetes 1.36 does: the same
-// flags, help, logging, signals and metrics. The one difference is guardTakeover, for which there is no place in the original: it keeps
-// to itself the scheduler that app.Setup makes and app.Run runs.
+// flags, help, logging, signals and metrics. The one difference are guardTakeover and guardLease, for which there is no place in the
+// original: it keeps to itself the scheduler that app.Setup makes and app.Run runs.
 func newSchedulerCommand(plugins ...app.Option) *cobra.Command {
 	opts := options.NewOptions()
 	command := &cobra.Command{
@@ -78,6 +78,7 @@ func runScheduler(command *cobra.Command, opts *options.Options, plugins []app.O
 	if err := guardTakeover(ctx, config.KubeConfig, sched); err != nil {
 		return err
 	}
+	guardLease(ctx, config.LeaderElection, sched)
 	features.(featuregate.MutableFeatureGate).AddMetrics()
 	opts.ComponentGlobalsRegistry.AddMetrics()
 	return app.Run(ctx, config, sched)

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/scheduler"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+)
+
+// lock answers every request with err, after a time.
+type lock struct {
+	resourcelock.Interface
+	err   error
+	takes time.Duration
+}
+
+func (l *lock) Create(context.Context, resourcelock.LeaderElectionRecord) error {
+	time.Sleep(l.takes)
+	return l.err
+}
+
+func (l *lock) Update(context.Context, resourcelock.LeaderElectionRecord) error {
+	time.Sleep(l.takes)
+	return l.err
+}
+
+func TestLeaseMustBeFresh(t *testing.T) {
+	const deadline = 10 * time.Second
+	mine := resourcelock.LeaderElectionRecord{HolderIdentity: "me"}
+	for name, test := range map[string]struct {
+		// lead does what the leader election does before the scheduler asks for a pod.
+		lead func(*lock, resourcelock.Interface) error
+		want bool
+	}{
+		"created":   {func(_ *lock, l resourcelock.Interface) error { return l.Create(t.Context(), mine) }, true},
+		"taken":     {func(_ *lock, l resourcelock.Interface) error { return l.Update(t.Context(), mine) }, true},
+		"never had": {func(*lock, resourcelock.Interface) error { return nil }, false},
+		"created in vain": {func(s *lock, l resourcelock.Interface) error {
+			s.err = errors.New("conflict")
+			return l.Create(t.Context(), mine)
+		}, false},
+		"taken in vain": {func(s *lock, l resourcelock.Interface) error {
+			s.err = errors.New("conflict")
+			return l.Update(t.Context(), mine)
+		}, false},
+		"given back": {func(_ *lock, l resourcelock.Interface) error {
+			return l.Update(t.Context(), resourcelock.LeaderElectionRecord{})
+		}, false},
+		"taken long ago": {func(_ *lock, l resourcelock.Interface) error {
+			defer time.Sleep(deadline)
+			return l.Update(t.Context(), mine)
+		}, false},
+		"taken a while ago": {func(_ *lock, l resourcelock.Interface) error {
+			defer time.Sleep(deadline - 1)
+			return l.Update(t.Context(), mine)
+		}, true},
+		// What counts for the others is what the leader wrote into it when it asked.
+		"taken slowly":   {func(s *lock, l resourcelock.Interface) error { s.takes = deadline; return l.Update(t.Context(), mine) }, false},
+		"created slowly": {func(s *lock, l resourcelock.Interface) error { s.takes = deadline; return l.Create(t.Context(), mine) }, false},
+		"renewed after a while": {func(s *lock, l resourcelock.Interface) error {
+			err := l.Update(t.Context(), mine)
+			time.Sleep(5 * deadline)
+			return errors.Join(err, l.Update(t.Context(), mine))
+		}, true},
+		"lost after a while": {func(s *lock, l resourcelock.Interface) error {
+			err := l.Update(t.Context(), mine)
+			time.Sleep(deadline)
+			s.err = errors.New("the API server is away")
+			return errors.Join(err, l.Update(t.Context(), mine))
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				server := &lock{}
+				config := &leaderelection.LeaderElectionConfig{Lock: server, RenewDeadline: deadline}
+				sched := &scheduler.Scheduler{NextPod: func(klog.Logger) (*framework.QueuedPodInfo, error) { return &framework.QueuedPodInfo{}, nil }}
+				guardLease(ctx, config, sched)
+				if err := test.lead(server, config.Lock); (err != nil) != (server.err != nil) {
+					t.Fatalf("the lock returned %v instead of %v", err, server.err)
+				}
+				var pod *framework.QueuedPodInfo
+				returned := make(chan struct{})
+				go func() {
+					defer close(returned)
+					pod, _ = sched.NextPod(klog.Background())
+				}()
+				synctest.Wait()
+				select {
+				case <-returned:
+					if !test.want || pod == nil {
+						t.Errorf("a pod came: %t", pod != nil)
+					}
+				default:
+					if test.want {
+						t.Error("no pod came")
+					}
+				}
+				// A process that ends does not wait for its lease.
+				cancel()
+				<-returned
+				if !test.want && pod != nil {
+					t.Error("a pod came when the process was to end")
+				}
+			})
+		})
+	}
+}
+
+// A leader whose renewals succeed again goes on with the pod that it had.
+func TestLeaseIsRenewedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lease := &freshLease{Interface: &lock{}}
+		popped := 0
+		next := lease.after(t.Context(), 10*time.Second, func(klog.Logger) (*framework.QueuedPodInfo, error) {
+			popped++
+			return &framework.QueuedPodInfo{Attempts: popped}, nil
+		})
+		time.AfterFunc(time.Minute, func() {
+			_ = lease.Update(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "me"})
+		})
+		began := time.Now()
+		if pod, err := next(klog.Background()); err != nil || pod == nil || pod.Attempts != 1 {
+			t.Errorf("NextPod returned %+v, %v", pod, err)
+		}
+		if waited := time.Since(began); waited < time.Minute || waited > time.Minute+pollEvery {
+			t.Errorf("it waited %s", waited)
+		}
+	})
+}
+
+func TestLeaseWithoutElection(t *testing.T) {
+	sched := &scheduler.Scheduler{NextPod: func(klog.Logger) (*framework.QueuedPodInfo, error) { return &framework.QueuedPodInfo{}, nil }}
+	guardLease(t.Context(), nil, sched)
+	if pod, err := sched.NextPod(klog.Background()); pod == nil || err != nil {
+		t.Errorf("NextPod returned %v, %v", pod, err)
+	}
+}
