@@ -24,13 +24,15 @@ var (
 	client       kubernetes.Interface
 )
 
+// minor is the minor version of Kubernetes for every control plane of these tests; empty for the scheduler's own.
+var minor = os.Getenv("SPOT_KUBERNETES")
+
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	version := os.Getenv("SPOT_KUBERNETES")
-	cp, err := lab.Start(ctx, lab.Options{Kubernetes: version})
+	cp, err := lab.Start(ctx, lab.Options{Kubernetes: minor})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "starting the control plane:", err)
 		return 1
@@ -45,7 +47,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	if err := checkVersion(cmp.Or(version, "1.36")); err != nil {
+	if err := checkVersion(cmp.Or(minor, "1.36")); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

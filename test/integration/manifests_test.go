@@ -34,7 +34,7 @@ const partOf = "app.kubernetes.io/part-of=spot-aware-scheduler"
 func TestManifests(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cp, err := lab.Start(ctx, lab.Options{})
+	cp, err := lab.Start(ctx, lab.Options{Kubernetes: minor})
 	must(t, err)
 	t.Cleanup(func() {
 		if err := cp.Stop(); err != nil {
