@@ -2,10 +2,8 @@ package integration
 
 import (
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -85,33 +83,11 @@ func TestNamespaceOptIn(t *testing.T) {
 // applyOptIn applies the overlay as users do, and removes it with the test.
 func (s *scenario) applyOptIn() {
 	s.Helper()
-	kubectl := func(args ...string) (string, error) {
-		command := exec.Command(filepath.Join(controlPlane.Root, ".local", "bin", "kubectl"), append([]string{
-			"--kubeconfig=" + controlPlane.Kubeconfig}, args...)...)
-		command.Dir = controlPlane.Root
-		out, err := command.CombinedOutput()
-		if err != nil {
-			err = fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, out)
-		}
-		return string(out), err
-	}
-	const overlay = "manifests/overlays/namespace-opt-in"
-	s.Cleanup(func() {
-		if _, err := kubectl("delete", "--ignore-not-found", "-k", overlay); err != nil {
-			s.Error(err)
-		}
-	})
-	for _, outcome := range []string{"created", "unchanged"} {
-		out, err := kubectl("apply", "-k", overlay)
-		s.must(err)
-		var want strings.Builder
-		for _, kind := range []string{"mutatingadmissionpolicy", "mutatingadmissionpolicybinding"} {
-			fmt.Fprintf(&want, "%s.admissionregistration.k8s.io/spot-aware-scheduler-opt-in %s\n", kind, outcome)
-		}
-		if out != want.String() {
-			s.Errorf("kubectl apply says\n%swant\n%s", out, &want)
-		}
-	}
+	k := kubectl{cp: controlPlane, cache: s.TempDir()}
+	overlay := filepath.Join(controlPlane.Root, "manifests", "overlays", "namespace-opt-in")
+	s.Cleanup(func() { k.must(s.T, "delete", "--ignore-not-found", "-k", overlay) })
+	applies(s.T, k, overlay, "created")
+	applies(s.T, k, overlay, "unchanged")
 }
 
 // labelNamespace sets the label of a namespace, or removes it where value is empty.
