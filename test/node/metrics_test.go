@@ -15,10 +15,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// families are some of docs/metrics.md: a gauge that each replica has, and a counter that only the leader has that placed pods.
+// Some of docs/metrics.md and docs/monitoring.md: a gauge that each replica has, a counter that only the leader has that placed pods,
+// and who leads.
 const (
 	nodesMetric      = "spot_aware_scheduler_nodes{"
 	placementsMetric = `spot_aware_scheduler_placements_total{capacity_type="spot",profile="spot-aware-scheduler",reason="budget"}`
+	leadsMetric      = `leader_election_master_status{name="kube-scheduler"}`
 )
 
 // checkMetrics reads the metrics as Prometheus does with the monitoring overlay: at the addresses of the Service, with the token of the
@@ -54,6 +56,13 @@ func (c *cluster) checkMetrics() {
 		}
 		if got, want := strings.Contains(text, "\n"+placementsMetric), pod == leading.pod; got != want {
 			c.Errorf("%s: leads: %t, has %s: %t", pod, want, placementsMetric, got)
+		}
+		want := leadsMetric + " 0\n"
+		if pod == leading.pod {
+			want = leadsMetric + " 1\n"
+		}
+		if !strings.Contains(text, "\n"+want) {
+			c.Errorf("%s: leads: %t, expected %s", pod, pod == leading.pod, want)
 		}
 	}
 }
