@@ -247,7 +247,7 @@ resources: [%s]
 configMapGenerator:
 - name: spot-aware-scheduler-config
   namespace: kube-system
-  behavior: replace
+  behavior: merge
   files: [scheduler-config.yaml]
 `, relative), 0o600))
 	return dir
