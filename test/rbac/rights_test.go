@@ -106,15 +106,20 @@ func (r *runner) without(t *testing.T, g grant) {
 	})
 }
 
-// withoutBindings deletes each binding of a role to the scheduler's ServiceAccount in turn. Whatever is denied then is its doing.
+// withoutBindings deletes each binding of a role to the scheduler's ServiceAccount in turn: something that its role grants must be denied
+// then. The binding is back for the next also where nothing was.
 func (r *runner) withoutBindings(t *testing.T) {
 	must(t, r.shipped.apply(t.Context()))
 	isOurs := func(subject rbacv1.Subject) bool { return subject.Namespace == namespace && subject.Name == name }
-	denied := func(a attempt) error {
-		if len(a.denials) == 0 {
-			return errors.New("nothing was denied")
+	deniedOf := func(role string, rules []rbacv1.PolicyRule) func(attempt) error {
+		return func(a attempt) error {
+			for _, rule := range rules {
+				if slices.ContainsFunc(split(rule, ""), func(g grant) bool { return g.deniedIn(a.denials) }) {
+					return nil
+				}
+			}
+			return fmt.Errorf("nothing that %s grants was denied; denied was:\n%s", role, strings.Join(a.denials, "\n"))
 		}
-		return nil
 	}
 	clusterRoleBindings, roleBindings := client.RbacV1().ClusterRoleBindings(), client.RbacV1().RoleBindings(namespace)
 	everywhere, err := clusterRoleBindings.List(t.Context(), metav1.ListOptions{})
@@ -122,11 +127,15 @@ func (r *runner) withoutBindings(t *testing.T) {
 	for _, binding := range everywhere.Items {
 		if slices.ContainsFunc(binding.Subjects, isOurs) {
 			t.Run("ClusterRoleBinding "+binding.Name, func(t *testing.T) {
-				must(t, clusterRoleBindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}))
-				r.run(t, nil, denied)
-				binding.ResourceVersion = ""
-				_, err := clusterRoleBindings.Create(t.Context(), &binding, metav1.CreateOptions{})
+				role, err := client.RbacV1().ClusterRoles().Get(t.Context(), binding.RoleRef.Name, metav1.GetOptions{})
 				must(t, err)
+				must(t, clusterRoleBindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}))
+				defer func() {
+					binding.ResourceVersion = ""
+					_, err := clusterRoleBindings.Create(t.Context(), &binding, metav1.CreateOptions{})
+					must(t, err)
+				}()
+				r.run(t, nil, deniedOf(role.Name, role.Rules))
 			})
 		}
 	}
@@ -135,11 +144,15 @@ func (r *runner) withoutBindings(t *testing.T) {
 	for _, binding := range inPlace.Items {
 		if slices.ContainsFunc(binding.Subjects, isOurs) {
 			t.Run("RoleBinding "+binding.Name, func(t *testing.T) {
-				must(t, roleBindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}))
-				r.run(t, nil, denied)
-				binding.ResourceVersion = ""
-				_, err := roleBindings.Create(t.Context(), &binding, metav1.CreateOptions{})
+				role, err := client.RbacV1().Roles(namespace).Get(t.Context(), binding.RoleRef.Name, metav1.GetOptions{})
 				must(t, err)
+				must(t, roleBindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}))
+				defer func() {
+					binding.ResourceVersion = ""
+					_, err := roleBindings.Create(t.Context(), &binding, metav1.CreateOptions{})
+					must(t, err)
+				}()
+				r.run(t, nil, deniedOf(role.Name, role.Rules))
 			})
 		}
 	}
@@ -190,9 +203,9 @@ func (r *runner) run(t *testing.T, flags []string, check func(attempt) error) {
 		t.Log(ended)
 	}
 	// Without the old lease the next scheduler leads at once.
-	lease := client.CoordinationV1().Leases(namespace).Delete(t.Context(), name, metav1.DeleteOptions{})
-	if lease != nil && !apierrors.IsNotFound(lease) {
-		t.Error(lease)
+	leases := client.CoordinationV1().Leases(namespace)
+	if err := leases.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		t.Error(err)
 	}
 	must(t, err)
 }
