@@ -10,6 +10,10 @@ import (
 	schedulerv1 "k8s.io/kubernetes/pkg/scheduler/apis/config/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
+
+	// The args of Coscheduling. They have to be registered before this package's init: the scheduler makes the second of the schemes
+	// below once, when it is first asked for, of what is registered by then.
+	_ "sigs.k8s.io/scheduler-plugins/apis/config/scheme"
 )
 
 func init() {
