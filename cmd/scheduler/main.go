@@ -1,5 +1,5 @@
-// Command spot-aware-scheduler is kube-scheduler with the plugins ReplicaSafety and SpotPreference, and with the Coscheduling
-// plugin of scheduler-plugins for gangs.
+// Command spot-aware-scheduler is kube-scheduler with the plugins ReplicaSafety and SpotPreference, and with Coscheduling for
+// gangs.
 package main
 
 import (
@@ -9,14 +9,12 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/component-base/cli"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
-	"sigs.k8s.io/scheduler-plugins/pkg/coscheduling"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/gang"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/replicasafety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/spotpreference"
 
-	// The plugins' args, for the scheduler's own decoder; and those of scheduler-plugins.
-	_ "sigs.k8s.io/scheduler-plugins/apis/config/scheme"
-
+	// The plugins' args, for the scheduler's own decoder.
 	_ "github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config/scheme"
 )
 
@@ -28,7 +26,7 @@ func newCommand() *cobra.Command {
 	return newSchedulerCommand(
 		app.WithPlugin(replicasafety.Name, replicasafety.New),
 		app.WithPlugin(spotpreference.Name, spotpreference.New),
-		app.WithPlugin(coscheduling.Name, coscheduling.New),
+		app.WithPlugin(gang.Name, gang.New),
 	)
 }
 
