@@ -25,6 +25,7 @@ import (
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/gang"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/replicasafety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/spotpreference"
 )
@@ -242,6 +243,8 @@ func pointsOf(t *testing.T, file string) *schedulerconfig.Plugins {
 				return scoreStub{stub}, nil
 			case names.DefaultPreemption:
 				return postFilterStub{stub}, nil
+			case gang.Name:
+				return gangStub{postFilterStub{stub}}, nil
 			default:
 				return stub, nil
 			}
@@ -274,6 +277,10 @@ func (safetyStub) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
 func (safetyStub) Filter(context.Context, fwk.CycleState, *v1.Pod, fwk.NodeInfo) *fwk.Status {
 	return nil
 }
+
+type gangStub struct{ postFilterStub }
+
+func (gangStub) Less(fwk.QueuedPodInfo, fwk.QueuedPodInfo) bool { return false }
 
 type scoreStub struct{ stub }
 
