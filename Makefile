@@ -54,6 +54,10 @@ test-skew: tools build ## Runs the placement tests against the next minor versio
 test-node: ## Runs the shipped image from the shipped manifests on a real kubelet with containerd (Linux, root; IF_POSSIBLE=1).
 	@hack/test-node.sh
 
+.PHONY: generate
+generate: tools ## Writes the files that are made from Go types.
+	@hack/generate.sh
+
 .PHONY: verify
 verify: tools ## Checks formatting, lint, modules and manifests.
 	@hack/verify.sh

@@ -31,6 +31,7 @@ if ! built .built; then
     build kube-scheduler          k8s.io/kubernetes/cmd/kube-scheduler
     build kubectl                 k8s.io/kubernetes/cmd/kubectl
     build kwok                    sigs.k8s.io/kwok/cmd/kwok
+    build controller-gen          sigs.k8s.io/controller-tools/cmd/controller-gen
     build staticcheck             honnef.co/go/tools/cmd/staticcheck
   fi
   echo "$want" >"$bin/.built"

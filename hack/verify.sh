@@ -24,6 +24,16 @@ check "mend what it names" .local/bin/staticcheck ./...
 check "mend what it names" go vet -tags node ./test/node
 check "mend what it names" .local/bin/staticcheck -tags node ./test/node
 
+generated() { # says what differs from what hack/generate.sh makes
+  local made status
+  made=$(mktemp -d)
+  hack/generate.sh "$made" && diff "$made/manifests/overlays/gang/podgroups.yaml" manifests/overlays/gang/podgroups.yaml
+  status=$?
+  rm -r "$made"
+  return $status
+}
+check "make generate" generated
+
 built() { # kustomization: says so when it builds to nothing
   local objects
   objects=$(.local/bin/kubectl kustomize "$1") || return
