@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
 // Waiting remembers the pods of one profile that were found unschedulable: since when, what they wait for, and when to try them
@@ -23,7 +24,9 @@ type Waiting struct {
 	pods map[types.UID]*waiter
 	// byOwner holds the waiting pods by each UID that they wait on.
 	byOwner map[types.UID]map[types.UID]*waiter
-	soon    clock.Timer // set while WakeCountedSoon is pending
+	// byGang holds those of a gang, by namespace/name of its PodGroup.
+	byGang map[string]map[types.UID]*waiter
+	soon   clock.Timer // set while WakeCountedSoon is pending
 }
 
 // Wait says what a pod waits for.
@@ -49,7 +52,7 @@ type waiter struct {
 
 // NewWaiting returns an empty memory that has pods tried again by calling wake, which must not block.
 func NewWaiting(c clock.WithDelayedExecution, wake func(pods map[string]*v1.Pod)) *Waiting {
-	return &Waiting{clock: c, wake: wake, pods: map[types.UID]*waiter{}, byOwner: map[types.UID]map[types.UID]*waiter{}}
+	return &Waiting{clock: c, wake: wake, pods: map[types.UID]*waiter{}, byOwner: map[types.UID]map[types.UID]*waiter{}, byGang: map[string]map[types.UID]*waiter{}}
 }
 
 // Found notes that pod was found unschedulable now, and what it waits for this time.
@@ -65,14 +68,43 @@ func (w *Waiting) Found(pod *v1.Pod, wait Wait) {
 	entry := &waiter{Wait: wait, pod: pod, since: since}
 	w.pods[pod.UID] = entry
 	for _, owner := range wait.Owners {
-		if w.byOwner[owner] == nil {
-			w.byOwner[owner] = map[types.UID]*waiter{}
-		}
-		w.byOwner[owner][pod.UID] = entry
+		addWaiter(w.byOwner, owner, entry)
+	}
+	if gang := kube.GangOf(pod); gang != "" {
+		addWaiter(w.byGang, gang, entry)
 	}
 	if !wait.Again.IsZero() {
 		entry.timer = w.clock.AfterFunc(wait.Again.Sub(now), func() { w.wake(keyed(entry.pod)) })
 	}
+}
+
+func addWaiter[K comparable](to map[K]map[types.UID]*waiter, key K, entry *waiter) {
+	if to[key] == nil {
+		to[key] = map[types.UID]*waiter{}
+	}
+	to[key][entry.pod.UID] = entry
+}
+
+func dropWaiter[K comparable](from map[K]map[types.UID]*waiter, key K, entry *waiter) {
+	delete(from[key], entry.pod.UID)
+	if len(from[key]) == 0 {
+		delete(from, key)
+	}
+}
+
+// WaitingSince returns when the pod, or the first of its gang that still waits, was first found unschedulable; false if none was. One pod
+// that finds no node has the whole gang wait, so that the others are not tried in vain as often as it: with clocks of their own, each of
+// the floor's pods would begin its wait where the last one's ends.
+func (w *Waiting) WaitingSince(pod *v1.Pod) (time.Time, bool) {
+	since, waits := w.Since(pod.UID)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, entry := range w.byGang[kube.GangOf(pod)] {
+		if !waits || entry.since.Before(since) {
+			since, waits = entry.since, true
+		}
+	}
+	return since, waits
 }
 
 // Since returns when the pod was first found unschedulable; false if it is not waiting.
@@ -110,11 +142,9 @@ func (w *Waiting) drop(entry *waiter) {
 	}
 	delete(w.pods, entry.pod.UID)
 	for _, owner := range entry.Owners {
-		delete(w.byOwner[owner], entry.pod.UID)
-		if len(w.byOwner[owner]) == 0 {
-			delete(w.byOwner, owner)
-		}
+		dropWaiter(w.byOwner, owner, entry)
 	}
+	dropWaiter(w.byGang, kube.GangOf(entry.pod), entry)
 }
 
 // WakeFor has the pods tried again that wait on the object with that UID.

@@ -201,3 +201,36 @@ func TestWaitingConcurrently(t *testing.T) {
 		t.Error("nothing was woken")
 	}
 }
+
+// The pods of a gang wait together: since the first of them that still waits was found unschedulable.
+func TestGangWaitsTogether(t *testing.T) {
+	w, c, _ := newWaiting()
+	member := func(name, gang string) *v1.Pod {
+		pod := podOf(name, "rs")
+		pod.Labels = map[string]string{"scheduling.x-k8s.io/pod-group": gang}
+		return pod
+	}
+	first, second, never := member("first", "g"), member("second", "g"), member("never", "g")
+	other, alone := member("other", "h"), podOf("alone", "rs")
+	expect := func(when string, want map[*v1.Pod]time.Duration) {
+		t.Helper()
+		for _, pod := range []*v1.Pod{first, second, never, other, alone} {
+			since, waits := w.WaitingSince(pod)
+			after, wantWaits := want[pod]
+			if waits != wantWaits || waits && !since.Equal(now.Add(after)) {
+				t.Errorf("%s: %s waits %t since %s, want %t since %s", when, pod.Name, waits, since, wantWaits, now.Add(after))
+			}
+		}
+	}
+	expect("at first", nil)
+	w.Found(first, Wait{})
+	c.Step(time.Second)
+	w.Found(second, Wait{})
+	w.Found(alone, Wait{})
+	expect("both found", map[*v1.Pod]time.Duration{first: 0, second: 0, never: 0, alone: time.Second})
+	w.Forget(first.UID)
+	expect("first bound", map[*v1.Pod]time.Duration{first: time.Second, second: time.Second, never: time.Second, alone: time.Second})
+	w.Forget(second.UID)
+	w.Forget(alone.UID)
+	expect("all bound", nil)
+}
