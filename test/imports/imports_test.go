@@ -24,7 +24,7 @@ var rules = []struct {
 	{[]string{"pkg/kube"}, []string{module + "/pkg/plugins", module + "/pkg/apis", module + "/pkg/lab", "k8s.io/kubernetes"}, "kube stands below everything but decision"},
 	{[]string{"pkg/plugins/replicasafety"}, []string{module + "/pkg/plugins/spotpreference", module + "/pkg/plugins/gang"}, "plugins do not import each other"},
 	{[]string{"pkg/plugins/spotpreference"}, []string{module + "/pkg/plugins/replicasafety", module + "/pkg/plugins/gang"}, "plugins do not import each other"},
-	{[]string{"pkg/plugins/gang"}, []string{module}, "it adds to Coscheduling and knows nothing of spot"},
+	{[]string{"pkg/plugins/gang"}, []string{module + "/pkg/plugins", module + "/pkg/decision"}, "it adds to Coscheduling and knows nothing of spot"},
 	{[]string{"pkg/lab", "cmd/spot-lab", "pkg/plugins"}, []string{"k8s.io/kubernetes"}, "a cold build of Kubernetes takes minutes: only cmd/scheduler and pkg/apis/config/scheme need it"},
 	{[]string{"pkg/plugins/placement", "pkg/plugins/replicasafety", "pkg/plugins/spotpreference"}, []string{"sigs.k8s.io/scheduler-plugins"}, "it needs Kubernetes: only gang is built upon it"},
 	{[]string{"pkg", "cmd"}, []string{module + "/test"}, "the product does not know its tests"},

@@ -24,6 +24,8 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 	"sigs.k8s.io/scheduler-plugins/pkg/coscheduling"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
 // Name is the plugin's name in a KubeSchedulerConfiguration, that of the plugin it stands for.
@@ -43,6 +45,7 @@ var (
 	_ fwk.PostFilterPlugin  = &Plugin{}
 	_ fwk.PermitPlugin      = &Plugin{}
 	_ fwk.ReservePlugin     = &Plugin{}
+	_ fwk.PostBindPlugin    = &Plugin{}
 	_ fwk.EnqueueExtensions = &Plugin{}
 )
 
@@ -71,14 +74,6 @@ func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugi
 	return p, nil
 }
 
-// gangOf returns the key of the pod's PodGroup, namespace/name; "" if it is in none.
-func gangOf(pod *v1.Pod) string {
-	if name := pod.Labels[v1alpha1.PodGroupLabel]; name != "" {
-		return pod.Namespace + "/" + name
-	}
-	return ""
-}
-
 // waiting returns the pods of a gang that have no node, by their keys.
 func (p *Plugin) waiting(gang string) map[string]*v1.Pod {
 	waiting := map[string]*v1.Pod{}
@@ -100,11 +95,11 @@ func (p *Plugin) waiting(gang string) map[string]*v1.Pod {
 
 // PreFilter refuses the pods of a gang that rests, or that lacks pods.
 func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
-	gang := gangOf(pod)
+	gang := kube.GangOf(pod)
 	if gang == "" {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	if why, rests := p.rests.Resting(gang); rests {
+	if why, rests := p.rests.Resting(gang, pod.UID); rests {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, why)
 	}
 	result, status := p.Coscheduling.PreFilter(ctx, cycle, pod, nodes)
@@ -116,8 +111,8 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 
 // PostFilter rejects the gang of a pod that found no node.
 func (p *Plugin) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
-	if gang := gangOf(pod); gang != "" {
-		if _, rests := p.rests.Resting(gang); !rests {
+	if gang := kube.GangOf(pod); gang != "" {
+		if _, rests := p.rests.Resting(gang, pod.UID); !rests {
 			p.rests.Unfit(gang, p.why(gang, pod, statuses))
 		}
 	}
@@ -126,10 +121,17 @@ func (p *Plugin) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.P
 
 // Unreserve rejects the rest of the gang of a pod that lost its node before it was bound.
 func (p *Plugin) Unreserve(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, node string) {
-	if gang := gangOf(pod); gang != "" {
-		p.rests.Rejected(gang)
+	if gang := kube.GangOf(pod); gang != "" {
+		p.rests.Rejected(gang, pod.UID)
 	}
 	p.Coscheduling.Unreserve(ctx, cycle, pod, node)
+}
+
+// PostBind forgets that the gang ever waited.
+func (p *Plugin) PostBind(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ string) {
+	if gang := kube.GangOf(pod); gang != "" {
+		p.rests.Forget(gang)
+	}
 }
 
 // why says what kept the pod off every node, as the scheduler's own message does.

@@ -12,6 +12,8 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"sigs.k8s.io/scheduler-plugins/apis/scheduling"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
 // EventsToRegister lists the events that can help a pod which Coscheduling refused. What it is that its gang lacks does not show on the
@@ -19,25 +21,25 @@ import (
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	podGroups := fwk.EventResource("podgroups.v1alpha1." + scheduling.GroupName)
 	return []fwk.ClusterEventWithHint{
-		{Event: fwk.ClusterEvent{Resource: podGroups, ActionType: fwk.Add | fwk.Update}, QueueingHintFn: p.noted(afterPodGroup)},
-		{Event: fwk.ClusterEvent{Resource: fwk.WildCard, ActionType: fwk.All}, QueueingHintFn: p.noted(p.afterEvent)},
+		{Event: fwk.ClusterEvent{Resource: podGroups, ActionType: fwk.Add | fwk.Update}, QueueingHintFn: noted(afterPodGroup, p.rests.HappenedFirst)},
+		{Event: fwk.ClusterEvent{Resource: fwk.WildCard, ActionType: fwk.All}, QueueingHintFn: noted(p.afterEvent, p.rests.Happened)},
 	}, nil
 }
 
-// noted returns a hint that ends the rest of the gangs that it has tried again.
-func (p *Plugin) noted(helps func(pod *v1.Pod, oldObj, newObj any) bool) fwk.QueueingHintFn {
+// noted returns a hint that has a pod tried again if helps says so, and tells it of its gang.
+func noted(helps func(pod *v1.Pod, oldObj, newObj any) bool, note func(gang string)) fwk.QueueingHintFn {
 	return func(_ klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
 		if !helps(pod, oldObj, newObj) {
 			return fwk.QueueSkip, nil
 		}
-		p.rests.Happened(gangOf(pod))
+		note(kube.GangOf(pod))
 		return fwk.Queue, nil
 	}
 }
 
 func afterPodGroup(pod *v1.Pod, _, newObj any) bool {
 	group, ok := newObj.(metav1.Object)
-	return !ok || group.GetNamespace()+"/"+group.GetName() == gangOf(pod)
+	return !ok || group.GetNamespace()+"/"+group.GetName() == kube.GangOf(pod)
 }
 
 // afterEvent reports whether an event of any kind may help the pod.
@@ -50,7 +52,7 @@ func (p *Plugin) afterEvent(pod *v1.Pod, oldObj, newObj any) bool {
 		return true
 	case !wasPod:
 		// One more pod of the gang; or one that others may want to stand beside, or to be spread over.
-		return gangOf(after) == gangOf(pod) || after.Spec.NodeName != "" && looksAtPods(pod)
+		return kube.GangOf(after) == kube.GangOf(pod) || after.Spec.NodeName != "" && looksAtPods(pod)
 	case !isPod:
 		// A pod that still exists only lost a node that it had not got yet: that a gang is rejected helps neither it nor, for longer than
 		// until the next, another one. Two gangs without room would wake each other for ever.
