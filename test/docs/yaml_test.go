@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
+	podgroups "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
@@ -53,7 +54,13 @@ func decode(t *testing.T, document string) (kind string, err error) {
 	case head.Kind == "Kustomization":
 		return head.Kind, build(t, document)
 	case head.Kind != "":
-		_, err := strictly(scheme.Scheme, document)
+		objects := runtime.NewScheme()
+		for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, podgroups.AddToScheme} {
+			if err := add(objects); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := strictly(objects, document)
 		return head.Kind, err
 	case head.Groups != nil:
 		return "rules", checkAlerts(t, document)
