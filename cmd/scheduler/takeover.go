@@ -40,9 +40,10 @@ const (
 const boundPods = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
 var takeoverDuration = metrics.NewGauge(&metrics.GaugeOpts{
-	Subsystem:      "spot_aware_scheduler",
-	Name:           "takeover_duration_seconds",
-	Help:           "Time from the start of this instance's leadership to its first decision, in which it waits for the bindings of its predecessors. 0 in one that does not lead, and as long as it waits.",
+	Subsystem: "spot_aware_scheduler",
+	Name:      "takeover_duration_seconds",
+	Help: "Time from the start of this instance's leadership to its first decision, in which it waits for the bindings of its " +
+		"predecessors. 0 in one that does not lead, and as long as it waits.",
 	StabilityLevel: metrics.ALPHA,
 })
 

@@ -34,8 +34,8 @@ done 2>/dev/null
 echo "could not remove $0 and the cgroups $groups" >&2
 exit 1`
 
-// Isolated says whether this process is the one that Isolate started.
-func Isolated() bool { return os.Getenv(dirVariable) != "" }
+// Isolated says whether this process is the one that Isolate started, the first of its namespace.
+func Isolated() bool { return os.Getenv(dirVariable) != "" && os.Getpid() == 1 }
 
 // Isolate runs this program again, with the same arguments, as the first process of new namespaces for processes, mounts, network and
 // IPC, and waits for it. It returns the exit status when everything that was started in there is gone and the machine is as before.
