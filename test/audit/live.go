@@ -184,7 +184,8 @@ func (a *Auditor) Stop() error {
 
 // settle returns when no binding made before it was called may still turn out to be a breach.
 func (a *Auditor) settle() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	// After an outage client-go waits for up to a minute before it watches again.
+	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
 	defer cancel()
 	pods, err := a.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
