@@ -46,7 +46,7 @@ func TestNamesAreDocumented(t *testing.T) {
 func TestMessagesAreReal(t *testing.T) {
 	literal, verb := regexp.MustCompile(`"(?:[^"\\\n]|\\.)*"`), regexp.MustCompile(`%[dsq]`)
 	var made []*regexp.Regexp
-	for _, file := range []string{"pkg/decision/admit.go", "pkg/kube/owners.go"} {
+	for _, file := range []string{"pkg/decision/admit.go", "pkg/kube/owners.go", "pkg/plugins/gang/plugin.go"} {
 		for _, quoted := range literal.FindAllString(read(t, file), -1) {
 			if words, err := strconv.Unquote(quoted); err == nil && strings.Contains(words, " ") {
 				parts := verb.Split(words, -1)
