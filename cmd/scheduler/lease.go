@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -17,17 +18,19 @@ import (
 // stops the scheduler. One that was frozen does not know at first that it lost it.
 type freshLease struct {
 	resourcelock.Interface
+	// lasts is for how long nobody else takes it after a renewal.
+	lasts time.Duration
 	// renewed is when the last renewal that succeeded was begun; nil before the first.
 	renewed atomic.Pointer[time.Time]
 }
 
-// guardLease lets sched decide nothing while its lease is older than the renew deadline, which is shorter than the lease lasts. It is to
-// be called before sched runs, and once; ctx ends the wait. Without leader election, which is a nil config, there is nothing to guard.
+// guardLease lets sched decide nothing while its lease is older than the renew deadline, which is shorter than the lease lasts, and lets
+// one process lead for one term only. It is to be called before sched runs, and once; ctx ends the wait. Without leader election, which is a nil config, there is nothing to guard.
 func guardLease(ctx context.Context, config *leaderelection.LeaderElectionConfig, sched *scheduler.Scheduler) {
 	if config == nil {
 		return
 	}
-	lease := &freshLease{Interface: config.Lock}
+	lease := &freshLease{Interface: config.Lock, lasts: config.LeaseDuration}
 	config.Lock = lease
 	sched.NextPod = lease.after(ctx, config.RenewDeadline, sched.NextPod)
 }
@@ -54,19 +57,28 @@ func (l *freshLease) after(ctx context.Context, atMost time.Duration, next nextP
 
 // Create takes a lease that does not exist.
 func (l *freshLease) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	began := time.Now()
-	err := l.Interface.Create(ctx, record)
-	if err == nil {
-		l.renewed.Store(&began)
-	}
-	return err
+	return l.hold(func() error { return l.Interface.Create(ctx, record) })
 }
 
 // Update takes the lease, renews it, or gives it back.
 func (l *freshLease) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if record.HolderIdentity == "" {
+		return l.Interface.Update(ctx, record)
+	}
+	return l.hold(func() error { return l.Interface.Update(ctx, record) })
+}
+
+// hold writes the lease with this process as its holder. It refuses to when the lease that the process had has run out: others may have
+// led since, and what they did is not in the cache. client-go would go on with the old term, for which guardTakeover has been passed
+// already; so it cannot renew, and the process ends as one that lost its lease.
+func (l *freshLease) hold(write func() error) error {
 	began := time.Now()
-	err := l.Interface.Update(ctx, record)
-	if err == nil && record.HolderIdentity != "" {
+	if last := l.renewed.Load(); last != nil && began.Sub(*last) >= l.lasts {
+		return fmt.Errorf("the lease was last renewed %s ago and lasts %s: others may have led since, so this process ends",
+			began.Sub(*last).Round(time.Second), l.lasts)
+	}
+	err := write()
+	if err == nil {
 		l.renewed.Store(&began)
 	}
 	return err

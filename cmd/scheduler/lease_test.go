@@ -19,20 +19,23 @@ type lock struct {
 	resourcelock.Interface
 	err   error
 	takes time.Duration
+	wrote int // how often it was asked to write
 }
 
 func (l *lock) Create(context.Context, resourcelock.LeaderElectionRecord) error {
 	time.Sleep(l.takes)
+	l.wrote++
 	return l.err
 }
 
 func (l *lock) Update(context.Context, resourcelock.LeaderElectionRecord) error {
 	time.Sleep(l.takes)
+	l.wrote++
 	return l.err
 }
 
 func TestLeaseMustBeFresh(t *testing.T) {
-	const deadline = 10 * time.Second
+	const deadline, lasts = 10 * time.Second, 15 * time.Second
 	mine := resourcelock.LeaderElectionRecord{HolderIdentity: "me"}
 	for name, test := range map[string]struct {
 		// lead does what the leader election does before the scheduler asks for a pod.
@@ -66,7 +69,7 @@ func TestLeaseMustBeFresh(t *testing.T) {
 		"created slowly": {func(s *lock, l resourcelock.Interface) error { s.takes = deadline; return l.Create(t.Context(), mine) }, false},
 		"renewed after a while": {func(s *lock, l resourcelock.Interface) error {
 			err := l.Update(t.Context(), mine)
-			time.Sleep(5 * deadline)
+			time.Sleep(lasts - 1)
 			return errors.Join(err, l.Update(t.Context(), mine))
 		}, true},
 		"lost after a while": {func(s *lock, l resourcelock.Interface) error {
@@ -80,7 +83,7 @@ func TestLeaseMustBeFresh(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				server := &lock{}
-				config := &leaderelection.LeaderElectionConfig{Lock: server, RenewDeadline: deadline}
+				config := &leaderelection.LeaderElectionConfig{Lock: server, RenewDeadline: deadline, LeaseDuration: lasts}
 				sched := &scheduler.Scheduler{NextPod: func(klog.Logger) (*framework.QueuedPodInfo, error) { return &framework.QueuedPodInfo{}, nil }}
 				guardLease(ctx, config, sched)
 				if err := test.lead(server, config.Lock); (err != nil) != (server.err != nil) {
@@ -117,7 +120,7 @@ func TestLeaseMustBeFresh(t *testing.T) {
 // A leader whose renewals succeed again goes on with the pod that it had.
 func TestLeaseIsRenewedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lease := &freshLease{Interface: &lock{}}
+		lease := &freshLease{Interface: &lock{}, lasts: 2 * time.Minute}
 		popped := 0
 		next := lease.after(t.Context(), 10*time.Second, func(klog.Logger) (*framework.QueuedPodInfo, error) {
 			popped++
@@ -132,6 +135,25 @@ func TestLeaseIsRenewedAgain(t *testing.T) {
 		}
 		if waited := time.Since(began); waited < time.Minute || waited > time.Minute+pollEvery {
 			t.Errorf("it waited %s", waited)
+		}
+	})
+}
+
+// When a lease has run out others may have led: what they did is unknown here, and a process leads once.
+func TestLeaseThatRanOut(t *testing.T) {
+	mine := resourcelock.LeaderElectionRecord{HolderIdentity: "me"}
+	synctest.Test(t, func(t *testing.T) {
+		server := &lock{}
+		lease := &freshLease{Interface: server, lasts: 15 * time.Second}
+		if err := lease.Create(t.Context(), mine); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(15 * time.Second)
+		if err := errors.Join(lease.Update(t.Context(), mine), lease.Create(t.Context(), mine)); err == nil || server.wrote != 1 {
+			t.Errorf("the lease was written %d times, want once: %v", server.wrote, err)
+		}
+		if err := lease.Update(t.Context(), resourcelock.LeaderElectionRecord{}); err != nil || server.wrote != 2 {
+			t.Errorf("the lease was not given back: %v", err)
 		}
 	})
 }
