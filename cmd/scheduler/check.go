@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	componentbaseconfig "k8s.io/component-base/config"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
@@ -21,17 +23,52 @@ func checkConfig(file string) error {
 	if err != nil {
 		return fmt.Errorf("configuration file %s: %w", file, err)
 	}
-	var mistakes []error
+	errs := checkLock(&cfg.LeaderElection, field.NewPath("leaderElection"))
+	profiles, ours := field.NewPath("profiles"), false
 	for i := range cfg.Profiles {
-		path := field.NewPath("profiles").Index(i)
-		for _, mistake := range slices.Concat(checkPlugins(&cfg.Profiles[i], path), checkArgs(&cfg.Profiles[i], path)) {
-			mistakes = append(mistakes, mistake)
-		}
+		profile, path := &cfg.Profiles[i], profiles.Index(i)
+		errs = slices.Concat(errs, checkPlugins(profile, path), checkWeights(profile, path), checkArgs(profile, path))
+		ours = ours || slices.ContainsFunc([]string{replicasafety.Name, spotpreference.Name}, func(name string) bool {
+			return slices.Contains(profile.Plugins.Names(), name) || has(profile.Plugins.MultiPoint.Enabled, name)
+		})
 	}
-	if len(mistakes) > 0 {
-		return fmt.Errorf("configuration file %s:\n%w", file, errors.Join(mistakes...))
+	if !ours {
+		errs = append(errs, field.Required(profiles, "one of them must enable ReplicaSafety and SpotPreference, as in config/scheduler-config.yaml"))
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	var mistakes []error
+	for _, mistake := range errs {
+		mistakes = append(mistakes, mistake)
+	}
+	return fmt.Errorf("configuration file %s:\n%w", file, errors.Join(mistakes...))
+}
+
+// checkLock refuses the lock of the cluster's own scheduler, which is the default: the two would lead in turns, each for its own pods.
+func checkLock(election *componentbaseconfig.LeaderElectionConfiguration, path *field.Path) field.ErrorList {
+	if election.LeaderElect && election.ResourceNamespace == metav1.NamespaceSystem && election.ResourceName == "kube-scheduler" {
+		return field.ErrorList{field.Invalid(path.Child("resourceName"), election.ResourceName,
+			"it is the lock of the cluster's own scheduler, and the default: expected another name, such as spot-aware-scheduler")}
 	}
 	return nil
+}
+
+// checkWeights refuses a weight that would prefer on-demand. The plugins of a profile are those of its file and the defaults, so a number
+// would not tell which it is.
+func checkWeights(profile *schedulerconfig.KubeSchedulerProfile, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	check := func(point string, set schedulerconfig.PluginSet) {
+		for _, plugin := range set.Enabled {
+			if plugin.Name == spotpreference.Name && plugin.Weight < 0 {
+				errs = append(errs, field.Invalid(path.Child("plugins", point, "enabled").Key(plugin.Name).Child("weight"), plugin.Weight,
+					"expected 1 or more; with 40 the capacity type outranks all default scorers together"))
+			}
+		}
+	}
+	check("multiPoint", profile.Plugins.MultiPoint)
+	check("score", profile.Plugins.Score)
+	return errs
 }
 
 // checkPlugins refuses a profile that has one of our plugins, but not all of ReplicaSafety that keeps the floors. A plugin cannot see

@@ -36,7 +36,8 @@ const shipped = "../../config/scheduler-config.yaml"
 func write(t *testing.T, profiles string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "scheduler-config.yaml")
-	text := "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n" + profiles
+	text := "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n" +
+		"leaderElection: {resourceName: own}\nprofiles:\n" + profiles
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +70,6 @@ func TestCheckPlugins(t *testing.T) {
 		plugins string
 		want    []string
 	}{
-		"none of ours":               {`{}`, nil},
 		"ReplicaSafety alone":        {`{multiPoint: {enabled: [{name: ReplicaSafety}]}}`, nil},
 		"both":                       {`{multiPoint: {enabled: [{name: ReplicaSafety}, {name: SpotPreference, weight: 40}]}}`, nil},
 		"SpotPreference alone":       {`{multiPoint: {enabled: [{name: SpotPreference}]}}`, []string{noPreFilter, noFilter, noPost}},
@@ -133,6 +133,17 @@ func TestCheckConfig(t *testing.T) {
 			"profiles[1].plugins.postFilter.enabled: Required value",
 			"profiles[1].pluginConfig[0].args.riskHalfLife: Invalid value",
 		}},
+		"none of ours":     {"- schedulerName: a\n", []string{"profiles: Required value"}},
+		"one without ours": {"- schedulerName: a\n- schedulerName: b\n" + ours, nil},
+		"a weight against spot": {`
+- schedulerName: a
+  plugins:
+    multiPoint: {enabled: [{name: ReplicaSafety}, {name: SpotPreference, weight: -1}]}
+    score: {enabled: [{name: NodeAffinity, weight: 1}, {name: SpotPreference, weight: -40}]}
+`, []string{
+			"profiles[0].plugins.multiPoint.enabled[SpotPreference].weight: Invalid value",
+			"profiles[0].plugins.score.enabled[SpotPreference].weight: Invalid value",
+		}},
 		"arguments of a misspelled plugin": {"- schedulerName: a\n" + ours + "  pluginConfig: [{name: ReplicaSafty, args: {minOnDemand: 1}}]\n",
 			[]string{"profiles[0].pluginConfig[0].name: Invalid value"}},
 		"arguments of a plugin that is enabled at one point": {`
@@ -149,6 +160,32 @@ func TestCheckConfig(t *testing.T) {
 			}
 			if err != nil && !strings.Contains(err.Error(), file) {
 				t.Errorf("error %q does not name the file", err)
+			}
+		})
+	}
+}
+
+// The lock of the cluster's own scheduler is the default.
+func TestCheckLock(t *testing.T) {
+	for name, test := range map[string]struct {
+		election string
+		want     []string
+	}{
+		"default":              {"{}", []string{"leaderElection.resourceName: Invalid value"}},
+		"by name":              {"{resourceName: kube-scheduler, resourceNamespace: kube-system}", []string{"leaderElection.resourceName: Invalid value"}},
+		"its own":              {"{resourceName: own}", nil},
+		"in another namespace": {"{resourceNamespace: own}", nil},
+		"none":                 {"{leaderElect: false}", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "scheduler-config.yaml")
+			text := "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nleaderElection: " + test.election +
+				"\nprofiles: [{plugins: {multiPoint: {enabled: [{name: ReplicaSafety}, {name: SpotPreference}]}}}]\n"
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, mistakesIn(checkConfig(file))); diff != "" {
+				t.Errorf("mistakes (-want +got):\n%s", diff)
 			}
 		})
 	}
