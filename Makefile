@@ -27,8 +27,13 @@ ARCHS ?= amd64 arm64
 PUSH  ?=
 
 .PHONY: image
+image: export IMAGE := $(IMAGE)
+image: export ARCHS := $(ARCHS)
+image: export PUSH := $(PUSH)
+image: export VERSION := $(VERSION)
+image: export LDFLAGS := $(LDFLAGS)
 image: ## Builds the container image for amd64 and arm64, with docker or buildah, and checks it (IMAGE, ARCHS, PUSH=1).
-	@IMAGE='$(IMAGE)' ARCHS='$(ARCHS)' PUSH='$(PUSH)' VERSION='$(VERSION)' LDFLAGS='$(LDFLAGS)' hack/image.sh
+	@hack/image.sh
 
 .PHONY: tools
 tools: ## Builds the local control plane and the linters into .local/bin (minutes the first time).

@@ -7,11 +7,16 @@
 # thrown away. With PUSH=1 one image for all ARCHS goes to IMAGE's registry.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-case "${IMAGE##*/}" in
-*@*) echo "image: IMAGE=$IMAGE: expected name:tag, not a digest" >&2; exit 2 ;;
-*:*) ;;
-*) echo "image: IMAGE=$IMAGE: expected a tag, as in $IMAGE:v1" >&2; exit 2 ;;
-esac
+refuse() { echo "image: $1" >&2; exit 2; }
+# Names as registries take them (the distribution reference grammar), and a tag.
+[[ $IMAGE =~ ^[a-zA-Z0-9.-]+(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*:[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}$ ]] ||
+  refuse "IMAGE=$IMAGE: expected a name and a tag, such as registry.example/team/spot-aware-scheduler:v1"
+case $PUSH in '' | 0 | 1) ;; *) refuse "PUSH=$PUSH: expected 1, or nothing" ;; esac
+[[ $PUSH != 1 || $IMAGE != localhost/* ]] || refuse "IMAGE=$IMAGE: expected the name of a registry, as in registry.example/..., with PUSH=1"
+[ -n "$ARCHS" ] || refuse "ARCHS is empty: expected amd64, arm64 or both"
+for arch in $ARCHS; do
+  case $arch in amd64 | arm64) ;; *) refuse "ARCHS=$ARCHS: $arch: expected amd64, arm64 or both, with a space between them" ;; esac
+done
 # BuildKit, because docker's first builder cannot make an image for another architecture out of nothing. No attestations: they would
 # make an image of one architecture a list of two.
 export DOCKER_BUILDKIT=1 BUILDX_NO_DEFAULT_ATTESTATIONS=1
