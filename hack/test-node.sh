@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the shipped image from the shipped manifests on a real kubelet with Debian's containerd (test/node). It needs Linux, root, cgroups
 # and namespaces that may be made; on Debian it installs what is missing. What is started lives in namespaces of its own and ends with
-# this script, however that ends.
+# the test program, however that ends.
 #
 # Where the machine does not allow it, one line says "test-node: NOT RUN" and why, and the status is 2: a test that did not run has not
 # passed. With IF_POSSIBLE=1, as .ci/run sets it, the status is 0.
