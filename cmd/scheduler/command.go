@@ -17,7 +17,8 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	"sigs.k8s.io/controller-runtime/pkg/manager/signals"
 
-	// What the main package of kube-scheduler registers, too: the metrics of clients, leader election and version.
+	// What the main package of kube-scheduler registers, too: logs as JSON, and the metrics of clients, leader election and version.
+	_ "k8s.io/component-base/logs/json/register"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
 )
