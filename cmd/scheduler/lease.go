@@ -18,7 +18,7 @@ import (
 // stops the scheduler. One that was frozen does not know at first that it lost it.
 type freshLease struct {
 	resourcelock.Interface
-	// lasts is for how long nobody else takes it after a renewal.
+	// lasts is for how long nobody else takes it after a renewal: whole seconds, as they are written into the lease.
 	lasts time.Duration
 	// renewed is when the last renewal that succeeded was begun; nil before the first.
 	renewed atomic.Pointer[time.Time]
@@ -30,16 +30,16 @@ func guardLease(ctx context.Context, config *leaderelection.LeaderElectionConfig
 	if config == nil {
 		return
 	}
-	lease := &freshLease{Interface: config.Lock, lasts: config.LeaseDuration}
+	lease := &freshLease{Interface: config.Lock, lasts: config.LeaseDuration.Truncate(time.Second)}
 	config.Lock = lease
-	sched.NextPod = lease.after(ctx, config.RenewDeadline, sched.NextPod)
+	sched.NextPod = lease.after(ctx, min(config.RenewDeadline, lease.lasts), sched.NextPod)
 }
 
 // after returns next with a wait for a fresh lease after it, and so right before the scheduling cycle of the pod.
 func (l *freshLease) after(ctx context.Context, atMost time.Duration, next nextPod) nextPod {
 	fresh := func() bool {
 		renewed := l.renewed.Load()
-		return renewed != nil && time.Since(*renewed) < atMost
+		return renewed != nil && age(*renewed) < atMost
 	}
 	return func(logger klog.Logger) (*framework.QueuedPodInfo, error) {
 		pod, err := next(logger)
@@ -57,29 +57,30 @@ func (l *freshLease) after(ctx context.Context, atMost time.Duration, next nextP
 
 // Create takes a lease that does not exist.
 func (l *freshLease) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return l.hold(func() error { return l.Interface.Create(ctx, record) })
+	return l.write(record, func() error { return l.Interface.Create(ctx, record) })
 }
 
 // Update takes the lease, renews it, or gives it back.
 func (l *freshLease) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	if record.HolderIdentity == "" {
-		return l.Interface.Update(ctx, record)
-	}
-	return l.hold(func() error { return l.Interface.Update(ctx, record) })
+	return l.write(record, func() error { return l.Interface.Update(ctx, record) })
 }
 
-// hold writes the lease with this process as its holder. It refuses to when the lease that the process had has run out: others may have
-// led since, and what they did is not in the cache. client-go would go on with the old term, for which guardTakeover has been passed
-// already; so it cannot renew, and the process ends as one that lost its lease.
-func (l *freshLease) hold(write func() error) error {
+// write writes the lease. It refuses to when the one that the process had has run out: others may have led since, and what they did is
+// not in the cache. client-go would go on with the old term, for which guardTakeover has been passed already, or give back a
+// lease that is another's by now. So it cannot renew, and the process ends as one that lost its lease.
+func (l *freshLease) write(record resourcelock.LeaderElectionRecord, write func() error) error {
 	began := time.Now()
-	if last := l.renewed.Load(); last != nil && began.Sub(*last) >= l.lasts {
+	if last := l.renewed.Load(); last != nil && age(*last) >= l.lasts {
 		return fmt.Errorf("the lease was last renewed %s ago and lasts %s: others may have led since, so this process ends",
-			began.Sub(*last).Round(time.Second), l.lasts)
+			age(*last).Round(time.Second), l.lasts)
 	}
 	err := write()
-	if err == nil {
+	if err == nil && record.HolderIdentity != "" {
 		l.renewed.Store(&began)
 	}
 	return err
 }
+
+// age is for how long t has passed, by the clock that says more: the monotonic one may stand still while a machine is suspended, and the
+// other one may be set back.
+func age(t time.Time) time.Duration { return max(time.Since(t), time.Now().Round(0).Sub(t.Round(0))) }

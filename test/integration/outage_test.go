@@ -53,7 +53,7 @@ func TestOutage(t *testing.T) {
 			s.addNodes(slices.Concat(allOnDemand[:5], spot(30, 30))...)
 			s.must(s.scheduler.Resume())
 			const placeable = 20*35 + 5*15
-			s.eventually(time.Minute, seen.boundAtLeast(200))
+			s.eventually(time.Minute, seen.boundAtLeast(50))
 			component := controlPlane.Process(test.component)
 			s.must(test.leave(component))
 			left, began := seen.bound(), time.Now()

@@ -41,8 +41,14 @@ func TestLeaderKilledWhilePlacing(t *testing.T) {
 	for round := range 6 {
 		killed := round < 5
 		leading := s.leader(pair)
+		s.eventually(soon, func() error {
+			if len(seen.since(0)) == 0 {
+				return fmt.Errorf("nobody leads yet")
+			}
+			return nil
+		})
 		terms := seen.since(0)
-		s.eventually(time.Minute, seen.boundAtLeast(240*(round+1)))
+		s.eventually(time.Minute, seen.boundAtLeast(200*(round+1)))
 		how := "killed"
 		if killed {
 			s.must(pair[leading].Kill())

@@ -51,11 +51,11 @@ func newRests(c clock.WithDelayedExecution, retry func(gang string) bool) *rests
 	return &rests{clock: c, retry: retry, gangs: map[string]*rest{}}
 }
 
-// Unfit notes that a pod of the gang found no node, and why.
+// Unfit has the gang tried again later: a pod of it found no node, and why says what kept it off each.
 func (r *rests) Unfit(gang, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	g := r.of(gang)
+	g := r.refused(gang)
 	g.why, g.news, g.victims = why, false, map[types.UID]bool{}
 }
 
@@ -116,7 +116,7 @@ func (r *rests) Forget(gang string) {
 	}
 }
 
-// Resting returns whether the pod's gang rests, and why it was rejected. A victim that comes again ends the rest: nothing that its gang
+// Resting returns whether the pod's gang rests, and why it was rejected; then it is tried again later. A victim that comes again ends the rest: nothing that its gang
 // does has a victim tried again, so something else did.
 func (r *rests) Resting(gang string, pod types.UID) (why string, rests bool) {
 	r.mu.Lock()
@@ -129,6 +129,7 @@ func (r *rests) Resting(gang string, pod types.UID) (why string, rests bool) {
 		g.news = true
 		return "", false
 	}
+	r.refused(gang)
 	return g.why, true
 }
 

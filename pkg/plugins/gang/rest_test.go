@@ -158,6 +158,11 @@ func TestForgetsGangs(t *testing.T) {
 	if len(r.gangs) > 0 {
 		t.Errorf("%d gangs are remembered of which no pod waits", len(r.gangs))
 	}
+	r.Unfit("g", "no room")
+	c.Step(firstRetry)
+	if len(r.gangs) > 0 {
+		t.Errorf("%d gangs are remembered of which no pod was ever placed", len(r.gangs))
+	}
 	r.Happened("g")
 	if len(r.gangs) > 0 {
 		t.Error("news had a gang remembered that was never refused")

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/component-helpers/resource"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -44,6 +45,12 @@ func afterPodGroup(pod *v1.Pod, _, newObj any) bool {
 
 // afterEvent reports whether an event of any kind may help the pod.
 func (p *Plugin) afterEvent(pod *v1.Pod, oldObj, newObj any) bool {
+	// A PodGroup, of which afterPodGroup judges; no other kind comes like this.
+	for _, object := range []any{oldObj, newObj} {
+		if _, ok := object.(*unstructured.Unstructured); ok {
+			return false
+		}
+	}
 	before, wasPod := oldObj.(*v1.Pod)
 	after, isPod := newObj.(*v1.Pod)
 	switch {

@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -120,6 +121,14 @@ func TestEvents(t *testing.T) {
 				t.Errorf("the gang rests: %t", rests)
 			}
 		})
+	}
+}
+
+// The hint for all events is asked about PodGroups, too: other gangs' must not wake this one.
+func TestPodGroupsAreJudgedOnce(t *testing.T) {
+	p, group := &Plugin{}, &unstructured.Unstructured{}
+	if p.afterEvent(&v1.Pod{}, nil, group) || p.afterEvent(&v1.Pod{}, group, group) || p.afterEvent(&v1.Pod{}, group, nil) {
+		t.Error("any PodGroup wakes every gang")
 	}
 }
 
