@@ -28,9 +28,7 @@ func checkConfig(file string) error {
 	for i := range cfg.Profiles {
 		profile, path := &cfg.Profiles[i], profiles.Index(i)
 		errs = slices.Concat(errs, checkPlugins(profile, path), checkWeights(profile, path), checkArgs(profile, path))
-		ours = ours || slices.ContainsFunc([]string{replicasafety.Name, spotpreference.Name}, func(name string) bool {
-			return slices.Contains(profile.Plugins.Names(), name) || has(profile.Plugins.MultiPoint.Enabled, name)
-		})
+		ours = ours || enables(profile, replicasafety.Name) || enables(profile, spotpreference.Name)
 	}
 	if !ours {
 		errs = append(errs, field.Required(profiles, "one of them must enable ReplicaSafety and SpotPreference, as in config/scheduler-config.yaml"))
@@ -101,6 +99,11 @@ func checkPlugins(profile *schedulerconfig.KubeSchedulerProfile, path *field.Pat
 	return errs
 }
 
+// enables reports whether a profile has the plugin at any extension point, or at all of its own.
+func enables(profile *schedulerconfig.KubeSchedulerProfile, name string) bool {
+	return slices.Contains(profile.Plugins.Names(), name) || has(profile.Plugins.MultiPoint.Enabled, name)
+}
+
 func has(plugins []schedulerconfig.Plugin, name string) bool {
 	return slices.ContainsFunc(plugins, func(p schedulerconfig.Plugin) bool { return p.Name == name })
 }
@@ -111,7 +114,7 @@ func checkArgs(profile *schedulerconfig.KubeSchedulerProfile, path *field.Path) 
 	var errs field.ErrorList
 	for i, plugin := range profile.PluginConfig {
 		path := path.Child("pluginConfig").Index(i)
-		if !slices.Contains(profile.Plugins.Names(), plugin.Name) && !has(profile.Plugins.MultiPoint.Enabled, plugin.Name) {
+		if !enables(profile, plugin.Name) {
 			errs = append(errs, field.Invalid(path.Child("name"), plugin.Name, "expected a plugin that the profile enables"))
 		}
 		if args, ok := plugin.Args.(interface {

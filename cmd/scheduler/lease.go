@@ -25,7 +25,8 @@ type freshLease struct {
 }
 
 // guardLease lets sched decide nothing while its lease is older than the renew deadline, which is shorter than the lease lasts, and lets
-// one process lead for one term only. It is to be called before sched runs, and once; ctx ends the wait. Without leader election, which is a nil config, there is nothing to guard.
+// one process lead for one term only. It is to be called before sched runs, and once; ctx ends the wait. Without leader election, which
+// is a nil config, there is nothing to guard.
 func guardLease(ctx context.Context, config *leaderelection.LeaderElectionConfig, sched *scheduler.Scheduler) {
 	if config == nil {
 		return

@@ -55,7 +55,8 @@ func (p *Plugin) afterEvent(pod *v1.Pod, oldObj, newObj any) bool {
 	after, isPod := newObj.(*v1.Pod)
 	switch {
 	case !wasPod && !isPod:
-		// Nodes, volumes, claims: the framework tells of those only when something has changed that schedulers look at.
+		// Nodes, of which the framework tells only when something has changed that schedulers look at; and volumes, claims and what belongs
+		// to them, of which every change counts.
 		return true
 	case !wasPod:
 		// One more pod of the gang; or one that others may want to stand beside, or to be spread over.
