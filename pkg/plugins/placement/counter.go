@@ -22,36 +22,72 @@ type Counter struct {
 	reader *kube.NodeReader
 
 	nodes     map[string]*node
-	order     []*node // as in the last snapshot
-	revisions map[types.UID]*Revision
+	order     []counted // as in the last snapshot
+	revisions map[types.UID]*revision
 	labeled   int // nodes whose capacity type a label decides
+
+	// Pools and zones are kept for good: there are no more than the cloud has.
+	pools    []*pool // by their index
+	poolOf   map[poolKey]*pool
+	zones    map[string]int // name to index
+	searches int            // see orderedPools
 
 	interruptions map[decision.Pool][]time.Time
 }
 
-// Revision counts the live pods of one revision. A nil *Revision has none.
-type Revision struct {
-	placed decision.Placed
-	nodes  map[string]int
-	zones  map[string]int
-	pools  map[decision.Pool]int // on spot nodes only: on-demand nodes are not reclaimed with a pool
+// revision counts the live pods of one revision by pool; those on a node are in node.pods. A nil *revision has none.
+type revision struct {
+	uid   types.UID
+	pools []podsIn
 }
 
-// node is what was counted of one NodeInfo.
+type podsIn struct {
+	pool *pool
+	n    int
+}
+
+// pool is all nodes of one capacity type, instance type and zone.
+type pool struct {
+	poolKey
+	index int
+	zone  int
+	nodes []*node
+	next  int // in nodes: where the next search begins
+}
+
+type poolKey struct {
+	capacity decision.CapacityType
+	pool     decision.Pool
+	zone     string // also of nodes without an instance type, which have no decision.Pool
+}
+
+// node is what was counted of one node.
 type node struct {
-	name       string
+	counted
+	name  string
+	facts decision.Node
+	pool  *pool // nil: not counted
+	place int   // in pool.nodes
+	pods  []podsOf
+	seen  bool // in the Update that is running
+}
+
+// counted says of what a node was counted. Update compares it for every node of the cluster, so that Counter.order has copies of it, side
+// by side in memory: following a pointer for each would take most of the time.
+type counted struct {
 	info       fwk.NodeInfo
 	generation int64
-	facts      decision.Node
-	zone       string
 	until      int64 // when facts change although the node does not, in Unix nanoseconds; math.MaxInt64 for never
-	pods       []podsOf
-	counted    bool
-	seen       bool // in the Update that is running
+}
+
+// holds reports whether info has not changed since, nor the facts with the time, which is nanos.
+func (was *counted) holds(info fwk.NodeInfo, nanos int64) bool {
+	// Generations are compared for equality only: a restored snapshot goes back.
+	return was.info == info && was.generation == info.GetGeneration() && nanos < was.until
 }
 
 type podsOf struct {
-	revision types.UID
+	revision *revision
 	n        int
 }
 
@@ -60,7 +96,9 @@ func NewCounter(reader *kube.NodeReader) *Counter {
 	return &Counter{
 		reader:        reader,
 		nodes:         map[string]*node{},
-		revisions:     map[types.UID]*Revision{},
+		revisions:     map[types.UID]*revision{},
+		poolOf:        map[poolKey]*pool{},
+		zones:         map[string]int{},
 		interruptions: map[decision.Pool][]time.Time{},
 	}
 }
@@ -79,23 +117,25 @@ func (c *Counter) scan(snapshot []fwk.NodeInfo, now time.Time, othersLabeled, al
 	nanos := now.UnixNano()
 	moved := len(snapshot) != len(c.order)
 	for i, info := range snapshot {
-		var n *node
-		if i < len(c.order) && c.order[i].info == info {
-			n = c.order[i]
-		} else {
-			moved = true
-			n = c.nodes[info.Node().Name]
-			if n == nil {
-				n = &node{name: info.Node().Name}
-				c.nodes[n.name] = n
-			}
-		}
-		// Generations are compared for equality only: a restored snapshot goes back.
-		if !all && n.info == info && n.generation == info.GetGeneration() && nanos < n.until {
+		known := i < len(c.order) && c.order[i].info == info
+		if known && !all && c.order[i].holds(info, nanos) {
 			continue
 		}
-		n.info = info
-		c.recount(n, now, othersLabeled)
+		name := info.Node().Name
+		n := c.nodes[name]
+		if n == nil {
+			n = &node{name: name}
+			c.nodes[name] = n
+		}
+		if all || !n.holds(info, nanos) {
+			n.info = info
+			c.recount(n, now, othersLabeled)
+		}
+		if known {
+			c.order[i] = n.counted
+		} else {
+			moved = true
+		}
 	}
 	if moved {
 		c.reorder(snapshot, now)
@@ -108,8 +148,9 @@ func (c *Counter) reorder(snapshot []fwk.NodeInfo, now time.Time) {
 	for _, info := range snapshot {
 		n := c.nodes[info.Node().Name]
 		n.seen = true
-		c.order = append(c.order, n)
+		c.order = append(c.order, n.counted)
 	}
+	clear(c.order[len(c.order):cap(c.order)])
 	for name, n := range c.nodes {
 		if n.seen {
 			n.seen = false
@@ -125,78 +166,128 @@ func (c *Counter) reorder(snapshot []fwk.NodeInfo, now time.Time) {
 
 // recount reads n and its pods again.
 func (c *Counter) recount(n *node, now time.Time, othersLabeled bool) {
+	before := n.facts.Signal
 	c.forget(n)
 	object := n.info.Node()
-	before := n.facts.Signal
 	facts, until := c.reader.Read(object, othersLabeled, now)
-	n.facts, n.zone, n.generation, n.until = facts, object.Labels[v1.LabelTopologyZone], n.info.GetGeneration(), math.MaxInt64
+	n.facts, n.generation, n.until = facts, n.info.GetGeneration(), math.MaxInt64
 	if !until.IsZero() {
 		n.until = until.UnixNano()
 	}
-	n.pods = tally(n.pods[:0], n.info.GetPods())
-	c.add(n, 1)
+	c.count(n, poolKey{facts.Capacity.Type, facts.Pool, object.Labels[v1.LabelTopologyZone]})
 	if facts.Signal == decision.Reclaim && before != decision.Reclaim && facts.Capacity.Type == decision.Spot && len(n.pods) > 0 {
 		c.interrupted(facts.Pool, now)
 	}
 }
 
+// count counts n, which is not counted, in its pool, and its pods in their revisions.
+func (c *Counter) count(n *node, key poolKey) {
+	p := c.pool(key)
+	n.pool, n.place = p, len(p.nodes)
+	p.nodes = append(p.nodes, n)
+	if n.facts.Capacity.Labeled() {
+		c.labeled++
+	}
+	n.pods = c.tally(n.pods[:0], n.info.GetPods())
+	for _, pods := range n.pods {
+		pods.revision.add(p, pods.n)
+	}
+}
+
+// forget takes back what n was counted for, if it was.
+func (c *Counter) forget(n *node) {
+	p := n.pool
+	if p == nil {
+		return
+	}
+	last := p.nodes[len(p.nodes)-1]
+	p.nodes[n.place], last.place = last, n.place
+	p.nodes = slices.Delete(p.nodes, len(p.nodes)-1, len(p.nodes))
+	n.pool = nil
+	if n.facts.Capacity.Labeled() {
+		c.labeled--
+	}
+	for _, pods := range n.pods {
+		pods.revision.add(p, -pods.n)
+		if len(pods.revision.pools) == 0 {
+			delete(c.revisions, pods.revision.uid)
+		}
+	}
+}
+
 // tally counts the pods of a node by revision. Those without siblings (no controller) and those without a policy are left out.
-func tally(into []podsOf, pods []fwk.PodInfo) []podsOf {
+func (c *Counter) tally(into []podsOf, pods []fwk.PodInfo) []podsOf {
 	for _, info := range pods {
 		pod := info.GetPod()
 		if metav1.GetControllerOfNoCopy(pod) == nil || !kube.Live(pod) || !kube.HasOpinion(pod) {
 			continue
 		}
-		revision := kube.RevisionOf(pod)
-		if i := slices.IndexFunc(into, func(p podsOf) bool { return p.revision == revision }); i >= 0 {
+		uid := kube.RevisionOf(pod)
+		if i := slices.IndexFunc(into, func(p podsOf) bool { return p.revision.uid == uid }); i >= 0 {
 			into[i].n++
-		} else {
-			into = append(into, podsOf{revision, 1})
+			continue
 		}
+		r := c.revisions[uid]
+		if r == nil {
+			r = &revision{uid: uid}
+			c.revisions[uid] = r
+		}
+		into = append(into, podsOf{r, 1})
 	}
 	return into
 }
 
-// forget takes back what n was counted for.
-func (c *Counter) forget(n *node) {
-	if n.counted {
-		c.add(n, -1)
+// pool returns the pool of that key, a new one if there was none.
+func (c *Counter) pool(key poolKey) *pool {
+	if p := c.poolOf[key]; p != nil {
+		return p
+	}
+	zone, known := c.zones[key.zone]
+	if !known {
+		zone = len(c.zones)
+		c.zones[key.zone] = zone
+	}
+	p := &pool{poolKey: key, index: len(c.pools), zone: zone}
+	c.pools, c.poolOf[key] = append(c.pools, p), p
+	return p
+}
+
+// add counts n more pods of r in p.
+func (r *revision) add(p *pool, n int) {
+	i := slices.IndexFunc(r.pools, func(in podsIn) bool { return in.pool == p })
+	if i < 0 {
+		r.pools = append(r.pools, podsIn{p, n})
+		return
+	}
+	if r.pools[i].n += n; r.pools[i].n == 0 {
+		r.pools = slices.Delete(r.pools, i, i+1)
 	}
 }
 
-// add counts n and its pods, or with sign -1 takes them back.
-func (c *Counter) add(n *node, sign int) {
-	n.counted = sign > 0
-	if n.facts.Capacity.Labeled() {
-		c.labeled += sign
+// placed returns where r's pods stand, by capacity type.
+func (r *revision) placed() decision.Placed {
+	var placed decision.Placed
+	if r == nil {
+		return placed
 	}
-	for _, p := range n.pods {
-		r := c.revisions[p.revision]
-		if r == nil {
-			r = &Revision{nodes: map[string]int{}, zones: map[string]int{}, pools: map[decision.Pool]int{}}
-			c.revisions[p.revision] = r
-		}
-		delta := sign * p.n
-		addTo(r.nodes, n.name, delta)
-		addTo(r.zones, n.zone, delta)
-		if n.facts.Capacity.Type == decision.Spot {
-			r.placed.Spot += delta
-			addTo(r.pools, n.facts.Pool, delta)
+	for _, in := range r.pools {
+		if in.pool.capacity == decision.Spot {
+			placed.Spot += in.n
 		} else {
-			r.placed.OnDemand += delta
-		}
-		if len(r.nodes) == 0 {
-			delete(c.revisions, p.revision)
+			placed.OnDemand += in.n
 		}
 	}
+	return placed
 }
 
-func addTo[K comparable](counts map[K]int, key K, delta int) {
-	if n := counts[key] + delta; n != 0 {
-		counts[key] = n
-	} else {
-		delete(counts, key)
+// siblings returns how many of r's pods are on n.
+func (n *node) siblings(r *revision) int {
+	for _, pods := range n.pods {
+		if pods.revision == r {
+			return pods.n
+		}
 	}
+	return 0
 }
 
 // Node returns what a decision needs to know of the node of that name; false if the last snapshot did not have it.
@@ -209,29 +300,12 @@ func (c *Counter) Node(name string) (decision.Node, bool) {
 }
 
 // Placed returns where the pods of a revision stand.
-func (c *Counter) Placed(revision types.UID) decision.Placed {
-	if r := c.revisions[revision]; r != nil {
-		return r.placed
-	}
-	return decision.Placed{}
-}
-
-// siblings counts a revision's pods around a node.
-func (r *Revision) siblings(n *node) decision.Siblings {
-	if r == nil {
-		return decision.Siblings{}
-	}
-	around := decision.Siblings{OnNode: r.nodes[n.name], InZone: r.zones[n.zone]}
-	if n.facts.Capacity.Type == decision.Spot {
-		around.InPool = r.pools[n.facts.Pool]
-	}
-	return around
-}
+func (c *Counter) Placed(revision types.UID) decision.Placed { return c.revisions[revision].placed() }
 
 // NextSettled returns when the next of the nodes that wait for their capacity label stops doing so; the zero time if none does.
 func (c *Counter) NextSettled() time.Time {
 	next := int64(math.MaxInt64)
-	for _, n := range c.order {
+	for _, n := range c.nodes {
 		if n.facts.Capacity.Source == decision.Settling {
 			next = min(next, n.until)
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// counted is what one recount from nothing finds.
-type counted struct {
+// tallied is what one recount from nothing finds.
+type tallied struct {
 	Nodes       map[string]decision.Node
 	Placed      map[types.UID]decision.Placed
 	Siblings    map[types.UID]map[string]decision.Siblings
@@ -25,13 +25,13 @@ type counted struct {
 }
 
 // recount counts the snapshot in the plainest way there is.
-func recount(reader *kube.NodeReader, infos []*nodeInfo, at time.Time) counted {
+func recount(reader *kube.NodeReader, infos []*nodeInfo, at time.Time) tallied {
 	labelled := false
 	for _, info := range infos {
 		facts, _ := reader.Read(info.node, false, at)
 		labelled = labelled || facts.Capacity.Labeled()
 	}
-	want := counted{map[string]decision.Node{}, map[types.UID]decision.Placed{}, map[types.UID]map[string]decision.Siblings{}, time.Time{}}
+	want := tallied{map[string]decision.Node{}, map[types.UID]decision.Placed{}, map[types.UID]map[string]decision.Siblings{}, time.Time{}}
 	for _, info := range infos {
 		facts, until := reader.Read(info.node, labelled, at)
 		want.Nodes[info.node.Name] = facts
@@ -58,12 +58,13 @@ func recount(reader *kube.NodeReader, infos []*nodeInfo, at time.Time) counted {
 					if other == info {
 						s.OnNode++
 					}
-					if other.node.Labels[v1.LabelTopologyZone] == info.node.Labels[v1.LabelTopologyZone] {
+					sameZone := other.node.Labels[v1.LabelTopologyZone] == info.node.Labels[v1.LabelTopologyZone]
+					if sameZone {
 						s.InZone++
 					}
 					// Only spot nodes make a pool: on-demand nodes are not reclaimed with it.
 					spotThere := want.Nodes[other.node.Name].Capacity.Type == decision.Spot
-					if spotThere && facts.Capacity.Type == decision.Spot && want.Nodes[other.node.Name].Pool == facts.Pool {
+					if sameZone && spotThere && facts.Capacity.Type == decision.Spot && want.Nodes[other.node.Name].Pool == facts.Pool {
 						s.InPool++
 					}
 					siblings[other.node.Name] = s
@@ -78,16 +79,17 @@ func recount(reader *kube.NodeReader, infos []*nodeInfo, at time.Time) counted {
 }
 
 // incremental is what the counter says.
-func incremental(c *Counter, infos []*nodeInfo) counted {
-	got := counted{map[string]decision.Node{}, map[types.UID]decision.Placed{}, map[types.UID]map[string]decision.Siblings{}, c.NextSettled()}
+func incremental(c *Counter, infos []*nodeInfo) tallied {
+	got := tallied{map[string]decision.Node{}, map[types.UID]decision.Placed{}, map[types.UID]map[string]decision.Siblings{}, c.NextSettled()}
 	for name := range c.nodes {
 		got.Nodes[name], _ = c.Node(name)
 	}
 	for revision := range c.revisions { // not only those asked for: what is forgotten must be gone
 		got.Placed[revision] = c.Placed(revision)
 		siblings := map[string]decision.Siblings{}
+		state := NewState(&kube.Subject{RevisionUID: revision}, decision.Settings{}, decision.Waiting{}, c)
 		for _, info := range infos {
-			if s := c.revisions[revision].siblings(c.nodes[info.node.Name]); s != (decision.Siblings{}) {
+			if s := state.around(c.nodes[info.node.Name]); s != (decision.Siblings{}) {
 				siblings[info.node.Name] = s
 			}
 		}

@@ -2,7 +2,6 @@ package placement
 
 import (
 	"maps"
-	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -27,11 +26,13 @@ type State struct {
 	// Placed is what became of the pod; set at Reserve, on the state of the cycle itself.
 	Placed *Placement
 
-	revision *Revision
-	reasons  *[decision.Verdicts]atomic.Pointer[string]
+	revision *revision
+	// The revision's pods by pool index, and by zone index.
+	inPool, inZone []int
+	refusals       *refusals
 	// What preemption and nominated pods change, in this copy of the state only.
 	moreOnSpot int
-	morePools  map[decision.Pool]int
+	morePools  map[*pool]int
 }
 
 // Placement is where and why a pod was placed.
@@ -43,12 +44,22 @@ type Placement struct {
 // NewState returns the state for subject under settings: it makes the plan from what counter says of the subject's revision. counter
 // must not be updated as long as the state is in use.
 func NewState(subject *kube.Subject, settings decision.Settings, waiting decision.Waiting, counter *Counter) *State {
-	return &State{
+	revision := counter.revisions[subject.RevisionUID]
+	s := &State{
 		Subject: subject, Settings: settings, Waited: waiting.For, Counter: counter,
-		Plan:     decision.NewPlan(&subject.Pod, settings, counter.Placed(subject.RevisionUID), waiting),
-		revision: counter.revisions[subject.RevisionUID],
-		reasons:  new([decision.Verdicts]atomic.Pointer[string]),
+		Plan:     decision.NewPlan(&subject.Pod, settings, revision.placed(), waiting),
+		revision: revision,
+		inPool:   make([]int, len(counter.pools)),
+		inZone:   make([]int, len(counter.zones)),
+		refusals: &refusals{},
 	}
+	if revision != nil {
+		for _, in := range revision.pools {
+			s.inPool[in.pool.index] = in.n
+			s.inZone[in.pool.zone] += in.n
+		}
+	}
+	return s
 }
 
 // Write puts s into the cycle's state.
@@ -78,7 +89,11 @@ func (s *State) Admit(nodeName string) decision.Verdict {
 	if n == nil {
 		return decision.NodeDrained
 	}
-	return s.Plan.Admit(n.facts, s.moreOnSpot, s.inPool(n.facts.Pool))
+	return s.admit(n)
+}
+
+func (s *State) admit(n *node) decision.Verdict {
+	return s.Plan.Admit(n.facts, s.moreOnSpot, s.onSpotIn(n.pool))
 }
 
 // Rank returns how good the node of that name is for the pod, given the risk of the spot pools.
@@ -88,28 +103,34 @@ func (s *State) Rank(nodeName string, risk map[decision.Pool]float64) decision.R
 		return 0
 	}
 	var poolRisk float64
-	if n.facts.Capacity.Type == decision.Spot {
+	if n.pool.capacity == decision.Spot {
 		poolRisk = risk[n.facts.Pool]
 	}
-	return s.Plan.Rank(n.facts, s.revision.siblings(n), poolRisk)
+	return s.Plan.Rank(n.facts, s.around(n), poolRisk)
+}
+
+// around counts the siblings around n.
+func (s *State) around(n *node) decision.Siblings {
+	around := decision.Siblings{OnNode: n.siblings(s.revision), InZone: s.inZone[n.pool.zone]}
+	if n.pool.capacity == decision.Spot { // on-demand nodes are not reclaimed with their pool
+		around.InPool = s.inPool[n.pool.index]
+	}
+	return around
 }
 
 // Place notes that the pod goes to the node of that name.
 func (s *State) Place(nodeName string) {
-	if facts, ok := s.Counter.Node(nodeName); ok {
-		s.Placed = &Placement{facts.Capacity.Type, s.Plan.Outcome(facts, s.inPool(facts.Pool))}
+	if n := s.Counter.nodes[nodeName]; n != nil {
+		s.Placed = &Placement{n.facts.Capacity.Type, s.Plan.Outcome(n.facts, s.onSpotIn(n.pool))}
 	}
 }
 
-func (s *State) inPool(pool decision.Pool) int {
-	if s.Plan.PoolCap == 0 {
-		return 0 // it does not matter, and most workloads have no cap
+// onSpotIn returns how many of the revision stand in p, if it is a spot pool and a cap makes it matter.
+func (s *State) onSpotIn(p *pool) int {
+	if s.Plan.PoolCap == 0 || p.capacity != decision.Spot {
+		return 0
 	}
-	n := s.morePools[pool]
-	if s.revision != nil {
-		n += s.revision.pools[pool]
-	}
-	return n
+	return s.inPool[p.index] + s.morePools[p]
 }
 
 // Add counts pod on the node of that name as one more, in this copy of the state only; Remove as one less.
@@ -117,24 +138,13 @@ func (s *State) Add(pod *v1.Pod, nodeName string)    { s.change(pod, nodeName, 1
 func (s *State) Remove(pod *v1.Pod, nodeName string) { s.change(pod, nodeName, -1) }
 
 func (s *State) change(pod *v1.Pod, nodeName string, delta int) {
-	facts, ok := s.Counter.Node(nodeName)
-	if !ok || facts.Capacity.Type != decision.Spot || !kube.Live(pod) || kube.RevisionOf(pod) != s.Subject.RevisionUID {
+	n := s.Counter.nodes[nodeName]
+	if n == nil || n.pool.capacity != decision.Spot || !kube.Live(pod) || kube.RevisionOf(pod) != s.Subject.RevisionUID {
 		return
 	}
 	s.moreOnSpot += delta
 	if s.morePools == nil {
-		s.morePools = map[decision.Pool]int{}
+		s.morePools = map[*pool]int{}
 	}
-	s.morePools[facts.Pool] += delta
-}
-
-// Reason says a verdict in words. The words are made once for all nodes of a cycle: Filter runs on thousands of them, in parallel.
-func (s *State) Reason(v decision.Verdict) string {
-	made := &s.reasons[v]
-	if text := made.Load(); text != nil {
-		return *text
-	}
-	text := s.Plan.Reason(v)
-	made.Store(&text)
-	return text
+	s.morePools[n.pool] += delta
 }

@@ -117,8 +117,9 @@ func TestStateClonesAreIndependent(t *testing.T) {
 	first.Add(podOf("2", "rs"), "spot")
 	second.Remove(podOf("1", "rs"), "spot")
 	got := []int{s.moreOnSpot, first.moreOnSpot, second.moreOnSpot}
-	pool := decision.Pool{InstanceType: "m", Zone: "a"}
-	inPool := []int{s.inPool(pool), first.inPool(pool), second.inPool(pool)}
+	pool := s.Counter.nodes["spot"].pool
+	s.Plan.PoolCap, first.Plan.PoolCap, second.Plan.PoolCap = 1, 1, 1
+	inPool := []int{s.onSpotIn(pool), first.onSpotIn(pool), second.onSpotIn(pool)}
 	if want := []int{1, 2, 0}; !cmp.Equal(want, got) || !cmp.Equal(want, inPool) {
 		t.Errorf("more on spot: %v, in the pool: %v; want %v in the original, the first and the second clone", got, inPool, want)
 	}

@@ -91,8 +91,7 @@ func (p *Plugin) RemovePod(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, r
 	return nil
 }
 
-// Filter says whether the pod may go to the node. All refusals are unresolvable: removing other pods from the node changes neither the
-// budget nor the node's fate, so preemption has nothing to look for there.
+// Filter says whether the pod may go to the node.
 func (p *Plugin) Filter(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) *fwk.Status {
 	s := placement.Read(cycle)
 	if s == nil {
@@ -102,7 +101,7 @@ func (p *Plugin) Filter(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node
 	if verdict == decision.Admitted {
 		return nil
 	}
-	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, s.Reason(verdict))
+	return s.Refusal(verdict)
 }
 
 // unknownOwner tells PostFilter which owner the pod waits for.
