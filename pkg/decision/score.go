@@ -80,25 +80,25 @@ func ScoreBands(ranks []Rank) {
 	distinct := slices.Clone(ranks)
 	slices.Sort(distinct)
 	distinct = slices.Compact(distinct)
-	scores := make(map[Rank]Rank, len(distinct))
+	scores := make([]Rank, len(distinct))
 	for start := 0; start < len(distinct); {
 		c := distinct[start] >> classShift
 		end := start
 		for end < len(distinct) && distinct[end]>>classShift == c {
 			end++
 		}
-		base := c * bandStep
 		for i := start; i < end; i++ {
 			within := Rank(bandWidth)
 			if steps := end - start - 1; steps > 0 {
 				within = Rank(bandWidth * (i - start) / steps)
 			}
-			scores[distinct[i]] = base + within
+			scores[i] = c*bandStep + within
 		}
 		start = end
 	}
 	for i, r := range ranks {
-		ranks[i] = scores[r]
+		place, _ := slices.BinarySearch(distinct, r)
+		ranks[i] = scores[place]
 	}
 }
 

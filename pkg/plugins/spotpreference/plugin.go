@@ -53,13 +53,17 @@ func New(_ context.Context, args runtime.Object, _ fwk.Handle) (fwk.Plugin, erro
 // Name returns the plugin's name.
 func (p *Plugin) Name() string { return Name }
 
-const riskKey fwk.StateKey = "spot-aware-scheduler.io/pool-risk"
+const scoringKey fwk.StateKey = "spot-aware-scheduler.io/scoring"
 
-// poolRisk is the risk of each pool in this cycle, 0 to 1; a pool that is not in it has none.
-type poolRisk map[decision.Pool]float64
+// scoring is what Score needs in this cycle.
+type scoring struct {
+	state *placement.State
+	// risk of each pool, 0 to 1; a pool that is not in it has none.
+	risk map[decision.Pool]float64
+}
 
-// Clone returns the map itself: it is not changed after PreScore.
-func (r poolRisk) Clone() fwk.StateData { return r }
+// Clone returns s itself: it is not changed after PreScore.
+func (s *scoring) Clone() fwk.StateData { return s }
 
 // PreScore works out the risk of the pools. It skips pods that ReplicaSafety has no opinion on.
 func (p *Plugin) PreScore(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, _ []fwk.NodeInfo) *fwk.Status {
@@ -76,19 +80,18 @@ func (p *Plugin) PreScore(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, _ 
 			risk[pool] = 1 - (1-risk[pool])*(1-decision.PoolRisk(ages, p.halfLife))
 		}
 	}
-	cycle.Write(riskKey, poolRisk(risk))
+	cycle.Write(scoringKey, &scoring{s, risk})
 	return nil
 }
 
 // Score returns the node's rank. NormalizeScore makes a score of it.
 func (p *Plugin) Score(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
-	s := placement.Read(cycle)
-	data, err := cycle.Read(riskKey)
-	if s == nil || err != nil {
+	data, err := cycle.Read(scoringKey)
+	if err != nil {
 		return 0, fwk.AsStatus(fmt.Errorf("%s was not asked at PreScore: %w", Name, err))
 	}
-	risk, _ := data.(poolRisk)
-	return int64(s.Rank(node.Node().Name, risk)), nil
+	s, _ := data.(*scoring)
+	return int64(s.state.Rank(node.Node().Name, s.risk)), nil
 }
 
 // ScoreExtensions returns the plugin itself.
