@@ -80,6 +80,7 @@ func runScheduler(command *cobra.Command, opts *options.Options, plugins []app.O
 		return err
 	}
 	guardLease(ctx, config.LeaderElection, sched)
+	searchNarrowly(sched, config.ComponentConfig.PercentageOfNodesToScore)
 	features.(featuregate.MutableFeatureGate).AddMetrics()
 	opts.ComponentGlobalsRegistry.AddMetrics()
 	return app.Run(ctx, config, sched)

@@ -29,7 +29,7 @@ func TestMetrics(t *testing.T) {
 	RecordPlacement("one", Placement{decision.Spot, decision.ByFallback})
 	RecordPlacement("one", Placement{decision.Spot, decision.ByFallback})
 	RecordInvalidAnnotations("one", 2)
-	RecordDecision("one", 0.001)
+	RecordDecision("one", FewNodes, 0.001)
 
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	if err != nil {
@@ -49,7 +49,7 @@ func TestMetrics(t *testing.T) {
 	}
 
 	want := []string{
-		`spot_aware_scheduler_decision_duration_seconds_count{profile="one"} 1`,
+		`spot_aware_scheduler_decision_duration_seconds_count{profile="one",search="few"} 1`,
 		`spot_aware_scheduler_floor_deficit_replicas{profile="one"} 4`,
 		`spot_aware_scheduler_floor_deficit_replicas{profile="two"} 0`,
 		`spot_aware_scheduler_floors_unmet_workloads{profile="one"} 3`,

@@ -53,10 +53,14 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 	state := placement.NewState(subject, settings, waiting, p.counter)
 	state.Invalid = invalid
 	state.Write(cycle)
-	placement.RecordDecision(p.profile, p.clock.Since(start).Seconds())
-	klog.FromContext(ctx).V(4).Info("Planned placement", "pod", klog.KObj(pod), "revision", subject.Pod.Workload.Revision,
-		"desired", subject.Pod.Workload.Desired, "floor", state.Plan.Floor, "spotBudget", state.Plan.Budget, "grant", state.Plan.Grant)
-	return nil, nil
+	logger := klog.FromContext(ctx)
+	nodesToSearch, scope := state.Search(logger, cycle, pod)
+	placement.RecordDecision(p.profile, scope, p.clock.Since(start).Seconds())
+	if logger = logger.V(4); logger.Enabled() { // its arguments cost more than the plan
+		logger.Info("Planned placement", "pod", klog.KObj(pod), "revision", subject.Pod.Workload.Revision, "desired", subject.Pod.Workload.Desired,
+			"floor", state.Plan.Floor, "spotBudget", state.Plan.Budget, "grant", state.Plan.Grant, "search", scope)
+	}
+	return nodesToSearch, nil
 }
 
 // earned returns what having waited that long may have earned the pod.
