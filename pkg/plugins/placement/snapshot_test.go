@@ -30,11 +30,27 @@ type nodeInfo struct {
 	node       *v1.Node
 	pods       []fwk.PodInfo
 	generation int64
+	has, used  room
 }
 
-func (i *nodeInfo) Node() *v1.Node         { return i.node }
-func (i *nodeInfo) GetPods() []fwk.PodInfo { return i.pods }
-func (i *nodeInfo) GetGeneration() int64   { return i.generation }
+func (i *nodeInfo) Node() *v1.Node               { return i.node }
+func (i *nodeInfo) GetPods() []fwk.PodInfo       { return i.pods }
+func (i *nodeInfo) GetGeneration() int64         { return i.generation }
+func (i *nodeInfo) GetAllocatable() fwk.Resource { return &i.has }
+func (i *nodeInfo) GetRequested() fwk.Resource   { return &i.used }
+
+// room has the part of a Resource that is read here.
+type room struct {
+	fwk.Resource
+	cpu, memory int64
+	pods        int
+	scalar      map[v1.ResourceName]int64
+}
+
+func (r *room) GetMilliCPU() int64                            { return r.cpu }
+func (r *room) GetMemory() int64                              { return r.memory }
+func (r *room) GetAllowedPodNumber() int                      { return r.pods }
+func (r *room) GetScalarResources() map[v1.ResourceName]int64 { return r.scalar }
 
 // podInfo has the part of a PodInfo that is read here.
 type podInfo struct {
@@ -53,6 +69,7 @@ func nodeOf(name, capacity, zone string, pods ...*v1.Pod) *nodeInfo {
 	info := &nodeInfo{
 		node:       &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}},
 		generation: 1,
+		has:        room{cpu: 4000, memory: 16 << 30, pods: 110},
 	}
 	for _, pod := range pods {
 		info.pods = append(info.pods, podInfo{pod: pod})

@@ -1,0 +1,247 @@
+package placement
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// cycleState has the part of a CycleState that is used here.
+type cycleState struct {
+	fwk.CycleState
+	data map[fwk.StateKey]fwk.StateData
+}
+
+func newCycle() cycleState { return cycleState{data: map[fwk.StateKey]fwk.StateData{}} }
+
+func (c cycleState) Write(key fwk.StateKey, data fwk.StateData) { c.data[key] = data }
+
+func (c cycleState) Read(key fwk.StateKey) (fwk.StateData, error) {
+	if data, ok := c.data[key]; ok {
+		return data, nil
+	}
+	return nil, fwk.ErrNotFound
+}
+
+// narrowed is a cycle whose search may look at few nodes, or at that percentage of all.
+func narrowed(percentage int32) cycleState {
+	cycle := newCycle()
+	Narrow(cycle, percentage)
+	return cycle
+}
+
+// asks returns a pod that wants a CPU and a GiB.
+func asks() *v1.Pod {
+	return &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
+		v1.ResourceCPU: resource.MustParse("1"), v1.ResourceMemory: resource.MustParse("1Gi"),
+	}}}}}}
+}
+
+// group is nodes of one capacity type in one zone, named after the two.
+type group struct {
+	capacity, zone string
+	n              int
+	each           func(*nodeInfo)
+}
+
+func cluster(groups ...group) []*nodeInfo {
+	var infos []*nodeInfo
+	for _, g := range groups {
+		for i := range g.n {
+			info := nodeOf(fmt.Sprintf("%s-%s-%d", g.capacity, g.zone, i), g.capacity, g.zone)
+			if g.each != nil {
+				g.each(info)
+			}
+			infos = append(infos, info)
+		}
+	}
+	return infos
+}
+
+// stateFor returns the state of a pod of the ReplicaSet "rs", of which all but one of desired may be on spot.
+func stateFor(desired int, infos []*nodeInfo) *State {
+	c := NewCounter(testReader())
+	c.Update(snapshot(infos...), now)
+	subject := &kube.Subject{RevisionUID: "rs", Pod: decision.Pod{Workload: decision.Workload{Desired: desired}}}
+	return NewState(subject, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, decision.Waiting{}, c)
+}
+
+// byGroup counts the nodes that a search returned by group; nil if it was not narrowed.
+func byGroup(result *fwk.PreFilterResult, infos []*nodeInfo) map[string]int {
+	if result == nil {
+		return nil
+	}
+	counts := map[string]int{}
+	for _, info := range infos {
+		if result.NodeNames.Has(info.node.Name) {
+			counts[info.node.Labels[decision.CapacityLabelKey]+"-"+info.node.Labels[v1.LabelTopologyZone]]++
+		}
+	}
+	return counts
+}
+
+// Which nodes a search looks at, by capacity type and zone.
+func TestSearch(t *testing.T) {
+	full := func(info *nodeInfo) { info.used.cpu = info.has.cpu }
+	sibling := func(info *nodeInfo) { info.pods = []fwk.PodInfo{podInfo{pod: podOf("on-"+info.node.Name, "rs")}} }
+	tainted := func(effect v1.TaintEffect) func(*nodeInfo) {
+		return func(info *nodeInfo) { info.node.Spec.Taints = []v1.Taint{{Key: "team", Value: "a", Effect: effect}} }
+	}
+	advised := func(info *nodeInfo) {
+		info.node.Spec.Taints = []v1.Taint{{Key: "DeletionCandidateOfClusterAutoscaler", Effect: v1.TaintEffectPreferNoSchedule}}
+	}
+	onFloor := group{"on-demand", "f", 1, sibling} // the floor is met, so that spot is preferred
+	type search struct {
+		desired    int
+		percentage int32
+		groups     []group
+		pod        func(*v1.Pod)
+	}
+	cases := map[string]struct {
+		search
+		want map[string]int
+	}{
+		"the floor is looked for on on-demand": {search{desired: 3, groups: []group{{"on-demand", "a", 200, nil}, {"spot", "a", 200, nil}}}, map[string]int{"on-demand-a": 100}},
+		"as many of every pool": {search{desired: 3, groups: []group{onFloor, {"spot", "a", 400, nil}, {"spot", "b", 60, nil}, {"spot", "c", 5, nil}}},
+			map[string]int{"spot-a": 33, "spot-b": 33, "spot-c": 5}},
+		"a rare pool, and last": {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 900, nil}, {"spot", "c", 20, nil}}}, map[string]int{"spot-c": 20}},
+		"spot is full":          {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 200, nil}, {"spot", "a", 200, full}}}, map[string]int{"on-demand-a": 50, "on-demand-f": 1}},
+		"one has room": {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 200, nil}, {"spot", "a", 200, full}, {"spot", "b", 1, nil}}},
+			map[string]int{"spot-b": 1}},
+		"spot is full, and the budget used up on a floor": {search{desired: 1, groups: []group{{"on-demand", "a", 200, full}, {"spot", "a", 200, nil}}}, nil},
+		"all is full":        {search{desired: 3, groups: []group{{"on-demand", "a", 200, full}, {"spot", "a", 200, full}}}, nil},
+		"a small cluster":    {search{desired: 3, groups: []group{{"on-demand", "a", 100, nil}}}, nil},
+		"a percentage":       {search{desired: 3, percentage: 20, groups: []group{{"on-demand", "a", 1000, nil}}}, map[string]int{"on-demand-a": 200}},
+		"a small percentage": {search{desired: 3, percentage: 1, groups: []group{{"on-demand", "a", 1000, nil}}}, map[string]int{"on-demand-a": 100}},
+		"a hundred per cent": {search{desired: 3, percentage: 100, groups: []group{{"on-demand", "a", 1000, nil}}}, nil},
+		"memory":             {search{desired: 3, groups: []group{{"on-demand", "a", 150, func(i *nodeInfo) { i.used.memory = i.has.memory }}, {"on-demand", "b", 3, nil}}}, map[string]int{"on-demand-b": 3}},
+		"number of pods":     {search{desired: 3, groups: []group{{"on-demand", "a", 150, func(i *nodeInfo) { i.has.pods = 0 }}, {"on-demand", "b", 3, nil}}}, map[string]int{"on-demand-b": 3}},
+		"unschedulable":      {search{desired: 3, groups: []group{{"on-demand", "a", 150, func(i *nodeInfo) { i.node.Spec.Unschedulable = true }}, {"on-demand", "b", 3, nil}}}, map[string]int{"on-demand-b": 3}},
+		"taints":             {search{desired: 3, groups: []group{{"on-demand", "a", 150, tainted(v1.TaintEffectNoSchedule)}, {"on-demand", "b", 3, nil}}}, map[string]int{"on-demand-b": 3}},
+		"taints that advise": {search{desired: 3, groups: []group{{"on-demand", "a", 150, tainted(v1.TaintEffectPreferNoSchedule)}}}, map[string]int{"on-demand-a": 100}},
+		"tolerated taints":   {search{desired: 3, groups: []group{{"on-demand", "a", 150, tainted(v1.TaintEffectNoExecute)}}, pod: func(p *v1.Pod) { p.Spec.Tolerations = []v1.Toleration{{Key: "team", Operator: v1.TolerationOpExists}} }}, map[string]int{"on-demand-a": 100}},
+		"node selector":      {search{desired: 3, groups: []group{{"on-demand", "a", 150, nil}, {"on-demand", "b", 150, nil}}, pod: func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{v1.LabelTopologyZone: "b"} }}, map[string]int{"on-demand-b": 50}},
+		"a resource that few have": {search{desired: 3, groups: []group{{"on-demand", "a", 150, nil}, {"on-demand", "b", 3, func(i *nodeInfo) { i.has.scalar = map[v1.ResourceName]int64{"example.com/gpu": 1} }}},
+			pod: func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("1") }}, map[string]int{"on-demand-b": 3}},
+		"a signal, even if it only advises": {search{desired: 3, groups: []group{{"on-demand", "a", 150, advised}, {"on-demand", "b", 3, nil}}}, map[string]int{"on-demand-b": 3}},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			infos := cluster(test.groups...)
+			pod := asks()
+			if test.pod != nil {
+				test.pod(pod)
+			}
+			result, scope := stateFor(test.desired, infos).Search(klog.Background(), narrowed(test.percentage), pod)
+			if diff := cmp.Diff(test.want, byGroup(result, infos)); diff != "" {
+				t.Errorf("nodes to look at (-want +got):\n%s", diff)
+			}
+			if want := map[bool]Scope{true: AllNodes, false: FewNodes}[test.want == nil]; scope != want {
+				t.Errorf("scope %q, want %q", scope, want)
+			}
+		})
+	}
+}
+
+// Nodes without a sibling come first; those with one are better than none.
+func TestSearchAvoidsSiblings(t *testing.T) {
+	infos := cluster(group{"on-demand", "a", 300, nil})
+	for i, info := range infos {
+		if i != 7 && i != 250 {
+			info.pods = []fwk.PodInfo{podInfo{pod: podOf(fmt.Sprintf("p-%d", i), "rs")}}
+		}
+	}
+	s := stateFor(1, infos)
+	for range 3 {
+		result, _ := s.Search(klog.Background(), narrowed(0), asks())
+		if !result.NodeNames.HasAll("on-demand-a-7", "on-demand-a-250") || len(result.NodeNames) != 100 {
+			t.Errorf("%d nodes to look at; want 100, with both that have no sibling", len(result.NodeNames))
+		}
+	}
+}
+
+// Where there are more pools than nodes to look at, those with the fewest siblings in their zone are looked at, and like ones in turn.
+func TestSearchOfManyPools(t *testing.T) {
+	var groups []group
+	for i := range 75 {
+		groups = append(groups, group{"on-demand", fmt.Sprint(i), 2, nil}, group{"on-demand", fmt.Sprint(i), 2, func(info *nodeInfo) {
+			info.node.Name += "-large"
+			info.node.Labels[v1.LabelInstanceTypeStable] = "l"
+		}})
+	}
+	infos := cluster(groups...)
+	s, turns := stateFor(1, infos), map[string]int{}
+	for range 150 {
+		result, _ := s.Search(klog.Background(), narrowed(0), asks())
+		for name := range result.NodeNames {
+			turns[name]++
+		}
+	}
+	for _, info := range infos {
+		if got := turns[info.node.Name]; got != 50 {
+			t.Errorf("%s was looked at %d times in 150 searches, want 50: 100 of 150 pools each time, and one of their two nodes", info.node.Name, got)
+		}
+	}
+
+	for _, info := range infos[:100] { // a sibling in one of the two pools of the first 25 zones
+		if info.node.Labels[v1.LabelInstanceTypeStable] == "m" {
+			info.pods = []fwk.PodInfo{podInfo{pod: podOf("on-"+info.node.Name, "rs")}}
+		}
+	}
+	result, _ := stateFor(1, infos).Search(klog.Background(), narrowed(0), asks())
+	got := byGroup(result, infos)
+	for zone := range 75 {
+		if want := 2 * min(zone/25, 1); got[fmt.Sprintf("on-demand-%d", zone)] != want {
+			t.Errorf("%d nodes of zone %d, want %d", got[fmt.Sprintf("on-demand-%d", zone)], zone, want)
+		}
+	}
+}
+
+// All nodes have their turn, and so have all pools that are as good.
+func TestSearchesTakeTurns(t *testing.T) {
+	infos := cluster(group{"on-demand", "a", 200, nil}, group{"on-demand", "b", 500, nil})
+	s := stateFor(1, infos)
+	turns := map[string]int{}
+	for range 20 {
+		result, _ := s.Search(klog.Background(), narrowed(0), asks())
+		for name := range result.NodeNames {
+			turns[name]++
+		}
+	}
+	for _, info := range infos {
+		want := map[string]int{"a": 20 * 50 / 200, "b": 20 * 50 / 500}[info.node.Labels[v1.LabelTopologyZone]]
+		if turns[info.node.Name] != want {
+			t.Errorf("%s was looked at %d times in 20 searches, want %d", info.node.Name, turns[info.node.Name], want)
+		}
+	}
+}
+
+// What Narrow and Widen do to a cycle.
+func TestNarrowAndWiden(t *testing.T) {
+	infos := cluster(group{"on-demand", "a", 200, nil})
+	s, cycle := stateFor(1, infos), newCycle()
+	expect := func(step string, want Scope, wantWiden bool) {
+		t.Helper()
+		result, scope := s.Search(klog.Background(), cycle, asks())
+		if scope != want || (result == nil) != (want != FewNodes) {
+			t.Errorf("%s: scope %q and %v, want %q", step, scope, result, want)
+		}
+		if got := Widen(cycle); got != wantWiden {
+			t.Errorf("%s: Widen = %t, want %t", step, got, wantWiden)
+		}
+	}
+	expect("not narrowed", AllNodes, false)
+	Narrow(cycle, 0)
+	expect("narrowed", FewNodes, true)
+	expect("widened", AllAfterFew, false)
+	Narrow(cycle, 0)
+	expect("narrowed again", FewNodes, true)
+}
