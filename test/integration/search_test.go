@@ -88,7 +88,7 @@ func TestBatching(t *testing.T) {
 	}
 	s.must(s.scheduler.Pause()) // so that they are tried one right after the other
 	for i := range 30 {
-		s.pod(fmt.Sprintf("alone-%d", i), "alone")
+		s.pod("alone", fmt.Sprintf("alone-%d", i))
 	}
 	s.must(s.scheduler.Resume())
 	s.eventually(soon, s.is("alone", split{onDemand: 30}))
