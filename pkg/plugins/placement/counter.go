@@ -25,6 +25,7 @@ type Counter struct {
 	order     []counted // as in the last snapshot
 	revisions map[types.UID]*revision
 	labeled   int // nodes whose capacity type a label decides
+	special   int // nodes that are spot, or have a signal
 
 	// Pools and zones are kept for good: there are no more than the cloud has.
 	pools    []*pool // by their index
@@ -185,9 +186,7 @@ func (c *Counter) count(n *node, key poolKey) {
 	p := c.pool(key)
 	n.pool, n.place = p, len(p.nodes)
 	p.nodes = append(p.nodes, n)
-	if n.facts.Capacity.Labeled() {
-		c.labeled++
-	}
+	c.tell(n, 1)
 	n.pods = c.tally(n.pods[:0], n.info.GetPods())
 	for _, pods := range n.pods {
 		pods.revision.add(p, pods.n)
@@ -204,14 +203,22 @@ func (c *Counter) forget(n *node) {
 	p.nodes[n.place], last.place = last, n.place
 	p.nodes = slices.Delete(p.nodes, len(p.nodes)-1, len(p.nodes))
 	n.pool = nil
-	if n.facts.Capacity.Labeled() {
-		c.labeled--
-	}
+	c.tell(n, -1)
 	for _, pods := range n.pods {
 		pods.revision.add(p, -pods.n)
 		if len(pods.revision.pools) == 0 {
 			delete(c.revisions, pods.revision.uid)
 		}
+	}
+}
+
+// tell counts what n itself is.
+func (c *Counter) tell(n *node, sign int) {
+	if n.facts.Capacity.Labeled() {
+		c.labeled += sign
+	}
+	if n.facts.Capacity.Type == decision.Spot || n.facts.Signal != decision.NoSignal {
+		c.special += sign
 	}
 }
 

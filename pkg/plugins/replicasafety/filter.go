@@ -20,7 +20,7 @@ import (
 var errNotSynced = errors.New("informer caches are not in sync yet")
 
 // PreFilter finds out what the pod belongs to, counts its siblings in the snapshot and makes the plan for it. It skips pods that the
-// policy has no opinion on.
+// policy has no opinion on, and Filter where every node is open to the pod.
 func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	if !kube.HasOpinion(pod) {
 		return nil, fwk.NewStatus(fwk.Skip)
@@ -59,6 +59,9 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 	if logger = logger.V(4); logger.Enabled() { // its arguments cost more than the plan
 		logger.Info("Planned placement", "pod", klog.KObj(pod), "revision", subject.Pod.Workload.Revision, "desired", subject.Pod.Workload.Desired,
 			"floor", state.Plan.Floor, "spotBudget", state.Plan.Budget, "grant", state.Plan.Grant, "search", scope)
+	}
+	if scope != placement.FewNodes && state.AdmitsAll() {
+		return nil, fwk.NewStatus(fwk.Skip) // Filter would be asked thousands of times for the same answer
 	}
 	return nodesToSearch, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
 func TestNewRefusesOtherArgs(t *testing.T) {
@@ -38,6 +41,38 @@ func TestPreFilterSkips(t *testing.T) {
 		if !o.state.GetSkipFilterPlugins().Has(Name) {
 			t.Errorf("%s: PreFilter did not skip", pod.Name)
 		}
+	}
+}
+
+// Where every node is on-demand and none is about to go, Filter need not be asked. What comes after it is done all the same.
+func TestFilterIsSkippedWhereAllNodesAreOpen(t *testing.T) {
+	taint := func(key string) func(*v1.Node) {
+		return func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: key, Effect: v1.TaintEffectNoSchedule}} }
+	}
+	cases := map[string]struct {
+		other *v1.Node
+		want  bool
+	}{
+		"all on-demand":       {onDemand("other"), true},
+		"one is spot":         {spot("other"), false},
+		"one is to go":        {changed(onDemand("other"), taint(kube.InterruptionTaint)), false},
+		"one may go":          {changed(onDemand("other"), taint("DeletionCandidateOfClusterAutoscaler")), false},
+		"one has no label":    {&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, true},
+		"one may get its own": {&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other", CreationTimestamp: metav1.NewTime(now)}}, false},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil, deployment("web", 3, 1, nil)...)
+			w.nodes(onDemand("on-demand"), test.other)
+			o := w.try(web("p"))
+			if got := o.state.GetSkipFilterPlugins().Has(Name); got != test.want {
+				t.Errorf("skipped: %t, want %t", got, test.want)
+			}
+			w.bind(o, web("p"), "on-demand")
+			if s := placement.Read(o.state); s == nil || s.Placed == nil {
+				t.Error("where it was placed is not noted")
+			}
+		})
 	}
 }
 

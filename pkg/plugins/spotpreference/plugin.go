@@ -65,10 +65,10 @@ type scoring struct {
 // Clone returns s itself: it is not changed after PreScore.
 func (s *scoring) Clone() fwk.StateData { return s }
 
-// PreScore works out the risk of the pools. It skips pods that ReplicaSafety has no opinion on.
+// PreScore works out the risk of the pools. It skips pods that ReplicaSafety has no opinion on, and those for which all nodes are as good.
 func (p *Plugin) PreScore(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, _ []fwk.NodeInfo) *fwk.Status {
 	s := placement.Read(cycle)
-	if s == nil {
+	if s == nil || s.RanksAlike() {
 		return fwk.NewStatus(fwk.Skip)
 	}
 	risk := p.poolRisk

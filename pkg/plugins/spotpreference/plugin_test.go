@@ -149,7 +149,8 @@ func TestOrder(t *testing.T) {
 		"spread outweighs risk": {args: risky, desired: 9, nodes: []*framework.NodeInfo{
 			nodeOf("risky", "spot", "a"), nodeOf("safe", "spot", "b", "rs"), nodeOf("floor", "on-demand", "z", "rs")}, want: "risky > safe > floor"},
 		"the risk of a spot pool says nothing of on-demand nodes": {args: risky, desired: 1, nodes: []*framework.NodeInfo{
-			nodeOf("a", "on-demand", "a"), nodeOf("b", "on-demand", "b")}, want: "a = b"},
+			nodeOf("a", "on-demand", "a"), nodeOf("b", "on-demand", "b"), nodeOf("s", "spot", "b")}, want: "a = b > s"},
+		"on-demand only, with siblings": {desired: 3, nodes: []*framework.NodeInfo{nodeOf("a", "on-demand", "a", "rs"), nodeOf("b", "on-demand", "b")}, want: "b > a"},
 		"a pool that was just interrupted": {desired: 9,
 			before: []*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), kube.InterruptionTaint)},
 			nodes:  []*framework.NodeInfo{nodeOf("hit", "spot", "a"), nodeOf("calm", "spot", "b"), nodeOf("floor", "on-demand", "z", "rs")}, want: "calm > hit > floor"},
@@ -197,12 +198,17 @@ func TestInterruptionsLeaveTheKnownRiskAlone(t *testing.T) {
 	}
 }
 
-// A pod that ReplicaSafety has no opinion on is not scored; being asked all the same is an error, not a score.
+// A pod that ReplicaSafety has no opinion on is not scored, nor one for which all nodes are as good; being asked all the same is an error, not a score.
 func TestWithoutAnOpinion(t *testing.T) {
 	p := newPlugin(t, config.SpotPreferenceArgs{})
 	cycle := framework.NewCycleState()
 	if status := p.PreScore(t.Context(), cycle, nil, nil); !status.IsSkip() {
 		t.Errorf("PreScore: %v, want Skip", status)
+	}
+	alike := placement.NewCounter(reader)
+	alike.Update(list([]*framework.NodeInfo{nodeOf("a", "on-demand", "a"), nodeOf("b", "on-demand", "b", "another")}), now)
+	if status := p.PreScore(t.Context(), cycleOf(alike, 3), nil, nil); !status.IsSkip() {
+		t.Errorf("PreScore where all nodes are as good: %v, want Skip", status)
 	}
 	if _, status := p.Score(t.Context(), cycle, nil, nodeOf("n", "spot", "a")); status.Code() != fwk.Error {
 		t.Errorf("Score: %v, want an error", status)
