@@ -22,6 +22,7 @@ type tallied struct {
 	Placed      map[types.UID]decision.Placed
 	Siblings    map[types.UID]map[string]decision.Siblings
 	NextSettled time.Time
+	Special     int
 }
 
 // recount counts the snapshot in the plainest way there is.
@@ -31,10 +32,13 @@ func recount(reader *kube.NodeReader, infos []*nodeInfo, at time.Time) tallied {
 		facts, _ := reader.Read(info.node, false, at)
 		labelled = labelled || facts.Capacity.Labeled()
 	}
-	want := tallied{map[string]decision.Node{}, map[types.UID]decision.Placed{}, map[types.UID]map[string]decision.Siblings{}, time.Time{}}
+	want := tallied{map[string]decision.Node{}, map[types.UID]decision.Placed{}, map[types.UID]map[string]decision.Siblings{}, time.Time{}, 0}
 	for _, info := range infos {
 		facts, until := reader.Read(info.node, labelled, at)
 		want.Nodes[info.node.Name] = facts
+		if facts.Capacity.Type == decision.Spot || facts.Signal != decision.NoSignal {
+			want.Special++
+		}
 		if facts.Capacity.Source == decision.Settling && (want.NextSettled.IsZero() || until.Before(want.NextSettled)) {
 			want.NextSettled = until
 		}
@@ -80,7 +84,7 @@ func recount(reader *kube.NodeReader, infos []*nodeInfo, at time.Time) tallied {
 
 // incremental is what the counter says.
 func incremental(c *Counter, infos []*nodeInfo) tallied {
-	got := tallied{map[string]decision.Node{}, map[types.UID]decision.Placed{}, map[types.UID]map[string]decision.Siblings{}, c.NextSettled()}
+	got := tallied{map[string]decision.Node{}, map[types.UID]decision.Placed{}, map[types.UID]map[string]decision.Siblings{}, c.NextSettled(), c.special}
 	for name := range c.nodes {
 		got.Nodes[name], _ = c.Node(name)
 	}
