@@ -40,6 +40,9 @@ type Options struct {
 	// listens there, on port 443; pods get their ServiceAccounts' tokens; KWOK plays only the nodes with FakeNodeAnnotation. No
 	// ServiceAccount is made for the scheduler: it comes with its manifests.
 	RealNodes bool
+	// NoControllers leaves out the controller manager and KWOK, for benches in which nothing but the scheduler is to work: nodes are
+	// Ready from the start, pods never become so, and nobody makes pods or removes what has lost its owner.
+	NoControllers bool
 	// Progress, when set, is told what is being done, a few words at a time.
 	Progress func(step string)
 }
@@ -60,13 +63,13 @@ type ControlPlane struct {
 	// KubeletClientCA is a file with the authority by which a kubelet knows the API server. Empty without Options.RealNodes.
 	KubeletClientCA string
 
-	config    *rest.Config // the administrator's
-	client    kubernetes.Interface
-	address   string // on loopback, where everything listens
-	version   string // Options.Kubernetes
-	spawner   spawner
-	realNodes bool           // see Options
-	cleanup   []func() error // in the order of acquisition; Stop runs it backwards
+	config                   *rest.Config // the administrator's
+	client                   kubernetes.Interface
+	address                  string // on loopback, where everything listens
+	version                  string // Options.Kubernetes
+	spawner                  spawner
+	realNodes, noControllers bool           // see Options
+	cleanup                  []func() error // in the order of acquisition; Stop runs it backwards
 
 	mu         sync.Mutex
 	processes  []*Process
@@ -77,7 +80,7 @@ type ControlPlane struct {
 	stopErr    error
 }
 
-// Start starts etcd, the API server, the controller manager and KWOK, and grants the scheduler's ServiceAccount what the
+// Start starts etcd, the API server and, without NoControllers, the controller manager and KWOK, and grants the scheduler's ServiceAccount what the
 // manifests ship. It returns when the API server is ready and the controllers work; ctx bounds the start only. After an
 // error nothing is left.
 func Start(ctx context.Context, options Options) (_ *ControlPlane, err error) {
@@ -92,7 +95,8 @@ func Start(ctx context.Context, options Options) (_ *ControlPlane, err error) {
 		progress = func(string) {}
 	}
 	cp := &ControlPlane{
-		Root: options.Root, address: loopback(), version: options.Kubernetes, spawner: newSpawner(), realNodes: options.RealNodes,
+		Root: options.Root, address: loopback(), version: options.Kubernetes, spawner: newSpawner(),
+		realNodes: options.RealNodes, noControllers: options.NoControllers,
 	}
 	defer func() {
 		if err != nil {
@@ -118,20 +122,24 @@ func Start(ctx context.Context, options Options) (_ *ControlPlane, err error) {
 	if err := cp.startAPIServer(ctx, options.APIServerFlags); err != nil {
 		return nil, err
 	}
-	progress("starting kube-controller-manager and the fake kubelets")
-	if err := cp.startControllerManager(); err != nil {
-		return nil, err
-	}
-	if err := cp.startKwok(options.PodStartup); err != nil {
-		return nil, err
+	if !cp.noControllers {
+		progress("starting kube-controller-manager and the fake kubelets")
+		if err := cp.startControllerManager(); err != nil {
+			return nil, err
+		}
+		if err := cp.startKwok(options.PodStartup); err != nil {
+			return nil, err
+		}
 	}
 	if !cp.realNodes {
 		if err := cp.grantScheduler(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if err := cp.waitForControllers(ctx); err != nil {
-		return nil, err
+	if !cp.noControllers {
+		if err := cp.waitForControllers(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return cp, nil
 }

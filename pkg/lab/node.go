@@ -96,7 +96,11 @@ func (cp *ControlPlane) CreateNodes(ctx context.Context, specs ...NodeSpec) erro
 	group.SetLimit(16)
 	for _, spec := range specs {
 		group.Go(func() error {
-			_, err := nodes.Create(groupCtx, spec.Node(), metav1.CreateOptions{})
+			node := spec.Node()
+			if cp.noControllers {
+				node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+			}
+			_, err := nodes.Create(groupCtx, node, metav1.CreateOptions{})
 			return err
 		})
 	}

@@ -156,9 +156,11 @@ func (p *Process) URL() string { return p.url }
 
 // Metrics returns what the process serves at /metrics on its secure port, in the Prometheus text format, read with the
 // admin's credential. Only schedulers have that port.
-func (p *Process) Metrics(ctx context.Context) (string, error) { return p.get(ctx, "/metrics") }
+func (p *Process) Metrics(ctx context.Context) (string, error) { return p.Get(ctx, "/metrics") }
 
-func (p *Process) get(ctx context.Context, path string) (string, error) {
+// Get returns what the process serves at a path, with its query, on its secure port, read with the admin's credential. An answer
+// other than 200 is an error.
+func (p *Process) Get(ctx context.Context, path string) (string, error) {
 	if p.url == "" {
 		return "", fmt.Errorf("%s: %s serves no HTTP", path, p.Name)
 	}

@@ -47,7 +47,11 @@ func (cp *ControlPlane) apiServerAt(freePort string) (address, port string) {
 func (cp *ControlPlane) podFlags() ([]string, error) {
 	if !cp.realNodes {
 		// Pods need no ServiceAccount and get no token: nothing runs in them.
-		return []string{"--disable-admission-plugins=ServiceAccount"}, nil
+		disabled := "ServiceAccount"
+		if cp.noControllers {
+			disabled += ",TaintNodesByCondition" // nobody would take the taint away from a new node
+		}
+		return []string{"--disable-admission-plugins=" + disabled}, nil
 	}
 	cert, key, err := cp.makeKubeletClient()
 	if err != nil {

@@ -120,7 +120,7 @@ func (cp *ControlPlane) startScheduler(ctx context.Context, options SchedulerOpt
 	cp.schedulers = append(cp.schedulers, p)
 	cp.mu.Unlock()
 	err = poll(ctx, options.Name+" to be ready", []*Process{p}, func(ctx context.Context) error {
-		_, err := p.get(ctx, "/readyz")
+		_, err := p.Get(ctx, "/readyz")
 		return err
 	})
 	var exit *ExitError

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"slices"
+	"time"
+)
+
+// rates returns the time from the first binding to the last in seconds, the bindings per second in it, and the bindings per second that
+// half of the whole seconds since the first binding reached, and 99 % of them. With less than two whole seconds both are the average.
+func rates(bindings []time.Time) (seconds, average, p50, p99 float64) {
+	start, end := bindings[0], bindings[len(bindings)-1]
+	elapsed := end.Sub(start)
+	// The first binding starts the clock: its own work came before it.
+	seconds = elapsed.Seconds()
+	average = float64(len(bindings)-1) / seconds
+	perSecond := make([]float64, elapsed/time.Second)
+	if len(perSecond) < 2 {
+		return seconds, average, average, average
+	}
+	for _, at := range bindings[1:] {
+		if second := int(at.Sub(start) / time.Second); second < len(perSecond) {
+			perSecond[second]++
+		}
+	}
+	return seconds, average, quantile(perSecond, 0.5), quantile(perSecond, 0.01)
+}
+
+// quantile returns the q-quantile of at least one value, interpolated between its neighbours.
+func quantile(values []float64, q float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	at := q * float64(len(sorted)-1)
+	below := int(at)
+	above := min(below+1, len(sorted)-1)
+	return sorted[below] + (at-float64(below))*(sorted[above]-sorted[below])
+}
+
+// A Range is the median of some figures with the smallest and the largest of them.
+type Range struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+}
+
+func rangeOf(values []float64) Range {
+	return Range{quantile(values, 0.5), slices.Min(values), slices.Max(values)}
+}
+
+// pairedRatio returns the range of a[i]/b[i]. Both were measured one after the other in the same round, so that what the machine did
+// meanwhile falls on both.
+func pairedRatio(a, b []float64) Range {
+	ratios := make([]float64, len(a))
+	for i := range a {
+		ratios[i] = a[i] / b[i]
+	}
+	return rangeOf(ratios)
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"maps"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// An arm is a scheduler with a configuration, and pods made for it.
+type arm struct {
+	name, explain string
+	schedulerName string
+	// config is a file in the folder config beside this one, for kube-scheduler. Empty: this project's scheduler as it ships.
+	config string
+	// shape, when set, changes the pods.
+	shape func(*corev1.PodTemplateSpec)
+}
+
+const (
+	spotAware      = "spot-aware"
+	stockScheduler = corev1.DefaultSchedulerName
+)
+
+var arms = []arm{
+	{spotAware, "this scheduler as it ships", "spot-aware-scheduler", "", nil},
+	{"default", "kube-scheduler with its own defaults", stockScheduler, "default.yaml", nil},
+	{"default-no-spreading", "kube-scheduler without default spreading", stockScheduler, "default-no-spreading.yaml", nil},
+	{"affinity", "kube-scheduler; pods prefer spot by node affinity", stockScheduler, "default.yaml", preferSpot},
+	{"affinity+spread", "the same, and pods spread over capacity types", stockScheduler, "default.yaml", preferSpotAndSpread},
+	{"bind-only", "kube-scheduler with no plugin but the binding: the ceiling", stockScheduler, "bind-only.yaml", nil},
+}
+
+// preferSpot is the node affinity by which users send pods to spot today.
+func preferSpot(pod *corev1.PodTemplateSpec) {
+	pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+			Weight: 100,
+			Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{
+				{Key: lab.CapacityLabel, Operator: corev1.NodeSelectorOpIn, Values: []string{lab.Spot}},
+			}},
+		}},
+	}}
+}
+
+// preferSpotAndSpread adds the constraint by which users keep some pods off spot today.
+func preferSpotAndSpread(pod *corev1.PodTemplateSpec) {
+	preferSpot(pod)
+	pod.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+		MaxSkew: 1, TopologyKey: lab.CapacityLabel, WhenUnsatisfiable: corev1.ScheduleAnyway,
+		LabelSelector: &metav1.LabelSelector{MatchLabels: pod.Labels},
+	}}
+}
+
+// scheduler returns how the arm's scheduler is started, with these limits on its requests.
+func (a arm) scheduler(plane *lab.ControlPlane, clientConnection map[string]any) lab.SchedulerOptions {
+	options := lab.SchedulerOptions{
+		Edit: func(config map[string]any) { config["clientConnection"] = maps.Clone(clientConnection) },
+	}
+	if a.config != "" {
+		options.Binary = stockBinary(plane)
+		options.Kubeconfig = plane.StockKubeconfig
+		options.ConfigFile = filepath.Join(plane.Root, "test", "performance", "config", a.config)
+	}
+	return options
+}
+
+func stockBinary(plane *lab.ControlPlane) string {
+	return filepath.Join(plane.Root, ".local", "bin", "kube-scheduler")
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// The nodes: every pool is a pair of these.
+var (
+	zones         = []string{"zone-a", "zone-b", "zone-c"}
+	instanceTypes = []string{"type-1", "type-2", "type-3", "type-4"}
+)
+
+// podsPerNode is how many pods a node takes at most. Their requests are so small that CPU and memory are no limit.
+const podsPerNode = 110
+
+// A layout says which nodes are spot.
+type layout struct {
+	name, explain string
+	// classOf returns the capacity and the zone of node i out of n; zone is the one that it has by default.
+	classOf func(i, n int, zone string) (string, string)
+}
+
+var layouts = []layout{
+	{"mixed", "70 % spot, in every pool", func(i, _ int, zone string) (string, string) {
+		// In every pool 7 out of 10 nodes; 3 is coprime to 10, so each 10 of them meet every remainder once.
+		pools := len(zones) * len(instanceTypes)
+		if (3*(i/pools)+i%pools)%10 < 7 {
+			return lab.Spot, zone
+		}
+		return lab.OnDemand, zone
+	}},
+	{"rare-spot", "5 % spot, last and in one zone", rare(lab.Spot, lab.OnDemand)},
+	{"rare-on-demand", "5 % on-demand, last and in one zone", rare(lab.OnDemand, lab.Spot)},
+}
+
+// rare returns a layout in which the last 5 % of the nodes are of one class and all in the last zone, and the others of the other
+// class. A scheduler that starts sees nodes in the order of their names, so they are the last that it meets, too.
+func rare(class, other string) func(i, n int, zone string) (string, string) {
+	return func(i, n int, zone string) (string, string) {
+		if i >= n-n/20 {
+			return class, zones[len(zones)-1]
+		}
+		return other, zone
+	}
+}
+
+// nodes returns the n nodes of a layout, in the order of their names.
+func (l layout) nodes(n int) []lab.NodeSpec {
+	specs := make([]lab.NodeSpec, n)
+	for i := range specs {
+		capacity, zone := l.classOf(i, n, zones[i%len(zones)])
+		specs[i] = lab.NodeSpec{
+			Name: fmt.Sprintf("node-%05d", i), Capacity: capacity, Zone: zone,
+			InstanceType: instanceTypes[i/len(zones)%len(instanceTypes)],
+			CPU:          "32", Memory: "128Gi", Pods: podsPerNode,
+		}
+	}
+	return specs
+}
+
+// layoutNamed returns the layout of that name.
+func layoutNamed(name string) (layout, bool) {
+	i := slices.IndexFunc(layouts, func(l layout) bool { return l.name == name })
+	if i < 0 {
+		return layout{}, false
+	}
+	return layouts[i], true
+}

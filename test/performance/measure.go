@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/prometheus/procfs"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics/testutil"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// Measurement is what one arm did in one round.
+type Measurement struct {
+	Round int    `json:"round"`
+	Arm   string `json:"arm"`
+	// Seconds from the first binding to the last, as a watch saw them, and the pods per second in them.
+	Seconds       float64 `json:"seconds"`
+	PodsPerSecond float64 `json:"podsPerSecond"`
+	// RateP50 and RateP99 are pods per second that half of the whole seconds since the first binding reached, and 99 % of them.
+	RateP50 float64 `json:"rateP50"`
+	RateP99 float64 `json:"rateP99"`
+	// Quantiles of the time from taking a pod from the queue to its binding, from the scheduler's own histogram.
+	LatencyP50Milliseconds float64 `json:"latencyP50Milliseconds"`
+	LatencyP99Milliseconds float64 `json:"latencyP99Milliseconds"`
+	// CPUSeconds that the scheduler's process used from the first binding to the last, and the most memory that it ever held.
+	CPUSeconds float64 `json:"cpuSeconds"`
+	PeakMiB    float64 `json:"peakMiB"`
+	Spread     Spread  `json:"spread"`
+}
+
+// measure lets the arm's scheduler place all workloads, and removes them. The scheduler is started anew, so that all it counts is of
+// this run.
+func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("arm %s, round %d: %w", a.name, round, err)
+		}
+	}()
+	if err := create(ctx, b.client, b.workloads, a); err != nil {
+		return nil, err
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	bindings, err := b.watchBindings(watching)
+	if err != nil {
+		return nil, err
+	}
+	process, err := b.plane.StartScheduler(ctx, a.scheduler(b.plane, b.clientConnection))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, process.Kill()) }()
+
+	m := &Measurement{Round: round, Arm: a.name}
+	placed, err := b.await(ctx, process, bindings, m)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.readHistogram(ctx, process); err != nil {
+		return nil, err
+	}
+	m.Spread = spreadOf(placed, b.workloads, b.nodes)
+	if short := m.Spread.BelowFloor; a.name == spotAware && len(short) > 0 {
+		return nil, fmt.Errorf("no pod on on-demand: %s", strings.Join(short, ", "))
+	}
+	if err := process.Stop(); err != nil {
+		return nil, err
+	}
+	return m, clear(ctx, b.client)
+}
+
+// binding is a pod that has got a node, and when the bench learned of it.
+type binding struct {
+	app, node string
+	at        time.Time
+}
+
+// watchBindings returns a channel that has every binding from now on, once, until ctx ends. An informer goes on where a watch ends: the API
+// server closes those that do not keep up.
+func (b *bench) watchBindings(ctx context.Context) (<-chan binding, error) {
+	bindings := make(chan binding, b.options.pods)
+	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.NewListWatchFromClient(b.client.CoreV1().RESTClient(), "pods", namespace,
+			fields.OneTermNotEqualSelector("spec.nodeName", "")),
+		ObjectType: &corev1.Pod{},
+		Handler: cache.ResourceEventHandlerFuncs{AddFunc: func(object any) {
+			pod := object.(*corev1.Pod)
+			bindings <- binding{pod.Labels[appLabel], pod.Spec.NodeName, time.Now()}
+		}},
+	})
+	go informer.RunWithContext(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+		return nil, fmt.Errorf("watching the pods: %w", context.Cause(ctx))
+	}
+	return bindings, nil
+}
+
+// await waits until every pod is bound, fills in the rates and what the process used, and returns where the pods are.
+func (b *bench) await(ctx context.Context, process *lab.Process, bindings <-chan binding, m *Measurement) (placements, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.options.limit)
+	defer cancel()
+	placed := placements{}
+	var times []time.Time
+	var cpuBefore float64
+	profiled := make(chan error, 1)
+	for len(times) < b.options.pods {
+		select {
+		case <-process.Done():
+			return nil, process.Err()
+		case <-ctx.Done():
+			// Once it is killed, its error has the end of its log.
+			return nil, errors.Join(fmt.Errorf("%d of %d pods are bound: %w", len(times), b.options.pods, context.Cause(ctx)),
+				process.Kill(), process.Err())
+		case binding := <-bindings:
+			if len(times) == 0 {
+				var err error
+				if cpuBefore, _, err = usage(process.PID); err != nil {
+					return nil, err
+				}
+				go func() { profiled <- b.saveProfile(ctx, process, m) }()
+			}
+			times = append(times, binding.at)
+			placed.add(binding.app, binding.node)
+		}
+	}
+	cpu, peak, err := usage(process.PID)
+	if err != nil {
+		return nil, err
+	}
+	m.CPUSeconds, m.PeakMiB = cpu-cpuBefore, peak
+	m.Seconds, m.PodsPerSecond, m.RateP50, m.RateP99 = rates(times)
+	return placed, <-profiled
+}
+
+// usage returns the CPU seconds that a process has used so far and its peak memory in MiB.
+func usage(pid int) (cpuSeconds, peakMiB float64, err error) {
+	process, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0, 0, fmt.Errorf("what the scheduler used: %w", err)
+	}
+	stat, err := process.Stat()
+	if err != nil {
+		return 0, 0, fmt.Errorf("what the scheduler used: %w", err)
+	}
+	status, err := process.NewStatus()
+	if err != nil {
+		return 0, 0, fmt.Errorf("what the scheduler used: %w", err)
+	}
+	return stat.CPUTime(), float64(status.VmHWM) / (1 << 20), nil
+}
+
+// readHistogram takes the latencies from the scheduler's metrics.
+func (m *Measurement) readHistogram(ctx context.Context, process *lab.Process) error {
+	const name = "scheduler_scheduling_attempt_duration_seconds"
+	text, err := process.Metrics(ctx)
+	if err != nil {
+		return err
+	}
+	families, err := testutil.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		return fmt.Errorf("%s: reading its metrics: %w", process.Name, err)
+	}
+	for _, metric := range families[name].GetMetric() {
+		if testutil.LabelsMatch(metric, map[string]string{"result": "scheduled"}) {
+			histogram := testutil.Histogram{Histogram: metric.GetHistogram()}
+			m.LatencyP50Milliseconds = 1000 * histogram.Quantile(0.5)
+			m.LatencyP99Milliseconds = 1000 * histogram.Quantile(0.99)
+			return nil
+		}
+	}
+	return fmt.Errorf("%s: its metrics have no %s of scheduled pods", process.Name, name)
+}
+
+// saveProfile saves a CPU profile of the next 20 s of this project's scheduler, if that is wanted.
+func (b *bench) saveProfile(ctx context.Context, process *lab.Process, m *Measurement) error {
+	if b.options.profile == "" || m.Arm != spotAware {
+		return nil
+	}
+	profile, err := process.Get(ctx, "/debug/pprof/profile?seconds=20")
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(b.options.profile, fmt.Sprintf("cpu-%d-nodes-round-%d.pprof", len(b.nodes), m.Round))
+	if err := os.WriteFile(file, []byte(profile), 0o644); err != nil {
+		return fmt.Errorf("saving a profile: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// Report is everything that was measured.
+type Report struct {
+	Facts Facts  `json:"facts"`
+	Sizes []Size `json:"sizes"`
+}
+
+// Facts are about the machine and the programs.
+type Facts struct {
+	Cores int `json:"cores"`
+	// What the two schedulers call themselves; this project's has its commit in it.
+	KubeScheduler      string `json:"kubeScheduler"`
+	SpotAwareScheduler string `json:"spotAwareScheduler"`
+}
+
+// Size is what was measured at one number of nodes.
+type Size struct {
+	Nodes        int           `json:"nodes"`
+	Layout       string        `json:"layout"`
+	Pods         int           `json:"pods"`
+	Workloads    int           `json:"workloads"`
+	Measurements []Measurement `json:"measurements"`
+	// Ratios of this project's pods per second to each other arm's in the same round.
+	Ratios map[string]Range `json:"ratios"`
+}
+
+func readFacts(ctx context.Context, plane *lab.ControlPlane) (Facts, error) {
+	facts := Facts{Cores: runtime.NumCPU()}
+	for binary, version := range map[string]*string{
+		stockBinary(plane): &facts.KubeScheduler,
+		filepath.Join(plane.Root, "bin", "spot-aware-scheduler"): &facts.SpotAwareScheduler,
+	} {
+		out, err := exec.CommandContext(ctx, binary, "--version").Output()
+		if err != nil {
+			return facts, fmt.Errorf("asking %s for its version: %w", binary, err)
+		}
+		*version = strings.TrimPrefix(strings.TrimSpace(string(out)), "Kubernetes ")
+	}
+	return facts, nil
+}
+
+// of returns a figure of an arm, of all rounds in their order.
+func (s Size) of(arm string, figure func(Measurement) float64) []float64 {
+	var values []float64
+	for _, m := range s.Measurements {
+		if m.Arm == arm {
+			values = append(values, figure(m))
+		}
+	}
+	return values
+}
+
+func podsPerSecond(m Measurement) float64 { return m.PodsPerSecond }
+
+// ratios compares this project's scheduler with each other arm.
+func (s Size) ratios() map[string]Range {
+	ratios := map[string]Range{}
+	own := s.of(spotAware, podsPerSecond)
+	if len(own) == 0 {
+		return ratios
+	}
+	for _, a := range arms {
+		if theirs := s.of(a.name, podsPerSecond); a.name != spotAware && len(theirs) > 0 {
+			ratios[a.name] = pairedRatio(own, theirs)
+		}
+	}
+	return ratios
+}
+
+// text is the median, and the range in brackets unless it is nothing else.
+func (r Range) text(format string) string {
+	median, least, most := fmt.Sprintf(format, r.Median), fmt.Sprintf(format, r.Min), fmt.Sprintf(format, r.Max)
+	if least == most {
+		return median
+	}
+	return fmt.Sprintf("%s [%s-%s]", median, least, most)
+}
+
+// column is a figure of the tables: its median over the rounds, with its range.
+type column struct {
+	title, format string
+	figure        func(Measurement) float64
+}
+
+var speed = []column{
+	{"pods/s", "%.0f", podsPerSecond},
+	{"p50", "%.0f", func(m Measurement) float64 { return m.RateP50 }},
+	{"p99", "%.0f", func(m Measurement) float64 { return m.RateP99 }},
+	{"latency p50 ms", "%.1f", func(m Measurement) float64 { return m.LatencyP50Milliseconds }},
+	{"p99 ms", "%.1f", func(m Measurement) float64 { return m.LatencyP99Milliseconds }},
+	{"CPU s", "%.1f", func(m Measurement) float64 { return m.CPUSeconds }},
+	{"peak MiB", "%.0f", func(m Measurement) float64 { return m.PeakMiB }},
+}
+
+var spread = []column{
+	{"skew over nodes", "%.0f", func(m Measurement) float64 { return float64(m.Spread.Node.Max) }},
+	{"zones", "%.0f", func(m Measurement) float64 { return float64(m.Spread.Zone.Max) }},
+	{"pools", "%.0f", func(m Measurement) float64 { return float64(m.Spread.Pool.Max) }},
+	{"spot pools", "%.0f", func(m Measurement) float64 { return float64(m.Spread.SpotPool.Max) }},
+	{"mean over nodes", "%.1f", func(m Measurement) float64 { return m.Spread.Node.Mean }},
+	{"zones", "%.1f", func(m Measurement) float64 { return m.Spread.Zone.Mean }},
+	{"pools", "%.1f", func(m Measurement) float64 { return m.Spread.Pool.Mean }},
+	{"spot pools", "%.1f", func(m Measurement) float64 { return m.Spread.SpotPool.Mean }},
+	{"on spot", "%.1f %%", func(m Measurement) float64 { return 100 * m.Spread.OnSpot }},
+	{"floor kept", "%.1f %%", func(m Measurement) float64 { return 100 * m.Spread.FloorKept }},
+	{"budget on spot", "%.1f %%", func(m Measurement) float64 { return 100 * m.Spread.SpotUsed }},
+}
+
+// print writes the tables of one size.
+func (s *Size) print(out io.Writer, facts Facts) error {
+	fmt.Fprintf(out, "\n%d nodes (%s), %d pods of %d workloads; %d cores, kube-scheduler %s, spot-aware-scheduler %s\n\n", s.Nodes, s.Layout,
+		s.Pods, s.Workloads, facts.Cores, facts.KubeScheduler, facts.SpotAwareScheduler)
+	var names []string
+	for _, m := range s.Measurements {
+		if !slices.Contains(names, m.Arm) {
+			names = append(names, m.Arm)
+		}
+	}
+	for _, columns := range [][]column{speed, spread} {
+		table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		fmt.Fprint(table, "arm")
+		for _, c := range columns {
+			fmt.Fprintf(table, "\t%s", c.title)
+		}
+		fmt.Fprintln(table)
+		for _, name := range names {
+			fmt.Fprint(table, name)
+			for _, c := range columns {
+				fmt.Fprintf(table, "\t%s", rangeOf(s.of(name, c.figure)).text(c.format))
+			}
+			fmt.Fprintln(table)
+		}
+		if err := table.Flush(); err != nil {
+			return err
+		}
+		fmt.Fprintln(out)
+	}
+	if len(s.Ratios) == 0 {
+		return nil
+	}
+	fmt.Fprintf(out, "pods/s of %s to each other arm's in the same round:\n", spotAware)
+	for _, name := range names {
+		if ratio, ok := s.Ratios[name]; ok {
+			fmt.Fprintf(out, "  %-20s  %s\n", name, ratio.text("%.2f"))
+		}
+	}
+	return nil
+}
+
+// save writes the report as JSON; to nowhere without a file.
+func (r Report) save(file string) error {
+	if file == "" {
+		return nil
+	}
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(data, '\n'), 0o644)
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// placements has for each workload the number of its pods on each node.
+type placements map[string]map[string]int
+
+func (p placements) add(app, node string) {
+	if p[app] == nil {
+		p[app] = map[string]int{}
+	}
+	p[app][node]++
+}
+
+// Skew is the difference between the domain with the most pods of a workload and the one with the fewest, which may have none: the
+// largest over all workloads, and their mean.
+type Skew struct {
+	Max  int     `json:"max"`
+	Mean float64 `json:"mean"`
+}
+
+// Spread says how the pods stand.
+type Spread struct {
+	// Over nodes, zones and pools (instance type and zone), of both classes together.
+	Node Skew `json:"node"`
+	Zone Skew `json:"zone"`
+	Pool Skew `json:"pool"`
+	// SpotPool is over the spot nodes of each pool, which are reclaimed together, and counts only the pods on spot. A floor on
+	// on-demand is left out of it: there it is on purpose that a few nodes get more than their share.
+	SpotPool Skew `json:"spotPool"`
+	// OnSpot is the share of all pods.
+	OnSpot float64 `json:"onSpot"`
+	// FloorKept is the share of the floors' pods that are on on-demand, with a floor of one pod for each workload, as this project's
+	// scheduler has by default. SpotUsed is the share of the others that are on spot.
+	FloorKept float64 `json:"floorKept"`
+	SpotUsed  float64 `json:"spotUsed"`
+	// BelowFloor are the workloads without a pod on on-demand.
+	BelowFloor []string `json:"belowFloor,omitempty"`
+}
+
+// spreadOf returns the spread of all workloads over all nodes.
+func spreadOf(placed placements, workloads []workload, nodes []lab.NodeSpec) Spread {
+	byName := map[string]lab.NodeSpec{}
+	for _, node := range nodes {
+		byName[node.Name] = node
+	}
+	isSpot := func(n lab.NodeSpec) bool { return n.Capacity == lab.Spot }
+	all := func(lab.NodeSpec) bool { return true }
+	pool := func(n lab.NodeSpec) string { return n.InstanceType + " " + n.Zone }
+	var perNode, perZone, perPool, perSpotPool []int
+	var spread Spread
+	pods, floors, budgets, onSpot, floorKept, spotUsed := 0, 0, 0, 0, 0, 0
+	for _, w := range workloads {
+		counts := placed[w.app]
+		spot := 0
+		for node, n := range counts {
+			if isSpot(byName[node]) {
+				spot += n
+			}
+		}
+		const floor = 1
+		pods, floors, budgets = pods+w.replicas, floors+floor, budgets+w.replicas-floor
+		onSpot, floorKept = onSpot+spot, floorKept+min(w.replicas-spot, floor)
+		spotUsed += min(spot, w.replicas-floor)
+		if spot == w.replicas {
+			spread.BelowFloor = append(spread.BelowFloor, w.app)
+		}
+		perNode = append(perNode, skew(counts, nodes, all, func(n lab.NodeSpec) string { return n.Name }))
+		perZone = append(perZone, skew(counts, nodes, all, func(n lab.NodeSpec) string { return n.Zone }))
+		perPool = append(perPool, skew(counts, nodes, all, pool))
+		perSpotPool = append(perSpotPool, skew(counts, nodes, isSpot, pool))
+	}
+	spread.Node, spread.Zone, spread.Pool, spread.SpotPool = skewOf(perNode), skewOf(perZone), skewOf(perPool), skewOf(perSpotPool)
+	spread.OnSpot, spread.FloorKept = share(onSpot, pods), share(floorKept, floors)
+	spread.SpotUsed = share(spotUsed, budgets)
+	return spread
+}
+
+// skew returns the difference between the fullest and the emptiest of the domains that the nodes in question form.
+func skew(counts map[string]int, nodes []lab.NodeSpec, in func(lab.NodeSpec) bool, domain func(lab.NodeSpec) string) int {
+	perDomain := map[string]int{}
+	for _, node := range nodes {
+		if in(node) {
+			perDomain[domain(node)] += counts[node.Name]
+		}
+	}
+	fullest, emptiest := 0, 0
+	first := true
+	for _, n := range perDomain {
+		if first {
+			fullest, emptiest, first = n, n, false
+		}
+		fullest, emptiest = max(fullest, n), min(emptiest, n)
+	}
+	return fullest - emptiest
+}
+
+func skewOf(skews []int) Skew {
+	sum := 0
+	for _, s := range skews {
+		sum += s
+	}
+	return Skew{Max: slices.Max(skews), Mean: float64(sum) / float64(len(skews))}
+}
+
+func share(part, whole int) float64 {
+	if whole == 0 {
+		return 1
+	}
+	return float64(part) / float64(whole)
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	namespace = "bench"
+	appLabel  = "app"
+	// parallel is how many requests are under way at a time.
+	parallel = 32
+)
+
+// replicas are the sizes of the workloads, in turn.
+var replicas = []int{10, 20, 50, 100}
+
+// workload is a ReplicaSet with a Service that selects its pods.
+type workload struct {
+	app      string
+	replicas int
+}
+
+// workloadsFor returns workloads with that many pods together; the last one has what is left.
+func workloadsFor(pods int) []workload {
+	var workloads []workload
+	for i := 0; pods > 0; i++ {
+		n := min(replicas[i%len(replicas)], pods)
+		workloads = append(workloads, workload{fmt.Sprintf("app-%04d", i), n})
+		pods -= n
+	}
+	return workloads
+}
+
+// create makes the workloads with all their pods as the arm has them. There is no controller to make the pods, so that none works
+// while the scheduler is measured.
+func create(ctx context.Context, client kubernetes.Interface, workloads []workload, a arm) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for _, w := range workloads {
+		labels := map[string]string{appLabel: w.app}
+		template := podTemplate(labels, a)
+		owner, err := client.AppsV1().ReplicaSets(namespace).Create(ctx, &appsv1.ReplicaSet{
+			ObjectMeta: metav1.ObjectMeta{Name: w.app},
+			Spec: appsv1.ReplicaSetSpec{
+				Replicas: ptr.To(int32(w.replicas)), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template,
+			},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("creating a ReplicaSet: %w", err)
+		}
+		_, err = client.CoreV1().Services(namespace).Create(ctx, &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: w.app},
+			// Without an address of its own, of which the API server has 254.
+			Spec: corev1.ServiceSpec{Selector: labels, ClusterIP: corev1.ClusterIPNone},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("creating a Service: %w", err)
+		}
+		reference := *metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
+		for i := range w.replicas {
+			group.Go(func() error {
+				pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+				pod.Name, pod.OwnerReferences = fmt.Sprintf("%s-%03d", w.app, i), []metav1.OwnerReference{reference}
+				_, err := client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
+				return err
+			})
+		}
+	}
+	if err := group.Wait(); err != nil {
+		return fmt.Errorf("creating pods: %w", err)
+	}
+	return nil
+}
+
+func podTemplate(labels map[string]string, a arm) corev1.PodTemplateSpec {
+	template := corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: labels},
+		Spec: corev1.PodSpec{
+			SchedulerName: a.schedulerName,
+			Containers: []corev1.Container{{
+				Name: "c", Image: "registry.invalid/app",
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+					corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi"),
+				}},
+			}},
+		},
+	}
+	if a.shape != nil {
+		a.shape(&template)
+	}
+	return template
+}
+
+// clear removes the workloads and what the scheduler left, and returns when it is gone.
+func clear(ctx context.Context, client kubernetes.Interface) error {
+	now, all := *metav1.NewDeleteOptions(0), metav1.ListOptions{}
+	core := client.CoreV1()
+	services, err := core.Services(namespace).List(ctx, all)
+	if err != nil {
+		return fmt.Errorf("clearing the bench: %w", err)
+	}
+	for _, service := range services.Items {
+		if err := core.Services(namespace).Delete(ctx, service.Name, now); err != nil {
+			return fmt.Errorf("clearing the bench: %w", err)
+		}
+	}
+	for _, remove := range []func() error{
+		func() error { return core.Pods(namespace).DeleteCollection(ctx, now, all) },
+		func() error { return client.AppsV1().ReplicaSets(namespace).DeleteCollection(ctx, now, all) },
+		func() error { return client.EventsV1().Events(namespace).DeleteCollection(ctx, now, all) },
+		// The next scheduler does not wait until the lock of the last one expires.
+		func() error {
+			return client.CoordinationV1().Leases(metav1.NamespaceSystem).DeleteCollection(ctx, now, all)
+		},
+	} {
+		if err := remove(); err != nil {
+			return fmt.Errorf("clearing the bench: %w", err)
+		}
+	}
+	pods, err := core.Pods(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return fmt.Errorf("clearing the bench: %w", err)
+	}
+	if len(pods.Items) > 0 {
+		return fmt.Errorf("clearing the bench: pod %s is still there", pods.Items[0].Name)
+	}
+	return nil
+}
