@@ -51,6 +51,18 @@ test: tools build ## Runs everything that must pass: unit, property and live tes
 test-long: tools build ## Runs make test and what takes longer: the race detector, many more random histories, timing again and again.
 	@LONG=1 hack/test.sh
 
+# What make bench measures: numbers of nodes (100,1000), of pods and of rounds; QUICK=1 is the size for CI. BENCH is more flags of
+# test/performance, such as "-json FILE" or "-layout rare-spot".
+QUICK  ?=
+NODES  ?= $(if $(QUICK),100,5000)
+PODS   ?= $(if $(QUICK),300,3000)
+ROUNDS ?= $(if $(QUICK),1,3)
+BENCH  ?=
+
+.PHONY: bench
+bench: tools build ## Measures speed and spread beside kube-scheduler, on a real API server (QUICK=1, NODES, PODS, ROUNDS, BENCH).
+	@go run ./test/performance -nodes $(NODES) -pods $(PODS) -rounds $(ROUNDS) $(BENCH)
+
 .PHONY: test-skew
 test-skew: tools build ## Runs the placement tests against the next minor version of Kubernetes (builds it; minutes the first time).
 	@hack/test-skew.sh

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=$(go list ./...)
-live=$(grep -E '/(pkg/lab|pkg/lab/demo|test/audit|test/integration|test/rbac)$' <<<"$packages")
+live=$(grep -E '/(pkg/lab|pkg/lab/demo|test/audit|test/integration|test/performance|test/rbac)$' <<<"$packages")
 quick=$(grep -vxF "$live" <<<"$packages")
 
 go test -count=1 $quick

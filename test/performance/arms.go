@@ -61,13 +61,13 @@ func (a arm) scheduler(plane *lab.ControlPlane, clientConnection map[string]any)
 		Edit: func(config map[string]any) { config["clientConnection"] = maps.Clone(clientConnection) },
 	}
 	if a.config != "" {
-		options.Binary = stockBinary(plane)
+		options.Binary = stockBinary(plane.Root)
 		options.Kubeconfig = plane.StockKubeconfig
 		options.ConfigFile = filepath.Join(plane.Root, "test", "performance", "config", a.config)
 	}
 	return options
 }
 
-func stockBinary(plane *lab.ControlPlane) string {
-	return filepath.Join(plane.Root, ".local", "bin", "kube-scheduler")
+func stockBinary(root string) string {
+	return filepath.Join(root, ".local", "bin", "kube-scheduler")
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
@@ -61,11 +60,13 @@ func (l layout) nodes(n int) []lab.NodeSpec {
 	return specs
 }
 
-// layoutNamed returns the layout of that name.
-func layoutNamed(name string) (layout, bool) {
-	i := slices.IndexFunc(layouts, func(l layout) bool { return l.name == name })
-	if i < 0 {
-		return layout{}, false
+// room is how many pods the rarer class holds among n nodes.
+func (l layout) room(n int) int {
+	spot := 0
+	for _, node := range l.nodes(n) {
+		if node.Capacity == lab.Spot {
+			spot++
+		}
 	}
-	return layouts[i], true
+	return min(spot, n-spot) * podsPerNode
 }

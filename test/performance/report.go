@@ -12,8 +12,6 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
 // Report is everything that was measured.
@@ -41,11 +39,11 @@ type Size struct {
 	Ratios map[string]Range `json:"ratios"`
 }
 
-func readFacts(ctx context.Context, plane *lab.ControlPlane) (Facts, error) {
+func readFacts(ctx context.Context, root string) (Facts, error) {
 	facts := Facts{Cores: runtime.NumCPU()}
 	for binary, version := range map[string]*string{
-		stockBinary(plane): &facts.KubeScheduler,
-		filepath.Join(plane.Root, "bin", "spot-aware-scheduler"): &facts.SpotAwareScheduler,
+		stockBinary(root): &facts.KubeScheduler,
+		filepath.Join(root, "bin", "spot-aware-scheduler"): &facts.SpotAwareScheduler,
 	} {
 		out, err := exec.CommandContext(ctx, binary, "--version").Output()
 		if err != nil {
@@ -119,8 +117,8 @@ var spread = []column{
 	{"pools", "%.1f", func(m Measurement) float64 { return m.Spread.Pool.Mean }},
 	{"spot pools", "%.1f", func(m Measurement) float64 { return m.Spread.SpotPool.Mean }},
 	{"on spot", "%.1f %%", func(m Measurement) float64 { return 100 * m.Spread.OnSpot }},
-	{"floor kept", "%.1f %%", func(m Measurement) float64 { return 100 * m.Spread.FloorKept }},
-	{"budget on spot", "%.1f %%", func(m Measurement) float64 { return 100 * m.Spread.SpotUsed }},
+	{"of what may be", "%.1f %%", func(m Measurement) float64 { return 100 * m.Spread.SpotUsed }},
+	{"without on-demand", "%.0f", func(m Measurement) float64 { return float64(m.Spread.WithoutOnDemand) }},
 }
 
 // print writes the tables of one size.
@@ -152,16 +150,33 @@ func (s *Size) print(out io.Writer, facts Facts) error {
 		}
 		fmt.Fprintln(out)
 	}
-	if len(s.Ratios) == 0 {
-		return nil
+	if len(s.Ratios) > 0 {
+		fmt.Fprintf(out, "pods/s of %s to each other arm's in the same round:\n", spotAware)
 	}
-	fmt.Fprintf(out, "pods/s of %s to each other arm's in the same round:\n", spotAware)
 	for _, name := range names {
 		if ratio, ok := s.Ratios[name]; ok {
 			fmt.Fprintf(out, "  %-20s  %s\n", name, ratio.text("%.2f"))
 		}
 	}
 	return nil
+}
+
+// explain says what the arms are and what the tables' columns mean.
+func explain(out io.Writer, arms []arm) {
+	fmt.Fprintln(out)
+	for _, a := range arms {
+		fmt.Fprintf(out, "%-20s  %s\n", a.name, a.explain)
+	}
+	fmt.Fprint(out, `
+Each figure is the median over the rounds, with its range in brackets.
+pods/s          from the first binding to the last; p50 and p99: the rate that 50 % and 99 % of the seconds in between reached
+latency         from taking a pod from the queue to its binding, by the scheduler's own histogram
+CPU, peak       of the scheduler's process: from the first binding to the last; the most memory that it ever held
+skew            pods of a workload in its fullest domain less those in its emptiest: the largest of all workloads, and their mean;
+                over all nodes, zones and pools (instance type and zone), and over the spot nodes of each pool
+of what may be  the pods on spot out of those that may be there when every workload keeps one on on-demand
+without         workloads that have no pod on on-demand
+`)
 }
 
 // save writes the report as JSON; to nowhere without a file.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
@@ -34,12 +35,11 @@ type Spread struct {
 	SpotPool Skew `json:"spotPool"`
 	// OnSpot is the share of all pods.
 	OnSpot float64 `json:"onSpot"`
-	// FloorKept is the share of the floors' pods that are on on-demand, with a floor of one pod for each workload, as this project's
-	// scheduler has by default. SpotUsed is the share of the others that are on spot.
-	FloorKept float64 `json:"floorKept"`
-	SpotUsed  float64 `json:"spotUsed"`
-	// BelowFloor are the workloads without a pod on on-demand.
-	BelowFloor []string `json:"belowFloor,omitempty"`
+	// SpotUsed is the share of the pods on spot out of those that may be there when each workload keeps one on on-demand, which is the
+	// floor of this project's scheduler by default.
+	SpotUsed float64 `json:"spotUsed"`
+	// WithoutOnDemand is how many workloads have no pod on on-demand.
+	WithoutOnDemand int `json:"withoutOnDemand"`
 }
 
 // spreadOf returns the spread of all workloads over all nodes.
@@ -53,34 +53,36 @@ func spreadOf(placed placements, workloads []workload, nodes []lab.NodeSpec) Spr
 	pool := func(n lab.NodeSpec) string { return n.InstanceType + " " + n.Zone }
 	var perNode, perZone, perPool, perSpotPool []int
 	var spread Spread
-	pods, floors, budgets, onSpot, floorKept, spotUsed := 0, 0, 0, 0, 0, 0
+	pods, onSpot, mayBeOnSpot, onSpotOfThese := 0, 0, 0, 0
 	for _, w := range workloads {
-		counts := placed[w.app]
-		spot := 0
+		counts, spot := placed[w.app], 0
 		for node, n := range counts {
 			if isSpot(byName[node]) {
 				spot += n
 			}
 		}
-		const floor = 1
-		pods, floors, budgets = pods+w.replicas, floors+floor, budgets+w.replicas-floor
-		onSpot, floorKept = onSpot+spot, floorKept+min(w.replicas-spot, floor)
-		spotUsed += min(spot, w.replicas-floor)
 		if spot == w.replicas {
-			spread.BelowFloor = append(spread.BelowFloor, w.app)
+			spread.WithoutOnDemand++
 		}
+		pods, onSpot = pods+w.replicas, onSpot+spot
+		budget := w.replicas - 1
+		mayBeOnSpot, onSpotOfThese = mayBeOnSpot+budget, onSpotOfThese+min(spot, budget)
+
 		perNode = append(perNode, skew(counts, nodes, all, func(n lab.NodeSpec) string { return n.Name }))
 		perZone = append(perZone, skew(counts, nodes, all, func(n lab.NodeSpec) string { return n.Zone }))
 		perPool = append(perPool, skew(counts, nodes, all, pool))
 		perSpotPool = append(perSpotPool, skew(counts, nodes, isSpot, pool))
 	}
 	spread.Node, spread.Zone, spread.Pool, spread.SpotPool = skewOf(perNode), skewOf(perZone), skewOf(perPool), skewOf(perSpotPool)
-	spread.OnSpot, spread.FloorKept = share(onSpot, pods), share(floorKept, floors)
-	spread.SpotUsed = share(spotUsed, budgets)
+	spread.OnSpot = float64(onSpot) / float64(pods)
+	spread.SpotUsed = 1
+	if mayBeOnSpot > 0 {
+		spread.SpotUsed = float64(onSpotOfThese) / float64(mayBeOnSpot)
+	}
 	return spread
 }
 
-// skew returns the difference between the fullest and the emptiest of the domains that the nodes in question form.
+// skew returns the difference between the fullest and the emptiest of the domains that the nodes in question form; 0 without any.
 func skew(counts map[string]int, nodes []lab.NodeSpec, in func(lab.NodeSpec) bool, domain func(lab.NodeSpec) string) int {
 	perDomain := map[string]int{}
 	for _, node := range nodes {
@@ -88,15 +90,11 @@ func skew(counts map[string]int, nodes []lab.NodeSpec, in func(lab.NodeSpec) boo
 			perDomain[domain(node)] += counts[node.Name]
 		}
 	}
-	fullest, emptiest := 0, 0
-	first := true
-	for _, n := range perDomain {
-		if first {
-			fullest, emptiest, first = n, n, false
-		}
-		fullest, emptiest = max(fullest, n), min(emptiest, n)
+	if len(perDomain) == 0 {
+		return 0
 	}
-	return fullest - emptiest
+	sizes := slices.Collect(maps.Values(perDomain))
+	return slices.Max(sizes) - slices.Min(sizes)
 }
 
 func skewOf(skews []int) Skew {
@@ -105,11 +103,4 @@ func skewOf(skews []int) Skew {
 		sum += s
 	}
 	return Skew{Max: slices.Max(skews), Mean: float64(sum) / float64(len(skews))}
-}
-
-func share(part, whole int) float64 {
-	if whole == 0 {
-		return 1
-	}
-	return float64(part) / float64(whole)
 }

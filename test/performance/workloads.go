@@ -46,37 +46,43 @@ func create(ctx context.Context, client kubernetes.Interface, workloads []worklo
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
 	for _, w := range workloads {
-		labels := map[string]string{appLabel: w.app}
-		template := podTemplate(labels, a)
-		owner, err := client.AppsV1().ReplicaSets(namespace).Create(ctx, &appsv1.ReplicaSet{
-			ObjectMeta: metav1.ObjectMeta{Name: w.app},
-			Spec: appsv1.ReplicaSetSpec{
-				Replicas: ptr.To(int32(w.replicas)), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template,
-			},
-		}, metav1.CreateOptions{})
-		if err != nil {
-			return fmt.Errorf("creating a ReplicaSet: %w", err)
-		}
-		_, err = client.CoreV1().Services(namespace).Create(ctx, &corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Name: w.app},
-			// Without an address of its own, of which the API server has 254.
-			Spec: corev1.ServiceSpec{Selector: labels, ClusterIP: corev1.ClusterIPNone},
-		}, metav1.CreateOptions{})
-		if err != nil {
-			return fmt.Errorf("creating a Service: %w", err)
-		}
-		reference := *metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
-		for i := range w.replicas {
-			group.Go(func() error {
-				pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
-				pod.Name, pod.OwnerReferences = fmt.Sprintf("%s-%03d", w.app, i), []metav1.OwnerReference{reference}
-				_, err := client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
-				return err
-			})
-		}
+		group.Go(func() error {
+			if err := w.create(ctx, client, a); err != nil {
+				return fmt.Errorf("creating %s: %w", w.app, err)
+			}
+			return nil
+		})
 	}
-	if err := group.Wait(); err != nil {
-		return fmt.Errorf("creating pods: %w", err)
+	return group.Wait()
+}
+
+func (w workload) create(ctx context.Context, client kubernetes.Interface, a arm) error {
+	labels := map[string]string{appLabel: w.app}
+	template := podTemplate(labels, a)
+	owner, err := client.AppsV1().ReplicaSets(namespace).Create(ctx, &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: w.app},
+		Spec: appsv1.ReplicaSetSpec{
+			Replicas: ptr.To(int32(w.replicas)), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template,
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = client.CoreV1().Services(namespace).Create(ctx, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: w.app},
+		// Without an address of its own, of which the API server has 254.
+		Spec: corev1.ServiceSpec{Selector: labels, ClusterIP: corev1.ClusterIPNone},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	reference := *metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))
+	for i := range w.replicas {
+		pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+		pod.Name, pod.OwnerReferences = fmt.Sprintf("%s-%03d", w.app, i), []metav1.OwnerReference{reference}
+		if _, err := client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// options are the flags.
+type options struct {
+	nodes        []int
+	pods, rounds int
+	arms         []arm
+	layout       layout
+	limit        time.Duration
+	qps          int
+	profile      string
+	json         string
+}
+
+// parse reads the command line.
+func parse(args []string, stderr io.Writer) (options, error) {
+	var o options
+	var nodes, armNames, layoutName string
+	flags := flag.NewFlagSet("performance", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&nodes, "nodes", "5000", "numbers of nodes, comma-separated; each is measured on a control plane of its own")
+	flags.IntVar(&o.pods, "pods", 3000, "number of pods")
+	flags.IntVar(&o.rounds, "rounds", 3, "number of rounds, in each of which every arm runs once")
+	flags.StringVar(&armNames, "arms", strings.Join(namesOf(arms), ","), "arms to measure, comma-separated")
+	flags.StringVar(&layoutName, "layout", "mixed", "which nodes are spot: mixed, rare-spot or rare-on-demand")
+	flags.DurationVar(&o.limit, "limit", 5*time.Minute, "the longest that an arm may take to place all pods")
+	flags.IntVar(&o.qps, "qps", 0,
+		"limit of every scheduler's requests per second, and twice that at once (default: the shipped configuration's)")
+	flags.StringVar(&o.profile, "profile", "",
+		"existing folder for CPU profiles of this project's scheduler, which slow it down a little (default: none)")
+	flags.StringVar(&o.json, "json", "", "file that takes all figures as JSON (default: none)")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if flags.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q: expected flags only", flags.Arg(0))
+	}
+	for _, text := range strings.Split(nodes, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 20 {
+			return o, fmt.Errorf("-nodes: %q: expected comma-separated numbers of at least 20", text)
+		}
+		o.nodes = append(o.nodes, n)
+	}
+	for _, name := range strings.Split(armNames, ",") {
+		i := slices.IndexFunc(arms, func(a arm) bool { return a.name == name })
+		if i < 0 {
+			return o, fmt.Errorf("-arms: %q: expected some of %s", name, strings.Join(namesOf(arms), ", "))
+		}
+		o.arms = append(o.arms, arms[i])
+	}
+	i := slices.IndexFunc(layouts, func(l layout) bool { return l.name == layoutName })
+	if i < 0 {
+		return o, fmt.Errorf("-layout: %q: expected mixed, rare-spot or rare-on-demand", layoutName)
+	}
+	o.layout = layouts[i]
+	for name, value := range map[string]int{"pods": o.pods, "rounds": o.rounds} {
+		if value < 1 {
+			return o, fmt.Errorf("-%s: %d: expected at least 1", name, value)
+		}
+	}
+	if o.qps < 0 {
+		return o, fmt.Errorf("-qps: %d: expected at least 1, or 0 for the shipped configuration's", o.qps)
+	}
+	if o.limit <= 0 {
+		return o, fmt.Errorf("-limit: %s: expected a time above 0", o.limit)
+	}
+	fewest := slices.Min(o.nodes)
+	if room := o.layout.room(fewest) / 2; o.pods > room {
+		return o, fmt.Errorf("-pods: %d: expected at most %d, half the room of the rarer class among %d nodes, so that no class fills up",
+			o.pods, room, fewest)
+	}
+	return o, nil
+}
+
+func namesOf(arms []arm) []string {
+	names := make([]string, len(arms))
+	for i, a := range arms {
+		names[i] = a.name
+	}
+	return names
+}

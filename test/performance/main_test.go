@@ -1,0 +1,151 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestEveryArm runs the quick size: every arm places all pods, and what is reported of them fits together. It does not judge speed.
+func TestEveryArm(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "bench.json")
+	o, err := parse([]string{"-nodes", "100", "-pods", "300", "-rounds", "1", "-limit", "1m", "-json", file}, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table strings.Builder
+	if err := run(t.Context(), o, &table, t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(table.String())
+
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var report Report
+	if err := json.Unmarshal(data, &report); err != nil {
+		t.Fatal(err)
+	}
+	if report.Facts.KubeScheduler == "" || !strings.Contains(report.Facts.SpotAwareScheduler, "spot-aware-scheduler") {
+		t.Errorf("facts: %+v", report.Facts)
+	}
+	if len(report.Sizes) != 1 {
+		t.Fatalf("%d sizes, want 1", len(report.Sizes))
+	}
+	var measured []string
+	for _, m := range report.Sizes[0].Measurements {
+		measured = append(measured, m.Arm)
+		if !strings.Contains(table.String(), "\n"+m.Arm+" ") {
+			t.Errorf("%s is not in the table", m.Arm)
+		}
+		if m.Seconds <= 0 || m.PodsPerSecond <= 0 || m.LatencyP99Milliseconds <= 0 || m.CPUSeconds <= 0 || m.PeakMiB <= 0 {
+			t.Errorf("not measured: %+v", m)
+		}
+		if m.LatencyP99Milliseconds < m.LatencyP50Milliseconds || m.RateP99 > m.RateP50 {
+			t.Errorf("p99 is better than p50: %+v", m)
+		}
+		// What the arms are there for: a floor with the others on spot, no preference, and a preference without a floor.
+		switch spread := m.Spread; m.Arm {
+		case spotAware:
+			if spread.SpotUsed < 1 || spread.WithoutOnDemand > 0 {
+				t.Errorf("%s: %+v", m.Arm, spread)
+			}
+		case "affinity":
+			if spread.OnSpot < 0.95 {
+				t.Errorf("%s: %+v", m.Arm, spread)
+			}
+		case "default", "default-no-spreading", "bind-only":
+			if spread.OnSpot < 0.5 || spread.OnSpot > 0.9 {
+				t.Errorf("%s: %+v, want about 70 %% on spot", m.Arm, spread)
+			}
+		}
+	}
+	if diff := cmp.Diff(namesOf(arms), measured); diff != "" {
+		t.Errorf("arms (-want +got)\n%s", diff)
+	}
+	if want := len(arms) - 1; len(report.Sizes[0].Ratios) != want {
+		t.Errorf("%d ratios, want %d", len(report.Sizes[0].Ratios), want)
+	}
+}
+
+// TestBrokenArm has workloads below their floor where this project's scheduler should be at work, and a scheduler that places nothing in
+// time.
+func TestBrokenArm(t *testing.T) {
+	for name, test := range map[string]struct {
+		arm   arm
+		limit string
+		want  []string // in the error
+	}{
+		"below the floor": {
+			arm{name: spotAware, schedulerName: stockScheduler, config: "default.yaml", shape: preferSpot}, "1m",
+			[]string{"arm spot-aware, round 1", "8 of 8 workloads", "below their floor"},
+		},
+		"not placed": {
+			arm{name: "nobody's", schedulerName: "nobody", config: "default.yaml"}, "2s",
+			[]string{"arm nobody's, round 1", "0 of 300 pods are bound", "its log ends with"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, err := parse([]string{"-nodes", "100", "-pods", "300", "-rounds", "1", "-limit", test.limit}, t.Output())
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.arms = []arm{test.arm}
+			err = run(t.Context(), o, t.Output(), t.Output())
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, part := range test.want {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("%q does not say %q", err, part)
+				}
+			}
+		})
+	}
+}
+
+func TestFlags(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		want []string // in the error
+	}{
+		"nodes no number":      {[]string{"-nodes", "100,many"}, []string{"-nodes", `"many"`, "at least 20"}},
+		"too few nodes":        {[]string{"-nodes", "5"}, []string{"-nodes", `"5"`, "at least 20"}},
+		"no pods":              {[]string{"-pods", "0"}, []string{"-pods", "0", "at least 1"}},
+		"no rounds":            {[]string{"-rounds", "-1"}, []string{"-rounds", "-1", "at least 1"}},
+		"unknown arm":          {[]string{"-arms", "default,best"}, []string{"-arms", `"best"`, "bind-only"}},
+		"unknown layout":       {[]string{"-layout", "all"}, []string{"-layout", `"all"`, "rare-on-demand"}},
+		"no time":              {[]string{"-limit", "0s"}, []string{"-limit", "0s", "above 0"}},
+		"negative rate":        {[]string{"-qps", "-5"}, []string{"-qps", "-5", "at least 1"}},
+		"an argument":          {[]string{"100"}, []string{`"100"`, "flags only"}},
+		"more pods than room":  {[]string{"-nodes", "5000,100"}, []string{"-pods", "3000", "at most 1595", "100 nodes"}},
+		"rare class too small": {[]string{"-layout", "rare-spot", "-nodes", "500"}, []string{"-pods", "3000", "at most 1375"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parse(test.args, t.Output())
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, part := range test.want {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("%q does not name %s", err, part)
+				}
+			}
+		})
+	}
+	o, err := parse([]string{"-nodes", "100,5000", "-pods", "300", "-arms", "affinity,spot-aware"}, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]int{100, 5000}, o.nodes); diff != "" {
+		t.Errorf("nodes (-want +got)\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"affinity", "spot-aware"}, namesOf(o.arms)); diff != "" {
+		t.Errorf("arms (-want +got)\n%s", diff)
+	}
+}

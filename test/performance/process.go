@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/prometheus/procfs"
+	"k8s.io/component-base/metrics/testutil"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// usage returns the CPU seconds that a process has used so far and its peak memory in MiB.
+func usage(pid int) (cpuSeconds, peakMiB float64, err error) {
+	process, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0, 0, fmt.Errorf("what the scheduler used: %w", err)
+	}
+	stat, err := process.Stat()
+	if err != nil {
+		return 0, 0, fmt.Errorf("what the scheduler used: %w", err)
+	}
+	status, err := process.NewStatus()
+	if err != nil {
+		return 0, 0, fmt.Errorf("what the scheduler used: %w", err)
+	}
+	return stat.CPUTime(), float64(status.VmHWM) / (1 << 20), nil
+}
+
+// readHistogram takes the latencies from the scheduler's metrics.
+func (m *Measurement) readHistogram(ctx context.Context, process *lab.Process) error {
+	const name = "scheduler_scheduling_attempt_duration_seconds"
+	text, err := process.Metrics(ctx)
+	if err != nil {
+		return err
+	}
+	families, err := testutil.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		return fmt.Errorf("%s: reading its metrics: %w", process.Name, err)
+	}
+	for _, metric := range families[name].GetMetric() {
+		if testutil.LabelsMatch(metric, map[string]string{"result": "scheduled"}) {
+			histogram := testutil.Histogram{Histogram: metric.GetHistogram()}
+			m.LatencyP50Milliseconds = 1000 * histogram.Quantile(0.5)
+			m.LatencyP99Milliseconds = 1000 * histogram.Quantile(0.99)
+			return nil
+		}
+	}
+	return fmt.Errorf("%s: its metrics have no %s of scheduled pods", process.Name, name)
+}
+
+// saveProfile saves a CPU profile of the next 20 s of this project's scheduler, if that is wanted.
+func (b *bench) saveProfile(ctx context.Context, process *lab.Process, m *Measurement) error {
+	if b.options.profile == "" || m.Arm != spotAware {
+		return nil
+	}
+	profile, err := process.Get(ctx, "/debug/pprof/profile?seconds=20")
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(b.options.profile, fmt.Sprintf("cpu-%d-nodes-round-%d.pprof", len(b.nodes), m.Round))
+	if err := os.WriteFile(file, []byte(profile), 0o644); err != nil {
+		return fmt.Errorf("saving a profile: %w", err)
+	}
+	return nil
+}
