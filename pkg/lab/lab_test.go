@@ -42,6 +42,40 @@ func TestControlPlane(t *testing.T) {
 	t.Run("the shipped RBAC is enough to schedule", lab.testShippedRBAC)
 }
 
+// TestNoControllers places a pod where nothing works but the API server and a scheduler.
+func TestNoControllers(t *testing.T) {
+	cp, client := startLab(t, Options{NoControllers: true})
+	for _, name := range []string{"kube-controller-manager", "kwok"} {
+		if cp.Process(name) != nil {
+			t.Errorf("%s runs", name)
+		}
+	}
+	if err := cp.CreateNodes(t.Context(), NodeSpec{Name: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cp.StartStockScheduler(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pods := client.CoreV1().Pods(corev1.NamespaceDefault)
+	_, err := pods.Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "alone"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "registry.invalid/app"}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = poll(t.Context(), "the pod to be bound", cp.running(), func(ctx context.Context) error {
+		pod, err := pods.Get(ctx, "alone", metav1.GetOptions{})
+		if err == nil && pod.Spec.NodeName == "" {
+			err = errors.New("it waits")
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // running is a control plane with the stock scheduler and nodes to run pods on.
 type running struct {
 	*ControlPlane

@@ -4,6 +4,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -79,6 +81,12 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	if room := o.layout.room(fewest) / 2; o.pods > room {
 		return o, fmt.Errorf("-pods: %d: expected at most %d, half the room of the rarer class among %d nodes, so that no class fills up",
 			o.pods, room, fewest)
+	}
+	// Better now than after the first minutes of measuring.
+	for name, folder := range map[string]string{"profile": o.profile, "json": filepath.Dir(o.json)} {
+		if info, err := os.Stat(folder); folder != "" && (err != nil || !info.IsDir()) {
+			return o, fmt.Errorf("-%s: %s: expected an existing folder", name, folder)
+		}
 	}
 	return o, nil
 }

@@ -122,6 +122,8 @@ func TestFlags(t *testing.T) {
 		"unknown layout":       {[]string{"-layout", "all"}, []string{"-layout", `"all"`, "rare-on-demand"}},
 		"no time":              {[]string{"-limit", "0s"}, []string{"-limit", "0s", "above 0"}},
 		"negative rate":        {[]string{"-qps", "-5"}, []string{"-qps", "-5", "at least 1"}},
+		"no such folder":       {[]string{"-profile", "no/such"}, []string{"-profile", "no/such", "existing folder"}},
+		"nor for the JSON":     {[]string{"-json", "no/such/file"}, []string{"-json", "no/such", "existing folder"}},
 		"an argument":          {[]string{"100"}, []string{`"100"`, "flags only"}},
 		"more pods than room":  {[]string{"-nodes", "5000,100"}, []string{"-pods", "3000", "at most 1595", "100 nodes"}},
 		"rare class too small": {[]string{"-layout", "rare-spot", "-nodes", "500"}, []string{"-pods", "3000", "at most 1375"}},
