@@ -17,7 +17,7 @@ import (
 // Counter knows where the pods of every revision stand, and what a decision needs to know of every node. It reads the scheduler's
 // snapshot, which holds assumed pods already, and counts again only the nodes whose generation has changed.
 //
-// Update must not run at the same time as anything else; between two Updates everything may be read concurrently.
+// Update and State.Search must not run at the same time as anything else; between them everything may be read concurrently.
 type Counter struct {
 	reader *kube.NodeReader
 
