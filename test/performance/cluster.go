@@ -1,7 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
@@ -18,12 +25,15 @@ const podsPerNode = 110
 // A layout says which nodes are spot.
 type layout struct {
 	name, explain string
+	// late is the class whose nodes join when the scheduler runs already; empty: none. Only so they are the last that it meets: nodes
+	// that are there before, it learns of in any order.
+	late string
 	// classOf returns the capacity and the zone of node i out of n; zone is the one that it has by default.
 	classOf func(i, n int, zone string) (string, string)
 }
 
 var layouts = []layout{
-	{"mixed", "70 % spot, in every pool", func(i, _ int, zone string) (string, string) {
+	{"mixed", "70 % spot, in every pool", "", func(i, _ int, zone string) (string, string) {
 		// In every pool 7 out of 10 nodes; 3 is coprime to 10, so each 10 of them meet every remainder once.
 		pools := len(zones) * len(instanceTypes)
 		if (3*(i/pools)+i%pools)%10 < 7 {
@@ -31,12 +41,12 @@ var layouts = []layout{
 		}
 		return lab.OnDemand, zone
 	}},
-	{"rare-spot", "5 % spot, last and in one zone", rare(lab.Spot, lab.OnDemand)},
-	{"rare-on-demand", "5 % on-demand, last and in one zone", rare(lab.OnDemand, lab.Spot)},
+	{"rare-spot", "5 % spot, joining last and in one zone", lab.Spot, rare(lab.Spot, lab.OnDemand)},
+	{"rare-on-demand", "5 % on-demand, joining last and in one zone", lab.OnDemand, rare(lab.OnDemand, lab.Spot)},
 }
 
 // rare returns a layout in which the last 5 % of the nodes are of one class and all in the last zone, and the others of the other
-// class. A scheduler that starts sees nodes in the order of their names, so they are the last that it meets, too.
+// class.
 func rare(class, other string) func(i, n int, zone string) (string, string) {
 	return func(i, n int, zone string) (string, string) {
 		if i >= n-n/20 {
@@ -58,6 +68,41 @@ func (l layout) nodes(n int) []lab.NodeSpec {
 		}
 	}
 	return specs
+}
+
+// early and latecomers return the nodes that are there before the scheduler starts, and the others.
+func (b *bench) early() []lab.NodeSpec {
+	return slices.DeleteFunc(slices.Clone(b.nodes), func(n lab.NodeSpec) bool { return n.Capacity == b.options.layout.late })
+}
+
+func (b *bench) latecomers() []lab.NodeSpec {
+	return slices.DeleteFunc(slices.Clone(b.nodes), func(n lab.NodeSpec) bool { return n.Capacity != b.options.layout.late })
+}
+
+// joinLate adds the latecomers and returns when the scheduler knows all nodes.
+func (b *bench) joinLate(ctx context.Context, process *lab.Process) error {
+	if err := b.plane.CreateNodes(ctx, b.latecomers()...); err != nil {
+		return err
+	}
+	known := fmt.Sprintf("scheduler_cache_size{type=\"nodes\"} %d\n", len(b.nodes))
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, b.options.limit, true, func(ctx context.Context) (bool, error) {
+		metrics, err := process.Metrics(ctx)
+		return strings.Contains(metrics, known), err
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the scheduler to know all nodes: %w", err)
+	}
+	return nil
+}
+
+// removeLate removes the latecomers, for the next scheduler.
+func (b *bench) removeLate(ctx context.Context) error {
+	err := b.client.CoreV1().Nodes().DeleteCollection(ctx, *metav1.NewDeleteOptions(0),
+		metav1.ListOptions{LabelSelector: lab.CapacityLabel + "=" + b.options.layout.late})
+	if err != nil {
+		return fmt.Errorf("removing nodes: %w", err)
+	}
+	return nil
 }
 
 // room is how many pods the rarer class holds among n nodes.

@@ -129,10 +129,11 @@ func prepare(ctx context.Context, o options, plane *lab.ControlPlane, nodes int)
 	if err != nil {
 		return nil, fmt.Errorf("creating the namespace: %w", err)
 	}
-	specs := o.layout.nodes(nodes)
-	return &bench{
-		options: o, plane: plane, client: client, clientConnection: connection, nodes: specs, workloads: workloadsFor(o.pods),
-	}, plane.CreateNodes(ctx, specs...)
+	b := &bench{
+		options: o, plane: plane, client: client, clientConnection: connection,
+		nodes: o.layout.nodes(nodes), workloads: workloadsFor(o.pods),
+	}
+	return b, plane.CreateNodes(ctx, b.early()...)
 }
 
 // clientConnection returns that of every scheduler: the shipped configuration's, or one with this limit.

@@ -33,10 +33,13 @@ type Measurement struct {
 }
 
 // measure lets the arm's scheduler place all workloads, and removes them. The scheduler is started anew, so that all it counts is of
-// this run.
+// this run. Where nodes join late the pods come after them, so that their speed is partly that of the bench.
 func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, err error) {
-	if err := create(ctx, b.client, b.workloads, a); err != nil {
-		return nil, err
+	late := b.options.layout.late != ""
+	if !late {
+		if err := create(ctx, b.client, b.workloads, a); err != nil {
+			return nil, err
+		}
 	}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -50,6 +53,14 @@ func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, 
 	}
 	defer func() { err = errors.Join(err, process.Kill()) }()
 
+	if late {
+		if err := b.joinLate(ctx, process); err != nil {
+			return nil, err
+		}
+		if err := create(ctx, b.client, b.workloads, a); err != nil {
+			return nil, err
+		}
+	}
 	m := &Measurement{Round: round, Arm: a.name}
 	placed, err := b.await(ctx, process, bindings, m)
 	if err != nil {
@@ -64,6 +75,11 @@ func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, 
 	}
 	if err := process.Stop(); err != nil {
 		return nil, err
+	}
+	if late {
+		if err := b.removeLate(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return m, clear(ctx, b.client)
 }
