@@ -1,0 +1,210 @@
+// Package micro measures what the plugins cost at each extension point, beside in-tree plugins on the same snapshot. The test holds the
+// ratios to thresholds.yaml; the benchmarks print all figures (make bench-micro).
+//
+//	cluster_test.go     the cluster: the scheduler's own cache and snapshot, full of pods
+//	plugins_test.go     the plugins, and one scheduling cycle of them
+//	points_test.go      what is measured, by name
+//	micro_test.go       the benchmarks, and the test of the thresholds
+//	events_test.go      the other way to count, from events: a prototype to compare with
+package micro
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+// size is that of a cluster. looked is how many nodes kube-scheduler looks at for one pod there, where all are feasible and
+// percentageOfNodesToScore is not set.
+type size struct{ nodes, podsPerNode, looked int }
+
+var sizes = []size{{100, 30, 100}, {5_000, 30, 500}, {100_000, 10, 5_000}}
+
+func (s size) pods() int { return s.nodes * s.podsPerNode }
+
+const (
+	replicas              = 20 // of every workload
+	workloadsPerNamespace = 50
+	stride                = 7919 // a prime, to go all over the cluster
+)
+
+// cluster is the scheduler's cache, full of workloads of 20 replicas each, and a snapshot of it: 70 % of the nodes are spot, in 3 zones
+// and of 4 instance types, and the replicas of a workload stand all over it.
+type cluster struct {
+	size
+	ctx      context.Context
+	cache    cache.Cache
+	snapshot *cache.Snapshot
+	infos    []fwk.NodeInfo
+	// client has what the plugins look up: the workloads that are measured, and their Service.
+	client *fake.Clientset
+	// web is the last replica of workload 0, which is about to be placed; within budget wherever it goes. affine is the same pod
+	// with the node affinity of one who asks for spot without this scheduler. strict is one that may go to on-demand only.
+	web, affine, strict *v1.Pod
+
+	other   *v1.Pod // of another workload; it comes and goes to change a node
+	assumed bool
+	next    int
+}
+
+func newCluster(t testing.TB, s size) *cluster {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	c := &cluster{size: s, ctx: ctx, cache: cache.New(ctx, nil, false), snapshot: cache.NewEmptySnapshot()}
+	for i := range s.nodes {
+		c.cache.AddNode(klog.FromContext(ctx), nodeOf(i))
+	}
+	for i := range s.pods() / replicas {
+		w := newWorkload(i)
+		for j := range replicas {
+			pod := w.pod(j)
+			if i == 0 && j == replicas-1 {
+				c.web = pod
+				continue
+			}
+			pod.Spec.NodeName = nodeName((i*replicas + j) * stride % s.nodes)
+			must(t, c.cache.AddPod(klog.FromContext(ctx), pod))
+		}
+	}
+	web, other, strict := newWorkload(0), newWorkload(1), newWorkload(s.pods()/replicas)
+	strict.deployment.Namespace, strict.replicaSet.Namespace = web.namespace(), web.namespace()
+	strict.deployment.Annotations = map[string]string{decision.MinOnDemandAnnotation: "100%"}
+	c.other, c.strict = other.pod(replicas), strict.pod(0)
+	c.affine = c.web.DeepCopy()
+	c.affine.Spec.Affinity = preferSpot()
+	c.client = fake.NewClientset(web.deployment, web.replicaSet, web.service(), strict.deployment, strict.replicaSet)
+
+	must(t, c.cache.UpdateSnapshot(klog.FromContext(ctx), c.snapshot))
+	var err error
+	c.infos, err = c.snapshot.NodeInfos().List()
+	must(t, err)
+	return c
+}
+
+// change changes one node, as a scheduling cycle for another pod does that assumed it or gave it up again, and takes the next snapshot.
+func (c *cluster) change(t testing.TB) {
+	logger := klog.FromContext(c.ctx)
+	if c.assumed {
+		must(t, c.cache.ForgetPod(logger, c.other))
+	} else {
+		c.next = (c.next + stride) % c.nodes
+		c.other.Spec.NodeName = nodeName(c.next)
+		must(t, c.cache.AssumePod(logger, c.other))
+	}
+	c.assumed = !c.assumed
+	must(t, c.cache.UpdateSnapshot(logger, c.snapshot))
+}
+
+// window returns the nodes that the cycle of that number looks at: like kube-scheduler, each goes on where the last one ended.
+func (c *cluster) window(cycle int) []fwk.NodeInfo {
+	start := cycle % (c.nodes / c.looked) * c.looked
+	return c.infos[start : start+c.looked]
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
+
+// uid returns a UID as long as real ones are.
+func uid(kind, i int) types.UID { return types.UID(fmt.Sprintf("%08x-0000-4000-8000-%012x", kind, i)) }
+
+func isSpot(node *v1.Node) bool { return node.Labels[decision.CapacityLabelKey] == "spot" }
+
+func nodeOf(i int) *v1.Node {
+	capacity := "on-demand"
+	if i%10 < 7 {
+		capacity = "spot"
+	}
+	room := v1.ResourceList{v1.ResourceCPU: resource.MustParse("16"), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("110")}
+	return &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: nodeName(i), UID: uid(1, i), Labels: map[string]string{
+			v1.LabelHostname:           nodeName(i),
+			v1.LabelOSStable:           "linux",
+			v1.LabelArchStable:         "amd64",
+			v1.LabelTopologyRegion:     "r",
+			v1.LabelTopologyZone:       []string{"r-a", "r-b", "r-c"}[i/10%3],
+			v1.LabelInstanceTypeStable: []string{"m6i.xlarge", "m6a.xlarge", "c6i.2xlarge", "r6i.xlarge"}[i/30%4],
+			decision.CapacityLabelKey:  capacity,
+		}},
+		Status: v1.NodeStatus{Capacity: room, Allocatable: room,
+			Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}},
+	}
+}
+
+// workload is a Deployment with its ReplicaSet. What its pods have in common is shared among them: a million take some 2 GB as it is.
+type workload struct {
+	deployment *appsv1.Deployment
+	replicaSet *appsv1.ReplicaSet
+	owners     []metav1.OwnerReference
+	number     int
+}
+
+var containers = []v1.Container{{Name: "web", Image: "web", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
+	v1.ResourceCPU: resource.MustParse("100m"), v1.ResourceMemory: resource.MustParse("128Mi")}}}}
+
+func newWorkload(i int) *workload {
+	name, namespace := fmt.Sprintf("web-%d", i), fmt.Sprintf("team-%d", i/workloadsPerNamespace)
+	labels := map[string]string{"app": name, appsv1.DefaultDeploymentUniqueLabelKey: "5d9f"}
+	owner := func(kind, name string, uid types.UID) []metav1.OwnerReference {
+		return []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: name, UID: uid, Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true)}}
+	}
+	w := &workload{number: i}
+	w.deployment = &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: uid(2, i)},
+		Spec:       appsv1.DeploymentSpec{Replicas: ptr.To[int32](replicas)},
+	}
+	w.replicaSet = &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name + "-5d9f", UID: uid(3, i), Labels: labels,
+			OwnerReferences: owner("Deployment", name, w.deployment.UID)},
+		Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](replicas), Selector: &metav1.LabelSelector{MatchLabels: labels}},
+	}
+	w.owners = owner("ReplicaSet", w.replicaSet.Name, w.replicaSet.UID)
+	return w
+}
+
+func (w *workload) namespace() string { return w.deployment.Namespace }
+
+// service returns a Service that selects the workload's pods, of all revisions.
+func (w *workload) service() runtime.Object {
+	return &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace(), Name: w.deployment.Name},
+		Spec: v1.ServiceSpec{Selector: map[string]string{"app": w.deployment.Name}}}
+}
+
+func (w *workload) pod(i int) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace(), Name: fmt.Sprintf("%s-%d", w.replicaSet.Name, i),
+			UID: uid(4, w.number*(replicas+1)+i), Labels: w.replicaSet.Labels, OwnerReferences: w.owners},
+		Spec: v1.PodSpec{SchedulerName: profile, Containers: containers},
+	}
+}
+
+// preferSpot returns what users write today to have spot: a requirement that all nodes meet, and a preference.
+func preferSpot() *v1.Affinity {
+	in := func(key, value string) v1.NodeSelectorTerm {
+		return v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{{Key: key, Operator: v1.NodeSelectorOpIn, Values: []string{value}}}}
+	}
+	return &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution:  &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{in(v1.LabelOSStable, "linux")}},
+		PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{{Weight: 100, Preference: in(decision.CapacityLabelKey, "spot")}},
+	}}
+}

@@ -1,0 +1,186 @@
+package micro
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	intree "k8s.io/kubernetes/pkg/scheduler/framework/plugins"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultbinder"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodeaffinity"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/podtopologyspread"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/queuesort"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+
+	_ "github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config/scheme"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/replicasafety"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/spotpreference"
+)
+
+const profile = "spot-aware-scheduler"
+
+// plugins are those of one scheduler process, with their default args, by name; nothing has been asked of them yet.
+type plugins map[string]fwk.Plugin
+
+// newPlugins starts a process on c. Its plugins use up to parallelism goroutines. stop ends it.
+func newPlugins(t testing.TB, c *cluster, parallelism int) (made plugins, stop func()) {
+	t.Helper()
+	made = plugins{}
+	ctx, cancel := context.WithCancel(c.ctx)
+	factory := informers.NewSharedInformerFactory(c.client, 0)
+	registry := intree.NewInTreeRegistry()
+	maps.Copy(registry, frameworkruntime.Registry{replicasafety.Name: replicasafety.New, spotpreference.Name: spotpreference.New})
+	configured := &schedulerconfig.KubeSchedulerProfile{SchedulerName: profile, Plugins: &schedulerconfig.Plugins{}}
+	for _, name := range []string{queuesort.Name, defaultbinder.Name, nodeaffinity.Name, podtopologyspread.Name, replicasafety.Name, spotpreference.Name} {
+		configured.Plugins.MultiPoint.Enabled = append(configured.Plugins.MultiPoint.Enabled, schedulerconfig.Plugin{Name: name})
+		kind := configv1.SchemeGroupVersion.WithKind(name + "Args")
+		if args, _, err := scheme.Codecs.UniversalDecoder().Decode(nil, &kind, nil); err == nil {
+			configured.PluginConfig = append(configured.PluginConfig, schedulerconfig.PluginConfig{Name: name, Args: args})
+		}
+		factory := registry[name]
+		registry[name] = func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+			plugin, err := factory(ctx, args, handle)
+			made[name] = plugin
+			return plugin, err
+		}
+	}
+	_, err := frameworkruntime.NewFramework(ctx, registry, configured,
+		frameworkruntime.WithClientSet(c.client), frameworkruntime.WithInformerFactory(factory),
+		frameworkruntime.WithSnapshotSharedLister(c.snapshot), frameworkruntime.WithParallelism(parallelism),
+		frameworkruntime.WithPodActivator(sleeper{}), frameworkruntime.WithEventRecorder(events.NewFakeRecorder(1)))
+	must(t, err)
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	return made, func() { cancel(); factory.Shutdown() }
+}
+
+// sleeper stands for the scheduling queue: nobody waits in it.
+type sleeper struct{}
+
+func (sleeper) Activate(klog.Logger, map[string]*v1.Pod) {}
+
+// cycle is what some plugins do in the scheduling cycles of pods like one, without the framework around them. As in the framework, a
+// plugin that skips the pod at PreFilter or PreScore is not asked at Filter or Score.
+type cycle struct {
+	cluster   *cluster
+	pod       *v1.Pod
+	preFilter []fwk.PreFilterPlugin
+	filter    []fwk.FilterPlugin
+	preScore  []fwk.PreScorePlugin
+	score     []fwk.ScorePlugin
+	ran       int
+}
+
+// newCycle runs one cycle and checks what the benchmarks rely on: the plugins find pod a place on every node.
+func newCycle(t testing.TB, c *cluster, pod *v1.Pod, some ...fwk.Plugin) *cycle {
+	t.Helper()
+	k := &cycle{cluster: c, pod: pod}
+	state := framework.NewCycleState()
+	for _, plugin := range some {
+		skipped := false
+		if p, ok := plugin.(fwk.PreFilterPlugin); ok {
+			k.preFilter = append(k.preFilter, p)
+			skipped = untilSynced(t, p, c.ctx, state, pod, c.infos).IsSkip()
+		}
+		if p, ok := plugin.(fwk.FilterPlugin); ok && !skipped {
+			k.filter = append(k.filter, p)
+			for _, node := range c.infos {
+				must(t, p.Filter(c.ctx, state, pod, node).AsError())
+			}
+		}
+	}
+	for _, plugin := range some {
+		skipped := false
+		if p, ok := plugin.(fwk.PreScorePlugin); ok {
+			k.preScore = append(k.preScore, p)
+			status := p.PreScore(c.ctx, state, pod, c.window(0))
+			if skipped = status.IsSkip(); !skipped {
+				must(t, status.AsError())
+			}
+		}
+		if p, ok := plugin.(fwk.ScorePlugin); ok && !skipped {
+			k.score = append(k.score, p)
+		}
+	}
+	scores := k.run()
+	if len(k.score) > 0 && !slices.ContainsFunc(scores, func(s fwk.NodeScore) bool { return s.Score > 0 }) {
+		t.Fatalf("no node got a score")
+	}
+	return k
+}
+
+// untilSynced runs PreFilter until the plugin's informer handlers have seen their first lists.
+func untilSynced(t testing.TB, p fwk.PreFilterPlugin, ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		_, status := p.PreFilter(ctx, state, pod, nodes)
+		if status.IsSuccess() || status.IsSkip() {
+			return status
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s at PreFilter: %v", p.Name(), status.AsError())
+		}
+	}
+}
+
+// prepare runs PreFilter and PreScore, which are asked once in a cycle, and returns the cycle's state.
+func (k *cycle) prepare(looked []fwk.NodeInfo) fwk.CycleState {
+	state := framework.NewCycleState()
+	for _, p := range k.preFilter {
+		p.PreFilter(k.cluster.ctx, state, k.pod, k.cluster.infos)
+	}
+	for _, p := range k.preScore {
+		p.PreScore(k.cluster.ctx, state, k.pod, looked)
+	}
+	return state
+}
+
+// run runs a whole cycle over the nodes that kube-scheduler would look at, and returns the scores of the last plugin.
+func (k *cycle) run() fwk.NodeScoreList {
+	ctx, looked := k.cluster.ctx, k.cluster.window(k.ran)
+	k.ran++
+	state := k.prepare(looked)
+	for _, node := range looked {
+		for _, p := range k.filter {
+			p.Filter(ctx, state, k.pod, node)
+		}
+	}
+	scores := make(fwk.NodeScoreList, len(looked))
+	for _, p := range k.score {
+		for i, node := range looked {
+			score, _ := p.Score(ctx, state, k.pod, node)
+			scores[i] = fwk.NodeScore{Name: node.Node().Name, Score: score}
+		}
+		p.ScoreExtensions().NormalizeScore(ctx, state, k.pod, scores)
+	}
+	return scores
+}
+
+// refused returns the nodes that filter refuses the pod of state.
+func refused(t testing.TB, c *cluster, filter fwk.FilterPlugin, state fwk.CycleState, pod *v1.Pod) []fwk.NodeInfo {
+	t.Helper()
+	var nodes []fwk.NodeInfo
+	for _, node := range c.infos {
+		status := filter.Filter(c.ctx, state, pod, node)
+		if isSpot(node.Node()) == status.IsSuccess() {
+			t.Fatal(fmt.Errorf("a pod for on-demand only, on %v: %v", node.Node().Labels, status))
+		}
+		if !status.IsSuccess() {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
+}

@@ -1,0 +1,184 @@
+package micro
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodeaffinity"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/podtopologyspread"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/replicasafety"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/spotpreference"
+)
+
+// point is something that is measured. thresholds.yaml and the benchmarks know it by its name, <extension point>/<plugin>[/<situation>].
+//
+// PreFilter and PreScore are figures for a cycle in which one node has changed since the last; Filter and Score are figures for a node;
+// NormalizeScore is for the nodes that one cycle looks at. Prepare is PreFilter and PreScore, what a cycle costs however few nodes it
+// looks at; Cycle is everything over the nodes that it does look at. SpotAware are ReplicaSafety and SpotPreference together.
+type point struct {
+	name string
+	// start makes what the work needs, once, unmeasured; before goes before each piece of it. Either may be nil.
+	start  func()
+	before func(testing.TB)
+	// The work: that of a cycle, or that for each of some nodes.
+	work    func()
+	nodes   []fwk.NodeInfo
+	perNode func(fwk.NodeInfo)
+}
+
+// run measures p as a benchmark does.
+func (p point) run(b *testing.B) {
+	if p.start != nil {
+		p.start()
+	}
+	switch {
+	case p.perNode != nil:
+		b.ReportAllocs()
+		i := 0
+		for b.Loop() {
+			p.perNode(p.nodes[i])
+			if i++; i == len(p.nodes) {
+				i = 0
+			}
+		}
+	case p.before == nil:
+		b.ReportAllocs()
+		for b.Loop() {
+			p.work()
+		}
+	default:
+		// A watch of one's own: with the benchmark's timer stopped, what goes before is not counted to its time limit, and what lasts a
+		// thousand times as long as the work takes for ever.
+		var worked time.Duration
+		for b.Loop() {
+			p.before(b)
+			start := time.Now()
+			p.work()
+			worked += time.Since(start)
+		}
+		b.ReportMetric(float64(worked.Nanoseconds())/float64(b.N), "ns/op")
+	}
+}
+
+// pointsOf returns all points that are measured on c, with plugins that use up to parallelism goroutines.
+func pointsOf(t testing.TB, c *cluster, parallelism int) []point {
+	t.Helper()
+	made, stop := newPlugins(t, c, parallelism)
+	t.Cleanup(stop)
+	ours := newCycle(t, c, c.web, made[replicasafety.Name], made[spotpreference.Name])
+	spread := newCycle(t, c, c.web, made[podtopologyspread.Name])
+	affinity := newCycle(t, c, c.affine, made[nodeaffinity.Name])
+
+	points := []point{
+		{name: "Prepare/SpotAware", before: c.change, work: func() { ours.prepare(c.window(0)) }},
+		{name: "Prepare/SpotAware/unchanged", work: func() { ours.prepare(c.window(0)) }},
+		{name: "Cycle/SpotAware", before: c.change, work: func() { ours.run() }},
+		{name: "Prepare/PodTopologySpread", before: c.change, work: func() { spread.prepare(c.window(0)) }},
+		{name: "Cycle/PodTopologySpread", before: c.change, work: func() { spread.run() }},
+		{name: "Prepare/NodeAffinity", before: c.change, work: func() { affinity.prepare(c.window(0)) }},
+		{name: "Cycle/NodeAffinity", before: c.change, work: func() { affinity.run() }},
+	}
+	for _, k := range []*cycle{ours, spread, affinity} {
+		points = append(points, k.points()...)
+	}
+	return append(points, refusal(t, c, made[replicasafety.Name]), first(t, c))
+}
+
+// points returns the points of each plugin at each extension point.
+func (k *cycle) points() []point {
+	c, looked := k.cluster, k.cluster.window(0)
+	var state fwk.CycleState
+	start := func() { state = k.prepare(looked) }
+	var points []point
+	for _, p := range k.preFilter {
+		points = append(points, point{name: "PreFilter/" + p.Name(), before: c.change, work: func() {
+			p.PreFilter(c.ctx, framework.NewCycleState(), k.pod, c.infos)
+		}})
+	}
+	for _, p := range k.filter {
+		points = append(points, point{name: "Filter/" + p.Name(), start: start, nodes: c.infos, perNode: func(node fwk.NodeInfo) {
+			p.Filter(c.ctx, state, k.pod, node)
+		}})
+	}
+	for _, p := range k.preScore {
+		points = append(points, point{name: "PreScore/" + p.Name(), start: start, work: func() { p.PreScore(c.ctx, state, k.pod, looked) }})
+	}
+	for _, p := range k.score {
+		scores, normalized := make(fwk.NodeScoreList, len(looked)), make(fwk.NodeScoreList, len(looked))
+		points = append(points,
+			point{name: "Score/" + p.Name(), start: start, nodes: looked, perNode: func(node fwk.NodeInfo) { p.Score(c.ctx, state, k.pod, node) }},
+			point{name: "NormalizeScore/" + p.Name(),
+				start: func() {
+					start()
+					for i, node := range looked {
+						score, _ := p.Score(c.ctx, state, k.pod, node)
+						scores[i] = fwk.NodeScore{Name: node.Node().Name, Score: score}
+					}
+				},
+				work: func() {
+					copy(normalized, scores)
+					p.ScoreExtensions().NormalizeScore(c.ctx, state, k.pod, normalized)
+				}})
+	}
+	return points
+}
+
+// refusal is Filter for the nodes that it refuses.
+func refusal(t testing.TB, c *cluster, safety fwk.Plugin) point {
+	t.Helper()
+	state := framework.NewCycleState()
+	start := func() { safety.(fwk.PreFilterPlugin).PreFilter(c.ctx, state, c.strict, c.infos) }
+	filter := safety.(fwk.FilterPlugin)
+	start()
+	return point{name: "Filter/ReplicaSafety/refused", start: start, nodes: refused(t, c, filter, state, c.strict),
+		perNode: func(node fwk.NodeInfo) { filter.Filter(c.ctx, state, c.strict, node) }}
+}
+
+// first is the first PreFilter of a process: all nodes and pods are counted.
+func first(t testing.TB, c *cluster) point {
+	t.Helper()
+	var safety fwk.PreFilterPlugin
+	stop := func() {}
+	t.Cleanup(func() { stop() })
+	return point{name: "PreFilter/ReplicaSafety/first",
+		before: func(t testing.TB) {
+			stop()
+			safety, stop = unused(t, c)
+		},
+		work: func() { safety.PreFilter(c.ctx, framework.NewCycleState(), c.web, c.infos) },
+	}
+}
+
+// unused returns ReplicaSafety as it is in a process that has counted nothing yet.
+func unused(t testing.TB, c *cluster) (safety fwk.PreFilterPlugin, stop func()) {
+	t.Helper()
+	made, stop := newPlugins(t, c, 1)
+	safety = made[replicasafety.Name].(fwk.PreFilterPlugin)
+	untilSynced(t, safety, c.ctx, framework.NewCycleState(), c.web, nil)
+	return safety, stop
+}
+
+// bytesPerPod returns what one process keeps to know where the pods stand: the growth of the heap by the first PreFilter.
+func bytesPerPod(t testing.TB, c *cluster) float64 {
+	t.Helper()
+	safety, stop := unused(t, c)
+	defer stop()
+	before := heap()
+	safety.PreFilter(c.ctx, framework.NewCycleState(), c.web, c.infos)
+	after := heap()
+	runtime.KeepAlive(safety)
+	return (float64(after) - float64(before)) / float64(c.pods())
+}
+
+// heap returns the bytes that are in use, after two collections: the first one can leave behind what had a finalizer.
+func heap() uint64 {
+	var stats runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&stats)
+	return stats.HeapAlloc
+}
