@@ -4,7 +4,8 @@
 //	cluster_test.go     the cluster: the scheduler's own cache and snapshot, full of pods
 //	plugins_test.go     the plugins, and one scheduling cycle of them
 //	points_test.go      what is measured, by name
-//	micro_test.go       the benchmarks, and the test of the thresholds
+//	micro_test.go       the benchmarks
+//	thresholds_test.go  the test that holds the points to the thresholds
 //	events_test.go      the other way to count, from events: a prototype to compare with
 package micro
 

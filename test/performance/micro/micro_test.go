@@ -13,7 +13,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// parallelism is kube-scheduler's own, how many goroutines PodTopologySpread walks all pods with.
+// parallelism is kube-scheduler's default: PodTopologySpread walks the pods with so many goroutines.
 const parallelism = 16
 
 // Benchmark measures every point at every size.
@@ -24,13 +24,17 @@ func Benchmark(b *testing.B) {
 			for _, p := range pointsOf(b, c, parallelism) {
 				b.Run(p.name, p.run)
 			}
-			b.Run("Memory/ReplicaSafety", func(b *testing.B) {
-				var bytes float64
-				for b.Loop() {
-					bytes += bytesPerPod(b, c)
-				}
-				b.ReportMetric(bytes/float64(b.N), "B/pod")
-			})
+			memory := func(name string, bytesPerPod func(testing.TB, *cluster) float64) {
+				b.Run("Memory/"+name, func(b *testing.B) {
+					var sum float64
+					for b.Loop() {
+						sum += bytesPerPod(b, c)
+					}
+					b.ReportMetric(sum/float64(b.N), "B/pod")
+				})
+			}
+			memory("ReplicaSafety", bytesPerPod)
+			memory("events", bytesPerPodFromEvents)
 		})
 	}
 }

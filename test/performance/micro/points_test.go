@@ -73,19 +73,24 @@ func pointsOf(t testing.TB, c *cluster, parallelism int) []point {
 	spread := newCycle(t, c, c.web, made[podtopologyspread.Name])
 	affinity := newCycle(t, c, c.affine, made[nodeaffinity.Name])
 
-	points := []point{
-		{name: "Prepare/SpotAware", before: c.change, work: func() { ours.prepare(c.window(0)) }},
-		{name: "Prepare/SpotAware/unchanged", work: func() { ours.prepare(c.window(0)) }},
-		{name: "Cycle/SpotAware", before: c.change, work: func() { ours.run() }},
-		{name: "Prepare/PodTopologySpread", before: c.change, work: func() { spread.prepare(c.window(0)) }},
-		{name: "Cycle/PodTopologySpread", before: c.change, work: func() { spread.run() }},
-		{name: "Prepare/NodeAffinity", before: c.change, work: func() { affinity.prepare(c.window(0)) }},
-		{name: "Cycle/NodeAffinity", before: c.change, work: func() { affinity.run() }},
-	}
-	for _, k := range []*cycle{ours, spread, affinity} {
+	var points []point
+	for _, k := range []struct {
+		name string
+		*cycle
+	}{{"SpotAware", ours}, {"PodTopologySpread", spread}, {"NodeAffinity", affinity}} {
+		prepare := func() { k.prepare(c.window(0)) }
+		points = append(points,
+			// The first one counts what has changed since these plugins were last asked: all nodes, it may be.
+			point{name: "Prepare/" + k.name, start: prepare, before: c.change, work: prepare},
+			point{name: "Cycle/" + k.name, start: prepare, before: c.change, work: func() { k.run() }})
 		points = append(points, k.points()...)
 	}
-	return append(points, refusal(t, c, made[replicasafety.Name]), first(t, c))
+	prepare := func() { ours.prepare(c.window(0)) }
+	points = append(points,
+		point{name: "Prepare/SpotAware/unchanged", start: prepare, work: prepare},
+		refusal(t, c, made[replicasafety.Name]),
+		first(t, c))
+	return append(points, waysToCount(t, c)...)
 }
 
 // points returns the points of each plugin at each extension point.
@@ -95,7 +100,7 @@ func (k *cycle) points() []point {
 	start := func() { state = k.prepare(looked) }
 	var points []point
 	for _, p := range k.preFilter {
-		points = append(points, point{name: "PreFilter/" + p.Name(), before: c.change, work: func() {
+		points = append(points, point{name: "PreFilter/" + p.Name(), start: start, before: c.change, work: func() {
 			p.PreFilter(c.ctx, framework.NewCycleState(), k.pod, c.infos)
 		}})
 	}
@@ -167,11 +172,16 @@ func bytesPerPod(t testing.TB, c *cluster) float64 {
 	t.Helper()
 	safety, stop := unused(t, c)
 	defer stop()
+	return grown(func() { safety.PreFilter(c.ctx, framework.NewCycleState(), c.web, c.infos) }, safety) / float64(c.pods())
+}
+
+// grown returns by how many bytes the heap is larger after work, the result of which is in keep.
+func grown(work func(), keep any) float64 {
 	before := heap()
-	safety.PreFilter(c.ctx, framework.NewCycleState(), c.web, c.infos)
+	work()
 	after := heap()
-	runtime.KeepAlive(safety)
-	return (float64(after) - float64(before)) / float64(c.pods())
+	runtime.KeepAlive(keep)
+	return float64(after) - float64(before)
 }
 
 // heap returns the bytes that are in use, after two collections: the first one can leave behind what had a finalizer.

@@ -1,0 +1,162 @@
+package micro
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// thresholds are the file of that name. It says beside each number where that comes from.
+type thresholds struct {
+	// Ratios limit how long points take, compared with points of in-tree plugins in the same run.
+	Ratios []ratio `json:"ratios"`
+	// AllocateNothing names points of nodes.
+	AllocateNothing []string `json:"allocateNothing"`
+	// BytesPerPod limits what is kept to know where the pods stand.
+	BytesPerPod float64 `json:"bytesPerPod"`
+}
+
+type ratio struct {
+	Of     string  `json:"of"`
+	To     string  `json:"to"`
+	AtMost float64 `json:"atMost"`
+}
+
+// read reads thresholds strictly: a name or a number that is wrong would check nothing.
+func read(data []byte, points map[string]point) (thresholds, error) {
+	var t thresholds
+	if err := yaml.UnmarshalStrict(data, &t); err != nil {
+		return t, err
+	}
+	known := func(field, name string) error {
+		if _, ok := points[name]; !ok {
+			return fmt.Errorf("%s: %q: expected the name of a point, such as Filter/ReplicaSafety", field, name)
+		}
+		return nil
+	}
+	for i, r := range t.Ratios {
+		field := fmt.Sprintf("ratios[%d]", i)
+		if err := known(field+".of", r.Of); err != nil {
+			return t, err
+		}
+		if err := known(field+".to", r.To); err != nil {
+			return t, err
+		}
+		if r.AtMost <= 0 {
+			return t, fmt.Errorf("%s.atMost: %v: expected more than 0", field, r.AtMost)
+		}
+	}
+	for i, name := range t.AllocateNothing {
+		field := fmt.Sprintf("allocateNothing[%d]", i)
+		if err := known(field, name); err != nil {
+			return t, err
+		}
+		if points[name].perNode == nil {
+			return t, fmt.Errorf("%s: %q: expected a point of nodes: Filter or Score", field, name)
+		}
+	}
+	if len(t.Ratios) == 0 || len(t.AllocateNothing) == 0 || t.BytesPerPod <= 0 {
+		return t, fmt.Errorf("expected ratios, allocateNothing and bytesPerPod, each with something in it")
+	}
+	return t, nil
+}
+
+func TestBadThresholds(t *testing.T) {
+	points := map[string]point{"Score/A": {}, "Score/B": {}}
+	for name, test := range map[string]struct{ file, want string }{
+		"unknown field":     {"ratio: []", `unknown field "ratio"`},
+		"unknown point":     {"ratios: [{of: Score/A, to: Score/C, atMost: 1}]", `ratios[0].to: "Score/C"`},
+		"no limit":          {"ratios: [{of: Score/A, to: Score/B}]", "ratios[0].atMost: 0"},
+		"not of nodes":      {"allocateNothing: [Score/A]", `allocateNothing[0]: "Score/A": expected a point of nodes`},
+		"nothing to check":  {"ratios: [{of: Score/A, to: Score/B, atMost: 1}]", "expected ratios, allocateNothing and bytesPerPod"},
+		"a number too much": {"bytesPerPod: 100 200", "cannot unmarshal string"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := read([]byte(test.file), points); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want one with %q", err, test.want)
+			}
+		})
+	}
+}
+
+// The plugins cost at most what thresholds.yaml says, at 5,000 nodes with 150,000 pods.
+func TestThresholds(t *testing.T) {
+	data, err := os.ReadFile("thresholds.yaml")
+	must(t, err)
+	c := newCluster(t, size{nodes: 5_000, podsPerNode: 30, looked: 500})
+	// One goroutine: with more, PodTopologySpread would take the less time the more processors there are, and they are free.
+	points := map[string]point{}
+	for _, p := range pointsOf(t, c, 1) {
+		points[p.name] = p
+	}
+	limits, err := read(data, points)
+	must(t, err)
+
+	took := fastest(t, points, limits.Ratios)
+	for _, r := range limits.Ratios {
+		is := took[r.Of] / took[r.To]
+		message := fmt.Sprintf("%s takes %.0f ns, %.4f x the %.0f ns of %s; at most %v x are allowed", r.Of, took[r.Of], is, took[r.To], r.To, r.AtMost)
+		t.Log(message)
+		if is > r.AtMost {
+			t.Error(message)
+		}
+	}
+	for _, name := range limits.AllocateNothing {
+		p := points[name]
+		if p.start != nil {
+			p.start()
+		}
+		// All nodes make one run: what other goroutines allocate meanwhile is less than one in ten runs.
+		allocations := testing.AllocsPerRun(10, func() {
+			for _, node := range p.nodes {
+				p.perNode(node)
+			}
+		})
+		if allocations != 0 {
+			t.Errorf("%s allocates %v times for %d nodes, want 0", name, allocations, len(p.nodes))
+		}
+	}
+	bytes := bytesPerPod(t, c)
+	t.Logf("%.1f bytes per pod", bytes)
+	if bytes > limits.BytesPerPod {
+		t.Errorf("the count takes %.1f bytes per pod, at most %v are allowed", bytes, limits.BytesPerPod)
+	}
+}
+
+// fastest measures all points that ratios name, several times in turn, and returns the fewest nanoseconds of each: other work on the
+// machine only ever adds to them.
+func fastest(t *testing.T, points map[string]point, ratios []ratio) map[string]float64 {
+	t.Helper()
+	const benchtime = "test.benchtime"
+	before := flag.Lookup(benchtime).Value.String()
+	must(t, flag.Set(benchtime, "50ms"))
+	defer func() { must(t, flag.Set(benchtime, before)) }()
+	took := map[string]float64{}
+	for range 5 {
+		measured := map[string]bool{}
+		for _, r := range ratios {
+			for _, name := range []string{r.Of, r.To} {
+				if measured[name] {
+					continue
+				}
+				measured[name] = true
+				result := testing.Benchmark(points[name].run)
+				if result.N == 0 {
+					t.Fatalf("%s could not be measured", name)
+				}
+				ns, own := result.Extra["ns/op"]
+				if !own {
+					ns = float64(result.T.Nanoseconds()) / float64(result.N)
+				}
+				if least, ok := took[name]; !ok || ns < least {
+					took[name] = ns
+				}
+			}
+		}
+	}
+	return took
+}
