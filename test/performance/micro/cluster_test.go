@@ -209,3 +209,22 @@ func preferSpot() *v1.Affinity {
 		PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{{Weight: 100, Preference: in(decision.CapacityLabelKey, "spot")}},
 	}}
 }
+
+// What the figures rely on: the plugins see one changed node in every cycle.
+func TestOneNodeChanges(t *testing.T) {
+	c := newCluster(t, sizes[0])
+	generations := map[fwk.NodeInfo]int64{}
+	for cycle := range 5 {
+		changed := 0
+		for _, info := range c.infos {
+			if generations[info] != info.GetGeneration() {
+				generations[info] = info.GetGeneration()
+				changed++
+			}
+		}
+		if cycle > 0 && changed != 1 {
+			t.Errorf("cycle %d: %d nodes have changed, want 1", cycle, changed)
+		}
+		c.change(t)
+	}
+}
