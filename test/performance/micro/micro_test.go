@@ -21,9 +21,21 @@ func Benchmark(b *testing.B) {
 	for _, s := range sizes {
 		b.Run(fmt.Sprintf("nodes=%d", s.nodes), func(b *testing.B) {
 			c := newCluster(b, s)
-			for _, p := range pointsOf(b, c, parallelism) {
+			points := pointsOf(b, c, parallelism)
+			for _, p := range points {
 				b.Run(p.name, p.run)
 			}
+			// The ratios that the thresholds are about, here of real time with all processors.
+			b.Run("Ratios", func(b *testing.B) {
+				ratios := committed(b, byName(points)).Ratios
+				var took map[string]float64
+				for b.Loop() {
+					took = fastest(b, byName(points), ratios, 3)
+				}
+				for _, r := range ratios {
+					b.Log(r.in(took))
+				}
+			})
 			memory := func(name string, bytesPerPod func(testing.TB, *cluster) float64) {
 				b.Run("Memory/"+name, func(b *testing.B) {
 					var sum float64

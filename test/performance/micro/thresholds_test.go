@@ -26,6 +26,21 @@ type ratio struct {
 	AtMost float64 `json:"atMost"`
 }
 
+// in says what r is, given the nanoseconds that points took.
+func (r ratio) in(took map[string]float64) string {
+	return fmt.Sprintf("%s takes %.0f ns, %.4f x the %.0f ns of %s", r.Of, took[r.Of], took[r.Of]/took[r.To], took[r.To], r.To)
+}
+
+// committed returns what thresholds.yaml says.
+func committed(t testing.TB, points map[string]point) thresholds {
+	t.Helper()
+	data, err := os.ReadFile("thresholds.yaml")
+	must(t, err)
+	limits, err := read(data, points)
+	must(t, err)
+	return limits
+}
+
 // read reads thresholds strictly: a name or a number that is wrong would check nothing.
 func read(data []byte, points map[string]point) (thresholds, error) {
 	var t thresholds
@@ -85,25 +100,17 @@ func TestBadThresholds(t *testing.T) {
 
 // The plugins cost at most what thresholds.yaml says, at 5,000 nodes with 150,000 pods.
 func TestThresholds(t *testing.T) {
-	data, err := os.ReadFile("thresholds.yaml")
-	must(t, err)
 	c := newCluster(t, size{nodes: 5_000, podsPerNode: 30, looked: 500})
 	// One goroutine: with more, PodTopologySpread would take the less time the more processors there are, and they are free.
-	points := map[string]point{}
-	for _, p := range pointsOf(t, c, 1) {
-		points[p.name] = p
-	}
-	limits, err := read(data, points)
-	must(t, err)
+	points := byName(pointsOf(t, c, 1))
+	limits := committed(t, points)
 
-	took := fastest(t, points, limits.Ratios)
+	took := fastest(t, points, limits.Ratios, 7)
 	for _, r := range limits.Ratios {
-		is := took[r.Of] / took[r.To]
-		message := fmt.Sprintf("%s takes %.0f ns, %.4f x the %.0f ns of %s; at most %v x are allowed", r.Of, took[r.Of], is, took[r.To], r.To, r.AtMost)
-		if is > r.AtMost {
-			t.Error(message)
+		if took[r.Of]/took[r.To] > r.AtMost {
+			t.Errorf("%s; at most %v x are allowed", r.in(took), r.AtMost)
 		} else {
-			t.Log(message)
+			t.Log(r.in(took))
 		}
 	}
 	for _, name := range limits.AllocateNothing {
@@ -128,12 +135,20 @@ func TestThresholds(t *testing.T) {
 	}
 }
 
-// fastest measures all points that ratios name, several times in turn, and returns the fewest nanoseconds of each: other work on the
+func byName(points []point) map[string]point {
+	named := map[string]point{}
+	for _, p := range points {
+		named[p.name] = p
+	}
+	return named
+}
+
+// fastest measures all points that ratios name, in turn and so many times, and returns the fewest nanoseconds of each: other work on the
 // machine only ever adds to them. testing.Benchmark would collect garbage before each, which takes longer than all that is measured.
-func fastest(t *testing.T, points map[string]point, ratios []ratio) map[string]float64 {
+func fastest(t testing.TB, points map[string]point, ratios []ratio, times int) map[string]float64 {
 	t.Helper()
 	took := map[string]float64{}
-	for range 7 {
+	for range times {
 		measured := map[string]bool{}
 		for _, r := range ratios {
 			for _, name := range []string{r.Of, r.To} {
@@ -152,7 +167,7 @@ func fastest(t *testing.T, points map[string]point, ratios []ratio) map[string]f
 }
 
 // nanoseconds has p work for at least so long, and returns what that took on average.
-func nanoseconds(t *testing.T, p point, long time.Duration) float64 {
+func nanoseconds(t testing.TB, p point, long time.Duration) float64 {
 	t.Helper()
 	if p.start != nil {
 		p.start()
