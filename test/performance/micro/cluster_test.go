@@ -136,7 +136,8 @@ func nodeOf(i int) *v1.Node {
 	if i%10 < 7 {
 		capacity = "spot"
 	}
-	room := v1.ResourceList{v1.ResourceCPU: resource.MustParse("16"), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("110")}
+	room := v1.ResourceList{
+		v1.ResourceCPU: resource.MustParse("16"), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("110")}
 	return &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: nodeName(i), UID: uid(1, i), Labels: map[string]string{
 			v1.LabelHostname:           nodeName(i),
@@ -167,7 +168,7 @@ func newWorkload(i int) *workload {
 	name, namespace := fmt.Sprintf("web-%d", i), fmt.Sprintf("team-%d", i/workloadsPerNamespace)
 	labels := map[string]string{"app": name, appsv1.DefaultDeploymentUniqueLabelKey: "5d9f"}
 	owner := func(kind, name string, uid types.UID) []metav1.OwnerReference {
-		return []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: name, UID: uid, Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true)}}
+		return []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: name, UID: uid, Controller: ptr.To(true)}}
 	}
 	w := &workload{number: i}
 	w.deployment = &appsv1.Deployment{
@@ -202,11 +203,14 @@ func (w *workload) pod(i int) *v1.Pod {
 // preferSpot returns what users write today to have spot: a requirement that all nodes meet, and a preference.
 func preferSpot() *v1.Affinity {
 	in := func(key, value string) v1.NodeSelectorTerm {
-		return v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{{Key: key, Operator: v1.NodeSelectorOpIn, Values: []string{value}}}}
+		return v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{
+			{Key: key, Operator: v1.NodeSelectorOpIn, Values: []string{value}}}}
 	}
 	return &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
-		RequiredDuringSchedulingIgnoredDuringExecution:  &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{in(v1.LabelOSStable, "linux")}},
-		PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{{Weight: 100, Preference: in(decision.CapacityLabelKey, "spot")}},
+		RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
+			NodeSelectorTerms: []v1.NodeSelectorTerm{in(v1.LabelOSStable, "linux")}},
+		PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{
+			{Weight: 100, Preference: in(decision.CapacityLabelKey, "spot")}},
 	}}
 }
 

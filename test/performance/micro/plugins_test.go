@@ -2,7 +2,6 @@ package micro
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -44,15 +43,16 @@ func newPlugins(t testing.TB, c *cluster, parallelism int) (made plugins, stop f
 	registry := intree.NewInTreeRegistry()
 	maps.Copy(registry, frameworkruntime.Registry{replicasafety.Name: replicasafety.New, spotpreference.Name: spotpreference.New})
 	configured := &schedulerconfig.KubeSchedulerProfile{SchedulerName: profile, Plugins: &schedulerconfig.Plugins{}}
-	for _, name := range []string{queuesort.Name, defaultbinder.Name, nodeaffinity.Name, podtopologyspread.Name, replicasafety.Name, spotpreference.Name} {
+	for _, name := range []string{queuesort.Name, defaultbinder.Name, // no profile is without these
+		nodeaffinity.Name, podtopologyspread.Name, replicasafety.Name, spotpreference.Name} {
 		configured.Plugins.MultiPoint.Enabled = append(configured.Plugins.MultiPoint.Enabled, schedulerconfig.Plugin{Name: name})
 		kind := configv1.SchemeGroupVersion.WithKind(name + "Args")
 		if args, _, err := scheme.Codecs.UniversalDecoder().Decode(nil, &kind, nil); err == nil {
 			configured.PluginConfig = append(configured.PluginConfig, schedulerconfig.PluginConfig{Name: name, Args: args})
 		}
-		factory := registry[name]
+		build := registry[name]
 		registry[name] = func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-			plugin, err := factory(ctx, args, handle)
+			plugin, err := build(ctx, args, handle)
 			made[name] = plugin
 			return plugin, err
 		}
@@ -93,7 +93,7 @@ func newCycle(t testing.TB, c *cluster, pod *v1.Pod, some ...fwk.Plugin) *cycle 
 		skipped := false
 		if p, ok := plugin.(fwk.PreFilterPlugin); ok {
 			k.preFilter = append(k.preFilter, p)
-			skipped = untilSynced(t, p, c.ctx, state, pod, c.infos).IsSkip()
+			skipped = untilSynced(t, p, state, pod, c.infos).IsSkip()
 		}
 		if p, ok := plugin.(fwk.FilterPlugin); ok && !skipped {
 			k.filter = append(k.filter, p)
@@ -123,10 +123,10 @@ func newCycle(t testing.TB, c *cluster, pod *v1.Pod, some ...fwk.Plugin) *cycle 
 }
 
 // untilSynced runs PreFilter until the plugin's informer handlers have seen their first lists.
-func untilSynced(t testing.TB, p fwk.PreFilterPlugin, ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
+func untilSynced(t testing.TB, p fwk.PreFilterPlugin, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		_, status := p.PreFilter(ctx, state, pod, nodes)
+		_, status := p.PreFilter(t.Context(), state, pod, nodes)
 		if status.IsSuccess() || status.IsSkip() {
 			return status
 		}
@@ -176,7 +176,7 @@ func refused(t testing.TB, c *cluster, filter fwk.FilterPlugin, state fwk.CycleS
 	for _, node := range c.infos {
 		status := filter.Filter(c.ctx, state, pod, node)
 		if isSpot(node.Node()) == status.IsSuccess() {
-			t.Fatal(fmt.Errorf("a pod for on-demand only, on %v: %v", node.Node().Labels, status))
+			t.Fatalf("a pod for on-demand only, on a node with labels %v: %v", node.Node().Labels, status)
 		}
 		if !status.IsSuccess() {
 			nodes = append(nodes, node)

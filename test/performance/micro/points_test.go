@@ -163,7 +163,7 @@ func unused(t testing.TB, c *cluster) (safety fwk.PreFilterPlugin, stop func()) 
 	t.Helper()
 	made, stop := newPlugins(t, c, 1)
 	safety = made[replicasafety.Name].(fwk.PreFilterPlugin)
-	untilSynced(t, safety, c.ctx, framework.NewCycleState(), c.web, nil)
+	untilSynced(t, safety, framework.NewCycleState(), c.web, nil)
 	return safety, stop
 }
 
