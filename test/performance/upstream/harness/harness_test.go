@@ -1,0 +1,37 @@
+// Package harness is Kubernetes' benchmark of its scheduler with this project's plugins to choose from.
+package harness
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+
+	_ "k8s.io/component-base/logs/json/register"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	perf "k8s.io/kubernetes/test/integration/scheduler_perf"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/replicasafety"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/spotpreference"
+
+	// The plugins' args, for the scheduler's own decoder.
+	_ "github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config/scheme"
+)
+
+var testCases = flag.String("test-cases", "", "`file` with the test cases; the paths in it start at the current folder")
+
+func TestMain(m *testing.M) {
+	if err := perf.InitTests(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// BenchmarkPerfScheduling runs the test cases of a file. The results go to a file in the folder that -data-items-dir names.
+func BenchmarkPerfScheduling(b *testing.B) {
+	perf.RunBenchmarkPerfScheduling(b, *testCases, "upstream", frameworkruntime.Registry{
+		replicasafety.Name:  replicasafety.New,
+		spotpreference.Name: spotpreference.New,
+	})
+}

@@ -1,0 +1,120 @@
+// Upstream compares the shipped profile with kube-scheduler's default one on the workloads of scheduler_perf, Kubernetes' own benchmark
+// of its scheduler. A round is every workload with each profile, each in a process of its own, in an order that alternates. It prints
+// pods per second, and ends with status 1 if a workload fails.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"syscall"
+	"time"
+)
+
+const exitUsage = 2
+
+func main() {
+	harness := flag.String("harness", "", "`program`: what go test -c makes of ./harness")
+	kubernetes := flag.String("kubernetes", "", "`folder` of the module k8s.io/kubernetes")
+	config := flag.String("config", "", "`file`: the scheduler's configuration; its first profile is compared with the default one")
+	rounds := flag.Int("rounds", 7, "`number` of rounds")
+	var testCases, sizes expression
+	flag.Var(&testCases, "workloads", "`regexp` of the test cases to run (default: all that this program knows)")
+	flag.Var(&sizes, "size", "`regexp` of the sizes of these test cases to run, as upstream calls them (default: one of each)")
+	flag.Parse()
+	usage := func(err error) {
+		fmt.Fprintln(os.Stderr, "upstream:", err)
+		os.Exit(exitUsage)
+	}
+	if flag.NArg() != 0 || *harness == "" || *kubernetes == "" || *config == "" {
+		usage(errors.New("expected -harness, -kubernetes and -config, and nothing but flags"))
+	}
+	if *rounds < 1 {
+		usage(fmt.Errorf("-rounds %d: expected 1 or more", *rounds))
+	}
+	c := comparison{perf: filepath.Join(*kubernetes, "test/integration/scheduler_perf"), rounds: *rounds}
+	var err error
+	if c.harness, err = filepath.Abs(*harness); err != nil {
+		usage(fmt.Errorf("-harness: %w", err))
+	}
+	if c.workloads, err = choose(c.perf, testCases.Regexp, sizes.Regexp); err != nil {
+		usage(err)
+	}
+
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	if err := c.compare(ctx, *config); err != nil {
+		fmt.Fprintln(os.Stderr, "upstream:", err)
+		os.Exit(1)
+	}
+}
+
+// expression is a regular expression as a flag. It is nil if the flag is missing or empty.
+type expression struct{ *regexp.Regexp }
+
+func (e *expression) String() string { return "" }
+
+func (e *expression) Set(text string) (err error) {
+	if text != "" {
+		e.Regexp, err = regexp.Compile(text)
+	}
+	return err
+}
+
+// comparison is what to run.
+type comparison struct {
+	harness   string // the compiled benchmark
+	perf      string // the folder of scheduler_perf
+	workloads []workload
+	rounds    int
+	dir       string // for the files of this comparison
+}
+
+// compare runs all rounds with the first profile of a configuration file and prints the results. It returns what failed.
+func (c *comparison) compare(ctx context.Context, config string) error {
+	var err error
+	if c.dir, err = os.MkdirTemp("", "upstream"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(c.dir)
+	shippedConfig := filepath.Join(c.dir, "shipped.yaml")
+	if err := writeProfile(shippedConfig, config); err != nil {
+		return err
+	}
+	profiles := []struct{ name, config string }{{stock, ""}, {shipped, shippedConfig}}
+	var results []*result
+	for _, w := range c.workloads {
+		results = append(results, &result{workload: w, rates: map[string][]float64{}})
+	}
+	var failures []error
+	for round := range c.rounds {
+		for _, r := range results {
+			for _, profile := range profiles {
+				if r.failed {
+					break
+				}
+				start := time.Now()
+				rate, err := c.run(ctx, r.workload, profile.config)
+				if ctx.Err() != nil {
+					return errors.New("interrupted; nothing is left running")
+				}
+				if err != nil {
+					r.failed = true
+					failures = append(failures, fmt.Errorf("%s with the %s profile: %w", r.workload, profile.name, err))
+				}
+				r.rates[profile.name] = append(r.rates[profile.name], rate)
+				fmt.Fprintf(os.Stderr, "round %d of %d: %s, %s profile: %.0f pods/s (the run took %.0f s)\n",
+					round+1, c.rounds, r.workload, profile.name, rate, time.Since(start).Seconds())
+			}
+		}
+		slices.Reverse(profiles)
+	}
+	report(os.Stdout, results)
+	return errors.Join(failures...)
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// run executes one workload in a process of its own, with an API server and an etcd of its own. It returns the pods per second that
+// scheduler_perf says, 0 where the workload was over before it could be measured.
+func (c *comparison) run(ctx context.Context, w workload, schedulerConfig string) (float64, error) {
+	dir, err := os.MkdirTemp(c.dir, "run")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	testCases := filepath.Join(dir, "test-cases.yaml")
+	if err := writeTestCase(testCases, c.perf, w, schedulerConfig); err != nil {
+		return 0, err
+	}
+
+	cmd := exec.CommandContext(ctx, c.harness, "-test-cases", testCases, "-data-items-dir", dir, "-perf-scheduling-label-filter=",
+		"-test.run=^$", "-test.bench=.", "-test.benchtime=1x")
+	cmd.Dir = filepath.Join(c.perf, w.folder)
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	// An interrupt lets it stop its etcd. Both are in a group of their own, so that Ctrl-C reaches them from here alone.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = time.Minute
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	err = cmd.Wait()
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the etcd of a run that could not end it
+	if err != nil {
+		if ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
+		return 0, fmt.Errorf("%w; it said:\n%s", err, failure(output.Bytes()))
+	}
+	return throughput(dir)
+}
+
+// failure is what a reader needs of a failed run's output, which holds the logs of a whole control plane.
+func failure(output []byte) []byte {
+	const most = 4000
+	if start := bytes.Index(output, []byte("--- FAIL")); start >= 0 {
+		output = output[start:]
+		return output[:min(len(output), most)]
+	}
+	return output[max(0, len(output)-most):]
+}
+
+// throughput reads it from the file of results that scheduler_perf wrote.
+func throughput(dir string) (float64, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil || len(files) != 1 {
+		return 0, errors.Join(fmt.Errorf("found %d files of results, expected 1", len(files)), err)
+	}
+	data, err := os.ReadFile(files[0])
+	if err != nil {
+		return 0, err
+	}
+	var results struct {
+		DataItems []struct {
+			Data   map[string]float64
+			Labels map[string]string
+		}
+	}
+	if err := json.Unmarshal(data, &results); err != nil {
+		return 0, fmt.Errorf("results: %w", err)
+	}
+	if len(results.DataItems) == 0 {
+		return 0, errors.New("the workload was not run: scheduler_perf wrote no results")
+	}
+	for _, item := range results.DataItems {
+		if item.Labels["Metric"] == "SchedulingThroughput" {
+			return item.Data["Average"], nil
+		}
+	}
+	return 0, nil
+}
