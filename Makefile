@@ -14,7 +14,7 @@ LDFLAGS    := -s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+sp
 
 .PHONY: help
 help: ## Lists the targets.
-	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 .PHONY: build
 build: ## Builds all binaries into bin/.
@@ -74,6 +74,10 @@ test-node: ## Runs the shipped image from the shipped manifests on a real kubele
 .PHONY: bench-micro
 bench-micro: ## Measures the plugins at each extension point beside in-tree ones, up to 100,000 nodes (minutes, 4 GB of memory).
 	go test -count=1 -run '^$$' -bench . -benchtime 500ms -timeout 1h ./test/performance/micro
+
+.PHONY: bench-upstream
+bench-upstream: tools ## Compares the shipped profile with the default one on Kubernetes' scheduler_perf (ROUNDS, WORKLOADS, SIZE).
+	@hack/bench-upstream.sh
 
 .PHONY: generate
 generate: tools ## Writes the files that are made from Go types.

@@ -4,6 +4,7 @@ module github.com/spot-aware-scheduler/spot-aware-scheduler/test/performance/ups
 go 1.26.0
 
 require (
+	github.com/google/go-cmp v0.7.0
 	github.com/spot-aware-scheduler/spot-aware-scheduler v0.0.0
 	k8s.io/component-base v0.36.4
 	k8s.io/kubernetes v1.36.4
@@ -40,7 +41,6 @@ require (
 	github.com/golang/protobuf v1.5.4 // indirect
 	github.com/google/cel-go v0.26.0 // indirect
 	github.com/google/gnostic-models v0.7.0 // indirect
-	github.com/google/go-cmp v0.7.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/gorilla/websocket v1.5.4-0.20250319132907-e064f32e3674 // indirect
 	github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus v1.1.0 // indirect

@@ -17,7 +17,11 @@ import (
 	"time"
 )
 
-const exitUsage = 2
+const (
+	exitUsage = 2
+	// schedulerPerfFolder is where scheduler_perf is in the module k8s.io/kubernetes.
+	schedulerPerfFolder = "test/integration/scheduler_perf"
+)
 
 func main() {
 	harness := flag.String("harness", "", "`program`: what go test -c makes of ./harness")
@@ -38,7 +42,7 @@ func main() {
 	if *rounds < 1 {
 		usage(fmt.Errorf("-rounds %d: expected 1 or more", *rounds))
 	}
-	c := comparison{perf: filepath.Join(*kubernetes, "test/integration/scheduler_perf"), rounds: *rounds}
+	c := comparison{perf: filepath.Join(*kubernetes, schedulerPerfFolder), rounds: *rounds}
 	var err error
 	if c.harness, err = filepath.Abs(*harness); err != nil {
 		usage(fmt.Errorf("-harness: %w", err))
