@@ -10,6 +10,7 @@ live=$(grep -E '/(pkg/lab|pkg/lab/demo|test/audit|test/integration|test/performa
 quick=$(grep -vxF "$live" <<<"$packages")
 
 go test -count=1 $quick
+env -C test/performance/upstream go test -count=1 .
 go test -count=1 -p 1 -timeout 40m $live
 if [ -n "${LONG:-}" ]; then
   # The race detector needs a C compiler.

@@ -13,15 +13,17 @@ func writeProfile(file, shipped string) error {
 	if err != nil {
 		return err
 	}
-	var config map[string]any
+	var config, first map[string]any
 	if err := yaml.Unmarshal(data, &config); err != nil {
 		return fmt.Errorf("%s: %w", shipped, err)
 	}
-	profiles, _ := config["profiles"].([]any)
-	if len(profiles) == 0 {
-		return fmt.Errorf("%s: profiles: expected at least one", shipped)
+	if profiles, _ := config["profiles"].([]any); len(profiles) > 0 {
+		first, _ = profiles[0].(map[string]any)
 	}
-	profiles[0].(map[string]any)["schedulerName"] = "default-scheduler"
+	if first == nil {
+		return fmt.Errorf("%s: profiles: expected a profile", shipped)
+	}
+	first["schedulerName"] = "default-scheduler"
 	if data, err = yaml.Marshal(config); err != nil {
 		return err
 	}
