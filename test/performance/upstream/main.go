@@ -108,13 +108,14 @@ func (c *comparison) compare(ctx context.Context, config string) error {
 				if ctx.Err() != nil {
 					return errors.New("interrupted; nothing is left running")
 				}
+				outcome := fmt.Sprintf("%.0f pods/s", rate)
 				if err != nil {
-					r.failed = true
+					r.failed, outcome = true, "failed"
 					failures = append(failures, fmt.Errorf("%s with the %s profile: %w", r.workload, profile.name, err))
 				}
 				r.rates[profile.name] = append(r.rates[profile.name], rate)
-				fmt.Fprintf(os.Stderr, "round %d of %d: %s, %s profile: %.0f pods/s (the run took %.0f s)\n",
-					round+1, c.rounds, r.workload, profile.name, rate, time.Since(start).Seconds())
+				fmt.Fprintf(os.Stderr, "round %d of %d: %s, %s profile: %s (in a run of %.0f s)\n",
+					round+1, c.rounds, r.workload, profile.name, outcome, time.Since(start).Seconds())
 			}
 		}
 		slices.Reverse(profiles)
