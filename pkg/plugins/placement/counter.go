@@ -24,8 +24,9 @@ type Counter struct {
 	nodes     map[string]*node
 	order     []counted // as in the last snapshot
 	revisions map[types.UID]*revision
-	labeled   int // nodes whose capacity type a label decides
-	special   int // nodes that are spot, or have a signal
+	labeled   int   // nodes whose capacity type a label decides
+	special   int   // nodes that are spot, or have a signal
+	next      int64 // the earliest until of all nodes, or earlier
 
 	// Pools and zones are kept for good: there are no more than the cloud has.
 	pools    []*pool // by their index
@@ -64,27 +65,22 @@ type poolKey struct {
 
 // node is what was counted of one node.
 type node struct {
-	counted
-	name  string
-	facts decision.Node
-	pool  *pool // nil: not counted
-	place int   // in pool.nodes
-	pods  []podsOf
-	seen  bool // in the Update that is running
-}
-
-// counted says of what a node was counted. Update compares it for every node of the cluster, so that Counter.order has copies of it, side
-// by side in memory: following a pointer for each would take most of the time.
-type counted struct {
+	name       string
 	info       fwk.NodeInfo
 	generation int64
+	facts      decision.Node
 	until      int64 // when facts change although the node does not, in Unix nanoseconds; math.MaxInt64 for never
+	pool       *pool // nil: not counted
+	place      int   // in pool.nodes
+	pods       []podsOf
+	seen       bool // in the Update that is running
 }
 
-// holds reports whether info has not changed since, nor the facts with the time, which is nanos.
-func (was *counted) holds(info fwk.NodeInfo, nanos int64) bool {
-	// Generations are compared for equality only: a restored snapshot goes back.
-	return was.info == info && was.generation == info.GetGeneration() && nanos < was.until
+// counted is a node of the last snapshot, and its generation then. Update compares that for every node of the cluster: side by side in
+// memory, because following a pointer for each would take most of the time.
+type counted struct {
+	generation int64
+	node       *node
 }
 
 type podsOf struct {
@@ -116,10 +112,12 @@ func (c *Counter) Update(snapshot []fwk.NodeInfo, now time.Time) {
 
 func (c *Counter) scan(snapshot []fwk.NodeInfo, now time.Time, othersLabeled, all bool) {
 	nanos := now.UnixNano()
+	due := nanos >= c.next
 	moved := len(snapshot) != len(c.order)
 	for i, info := range snapshot {
-		known := i < len(c.order) && c.order[i].info == info
-		if known && !all && c.order[i].holds(info, nanos) {
+		// A generation is given once, to one state of one node (nextGeneration in pkg/scheduler/framework/types.go of Kubernetes). They are
+		// compared for equality only: a restored snapshot goes back.
+		if !all && !due && i < len(c.order) && c.order[i].generation == info.GetGeneration() {
 			continue
 		}
 		name := info.Node().Name
@@ -128,18 +126,24 @@ func (c *Counter) scan(snapshot []fwk.NodeInfo, now time.Time, othersLabeled, al
 			n = &node{name: name}
 			c.nodes[name] = n
 		}
-		if all || !n.holds(info, nanos) {
+		if all || n.generation != info.GetGeneration() || nanos >= n.until {
 			n.info = info
 			c.recount(n, now, othersLabeled)
 		}
-		if known {
-			c.order[i] = n.counted
+		if i < len(c.order) && c.order[i].node == n {
+			c.order[i].generation = n.generation
 		} else {
 			moved = true
 		}
 	}
 	if moved {
 		c.reorder(snapshot, now)
+	}
+	if due {
+		c.next = math.MaxInt64
+		for _, n := range c.nodes {
+			c.next = min(c.next, n.until)
+		}
 	}
 }
 
@@ -149,7 +153,7 @@ func (c *Counter) reorder(snapshot []fwk.NodeInfo, now time.Time) {
 	for _, info := range snapshot {
 		n := c.nodes[info.Node().Name]
 		n.seen = true
-		c.order = append(c.order, n.counted)
+		c.order = append(c.order, counted{n.generation, n})
 	}
 	clear(c.order[len(c.order):cap(c.order)])
 	for name, n := range c.nodes {
@@ -174,6 +178,7 @@ func (c *Counter) recount(n *node, now time.Time, othersLabeled bool) {
 	n.facts, n.generation, n.until = facts, n.info.GetGeneration(), math.MaxInt64
 	if !until.IsZero() {
 		n.until = until.UnixNano()
+		c.next = min(c.next, n.until)
 	}
 	c.count(n, poolKey{facts.Capacity.Type, facts.Pool, object.Labels[v1.LabelTopologyZone]})
 	if facts.Signal == decision.Reclaim && before != decision.Reclaim && facts.Capacity.Type == decision.Spot && len(n.pods) > 0 {
@@ -226,10 +231,11 @@ func (c *Counter) tell(n *node, sign int) {
 func (c *Counter) tally(into []podsOf, pods []fwk.PodInfo) []podsOf {
 	for _, info := range pods {
 		pod := info.GetPod()
-		if metav1.GetControllerOfNoCopy(pod) == nil || !kube.Live(pod) || !kube.HasOpinion(pod) {
+		controller := metav1.GetControllerOfNoCopy(pod)
+		if controller == nil || !kube.Live(pod) || !kube.HasOpinion(pod) {
 			continue
 		}
-		uid := kube.RevisionOf(pod)
+		uid := controller.UID
 		if i := slices.IndexFunc(into, func(p podsOf) bool { return p.revision.uid == uid }); i >= 0 {
 			into[i].n++
 			continue

@@ -173,8 +173,7 @@ func (h *history) actions() map[string]func(*rapid.T) {
 			info := h.any(t)
 			again := &nodeInfo{node: info.node.DeepCopy()}
 			again.node.Labels = h.labels(t)
-			// Another NodeInfo under the same name, by chance even of the same generation.
-			again.generation = info.generation
+			h.touch(again) // no two have the same generation
 			h.infos[slices.Index(h.infos, info)] = again
 		},
 		"relabelled": func(t *rapid.T) {
