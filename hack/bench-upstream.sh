@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compares the shipped profile with kube-scheduler's default one on the workloads of Kubernetes' own benchmark, scheduler_perf. ROUNDS
 # is how often each runs, WORKLOADS limits it to test cases that match, and SIZE runs the sizes that match instead of one of each. All of
-# them pass, without being measured, in three minutes: ROUNDS=1 SIZE='^(5|10)Nodes.*HintsEnabled'
+# them pass, without being measured, in two minutes: ROUNDS=1 SIZE='^(5|10)Nodes.*HintsEnabled'
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dir=$(mktemp -d)
