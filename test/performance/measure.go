@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/tools/cache"
@@ -57,13 +58,18 @@ func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, 
 		if err := b.joinLate(ctx, process); err != nil {
 			return nil, err
 		}
-		if err := create(ctx, b.client, b.workloads, a); err != nil {
-			return nil, err
-		}
 	}
 	m := &Measurement{Round: round, Arm: a.name}
-	placed, err := b.await(ctx, process, bindings, m)
-	if err != nil {
+	var placed placements
+	work, workCtx := errgroup.WithContext(ctx)
+	if late {
+		work.Go(func() error { return create(workCtx, b.client, b.workloads, a) })
+	}
+	work.Go(func() (err error) {
+		placed, err = b.await(workCtx, process, bindings, m)
+		return err
+	})
+	if err := work.Wait(); err != nil {
 		return nil, err
 	}
 	if err := m.readHistogram(ctx, process); err != nil {
