@@ -10,25 +10,34 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/replicasafety"
 )
 
 // profile has the part of a profile that is read here.
-type profile struct{ framework.Framework }
+type profile struct {
+	framework.Framework
+	percentage *int32
+}
 
-func (profile) PercentageOfNodesToScore() *int32 { return nil }
+func (p profile) PercentageOfNodesToScore() *int32 { return p.percentage }
 
 // TestSearchNarrowly: there is a second search if, and only if, the first one looked at few nodes and found none that fits; what it brings
 // is the result.
 func TestSearchNarrowly(t *testing.T) {
-	unfit, outage := &framework.FitError{}, errors.New("outage")
+	refusedBy := func(plugin string) error {
+		return &framework.FitError{Pod: &v1.Pod{}, Diagnosis: framework.Diagnosis{NodeToStatus: framework.NewDefaultNodeToStatus(), UnschedulablePlugins: sets.New(plugin)}}
+	}
+	unfit, refused, outage := refusedBy(replicasafety.Name), refusedBy("Coscheduling"), errors.New("outage")
 	type search struct {
 		narrow bool
 		err    error
@@ -37,13 +46,14 @@ func TestSearchNarrowly(t *testing.T) {
 		searches []search
 		want     error
 	}{
-		"found among few":          {[]search{{true, nil}}, nil},
-		"found among all":          {[]search{{false, nil}}, nil},
-		"none among few, then one": {[]search{{true, unfit}, {false, nil}}, nil},
-		"none at all":              {[]search{{true, unfit}, {false, unfit}}, unfit},
-		"none among all":           {[]search{{false, unfit}}, unfit},
-		"outage":                   {[]search{{true, outage}}, outage},
-		"none, then an outage":     {[]search{{true, unfit}, {false, outage}}, outage},
+		"found among few":           {[]search{{true, nil}}, nil},
+		"found among all":           {[]search{{false, nil}}, nil},
+		"none among few, then one":  {[]search{{true, unfit}, {false, nil}}, nil},
+		"none at all":               {[]search{{true, unfit}, {false, unfit}}, unfit},
+		"none among all":            {[]search{{false, unfit}}, unfit},
+		"outage":                    {[]search{{true, outage}}, outage},
+		"refused before any search": {[]search{{true, refused}}, refused},
+		"none, then an outage":      {[]search{{true, unfit}, {false, outage}}, outage},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -55,7 +65,7 @@ func TestSearchNarrowly(t *testing.T) {
 				was := test.searches[did]
 				did++
 				if was.narrow {
-					markNarrow(t, cycle)
+					lookAtNodes(cycle)
 				}
 				return scheduler.ScheduleResult{EvaluatedNodes: did}, was.err
 			}}
@@ -68,8 +78,36 @@ func TestSearchNarrowly(t *testing.T) {
 	}
 }
 
-// markNarrow has ReplicaSafety's part of a search look at few nodes, as in a cluster of 200.
-func markNarrow(t *testing.T, cycle fwk.CycleState) {
+// Who sets percentageOfNodesToScore, for all profiles or for one, gets no narrow search.
+func TestPercentageOfNodesToScore(t *testing.T) {
+	cases := map[string]struct {
+		all, one *int32
+		want     placement.Scope
+	}{
+		"not set":                  {nil, nil, placement.FewNodes},
+		"zero is not set":          {ptr.To[int32](0), nil, placement.FewNodes},
+		"set for all":              {ptr.To[int32](100), nil, placement.AllNodes},
+		"set for the profile":      {nil, ptr.To[int32](5), placement.AllNodes},
+		"switched off for it only": {ptr.To[int32](100), ptr.To[int32](0), placement.FewNodes},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			sched := &scheduler.Scheduler{SchedulePod: func(_ context.Context, _ framework.Framework, cycle fwk.CycleState, _ *framework.QueuedPodInfo) (scheduler.ScheduleResult, error) {
+				if got := lookAtNodes(cycle); got != test.want {
+					t.Errorf("the search looks at %q nodes, want %q", got, test.want)
+				}
+				return scheduler.ScheduleResult{}, nil
+			}}
+			searchNarrowly(sched, test.all)
+			if _, err := sched.SchedulePod(t.Context(), profile{percentage: test.one}, framework.NewCycleState(), nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// lookAtNodes does ReplicaSafety's part of a search, in a cluster of 200 nodes.
+func lookAtNodes(cycle fwk.CycleState) placement.Scope {
 	nodes := make([]fwk.NodeInfo, 200)
 	for i := range nodes {
 		info := framework.NewNodeInfo()
@@ -81,8 +119,6 @@ func markNarrow(t *testing.T, cycle fwk.CycleState) {
 	}
 	counter := placement.NewCounter(&kube.NodeReader{Policy: &decision.Policy{}})
 	counter.Update(nodes, time.Now())
-	state := placement.NewState(&kube.Subject{}, decision.Settings{}, decision.Waiting{}, counter)
-	if _, scope := state.Search(klog.Background(), cycle, &v1.Pod{}); scope != placement.FewNodes {
-		t.Fatalf("the search looks at %q nodes, want few", scope)
-	}
+	_, scope := placement.NewState(&kube.Subject{}, decision.Settings{}, decision.Waiting{}, counter).Search(klog.Background(), cycle, &v1.Pod{})
+	return scope
 }

@@ -29,10 +29,10 @@ type Counter struct {
 	next      int64 // the earliest until of all nodes, or earlier
 
 	// Pools and zones are kept for good: there are no more than the cloud has.
-	pools    []*pool // by their index
-	poolOf   map[poolKey]*pool
-	zones    map[string]int // name to index
-	searches int            // see orderedPools
+	pools  []*pool // by their index
+	poolOf map[poolKey]*pool
+	zones  map[string]int // name to index
+	turn   int            // see orderedPools
 
 	interruptions map[decision.Pool][]time.Time
 }
@@ -65,15 +65,34 @@ type poolKey struct {
 
 // node is what was counted of one node.
 type node struct {
+	facts      decision.Node
+	free       free
+	pods       []podsOf
+	pool       *pool // nil: not counted
+	place      int   // in pool.nodes
 	name       string
 	info       fwk.NodeInfo
 	generation int64
-	facts      decision.Node
 	until      int64 // when facts change although the node does not, in Unix nanoseconds; math.MaxInt64 for never
-	pool       *pool // nil: not counted
-	place      int   // in pool.nodes
-	pods       []podsOf
-	seen       bool // in the Update that is running
+	seen       bool  // in the Update that is running
+}
+
+// free is what a node has left. A search asks it of a hundred nodes that it has not touched for long: each pointer on the way would cost
+// more than all the rest.
+type free struct {
+	milliCPU, memory int64
+	pods             int
+	guarded          bool // cordoned or tainted: not for every pod
+}
+
+func freeOf(info fwk.NodeInfo) free {
+	has, used, node := info.GetAllocatable(), info.GetRequested(), info.Node()
+	return free{
+		milliCPU: has.GetMilliCPU() - used.GetMilliCPU(),
+		memory:   has.GetMemory() - used.GetMemory(),
+		pods:     has.GetAllowedPodNumber() - len(info.GetPods()),
+		guarded:  node.Spec.Unschedulable || len(node.Spec.Taints) > 0,
+	}
 }
 
 // counted is a node of the last snapshot, and its generation then. Update compares that for every node of the cluster: side by side in
@@ -175,7 +194,7 @@ func (c *Counter) recount(n *node, now time.Time, othersLabeled bool) {
 	c.forget(n)
 	object := n.info.Node()
 	facts, until := c.reader.Read(object, othersLabeled, now)
-	n.facts, n.generation, n.until = facts, n.info.GetGeneration(), math.MaxInt64
+	n.facts, n.free, n.generation, n.until = facts, freeOf(n.info), n.info.GetGeneration(), math.MaxInt64
 	if !until.IsZero() {
 		n.until = until.UnixNano()
 		c.next = min(c.next, n.until)

@@ -15,9 +15,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// minCandidates is how many nodes a narrow search looks at, at least: as many as the scheduler itself never goes below
-// (minFeasibleNodesToFind in pkg/scheduler/schedule_one.go of Kubernetes 1.36). docs/design/throughput.md has what more would cost.
-const minCandidates = 100
+// mostNodes is how many nodes a narrow search looks at: as many as the scheduler itself never goes below (minFeasibleNodesToFind in
+// pkg/scheduler/schedule_one.go of Kubernetes 1.36). docs/design/throughput.md has what more would cost.
+const mostNodes = 100
 
 // Scope says how many nodes a search looks at: the label of the searches metric.
 type Scope string
@@ -31,22 +31,16 @@ const (
 	AllAfterFew Scope = "all-after-few"
 )
 
-// search is what a cycle's search for a node is told, and what became of it.
-type search struct {
-	percentage int32
-	scope      Scope
-}
+// search is what became of a cycle's search for a node. A cycle without one looks at all nodes.
+type search struct{ scope Scope }
 
 const searchKey fwk.StateKey = "spot-aware-scheduler.io/search"
 
 // Clone returns s itself: it changes between searches only.
 func (s *search) Clone() fwk.StateData { return s }
 
-// Narrow lets this cycle's search look at few nodes, which NewSearch chooses. percentage is the configured percentageOfNodesToScore; 0 if
-// none is. Who calls it has to search again when Widen says so.
-func Narrow(cycle fwk.CycleState, percentage int32) {
-	cycle.Write(searchKey, &search{percentage: percentage})
-}
+// Narrow lets this cycle's search look at few nodes, which State.Search chooses. Who calls it has to search again when Widen says so.
+func Narrow(cycle fwk.CycleState) { cycle.Write(searchKey, &search{}) }
 
 // Widen lets the cycle's next search look at all nodes, and reports whether the last one looked at few only.
 func Widen(cycle fwk.CycleState) bool {
@@ -63,44 +57,46 @@ func Widen(cycle fwk.CycleState) bool {
 }
 
 // Search returns the nodes that the cycle's search should look at, for PreFilter to return, and their scope; nil for all. They are few
-// if Narrow was called and Widen was not since: the same number of nodes of every pool that has them, of the capacity type that the pod
-// should have, or of the other one where that has no room; those with the fewest siblings and, as far as can be told cheaply, with room for
-// the pod. So no pool is missed however rare it is, and the scores decide among all of them.
+// if Narrow was called and Widen was not since: some nodes of every pool that has any, of the capacity type that the pod should have,
+// or of the other one where that has no room; those with the fewest siblings and, as far as can be told cheaply, with room for the pod. So
+// no pool is missed however rare it is, and the scores decide among them all.
 func (s *State) Search(logger klog.Logger, cycle fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult, Scope) {
 	data, err := cycle.Read(searchKey)
 	if err != nil {
 		return nil, AllNodes
 	}
-	search := data.(*search)
-	if search.scope == AllAfterFew {
+	this := data.(*search)
+	if this.scope == AllAfterFew {
 		return nil, AllAfterFew
 	}
-	search.scope = AllNodes
-	most := max(minCandidates, len(s.Counter.order)*int(search.percentage)/100)
-	if len(s.Counter.order) <= most {
+	this.scope = AllNodes
+	if len(s.Counter.order) <= mostNodes || namesItsNodes(pod) {
 		return nil, AllNodes
 	}
-	fit := newFit(logger, pod)
-	other := decision.Spot
-	if s.Plan.Prefer == decision.Spot {
-		other = decision.OnDemand
+	fits := newFit(logger, pod)
+	types := []decision.CapacityType{decision.OnDemand, decision.Spot}
+	switch {
+	case !s.Plan.MayTakeSpot():
+		types = types[:1]
+	case s.Plan.Prefer == decision.Spot:
+		slices.Reverse(types)
 	}
-	for _, capacity := range []decision.CapacityType{s.Plan.Prefer, other} {
-		if names := s.candidates(capacity, fit, most); len(names) > 0 {
-			search.scope = FewNodes
+	for _, capacity := range types {
+		if names := s.candidates(capacity, fits); len(names) > 0 {
+			this.scope = FewNodes
 			return &fwk.PreFilterResult{NodeNames: names}, FewNodes
 		}
 	}
 	return nil, AllNodes
 }
 
-// candidates returns at most most nodes of a capacity type that take the pod as far as fit and the policy can tell.
-func (s *State) candidates(capacity decision.CapacityType, fit *fit, most int) sets.Set[string] {
-	names := sets.New[string]()
+// candidates returns at most mostNodes nodes of a capacity type that take the pod as far as the policy and fits can tell: as many of every
+// pool, but for those that have fewer.
+func (s *State) candidates(capacity decision.CapacityType, fits *fit) sets.Set[string] {
+	names := make(sets.Set[string], mostNodes)
 	pools := s.orderedPools(capacity)
-	pools = pools[:min(len(pools), most)]
-	for _, p := range pools {
-		quota := most / len(pools)
+	for i, p := range pools {
+		quota := max(1, (mostNodes-len(names))/(len(pools)-i))
 		// Where a pool has more nodes than siblings, some have none: these first.
 		few := s.inPool[p.index] / len(p.nodes)
 		var rest []*node
@@ -108,37 +104,54 @@ func (s *State) candidates(capacity decision.CapacityType, fit *fit, most int) s
 		for ; visited < len(p.nodes) && quota > 0; visited++ {
 			n := p.nodes[(p.next+visited)%len(p.nodes)]
 			switch {
-			case n.facts.Signal != decision.NoSignal || s.admit(n) != decision.Admitted || !fit.on(n.info):
-			case n.siblings(s.revision) > few:
+			case n.facts.Signal != decision.NoSignal || s.admit(n) != decision.Admitted || !fits.on(n):
+			case s.inPool[p.index] > 0 && n.siblings(s.revision) > few:
 				rest = append(rest, n)
 			default:
 				names.Insert(n.name)
 				quota--
 			}
 		}
+		slices.SortStableFunc(rest, func(a, b *node) int { return cmp.Compare(a.siblings(s.revision), b.siblings(s.revision)) })
 		for _, n := range rest[:min(quota, len(rest))] {
 			names.Insert(n.name)
 		}
 		// The next search goes on from here, so that all nodes have their turn.
 		p.next = (p.next + visited) % len(p.nodes)
+		if len(names) == mostNodes {
+			break
+		}
 	}
 	return names
 }
 
-// orderedPools returns the pools of a capacity type that have nodes, as Plan.Rank orders them for this pod; like ones take turns.
+// orderedPools returns the pools of a capacity type that have nodes: in turn, and where there are so many that some may be left out, as
+// Plan.Rank orders them for this pod.
 func (s *State) orderedPools(capacity decision.CapacityType) []*pool {
 	c := s.Counter
-	c.searches++
+	c.turn++
 	pools := make([]*pool, 0, len(c.pools))
 	for i := range c.pools {
-		if p := c.pools[(i+c.searches)%len(c.pools)]; p.capacity == capacity && len(p.nodes) > 0 {
+		if p := c.pools[(i+c.turn)%len(c.pools)]; p.capacity == capacity && len(p.nodes) > 0 {
 			pools = append(pools, p)
 		}
 	}
-	slices.SortStableFunc(pools, func(a, b *pool) int {
-		return cmp.Or(cmp.Compare(s.inZone[a.zone], s.inZone[b.zone]), cmp.Compare(s.inPool[a.index], s.inPool[b.index]))
-	})
+	if len(pools) > mostNodes {
+		slices.SortStableFunc(pools, func(a, b *pool) int {
+			return cmp.Or(cmp.Compare(s.inZone[a.zone], s.inZone[b.zone]), cmp.Compare(s.inPool[a.index], s.inPool[b.index]))
+		})
+	}
 	return pools
+}
+
+// namesItsNodes reports whether the pod's own affinity names its nodes, as that of a DaemonSet's pod does: NodeAffinity's PreFilter then
+// finds them at once.
+func namesItsNodes(pod *v1.Pod) bool {
+	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil {
+		return false
+	}
+	required := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	return required != nil && slices.ContainsFunc(required.NodeSelectorTerms, func(term v1.NodeSelectorTerm) bool { return len(term.MatchFields) > 0 })
 }
 
 // fit tells cheaply and roughly whether a pod fits on a node. The plugins of Kubernetes have the last word: what it overlooks costs a second
@@ -175,32 +188,29 @@ func newFit(logger klog.Logger, pod *v1.Pod) *fit {
 	return f
 }
 
-func (f *fit) on(info fwk.NodeInfo) bool {
-	has, used := info.GetAllocatable(), info.GetRequested()
-	if len(info.GetPods()) >= has.GetAllowedPodNumber() ||
-		f.milliCPU > has.GetMilliCPU()-used.GetMilliCPU() || f.memory > has.GetMemory()-used.GetMemory() {
+func (f *fit) on(n *node) bool {
+	if n.free.pods < 1 || f.milliCPU > n.free.milliCPU || f.memory > n.free.memory || n.free.guarded && !f.passes(n.info.Node()) {
 		return false
 	}
 	for name, want := range f.extended {
-		if want > has.GetScalarResources()[name]-used.GetScalarResources()[name] {
+		if want > n.info.GetAllocatable().GetScalarResources()[name]-n.info.GetRequested().GetScalarResources()[name] {
 			return false
 		}
 	}
-	node := info.Node()
+	if f.affinity == nil {
+		return true
+	}
+	match, err := f.affinity.Match(n.info.Node())
+	return match && err == nil
+}
+
+// passes reports whether the pod may pass a node's taints and cordon.
+func (f *fit) passes(node *v1.Node) bool {
 	if node.Spec.Unschedulable {
 		return false
 	}
-	if len(node.Spec.Taints) > 0 {
-		if _, untolerated := corev1.FindMatchingUntoleratedTaint(f.logger, node.Spec.Taints, f.tolerations, keepsOff, true); untolerated {
-			return false
-		}
-	}
-	if f.affinity != nil {
-		if match, err := f.affinity.Match(node); err != nil || !match {
-			return false
-		}
-	}
-	return true
+	_, untolerated := corev1.FindMatchingUntoleratedTaint(f.logger, node.Spec.Taints, f.tolerations, keepsOff, true)
+	return !untolerated
 }
 
 // keepsOff reports whether a taint keeps pods off that do not tolerate it.

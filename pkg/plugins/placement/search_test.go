@@ -31,10 +31,10 @@ func (c cycleState) Read(key fwk.StateKey) (fwk.StateData, error) {
 	return nil, fwk.ErrNotFound
 }
 
-// narrowed is a cycle whose search may look at few nodes, or at that percentage of all.
-func narrowed(percentage int32) cycleState {
+// narrowed is a cycle whose search may look at few nodes.
+func narrowed() cycleState {
 	cycle := newCycle()
-	Narrow(cycle, percentage)
+	Narrow(cycle)
 	return cycle
 }
 
@@ -100,10 +100,9 @@ func TestSearch(t *testing.T) {
 	}
 	onFloor := group{"on-demand", "f", 1, sibling} // the floor is met, so that spot is preferred
 	type search struct {
-		desired    int
-		percentage int32
-		groups     []group
-		pod        func(*v1.Pod)
+		desired int
+		groups  []group
+		pod     func(*v1.Pod)
 	}
 	cases := map[string]struct {
 		search
@@ -112,16 +111,20 @@ func TestSearch(t *testing.T) {
 		"the floor is looked for on on-demand": {search{desired: 3, groups: []group{{"on-demand", "a", 200, nil}, {"spot", "a", 200, nil}}}, map[string]int{"on-demand-a": 100}},
 		"as many of every pool": {search{desired: 3, groups: []group{onFloor, {"spot", "a", 400, nil}, {"spot", "b", 60, nil}, {"spot", "c", 5, nil}}},
 			map[string]int{"spot-a": 33, "spot-b": 33, "spot-c": 5}},
+		"as many of every pool, once more": {search{desired: 3, groups: []group{onFloor, {"spot", "c", 5, nil}, {"spot", "b", 60, nil}, {"spot", "a", 400, nil}}},
+			map[string]int{"spot-a": 48, "spot-b": 47, "spot-c": 5}},
+		"pods that name their node": {search{desired: 3, groups: []group{{"on-demand", "a", 200, nil}}, pod: func(p *v1.Pod) {
+			p.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
+				NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchFields: []v1.NodeSelectorRequirement{{Key: "metadata.name", Operator: v1.NodeSelectorOpIn, Values: []string{"on-demand-a-1"}}}}},
+			}}}
+		}}, nil},
 		"a rare pool, and last": {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 900, nil}, {"spot", "c", 20, nil}}}, map[string]int{"spot-c": 20}},
-		"spot is full":          {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 200, nil}, {"spot", "a", 200, full}}}, map[string]int{"on-demand-a": 50, "on-demand-f": 1}},
+		"spot is full":          {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 200, nil}, {"spot", "a", 200, full}}}, map[string]int{"on-demand-a": 99, "on-demand-f": 1}},
 		"one has room": {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 200, nil}, {"spot", "a", 200, full}, {"spot", "b", 1, nil}}},
 			map[string]int{"spot-b": 1}},
 		"spot is full, and the budget used up on a floor": {search{desired: 1, groups: []group{{"on-demand", "a", 200, full}, {"spot", "a", 200, nil}}}, nil},
 		"all is full":        {search{desired: 3, groups: []group{{"on-demand", "a", 200, full}, {"spot", "a", 200, full}}}, nil},
 		"a small cluster":    {search{desired: 3, groups: []group{{"on-demand", "a", 100, nil}}}, nil},
-		"a percentage":       {search{desired: 3, percentage: 20, groups: []group{{"on-demand", "a", 1000, nil}}}, map[string]int{"on-demand-a": 200}},
-		"a small percentage": {search{desired: 3, percentage: 1, groups: []group{{"on-demand", "a", 1000, nil}}}, map[string]int{"on-demand-a": 100}},
-		"a hundred per cent": {search{desired: 3, percentage: 100, groups: []group{{"on-demand", "a", 1000, nil}}}, nil},
 		"memory":             {search{desired: 3, groups: []group{{"on-demand", "a", 150, func(i *nodeInfo) { i.used.memory = i.has.memory }}, {"on-demand", "b", 3, nil}}}, map[string]int{"on-demand-b": 3}},
 		"number of pods":     {search{desired: 3, groups: []group{{"on-demand", "a", 150, func(i *nodeInfo) { i.has.pods = 0 }}, {"on-demand", "b", 3, nil}}}, map[string]int{"on-demand-b": 3}},
 		"unschedulable":      {search{desired: 3, groups: []group{{"on-demand", "a", 150, func(i *nodeInfo) { i.node.Spec.Unschedulable = true }}, {"on-demand", "b", 3, nil}}}, map[string]int{"on-demand-b": 3}},
@@ -140,7 +143,7 @@ func TestSearch(t *testing.T) {
 			if test.pod != nil {
 				test.pod(pod)
 			}
-			result, scope := stateFor(test.desired, infos).Search(klog.Background(), narrowed(test.percentage), pod)
+			result, scope := stateFor(test.desired, infos).Search(klog.Background(), narrowed(), pod)
 			if diff := cmp.Diff(test.want, byGroup(result, infos)); diff != "" {
 				t.Errorf("nodes to look at (-want +got):\n%s", diff)
 			}
@@ -161,10 +164,37 @@ func TestSearchAvoidsSiblings(t *testing.T) {
 	}
 	s := stateFor(1, infos)
 	for range 3 {
-		result, _ := s.Search(klog.Background(), narrowed(0), asks())
+		result, _ := s.Search(klog.Background(), narrowed(), asks())
 		if !result.NodeNames.HasAll("on-demand-a-7", "on-demand-a-250") || len(result.NodeNames) != 100 {
 			t.Errorf("%d nodes to look at; want 100, with both that have no sibling", len(result.NodeNames))
 		}
+	}
+}
+
+// Where every node with room has siblings, those with the fewest come first.
+func TestSearchPrefersFewerSiblings(t *testing.T) {
+	infos := cluster(group{"on-demand", "a", 300, nil})
+	for i, info := range infos {
+		siblings := 3
+		switch {
+		case i < 190:
+			info.used.cpu, siblings = info.has.cpu, 0
+		case i%2 == 0:
+			siblings = 2
+		}
+		for j := range siblings {
+			info.pods = append(info.pods, podInfo{pod: podOf(fmt.Sprintf("p-%d-%d", i, j), "rs")})
+		}
+	}
+	result, _ := stateFor(1, infos).Search(klog.Background(), narrowed(), asks())
+	got := map[int]int{}
+	for _, info := range infos {
+		if result.NodeNames.Has(info.node.Name) {
+			got[len(info.pods)]++
+		}
+	}
+	if diff := cmp.Diff(map[int]int{2: 55, 3: 45}, got); diff != "" {
+		t.Errorf("nodes to look at by their siblings (-want +got):\n%s", diff)
 	}
 }
 
@@ -180,7 +210,7 @@ func TestSearchOfManyPools(t *testing.T) {
 	infos := cluster(groups...)
 	s, turns := stateFor(1, infos), map[string]int{}
 	for range 150 {
-		result, _ := s.Search(klog.Background(), narrowed(0), asks())
+		result, _ := s.Search(klog.Background(), narrowed(), asks())
 		for name := range result.NodeNames {
 			turns[name]++
 		}
@@ -196,12 +226,20 @@ func TestSearchOfManyPools(t *testing.T) {
 			info.pods = []fwk.PodInfo{podInfo{pod: podOf("on-"+info.node.Name, "rs")}}
 		}
 	}
-	result, _ := stateFor(1, infos).Search(klog.Background(), narrowed(0), asks())
+	result, _ := stateFor(1, infos).Search(klog.Background(), narrowed(), asks())
 	got := byGroup(result, infos)
 	for zone := range 75 {
 		if want := 2 * min(zone/25, 1); got[fmt.Sprintf("on-demand-%d", zone)] != want {
 			t.Errorf("%d nodes of zone %d, want %d", got[fmt.Sprintf("on-demand-%d", zone)], zone, want)
 		}
+	}
+
+	for _, info := range infos[4:] { // one zone has room, and its pools come last
+		info.used.cpu = info.has.cpu
+	}
+	result, _ = stateFor(1, infos).Search(klog.Background(), narrowed(), asks())
+	if diff := cmp.Diff(map[string]int{"on-demand-0": 4}, byGroup(result, infos)); diff != "" {
+		t.Errorf("nodes to look at where most are full (-want +got):\n%s", diff)
 	}
 }
 
@@ -211,7 +249,7 @@ func TestSearchesTakeTurns(t *testing.T) {
 	s := stateFor(1, infos)
 	turns := map[string]int{}
 	for range 20 {
-		result, _ := s.Search(klog.Background(), narrowed(0), asks())
+		result, _ := s.Search(klog.Background(), narrowed(), asks())
 		for name := range result.NodeNames {
 			turns[name]++
 		}
@@ -239,9 +277,9 @@ func TestNarrowAndWiden(t *testing.T) {
 		}
 	}
 	expect("not narrowed", AllNodes, false)
-	Narrow(cycle, 0)
+	Narrow(cycle)
 	expect("narrowed", FewNodes, true)
 	expect("widened", AllAfterFew, false)
-	Narrow(cycle, 0)
+	Narrow(cycle)
 	expect("narrowed again", FewNodes, true)
 }

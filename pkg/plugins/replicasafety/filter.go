@@ -40,8 +40,8 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 	}
 	p.counter.Update(nodes, start)
 	settings, invalid := p.policy.Settings(&subject.Pod)
-	if len(invalid) > 0 && !slices.Equal(invalid, p.waiting.Invalid(pod.UID)) {
-		// Once is enough, not at every attempt.
+	if len(invalid) > 0 && !slices.Equal(invalid, p.waiting.Invalid(pod.UID)) && placement.Read(cycle) == nil {
+		// Once is enough, not at every attempt, nor at the second search of one.
 		p.reportInvalid(pod, invalid)
 	}
 	var waiting decision.Waiting

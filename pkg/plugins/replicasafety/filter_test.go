@@ -278,7 +278,10 @@ func TestInvalidAnnotationIsToldOnce(t *testing.T) {
 	w.nodes(spot("spot"))
 	pod := annotate(podOf("p"), decision.MinOnDemandAnnotation, "3O%")
 	for range 3 {
-		w.try(pod)
+		o := w.try(pod)
+		infos, err := w.snapshot.NodeInfos().List()
+		w.must(err)
+		w.plugin.PreFilter(w.ctx, o.state, pod, infos) // the second search of the same attempt
 		w.clock.Step(time.Second)
 	}
 	want := []string{`Warning InvalidSpotPolicy annotation spot-aware-scheduler.io/min-on-demand on the pod is ignored: invalid value "3O%": ` +

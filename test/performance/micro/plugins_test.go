@@ -25,6 +25,7 @@ import (
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 
 	_ "github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config/scheme"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/replicasafety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/spotpreference"
 )
@@ -81,13 +82,14 @@ type cycle struct {
 	filter    []fwk.FilterPlugin
 	preScore  []fwk.PreScorePlugin
 	score     []fwk.ScorePlugin
+	narrow    bool // as this project's scheduler searches
 	ran       int
 }
 
 // newCycle runs one cycle and checks what the benchmarks rely on: the plugins find pod a place on every node.
-func newCycle(t testing.TB, c *cluster, pod *v1.Pod, some ...fwk.Plugin) *cycle {
+func newCycle(t testing.TB, c *cluster, pod *v1.Pod, narrow bool, some ...fwk.Plugin) *cycle {
 	t.Helper()
-	k := &cycle{cluster: c, pod: pod}
+	k := &cycle{cluster: c, pod: pod, narrow: narrow}
 	state := framework.NewCycleState()
 	for _, plugin := range some {
 		skipped := false
@@ -136,23 +138,40 @@ func untilSynced(t testing.TB, p fwk.PreFilterPlugin, state fwk.CycleState, pod 
 	}
 }
 
-// prepare runs PreFilter and PreScore, which are asked once in a cycle, and returns the cycle's state.
-func (k *cycle) prepare(looked []fwk.NodeInfo) fwk.CycleState {
+// begin returns the state of a cycle that begins.
+func (k *cycle) begin() fwk.CycleState {
 	state := framework.NewCycleState()
-	for _, p := range k.preFilter {
-		p.PreFilter(k.cluster.ctx, state, k.pod, k.cluster.infos)
-	}
-	for _, p := range k.preScore {
-		p.PreScore(k.cluster.ctx, state, k.pod, looked)
+	if k.narrow {
+		placement.Narrow(state)
 	}
 	return state
 }
 
-// run runs a whole cycle over the nodes that kube-scheduler would look at, and returns the scores of the last plugin.
-func (k *cycle) run() fwk.NodeScoreList {
-	ctx, looked := k.cluster.ctx, k.cluster.window(k.ran)
+// prepare runs PreFilter and PreScore, which are asked once in a cycle. It returns the cycle's state and the nodes to look at: those that
+// kube-scheduler would look at, or those that a plugin names.
+func (k *cycle) prepare() (fwk.CycleState, []fwk.NodeInfo) {
+	state, looked := k.begin(), k.cluster.window(k.ran)
 	k.ran++
-	state := k.prepare(looked)
+	for _, p := range k.preFilter {
+		if result, _ := p.PreFilter(k.cluster.ctx, state, k.pod, k.cluster.infos); !result.AllNodes() {
+			looked = make([]fwk.NodeInfo, 0, len(result.NodeNames))
+			for name := range result.NodeNames {
+				if info, err := k.cluster.snapshot.Get(name); err == nil {
+					looked = append(looked, info)
+				}
+			}
+		}
+	}
+	for _, p := range k.preScore {
+		p.PreScore(k.cluster.ctx, state, k.pod, looked)
+	}
+	return state, looked
+}
+
+// run runs a whole cycle over the nodes to look at, and returns the scores of the last plugin.
+func (k *cycle) run() fwk.NodeScoreList {
+	ctx := k.cluster.ctx
+	state, looked := k.prepare()
 	for _, node := range looked {
 		for _, p := range k.filter {
 			p.Filter(ctx, state, k.pod, node)

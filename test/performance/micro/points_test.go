@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodeaffinity"
@@ -69,26 +71,27 @@ func pointsOf(t testing.TB, c *cluster, parallelism int) []point {
 	t.Helper()
 	made, stop := newPlugins(t, c, parallelism)
 	t.Cleanup(stop)
-	ours := newCycle(t, c, c.web, made[replicasafety.Name], made[spotpreference.Name])
-	spread := newCycle(t, c, c.web, made[podtopologyspread.Name])
-	affinity := newCycle(t, c, c.affine, made[nodeaffinity.Name])
+	ours := newCycle(t, c, c.web, true, made[replicasafety.Name], made[spotpreference.Name])
+	spread := newCycle(t, c, c.web, false, made[podtopologyspread.Name])
+	affinity := newCycle(t, c, c.affine, false, made[nodeaffinity.Name])
 
 	var points []point
 	for _, k := range []struct {
 		name string
 		*cycle
 	}{{"SpotAware", ours}, {"PodTopologySpread", spread}, {"NodeAffinity", affinity}} {
-		prepare := func() { k.prepare(c.window(0)) }
+		prepare := func() { k.prepare() }
 		points = append(points,
 			// The first one counts what has changed since these plugins were last asked: all nodes, it may be.
 			point{name: "Prepare/" + k.name, start: prepare, before: c.change, work: prepare},
 			point{name: "Cycle/" + k.name, start: prepare, before: c.change, work: func() { k.run() }})
 		points = append(points, k.points()...)
 	}
-	prepare := func() { ours.prepare(c.window(0)) }
+	prepare := func() { ours.prepare() }
 	points = append(points,
 		point{name: "Prepare/SpotAware/unchanged", start: prepare, work: prepare},
 		refusal(t, c, made[replicasafety.Name]),
+		nowhere(c, made[replicasafety.Name]),
 		first(t, c))
 	return append(points, waysToCount(t, c)...)
 }
@@ -97,11 +100,11 @@ func pointsOf(t testing.TB, c *cluster, parallelism int) []point {
 func (k *cycle) points() []point {
 	c, looked := k.cluster, k.cluster.window(0)
 	var state fwk.CycleState
-	start := func() { state = k.prepare(looked) }
+	start := func() { state, _ = k.prepare() }
 	var points []point
 	for _, p := range k.preFilter {
 		points = append(points, point{name: "PreFilter/" + p.Name(), start: start, before: c.change, work: func() {
-			p.PreFilter(c.ctx, framework.NewCycleState(), k.pod, c.infos)
+			p.PreFilter(c.ctx, k.begin(), k.pod, c.infos)
 		}})
 	}
 	for _, p := range k.filter {
@@ -141,6 +144,15 @@ func refusal(t testing.TB, c *cluster, safety fwk.Plugin) point {
 	start()
 	return point{name: "Filter/ReplicaSafety/refused", start: start, nodes: refused(t, c, filter, state, c.strict),
 		perNode: func(node fwk.NodeInfo) { filter.Filter(c.ctx, state, c.strict, node) }}
+}
+
+// nowhere is PreFilter for a pod that fits on no node: all are gone through to find that out.
+func nowhere(c *cluster, safety fwk.Plugin) point {
+	pod := c.web.DeepCopy()
+	pod.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Ei")}
+	k := &cycle{cluster: c, pod: pod, preFilter: []fwk.PreFilterPlugin{safety.(fwk.PreFilterPlugin)}, narrow: true}
+	prepare := func() { k.prepare() }
+	return point{name: "PreFilter/ReplicaSafety/nowhere", start: prepare, work: prepare}
 }
 
 // first is the first PreFilter of a process: all nodes and pods are counted.
