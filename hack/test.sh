@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Runs all tests: the quick ones first, then those on a real control plane, one package after the other because they share two
-# cores and have limits of seconds. LONG=1 adds what takes longer: the race detector, many more random histories, and the live tests
+# Runs all tests: the quick ones first, then those that measure or run on a real control plane, one package after the other because they
+# share two cores and have limits of seconds. LONG=1 adds what takes longer: the race detector, many more random histories, and the live tests
 # that depend most on timing three times over, and those of placement against the next minor version of Kubernetes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=$(go list ./...)
-live=$(grep -E '/(pkg/lab|pkg/lab/demo|test/audit|test/integration|test/performance|test/rbac)$' <<<"$packages")
-quick=$(grep -vxF "$live" <<<"$packages")
+alone=$(grep -E '/(pkg/lab|pkg/lab/demo|test/audit|test/integration|test/performance|test/performance/micro|test/rbac)$' <<<"$packages")
+quick=$(grep -vxF "$alone" <<<"$packages")
 
 go test -count=1 $quick
 env -C test/performance/upstream go test -count=1 .
-go test -count=1 -p 1 -timeout 40m $live
+go test -count=1 -p 1 -timeout 40m $alone
 if [ -n "${LONG:-}" ]; then
   # The race detector needs a C compiler.
   CGO_ENABLED=1 go test -count=1 -race ./pkg/decision/... ./pkg/kube/... ./pkg/plugins/... ./pkg/apis/...

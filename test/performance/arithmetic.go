@@ -45,8 +45,8 @@ func rangeOf(values []float64) Range {
 	return Range{quantile(values, 0.5), slices.Min(values), slices.Max(values)}
 }
 
-// pairedRatio returns the range of a[i]/b[i]. Both were measured one after the other in the same round, so that what the machine did
-// meanwhile falls on both.
+// pairedRatio returns the range of a[i]/b[i]. Both were measured in the same round, minutes apart at most, so that a machine that is
+// slow for longer than that is so for both.
 func pairedRatio(a, b []float64) Range {
 	ratios := make([]float64, len(a))
 	for i := range a {

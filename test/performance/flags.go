@@ -59,6 +59,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		if i < 0 {
 			return o, fmt.Errorf("-arms: %q: expected some of %s", name, strings.Join(namesOf(arms), ", "))
 		}
+		if slices.ContainsFunc(o.arms, func(a arm) bool { return a.name == name }) {
+			return o, fmt.Errorf("-arms: %q: expected every arm once", name)
+		}
 		o.arms = append(o.arms, arms[i])
 	}
 	i := slices.IndexFunc(layouts, func(l layout) bool { return l.name == layoutName })
@@ -66,10 +69,11 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		return o, fmt.Errorf("-layout: %q: expected mixed, rare-spot or rare-on-demand", layoutName)
 	}
 	o.layout = layouts[i]
-	for name, value := range map[string]int{"pods": o.pods, "rounds": o.rounds} {
-		if value < 1 {
-			return o, fmt.Errorf("-%s: %d: expected at least 1", name, value)
-		}
+	if o.pods < 2 {
+		return o, fmt.Errorf("-pods: %d: expected at least 2, to measure the time between them", o.pods)
+	}
+	if o.rounds < 1 {
+		return o, fmt.Errorf("-rounds: %d: expected at least 1", o.rounds)
 	}
 	if o.qps < 0 {
 		return o, fmt.Errorf("-qps: %d: expected at least 1, or 0 for the shipped configuration's", o.qps)

@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
 // TestEveryArm runs the quick size: every arm places all pods, and what is reported of them fits together. It does not judge speed.
@@ -85,6 +88,12 @@ func TestBrokenArm(t *testing.T) {
 			arm{name: spotAware, schedulerName: stockScheduler, config: "default.yaml", shape: preferSpot}, "1m",
 			[]string{"arm spot-aware, round 1", "8 of 8 workloads", "below their floor"},
 		},
+		"off spot": {
+			arm{name: spotAware, schedulerName: stockScheduler, config: "default.yaml", shape: func(pod *corev1.PodTemplateSpec) {
+				pod.Spec.NodeSelector = map[string]string{lab.CapacityLabel: lab.OnDemand}
+			}}, "1m",
+			[]string{"arm spot-aware, round 1", "0.0 % of the pods", "at least 99 %"},
+		},
 		"not placed": {
 			arm{name: "nobody's", schedulerName: "nobody", config: "default.yaml"}, "2s",
 			[]string{"arm nobody's, round 1", "0 of 300 pods are bound", "its log ends with"},
@@ -116,7 +125,9 @@ func TestFlags(t *testing.T) {
 	}{
 		"nodes no number":      {[]string{"-nodes", "100,many"}, []string{"-nodes", `"many"`, "at least 20"}},
 		"too few nodes":        {[]string{"-nodes", "5"}, []string{"-nodes", `"5"`, "at least 20"}},
-		"no pods":              {[]string{"-pods", "0"}, []string{"-pods", "0", "at least 1"}},
+		"no pods":              {[]string{"-pods", "0"}, []string{"-pods", "0", "at least 2"}},
+		"one pod":              {[]string{"-pods", "1"}, []string{"-pods", "1", "at least 2"}},
+		"an arm twice":         {[]string{"-arms", "default,default"}, []string{"-arms", "default", "once"}},
 		"no rounds":            {[]string{"-rounds", "-1"}, []string{"-rounds", "-1", "at least 1"}},
 		"unknown arm":          {[]string{"-arms", "default,best"}, []string{"-arms", `"best"`, "bind-only"}},
 		"unknown layout":       {[]string{"-layout", "all"}, []string{"-layout", `"all"`, "rare-on-demand"}},

@@ -79,6 +79,9 @@ func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, 
 	if n := m.Spread.WithoutOnDemand; a.name == spotAware && n > 0 {
 		return nil, fmt.Errorf("%d of %d workloads have no pod on on-demand, which is below their floor", n, len(b.workloads))
 	}
+	if share := m.Spread.SpotUsed; a.name == spotAware && share < 0.99 {
+		return nil, fmt.Errorf("%.1f %% of the pods that may be on spot are there, although it has room: expected at least 99 %%", 100*share)
+	}
 	if err := process.Stop(); err != nil {
 		return nil, err
 	}

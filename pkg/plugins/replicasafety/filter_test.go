@@ -278,16 +278,25 @@ func TestInvalidAnnotationIsToldOnce(t *testing.T) {
 	w.nodes(spot("spot"))
 	pod := annotate(podOf("p"), decision.MinOnDemandAnnotation, "3O%")
 	for range 3 {
-		o := w.try(pod)
-		infos, err := w.snapshot.NodeInfos().List()
-		w.must(err)
-		w.plugin.PreFilter(w.ctx, o.state, pod, infos) // the second search of the same attempt
+		w.try(pod)
 		w.clock.Step(time.Second)
 	}
 	want := []string{`Warning InvalidSpotPolicy annotation spot-aware-scheduler.io/min-on-demand on the pod is ignored: invalid value "3O%": ` +
 		`expected a count of 0 or more such as "2", or a percentage such as "30%"`}
 	if diff := cmp.Diff(want, w.recorded()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// Nor is it told again at the second search of one attempt.
+func TestInvalidAnnotationIsToldOnceInTwoSearches(t *testing.T) {
+	w := newWorld(t, nil)
+	pod, state := annotate(podOf("p"), decision.MinOnDemandAnnotation, "3O%"), framework.NewCycleState()
+	for range 2 {
+		w.plugin.PreFilter(w.ctx, state, pod, nil)
+	}
+	if got := w.recorded(); len(got) != 1 {
+		t.Errorf("%d events, want 1: %v", len(got), got)
 	}
 }
 
