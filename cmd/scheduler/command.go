@@ -24,8 +24,8 @@ import (
 )
 
 // newSchedulerCommand returns kube-scheduler's command with these plugins, as app.NewSchedulerCommand of Kubernetes 1.36 does: the same
-// flags, help, logging, signals and metrics. The only differences are guardTakeover, guardLease and searchNarrowly, for which there is no
-// place in the original: it keeps to itself the scheduler that app.Setup makes and app.Run runs.
+// flags, help, logging, signals and metrics. The only differences are guardTakeover, guardLease, searchNarrowly and boundBindings, for
+// which there is no place in the original: it keeps to itself the scheduler that app.Setup makes and app.Run runs.
 func newSchedulerCommand(plugins ...app.Option) *cobra.Command {
 	opts := options.NewOptions()
 	command := &cobra.Command{
@@ -81,6 +81,7 @@ func runScheduler(command *cobra.Command, opts *options.Options, plugins []app.O
 	}
 	guardLease(ctx, config.LeaderElection, sched)
 	searchNarrowly(sched, config.ComponentConfig.PercentageOfNodesToScore)
+	boundBindings(sched)
 	features.(featuregate.MutableFeatureGate).AddMetrics()
 	opts.ComponentGlobalsRegistry.AddMetrics()
 	return app.Run(ctx, config, sched)

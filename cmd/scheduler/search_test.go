@@ -23,13 +23,13 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/replicasafety"
 )
 
-// profile has the part of a profile that is read here.
-type profile struct {
+// stockProfile has the part of a profile that is read here.
+type stockProfile struct {
 	framework.Framework
 	percentage *int32
 }
 
-func (p profile) PercentageOfNodesToScore() *int32 { return p.percentage }
+func (p stockProfile) PercentageOfNodesToScore() *int32 { return p.percentage }
 
 // TestSearchNarrowly: there is a second search if, and only if, the first one looked at few nodes and found none that fits; what it brings
 // is the result.
@@ -70,7 +70,7 @@ func TestSearchNarrowly(t *testing.T) {
 				return scheduler.ScheduleResult{EvaluatedNodes: did}, was.err
 			}}
 			searchNarrowly(sched, nil)
-			result, err := sched.SchedulePod(t.Context(), profile{}, framework.NewCycleState(), nil)
+			result, err := sched.SchedulePod(t.Context(), stockProfile{}, framework.NewCycleState(), nil)
 			if !errors.Is(err, test.want) || result.EvaluatedNodes != len(test.searches) {
 				t.Errorf("the result is that of search %d with error %v; want %d and %v", result.EvaluatedNodes, err, len(test.searches), test.want)
 			}
@@ -99,7 +99,7 @@ func TestPercentageOfNodesToScore(t *testing.T) {
 				return scheduler.ScheduleResult{}, nil
 			}}
 			searchNarrowly(sched, test.all)
-			if _, err := sched.SchedulePod(t.Context(), profile{percentage: test.one}, framework.NewCycleState(), nil); err != nil {
+			if _, err := sched.SchedulePod(t.Context(), stockProfile{percentage: test.one}, framework.NewCycleState(), nil); err != nil {
 				t.Error(err)
 			}
 		})

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/profile"
+)
+
+// binder is a profile whose bindings last until released.
+type binder struct {
+	framework.Framework
+	begun   chan string
+	release chan struct{}
+}
+
+func (b binder) RunBindPlugins(_ context.Context, _ fwk.CycleState, _ *v1.Pod, nodeName string) *fwk.Status {
+	b.begun <- nodeName
+	<-b.release
+	return nil
+}
+
+// No more bindings than the most are under way, over all profiles; the next begins when one ends, and what waits gives up with its context.
+func TestBoundBindings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := binder{begun: make(chan string, 3*mostBindings), release: make(chan struct{})}
+		sched := &scheduler.Scheduler{Profiles: profile.Map{"a": b, "b": b}}
+		boundBindings(sched)
+		bind := func(ctx context.Context, name string) *fwk.Status {
+			return sched.Profiles[name].RunBindPlugins(ctx, nil, nil, name)
+		}
+		for range mostBindings {
+			go bind(t.Context(), "a")
+			go bind(t.Context(), "b")
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		waits := make(chan *fwk.Status)
+		go func() { waits <- bind(ctx, "a") }()
+		synctest.Wait()
+		if n := len(b.begun); n != mostBindings {
+			t.Errorf("%d bindings of %d are under way, want %d", n, 2*mostBindings, mostBindings)
+		}
+
+		lost := errors.New("lease lost")
+		cancel(lost)
+		if status := <-waits; !errors.Is(status.AsError(), lost) {
+			t.Errorf("a binding that waited until its context ended: %v, want %v", status, lost)
+		}
+		b.release <- struct{}{}
+		synctest.Wait()
+		if n := len(b.begun); n != mostBindings+1 {
+			t.Errorf("%d bindings have begun after one ended, want %d", n, mostBindings+1)
+		}
+		close(b.release)
+		synctest.Wait()
+		if n := len(b.begun); n != 2*mostBindings {
+			t.Errorf("%d bindings have begun at last, want %d", n, 2*mostBindings)
+		}
+	})
+}
