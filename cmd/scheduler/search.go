@@ -18,7 +18,9 @@ import (
 // percentage is the configuration's percentageOfNodesToScore, which profiles may override: who sets it gets what it says.
 func searchNarrowly(sched *scheduler.Scheduler, percentage *int32) {
 	schedule := sched.SchedulePod
-	sched.SchedulePod = func(ctx context.Context, profile framework.Framework, cycle fwk.CycleState, pod *framework.QueuedPodInfo) (scheduler.ScheduleResult, error) {
+	sched.SchedulePod = func(
+		ctx context.Context, profile framework.Framework, cycle fwk.CycleState, pod *framework.QueuedPodInfo,
+	) (scheduler.ScheduleResult, error) {
 		if ptr.Deref(profile.PercentageOfNodesToScore(), ptr.Deref(percentage, 0)) == 0 {
 			placement.Narrow(cycle)
 		}

@@ -55,10 +55,14 @@ func preferSpotAndSpread(pod *corev1.PodTemplateSpec) {
 	}}
 }
 
-// scheduler returns how the arm's scheduler is started, with these limits on its requests.
+// scheduler returns how the arm's scheduler is started, with these limits on its requests unless its file has others.
 func (a arm) scheduler(plane *lab.ControlPlane, clientConnection map[string]any) lab.SchedulerOptions {
 	options := lab.SchedulerOptions{
-		Edit: func(config map[string]any) { config["clientConnection"] = maps.Clone(clientConnection) },
+		Edit: func(config map[string]any) {
+			if a.config == "" || config["clientConnection"] == nil {
+				config["clientConnection"] = maps.Clone(clientConnection)
+			}
+		},
 	}
 	if a.config != "" {
 		options.Binary = stockBinary(plane.Root)
