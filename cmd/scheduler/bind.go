@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 
 	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -15,11 +16,15 @@ import (
 // that, because the right one is the server's. docs/design/throughput.md has the measurement.
 const mostBindings = 100
 
-// boundBindings lets no more than mostBindings pods of sched be bound at a time, over all profiles.
-func boundBindings(sched *scheduler.Scheduler) {
+// errStaleLease is why a binding is not sent. The pod is tried again.
+var errStaleLease = errors.New("the lease has not been renewed in time: another scheduler may lead by now")
+
+// boundBindings lets plugins bind no more than mostBindings pods of sched at a time, over all profiles, and none while the lease is not
+// fresh: a binding that has waited for others may be one of an earlier term. The event of each binding comes on top.
+func boundBindings(sched *scheduler.Scheduler, fresh func() bool) {
 	slots := make(chan struct{}, mostBindings)
 	for name, profile := range sched.Profiles {
-		sched.Profiles[name] = boundedProfile{profile, slots}
+		sched.Profiles[name] = boundedProfile{profile, slots, fresh}
 	}
 }
 
@@ -27,9 +32,10 @@ func boundBindings(sched *scheduler.Scheduler) {
 type boundedProfile struct {
 	framework.Framework
 	slots chan struct{}
+	fresh func() bool
 }
 
-// RunBindPlugins waits for a slot, or fails with the cause of ctx.
+// RunBindPlugins waits for a slot. It fails with the cause of ctx, and with errStaleLease.
 func (p boundedProfile) RunBindPlugins(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	select {
 	case p.slots <- struct{}{}:
@@ -37,5 +43,8 @@ func (p boundedProfile) RunBindPlugins(ctx context.Context, cycle fwk.CycleState
 		return fwk.AsStatus(context.Cause(ctx))
 	}
 	defer func() { <-p.slots }()
+	if !p.fresh() {
+		return fwk.AsStatus(errStaleLease)
+	}
 	return p.Framework.RunBindPlugins(ctx, cycle, pod, nodeName)
 }

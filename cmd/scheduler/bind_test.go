@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -31,7 +32,7 @@ func TestBoundBindings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := binder{begun: make(chan string, 3*mostBindings), release: make(chan struct{})}
 		sched := &scheduler.Scheduler{Profiles: profile.Map{"a": b, "b": b}}
-		boundBindings(sched)
+		boundBindings(sched, func() bool { return true })
 		bind := func(ctx context.Context, name string) *fwk.Status {
 			return sched.Profiles[name].RunBindPlugins(ctx, nil, nil, name)
 		}
@@ -62,6 +63,33 @@ func TestBoundBindings(t *testing.T) {
 		synctest.Wait()
 		if n := len(b.begun); n != 2*mostBindings {
 			t.Errorf("%d bindings have begun at last, want %d", n, 2*mostBindings)
+		}
+	})
+}
+
+// What has waited until the lease ran out is not sent.
+func TestBindingsOfAnEarlierTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := binder{begun: make(chan string, 2*mostBindings), release: make(chan struct{})}
+		sched, fresh := &scheduler.Scheduler{Profiles: profile.Map{"a": b}}, atomic.Bool{}
+		fresh.Store(true)
+		boundBindings(sched, fresh.Load)
+		results := make(chan *fwk.Status, 2*mostBindings)
+		for range 2 * mostBindings {
+			go func() { results <- sched.Profiles["a"].RunBindPlugins(t.Context(), nil, nil, "n") }()
+		}
+		synctest.Wait()
+		fresh.Store(false)
+		close(b.release)
+		synctest.Wait()
+		stale := 0
+		for range 2 * mostBindings {
+			if status := <-results; errors.Is(status.AsError(), errStaleLease) {
+				stale++
+			}
+		}
+		if stale != mostBindings || len(b.begun) != mostBindings {
+			t.Errorf("%d of %d bindings were sent and %d were not because of the lease, want %d each", len(b.begun), 2*mostBindings, stale, mostBindings)
 		}
 	})
 }

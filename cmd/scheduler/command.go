@@ -79,9 +79,9 @@ func runScheduler(command *cobra.Command, opts *options.Options, plugins []app.O
 	if err := guardTakeover(ctx, config.KubeConfig, sched); err != nil {
 		return err
 	}
-	guardLease(ctx, config.LeaderElection, sched)
+	fresh := guardLease(ctx, config.LeaderElection, sched)
 	searchNarrowly(sched, config.ComponentConfig.PercentageOfNodesToScore)
-	boundBindings(sched)
+	boundBindings(sched, fresh)
 	features.(featuregate.MutableFeatureGate).AddMetrics()
 	opts.ComponentGlobalsRegistry.AddMetrics()
 	return app.Run(ctx, config, sched)

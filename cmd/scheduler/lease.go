@@ -25,29 +25,33 @@ type freshLease struct {
 }
 
 // guardLease lets sched decide nothing while its lease is older than the renew deadline, which is shorter than the lease lasts, and lets
-// one process lead for one term only. It is to be called before sched runs, and once; ctx ends the wait. Without leader election, which
-// is a nil config, there is nothing to guard.
-func guardLease(ctx context.Context, config *leaderelection.LeaderElectionConfig, sched *scheduler.Scheduler) {
+// one process lead for one term only. It returns what says whether the lease is that fresh now. It is to be called before sched runs, and
+// once; ctx ends the wait. Without leader election, which is a nil config, there is nothing to guard.
+func guardLease(ctx context.Context, config *leaderelection.LeaderElectionConfig, sched *scheduler.Scheduler) (fresh func() bool) {
 	if config == nil {
-		return
+		return func() bool { return true }
 	}
 	lease := &freshLease{Interface: config.Lock, lasts: config.LeaseDuration.Truncate(time.Second)}
 	config.Lock = lease
-	sched.NextPod = lease.after(ctx, min(config.RenewDeadline, lease.lasts), sched.NextPod)
+	atMost := min(config.RenewDeadline, lease.lasts)
+	sched.NextPod = lease.after(ctx, atMost, sched.NextPod)
+	return func() bool { return lease.fresh(atMost) }
+}
+
+// fresh reports whether the lease was renewed less than atMost ago.
+func (l *freshLease) fresh(atMost time.Duration) bool {
+	renewed := l.renewed.Load()
+	return renewed != nil && age(*renewed) < atMost
 }
 
 // after returns next with a wait for a fresh lease after it, and so right before the scheduling cycle of the pod.
 func (l *freshLease) after(ctx context.Context, atMost time.Duration, next nextPod) nextPod {
-	fresh := func() bool {
-		renewed := l.renewed.Load()
-		return renewed != nil && age(*renewed) < atMost
-	}
 	return func(logger klog.Logger) (*framework.QueuedPodInfo, error) {
 		pod, err := next(logger)
-		if !fresh() {
+		if !l.fresh(atMost) {
 			logger.Info("Scheduling waits until the lease is renewed", "renewDeadline", atMost)
 		}
-		for !fresh() {
+		for !l.fresh(atMost) {
 			if sleep(ctx, pollEvery) != nil {
 				return nil, nil // the process ends
 			}

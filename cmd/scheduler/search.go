@@ -25,7 +25,7 @@ func searchNarrowly(sched *scheduler.Scheduler, percentage *int32) {
 			placement.Narrow(cycle)
 		}
 		result, err := schedule(ctx, profile, cycle, pod)
-		// Otherwise another plugin has refused the pod before any node was looked at.
+		// Without ReplicaSafety among them, another plugin has refused the pod before any node was looked at.
 		leftOut := func(unfit *framework.FitError) bool {
 			return unfit.Diagnosis.UnschedulablePlugins.Has(replicasafety.Name)
 		}

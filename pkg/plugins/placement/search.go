@@ -57,9 +57,9 @@ func Widen(cycle fwk.CycleState) bool {
 }
 
 // Search returns the nodes that the cycle's search should look at, for PreFilter to return, and their scope; nil for all. They are few
-// if Narrow was called and Widen was not since: some nodes of every pool that has any, of the capacity type that the pod should have,
-// or of the other one where that has no room; those with the fewest siblings and, as far as can be told cheaply, with room for the pod. So
-// no pool is missed however rare it is, and the scores decide among them all.
+// if Narrow was called and Widen was not since: some nodes of every pool, of the capacity type that the pod should have, or of the other
+// one where that has no room; those with the fewest siblings and, as far as can be told cheaply, with room for the pod. So no pool is
+// missed because it is rare, and the scores decide among them all. Of more than mostNodes pools with room some are left out.
 func (s *State) Search(logger klog.Logger, cycle fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult, Scope) {
 	data, err := cycle.Read(searchKey)
 	if err != nil {
@@ -81,17 +81,21 @@ func (s *State) Search(logger klog.Logger, cycle fwk.CycleState, pod *v1.Pod) (*
 	case s.Plan.Prefer == decision.Spot:
 		slices.Reverse(types)
 	}
+	s.Counter.turn++
 	for _, capacity := range types {
 		if names := s.candidates(capacity, fits); len(names) > 0 {
 			this.scope = FewNodes
 			return &fwk.PreFilterResult{NodeNames: names}, FewNodes
 		}
+		if fits.extended != nil {
+			break // DRA may have on these nodes what they do not list
+		}
 	}
 	return nil, AllNodes
 }
 
-// candidates returns at most mostNodes nodes of a capacity type that take the pod as far as the policy and fits can tell: as many of every
-// pool, but for those that have fewer.
+// candidates returns at most mostNodes nodes of a capacity type that take the pod as far as the policy and fits can tell: about as many of
+// every pool; what one has too few, those after it make up for.
 func (s *State) candidates(capacity decision.CapacityType, fits *fit) sets.Set[string] {
 	names := make(sets.Set[string], mostNodes)
 	pools := s.orderedPools(capacity)
@@ -125,11 +129,10 @@ func (s *State) candidates(capacity decision.CapacityType, fits *fit) sets.Set[s
 	return names
 }
 
-// orderedPools returns the pools of a capacity type that have nodes: in turn, and where there are so many that some may be left out, as
-// Plan.Rank orders them for this pod.
+// orderedPools returns the pools of a capacity type that have nodes: in turn, and where there are so many that some may be left out, those
+// with the fewest siblings in their zone and in themselves first.
 func (s *State) orderedPools(capacity decision.CapacityType) []*pool {
 	c := s.Counter
-	c.turn++
 	pools := make([]*pool, 0, len(c.pools))
 	for i := range c.pools {
 		if p := c.pools[(i+c.turn)%len(c.pools)]; p.capacity == capacity && len(p.nodes) > 0 {
@@ -155,7 +158,7 @@ func namesItsNodes(pod *v1.Pod) bool {
 }
 
 // fit tells cheaply and roughly whether a pod fits on a node. The plugins of Kubernetes have the last word: what it overlooks costs a second
-// search, not a wrong place.
+// search, not a wrong place. So where in doubt it says yes.
 type fit struct {
 	logger           klog.Logger
 	tolerations      []v1.Toleration
@@ -204,9 +207,12 @@ func (f *fit) on(n *node) bool {
 	return match && err == nil
 }
 
+// cordon is the taint that stands for a cordon, whether or not the node has it yet.
+var cordon = v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
+
 // passes reports whether the pod may pass a node's taints and cordon.
 func (f *fit) passes(node *v1.Node) bool {
-	if node.Spec.Unschedulable {
+	if node.Spec.Unschedulable && !corev1.TolerationsTolerateTaint(f.logger, f.tolerations, &cordon, true) {
 		return false
 	}
 	_, untolerated := corev1.FindMatchingUntoleratedTaint(f.logger, node.Spec.Taints, f.tolerations, keepsOff, true)

@@ -119,7 +119,7 @@ func TestSearch(t *testing.T) {
 			}}}
 		}}, nil},
 		"a rare pool, and last": {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 900, nil}, {"spot", "c", 20, nil}}}, map[string]int{"spot-c": 20}},
-		"spot is full":          {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 200, nil}, {"spot", "a", 200, full}}}, map[string]int{"on-demand-a": 99, "on-demand-f": 1}},
+		"spot is full":          {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 200, nil}, {"spot", "a", 200, full}}}, map[string]int{"on-demand-a": 50, "on-demand-f": 1}},
 		"one has room": {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 200, nil}, {"spot", "a", 200, full}, {"spot", "b", 1, nil}}},
 			map[string]int{"spot-b": 1}},
 		"spot is full, and the budget used up on a floor": {search{desired: 1, groups: []group{{"on-demand", "a", 200, full}, {"spot", "a", 200, nil}}}, nil},
