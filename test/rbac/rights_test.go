@@ -27,9 +27,14 @@ var idle = map[grant]string{
 	{"get", "podgroups", "scheduling.x-k8s.io", "", ""}:   coscheduling,
 	{"list", "podgroups", "scheduling.x-k8s.io", "", ""}:  coscheduling,
 	{"watch", "podgroups", "scheduling.x-k8s.io", "", ""}: coscheduling,
+	{"list", "services", "", "", ""}:                      spreading,
+	{"watch", "services", "", "", ""}:                     spreading,
 }
 
-const coscheduling = "the plugin Coscheduling is in another configuration"
+const (
+	coscheduling = "the plugin Coscheduling is in another configuration"
+	spreading    = "a configuration of one's own may leave the system's default spreading on"
+)
 
 // limit is how long a scheduler may take until it was denied what it lacks, on a machine that also compiles. On an idle one no attempt
 // takes longer than three seconds.
