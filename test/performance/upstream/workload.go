@@ -26,7 +26,7 @@ var compared = []workload{
 	{"misc", "SchedulingBasic", "5000Nodes"},
 	{"topology_spreading", "TopologySpreading", "5000Nodes"},
 	{"affinity", "SchedulingPodAffinity", "500Nodes"},
-	{"misc", "PreemptionAsync", "500Nodes"},
+	{"misc", "PreemptionAsync", "5000Nodes_QueueingHintsEnabled"},
 	{"misc", "SchedulingWithMixedChurn", "5000Nodes"},
 	{"misc", "Unschedulable", "5kNodes/100Init/1kPods"},
 	{"misc", "SchedulingDaemonset", "15000Nodes_QueueingHintsEnabled"},
