@@ -80,9 +80,9 @@ type ControlPlane struct {
 	stopErr    error
 }
 
-// Start starts etcd, the API server and, without NoControllers, the controller manager and KWOK, and grants the scheduler's ServiceAccount what the
-// manifests ship. It returns when the API server is ready and the controllers work; ctx bounds the start only. After an
-// error nothing is left.
+// Start starts etcd, the API server and, without NoControllers, the controller manager and KWOK, and grants the scheduler's
+// ServiceAccount what the manifests ship. It returns when the API server is ready and the controllers work; ctx bounds the
+// start only. After an error nothing is left.
 func Start(ctx context.Context, options Options) (_ *ControlPlane, err error) {
 	if options.PodStartup < 0 {
 		return nil, fmt.Errorf("PodStartup: %s: must not be negative", options.PodStartup)

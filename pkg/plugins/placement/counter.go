@@ -32,7 +32,7 @@ type Counter struct {
 	pools  []*pool // by their index
 	poolOf map[poolKey]*pool
 	zones  map[string]int // name to index
-	turn   int            // see orderedPools
+	turn   int            // of the pools: see orderedPools
 
 	interruptions map[decision.Pool][]time.Time
 }
@@ -320,15 +320,6 @@ func (n *node) siblings(r *revision) int {
 		}
 	}
 	return 0
-}
-
-// Node returns what a decision needs to know of the node of that name; false if the last snapshot did not have it.
-func (c *Counter) Node(name string) (decision.Node, bool) {
-	n, ok := c.nodes[name]
-	if !ok {
-		return decision.Node{}, false
-	}
-	return n.facts, true
 }
 
 // Placed returns where the pods of a revision stand.

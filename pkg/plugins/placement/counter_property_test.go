@@ -85,8 +85,8 @@ func recount(reader *kube.NodeReader, infos []*nodeInfo, at time.Time) tallied {
 // incremental is what the counter says.
 func incremental(c *Counter, infos []*nodeInfo) tallied {
 	got := tallied{map[string]decision.Node{}, map[types.UID]decision.Placed{}, map[types.UID]map[string]decision.Siblings{}, c.NextSettled(), c.special}
-	for name := range c.nodes {
-		got.Nodes[name], _ = c.Node(name)
+	for name, n := range c.nodes {
+		got.Nodes[name] = n.facts
 	}
 	for revision := range c.revisions { // not only those asked for: what is forgotten must be gone
 		got.Placed[revision] = c.Placed(revision)

@@ -119,7 +119,7 @@ func TestSilentNodeIsNoticedInTime(t *testing.T) {
 		want  decision.SignalClass
 	}{{0, decision.NoSignal}, {40*time.Second - 1, decision.NoSignal}, {40 * time.Second, decision.Reclaim}} {
 		c.Update(snapshot(info), now.Add(step.after))
-		if got, _ := c.Node("n"); got.Signal != step.want {
+		if got := c.nodes["n"].facts; got.Signal != step.want {
 			t.Errorf("after %v: signal %s, want %s", step.after, got.Signal, step.want)
 		}
 	}
@@ -164,32 +164,4 @@ func TestNextSettled(t *testing.T) {
 			}
 		})
 	}
-}
-
-func BenchmarkCounterUpdate(b *testing.B) {
-	nodes := snapshot(fleet(5000)...)
-	b.Run("warm", func(b *testing.B) {
-		c := NewCounter(testReader())
-		c.Update(nodes, now)
-		b.ReportAllocs()
-		for b.Loop() {
-			c.Update(nodes, now)
-		}
-	})
-	b.Run("one node changed", func(b *testing.B) {
-		c := NewCounter(testReader())
-		c.Update(nodes, now)
-		changed := nodes[len(nodes)/2].(*nodeInfo)
-		b.ReportAllocs()
-		for b.Loop() {
-			changed.generation++
-			c.Update(nodes, now)
-		}
-	})
-	b.Run("cold", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			NewCounter(testReader()).Update(nodes, now)
-		}
-	})
 }

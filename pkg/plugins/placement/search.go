@@ -16,10 +16,10 @@ import (
 )
 
 // mostNodes is how many nodes a narrow search looks at: as many as the scheduler itself never goes below (minFeasibleNodesToFind in
-// pkg/scheduler/schedule_one.go of Kubernetes 1.36). docs/design/throughput.md has what more would cost.
+// pkg/scheduler/schedule_one.go of Kubernetes 1.36).
 const mostNodes = 100
 
-// Scope says how many nodes a search looks at: the label of the searches metric.
+// Scope says how many nodes a search looks at: the label search of decision_duration_seconds.
 type Scope string
 
 const (
@@ -116,9 +116,11 @@ func (s *State) candidates(capacity decision.CapacityType, fits *fit) sets.Set[s
 				quota--
 			}
 		}
-		slices.SortStableFunc(rest, func(a, b *node) int { return cmp.Compare(a.siblings(s.revision), b.siblings(s.revision)) })
-		for _, n := range rest[:min(quota, len(rest))] {
-			names.Insert(n.name)
+		if quota > 0 {
+			slices.SortStableFunc(rest, func(a, b *node) int { return cmp.Compare(a.siblings(s.revision), b.siblings(s.revision)) })
+			for _, n := range rest[:min(quota, len(rest))] {
+				names.Insert(n.name)
+			}
 		}
 		// The next search goes on from here, so that all nodes have their turn.
 		p.next = (p.next + visited) % len(p.nodes)
@@ -158,7 +160,7 @@ func namesItsNodes(pod *v1.Pod) bool {
 }
 
 // fit tells cheaply and roughly whether a pod fits on a node. The plugins of Kubernetes have the last word: what it overlooks costs a second
-// search, not a wrong place. So where in doubt it says yes.
+// search, not a wrong place.
 type fit struct {
 	logger           klog.Logger
 	tolerations      []v1.Toleration

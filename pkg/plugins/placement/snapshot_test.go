@@ -1,7 +1,6 @@
 package placement
 
 import (
-	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -102,20 +101,4 @@ func snapshot(infos ...*nodeInfo) []fwk.NodeInfo {
 		list[i] = info
 	}
 	return list
-}
-
-// fleet returns n nodes, every fifth of them on-demand, with 20 pods of 10 ReplicaSets on each.
-func fleet(n int) []*nodeInfo {
-	infos := make([]*nodeInfo, n)
-	for i := range infos {
-		capacity := "spot"
-		if i%5 == 0 {
-			capacity = "on-demand"
-		}
-		infos[i] = nodeOf(fmt.Sprintf("node-%d", i), capacity, fmt.Sprintf("zone-%d", i%3))
-		for j := range 20 {
-			infos[i].pods = append(infos[i].pods, podInfo{pod: podOf(fmt.Sprintf("pod-%d-%d", i, j), fmt.Sprintf("rs-%d", (i+j)%10))})
-		}
-	}
-	return infos
 }

@@ -1,0 +1,25 @@
+package replicasafety
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+)
+
+// Admitting a node allocates nothing: it is asked thousands of times in a cycle.
+func TestFilterDoesNotAllocate(t *testing.T) {
+	w := newWorld(t, nil, deployment("web", 10, 1, nil)...)
+	w.nodes(spot("spot"))
+	o := w.try(web("p"))
+	if placement.Read(o.state) == nil {
+		t.Fatal("no state")
+	}
+	info, err := w.snapshot.Get("spot")
+	w.must(err)
+	var pod *v1.Pod
+	if allocs := testing.AllocsPerRun(100, func() { w.plugin.Filter(w.ctx, o.state, pod, info) }); allocs != 0 {
+		t.Errorf("Filter allocates %v times for a node that it admits", allocs)
+	}
+}
