@@ -96,6 +96,8 @@ func (cp *ControlPlane) startControllerManager() error {
 		"--leader-elect=false",
 		"--use-service-account-credentials=false",
 		"--secure-port=0",
+		// Fake kubelets send no heartbeats (see startKwok). A node is NotReady when its condition says so.
+		"--node-monitor-grace-period=8760h",
 		// At the defaults of 20 and 30, 3,000 pods take over a minute just to be created.
 		"--kube-api-qps=1000", "--kube-api-burst=2000",
 	)...)
@@ -119,7 +121,9 @@ func (cp *ControlPlane) startKwok(podStartup time.Duration) error {
 		"--kubeconfig="+cp.Kubeconfig,
 		"--config="+config,
 		nodes,
-		"--node-lease-duration-seconds=40",
+		// No Leases: when a node is deleted while its Lease is being renewed, and soon made again under the same name, KWOK 0.8.0
+		// stops renewing those of all other nodes, which are unreachable 50 s later (the name is twice in a heap that finds only one).
+		"--node-lease-duration-seconds=0",
 		"--cidr=10.64.0.0/10", // the default has room for 254 pods
 		"--v=WARN",            // at INFO it tells every step of every pod
 	)

@@ -87,9 +87,7 @@ func (s NodeSpec) Node() *corev1.Node {
 }
 
 // CreateNodes creates the nodes and returns when all of them are Ready and free of the taint that says otherwise, so that
-// pods can be scheduled to them. Pods on a node with the name of one that was deleted within the last second or two may
-// take 10 s to start: the garbage collector takes the old node's Lease away from the new one, and KWOK serves no node
-// without.
+// pods can be scheduled to them.
 func (cp *ControlPlane) CreateNodes(ctx context.Context, specs ...NodeSpec) error {
 	nodes := cp.client.CoreV1().Nodes()
 	group, groupCtx := errgroup.WithContext(ctx)
