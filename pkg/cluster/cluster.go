@@ -1,0 +1,115 @@
+// Package cluster takes one look at the cluster, in the values that the planners of spot-controller work with: which pods stand on which
+// nodes, what workloads they belong to and what the policy says of them, and whether a pod would find room elsewhere.
+//
+// A Snapshot is read-only: planners say what must be done as data, and one executor (package migration) does it.
+package cluster
+
+import (
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// Snapshot is the cluster at one moment, as the informers' caches say it. Every list has a fixed order, so that the same cluster gives the
+// same plans.
+type Snapshot struct {
+	Now time.Time
+	// Nodes are all nodes, by name.
+	Nodes []*Node
+	// Pods are all pods that have not come to their end (Succeeded, Failed), terminating ones included, by namespace and name.
+	Pods []*Pod
+	// Workloads are the workloads of those pods, by namespace, kind and name: for what the policy has no opinion on (DaemonSets, static
+	// pods) there is none.
+	Workloads []*Workload
+	// Budgets are all PodDisruptionBudgets, by namespace.
+	Budgets map[string][]*policyv1.PodDisruptionBudget
+	// Services are the selectors of all Services that have one, by namespace.
+	Services map[string][]map[string]string
+}
+
+// Node is a node with what a decision needs to know of it.
+type Node struct {
+	*v1.Node
+	// Facts are its capacity type, its pool and the class of its strongest signal.
+	Facts decision.Node
+	// Pods are those on it, in the order of Snapshot.Pods.
+	Pods []*Pod
+}
+
+// Pod is a pod with what it belongs to.
+type Pod struct {
+	*v1.Pod
+	// Node is where it stands; nil if it is not bound, or its node does not exist (any more).
+	Node *Node
+	// Requests is what it takes up of a node, one for itself under "pods" included.
+	Requests v1.ResourceList
+	// Subject is what it belongs to. nil: the policy has no opinion (kube.HasOpinion), or its owner is not known.
+	Subject *kube.Subject
+	// Workload and Revision are those of Subject; nil with it.
+	Workload *Workload
+	Revision *Revision
+	// Release says that the pod was released from its ReplicaSet, to leave when its replacement is ready; nil if it was not.
+	// A released pod belongs to no workload.
+	Release *Release
+}
+
+// Live reports whether the pod counts: it is neither terminal nor terminating, and was not released.
+func (p *Pod) Live() bool { return p.Release == nil && kube.Live(p.Pod) }
+
+// Workload is what owns pods and carries their replica count.
+type Workload struct {
+	UID                   types.UID
+	Kind, Namespace, Name string
+	// Ours: its pods name the profile whose policy the controller reads. The policy speaks of no other pods; they are only moved off nodes
+	// that go.
+	Ours bool
+	// Desired is its replica count, Floor how many of them must survive the loss of all spot. Both are of a workload that is Ours.
+	Desired, Floor int
+	Settings       decision.Settings
+	// Deployment is the object itself if it is one, else nil.
+	Deployment *appsv1.Deployment
+	// StatefulSet is the object itself if it is one, else nil.
+	StatefulSet *appsv1.StatefulSet
+	// RollingOut: some of its pods still are, or soon will be, of a revision that is not the newest, or the controller manager has not seen
+	// its newest specification yet.
+	RollingOut bool
+	// Revisions are those that have pods or want some, oldest first. What has no rollouts has one.
+	Revisions []*Revision
+}
+
+// Revision is the part of a workload that survives a rollout; for a Deployment a ReplicaSet.
+type Revision struct {
+	UID      types.UID
+	Workload *Workload
+	// ReplicaSet is the object itself if it is one, else nil.
+	ReplicaSet *appsv1.ReplicaSet
+	// Pods are its live pods, bound or not, in the order of Snapshot.Pods.
+	Pods []*Pod
+	// Placed counts those that are bound to nodes that exist.
+	Placed decision.Placed
+}
+
+// Release is what stands on a released pod, in ReleaseAnnotation, as JSON: all that is needed to finish or undo the release, also by a
+// controller that was started after it.
+type Release struct {
+	// ReplicaSet and ReplicaSetUID name what the pod was released from, and Hash is the value that its label pod-template-hash had.
+	ReplicaSet    string    `json:"replicaSet"`
+	ReplicaSetUID types.UID `json:"replicaSetUID"`
+	Hash          string    `json:"hash"`
+	// Reason is why: a migration.Reason.
+	Reason string `json:"reason"`
+	// At is when.
+	At time.Time `json:"at"`
+}
+
+// ReleaseAnnotation is the annotation that makes a pod a released one.
+const ReleaseAnnotation = "spot-aware-scheduler.io/released"
+
+// ReleasedHash is what the label pod-template-hash of a released pod says: no ReplicaSet selects it.
+const ReleasedHash = "released"

@@ -1,0 +1,82 @@
+// Package migration moves pods: every pod that this project removes goes through it, so that limits, budgets and records exist once.
+//
+//	Move        why a pod has to leave its node, and by when           (packages interruption and rebalance say so)
+//	Plan        the next step of every move, and of every release      -> Actions: data
+//	Executor    performs actions, each once
+//
+// All state stands on the objects: a controller that is started finds what an earlier one had begun, and finishes or undoes it.
+package migration
+
+import (
+	"time"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+)
+
+// Reason is why a pod is moved: the label of the migrations metric.
+type Reason string
+
+// Every Reason there is.
+const (
+	// Interruption: its node goes.
+	Interruption Reason = "interruption"
+	// Advice: its node may go, and the configuration says to leave it.
+	Advice Reason = "advice"
+	// Heal: it stands on spot, over its revision's budget or where its workload's floor is not met, and on-demand has room.
+	Heal Reason = "heal"
+	// MakeRoom: it may run on spot, and stands where a pod that must not waits for room.
+	MakeRoom Reason = "make-room"
+	// ReturnToSpot: it may run on spot, which has room, and stands on on-demand beyond its workload's floor.
+	ReturnToSpot Reason = "return-to-spot"
+)
+
+// Move is a pod that has to leave its node.
+type Move struct {
+	Pod    *cluster.Pod
+	Reason Reason
+	// Deadline is when its node goes; zero if it does not. Only a move with a deadline ends in a deletion.
+	Deadline time.Time
+}
+
+// Way is how a pod is moved: the label of the migrations metric.
+type Way string
+
+// Every Way there is, the gentlest first.
+const (
+	// Surge: released from its ReplicaSet, which makes a replacement; evicted when that is ready.
+	Surge Way = "surge"
+	// Evict: evicted, its replacement comes after it.
+	Evict Way = "evict"
+	// Delete: deleted, because there is no time left for a budget.
+	Delete Way = "delete"
+)
+
+// Kind is what an Action does.
+type Kind string
+
+// Every Kind there is.
+const (
+	// Release takes the pod out of its ReplicaSet.
+	Release Kind = "release"
+	// Restore gives a released pod back to its ReplicaSet.
+	Restore Kind = "restore"
+	// EvictPod asks for the pod's eviction.
+	EvictPod Kind = "evict"
+	// DeletePod deletes it.
+	DeletePod Kind = "delete"
+)
+
+// Action is one request for one pod.
+type Action struct {
+	Kind   Kind
+	Pod    *cluster.Pod
+	Reason Reason
+	// Way is of the move that the action belongs to.
+	Way Way
+	// Deadline is the move's.
+	Deadline time.Time
+	// Grace is the grace period of a deletion, at least 1 s; nil: the pod's own.
+	Grace *time.Duration
+	// Why says for people what decided.
+	Why string
+}
