@@ -28,7 +28,7 @@ var compared = []workload{
 	{"affinity", "SchedulingPodAffinity", "500Nodes"},
 	{"misc", "PreemptionAsync", "5000Nodes_QueueingHintsEnabled"},
 	{"misc", "SchedulingWithMixedChurn", "5000Nodes"},
-	{"misc", "Unschedulable", "5kNodes/100Init/1kPods"},
+	{"misc", "Unschedulable", "5kNodes/100Init/10kPods"},
 	{"misc", "SchedulingDaemonset", "15000Nodes_QueueingHintsEnabled"},
 }
 
