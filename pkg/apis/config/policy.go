@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/scalar"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
@@ -27,8 +28,8 @@ func (a *ReplicaSafetyArgs) Policy() (*decision.Policy, []kube.Signal, error) {
 }
 
 var (
-	parseCapacityType     = oneOf([]string{"OnDemand", "Spot"}, decision.OnDemand, decision.Spot)
-	parseAnnotationPolicy = oneOf([]string{"Allow", "StricterOnly", "Ignore"},
+	parseCapacityType     = scalar.OneOf([]string{"OnDemand", "Spot"}, decision.OnDemand, decision.Spot)
+	parseAnnotationPolicy = scalar.OneOf([]string{"Allow", "StricterOnly", "Ignore"},
 		decision.AllowAnnotations, decision.StricterOnly, decision.IgnoreAnnotations)
 )
 
@@ -37,16 +38,16 @@ func (a *ReplicaSafetyArgs) convert(path *field.Path) (*decision.Policy, []kube.
 	var errs field.ErrorList
 	policy := &decision.Policy{
 		Defaults: decision.Settings{
-			MinOnDemand:       parse(&errs, path.Child("minOnDemand"), a.MinOnDemand, decision.ParseQuantity),
-			MaxPerPool:        parseOptional(&errs, path.Child("maxPerPool"), a.MaxPerPool, decision.ParseMaxPerPool),
-			WhenUnsatisfiable: parse(&errs, path.Child("whenUnsatisfiable"), a.WhenUnsatisfiable, decision.ParseWhenUnsatisfiable),
+			MinOnDemand:       scalar.Parse(&errs, path.Child("minOnDemand"), a.MinOnDemand, decision.ParseQuantity),
+			MaxPerPool:        scalar.ParseOptional(&errs, path.Child("maxPerPool"), a.MaxPerPool, decision.ParseMaxPerPool),
+			WhenUnsatisfiable: scalar.Parse(&errs, path.Child("whenUnsatisfiable"), a.WhenUnsatisfiable, decision.ParseWhenUnsatisfiable),
 			FallbackAfter:     decision.Never,
 		},
-		Annotations:    parse(&errs, path.Child("annotationPolicy"), a.AnnotationPolicy, parseAnnotationPolicy),
-		UnlabeledNodes: parse(&errs, path.Child("unlabeledNodes"), a.UnlabeledNodes, parseCapacityType),
-		LabelGrace:     parse(&errs, path.Child("labelGrace"), a.LabelGrace, parseDuration),
+		Annotations:    scalar.Parse(&errs, path.Child("annotationPolicy"), a.AnnotationPolicy, parseAnnotationPolicy),
+		UnlabeledNodes: scalar.Parse(&errs, path.Child("unlabeledNodes"), a.UnlabeledNodes, parseCapacityType),
+		LabelGrace:     scalar.Parse(&errs, path.Child("labelGrace"), a.LabelGrace, scalar.Duration),
 	}
-	if after := parseOptional(&errs, path.Child("fallbackAfter"), a.FallbackAfter, decision.ParseFallbackAfter); after != nil {
+	if after := scalar.ParseOptional(&errs, path.Child("fallbackAfter"), a.FallbackAfter, decision.ParseFallbackAfter); after != nil {
 		policy.Defaults.FallbackAfter = *after
 	}
 	var more field.ErrorList

@@ -1,12 +1,15 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/scalar"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
@@ -28,13 +31,13 @@ func (a *SpotPreferenceArgs) Risk() (halfLife time.Duration, poolRisk map[decisi
 
 func (a *SpotPreferenceArgs) convert(path *field.Path) (time.Duration, map[decision.Pool]float64, field.ErrorList) {
 	var errs field.ErrorList
-	halfLife := parse(&errs, path.Child("riskHalfLife"), a.RiskHalfLife, parsePositiveDuration)
+	halfLife := scalar.Parse(&errs, path.Child("riskHalfLife"), a.RiskHalfLife, scalar.PositiveDuration)
 	poolRisk := make(map[decision.Pool]float64, len(a.PoolRisk))
 	for i, row := range a.PoolRisk {
 		path := path.Child("poolRisk").Index(i)
 		errs = append(errs, requiredLabelValue(row.InstanceType, path.Child("instanceType"))...)
 		errs = append(errs, requiredLabelValue(row.Zone, path.Child("zone"))...)
-		risk := parse(&errs, path.Child("risk"), row.Risk, parseRisk)
+		risk := scalar.Parse(&errs, path.Child("risk"), row.Risk, parseRisk)
 		pool := decision.NewPool(row.InstanceType, row.Zone)
 		if _, ok := poolRisk[pool]; ok && pool != (decision.Pool{}) {
 			errs = append(errs, field.Duplicate(path, row.InstanceType+" in "+row.Zone))
@@ -49,4 +52,13 @@ func requiredLabelValue(value string, path *field.Path) field.ErrorList {
 		return field.ErrorList{field.Required(path, "")}
 	}
 	return invalid(path, value, validation.IsValidLabelValue(value))
+}
+
+func parseRisk(text string) (float64, error) {
+	risk, err := strconv.ParseFloat(text, 64)
+	// Written so that NaN is refused too.
+	if err != nil || !(risk >= 0 && risk <= 1) {
+		return 0, errors.New("expected a number from 0 to 1")
+	}
+	return risk, nil
 }

@@ -1,8 +1,11 @@
 package config
 
 import (
+	"fmt"
+	"math"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -12,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/scalar"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
@@ -50,16 +54,16 @@ func (r *Rule) convert(path *field.Path) (decision.Rule, field.ErrorList) {
 		Name:            r.Name,
 		Namespaces:      r.Namespaces,
 		PriorityClasses: r.PriorityClasses,
-		MinPriority:     parseOptional(&errs, path.Child("minPriority"), r.MinPriority, parsePriority),
+		MinPriority:     scalar.ParseOptional(&errs, path.Child("minPriority"), r.MinPriority, parsePriority),
 		QOSClasses:      r.QOSClasses,
 		OwnerKinds:      r.OwnerKinds,
 		Overrides: decision.Overrides{
-			MinOnDemand:       parseOptional(&errs, path.Child("minOnDemand"), r.MinOnDemand, decision.ParseQuantity),
-			MaxPerPool:        parseOptional(&errs, path.Child("maxPerPool"), r.MaxPerPool, decision.ParseMaxPerPool),
-			WhenUnsatisfiable: parseOptional(&errs, path.Child("whenUnsatisfiable"), r.WhenUnsatisfiable, decision.ParseWhenUnsatisfiable),
-			FallbackAfter:     parseOptional(&errs, path.Child("fallbackAfter"), r.FallbackAfter, decision.ParseFallbackAfter),
+			MinOnDemand:       scalar.ParseOptional(&errs, path.Child("minOnDemand"), r.MinOnDemand, decision.ParseQuantity),
+			MaxPerPool:        scalar.ParseOptional(&errs, path.Child("maxPerPool"), r.MaxPerPool, decision.ParseMaxPerPool),
+			WhenUnsatisfiable: scalar.ParseOptional(&errs, path.Child("whenUnsatisfiable"), r.WhenUnsatisfiable, decision.ParseWhenUnsatisfiable),
+			FallbackAfter:     scalar.ParseOptional(&errs, path.Child("fallbackAfter"), r.FallbackAfter, decision.ParseFallbackAfter),
 		},
-		Annotations: parseOptional(&errs, path.Child("annotationPolicy"), r.AnnotationPolicy, parseAnnotationPolicy),
+		Annotations: scalar.ParseOptional(&errs, path.Child("annotationPolicy"), r.AnnotationPolicy, parseAnnotationPolicy),
 	}
 	if r.MinOnDemand+r.MaxPerPool+r.WhenUnsatisfiable+r.FallbackAfter+r.AnnotationPolicy == "" {
 		errs = append(errs, field.Required(path,
@@ -127,4 +131,12 @@ func isOwnerKind(kind string) []string {
 		return []string{"expected a kind such as Deployment, StatefulSet or Job; Pod for pods without a controller"}
 	}
 	return nil
+}
+
+func parsePriority(text string) (int32, error) {
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("expected a whole number from %d to %d", math.MinInt32, math.MaxInt32)
+	}
+	return int32(n), nil
 }

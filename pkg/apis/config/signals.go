@@ -9,11 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/scalar"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-var parseSignalClass = oneOf([]string{"reclaim", "drain", "advisory"}, decision.Reclaim, decision.Drain, decision.Advisory)
+var parseSignalClass = scalar.OneOf([]string{"reclaim", "drain", "advisory"}, decision.Reclaim, decision.Drain, decision.Advisory)
 
 // convertSignals returns the signals that are built in, then those configured.
 func convertSignals(signals []Signal, path *field.Path) ([]kube.Signal, field.ErrorList) {
@@ -21,8 +22,8 @@ func convertSignals(signals []Signal, path *field.Path) ([]kube.Signal, field.Er
 	var configured []kube.Signal
 	for i := range signals {
 		path := path.Index(i)
-		signal := kube.Signal{Class: parse(&errs, path.Child("class"), signals[i].Class, parseSignalClass)}
-		if notice := parseOptional(&errs, path.Child("notice"), signals[i].Notice, parseDuration); notice != nil {
+		signal := kube.Signal{Class: scalar.Parse(&errs, path.Child("class"), signals[i].Class, parseSignalClass)}
+		if notice := scalar.ParseOptional(&errs, path.Child("notice"), signals[i].Notice, scalar.Duration); notice != nil {
 			signal.Notice = *notice
 		}
 		kinds, text := signals[i].given()

@@ -4,7 +4,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	kubescheduler "k8s.io/kube-scheduler/config/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/scalar"
 )
+
+// Scalar is a value that decodes whatever it is, so that validation can report every bad one.
+type Scalar = scalar.Value
 
 // ReplicaSafetyArgs are the arguments of the plugin ReplicaSafety: the whole policy of one profile.
 type ReplicaSafetyArgs struct {
@@ -113,16 +118,16 @@ type PoolRisk struct {
 
 // SetDefaults fills in what is not set.
 func (a *ReplicaSafetyArgs) SetDefaults() {
-	a.MinOnDemand.setDefault("1")
-	a.UnlabeledNodes.setDefault("OnDemand")
-	a.WhenUnsatisfiable.setDefault("DoNotSchedule")
-	a.LabelGrace.setDefault("30s")
-	a.AnnotationPolicy.setDefault("Allow")
+	a.MinOnDemand.SetDefault("1")
+	a.UnlabeledNodes.SetDefault("OnDemand")
+	a.WhenUnsatisfiable.SetDefault("DoNotSchedule")
+	a.LabelGrace.SetDefault("30s")
+	a.AnnotationPolicy.SetDefault("Allow")
 }
 
 // SetDefaults fills in what is not set.
 func (a *SpotPreferenceArgs) SetDefaults() {
-	a.RiskHalfLife.setDefault("1h")
+	a.RiskHalfLife.SetDefault("1h")
 }
 
 // AddToScheme registers the arguments as kinds of kubescheduler.config.k8s.io/v1, with their defaults.
