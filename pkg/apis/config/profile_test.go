@@ -1,0 +1,113 @@
+package config_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// The policy read from a file is the one that the scheduler decodes from it.
+func TestReadPolicy(t *testing.T) {
+	compareQuantities := cmp.Comparer(func(a, b decision.Quantity) bool { return a == b })
+	for name, args := range map[string]string{
+		"no pluginConfig": "", "no arguments": "null", "everything": everyReplicaSafetyArg, "one": "minOnDemand: 30%",
+	} {
+		t.Run(name, func(t *testing.T) {
+			policy, signals, err := config.ReadPolicy([]byte(file(replicaSafety, args)), "spot-aware-scheduler")
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantPolicy, wantSignals, err := decodeArgs(t, replicaSafety, args).(*config.ReplicaSafetyArgs).Policy()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(wantPolicy, policy, compareQuantities, cmpopts.IgnoreFields(decision.Rule{}, "PodSelector")); diff != "" {
+				t.Errorf("policy (-scheduler's +read):\n%s", diff)
+			}
+			if diff := cmp.Diff(wantSignals, signals); diff != "" {
+				t.Errorf("signals (-scheduler's +read):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestReadPolicyShipped(t *testing.T) {
+	for _, name := range []string{"scheduler-config.yaml", "gang.yaml"} {
+		data, err := os.ReadFile("../../../config/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		policy, signals, err := config.ReadPolicy(data, config.DefaultProfile)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if policy.Defaults.MinOnDemand != decision.Count(1) || len(signals) != len(kube.BuiltinSignals()) {
+			t.Errorf("%s: %s, %d signals", name, policy.Defaults, len(signals))
+		}
+	}
+}
+
+// Which profile is meant, and what keeps it from being read.
+func TestReadPolicyOf(t *testing.T) {
+	profile := func(name, minOnDemand string) string {
+		return fmt.Sprintf(`
+- {schedulerName: %s, plugins: {filter: {enabled: [{name: ReplicaSafety}]}}, pluginConfig: [{name: ReplicaSafety, args: {minOnDemand: %s}}]}`,
+			name, minOnDemand)
+	}
+	for name, test := range map[string]struct {
+		profiles string
+		want     decision.Quantity
+		wantErr  string // in the error
+	}{
+		"the first of the name":                    {profile("a", "1") + profile("b", "2") + profile("b", "3"), decision.Count(2), ""},
+		"a mistake in another":                     {profile("a", "130%") + profile("b", "2"), decision.Count(2), ""},
+		"a mistake":                                {profile("a", "1") + profile("b", "130%"), decision.Quantity{}, `profiles[1].pluginConfig[0].args.minOnDemand: Invalid value: "130%"`},
+		"an unknown field":                         {strings.Replace(profile("b", "1"), "minOnDemand", "minDemand", 1), decision.Quantity{}, `unknown field "minDemand"`},
+		"no profile of the name":                   {profile("a", "1") + profile("c", "1"), decision.Quantity{}, `profiles: Invalid value: "a, c": expected one whose schedulerName is "b"`},
+		"no profile":                               {" []", decision.Quantity{}, `expected one whose schedulerName is "b"`},
+		"a profile without the plugin":             {"\n- {schedulerName: b}", decision.Quantity{}, "profiles[0].plugins.multiPoint.enabled: Required value"},
+		"arguments of a plugin of somebody else's": {profile("b", "2") + "\n- {schedulerName: x, pluginConfig: [{name: Other, args: {any: thing}}]}", decision.Count(2), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:" + test.profiles
+			policy, _, err := config.ReadPolicy([]byte(text), "b")
+			if test.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), test.wantErr) {
+					t.Errorf("ReadPolicy: %v, want an error with %s", err, test.wantErr)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if policy.Defaults.MinOnDemand != test.want {
+				t.Errorf("minOnDemand %s, want %s", policy.Defaults.MinOnDemand, test.want)
+			}
+		})
+	}
+}
+
+func TestReadPolicyOfAnotherKind(t *testing.T) {
+	for name, text := range map[string]string{
+		"arguments alone":     "apiVersion: kubescheduler.config.k8s.io/v1\nkind: ReplicaSafetyArgs\n",
+		"something else":      "apiVersion: v1\nkind: ConfigMap\n",
+		"nothing":             "",
+		"an unknown field":    "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofile: []\n",
+		"another API version": "apiVersion: kubescheduler.config.k8s.io/v2\nkind: KubeSchedulerConfiguration\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, _, err := config.ReadPolicy([]byte(text), "spot-aware-scheduler"); err == nil {
+				t.Error("ReadPolicy: no error")
+			}
+		})
+	}
+}
