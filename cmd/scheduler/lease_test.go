@@ -12,6 +12,8 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lease"
 )
 
 // lock answers every request with err, after a time.
@@ -19,18 +21,15 @@ type lock struct {
 	resourcelock.Interface
 	err   error
 	takes time.Duration
-	wrote int // how often it was asked to write
 }
 
 func (l *lock) Create(context.Context, resourcelock.LeaderElectionRecord) error {
 	time.Sleep(l.takes)
-	l.wrote++
 	return l.err
 }
 
 func (l *lock) Update(context.Context, resourcelock.LeaderElectionRecord) error {
 	time.Sleep(l.takes)
-	l.wrote++
 	return l.err
 }
 
@@ -120,9 +119,9 @@ func TestLeaseMustBeFresh(t *testing.T) {
 // A leader whose renewals succeed again goes on with the pod that it had.
 func TestLeaseIsRenewedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lease := &freshLease{Interface: &lock{}, lasts: 2 * time.Minute}
+		lease := lease.NewLock(&lock{}, 2*time.Minute)
 		popped := 0
-		next := lease.after(t.Context(), 10*time.Second, func(klog.Logger) (*framework.QueuedPodInfo, error) {
+		next := whenFresh(t.Context(), lease, 10*time.Second, func(klog.Logger) (*framework.QueuedPodInfo, error) {
 			popped++
 			return &framework.QueuedPodInfo{Attempts: popped}, nil
 		})
@@ -135,26 +134,6 @@ func TestLeaseIsRenewedAgain(t *testing.T) {
 		}
 		if waited := time.Since(began); waited < time.Minute || waited > time.Minute+pollEvery {
 			t.Errorf("it waited %s", waited)
-		}
-	})
-}
-
-// When a lease has run out others may have led: what they did is unknown here, and a process leads once.
-func TestLeaseThatRanOut(t *testing.T) {
-	mine := resourcelock.LeaderElectionRecord{HolderIdentity: "me"}
-	synctest.Test(t, func(t *testing.T) {
-		server := &lock{}
-		lease := &freshLease{Interface: server, lasts: 15 * time.Second}
-		if err := lease.Create(t.Context(), mine); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(15 * time.Second)
-		if err := errors.Join(lease.Update(t.Context(), mine), lease.Create(t.Context(), mine)); err == nil || server.wrote != 1 {
-			t.Errorf("the lease was written %d times, want once: %v", server.wrote, err)
-		}
-		// Nor may it give back what is another's by now.
-		if err := lease.Update(t.Context(), resourcelock.LeaderElectionRecord{}); err == nil || server.wrote != 1 {
-			t.Errorf("the lease was given back: %v", err)
 		}
 	})
 }
