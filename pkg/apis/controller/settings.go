@@ -1,0 +1,137 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/scalar"
+)
+
+// Settings are what a configuration means: SpotControllerConfiguration says of each what it does.
+type Settings struct {
+	DryRun                         bool
+	RequestsPerSecond, Concurrency int
+	LeaseDuration                  time.Duration
+	MetricsAddress, HealthAddress  string
+
+	Interruption                 bool
+	DefaultNotice, NotReadyAfter time.Duration
+	DeleteAtDeadline             bool
+	Advisory                     bool
+	AdvisoryLimit, AdvisoryPause time.Duration
+
+	SurgeTimeout time.Duration
+
+	Heal, MakeRoom, ReturnToSpot       bool
+	MaxMoves                           int
+	PauseAfterInterruption, CalmPeriod time.Duration
+
+	DeletionCosts bool
+}
+
+// Read returns the settings of a configuration file (YAML or JSON), with its defaults. Unknown fields are refused. Validation names every
+// mistake that it finds, each with its path, value and what was expected; decoding stops at its first.
+func Read(data []byte) (*Settings, error) {
+	scheme := runtime.NewScheme()
+	scheme.AddKnownTypes(GroupVersion, &SpotControllerConfiguration{})
+	object, _, err := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer().Decode(data, nil, nil)
+	if runtime.IsNotRegisteredError(err) || runtime.IsMissingKind(err) || runtime.IsMissingVersion(err) {
+		return nil, fmt.Errorf("expected apiVersion %s and kind %s: %w", GroupVersion, Kind, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	config := object.(*SpotControllerConfiguration) // the scheme knows no other kind
+	config.SetDefaults()
+	settings, errs := config.convert()
+	if len(errs) > 0 {
+		return nil, errs.ToAggregate()
+	}
+	return settings, nil
+}
+
+// Validate returns every mistake in the configuration, which must have its defaults.
+func (c *SpotControllerConfiguration) Validate() field.ErrorList {
+	_, errs := c.convert()
+	return errs
+}
+
+// convert is validation and conversion in one, so that neither can know of a field that the other does not.
+func (c *SpotControllerConfiguration) convert() (*Settings, field.ErrorList) {
+	var errs field.ErrorList
+	var (
+		interruption = field.NewPath("interruption")
+		advisory     = interruption.Child("advisory")
+		rebalance    = field.NewPath("rebalance")
+	)
+	s := &Settings{
+		DryRun:            scalar.Parse(&errs, field.NewPath("dryRun"), c.DryRun, scalar.Bool),
+		RequestsPerSecond: scalar.Parse(&errs, field.NewPath("requestsPerSecond"), c.RequestsPerSecond, count),
+		Concurrency:       scalar.Parse(&errs, field.NewPath("concurrency"), c.Concurrency, count),
+		LeaseDuration:     scalar.Parse(&errs, field.NewPath("leaderElection", "leaseDuration"), c.LeaderElection.LeaseDuration, leaseDuration),
+		MetricsAddress:    scalar.Parse(&errs, field.NewPath("metrics", "bindAddress"), c.Metrics.BindAddress, address),
+		HealthAddress:     scalar.Parse(&errs, field.NewPath("health", "bindAddress"), c.Health.BindAddress, address),
+
+		Interruption:     scalar.Parse(&errs, interruption.Child("enabled"), c.Interruption.Enabled, scalar.Bool),
+		DefaultNotice:    scalar.Parse(&errs, interruption.Child("defaultNotice"), c.Interruption.DefaultNotice, scalar.PositiveDuration),
+		NotReadyAfter:    scalar.Parse(&errs, interruption.Child("notReadyAfter"), c.Interruption.NotReadyAfter, scalar.PositiveDuration),
+		DeleteAtDeadline: scalar.Parse(&errs, interruption.Child("deleteAtDeadline"), c.Interruption.DeleteAtDeadline, scalar.Bool),
+		Advisory:         scalar.Parse(&errs, advisory.Child("enabled"), c.Interruption.Advisory.Enabled, scalar.Bool),
+		AdvisoryLimit:    scalar.Parse(&errs, advisory.Child("timeLimit"), c.Interruption.Advisory.TimeLimit, scalar.PositiveDuration),
+		AdvisoryPause:    scalar.Parse(&errs, advisory.Child("pause"), c.Interruption.Advisory.Pause, scalar.Duration),
+
+		SurgeTimeout: scalar.Parse(&errs, field.NewPath("migration", "surgeTimeout"), c.Migration.SurgeTimeout, scalar.PositiveDuration),
+
+		Heal:         scalar.Parse(&errs, rebalance.Child("heal"), c.Rebalance.Heal, scalar.Bool),
+		MakeRoom:     scalar.Parse(&errs, rebalance.Child("makeRoom"), c.Rebalance.MakeRoom, scalar.Bool),
+		ReturnToSpot: scalar.Parse(&errs, rebalance.Child("returnToSpot"), c.Rebalance.ReturnToSpot, scalar.Bool),
+		MaxMoves:     scalar.Parse(&errs, rebalance.Child("maxMoves"), c.Rebalance.MaxMoves, count),
+		PauseAfterInterruption: scalar.Parse(&errs, rebalance.Child("pauseAfterInterruption"),
+			c.Rebalance.PauseAfterInterruption, scalar.Duration),
+		CalmPeriod: scalar.Parse(&errs, rebalance.Child("calmPeriod"), c.Rebalance.CalmPeriod, scalar.Duration),
+
+		DeletionCosts: scalar.Parse(&errs, field.NewPath("deletionCosts", "enabled"), c.DeletionCosts.Enabled, scalar.Bool),
+	}
+	if s.Advisory && c.Interruption.Enabled == "false" {
+		errs = append(errs, field.Invalid(advisory.Child("enabled"), true, "expected false where interruption.enabled is false"))
+	}
+	if s.MetricsAddress != "" && s.MetricsAddress == s.HealthAddress {
+		errs = append(errs, field.Invalid(field.NewPath("health", "bindAddress"), s.HealthAddress, "expected another than that of metrics"))
+	}
+	return s, errs
+}
+
+func count(text string) (int, error) {
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || n < 1 {
+		return 0, errors.New("expected a whole number of 1 or more")
+	}
+	return int(n), nil
+}
+
+// leaseDuration reads what a Lease can say, which is whole seconds, and leaves time for more than one renewal.
+func leaseDuration(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 2*time.Second || d%time.Second != 0 {
+		return 0, errors.New(`expected whole seconds, 2 or more, such as "15s"`)
+	}
+	return d, nil
+}
+
+func address(text string) (string, error) {
+	_, port, err := net.SplitHostPort(text)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return "", errors.New(`expected a host, which may be empty, and a port, such as ":8443"`)
+	}
+	return text, nil
+}

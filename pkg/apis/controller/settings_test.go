@@ -1,0 +1,201 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+const head = "apiVersion: spot-aware-scheduler.io/v1alpha1\nkind: SpotControllerConfiguration\n"
+
+var defaults = Settings{
+	RequestsPerSecond: 200, Concurrency: 50, LeaseDuration: 15 * time.Second, MetricsAddress: ":8443", HealthAddress: ":8081",
+	Interruption: true, DefaultNotice: 2 * time.Minute, NotReadyAfter: 40 * time.Second, DeleteAtDeadline: true,
+	AdvisoryLimit: 30 * time.Minute, AdvisoryPause: time.Hour, SurgeTimeout: 2 * time.Minute,
+	Heal: true, MakeRoom: true, ReturnToSpot: true, MaxMoves: 5, PauseAfterInterruption: 5 * time.Minute, CalmPeriod: 10 * time.Minute,
+	DeletionCosts: true,
+}
+
+// every is a configuration in which nothing has its default.
+const every = head + `
+dryRun: true
+requestsPerSecond: 7
+concurrency: 3
+leaderElection: {leaseDuration: 1m}
+metrics: {bindAddress: "127.0.0.1:0"}
+health: {bindAddress: "[::1]:1"}
+interruption:
+  enabled: true
+  defaultNotice: 30s
+  notReadyAfter: 1s
+  deleteAtDeadline: false
+  advisory: {enabled: true, timeLimit: 1m, pause: 0s}
+migration: {surgeTimeout: 3m}
+rebalance:
+  heal: false
+  makeRoom: false
+  returnToSpot: false
+  maxMoves: 1
+  pauseAfterInterruption: 0s
+  calmPeriod: 1ms
+deletionCosts: {enabled: false}
+`
+
+func TestRead(t *testing.T) {
+	shipped, err := os.ReadFile("../../../config/controller-config.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		file string
+		want Settings
+	}{
+		"nothing said": {head, defaults},
+		"as shipped":   {string(shipped), defaults},
+		"nulls":        {head + "dryRun: null\ninterruption: null\n", defaults},
+		"everything said": {every, Settings{
+			DryRun: true, RequestsPerSecond: 7, Concurrency: 3, LeaseDuration: time.Minute, MetricsAddress: "127.0.0.1:0", HealthAddress: "[::1]:1",
+			Interruption: true, DefaultNotice: 30 * time.Second, NotReadyAfter: time.Second, Advisory: true, AdvisoryLimit: time.Minute,
+			SurgeTimeout: 3 * time.Minute, MaxMoves: 1, CalmPeriod: time.Millisecond,
+		}},
+		"interruption off": {head + "interruption: {enabled: false}\n", func() Settings { s := defaults; s.Interruption = false; return s }()},
+		"JSON": {`{"apiVersion": "spot-aware-scheduler.io/v1alpha1", "kind": "SpotControllerConfiguration", "rebalance": {"maxMoves": 9}}`,
+			func() Settings { s := defaults; s.MaxMoves = 9; return s }()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := Read([]byte(test.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(&test.want, got); diff != "" {
+				t.Errorf("settings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The file that ships says every setting there is, so that nobody has to look elsewhere.
+func TestShippedFileIsComplete(t *testing.T) {
+	shipped, err := os.ReadFile("../../../config/controller-config.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var missing []string
+	var look func(reflect.Type)
+	look = func(of reflect.Type) {
+		for i := range of.NumField() {
+			name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+			if name != "" && !strings.Contains(string(shipped), name+":") {
+				missing = append(missing, name)
+			}
+			if f := of.Field(i).Type; f.Kind() == reflect.Struct && f.PkgPath() == of.PkgPath() {
+				look(f)
+			}
+		}
+	}
+	look(reflect.TypeFor[SpotControllerConfiguration]())
+	if len(missing) > 0 {
+		t.Errorf("config/controller-config.yaml does not say %v", missing)
+	}
+}
+
+// Every mistake is found, each with its field.
+func TestMistakes(t *testing.T) {
+	for name, test := range map[string]struct {
+		file string
+		want []string
+	}{
+		"all at once": {`
+dryRun: maybe
+requestsPerSecond: 0
+concurrency: -1
+leaderElection: {leaseDuration: 2500ms}
+metrics: {bindAddress: 8443}
+health: {bindAddress: ":70000"}
+interruption:
+  enabled: 1
+  defaultNotice: 0s
+  notReadyAfter: soon
+  deleteAtDeadline: "no"
+  advisory: {enabled: [true], timeLimit: -1m, pause: 5}
+migration: {surgeTimeout: ""}
+rebalance:
+  heal: "True"
+  makeRoom: {}
+  returnToSpot: 0
+  maxMoves: 10%
+  pauseAfterInterruption: 1
+  calmPeriod: -1s
+deletionCosts: {enabled: yes please}
+`, []string{
+			"concurrency", "deletionCosts.enabled", "dryRun", "health.bindAddress", "interruption.advisory.enabled", "interruption.advisory.pause",
+			"interruption.advisory.timeLimit", "interruption.defaultNotice", "interruption.deleteAtDeadline", "interruption.enabled",
+			"interruption.notReadyAfter", "leaderElection.leaseDuration", "metrics.bindAddress", "migration.surgeTimeout", "rebalance.calmPeriod",
+			"rebalance.heal", "rebalance.makeRoom", "rebalance.maxMoves", "rebalance.pauseAfterInterruption", "rebalance.returnToSpot",
+			"requestsPerSecond",
+		}},
+		"a lease of a second":        {"leaderElection: {leaseDuration: 1s}", []string{"leaderElection.leaseDuration"}},
+		"half a request":             {"requestsPerSecond: 0.5", []string{"requestsPerSecond"}},
+		"advisory without the other": {"interruption: {enabled: false, advisory: {enabled: true}}", []string{"interruption.advisory.enabled"}},
+		"one address for two":        {`health: {bindAddress: ":8443"}`, []string{"health.bindAddress"}},
+		"an address without a port":  {"metrics: {bindAddress: localhost}", []string{"metrics.bindAddress"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Read([]byte(head + test.file))
+			var list utilerrors.Aggregate
+			if !errors.As(err, &list) {
+				t.Fatalf("Read: %v, want a list of mistakes", err)
+			}
+			var got []string
+			for _, err := range list.Errors() {
+				var mistake *field.Error
+				if !errors.As(err, &mistake) || mistake.Type != field.ErrorTypeInvalid || mistake.Detail == "" {
+					t.Errorf("%v: want an invalid value, and what was expected", err)
+					continue
+				}
+				got = append(got, mistake.Field)
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("fields (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// What does not decode is refused too, and the message says where.
+func TestStrictDecoding(t *testing.T) {
+	for name, test := range map[string]struct {
+		file string
+		want []string
+	}{
+		"unknown fields":        {head + "speed: 1\nrebalance: {heel: true}\n", []string{`unknown field "speed"`, `unknown field "rebalance.heel"`}},
+		"another case":          {head + "dryrun: true\n", []string{`unknown field "dryrun"`}},
+		"a field twice":         {head + "dryRun: true\ndryRun: false\n", []string{`"dryRun" already set`}},
+		"a number for a struct": {head + "rebalance: 5\n", []string{"rebalance"}},
+		"a list for a struct":   {head + "interruption: {advisory: []}\n", []string{"interruption.advisory"}},
+		"another kind":          {strings.Replace(head, "Spot", "Spit", 1), []string{"expected apiVersion", "SpitControllerConfiguration"}},
+		"another version":       {strings.Replace(head, "v1alpha1", "v1", 1), []string{"expected apiVersion"}},
+		"no kind":               {"dryRun: true\n", []string{"expected apiVersion"}},
+		"nothing":               {"", []string{"expected apiVersion"}},
+		"no YAML":               {"{", []string{"couldn't get version/kind"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Read([]byte(test.file))
+			for _, want := range test.want {
+				if !strings.Contains(fmt.Sprint(err), want) {
+					t.Errorf("Read: %v, want an error with %q", err, want)
+				}
+			}
+		})
+	}
+}

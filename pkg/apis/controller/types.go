@@ -1,0 +1,133 @@
+package controller
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/scalar"
+)
+
+// Kind is what a configuration file must say that it is.
+const Kind = "SpotControllerConfiguration"
+
+// GroupVersion is that of Kind.
+var GroupVersion = schema.GroupVersion{Group: "spot-aware-scheduler.io", Version: "v1alpha1"}
+
+// SpotControllerConfiguration is the configuration file of spot-controller. Nothing in it is required.
+type SpotControllerConfiguration struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// DryRun says what would be done and does nothing: no object is written, no Lease and no event either. Default false.
+	DryRun scalar.Value `json:"dryRun,omitempty"`
+	// RequestsPerSecond is how many requests a second, on average and at once, moves, marks and deletion costs make together. Default 200.
+	RequestsPerSecond scalar.Value `json:"requestsPerSecond,omitempty"`
+	// Concurrency is how many of these requests are under way at a time. Default 50.
+	Concurrency scalar.Value `json:"concurrency,omitempty"`
+
+	LeaderElection LeaderElection `json:"leaderElection,omitempty"`
+	Metrics        Server         `json:"metrics,omitempty"`
+	Health         Server         `json:"health,omitempty"`
+	Interruption   Interruption   `json:"interruption,omitempty"`
+	Migration      Migration      `json:"migration,omitempty"`
+	Rebalance      Rebalance      `json:"rebalance,omitempty"`
+	DeletionCosts  DeletionCosts  `json:"deletionCosts,omitempty"`
+}
+
+// LeaderElection says how the replicas agree on the one that acts. The lock is the Lease kube-system/spot-controller.
+type LeaderElection struct {
+	// LeaseDuration is how long nobody acts after a leader has died without a word: whole seconds, 2 or more. Default 15s.
+	LeaseDuration scalar.Value `json:"leaseDuration,omitempty"`
+}
+
+// Server is an HTTP server of the controller.
+type Server struct {
+	// BindAddress is a host (may be empty: all addresses) and a port: ":8443" of metrics, ":8081" of health by default.
+	BindAddress scalar.Value `json:"bindAddress,omitempty"`
+}
+
+// Interruption says what happens on nodes that go.
+type Interruption struct {
+	// Enabled: nodes that are reclaimed are tainted and emptied in time. Default true.
+	Enabled scalar.Value `json:"enabled,omitempty"`
+	// DefaultNotice is how long a reclaimed node is taken to last where neither its signal nor an annotation says. Default 2m.
+	DefaultNotice scalar.Value `json:"defaultNotice,omitempty"`
+	// NotReadyAfter is how long a spot node must have been not ready to count as reclaimed. Default 40s, as the scheduler has it.
+	NotReadyAfter scalar.Value `json:"notReadyAfter,omitempty"`
+	// DeleteAtDeadline: a pod whose budget still forbids its eviction when only its grace period is left is deleted. Default true.
+	DeleteAtDeadline scalar.Value `json:"deleteAtDeadline,omitempty"`
+	// Advisory is for nodes that may go.
+	Advisory Advisory `json:"advisory,omitempty"`
+}
+
+// Advisory says what happens on nodes that may go, and often do not.
+type Advisory struct {
+	// Enabled: they are tainted and emptied, without haste. Default false: they only get no new pods if others have room.
+	Enabled scalar.Value `json:"enabled,omitempty"`
+	// TimeLimit is after how long the taint is removed again from a node that did not go. Default 30m.
+	TimeLimit scalar.Value `json:"timeLimit,omitempty"`
+	// Pause is for how long such a node is then left alone, whatever it says. Default 1h.
+	Pause scalar.Value `json:"pause,omitempty"`
+}
+
+// Migration says how pods are moved.
+type Migration struct {
+	// SurgeTimeout is how long a pod waits for its replacement to become ready before it is given back to its ReplicaSet. Where its node
+	// goes, the deadline counts instead. Default 2m.
+	SurgeTimeout scalar.Value `json:"surgeTimeout,omitempty"`
+}
+
+// Rebalance says which pods are moved for a better place, and how many.
+type Rebalance struct {
+	// Heal: pods that stand on spot against the policy go to on-demand that has room. Default true.
+	Heal scalar.Value `json:"heal,omitempty"`
+	// MakeRoom: pods that may run on spot leave on-demand to one that must not. Default true.
+	MakeRoom scalar.Value `json:"makeRoom,omitempty"`
+	// ReturnToSpot: pods that may run on spot, and went to on-demand when spot was full, go to spot that has room. Default true.
+	ReturnToSpot scalar.Value `json:"returnToSpot,omitempty"`
+	// MaxMoves is how many such moves are under way at a time in the whole cluster; one of a workload, always. Default 5.
+	MaxMoves scalar.Value `json:"maxMoves,omitempty"`
+	// PauseAfterInterruption is how long a workload is left alone after an interruption of one of its pods. Default 5m.
+	PauseAfterInterruption scalar.Value `json:"pauseAfterInterruption,omitempty"`
+	// CalmPeriod is how long a spot pool must have lost no node before pods return to it. Default 10m.
+	CalmPeriod scalar.Value `json:"calmPeriod,omitempty"`
+}
+
+// DeletionCosts says whether a scale-down of a Deployment is to leave its floor.
+type DeletionCosts struct {
+	// Enabled: the pods of the floor get the annotation controller.kubernetes.io/pod-deletion-cost. Default true.
+	Enabled scalar.Value `json:"enabled,omitempty"`
+}
+
+// SetDefaults fills in what is not set.
+func (c *SpotControllerConfiguration) SetDefaults() {
+	c.DryRun.SetDefault("false")
+	c.RequestsPerSecond.SetDefault("200")
+	c.Concurrency.SetDefault("50")
+	c.LeaderElection.LeaseDuration.SetDefault("15s")
+	c.Metrics.BindAddress.SetDefault(":8443")
+	c.Health.BindAddress.SetDefault(":8081")
+
+	c.Interruption.Enabled.SetDefault("true")
+	c.Interruption.DefaultNotice.SetDefault("2m")
+	c.Interruption.NotReadyAfter.SetDefault("40s")
+	c.Interruption.DeleteAtDeadline.SetDefault("true")
+	c.Interruption.Advisory.Enabled.SetDefault("false")
+	c.Interruption.Advisory.TimeLimit.SetDefault("30m")
+	c.Interruption.Advisory.Pause.SetDefault("1h")
+
+	c.Migration.SurgeTimeout.SetDefault("2m")
+	c.Rebalance.Heal.SetDefault("true")
+	c.Rebalance.MakeRoom.SetDefault("true")
+	c.Rebalance.ReturnToSpot.SetDefault("true")
+	c.Rebalance.MaxMoves.SetDefault("5")
+	c.Rebalance.PauseAfterInterruption.SetDefault("5m")
+	c.Rebalance.CalmPeriod.SetDefault("10m")
+	c.DeletionCosts.Enabled.SetDefault("true")
+}
+
+// DeepCopyObject implements runtime.Object.
+func (c *SpotControllerConfiguration) DeepCopyObject() runtime.Object {
+	result := *c
+	return &result
+}
