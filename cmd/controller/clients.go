@@ -1,0 +1,74 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+)
+
+// answerWithin is how long the API server may take for a request that writes. What has become of one that took longer is unknown, and seen
+// later; nothing waits for it, because there may be little time.
+const answerWithin = 10 * time.Second
+
+// connect returns how the API server is reached: by a kubeconfig, or without one as the pod that this runs in. $KUBECONFIG does not count:
+// a controller acts on no cluster by accident.
+func connect(kubeconfig string, setup *setup) (*rest.Config, error) {
+	config, err := rest.InClusterConfig()
+	if kubeconfig != "" {
+		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("finding the API server: %w", err)
+	}
+	config.UserAgent = rest.DefaultKubernetesUserAgent()
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	// Of each client made of it by itself: informers, events and leader election never wait for what moves pods.
+	config.QPS, config.Burst = float32(setup.RequestsPerSecond), setup.RequestsPerSecond
+	return config, nil
+}
+
+// newReader returns the client of the informers, which only reads.
+func newReader(config *rest.Config) (kubernetes.Interface, error) {
+	config = rest.CopyConfig(config)
+	config.Wrap(guard(func() error { return errors.New("this client only reads") }))
+	return kubernetes.NewForConfig(config)
+}
+
+// newWriter returns the client that changes objects. A request that changes something is not sent while may returns an error, which then is
+// its result, and no call waits inside to repeat what is refused.
+func newWriter(config *rest.Config, may func() error) (kubernetes.Interface, error) {
+	config = migration.WithoutRetries(config)
+	config.Timeout = answerWithin
+	config.Wrap(guard(may))
+	return kubernetes.NewForConfig(config)
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (t transport) RoundTrip(request *http.Request) (*http.Response, error) { return t(request) }
+
+// guard lets requests that change something pass only while may returns nil.
+func guard(may func() error) func(http.RoundTripper) http.RoundTripper {
+	return func(next http.RoundTripper) http.RoundTripper {
+		return transport(func(request *http.Request) (*http.Response, error) {
+			if request.Method != http.MethodGet {
+				if err := may(); err != nil {
+					if request.Body != nil {
+						_ = request.Body.Close() // as every RoundTripper must; it was not read
+					}
+					return nil, err
+				}
+			}
+			return next.RoundTrip(request)
+		})
+	}
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	logsapi "k8s.io/component-base/logs/api/v1"
+)
+
+const (
+	shipped          = "../../config/controller-config.yaml"
+	shippedScheduler = "../../config/scheduler-config.yaml"
+)
+
+func TestMain(m *testing.M) {
+	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged // a process has one command line, but not this one
+	os.Exit(m.Run())
+}
+
+func fileWith(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "file.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// Wrong usage is told from wrong files, and both before anything is asked of an API server.
+func TestExitStatus(t *testing.T) {
+	both := []string{"--config=" + shipped, "--scheduler-config=" + shippedScheduler}
+	and := func(more string) []string { return append(slices.Clone(both), more) }
+	bad := fileWith(t, "apiVersion: spot-aware-scheduler.io/v1alpha1\nkind: SpotControllerConfiguration\nconcurrency: 0\n")
+	for name, test := range map[string]struct {
+		args []string
+		want int
+	}{
+		"help":                           {[]string{"--help"}, 0},
+		"no file":                        {nil, exitUsage},
+		"no scheduler's file":            {[]string{"--config=" + shipped}, exitUsage},
+		"no file but the scheduler's":    {[]string{"--scheduler-config=" + shippedScheduler}, exitUsage},
+		"an unknown flag":                {[]string{"--config=" + shipped, "--dryrun"}, exitUsage},
+		"an argument":                    {and("now"), exitUsage},
+		"an unknown format of logs":      {and("--logging-format=xml"), exitUsage},
+		"a file that is not there":       {[]string{"--config=nowhere", "--scheduler-config=" + shippedScheduler}, exitFailed},
+		"a bad value":                    {[]string{"--config=" + bad, "--scheduler-config=" + shippedScheduler}, exitFailed},
+		"a profile that is not there":    {and("--profile=other"), exitFailed},
+		"a kubeconfig that is not there": {and("--kubeconfig=nowhere"), exitFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stderr bytes.Buffer
+			if got := run(t.Context(), test.args, &stderr); got != test.want {
+				t.Errorf("exit status %d, want %d\n%s", got, test.want, stderr.String())
+			}
+		})
+	}
+}
+
+// The mistakes in both files are told at once, each with its path.
+func TestReadFiles(t *testing.T) {
+	head := "apiVersion: spot-aware-scheduler.io/v1alpha1\nkind: SpotControllerConfiguration\n"
+	badPolicy := strings.Replace(read(t, shippedScheduler), "minOnDemand: 1\n", "minOnDemand: 130%\n", 1)
+	for name, test := range map[string]struct {
+		config, scheduler string
+		want              []string // in the error
+	}{
+		"as shipped": {read(t, shipped), read(t, shippedScheduler), nil},
+		"two mistakes in one and one in the other": {head + "dryRun: perhaps\nrebalance: {maxMoves: 0}\n", badPolicy, []string{
+			`dryRun: Invalid value: "perhaps": expected one of true, false`,
+			`rebalance.maxMoves: Invalid value: "0": expected a whole number of 1 or more`,
+			`profiles[0].pluginConfig[0].args.minOnDemand: Invalid value: "130%"`,
+		}},
+		"unknown fields": {head + "dryrun: true\ninterruption: {advisory: {limit: 1h}}\n", read(t, shippedScheduler), []string{
+			`unknown field "dryrun"`, `unknown field "interruption.advisory.limit"`,
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options{configFile: fileWith(t, test.config), schedulerConfigFile: fileWith(t, test.scheduler), profile: "spot-aware-scheduler"}
+			_, err := o.read()
+			if (err != nil) != (test.want != nil) {
+				t.Fatal(err)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%v\nis without %s", err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestDryRun(t *testing.T) {
+	on := fileWith(t, "apiVersion: spot-aware-scheduler.io/v1alpha1\nkind: SpotControllerConfiguration\ndryRun: true\n")
+	for name, test := range map[string]struct {
+		file string
+		flag bool
+		want bool
+	}{
+		"neither": {shipped, false, false}, "flag": {shipped, true, true}, "file": {on, false, true}, "both": {on, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options{configFile: test.file, schedulerConfigFile: shippedScheduler, profile: "spot-aware-scheduler", dryRun: test.flag}
+			setup, err := o.read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if setup.DryRun != test.want {
+				t.Errorf("dry run: %t, want %t", setup.DryRun, test.want)
+			}
+		})
+	}
+}

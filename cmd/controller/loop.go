@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// settle is how long a new leader leaves to what its predecessor sent last, until it is in the caches.
+	settle = time.Second
+	// A round follows the one before after at least soonest while something moves, and idle while nothing does; and after at least share times
+	// as long as looking took, so that a large cluster costs no more than a third of a core.
+	soonest, idle = 200 * time.Millisecond, time.Second
+	share         = 2
+	// Without any event a round follows after latestMoving or latest: time passes for deadlines too.
+	latestMoving, latest = time.Second, 5 * time.Second
+	// writeWithin is how long a round waits for its writes. What is not written by then is planned again.
+	writeWithin = 2 * time.Second
+	// costsAtOnce is how many deletion costs a round writes: the first rounds in a large cluster have thousands, none of them urgent.
+	costsAtOnce = 10
+	// writeAgainAfter is how long a write that failed is left alone.
+	writeAgainAfter = time.Second
+	// stalledAfter is after how long without a round a leader counts as not healthy.
+	stalledAfter = 2 * time.Minute
+)
+
+// write is one change of one object, other than moving a pod.
+type write struct {
+	kind writeKind
+	// uid and version (resourceVersion) are of the object that it was planned for, name is for the log.
+	uid     types.UID
+	version string
+	name    klog.ObjectRef
+	apply   func(context.Context) error
+}
+
+// writeKind is what a write does: the label of a metric.
+type writeKind string
+
+// Every writeKind there is.
+const (
+	mark         writeKind = "node-mark"
+	deletionCost writeKind = "deletion-cost"
+)
+
+// plan is what one look at the cluster comes to.
+type plan struct {
+	// marks and costs are the writes, the most urgent first. Costs may wait for everything else.
+	marks, costs []write
+	// move starts the moves and does not wait for them. In a dry run it tells of them.
+	move func(context.Context)
+	// moving: something is under way, or has a deadline.
+	moving bool
+}
+
+// loop is the controller: it looks at the whole cluster, plans and acts, again and again, for as long as it leads. What it knows beyond one
+// round are limits only.
+type loop struct {
+	look   func(now time.Time) (plan, error)
+	full   <-chan struct{} // closed when the caches are full
+	dryRun bool
+	// concurrency is how many writes are under way at a time.
+	concurrency int
+
+	changed chan struct{} // holds one element when something has changed since the last round began
+	written map[types.UID]written
+	// began is when the last round began, in nanoseconds since 1970; 0 while none has. It is what health is read from.
+	began atomic.Int64
+}
+
+// written is a write that was made, or failed, for one version of an object.
+type written struct {
+	version string
+	// again is when it may be made again for the same version: zero for never, because it was made and the cache does not show it yet.
+	again time.Time
+}
+
+func newLoop(look func(time.Time) (plan, error), full <-chan struct{}, dryRun bool, concurrency int) *loop {
+	return &loop{look: look, full: full, dryRun: dryRun, concurrency: concurrency,
+		changed: make(chan struct{}, 1), written: map[types.UID]written{}}
+}
+
+// watch has a round follow every event of an informer.
+func (l *loop) watch(informer cache.SharedIndexInformer) error {
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { l.wake() },
+		UpdateFunc: func(any, any) { l.wake() },
+		DeleteFunc: func(any) { l.wake() },
+	})
+	return err
+}
+
+func (l *loop) wake() {
+	select {
+	case l.changed <- struct{}{}:
+	default: // it will be seen with what came before
+	}
+}
+
+// Start runs until ctx is done, as a manager.Runnable. This replica must lead.
+func (l *loop) Start(ctx context.Context) error {
+	select {
+	case <-l.full:
+	case <-ctx.Done():
+		return nil
+	}
+	if !sleep(ctx, settle) {
+		return nil
+	}
+	for ctx.Err() == nil {
+		began := time.Now()
+		l.began.Store(began.UnixNano())
+		select {
+		case <-l.changed: // it is in the caches by now
+		default:
+		}
+		plan, err := l.look(began)
+		took := time.Since(began)
+		pause, wait := idle, latest
+		if err != nil {
+			planFailures.Inc()
+			klog.FromContext(ctx).Error(err, "Looking at the cluster failed")
+		} else {
+			planDuration.Observe(took.Seconds())
+			if l.act(ctx, plan) {
+				pause, wait = soonest, latestMoving
+			}
+		}
+		pause = max(pause, share*took)
+		if !sleep(ctx, pause) {
+			return nil
+		}
+		select {
+		case <-l.changed:
+		case <-time.After(wait - pause):
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// act does what was planned. It reports whether there is reason to look again soon.
+func (l *loop) act(ctx context.Context, p plan) (moving bool) {
+	l.forget(p)
+	now := time.Now()
+	marks, costs := l.due(p.marks, now), l.due(p.costs, now)
+	costs = costs[:min(len(costs), costsAtOnce)]
+	// Moves come first: a mark tells others what our own scheduler sees for itself.
+	p.move(ctx)
+	within, cancel := context.WithTimeout(ctx, writeWithin)
+	defer cancel()
+	anyFailed := l.write(within, slices.Concat(marks, costs))
+	return p.moving || len(marks) > 0 || anyFailed
+}
+
+// due returns those of the planned writes that are to be made now.
+func (l *loop) due(planned []write, now time.Time) []write {
+	return slices.DeleteFunc(slices.Clone(planned), func(w write) bool {
+		last, ok := l.written[w.uid]
+		return ok && last.version == w.version && (last.again.IsZero() || now.Before(last.again))
+	})
+}
+
+// forget forgets the writes that are not planned any more.
+func (l *loop) forget(p plan) {
+	planned := map[types.UID]bool{}
+	for _, w := range slices.Concat(p.marks, p.costs) {
+		planned[w.uid] = true
+	}
+	maps.DeleteFunc(l.written, func(uid types.UID, _ written) bool { return !planned[uid] })
+}
+
+// write makes the writes in their order, some of them at a time, until ctx is done. It reports whether one failed.
+func (l *loop) write(ctx context.Context, writes []write) (anyFailed bool) {
+	logger := klog.FromContext(ctx)
+	errs := make([]error, len(writes))
+	var group errgroup.Group
+	group.SetLimit(l.concurrency)
+	begun := 0
+	for i, w := range writes {
+		if ctx.Err() != nil {
+			break
+		}
+		begun++
+		if l.dryRun {
+			errs[i] = errDryRun
+			continue
+		}
+		group.Go(func() error {
+			errs[i] = w.apply(ctx)
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors are in errs
+	for i, w := range writes[:begun] {
+		made := written{version: w.version}
+		outcome := done
+		switch err := errs[i]; {
+		case err == nil:
+			logger.V(2).Info("Wrote", "kind", w.kind, "object", w.name)
+		case errors.Is(err, errDryRun):
+			outcome = dryRun
+			logger.Info("Would write", "kind", w.kind, "object", w.name)
+		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+			// Another version is on its way into the cache, or the object is gone.
+			outcome = outdated
+			made.again = time.Now().Add(writeAgainAfter)
+			logger.V(2).Info("Not written: the object has changed", "kind", w.kind, "object", w.name)
+		default:
+			outcome, anyFailed = failed, true
+			made.again = time.Now().Add(writeAgainAfter)
+			logger.Error(err, "Writing failed", "kind", w.kind, "object", w.name)
+		}
+		l.written[w.uid] = made
+		writesTotal.WithLabelValues(string(w.kind), outcome).Inc()
+	}
+	return anyFailed
+}
+
+// healthy is a healthz.Checker: a leader makes rounds.
+func (l *loop) healthy(*http.Request) error {
+	began := l.began.Load()
+	if began == 0 {
+		return nil
+	}
+	if ago := time.Since(time.Unix(0, began)); ago > stalledAfter {
+		return fmt.Errorf("the last round began %s ago", ago.Round(time.Second))
+	}
+	return nil
+}
+
+// sleep reports whether d has passed before ctx was done.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}

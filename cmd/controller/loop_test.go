@@ -1,0 +1,247 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// full is the sign of caches that are full.
+func full() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
+func noMoves(context.Context) {}
+
+// When rounds begin, after the settling time: with and without moves and events.
+func TestRounds(t *testing.T) {
+	for name, test := range map[string]struct {
+		plan   plan
+		err    error
+		takes  time.Duration // to look
+		events time.Duration // between two; 0: none
+		want   []time.Duration
+	}{
+		"nothing happens": {want: []time.Duration{0, 5 * time.Second, 10 * time.Second}},
+		"events":          {events: 300 * time.Millisecond, want: []time.Duration{0, time.Second, 2 * time.Second}},
+		"moves":           {plan: plan{moving: true}, want: []time.Duration{0, time.Second, 2 * time.Second}},
+		"moves and events": {plan: plan{moving: true}, events: 50 * time.Millisecond,
+			want: []time.Duration{0, 200 * time.Millisecond, 400 * time.Millisecond}},
+		"a rare event": {events: 3 * time.Second, want: []time.Duration{0, 2 * time.Second, 5 * time.Second}}, // the first came while it settled
+		"a large cluster with events": {takes: 2 * time.Second, events: 50 * time.Millisecond,
+			want: []time.Duration{0, 6 * time.Second, 12 * time.Second}},
+		"a large cluster with moves and events": {plan: plan{moving: true}, takes: 300 * time.Millisecond, events: 50 * time.Millisecond,
+			want: []time.Duration{0, 900 * time.Millisecond, 1800 * time.Millisecond}},
+		"a failure": {err: errors.New("no owner index"), want: []time.Duration{0, 5 * time.Second, 10 * time.Second}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				began := time.Now().Add(settle)
+				var got []time.Duration
+				test.plan.move = noMoves
+				l := newLoop(func(now time.Time) (plan, error) {
+					if got = append(got, now.Sub(began)); len(got) == len(test.want) {
+						cancel()
+					}
+					time.Sleep(test.takes)
+					return test.plan, test.err
+				}, full(), false, 1)
+				l.wake() // as the caches do while they are being filled
+				if test.events > 0 {
+					go func() {
+						for sleep(ctx, test.events) {
+							l.wake()
+						}
+					}()
+				}
+				if err := l.Start(ctx); err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(test.want, got); diff != "" {
+					t.Errorf("rounds (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+func TestNoRoundBeforeTheCachesAreFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var rounds atomic.Int32
+		filled := make(chan struct{})
+		l := newLoop(func(time.Time) (plan, error) { rounds.Add(1); return plan{move: noMoves}, nil }, filled, false, 1)
+		go l.Start(ctx)
+		l.wake()
+		time.Sleep(time.Hour)
+		if n := rounds.Load(); n != 0 || l.healthy(nil) != nil {
+			t.Errorf("%d rounds, health: %v; want none, and healthy", n, l.healthy(nil))
+		}
+		close(filled)
+		time.Sleep(settle)
+		synctest.Wait()
+		if n := rounds.Load(); n != 1 {
+			t.Errorf("%d rounds when the caches are full, want 1", n)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+func TestHealth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		hangs := make(chan struct{})
+		l := newLoop(func(time.Time) (plan, error) { <-hangs; return plan{move: noMoves}, nil }, full(), false, 1)
+		go l.Start(ctx)
+		time.Sleep(settle + stalledAfter)
+		if err := l.healthy(nil); err != nil {
+			t.Errorf("not healthy too early: %v", err)
+		}
+		time.Sleep(time.Nanosecond)
+		if err := l.healthy(nil); err == nil {
+			t.Error("healthy although the round does not end")
+		}
+		close(hangs)
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// writer plans writes and counts how often each is made.
+type writer struct {
+	mu   sync.Mutex
+	made map[types.UID]int
+	err  error
+}
+
+func (w *writer) write(uid, version string) write {
+	return write{kind: mark, uid: types.UID(uid), version: version, apply: func(context.Context) error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.made[types.UID(uid)]++
+		return w.err
+	}}
+}
+
+// Every write is made once for each version of its object; one that failed is made again later.
+func TestWrites(t *testing.T) {
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n", nil)
+	type step struct {
+		version string // planned; "" for no write
+		err     error
+		after   time.Duration
+		want    int // made so far
+	}
+	for name, steps := range map[string][]step{
+		"seen late":      {{version: "1", want: 1}, {version: "1", after: time.Hour, want: 1}, {version: "", want: 1}},
+		"without effect": {{version: "1", want: 1}, {version: "2", want: 2}, {version: "2", want: 2}},
+		"failed": {
+			{version: "1", err: errors.New("away"), want: 1}, {version: "1", want: 1}, {version: "1", after: writeAgainAfter, want: 2},
+		},
+		"outdated":             {{version: "1", err: conflict, want: 1}, {version: "1", want: 1}, {version: "2", want: 2}},
+		"outdated, and stays":  {{version: "1", err: conflict, want: 1}, {version: "1", after: writeAgainAfter, want: 2}},
+		"wanted again":         {{version: "1", want: 1}, {version: "", want: 1}, {version: "1", want: 2}},
+		"failed, then it went": {{version: "1", err: errors.New("away"), want: 1}, {version: "", want: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &writer{made: map[types.UID]int{}}
+				l := newLoop(nil, nil, false, 1)
+				for i, s := range steps {
+					time.Sleep(s.after)
+					w.err = s.err
+					p := plan{move: noMoves}
+					if s.version != "" {
+						p.marks = []write{w.write("n", s.version)}
+					}
+					l.act(t.Context(), p)
+					if got := w.made["n"]; got != s.want {
+						t.Errorf("step %d: written %d times, want %d", i, got, s.want)
+					}
+				}
+				if len(l.written) > 1 {
+					t.Errorf("remembers %v", l.written)
+				}
+			})
+		})
+	}
+}
+
+func TestDryRunWritesNothing(t *testing.T) {
+	w := &writer{made: map[types.UID]int{}}
+	l := newLoop(nil, nil, true, 1)
+	told := 0
+	l.act(t.Context(), plan{
+		marks: []write{w.write("n", "1")}, costs: []write{w.write("p", "1")}, move: func(context.Context) { told++ },
+	})
+	if len(w.made) != 0 || told != 1 {
+		t.Errorf("written: %v, moves told %d times; want nothing and 1", w.made, told)
+	}
+}
+
+// Deletion costs are many in the first rounds, and come after the marks.
+func TestCostsWait(t *testing.T) {
+	w := &writer{made: map[types.UID]int{}}
+	var p plan
+	for i := range 3 * costsAtOnce {
+		p.marks = append(p.marks, w.write(fmt.Sprintf("node-%d", i), "1"))
+		p.costs = append(p.costs, w.write(fmt.Sprintf("pod-%d", i), "1"))
+	}
+	p.move = noMoves
+	l := newLoop(nil, nil, false, 5)
+	for round := range 4 {
+		l.act(t.Context(), p)
+		if want := 3*costsAtOnce + min(round+1, 3)*costsAtOnce; len(w.made) != want {
+			t.Errorf("round %d: %d written, want %d", round, len(w.made), want)
+		}
+	}
+}
+
+// An API server that does not answer holds up neither the moves nor the next round.
+func TestWritesHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var under, most atomic.Int32
+		hangs := write{kind: mark, version: "1", apply: func(ctx context.Context) error {
+			most.Store(max(most.Load(), under.Add(1)))
+			defer under.Add(-1)
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}}
+		var p plan
+		for i := range 10 {
+			hangs.uid = types.UID(fmt.Sprint(i))
+			p.marks = append(p.marks, hangs)
+		}
+		var order []string
+		p.move = func(context.Context) { order = append(order, "move") }
+		l := newLoop(nil, nil, false, 3)
+		began := time.Now()
+		moving := l.act(t.Context(), p)
+		order = append(order, "done")
+		if took := time.Since(began); took != writeWithin || !moving || !slices.Equal(order, []string{"move", "done"}) {
+			t.Errorf("took %s, moving %t, %v; want %s, true, move before done", took, moving, order, writeWithin)
+		}
+		if most.Load() != 3 {
+			t.Errorf("%d writes at a time, want 3", most.Load())
+		}
+		// Those that had no turn are as good as never planned.
+		if len(l.written) > 4 {
+			t.Errorf("%d writes count as made or failed, want the 3 that were begun, and one that came when the time was over", len(l.written))
+		}
+	})
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+)
+
+const subsystem = "spot_aware_scheduler"
+
+// What can become of a write: the label of a metric.
+const (
+	done     = "done"
+	outdated = "outdated" // the object has changed, or is gone
+	failed   = "failed"
+	dryRun   = "dry-run"
+)
+
+// The metrics of the loop. docs/metrics.md lists them.
+var (
+	planDuration = metrics.NewHistogram(&metrics.HistogramOpts{
+		Subsystem: subsystem,
+		Name:      "controller_plan_duration_seconds",
+		Help:      "Time that the controller takes to look at the whole cluster and to plan, in every round.",
+		// 1 ms to 8 s.
+		Buckets:        metrics.ExponentialBuckets(1e-3, 2, 14),
+		StabilityLevel: metrics.ALPHA,
+	})
+	planFailures = metrics.NewCounter(&metrics.CounterOpts{
+		Subsystem:      subsystem,
+		Name:           "controller_plan_failures_total",
+		Help:           "Rounds in which the controller could not look at the cluster, and did nothing.",
+		StabilityLevel: metrics.ALPHA,
+	})
+	writesTotal = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem,
+		Name:      "controller_writes_total",
+		Help: "Changes of objects other than moves, by kind (node-mark, deletion-cost) and by outcome: done, outdated (the object had " +
+			"changed), failed, or dry-run.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"kind", "outcome"})
+)
+
+// registerMetrics is to be called once, before the manager serves metrics. The manager serves controller-runtime's registry alone; what is
+// this project's, and Kubernetes', is in the other.
+func registerMetrics() {
+	legacyregistry.MustRegister(planDuration, planFailures, writesTotal)
+	for _, kind := range []writeKind{mark, deletionCost} {
+		for _, outcome := range []string{done, outdated, failed, dryRun} {
+			writesTotal.WithLabelValues(string(kind), outcome).Add(0) // or the first one would be no increase
+		}
+	}
+	migration.RegisterMetrics(ctrlmetrics.Registry)
+	ctrlmetrics.Registry = struct {
+		prometheus.Registerer
+		prometheus.Gatherer
+	}{ctrlmetrics.Registry, prometheus.Gatherers{ctrlmetrics.Registry, legacyregistry.DefaultGatherer}}
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lease"
+)
+
+// name is that of the lock and of who reports events.
+const name = "spot-controller"
+
+// stopWithin is how long a replica that is told to end waits for what it has begun before it gives its lease back.
+const stopWithin = 10 * time.Second
+
+// Why a request is not sent.
+var (
+	errStaleLease = errors.New("the lease has not been renewed in time: another controller may lead by now")
+	errDryRun     = errors.New("dry run: nothing is written")
+)
+
+// start runs the controller until ctx is done, the lease is lost or something cannot be started.
+func start(ctx context.Context, kubeconfig string, setup *setup) error {
+	config, err := connect(kubeconfig, setup)
+	if err != nil {
+		return err
+	}
+	registerMetrics()
+	options := manager.Options{
+		Logger:                  klog.Background(),
+		HealthProbeBindAddress:  setup.HealthAddress,
+		GracefulShutdownTimeout: ptr.To(stopWithin),
+		Metrics: metricsserver.Options{
+			BindAddress: setup.MetricsAddress, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
+		},
+	}
+	// A dry run does not lead: it writes nothing, the Lease included, and can run beside a controller that acts.
+	may := func() error { return errDryRun }
+	if !setup.DryRun {
+		if may, err = elect(config, setup.LeaseDuration, &options); err != nil {
+			return err
+		}
+	}
+	mgr, err := manager.New(config, options)
+	if err != nil {
+		return fmt.Errorf("making the manager: %w", err)
+	}
+	var recorder events.EventRecorder = silence{}
+	if !setup.DryRun {
+		recorder = mgr.GetEventRecorder(name)
+	}
+	if err := add(mgr, config, setup, may, recorder); err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}
+
+// elect has the manager lead only with the lease, and returns what says whether that is fresh enough to send a request. A leader that was
+// frozen does not know at first that another leads by now: what it had planned, or queued, is not sent then.
+func elect(config *rest.Config, duration time.Duration, options *manager.Options) (may func() error, err error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	// The proportions of Kubernetes' own components, whose lease lasts 15 s.
+	renewWithin, tryEvery := duration*2/3, duration*2/15
+	inner, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, metav1.NamespaceSystem, name,
+		resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}, config, renewWithin)
+	if err != nil {
+		return nil, fmt.Errorf("making the lock of leader election: %w", err)
+	}
+	lock := lease.NewLock(inner, duration)
+	options.LeaderElection, options.LeaderElectionID, options.LeaderElectionResourceLockInterface = true, name, lock
+	options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = &duration, &renewWithin, &tryEvery
+	// The process ends with the manager, and what it leads has ended before.
+	options.LeaderElectionReleaseOnCancel = true
+	return func() error {
+		if !lock.Fresh(renewWithin) {
+			return errStaleLease
+		}
+		return nil
+	}, nil
+}
+
+// add gives the manager what it is to run.
+func add(mgr manager.Manager, config *rest.Config, setup *setup, may func() error, recorder events.EventRecorder) error {
+	reader, err := newReader(config)
+	if err != nil {
+		return fmt.Errorf("making the client that reads: %w", err)
+	}
+	writer, err := newWriter(config, may)
+	if err != nil {
+		return fmt.Errorf("making the client that writes: %w", err)
+	}
+	caches := newCaches(reader)
+	parts, err := join(setup, caches.factory, writer, recorder)
+	if err != nil {
+		return err
+	}
+	loop := newLoop(parts.look, caches.full, setup.DryRun, setup.Concurrency)
+	for _, informer := range parts.watched {
+		if err := loop.watch(informer); err != nil {
+			return fmt.Errorf("watching: %w", err)
+		}
+	}
+	leads := manager.RunnableFunc(func(ctx context.Context) error {
+		// The lease is given back when what was sent under it has been answered.
+		defer parts.wait()
+		return loop.Start(ctx)
+	})
+	return errors.Join(
+		mgr.Add(caches), mgr.Add(leads),
+		mgr.AddReadyzCheck("caches", caches.ready),
+		mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddHealthzCheck("loop", loop.healthy),
+	)
+}
+
+// silence records no events.
+type silence struct{}
+
+// Eventf implements events.EventRecorder.
+func (silence) Eventf(_, _ runtime.Object, _, _, _, _ string, _ ...any) {}
