@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/interruption"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
+)
+
+// parts are the planners and the executor, as the loop uses them.
+type parts struct {
+	// look looks at the cluster once and plans.
+	look func(time.Time) (plan, error)
+	// wait returns when no move has a request under way. No plan is to be begun meanwhile.
+	wait func()
+	// watched are the informers whose events may change a plan.
+	watched []cache.SharedIndexInformer
+}
+
+// join joins the planners and the executor. The factory must not have been started.
+func join(
+	setup *setup, factory informers.SharedInformerFactory, writer kubernetes.Interface, recorder events.EventRecorder,
+) (*parts, error) {
+	reader, err := cluster.NewReader(factory, setup.policy, setup.signals, setup.profile, setup.NotReadyAfter)
+	if err != nil {
+		return nil, err
+	}
+	executor := migration.NewExecutor(writer, recorder, clock.RealClock{}, migration.ExecutorSettings{
+		Concurrency: setup.Concurrency, RequestTimeout: answerWithin, DryRun: setup.DryRun,
+	})
+	rebalancer := rebalance.NewPlanner(rebalanceSettings(setup))
+	look := func(now time.Time) (plan, error) {
+		snapshot, err := reader.Snapshot(now)
+		if err != nil {
+			return plan{}, err
+		}
+		progress := executor.Observe(snapshot)
+		marks, moves := interruption.Plan(snapshot, interruptionSettings(setup))
+		// The rebalancer has the room for itself: who gets it is decided in migration.Plan, where what is urgent comes first.
+		moves = slices.Concat(moves, rebalancer.Plan(snapshot, cluster.NewRoom(snapshot)))
+		actions := migration.Plan(snapshot, cluster.NewRoom(snapshot), moves, migration.Settings{
+			SurgeTimeout: setup.SurgeTimeout, DeleteAtDeadline: setup.DeleteAtDeadline,
+		}, progress)
+		p := plan{
+			move:   func(ctx context.Context) { executor.Do(ctx, actions) },
+			moving: len(moves)+len(actions)+len(progress) > 0,
+		}
+		for _, m := range marks {
+			p.marks = append(p.marks, write{
+				kind: mark, uid: m.Node.UID, version: m.Node.ResourceVersion, name: klog.KObj(m.Node),
+				apply: func(ctx context.Context) error {
+					if err := interruption.Apply(ctx, writer, m); err != nil {
+						return err
+					}
+					for _, e := range m.Events {
+						recorder.Eventf(m.Node.Node, nil, e.Type, e.Reason, "Mark", "%s", e.Note)
+					}
+					return nil
+				},
+			})
+		}
+		for _, c := range costs(snapshot, setup.DeletionCosts) {
+			p.costs = append(p.costs, write{
+				kind: deletionCost, uid: c.Pod.UID, version: c.Pod.ResourceVersion, name: klog.KObj(c.Pod),
+				apply: func(ctx context.Context) error { return c.Apply(ctx, writer) },
+			})
+		}
+		return p, nil
+	}
+	return &parts{look, executor.Wait, reader.Informers()}, nil
+}
+
+// costs are the deletion costs to write; turned off, those that were written are taken off.
+func costs(s *cluster.Snapshot, on bool) (costs []rebalance.Cost) {
+	if on {
+		return rebalance.DeletionCosts(s)
+	}
+	for _, p := range s.Pods {
+		if _, ours := p.Annotations[rebalance.CostAnnotation]; ours {
+			costs = append(costs, rebalance.Cost{Pod: p})
+		}
+	}
+	return costs
+}
+
+func interruptionSettings(s *setup) interruption.Settings {
+	return interruption.Settings{
+		Signals: s.signals, NotReadyAfter: s.NotReadyAfter,
+		Reclaim: s.Interruption, DefaultNotice: s.DefaultNotice,
+		Advice: s.Advisory, AdviceLimit: s.AdvisoryLimit, AdvicePause: s.AdvisoryPause,
+	}
+}
+
+func rebalanceSettings(s *setup) rebalance.Settings {
+	return rebalance.Settings{
+		Heal: s.Heal, MakeRoom: s.MakeRoom, ReturnToSpot: s.ReturnToSpot,
+		MaxMoves: s.MaxMoves, Pause: s.PauseAfterInterruption, Calm: s.CalmPeriod,
+	}
+}
