@@ -11,3 +11,15 @@ LABEL org.opencontainers.image.title="spot-aware-scheduler" \
 COPY bin/linux-${TARGETARCH}/spot-aware-scheduler /spot-aware-scheduler
 USER 65532:65532
 ENTRYPOINT ["/spot-aware-scheduler"]
+
+FROM scratch AS controller
+ARG TARGETARCH
+ARG VERSION
+LABEL org.opencontainers.image.title="spot-controller" \
+      org.opencontainers.image.description="Moves pods off spot nodes that go, to where the policy wants them, and back to spot" \
+      org.opencontainers.image.source="https://github.com/spot-aware-scheduler/spot-aware-scheduler" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}"
+COPY bin/linux-${TARGETARCH}/spot-controller /spot-controller
+USER 65532:65532
+ENTRYPOINT ["/spot-controller"]

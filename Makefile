@@ -19,20 +19,24 @@ help: ## Lists the targets.
 .PHONY: build
 build: ## Builds all binaries into bin/.
 	go build -ldflags '$(LDFLAGS)' -o bin/spot-aware-scheduler ./cmd/scheduler
+	go build -ldflags '$(LDFLAGS)' -o bin/spot-controller ./cmd/controller
 	go build -ldflags '$(LDFLAGS)' -o bin/spot-lab ./cmd/spot-lab
 
-# What make image makes: its name, for which architectures, and with PUSH=1 it goes to the name's registry as one multi-arch image.
+# What make image makes, one image for each binary: their names, for which architectures, and with PUSH=1 they go to the names' registry,
+# each as one multi-arch image. The controller's stands beside the scheduler's, with the same tag, unless it is named.
 IMAGE ?= localhost/spot-aware-scheduler:dev
+CONTROLLER_IMAGE ?= $(patsubst ./%,%,$(dir $(IMAGE))spot-controller:$(lastword $(subst :, ,$(IMAGE))))
 ARCHS ?= amd64 arm64
 PUSH  ?=
 
 .PHONY: image
 image: export IMAGE := $(IMAGE)
+image: export CONTROLLER_IMAGE := $(CONTROLLER_IMAGE)
 image: export ARCHS := $(ARCHS)
 image: export PUSH := $(PUSH)
 image: export VERSION := $(VERSION)
 image: export LDFLAGS := $(LDFLAGS)
-image: ## Builds the container image for amd64 and arm64, with docker or buildah, and checks it (IMAGE, ARCHS, PUSH=1).
+image: ## Builds the container images for amd64 and arm64, with docker or buildah, and checks them (IMAGE, ARCHS, PUSH=1).
 	@hack/image.sh
 
 .PHONY: tools

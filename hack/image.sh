@@ -1,18 +1,22 @@
 #!/usr/bin/env bash
-# Builds the image of the scheduler for each of ARCHS, with docker if an engine answers and with buildah otherwise, and has
-# hack/checkimage prove what is in it. Called by make image, which sets IMAGE, ARCHS, PUSH, VERSION and LDFLAGS.
+# Builds the images of the scheduler and the controller for each of ARCHS, with docker if an engine answers and with buildah otherwise, and
+# has hack/checkimage prove what is in them. Called by make image, which sets IMAGE, CONTROLLER_IMAGE, ARCHS, PUSH, VERSION and LDFLAGS.
 #
-# It leaves bin/images/spot-aware-scheduler-linux-ARCH.tar (docker-archive) to be loaded into docker, podman or containerd under the
-# name IMAGE. docker also has the image of this machine's architecture under that name; buildah works in a store of its own that is
-# thrown away. With PUSH=1 one image for all ARCHS goes to IMAGE's registry.
+# It leaves bin/images/spot-aware-scheduler-linux-ARCH.tar and spot-controller-linux-ARCH.tar (docker-archive) to be loaded into docker,
+# podman or containerd under the names IMAGE and CONTROLLER_IMAGE. docker also has the images of this machine's architecture under those
+# names; buildah works in a store of its own that is thrown away. With PUSH=1 one image of each for all ARCHS goes to its name's registry.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 refuse() { echo "image: $1" >&2; exit 2; }
 # Names as registries take them (the distribution reference grammar), and a tag.
-[[ $IMAGE =~ ^[a-zA-Z0-9.-]+(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*:[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}$ ]] ||
-  refuse "IMAGE=$IMAGE: expected a name and a tag, such as registry.example/team/spot-aware-scheduler:v1"
+for name in IMAGE CONTROLLER_IMAGE; do
+  [[ ${!name} =~ ^[a-zA-Z0-9.-]+(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*:[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}$ ]] ||
+    refuse "$name=${!name}: expected a name and a tag, such as registry.example/team/spot-aware-scheduler:v1"
+  [[ $PUSH != 1 || ${!name} != localhost/* ]] ||
+    refuse "$name=${!name}: expected the name of a registry, as in registry.example/..., with PUSH=1"
+done
+[ "$IMAGE" != "$CONTROLLER_IMAGE" ] || refuse "CONTROLLER_IMAGE=$CONTROLLER_IMAGE: expected another name than IMAGE"
 case $PUSH in '' | 0 | 1) ;; *) refuse "PUSH=$PUSH: expected 1, or nothing" ;; esac
-[[ $PUSH != 1 || $IMAGE != localhost/* ]] || refuse "IMAGE=$IMAGE: expected the name of a registry, as in registry.example/..., with PUSH=1"
 [ -n "$ARCHS" ] || refuse "ARCHS is empty: expected amd64, arm64 or both"
 for arch in $ARCHS; do
   case $arch in amd64 | arm64) ;; *) refuse "ARCHS=$ARCHS: $arch: expected amd64, arm64 or both, with a space between them" ;; esac
@@ -39,55 +43,66 @@ work=$(mktemp -d)
 store=(--root "$work/root" --runroot "$work/run" --storage-driver vfs)
 trap 'rm -rf "$work"' EXIT
 
-build() { # architecture, archive to write
-  local args=(--file Dockerfile --target scheduler --platform "linux/$1" --build-arg "TARGETARCH=$1" --build-arg "VERSION=$VERSION")
+build() { # target of the Dockerfile, name of the image, architecture, archive to write
+  local args=(--file Dockerfile --target "$1" --platform "linux/$3" --build-arg "TARGETARCH=$3" --build-arg "VERSION=$VERSION")
   if [ $builder = docker ]; then
-    docker build --quiet "${args[@]}" --tag "$IMAGE" . >/dev/null
-    docker save --output "$2" "$IMAGE"
+    docker build --quiet "${args[@]}" --tag "$2" . >/dev/null
+    docker save --output "$4" "$2"
   else
     # Without namespaces, so that it also works inside a container. The timestamp makes equal binaries equal images.
-    buildah "${store[@]}" bud --quiet --isolation chroot --timestamp 0 "${args[@]}" --tag "$IMAGE" . >/dev/null
-    buildah "${store[@]}" push --quiet "$IMAGE" "docker-archive:$2:$IMAGE"
+    buildah "${store[@]}" bud --quiet --isolation chroot --timestamp 0 "${args[@]}" --tag "$2" . >/dev/null
+    buildah "${store[@]}" push --quiet "$2" "docker-archive:$4:$2"
   fi
 }
 
-push() { # of the archives that were checked: what was proven is what is pushed
+push() { # binary, name of the image: of the archives that were checked, so that what was proven is what is pushed
   local arch parts=()
   for arch in $ARCHS; do
-    local archive=bin/images/spot-aware-scheduler-linux-$arch.tar
+    local archive=bin/images/$1-linux-$arch.tar
     if [ $builder = docker ]; then
       docker load --quiet --input "$archive" >/dev/null
-      docker tag "$IMAGE" "$IMAGE-$arch"
-      docker push --quiet "$IMAGE-$arch"
-      parts+=("$IMAGE-$arch")
+      docker tag "$2" "$2-$arch"
+      docker push --quiet "$2-$arch"
+      parts+=("$2-$arch")
     else
       parts+=("docker-archive:$PWD/$archive")
     fi
   done
   if [ $builder = docker ]; then
-    docker manifest create --amend "$IMAGE" "${parts[@]}" >/dev/null
-    docker manifest push --purge "$IMAGE"
+    docker manifest create --amend "$2" "${parts[@]}" >/dev/null
+    docker manifest push --purge "$2"
   else
-    buildah "${store[@]}" manifest create "$IMAGE-all" >/dev/null
-    for archive in "${parts[@]}"; do buildah "${store[@]}" manifest add "$IMAGE-all" "$archive" >/dev/null; done
-    buildah "${store[@]}" manifest push --all --format v2s2 "$IMAGE-all" "docker://$IMAGE"
+    buildah "${store[@]}" manifest create "$2-all" >/dev/null
+    for archive in "${parts[@]}"; do buildah "${store[@]}" manifest add "$2-all" "$archive" >/dev/null; done
+    buildah "${store[@]}" manifest push --all --format v2s2 "$2-all" "docker://$2"
   fi
-  echo "image: pushed $IMAGE for $ARCHS"
+  echo "image: pushed $2 for $ARCHS"
+}
+
+make_image() { # target of the Dockerfile and folder in cmd, binary, name of the image
+  local arch archive want
+  for arch in $ARCHS; do
+    GOOS=linux GOARCH=$arch go build -ldflags "$LDFLAGS" -o "bin/linux-$arch/$2" "./cmd/$1"
+    archive=bin/images/$2-linux-$arch.tar
+    want="$3 $VERSION $(cat "bin/linux-$arch/$2" Dockerfile .dockerignore hack/image.sh | sha256sum)"
+    if [ ! -e "$archive" ] || [ "$(cat "$archive.made" 2>/dev/null)" != "$want" ]; then
+      rm -f "$archive" "$archive.made"
+      build "$1" "$3" "$arch" "$PWD/$archive"
+      echo "$want" >"$archive.made"
+    fi
+    go run ./hack/checkimage -arch "$arch" -version "$VERSION" -name "$3" "$archive"
+  done
 }
 
 mkdir -p bin/images
-for arch in $ARCHS; do
-  GOOS=linux GOARCH=$arch go build -ldflags "$LDFLAGS" -o "bin/linux-$arch/spot-aware-scheduler" ./cmd/scheduler
-  archive=bin/images/spot-aware-scheduler-linux-$arch.tar
-  want="$IMAGE $VERSION $(cat "bin/linux-$arch/spot-aware-scheduler" Dockerfile .dockerignore hack/image.sh | sha256sum)"
-  if [ ! -e "$archive" ] || [ "$(cat "$archive.made" 2>/dev/null)" != "$want" ]; then
-    rm -f "$archive" "$archive.made"
-    build "$arch" "$PWD/$archive"
-    echo "$want" >"$archive.made"
-  fi
-  go run ./hack/checkimage -arch "$arch" -version "$VERSION" -name "$IMAGE" "$archive"
-done
-if [ "$PUSH" = 1 ]; then push; fi
+make_image scheduler spot-aware-scheduler "$IMAGE"
+make_image controller spot-controller "$CONTROLLER_IMAGE"
+if [ "$PUSH" = 1 ]; then
+  push spot-aware-scheduler "$IMAGE"
+  push spot-controller "$CONTROLLER_IMAGE"
+fi
 # Of all that went through docker under one name, this machine's own stays.
-own=bin/images/spot-aware-scheduler-linux-$(go env GOHOSTARCH).tar
-if [ $builder = docker ] && [[ " $ARCHS " = *" $(go env GOHOSTARCH) "* ]]; then docker load --quiet --input "$own" >/dev/null; fi
+own=$(go env GOHOSTARCH)
+if [ $builder = docker ] && [[ " $ARCHS " = *" $own "* ]]; then
+  for binary in spot-aware-scheduler spot-controller; do docker load --quiet --input "bin/images/$binary-linux-$own.tar" >/dev/null; done
+fi

@@ -68,7 +68,8 @@ func startCluster(t *testing.T) *cluster {
 	images := filepath.Join(cp.Root, "bin", "images")
 	c.must(Join(c.ctx, cp, realNode, lab.CapacityLabel+"="+lab.OnDemand,
 		filepath.Join(images, "pause.tar"),
-		filepath.Join(images, "spot-aware-scheduler-linux-"+runtime.GOARCH+".tar")))
+		filepath.Join(images, "spot-aware-scheduler-linux-"+runtime.GOARCH+".tar"),
+		filepath.Join(images, "spot-controller-linux-"+runtime.GOARCH+".tar")))
 	var fakes []lab.NodeSpec
 	for i, capacity := range []string{lab.OnDemand, lab.OnDemand, lab.Spot, lab.Spot, lab.Spot} {
 		fakes = append(fakes, lab.NodeSpec{
