@@ -29,8 +29,11 @@ import (
 
 const partOf = "app.kubernetes.io/part-of=spot-aware-scheduler"
 
-// TestManifests installs the scheduler as a user does, with kubectl in a kube-system that enforces Pod Security restricted, and removes
-// it again. The control plane is the test's own: the shared one holds the scheduler's rights already, for the other tests.
+// deployments are those that ship, by name: their manifests in manifests/base.
+var deployments = map[string]string{"spot-aware-scheduler": "deployment.yaml", "spot-controller": "controller-deployment.yaml"}
+
+// TestManifests installs the scheduler and the controller as a user does, with kubectl in a kube-system that enforces Pod Security
+// restricted, and removes them again. The control plane is the test's own: the shared one holds the scheduler's rights already, for the other tests.
 func TestManifests(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -68,7 +71,7 @@ func TestManifests(t *testing.T) {
 	t.Run("one on each of two, however unwanted one is", func(t *testing.T) {
 		unwanted := v1.Taint{Key: "unwanted", Effect: v1.TaintEffectPreferNoSchedule}
 		must(t, cp.CreateNodes(t.Context(), lab.NodeSpec{Name: "spot", Capacity: lab.Spot, Taints: []v1.Taint{unwanted}}))
-		k.must(t, "--namespace=kube-system", "rollout", "restart", "deployment/spot-aware-scheduler")
+		k.must(t, "--namespace=kube-system", "rollout", "restart", "deployment", "--selector="+partOf)
 		runsOn(t, client, "only", "spot")
 	})
 	t.Run("a replica of a drained node joins the other", func(t *testing.T) {
@@ -88,7 +91,7 @@ func TestManifests(t *testing.T) {
 			nodes = append(nodes, lab.NodeSpec{Name: fmt.Sprintf("spot-%d", i), Labels: map[string]string{label.Key: value}})
 		}
 		must(t, cp.CreateNodes(t.Context(), nodes...))
-		k.must(t, "--namespace=kube-system", "rollout", "restart", "deployment/spot-aware-scheduler")
+		k.must(t, "--namespace=kube-system", "rollout", "restart", "deployment", "--selector="+partOf)
 		runsOn(t, client, "only", "unlabelled")
 	})
 	t.Run("monitoring", func(t *testing.T) {
@@ -99,8 +102,10 @@ func TestManifests(t *testing.T) {
 		if got := scrapes(); got != "no" {
 			t.Fatalf("Prometheus may read /metrics before the overlay is applied: %s", got)
 		}
-		k.must(t, "create", "--filename="+serviceMonitorCRD(t))
-		k.must(t, "wait", "--for=condition=Established", "crd/servicemonitors.monitoring.coreos.com")
+		for _, kind := range []string{"servicemonitors", "prometheusrules"} {
+			k.must(t, "create", "--filename="+operatorCRD(t, kind))
+			k.must(t, "wait", "--for=condition=Established", "crd/"+kind+".monitoring.coreos.com")
+		}
 		applies(t, k, monitoring, "created")
 		applies(t, k, monitoring, "unchanged")
 		must(t, until(t.Context(), soon, func() error {
@@ -111,19 +116,28 @@ func TestManifests(t *testing.T) {
 		}))
 	})
 	own := ownOverlay(t, base)
-	t.Run("an overlay with another image and configuration rolls out", func(t *testing.T) {
+	t.Run("an overlay with other images and configurations rolls out", func(t *testing.T) {
 		k.must(t, "apply", "-k", own)
 		runsOn(t, client, "only", "unlabelled")
-		d, err := client.AppsV1().Deployments("kube-system").Get(t.Context(), "spot-aware-scheduler", metav1.GetOptions{})
-		must(t, err)
-		if got := d.Spec.Template.Spec.Containers[0].Image; got != "registry.example/team/scheduler:v1" {
-			t.Errorf("image %s", got)
+		// What each mounts, by the file that it is told to read.
+		got := map[string]map[string]string{}
+		images := map[string]string{}
+		for name := range deployments {
+			d, err := client.AppsV1().Deployments("kube-system").Get(t.Context(), name, metav1.GetOptions{})
+			must(t, err)
+			pod := &d.Spec.Template.Spec
+			images[name], got[name] = pod.Containers[0].Image, filesOf(t, client, pod)
 		}
-		name := d.Spec.Template.Spec.Volumes[0].ConfigMap.Name
-		config, err := client.CoreV1().ConfigMaps("kube-system").Get(t.Context(), name, metav1.GetOptions{})
-		must(t, err)
-		if got := config.Data["scheduler-config.yaml"]; got != "changed: true\n" {
-			t.Errorf("ConfigMap %s, scheduler-config.yaml: %q", name, got)
+		if diff := cmp.Diff(map[string]string{
+			"spot-aware-scheduler": "registry.example/team/scheduler:v1", "spot-controller": "registry.example/team/controller:v1",
+		}, images); diff != "" {
+			t.Errorf("images (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(map[string]map[string]string{
+			"spot-aware-scheduler": {"--config": "changed: true\n"},
+			"spot-controller":      {"--config": "changed: too\n", "--scheduler-config": "changed: true\n"},
+		}, got); diff != "" {
+			t.Errorf("files (-want +got):\n%s", diff)
 		}
 	})
 	t.Run("delete", func(t *testing.T) {
@@ -148,13 +162,21 @@ images:
 - name: localhost/spot-aware-scheduler
   newName: registry.example/team/scheduler
   newTag: v1
+- name: localhost/spot-controller
+  newName: registry.example/team/controller
+  newTag: v1
 configMapGenerator:
 - name: spot-aware-scheduler-config
   namespace: kube-system
   behavior: merge
   files: [scheduler-config.yaml]
+- name: spot-controller-config
+  namespace: kube-system
+  behavior: merge
+  files: [controller-config.yaml]
 `), 0o600))
 	must(t, os.WriteFile(filepath.Join(dir, "scheduler-config.yaml"), []byte("changed: true\n"), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "controller-config.yaml"), []byte("changed: too\n"), 0o600))
 	return dir
 }
 
@@ -207,43 +229,62 @@ func remains(t *testing.T, k kubectl, when string) {
 	}))
 }
 
-// runsOn waits until the Deployment is rolled out and its pods stand on these nodes, and no other pod of it is left.
+// filesOf returns what the files say that a pod's container is told to read, by the flag that names them.
+func filesOf(t *testing.T, client kubernetes.Interface, pod *v1.PodSpec) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	for _, arg := range pod.Containers[0].Args {
+		flag, file, ok := strings.Cut(arg, "=/")
+		if !ok {
+			continue
+		}
+		for _, mount := range pod.Containers[0].VolumeMounts {
+			for _, volume := range pod.Volumes {
+				if mount.Name == volume.Name && mount.MountPath == filepath.Dir("/"+file) {
+					config, err := client.CoreV1().ConfigMaps("kube-system").Get(t.Context(), volume.ConfigMap.Name, metav1.GetOptions{})
+					must(t, err)
+					files[flag] = config.Data[filepath.Base(file)]
+				}
+			}
+		}
+	}
+	return files
+}
+
+// runsOn waits until both Deployments are rolled out and the pods of each stand on these nodes, and no other pod of it is left.
 func runsOn(t *testing.T, client kubernetes.Interface, nodes ...string) {
 	t.Helper()
 	slices.Sort(nodes)
-	must(t, until(t.Context(), soon, func() error {
-		d, err := client.AppsV1().Deployments("kube-system").Get(t.Context(), "spot-aware-scheduler", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if s := d.Status; s.ObservedGeneration != d.Generation || s.AvailableReplicas != 2 || s.UpdatedReplicas != 2 {
-			return fmt.Errorf("the Deployment's status: %+v", s)
-		}
-		pods, err := client.CoreV1().Pods("kube-system").List(t.Context(), metav1.ListOptions{LabelSelector: partOf})
-		if err != nil {
-			return err
-		}
-		var on []string
-		for _, pod := range pods.Items {
-			on = append(on, pod.Spec.NodeName)
-		}
-		slices.Sort(on)
-		if !slices.Equal(on, nodes) {
-			return fmt.Errorf("pods stand on %v, want %v", on, nodes)
-		}
-		return nil
-	}))
+	for name := range deployments {
+		must(t, until(t.Context(), soon, func() error {
+			d, err := client.AppsV1().Deployments("kube-system").Get(t.Context(), name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if s := d.Status; s.ObservedGeneration != d.Generation || s.AvailableReplicas != 2 || s.UpdatedReplicas != 2 {
+				return fmt.Errorf("the status of Deployment %s: %+v", name, s)
+			}
+			selector := partOf + ",app.kubernetes.io/name=" + name
+			pods, err := client.CoreV1().Pods("kube-system").List(t.Context(), metav1.ListOptions{LabelSelector: selector})
+			if err != nil {
+				return err
+			}
+			var on []string
+			for _, pod := range pods.Items {
+				on = append(on, pod.Spec.NodeName)
+			}
+			slices.Sort(on)
+			if !slices.Equal(on, nodes) {
+				return fmt.Errorf("pods of %s stand on %v, want %v", name, on, nodes)
+			}
+			return nil
+		}))
+	}
 }
 
-// TestManifestsAvoidSpot compares the Deployment's preference against spot nodes with the labels that the scheduler reads, value by
+// TestManifestsAvoidSpot compares the Deployments' preference against spot nodes with the labels that the scheduler reads, value by
 // value.
 func TestManifestsAvoidSpot(t *testing.T) {
-	var d appsv1.Deployment
-	shippedDeployment(t, &d)
-	var got []v1.NodeSelectorRequirement
-	for _, term := range d.Spec.Template.Spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
-		got = append(got, term.Preference.MatchExpressions...)
-	}
 	want := []v1.NodeSelectorRequirement{{Key: decision.CapacityLabelKey, Operator: v1.NodeSelectorOpNotIn, Values: []string{"spot"}}}
 	for _, label := range decision.BuiltinCapacityLabels() {
 		switch {
@@ -255,8 +296,15 @@ func TestManifestsAvoidSpot(t *testing.T) {
 			want = append(want, v1.NodeSelectorRequirement{Key: label.Key, Operator: v1.NodeSelectorOpDoesNotExist})
 		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("preferred node affinity (-want +got):\n%s", diff)
+	for name := range deployments {
+		var got []v1.NodeSelectorRequirement
+		d := shippedDeployment(t, name)
+		for _, term := range d.Spec.Template.Spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+			got = append(got, term.Preference.MatchExpressions...)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: preferred node affinity (-want +got):\n%s", name, diff)
+		}
 	}
 }
 
@@ -317,16 +365,18 @@ func built(t *testing.T, k kubectl, dir string) []metav1.PartialObjectMetadata {
 	}
 }
 
-// shippedDeployment reads the scheduler's Deployment.
-func shippedDeployment(t *testing.T, into *appsv1.Deployment) {
+// shippedDeployment reads one of deployments.
+func shippedDeployment(t *testing.T, name string) *appsv1.Deployment {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(controlPlane.Root, "manifests", "base", "deployment.yaml"))
+	data, err := os.ReadFile(filepath.Join(controlPlane.Root, "manifests", "base", deployments[name]))
 	must(t, err)
-	must(t, yaml.UnmarshalStrict(data, into))
+	var d appsv1.Deployment
+	must(t, yaml.UnmarshalStrict(data, &d))
+	return &d
 }
 
-// serviceMonitorCRD returns the file with the definition of ServiceMonitor that the Prometheus operator ships in its Go module.
-func serviceMonitorCRD(t *testing.T) string {
+// operatorCRD returns the file with the definition of one of its kinds that the Prometheus operator ships in its Go module.
+func operatorCRD(t *testing.T, kind string) string {
 	t.Helper()
 	const module, sum = "github.com/prometheus-operator/prometheus-operator@v0.85.0", "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s="
 	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module)
@@ -336,7 +386,7 @@ func serviceMonitorCRD(t *testing.T) string {
 	if err := errors.Join(err, json.Unmarshal(output, &got)); err != nil || got.Sum != sum {
 		t.Fatalf("downloading %s: %v %s, sum %q, want %q", module, err, got.Error, got.Sum, sum)
 	}
-	return filepath.Join(got.Dir, "example", "prometheus-operator-crd", "monitoring.coreos.com_servicemonitors.yaml")
+	return filepath.Join(got.Dir, "example", "prometheus-operator-crd", "monitoring.coreos.com_"+kind+".yaml")
 }
 
 func must(t *testing.T, err error) {

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -23,8 +22,7 @@ import (
 // over the highest memory that was seen, which is while all pods are placed at once.
 func TestResourceRequests(t *testing.T) {
 	const perWorkload, workloads, replacedPerSecond = 100, 30, 10
-	var d appsv1.Deployment
-	shippedDeployment(t, &d)
+	d := shippedDeployment(t, "spot-aware-scheduler")
 	container := d.Spec.Template.Spec.Containers[0]
 	s := start(t, slices.Concat(onDemand(100, 15), spot(200, 15)))
 

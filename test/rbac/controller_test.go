@@ -1,0 +1,64 @@
+package rbac
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+)
+
+// TestControllerChanges holds the shipped rights of the controller to what it changes: whoever adds a right to write adds it here too. The
+// rest it may only read, and no Secret, no ConfigMap and nothing by a wildcard.
+func TestControllerChanges(t *testing.T) {
+	file, err := os.Open(filepath.Join(controlPlane.Root, "manifests", "base", "controller-rbac.yaml"))
+	must(t, err)
+	defer file.Close()
+	var changes []string
+	decoder := yaml.NewYAMLOrJSONDecoder(file, 4096)
+	for roles := 0; ; {
+		var role rbacv1.ClusterRole // a Role has the same fields
+		if err := decoder.Decode(&role); errors.Is(err, io.EOF) {
+			if roles != 2 {
+				t.Fatalf("%d roles, want a ClusterRole and a Role", roles)
+			}
+			break
+		} else {
+			must(t, err)
+		}
+		if len(role.Rules) > 0 {
+			roles++
+		}
+		for _, rule := range role.Rules {
+			for _, g := range split(rule, role.Namespace) {
+				switch {
+				case g.verb == "*" || g.resource == "*" || g.group == "*" || g.resource == "secrets" || g.resource == "configmaps":
+					t.Errorf("%s: more than it needs", g)
+				case !slices.Contains([]string{"get", "list", "watch"}, g.verb):
+					changes = append(changes, g.String()+" "+g.namespace)
+				}
+			}
+		}
+	}
+	slices.Sort(changes)
+	want := []string{
+		"create events.events.k8s.io ",
+		"create leases.coordination.k8s.io kube-system",
+		"create pods/eviction ",
+		"create subjectaccessreviews.authorization.k8s.io ", // stores nothing
+		"create tokenreviews.authentication.k8s.io ",        // stores nothing
+		"delete pods ",
+		"patch events.events.k8s.io ",
+		"patch nodes ",
+		"patch pods ",
+		"update leases.coordination.k8s.io spot-controller kube-system",
+	}
+	if diff := cmp.Diff(want, changes); diff != "" {
+		t.Errorf("rights to change something (-want +got):\n%s", diff)
+	}
+}
