@@ -102,7 +102,8 @@ func build(t *testing.T, kustomization string) error {
 	}
 	for name, content := range map[string]string{
 		"kustomization.yaml": kustomization, "scheduler-config.yaml": read(t, "config/scheduler-config.yaml") + "# mine\n",
-		"web.yaml": "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {template: {spec: {}}}}",
+		"controller-config.yaml": read(t, "config/controller-config.yaml") + "# mine too\n",
+		"web.yaml":               "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {template: {spec: {}}}}",
 	} {
 		if err := os.WriteFile(filepath.Join(overlay, name), []byte(content), 0o600); err != nil {
 			return err
@@ -115,6 +116,7 @@ func build(t *testing.T, kustomization string) error {
 	// What the overlay says must arrive in what is applied.
 	for says, want := range map[string]string{
 		"newName:": "image: registry.example/spot-aware-scheduler:v1\n", "configMapGenerator:": "# mine\n",
+		"newName: registry.example/spot-controller": "image: registry.example/spot-controller:v1\n", "- controller-config.yaml": "# mine too\n",
 		"patches:": "schedulerName: spot-aware-scheduler\n",
 	} {
 		if strings.Contains(kustomization, says) && !strings.Contains(string(out), want) {
