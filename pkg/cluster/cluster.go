@@ -24,8 +24,8 @@ type Snapshot struct {
 	Nodes []*Node
 	// Pods are all pods that have not come to their end (Succeeded, Failed), terminating ones included, by namespace and name.
 	Pods []*Pod
-	// Workloads are the workloads of those pods, by namespace, kind and name: for what the policy has no opinion on (DaemonSets, static
-	// pods) there is none.
+	// Workloads are the workloads of those pods, released ones included, by namespace, kind and name: for what the policy has no opinion
+	// on (DaemonSets, static pods) there is none.
 	Workloads []*Workload
 	// Budgets are all PodDisruptionBudgets, by namespace.
 	Budgets map[string][]*policyv1.PodDisruptionBudget
@@ -57,6 +57,9 @@ type Pod struct {
 	// Release says that the pod was released from its ReplicaSet, to leave when its replacement is ready; nil if it was not.
 	// A released pod belongs to no workload.
 	Release *Release
+	// ReleasedFrom is the revision that a released pod was released from, also while that has no other pod. nil: the pod was not released, or
+	// the caches have no ReplicaSet of Release.ReplicaSetUID that is not being deleted, or not the Deployment that owns it.
+	ReleasedFrom *Revision
 }
 
 // Live reports whether the pod counts: it is neither terminal nor terminating, and was not released.
