@@ -28,7 +28,12 @@ const (
 	MakeRoom Reason = "make-room"
 	// ReturnToSpot: it may run on spot, which has room, and stands on on-demand beyond its workload's floor.
 	ReturnToSpot Reason = "return-to-spot"
+	// Unknown: it was released, and its annotation names none of the others.
+	Unknown Reason = "unknown"
 )
+
+// reasons are those that a release may name.
+var reasons = []Reason{Interruption, Advice, Heal, MakeRoom, ReturnToSpot}
 
 // Move is a pod that has to leave its node.
 type Move struct {
@@ -64,6 +69,8 @@ const (
 	EvictPod Kind = "evict"
 	// DeletePod deletes it.
 	DeletePod Kind = "delete"
+	// Stay asks for nothing: the pod stays for now, and somebody may want to know why.
+	Stay Kind = "stay"
 )
 
 // Action is one request for one pod.
@@ -77,6 +84,9 @@ type Action struct {
 	Deadline time.Time
 	// Grace is the grace period of a deletion, at least 1 s; nil: the pod's own.
 	Grace *time.Duration
+	// Orphan: the pod leaves because the caches have no ReplicaSet any more that it was released from. That is no proof: the API server is
+	// asked before it is deleted.
+	Orphan bool
 	// Why says for people what decided.
 	Why string
 }

@@ -1,0 +1,167 @@
+package migration
+
+import (
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// Settings are what a plan depends on besides the cluster.
+type Settings struct {
+	// SurgeTimeout is how long a released pod waits for its replacement to be ready before it goes back to its ReplicaSet, and how much
+	// longer for its eviction. A pod whose node goes waits until its last moment instead.
+	SurgeTimeout time.Duration
+	// DeleteAtDeadline deletes a pod when no time is left for a budget. Without it the pod is still asked to leave by eviction.
+	DeleteAtDeadline bool
+}
+
+// Progress is what has been begun and is not to be seen in the caches yet, by the UID of the pod.
+type Progress map[types.UID]Kind
+
+// Room finds where replacements would be placed, and keeps count of them, as *cluster.Room does.
+type Room interface {
+	Replace(p *cluster.Pod) (to *cluster.Node, why string)
+}
+
+// Plan returns the next step of every move and of every pod that was released, at most one for a pod: what cannot wait first, then what has
+// a deadline, then the rest. A pod that only has to wait gets none, one that stays because nothing has room for it a Stay.
+//
+// room must be one that nobody has taken from: every move takes its own, so that a move that somebody tried on the same one would count
+// twice. A later move of the same pod is dropped, unless its deadline is tighter.
+func Plan(s *cluster.Snapshot, room Room, moves []Move, settings Settings, progress Progress) []Action {
+	p := &planner{
+		now: s.Now, snapshot: s, room: room, settings: settings, progress: progress,
+		moves: map[types.UID]Move{}, byHash: map[string][]byHash{},
+	}
+	for _, m := range moves {
+		if known, ok := p.moves[m.Pod.UID]; !ok || sooner(m.Deadline, known.Deadline) {
+			p.moves[m.Pod.UID] = m
+		}
+	}
+	p.expect()
+	// A replacement that starts earlier is worth more than a pod that leaves earlier, so new moves come before the ends of old ones.
+	for _, m := range p.urgency() {
+		p.begin(m)
+	}
+	p.finish()
+	slices.SortStableFunc(p.actions, func(a, b Action) int { return a.rank() - b.rank() })
+	return p.actions
+}
+
+// planner is one run of Plan.
+type planner struct {
+	now      time.Time
+	snapshot *cluster.Snapshot
+	room     Room
+	settings Settings
+	progress Progress
+	// moves are those asked for, by the UID of the pod.
+	moves map[types.UID]Move
+	// byHash remembers what selectingByHash returned.
+	byHash  map[string][]byHash
+	actions []Action
+}
+
+func (p *planner) add(a Action) { p.actions = append(p.actions, a) }
+
+// rank orders actions by whether they can wait.
+func (a *Action) rank() int {
+	switch {
+	case a.Kind == DeletePod:
+		return 0
+	case !a.Deadline.IsZero():
+		return 1
+	}
+	return 2
+}
+
+// expect takes the room of replacements that will come, but are not in the caches yet: those of pods that are about to leave, and those
+// that the revisions of leaving and released pods still lack. Otherwise it would be promised twice.
+func (p *planner) expect() {
+	missing := map[*cluster.Revision]int{}
+	for _, pod := range p.snapshot.Pods {
+		revision := pod.Revision
+		switch kind, begun := p.progress[pod.UID]; {
+		case begun && kind != Restore && pod.Live():
+			if !irreplaceable(pod) {
+				p.room.Replace(pod)
+			}
+			continue
+		case pod.Release != nil:
+			revision = pod.ReleasedFrom
+		case pod.DeletionTimestamp == nil:
+			continue
+		}
+		if revision == nil {
+			continue
+		}
+		n, counted := missing[revision]
+		if !counted {
+			n = wanted(revision) - len(revision.Pods)
+		}
+		if n > 0 {
+			p.room.Replace(pod)
+			n--
+		}
+		missing[revision] = n
+	}
+}
+
+// wanted returns how many pods a revision asks for.
+func wanted(r *cluster.Revision) int {
+	switch {
+	case r.ReplicaSet != nil:
+		return replicas(r.ReplicaSet.Spec.Replicas)
+	case r.Workload.StatefulSet != nil:
+		return replicas(r.Workload.StatefulSet.Spec.Replicas)
+	}
+	return r.Workload.Desired
+}
+
+// replicas reads an optional count, which the API server sets to 1 where it is not given.
+func replicas(n *int32) int {
+	if n == nil {
+		return 1
+	}
+	return int(*n)
+}
+
+// sooner reports whether deadline a is tighter than b, of which zero means never.
+func sooner(a, b time.Time) bool { return !a.IsZero() && (b.IsZero() || a.Before(b)) }
+
+// movable reports whether a move may be begun: DaemonSet and static pods belong to their node, and what is leaving already leaves.
+func movable(pod *cluster.Pod) bool {
+	return pod.Node != nil && pod.Live() && kube.HasOpinion(pod.Pod)
+}
+
+// irreplaceable reports whether nothing makes another one of a live pod: it has no controller, or is of a Job that its loss fails.
+func irreplaceable(pod *cluster.Pod) bool {
+	return metav1.GetControllerOfNoCopy(pod) == nil || pod.Subject != nil && pod.Subject.Workload.Batch == decision.NotRetriable
+}
+
+// ready returns since when the pod has served; false if it does not, because it is not ready or its node does not exist.
+func ready(pod *cluster.Pod) (since time.Time, ok bool) {
+	if pod.Node == nil {
+		return time.Time{}, false
+	}
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == v1.PodReady {
+			return c.LastTransitionTime.Time, c.Status == v1.ConditionTrue
+		}
+	}
+	return time.Time{}, false
+}
+
+// available reports whether the pod has been ready for as long as its ReplicaSet asks for.
+func available(pod *cluster.Pod, rs *appsv1.ReplicaSet, now time.Time) bool {
+	since, ok := ready(pod)
+	return ok && !now.Before(since.Add(time.Duration(rs.Spec.MinReadySeconds)*time.Second))
+}

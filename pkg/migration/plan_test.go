@@ -1,0 +1,423 @@
+package migration_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+)
+
+// ofDaemonSet is the owner of a pod that belongs to its node.
+var ofDaemonSet = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Controller: new(true)}}
+
+var settings = migration.Settings{SurgeTimeout: 2 * time.Minute, DeleteAtDeadline: true}
+
+// Moves that are not begun.
+func TestBegin(t *testing.T) {
+	const notice = 2 * time.Minute
+	for name, test := range map[string]struct {
+		// given adds what stands on the node that goes.
+		given func(*world)
+		// left is the time to the deadline; 0 for none.
+		left    time.Duration
+		reason  migration.Reason
+		noRoom  bool
+		fails   bool
+		gentle  bool
+		want    []string
+		wantWhy string
+	}{
+		"a replica of a Deployment": {
+			given: func(w *world) { w.deployment("web", 1); w.pod("web", w.replicaSets["web-1"], "going") }, left: notice,
+			want: []string{"release web by surge"}, wantWhy: "a replacement fits on node staying",
+		},
+		"one of a StatefulSet": {
+			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") }, left: notice,
+			want: []string{"evict db-0 by evict"}, wantWhy: "a replacement fits on node staying; no surge: not of a ReplicaSet",
+		},
+		"nothing has room for it": {
+			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") }, left: notice, noRoom: true,
+			want: []string{"stay db-0"}, wantWhy: "nothing has room for a replacement: all full",
+		},
+		"the last moment but one": {
+			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") }, left: 30*time.Second + 1, noRoom: true,
+			want: []string{"stay db-0"}, wantWhy: "nothing has room for a replacement: all full",
+		},
+		"the last moment": {
+			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") }, left: 30 * time.Second,
+			want: []string{"delete db-0 by delete 30s"}, wantWhy: "its node goes, and a budget cannot save it any more",
+		},
+		"after the last moment, its grace is cut": {
+			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") }, left: 12500 * time.Millisecond,
+			want: []string{"delete db-0 by delete 12s"}, wantWhy: "its node goes, and a budget cannot save it any more",
+		},
+		"after the deadline": {
+			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") }, left: -time.Hour,
+			want: []string{"delete db-0 by delete 1s"}, wantWhy: "its node goes, and a budget cannot save it any more",
+		},
+		"a grace period of its own": {
+			given: func(w *world) {
+				w.pod("db-0", w.statefulSet("db", 1), "going").Spec.TerminationGracePeriodSeconds = new(int64(5))
+			}, left: 5 * time.Second,
+			want: []string{"delete db-0 by delete 5s"}, wantWhy: "its node goes, and a budget cannot save it any more",
+		},
+		"none": {
+			given: func(w *world) {
+				w.pod("db-0", w.statefulSet("db", 1), "going").Spec.TerminationGracePeriodSeconds = new(int64(0))
+			}, left: time.Second,
+			want: []string{"delete db-0 by delete 1s"}, wantWhy: "its node goes, and a budget cannot save it any more",
+		},
+		"longer than the notice": {
+			given: func(w *world) {
+				w.deployment("web", 1)
+				w.pod("web", w.replicaSets["web-1"], "going").Spec.TerminationGracePeriodSeconds = new(int64(600))
+			}, left: notice,
+			want: []string{"delete web by delete 2m0s"}, wantWhy: "its node goes, and a budget cannot save it any more",
+		},
+		"deletion is off": {
+			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") }, left: time.Second, gentle: true,
+			want: []string{"evict db-0 by evict"}, wantWhy: "its node goes",
+		},
+		"no deadline, so no deletion": {
+			given:  func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") },
+			reason: migration.Heal, want: []string{"evict db-0 by evict"},
+			wantWhy: "a replacement fits on node staying; no surge: not of a ReplicaSet",
+		},
+		"nobody makes another one: not yet": {
+			given: func(w *world) { w.pod("tool", nil, "going") }, left: 31 * time.Second,
+		},
+		"nobody makes another one: now": {
+			given: func(w *world) { w.pod("tool", nil, "going") }, left: 30 * time.Second,
+			want: []string{"delete tool by delete 30s"}, wantWhy: "its node goes, and a budget cannot save it any more",
+		},
+		"nobody makes another one, nor goes the node": {
+			given: func(w *world) { w.pod("tool", nil, "going") }, reason: migration.Heal,
+		},
+		"of a Job that its loss fails: not yet": {
+			given: func(w *world) { w.pod("train", w.replicaSet("job", "train", 1, nil), "going") }, fails: true, left: 31 * time.Second,
+		},
+		"of a Job that its loss fails: now": {
+			given: func(w *world) { w.pod("train", w.replicaSet("job", "train", 1, nil), "going") }, fails: true, left: 30 * time.Second,
+			want: []string{"delete train by delete 30s"}, wantWhy: "its node goes, and a budget cannot save it any more",
+		},
+		"of a DaemonSet": {
+			given: func(w *world) {
+				w.pod("agent", nil, "going").OwnerReferences = ofDaemonSet
+			}, left: time.Second,
+		},
+		"static": {
+			given: func(w *world) {
+				w.pod("proxy", nil, "going").Annotations = map[string]string{v1.MirrorPodAnnotationKey: "x"}
+			}, left: time.Second,
+		},
+		"leaving already": {
+			given: func(w *world) { w.terminate(w.pod("db-0", w.statefulSet("db", 1), "going")) }, left: time.Second,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			test.given(w)
+			w.sync()
+			s := w.snapshot()
+			var deadline time.Time
+			reason := test.reason
+			if test.left != 0 {
+				deadline, reason = w.now.Add(test.left), migration.Interruption
+			}
+			var asked []migration.Move
+			for _, pod := range s.Pods {
+				if test.fails {
+					pod.Subject = &kube.Subject{Pod: decision.Pod{Workload: decision.Workload{Batch: decision.NotRetriable}}}
+				}
+				asked = append(asked, migration.Move{Pod: pod, Reason: reason, Deadline: deadline})
+			}
+			r := &room{left: 10}
+			if test.noRoom {
+				r.left = 0
+			}
+			settings := settings
+			settings.DeleteAtDeadline = !test.gentle
+			actions := migration.Plan(s, r, asked, settings, nil)
+			if diff := cmp.Diff(test.want, told(actions)); diff != "" {
+				t.Errorf("actions (-want +got):\n%s", diff)
+			}
+			for _, a := range actions {
+				if a.Why != test.wantWhy || a.Reason != reason || !a.Deadline.Equal(deadline) {
+					t.Errorf("%+v, want reason %s, deadline %v, why %q", a, reason, deadline, test.wantWhy)
+				}
+			}
+		})
+	}
+}
+
+// The order in which moves take scarce room: nobody loses everything while somebody else loses nothing.
+func TestUrgency(t *testing.T) {
+	w := newWorld()
+	for app, n := range map[string]struct{ going, staying int32 }{"all": {3, 0}, "single": {1, 0}, "most": {2, 1}, "some": {1, 3}} {
+		w.deployment(app, n.going+n.staying)
+		for i := range n.going {
+			w.pod(fmt.Sprintf("%s-%d", app, i), w.replicaSets[app+"-1"], "going")
+		}
+		for i := range n.staying {
+			w.pod(fmt.Sprintf("%s-%d-stays", app, i), w.replicaSets[app+"-1"], "staying")
+		}
+	}
+	w.deployment("other", 1)
+	w.pod("a-heal", w.replicaSets["other-1"], "staying")
+	w.deployment("late", 1)
+	w.released(w.pod("late", w.replicaSets["late-1"], "going"), time.Minute)
+	w.sync()
+	s := w.snapshot()
+	asked := moves(s, migration.Interruption, w.now.Add(2*time.Minute), "all-0", "all-1", "all-2", "most-0", "most-1", "some-0")
+	asked = append(asked, moves(s, migration.Heal, time.Time{}, "a-heal")...)
+	asked = append(asked, moves(s, migration.Interruption, w.now.Add(time.Minute), "single-0")...)
+	asked = append(asked, moves(s, migration.Interruption, w.now.Add(10*time.Second), "late")...)
+	// Said twice: the tighter deadline counts.
+	asked = append(asked, moves(s, migration.Heal, time.Time{}, "single-0")...)
+	r := &room{left: 6}
+	got := told(migration.Plan(s, r, asked, settings, nil))
+	want := []string{
+		"delete late by delete 10s", // cannot wait
+		"release single-0 by surge", // 1 of 1, sooner
+		"release all-0 by surge",    // 3 of 3
+		"release all-1 by surge",    // 2 of 3; by name before most-0, 2 of 3 as well
+		"release most-0 by surge",
+		"release all-2 by surge", // 1 of 3
+		"stay most-1",            // 1 of 3
+		"stay some-0",            // 1 of 4
+		"stay a-heal",            // stays where it is whatever happens
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("actions (-want +got):\n%s", diff)
+	}
+}
+
+// Room is taken by what was begun before, also while nobody sees it yet.
+func TestRoomIsPromisedOnce(t *testing.T) {
+	w := newWorld()
+	w.deployment("web", 3)
+	rs := w.replicaSets["web-1"]
+	w.pod("begun", rs, "going")
+	w.pod("new", rs, "going")
+	w.released(w.pod("unreplaced", rs, "going"), time.Second)
+	w.deployment("done", 1)
+	w.released(w.pod("replaced", w.replicaSets["done-1"], "going"), time.Second)
+	w.pod("replacement", w.replicaSets["done-1"], "")
+	w.pod("db-0", w.statefulSet("db", 1), "going").DeletionTimestamp = new(metav1.NewTime(start))
+	w.pod("tool", nil, "going")
+	w.sync()
+	s := w.snapshot()
+	progress := migration.Progress{w.pods["begun"].UID: migration.Release, w.pods["tool"].UID: migration.DeletePod}
+	r := &room{left: 10}
+	deadline := w.now.Add(2 * time.Minute)
+	asked := moves(s, migration.Interruption, deadline, "begun", "new", "unreplaced", "replaced", "db-0", "tool")
+	got := told(migration.Plan(s, r, asked, settings, progress))
+	if diff := cmp.Diff([]string{"release new by surge"}, got); diff != "" {
+		t.Errorf("actions (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"begun", "db-0", "unreplaced", "new"}, r.taken); diff != "" {
+		t.Errorf("room taken for (-want +got):\n%s", diff)
+	}
+}
+
+// A release may name any reason, and a metric's label may not.
+func TestReasonOfRelease(t *testing.T) {
+	for written, want := range map[string]migration.Reason{
+		"interruption": migration.Interruption, "heal": migration.Heal, "because": migration.Unknown, "": migration.Unknown,
+	} {
+		w := newWorld()
+		w.deployment("web", 0)
+		pod := w.released(w.pod("old", w.replicaSets["web-1"], "going"), time.Second)
+		text := pod.Annotations[cluster.ReleaseAnnotation]
+		pod.Annotations[cluster.ReleaseAnnotation] = strings.Replace(text, `"heal"`, strconv.Quote(written), 1)
+		w.sync()
+		if got := migration.Plan(w.snapshot(), &room{}, nil, settings, nil); len(got) != 1 || got[0].Reason != want {
+			t.Errorf("%q: %+v, want reason %s", written, got, want)
+		}
+	}
+}
+
+// Released pods, also those that nobody asks to move any more.
+func TestFinish(t *testing.T) {
+	const fresh, late = time.Second, 2 * time.Minute
+	for name, test := range map[string]struct {
+		// given adds the released pod "old" of Deployment web with n replicas, released so long ago, and may change what it likes.
+		n     int32
+		ago   time.Duration
+		given func(*world)
+		// left is the time to the deadline of its move; 0 for no move.
+		left       time.Duration
+		progress   map[string]migration.Kind
+		gentle     bool
+		want       []string
+		wantOrphan bool
+	}{
+		"no replacement yet":             {n: 1, ago: fresh, given: func(*world) {}},
+		"a replacement, not running yet": {n: 1, ago: fresh, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "") }},
+		"a replacement, ready": {
+			n: 1, ago: fresh, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "staying") },
+			want: []string{"evict old by surge"},
+		},
+		"a replacement, ready but not for long enough": {
+			n: 1, ago: fresh, given: func(w *world) {
+				w.replicaSets["web-1"].Spec.MinReadySeconds = 10
+				w.pod("new", w.replicaSets["web-1"], "staying")
+				w.now = w.now.Add(9 * time.Second)
+			},
+		},
+		"a replacement, ready for long enough": {
+			n: 1, ago: fresh, given: func(w *world) {
+				w.replicaSets["web-1"].Spec.MinReadySeconds = 10
+				w.pod("new", w.replicaSets["web-1"], "staying")
+				w.now = w.now.Add(10 * time.Second)
+			},
+			want: []string{"evict old by surge"},
+		},
+		"a replacement on a node that vanished": {
+			n: 1, ago: fresh, given: func(w *world) {
+				w.pod("new", w.replicaSets["web-1"], "staying")
+				delete(w.nodes, "staying")
+			},
+		},
+		"a replacement that is leaving": {
+			n: 1, ago: fresh, given: func(w *world) {
+				w.pod("new", w.replicaSets["web-1"], "staying").DeletionTimestamp = new(metav1.NewTime(start))
+			},
+		},
+		"a replacement that is about to leave": {
+			n: 1, ago: fresh, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "staying") },
+			progress: map[string]migration.Kind{"new": migration.EvictPod},
+		},
+		"one replacement for two: the first released leaves": {
+			n: 2, ago: fresh, given: func(w *world) {
+				w.released(w.pod("an-old", w.replicaSets["web-1"], "going"), 0)
+				w.pod("new", w.replicaSets["web-1"], "staying")
+			},
+			want: []string{"evict old by surge"},
+		},
+		"one replacement for two, and one about to leave": {
+			n: 2, ago: fresh, given: func(w *world) {
+				w.released(w.pod("an-old", w.replicaSets["web-1"], "going"), 0)
+				w.pod("new", w.replicaSets["web-1"], "staying")
+			},
+			progress: map[string]migration.Kind{"an-old": migration.EvictPod},
+		},
+		"a sibling is not ready: the old one is needed": {
+			n: 3, ago: fresh, given: func(w *world) {
+				w.pod("new", w.replicaSets["web-1"], "staying")
+				w.pod("other", w.replicaSets["web-1"], "staying")
+				w.setReady(w.pod("ill", w.replicaSets["web-1"], "staying"), v1.ConditionFalse)
+			},
+		},
+		"scaled down meanwhile": {
+			n: 2, ago: fresh, given: func(w *world) {
+				w.pod("new", w.replicaSets["web-1"], "staying")
+				w.replicaSets["web-1"].Spec.Replicas = new(int32(1))
+			},
+			want: []string{"evict old by surge"},
+		},
+		"not ready itself": {
+			n: 1, ago: fresh, given: func(w *world) { w.setReady(w.pods["old"], v1.ConditionFalse) }, want: []string{"evict old by surge"},
+		},
+		"its node vanished": {
+			n: 1, ago: late, given: func(w *world) { delete(w.nodes, "going") }, want: []string{"evict old by surge"},
+		},
+		"no replacement in time": {
+			n: 1, ago: late, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "") }, want: []string{"restore old by surge"},
+		},
+		"no replacement in time, but its node goes": {
+			n: 1, ago: late, left: time.Minute, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "") },
+		},
+		"the last moment": {
+			n: 1, ago: late, left: 30 * time.Second, given: func(*world) {}, want: []string{"delete old by delete 30s"},
+		},
+		"the last moment, and deletion is off": {
+			n: 1, ago: late, left: 30 * time.Second, gentle: true, given: func(*world) {}, want: []string{"evict old by evict"},
+		},
+		"its ReplicaSet is gone": {
+			n: 1, ago: fresh, given: func(w *world) { delete(w.replicaSets, "web-1") },
+			want: []string{"delete old by surge"}, wantOrphan: true,
+		},
+		"its Deployment is gone": {
+			n: 1, ago: fresh, given: func(w *world) { delete(w.deployments, "web") },
+			want: []string{"delete old by surge"}, wantOrphan: true,
+		},
+		"scaled to 0": {
+			n: 0, ago: fresh, given: func(*world) {}, want: []string{"delete old by surge"},
+		},
+		"its eviction is refused for long": {
+			n: 1, ago: 2*late - 1, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "staying") },
+			want: []string{"evict old by surge"},
+		},
+		"its eviction is refused for too long": {
+			n: 1, ago: 2 * late, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "staying") },
+			want: []string{"restore old by surge"},
+		},
+		"its eviction is refused for too long, but its node goes": {
+			n: 1, ago: 2 * late, left: time.Minute, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "staying") },
+			want: []string{"evict old by surge"},
+		},
+		"rolled out": {
+			n: 1, ago: fresh, given: func(w *world) {
+				w.replicaSets["web-1"].Spec.Replicas = new(int32(0))
+				w.replicaSet("web-2", "web", 1, w.deployments["web"])
+			},
+			want: []string{"evict old by surge"},
+		},
+		"given back by hand": {
+			n: 1, ago: fresh, given: func(w *world) { w.pods["old"].Labels[hashKey] = "web-1" }, want: []string{"restore old by surge"},
+		},
+		"its annotation is broken": {
+			n: 1, ago: fresh, given: func(w *world) { w.pods["old"].Annotations[cluster.ReleaseAnnotation] = "?" },
+			want: []string{"evict old by surge"},
+		},
+		"under way": {
+			n: 1, ago: fresh, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "staying") },
+			progress: map[string]migration.Kind{"old": migration.EvictPod},
+		},
+		"leaving": {
+			n: 1, ago: fresh, given: func(w *world) {
+				w.pod("new", w.replicaSets["web-1"], "staying")
+				w.pods["old"].DeletionTimestamp = new(metav1.NewTime(start))
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.deployment("web", test.n)
+			w.released(w.pod("old", w.replicaSets["web-1"], "going"), test.ago)
+			test.given(w)
+			w.sync()
+			s := w.snapshot()
+			var asked []migration.Move
+			if test.left != 0 {
+				asked = moves(s, migration.Interruption, w.now.Add(test.left), "old")
+			}
+			progress := migration.Progress{}
+			for name, kind := range test.progress {
+				progress[w.pods[name].UID] = kind
+			}
+			settings := settings
+			settings.DeleteAtDeadline = !test.gentle
+			actions := migration.Plan(s, &room{left: 10}, asked, settings, progress)
+			if diff := cmp.Diff(test.want, told(actions)); diff != "" {
+				t.Errorf("actions (-want +got):\n%s", diff)
+			}
+			for _, a := range actions {
+				if a.Orphan != test.wantOrphan || a.Why == "" {
+					t.Errorf("%+v, want orphan %t, and why", a, test.wantOrphan)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,94 @@
+package migration
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// urgent is a move with what its workload stands to lose.
+type urgent struct {
+	Move
+	// lost of left pods go unless something is done, those of the same workload that come first already saved.
+	lost, left int
+}
+
+// urgency returns the moves that may be begun, in the order in which they take the room there is: those with a deadline first, of them the
+// workload first that would lose most of what it has left, then the earlier deadline, namespace and name. Each workload's first move comes
+// before the second of one that stands to lose as much, so that scarce room saves something of many before all of a few.
+func (p *planner) urgency() []urgent {
+	var all []urgent
+	for _, m := range p.moves {
+		if pod := m.Pod; movable(pod) && !p.begun(pod) {
+			all = append(all, urgent{Move: m})
+		}
+	}
+	slices.SortFunc(all, func(a, b urgent) int { return byDeadline(a.Move, b.Move) })
+	lost := map[types.UID]int{}
+	for i := range all {
+		if !all[i].Deadline.IsZero() {
+			lost[group(all[i].Pod)]++
+		}
+	}
+	for i := range all {
+		g := group(all[i].Pod)
+		all[i].lost, all[i].left = lost[g], max(lost[g], left(all[i].Pod))
+		lost[g]--
+	}
+	slices.SortStableFunc(all, func(a, b urgent) int {
+		if a.Deadline.IsZero() || b.Deadline.IsZero() {
+			return byDeadline(a.Move, b.Move)
+		}
+		return cmp.Compare(b.lost*a.left, a.lost*b.left)
+	})
+	return all
+}
+
+// begun reports whether something is under way for the pod, or was done that the caches do not show yet.
+func (p *planner) begun(pod *cluster.Pod) bool {
+	_, ok := p.progress[pod.UID]
+	return ok
+}
+
+// group returns the UID of what the pod is lost to: its workload, as far as that is known.
+func group(pod *cluster.Pod) types.UID {
+	if pod.Workload != nil {
+		return pod.Workload.UID
+	}
+	return kube.RevisionOf(pod.Pod)
+}
+
+// left counts the pods that the pod's workload has. One that is not known is taken to have none but those that go.
+func left(pod *cluster.Pod) int {
+	n := 0
+	if pod.Workload != nil {
+		for _, r := range pod.Workload.Revisions {
+			n += len(r.Pods)
+		}
+	}
+	return n
+}
+
+// byDeadline orders moves by deadline, those without one last, then by the pod's namespace and name.
+func byDeadline(a, b Move) int {
+	return cmp.Or(compareDeadlines(a.Deadline, b.Deadline), byName(a.Pod, b.Pod))
+}
+
+func compareDeadlines(a, b time.Time) int {
+	switch {
+	case sooner(a, b):
+		return -1
+	case sooner(b, a):
+		return 1
+	}
+	return 0
+}
+
+func byName(a, b *cluster.Pod) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}

@@ -1,0 +1,512 @@
+package migration_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+)
+
+const (
+	namespace = "shop"
+	hashKey   = appsv1.DefaultDeploymentUniqueLabelKey
+)
+
+var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// world is a mock of what a move meets: an API server with its preconditions and budgets, the ReplicaSet controller, the scheduler and
+// kubelets, each of which does something only when a test says so.
+type world struct {
+	objects
+	now     time.Time
+	version int
+	// seen is what the informers' caches hold.
+	seen objects
+	// fail, if set, answers a request instead of the API server; before says that it comes before the request is done, not after.
+	fail func(verb, resource, name string) (err error, before bool)
+	// calm: the node "going" does not go.
+	calm bool
+	// log are the requests that changed something.
+	log []string
+	// mayDelete and mayEvict, if set, are asked about every deletion and eviction.
+	mayDelete, mayEvict func(pod *v1.Pod)
+	// evicted are the pods that were evicted since the caches were brought up to date.
+	evicted map[string]bool
+}
+
+type objects struct {
+	nodes       map[string]*v1.Node
+	pods        map[string]*v1.Pod
+	replicaSets map[string]*appsv1.ReplicaSet
+	deployments map[string]*appsv1.Deployment
+	sets        map[string]*appsv1.StatefulSet
+	budgets     []*policyv1.PodDisruptionBudget
+	services    []map[string]string
+}
+
+func newWorld() *world {
+	w := &world{now: start, objects: objects{
+		nodes: map[string]*v1.Node{}, pods: map[string]*v1.Pod{}, replicaSets: map[string]*appsv1.ReplicaSet{},
+		deployments: map[string]*appsv1.Deployment{}, sets: map[string]*appsv1.StatefulSet{},
+	}}
+	w.node("going")
+	w.node("staying")
+	return w
+}
+
+func (w *world) meta(name string) metav1.ObjectMeta {
+	w.version++
+	return metav1.ObjectMeta{
+		Namespace: namespace, Name: name, UID: types.UID(fmt.Sprintf("%s-%d", name, w.version)), ResourceVersion: fmt.Sprint(w.version),
+		CreationTimestamp: metav1.NewTime(w.now),
+	}
+}
+
+func (w *world) node(name string) *v1.Node {
+	n := &v1.Node{ObjectMeta: w.meta(name)}
+	n.Namespace = ""
+	w.nodes[name] = n
+	return n
+}
+
+// deployment adds a Deployment with its ReplicaSet.
+func (w *world) deployment(name string, n int32) *appsv1.Deployment {
+	d := &appsv1.Deployment{ObjectMeta: w.meta(name)}
+	d.Spec.Replicas = &n
+	w.deployments[name] = d
+	w.replicaSet(name+"-1", name, n, d)
+	return d
+}
+
+// replicaSet adds a ReplicaSet as the Deployment controller makes it, of d unless that is nil.
+func (w *world) replicaSet(name, app string, n int32, d *appsv1.Deployment) *appsv1.ReplicaSet {
+	rs := &appsv1.ReplicaSet{ObjectMeta: w.meta(name)}
+	if d != nil {
+		rs.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))}
+	}
+	rs.Spec.Replicas = &n
+	rs.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": app, hashKey: name}}
+	w.replicaSets[name] = rs
+	return rs
+}
+
+func (w *world) statefulSet(name string, n int32) *appsv1.StatefulSet {
+	set := &appsv1.StatefulSet{ObjectMeta: w.meta(name)}
+	set.Spec.Replicas = &n
+	w.sets[name] = set
+	return set
+}
+
+// pod adds a pod of a ReplicaSet, a StatefulSet, or of nobody; on a node it is ready.
+func (w *world) pod(name string, owner metav1.Object, node string) *v1.Pod {
+	pod := &v1.Pod{ObjectMeta: w.meta(name)}
+	pod.Labels = map[string]string{"app": name}
+	switch owner := owner.(type) {
+	case *appsv1.ReplicaSet:
+		pod.Labels = maps.Clone(owner.Spec.Selector.MatchLabels)
+		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
+	case *appsv1.StatefulSet:
+		pod.Labels = map[string]string{"app": owner.Name}
+		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))}
+	}
+	pod.Status.Phase = v1.PodPending
+	w.pods[name] = pod
+	if node != "" {
+		w.run(pod, node)
+	}
+	return pod
+}
+
+// run lets a pod run and be ready.
+func (w *world) run(pod *v1.Pod, node string) {
+	pod.Spec.NodeName, pod.Status.Phase = node, v1.PodRunning
+	w.setReady(pod, v1.ConditionTrue)
+}
+
+func (w *world) setReady(pod *v1.Pod, status v1.ConditionStatus) {
+	w.touch(pod)
+	pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: status, LastTransitionTime: metav1.NewTime(w.now)}}
+}
+
+// released makes a pod one that was released from its ReplicaSet so long ago, and that the ReplicaSet has let go.
+func (w *world) released(pod *v1.Pod, ago time.Duration) *v1.Pod {
+	state, err := json.Marshal(cluster.Release{
+		ReplicaSet: pod.OwnerReferences[0].Name, ReplicaSetUID: pod.OwnerReferences[0].UID, Hash: pod.Labels[hashKey],
+		Reason: string(migration.Heal), At: w.now.Add(-ago),
+	})
+	if err != nil {
+		panic(err)
+	}
+	pod.Annotations = map[string]string{cluster.ReleaseAnnotation: string(state)}
+	pod.Labels[hashKey], pod.OwnerReferences = cluster.ReleasedHash, nil
+	return pod
+}
+
+func (w *world) touch(object metav1.Object) {
+	w.version++
+	object.SetResourceVersion(fmt.Sprint(w.version))
+}
+
+// sync brings the caches up to date.
+func (w *world) sync() {
+	w.evicted = map[string]bool{}
+	w.seen = objects{
+		nodes: copied(w.nodes, (*v1.Node).DeepCopy), pods: copied(w.pods, (*v1.Pod).DeepCopy),
+		replicaSets: copied(w.replicaSets, (*appsv1.ReplicaSet).DeepCopy), deployments: copied(w.deployments, (*appsv1.Deployment).DeepCopy),
+		sets: copied(w.sets, (*appsv1.StatefulSet).DeepCopy), budgets: slices.Clone(w.budgets), services: slices.Clone(w.services),
+	}
+}
+
+func copied[T any](of map[string]*T, one func(*T) *T) map[string]*T {
+	all := map[string]*T{}
+	for name, object := range of {
+		all[name] = one(object)
+	}
+	return all
+}
+
+// snapshot is what the caches say, as package cluster would read it, with the node "going" under a reclaim signal.
+func (w *world) snapshot() *cluster.Snapshot {
+	s := &cluster.Snapshot{
+		Now: w.now, Budgets: map[string][]*policyv1.PodDisruptionBudget{namespace: w.seen.budgets},
+		Services: map[string][]map[string]string{namespace: w.seen.services},
+	}
+	nodes := map[string]*cluster.Node{}
+	for _, name := range slices.Sorted(maps.Keys(w.seen.nodes)) {
+		nodes[name] = &cluster.Node{Node: w.seen.nodes[name]}
+		if name == "going" && !w.calm {
+			nodes[name].Facts.Signal = decision.Reclaim
+		}
+		s.Nodes = append(s.Nodes, nodes[name])
+	}
+	workloads := map[types.UID]*cluster.Workload{}
+	revisions := map[types.UID]*cluster.Revision{}
+	add := func(uid types.UID, workload *cluster.Workload, rs *appsv1.ReplicaSet) {
+		if known, ok := workloads[workload.UID]; ok {
+			workload = known
+		} else {
+			workloads[workload.UID] = workload
+			s.Workloads = append(s.Workloads, workload)
+		}
+		revisions[uid] = &cluster.Revision{UID: uid, Workload: workload, ReplicaSet: rs}
+		workload.Revisions = append(workload.Revisions, revisions[uid])
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.seen.replicaSets)) {
+		rs := w.seen.replicaSets[name]
+		workload := &cluster.Workload{UID: rs.UID, Kind: "ReplicaSet", Namespace: namespace, Name: name}
+		if owner := metav1.GetControllerOf(rs); owner != nil {
+			d, ok := w.seen.deployments[owner.Name]
+			if !ok && owner.Kind == "Deployment" {
+				continue
+			}
+			if ok {
+				workload = &cluster.Workload{UID: d.UID, Kind: "Deployment", Namespace: namespace, Name: d.Name, Deployment: d}
+				workload.RollingOut = d.Generation > d.Status.ObservedGeneration
+			}
+		}
+		add(rs.UID, workload, rs)
+	}
+	for _, set := range w.seen.sets {
+		add(set.UID, &cluster.Workload{UID: set.UID, Kind: "StatefulSet", Namespace: namespace, Name: set.Name, StatefulSet: set}, nil)
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.seen.pods)) {
+		pod := &cluster.Pod{Pod: w.seen.pods[name], Node: nodes[w.seen.pods[name].Spec.NodeName]}
+		if pod.Node != nil {
+			pod.Node.Pods = append(pod.Node.Pods, pod)
+		}
+		s.Pods = append(s.Pods, pod)
+		if text, ok := pod.Annotations[cluster.ReleaseAnnotation]; ok {
+			pod.Release = &cluster.Release{}
+			if json.Unmarshal([]byte(text), pod.Release) == nil {
+				pod.ReleasedFrom = revisions[pod.Release.ReplicaSetUID]
+			}
+			continue
+		}
+		if owner := metav1.GetControllerOf(pod); owner != nil && revisions[owner.UID] != nil {
+			pod.Revision = revisions[owner.UID]
+			pod.Workload = pod.Revision.Workload
+			if pod.Live() {
+				pod.Revision.Pods = append(pod.Revision.Pods, pod)
+			}
+		}
+	}
+	return s
+}
+
+// client talks to the world's API server.
+func (w *world) client() *fake.Clientset {
+	c := &fake.Clientset{}
+	c.AddReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		var name string
+		switch a := action.(type) {
+		case interface{ GetName() string }: // get, patch, delete
+			name = a.GetName()
+		case clienttesting.CreateAction:
+			name = a.GetObject().(metav1.Object).GetName()
+		}
+		verb, resource := action.GetVerb(), action.GetResource().Resource
+		if action.GetSubresource() == "eviction" {
+			verb = "evict"
+		}
+		var failed error
+		if w.fail != nil {
+			var before bool
+			if failed, before = w.fail(verb, resource, name); failed != nil && before {
+				return true, nil, failed
+			}
+		}
+		object, err := w.answer(verb, resource, name, action)
+		return true, object, cmp.Or(failed, err)
+	})
+	return c
+}
+
+func (w *world) answer(verb, resource, name string, action clienttesting.Action) (runtime.Object, error) {
+	group := action.GetResource().GroupResource()
+	if resource == "replicasets" {
+		if rs, ok := w.replicaSets[name]; ok {
+			return rs.DeepCopy(), nil
+		}
+		return nil, apierrors.NewNotFound(group, name)
+	}
+	pod, ok := w.pods[name]
+	if !ok {
+		return nil, apierrors.NewNotFound(group, name)
+	}
+	switch verb {
+	case "get":
+		return pod.DeepCopy(), nil
+	case "patch":
+		var patch struct {
+			Metadata struct {
+				UID                 types.UID
+				ResourceVersion     string
+				Labels, Annotations map[string]*string
+			}
+		}
+		if err := json.Unmarshal(action.(clienttesting.PatchAction).GetPatch(), &patch); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		if patch.Metadata.UID != pod.UID || patch.Metadata.ResourceVersion != pod.ResourceVersion {
+			return nil, apierrors.NewConflict(group, name, errors.New("precondition"))
+		}
+		if pod.Annotations == nil {
+			pod.Annotations = map[string]string{}
+		}
+		merge(pod.Labels, patch.Metadata.Labels)
+		merge(pod.Annotations, patch.Metadata.Annotations)
+		w.touch(pod)
+		w.log = append(w.log, "patch "+name)
+		return pod.DeepCopy(), nil
+	case "delete":
+		options := action.(clienttesting.DeleteAction).GetDeleteOptions()
+		if *options.Preconditions.UID != pod.UID {
+			return nil, apierrors.NewConflict(group, name, errors.New("precondition"))
+		}
+		if w.mayDelete != nil {
+			w.mayDelete(pod)
+		}
+		grace := ""
+		if options.GracePeriodSeconds != nil {
+			grace = fmt.Sprintf(" %ds", *options.GracePeriodSeconds)
+		}
+		w.log = append(w.log, "delete "+name+grace)
+		w.terminate(pod)
+		return nil, nil
+	case "evict":
+		options := action.(clienttesting.CreateAction).GetObject().(*policyv1.Eviction).DeleteOptions
+		if *options.Preconditions.UID != pod.UID {
+			return nil, apierrors.NewConflict(group, name, errors.New("precondition"))
+		}
+		if !w.mayDisrupt(pod) {
+			return nil, tooManyRequests()
+		}
+		if w.mayEvict != nil {
+			w.mayEvict(pod)
+		}
+		w.evicted[name] = true
+		w.log = append(w.log, "evict "+name)
+		w.terminate(pod)
+		return nil, nil
+	}
+	return nil, fmt.Errorf("%s %s: not expected", verb, resource)
+}
+
+func merge(into map[string]string, patch map[string]*string) {
+	for key, value := range patch {
+		if delete(into, key); value != nil {
+			into[key] = *value
+		}
+	}
+}
+
+// tooManyRequests is what the API server answers where a budget refuses.
+func tooManyRequests() error {
+	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 10)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: policyv1.DisruptionBudgetCause}}
+	return err
+}
+
+func (w *world) terminate(pod *v1.Pod) {
+	if pod.Spec.NodeName == "" {
+		delete(w.pods, pod.Name)
+		return
+	}
+	if pod.DeletionTimestamp == nil {
+		now := metav1.NewTime(w.now)
+		pod.DeletionTimestamp = &now
+		w.touch(pod)
+	}
+}
+
+// mayDisrupt reports whether every budget that matches the pod has one more healthy pod than it needs.
+func (w *world) mayDisrupt(pod *v1.Pod) bool {
+	for _, budget := range w.budgets {
+		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
+		if err != nil || !selector.Matches(labels.Set(pod.Labels)) || !isReady(pod) || pod.DeletionTimestamp != nil {
+			continue
+		}
+		healthy := 0
+		for _, other := range w.pods {
+			if selector.Matches(labels.Set(other.Labels)) && isReady(other) && other.DeletionTimestamp == nil {
+				healthy++
+			}
+		}
+		if healthy <= budget.Spec.MinAvailable.IntValue() {
+			return false
+		}
+	}
+	return true
+}
+
+func isReady(pod *v1.Pod) bool {
+	return len(pod.Status.Conditions) > 0 && pod.Status.Conditions[0].Status == v1.ConditionTrue
+}
+
+// control runs the controllers of Kubernetes once: ReplicaSets release, adopt, create and delete; what belongs to none that exists is
+// collected.
+func (w *world) control() {
+	for _, name := range slices.Sorted(maps.Keys(w.pods)) {
+		pod := w.pods[name]
+		owner := metav1.GetControllerOf(pod)
+		if owner == nil || owner.Kind != "ReplicaSet" {
+			continue
+		}
+		switch rs, ok := w.replicaSets[owner.Name]; {
+		case !ok || rs.UID != owner.UID:
+			w.terminate(pod)
+		case !selects(rs, pod) && pod.DeletionTimestamp == nil:
+			pod.OwnerReferences = nil
+			w.touch(pod)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.replicaSets)) {
+		rs := w.replicaSets[name]
+		var active []*v1.Pod
+		for _, name := range slices.Sorted(maps.Keys(w.pods)) {
+			pod := w.pods[name]
+			if !selects(rs, pod) || pod.DeletionTimestamp != nil {
+				continue
+			}
+			if metav1.GetControllerOf(pod) == nil {
+				pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
+				w.touch(pod)
+			}
+			active = append(active, pod)
+		}
+		for n := len(active); n < int(*rs.Spec.Replicas); n++ {
+			w.pod(fmt.Sprintf("%s-%d", rs.Name, w.version), rs, "")
+		}
+		// Unready ones go first, then the youngest.
+		slices.SortStableFunc(active, func(a, b *v1.Pod) int {
+			return cmp.Or(cmp.Compare(number(isReady(a)), number(isReady(b))), b.CreationTimestamp.Compare(a.CreationTimestamp.Time))
+		})
+		for _, pod := range active[:max(0, len(active)-int(*rs.Spec.Replicas))] {
+			w.terminate(pod)
+		}
+	}
+}
+
+func selects(rs *appsv1.ReplicaSet, pod *v1.Pod) bool {
+	return labels.SelectorFromSet(rs.Spec.Selector.MatchLabels).Matches(labels.Set(pod.Labels))
+}
+
+func number(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// startPods lets waiting pods run, and endPods lets leaving ones end.
+func (w *world) startPods() {
+	for _, pod := range w.pods {
+		if pod.Spec.NodeName == "" {
+			w.run(pod, "staying")
+		}
+	}
+}
+
+func (w *world) endPods() {
+	maps.DeleteFunc(w.pods, func(_ string, pod *v1.Pod) bool { return pod.DeletionTimestamp != nil })
+}
+
+// moves asks for the named pods to leave.
+func moves(s *cluster.Snapshot, reason migration.Reason, deadline time.Time, names ...string) []migration.Move {
+	var all []migration.Move
+	for _, pod := range s.Pods {
+		if slices.Contains(names, pod.Name) {
+			all = append(all, migration.Move{Pod: pod, Reason: reason, Deadline: deadline})
+		}
+	}
+	return all
+}
+
+// room has room for so many replacements.
+type room struct {
+	left  int
+	taken []string
+}
+
+func (r *room) Replace(p *cluster.Pod) (*cluster.Node, string) {
+	r.taken = append(r.taken, p.Name)
+	if r.left--; r.left < 0 {
+		return nil, "all full"
+	}
+	return &cluster.Node{Node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "staying"}}}, ""
+}
+
+// told writes actions down.
+func told(actions []migration.Action) []string {
+	var all []string
+	for _, a := range actions {
+		words := []string{string(a.Kind), a.Pod.Name}
+		if a.Way != "" {
+			words = append(words, "by "+string(a.Way))
+		}
+		if a.Grace != nil {
+			words = append(words, a.Grace.String())
+		}
+		all = append(all, strings.Join(words, " "))
+	}
+	return all
+}
