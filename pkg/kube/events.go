@@ -16,4 +16,23 @@ const (
 	// ReasonContradictoryLabels (Warning, on the node): its labels call it both spot and on-demand, or the project's own has a value
 	// that there is not; it counts as spot.
 	ReasonContradictoryLabels = "ContradictoryCapacityLabels"
+
+	// ReasonMoving (Normal, on the workload): pods of it are being moved.
+	ReasonMoving = "MovingPods"
+	// ReasonReleased (Normal, on the pod): it was taken out of its ReplicaSet, and leaves when its replacement is ready.
+	ReasonReleased = "ReleasedToMove"
+	// ReasonRestored (Warning, on the pod and its workload): it was given back, because no replacement became ready in time.
+	ReasonRestored = "MoveUndone"
+	// ReasonEvicted (Normal, on the pod): it was evicted, to run elsewhere.
+	ReasonEvicted = "EvictedToMove"
+	// ReasonDeleted (Warning, on the pod and its workload): it was deleted, because its node goes before a budget would have let it leave.
+	ReasonDeleted = "DeletedAtDeadline"
+	// ReasonLeftover (Normal, on the pod): it was released from a ReplicaSet that is gone or wants no pods any more, and was deleted.
+	ReasonLeftover = "LeftoverDeleted"
+	// ReasonBlocked (Warning, on the pod): its disruption budgets refuse its eviction.
+	ReasonBlocked = "EvictionBlocked"
+	// ReasonNowhere (Warning, on the pod): it is to leave, and stays because nothing has room for its replacement.
+	ReasonNowhere = "NowhereToMove"
+	// ReasonPodsLost (Warning, on the node): it vanished while pods that had to leave it were still there.
+	ReasonPodsLost = "PodsLostWithNode"
 )

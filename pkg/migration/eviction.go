@@ -1,0 +1,176 @@
+package migration
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+)
+
+// outcome is what came of an action.
+type outcome string
+
+const (
+	// accepted: the API server has done it.
+	accepted outcome = "accepted"
+	// overtaken: the pod is gone, or was leaving before.
+	overtaken outcome = "overtaken"
+	// refused: a PodDisruptionBudget does not allow the eviction now.
+	refused outcome = "budget"
+	// barred: several PodDisruptionBudgets match the pod, and the API server evicts none such.
+	barred outcome = "several-budgets"
+	// unclear: it was asked for on old knowledge, the API server is busy or away, or nobody knows. To be looked at again.
+	unclear outcome = "unclear"
+)
+
+// evict asks for the eviction of a pod. One with the UID of a pod that was replaced under its name would be refused only after it was
+// charged to the budget, which then stays used for two minutes: so the pod is looked at first.
+func (e *Executor) evict(ctx context.Context, a Action) (outcome, error) {
+	pods := e.client.CoreV1().Pods(a.Pod.Namespace)
+	pod, err := pods.Get(ctx, a.Pod.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return overtaken, nil
+	case err != nil:
+		return unclear, err
+	case pod.UID != a.Pod.UID || pod.DeletionTimestamp != nil:
+		return overtaken, nil
+	}
+	err = pods.EvictV1(ctx, &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: a.Pod.Namespace, Name: a.Pod.Name},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.Pod.UID))},
+	})
+	switch {
+	case err == nil:
+		return accepted, nil
+	case apierrors.IsNotFound(err):
+		return overtaken, nil
+	case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause):
+		return refused, err
+	case severalBudgets(err):
+		return barred, err
+	}
+	// A conflict too: only another UID means that the pod is gone, and the next try looks for it.
+	return unclear, err
+}
+
+// severalBudgets recognizes the answer of Kubernetes' pkg/registry/core/pod/storage/eviction.go by its words: it has nothing else.
+func severalBudgets(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code == http.StatusInternalServerError &&
+		strings.Contains(status.Status().Message, "more than one PodDisruptionBudget")
+}
+
+// delete deletes a pod.
+func (e *Executor) delete(ctx context.Context, a Action) (outcome, error) {
+	if a.Orphan {
+		if there, err := e.releasedFrom(ctx, a.Pod); err != nil || there {
+			return unclear, err
+		}
+	}
+	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.Pod.UID))}
+	if a.Grace != nil {
+		seconds := int64(*a.Grace / time.Second)
+		options.GracePeriodSeconds = &seconds
+	}
+	pods := e.client.CoreV1().Pods(a.Pod.Namespace)
+	err := pods.Delete(ctx, a.Pod.Name, options)
+	switch {
+	case err == nil:
+		return accepted, nil
+	case apierrors.IsNotFound(err):
+		return overtaken, nil
+	case !apierrors.IsConflict(err):
+		return unclear, err
+	}
+	// A conflict says that the UID is another one, or that the pod was written meanwhile.
+	if pod, again := pods.Get(ctx, a.Pod.Name, metav1.GetOptions{}); apierrors.IsNotFound(again) || again == nil && pod.UID != a.Pod.UID {
+		return overtaken, nil
+	}
+	return unclear, err
+}
+
+// releasedFrom asks the API server whether the ReplicaSet is there that the pod was released from, and stays.
+func (e *Executor) releasedFrom(ctx context.Context, pod *cluster.Pod) (bool, error) {
+	rs, err := e.client.AppsV1().ReplicaSets(pod.Namespace).Get(ctx, pod.Release.ReplicaSet, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return rs.UID == pod.Release.ReplicaSetUID && rs.DeletionTimestamp == nil, nil
+}
+
+// release takes a pod out of its ReplicaSet, by label and annotation in one request.
+func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
+	rs := a.Pod.Revision.ReplicaSet
+	state, err := json.Marshal(cluster.Release{
+		ReplicaSet: rs.Name, ReplicaSetUID: rs.UID, Hash: a.Pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey],
+		Reason: string(a.Reason), At: e.clock.Now().UTC(),
+	})
+	if err != nil {
+		return unclear, err
+	}
+	return e.patch(ctx, a.Pod, map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: cluster.ReleasedHash}, string(state))
+}
+
+// restore gives a pod back to its ReplicaSet, which then has one too many and removes one, unready ones first.
+func (e *Executor) restore(ctx context.Context, a Action) (outcome, error) {
+	labels := map[string]any{}
+	if a.Pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == cluster.ReleasedHash {
+		labels[appsv1.DefaultDeploymentUniqueLabelKey] = a.Pod.Release.Hash
+	}
+	return e.patch(ctx, a.Pod, labels, nil)
+}
+
+// patch sets labels and the release annotation of a pod; nil removes it. It changes the very pod that was planned for, or nothing.
+func (e *Executor) patch(ctx context.Context, pod *cluster.Pod, labels map[string]any, annotation any) (outcome, error) {
+	data, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": pod.UID, "resourceVersion": pod.ResourceVersion,
+		"labels": labels, "annotations": map[string]any{cluster.ReleaseAnnotation: annotation},
+	}})
+	if err != nil {
+		return unclear, fmt.Errorf("cannot write the patch: %w", err)
+	}
+	_, err = e.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, data, metav1.PatchOptions{})
+	switch {
+	case err == nil:
+		return accepted, nil
+	case apierrors.IsNotFound(err):
+		return overtaken, nil
+	}
+	return unclear, err
+}
+
+// WithoutRetries returns a copy of config whose clients do not wait inside a call when the API server says when to come again: client-go
+// would, up to ten times, for 10 s each where a budget refuses an eviction.
+func WithoutRetries(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(request *http.Request) (*http.Response, error) {
+			response, err := next.RoundTrip(request)
+			if response != nil {
+				response.Header.Del("Retry-After")
+			}
+			return response, err
+		})
+	})
+	return config
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }

@@ -1,0 +1,297 @@
+package migration
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// ExecutorSettings bound what an Executor does.
+type ExecutorSettings struct {
+	// Concurrency is how many pods are worked on at a time, at least 1. How often the API server is asked is bounded by the client.
+	Concurrency int
+	// RequestTimeout bounds one request: what came of it is looked up then.
+	RequestTimeout time.Duration
+	// DryRun only says what would be done, once for each pod: nothing is written, events included.
+	DryRun bool
+}
+
+// Times between two tries for one pod. Whatever is tried is planned anew by then, and a deletion at the deadline waits for none of them.
+const (
+	firstPause = 250 * time.Millisecond
+	// longestPause is what kube-apiserver asks for when a budget refuses.
+	longestPause = 10 * time.Second
+	// unseenFor is how long something done may be missing in the caches before it is looked at again. Every request is safe to repeat.
+	unseenFor = 30 * time.Second
+)
+
+// Executor performs actions. What it remembers only saves requests: all that matters stands on the objects.
+type Executor struct {
+	client   kubernetes.Interface
+	recorder events.EventRecorder
+	clock    clock.PassiveClock
+	settings ExecutorSettings
+
+	// running are the workers, to be waited for.
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	workers int
+	// queue is what is left of the newest plan.
+	queue []Action
+	pods  map[types.UID]*work
+	nodes map[types.UID]*interrupted
+}
+
+// NewExecutor returns an Executor. Calls of client must not wait inside for the API server to allow something (WithoutRetries), because
+// time is short and there is better to do meanwhile.
+func NewExecutor(
+	client kubernetes.Interface, recorder events.EventRecorder, clock clock.PassiveClock, settings ExecutorSettings,
+) *Executor {
+	return &Executor{
+		client: client, recorder: recorder, clock: clock, settings: settings,
+		pods: map[types.UID]*work{}, nodes: map[types.UID]*interrupted{},
+	}
+}
+
+// work is what the executor remembers of a pod, until the pod is gone.
+type work struct {
+	action Action
+	state  state
+	// since is when state began.
+	since time.Time
+	// pause is the time between the last try and the next.
+	pause time.Duration
+	// said are the kinds and refusals that were told, so that each is told once.
+	said map[string]bool
+}
+
+type state int8
+
+const (
+	// idle: nothing is under way.
+	idle state = iota
+	// asking: a request is under way.
+	asking
+	// asked: the API server has done it, and the caches do not show it yet.
+	asked
+	// leaving: the caches show that the pod terminates.
+	leaving
+	// pausing: it was refused, or nobody knows what came of it; to be tried again.
+	pausing
+)
+
+// Do starts those actions that are not under way, in their order, and does not wait for them. What an earlier call left to start is
+// forgotten: the newest plan counts. When ctx ends, nothing new is started and requests under way are given up.
+func (e *Executor) Do(ctx context.Context, actions []Action) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.queue = e.queue[:0]
+	for _, a := range actions {
+		switch {
+		case e.settings.DryRun:
+			e.pretend(ctx, a)
+		case a.Kind == Stay:
+			e.stays(a)
+		case e.due(a):
+			e.queue = append(e.queue, a)
+		}
+	}
+	for range min(len(e.queue), e.settings.Concurrency-e.workers) {
+		e.workers++
+		e.running.Go(func() { e.run(ctx) })
+	}
+}
+
+// Wait returns when no request is under way any more. Nothing is to be started meanwhile.
+func (e *Executor) Wait() { e.running.Wait() }
+
+// Observe takes note of what s shows by now, and returns what it does not show yet. It is to be called with every snapshot, before Plan.
+func (e *Executor) Observe(s *cluster.Snapshot) Progress {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.observeNodes(s)
+	if len(e.pods) == 0 {
+		return nil
+	}
+	seen := make(map[types.UID]*cluster.Pod, len(e.pods))
+	for _, pod := range s.Pods {
+		if _, ok := e.pods[pod.UID]; ok {
+			seen[pod.UID] = pod
+		}
+	}
+	progress := Progress{}
+	for uid, w := range e.pods {
+		if e.observe(w, seen[uid]); w.state == asking || w.state == asked {
+			progress[uid] = w.action.Kind
+		} else if seen[uid] == nil {
+			delete(e.pods, uid)
+		}
+	}
+	return progress
+}
+
+// observe compares what was asked for with the pod as the caches show it; nil: it is gone.
+func (e *Executor) observe(w *work, pod *cluster.Pod) {
+	if w.state == leaving && pod == nil {
+		e.count(w.action)
+		w.become(idle, e.clock.Now())
+	}
+	if w.state != asked {
+		return
+	}
+	switch removes := w.action.Kind == EvictPod || w.action.Kind == DeletePod; {
+	case pod == nil:
+		if removes {
+			e.count(w.action)
+		}
+		w.become(idle, e.clock.Now())
+	case removes && pod.DeletionTimestamp != nil:
+		w.become(leaving, e.clock.Now())
+	case w.action.Kind == Release && pod.Release != nil:
+		w.become(idle, e.clock.Now())
+	case w.action.Kind == Restore && pod.Release == nil:
+		e.count(w.action)
+		w.become(idle, e.clock.Now())
+	case e.clock.Since(w.since) >= unseenFor:
+		w.become(idle, e.clock.Now())
+	}
+}
+
+func (w *work) become(s state, now time.Time) { w.state, w.since = s, now }
+
+// tell reports whether something is to be told, and notes that it was.
+func (w *work) tell(what string) bool {
+	if w.said[what] {
+		return false
+	}
+	if w.said == nil {
+		w.said = map[string]bool{}
+	}
+	w.said[what] = true
+	return true
+}
+
+// of returns what is remembered of an action's pod.
+func (e *Executor) of(a Action) *work {
+	w, ok := e.pods[a.Pod.UID]
+	if !ok {
+		w = &work{}
+		e.pods[a.Pod.UID] = w
+	}
+	return w
+}
+
+// due reports whether an action may be started now.
+func (e *Executor) due(a Action) bool {
+	w, ok := e.pods[a.Pod.UID]
+	if !ok {
+		return true
+	}
+	switch w.state {
+	case idle:
+		return true
+	case pausing:
+		return w.action.Kind != a.Kind || e.clock.Since(w.since) >= w.pause
+	}
+	return false
+}
+
+// run performs what is queued until nothing is.
+func (e *Executor) run(ctx context.Context) {
+	for {
+		a, ok := e.next(ctx)
+		if !ok {
+			return
+		}
+		outcome, err := e.perform(ctx, a)
+		e.done(ctx, a, outcome, err)
+	}
+}
+
+// next takes the most urgent action off the queue that still may be started. Without one, the worker has to end.
+func (e *Executor) next(ctx context.Context) (Action, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for len(e.queue) > 0 && ctx.Err() == nil {
+		a := e.queue[0]
+		e.queue = e.queue[1:]
+		if e.due(a) {
+			w := e.of(a)
+			if w.action.Kind != a.Kind {
+				w.pause = 0
+			}
+			w.action = a
+			w.become(asking, e.clock.Now())
+			return a, true
+		}
+	}
+	e.workers--
+	return Action{}, false
+}
+
+// perform sends an action's requests.
+func (e *Executor) perform(ctx context.Context, a Action) (outcome, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.settings.RequestTimeout)
+	defer cancel()
+	switch a.Kind {
+	case Release:
+		return e.release(ctx, a)
+	case Restore:
+		return e.restore(ctx, a)
+	case EvictPod:
+		return e.evict(ctx, a)
+	}
+	return e.delete(ctx, a)
+}
+
+// done takes note of what came of an action, and tells of it.
+func (e *Executor) done(ctx context.Context, a Action, o outcome, err error) {
+	logger := klog.FromContext(ctx).WithValues("pod", klog.KObj(a.Pod), "action", a.Kind, "reason", a.Reason, "way", a.Way)
+	if !a.Deadline.IsZero() {
+		logger = logger.WithValues("deadline", a.Deadline)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w := e.of(a)
+	switch now := e.clock.Now(); o {
+	case accepted:
+		w.become(asked, now)
+		logger.Info("Done", "why", a.Why)
+		e.record(a)
+	case overtaken:
+		w.become(asked, now)
+	default:
+		w.become(pausing, now)
+		w.pause = min(max(2*w.pause, firstPause), longestPause)
+		logger.V(2).Info("To be tried again", "outcome", o, "pause", w.pause, "cause", err)
+		if (o == refused || o == barred) && w.tell(string(o)) {
+			e.recordBlocked(a, o)
+		}
+	}
+}
+
+// pretend says what would be done.
+func (e *Executor) pretend(ctx context.Context, a Action) {
+	if a.Kind != Stay && e.of(a).tell(string(a.Kind)) {
+		klog.FromContext(ctx).Info("Would be done", "pod", klog.KObj(a.Pod), "action", a.Kind, "reason", a.Reason, "way", a.Way, "why", a.Why)
+		migrations.WithLabelValues(string(a.Way), string(a.Reason), dryRun).Inc()
+	}
+}
+
+// stays tells why a pod has to stay, once.
+func (e *Executor) stays(a Action) {
+	if e.of(a).tell(string(Stay)) {
+		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, kube.ReasonNowhere, "Stay", "Stays on node %s: %s", a.Pod.Node.Name, a.Why)
+	}
+}

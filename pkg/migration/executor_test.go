@@ -1,0 +1,382 @@
+package migration_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+)
+
+// recorder keeps what it is told, as "reason kind-of-object".
+type recorder struct {
+	mu   sync.Mutex
+	told []string
+}
+
+func (r *recorder) Eventf(regarding, _ runtime.Object, _, reason, _, _ string, _ ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.told = append(r.told, reason+" "+strings.TrimPrefix(fmt.Sprintf("%T", regarding), "*v1."))
+}
+
+// quiet is a context that logs nothing.
+var quiet = klog.NewContext(context.Background(), klog.Logger{})
+
+// bench is an executor before a world that is a mock of the API server, not one.
+type bench struct {
+	*world
+	*recorder
+	clock    *clocktesting.FakePassiveClock
+	executor *migration.Executor
+}
+
+func newBench(w *world, dryRun bool) *bench {
+	b := &bench{world: w, recorder: &recorder{}, clock: clocktesting.NewFakePassiveClock(w.now)}
+	b.executor = migration.NewExecutor(w.client(), b.recorder, b.clock, migration.ExecutorSettings{
+		Concurrency: 2, RequestTimeout: time.Second, DryRun: dryRun,
+	})
+	return b
+}
+
+// round plans the moves of the named pods, does what is planned, and waits until it is done.
+func (b *bench) round(deadline time.Duration, names ...string) {
+	s := b.snapshot()
+	var at time.Time
+	reason := migration.Heal
+	if deadline > 0 {
+		at, reason = start.Add(deadline), migration.Interruption
+	}
+	b.executor.Do(quiet, migration.Plan(s, &room{left: 10}, moves(s, reason, at, names...), settings, b.executor.Observe(s)))
+	b.executor.Wait()
+}
+
+func (b *bench) pass(d time.Duration) {
+	b.now = b.now.Add(d)
+	b.clock.SetTime(b.now)
+}
+
+func (b *bench) want(t *testing.T, log, told []string) {
+	t.Helper()
+	if diff := cmp.Diff(log, b.log); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(told, b.told); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// A singleton that is moved by surge, step by step.
+func TestSurge(t *testing.T) {
+	w := newWorld()
+	w.deployment("web", 1)
+	w.pod("old", w.replicaSets["web-1"], "going")
+	w.budgets = append(w.budgets, &policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, MinAvailable: new(one),
+	}})
+	w.sync()
+	b := newBench(w, false)
+	for range 3 { // once, however often it is planned before the caches show it
+		b.round(2*time.Minute, "old")
+	}
+	var release cluster.Release
+	unmarshal(t, w.pods["old"].Annotations[cluster.ReleaseAnnotation], &release)
+	want := cluster.Release{
+		ReplicaSet: "web-1", ReplicaSetUID: w.replicaSets["web-1"].UID, Hash: "web-1", Reason: string(migration.Interruption), At: start,
+	}
+	if diff := cmp.Diff(want, release); diff != "" {
+		t.Errorf("release (-want +got):\n%s", diff)
+	}
+	w.control()
+	w.sync()
+	b.round(2*time.Minute, "old")
+	w.startPods()
+	w.sync()
+	for range 3 {
+		b.round(2*time.Minute, "old")
+	}
+	w.sync()
+	b.round(2*time.Minute, "old")
+	b.want(t, []string{"patch old", "evict old"}, []string{"ReleasedToMove Pod", "MovingPods Deployment", "EvictedToMove Pod"})
+	w.endPods()
+	w.control()
+	w.sync()
+	b.round(2 * time.Minute)
+	if len(w.pods) != 1 || len(w.log) != 2 {
+		t.Errorf("%d pods, want the replacement only; requests %v", len(w.pods), w.log)
+	}
+}
+
+// What the API server may answer, each with what is told, and whether the next round asks again at once, a while later, or never.
+func TestAnswers(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	several := &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusInternalServerError,
+		Message: "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+	}}
+	for name, test := range map[string]struct {
+		verb string
+		err  error
+		// done: the API server does what it was asked for, and its answer is lost.
+		done bool
+		// wantTries are the requests in four rounds at once, one after 250 ms, and four after 10 s each.
+		wantTries int
+		wantTold  []string
+		wantLog   []string
+	}{
+		"429": {
+			verb: "evict", err: tooManyRequests(), wantTries: 6, wantTold: []string{"EvictionBlocked Pod"},
+		},
+		"429 of a busy server": {verb: "evict", err: apierrors.NewTooManyRequests("busy", 1), wantTries: 6},
+		"404":                  {verb: "evict", err: apierrors.NewNotFound(pods, "db-0"), wantTries: 2},
+		"409":                  {verb: "evict", err: apierrors.NewConflict(pods, "db-0", errors.New("uid")), wantTries: 6},
+		"500, several budgets": {verb: "evict", err: several, wantTries: 6, wantTold: []string{"EvictionBlocked Pod"}},
+		"500":                  {verb: "evict", err: apierrors.NewInternalError(errors.New("etcd")), wantTries: 6},
+		"504":                  {verb: "evict", err: apierrors.NewTimeoutError("conflicts", 10), wantTries: 6},
+		"time-out, not done":   {verb: "evict", err: context.DeadlineExceeded, wantTries: 6},
+		"time-out, done":       {verb: "evict", err: context.DeadlineExceeded, done: true, wantTries: 1, wantLog: []string{"evict db-0"}},
+		"404 before":           {verb: "get", err: apierrors.NewNotFound(pods, "db-0"), wantTries: 2},
+		"time-out before":      {verb: "get", err: context.DeadlineExceeded, wantTries: 6},
+		"forbidden":            {verb: "evict", err: apierrors.NewForbidden(pods, "db-0", errors.New("no")), wantTries: 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.pod("db-0", w.statefulSet("db", 1), "going")
+			w.sync()
+			tries := 0
+			w.fail = func(verb, _, _ string) (error, bool) {
+				if verb != test.verb {
+					return nil, false
+				}
+				tries++
+				return test.err, !test.done
+			}
+			b := newBench(w, false)
+			for range 4 {
+				b.round(10*time.Minute, "db-0")
+			}
+			b.pass(250 * time.Millisecond)
+			b.round(10*time.Minute, "db-0")
+			for range 4 {
+				b.pass(10 * time.Second)
+				b.round(10*time.Minute, "db-0")
+			}
+			if tries != test.wantTries {
+				t.Errorf("%d tries, want %d", tries, test.wantTries)
+			}
+			b.want(t, test.wantLog, test.wantTold)
+		})
+	}
+}
+
+// A pod that was replaced under its name is not evicted: the budget would be charged for nothing.
+func TestAnotherUnderItsName(t *testing.T) {
+	w := newWorld()
+	set := w.statefulSet("db", 1)
+	w.pod("db-0", set, "going")
+	w.sync()
+	w.pod("db-0", set, "staying")
+	for _, deadline := range []time.Duration{10 * time.Minute, time.Second} { // nor deleted
+		asked := map[string]int{}
+		w.fail = func(verb, _, _ string) (error, bool) { asked[verb]++; return nil, false }
+		b := newBench(w, false)
+		for range 3 {
+			b.round(deadline, "db-0")
+			b.pass(time.Second)
+		}
+		b.want(t, nil, nil)
+		if asked["get"] != 1 || asked["evict"] != 0 || asked["delete"] > 1 {
+			t.Errorf("asked %v, want one look only", asked)
+		}
+	}
+}
+
+// The last moment does not wait for an eviction that was refused.
+func TestDeadlineOvertakesPause(t *testing.T) {
+	w := newWorld()
+	w.pod("db-0", w.statefulSet("db", 1), "going").Spec.TerminationGracePeriodSeconds = new(int64(5))
+	w.budgets = append(w.budgets, &policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, MinAvailable: new(one),
+	}})
+	w.sync()
+	b := newBench(w, false)
+	for range 6 {
+		b.round(30*time.Second, "db-0")
+		b.pass(4 * time.Second)
+	}
+	b.want(t, nil, []string{"EvictionBlocked Pod"})
+	b.round(30*time.Second, "db-0")
+	b.pass(time.Second)
+	b.round(30*time.Second, "db-0")
+	b.round(30*time.Second, "db-0")
+	b.want(t, []string{"delete db-0 5s"}, []string{"EvictionBlocked Pod", "DeletedAtDeadline Pod", "DeletedAtDeadline StatefulSet"})
+}
+
+// What the caches no longer have may be there all the same: nothing is deleted for that.
+func TestOrphansAreAskedFor(t *testing.T) {
+	for name, goes := range map[string]func(*world){
+		"gone":    func(w *world) { delete(w.replicaSets, "web-1") },
+		"going":   func(w *world) { w.replicaSets["web-1"].DeletionTimestamp = new(metav1.NewTime(start)) },
+		"another": func(w *world) { w.replicaSets["web-1"].UID = "another" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.deployment("web", 1)
+			w.released(w.pod("old", w.replicaSets["web-1"], "going"), time.Second)
+			rs := w.replicaSets["web-1"]
+			delete(w.replicaSets, "web-1")
+			w.sync()
+			w.replicaSets["web-1"] = rs
+			b := newBench(w, false)
+			b.round(0)
+			b.want(t, nil, nil)
+			goes(w)
+			b.pass(time.Second)
+			b.round(0)
+			b.want(t, []string{"delete old"}, []string{"LeftoverDeleted Pod"})
+		})
+	}
+}
+
+// A release of a pod that was written since changes nothing, and is tried again on what the caches show then.
+func TestReleaseOfAnOlderPod(t *testing.T) {
+	w := newWorld()
+	w.deployment("web", 1)
+	pod := w.pod("web", w.replicaSets["web-1"], "going")
+	w.sync()
+	w.touch(pod)
+	b := newBench(w, false)
+	b.round(2*time.Minute, "web")
+	b.want(t, nil, nil)
+	w.sync()
+	b.pass(time.Second)
+	b.round(2*time.Minute, "web")
+	b.want(t, []string{"patch web"}, []string{"ReleasedToMove Pod", "MovingPods Deployment"})
+}
+
+func TestRestore(t *testing.T) {
+	w := newWorld()
+	w.deployment("web", 1)
+	w.released(w.pod("old", w.replicaSets["web-1"], "going"), 2*time.Minute)
+	w.sync()
+	b := newBench(w, false)
+	b.round(0)
+	b.round(0)
+	b.want(t, []string{"patch old"}, []string{"MoveUndone Pod", "MoveUndone Deployment"})
+	old := w.pods["old"]
+	if _, ok := old.Annotations[cluster.ReleaseAnnotation]; ok || old.Labels[hashKey] != "web-1" {
+		t.Errorf("labels %v, annotations %v, want those from before the release", old.Labels, old.Annotations)
+	}
+}
+
+func TestDryRun(t *testing.T) {
+	w := newWorld()
+	w.deployment("web", 1)
+	w.pod("web", w.replicaSets["web-1"], "going")
+	w.pod("db-0", w.statefulSet("db", 1), "going")
+	w.released(w.pod("old", w.replicaSets["web-1"], "going"), 0)
+	w.sync()
+	asked := 0
+	w.fail = func(string, string, string) (error, bool) { asked++; return nil, false }
+	b := newBench(w, true)
+	before := counted(t)
+	for range 3 {
+		b.round(2*time.Minute, "web", "db-0")
+		b.pass(time.Minute)
+	}
+	b.want(t, nil, nil)
+	if asked != 0 {
+		t.Errorf("%d requests, want none", asked)
+	}
+	want := map[string]float64{
+		"surge interruption dry-run": 1, "evict interruption dry-run": 1, "surge heal dry-run": 1, "delete interruption dry-run": 2,
+	}
+	if diff := cmp.Diff(want, since(t, before)); diff != "" {
+		t.Errorf("migrations (-want +got):\n%s", diff)
+	}
+}
+
+// Work is bounded, starts with the most urgent, and only the newest plan's.
+func TestQueue(t *testing.T) {
+	w := newWorld()
+	set := w.statefulSet("db", 6)
+	for i := range 6 {
+		w.pod(fmt.Sprintf("db-%d", i), set, "going")
+	}
+	w.sync()
+	b := newBench(w, false)
+	release, atWork := make(chan struct{}), make(chan string, 6)
+	var busy, most atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		most.Store(max(most.Load(), busy.Add(1)))
+		atWork <- path.Base(r.URL.Path)
+		<-release
+		busy.Add(-1)
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	defer server.Close()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.executor = migration.NewExecutor(client, b.recorder, b.clock, migration.ExecutorSettings{Concurrency: 2, RequestTimeout: time.Minute})
+	do := func(ctx context.Context, names ...string) {
+		s := b.snapshot()
+		b.executor.Do(ctx, migration.Plan(s, &room{left: 10}, moves(s, migration.Heal, time.Time{}, names...), settings, b.executor.Observe(s)))
+	}
+	ctx, cancel := context.WithCancel(quiet)
+	do(ctx, "db-0", "db-1", "db-2", "db-3")
+	began := []string{<-atWork, <-atWork}
+	do(ctx, "db-0", "db-1", "db-4", "db-5")
+	release <- struct{}{}
+	began = append(began, <-atWork)
+	cancel()
+	close(release)
+	b.executor.Wait()
+	slices.Sort(began)
+	if diff := cmp.Diff([]string{"db-0", "db-1", "db-4"}, began); diff != "" || most.Load() != 2 {
+		t.Errorf("at most %d at a time, want 2; begun (-want +got):\n%s", most.Load(), diff)
+	}
+}
+
+// The client that an Executor gets answers at once where the API server says when to come again.
+func TestWithoutRetries(t *testing.T) {
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		w.Header().Set("Retry-After", "10")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	defer server.Close()
+	client, err := kubernetes.NewForConfig(migration.WithoutRetries(&rest.Config{Host: server.URL}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	err = client.CoreV1().Pods(namespace).EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "web"}})
+	if !apierrors.IsTooManyRequests(err) || asked != 1 {
+		t.Errorf("%v after %d requests, want 429 after one", err, asked)
+	}
+}

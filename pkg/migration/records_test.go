@@ -1,0 +1,167 @@
+package migration_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+)
+
+var (
+	one      = intstr.FromInt32(1)
+	registry = prometheus.NewRegistry()
+)
+
+func init() { migration.RegisterMetrics(registry) }
+
+func unmarshal(t *testing.T, text string, into any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		t.Fatalf("%q: %v", text, err)
+	}
+}
+
+// counted returns every count there is: migrations by their labels' values, the rest by name.
+func counted(t *testing.T) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]float64{}
+	for _, family := range families {
+		for _, metric := range family.Metric {
+			labels := map[string]string{}
+			for _, label := range metric.Label {
+				labels[label.GetName()] = label.GetValue()
+			}
+			name := strings.TrimPrefix(family.GetName(), "spot_aware_scheduler_")
+			switch {
+			case labels["way"] != "":
+				name = labels["way"] + " " + labels["reason"] + " " + labels["outcome"]
+			case labels["by"] != "":
+				name += " " + labels["by"]
+			}
+			if metric.Histogram != nil {
+				counts[name] = metric.Histogram.GetSampleSum()
+			} else {
+				counts[name] = metric.Counter.GetValue()
+			}
+		}
+	}
+	return counts
+}
+
+// since returns what was counted since before.
+func since(t *testing.T, before map[string]float64) map[string]float64 {
+	t.Helper()
+	counts := counted(t)
+	for name, n := range before {
+		if counts[name] -= n; counts[name] == 0 {
+			delete(counts, name)
+		}
+	}
+	for name, n := range counts {
+		if n == 0 {
+			delete(counts, name)
+		}
+	}
+	return counts
+}
+
+// Migrations are counted when the pod is gone, not when somebody agreed that it may go.
+func TestCounts(t *testing.T) {
+	before := counted(t)
+	w := newWorld()
+	w.deployment("web", 1)
+	w.pod("web", w.replicaSets["web-1"], "going")
+	w.pod("db-0", w.statefulSet("db", 1), "going")
+	w.pod("tool", nil, "going")
+	w.deployment("gone", 1)
+	w.released(w.pod("leftover", w.replicaSets["gone-1"], "going"), 0)
+	delete(w.replicaSets, "gone-1")
+	w.deployment("full", 1)
+	w.released(w.pod("full", w.replicaSets["full-1"], "staying"), 2*time.Minute)
+	w.sync()
+	b := newBench(w, false)
+	going := []string{"web", "db-0", "tool"}
+	b.round(2*time.Minute, going...)
+	w.sync()
+	b.round(2*time.Minute, going...)
+	if diff := cmp.Diff(map[string]float64{"surge heal undone": 1}, since(t, before)); diff != "" {
+		t.Errorf("before a pod is gone (-want +got):\n%s", diff)
+	}
+	b.pass(40 * time.Second) // pods may take long to end
+	b.round(2*time.Minute, going...)
+	w.endPods()
+	w.control()
+	w.startPods()
+	w.sync()
+	b.round(2*time.Minute, going...)
+	w.endPods()
+	b.pass(50 * time.Second)
+	w.sync()
+	b.round(2*time.Minute, going...)
+	w.endPods()
+	w.sync()
+	b.round(2*time.Minute, going...)
+	b.round(2*time.Minute, going...)
+	want := map[string]float64{
+		"surge heal undone": 1, "surge interruption moved": 1, "evict interruption moved": 1, "delete interruption moved": 1,
+		"surge heal abandoned": 1, "evacuation_duration_seconds": 90,
+	}
+	if diff := cmp.Diff(want, since(t, before)); diff != "" {
+		t.Errorf("counts (-want +got):\n%s", diff)
+	}
+}
+
+// A node that vanishes with pods on it is no success, one whose pods had left is.
+func TestNodeVanishes(t *testing.T) {
+	for name, test := range map[string]struct {
+		emptied bool
+		// second: the notice was withdrawn and came again.
+		second bool
+		want   map[string]float64
+		told   []string
+	}{
+		"with pods":                          {want: map[string]float64{"pods_lost_with_node_total": 2}, told: []string{"PodsLostWithNode Node"}},
+		"without pods":                       {emptied: true, want: map[string]float64{"evacuation_duration_seconds": 20}},
+		"without pods, on its second notice": {emptied: true, second: true, want: map[string]float64{"evacuation_duration_seconds": 5}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := counted(t)
+			w := newWorld()
+			w.pod("one", nil, "going")
+			w.terminate(w.pod("two", nil, "going"))
+			w.pod("elsewhere", nil, "staying")
+			w.pod("agent", nil, "going").OwnerReferences = ofDaemonSet
+			w.sync()
+			b := newBench(w, false)
+			b.round(0)
+			b.pass(15 * time.Second)
+			w.calm = test.second
+			b.round(0)
+			w.calm = false
+			b.round(0)
+			b.pass(5 * time.Second)
+			delete(w.nodes, "going")
+			if test.emptied {
+				delete(w.pods, "one")
+				delete(w.pods, "two")
+			}
+			w.sync()
+			b.round(0)
+			b.round(0)
+			if diff := cmp.Diff(test.want, since(t, before)); diff != "" {
+				t.Errorf("counts (-want +got):\n%s", diff)
+			}
+			b.want(t, nil, test.told)
+		})
+	}
+}

@@ -1,0 +1,224 @@
+package migration_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"pgregory.net/rapid"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+)
+
+// errKilled is what a request of a killed controller comes to.
+var errKilled = errors.New("killed")
+
+// TestAnyInterruption moves the pods of Deployments through random histories: caches that lag, lost requests and answers, a controller that
+// is killed between any two requests and started again, workloads that are scaled, rolled out and deleted meanwhile. Nothing is deleted
+// before its time, nothing released is evicted before its replacement serves; and when the dust has settled no pod is released, and no
+// replica missing, extra or left over.
+func TestAnyInterruption(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld()
+		apps := []string{"web", "shop"}
+		for _, app := range apps {
+			n := rapid.Int32Range(1, 3).Draw(t, app)
+			w.deployment(app, n)
+			if rapid.Bool().Draw(t, "budget") {
+				w.budgets = append(w.budgets, &policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{
+					Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}, MinAvailable: new(intstr.FromInt32(n)),
+				}})
+			}
+			for i := range n {
+				w.pod(fmt.Sprintf("%s-1-%d", app, i), w.replicaSets[app+"-1"], rapid.SampledFrom([]string{"going", "staying"}).Draw(t, "node"))
+			}
+		}
+		w.sync()
+		b := newBench(w, false)
+		var deadline time.Time
+		healing := map[string]bool{}
+		asked := func(s *cluster.Snapshot) []migration.Move {
+			var all []migration.Move
+			for _, pod := range s.Pods {
+				switch {
+				case !deadline.IsZero() && pod.Spec.NodeName == "going":
+					all = append(all, migration.Move{Pod: pod, Reason: migration.Interruption, Deadline: deadline})
+				case healing[pod.Name] && pod.Release == nil:
+					all = append(all, migration.Move{Pod: pod, Reason: migration.Heal})
+				}
+			}
+			return all
+		}
+		round := func() {
+			s := w.snapshot()
+			b.executor.Do(quiet, migration.Plan(s, &room{left: 2}, asked(s), settings, b.executor.Observe(s)))
+			b.executor.Wait()
+		}
+		w.mayDelete = func(pod *v1.Pod) {
+			rs := w.replicaSets[pod.Labels["app"]+"-1"]
+			last := !deadline.IsZero() && !w.now.Add(30*time.Second).Before(deadline) && pod.Spec.NodeName == "going"
+			if rs != nil && *rs.Spec.Replicas > 0 && !last {
+				t.Fatalf("%s was deleted at %s, deadline %s, although %s wants %d", pod.Name, w.now, deadline, rs.Name, *rs.Spec.Replicas)
+			}
+		}
+		w.mayEvict = func(pod *v1.Pod) {
+			from, waits := releasedFrom(w.seen.pods[pod.Name])
+			rs := w.seen.replicaSets[from]
+			if !waits || !isReady(w.seen.pods[pod.Name]) || rs == nil || *rs.Spec.Replicas == 0 {
+				return
+			}
+			serving := 0
+			for name, sibling := range w.seen.pods {
+				of, released := releasedFrom(sibling)
+				counts := released && of == from || !released && selects(rs, sibling)
+				if counts && isReady(sibling) && sibling.DeletionTimestamp == nil && !w.evicted[name] {
+					serving++
+				}
+			}
+			if serving <= int(*rs.Spec.Replicas) {
+				t.Fatalf("%s was evicted although only %d serve, of %d", pod.Name, serving, *rs.Spec.Replicas)
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"control":       func(*rapid.T) { w.control() },
+			"start pods":    func(*rapid.T) { w.startPods() },
+			"end pods":      func(*rapid.T) { w.endPods() },
+			"sync caches":   func(*rapid.T) { w.sync() },
+			"round":         func(*rapid.T) { round() },
+			"another round": func(*rapid.T) { w.sync(); round() },
+			"wait": func(t *rapid.T) {
+				b.pass(time.Duration(rapid.IntRange(1, 60).Draw(t, "seconds")) * time.Second)
+			},
+			"round, and killed in it": func(t *rapid.T) {
+				left, doing := rapid.IntRange(0, 4).Draw(t, "requests"), rapid.Bool().Draw(t, "done, but not known")
+				w.fail = func(string, string, string) (error, bool) {
+					if left--; left < 0 {
+						return errKilled, left < -1 || !doing
+					}
+					return nil, false
+				}
+				round()
+				w.fail = nil
+				w.sync() // a controller that starts lists everything
+				b = newBench(w, false)
+			},
+			"round, and an answer is lost": func(t *rapid.T) {
+				left := rapid.IntRange(0, 4).Draw(t, "requests")
+				w.fail = func(string, string, string) (error, bool) {
+					if left--; left == -1 {
+						return context.DeadlineExceeded, false
+					}
+					return nil, false
+				}
+				round()
+				w.fail = nil
+			},
+			"notice": func(*rapid.T) { deadline = w.now.Add(2 * time.Minute) },
+			"all clear": func(*rapid.T) {
+				if deadline.After(w.now) {
+					deadline = time.Time{}
+				}
+			},
+			"heal": func(t *rapid.T) {
+				if len(w.pods) > 0 {
+					healing[rapid.SampledFrom(slices.Sorted(maps.Keys(w.pods))).Draw(t, "pod")] = true
+				}
+			},
+			"heals no more": func(*rapid.T) { clear(healing) },
+			"pod fails": func(t *rapid.T) {
+				if len(w.pods) > 0 {
+					w.setReady(w.pods[rapid.SampledFrom(slices.Sorted(maps.Keys(w.pods))).Draw(t, "pod")], v1.ConditionFalse)
+				}
+			},
+			"pod deleted by hand": func(t *rapid.T) {
+				if len(w.pods) > 0 {
+					w.terminate(w.pods[rapid.SampledFrom(slices.Sorted(maps.Keys(w.pods))).Draw(t, "pod")])
+				}
+			},
+			"scale": func(t *rapid.T) {
+				app := rapid.SampledFrom(apps).Draw(t, "app")
+				if d, ok := w.deployments[app]; ok {
+					n := rapid.Int32Range(0, 3).Draw(t, "replicas")
+					d.Spec.Replicas = &n
+					for _, number := range []string{"-2", "-1"} {
+						if rs, ok := w.replicaSets[app+number]; ok {
+							rs.Spec.Replicas = &n
+							break
+						}
+					}
+				}
+			},
+			"roll out": func(t *rapid.T) {
+				app := rapid.SampledFrom(apps).Draw(t, "app")
+				if d, ok := w.deployments[app]; ok && w.replicaSets[app+"-2"] == nil {
+					w.replicaSet(app+"-2", app, *d.Spec.Replicas, d)
+					w.replicaSets[app+"-1"].Spec.Replicas = new(int32(0))
+				}
+			},
+			"delete": func(t *rapid.T) {
+				app := rapid.SampledFrom(apps).Draw(t, "app")
+				delete(w.deployments, app)
+				delete(w.replicaSets, app+"-1")
+				delete(w.replicaSets, app+"-2")
+			},
+		})
+
+		// The dust settles. Perhaps nothing starts any more: then what was released for no deadline has to go back.
+		starts := rapid.Bool().Draw(t, "pods start")
+		for range 40 {
+			w.sync()
+			round()
+			w.control()
+			w.endPods()
+			if starts {
+				w.startPods()
+			}
+			for _, pod := range w.pods {
+				if starts && !isReady(pod) {
+					w.setReady(pod, v1.ConditionTrue)
+				}
+			}
+			b.pass(20 * time.Second)
+			clear(healing)
+		}
+		owned := map[string]int{}
+		for _, pod := range w.pods {
+			if _, ok := pod.Annotations[cluster.ReleaseAnnotation]; ok {
+				t.Fatalf("%s is still released: %v", pod.Name, pod.Annotations)
+			}
+			owner := metav1.GetControllerOf(pod)
+			if owner == nil {
+				t.Fatalf("%s belongs to nobody", pod.Name)
+			}
+			owned[owner.Name]++
+		}
+		for name, rs := range w.replicaSets {
+			if owned[name] != int(*rs.Spec.Replicas) {
+				t.Fatalf("%s has %d pods, want %d", name, owned[name], *rs.Spec.Replicas)
+			}
+			delete(owned, name)
+		}
+		if len(owned) > 0 {
+			t.Fatalf("pods of ReplicaSets that are gone: %v", owned)
+		}
+	})
+}
+
+// releasedFrom returns the name of the ReplicaSet that a pod was released from.
+func releasedFrom(pod *v1.Pod) (string, bool) {
+	var release cluster.Release
+	if pod == nil || json.Unmarshal([]byte(pod.Annotations[cluster.ReleaseAnnotation]), &release) != nil {
+		return "", false
+	}
+	return release.ReplicaSet, true
+}
