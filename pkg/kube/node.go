@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -12,6 +13,8 @@ import (
 type NodeReader struct {
 	Policy  *decision.Policy
 	Signals []Signal
+	// NotReadyAfter is how long a spot node must have been not ready to count as being reclaimed; 0 means NotReadyReclaimAfter.
+	NotReadyAfter time.Duration
 }
 
 // Read returns what a decision at now needs to know of node, and when that will change although the Node does not (zero: never).
@@ -33,7 +36,7 @@ func (r *NodeReader) Read(node *v1.Node, othersLabeled bool, now time.Time) (fac
 	}
 	if facts.Capacity.Type == decision.Spot && facts.Signal < decision.Reclaim {
 		if since, down := notReadySince(node); down {
-			gone := since.Add(NotReadyReclaimAfter)
+			gone := since.Add(cmp.Or(r.NotReadyAfter, NotReadyReclaimAfter))
 			if now.Before(gone) {
 				until = earlier(until, gone)
 			} else {
