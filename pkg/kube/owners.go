@@ -256,12 +256,12 @@ func (o *Owners) OlderRevisions(s *Subject) ([]types.UID, error) {
 	var own int64
 	for _, obj := range objs {
 		if rs, ok := obj.(*appsv1.ReplicaSet); ok && rs.UID == s.RevisionUID {
-			own = revisionNumber(rs)
+			own = RevisionNumber(rs)
 		}
 	}
 	var older []types.UID
 	for _, obj := range objs {
-		if rs, ok := obj.(*appsv1.ReplicaSet); ok && rs.UID != s.RevisionUID && revisionNumber(rs) < own {
+		if rs, ok := obj.(*appsv1.ReplicaSet); ok && rs.UID != s.RevisionUID && RevisionNumber(rs) < own {
 			older = append(older, rs.UID)
 		}
 	}
@@ -293,8 +293,9 @@ func (o *Owners) deploymentOf(pod *v1.Pod) types.UID {
 	return ""
 }
 
-// revisionNumber is the Deployment controller's; an undone rollout gives an old ReplicaSet the newest number.
-func revisionNumber(rs *appsv1.ReplicaSet) int64 {
+// RevisionNumber orders the ReplicaSets of a Deployment, the newest has the highest; 0 if the Deployment controller has given none. An
+// undone rollout gives an old ReplicaSet the newest number.
+func RevisionNumber(rs *appsv1.ReplicaSet) int64 {
 	n, _ := strconv.ParseInt(rs.Annotations["deployment.kubernetes.io/revision"], 10, 64)
 	return n
 }
