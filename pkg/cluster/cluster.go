@@ -60,6 +60,11 @@ type Pod struct {
 	// ReleasedFrom is the revision that a released pod was released from, also while that has no other pod. nil: the pod was not released, or
 	// the caches have no ReplicaSet of Release.ReplicaSetUID that is not being deleted, or not the Deployment that owns it.
 	ReleasedFrom *Revision
+
+	// replacement is the pod's replacement to the policy: Subject.Pod, or as a pod of ReleasedFrom. nil: nothing of it is known.
+	replacement *decision.Pod
+	// volumes are those that the pod's claims are bound to: a replacement with the same claims has to reach them too.
+	volumes []*v1.PersistentVolume
 }
 
 // Live reports whether the pod counts: it is neither terminal nor terminating, and was not released.
@@ -69,20 +74,23 @@ func (p *Pod) Live() bool { return p.Release == nil && kube.Live(p.Pod) }
 type Workload struct {
 	UID                   types.UID
 	Kind, Namespace, Name string
-	// Ours: its pods name the profile whose policy the controller reads. The policy speaks of no other pods; they are only moved off nodes
-	// that go.
+	// Ours: all its live pods, or if none is live all it has, name the profile whose policy the controller reads. The policy speaks of no
+	// other pods; they are only moved off nodes that go.
 	Ours bool
-	// Desired is its replica count, Floor how many of them must survive the loss of all spot. Both are of a workload that is Ours.
-	Desired, Floor int
-	Settings       decision.Settings
+	// Desired is its replica count.
+	Desired int
+	// Floor is how many replicas must survive the loss of all spot: the most that any of its revisions asks for; 0 if it is not Ours.
+	Floor int
+	// Settings are those of its newest revision; zero if it is not Ours.
+	Settings decision.Settings
 	// Deployment is the object itself if it is one, else nil.
 	Deployment *appsv1.Deployment
 	// StatefulSet is the object itself if it is one, else nil.
 	StatefulSet *appsv1.StatefulSet
 	// RollingOut: some of its pods still are, or soon will be, of a revision that is not the newest, or the controller manager has not seen
-	// its newest specification yet.
+	// its newest specification yet. A rollout that is paused half-way is one too.
 	RollingOut bool
-	// Revisions are those that have pods or want some, oldest first. What has no rollouts has one.
+	// Revisions are those that have pods, released ones included, or want some, oldest first. What has no rollouts has one.
 	Revisions []*Revision
 }
 
@@ -96,10 +104,13 @@ type Revision struct {
 	Pods []*Pod
 	// Placed counts those that are bound to nodes that exist.
 	Placed decision.Placed
+
+	// settings are what the policy says of its pods; nil: what it says of the workload.
+	settings *decision.Settings
 }
 
 // Release is what stands on a released pod, in ReleaseAnnotation, as JSON: all that is needed to finish or undo the release, also by a
-// controller that was started after it.
+// controller that was started after it. What somebody has made unreadable is empty, or what the pod itself still says (see releaseOf).
 type Release struct {
 	// ReplicaSet and ReplicaSetUID name what the pod was released from, and Hash is the value that its label pod-template-hash had.
 	ReplicaSet    string    `json:"replicaSet"`

@@ -1,0 +1,166 @@
+package cluster
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	policylisters "k8s.io/client-go/listers/policy/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// Reader takes Snapshots of shared informer caches. It remembers from one to the next what depends on a pod alone. Its Snapshot must not be
+// called concurrently; the Snapshots themselves are independent of it.
+type Reader struct {
+	policy  *decision.Policy
+	profile string
+	reader  *kube.NodeReader
+	owners  *kube.Owners
+
+	nodes        corelisters.NodeLister
+	pods         corelisters.PodLister
+	services     corelisters.ServiceLister
+	claims       corelisters.PersistentVolumeClaimLister
+	volumes      corelisters.PersistentVolumeLister
+	replicaSets  appslisters.ReplicaSetLister
+	deployments  appslisters.DeploymentLister
+	statefulSets appslisters.StatefulSetLister
+	budgets      policylisters.PodDisruptionBudgetLister
+	informers    []cache.SharedIndexInformer
+
+	known     known
+	revisions int // how many the last Snapshot had
+}
+
+// NewReader registers the informers it needs with factory, which must not have been started. signals are all there are, the built-in ones
+// included; profile is the name that pods of the policy give as their scheduler; notReadyAfter is as in kube.NodeReader.
+func NewReader(
+	factory informers.SharedInformerFactory, policy *decision.Policy, signals []kube.Signal, profile string, notReadyAfter time.Duration,
+) (*Reader, error) {
+	owners, err := kube.NewOwners(factory, policy)
+	if err != nil {
+		return nil, err
+	}
+	core, apps, budgets := factory.Core().V1(), factory.Apps().V1(), factory.Policy().V1().PodDisruptionBudgets()
+	return &Reader{
+		policy:       policy,
+		profile:      profile,
+		reader:       &kube.NodeReader{Policy: policy, Signals: signals, NotReadyAfter: notReadyAfter},
+		owners:       owners,
+		nodes:        core.Nodes().Lister(),
+		pods:         core.Pods().Lister(),
+		services:     core.Services().Lister(),
+		claims:       core.PersistentVolumeClaims().Lister(),
+		volumes:      core.PersistentVolumes().Lister(),
+		replicaSets:  apps.ReplicaSets().Lister(),
+		deployments:  apps.Deployments().Lister(),
+		statefulSets: apps.StatefulSets().Lister(),
+		budgets:      budgets.Lister(),
+		informers: append(slices.Clone(owners.Informers()),
+			core.Nodes().Informer(), core.Pods().Informer(), budgets.Informer(),
+			core.Services().Informer(), core.PersistentVolumeClaims().Informer(), core.PersistentVolumes().Informer()),
+	}, nil
+}
+
+// Informers returns the informers whose events may change a plan: all that a Snapshot is made from.
+func (r *Reader) Informers() []cache.SharedIndexInformer { return r.informers }
+
+// Snapshot returns the cluster as the caches, which must have synced, say it is at now. Each cache is read once, but they are not read at
+// the same moment: a pod may be seen whose owner or node is not known yet. An error is one of the caches.
+func (r *Reader) Snapshot(now time.Time) (*Snapshot, error) {
+	s := &Snapshot{Now: now}
+	nodes, err := r.nodes.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	pods, err := r.pods.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	nodeOf := r.readNodes(s, nodes)
+	if err := r.readPods(s, r.known.update(pods), nodeOf); err != nil {
+		return nil, err
+	}
+	if s.Budgets, err = r.readBudgets(); err != nil {
+		return nil, err
+	}
+	s.Services, err = r.readServices()
+	return s, err
+}
+
+// readNodes fills s.Nodes and returns them by name.
+func (r *Reader) readNodes(s *Snapshot, nodes []*v1.Node) map[string]*Node {
+	slices.SortFunc(nodes, func(a, b *v1.Node) int { return strings.Compare(a.Name, b.Name) })
+	labeled := slices.ContainsFunc(nodes, func(node *v1.Node) bool {
+		// Nodes that wait for their label have none, so their age does not matter here.
+		return r.policy.Capacity(node.Labels, 0, false).Labeled()
+	})
+	byName := make(map[string]*Node, len(nodes))
+	slab := make([]Node, len(nodes))
+	s.Nodes = make([]*Node, len(nodes))
+	for i, node := range nodes {
+		slab[i].Node = node
+		slab[i].Facts, _ = r.reader.Read(node, labeled, s.Now)
+		s.Nodes[i], byName[node.Name] = &slab[i], &slab[i]
+	}
+	return byName
+}
+
+// readBudgets returns all PodDisruptionBudgets by namespace, each list by name.
+func (r *Reader) readBudgets() (map[string][]*policyv1.PodDisruptionBudget, error) {
+	budgets, err := r.budgets.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(budgets, func(a, b *policyv1.PodDisruptionBudget) int { return strings.Compare(a.Name, b.Name) })
+	byNamespace := map[string][]*policyv1.PodDisruptionBudget{}
+	for _, budget := range budgets {
+		byNamespace[budget.Namespace] = append(byNamespace[budget.Namespace], budget)
+	}
+	return byNamespace, nil
+}
+
+// readServices returns the selectors of all Services that have one by namespace, each list by the name of the Service.
+func (r *Reader) readServices() (map[string][]map[string]string, error) {
+	services, err := r.services.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(services, func(a, b *v1.Service) int { return strings.Compare(a.Name, b.Name) })
+	byNamespace := map[string][]map[string]string{}
+	for _, service := range services {
+		if len(service.Spec.Selector) > 0 {
+			byNamespace[service.Namespace] = append(byNamespace[service.Namespace], service.Spec.Selector)
+		}
+	}
+	return byNamespace, nil
+}
+
+// volumesOf returns the volumes that a pod's claims are bound to, as far as they are known.
+func (r *Reader) volumesOf(namespace string, claims []string) (volumes []*v1.PersistentVolume) {
+	for _, name := range claims {
+		claim, err := r.claims.PersistentVolumeClaims(namespace).Get(name)
+		if err != nil || claim.Spec.VolumeName == "" {
+			continue
+		}
+		if volume, err := r.volumes.Get(claim.Spec.VolumeName); err == nil {
+			volumes = append(volumes, volume)
+		}
+	}
+	return volumes
+}
+
+// byName orders pods by namespace and name.
+func byName(a, b *v1.Pod) int {
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+}

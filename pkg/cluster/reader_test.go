@@ -1,0 +1,378 @@
+package cluster_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// describe says in a line each which workloads there are, and where each pod stands and belongs.
+func describe(s *cluster.Snapshot) (lines []string) {
+	for _, w := range s.Workloads {
+		line := fmt.Sprintf("%s %s desired=%d", w.Kind, w.Name, w.Desired)
+		if w.Ours {
+			line += fmt.Sprintf(" ours floor=%d %s", w.Floor, w.Settings.MinOnDemand)
+		}
+		for _, r := range w.Revisions {
+			line += fmt.Sprintf(" [%s %d+%d of %d]", r.UID, r.Placed.Spot, r.Placed.OnDemand, len(r.Pods))
+		}
+		lines = append(lines, line)
+	}
+	for _, p := range s.Pods {
+		line := p.Name
+		if p.Node != nil {
+			line += " on " + p.Node.Name
+		}
+		if p.Workload != nil {
+			line += fmt.Sprintf(" of %s/%s", p.Workload.Name, p.Revision.UID)
+		}
+		if p.Release != nil {
+			line += " released"
+		}
+		if p.ReleasedFrom != nil {
+			line += " from " + string(p.ReleasedFrom.UID)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func TestSnapshot(t *testing.T) {
+	daemon := &v1.Pod{ObjectMeta: meta("daemon", by("apps/v1", "DaemonSet", "daemons")), Spec: v1.PodSpec{NodeName: "od"}}
+	orphan := &v1.Pod{ObjectMeta: meta("orphan", by("apps/v1", "ReplicaSet", "nobody")), Spec: v1.PodSpec{NodeName: "od"}}
+	bare := &v1.Pod{ObjectMeta: meta("bare"), Spec: v1.PodSpec{NodeName: "gone", SchedulerName: profile}}
+	done := &v1.Pod{ObjectMeta: meta("done"), Status: v1.PodStatus{Phase: v1.PodSucceeded}}
+	cases := map[string]struct {
+		cluster string
+		change  func(*world)
+		want    []string
+	}{
+		"what pods belong to": {
+			cluster: `
+				node sp spot m/a
+				node od on-demand m/a
+				deployment web 4 sp sp od - min=2
+				statefulset db 2 od sp
+				job batch 1 sp`,
+			want: []string{
+				"Deployment web desired=4 ours floor=2 2 [web-r-uid 2+1 of 4]",
+				"Job batch desired=1 ours floor=0 0 [batch-uid 1+0 of 1]",
+				"StatefulSet db desired=2 ours floor=1 1 [db-uid 1+1 of 2]",
+				"batch-0 on sp of batch/batch-uid",
+				"db-0 on od of db/db-uid", "db-1 on sp of db/db-uid",
+				"web-0 on sp of web/web-r-uid", "web-1 on sp of web/web-r-uid", "web-2 on od of web/web-r-uid", "web-3 of web/web-r-uid",
+			},
+		},
+		"what does not count": {
+			cluster: "node sp spot m/a\ndeployment web 5 sp !sp ~sp nowhere",
+			want: []string{
+				"Deployment web desired=5 ours floor=1 1 [web-r-uid 1+0 of 2]",
+				"web-0 on sp of web/web-r-uid", "web-1 on sp of web/web-r-uid", "web-2 on sp released from web-r-uid", "web-3 of web/web-r-uid",
+			},
+		},
+		"only released pods": {
+			cluster: "node sp spot m/a\ndeployment web 1 ~sp",
+			want:    []string{"Deployment web desired=1 ours floor=1 1 [web-r-uid 0+0 of 0]", "web-0 on sp released from web-r-uid"},
+		},
+		"released from what is gone": {
+			cluster: "node sp spot m/a\ndeployment web 1 ~sp",
+			change: func(w *world) {
+				w.remove(&appsv1.ReplicaSet{ObjectMeta: meta("web-r")})
+			},
+			want: []string{"web-0 on sp released"},
+		},
+		"other profiles": {
+			cluster: "node sp spot m/a\ndeployment web 2 sp sp profile=default-scheduler",
+			want: []string{
+				"Deployment web desired=2 [web-r-uid 2+0 of 2]", "web-0 on sp of web/web-r-uid", "web-1 on sp of web/web-r-uid",
+			},
+		},
+		"one live pod of another profile is enough": {
+			cluster: "node sp spot m/a\ndeployment web 2 sp\ndeployment app 2 !sp sp",
+			change: func(w *world) {
+				other := w.pod("web-1", by("apps/v1", "ReplicaSet", "web-r"), options{"profile=other"})
+				leaving := w.pods["app-0"].DeepCopy()
+				leaving.Spec.SchedulerName = "other"
+				w.put(other, leaving)
+			},
+			want: []string{
+				"Deployment app desired=2 ours floor=1 1 [app-r-uid 1+0 of 1]",
+				"Deployment web desired=2 [web-r-uid 1+0 of 2]",
+				"app-0 on sp of app/app-r-uid", "app-1 on sp of app/app-r-uid", "web-0 on sp of web/web-r-uid", "web-1 of web/web-r-uid",
+			},
+		},
+		"pods that belong to nothing": {
+			cluster: "node od on-demand m/a",
+			change:  func(w *world) { w.put(daemon, orphan, bare, done) },
+			want:    []string{"Pod bare desired=1 ours floor=1 1 [bare-uid 0+0 of 1]", "bare of bare/bare-uid", "daemon on od", "orphan on od"},
+		},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.build(test.cluster)
+			if test.change != nil {
+				test.change(w)
+			}
+			if diff := cmp.Diff(test.want, describe(w.snapshot())); diff != "" {
+				t.Errorf("snapshot (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.want, describe(w.snapshot())); diff != "" {
+				t.Errorf("second snapshot, from memory (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// What the Reader remembers of a pod must not outlive what it was read from.
+func TestSnapshotFollowsChanges(t *testing.T) {
+	w := newWorld(t)
+	w.build("node sp spot m/a\nnode od on-demand m/a\ndeployment web 2 sp sp\nstatefulset db 2 od od")
+	w.snapshot()
+	steps := []struct {
+		name   string
+		change func()
+		want   []string
+	}{
+		{"pods come, go and move", func() {
+			w.remove(w.pods["web-0"])
+			w.put(w.pod("web-2", by("apps/v1", "ReplicaSet", "web-r"), nil), w.pod("aaa", by("apps/v1", "ReplicaSet", "web-r"), nil))
+			moved := w.pods["web-1"].DeepCopy()
+			moved.Spec.NodeName = "od"
+			w.put(moved)
+		}, []string{
+			"Deployment web desired=2 ours floor=1 1 [web-r-uid 0+1 of 3]", "StatefulSet db desired=2 ours floor=1 1 [db-uid 0+2 of 2]",
+			"aaa of web/web-r-uid", "db-0 on od of db/db-uid", "db-1 on od of db/db-uid", "web-1 on od of web/web-r-uid", "web-2 of web/web-r-uid",
+		}},
+		{"owners change", func() {
+			web, db := meta("web"), meta("db")
+			web.Annotations = map[string]string{decision.MinOnDemandAnnotation: "50%"}
+			w.put(&appsv1.Deployment{ObjectMeta: web, Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](4)}},
+				&appsv1.StatefulSet{ObjectMeta: db, Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](3), Ordinals: &appsv1.StatefulSetOrdinals{Start: 1}}})
+		}, []string{
+			"Deployment web desired=4 ours floor=2 50% [web-r-uid 0+1 of 3]", "StatefulSet db desired=3 ours floor=1 1 [db-uid 0+2 of 2]",
+			"aaa of web/web-r-uid", "db-0 on od of db/db-uid", "db-1 on od of db/db-uid", "web-1 on od of web/web-r-uid", "web-2 of web/web-r-uid",
+		}},
+		{"an owner goes", func() { w.remove(&appsv1.Deployment{ObjectMeta: meta("web")}) }, []string{
+			"StatefulSet db desired=3 ours floor=1 1 [db-uid 0+2 of 2]",
+			"aaa", "db-0 on od of db/db-uid", "db-1 on od of db/db-uid", "web-1 on od", "web-2",
+		}},
+	}
+	for _, step := range steps {
+		step.change()
+		s := w.snapshot()
+		if diff := cmp.Diff(step.want, describe(s)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step.name, diff)
+		}
+		for _, p := range s.Pods {
+			if p.Subject == nil {
+				continue
+			}
+			if w := p.Subject.Pod.Workload; w.Desired != p.Workload.Desired {
+				t.Errorf("%s: %s belongs to %d replicas of %d", step.name, p.Name, w.Desired, p.Workload.Desired)
+			}
+		}
+	}
+	ordinals := map[string]int{}
+	w.build("statefulset db 2 od od od")
+	for _, p := range w.snapshot().Pods {
+		if p.Workload != nil && p.Workload.StatefulSet != nil {
+			ordinals[p.Name] = p.Subject.Pod.Workload.Ordinal
+		}
+	}
+	if diff := cmp.Diff(map[string]int{"db-0": 0, "db-1": 1, "db-2": 2}, ordinals); diff != "" {
+		t.Errorf("ordinals after the start was set back (-want +got):\n%s", diff)
+	}
+}
+
+func TestRelease(t *testing.T) {
+	full := cluster.Release{ReplicaSet: "web-r", ReplicaSetUID: "web-r-uid", Hash: "r", Reason: "heal", At: now}
+	owned := cluster.Release{ReplicaSet: "web-r", ReplicaSetUID: "web-r-uid"}
+	cases := map[string]struct {
+		change func(*v1.Pod)
+		want   *cluster.Release
+	}{
+		"not released":       {func(*v1.Pod) {}, nil},
+		"released":           {release, &full},
+		"still owned":        {func(p *v1.Pod) { refs := p.OwnerReferences; release(p); p.OwnerReferences = refs }, &full},
+		"the label only":     {func(p *v1.Pod) { release(p); delete(p.Annotations, cluster.ReleaseAnnotation) }, &cluster.Release{}},
+		"no JSON":            {func(p *v1.Pod) { release(p); p.Annotations[cluster.ReleaseAnnotation] = "yes" }, &cluster.Release{}},
+		"no JSON, but owned": {func(p *v1.Pod) { p.Annotations = map[string]string{cluster.ReleaseAnnotation: "{"}; p.Labels = nil }, &owned},
+		"a time that is none": {func(p *v1.Pod) {
+			release(p)
+			p.Annotations[cluster.ReleaseAnnotation] = `{"replicaSet":"web-r","replicaSetUID":"web-r-uid","hash":"r","reason":"heal","at":"noon"}`
+		}, &cluster.Release{ReplicaSet: "web-r", ReplicaSetUID: "web-r-uid", Hash: "r", Reason: "heal"}},
+		"the label was not changed yet": {func(p *v1.Pod) {
+			p.Annotations = map[string]string{cluster.ReleaseAnnotation: "{}"}
+		}, &cluster.Release{ReplicaSet: "web-r", ReplicaSetUID: "web-r-uid", Hash: "r"}},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.build("node sp spot m/a\ndeployment web 1 sp")
+			pod := w.pods["web-0"].DeepCopy()
+			test.change(pod)
+			w.put(pod)
+			got := find(t, w.snapshot(), "web-0")
+			if diff := cmp.Diff(test.want, got.Release); diff != "" {
+				t.Errorf("release (-want +got):\n%s", diff)
+			}
+			if released := test.want != nil; released == (got.Workload != nil) || released == got.Live() {
+				t.Errorf("released: %v, but of a workload: %v, live: %v", released, got.Workload != nil, got.Live())
+			}
+		})
+	}
+}
+
+func TestRollingOut(t *testing.T) {
+	deployment := func(replicas int32, observed int64) *appsv1.Deployment {
+		d := &appsv1.Deployment{ObjectMeta: meta("web"), Spec: appsv1.DeploymentSpec{Replicas: &replicas}}
+		d.Generation, d.Status.ObservedGeneration = 2, observed
+		return d
+	}
+	set := func(name, number string, replicas int32) *appsv1.ReplicaSet {
+		rs := &appsv1.ReplicaSet{ObjectMeta: meta(name, by("apps/v1", "Deployment", "web")), Spec: appsv1.ReplicaSetSpec{Replicas: &replicas}}
+		rs.Annotations = map[string]string{"deployment.kubernetes.io/revision": number}
+		return rs
+	}
+	pod := func(set string) *v1.Pod { return &v1.Pod{ObjectMeta: meta("p-"+set, by("apps/v1", "ReplicaSet", set))} }
+	leaving := pod("old")
+	leaving.DeletionTimestamp = &metav1.Time{Time: now}
+	stateful := func(current, update string, observed int64) *appsv1.StatefulSet {
+		s := &appsv1.StatefulSet{ObjectMeta: meta("db")}
+		s.Generation, s.Status = 2, appsv1.StatefulSetStatus{ObservedGeneration: observed, CurrentRevision: current, UpdateRevision: update}
+		return s
+	}
+	ordinal := &v1.Pod{ObjectMeta: meta("db-0", by("apps/v1", "StatefulSet", "db"))}
+	cases := map[string]struct {
+		put           func(*world)
+		want          bool
+		wantRevisions []types.UID
+	}{
+		"settled":                            {func(w *world) { w.put(deployment(2, 2), set("old", "9", 0), set("new", "10", 2), pod("new")) }, false, []types.UID{"new-uid"}},
+		"the specification was not seen yet": {func(w *world) { w.put(deployment(2, 1), set("new", "2", 2), pod("new")) }, true, []types.UID{"new-uid"}},
+		"an older one wants pods": {func(w *world) { w.put(deployment(2, 2), set("old", "9", 1), set("new", "10", 2), pod("new")) },
+			true, []types.UID{"old-uid", "new-uid"}},
+		"an older one has pods": {func(w *world) {
+			w.put(deployment(2, 2), set("old", "9", 0), set("new", "10", 2), pod("new"), pod("old"))
+		},
+			true, []types.UID{"old-uid", "new-uid"}},
+		"the last old pod terminates": {func(w *world) { w.put(deployment(2, 2), set("old", "9", 0), set("new", "10", 2), pod("new"), leaving) },
+			false, []types.UID{"old-uid", "new-uid"}},
+		"the newest wants fewer": {func(w *world) { w.put(deployment(3, 2), set("new", "10", 2), pod("new")) }, true, []types.UID{"new-uid"}},
+		"the newest wants none yet": {func(w *world) { w.put(deployment(2, 2), set("old", "9", 2), set("new", "10", 0), pod("old")) },
+			true, []types.UID{"old-uid"}},
+		"an undone rollout": {func(w *world) {
+			w.put(deployment(2, 2), set("old", "11", 2), set("new", "10", 1), pod("new"), pod("old"))
+		},
+			true, []types.UID{"new-uid", "old-uid"}},
+		"a pod is missing":                     {func(w *world) { w.put(deployment(9, 2), set("new", "10", 9), pod("new")) }, false, []types.UID{"new-uid"}},
+		"StatefulSet":                          {func(w *world) { w.put(stateful("a", "a", 2), ordinal) }, false, []types.UID{"db-uid"}},
+		"StatefulSet in a rollout":             {func(w *world) { w.put(stateful("a", "b", 2), ordinal) }, true, []types.UID{"db-uid"}},
+		"StatefulSet that was not seen yet":    {func(w *world) { w.put(stateful("a", "a", 1), ordinal) }, true, []types.UID{"db-uid"}},
+		"the newest of all is being collected": {func(w *world) { w.put(deployment(2, 2), set("new", "10", 2), pod("new"), collected()) }, false, []types.UID{"new-uid"}},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			test.put(w)
+			s := w.snapshot()
+			var revisions []types.UID
+			for _, r := range s.Workloads[0].Revisions {
+				revisions = append(revisions, r.UID)
+			}
+			if diff := cmp.Diff(test.wantRevisions, revisions); diff != "" {
+				t.Errorf("revisions (-want +got):\n%s", diff)
+			}
+			if got := s.Workloads[0].RollingOut; got != test.want {
+				t.Errorf("rolling out: got %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// collected is a ReplicaSet that is being deleted.
+func collected() *appsv1.ReplicaSet {
+	rs := &appsv1.ReplicaSet{ObjectMeta: meta("last", by("apps/v1", "Deployment", "web"))}
+	rs.Annotations = map[string]string{"deployment.kubernetes.io/revision": "12"}
+	rs.DeletionTimestamp = &metav1.Time{Time: now}
+	return rs
+}
+
+func TestSnapshotOfNodes(t *testing.T) {
+	w := newWorld(t)
+	w.build("node b spot m/a\nnode a on-demand m/a taint=spot-aware-scheduler.io/interruption\nnode c spot m/b notready\nnode d spot m/b notready")
+	late := nodeOf("d", "spot", "m/b", options{"notready"})
+	late.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-kube.NotReadyReclaimAfter))
+	young := nodeOf("e", "", "m/b", nil)
+	young.CreationTimestamp = metav1.NewTime(now.Add(-29 * time.Second))
+	w.put(late, young)
+	got := map[string]decision.Node{}
+	var names []string
+	for _, node := range w.snapshot().Nodes {
+		names = append(names, node.Name)
+		got[node.Name] = node.Facts
+	}
+	if !slices.IsSorted(names) {
+		t.Errorf("nodes are not in order: %v", names)
+	}
+	want := map[string]decision.Node{
+		"a": {Capacity: decision.Capacity{Type: decision.OnDemand}, Pool: decision.Pool{InstanceType: "m", Zone: "a"}, Signal: decision.Reclaim},
+		"b": {Capacity: decision.Capacity{Type: decision.Spot}, Pool: decision.Pool{InstanceType: "m", Zone: "a"}},
+		"c": {Capacity: decision.Capacity{Type: decision.Spot}, Pool: decision.Pool{InstanceType: "m", Zone: "b"}},
+		"d": {Capacity: decision.Capacity{Type: decision.Spot}, Pool: decision.Pool{InstanceType: "m", Zone: "b"}, Signal: decision.Reclaim},
+		"e": {Capacity: decision.Capacity{Type: decision.Spot, Source: decision.Settling}, Pool: decision.Pool{InstanceType: "m", Zone: "b"}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("facts (-want +got):\n%s", diff)
+	}
+}
+
+func TestSnapshotOfBudgetsAndServices(t *testing.T) {
+	w := newWorld(t)
+	web := map[string]string{"app": "web"}
+	budget := func(name string) *policyv1.PodDisruptionBudget {
+		return &policyv1.PodDisruptionBudget{ObjectMeta: meta(name)}
+	}
+	w.put(budget("b"), budget("a"), &v1.Service{ObjectMeta: meta("web"), Spec: v1.ServiceSpec{Selector: web}}, &v1.Service{ObjectMeta: meta("external")})
+	s := w.snapshot()
+	if diff := cmp.Diff(map[string][]map[string]string{"shop": {web}}, s.Services); diff != "" {
+		t.Errorf("services (-want +got):\n%s", diff)
+	}
+	want := map[string][]*policyv1.PodDisruptionBudget{"shop": {budget("a"), budget("b")}}
+	if diff := cmp.Diff(want, s.Budgets, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("budgets (-want +got):\n%s", diff)
+	}
+}
+
+// Every informer that a Snapshot is made from is named, and was registered before the factory starts.
+func TestInformers(t *testing.T) {
+	w := newWorld(t)
+	if got := len(w.reader.Informers()); got != 11 {
+		t.Errorf("got %d informers, want those of nodes, pods, five kinds of owners, budgets, services, claims and volumes", got)
+	}
+	stop := make(chan struct{})
+	w.factory.Start(stop)
+	defer w.factory.Shutdown()
+	defer close(stop)
+	w.factory.WaitForCacheSync(stop)
+	for _, informer := range w.reader.Informers() {
+		if !informer.HasSynced() {
+			t.Error("an informer was not started")
+		}
+	}
+}

@@ -1,0 +1,278 @@
+package cluster
+
+import (
+	"cmp"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// census finds out what the pods of one Snapshot belong to.
+type census struct {
+	*Reader
+	// subjects has the Subject of one pod of each revision, by Subject.RevisionUID; nil: its owner is not known.
+	subjects  map[types.UID]*kube.Subject
+	revisions map[types.UID]*Revision
+	workloads map[types.UID]*counted
+}
+
+// counted is a workload with what its pods name as their scheduler.
+type counted struct {
+	Workload
+	live                 bool               // some pod is live
+	foreign, foreignLive bool               // some pod, or some live pod, names another profile
+	newest               *appsv1.ReplicaSet // of a Deployment, also while it wants no pods
+}
+
+// readPods fills s.Pods, s.Workloads and the pods of s.Nodes.
+func (r *Reader) readPods(s *Snapshot, pods []*knownPod, nodeOf map[string]*Node) error {
+	c := &census{
+		Reader:    r,
+		subjects:  make(map[types.UID]*kube.Subject, r.revisions),
+		revisions: make(map[types.UID]*Revision, r.revisions),
+		workloads: make(map[types.UID]*counted, r.revisions),
+	}
+	slab := make([]Pod, len(pods))
+	s.Pods = make([]*Pod, len(pods))
+	for i, known := range pods {
+		p := &slab[i]
+		s.Pods[i] = p
+		p.Pod, p.Requests, p.Release = known.pod, known.requests, known.release
+		if p.Node = nodeOf[known.pod.Spec.NodeName]; p.Node != nil {
+			p.Node.Pods = append(p.Node.Pods, p)
+		}
+		if len(known.claims) > 0 {
+			p.volumes = r.volumesOf(known.pod.Namespace, known.claims)
+		}
+		if err := c.count(p, known); err != nil {
+			return err
+		}
+	}
+	if err := c.addWanted(); err != nil {
+		return err
+	}
+	s.Workloads = c.finish()
+	r.revisions = len(c.revisions)
+	return nil
+}
+
+// count finds out what p belongs to, and counts it there.
+func (c *census) count(p *Pod, known *knownPod) error {
+	subject, err := c.subjectOf(known)
+	if subject == nil || err != nil {
+		return err
+	}
+	revision := c.revisions[subject.RevisionUID]
+	if revision == nil {
+		if revision = c.newRevision(subject, known.owned); revision == nil {
+			return nil
+		}
+	}
+	p.replacement = &subject.Pod
+	workload := c.workloads[subject.WorkloadUID]
+	if p.Release != nil {
+		p.ReleasedFrom = revision
+	} else {
+		p.Subject, p.Workload, p.Revision = subject, &workload.Workload, revision
+	}
+	foreign := p.Spec.SchedulerName != c.profile
+	workload.foreign = workload.foreign || foreign
+	if !p.Live() {
+		return nil
+	}
+	workload.live, workload.foreignLive = true, workload.foreignLive || foreign
+	revision.Pods = append(revision.Pods, p)
+	switch {
+	case p.Node == nil:
+	case p.Node.Facts.Capacity.Type == decision.Spot:
+		revision.Placed.Spot++
+	default:
+		revision.Placed.OnDemand++
+	}
+	return nil
+}
+
+// subjectOf returns what a pod belongs to, or did before it was released; nil if the policy has no opinion or the owner is not known. The
+// owner is looked up once a revision, and for each pod only if that or the pod has changed.
+func (c *census) subjectOf(p *knownPod) (*kube.Subject, error) {
+	if !p.hasOpinion || p.owned == nil {
+		return nil, nil
+	}
+	uid := kube.RevisionOf(p.owned)
+	base, seen := c.subjects[uid]
+	if seen && (base == nil || base == p.base) {
+		if base == nil {
+			p.subject, p.base = nil, nil
+		}
+		return p.subject, nil
+	}
+	subject, err := c.owners.Subject(p.owned)
+	if unknown := (*kube.UnknownOwner)(nil); errors.As(err, &unknown) {
+		subject, err = nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !seen {
+		if subject != nil && p.subject != nil && alike(subject, p.subject) {
+			subject = p.subject
+		}
+		p.subject, p.base = subject, subject
+		c.subjects[uid] = subject
+		return subject, nil
+	}
+	p.subject, p.base = subject, nil
+	// An ordinal is the pod's own, and counts from the set's first: what holds for one pod says nothing of it.
+	if subject != nil && !subject.Pod.Workload.Ordered && alike(subject, base) {
+		p.base = base
+	}
+	return subject, nil
+}
+
+// alike reports whether two pods of one revision belong to the same.
+func alike(a, b *kube.Subject) bool {
+	return a.WorkloadUID == b.WorkloadUID && reflect.DeepEqual(a.Pod.Workload, b.Pod.Workload)
+}
+
+// newRevision adds the revision of subject, which is what pod belongs to, and the workload if that is new. It returns nil if the owner has
+// gone since subject was read.
+func (c *census) newRevision(subject *kube.Subject, pod *v1.Pod) *Revision {
+	revision := &Revision{UID: subject.RevisionUID}
+	name := pod.Name
+	if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
+		name = ref.Name
+		if rs, err := c.replicaSets.ReplicaSets(pod.Namespace).Get(name); err == nil && rs.UID == subject.RevisionUID {
+			revision.ReplicaSet = rs
+		}
+	}
+	var deployment *appsv1.Deployment
+	if subject.WorkloadUID != subject.RevisionUID {
+		if deployment = c.deploymentOf(revision.ReplicaSet, subject.WorkloadUID); deployment == nil {
+			return nil
+		}
+		name = deployment.Name
+	}
+	workload := c.workloads[subject.WorkloadUID]
+	if workload == nil {
+		workload = &counted{Workload: Workload{
+			UID: subject.WorkloadUID, Kind: subject.Pod.Workload.Kind, Namespace: pod.Namespace, Name: name,
+			Desired: subject.Pod.Workload.Desired, Deployment: deployment,
+		}}
+		if set, err := c.statefulSets.StatefulSets(pod.Namespace).Get(name); err == nil && set.UID == workload.UID {
+			workload.StatefulSet = set
+		}
+		c.workloads[workload.UID] = workload
+	}
+	settings, _ := c.policy.Settings(&subject.Pod)
+	revision.Workload, revision.settings = &workload.Workload, &settings
+	workload.Revisions = append(workload.Revisions, revision)
+	c.revisions[revision.UID] = revision
+	return revision
+}
+
+// deploymentOf returns the Deployment of that UID that controls rs, which may be nil; nil if the cache does not have it.
+func (c *census) deploymentOf(rs *appsv1.ReplicaSet, uid types.UID) *appsv1.Deployment {
+	if rs == nil {
+		return nil
+	}
+	owner := metav1.GetControllerOfNoCopy(rs)
+	if owner == nil {
+		return nil
+	}
+	deployment, err := c.deployments.Deployments(rs.Namespace).Get(owner.Name)
+	if err != nil || deployment.UID != uid {
+		return nil
+	}
+	return deployment
+}
+
+// addWanted adds the revisions of known Deployments that have no pods yet, but want some, and notes which is the newest.
+func (c *census) addWanted() error {
+	sets, err := c.replicaSets.List(labels.Everything())
+	if err != nil {
+		return err
+	}
+	for _, rs := range sets {
+		owner := metav1.GetControllerOfNoCopy(rs)
+		if owner == nil || rs.DeletionTimestamp != nil {
+			continue
+		}
+		workload := c.workloads[owner.UID]
+		if workload == nil || workload.Deployment == nil {
+			continue
+		}
+		if workload.newest == nil || older(workload.newest, rs) < 0 {
+			workload.newest = rs
+		}
+		if replicas(rs.Spec.Replicas) > 0 && c.revisions[rs.UID] == nil {
+			workload.Revisions = append(workload.Revisions, &Revision{UID: rs.UID, Workload: &workload.Workload, ReplicaSet: rs})
+		}
+	}
+	return nil
+}
+
+// finish returns the workloads in order, with what only their whole says.
+func (c *census) finish() []*Workload {
+	all := make([]*Workload, 0, len(c.workloads))
+	for _, counted := range c.workloads {
+		w := &counted.Workload
+		// Only a Deployment has more than one.
+		slices.SortFunc(w.Revisions, func(a, b *Revision) int { return older(a.ReplicaSet, b.ReplicaSet) })
+		w.RollingOut = rollingOut(w, counted.newest)
+		if w.Ours = !counted.foreignLive && (counted.live || !counted.foreign); w.Ours {
+			for _, revision := range w.Revisions {
+				if revision.settings != nil { // it has pods
+					w.Settings = *revision.settings
+					w.Floor = max(w.Floor, w.Settings.Floor(w.Desired))
+				}
+			}
+		}
+		all = append(all, w)
+	}
+	slices.SortFunc(all, func(a, b *Workload) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name),
+			cmp.Compare(a.UID, b.UID))
+	})
+	return all
+}
+
+// older orders the ReplicaSets of a Deployment, the oldest first.
+func older(a, b *appsv1.ReplicaSet) int {
+	return cmp.Or(cmp.Compare(kube.RevisionNumber(a), kube.RevisionNumber(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		strings.Compare(a.Name, b.Name))
+}
+
+// rollingOut is Workload.RollingOut of w. newest is its newest ReplicaSet, if it is a Deployment.
+func rollingOut(w *Workload, newest *appsv1.ReplicaSet) bool {
+	if set := w.StatefulSet; set != nil {
+		return set.Status.ObservedGeneration < set.Generation || set.Status.CurrentRevision != set.Status.UpdateRevision
+	}
+	if w.Deployment == nil {
+		return false
+	}
+	// What the newest ReplicaSet asks for tells, not how many pods it has: one that waits for a quota, or lost a pod just now, is no rollout.
+	if w.Deployment.Status.ObservedGeneration < w.Deployment.Generation || newest == nil || replicas(newest.Spec.Replicas) < w.Desired {
+		return true
+	}
+	return slices.ContainsFunc(w.Revisions, func(r *Revision) bool {
+		return r.UID != newest.UID && (len(r.Pods) > 0 || replicas(r.ReplicaSet.Spec.Replicas) > 0)
+	})
+}
+
+// replicas is the API's default for a count that is not set.
+func replicas(n *int32) int {
+	if n == nil {
+		return 1
+	}
+	return int(*n)
+}

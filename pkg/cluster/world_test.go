@@ -1,0 +1,330 @@
+package cluster_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+const profile = "spot-aware-scheduler"
+
+var (
+	now    = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	policy = &decision.Policy{
+		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never},
+		CapacityLabels: decision.BuiltinCapacityLabels(),
+		LabelGrace:     30 * time.Second,
+	}
+)
+
+// world is a Reader with what its caches hold. The informers are not started: what they would bring is put in.
+type world struct {
+	t       testing.TB
+	factory informers.SharedInformerFactory
+	reader  *cluster.Reader
+	policy  decision.Policy
+	pods    map[string]*v1.Pod
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	w := &world{t: t, factory: informers.NewSharedInformerFactory(fake.NewClientset(), 0), policy: *policy, pods: map[string]*v1.Pod{}}
+	var err error
+	if w.reader, err = cluster.NewReader(w.factory, &w.policy, kube.BuiltinSignals(), profile, 0); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *world) cacheOf(object runtime.Object) cache.Indexer {
+	core, apps := w.factory.Core().V1(), w.factory.Apps().V1()
+	switch object.(type) {
+	case *v1.Node:
+		return core.Nodes().Informer().GetIndexer()
+	case *v1.Pod:
+		return core.Pods().Informer().GetIndexer()
+	case *v1.Service:
+		return core.Services().Informer().GetIndexer()
+	case *v1.PersistentVolume:
+		return core.PersistentVolumes().Informer().GetIndexer()
+	case *v1.PersistentVolumeClaim:
+		return core.PersistentVolumeClaims().Informer().GetIndexer()
+	case *appsv1.ReplicaSet:
+		return apps.ReplicaSets().Informer().GetIndexer()
+	case *appsv1.Deployment:
+		return apps.Deployments().Informer().GetIndexer()
+	case *appsv1.StatefulSet:
+		return apps.StatefulSets().Informer().GetIndexer()
+	case *batchv1.Job:
+		return w.factory.Batch().V1().Jobs().Informer().GetIndexer()
+	case *policyv1.PodDisruptionBudget:
+		return w.factory.Policy().V1().PodDisruptionBudgets().Informer().GetIndexer()
+	}
+	w.t.Fatalf("no cache for %T", object)
+	return nil
+}
+
+func (w *world) put(objects ...runtime.Object) {
+	w.t.Helper()
+	for _, object := range objects {
+		if err := w.cacheOf(object).Update(object); err != nil {
+			w.t.Fatal(err)
+		}
+		if pod, ok := object.(*v1.Pod); ok {
+			w.pods[pod.Name] = pod
+		}
+	}
+}
+
+func (w *world) remove(object runtime.Object) {
+	w.t.Helper()
+	if err := w.cacheOf(object).Delete(object); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) snapshot() *cluster.Snapshot {
+	w.t.Helper()
+	s, err := w.reader.Snapshot(now)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+// meta is the metadata of an object of that name in namespace shop; its UID is "<name>-uid".
+func meta(name string, owners ...metav1.OwnerReference) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: "shop", Name: name, UID: types.UID(name + "-uid"), OwnerReferences: owners,
+		CreationTimestamp: metav1.NewTime(now.Add(-time.Hour)),
+	}
+}
+
+func by(apiVersion, kind, name string) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(name + "-uid"), Controller: ptr.To(true)}
+}
+
+// options are the words NAME or NAME=VALUE of a line.
+type options []string
+
+func (o options) get(name string) (value string, given bool) {
+	for _, word := range o {
+		if key, value, _ := strings.Cut(word, "="); key == name {
+			return value, true
+		}
+	}
+	return "", false
+}
+
+func (o options) number(name string, otherwise int) int {
+	if value, given := o.get(name); given {
+		n, err := strconv.Atoi(value)
+		if err != nil {
+			panic(err)
+		}
+		return n
+	}
+	return otherwise
+}
+
+// build puts in what lines describe:
+//
+//	node NAME spot|on-demand TYPE/ZONE [cpu=4] [pods=110] [cordoned] [notready] [taint=KEY] [label=KEY=VALUE]
+//	deployment|statefulset|job NAME REPLICAS [PLACE…] [OPTION…]
+//
+// There is a pod for each PLACE: NODE, !NODE (it terminates), ~NODE (it was released) or - (it waits). The options of pods: cpu=1 min=N (min-on-demand) profile=NAME priority=N nominated=NODE anti=KEY near=APP/KEY spread=KEY port=N zone=Z
+// volume=ZONE tolerates=KEY gated. Pods of deployment web, whose ReplicaSet is web-r, are web-0, web-1 and so on.
+func (w *world) build(lines string) {
+	w.t.Helper()
+	for line := range strings.Lines(lines) {
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 0:
+		case words[0] == "node":
+			w.put(nodeOf(words[1], words[2], words[3], words[4:]))
+		default:
+			w.workload(words[0], words[1], words[2], words[3:])
+		}
+	}
+}
+
+func nodeOf(name, capacity, pool string, o options) *v1.Node {
+	instanceType, zone, _ := strings.Cut(pool, "/")
+	cpu, pods := o.number("cpu", 4), o.number("pods", 110)
+	node := &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name + "-uid"), CreationTimestamp: metav1.NewTime(now.Add(-time.Hour)),
+			Labels: map[string]string{
+				decision.CapacityLabelKey: capacity, v1.LabelInstanceTypeStable: instanceType, v1.LabelTopologyZone: zone, v1.LabelHostname: name,
+			}},
+		Status: v1.NodeStatus{
+			Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}},
+			Allocatable: v1.ResourceList{
+				v1.ResourceCPU:  *resource.NewQuantity(int64(cpu), resource.DecimalSI),
+				v1.ResourcePods: *resource.NewQuantity(int64(pods), resource.DecimalSI),
+			},
+		},
+	}
+	_, node.Spec.Unschedulable = o.get("cordoned")
+	if _, given := o.get("notready"); given {
+		node.Status.Conditions[0].Status = v1.ConditionFalse
+		node.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-time.Second))
+	}
+	if key, given := o.get("taint"); given {
+		node.Spec.Taints = []v1.Taint{{Key: key, Effect: v1.TaintEffectNoSchedule}}
+	}
+	if label, given := o.get("label"); given {
+		key, value, _ := strings.Cut(label, "=")
+		node.Labels[key] = value
+	}
+	return node
+}
+
+func (w *world) workload(kind, name, desired string, rest []string) {
+	w.t.Helper()
+	n, err := strconv.Atoi(desired)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	replicas := ptr.To(int32(n))
+	first := slices.IndexFunc(rest, func(word string) bool { return strings.Contains(word, "=") || word == "gated" })
+	if first < 0 {
+		first = len(rest)
+	}
+	places, o := rest[:first], options(rest[first:])
+	objectMeta := meta(name)
+	if least, given := o.get("min"); given {
+		objectMeta.Annotations = map[string]string{decision.MinOnDemandAnnotation: least}
+	}
+	var owner metav1.OwnerReference
+	switch kind {
+	case "deployment":
+		rs := &appsv1.ReplicaSet{ObjectMeta: meta(name+"-r", by("apps/v1", "Deployment", name)), Spec: appsv1.ReplicaSetSpec{Replicas: replicas}}
+		w.put(&appsv1.Deployment{ObjectMeta: objectMeta, Spec: appsv1.DeploymentSpec{Replicas: replicas}}, rs)
+		owner = by("apps/v1", "ReplicaSet", rs.Name)
+	case "statefulset":
+		w.put(&appsv1.StatefulSet{ObjectMeta: objectMeta, Spec: appsv1.StatefulSetSpec{Replicas: replicas}})
+		owner = by("apps/v1", "StatefulSet", name)
+	case "job":
+		w.put(&batchv1.Job{ObjectMeta: objectMeta, Spec: batchv1.JobSpec{Parallelism: replicas}})
+		owner = by("batch/v1", "Job", name)
+	default:
+		w.t.Fatalf("unknown directive %q", kind)
+	}
+	for i, place := range places {
+		pod := w.pod(fmt.Sprintf("%s-%d", name, i), owner, o)
+		pod.Labels = map[string]string{"app": name, appsv1.DefaultDeploymentUniqueLabelKey: "r"}
+		switch place[0] {
+		case '-':
+		case '!':
+			pod.Spec.NodeName, pod.DeletionTimestamp = place[1:], &metav1.Time{Time: now}
+		case '~':
+			pod.Spec.NodeName = place[1:]
+			release(pod)
+		default:
+			pod.Spec.NodeName = place
+		}
+		w.put(pod)
+	}
+}
+
+// release makes pod one that was released from its ReplicaSet, which has let go of it.
+func release(pod *v1.Pod) {
+	ref := pod.OwnerReferences[0]
+	text, err := json.Marshal(cluster.Release{ReplicaSet: ref.Name, ReplicaSetUID: ref.UID, Hash: "r", Reason: "heal", At: now})
+	if err != nil {
+		panic(err)
+	}
+	pod.Annotations = map[string]string{cluster.ReleaseAnnotation: string(text)}
+	pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = cluster.ReleasedHash
+	pod.OwnerReferences = nil
+}
+
+func (w *world) pod(name string, owner metav1.OwnerReference, o options) *v1.Pod {
+	cpu, _ := o.get("cpu")
+	if cpu == "" {
+		cpu = "1"
+	}
+	pod := &v1.Pod{ObjectMeta: meta(name, owner), Spec: v1.PodSpec{
+		SchedulerName: profile,
+		Containers:    []v1.Container{{Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}}}},
+	}}
+	if scheduler, given := o.get("profile"); given {
+		pod.Spec.SchedulerName = scheduler
+	}
+	if _, given := o.get("priority"); given {
+		pod.Spec.Priority = ptr.To(int32(o.number("priority", 0)))
+	}
+	pod.Status.NominatedNodeName, _ = o.get("nominated")
+	if _, given := o.get("gated"); given {
+		pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "gate"}}
+	}
+	if port := o.number("port", 0); port > 0 {
+		pod.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: int32(port)}}
+	}
+	if key, given := o.get("tolerates"); given {
+		pod.Spec.Tolerations = []v1.Toleration{{Key: key, Operator: v1.TolerationOpExists}}
+	}
+	if zone, given := o.get("zone"); given {
+		pod.Spec.NodeSelector = map[string]string{v1.LabelTopologyZone: zone}
+	}
+	set, _, _ := strings.Cut(owner.Name, "-r")
+	own := &metav1.LabelSelector{MatchLabels: map[string]string{"app": set}}
+	if key, given := o.get("anti"); given {
+		pod.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{LabelSelector: own, TopologyKey: key}}}}
+	}
+	if near, given := o.get("near"); given {
+		app, key, _ := strings.Cut(near, "/")
+		pod.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
+			{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}, TopologyKey: key}}}}
+	}
+	if key, given := o.get("spread"); given {
+		pod.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{
+			{MaxSkew: 1, TopologyKey: key, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: own}}
+	}
+	if zone, given := o.get("volume"); given {
+		in := []v1.NodeSelectorRequirement{{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpIn, Values: []string{zone}}}
+		claim := &v1.PersistentVolumeClaim{ObjectMeta: meta("data-" + name)}
+		if zone != "unbound" {
+			claim.Spec.VolumeName = "pv-" + name
+			affinity := &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: in}}}}
+			w.put(&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: claim.Spec.VolumeName},
+				Spec: v1.PersistentVolumeSpec{NodeAffinity: affinity}})
+		}
+		w.put(claim)
+		pod.Spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{
+			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name}}}}
+	}
+	return pod
+}
+
+// find returns the pod of that name.
+func find(t testing.TB, s *cluster.Snapshot, name string) *cluster.Pod {
+	t.Helper()
+	i := slices.IndexFunc(s.Pods, func(p *cluster.Pod) bool { return p.Name == name })
+	if i < 0 {
+		t.Fatalf("no pod %s", name)
+	}
+	return s.Pods[i]
+}
