@@ -1,0 +1,254 @@
+package cluster_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+// anyCluster draws a cluster as world.build reads it.
+func anyCluster(t *rapid.T) string {
+	var lines strings.Builder
+	places := []string{"-", "nowhere"}
+	for i := range rapid.IntRange(1, 8).Draw(t, "nodes") {
+		name := fmt.Sprintf("n%d", i)
+		fmt.Fprintf(&lines, "node %s %s %s/%s cpu=%d pods=%d %s\n", name,
+			rapid.SampledFrom([]string{"spot", "on-demand"}).Draw(t, "capacity"), rapid.SampledFrom([]string{"m", "c"}).Draw(t, "type"),
+			rapid.SampledFrom([]string{"a", "b"}).Draw(t, "zone"), rapid.IntRange(0, 6).Draw(t, "cpu"), rapid.IntRange(1, 6).Draw(t, "pods"),
+			rapid.SampledFrom([]string{"", "", "", "cordoned", "taint=karpenter.sh/disrupted", "taint=x"}).Draw(t, "state"))
+		places = append(places, name, name, "!"+name)
+	}
+	for i := range rapid.IntRange(1, 6).Draw(t, "workloads") {
+		kind := rapid.SampledFrom([]string{"deployment", "deployment", "statefulset"}).Draw(t, "kind")
+		fmt.Fprintf(&lines, "%s w%d %d", kind, i, rapid.IntRange(0, 6).Draw(t, "replicas"))
+		for range rapid.IntRange(0, 6).Draw(t, "made") {
+			place := rapid.SampledFrom(places).Draw(t, "place")
+			if kind == "deployment" && strings.HasPrefix(place, "n") && rapid.IntRange(0, 6).Draw(t, "released") == 0 {
+				place = "~" + place
+			}
+			lines.WriteString(" " + place)
+		}
+		fmt.Fprintf(&lines, " cpu=%d min=%s profile=%s %s\n", rapid.IntRange(0, 3).Draw(t, "cpu"),
+			rapid.SampledFrom([]string{"0", "1", "2", "50%", "100%"}).Draw(t, "min"),
+			rapid.SampledFrom([]string{profile, profile, profile, "other"}).Draw(t, "profile"),
+			rapid.SampledFrom([]string{"", "", "tolerates=x", "zone=a", "port=80"}).Draw(t, "constraint"))
+	}
+	return lines.String()
+}
+
+// TestAnyRoom asks for replacements of random pods of random clusters, in random order, and holds every answer against what a search of
+// all nodes without any shortcut says.
+func TestAnyRoom(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		lines := anyCluster(rt)
+		w := newWorld(t)
+		w.build(lines)
+		s := w.snapshot()
+		room, slow := cluster.NewRoom(s), newSlowRoom(s)
+		var asked, answers []string
+		for _, p := range rapid.Permutation(s.Pods).Draw(rt, "order") {
+			to, _ := room.Replace(p)
+			want := slow.replace(p)
+			if to != want {
+				rt.Fatalf("%s goes to %s, want %s, in\n%s", p.Name, nameOf(to), nameOf(want), lines)
+			}
+			asked, answers = append(asked, p.Name), append(answers, nameOf(to))
+		}
+		// The caches list in the order of a map, another one every time.
+		again := newWorld(t)
+		again.build(lines)
+		s = again.snapshot()
+		room = cluster.NewRoom(s)
+		var same []string
+		for _, name := range asked {
+			to, _ := room.Replace(find(t, s, name))
+			same = append(same, nameOf(to))
+		}
+		if diff := cmp.Diff(answers, same); diff != "" {
+			rt.Fatalf("another answer for the same cluster:\n%s\n%s", diff, lines)
+		}
+	})
+}
+
+func nameOf(n *cluster.Node) string {
+	if n == nil {
+		return "nowhere"
+	}
+	return n.Name
+}
+
+// slowRoom knows where everything stands, and works out all else each time it is asked. It shares nothing with Room but the decision.
+type slowRoom struct {
+	s *cluster.Snapshot
+	// stands are the pods that count, by what they are or replace; holds are the pods that take room.
+	stands, holds []seat
+	answers       map[*cluster.Pod]*cluster.Node
+}
+
+type seat struct {
+	pod  *cluster.Pod
+	node *cluster.Node
+}
+
+func newSlowRoom(s *cluster.Snapshot) *slowRoom {
+	r := &slowRoom{s: s, answers: map[*cluster.Pod]*cluster.Node{}}
+	for _, p := range s.Pods {
+		if p.Node != nil {
+			r.holds = append(r.holds, seat{p, p.Node})
+			if p.Live() {
+				r.stands = append(r.stands, seat{p, p.Node})
+			}
+		}
+	}
+	for _, p := range s.Pods {
+		if p.Spec.NodeName == "" && p.Live() {
+			r.replace(p)
+		}
+	}
+	return r
+}
+
+func revisionOf(p *cluster.Pod) *cluster.Revision {
+	if p.ReleasedFrom != nil {
+		return p.ReleasedFrom
+	}
+	return p.Revision
+}
+
+func (r *slowRoom) replace(p *cluster.Pod) *cluster.Node {
+	if to, ok := r.answers[p]; ok {
+		return to
+	}
+	revision := revisionOf(p)
+	var others []seat
+	for _, s := range r.stands {
+		if s.pod != p {
+			others = append(others, s)
+		}
+	}
+	var placed decision.Placed
+	for _, s := range others {
+		if revisionOf(s.pod) != revision {
+			continue
+		}
+		if s.node.Facts.Capacity.Type == decision.Spot {
+			placed.Spot++
+		} else {
+			placed.OnDemand++
+		}
+	}
+	var best *cluster.Node
+	var bestRank decision.Rank
+	for _, node := range r.s.Nodes {
+		if !r.fits(p, node) {
+			continue
+		}
+		rank := decision.Rank(0)
+		if revision != nil && revision.Workload.Ours {
+			subject := decision.Pod{Workload: decision.Workload{Desired: revision.Workload.Desired}}
+			if p.Subject != nil {
+				subject = p.Subject.Pod
+			}
+			plan := decision.NewPlan(&subject, revision.Workload.Settings, placed, decision.Waiting{})
+			var around decision.Siblings
+			for _, s := range others {
+				if revisionOf(s.pod) != revision {
+					continue
+				}
+				if s.node == node {
+					around.OnNode++
+				}
+				if s.node.Labels[v1.LabelTopologyZone] == node.Labels[v1.LabelTopologyZone] {
+					around.InZone++
+				}
+				if s.node.Facts.Pool == node.Facts.Pool && s.node.Facts.Capacity.Type == decision.Spot && node.Facts.Capacity.Type == decision.Spot {
+					around.InPool++
+				}
+			}
+			if plan.Admit(node.Facts, 0, around.InPool) != decision.Admitted {
+				continue
+			}
+			rank = plan.Rank(node.Facts, around, 0)
+		}
+		if best == nil || rank > bestRank {
+			best, bestRank = node, rank
+		}
+	}
+	r.answers[p] = best
+	if best != nil {
+		r.stands = append(others, seat{p, best})
+		r.holds = append(r.holds, seat{p, best})
+	}
+	return best
+}
+
+func (r *slowRoom) fits(p *cluster.Pod, node *cluster.Node) bool {
+	if node.Spec.Unschedulable || node.Facts.Signal >= decision.Drain {
+		return false
+	}
+	if len(node.Spec.Taints) > 0 && len(p.Spec.Tolerations) == 0 {
+		return false
+	}
+	if zone, ok := p.Spec.NodeSelector[v1.LabelTopologyZone]; ok && zone != node.Labels[v1.LabelTopologyZone] {
+		return false
+	}
+	cpu, pods := node.Status.Allocatable.Cpu().Value(), node.Status.Allocatable.Pods().Value()
+	for _, h := range r.holds {
+		if h.node != node {
+			continue
+		}
+		cpu, pods = cpu-h.pod.Requests.Cpu().Value(), pods-1
+		if len(p.Spec.Containers[0].Ports) > 0 && len(h.pod.Spec.Containers[0].Ports) > 0 {
+			return false
+		}
+	}
+	need := p.Requests.Cpu().Value()
+	return pods >= 1 && (need == 0 || cpu >= need)
+}
+
+// TestNeverTooMuch holds what was given against the nodes' capacity and the workloads' budgets, counted afterwards.
+func TestNeverTooMuch(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		lines := anyCluster(rt)
+		w := newWorld(t)
+		w.build(lines)
+		s := w.snapshot()
+		room := cluster.NewRoom(s)
+		cpu, given := map[*cluster.Node]int64{}, map[*cluster.Node]bool{}
+		onSpot, toSpot := map[*cluster.Revision]int{}, map[*cluster.Revision]bool{}
+		for _, p := range s.Pods {
+			to, _ := room.Replace(p)
+			stands := p.Node
+			if to != nil {
+				cpu[to] += p.Requests.Cpu().Value()
+				given[to] = given[to] || p.Requests.Cpu().Value() > 0
+				stands = to
+			}
+			if p.Node != nil {
+				cpu[p.Node] += p.Requests.Cpu().Value()
+			}
+			// What leaves without a replacement, or with one, does not count any more; what stays does.
+			if r := revisionOf(p); r != nil && stands != nil && stands.Facts.Capacity.Type == decision.Spot && (to != nil || p.Live()) {
+				onSpot[r]++
+				toSpot[r] = toSpot[r] || to != nil
+			}
+		}
+		for node := range given {
+			if has := node.Status.Allocatable.Cpu().Value(); given[node] && cpu[node] > has {
+				rt.Fatalf("%s has %d CPUs, and was given away to hold %d, in\n%s", node.Name, has, cpu[node], lines)
+			}
+		}
+		for r, n := range onSpot {
+			if w := r.Workload; w.Ours && w.StatefulSet == nil && toSpot[r] && n > max(w.Desired-w.Floor, r.Placed.Spot) {
+				rt.Fatalf("%s has %d on spot, may have %d, had %d, in\n%s", w.Name, n, w.Desired-w.Floor, r.Placed.Spot, lines)
+			}
+		}
+	})
+}

@@ -1,0 +1,291 @@
+package cluster_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+)
+
+func TestReplace(t *testing.T) {
+	const (
+		noRoom = "no node has room for it"
+		over   = "no node that it may go to has room for it: spot budget used up: 0 of 0 replicas of shop/web-r may run on spot (waits for on-demand room)"
+	)
+	cases := map[string]struct {
+		cluster, replace string
+		// want is where each of them goes, or why it does not.
+		want []string
+	}{
+		"a singleton goes to on-demand": {
+			cluster: "node sp spot m/a\nnode od on-demand m/a\nnode gone spot m/a cordoned\ndeployment web 1 gone",
+			replace: "web-0", want: []string{"od"},
+		},
+		"and nowhere else": {
+			cluster: "node sp spot m/a\nnode gone spot m/a cordoned\ndeployment web 1 gone",
+			replace: "web-0", want: []string{over},
+		},
+		"beyond the floor: spot first": {
+			cluster: "node od on-demand m/a\nnode sp spot m/a\nnode gone spot m/a cordoned\ndeployment web 2 od gone",
+			replace: "web-1", want: []string{"sp"},
+		},
+		"beyond the floor: on-demand where spot is full": {
+			cluster: "node od on-demand m/a\nnode sp spot m/a cpu=0\nnode gone spot m/a cordoned\ndeployment web 2 od gone",
+			replace: "web-1", want: []string{"od"},
+		},
+		"floor first": {
+			cluster: "node od on-demand m/a\nnode sp spot m/a\nnode gone on-demand m/a cordoned\ndeployment web 2 gone sp",
+			replace: "web-0", want: []string{"od"},
+		},
+		"replacements count for those after them": {
+			cluster: "node od on-demand m/a\nnode sp spot m/a\nnode gone spot m/a cordoned\ndeployment web 3 gone gone gone",
+			replace: "web-0 web-1 web-2", want: []string{"od", "sp", "sp"},
+		},
+		"what leaves does not count for its own replacement": {
+			cluster: "node sp spot m/a\nnode gone spot m/a cordoned\nnode od on-demand m/a\ndeployment web 2 od gone",
+			replace: "web-1", want: []string{"sp"},
+		},
+		"a move that found nothing changes nothing": {
+			cluster: "node sp spot m/a\nnode gone on-demand m/a cordoned\ndeployment web 2 sp gone\ndeployment big 1 gone cpu=9",
+			replace: "big-0 web-1 web-0", want: []string{
+				"no node that it may go to has room for it: spot budget used up: 0 of 0 replicas of shop/big-r may run on spot (waits for on-demand room)",
+				"no node that it may go to has room for it: spot budget used up: 1 of 1 replicas of shop/web-r may run on spot (waits for on-demand room)",
+				"sp",
+			},
+		},
+		"asked twice, answered and taken once": {
+			cluster: "node od on-demand m/a cpu=2\nnode gone spot m/a cordoned\ndeployment web 1 gone\ndeployment app 1 gone",
+			replace: "web-0 web-0 app-0", want: []string{"od", "od", "od"},
+		},
+		"the pod itself keeps its room": {
+			cluster: "node od on-demand m/a cpu=1\ndeployment web 1 od",
+			replace: "web-0", want: []string{"no node has room for it"},
+		},
+		"so do pods that terminate": {
+			cluster: "node od on-demand m/a cpu=1\nnode gone on-demand m/a cordoned\ndeployment web 1 gone\ndeployment app 1 !od",
+			replace: "web-0", want: []string{noRoom},
+		},
+		"the replacement of a terminating pod": {
+			cluster: "node od on-demand m/a\nnode sp spot m/a\ndeployment web 1 !sp",
+			replace: "web-0", want: []string{"od"},
+		},
+		"the replacement of a released pod is one of its ReplicaSet": {
+			cluster: "node od on-demand m/a\nnode sp spot m/a\ndeployment web 2 ~sp od",
+			replace: "web-0", want: []string{"sp"},
+		},
+		"of the only one too": {
+			cluster: "node od on-demand m/a\nnode sp spot m/a\ndeployment web 1 ~sp",
+			replace: "web-0", want: []string{"od"},
+		},
+		"closed nodes": {
+			cluster: `
+				node a1 on-demand m/a cordoned
+				node a2 on-demand m/a notready
+				node a3 on-demand m/a taint=spot-aware-scheduler.io/interruption
+				node a4 on-demand m/a taint=karpenter.sh/disrupted
+				node a5 on-demand m/a taint=example.com/own
+				node b on-demand m/a
+				deployment web 1 a1 tolerates=spot-aware-scheduler.io/interruption`,
+			replace: "web-0", want: []string{"b"},
+		},
+		"a taint that is tolerated": {
+			cluster: `
+				node a on-demand m/a taint=example.com/own
+				node gone spot m/a cordoned
+				deployment web 1 gone tolerates=example.com/own`,
+			replace: "web-0", want: []string{"a"},
+		},
+		"an advisory signal is the last resort": {
+			cluster: `
+				node a on-demand m/a taint=DeletionCandidateOfClusterAutoscaler
+				node b on-demand m/a cpu=1
+				node gone spot m/a cordoned
+				deployment web 1 gone tolerates=DeletionCandidateOfClusterAutoscaler
+				deployment app 1 gone tolerates=DeletionCandidateOfClusterAutoscaler`,
+			replace: "web-0 app-0", want: []string{"b", "a"},
+		},
+		"fewest siblings first: node, zone, then name": {
+			cluster: `
+				node a spot m/x
+				node b spot m/x
+				node c spot m/y
+				node d spot m/y
+				node od on-demand m/x
+				node gone spot m/z cordoned
+				deployment web 5 od a gone gone gone`,
+			replace: "web-2 web-3 web-4", want: []string{"c", "d", "b"},
+		},
+		"requests, CPU and number of pods": {
+			cluster: `
+				node a on-demand m/a cpu=3
+				node b on-demand m/a pods=1
+				node c on-demand m/a
+				node gone spot m/a cordoned
+				deployment app 1 a cpu=1500m
+				deployment web 1 gone cpu=2
+				deployment one 1 gone cpu=0
+				deployment two 1 b cpu=0`,
+			replace: "web-0 one-0", want: []string{"c", "a"},
+		},
+		"pods of one revision that ask for different amounts": {
+			cluster: `
+				node a on-demand m/a cpu=2
+				node gone spot m/a cordoned
+				deployment web 2 gone gone min=2
+				deployment web 2 gone cpu=3 min=2`,
+			replace: "web-0 web-1", want: []string{noRoom, "a"},
+		},
+		"of equal pools the first node without a sibling": {
+			cluster: `
+				node n0 on-demand m/a cpu=0
+				node n1 on-demand c/a
+				node n2 on-demand c/a
+				node n5 on-demand m/a
+				node gone on-demand m/a cordoned
+				deployment web 2 n1 gone min=2`,
+			replace: "web-1", want: []string{"n2"},
+		},
+		"node selector": {
+			cluster: "node a on-demand m/a\nnode b on-demand m/b\nnode gone spot m/b cordoned\ndeployment web 1 gone zone=b",
+			replace: "web-0", want: []string{"b"},
+		},
+		"a volume's zone": {
+			cluster: "node a on-demand m/a\nnode b on-demand m/b\nnode gone on-demand m/b cordoned\nstatefulset db 1 gone volume=b",
+			replace: "db-0", want: []string{"b"},
+		},
+		"a volume that is not bound": {
+			cluster: "node a on-demand m/a\nnode gone on-demand m/b cordoned\nstatefulset db 1 gone volume=unbound",
+			replace: "db-0", want: []string{"a"},
+		},
+		"host ports": {
+			cluster: `
+				node a on-demand m/a
+				node b on-demand m/a
+				node gone spot m/b cordoned
+				deployment app 1 a port=80
+				deployment web 1 gone port=80
+				deployment api 1 gone port=80
+				deployment dns 1 gone port=53`,
+			replace: "dns-0 web-0 api-0", want: []string{"a", "b", noRoom},
+		},
+		"ordinals of the floor stay off spot": {
+			cluster: "node sp spot m/a\nnode gone on-demand m/b cordoned\nstatefulset db 2 gone gone",
+			replace: "db-0 db-1", want: []string{
+				"no node that it may go to has room for it: ordinal kept off spot: the first 1 of the ordinals of shop/db stay on on-demand, " +
+					"and later ordinals wait for this one (waits for on-demand room)", "sp"},
+		},
+		"pods of other profiles go anywhere": {
+			cluster: "node sp spot m/a\nnode gone on-demand m/b cordoned\ndeployment web 1 gone profile=default-scheduler",
+			replace: "web-0", want: []string{"sp"},
+		},
+		"pods that wait take theirs first": {
+			cluster: "node od on-demand m/a cpu=1\nnode gone on-demand m/b cordoned\ndeployment web 1 gone\ndeployment zzz 1 -",
+			replace: "web-0 zzz-0", want: []string{noRoom, "od"},
+		},
+		"not those with gates": {
+			cluster: "node od on-demand m/a cpu=1\nnode gone on-demand m/b cordoned\ndeployment web 1 gone\ndeployment zzz 1 - gated",
+			replace: "web-0", want: []string{"od"},
+		},
+		"the more important first": {
+			cluster: "node od on-demand m/a cpu=1\ndeployment app 1 -\ndeployment web 1 - priority=7",
+			replace: "app-0 web-0", want: []string{noRoom, "od"},
+		},
+		"a floor pod that waits for on-demand does not take spot": {
+			cluster: "node sp spot m/a cpu=1\nnode od on-demand m/a cordoned\ndeployment app 1 -\ndeployment web 2 od od",
+			replace: "web-0", want: []string{"sp"},
+		},
+		"a nomination takes room that others still hold": {
+			cluster: `
+				node od on-demand m/a cpu=2
+				node gone on-demand m/b cordoned
+				deployment old 1 !od
+				deployment app 1 - cpu=2 nominated=od
+				deployment web 1 gone`,
+			replace: "web-0", want: []string{noRoom},
+		},
+		"anti-affinity by host": {
+			cluster: `
+				node a on-demand m/a
+				node b on-demand m/a
+				node gone on-demand m/b cordoned
+				deployment web 3 a gone gone anti=kubernetes.io/hostname min=3`,
+			replace: "web-1 web-2", want: []string{"b", noRoom},
+		},
+		"anti-affinity by zone: what leaves makes way": {
+			cluster: `
+				node a on-demand m/a
+				node b on-demand m/b
+				node gone on-demand m/b cordoned
+				deployment web 2 a gone anti=topology.kubernetes.io/zone min=2`,
+			replace: "web-1", want: []string{"b"},
+		},
+		"anti-affinity by zone: what was released does not": {
+			cluster: `
+				node a on-demand m/a
+				node b on-demand m/b
+				node gone on-demand m/b cordoned
+				deployment web 2 a ~gone anti=topology.kubernetes.io/zone min=2`,
+			replace: "web-1", want: []string{noRoom},
+		},
+		"hard spread over zones": {
+			cluster: `
+				node a on-demand m/a
+				node b on-demand m/b cpu=1
+				node gone on-demand m/b cordoned
+				deployment web 4 a gone gone gone spread=topology.kubernetes.io/zone min=4`,
+			// One in a and two in b when web-3 leaves, two and one when web-2 does. Then b is full, and a third in a would make three to one.
+			replace: "web-3 web-2 web-1", want: []string{"a", "b", noRoom},
+		},
+		"hard spread, as the zone with the fewest fills": {
+			cluster: `
+				node a on-demand m/a
+				node gone on-demand m/b cordoned
+				deployment web 4 gone gone gone gone spread=topology.kubernetes.io/zone min=4`,
+			replace: "web-0 web-1 web-2", want: []string{"a", "a", noRoom},
+		},
+		"near another": {
+			cluster: `
+				node a on-demand m/a
+				node b on-demand m/b
+				node gone on-demand m/b cordoned
+				deployment app 1 b
+				deployment web 1 gone near=app/topology.kubernetes.io/zone`,
+			replace: "web-0", want: []string{"b"},
+		},
+		"near another that is nowhere": {
+			cluster: `
+				node a on-demand m/a
+				node gone on-demand m/b cordoned
+				deployment web 1 gone near=app/topology.kubernetes.io/zone`,
+			replace: "web-0", want: []string{noRoom},
+		},
+		"near its own kind, as the first": {
+			cluster: `
+				node a on-demand m/a
+				node gone on-demand m/b cordoned
+				deployment web 1 gone near=web/topology.kubernetes.io/zone`,
+			replace: "web-0", want: []string{"a"},
+		},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.build(test.cluster)
+			s := w.snapshot()
+			room := cluster.NewRoom(s)
+			var got []string
+			for _, name := range strings.Fields(test.replace) {
+				to, why := room.Replace(find(t, s, name))
+				if to != nil {
+					why = to.Name
+				}
+				got = append(got, why)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("placed (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
