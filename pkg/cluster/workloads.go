@@ -132,8 +132,8 @@ func (c *census) subjectOf(p *knownPod) (*kube.Subject, error) {
 		return subject, nil
 	}
 	p.subject, p.base = subject, nil
-	// An ordinal is the pod's own, and counts from the set's first: what holds for one pod says nothing of it.
-	if subject != nil && !subject.Pod.Workload.Ordered && alike(subject, base) {
+	// Pods of a StatefulSet are never alike: a pod's ordinal changes when that of the set's first one does, so it is read every time.
+	if subject != nil && alike(subject, base) {
 		p.base = base
 	}
 	return subject, nil
