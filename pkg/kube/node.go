@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"cmp"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -35,8 +34,7 @@ func (r *NodeReader) Read(node *v1.Node, othersLabeled bool, now time.Time) (fac
 		}
 	}
 	if facts.Capacity.Type == decision.Spot && facts.Signal < decision.Reclaim {
-		if since, down := notReadySince(node); down {
-			gone := since.Add(cmp.Or(r.NotReadyAfter, NotReadyReclaimAfter))
+		if gone, down := r.goneAt(node); down {
 			if now.Before(gone) {
 				until = earlier(until, gone)
 			} else {
@@ -45,6 +43,55 @@ func (r *NodeReader) Read(node *v1.Node, othersLabeled bool, now time.Time) (fac
 		}
 	}
 	return facts, until
+}
+
+// Announcement is one thing that says that a node goes, or may go.
+type Announcement struct {
+	// Name is Signal.String of a signal of the table, Deletion or Silence.
+	Name  string
+	Class decision.SignalClass
+	// Since is when it appeared; zero if the Node does not say.
+	Since time.Time
+	// Notice is how much time was left then; meaningful if Timed.
+	Notice time.Duration
+	// Timed: Notice is known.
+	Timed bool
+}
+
+// The names of what announces that a node goes without being a signal of the table.
+const (
+	// Deletion: the Node has a deletionTimestamp.
+	Deletion = "deletion"
+	// Silence: the node is spot, and has not been ready for NotReadyAfter. It may already be gone, so no time is left.
+	Silence = "condition Ready"
+)
+
+// Announced returns what announces at now that a node of this capacity type goes: signals in the order of the table, then Deletion, then
+// Silence. The largest of their classes is the Signal that Read returns for the node.
+func (r *NodeReader) Announced(node *v1.Node, capacity decision.CapacityType, now time.Time) (all []Announcement) {
+	for i := range r.Signals {
+		s := &r.Signals[i]
+		if since, on := s.since(node); on {
+			all = append(all, Announcement{s.String(), s.Class, since, s.Notice, s.Notice > 0})
+		}
+	}
+	if node.DeletionTimestamp != nil {
+		all = append(all, Announcement{Name: Deletion, Class: decision.Drain, Since: node.DeletionTimestamp.Time})
+	}
+	if gone, down := r.goneAt(node); down && capacity == decision.Spot && !now.Before(gone) {
+		all = append(all, Announcement{Name: Silence, Class: decision.Reclaim, Since: gone, Timed: true})
+	}
+	return all
+}
+
+// goneAt returns when a node that is not ready counts as gone, if it is spot; false if it is ready.
+func (r *NodeReader) goneAt(node *v1.Node) (time.Time, bool) {
+	after := r.NotReadyAfter
+	if after == 0 {
+		after = NotReadyReclaimAfter
+	}
+	since, down := notReadySince(node)
+	return since.Add(after), down
 }
 
 // notReadySince returns since when node has been known not to be ready. A node without a Ready condition has not reported yet.

@@ -11,6 +11,9 @@ import (
 // InterruptionTaint is the project's own signal, and the one to set by hand or from a webhook; its value is a short reason.
 const InterruptionTaint = "spot-aware-scheduler.io/interruption"
 
+// DeadlineAnnotation says, on a node with a reclaim signal, when the node goes (RFC 3339). It counts with every such signal.
+const DeadlineAnnotation = "spot-aware-scheduler.io/interruption-deadline"
+
 // NotReadyReclaimAfter is how long a spot node must have been not ready to count as being reclaimed: the node monitor grace
 // period of the controller manager was 40 s for years, so a spot node silent for longer is rather gone than slow.
 const NotReadyReclaimAfter = 40 * time.Second
@@ -35,8 +38,8 @@ type Signal struct {
 	// condition always has one). A taint counts whatever its effect.
 	Value string
 	Class decision.SignalClass
-	// Notice is how much time is left when the signal appears; 0 if that is unknown or stands elsewhere. The scheduler does not
-	// use it: a node that goes takes no pod, however long it lasts.
+	// Notice is how much time is left when the signal appears; 0 if that is unknown or stands elsewhere. Only the controller uses it: to the
+	// scheduler a node that goes takes no pod, however long it lasts.
 	Notice time.Duration
 }
 
@@ -76,27 +79,45 @@ func BuiltinSignals() []Signal {
 	}
 }
 
+// String names the signal as it stands on a node: "taint example.com/going=soon", without the value where any will do.
+func (s *Signal) String() string {
+	if s.Value == "" {
+		return string(s.Kind) + " " + s.Key
+	}
+	return string(s.Kind) + " " + s.Key + "=" + s.Value
+}
+
+// on reports whether the signal stands on node.
 func (s *Signal) on(node *v1.Node) bool {
+	_, on := s.since(node)
+	return on
+}
+
+// since returns since when the signal has stood on node, zero if the Node does not say, and whether it does.
+func (s *Signal) since(node *v1.Node) (since time.Time, on bool) {
 	matches := func(value string, ok bool) bool { return ok && (s.Value == "" || s.Value == value) }
 	switch s.Kind {
 	case TaintSignal:
 		for i := range node.Spec.Taints {
 			if t := &node.Spec.Taints[i]; t.Key == s.Key && matches(t.Value, true) {
-				return true
+				if t.TimeAdded != nil {
+					since = t.TimeAdded.Time
+				}
+				return since, true
 			}
 		}
 	case ConditionSignal:
 		for i := range node.Status.Conditions {
 			if c := &node.Status.Conditions[i]; string(c.Type) == s.Key && matches(string(c.Status), true) {
-				return true
+				return c.LastTransitionTime.Time, true
 			}
 		}
 	case LabelSignal:
 		value, ok := node.Labels[s.Key]
-		return matches(value, ok)
+		return time.Time{}, matches(value, ok)
 	case AnnotationSignal:
 		value, ok := node.Annotations[s.Key]
-		return matches(value, ok)
+		return time.Time{}, matches(value, ok)
 	}
-	return false
+	return time.Time{}, false
 }

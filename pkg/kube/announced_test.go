@@ -1,0 +1,113 @@
+package kube
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+func TestAnnounced(t *testing.T) {
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	cases := map[string]struct {
+		node     func(*v1.Node)
+		capacity decision.CapacityType
+		want     []Announcement
+	}{
+		"nothing": {func(*v1.Node) {}, decision.Spot, nil},
+		"a taint": {withTaint("aws-node-termination-handler/spot-itn", "x"), decision.Spot,
+			[]Announcement{{"taint aws-node-termination-handler/spot-itn", decision.Reclaim, time.Time{}, 2 * time.Minute, true}}},
+		"a taint that says since when": {func(n *v1.Node) {
+			n.Spec.Taints = []v1.Taint{{Key: "karpenter.sh/disrupted", TimeAdded: &metav1.Time{Time: ago(time.Minute)}}}
+		}, decision.OnDemand, []Announcement{{"taint karpenter.sh/disrupted", decision.Drain, ago(time.Minute), 0, false}}},
+		"a condition": {withCondition("InstanceExpired", v1.ConditionTrue, ago(time.Second)), decision.Spot,
+			[]Announcement{{"condition InstanceExpired=True", decision.Reclaim, ago(time.Second), 5 * time.Minute, true}}},
+		"a label": {withLabel("autoscaling.cast.ai/draining", "spot-prediction"), decision.Spot,
+			[]Announcement{{"label autoscaling.cast.ai/draining=spot-prediction", decision.Drain, time.Time{}, 0, false}}},
+		"several, in the order of the table, then the others": {func(n *v1.Node) {
+			n.DeletionTimestamp = &metav1.Time{Time: ago(time.Second)}
+			withCondition(v1.NodeReady, v1.ConditionUnknown, ago(time.Minute))(n)
+			withTaint("karpenter.sh/disrupted", "")(n)
+			withTaint(InterruptionTaint, "by-hand")(n)
+		}, decision.Spot, []Announcement{
+			{"taint " + InterruptionTaint, decision.Reclaim, time.Time{}, 0, false},
+			{"taint karpenter.sh/disrupted", decision.Drain, time.Time{}, 0, false},
+			{Deletion, decision.Drain, ago(time.Second), 0, false},
+			{Silence, decision.Reclaim, ago(50 * time.Second), 0, true},
+		}},
+		"silence is nothing on on-demand": {withCondition(v1.NodeReady, v1.ConditionUnknown, ago(time.Hour)), decision.OnDemand, nil},
+		"silence of 9 s":                  {withCondition(v1.NodeReady, v1.ConditionUnknown, ago(9*time.Second)), decision.Spot, nil},
+		"silence of 10 s": {withCondition(v1.NodeReady, v1.ConditionUnknown, ago(10*time.Second)), decision.Spot,
+			[]Announcement{{Silence, decision.Reclaim, now, 0, true}}},
+	}
+	reader := &NodeReader{Signals: BuiltinSignals(), NotReadyAfter: 10 * time.Second}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			node := nodeWith(nil)
+			test.node(node)
+			if diff := cmp.Diff(test.want, reader.Announced(node, test.capacity, now)); diff != "" {
+				t.Errorf("Announced (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The controller and the scheduler read one and the same class from a node, however many signals it has.
+func TestAnnouncedAgreesWithRead(t *testing.T) {
+	reader := &NodeReader{Policy: builtin, Signals: BuiltinSignals(), NotReadyAfter: time.Minute}
+	rapid.Check(t, func(t *rapid.T) {
+		node := nodeWith(rapid.SampledFrom([]map[string]string{spot, bought}).Draw(t, "labels"))
+		for _, s := range rapid.SliceOfN(rapid.SampledFrom(reader.Signals), 0, 3).Draw(t, "signals") {
+			switch s.Kind {
+			case TaintSignal:
+				withTaint(s.Key, s.Value)(node)
+			case ConditionSignal:
+				withCondition(v1.NodeConditionType(s.Key), v1.ConditionStatus(s.Value), now)(node)
+			case LabelSignal:
+				labels := map[string]string{s.Key: s.Value}
+				for key, value := range node.Labels {
+					labels[key] = value
+				}
+				node.Labels = labels
+			}
+		}
+		if rapid.Bool().Draw(t, "deleted") {
+			node.DeletionTimestamp = &metav1.Time{Time: now}
+		}
+		if rapid.Bool().Draw(t, "silent") {
+			withCondition(v1.NodeReady, v1.ConditionFalse, now.Add(-time.Duration(rapid.IntRange(50, 70).Draw(t, "for"))*time.Second))(node)
+		}
+		facts, _ := reader.Read(node, true, now)
+		class := decision.NoSignal
+		for _, a := range reader.Announced(node, facts.Capacity.Type, now) {
+			class = max(class, a.Class)
+		}
+		if class != facts.Signal {
+			t.Fatalf("Announced says %s, Read says %s", class, facts.Signal)
+		}
+	})
+}
+
+func TestMayDisrupt(t *testing.T) {
+	for name, test := range map[string]struct {
+		annotations map[string]string
+		want        bool
+	}{
+		"none":                    {nil, true},
+		"Karpenter":               {map[string]string{"karpenter.sh/do-not-disrupt": "true"}, false},
+		"Karpenter, not":          {map[string]string{"karpenter.sh/do-not-disrupt": "false"}, true},
+		"cluster autoscaler":      {map[string]string{"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}, false},
+		"cluster autoscaler, not": {map[string]string{"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := MayDisrupt(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: test.annotations}}); got != test.want {
+				t.Errorf("MayDisrupt = %v, want %v", got, test.want)
+			}
+		})
+	}
+}
