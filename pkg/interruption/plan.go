@@ -1,0 +1,211 @@
+// Package interruption says what has to be done about nodes that go: which are marked, with what, and which pods have to leave them by when.
+//
+// What has been announced, and since when, is read from the Node by the table that the scheduler uses too (package kube). What a Node does
+// not say by itself stands in one annotation of ours, so that a controller that is started goes on where an earlier one was.
+package interruption
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+)
+
+// Settings are what a plan depends on besides the cluster. The zero Settings act on nothing, and take back what an earlier controller marked.
+type Settings struct {
+	// Signals is the table; NotReadyAfter is as in kube.NodeReader. Both are what the snapshot was read with.
+	Signals       []kube.Signal
+	NotReadyAfter time.Duration
+	// Reclaim: nodes with a reclaim signal are marked and emptied.
+	Reclaim bool
+	// DefaultNotice is how long a node is taken to last where neither its signal nor an annotation says.
+	DefaultNotice time.Duration
+	// Advice: nodes with nothing but an advisory signal are marked and emptied too, slowly, for AdviceLimit: then the mark is taken off, and
+	// the node's advice is not heard for AdvicePause.
+	Advice                   bool
+	AdviceLimit, AdvicePause time.Duration
+}
+
+// Plan returns what is to be written on nodes, by their names, and the pods that have to leave theirs: those with a deadline first, the
+// earliest before the later, then by namespace and name. A node that bears what it should gets no mark.
+//
+//   - reclaim: the project's taint and the deadline. Every pod leaves by then, but for those of DaemonSets, static ones, those that already
+//     leave, and those that came although the taint stood there, which they tolerate: they would come again.
+//   - drain: nothing, somebody else empties the node.
+//   - advisory: see Settings.Advice. One pod of a workload at a time, none that must not be disturbed for less than need (MayDisrupt), or
+//     that nothing makes anew elsewhere without loss (Jobs, pods without a controller).
+//
+// A spot node that is silent only counts as gone while another node is ready: when all are silent, it is rather the control plane that
+// hears nothing. Without pods to move, silence is not marked either: it is also how nodes begin.
+func Plan(s *cluster.Snapshot, settings Settings) (marks []Mark, moves []migration.Move) {
+	p := &planner{
+		Settings: settings,
+		now:      s.Now.UTC().Truncate(time.Second),
+		reader:   kube.NodeReader{Signals: settings.Signals, NotReadyAfter: settings.NotReadyAfter},
+		hears:    slices.ContainsFunc(s.Nodes, func(n *cluster.Node) bool { return ready(n.Node) }),
+	}
+	if settings.Advice {
+		p.motions, p.advised = s.Motions(), map[types.UID]bool{}
+	}
+	for _, n := range s.Nodes {
+		if mark, ok := p.node(n); ok {
+			marks = append(marks, mark)
+		}
+	}
+	slices.SortStableFunc(p.moves, func(a, b migration.Move) int {
+		return cmp.Or(compareDeadlines(a.Deadline, b.Deadline), cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name))
+	})
+	return marks, p.moves
+}
+
+// planner is one run of Plan.
+type planner struct {
+	Settings
+	// now is in whole seconds, as all times on objects.
+	now    time.Time
+	reader kube.NodeReader
+	// hears: some node is ready.
+	hears   bool
+	motions map[types.UID]cluster.Motion
+	// advised are the workloads of which a pod already moves on advice.
+	advised map[types.UID]bool
+	moves   []migration.Move
+}
+
+// node plans for one node. ok is false if it bears what it should.
+func (p *planner) node(n *cluster.Node) (mark Mark, ok bool) {
+	had := readState(n.Node)
+	announced := p.reader.Announced(withoutOwn(n.Node, had), n.Facts.Capacity.Type, p.now)
+	class := decision.NoSignal
+	for _, a := range announced {
+		if a.Name != kube.Silence || p.hears {
+			class = max(class, a.Class)
+		}
+	}
+	announced = slices.DeleteFunc(announced, func(a kube.Announcement) bool { return a.Class != class })
+	var want state
+	switch {
+	case class == decision.Reclaim && p.Reclaim:
+		want = p.reclaim(n, had, announced)
+	case p.Advice:
+		want = p.advice(n, had, announced, class == decision.Advisory)
+	}
+	return newMark(n, had, want, class, announced)
+}
+
+// reclaim plans for a node that goes.
+func (p *planner) reclaim(n *cluster.Node, had state, announced []kube.Announcement) state {
+	want := state{Class: decision.Reclaim.String(), Seen: map[string]time.Time{}}
+	first := p.now
+	for _, a := range announced {
+		since, known := had.Seen[a.Name]
+		if !known {
+			// The clock that wrote it may be ahead of ours.
+			if since = p.now; !a.Since.IsZero() && a.Since.Before(p.now) {
+				since = a.Since.UTC().Truncate(time.Second)
+			}
+		}
+		want.Seen[a.Name] = since
+		if since.Before(first) {
+			first = since
+		}
+	}
+	deadline := p.deadline(n.Node, announced, want.Seen)
+	if !takenByOthers(n.Node, had) {
+		want.Taint = reasonOf(announced[0])
+	}
+	want.deadline = deadline
+	pods := p.leave(n, first)
+	if len(pods) == 0 && had.Class != want.Class && !slices.ContainsFunc(announced, func(a kube.Announcement) bool { return a.Name != kube.Silence }) {
+		return state{}
+	}
+	for _, pod := range pods {
+		p.moves = append(p.moves, migration.Move{Pod: pod, Reason: migration.Interruption, Deadline: deadline})
+	}
+	return want
+}
+
+// deadline returns when a node goes: what its annotation says, unless a signal with a notice of its own says that it goes earlier. Where there is
+// no annotation that parses, signals that do not say how much time they leave count too, with the default.
+func (p *planner) deadline(node *v1.Node, announced []kube.Announcement, seen map[string]time.Time) time.Time {
+	deadline, _, written := readDeadline(node)
+	for _, a := range announced {
+		notice := p.DefaultNotice
+		if a.Timed {
+			notice = a.Notice
+		} else if written {
+			continue
+		}
+		if at := seen[a.Name].Add(notice).Truncate(time.Second); deadline.IsZero() || at.Before(deadline) {
+			deadline = at
+		}
+	}
+	return deadline
+}
+
+// advice plans for a node that may go, if announced, or for one that was taken to.
+func (p *planner) advice(n *cluster.Node, had state, announced []kube.Announcement, still bool) state {
+	since := p.now
+	if had.Advised != nil {
+		since = *had.Advised
+		switch end := since.Add(p.AdviceLimit); {
+		case p.now.Before(end):
+		case p.now.Before(end.Add(p.AdvicePause)):
+			return state{Advised: &since}
+		default:
+			since = p.now
+		}
+	}
+	if !still {
+		return state{}
+	}
+	for _, pod := range p.leave(n, since) {
+		if w := pod.Workload; w != nil && pod.Live() && !p.advised[w.UID] && p.motions[w.UID] == (cluster.Motion{}) &&
+			w.Kind != "Pod" && w.Kind != "Job" && kube.MayDisrupt(pod.Pod) {
+			p.advised[w.UID] = true
+			p.moves = append(p.moves, migration.Move{Pod: pod, Reason: migration.Advice})
+		}
+	}
+	return state{Class: decision.Advisory.String(), Taint: reasonOf(announced[0]), Advised: &since}
+}
+
+// leave returns the pods that have to leave a node that has been known since then to go.
+func (p *planner) leave(n *cluster.Node, since time.Time) (pods []*cluster.Pod) {
+	for _, pod := range n.Pods {
+		if pod.DeletionTimestamp == nil && kube.HasOpinion(pod.Pod) && !(pod.CreationTimestamp.After(since) && tolerates(pod.Pod)) {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
+
+func tolerates(pod *v1.Pod) bool {
+	return corev1.TolerationsTolerateTaint(klog.Background(), pod.Spec.Tolerations,
+		&v1.Taint{Key: kube.InterruptionTaint, Effect: v1.TaintEffectNoSchedule}, false)
+}
+
+func ready(node *v1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
+		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
+	})
+}
+
+// compareDeadlines orders times, of which zero means never.
+func compareDeadlines(a, b time.Time) int {
+	switch {
+	case a.IsZero() && !b.IsZero():
+		return 1
+	case b.IsZero() && !a.IsZero():
+		return -1
+	}
+	return a.Compare(b)
+}

@@ -1,0 +1,484 @@
+package interruption_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/interruption"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+var settings = interruption.Settings{
+	Signals: kube.BuiltinSignals(), Reclaim: true, DefaultNotice: 2 * time.Minute,
+	Advice: true, AdviceLimit: 30 * time.Minute, AdvicePause: time.Hour,
+}
+
+const (
+	awsReclaim  = "aws-node-termination-handler/spot-itn"
+	awsAdvice   = "aws-node-termination-handler/rebalance-recommendation"
+	maintenance = "aws-node-termination-handler/scheduled-maintenance"
+	own         = kube.InterruptionTaint
+)
+
+// world is a mock of an API server with a spot node "n" and a ready on-demand node, and a clock.
+type world struct {
+	t        *testing.T
+	now      time.Time
+	node     *v1.Node
+	other    *v1.Node
+	pods     []*cluster.Pod
+	settings interruption.Settings
+	// wrote counts the marks that were applied.
+	wrote  int
+	events []string
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, now: start, node: node("n", v1.ConditionTrue), other: node("other", v1.ConditionTrue), settings: settings}
+	w.pods = []*cluster.Pod{w.pod("web-0", "Deployment"), w.pod("web-1", "Deployment")}
+	w.pods[1].Workload, w.pods[1].Revision = w.pods[0].Workload, w.pods[0].Revision
+	w.pods[0].Revision.Pods = w.pods
+	w.pods[0].Workload.Desired = 2
+	return w
+}
+
+func node(name string, ready v1.ConditionStatus) *v1.Node {
+	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Annotations: map[string]string{"theirs": "stays"}}}
+	n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: ready, LastTransitionTime: metav1.NewTime(start.Add(-time.Hour))}}
+	return n
+}
+
+// pod returns a pod of a workload of its own, that was made an hour ago.
+func (w *world) pod(name, kind string) *cluster.Pod {
+	workload := &cluster.Workload{UID: types.UID(name), Kind: kind, Ours: true, Desired: 1}
+	p := &cluster.Pod{Workload: workload, Revision: &cluster.Revision{UID: types.UID(name), Workload: workload}, Pod: &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(start.Add(-time.Hour))},
+	}}
+	workload.Revisions = []*cluster.Revision{p.Revision}
+	p.Revision.Pods = []*cluster.Pod{p}
+	controller := true
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name, Controller: &controller}}
+	return p
+}
+
+func (w *world) add(p *cluster.Pod) *cluster.Pod { w.pods = append(w.pods, p); return p }
+
+func (w *world) taint(key, value string, added *metav1.Time) {
+	w.node.Spec.Taints = append(w.node.Spec.Taints, v1.Taint{Key: key, Value: value, Effect: v1.TaintEffectNoSchedule, TimeAdded: added})
+}
+
+func (w *world) untaint(key string) {
+	var taints []v1.Taint
+	for _, t := range w.node.Spec.Taints {
+		if t.Key != key {
+			taints = append(taints, t)
+		}
+	}
+	w.node.Spec.Taints = taints
+}
+
+func (w *world) annotate(key, value string) { w.node.Annotations[key] = value }
+
+func (w *world) ready(status v1.ConditionStatus) {
+	w.node.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: status, LastTransitionTime: metav1.NewTime(w.now)}}
+}
+
+func (w *world) snapshot() *cluster.Snapshot {
+	n := &cluster.Node{Node: w.node, Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}, Pods: w.pods}
+	s := &cluster.Snapshot{Now: w.now, Nodes: []*cluster.Node{n, {Node: w.other}}, Pods: w.pods}
+	seen := map[types.UID]bool{}
+	for _, p := range w.pods {
+		p.Node = n
+		if p.Workload != nil && !seen[p.Workload.UID] {
+			seen[p.Workload.UID] = true
+			s.Workloads = append(s.Workloads, p.Workload)
+		}
+	}
+	return s
+}
+
+// round plans and applies, after a while; it returns the moves as "POD REASON", with "+SECONDS" from now to the deadline.
+func (w *world) round(after time.Duration) string {
+	w.t.Helper()
+	w.now = w.now.Add(after)
+	s := w.snapshot()
+	marks, moves := interruption.Plan(s, w.settings)
+	for _, m := range marks {
+		client := fake.NewClientset(w.node)
+		if err := interruption.Apply(w.t.Context(), client, m); err != nil {
+			w.t.Fatal(err)
+		}
+		var err error
+		if w.node, err = client.CoreV1().Nodes().Get(w.t.Context(), m.Node.Name, metav1.GetOptions{}); err != nil {
+			w.t.Fatal(err)
+		}
+		w.wrote++
+		for _, e := range m.Events {
+			w.events = append(w.events, e.Reason)
+		}
+	}
+	if again, _ := interruption.Plan(w.snapshot(), w.settings); len(again) > 0 {
+		w.t.Errorf("marked, and to be marked again: %+v", again[0])
+	}
+	if got := w.node.Annotations["theirs"]; got != "stays" {
+		w.t.Errorf("an annotation of others says %q", got)
+	}
+	var text []string
+	for _, m := range moves {
+		line := m.Pod.Name + " " + string(m.Reason)
+		if !m.Deadline.IsZero() {
+			line += fmt.Sprintf(" %+.0f", m.Deadline.Sub(w.now).Seconds())
+		}
+		text = append(text, line)
+	}
+	return strings.Join(text, ", ")
+}
+
+// bears says what the controller's on the node is: the taint's value and the deadline in seconds from the start.
+func (w *world) bears() string {
+	var text []string
+	for _, t := range w.node.Spec.Taints {
+		if t.Key == own {
+			text = append(text, t.ToString()[len(own)+1:])
+		}
+	}
+	if deadline, ok := w.node.Annotations[kube.DeadlineAnnotation]; ok {
+		if at, err := time.Parse(time.RFC3339, deadline); err == nil {
+			deadline = fmt.Sprintf("%+.0f", at.Sub(start).Seconds())
+		}
+		text = append(text, deadline)
+	}
+	if _, ok := w.node.Annotations[interruption.StateAnnotation]; ok {
+		text = append(text, "state")
+	}
+	return strings.Join(text, " ")
+}
+
+func at(after time.Duration) *metav1.Time { return &metav1.Time{Time: start.Add(after)} }
+
+func deadline(after time.Duration) string { return start.Add(after).Format(time.RFC3339) }
+
+// One look at a node: which pods leave by when, and what stands on the node then.
+func TestOneNode(t *testing.T) {
+	both := func(seconds string) string {
+		return "web-0 interruption " + seconds + ", web-1 interruption " + seconds
+	}
+	cases := map[string]struct {
+		change     func(*world)
+		want       string
+		wantBears  string
+		wantEvents []string
+	}{
+		"nothing":             {func(*world) {}, "", "", nil},
+		"AWS":                 {func(w *world) { w.taint(awsReclaim, "x", nil) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"seen late":           {func(w *world) { w.taint(awsReclaim, "x", at(-time.Minute)) }, both("+60"), "spot-itn:NoSchedule +60 state", []string{kube.ReasonInterruption}},
+		"their clock ahead":   {func(w *world) { w.taint(awsReclaim, "x", at(2*time.Minute)) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"a deadline long ago": {func(w *world) { w.taint(awsReclaim, "x", at(-time.Hour)) }, both("-3480"), "spot-itn:NoSchedule -3480 state", []string{kube.ReasonInterruption}},
+		"no notice known":     {func(w *world) { w.taint(maintenance, "", nil) }, both("+120"), "scheduled-maintenance:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"of two the earlier": {func(w *world) {
+			w.taint(awsReclaim, "x", nil)
+			w.taint("cloud.google.com/impending-node-termination", "", nil)
+		}, both("+30"), "spot-itn:NoSchedule +30 state", []string{kube.ReasonInterruption}},
+		"a condition, which says since when": {func(w *world) {
+			w.node.Status.Conditions = append(w.node.Status.Conditions, v1.NodeCondition{Type: "VMEventScheduled", Status: v1.ConditionTrue, LastTransitionTime: *at(-10 * time.Second)})
+		}, both("+20"), "VMEventScheduled:NoSchedule +20 state", []string{kube.ReasonInterruption}},
+
+		"by hand, with a deadline": {func(w *world) { w.taint(own, "by-hand", nil); w.annotate(kube.DeadlineAnnotation, deadline(time.Hour)) },
+			both("+3600"), "by-hand:NoSchedule +3600 state", []string{kube.ReasonInterruption}},
+		"by hand, without": {func(w *world) { w.taint(own, "by-hand", nil) }, both("+120"), "by-hand:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"by hand, a deadline long ago": {func(w *world) { w.taint(own, "", nil); w.annotate(kube.DeadlineAnnotation, deadline(-time.Hour)) },
+			both("-3600"), "NoSchedule -3600 state", []string{kube.ReasonInterruption}},
+		"a deadline that does not parse stays, and the default counts": {func(w *world) { w.taint(own, "x", nil); w.annotate(kube.DeadlineAnnotation, "in an hour") },
+			both("+120"), "x:NoSchedule in an hour state", []string{kube.ReasonInterruption, kube.ReasonInvalidDeadline}},
+		"an empty one too": {func(w *world) { w.taint(awsReclaim, "x", nil); w.annotate(kube.DeadlineAnnotation, "") },
+			both("+120"), "spot-itn:NoSchedule  state", []string{kube.ReasonInterruption, kube.ReasonInvalidDeadline}},
+		"a later deadline, where the signal does not know": {func(w *world) {
+			w.taint(maintenance, "", nil)
+			w.annotate(kube.DeadlineAnnotation, deadline(time.Hour))
+		}, both("+3600"), "scheduled-maintenance:NoSchedule +3600 state", []string{kube.ReasonInterruption}},
+		"a later deadline, where it does": {func(w *world) {
+			w.taint(awsReclaim, "x", nil)
+			w.annotate(kube.DeadlineAnnotation, deadline(time.Hour))
+		}, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"an earlier deadline": {func(w *world) {
+			w.taint(awsReclaim, "x", nil)
+			w.annotate(kube.DeadlineAnnotation, deadline(time.Minute))
+		}, both("+60"), "spot-itn:NoSchedule +60 state", []string{kube.ReasonInterruption}},
+		"a deadline without a signal": {func(w *world) { w.annotate(kube.DeadlineAnnotation, deadline(time.Minute)) }, "", "+60", nil},
+		"by hand, only preferred": {func(w *world) {
+			w.node.Spec.Taints = []v1.Taint{{Key: own, Value: "x", Effect: v1.TaintEffectPreferNoSchedule}}
+		}, both("+120"), "x:PreferNoSchedule interruption:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+
+		"drain": {func(w *world) { w.taint("karpenter.sh/disrupted", "", nil) }, "", "", nil},
+		"drain, and deleted": {func(w *world) {
+			w.node.DeletionTimestamp, w.node.Finalizers = at(0), []string{"karpenter.sh/termination"}
+		}, "", "", nil},
+		"drain and advice":     {func(w *world) { w.taint("karpenter.sh/disrupted", "", nil); w.taint(awsAdvice, "x", nil) }, "", "", nil},
+		"drain and reclaim":    {func(w *world) { w.taint("karpenter.sh/disrupted", "", nil); w.taint(awsReclaim, "x", nil) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"cordoned by somebody": {func(w *world) { w.node.Spec.Unschedulable = true }, "", "", nil},
+		"silent for 39 s":      {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(39 * time.Second) }, "", "", nil},
+		"silent for 50 s":      {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(50 * time.Second) }, both("-10"), "not-ready:NoSchedule +40 state", []string{kube.ReasonInterruption}},
+		"silent, and empty":    {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(50 * time.Second); w.pods = nil }, "", "", nil},
+		"all nodes are silent": {func(w *world) { w.ready(v1.ConditionUnknown); w.other = w.node; w.now = start.Add(50 * time.Second) }, "", "", nil},
+		"reclaimed, and silent": {func(w *world) {
+			w.taint(awsReclaim, "", nil)
+			w.ready(v1.ConditionUnknown)
+			w.now = start.Add(50 * time.Second)
+		}, both("-10"), "spot-itn:NoSchedule +40 state", []string{kube.ReasonInterruption}},
+
+		"which pods": {func(w *world) {
+			w.taint(awsReclaim, "x", nil)
+			w.add(w.pod("daemon", "")).OwnerReferences[0].Kind = "DaemonSet"
+			w.add(w.pod("static", "")).Annotations = map[string]string{v1.MirrorPodAnnotationKey: "x"}
+			w.add(w.pod("leaving", "ReplicaSet")).DeletionTimestamp = at(0)
+			everywhere := []v1.Toleration{{Operator: v1.TolerationOpExists}}
+			w.add(w.pod("tolerates", "ReplicaSet")).Spec.Tolerations = everywhere
+			came := w.add(w.pod("tolerates-and-came-later", "ReplicaSet"))
+			came.Spec.Tolerations, came.CreationTimestamp = everywhere, *at(time.Second)
+			w.add(w.pod("came-later", "ReplicaSet")).CreationTimestamp = *at(time.Second)
+			w.add(w.pod("job", "Job"))
+			w.add(w.pod("bare", "Pod"))
+			w.add(w.pod("precious", "StatefulSet")).Annotations = map[string]string{"karpenter.sh/do-not-disrupt": "true"}
+			unknown := w.add(w.pod("unknown", ""))
+			unknown.Workload, unknown.Revision = nil, nil
+			w.add(w.pod("released", "ReplicaSet")).Release = &cluster.Release{}
+		}, "bare interruption +120, came-later interruption +120, job interruption +120, precious interruption +120, released interruption +120, " +
+			"tolerates interruption +120, unknown interruption +120, web-0 interruption +120, web-1 interruption +120",
+			"spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+
+		"advice: one of a workload": {func(w *world) { w.taint(awsAdvice, "x", nil); w.add(w.pod("api", "StatefulSet")) },
+			"api advice, web-0 advice", "rebalance-recommendation:NoSchedule state", []string{kube.ReasonAdvice}},
+		"advice: which pods": {func(w *world) {
+			w.taint(awsAdvice, "x", nil)
+			w.add(w.pod("job", "Job"))
+			w.add(w.pod("bare", "Pod"))
+			w.add(w.pod("precious", "StatefulSet")).Annotations = map[string]string{"karpenter.sh/do-not-disrupt": "true"}
+			w.add(w.pod("short", "ReplicaSet")).Workload.Desired = 2
+			unknown := w.add(w.pod("unknown", ""))
+			unknown.Workload, unknown.Revision = nil, nil
+			w.pods[1].DeletionTimestamp = at(0)
+			w.pods[0].Revision.Pods = w.pods[:1]
+		}, "", "rebalance-recommendation:NoSchedule state", []string{kube.ReasonAdvice}},
+		"advice is off": {func(w *world) { w.settings.Advice = false; w.taint(awsAdvice, "x", nil) }, "", "", nil},
+		"reclaim is off": {func(w *world) { w.settings.Reclaim = false; w.taint(awsReclaim, "x", nil) },
+			"", "", nil},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			test.change(w)
+			if diff := cmp.Diff(test.want, w.round(0)); diff != "" {
+				t.Errorf("moves (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.wantBears, w.bears()); diff != "" {
+				t.Errorf("the node bears (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.wantEvents, w.events); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// What follows: what is ours is taken off, and nothing else; deadlines only tighten; a new controller goes on where the last one was.
+func TestRounds(t *testing.T) {
+	type step struct {
+		after time.Duration
+		do    func(*world)
+		// bears and moves are what is there after it; wrote is how many marks there were in all.
+		bears string
+		moves int
+		wrote int
+	}
+	keep := func(*world) {}
+	cases := map[string][]step{
+		"a reclaim that is taken back": {
+			{0, func(w *world) { w.taint(awsReclaim, "x", nil) }, "spot-itn:NoSchedule +120 state", 2, 1},
+			{30 * time.Second, keep, "spot-itn:NoSchedule +120 state", 2, 1},
+			{time.Hour, keep, "spot-itn:NoSchedule +120 state", 2, 1},
+			{0, func(w *world) { w.untaint(awsReclaim) }, "", 0, 2},
+		},
+		"a second signal tightens, its end does not loosen": {
+			{0, func(w *world) { w.taint(maintenance, "", nil) }, "scheduled-maintenance:NoSchedule +120 state", 2, 1},
+			{10 * time.Second, func(w *world) { w.taint("cloud.google.com/impending-node-termination", "", nil) }, "scheduled-maintenance:NoSchedule +40 state", 2, 2},
+			{10 * time.Second, func(w *world) { w.untaint("cloud.google.com/impending-node-termination") }, "scheduled-maintenance:NoSchedule +40 state", 2, 3},
+		},
+		"a later signal has a notice of its own": {
+			{0, func(w *world) {
+				w.taint(maintenance, "", nil)
+				w.annotate(kube.DeadlineAnnotation, deadline(2*time.Hour))
+			}, "scheduled-maintenance:NoSchedule +7200 state", 2, 1},
+			{time.Hour, func(w *world) { w.taint(awsReclaim, "", nil) }, "spot-itn:NoSchedule +3720 state", 2, 2},
+		},
+		"a person gives it more time, where nobody knows better": {
+			{0, func(w *world) { w.taint(maintenance, "", nil) }, "scheduled-maintenance:NoSchedule +120 state", 2, 1},
+			{0, func(w *world) { w.annotate(kube.DeadlineAnnotation, deadline(time.Hour)) }, "scheduled-maintenance:NoSchedule +3600 state", 2, 2},
+			{0, func(w *world) { w.untaint(maintenance) }, "+3600", 0, 3},
+		},
+		"an annotation that does not parse: the time of the first look lasts": {
+			{0, func(w *world) { w.taint(maintenance, "", nil); w.annotate(kube.DeadlineAnnotation, "soon") }, "scheduled-maintenance:NoSchedule soon state", 2, 1},
+			{time.Minute, keep, "scheduled-maintenance:NoSchedule soon state", 2, 1},
+			{0, func(w *world) { w.untaint(maintenance) }, "soon", 0, 2},
+		},
+		"set by hand: only what the controller added goes": {
+			{0, func(w *world) { w.taint(own, "by-hand", nil) }, "by-hand:NoSchedule +120 state", 2, 1},
+			{0, func(w *world) { w.taint(awsReclaim, "x", nil) }, "by-hand:NoSchedule +120 state", 2, 2},
+			{0, func(w *world) { w.untaint(awsReclaim) }, "by-hand:NoSchedule +120 state", 2, 3},
+			{0, func(w *world) { w.untaint(own) }, "", 0, 4},
+		},
+		"a hand changes our taint: it is the hand's from then on": {
+			{0, func(w *world) { w.taint(awsReclaim, "x", nil) }, "spot-itn:NoSchedule +120 state", 2, 1},
+			{0, func(w *world) { w.untaint(own); w.taint(own, "by-hand", nil) }, "by-hand:NoSchedule +120 state", 2, 2},
+			{0, func(w *world) { w.untaint(awsReclaim) }, "by-hand:NoSchedule +120 state", 2, 3},
+		},
+		"a hand takes our taint off: while the signal stands it comes back": {
+			{0, func(w *world) { w.taint(awsReclaim, "x", nil) }, "spot-itn:NoSchedule +120 state", 2, 1},
+			{0, func(w *world) { w.untaint(own) }, "spot-itn:NoSchedule +120 state", 2, 2},
+			{0, func(w *world) { w.untaint(own); w.untaint(awsReclaim) }, "", 0, 3},
+		},
+		"a state that does not parse: what is there is not ours": {
+			{0, func(w *world) { w.taint(awsReclaim, "x", nil) }, "spot-itn:NoSchedule +120 state", 2, 1},
+			{0, func(w *world) { w.untaint(awsReclaim); w.annotate(interruption.StateAnnotation, "{") }, "spot-itn:NoSchedule +120 state", 2, 2},
+		},
+		"silent, and back": {
+			{0, func(w *world) { w.ready(v1.ConditionUnknown) }, "", 0, 0},
+			{time.Minute, keep, "not-ready:NoSchedule +40 state", 2, 1},
+			{time.Minute, func(w *world) { w.pods = nil }, "not-ready:NoSchedule +40 state", 0, 1},
+			{time.Minute, func(w *world) { w.ready(v1.ConditionTrue) }, "", 0, 2},
+		},
+		"advice that never comes true": {
+			{0, func(w *world) { w.node.Spec.Unschedulable = true; w.taint(awsAdvice, "x", nil) }, "rebalance-recommendation:NoSchedule state", 1, 1},
+			{30*time.Minute - 1, keep, "rebalance-recommendation:NoSchedule state", 1, 1},
+			{1, keep, "state", 0, 2},
+			{time.Hour - 1, keep, "state", 0, 2},
+			{1, keep, "rebalance-recommendation:NoSchedule state", 1, 3},
+		},
+		"advice that is taken back": {
+			{0, func(w *world) { w.taint(awsAdvice, "x", nil) }, "rebalance-recommendation:NoSchedule state", 1, 1},
+			{time.Minute, func(w *world) { w.untaint(awsAdvice) }, "", 0, 2},
+		},
+		"advice taken back in the pause: forgotten after it": {
+			{0, func(w *world) { w.taint(awsAdvice, "x", nil) }, "rebalance-recommendation:NoSchedule state", 1, 1},
+			{30 * time.Minute, func(w *world) { w.untaint(awsAdvice) }, "state", 0, 2},
+			{time.Minute, func(w *world) { w.taint(awsAdvice, "x", nil) }, "state", 0, 2},
+			{0, func(w *world) { w.untaint(awsAdvice) }, "state", 0, 2},
+			{time.Hour, keep, "", 0, 3},
+		},
+		"advice that comes true": {
+			{0, func(w *world) { w.taint(awsAdvice, "x", nil) }, "rebalance-recommendation:NoSchedule state", 1, 1},
+			{time.Minute, func(w *world) { w.taint(awsReclaim, "x", nil) }, "spot-itn:NoSchedule +180 state", 2, 2},
+		},
+		"turned off: what an earlier controller marked is taken back": {
+			{0, func(w *world) { w.taint(awsReclaim, "x", nil) }, "spot-itn:NoSchedule +120 state", 2, 1},
+			{0, func(w *world) { w.settings = interruption.Settings{Signals: settings.Signals} }, "", 0, 2},
+		},
+	}
+	for name, steps := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			cordoned := false
+			for i, s := range steps {
+				w.now = w.now.Add(s.after)
+				s.do(w)
+				cordoned = cordoned || w.node.Spec.Unschedulable
+				theirs := foreign(w.node)
+				moves := w.round(0)
+				n := 0
+				if moves != "" {
+					n = strings.Count(moves, ",") + 1
+				}
+				if diff := cmp.Diff(s.bears, w.bears()); diff != "" {
+					t.Errorf("step %d: the node bears (-want +got):\n%s", i, diff)
+				}
+				if n != s.moves || w.wrote != s.wrote {
+					t.Errorf("step %d: moves %q, %d written, want %d and %d", i, moves, w.wrote, s.moves, s.wrote)
+				}
+				if diff := cmp.Diff(theirs, foreign(w.node)); diff != "" {
+					t.Errorf("step %d: taints of others (-before +after):\n%s", i, diff)
+				}
+				if w.node.Spec.Unschedulable != cordoned {
+					t.Errorf("step %d: cordon changed", i)
+				}
+			}
+		})
+	}
+}
+
+func foreign(n *v1.Node) (taints []v1.Taint) {
+	for _, t := range n.Spec.Taints {
+		if t.Key != own {
+			taints = append(taints, t)
+		}
+	}
+	return taints
+}
+
+// Deadlines come before none, early ones before late ones, then the names decide.
+func TestOrder(t *testing.T) {
+	w := newWorld(t)
+	names := map[string]func(*v1.Node){
+		"a": func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: awsAdvice}} },
+		"b": func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: awsReclaim}} },
+		"c": func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "cloud.google.com/impending-node-termination"}} },
+	}
+	s := &cluster.Snapshot{Now: start}
+	for _, name := range []string{"a", "b", "c"} {
+		n := &cluster.Node{Node: node(name, v1.ConditionTrue)}
+		names[name](n.Node)
+		for _, pod := range []string{"x", "w"} {
+			n.Pods = append(n.Pods, w.pod(pod+"-on-"+name, "ReplicaSet"))
+		}
+		s.Nodes = append(s.Nodes, n)
+	}
+	marks, moves := interruption.Plan(s, settings)
+	var got []string
+	for _, m := range marks {
+		got = append(got, m.Node.Name)
+	}
+	for _, m := range moves {
+		got = append(got, m.Pod.Name)
+	}
+	if diff := cmp.Diff([]string{"a", "b", "c", "w-on-c", "x-on-c", "w-on-b", "x-on-b", "w-on-a", "x-on-a"}, got); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+}
+
+// What was planned for an older version of the Node is refused by the API server, and says so.
+func TestConflict(t *testing.T) {
+	w := newWorld(t)
+	w.node.ResourceVersion = "7"
+	w.taint(awsReclaim, "x", at(0))
+	marks, _ := interruption.Plan(w.snapshot(), settings)
+	client := fake.NewClientset()
+	var body []byte
+	client.PrependReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		body = action.(clienttesting.PatchAction).GetPatch()
+		return true, nil, apierrors.NewConflict(v1.Resource("nodes"), "n", fmt.Errorf("changed"))
+	})
+	if err := interruption.Apply(t.Context(), client, marks[0]); !apierrors.IsConflict(err) {
+		t.Errorf("error %v, want a conflict", err)
+	}
+	var sent v1.Node
+	if err := json.Unmarshal(body, &sent); err != nil {
+		t.Fatal(err)
+	}
+	if sent.UID != "n" || sent.ResourceVersion != "7" || len(sent.Spec.Taints) != 2 || sent.Spec.Taints[0].Key != awsReclaim {
+		t.Errorf("patch %s, want the UID, the version and both taints", body)
+	}
+}
