@@ -1,0 +1,105 @@
+package rebalance
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+)
+
+// heal moves pods that stand on spot against the policy to on-demand that has room, those of the workloads first that lack most. It waits for
+// no calm: on-demand is where nothing is reclaimed. A rollout is left to itself unless it is paused: what it lacks, its end may bring.
+func (r *round) heal() {
+	type patient struct {
+		*cluster.Workload
+		lacks int
+	}
+	var patients []patient
+	for _, w := range r.snapshot.Workloads {
+		if w.Ours && (!w.RollingOut || halted(w)) {
+			if lacks := deficit(w); lacks > 0 && r.free(w, false) {
+				patients = append(patients, patient{w, lacks})
+			}
+		}
+	}
+	slices.SortStableFunc(patients, func(a, b patient) int { return cmp.Compare(b.lacks, a.lacks) })
+	for _, w := range patients {
+		if r.full() {
+			return
+		}
+		for _, p := range r.ill(w.Workload) {
+			if to, _ := r.room.Replace(p); to != nil && to.Facts.Capacity.Type == decision.OnDemand {
+				r.begin(p, migration.Heal)
+				r.arrivals[p.UID] = to
+				break
+			}
+		}
+	}
+}
+
+// deficit returns how many pods of a workload belong on on-demand and stand on spot: what its revisions have over their budgets there, or what
+// the workload lacks of its floor over all of them, whichever is more. Pods that nothing but spot may take do not count.
+func deficit(w *cluster.Workload) int {
+	over, curable := 0, 0
+	for _, revision := range w.Revisions {
+		over += overBudget(revision)
+		for _, p := range revision.Pods {
+			if on(p, decision.Spot) && !onlySpot(p) {
+				curable++
+			}
+		}
+	}
+	return min(curable, max(over, floorDeficit(w)))
+}
+
+// overBudget returns how many pods of a revision are on spot and should not be.
+func overBudget(revision *cluster.Revision) (n int) {
+	w := revision.Workload
+	if w.StatefulSet == nil {
+		return max(0, revision.Placed.Spot-(w.Desired-w.Floor))
+	}
+	for _, p := range revision.Pods {
+		if on(p, decision.Spot) && belowFloor(p) {
+			n++
+		}
+	}
+	return n
+}
+
+// floorDeficit is that of the workload; of a StatefulSet the ordinals say everything.
+func floorDeficit(w *cluster.Workload) int {
+	if w.StatefulSet != nil {
+		return 0
+	}
+	have, live := onDemand(w)
+	return decision.FloorDeficit(w.Floor, live, have)
+}
+
+// ill returns the pods of a workload whose move to on-demand would help, in the order in which they are tried: of a revision that is over
+// its budget, else of the newest. Pods of one revision are alike to the room but for what is bound to a place, so of those that are counted
+// one a revision is tried.
+func (r *round) ill(w *cluster.Workload) (pods []*cluster.Pod) {
+	revisions := slices.Clone(w.Revisions)
+	slices.Reverse(revisions)
+	slices.SortStableFunc(revisions, func(a, b *cluster.Revision) int {
+		return cmp.Compare(overBudget(b), overBudget(a))
+	})
+	short := floorDeficit(w) > 0
+	for _, revision := range revisions {
+		if !short && overBudget(revision) == 0 {
+			continue
+		}
+		for _, p := range r.candidates(revision, decision.Spot) {
+			if onlySpot(p) || w.StatefulSet != nil && !belowFloor(p) {
+				continue
+			}
+			pods = append(pods, p)
+			if w.StatefulSet == nil {
+				break
+			}
+		}
+	}
+	return pods
+}

@@ -1,0 +1,231 @@
+package rebalance
+
+import (
+	"cmp"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+)
+
+// makeRoom moves replicas beyond their floors from on-demand to spot where a pod that must have on-demand waits and would then fit. It looks at
+// requests, taints, required node affinity and readiness of the node; what else keeps a pod off (volumes, spread, ports) shows in the move not
+// helping, which is not repeated.
+//
+// The pods that wait are served as the scheduler would: by priority, then the one that waits longest. Of the nodes that could be made to take one
+// it is the one with the fewest pods to move, the first by name.
+func (r *round) makeRoom() {
+	waiters := r.waiters()
+	if len(waiters) == 0 {
+		return
+	}
+	c := &clearing{round: r, usable: map[types.UID]int{}}
+	for _, n := range r.snapshot.Nodes {
+		if n.Facts.Capacity.Type == decision.OnDemand && n.Facts.Signal < decision.Drain && !n.Spec.Unschedulable && nodeReady(n.Node) {
+			c.rooms = append(c.rooms, r.roomOn(n))
+		}
+	}
+	for _, w := range waiters {
+		if r.full() {
+			return
+		}
+		c.serve(w)
+	}
+}
+
+// waiters returns the pods that found no node and may not take spot. One for which others are being preempted has its room already.
+func (r *round) waiters() (waiters []*cluster.Pod) {
+	for _, p := range r.snapshot.Pods {
+		if p.Spec.NodeName != "" || p.Workload == nil || !p.Workload.Ours || !p.Live() || p.Status.NominatedNodeName != "" || !unschedulable(p.Pod) {
+			continue
+		}
+		if plan := decision.NewPlan(&p.Subject.Pod, p.Workload.Settings, p.Revision.Placed, decision.Waiting{}); !plan.MayTakeSpot() {
+			waiters = append(waiters, p)
+		}
+	}
+	slices.SortStableFunc(waiters, func(a, b *cluster.Pod) int {
+		return cmp.Or(cmp.Compare(corev1.PodPriority(b.Pod), corev1.PodPriority(a.Pod)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
+	})
+	return waiters
+}
+
+// onDemandRoom is an on-demand node with what is left of it when everything has left that is on its way out.
+type onDemandRoom struct {
+	*cluster.Node
+	left v1.ResourceList
+}
+
+func (r *round) roomOn(n *cluster.Node) *onDemandRoom {
+	room := &onDemandRoom{n, n.Status.Allocatable.DeepCopy()}
+	for _, p := range n.Pods {
+		if p.Release == nil && p.DeletionTimestamp == nil {
+			room.add(p, -1)
+		}
+	}
+	for _, m := range r.moves {
+		if to := r.arrivals[m.Pod.UID]; to == n {
+			room.add(m.Pod, -1)
+		}
+	}
+	return room
+}
+
+// add gives the room that a pod has to the node, or with a sign of -1 takes it.
+func (o *onDemandRoom) add(p *cluster.Pod, sign int) {
+	for name, request := range p.Requests {
+		q := o.left[name]
+		if sign < 0 {
+			q.Sub(request)
+		} else {
+			q.Add(request)
+		}
+		o.left[name] = q
+	}
+}
+
+// fits reports whether what is left is enough for a pod.
+func (o *onDemandRoom) fits(p *cluster.Pod) bool {
+	for name, request := range p.Requests {
+		if left := o.left[name]; left.Cmp(request) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// open reports whether the node takes the pod as far as room is not concerned.
+func (o *onDemandRoom) open(p *cluster.Pod) bool {
+	if _, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Background(), o.Spec.Taints, p.Spec.Tolerations, func(t *v1.Taint) bool {
+		return t.Effect != v1.TaintEffectPreferNoSchedule
+	}, false); untolerated {
+		return false
+	}
+	match, err := nodeaffinity.GetRequiredNodeAffinity(p.Pod).Match(o.Node.Node)
+	return err == nil && match
+}
+
+// clearing is one round of making room.
+type clearing struct {
+	*round
+	rooms []*onDemandRoom
+	// usable is how many replicas of a workload may leave on-demand; the workloads of which none may are in it with 0.
+	usable map[types.UID]int
+}
+
+// mayLeave returns how many replicas of a workload may leave on-demand for the sake of a waiting pod.
+func (c *clearing) mayLeave(w, waits *cluster.Workload) int {
+	n, ok := c.usable[w.UID]
+	if !ok {
+		// A StatefulSet makes its later pods only when its first ones are ready: those may be the ones that wait.
+		if !w.RollingOut && c.free(w, w == waits && w.StatefulSet != nil) {
+			n = surplus(w)
+		}
+		c.usable[w.UID] = n
+	}
+	return n
+}
+
+// serve makes room for one pod, unless there is some or it is being made. A workload whose replica would not be placed on spot is not asked
+// again, and the next best node is looked for.
+func (c *clearing) serve(waits *cluster.Pod) {
+	var open []*onDemandRoom
+	for _, room := range c.rooms {
+		if room.open(waits) {
+			if room.fits(waits) {
+				room.add(waits, -1)
+				return
+			}
+			open = append(open, room)
+		}
+	}
+	for pools := c.pools(); ; {
+		var best []*cluster.Pod
+		var at *onDemandRoom
+		for _, room := range open {
+			if leave := c.leave(room, waits); len(leave) > 0 && (at == nil || len(leave) < len(best)) {
+				best, at = leave, room
+			}
+		}
+		if at == nil {
+			return
+		}
+		refused := false
+		for _, p := range best {
+			if c.full() {
+				return
+			}
+			if c.moved[p.Workload.UID] {
+				continue // its next replica follows when this one has moved
+			}
+			if !c.toSpotWith(p, pools, true) {
+				c.usable[p.Workload.UID], refused = 0, true
+				continue
+			}
+			c.begin(p, migration.MakeRoom)
+			at.add(p, 1)
+		}
+		if at.fits(waits) {
+			at.add(waits, -1)
+			return
+		}
+		if !refused {
+			return // the rest follows in later rounds
+		}
+	}
+}
+
+// leave returns the pods whose leaving lets the waiting pod onto a node: one if that is enough, else the first that together are; none if all of
+// them are not.
+func (c *clearing) leave(room *onDemandRoom, waits *cluster.Pod) []*cluster.Pod {
+	var may []*cluster.Pod
+	asked := map[types.UID]int{}
+	for _, p := range room.Pods {
+		if p.Revision == nil || !p.Live() || belowFloor(p) || c.moved[p.Workload.UID] || !kube.MayDisrupt(p.Pod) {
+			continue
+		}
+		may = append(may, p)
+	}
+	c.order(may)
+	may = slices.DeleteFunc(may, func(p *cluster.Pod) bool {
+		asked[p.Workload.UID]++
+		return asked[p.Workload.UID] > c.mayLeave(p.Workload, waits.Workload)
+	})
+	after := func(leaving ...*cluster.Pod) bool {
+		then := &onDemandRoom{room.Node, room.left.DeepCopy()}
+		for _, p := range leaving {
+			then.add(p, 1)
+		}
+		return then.fits(waits)
+	}
+	for _, p := range may {
+		if after(p) {
+			return []*cluster.Pod{p}
+		}
+	}
+	for n := range may {
+		if after(may[:n+1]...) {
+			return may[:n+1]
+		}
+	}
+	return nil
+}
+
+func unschedulable(pod *v1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse && c.Reason == v1.PodReasonUnschedulable
+	})
+}
+
+func nodeReady(node *v1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
+		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
+	})
+}

@@ -1,0 +1,196 @@
+package rebalance
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+)
+
+const (
+	// firstBackOff is how long a workload is left alone after a move that improved nothing. It doubles each time, lastBackOff at most: what
+	// hinders it may go away.
+	firstBackOff, lastBackOff = time.Minute, time.Hour
+	// patience is how long a move may be named without anything happening to the pod (a budget forbids it, or others were more urgent)
+	// before it counts as one that improved nothing: it keeps others from being made.
+	patience = 5 * time.Minute
+)
+
+// memory is what a planner remembers from round to round.
+type memory struct {
+	// attempts are the last moves whose outcome is open, by workload.
+	attempts map[types.UID]*attempt
+	// backOffs are by workload.
+	backOffs map[types.UID]backOff
+	// interrupted is when a workload last had a pod on a node that goes.
+	interrupted map[types.UID]time.Time
+	// unrest is when a spot pool last lost a node, or had one that goes.
+	unrest map[decision.Pool]time.Time
+	// toSpot is when a workload last moved to a pool that had not been calm for long.
+	toSpot map[types.UID]time.Time
+	// nodes are those of the last round, by name.
+	nodes []*cluster.Node
+}
+
+// attempt is a move whose outcome is open.
+type attempt struct {
+	pod      types.UID
+	reason   migration.Reason
+	begun    time.Time
+	released bool // has been seen so
+	before   int  // what the workload lacked when it began
+}
+
+type backOff struct {
+	until time.Time
+	wait  time.Duration
+}
+
+func newMemory() memory {
+	return memory{
+		attempts: map[types.UID]*attempt{}, backOffs: map[types.UID]backOff{}, interrupted: map[types.UID]time.Time{},
+		unrest: map[decision.Pool]time.Time{}, toSpot: map[types.UID]time.Time{},
+	}
+}
+
+// observe takes in which nodes go and which have vanished.
+func (m *memory) observe(s *cluster.Snapshot) {
+	strike := func(n *cluster.Node) {
+		if n.Facts.Capacity.Type == decision.Spot {
+			m.unrest[n.Facts.Pool] = s.Now
+		}
+		for _, p := range n.Pods {
+			if p.Workload != nil {
+				m.interrupted[p.Workload.UID] = s.Now
+			}
+		}
+	}
+	for _, n := range s.Nodes {
+		if n.Facts.Signal == decision.Reclaim {
+			strike(n)
+		}
+	}
+	for _, n := range m.nodes {
+		at, found := slices.BinarySearchFunc(s.Nodes, n.Name, func(n *cluster.Node, name string) int { return strings.Compare(n.Name, name) })
+		if (!found || s.Nodes[at].UID != n.UID) && n.Facts.Capacity.Type == decision.Spot {
+			strike(n)
+		}
+	}
+	m.nodes = s.Nodes
+}
+
+// rests reports whether a workload is to be left alone.
+func (m *memory) rests(workload types.UID, now time.Time, pause time.Duration) bool {
+	struck, ok := m.interrupted[workload]
+	return ok && now.Before(struck.Add(pause)) || now.Before(m.backOffs[workload].until)
+}
+
+// follow looks what has become of the moves, and returns how many pods are on their way out. A move has ended when its workload is settled; then
+// it either has improved what it was to improve, or its workload is left alone for a while.
+func (m *memory) follow(r *round) (underWay int) {
+	pods := map[types.UID]*cluster.Pod{}
+	attempted := map[types.UID]bool{}
+	for _, a := range m.attempts {
+		attempted[a.pod] = true
+	}
+	for _, p := range r.snapshot.Pods {
+		if attempted[p.UID] {
+			pods[p.UID] = p
+		}
+		if p.Release != nil && rebalancing(p.Release.Reason) || p.DeletionTimestamp != nil && attempted[p.UID] {
+			underWay++
+		}
+	}
+	for _, w := range r.snapshot.Workloads {
+		a := m.attempts[w.UID]
+		if a == nil {
+			continue
+		}
+		switch pod := pods[a.pod]; {
+		case pod != nil && pod.Release != nil:
+			a.released = true
+		case pod != nil && pod.DeletionTimestamp != nil:
+		case pod != nil:
+			if a.released || r.now.Sub(a.begun) >= patience {
+				m.fail(w.UID, r.now)
+			}
+		case w.RollingOut && !halted(w):
+			delete(m.attempts, w.UID) // what there was to improve is being replaced
+		case r.motions[w.UID] != (cluster.Motion{}) || r.starting(w):
+		case lacks(w, a.reason) < a.before:
+			delete(m.attempts, w.UID)
+			delete(m.backOffs, w.UID)
+		default:
+			m.fail(w.UID, r.now)
+		}
+	}
+	return underWay
+}
+
+// lacks says how far a workload is from what a reason is for, so that less is better. Whether the pod was helped for which it made room is not
+// its doing: it has given up what it did not need.
+func lacks(w *cluster.Workload, reason migration.Reason) int {
+	if reason == migration.Heal {
+		return deficit(w)
+	}
+	return surplus(w)
+}
+
+func (m *memory) fail(workload types.UID, now time.Time) {
+	wait := firstBackOff
+	if b, ok := m.backOffs[workload]; ok {
+		wait = min(2*b.wait, lastBackOff)
+	}
+	m.backOffs[workload] = backOff{now.Add(wait), wait}
+	delete(m.attempts, workload)
+}
+
+// forget drops what has no meaning any more.
+func (m *memory) forget(r *round) {
+	workloads := map[types.UID]bool{}
+	for _, w := range r.snapshot.Workloads {
+		workloads[w.UID] = true
+	}
+	live := map[types.UID]bool{}
+	for _, p := range r.snapshot.Pods {
+		if p.Live() {
+			live[p.UID] = true
+		}
+	}
+	for uid, a := range m.attempts {
+		// A pod that still stands, and is not named any more, has no need to move.
+		if !workloads[uid] || live[a.pod] && !r.moved[uid] {
+			delete(m.attempts, uid)
+		}
+	}
+	for uid, b := range m.backOffs {
+		if !workloads[uid] || r.now.Sub(b.until) >= lastBackOff {
+			delete(m.backOffs, uid)
+		}
+	}
+	for uid, at := range m.interrupted {
+		if r.now.Sub(at) >= r.settings.Pause {
+			delete(m.interrupted, uid)
+		}
+	}
+	for pool, at := range m.unrest {
+		if r.now.Sub(at) >= 2*r.settings.Calm {
+			delete(m.unrest, pool)
+		}
+	}
+	for uid, at := range m.toSpot {
+		if r.now.Sub(at) >= r.settings.Calm {
+			delete(m.toSpot, uid)
+		}
+	}
+}
+
+// rebalancing reports whether a released pod was released by a move of this package.
+func rebalancing(reason string) bool {
+	return slices.Contains([]migration.Reason{migration.Heal, migration.MakeRoom, migration.ReturnToSpot}, migration.Reason(reason))
+}

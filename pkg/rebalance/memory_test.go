@@ -1,0 +1,184 @@
+package rebalance_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
+)
+
+// script plans at times after the start, in minutes, and says when what was moved. act, where not nil, changes the world before a round.
+func script(w *world, minutes []float64, act func(minute float64)) []string {
+	p := rebalance.NewPlanner(settings)
+	var log []string
+	for _, minute := range minutes {
+		w.now = start.Add(time.Duration(minute * float64(time.Minute)))
+		if act != nil {
+			act(minute)
+		}
+		for _, move := range w.plan(p) {
+			log = append(log, fmt.Sprintf("%g: %s", minute, move))
+		}
+	}
+	return log
+}
+
+func TestMemory(t *testing.T) {
+	surplus := []string{"node o on-demand 9", "node r spot 0", "node s spot 9", "Deployment web 3 floor 1: o o o"}
+	ill := []string{"node o on-demand 9", "node s spot 9", "Deployment web 2 floor 1: s s"}
+	cases := map[string]struct {
+		lines   []string
+		minutes []float64
+		act     func(w *world, minute float64)
+		want    []string
+	}{
+		"a move that is not begun is named again": {surplus, []float64{0, 1, 2}, nil,
+			[]string{"0: web-0 return-to-spot", "1: web-0 return-to-spot", "2: web-0 return-to-spot"}},
+		"the same one, although another would be the first now": {surplus, []float64{0, 1},
+			func(w *world, minute float64) {
+				if minute == 1 {
+					w.pod("web-2").born = start.Add(-time.Minute)
+				}
+			}, []string{"0: web-0 return-to-spot", "1: web-0 return-to-spot"}},
+		"one that nobody begins gives way": {surplus, []float64{0, 4.9, 5, 5.9, 6}, nil,
+			[]string{"0: web-0 return-to-spot", "4.9: web-0 return-to-spot", "6: web-0 return-to-spot"}},
+		"one that was undone is not repeated at once, then later and later": {surplus, []float64{0, 0.5, 1, 1.9, 2, 2.5, 3, 4.9, 5},
+			func(w *world, minute float64) {
+				w.pod("web-0").released = map[bool]string{true: "return-to-spot"}[minute == 0.5 || minute == 2.5]
+			}, []string{"0: web-0 return-to-spot", "2: web-0 return-to-spot", "5: web-0 return-to-spot"}},
+		"one that did not help is not repeated at once": {ill, []float64{0, 1, 1.9, 2},
+			func(w *world, minute float64) {
+				if minute == 1 { // replaced where it was
+					w.pod("web-0").name = "web-9"
+				}
+			}, []string{"0: web-0 heal", "2: web-1 heal"}},
+		"one that helped is followed by the next": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 3 floor 2: s s s"}, []float64{0, 1, 1.1},
+			func(w *world, minute float64) {
+				if minute == 1 {
+					w.pod("web-0").node, w.pod("web-0").name = w.node("o"), "web-9"
+				}
+			}, []string{"0: web-0 heal", "1: web-1 heal", "1.1: web-1 heal"}},
+		"not while the replacement starts": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 3 floor 2: s s s"}, []float64{0, 1, 2},
+			func(w *world, minute float64) {
+				switch minute {
+				case 1:
+					p := w.pod("web-0")
+					p.node, p.name, p.born, p.unready = w.node("o"), "web-9", w.now, true
+				case 2:
+					w.pod("web-9").unready = false
+				}
+			}, []string{"0: web-0 heal", "2: web-1 heal"}},
+		"a vanished spot node: the pool is calm 10 minutes later, and then takes one replica a period": {surplus, []float64{-1, 0, 5, 9.9, 10, 11, 19.9, 20, 21},
+			func(w *world, minute float64) {
+				switch minute {
+				case -1:
+					w.node("s").facts.Signal = decision.Advisory // nothing moves to it
+				case 0:
+					w.nodes = slices.DeleteFunc(w.nodes, func(n *node) bool { return n.name == "r" })
+					w.node("s").facts.Signal = decision.NoSignal
+				case 11:
+					w.pod("web-0").node, w.pod("web-0").name = w.node("s"), "web-9"
+				}
+			}, []string{"10: web-0 return-to-spot", "20: web-1 return-to-spot", "21: web-1 return-to-spot"}},
+		"a vanished on-demand node is no interruption": {[]string{"node a on-demand 1", "node o on-demand 9", "node s spot 9", "Deployment web 2 floor 1: s s"}, []float64{0, 1},
+			func(w *world, minute float64) {
+				if minute == 0 {
+					w.pod("web-1").node = w.node("a")
+				} else {
+					w.pod("web-1").node = w.node("s")
+					w.nodes = slices.DeleteFunc(w.nodes, func(n *node) bool { return n.name == "a" })
+				}
+			}, []string{"1: web-0 heal"}},
+		"a node made anew under its name has vanished": {surplus, []float64{-1, 0},
+			func(w *world, minute float64) {
+				w.node("s").facts.Signal = map[bool]decision.SignalClass{true: decision.Advisory}[minute == -1]
+				w.node("r").born = start.Add(-2 * time.Hour).Add(time.Duration(minute) * time.Hour)
+			}, nil},
+		"its workloads are paused": {[]string{"node o on-demand 9", "node r spot 9", "node s spot 9", "Deployment web 2 floor 1: s r"}, []float64{0, 1, 5.9, 6},
+			func(w *world, minute float64) {
+				switch minute {
+				case 0:
+					w.node("o").slots = 0
+				case 1:
+					w.node("o").slots = 9
+					w.pod("web-1").node = w.node("s")
+					w.nodes = slices.DeleteFunc(w.nodes, func(n *node) bool { return n.name == "r" })
+				}
+			}, []string{"6: web-0 heal"}},
+		"room was made, and the scheduler takes a moment to see it": {[]string{"node o on-demand 1", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 1 floor 0: o"}, []float64{0, 1, 1.2, 1.3},
+			func(w *world, minute float64) {
+				switch minute {
+				case 1:
+					w.pod("web-0").node, w.pod("web-0").name = w.node("s"), "web-9"
+				case 1.2:
+					w.pod("one-0").node = w.node("o")
+				}
+			}, []string{"0: web-0 make-room"}},
+		"room was made, and the moved pod came back to it": {[]string{"node o on-demand 1", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 1 floor 0: o"}, []float64{0, 1, 1.9, 2},
+			func(w *world, minute float64) {
+				if minute == 1 {
+					w.pod("web-0").name = "web-9"
+				}
+			}, []string{"0: web-0 make-room", "2: web-9 make-room"}},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(test.lines...)
+			got := script(w, test.minutes, func(minute float64) {
+				if test.act != nil {
+					test.act(w, minute)
+				}
+			})
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("moves (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Spot that comes and goes every 20 s for 5 minutes, and what is lost there starts on on-demand: a workload moves at most once a calm period.
+func TestSpotThatComesAndGoes(t *testing.T) {
+	w := newWorld("node o on-demand 12", "node s spot 12", "Deployment one 1 floor 1: -", "Deployment two 1 floor 1: -",
+		"Deployment web 6 floor 1: o o o o o o", "Deployment api 6 floor 1: o o o o o o")
+	w.node("s").born = start // makes no difference: it comes and goes
+	p := rebalance.NewPlanner(settings)
+	moved := map[string][]time.Time{}
+	for second := 0; second < 900; second++ {
+		w.now = start.Add(time.Duration(second) * time.Second)
+		if second < 300 && second%20 == 0 {
+			if s := w.node("s"); s != nil {
+				for _, work := range w.workloads {
+					for _, pod := range work.pods {
+						if pod.node == s {
+							pod.node = nil
+						}
+					}
+				}
+				w.nodes = slices.DeleteFunc(w.nodes, func(n *node) bool { return n == s })
+			} else {
+				w.addNode("s", "spot", 12).born = w.now
+			}
+		}
+		w.schedule()
+		s := w.snapshot()
+		for _, m := range p.Plan(s, newRoom(s)) {
+			moved[m.Pod.Workload.Name] = append(moved[m.Pod.Workload.Name], w.now)
+			w.move(m.Pod.Name, true)
+		}
+	}
+	if len(moved) == 0 {
+		t.Fatal("nothing moved at all: this proves nothing")
+	}
+	for name, times := range moved {
+		for i := 1; i < len(times); i++ {
+			if gap := times[i].Sub(times[i-1]); gap < settings.Calm {
+				t.Errorf("%s moved twice within %s", name, gap)
+			}
+		}
+	}
+}

@@ -1,0 +1,208 @@
+// Package rebalance says which pods would stand better elsewhere: those over their workload's budget on spot, those in the way of a pod that
+// must have on-demand, and those that fell back to on-demand when spot was full.
+//
+// Nothing here is urgent, so everything is held back: one move of a workload at a time, few in the cluster, none where the last did not help.
+package rebalance
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+)
+
+// Settings are what a planner goes by.
+type Settings struct {
+	// Heal, MakeRoom and ReturnToSpot turn the reasons on.
+	Heal, MakeRoom, ReturnToSpot bool
+	// MaxMoves is how many moves may be under way at a time in the whole cluster.
+	MaxMoves int
+	// Pause is how long a workload is left alone after one of its pods stood on a node that goes, or that vanished and was spot.
+	Pause time.Duration
+	// Calm is how long a spot pool must have existed, and have lost no node and been announced to lose none, before pods return to it.
+	Calm time.Duration
+}
+
+// Room is where a replacement would be placed: *cluster.Room.
+type Room interface {
+	Replace(p *cluster.Pod) (to *cluster.Node, why string)
+}
+
+// Planner plans, and remembers what limits need. It is not for concurrent use.
+//
+// It may forget: what it does not know of after a start it learns from the nodes (a pool whose nodes are young, or are marked, is not trusted)
+// and from released pods, which count as moves under way.
+type Planner struct {
+	settings Settings
+	memory
+}
+
+// NewPlanner returns a planner that remembers nothing.
+func NewPlanner(settings Settings) *Planner {
+	return &Planner{settings: settings, memory: newMemory()}
+}
+
+// Plan returns the moves to make, heal first, then make room, then return to spot; a move that is not begun yet is named again. What s says
+// must be later than what the last one said. room must be one of s that nobody has taken from: a replacement that would land wrong keeps what it
+// took, so a round may see less room than there is, never more.
+//
+// Only what a controller is known to make anew elsewhere is moved, at no loss but that of its place: pods of Deployments, ReplicaSets,
+// StatefulSets and ReplicationControllers, whose annotations do not forbid it (kube.MayDisrupt), on nodes that stay. A workload moves only if it
+// is settled: nothing of it leaves, waits, is missing or has just started.
+func (p *Planner) Plan(s *cluster.Snapshot, room Room) []migration.Move {
+	r := &round{Planner: p, now: s.Now, snapshot: s, room: room, motions: s.Motions(), moved: map[types.UID]bool{}, arrivals: map[types.UID]*cluster.Node{}}
+	p.observe(s)
+	r.underWay = p.follow(r)
+	if p.settings.Heal {
+		r.heal()
+	}
+	if p.settings.MakeRoom {
+		r.makeRoom()
+	}
+	if p.settings.ReturnToSpot {
+		r.returnToSpot()
+	}
+	p.forget(r)
+	return r.moves
+}
+
+// round is one run of Plan.
+type round struct {
+	*Planner
+	now      time.Time
+	snapshot *cluster.Snapshot
+	room     Room
+	motions  map[types.UID]cluster.Motion
+	// underWay is how many pods are already leaving.
+	underWay int
+	// moved are the workloads that have their move.
+	moved map[types.UID]bool
+	moves []migration.Move
+	// arrivals is where pods that heal get their replacements.
+	arrivals map[types.UID]*cluster.Node
+}
+
+// full reports whether no more moves may be begun.
+func (r *round) full() bool { return r.underWay+len(r.moves) >= r.settings.MaxMoves }
+
+// free reports whether a pod of the workload may be moved. lacking says that it may lack pods, because the move is to make room for them.
+func (r *round) free(w *cluster.Workload, lacking bool) bool {
+	motion := r.motions[w.UID]
+	if lacking {
+		motion.Waiting, motion.Missing = 0, 0
+	}
+	return w.Ours && motion == (cluster.Motion{}) && !r.moved[w.UID] && movable(w) &&
+		!r.rests(w.UID, r.now, r.settings.Pause) && !r.starting(w)
+}
+
+// movable reports whether a pod of the workload that leaves is made anew elsewhere. A Job's pod loses its work, and ends by itself.
+func movable(w *cluster.Workload) bool {
+	return slices.Contains([]string{"Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"}, w.Kind)
+}
+
+// startsWithin is for how long a pod that is not ready counts as starting. One that is not ready for longer has other troubles, which must
+// not keep its workload where it stands for ever.
+const startsWithin = 5 * time.Minute
+
+// starting reports whether a pod of the workload is about to become ready: the last move, whoever made it, has not ended.
+func (r *round) starting(w *cluster.Workload) bool {
+	return anyPod(w, func(p *cluster.Pod) bool { return !ready(p) && r.now.Sub(p.CreationTimestamp.Time) < startsWithin })
+}
+
+// begin adds a move.
+func (r *round) begin(pod *cluster.Pod, reason migration.Reason) {
+	w := pod.Workload
+	r.moves = append(r.moves, migration.Move{Pod: pod, Reason: reason})
+	r.moved[w.UID] = true
+	if a := r.attempts[w.UID]; a == nil || a.pod != pod.UID || a.reason != reason {
+		r.attempts[w.UID] = &attempt{pod: pod.UID, reason: reason, begun: r.now, before: lacks(w, reason)}
+	}
+}
+
+// candidates are the pods of a revision that are on nodes of a capacity type and may be moved, in the order in which they are tried: the one
+// that was begun with, one that serves nobody, one whose node may go anyway, the youngest, by name.
+func (r *round) candidates(revision *cluster.Revision, capacity decision.CapacityType) []*cluster.Pod {
+	pods := slices.DeleteFunc(slices.Clone(revision.Pods), func(p *cluster.Pod) bool {
+		return !on(p, capacity) || p.Node.Facts.Signal >= decision.Drain || !kube.MayDisrupt(p.Pod)
+	})
+	r.order(pods)
+	return pods
+}
+
+// order sorts pods into the order in which they are tried.
+func (r *round) order(pods []*cluster.Pod) {
+	begun := func(p *cluster.Pod) bool {
+		a := r.attempts[p.Workload.UID]
+		return a != nil && a.pod == p.UID
+	}
+	slices.SortStableFunc(pods, func(a, b *cluster.Pod) int {
+		return cmp.Or(
+			first(begun(a), begun(b)),
+			first(!ready(a), !ready(b)),
+			first(a.Node.Facts.Signal != decision.NoSignal, b.Node.Facts.Signal != decision.NoSignal),
+			b.CreationTimestamp.Compare(a.CreationTimestamp.Time),
+			cmp.Compare(a.Namespace, b.Namespace),
+			cmp.Compare(a.Name, b.Name),
+		)
+	})
+}
+
+// first orders what is true before what is not.
+func first(a, b bool) int {
+	switch {
+	case a && !b:
+		return -1
+	case b && !a:
+		return 1
+	}
+	return 0
+}
+
+// onDemand counts the live pods of the workload on on-demand nodes, and all of them.
+func onDemand(w *cluster.Workload) (onDemand, live int) {
+	for _, revision := range w.Revisions {
+		onDemand += revision.Placed.OnDemand
+		live += len(revision.Pods)
+	}
+	return onDemand, live
+}
+
+// belowFloor reports whether the pod is one of the ordinals that make up its StatefulSet's floor; those below the set's first go with it.
+func belowFloor(p *cluster.Pod) bool {
+	w := &p.Subject.Pod.Workload
+	return w.Ordered && p.Workload.Floor > 0 && w.Ordinal < p.Workload.Floor
+}
+
+// on reports whether the pod stands on a node of a capacity type.
+func on(p *cluster.Pod, capacity decision.CapacityType) bool {
+	return p.Node != nil && p.Node.Facts.Capacity.Type == capacity
+}
+
+// onlySpot reports whether the pod's own affinity keeps it off on-demand: nobody can heal that.
+func onlySpot(p *cluster.Pod) bool { return p.Subject.Pod.OnlySpot }
+
+// halted reports whether nobody completes the workload's rollout, so that what is left of it is to be put right as it stands.
+func halted(w *cluster.Workload) bool {
+	return w.Deployment != nil && w.Deployment.Spec.Paused && observed(w.Deployment)
+}
+
+// observed reports whether the Deployment's status is of its newest specification.
+func observed(d *appsv1.Deployment) bool { return d.Status.ObservedGeneration >= d.Generation }
+
+func anyPod(w *cluster.Workload, is func(*cluster.Pod) bool) bool {
+	return slices.ContainsFunc(w.Revisions, func(r *cluster.Revision) bool { return slices.ContainsFunc(r.Pods, is) })
+}
+
+func ready(p *cluster.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.PodReady && c.Status == v1.ConditionTrue
+	})
+}

@@ -1,0 +1,164 @@
+package rebalance_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
+)
+
+func TestFirstRound(t *testing.T) {
+	nothing := func(*world) {}
+	cases := map[string]struct {
+		lines  []string
+		change func(*world)
+		want   []string
+	}{
+		"all is well": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"}, nothing, nil},
+
+		"heal: over budget, on-demand has room": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s"},
+			nothing, []string{"web-0 heal"}},
+		"heal: over budget, on-demand is full": {[]string{"node o on-demand 1", "node s spot 4", "Deployment web 2 floor 1: s s", "Deployment a 1 floor 1: o"},
+			nothing, nil},
+		"heal: the youngest": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s"},
+			func(w *world) { w.pod("web-1").born = start.Add(-time.Minute) }, []string{"web-1 heal"}},
+		"heal: one that serves nobody, though older": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s"},
+			func(w *world) { w.pod("web-0").born = start.Add(-time.Minute); w.pod("web-1").unready = true }, []string{"web-1 heal"}},
+		"heal: one is not to be disturbed": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s"},
+			func(w *world) {
+				w.pod("web-0").annotations = map[string]string{"karpenter.sh/do-not-disrupt": "true"}
+			}, []string{"web-1 heal"}},
+		"heal: spot is all that they may take": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s"},
+			func(w *world) { w.pod("web-0").onlySpot, w.pod("web-1").onlySpot = true, true }, nil},
+		"heal: the worst first": {[]string{"node o on-demand 1", "node s spot 9", "Deployment a 2 floor 1: s s", "Deployment b 3 floor 2: s s s"},
+			nothing, []string{"b-0 heal"}},
+		"heal: not in a rollout": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s"},
+			func(w *world) { w.workload("web").rollingOut = true }, nil},
+		"heal: a rollout paused half-way, the newest revision": {[]string{"node o on-demand 4", "node s spot 9", "Deployment web 4 floor 1: s s s s"},
+			func(w *world) {
+				w.workload("web").rollingOut, w.workload("web").paused = true, true
+				w.pod("web-2").revision, w.pod("web-3").revision = 1, 1
+			}, []string{"web-2 heal"}},
+		"heal: an ordinal of the floor": {[]string{"node o on-demand 4", "node s spot 9", "StatefulSet db 3 floor 2: o s s"}, nothing, []string{"db-1 heal"}},
+		"heal: not the ordinal beyond":  {[]string{"node o on-demand 4", "node s spot 9", "StatefulSet db 3 floor 1: o s s"}, nothing, nil},
+		"heal: pods without a controller and Jobs stay": {[]string{"node o on-demand 4", "node s spot 9", "Pod one 1 floor 1: s", "Job sum 2 floor 2: s s", "CloneSet c 1 floor 1: s"},
+			nothing, nil},
+		"heal: not somebody else's": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s"},
+			func(w *world) { w.workload("web").notOurs = true }, nil},
+		"heal: one of it is leaving": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s s"},
+			func(w *world) { w.pod("web-2").released = "heal" }, nil},
+		"heal: one of it is terminating": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s s"},
+			func(w *world) { w.pod("web-2").terminating = true }, nil},
+		"heal: one of it is missing": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 2: s s"}, nothing, nil},
+		"heal: one of it is starting": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 2: s s o"},
+			func(w *world) { w.pod("web-2").born, w.pod("web-2").unready = start.Add(-time.Minute), true }, nil},
+		"heal: off a node that somebody drains, it leaves anyway": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s"},
+			func(w *world) { w.node("s").facts.Signal = decision.Drain }, nil},
+		"heal: paused after an interruption": {[]string{"node o on-demand 4", "node r spot 4", "node s spot 4", "Deployment web 2 floor 1: s r"},
+			func(w *world) { w.node("r").facts.Signal = decision.Reclaim }, nil},
+
+		"return: spot has room": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o o o"}, nothing, []string{"web-0 return-to-spot"}},
+		"return: spot is full":  {[]string{"node o on-demand 4", "node s spot 0", "Deployment web 3 floor 1: o o o"}, nothing, nil},
+		"return: not in a rollout, paused or not": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o o o"},
+			func(w *world) { w.workload("web").rollingOut, w.workload("web").paused = true, true }, nil},
+		"return: the pool is young": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o o o"},
+			func(w *world) { w.node("s").born = start.Add(-9 * time.Minute) }, nil},
+		"return: one node of the pool is going": {[]string{"node o on-demand 4", "node r spot 4", "node s spot 4", "Deployment web 3 floor 1: o o o"},
+			func(w *world) { w.node("r").facts.Signal = decision.Reclaim }, nil},
+		"return: to no node that may go": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o o o"},
+			func(w *world) { w.node("s").facts.Signal = decision.Advisory }, nil},
+		"return: the ordinals beyond the floor": {[]string{"node o on-demand 4", "node s spot 9", "StatefulSet db 3 floor 2: o o o"}, nothing, []string{"db-2 return-to-spot"}},
+		"return: at most so many at a time": {[]string{"node o on-demand 20", "node s spot 20",
+			"Deployment a 2 floor 1: o o", "Deployment b 2 floor 1: o o", "Deployment c 2 floor 1: o o", "Deployment d 2 floor 1: o o",
+			"Deployment e 2 floor 1: o o", "Deployment f 2 floor 1: o o s"},
+			func(w *world) { w.pod("f-2").released = "return-to-spot" },
+			[]string{"a-0 return-to-spot", "b-0 return-to-spot", "c-0 return-to-spot", "d-0 return-to-spot"}},
+
+		"make room: a singleton waits": {[]string{"node o on-demand 3", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 3 floor 1: o o o"},
+			nothing, []string{"web-0 make-room"}},
+		"make room: to a pool that is not calm, too": {[]string{"node o on-demand 3", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 3 floor 1: o o o"},
+			func(w *world) { w.node("s").born = start }, []string{"web-0 make-room"}},
+		"make room: spot has none": {[]string{"node o on-demand 3", "Deployment one 1 floor 1: -", "Deployment web 3 floor 1: o o o"}, nothing, nil},
+		"make room: it is being made": {[]string{"node o on-demand 4", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 3 floor 1: o o o o"},
+			func(w *world) { w.pod("web-3").terminating = true; w.node("s").born = start }, nil},
+		"make room: only for what waits longest": {[]string{"node o on-demand 4", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment two 1 floor 1: -",
+			"Deployment web 3 floor 1: o o o o"},
+			func(w *world) { w.pod("web-3").terminating = true; w.node("s").born = start }, nil},
+		"make room: a pod that may take spot needs none": {[]string{"node o on-demand 3", "node s spot 0", "Deployment one 1 floor 0: -", "Deployment web 3 floor 1: o o o"},
+			nothing, nil},
+		"make room: it is being preempted": {[]string{"node o on-demand 3", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 3 floor 1: o o o"},
+			func(w *world) { w.pod("one-0").nominated = "o"; w.node("s").born = start }, nil},
+		"make room: what stands there is a floor": {[]string{"node o on-demand 3", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 3 floor 3: o o o"},
+			nothing, nil},
+		"make room: the waiting pod does not take the node": {[]string{"node o on-demand 3", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 3 floor 1: o o o"},
+			func(w *world) {
+				w.node("o").taints = []v1.Taint{{Key: "dedicated", Effect: v1.TaintEffectNoSchedule}}
+				w.node("s").born = start
+			}, nil},
+		"make room: the node is not ready": {[]string{"node o on-demand 3", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 3 floor 1: o o o"},
+			func(w *world) { w.node("o").unready = true; w.node("s").born = start }, nil},
+		"make room: of two, where one move is enough": {[]string{"node a on-demand 2", "node b on-demand 2", "node s spot 9", "Deployment big 1 floor 1: -",
+			"Deployment v 1 floor 0: a", "Deployment w 1 floor 0: a", "Deployment x 1 floor 0: b"},
+			func(w *world) { w.pod("big-0").slots = 2; w.pod("x-0").slots = 2; w.node("s").born = start }, []string{"x-0 make-room"}},
+		"make room: two together": {[]string{"node a on-demand 2", "node s spot 9", "Deployment big 1 floor 1: -",
+			"Deployment v 1 floor 0: a", "Deployment w 1 floor 0: a"},
+			func(w *world) { w.pod("big-0").slots = 2; w.node("s").born = start }, []string{"v-0 make-room", "w-0 make-room"}},
+		"make room: never enough": {[]string{"node a on-demand 2", "node s spot 9", "Deployment big 1 floor 1: -",
+			"Deployment v 1 floor 0: a", "Deployment w 1 floor 0: a"},
+			func(w *world) { w.pod("big-0").slots = 3; w.node("s").born = start }, nil},
+		"make room: where nothing is to be lost by trying another": {[]string{"node o on-demand 2", "node s spot 1", "Deployment one 1 floor 1: -",
+			"Deployment v 1 floor 0: o", "Deployment w 1 floor 0: o"},
+			func(w *world) {
+				w.pod("v-0").slots = 1
+				w.pod("v-0").born = start.Add(-time.Minute)
+				w.node("s").born = start
+			}, []string{"v-0 make-room"}},
+		"make room: in the StatefulSet itself": {[]string{"node o on-demand 1", "node s spot 4", "StatefulSet db 3 floor 1: - s o"},
+			func(w *world) { w.node("s").born = start }, []string{"db-2 make-room"}},
+		"make room: for the higher priority": {[]string{"node o on-demand 1", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment two 1 floor 1: -",
+			"Deployment web 1 floor 0: o"},
+			func(w *world) { w.pod("two-0").priority = 5; w.node("s").born = start }, []string{"web-0 make-room"}},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(test.lines...)
+			test.change(w)
+			if diff := cmp.Diff(test.want, w.plan(rebalance.NewPlanner(settings))); diff != "" {
+				t.Errorf("moves (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Each reason can be off, whatever there is to do.
+func TestReasonsCanBeOff(t *testing.T) {
+	lines := []string{"node o on-demand 4", "node s spot 9", "Deployment ill 2 floor 1: s s", "Deployment one 1 floor 1: -", "Deployment two 1 floor 1: -",
+		"Deployment web 3 floor 1: o o o", "Deployment x 1 floor 0: s"}
+	for name, test := range map[string]struct {
+		off  func(*rebalance.Settings)
+		want []string
+	}{
+		"none":           {func(*rebalance.Settings) {}, []string{"web-0 make-room"}},
+		"make room":      {func(s *rebalance.Settings) { s.MakeRoom = false }, []string{"web-0 return-to-spot"}},
+		"both of these":  {func(s *rebalance.Settings) { s.MakeRoom, s.ReturnToSpot = false, false }, nil},
+		"return to spot": {func(s *rebalance.Settings) { s.ReturnToSpot = false }, []string{"web-0 make-room"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := settings
+			test.off(&s)
+			if diff := cmp.Diff(test.want, newWorld(lines...).plan(rebalance.NewPlanner(s))); diff != "" {
+				t.Errorf("moves (-want +got):\n%s", diff)
+			}
+		})
+	}
+	s := settings
+	s.Heal = false
+	if got := newWorld("node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s").plan(rebalance.NewPlanner(s)); got != nil {
+		t.Errorf("without heal: %v", got)
+	}
+}

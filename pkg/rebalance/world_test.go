@@ -1,0 +1,366 @@
+package rebalance_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
+)
+
+var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// world is a mock of a cluster: nodes have slots, workloads keep their counts at once, and the scheduler places by package decision.
+type world struct {
+	now       time.Time
+	nodes     []*node
+	workloads []*workload
+	made      int
+}
+
+type node struct {
+	name    string
+	facts   decision.Node
+	slots   int64
+	born    time.Time
+	unready bool
+	taints  []v1.Taint
+}
+
+type workload struct {
+	name, kind     string
+	desired, floor int
+	pods           []*pod // of all revisions
+	rollingOut     bool
+	paused         bool
+	notOurs        bool
+}
+
+type pod struct {
+	name        string
+	revision    int
+	ordinal     int
+	slots       int64
+	node        *node // nil while it waits
+	born        time.Time
+	unready     bool
+	released    string // the reason
+	terminating bool
+	annotations map[string]string
+	onlySpot    bool
+	priority    int32
+	nominated   string
+}
+
+// newWorld reads a cluster from lines:
+//
+//	node NAME spot|on-demand SLOTS           an hour old, of pool "pool"
+//	KIND NAME DESIRED floor FLOOR: NODE …    one pod for each node, an hour old and ready; - for one that waits
+//
+// A pod is named after its workload with the number of its place in the line, which in a StatefulSet is its ordinal.
+func newWorld(lines ...string) *world {
+	w := &world{now: start}
+	for _, line := range lines {
+		if fields := strings.Fields(line); fields[0] == "node" {
+			w.addNode(fields[1], fields[2], int64(number(fields[3])))
+			continue
+		}
+		head, places, _ := strings.Cut(line, ":")
+		fields := strings.Fields(head)
+		work := &workload{kind: fields[0], name: fields[1], desired: number(fields[2]), floor: number(fields[4])}
+		for i, place := range strings.Fields(places) {
+			work.pods = append(work.pods, &pod{
+				name: fmt.Sprintf("%s-%d", work.name, i), ordinal: i, slots: 1, node: w.node(place), born: start.Add(-time.Hour),
+			})
+		}
+		w.workloads = append(w.workloads, work)
+	}
+	return w
+}
+
+func number(s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+func (w *world) addNode(name, capacity string, slots int64) *node {
+	n := &node{name: name, slots: slots, born: w.now.Add(-time.Hour)}
+	n.facts.Pool = decision.NewPool("pool", "zone")
+	if capacity == "spot" {
+		n.facts.Capacity.Type = decision.Spot
+	}
+	w.nodes = append(w.nodes, n)
+	slices.SortFunc(w.nodes, func(a, b *node) int { return cmp.Compare(a.name, b.name) })
+	return n
+}
+
+func (w *world) node(name string) *node {
+	for _, n := range w.nodes {
+		if n.name == name {
+			return n
+		}
+	}
+	return nil
+}
+
+func (w *world) workload(name string) *workload {
+	return w.workloads[slices.IndexFunc(w.workloads, func(work *workload) bool { return work.name == name })]
+}
+
+func (w *world) pod(name string) *pod {
+	for _, work := range w.workloads {
+		for _, p := range work.pods {
+			if p.name == name {
+				return p
+			}
+		}
+	}
+	panic("no pod " + name)
+}
+
+func condition(kind v1.PodConditionType, is bool, reason string) v1.PodCondition {
+	status := v1.ConditionTrue
+	if !is {
+		status = v1.ConditionFalse
+	}
+	return v1.PodCondition{Type: kind, Status: status, Reason: reason}
+}
+
+// snapshot is what package cluster would read of the world.
+func (w *world) snapshot() *cluster.Snapshot {
+	s := &cluster.Snapshot{Now: w.now}
+	nodes := map[*node]*cluster.Node{}
+	for _, n := range w.nodes {
+		object := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name, UID: types.UID(n.name + n.born.String()), CreationTimestamp: metav1.NewTime(n.born)}}
+		object.Spec.Taints = n.taints
+		object.Status.Allocatable = v1.ResourceList{"slots": *resource.NewQuantity(n.slots, resource.DecimalSI)}
+		status := v1.ConditionTrue
+		if n.unready {
+			status = v1.ConditionFalse
+		}
+		object.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: status}}
+		nodes[n] = &cluster.Node{Node: object, Facts: n.facts}
+		s.Nodes = append(s.Nodes, nodes[n])
+	}
+	for _, work := range w.workloads {
+		object := &cluster.Workload{
+			UID: types.UID(work.name), Kind: work.kind, Namespace: "shop", Name: work.name, Ours: !work.notOurs,
+			Desired: work.desired, Floor: work.floor, RollingOut: work.rollingOut,
+			Settings: decision.Settings{MinOnDemand: decision.Count(work.floor), FallbackAfter: decision.Never},
+		}
+		switch work.kind {
+		case "Deployment":
+			object.Deployment = &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Paused: work.paused}}
+		case "StatefulSet":
+			object.StatefulSet = &appsv1.StatefulSet{}
+		}
+		s.Workloads = append(s.Workloads, object)
+		revisions := map[int]*cluster.Revision{}
+		newest := 0
+		for _, p := range work.pods {
+			newest = max(newest, p.revision)
+		}
+		for i := range newest + 1 {
+			revisions[i] = &cluster.Revision{UID: types.UID(fmt.Sprintf("%s/%d", work.name, i)), Workload: object}
+			object.Revisions = append(object.Revisions, revisions[i])
+		}
+		for _, p := range work.pods {
+			s.Pods = append(s.Pods, w.read(p, work, revisions[p.revision], nodes[p.node]))
+		}
+	}
+	slices.SortFunc(s.Pods, func(a, b *cluster.Pod) int { return cmp.Compare(a.Name, b.Name) })
+	for _, p := range s.Pods {
+		if p.Node != nil {
+			p.Node.Pods = append(p.Node.Pods, p)
+		}
+	}
+	return s
+}
+
+func (w *world) read(p *pod, work *workload, revision *cluster.Revision, on *cluster.Node) *cluster.Pod {
+	object := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: p.name, UID: types.UID(p.name), CreationTimestamp: metav1.NewTime(p.born), Annotations: p.annotations,
+	}}
+	object.Spec.Priority = &p.priority
+	object.Status.NominatedNodeName = p.nominated
+	object.Status.Conditions = []v1.PodCondition{condition(v1.PodReady, on != nil && !p.unready, "")}
+	if on != nil {
+		object.Spec.NodeName = on.Name
+	} else {
+		object.Status.Conditions = append(object.Status.Conditions, condition(v1.PodScheduled, false, v1.PodReasonUnschedulable))
+	}
+	if p.terminating {
+		object.DeletionTimestamp = &metav1.Time{Time: w.now}
+	}
+	result := &cluster.Pod{Pod: object, Node: on, Requests: v1.ResourceList{"slots": *resource.NewQuantity(p.slots, resource.DecimalSI)}}
+	if p.released != "" {
+		result.Release = &cluster.Release{ReplicaSetUID: revision.UID, Reason: p.released}
+		return result
+	}
+	result.Workload, result.Revision = revision.Workload, revision
+	result.Subject = &kube.Subject{Pod: decision.Pod{OnlySpot: p.onlySpot, Workload: decision.Workload{
+		Kind: work.kind, Revision: string(revision.UID), Desired: work.desired, Ordered: work.kind == "StatefulSet", Ordinal: p.ordinal,
+	}}}
+	if !p.terminating {
+		revision.Pods = append(revision.Pods, result)
+		switch {
+		case on == nil:
+		case on.Facts.Capacity.Type == decision.Spot:
+			revision.Placed.Spot++
+		default:
+			revision.Placed.OnDemand++
+		}
+	}
+	return result
+}
+
+// room stands in for cluster.Room: slots, and the policy.
+type room struct {
+	snapshot *cluster.Snapshot
+	left     map[*cluster.Node]int64
+	placed   map[*cluster.Revision]decision.Placed
+	gone     map[*cluster.Pod]bool
+}
+
+func newRoom(s *cluster.Snapshot) *room {
+	r := &room{s, map[*cluster.Node]int64{}, map[*cluster.Revision]decision.Placed{}, map[*cluster.Pod]bool{}}
+	for _, n := range s.Nodes {
+		r.left[n] = value(n.Status.Allocatable)
+		for _, p := range n.Pods {
+			r.left[n] -= value(p.Requests)
+		}
+	}
+	for _, w := range s.Workloads {
+		for _, revision := range w.Revisions {
+			r.placed[revision] = revision.Placed
+		}
+	}
+	for _, p := range s.Pods {
+		if p.Live() && p.Node == nil {
+			r.place(p)
+		}
+	}
+	return r
+}
+
+func value(list v1.ResourceList) int64 {
+	q := list["slots"]
+	return q.Value()
+}
+
+func count(placed *decision.Placed, n *cluster.Node, by int) {
+	if n.Facts.Capacity.Type == decision.Spot {
+		placed.Spot += by
+	} else {
+		placed.OnDemand += by
+	}
+}
+
+// Replace implements rebalance.Room.
+func (r *room) Replace(p *cluster.Pod) (*cluster.Node, string) {
+	if placed := r.placed[p.Revision]; !r.gone[p] {
+		count(&placed, p.Node, -1)
+		r.placed[p.Revision], r.gone[p] = placed, true
+	}
+	if to := r.place(p); to != nil {
+		return to, ""
+	}
+	return nil, "no node has room"
+}
+
+func (r *room) place(p *cluster.Pod) *cluster.Node {
+	plan := decision.NewPlan(&p.Subject.Pod, p.Workload.Settings, r.placed[p.Revision], decision.Waiting{})
+	var best *cluster.Node
+	for _, n := range r.snapshot.Nodes {
+		if r.left[n] < value(p.Requests) || plan.Admit(n.Facts, 0, 0) != decision.Admitted || len(n.Spec.Taints) > 0 ||
+			p.Subject.Pod.OnlySpot && n.Facts.Capacity.Type != decision.Spot {
+			continue
+		}
+		if best == nil || plan.Rank(n.Facts, decision.Siblings{}, 0) > plan.Rank(best.Facts, decision.Siblings{}, 0) {
+			best = n
+		}
+	}
+	if best != nil {
+		r.left[best] -= value(p.Requests)
+		placed := r.placed[p.Revision]
+		count(&placed, best, 1)
+		r.placed[p.Revision] = placed
+	}
+	return best
+}
+
+// schedule lets the scheduler place what waits, the workload's pods in their order.
+func (w *world) schedule() {
+	for _, work := range w.workloads {
+		for _, p := range work.pods {
+			if p.node == nil {
+				s := w.snapshot()
+				for _, read := range s.Pods {
+					if read.Name == p.name {
+						// A room of its own: newRoom would place what waits before it.
+						waiting := slices.DeleteFunc(slices.Clone(s.Pods), func(o *cluster.Pod) bool { return o.Node == nil })
+						if n := newRoom(&cluster.Snapshot{Now: s.Now, Nodes: s.Nodes, Pods: waiting, Workloads: s.Workloads}).place(read); n != nil {
+							p.node = w.node(n.Name)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// move replaces a pod: with surge its replacement is placed while it is still there.
+func (w *world) move(name string, surge bool) {
+	for _, work := range w.workloads {
+		for i, p := range work.pods {
+			if p.name != name {
+				continue
+			}
+			w.made++
+			replacement := &pod{name: fmt.Sprintf("%s-r%d", work.name, w.made), revision: p.revision, ordinal: p.ordinal, slots: p.slots, born: w.now}
+			if work.kind == "StatefulSet" {
+				surge = false
+			}
+			if surge {
+				p.released = string(migration.Heal)
+				work.pods = append(work.pods, replacement)
+				w.schedule()
+				work.pods = slices.DeleteFunc(work.pods, func(o *pod) bool { return o == p })
+			} else {
+				work.pods[i] = replacement
+			}
+			w.schedule()
+			return
+		}
+	}
+}
+
+// plan lets a planner look at the world and says what it would move, as "POD REASON".
+func (w *world) plan(p *rebalance.Planner) []string {
+	s := w.snapshot()
+	var moves []string
+	for _, m := range p.Plan(s, newRoom(s)) {
+		moves = append(moves, m.Pod.Name+" "+string(m.Reason))
+	}
+	return moves
+}
+
+var settings = rebalance.Settings{
+	Heal: true, MakeRoom: true, ReturnToSpot: true, MaxMoves: 5, Pause: 5 * time.Minute, Calm: 10 * time.Minute,
+}
