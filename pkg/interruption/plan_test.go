@@ -420,6 +420,27 @@ func TestRounds(t *testing.T) {
 	}
 }
 
+// A person is told of what changes, once.
+func TestEvents(t *testing.T) {
+	w := newWorld(t)
+	w.taint(awsAdvice, "x", nil)
+	w.round(0)
+	w.taint(maintenance, "", nil)
+	w.round(time.Minute)
+	w.taint(awsReclaim, "x", nil)
+	w.round(time.Second)
+	w.untaint(maintenance)
+	w.untaint(awsReclaim)
+	w.round(time.Second)
+	w.round(30 * time.Minute)
+	w.untaint(awsAdvice)
+	w.round(2 * time.Hour)
+	want := []string{kube.ReasonAdvice, kube.ReasonInterruption, kube.ReasonAdvice, kube.ReasonInterruptionOver}
+	if diff := cmp.Diff(want, w.events); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
 func foreign(n *v1.Node) (taints []v1.Taint) {
 	for _, t := range n.Spec.Taints {
 		if t.Key != own {

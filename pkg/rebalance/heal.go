@@ -18,7 +18,7 @@ func (r *round) heal() {
 	}
 	var patients []patient
 	for _, w := range r.snapshot.Workloads {
-		if w.Ours && (!w.RollingOut || halted(w)) {
+		if !w.RollingOut || halted(w) {
 			if lacks := deficit(w); lacks > 0 && r.free(w, false) {
 				patients = append(patients, patient{w, lacks})
 			}

@@ -44,8 +44,20 @@ func TestFirstRound(t *testing.T) {
 				w.workload("web").rollingOut, w.workload("web").paused = true, true
 				w.pod("web-2").revision, w.pod("web-3").revision = 1, 1
 			}, []string{"web-2 heal"}},
+		"heal: a paused rollout, and nothing but spot has room": {[]string{"node o on-demand 0", "node s spot 9", "Deployment web 4 floor 1: s s s s"},
+			func(w *world) {
+				w.workload("web").rollingOut, w.workload("web").paused = true, true
+				w.pod("web-2").revision, w.pod("web-3").revision = 1, 1
+			}, nil},
+		"heal: one of them may take nothing but spot": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s"},
+			func(w *world) { w.pod("web-0").onlySpot = true }, []string{"web-1 heal"}},
+		"heal: takes what a waiting pod would still lack": {[]string{"node o on-demand 2", "node s spot 9", "Deployment ill 2 floor 1: s s", "Deployment big 1 floor 1: -",
+			"Deployment w 1 floor 0: o"},
+			func(w *world) { w.pod("big-0").slots = 2; w.node("s").born = start }, []string{"ill-0 heal"}},
 		"heal: an ordinal of the floor": {[]string{"node o on-demand 4", "node s spot 9", "StatefulSet db 3 floor 2: o s s"}, nothing, []string{"db-1 heal"}},
-		"heal: not the ordinal beyond":  {[]string{"node o on-demand 4", "node s spot 9", "StatefulSet db 3 floor 1: o s s"}, nothing, nil},
+		"heal: an ordinal below the first, where there is no floor": {[]string{"node o on-demand 4", "node s spot 4", "StatefulSet db 1 floor 0: s"},
+			func(w *world) { w.pod("db-0").ordinal = -1 }, nil},
+		"heal: not the ordinal beyond": {[]string{"node o on-demand 4", "node s spot 9", "StatefulSet db 3 floor 1: o s s"}, nothing, nil},
 		"heal: pods without a controller and Jobs stay": {[]string{"node o on-demand 4", "node s spot 9", "Pod one 1 floor 1: s", "Job sum 2 floor 2: s s", "CloneSet c 1 floor 1: s"},
 			nothing, nil},
 		"heal: not somebody else's": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s"},
@@ -70,7 +82,7 @@ func TestFirstRound(t *testing.T) {
 			func(w *world) { w.node("s").born = start.Add(-9 * time.Minute) }, nil},
 		"return: one node of the pool is going": {[]string{"node o on-demand 4", "node r spot 4", "node s spot 4", "Deployment web 3 floor 1: o o o"},
 			func(w *world) { w.node("r").facts.Signal = decision.Reclaim }, nil},
-		"return: to no node that may go": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o o o"},
+		"return: to no node that may go": {[]string{"node o on-demand 3", "node s spot 4", "Deployment web 3 floor 1: o o o"},
 			func(w *world) { w.node("s").facts.Signal = decision.Advisory }, nil},
 		"return: the ordinals beyond the floor": {[]string{"node o on-demand 4", "node s spot 9", "StatefulSet db 3 floor 2: o o o"}, nothing, []string{"db-2 return-to-spot"}},
 		"return: at most so many at a time": {[]string{"node o on-demand 20", "node s spot 20",

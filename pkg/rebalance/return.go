@@ -19,7 +19,7 @@ func (r *round) returnToSpot() {
 		if r.full() {
 			return
 		}
-		if surplus(w) == 0 || !w.Ours || w.RollingOut || !r.free(w, false) {
+		if surplus(w) == 0 || w.RollingOut || !r.free(w, false) {
 			continue
 		}
 		if p := r.beyondFloor(w); p != nil && r.toSpotWith(p, pools, false) {
