@@ -23,12 +23,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// rbacManifests are the shipped files that say who the scheduler is and what it may do.
-var rbacManifests = []string{"manifests/base/serviceaccount.yaml", "manifests/base/rbac.yaml"}
+// account is a ServiceAccount in kube-system that the manifests ship.
+type account struct {
+	name string
+	// manifests are the shipped files that say who it is and what it may do.
+	manifests []string
+}
 
-const (
-	schedulerNamespace      = metav1.NamespaceSystem
-	schedulerServiceAccount = "spot-aware-scheduler"
+var (
+	schedulerAccount  = account{"spot-aware-scheduler", []string{"manifests/base/serviceaccount.yaml", "manifests/base/rbac.yaml"}}
+	controllerAccount = account{"spot-controller", []string{"manifests/base/controller-serviceaccount.yaml", "manifests/base/controller-rbac.yaml"}}
 )
 
 // apiServerCert is the file with the API server's certificate, in the lab's directory.
@@ -68,33 +72,33 @@ func (cp *ControlPlane) makeIdentities(address, port string) (identity, error) {
 	return id, cp.writeKubeconfig(cp.StockKubeconfig, stock)
 }
 
-// grantScheduler applies the shipped ServiceAccount and RBAC and writes a kubeconfig with a token for it: so what ships is
+// grant applies the shipped ServiceAccount and RBAC and writes a kubeconfig with a token for it, whose name it returns: so what ships is
 // what is tested.
-func (cp *ControlPlane) grantScheduler(ctx context.Context) error {
+func (cp *ControlPlane) grant(ctx context.Context, to account) (kubeconfig string, err error) {
 	c, err := client.New(cp.config, client.Options{})
 	if err != nil {
-		return fmt.Errorf("making a client: %w", err)
+		return "", fmt.Errorf("making a client: %w", err)
 	}
-	for _, file := range rbacManifests {
+	for _, file := range to.manifests {
 		objects, err := readManifest(filepath.Join(cp.Root, filepath.FromSlash(file)))
 		if err != nil {
-			return err
+			return "", err
 		}
 		for _, object := range objects {
 			if err := c.Create(ctx, object); err != nil {
-				return fmt.Errorf("applying %s: %w", file, err)
+				return "", fmt.Errorf("applying %s: %w", file, err)
 			}
 		}
 	}
 
-	token, err := cp.client.CoreV1().ServiceAccounts(schedulerNamespace).CreateToken(ctx, schedulerServiceAccount,
+	token, err := cp.client.CoreV1().ServiceAccounts(metav1.NamespaceSystem).CreateToken(ctx, to.name,
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](24 * 3600)}},
 		metav1.CreateOptions{})
 	if err != nil {
-		return fmt.Errorf("getting a token for %s/%s: %w", schedulerNamespace, schedulerServiceAccount, err)
+		return "", fmt.Errorf("getting a token for %s/%s: %w", metav1.NamespaceSystem, to.name, err)
 	}
-	cp.SchedulerKubeconfig = filepath.Join(cp.Dir, schedulerServiceAccount+".kubeconfig")
-	return cp.writeKubeconfig(cp.SchedulerKubeconfig, token.Status.Token)
+	kubeconfig = filepath.Join(cp.Dir, to.name+".kubeconfig")
+	return kubeconfig, cp.writeKubeconfig(kubeconfig, token.Status.Token)
 }
 
 // readManifest returns the objects of a YAML file with one or more documents.

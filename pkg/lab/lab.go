@@ -71,13 +71,17 @@ type ControlPlane struct {
 	realNodes, noControllers bool           // see Options
 	cleanup                  []func() error // in the order of acquisition; Stop runs it backwards
 
-	mu         sync.Mutex
-	processes  []*Process
-	schedulers []*Process // those of processes that are schedulers
-	started    int        // processes ever started; numbers the log files
-	stopped    bool
-	stopOnce   sync.Once
-	stopErr    error
+	mu          sync.Mutex
+	processes   []*Process
+	schedulers  []*Process // those of processes that are schedulers
+	controllers []*Process // and controllers
+	started     int        // processes ever started; numbers the log files
+	stopped     bool
+	stopOnce    sync.Once
+	stopErr     error
+
+	granting             sync.Mutex // guards what follows, for as long as it is being made
+	controllerKubeconfig string     // empty until it is asked for
 }
 
 // Start starts etcd, the API server and, without NoControllers, the controller manager and KWOK, and grants the scheduler's
@@ -132,7 +136,7 @@ func Start(ctx context.Context, options Options) (_ *ControlPlane, err error) {
 		}
 	}
 	if !cp.realNodes {
-		if err := cp.grantScheduler(ctx); err != nil {
+		if cp.SchedulerKubeconfig, err = cp.grant(ctx, schedulerAccount); err != nil {
 			return nil, err
 		}
 	}
@@ -278,11 +282,11 @@ func FindRoot() (string, error) {
 		}
 	}
 	for _, dir := range candidates {
-		if _, err := os.Stat(filepath.Join(dir, filepath.FromSlash(rbacManifests[0]))); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, filepath.FromSlash(schedulerAccount.manifests[0]))); err == nil {
 			return dir, nil
 		}
 	}
-	return "", fmt.Errorf("no checkout around the executable or the working directory: expected a folder with %s", rbacManifests[0])
+	return "", fmt.Errorf("no checkout around the executable or the working directory: expected a folder with %s", schedulerAccount.manifests[0])
 }
 
 // tool is the path of a program that hack/tools.sh builds. Of the versions of Kubernetes only the API server and the

@@ -31,7 +31,8 @@ type Process struct {
 	cmd  *exec.Cmd
 	done chan struct{}
 
-	url    string       // of its secure port; empty when it has none
+	url    string       // of its HTTP port; empty when it has none
+	health string       // of the port with its health; empty when that is the same
 	client *http.Client // with the admin's credential
 }
 
@@ -140,7 +141,7 @@ func (cp *ControlPlane) StartAgain(p *Process) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	again.url, again.client = p.url, p.client
+	again.url, again.health, again.client = p.url, p.health, p.client
 	return again, nil
 }
 
@@ -151,20 +152,23 @@ func (p *Process) signal(sig os.Signal) error {
 	return nil
 }
 
-// URL returns the address of the process's secure port, empty when it has none.
+// URL returns the address of the process's port for metrics, empty when it has none.
 func (p *Process) URL() string { return p.url }
 
-// Metrics returns what the process serves at /metrics on its secure port, in the Prometheus text format, read with the
-// admin's credential. Only schedulers have that port.
+// Metrics returns what the process serves at /metrics, in the Prometheus text format, read with the admin's credential. Only schedulers
+// and controllers serve it.
 func (p *Process) Metrics(ctx context.Context) (string, error) { return p.Get(ctx, "/metrics") }
 
-// Get returns what the process serves at a path, with its query, on its secure port, read with the admin's credential. An answer
-// other than 200 is an error.
+// Get returns what the process serves at a path, with its query, read with the admin's credential. An answer other than 200 is an error.
 func (p *Process) Get(ctx context.Context, path string) (string, error) {
 	if p.url == "" {
 		return "", fmt.Errorf("%s: %s serves no HTTP", path, p.Name)
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+path, nil)
+	url := p.url
+	if p.health != "" && (path == "/readyz" || path == "/healthz") {
+		url = p.health
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+path, nil)
 	if err != nil {
 		return "", err
 	}

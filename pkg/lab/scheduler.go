@@ -39,19 +39,21 @@ func (cp *ControlPlane) StartScheduler(ctx context.Context, options SchedulerOpt
 		options.Binary = filepath.Join(cp.Root, "bin", "spot-aware-scheduler")
 	}
 	if options.ConfigFile == "" {
-		options.ConfigFile = filepath.Join(cp.Root, "config", "scheduler-config.yaml")
+		options.ConfigFile = cp.schedulerConfig()
 	}
 	if options.Kubeconfig == "" {
 		options.Kubeconfig = cp.SchedulerKubeconfig
 	}
-	config, err := readSchedulerConfig(options.ConfigFile)
+	config, err := readConfig(options.ConfigFile, options.Edit)
 	if err != nil {
 		return nil, err
 	}
-	if options.Edit != nil {
-		options.Edit(config)
-	}
 	return cp.startScheduler(ctx, options, config)
+}
+
+// schedulerConfig is the scheduler's configuration as it ships.
+func (cp *ControlPlane) schedulerConfig() string {
+	return filepath.Join(cp.Root, "config", "scheduler-config.yaml")
 }
 
 // StartStockScheduler starts the kube-scheduler of Kubernetes for pods with the scheduler name default-scheduler. It has
@@ -83,30 +85,20 @@ func (cp *ControlPlane) startScheduler(ctx context.Context, options SchedulerOpt
 		config["clientConnection"] = connection
 	}
 	connection["kubeconfig"] = options.Kubeconfig
-	data, err := yaml.Marshal(config)
+	file, err := cp.writeConfig(options.Name, config)
 	if err != nil {
-		return nil, fmt.Errorf("writing the configuration of %s: %w", options.Name, err)
+		return nil, err
 	}
-
 	port, err := cp.freePort()
 	if err != nil {
 		return nil, err
 	}
-	file, err := os.CreateTemp(cp.Dir, options.Name+"-*.yaml")
-	if err != nil {
-		return nil, fmt.Errorf("writing the configuration of %s: %w", options.Name, err)
-	}
-	_, err = file.Write(data)
-	if err := errors.Join(err, file.Close()); err != nil {
-		return nil, fmt.Errorf("writing the configuration of %s: %w", options.Name, err)
-	}
-
 	client, err := metricsClient(cp.config)
 	if err != nil {
 		return nil, err
 	}
 	p, err := cp.start(options.Name, options.Binary, append([]string{
-		"--config=" + file.Name(),
+		"--config=" + file,
 		"--authentication-kubeconfig=" + options.Kubeconfig,
 		"--authorization-kubeconfig=" + options.Kubeconfig,
 		"--bind-address=" + cp.address,
@@ -119,7 +111,30 @@ func (cp *ControlPlane) startScheduler(ctx context.Context, options SchedulerOpt
 	cp.mu.Lock()
 	cp.schedulers = append(cp.schedulers, p)
 	cp.mu.Unlock()
-	err = poll(ctx, options.Name+" to be ready", []*Process{p}, func(ctx context.Context) error {
+	return cp.untilReady(ctx, p)
+}
+
+// writeConfig writes a program's configuration to a new file in the lab's directory.
+func (cp *ControlPlane) writeConfig(program string, config map[string]any) (string, error) {
+	data, err := yaml.Marshal(config)
+	if err != nil {
+		return "", fmt.Errorf("writing a configuration of %s: %w", program, err)
+	}
+	file, err := os.CreateTemp(cp.Dir, program+"-*.yaml")
+	if err != nil {
+		return "", fmt.Errorf("writing a configuration of %s: %w", program, err)
+	}
+	_, err = file.Write(data)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return "", fmt.Errorf("writing a configuration of %s: %w", program, err)
+	}
+	return file.Name(), nil
+}
+
+// untilReady returns the process when it says that it is ready. One that ends before that is an *ExitError; one that is not ready in time
+// is killed.
+func (cp *ControlPlane) untilReady(ctx context.Context, p *Process) (*Process, error) {
+	err := poll(ctx, p.Name+" to be ready", []*Process{p}, func(ctx context.Context) error {
 		_, err := p.Get(ctx, "/readyz")
 		return err
 	})
@@ -134,10 +149,11 @@ func (cp *ControlPlane) startScheduler(ctx context.Context, options SchedulerOpt
 	}
 }
 
-func readSchedulerConfig(path string) (map[string]any, error) {
+// readConfig returns a program's configuration, changed by edit if that is set.
+func readConfig(path string, edit func(config map[string]any)) (map[string]any, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading a scheduler's configuration: %w", err)
+		return nil, fmt.Errorf("reading a configuration: %w", err)
 	}
 	var config map[string]any
 	if err := yaml.Unmarshal(data, &config); err != nil {
@@ -145,6 +161,9 @@ func readSchedulerConfig(path string) (map[string]any, error) {
 	}
 	if config == nil {
 		return nil, fmt.Errorf("reading %s: it is empty", path)
+	}
+	if edit != nil {
+		edit(config)
 	}
 	return config, nil
 }
@@ -155,7 +174,7 @@ func metricsClient(config *rest.Config) (*http.Client, error) {
 		BearerToken: config.BearerToken, TLSClientConfig: rest.TLSClientConfig{Insecure: true},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("making a client for schedulers: %w", err)
+		return nil, fmt.Errorf("making a client for metrics: %w", err)
 	}
 	return client, nil
 }
