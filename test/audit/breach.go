@@ -76,9 +76,9 @@ func (c *core) settle(now time.Time) {
 	}
 }
 
-// unsettled reports whether a binding that waits for judgement may turn out to be a breach.
+// unsettled reports whether what waits for judgement may turn out to be a finding.
 func (c *core) unsettled() bool {
-	return slices.ContainsFunc(c.bindings, func(b binding) bool {
+	return len(c.moves.pairs) > 0 || len(c.nodeChanges) > 0 || slices.ContainsFunc(c.bindings, func(b binding) bool {
 		n := c.nodes[b.node]
 		return n == nil || len(n.facts) == 0 || c.judge(b) != nil
 	})

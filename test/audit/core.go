@@ -44,7 +44,12 @@ type core struct {
 	// ask asks the API server for a pod; nil where no watch can break. It returns nil for one that does not exist or cannot be had.
 	ask func(namespace, name string) *corev1.Pod
 
-	findings []fmt.Stringer // Breach and LostWakeup, in the order in which they were found
+	moves       moves
+	nodeChanges []nodeChange // not judged yet, oldest first
+	// wrote is Options.Wrote.
+	wrote func(node string, resourceVersion uint64) bool
+
+	findings []fmt.Stringer // of every kind, in the order in which they were found
 }
 
 func findingsOf[T fmt.Stringer](c *core) []T {
@@ -62,6 +67,7 @@ type node struct {
 	facts  timeline[nodeFacts]
 	offers resources // allocatable
 	used   resources // requests of the pods that hold room here
+	marked bool      // the controller's taint is on it, and the controller put it there
 }
 
 type pod struct {
@@ -79,6 +85,8 @@ type pod struct {
 	gone    bool      // holds no room any more: terminal or deleted
 	deleted time.Time // zero while the object exists
 	charged string    // the node whose room its requests take, "" for none
+	release *release  // nil while it is not released
+	evicted bool      // its eviction has been seen
 
 	wait waiting
 }
@@ -105,6 +113,7 @@ func newCore(profile string, policy *Policy, at time.Time) *core {
 		revisions: map[types.UID]map[types.UID]*pod{},
 	}
 	c.wakeups.pending, c.wakeups.repel = map[types.UID]*pod{}, map[types.UID]*pod{}
+	c.moves.underway, c.moves.released = map[types.UID][]*move{}, map[types.UID]*pod{}
 	c.setPolicy(policy, at)
 	return c
 }
@@ -155,7 +164,7 @@ func (c *core) knows(object *corev1.Pod) bool {
 	return p != nil && (!p.deleted.IsZero() || revisionOf(p.object) >= revisionOf(object))
 }
 
-// advance lets time pass: it judges bindings whose settling time is over and looks for lost wake-ups.
+// advance lets time pass: it judges what has settled, and looks for lost wake-ups and forgotten pods.
 func (c *core) advance(now time.Time) {
 	for _, n := range c.nodes {
 		if n.object != nil && unready(n.object) {
@@ -164,6 +173,9 @@ func (c *core) advance(now time.Time) {
 	}
 	c.settle(now)
 	c.lookForLost(now)
+	c.judgeMoves(now)
+	c.judgeNodes(now)
+	c.lookForForgotten(now)
 	for uid, p := range c.pods {
 		if !p.deleted.IsZero() && p.deleted.Before(now.Add(-memory)) {
 			delete(c.pods, uid)
@@ -183,6 +195,7 @@ func (c *core) observeNode(when stamp, how change, object *corev1.Node) bool {
 	}
 	before := n.object
 	n.object, n.offers = object, inUnits(object.Status.Allocatable)
+	c.noteChange(when.at, before, object)
 	facts := c.policies.last().nodeFacts(object, when.at)
 	return c.noteNode(n, facts, when) || before == nil ||
 		!equality.Semantic.DeepEqual(before.Status.Allocatable, object.Status.Allocatable) ||
@@ -242,7 +255,8 @@ func (c *core) observePod(when stamp, how change, object *corev1.Pod) bool {
 		c.pods[p.uid] = p
 		c.join(p)
 	}
-	relevant := p.bound.at.IsZero()
+	relevant, before := p.bound.at.IsZero(), p.member
+	c.endMoves(c.workloadOf(p, before)) // as things stood until now
 	if member := memberOf(object); p.member.kind != noOpinion && member != p.member && how != deleted {
 		delete(c.revisions[p.member.revision], p.uid)
 		if member.kind == "" {
@@ -264,6 +278,7 @@ func (c *core) observePod(when stamp, how change, object *corev1.Pod) bool {
 	}
 	c.noteRoom(p)
 	c.notePending(p)
+	c.followMove(p, before, when, how)
 	return relevant
 }
 

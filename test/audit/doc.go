@@ -1,6 +1,7 @@
 // Package audit is the second opinion on placement: it watches the API beside a test, works out floors and budgets from the
 // objects with its own small code, and reports what the placement policy forbids. It shares no code with the scheduler,
-// so that a mistake there is not repeated here.
+// so that a mistake there is not repeated here. Of the controller it also sees whether two pods of a workload are moved at once, whether a
+// pod is forgotten that was taken out of its ReplicaSet, and whether it touches what others have put on a node.
 //
 // The state machine (core) is pure: it is fed with what was seen and when, and with the passing of time. Live watches are
 // a thin shell around it (Start, Watch).

@@ -29,6 +29,9 @@ type Options struct {
 	// SchedulerName is the profile whose pods are judged, and the name of the scheduler's lease in kube-system, if there is
 	// one; "" means SchedulerName.
 	SchedulerName string
+	// Wrote says whether spot-controller wrote this version of a node. It is asked a second after the version was seen. nil: nobody
+	// knows, and who changes nodes is not audited.
+	Wrote func(node string, resourceVersion uint64) bool
 }
 
 // Auditor watches one API server. Its methods may be called from any goroutine.
@@ -52,7 +55,7 @@ func Start(ctx context.Context, config *rest.Config, options Options) (*Auditor,
 	return start(ctx, config, options, nil)
 }
 
-// Watch audits until the test ends and fails it at the first breach or lost wake-up. It starts when Watch is called: call
+// Watch audits until the test ends and fails it at every finding. It starts when Watch is called: call
 // it before the scheduler places anything.
 func Watch(t testing.TB, config *rest.Config, options Options) *Auditor {
 	t.Helper()
@@ -82,6 +85,7 @@ func start(ctx context.Context, config *rest.Config, options Options, report fun
 		return nil, fmt.Errorf("auditor's client: %w", err)
 	}
 	a := &Auditor{client: client, core: newCore(profile, policy, time.Now()), report: report}
+	a.core.wrote = options.Wrote
 	ctx, cancel := context.WithCancel(ctx)
 	everywhere := informers.NewSharedInformerFactory(client, 0)
 	system := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(metav1.NamespaceSystem))
@@ -218,8 +222,7 @@ func (a *Auditor) Require(t testing.TB) {
 	if err := a.settle(); err != nil {
 		t.Fatal(err)
 	}
-	findings := slices.Concat(texts(a.Breaches()), texts(a.LostWakeups()))
-	if len(findings) > 0 {
+	if findings := texts(found[fmt.Stringer](a)); len(findings) > 0 {
 		t.Fatalf("the auditor found:\n%s", strings.Join(findings, "\n"))
 	}
 }
@@ -237,6 +240,12 @@ func (a *Auditor) Breaches() []Breach { return found[Breach](a) }
 
 // LostWakeups returns the lost wake-ups found so far, each pod once.
 func (a *Auditor) LostWakeups() []LostWakeup { return found[LostWakeup](a) }
+
+// Released returns the pods, as namespace/name, that were released from their ReplicaSets and exist, in alphabetical order.
+func (a *Auditor) Released() (out []string) {
+	a.do(func(c *core) { out = c.releasedPods() })
+	return out
+}
 
 func found[T fmt.Stringer](a *Auditor) (out []T) {
 	a.do(func(c *core) { out = findingsOf[T](c) })
