@@ -5,10 +5,10 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // The annotations that users write; spelled out, so that a change of a constant in the code does not go unnoticed.
@@ -22,37 +22,17 @@ const (
 // Each pod asks for one CPU, so that a node's CPUs are its slots.
 
 // onDemand returns n on-demand nodes with that many slots each, named od-1 and so on, over three zones.
-func onDemand(n, slots int) []lab.NodeSpec { return nodes("od", lab.OnDemand, "m5.xlarge", n, slots) }
+func onDemand(n, slots int) []lab.NodeSpec { return live.OnDemand(n, slots) }
 
 // spot returns n spot nodes with that many slots each, named spot-1 and so on, over three zones and so over three pools.
-func spot(n, slots int) []lab.NodeSpec { return nodes("spot", lab.Spot, "c5.xlarge", n, slots) }
+func spot(n, slots int) []lab.NodeSpec { return live.Spot(n, slots) }
 
 func nodes(prefix, capacity, instanceType string, n, slots int) []lab.NodeSpec {
-	specs := make([]lab.NodeSpec, n)
-	for i := range specs {
-		specs[i] = lab.NodeSpec{
-			Name: fmt.Sprintf("%s-%d", prefix, i+1), Capacity: capacity, InstanceType: instanceType,
-			Zone: fmt.Sprintf("zone-%c", 'a'+i%3), CPU: fmt.Sprint(slots), Memory: "64Gi", Pods: 110,
-		}
-	}
-	return specs
+	return live.Nodes(prefix, capacity, instanceType, n, slots)
 }
 
 // podTemplate is a pod of one slot that opts in, with the label app.
-func podTemplate(app string) v1.PodTemplateSpec {
-	noGrace := int64(0)
-	return v1.PodTemplateSpec{
-		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}},
-		Spec: v1.PodSpec{
-			SchedulerName:                 "spot-aware-scheduler",
-			TerminationGracePeriodSeconds: &noGrace,
-			Containers: []v1.Container{{
-				Name: "c", Image: "registry.invalid/app",
-				Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}},
-			}},
-		},
-	}
-}
+func podTemplate(app string) v1.PodTemplateSpec { return live.PodTemplate(app) }
 
 // deploy creates a Deployment of podTemplate(name), changed by edits.
 func (s *scenario) deploy(name string, replicas int32, edits ...func(*appsv1.Deployment)) *appsv1.Deployment {
@@ -89,32 +69,12 @@ func (s *scenario) where(app string) (split, error) {
 
 // splits returns where all live pods stand, by their label app. A node counts as spot by the project's label alone.
 func (s *scenario) splits() (map[string]split, error) {
-	pods, err := s.livePods(metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	nodes, err := client.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	isSpot := map[string]bool{}
-	for _, node := range nodes.Items {
-		isSpot[node.Name] = node.Labels[lab.CapacityLabel] == lab.Spot
-	}
+	all, err := live.Splits(s.ctx, client, s.namespace)
 	splits := map[string]split{}
-	for _, pod := range pods {
-		at := splits[pod.Labels["app"]]
-		switch {
-		case pod.Spec.NodeName == "":
-			at.waiting++
-		case isSpot[pod.Spec.NodeName]:
-			at.spot++
-		default:
-			at.onDemand++
-		}
-		splits[pod.Labels["app"]] = at
+	for app, at := range all {
+		splits[app] = split{onDemand: at.OnDemand, spot: at.Spot, waiting: at.Waiting}
 	}
-	return splits, nil
+	return splits, err
 }
 
 // pods returns the pods with the label app that are neither terminal nor terminating.
@@ -123,17 +83,7 @@ func (s *scenario) pods(app string) ([]v1.Pod, error) {
 }
 
 func (s *scenario) livePods(options metav1.ListOptions) ([]v1.Pod, error) {
-	list, err := client.CoreV1().Pods(s.namespace).List(s.ctx, options)
-	if err != nil {
-		return nil, err
-	}
-	var live []v1.Pod
-	for _, pod := range list.Items {
-		if pod.DeletionTimestamp == nil && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed {
-			live = append(live, pod)
-		}
-	}
-	return live, nil
+	return live.Pods(s.ctx, client, s.namespace, options)
 }
 
 // is returns a check that the pods of app stand like this.

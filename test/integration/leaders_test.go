@@ -15,6 +15,7 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // term is what the lease said of one leader.
@@ -133,25 +134,7 @@ func (h *history) holds() error {
 
 // gauge returns the sum of a metric of a scheduler over those of its series that have these labels.
 func (s *scenario) gauge(p *lab.Process, name string, labels map[string]string) (float64, error) {
-	text, err := p.Metrics(s.ctx)
-	if err != nil {
-		return 0, err
-	}
-	parsed := testutil.NewMetrics()
-	if err := testutil.ParseMetrics(text, &parsed); err != nil {
-		return 0, err
-	}
-	sum := 0.0
-series:
-	for _, sample := range parsed[name] {
-		for label, value := range labels {
-			if string(sample.Metric[testutil.LabelName(label)]) != value {
-				continue series
-			}
-		}
-		sum += float64(sample.Value)
-	}
-	return sum, nil
+	return live.Metric(s.ctx, p, name, labels)
 }
 
 // leader returns which of the schedulers leads, as the place in all.

@@ -2,22 +2,16 @@ package integration
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
-
-	"sigs.k8s.io/yaml"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/audit"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // scenario is one test's part of the cluster. Whatever it made goes with the test.
@@ -80,16 +74,8 @@ func start(t *testing.T, nodes []lab.NodeSpec, edits ...func(config map[string]a
 // shippedConfig is the configuration that ships, changed by edit.
 func shippedConfig(t *testing.T, edit func(config map[string]any)) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(controlPlane.Root, "config", "scheduler-config.yaml"))
+	data, err := live.SchedulerConfig(controlPlane.Root, edit)
 	if err != nil {
-		t.Fatal(err)
-	}
-	var config map[string]any
-	if err := yaml.Unmarshal(data, &config); err != nil {
-		t.Fatal(err)
-	}
-	edit(config)
-	if data, err = yaml.Marshal(config); err != nil {
 		t.Fatal(err)
 	}
 	return data
@@ -108,7 +94,7 @@ func (s *scenario) clean() {
 	defer cancel()
 	if s.scheduler != nil {
 		if s.Failed() {
-			s.Log("the scheduler's log ends with:\n" + tail(s.scheduler.Log, 40))
+			s.Log("the scheduler's log ends with:\n" + live.Tail(s.scheduler.Log, 40))
 		}
 		if err := s.scheduler.Stop(); err != nil {
 			s.Errorf("stopping the scheduler: %v", err)
@@ -141,41 +127,15 @@ func (s *scenario) checkRights() {
 			continue
 		}
 		examined[scheduler] = true
-		denials, err := scheduler.Denials()
-		if err != nil {
+		if err := live.Denied(scheduler); err != nil {
 			s.Error(err)
-		}
-		if len(denials) > 0 {
-			s.Errorf("%s was denied (%d lines):\n%s", scheduler.Name, len(denials), strings.Join(denials[:min(10, len(denials))], "\n"))
 		}
 	}
 }
 
 // deleteWorkloads deletes the owners of pods first, and returns when no pod is left and none is created any more.
 func (s *scenario) deleteWorkloads(ctx context.Context) error {
-	now, background, all := int64(0), metav1.DeletePropagationBackground, metav1.ListOptions{}
-	atOnce := metav1.DeleteOptions{GracePeriodSeconds: &now}
-	apps, batch, core := client.AppsV1(), client.BatchV1(), client.CoreV1()
-	for _, deleteAll := range []func(context.Context, metav1.DeleteOptions, metav1.ListOptions) error{
-		apps.Deployments(s.namespace).DeleteCollection, apps.ReplicaSets(s.namespace).DeleteCollection,
-		apps.StatefulSets(s.namespace).DeleteCollection, apps.DaemonSets(s.namespace).DeleteCollection,
-		batch.Jobs(s.namespace).DeleteCollection, core.ReplicationControllers(s.namespace).DeleteCollection,
-	} {
-		if err := deleteAll(ctx, metav1.DeleteOptions{PropagationPolicy: &background}, all); err != nil {
-			return err
-		}
-	}
-	return wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		if err := core.Pods(s.namespace).DeleteCollection(ctx, atOnce, all); err != nil {
-			return false, err
-		}
-		pods, err := core.Pods(s.namespace).List(ctx, all)
-		if err != nil {
-			return false, err
-		}
-		sets, err := apps.ReplicaSets(s.namespace).List(ctx, all)
-		return err == nil && len(pods.Items) == 0 && len(sets.Items) == 0, err
-	})
+	return live.Clear(ctx, client, s.namespace)
 }
 
 // run runs a part of the scenario as a subtest.
@@ -225,26 +185,5 @@ func (s *scenario) eventually(limit time.Duration, check func() error) {
 
 // until returns when check returns nil, and with its last error when that takes longer than limit or ctx is done.
 func until(ctx context.Context, limit time.Duration, check func() error) error {
-	deadline := time.Now().Add(limit)
-	for {
-		err := check()
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil:
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		case time.Now().After(deadline):
-			return fmt.Errorf("not within %s: %w", limit, err)
-		}
-		time.Sleep(25 * time.Millisecond)
-	}
-}
-
-func tail(file string, lines int) string {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return fmt.Sprint(err)
-	}
-	all := strings.Split(strings.TrimSpace(string(data)), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
+	return live.Until(ctx, limit, check)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // longestTakeover is from the last renewal of a leader that was killed to its successor's term. The stand-by looks at the lease every
@@ -115,7 +116,7 @@ func (s *scenario) standBy() []*lab.Process {
 	s.Cleanup(func() {
 		for _, p := range pair {
 			if s.Failed() {
-				s.Logf("a scheduler's log ends with:\n%s", tail(p.Log, 20))
+				s.Logf("a scheduler's log ends with:\n%s", live.Tail(p.Log, 20))
 			}
 			if err := p.Kill(); err != nil {
 				s.Error(err)
@@ -138,7 +139,7 @@ func TestTakeoverWithALateWatch(t *testing.T) {
 	s.must(err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log("the stand-by's log ends with:\n" + tail(standBy.Log, 40))
+			t.Log("the stand-by's log ends with:\n" + live.Tail(standBy.Log, 40))
 		}
 		if err := standBy.Kill(); err != nil {
 			t.Error(err)
@@ -171,7 +172,7 @@ func TestTakeoverWithALateWatch(t *testing.T) {
 
 	// It says what it waits for every 5 seconds: much later than a leader that does not wait has bound its first pods.
 	s.eventually(soon, func() error {
-		if log := tail(standBy.Log, 1000); !strings.Contains(log, "Scheduling waits until the watch of pods has caught up") || !strings.Contains(log, "missing=140") {
+		if log := live.Tail(standBy.Log, 1000); !strings.Contains(log, "Scheduling waits until the watch of pods has caught up") || !strings.Contains(log, "missing=140") {
 			return fmt.Errorf("the stand-by does not say that it waits for 140 pods")
 		}
 		return nil

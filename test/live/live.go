@@ -1,0 +1,208 @@
+// Package live is what the tests on a real control plane have in common: nodes and pods of one slot, the configuration that ships with
+// changes, waiting for facts, and clearing up.
+package live
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-base/metrics/testutil"
+	"sigs.k8s.io/yaml"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// Soon is how long what should happen at once may take on a loaded machine.
+const Soon = 20 * time.Second
+
+// OnDemand returns n on-demand nodes with that many slots each, named od-1 and so on, over three zones.
+func OnDemand(n, slots int) []lab.NodeSpec { return Nodes("od", lab.OnDemand, "m5.xlarge", n, slots) }
+
+// Spot returns n spot nodes with that many slots each, named spot-1 and so on, over three zones and so over three pools.
+func Spot(n, slots int) []lab.NodeSpec { return Nodes("spot", lab.Spot, "c5.xlarge", n, slots) }
+
+// Nodes returns n nodes, named by the prefix and a number from 1 on, over three zones. Each pod asks for one CPU, so that a node's CPUs are
+// its slots.
+func Nodes(prefix, capacity, instanceType string, n, slots int) []lab.NodeSpec {
+	specs := make([]lab.NodeSpec, n)
+	for i := range specs {
+		specs[i] = lab.NodeSpec{
+			Name: fmt.Sprintf("%s-%d", prefix, i+1), Capacity: capacity, InstanceType: instanceType,
+			Zone: fmt.Sprintf("zone-%c", 'a'+i%3), CPU: fmt.Sprint(slots), Memory: "64Gi", Pods: 110,
+		}
+	}
+	return specs
+}
+
+// PodTemplate is a pod of one slot that opts in, with the label app and without a grace period.
+func PodTemplate(app string) v1.PodTemplateSpec {
+	noGrace := int64(0)
+	return v1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}},
+		Spec: v1.PodSpec{
+			SchedulerName:                 "spot-aware-scheduler",
+			TerminationGracePeriodSeconds: &noGrace,
+			Containers: []v1.Container{{
+				Name: "c", Image: "registry.invalid/app",
+				Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}},
+			}},
+		},
+	}
+}
+
+// SchedulerConfig is the scheduler's configuration that the checkout ships, changed by edit; nil changes nothing.
+func SchedulerConfig(root string, edit func(config map[string]any)) ([]byte, error) {
+	data, err := os.ReadFile(filepath.Join(root, "config", "scheduler-config.yaml"))
+	if err != nil || edit == nil {
+		return data, err
+	}
+	var config map[string]any
+	if err := yaml.Unmarshal(data, &config); err != nil {
+		return nil, err
+	}
+	edit(config)
+	return yaml.Marshal(config)
+}
+
+// Split is where the pods of an app stand.
+type Split struct{ OnDemand, Spot, Waiting int }
+
+// Splits returns where all live pods of a namespace stand, by their label app. A node counts as spot by the project's label alone.
+func Splits(ctx context.Context, client kubernetes.Interface, namespace string) (map[string]Split, error) {
+	pods, err := Pods(ctx, client, namespace, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	isSpot := map[string]bool{}
+	for _, node := range nodes.Items {
+		isSpot[node.Name] = node.Labels[lab.CapacityLabel] == lab.Spot
+	}
+	splits := map[string]Split{}
+	for _, pod := range pods {
+		at := splits[pod.Labels["app"]]
+		switch {
+		case pod.Spec.NodeName == "":
+			at.Waiting++
+		case isSpot[pod.Spec.NodeName]:
+			at.Spot++
+		default:
+			at.OnDemand++
+		}
+		splits[pod.Labels["app"]] = at
+	}
+	return splits, nil
+}
+
+// Pods returns the pods of a namespace that are neither terminal nor terminating.
+func Pods(ctx context.Context, client kubernetes.Interface, namespace string, options metav1.ListOptions) ([]v1.Pod, error) {
+	list, err := client.CoreV1().Pods(namespace).List(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	var live []v1.Pod
+	for _, pod := range list.Items {
+		if pod.DeletionTimestamp == nil && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed {
+			live = append(live, pod)
+		}
+	}
+	return live, nil
+}
+
+// Clear deletes the workloads of a namespace, the owners of pods first, and returns when no pod is left and none is created any more.
+func Clear(ctx context.Context, client kubernetes.Interface, namespace string) error {
+	now, background, all := int64(0), metav1.DeletePropagationBackground, metav1.ListOptions{}
+	atOnce := metav1.DeleteOptions{GracePeriodSeconds: &now}
+	apps, batch, core := client.AppsV1(), client.BatchV1(), client.CoreV1()
+	for _, deleteAll := range []func(context.Context, metav1.DeleteOptions, metav1.ListOptions) error{
+		apps.Deployments(namespace).DeleteCollection, apps.ReplicaSets(namespace).DeleteCollection,
+		apps.StatefulSets(namespace).DeleteCollection, apps.DaemonSets(namespace).DeleteCollection,
+		batch.Jobs(namespace).DeleteCollection, core.ReplicationControllers(namespace).DeleteCollection,
+	} {
+		if err := deleteAll(ctx, metav1.DeleteOptions{PropagationPolicy: &background}, all); err != nil {
+			return err
+		}
+	}
+	return wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		if err := core.Pods(namespace).DeleteCollection(ctx, atOnce, all); err != nil {
+			return false, err
+		}
+		pods, err := core.Pods(namespace).List(ctx, all)
+		if err != nil {
+			return false, err
+		}
+		sets, err := apps.ReplicaSets(namespace).List(ctx, all)
+		return err == nil && len(pods.Items) == 0 && len(sets.Items) == 0, err
+	})
+}
+
+// Until returns when check returns nil, and with its last error when that takes longer than limit or ctx is done.
+func Until(ctx context.Context, limit time.Duration, check func() error) error {
+	deadline := time.Now().Add(limit)
+	for {
+		err := check()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case time.Now().After(deadline):
+			return fmt.Errorf("not within %s: %w", limit, err)
+		}
+		time.Sleep(25 * time.Millisecond)
+	}
+}
+
+// Metric returns the sum of a metric of a process over those of its series that have these labels.
+func Metric(ctx context.Context, p *lab.Process, name string, labels map[string]string) (float64, error) {
+	text, err := p.Metrics(ctx)
+	if err != nil {
+		return 0, err
+	}
+	parsed := testutil.NewMetrics()
+	if err := testutil.ParseMetrics(text, &parsed); err != nil {
+		return 0, err
+	}
+	sum := 0.0
+series:
+	for _, sample := range parsed[name] {
+		for label, value := range labels {
+			if string(sample.Metric[testutil.LabelName(label)]) != value {
+				continue series
+			}
+		}
+		sum += float64(sample.Value)
+	}
+	return sum, nil
+}
+
+// Denied returns an error with the first lines of the process's log that tell of a right that it lacked; nil if there are none.
+func Denied(p *lab.Process) error {
+	denials, err := p.Denials()
+	if err != nil || len(denials) == 0 {
+		return err
+	}
+	return fmt.Errorf("%s was denied (%d lines):\n%s", p.Name, len(denials), strings.Join(denials[:min(10, len(denials))], "\n"))
+}
+
+// Tail returns the last lines of a file, for messages.
+func Tail(file string, lines int) string {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Sprint(err)
+	}
+	all := strings.Split(strings.TrimSpace(string(data)), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
