@@ -74,7 +74,7 @@ func (cp *ControlPlane) StartController(ctx context.Context, options ControllerO
 	if err != nil {
 		return nil, err
 	}
-	p.url, p.health, p.client = "http://"+addresses["metrics"], "http://"+addresses["health"], client
+	p.url, p.health, p.client = "https://"+addresses["metrics"], "http://"+addresses["health"], client
 	cp.mu.Lock()
 	cp.controllers = append(cp.controllers, p)
 	cp.mu.Unlock()
