@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Runs all tests: the quick ones first, then those that measure or run on a real control plane, one package after the other because they
 # share two cores and have limits of seconds. LONG=1 adds what takes longer: the race detector, many more random histories, and the live tests
-# that depend most on timing three times over, and those of placement against the next minor version of Kubernetes.
+# that depend most on timing three times over, those of the controller in their full sizes, and those of placement against the next minor
+# version of Kubernetes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=$(go list ./...)
-alone=$(grep -E '/(pkg/lab|pkg/lab/demo|test/audit|test/integration|test/performance|test/performance/micro|test/rbac)$' <<<"$packages")
+alone=$(grep -E '/(pkg/lab|pkg/lab/demo|test/audit|test/controller|test/integration|test/performance|test/performance/micro|test/rbac)$' <<<"$packages")
 quick=$(grep -vxF "$alone" <<<"$packages")
 
 go test -count=1 $quick
@@ -17,5 +18,7 @@ if [ -n "${LONG:-}" ]; then
   CGO_ENABLED=1 go test -count=1 -race ./pkg/decision/... ./pkg/kube/... ./pkg/plugins/... ./pkg/apis/...
   go test -count=1 ./pkg/decision ./pkg/plugins/placement ./pkg/apis/config -rapid.checks=20000
   go test -count=3 -timeout 40m -run 'TestWaitingPodWakes|TestFallback|TestKilledWhilePlacing' ./test/integration
+  # A reclaim of 300 nodes at once, 20 killed controllers, and spot that comes and goes for five minutes.
+  go test -count=1 -tags long -timeout 90m -run '^TestLong' ./test/controller
   hack/test-skew.sh
 fi

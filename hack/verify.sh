@@ -26,6 +26,9 @@ check "mend what it names" env -C test/performance/upstream "$PWD/.local/bin/sta
 # What only a real node can run.
 check "mend what it names" go vet -tags node ./test/node
 check "mend what it names" .local/bin/staticcheck -tags node ./test/node
+# What only make test-long runs.
+check "mend what it names" go vet -tags long ./test/controller
+check "mend what it names" .local/bin/staticcheck -tags long ./test/controller
 
 generated() { # says what differs from what hack/generate.sh makes
   local made status

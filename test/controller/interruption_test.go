@@ -1,0 +1,294 @@
+package controller
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+// TestSingletonLeavesWithoutAGap: singletons on spot, because they waited too long for on-demand, under PodDisruptionBudgets that allow no
+// eviction. (Row 1 of the table.)
+func TestSingletonLeavesWithoutAGap(t *testing.T) {
+	s := start(t, live.Spot(1, 10)...)
+	budgets := map[string]policyv1.PodDisruptionBudgetSpec{"min": minAvailable("1"), "max": maxUnavailable("0")}
+	for app := range budgets {
+		s.deploy(app, 1, annotated(fallbackAfter, "1s"))
+	}
+	for app, budget := range budgets {
+		s.eventually(soon, s.is(app, split{Spot: 1}))
+		s.protect(app, 1, budget)
+		s.serve(app, 1)
+	}
+	s.addNodes(live.OnDemand(1, 10)...)
+	s.control(interruptionsOnly())
+
+	began := time.Now()
+	s.editNode("spot-1", tainted(reclaimed))
+	s.eventually(30*time.Second, s.empty("spot-1"))
+	t.Logf("gone after %s", time.Since(began).Round(100*time.Millisecond))
+	s.eventually(soon, s.moved(2, "surge", "interruption"))
+	for app := range budgets {
+		s.eventually(soon, s.is(app, split{OnDemand: 1}))
+		s.eventually(soon, s.whole(app, 1))
+		s.eventually(soon, s.told(app+"-", "ReleasedToMove", "interruption"))
+	}
+	s.must(s.nothingReleased())
+}
+
+// TestMostReplicasOnOneNode: seven of ten replicas on the node that goes, under a PodDisruptionBudget of 80 %. (Row 2.)
+func TestMostReplicasOnOneNode(t *testing.T) {
+	for way, value := range map[string]string{"surge": "true", "evict": "false"} {
+		t.Run(way, func(t *testing.T) {
+			s := start(t, append(live.Spot(1, 7), live.OnDemand(1, 3)...)...)
+			s.deploy("app", 10, annotated(minOnDemand, "3"), annotated(surgeAnnotation, value))
+			s.eventually(soon, s.is("app", split{OnDemand: 3, Spot: 7}))
+			s.protect("app", 10, minAvailable("80%"))
+			s.serve("app", 8)
+			s.addNodes(live.Nodes("more", lab.Spot, "m5.xlarge", 2, 10)...)
+			s.control(interruptionsOnly())
+
+			began := time.Now()
+			s.notice("spot-1", 2*time.Minute)
+			s.eventually(115*time.Second, s.empty("spot-1"))
+			t.Logf("gone after %s", time.Since(began).Round(100*time.Millisecond))
+			s.eventually(soon, s.is("app", split{OnDemand: 3, Spot: 7}))
+			s.eventually(soon, s.whole("app", 10))
+			s.eventually(soon, s.moved(7, way, "interruption"))
+		})
+	}
+}
+
+// TestBlockedStatefulSetLeavesAtTheLastMoment: its PodDisruptionBudget allows no eviction, so that it keeps the pod until only the grace
+// period is left. (Row 3.)
+func TestBlockedStatefulSetLeavesAtTheLastMoment(t *testing.T) {
+	const grace = 5 * time.Second
+	s := start(t, live.Spot(1, 5)...)
+	template := live.PodTemplate("set")
+	template.Spec.TerminationGracePeriodSeconds = ptr.To(int64(grace.Seconds()))
+	_, err := client.AppsV1().StatefulSets(s.namespace).Create(s.ctx, &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "set", Annotations: map[string]string{minOnDemand: "0"}},
+		Spec:       appsv1.StatefulSetSpec{Replicas: ptr.To[int32](1), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "set"}}, Template: template},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	s.eventually(soon, s.is("set", split{Spot: 1}))
+	s.budget("set", "set", maxUnavailable("0"))
+	s.addNodes(live.OnDemand(1, 5)...)
+	s.control(interruptionsOnly())
+
+	deadline := s.notice("spot-1", 30*time.Second)
+	s.eventually(soon, s.told("set-0", "EvictionBlocked", "PodDisruptionBudget"))
+	s.leavesAt("set", deadline.Add(-grace))
+	s.eventually(soon, s.told("set-0", "DeletedAtDeadline", ""))
+	s.eventually(soon, s.moved(1, "delete", "interruption"))
+	s.must(s.counts(1, "spot_aware_scheduler_evictions_blocked_total", map[string]string{"by": "budget"})())
+	s.eventually(soon, s.is("set", split{OnDemand: 1}))
+}
+
+// leavesAt waits for the one pod of the app that leaves, and fails unless that was at this moment, within two seconds.
+func (s *scenario) leavesAt(app string, moment time.Time) {
+	s.Helper()
+	s.eventually(time.Until(moment)+soon, func() error {
+		if len(s.seen.left(app)) == 0 {
+			return fmt.Errorf("%s has not left, %s after it should have", app, time.Since(moment).Round(time.Millisecond))
+		}
+		return nil
+	})
+	at := s.seen.left(app)[0]
+	if late := at.leaves.Sub(moment); late < -100*time.Millisecond || late > 2*time.Second {
+		s.Errorf("%s left %s after the moment at which it should have, want 0 s to 2 s", at.name, late.Round(time.Millisecond))
+	}
+	if at.evicted {
+		s.Errorf("%s was evicted, want it deleted", at.name)
+	}
+}
+
+// TestTwoBudgets: no eviction passes two PodDisruptionBudgets that match one pod. (Row 4.)
+func TestTwoBudgets(t *testing.T) {
+	s := start(t, live.Spot(1, 5)...)
+	s.deploy("app", 1, annotated(minOnDemand, "0"))
+	s.eventually(soon, s.is("app", split{Spot: 1}))
+	s.budget("first", "app", maxUnavailable("1"))
+	s.budget("second", "app", maxUnavailable("1"))
+	s.serve("app", 1)
+	s.addNodes(live.OnDemand(1, 5)...)
+	s.control(interruptionsOnly())
+
+	deadline := s.notice("spot-1", 25*time.Second)
+	s.eventually(soon, s.told("app-", "EvictionBlocked", "several PodDisruptionBudgets"))
+	s.leavesAt("app", deadline.Add(-time.Second)) // it asks for no grace period, and gets the shortest that there is
+	s.must(s.counts(1, "spot_aware_scheduler_evictions_blocked_total", map[string]string{"by": "several-budgets"})())
+	s.eventually(soon, s.moved(1, "delete", "interruption"))
+	s.eventually(soon, s.whole("app", 1))
+}
+
+// TestSignalsThatGoAway: what does not come true is forgotten, and what others have put on nodes stays. (Row 14.)
+func TestSignalsThatGoAway(t *testing.T) {
+	s := start(t, append(live.Spot(3, 5), live.OnDemand(1, 5)...)...)
+	with := interruptionsOnly()
+	with["interruption.advisory.enabled"], with["interruption.advisory.timeLimit"], with["interruption.advisory.pause"] = true, "10s", "1h"
+	s.deploy("app", 2, annotated(minOnDemand, "0"), onlyOn(v1.LabelHostname, "spot-1"))
+	s.eventually(soon, s.is("app", split{Spot: 2}))
+	cordoned := func(n *v1.Node) { n.Spec.Unschedulable = true }
+	for _, name := range []string{"spot-1", "spot-2", "spot-3"} {
+		s.editNode(name, tainted("example.com/foreign"))
+	}
+	s.editNode("spot-1", cordoned)
+	s.editNode("spot-2", cordoned)
+	s.control(with)
+
+	s.editNode("spot-1", tainted(advised))
+	s.editNode("spot-2", tainted(reclaimed))
+	s.announce("spot-3", time.Now().Add(time.Hour).UTC().Format(time.RFC3339)) // by hand, and without an end
+	s.eventually(soon, s.marked("spot-1", true))
+	s.eventually(soon, s.marked("spot-2", true))
+	s.editNode("spot-2", untainted(reclaimed))
+	s.eventually(soon, s.marked("spot-2", false))
+	s.eventually(10*time.Second+soon, s.marked("spot-1", false))
+	// The advice still stands, and is not taken again.
+	s.stays(5*time.Second, s.marked("spot-1", false))
+	for name, want := range map[string][]string{
+		"spot-1": {"example.com/foreign", advised, v1.TaintNodeUnschedulable},
+		"spot-2": {"example.com/foreign", v1.TaintNodeUnschedulable},
+		"spot-3": {"example.com/foreign", interruptionTaint},
+	} {
+		node := s.node(name)
+		has := map[string]bool{}
+		for _, taint := range node.Spec.Taints {
+			has[taint.Key] = true
+		}
+		for _, key := range want {
+			if !has[key] {
+				t.Errorf("%s has lost its taint %s", name, key)
+			}
+		}
+		if len(has) != len(want) || node.Spec.Unschedulable != (name != "spot-3") {
+			t.Errorf("%s has the taints %v and unschedulable=%t, want %v", name, has, node.Spec.Unschedulable, want)
+		}
+	}
+	// Nothing but spot-1 would take the replacements, so nothing was moved for advice.
+	if touched := s.seen.touched("app"); len(touched) > 0 {
+		t.Errorf("moved although there is nowhere to go: %q", touched)
+	}
+}
+
+// TestAdviceIsTaken: where the configuration says so, pods leave a node that only may go.
+func TestAdviceIsTaken(t *testing.T) {
+	s := start(t, live.Spot(1, 5)...)
+	s.deploy("app", 2, annotated(minOnDemand, "0"))
+	s.eventually(soon, s.is("app", split{Spot: 2}))
+	s.protect("app", 2, maxUnavailable("0"))
+	s.addNodes(live.Nodes("calm", lab.Spot, "m5.xlarge", 1, 5)...)
+	with := interruptionsOnly()
+	with["interruption.advisory.enabled"] = true
+	s.control(with)
+	s.editNode("spot-1", tainted(advised))
+	s.eventually(2*soon, s.empty("spot-1"))
+	s.eventually(soon, s.moved(2, "surge", "advice"))
+	s.eventually(soon, s.whole("app", 2))
+}
+
+// TestAdviceIsNotTakenByDefault.
+func TestAdviceIsNotTakenByDefault(t *testing.T) {
+	s := start(t, live.Spot(2, 5)...)
+	s.deploy("app", 4, annotated(minOnDemand, "0"))
+	s.eventually(soon, s.is("app", split{Spot: 4}))
+	s.control(nil)
+	s.editNode("spot-1", tainted(advised))
+	s.stays(5*time.Second, func() error {
+		if touched := s.seen.touched(""); len(touched) > 0 {
+			return fmt.Errorf("moved: %q", touched)
+		}
+		return s.marked("spot-1", false)()
+	})
+}
+
+// TestDryRun: what would be moved is told, and nothing is touched. (Row 15.)
+func TestDryRun(t *testing.T) {
+	s := start(t, append(live.Spot(1, 3), live.OnDemand(1, 1)...)...)
+	s.deploy("app", 4)
+	s.eventually(soon, s.is("app", split{OnDemand: 1, Spot: 3}))
+	s.addNodes(live.Nodes("more", lab.Spot, "m5.xlarge", 1, 10)...)
+	pods, err := live.Pods(s.ctx, client, s.namespace, metav1.ListOptions{})
+	s.must(err)
+	began := time.Now()
+	s.control(nil, "--dry-run")
+	s.notice("spot-1", 2*time.Minute)
+	reported := s.counts(3, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "interruption", "outcome": "dry-run"})
+	s.eventually(soon, reported)
+	s.stays(5*time.Second, reported)
+	s.must(s.counts(3, "spot_aware_scheduler_migrations_total", nil)())
+	log := live.Tail(s.controller.Log, math.MaxInt)
+	for _, pod := range pods {
+		if would := strings.Contains(log, pod.Name); would != (pod.Spec.NodeName == "spot-1") {
+			t.Errorf("%s on %s is in the log: %t", pod.Name, pod.Spec.NodeName, would)
+		}
+	}
+	if writes := s.writes(began); len(writes) > 0 {
+		t.Errorf("a dry run wrote: %v", writes)
+	}
+	if touched := s.seen.touched(""); len(touched) > 0 {
+		t.Errorf("touched: %q", touched)
+	}
+
+	// The same moves are made when it is none.
+	s.must(s.controller.Stop())
+	s.control(nil)
+	s.eventually(2*soon, s.empty("spot-1"))
+	s.eventually(soon, s.moved(3, "surge", "interruption"))
+}
+
+// TestBadDeadlines: an annotation that nobody can read, one in the past, and a clock that is two minutes ahead.
+func TestBadDeadlines(t *testing.T) {
+	for name, test := range map[string]struct {
+		deadline string
+		// within is how soon the node must be empty.
+		within time.Duration
+		way    string
+	}{
+		"not a time":     {"tomorrow", 30 * time.Second, "surge"},
+		"in the past":    {time.Now().Add(-time.Hour).UTC().Format(time.RFC3339), 5 * time.Second, "delete"},
+		"two minutes on": {time.Now().Add(4 * time.Minute).UTC().Format(time.RFC3339), 30 * time.Second, "surge"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, live.Spot(1, 5)...)
+			s.deploy("app", 1, annotated(minOnDemand, "0"))
+			s.eventually(soon, s.is("app", split{Spot: 1}))
+			s.addNodes(live.OnDemand(1, 5)...)
+			s.control(interruptionsOnly())
+			s.announce("spot-1", test.deadline)
+			s.eventually(test.within, s.empty("spot-1"))
+			s.eventually(soon, s.moved(1, test.way, "interruption"))
+			s.eventually(soon, s.is("app", split{OnDemand: 1}))
+			if got := s.node("spot-1").Annotations[deadlineAnnotation]; got != test.deadline {
+				t.Errorf("the annotation that somebody set says %q now, and said %q", got, test.deadline)
+			}
+		})
+	}
+}
+
+// TestNodeGoesInTheMiddle: the node vanishes while its pods are still leaving.
+func TestNodeGoesInTheMiddle(t *testing.T) {
+	s := start(t, live.Spot(1, 5)...)
+	s.deploy("app", 3, annotated(minOnDemand, "0"), func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 30 })
+	s.eventually(soon, s.is("app", split{Spot: 3}))
+	s.addNodes(live.OnDemand(1, 5)...)
+	s.control(interruptionsOnly())
+	s.notice("spot-1", 2*time.Minute)
+	s.eventually(soon, s.released("app", 3))
+	s.must(client.CoreV1().Nodes().Delete(s.ctx, "spot-1", metav1.DeleteOptions{}))
+	// The pods have served nobody since then, so that they wait for nothing.
+	s.eventually(soon, s.is("app", split{OnDemand: 3}))
+	s.eventually(soon, s.nothingReleased)
+	s.eventually(soon, s.counts(3, "spot_aware_scheduler_pods_lost_with_node_total", nil))
+}

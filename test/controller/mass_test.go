@@ -1,0 +1,257 @@
+package controller
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+// The tests of this file have a size. make test runs them small, make test-long as large as the issue asks for.
+
+func TestMassReclaim(t *testing.T)                     { massReclaim(t, 30, 60) }
+func TestMassReclaimWithRoomForTheFloors(t *testing.T) { massReclaimForFloors(t, 10) }
+func TestKilledWhileMoving(t *testing.T)               { killedWhileMoving(t, 10, 4) }
+func TestSpotComesAndGoes(t *testing.T)                { spotComesAndGoes(t, 2) }
+
+// forAll does something for each of n apps, several at a time, and ends the test if that failed it.
+func (s *scenario) forAll(n int, do func(app string)) {
+	s.Helper()
+	var group errgroup.Group
+	group.SetLimit(16)
+	for i := range n {
+		group.Go(func() error {
+			do(fmt.Sprintf("app-%d", i))
+			return nil
+		})
+	}
+	_ = group.Wait()
+	if s.Failed() {
+		s.FailNow()
+	}
+}
+
+// massReclaim has all spot nodes go within a second, with ten pods on each, five of each workload. On-demand has room for all. (Row 5.)
+func massReclaim(t *testing.T, nodes, workloads int) {
+	const perWorkload, notice = 5, 2 * time.Minute
+	s := start(t, live.Spot(nodes, perWorkload*workloads/nodes)...)
+	want, moved := map[string]split{}, map[string]split{}
+	s.forAll(workloads, func(app string) { s.deploy(app, perWorkload, annotated(minOnDemand, "0")) })
+	for i := range workloads {
+		app := fmt.Sprintf("app-%d", i)
+		want[app], moved[app] = split{Spot: perWorkload}, split{OnDemand: perWorkload}
+	}
+	s.eventually(3*time.Minute, s.are(want))
+	s.forAll(workloads, func(app string) { s.protect(app, perWorkload, maxUnavailable("1")) })
+	s.addNodes(live.OnDemand(nodes, perWorkload*workloads/nodes)...)
+	s.control(interruptionsOnly())
+
+	began := time.Now()
+	deadline := began.Add(notice)
+	var group errgroup.Group
+	group.SetLimit(50)
+	for i := range nodes {
+		group.Go(func() error {
+			s.notice(fmt.Sprintf("spot-%d", i+1), notice)
+			return nil
+		})
+	}
+	_ = group.Wait()
+	t.Logf("%d nodes with %d pods got notice within %s", nodes, workloads*perWorkload, time.Since(began).Round(time.Millisecond))
+	s.eventually(notice, func() error {
+		if left := len(s.seen.left("")); left < workloads*perWorkload {
+			return fmt.Errorf("%d of %d pods have left", left, workloads*perWorkload)
+		}
+		return nil
+	})
+	if !time.Now().Before(deadline) {
+		t.Errorf("the last pod left %s after the deadline", time.Since(deadline).Round(time.Millisecond))
+	}
+	var took []time.Duration
+	ways := map[string]int{}
+	for _, at := range s.seen.left("") {
+		took = append(took, at.leaves.Sub(began))
+		ways[at.way()]++
+	}
+	t.Logf("notice to gone: p50 %s, p99 %s, last %s; ways %v; at most %d requests in a second",
+		percentile(took, 50), percentile(took, 99), percentile(took, 100), ways, s.busiest(began))
+	if ways["deleted"] > 0 {
+		t.Errorf("%d pods were deleted, want all to leave by surge or eviction", ways["deleted"])
+	}
+	// 200 on average and 200 at once, and those that are not of what moves pods: the lease, events, and restarted watches.
+	if most := s.busiest(began); most > 500 {
+		t.Errorf("%d requests within a second", most)
+	}
+	s.eventually(2*soon, s.are(moved))
+	s.must(s.nothingReleased())
+}
+
+// way says how the pod left.
+func (at sighting) way() string {
+	switch {
+	case !at.evicted:
+		return "deleted"
+	case !at.released.IsZero():
+		return "surged"
+	}
+	return "evicted"
+}
+
+// percentile returns the smallest of durations that at least p percent of them do not exceed.
+func percentile(durations []time.Duration, p int) time.Duration {
+	if len(durations) == 0 {
+		return 0
+	}
+	slices.Sort(durations)
+	return durations[max(0, (len(durations)*p+99)/100-1)].Round(10 * time.Millisecond)
+}
+
+// massReclaimForFloors has all spot nodes go, with all replicas of every workload on them; on-demand has room for one of each, which is the
+// floor. (Row 5b.)
+func massReclaimForFloors(t *testing.T, workloads int) {
+	const perWorkload, notice = 5, 40 * time.Second
+	s := start(t, live.Spot(workloads, perWorkload)...)
+	want := map[string]split{}
+	s.forAll(workloads, func(app string) { s.deploy(app, perWorkload, annotated(fallbackAfter, "1s")) })
+	for i := range workloads {
+		want[fmt.Sprintf("app-%d", i)] = split{Spot: perWorkload}
+	}
+	s.eventually(3*time.Minute, s.are(want))
+	for i := range workloads {
+		s.seen.promise(fmt.Sprintf("app-%d", i), 1)
+	}
+	s.addNodes(live.OnDemand(1, workloads)...)
+	s.control(interruptionsOnly())
+	var deadline time.Time
+	for i := range workloads {
+		deadline = s.notice(fmt.Sprintf("spot-%d", i+1), notice)
+	}
+
+	// One of each workload leaves early, to the one place that there is for it.
+	early := func(app string) (n int) {
+		for _, at := range s.seen.left(app) {
+			if at.leaves.Before(deadline.Add(-5 * time.Second)) {
+				n++
+			}
+		}
+		return n
+	}
+	s.eventually(time.Until(deadline)+soon, func() error {
+		if left := len(s.seen.left("")); left < workloads*perWorkload {
+			return fmt.Errorf("%d of %d pods have left", left, workloads*perWorkload)
+		}
+		return nil
+	})
+	s.forAll(workloads, func(app string) {
+		if n := early(app); n != 1 {
+			t.Errorf("%d pods of %s left early, want the one that has room elsewhere", n, app)
+		}
+		splits, err := live.Splits(s.ctx, client, s.namespace)
+		if at := splits[app]; err != nil || at.OnDemand != 1 {
+			t.Errorf("%s stands like this: %+v, %v, want its floor of 1 on on-demand", app, at, err)
+		}
+	})
+}
+
+// killedWhileMoving kills the leader of two controllers at random moments while this many workloads surge. (Row 6.)
+func killedWhileMoving(t *testing.T, workloads, kills int) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	s := start(t, live.Spot(1, 2*workloads)...)
+	before, after := map[string]split{}, map[string]split{}
+	s.forAll(workloads, func(app string) { s.deploy(app, 2, annotated(minOnDemand, "0")) })
+	for i := range workloads {
+		app := fmt.Sprintf("app-%d", i)
+		before[app], after[app] = split{Spot: 2}, split{Spot: 2}
+	}
+	s.eventually(3*time.Minute, s.are(before))
+	s.forAll(workloads, func(app string) { s.protect(app, 2, maxUnavailable("0")) })
+	with := interruptionsOnly()
+	with["leaderElection.leaseDuration"] = "2s"
+	controllers := []*lab.Process{s.another(with), s.another(with)}
+
+	// From one node to another, again and again: there is always something in the middle of a surge.
+	current := "spot-1"
+	for kill := range kills {
+		next := fmt.Sprintf("next-%d-1", kill)
+		s.addNodes(live.Nodes(fmt.Sprintf("next-%d", kill), lab.Spot, "c5.xlarge", 1, 2*workloads)...)
+		s.editNode(current, tainted(reclaimed))
+		time.Sleep(time.Duration(random.IntN(5000)) * time.Millisecond) // the random moment
+		victim := random.IntN(len(controllers))
+		s.must(controllers[victim].Kill())
+		again, err := controlPlane.StartAgain(controllers[victim])
+		s.must(err)
+		controllers[victim] = again
+		s.eventually(90*time.Second, s.empty(current))
+		s.editNode(current, untainted(reclaimed))
+		s.eventually(soon, s.marked(current, false))
+		s.eventually(soon, s.are(after))
+		s.must(client.CoreV1().Nodes().Delete(s.ctx, current, metav1.DeleteOptions{}))
+		current = next
+	}
+	s.eventually(soon, s.nothingReleased)
+	s.forAll(workloads, func(app string) {
+		if err := live.Until(s.ctx, soon, s.whole(app, 2)); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, p := range controllers {
+		s.must(p.Stop())
+		if err := live.Denied(p); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// spotComesAndGoes takes all spot nodes away every 20 s and brings them back 20 s later. (Row 12.)
+func spotComesAndGoes(t *testing.T, times int) {
+	const calm = time.Minute
+	s := start(t, append(live.OnDemand(2, 10), live.Spot(2, 10)...)...)
+	apps := map[string]int{"four": 4, "two": 2, "single": 1}
+	for app, n := range apps {
+		s.deploy(app, int32(n))
+	}
+	for app, n := range apps {
+		s.eventually(soon, s.is(app, split{OnDemand: 1, Spot: n - 1}))
+		s.seen.promise(app, 1)
+	}
+	s.control(settings{"rebalance.pauseAfterInterruption": "0s", "rebalance.calmPeriod": calm.String()})
+	began := time.Now()
+	for range times {
+		s.loseNodes("spot-1", "spot-2")
+		time.Sleep(20 * time.Second) // how long spot is away
+		s.addNodes(live.Spot(2, 10)...)
+		time.Sleep(20 * time.Second) // and how long it stays
+	}
+	for app := range apps {
+		var moves []time.Time
+		for _, at := range s.seen.all(app) {
+			// What was lost with its node was neither released nor evicted.
+			if at.evicted || !at.released.IsZero() {
+				moves = append(moves, cmp.Or(at.released, at.leaves))
+			}
+		}
+		slices.SortFunc(moves, time.Time.Compare)
+		for i := 1; i < len(moves); i++ {
+			if between := moves[i].Sub(moves[i-1]); between < calm {
+				t.Errorf("%s: two rebalancing moves within %s", app, between.Round(time.Second))
+			}
+		}
+		t.Logf("%s: %d rebalancing moves in %s", app, len(moves), time.Since(began).Round(time.Second))
+	}
+	s.eventually(soon, func() error {
+		if deficits := s.auditor.Deficits(); len(deficits) > 0 {
+			return fmt.Errorf("below their floors: %v", deficits)
+		}
+		return nil
+	})
+}

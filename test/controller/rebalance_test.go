@@ -1,0 +1,235 @@
+package controller
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+// quiet is how long nothing happens where nothing is to happen: several rounds.
+const quiet = 10 * time.Second
+
+// TestHealsALostNode: a replica of the floor was lost with its node and runs on spot. It goes back when on-demand has room, never before,
+// and then nothing moves any more. (Rows 9 and 13.)
+func TestHealsALostNode(t *testing.T) {
+	s := start(t, append(live.Spot(2, 10), live.OnDemand(1, 2)...)...)
+	for _, app := range []string{"one", "two"} {
+		s.deploy(app, 3, annotated(fallbackAfter, "1s"))
+	}
+	for _, app := range []string{"one", "two"} {
+		s.eventually(soon, s.is(app, split{OnDemand: 1, Spot: 2}))
+	}
+	s.loseNodes("od-1")
+	for _, app := range []string{"one", "two"} {
+		s.eventually(soon, s.is(app, split{Spot: 3}))
+		s.protect(app, 3, maxUnavailable("1"))
+	}
+	before := len(s.seen.touched(""))
+	with := settings{"rebalance.pauseAfterInterruption": "0s", "rebalance.calmPeriod": "1s"}
+	s.control(with)
+	s.stays(quiet, func() error {
+		if touched := s.seen.touched(""); len(touched) != before {
+			return fmt.Errorf("moved although on-demand has no room: %q", touched)
+		}
+		return nil
+	})
+
+	s.addNodes(live.OnDemand(2, 5)[1:]...)
+	for _, app := range []string{"one", "two"} {
+		s.eventually(2*soon, s.is(app, split{OnDemand: 1, Spot: 2}))
+	}
+	s.eventually(soon, s.moved(2, "surge", "heal"))
+	s.stays(quiet, s.moved(2, "surge", "heal"))
+	if deficits := s.auditor.Deficits(); len(deficits) > 0 {
+		t.Errorf("below their floors: %v", deficits)
+	}
+}
+
+// TestHealsAPausedRollout: each of two revisions is within its budget, and together they lack their floor. (Row 9.)
+func TestHealsAPausedRollout(t *testing.T) {
+	s := start(t, append(live.Spot(2, 10), live.OnDemand(1, 2)...)...)
+	s.deploy("app", 4, annotated(minOnDemand, "2"), annotated(fallbackAfter, "1s"))
+	s.eventually(soon, s.is("app", split{OnDemand: 2, Spot: 2}))
+	s.update("app", "app:2")
+	s.eventually(soon, func() error {
+		if d := s.deployment("app"); d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas < 2 {
+			return fmt.Errorf("not half-way: %+v", d.Status)
+		}
+		return nil
+	})
+	s.patch("app", `{"spec":{"paused":true}}`)
+	s.loseNodes("od-1")
+	s.eventually(2*soon, func() error {
+		splits, err := live.Splits(s.ctx, client, s.namespace)
+		if at := splits["app"]; err == nil && (at.Waiting > 0 || at.OnDemand > 0 || s.seen.readyOf("app") != at.Spot) {
+			err = fmt.Errorf("still moving: %+v", at)
+		}
+		return err
+	})
+	if d := s.deployment("app"); d.Status.UpdatedReplicas == d.Status.Replicas {
+		t.Fatalf("paused too late: %+v", d.Status)
+	}
+	before := len(s.seen.touched(""))
+	s.control(only("heal"))
+	s.stays(quiet, func() error {
+		if touched := s.seen.touched(""); len(touched) != before {
+			return fmt.Errorf("moved although on-demand has no room: %q", touched)
+		}
+		return nil
+	})
+
+	s.addNodes(live.OnDemand(2, 10)[1:]...)
+	s.eventually(time.Minute, func() error {
+		splits, err := live.Splits(s.ctx, client, s.namespace)
+		if at := splits["app"]; err == nil && (at.OnDemand < 2 || at.Waiting > 0) {
+			err = fmt.Errorf("not healed: %+v", at)
+		}
+		return err
+	})
+	s.eventually(soon, func() error {
+		if deficits := s.auditor.Deficits(); len(deficits) > 0 {
+			return fmt.Errorf("below its floor: %v", deficits)
+		}
+		return nil
+	})
+}
+
+// TestMakesRoom: a singleton waits for on-demand that is full of replicas which may run on spot. (Row 10.)
+func TestMakesRoom(t *testing.T) {
+	s := start(t, live.OnDemand(1, 3)...)
+	s.deploy("surplus", 3)
+	s.eventually(soon, s.is("surplus", split{OnDemand: 3}))
+	s.addNodes(live.Spot(2, 10)...)
+	s.deploy("single", 1, annotated(fallbackAfter, "never"))
+	s.protect("surplus", 3, maxUnavailable("1"))
+	s.control(only("makeRoom"))
+	s.eventually(2*soon, s.is("single", split{OnDemand: 1}))
+	s.eventually(soon, s.is("surplus", split{OnDemand: 2, Spot: 1}))
+	s.eventually(soon, s.counts(1, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "make-room", "outcome": "moved"}))
+	s.stays(quiet, s.counts(1, "spot_aware_scheduler_migrations_total", nil))
+}
+
+// TestReturnsToSpot: what had to go to on-demand costs in the end what it would cost if it were placed now. (Row 11.)
+func TestReturnsToSpot(t *testing.T) {
+	s := start(t, live.OnDemand(2, 8)...)
+	replicas := map[string]int{"four": 4, "six": 6, "single": 1}
+	for app, n := range replicas {
+		s.deploy(app, int32(n))
+	}
+	for app, n := range replicas {
+		s.eventually(soon, s.is(app, split{OnDemand: n}))
+		s.protect(app, n, maxUnavailable("1"))
+	}
+	s.addNodes(live.Spot(3, 10)...)
+	s.control(only("returnToSpot"))
+	for app, n := range replicas {
+		s.eventually(90*time.Second, s.is(app, split{OnDemand: 1, Spot: n - 1}))
+	}
+	s.eventually(soon, s.moved(8, "surge", "return-to-spot"))
+	s.stays(quiet, s.moved(8, "surge", "return-to-spot"))
+
+	// So does what is placed anew beside it, and so costs the same.
+	for app, n := range replicas {
+		s.deploy("fresh-"+app, int32(n))
+		s.eventually(soon, s.is("fresh-"+app, split{OnDemand: 1, Spot: n - 1}))
+	}
+}
+
+// TestRolloutThatHoldsItsOwnRoom: on-demand has room for the old floor only. The rollout finishes, and costs the floor no longer than it
+// runs. (Row 13b.)
+func TestRolloutThatHoldsItsOwnRoom(t *testing.T) {
+	s := start(t, append(live.Spot(2, 10), live.OnDemand(1, 1)...)...)
+	s.deploy("app", 3, func(d *appsv1.Deployment) {
+		d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{
+			MaxSurge: ptr.To(intstr.FromInt32(1)), MaxUnavailable: ptr.To(intstr.FromInt32(0)),
+		}}
+	})
+	s.eventually(soon, s.is("app", split{OnDemand: 1, Spot: 2}))
+	s.protect("app", 3, maxUnavailable("1"))
+	s.control(nil)
+	s.update("app", "app:2")
+	s.eventually(2*time.Minute, func() error {
+		d := s.deployment("app")
+		if d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas != 3 || d.Status.Replicas != 3 || d.Status.AvailableReplicas != 3 {
+			return fmt.Errorf("not rolled out: %+v", d.Status)
+		}
+		return nil
+	})
+	s.eventually(time.Minute, s.is("app", split{OnDemand: 1, Spot: 2}))
+	s.eventually(soon, func() error {
+		if deficits := s.auditor.Deficits(); len(deficits) > 0 {
+			return fmt.Errorf("below its floor: %v", deficits)
+		}
+		return nil
+	})
+}
+
+// TestScaleDownLeavesTheFloor: the replicas on on-demand remain, for at most one patch of each. (Row 8.)
+func TestScaleDownLeavesTheFloor(t *testing.T) {
+	s := start(t, append(live.Spot(2, 10), live.OnDemand(2, 10)...)...)
+	s.deploy("app", 10, annotated(minOnDemand, "3"))
+	// What a user has set stays, and is not added to.
+	s.deploy("own", 4, annotated(minOnDemand, "2"), func(d *appsv1.Deployment) {
+		d.Spec.Template.Annotations = map[string]string{deletionCost: "-5"}
+	})
+	s.eventually(soon, s.is("app", split{OnDemand: 3, Spot: 7}))
+	s.eventually(soon, s.is("own", split{OnDemand: 2, Spot: 2}))
+	floor := s.costly("app")
+	if len(floor) != 0 {
+		t.Fatalf("costly before the controller: %v", floor)
+	}
+	began := time.Now()
+	s.control(nil)
+	s.eventually(soon, func() error {
+		if n := len(s.costly("app")); n != 3 {
+			return fmt.Errorf("%d pods have a deletion cost, want 3", n)
+		}
+		return nil
+	})
+	floor = s.costly("app")
+	s.scale("app", 3)
+	s.eventually(soon, s.is("app", split{OnDemand: 3}))
+	s.stays(quiet, s.is("app", split{OnDemand: 3}))
+	if left := s.costly("app"); !slices.Equal(left, floor) {
+		t.Errorf("those that remain are %v, want the floor, %v", left, floor)
+	}
+	patches := map[string]int{}
+	for _, r := range s.writes(began) {
+		if r.verb != "patch" || r.resource != "pods" {
+			t.Errorf("an unexpected request: %s", r)
+		}
+		patches[r.name]++
+	}
+	for pod, n := range patches {
+		if n > 1 {
+			t.Errorf("%s was patched %d times", pod, n)
+		}
+	}
+	if len(patches) != 3 {
+		t.Errorf("%d pods were patched, want the 3 of the floor: %v", len(patches), patches)
+	}
+}
+
+// costly returns the UIDs of the app's live pods with a deletion cost above 0, in order.
+func (s *scenario) costly(app string) []types.UID {
+	s.Helper()
+	pods, err := live.Pods(s.ctx, client, s.namespace, metav1.ListOptions{LabelSelector: "app=" + app})
+	s.must(err)
+	var uids []types.UID
+	for _, pod := range pods {
+		if cost := pod.Annotations[deletionCost]; cost != "" && cost[0] != '-' && cost != "0" {
+			uids = append(uids, pod.UID)
+		}
+	}
+	slices.Sort(uids)
+	return uids
+}

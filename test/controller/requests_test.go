@@ -1,0 +1,169 @@
+package controller
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+)
+
+// auditPolicy has the API server write down what the controller asks of it, and for changes of nodes also the answer.
+const auditPolicy = `
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
+rules:
+- level: RequestResponse
+  users: ["system:serviceaccount:kube-system:spot-controller"]
+  verbs: [create, update, patch, delete]
+  resources: [{group: "", resources: [nodes]}]
+- level: Metadata
+  users: ["system:serviceaccount:kube-system:spot-controller"]
+- level: None
+`
+
+// request is one that a controller made.
+type request struct {
+	at                                                 time.Time
+	verb, resource, subresource, namespace, name, code string
+}
+
+func (r request) String() string {
+	return fmt.Sprintf("%s %s %s/%s %s/%s: %s", r.at.Format("15:04:05.000"), r.verb, r.resource, r.subresource, r.namespace, r.name, r.code)
+}
+
+// writes reports whether the request changes something, apart from the lease, events, and questions of who asks for metrics.
+func (r request) writes() bool {
+	return slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, r.verb) &&
+		!slices.Contains([]string{"leases", "events", "tokenreviews", "subjectaccessreviews"}, r.resource)
+}
+
+// ledger reads the API server's audit log. Its methods may be called from any goroutine.
+type ledger struct {
+	file string
+
+	mu       sync.Mutex
+	offset   int64
+	requests []request
+	nodes    map[string]map[uint64]bool // the versions of nodes that a controller wrote
+}
+
+// since returns the requests that were received at this moment or later, in the order in which they ended.
+func (l *ledger) since(moment time.Time) ([]request, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.read()
+	var found []request
+	for _, r := range l.requests {
+		if !r.at.Before(moment) {
+			found = append(found, r)
+		}
+	}
+	return found, err
+}
+
+// wrote reports whether a controller wrote this version of a node.
+func (l *ledger) wrote(node string, resourceVersion uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.read(); err != nil {
+		panic(err) // the file is this test's own
+	}
+	return l.nodes[node][resourceVersion]
+}
+
+// read takes in the lines that are complete by now.
+func (l *ledger) read() error {
+	log, err := os.Open(l.file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // nothing was asked yet
+	}
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	if _, err := log.Seek(l.offset, io.SeekStart); err != nil {
+		return err
+	}
+	lines := bufio.NewReader(log)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		l.offset += int64(len(line))
+		if err := l.take(line); err != nil {
+			return fmt.Errorf("reading %s: %w", l.file, err)
+		}
+	}
+}
+
+func (l *ledger) take(line []byte) error {
+	var event auditv1.Event
+	if err := json.Unmarshal(line, &event); err != nil {
+		return err
+	}
+	if event.ObjectRef == nil {
+		return nil // health, discovery
+	}
+	r := request{
+		at: event.RequestReceivedTimestamp.Time, verb: event.Verb, resource: event.ObjectRef.Resource, subresource: event.ObjectRef.Subresource,
+		namespace: event.ObjectRef.Namespace, name: event.ObjectRef.Name,
+	}
+	if event.ResponseStatus != nil {
+		r.code = strconv.Itoa(int(event.ResponseStatus.Code))
+	}
+	l.requests = append(l.requests, r)
+	if r.resource != "nodes" || event.ResponseObject == nil || !r.writes() {
+		return nil
+	}
+	var answer metav1.PartialObjectMetadata
+	if err := json.Unmarshal(event.ResponseObject.Raw, &answer); err != nil {
+		return err
+	}
+	version, err := strconv.ParseUint(answer.ResourceVersion, 10, 64)
+	if err != nil {
+		return nil // a Status: the request was refused
+	}
+	if l.nodes[r.name] == nil {
+		l.nodes[r.name] = map[uint64]bool{}
+	}
+	l.nodes[r.name][version] = true
+	return nil
+}
+
+// writes returns what controllers changed, or tried to, since this moment.
+func (s *scenario) writes(since time.Time) []request {
+	s.Helper()
+	all, err := asked.since(since)
+	s.must(err)
+	return slices.DeleteFunc(all, func(r request) bool { return !r.writes() })
+}
+
+// busiest returns the most requests that controllers made within one second since this moment.
+func (s *scenario) busiest(since time.Time) int {
+	s.Helper()
+	all, err := asked.since(since)
+	s.must(err)
+	slices.SortFunc(all, func(a, b request) int { return a.at.Compare(b.at) })
+	most, first := 0, 0
+	for i, r := range all {
+		for r.at.Sub(all[first].at) >= time.Second {
+			first++
+		}
+		most = max(most, i-first+1)
+	}
+	return most
+}

@@ -1,0 +1,273 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/audit"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+// soon is how long what should happen at once may take on a loaded machine.
+const soon = live.Soon
+
+// scenario is one test's part of the cluster. Whatever it made goes with the test.
+type scenario struct {
+	*testing.T
+	ctx        context.Context
+	namespace  string
+	began      time.Time
+	scheduler  *lab.Process
+	controller *lab.Process // nil until control
+	// seen is what has become of the scenario's pods.
+	seen *history
+	// auditor watches the whole test, and fails it at every finding.
+	auditor *audit.Auditor
+}
+
+// settings are fields of the controller's configuration, with their paths. All others are as shipped.
+type settings map[string]any
+
+// interruptionsOnly leaves out what moves pods on nodes that stay.
+func interruptionsOnly() settings {
+	return settings{"rebalance.heal": false, "rebalance.makeRoom": false, "rebalance.returnToSpot": false, "deletionCosts.enabled": false}
+}
+
+// only leaves out all rebalancing but this, which need not wait for calm.
+func only(reason string) settings {
+	return settings{
+		"rebalance.heal": false, "rebalance.makeRoom": false, "rebalance.returnToSpot": false, "deletionCosts.enabled": false,
+		"rebalance." + reason: true, "rebalance.pauseAfterInterruption": "0s", "rebalance.calmPeriod": "1s",
+	}
+}
+
+// edit sets the fields in a decoded configuration.
+func (f settings) edit(config map[string]any) {
+	for path, value := range f {
+		at, names := config, strings.Split(path, ".")
+		for _, name := range names[:len(names)-1] {
+			inner, ok := at[name].(map[string]any)
+			if !ok {
+				inner = map[string]any{}
+				at[name] = inner
+			}
+			at = inner
+		}
+		at[names[len(names)-1]] = value
+	}
+}
+
+// start starts a scheduler, and no controller yet, with these nodes.
+func start(t *testing.T, nodes ...lab.NodeSpec) *scenario {
+	t.Helper()
+	s := &scenario{T: t, ctx: t.Context(), began: time.Now()}
+	ns, err := client.CoreV1().Namespaces().Create(s.ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}, metav1.CreateOptions{})
+	s.must(err)
+	s.namespace = ns.Name
+	t.Cleanup(s.clean)
+	s.addNodes(nodes...)
+	config, err := live.SchedulerConfig(controlPlane.Root, nil)
+	s.must(err)
+	policy, err := audit.PolicyFromSchedulerConfig(config)
+	s.must(err)
+	s.auditor = audit.Watch(t, controlPlane.Config(), audit.Options{Policy: policy, Wrote: asked.wrote})
+	s.seen = s.watch()
+	// A lost wake-up must show: nothing may have waiting pods tried again by the clock alone.
+	s.scheduler, err = controlPlane.StartScheduler(s.ctx, lab.SchedulerOptions{Flags: []string{"--pod-max-in-unschedulable-pods-duration=1h"}})
+	s.must(err)
+	return s
+}
+
+// control starts the scenario's controller with these settings.
+func (s *scenario) control(with settings, flags ...string) {
+	s.Helper()
+	s.controller = s.another(with, flags...)
+}
+
+// another starts one more controller.
+func (s *scenario) another(with settings, flags ...string) *lab.Process {
+	s.Helper()
+	p, err := controlPlane.StartController(s.ctx, lab.ControllerOptions{Edit: with.edit, Flags: append([]string{"-v=2"}, flags...)})
+	s.must(err)
+	return p
+}
+
+// clean removes all that the scenario made, and stops its programs first so that nothing is moved or placed any more.
+func (s *scenario) clean() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	programs := []*lab.Process{s.scheduler}
+	for _, p := range controlPlane.Controllers() {
+		if p.Err() == nil || p == s.controller {
+			programs = append(programs, p)
+		}
+	}
+	for _, p := range programs {
+		if p == nil {
+			continue
+		}
+		if s.Failed() {
+			s.Logf("the log of %s ends with:\n%s", p.Name, live.Tail(p.Log, 40))
+		}
+		if err := p.Stop(); err != nil {
+			s.Errorf("stopping %s: %v", p.Name, err)
+		}
+	}
+	s.checkRights()
+	// Without the old leases the next ones lead at once.
+	for _, lease := range []string{"spot-aware-scheduler", "spot-controller"} {
+		if err := client.CoordinationV1().Leases("kube-system").Delete(ctx, lease, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			s.Error(err)
+		}
+	}
+	if err := client.CoreV1().ResourceQuotas(s.namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		s.Error(err)
+	}
+	if err := live.Clear(ctx, client, s.namespace); err != nil {
+		s.Errorf("cleaning up: %v", err)
+	}
+	if err := client.CoreV1().Namespaces().Delete(ctx, s.namespace, metav1.DeleteOptions{}); err != nil {
+		s.Error(err)
+	}
+	if err := client.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		s.Errorf("cleaning up nodes: %v", err)
+	}
+}
+
+// examined are the programs whose logs an earlier test has searched.
+var examined = map[*lab.Process]bool{}
+
+// checkRights fails the test when a program that ended during it lacked a right. All of them run with the ServiceAccounts that ship.
+func (s *scenario) checkRights() {
+	for _, p := range append(controlPlane.Schedulers(), controlPlane.Controllers()...) {
+		if examined[p] || p.Err() == nil {
+			continue
+		}
+		examined[p] = true
+		if err := live.Denied(p); err != nil {
+			s.Error(err)
+		}
+	}
+}
+
+func (s *scenario) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// addNodes creates nodes and waits until pods can be scheduled to them.
+func (s *scenario) addNodes(nodes ...lab.NodeSpec) {
+	s.Helper()
+	if len(nodes) > 0 {
+		s.must(controlPlane.CreateNodes(s.ctx, nodes...))
+	}
+}
+
+// loseNodes deletes nodes with all that is on them, as if nobody had known beforehand.
+func (s *scenario) loseNodes(names ...string) {
+	s.Helper()
+	now := int64(0)
+	for _, name := range names {
+		s.must(client.CoreV1().Nodes().Delete(s.ctx, name, metav1.DeleteOptions{}))
+		s.must(client.CoreV1().Pods(s.namespace).DeleteCollection(s.ctx, metav1.DeleteOptions{GracePeriodSeconds: &now},
+			metav1.ListOptions{FieldSelector: "spec.nodeName=" + name}))
+	}
+}
+
+// node returns a node.
+func (s *scenario) node(name string) *v1.Node {
+	s.Helper()
+	node, err := client.CoreV1().Nodes().Get(s.ctx, name, metav1.GetOptions{})
+	s.must(err)
+	return node
+}
+
+// editNode changes a node, again where somebody else changed it meanwhile.
+func (s *scenario) editNode(name string, edit func(*v1.Node)) {
+	s.Helper()
+	s.eventually(soon, func() error {
+		node, err := client.CoreV1().Nodes().Get(s.ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		edit(node)
+		_, err = client.CoreV1().Nodes().Update(s.ctx, node, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// eventually waits until check returns nil, and fails with its last error when that takes longer than limit.
+func (s *scenario) eventually(limit time.Duration, check func() error) {
+	s.Helper()
+	s.must(live.Until(s.ctx, limit, check))
+}
+
+// stays fails the test unless check returns nil for as long as that: what must not happen has had time to.
+func (s *scenario) stays(as time.Duration, check func() error) {
+	s.Helper()
+	for end := time.Now().Add(as); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		s.must(check())
+	}
+}
+
+// counts returns a check that a metric of the controller has this value, summed over the series that have these labels.
+func (s *scenario) counts(want int, name string, labels map[string]string) func() error {
+	return func() error {
+		got, err := s.counted(name, labels)
+		if err == nil && got != want {
+			err = fmt.Errorf("%s%v is %d, want %d", name, labels, got, want)
+		}
+		return err
+	}
+}
+
+// counted returns the sum of a metric of the controller over the series that have these labels.
+func (s *scenario) counted(name string, labels map[string]string) (int, error) {
+	sum, err := live.Metric(s.ctx, s.controller, name, labels)
+	return int(math.Round(sum)), err
+}
+
+// moved returns a check that so many pods were moved that way for that reason, and no others at all.
+func (s *scenario) moved(want int, way, reason string) func() error {
+	const name = "spot_aware_scheduler_migrations_total"
+	return func() error {
+		all, err := s.counted(name, nil)
+		if err != nil {
+			return err
+		}
+		these, err := s.counted(name, map[string]string{"way": way, "reason": reason, "outcome": "moved"})
+		if err == nil && (these != want || all != want) {
+			err = fmt.Errorf("%d pods moved by %s for %s, and %d in all, want %d and no others", these, way, reason, all, want)
+		}
+		return err
+	}
+}
+
+// told returns a check that the object has an event with this reason, whose note says this.
+func (s *scenario) told(object, reason, note string) func() error {
+	return func() error {
+		list, err := client.EventsV1().Events(s.namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
+		if err != nil {
+			return err
+		}
+		var notes []string
+		for _, event := range list.Items {
+			if strings.HasPrefix(event.Regarding.Name, object) && strings.Contains(event.Note, note) {
+				return nil
+			}
+			notes = append(notes, event.Regarding.Name+": "+event.Note)
+		}
+		return fmt.Errorf("no event %s of %s says %q; there are %q", reason, object, note, notes)
+	}
+}

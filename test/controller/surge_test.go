@@ -1,0 +1,178 @@
+package controller
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+// TestWorkloadChangesInTheMiddleOfASurge: it is deleted, scaled to 0 or rolled out while a pod of it is out of its ReplicaSet. (Row 7.)
+func TestWorkloadChangesInTheMiddleOfASurge(t *testing.T) {
+	s := start(t, live.Spot(1, 5)...)
+	apps := []string{"deleted", "scaled", "updated"}
+	for _, app := range apps {
+		// So that the surge lasts: a pod leaves when its replacement has been ready for so long.
+		s.deploy(app, 1, annotated(minOnDemand, "0"), func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 15 })
+	}
+	for _, app := range apps {
+		s.eventually(soon, s.is(app, split{Spot: 1}))
+		s.eventually(soon+15*time.Second, s.whole(app, 1))
+	}
+	s.addNodes(live.OnDemand(1, 10)...)
+	s.control(interruptionsOnly())
+	s.notice("spot-1", 5*time.Minute)
+	for _, app := range apps {
+		s.eventually(soon, s.released(app, 1))
+	}
+
+	background := metav1.DeletePropagationBackground
+	s.must(client.AppsV1().Deployments(s.namespace).Delete(s.ctx, "deleted", metav1.DeleteOptions{PropagationPolicy: &background}))
+	s.scale("scaled", 0)
+	s.update("updated", "app:2")
+	none := func() error {
+		for _, app := range []string{"deleted", "scaled"} {
+			pods, err := client.CoreV1().Pods(s.namespace).List(s.ctx, metav1.ListOptions{LabelSelector: "app=" + app})
+			if err != nil {
+				return err
+			}
+			if len(pods.Items) > 0 {
+				return fmt.Errorf("%d pods of %s are left", len(pods.Items), app)
+			}
+		}
+		return nil
+	}
+	s.eventually(soon, none)
+	s.eventually(2*soon, s.whole("updated", 1))
+	s.eventually(soon, s.is("updated", split{OnDemand: 1}))
+	s.eventually(soon, s.nothingReleased)
+	s.stays(5*time.Second, none)
+	pods, err := live.Pods(s.ctx, client, s.namespace, metav1.ListOptions{LabelSelector: "app=updated"})
+	s.must(err)
+	if image := pods[0].Spec.Containers[0].Image; len(pods) != 1 || image != "registry.invalid/app:2" {
+		t.Errorf("updated has %d pods, of image %s", len(pods), image)
+	}
+}
+
+// TestWaysOfWorkloads: each kind of workload leaves the way that suits it, and none is changed by it. (Row 9b.)
+func TestWaysOfWorkloads(t *testing.T) {
+	s := start(t, live.Spot(1, 20)...)
+	onSpot := annotated(minOnDemand, "0")
+	ways := map[string]string{"plain": "surge", "scaled-by-hpa": "surge", "recreate": "evict", "no-surge": "evict", "rolling": "evict", "refused": "evict", "host-port": "evict", "apart": "evict"}
+	s.deploy("plain", 1, onSpot)
+	s.deploy("scaled-by-hpa", 2, onSpot)
+	s.deploy("recreate", 1, onSpot, func(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType })
+	s.deploy("no-surge", 2, onSpot, func(d *appsv1.Deployment) {
+		d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{
+			MaxSurge: ptr.To(intstr.FromInt32(0)), MaxUnavailable: ptr.To(intstr.FromInt32(1)),
+		}}
+	})
+	s.deploy("rolling", 2, onSpot, func(d *appsv1.Deployment) {
+		d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{
+			MaxSurge: ptr.To(intstr.FromInt32(1)), MaxUnavailable: ptr.To(intstr.FromInt32(0)),
+		}}
+	})
+	s.deploy("refused", 1, onSpot, annotated(surgeAnnotation, "false"))
+	s.deploy("host-port", 1, onSpot, func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080}}
+	})
+	s.deploy("apart", 1, onSpot, func(d *appsv1.Deployment) {
+		d.Spec.Template.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
+				TopologyKey: v1.LabelTopologyZone, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "apart"}},
+			}},
+		}}
+	})
+	want := map[string]int{}
+	for app := range ways {
+		want[app] = int(*s.deployment(app).Spec.Replicas)
+		s.eventually(soon, s.is(app, split{Spot: want[app]}))
+	}
+	// It gets no figures here, as in a cluster whose metrics fail: it must not be what changes the count.
+	_, err := client.AutoscalingV2().HorizontalPodAutoscalers(s.namespace).Create(s.ctx, &autoscalingv2.HorizontalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Name: "scaled-by-hpa"},
+		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "scaled-by-hpa"},
+			MinReplicas:    ptr.To[int32](1), MaxReplicas: 10,
+			Metrics: []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
+				Name: v1.ResourceCPU, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: ptr.To[int32](50)},
+			}}},
+		},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	// A rollout that cannot go on: its new pods ask for more than any node has.
+	s.patch("rolling", `{"spec":{"template":{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"999"}}}]}}}}`)
+	s.eventually(soon, func() error {
+		if d := s.deployment("rolling"); d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas != 1 {
+			return fmt.Errorf("the rollout has not begun: %+v", d.Status)
+		}
+		return nil
+	})
+	// Its new zone is the only one that the pod that must stand apart may use.
+	s.addNodes(live.OnDemand(2, 20)...)
+	s.control(interruptionsOnly())
+
+	s.notice("spot-1", 2*time.Minute)
+	s.eventually(90*time.Second, s.empty("spot-1"))
+	for app, way := range ways {
+		left := s.seen.left(app)
+		if len(left) != want[app] {
+			t.Errorf("%d pods of %s left, want %d", len(left), app, want[app])
+		}
+		for _, at := range left {
+			if surged := !at.released.IsZero(); surged != (way == "surge") || !at.evicted {
+				t.Errorf("%s: released: %t, evicted: %t, want the way %s", at.name, surged, at.evicted, way)
+			}
+		}
+		if app == "rolling" {
+			continue
+		}
+		s.eventually(soon, s.is(app, split{OnDemand: want[app]}))
+		s.eventually(soon, s.whole(app, want[app]))
+	}
+	if replicas := *s.deployment("rolling").Spec.Replicas; replicas != 2 {
+		t.Errorf("rolling wants %d replicas now", replicas)
+	}
+	s.must(s.nothingReleased())
+}
+
+// TestSurgeThatCannotFinishIsUndone: a quota lets no replacement in. (Row 9b.)
+func TestSurgeThatCannotFinishIsUndone(t *testing.T) {
+	s := start(t, live.Spot(1, 5)...)
+	s.deploy("app", 2, annotated(fallbackAfter, "1s"))
+	s.eventually(soon, s.is("app", split{Spot: 2}))
+	s.serve("app", 2)
+	_, err := client.CoreV1().ResourceQuotas(s.namespace).Create(s.ctx, &v1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "full"}, Spec: v1.ResourceQuotaSpec{Hard: v1.ResourceList{v1.ResourcePods: resource.MustParse("2")}},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	s.eventually(soon, func() error {
+		quota, err := client.CoreV1().ResourceQuotas(s.namespace).Get(s.ctx, "full", metav1.GetOptions{})
+		if err == nil && quota.Status.Used.Pods().Value() != 2 {
+			err = fmt.Errorf("the quota is not in force: %v", quota.Status)
+		}
+		return err
+	})
+	s.addNodes(live.OnDemand(1, 5)...)
+	with := only("heal")
+	with["migration.surgeTimeout"] = "5s"
+	s.control(with)
+	s.eventually(soon, s.released("app", 1))
+	s.eventually(soon, s.told("app-", "MoveUndone", ""))
+	s.eventually(soon, s.nothingReleased)
+	s.eventually(soon, s.whole("app", 2))
+	s.must(s.is("app", split{Spot: 2})())
+	s.must(s.counts(1, "spot_aware_scheduler_migrations_total", map[string]string{"way": "surge", "reason": "heal", "outcome": "undone"})())
+	if left := s.seen.left(""); len(left) > 0 {
+		t.Errorf("pods left: %v", left)
+	}
+}
