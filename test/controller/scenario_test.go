@@ -111,6 +111,9 @@ func (s *scenario) clean() {
 			programs = append(programs, p)
 		}
 	}
+	if s.Failed() {
+		s.logEvents(ctx)
+	}
 	for _, p := range programs {
 		if p == nil {
 			continue
@@ -141,6 +144,24 @@ func (s *scenario) clean() {
 	if err := client.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		s.Errorf("cleaning up nodes: %v", err)
 	}
+}
+
+// logEvents logs what the controller told, each reason with a few notes.
+func (s *scenario) logEvents(ctx context.Context) {
+	list, err := client.EventsV1().Events(s.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		s.Error(err)
+		return
+	}
+	told := map[string]int{}
+	for _, event := range list.Items {
+		if event.ReportingController == "spot-controller" {
+			if told[event.Reason]++; told[event.Reason] <= 3 {
+				s.Logf("%s %s: %s", event.Reason, event.Regarding.Name, event.Note)
+			}
+		}
+	}
+	s.Logf("events of the controller by reason: %v", told)
 }
 
 // examined are the programs whose logs an earlier test has searched.
