@@ -155,6 +155,9 @@ func TestSignalsThatGoAway(t *testing.T) {
 	s.editNode("spot-2", untainted(reclaimed))
 	s.eventually(soon, s.marked("spot-2", false))
 	s.eventually(10*time.Second+soon, s.marked("spot-1", false))
+	if state, ok := s.node("spot-2").Annotations[stateAnnotation]; ok {
+		t.Errorf("the controller has left its state on spot-2: %s", state)
+	}
 	// The advice still stands, and is not taken again.
 	s.stays(5*time.Second, s.marked("spot-1", false))
 	for name, want := range map[string][]string{
@@ -222,7 +225,7 @@ func TestDryRun(t *testing.T) {
 	pods, err := live.Pods(s.ctx, client, s.namespace, metav1.ListOptions{})
 	s.must(err)
 	began := time.Now()
-	s.control(nil, "--dry-run")
+	s.control(interruptionsOnly(), "--dry-run")
 	s.notice("spot-1", 2*time.Minute)
 	reported := s.counts(3, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "interruption", "outcome": "dry-run"})
 	s.eventually(soon, reported)
@@ -243,7 +246,7 @@ func TestDryRun(t *testing.T) {
 
 	// The same moves are made when it is none.
 	s.must(s.controller.Stop())
-	s.control(nil)
+	s.control(interruptionsOnly())
 	s.eventually(2*soon, s.empty("spot-1"))
 	s.eventually(soon, s.moved(3, "surge", "interruption"))
 }

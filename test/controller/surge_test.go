@@ -171,7 +171,7 @@ func TestSurgeThatCannotFinishIsUndone(t *testing.T) {
 	s.eventually(soon, s.nothingReleased)
 	s.eventually(soon, s.whole("app", 2))
 	s.must(s.is("app", split{Spot: 2})())
-	s.must(s.counts(1, "spot_aware_scheduler_migrations_total", map[string]string{"way": "surge", "reason": "heal", "outcome": "undone"})())
+	s.eventually(soon, s.counts(1, "spot_aware_scheduler_migrations_total", map[string]string{"way": "surge", "reason": "heal", "outcome": "undone"}))
 	if left := s.seen.left(""); len(left) > 0 {
 		t.Errorf("pods left: %v", left)
 	}
