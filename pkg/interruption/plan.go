@@ -44,14 +44,14 @@ type Settings struct {
 //   - advisory: see Settings.Advice. One pod of a workload at a time, none that must not be disturbed for less than need (MayDisrupt), or
 //     that nothing makes anew elsewhere without loss (Jobs, pods without a controller).
 //
-// A spot node that is silent only counts as gone while another node is ready: when all are silent, it is rather the control plane that
+// A spot node that is silent only counts as gone while most nodes are ready (mostSilent): otherwise it is rather the control plane that
 // hears nothing. Without pods to move, silence is not marked either: it is also how nodes begin.
 func Plan(s *cluster.Snapshot, settings Settings) (marks []Mark, moves []migration.Move) {
 	p := &planner{
 		Settings: settings,
 		now:      s.Now.UTC().Truncate(time.Second),
 		reader:   kube.NodeReader{Signals: settings.Signals, NotReadyAfter: settings.NotReadyAfter},
-		hears:    slices.ContainsFunc(s.Nodes, func(n *cluster.Node) bool { return ready(n.Node) }),
+		hears:    hears(s.Nodes),
 	}
 	if settings.Advice {
 		p.motions, p.advised = s.Motions(), map[types.UID]bool{}
@@ -73,7 +73,7 @@ type planner struct {
 	// now is in whole seconds, as all times on objects.
 	now    time.Time
 	reader kube.NodeReader
-	// hears: some node is ready.
+	// hears: silence is the nodes' own.
 	hears   bool
 	motions map[types.UID]cluster.Motion
 	// advised are the workloads of which a pod already moves on advice.
@@ -109,10 +109,7 @@ func (p *planner) reclaim(n *cluster.Node, had state, announced []kube.Announcem
 	for _, a := range announced {
 		since, known := had.Seen[a.Name]
 		if !known {
-			// The clock that wrote it may be ahead of ours.
-			if since = p.now; !a.Since.IsZero() && a.Since.Before(p.now) {
-				since = a.Since.UTC().Truncate(time.Second)
-			}
+			since = p.firstSeen(a)
 		}
 		want.Seen[a.Name] = since
 		if since.Before(first) {
@@ -132,6 +129,22 @@ func (p *planner) reclaim(n *cluster.Node, had state, announced []kube.Announcem
 		p.moves = append(p.moves, migration.Move{Pod: pod, Reason: migration.Interruption, Deadline: deadline})
 	}
 	return want
+}
+
+// longestUnseen is how long a signal may have stood before it is first seen: until another controller leads, with some to spare.
+const longestUnseen = 30 * time.Second
+
+// firstSeen returns since when something has been announced that was not known before. The clock that wrote the time may be ahead of ours, or
+// behind: a notice would seem to be over that has just begun, and every pod would be deleted.
+func (p *planner) firstSeen(a kube.Announcement) time.Time {
+	since := a.Since.UTC().Truncate(time.Second)
+	switch earliest := p.now.Add(-longestUnseen); {
+	case since.IsZero() || since.After(p.now):
+		return p.now
+	case since.Before(earliest):
+		return earliest
+	}
+	return since
 }
 
 // deadline returns when a node goes: what its annotation says, unless a signal with a notice of its own says that it goes earlier. Where there is
@@ -191,6 +204,25 @@ func (p *planner) leave(n *cluster.Node, since time.Time) (pods []*cluster.Pod) 
 func tolerates(pod *v1.Pod) bool {
 	return corev1.TolerationsTolerateTaint(klog.Background(), pod.Spec.Tolerations,
 		&v1.Taint{Key: kube.InterruptionTaint, Effect: v1.TaintEffectNoSchedule}, false)
+}
+
+// mostSilent is the share of nodes that are not ready from which on the node lifecycle controller takes a zone for disrupted and hardly
+// evicts from it any more (--unhealthy-zone-threshold of kube-controller-manager); here it is of the whole cluster, because a zone may be
+// all spot, and be reclaimed.
+const mostSilent = 0.55
+
+// hears reports whether silent nodes are few enough to be believed. Nodes that have not reported yet do not count.
+func hears(nodes []*cluster.Node) bool {
+	reported, silent := 0, 0
+	for _, n := range nodes {
+		if slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady }) {
+			reported++
+			if !ready(n.Node) {
+				silent++
+			}
+		}
+	}
+	return silent < reported && (silent <= 2 || float64(silent) < mostSilent*float64(reported))
 }
 
 func ready(node *v1.Node) bool {

@@ -185,12 +185,13 @@ func TestOneNode(t *testing.T) {
 		wantBears  string
 		wantEvents []string
 	}{
-		"nothing":             {func(*world) {}, "", "", nil},
-		"AWS":                 {func(w *world) { w.taint(awsReclaim, "x", nil) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
-		"seen late":           {func(w *world) { w.taint(awsReclaim, "x", at(-time.Minute)) }, both("+60"), "spot-itn:NoSchedule +60 state", []string{kube.ReasonInterruption}},
-		"their clock ahead":   {func(w *world) { w.taint(awsReclaim, "x", at(2*time.Minute)) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
-		"a deadline long ago": {func(w *world) { w.taint(awsReclaim, "x", at(-time.Hour)) }, both("-3480"), "spot-itn:NoSchedule -3480 state", []string{kube.ReasonInterruption}},
-		"no notice known":     {func(w *world) { w.taint(maintenance, "", nil) }, both("+120"), "scheduled-maintenance:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"nothing":              {func(*world) {}, "", "", nil},
+		"AWS":                  {func(w *world) { w.taint(awsReclaim, "x", nil) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"seen late":            {func(w *world) { w.taint(awsReclaim, "x", at(-20*time.Second)) }, both("+100"), "spot-itn:NoSchedule +100 state", []string{kube.ReasonInterruption}},
+		"their clock behind":   {func(w *world) { w.taint(awsReclaim, "x", at(-2*time.Minute)) }, both("+90"), "spot-itn:NoSchedule +90 state", []string{kube.ReasonInterruption}},
+		"their clock ahead":    {func(w *world) { w.taint(awsReclaim, "x", at(2*time.Minute)) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"stood there for long": {func(w *world) { w.taint(awsReclaim, "x", at(-time.Hour)) }, both("+90"), "spot-itn:NoSchedule +90 state", []string{kube.ReasonInterruption}},
+		"no notice known":      {func(w *world) { w.taint(maintenance, "", nil) }, both("+120"), "scheduled-maintenance:NoSchedule +120 state", []string{kube.ReasonInterruption}},
 		"of two the earlier": {func(w *world) {
 			w.taint(awsReclaim, "x", nil)
 			w.taint("cloud.google.com/impending-node-termination", "", nil)
@@ -501,5 +502,29 @@ func TestConflict(t *testing.T) {
 	}
 	if sent.UID != "n" || sent.ResourceVersion != "7" || len(sent.Spec.Taints) != 2 || sent.Spec.Taints[0].Key != awsReclaim {
 		t.Errorf("patch %s, want the UID, the version and both taints", body)
+	}
+}
+
+// A control plane that hears little does not have the pods of all nodes deleted that it does not hear.
+func TestSilenceOfMostNodesIsNotBelieved(t *testing.T) {
+	for silent, want := range map[int]bool{1: true, 5: true, 6: false, 9: false, 10: false} {
+		w := newWorld(t)
+		s := &cluster.Snapshot{Now: start.Add(time.Hour)}
+		for i := range 10 {
+			status := v1.ConditionTrue
+			if i < silent {
+				status = v1.ConditionUnknown
+			}
+			n := &cluster.Node{Node: node(fmt.Sprint("n-", i), status), Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}}
+			p := w.pod(fmt.Sprint("p-", i), "Deployment")
+			p.Node, n.Pods = n, []*cluster.Pod{p}
+			s.Nodes, s.Pods = append(s.Nodes, n), append(s.Pods, p)
+		}
+		// One that has not reported yet says nothing about the others.
+		s.Nodes = append(s.Nodes, &cluster.Node{Node: &v1.Node{}})
+		_, moves := interruption.Plan(s, settings)
+		if got := len(moves) == silent; got != want || !got && len(moves) > 0 {
+			t.Errorf("%d of 10 nodes are silent: %d moves, believed should be %t", silent, len(moves), want)
+		}
 	}
 }

@@ -117,15 +117,15 @@ func TestAnyHistoryOfANode(t *testing.T) {
 // What stands on nodes is read by later versions: it is JSON with these names.
 func TestStateOnTheNode(t *testing.T) {
 	w := newWorld(t)
-	w.taint(awsReclaim, "x", at(-time.Minute))
+	w.taint(awsReclaim, "x", at(-20*time.Second))
 	w.round(0)
 	var got any
 	if err := json.Unmarshal([]byte(w.node.Annotations[interruption.StateAnnotation]), &got); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]any{
-		"class": "reclaim", "taint": "spot-itn", "deadline": deadline(time.Minute),
-		"seen": map[string]any{"taint " + awsReclaim: deadline(-time.Minute)},
+		"class": "reclaim", "taint": "spot-itn", "deadline": deadline(100 * time.Second),
+		"seen": map[string]any{"taint " + awsReclaim: deadline(-20 * time.Second)},
 	}
 	if diff := cmp.Diff(any(want), got); diff != "" {
 		t.Errorf("state (-want +got):\n%s", diff)
