@@ -18,9 +18,12 @@ import (
 // later; nothing waits for it, because there may be little time.
 const answerWithin = 10 * time.Second
 
+// eventsPerSecond is how many events are sent, on average and at once.
+const eventsPerSecond = 100
+
 // connect returns how the API server is reached: by a kubeconfig, or without one as the pod that this runs in. $KUBECONFIG does not count:
 // a controller acts on no cluster by accident.
-func connect(kubeconfig string, setup *setup) (*rest.Config, error) {
+func connect(kubeconfig string) (*rest.Config, error) {
 	config, err := rest.InClusterConfig()
 	if kubeconfig != "" {
 		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -31,8 +34,9 @@ func connect(kubeconfig string, setup *setup) (*rest.Config, error) {
 	config.UserAgent = rest.DefaultKubernetesUserAgent()
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	// Of each client made of it by itself: informers, events and leader election never wait for what moves pods.
-	config.QPS, config.Burst = float32(setup.RequestsPerSecond), setup.RequestsPerSecond
+	// Of each client made of it by itself: informers, events and leader election never wait for what moves pods. Events that are late do no
+	// harm, so that in a mass reclaim moves have the larger part of what the API server can do.
+	config.QPS, config.Burst = eventsPerSecond, eventsPerSecond
 	return config, nil
 }
 
@@ -44,9 +48,10 @@ func newReader(config *rest.Config) (kubernetes.Interface, error) {
 }
 
 // newWriter returns the client that changes objects. A request that changes something is not sent while may returns an error, which then is
-// its result, and no call waits inside to repeat what is refused.
-func newWriter(config *rest.Config, may func() error) (kubernetes.Interface, error) {
+// its result, and no call waits inside to repeat what is refused. perSecond is how many are sent, on average and at once.
+func newWriter(config *rest.Config, perSecond int, may func() error) (kubernetes.Interface, error) {
 	config = migration.WithoutRetries(config)
+	config.QPS, config.Burst = float32(perSecond), perSecond
 	config.Timeout = answerWithin
 	config.Wrap(guard(may))
 	return kubernetes.NewForConfig(config)

@@ -37,7 +37,7 @@ func server(t *testing.T) (*rest.Config, func() []string) {
 // What is refused is refused at once, and says after how long to try again.
 func TestRefusedAtOnce(t *testing.T) {
 	config, methods := server(t)
-	client, err := newWriter(config, func() error { return nil })
+	client, err := newWriter(config, 1000, func() error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestGuard(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			config, methods := server(t)
-			client, err := newWriter(config, func() error { return test.may })
+			client, err := newWriter(config, 1000, func() error { return test.may })
 			if err != nil {
 				t.Fatal(err)
 			}

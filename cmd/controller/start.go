@@ -37,7 +37,7 @@ var (
 
 // start runs the controller until ctx is done, the lease is lost or something cannot be started.
 func start(ctx context.Context, kubeconfig string, setup *setup) error {
-	config, err := connect(kubeconfig, setup)
+	config, err := connect(kubeconfig)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, may func() erro
 	if err != nil {
 		return fmt.Errorf("making the client that reads: %w", err)
 	}
-	writer, err := newWriter(config, may)
+	writer, err := newWriter(config, setup.RequestsPerSecond, may)
 	if err != nil {
 		return fmt.Errorf("making the client that writes: %w", err)
 	}

@@ -44,15 +44,16 @@ type Settings struct {
 //   - advisory: see Settings.Advice. One pod of a workload at a time, none that must not be disturbed for less than need (MayDisrupt), or
 //     that nothing makes anew elsewhere without loss (Jobs, pods without a controller).
 //
-// A spot node that is silent only counts as gone while most nodes are ready (mostSilent): otherwise it is rather the control plane that
-// hears nothing. Without pods to move, silence is not marked either: it is also how nodes begin.
+// A spot node that is silent only counts as gone while most nodes are ready (mostSilent), and while few others do (believed): otherwise it
+// is rather the control plane that hears nothing. Without pods to move, silence is not marked either: it is also how nodes begin.
 func Plan(s *cluster.Snapshot, settings Settings) (marks []Mark, moves []migration.Move) {
 	p := &planner{
 		Settings: settings,
 		now:      s.Now.UTC().Truncate(time.Second),
 		reader:   kube.NodeReader{Signals: settings.Signals, NotReadyAfter: settings.NotReadyAfter},
-		hears:    hears(s.Nodes),
+		believes: believed(s.Nodes),
 	}
+	p.doubt(s.Nodes)
 	if settings.Advice {
 		p.motions, p.advised = s.Motions(), map[types.UID]bool{}
 	}
@@ -73,9 +74,10 @@ type planner struct {
 	// now is in whole seconds, as all times on objects.
 	now    time.Time
 	reader kube.NodeReader
-	// hears: silence is the nodes' own.
-	hears   bool
-	motions map[types.UID]cluster.Motion
+	// believes is how many silent nodes may count as gone; doubted are those that do not.
+	believes int
+	doubted  map[*cluster.Node]bool
+	motions  map[types.UID]cluster.Motion
 	// advised are the workloads of which a pod already moves on advice.
 	advised map[types.UID]bool
 	moves   []migration.Move
@@ -85,11 +87,12 @@ type planner struct {
 func (p *planner) node(n *cluster.Node) (mark Mark, ok bool) {
 	had := readState(n.Node)
 	announced := p.reader.Announced(withoutOwn(n.Node, had), n.Facts.Capacity.Type, p.now)
+	if p.doubted[n] {
+		announced = slices.DeleteFunc(announced, func(a kube.Announcement) bool { return a.Name == kube.Silence })
+	}
 	class := decision.NoSignal
 	for _, a := range announced {
-		if a.Name != kube.Silence || p.hears {
-			class = max(class, a.Class)
-		}
+		class = max(class, a.Class)
 	}
 	announced = slices.DeleteFunc(announced, func(a kube.Announcement) bool { return a.Class != class })
 	var want state
@@ -206,13 +209,15 @@ func tolerates(pod *v1.Pod) bool {
 		&v1.Taint{Key: kube.InterruptionTaint, Effect: v1.TaintEffectNoSchedule}, false)
 }
 
-// mostSilent is the share of nodes that are not ready from which on the node lifecycle controller takes a zone for disrupted and hardly
+// mostSilent is the percentage of nodes that are not ready from which on the node lifecycle controller takes a zone for disrupted and hardly
 // evicts from it any more (--unhealthy-zone-threshold of kube-controller-manager); here it is of the whole cluster, because a zone may be
 // all spot, and be reclaimed.
-const mostSilent = 0.55
+const mostSilent = 55 // percent
 
-// hears reports whether silent nodes are few enough to be believed. Nodes that have not reported yet do not count.
-func hears(nodes []*cluster.Node) bool {
+// believed returns how many silent nodes may count as gone at a time: a tenth of all, or two. No pod of theirs is asked for, and no budget:
+// a part of the network that is away, or comes back node by node, must not cost every pod there. The others are left to Kubernetes, which
+// gives them up after minutes (tolerationSeconds), or to whoever deletes their Nodes. Nodes that have not reported yet do not count.
+func believed(nodes []*cluster.Node) int {
 	reported, silent := 0, 0
 	for _, n := range nodes {
 		if slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady }) {
@@ -222,7 +227,41 @@ func hears(nodes []*cluster.Node) bool {
 			}
 		}
 	}
-	return silent < reported && (silent <= 2 || float64(silent) < mostSilent*float64(reported))
+	if silent == reported || silent > 2 && 100*silent >= mostSilent*reported {
+		return 0
+	}
+	return max(2, reported/10)
+}
+
+// doubt decides which silent nodes do not count as gone: those that count already do first, then those that have been silent for longest.
+func (p *planner) doubt(nodes []*cluster.Node) {
+	type silent struct {
+		node  *cluster.Node
+		known bool
+		since time.Time
+	}
+	var all []silent
+	for _, n := range nodes {
+		for _, a := range p.reader.Announced(n.Node, n.Facts.Capacity.Type, p.now) {
+			if a.Name == kube.Silence {
+				_, known := readState(n.Node).Seen[kube.Silence]
+				all = append(all, silent{n, known, a.Since})
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b silent) int {
+		if a.known != b.known {
+			if a.known {
+				return -1
+			}
+			return 1
+		}
+		return a.since.Compare(b.since)
+	})
+	p.doubted = map[*cluster.Node]bool{}
+	for i, s := range all {
+		p.doubted[s.node] = i >= p.believes
+	}
 }
 
 func ready(node *v1.Node) bool {

@@ -506,13 +506,15 @@ func TestConflict(t *testing.T) {
 }
 
 // A control plane that hears little does not have the pods of all nodes deleted that it does not hear.
-func TestSilenceOfMostNodesIsNotBelieved(t *testing.T) {
-	for silent, want := range map[int]bool{1: true, 5: true, 6: false, 9: false, 10: false} {
+func TestSilenceOfManyNodesIsNotBelieved(t *testing.T) {
+	for _, test := range []struct{ nodes, silent, want int }{
+		{10, 1, 1}, {10, 2, 2}, {10, 5, 2}, {10, 6, 0}, {10, 10, 0}, {2, 2, 0}, {100, 9, 9}, {100, 54, 10}, {100, 55, 0},
+	} {
 		w := newWorld(t)
 		s := &cluster.Snapshot{Now: start.Add(time.Hour)}
-		for i := range 10 {
+		for i := range test.nodes {
 			status := v1.ConditionTrue
-			if i < silent {
+			if i < test.silent {
 				status = v1.ConditionUnknown
 			}
 			n := &cluster.Node{Node: node(fmt.Sprint("n-", i), status), Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}}
@@ -522,9 +524,36 @@ func TestSilenceOfMostNodesIsNotBelieved(t *testing.T) {
 		}
 		// One that has not reported yet says nothing about the others.
 		s.Nodes = append(s.Nodes, &cluster.Node{Node: &v1.Node{}})
-		_, moves := interruption.Plan(s, settings)
-		if got := len(moves) == silent; got != want || !got && len(moves) > 0 {
-			t.Errorf("%d of 10 nodes are silent: %d moves, believed should be %t", silent, len(moves), want)
+		if _, moves := interruption.Plan(s, settings); len(moves) != test.want {
+			t.Errorf("%d of %d nodes are silent: %d moves, want %d", test.silent, test.nodes, len(moves), test.want)
 		}
+	}
+}
+
+// A node that counts as gone goes on to, whoever else falls silent; and one that has another signal does not go earlier for its silence.
+func TestSilenceThatIsBelievedStays(t *testing.T) {
+	w := newWorld(t)
+	s := &cluster.Snapshot{Now: start.Add(time.Hour)}
+	silent := func(name string) *cluster.Node {
+		n := &cluster.Node{Node: node(name, v1.ConditionUnknown), Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}}
+		p := w.pod("p-"+name, "Deployment")
+		p.Node, n.Pods = n, []*cluster.Pod{p}
+		s.Nodes, s.Pods = append(s.Nodes, n), append(s.Pods, p)
+		return n
+	}
+	silent("a")
+	silent("b").Spec.Taints = []v1.Taint{{Key: awsReclaim, Effect: v1.TaintEffectNoSchedule}}
+	silent("c")
+	silent("d").Annotations[interruption.StateAnnotation] = `{"class":"reclaim","taint":"not-ready","seen":{"` + kube.Silence + `":"2026-03-01T12:30:00Z"}}`
+	for i := range 6 {
+		s.Nodes = append(s.Nodes, &cluster.Node{Node: node(fmt.Sprint("ready-", i), v1.ConditionTrue)})
+	}
+	_, moves := interruption.Plan(s, settings)
+	got := map[string]bool{} // by pod: whether there is time left
+	for _, m := range moves {
+		got[m.Pod.Name] = m.Deadline.After(s.Now)
+	}
+	if diff := cmp.Diff(map[string]bool{"p-a": false, "p-b": true, "p-d": false}, got); diff != "" {
+		t.Errorf("moves, and whether they have time (-want +got):\n%s", diff)
 	}
 }

@@ -81,14 +81,15 @@ func massReclaim(t *testing.T, nodes, workloads int) {
 		took = append(took, at.leaves.Sub(began))
 		ways[at.way()]++
 	}
-	t.Logf("notice to gone: p50 %s, p99 %s, last %s; ways %v; at most %d requests in a second",
-		percentile(took, 50), percentile(took, 99), percentile(took, 100), ways, s.busiest(began))
+	moves, events := s.busiest(began, "pods", "nodes"), s.busiest(began, "events")
+	t.Logf("notice to gone: p50 %s, p99 %s, last %s; ways %v; in a second at most %d requests for pods and nodes, and %d for events",
+		percentile(took, 50), percentile(took, 99), percentile(took, 100), ways, moves, events)
 	if ways["deleted"] > 0 {
 		t.Errorf("%d pods were deleted, want all to leave by surge or eviction", ways["deleted"])
 	}
-	// 200 on average and 200 at once, and those that are not of what moves pods: the lease, events, and restarted watches.
-	if most := s.busiest(began); most > 500 {
-		t.Errorf("%d requests within a second", most)
+	// 200 a second on average, and 200 at once; of events half of that. Some arrive closer together than they were sent.
+	if moves > 420 || events > 210 {
+		t.Errorf("in a second %d requests for pods and nodes, and %d for events: want at most 400 and 200", moves, events)
 	}
 	s.eventually(2*soon, s.are(moved))
 	s.must(s.nothingReleased())

@@ -152,11 +152,12 @@ func (s *scenario) writes(since time.Time) []request {
 	return slices.DeleteFunc(all, func(r request) bool { return !r.writes() })
 }
 
-// busiest returns the most requests that controllers made within one second since this moment.
-func (s *scenario) busiest(since time.Time) int {
+// busiest returns the most requests for these resources that controllers made within one second since this moment.
+func (s *scenario) busiest(since time.Time, resources ...string) int {
 	s.Helper()
 	all, err := asked.since(since)
 	s.must(err)
+	all = slices.DeleteFunc(all, func(r request) bool { return !slices.Contains(resources, r.resource) })
 	slices.SortFunc(all, func(a, b request) int { return a.at.Compare(b.at) })
 	most, first := 0, 0
 	for i, r := range all {
