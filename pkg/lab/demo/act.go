@@ -37,17 +37,13 @@ type result struct {
 // act places all workloads on the full set of nodes, takes every spot node away, and returns what happened to each
 // workload, by name. It removes the workloads.
 func (d *demo) act(ctx context.Context, p placement) (map[string]result, error) {
-	if err := d.completeNodes(ctx); err != nil {
+	if err := d.completeNodes(ctx, d.nodes); err != nil {
 		return nil, err
 	}
-	for _, w := range workloads {
-		for _, object := range w.objects(p) {
-			if err := d.client.Create(ctx, object); err != nil {
-				return nil, fmt.Errorf("creating %s: %w", w.name, err)
-			}
-		}
+	if err := d.create(ctx, workloads, p); err != nil {
+		return nil, err
 	}
-	if err := d.waitUntilWhole(ctx, placeTimeout); err != nil {
+	if _, err := d.waitUntilWhole(ctx, workloads, placeTimeout); err != nil {
 		return nil, err
 	}
 	results, err := d.measure(ctx)
@@ -55,7 +51,7 @@ func (d *demo) act(ctx context.Context, p placement) (map[string]result, error) 
 		return nil, err
 	}
 
-	d.recorder.start(time.Now(), names())
+	d.recorder.start(time.Now(), names(workloads))
 	nodes, pods, err := d.loseSpot(ctx)
 	if err != nil {
 		return nil, err
@@ -64,7 +60,7 @@ func (d *demo) act(ctx context.Context, p placement) (map[string]result, error) 
 	if err := d.waitUntilSeen(ctx, pods); err != nil {
 		return nil, err
 	}
-	if err := d.waitUntilWhole(ctx, watchFor); err != nil {
+	if _, err := d.waitUntilWhole(ctx, workloads, watchFor); err != nil {
 		return nil, err
 	}
 	for name, outage := range d.recorder.end(time.Now()) {
@@ -75,37 +71,69 @@ func (d *demo) act(ctx context.Context, p placement) (map[string]result, error) 
 	return results, d.clear(ctx)
 }
 
-// waitUntilWhole waits until every replica of every workload is ready, but no longer than limit, and tells how many are.
-func (d *demo) waitUntilWhole(ctx context.Context, limit time.Duration) error {
-	wanted := 0
-	for _, w := range workloads {
-		wanted += w.replicas
-	}
-	ready := func() int {
-		n := 0
-		for _, w := range workloads {
-			n += min(d.recorder.readyReplicas(w.name), w.replicas)
+// create creates what these workloads consist of.
+func (d *demo) create(ctx context.Context, these []workload, p placement) error {
+	for _, w := range these {
+		for _, object := range w.objects(p) {
+			if err := d.client.Create(ctx, object); err != nil {
+				return fmt.Errorf("creating %s: %w", w.name, err)
+			}
 		}
-		return n
 	}
-	told, last := time.Now(), -1
-	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, limit, true, func(context.Context) (bool, error) {
-		n := ready()
-		if n < wanted && n != last && time.Since(told) > time.Second {
-			d.say("%d of %d replicas are ready", n, wanted)
-			told, last = time.Now(), n
+	return nil
+}
+
+// until calls look until it is done, but no longer than limit, and says its progress when that changes, once a second at most.
+// It is no error that look is not done by then; it is one that the controller, once it was started, does not run any more.
+func (d *demo) until(ctx context.Context, limit time.Duration, look func() (done bool, progress string)) (done bool, err error) {
+	told, last := time.Now(), ""
+	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, limit, true, func(context.Context) (bool, error) {
+		if d.controller != nil && d.controller.Err() != nil {
+			return false, d.controller.Err()
 		}
-		return n == wanted, nil
+		var progress string
+		if done, progress = look(); !done && progress != last && time.Since(told) > time.Second {
+			d.say("%s", progress)
+			told, last = time.Now(), progress
+		}
+		return done, nil
 	})
 	switch {
 	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case err != nil:
-		d.say("%d of %d replicas are ready after %.0f s", ready(), wanted, limit.Seconds())
-	default:
-		d.say("all %d replicas are ready", wanted)
+		return false, context.Cause(ctx)
+	case err != nil && !wait.Interrupted(err):
+		return false, err
 	}
-	return nil
+	return done, nil
+}
+
+// waitUntilWhole waits until every replica of these workloads is ready, but no longer than limit, and tells how many are.
+func (d *demo) waitUntilWhole(ctx context.Context, these []workload, limit time.Duration) (whole bool, err error) {
+	wanted := 0
+	for _, w := range these {
+		wanted += w.replicas
+	}
+	progress := func() (int, string) {
+		n := 0
+		for _, w := range these {
+			n += min(d.recorder.readyReplicas(w.name), w.replicas)
+		}
+		return n, fmt.Sprintf("%d of %d replicas are ready", n, wanted)
+	}
+	whole, err = d.until(ctx, limit, func() (bool, string) {
+		n, text := progress()
+		return n == wanted, text
+	})
+	switch {
+	case err != nil:
+		return false, err
+	case whole:
+		d.say("all %d replicas are ready", wanted)
+	default:
+		_, text := progress()
+		d.say("%s after %.0f s", text, limit.Seconds())
+	}
+	return whole, nil
 }
 
 // waitUntilSeen waits until the watch has told of the end of the pods: before that, all would seem well.
@@ -154,14 +182,14 @@ func (d *demo) measure(ctx context.Context) (map[string]result, error) {
 	return results, nil
 }
 
-// allOnDemandUSD returns what all replicas would cost an hour on the on-demand nodes, which are of one type.
-func (d *demo) allOnDemandUSD() (float64, error) {
+// allOnDemandUSD returns what all replicas of these workloads would cost an hour on the on-demand nodes, which are of one type.
+func (d *demo) allOnDemandUSD(these []workload) (float64, error) {
 	for _, spec := range d.nodes {
 		if spec.Capacity != lab.OnDemand {
 			continue
 		}
 		total := 0.0
-		for _, w := range workloads {
+		for _, w := range these {
 			cost, err := hourlyCost(w.requests(), spec.Node())
 			if err != nil {
 				return 0, err
@@ -173,32 +201,42 @@ func (d *demo) allOnDemandUSD() (float64, error) {
 	return 0, fmt.Errorf("the demo has no on-demand node")
 }
 
-// loseSpot deletes every spot Node and its pods at once, without a grace period. It returns the number of nodes and the pods.
+// loseSpot deletes every spot Node and its pods. It returns the number of nodes and the pods.
 func (d *demo) loseSpot(ctx context.Context) (nodes int, lostPods []client.Object, err error) {
 	all, err := d.listNodes(ctx)
 	if err != nil {
 		return 0, nil, err
 	}
-	list, err := d.listPods(ctx)
-	if err != nil {
-		return 0, nil, err
-	}
-	var lostNodes []client.Object
-	for _, node := range all {
+	spot := map[string]bool{}
+	for name, node := range all {
 		if isSpot(node) {
-			lostNodes = append(lostNodes, node)
+			spot[name] = true
 		}
 	}
+	lostPods, err = d.lose(ctx, spot)
+	return len(spot), lostPods, err
+}
+
+// lose deletes these Nodes and their pods at once, without a grace period. It returns the pods.
+func (d *demo) lose(ctx context.Context, names map[string]bool) (lostPods []client.Object, err error) {
+	list, err := d.listPods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var lostNodes []client.Object
+	for name := range names {
+		lostNodes = append(lostNodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
 	for _, pod := range list {
-		if node, ok := all[pod.Spec.NodeName]; ok && isSpot(node) {
+		if names[pod.Spec.NodeName] {
 			lostPods = append(lostPods, &pod)
 		}
 	}
 	// The nodes first, so that no replacement goes to one of them.
 	if err := d.deleteAll(ctx, lostNodes); err != nil {
-		return 0, nil, err
+		return nil, err
 	}
-	return len(lostNodes), lostPods, d.deleteAll(ctx, lostPods)
+	return lostPods, d.deleteAll(ctx, lostPods)
 }
 
 // clear removes the workloads and waits until no pod is left.
@@ -228,14 +266,14 @@ func (d *demo) clear(ctx context.Context) error {
 	return nil
 }
 
-// completeNodes creates those nodes of the demo that are not there.
-func (d *demo) completeNodes(ctx context.Context) error {
+// completeNodes creates those of the nodes that are not there.
+func (d *demo) completeNodes(ctx context.Context, nodes []lab.NodeSpec) error {
 	there, err := d.listNodes(ctx)
 	if err != nil {
 		return err
 	}
 	var missing []lab.NodeSpec
-	for _, spec := range d.nodes {
+	for _, spec := range nodes {
 		if _, ok := there[spec.Name]; !ok {
 			missing = append(missing, spec)
 		}
@@ -283,9 +321,9 @@ func (d *demo) listPods(ctx context.Context) ([]corev1.Pod, error) {
 
 func isSpot(node *corev1.Node) bool { return node.Labels[lab.CapacityLabel] == lab.Spot }
 
-func names() []string {
+func names(these []workload) []string {
 	var all []string
-	for _, w := range workloads {
+	for _, w := range these {
 		all = append(all, w.name)
 	}
 	return all

@@ -1,9 +1,11 @@
-// Package demo shows on a local control plane what this project is for: the same workloads are placed by the default
-// scheduler with a preference for spot, and by this project's scheduler; each time all spot nodes vanish without notice.
+// Package demo shows on a local control plane what this project is for, in two acts. First the same workloads are placed by
+// the default scheduler with a preference for spot, and by this project's scheduler; each time all spot nodes vanish without
+// notice. Then the largest spot pool gets two minutes' notice while this project's controller runs, and comes back.
 package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -36,18 +38,20 @@ type Options struct {
 
 // demo is a run of it.
 type demo struct {
-	plane    *lab.ControlPlane
-	client   client.Client
-	nodes    []lab.NodeSpec
-	recorder *recorder
-	say      func(format string, args ...any)
+	plane      *lab.ControlPlane
+	client     client.Client
+	nodes      []lab.NodeSpec // of the first act
+	recorder   *recorder
+	exits      *exits
+	controller *lab.Process // nil before the second act
+	say        func(format string, args ...any)
 }
 
-// Run plays both acts and prints what they measured. The error says what did not work, or which workloads fell below
-// their floor under this project's scheduler: the demo fails when the promise is not kept.
+// Run plays both acts and prints after each what it measured. The error says what did not work, or what of the project's
+// promises was not kept, such as workloads that fell below their floor: then the demo fails.
 func Run(ctx context.Context, options Options) (err error) {
 	begin := time.Now()
-	d := &demo{nodes: lab.DefaultNodes(), recorder: newRecorder(), say: func(format string, args ...any) {
+	d := &demo{nodes: lab.DefaultNodes(), recorder: newRecorder(), exits: newExits(), say: func(format string, args ...any) {
 		fmt.Fprintf(options.Out, "%5.1fs  %s\n", time.Since(begin).Seconds(), fmt.Sprintf(format, args...))
 	}}
 	d.plane, err = lab.Start(ctx, lab.Options{
@@ -78,24 +82,29 @@ func Run(ctx context.Context, options Options) (err error) {
 		return err
 	}
 
-	report := report{nodes: d.nodes}
-	if report.allOnDemandUSD, err = d.allOnDemandUSD(); err != nil {
+	first := report{nodes: d.nodes}
+	if first.allOnDemandUSD, err = d.allOnDemandUSD(workloads); err != nil {
 		return err
 	}
 	d.say("act 1: the default scheduler, pods prefer spot by node affinity (weight 100)")
-	if report.stock, err = d.act(ctx, placement{schedulerName: corev1.DefaultSchedulerName, affinity: preferSpot}); err != nil {
-		return fmt.Errorf("act 1: %w", err)
+	if first.stock, err = d.act(ctx, placement{schedulerName: corev1.DefaultSchedulerName, affinity: preferSpot}); err != nil {
+		return fmt.Errorf("act 1 with the default scheduler: %w", err)
 	}
-	d.say("act 2: the same workloads with schedulerName: %s", schedulerName)
-	if report.ours, err = d.act(ctx, placement{schedulerName: schedulerName}); err != nil {
-		return fmt.Errorf("act 2: %w", err)
+	d.say("act 1: the same workloads with schedulerName: %s", schedulerName)
+	if first.ours, err = d.act(ctx, placement{schedulerName: schedulerName}); err != nil {
+		return fmt.Errorf("act 1 with %s: %w", schedulerName, err)
 	}
-	d.say("done")
-	report.write(options.Out, options.Color)
-	return report.verdict()
+	first.write(options.Out, options.Color)
+
+	second, err := d.reclaim(ctx)
+	if err != nil {
+		return errors.Join(first.verdict(), fmt.Errorf("act 2: %w", err))
+	}
+	second.write(options.Out, options.Color)
+	return errors.Join(first.verdict(), second.verdict())
 }
 
-// watch keeps the recorder informed until ctx is done.
+// watch keeps the recorder and the exits informed until ctx is done.
 func (d *demo) watch(ctx context.Context) error {
 	clientset, err := kubernetes.NewForConfig(d.plane.Config())
 	if err != nil {
@@ -103,18 +112,19 @@ func (d *demo) watch(ctx context.Context) error {
 	}
 	factory := informers.NewSharedInformerFactoryWithOptions(clientset, 0, informers.WithNamespace(namespace))
 	pods := factory.Core().V1().Pods().Informer()
-	observe := func(object any, ready bool) {
-		pod := object.(*corev1.Pod)
-		d.recorder.observe(time.Now(), pod.Labels[workloadLabel], pod.UID, ready)
+	observe := func(object any, gone bool) {
+		now, pod := time.Now(), object.(*corev1.Pod)
+		d.recorder.observe(now, pod.Labels[workloadLabel], pod.UID, !gone && isReady(pod))
+		d.exits.observe(now, pod, gone)
 	}
 	_, err = pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { observe(object, isReady(object.(*corev1.Pod))) },
-		UpdateFunc: func(_, object any) { observe(object, isReady(object.(*corev1.Pod))) },
+		AddFunc:    func(object any) { observe(object, false) },
+		UpdateFunc: func(_, object any) { observe(object, false) },
 		DeleteFunc: func(object any) {
 			if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 				object = tombstone.Obj
 			}
-			observe(object, false)
+			observe(object, true)
 		},
 	})
 	if err != nil {

@@ -8,24 +8,24 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// report is what a run measured.
+// report is what the first act measured.
 type report struct {
 	nodes          []lab.NodeSpec
 	stock, ours    map[string]result
 	allOnDemandUSD float64
 }
 
-// totals are an act's figures over all workloads.
+// totals are figures over several workloads.
 type totals struct {
 	replicas, placed, onSpot int
 	hourUSD                  float64
 	atZero                   []string // services (workloads with a floor) that had no ready replica at some moment
 }
 
-func sum(act map[string]result) totals {
+func sum(these []workload, measured map[string]result) totals {
 	var t totals
-	for _, w := range workloads {
-		r := act[w.name]
+	for _, w := range these {
+		r := measured[w.name]
 		t.replicas += w.replicas
 		t.placed += r.OnSpot + r.OnDemand
 		t.onSpot += r.OnSpot
@@ -54,7 +54,7 @@ func (r report) verdict() error {
 // write prints the report in at most 100 columns.
 func (r report) write(out io.Writer, color bool) {
 	p := page{out, color}
-	stock, ours := sum(r.stock), sum(r.ours)
+	stock, ours := sum(workloads, r.stock), sum(workloads, r.ours)
 	p.line("")
 	r.writeWorkloads(p)
 	r.writeTotals(p, stock, ours)
@@ -73,6 +73,7 @@ func (r report) write(out io.Writer, color bool) {
 	for _, text := range r.method() {
 		p.paragraph(dim, text)
 	}
+	p.line("")
 }
 
 func (r report) writeWorkloads(p page) {

@@ -59,10 +59,14 @@ var workloads = []workload{
 	{name: "nightly-report", kind: job, replicas: 6, cpu: "1", memory: "2Gi", floor: 0},
 }
 
-// placement is what differs between the acts: how a workload asks for spot.
+// placement is what differs between the acts: how a workload asks for spot, and where else it wants to be.
 type placement struct {
 	schedulerName string
 	affinity      *corev1.Affinity
+	// zone is the only one that it may run in; empty: any.
+	zone string
+	// fallbackAfter is the annotation of that name; empty: the scheduler's default.
+	fallbackAfter string
 }
 
 // preferSpot is what people do without a scheduler of their own: the strongest preference there is.
@@ -87,9 +91,12 @@ func (w workload) requests() corev1.ResourceList {
 func (w workload) objects(p placement) []client.Object {
 	labels := map[string]string{workloadLabel: w.name}
 	selector := &metav1.LabelSelector{MatchLabels: labels}
-	meta := metav1.ObjectMeta{Name: w.name, Namespace: namespace, Labels: labels}
+	meta := metav1.ObjectMeta{Name: w.name, Namespace: namespace, Labels: labels, Annotations: map[string]string{}}
 	if w.minOnDemand != "" {
-		meta.Annotations = map[string]string{decision.MinOnDemandAnnotation: w.minOnDemand}
+		meta.Annotations[decision.MinOnDemandAnnotation] = w.minOnDemand
+	}
+	if p.fallbackAfter != "" {
+		meta.Annotations[decision.FallbackAfterAnnotation] = p.fallbackAfter
 	}
 	replicas := ptr.To(int32(w.replicas))
 	template := corev1.PodTemplateSpec{
@@ -102,6 +109,9 @@ func (w workload) objects(p placement) []client.Object {
 				Resources: corev1.ResourceRequirements{Requests: w.requests()},
 			}},
 		},
+	}
+	if p.zone != "" {
+		template.Spec.NodeSelector = map[string]string{corev1.LabelTopologyZone: p.zone}
 	}
 
 	var owner client.Object

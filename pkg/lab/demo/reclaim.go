@@ -1,0 +1,434 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+const (
+	// notice is how long before its end AWS tells that a spot node goes, and noticeTaint what its node termination handler sets then.
+	notice      = 2 * time.Minute
+	noticeTaint = "aws-node-termination-handler/spot-itn"
+	// upgrade is for how long after the notice on-demand still takes no pods.
+	upgrade = 4 * time.Second
+	// fallbackAfter is what the singletons of the second act say: nobody wants to watch the five minutes of the default pass.
+	fallbackAfter = "1s"
+	// calm is in place of the controller's calmPeriod and pauseAfterInterruption, for the same reason.
+	calm = 5 * time.Second
+	// returnTimeout is how long the way back to spot may take.
+	returnTimeout = 90 * time.Second
+)
+
+// scarceNodes are those of the second act: the on-demand nodes of the first and less spot, nearly half of it in one pool, so that
+// the rest has no room for all that runs there. That pool is the only spot in its zone.
+func scarceNodes() []lab.NodeSpec {
+	nodes := slices.DeleteFunc(lab.DefaultNodes(), func(n lab.NodeSpec) bool { return n.Capacity != lab.OnDemand })
+	return append(nodes, lab.Expand([]lab.NodeGroup{
+		{NamePrefix: "spot-m5-a-", Count: 4, Capacity: lab.Spot, InstanceType: "m5.xlarge", Zone: "us-east-1a"},
+		{NamePrefix: "spot-m5a-b-", Count: 2, Capacity: lab.Spot, InstanceType: "m5a.xlarge", Zone: "us-east-1b"},
+		{NamePrefix: "spot-r5-b-", Count: 1, Capacity: lab.Spot, InstanceType: "r5.xlarge", Zone: "us-east-1b"},
+		{NamePrefix: "spot-m6i-c-", Count: 2, Capacity: lab.Spot, InstanceType: "m6i.xlarge", Zone: "us-east-1c"},
+	})...)
+}
+
+// largestPool returns the nodes of the spot pool that has the most; of several the first.
+func largestPool(nodes []lab.NodeSpec) []lab.NodeSpec {
+	type pool struct{ instanceType, zone string }
+	pools := map[pool][]lab.NodeSpec{}
+	var largest []lab.NodeSpec
+	for _, n := range nodes {
+		if n.Capacity != lab.Spot {
+			continue
+		}
+		p := pool{n.InstanceType, n.Zone}
+		if pools[p] = append(pools[p], n); len(pools[p]) > len(largest) {
+			largest = pools[p]
+		}
+	}
+	return largest
+}
+
+// reclaimed is what the second act measured.
+type reclaimed struct {
+	// Pool are the nodes that got notice.
+	Pool []lab.NodeSpec
+	// Shortened is what of the controller's configuration was changed, as "name: shipped value".
+	Shortened []string
+	// FellBack are the singletons that stood on the pool.
+	FellBack []string
+	// Before is where the replicas stood when the notice came, During when the pool was gone and After when it was used again.
+	Before, During, After map[string]result
+	// AllOnDemandUSD is what the services would cost an hour on on-demand.
+	AllOnDemandUSD float64
+	// Notice is when it was given.
+	Notice time.Time
+	// Left are the pods that left the pool.
+	Left []exit
+	// Stranded are those that were still there at the deadline, by workload.
+	Stranded map[string]int
+	// Returned are the pods that left on-demand once the pool was back, and Back is how long that took.
+	Returned []exit
+	Back     time.Duration
+	// Astray are the replicas on on-demand that were still missing or in excess there at the end, by workload.
+	Astray map[string]int
+	// Outages are from the notice to the end.
+	Outages map[string]outage
+	// OnNotice and OnReturn are the events of the two.
+	OnNotice, OnReturn []told
+}
+
+// reclaim plays the second act: the largest spot pool gets notice, is emptied by the controller, goes, and comes back.
+func (d *demo) reclaim(ctx context.Context) (reclaimed, error) {
+	r := reclaimed{Pool: largestPool(scarceNodes())}
+	var err error
+	if r.AllOnDemandUSD, err = d.allOnDemandUSD(services()); err != nil {
+		return r, err
+	}
+	d.say("act 2: less spot, nearly half of it in one pool, %s; and spot-controller", poolName(r.Pool))
+	if err := d.completeNodes(ctx, scarceNodes()); err != nil {
+		return r, err
+	}
+	if err := d.startController(ctx, &r); err != nil {
+		return r, err
+	}
+	if err := d.settle(ctx, r.Pool[0].Zone); err != nil {
+		return r, err
+	}
+	if r.Before, err = d.measure(ctx); err != nil {
+		return r, err
+	}
+	if err := d.empty(ctx, &r); err != nil {
+		return r, err
+	}
+	if r.During, err = d.measure(ctx); err != nil {
+		return r, err
+	}
+	if err := d.comeBack(ctx, &r); err != nil {
+		return r, err
+	}
+	r.Outages = d.recorder.end(time.Now())
+	if r.After, err = d.measure(ctx); err != nil {
+		return r, err
+	}
+	d.say("done")
+	return r, nil
+}
+
+// settle places the workloads. The singletons, which need the zone of the pool, start while on-demand is cordoned: so they fall back
+// to the pool.
+func (d *demo) settle(ctx context.Context, zone string) error {
+	var others, singletons []workload
+	for _, w := range workloads {
+		if w.replicas == 1 {
+			singletons = append(singletons, w)
+		} else {
+			others = append(others, w)
+		}
+	}
+	if err := d.place(ctx, others, placement{schedulerName: schedulerName}); err != nil {
+		return err
+	}
+	if err := d.cordon(ctx, true); err != nil {
+		return err
+	}
+	d.say("on-demand is cordoned, as for an upgrade; meanwhile %s start in %s", list(names(singletons)), zone)
+	return d.place(ctx, singletons, placement{schedulerName: schedulerName, zone: zone, fallbackAfter: fallbackAfter})
+}
+
+// place creates these workloads and returns when all of their replicas are ready.
+func (d *demo) place(ctx context.Context, these []workload, p placement) error {
+	if err := d.create(ctx, these, p); err != nil {
+		return err
+	}
+	whole, err := d.waitUntilWhole(ctx, these, placeTimeout)
+	if err == nil && !whole {
+		err = fmt.Errorf("not all replicas of %s are ready after %s", list(names(these)), placeTimeout)
+	}
+	return err
+}
+
+// startController starts the controller with shorter times than it ships with.
+func (d *demo) startController(ctx context.Context, r *reclaimed) (err error) {
+	d.controller, err = d.plane.StartController(ctx, lab.ControllerOptions{Edit: func(config map[string]any) {
+		rebalance, ok := config["rebalance"].(map[string]any)
+		if !ok {
+			rebalance = map[string]any{}
+			config["rebalance"] = rebalance
+		}
+		for _, name := range []string{"calmPeriod", "pauseAfterInterruption"} {
+			r.Shortened = append(r.Shortened, fmt.Sprintf("%s: %v", name, rebalance[name]))
+			rebalance[name] = calm.String()
+		}
+	}})
+	return err
+}
+
+// empty gives notice to the pool, and takes its nodes away when they are empty, or when their time is over.
+func (d *demo) empty(ctx context.Context, r *reclaimed) error {
+	doomed := nodeNames(r.Pool)
+	placed := d.exits.on(doomed)
+	for _, w := range workloads {
+		if w.replicas == 1 && placed[w.name] > 0 {
+			r.FellBack = append(r.FellBack, w.name)
+		}
+	}
+	if len(r.FellBack) == 0 {
+		return errors.New("no singleton fell back to spot")
+	}
+	total := count(placed)
+	d.recorder.start(time.Now(), names(workloads))
+	r.Notice = time.Now()
+	if err := d.announce(ctx, doomed); err != nil {
+		return err
+	}
+	d.say("notice: the %d nodes of %s go in %.0f s; %d pods are there, and %s of them fell back to spot",
+		len(doomed), poolName(r.Pool), notice.Seconds(), total, list(r.FellBack))
+	look := func() (bool, string) {
+		n := count(d.exits.on(doomed))
+		return n == 0, fmt.Sprintf("%d of %d pods have left", total-n, total)
+	}
+	isEmpty, err := d.until(ctx, time.Until(r.Notice.Add(upgrade)), look)
+	if err != nil {
+		return err
+	}
+	if !isEmpty {
+		_, progress := look()
+		d.say("%s, the others are still there; the upgrade ends, and on-demand is uncordoned", progress)
+	}
+	if err := d.cordon(ctx, false); err != nil {
+		return err
+	}
+	if !isEmpty {
+		if isEmpty, err = d.until(ctx, time.Until(r.Notice.Add(notice)), look); err != nil {
+			return err
+		}
+	}
+	r.Left, r.Stranded = d.exits.from(doomed, r.Notice), d.exits.on(doomed)
+	if isEmpty {
+		d.say("all %d pods have left after %.1f s; nothing is left to wait for, so the nodes go now", total, r.emptyAfter().Seconds())
+	} else {
+		d.say("%d pods are still there at the deadline, and go with their nodes", count(r.Stranded))
+	}
+	pods, err := d.lose(ctx, doomed)
+	if err != nil {
+		return err
+	}
+	if err := d.waitUntilSeen(ctx, pods); err != nil {
+		return err
+	}
+	_, err = d.until(ctx, placeTimeout, func() (bool, string) {
+		n := d.notReady()
+		return n == 0, fmt.Sprintf("%d replicas of services are not ready", n)
+	})
+	if err != nil {
+		return err
+	}
+	r.OnNotice, err = d.events(ctx, r.Notice)
+	return err
+}
+
+// comeBack makes as many new nodes of the pool as it had, and waits until on-demand has no more than the floors again.
+func (d *demo) comeBack(ctx context.Context, r *reclaimed) error {
+	back := time.Now()
+	pool := slices.Clone(r.Pool)
+	for i := range pool {
+		pool[i].Name += "-new"
+	}
+	if err := d.plane.CreateNodes(ctx, pool...); err != nil {
+		return err
+	}
+	onDemand := map[string]bool{}
+	for _, n := range scarceNodes() {
+		if n.Capacity == lab.OnDemand {
+			onDemand[n.Name] = true
+		}
+	}
+	astray := func() map[string]int { return astray(d.exits.on(onDemand)) }
+	total := count(astray())
+	d.say("the pool is back, with %d new nodes; %d replicas are on on-demand for want of spot", len(pool), total)
+	_, err := d.until(ctx, returnTimeout, func() (bool, string) {
+		n := count(astray())
+		return n == 0 && d.notReady() == 0, fmt.Sprintf("%d of %d have yet to return", n, total)
+	})
+	if err != nil {
+		return err
+	}
+	r.Back, r.Returned, r.Astray = time.Since(back), d.exits.from(onDemand, back), astray()
+	r.OnReturn, err = d.events(ctx, back)
+	return err
+}
+
+// notReady returns how many replicas of services are not ready.
+func (d *demo) notReady() int {
+	n := 0
+	for _, w := range services() {
+		n += max(0, w.replicas-d.recorder.readyReplicas(w.name))
+	}
+	return n
+}
+
+// astray returns by how many replicas what is on on-demand differs from the floor, by workload. Jobs run where they started.
+func astray(onDemand map[string]int) map[string]int {
+	differ := map[string]int{}
+	for _, w := range services() {
+		if n := onDemand[w.name] - w.floor; n != 0 {
+			differ[w.name] = max(n, -n)
+		}
+	}
+	return differ
+}
+
+// cordon cordons the on-demand nodes, or uncordons them, and returns when that has been noticed.
+func (d *demo) cordon(ctx context.Context, unschedulable bool) error {
+	nodes, err := d.listNodes(ctx)
+	if err != nil {
+		return err
+	}
+	for _, node := range nodes {
+		if isSpot(node) {
+			continue
+		}
+		before := node.DeepCopy()
+		node.Spec.Unschedulable = unschedulable
+		if err := d.client.Patch(ctx, node, client.MergeFrom(before)); err != nil {
+			return fmt.Errorf("cordoning node %s: %w", node.Name, err)
+		}
+	}
+	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, placeTimeout, true, func(ctx context.Context) (bool, error) {
+		nodes, err := d.listNodes(ctx)
+		for _, node := range nodes {
+			tainted := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnschedulable })
+			if !isSpot(node) && tainted != unschedulable {
+				return false, nil
+			}
+		}
+		return err == nil, err
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the taints of cordoned nodes: %w", err)
+	}
+	return nil
+}
+
+// announce does what the AWS node termination handler does when nodes get notice.
+func (d *demo) announce(ctx context.Context, names map[string]bool) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for name := range names {
+		group.Go(func() error {
+			err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+				var node corev1.Node
+				if err := d.client.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
+					return err
+				}
+				before := node.DeepCopy()
+				node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: noticeTaint, Effect: corev1.TaintEffectNoSchedule})
+				return d.client.Patch(ctx, &node, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+			})
+			if err != nil {
+				return fmt.Errorf("tainting node %s: %w", name, err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// told is what events of one reason say.
+type told struct {
+	Reason string
+	// Objects is how many objects have one; Object and Note are of the first of them, by name.
+	Objects      int
+	Object, Note string
+}
+
+// shown are the reasons of events that the demo shows, in this order: those on nodes and pods, each of which says why.
+var shown = []string{
+	kube.ReasonInterruption, kube.ReasonNowhere, kube.ReasonReleased, kube.ReasonRestored, kube.ReasonBlocked, kube.ReasonEvicted,
+	kube.ReasonDeleted, kube.ReasonPodsLost,
+}
+
+// events returns what was told since then.
+func (d *demo) events(ctx context.Context, since time.Time) ([]told, error) {
+	var list eventsv1.EventList
+	if err := d.client.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("listing events: %w", err)
+	}
+	return summary(slices.DeleteFunc(list.Items, func(e eventsv1.Event) bool { return e.EventTime.Time.Before(since) })), nil
+}
+
+// summary returns what the events tell, by reason.
+func summary(events []eventsv1.Event) []told {
+	var all []told
+	for _, reason := range shown {
+		first := map[string]string{} // object -> note
+		for _, e := range events {
+			if object := e.Regarding.Kind + " " + e.Regarding.Name; e.Reason == reason && first[object] == "" {
+				first[object] = e.Note
+			}
+		}
+		t := told{Reason: reason, Objects: len(first)}
+		for object, note := range first {
+			if t.Object == "" || object < t.Object {
+				t.Object, t.Note = object, note
+			}
+		}
+		if t.Objects > 0 {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// emptyAfter is how long after the notice the last pod left.
+func (r reclaimed) emptyAfter() time.Duration {
+	var last time.Duration
+	for _, at := range r.Left {
+		last = max(last, at.At.Sub(r.Notice))
+	}
+	return last
+}
+
+// services are the workloads with a floor.
+func services() []workload {
+	return slices.DeleteFunc(slices.Clone(workloads), func(w workload) bool { return w.floor == 0 })
+}
+
+func poolName(pool []lab.NodeSpec) string { return pool[0].InstanceType + " in " + pool[0].Zone }
+
+func nodeNames(nodes []lab.NodeSpec) map[string]bool {
+	names := map[string]bool{}
+	for _, n := range nodes {
+		names[n.Name] = true
+	}
+	return names
+}
+
+func count(pods map[string]int) int {
+	n := 0
+	for _, of := range pods {
+		n += of
+	}
+	return n
+}
+
+// list enumerates words: "a, b and c".
+func list(words []string) string {
+	if last := len(words) - 1; last > 0 {
+		return strings.Join(words[:last], ", ") + " and " + words[last]
+	}
+	return strings.Join(words, "")
+}

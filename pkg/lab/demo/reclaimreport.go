@@ -1,0 +1,179 @@
+package demo
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+)
+
+// verdict is nil when all was kept that the project promises, and says otherwise what was not.
+func (r reclaimed) verdict() error {
+	var broken []string
+	for _, w := range workloads {
+		switch lowest := r.Outages[w.name].Lowest; {
+		case lowest < w.floor:
+			broken = append(broken, fmt.Sprintf("%s fell below its floor (%d of %d)", w.name, lowest, w.floor))
+		case lowest < w.minAvailable:
+			broken = append(broken, fmt.Sprintf("%s fell below its PodDisruptionBudget (%d of %d)", w.name, lowest, w.minAvailable))
+		}
+	}
+	if len(r.Stranded) > 0 {
+		broken = append(broken, "pods went with their nodes: "+each(r.Stranded))
+	}
+	if len(r.Astray) > 0 {
+		broken = append(broken, fmt.Sprintf("on-demand had too many or too few replicas %s after spot was back: %s",
+			seconds(r.Back), each(r.Astray)))
+	}
+	if broken != nil {
+		return fmt.Errorf("with spot-controller: %s", strings.Join(broken, "; "))
+	}
+	return nil
+}
+
+// write prints the report in at most 100 columns.
+func (r reclaimed) write(out io.Writer, color bool) {
+	p := page{out, color}
+	p.line("")
+	p.line(" %s", p.paint(bold, fmt.Sprintf("%.0f minutes' notice for the %d nodes of %s, with spot-controller",
+		notice.Minutes(), len(r.Pool), poolName(r.Pool))))
+	p.line("")
+	r.writeExits(p)
+	r.writeCosts(p)
+	p.line("")
+	r.writeFindings(p)
+	p.line("")
+	p.line(" Events, one of each kind (kubectl get events -A):")
+	for _, e := range slices.Concat(r.OnNotice, r.OnReturn) {
+		p.paragraph("", fmt.Sprintf("%s (%d), %s: %s", e.Reason, e.Objects, e.Object, e.Note))
+	}
+	p.line("")
+	for _, text := range r.method() {
+		p.paragraph(dim, text)
+	}
+}
+
+// writeExits says of each workload how its pods left the pool.
+func (r reclaimed) writeExits(p page) {
+	bar := p.paint(dim, "│")
+	p.line(" %-16s %-11s %9s %7s %s %-20s %9s %s %6s", "workload", "", "must keep", "budget", bar, "left the pool", "gone after", bar, "lowest")
+	p.line("%s", p.paint(dim, strings.Repeat("─", 47)+"┼"+strings.Repeat("─", 33)+"┼"+strings.Repeat("─", 12)))
+	for _, w := range workloads {
+		left := slices.DeleteFunc(slices.Clone(r.Left), func(at exit) bool { return at.Workload != w.name })
+		budget, how, after := "-", "-", "-"
+		if w.minAvailable > 0 {
+			budget = fmt.Sprint(w.minAvailable)
+		}
+		if len(left) > 0 {
+			how, after = ways(left), seconds(left[len(left)-1].At.Sub(r.Notice))
+		}
+		if n := r.Stranded[w.name]; n > 0 {
+			how, after = strings.TrimPrefix(fmt.Sprintf("%s, %d never", how, n), "-, "), "-"
+		}
+		lowest, style := r.Outages[w.name].Lowest, green
+		if lowest < max(w.floor, w.minAvailable) {
+			style = red
+		}
+		p.line(" %-16s %-11s %9s %7s %s %-20s %10s %s %s", w.name, w.kind, fmt.Sprintf("%d of %d", w.floor, w.replicas), budget,
+			bar, how, after, bar, p.paint(style, fmt.Sprintf("%6d", lowest)))
+	}
+	p.line("")
+}
+
+// writeCosts says where the replicas of the services stood, and what they cost, in the three parts of the act.
+func (r reclaimed) writeCosts(p page) {
+	bar := p.paint(dim, "│")
+	row := func(title string, text func(t totals) string) {
+		cells := []string{fmt.Sprintf(" %-46s", title)}
+		for _, part := range []map[string]result{r.Before, r.During, r.After} {
+			cells = append(cells, fmt.Sprintf(" %-14s", text(sum(services(), part))))
+		}
+		p.line("%s", strings.TrimRight(strings.Join(cells, bar), " "))
+	}
+	p.line(" %-46s%s %-14s%s %-14s%s %s", "", bar, "before", bar, "pool gone", bar, "pool back")
+	row("replicas of services on spot", func(t totals) string { return fmt.Sprintf("%d of %d", t.onSpot, t.replicas) })
+	row(fmt.Sprintf("an hour of them costs (all on-demand: $%.2f)", r.AllOnDemandUSD), func(t totals) string {
+		return fmt.Sprintf("$%.2f", t.hourUSD)
+	})
+	for _, part := range []map[string]result{r.Before, r.During, r.After} {
+		if t := sum(services(), part); t.placed != t.replicas {
+			row("their replicas without a node, at no cost", func(t totals) string { return fmt.Sprint(t.replicas - t.placed) })
+			break
+		}
+	}
+}
+
+// writeFindings says what the tables come to.
+func (r reclaimed) writeFindings(p page) {
+	if n := count(r.Stranded); n > 0 {
+		p.paragraph(red, fmt.Sprintf("%d pods were still on the nodes when these went.", n))
+	} else {
+		p.paragraph(green, fmt.Sprintf("All %d pods left the pool: %s. The last was gone %s after the notice, %s before the deadline.",
+			len(r.Left), ways(r.Left), seconds(r.emptyAfter()), seconds(notice-r.emptyAfter())))
+	}
+	home, gap := true, false
+	for _, name := range r.FellBack {
+		home = home && r.After[name].OnSpot == 0
+		gap = gap || r.Outages[name].Lowest == 0
+	}
+	text, style := list(r.FellBack)+" had fallen back to spot, as on-demand took no pods", green
+	switch {
+	case gap:
+		text, style = text+"; not all of them served at every moment.", red
+	case home:
+		text += ". They served at every moment, and stand on on-demand now, which costs more."
+	default:
+		text += ". They served at every moment."
+	}
+	p.paragraph(style, text)
+	if n := count(r.Astray); n > 0 {
+		p.paragraph(red, fmt.Sprintf("%s after the pool was back, on-demand has %d replicas too many or too few.", seconds(r.Back), n))
+	} else {
+		p.paragraph(green, fmt.Sprintf("%s after the pool was back, on-demand has the floors and no more. Back to spot: %s.",
+			seconds(r.Back), ways(r.Returned)))
+	}
+}
+
+// method says how the figures came about.
+func (r reclaimed) method() []string {
+	return []string{
+		"surge: the pod went when its replacement was ready. evict: it went before, as it must in StatefulSets and Jobs, and as far as " +
+			"its budget (PodDisruptionBudget, minAvailable) allowed. delete: without asking the budget, as at the deadline.",
+		"lowest: the fewest ready replicas that a watch saw from the notice to the end. The Job is batch, which may be interrupted: " +
+			"the Job controller waits before it makes a pod again, and that stays where it starts.",
+		fmt.Sprintf("To be short, the demo takes the nodes away when they are empty, shortens times of the controller to %s (shipped: %s), "+
+			"and lets the singletons fall back after %s.", calm, strings.Join(r.Shortened, ", "), fallbackAfter),
+	}
+}
+
+// ways counts pods by how they left: "3 surge, 1 evict".
+func ways(left []exit) string {
+	var parts []string
+	for _, way := range []migration.Way{migration.Surge, migration.Evict, migration.Delete} {
+		n := 0
+		for _, at := range left {
+			if at.Way == way {
+				n++
+			}
+		}
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, way))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// each enumerates workloads with their numbers: "kafka (1), login (2)".
+func each(numbers map[string]int) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(numbers)) {
+		parts = append(parts, fmt.Sprintf("%s (%d)", name, numbers[name]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
