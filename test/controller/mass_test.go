@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -15,12 +14,11 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// The tests of this file have a size. make test runs them small, make test-long as large as the issue asks for.
+// The tests of this file have a size. make test runs them small, make test-long (long_test.go) as large as they are meant to be.
 
 func TestMassReclaim(t *testing.T)                     { massReclaim(t, 30, 60) }
 func TestMassReclaimWithRoomForTheFloors(t *testing.T) { massReclaimForFloors(t, 10) }
 func TestKilledWhileMoving(t *testing.T)               { killedWhileMoving(t, 10, 4) }
-func TestSpotComesAndGoes(t *testing.T)                { spotComesAndGoes(t, 2) }
 
 // forAll does something for each of n apps, several at a time, and ends the test if that failed it.
 func (s *scenario) forAll(n int, do func(app string)) {
@@ -211,48 +209,4 @@ func killedWhileMoving(t *testing.T, workloads, kills int) {
 			t.Error(err)
 		}
 	}
-}
-
-// spotComesAndGoes takes all spot nodes away every 20 s and brings them back 20 s later. (Row 12.)
-func spotComesAndGoes(t *testing.T, times int) {
-	const calm = time.Minute
-	s := start(t, append(live.OnDemand(2, 10), live.Spot(2, 10)...)...)
-	apps := map[string]int{"four": 4, "two": 2, "single": 1}
-	for app, n := range apps {
-		s.deploy(app, int32(n))
-	}
-	for app, n := range apps {
-		s.eventually(soon, s.is(app, split{OnDemand: 1, Spot: n - 1}))
-		s.seen.promise(app, 1)
-	}
-	s.control(settings{"rebalance.pauseAfterInterruption": "0s", "rebalance.calmPeriod": calm.String()})
-	began := time.Now()
-	for range times {
-		s.loseNodes("spot-1", "spot-2")
-		time.Sleep(20 * time.Second) // how long spot is away
-		s.addNodes(live.Spot(2, 10)...)
-		time.Sleep(20 * time.Second) // and how long it stays
-	}
-	for app := range apps {
-		var moves []time.Time
-		for _, at := range s.seen.all(app) {
-			// What was lost with its node was neither released nor evicted.
-			if at.evicted || !at.released.IsZero() {
-				moves = append(moves, cmp.Or(at.released, at.leaves))
-			}
-		}
-		slices.SortFunc(moves, time.Time.Compare)
-		for i := 1; i < len(moves); i++ {
-			if between := moves[i].Sub(moves[i-1]); between < calm {
-				t.Errorf("%s: two rebalancing moves within %s", app, between.Round(time.Second))
-			}
-		}
-		t.Logf("%s: %d rebalancing moves in %s", app, len(moves), time.Since(began).Round(time.Second))
-	}
-	s.eventually(soon, func() error {
-		if deficits := s.auditor.Deficits(); len(deficits) > 0 {
-			return fmt.Errorf("below their floors: %v", deficits)
-		}
-		return nil
-	})
 }
