@@ -80,14 +80,14 @@ func (c *SpotControllerConfiguration) convert() (*Settings, field.ErrorList) {
 		HealthAddress:     scalar.Parse(&errs, field.NewPath("health", "bindAddress"), c.Health.BindAddress, address),
 
 		Interruption:     scalar.Parse(&errs, interruption.Child("enabled"), c.Interruption.Enabled, scalar.Bool),
-		DefaultNotice:    scalar.Parse(&errs, interruption.Child("defaultNotice"), c.Interruption.DefaultNotice, scalar.PositiveDuration),
-		NotReadyAfter:    scalar.Parse(&errs, interruption.Child("notReadyAfter"), c.Interruption.NotReadyAfter, scalar.PositiveDuration),
+		DefaultNotice:    scalar.Parse(&errs, interruption.Child("defaultNotice"), c.Interruption.DefaultNotice, atLeast(10*time.Second)),
+		NotReadyAfter:    scalar.Parse(&errs, interruption.Child("notReadyAfter"), c.Interruption.NotReadyAfter, atLeast(20*time.Second)),
 		DeleteAtDeadline: scalar.Parse(&errs, interruption.Child("deleteAtDeadline"), c.Interruption.DeleteAtDeadline, scalar.Bool),
 		Advisory:         scalar.Parse(&errs, advisory.Child("enabled"), c.Interruption.Advisory.Enabled, scalar.Bool),
-		AdvisoryLimit:    scalar.Parse(&errs, advisory.Child("timeLimit"), c.Interruption.Advisory.TimeLimit, scalar.PositiveDuration),
-		AdvisoryPause:    scalar.Parse(&errs, advisory.Child("pause"), c.Interruption.Advisory.Pause, scalar.Duration),
+		AdvisoryLimit:    scalar.Parse(&errs, advisory.Child("timeLimit"), c.Interruption.Advisory.TimeLimit, atLeast(10*time.Second)),
+		AdvisoryPause:    scalar.Parse(&errs, advisory.Child("pause"), c.Interruption.Advisory.Pause, atLeast(time.Minute)),
 
-		SurgeTimeout: scalar.Parse(&errs, field.NewPath("migration", "surgeTimeout"), c.Migration.SurgeTimeout, scalar.PositiveDuration),
+		SurgeTimeout: scalar.Parse(&errs, field.NewPath("migration", "surgeTimeout"), c.Migration.SurgeTimeout, atLeast(5*time.Second)),
 
 		Heal:         scalar.Parse(&errs, rebalance.Child("heal"), c.Rebalance.Heal, scalar.Bool),
 		MakeRoom:     scalar.Parse(&errs, rebalance.Child("makeRoom"), c.Rebalance.MakeRoom, scalar.Bool),
@@ -123,6 +123,17 @@ func leaseDuration(text string) (time.Duration, error) {
 		return 0, errors.New(`expected whole seconds, 2 or more, such as "15s"`)
 	}
 	return d, nil
+}
+
+// atLeast reads a duration that is not so short that pods would be deleted, or moved to and fro, for a mistyped unit.
+func atLeast(least time.Duration) func(string) (time.Duration, error) {
+	return func(text string) (time.Duration, error) {
+		d, err := time.ParseDuration(text)
+		if err != nil || d < least {
+			return 0, fmt.Errorf("expected a duration of %s or more", least)
+		}
+		return d, nil
+	}
 }
 
 func address(text string) (string, error) {

@@ -36,9 +36,9 @@ health: {bindAddress: "[::1]:1"}
 interruption:
   enabled: true
   defaultNotice: 30s
-  notReadyAfter: 1s
+  notReadyAfter: 25s
   deleteAtDeadline: false
-  advisory: {enabled: true, timeLimit: 1m, pause: 0s}
+  advisory: {enabled: true, timeLimit: 10s, pause: 1m}
 migration: {surgeTimeout: 3m}
 rebalance:
   heal: false
@@ -64,8 +64,8 @@ func TestRead(t *testing.T) {
 		"nulls":        {head + "dryRun: null\ninterruption: null\n", defaults},
 		"everything said": {every, Settings{
 			DryRun: true, RequestsPerSecond: 7, Concurrency: 3, LeaseDuration: time.Minute, MetricsAddress: "127.0.0.1:0", HealthAddress: "[::1]:1",
-			Interruption: true, DefaultNotice: 30 * time.Second, NotReadyAfter: time.Second, Advisory: true, AdvisoryLimit: time.Minute,
-			SurgeTimeout: 3 * time.Minute, MaxMoves: 1, CalmPeriod: time.Millisecond,
+			Interruption: true, DefaultNotice: 30 * time.Second, NotReadyAfter: 25 * time.Second, Advisory: true,
+			AdvisoryLimit: 10 * time.Second, AdvisoryPause: time.Minute, SurgeTimeout: 3 * time.Minute, MaxMoves: 1, CalmPeriod: time.Millisecond,
 		}},
 		"interruption off": {head + "interruption: {enabled: false}\n", func() Settings { s := defaults; s.Interruption = false; return s }()},
 		"JSON": {`{"apiVersion": "spot-aware-scheduler.io/v1alpha1", "kind": "SpotControllerConfiguration", "rebalance": {"maxMoves": 9}}`,
@@ -142,6 +142,13 @@ deletionCosts: {enabled: yes please}
 			"interruption.notReadyAfter", "leaderElection.leaseDuration", "metrics.bindAddress", "migration.surgeTimeout", "rebalance.calmPeriod",
 			"rebalance.heal", "rebalance.makeRoom", "rebalance.maxMoves", "rebalance.pauseAfterInterruption", "rebalance.returnToSpot",
 			"requestsPerSecond",
+		}},
+		"durations that are too short": {`
+interruption: {defaultNotice: 9999ms, notReadyAfter: 19999ms, advisory: {timeLimit: 9999ms, pause: 59999ms}}
+migration: {surgeTimeout: 4999ms}
+`, []string{
+			"interruption.advisory.pause", "interruption.advisory.timeLimit", "interruption.defaultNotice", "interruption.notReadyAfter",
+			"migration.surgeTimeout",
 		}},
 		"a lease of a second":        {"leaderElection: {leaseDuration: 1s}", []string{"leaderElection.leaseDuration"}},
 		"half a request":             {"requestsPerSecond: 0.5", []string{"requestsPerSecond"}},

@@ -50,9 +50,9 @@ type Server struct {
 type Interruption struct {
 	// Enabled: nodes that are reclaimed are tainted and emptied in time. Default true.
 	Enabled scalar.Value `json:"enabled,omitempty"`
-	// DefaultNotice is how long a reclaimed node is taken to last where neither its signal nor an annotation says. Default 2m.
+	// DefaultNotice is how long a reclaimed node is taken to last where neither its signal nor an annotation says: 10s or more. Default 2m.
 	DefaultNotice scalar.Value `json:"defaultNotice,omitempty"`
-	// NotReadyAfter is how long a spot node must have been not ready to count as reclaimed. Default 40s, as the scheduler has it.
+	// NotReadyAfter is how long a spot node must have been not ready to count as reclaimed: 20s or more. Default 40s, as the scheduler has it.
 	NotReadyAfter scalar.Value `json:"notReadyAfter,omitempty"`
 	// DeleteAtDeadline: a pod whose budget still forbids its eviction when only its grace period is left is deleted. Default true.
 	DeleteAtDeadline scalar.Value `json:"deleteAtDeadline,omitempty"`
@@ -64,16 +64,16 @@ type Interruption struct {
 type Advisory struct {
 	// Enabled: they are tainted and emptied, without haste. Default false: they only get no new pods if others have room.
 	Enabled scalar.Value `json:"enabled,omitempty"`
-	// TimeLimit is after how long the taint is removed again from a node that did not go. Default 30m.
+	// TimeLimit is after how long the taint is removed again from a node that did not go: 10s or more. Default 30m.
 	TimeLimit scalar.Value `json:"timeLimit,omitempty"`
-	// Pause is for how long such a node is then left alone, whatever it says. Default 1h.
+	// Pause is for how long such a node is then left alone, whatever it says: 1m or more. Default 1h.
 	Pause scalar.Value `json:"pause,omitempty"`
 }
 
 // Migration says how pods are moved.
 type Migration struct {
-	// SurgeTimeout is how long a pod waits for its replacement to become ready before it is given back to its ReplicaSet. Where its node
-	// goes, the deadline counts instead. Default 2m.
+	// SurgeTimeout is how long a pod waits for its replacement to become ready before it is given back to its ReplicaSet: 5s or more. Where
+	// its node goes, the deadline counts instead. Default 2m.
 	SurgeTimeout scalar.Value `json:"surgeTimeout,omitempty"`
 }
 
