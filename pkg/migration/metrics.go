@@ -1,6 +1,10 @@
 package migration
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 const subsystem = "spot_aware_scheduler"
 
@@ -14,6 +18,12 @@ const (
 	abandoned = "abandoned"
 	// dryRun: it would have been begun.
 	dryRun = "dry-run"
+)
+
+// ways and outcomes are every value of their labels; reasons and Unknown are those of theirs.
+var (
+	ways     = []Way{Surge, Evict, Delete}
+	outcomes = []string{moved, undone, abandoned, dryRun}
 )
 
 // The metrics of moves. docs/metrics.md lists them. Their labels are small closed sets.
@@ -45,7 +55,18 @@ var (
 	})
 )
 
-// RegisterMetrics registers the metrics of moves, once for a registry.
+// RegisterMetrics registers the metrics of moves, once for a registry. Every series is there from then on, as 0: one that appeared with its
+// first count would be no increase, and no alert would come of that.
 func RegisterMetrics(registry prometheus.Registerer) {
 	registry.MustRegister(migrations, evictionsBlocked, evacuation, podsLost)
+	for _, way := range ways {
+		for _, reason := range slices.Concat(reasons, []Reason{Unknown}) {
+			for _, outcome := range outcomes {
+				migrations.WithLabelValues(string(way), string(reason), outcome)
+			}
+		}
+	}
+	for _, by := range []outcome{refused, barred} {
+		evictionsBlocked.WithLabelValues(string(by))
+	}
 }

@@ -16,9 +16,31 @@ import (
 var (
 	one      = intstr.FromInt32(1)
 	registry = prometheus.NewRegistry()
+	// atFirst is what was counted before anything happened.
+	atFirst map[string]float64
 )
 
-func init() { migration.RegisterMetrics(registry) }
+func init() {
+	migration.RegisterMetrics(registry)
+	atFirst, _ = gather() // an error shows in every later one, too
+}
+
+// Every count is there before it counts: see RegisterMetrics.
+func TestMetricsFromTheStart(t *testing.T) {
+	want := []string{"evictions_blocked_total budget", "evictions_blocked_total several-budgets", "pods_lost_with_node_total"}
+	for _, way := range []string{"surge", "evict", "delete"} {
+		for _, reason := range []string{"interruption", "advice", "heal", "make-room", "return-to-spot", "unknown"} {
+			for _, outcome := range []string{"moved", "undone", "abandoned", "dry-run"} {
+				want = append(want, way+" "+reason+" "+outcome)
+			}
+		}
+	}
+	for _, name := range want {
+		if _, ok := atFirst[name]; !ok {
+			t.Errorf("no count %s", name)
+		}
+	}
+}
 
 func unmarshal(t *testing.T, text string, into any) {
 	t.Helper()
@@ -30,10 +52,15 @@ func unmarshal(t *testing.T, text string, into any) {
 // counted returns every count there is: migrations by their labels' values, the rest by name.
 func counted(t *testing.T) map[string]float64 {
 	t.Helper()
-	families, err := registry.Gather()
+	counts, err := gather()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return counts
+}
+
+func gather() (map[string]float64, error) {
+	families, err := registry.Gather()
 	counts := map[string]float64{}
 	for _, family := range families {
 		for _, metric := range family.Metric {
@@ -55,7 +82,7 @@ func counted(t *testing.T) map[string]float64 {
 			}
 		}
 	}
-	return counts
+	return counts, err
 }
 
 // since returns what was counted since before.
