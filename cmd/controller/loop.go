@@ -32,6 +32,8 @@ const (
 	costsAtOnce = 10
 	// writeAgainAfter is how long a write that failed is left alone.
 	writeAgainAfter = time.Second
+	// fillWithin is how long a leader may wait for its caches: the other replica, whose may be full, could lead meanwhile.
+	fillWithin = time.Minute
 	// stalledAfter is after how long without a round a leader counts as not healthy.
 	stalledAfter = 2 * time.Minute
 )
@@ -109,10 +111,17 @@ func (l *loop) wake() {
 	}
 }
 
-// Start runs until ctx is done, as a manager.Runnable. This replica must lead.
+// Start runs until ctx is done, as a manager.Runnable. This replica must lead, unless it only tells what it would do. The error is that of a
+// leader whose caches are not full in time: the process is to end, so that another leads.
 func (l *loop) Start(ctx context.Context) error {
+	var late <-chan time.Time
+	if !l.dryRun { // nobody waits for what does not lead
+		late = time.After(fillWithin)
+	}
 	select {
 	case <-l.full:
+	case <-late:
+		return fmt.Errorf("leads since %s without full caches: the log says what cannot be read", fillWithin)
 	case <-ctx.Done():
 		return nil
 	}
@@ -130,7 +139,6 @@ func (l *loop) Start(ctx context.Context) error {
 		took := time.Since(began)
 		pause, wait := idle, latest
 		if err != nil {
-			planFailures.Inc()
 			klog.FromContext(ctx).Error(err, "Looking at the cluster failed")
 		} else {
 			planDuration.Observe(took.Seconds())

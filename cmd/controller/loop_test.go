@@ -87,7 +87,7 @@ func TestNoRoundBeforeTheCachesAreFull(t *testing.T) {
 		l := newLoop(func(time.Time) (plan, error) { rounds.Add(1); return plan{move: noMoves}, nil }, filled, false, 1)
 		go l.Start(ctx)
 		l.wake()
-		time.Sleep(time.Hour)
+		time.Sleep(fillWithin - time.Nanosecond)
 		if n := rounds.Load(); n != 0 || l.healthy(nil) != nil {
 			t.Errorf("%d rounds, health: %v; want none, and healthy", n, l.healthy(nil))
 		}
@@ -100,6 +100,28 @@ func TestNoRoundBeforeTheCachesAreFull(t *testing.T) {
 		cancel()
 		synctest.Wait()
 	})
+}
+
+// A leader that sees nothing gives way; a dry run keeps nobody from leading, and may take its time.
+func TestCachesThatDoNotFill(t *testing.T) {
+	for name, test := range map[string]struct {
+		dryRun bool
+		want   bool // that it ends
+	}{
+		"leads": {want: true}, "dry run": {dryRun: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				began := time.Now()
+				err := newLoop(nil, make(chan struct{}), test.dryRun, 1).Start(ctx)
+				if took := time.Since(began); (err != nil) != test.want || (took == fillWithin) != test.want {
+					t.Errorf("ended after %s with %v; want an error: %t, then after %s", took, err, test.want, fillWithin)
+				}
+			})
+		})
+	}
 }
 
 func TestHealth(t *testing.T) {

@@ -24,15 +24,9 @@ var (
 	planDuration = metrics.NewHistogram(&metrics.HistogramOpts{
 		Subsystem: subsystem,
 		Name:      "controller_plan_duration_seconds",
-		Help:      "Time that the controller takes to look at the whole cluster and to plan, in every round.",
+		Help:      "Time that the controller takes to look at the whole cluster and to plan, in every round that could.",
 		// 1 ms to 8 s.
 		Buckets:        metrics.ExponentialBuckets(1e-3, 2, 14),
-		StabilityLevel: metrics.ALPHA,
-	})
-	planFailures = metrics.NewCounter(&metrics.CounterOpts{
-		Subsystem:      subsystem,
-		Name:           "controller_plan_failures_total",
-		Help:           "Rounds in which the controller could not look at the cluster, and did nothing.",
 		StabilityLevel: metrics.ALPHA,
 	})
 	writesTotal = metrics.NewCounterVec(&metrics.CounterOpts{
@@ -47,7 +41,7 @@ var (
 // registerMetrics is to be called once, before the manager serves metrics. The manager serves controller-runtime's registry alone; what is
 // this project's, and Kubernetes', is in the other.
 func registerMetrics() {
-	legacyregistry.MustRegister(planDuration, planFailures, writesTotal)
+	legacyregistry.MustRegister(planDuration, writesTotal)
 	for _, kind := range []writeKind{mark, deletionCost} {
 		for _, outcome := range []string{done, outdated, failed, dryRun} {
 			writesTotal.WithLabelValues(string(kind), outcome).Add(0) // or the first one would be no increase

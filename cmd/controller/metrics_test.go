@@ -1,23 +1,34 @@
 package main
 
 import (
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// The metrics of both registries are served, and none stands in both, which would fail every scrape.
-func TestMetricsOfBothRegistries(t *testing.T) {
+// The metrics of both registries are served, and none stands in both, which would fail every scrape. Whatever an alert looks at is there
+// before anything has happened: an increase is seen only from a sample on.
+func TestMetrics(t *testing.T) {
 	registerMetrics()
-	planDuration.Observe(1)
 	families, err := ctrlmetrics.Registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var names []string
+	served := map[string][]string{} // the labels of each series, as text
 	for _, family := range families {
 		names = append(names, family.GetName())
+		for _, metric := range family.Metric {
+			text := ""
+			for _, label := range metric.Label {
+				text += label.GetName() + `="` + label.GetValue() + `",`
+			}
+			served[family.GetName()] = append(served[family.GetName()], text)
+		}
 	}
 	all := strings.Join(names, " ") + " "
 	for _, want := range []string{
@@ -26,6 +37,27 @@ func TestMetricsOfBothRegistries(t *testing.T) {
 	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no metric %s in %s", want, all)
+		}
+	}
+	rules, err := os.ReadFile("../../manifests/overlays/monitoring/prometheusrule.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	selectors := regexp.MustCompile(`(spot_aware_scheduler_\w+)(?:\{(.*?)\})?`).FindAllStringSubmatch(string(rules), -1)
+	if len(selectors) < 5 {
+		t.Errorf("found %d selectors, want 5 or more: this test looks for the wrong thing", len(selectors))
+	}
+	for _, selector := range selectors {
+		has := func(series string) bool {
+			for _, label := range strings.FieldsFunc(selector[2], func(r rune) bool { return r == ',' }) {
+				if !strings.Contains(series, label+",") {
+					return false
+				}
+			}
+			return true
+		}
+		if !slices.ContainsFunc(served[strings.TrimSuffix(selector[1], "_count")], has) {
+			t.Errorf("no series of %s, which an alert looks at, is served from the start", selector[0])
 		}
 	}
 }
