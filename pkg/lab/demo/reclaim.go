@@ -195,7 +195,7 @@ func (d *demo) empty(ctx context.Context, r *reclaimed) error {
 	if err := d.announce(ctx, doomed); err != nil {
 		return err
 	}
-	d.say("notice: the %d nodes of %s go in %.0f s; %d pods are there, and %s of them fell back to spot",
+	d.say("notice: the %d nodes of %s go in %.0f s; %d pods are there, of which %s fell back to spot",
 		len(doomed), poolName(r.Pool), notice.Seconds(), total, list(r.FellBack))
 	look := func() (bool, string) {
 		n := count(d.exits.on(doomed))

@@ -47,7 +47,7 @@ func (r reclaimed) write(out io.Writer, color bool) {
 	p.line("")
 	r.writeFindings(p)
 	p.line("")
-	p.line(" Events, one of each kind (kubectl get events -A):")
+	p.line(" Events (kubectl get events -A), one of each kind, with the number of nodes or pods that have it:")
 	for _, e := range slices.Concat(r.OnNotice, r.OnReturn) {
 		p.paragraph("", fmt.Sprintf("%s (%d), %s: %s", e.Reason, e.Objects, e.Object, e.Note))
 	}
@@ -120,7 +120,8 @@ func (r reclaimed) writeFindings(p page) {
 		home = home && r.After[name].OnSpot == 0
 		gap = gap || r.Outages[name].Lowest == 0
 	}
-	text, style := list(r.FellBack)+" had fallen back to spot, as on-demand took no pods", green
+	text := fmt.Sprintf("%s had fallen back to spot, as on-demand took no pods until %s after the notice", list(r.FellBack), upgrade)
+	style := green
 	switch {
 	case gap:
 		text, style = text+"; not all of them served at every moment.", red

@@ -81,7 +81,7 @@ func TestReclaimReportSaysWhatWasMeasured(t *testing.T) {
 			"replicas of services on spot                  │ 30 of 48      │ 27 of 48      │ 30 of 48\n",
 			"an hour of them costs (all on-demand: $3.00)  │ $1.00         │ $2.00         │ $1.50\n",
 			"All 2 pods left the pool: 1 surge, 1 evict. The last was gone 20.0 s after the notice, 100.0 s\n",
-			"admin had fallen back to spot, as on-demand took no pods. They served at every moment, and\n   stand on on-demand now",
+			"admin had fallen back to spot, as on-demand took no pods until 4s after the notice. They served",
 			"12.0 s after the pool was back, on-demand has the floors and no more. Back to spot: 1 surge.",
 			"SpotInterruption (4), Node spot-1: it goes",
 			"ReleasedToMove (1), Pod search-1: a replacement fits",
@@ -92,7 +92,7 @@ func TestReclaimReportSaysWhatWasMeasured(t *testing.T) {
 			"login            Deployment     1 of 2       - │ 2 never                       - │      0",
 			"their replicas without a node, at no cost     │ 0             │ 0             │ 48\n",
 			"54 pods were still on the nodes when these went.",
-			"admin, billing and mailer had fallen back to spot, as on-demand took no pods; not all of them",
+			"until 4s after the\n   notice; not all of them served at every moment.",
 			"90.0 s after the pool was back, on-demand has 54 replicas too many or too few.",
 		}},
 	}
