@@ -199,6 +199,20 @@ func TestSnapshotFollowsChanges(t *testing.T) {
 	}
 }
 
+// A ReplicaSet that goes between two looks at the cache owns nothing: there is no revision of one without it.
+func TestSnapshotWhileAReplicaSetGoes(t *testing.T) {
+	w := newWorld(t)
+	w.build("node sp spot m/a\ndeployment web 2 sp ~sp")
+	bare := &appsv1.ReplicaSet{ObjectMeta: meta("web-r"), Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](2)}}
+	foreign := w.pod("foreign", by("example.com/v1", "ReplicaSet", "other"), nil)
+	w.put(bare, foreign)
+	w.reader.LoseReplicaSets()
+	want := []string{"ReplicaSet other desired=1 ours floor=1 1 [other-uid 0+0 of 1]", "foreign of other/other-uid", "web-0 on sp", "web-1 on sp released"}
+	if diff := cmp.Diff(want, describe(w.snapshot())); diff != "" {
+		t.Errorf("snapshot (-want +got):\n%s", diff)
+	}
+}
+
 func TestRelease(t *testing.T) {
 	full := cluster.Release{ReplicaSet: "web-r", ReplicaSetUID: "web-r-uid", Hash: "r", Reason: "heal", At: now}
 	owned := cluster.Release{ReplicaSet: "web-r", ReplicaSetUID: "web-r-uid"}

@@ -151,7 +151,11 @@ func (c *census) newRevision(subject *kube.Subject, pod *v1.Pod) *Revision {
 	name := pod.Name
 	if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
 		name = ref.Name
-		if rs, err := c.replicaSets.ReplicaSets(pod.Namespace).Get(name); err == nil && rs.UID == subject.RevisionUID {
+		if ref.Kind == "ReplicaSet" && !kube.CountedByPods(pod) {
+			rs, err := c.replicaSets.ReplicaSets(pod.Namespace).Get(name)
+			if err != nil || rs.UID != subject.RevisionUID {
+				return nil
+			}
 			revision.ReplicaSet = rs
 		}
 	}
