@@ -63,8 +63,10 @@ type Kind string
 const (
 	// Release takes the pod out of its ReplicaSet.
 	Release Kind = "release"
-	// Restore gives a released pod back to its ReplicaSet.
+	// Restore gives a released pod back to its ReplicaSet, which has yet to adopt it.
 	Restore Kind = "restore"
+	// Forget takes off a pod what says that it was released: it has been adopted, or never was released.
+	Forget Kind = "forget"
 	// EvictPod asks for the pod's eviction.
 	EvictPod Kind = "evict"
 	// DeletePod deletes it.

@@ -124,24 +124,30 @@ func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
 	if err != nil {
 		return unclear, err
 	}
-	return e.patch(ctx, a.Pod, map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: cluster.ReleasedHash}, string(state))
+	return e.patch(ctx, a.Pod, map[string]any{
+		"labels":      map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: cluster.ReleasedHash},
+		"annotations": map[string]any{cluster.ReleaseAnnotation: string(state)},
+	})
 }
 
-// restore gives a pod back to its ReplicaSet, which then has one too many and removes one, unready ones first.
+// restore gives a pod back to its ReplicaSet, which then has one too many and removes one, unready ones first. A ReplicaSet that is gone
+// would never adopt it. The annotation stays until one has: see planner.forget.
 func (e *Executor) restore(ctx context.Context, a Action) (outcome, error) {
-	labels := map[string]any{}
-	if a.Pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == cluster.ReleasedHash {
-		labels[appsv1.DefaultDeploymentUniqueLabelKey] = a.Pod.Release.Hash
+	if there, err := e.releasedFrom(ctx, a.Pod); err != nil || !there {
+		return unclear, err
 	}
-	return e.patch(ctx, a.Pod, labels, nil)
+	return e.patch(ctx, a.Pod, map[string]any{"labels": map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: a.Pod.Release.Hash}})
 }
 
-// patch sets labels and the release annotation of a pod; nil removes it. It changes the very pod that was planned for, or nothing.
-func (e *Executor) patch(ctx context.Context, pod *cluster.Pod, labels map[string]any, annotation any) (outcome, error) {
-	data, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": pod.UID, "resourceVersion": pod.ResourceVersion,
-		"labels": labels, "annotations": map[string]any{cluster.ReleaseAnnotation: annotation},
-	}})
+// forget takes the annotation off a pod.
+func (e *Executor) forget(ctx context.Context, a Action) (outcome, error) {
+	return e.patch(ctx, a.Pod, map[string]any{"annotations": map[string]any{cluster.ReleaseAnnotation: nil}})
+}
+
+// patch changes what metadata names of a pod; nil removes it. It changes the very pod that was planned for, or nothing.
+func (e *Executor) patch(ctx context.Context, pod *cluster.Pod, metadata map[string]any) (outcome, error) {
+	metadata["uid"], metadata["resourceVersion"] = pod.UID, pod.ResourceVersion
+	data, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return unclear, fmt.Errorf("cannot write the patch: %w", err)
 	}

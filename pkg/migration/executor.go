@@ -160,8 +160,10 @@ func (e *Executor) observe(w *work, pod *cluster.Pod) {
 		w.become(leaving, e.clock.Now())
 	case w.action.Kind == Release && pod.Release != nil:
 		w.become(idle, e.clock.Now())
-	case w.action.Kind == Restore && pod.Release == nil:
+	case w.action.Kind == Restore && !hidden(pod):
 		e.count(w.action)
+		w.become(idle, e.clock.Now())
+	case w.action.Kind == Forget && pod.Release == nil:
 		w.become(idle, e.clock.Now())
 	case e.clock.Since(w.since) >= unseenFor:
 		w.become(idle, e.clock.Now())
@@ -249,6 +251,8 @@ func (e *Executor) perform(ctx context.Context, a Action) (outcome, error) {
 		return e.release(ctx, a)
 	case Restore:
 		return e.restore(ctx, a)
+	case Forget:
+		return e.forget(ctx, a)
 	case EvictPod:
 		return e.evict(ctx, a)
 	}
@@ -283,7 +287,7 @@ func (e *Executor) done(ctx context.Context, a Action, o outcome, err error) {
 
 // pretend says what would be done.
 func (e *Executor) pretend(ctx context.Context, a Action) {
-	if a.Kind != Stay && e.of(a).tell(string(a.Kind)) {
+	if a.Kind != Stay && a.Kind != Forget && e.of(a).tell(string(a.Kind)) {
 		klog.FromContext(ctx).Info("Would be done", "pod", klog.KObj(a.Pod), "action", a.Kind, "reason", a.Reason, "way", a.Way, "why", a.Why)
 		migrations.WithLabelValues(string(a.Way), string(a.Reason), dryRun).Inc()
 	}

@@ -283,10 +283,60 @@ func TestRestore(t *testing.T) {
 	b := newBench(w, false)
 	b.round(0)
 	b.round(0)
-	b.want(t, []string{"patch old"}, []string{"MoveUndone Pod", "MoveUndone Deployment"})
+	w.sync()
+	b.round(0) // it waits to be adopted
+	told := []string{"MoveUndone Pod", "MoveUndone Deployment"}
+	b.want(t, []string{"patch old"}, told)
+	w.control()
+	for range 2 {
+		w.sync()
+		b.round(0)
+	}
+	b.want(t, []string{"patch old", "patch old"}, told)
 	old := w.pods["old"]
 	if _, ok := old.Annotations[cluster.ReleaseAnnotation]; ok || old.Labels[hashKey] != "web-1" {
 		t.Errorf("labels %v, annotations %v, want those from before the release", old.Labels, old.Annotations)
+	}
+}
+
+// A ReplicaSet that goes while a pod is given back to it never adopts the pod, and nobody else collects it.
+func TestRestoreToWhatGoes(t *testing.T) {
+	for name, test := range map[string]struct {
+		before, after func(*world)
+		wantLog       []string
+	}{
+		"before the request": {
+			before:  func(w *world) { delete(w.replicaSets, "web-1") },
+			wantLog: []string{"delete old"},
+		},
+		"before it adopts": {
+			after:   func(w *world) { delete(w.replicaSets, "web-1") },
+			wantLog: []string{"patch old", "delete old"},
+		},
+		"with its Deployment, before it adopts": {
+			after:   func(w *world) { delete(w.deployments, "web"); delete(w.replicaSets, "web-1") },
+			wantLog: []string{"patch old", "delete old"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.deployment("web", 1)
+			w.released(w.pod("old", w.replicaSets["web-1"], "going"), 2*time.Minute)
+			w.sync()
+			b := newBench(w, false)
+			for _, goes := range []func(*world){test.before, test.after} {
+				if goes != nil {
+					goes(w)
+				}
+				b.round(0)
+			}
+			w.control()
+			w.sync()
+			b.round(0)
+			if diff := cmp.Diff(test.wantLog, b.log); diff != "" {
+				t.Errorf("requests (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

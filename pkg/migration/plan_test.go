@@ -247,6 +247,9 @@ func TestReasonOfRelease(t *testing.T) {
 	}
 }
 
+// giveBack is what a Restore does.
+func giveBack(w *world) { w.pods["old"].Labels[hashKey] = "web-1" }
+
 // Released pods, also those that nobody asks to move any more.
 func TestFinish(t *testing.T) {
 	const fresh, late = time.Second, 2 * time.Minute
@@ -374,8 +377,31 @@ func TestFinish(t *testing.T) {
 			},
 			want: []string{"evict old by surge"},
 		},
-		"given back by hand": {
-			n: 1, ago: fresh, given: func(w *world) { w.pods["old"].Labels[hashKey] = "web-1" }, want: []string{"restore old by surge"},
+		"given back": {n: 1, ago: fresh, given: giveBack},
+		"given back, the last moment": {
+			n: 1, ago: fresh, left: 30 * time.Second, given: giveBack, want: []string{"delete old by delete 30s"},
+		},
+		"given back and adopted": {
+			n: 1, ago: fresh, given: func(w *world) { giveBack(w); w.control() }, want: []string{"forget old by surge"},
+		},
+		"given back to what is gone": {
+			n: 1, ago: fresh, given: func(w *world) { giveBack(w); delete(w.replicaSets, "web-1") },
+			want: []string{"delete old by surge"}, wantOrphan: true,
+		},
+		"adopted by what is gone": {
+			n: 1, ago: fresh, given: func(w *world) { giveBack(w); w.control(); delete(w.replicaSets, "web-1") },
+			want: []string{"forget old by surge"},
+		},
+		"given back, others wait": {
+			n: 2, ago: fresh, given: func(w *world) {
+				giveBack(w)
+				w.pod("new", w.replicaSets["web-1"], "staying")
+				w.released(w.pod("an-old", w.replicaSets["web-1"], "going"), 0)
+			},
+		},
+		"of another revision now": {
+			n: 1, ago: fresh, given: func(w *world) { w.pods["old"].Labels[hashKey] = "debug"; delete(w.replicaSets, "web-1") },
+			want: []string{"forget old by surge"},
 		},
 		"its annotation is broken": {
 			n: 1, ago: fresh, given: func(w *world) { w.pods["old"].Annotations[cluster.ReleaseAnnotation] = "?" },

@@ -22,6 +22,8 @@ func (e *Executor) record(a Action) {
 		}
 	}
 	switch {
+	case a.Kind == Forget:
+		// Nobody need know: it was told when the pod was given back.
 	case a.Kind == Release:
 		tell(pod, v1.EventTypeNormal, kube.ReasonReleased, "Leaves when its replacement is ready (%s): %s", a.Reason, a.Why)
 		tell(workload, v1.EventTypeNormal, kube.ReasonMoving, "Moves pods (%s): replacements start before they leave", a.Reason)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 )
@@ -140,9 +141,9 @@ func (p *planner) leave(m Move) bool {
 	a := Action{Pod: m.Pod, Reason: m.Reason, Way: Surge, Deadline: m.Deadline}
 	_, serves := ready(m.Pod)
 	switch release, revision := m.Pod.Release, m.Pod.ReleasedFrom; {
-	case m.Pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] != cluster.ReleasedHash:
-		// Whatever wrote the annotation, a template perhaps: the pod was not released, or was given back by hand.
-		a.Kind, a.Why = Restore, "it is not released, only its annotation says so"
+	case !hidden(m.Pod):
+		p.forget(m, a)
+		return true
 	case release.ReplicaSetUID == "" || release.Hash == "":
 		a.Kind, a.Why = EvictPod, "its annotation does not say what it was released from"
 	case revision == nil:
@@ -162,6 +163,29 @@ func (p *planner) leave(m Move) bool {
 	}
 	p.add(a)
 	return true
+}
+
+// hidden reports whether no ReplicaSet selects the pod: it was released, and not given back.
+func hidden(pod *cluster.Pod) bool {
+	return pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == cluster.ReleasedHash
+}
+
+// forget adds the step of a pod that is not hidden although its annotation calls it released. What was given back keeps the annotation until
+// its ReplicaSet has adopted it: should that go before, nobody else would collect the pod.
+func (p *planner) forget(m Move, a Action) {
+	release := m.Pod.Release
+	back := release.ReplicaSetUID != "" && m.Pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == release.Hash
+	switch {
+	case !back || metav1.GetControllerOfNoCopy(m.Pod) != nil:
+		// Whatever wrote the annotation, a template perhaps, nothing is to be finished.
+		a.Kind, a.Why = Forget, "it is not released, only its annotation says so"
+	case m.Pod.ReleasedFrom == nil:
+		a.Kind, a.Orphan, a.Why = DeletePod, true, fmt.Sprintf("ReplicaSet %s is gone", release.ReplicaSet)
+	default:
+		p.lastMoment(m)
+		return
+	}
+	p.add(a)
 }
 
 // leaving reports whether the pod is being removed although the caches do not show it yet: it does not count as there any more.
