@@ -132,16 +132,21 @@ func (r *Room) classOf(p *Pod) *class {
 			return c
 		}
 	}
-	c := &class{
-		pod: p, ports: hostPorts(p.Pod), terms: r.newTerms(p),
-		suits: make([]suitability, len(r.snapshot.Nodes)), from: make([]int, len(r.groups)),
-	}
+	c := newClass(p)
+	c.terms = r.newTerms(p)
+	c.suits, c.from = make([]suitability, len(r.snapshot.Nodes)), make([]int, len(r.groups))
+	r.classes[key] = append(r.classes[key], c)
+	return c
+}
+
+// newClass returns the class of p with what says nothing of other pods.
+func newClass(p *Pod) *class {
+	c := &class{pod: p, ports: hostPorts(p.Pod)}
 	c.needs.add(p.Requests, 1)
 	if wanted := p.Spec.Affinity; len(p.Spec.NodeSelector) > 0 || wanted != nil && wanted.NodeAffinity != nil {
 		affinity := nodeaffinity.GetRequiredNodeAffinity(p.Pod)
 		c.affinity = &affinity
 	}
-	r.classes[key] = append(r.classes[key], c)
 	return c
 }
 
