@@ -31,8 +31,7 @@ func (r *round) heal() {
 		}
 		for _, p := range r.ill(w.Workload) {
 			if to, _ := r.room.Replace(p); to != nil && to.Facts.Capacity.Type == decision.OnDemand {
-				r.begin(p, migration.Heal)
-				r.arrivals[p.UID] = to
+				r.begin(p, migration.Heal, to)
 				break
 			}
 		}

@@ -3,12 +3,11 @@ package rebalance
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -16,9 +15,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
-// makeRoom moves replicas beyond their floors from on-demand to spot where a pod that must have on-demand waits and would then fit. It looks at
-// requests, taints, required node affinity and readiness of the node; what else keeps a pod off (volumes, spread, ports) shows in the move not
-// helping, which is not repeated.
+// makeRoom moves replicas beyond their floors from on-demand to spot where a pod that must have on-demand waits and would then fit, by its requests
+// and its cluster.Demand.
 //
 // The pods that wait are served as the scheduler would: by priority, then the one that waits longest. Of the nodes that could be made to take one
 // it is the one with the fewest pods to move, the first by name.
@@ -29,8 +27,13 @@ func (r *round) makeRoom() {
 	}
 	c := &clearing{round: r, usable: map[types.UID]int{}}
 	for _, n := range r.snapshot.Nodes {
-		if n.Facts.Capacity.Type == decision.OnDemand && n.Facts.Signal < decision.Drain && !n.Spec.Unschedulable && nodeReady(n.Node) {
+		if n.Facts.Capacity.Type == decision.OnDemand {
 			c.rooms = append(c.rooms, r.roomOn(n))
+		}
+	}
+	for _, p := range r.snapshot.Pods {
+		if p.Node != nil && (p.Release != nil || p.DeletionTimestamp != nil) {
+			r.places[p] = nil
 		}
 	}
 	for _, w := range waiters {
@@ -70,9 +73,9 @@ func (r *round) roomOn(n *cluster.Node) *onDemandRoom {
 			room.add(p, -1)
 		}
 	}
-	for _, m := range r.moves {
-		if to := r.arrivals[m.Pod.UID]; to == n {
-			room.add(m.Pod, -1)
+	for p, to := range r.places {
+		if to == n {
+			room.add(p, -1)
 		}
 	}
 	return room
@@ -101,17 +104,6 @@ func (o *onDemandRoom) fits(p *cluster.Pod) bool {
 	return true
 }
 
-// open reports whether the node takes the pod as far as room is not concerned.
-func (o *onDemandRoom) open(p *cluster.Pod) bool {
-	if _, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Background(), o.Spec.Taints, p.Spec.Tolerations, func(t *v1.Taint) bool {
-		return t.Effect != v1.TaintEffectPreferNoSchedule
-	}, false); untolerated {
-		return false
-	}
-	match, err := nodeaffinity.GetRequiredNodeAffinity(p.Pod).Match(o.Node.Node)
-	return err == nil && match
-}
-
 // clearing is one round of making room.
 type clearing struct {
 	*round
@@ -133,62 +125,80 @@ func (c *clearing) mayLeave(w, waits *cluster.Workload) int {
 	return n
 }
 
-// serve makes room for one pod, unless there is some or it is being made. A workload whose replica would not be placed on spot is not asked
-// again, and the next best node is looked for.
+// serve makes room for one pod, unless there is some or it is being made. All that must leave are asked before the first one does. A workload
+// whose replica would not be placed on spot is not asked again, nor is a node on which what leaves would still be in the way where it goes, and
+// the next best node is looked for.
 func (c *clearing) serve(waits *cluster.Pod) {
-	var open []*onDemandRoom
+	demand := cluster.NewDemand(c.snapshot, waits, c.places)
 	for _, room := range c.rooms {
-		if room.open(waits) {
-			if room.fits(waits) {
-				room.add(waits, -1)
-				return
-			}
-			open = append(open, room)
+		if room.fits(waits) && demand.Takes(room.Node, nil) {
+			c.seat(waits, room)
+			return
 		}
 	}
+	useless := map[*onDemandRoom]bool{}
 	for pools := c.pools(); ; {
 		var best []*cluster.Pod
 		var at *onDemandRoom
-		for _, room := range open {
-			if leave := c.leave(room, waits); len(leave) > 0 && (at == nil || len(leave) < len(best)) {
+		for _, room := range c.rooms {
+			if useless[room] {
+				continue
+			}
+			if leave := c.leave(room, waits, demand); len(leave) > 0 && (at == nil || len(leave) < len(best)) {
 				best, at = leave, room
 			}
 		}
 		if at == nil {
 			return
 		}
-		refused := false
+		to := c.ask(best, pools)
+		if to == nil {
+			continue
+		}
+		if !demand.Takes(at.Node, to) {
+			useless[at] = true
+			continue
+		}
 		for _, p := range best {
-			if c.full() {
-				return
+			if c.full() || c.moved[p.Workload.UID] {
+				continue // it follows in a later round
 			}
-			if c.moved[p.Workload.UID] {
-				continue // its next replica follows when this one has moved
-			}
-			if !c.toSpotWith(p, pools, true) {
-				c.usable[p.Workload.UID], refused = 0, true
-				continue
-			}
-			c.begin(p, migration.MakeRoom)
+			c.beginToSpot(p, migration.MakeRoom, to[p], pools)
 			at.add(p, 1)
 		}
 		if at.fits(waits) {
-			at.add(waits, -1)
-			return
+			c.seat(waits, at)
 		}
-		if !refused {
-			return // the rest follows in later rounds
+		return
+	}
+}
+
+// seat gives a pod that waits the room that it has now.
+func (c *clearing) seat(waits *cluster.Pod, room *onDemandRoom) {
+	room.add(waits, -1)
+	c.places[waits] = room.Node
+}
+
+// ask returns where pods would be placed on spot; nil unless all of them would.
+func (c *clearing) ask(pods []*cluster.Pod, pools map[decision.Pool]time.Time) map[*cluster.Pod]*cluster.Node {
+	to := map[*cluster.Pod]*cluster.Node{}
+	for _, p := range pods {
+		if to[p] = c.spotFor(p, pools, true); to[p] == nil {
+			c.usable[p.Workload.UID] = 0
+			return nil
 		}
 	}
+	return to
 }
 
 // leave returns the pods whose leaving lets the waiting pod onto a node: one if that is enough, else the first that together are; none if all of
 // them are not.
-func (c *clearing) leave(room *onDemandRoom, waits *cluster.Pod) []*cluster.Pod {
+func (c *clearing) leave(room *onDemandRoom, waits *cluster.Pod, demand *cluster.Demand) []*cluster.Pod {
 	var may []*cluster.Pod
 	asked := map[types.UID]int{}
 	for _, p := range room.Pods {
-		if p.Revision == nil || !p.Live() || belowFloor(p) || c.moved[p.Workload.UID] || !kube.MayDisrupt(p.Pod) {
+		if p.Revision == nil || !p.Live() || belowFloor(p) || c.moved[p.Workload.UID] || !kube.MayDisrupt(p.Pod) ||
+			c.mayLeave(p.Workload, waits.Workload) == 0 {
 			continue
 		}
 		may = append(may, p)
@@ -200,10 +210,12 @@ func (c *clearing) leave(room *onDemandRoom, waits *cluster.Pod) []*cluster.Pod 
 	})
 	after := func(leaving ...*cluster.Pod) bool {
 		then := &onDemandRoom{room.Node, room.left.DeepCopy()}
+		gone := map[*cluster.Pod]*cluster.Node{}
 		for _, p := range leaving {
 			then.add(p, 1)
+			gone[p] = nil
 		}
-		return then.fits(waits)
+		return then.fits(waits) && demand.Takes(room.Node, gone)
 	}
 	for _, p := range may {
 		if after(p) {
@@ -221,11 +233,5 @@ func (c *clearing) leave(room *onDemandRoom, waits *cluster.Pod) []*cluster.Pod 
 func unschedulable(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse && c.Reason == v1.PodReasonUnschedulable
-	})
-}
-
-func nodeReady(node *v1.Node) bool {
-	return slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
-		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
 	})
 }

@@ -119,6 +119,14 @@ func TestMemory(t *testing.T) {
 					w.pod("one-0").node = w.node("o")
 				}
 			}, []string{"0: web-0 make-room"}},
+		"room that two had to make, when spot has room for the second": {[]string{"node a on-demand 2", "node s spot 1", "Deployment big 1 floor 1: -",
+			"Deployment v 1 floor 0: a", "Deployment w 1 floor 0: a"}, []float64{0, 1},
+			func(w *world, minute float64) {
+				w.pod("big-0").slots, w.node("s").born = 2, start
+				if minute == 1 {
+					w.node("s").slots = 2
+				}
+			}, []string{"1: v-0 make-room", "1: w-0 make-room"}},
 		"room was made, and the moved pod came back to it": {[]string{"node o on-demand 1", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 1 floor 0: o"}, []float64{0, 1, 1.9, 2},
 			func(w *world, minute float64) {
 				if minute == 1 {

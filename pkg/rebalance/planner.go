@@ -58,7 +58,7 @@ func NewPlanner(settings Settings) *Planner {
 // StatefulSets and ReplicationControllers, whose annotations do not forbid it (kube.MayDisrupt), on nodes that stay. A workload moves only if it
 // is settled: nothing of it leaves, waits, is missing or has just started.
 func (p *Planner) Plan(s *cluster.Snapshot, room Room) []migration.Move {
-	r := &round{Planner: p, now: s.Now, snapshot: s, room: room, motions: s.Motions(), moved: map[types.UID]bool{}, arrivals: map[types.UID]*cluster.Node{}}
+	r := &round{Planner: p, now: s.Now, snapshot: s, room: room, motions: s.Motions(), moved: map[types.UID]bool{}, places: map[*cluster.Pod]*cluster.Node{}}
 	p.observe(s)
 	r.underWay = p.follow(r)
 	if p.settings.Heal {
@@ -81,13 +81,13 @@ type round struct {
 	snapshot *cluster.Snapshot
 	room     Room
 	motions  map[types.UID]cluster.Motion
-	// underWay is how many pods are already leaving.
+	// underWay is how many moves have begun and not ended.
 	underWay int
 	// moved are the workloads that have their move.
 	moved map[types.UID]bool
 	moves []migration.Move
-	// arrivals is where pods that heal get their replacements.
-	arrivals map[types.UID]*cluster.Node
+	// places is where pods that are on their way will stand, or their replacements; nil: not known, or nowhere.
+	places map[*cluster.Pod]*cluster.Node
 }
 
 // full reports whether no more moves may be begun.
@@ -117,11 +117,11 @@ func (r *round) starting(w *cluster.Workload) bool {
 	return anyPod(w, func(p *cluster.Pod) bool { return !ready(p) && r.now.Sub(p.CreationTimestamp.Time) < startsWithin })
 }
 
-// begin adds a move.
-func (r *round) begin(pod *cluster.Pod, reason migration.Reason) {
+// begin adds a move; to is where the replacement would be placed.
+func (r *round) begin(pod *cluster.Pod, reason migration.Reason, to *cluster.Node) {
 	w := pod.Workload
 	r.moves = append(r.moves, migration.Move{Pod: pod, Reason: reason})
-	r.moved[w.UID] = true
+	r.moved[w.UID], r.places[pod] = true, to
 	if a := r.attempts[w.UID]; a == nil || a.pod != pod.UID || a.reason != reason {
 		r.attempts[w.UID] = &attempt{pod: pod.UID, reason: reason, begun: r.now, before: lacks(w, reason)}
 	}

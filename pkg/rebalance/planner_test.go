@@ -85,6 +85,8 @@ func TestFirstRound(t *testing.T) {
 		"return: to no node that may go": {[]string{"node o on-demand 3", "node s spot 4", "Deployment web 3 floor 1: o o o"},
 			func(w *world) { w.node("s").facts.Signal = decision.Advisory }, nil},
 		"return: the ordinals beyond the floor": {[]string{"node o on-demand 4", "node s spot 9", "StatefulSet db 3 floor 2: o o o"}, nothing, []string{"db-2 return-to-spot"}},
+		"return: another ordinal, where the first is bound elsewhere": {[]string{"node o on-demand 6", "node s spot 1", "StatefulSet db 3 floor 1: o o o"},
+			func(w *world) { w.pod("db-1").slots = 3 }, []string{"db-2 return-to-spot"}},
 		"return: at most so many at a time": {[]string{"node o on-demand 20", "node s spot 20",
 			"Deployment a 2 floor 1: o o", "Deployment b 2 floor 1: o o", "Deployment c 2 floor 1: o o", "Deployment d 2 floor 1: o o",
 			"Deployment e 2 floor 1: o o", "Deployment f 2 floor 1: o o s"},
@@ -137,6 +139,38 @@ func TestFirstRound(t *testing.T) {
 			}, []string{"v-0 make-room"}},
 		"make room: in the StatefulSet itself": {[]string{"node o on-demand 1", "node s spot 4", "StatefulSet db 3 floor 1: - s o"},
 			func(w *world) { w.node("s").born = start }, []string{"db-2 make-room"}},
+		"make room: two together, and spot has room for one": {[]string{"node a on-demand 2", "node s spot 1", "Deployment big 1 floor 1: -",
+			"Deployment v 1 floor 0: a", "Deployment w 1 floor 0: a"},
+			func(w *world) { w.pod("big-0").slots = 2; w.node("s").born = start }, nil},
+		"make room: where what stays does not keep it off": {[]string{"node a on-demand 2", "node b on-demand 2", "node s spot 9", "Deployment one 1 floor 1: -",
+			"Deployment guard 1 floor 1: a", "Deployment v 1 floor 0: a", "Deployment w 2 floor 0: b b"},
+			func(w *world) { w.pod("one-0").apart("guard", v1.LabelHostname); w.node("s").born = start }, []string{"w-0 make-room"}},
+		"make room: although a node has room that it does not take": {[]string{"node a on-demand 9", "node b on-demand 1", "node s spot 9", "Deployment one 1 floor 1: -",
+			"Deployment guard 1 floor 1: a", "Deployment w 1 floor 0: b"},
+			func(w *world) { w.pod("one-0").apart("guard", v1.LabelHostname); w.node("s").born = start }, []string{"w-0 make-room"}},
+		"make room: what keeps it off is going": {[]string{"node a on-demand 9", "node b on-demand 1", "node s spot 9", "Deployment one 1 floor 1: -",
+			"Deployment guard 1 floor 1: a", "Deployment w 1 floor 0: b"},
+			func(w *world) {
+				w.pod("one-0").apart("guard", v1.LabelHostname)
+				w.pod("guard-0").terminating = true
+				w.node("s").born = start
+			}, nil},
+		"make room: what keeps it off would stay in the zone": {[]string{"node a on-demand 9", "node s spot 9", "Deployment one 1 floor 1: -", "Deployment web 1 floor 0: a"},
+			func(w *world) { w.pod("one-0").apart("web", v1.LabelTopologyZone); w.node("s").born = start }, nil},
+		"make room: what keeps it off leaves the zone": {[]string{"node a on-demand 9", "node s spot 9", "Deployment one 1 floor 1: -", "Deployment web 1 floor 0: a"},
+			func(w *world) {
+				w.pod("one-0").apart("web", v1.LabelTopologyZone)
+				w.node("s").born, w.node("s").zone = start, "other"
+			}, []string{"web-0 make-room"}},
+		"make room: for the second of two that keep each other off": {[]string{"node a on-demand 3", "node b on-demand 1", "node s spot 9", "Deployment one 2 floor 2: - -",
+			"Deployment v 2 floor 0: a a", "Deployment x 1 floor 0: b"},
+			func(w *world) {
+				w.pod("one-0").apart("one", v1.LabelHostname)
+				w.pod("one-1").apart("one", v1.LabelHostname)
+				w.node("s").born = start
+			}, []string{"x-0 make-room"}},
+		"make room: on a port": {[]string{"node o on-demand 9", "node s spot 9", "Deployment one 1 floor 1: -", "Deployment v 1 floor 0: o", "Deployment w 1 floor 0: o"},
+			func(w *world) { w.pod("one-0").port, w.pod("w-0").port = 80, 80; w.node("s").born = start }, []string{"w-0 make-room"}},
 		"make room: for the higher priority": {[]string{"node o on-demand 1", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment two 1 floor 1: -",
 			"Deployment web 1 floor 0: o"},
 			func(w *world) { w.pod("two-0").priority = 5; w.node("s").born = start }, []string{"web-0 make-room"}},

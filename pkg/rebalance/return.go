@@ -22,8 +22,11 @@ func (r *round) returnToSpot() {
 		if surplus(w) == 0 || w.RollingOut || !r.free(w, false) {
 			continue
 		}
-		if p := r.beyondFloor(w); p != nil && r.toSpotWith(p, pools, false) {
-			r.begin(p, migration.ReturnToSpot)
+		for _, p := range r.beyondFloor(w) {
+			if to := r.spotFor(p, pools, false); to != nil {
+				r.beginToSpot(p, migration.ReturnToSpot, to, pools)
+				break
+			}
 		}
 	}
 }
@@ -45,16 +48,21 @@ func surplus(w *cluster.Workload) int {
 	return n
 }
 
-// beyondFloor returns the pod on on-demand that a workload with a surplus can do without there best; nil if none may be moved.
-func (r *round) beyondFloor(w *cluster.Workload) *cluster.Pod {
+// beyondFloor returns the pods on on-demand that a workload with a surplus can do without there, in the order in which they are tried; as in ill,
+// of those that are counted one a revision.
+func (r *round) beyondFloor(w *cluster.Workload) (pods []*cluster.Pod) {
 	for _, revision := range w.Revisions {
 		for _, p := range r.candidates(revision, decision.OnDemand) {
-			if !belowFloor(p) {
-				return p
+			if belowFloor(p) {
+				continue
+			}
+			pods = append(pods, p)
+			if w.StatefulSet == nil {
+				break
 			}
 		}
 	}
-	return nil
+	return pods
 }
 
 // pools returns since when each spot pool that can be moved to has been without unrest: since the last, or since its oldest node was made.
@@ -76,27 +84,36 @@ func (r *round) pools() map[decision.Pool]time.Time {
 	return pools
 }
 
-// toSpotWith reports whether the pod would be placed on spot, on a node that nothing is said against, in a pool to be trusted. A restless pool is
-// trusted with one replica of a workload a calm period where the need of another pod speaks for it.
-func (r *round) toSpotWith(p *cluster.Pod, pools map[decision.Pool]time.Time, needed bool) bool {
+// spotFor returns where the pod would be placed if that is on spot, on a node that nothing is said against, in a pool to be trusted; else nil. A
+// restless pool is trusted with one replica of a workload a calm period where the need of another pod speaks for it.
+func (r *round) spotFor(p *cluster.Pod, pools map[decision.Pool]time.Time, needed bool) *cluster.Node {
 	to, _ := r.room.Replace(p)
 	if to == nil || to.Facts.Capacity.Type != decision.Spot || to.Facts.Signal != decision.NoSignal {
-		return false
+		return nil
 	}
 	calm := r.now.Sub(pools[to.Facts.Pool])
 	if calm >= 2*r.settings.Calm {
-		return true
+		return to
 	}
 	if calm < r.settings.Calm && !needed {
-		return false
+		return nil
 	}
-	uid := p.Workload.UID
-	last, moved := r.toSpot[uid]
-	if a := r.attempts[uid]; moved && r.now.Sub(last) < r.settings.Calm && (a == nil || a.pod != p.UID) {
-		return false
+	if a := r.attempts[p.Workload.UID]; r.trusted(p.Workload) && (a == nil || a.pod != p.UID) {
+		return nil
 	}
-	if !moved || r.now.Sub(last) >= r.settings.Calm {
-		r.toSpot[uid] = r.now
+	return to
+}
+
+// trusted reports whether the workload has had its move to a pool that had not been calm for long.
+func (r *round) trusted(w *cluster.Workload) bool {
+	last, moved := r.toSpot[w.UID]
+	return moved && r.now.Sub(last) < r.settings.Calm
+}
+
+// beginToSpot adds a move to a node that spotFor has returned.
+func (r *round) beginToSpot(p *cluster.Pod, reason migration.Reason, to *cluster.Node, pools map[decision.Pool]time.Time) {
+	if r.now.Sub(pools[to.Facts.Pool]) < 2*r.settings.Calm && !r.trusted(p.Workload) {
+		r.toSpot[p.Workload.UID] = r.now
 	}
-	return true
+	r.begin(p, reason, to)
 }

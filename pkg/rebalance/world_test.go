@@ -38,6 +38,7 @@ type node struct {
 	born    time.Time
 	unready bool
 	taints  []v1.Taint
+	zone    string
 }
 
 type workload struct {
@@ -63,6 +64,9 @@ type pod struct {
 	onlySpot    bool
 	priority    int32
 	nominated   string
+	port        int32
+	apartFrom   string // the workload that it is never with
+	apartBy     string // in a domain of this topology key
 }
 
 // newWorld reads a cluster from lines:
@@ -134,6 +138,9 @@ func (w *world) pod(name string) *pod {
 	panic("no pod " + name)
 }
 
+// apart keeps the pod off the domains of a topology key that have pods of a workload.
+func (p *pod) apart(from, key string) { p.apartFrom, p.apartBy = from, key }
+
 func condition(kind v1.PodConditionType, is bool, reason string) v1.PodCondition {
 	status := v1.ConditionTrue
 	if !is {
@@ -148,6 +155,7 @@ func (w *world) snapshot() *cluster.Snapshot {
 	nodes := map[*node]*cluster.Node{}
 	for _, n := range w.nodes {
 		object := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name, UID: types.UID(n.name + n.born.String()), CreationTimestamp: metav1.NewTime(n.born)}}
+		object.Labels = map[string]string{v1.LabelHostname: n.name, v1.LabelTopologyZone: n.zone}
 		object.Spec.Taints = n.taints
 		object.Status.Allocatable = v1.ResourceList{"slots": *resource.NewQuantity(n.slots, resource.DecimalSI)}
 		status := v1.ConditionTrue
@@ -197,7 +205,15 @@ func (w *world) read(p *pod, work *workload, revision *cluster.Revision, on *clu
 	object := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "shop", Name: p.name, UID: types.UID(p.name), CreationTimestamp: metav1.NewTime(p.born), Annotations: p.annotations,
 	}}
+	object.Labels = map[string]string{"app": work.name}
 	object.Spec.Priority = &p.priority
+	if p.port > 0 {
+		object.Spec.Containers = []v1.Container{{Ports: []v1.ContainerPort{{HostPort: p.port}}}}
+	}
+	if p.apartFrom != "" {
+		object.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
+			{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": p.apartFrom}}, TopologyKey: p.apartBy}}}}
+	}
 	object.Status.NominatedNodeName = p.nominated
 	object.Status.Conditions = []v1.PodCondition{condition(v1.PodReady, on != nil && !p.unready, "")}
 	if on != nil {
