@@ -42,8 +42,9 @@ type attempt struct {
 	pod      types.UID
 	reason   migration.Reason
 	begun    time.Time
-	released bool // has been seen so
-	before   int  // what the workload lacked when it began
+	released bool      // has been seen so
+	gone     time.Time // when the pod was first seen to be; zero: not yet
+	before   int       // what the workload lacked when it began
 }
 
 type backOff struct {
@@ -90,8 +91,9 @@ func (m *memory) rests(workload types.UID, now time.Time, pause time.Duration) b
 	return ok && now.Before(struck.Add(pause)) || now.Before(m.backOffs[workload].until)
 }
 
-// follow looks what has become of the moves, and returns how many pods are on their way out. A move has ended when its workload is settled; then
-// it either has improved what it was to improve, or its workload is left alone for a while.
+// follow looks what has become of the moves, and returns how many are under way: their pods are on their way out, or are gone and their workloads
+// not settled yet. A move has ended when its workload is settled; then it either has improved what it was to improve, or its workload is left
+// alone for a while. A replacement that does not get ready keeps others from moving no longer than patience.
 func (m *memory) follow(r *round) (underWay int) {
 	pods := map[types.UID]*cluster.Pod{}
 	attempted := map[types.UID]bool{}
@@ -122,6 +124,12 @@ func (m *memory) follow(r *round) (underWay int) {
 		case w.RollingOut && !halted(w):
 			delete(m.attempts, w.UID) // what there was to improve is being replaced
 		case r.motions[w.UID] != (cluster.Motion{}) || r.starting(w):
+			if a.gone.IsZero() {
+				a.gone = r.now
+			}
+			if r.now.Sub(a.gone) < patience {
+				underWay++
+			}
 		case lacks(w, a.reason) < a.before:
 			delete(m.attempts, w.UID)
 			delete(m.backOffs, w.UID)

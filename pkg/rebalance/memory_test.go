@@ -149,6 +149,50 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+// A move by eviction is under way until the replacement is ready, or has had the time: it counts towards the most that may be.
+func TestMovesUnderWay(t *testing.T) {
+	for name, test := range map[string]struct {
+		replace func(w *world, p *pod)
+		want    []string
+	}{
+		"the replacement starts":  {func(w *world, p *pod) { p.node, p.unready = w.node("s"), true }, []string{"0: api-0", "3: web-0"}},
+		"the replacement waits":   {func(w *world, p *pod) { p.node = nil }, []string{"0: api-0", "3: web-0"}},
+		"it never gets its place": {func(w *world, p *pod) { p.node, p.name = nil, "api-8" }, []string{"0: api-0", "6: web-0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			limited := settings
+			limited.MaxMoves = 1
+			w := newWorld("node o on-demand 9", "node s spot 9", "Deployment api 2 floor 1: o o", "Deployment web 2 floor 1: o o")
+			p := rebalance.NewPlanner(limited)
+			var got []string
+			for _, minute := range []int{0, 1, 2, 3, 4, 5, 6} {
+				w.now = start.Add(time.Duration(minute) * time.Minute)
+				switch minute {
+				case 1:
+					replacement := w.pod("api-0")
+					replacement.name, replacement.born = "api-9", w.now
+					test.replace(w, replacement)
+				case 3:
+					for _, replacement := range w.workload("api").pods {
+						if replacement.name == "api-9" {
+							replacement.node, replacement.unready = w.node("s"), false
+						}
+					}
+				}
+				s := w.snapshot()
+				for _, m := range p.Plan(s, newRoom(s)) {
+					if move := fmt.Sprintf("%d: %s", minute, m.Pod.Name); len(got) == 0 || got[len(got)-1][3:] != m.Pod.Name {
+						got = append(got, move)
+					}
+				}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("moves (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // Spot that comes and goes every 20 s for 5 minutes, and what is lost there starts on on-demand: a workload moves at most once a calm period.
 func TestSpotThatComesAndGoes(t *testing.T) {
 	w := newWorld("node o on-demand 12", "node s spot 12", "Deployment one 1 floor 1: -", "Deployment two 1 floor 1: -",
