@@ -141,7 +141,8 @@ func (s *scenario) wholeAtOnce(seen *sightings, app string, want split, began ti
 	}
 }
 
-// TestGangOverlay shows that the API server takes the overlay, and that its Deployment reads the configuration that the other tests run.
+// TestGangOverlay shows that the API server takes the overlay, and that the scheduler and the controller read the configuration that the other
+// tests run.
 func TestGangOverlay(t *testing.T) {
 	k := kubectl{cp: controlPlane, cache: t.TempDir()}
 	overlay := filepath.Join(controlPlane.Root, "manifests", "overlays", "gang")
@@ -152,8 +153,7 @@ func TestGangOverlay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var deployment appsv1.Deployment
-	var files v1.ConfigMap
+	deployments, files := map[string]appsv1.Deployment{}, map[string]v1.ConfigMap{}
 	for document := range strings.SplitSeq(k.must(t, "kustomize", overlay), "\n---\n") {
 		var kind metav1.TypeMeta
 		if err := yaml.Unmarshal([]byte(document), &kind); err != nil {
@@ -161,25 +161,36 @@ func TestGangOverlay(t *testing.T) {
 		}
 		switch kind.Kind {
 		case "Deployment":
-			err = yaml.UnmarshalStrict([]byte(document), &deployment)
+			var d appsv1.Deployment
+			err = yaml.UnmarshalStrict([]byte(document), &d)
+			deployments[d.Name] = d
 		case "ConfigMap":
-			err = yaml.UnmarshalStrict([]byte(document), &files)
+			var c v1.ConfigMap
+			err = yaml.UnmarshalStrict([]byte(document), &c)
+			files[c.Name] = c
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	pod := deployment.Spec.Template.Spec
-	mounted := pod.Containers[0].VolumeMounts[0]
-	if volume := pod.Volumes[0]; volume.Name != mounted.Name || volume.ConfigMap.Name != files.Name {
-		t.Errorf("%s is volume %s with ConfigMap %s, want that of %s", mounted.MountPath, volume.Name, volume.ConfigMap.Name, files.Name)
-	}
-	flag := "--config=" + mounted.MountPath + "/gang.yaml"
-	if !slices.Contains(pod.Containers[0].Args, flag) {
-		t.Errorf("the scheduler is started with %q, want %s", pod.Containers[0].Args, flag)
-	}
-	if files.Data["gang.yaml"] != string(want) {
-		t.Errorf("gang.yaml of the ConfigMap is not config/gang.yaml:\n%s", files.Data["gang.yaml"])
+	for name, flag := range map[string]string{"spot-aware-scheduler": "--config=", "spot-controller": "--scheduler-config="} {
+		pod := deployments[name].Spec.Template.Spec
+		if len(pod.Containers) != 1 {
+			t.Errorf("%s: %d containers in the overlay's Deployment, want one", name, len(pod.Containers))
+			continue
+		}
+		read := false
+		for _, mount := range pod.Containers[0].VolumeMounts {
+			if !slices.Contains(pod.Containers[0].Args, flag+mount.MountPath+"/gang.yaml") {
+				continue
+			}
+			for _, volume := range pod.Volumes {
+				read = read || volume.Name == mount.Name && files[volume.ConfigMap.Name].Data["gang.yaml"] == string(want)
+			}
+		}
+		if !read {
+			t.Errorf("%s is started with %q, want one that reads config/gang.yaml from a ConfigMap", name, pod.Containers[0].Args)
+		}
 	}
 }
 
