@@ -160,8 +160,14 @@ func ready(pod *cluster.Pod) (since time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// available reports whether the pod has been ready for as long as its ReplicaSet asks for.
+// available reports whether the pod has been ready for as long as its ReplicaSet asks for. Where that is no time, as for Kubernetes, since
+// when it has been does not matter: the clock of its node may be ahead.
 func available(pod *cluster.Pod, rs *appsv1.ReplicaSet, now time.Time) bool {
 	since, ok := ready(pod)
-	return ok && !now.Before(since.Add(time.Duration(rs.Spec.MinReadySeconds)*time.Second))
+	return ok && (rs.Spec.MinReadySeconds == 0 || !now.Before(since.Add(minReady(rs))))
+}
+
+// minReady is how long a pod of the ReplicaSet has to be ready to be available.
+func minReady(rs *appsv1.ReplicaSet) time.Duration {
+	return time.Duration(rs.Spec.MinReadySeconds) * time.Second
 }

@@ -286,6 +286,13 @@ func TestFinish(t *testing.T) {
 			},
 			want: []string{"evict old by surge"},
 		},
+		"a replacement, ready by a clock that is ahead": {
+			n: 1, ago: fresh, given: func(w *world) {
+				w.pod("new", w.replicaSets["web-1"], "staying")
+				w.now = w.now.Add(-time.Second)
+			},
+			want: []string{"evict old by surge"},
+		},
 		"a replacement on a node that vanished": {
 			n: 1, ago: fresh, given: func(w *world) {
 				w.pod("new", w.replicaSets["web-1"], "staying")
