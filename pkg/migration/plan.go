@@ -16,8 +16,8 @@ import (
 
 // Settings are what a plan depends on besides the cluster.
 type Settings struct {
-	// SurgeTimeout is how long a released pod waits for its replacement to be ready before it goes back to its ReplicaSet, and how much
-	// longer for its eviction. A pod whose node goes waits until its last moment instead.
+	// SurgeTimeout is how long a released pod waits for its replacement to be ready, beyond the ReplicaSet's minReadySeconds, before it goes
+	// back to its ReplicaSet, and how much longer for its eviction. A pod whose node goes waits until its last moment instead.
 	SurgeTimeout time.Duration
 	// DeleteAtDeadline deletes a pod when no time is left for a budget. Without it the pod is still asked to leave by eviction.
 	DeleteAtDeadline bool

@@ -247,6 +247,12 @@ func TestReasonOfRelease(t *testing.T) {
 	}
 }
 
+// longReady gives the pod a replacement that has to be ready for 2 min.
+func longReady(w *world) {
+	w.replicaSets["web-1"].Spec.MinReadySeconds = 120
+	w.pod("new", w.replicaSets["web-1"], "staying")
+}
+
 // giveBack is what a Restore does.
 func giveBack(w *world) { w.pods["old"].Labels[hashKey] = "web-1" }
 
@@ -345,6 +351,12 @@ func TestFinish(t *testing.T) {
 		"no replacement in time": {
 			n: 1, ago: late, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "") }, want: []string{"restore old by surge"},
 		},
+		"no replacement in time, but it has to be ready for long: not yet": {
+			n: 1, ago: 2*late - 1, given: longReady,
+		},
+		"no replacement in time, although it has to be ready for long": {
+			n: 1, ago: 2 * late, given: longReady, want: []string{"restore old by surge"},
+		},
 		"no replacement in time, but its node goes": {
 			n: 1, ago: late, left: time.Minute, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "") },
 		},
@@ -371,6 +383,14 @@ func TestFinish(t *testing.T) {
 		},
 		"its eviction is refused for too long": {
 			n: 1, ago: 2 * late, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "staying") },
+			want: []string{"restore old by surge"},
+		},
+		"its eviction is refused for long, and its replacement had to be ready for long before": {
+			n: 1, ago: 2*late - 1, given: func(w *world) { longReady(w); w.now = w.now.Add(late) },
+			want: []string{"evict old by surge"},
+		},
+		"its eviction is refused for too long, and its replacement had to be ready for long before": {
+			n: 1, ago: 2 * late, given: func(w *world) { longReady(w); w.now = w.now.Add(late) },
 			want: []string{"restore old by surge"},
 		},
 		"its eviction is refused for too long, but its node goes": {

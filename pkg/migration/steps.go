@@ -101,8 +101,8 @@ func (p *planner) finish() {
 			surplus[revision]--
 			p.evict(a, "its replacement is ready")
 			continue
-		case m.Deadline.IsZero() && p.now.Sub(m.Pod.Release.At) >= p.settings.SurgeTimeout:
-			a.Kind, a.Why = Restore, fmt.Sprintf("no replacement was ready after %s", p.settings.SurgeTimeout)
+		case m.Deadline.IsZero() && p.now.Sub(m.Pod.Release.At) >= p.patience(revision):
+			a.Kind, a.Why = Restore, fmt.Sprintf("no replacement was ready after %s", p.patience(revision))
 		default:
 			continue
 		}
@@ -114,11 +114,17 @@ func (p *planner) finish() {
 // deadline ends it, the pod goes back to its ReplicaSet, which then has one too many and removes one.
 func (p *planner) evict(a Action, why string) {
 	a.Kind, a.Why = EvictPod, why
-	release := a.Pod.Release
-	if a.Deadline.IsZero() && a.Pod.ReleasedFrom != nil && p.now.Sub(release.At) >= 2*p.settings.SurgeTimeout {
-		a.Kind, a.Why = Restore, fmt.Sprintf("%s, but it was not evicted within %s", why, 2*p.settings.SurgeTimeout)
+	if revision := a.Pod.ReleasedFrom; a.Deadline.IsZero() && revision != nil {
+		if within := p.patience(revision) + p.settings.SurgeTimeout; p.now.Sub(a.Pod.Release.At) >= within {
+			a.Kind, a.Why = Restore, fmt.Sprintf("%s, but it was not evicted within %s", why, within)
+		}
 	}
 	p.add(a)
+}
+
+// patience is how long a replacement of a revision may take to be available.
+func (p *planner) patience(revision *cluster.Revision) time.Duration {
+	return p.settings.SurgeTimeout + minReady(revision.ReplicaSet)
 }
 
 // reasonOf reads why a pod was released. Anybody may have written it, and a metric's label is no place for that.
