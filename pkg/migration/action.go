@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
 // Reason is why a pod is moved: the label of the migrations metric.
@@ -34,6 +35,17 @@ const (
 
 // reasons are those that a release may name.
 var reasons = []Reason{Interruption, Advice, Heal, MakeRoom, ReturnToSpot}
+
+// wants returns the capacity type that the replacement has to find for the move to be worth it; false if either will do.
+func (r Reason) wants() (decision.CapacityType, bool) {
+	switch r {
+	case Heal:
+		return decision.OnDemand, true
+	case MakeRoom, ReturnToSpot:
+		return decision.Spot, true
+	}
+	return 0, false
+}
 
 // Move is a pod that has to leave its node.
 type Move struct {

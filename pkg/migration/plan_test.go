@@ -120,6 +120,14 @@ func TestBegin(t *testing.T) {
 				w.pod("proxy", nil, "going").Annotations = map[string]string{v1.MirrorPodAnnotationKey: "x"}
 			}, left: time.Second,
 		},
+		"home, to a node of the right type": {
+			given:  func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") },
+			reason: migration.Heal, want: []string{"evict db-0 by evict"}, wantWhy: "a replacement fits on node staying; no surge: not of a ReplicaSet",
+		},
+		"back to spot, where only on-demand has room left": {
+			given:  func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") },
+			reason: migration.ReturnToSpot,
+		},
 		"leaving already": {
 			given: func(w *world) { w.terminate(w.pod("db-0", w.statefulSet("db", 1), "going")) }, left: time.Second,
 		},

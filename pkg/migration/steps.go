@@ -28,6 +28,9 @@ func (p *planner) begin(m urgent) {
 		p.add(a)
 		return
 	}
+	if capacity, only := m.Reason.wants(); only && to.Facts.Capacity.Type != capacity {
+		return // what is urgent has taken the room that it was planned for
+	}
 	a.Kind, a.Why = Release, fmt.Sprintf("a replacement fits on node %s", to.Name)
 	if a.Way, why = p.wayOf(m.Pod); a.Way == Evict {
 		a.Kind, a.Why = EvictPod, fmt.Sprintf("%s; no surge: %s", a.Why, why)

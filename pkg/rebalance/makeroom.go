@@ -197,7 +197,7 @@ func (c *clearing) leave(room *onDemandRoom, waits *cluster.Pod, demand *cluster
 	var may []*cluster.Pod
 	asked := map[types.UID]int{}
 	for _, p := range room.Pods {
-		if p.Revision == nil || !p.Live() || belowFloor(p) || c.moved[p.Workload.UID] || !kube.MayDisrupt(p.Pod) ||
+		if p.Revision == nil || !p.Live() || belowFloor(p) || !spared(p) || c.moved[p.Workload.UID] || !kube.MayDisrupt(p.Pod) ||
 			c.mayLeave(p.Workload, waits.Workload) == 0 {
 			continue
 		}

@@ -117,6 +117,12 @@ func (r *round) starting(w *cluster.Workload) bool {
 	return anyPod(w, func(p *cluster.Pod) bool { return !ready(p) && r.now.Sub(p.CreationTimestamp.Time) < startsWithin })
 }
 
+// spared reports whether the workload can do without the pod for a while: all others of it that run are ready. Only what stands wrong is moved
+// while one of them is not: to save cost, nobody loses a second replica.
+func spared(p *cluster.Pod) bool {
+	return !anyPod(p.Workload, func(other *cluster.Pod) bool { return other != p && other.Node != nil && !ready(other) })
+}
+
 // begin adds a move; to is where the replacement would be placed.
 func (r *round) begin(pod *cluster.Pod, reason migration.Reason, to *cluster.Node) {
 	w := pod.Workload

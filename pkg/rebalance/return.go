@@ -53,7 +53,7 @@ func surplus(w *cluster.Workload) int {
 func (r *round) beyondFloor(w *cluster.Workload) (pods []*cluster.Pod) {
 	for _, revision := range w.Revisions {
 		for _, p := range r.candidates(revision, decision.OnDemand) {
-			if belowFloor(p) {
+			if belowFloor(p) || !spared(p) {
 				continue
 			}
 			pods = append(pods, p)
