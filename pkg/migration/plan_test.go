@@ -261,6 +261,14 @@ func longReady(w *world) {
 	w.pod("new", w.replicaSets["web-1"], "staying")
 }
 
+// ill adds a sibling that has not been ready since it was created so long ago.
+func ill(w *world, ago time.Duration) {
+	pod := w.pod("ill", w.replicaSets["web-1"], "staying")
+	w.setReady(pod, v1.ConditionFalse)
+	created := metav1.NewTime(w.now.Add(-ago))
+	pod.CreationTimestamp, pod.Status.Conditions[0].LastTransitionTime = created, created
+}
+
 // giveBack is what a Restore does.
 func giveBack(w *world) { w.pods["old"].Labels[hashKey] = "web-1" }
 
@@ -341,6 +349,62 @@ func TestFinish(t *testing.T) {
 				w.pod("new", w.replicaSets["web-1"], "staying")
 				w.pod("other", w.replicaSets["web-1"], "staying")
 				w.setReady(w.pod("ill", w.replicaSets["web-1"], "staying"), v1.ConditionFalse)
+			},
+		},
+		"a sibling has long been ill": {
+			n: 2, ago: fresh, given: func(w *world) { ill(w, late+fresh); w.pod("new", w.replicaSets["web-1"], "staying") },
+			want: []string{"evict old by surge"},
+		},
+		"a sibling has long found no node": {
+			n: 2, ago: fresh, given: func(w *world) {
+				w.pod("waits", w.replicaSets["web-1"], "").CreationTimestamp = metav1.NewTime(w.now.Add(-late - fresh))
+				w.pod("new", w.replicaSets["web-1"], "staying")
+			},
+			want: []string{"evict old by surge"},
+		},
+		"a sibling has long been ill, and so has the replacement": {
+			n: 2, ago: late, left: time.Hour, given: func(w *world) {
+				ill(w, 2*late)
+				w.setReady(w.pod("new", w.replicaSets["web-1"], "staying"), v1.ConditionFalse)
+			},
+		},
+		"a sibling has long been ill, and one of two has a replacement": {
+			n: 3, ago: fresh, given: func(w *world) {
+				ill(w, late+fresh)
+				w.released(w.pod("an-old", w.replicaSets["web-1"], "going"), 0)
+				w.pod("new", w.replicaSets["web-1"], "staying")
+			},
+			want: []string{"evict old by surge"},
+		},
+		"a sibling has long been ill, and two have one replacement, the first of them on its way": {
+			n: 3, ago: fresh, given: func(w *world) {
+				ill(w, late+fresh)
+				w.released(w.pod("an-old", w.replicaSets["web-1"], "going"), 0)
+				w.pod("new", w.replicaSets["web-1"], "staying")
+			},
+			progress: map[string]migration.Kind{"old": migration.EvictPod},
+		},
+		"a sibling is ill, but might replace another that was released before": {
+			n: 2, ago: fresh, given: func(w *world) { ill(w, late); w.pod("new", w.replicaSets["web-1"], "staying") },
+		},
+		"a sibling has long been ill, but perhaps replaces one that still waits": {
+			n: 2, ago: 3 * late, left: time.Hour, given: func(w *world) {
+				ill(w, late+fresh)
+				w.released(w.pod("an-old", w.replicaSets["web-1"], "going"), fresh)
+			},
+		},
+		"a sibling fell ill after the release": {
+			n: 2, ago: fresh, given: func(w *world) {
+				ill(w, 2*late)
+				w.setReady(w.pods["ill"], v1.ConditionFalse)
+				w.pod("new", w.replicaSets["web-1"], "staying")
+			},
+		},
+		"a sibling's node vanished": {
+			n: 2, ago: fresh, given: func(w *world) {
+				ill(w, 2*late)
+				w.pods["ill"].Spec.NodeName = "gone"
+				w.pod("new", w.replicaSets["web-1"], "staying")
 			},
 		},
 		"scaled down meanwhile": {

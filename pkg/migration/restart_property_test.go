@@ -72,21 +72,24 @@ func TestAnyInterruption(t *testing.T) {
 			}
 		}
 		w.mayEvict = func(pod *v1.Pod) {
-			from, waits := releasedFrom(w.seen.pods[pod.Name])
+			from, at, waits := releasedFrom(w.seen.pods[pod.Name])
 			rs := w.seen.replicaSets[from]
 			if !waits || !isReady(w.seen.pods[pod.Name]) || rs == nil || *rs.Spec.Replicas == 0 {
 				return
 			}
-			serving := 0
+			serving, ill := 0, 0
 			for name, sibling := range w.seen.pods {
-				of, released := releasedFrom(sibling)
+				of, _, released := releasedFrom(sibling)
 				counts := released && of == from || !released && selects(rs, sibling)
 				if counts && isReady(sibling) && sibling.DeletionTimestamp == nil && !w.evicted[name] {
 					serving++
 				}
+				if !released && selects(rs, sibling) && !isReady(sibling) && !sibling.CreationTimestamp.Add(settings.SurgeTimeout).After(at) {
+					ill++
+				}
 			}
-			if serving <= int(*rs.Spec.Replicas) {
-				t.Fatalf("%s was evicted although only %d serve, of %d", pod.Name, serving, *rs.Spec.Replicas)
+			if serving+ill <= int(*rs.Spec.Replicas) {
+				t.Fatalf("%s was evicted although only %d serve, of %d, %d of them ill", pod.Name, serving, *rs.Spec.Replicas, ill)
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -214,11 +217,11 @@ func TestAnyInterruption(t *testing.T) {
 	})
 }
 
-// releasedFrom returns the name of the ReplicaSet that a pod was released from.
-func releasedFrom(pod *v1.Pod) (string, bool) {
+// releasedFrom returns the name of the ReplicaSet that a pod was released from, and when that was.
+func releasedFrom(pod *v1.Pod) (from string, at time.Time, ok bool) {
 	var release cluster.Release
 	if pod == nil || json.Unmarshal([]byte(pod.Annotations[cluster.ReleaseAnnotation]), &release) != nil {
-		return "", false
+		return "", time.Time{}, false
 	}
-	return release.ReplicaSet, true
+	return release.ReplicaSet, release.At, true
 }

@@ -68,8 +68,15 @@ func gracePeriod(pod *cluster.Pod) time.Duration {
 // released.
 func (p *planner) finish() {
 	var released []Move
+	first := map[*cluster.Revision]time.Time{}
 	for _, pod := range p.snapshot.Pods {
-		if pod.Release != nil && pod.DeletionTimestamp == nil {
+		if pod.Release == nil {
+			continue
+		}
+		if at, known := first[pod.ReleasedFrom]; !known || pod.Release.At.Before(at) {
+			first[pod.ReleasedFrom] = pod.Release.At
+		}
+		if pod.DeletionTimestamp == nil {
 			m := Move{Pod: pod, Reason: reasonOf(pod.Release)}
 			if asked, ok := p.moves[pod.UID]; ok && !asked.Deadline.IsZero() {
 				m.Reason, m.Deadline = asked.Reason, asked.Deadline
@@ -95,7 +102,7 @@ func (p *planner) finish() {
 		}
 	}
 	for revision := range surplus {
-		surplus[revision] += p.availableOf(revision) - wanted(revision)
+		surplus[revision] += p.availableOf(revision) + p.illOf(revision, first[revision]) - wanted(revision)
 	}
 	for _, m := range waiting {
 		a := Action{Pod: m.Pod, Reason: m.Reason, Way: Surge, Deadline: m.Deadline}
@@ -208,6 +215,22 @@ func (p *planner) availableOf(revision *cluster.Revision) int {
 	n := 0
 	for _, pod := range revision.Pods {
 		if !p.leaving(pod) && available(pod, revision.ReplicaSet, p.now) {
+			n++
+		}
+	}
+	return n
+}
+
+// illOf counts the pods of a revision that were not ready when the first of its released pods was released, although they had had the time
+// that a replacement is given: none of them replaces a released pod, and without that no fewer serve than before. To wait for them might be
+// to wait for ever.
+func (p *planner) illOf(revision *cluster.Revision, released time.Time) int {
+	n := 0
+	for _, pod := range revision.Pods {
+		since, ok := ready(pod)
+		lost := pod.Node == nil && pod.Spec.NodeName != ""
+		old := !pod.CreationTimestamp.Add(p.patience(revision)).After(released)
+		if !ok && old && !lost && !since.After(released) {
 			n++
 		}
 	}
