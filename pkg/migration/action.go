@@ -83,6 +83,8 @@ const (
 	EvictPod Kind = "evict"
 	// DeletePod deletes it.
 	DeletePod Kind = "delete"
+	// Unreleasable is no action: in Progress it says that the API server refuses to have the pod released.
+	Unreleasable Kind = "unreleasable"
 	// Stay asks for nothing: the pod stays for now, and somebody may want to know why.
 	Stay Kind = "stay"
 )

@@ -31,6 +31,8 @@ const (
 	refused outcome = "budget"
 	// barred: several PodDisruptionBudgets match the pod, and the API server evicts none such.
 	barred outcome = "several-budgets"
+	// denied: the API server refuses to have the pod released, and will again: a role or an admission policy says so.
+	denied outcome = "denied"
 	// unclear: it was asked for on old knowledge, the API server is busy or away, or nobody knows. To be looked at again.
 	unclear outcome = "unclear"
 )
@@ -124,10 +126,15 @@ func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
 	if err != nil {
 		return unclear, err
 	}
-	return e.patch(ctx, a.Pod, map[string]any{
+	o, err := e.patch(ctx, a.Pod, map[string]any{
 		"labels":      map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: cluster.ReleasedHash},
 		"annotations": map[string]any{cluster.ReleaseAnnotation: string(state)},
 	})
+	// A webhook that gives no code of its own is answered for with 400.
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
+		o = denied
+	}
+	return o, err
 }
 
 // restore gives a pod back to its ReplicaSet, which then has one too many and removes one, unready ones first. A ReplicaSet that is gone

@@ -33,6 +33,8 @@ const (
 	longestPause = 10 * time.Second
 	// unseenFor is how long something done may be missing in the caches before it is looked at again. Every request is safe to repeat.
 	unseenFor = 30 * time.Second
+	// deniedFor is how long a pod whose release was denied is not to be released: whoever denies it may be mended meanwhile.
+	deniedFor = 10 * time.Minute
 )
 
 // Executor performs actions. What it remembers only saves requests: all that matters stands on the objects.
@@ -72,6 +74,8 @@ type work struct {
 	since time.Time
 	// pause is the time between the last try and the next.
 	pause time.Duration
+	// denied is when its release was; zero if it was not.
+	denied time.Time
 	// said are the kinds and refusals that were told, so that each is told once.
 	said map[string]bool
 }
@@ -132,10 +136,14 @@ func (e *Executor) Observe(s *cluster.Snapshot) Progress {
 	}
 	progress := Progress{}
 	for uid, w := range e.pods {
-		if e.observe(w, seen[uid]); w.state == asking || w.state == asked {
+		e.observe(w, seen[uid])
+		switch {
+		case w.state == asking || w.state == asked:
 			progress[uid] = w.action.Kind
-		} else if seen[uid] == nil {
+		case seen[uid] == nil:
 			delete(e.pods, uid)
+		case e.clock.Since(w.denied) < deniedFor:
+			progress[uid] = Unreleasable
 		}
 	}
 	return progress
@@ -279,6 +287,12 @@ func (e *Executor) done(ctx context.Context, a Action, o outcome, err error) {
 		w.become(pausing, now)
 		w.pause = min(max(2*w.pause, firstPause), longestPause)
 		logger.V(2).Info("To be tried again", "outcome", o, "pause", w.pause, "cause", err)
+		if o == denied {
+			w.denied = now
+			if w.tell(string(o)) {
+				logger.Info("Cannot be released, is evicted instead", "cause", err)
+			}
+		}
 		if (o == refused || o == barred) && w.tell(string(o)) {
 			e.recordBlocked(a, o)
 		}

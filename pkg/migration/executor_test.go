@@ -190,6 +190,68 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// A pod that may not be released is evicted, without waiting; one that cannot now is not.
+func TestReleaseIsDenied(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	byWebhook := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusBadRequest}}
+	for name, test := range map[string]struct {
+		err     error
+		wantLog []string
+	}{
+		"403":              {apierrors.NewForbidden(pods, "web", errors.New("no")), []string{"evict web"}},
+		"422":              {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web", nil), []string{"evict web"}},
+		"400 of a webhook": {byWebhook, []string{"evict web"}},
+		"409":              {apierrors.NewConflict(pods, "web", errors.New("version")), nil},
+		"500":              {apierrors.NewInternalError(errors.New("webhook is away")), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.deployment("web", 1)
+			w.pod("web", w.replicaSets["web-1"], "going")
+			w.sync()
+			b := newBench(w, false)
+			w.fail = func(verb, _, _ string) (error, bool) {
+				if verb == "patch" {
+					return test.err, true
+				}
+				return nil, false
+			}
+			b.round(10*time.Minute, "web")
+			b.round(10*time.Minute, "web")
+			if diff := cmp.Diff(test.wantLog, b.log); diff != "" {
+				t.Errorf("requests (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Whoever denied a release may have been mended later, also when a budget refused the eviction since.
+func TestDeniedReleaseIsTriedAgain(t *testing.T) {
+	w := newWorld()
+	w.deployment("web", 1)
+	w.pod("web", w.replicaSets["web-1"], "going")
+	w.sync()
+	b := newBench(w, false)
+	var asked []string
+	w.fail = func(verb, _, _ string) (error, bool) {
+		switch asked = append(asked, verb); verb {
+		case "patch":
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "web", errors.New("no")), true
+		case "evict":
+			return tooManyRequests(), true
+		}
+		return nil, false
+	}
+	for range 4 {
+		b.round(0, "web")
+		b.pass(5*time.Minute - 1)
+	}
+	want := []string{"patch", "get", "evict", "get", "evict", "patch"}
+	if diff := cmp.Diff(want, asked); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+}
+
 // A pod that was replaced under its name is not evicted: the budget would be charged for nothing.
 func TestAnotherUnderItsName(t *testing.T) {
 	w := newWorld()

@@ -23,7 +23,8 @@ type Settings struct {
 	DeleteAtDeadline bool
 }
 
-// Progress is what has been begun and is not to be seen in the caches yet, by the UID of the pod.
+// Progress is what has been begun and is not to be seen in the caches yet, by the UID of the pod. Of one with nothing under way it may say
+// that it is Unreleasable.
 type Progress map[types.UID]Kind
 
 // Room finds where replacements would be placed, and keeps count of them, as *cluster.Room does.
@@ -89,8 +90,8 @@ func (p *planner) expect() {
 	missing := map[*cluster.Revision]int{}
 	for _, pod := range p.snapshot.Pods {
 		revision := pod.Revision
-		switch kind, begun := p.progress[pod.UID]; {
-		case begun && kind != Restore && pod.Live():
+		switch {
+		case p.begun(pod) && p.progress[pod.UID] != Restore && pod.Live():
 			if !irreplaceable(pod) {
 				p.room.Replace(pod)
 			}

@@ -51,8 +51,8 @@ func (p *planner) urgency() []urgent {
 
 // begun reports whether something is under way for the pod, or was done that the caches do not show yet.
 func (p *planner) begun(pod *cluster.Pod) bool {
-	_, ok := p.progress[pod.UID]
-	return ok
+	kind, ok := p.progress[pod.UID]
+	return ok && kind != Unreleasable
 }
 
 // group returns the UID of what the pod is lost to: its workload, as far as that is known.

@@ -47,6 +47,9 @@ func (p *planner) noSurge(pod *cluster.Pod) string {
 	if _, ok := ready(pod); !ok {
 		return "it is not ready"
 	}
+	if p.progress[pod.UID] == Unreleasable {
+		return "the API server refuses to change its label"
+	}
 	return cmp.Or(heldByOne(pod), p.toldApart(pod), repelsItself(pod))
 }
 
