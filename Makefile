@@ -65,7 +65,8 @@ BENCH  ?=
 
 .PHONY: bench
 bench: tools build ## Measures speed and spread beside kube-scheduler, on a real API server (QUICK=1, NODES, PODS, ROUNDS, BENCH).
-	@go run ./test/performance -nodes $(NODES) -pods $(PODS) -rounds $(ROUNDS) $(BENCH)
+	@go build -o bin/bench ./test/performance
+	@exec bin/bench -nodes $(NODES) -pods $(PODS) -rounds $(ROUNDS) $(BENCH)
 
 .PHONY: test-skew
 test-skew: tools build ## Runs the placement tests against the next minor version of Kubernetes (builds it; minutes the first time).
