@@ -20,6 +20,9 @@ import (
 // ofDaemonSet is the owner of a pod that belongs to its node.
 var ofDaemonSet = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Controller: new(true)}}
 
+// ofTaskRun is the owner of a pod that may do what nobody does again.
+var ofTaskRun = []metav1.OwnerReference{{APIVersion: "tekton.dev/v1", Kind: "TaskRun", Controller: new(true)}}
+
 var settings = migration.Settings{SurgeTimeout: 2 * time.Minute, DeleteAtDeadline: true}
 
 // Moves that are not begun.
@@ -109,6 +112,16 @@ func TestBegin(t *testing.T) {
 		"of a Job that its loss fails: now": {
 			given: func(w *world) { w.pod("train", w.replicaSet("job", "train", 1, nil), "going") }, fails: true, left: 30 * time.Second,
 			want: []string{"delete train by delete 30s"}, wantWhy: "its node goes, and a budget cannot save it any more",
+		},
+		"nobody knows whether another one is made: not yet": {
+			given: func(w *world) { w.pod("step", nil, "going").OwnerReferences = ofTaskRun }, left: 31 * time.Second,
+		},
+		"nobody knows whether another one is made: now": {
+			given: func(w *world) { w.pod("step", nil, "going").OwnerReferences = ofTaskRun }, left: 30 * time.Second,
+			want: []string{"delete step by delete 30s"}, wantWhy: "its node goes, and a budget cannot save it any more",
+		},
+		"nobody knows whether another one is made, nor goes the node": {
+			given: func(w *world) { w.pod("step", nil, "going").OwnerReferences = ofTaskRun }, reason: migration.Advice,
 		},
 		"of a DaemonSet": {
 			given: func(w *world) {

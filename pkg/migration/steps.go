@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
 // begin adds the first step of a move.
@@ -17,8 +18,8 @@ func (p *planner) begin(m urgent) {
 	if p.lastMoment(m.Move) {
 		return
 	}
-	// Where nothing makes another one, each moment that a pod has is worth more than an early end.
-	if irreplaceable(m.Pod) {
+	// Where nothing makes another one, or nobody knows whether something does, each moment that a pod has is worth more than an early end.
+	if irreplaceable(m.Pod) || kube.CountedByPods(m.Pod.Pod) {
 		return
 	}
 	a := Action{Pod: m.Pod, Reason: m.Reason, Deadline: m.Deadline}
