@@ -68,6 +68,7 @@ func NewExecutor(
 
 // work is what the executor remembers of a pod, until the pod is gone.
 type work struct {
+	// action is the last that was begun, without its pod.
 	action Action
 	state  state
 	// since is when state began.
@@ -100,6 +101,7 @@ const (
 func (e *Executor) Do(ctx context.Context, actions []Action) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	clear(e.queue)
 	e.queue = e.queue[:0]
 	for _, a := range actions {
 		switch {
@@ -235,13 +237,16 @@ func (e *Executor) next(ctx context.Context) (Action, bool) {
 	defer e.mu.Unlock()
 	for len(e.queue) > 0 && ctx.Err() == nil {
 		a := e.queue[0]
+		e.queue[0] = Action{} // the array outlives what was taken off it
 		e.queue = e.queue[1:]
 		if e.due(a) {
 			w := e.of(a)
 			if w.action.Kind != a.Kind {
 				w.pause = 0
 			}
+			// Not the pod: it holds its whole Snapshot, and is remembered for as long as it lives.
 			w.action = a
+			w.action.Pod = nil
 			w.become(asking, e.clock.Now())
 			return a, true
 		}

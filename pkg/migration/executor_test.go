@@ -7,12 +7,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/google/go-cmp/cmp"
 	policyv1 "k8s.io/api/policy/v1"
@@ -359,6 +361,39 @@ func TestRestore(t *testing.T) {
 	if _, ok := old.Annotations[cluster.ReleaseAnnotation]; ok || old.Labels[hashKey] != "web-1" {
 		t.Errorf("labels %v, annotations %v, want those from before the release", old.Labels, old.Annotations)
 	}
+}
+
+// What is remembered of a pod that stays must not keep the Snapshot alive in which its move was planned.
+func TestForgetsSnapshots(t *testing.T) {
+	w := newWorld()
+	w.deployment("web", 1)
+	w.released(w.pod("old", w.replicaSets["web-1"], "going"), 2*time.Minute)
+	w.sync()
+	b := newBench(w, false)
+	plan := func(ctx context.Context) weak.Pointer[cluster.Pod] {
+		s := w.snapshot()
+		b.executor.Do(ctx, migration.Plan(s, &room{}, nil, settings, b.executor.Observe(s)))
+		b.executor.Wait()
+		return weak.Make(s.Pods[0])
+	}
+	gone := func(what string, pod weak.Pointer[cluster.Pod]) {
+		t.Helper()
+		b.executor.Observe(w.snapshot())
+		goruntime.GC()
+		if pod.Value() != nil {
+			t.Errorf("the pod whose move was %s is still held", what)
+		}
+	}
+	done := plan(quiet)
+	w.control()
+	w.sync()
+	gone("done", done)
+	ended, end := context.WithCancel(quiet)
+	end()
+	queued := plan(ended)
+	b.executor.Do(quiet, nil)
+	gone("only queued", queued)
+	goruntime.KeepAlive(b)
 }
 
 // A ReplicaSet that goes while a pod is given back to it never adopts the pod, and nobody else collects it.
