@@ -187,8 +187,8 @@ func hidden(pod *cluster.Pod) bool {
 	return pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == cluster.ReleasedHash
 }
 
-// forget adds the step of a pod that is not hidden although its annotation calls it released. What was given back keeps the annotation until
-// its ReplicaSet has adopted it: should that go before, nobody else would collect the pod.
+// forget adds the step of a pod that is not hidden although its annotation calls it released. What was given back keeps the annotation
+// until its ReplicaSet has adopted it: should that go before, nobody else would collect the pod.
 func (p *planner) forget(m Move, a Action) {
 	release := m.Pod.Release
 	back := release.ReplicaSetUID != "" && m.Pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == release.Hash
