@@ -100,8 +100,8 @@ type Action struct {
 	Deadline time.Time
 	// Grace is the grace period of a deletion, at least 1 s; nil: the pod's own.
 	Grace *time.Duration
-	// Orphan: the pod leaves because the caches have no ReplicaSet any more that it was released from. That is no proof: the API server is
-	// asked before it is deleted.
+	// Orphan: the pod leaves because by the caches the ReplicaSet that it was released from is gone, or wants no pods. That is no proof: the
+	// API server is asked before it is deleted.
 	Orphan bool
 	// Why says for people what decided.
 	Why string

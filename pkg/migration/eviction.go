@@ -78,7 +78,7 @@ func severalBudgets(err error) bool {
 // delete deletes a pod.
 func (e *Executor) delete(ctx context.Context, a Action) (outcome, error) {
 	if a.Orphan {
-		if there, err := e.releasedFrom(ctx, a.Pod); err != nil || there {
+		if rs, err := e.releasedFrom(ctx, a.Pod); err != nil || rs != nil && replicas(rs.Spec.Replicas) > 0 {
 			return unclear, err
 		}
 	}
@@ -104,16 +104,16 @@ func (e *Executor) delete(ctx context.Context, a Action) (outcome, error) {
 	return unclear, err
 }
 
-// releasedFrom asks the API server whether the ReplicaSet is there that the pod was released from, and stays.
-func (e *Executor) releasedFrom(ctx context.Context, pod *cluster.Pod) (bool, error) {
+// releasedFrom asks the API server for the ReplicaSet that the pod was released from; nil if it is gone, or going.
+func (e *Executor) releasedFrom(ctx context.Context, pod *cluster.Pod) (*appsv1.ReplicaSet, error) {
 	rs, err := e.client.AppsV1().ReplicaSets(pod.Namespace).Get(ctx, pod.Release.ReplicaSet, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return false, nil
+	if apierrors.IsNotFound(err) || err == nil && (rs.UID != pod.Release.ReplicaSetUID || rs.DeletionTimestamp != nil) {
+		return nil, nil
 	}
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	return rs.UID == pod.Release.ReplicaSetUID && rs.DeletionTimestamp == nil, nil
+	return rs, nil
 }
 
 // release takes a pod out of its ReplicaSet, by label and annotation in one request.
@@ -140,7 +140,7 @@ func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
 // restore gives a pod back to its ReplicaSet, which then has one too many and removes one, unready ones first. A ReplicaSet that is gone
 // would never adopt it. The annotation stays until one has: see planner.forget.
 func (e *Executor) restore(ctx context.Context, a Action) (outcome, error) {
-	if there, err := e.releasedFrom(ctx, a.Pod); err != nil || !there {
+	if rs, err := e.releasedFrom(ctx, a.Pod); err != nil || rs == nil {
 		return unclear, err
 	}
 	return e.patch(ctx, a.Pod, map[string]any{"labels": map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: a.Pod.Release.Hash}})

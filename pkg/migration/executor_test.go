@@ -303,6 +303,7 @@ func TestOrphansAreAskedFor(t *testing.T) {
 		"gone":    func(w *world) { delete(w.replicaSets, "web-1") },
 		"going":   func(w *world) { w.replicaSets["web-1"].DeletionTimestamp = new(metav1.NewTime(start)) },
 		"another": func(w *world) { w.replicaSets["web-1"].UID = "another" },
+		"idle":    func(w *world) { w.replicaSets["web-1"].Spec.Replicas = new(int32(0)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()

@@ -460,7 +460,7 @@ func TestFinish(t *testing.T) {
 			want: []string{"delete old by surge"}, wantOrphan: true,
 		},
 		"scaled to 0": {
-			n: 0, ago: fresh, given: func(*world) {}, want: []string{"delete old by surge"},
+			n: 0, ago: fresh, given: func(*world) {}, want: []string{"delete old by surge"}, wantOrphan: true,
 		},
 		"its eviction is refused for long": {
 			n: 1, ago: 2*late - 1, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "staying") },

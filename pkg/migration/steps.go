@@ -166,7 +166,7 @@ func (p *planner) leave(m Move) bool {
 	case revision == nil:
 		a.Kind, a.Orphan, a.Why = DeletePod, true, fmt.Sprintf("ReplicaSet %s is gone", release.ReplicaSet)
 	case wanted(revision) == 0 && (revision.Workload.Deployment == nil || replicas(revision.Workload.Deployment.Spec.Replicas) == 0):
-		a.Kind, a.Why = DeletePod, fmt.Sprintf("%s is scaled to 0", revision.Workload.Name)
+		a.Kind, a.Orphan, a.Why = DeletePod, true, fmt.Sprintf("%s is scaled to 0", revision.Workload.Name)
 	case p.lastMoment(m):
 		return true
 	case wanted(revision) == 0:
