@@ -73,8 +73,7 @@ type Advisory struct {
 // Migration says how pods are moved.
 type Migration struct {
 	// SurgeTimeout is how long a pod waits for its replacement to become ready, besides minReadySeconds, before it is given back to its
-	// ReplicaSet: 5s or more. Where
-	// its node goes, the deadline counts instead. Default 2m.
+	// ReplicaSet: 5s or more. Where its node goes, the deadline counts instead. Default 2m.
 	SurgeTimeout scalar.Value `json:"surgeTimeout,omitempty"`
 }
 
