@@ -142,6 +142,13 @@ func (cp *ControlPlane) StartAgain(p *Process) (*Process, error) {
 		return nil, err
 	}
 	again.url, again.health, again.client = p.url, p.health, p.client
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	for _, started := range []*[]*Process{&cp.schedulers, &cp.controllers} {
+		if slices.Contains(*started, p) {
+			*started = append(*started, again)
+		}
+	}
 	return again, nil
 }
 
