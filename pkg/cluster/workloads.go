@@ -218,7 +218,7 @@ func (c *census) addWanted() error {
 		if workload.newest == nil || older(workload.newest, rs) < 0 {
 			workload.newest = rs
 		}
-		if replicas(rs.Spec.Replicas) > 0 && c.revisions[rs.UID] == nil {
+		if kube.Replicas(rs.Spec.Replicas) > 0 && c.revisions[rs.UID] == nil {
 			workload.Revisions = append(workload.Revisions, &Revision{UID: rs.UID, Workload: &workload.Workload, ReplicaSet: rs})
 		}
 	}
@@ -265,18 +265,10 @@ func rollingOut(w *Workload, newest *appsv1.ReplicaSet) bool {
 		return false
 	}
 	// What the newest ReplicaSet asks for tells, not how many pods it has: one that waits for a quota, or lost a pod just now, is no rollout.
-	if w.Deployment.Status.ObservedGeneration < w.Deployment.Generation || newest == nil || replicas(newest.Spec.Replicas) < w.Desired {
+	if w.Deployment.Status.ObservedGeneration < w.Deployment.Generation || newest == nil || kube.Replicas(newest.Spec.Replicas) < w.Desired {
 		return true
 	}
 	return slices.ContainsFunc(w.Revisions, func(r *Revision) bool {
-		return r.UID != newest.UID && (len(r.Pods) > 0 || replicas(r.ReplicaSet.Spec.Replicas) > 0)
+		return r.UID != newest.UID && (len(r.Pods) > 0 || kube.Replicas(r.ReplicaSet.Spec.Replicas) > 0)
 	})
-}
-
-// replicas is the API's default for a count that is not set.
-func replicas(n *int32) int {
-	if n == nil {
-		return 1
-	}
-	return int(*n)
 }

@@ -63,7 +63,7 @@ func Plan(s *cluster.Snapshot, settings Settings) (marks []Mark, moves []migrati
 		}
 	}
 	slices.SortStableFunc(p.moves, func(a, b migration.Move) int {
-		return cmp.Or(compareDeadlines(a.Deadline, b.Deadline), cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name))
+		return cmp.Or(migration.CompareDeadlines(a.Deadline, b.Deadline), cmp.Compare(a.Pod.Namespace, b.Pod.Namespace), cmp.Compare(a.Pod.Name, b.Pod.Name))
 	})
 	return marks, p.moves
 }
@@ -268,15 +268,4 @@ func ready(node *v1.Node) bool {
 	return slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
 		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
 	})
-}
-
-// compareDeadlines orders times, of which zero means never.
-func compareDeadlines(a, b time.Time) int {
-	switch {
-	case a.IsZero() && !b.IsZero():
-		return 1
-	case b.IsZero() && !a.IsZero():
-		return -1
-	}
-	return a.Compare(b)
 }

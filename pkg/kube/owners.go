@@ -162,7 +162,7 @@ func (o *Owners) Subject(pod *v1.Pod) (*Subject, error) {
 	case isKind(ref, v1.GroupName, "ReplicationController"):
 		var rc *v1.ReplicationController
 		if rc, err = getController(o.controllers.ReplicationControllers(pod.Namespace).Get, pod.Namespace, ref); err == nil {
-			w.Annotations, w.Desired = rc.Annotations, replicas(rc.Spec.Replicas)
+			w.Annotations, w.Desired = rc.Annotations, Replicas(rc.Spec.Replicas)
 		}
 	case isKind(ref, batchv1.GroupName, "Job"):
 		var job *batchv1.Job
@@ -186,14 +186,14 @@ func (o *Owners) replicaSet(namespace string, ref *metav1.OwnerReference, s *Sub
 	w := &s.Pod.Workload
 	owner := metav1.GetControllerOfNoCopy(rs)
 	if owner == nil || !isKind(owner, appsv1.GroupName, "Deployment") {
-		w.Annotations, w.Desired = rs.Annotations, replicas(rs.Spec.Replicas)
+		w.Annotations, w.Desired = rs.Annotations, Replicas(rs.Spec.Replicas)
 		return nil
 	}
 	deployment, err := get(o.deployments.Deployments(namespace).Get, namespace, owner)
 	if err != nil {
 		return err
 	}
-	w.Kind, w.Annotations, w.Desired = owner.Kind, deployment.Annotations, replicas(deployment.Spec.Replicas)
+	w.Kind, w.Annotations, w.Desired = owner.Kind, deployment.Annotations, Replicas(deployment.Spec.Replicas)
 	s.WorkloadUID = deployment.UID
 	return nil
 }
@@ -203,7 +203,7 @@ func (o *Owners) statefulSet(pod *v1.Pod, ref *metav1.OwnerReference, w *decisio
 	if err != nil {
 		return err
 	}
-	w.Annotations, w.Desired, w.Ordered = set.Annotations, replicas(set.Spec.Replicas), true
+	w.Annotations, w.Desired, w.Ordered = set.Annotations, Replicas(set.Spec.Replicas), true
 	w.HoldsUpLater = set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement
 	// A pod whose name does not say its ordinal is treated as one of the floor's.
 	w.Ordinal = -1
@@ -302,7 +302,7 @@ func RevisionNumber(rs *appsv1.ReplicaSet) int64 {
 
 // jobDesired is how many pods a Job still wants to run at once.
 func jobDesired(job *batchv1.Job) int {
-	desired := replicas(job.Spec.Parallelism)
+	desired := Replicas(job.Spec.Parallelism)
 	if job.Spec.Completions != nil {
 		desired = min(desired, int(*job.Spec.Completions-job.Status.Succeeded))
 	}
@@ -355,8 +355,8 @@ func get[T metav1.Object](lookUp func(name string) (T, error), namespace string,
 	return obj, err
 }
 
-// replicas is the API's default for a count that is not set.
-func replicas(n *int32) int {
+// Replicas reads an optional count: the API's default for one that is not set is 1.
+func Replicas(n *int32) int {
 	if n == nil {
 		return 1
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
 // outcome is what came of an action.
@@ -78,7 +79,7 @@ func severalBudgets(err error) bool {
 // delete deletes a pod.
 func (e *Executor) delete(ctx context.Context, a Action) (outcome, error) {
 	if a.Orphan {
-		if rs, err := e.releasedFrom(ctx, a.Pod); err != nil || rs != nil && replicas(rs.Spec.Replicas) > 0 {
+		if rs, err := e.releasedFrom(ctx, a.Pod); err != nil || rs != nil && kube.Replicas(rs.Spec.Replicas) > 0 {
 			return unclear, err
 		}
 	}

@@ -120,19 +120,11 @@ func (p *planner) expect() {
 func wanted(r *cluster.Revision) int {
 	switch {
 	case r.ReplicaSet != nil:
-		return replicas(r.ReplicaSet.Spec.Replicas)
+		return kube.Replicas(r.ReplicaSet.Spec.Replicas)
 	case r.Workload.StatefulSet != nil:
-		return replicas(r.Workload.StatefulSet.Spec.Replicas)
+		return kube.Replicas(r.Workload.StatefulSet.Spec.Replicas)
 	}
 	return r.Workload.Desired
-}
-
-// replicas reads an optional count, which the API server sets to 1 where it is not given.
-func replicas(n *int32) int {
-	if n == nil {
-		return 1
-	}
-	return int(*n)
 }
 
 // sooner reports whether deadline a is tighter than b, of which zero means never.

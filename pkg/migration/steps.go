@@ -86,7 +86,7 @@ func (p *planner) finish() {
 		}
 	}
 	slices.SortFunc(released, func(a, b Move) int {
-		return cmp.Or(compareDeadlines(a.Deadline, b.Deadline), a.Pod.Release.At.Compare(b.Pod.Release.At), byName(a.Pod, b.Pod))
+		return cmp.Or(CompareDeadlines(a.Deadline, b.Deadline), a.Pod.Release.At.Compare(b.Pod.Release.At), byName(a.Pod, b.Pod))
 	})
 	// Those that have nothing to wait for leave; the rest wait together for ready replacements, of which any will do.
 	var waiting []Move
@@ -165,7 +165,7 @@ func (p *planner) leave(m Move) bool {
 		a.Kind, a.Why = EvictPod, "its annotation does not say what it was released from"
 	case revision == nil:
 		a.Kind, a.Orphan, a.Why = DeletePod, true, fmt.Sprintf("ReplicaSet %s is gone", release.ReplicaSet)
-	case wanted(revision) == 0 && (revision.Workload.Deployment == nil || replicas(revision.Workload.Deployment.Spec.Replicas) == 0):
+	case wanted(revision) == 0 && (revision.Workload.Deployment == nil || kube.Replicas(revision.Workload.Deployment.Spec.Replicas) == 0):
 		a.Kind, a.Orphan, a.Why = DeletePod, true, fmt.Sprintf("%s is scaled to 0", revision.Workload.Name)
 	case p.lastMoment(m):
 		return true

@@ -76,10 +76,11 @@ func left(pod *cluster.Pod) int {
 
 // byDeadline orders moves by deadline, those without one last, then by the pod's namespace and name.
 func byDeadline(a, b Move) int {
-	return cmp.Or(compareDeadlines(a.Deadline, b.Deadline), byName(a.Pod, b.Pod))
+	return cmp.Or(CompareDeadlines(a.Deadline, b.Deadline), byName(a.Pod, b.Pod))
 }
 
-func compareDeadlines(a, b time.Time) int {
+// CompareDeadlines orders deadlines, of which zero means never: the earliest first.
+func CompareDeadlines(a, b time.Time) int {
 	switch {
 	case sooner(a, b):
 		return -1

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
 // SurgeAnnotation on a Deployment, or on a ReplicaSet without one, says with "false" that two of its pods are never to run where one was
@@ -69,7 +70,7 @@ func surges(d *appsv1.Deployment) bool {
 		return true // the API server's default is 25%, of at least one
 	}
 	// Of no replicas a percentage is nothing, but then there is no pod to move either.
-	n, err := intstr.GetScaledValueFromIntOrPercent(d.Spec.Strategy.RollingUpdate.MaxSurge, max(replicas(d.Spec.Replicas), 1), true)
+	n, err := intstr.GetScaledValueFromIntOrPercent(d.Spec.Strategy.RollingUpdate.MaxSurge, max(kube.Replicas(d.Spec.Replicas), 1), true)
 	return err == nil && n > 0
 }
 

@@ -214,18 +214,10 @@ func (s *scenario) node(name string) *v1.Node {
 	return node
 }
 
-// editNode changes a node, again where somebody else changed it meanwhile.
+// editNode changes a node; see live.EditNode.
 func (s *scenario) editNode(name string, edit func(*v1.Node)) {
 	s.Helper()
-	s.eventually(soon, func() error {
-		node, err := client.CoreV1().Nodes().Get(s.ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		edit(node)
-		_, err = client.CoreV1().Nodes().Update(s.ctx, node, metav1.UpdateOptions{})
-		return err
-	})
+	s.must(live.EditNode(s.ctx, client, soon, name, edit))
 }
 
 // eventually waits until check returns nil, and fails with its last error when that takes longer than limit.

@@ -165,6 +165,19 @@ func Until(ctx context.Context, limit time.Duration, check func() error) error {
 	}
 }
 
+// EditNode changes a node, again where somebody else changed it meanwhile, and fails when that takes longer than limit.
+func EditNode(ctx context.Context, client kubernetes.Interface, limit time.Duration, name string, edit func(*v1.Node)) error {
+	return Until(ctx, limit, func() error {
+		node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		edit(node)
+		_, err = client.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{})
+		return err
+	})
+}
+
 // Metric returns the sum of a metric of a process over those of its series that have these labels.
 func Metric(ctx context.Context, p *lab.Process, name string, labels map[string]string) (float64, error) {
 	text, err := p.Metrics(ctx)

@@ -12,6 +12,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // The scheduler's identity and the name of its two roles.
@@ -152,7 +154,7 @@ func (r rights) apply(ctx context.Context, without ...grant) error {
 	if _, err := roles.Update(ctx, role, metav1.UpdateOptions{}); err != nil {
 		return err
 	}
-	return until(ctx, 10*time.Second, func() error { return inForce(ctx, kept, without) })
+	return live.Until(ctx, 10*time.Second, func() error { return inForce(ctx, kept, without) })
 }
 
 // inForce returns an error unless the API server allows and denies just this.

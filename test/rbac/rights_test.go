@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // idle are the grants that a scheduler with the shipped configuration asks for nothing by, and why they ship all the same.
@@ -184,7 +185,7 @@ func (r *runner) run(t *testing.T, flags []string, check func(attempt) error) {
 		ended <- err
 	}()
 	a := attempt{workload: w, metrics: errors.New("the scheduler is not ready")}
-	err = until(ctx, limit, func() error {
+	err = live.Until(ctx, limit, func() error {
 		schedulers := controlPlane.Schedulers()[earlier:]
 		if len(schedulers) == 0 {
 			return a.metrics
@@ -239,22 +240,5 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// until returns when check returns nil, and with its last error when that takes longer than limit or ctx is done.
-func until(ctx context.Context, limit time.Duration, check func() error) error {
-	deadline := time.Now().Add(limit)
-	for {
-		err := check()
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil:
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		case time.Now().After(deadline):
-			return fmt.Errorf("not within %s: %w", limit, err)
-		}
-		time.Sleep(25 * time.Millisecond)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 const (
@@ -107,7 +108,7 @@ func refuseBindings(t *testing.T) {
 	must(t, err)
 	_, err = client.CoreV1().Pods("default").Create(ctx, pod(doomed), none)
 	must(t, err)
-	must(t, until(ctx, 30*time.Second, func() error {
+	must(t, live.Until(ctx, 30*time.Second, func() error {
 		err := client.CoreV1().Pods("default").Bind(ctx, &v1.Binding{
 			ObjectMeta: metav1.ObjectMeta{Name: doomed}, Target: v1.ObjectReference{Kind: "Node", Name: "nowhere"},
 		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -324,7 +325,7 @@ func (w *workload) remove(ctx context.Context) error {
 	if err := client.CoreV1().PersistentVolumes().Delete(ctx, w.namespace, metav1.DeleteOptions{}); err != nil {
 		return err
 	}
-	return until(ctx, 20*time.Second, func() error {
+	return live.Until(ctx, 20*time.Second, func() error {
 		if err := client.CoreV1().Pods(w.namespace).DeleteCollection(ctx, *metav1.NewDeleteOptions(0), metav1.ListOptions{}); err != nil {
 			return err
 		}
