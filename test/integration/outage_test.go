@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 // TestOutage takes a part of the control plane away in the middle of placing 1,000 pods, and expects that scheduling resumes by itself:
@@ -23,11 +24,11 @@ func TestOutage(t *testing.T) {
 		away      time.Duration
 		// leave takes the component away, back brings it back.
 		leave func(*lab.Process) error
-		back  func(*lab.Process) error
+		back  func(*scenario, *lab.Process) error
 	}{
-		{"API server killed", "kube-apiserver", 20 * time.Second, (*lab.Process).Kill, startAgain}, // connections are refused
-		{"API server paused", "kube-apiserver", 20 * time.Second, (*lab.Process).Pause, (*lab.Process).Resume},
-		{"etcd paused", "etcd", 10 * time.Second, (*lab.Process).Pause, (*lab.Process).Resume},
+		{"API server killed", "kube-apiserver", 20 * time.Second, (*lab.Process).Kill, (*scenario).startAPIServer}, // connections are refused
+		{"API server paused", "kube-apiserver", 20 * time.Second, (*lab.Process).Pause, resume},
+		{"etcd paused", "etcd", 10 * time.Second, (*lab.Process).Pause, resume},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			ownControlPlane(t)
@@ -61,14 +62,15 @@ func TestOutage(t *testing.T) {
 				t.Errorf("away too late: %d pods were bound", left)
 			}
 			time.Sleep(test.away) // the length of the outage
-			s.must(test.back(component))
+			s.must(test.back(s, component))
 			returned := time.Now()
 			// The fake kubelets, and the controllers that watch their leases, can take over a minute to connect again. Until then all nodes
 			// look lost and are tainted. Real kubelets do not wait for so long, and it is the scheduler that is measured.
 			for _, name := range []string{"kwok", "kube-controller-manager"} {
 				other := controlPlane.Process(name)
 				s.must(other.Kill())
-				s.must(startAgain(other))
+				_, err := controlPlane.StartAgain(other)
+				s.must(err)
 			}
 
 			s.eventually(2*time.Minute, func() error {
@@ -102,8 +104,11 @@ func waiting(splits map[string]split) int {
 	return n
 }
 
-func startAgain(p *lab.Process) error {
-	_, err := controlPlane.StartAgain(p)
+func resume(_ *scenario, p *lab.Process) error { return p.Resume() }
+
+func (s *scenario) startAPIServer(*lab.Process) error {
+	start, err := live.StartAPIServerAgain(s.ctx, controlPlane, client)
+	s.starts = append(s.starts, start)
 	return err
 }
 

@@ -23,6 +23,8 @@ type scenario struct {
 	options   lab.SchedulerOptions
 	// auditor watches the whole test, and fails it at the first breach or lost wake-up.
 	auditor *audit.Auditor
+	// starts are when the API server started during the test.
+	starts []live.Start
 }
 
 // args returns an edit of the shipped configuration that sets fields of ReplicaSafetyArgs; a nil value removes the field.
@@ -127,7 +129,7 @@ func (s *scenario) checkRights() {
 			continue
 		}
 		examined[scheduler] = true
-		if err := live.Denied(scheduler); err != nil {
+		if err := live.Denied(scheduler, s.starts...); err != nil {
 			s.Error(err)
 		}
 	}

@@ -1,0 +1,24 @@
+package live
+
+import (
+	"testing"
+	"time"
+)
+
+// TestDeniedWhileTheAPIServerStarts holds that only what was denied during the start is left out.
+func TestDeniedWhileTheAPIServerStarts(t *testing.T) {
+	began := time.Date(2026, 12, 31, 23, 59, 58, 0, time.Local)
+	start := Start{Began: began, Ready: began.Add(1500 * time.Millisecond)}
+	for line, want := range map[string]bool{
+		`E1231 23:59:57.999999   24261 reflector.go:227] "Failed to watch"`: false,
+		`E1231 23:59:58.000001   24261 reflector.go:227] "Failed to watch"`: true,
+		`E1231 23:59:59.500000   24261 reflector.go:227] "Failed to watch"`: true,
+		`E1231 23:59:59.500001   24261 reflector.go:227] "Failed to watch"`: false,
+		`panic: forbidden`: false,
+		``:                 false,
+	} {
+		if got := start.includes(line); got != want {
+			t.Errorf("%q: %t, want %t", line, got, want)
+		}
+	}
+}
