@@ -103,6 +103,9 @@ type Action struct {
 	// Orphan: the pod leaves because by the caches the ReplicaSet that it was released from is gone, or wants no pods. That is no proof: the
 	// API server is asked before it is deleted.
 	Orphan bool
+	// Unlikely: by what the caches say of its PodDisruptionBudget, the eviction would be refused. They may be late, so it is asked for all the
+	// same, but not at once.
+	Unlikely bool
 	// Why says for people what decided.
 	Why string
 }

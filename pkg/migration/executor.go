@@ -2,6 +2,7 @@ package migration
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,8 +52,11 @@ type Executor struct {
 	workers int
 	// queue is what is left of the newest plan.
 	queue []Action
-	pods  map[types.UID]*work
-	nodes map[types.UID]*interrupted
+	// evicting are the workloads with an eviction under way. Two at a time would meet at their budget, and one would be tried again inside the
+	// API server.
+	evicting map[types.UID]bool
+	pods     map[types.UID]*work
+	nodes    map[types.UID]*interrupted
 }
 
 // NewExecutor returns an Executor. Calls of client must not wait inside for the API server to allow something (WithoutRetries), because
@@ -62,7 +66,7 @@ func NewExecutor(
 ) *Executor {
 	return &Executor{
 		client: client, recorder: recorder, clock: clock, settings: settings,
-		pods: map[types.UID]*work{}, nodes: map[types.UID]*interrupted{},
+		evicting: map[types.UID]bool{}, pods: map[types.UID]*work{}, nodes: map[types.UID]*interrupted{},
 	}
 }
 
@@ -182,6 +186,16 @@ func (e *Executor) observe(w *work, pod *cluster.Pod) {
 
 func (w *work) become(s state, now time.Time) { w.state, w.since = s, now }
 
+// begin notes what w is about from now on.
+func (w *work) begin(a Action, s state, now time.Time) {
+	if w.action.Kind != a.Kind {
+		w.pause = 0
+	}
+	w.action = a
+	w.action.Pod = nil // it holds its whole Snapshot, and is remembered for as long as it lives
+	w.become(s, now)
+}
+
 // tell reports whether something is to be told, and notes that it was.
 func (w *work) tell(what string) bool {
 	if w.said[what] {
@@ -204,19 +218,26 @@ func (e *Executor) of(a Action) *work {
 	return w
 }
 
-// due reports whether an action may be started now.
+// due reports whether an action may be started now. What is unlikely to succeed begins to wait when it is asked about first.
 func (e *Executor) due(a Action) bool {
-	w, ok := e.pods[a.Pod.UID]
-	if !ok {
-		return true
+	w := e.of(a)
+	if w.state == idle && a.Unlikely {
+		w.begin(a, pausing, e.clock.Now())
 	}
-	switch w.state {
-	case idle:
+	switch waited := e.clock.Since(w.since); {
+	case w.state == idle:
 		return true
-	case pausing:
-		return w.action.Kind != a.Kind || e.clock.Since(w.since) >= w.pause
+	case w.state != pausing:
+		return false
+	case w.action.Kind != a.Kind:
+		return true
+	case a.Unlikely:
+		return waited >= longestPause
+	case w.action.Unlikely: // no longer
+		return waited >= firstPause
+	default:
+		return waited >= w.pause
 	}
-	return false
 }
 
 // run performs what is queued until nothing is.
@@ -231,28 +252,25 @@ func (e *Executor) run(ctx context.Context) {
 	}
 }
 
-// next takes the most urgent action off the queue that still may be started. Without one, the worker has to end.
+// next takes the most urgent action off the queue that may be started now. Without one, the worker has to end: who holds up what is left
+// takes it next.
 func (e *Executor) next(ctx context.Context) (Action, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for len(e.queue) > 0 && ctx.Err() == nil {
-		a := e.queue[0]
-		e.queue[0] = Action{} // the array outlives what was taken off it
-		e.queue = e.queue[1:]
-		if e.due(a) {
-			w := e.of(a)
-			if w.action.Kind != a.Kind {
-				w.pause = 0
-			}
-			// Not the pod: it holds its whole Snapshot, and is remembered for as long as it lives.
-			w.action = a
-			w.action.Pod = nil
-			w.become(asking, e.clock.Now())
-			return a, true
-		}
+	i := slices.IndexFunc(e.queue, func(a Action) bool { return a.Kind != EvictPod || !e.evicting[group(a.Pod)] })
+	if i < 0 || ctx.Err() != nil {
+		e.workers--
+		return Action{}, false
 	}
-	e.workers--
-	return Action{}, false
+	a := e.queue[i]
+	copy(e.queue[1:], e.queue[:i])
+	e.queue[0] = Action{} // the array outlives what was taken off it
+	e.queue = e.queue[1:]
+	e.of(a).begin(a, asking, e.clock.Now())
+	if a.Kind == EvictPod {
+		e.evicting[group(a.Pod)] = true
+	}
+	return a, true
 }
 
 // perform sends an action's requests.
@@ -280,6 +298,9 @@ func (e *Executor) done(ctx context.Context, a Action, o outcome, err error) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if a.Kind == EvictPod {
+		delete(e.evicting, group(a.Pod))
+	}
 	w := e.of(a)
 	switch now := e.clock.Now(); o {
 	case accepted:

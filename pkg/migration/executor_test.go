@@ -17,11 +17,13 @@ import (
 	"weak"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -188,6 +190,47 @@ func TestAnswers(t *testing.T) {
 				t.Errorf("%d tries, want %d", tries, test.wantTries)
 			}
 			b.want(t, test.wantLog, test.wantTold)
+		})
+	}
+}
+
+// What its budget would refuse is not asked for until the caches say that the budget allows it; but every now and then, because they may be
+// late.
+func TestWaitsForItsBudget(t *testing.T) {
+	for name, test := range map[string]struct {
+		// allowed says after so long that the budget allows an eviction, as the caches have it. It never does by itself: the pod never goes.
+		allowed time.Duration
+		want    []time.Duration // when evictions are asked for
+	}{
+		"never allowed":        {time.Hour, []time.Duration{10 * time.Second, 20 * time.Second}},
+		"allowed from 20 s on": {20 * time.Second, []time.Duration{10 * time.Second, 20 * time.Second, 20500 * time.Millisecond, 21500 * time.Millisecond, 23500 * time.Millisecond}},
+		"allowed from 23 s on": {23 * time.Second, []time.Duration{10 * time.Second, 20 * time.Second, 23 * time.Second, 24 * time.Second}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.pod("db-0", w.statefulSet("db", 1), "going")
+			w.budgets = append(w.budgets, &policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{
+				Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, MinAvailable: new(one),
+			}})
+			w.sync()
+			var got []time.Duration
+			w.fail = func(verb, _, _ string) (error, bool) {
+				if verb != "evict" {
+					return nil, false
+				}
+				got = append(got, w.now.Sub(start))
+				return tooManyRequests(), true
+			}
+			b := newBench(w, false)
+			for ; w.now.Sub(start) < 25*time.Second; b.pass(250 * time.Millisecond) {
+				if w.now.Sub(start) == test.allowed {
+					w.seen.budgets[0].Status.DisruptionsAllowed = 1
+				}
+				b.round(10*time.Minute, "db-0")
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("asked at (-want +got):\n%s", diff)
+			}
 		})
 	}
 }
@@ -468,9 +511,8 @@ func TestDryRun(t *testing.T) {
 // Work is bounded, starts with the most urgent, and only the newest plan's.
 func TestQueue(t *testing.T) {
 	w := newWorld()
-	set := w.statefulSet("db", 6)
-	for i := range 6 {
-		w.pod(fmt.Sprintf("db-%d", i), set, "going")
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		w.pod(name+"-0", w.statefulSet(name, 1), "going")
 	}
 	w.sync()
 	b := newBench(w, false)
@@ -494,16 +536,16 @@ func TestQueue(t *testing.T) {
 		b.executor.Do(ctx, migration.Plan(s, &room{left: 10}, moves(s, migration.Heal, time.Time{}, names...), settings, b.executor.Observe(s)))
 	}
 	ctx, cancel := context.WithCancel(quiet)
-	do(ctx, "db-0", "db-1", "db-2", "db-3")
+	do(ctx, "a-0", "b-0", "c-0", "d-0")
 	began := []string{<-atWork, <-atWork}
-	do(ctx, "db-0", "db-1", "db-4", "db-5")
+	do(ctx, "a-0", "b-0", "e-0", "f-0")
 	release <- struct{}{}
 	began = append(began, <-atWork)
 	cancel()
 	close(release)
 	b.executor.Wait()
 	slices.Sort(began)
-	if diff := cmp.Diff([]string{"db-0", "db-1", "db-4"}, began); diff != "" || most.Load() != 2 {
+	if diff := cmp.Diff([]string{"a-0", "b-0", "e-0"}, began); diff != "" || most.Load() != 2 {
 		t.Errorf("at most %d at a time, want 2; begun (-want +got):\n%s", most.Load(), diff)
 	}
 }
@@ -526,5 +568,51 @@ func TestWithoutRetries(t *testing.T) {
 	err = client.CoreV1().Pods(namespace).EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "web"}})
 	if !apierrors.IsTooManyRequests(err) || asked != 1 {
 		t.Errorf("%v after %d requests, want 429 after one", err, asked)
+	}
+}
+
+// Two evictions of one workload would meet at its budget: they follow each other, and those of different workloads need not.
+func TestEvictsOneOfAWorkloadAtATime(t *testing.T) {
+	var mu sync.Mutex
+	now, most, atOnce, evicted := map[string]int{}, 0, 0, 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		app, _, _ := strings.Cut(strings.TrimPrefix(request.URL.Path, "/api/v1/namespaces/"+namespace+"/pods/"), "-")
+		mu.Lock()
+		now[app]++
+		most = max(most, now[app])
+		atOnce = max(atOnce, len(now))
+		mu.Unlock()
+		time.Sleep(5 * time.Millisecond) // long enough for another to begin
+		mu.Lock()
+		if now[app]--; now[app] == 0 {
+			delete(now, app)
+		}
+		evicted++
+		mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
+	}))
+	defer server.Close()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	executor := migration.NewExecutor(client, &recorder{}, clocktesting.NewFakePassiveClock(start),
+		migration.ExecutorSettings{Concurrency: 10, RequestTimeout: time.Minute})
+	var actions []migration.Action
+	for _, app := range []string{"web", "api"} {
+		workload := &cluster.Workload{UID: types.UID(app)}
+		for i := range 5 {
+			name := fmt.Sprintf("%s-%d", app, i)
+			actions = append(actions, migration.Action{Kind: migration.EvictPod, Way: migration.Surge, Pod: &cluster.Pod{
+				Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name)}}, Workload: workload,
+				Revision: &cluster.Revision{UID: types.UID(app), Workload: workload},
+			}})
+		}
+	}
+	executor.Do(t.Context(), actions)
+	executor.Wait()
+	if most != 1 || atOnce != 2 || evicted != len(actions) {
+		t.Errorf("%d evictions, at most %d of a workload and of %d workloads at once, want %d, 1 and 2", evicted, most, atOnce, len(actions))
 	}
 }

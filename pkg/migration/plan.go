@@ -1,7 +1,6 @@
 package migration
 
 import (
-	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -40,7 +39,7 @@ type Room interface {
 func Plan(s *cluster.Snapshot, room Room, moves []Move, settings Settings, progress Progress) []Action {
 	p := &planner{
 		now: s.Now, snapshot: s, room: room, settings: settings, progress: progress,
-		moves: map[types.UID]Move{}, byHash: map[string][]byHash{},
+		moves: map[types.UID]Move{}, byHash: map[string][]byHash{}, budgets: newBudgets(s, progress),
 	}
 	for _, m := range moves {
 		if known, ok := p.moves[m.Pod.UID]; !ok || sooner(m.Deadline, known.Deadline) {
@@ -53,8 +52,7 @@ func Plan(s *cluster.Snapshot, room Room, moves []Move, settings Settings, progr
 		p.begin(m)
 	}
 	p.finish()
-	slices.SortStableFunc(p.actions, func(a, b Action) int { return a.rank() - b.rank() })
-	return p.actions
+	return inTurn(p.actions)
 }
 
 // planner is one run of Plan.
@@ -68,20 +66,16 @@ type planner struct {
 	moves map[types.UID]Move
 	// byHash remembers what selectingByHash returned.
 	byHash  map[string][]byHash
+	budgets *budgets
 	actions []Action
 }
 
-func (p *planner) add(a Action) { p.actions = append(p.actions, a) }
-
-// rank orders actions by whether they can wait.
-func (a *Action) rank() int {
-	switch {
-	case a.Kind == DeletePod:
-		return 0
-	case !a.Deadline.IsZero():
-		return 1
+func (p *planner) add(a Action) {
+	if a.Kind == EvictPod {
+		_, healthy := ready(a.Pod)
+		a.Unlikely = !p.budgets.take(a.Pod) && healthy // what is not ready may leave without the budget's leave
 	}
-	return 2
+	p.actions = append(p.actions, a)
 }
 
 // expect takes the room of replacements that will come, but are not in the caches yet: those of pods that are about to leave, and those

@@ -181,7 +181,8 @@ func TestBegin(t *testing.T) {
 	}
 }
 
-// The order in which moves take scarce room: nobody loses everything while somebody else loses nothing.
+// The order in which moves take scarce room: nobody loses everything while somebody else loses nothing. They are begun in that order too,
+// but for the later ones of a workload, which come together.
 func TestUrgency(t *testing.T) {
 	w := newWorld()
 	for app, n := range map[string]struct{ going, staying int32 }{"all": {3, 0}, "single": {1, 0}, "most": {2, 1}, "some": {1, 3}} {
@@ -211,12 +212,12 @@ func TestUrgency(t *testing.T) {
 		"delete late by delete 10s", // cannot wait
 		"release single-0 by surge", // 1 of 1, sooner
 		"release all-0 by surge",    // 3 of 3
-		"release all-1 by surge",    // 2 of 3; by name before most-0, 2 of 3 as well
-		"release most-0 by surge",
-		"release all-2 by surge", // 1 of 3
-		"stay most-1",            // 1 of 3
-		"stay some-0",            // 1 of 4
-		"stay a-heal",            // stays where it is whatever happens
+		"release most-0 by surge",   // 2 of 3
+		"stay some-0",               // 1 of 4, after the room was taken by all the others
+		"release all-1 by surge",    // 2 of 3; its room was taken before that of most-0, by name
+		"release all-2 by surge",    // 1 of 3
+		"stay most-1",               // 1 of 3
+		"stay a-heal",               // stays where it is whatever happens
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("actions (-want +got):\n%s", diff)

@@ -49,6 +49,42 @@ func (p *planner) urgency() []urgent {
 	return all
 }
 
+// inTurn orders planned actions as they are to be done: what cannot wait first, then what has a deadline, then the rest. Of these the first of
+// each workload comes before the second of any, in the given order, and all others of a workload come together: the controllers of
+// Kubernetes look at a workload once for several pods then, which in a mass reclaim is much of what they do.
+func inTurn(actions []Action) []Action {
+	type turn struct{ rank, later, workload int }
+	turns := make(map[types.UID]turn, len(actions)) // by pod, each of which has one action
+	workloads := map[types.UID]int{}
+	for i := range actions {
+		a := &actions[i]
+		t := turn{rank: a.rank()}
+		if first, seen := workloads[group(a.Pod)]; seen {
+			t.later, t.workload = 1, first
+		} else {
+			workloads[group(a.Pod)] = i
+			t.workload = i
+		}
+		turns[a.Pod.UID] = t
+	}
+	slices.SortStableFunc(actions, func(a, b Action) int {
+		x, y := turns[a.Pod.UID], turns[b.Pod.UID]
+		return cmp.Or(x.rank-y.rank, x.later-y.later, x.workload-y.workload)
+	})
+	return actions
+}
+
+// rank orders actions by whether they can wait.
+func (a *Action) rank() int {
+	switch {
+	case a.Kind == DeletePod:
+		return 0
+	case !a.Deadline.IsZero():
+		return 1
+	}
+	return 2
+}
+
 // begun reports whether something is under way for the pod, or was done that the caches do not show yet.
 func (p *planner) begun(pod *cluster.Pod) bool {
 	kind, ok := p.progress[pod.UID]
@@ -57,8 +93,11 @@ func (p *planner) begun(pod *cluster.Pod) bool {
 
 // group returns the UID of what the pod is lost to: its workload, as far as that is known.
 func group(pod *cluster.Pod) types.UID {
-	if pod.Workload != nil {
+	switch {
+	case pod.Workload != nil:
 		return pod.Workload.UID
+	case pod.ReleasedFrom != nil:
+		return pod.ReleasedFrom.Workload.UID
 	}
 	return kube.RevisionOf(pod.Pod)
 }

@@ -18,8 +18,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -169,6 +171,10 @@ func (w *world) touch(object metav1.Object) {
 // sync brings the caches up to date.
 func (w *world) sync() {
 	w.evicted = map[string]bool{}
+	for i, budget := range w.budgets { // the disruption controller
+		w.budgets[i] = budget.DeepCopy()
+		w.budgets[i].Status.DisruptionsAllowed = int32(max(w.allows(budget), 0))
+	}
 	w.seen = objects{
 		nodes: copied(w.nodes, (*v1.Node).DeepCopy), pods: copied(w.pods, (*v1.Pod).DeepCopy),
 		replicaSets: copied(w.replicaSets, (*appsv1.ReplicaSet).DeepCopy), deployments: copied(w.deployments, (*appsv1.Deployment).DeepCopy),
@@ -385,17 +391,27 @@ func (w *world) mayDisrupt(pod *v1.Pod) bool {
 		if err != nil || !selector.Matches(labels.Set(pod.Labels)) || !isReady(pod) || pod.DeletionTimestamp != nil {
 			continue
 		}
-		healthy := 0
-		for _, other := range w.pods {
-			if selector.Matches(labels.Set(other.Labels)) && isReady(other) && other.DeletionTimestamp == nil {
-				healthy++
-			}
-		}
-		if healthy <= budget.Spec.MinAvailable.IntValue() {
+		if w.allows(budget) <= 0 {
 			return false
 		}
 	}
 	return true
+}
+
+// allows returns how many more healthy pods a budget has than it needs.
+func (w *world) allows(budget *policyv1.PodDisruptionBudget) int {
+	selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
+	if err != nil {
+		panic(err)
+	}
+	healthy := 0
+	for _, pod := range w.pods {
+		if selector.Matches(labels.Set(pod.Labels)) && isReady(pod) && pod.DeletionTimestamp == nil {
+			healthy++
+		}
+	}
+	needed := ptr.Deref(budget.Spec.MinAvailable, intstr.FromInt32(0))
+	return healthy - needed.IntValue()
 }
 
 func isReady(pod *v1.Pod) bool {
