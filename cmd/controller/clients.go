@@ -18,8 +18,12 @@ import (
 // later; nothing waits for it, because there may be little time.
 const answerWithin = 10 * time.Second
 
-// eventsPerSecond is how many events are sent, on average and at once.
-const eventsPerSecond = 100
+// How many events are sent, on average and at once. They tell what has been done and may come late: in a mass reclaim the API server has
+// more urgent things to do.
+const (
+	eventsPerSecond = 20
+	eventsAtOnce    = 100
+)
 
 // connect returns how the API server is reached: by a kubeconfig, or without one as the pod that this runs in. $KUBECONFIG does not count:
 // a controller acts on no cluster by accident.
@@ -36,7 +40,7 @@ func connect(kubeconfig string) (*rest.Config, error) {
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	// Of each client made of it by itself: informers, events and leader election never wait for what moves pods. Events that are late do no
 	// harm, so that in a mass reclaim moves have the larger part of what the API server can do.
-	config.QPS, config.Burst = eventsPerSecond, eventsPerSecond
+	config.QPS, config.Burst = eventsPerSecond, eventsAtOnce
 	return config, nil
 }
 
