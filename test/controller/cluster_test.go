@@ -2,6 +2,7 @@ package controller
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -139,9 +140,13 @@ func (s *scenario) is(app string, want split) func() error {
 // are returns a check that the pods of these apps stand like this and that all that do not wait are ready.
 func (s *scenario) are(want map[string]split) func() error {
 	return func() error {
-		got, err := live.Splits(s.ctx, client, s.namespace)
-		if err != nil {
-			return err
+		got := map[string]split{}
+		for _, namespace := range append(s.others, s.namespace) {
+			part, err := live.Splits(s.ctx, client, namespace)
+			if err != nil {
+				return err
+			}
+			maps.Copy(got, part)
 		}
 		for app, want := range want {
 			if got[app] != want {

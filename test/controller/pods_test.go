@@ -45,7 +45,19 @@ type history struct {
 func (s *scenario) watch() *history {
 	s.Helper()
 	h := &history{t: s.T, pods: map[types.UID]*sighting{}, ready: map[string]map[types.UID]bool{}, least: map[string]int{}}
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(s.namespace))
+	h.follow(s, s.namespace)
+	s.Cleanup(func() { // before what the scenario made is removed
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.over = true
+	})
+	return h
+}
+
+// follow watches the pods of a namespace. No two apps of a scenario have one name.
+func (h *history) follow(s *scenario, namespace string) {
+	s.Helper()
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace))
 	registration, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { h.take(time.Now(), object.(*v1.Pod), false) },
 		UpdateFunc: func(_, object any) { h.take(time.Now(), object.(*v1.Pod), false) },
@@ -61,12 +73,6 @@ func (s *scenario) watch() *history {
 	if !cache.WaitForCacheSync(s.ctx.Done(), registration.HasSynced) {
 		s.Fatal("the test ended before its watch had begun")
 	}
-	s.Cleanup(func() { // before what the scenario made is removed
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.over = true
-	})
-	return h
 }
 
 func (h *history) take(now time.Time, pod *v1.Pod, deleted bool) {
@@ -157,6 +163,18 @@ func (h *history) all(app string) []sighting {
 // left returns those of all that have left, or begun to.
 func (h *history) left(app string) []sighting {
 	return slices.DeleteFunc(h.all(app), func(at sighting) bool { return at.leaves.IsZero() })
+}
+
+// gone counts those that have left, or begun to.
+func (h *history) gone() (n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, at := range h.pods {
+		if !at.leaves.IsZero() {
+			n++
+		}
+	}
+	return n
 }
 
 // touched returns the names of the pods of an app that were released or have left; "" for all apps.

@@ -23,8 +23,10 @@ const soon = live.Soon
 // scenario is one test's part of the cluster. Whatever it made goes with the test.
 type scenario struct {
 	*testing.T
-	ctx        context.Context
-	namespace  string
+	ctx       context.Context
+	namespace string
+	// others are the namespaces of parts.
+	others     []string
 	began      time.Time
 	scheduler  *lab.Process
 	controller *lab.Process // nil until control
@@ -70,9 +72,7 @@ func (f settings) edit(config map[string]any) {
 func start(t *testing.T, nodes ...lab.NodeSpec) *scenario {
 	t.Helper()
 	s := &scenario{T: t, ctx: t.Context(), began: time.Now()}
-	ns, err := client.CoreV1().Namespaces().Create(s.ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}, metav1.CreateOptions{})
-	s.must(err)
-	s.namespace = ns.Name
+	s.namespace = s.newNamespace()
 	t.Cleanup(s.clean)
 	s.addNodes(nodes...)
 	config, err := live.SchedulerConfig(controlPlane.Root, nil)
@@ -85,6 +85,28 @@ func start(t *testing.T, nodes ...lab.NodeSpec) *scenario {
 	s.scheduler, err = controlPlane.StartScheduler(s.ctx, lab.SchedulerOptions{Flags: []string{"--pod-max-in-unschedulable-pods-duration=1h"}})
 	s.must(err)
 	return s
+}
+
+func (s *scenario) newNamespace() string {
+	s.Helper()
+	ns, err := client.CoreV1().Namespaces().Create(s.ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}, metav1.CreateOptions{})
+	s.must(err)
+	return ns.Name
+}
+
+// parts returns the scenario n times, each in a namespace of its own, for the workloads that are made there. Nobody has hundreds of
+// PodDisruptionBudgets in one namespace: the API server reads all of them at every eviction there.
+func (s *scenario) parts(n int) []*scenario {
+	s.Helper()
+	parts := make([]*scenario, n)
+	for i := range parts {
+		part := *s
+		part.namespace = s.newNamespace()
+		s.others = append(s.others, part.namespace)
+		s.seen.follow(s, part.namespace)
+		parts[i] = &part
+	}
+	return parts
 }
 
 // control starts the scenario's controller with these settings.
@@ -132,14 +154,16 @@ func (s *scenario) clean() {
 			s.Error(err)
 		}
 	}
-	if err := client.CoreV1().ResourceQuotas(s.namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-		s.Error(err)
-	}
-	if err := live.Clear(ctx, client, s.namespace); err != nil {
-		s.Errorf("cleaning up: %v", err)
-	}
-	if err := client.CoreV1().Namespaces().Delete(ctx, s.namespace, metav1.DeleteOptions{}); err != nil {
-		s.Error(err)
+	for _, namespace := range append(s.others, s.namespace) {
+		if err := client.CoreV1().ResourceQuotas(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+			s.Error(err)
+		}
+		if err := live.Clear(ctx, client, namespace); err != nil {
+			s.Errorf("cleaning up: %v", err)
+		}
+		if err := client.CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{}); err != nil {
+			s.Error(err)
+		}
 	}
 	if err := client.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		s.Errorf("cleaning up nodes: %v", err)
