@@ -86,12 +86,12 @@ func (cp *ControlPlane) startAPIServer(ctx context.Context, flags []string) erro
 	})
 }
 
-func (cp *ControlPlane) startControllerManager() error {
+func (cp *ControlPlane) startControllerManager(flags []string) error {
 	var podFlags []string
 	if cp.realNodes {
 		podFlags = []string{"--root-ca-file=" + filepath.Join(cp.Dir, apiServerCert)} // goes into every pod
 	}
-	_, err := cp.start("kube-controller-manager", cp.tool("kube-controller-manager"), append(podFlags,
+	_, err := cp.start("kube-controller-manager", cp.tool("kube-controller-manager"), append(append(podFlags, flags...),
 		"--kubeconfig="+cp.Kubeconfig,
 		"--leader-elect=false",
 		"--use-service-account-credentials=false",

@@ -34,6 +34,8 @@ type Options struct {
 	Kubernetes string
 	// APIServerFlags are flags of the API server that the lab does not set itself.
 	APIServerFlags []string
+	// ControllerManagerFlags are the same of the controller manager.
+	ControllerManagerFlags []string
 	// PodStartup is the time from a pod's binding to its readiness. Zero: one second.
 	PodStartup time.Duration
 	// RealNodes makes a control plane that kubelets can join: ServiceAddress must be an address of this machine, and the API server
@@ -128,7 +130,7 @@ func Start(ctx context.Context, options Options) (_ *ControlPlane, err error) {
 	}
 	if !cp.noControllers {
 		progress("starting kube-controller-manager and the fake kubelets")
-		if err := cp.startControllerManager(); err != nil {
+		if err := cp.startControllerManager(options.ControllerManagerFlags); err != nil {
 			return nil, err
 		}
 		if err := cp.startKwok(options.PodStartup); err != nil {
