@@ -8,6 +8,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -40,29 +41,56 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	policy := filepath.Join(dir, "audit-policy.yaml")
-	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	asked = &ledger{file: filepath.Join(dir, "audit.log"), nodes: map[string]map[uint64]bool{}}
-	cp, err := lab.Start(ctx, lab.Options{
-		PodStartup:     podStartup,
-		APIServerFlags: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + asked.file},
-	})
-	if err != nil {
+	if err := startControlPlane(ctx, dir); err != nil {
 		fmt.Fprintln(os.Stderr, "starting the control plane:", err)
 		return 1
 	}
 	defer func() {
-		if err := cp.Stop(); err != nil {
+		if err := controlPlane.Stop(); err != nil {
 			fmt.Fprintln(os.Stderr, "stopping the control plane:", err)
 		}
 	}()
-	controlPlane = cp
-	if client, err = kubernetes.NewForConfig(cp.Config()); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
 	return m.Run()
+}
+
+// startControlPlane starts the control plane that tests use from now on. Its API server writes down in dir what controllers ask of it.
+func startControlPlane(ctx context.Context, dir string) error {
+	policy, requests := filepath.Join(dir, "audit-policy.yaml"), filepath.Join(dir, "audit.log")
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+		return err
+	}
+	cp, err := lab.Start(ctx, lab.Options{
+		PodStartup:     podStartup,
+		APIServerFlags: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + requests},
+		// At the default of 15 s an autoscaler can miss all of a surge.
+		ControllerManagerFlags: []string{"--horizontal-pod-autoscaler-sync-period=1s"},
+	})
+	if err != nil {
+		return err
+	}
+	own, err := kubernetes.NewForConfig(cp.Config())
+	if err != nil {
+		return errors.Join(err, cp.Stop())
+	}
+	controlPlane, client = cp, own
+	asked = &ledger{file: requests, nodes: map[string]map[uint64]bool{}}
+	return nil
+}
+
+// ownControlPlane gives this test a control plane that it may break, in the place of the one that the tests share.
+func ownControlPlane(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	sharedPlane, sharedClient, sharedAsked := controlPlane, client, asked
+	if err := startControlPlane(ctx, t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	own := controlPlane
+	t.Cleanup(func() {
+		controlPlane, client, asked = sharedPlane, sharedClient, sharedAsked
+		if err := own.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -54,7 +54,8 @@ func (s *scenario) watch() *history {
 	return h
 }
 
-// follow watches the pods of a namespace. No two apps of a scenario have one name.
+// follow has h told of the pods of a namespace from now on, by a watch of its own: one that an outage has broken is back only after up to a
+// minute, and would not know what happened meanwhile. No two apps of a scenario have one name.
 func (h *history) follow(s *scenario, namespace string) {
 	s.Helper()
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace))
@@ -86,6 +87,9 @@ func (h *history) take(now time.Time, pod *v1.Pod, deleted bool) {
 	if at == nil {
 		at = &sighting{app: app, name: pod.Name}
 		h.pods[pod.UID] = at
+	}
+	if !at.leaves.IsZero() {
+		return // a watch that is late tells of it as it was before
 	}
 	first := func(t *time.Time) {
 		if t.IsZero() {

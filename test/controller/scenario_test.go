@@ -34,6 +34,8 @@ type scenario struct {
 	seen *history
 	// auditor watches the whole test, and fails it at every finding.
 	auditor *audit.Auditor
+	// starts are when the API server started during the test.
+	starts []live.Start
 }
 
 // settings are fields of the controller's configuration, with their paths. All others are as shipped.
@@ -127,18 +129,12 @@ func (s *scenario) another(with settings, flags ...string) *lab.Process {
 func (s *scenario) clean() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	programs := []*lab.Process{s.scheduler}
-	for _, p := range controlPlane.Controllers() {
-		if p.Err() == nil || p == s.controller {
-			programs = append(programs, p)
-		}
-	}
 	if s.Failed() {
 		s.logEvents(ctx)
 	}
-	for _, p := range programs {
-		if p == nil {
-			continue
+	for _, p := range append(controlPlane.Schedulers(), controlPlane.Controllers()...) {
+		if p.Err() != nil && p != s.scheduler && p != s.controller {
+			continue // an earlier test's, or ended by this one
 		}
 		if s.Failed() {
 			s.Logf("the log of %s ends with:\n%s", p.Name, live.Tail(p.Log, 40))
@@ -198,7 +194,7 @@ func (s *scenario) checkRights() {
 			continue
 		}
 		examined[p] = true
-		if err := live.Denied(p); err != nil {
+		if err := live.Denied(p, s.starts...); err != nil {
 			s.Error(err)
 		}
 	}
@@ -277,6 +273,11 @@ func (s *scenario) counted(name string, labels map[string]string) (int, error) {
 
 // moved returns a check that so many pods were moved that way for that reason, and no others at all.
 func (s *scenario) moved(want int, way, reason string) func() error {
+	return s.movedBeside(want, want, way, reason)
+}
+
+// movedBeside returns a check that so many pods were moved that way for that reason, and so many in all.
+func (s *scenario) movedBeside(want, inAll int, way, reason string) func() error {
 	const name = "spot_aware_scheduler_migrations_total"
 	return func() error {
 		all, err := s.counted(name, nil)
@@ -284,8 +285,8 @@ func (s *scenario) moved(want int, way, reason string) func() error {
 			return err
 		}
 		these, err := s.counted(name, map[string]string{"way": way, "reason": reason, "outcome": "moved"})
-		if err == nil && (these != want || all != want) {
-			err = fmt.Errorf("%d pods moved by %s for %s, and %d in all, want %d and no others", these, way, reason, all, want)
+		if err == nil && (these != want || all != inAll) {
+			err = fmt.Errorf("%d pods moved by %s for %s, and %d in all, want %d and %d", these, way, reason, all, want, inAll)
 		}
 		return err
 	}
