@@ -6,7 +6,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -98,17 +97,7 @@ func TestWaysOfWorkloads(t *testing.T) {
 		s.eventually(soon, s.is(app, split{Spot: want[app]}))
 	}
 	// It gets no figures here, as in a cluster whose metrics fail: it must not be what changes the count.
-	_, err := client.AutoscalingV2().HorizontalPodAutoscalers(s.namespace).Create(s.ctx, &autoscalingv2.HorizontalPodAutoscaler{
-		ObjectMeta: metav1.ObjectMeta{Name: "scaled-by-hpa"},
-		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
-			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "scaled-by-hpa"},
-			MinReplicas:    ptr.To[int32](1), MaxReplicas: 10,
-			Metrics: []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
-				Name: v1.ResourceCPU, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: ptr.To[int32](50)},
-			}}},
-		},
-	}, metav1.CreateOptions{})
-	s.must(err)
+	s.autoscale("scaled-by-hpa")
 	// A rollout that cannot go on: its new pods ask for more than any node has.
 	s.patch("rolling", `{"spec":{"template":{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"999"}}}]}}}}`)
 	s.eventually(soon, func() error {

@@ -1,0 +1,226 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+// target is the CPU utilisation that autoscale asks for, in percent. Kubernetes takes a tenth more or less for the same.
+const target = 50
+
+// TestSurgeUnderAnAutoscaler: Kubernetes' own autoscaler gets figures every second and counts the pod that goes beside its replacement.
+// (Row 9b.)
+func TestSurgeUnderAnAutoscaler(t *testing.T) {
+	const window = 4 * time.Second // a quarter of what is usual, so that the replacement counts soon
+	s := start(t, live.Spot(1, 40)...)
+	metrics := s.serveMetrics(window)
+	// A long surge goes on when the replacement has been counted, for many rounds of the autoscaler.
+	long := func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 10 }
+	tests := map[string]struct {
+		replicas    int
+		utilisation int
+		edit        func(*appsv1.Deployment)
+		want        int
+	}{
+		"at":         {2, 50, nil, 2},
+		"above":      {2, 54, nil, 2},
+		"below":      {2, 46, nil, 2},
+		"single":     {1, 54, nil, 1},
+		"at-long":    {2, 50, long, 2},
+		"below-long": {2, 46, long, 2},
+		// Two that were busy to 54 % are three at 36 %. That is not near the target any more, and 2.16 pods would be busy to 50 %: the
+		// autoscaler takes three.
+		"above-long": {2, 54, long, 3},
+	}
+	for app, test := range tests {
+		metrics.load(app, float64(test.replicas*test.utilisation)/100)
+		edits := []func(*appsv1.Deployment){annotated(minOnDemand, "0")}
+		if test.edit != nil {
+			edits = append(edits, test.edit)
+		}
+		s.deploy(app, int32(test.replicas), edits...)
+	}
+	for app, test := range tests {
+		s.eventually(2*soon, s.whole(app, test.replicas))
+		s.autoscale(app)
+	}
+	for app, test := range tests {
+		s.eventually(2*soon, s.sees(app, test.utilisation))
+		if d := s.deployment(app); d.Generation != 1 {
+			t.Fatalf("%s was changed before anything moved: it wants %d replicas", app, *d.Spec.Replicas)
+		}
+	}
+	s.addNodes(live.OnDemand(1, 40)...)
+	s.control(interruptionsOnly())
+	s.notice("spot-1", 2*time.Minute)
+	s.eventually(2*soon, s.empty("spot-1"))
+	s.eventually(soon, s.nothingReleased)
+	for app, test := range tests {
+		s.eventually(soon, s.whole(app, test.want))
+		s.eventually(soon, s.sees(app, int(math.Floor(float64(test.replicas*test.utilisation)/float64(test.want)))))
+		generation := int64(1) // which each change of the count raises
+		if test.want != test.replicas {
+			generation = 2
+		}
+		if d := s.deployment(app); d.Generation != generation {
+			t.Errorf("the count of %s was changed %d times, and is %d now; want %d times", app, d.Generation-1, *d.Spec.Replicas, generation-1)
+		}
+		for _, at := range s.seen.left(app) {
+			if way := at.way(); way != "surged" {
+				t.Errorf("%s was %s, want it surged", at.name, way)
+			}
+		}
+	}
+
+	// The autoscaler would have done something, if it had been told of anything to do.
+	metrics.load("at", 2)
+	s.eventually(soon, s.whole("at", 4))
+}
+
+// autoscale makes a HorizontalPodAutoscaler of a Deployment, on the utilisation of CPUs.
+func (s *scenario) autoscale(app string) {
+	s.Helper()
+	_, err := client.AutoscalingV2().HorizontalPodAutoscalers(s.namespace).Create(s.ctx, &autoscalingv2.HorizontalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Name: app},
+		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: app},
+			MinReplicas:    ptr.To[int32](1), MaxReplicas: 10,
+			Metrics: []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
+				Name: v1.ResourceCPU, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: ptr.To[int32](target)},
+			}}},
+		},
+	}, metav1.CreateOptions{})
+	s.must(err)
+}
+
+// sees returns a check that the app's autoscaler has seen this utilisation last, in percent.
+func (s *scenario) sees(app string, want int) func() error {
+	return func() error {
+		hpa, err := client.AutoscalingV2().HorizontalPodAutoscalers(s.namespace).Get(s.ctx, app, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if current := hpa.Status.CurrentMetrics; len(current) != 1 || current[0].Resource == nil || ptr.Deref(current[0].Resource.Current.AverageUtilization, -1) != int32(want) {
+			return fmt.Errorf("the autoscaler of %s has seen %v, want %d %%; it says %v", app, current, want, hpa.Status.Conditions)
+		}
+		return nil
+	}
+}
+
+// metricsAPI is a mock of metrics-server: it serves as much of metrics.k8s.io as autoscalers ask for, and makes the figures up. What an
+// app has to do in all is given, and its ready pods share it evenly.
+type metricsAPI struct {
+	s      *scenario
+	window time.Duration
+
+	mu    sync.Mutex
+	loads map[string]float64
+}
+
+// load sets how many CPUs all pods of an app use together.
+func (m *metricsAPI) load(app string, cpus float64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.loads[app] = cpus
+}
+
+// serveMetrics has the API server answer for metrics.k8s.io with a metricsAPI, until the test ends. Figures are taken over the window.
+func (s *scenario) serveMetrics(window time.Duration) *metricsAPI {
+	s.Helper()
+	m := &metricsAPI{s: s, window: window, loads: map[string]float64{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /apis/metrics.k8s.io/v1beta1", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, metav1.APIResourceList{
+			TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "metrics.k8s.io/v1beta1",
+			APIResources: []metav1.APIResource{{Name: "pods", Namespaced: true, Kind: "PodMetrics", Verbs: metav1.Verbs{"get", "list"}}},
+		})
+	})
+	mux.HandleFunc("GET /apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods", m.list)
+	server := httptest.NewTLSServer(mux)
+	s.Cleanup(server.Close)
+
+	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	s.must(err)
+	number, err := strconv.Atoi(port)
+	s.must(err)
+	_, err = client.CoreV1().Services(s.namespace).Create(s.ctx, &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "metrics"}, Spec: v1.ServiceSpec{Type: v1.ServiceTypeExternalName, ExternalName: "localhost"},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	const name, services = "v1beta1.metrics.k8s.io", "/apis/apiregistration.k8s.io/v1/apiservices"
+	spec, err := json.Marshal(map[string]any{
+		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": map[string]any{"name": name},
+		"spec": map[string]any{
+			"group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 100, "insecureSkipTLSVerify": true,
+			"service": map[string]any{"namespace": s.namespace, "name": "metrics", "port": number},
+		},
+	})
+	s.must(err)
+	rest := client.Discovery().RESTClient()
+	s.must(rest.Post().AbsPath(services).SetHeader("Content-Type", "application/json").Body(spec).Do(s.ctx).Error())
+	s.Cleanup(func() { // before the namespace goes, or Kubernetes looks for what this API has there
+		if err := rest.Delete().AbsPath(services, name).Do(context.Background()).Error(); err != nil {
+			s.Error(err)
+		}
+	})
+	s.eventually(soon, func() error { return rest.Get().AbsPath("/apis/metrics.k8s.io/v1beta1").Do(s.ctx).Error() })
+	return m
+}
+
+// list answers with the figures of the ready pods that the request selects.
+func (m *metricsAPI) list(w http.ResponseWriter, r *http.Request) {
+	pods, err := live.Pods(r.Context(), client, r.PathValue("namespace"), metav1.ListOptions{LabelSelector: r.URL.Query().Get("labelSelector")})
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	ready := map[string]int{}
+	for i := range pods {
+		if isReady(&pods[i]) {
+			ready[pods[i].Labels["app"]]++
+		}
+	}
+	list := metricsv1beta1.PodMetricsList{TypeMeta: metav1.TypeMeta{Kind: "PodMetricsList", APIVersion: "metrics.k8s.io/v1beta1"}}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range pods {
+		pod := &pods[i]
+		app := pod.Labels["app"]
+		if !isReady(pod) {
+			continue
+		}
+		used := resource.NewMilliQuantity(int64(1000*m.loads[app])/int64(ready[app]), resource.DecimalSI)
+		list.Items = append(list.Items, metricsv1beta1.PodMetrics{
+			ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, Labels: pod.Labels},
+			Timestamp:  metav1.Now(), Window: metav1.Duration{Duration: m.window},
+			Containers: []metricsv1beta1.ContainerMetrics{{Name: pod.Spec.Containers[0].Name, Usage: v1.ResourceList{v1.ResourceCPU: *used}}},
+		})
+	}
+	answer(w, list)
+}
+
+func answer(w http.ResponseWriter, object any) {
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(object); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
