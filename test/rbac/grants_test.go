@@ -16,11 +16,15 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// The scheduler's identity and the name of its two roles.
+// namespace is where the ServiceAccounts are, and one role of each.
+const namespace = "kube-system"
+
+// account is the name of a ServiceAccount, of its two roles, and of the lease that is taken with it.
+type account string
+
 const (
-	namespace = "kube-system"
-	name      = "spot-aware-scheduler"
-	user      = "system:serviceaccount:" + namespace + ":" + name
+	schedulers  account = "spot-aware-scheduler"
+	controllers account = "spot-controller"
 )
 
 // grant is the least that a rule can be split into.
@@ -66,12 +70,12 @@ func (g grant) rule() rbacv1.PolicyRule {
 	return rule
 }
 
-// allowed says whether the API server lets the scheduler's ServiceAccount do this now.
-func (g grant) allowed(ctx context.Context) (bool, error) {
+// allowed says whether the API server lets a ServiceAccount do this now.
+func (g grant) allowed(ctx context.Context, to account) (bool, error) {
 	resource, subresource, _ := strings.Cut(g.resource, "/")
 	review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: user,
+			User: "system:serviceaccount:" + namespace + ":" + string(to),
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
 				Verb: g.verb, Group: g.group, Resource: resource, Subresource: subresource, Name: g.object, Namespace: g.namespace,
 			},
@@ -94,20 +98,21 @@ func (g grant) deniedIn(lines []string) bool {
 	})
 }
 
-// rights are those that the API server has for the scheduler.
+// rights are those that the API server has for a ServiceAccount.
 type rights struct {
+	of      account
 	rules   []rbacv1.PolicyRule // of the ClusterRole
 	inPlace []rbacv1.PolicyRule // of the Role
 }
 
 // shippedRights returns the rights that the lab took from the manifests.
-func shippedRights(t *testing.T) rights {
+func shippedRights(t *testing.T, of account) rights {
 	t.Helper()
-	clusterRole, err := client.RbacV1().ClusterRoles().Get(t.Context(), name, metav1.GetOptions{})
+	clusterRole, err := client.RbacV1().ClusterRoles().Get(t.Context(), string(of), metav1.GetOptions{})
 	must(t, err)
-	role, err := client.RbacV1().Roles(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	role, err := client.RbacV1().Roles(namespace).Get(t.Context(), string(of), metav1.GetOptions{})
 	must(t, err)
-	return rights{clusterRole.Rules, role.Rules}
+	return rights{of, clusterRole.Rules, role.Rules}
 }
 
 // grants returns all that the rules grant.
@@ -122,7 +127,7 @@ func (r rights) grants() []grant {
 	return grants
 }
 
-// apply gives the scheduler's roles all of these rights but some, and returns when the API server acts by them.
+// apply gives the ServiceAccount's roles all of these rights but some, and returns when the API server acts by them.
 func (r rights) apply(ctx context.Context, without ...grant) error {
 	var rules, inPlace []rbacv1.PolicyRule
 	var kept []grant
@@ -138,7 +143,7 @@ func (r rights) apply(ctx context.Context, without ...grant) error {
 		kept = append(kept, g)
 	}
 	roles, clusterRoles := client.RbacV1().Roles(namespace), client.RbacV1().ClusterRoles()
-	clusterRole, err := clusterRoles.Get(ctx, name, metav1.GetOptions{})
+	clusterRole, err := clusterRoles.Get(ctx, string(r.of), metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
@@ -146,7 +151,7 @@ func (r rights) apply(ctx context.Context, without ...grant) error {
 	if _, err := clusterRoles.Update(ctx, clusterRole, metav1.UpdateOptions{}); err != nil {
 		return err
 	}
-	role, err := roles.Get(ctx, name, metav1.GetOptions{})
+	role, err := roles.Get(ctx, string(r.of), metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
@@ -154,14 +159,14 @@ func (r rights) apply(ctx context.Context, without ...grant) error {
 	if _, err := roles.Update(ctx, role, metav1.UpdateOptions{}); err != nil {
 		return err
 	}
-	return live.Until(ctx, 10*time.Second, func() error { return inForce(ctx, kept, without) })
+	return live.Until(ctx, 10*time.Second, func() error { return inForce(ctx, r.of, kept, without) })
 }
 
-// inForce returns an error unless the API server allows and denies just this.
-func inForce(ctx context.Context, allowed, denied []grant) error {
+// inForce returns an error unless the API server allows and denies a ServiceAccount just this.
+func inForce(ctx context.Context, to account, allowed, denied []grant) error {
 	for want, grants := range map[bool][]grant{true: allowed, false: denied} {
 		for _, g := range grants {
-			if got, err := g.allowed(ctx); err != nil || got != want {
+			if got, err := g.allowed(ctx, to); err != nil || got != want {
 				return fmt.Errorf("%s: %w", g, cmp.Or(err, fmt.Errorf("allowed is %t", got)))
 			}
 		}

@@ -37,15 +37,21 @@ const (
 	spreading    = "a configuration of one's own may leave the system's default spreading on"
 )
 
-// limit is how long a scheduler may take until it was denied what it lacks, on a machine that also compiles. On an idle one no attempt
-// takes longer than three seconds.
+// limit is how long a program may take until it was denied what it lacks, on a machine that also compiles. On an idle one no attempt
+// of a scheduler takes longer than three seconds.
 const limit = 30 * time.Second
 
 // TestNoRightIsIdle takes each right away in turn, then each binding to a role, and runs a scheduler until it was denied just that.
 func TestNoRightIsIdle(t *testing.T) {
 	furnish(t)
-	shipped := shippedRights(t)
-	r := &runner{shipped: shipped, token: tokenOf(t, reader)}
+	shipped := shippedRights(t, schedulers)
+	r := &runner{
+		shipped: shipped, token: tokenOf(t, reader), programs: controlPlane.Schedulers,
+		start: func(ctx context.Context, flags []string) (*lab.Process, error) {
+			return controlPlane.StartScheduler(ctx, lab.SchedulerOptions{Flags: flags})
+		},
+		prepare: func(ctx context.Context) (work, error) { return makeWorkload(ctx) },
+	}
 
 	// The exceptions must be idle indeed: without them everything happens and nothing is denied.
 	t.Run("all but the exceptions", func(t *testing.T) {
@@ -66,7 +72,14 @@ func TestNoRightIsIdle(t *testing.T) {
 
 	for _, g := range shipped.grants() {
 		if _, ok := idle[g]; !ok {
-			t.Run(g.String(), func(t *testing.T) { r.without(t, g) })
+			t.Run(g.String(), func(t *testing.T) {
+				var flags []string
+				if g.verb == "list" {
+					// Where the API server streams lists to informers, these only watch. So they are told not to, as where the feature WatchList is off.
+					flags = []string{"--feature-gates=WatchListClient=false"}
+				}
+				r.without(t, flags, g)
+			})
 		}
 	}
 	r.withoutBindings(t)
@@ -81,42 +94,57 @@ func tokenOf(t *testing.T, account string) string {
 	return token.Status.Token
 }
 
-// runner runs schedulers, one at a time, with some of the rights that ship.
+// runner runs a program again and again, each time with some of the rights that ship.
 type runner struct {
 	shipped rights
 	token   string // of who may read /metrics
+	// start starts the program with these flags, and returns when it is ready; programs are those that were started.
+	start    func(ctx context.Context, flags []string) (*lab.Process, error)
+	programs func() []*lab.Process
+	// prepare gives the program something to do.
+	prepare func(context.Context) (work, error)
 }
 
-// attempt is a scheduler's attempt to do all that a workload asks of it.
+// work is what a program has to do, and asks the API server for.
+type work interface {
+	// stir changes objects until ctx is done.
+	stir(ctx context.Context)
+	// done returns an error unless all has happened.
+	done(ctx context.Context) error
+	// remove removes the objects that the work is made of.
+	remove(ctx context.Context) error
+}
+
+// attempt is a program's attempt to do all its work.
 type attempt struct {
-	*workload
-	// denials are the lines of the scheduler's log so far that tell of a right that it lacks.
+	work
+	// denials are the lines of the program's log so far that tell of a right that it lacks.
 	denials []string
-	// metrics is nil when the scheduler's metrics could be read.
+	// metrics is nil when the program's metrics could be read.
 	metrics error
 }
 
-// without fails the test unless a scheduler with all rights but this one asks for it and is denied it.
-func (r *runner) without(t *testing.T, g grant) {
-	var flags []string
-	if g.verb == "list" {
-		// Where the API server streams lists to informers, these only watch. So they are told not to, as where the feature WatchList is off.
-		flags = []string{"--feature-gates=WatchListClient=false"}
-	}
-	must(t, r.shipped.apply(t.Context(), g))
+// without fails the test unless a program with all rights but these asks for each of them and is denied it.
+func (r *runner) without(t *testing.T, flags []string, lacking ...grant) {
+	t.Helper()
+	must(t, r.shipped.apply(t.Context(), lacking...))
 	r.run(t, flags, func(a attempt) error {
-		if !g.deniedIn(a.denials) {
-			return fmt.Errorf("%s was not asked for; denied was:\n%s", g, strings.Join(a.denials, "\n"))
+		for _, g := range lacking {
+			if !g.deniedIn(a.denials) {
+				return fmt.Errorf("%s was not asked for; denied was:\n%s", g, strings.Join(a.denials, "\n"))
+			}
 		}
 		return nil
 	})
 }
 
-// withoutBindings deletes each binding of a role to the scheduler's ServiceAccount in turn: something that its role grants must be denied
+// withoutBindings deletes each binding of a role to the program's ServiceAccount in turn: something that its role grants must be denied
 // then. The binding is back for the next also where nothing was.
 func (r *runner) withoutBindings(t *testing.T) {
 	must(t, r.shipped.apply(t.Context()))
-	isOurs := func(subject rbacv1.Subject) bool { return subject.Namespace == namespace && subject.Name == name }
+	isOurs := func(subject rbacv1.Subject) bool {
+		return subject.Namespace == namespace && subject.Name == string(r.shipped.of)
+	}
 	deniedOf := func(role string, rules []rbacv1.PolicyRule) func(attempt) error {
 		return func(a attempt) error {
 			for _, rule := range rules {
@@ -164,40 +192,40 @@ func (r *runner) withoutBindings(t *testing.T) {
 	}
 }
 
-// run starts a scheduler, gives it a workload, and fails the test unless check returns nil within limit.
+// run starts a program, gives it something to do, and fails the test unless check returns nil within limit.
 func (r *runner) run(t *testing.T, flags []string, check func(attempt) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	w, err := makeWorkload(ctx)
+	w, err := r.prepare(ctx)
 	must(t, err)
 	defer func() { must(t, w.remove(t.Context())) }()
 
-	earlier := len(controlPlane.Schedulers())
+	earlier := len(r.programs())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		scheduler, err := controlPlane.StartScheduler(ctx, lab.SchedulerOptions{Flags: flags})
+		program, err := r.start(ctx, flags)
 		if err == nil {
 			close(ready)
 			w.stir(ctx)
-			err = scheduler.Kill()
+			err = program.Kill()
 		}
 		ended <- err
 	}()
-	a := attempt{workload: w, metrics: errors.New("the scheduler is not ready")}
+	a := attempt{work: w, metrics: errors.New("the program is not ready")}
 	err = live.Until(ctx, limit, func() error {
-		schedulers := controlPlane.Schedulers()[earlier:]
-		if len(schedulers) == 0 {
+		programs := r.programs()[earlier:]
+		if len(programs) == 0 {
 			return a.metrics
 		}
 		select {
 		case <-ready:
 			if a.metrics != nil {
-				a.metrics = r.readMetrics(ctx, schedulers[0].URL())
+				a.metrics = r.readMetrics(ctx, programs[0].URL())
 			}
 		default:
 		}
-		denials, err := schedulers[0].Denials()
+		denials, err := programs[0].Denials()
 		if err != nil {
 			return err
 		}
@@ -208,15 +236,15 @@ func (r *runner) run(t *testing.T, flags []string, check func(attempt) error) {
 	if ended := <-ended; ended != nil && err != nil {
 		t.Log(ended)
 	}
-	// Without the old lease the next scheduler leads at once.
+	// Without the old lease the next program leads at once.
 	leases := client.CoordinationV1().Leases(namespace)
-	if err := leases.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if err := leases.Delete(t.Context(), string(r.shipped.of), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		t.Error(err)
 	}
 	must(t, err)
 }
 
-// readMetrics reads what a scheduler serves, as somebody about whom it has to ask the API server.
+// readMetrics reads what a program serves, as somebody about whom it has to ask the API server.
 func (r *runner) readMetrics(ctx context.Context, url string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/metrics", nil)
 	if err != nil {
