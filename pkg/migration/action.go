@@ -10,6 +10,8 @@ package migration
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
@@ -103,6 +105,8 @@ type Action struct {
 	// Orphan: the pod leaves because by the caches the ReplicaSet that it was released from is gone, or wants no pods. That is no proof: the
 	// API server is asked before it is deleted.
 	Orphan bool
+	// Budget is the UID of the PodDisruptionBudget that an eviction is charged to; empty if none selects the pod, or several.
+	Budget types.UID
 	// Unlikely: by what the caches say of its PodDisruptionBudget, the eviction would be refused. They may be late, so it is asked for all the
 	// same, but not at once.
 	Unlikely bool

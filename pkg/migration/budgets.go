@@ -13,20 +13,22 @@ import (
 type budgets struct {
 	snapshot *cluster.Snapshot
 	// byNamespace are the budgets with their selectors, read when first asked for.
-	byNamespace map[string][]*allowance
-	// of are the budgets that select the pods of a revision, by its UID: they have the same labels, but for what a release changes.
-	of map[types.UID][]*allowance
+	byNamespace map[string][]*budget
+	// of are the budgets that select the pods of a ReplicaSet, by its UID: they have the same labels, but for what a release changes.
+	of map[types.UID][]*budget
 }
 
-// allowance is what a budget still allows.
-type allowance struct {
+// budget is a PodDisruptionBudget, and what it still allows.
+type budget struct {
+	uid      types.UID
+	name     string
 	selector labels.Selector
 	left     int32
 }
 
 // newBudgets returns what the budgets allow beyond the evictions that progress says are under way.
 func newBudgets(s *cluster.Snapshot, progress Progress) *budgets {
-	b := &budgets{snapshot: s, byNamespace: map[string][]*allowance{}, of: map[types.UID][]*allowance{}}
+	b := &budgets{snapshot: s, byNamespace: map[string][]*budget{}, of: map[types.UID][]*budget{}}
 	if len(progress) > 0 {
 		for _, pod := range s.Pods {
 			if progress[pod.UID] == EvictPod {
@@ -37,44 +39,51 @@ func newBudgets(s *cluster.Snapshot, progress Progress) *budgets {
 	return b
 }
 
-// take takes the eviction of a pod from its budget, and reports whether there was one left to take. Where several budgets select the pod
-// the API server's answer is not estimated.
-func (b *budgets) take(pod *cluster.Pod) bool {
+// take takes the eviction of a pod from its budget, and reports which that is and whether it had one left. Where no budget selects the pod,
+// or several do and the answer is not estimated, it is empty. What is not ready is not charged.
+func (b *budgets) take(pod *cluster.Pod) (from types.UID, allowed bool) {
 	selecting := b.selecting(pod)
 	if len(selecting) != 1 {
-		return true
+		return "", true
 	}
-	selecting[0].left--
-	return selecting[0].left >= 0
+	only := selecting[0]
+	if _, healthy := ready(pod); !healthy {
+		return only.uid, true
+	}
+	only.left--
+	return only.uid, only.left >= 0
 }
 
-func (b *budgets) selecting(pod *cluster.Pod) (found []*allowance) {
+// selecting returns the budgets that select a pod.
+func (b *budgets) selecting(pod *cluster.Pod) (found []*budget) {
 	revision := pod.Revision
 	if pod.ReleasedFrom != nil {
 		revision = pod.ReleasedFrom
 	}
-	if revision != nil {
+	alike := revision != nil && revision.ReplicaSet != nil // a StatefulSet's pods have labels of their own
+	if alike {
 		if known, ok := b.of[revision.UID]; ok {
 			return known
 		}
 	}
-	for _, budget := range b.in(pod.Namespace) {
-		if budget.selector.Matches(labels.Set(pod.Labels)) {
-			found = append(found, budget)
+	for _, one := range b.in(pod.Namespace) {
+		if one.selector.Matches(labels.Set(pod.Labels)) {
+			found = append(found, one)
 		}
 	}
-	if revision != nil {
+	if alike {
 		b.of[revision.UID] = found
 	}
 	return found
 }
 
-func (b *budgets) in(namespace string) []*allowance {
+// in returns the budgets of a namespace.
+func (b *budgets) in(namespace string) []*budget {
 	all, known := b.byNamespace[namespace]
 	if !known {
-		for _, budget := range b.snapshot.Budgets[namespace] {
-			if selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector); err == nil { // else it selects nothing
-				all = append(all, &allowance{selector, budget.Status.DisruptionsAllowed})
+		for _, pdb := range b.snapshot.Budgets[namespace] {
+			if selector, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector); err == nil { // else it selects nothing
+				all = append(all, &budget{pdb.UID, pdb.Name, selector, pdb.Status.DisruptionsAllowed})
 			}
 		}
 		b.byNamespace[namespace] = all

@@ -52,8 +52,7 @@ type Executor struct {
 	workers int
 	// queue is what is left of the newest plan.
 	queue []Action
-	// evicting are the workloads with an eviction under way. Two at a time would meet at their budget, and one would be tried again inside the
-	// API server.
+	// evicting are the budgets that an eviction is being charged to. Of two at a time the API server would have to try one again.
 	evicting map[types.UID]bool
 	pods     map[types.UID]*work
 	nodes    map[types.UID]*interrupted
@@ -220,24 +219,30 @@ func (e *Executor) of(a Action) *work {
 
 // due reports whether an action may be started now. What is unlikely to succeed begins to wait when it is asked about first.
 func (e *Executor) due(a Action) bool {
-	w := e.of(a)
+	w, now := e.of(a), e.clock.Now()
 	if w.state == idle && a.Unlikely {
-		w.begin(a, pausing, e.clock.Now())
+		w.begin(a, pausing, now)
 	}
-	switch waited := e.clock.Since(w.since); {
+	switch {
 	case w.state == idle:
 		return true
 	case w.state != pausing:
 		return false
 	case w.action.Kind != a.Kind:
 		return true
-	case a.Unlikely:
-		return waited >= longestPause
-	case w.action.Unlikely: // no longer
-		return waited >= firstPause
-	default:
-		return waited >= w.pause
 	}
+	wait := w.pause
+	switch {
+	case a.Unlikely:
+		wait = longestPause
+		if w.pause == 0 && !a.Deadline.IsZero() { // not asked yet: once at least, before it is too late
+			wait = min(wait, a.lastMoment().Sub(now)/2)
+		}
+		w.action.Unlikely = true
+	case w.action.Unlikely: // no longer
+		wait = firstPause
+	}
+	return now.Sub(w.since) >= wait
 }
 
 // run performs what is queued until nothing is.
@@ -257,25 +262,28 @@ func (e *Executor) run(ctx context.Context) {
 func (e *Executor) next(ctx context.Context) (Action, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	i := slices.IndexFunc(e.queue, func(a Action) bool { return a.Kind != EvictPod || !e.evicting[group(a.Pod)] })
+	i := slices.IndexFunc(e.queue, func(a Action) bool { return !e.evicting[a.Budget] })
 	if i < 0 || ctx.Err() != nil {
 		e.workers--
 		return Action{}, false
 	}
 	a := e.queue[i]
-	copy(e.queue[1:], e.queue[:i])
-	e.queue[0] = Action{} // the array outlives what was taken off it
-	e.queue = e.queue[1:]
+	e.queue = slices.Delete(e.queue, i, i+1)
 	e.of(a).begin(a, asking, e.clock.Now())
-	if a.Kind == EvictPod {
-		e.evicting[group(a.Pod)] = true
+	if a.Budget != "" {
+		e.evicting[a.Budget] = true
 	}
 	return a, true
 }
 
 // perform sends an action's requests.
 func (e *Executor) perform(ctx context.Context, a Action) (outcome, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.settings.RequestTimeout)
+	timeout := e.settings.RequestTimeout
+	if a.Kind != DeletePod && !a.Deadline.IsZero() {
+		// At its last moment the pod is to be deleted, and a request that hangs until then must be given up.
+		timeout = min(timeout, max(a.lastMoment().Sub(e.clock.Now()), time.Second))
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	switch a.Kind {
 	case Release:
@@ -298,9 +306,7 @@ func (e *Executor) done(ctx context.Context, a Action, o outcome, err error) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if a.Kind == EvictPod {
-		delete(e.evicting, group(a.Pod))
-	}
+	delete(e.evicting, a.Budget)
 	w := e.of(a)
 	switch now := e.clock.Now(); o {
 	case accepted:

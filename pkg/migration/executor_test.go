@@ -195,16 +195,19 @@ func TestAnswers(t *testing.T) {
 }
 
 // What its budget would refuse is not asked for until the caches say that the budget allows it; but every now and then, because they may be
-// late.
+// late, and once at least before the pod is deleted.
 func TestWaitsForItsBudget(t *testing.T) {
 	for name, test := range map[string]struct {
-		// allowed says after so long that the budget allows an eviction, as the caches have it. It never does by itself: the pod never goes.
-		allowed time.Duration
-		want    []time.Duration // when evictions are asked for
+		notice time.Duration
+		// until and from say when the budget allows an eviction, as the caches have it. It never does: the pod never goes.
+		until, from time.Duration
+		want        []float64 // when evictions are asked for, in seconds
 	}{
-		"never allowed":        {time.Hour, []time.Duration{10 * time.Second, 20 * time.Second}},
-		"allowed from 20 s on": {20 * time.Second, []time.Duration{10 * time.Second, 20 * time.Second, 20500 * time.Millisecond, 21500 * time.Millisecond, 23500 * time.Millisecond}},
-		"allowed from 23 s on": {23 * time.Second, []time.Duration{10 * time.Second, 20 * time.Second, 23 * time.Second, 24 * time.Second}},
+		"never":                        {10 * time.Minute, 0, time.Hour, []float64{10, 20}},
+		"from 20 s on":                 {10 * time.Minute, 0, 20 * time.Second, []float64{10, 20, 20.5, 21.5, 23.5}},
+		"from 23 s on":                 {10 * time.Minute, 0, 23 * time.Second, []float64{10, 20, 23, 24}},
+		"until 1 s and from 8 s on":    {10 * time.Minute, time.Second, 8 * time.Second, []float64{0, 0.25, 0.75, 8, 10, 14, 22}},
+		"never, and the time is short": {38 * time.Second, 0, time.Hour, []float64{2.75}}, // its grace period is 30 s
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
@@ -213,20 +216,22 @@ func TestWaitsForItsBudget(t *testing.T) {
 				Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, MinAvailable: new(one),
 			}})
 			w.sync()
-			var got []time.Duration
+			var got []float64
 			w.fail = func(verb, _, _ string) (error, bool) {
 				if verb != "evict" {
 					return nil, false
 				}
-				got = append(got, w.now.Sub(start))
+				got = append(got, w.now.Sub(start).Seconds())
 				return tooManyRequests(), true
 			}
 			b := newBench(w, false)
 			for ; w.now.Sub(start) < 25*time.Second; b.pass(250 * time.Millisecond) {
-				if w.now.Sub(start) == test.allowed {
+				at := w.now.Sub(start)
+				w.seen.budgets[0].Status.DisruptionsAllowed = 0
+				if at < test.until || at >= test.from {
 					w.seen.budgets[0].Status.DisruptionsAllowed = 1
 				}
-				b.round(10*time.Minute, "db-0")
+				b.round(test.notice, "db-0")
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("asked at (-want +got):\n%s", diff)
@@ -571,15 +576,15 @@ func TestWithoutRetries(t *testing.T) {
 	}
 }
 
-// Two evictions of one workload would meet at its budget: they follow each other, and those of different workloads need not.
-func TestEvictsOneOfAWorkloadAtATime(t *testing.T) {
+// Evictions that are charged to one budget follow each other, and others need not.
+func TestOneEvictionOfABudgetAtATime(t *testing.T) {
 	var mu sync.Mutex
-	now, most, atOnce, evicted := map[string]int{}, 0, 0, 0
+	now, most, atOnce, evicted := map[string]int{}, map[string]int{}, 0, 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		app, _, _ := strings.Cut(strings.TrimPrefix(request.URL.Path, "/api/v1/namespaces/"+namespace+"/pods/"), "-")
 		mu.Lock()
 		now[app]++
-		most = max(most, now[app])
+		most[app] = max(most[app], now[app])
 		atOnce = max(atOnce, len(now))
 		mu.Unlock()
 		time.Sleep(5 * time.Millisecond) // long enough for another to begin
@@ -600,19 +605,19 @@ func TestEvictsOneOfAWorkloadAtATime(t *testing.T) {
 	executor := migration.NewExecutor(client, &recorder{}, clocktesting.NewFakePassiveClock(start),
 		migration.ExecutorSettings{Concurrency: 10, RequestTimeout: time.Minute})
 	var actions []migration.Action
-	for _, app := range []string{"web", "api"} {
+	for app, budget := range map[string]types.UID{"web": "web-budget", "api": "api-budget", "free": ""} {
 		workload := &cluster.Workload{UID: types.UID(app)}
 		for i := range 5 {
 			name := fmt.Sprintf("%s-%d", app, i)
-			actions = append(actions, migration.Action{Kind: migration.EvictPod, Way: migration.Surge, Pod: &cluster.Pod{
-				Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name)}}, Workload: workload,
-				Revision: &cluster.Revision{UID: types.UID(app), Workload: workload},
+			actions = append(actions, migration.Action{Kind: migration.EvictPod, Way: migration.Surge, Budget: budget, Pod: &cluster.Pod{
+				Pod:      &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name)}},
+				Workload: workload, Revision: &cluster.Revision{UID: types.UID(app), Workload: workload},
 			}})
 		}
 	}
 	executor.Do(t.Context(), actions)
 	executor.Wait()
-	if most != 1 || atOnce != 2 || evicted != len(actions) {
-		t.Errorf("%d evictions, at most %d of a workload and of %d workloads at once, want %d, 1 and 2", evicted, most, atOnce, len(actions))
+	if most["web"] != 1 || most["api"] != 1 || most["free"] < 2 || atOnce < 2 || evicted != len(actions) {
+		t.Errorf("%d evictions of %d, of %d apps at once, and at most so many of each: %v", evicted, len(actions), atOnce, most)
 	}
 }

@@ -72,8 +72,9 @@ type planner struct {
 
 func (p *planner) add(a Action) {
 	if a.Kind == EvictPod {
-		_, healthy := ready(a.Pod)
-		a.Unlikely = !p.budgets.take(a.Pod) && healthy // what is not ready may leave without the budget's leave
+		var allowed bool
+		a.Budget, allowed = p.budgets.take(a.Pod)
+		a.Unlikely = !allowed
 	}
 	p.actions = append(p.actions, a)
 }

@@ -56,6 +56,9 @@ func (p *planner) lastMoment(m Move) bool {
 	return true
 }
 
+// lastMoment is when the grace period of the pod takes up all the time that is left to the deadline, which must be set.
+func (a *Action) lastMoment() time.Time { return a.Deadline.Add(-gracePeriod(a.Pod)) }
+
 // gracePeriod is what the pod is given to end, at least 1 s: with none it would be taken off the API before it has ended.
 func gracePeriod(pod *cluster.Pod) time.Duration {
 	seconds := int64(30)

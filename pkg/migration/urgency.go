@@ -50,35 +50,43 @@ func (p *planner) urgency() []urgent {
 }
 
 // inTurn orders planned actions as they are to be done: what cannot wait first, then what has a deadline, then the rest. Of these the first of
-// each workload comes before the second of any, in the given order, and all others of a workload come together: the controllers of
-// Kubernetes look at a workload once for several pods then, which in a mass reclaim is much of what they do.
+// each workload comes before the second of any, in the given order, and the others of a workload come together, those with an earlier
+// deadline first: the controllers of Kubernetes look at a workload once for several pods then, which in a mass reclaim is much of what they
+// do.
 func inTurn(actions []Action) []Action {
-	type turn struct{ rank, later, workload int }
-	turns := make(map[types.UID]turn, len(actions)) // by pod, each of which has one action
-	workloads := map[types.UID]int{}
-	for i := range actions {
-		a := &actions[i]
-		t := turn{rank: a.rank()}
-		if first, seen := workloads[group(a.Pod)]; seen {
-			t.later, t.workload = 1, first
-		} else {
-			workloads[group(a.Pod)] = i
-			t.workload = i
-		}
-		turns[a.Pod.UID] = t
+	type turn struct {
+		Action
+		later, workload int
 	}
-	slices.SortStableFunc(actions, func(a, b Action) int {
-		x, y := turns[a.Pod.UID], turns[b.Pod.UID]
-		return cmp.Or(x.rank-y.rank, x.later-y.later, x.workload-y.workload)
+	turns := make([]turn, len(actions))
+	first := map[types.UID]int{}
+	for i, a := range actions {
+		turns[i] = turn{Action: a, workload: i}
+		if at, seen := first[group(a.Pod)]; seen {
+			turns[i].later, turns[i].workload = 1, at
+		} else {
+			first[group(a.Pod)] = i
+		}
+	}
+	slices.SortStableFunc(turns, func(a, b turn) int {
+		if order := cmp.Or(a.rank()-b.rank(), a.later-b.later); order != 0 || a.later == 0 {
+			return order
+		}
+		return cmp.Or(CompareDeadlines(a.Deadline, b.Deadline), a.workload-b.workload)
 	})
+	for i := range turns {
+		actions[i] = turns[i].Action
+	}
 	return actions
 }
 
-// rank orders actions by whether they can wait.
+// rank orders actions by whether they can wait. What will probably be refused must not hold up anything else.
 func (a *Action) rank() int {
 	switch {
 	case a.Kind == DeletePod:
 		return 0
+	case a.Unlikely:
+		return 3
 	case !a.Deadline.IsZero():
 		return 1
 	}

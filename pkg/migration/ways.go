@@ -119,14 +119,10 @@ func (p *planner) selectingByHash(namespace string) []byHash {
 			found = append(found, byHash{"a Service", labels.SelectorFromSet(service)})
 		}
 	}
-	for _, budget := range p.snapshot.Budgets[namespace] {
-		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
-		if err != nil {
-			continue // it selects nothing
-		}
-		requirements, _ := selector.Requirements()
+	for _, budget := range p.budgets.in(namespace) {
+		requirements, _ := budget.selector.Requirements()
 		if slices.ContainsFunc(requirements, func(r labels.Requirement) bool { return r.Key() == appsv1.DefaultDeploymentUniqueLabelKey }) {
-			found = append(found, byHash{"PodDisruptionBudget " + budget.Name, selector})
+			found = append(found, byHash{"PodDisruptionBudget " + budget.name, budget.selector})
 		}
 	}
 	p.byHash[namespace] = found
