@@ -46,32 +46,41 @@ func TestSingletonLeavesWithoutAGap(t *testing.T) {
 	s.must(s.nothingReleased())
 }
 
-// TestMostReplicasOnOneNode: seven of ten replicas on the node that goes, under a PodDisruptionBudget of 80 %. (Row 2.)
+// TestMostReplicasOnOneNode: seven of ten replicas on the node that goes, under a PodDisruptionBudget of 80 %: of one workload that surges
+// and of one that is evicted. (Row 2.)
 func TestMostReplicasOnOneNode(t *testing.T) {
-	for way, value := range map[string]string{"surge": "true", "evict": "false"} {
-		t.Run(way, func(t *testing.T) {
-			s := start(t, append(live.Spot(1, 7), live.OnDemand(1, 3)...)...)
-			s.deploy("app", 10, annotated(minOnDemand, "3"), annotated(surgeAnnotation, value))
-			s.eventually(soon, s.is("app", split{OnDemand: 3, Spot: 7}))
-			s.protect("app", 10, minAvailable("80%"))
-			s.serve("app", 8)
-			s.addNodes(live.Nodes("more", lab.Spot, "m5.xlarge", 2, 10)...)
-			s.control(interruptionsOnly())
+	ways := map[string]string{"surge": "true", "evict": "false"}
+	s := start(t, append(live.Spot(1, 14), live.OnDemand(1, 6)...)...)
+	for way, value := range ways {
+		s.deploy(way, 10, annotated(minOnDemand, "3"), annotated(surgeAnnotation, value))
+	}
+	for way := range ways {
+		s.eventually(soon, s.is(way, split{OnDemand: 3, Spot: 7}))
+		s.protect(way, 10, minAvailable("80%"))
+		s.serve(way, 8)
+	}
+	s.addNodes(live.Nodes("more", lab.Spot, "m5.xlarge", 2, 10)...)
+	s.control(interruptionsOnly())
 
-			began := time.Now()
-			s.notice("spot-1", 2*time.Minute)
-			s.eventually(115*time.Second, s.empty("spot-1"))
-			t.Logf("gone after %s", time.Since(began).Round(100*time.Millisecond))
-			s.eventually(soon, s.is("app", split{OnDemand: 3, Spot: 7}))
-			s.eventually(soon, s.whole("app", 10))
-			s.eventually(soon, s.moved(7, way, "interruption"))
-		})
+	began := time.Now()
+	s.notice("spot-1", 2*time.Minute)
+	s.eventually(115*time.Second, s.empty("spot-1"))
+	t.Logf("gone after %s", time.Since(began).Round(100*time.Millisecond))
+	for way := range ways {
+		s.eventually(soon, s.is(way, split{OnDemand: 3, Spot: 7}))
+		s.eventually(soon, s.whole(way, 10))
+		s.eventually(soon, s.movedBeside(7, 14, way, "interruption"))
+		for _, at := range s.seen.left(way) {
+			if surged := !at.released.IsZero(); surged != (way == "surge") {
+				t.Errorf("%s: released: %t, want the way %s", at.name, surged, way)
+			}
+		}
 	}
 }
 
-// TestBlockedStatefulSetLeavesAtTheLastMoment: its PodDisruptionBudget allows no eviction, so that it keeps the pod until only the grace
-// period is left. (Row 3.)
-func TestBlockedStatefulSetLeavesAtTheLastMoment(t *testing.T) {
+// TestBlockedPodsLeaveAtTheLastMoment: a StatefulSet's pod whose PodDisruptionBudget allows no eviction keeps running until only its grace
+// period is left, and one that two budgets match until the deadline, because no eviction passes two. (Rows 3 and 4.)
+func TestBlockedPodsLeaveAtTheLastMoment(t *testing.T) {
 	const grace = 5 * time.Second
 	s := start(t, live.Spot(1, 5)...)
 	template := live.PodTemplate("set")
@@ -81,18 +90,30 @@ func TestBlockedStatefulSetLeavesAtTheLastMoment(t *testing.T) {
 		Spec:       appsv1.StatefulSetSpec{Replicas: ptr.To[int32](1), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "set"}}, Template: template},
 	}, metav1.CreateOptions{})
 	s.must(err)
-	s.eventually(soon, s.is("set", split{Spot: 1}))
+	s.deploy("app", 1, annotated(minOnDemand, "0"))
+	for _, app := range []string{"set", "app"} {
+		s.eventually(soon, s.is(app, split{Spot: 1}))
+	}
 	s.budget("set", "set", maxUnavailable("0"))
+	s.budget("first", "app", maxUnavailable("1"))
+	s.budget("second", "app", maxUnavailable("1"))
+	s.serve("app", 1)
 	s.addNodes(live.OnDemand(1, 5)...)
 	s.control(interruptionsOnly())
 
 	deadline := s.notice("spot-1", 30*time.Second)
 	s.eventually(soon, s.told("set-0", "EvictionBlocked", "PodDisruptionBudget"))
+	s.eventually(soon, s.told("app-", "EvictionBlocked", "several PodDisruptionBudgets"))
 	s.leavesAt("set", deadline.Add(-grace))
+	s.leavesAt("app", deadline.Add(-time.Second)) // it asks for no grace period, and gets the shortest that there is
 	s.eventually(soon, s.told("set-0", "DeletedAtDeadline", ""))
-	s.eventually(soon, s.moved(1, "delete", "interruption"))
-	s.must(s.counts(1, "spot_aware_scheduler_evictions_blocked_total", map[string]string{"by": "budget"})())
+	s.eventually(soon, s.told("app-", "DeletedAtDeadline", ""))
+	s.eventually(soon, s.moved(2, "delete", "interruption"))
+	for _, by := range []string{"budget", "several-budgets"} {
+		s.must(s.counts(1, "spot_aware_scheduler_evictions_blocked_total", map[string]string{"by": by})())
+	}
 	s.eventually(soon, s.is("set", split{OnDemand: 1}))
+	s.eventually(soon, s.whole("app", 1))
 }
 
 // leavesAt waits for the one pod of the app that leaves, and fails unless that was at this moment, within two seconds.
@@ -111,25 +132,6 @@ func (s *scenario) leavesAt(app string, moment time.Time) {
 	if at.evicted {
 		s.Errorf("%s was evicted, want it deleted", at.name)
 	}
-}
-
-// TestTwoBudgets: no eviction passes two PodDisruptionBudgets that match one pod. (Row 4.)
-func TestTwoBudgets(t *testing.T) {
-	s := start(t, live.Spot(1, 5)...)
-	s.deploy("app", 1, annotated(minOnDemand, "0"))
-	s.eventually(soon, s.is("app", split{Spot: 1}))
-	s.budget("first", "app", maxUnavailable("1"))
-	s.budget("second", "app", maxUnavailable("1"))
-	s.serve("app", 1)
-	s.addNodes(live.OnDemand(1, 5)...)
-	s.control(interruptionsOnly())
-
-	deadline := s.notice("spot-1", 25*time.Second)
-	s.eventually(soon, s.told("app-", "EvictionBlocked", "several PodDisruptionBudgets"))
-	s.leavesAt("app", deadline.Add(-time.Second)) // it asks for no grace period, and gets the shortest that there is
-	s.must(s.counts(1, "spot_aware_scheduler_evictions_blocked_total", map[string]string{"by": "several-budgets"})())
-	s.eventually(soon, s.moved(1, "delete", "interruption"))
-	s.eventually(soon, s.whole("app", 1))
 }
 
 // TestSignalsThatGoAway: what does not come true is forgotten, and what others have put on nodes stays. (Row 14.)
@@ -253,30 +255,52 @@ func TestDryRun(t *testing.T) {
 
 // TestBadDeadlines: an annotation that nobody can read, one in the past, and a clock that is two minutes ahead.
 func TestBadDeadlines(t *testing.T) {
-	for name, test := range map[string]struct {
-		deadline string
+	const group = "example.com/group"
+	tests := []struct {
+		name, deadline string
 		// within is how soon the node must be empty.
 		within time.Duration
 		way    string
 	}{
-		"not a time":     {"tomorrow", 30 * time.Second, "surge"},
-		"in the past":    {time.Now().Add(-time.Hour).UTC().Format(time.RFC3339), 5 * time.Second, "delete"},
-		"two minutes on": {time.Now().Add(4 * time.Minute).UTC().Format(time.RFC3339), 30 * time.Second, "surge"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := start(t, live.Spot(1, 5)...)
-			s.deploy("app", 1, annotated(minOnDemand, "0"))
-			s.eventually(soon, s.is("app", split{Spot: 1}))
-			s.addNodes(live.OnDemand(1, 5)...)
-			s.control(interruptionsOnly())
-			s.announce("spot-1", test.deadline)
-			s.eventually(test.within, s.empty("spot-1"))
-			s.eventually(soon, s.moved(1, test.way, "interruption"))
-			s.eventually(soon, s.is("app", split{OnDemand: 1}))
-			if got := s.node("spot-1").Annotations[deadlineAnnotation]; got != test.deadline {
-				t.Errorf("the annotation that somebody set says %q now, and said %q", got, test.deadline)
+		{"past", time.Now().Add(-time.Hour).UTC().Format(time.RFC3339), 5 * time.Second, "delete"},
+		{"no-time", "tomorrow", 30 * time.Second, "surge"},
+		{"two-minutes-on", time.Now().Add(4 * time.Minute).UTC().Format(time.RFC3339), 30 * time.Second, "surge"},
+	}
+	// Each app has a spot node of its own, and one to go to.
+	node := func(capacity, name string) lab.NodeSpec {
+		spec := live.Nodes(capacity+"-"+name, capacity, "m5.xlarge", 1, 5)[0]
+		spec.Labels = map[string]string{group: name}
+		return spec
+	}
+	s := start(t)
+	for _, test := range tests {
+		s.addNodes(node(lab.Spot, test.name))
+		s.deploy(test.name, 1, annotated(minOnDemand, "0"), onlyOn(group, test.name))
+	}
+	for _, test := range tests {
+		s.eventually(soon, s.is(test.name, split{Spot: 1}))
+		s.addNodes(node(lab.OnDemand, test.name))
+	}
+	s.control(interruptionsOnly())
+	began := time.Now()
+	for _, test := range tests {
+		s.announce(node(lab.Spot, test.name).Name, test.deadline)
+	}
+	for _, test := range tests { // the shortest time first
+		s.eventually(time.Until(began.Add(test.within)), s.empty(node(lab.Spot, test.name).Name))
+	}
+	s.eventually(soon, s.movedBeside(1, 3, "delete", "interruption"))
+	s.eventually(soon, s.movedBeside(2, 3, "surge", "interruption"))
+	for _, test := range tests {
+		s.eventually(soon, s.is(test.name, split{OnDemand: 1}))
+		for _, at := range s.seen.left(test.name) {
+			if deleted := !at.evicted; deleted != (test.way == "delete") {
+				t.Errorf("%s was %s, want the way %s", at.name, at.way(), test.way)
 			}
-		})
+		}
+		if got := s.node(node(lab.Spot, test.name).Name).Annotations[deadlineAnnotation]; got != test.deadline {
+			t.Errorf("the annotation that somebody set says %q now, and said %q", got, test.deadline)
+		}
 	}
 }
 
