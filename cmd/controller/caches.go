@@ -45,6 +45,7 @@ func (c *caches) Start(ctx context.Context) error {
 		}
 	}
 	close(c.full)
+	cachesSynced.Set(1)
 	<-ctx.Done()
 	c.factory.Shutdown()
 	return nil

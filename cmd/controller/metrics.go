@@ -29,6 +29,12 @@ var (
 		Buckets:        metrics.ExponentialBuckets(1e-3, 2, 14),
 		StabilityLevel: metrics.ALPHA,
 	})
+	cachesSynced = metrics.NewGauge(&metrics.GaugeOpts{
+		Subsystem:      subsystem,
+		Name:           "caches_synced",
+		Help:           "1 when the informer caches that plans are made from have been filled, 0 before.",
+		StabilityLevel: metrics.ALPHA,
+	})
 	writesTotal = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "controller_writes_total",
@@ -41,7 +47,7 @@ var (
 // registerMetrics is to be called once, before the manager serves metrics. The manager serves controller-runtime's registry alone; what is
 // this project's, and Kubernetes', is in the other.
 func registerMetrics() {
-	legacyregistry.MustRegister(planDuration, writesTotal)
+	legacyregistry.MustRegister(planDuration, cachesSynced, writesTotal)
 	for _, kind := range []writeKind{mark, deletionCost} {
 		for _, outcome := range []string{done, outdated, failed, dryRun} {
 			writesTotal.WithLabelValues(string(kind), outcome).Add(0) // or the first one would be no increase

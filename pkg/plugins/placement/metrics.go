@@ -45,16 +45,33 @@ var (
 		"Workloads with fewer replicas on on-demand nodes than their floor, counted over all live revisions and at most their live pods.", []string{"profile"}, nil, metrics.ALPHA, "")
 	deficitDesc = metrics.NewDesc(subsystem+"_floor_deficit_replicas",
 		"Replicas that these workloads lack on on-demand nodes.", []string{"profile"}, nil, metrics.ALPHA, "")
+	longestWaitDesc = metrics.NewDesc(subsystem+"_longest_wait_for_on_demand_seconds",
+		"How long the one of these pods has waited that has waited the longest, since it was first found unschedulable by this process; 0 without any.", []string{"profile"}, nil, metrics.ALPHA, "")
+	boundDesc = metrics.NewDesc(subsystem+"_bound_pods",
+		"Pods that are bound, by capacity type of their node and by the part of their workload that they make up: floor or beyond-floor. Those that may run on spot only are left out.", []string{"profile", "capacity_type", "part"}, nil, metrics.ALPHA, "")
+	cachesSyncedDesc = metrics.NewDesc(subsystem+"_caches_synced",
+		"1 when the informer caches that decisions are made from have been filled, 0 before.", []string{"profile"}, nil, metrics.ALPHA, "")
 	nodesDesc = metrics.NewDesc(subsystem+"_nodes",
 		"Nodes by capacity type and by what said so: label, alias, contradiction (aliases that disagree), default (no label) or settling (no label yet).", []string{"profile", "capacity_type", "source"}, nil, metrics.ALPHA, "")
 )
 
 // Observed is what is measured when metrics are asked for.
 type Observed struct {
+	CachesSynced       bool
 	WaitingForOnDemand int
-	FloorsUnmet        int
-	FloorDeficit       int
-	Nodes              map[decision.Capacity]int
+	// LongestWait is that of those; 0 without any.
+	LongestWait  time.Duration
+	FloorsUnmet  int
+	FloorDeficit int
+	Bound        map[Standing]int
+	Nodes        map[decision.Capacity]int
+}
+
+// Standing is where a bound pod stands, and whether it makes up part of its workload's floor: as the floor counts for all of a workload's
+// pods together, so does this. Of those on spot the ones that a floor lacks on on-demand are part of it.
+type Standing struct {
+	Capacity decision.CapacityType
+	Floor    bool
 }
 
 // observer collects from the profiles of this process when metrics are asked for.
@@ -97,13 +114,28 @@ func RegisterMetrics(profile string, observe func() Observed) {
 		legacyregistry.MustRegister(placements, invalidAnnotations, decisionDuration)
 		legacyregistry.CustomMustRegister(observers)
 	})
+	// Every series is there from the start, as 0: one that appeared with its first count would be no increase.
+	for capacity, outcomes := range map[decision.CapacityType][]decision.Outcome{
+		decision.OnDemand: {decision.OnFloor, decision.Overflow},
+		decision.Spot:     {decision.InBudget, decision.ByExemption, decision.ByFallback, decision.ByRelief, decision.ByScheduleAnyway},
+	} {
+		for _, outcome := range outcomes {
+			placements.WithLabelValues(profile, capacity.String(), string(outcome))
+		}
+	}
+	invalidAnnotations.WithLabelValues(profile)
+	for _, scope := range []Scope{FewNodes, AllNodes, AllAfterFew} {
+		decisionDuration.WithLabelValues(profile, string(scope))
+	}
 	observers.mu.Lock()
 	defer observers.mu.Unlock()
 	observers.profiles[profile] = &observed{observe: observe}
 }
 
 func (o *observer) DescribeWithStability(ch chan<- *metrics.Desc) {
-	for _, desc := range []*metrics.Desc{waitingDesc, floorsUnmetDesc, deficitDesc, nodesDesc} {
+	for _, desc := range []*metrics.Desc{
+		cachesSyncedDesc, waitingDesc, longestWaitDesc, floorsUnmetDesc, deficitDesc, boundDesc, nodesDesc,
+	} {
 		ch <- desc
 	}
 }
@@ -113,14 +145,24 @@ func (o *observer) CollectWithStability(ch chan<- metrics.Metric) {
 	defer o.mu.Unlock()
 	for profile, observed := range o.profiles {
 		seen := observed.now()
-		gauge := func(desc *metrics.Desc, value int, labels ...string) {
-			ch <- metrics.NewLazyConstMetric(desc, metrics.GaugeValue, float64(value), append([]string{profile}, labels...)...)
+		gauge := func(desc *metrics.Desc, value float64, labels ...string) {
+			ch <- metrics.NewLazyConstMetric(desc, metrics.GaugeValue, value, append([]string{profile}, labels...)...)
 		}
-		gauge(waitingDesc, seen.WaitingForOnDemand)
-		gauge(floorsUnmetDesc, seen.FloorsUnmet)
-		gauge(deficitDesc, seen.FloorDeficit)
+		synced := 0.0
+		if seen.CachesSynced {
+			synced = 1
+		}
+		gauge(cachesSyncedDesc, synced)
+		gauge(waitingDesc, float64(seen.WaitingForOnDemand))
+		gauge(longestWaitDesc, seen.LongestWait.Seconds())
+		gauge(floorsUnmetDesc, float64(seen.FloorsUnmet))
+		gauge(deficitDesc, float64(seen.FloorDeficit))
+		for _, capacity := range []decision.CapacityType{decision.OnDemand, decision.Spot} {
+			gauge(boundDesc, float64(seen.Bound[Standing{capacity, true}]), capacity.String(), "floor")
+			gauge(boundDesc, float64(seen.Bound[Standing{capacity, false}]), capacity.String(), "beyond-floor")
+		}
 		for capacity, n := range seen.Nodes {
-			gauge(nodesDesc, n, capacity.Type.String(), capacity.Source.String())
+			gauge(nodesDesc, float64(n), capacity.Type.String(), capacity.Source.String())
 		}
 	}
 }

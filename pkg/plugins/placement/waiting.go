@@ -185,17 +185,18 @@ func (w *Waiting) wakeAll(entries func() map[types.UID]*waiter, which func(*wait
 	}
 }
 
-// ForOnDemand returns how many pods wait for on-demand room because the policy keeps them off spot.
-func (w *Waiting) ForOnDemand() int {
+// ForOnDemand returns how many pods wait for on-demand room because the policy keeps them off spot, and how long the one of them has
+// waited that was found unschedulable first; 0 without any.
+func (w *Waiting) ForOnDemand() (pods int, longest time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	n := 0
 	for _, entry := range w.pods {
 		if entry.ForOnDemand {
-			n++
+			pods++
+			longest = max(longest, w.clock.Since(entry.since))
 		}
 	}
-	return n
+	return pods, longest
 }
 
 func keyed(pod *v1.Pod) map[string]*v1.Pod {

@@ -160,14 +160,25 @@ func TestWakeCountedSoon(t *testing.T) {
 }
 
 func TestForOnDemand(t *testing.T) {
-	w, _, _ := newWaiting()
-	w.Found(podOf("a", "rs"), Wait{ForOnDemand: true})
-	w.Found(podOf("b", "rs"), Wait{ForOnDemand: true})
-	w.Found(podOf("c", "rs"), Wait{})
-	w.Found(podOf("b", "rs"), Wait{})
-	if got := w.ForOnDemand(); got != 1 {
-		t.Errorf("ForOnDemand = %d, want 1", got)
+	w, c, _ := newWaiting()
+	expect := func(when string, wantPods int, wantLongest time.Duration) {
+		t.Helper()
+		if pods, longest := w.ForOnDemand(); pods != wantPods || longest != wantLongest {
+			t.Errorf("%s: ForOnDemand = %d, %s; want %d, %s", when, pods, longest, wantPods, wantLongest)
+		}
 	}
+	expect("without any", 0, 0)
+	w.Found(podOf("a", "rs"), Wait{})
+	c.Step(time.Second)
+	w.Found(podOf("b", "rs"), Wait{ForOnDemand: true})
+	c.Step(time.Second)
+	w.Found(podOf("c", "rs"), Wait{ForOnDemand: true})
+	expect("one waits for something else", 2, time.Second)
+	w.Found(podOf("b", "rs"), Wait{})
+	c.Step(time.Second)
+	expect("another one, now", 1, time.Second)
+	w.Found(podOf("c", "rs"), Wait{ForOnDemand: true})
+	expect("found once more", 1, time.Second)
 }
 
 // Everything at once, as scheduler, informer handlers, timers and metrics do. The race detector judges; and in the end nothing is left.

@@ -11,17 +11,27 @@ import (
 
 // observe looks at the informer caches, at every scrape of the metrics.
 func (p *Plugin) observe() placement.Observed {
-	seen := placement.Observed{WaitingForOnDemand: p.waiting.ForOnDemand(), Nodes: map[decision.Capacity]int{}}
-	onDemand := map[string]bool{}
-	for name, facts := range p.readNodes() {
-		seen.Nodes[facts.Capacity]++
-		onDemand[name] = facts.Capacity.Type == decision.OnDemand
+	seen := placement.Observed{
+		CachesSynced: p.synced(), Bound: map[placement.Standing]int{}, Nodes: map[decision.Capacity]int{},
 	}
-	for _, w := range p.liveWorkloads(onDemand) {
-		if deficit := decision.FloorDeficit(w.floor, w.live, w.onDemand); deficit > 0 {
+	seen.WaitingForOnDemand, seen.LongestWait = p.waiting.ForOnDemand()
+	nodes := p.readNodes()
+	for _, facts := range nodes {
+		seen.Nodes[facts.Capacity]++
+	}
+	for _, w := range p.liveWorkloads(nodes) {
+		deficit := decision.FloorDeficit(w.floor, w.live, w.onDemand)
+		if deficit > 0 {
 			seen.FloorsUnmet++
 			seen.FloorDeficit += deficit
 		}
+		of := func(capacity decision.CapacityType, all, floor int) {
+			floor = min(all, floor)
+			seen.Bound[placement.Standing{Capacity: capacity, Floor: true}] += floor
+			seen.Bound[placement.Standing{Capacity: capacity}] += all - floor
+		}
+		of(decision.OnDemand, w.onDemand, w.floor)
+		of(decision.Spot, w.spot, deficit)
 	}
 	return seen
 }
@@ -46,10 +56,10 @@ func (p *Plugin) readNodes() map[string]decision.Node {
 }
 
 // workload is one workload's pods. Its floor is the largest that any of its revisions asks for.
-type workload struct{ floor, live, onDemand int }
+type workload struct{ floor, live, onDemand, spot int }
 
 // liveWorkloads counts the live pods of this profile, bound or not, by workload, over all revisions.
-func (p *Plugin) liveWorkloads(onDemand map[string]bool) map[types.UID]*workload {
+func (p *Plugin) liveWorkloads(nodes map[string]decision.Node) map[types.UID]*workload {
 	pods, err := p.pods.List(labels.Everything())
 	if err != nil {
 		return nil
@@ -77,8 +87,10 @@ func (p *Plugin) liveWorkloads(onDemand map[string]bool) map[types.UID]*workload
 			continue
 		}
 		w.live++
-		if pod.Spec.NodeName != "" && onDemand[pod.Spec.NodeName] {
+		if node, ok := nodes[pod.Spec.NodeName]; ok && node.Capacity.Type == decision.OnDemand {
 			w.onDemand++
+		} else if ok {
+			w.spot++
 		}
 	}
 	return workloads

@@ -2,8 +2,10 @@ package replicasafety
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,21 +29,30 @@ func TestObserveFloors(t *testing.T) {
 	foreign.Spec.SchedulerName = "default-scheduler"
 	exempt.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "spot"}
 	floor2 := map[string]string{decision.MinOnDemandAnnotation: "2"}
+	// bound is what stands on on-demand as part of a floor and beyond it, and so on spot.
+	bound := func(floor, beyond, spotFloor, spotBeyond int) map[placement.Standing]int {
+		return map[placement.Standing]int{
+			{Capacity: decision.OnDemand, Floor: true}: floor, {Capacity: decision.OnDemand}: beyond,
+			{Capacity: decision.Spot, Floor: true}: spotFloor, {Capacity: decision.Spot}: spotBeyond,
+		}
+	}
 	cases := map[string]struct {
 		objects                [][]runtime.Object
 		wantUnmet, wantDeficit int
+		wantBound              map[placement.Standing]int
 	}{
-		"met":                      {[][]runtime.Object{deployment("web", 3, 1, nil), on("on-demand", web("a")), on("spot", web("b"), web("c"))}, 0, 0},
-		"all on spot":              {[][]runtime.Object{deployment("web", 3, 1, floor2), on("spot", web("a"), web("b"), web("c"))}, 1, 2},
-		"no more than are live":    {[][]runtime.Object{deployment("web", 3, 1, floor2), on("spot", web("a"))}, 1, 1},
-		"a floor pod that waits":   {[][]runtime.Object{deployment("web", 3, 1, nil), on("spot", web("a"), web("b")), on("", web("c"))}, 1, 1},
-		"over revisions, met":      {[][]runtime.Object{deployment("web", 3, 2, nil), on("on-demand", of("a", "web-1")), on("spot", of("b", "web-2"), of("c", "web-2"))}, 0, 0},
-		"over revisions, unmet":    {[][]runtime.Object{deployment("web", 3, 2, floor2), on("on-demand", of("a", "web-1")), on("spot", of("b", "web-2"), of("c", "web-2"))}, 1, 1},
-		"on-demand ones terminate": {[][]runtime.Object{deployment("web", 2, 1, nil), on("on-demand", terminating(web("a"))), on("spot", web("b"))}, 1, 1},
-		"on a node that is gone":   {[][]runtime.Object{on("gone", podOf("a"))}, 1, 1},
-		"several workloads":        {[][]runtime.Object{deployment("web", 2, 1, nil), on("spot", web("a"), podOf("single"))}, 2, 2},
-		"none of ours":             {[][]runtime.Object{on("spot", foreign, exempt, podOf("daemon", by("DaemonSet", "ds")))}, 0, 0},
-		"owner not known":          {[][]runtime.Object{on("spot", web("a"))}, 0, 0},
+		"met":                      {[][]runtime.Object{deployment("web", 3, 1, nil), on("on-demand", web("a")), on("spot", web("b"), web("c"))}, 0, 0, bound(1, 0, 0, 2)},
+		"all on spot":              {[][]runtime.Object{deployment("web", 3, 1, floor2), on("spot", web("a"), web("b"), web("c"))}, 1, 2, bound(0, 0, 2, 1)},
+		"no more than are live":    {[][]runtime.Object{deployment("web", 3, 1, floor2), on("spot", web("a"))}, 1, 1, bound(0, 0, 1, 0)},
+		"a floor pod that waits":   {[][]runtime.Object{deployment("web", 3, 1, nil), on("spot", web("a"), web("b")), on("", web("c"))}, 1, 1, bound(0, 0, 1, 1)},
+		"over revisions, met":      {[][]runtime.Object{deployment("web", 3, 2, nil), on("on-demand", of("a", "web-1")), on("spot", of("b", "web-2"), of("c", "web-2"))}, 0, 0, bound(1, 0, 0, 2)},
+		"over revisions, unmet":    {[][]runtime.Object{deployment("web", 3, 2, floor2), on("on-demand", of("a", "web-1")), on("spot", of("b", "web-2"), of("c", "web-2"))}, 1, 1, bound(1, 0, 1, 1)},
+		"on-demand ones terminate": {[][]runtime.Object{deployment("web", 2, 1, nil), on("on-demand", terminating(web("a"))), on("spot", web("b"))}, 1, 1, bound(0, 0, 1, 0)},
+		"on a node that is gone":   {[][]runtime.Object{on("gone", podOf("a"))}, 1, 1, bound(0, 0, 0, 0)},
+		"beyond the floor":         {[][]runtime.Object{deployment("web", 3, 1, nil), on("on-demand", web("a"), web("b")), on("spot", web("c"))}, 0, 0, bound(1, 1, 0, 1)},
+		"several workloads":        {[][]runtime.Object{deployment("web", 2, 1, nil), on("spot", web("a"), podOf("single"))}, 2, 2, bound(0, 0, 2, 0)},
+		"none of ours":             {[][]runtime.Object{on("spot", foreign, exempt, podOf("daemon", by("DaemonSet", "ds")))}, 0, 0, nil},
+		"owner not known":          {[][]runtime.Object{on("spot", web("a"))}, 0, 0, nil},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -52,6 +63,9 @@ func TestObserveFloors(t *testing.T) {
 			got := newWorld(t, nil, objects...).plugin.observe()
 			if got.FloorsUnmet != test.wantUnmet || got.FloorDeficit != test.wantDeficit {
 				t.Errorf("FloorsUnmet, FloorDeficit = %d, %d; want %d, %d", got.FloorsUnmet, got.FloorDeficit, test.wantUnmet, test.wantDeficit)
+			}
+			if diff := cmp.Diff(test.wantBound, got.Bound, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("Bound (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -64,8 +78,9 @@ func TestObserveNodesAndWaiting(t *testing.T) {
 	settled.CreationTimestamp = metav1.NewTime(now.Add(-30e9))
 	w := newWorld(t, nil, onDemand("on-demand"), spot("spot-1"), spot("spot-2"), young("young"), settled, contradictory)
 	w.plugin.waiting.Found(podOf("p"), placement.Wait{ForOnDemand: true})
+	w.clock.Step(time.Second)
 	want := placement.Observed{
-		WaitingForOnDemand: 1,
+		CachesSynced: true, WaitingForOnDemand: 1, LongestWait: time.Second, Bound: map[placement.Standing]int{},
 		Nodes: map[decision.Capacity]int{
 			{Type: decision.OnDemand, Source: decision.FromLabel}:     1,
 			{Type: decision.Spot, Source: decision.FromLabel}:         2,

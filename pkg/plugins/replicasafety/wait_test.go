@@ -72,7 +72,7 @@ func TestOwnerNotInTheCache(t *testing.T) {
 				if diff := cmp.Diff([]string{test.wantReason[i]}, o.rejected.Reasons()); diff != "" {
 					t.Errorf("reasons (-want +got):\n%s", diff)
 				}
-				if got := w.plugin.waiting.ForOnDemand(); got != 0 {
+				if got, _ := w.plugin.waiting.ForOnDemand(); got != 0 {
 					t.Errorf("%d pods wait for on-demand, want 0: this one waits for its owner", got)
 				}
 				w.create(object)
