@@ -35,8 +35,9 @@ var (
 	controllerAccount = account{"spot-controller", []string{"manifests/base/controller-serviceaccount.yaml", "manifests/base/controller-rbac.yaml"}}
 )
 
-// apiServerCert is the file with the API server's certificate, in the lab's directory.
-const apiServerCert = "apiserver.crt"
+// apiServerCert and apiServerKey are the files with the API server's certificate and its key, in the lab's directory. The key signs the
+// tokens of ServiceAccounts, too.
+const apiServerCert, apiServerKey = "apiserver.crt", "apiserver.key"
 
 // identity names the files that the API server knows itself and its users by.
 type identity struct{ certFile, keyFile, tokensFile string }
@@ -45,7 +46,7 @@ type identity struct{ certFile, keyFile, tokensFile string }
 // scheduler, and their kubeconfigs.
 func (cp *ControlPlane) makeIdentities(address, port string) (identity, error) {
 	id := identity{
-		certFile: filepath.Join(cp.Dir, apiServerCert), keyFile: filepath.Join(cp.Dir, "apiserver.key"),
+		certFile: filepath.Join(cp.Dir, apiServerCert), keyFile: filepath.Join(cp.Dir, apiServerKey),
 		tokensFile: filepath.Join(cp.Dir, "tokens.csv"),
 	}
 	cert, key, err := certutil.GenerateSelfSignedCertKey(address, []net.IP{net.ParseIP(address)}, nil)

@@ -95,6 +95,7 @@ func (cp *ControlPlane) startControllerManager(flags []string) error {
 		"--kubeconfig="+cp.Kubeconfig,
 		"--leader-elect=false",
 		"--use-service-account-credentials=false",
+		"--service-account-private-key-file="+filepath.Join(cp.Dir, apiServerKey), // for Secrets that ask for a token
 		"--secure-port=0",
 		// Fake kubelets send no heartbeats (see startKwok). A node is NotReady when its condition says so.
 		"--node-monitor-grace-period=8760h",

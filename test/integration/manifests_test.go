@@ -96,7 +96,7 @@ func TestManifests(t *testing.T) {
 	})
 	t.Run("monitoring", func(t *testing.T) {
 		scrapes := func() string {
-			stdout, _, _ := k.run("auth", "can-i", "get", "/metrics", "--as=system:serviceaccount:monitoring:prometheus-k8s")
+			stdout, _, _ := k.run("auth", "can-i", "get", "/metrics", "--as=system:serviceaccount:kube-system:spot-aware-scheduler-metrics")
 			return strings.TrimSpace(stdout)
 		}
 		if got := scrapes(); got != "no" {
@@ -141,7 +141,8 @@ func TestManifests(t *testing.T) {
 		}
 	})
 	t.Run("delete", func(t *testing.T) {
-		k.must(t, "delete", "-k", monitoring)
+		// Kubernetes may have deleted the ServiceAccount's Secret by the time it comes to that.
+		k.must(t, "delete", "--ignore-not-found", "-k", monitoring)
 		k.must(t, "delete", "-k", own)
 		// Those of earlier configurations.
 		k.must(t, "--namespace=kube-system", "delete", "configmap", "--selector="+partOf)

@@ -4,6 +4,7 @@ package node
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,22 +17,27 @@ import (
 )
 
 // Some of docs/metrics.md and docs/monitoring.md: a gauge that each replica has, a counter that only the leader has that placed pods,
-// and who leads.
+// and who leads. Counters are there from the start, as 0.
 const (
 	nodesMetric      = "spot_aware_scheduler_nodes{"
 	placementsMetric = `spot_aware_scheduler_placements_total{capacity_type="spot",profile="spot-aware-scheduler",reason="budget"}`
 	leadsMetric      = `leader_election_master_status{name="kube-scheduler"}`
 )
 
-// checkMetrics reads the metrics as Prometheus does with the monitoring overlay: at the addresses of the Service, with the token of the
-// ServiceAccount to which the overlay gives the right.
+// checkMetrics reads the metrics as Prometheus does with the monitoring overlay: at the addresses of the Service, with the token in the
+// overlay's Secret.
 func (c *cluster) checkMetrics() {
-	c.kubectl("create", "namespace", "monitoring")
-	for _, name := range []string{"prometheus-k8s", "stranger"} {
-		c.kubectl("create", "serviceaccount", name, "--namespace=monitoring")
-	}
+	c.kubectl("create", "serviceaccount", "stranger", "--namespace="+namespace)
 	// Not the whole overlay: the cluster has no ServiceMonitor kind.
 	c.kubectl("apply", "--filename", filepath.Join(c.cp.Root, "manifests", "overlays", "monitoring", "rbac.yaml"))
+	var token string
+	c.eventually("the Secret has a token", func() error {
+		secret, err := c.client.CoreV1().Secrets(namespace).Get(c.ctx, "spot-aware-scheduler-metrics", metav1.GetOptions{})
+		if token = string(secret.Data["token"]); err == nil && token == "" {
+			err = errors.New("it has none")
+		}
+		return err
+	})
 	leading := c.waitForLeader(leader{})
 	addresses := c.serviceAddresses()
 	if len(addresses) != 2 {
@@ -50,12 +56,14 @@ func (c *cluster) checkMetrics() {
 				c.Errorf("%s: %s gets status %d, expected %d", pod, refused.who, status, refused.want)
 			}
 		}
-		status, text := c.scrape(address, c.token("prometheus-k8s"))
-		if status != http.StatusOK || !strings.Contains(text, "\n"+nodesMetric) {
-			c.Errorf("%s: Prometheus gets status %d, and %d bytes without %s", pod, status, len(text), nodesMetric)
+		status, text := c.scrape(address, token)
+		for _, metric := range []string{nodesMetric, placementsMetric} {
+			if status != http.StatusOK || !strings.Contains(text, "\n"+metric) {
+				c.Errorf("%s: Prometheus gets status %d, and %d bytes without %s", pod, status, len(text), metric)
+			}
 		}
-		if got, want := strings.Contains(text, "\n"+placementsMetric), pod == leading.pod; got != want {
-			c.Errorf("%s: leads: %t, has %s: %t", pod, want, placementsMetric, got)
+		if counts, leads := !strings.Contains(text, "\n"+placementsMetric+" 0\n"), pod == leading.pod; counts != leads {
+			c.Errorf("%s: leads: %t, has counted %s: %t", pod, leads, placementsMetric, counts)
 		}
 		want := leadsMetric + " 0\n"
 		if pod == leading.pod {
@@ -103,10 +111,10 @@ func (c *cluster) scrape(address, token string) (status int, body string) {
 	return response.StatusCode, string(text)
 }
 
-// token returns a token of a ServiceAccount in the namespace monitoring.
+// token returns a token of a ServiceAccount in the scheduler's namespace.
 func (c *cluster) token(name string) string {
 	c.Helper()
-	request, err := c.client.CoreV1().ServiceAccounts("monitoring").CreateToken(c.ctx, name, &authenticationv1.TokenRequest{},
+	request, err := c.client.CoreV1().ServiceAccounts(namespace).CreateToken(c.ctx, name, &authenticationv1.TokenRequest{},
 		metav1.CreateOptions{})
 	c.must(err)
 	return request.Status.Token
