@@ -93,6 +93,24 @@ func (p *Plan) Reason(v Verdict) string {
 	return ""
 }
 
+// Waits says what a pod waits for that no node took, for a person.
+func (p *Plan) Waits() string {
+	switch {
+	case p.ordered && !p.MayTakeSpot():
+		return p.Reason(OnFloorOrdinal)
+	case !p.MayTakeSpot():
+		return p.Reason(OverBudget)
+	case p.Exempt:
+		return "no node takes it: its own node selector or affinity admits only spot"
+	case p.PoolCap > 0 && p.Grant == NotGranted:
+		return fmt.Sprintf("no node takes it: it may go to on-demand, and to spot pools with less than %d replicas of %s", p.PoolCap, p.revision)
+	}
+	return "no node takes it: it may go to on-demand and to spot"
+}
+
+// Placed returns what stood where when the plan was made.
+func (p *Plan) Placed() Placed { return p.placed }
+
 // Budgeted says how the revision stands to its budget, for a person.
 func (p *Plan) Budgeted() string {
 	if p.ordered {

@@ -39,6 +39,8 @@ type Wait struct {
 	Counted bool
 	// Invalid are the annotations that were reported as ignored.
 	Invalid []decision.InvalidAnnotation
+	// Why is what was logged of it; empty if nothing was.
+	Why string
 	// Again is when time alone may unblock it; the zero time for never.
 	Again time.Time
 }
@@ -125,6 +127,16 @@ func (w *Waiting) Invalid(pod types.UID) []decision.InvalidAnnotation {
 		return entry.Wait.Invalid
 	}
 	return nil
+}
+
+// Why returns what was last logged of why the pod waits; empty if nothing was, or it is not waiting.
+func (w *Waiting) Why(pod types.UID) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if entry := w.pods[pod]; entry != nil {
+		return entry.Wait.Why
+	}
+	return ""
 }
 
 // Forget forgets a pod that was bound or deleted.

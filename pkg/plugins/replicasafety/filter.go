@@ -31,7 +31,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 	start := p.clock.Now()
 	subject, err := p.owners.Subject(pod)
 	if unknown := (*kube.UnknownOwner)(nil); errors.As(err, &unknown) {
-		unknownOwner{unknown.UID}.write(cycle)
+		unknownOwner{unknown.UID, err.Error()}.write(cycle)
 		// Unresolvable: no preemption can make the owner known.
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
 	}
@@ -111,8 +111,11 @@ func (p *Plugin) Filter(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node
 	return s.Refusal(verdict)
 }
 
-// unknownOwner tells PostFilter which owner the pod waits for.
-type unknownOwner struct{ uid types.UID }
+// unknownOwner tells PostFilter which owner the pod waits for, and why in words.
+type unknownOwner struct {
+	uid types.UID
+	why string
+}
 
 const unknownOwnerKey fwk.StateKey = "spot-aware-scheduler.io/unknown-owner"
 

@@ -3,8 +3,10 @@ package replicasafety
 import (
 	"context"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -32,13 +34,27 @@ var exceptions = map[decision.Outcome]struct{ eventType, reason, note string }{
 	decision.ByScheduleAnyway: {v1.EventTypeWarning, kube.ReasonScheduledAnyway, "ScheduleAnyway: on spot over its budget or cap"},
 }
 
-// PostBind counts the placement, and records an event where it is a deliberate exception.
-func (p *Plugin) PostBind(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, nodeName string) {
+// planned is what the log says of a pod and its plan: where the replicas of its revision stood that were placed before it, how many of them
+// may be on spot, and how many of its workload must be on on-demand.
+func planned(pod *v1.Pod, s *placement.State) []any {
+	w, placed := &s.Subject.Pod.Workload, s.Plan.Placed()
+	return []any{
+		"pod", klog.KObj(pod), "workload", w.Revision, "desired", w.Desired, "floor", s.Plan.Floor, "onDemand", placed.OnDemand,
+		"spot", placed.Spot, "spotBudget", s.Plan.Budget,
+	}
+}
+
+// PostBind counts the placement, logs it, and records an event where it is a deliberate exception.
+func (p *Plugin) PostBind(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, nodeName string) {
 	s := placement.Read(cycle)
 	if s == nil || s.Placed == nil {
 		return
 	}
 	placement.RecordPlacement(p.profile, *s.Placed)
+	if logger := klog.FromContext(ctx).V(2); logger.Enabled() { // its arguments are not for nothing
+		logger.Info("Placed", append(planned(pod, s), "node", nodeName, "capacityType", s.Placed.Capacity, "reason", s.Placed.Outcome,
+			"waited", s.Waited.Round(time.Millisecond))...)
+	}
 	if e, ok := exceptions[s.Placed.Outcome]; ok {
 		p.recorder.Eventf(pod, nil, e.eventType, e.reason, "Binding", "%s (node %s; %s)", e.note, nodeName, s.Plan.Budgeted())
 	}

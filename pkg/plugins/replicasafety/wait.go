@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -17,8 +18,12 @@ import (
 
 // PostFilter notes that the pod was found unschedulable, since when and what for. It makes nothing schedulable: preemption, which
 // comes after it in the shipped configuration, has its turn.
-func (p *Plugin) PostFilter(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
-	p.waiting.Found(pod, p.waitOf(cycle, pod))
+func (p *Plugin) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	wait := p.waitOf(cycle, pod)
+	if logger := klog.FromContext(ctx).V(2); logger.Enabled() {
+		wait.Why = p.logWait(logger, cycle, pod)
+	}
+	p.waiting.Found(pod, wait)
 	switch {
 	case p.gone(pod):
 		p.waiting.Forget(pod.UID)
@@ -26,6 +31,22 @@ func (p *Plugin) PostFilter(_ context.Context, cycle fwk.CycleState, pod *v1.Pod
 		p.waiting.Wake(pod)
 	}
 	return nil, fwk.NewStatus(fwk.Unschedulable)
+}
+
+// logWait logs why the pod waits unless that has been logged before, and returns it: one line for all nodes, and none for an attempt that
+// ends like the last one. It is empty where another plugin refused the pod before this one was asked: the scheduler itself logs that.
+func (p *Plugin) logWait(logger klog.Logger, cycle fwk.CycleState, pod *v1.Pod) (why string) {
+	s := placement.Read(cycle)
+	var about []any
+	if data, err := cycle.Read(unknownOwnerKey); err == nil {
+		why, about = data.(unknownOwner).why, []any{"pod", klog.KObj(pod)}
+	} else if s != nil {
+		why, about = s.Plan.Waits(), planned(pod, s)
+	}
+	if why != "" && why != p.waiting.Why(pod.UID) {
+		logger.Info("Waits", append(about, "why", why)...)
+	}
+	return why
 }
 
 // waitOf returns what the pod waits for after this cycle.

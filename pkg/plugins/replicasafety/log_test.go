@@ -1,0 +1,125 @@
+package replicasafety
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+// logged has what the plugin logs at that verbosity go to the returned function, which takes the lines since its last call.
+func (w *world) logged(verbosity int) (take func() []string) {
+	var out bytes.Buffer
+	w.ctx = klog.NewContext(w.ctx, textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(verbosity), textlogger.Output(&out))))
+	return func() (lines []string) {
+		for line := range strings.Lines(out.String()) {
+			_, line, _ = strings.Cut(strings.TrimSuffix(line, "\n"), "] ") // after the time and the place
+			lines = append(lines, line)
+		}
+		out.Reset()
+		return lines
+	}
+}
+
+// At the level that ships a pod that is placed is a line, and one that waits is one line for as long as it waits for the same.
+func TestLogOfAPod(t *testing.T) {
+	w := newWorld(t, nil, deployment("web", 3, 1, map[string]string{decision.FallbackAfterAnnotation: "5s"})...)
+	w.nodes(spot("spot"))
+	w.stand("spot", web("a"))
+	take := w.logged(2)
+	expect := func(when string, want ...string) {
+		t.Helper()
+		if diff := cmp.Diff(want, take()); diff != "" {
+			t.Errorf("%s: logged (-want +got):\n%s", when, diff)
+		}
+	}
+	pod := web("p")
+	w.bind(w.try(pod), pod, "spot")
+	expect("placed", `"Placed" pod="shop/p" workload="shop/web-1" desired=3 floor=1 onDemand=0 spot=1 spotBudget=2 node="spot" capacityType="spot" reason="budget" waited="0s"`)
+
+	w.stand("spot", pod)
+	last := web("q")
+	w.try(last)
+	const why = "spot budget used up: 2 of 2 replicas of shop/web-1 may run on spot (waits for on-demand room, takes any spot node after 5s)"
+	expect("nowhere to go", `"Waits" pod="shop/q" workload="shop/web-1" desired=3 floor=1 onDemand=0 spot=2 spotBudget=2 why="`+why+`"`)
+	w.try(last)
+	expect("still nowhere")
+	w.clock.Step(5 * time.Second)
+	w.bind(w.try(last), last, "spot")
+	expect("placed at last", `"Placed" pod="shop/q" workload="shop/web-1" desired=3 floor=1 onDemand=0 spot=2 spotBudget=2 node="spot" capacityType="spot" reason="fallback" waited="5s"`)
+}
+
+func TestWhyAPodWaits(t *testing.T) {
+	exempt := web("p")
+	exempt.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "spot"}
+	cases := map[string]struct {
+		annotations map[string]string // of the Deployment
+		pod         *v1.Pod
+		want        []string
+	}{
+		"without room":       {nil, web("p"), []string{"no node takes it: it may go to on-demand and to spot"}},
+		"with a cap":         {map[string]string{decision.MaxPerPoolAnnotation: "1"}, web("p"), []string{"no node takes it: it may go to on-demand, and to spot pools with less than 1 replicas of shop/web-1"}},
+		"bound to spot":      {nil, exempt, []string{"no node takes it: its own node selector or affinity admits only spot"}},
+		"a floor's ordinal":  {nil, podOf("db-0", by("StatefulSet", "db")), []string{"ordinal kept off spot: the first 1 of the ordinals of shop/db stay on on-demand, and later ordinals wait for this one (waits for on-demand room)"}},
+		"owner not known":    {nil, podOf("p", by("ReplicaSet", "gone")), []string{"owner not known yet: waits for ReplicaSet shop/gone to appear in the cache"}},
+		"without an opinion": {nil, podOf("p", by("DaemonSet", "ds")), nil},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil, append(deployment("web", 3, 1, test.annotations), statefulSet("db", 3))...)
+			take := w.logged(2)
+			w.try(test.pod)
+			var got []string
+			for _, line := range take() {
+				_, why, _ := strings.Cut(line, ` why="`)
+				got = append(got, strings.TrimSuffix(why, `"`))
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("why (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestNothingIsLoggedBelow(t *testing.T) {
+	w := newWorld(t, nil, deployment("web", 3, 1, nil)...)
+	w.nodes(spot("spot"))
+	take := w.logged(1)
+	for _, name := range []string{"a", "b", "c"} {
+		pod := web(name)
+		if o := w.try(pod); len(o.feasible) > 0 {
+			w.bind(o, pod, "spot")
+			w.stand("spot", pod)
+		}
+	}
+	if lines := take(); len(lines) > 0 {
+		t.Errorf("logged %q, want nothing", lines)
+	}
+}
+
+// What a line costs that is written, and one that is not.
+func BenchmarkLogOfAPod(b *testing.B) {
+	for _, verbosity := range []int{1, 2} {
+		b.Run(fmt.Sprintf("v=%d", verbosity), func(b *testing.B) {
+			w := newWorld(b, nil, deployment("web", 3, 1, nil)...)
+			w.nodes(spot("spot"))
+			pod := web("p")
+			o := w.try(pod)
+			w.must(w.framework.RunReservePluginsReserve(w.ctx, o.state, pod, "spot").AsError())
+			ctx := klog.NewContext(w.ctx, textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(verbosity), textlogger.Output(io.Discard))))
+			b.ReportAllocs()
+			for b.Loop() {
+				w.plugin.PostBind(ctx, o.state, pod, "spot")
+			}
+		})
+	}
+}
