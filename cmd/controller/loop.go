@@ -45,7 +45,9 @@ type write struct {
 	uid     types.UID
 	version string
 	name    klog.ObjectRef
-	apply   func(context.Context) error
+	// why is for the log: what is told on the object; empty for what is told nowhere.
+	why   string
+	apply func(context.Context) error
 }
 
 // writeKind is what a write does: the label of a metric.
@@ -215,21 +217,25 @@ func (l *loop) write(ctx context.Context, writes []write) (anyFailed bool) {
 	for i, w := range writes[:begun] {
 		made := written{version: w.version}
 		outcome := done
+		about := []any{"kind", w.kind, "object", w.name}
+		if w.why != "" {
+			about = append(about, "why", w.why)
+		}
 		switch err := errs[i]; {
 		case err == nil:
-			logger.V(2).Info("Wrote", "kind", w.kind, "object", w.name)
+			logger.V(2).Info("Wrote", about...)
 		case errors.Is(err, errDryRun):
 			outcome = dryRun
-			logger.Info("Would write", "kind", w.kind, "object", w.name)
+			logger.Info("Would write", about...)
 		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 			// Another version is on its way into the cache, or the object is gone.
 			outcome = outdated
 			made.again = time.Now().Add(writeAgainAfter)
-			logger.V(2).Info("Not written: the object has changed", "kind", w.kind, "object", w.name)
+			logger.V(2).Info("Not written: the object has changed", about...)
 		default:
 			outcome, anyFailed = failed, true
 			made.again = time.Now().Add(writeAgainAfter)
-			logger.Error(err, "Writing failed", "kind", w.kind, "object", w.name)
+			logger.Error(err, "Writing failed", about...)
 		}
 		l.written[w.uid] = made
 		writesTotal.WithLabelValues(string(w.kind), outcome).Inc()

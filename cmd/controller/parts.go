@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/informers"
@@ -57,8 +58,12 @@ func join(
 			moving: len(moves)+len(actions)+len(progress) > 0,
 		}
 		for _, m := range marks {
+			var notes []string
+			for _, e := range m.Events {
+				notes = append(notes, e.Reason+": "+e.Note)
+			}
 			p.marks = append(p.marks, write{
-				kind: mark, uid: m.Node.UID, version: m.Node.ResourceVersion, name: klog.KObj(m.Node),
+				kind: mark, uid: m.Node.UID, version: m.Node.ResourceVersion, name: klog.KObj(m.Node), why: strings.Join(notes, "; "),
 				apply: func(ctx context.Context) error {
 					if err := interruption.Apply(ctx, writer, m); err != nil {
 						return err
