@@ -7,9 +7,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=$(go list ./...)
-alone=$(grep -E '/(pkg/lab|pkg/lab/demo|test/audit|test/controller|test/integration|test/performance|test/performance/micro|test/rbac)$' <<<"$packages")
+alone=$(grep -E '/(pkg/lab|pkg/lab/demo|test/audit|test/controller|test/integration|test/monitoring|test/performance|test/performance/micro|test/rbac)$' <<<"$packages")
 quick=$(grep -vxF "$alone" <<<"$packages")
 
+hack/prometheus.sh
 go test -count=1 $quick
 env -C test/performance/upstream go test -count=1 .
 go test -count=1 -p 1 -timeout 40m $alone

@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -34,7 +33,7 @@ func TestYAML(t *testing.T) {
 			}
 		}
 	}
-	for _, kind := range []string{"args", "rules", "Kustomization", "Deployment"} {
+	for _, kind := range []string{"args", "Kustomization", "Deployment"} {
 		if read[kind] == 0 {
 			t.Errorf("found no %s in %v: this test looks for the wrong thing", kind, read)
 		}
@@ -44,8 +43,7 @@ func TestYAML(t *testing.T) {
 // decode returns what a document is and what is wrong with it.
 func decode(t *testing.T, document string) (kind string, err error) {
 	var head struct {
-		Kind   string `json:"kind"`
-		Groups []any  `json:"groups"`
+		Kind string `json:"kind"`
 	}
 	if err := yaml.Unmarshal([]byte(document), &head); err != nil {
 		return "something", err
@@ -62,8 +60,6 @@ func decode(t *testing.T, document string) (kind string, err error) {
 		}
 		_, err := strictly(objects, document)
 		return head.Kind, err
-	case head.Groups != nil:
-		return "rules", checkAlerts(t, document)
 	default:
 		ours := runtime.NewScheme()
 		if err := config.AddToScheme(ours); err != nil {
@@ -121,35 +117,6 @@ func build(t *testing.T, kustomization string) error {
 	} {
 		if strings.Contains(kustomization, says) && !strings.Contains(string(out), want) {
 			return fmt.Errorf("says %s, but what it builds has no %q", says, want)
-		}
-	}
-	return nil
-}
-
-// checkAlerts reads a file of Prometheus rules. Metrics of this project must be documented ones.
-func checkAlerts(t *testing.T, document string) error {
-	var file struct {
-		Groups []struct {
-			Name  string `json:"name"`
-			Rules []struct {
-				Alert       string            `json:"alert"`
-				Expr        string            `json:"expr"`
-				For         string            `json:"for"`
-				Annotations map[string]string `json:"annotations"`
-			} `json:"rules"`
-		} `json:"groups"`
-	}
-	if err := yaml.UnmarshalStrict([]byte(document), &file); err != nil {
-		return err
-	}
-	documented := read(t, "docs/metrics.md")
-	for _, group := range file.Groups {
-		for _, rule := range group.Rules {
-			for _, metric := range regexp.MustCompile(`spot_aware_scheduler_\w+`).FindAllString(rule.Expr, -1) {
-				if !strings.Contains(documented, "`"+metric+"`") {
-					return fmt.Errorf("alert %s: docs/metrics.md has no %s", rule.Alert, metric)
-				}
-			}
 		}
 	}
 	return nil

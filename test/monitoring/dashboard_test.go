@@ -1,0 +1,137 @@
+package monitoring
+
+import (
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// dashboard is what of Grafana's format the tests look at.
+type dashboard struct {
+	UID           string `json:"uid"`
+	Title         string `json:"title"`
+	SchemaVersion int    `json:"schemaVersion"`
+	Panels        []panel
+	Templating    struct{ List []variable }
+}
+
+type panel struct {
+	ID          int
+	Type, Title string
+	Datasource  source
+	GridPos     struct{ H, W, X, Y int }
+	FieldConfig struct{ Defaults struct{ Unit string } }
+	Targets     []target
+}
+
+type target struct {
+	RefID        string `json:"refId"`
+	Datasource   source
+	Expr         string
+	LegendFormat string
+}
+
+type source struct{ Type, UID string }
+
+type variable struct {
+	Name, Type string
+	Definition string
+	Datasource source
+}
+
+func dashboardOf(t *testing.T) dashboard {
+	t.Helper()
+	var d dashboard
+	if err := json.Unmarshal([]byte(read(t, overlay+"/dashboard.json")), &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// variableIn matches a variable of Grafana in a query.
+var variableIn = regexp.MustCompile(`\$\{?(\w+)\}?`)
+
+// TestDashboardIsWhole: Grafana draws what it does not understand as nothing, and panels that lie upon each other.
+func TestDashboardIsWhole(t *testing.T) {
+	d := dashboardOf(t)
+	if d.UID == "" || d.Title == "" || d.SchemaVersion < 36 { // from 36 on a datasource is an object
+		t.Errorf("uid %q, title %q, schemaVersion %d; want all of them, and 36 or more", d.UID, d.Title, d.SchemaVersion)
+	}
+	templated := source{"prometheus", "${datasource}"}
+	known := []string{"__rate_interval", "__range"}
+	for _, v := range d.Templating.List {
+		known = append(known, v.Name)
+		if v.Type == "query" && v.Datasource != templated {
+			t.Errorf("variable %s: datasource %v, want %v", v.Name, v.Datasource, templated)
+		}
+	}
+	if !slices.Contains(known, "datasource") {
+		t.Errorf("variables %q, want one with the name datasource", known)
+	}
+	ids, at, drawn := map[int]string{}, map[[2]int]string{}, 0
+	for _, p := range d.Panels {
+		if other, ok := ids[p.ID]; ok || p.ID == 0 {
+			t.Errorf("panel %q has the id %d of %q", p.Title, p.ID, other)
+		}
+		ids[p.ID] = p.Title
+		if g := p.GridPos; g.W < 1 || g.H < 1 || g.X < 0 || g.X+g.W > 24 {
+			t.Errorf("panel %q lies at %+v, want it in 24 columns", p.Title, g)
+		}
+		for x := range p.GridPos.W {
+			for y := range p.GridPos.H {
+				cell := [2]int{p.GridPos.X + x, p.GridPos.Y + y}
+				if other, ok := at[cell]; ok {
+					t.Fatalf("panel %q lies upon %q", p.Title, other)
+				}
+				at[cell] = p.Title
+			}
+		}
+		if p.Type == "row" {
+			continue
+		}
+		drawn++
+		if !slices.Contains([]string{"stat", "timeseries"}, p.Type) || p.Title == "" || p.FieldConfig.Defaults.Unit == "" || p.Datasource != templated || len(p.Targets) == 0 {
+			t.Errorf("panel %d (%q): type %q, unit %q, datasource %v, %d queries; want all of them, and the datasource %v",
+				p.ID, p.Title, p.Type, p.FieldConfig.Defaults.Unit, p.Datasource, len(p.Targets), templated)
+		}
+		refs := map[string]bool{}
+		for _, q := range p.Targets {
+			if refs[q.RefID] || q.RefID == "" || q.Datasource != templated {
+				t.Errorf("panel %q: query %q: datasource %v; want a name of its own, and %v", p.Title, q.RefID, q.Datasource, templated)
+			}
+			refs[q.RefID] = true
+			for _, match := range variableIn.FindAllStringSubmatch(q.Expr, -1) {
+				if !slices.Contains(known, match[1]) {
+					t.Errorf("panel %q: the dashboard has no variable %s", p.Title, match[1])
+				}
+			}
+		}
+	}
+	if drawn < 20 {
+		t.Errorf("found %d panels, expected at least 20: this test looks for the wrong thing", drawn)
+	}
+}
+
+// TestDashboardShowsEveryMetric: what is documented can be seen.
+func TestDashboardShowsEveryMetric(t *testing.T) {
+	shown := ""
+	for _, p := range dashboardOf(t).Panels {
+		for _, q := range p.Targets {
+			shown += q.Expr + "\n"
+		}
+	}
+	documented := regexp.MustCompile("(?m)^\\| `(spot_aware_scheduler_\\w+)` \\| (\\w+)").FindAllStringSubmatch(read(t, root+"/docs/metrics.md"), -1)
+	if len(documented) < 15 {
+		t.Errorf("found %d metrics, expected at least 15: this test looks for the wrong thing", len(documented))
+	}
+	for _, match := range documented {
+		if strings.HasPrefix(match[1], "spot_aware_scheduler_extender_") {
+			continue // of a program that few clusters run
+		}
+		if !strings.Contains(shown, match[1]) {
+			t.Errorf("no panel shows %s", match[1])
+		}
+	}
+}

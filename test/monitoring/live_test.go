@@ -1,0 +1,425 @@
+package monitoring
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/api"
+	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+const namespace = "shop"
+
+// watched is a lab with both programs, and a Prometheus that scrapes them as the overlay has it done.
+type watched struct {
+	*testing.T
+	ctx                   context.Context
+	cp                    *lab.ControlPlane
+	client                kubernetes.Interface
+	scheduler, controller *lab.Process
+	prometheus            promv1.API
+	began                 time.Time
+}
+
+// TestQueries runs both programs through placements, a pod that waits and an interruption, and asks Prometheus for all that the dashboard
+// draws and the alerts look at.
+func TestQueries(t *testing.T) {
+	w := start(t)
+	// Of the counters and histograms the first sample has to be there before anything happens.
+	w.eventually("both programs are scraped", func() error {
+		found, _, err := w.prometheus.Query(w.ctx, `spot_aware_scheduler_caches_synced == 1`, time.Now())
+		if err == nil && len(found.(model.Vector)) != 2 {
+			err = fmt.Errorf("caches that are full: %v, want those of 2", found)
+		}
+		return err
+	})
+	w.act()
+
+	t.Run("metrics", w.checkMetrics)
+	t.Run("logs", w.checkLogs)
+	t.Run("dashboard", func(t *testing.T) {
+		d := dashboardOf(t)
+		values := map[string]string{"__rate_interval": "10s", "__range": "2m"}
+		for _, v := range d.Templating.List {
+			if v.Type == "query" {
+				values[v.Name] = w.valuesOf(t, v)
+			}
+		}
+		queries := 0
+		for _, p := range d.Panels {
+			for _, q := range p.Targets {
+				queries++
+				expr := variableIn.ReplaceAllStringFunc(q.Expr, func(in string) string { return values[variableIn.FindStringSubmatch(in)[1]] })
+				matrix := w.returnsData(t, p.Title, expr)
+				for _, label := range regexp.MustCompile(`\{\{(\w+)\}\}`).FindAllStringSubmatch(q.LegendFormat, -1) {
+					for _, series := range matrix {
+						if _, ok := series.Metric[model.LabelName(label[1])]; !ok {
+							t.Errorf("%s: the legend names %s, which %v has not", p.Title, label[1], series.Metric)
+						}
+					}
+				}
+			}
+		}
+		t.Logf("asked %d queries", queries)
+	})
+	t.Run("alerts", func(t *testing.T) {
+		groups, _ := alertsOf(t)
+		for _, group := range groups {
+			for _, rule := range group.Rules {
+				for _, match := range selector.FindAllString(rule.Expr, -1) {
+					w.returnsData(t, rule.Alert, match)
+				}
+			}
+		}
+		loaded, err := w.prometheus.Rules(w.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, group := range loaded.Groups {
+			for _, rule := range group.Rules {
+				n++
+				if alert, ok := rule.(promv1.AlertingRule); !ok || alert.Health != promv1.RuleHealthGood {
+					t.Errorf("%s: %+v, want a healthy alert", group.Name, rule)
+				}
+			}
+		}
+		if len(loaded.Groups) != len(groups) || n == 0 {
+			t.Errorf("Prometheus has %d groups with %d alerts, want %d groups", len(loaded.Groups), n, len(groups))
+		}
+	})
+}
+
+// checkMetrics compares what both programs serve with docs/metrics.md: all of this project's metrics are there, of that type, with those labels
+// and, but for profile, with values that the page names.
+func (w *watched) checkMetrics(t *testing.T) {
+	page := read(t, root+"/docs/metrics.md")
+	type metric struct{ Type, Labels string }
+	documented, served := map[string]metric{}, map[string]metric{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(spot_aware_scheduler_\\w+)` \\| (\\w+) \\| ([^|]*)\\|").FindAllStringSubmatch(page, -1) {
+		if !strings.HasPrefix(row[1], "spot_aware_scheduler_extender_") { // which does not run here
+			documented[row[1]] = metric{row[2], strings.NewReplacer("`", "", ",", "").Replace(strings.TrimSpace(row[3]))}
+		}
+	}
+	for _, p := range []*lab.Process{w.controller, w.scheduler} { // the scheduler's caches_synced has a label, and is the one that is documented
+		text, err := p.Metrics(w.ctx)
+		w.must(err)
+		parser := expfmt.NewTextParser(model.UTF8Validation)
+		families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+		w.must(err)
+		for name, family := range families {
+			if !strings.HasPrefix(name, "spot_aware_scheduler_") {
+				continue
+			}
+			labels := map[string]bool{}
+			for _, series := range family.Metric {
+				for _, label := range series.Label {
+					labels[label.GetName()] = true
+					if label.GetName() != "profile" && !strings.Contains(page, "`"+label.GetValue()+"`") {
+						t.Errorf("%s: docs/metrics.md does not mention %s %q", name, label.GetName(), label.GetValue())
+					}
+				}
+			}
+			served[name] = metric{strings.ToLower(family.GetType().String()), strings.Join(slices.Sorted(maps.Keys(labels)), " ")}
+		}
+	}
+	for name, m := range documented {
+		names := strings.Fields(m.Labels)
+		slices.Sort(names)
+		documented[name] = metric{m.Type, strings.Join(names, " ")}
+	}
+	if diff := cmp.Diff(documented, served); diff != "" {
+		t.Errorf("metrics (-docs/metrics.md +served):\n%s", diff)
+	}
+}
+
+// logLine matches what the words of a line of klog are: the message, and then names with values.
+var logLine = regexp.MustCompile(`(?m)^[IWE]\d{4} [^\]]*\] "([^"]+)"(.*)$`)
+
+// shape returns a line without what changes from one to the next: its message and the names of its values.
+func shape(message, values string) string {
+	for _, name := range regexp.MustCompile(` (\w+)=(?:"(?:[^"\\]|\\.)*"|\S+)`).FindAllStringSubmatch(values, -1) {
+		message += " " + name[1]
+	}
+	return message
+}
+
+// checkLogs: what docs/monitoring.md shows is what the programs say; each placement is a line, and a pod that waits is one.
+func (w *watched) checkLogs(t *testing.T) {
+	said, placed, waits := map[string]bool{}, map[string]int{}, 0
+	for _, p := range []*lab.Process{w.scheduler, w.controller} {
+		for _, line := range logLine.FindAllStringSubmatch(read(t, p.Log), -1) {
+			said[shape(line[1], line[2])] = true
+			pod, _, _ := strings.Cut(strings.TrimPrefix(line[2], " pod="), " ")
+			switch line[1] {
+			case "Placed":
+				placed[pod]++
+			case "Waits":
+				waits++
+			}
+		}
+	}
+	pods, err := live.Pods(w.ctx, w.client, namespace, metav1.ListOptions{})
+	w.must(err)
+	for _, pod := range pods {
+		want := 1
+		if pod.Spec.NodeName == "" {
+			want = 0
+		}
+		if got := placed[fmt.Sprintf("%q", namespace+"/"+pod.Name)]; got != want {
+			t.Errorf("%s on node %q: %d lines say that it was placed, want %d", pod.Name, pod.Spec.NodeName, got, want)
+		}
+	}
+	attempts := strings.Count(read(t, w.scheduler.Log), `"Unable to schedule pod; no fit; waiting" pod="shop/single-`)
+	if waits != 1 || attempts < 2 {
+		t.Errorf("%d lines say that a pod waits, want 1 after 2 attempts or more, which were %d", waits, attempts)
+	}
+	shown := logLine.FindAllStringSubmatch(read(t, root+"/docs/monitoring.md"), -1)
+	if len(shown) < 5 {
+		t.Errorf("docs/monitoring.md shows %d lines, expected at least 5: this test looks for the wrong thing", len(shown))
+	}
+	for _, line := range shown {
+		if !said[shape(line[1], line[2])] {
+			t.Errorf("no program says %q as docs/monitoring.md does", shape(line[1], line[2]))
+		}
+	}
+}
+
+// start starts the lab with some nodes, both programs and Prometheus.
+func start(t *testing.T) *watched {
+	t.Helper()
+	w := &watched{T: t, ctx: t.Context(), began: time.Now()}
+	var err error
+	w.cp, err = lab.Start(w.ctx, lab.Options{})
+	w.must(err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, p := range append(w.cp.Schedulers(), w.cp.Controllers()...) {
+				t.Logf("the log of %s ends with:\n%s", p.Name, live.Tail(p.Log, 30))
+			}
+		}
+		if err := w.cp.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	w.client, err = kubernetes.NewForConfig(w.cp.Config())
+	w.must(err)
+	_, err = w.client.CoreV1().Namespaces().Create(w.ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	w.must(err)
+	contradictory := lab.NodeSpec{Name: "contradictory", InstanceType: "c5.xlarge", Zone: "zone-a",
+		Labels: map[string]string{"karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "ON_DEMAND"}}
+	w.must(w.cp.CreateNodes(w.ctx, slices.Concat(live.OnDemand(1, 2), live.Spot(3, 4), []lab.NodeSpec{contradictory})...))
+	w.scheduler, err = w.cp.StartScheduler(w.ctx, lab.SchedulerOptions{Flags: []string{"-v=2"}})
+	w.must(err)
+	w.controller, err = w.cp.StartController(w.ctx, lab.ControllerOptions{Flags: []string{"-v=2"}})
+	w.must(err)
+	w.scrape()
+	return w
+}
+
+// scrape starts a Prometheus with the shipped rules and the token of the shipped ServiceAccount, which Kubernetes writes into the shipped Secret.
+func (w *watched) scrape() {
+	w.Helper()
+	kubectl := exec.CommandContext(w.ctx, filepath.Join(root, ".local/bin/kubectl"), "--kubeconfig="+w.cp.Kubeconfig, "apply", "--filename="+overlay+"/rbac.yaml")
+	if out, err := kubectl.CombinedOutput(); err != nil {
+		w.Fatalf("applying rbac.yaml: %v\n%s", err, out)
+	}
+	dir := w.TempDir()
+	token := filepath.Join(dir, "token")
+	w.eventually("a token", func() error {
+		secret, err := w.client.CoreV1().Secrets("kube-system").Get(w.ctx, "spot-aware-scheduler-metrics", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if len(secret.Data["token"]) == 0 {
+			return fmt.Errorf("Secret %s has no token", secret.Name)
+		}
+		return os.WriteFile(token, secret.Data["token"], 0o600)
+	})
+	groups, _ := alertsOf(w.T)
+	writeRules(w.T, filepath.Join(dir, "rules.yaml"), groups)
+	var jobs []map[string]any
+	for _, p := range []*lab.Process{w.scheduler, w.controller} {
+		jobs = append(jobs, map[string]any{
+			"job_name": p.Name, "scheme": "https", "authorization": map[string]any{"credentials_file": token},
+			"tls_config":     map[string]any{"insecure_skip_verify": true},
+			"static_configs": []any{map[string]any{"targets": []string{strings.TrimPrefix(p.URL(), "https://")}}},
+		})
+	}
+	config, err := yaml.Marshal(map[string]any{
+		"global":     map[string]any{"scrape_interval": "1s", "evaluation_interval": "1s"},
+		"rule_files": []string{"rules.yaml"}, "scrape_configs": jobs,
+	})
+	w.must(err)
+	file := filepath.Join(dir, "prometheus.yaml")
+	w.must(os.WriteFile(file, config, 0o600))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	w.must(err)
+	address := listener.Addr().String()
+	w.must(listener.Close())
+	binary, err := filepath.Abs(filepath.Join(root, ".local/bin/prometheus"))
+	w.must(err)
+	_, err = w.cp.StartProgram("prometheus", binary, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"),
+		"--web.listen-address="+address, "--log.level=warn")
+	w.must(err)
+	client, err := api.NewClient(api.Config{Address: "http://" + address})
+	w.must(err)
+	w.prometheus = promv1.NewAPI(client)
+}
+
+// act has something happen: pods are placed, one waits for on-demand, and a spot node is reclaimed with notice.
+func (w *watched) act() {
+	w.Helper()
+	w.deploy("web", 4, map[string]string{decision.MinOnDemandAnnotation: "2"})
+	w.stand("web", live.Split{OnDemand: 2, Spot: 2})
+	// kube-scheduler's own series begin with their first count, so what follows is the first that Prometheus sees of an increase.
+	w.eventually("the first pods are counted", func() error {
+		found, _, err := w.prometheus.Query(w.ctx, `sum(scheduler_pod_scheduling_sli_duration_seconds_count)`, time.Now())
+		if vector, ok := found.(model.Vector); err == nil && (!ok || len(vector) != 1 || vector[0].Value < 4) {
+			err = fmt.Errorf("%v, want 4", found)
+		}
+		return err
+	})
+	w.deploy("single", 1, map[string]string{decision.FallbackAfterAnnotation: "1h"})
+	w.deploy("misspelt", 2, map[string]string{decision.MinOnDemandAnnotation: "0", decision.MaxPerPoolAnnotation: "many"})
+	w.stand("misspelt", live.Split{Spot: 2})
+	w.eventually("web is ready", func() error { // or it is not moved by a surge
+		d, err := w.client.AppsV1().Deployments(namespace).Get(w.ctx, "web", metav1.GetOptions{})
+		if err == nil && d.Status.AvailableReplicas != 4 {
+			err = fmt.Errorf("%d replicas are available, want 4", d.Status.AvailableReplicas)
+		}
+		return err
+	})
+	pods, err := live.Pods(w.ctx, w.client, namespace, metav1.ListOptions{LabelSelector: "app=web"})
+	w.must(err)
+	i := slices.IndexFunc(pods, func(p v1.Pod) bool { return strings.HasPrefix(p.Spec.NodeName, "spot-") })
+	if i < 0 {
+		w.Fatal("no pod of web stands on a spot node")
+	}
+	w.must(live.EditNode(w.ctx, w.client, live.Soon, pods[i].Spec.NodeName, func(n *v1.Node) {
+		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: kube.InterruptionTaint, Value: "test", Effect: v1.TaintEffectNoSchedule})
+		if n.Annotations == nil {
+			n.Annotations = map[string]string{}
+		}
+		n.Annotations[kube.DeadlineAnnotation] = time.Now().Add(time.Minute).UTC().Format(time.RFC3339)
+	}))
+	for what, of := range map[string]struct {
+		program *lab.Process
+		metric  string
+		least   float64
+	}{
+		"a pod waits":     {w.scheduler, "spot_aware_scheduler_waiting_for_on_demand_pods", 1},
+		"a node is empty": {w.controller, "spot_aware_scheduler_evacuation_duration_seconds_count", 1},
+	} {
+		w.eventually(what, func() error {
+			got, err := live.Metric(w.ctx, of.program, of.metric, nil)
+			if err == nil && got < of.least {
+				err = fmt.Errorf("%s is %v, want %v", of.metric, got, of.least)
+			}
+			return err
+		})
+	}
+}
+
+func (w *watched) deploy(name string, replicas int32, annotations map[string]string) {
+	w.Helper()
+	_, err := w.client.AppsV1().Deployments(namespace).Create(w.ctx, &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: live.PodTemplate(name),
+		},
+	}, metav1.CreateOptions{})
+	w.must(err)
+}
+
+// stand returns when the pods of an app stand like this. A node without the project's label counts as on-demand here.
+func (w *watched) stand(app string, want live.Split) {
+	w.Helper()
+	w.eventually(app+" is placed", func() error {
+		splits, err := live.Splits(w.ctx, w.client, namespace)
+		if err == nil && splits[app] != want {
+			err = fmt.Errorf("%s: %+v, want %+v", app, splits[app], want)
+		}
+		return err
+	})
+}
+
+// valuesOf returns what Grafana makes of a variable's values when all are chosen.
+func (w *watched) valuesOf(t *testing.T, v variable) string {
+	t.Helper()
+	match := regexp.MustCompile(`^label_values\((\w+), (\w+)\)$`).FindStringSubmatch(v.Definition)
+	if match == nil {
+		t.Fatalf("variable %s: %q, want label_values(METRIC, LABEL)", v.Name, v.Definition)
+	}
+	values, _, err := w.prometheus.LabelValues(w.ctx, match[2], []string{match[1]}, w.began, time.Now())
+	if err != nil || len(values) == 0 {
+		t.Fatalf("variable %s: %v, %v; want values", v.Name, values, err)
+	}
+	var all []string
+	for _, value := range values {
+		all = append(all, regexp.QuoteMeta(string(value)))
+	}
+	return "(" + strings.Join(all, "|") + ")"
+}
+
+// returnsData has the test fail unless the query returns a number for some moment of this test, perhaps a little later.
+func (w *watched) returnsData(t *testing.T, who, expr string) (matrix model.Matrix) {
+	t.Helper()
+	err := live.Until(w.ctx, live.Soon, func() error {
+		value, warnings, err := w.prometheus.QueryRange(w.ctx, expr, promv1.Range{Start: w.began, End: time.Now(), Step: time.Second})
+		if err != nil || len(warnings) > 0 {
+			return fmt.Errorf("%w %q", err, warnings)
+		}
+		matrix = value.(model.Matrix)
+		for _, series := range matrix {
+			for _, sample := range series.Values {
+				if v := float64(sample.Value); !math.IsNaN(v) && !math.IsInf(v, 0) {
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("%d series, none with a number", len(matrix))
+	})
+	if err != nil {
+		t.Errorf("%s: %s: %v", who, expr, err)
+	}
+	return matrix
+}
+
+func (w *watched) eventually(what string, check func() error) {
+	w.Helper()
+	if err := live.Until(w.ctx, 3*live.Soon, check); err != nil {
+		w.Fatalf("%s: %v", what, err)
+	}
+}
+
+func (w *watched) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}

@@ -1,0 +1,174 @@
+// Package monitoring tests what an operator sees of the running programs: the alerts, with promtool, and the dashboard, whose every query is
+// asked of a real Prometheus that scrapes the built programs in a lab. hack/prometheus.sh gets both programs.
+package monitoring
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	root    = "../.."
+	overlay = root + "/manifests/overlays/monitoring"
+)
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// group and alert are those of a file of Prometheus' rules, and of a PrometheusRule.
+type group struct {
+	Name  string  `json:"name"`
+	Rules []alert `json:"rules"`
+}
+
+type alert struct {
+	Alert       string            `json:"alert"`
+	Expr        string            `json:"expr"`
+	For         string            `json:"for,omitempty"`
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+// alertsOf returns the groups of the shipped PrometheusRule, and its alerts by name.
+func alertsOf(t *testing.T) (groups []group, alerts map[string]alert) {
+	t.Helper()
+	var shipped struct {
+		APIVersion, Kind string
+		Metadata         map[string]any
+		Spec             struct {
+			Groups []group `json:"groups"`
+		}
+	}
+	if err := yaml.UnmarshalStrict([]byte(read(t, overlay+"/prometheusrule.yaml")), &shipped); err != nil {
+		t.Fatal(err)
+	}
+	alerts = map[string]alert{}
+	for _, group := range shipped.Spec.Groups {
+		for _, rule := range group.Rules {
+			if _, ok := alerts[rule.Alert]; ok || rule.Alert == "" {
+				t.Errorf("group %s has a rule with the name %q, want one of its own: %s", group.Name, rule.Alert, rule.Expr)
+			}
+			alerts[rule.Alert] = rule
+		}
+	}
+	return shipped.Spec.Groups, alerts
+}
+
+// writeRules writes the groups as a file that Prometheus reads.
+func writeRules(t *testing.T, file string, groups []group) {
+	t.Helper()
+	data, err := yaml.Marshal(map[string]any{"groups": groups})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// selector matches what an expression selects of this project's metrics, of kube-scheduler's and of those that come with them.
+var selector = regexp.MustCompile(`\b((?:spot_aware_scheduler|scheduler|leader_election|process|rest_client)_\w+)(?:\{[^}]*\})?`)
+
+// TestAlerts runs the cases, and checks that each alert has one in which it fires, and that none is silent in the healthy case for want of a
+// metric.
+func TestAlerts(t *testing.T) {
+	groups, alerts := alertsOf(t)
+	cases := read(t, "alerts.yaml")
+	dir := t.TempDir()
+	writeRules(t, filepath.Join(dir, "rules.yaml"), groups)
+	if err := os.WriteFile(filepath.Join(dir, "alerts.yaml"), []byte(cases), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(filepath.Join(root, ".local/bin/promtool"), "test", "rules", filepath.Join(dir, "alerts.yaml")).CombinedOutput(); err != nil {
+		t.Errorf("promtool test rules: %v (hack/prometheus.sh gets promtool)\n%s", err, out)
+	}
+
+	var file struct {
+		Tests []struct {
+			Name        string `json:"name"`
+			InputSeries []struct {
+				Series string `json:"series"`
+			} `json:"input_series"`
+			AlertTests []struct {
+				Name   string `json:"alertname"`
+				Expect []any  `json:"exp_alerts"`
+			} `json:"alert_rule_test"`
+		} `json:"tests"`
+	}
+	if err := yaml.Unmarshal([]byte(cases), &file); err != nil {
+		t.Fatal(err)
+	}
+	fires, silent, healthy := map[string]bool{}, map[string]bool{}, ""
+	for _, test := range file.Tests {
+		for _, alert := range test.AlertTests {
+			if _, ok := alerts[alert.Name]; !ok {
+				t.Errorf("case %q is of %s, which is no alert", test.Name, alert.Name)
+			}
+			fires[alert.Name] = fires[alert.Name] || len(alert.Expect) > 0
+			silent[alert.Name] = silent[alert.Name] || len(alert.Expect) == 0
+		}
+		if test.Name == "healthy" {
+			for _, series := range test.InputSeries {
+				healthy += series.Series + "\n"
+			}
+		}
+	}
+	if len(alerts) < 10 {
+		t.Errorf("found %d alerts, expected at least 10: this test looks for the wrong thing", len(alerts))
+	}
+	for name, alert := range alerts {
+		if !fires[name] || !silent[name] {
+			t.Errorf("%s: fires in a case: %t, is silent in one before or after: %t; want both", name, fires[name], silent[name])
+		}
+		for _, match := range selector.FindAllStringSubmatch(alert.Expr, -1) {
+			if !strings.Contains(healthy, match[1]+"{") {
+				t.Errorf("%s is silent when all is well because there is no %s", name, match[1])
+			}
+		}
+	}
+}
+
+// TestAlertsAreExplained: each says whom to tell, and what to do in a section of its own.
+func TestAlertsAreExplained(t *testing.T) {
+	_, alerts := alertsOf(t)
+	page, metrics := read(t, root+"/docs/monitoring.md"), read(t, root+"/docs/metrics.md")
+	const runbook = "https://github.com/spot-aware-scheduler/spot-aware-scheduler/blob/main/docs/monitoring.md#"
+	for name, alert := range alerts {
+		if !slices.Contains([]string{"critical", "warning"}, alert.Labels["severity"]) {
+			t.Errorf("%s: severity %q, want critical or warning", name, alert.Labels["severity"])
+		}
+		if alert.Annotations["summary"] == "" {
+			t.Errorf("%s has no summary", name)
+		}
+		if got, want := alert.Annotations["runbook_url"], runbook+strings.ToLower(name); got != want {
+			t.Errorf("%s: runbook_url %q, want %q", name, got, want)
+		}
+		if !strings.Contains(page, "\n### "+name+"\n") {
+			t.Errorf("docs/monitoring.md has no section %s", name)
+		}
+		for _, match := range selector.FindAllStringSubmatch(alert.Expr, -1) {
+			metric := strings.TrimSuffix(match[1], "_count")
+			if strings.HasPrefix(metric, "spot_aware_scheduler_") && !strings.Contains(metrics, "`"+metric+"`") {
+				t.Errorf("%s: docs/metrics.md has no %s", name, metric)
+			}
+		}
+	}
+	for _, match := range regexp.MustCompile(`(?m)^### (\S+)$`).FindAllStringSubmatch(page, -1) {
+		if _, ok := alerts[match[1]]; !ok {
+			t.Errorf("docs/monitoring.md explains %s, which is no alert", match[1])
+		}
+	}
+}
