@@ -104,7 +104,13 @@ func TestManifests(t *testing.T) {
 		}
 		for _, kind := range []string{"servicemonitors", "prometheusrules"} {
 			k.must(t, "create", "--filename="+operatorCRD(t, kind))
-			k.must(t, "wait", "--for=condition=Established", "crd/"+kind+".monitoring.coreos.com")
+			must(t, until(t.Context(), soon, func() error { // kubectl wait gives up at once on what has no conditions yet
+				_, stderr, err := k.run("wait", "--for=condition=Established", "crd/"+kind+".monitoring.coreos.com")
+				if err != nil {
+					err = fmt.Errorf("%w: %s", err, stderr)
+				}
+				return err
+			}))
 		}
 		applies(t, k, monitoring, "created")
 		applies(t, k, monitoring, "unchanged")
