@@ -111,7 +111,7 @@ func (e *Executor) Do(ctx context.Context, actions []Action) {
 		case e.settings.DryRun:
 			e.pretend(ctx, a)
 		case a.Kind == Stay:
-			e.stays(a)
+			e.stays(ctx, a)
 		case e.due(a):
 			e.queue = append(e.queue, a)
 		}
@@ -300,10 +300,7 @@ func (e *Executor) perform(ctx context.Context, a Action) (outcome, error) {
 
 // done takes note of what came of an action, and tells of it.
 func (e *Executor) done(ctx context.Context, a Action, o outcome, err error) {
-	logger := klog.FromContext(ctx).WithValues("pod", klog.KObj(a.Pod), "action", a.Kind, "reason", a.Reason, "way", a.Way)
-	if !a.Deadline.IsZero() {
-		logger = logger.WithValues("deadline", a.Deadline)
-	}
+	logger := klog.FromContext(ctx).WithValues(about(a)...)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.evicting, a.Budget)
@@ -318,7 +315,11 @@ func (e *Executor) done(ctx context.Context, a Action, o outcome, err error) {
 	default:
 		w.become(pausing, now)
 		w.pause = min(max(2*w.pause, firstPause), longestPause)
-		logger.V(2).Info("To be tried again", "outcome", o, "pause", w.pause, "cause", err)
+		level := 2
+		if !w.tell("again: " + string(o)) {
+			level = 4 // it is tried up to four times a second
+		}
+		logger.V(level).Info("To be tried again", "outcome", o, "pause", w.pause, "cause", err)
 		if o == denied {
 			w.denied = now
 			if w.tell(string(o)) {
@@ -334,14 +335,15 @@ func (e *Executor) done(ctx context.Context, a Action, o outcome, err error) {
 // pretend says what would be done.
 func (e *Executor) pretend(ctx context.Context, a Action) {
 	if a.Kind != Stay && a.Kind != Forget && e.of(a).tell(string(a.Kind)) {
-		klog.FromContext(ctx).Info("Would be done", "pod", klog.KObj(a.Pod), "action", a.Kind, "reason", a.Reason, "way", a.Way, "why", a.Why)
+		klog.FromContext(ctx).Info("Would be done", append(about(a), "why", a.Why)...)
 		migrations.WithLabelValues(string(a.Way), string(a.Reason), dryRun).Inc()
 	}
 }
 
 // stays tells why a pod has to stay, once.
-func (e *Executor) stays(a Action) {
+func (e *Executor) stays(ctx context.Context, a Action) {
 	if e.of(a).tell(string(Stay)) {
+		klog.FromContext(ctx).Info("Stays", append(about(a), "why", a.Why)...)
 		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, kube.ReasonNowhere, "Stay", "Stays on node %s: %s", a.Pod.Node.Name, a.Why)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -42,6 +43,25 @@ func (e *Executor) record(a Action) {
 	default:
 		tell(pod, v1.EventTypeNormal, kube.ReasonLeftover, "Deleted: %s", a.Why)
 	}
+}
+
+// about is what the log says of an action: what is done to which pod, where it stands and what it belongs, or belonged, to.
+func about(a Action) []any {
+	values := []any{"pod", klog.KObj(a.Pod), "action", a.Kind, "reason", a.Reason, "way", a.Way}
+	if node := a.Pod.Node; node != nil {
+		values = append(values, "node", node.Name, "capacityType", node.Facts.Capacity.Type)
+	}
+	workload := a.Pod.Workload
+	if a.Pod.ReleasedFrom != nil {
+		workload = a.Pod.ReleasedFrom.Workload
+	}
+	if workload != nil {
+		values = append(values, "workload", klog.KRef(workload.Namespace, workload.Name), "desired", workload.Desired, "floor", workload.Floor)
+	}
+	if !a.Deadline.IsZero() {
+		values = append(values, "deadline", a.Deadline)
+	}
+	return values
 }
 
 // recordBlocked tells of an eviction that was refused.

@@ -1,0 +1,52 @@
+package migration_test
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+)
+
+// At the level that ships a refusal is a line when it is the first of its kind for a pod, and none when the same comes again.
+func TestLogOfAMove(t *testing.T) {
+	w := newWorld()
+	w.pod("db-0", w.statefulSet("db", 1), "going")
+	w.sync()
+	refuses := true
+	w.fail = func(verb, _, _ string) (error, bool) {
+		if verb == "evict" && refuses {
+			return tooManyRequests(), true
+		}
+		return nil, false
+	}
+	b := newBench(w, false)
+	var out bytes.Buffer
+	ctx := klog.NewContext(context.Background(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(2), textlogger.Output(&out))))
+	for range 4 {
+		s := b.snapshot()
+		b.executor.Do(ctx, migration.Plan(s, &room{left: 10}, moves(s, migration.Interruption, start.Add(10*time.Minute), "db-0"), settings, b.executor.Observe(s)))
+		b.executor.Wait()
+		b.pass(10 * time.Second)
+		refuses = w.now.Sub(start) < 30*time.Second
+	}
+	var got []string
+	for line := range strings.Lines(out.String()) {
+		_, line, _ = strings.Cut(line, "] ")
+		line, _, _ = strings.Cut(line, " outcome=")
+		got = append(got, strings.TrimSpace(line))
+	}
+	// The world's node and workload are what they are by default.
+	about := ` pod="shop/db-0" action="evict" reason="interruption" way="evict" node="going" capacityType="on-demand" workload="shop/db"` +
+		` desired=0 floor=0 deadline="` + start.Add(10*time.Minute).String() + `"`
+	want := []string{`"To be tried again"` + about, `"Done"` + about + ` why="a replacement fits on node staying; no surge: not of a ReplicaSet"`}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("logged (-want +got):\n%s", diff)
+	}
+}
