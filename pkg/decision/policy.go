@@ -128,7 +128,10 @@ func (r *Rule) matches(pod *Pod) bool {
 //
 // An annotation on the owner wins over one on the pod, which wins over the first matching rule, which wins over the defaults.
 // Jobs have a default floor of their own (see Workload.Batch), so that the profile's does not force retriable work onto on-demand.
-func (p *Policy) Settings(pod *Pod) (Settings, []InvalidAnnotation) {
+func (p *Policy) Settings(pod *Pod) (Settings, []InvalidAnnotation) { return p.settings(pod, nil) }
+
+// settings is Settings; it notes in origins, if that is not nil, where each setting comes from.
+func (p *Policy) settings(pod *Pod, origins *Origins) (Settings, []InvalidAnnotation) {
 	settings := p.Defaults
 	switch pod.Workload.Batch {
 	case Retriable:
@@ -140,6 +143,7 @@ func (p *Policy) Settings(pod *Pod) (Settings, []InvalidAnnotation) {
 	for i := range p.Rules {
 		if rule := &p.Rules[i]; rule.matches(pod) {
 			settings = settings.with(rule.Overrides)
+			origins.rule(rule)
 			if rule.Annotations != nil {
 				annotations = *rule.Annotations
 			}
@@ -147,15 +151,19 @@ func (p *Policy) Settings(pod *Pod) (Settings, []InvalidAnnotation) {
 		}
 	}
 	if annotations == IgnoreAnnotations {
+		origins.ignored(pod)
 		return settings, nil
 	}
 	onPod, invalidOnPod := parseAnnotations(pod.Annotations, "pod")
 	onOwner, invalid := parseAnnotations(pod.Workload.Annotations, pod.Workload.Kind)
 	invalid = append(invalid, invalidOnPod...)
+	givenOnPod, givenOnOwner := onPod, onOwner
 	if annotations == StricterOnly {
 		base := settings
 		onPod, onOwner = onPod.stricterThan(base, pod.Workload.Desired), onOwner.stricterThan(base, pod.Workload.Desired)
 	}
+	origins.annotations(givenOnPod, onPod, "pod")
+	origins.annotations(givenOnOwner, onOwner, pod.Workload.Kind)
 	return settings.with(onPod).with(onOwner), invalid
 }
 
