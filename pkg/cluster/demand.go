@@ -28,12 +28,17 @@ func (d *Demand) Takes(node *Node, then map[*Pod]*Node) bool {
 		return false
 	}
 	if !d.counted {
-		d.counted, d.class.terms = true, (&Room{snapshot: d.snapshot}).newTerms(d.class.pod)
-		d.class.terms.move(d.places, 1)
+		d.countTerms()
 	}
 	d.class.terms.move(then, 1)
 	defer d.class.terms.move(then, -1)
 	return d.class.terms.allow(node)
+}
+
+// countTerms works out the terms of the class.
+func (d *Demand) countTerms() {
+	d.counted, d.class.terms = true, (&Room{snapshot: d.snapshot}).newTerms(d.class.pod)
+	d.class.terms.move(d.places, 1)
 }
 
 // portsFree reports whether nobody on the node uses a port of the pod's.

@@ -187,16 +187,31 @@ func (c *class) fits(at *site) (fits, ever bool) {
 
 // suit reports whether a node can take pods of the class as far as neither depends on other pods.
 func (c *class) suit(node *Node) bool {
+	return c.keptOffBy(node) == "" && c.matches(node) && c.reaches(node)
+}
+
+// keptOffBy returns the key of a taint of the node that pods of the class do not tolerate; "" if there is none.
+func (c *class) keptOffBy(node *Node) string {
 	if len(node.Spec.Taints) > 0 {
-		if _, kept := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, c.pod.Spec.Tolerations, keepsOff, true); kept {
-			return false
+		taint, kept := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, c.pod.Spec.Tolerations, keepsOff, true)
+		if kept {
+			return taint.Key
 		}
 	}
-	if c.affinity != nil {
-		if match, err := c.affinity.Match(node.Node); !match || err != nil {
-			return false
-		}
+	return ""
+}
+
+// matches reports whether the node is one of those that the node selector and affinity of the class want.
+func (c *class) matches(node *Node) bool {
+	if c.affinity == nil {
+		return true
 	}
+	match, err := c.affinity.Match(node.Node)
+	return match && err == nil
+}
+
+// reaches reports whether the volumes of the class can be reached from the node.
+func (c *class) reaches(node *Node) bool {
 	return !slices.ContainsFunc(c.pod.volumes, func(pv *v1.PersistentVolume) bool {
 		return volume.CheckNodeAffinity(pv, node.Labels) != nil
 	})

@@ -1,0 +1,43 @@
+package cluster_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+)
+
+func TestObstacles(t *testing.T) {
+	for name, test := range map[string]struct {
+		cluster string
+		pod     string
+		want    []string // of nodes by name
+	}{
+		"room, and its own place": {"node a spot m/a cpu=1\nnode b spot m/a cpu=1\nnode c spot m/a cpu=1\njob other 1 b\njob x 1 a", "x-0",
+			[]string{"a []", `b ["insufficient cpu"]`, "c []"}},
+		"taints":          {"node a spot m/a taint=t\nnode b spot m/a cordoned\nnode c spot m/a taint=u\njob x 1 - tolerates=t", "x-0", []string{"a []", `b ["taint node.kubernetes.io/unschedulable"]`, `c ["taint u"]`}},
+		"a zone, pods":    {"node a spot m/a pods=0\nnode b spot m/b\njob x 1 - zone=a", "x-0", []string{`a ["insufficient pods"]`, `b ["not in the pod's node selector or affinity"]`}},
+		"a volume":        {"node a spot m/a\nnode b spot m/b\nstatefulset x 1 - volume=b", "x-0", []string{`a ["out of reach of the pod's volume"]`, "b []"}},
+		"a port":          {"node a spot m/a\nnode b spot m/a\njob other 1 a port=80\njob x 1 - port=80", "x-0", []string{`a ["host port in use"]`, "b []"}},
+		"anti-affinity":   {"node a spot m/a\nnode b spot m/b\ndeployment x 2 a - anti=topology.kubernetes.io/zone", "x-1", []string{`a ["the pod's anti-affinity to other pods"]`, "b []"}},
+		"its own is none": {"node a spot m/a\nnode b spot m/b\ndeployment x 1 a anti=topology.kubernetes.io/zone", "x-0", []string{"a []", "b []"}},
+		"affinity":        {"node a spot m/a\nnode b spot m/b\njob other 1 b\ndeployment x 1 - near=other/topology.kubernetes.io/zone", "x-0", []string{`a ["the pod's affinity to other pods"]`, "b []"}},
+		"spread":          {"node a spot m/a\nnode b spot m/b\ndeployment x 2 a - spread=topology.kubernetes.io/zone", "x-1", []string{`a ["the pod's topology spread"]`, "b []"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.build(test.cluster)
+			s := w.snapshot()
+			inspection := cluster.NewInspection(s, find(t, s, test.pod))
+			var got []string
+			for _, node := range s.Nodes {
+				got = append(got, fmt.Sprintf("%s %q", node.Name, inspection.Obstacles(node)))
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("obstacles (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
