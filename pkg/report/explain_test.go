@@ -1,0 +1,259 @@
+package report_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
+)
+
+// told says an explanation in lines, without its settings.
+func told(e *report.Explanation) []string {
+	lines := []string{fmt.Sprintf("%s: %s", e.Pod, e.Answer)}
+	if e.Workload != nil {
+		lines = append(lines, fmt.Sprintf("%s %s: floor %d of %d, budget %d, %d on spot, %d on on-demand", e.Workload, e.Revision, e.Floor, e.Desired,
+			e.Budget, e.OnSpot, e.OnOnDemand))
+	}
+	for _, g := range e.Nodes {
+		lines = append(lines, fmt.Sprintf("%s %s %v %t %q %q", g.Capacity, g.Pool, g.Names, g.Takes, g.Policy, g.Obstacles))
+	}
+	for _, thing := range e.Unblock {
+		lines = append(lines, "- "+thing)
+	}
+	return lines
+}
+
+func TestExplain(t *testing.T) {
+	const usedUp = "spot budget used up: 2 of 2 replicas of shop/web-r may run on spot (waits for on-demand room, takes any spot node after 5m)"
+	half := decision.Percent(50)
+	capped := basic()
+	capped.Defaults.MaxPerPool, capped.Defaults.MinOnDemand = &half, decision.Count(0)
+	for name, test := range map[string]struct {
+		policy  *decision.Policy
+		cluster string
+		of      string
+		want    []string
+	}{
+		"a pod of the floor waits for on-demand": {
+			cluster: `
+				node od on-demand m/a cpu=1
+				node sp spot m/a
+				deployment other 1 od
+				deployment web 3 sp sp - waits=30s`,
+			of: "pod/web-2",
+			want: []string{
+				"web-2: it waits: 0/2 nodes are available: 2 Insufficient cpu",
+				"deployment/web shop/web-r: floor 1 of 3, budget 2, 2 on spot, 0 on on-demand",
+				`on-demand m/a [od] false "" ["insufficient cpu"]`,
+				`spot m/a [sp] false "` + usedUp + `" []`,
+				"- 1 on-demand nodes: insufficient cpu is all that is in the way",
+				"- 1 node would take it but for the policy: " + usedUp,
+				"- a lower floor: annotation spot-aware-scheduler.io/min-on-demand on the Deployment",
+				"- time: in 4m30s it may take any spot node (it has waited for 30s; a scheduler started since counts anew)",
+			},
+		},
+		"what has waited takes spot": {
+			cluster: "node sp spot m/a\ndeployment web 3 sp sp - waits=6m",
+			of:      "deployment/web",
+			want: []string{
+				"web-2: it waits: 0/2 nodes are available: 2 Insufficient cpu",
+				"deployment/web shop/web-r: floor 1 of 3, budget 2, 2 on spot, 0 on on-demand",
+				`spot m/a [sp] true "" []`,
+				"- 1 node would take it: the scheduler has not tried it again yet, or is kept off by what is not looked at here " +
+					"(limits on volumes, resource claims, gangs, the anti-affinity of others)",
+			},
+		},
+		"its own demands": {
+			cluster: `
+				node od on-demand m/a taint=example.com/mine
+				node od-b on-demand m/b cordoned
+				node sp spot m/b
+				deployment web 4 sp - min=0 zone=b anti=kubernetes.io/hostname`,
+			of: "pod/web-1",
+			want: []string{
+				"web-1: it waits: no scheduler has said why",
+				"deployment/web shop/web-r: floor 0 of 4, budget 4, 1 on spot, 0 on on-demand",
+				`on-demand m/a [od] false "" ["not in the pod's node selector or affinity" "taint example.com/mine"]`,
+				`on-demand m/b [od-b] false "" ["taint node.kubernetes.io/unschedulable"]`,
+				`spot m/b [sp] false "" ["the pod's anti-affinity to other pods"]`,
+				"- 1 on-demand nodes: taint node.kubernetes.io/unschedulable is all that is in the way",
+				"- 1 spot nodes: the pod's anti-affinity to other pods is all that is in the way",
+			},
+		},
+		"a pod that stands does not count itself": {
+			cluster: "node od on-demand m/a cpu=1\nnode sp spot m/a\ndeployment web 2 od sp",
+			of:      "pod/web-0",
+			want: []string{
+				"web-0: it stands on od (on-demand): part of the floor",
+				"deployment/web shop/web-r: floor 1 of 2, budget 1, 1 on spot, 0 on on-demand",
+				`on-demand m/a [od] true "" []`,
+				`spot m/a [sp] false "spot budget used up: 1 of 1 replicas of shop/web-r may run on spot (waits for on-demand room, takes any spot node after 5m)" []`,
+			},
+		},
+		"over its budget": {
+			cluster: "node sp spot m/a\ndeployment web 1 sp",
+			of:      "pod/web-0",
+			want: []string{
+				"web-0: it stands on sp (spot): over its budget: it fell back to spot, or the floor or the replica count has changed since",
+				"deployment/web shop/web-r: floor 1 of 1, budget 0, 0 on spot, 0 on on-demand",
+				`spot m/a [sp] false "spot budget used up: 0 of 0 replicas of shop/web-r may run on spot (waits for on-demand room, takes any spot node after 5m)" []`,
+			},
+		},
+		"one more replica": {
+			cluster: "node od on-demand m/a\nnode sp spot m/a\ndeployment web 3 od sp sp",
+			of:      "deployment/web",
+			want: []string{
+				": 3 of 3 replicas stand on nodes, 1 on on-demand and 2 on spot; none waits. One more would prefer on-demand",
+				"deployment/web shop/web-r: floor 1 of 3, budget 2, 2 on spot, 1 on on-demand",
+				`on-demand m/a [od] true "" []`,
+				`spot m/a [sp] false "` + usedUp + `" []`,
+			},
+		},
+		"an ordinal of the floor": {
+			cluster: "node sp spot m/a\nstatefulset db 2 - waits=1m",
+			of:      "statefulset/db",
+			want: []string{
+				"db-0: it waits: 0/2 nodes are available: 2 Insufficient cpu",
+				"statefulset/db shop/db: floor 1 of 2, budget 1, 0 on spot, 0 on on-demand",
+				`spot m/a [sp] false "ordinal kept off spot: the first 1 of the ordinals of shop/db stay on on-demand, and later ordinals wait for this one ` +
+					`(waits for on-demand room, takes any spot node after 5m)" []`,
+				"- 1 node would take it but for the policy: ordinal kept off spot: the first 1 of the ordinals of shop/db stay on on-demand, " +
+					"and later ordinals wait for this one (waits for on-demand room, takes any spot node after 5m)",
+				"- a lower floor: annotation spot-aware-scheduler.io/min-on-demand on the StatefulSet",
+				"- time: in 4m0s it may take any spot node (it has waited for 1m0s; a scheduler started since counts anew)",
+			},
+		},
+		"a pool that is full, a node that goes": {
+			policy: capped,
+			cluster: `
+				node sp-1 spot m/a
+				node sp-2 spot m/b taint=aws-node-termination-handler/spot-itn
+				deployment web 2 sp-1 -`,
+			of: "pod/web-1",
+			want: []string{
+				"web-1: it waits: no scheduler has said why",
+				"deployment/web shop/web-r: floor 0 of 2, budget 2, 1 on spot, 0 on on-demand",
+				`spot m/a [sp-1] false "spot pool full: a pool may hold 1 replicas of shop/web-r (waits for room in another spot pool or on on-demand, takes any spot node after 5m)" []`,
+				`spot m/b [sp-2] false "node is being reclaimed" ["taint aws-node-termination-handler/spot-itn"]`,
+				"- 1 node would take it but for the policy: spot pool full: a pool may hold 1 replicas of shop/web-r " +
+					"(waits for room in another spot pool or on on-demand, takes any spot node after 5m)",
+			},
+		},
+		"a rollout that waits for its older revision": {
+			cluster: "node od on-demand m/a cpu=1\nnode sp spot m/a\ndeployment web 1 od - old=1 waits=10s",
+			of:      "deployment/web",
+			want: []string{
+				"web-1: it waits: 0/2 nodes are available: 2 Insufficient cpu",
+				"deployment/web shop/web-r: floor 1 of 1, budget 0, 0 on spot, 0 on on-demand",
+				`on-demand m/a [od] false "" ["insufficient cpu"]`,
+				`spot m/a [sp] false "spot budget used up: 0 of 0 replicas of shop/web-r may run on spot (waits for on-demand room, takes any spot node after 5m)" []`,
+				"- 1 on-demand nodes: insufficient cpu is all that is in the way",
+				"- 1 node would take it but for the policy: spot budget used up: 0 of 0 replicas of shop/web-r may run on spot " +
+					"(waits for on-demand room, takes any spot node after 5m)",
+				"- a lower floor: annotation spot-aware-scheduler.io/min-on-demand on the Deployment",
+				"- time: in 20s it may take any spot node (it has waited for 10s; a scheduler started since counts anew)",
+			},
+		},
+		"nodes that lack several things": {
+			cluster: "node sp spot m/a cpu=0 cordoned\ndeployment web 1 - min=0",
+			of:      "pod/web-0",
+			want: []string{
+				"web-0: it waits: no scheduler has said why",
+				"deployment/web shop/web-r: floor 0 of 1, budget 1, 0 on spot, 0 on on-demand",
+				`spot m/a [sp] false "" ["taint node.kubernetes.io/unschedulable" "insufficient cpu"]`,
+				"- another node: those that there are lack more than one thing each",
+			},
+		},
+		"gates": {
+			cluster: "node od on-demand m/a\ndeployment web 1 - gated",
+			of:      "pod/web-0",
+			want: []string{
+				"web-0: it waits: no scheduler has said why",
+				"deployment/web shop/web-r: floor 1 of 1, budget 0, 0 on spot, 0 on on-demand",
+				`on-demand m/a [od] true "" []`,
+				"- its scheduling gates: example.com/gate",
+			},
+		},
+		"no pods at all": {
+			cluster: "node od on-demand m/a\ndeployment web 1",
+			of:      "deployment/web",
+			want: []string{
+				": none of its pods has been made: see the events of its ReplicaSet or StatefulSet",
+				"deployment/web shop/web-r: floor 1 of 1, budget 0, 0 on spot, 0 on on-demand",
+				`on-demand m/a [od] true "" []`,
+			},
+		},
+		"another scheduler's": {
+			cluster: "deployment web 1 - profile=other",
+			of:      "deployment/web",
+			want:    []string{`web-0: the policy does not speak of it: its schedulerName is "other", not "spot-aware-scheduler"`},
+		},
+		"a DaemonSet's": {
+			cluster: "node od on-demand m/a\ndaemonset log od",
+			of:      "pod/log",
+			want:    []string{"log: the policy has no opinion on it: pods of DaemonSets and static pods belong to their nodes"},
+		},
+		"an owner that is not there": {
+			cluster: "pod orphan - rs=nobody",
+			of:      "pod/orphan",
+			want:    []string{"orphan: owner not known yet: waits for ReplicaSet shop/nobody to appear in the cache"},
+		},
+		"a pod of its own": {
+			cluster: "pod lone -",
+			of:      "pod/lone",
+			want: []string{
+				"lone: it waits: no scheduler has said why",
+				"pod/lone shop/lone: floor 1 of 1, budget 0, 0 on spot, 0 on on-demand",
+				"- time: in 5m0s it may take any spot node (it has waited for 0s; a scheduler started since counts anew)",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if test.policy == nil {
+				test.policy = basic()
+			}
+			kind, name, _ := strings.Cut(test.of, "/")
+			e, err := look(t, test.policy, test.cluster).Explain(kind, "shop", name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, told(e)); diff != "" {
+				t.Errorf("explanation (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestExplainSettings(t *testing.T) {
+	policy := basic()
+	anyway := decision.ScheduleAnyway
+	policy.Rules = []decision.Rule{{Name: "shop", Namespaces: []string{"shop"}, Overrides: decision.Overrides{WhenUnsatisfiable: &anyway}}}
+	e, err := look(t, policy, "node od on-demand m/a\ndeployment web 4 od min=50%").Explain("deployment", "shop", "web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []report.Setting{
+		{Name: "minOnDemand", Value: "50%", From: "annotation spot-aware-scheduler.io/min-on-demand on the Deployment"},
+		{Name: "maxPerPool", Value: "no cap", From: "the profile"},
+		{Name: "whenUnsatisfiable", Value: "ScheduleAnyway", From: `rule "shop"`},
+		{Name: "fallbackAfter", Value: "5m0s", From: "the profile"},
+	}
+	if diff := cmp.Diff(want, e.Settings); diff != "" {
+		t.Errorf("settings (-want +got):\n%s", diff)
+	}
+}
+
+func TestExplainNothing(t *testing.T) {
+	view := look(t, basic(), "node od on-demand m/a\ndeployment web 1 od")
+	for _, of := range []string{"pod/web", "deployment/web-0", "statefulset/web", "job/web"} {
+		kind, name, _ := strings.Cut(of, "/")
+		if _, err := view.Explain(kind, "shop", name); !errors.Is(err, report.ErrNotFound) {
+			t.Errorf("%s: %v, want %v", of, err, report.ErrNotFound)
+		}
+	}
+}

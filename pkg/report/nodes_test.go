@@ -1,0 +1,44 @@
+package report_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestNodes(t *testing.T) {
+	deadline := now.Add(time.Minute).UTC().Format(time.RFC3339)
+	view := look(t, basic(), `
+		node a spot m/a
+		node b on-demand m/a
+		node c - m/a label=karpenter.sh/capacity-type=spot
+		node d - m/a
+		node e typo m/a
+		node f spot m/b taint=aws-node-termination-handler/spot-itn annotation=spot-aware-scheduler.io/interruption-deadline=`+deadline+`
+		node g spot m/b taint=aws-node-termination-handler/rebalance-recommendation
+		deployment web 3 a a b
+		deployment one 1 f
+		daemonset log f`)
+	var lines []string
+	for _, n := range view.Nodes() {
+		line := fmt.Sprintf("%s %s by %s, %s, %s %q, %d", n.Name, n.Capacity, n.Because, n.Pool, n.Interruption, n.Signals, n.Replicas)
+		if n.Deadline != nil {
+			line += " in " + n.Deadline.Sub(now).String()
+		}
+		lines = append(lines, fmt.Sprintf("%s %v", line, n.FallBelow))
+	}
+	want := []string{
+		`f spot by node.kubernetes.io/capacity=spot, m/b, reclaim ["taint aws-node-termination-handler/spot-itn"], 1 in 1m0s [deployment/one]`,
+		`g spot by node.kubernetes.io/capacity=spot, m/b, advisory ["taint aws-node-termination-handler/rebalance-recommendation"], 0 []`,
+		`a spot by node.kubernetes.io/capacity=spot, m/a, none [], 2 []`,
+		`b on-demand by node.kubernetes.io/capacity=on-demand, m/a, none [], 1 []`,
+		`c spot by karpenter.sh/capacity-type=spot, m/a, none [], 0 []`,
+		`d on-demand by no label says: unlabeledNodes, m/a, none [], 0 []`,
+		`e spot by contradiction: node.kubernetes.io/capacity=typo, m/a, none [], 0 []`,
+	}
+	if diff := cmp.Diff(want, lines); diff != "" {
+		t.Errorf("nodes (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,171 @@
+package report
+
+import (
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+// Annotations of a node that say what it costs, in US dollars per hour, where a price list cannot: what it costs now, and what it would cost
+// on-demand. They win over lists.
+const (
+	PriceAnnotation         = "spot-aware-scheduler.io/usd-per-hour"
+	OnDemandPriceAnnotation = "spot-aware-scheduler.io/on-demand-usd-per-hour"
+)
+
+// Price is what an hour of one instance type costs, in US dollars.
+type Price struct {
+	InstanceType string `json:"instanceType"`
+	// Zone is where; "" everywhere that no other row names.
+	Zone     string   `json:"zone,omitempty"`
+	Spot     *float64 `json:"spot,omitempty"`
+	OnDemand *float64 `json:"onDemand,omitempty"`
+}
+
+// of returns the price of a capacity type; false if the row does not say.
+func (p *Price) of(capacity decision.CapacityType) (float64, bool) {
+	price := p.OnDemand
+	if capacity == decision.Spot {
+		price = p.Spot
+	}
+	if price == nil {
+		return 0, false
+	}
+	return *price, true
+}
+
+// Prices is a price list.
+type Prices struct {
+	rows map[decision.Pool]*Price
+	// From says where it is from, for a person.
+	From string
+}
+
+// NewPrices returns the list of these rows, which must have different types or zones.
+func NewPrices(rows []Price, from string) *Prices {
+	p := &Prices{rows: map[decision.Pool]*Price{}, From: from}
+	for i := range rows {
+		p.rows[decision.Pool{InstanceType: rows[i].InstanceType, Zone: rows[i].Zone}] = &rows[i]
+	}
+	return p
+}
+
+// lookUp returns a price: that of the zone, or else that of everywhere; false if there is none.
+func (p *Prices) lookUp(instanceType, zone string, capacity decision.CapacityType) (float64, bool) {
+	for _, zone := range []string{zone, ""} {
+		if row := p.rows[decision.Pool{InstanceType: instanceType, Zone: zone}]; row != nil {
+			if price, ok := row.of(capacity); ok {
+				return price, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// ReadPrices reads a price list: CSV with a header of the names instanceType, zone, spot and onDemand if the name of the file ends in .csv,
+// else YAML, a list of objects with those fields. zone, spot and onDemand may be left out. The error names every bad row, with the field, its
+// value and what was expected.
+func ReadPrices(data []byte, file string) (*Prices, error) {
+	rows, err := decodePrices(data, file)
+	if err != nil {
+		return nil, fmt.Errorf("price list %s: %w", file, err)
+	}
+	if len(rows) == 0 {
+		return nil, fmt.Errorf("price list %s: it has no row", file)
+	}
+	var errs []error
+	seen := map[decision.Pool]int{}
+	for i := range rows {
+		row := &rows[i]
+		mistake := func(field string, value any, expected string) {
+			errs = append(errs, fmt.Errorf("row %d: %s: invalid value %q: expected %s", i+1, field, fmt.Sprint(value), expected))
+		}
+		if row.InstanceType == "" {
+			mistake("instanceType", "", "the name of an instance type")
+		}
+		if row.Spot == nil && row.OnDemand == nil {
+			mistake("spot, onDemand", "", "at least one price")
+		}
+		for field, price := range map[string]*float64{"spot": row.Spot, "onDemand": row.OnDemand} {
+			if price != nil && (*price < 0 || math.IsNaN(*price) || math.IsInf(*price, 0)) {
+				mistake(field, *price, "US dollars per hour, 0 or more")
+			}
+		}
+		key := decision.Pool{InstanceType: row.InstanceType, Zone: row.Zone}
+		if first, again := seen[key]; again {
+			mistake("instanceType, zone", row.InstanceType+" "+row.Zone, fmt.Sprintf("something else than in row %d", first))
+		}
+		seen[key] = i + 1
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("price list %s:\n%w", file, errors.Join(errs...))
+	}
+	return NewPrices(rows, file), nil
+}
+
+func decodePrices(data []byte, file string) ([]Price, error) {
+	if !strings.EqualFold(filepath.Ext(file), ".csv") {
+		var rows []Price
+		return rows, yaml.UnmarshalStrict(data, &rows)
+	}
+	reader := csv.NewReader(bytes.NewReader(data))
+	header, err := reader.Read()
+	if err != nil {
+		return nil, fmt.Errorf("expected a header: %w", err)
+	}
+	var rows []Price
+	for {
+		record, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return rows, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		var row Price
+		for i, name := range header {
+			if err := row.set(strings.TrimSpace(name), strings.TrimSpace(record[i])); err != nil {
+				return nil, fmt.Errorf("row %d: %w", len(rows)+1, err)
+			}
+		}
+		rows = append(rows, row)
+	}
+}
+
+// set sets the field of a name in the header of a CSV file.
+func (p *Price) set(name, value string) error {
+	var into **float64
+	switch name {
+	case "instanceType":
+		p.InstanceType = value
+		return nil
+	case "zone":
+		p.Zone = value
+		return nil
+	case "spot":
+		into = &p.Spot
+	case "onDemand":
+		into = &p.OnDemand
+	default:
+		return fmt.Errorf("header: invalid value %q: expected instanceType, zone, spot or onDemand", name)
+	}
+	if value == "" {
+		return nil
+	}
+	price, err := strconv.ParseFloat(value, 64)
+	if err != nil {
+		return fmt.Errorf("%s: invalid value %q: expected US dollars per hour", name, value)
+	}
+	*into = &price
+	return nil
+}

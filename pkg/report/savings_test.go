@@ -1,0 +1,97 @@
+package report_test
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
+)
+
+const prices = "instanceType,zone,spot,onDemand\nm,,0.4,1\nm,b,0.2,\nc,,,2\n"
+
+func TestSavings(t *testing.T) {
+	view := look(t, basic(), `
+		node od-a on-demand m/a
+		node od-b on-demand m/b
+		node sp-a spot m/a
+		node sp-b spot m/b
+		node c on-demand c/a cpu=2
+		node unknown spot x/a
+		node told on-demand y/a annotation=spot-aware-scheduler.io/usd-per-hour=3
+		deployment web 4 od-a od-b c sp-a
+		deployment fine 2 od-a sp-b
+		deployment theirs 2 od-a od-a profile=other
+		statefulset db 3 sp-a od-b od-b
+		job sum 1 c`)
+	list, err := report.ReadPrices([]byte(prices), "prices.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := view.Savings(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// On-demand 1+1+2+3, spot 0.4+0.2; all of it on-demand 1+1+2+3+1+1. Spot costs 0.3 of on-demand on average: that is for c, of which the
+	// list does not say what spot costs.
+	want := &report.Savings{SpotNodes: 3, OnDemandNodes: 4, Now: 7.6, AllOnDemand: 9, Prices: "prices.csv", Unpriced: map[string]int{"x/a": 1}}
+	const half, quarter = 0.5, 0.25
+	ref := func(kind, name string) report.Ref {
+		apiVersion := "apps/v1"
+		if kind == "Job" {
+			apiVersion = "batch/v1"
+		}
+		return report.Ref{APIVersion: apiVersion, Kind: kind, Namespace: "shop", Name: name}
+	}
+	want.Surplus = []report.Surplus{
+		{Ref: ref("Deployment", "web"), Floor: 1, OnDemand: 3, Replicas: 2, Saves: half*2*0.7 + quarter*0.8},
+		{Ref: ref("Job", "sum"), Floor: 0, OnDemand: 1, Replicas: 1, Saves: half * 2 * 0.7},
+		{Ref: ref("StatefulSet", "db"), Floor: 1, OnDemand: 2, Replicas: 2, Saves: 2 * quarter * 0.8},
+	}
+	want.OnTheTable = want.Surplus[0].Saves + want.Surplus[1].Saves + want.Surplus[2].Saves
+	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-9)); diff != "" {
+		t.Errorf("savings (-want +got):\n%s", diff)
+	}
+	if math.Abs(got.Saved()-1.4) > 1e-9 {
+		t.Errorf("saves %v, want 1.4", got.Saved())
+	}
+}
+
+func TestPriceAnnotationsThatAreNone(t *testing.T) {
+	for _, value := range []string{"-1", "cheap", "NaN"} {
+		_, err := look(t, basic(), "node n spot m/a annotation=spot-aware-scheduler.io/usd-per-hour="+value).Savings(report.NewPrices(nil, "none"))
+		want := fmt.Sprintf("node n: annotation spot-aware-scheduler.io/usd-per-hour: invalid value %q: expected US dollars per hour, 0 or more", value)
+		if err == nil || err.Error() != want {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+func TestReadPrices(t *testing.T) {
+	for name, test := range map[string]struct{ file, text, want string }{
+		"yaml":              {"p.yaml", "- {instanceType: m, spot: 0.1}\n- {instanceType: m, zone: a, onDemand: 1}", ""},
+		"csv":               {"p.csv", prices, ""},
+		"nothing":           {"p.yaml", "", "it has no row"},
+		"only a header":     {"p.csv", "instanceType,spot\n", "it has no row"},
+		"no header":         {"p.csv", "", "expected a header"},
+		"unknown column":    {"p.csv", "type,spot\nm,1\n", `header: invalid value "type": expected instanceType, zone, spot or onDemand`},
+		"unknown field":     {"p.yaml", "- {instanceType: m, price: 1}", `unknown field "price"`},
+		"no number":         {"p.csv", "instanceType,spot\nm,cheap\n", `row 1: spot: invalid value "cheap": expected US dollars per hour`},
+		"a negative number": {"p.yaml", "- {instanceType: m, spot: -1}", `row 1: spot: invalid value "-1": expected US dollars per hour, 0 or more`},
+		"no type":           {"p.yaml", "- {spot: 1}", `row 1: instanceType: invalid value "": expected the name of an instance type`},
+		"no price":          {"p.yaml", "- {instanceType: m}", `row 1: spot, onDemand: invalid value "": expected at least one price`},
+		"twice":             {"p.yaml", "- {instanceType: m, spot: 1}\n- {instanceType: m, spot: 2}", `row 2: instanceType, zone: invalid value "m ": expected something else than in row 1`},
+		"a ragged line":     {"p.csv", "instanceType,spot\nm\n", "wrong number of fields"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := report.ReadPrices([]byte(test.text), test.file)
+			if (err != nil) != (test.want != "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%v, want an error with %q", err, test.want)
+			}
+		})
+	}
+}

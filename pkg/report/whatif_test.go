@@ -1,0 +1,124 @@
+package report_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
+)
+
+const shop = `
+	node od-a on-demand m/a
+	node od-b on-demand m/b
+	node sp-a spot m/a
+	node sp-b spot m/b
+	deployment web 4 od-a sp-a sp-a sp-b
+	deployment api 4 od-a od-b sp-a sp-b min=3
+	deployment one 1 sp-b
+	job sum 2 sp-a sp-b
+	deployment theirs 2 sp-a sp-a profile=other
+	daemonset log sp-a`
+
+func TestLose(t *testing.T) {
+	for name, test := range map[string]struct {
+		lose []string
+		want string // nodes, pods
+		fall []string
+	}{
+		"all spot": {[]string{"all-spot"}, "2 nodes, 10 pods", []string{
+			"deployment/one ToZero 1 to 0", "deployment/theirs ToZero 2 to 0", "job/sum ToZero 2 to 0", "deployment/api BelowFloor 4 to 2",
+			"deployment/web KeepsFloor 4 to 1"}},
+		"a pool, and not the on-demand nodes of its type": {[]string{"pool=m/a"}, "1 nodes, 6 pods", []string{
+			"deployment/theirs ToZero 2 to 0", "deployment/api KeepsFloor 4 to 3", "deployment/web KeepsFloor 4 to 2", "job/sum KeepsFloor 2 to 1"}},
+		"a zone": {[]string{"zone=b"}, "2 nodes, 5 pods", []string{
+			"deployment/one ToZero 1 to 0", "deployment/api BelowFloor 4 to 2", "deployment/web KeepsFloor 4 to 3", "job/sum KeepsFloor 2 to 1"}},
+		"a node": {[]string{"node=od-a"}, "1 nodes, 2 pods", []string{
+			"deployment/api KeepsFloor 4 to 3", "deployment/web KeepsFloor 4 to 3"}},
+		"several, that overlap": {[]string{"zone=a", "pool=m/a", "node=od-b"}, "3 nodes, 9 pods", []string{
+			"deployment/theirs ToZero 2 to 0", "deployment/api BelowFloor 4 to 1", "deployment/web KeepsFloor 4 to 1", "job/sum KeepsFloor 2 to 1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var losses []report.Loss
+			for _, text := range test.lose {
+				loss, err := report.ParseLoss(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				losses = append(losses, loss)
+			}
+			result, err := look(t, basic(), shop).Lose(losses)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var fall []string
+			for _, l := range result.Workloads {
+				fall = append(fall, fmt.Sprintf("%s %s %d to %d", l.Ref, l.Falls, l.Before, l.After))
+			}
+			if diff := cmp.Diff(test.fall, fall); diff != "" {
+				t.Errorf("workloads (-want +got):\n%s", diff)
+			}
+			if got := fmt.Sprintf("%d nodes, %d pods", result.Nodes, result.Pods); got != test.want {
+				t.Errorf("lost %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestLossesThatAreNone(t *testing.T) {
+	for text, want := range map[string]string{
+		"":            `invalid value "": expected all-spot, pool=`,
+		"spot":        `invalid value "spot": expected all-spot`,
+		"all-spot=1":  `invalid value "all-spot=1": expected all-spot`,
+		"pool=m":      `invalid value "pool=m": expected pool=TYPE/ZONE`,
+		"pool=m/":     `invalid value "pool=m/": expected pool=TYPE/ZONE`,
+		"zone=":       `invalid value "zone=": expected all-spot`,
+		"node=":       `invalid value "node=": expected all-spot`,
+		"zone=z":      "--lose zone=z: no node is of it; there are zone=a, zone=b",
+		"pool=c/a":    "--lose pool=c/a: no node is of it; there are pool=m/a, pool=m/b",
+		"node=nobody": "--lose node=nobody: no node is of it; there are node=od-a, node=od-b, node=sp-a, node=sp-b",
+	} {
+		loss, err := report.ParseLoss(text)
+		if err == nil {
+			_, err = look(t, basic(), shop).Lose([]report.Loss{loss})
+		}
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestChanges(t *testing.T) {
+	two := decision.Count(2)
+	stricter, other := basic(), basic()
+	stricter.Rules = []decision.Rule{{Name: "web", OwnerKinds: []string{"Deployment"}, Overrides: decision.Overrides{MinOnDemand: &two}}}
+	other.Defaults.MinOnDemand = decision.Count(0)
+	for name, test := range map[string]struct {
+		then *decision.Policy
+		want []string
+	}{
+		"the same":  {basic(), nil},
+		"a rule":    {stricter, []string{"deployment/web 1 to 2: 1 there, lacks 1, frees 0"}},
+		"no floors": {other, []string{"deployment/one 1 to 0: 0 there, lacks 0, frees 0", "deployment/web 1 to 0: 1 there, lacks 0, frees 1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// Both policies look at what was read once.
+			taken, err := survey.Take(t.Context(), fake.NewClientset(objectsOf(t, shop)...), survey.Scope{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, c := range see(t, taken, basic()).Changes(see(t, taken, test.then)) {
+				got = append(got, fmt.Sprintf("%s %d to %d: %d there, lacks %d, frees %d", c.Ref, c.FloorNow, c.FloorThen, c.OnDemandThen, c.Lacks, c.Frees))
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("changes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,70 @@
+package survey
+
+import (
+	"cmp"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// Wanted returns a pod of each Deployment and StatefulSet that wants pods which name profile as their scheduler, as its template says; by
+// namespace, kind and name of the owner. It is how a workload without any pod is known. A Deployment without a ReplicaSet is left out.
+func (s *Survey) Wanted(profile string) ([]*v1.Pod, error) {
+	deployments, err := s.factory.Apps().V1().Deployments().Lister().List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	sets, err := s.factory.Apps().V1().StatefulSets().Lister().List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	replicaSets, err := s.factory.Apps().V1().ReplicaSets().Lister().List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	newest := map[types.UID]*appsv1.ReplicaSet{}
+	for _, rs := range replicaSets {
+		if owner := metav1.GetControllerOfNoCopy(rs); owner != nil && rs.DeletionTimestamp == nil {
+			if n := newest[owner.UID]; n == nil || kube.RevisionNumber(rs) > kube.RevisionNumber(n) {
+				newest[owner.UID] = rs
+			}
+		}
+	}
+	type wanted struct {
+		kind string
+		pod  *v1.Pod
+	}
+	var all []wanted
+	for _, d := range deployments {
+		if rs := newest[d.UID]; rs != nil && d.Spec.Template.Spec.SchedulerName == profile && kube.Replicas(d.Spec.Replicas) > 0 {
+			all = append(all, wanted{"Deployment", podOf(rs, "ReplicaSet", &d.Spec.Template, d.Name)})
+		}
+	}
+	for _, set := range sets {
+		if set.Spec.Template.Spec.SchedulerName == profile && kube.Replicas(set.Spec.Replicas) > 0 {
+			all = append(all, wanted{"StatefulSet", podOf(set, "StatefulSet", &set.Spec.Template, set.Name+"-0")})
+		}
+	}
+	slices.SortFunc(all, func(a, b wanted) int {
+		return cmp.Or(cmp.Compare(a.pod.Namespace, b.pod.Namespace), cmp.Compare(a.kind, b.kind), cmp.Compare(a.pod.Name, b.pod.Name))
+	})
+	pods := make([]*v1.Pod, len(all))
+	for i := range all {
+		pods[i] = all[i].pod
+	}
+	return pods, nil
+}
+
+// podOf returns a pod that owner would make.
+func podOf(owner metav1.Object, kind string, template *v1.PodTemplateSpec, name string) *v1.Pod {
+	pod := &v1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: template.Spec}
+	pod.Namespace, pod.Name = owner.GetNamespace(), name
+	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind(kind))}
+	return pod
+}
