@@ -21,6 +21,7 @@ build: ## Builds all binaries into bin/.
 	go build -ldflags '$(LDFLAGS)' -o bin/spot-aware-scheduler ./cmd/scheduler
 	go build -ldflags '$(LDFLAGS)' -o bin/spot-controller ./cmd/controller
 	go build -ldflags '$(LDFLAGS)' -o bin/spot-lab ./cmd/spot-lab
+	go build -ldflags '$(LDFLAGS)' -o bin/kubectl-spot ./cmd/kubectl-spot
 
 # What make image makes, one image for each binary: their names, for which architectures, and with PUSH=1 they go to the names' registry,
 # each as one multi-arch image. The controller's stands beside the scheduler's, with the same tag, unless it is named.

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+)
+
+// cluster is an API server that knows one namespace with one pod on one spot node, and denies what denied names.
+func cluster(t *testing.T, denied string) (kubeconfig string) {
+	t.Helper()
+	meta := func(name, namespace string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: name, Namespace: namespace}
+	}
+	node := v1.Node{ObjectMeta: meta("n", "")}
+	node.Labels = map[string]string{"node.kubernetes.io/capacity": "spot", v1.LabelInstanceTypeStable: "m5.xlarge", v1.LabelTopologyZone: "a"}
+	pod := v1.Pod{ObjectMeta: meta("p", "shop"), Spec: v1.PodSpec{NodeName: "n", SchedulerName: "spot-aware-scheduler"}}
+	answers := map[string]any{
+		"/api/v1/nodes":                     &v1.NodeList{Items: []v1.Node{node}},
+		"/api/v1/pods":                      &v1.PodList{Items: []v1.Pod{pod}},
+		"/api/v1/namespaces/shop/pods":      &v1.PodList{Items: []v1.Pod{pod}},
+		"/api/v1/namespaces":                &v1.NamespaceList{Items: []v1.Namespace{{ObjectMeta: meta("shop", "")}}},
+		"/api/v1/namespaces/elsewhere/pods": &v1.PodList{},
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			t.Errorf("%s %s: this only reads", r.Method, r.URL)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, denied) && denied != "" {
+			w.WriteHeader(http.StatusForbidden)
+			_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+				Status: metav1.StatusFailure, Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden, Message: "not you: " + denied})
+			return
+		}
+		answer, ok := answers[r.URL.Path]
+		if !ok {
+			answer = map[string]any{"items": []any{}}
+		}
+		_ = json.NewEncoder(w).Encode(answer)
+	}))
+	t.Cleanup(server.Close)
+	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	text := `{"apiVersion": "v1", "kind": "Config", "current-context": "c", "clusters": [{"name": "c", "cluster": {"server": "` + server.URL + `"}}],
+		"contexts": [{"name": "c", "context": {"cluster": "c", "namespace": "shop"}}, {"name": "other", "context": {"cluster": "c", "namespace": "elsewhere"}}]}`
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return kubeconfig
+}
+
+func execute(t *testing.T, args ...string) (out, errOut string, status int) {
+	t.Helper()
+	var o, e bytes.Buffer
+	status = run(t.Context(), args, genericiooptions.IOStreams{In: strings.NewReader(""), Out: &o, ErrOut: &e})
+	return o.String(), e.String(), status
+}
+
+const shipped = "--scheduler-config=../../config/scheduler-config.yaml"
+
+func TestWrongUsage(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	text, err := os.ReadFile("../../config/scheduler-config.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(bad, bytes.Replace(text, []byte("minOnDemand: 1\n"), []byte("minOnDemand: 130%\n"), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string]struct {
+		status int
+		err    string
+	}{
+		"--nonsense":                        {exitUsage, "unknown flag: --nonsense"},
+		"nonsense":                          {exitUsage, `unknown command "nonsense" for "kubectl spot"`},
+		"status now":                        {exitUsage, `unknown command "now" for "kubectl spot status"`},
+		"status -o nonsense":                {exitUsage, `output format "nonsense", allowed formats are`},
+		"explain":                           {exitUsage, "accepts between 1 and 2 arg(s), received 0"},
+		"explain web":                       {exitUsage, `invalid value "web": expected KIND/NAME`},
+		"explain deploy/web/x":              {exitUsage, `invalid value "deploy/web/x": expected KIND/NAME`},
+		"explain deploy/":                   {exitUsage, `invalid value "deploy/": expected KIND/NAME`},
+		"what-if":                           {exitUsage, "--lose or --policy is required"},
+		"what-if --lose everything":         {exitUsage, `--lose: invalid value "everything": expected all-spot, pool=TYPE/ZONE, zone=ZONE or node=NAME`},
+		"what-if --policy /nowhere":         {exitFailed, "configuration file: open /nowhere"},
+		"what-if --policy " + bad:           {exitFailed, `args.minOnDemand: Invalid value: "130%"`},
+		"status --scheduler-config " + bad:  {exitFailed, `args.minOnDemand: Invalid value: "130%"`},
+		"status --profile other " + shipped: {exitFailed, `expected one whose schedulerName is "other"`},
+		"savings --prices /nowhere":         {exitFailed, "price list: open /nowhere"},
+		"status --context nonsense":         {exitFailed, "context was not found for specified context: nonsense"},
+		"explain deploy/web " + shipped:     {exitFailed, "Deployment shop/web: not found, or it has no pods"},
+		"what-if --lose zone=z " + shipped:  {exitFailed, "--lose zone=z: no node is of it; there are zone=a"},
+	} {
+		args := append(strings.Fields(line), "--kubeconfig="+cluster(t, ""))
+		if out, err, status := execute(t, args...); status != want.status || !strings.Contains(err, want.err) || out != "" {
+			t.Errorf("%s: exit status %d, %q%s, want %d and %q", line, status, out, err, want.status, want.err)
+		}
+	}
+}
+
+func TestPrints(t *testing.T) {
+	for line, want := range map[string]string{
+		"status": "WORKLOAD   STATE        DESIRED   FLOOR   ON-DEMAND   SPOT   WAITING   WITHOUT SPOT   WITHOUT POOL   WHY\n" +
+			"pod/p      BelowFloor   1         1       0           1      0         0              0              0 of the floor of 1 on on-demand; 1 on spot beyond the budget of 0\n",
+		"status -A --no-headers":                              "shop   pod/p   BelowFloor   1     1     0     1     0     0     0     0 of the floor of 1 on on-demand; 1 on spot beyond the budget of 0\n",
+		"status -o name":                                      "pod/p\n",
+		"status -o jsonpath={.kind}:{.items[*].state}":        "SpotStatus:BelowFloor",
+		"status -o go-template={{.kind}}":                     "SpotStatus",
+		"nodes --no-headers":                                  "n     spot   node.kubernetes.io/capacity=spot   m5.xlarge/a               1     1\n",
+		"nodes -o name":                                       "node/n\n",
+		"nodes -o jsonpath={.items[0].fallBelow[0].name}":     "p",
+		"explain pod p -o jsonpath={.nodes[0].names}":         `["n"]`,
+		"explain pods/p -o name":                              "pod/p\n",
+		"what-if --lose all-spot --no-headers":                "pod/p   ToZero   1     1     1     0\n",
+		"what-if --lose node=n -o name":                       "pod/p\n",
+		"what-if --policy ../../config/scheduler-config.yaml": "Under ../../config/scheduler-config.yaml 0 workloads have other floors: 0 replicas would have to go to on-demand, 0 replicas could go to spot.\n",
+		"savings -o jsonpath={.usdPerHourAllOnDemand}":        "0.192",
+	} {
+		out, err, status := execute(t, append(strings.Fields(line), shipped, "--kubeconfig="+cluster(t, ""))...)
+		if diff := cmp.Diff(want, out); status != 0 || diff != "" || err != "" {
+			t.Errorf("%s: exit status %d, %s (-want +got):\n%s", line, status, err, diff)
+		}
+	}
+}
+
+func TestNothingFound(t *testing.T) {
+	kubeconfig := "--kubeconfig=" + cluster(t, "")
+	for line, want := range map[string]string{
+		"status --context other": "No workload in namespace elsewhere opts in: no pod there has schedulerName spot-aware-scheduler. " +
+			"docs/opt-in.md says how to; -A looks everywhere, --profile at another scheduler's pods.\n",
+		"status": "",
+	} {
+		_, err, status := execute(t, append(strings.Fields(line), shipped, kubeconfig)...)
+		if status != 0 || err != want {
+			t.Errorf("%s: exit status %d, %q, want %q", line, status, err, want)
+		}
+	}
+	// Without a scheduler in the cluster the defaults are assumed, and said to be.
+	out, err, status := execute(t, "status", kubeconfig)
+	want := "the defaults are assumed: minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never."
+	if status != 0 || !strings.Contains(err, want) || !strings.Contains(err, "namespace kube-system has no Deployment") || out == "" {
+		t.Errorf("exit status %d, %q, want %q", status, err, want)
+	}
+}
+
+func TestDenied(t *testing.T) {
+	for denied, want := range map[string]string{
+		"/pods":        "The ClusterRole spot-viewer",
+		"/nodes":       "nodes cannot be read",
+		"/jobs":        "",
+		"/deployments": "the defaults are assumed",
+	} {
+		args := []string{"nodes", "--kubeconfig=" + cluster(t, denied)}
+		if denied == "/jobs" {
+			args = append(args, shipped)
+		}
+		out, err, status := execute(t, args...)
+		fails := denied == "/pods" || denied == "/nodes"
+		if (status != 0) != fails || (out == "") != fails || !strings.Contains(err, "not you: "+denied) || !strings.Contains(err, want) ||
+			!strings.Contains(err, "manifests/overlays/viewer") {
+			t.Errorf("%s: exit status %d, %q\n%s", denied, status, out, err)
+		}
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	for line, want := range map[string]string{
+		"explain ":                     "pod/p\npod/\n:6\n",
+		"explain po/":                  "po/p\n:4\n",
+		"what-if --lose ":              "all-spot\npool=m5.xlarge/a\nzone=a\nnode=n\n:4\n",
+		"status -n ":                   "shop\n:4\n",
+		"status --context nowhere -n ": ":4\n",
+	} {
+		args := append([]string{"__complete", shipped, "--kubeconfig=" + cluster(t, "")}, strings.Split(line, " ")...)
+		out, _, status := execute(t, args...)
+		if diff := cmp.Diff(want, out); status != 0 || diff != "" {
+			t.Errorf("%q: exit status %d (-want +got):\n%s", line, status, diff)
+		}
+	}
+	if out, _, _ := execute(t, "__complete", "status", "-o", ""); !strings.Contains(out, "wide\n") || !strings.Contains(out, "yaml\n") {
+		t.Errorf("-o: %q", out)
+	}
+}
+
+func TestColours(t *testing.T) {
+	text := "HEADER\none\ntwo\n"
+	if got, want := coloured(text, []colour{plain, red}, false), "HEADER\none\n\x1b[31mtwo\x1b[0m\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got, want := coloured("one\ntwo\n", []colour{yellow, plain}, true), "\x1b[33mone\x1b[0m\ntwo\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

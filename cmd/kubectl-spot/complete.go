@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
+)
+
+// completeWithin is how long somebody who has pressed Tab waits.
+const completeWithin = 3 * time.Second
+
+// completing returns o for completion, which says nothing but its choices, and a context that ends soon.
+func (o *options) completing(command *cobra.Command) (*options, context.Context, context.CancelFunc) {
+	quiet := *o
+	quiet.ErrOut = io.Discard
+	ctx := command.Context()
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx, cancel := context.WithTimeout(ctx, completeWithin)
+	return &quiet, ctx, cancel
+}
+
+// completeWorkloads completes the argument of explain.
+func (o *options) completeWorkloads(command *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	const nothing = cobra.ShellCompDirectiveNoFileComp
+	o, ctx, cancel := o.completing(command)
+	defer cancel()
+	namespace, err := o.namespace()
+	if err != nil || len(args) > 0 {
+		return nil, nothing
+	}
+	view, _, err := o.look(ctx, survey.Scope{Namespace: namespace})
+	if err != nil {
+		return nil, nothing
+	}
+	var choices []string
+	kind, _, named := strings.Cut(toComplete, "/")
+	if named && kindOf(kind) == "Pod" {
+		for _, p := range view.Snapshot.Pods {
+			if p.Subject != nil && p.Workload.Ours {
+				choices = append(choices, kind+"/"+p.Name)
+			}
+		}
+		return choices, nothing
+	}
+	all, _ := view.Statuses()
+	for i := range all {
+		ref := all[i].Ref.String()
+		if named && kindOf(kind) == all[i].Kind {
+			ref = kind + "/" + all[i].Name // deploy/web stays deploy/web
+		}
+		choices = append(choices, ref)
+	}
+	return append(choices, "pod/"), nothing | cobra.ShellCompDirectiveNoSpace
+}
+
+// completeLosses completes --lose.
+func (o *options) completeLosses(command *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	o, ctx, cancel := o.completing(command)
+	defer cancel()
+	namespace, err := o.namespace()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	view, _, err := o.look(ctx, survey.Scope{Namespace: namespace})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return view.LossChoices(), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeNamespaces completes -n.
+func (o *options) completeNamespaces(command *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	o, ctx, cancel := o.completing(command)
+	defer cancel()
+	client, err := o.connect()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	list, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
+)
+
+// kinds are what workloads may be called, as kubectl calls them.
+var kinds = map[string]string{
+	"pod": "Pod", "pods": "Pod", "po": "Pod",
+	"deployment": "Deployment", "deployments": "Deployment", "deploy": "Deployment",
+	"statefulset": "StatefulSet", "statefulsets": "StatefulSet", "sts": "StatefulSet",
+	"replicaset": "ReplicaSet", "replicasets": "ReplicaSet", "rs": "ReplicaSet",
+	"job": "Job", "jobs": "Job",
+	"replicationcontroller": "ReplicationController", "replicationcontrollers": "ReplicationController", "rc": "ReplicationController",
+}
+
+// kindOf returns the kind that a person means by name, such as deploy or deployments.apps; another name is a kind that is not known here.
+func kindOf(name string) string {
+	resource, _, _ := strings.Cut(strings.ToLower(name), ".")
+	if kind, ok := kinds[resource]; ok {
+		return kind
+	}
+	return name
+}
+
+func (o *options) explainCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "explain (KIND/NAME | KIND NAME)",
+		Short: "Why a pod is where it is, or waits, and what would unblock it",
+		Long: `Says of a pod, or of a workload by its first pod that waits, which rule or annotation gave
+which setting, the budget as it is now, which nodes would take it and why the others would
+not, and what would unblock it. The reasons are those of the scheduler.`,
+		Example: `  kubectl spot explain pod/web-5d9f7c-x2x9z -n shop
+  kubectl spot explain deploy/web -n shop
+  kubectl spot explain sts/db -n shop -o yaml`,
+		Args: cobra.RangeArgs(1, 2),
+	}
+	p := newPrinting(command)
+	command.ValidArgsFunction = o.completeWorkloads
+	command.RunE = func(command *cobra.Command, args []string) error {
+		kind, name, ok := strings.Cut(strings.Join(args, "/"), "/")
+		if !ok || kind == "" || name == "" || strings.Contains(name, "/") {
+			return fmt.Errorf("invalid value %q: expected KIND/NAME, such as pod/web-0 or deploy/web; %w", strings.Join(args, " "), errUsage)
+		}
+		if err := p.check(); err != nil {
+			return err
+		}
+		namespace, err := o.namespace()
+		if err != nil {
+			return err
+		}
+		view, taken, err := o.look(command.Context(), survey.Scope{Namespace: namespace, AllPods: true, Volumes: true})
+		if err != nil {
+			return err
+		}
+		explanation, err := view.Explain(kindOf(kind), namespace, name)
+		if errors.Is(err, report.ErrNotFound) && taken.NoOwners {
+			return fmt.Errorf("%w; but not all owners of pods could be read", err)
+		}
+		if err != nil {
+			return err
+		}
+		if !p.human() {
+			return p.machine(o.Out, "SpotExplanation", explanation, []report.Ref{explanation.Of})
+		}
+		return p.explanation(o.Out, explanation)
+	}
+	return command
+}
+
+// explanation prints an explanation, as kubectl describe does.
+func (p *printing) explanation(out io.Writer, e *report.Explanation) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s in namespace %s: %s.\n", e.Of, e.Of.Namespace, e.Answer)
+	if e.Pod != "" && e.Of.Kind != "Pod" {
+		fmt.Fprintf(&b, "This is about its pod %s.\n", e.Pod)
+	}
+	if e.Workload != nil {
+		p.policy(&b, e)
+	}
+	if len(e.Unblock) > 0 {
+		fmt.Fprintln(&b, "\nWhat would unblock it:")
+		for _, thing := range e.Unblock {
+			fmt.Fprintf(&b, "  - %s\n", thing)
+		}
+	}
+	if _, err := io.WriteString(out, b.String()); err != nil || len(e.Nodes) == 0 {
+		return err
+	}
+	subject := "it"
+	if e.Pod == "" {
+		subject = "one more replica"
+	}
+	if _, err := fmt.Fprintf(out, "\nNodes, as they are to %s:\n", subject); err != nil {
+		return err
+	}
+	var t table
+	for _, name := range []string{"nodes", "capacity", "pool", "takes it", "why not"} {
+		t.column(name, false)
+	}
+	t.column("names", true)
+	for i := range e.Nodes {
+		g := &e.Nodes[i]
+		takes, c := "no", plain
+		if g.Takes {
+			takes, c = "yes", plain
+		}
+		why := g.Obstacles
+		if g.Policy != "" {
+			why = append([]string{g.Policy}, why...)
+		}
+		t.row(c, len(g.Names), g.Capacity, g.Pool, takes, strings.Join(why, "; "), strings.Join(g.Names, ","))
+	}
+	return p.table(out, &t)
+}
+
+// policy prints what the policy says.
+func (p *printing) policy(b *strings.Builder, e *report.Explanation) {
+	fmt.Fprintf(b, "\nThe policy for %s (%s):\n", e.Workload, e.Revision)
+	for _, s := range e.Settings {
+		fmt.Fprintf(b, "  %-18s %-14s from %s\n", s.Name, s.Value, s.From)
+	}
+	for _, ignored := range e.Ignored {
+		fmt.Fprintf(b, "  %s\n", ignored)
+	}
+	fmt.Fprintf(b, "  So of %d replicas %d must survive the loss of all spot. ", e.Desired, e.Floor)
+	if e.Ordinal != nil {
+		fmt.Fprintf(b, "%s; this is ordinal %d.\n", sentence(e.Budgeted), *e.Ordinal)
+		return
+	}
+	fmt.Fprintf(b, "%d of its revision may be on spot; %d are on spot and %d on on-demand", e.Budget, e.OnSpot, e.OnOnDemand)
+	if e.Pod != "" {
+		fmt.Fprint(b, ", this pod left out")
+	}
+	fmt.Fprintln(b, ".")
+}
+
+func sentence(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
+)
+
+func (o *options) nodesCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "nodes",
+		Short: "What each node is, whether it goes, and what goes with it",
+		Long: `Says of each node whether it is spot or on-demand and which label says so, its pool, the
+strongest signal that it goes and when, how many replicas would go with it, and how many
+workloads would have fewer left than their floor, or none. Nodes that go come first.`,
+		Example: `  kubectl spot nodes
+  kubectl spot nodes -o wide`,
+		Args: cobra.NoArgs,
+	}
+	p := newPrinting(command)
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		if err := p.check(); err != nil {
+			return err
+		}
+		view, taken, err := o.lookWide(command.Context(), false)
+		if err != nil {
+			return err
+		}
+		if taken.NoNodes {
+			return fmt.Errorf("nodes cannot be read, and this is about nothing else: %w", taken.Gaps[0].Err)
+		}
+		return o.printNodes(p, view)
+	}
+	return command
+}
+
+// lookWide looks at the whole cluster, or where that is denied at the namespace.
+func (o *options) lookWide(ctx context.Context, volumes bool) (*report.View, *survey.Survey, error) {
+	view, taken, err := o.look(ctx, survey.Scope{Volumes: volumes})
+	if !survey.Denied(err) {
+		return view, taken, err
+	}
+	namespace, nsErr := o.namespace()
+	if nsErr != nil || namespace == "" {
+		return nil, nil, err
+	}
+	o.warn("pods cannot be listed in all namespaces: only those of namespace %s count", namespace)
+	return o.look(ctx, survey.Scope{Namespace: namespace, Volumes: volumes})
+}
+
+func (o *options) printNodes(p *printing, view *report.View) error {
+	all := view.Nodes()
+	if !p.human() {
+		refs := make([]report.Ref, len(all))
+		for i := range all {
+			refs[i] = report.Ref{APIVersion: "v1", Kind: "Node", Name: all[i].Name}
+		}
+		return p.machine(o.Out, "SpotNodes", map[string]any{"items": all}, refs)
+	}
+	if len(all) == 0 {
+		fmt.Fprintln(o.ErrOut, "The cluster has no nodes.")
+		return nil
+	}
+	var t table
+	for _, name := range []string{"node", "capacity", "because", "pool", "interruption", "deadline", "replicas", "fall below"} {
+		t.column(name, false)
+	}
+	t.column("signals", true)
+	t.column("workloads that fall below", true)
+	for i := range all {
+		n := &all[i]
+		deadline := ""
+		if n.Deadline != nil {
+			deadline = until(n.Deadline.Sub(view.Snapshot.Now))
+		}
+		below := make([]string, len(n.FallBelow))
+		for j, ref := range n.FallBelow {
+			below[j] = ref.Namespace + "/" + ref.Name
+		}
+		interruption, c := n.Interruption, yellow
+		switch interruption {
+		case "none":
+			interruption, c = "", plain
+		case "reclaim":
+			c = red
+		}
+		t.row(c, n.Name, n.Capacity, n.Because, n.Pool, interruption, deadline, n.Replicas, len(n.FallBelow),
+			strings.Join(n.Signals, ", "), strings.Join(below, ", "))
+	}
+	return p.table(o.Out, &t)
+}
+
+// until says how long something is away.
+func until(d time.Duration) string {
+	if d < 0 {
+		return duration.HumanDuration(-d) + " ago"
+	}
+	return "in " + duration.HumanDuration(d)
+}

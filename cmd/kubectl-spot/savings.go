@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/instances"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
+)
+
+func (o *options) savingsCommand() *cobra.Command {
+	var file string
+	command := &cobra.Command{
+		Use:   "savings",
+		Short: "What spot saves now, and what is left on the table",
+		Long: `Says what the nodes cost an hour, what they would cost if all were on-demand, and which
+workloads have replicas on on-demand beyond their floors. Prices are those of --prices, of
+the annotations spot-aware-scheduler.io/usd-per-hour and
+spot-aware-scheduler.io/on-demand-usd-per-hour of a node, which win, or without --prices the
+list prices of a dozen instance types of AWS in us-east-1 with the average saving of spot.`,
+		Example: `  kubectl spot savings
+  kubectl spot savings --prices prices.csv -o json`,
+		Args: cobra.NoArgs,
+	}
+	p := newPrinting(command)
+	command.Flags().StringVar(&file, "prices", "",
+		"A price list: CSV with the header instanceType,zone,spot,onDemand (.csv), or YAML, a list of such objects. US dollars per hour.")
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		if err := p.check(); err != nil {
+			return err
+		}
+		prices := listPrices()
+		if file != "" {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				return fmt.Errorf("price list: %w", err)
+			}
+			if prices, err = report.ReadPrices(data, file); err != nil {
+				return err
+			}
+		}
+		view, taken, err := o.lookWide(command.Context(), false)
+		if err != nil {
+			return err
+		}
+		if taken.NoNodes {
+			return fmt.Errorf("nodes cannot be read, and they are what costs")
+		}
+		savings, err := view.Savings(prices)
+		if err != nil {
+			return err
+		}
+		return o.printSavings(p, savings)
+	}
+	return command
+}
+
+// listPrices are the built-in ones.
+func listPrices() *report.Prices {
+	var rows []report.Price
+	for name, t := range instances.Types {
+		onDemand, spot := t.Price(decision.OnDemand.String()), t.Price(decision.Spot.String())
+		rows = append(rows, report.Price{InstanceType: name, OnDemand: &onDemand, Spot: &spot})
+	}
+	return report.NewPrices(rows, "AWS list prices of us-east-1, spot by its average saving")
+}
+
+func (o *options) printSavings(p *printing, s *report.Savings) error {
+	if !p.human() {
+		refs := make([]report.Ref, len(s.Surplus))
+		for i := range s.Surplus {
+			refs[i] = s.Surplus[i].Ref
+		}
+		return p.machine(o.Out, "SpotSavings", s, refs)
+	}
+	if len(s.Unpriced) > 0 {
+		var missing []string
+		for _, pool := range slices.Sorted(maps.Keys(s.Unpriced)) {
+			missing = append(missing, fmt.Sprintf("%s (%d)", pool, s.Unpriced[pool]))
+		}
+		o.warn("no price is known for %s: they are in no sum; --prices FILE gives them one", shorten(strings.Join(missing, ", ")))
+	}
+	if !p.noHeaders {
+		percent := 0.0
+		if s.AllOnDemand > 0 {
+			percent = 100 * s.Saved() / s.AllOnDemand
+		}
+		fmt.Fprintf(o.Out, "%s and %s cost %.3f USD an hour; all on-demand they would cost %.3f. Spot saves %.3f, %.0f %%.\nPrices: %s.\n",
+			plural(s.SpotNodes, "spot node", "spot nodes"), plural(s.OnDemandNodes, "on-demand node", "on-demand nodes"),
+			s.Now, s.AllOnDemand, s.Saved(), percent, s.Prices)
+		if len(s.Surplus) == 0 {
+			fmt.Fprintln(o.Out, "No workload that opts in has replicas on on-demand beyond its floor.")
+			return nil
+		}
+		replicas := 0
+		for i := range s.Surplus {
+			replicas += s.Surplus[i].Replicas
+		}
+		fmt.Fprintf(o.Out, "On on-demand beyond the floors: %s; on spot they would save %.3f USD an hour more.\n\n", plural(replicas, "replica", "replicas"), s.OnTheTable)
+	}
+	var t table
+	for _, name := range []string{"namespace", "workload", "floor", "on-demand", "surplus", "usd/hour"} {
+		t.column(name, false)
+	}
+	for i := range s.Surplus {
+		w := &s.Surplus[i]
+		t.row(plain, w.Namespace, w.Ref.String(), w.Floor, w.OnDemand, w.Replicas, fmt.Sprintf("%.4f", w.Saves))
+	}
+	return p.table(o.Out, &t)
+}

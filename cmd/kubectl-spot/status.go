@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
+)
+
+func (o *options) statusCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "status",
+		Short: "How each workload stands: floor, on-demand, spot, what would be left",
+		Long: `Says of each workload that opts in how many replicas it wants, how many must survive the
+loss of all spot (FLOOR), how many stand on on-demand and on spot nodes, how many would be
+left without any spot and without the spot pool that has most of them, and how many wait.
+The worst come first.`,
+		Example: `  kubectl spot status -A
+  kubectl spot status -n shop -o wide
+  kubectl spot status -A -o jsonpath='{range .items[?(@.state=="BelowFloor")]}{.namespace}/{.name}{"\n"}{end}'`,
+		Args: cobra.NoArgs,
+	}
+	o.addAllNamespaces(command)
+	p := newPrinting(command)
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		if err := p.check(); err != nil {
+			return err
+		}
+		namespace, err := o.namespace()
+		if err != nil {
+			return err
+		}
+		view, _, err := o.look(command.Context(), survey.Scope{Namespace: namespace})
+		if err != nil {
+			return err
+		}
+		return o.printStatus(p, view, namespace)
+	}
+	return command
+}
+
+func (o *options) printStatus(p *printing, view *report.View, namespace string) error {
+	all, others := view.Statuses()
+	if !p.human() {
+		refs := make([]report.Ref, len(all))
+		for i := range all {
+			refs[i] = all[i].Ref
+		}
+		return p.machine(o.Out, "SpotStatus", map[string]any{"items": all, "otherWorkloads": others}, refs)
+	}
+	if len(all) == 0 {
+		fmt.Fprintf(o.ErrOut, "No workload in %s opts in: no pod there has schedulerName %s.", where(namespace), o.profile)
+		if others > 0 {
+			fmt.Fprintf(o.ErrOut, " %s another scheduler.", plural(others, "workload there names", "workloads there name"))
+		}
+		fmt.Fprintln(o.ErrOut, " docs/opt-in.md says how to; -A looks everywhere, --profile at another scheduler's pods.")
+		return nil
+	}
+	var t table
+	if namespace == "" {
+		t.column("namespace", false)
+	}
+	for _, name := range []string{"workload", "state", "desired", "floor", "on-demand", "spot", "waiting", "without spot", "without pool"} {
+		t.column(name, false)
+	}
+	t.column("largest pool", true)
+	t.column("why", false)
+	for i := range all {
+		s := &all[i]
+		why := strings.Join(s.Why, "; ")
+		if !p.wide() {
+			why = shorten(why)
+		}
+		cells := []any{s.Ref.String(), s.State, s.Desired, s.Floor, number(s.OnDemand), number(s.Spot), s.Waiting, number(s.WithoutSpot),
+			number(s.WithoutPool), s.LargestPool, why}
+		if namespace == "" {
+			cells = append([]any{s.Namespace}, cells...)
+		}
+		t.row(stateColours[s.State], cells...)
+	}
+	return p.table(o.Out, &t)
+}
+
+var stateColours = map[report.State]colour{
+	report.BelowFloor: red, report.OverBudget: red, report.Waiting: yellow, report.RollingOut: yellow, report.Moving: yellow,
+}
+
+// shorten leaves the beginning of what would break the lines of most terminals; -o wide shows all.
+func shorten(text string) string {
+	const most = 72
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return text
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
+)
+
+func (o *options) whatIfCommand() *cobra.Command {
+	var lose []string
+	var policyFile string
+	command := &cobra.Command{
+		Use:   "what-if (--lose NODES... | --policy FILE)",
+		Short: "Who would go down if nodes went now, or under another policy",
+		Long: `Says which workloads would have no replica left, or fewer than their floor, if nodes went
+at once: the state at that moment, before any replica is made anew. --lose may be given
+several times; the nodes of all go. With --policy also which floors another scheduler's
+configuration would change, and who would then lack replicas on on-demand.`,
+		Example: `  kubectl spot what-if --lose all-spot -A
+  kubectl spot what-if --lose pool=m5.xlarge/us-east-1a --lose zone=us-east-1b -A
+  kubectl spot what-if --policy stricter.yaml -A
+  kubectl spot what-if --policy stricter.yaml --lose all-spot -A -o json`,
+		Args: cobra.NoArgs,
+	}
+	o.addAllNamespaces(command)
+	p := newPrinting(command)
+	command.Flags().StringArrayVar(&lose, "lose", nil,
+		"Nodes that go: all-spot, pool=TYPE/ZONE (its spot nodes), zone=ZONE or node=NAME. May be repeated.")
+	command.Flags().StringVar(&policyFile, "policy", "", "A scheduler's configuration file with another policy.")
+	if err := command.RegisterFlagCompletionFunc("lose", o.completeLosses); err != nil {
+		panic(err) // there is such a flag
+	}
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		if len(lose) == 0 && policyFile == "" {
+			return fmt.Errorf("--lose or --policy is required; %w", errUsage)
+		}
+		losses := make([]report.Loss, len(lose))
+		for i, text := range lose {
+			var err error
+			if losses[i], err = report.ParseLoss(text); err != nil {
+				return fmt.Errorf("--lose: %w; %w", err, errUsage)
+			}
+		}
+		if err := p.check(); err != nil {
+			return err
+		}
+		var other policy
+		if policyFile != "" {
+			var err error
+			if other, err = o.readPolicyFile(policyFile); err != nil {
+				return err
+			}
+		}
+		namespace, err := o.namespace()
+		if err != nil {
+			return err
+		}
+		view, taken, err := o.look(command.Context(), survey.Scope{Namespace: namespace})
+		if err != nil {
+			return err
+		}
+		if taken.NoNodes {
+			return fmt.Errorf("nodes cannot be read, so nobody knows what goes with them")
+		}
+		judged := view
+		var changes []report.Change
+		if policyFile != "" {
+			if judged, err = o.see(taken, other); err != nil {
+				return err
+			}
+			changes = view.Changes(judged)
+		}
+		result, err := judged.Lose(losses)
+		if err != nil {
+			return err
+		}
+		result.Policy, result.Changes = policyFile, changes
+		return o.printWhatIf(p, result, namespace)
+	}
+	return command
+}
+
+func (o *options) printWhatIf(p *printing, result *report.WhatIf, namespace string) error {
+	if !p.human() {
+		var refs []report.Ref
+		for _, l := range result.Workloads {
+			if l.Falls != report.Keeps {
+				refs = append(refs, l.Ref)
+			}
+		}
+		for _, c := range result.Changes {
+			refs = append(refs, c.Ref)
+		}
+		return p.machine(o.Out, "SpotWhatIf", result, refs)
+	}
+	if result.Policy != "" {
+		if err := p.changes(o.Out, result, namespace); err != nil || len(result.Lose) == 0 {
+			return err
+		}
+		fmt.Fprintln(o.Out)
+	}
+	return p.losses(o.Out, result, namespace)
+}
+
+// losses prints who loses what; workloads that keep their floors only with -o wide.
+func (p *printing) losses(out io.Writer, result *report.WhatIf, namespace string) error {
+	zero, below := 0, 0
+	var t table
+	if namespace == "" {
+		t.column("namespace", false)
+	}
+	for _, name := range []string{"workload", "falls", "desired", "floor", "before", "after"} {
+		t.column(name, false)
+	}
+	for i := range result.Workloads {
+		l := &result.Workloads[i]
+		c := plain
+		switch l.Falls {
+		case report.ToZero:
+			zero, c = zero+1, red
+		case report.UnderFloor:
+			below, c = below+1, yellow
+		default:
+			if !p.wide() {
+				continue
+			}
+		}
+		cells := []any{l.Ref.String(), l.Falls, l.Desired, l.Floor, l.Before, l.After}
+		if namespace == "" {
+			cells = append([]any{l.Namespace}, cells...)
+		}
+		t.row(c, cells...)
+	}
+	if !p.noHeaders {
+		fmt.Fprintf(out, "%s would go with %s. Of %s %d would have none left, %d fewer than their floor, and %d would keep it.\n",
+			plural(result.Pods, "replica", "replicas"), plural(result.Nodes, "node", "nodes"),
+			plural(len(result.Workloads), "workload that loses some", "workloads that lose some"), zero, below, len(result.Workloads)-zero-below)
+	}
+	return p.table(out, &t)
+}
+
+// changes prints what another policy means.
+func (p *printing) changes(out io.Writer, result *report.WhatIf, namespace string) error {
+	lacks, frees := 0, 0
+	var t table
+	if namespace == "" {
+		t.column("namespace", false)
+	}
+	for _, name := range []string{"workload", "desired", "floor now", "floor then", "on-demand then", "lacks", "frees"} {
+		t.column(name, false)
+	}
+	for i := range result.Changes {
+		c := &result.Changes[i]
+		lacks, frees = lacks+c.Lacks, frees+c.Frees
+		cells := []any{c.Ref.String(), c.Desired, c.FloorNow, c.FloorThen, c.OnDemandThen, c.Lacks, c.Frees}
+		if namespace == "" {
+			cells = append([]any{c.Namespace}, cells...)
+		}
+		colour := plain
+		if c.Lacks > 0 {
+			colour = yellow
+		}
+		t.row(colour, cells...)
+	}
+	if !p.noHeaders {
+		fmt.Fprintf(out, "Under %s %s: %s would have to go to on-demand, %s could go to spot.\n", result.Policy,
+			plural(len(result.Changes), "workload has another floor", "workloads have other floors"),
+			plural(lacks, "replica", "replicas"), plural(frees, "replica", "replicas"))
+	}
+	return p.table(out, &t)
+}
