@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=$(go list ./...)
-alone=$(grep -E '/(pkg/lab|pkg/lab/demo|test/audit|test/controller|test/integration|test/monitoring|test/performance|test/performance/micro|test/rbac)$' <<<"$packages")
+alone=$(grep -E '/(pkg/lab|pkg/lab/demo|test/audit|test/controller|test/integration|test/kubectl|test/monitoring|test/performance|test/performance/micro|test/rbac)$' <<<"$packages")
 quick=$(grep -vxF "$alone" <<<"$packages")
 
 hack/prometheus.sh
@@ -21,5 +21,7 @@ if [ -n "${LONG:-}" ]; then
   go test -count=3 -timeout 40m -run 'TestWaitingPodWakes|TestFallback|TestKilledWhilePlacing' ./test/integration
   # A reclaim of 300 nodes at once, 20 killed controllers, and spot that comes and goes for five minutes.
   go test -count=1 -tags long -timeout 90m -run '^TestLong' ./test/controller
+  # kubectl spot on 5,000 nodes and 50,000 pods.
+  go test -count=1 -tags long -timeout 30m -run '^TestLong' ./test/kubectl
   hack/test-skew.sh
 fi

@@ -1,0 +1,96 @@
+// Package kubectl runs the built kubectl-spot against a real control plane: that it foresees what happens when nodes go, that the rights that
+// ship are enough and the least, and how long it takes on a large cluster. KWOK stands in for kubelets.
+package kubectl
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+var (
+	controlPlane *lab.ControlPlane
+	client       kubernetes.Interface
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	cp, err := lab.Start(ctx, lab.Options{PodStartup: 50 * time.Millisecond})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "starting the control plane:", err)
+		return 1
+	}
+	defer func() {
+		if err := cp.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "stopping the control plane:", err)
+		}
+	}()
+	controlPlane = cp
+	if client, err = kubernetes.NewForConfig(cp.Config()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// result is what a run of kubectl-spot printed, and what it took.
+type result struct {
+	out, err string
+	status   int
+	took     time.Duration
+	maxRSS   int64 // bytes
+}
+
+// spot runs kubectl-spot as it was built.
+func spot(t *testing.T, cp *lab.ControlPlane, args ...string) result {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), filepath.Join(cp.Root, "bin", "kubectl-spot"), append(args, "--kubeconfig="+cp.Kubeconfig)...)
+	var out, errOut bytes.Buffer
+	command.Stdout, command.Stderr = &out, &errOut
+	began := time.Now()
+	err := command.Run()
+	r := result{out: out.String(), err: errOut.String(), took: time.Since(began)}
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		r.status = exit.ExitCode()
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if usage, ok := command.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		r.maxRSS = usage.Maxrss << 10
+	}
+	return r
+}
+
+// answer runs kubectl-spot, which must do without a warning, and decodes the JSON that it prints.
+func answer(t *testing.T, into any, args ...string) {
+	t.Helper()
+	r := spot(t, controlPlane, append(args, "-o", "json")...)
+	if r.status != 0 || r.err != "" {
+		t.Fatalf("kubectl spot %v: exit status %d\n%s", args, r.status, r.err)
+	}
+	if err := json.Unmarshal([]byte(r.out), into); err != nil {
+		t.Fatalf("kubectl spot %v: %v\n%s", args, err, r.out)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,212 @@
+package kubectl
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+// viewer is somebody of the group that the overlay grants its roles to, and stranger is nobody.
+var (
+	viewer   = []string{"--as=viewer", "--as-group=spot-viewers", "--as-group=system:authenticated"}
+	stranger = []string{"--as=stranger", "--as-group=system:authenticated"}
+	tenant   = []string{"--as=tenant", "--as-group=system:authenticated"}
+)
+
+// kubectl runs the pinned kubectl, which finds the plugin on the PATH.
+func kubectl(t *testing.T, input string, args ...string) (string, error) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), filepath.Join(controlPlane.Root, ".local", "bin", "kubectl"), args...)
+	command.Env = append(os.Environ(), "KUBECONFIG="+controlPlane.Kubeconfig,
+		"PATH="+filepath.Join(controlPlane.Root, "bin")+string(os.PathListSeparator)+os.Getenv("PATH"))
+	command.Stdin = strings.NewReader(input)
+	out, err := command.CombinedOutput()
+	return string(out), err
+}
+
+// install applies the roles, and what the scheduler's overlay has that they are about: its Deployment and its configuration.
+func install(t *testing.T) {
+	t.Helper()
+	root := controlPlane.Root
+	for _, dir := range []string{"manifests/overlays/viewer", "manifests/base"} {
+		objects, err := kubectl(t, "", "kustomize", filepath.Join(root, filepath.FromSlash(dir)))
+		must(t, err)
+		if out, err := kubectl(t, objects, "apply", "--server-side", "--force-conflicts", "-f", "-"); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	// Nobody is to run those pods here.
+	out, err := kubectl(t, "", "-n", "kube-system", "scale", "deployment", "--all", "--replicas=0")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// commands are all that there are, as they are asked with every right.
+func commands(namespace string) map[string][]string {
+	return map[string][]string{
+		"status":        {"status", "-n", namespace},
+		"status of all": {"status", "-A"},
+		"nodes":         {"nodes"},
+		"explain":       {"explain", "deploy/web", "-n", namespace},
+		"what-if":       {"what-if", "--lose", "all-spot", "-n", namespace},
+		"savings":       {"savings"},
+	}
+}
+
+// TestRights runs every command with the rights that ship, with none, and with each of them taken away in turn.
+func TestRights(t *testing.T) {
+	install(t)
+	namespace := start(t)
+	for name, args := range commands(namespace) {
+		t.Run(name, func(t *testing.T) {
+			if r := spot(t, controlPlane, append(args, viewer...)...); r.status != 0 || r.err != "" || r.out == "" {
+				t.Errorf("with the rights that ship: exit status %d, %q\n%s", r.status, r.out, r.err)
+			}
+			r := spot(t, controlPlane, append(args, stranger...)...)
+			if r.status != 1 || r.out != "" || !strings.Contains(r.err, `cannot list resource "pods"`) || !strings.Contains(r.err, "spot-viewer") {
+				t.Errorf("without rights: exit status %d, %q\n%s", r.status, r.out, r.err)
+			}
+		})
+	}
+	t.Run("nothing but reading", func(t *testing.T) {
+		for _, verb := range []string{"create", "update", "patch", "delete", "watch"} {
+			for _, resource := range []string{"nodes", "pods", "pods/eviction", "deployments", "configmaps", "secrets"} {
+				if out, err := kubectl(t, "", append([]string{"auth", "can-i", verb, resource, "-n", "kube-system"}, viewer...)...); err == nil {
+					t.Errorf("may %s %s: %s", verb, resource, out)
+				}
+			}
+		}
+		if out, err := kubectl(t, "", append([]string{"auth", "can-i", "get", "secrets", "-A"}, viewer...)...); err == nil {
+			t.Errorf("may get secrets: %s", out)
+		}
+	})
+	t.Run("none too many", func(t *testing.T) { eachRightCounts(t, namespace) })
+	t.Run("one namespace", func(t *testing.T) { oneNamespace(t, namespace) })
+}
+
+// eachRightCounts takes away each right of the ClusterRole and sees a command warn, fail or complete less.
+func eachRightCounts(t *testing.T, namespace string) {
+	ctx := t.Context()
+	roles := client.RbacV1().ClusterRoles()
+	shipped, err := roles.Get(ctx, "spot-viewer", metav1.GetOptions{})
+	must(t, err)
+	set := func(rules []rbacv1.PolicyRule) {
+		role, err := roles.Get(ctx, "spot-viewer", metav1.GetOptions{})
+		must(t, err)
+		role.Rules = rules
+		_, err = roles.Update(ctx, role, metav1.UpdateOptions{})
+		must(t, err)
+	}
+	for i, rule := range shipped.Rules {
+		for _, resource := range rule.Resources {
+			var rules []rbacv1.PolicyRule
+			for j, other := range shipped.Rules {
+				var kept []string
+				for _, r := range other.Resources {
+					if i != j || r != resource {
+						kept = append(kept, r)
+					}
+				}
+				if other.Resources = kept; len(kept) > 0 {
+					rules = append(rules, other)
+				}
+			}
+			set(rules)
+			must(t, live.Until(ctx, 10*time.Second, func() error {
+				if out, err := kubectl(t, "", append([]string{"auth", "can-i", "list", resource + "." + rule.APIGroups[0], "-A"}, viewer...)...); err == nil {
+					return fmt.Errorf("still: %s", out)
+				}
+				return nil
+			}))
+			if resource == "namespaces" {
+				if r := spot(t, controlPlane, append([]string{"__complete"}, append(viewer, "status", "-n", "")...)...); strings.Contains(r.out, namespace) {
+					t.Errorf("namespaces are completed without the right to list them: it is one too many")
+				}
+				continue
+			}
+			r := spot(t, controlPlane, append([]string{"explain", "deploy/web", "-n", namespace}, viewer...)...)
+			if !strings.Contains(r.err, fmt.Sprintf("cannot list resource %q", resource)) {
+				t.Errorf("nothing is missed without the right to list %s: it is one too many\n%s", resource, r.err)
+			}
+		}
+	}
+	set(shipped.Rules)
+	must(t, live.Until(ctx, 10*time.Second, func() error {
+		if r := spot(t, controlPlane, append([]string{"explain", "deploy/web", "-n", namespace}, viewer...)...); r.status != 0 || r.err != "" {
+			return fmt.Errorf("exit status %d: %s", r.status, r.err)
+		}
+		return nil
+	}))
+}
+
+// oneNamespace gives somebody the ClusterRole in one namespace only, and then that of nodes too.
+func oneNamespace(t *testing.T, namespace string) {
+	for _, args := range [][]string{
+		{"create", "rolebinding", "tenant", "-n", namespace, "--clusterrole=spot-viewer", "--user=tenant"},
+	} {
+		if out, err := kubectl(t, "", args...); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	must(t, live.Until(t.Context(), 10*time.Second, func() error {
+		r := spot(t, controlPlane, append([]string{"status", "-n", namespace}, tenant...)...)
+		if r.status != 0 {
+			return fmt.Errorf("exit status %d: %s", r.status, r.err)
+		}
+		return nil
+	}))
+	r := spot(t, controlPlane, append([]string{"status", "-n", namespace}, tenant...)...)
+	for _, want := range []string{`cannot list resource "nodes"`, "which pods stand on spot is not known", "the defaults are assumed: minOnDemand=1", "spot-viewer"} {
+		if !strings.Contains(r.err, want) {
+			t.Errorf("no warning has %q:\n%s", want, r.err)
+		}
+	}
+	if !strings.Contains(r.out, "deployment/web") || !strings.Contains(r.out, "?") {
+		t.Errorf("expected deployment/web, and ? for what is not known:\n%s", r.out)
+	}
+	if r := spot(t, controlPlane, append([]string{"status", "-A"}, tenant...)...); r.status != 1 || !strings.Contains(r.err, "-n NAMESPACE") {
+		t.Errorf("-A: exit status %d\n%s", r.status, r.err)
+	}
+	if r := spot(t, controlPlane, append([]string{"nodes", "-n", namespace}, tenant...)...); r.status != 1 || !strings.Contains(r.err, "nodes cannot be read") {
+		t.Errorf("nodes: exit status %d\n%s", r.status, r.err)
+	}
+	if out, err := kubectl(t, "", "create", "clusterrolebinding", "tenant", "--clusterrole=spot-viewer-nodes", "--user=tenant"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Cleanup(func() { _, _ = kubectl(t, "", "delete", "clusterrolebinding", "tenant") })
+	config := filepath.Join(controlPlane.Root, "config", "scheduler-config.yaml")
+	must(t, live.Until(t.Context(), 10*time.Second, func() error {
+		r := spot(t, controlPlane, append([]string{"what-if", "--lose", "all-spot", "-n", namespace, "--scheduler-config", config}, tenant...)...)
+		if r.status != 0 || r.err != "" || !strings.Contains(r.out, "job/sum") {
+			return fmt.Errorf("exit status %d: %s%s", r.status, r.out, r.err)
+		}
+		return nil
+	}))
+	r = spot(t, controlPlane, append([]string{"explain", "deploy/web", "-n", namespace, "--scheduler-config", config}, tenant...)...)
+	if r.status != 0 || !strings.Contains(r.err, "pods of other namespaces are not seen") {
+		t.Errorf("explain: exit status %d\n%s", r.status, r.err)
+	}
+}
+
+// TestPlugin runs it through kubectl, and in a cluster that has nothing to tell of.
+func TestPlugin(t *testing.T) {
+	if out, err := kubectl(t, "", "spot", "status", "-n", v1.NamespaceDefault, "--scheduler-config", filepath.Join(controlPlane.Root, "config", "scheduler-config.yaml")); err != nil ||
+		out != "No workload in namespace default opts in: no pod there has schedulerName spot-aware-scheduler. docs/opt-in.md says how to; "+
+			"-A looks everywhere, --profile at another scheduler's pods.\n" {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, err := kubectl(t, "", "spot", "nodes"); err != nil || !strings.Contains(out, "The cluster has no nodes.") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

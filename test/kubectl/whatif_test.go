@@ -1,0 +1,212 @@
+package kubectl
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+// app is a workload of the test, whose pods have the label app with its name. floor is spelled out, so that the answer is not held against
+// itself.
+type app struct {
+	kind     string
+	replicas int
+	floor    int
+	min      string // annotation min-on-demand
+	other    bool   // scheduled by kube-scheduler
+}
+
+var apps = map[string]app{
+	"web":    {"Deployment", 6, 1, "", false},
+	"api":    {"Deployment", 6, 3, "50%", false},
+	"single": {"Deployment", 1, 1, "", false},
+	"loose":  {"Deployment", 2, 0, "0", false},
+	"db":     {"StatefulSet", 3, 2, "2", false},
+	"sum":    {"Job", 3, 0, "", false},
+	"theirs": {"Deployment", 2, 0, "", true},
+}
+
+// TestWhatIf asks which workloads would fall, has the lab take those nodes away, and looks which did.
+func TestWhatIf(t *testing.T) {
+	for name, test := range map[string]struct {
+		lose []string
+		goes func(*v1.Node) bool
+	}{
+		"all spot": {[]string{"all-spot"}, func(n *v1.Node) bool { return n.Labels[lab.CapacityLabel] == lab.Spot }},
+		"a pool": {[]string{"pool=c5.xlarge/zone-a"}, func(n *v1.Node) bool {
+			return n.Labels[lab.CapacityLabel] == lab.Spot && n.Labels[v1.LabelTopologyZone] == "zone-a"
+		}},
+		"a zone and a node": {[]string{"zone=zone-a", "node=od-2"}, func(n *v1.Node) bool {
+			return n.Labels[v1.LabelTopologyZone] == "zone-a" || n.Name == "od-2"
+		}},
+		"all on-demand": {[]string{"node=od-1", "node=od-2", "node=od-3"}, func(n *v1.Node) bool { return n.Labels[lab.CapacityLabel] == lab.OnDemand }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			namespace := start(t)
+			var foreseen struct {
+				Workloads []struct {
+					Kind, Name, Falls string
+					Before, After     int
+				}
+			}
+			args := []string{"what-if", "-n", namespace}
+			for _, lose := range test.lose {
+				args = append(args, "--lose", lose)
+			}
+			answer(t, &foreseen, args...)
+			want := map[string]string{}
+			for _, w := range foreseen.Workloads {
+				want[w.Kind+" "+w.Name] = fmt.Sprintf("%s, %d to %d", w.Falls, w.Before, w.After)
+			}
+			if got := lose(t, namespace, test.goes); len(got) == 0 {
+				t.Error("the lab's nodes took nobody with them: this shows nothing")
+			} else if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("what-if and what happened differ (-foreseen +happened):\n%s", diff)
+			}
+		})
+	}
+}
+
+// start makes nodes and all apps, and returns their namespace when every pod has a node and nothing places pods any more.
+func start(t *testing.T) (namespace string) {
+	t.Helper()
+	ctx := t.Context()
+	ns, err := client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}, metav1.CreateOptions{})
+	must(t, err)
+	namespace = ns.Name
+	nodes := append(live.OnDemand(3, 4), live.Spot(6, 4)...)
+	must(t, controlPlane.CreateNodes(ctx, nodes...))
+	schedulers := make([]*lab.Process, 2)
+	schedulers[0], err = controlPlane.StartScheduler(ctx, lab.SchedulerOptions{})
+	must(t, err)
+	schedulers[1], err = controlPlane.StartStockScheduler(ctx)
+	must(t, err)
+	t.Cleanup(func() { clean(t, namespace) })
+	for name, app := range apps {
+		must(t, app.create(t, namespace, name))
+	}
+	must(t, live.Until(ctx, time.Minute, func() error {
+		splits, err := live.Splits(ctx, client, namespace)
+		if err != nil {
+			return err
+		}
+		for name, app := range apps {
+			if got := splits[name]; got.OnDemand+got.Spot != app.replicas {
+				return fmt.Errorf("%s: %+v, want %d that stand", name, got, app.replicas)
+			}
+		}
+		return nil
+	}))
+	// What goes is to be seen before anything takes its place.
+	for _, scheduler := range schedulers {
+		must(t, scheduler.Kill())
+	}
+	return namespace
+}
+
+// clean removes all that start made.
+func clean(t *testing.T, namespace string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // the test's own has ended
+	defer cancel()
+	if err := live.Clear(ctx, client, namespace); err != nil {
+		t.Error(err)
+	}
+	if err := client.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
+func (a app) create(t *testing.T, namespace, name string) error {
+	template := live.PodTemplate(name)
+	if a.other {
+		template.Spec.SchedulerName = v1.DefaultSchedulerName
+	}
+	meta := metav1.ObjectMeta{Name: name, Annotations: map[string]string{}}
+	if a.min != "" {
+		meta.Annotations["spot-aware-scheduler.io/min-on-demand"] = a.min
+	}
+	replicas, selector := ptr.To(int32(a.replicas)), &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}
+	var err error
+	switch a.kind {
+	case "Deployment":
+		_, err = client.AppsV1().Deployments(namespace).Create(t.Context(), &appsv1.Deployment{ObjectMeta: meta,
+			Spec: appsv1.DeploymentSpec{Replicas: replicas, Selector: selector, Template: template}}, metav1.CreateOptions{})
+	case "StatefulSet":
+		_, err = client.AppsV1().StatefulSets(namespace).Create(t.Context(), &appsv1.StatefulSet{ObjectMeta: meta,
+			Spec: appsv1.StatefulSetSpec{Replicas: replicas, Selector: selector, Template: template}}, metav1.CreateOptions{})
+	case "Job":
+		template.Spec.RestartPolicy = v1.RestartPolicyNever
+		template.Annotations = map[string]string{lab.RunTimeAnnotation: "1h"}
+		_, err = client.BatchV1().Jobs(namespace).Create(t.Context(), &batchv1.Job{ObjectMeta: meta,
+			Spec: batchv1.JobSpec{Parallelism: replicas, Completions: replicas, Template: template}}, metav1.CreateOptions{})
+	}
+	return err
+}
+
+// lose has the nodes go as spot nodes do, with what runs there and without a word, and returns what became of each app that lost some: all by
+// counting pods, and by the test's own table of floors.
+func lose(t *testing.T, namespace string, goes func(*v1.Node) bool) map[string]string {
+	t.Helper()
+	ctx := t.Context()
+	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	must(t, err)
+	gone := map[string]bool{}
+	for i := range nodes.Items {
+		if node := &nodes.Items[i]; goes(node) {
+			gone[node.Name] = true
+			must(t, client.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{}))
+		}
+	}
+	before := standing(t, namespace)
+	pods, err := live.Pods(ctx, client, namespace, metav1.ListOptions{})
+	must(t, err)
+	for _, pod := range pods {
+		if gone[pod.Spec.NodeName] {
+			must(t, client.CoreV1().Pods(namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
+		}
+	}
+	after := standing(t, namespace)
+	happened := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(apps)) {
+		app, left := apps[name], after[name]
+		if left == before[name] {
+			continue
+		}
+		falls := "KeepsFloor"
+		switch {
+		case left == 0:
+			falls = "ToZero"
+		case left < app.floor:
+			falls = "BelowFloor"
+		}
+		happened[app.kind+" "+name] = fmt.Sprintf("%s, %d to %d", falls, before[name], left)
+	}
+	return happened
+}
+
+// standing counts the pods of each app that have a node.
+func standing(t *testing.T, namespace string) map[string]int {
+	t.Helper()
+	pods, err := live.Pods(t.Context(), client, namespace, metav1.ListOptions{})
+	must(t, err)
+	counts := map[string]int{}
+	for _, pod := range pods {
+		if pod.Spec.NodeName != "" {
+			counts[pod.Labels["app"]]++
+		}
+	}
+	return counts
+}
