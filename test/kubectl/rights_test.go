@@ -185,7 +185,7 @@ func oneNamespace(t *testing.T, namespace string) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Cleanup(func() { _, _ = kubectl(t, "", "delete", "clusterrolebinding", "tenant") })
-	config := filepath.Join(controlPlane.Root, "config", "scheduler-config.yaml")
+	config := shippedConfig()
 	must(t, live.Until(t.Context(), 10*time.Second, func() error {
 		r := spot(t, controlPlane, append([]string{"what-if", "--lose", "all-spot", "-n", namespace, "--scheduler-config", config}, tenant...)...)
 		if r.status != 0 || r.err != "" || !strings.Contains(r.out, "job/sum") {
@@ -201,7 +201,7 @@ func oneNamespace(t *testing.T, namespace string) {
 
 // TestPlugin runs it through kubectl, and in a cluster that has nothing to tell of.
 func TestPlugin(t *testing.T) {
-	if out, err := kubectl(t, "", "spot", "status", "-n", v1.NamespaceDefault, "--scheduler-config", filepath.Join(controlPlane.Root, "config", "scheduler-config.yaml")); err != nil ||
+	if out, err := kubectl(t, "", "spot", "status", "-n", v1.NamespaceDefault, "--scheduler-config", shippedConfig()); err != nil ||
 		out != "No workload in namespace default opts in: no pod there has schedulerName spot-aware-scheduler. docs/opt-in.md says how to; "+
 			"-A looks everywhere, --profile at another scheduler's pods.\n" {
 		t.Errorf("%v\n%s", err, out)

@@ -62,7 +62,7 @@ func TestWhatIf(t *testing.T) {
 					Before, After     int
 				}
 			}
-			args := []string{"what-if", "-n", namespace}
+			args := []string{"what-if", "-n", namespace, "--scheduler-config", shippedConfig()}
 			for _, lose := range test.lose {
 				args = append(args, "--lose", lose)
 			}
@@ -110,9 +110,9 @@ func start(t *testing.T) (namespace string) {
 		}
 		return nil
 	}))
-	// What goes is to be seen before anything takes its place.
+	// What goes is to be seen before anything takes its place. One that is asked to end gives its lease back.
 	for _, scheduler := range schedulers {
-		must(t, scheduler.Kill())
+		must(t, scheduler.Stop())
 	}
 	return namespace
 }
