@@ -89,7 +89,9 @@ func answer(t *testing.T, into any, args ...string) {
 }
 
 // shippedConfig is the scheduler's configuration that ships.
-func shippedConfig() string { return filepath.Join(controlPlane.Root, "config", "scheduler-config.yaml") }
+func shippedConfig() string {
+	return filepath.Join(controlPlane.Root, "config", "scheduler-config.yaml")
+}
 
 func must(t *testing.T, err error) {
 	t.Helper()

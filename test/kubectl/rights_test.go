@@ -123,8 +123,9 @@ func eachRightCounts(t *testing.T, namespace string) {
 				}
 			}
 			set(rules)
+			name := strings.TrimSuffix(resource+"."+rule.APIGroups[0], ".")
 			must(t, live.Until(ctx, 10*time.Second, func() error {
-				if out, err := kubectl(t, "", append([]string{"auth", "can-i", "list", resource + "." + rule.APIGroups[0], "-A"}, viewer...)...); err == nil {
+				if out, err := kubectl(t, "", append([]string{"auth", "can-i", "list", name, "-A"}, viewer...)...); err == nil {
 					return fmt.Errorf("still: %s", out)
 				}
 				return nil
@@ -152,12 +153,8 @@ func eachRightCounts(t *testing.T, namespace string) {
 
 // oneNamespace gives somebody the ClusterRole in one namespace only, and then that of nodes too.
 func oneNamespace(t *testing.T, namespace string) {
-	for _, args := range [][]string{
-		{"create", "rolebinding", "tenant", "-n", namespace, "--clusterrole=spot-viewer", "--user=tenant"},
-	} {
-		if out, err := kubectl(t, "", args...); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+	if out, err := kubectl(t, "", "create", "rolebinding", "tenant", "-n", namespace, "--clusterrole=spot-viewer", "--user=tenant"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 	must(t, live.Until(t.Context(), 10*time.Second, func() error {
 		r := spot(t, controlPlane, append([]string{"status", "-n", namespace}, tenant...)...)
@@ -185,15 +182,18 @@ func oneNamespace(t *testing.T, namespace string) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Cleanup(func() { _, _ = kubectl(t, "", "delete", "clusterrolebinding", "tenant") })
-	config := shippedConfig()
+	if out, err := kubectl(t, "", "create", "rolebinding", "tenant", "-n", "kube-system", "--role=spot-viewer", "--user=tenant"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Cleanup(func() { _, _ = kubectl(t, "", "delete", "rolebinding", "tenant", "-n", "kube-system") })
 	must(t, live.Until(t.Context(), 10*time.Second, func() error {
-		r := spot(t, controlPlane, append([]string{"what-if", "--lose", "all-spot", "-n", namespace, "--scheduler-config", config}, tenant...)...)
+		r := spot(t, controlPlane, append([]string{"what-if", "--lose", "all-spot", "-n", namespace}, tenant...)...)
 		if r.status != 0 || r.err != "" || !strings.Contains(r.out, "job/sum") {
 			return fmt.Errorf("exit status %d: %s%s", r.status, r.out, r.err)
 		}
 		return nil
 	}))
-	r = spot(t, controlPlane, append([]string{"explain", "deploy/web", "-n", namespace, "--scheduler-config", config}, tenant...)...)
+	r = spot(t, controlPlane, append([]string{"explain", "deploy/web", "-n", namespace}, tenant...)...)
 	if r.status != 0 || !strings.Contains(r.err, "pods of other namespaces are not seen") {
 		t.Errorf("explain: exit status %d\n%s", r.status, r.err)
 	}

@@ -50,7 +50,7 @@ func scale(t *testing.T, nodes int) {
 	for _, args := range [][]string{
 		{"status", "-A"},
 		{"nodes"},
-		{"explain", "deploy/app-7", "-n", "team-7"},
+		{"explain", "deploy/app-3", "-n", "team-3"},
 		{"what-if", "--lose", "all-spot", "-A"},
 		{"what-if", "--policy", config, "--lose", "zone=zone-a", "-A", "-o", "json"},
 		{"savings"},
