@@ -10,6 +10,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lease"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/takeover"
 )
 
 // guardLease lets sched decide nothing while its lease is older than the renew deadline, which is shorter than the lease lasts, and lets
@@ -33,7 +34,7 @@ func whenFresh(ctx context.Context, lock *lease.Lock, atMost time.Duration, next
 			logger.Info("Scheduling waits until the lease is renewed", "renewDeadline", atMost)
 		}
 		for !lock.Fresh(atMost) {
-			if sleep(ctx, pollEvery) != nil {
+			if takeover.Sleep(ctx, takeover.PollEvery) != nil {
 				return nil, nil // the process ends
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lease"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/takeover"
 )
 
 // lock answers every request with err, after a time.
@@ -132,7 +133,7 @@ func TestLeaseIsRenewedAgain(t *testing.T) {
 		if pod, err := next(klog.Background()); err != nil || pod == nil || pod.Attempts != 1 {
 			t.Errorf("NextPod returned %+v, %v", pod, err)
 		}
-		if waited := time.Since(began); waited < time.Minute || waited > time.Minute+pollEvery {
+		if waited := time.Since(began); waited < time.Minute || waited > time.Minute+takeover.PollEvery {
 			t.Errorf("it waited %s", waited)
 		}
 	})

@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/metadata"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/takeover"
 )
 
 // cluster is what a takeover sees: the pods that are bound according to the API server, and those of them that the cache holds.
@@ -58,7 +58,7 @@ func (c *cluster) holds(uid types.UID) bool {
 
 // lead calls NextPod as a scheduler does that begins to lead, and again when it has returned a pod, until ctx is done.
 func (c *cluster) lead(ctx context.Context) {
-	next := takeover{c.list, c.holds}.before(ctx, func(klog.Logger) (*framework.QueuedPodInfo, error) {
+	next := before(ctx, takeover.Takeover{List: c.list, Holds: c.holds}, func(klog.Logger) (*framework.QueuedPodInfo, error) {
 		c.do(func() { c.decisions++ })
 		return &framework.QueuedPodInfo{}, nil
 	})
@@ -67,7 +67,7 @@ func (c *cluster) lead(ctx context.Context) {
 			if pod, err := next(klog.Background()); (pod == nil) != (ctx.Err() != nil) || err != nil {
 				panic(fmt.Sprintf("NextPod returned %v, %v", pod, err))
 			}
-			_ = sleep(ctx, time.Hour)
+			_ = takeover.Sleep(ctx, time.Hour)
 		}
 	}()
 }
@@ -103,7 +103,7 @@ func TestTakeoverWaitsForTheCache(t *testing.T) {
 		c.do(func() { c.cached["b"] = true })
 		c.after(t, time.Minute, 0)
 		c.do(func() { c.cached["a"] = true })
-		c.after(t, pollEvery, 1)
+		c.after(t, takeover.PollEvery, 1)
 		if seconds := int(time.Since(c.began).Seconds()); seconds != 120 {
 			t.Fatalf("the test took %d s", seconds)
 		}
@@ -119,9 +119,9 @@ func TestTakeoverIsShortWhenNothingIsMissing(t *testing.T) {
 					c.bound = nil
 				}
 				c.lead(t.Context())
-				c.after(t, settle-time.Millisecond, 0)
+				c.after(t, takeover.Settle-time.Millisecond, 0)
 				c.after(t, time.Millisecond, 1)
-				if diff := cmp.Diff([]time.Duration{settle}, c.lists); diff != "" {
+				if diff := cmp.Diff([]time.Duration{takeover.Settle}, c.lists); diff != "" {
 					t.Errorf("lists at (-want +got):\n%s", diff)
 				}
 			})
@@ -134,11 +134,11 @@ func TestTakeoverSeesBindingsThatWereOnTheirWay(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.cached["a"], c.cached["b"] = true, true
 		c.lead(t.Context())
-		c.after(t, settle-time.Millisecond, 0)
+		c.after(t, takeover.Settle-time.Millisecond, 0)
 		c.do(func() { c.bound["late"] = types.NamespacedName{Namespace: "n", Name: "late"} })
 		c.after(t, time.Minute, 0)
 		c.do(func() { c.cached["late"] = true })
-		c.after(t, pollEvery, 1)
+		c.after(t, takeover.PollEvery, 1)
 	})
 }
 
@@ -147,9 +147,9 @@ func TestTakeoverDoesNotWaitForWhatIsGone(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.cached["a"] = true
 		c.lead(t.Context())
-		c.after(t, settle+relistAfter/2, 0)
+		c.after(t, takeover.Settle+takeover.RelistAfter/2, 0)
 		c.do(func() { delete(c.bound, "b") })
-		c.after(t, relistAfter, 1)
+		c.after(t, takeover.RelistAfter, 1)
 	})
 }
 
@@ -157,11 +157,11 @@ func TestTakeoverDoesNotWaitForWhatIsGone(t *testing.T) {
 func TestTakeoverDoesNotWaitForWhatComesLater(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.lead(t.Context())
-		c.after(t, settle+relistAfter/2, 0)
+		c.after(t, takeover.Settle+takeover.RelistAfter/2, 0)
 		c.do(func() { c.bound["later"] = types.NamespacedName{Namespace: "n", Name: "later"} })
 		c.after(t, time.Minute, 0)
 		c.do(func() { c.cached["a"], c.cached["b"] = true, true })
-		c.after(t, pollEvery, 1)
+		c.after(t, takeover.PollEvery, 1)
 	})
 }
 
@@ -181,7 +181,7 @@ func TestTakeoverAsksAgainWhenListsFail(t *testing.T) {
 		c.cached["a"], c.cached["b"] = true, true
 		c.failures = 3
 		c.lead(t.Context())
-		c.after(t, settle+3*retryAfter-time.Millisecond, 0)
+		c.after(t, takeover.Settle+3*takeover.RetryAfter-time.Millisecond, 0)
 		c.after(t, time.Millisecond, 1)
 	})
 }
@@ -190,11 +190,11 @@ func TestTakeoverAsksAgainWhenListsFail(t *testing.T) {
 func TestTakeoverAsksAgainWhenLaterListsFail(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.lead(t.Context())
-		c.after(t, settle+relistAfter/2, 0)
+		c.after(t, takeover.Settle+takeover.RelistAfter/2, 0)
 		c.do(func() { c.failures = 30 })
 		c.after(t, 2*time.Minute, 0)
 		c.do(func() { c.cached["a"], c.cached["b"] = true, true })
-		c.after(t, pollEvery, 1)
+		c.after(t, takeover.PollEvery, 1)
 	})
 }
 
@@ -203,9 +203,9 @@ func TestTakeoverEndsWithTheProcess(t *testing.T) {
 		at       time.Duration
 		failures int
 	}{
-		"while bindings settle":     {settle / 2, 0},
-		"while lists fail":          {settle + 10*retryAfter + retryAfter/2, 1000},
-		"while the cache is behind": {settle + time.Minute, 0},
+		"while bindings settle":     {takeover.Settle / 2, 0},
+		"while lists fail":          {takeover.Settle + 10*takeover.RetryAfter + takeover.RetryAfter/2, 1000},
+		"while the cache is behind": {takeover.Settle + time.Minute, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, func(t *testing.T, c *cluster) {
@@ -234,54 +234,4 @@ func TestTakeoverHappensOnce(t *testing.T) {
 			t.Errorf("%d lists", len(c.lists))
 		}
 	})
-}
-
-// pages is a metadata client whose only use is to list pods page by page.
-type pages struct {
-	metadata.ResourceInterface
-	pages   []*metav1.PartialObjectMetadataList
-	failAt  int // the page that fails; 0 is none
-	options []metav1.ListOptions
-}
-
-func (p *pages) List(_ context.Context, options metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
-	p.options = append(p.options, options)
-	if p.failAt == len(p.options) {
-		return nil, errors.New("the continue token has expired")
-	}
-	return p.pages[len(p.options)-1], nil
-}
-
-func TestListBound(t *testing.T) {
-	page := func(next string, names ...string) *metav1.PartialObjectMetadataList {
-		list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{Continue: next}}
-		for _, name := range names {
-			list.Items = append(list.Items, metav1.PartialObjectMetadata{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, UID: types.UID("uid-" + name)},
-			})
-		}
-		return list
-	}
-	server := &pages{pages: []*metav1.PartialObjectMetadataList{page("next", "a", "b"), page("", "c")}}
-	got, err := listBound(t.Context(), server)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[types.UID]types.NamespacedName{
-		"uid-a": {Namespace: "n", Name: "a"}, "uid-b": {Namespace: "n", Name: "b"}, "uid-c": {Namespace: "n", Name: "c"},
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("pods (-want +got):\n%s", diff)
-	}
-	// Any resource version, "0" above all, would allow the API server to answer from what it remembers.
-	selector := "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
-	asked := []metav1.ListOptions{{FieldSelector: selector, Limit: pageSize}, {FieldSelector: selector, Limit: pageSize, Continue: "next"}}
-	if diff := cmp.Diff(asked, server.options); diff != "" {
-		t.Errorf("asked for (-want +got):\n%s", diff)
-	}
-
-	server.options, server.failAt = nil, 2
-	if got, err := listBound(t.Context(), server); err == nil {
-		t.Errorf("the second page failed, but the list is %v", got)
-	}
 }
