@@ -317,7 +317,7 @@ func TestInvalidAnnotationsShareAnEvent(t *testing.T) {
 	}
 
 	one := decision.InvalidAnnotation{On: "pod", Key: decision.MinOnDemandAnnotation, Value: strings.Repeat("\U0010ffff", 64), Expected: "more"}
-	note := invalidNote([]decision.InvalidAnnotation{one, one, one})
+	note := kube.InvalidNote([]decision.InvalidAnnotation{one, one, one})
 	if len(note) > 1024 || !strings.HasSuffix(note, "; and 2 more") {
 		t.Errorf("%d bytes, want at most 1024 and the number of those left out: %s", len(note), note)
 	}

@@ -2,7 +2,6 @@ package replicasafety
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -26,14 +25,6 @@ func (p *Plugin) Reserve(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, nod
 // Unreserve has nothing to undo.
 func (p *Plugin) Unreserve(context.Context, fwk.CycleState, *v1.Pod, string) {}
 
-// exceptions are the outcomes that a person should hear of, each with the event that says it.
-var exceptions = map[decision.Outcome]struct{ eventType, reason, note string }{
-	decision.ByExemption:      {v1.EventTypeNormal, kube.ReasonExempt, "the pod's own node selector or affinity admits only spot: it is there whatever its floor"},
-	decision.ByFallback:       {v1.EventTypeWarning, kube.ReasonFellBack, "not placed within fallbackAfter: on spot over its budget or cap"},
-	decision.ByRelief:         {v1.EventTypeWarning, kube.ReasonRolloutRelief, "older replicas of its workload hold on-demand room: on spot so that the rollout can finish"},
-	decision.ByScheduleAnyway: {v1.EventTypeWarning, kube.ReasonScheduledAnyway, "ScheduleAnyway: on spot over its budget or cap"},
-}
-
 // planned is what the log says of a pod and its plan: where the replicas of its revision stood that were placed before it, how many of them
 // may be on spot, and how many of its workload must be on on-demand.
 func planned(pod *v1.Pod, s *placement.State) []any {
@@ -55,8 +46,8 @@ func (p *Plugin) PostBind(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod
 		logger.Info("Placed", append(planned(pod, s), "node", nodeName, "capacityType", s.Placed.Capacity, "reason", s.Placed.Outcome,
 			"waited", s.Waited.Round(time.Millisecond))...)
 	}
-	if e, ok := exceptions[s.Placed.Outcome]; ok {
-		p.recorder.Eventf(pod, nil, e.eventType, e.reason, "Binding", "%s (node %s; %s)", e.note, nodeName, s.Plan.Budgeted())
+	if e, ok := kube.ExceptionOf(s.Placed.Outcome); ok {
+		p.recorder.Eventf(pod, nil, e.Type, e.Reason, "Binding", "%s (node %s; %s)", e.Note, nodeName, s.Plan.Budgeted())
 	}
 }
 
@@ -65,21 +56,6 @@ func (p *Plugin) PostBind(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod
 func (p *Plugin) reportInvalid(pod *v1.Pod, invalid []decision.InvalidAnnotation) {
 	placement.RecordInvalidAnnotations(p.profile, len(invalid))
 	if len(invalid) > 0 {
-		p.recorder.Eventf(pod, nil, v1.EventTypeWarning, kube.ReasonInvalidPolicy, "Scheduling", "%s", invalidNote(invalid))
+		p.recorder.Eventf(pod, nil, v1.EventTypeWarning, kube.ReasonInvalidPolicy, "Scheduling", "%s", kube.InvalidNote(invalid))
 	}
-}
-
-// invalidNote names the mistakes, and how many more there are where an event has no room for all of them.
-func invalidNote(invalid []decision.InvalidAnnotation) string {
-	// The API server refuses notes of more than 1,024 bytes (validation of events.k8s.io/v1); one mistake is shorter.
-	const most, more = 1024, "; and %d more"
-	note := invalid[0].String()
-	for i, annotation := range invalid[1:] {
-		longer := note + "; " + annotation.String()
-		if left := len(invalid) - i - 1; len(longer) > most-len(more) {
-			return note + fmt.Sprintf(more, left)
-		}
-		note = longer
-	}
-	return note
 }
