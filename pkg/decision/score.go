@@ -29,29 +29,35 @@ const (
 	classShift = capShift + 1
 )
 
-// class is the first thing that ranks a node.
-type class int64
+// Class is the first thing that ranks a node. A larger one is better.
+type Class int64
 
 const (
+	// NoClass is less than that of any node.
+	NoClass Class = iota - 1
 	// lastResort: the node may go soon, whatever it is.
-	lastResort class = iota
+	lastResort
 	// otherType: not the capacity type that the pod should have.
 	otherType
 	// preferredType: the capacity type that the pod should have.
 	preferredType
 )
 
+// Class returns the class of node for the pod. Nodes of one class have one capacity type, but for those that may go soon.
+func (p *Plan) Class(node Node) Class {
+	switch {
+	case node.Signal != NoSignal:
+		return lastResort
+	case node.Capacity.Type == p.Prefer:
+		return preferredType
+	}
+	return otherType
+}
+
 // Rank returns how good node is for the pod: first the capacity type that the pod should have, then the fewest replicas of the
 // revision on the node, in its zone and in its pool, then the lowest risk of the pool. risk is 0 (none known) to 1.
 func (p *Plan) Rank(node Node, siblings Siblings, risk float64) Rank {
-	c := otherType
-	switch {
-	case node.Signal != NoSignal:
-		c = lastResort
-	case node.Capacity.Type == p.Prefer:
-		c = preferredType
-	}
-	rank := Rank(c) << classShift
+	rank := Rank(p.Class(node)) << classShift
 	if !p.capped(node, siblings.InPool) {
 		rank |= 1 << capShift
 	}
@@ -100,6 +106,20 @@ func ScoreBands(ranks []Rank) {
 		place, _ := slices.BinarySearch(distinct, r)
 		ranks[i] = scores[place]
 	}
+}
+
+// The bands of an extender, whose scores are 0 to 10. With the shipped weight of 51, and the 10 by which kube-scheduler multiplies besides
+// (its MaxNodeScore by MaxExtenderPriority), the 3 from the top of one band to the bottom of the next are worth 1,530: more than all default
+// scorers together, as those of ScoreBands. The one point within a band is worth 510.
+const (
+	extenderBandWidth = 1
+	extenderBandStep  = 4
+)
+
+// ExtenderScore returns the score of an extender, 0 to 10, for one of ScoreBands: the bands stay, and within one the best nodes stand out
+// from the others.
+func ExtenderScore(score Rank) int64 {
+	return int64(score/bandStep*extenderBandStep + score%bandStep*extenderBandWidth/bandWidth)
 }
 
 // PoolRisk returns the risk, 0 to 1, that a pool's recent interruptions stand for: each counts half as much after every halfLife,
