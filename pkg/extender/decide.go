@@ -1,0 +1,437 @@
+package extender
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+const (
+	// ownerWithin is how long a decision waits for the owner of a pod to arrive: the scheduler's watch of pods may be ahead of this one's
+	// of owners by milliseconds.
+	ownerWithin, ownerPoll = 200 * time.Millisecond, 10 * time.Millisecond
+	// narrowAtMost is how many answers send a pod to one capacity type only. If it comes back more often than that, it is likely that what
+	// comes after this extender refuses those nodes.
+	narrowAtMost = 2
+	// revisionLocks is how many locks the revisions share.
+	revisionLocks = 64
+)
+
+// unknownNode is the reason for a node that is not in the cache: it may be new, or gone already.
+const unknownNode = "node is not known to the extender yet"
+
+// Extender decides placements. All methods may be called concurrently.
+type Extender struct {
+	profile  string
+	policy   *decision.Policy
+	owners   *kube.Owners
+	recorder events.EventRecorder
+	clock    clock.Clock
+
+	index    *index
+	register *register
+	seed     maphash.Seed
+	// lastBound is when a pod of the profile was last seen to have been bound, in Unix nanoseconds.
+	lastBound atomic.Int64
+	// revisions has each decision about a revision wait for the one before, whose approval it has to count.
+	revisions [revisionLocks]sync.Mutex
+}
+
+// New returns an Extender that decides about the pods whose schedulerName is profile, and counts nothing yet: Watch has it count.
+func New(profile string, policy *decision.Policy, signals []kube.Signal, owners *kube.Owners, recorder events.EventRecorder,
+	clock clock.Clock) *Extender {
+	return &Extender{
+		profile: profile, policy: policy, owners: owners, recorder: recorder, clock: clock,
+		index: newIndex(&kube.NodeReader{Policy: policy, Signals: signals}), register: newRegister(), seed: maphash.MakeSeed(),
+	}
+}
+
+// candidates are the nodes that a pod is asked about, by name, and what becomes of them. It can be used again.
+type candidates struct {
+	names []string
+	nodes []*node // of the same place; nil for one that is not known
+}
+
+// Filtered is what Filter answers.
+type Filtered struct {
+	// All: the policy has nothing against any of the nodes.
+	All bool
+	// Kept are the places in names of the nodes that the pod may go to, in their order.
+	Kept []int
+	// Reasons say of each node why not, in the order of names, if none is kept. Otherwise nobody reads them.
+	Reasons []string
+}
+
+// concerns reports whether the policy says anything about pod.
+func (e *Extender) concerns(pod *v1.Pod) bool {
+	return pod.Spec.SchedulerName == e.profile && kube.HasOpinion(pod)
+}
+
+// Filter decides to which of the nodes the pod may go, and notes that it may. The error says why that cannot be decided now; asked again
+// later it can.
+func (e *Extender) Filter(ctx context.Context, pod *v1.Pod, c *candidates) (Filtered, error) {
+	if !e.concerns(pod) {
+		return Filtered{All: true}, nil
+	}
+	d, err := e.begin(ctx, pod, c)
+	if err != nil {
+		return Filtered{}, err
+	}
+	defer d.end()
+	result := d.choose(c)
+	if len(result.Kept) == 0 && d.unknown > 0 {
+		// A refusal would make the pod wait for something to happen in the cluster; after an error it is tried again by the clock.
+		return Filtered{}, fmt.Errorf("%d of %d nodes: %s, and no other one takes the pod", d.unknown, len(c.names), unknownNode)
+	}
+	d.note(&result)
+	d.log(ctx, len(c.names), &result)
+	return result, nil
+}
+
+// Scores returns the score of each node, in the order of names: 0 to 10, as decision.ExtenderScore says. nil means that all are the same
+// to the pod.
+func (e *Extender) Scores(ctx context.Context, pod *v1.Pod, c *candidates) ([]int64, error) {
+	if !e.concerns(pod) {
+		return nil, nil
+	}
+	d, err := e.begin(ctx, pod, c)
+	if err != nil {
+		return nil, err
+	}
+	defer d.end()
+	return d.scores(c), nil
+}
+
+// deciding is one decision, from begin to end. Meanwhile nothing changes in the index, and nothing else is decided about the revision.
+type deciding struct {
+	*Extender
+	pod      *v1.Pod
+	subject  *kube.Subject
+	now      time.Time
+	plan     decision.Plan
+	siblings siblings
+	before   *asked // what is known of the pod from earlier; nil for nothing
+	invalid  []decision.InvalidAnnotation
+	waited   time.Duration
+	unknown  int // candidates that are not in the index
+	verdicts []decision.Verdict
+	here     []bool // by the index of a kind: there are candidates of it
+	unlock   func()
+}
+
+// begin makes the plan for a pod and looks up its candidates. If there is no error, end must be called.
+func (e *Extender) begin(ctx context.Context, pod *v1.Pod, c *candidates) (*deciding, error) {
+	subject, err := e.subject(ctx, pod)
+	if err != nil {
+		return nil, err
+	}
+	older, err := e.owners.OlderRevisions(subject)
+	if err != nil {
+		return nil, err
+	}
+	settings, invalid := e.policy.Settings(&subject.Pod)
+	now := e.clock.Now()
+	e.index.refresh(now)
+
+	lock := &e.revisions[maphash.String(e.seed, string(subject.RevisionUID))%revisionLocks]
+	lock.Lock()
+	e.index.mu.RLock()
+	d := &deciding{
+		Extender: e, pod: pod, subject: subject, now: now, invalid: invalid, before: e.register.get(pod.UID),
+		siblings: e.index.siblings(subject.RevisionUID, now),
+		unlock: func() {
+			e.index.mu.RUnlock()
+			lock.Unlock()
+		},
+	}
+	e.register.count(subject.RevisionUID, pod.UID, &d.siblings)
+	var waiting decision.Waiting
+	if d.before != nil && !d.before.since.IsZero() {
+		d.waited = now.Sub(d.before.since)
+		waiting.For = d.waited
+		waiting.OlderOnDemand = d.waited >= decision.RolloutRelief && e.index.onOnDemand(older)
+	}
+	d.plan = decision.NewPlan(&subject.Pod, settings, d.siblings.placed, waiting)
+	d.lookUp(c)
+	return d, nil
+}
+
+func (d *deciding) end() { d.unlock() }
+
+// subject is kube.Owners.Subject, which it asks again for a moment where the owner is not known.
+func (e *Extender) subject(ctx context.Context, pod *v1.Pod) (*kube.Subject, error) {
+	for deadline := e.clock.Now().Add(ownerWithin); ; {
+		subject, err := e.owners.Subject(pod)
+		unknown := (*kube.UnknownOwner)(nil)
+		if !errors.As(err, &unknown) || unknown.Going || !e.clock.Now().Before(deadline) {
+			return subject, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-e.clock.After(ownerPoll):
+		}
+	}
+}
+
+// lookUp finds the candidates, and decides about every kind of node that is among them.
+func (d *deciding) lookUp(c *candidates) {
+	c.nodes = slices.Grow(c.nodes[:0], len(c.names))
+	d.here = make([]bool, len(d.index.kinds))
+	for _, name := range c.names {
+		n := d.index.nodes[name]
+		c.nodes = append(c.nodes, n)
+		if n == nil {
+			d.unknown++
+		} else {
+			d.here[n.kind.index] = true
+		}
+	}
+	d.verdicts = make([]decision.Verdict, len(d.index.kinds))
+	for i, k := range d.index.kinds {
+		if d.here[i] {
+			d.verdicts[i] = d.plan.Admit(k.facts, 0, d.siblings.inPool[k.facts.Pool])
+		}
+	}
+}
+
+// choose returns the nodes that the pod may go to: of those that the policy admits, the ones of one capacity type only, and where pools are
+// capped of one spot pool only. So it is known what the pod is approved for before the scheduler has chosen its node.
+func (d *deciding) choose(c *candidates) Filtered {
+	chosen := make([]bool, len(d.here))
+	best := decision.NoClass
+	for i, k := range d.index.kinds {
+		if d.admits(i) {
+			best = max(best, d.plan.Class(k.facts))
+		}
+	}
+	narrow := d.before == nil || d.before.approvals < narrowAtMost
+	onePool, pool := false, decision.Pool{}
+	if narrow && best != decision.NoClass && d.plan.PoolCap > 0 && d.plan.Grant == decision.NotGranted {
+		onePool, pool = d.bestPool(c, best)
+	}
+	for i, k := range d.index.kinds {
+		chosen[i] = d.admits(i) && (!narrow || d.plan.Class(k.facts) == best && (!onePool || k.facts.Pool == pool))
+	}
+	var result Filtered
+	for i, n := range c.nodes {
+		if n != nil && chosen[n.kind.index] {
+			result.Kept = append(result.Kept, i)
+		}
+	}
+	if len(result.Kept) > 0 {
+		d.keepKinds(chosen)
+		return result
+	}
+	var said [decision.Verdicts]string
+	result.Reasons = make([]string, len(c.nodes))
+	for i, n := range c.nodes {
+		if n == nil {
+			result.Reasons[i] = unknownNode
+			continue
+		}
+		v := d.verdicts[n.kind.index]
+		if said[v] == "" {
+			said[v] = d.plan.Reason(v)
+		}
+		result.Reasons[i] = said[v]
+	}
+	return result
+}
+
+func (d *deciding) admits(kind int) bool {
+	return d.here[kind] && d.verdicts[kind] == decision.Admitted
+}
+
+func (d *deciding) keepKinds(chosen []bool) {
+	for i := range d.here {
+		d.here[i] = d.here[i] && chosen[i]
+	}
+}
+
+// bestPool returns the pool of the best of the nodes of a class, if that is on spot.
+func (d *deciding) bestPool(c *candidates, class decision.Class) (bool, decision.Pool) {
+	ranks := d.kindRanks()
+	var best decision.Rank
+	var found *kind
+	for _, n := range c.nodes {
+		if n == nil || !d.admits(n.kind.index) || d.plan.Class(n.kind.facts) != class {
+			continue
+		}
+		if rank := d.rank(n, ranks); found == nil || rank > best {
+			best, found = rank, n.kind
+		}
+	}
+	if found == nil || found.facts.Capacity.Type != decision.Spot {
+		return false, decision.Pool{}
+	}
+	return true, found.facts.Pool
+}
+
+// kindRanks returns the rank of a node of each kind that is among the candidates, if none of the siblings is on it.
+func (d *deciding) kindRanks() []decision.Rank {
+	ranks := make([]decision.Rank, len(d.here))
+	for i, k := range d.index.kinds {
+		if d.here[i] {
+			ranks[i] = d.plan.Rank(k.facts, d.around(k, 0), 0)
+		}
+	}
+	return ranks
+}
+
+// rank returns the rank of a node, given those of its kind.
+func (d *deciding) rank(n *node, ofKind []decision.Rank) decision.Rank {
+	if pods := d.siblings.onNode[n.name]; pods > 0 {
+		return d.plan.Rank(n.kind.facts, d.around(n.kind, pods), 0)
+	}
+	return ofKind[n.kind.index]
+}
+
+func (d *deciding) around(k *kind, onNode int) decision.Siblings {
+	around := decision.Siblings{OnNode: onNode, InZone: d.siblings.inZone[k.zone]}
+	if k.facts.Capacity.Type == decision.Spot { // on-demand nodes are not reclaimed with their pool
+		around.InPool = d.siblings.inPool[k.facts.Pool]
+	}
+	return around
+}
+
+// scores returns the score of every candidate.
+func (d *deciding) scores(c *candidates) []int64 {
+	ofKind := d.kindRanks()
+	// Few ranks differ: those of the kinds, and those of the nodes with siblings.
+	ranks := make([]decision.Rank, 0, len(ofKind)+len(d.siblings.onNode))
+	for i, rank := range ofKind {
+		if d.here[i] {
+			ranks = append(ranks, rank)
+		}
+	}
+	for _, n := range c.nodes {
+		if n != nil && d.siblings.onNode[n.name] > 0 {
+			ranks = append(ranks, d.rank(n, ofKind))
+		}
+	}
+	bands := slices.Clone(ranks)
+	decision.ScoreBands(bands)
+	score := make(map[decision.Rank]int64, len(ranks))
+	for i, rank := range ranks {
+		score[rank] = decision.ExtenderScore(bands[i])
+	}
+	kindScore := make([]int64, len(ofKind))
+	for i, rank := range ofKind {
+		kindScore[i] = score[rank]
+	}
+	scores := make([]int64, len(c.nodes))
+	for i, n := range c.nodes {
+		switch {
+		case n == nil:
+		case d.siblings.onNode[n.name] > 0:
+			scores[i] = score[d.rank(n, ofKind)]
+		default:
+			scores[i] = kindScore[n.kind.index]
+		}
+	}
+	return scores
+}
+
+// note notes what the pod was approved for, or that it waits.
+func (d *deciding) note(result *Filtered) {
+	entry := &asked{
+		pod: types.NamespacedName{Namespace: d.pod.Namespace, Name: d.pod.Name}, uid: d.pod.UID, revision: d.subject.RevisionUID,
+	}
+	if d.before != nil {
+		*entry = *d.before
+		entry.revision = d.subject.RevisionUID
+	}
+	if _, bound := d.index.bound[d.pod.UID]; bound {
+		return // it counts where it is, and nothing will come any more that says so again
+	}
+	entry.last, entry.plan, entry.inPool, entry.onDemand, entry.forOnDemand = d.now, d.plan, d.siblings.inPool, false, false
+	if len(d.invalid) > 0 && !slices.Equal(d.invalid, entry.invalid) {
+		d.reportInvalid(d.pod, d.invalid)
+	}
+	entry.invalid = d.invalid
+	if len(result.Kept) == 0 {
+		if entry.since.IsZero() {
+			entry.since = d.now
+		}
+		entry.forOnDemand = !d.plan.MayTakeSpot()
+		d.register.put(entry)
+		return
+	}
+	entry.approvals++
+	pools := map[decision.Pool]bool{}
+	maps.Copy(pools, entry.pools)
+	onSpot := false
+	for i, k := range d.index.kinds {
+		if !d.here[i] {
+			continue
+		}
+		if k.facts.Capacity.Type == decision.OnDemand {
+			entry.onDemand = true
+			continue
+		}
+		onSpot = true
+		if d.plan.PoolCap > 0 {
+			pools[k.facts.Pool] = true
+		}
+	}
+	if entry.onDemand && onSpot {
+		// It is likely to get what it prefers; what it may get counts too.
+		entry.onDemand = d.plan.Prefer == decision.OnDemand
+	}
+	entry.spot, entry.pools = entry.spot || onSpot, pools
+	d.register.put(entry)
+}
+
+// log says what was decided and why, in one line.
+func (d *deciding) log(ctx context.Context, asked int, result *Filtered) {
+	logger := klog.FromContext(ctx).V(2)
+	if !logger.Enabled() {
+		return
+	}
+	answer := "refused"
+	if len(result.Kept) > 0 {
+		var types []string
+		for _, t := range []decision.CapacityType{decision.OnDemand, decision.Spot} {
+			if slices.ContainsFunc(d.index.kinds, func(k *kind) bool { return d.here[k.index] && k.facts.Capacity.Type == t }) {
+				types = append(types, t.String())
+			}
+		}
+		answer = strings.Join(types, " or ")
+	}
+	var reasons []string
+	for v, has := range d.verdictsHere() {
+		if has {
+			reasons = append(reasons, d.plan.Reason(decision.Verdict(v)))
+		}
+	}
+	workload := d.subject.Pod.Workload
+	logger.Info("Decided", "pod", klog.KObj(d.pod), "workload", workload.Kind+" "+workload.Revision, "desired", workload.Desired,
+		"floor", d.plan.Floor, "spotBudget", d.plan.Budget, "onSpot", d.siblings.placed.Spot, "onDemand", d.siblings.placed.OnDemand,
+		"waited", d.waited.Round(time.Millisecond), "answer", answer, "nodes", len(result.Kept), "of", asked, "refusals", strings.Join(reasons, "; "))
+}
+
+// verdictsHere reports by which verdicts candidates were refused.
+func (d *deciding) verdictsHere() (has [decision.Verdicts]bool) {
+	for _, v := range d.verdicts {
+		has[v] = true
+	}
+	has[decision.Admitted] = false
+	return has
+}

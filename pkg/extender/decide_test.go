@@ -1,0 +1,357 @@
+package extender
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+var (
+	onDemand = []string{"on-demand-0", "on-demand-1"}
+	spot     = []string{"spot-0", "spot-1", "spot-2"}
+)
+
+// newCluster is a world with two on-demand nodes and three spot nodes, each a pool.
+func newCluster(t testing.TB, edits ...func(*decision.Policy)) *world {
+	w := newWorld(t, edits...)
+	w.nodes(2, "on-demand")
+	w.nodes(3, "spot")
+	return w
+}
+
+func (w *world) want(what string, got []string, want ...string) {
+	w.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		w.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// Pods of one workload come one right after the other, and no binding has been seen yet: each counts those before.
+func TestBackToBack(t *testing.T) {
+	w := newCluster(t)
+	w.deployment("web", 3, nil)
+	w.want("the floor", w.asks(podOf("web", 0)), onDemand...)
+	w.want("the first on spot", w.asks(podOf("web", 1)), spot...)
+	w.want("the second on spot", w.asks(podOf("web", 2)), spot...)
+	w.want("one over the budget", w.asks(podOf("web", 3)), onDemand...)
+	kept, reasons := w.answer(podOf("web", 4), spot...)
+	w.want("where only spot has room", kept)
+	const reason = "spot budget used up: 2 of 2 replicas of shop/web-1 may run on spot (waits for on-demand room)"
+	w.want("the reasons", reasons, reason, reason, reason)
+
+	// Another workload has a budget of its own.
+	w.deployment("api", 2, nil)
+	w.want("another floor", w.asks(podOf("api", 0)), onDemand...)
+	w.want("another one on spot", w.asks(podOf("api", 1)), spot...)
+}
+
+// The same, at the same time.
+func TestAtTheSameTime(t *testing.T) {
+	w := newCluster(t)
+	w.deployment("web", 30, map[string]string{decision.MinOnDemandAnnotation: "10"})
+	var mu sync.Mutex
+	onSpot := 0
+	var asking sync.WaitGroup
+	for i := range 60 {
+		asking.Go(func() {
+			kept := w.asks(podOf("web", i))
+			mu.Lock()
+			defer mu.Unlock()
+			if slices.Contains(kept, "spot-0") {
+				onSpot++
+			}
+		})
+	}
+	asking.Wait()
+	if onSpot != 20 {
+		t.Errorf("%d pods may go to spot, want 20", onSpot)
+	}
+}
+
+func TestApprovalsEnd(t *testing.T) {
+	for name, test := range map[string]struct {
+		end  func(w *world, pod *v1.Pod)
+		open bool // afterwards spot is open to a sibling
+	}{
+		"not at all":         {func(*world, *v1.Pod) {}, false},
+		"appears late":       {func(w *world, pod *v1.Pod) { w.appears(pod) }, false},
+		"bound to spot":      {func(w *world, pod *v1.Pod) { w.bound(pod, "spot-0") }, false},
+		"bound to on-demand": {func(w *world, pod *v1.Pod) { w.bound(pod, "on-demand-0") }, true},
+		"bound and gone":     {func(w *world, pod *v1.Pod) { w.deleted(w.bound(pod, "spot-0")) }, true},
+		"deleted":            {func(w *world, pod *v1.Pod) { w.appears(pod); w.deleted(pod) }, true},
+		"its node is deleted": {func(w *world, pod *v1.Pod) {
+			w.bound(pod, "spot-0")
+			w.nodeHandler().OnDelete(w.index.nodes["spot-0"].object)
+		}, true},
+		"its node becomes on-demand": {func(w *world, pod *v1.Pod) {
+			w.bound(pod, "spot-0")
+			node := w.index.nodes["spot-0"].object.DeepCopy()
+			node.Labels[decision.CapacityLabelKey] = "on-demand"
+			w.setNode(node)
+		}, true},
+		"terminates": {func(w *world, pod *v1.Pod) {
+			before := w.bound(pod, "spot-0")
+			after := before.DeepCopy()
+			after.DeletionTimestamp = &pod.CreationTimestamp
+			w.podHandler().OnUpdate(before, after)
+		}, true},
+		"refused since": {func(w *world, pod *v1.Pod) {
+			// What was sent before may still be bound.
+			w.asks(pod, "unlabeled-and-unknown", "on-demand-0")
+		}, false},
+		"bound to a node that is not known yet": {func(w *world, pod *v1.Pod) { w.bound(pod, "new") }, false},
+		"bound to a node that never appears": {func(w *world, pod *v1.Pod) {
+			w.bound(pod, "gone")
+			w.clock.Step(strayFor)
+		}, true},
+		"never heard of, and the API server knows it": {func(w *world, pod *v1.Pod) {
+			w.clock.Step(time.Hour)
+			w.sweepWith(func(context.Context, types.NamespacedName) (types.UID, error) { return pod.UID, nil })
+		}, false},
+		"never heard of, and the API server is away": {func(w *world, pod *v1.Pod) {
+			w.clock.Step(time.Hour)
+			w.sweepWith(func(context.Context, types.NamespacedName) (types.UID, error) { return "", errors.New("away") })
+		}, false},
+		"never heard of, and there is no such pod": {func(w *world, pod *v1.Pod) {
+			w.clock.Step(missingFor)
+			w.sweepWith(func(_ context.Context, pod types.NamespacedName) (types.UID, error) {
+				return "", apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, pod.Name)
+			})
+		}, true},
+		"never heard of, and there is another one": {func(w *world, pod *v1.Pod) {
+			w.clock.Step(missingFor)
+			w.sweepWith(func(context.Context, types.NamespacedName) (types.UID, error) { return "another", nil })
+		}, true},
+		"pending for hours": {func(w *world, pod *v1.Pod) {
+			if err := w.factory.Core().V1().Pods().Informer().GetStore().Add(pod); err != nil {
+				w.Fatal(err)
+			}
+			w.clock.Step(approvedAtMost)
+			w.sweepWith(nil)
+		}, true},
+		"pending for less": {func(w *world, pod *v1.Pod) {
+			if err := w.factory.Core().V1().Pods().Informer().GetStore().Add(pod); err != nil {
+				w.Fatal(err)
+			}
+			w.clock.Step(approvedAtMost - time.Second)
+			w.sweepWith(nil)
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newCluster(t)
+			w.deployment("web", 2, nil)
+			w.bound(podOf("web", 0), "on-demand-1")
+			pod := podOf("web", 1)
+			w.want("the pod", w.asks(pod), spot...)
+			test.end(w, pod)
+			if got := len(w.asks(podOf("web", 2), spot...)) > 0; got != test.open {
+				t.Errorf("spot is open to a sibling: %t, want %t", got, test.open)
+			}
+		})
+	}
+}
+
+func (w *world) sweepWith(get func(context.Context, types.NamespacedName) (types.UID, error)) {
+	w.sweep(w.Context(), w.factory.Core().V1().Pods().Lister(), get)
+}
+
+// A pod that comes back again and again is refused by somebody else on the nodes that it was sent to.
+func TestComesBack(t *testing.T) {
+	w := newCluster(t)
+	w.deployment("web", 3, nil)
+	pod := podOf("web", 0)
+	w.want("first", w.asks(pod), onDemand...)
+	w.want("second", w.asks(pod), onDemand...)
+	w.want("third", w.asks(pod), slices.Concat(onDemand, spot)...)
+	// It may be on spot now, and is likely to be on on-demand.
+	w.want("its sibling", w.asks(podOf("web", 1)), spot...)
+	w.want("the next", w.asks(podOf("web", 2)), onDemand...)
+	w.bound(pod, "on-demand-0")
+	w.want("another", w.asks(podOf("web", 3)), spot...)
+}
+
+// Where pools are capped, a pod is sent to one pool, so that the next one knows which is taken.
+func TestPoolCap(t *testing.T) {
+	w := newCluster(t)
+	w.deployment("web", 6, map[string]string{decision.MinOnDemandAnnotation: "2", decision.MaxPerPoolAnnotation: "1"})
+	w.want("floor", w.asks(podOf("web", 0)), onDemand...)
+	w.want("floor", w.asks(podOf("web", 1)), onDemand...)
+	var got []string
+	for i := range 3 {
+		kept := w.asks(podOf("web", 2+i))
+		if len(kept) != 1 {
+			t.Fatalf("pod %d: %v, want one node", i, kept)
+		}
+		got = append(got, kept...)
+	}
+	slices.Sort(got)
+	w.want("the pools", got, spot...)
+	w.want("all pools full", w.asks(podOf("web", 5)), onDemand...)
+	_, reasons := w.answer(podOf("web", 6), "spot-0")
+	w.want("why", reasons, "spot pool full: a pool may hold 1 replicas of shop/web-1 (waits for room in another spot pool or on on-demand)")
+}
+
+func TestWhoIsConcerned(t *testing.T) {
+	w := newCluster(t)
+	w.deployment("web", 1, nil)
+	other := podOf("web", 0)
+	other.Spec.SchedulerName = v1.DefaultSchedulerName
+	w.want("another profile", w.asks(other), w.names...)
+	daemon := podOf("web", 1)
+	daemon.OwnerReferences[0].Kind = "DaemonSet"
+	w.want("a DaemonSet's", w.asks(daemon), w.names...)
+	w.want("ours", w.asks(podOf("web", 2)), onDemand...)
+}
+
+// Errors have the scheduler ask again by the clock; a refusal would make the pod wait for something to happen in the cluster.
+func TestCannotDecide(t *testing.T) {
+	w := newCluster(t)
+	pod := podOf("web", 0)
+	waiting := make(chan struct{})
+	go func() { // for the owner to arrive
+		defer close(waiting)
+		for !w.clock.HasWaiters() {
+			time.Sleep(time.Millisecond)
+		}
+		w.clock.Step(ownerWithin)
+	}()
+	_, err := w.Filter(t.Context(), pod, &candidates{names: w.names})
+	<-waiting
+	if unknown := (*kube.UnknownOwner)(nil); !errors.As(err, &unknown) {
+		t.Errorf("without an owner: %v, want an UnknownOwner", err)
+	}
+	w.deployment("web", 1, nil)
+	if _, err := w.Filter(t.Context(), pod, &candidates{names: []string{"spot-0", "new"}}); err == nil || !strings.Contains(err.Error(), "1 of 2 nodes: "+unknownNode) {
+		t.Errorf("with an unknown node: %v", err)
+	}
+	w.want("with others", w.asks(pod, "new", "on-demand-0"), "on-demand-0")
+}
+
+// Waiting earns a pod what the policy says, by the clock of the extender.
+func TestWaiting(t *testing.T) {
+	w := newCluster(t, func(p *decision.Policy) { p.Defaults.FallbackAfter = 5 * time.Minute })
+	w.deployment("web", 1, nil)
+	pod := podOf("web", 0)
+	w.want("at once", w.asks(pod, spot...))
+	w.clock.Step(5*time.Minute - time.Second)
+	w.want("before the time", w.asks(pod, spot...))
+	w.clock.Step(time.Second)
+	w.want("when it is time", w.asks(pod, spot...), spot...)
+	w.bound(pod, "spot-0")
+	select {
+	case event := <-w.events:
+		if !strings.Contains(event, "FellBackToSpot") || !strings.Contains(event, "node spot-0") {
+			t.Errorf("event: %s", event)
+		}
+	default:
+		t.Error("no event")
+	}
+}
+
+func TestInvalidAnnotationIsReportedOnce(t *testing.T) {
+	w := newCluster(t)
+	w.deployment("web", 3, map[string]string{decision.MinOnDemandAnnotation: "lots"})
+	for range 3 {
+		w.asks(podOf("web", 0))
+	}
+	if got := len(w.events); got != 1 {
+		t.Errorf("%d events, want 1", got)
+	}
+}
+
+// The nodes that preemption may make room on are those that the policy admits.
+func TestOpen(t *testing.T) {
+	w := newCluster(t)
+	w.deployment("web", 1, nil)
+	open, err := w.Open(t.Context(), podOf("web", 0), []string{"spot-0", "on-demand-0", "unknown"})
+	if diff := cmp.Diff(map[string]bool{"on-demand-0": true}, open); diff != "" || err != nil {
+		t.Errorf("open (-want +got):\n%s\n%v", diff, err)
+	}
+}
+
+func TestScores(t *testing.T) {
+	w := newCluster(t)
+	w.deployment("web", 10, map[string]string{decision.MinOnDemandAnnotation: "1"})
+	w.bound(podOf("web", 0), "on-demand-0")
+	w.bound(podOf("web", 1), "spot-1")
+	scores, err := w.Scores(t.Context(), podOf("web", 2), &candidates{names: slices.Concat(w.names, []string{"unknown"})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Spot first; in it the nodes without a sibling, in pools without one.
+	if diff := cmp.Diff([]int64{4, 5, 9, 8, 9, 0}, scores); diff != "" {
+		t.Errorf("scores of %v (-want +got):\n%s", w.names, diff)
+	}
+}
+
+// A successor counts the nominations that it finds: the scheduler writes them before what takes long comes before a binding.
+func TestInherit(t *testing.T) {
+	w := newCluster(t)
+	w.deployment("web", 2, nil)
+	w.bound(podOf("web", 0), "on-demand-0")
+	pod := podOf("web", 1)
+	pod.Status.NominatedNodeName = "spot-0"
+	if err := w.factory.Core().V1().Pods().Informer().GetStore().Add(pod); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Inherit(w.factory.Core().V1().Pods().Lister()); err != nil {
+		t.Fatal(err)
+	}
+	w.want("a sibling", w.asks(podOf("web", 2), spot...))
+	w.want("itself", w.asks(pod, spot...), spot...)
+}
+
+// Quiet waits as long as the scheduler binds what it was let bind earlier, but not for ever.
+func TestQuiet(t *testing.T) {
+	for name, test := range map[string]struct{ bindings, want time.Duration }{
+		"nothing is bound":     {0, 0},
+		"bindings for a while": {2 * time.Second, 2*time.Second + 500*time.Millisecond},
+		"bindings without end": {time.Hour, time.Minute + 500*time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newCluster(t)
+				w.Extender.clock = clock.RealClock{}
+				began, done := time.Now(), make(chan time.Duration, 1)
+				for at := time.Duration(0); at < min(test.bindings, 2*time.Minute); at += 500 * time.Millisecond {
+					time.AfterFunc(at, func() { w.bound(podOf("web", int(at/time.Millisecond)), "on-demand-0") })
+				}
+				synctest.Wait()
+				go func() {
+					_ = w.Quiet(t.Context(), time.Second, time.Minute)
+					done <- time.Since(began)
+				}()
+				time.Sleep(3 * time.Minute)
+				if took := (<-done).Round(500 * time.Millisecond); took != test.want {
+					t.Errorf("quiet after %s, want %s", took, test.want)
+				}
+			})
+		})
+	}
+}
+
+func TestUnlabeledNodesSettle(t *testing.T) {
+	w := newWorld(t, func(p *decision.Policy) { p.LabelGrace = 30 * time.Second })
+	w.node("spot-0", "spot", "a")
+	w.node("young", "", "b")
+	w.deployment("web", 1, nil)
+	_, reasons := w.answer(podOf("web", 0), "young")
+	w.want("while it is young", reasons, "node has no capacity label yet and is too young to count as on-demand")
+	w.clock.Step(30 * time.Second)
+	w.want("later, although nothing has happened", w.asks(podOf("web", 0), "young"), "young")
+}

@@ -1,0 +1,280 @@
+package extender
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// strayFor is how long a pod counts as one on spot whose node is not known: the watches of pods and nodes are not ordered, so the node may
+// be new. One that is still not known then is gone, and its pods with it.
+const strayFor = 10 * time.Second
+
+// index knows where the pods of every revision stand, and what a decision needs to know of every node. Events of informers keep it up to
+// date, so that a decision costs what its candidates and the pod's siblings cost, and not what the cluster has.
+type index struct {
+	reader *kube.NodeReader
+
+	// mu is held for reading as long as a decision is made, and for writing by events.
+	mu        sync.RWMutex
+	nodes     map[string]*node
+	revisions map[types.UID]map[string]int // how many live pods, by the name of their node
+	bound     map[types.UID]struct{}       // every pod that is known to be bound
+	strays    map[string]time.Time         // unknown nodes that pods are bound to: until when these count
+	labeled   int                          // nodes whose capacity type a label decides
+
+	// Kinds and zones are kept for good: there are no more than the cloud has.
+	kinds  []*kind // by their index
+	kindOf map[kindKey]*kind
+	zones  map[string]int // name to index
+
+	next atomic.Int64 // the earliest until of all nodes, or earlier
+}
+
+// kind is all nodes that are the same to a decision, but for the pods on them.
+type kind struct {
+	kindKey
+	index, zone int
+}
+
+type kindKey struct {
+	facts decision.Node
+	zone  string
+}
+
+// node is what is known of one node.
+type node struct {
+	name   string
+	object *v1.Node
+	kind   *kind
+	until  int64 // when its kind changes although the Node does not, in Unix nanoseconds; math.MaxInt64 for never
+}
+
+func newIndex(reader *kube.NodeReader) *index {
+	x := &index{
+		reader: reader, nodes: map[string]*node{}, revisions: map[types.UID]map[string]int{}, bound: map[types.UID]struct{}{},
+		strays: map[string]time.Time{}, kindOf: map[kindKey]*kind{}, zones: map[string]int{},
+	}
+	x.next.Store(math.MaxInt64)
+	return x
+}
+
+// setNode takes over a node that is new or has changed. mu must be held for writing, as for all that change the index.
+func (x *index) setNode(object *v1.Node, now time.Time) {
+	n := x.nodes[object.Name]
+	if n == nil {
+		n = &node{name: object.Name}
+		x.nodes[object.Name] = n
+		delete(x.strays, object.Name)
+	}
+	n.object = object
+	x.relabel(now, func(othersLabeled bool) { x.read(n, othersLabeled, now) })
+}
+
+// deleteNode forgets a node. Its pods no longer count, whether or not they are there still.
+func (x *index) deleteNode(name string, now time.Time) {
+	n := x.nodes[name]
+	if n == nil {
+		return
+	}
+	x.relabel(now, func(bool) {
+		delete(x.nodes, name)
+		x.labeled -= count(n.kind.facts.Capacity.Labeled())
+		x.strays[name] = now // no longer than until now
+	})
+}
+
+// relabel makes a change, and reads all nodes again if it decides whether any carries a capacity label: unlabeled ones settle only beside
+// others.
+func (x *index) relabel(now time.Time, change func(othersLabeled bool)) {
+	before := x.labeled > 0
+	change(before)
+	if after := x.labeled > 0; after != before {
+		for _, n := range x.nodes {
+			x.read(n, after, now)
+		}
+	}
+}
+
+func (x *index) read(n *node, othersLabeled bool, now time.Time) {
+	if n.kind != nil {
+		x.labeled -= count(n.kind.facts.Capacity.Labeled())
+	}
+	facts, until := x.reader.Read(n.object, othersLabeled, now)
+	n.until = math.MaxInt64
+	if !until.IsZero() {
+		n.until = until.UnixNano()
+		x.next.Store(min(x.next.Load(), n.until))
+	}
+	n.kind = x.kind(kindKey{facts, n.object.Labels[v1.LabelTopologyZone]})
+	x.labeled += count(facts.Capacity.Labeled())
+}
+
+func count(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// kind returns the kind of that key, a new one if there was none.
+func (x *index) kind(key kindKey) *kind {
+	if k := x.kindOf[key]; k != nil {
+		return k
+	}
+	zone, known := x.zones[key.zone]
+	if !known {
+		zone = len(x.zones)
+		x.zones[key.zone] = zone
+	}
+	k := &kind{kindKey: key, index: len(x.kinds), zone: zone}
+	x.kinds, x.kindOf[key] = append(x.kinds, k), k
+	return k
+}
+
+// refresh reads again the nodes whose kind has changed by now although the Node has not. mu must not be held.
+func (x *index) refresh(now time.Time) {
+	nanos := now.UnixNano()
+	if nanos < x.next.Load() {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.relabel(now, func(othersLabeled bool) {
+		for _, n := range x.nodes {
+			if nanos >= n.until {
+				x.read(n, othersLabeled, now)
+			}
+		}
+	})
+	next := int64(math.MaxInt64)
+	for _, n := range x.nodes {
+		next = min(next, n.until)
+	}
+	x.next.Store(next)
+}
+
+// setPod takes over a pod that has changed from before to after; nil for one that is new or gone.
+func (x *index) setPod(before, after *v1.Pod, now time.Time) {
+	if before != nil {
+		x.tally(before, -1, now)
+		delete(x.bound, before.UID)
+	}
+	if after != nil {
+		x.tally(after, 1, now)
+		if after.Spec.NodeName != "" {
+			x.bound[after.UID] = struct{}{}
+		}
+	}
+}
+
+// tally counts a pod in its revision. Those without siblings (no controller) and those without a policy are left out.
+func (x *index) tally(pod *v1.Pod, n int, now time.Time) {
+	name := pod.Spec.NodeName
+	controller := metav1.GetControllerOfNoCopy(pod)
+	if name == "" || controller == nil || !kube.Live(pod) || !kube.HasOpinion(pod) {
+		return
+	}
+	on := x.revisions[controller.UID]
+	if on == nil {
+		on = map[string]int{}
+		x.revisions[controller.UID] = on
+	}
+	if on[name] += n; on[name] == 0 {
+		delete(on, name)
+	}
+	if len(on) == 0 {
+		delete(x.revisions, controller.UID)
+	}
+	if _, stray := x.strays[name]; n > 0 && !stray && x.nodes[name] == nil {
+		x.strays[name] = now.Add(strayFor)
+	}
+}
+
+// forgetStrays forgets the unknown nodes whose pods have not counted for a while.
+func (x *index) forgetStrays(now time.Time) {
+	inUse := map[string]bool{}
+	for _, on := range x.revisions {
+		for name := range on {
+			if x.nodes[name] == nil {
+				inUse[name] = true
+			}
+		}
+	}
+	for name, until := range x.strays {
+		if !inUse[name] && now.After(until) {
+			delete(x.strays, name)
+		}
+	}
+}
+
+// siblings is where the pods of one revision stand. The zero value has none.
+type siblings struct {
+	placed decision.Placed
+	// onNode counts by the name of the node, inZone by the index of the zone. inPool counts those on spot only.
+	onNode map[string]int
+	inZone []int
+	inPool map[decision.Pool]int
+}
+
+// siblings counts a revision's pods around every node. mu must be held for reading as long as the result is used.
+func (x *index) siblings(revision types.UID, now time.Time) siblings {
+	s := siblings{onNode: x.revisions[revision], inZone: make([]int, len(x.zones)), inPool: map[decision.Pool]int{}}
+	for name, pods := range s.onNode {
+		n := x.nodes[name]
+		switch {
+		case n == nil:
+			if now.Before(x.strays[name]) {
+				s.placed.Spot += pods
+			}
+			continue
+		case n.kind.facts.Capacity.Type == decision.Spot:
+			s.placed.Spot += pods
+			s.inPool[n.kind.facts.Pool] += pods
+		default:
+			s.placed.OnDemand += pods
+		}
+		s.inZone[n.kind.zone] += pods
+	}
+	return s
+}
+
+// onOnDemand reports whether any pod of these revisions stands on an on-demand node.
+func (x *index) onOnDemand(revisions []types.UID) bool {
+	return slices.ContainsFunc(revisions, func(revision types.UID) bool {
+		for name := range x.revisions[revision] {
+			if n := x.nodes[name]; n != nil && n.kind.facts.Capacity.Type == decision.OnDemand {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// nodesBy counts the nodes by capacity type and by what said so.
+func (x *index) nodesBy() map[decision.Capacity]int {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	by := map[decision.Capacity]int{}
+	for _, n := range x.nodes {
+		by[n.kind.facts.Capacity]++
+	}
+	return by
+}
+
+// holds reports whether a pod is known to be bound.
+func (x *index) holds(uid types.UID) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	_, bound := x.bound[uid]
+	return bound
+}

@@ -1,0 +1,189 @@
+package extender
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/mailru/easyjson/jlexer"
+	v1 "k8s.io/api/core/v1"
+)
+
+// request is an ExtenderArgs of k8s.io/kube-scheduler/extender/v1, read as far as a decision needs it. Most of it are the names of
+// nodes, thousands of them: encoding/json takes longer to read them than everything else takes together.
+type request struct {
+	pod *v1.Pod
+	// names are the candidates. Those of NodeNames share the memory of the body.
+	names []string
+	// items are the candidates as they came, if the scheduler does not believe this extender to know its nodes; nil otherwise.
+	items []json.RawMessage
+}
+
+// readRequest reads body, which must not be changed as long as the request is in use. names is used for the result's if it is large enough.
+func readRequest(body []byte, names []string) (*request, error) {
+	r := &request{names: names[:0]}
+	var pod, nodes []byte
+	given := false
+	lexer := &jlexer.Lexer{Data: body}
+	lexer.Delim('{')
+	for lexer.Ok() && !lexer.IsDelim('}') {
+		key := lexer.UnsafeFieldName(false)
+		lexer.WantColon()
+		switch {
+		case lexer.IsNull():
+			lexer.Skip()
+		case strings.EqualFold(key, "Pod"):
+			pod = lexer.Raw()
+		case strings.EqualFold(key, "Nodes"):
+			nodes = lexer.Raw()
+		case strings.EqualFold(key, "NodeNames"):
+			given = true
+			lexer.Delim('[')
+			for lexer.Ok() && !lexer.IsDelim(']') {
+				r.names = append(r.names, lexer.UnsafeString())
+				lexer.WantComma()
+			}
+			lexer.Delim(']')
+		default:
+			lexer.SkipRecursive()
+		}
+		lexer.WantComma()
+	}
+	lexer.Delim('}')
+	lexer.Consumed()
+	if err := lexer.Error(); err != nil {
+		return nil, fmt.Errorf("expected the JSON of an ExtenderArgs: %w", err)
+	}
+	if pod == nil {
+		return nil, errors.New("Pod: expected the pod to place, got none")
+	}
+	r.pod = &v1.Pod{}
+	if err := json.Unmarshal(pod, r.pod); err != nil {
+		return nil, fmt.Errorf("Pod: %w", err)
+	}
+	if r.pod.Name == "" || r.pod.UID == "" {
+		return nil, errors.New("Pod: expected one with metadata.name and metadata.uid")
+	}
+	switch {
+	case given == (nodes != nil):
+		return nil, errors.New("expected either NodeNames (nodeCacheCapable: true) or Nodes")
+	case given:
+		return r, nil
+	}
+	return r, r.readNodes(nodes)
+}
+
+// readNodes reads a NodeList.
+func (r *request) readNodes(data []byte) error {
+	var list struct {
+		Items []json.RawMessage `json:"items"`
+	}
+	if err := json.Unmarshal(data, &list); err != nil {
+		return fmt.Errorf("Nodes: %w", err)
+	}
+	r.items = list.Items
+	if r.items == nil {
+		r.items = []json.RawMessage{}
+	}
+	for i, item := range r.items {
+		var node struct {
+			Metadata struct {
+				Name string `json:"name"`
+			} `json:"metadata"`
+		}
+		if err := json.Unmarshal(item, &node); err != nil {
+			return fmt.Errorf("Nodes.items[%d]: %w", i, err)
+		}
+		r.names = append(r.names, node.Metadata.Name)
+	}
+	return nil
+}
+
+// appendFiltered appends the ExtenderFilterResult that tells of a decision. All refusals are unresolvable: removing other pods from the
+// node changes neither the budget nor the node's fate, so preemption has nothing to look for there.
+func (r *request) appendFiltered(out []byte, f *Filtered) []byte {
+	out = append(out, '{')
+	kept := func(each func(i int)) {
+		if f.All {
+			for i := range r.names {
+				each(i)
+			}
+			return
+		}
+		for _, i := range f.Kept {
+			each(i)
+		}
+	}
+	first := true
+	comma := func() {
+		if !first {
+			out = append(out, ',')
+		}
+		first = false
+	}
+	if r.items != nil {
+		out = append(out, `"Nodes":{"metadata":{},"items":[`...)
+		kept(func(i int) {
+			comma()
+			out = append(out, r.items[i]...)
+		})
+		out = append(out, `]}`...)
+	} else {
+		out = append(out, `"NodeNames":[`...)
+		kept(func(i int) {
+			comma()
+			out = appendString(out, r.names[i])
+		})
+		out = append(out, ']')
+	}
+	if len(f.Reasons) > 0 {
+		out = append(out, `,"FailedAndUnresolvableNodes":{`...)
+		first = true
+		quoted := map[string][]byte{}
+		for i, reason := range f.Reasons {
+			comma()
+			out = append(appendString(out, r.names[i]), ':')
+			if quoted[reason] == nil {
+				quoted[reason] = appendString(nil, reason)
+			}
+			out = append(out, quoted[reason]...)
+		}
+		out = append(out, '}')
+	}
+	return append(out, '}')
+}
+
+// appendScores appends the HostPriorityList with the scores, in the order of the candidates; nil are all the same.
+func (r *request) appendScores(out []byte, scores []int64) []byte {
+	out = append(out, '[')
+	for i, name := range r.names {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		score := int64(0)
+		if scores != nil {
+			score = scores[i]
+		}
+		out = append(appendString(append(out, `{"Host":`...), name), `,"Score":`...)
+		out = append(strconv.AppendInt(out, score, 10), '}')
+	}
+	return append(out, ']')
+}
+
+// appendError appends the ExtenderFilterResult that says why nothing could be decided.
+func appendError(out []byte, err error) []byte {
+	return append(appendString(append(out, `{"Error":`...), err.Error()), '}')
+}
+
+// appendString appends s as JSON. The names of nodes have nothing that needs more than quotes.
+func appendString(out []byte, s string) []byte {
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c < 0x20 || c >= 0x7f || c == '"' || c == '\\' {
+			quoted, _ := json.Marshal(s) // a string has no error
+			return append(out, quoted...)
+		}
+	}
+	return append(append(append(out, '"'), s...), '"')
+}

@@ -1,0 +1,108 @@
+package extender
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+)
+
+func asJSON(t testing.TB, v any) []byte {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// What kube-scheduler writes is read, and what it reads is written: with its own types.
+func TestMessages(t *testing.T) {
+	pod := podOf("web", 0)
+	names := []string{"a", `with "quotes", \ and ü`, ""}
+	nodes := &v1.NodeList{Items: []v1.Node{
+		{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"x": "y"}}}, {ObjectMeta: metav1.ObjectMeta{Name: "b"}},
+	}}
+	for name, test := range map[string]struct {
+		args     extenderv1.ExtenderArgs
+		filtered Filtered
+		want     extenderv1.ExtenderFilterResult
+	}{
+		"all":     {extenderv1.ExtenderArgs{Pod: pod, NodeNames: &names}, Filtered{All: true}, extenderv1.ExtenderFilterResult{NodeNames: &names}},
+		"one":     {extenderv1.ExtenderArgs{Pod: pod, NodeNames: &names}, Filtered{Kept: []int{1}}, extenderv1.ExtenderFilterResult{NodeNames: &[]string{names[1]}}},
+		"no node": {extenderv1.ExtenderArgs{Pod: pod, NodeNames: &[]string{}}, Filtered{}, extenderv1.ExtenderFilterResult{NodeNames: &[]string{}}},
+		"none": {extenderv1.ExtenderArgs{Pod: pod, NodeNames: &names}, Filtered{Reasons: []string{"why", "why", "not"}}, extenderv1.ExtenderFilterResult{
+			NodeNames: &[]string{}, FailedAndUnresolvableNodes: extenderv1.FailedNodesMap{names[0]: "why", names[1]: "why", "": "not"},
+		}},
+		"all nodes": {extenderv1.ExtenderArgs{Pod: pod, Nodes: nodes}, Filtered{All: true}, extenderv1.ExtenderFilterResult{Nodes: nodes}},
+		"one node": {extenderv1.ExtenderArgs{Pod: pod, Nodes: nodes}, Filtered{Kept: []int{1}}, extenderv1.ExtenderFilterResult{
+			Nodes: &v1.NodeList{Items: nodes.Items[1:]},
+		}},
+		"none of the nodes": {extenderv1.ExtenderArgs{Pod: pod, Nodes: nodes}, Filtered{Reasons: []string{"why", "not"}}, extenderv1.ExtenderFilterResult{
+			Nodes: &v1.NodeList{Items: []v1.Node{}}, FailedAndUnresolvableNodes: extenderv1.FailedNodesMap{"a": "why", "b": "not"},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := readRequest(asJSON(t, test.args), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(pod, r.pod); diff != "" {
+				t.Errorf("pod (-want +got):\n%s", diff)
+			}
+			var got extenderv1.ExtenderFilterResult
+			if err := json.Unmarshal(r.appendFiltered(nil, &test.filtered), &got); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("result (-want +got):\n%s", diff)
+			}
+			scores := make([]int64, len(r.names))
+			for i := range scores {
+				scores[i] = int64(10 * i)
+			}
+			var list extenderv1.HostPriorityList
+			if err := json.Unmarshal(r.appendScores(nil, scores), &list); err != nil {
+				t.Fatal(err)
+			}
+			for i, host := range list {
+				if host != (extenderv1.HostPriority{Host: r.names[i], Score: scores[i]}) {
+					t.Errorf("score %d: %+v", i, host)
+				}
+			}
+			if len(list) != len(scores) {
+				t.Errorf("%d scores, want %d", len(list), len(scores))
+			}
+		})
+	}
+}
+
+func TestBadRequests(t *testing.T) {
+	const pod = `{"metadata":{"name":"p","uid":"u"}}`
+	for name, test := range map[string]struct{ body, want string }{
+		"empty":                  {"", "expected the JSON of an ExtenderArgs"},
+		"no object":              {"[]", "expected the JSON of an ExtenderArgs"},
+		"cut off":                {`{"Pod":` + pod + `,"NodeNames":["a","b`, "expected the JSON of an ExtenderArgs"},
+		"something after it":     {`{"Pod":` + pod + `,"NodeNames":["a"]} x`, "expected the JSON of an ExtenderArgs"},
+		"no pod":                 {`{"NodeNames":["a"]}`, "Pod: expected the pod to place"},
+		"pod null":               {`{"Pod":null,"NodeNames":["a"]}`, "Pod: expected the pod to place"},
+		"pod without a name":     {`{"Pod":{},"NodeNames":["a"]}`, "Pod: expected one with metadata.name and metadata.uid"},
+		"broken pod":             {`{"Pod":{"metadata":{"name":},"NodeNames":["a"]}`, ""},
+		"pod of another type":    {`{"Pod":{"metadata":5},"NodeNames":["a"]}`, "Pod: "},
+		"no nodes":               {`{"Pod":` + pod + `}`, "expected either NodeNames"},
+		"both":                   {`{"Pod":` + pod + `,"NodeNames":[],"Nodes":{"items":[]}}`, "expected either NodeNames"},
+		"numbers for names":      {`{"Pod":` + pod + `,"NodeNames":[1]}`, "expected the JSON of an ExtenderArgs"},
+		"nodes of another type":  {`{"Pod":` + pod + `,"Nodes":[]}`, "Nodes: "},
+		"a node of another type": {`{"Pod":` + pod + `,"Nodes":{"items":[{"metadata":{"name":"a"}},7]}}`, "Nodes.items[1]: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := readRequest([]byte(test.body), nil); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want one with %q", err, test.want)
+			}
+		})
+	}
+}

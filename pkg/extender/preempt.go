@@ -1,0 +1,72 @@
+package extender
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+// preempt answers which of the nodes that preemption would make room on are open to the pod. The scheduler's simulation does not ask
+// extenders, and without this it would evict pods from nodes that the pod may not go to.
+func (h *handler) preempt(ctx context.Context, x *exchange) error {
+	args := extenderv1.ExtenderPreemptionArgs{}
+	if err := json.Unmarshal(x.body.Bytes(), &args); err != nil {
+		return badRequest{http.StatusBadRequest, fmt.Errorf("expected the JSON of an ExtenderPreemptionArgs: %w", err)}
+	}
+	if args.Pod == nil {
+		return badRequest{http.StatusBadRequest, errors.New("Pod: expected the pod to make room for, got none")}
+	}
+	result := extenderv1.ExtenderPreemptionResult{NodeNameToMetaVictims: args.NodeNameToMetaVictims}
+	if args.NodeNameToMetaVictims == nil {
+		result.NodeNameToMetaVictims = map[string]*extenderv1.MetaVictims{}
+		for name, victims := range args.NodeNameToVictims {
+			meta := &extenderv1.MetaVictims{NumPDBViolations: victims.NumPDBViolations}
+			for _, pod := range victims.Pods {
+				meta.Pods = append(meta.Pods, &extenderv1.MetaPod{UID: string(pod.UID)})
+			}
+			result.NodeNameToMetaVictims[name] = meta
+		}
+	}
+	return h.decides(args.Pod, func() error {
+		open, err := h.extender.Open(ctx, args.Pod, slices.Sorted(maps.Keys(result.NodeNameToMetaVictims)))
+		if err != nil {
+			return err
+		}
+		maps.DeleteFunc(result.NodeNameToMetaVictims, func(name string, _ *extenderv1.MetaVictims) bool { return !open[name] })
+		x.out, err = json.Marshal(result)
+		return err
+	})
+}
+
+// Open returns which of the nodes of these names the policy lets the pod go to. It approves nothing. The victims of a preemption are of a
+// lower priority than the pod, so they are none of its siblings, and their end does not change the budget.
+func (e *Extender) Open(ctx context.Context, pod *v1.Pod, names []string) (map[string]bool, error) {
+	open := make(map[string]bool, len(names))
+	if !e.concerns(pod) {
+		for _, name := range names {
+			open[name] = true
+		}
+		return open, nil
+	}
+	c := &candidates{names: names}
+	d, err := e.begin(ctx, pod, c)
+	if err != nil {
+		return nil, err
+	}
+	defer d.end()
+	for i, n := range c.nodes {
+		if n != nil && d.verdicts[n.kind.index] == decision.Admitted {
+			open[names[i]] = true
+		}
+	}
+	return open, nil
+}

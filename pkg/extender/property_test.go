@@ -1,0 +1,143 @@
+package extender
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+// truth is the cluster as it is, of which the extender hears late: the scheduler asks about pods, binds or fails to bind them to any of the
+// nodes that it was let, and pods are deleted, while every event waits for its turn.
+type truth struct {
+	*world
+	pods    []*v1.Pod
+	flight  map[*v1.Pod]string // pods that the scheduler is binding, to the node
+	at      map[*v1.Pod]string // the node of each pod that is bound
+	gone    map[*v1.Pod]bool
+	unheard []func()
+	floor   int
+	desired int
+	pool    int // the cap; 0 for none
+}
+
+// TestNeverOverBudget: whatever the order of things, no binding to spot goes over the budget or a pool's cap.
+func TestNeverOverBudget(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		c := &truth{
+			world: newWorld(t), flight: map[*v1.Pod]string{}, at: map[*v1.Pod]string{}, gone: map[*v1.Pod]bool{},
+			desired: rapid.IntRange(1, 6).Draw(rt, "desired"),
+		}
+		c.floor = rapid.IntRange(0, c.desired).Draw(rt, "floor")
+		c.pool = rapid.IntRange(0, 2).Draw(rt, "cap")
+		for i := range 2 {
+			c.node(fmt.Sprintf("on-demand-%d", i), "on-demand", "a")
+		}
+		for i := range 4 {
+			c.node(fmt.Sprintf("spot-%d", i), "spot", fmt.Sprintf("pool-%d", i/2))
+		}
+		annotations := map[string]string{decision.MinOnDemandAnnotation: fmt.Sprint(c.floor)}
+		if c.pool > 0 {
+			annotations[decision.MaxPerPoolAnnotation] = fmt.Sprint(c.pool)
+		}
+		c.deployment("web", int32(c.desired), annotations)
+		rt.Repeat(map[string]func(*rapid.T){
+			"create": c.create, "ask": c.ask, "bind": c.bind, "fail": c.fail, "delete": c.delete, "hear": c.hear,
+			"": func(rt *rapid.T) { c.check(rt) },
+		})
+	})
+}
+
+func (c *truth) create(*rapid.T) {
+	if len(c.pods) > 12 {
+		return
+	}
+	pod := podOf("web", len(c.pods))
+	c.pods = append(c.pods, pod)
+	c.unheard = append(c.unheard, func() { c.appears(pod) })
+}
+
+// pick returns one of the pods for which is holds, nil if there is none.
+func (c *truth) pick(rt *rapid.T, is func(*v1.Pod) bool) *v1.Pod {
+	some := slices.DeleteFunc(slices.Clone(c.pods), func(pod *v1.Pod) bool { return c.gone[pod] || !is(pod) })
+	if len(some) == 0 {
+		return nil
+	}
+	return rapid.SampledFrom(some).Draw(rt, "pod")
+}
+
+func (c *truth) ask(rt *rapid.T) {
+	pod := c.pick(rt, func(pod *v1.Pod) bool { return c.at[pod] == "" && c.flight[pod] == "" })
+	if pod == nil {
+		return
+	}
+	// What else filters nodes has left some of them.
+	names := rapid.SliceOfNDistinct(rapid.SampledFrom(c.names), 1, len(c.names), rapid.ID).Draw(rt, "nodes")
+	if kept := c.asks(pod, names...); len(kept) > 0 {
+		c.flight[pod] = rapid.SampledFrom(kept).Draw(rt, "chosen")
+	}
+}
+
+func (c *truth) bind(rt *rapid.T) {
+	pod := c.pick(rt, func(pod *v1.Pod) bool { return c.flight[pod] != "" })
+	if pod == nil {
+		return
+	}
+	c.at[pod] = c.flight[pod]
+	delete(c.flight, pod)
+	node := c.at[pod]
+	c.unheard = append(c.unheard, func() { c.bound(pod, node) })
+}
+
+func (c *truth) fail(rt *rapid.T) {
+	pod := c.pick(rt, func(pod *v1.Pod) bool { return c.flight[pod] != "" })
+	if pod == nil {
+		return
+	}
+	delete(c.flight, pod)
+}
+
+func (c *truth) delete(rt *rapid.T) {
+	pod := c.pick(rt, func(*v1.Pod) bool { return true })
+	if pod == nil {
+		return
+	}
+	node := c.at[pod]
+	c.gone[pod] = true
+	delete(c.at, pod)
+	delete(c.flight, pod) // the API server refuses to bind it
+	last := pod.DeepCopy()
+	last.Spec.NodeName = node
+	c.unheard = append(c.unheard, func() { c.deleted(last) })
+}
+
+func (c *truth) hear(*rapid.T) {
+	if len(c.unheard) == 0 {
+		return
+	}
+	c.unheard[0]()
+	c.unheard = c.unheard[1:]
+}
+
+func (c *truth) check(rt *rapid.T) {
+	onSpot, inPool := 0, map[string]int{}
+	for _, node := range c.at {
+		if strings.HasPrefix(node, "spot") {
+			onSpot++
+			inPool[node[len("spot-"):]]++
+		}
+	}
+	if budget := c.desired - c.floor; onSpot > budget {
+		rt.Fatalf("%d pods on spot, %d may be: %v", onSpot, budget, c.at)
+	}
+	for first, second := range map[string]string{"0": "1", "2": "3"} {
+		if n := inPool[first] + inPool[second]; c.pool > 0 && n > c.pool {
+			rt.Fatalf("%d pods in one pool, %d may be: %v", n, c.pool, c.at)
+		}
+	}
+}

@@ -1,0 +1,213 @@
+package extender
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+)
+
+// role is a Role that a test sets.
+type role struct {
+	why    atomic.Pointer[error]
+	leader string
+}
+
+func (r *role) Leads() error {
+	if why := r.why.Load(); why != nil {
+		return *why
+	}
+	return nil
+}
+
+func (r *role) Leader() string { return r.leader }
+
+func (r *role) because(err error) { r.why.Store(&err) }
+
+// serves starts a server for w that ends with the test, and returns its address.
+func (w *world) serves(role Role) string {
+	server := httptest.NewServer(NewHandler(w.Extender, role, NewForwarder(nil)))
+	w.Cleanup(server.Close)
+	return strings.TrimPrefix(server.URL, "http://")
+}
+
+// post sends a body and returns the answer.
+func post(t testing.TB, address, path string, body io.Reader, headers ...string) (status int, answer string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range headers {
+		request.Header.Set(name, "1")
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(data)
+}
+
+func (w *world) args(pod *v1.Pod) io.Reader {
+	return bytes.NewReader(asJSON(w, extenderv1.ExtenderArgs{Pod: pod, NodeNames: &w.names}))
+}
+
+func TestServing(t *testing.T) {
+	w := newCluster(t)
+	w.deployment("web", 2, nil)
+	address := w.serves(&role{})
+	status, answer := post(t, address, "/filter", w.args(podOf("web", 0)))
+	var filtered extenderv1.ExtenderFilterResult
+	if err := json.Unmarshal([]byte(answer), &filtered); err != nil || status != http.StatusOK {
+		t.Fatalf("status %d, %v: %s", status, err, answer)
+	}
+	if diff := cmp.Diff(extenderv1.ExtenderFilterResult{NodeNames: &onDemand}, filtered); diff != "" {
+		t.Errorf("/filter (-want +got):\n%s", diff)
+	}
+	status, answer = post(t, address, "/prioritize", w.args(podOf("web", 0)))
+	var scores extenderv1.HostPriorityList
+	if err := json.Unmarshal([]byte(answer), &scores); err != nil || status != http.StatusOK || len(scores) != 5 || scores[0].Score != 9 || scores[4].Score != 5 {
+		t.Errorf("/prioritize: status %d, %v: %s", status, err, answer)
+	}
+	status, answer = post(t, address, "/preempt", bytes.NewReader(asJSON(t, extenderv1.ExtenderPreemptionArgs{
+		Pod: podOf("web", 0), NodeNameToVictims: map[string]*extenderv1.Victims{
+			"on-demand-0": {Pods: []*v1.Pod{podOf("api", 0)}, NumPDBViolations: 1}, "unknown": {},
+		},
+	})))
+	const want = `{"NodeNameToMetaVictims":{"on-demand-0":{"Pods":[{"UID":"uid-api-1-0"}],"NumPDBViolations":1}}}`
+	if status != http.StatusOK || answer != want {
+		t.Errorf("/preempt: status %d: %s, want %s", status, answer, want)
+	}
+}
+
+func TestStatuses(t *testing.T) {
+	w := newCluster(t)
+	address := w.serves(&role{})
+	for name, test := range map[string]struct {
+		path string
+		body io.Reader
+		want int
+		says string
+	}{
+		"broken JSON":          {"/filter", strings.NewReader(`{"Pod":`), http.StatusBadRequest, "ExtenderArgs"},
+		"broken preemption":    {"/preempt", strings.NewReader(`{"Pod":`), http.StatusBadRequest, "ExtenderPreemptionArgs"},
+		"nobody to place":      {"/preempt", strings.NewReader(`{}`), http.StatusBadRequest, "Pod: expected"},
+		"another verb":         {"/bind", strings.NewReader(`{}`), http.StatusNotFound, ""},
+		"too long":             {"/filter", bytes.NewReader(make([]byte, MaxBody+1)), http.StatusRequestEntityTooLarge, "at most 67108864 bytes"},
+		"too long, unmarked":   {"/filter", io.LimitReader(zeros{}, MaxBody+1), http.StatusRequestEntityTooLarge, "at most 67108864 bytes"},
+		"scores without a pod": {"/prioritize", strings.NewReader(`{"NodeNames":[]}`), http.StatusBadRequest, "Pod: expected"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if status, answer := post(t, address, test.path, test.body); status != test.want || !strings.Contains(answer, test.says) {
+				t.Errorf("status %d, want %d: %s", status, test.want, answer)
+			}
+		})
+	}
+	response, err := http.Get("http://" + address + "/filter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("GET: status %d, want %d", response.StatusCode, http.StatusMethodNotAllowed)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// A replica that stands by sends requests on to the one that leads, once.
+func TestForwarding(t *testing.T) {
+	errStandby := errors.New("this replica stands by")
+	active, standby := newCluster(t), newCluster(t)
+	active.deployment("web", 2, nil)
+	leads, waits := &role{}, &role{}
+	waits.because(errStandby)
+	waits.leader = active.serves(leads)
+	address := standby.serves(waits)
+
+	status, answer := post(t, address, "/filter", standby.args(podOf("web", 0)))
+	if status != http.StatusOK || !strings.Contains(answer, `"on-demand-0","on-demand-1"`) {
+		t.Errorf("status %d: %s", status, answer)
+	}
+	if approved, _ := active.register.numbers(); approved != 1 {
+		t.Errorf("%d pods approved by the replica that leads, want 1", approved)
+	}
+	// Pods that nothing is to be decided about are let pass by any replica.
+	other := podOf("web", 1)
+	other.Spec.SchedulerName = v1.DefaultSchedulerName
+	leads.because(errStandby)
+	if status, answer := post(t, address, "/filter", standby.args(other)); status != http.StatusOK {
+		t.Errorf("status %d: %s", status, answer)
+	}
+	if status, answer := post(t, address, "/filter", standby.args(podOf("web", 0))); status != http.StatusServiceUnavailable {
+		t.Errorf("nobody leads: status %d: %s", status, answer)
+	}
+	// Each takes the other for the leader.
+	leads.leader = address
+	if status, answer := post(t, address, "/filter", standby.args(podOf("web", 0))); status != http.StatusServiceUnavailable || !strings.Contains(answer, errForwarded.Error()) {
+		t.Errorf("a circle: status %d: %s", status, answer)
+	}
+	waits.leader = ""
+	if status, answer := post(t, address, "/filter", standby.args(podOf("web", 0))); status != http.StatusServiceUnavailable || !strings.Contains(answer, errNoLeader.Error()) {
+		t.Errorf("no leader: status %d: %s", status, answer)
+	}
+}
+
+// What was decided under a lease that ran out meanwhile is not answered.
+func TestLeaseRunsOutWhileDeciding(t *testing.T) {
+	w := newCluster(t)
+	w.deployment("web", 2, nil)
+	late := &lateRole{}
+	address := w.serves(late)
+	if status, answer := post(t, address, "/filter", w.args(podOf("web", 0))); status != http.StatusServiceUnavailable || !strings.Contains(answer, "too late") {
+		t.Errorf("status %d: %s", status, answer)
+	}
+}
+
+// lateRole leads when it is asked for the first time, and no more later.
+type lateRole struct{ asked atomic.Int32 }
+
+func (l *lateRole) Leads() error {
+	if l.asked.Add(1) > 1 {
+		return errors.New("too late")
+	}
+	return nil
+}
+
+func (*lateRole) Leader() string { return "" }
+
+// BenchmarkRequests is what a request of 5,000 nodes costs, without the network.
+func BenchmarkRequests(b *testing.B) {
+	w := newLargeWorld(b)
+	h := &handler{extender: w.Extender, role: &role{}}
+	body := asJSON(b, extenderv1.ExtenderArgs{Pod: podOf("web", 0), NodeNames: &w.names})
+	for name, do := range map[string]verb{"filter": h.filter, "prioritize": h.prioritize} {
+		b.Run(name, func(b *testing.B) {
+			x := &exchange{}
+			x.body.Write(body)
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := do(context.Background(), x); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,158 @@
+package extender
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+const profile = "spot-aware-scheduler"
+
+// world is an extender and what its informers say, without an API server: what happens is what the test tells.
+type world struct {
+	testing.TB
+	*Extender
+	factory informers.SharedInformerFactory
+	clock   *clocktesting.FakeClock
+	events  chan string
+	names   []string // of all nodes, in the order in which they came
+	edit    func(*decision.Policy)
+}
+
+func newWorld(t testing.TB, edits ...func(*decision.Policy)) *world {
+	policy := &decision.Policy{
+		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never},
+		CapacityLabels: decision.BuiltinCapacityLabels(),
+	}
+	for _, edit := range edits {
+		edit(policy)
+	}
+	w := &world{TB: t, factory: informers.NewSharedInformerFactory(fake.NewClientset(), 0), clock: clocktesting.NewFakeClock(time.Unix(1e9, 0))}
+	owners, err := kube.NewOwners(w.factory, policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorder := events.NewFakeRecorder(100)
+	w.events = recorder.Events
+	w.Extender = New(profile, policy, kube.BuiltinSignals(), owners, recorder, w.clock)
+	return w
+}
+
+// node adds a node, in a pool of its own unless pool says which.
+func (w *world) node(name, capacity, pool string) {
+	w.names = append(w.names, name)
+	w.setNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(w.clock.Now()), Labels: map[string]string{
+		decision.CapacityLabelKey: capacity, v1.LabelInstanceTypeStable: pool, v1.LabelTopologyZone: "zone-a",
+	}}})
+}
+
+func (w *world) setNode(node *v1.Node) { w.nodeHandler().OnAdd(node, false) }
+
+// nodes adds n nodes of a capacity type, each a pool.
+func (w *world) nodes(n int, capacity string) {
+	for i := range n {
+		name := fmt.Sprintf("%s-%d", capacity, i)
+		w.node(name, capacity, name)
+	}
+}
+
+// deployment makes a Deployment and its ReplicaSet known.
+func (w *world) deployment(name string, replicas int32, annotations map[string]string) {
+	w.Helper()
+	controller := true
+	d := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("d-" + name), Annotations: annotations},
+		Spec:       appsv1.DeploymentSpec{Replicas: &replicas},
+	}
+	rs := &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name + "-1", UID: types.UID("rs-" + name), OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: "apps/v1", Kind: "Deployment", Name: name, UID: d.UID, Controller: &controller,
+		}}},
+		Spec: appsv1.ReplicaSetSpec{Replicas: &replicas},
+	}
+	if err := w.factory.Apps().V1().Deployments().Informer().GetStore().Add(d); err != nil {
+		w.Fatal(err)
+	}
+	if err := w.factory.Apps().V1().ReplicaSets().Informer().GetStore().Add(rs); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// podOf returns the nth pod of a Deployment.
+func podOf(deployment string, n int) *v1.Pod {
+	controller := true
+	name := fmt.Sprintf("%s-1-%d", deployment, n)
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name), OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: "apps/v1", Kind: "ReplicaSet", Name: deployment + "-1", UID: types.UID("rs-" + deployment), Controller: &controller,
+		}}},
+		Spec: v1.PodSpec{SchedulerName: profile},
+	}
+}
+
+// asks has the scheduler ask about a pod, and returns the nodes that it may go to, in alphabetical order.
+func (w *world) asks(pod *v1.Pod, names ...string) []string {
+	w.Helper()
+	kept, _ := w.answer(pod, names...)
+	return kept
+}
+
+// answer is asks with the reasons where no node is left.
+func (w *world) answer(pod *v1.Pod, names ...string) (kept, reasons []string) {
+	w.Helper()
+	if len(names) == 0 {
+		names = w.names
+	}
+	filtered, err := w.Filter(w.Context(), pod, &candidates{names: names})
+	if err != nil {
+		w.Fatal(err)
+	}
+	if filtered.All {
+		return names, nil
+	}
+	for _, i := range filtered.Kept {
+		kept = append(kept, names[i])
+	}
+	slices.Sort(kept)
+	return kept, filtered.Reasons
+}
+
+// appears tells of a new pod, without a node.
+func (w *world) appears(pod *v1.Pod) { w.podHandler().OnAdd(pod, false) }
+
+// bound tells that a pod was bound, and returns it so.
+func (w *world) bound(pod *v1.Pod, node string) *v1.Pod {
+	after := pod.DeepCopy()
+	after.Spec.NodeName = node
+	w.podHandler().OnUpdate(pod, after)
+	return after
+}
+
+func (w *world) deleted(pod *v1.Pod) { w.podHandler().OnDelete(pod) }
+
+// newLargeWorld is a world with 5,000 nodes, 3,500 of them spot, in 12 pools of each capacity type, and a Deployment of 100.
+func newLargeWorld(t testing.TB) *world {
+	w := newWorld(t)
+	for i := range 5000 {
+		capacity := "spot"
+		if i%10 < 3 {
+			capacity = "on-demand"
+		}
+		w.node(fmt.Sprintf("ip-10-%d-%d.ec2.internal", i/250, i%250), capacity, fmt.Sprintf("type-%d", i%12))
+	}
+	w.deployment("web", 100, nil)
+	return w
+}
