@@ -23,3 +23,15 @@ LABEL org.opencontainers.image.title="spot-controller" \
 COPY bin/linux-${TARGETARCH}/spot-controller /spot-controller
 USER 65532:65532
 ENTRYPOINT ["/spot-controller"]
+
+FROM scratch AS extender
+ARG TARGETARCH
+ARG VERSION
+LABEL org.opencontainers.image.title="spot-extender" \
+      org.opencontainers.image.description="Gives a stock kube-scheduler the placement decisions of spot-aware-scheduler" \
+      org.opencontainers.image.source="https://github.com/spot-aware-scheduler/spot-aware-scheduler" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}"
+COPY bin/linux-${TARGETARCH}/spot-extender /spot-extender
+USER 65532:65532
+ENTRYPOINT ["/spot-extender"]

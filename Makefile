@@ -20,19 +20,22 @@ help: ## Lists the targets.
 build: ## Builds all binaries into bin/.
 	go build -ldflags '$(LDFLAGS)' -o bin/spot-aware-scheduler ./cmd/scheduler
 	go build -ldflags '$(LDFLAGS)' -o bin/spot-controller ./cmd/controller
+	go build -ldflags '$(LDFLAGS)' -o bin/spot-extender ./cmd/extender
 	go build -ldflags '$(LDFLAGS)' -o bin/spot-lab ./cmd/spot-lab
 	go build -ldflags '$(LDFLAGS)' -o bin/kubectl-spot ./cmd/kubectl-spot
 
 # What make image makes, one image for each binary: their names, for which architectures, and with PUSH=1 they go to the names' registry,
-# each as one multi-arch image. The controller's stands beside the scheduler's, with the same tag, unless it is named.
+# each as one multi-arch image. The controller's and the extender's stand beside the scheduler's, with the same tag, unless they are named.
 IMAGE ?= localhost/spot-aware-scheduler:dev
 CONTROLLER_IMAGE ?= $(patsubst ./%,%,$(dir $(IMAGE))spot-controller:$(lastword $(subst :, ,$(IMAGE))))
+EXTENDER_IMAGE ?= $(patsubst ./%,%,$(dir $(IMAGE))spot-extender:$(lastword $(subst :, ,$(IMAGE))))
 ARCHS ?= amd64 arm64
 PUSH  ?=
 
 .PHONY: image
 image: export IMAGE := $(IMAGE)
 image: export CONTROLLER_IMAGE := $(CONTROLLER_IMAGE)
+image: export EXTENDER_IMAGE := $(EXTENDER_IMAGE)
 image: export ARCHS := $(ARCHS)
 image: export PUSH := $(PUSH)
 image: export VERSION := $(VERSION)

@@ -1,21 +1,24 @@
 #!/usr/bin/env bash
-# Builds the images of the scheduler and the controller for each of ARCHS, with docker if an engine answers and with buildah otherwise, and
-# has hack/checkimage prove what is in them. Called by make image, which sets IMAGE, CONTROLLER_IMAGE, ARCHS, PUSH, VERSION and LDFLAGS.
+# Builds the images of the scheduler, the controller and the extender for each of ARCHS, with docker if an engine answers and with buildah otherwise, and
+# has hack/checkimage prove what is in them. Called by make image, which sets IMAGE, CONTROLLER_IMAGE,
+# EXTENDER_IMAGE, ARCHS, PUSH, VERSION and LDFLAGS.
 #
-# It leaves bin/images/spot-aware-scheduler-linux-ARCH.tar and spot-controller-linux-ARCH.tar (docker-archive) to be loaded into docker,
-# podman or containerd under the names IMAGE and CONTROLLER_IMAGE. docker also has the images of this machine's architecture under those
+# It leaves bin/images/spot-aware-scheduler-linux-ARCH.tar, spot-controller-linux-ARCH.tar and spot-extender-linux-ARCH.tar (docker-archive) to
+# be loaded into docker, podman or containerd under the names IMAGE, CONTROLLER_IMAGE and EXTENDER_IMAGE. docker also has the images of this machine's architecture under those
 # names; buildah works in a store of its own that is thrown away. With PUSH=1 one image of each for all ARCHS goes to its name's registry.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 refuse() { echo "image: $1" >&2; exit 2; }
 # Names as registries take them (the distribution reference grammar), and a tag.
-for name in IMAGE CONTROLLER_IMAGE; do
+for name in IMAGE CONTROLLER_IMAGE EXTENDER_IMAGE; do
   [[ ${!name} =~ ^[a-zA-Z0-9.-]+(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*:[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}$ ]] ||
     refuse "$name=${!name}: expected a name and a tag, such as registry.example/team/spot-aware-scheduler:v1"
   [[ $PUSH != 1 || ${!name} != localhost/* ]] ||
     refuse "$name=${!name}: expected the name of a registry, as in registry.example/..., with PUSH=1"
 done
 [ "$IMAGE" != "$CONTROLLER_IMAGE" ] || refuse "CONTROLLER_IMAGE=$CONTROLLER_IMAGE: expected another name than IMAGE"
+[[ $EXTENDER_IMAGE != "$IMAGE" && $EXTENDER_IMAGE != "$CONTROLLER_IMAGE" ]] ||
+  refuse "EXTENDER_IMAGE=$EXTENDER_IMAGE: expected another name than IMAGE and CONTROLLER_IMAGE"
 case $PUSH in '' | 0 | 1) ;; *) refuse "PUSH=$PUSH: expected 1, or nothing" ;; esac
 [ -n "$ARCHS" ] || refuse "ARCHS is empty: expected amd64, arm64 or both"
 for arch in $ARCHS; do
@@ -97,12 +100,14 @@ make_image() { # target of the Dockerfile and folder in cmd, binary, name of the
 mkdir -p bin/images
 make_image scheduler spot-aware-scheduler "$IMAGE"
 make_image controller spot-controller "$CONTROLLER_IMAGE"
+make_image extender spot-extender "$EXTENDER_IMAGE"
 if [ "$PUSH" = 1 ]; then
   push spot-aware-scheduler "$IMAGE"
   push spot-controller "$CONTROLLER_IMAGE"
+  push spot-extender "$EXTENDER_IMAGE"
 fi
 # Of all that went through docker under one name, this machine's own stays.
 own=$(go env GOHOSTARCH)
 if [ $builder = docker ] && [[ " $ARCHS " = *" $own "* ]]; then
-  for binary in spot-aware-scheduler spot-controller; do docker load --quiet --input "bin/images/$binary-linux-$own.tar" >/dev/null; done
+  for binary in spot-aware-scheduler spot-controller spot-extender; do docker load --quiet --input "bin/images/$binary-linux-$own.tar" >/dev/null; done
 fi

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/spf13/cobra"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/cli/globalflag"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/component-base/term"
+	"k8s.io/component-base/version/verflag"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+
+	// Logs as JSON, and the metrics of leader election and of the version.
+	_ "k8s.io/component-base/logs/json/register"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo/leaderelection"
+	_ "k8s.io/component-base/metrics/prometheus/version"
+)
+
+// options are the command line.
+type options struct {
+	schedulerConfigFile, profile, kubeconfig string
+	bindAddress, advertiseAddress            string
+	metricsAddress, healthAddress            string
+	certFile, keyFile, clientCAFile          string
+	plainHTTP                                bool
+}
+
+// setup is what the command line and its files say.
+type setup struct {
+	options
+	policy  *decision.Policy
+	signals []kube.Signal
+	tls     *certificates // nil for plain HTTP
+}
+
+// newCommand returns the command; understood becomes true when its flags are.
+func newCommand(understood *bool) *cobra.Command {
+	var opts options
+	logging := logsapi.NewLoggingConfiguration()
+	command := &cobra.Command{
+		Use: "spot-extender",
+		Long: `spot-extender gives a stock kube-scheduler the placement decisions of
+spot-aware-scheduler, over the scheduler-extender protocol: workloads run on spot
+nodes as far as is safe, and no further. It reads the policy from the
+configuration file of spot-aware-scheduler and decides about the pods that name
+that file's profile in spec.schedulerName; all others it lets pass.
+config/extender.yaml is the scheduler's side.`,
+		Args: cobra.NoArgs,
+		PersistentPreRun: func(*cobra.Command, []string) {
+			*understood = true
+			verflag.PrintAndExitIfRequested()
+		},
+		RunE: func(command *cobra.Command, _ []string) error {
+			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
+				return fmt.Errorf("%w; %w", err, errUsage)
+			}
+			// Mistakes are told before anything is asked of the API server.
+			setup, err := opts.read()
+			if err != nil {
+				return err
+			}
+			log.SetLogger(klog.Background())
+			cliflag.PrintFlags(command.Flags())
+			return start(command.Context(), setup)
+		},
+	}
+
+	var sets cliflag.NamedFlagSets
+	flags := sets.FlagSet("extender")
+	flags.StringVar(&opts.schedulerConfigFile, "scheduler-config", "",
+		"The configuration file of spot-aware-scheduler, which has the policy. Required; config/scheduler-config.yaml is one to start from.")
+	flags.StringVar(&opts.profile, "profile", config.DefaultProfile,
+		"The schedulerName of the profile in it whose policy is kept, for the pods that name it.")
+	flags.StringVar(&opts.kubeconfig, "kubeconfig", "",
+		"A kubeconfig with the cluster and the credential. Without, those of the ServiceAccount of the pod that this runs in.")
+	serving := sets.FlagSet("serving")
+	serving.StringVar(&opts.bindAddress, "bind-address", ":8445", "Where kube-scheduler is served, as host:port; without a host on all addresses.")
+	serving.StringVar(&opts.advertiseAddress, "advertise-address", "",
+		"Where other replicas reach this one, as host:port. Required where --bind-address has no host; otherwise that is the default.")
+	serving.StringVar(&opts.certFile, "tls-cert-file", "",
+		"The certificate to serve with, as PEM, read again when it changes. --client-ca-file must have signed it, for a DNS name and for the "+
+			"usages server auth and client auth: replicas know each other by it. Required.")
+	serving.StringVar(&opts.keyFile, "tls-private-key-file", "", "The key of --tls-cert-file. Required.")
+	serving.StringVar(&opts.clientCAFile, "client-ca-file", "",
+		"The authorities whose client certificates are accepted, as PEM, read again when it changes. Whoever has one of them may ask. Required.")
+	serving.BoolVar(&opts.plainHTTP, "plain-http", false,
+		"Serve HTTP without certificates, to whoever can reach the address. For trials: --bind-address must be on loopback.")
+	serving.StringVar(&opts.metricsAddress, "metrics-bind-address", ":8443",
+		"Where /metrics is served, over HTTPS, to those who may read it; 0 for nowhere.")
+	serving.StringVar(&opts.healthAddress, "health-probe-bind-address", ":8081", "Where /healthz and /readyz are served, over HTTP; 0 for nowhere.")
+	logsapi.AddFlags(logging, sets.FlagSet("logs"))
+	global := sets.FlagSet("global")
+	verflag.AddFlags(global)
+	globalflag.AddGlobalFlags(global, command.Name(), logs.SkipLoggingConfigurationFlags())
+	for _, set := range sets.FlagSets {
+		command.Flags().AddFlagSet(set)
+	}
+	columns, _, _ := term.TerminalSize(command.OutOrStdout()) // 0, which is no wrapping, where it is no terminal
+	cliflag.SetUsageAndHelpFunc(command, sets, columns)
+	return command
+}
+
+// read checks the flags and reads the files. The error names the mistakes in all of them.
+func (o *options) read() (*setup, error) {
+	if err := o.check(); err != nil {
+		return nil, fmt.Errorf("%w; %w", err, errUsage)
+	}
+	s := &setup{options: *o}
+	policyErr := readFile(o.schedulerConfigFile, func(data []byte) (err error) {
+		s.policy, s.signals, err = config.ReadPolicy(data, o.profile)
+		return err
+	})
+	var tlsErr error
+	if !o.plainHTTP {
+		s.tls, tlsErr = newCertificates(o.certFile, o.keyFile, o.clientCAFile)
+	}
+	return s, errors.Join(policyErr, tlsErr)
+}
+
+// check returns the mistakes in the flags themselves, and fills in the default that depends on another one.
+func (o *options) check() error {
+	var errs []error
+	mistake := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if o.schedulerConfigFile == "" {
+		mistake("--scheduler-config: required")
+	}
+	host, _, err := net.SplitHostPort(o.bindAddress)
+	if err != nil {
+		mistake("--bind-address: %q: expected host:port or :port", o.bindAddress)
+	}
+	everywhere := host == "" || net.ParseIP(host).IsUnspecified()
+	switch advertised, _, err := net.SplitHostPort(o.advertiseAddress); {
+	case o.advertiseAddress == "" && everywhere:
+		mistake("--advertise-address: required where --bind-address is %q: the host:port at which other replicas reach this one", o.bindAddress)
+	case o.advertiseAddress == "":
+		o.advertiseAddress = o.bindAddress
+	case err != nil || advertised == "":
+		mistake("--advertise-address: %q: expected host:port", o.advertiseAddress)
+	}
+	files := []struct{ flag, value string }{
+		{"--tls-cert-file", o.certFile}, {"--tls-private-key-file", o.keyFile}, {"--client-ca-file", o.clientCAFile},
+	}
+	for _, file := range files {
+		switch {
+		case o.plainHTTP && file.value != "":
+			mistake("%s: %q: expected none with --plain-http", file.flag, file.value)
+		case !o.plainHTTP && file.value == "":
+			mistake("%s: required", file.flag)
+		}
+	}
+	if o.plainHTTP && !net.ParseIP(host).IsLoopback() {
+		mistake("--plain-http: expected a --bind-address on loopback, such as 127.0.0.1:8445, got %q", o.bindAddress)
+	}
+	return errors.Join(errs...)
+}
+
+// readFile has parse read a file. The error names it; of several mistakes each stands on a line of its own.
+func readFile(name string, parse func([]byte) error) error {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return fmt.Errorf("configuration file: %w", err)
+	}
+	err = parse(data)
+	if mistakes, ok := err.(interface{ Errors() []error }); ok {
+		return fmt.Errorf("configuration file %s:\n%w", name, errors.Join(mistakes.Errors()...))
+	}
+	if err != nil {
+		return fmt.Errorf("configuration file %s: %w", name, err)
+	}
+	return nil
+}
