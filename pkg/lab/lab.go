@@ -84,6 +84,7 @@ type ControlPlane struct {
 
 	granting             sync.Mutex // guards what follows, for as long as it is being made
 	controllerKubeconfig string     // empty until it is asked for
+	extenders            extenders
 }
 
 // Start starts etcd, the API server and, without NoControllers, the controller manager and KWOK, and grants the scheduler's

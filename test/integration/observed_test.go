@@ -25,9 +25,9 @@ func (s *scenario) eventsOf(namespace, reason string) (map[string]string, error)
 	return notes, nil
 }
 
-// metric returns the sum of a metric of the scenario's scheduler; see gauge.
+// metric returns the sum of a metric of what places the scenario's pods; see gauge.
 func (s *scenario) metric(name string, labels map[string]string) (int, error) {
-	sum, err := s.gauge(s.scheduler, name, labels)
+	sum, err := s.gauge(s.measured(), name, labels)
 	return int(sum), err
 }
 

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
@@ -21,6 +22,8 @@ type scenario struct {
 	namespace string
 	scheduler *lab.Process
 	options   lab.SchedulerOptions
+	// extender is what scheduler asks, and what measures; nil unless throughExtender.
+	extender *lab.Extender
 	// auditor watches the whole test, and fails it at the first breach or lost wake-up.
 	auditor *audit.Auditor
 	// starts are when the API server started during the test.
@@ -83,11 +86,30 @@ func shippedConfig(t *testing.T, edit func(config map[string]any)) []byte {
 	return data
 }
 
+// throughExtender: not this project's scheduler places the pods, but a stock kube-scheduler that asks spot-extender, with the same policy.
+var throughExtender = os.Getenv("SPOT_THROUGH") == "extender"
+
 func (s *scenario) startScheduler() {
 	s.Helper()
+	options := s.options
 	var err error
-	s.scheduler, err = controlPlane.StartScheduler(s.ctx, s.options)
+	if throughExtender {
+		s.extender, err = controlPlane.StartExtender(s.ctx, lab.ExtenderOptions{EditScheduler: options.Edit, Flags: []string{"-v=2"}})
+		s.must(err)
+		options, err = controlPlane.ExtendedScheduler(s.extender.Address)
+		s.must(err)
+		options.Flags = s.options.Flags
+	}
+	s.scheduler, err = controlPlane.StartScheduler(s.ctx, options)
 	s.must(err)
+}
+
+// measured is the process that has the metrics of placement.
+func (s *scenario) measured() *lab.Process {
+	if s.extender != nil {
+		return s.extender.Process
+	}
+	return s.scheduler
 }
 
 // clean removes all that the scenario made, and stops its scheduler first so that nothing is placed any more.
@@ -100,6 +122,17 @@ func (s *scenario) clean() {
 		}
 		if err := s.scheduler.Stop(); err != nil {
 			s.Errorf("stopping the scheduler: %v", err)
+		}
+	}
+	if s.extender != nil {
+		if s.Failed() {
+			s.Log("the extender's log ends with:\n" + live.Tail(s.extender.Log, 60))
+		}
+		if err := s.extender.Stop(); err != nil {
+			s.Errorf("stopping the extender: %v", err)
+		}
+		if err := live.Denied(s.extender.Process, s.starts...); err != nil {
+			s.Error(err)
 		}
 	}
 	s.checkRights()
