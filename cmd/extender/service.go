@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log"
@@ -14,13 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-
-	"crypto/tls"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/extender"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/takeover"
@@ -43,7 +41,6 @@ const quietAtMost = time.Minute
 type service struct {
 	setup    *setup
 	factory  informers.SharedInformerFactory
-	pods     corelisters.PodLister
 	decider  *extender.Extender
 	synced   func() bool
 	election *election
@@ -58,7 +55,7 @@ func newService(setup *setup, config *rest.Config, client kubernetes.Interface, 
 		return nil, fmt.Errorf("making a client for takeovers: %w", err)
 	}
 	s := &service{
-		setup: setup, factory: factory, pods: factory.Core().V1().Pods().Lister(), decider: decider, synced: synced,
+		setup: setup, factory: factory, decider: decider, synced: synced,
 		takeover: takeover.Takeover{
 			List: func(ctx context.Context) (map[types.UID]types.NamespacedName, error) {
 				return takeover.ListBound(ctx, bound.Resource(v1.SchemeGroupVersion.WithResource("pods")))
@@ -85,7 +82,7 @@ func (s *service) begin(ctx context.Context) error {
 	if _, err := s.takeover.Wait(ctx); err != nil {
 		return err
 	}
-	return s.decider.Inherit(s.pods)
+	return s.decider.Inherit()
 }
 
 // Start implements manager.Runnable: it runs until ctx is done. Then it answers what it has been asked, and only after that another replica
@@ -113,7 +110,7 @@ func (s *service) Start(ctx context.Context) error {
 	s.factory.Start(working.Done())
 	led := make(chan error, 1)
 	if cache.WaitForCacheSync(ctx.Done(), s.synced) {
-		go s.decider.Sweep(working, s.pods, s.getPod)
+		go s.decider.Sweep(working, s.getPod)
 		go func() { led <- s.election.run(working) }()
 	} else {
 		led <- nil

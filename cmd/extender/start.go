@@ -30,7 +30,6 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/extender"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
 // name is that of the lock and of who reports events.
@@ -64,11 +63,10 @@ func start(ctx context.Context, setup *setup) error {
 		return fmt.Errorf("making a client: %w", err)
 	}
 	factory := newFactory(client)
-	owners, err := kube.NewOwners(factory, setup.policy)
+	decider, err := extender.New(setup.profile, setup.policy, setup.signals, factory, mgr.GetEventRecorder(name), clock.RealClock{})
 	if err != nil {
 		return err
 	}
-	decider := extender.New(setup.profile, setup.policy, setup.signals, owners, mgr.GetEventRecorder(name), clock.RealClock{})
 	synced, err := decider.Watch(factory)
 	if err != nil {
 		return err

@@ -14,6 +14,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -23,9 +25,9 @@ import (
 )
 
 const (
-	// ownerWithin is how long a decision waits for the owner of a pod to arrive: the scheduler's watch of pods may be ahead of this one's
-	// of owners by milliseconds.
-	ownerWithin, ownerPoll = 200 * time.Millisecond, 10 * time.Millisecond
+	// arrivesWithin is how long a decision waits for what it needs of a pod to arrive: the scheduler's watch may be ahead of this one's by
+	// milliseconds.
+	arrivesWithin, arrivesPoll = 200 * time.Millisecond, 10 * time.Millisecond
 	// narrowAtMost is how many answers send a pod to one capacity type only. If it comes back more often than that, it is likely that what
 	// comes after this extender refuses those nodes.
 	narrowAtMost = 2
@@ -41,6 +43,7 @@ type Extender struct {
 	profile  string
 	policy   *decision.Policy
 	owners   *kube.Owners
+	pods     corelisters.PodLister
 	recorder events.EventRecorder
 	clock    clock.Clock
 
@@ -53,13 +56,18 @@ type Extender struct {
 	revisions [revisionLocks]sync.Mutex
 }
 
-// New returns an Extender that decides about the pods whose schedulerName is profile, and counts nothing yet: Watch has it count.
-func New(profile string, policy *decision.Policy, signals []kube.Signal, owners *kube.Owners, recorder events.EventRecorder,
-	clock clock.Clock) *Extender {
-	return &Extender{
-		profile: profile, policy: policy, owners: owners, recorder: recorder, clock: clock,
-		index: newIndex(&kube.NodeReader{Policy: policy, Signals: signals}), register: newRegister(), seed: maphash.MakeSeed(),
+// New returns an Extender that decides about the pods whose schedulerName is profile, and counts nothing yet: Watch has it count what the
+// informers of factory say, which must not have been started.
+func New(profile string, policy *decision.Policy, signals []kube.Signal, factory informers.SharedInformerFactory,
+	recorder events.EventRecorder, clock clock.Clock) (*Extender, error) {
+	owners, err := kube.NewOwners(factory, policy)
+	if err != nil {
+		return nil, err
 	}
+	return &Extender{
+		profile: profile, policy: policy, owners: owners, pods: factory.Core().V1().Pods().Lister(), recorder: recorder, clock: clock,
+		index: newIndex(&kube.NodeReader{Policy: policy, Signals: signals}), register: newRegister(), seed: maphash.MakeSeed(),
+	}, nil
 }
 
 // candidates are the nodes that a pod is asked about, by name, and what becomes of them. It can be used again.
@@ -174,20 +182,28 @@ func (e *Extender) begin(ctx context.Context, pod *v1.Pod, c *candidates) (*deci
 
 func (d *deciding) end() { d.unlock() }
 
-// subject is kube.Owners.Subject, which it asks again for a moment where the owner is not known.
+// subject is kube.Owners.Subject. It asks again for a moment where the owner is not known, or where pods are counted of which this one is
+// not among those that are known.
 func (e *Extender) subject(ctx context.Context, pod *v1.Pod) (*kube.Subject, error) {
-	for deadline := e.clock.Now().Add(ownerWithin); ; {
+	for deadline := e.clock.Now().Add(arrivesWithin); ; {
 		subject, err := e.owners.Subject(pod)
 		unknown := (*kube.UnknownOwner)(nil)
-		if !errors.As(err, &unknown) || unknown.Going || !e.clock.Now().Before(deadline) {
+		late := errors.As(err, &unknown) && !unknown.Going || err == nil && kube.CountedByPods(pod) && !e.known(pod)
+		if !late || !e.clock.Now().Before(deadline) {
 			return subject, err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, err
-		case <-e.clock.After(ownerPoll):
+			return nil, ctx.Err()
+		case <-e.clock.After(arrivesPoll):
 		}
 	}
+}
+
+// known reports whether the cache holds a pod.
+func (e *Extender) known(pod *v1.Pod) bool {
+	cached, err := e.pods.Pods(pod.Namespace).Get(pod.Name)
+	return err == nil && cached.UID == pod.UID
 }
 
 // lookUp finds the candidates, and decides about every kind of node that is among them.

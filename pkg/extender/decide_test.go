@@ -167,7 +167,7 @@ func TestApprovalsEnd(t *testing.T) {
 }
 
 func (w *world) sweepWith(get func(context.Context, types.NamespacedName) (types.UID, error)) {
-	w.sweep(w.Context(), w.factory.Core().V1().Pods().Lister(), get)
+	w.sweep(w.Context(), get)
 }
 
 // A pod that comes back again and again is refused by somebody else on the nodes that it was sent to.
@@ -228,7 +228,7 @@ func TestCannotDecide(t *testing.T) {
 		for !w.clock.HasWaiters() {
 			time.Sleep(time.Millisecond)
 		}
-		w.clock.Step(ownerWithin)
+		w.clock.Step(arrivesWithin)
 	}()
 	_, err := w.Filter(t.Context(), pod, &candidates{names: w.names})
 	<-waiting
@@ -240,6 +240,34 @@ func TestCannotDecide(t *testing.T) {
 		t.Errorf("with an unknown node: %v", err)
 	}
 	w.want("with others", w.asks(pod, "new", "on-demand-0"), "on-demand-0")
+}
+
+// Where the live pods are the replica count, the pod in question is one of them, also when the watch has not told of it yet.
+func TestCountedByPods(t *testing.T) {
+	w := newCluster(t)
+	store := w.factory.Core().V1().Pods().Informer().GetStore()
+	pods := make([]*v1.Pod, 2)
+	for i := range pods {
+		pods[i] = podOf("clones", i)
+		pods[i].OwnerReferences[0].APIVersion, pods[i].OwnerReferences[0].Kind = "example.com/v1", "CloneSet"
+	}
+	if err := store.Add(pods[0]); err != nil {
+		t.Fatal(err)
+	}
+	w.want("the first", w.asks(pods[0]), onDemand...)
+	arrived := make(chan error)
+	go func() {
+		for !w.clock.HasWaiters() {
+			time.Sleep(time.Millisecond)
+		}
+		err := store.Add(pods[1])
+		w.clock.Step(arrivesPoll)
+		arrived <- err
+	}()
+	w.want("the second", w.asks(pods[1]), spot...)
+	if err := <-arrived; err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Waiting earns a pod what the policy says, by the clock of the extender.
@@ -309,7 +337,7 @@ func TestInherit(t *testing.T) {
 	if err := w.factory.Core().V1().Pods().Informer().GetStore().Add(pod); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Inherit(w.factory.Core().V1().Pods().Lister()); err != nil {
+	if err := w.Inherit(); err != nil {
 		t.Fatal(err)
 	}
 	w.want("a sibling", w.asks(podOf("web", 2), spot...))

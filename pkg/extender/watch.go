@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -28,7 +27,7 @@ const (
 	approvedAtMost = 30 * time.Minute
 )
 
-// Watch has the extender count what informers of factory say, which must not have been started. synced reports whether their first lists
+// Watch has the extender count what the informers of the factory say that it was made with. synced reports whether their first lists
 // have been counted: nothing is to be decided before.
 func (e *Extender) Watch(factory informers.SharedInformerFactory) (synced func() bool, err error) {
 	core := factory.Core().V1()
@@ -159,8 +158,8 @@ func (e *Extender) Quiet(ctx context.Context, while, atMost time.Duration) error
 
 // Inherit counts the pods whose nodes an earlier leader may have approved, and that wait for what comes before their binding: volumes,
 // and what else the scheduler writes a nomination for. It is to be called when this replica begins to lead.
-func (e *Extender) Inherit(pods corelisters.PodLister) error {
-	all, err := pods.List(everything)
+func (e *Extender) Inherit() error {
+	all, err := e.pods.List(everything)
 	if err != nil {
 		return err
 	}
@@ -187,18 +186,18 @@ func (e *Extender) Inherit(pods corelisters.PodLister) error {
 
 // Sweep forgets, until ctx is done, the pods that nothing will be heard of any more: those that were deleted before the watch told of
 // them, and those that have been pending for so long that no binding can be under way. get asks the API server for a pod.
-func (e *Extender) Sweep(ctx context.Context, pods corelisters.PodLister, get func(context.Context, types.NamespacedName) (types.UID, error)) {
+func (e *Extender) Sweep(ctx context.Context, get func(context.Context, types.NamespacedName) (types.UID, error)) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-e.clock.After(sweepEvery):
 		}
-		e.sweep(ctx, pods, get)
+		e.sweep(ctx, get)
 	}
 }
 
-func (e *Extender) sweep(ctx context.Context, pods corelisters.PodLister, get func(context.Context, types.NamespacedName) (types.UID, error)) {
+func (e *Extender) sweep(ctx context.Context, get func(context.Context, types.NamespacedName) (types.UID, error)) {
 	now := e.clock.Now()
 	e.index.mu.Lock()
 	e.index.forgetStrays(now)
@@ -208,7 +207,7 @@ func (e *Extender) sweep(ctx context.Context, pods corelisters.PodLister, get fu
 		if age < missingFor {
 			continue
 		}
-		if pod, err := pods.Pods(entry.pod.Namespace).Get(entry.pod.Name); err == nil && pod.UID == entry.uid {
+		if pod, err := e.pods.Pods(entry.pod.Namespace).Get(entry.pod.Name); err == nil && pod.UID == entry.uid {
 			if age >= approvedAtMost && (entry.spot || entry.onDemand) {
 				e.expire(entry.uid, entry.last)
 			}

@@ -29,7 +29,6 @@ type world struct {
 	clock   *clocktesting.FakeClock
 	events  chan string
 	names   []string // of all nodes, in the order in which they came
-	edit    func(*decision.Policy)
 }
 
 func newWorld(t testing.TB, edits ...func(*decision.Policy)) *world {
@@ -41,13 +40,12 @@ func newWorld(t testing.TB, edits ...func(*decision.Policy)) *world {
 		edit(policy)
 	}
 	w := &world{TB: t, factory: informers.NewSharedInformerFactory(fake.NewClientset(), 0), clock: clocktesting.NewFakeClock(time.Unix(1e9, 0))}
-	owners, err := kube.NewOwners(w.factory, policy)
-	if err != nil {
-		t.Fatal(err)
-	}
 	recorder := events.NewFakeRecorder(100)
 	w.events = recorder.Events
-	w.Extender = New(profile, policy, kube.BuiltinSignals(), owners, recorder, w.clock)
+	var err error
+	if w.Extender, err = New(profile, policy, kube.BuiltinSignals(), w.factory, recorder, w.clock); err != nil {
+		t.Fatal(err)
+	}
 	return w
 }
 

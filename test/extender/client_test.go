@@ -1,0 +1,149 @@
+package extender
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+// startExtender starts an extender that ends with the test.
+func startExtender(t *testing.T) *lab.Extender {
+	t.Helper()
+	e, err := controlPlane.StartExtender(t.Context(), lab.ExtenderOptions{Flags: []string{"-v=2"}})
+	must(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log("the extender's log ends with:\n" + live.Tail(e.Log, 40))
+		}
+		if err := e.Kill(); err != nil {
+			t.Error(err)
+		}
+		if err := live.Denied(e.Process); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+// trust returns how a client trusts the authority ca and shows a certificate; none where certFile is empty.
+func trust(t testing.TB, ca, certFile, keyFile string) *tls.Config {
+	t.Helper()
+	data, err := os.ReadFile(ca)
+	must(t, err)
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(data) {
+		t.Fatalf("%s has no certificate", ca)
+	}
+	config := &tls.Config{RootCAs: roots, ServerName: lab.ExtenderName}
+	if certFile != "" {
+		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+		must(t, err)
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config
+}
+
+// scheduler is how kube-scheduler is known.
+func scheduler(t testing.TB) *tls.Config {
+	t.Helper()
+	c, err := controlPlane.ExtenderCertificates()
+	must(t, err)
+	return trust(t, c.CA, c.ClientCert, c.ClientKey)
+}
+
+// newClient returns a client that ends with the test.
+func newClient(t testing.TB, config *tls.Config) *http.Client {
+	transport := &http.Transport{TLSClientConfig: config, MaxIdleConnsPerHost: 32}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: 30 * time.Second}
+}
+
+// post sends a body to an extender and returns the whole answer.
+func post(c *http.Client, address, verb string, body io.Reader) (status int, answer []byte, err error) {
+	response, err := c.Post("https://"+address+"/"+verb, "application/json", body)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer response.Body.Close()
+	answer, err = io.ReadAll(response.Body)
+	return response.StatusCode, answer, err
+}
+
+// question is a request about a pod without a controller, of the profile, for these nodes.
+func question(t testing.TB, pod string, nodes ...string) []byte {
+	t.Helper()
+	body, err := json.Marshal(extenderv1.ExtenderArgs{NodeNames: &nodes, Pod: &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: pod, UID: types.UID("uid-of-" + pod)},
+		Spec:       v1.PodSpec{SchedulerName: "spot-aware-scheduler"},
+	}})
+	must(t, err)
+	return body
+}
+
+// kept returns the nodes that an answer to question names.
+func kept(status int, answer []byte, err error) ([]string, error) {
+	var result extenderv1.ExtenderFilterResult
+	switch {
+	case err != nil:
+		return nil, err
+	case status != http.StatusOK:
+		return nil, fmt.Errorf("status %d: %s", status, answer)
+	}
+	if err := json.Unmarshal(answer, &result); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, answer)
+	}
+	if result.Error != "" || result.NodeNames == nil {
+		return nil, fmt.Errorf("answered %s", answer)
+	}
+	return *result.NodeNames, nil
+}
+
+// leads waits until an extender decides.
+func leads(t testing.TB, c *http.Client, address, node string) {
+	t.Helper()
+	must(t, live.Until(t.Context(), time.Minute, func() error {
+		_, err := kept(post(c, address, "filter", bytes.NewReader(question(t, "first", node))))
+		return err
+	}))
+}
+
+// withNodes gives the test nodes of its own.
+func withNodes(t *testing.T, nodes ...lab.NodeSpec) {
+	t.Helper()
+	must(t, controlPlane.CreateNodes(t.Context(), nodes...))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := client.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// clearNamespace removes a namespace and the workloads in it.
+func clearNamespace(t *testing.T, namespace string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := live.Clear(ctx, client, namespace); err != nil {
+		t.Error(err)
+	}
+	if err := client.CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
+}

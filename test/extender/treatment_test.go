@@ -1,0 +1,208 @@
+package extender
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+// TestTreatedBadly: who may not ask is not answered, who asks wrongly is told, and neither leaves anything behind.
+func TestTreatedBadly(t *testing.T) {
+	withNodes(t, slices.Concat(live.OnDemand(1, 4), live.Spot(1, 4))...)
+	e := startExtender(t)
+	ours, err := controlPlane.ExtenderCertificates()
+	must(t, err)
+	theirs, err := lab.MakeCertificates(t.TempDir())
+	must(t, err)
+	good := newClient(t, scheduler(t))
+	leads(t, good, e.Address, "od-1")
+	before := goroutines(t, e)
+
+	for name, config := range map[string]*tls.Config{
+		"no client certificate":                   trust(t, ours.CA, "", ""),
+		"client certificate of another authority": trust(t, ours.CA, theirs.ClientCert, theirs.ClientKey),
+		"server certificate of another authority": trust(t, theirs.CA, ours.ClientCert, ours.ClientKey),
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, answer, err := post(newClient(t, config), e.Address, "filter", bytes.NewReader(question(t, "p", "od-1")))
+			if err == nil {
+				t.Errorf("answered with status %d: %s", status, answer)
+			} else if !strings.Contains(err.Error(), "certificate") {
+				t.Errorf("error %v, want one about a certificate", err)
+			}
+		})
+	}
+	t.Run("plain HTTP", func(t *testing.T) {
+		response, err := http.Post("http://"+e.Address+"/filter", "application/json", strings.NewReader("{}"))
+		if err == nil {
+			response.Body.Close()
+			if response.StatusCode != http.StatusBadRequest {
+				t.Errorf("status %d", response.StatusCode)
+			}
+		}
+	})
+
+	for name, test := range map[string]struct {
+		body io.Reader
+		want int
+		says string
+	}{
+		"100 MB":             {bytes.NewReader(make([]byte, 100<<20)), http.StatusRequestEntityTooLarge, "at most 67108864 bytes"},
+		"100 MB, in chunks":  {io.LimitReader(endless{}, 100<<20), http.StatusRequestEntityTooLarge, "at most 67108864 bytes"},
+		"broken JSON":        {strings.NewReader(`{"Pod":{"metadata":`), http.StatusBadRequest, "expected the JSON of an ExtenderArgs"},
+		"unknown nodes":      {bytes.NewReader(question(t, "p", "no-such-node")), http.StatusOK, "node is not known to the extender yet"},
+		"unknown nodes, too": {bytes.NewReader(question(t, "p", "no-such-node", "od-1")), http.StatusOK, `"NodeNames":["od-1"]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			began := time.Now()
+			status, answer, err := post(good, e.Address, "filter", test.body)
+			// One that is refused before it has been read may find its connection closed while it still writes.
+			if broken := errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET); broken && test.want == http.StatusRequestEntityTooLarge {
+				return
+			}
+			if err != nil || status != test.want || !strings.Contains(string(answer), test.says) {
+				t.Errorf("status %d, %v, want %d with %q: %s", status, err, test.want, test.says, answer)
+			}
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("answered after %s", took)
+			}
+		})
+	}
+
+	t.Run("slow clients", func(t *testing.T) {
+		var slow sync.WaitGroup
+		for _, begin := range []string{"", "POST /filter HTTP/1.1\r\nHo", "POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"} {
+			slow.Go(func() {
+				began := time.Now()
+				conn, err := tls.Dial("tcp", e.Address, scheduler(t))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer conn.Close()
+				if _, err := io.WriteString(conn, begin); err != nil {
+					t.Error(err)
+				}
+				if err := conn.SetReadDeadline(began.Add(30 * time.Second)); err != nil {
+					t.Error(err)
+				}
+				// Whatever is said, the connection ends.
+				_, err = io.Copy(io.Discard, bufio.NewReader(conn))
+				if took := time.Since(began); errors.Is(err, os.ErrDeadlineExceeded) || took > 25*time.Second {
+					t.Errorf("after %q the connection was open for %s, %v", begin, took, err)
+				} else {
+					t.Logf("after %q the connection was closed after %s", begin, took.Round(time.Second))
+				}
+			})
+		}
+		// Others do not wait for them.
+		for range 20 {
+			if nodes, err := kept(post(good, e.Address, "filter", bytes.NewReader(question(t, "p", "od-1", "spot-1")))); err != nil || !slices.Equal(nodes, []string{"od-1"}) {
+				t.Errorf("%v, %v, want od-1", nodes, err)
+			}
+		}
+		slow.Wait()
+	})
+
+	must(t, live.Until(t.Context(), live.Soon, func() error {
+		if after := goroutines(t, e); after > before+10 {
+			return fmt.Errorf("%v goroutines, %v before", after, before)
+		}
+		return nil
+	}))
+	if usage, err := live.Metric(t.Context(), e.Process, "process_resident_memory_bytes", nil); err != nil || usage > 512<<20 {
+		t.Errorf("it holds %.0f MiB, %v", usage/(1<<20), err)
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func goroutines(t *testing.T, e *lab.Extender) float64 {
+	t.Helper()
+	n, err := live.Metric(t.Context(), e.Process, "go_goroutines", nil)
+	must(t, err)
+	return n
+}
+
+// TestAskedToEndUnderLoad: SIGTERM while 16 clients ask. What has been asked is answered in full, nothing new is taken, and the lease is given
+// back.
+func TestAskedToEndUnderLoad(t *testing.T) {
+	withNodes(t, live.OnDemand(50, 4)...)
+	e := startExtender(t)
+	client16 := newClient(t, scheduler(t))
+	leads(t, client16, e.Address, "od-1")
+	var names []string
+	for _, node := range live.OnDemand(50, 4) {
+		names = append(names, node.Name)
+	}
+	var answers, refused, broken atomic.Int64
+	var asking sync.WaitGroup
+	ended := make(chan struct{})
+	for i := range 16 {
+		asking.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-ended:
+					return
+				default:
+				}
+				nodes, err := kept(post(client16, e.Address, "filter", bytes.NewReader(question(t, fmt.Sprintf("p-%d-%d", i, n), names...))))
+				switch {
+				case err == nil && len(nodes) == len(names):
+					answers.Add(1)
+				case errors.Is(err, syscall.ECONNREFUSED):
+					refused.Add(1)
+					time.Sleep(time.Millisecond)
+				case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE):
+					// The connection was idle, or not accepted yet: nothing was read of the request. An answer that was cut off is an unexpected
+					// EOF, and a failure.
+					broken.Add(1)
+				default:
+					t.Errorf("%d nodes, %v", len(nodes), err)
+				}
+			}
+		})
+	}
+	must(t, live.Until(t.Context(), live.Soon, func() error {
+		if n := answers.Load(); n < 500 {
+			return fmt.Errorf("%d answers", n)
+		}
+		return nil
+	}))
+	began := time.Now()
+	must(t, e.Stop())
+	took := time.Since(began)
+	close(ended)
+	asking.Wait()
+	t.Logf("%d answers, %d refused, %d broken; it ended after %s", answers.Load(), refused.Load(), broken.Load(), took)
+	if exit := (*lab.ExitError)(nil); !errors.As(e.Err(), &exit) || exit.Code != 0 {
+		t.Errorf("ended with %v", e.Err())
+	}
+	if took > 10*time.Second {
+		t.Errorf("it ended after %s", took)
+	}
+	lease, err := client.CoordinationV1().Leases("kube-system").Get(t.Context(), "spot-extender", metav1.GetOptions{})
+	must(t, err)
+	if holder := lease.Spec.HolderIdentity; holder != nil && *holder != "" {
+		t.Errorf("the lease is held by %q", *holder)
+	}
+}
