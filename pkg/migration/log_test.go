@@ -31,7 +31,8 @@ func TestLogOfAMove(t *testing.T) {
 	ctx := klog.NewContext(context.Background(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(2), textlogger.Output(&out))))
 	for range 4 {
 		s := b.snapshot()
-		b.executor.Do(ctx, migration.Plan(s, &room{left: 10}, moves(s, migration.Interruption, start.Add(10*time.Minute), "db-0"), settings, b.executor.Observe(s)))
+		these := moves(s, migration.Interruption, start.Add(10*time.Minute), "db-0")
+		b.executor.Do(ctx, migration.Plan(s, &room{left: 10}, these, settings, b.executor.Observe(s)))
 		b.executor.Wait()
 		b.pass(10 * time.Second)
 		refuses = w.now.Sub(start) < 30*time.Second

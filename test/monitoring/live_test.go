@@ -114,8 +114,8 @@ func TestQueries(t *testing.T) {
 	})
 }
 
-// checkMetrics compares what both programs serve with docs/metrics.md: all of this project's metrics are there, of that type, with those labels
-// and, but for profile, with values that the page names.
+// checkMetrics compares what both programs serve with docs/metrics.md: all of this project's metrics are there, of that type, with those
+// labels and, but for profile, with values that the page names.
 func (w *watched) checkMetrics(t *testing.T) {
 	page := read(t, root+"/docs/metrics.md")
 	type metric struct{ Type, Labels string }
@@ -125,7 +125,8 @@ func (w *watched) checkMetrics(t *testing.T) {
 			documented[row[1]] = metric{row[2], strings.NewReplacer("`", "", ",", "").Replace(strings.TrimSpace(row[3]))}
 		}
 	}
-	for _, p := range []*lab.Process{w.controller, w.scheduler} { // the scheduler's caches_synced has a label, and is the one that is documented
+	// The scheduler's caches_synced has a label, and is the one that is documented.
+	for _, p := range []*lab.Process{w.controller, w.scheduler} {
 		text, err := p.Metrics(w.ctx)
 		w.must(err)
 		parser := expfmt.NewTextParser(model.UTF8Validation)
@@ -241,10 +242,12 @@ func start(t *testing.T) *watched {
 	return w
 }
 
-// scrape starts a Prometheus with the shipped rules and the token of the shipped ServiceAccount, which Kubernetes writes into the shipped Secret.
+// scrape starts a Prometheus with the shipped rules and the token of the shipped ServiceAccount, which Kubernetes writes into the shipped
+// Secret.
 func (w *watched) scrape() {
 	w.Helper()
-	kubectl := exec.CommandContext(w.ctx, filepath.Join(root, ".local/bin/kubectl"), "--kubeconfig="+w.cp.Kubeconfig, "apply", "--filename="+overlay+"/rbac.yaml")
+	kubectl := exec.CommandContext(w.ctx, filepath.Join(root, ".local/bin/kubectl"), "--kubeconfig="+w.cp.Kubeconfig,
+		"apply", "--filename="+overlay+"/rbac.yaml")
 	if out, err := kubectl.CombinedOutput(); err != nil {
 		w.Fatalf("applying rbac.yaml: %v\n%s", err, out)
 	}

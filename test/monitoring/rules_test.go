@@ -92,7 +92,8 @@ func TestAlerts(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "alerts.yaml"), []byte(cases), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command(filepath.Join(root, ".local/bin/promtool"), "test", "rules", filepath.Join(dir, "alerts.yaml")).CombinedOutput(); err != nil {
+	promtool := exec.Command(filepath.Join(root, ".local/bin/promtool"), "test", "rules", filepath.Join(dir, "alerts.yaml"))
+	if out, err := promtool.CombinedOutput(); err != nil {
 		t.Errorf("promtool test rules: %v (hack/prometheus.sh gets promtool)\n%s", err, out)
 	}
 
