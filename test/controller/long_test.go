@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
@@ -18,6 +19,9 @@ func TestLongMassReclaim(t *testing.T)                     { massReclaim(t, 300,
 func TestLongMassReclaimWithRoomForTheFloors(t *testing.T) { massReclaimForFloors(t, 100) }
 func TestLongKilledWhileMoving(t *testing.T)               { killedWhileMoving(t, 50, 20) }
 func TestLongSpotComesAndGoes(t *testing.T)                { spotComesAndGoes(t, 8) }
+func TestLongOutage(t *testing.T) {
+	outage(t, (*lab.Process).Pause, func(_ *scenario, p *lab.Process) error { return p.Resume() })
+}
 
 // spotComesAndGoes takes all spot nodes away every 20 s and brings them back 20 s later. (Row 12.)
 func spotComesAndGoes(t *testing.T, times int) {

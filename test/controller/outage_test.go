@@ -14,68 +14,54 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestOutage takes the API server away for 20 s in the middle of surges and evictions, and expects that they end as if it had been there:
-// each pod leaves once, by its own way, its PodDisruptionBudget is kept, and no pod stays released. Who cannot renew its lease for 10 s
-// ends; a kubelet starts it again, and so does this test. (Bad input of the issue.)
-func TestOutage(t *testing.T) {
-	for _, test := range []struct {
-		name string
-		// leave takes the API server away, back brings it back.
-		leave func(*lab.Process) error
-		back  func(*scenario, *lab.Process) error
-	}{
-		{"killed", (*lab.Process).Kill, (*scenario).startAPIServer}, // connections are refused
-		{"paused", (*lab.Process).Pause, func(_ *scenario, p *lab.Process) error { return p.Resume() }},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			ownControlPlane(t)
-			s := start(t, live.Spot(2, 20)...)
-			replicas := s.deployMovers()
-			s.addNodes(live.Nodes("next", lab.Spot, "m5.xlarge", 2, 20)...)
-			s.control(interruptionsOnly())
-			restarts := []func() int{s.keep(s.scheduler), s.keep(s.controller)}
-			began := time.Now()
-			for _, node := range []string{"spot-1", "spot-2"} {
-				// Long enough that nothing has to be deleted, also where the API server has charged a budget for an eviction and went away before the
-				// pod did: Kubernetes gives that back after 2 minutes.
-				s.notice(node, 10*time.Minute)
-			}
-			s.eventually(soon, s.inTheMiddle)
+// TestOutage: connections are refused. make test-long has one where nobody answers on them (long_test.go).
+func TestOutage(t *testing.T) { outage(t, (*lab.Process).Kill, (*scenario).startAPIServer) }
 
-			apiServer := controlPlane.Process("kube-apiserver")
-			s.must(test.leave(apiServer))
-			before := s.states()
-			time.Sleep(20 * time.Second) // the length of the outage
-			s.must(test.back(s, apiServer))
-			returned := time.Now()
-			s.seen.follow(s, s.namespace)
-			// The fake kubelets and Kubernetes' controllers can take over a minute to connect again. Real ones do not wait for so long, and it is
-			// this controller that is looked at.
-			for _, name := range []string{"kwok", "kube-controller-manager"} {
-				other := controlPlane.Process(name)
-				s.must(other.Kill())
-				_, err := controlPlane.StartAgain(other)
-				s.must(err)
-			}
-			s.eventually(3*time.Minute, func() error {
-				for _, node := range []string{"spot-1", "spot-2"} {
-					if err := s.empty(node)(); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-			t.Logf("away with so many pods untouched, released and gone: %v; the scheduler was started again %d times, the controller %d times; "+
-				"all were gone %.1f s after the return",
-				before, restarts[0](), restarts[1](), time.Since(returned).Seconds())
-			for app, n := range replicas {
-				s.eventually(time.Minute, s.is(app, split{Spot: n}))
-				s.eventually(soon, s.whole(app, n))
-			}
-			s.eventually(time.Minute, s.nothingReleased)
-			s.movedOnce(began, replicas)
-		})
+// outage takes the API server away for 20 s in the middle of surges and evictions, and expects that they end as if it had been there: each
+// pod leaves once, by its own way, its PodDisruptionBudget is kept, and no pod stays released. Who cannot renew its lease for 10 s ends; a
+// kubelet starts it again, and so does this test. leave takes the API server away, back brings it back. (Bad input of the issue.)
+func outage(t *testing.T, leave func(*lab.Process) error, back func(*scenario, *lab.Process) error) {
+	ownControlPlane(t)
+	s := start(t, live.Spot(2, 20)...)
+	replicas := s.deployMovers()
+	s.addNodes(live.Nodes("next", lab.Spot, "m5.xlarge", 2, 20)...)
+	s.control(interruptionsOnly())
+	restarts := []func() int{s.keep(s.scheduler), s.keep(s.controller)}
+	nodes := []string{"spot-1", "spot-2"}
+	began := time.Now()
+	for _, node := range nodes {
+		// Long enough that nothing has to be deleted, also where the API server has charged a budget for an eviction and went away before the
+		// pod did: Kubernetes gives that back after 2 minutes.
+		s.notice(node, 10*time.Minute)
 	}
+	s.eventually(soon, s.inTheMiddle)
+
+	apiServer := controlPlane.Process("kube-apiserver")
+	s.must(leave(apiServer))
+	before := s.states()
+	time.Sleep(20 * time.Second) // the length of the outage
+	s.must(back(s, apiServer))
+	returned := time.Now()
+	s.seen.follow(s, s.namespace)
+	// The fake kubelets and Kubernetes' controllers can take over a minute to connect again. Real ones do not wait for so long, and it is this
+	// controller that is looked at.
+	for _, name := range []string{"kwok", "kube-controller-manager"} {
+		other := controlPlane.Process(name)
+		s.must(other.Kill())
+		_, err := controlPlane.StartAgain(other)
+		s.must(err)
+	}
+	for _, node := range nodes {
+		s.eventually(3*time.Minute, s.empty(node))
+	}
+	t.Logf("away with so many pods untouched, released and gone: %v; the scheduler was started again %d times, the controller %d times; "+
+		"all were gone %.1f s after the return", before, restarts[0](), restarts[1](), time.Since(returned).Seconds())
+	for app, n := range replicas {
+		s.eventually(time.Minute, s.is(app, split{Spot: n}))
+		s.eventually(soon, s.whole(app, n))
+	}
+	s.eventually(time.Minute, s.nothingReleased)
+	s.movedOnce(began, replicas)
 }
 
 // deployMovers makes workloads of which some surge, each for a time of its own, and some are evicted replica by replica, under budgets that

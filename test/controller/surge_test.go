@@ -21,11 +21,11 @@ func TestWorkloadChangesInTheMiddleOfASurge(t *testing.T) {
 	apps := []string{"deleted", "scaled", "updated"}
 	for _, app := range apps {
 		// So that the surge lasts: a pod leaves when its replacement has been ready for so long.
-		s.deploy(app, 1, annotated(minOnDemand, "0"), func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 15 })
+		s.deploy(app, 1, annotated(minOnDemand, "0"), func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 10 })
 	}
 	for _, app := range apps {
 		s.eventually(soon, s.is(app, split{Spot: 1}))
-		s.eventually(soon+15*time.Second, s.whole(app, 1))
+		s.eventually(soon+10*time.Second, s.whole(app, 1))
 	}
 	s.addNodes(live.OnDemand(1, 10)...)
 	s.control(interruptionsOnly())
