@@ -1,27 +1,28 @@
 #!/usr/bin/env bash
-# Runs all tests: the quick ones first, then those that measure or run on a real control plane, one package after the other because they
-# share two cores and have limits of seconds. LONG=1 adds what takes longer: the race detector, many more random histories, and the live tests
-# that depend most on timing three times over, those of the controller in their full sizes, and those of placement against the next minor
-# version of Kubernetes.
+# Runs all tests: the quick ones first, then those that run on a real control plane and mostly wait, two packages at a time, then those that
+# measure or have limits of seconds, one after the other because they share two cores. LONG=1 adds what takes longer: the race detector, many
+# more random histories, and the live tests that depend most on timing three times over, those with many repeats or a full size, and those of
+# placement against the next minor version of Kubernetes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=$(go list ./...)
-alone=$(grep -E '/(pkg/lab|pkg/lab/demo|test/audit|test/controller|test/integration|test/kubectl|test/monitoring|test/performance|test/performance/micro|test/rbac)$' <<<"$packages")
-quick=$(grep -vxF "$alone" <<<"$packages")
+alone=$(grep -E '/(test/controller|test/integration|test/performance|test/performance/micro)$' <<<"$packages")
+waiting=$(grep -E '/(pkg/lab|pkg/lab/demo|test/audit|test/kubectl|test/monitoring|test/rbac)$' <<<"$packages")
+quick=$(grep -vxF -e "$alone" -e "$waiting" <<<"$packages")
 
 hack/prometheus.sh
 go test -count=1 $quick
 env -C test/performance/upstream go test -count=1 .
+go test -count=1 -p 2 $waiting
 go test -count=1 -p 1 -timeout 40m $alone
 if [ -n "${LONG:-}" ]; then
   # The race detector needs a C compiler.
   CGO_ENABLED=1 go test -count=1 -race ./pkg/decision/... ./pkg/kube/... ./pkg/plugins/... ./pkg/apis/...
   go test -count=1 ./pkg/decision ./pkg/plugins/placement ./pkg/apis/config -rapid.checks=20000
   go test -count=3 -timeout 40m -run 'TestWaitingPodWakes|TestFallback|TestKilledWhilePlacing' ./test/integration
-  # A reclaim of 300 nodes at once, 20 killed controllers, and spot that comes and goes for five minutes.
-  go test -count=1 -tags long -timeout 90m -run '^TestLong' ./test/controller
-  # kubectl spot on 5,000 nodes and 50,000 pods.
-  go test -count=1 -tags long -timeout 30m -run '^TestLong' ./test/kubectl
+  # A reclaim of 300 nodes at once, 20 killed controllers, and spot that comes and goes for five minutes; five killed schedulers; kubectl spot
+  # on 5,000 nodes and 50,000 pods.
+  go test -count=1 -p 1 -tags long -timeout 90m -run '^TestLong' ./test/controller ./test/integration ./test/kubectl
   hack/test-skew.sh
 fi

@@ -22,9 +22,12 @@ const settle = time.Second
 // onRequests is for the requests of a takeover on a busy machine.
 const onRequests = time.Second
 
-// TestLeaderKilledWhilePlacing has two schedulers place 2,000 pods. Five times the one that leads is killed in the middle of it and
+// TestLeaderKilledWhilePlacing: make test-long does it five times over (long_test.go).
+func TestLeaderKilledWhilePlacing(t *testing.T) { leaderKilledWhilePlacing(t, 2) }
+
+// leaderKilledWhilePlacing has two schedulers place 2,000 pods. So many times the one that leads is killed in the middle of it and
 // started again at once, as the kubelet does; a last time it is asked to end.
-func TestLeaderKilledWhilePlacing(t *testing.T) {
+func leaderKilledWhilePlacing(t *testing.T, kills int) {
 	// Most of the floors find no on-demand at first, so that spot takes whatever is forgotten to be there already.
 	allOnDemand := onDemand(40, 15)
 	s := start(t, slices.Concat(allOnDemand[:10], spot(60, 30)))
@@ -39,8 +42,8 @@ func TestLeaderKilledWhilePlacing(t *testing.T) {
 		want[name] = split{onDemand: 15, spot: 35}
 	}
 	const placeable = 40*35 + 10*15
-	for round := range 6 {
-		killed := round < 5
+	for round := range kills + 1 {
+		killed := round < kills
 		leading := s.leader(pair)
 		s.eventually(soon, func() error {
 			if len(seen.since(0)) == 0 {
