@@ -2,9 +2,7 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
-	"net/http"
-	"net/http/httptest"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,42 +12,20 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey/surveytest"
 )
 
-// cluster is an API server that knows one namespace with one pod on one spot node, and denies what denied names.
+// cluster returns the kubeconfig of an API server that knows one pod on one spot node, in namespace shop, and denies what denied names.
 func cluster(t *testing.T, denied string) (kubeconfig string) {
 	t.Helper()
-	meta := func(name, namespace string) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Name: name, Namespace: namespace}
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{
+		"node.kubernetes.io/capacity": "spot", v1.LabelInstanceTypeStable: "m5.xlarge", v1.LabelTopologyZone: "a"}}}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "shop", UID: "u"}, Spec: v1.PodSpec{NodeName: "n", SchedulerName: "spot-aware-scheduler"}}
+	server := surveytest.Start(t, node, pod, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+	if denied != "" {
+		server.Deny = []string{denied}
 	}
-	node := v1.Node{ObjectMeta: meta("n", "")}
-	node.Labels = map[string]string{"node.kubernetes.io/capacity": "spot", v1.LabelInstanceTypeStable: "m5.xlarge", v1.LabelTopologyZone: "a"}
-	pod := v1.Pod{ObjectMeta: meta("p", "shop"), Spec: v1.PodSpec{NodeName: "n", SchedulerName: "spot-aware-scheduler"}}
-	answers := map[string]any{
-		"/api/v1/nodes":                     &v1.NodeList{Items: []v1.Node{node}},
-		"/api/v1/pods":                      &v1.PodList{Items: []v1.Pod{pod}},
-		"/api/v1/namespaces/shop/pods":      &v1.PodList{Items: []v1.Pod{pod}},
-		"/api/v1/namespaces":                &v1.NamespaceList{Items: []v1.Namespace{{ObjectMeta: meta("shop", "")}}},
-		"/api/v1/namespaces/elsewhere/pods": &v1.PodList{},
-	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet {
-			t.Errorf("%s %s: this only reads", r.Method, r.URL)
-		}
-		w.Header().Set("Content-Type", "application/json")
-		if strings.HasSuffix(r.URL.Path, denied) && denied != "" {
-			w.WriteHeader(http.StatusForbidden)
-			_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
-				Status: metav1.StatusFailure, Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden, Message: "not you: " + denied})
-			return
-		}
-		answer, ok := answers[r.URL.Path]
-		if !ok {
-			answer = map[string]any{"items": []any{}}
-		}
-		_ = json.NewEncoder(w).Encode(answer)
-	}))
-	t.Cleanup(server.Close)
 	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
 	text := `{"apiVersion": "v1", "kind": "Config", "current-context": "c", "clusters": [{"name": "c", "cluster": {"server": "` + server.URL + `"}}],
 		"contexts": [{"name": "c", "context": {"cluster": "c", "namespace": "shop"}}, {"name": "other", "context": {"cluster": "c", "namespace": "elsewhere"}}]}`
@@ -154,18 +130,18 @@ func TestNothingFound(t *testing.T) {
 
 func TestDenied(t *testing.T) {
 	for denied, want := range map[string]string{
-		"/pods":        "The ClusterRole spot-viewer",
-		"/nodes":       "nodes cannot be read",
-		"/jobs":        "",
-		"/deployments": "the defaults are assumed",
+		"pods":        "The ClusterRole spot-viewer",
+		"nodes":       "nodes cannot be read",
+		"jobs":        "",
+		"deployments": "the defaults are assumed",
 	} {
 		args := []string{"nodes", "--kubeconfig=" + cluster(t, denied)}
-		if denied == "/jobs" {
+		if denied == "jobs" {
 			args = append(args, shipped)
 		}
 		out, err, status := execute(t, args...)
-		fails := denied == "/pods" || denied == "/nodes"
-		if (status != 0) != fails || (out == "") != fails || !strings.Contains(err, "not you: "+denied) || !strings.Contains(err, want) ||
+		fails := denied == "pods" || denied == "nodes"
+		if (status != 0) != fails || (out == "") != fails || !strings.Contains(err, fmt.Sprintf("cannot list resource %q", denied)) || !strings.Contains(err, want) ||
 			!strings.Contains(err, "manifests/overlays/viewer") {
 			t.Errorf("%s: exit status %d, %q\n%s", denied, status, out, err)
 		}

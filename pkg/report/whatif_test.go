@@ -6,11 +6,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey/surveytest"
 )
 
 const shop = `
@@ -108,7 +108,7 @@ func TestChanges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Both policies look at what was read once.
-			taken, err := survey.Take(t.Context(), fake.NewClientset(objectsOf(t, shop)...), survey.Scope{})
+			taken, err := survey.Take(t.Context(), surveytest.Start(t, objectsOf(t, shop)...).Client(), survey.Scope{})
 			if err != nil {
 				t.Fatal(err)
 			}

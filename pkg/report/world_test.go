@@ -15,13 +15,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey/surveytest"
 )
 
 const profile = "spot-aware-scheduler"
@@ -48,7 +48,7 @@ func basic() *decision.Policy {
 // waits=DURATION (since when PodScheduled says so) gated.
 func look(t *testing.T, policy *decision.Policy, lines string) *report.View {
 	t.Helper()
-	taken, err := survey.Take(t.Context(), fake.NewClientset(objectsOf(t, lines)...), survey.Scope{})
+	taken, err := survey.Take(t.Context(), surveytest.Start(t, objectsOf(t, lines)...).Client(), survey.Scope{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"golang.org/x/sync/errgroup"
@@ -55,9 +57,12 @@ type Survey struct {
 
 // kind is one kind of object that is read.
 type kind struct {
-	list func(ctx context.Context, namespace string, options metav1.ListOptions) (runtime.Object, error)
-	into cache.SharedIndexInformer
-	// namespace is where it is read, "" everywhere; fallback, if not nil, is where it is read when that is denied.
+	list func(ctx context.Context, client rest.Interface, resource, namespace string, options metav1.ListOptions) ([]any, error)
+	// client and resource are where it is read.
+	client   rest.Interface
+	resource string
+	into     cache.SharedIndexInformer
+	// namespace is the one of which it is read, "" for all; fallback, if not nil, is that of which it is read when that is denied.
 	namespace string
 	fallback  *string
 	options   metav1.ListOptions
@@ -97,14 +102,10 @@ func Take(ctx context.Context, client kubernetes.Interface, scope Scope) (*Surve
 }
 
 func (s *Survey) kinds(client kubernetes.Interface, scope Scope) []kind {
-	core, apps, batch := client.CoreV1(), client.AppsV1(), client.BatchV1()
-	inCore, inApps := s.factory.Core().V1(), s.factory.Apps().V1()
-	owners := func(name string) string { return "what pods of " + name + " belong to is not known" }
+	core, apps, batch := client.CoreV1().RESTClient(), client.AppsV1().RESTClient(), client.BatchV1().RESTClient()
+	inCore, inApps, inBatch := s.factory.Core().V1(), s.factory.Apps().V1(), s.factory.Batch().V1()
 	pods := kind{
-		list: func(ctx context.Context, namespace string, options metav1.ListOptions) (runtime.Object, error) {
-			return core.Pods(namespace).List(ctx, options)
-		},
-		into: inCore.Pods().Informer(), namespace: scope.Namespace, needed: true,
+		list: list[v1.Pod], client: core, resource: "pods", into: inCore.Pods().Informer(), namespace: scope.Namespace, needed: true,
 		// Pods that have ended count nowhere, and a cluster with Jobs has many.
 		options: metav1.ListOptions{FieldSelector: "status.phase!=Succeeded,status.phase!=Failed"},
 	}
@@ -112,50 +113,40 @@ func (s *Survey) kinds(client kubernetes.Interface, scope Scope) []kind {
 		pods.namespace, pods.fallback = "", &scope.Namespace
 		pods.partly = "pods of other namespaces are not seen, so nodes seem to have more room than they have"
 	}
+	// The largest first: all are asked for at once.
 	all := []kind{
 		pods,
-		{list: func(ctx context.Context, _ string, options metav1.ListOptions) (runtime.Object, error) {
-			return core.Nodes().List(ctx, options)
-		},
-			into: inCore.Nodes().Informer(), gap: &s.NoNodes, means: "which pods stand on spot is not known"},
-		{list: func(ctx context.Context, namespace string, options metav1.ListOptions) (runtime.Object, error) {
-			return apps.ReplicaSets(namespace).List(ctx, options)
-		}, into: inApps.ReplicaSets().Informer(), namespace: scope.Namespace, gap: &s.NoOwners, means: owners("ReplicaSets and Deployments")},
-		{list: func(ctx context.Context, namespace string, options metav1.ListOptions) (runtime.Object, error) {
-			return apps.Deployments(namespace).List(ctx, options)
-		}, into: inApps.Deployments().Informer(), namespace: scope.Namespace, gap: &s.NoOwners, means: owners("Deployments")},
-		{list: func(ctx context.Context, namespace string, options metav1.ListOptions) (runtime.Object, error) {
-			return apps.StatefulSets(namespace).List(ctx, options)
-		}, into: inApps.StatefulSets().Informer(), namespace: scope.Namespace, gap: &s.NoOwners, means: owners("StatefulSets")},
-		{list: func(ctx context.Context, namespace string, options metav1.ListOptions) (runtime.Object, error) {
-			return core.ReplicationControllers(namespace).List(ctx, options)
-		}, into: inCore.ReplicationControllers().Informer(), namespace: scope.Namespace, gap: &s.NoOwners, means: owners("ReplicationControllers")},
-		{list: func(ctx context.Context, namespace string, options metav1.ListOptions) (runtime.Object, error) {
-			return batch.Jobs(namespace).List(ctx, options)
-		}, into: s.factory.Batch().V1().Jobs().Informer(), namespace: scope.Namespace, gap: &s.NoOwners, means: owners("Jobs")},
+		{list: list[appsv1.ReplicaSet], client: apps, resource: "replicasets", into: inApps.ReplicaSets().Informer()},
+		{list: list[appsv1.Deployment], client: apps, resource: "deployments", into: inApps.Deployments().Informer()},
+		{list: list[appsv1.StatefulSet], client: apps, resource: "statefulsets", into: inApps.StatefulSets().Informer()},
+		{list: list[v1.ReplicationController], client: core, resource: "replicationcontrollers", into: inCore.ReplicationControllers().Informer()},
+		{list: list[batchv1.Job], client: batch, resource: "jobs", into: inBatch.Jobs().Informer()},
 	}
+	for i := range all[1:] {
+		owner := &all[1+i]
+		owner.namespace, owner.gap, owner.means = scope.Namespace, &s.NoOwners, "what pods of "+owner.resource+" belong to is not known"
+	}
+	all = append(all, kind{
+		list: list[v1.Node], client: core, resource: "nodes", into: inCore.Nodes().Informer(),
+		gap: &s.NoNodes, means: "which pods stand on spot is not known",
+	})
 	if scope.Volumes {
 		const means = "where a pod's volumes can be reached is not known"
 		all = append(all,
-			kind{list: func(ctx context.Context, namespace string, options metav1.ListOptions) (runtime.Object, error) {
-				return core.PersistentVolumeClaims(namespace).List(ctx, options)
-			}, into: inCore.PersistentVolumeClaims().Informer(), namespace: scope.Namespace, means: means},
-			kind{list: func(ctx context.Context, _ string, options metav1.ListOptions) (runtime.Object, error) {
-				return core.PersistentVolumes().List(ctx, options)
-			}, into: inCore.PersistentVolumes().Informer(), means: means})
+			kind{list: list[v1.PersistentVolumeClaim], client: core, resource: "persistentvolumeclaims",
+				into: inCore.PersistentVolumeClaims().Informer(), namespace: scope.Namespace, means: means},
+			kind{list: list[v1.PersistentVolume], client: core, resource: "persistentvolumes", into: inCore.PersistentVolumes().Informer(), means: means})
 	}
 	return all
 }
 
 // read reads the objects of a kind. The gap is nil if all could be read.
 func (k *kind) read(ctx context.Context) (*Gap, error) {
-	// Version 0 is what the API server has in memory: it asks etcd for nothing. That may be seconds old.
-	k.options.ResourceVersion = "0"
-	list, err := k.list(ctx, k.namespace, k.options)
+	objects, err := k.list(ctx, k.client, k.resource, k.namespace, k.options)
 	var gap *Gap
 	if apierrors.IsForbidden(err) && k.fallback != nil {
 		gap = &Gap{err, k.partly}
-		list, err = k.list(ctx, *k.fallback, k.options)
+		objects, err = k.list(ctx, k.client, k.resource, *k.fallback, k.options)
 	}
 	if apierrors.IsForbidden(err) && !k.needed {
 		return &Gap{err, k.means}, nil
@@ -163,22 +154,7 @@ func (k *kind) read(ctx context.Context) (*Gap, error) {
 	if err != nil {
 		return nil, err
 	}
-	var objects []any
-	if err := meta.EachListItem(list, func(object runtime.Object) error {
-		strip(object)
-		objects = append(objects, object)
-		return nil
-	}); err != nil {
-		return nil, err
-	}
 	return gap, k.into.GetIndexer().Replace(objects, "")
-}
-
-// strip takes off what nobody reads here and is big.
-func strip(object runtime.Object) {
-	if accessor, err := meta.Accessor(object); err == nil {
-		accessor.SetManagedFields(nil)
-	}
 }
 
 // Snapshot returns the cluster as a policy reads it, for the pods that name profile as their scheduler. signals are all there are.

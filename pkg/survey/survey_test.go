@@ -2,41 +2,31 @@ package survey_test
 
 import (
 	"fmt"
-	"slices"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey/surveytest"
 )
 
 var (
 	now    = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	policy = &decision.Policy{Defaults: decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}}
 )
-
-// deny has the API server deny lists of these resources: "pods" everywhere, "pods/shop" in that namespace, "pods/*" only in all namespaces at
-// a time.
-func deny(client *fake.Clientset, denied ...string) {
-	client.PrependReactor("list", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		resource, namespace := action.GetResource().Resource, action.GetNamespace()
-		if slices.Contains(denied, resource) || slices.Contains(denied, resource+"/"+namespace) || namespace == "" && slices.Contains(denied, resource+"/*") {
-			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", fmt.Errorf("no"))
-		}
-		return false, nil, nil
-	})
-}
 
 func TestTake(t *testing.T) {
 	pod := func(namespace, name string) *v1.Pod {
@@ -57,16 +47,16 @@ func TestTake(t *testing.T) {
 		"no other namespace": {scope: survey.Scope{Namespace: "shop", AllPods: true}, denied: []string{"pods/*"}, pods: []string{"shop/a", "shop/b"}, gaps: []string{"pods of other namespaces are not seen"}},
 		"no nodes":           {denied: []string{"nodes"}, pods: []string{"bank/c", "shop/a", "shop/b"}, gaps: []string{"which pods stand on spot is not known"}, noNodes: true},
 		"no owners": {denied: []string{"jobs", "deployments"}, pods: []string{"bank/c", "shop/a", "shop/b"},
-			gaps: []string{"what pods of Deployments belong to is not known", "what pods of Jobs belong to is not known"}, noOwners: true},
+			gaps: []string{"what pods of deployments belong to is not known", "what pods of jobs belong to is not known"}, noOwners: true},
 		"no volumes": {scope: survey.Scope{Volumes: true}, denied: []string{"persistentvolumes"}, pods: []string{"bank/c", "shop/a", "shop/b"},
 			gaps: []string{"where a pod's volumes can be reached is not known"}},
 		"no pods":              {denied: []string{"pods"}, wantErr: "forbidden"},
 		"no pods at all there": {scope: survey.Scope{Namespace: "shop", AllPods: true}, denied: []string{"pods"}, wantErr: "forbidden"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client := fake.NewClientset(objects...)
-			deny(client, test.denied...)
-			taken, err := survey.Take(t.Context(), client, test.scope)
+			server := surveytest.Start(t, objects...)
+			server.Deny, server.PageSize = test.denied, 2
+			taken, err := survey.Take(t.Context(), server.Client(), test.scope)
 			if test.wantErr != "" {
 				if err == nil || !survey.Denied(err) || !strings.Contains(err.Error(), test.wantErr) {
 					t.Errorf("%v, want a denial", err)
@@ -107,12 +97,65 @@ func TestTake(t *testing.T) {
 
 // TestTakeFails: an outage is no gap.
 func TestTakeFails(t *testing.T) {
-	client := fake.NewClientset()
-	client.PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewInternalError(fmt.Errorf("etcd is away"))
-	})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, "/nodes") {
+			http.Error(w, "etcd is away", http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprint(w, "{}")
+	}))
+	defer server.Close()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _, err := survey.Take(t.Context(), client, survey.Scope{}); err == nil || survey.Denied(err) {
-		t.Errorf("%v, want an internal error", err)
+		t.Errorf("%v, want an error of the server", err)
+	}
+}
+
+// TestStripped: what is taken off is nothing that a Snapshot is made from.
+func TestStripped(t *testing.T) {
+	always := v1.ContainerRestartPolicyAlways
+	container := v1.Container{
+		Name: "c", Image: "image", Env: []v1.EnvVar{{Name: "A"}}, Ports: []v1.ContainerPort{{HostPort: 80}},
+		Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}},
+	}
+	sidecar := container
+	sidecar.RestartPolicy = &always
+	claim := v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a", Annotations: map[string]string{"a": "b"}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}},
+		Spec: v1.PodSpec{NodeName: "n", InitContainers: []v1.Container{sidecar}, Containers: []v1.Container{container},
+			Volumes: []v1.Volume{claim, {Name: "tmp", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}},
+	}
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: v1.NodeStatus{Images: []v1.ContainerImage{{SizeBytes: 1}},
+		Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4")}}}
+	taken, err := survey.Take(t.Context(), surveytest.Start(t, pod, node).Client(), survey.Scope{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	snapshot, err := taken.Snapshot(policy, nil, "spot-aware-scheduler", now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := pod.DeepCopy()
+	want.ManagedFields, want.Spec.Volumes = nil, want.Spec.Volumes[:1]
+	for _, containers := range [][]v1.Container{want.Spec.InitContainers, want.Spec.Containers} {
+		containers[0].Image, containers[0].Env = "", nil
+	}
+	if diff := cmp.Diff(want, snapshot.Pods[0].Pod, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("pod (-want +got):\n%s", diff)
+	}
+	wantNode := node.DeepCopy()
+	wantNode.Status.Images = nil
+	if diff := cmp.Diff(wantNode, snapshot.Nodes[0].Node, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("node (-want +got):\n%s", diff)
+	}
+	requests := snapshot.Pods[0].Requests[v1.ResourceCPU]
+	if got := requests.Value(); got != 2 {
+		t.Errorf("the pod asks for %d CPUs, want 2: the sidecar counts", got)
 	}
 }
 
@@ -154,9 +197,11 @@ func TestReadConfiguration(t *testing.T) {
 		"denied": {objects: []runtime.Object{deployment(nil)}, denied: "deployments", wantErr: "forbidden"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client := fake.NewClientset(test.objects...)
-			deny(client, test.denied)
-			got, err := survey.ReadConfiguration(t.Context(), client)
+			server := surveytest.Start(t, test.objects...)
+			if test.denied != "" {
+				server.Deny = []string{test.denied}
+			}
+			got, err := survey.ReadConfiguration(t.Context(), server.Client())
 			if test.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), test.wantErr) {
 					t.Errorf("%v, want an error with %q", err, test.wantErr)

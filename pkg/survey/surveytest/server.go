@@ -1,0 +1,158 @@
+// Package surveytest stands in for an API server in tests of what reads one: it holds objects, and answers gets and lists in protobuf.
+package surveytest
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+)
+
+// Server is an API server with objects of Kubernetes' own kinds. Selectors of labels count, those of fields do not.
+type Server struct {
+	// URL is where it listens, without TLS or credentials, until the test has ended.
+	URL string
+	// Deny are the resources that may not be listed or got: "pods" everywhere, "pods/shop" in that namespace, "pods/*" in all namespaces at a
+	// time.
+	Deny []string
+	// PageSize is how many objects a page of a list has at most; 0 for as many as are asked for.
+	PageSize int
+
+	t       testing.TB
+	objects []runtime.Object
+}
+
+// Start returns a server with these objects. It fails the test at every request that is no read.
+func Start(t testing.TB, objects ...runtime.Object) *Server {
+	t.Helper()
+	s := &Server{t: t, objects: objects}
+	server := httptest.NewServer(http.HandlerFunc(s.serve))
+	t.Cleanup(server.Close)
+	s.URL = server.URL
+	return s
+}
+
+// Client returns a client of the server.
+func (s *Server) Client() kubernetes.Interface {
+	s.t.Helper()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: s.URL, QPS: -1, ContentConfig: rest.ContentConfig{
+		ContentType: runtime.ContentTypeProtobuf, AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return client
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet || r.URL.Query().Has("watch") {
+		s.t.Errorf("%s %s: only reads are expected", r.Method, r.URL)
+	}
+	// /api/v1/namespaces/NAMESPACE/pods/NAME or /apis/apps/v1/deployments; a namespace by itself is not asked for.
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	gv := schema.GroupVersion{Version: parts[1]}
+	parts = parts[2:]
+	if strings.HasPrefix(r.URL.Path, "/apis/") {
+		gv, parts = schema.GroupVersion{Group: gv.Version, Version: parts[0]}, parts[1:]
+	}
+	namespace := ""
+	if len(parts) > 2 && parts[0] == "namespaces" {
+		namespace, parts = parts[1], parts[2:]
+	}
+	resource := parts[0]
+	if s.denies(resource, namespace) {
+		message := fmt.Errorf("User cannot list resource %q in API group %q", resource, gv.Group)
+		s.answer(w, http.StatusForbidden, ptrTo(apierrors.NewForbidden(gv.WithResource(resource).GroupResource(), "", message).Status()))
+		return
+	}
+	var found []runtime.Object
+	for _, object := range s.objects {
+		kinds, _, err := scheme.Scheme.ObjectKinds(object)
+		if err != nil {
+			s.t.Error(err)
+			continue
+		}
+		plural, _ := meta.UnsafeGuessKindToResource(kinds[0])
+		accessor, _ := meta.Accessor(object)
+		if plural == gv.WithResource(resource) && (namespace == "" || accessor.GetNamespace() == namespace) &&
+			(len(parts) == 1 || accessor.GetName() == parts[1]) && matches(accessor, r.URL.Query().Get("labelSelector")) {
+			found = append(found, object)
+		}
+	}
+	if len(parts) > 1 {
+		if len(found) == 0 {
+			s.answer(w, http.StatusNotFound, ptrTo(apierrors.NewNotFound(gv.WithResource(resource).GroupResource(), parts[1]).Status()))
+			return
+		}
+		s.answer(w, http.StatusOK, found[0])
+		return
+	}
+	s.list(w, r, gv, resource, found)
+}
+
+// list answers with one page.
+func (s *Server) list(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion, resource string, found []runtime.Object) {
+	for kind := range scheme.Scheme.KnownTypes(gv) {
+		item, isList := strings.CutSuffix(kind, "List")
+		if plural, _ := meta.UnsafeGuessKindToResource(gv.WithKind(item)); !isList || plural.Resource != resource {
+			continue
+		}
+		list, err := scheme.Scheme.New(gv.WithKind(kind))
+		if err != nil {
+			s.t.Error(err)
+		}
+		first, _ := strconv.Atoi(r.URL.Query().Get("continue"))
+		last := len(found)
+		if s.PageSize > 0 && first+s.PageSize < last {
+			last = first + s.PageSize
+			accessor, _ := meta.ListAccessor(list)
+			accessor.SetContinue(strconv.Itoa(last))
+		}
+		if err := meta.SetList(list, found[first:last]); err != nil {
+			s.t.Error(err)
+		}
+		s.answer(w, http.StatusOK, list)
+		return
+	}
+	s.t.Errorf("%s: no such resource", r.URL)
+}
+
+func (s *Server) answer(w http.ResponseWriter, status int, object runtime.Object) {
+	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+	data, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, schema.GroupVersions(scheme.Scheme.PrioritizedVersionsAllGroups())), object)
+	if err != nil {
+		s.t.Error(err)
+	}
+	w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
+	w.WriteHeader(status)
+	_, _ = w.Write(data)
+}
+
+func (s *Server) denies(resource, namespace string) bool {
+	return slices.ContainsFunc(s.Deny, func(denied string) bool {
+		return denied == resource || denied == resource+"/"+namespace && namespace != "" || denied == resource+"/*" && namespace == ""
+	})
+}
+
+// matches reports whether an object has the labels of a selector key=value,key=value.
+func matches(object metav1.Object, selector string) bool {
+	for part := range strings.SplitSeq(selector, ",") {
+		if key, value, given := strings.Cut(part, "="); given && object.GetLabels()[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+func ptrTo(status metav1.Status) *metav1.Status { return &status }
