@@ -29,9 +29,9 @@ func main() {
 // collectLess trades memory for time, because this ends when it has answered: garbage is left alone until there is much of it. Whoever sets
 // GOGC or GOMEMLIMIT decides for himself.
 func collectLess() {
-	const much = 640 << 20
+	const much = 800 << 20
 	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetGCPercent(400)
+		debug.SetGCPercent(800)
 		debug.SetMemoryLimit(much)
 	}
 }

@@ -1,14 +1,17 @@
 package survey
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/protobuf/encoding/protowire"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
@@ -17,11 +20,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// pageSize is how many objects are asked for at a time: few enough that little memory holds what has come and is not decoded yet, and enough
-// that requests cost nothing beside objects.
-const pageSize = 2500
+// batchSize is how many bytes of objects, about, are decoded at a time.
+const batchSize = 1 << 20
 
-// decoders is how many pages of one resource are decoded at a time.
+// decoders is how many batches of one resource are decoded at a time.
 const decoders = 2
 
 // object is a pointer to an object of the API that can decode itself.
@@ -31,51 +33,75 @@ type object[T any] interface {
 	Unmarshal(data []byte) error
 }
 
-// list returns all objects of a resource, without what nobody reads here and is big. While one page is decoded the next is on its way: a
-// typed client has the API server and this program wait for each other, and holds all of a list three times. The server must speak protobuf.
+// list returns all objects of a resource, without what nobody reads here and is big. They are decoded as they come: with a typed client the API
+// server and this program would wait for each other, and hold the list three times. Pages are no way out: all but the first are read from
+// etcd, which costs the API server three times as much as what it has in memory. The server must speak protobuf.
 func list[T any, P object[T]](ctx context.Context, client rest.Interface, resource, namespace string, options metav1.ListOptions) ([]any, error) {
-	var pages [][]any
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(decoders)
-	options.Limit = pageSize
-	for {
-		result := client.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource).VersionedParams(&options, scheme.ParameterCodec).Do(ctx)
-		if err := result.Error(); err != nil {
-			return nil, errors.Join(group.Wait(), err)
-		}
-		body, err := result.Raw()
-		if err != nil {
-			return nil, errors.Join(group.Wait(), err)
-		}
-		meta, items, err := split(body)
-		if err != nil {
-			return nil, errors.Join(group.Wait(), fmt.Errorf("list of %s: %w", resource, err))
-		}
-		page := make([]any, len(items))
-		pages = append(pages, page)
-		group.Go(func() error {
-			for i, item := range items {
-				object := P(new(T))
-				if err := object.Unmarshal(item); err != nil {
-					return fmt.Errorf("list of %s: %w", resource, err)
-				}
-				strip(object)
-				page[i] = object
-			}
-			return nil
-		})
-		if options.Continue = meta.Continue; options.Continue == "" {
-			break
-		}
-	}
-	if err := group.Wait(); err != nil {
+	// Version 0 is what the API server has in memory. That may be a moment old.
+	options.ResourceVersion = "0"
+	body, err := client.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource).VersionedParams(&options, scheme.ParameterCodec).Stream(ctx)
+	if err != nil {
 		return nil, err
 	}
+	defer body.Close()
+	var mu sync.Mutex
 	var all []any
-	for _, page := range pages {
-		all = append(all, page...)
+	buffers := sync.Pool{New: func() any { return &batch{} }}
+	var group errgroup.Group
+	group.SetLimit(decoders)
+	decode := func(b *batch) {
+		group.Go(func() error {
+			defer buffers.Put(b)
+			objects := make([]any, len(b.ends))
+			start := 0
+			for i, end := range b.ends {
+				object := P(new(T))
+				if err := object.Unmarshal(b.bytes[start:end]); err != nil {
+					return err
+				}
+				strip(object)
+				objects[i], start = object, end
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, objects...)
+			return nil
+		})
+	}
+	next := buffers.Get().(*batch)
+	next.reset()
+	err = eachItem(body, func(r io.Reader, size int) error {
+		if err := next.add(r, size); err != nil {
+			return err
+		}
+		if len(next.bytes) >= batchSize {
+			decode(next)
+			next = buffers.Get().(*batch)
+			next.reset()
+		}
+		return nil
+	})
+	decode(next)
+	if err := errors.Join(err, group.Wait()); err != nil {
+		return nil, fmt.Errorf("list of %s: %w", resource, err)
 	}
 	return all, nil
+}
+
+// batch is some encoded objects, one after the other.
+type batch struct {
+	bytes []byte
+	ends  []int
+}
+
+func (b *batch) reset() { b.bytes, b.ends = b.bytes[:0], b.ends[:0] }
+
+func (b *batch) add(r io.Reader, size int) error {
+	start := len(b.bytes)
+	b.bytes = slices.Grow(b.bytes, size)[:start+size]
+	b.ends = append(b.ends, start+size)
+	_, err := io.ReadFull(r, b.bytes[start:])
+	return err
 }
 
 // strip takes off what nobody reads here and is big: less to hold, and less for the collector of garbage to look at.
@@ -110,59 +136,61 @@ func stripPod(spec *v1.PodSpec) {
 // magic is what everything of the API begins with that is encoded as protobuf; a runtime.Unknown follows, whose raw is the object.
 var magic = []byte("k8s\x00")
 
-// The numbers of fields: of raw in runtime.Unknown, and of metadata and items in every list.
+// What there is in the encoding of fields: their numbers, of raw in runtime.Unknown and of items in every list, and the one type that both have.
 const (
-	rawField      protowire.Number = 2
-	metadataField protowire.Number = 1
-	itemsField    protowire.Number = 2
+	rawField   = 2
+	itemsField = 2
+	bytesType  = 2
+	varintType = 0
+	// mostBytes is more than any object has: etcd takes 1.5 MiB.
+	mostBytes = 1 << 28
 )
 
-// split takes an encoded list apart: its metadata, and its items as they are.
-func split(body []byte) (meta metav1.ListMeta, items [][]byte, err error) {
-	envelope, ok := bytes.CutPrefix(body, magic)
-	if !ok {
-		return meta, nil, errors.New("expected protobuf")
+// eachItem calls each with every item of an encoded list, as it is; each must read its size from the reader.
+func eachItem(body io.Reader, each func(r io.Reader, size int) error) error {
+	r := bufio.NewReaderSize(body, 64<<10)
+	start := make([]byte, len(magic))
+	if _, err := io.ReadFull(r, start); err != nil || !bytes.Equal(start, magic) {
+		return errors.Join(err, errors.New("expected protobuf"))
 	}
-	err = fields(envelope, func(number protowire.Number, raw []byte) error {
-		if number != rawField {
+	// The list is one field of the envelope, and its length is of no interest: what follows it in the envelope is empty.
+	inList := false
+	for {
+		tag, err := binary.ReadUvarint(r)
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		return fields(raw, func(number protowire.Number, value []byte) error {
-			switch number {
-			case metadataField:
-				return meta.Unmarshal(value)
-			case itemsField:
-				items = append(items, value)
-			}
-			return nil
-		})
-	})
-	return meta, items, err
-}
-
-// fields calls each with every field of a message that has bytes.
-func fields(message []byte, each func(number protowire.Number, value []byte) error) error {
-	for len(message) > 0 {
-		number, kind, n := protowire.ConsumeTag(message)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		message = message[n:]
-		if kind != protowire.BytesType {
-			if n = protowire.ConsumeFieldValue(number, kind, message); n < 0 {
-				return protowire.ParseError(n)
-			}
-			message = message[n:]
-			continue
-		}
-		value, n := protowire.ConsumeBytes(message)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		message = message[n:]
-		if err := each(number, value); err != nil {
+		if err != nil {
 			return err
 		}
+		length, err := binary.ReadUvarint(r) // or the value itself, of a number
+		if err != nil {
+			return unexpected(err)
+		}
+		number, kind := tag>>3, tag&7
+		switch {
+		case kind == varintType:
+		case kind != bytesType:
+			return fmt.Errorf("field %d has type %d, expected bytes", number, kind)
+		case !inList && number == rawField:
+			inList = true
+		case length > mostBytes:
+			return fmt.Errorf("field %d has %d bytes, expected at most %d", number, length, mostBytes)
+		case inList && number == itemsField:
+			err = each(r, int(length))
+		default:
+			_, err = r.Discard(int(length))
+		}
+		if err != nil {
+			return unexpected(err)
+		}
 	}
-	return nil
+}
+
+// unexpected makes the end of a body in the middle of something an error that says so.
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }

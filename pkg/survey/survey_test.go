@@ -55,7 +55,7 @@ func TestTake(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := surveytest.Start(t, objects...)
-			server.Deny, server.PageSize = test.denied, 2
+			server.Deny = test.denied
 			taken, err := survey.Take(t.Context(), server.Client(), test.scope)
 			if test.wantErr != "" {
 				if err == nil || !survey.Denied(err) || !strings.Contains(err.Error(), test.wantErr) {

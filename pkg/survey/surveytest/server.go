@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -27,8 +26,6 @@ type Server struct {
 	// Deny are the resources that may not be listed or got: "pods" everywhere, "pods/shop" in that namespace, "pods/*" in all namespaces at a
 	// time.
 	Deny []string
-	// PageSize is how many objects a page of a list has at most; 0 for as many as are asked for.
-	PageSize int
 
 	t       testing.TB
 	objects []runtime.Object
@@ -101,7 +98,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.list(w, r, gv, resource, found)
 }
 
-// list answers with one page.
+// list answers with a list.
 func (s *Server) list(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion, resource string, found []runtime.Object) {
 	for kind := range scheme.Scheme.KnownTypes(gv) {
 		item, isList := strings.CutSuffix(kind, "List")
@@ -112,14 +109,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, gv schema.GroupVer
 		if err != nil {
 			s.t.Error(err)
 		}
-		first, _ := strconv.Atoi(r.URL.Query().Get("continue"))
-		last := len(found)
-		if s.PageSize > 0 && first+s.PageSize < last {
-			last = first + s.PageSize
-			accessor, _ := meta.ListAccessor(list)
-			accessor.SetContinue(strconv.Itoa(last))
-		}
-		if err := meta.SetList(list, found[first:last]); err != nil {
+		if err := meta.SetList(list, found); err != nil {
 			s.t.Error(err)
 		}
 		s.answer(w, http.StatusOK, list)
