@@ -84,6 +84,11 @@ test-node: ## Runs the shipped image from the shipped manifests on a real kubele
 bench-micro: ## Measures the plugins at each extension point beside in-tree ones, up to 100,000 nodes (minutes, 4 GB of memory).
 	go test -count=1 -run '^$$' -bench . -benchtime 500ms -timeout 1h ./test/performance/micro
 
+.PHONY: bench-extender
+bench-extender: tools build ## Measures how long spot-extender takes to answer, at 5,000 nodes and with 16 clients at a time (BENCH).
+	@go build -o bin/bench-extender ./test/performance/extender
+	@exec bin/bench-extender $(BENCH)
+
 .PHONY: bench-upstream
 bench-upstream: tools ## Compares the shipped profile with the default one on Kubernetes' scheduler_perf (ROUNDS, WORKLOADS, SIZE).
 	@hack/bench-upstream.sh

@@ -74,9 +74,12 @@ func New(profile string, policy *decision.Policy, signals []kube.Signal, factory
 type candidates struct {
 	names []string
 	nodes []*node // of the same place; nil for one that is not known
+	// kept and scores are the memory of answers.
+	kept   []int
+	scores []int64
 }
 
-// Filtered is what Filter answers.
+// Filtered is what Filter answers. It is good until the candidates are used again.
 type Filtered struct {
 	// All: the policy has nothing against any of the nodes.
 	All bool
@@ -112,8 +115,8 @@ func (e *Extender) Filter(ctx context.Context, pod *v1.Pod, c *candidates) (Filt
 	return result, nil
 }
 
-// Scores returns the score of each node, in the order of names: 0 to 10, as decision.ExtenderScore says. nil means that all are the same
-// to the pod.
+// Scores returns the score of each node, in the order of names: 0 to 10, as decision.ExtenderScore says; good until the candidates are used
+// again. nil means that all are the same to the pod.
 func (e *Extender) Scores(ctx context.Context, pod *v1.Pod, c *candidates) ([]int64, error) {
 	if !e.concerns(pod) {
 		return nil, nil
@@ -245,12 +248,13 @@ func (d *deciding) choose(c *candidates) Filtered {
 	for i, k := range d.index.kinds {
 		chosen[i] = d.admits(i) && (!narrow || d.plan.Class(k.facts) == best && (!onePool || k.facts.Pool == pool))
 	}
-	var result Filtered
+	result := Filtered{Kept: c.kept[:0]}
 	for i, n := range c.nodes {
 		if n != nil && chosen[n.kind.index] {
 			result.Kept = append(result.Kept, i)
 		}
 	}
+	c.kept = result.Kept
 	if len(result.Kept) > 0 {
 		d.keepKinds(chosen)
 		return result
@@ -352,10 +356,12 @@ func (d *deciding) scores(c *candidates) []int64 {
 	for i, rank := range ofKind {
 		kindScore[i] = score[rank]
 	}
-	scores := make([]int64, len(c.nodes))
+	scores := slices.Grow(c.scores[:0], len(c.nodes))[:len(c.nodes)]
+	c.scores = scores
 	for i, n := range c.nodes {
 		switch {
 		case n == nil:
+			scores[i] = 0
 		case d.siblings.onNode[n.name] > 0:
 			scores[i] = score[d.rank(n, ofKind)]
 		default:

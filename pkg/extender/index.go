@@ -54,6 +54,7 @@ type kindKey struct {
 // node is what is known of one node.
 type node struct {
 	name   string
+	quoted []byte // the name as JSON
 	object *v1.Node
 	kind   *kind
 	until  int64 // when its kind changes although the Node does not, in Unix nanoseconds; math.MaxInt64 for never
@@ -72,7 +73,7 @@ func newIndex(reader *kube.NodeReader) *index {
 func (x *index) setNode(object *v1.Node, now time.Time) {
 	n := x.nodes[object.Name]
 	if n == nil {
-		n = &node{name: object.Name}
+		n = &node{name: object.Name, quoted: appendString(nil, object.Name)}
 		x.nodes[object.Name] = n
 		delete(x.strays, object.Name)
 	}

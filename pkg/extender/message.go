@@ -102,8 +102,9 @@ func (r *request) readNodes(data []byte) error {
 }
 
 // appendFiltered appends the ExtenderFilterResult that tells of a decision. All refusals are unresolvable: removing other pods from the
-// node changes neither the budget nor the node's fate, so preemption has nothing to look for there.
-func (r *request) appendFiltered(out []byte, f *Filtered) []byte {
+// node changes neither the budget nor the node's fate, so preemption has nothing to look for there. nodes are those of the candidates, if they
+// were looked up.
+func (r *request) appendFiltered(out []byte, f *Filtered, nodes []*node) []byte {
 	out = append(out, '{')
 	kept := func(each func(i int)) {
 		if f.All {
@@ -134,7 +135,7 @@ func (r *request) appendFiltered(out []byte, f *Filtered) []byte {
 		out = append(out, `"NodeNames":[`...)
 		kept(func(i int) {
 			comma()
-			out = appendString(out, r.names[i])
+			out = r.appendName(out, i, nodes)
 		})
 		out = append(out, ']')
 	}
@@ -144,7 +145,7 @@ func (r *request) appendFiltered(out []byte, f *Filtered) []byte {
 		quoted := map[string][]byte{}
 		for i, reason := range f.Reasons {
 			comma()
-			out = append(appendString(out, r.names[i]), ':')
+			out = append(r.appendName(out, i, nodes), ':')
 			if quoted[reason] == nil {
 				quoted[reason] = appendString(nil, reason)
 			}
@@ -156,9 +157,9 @@ func (r *request) appendFiltered(out []byte, f *Filtered) []byte {
 }
 
 // appendScores appends the HostPriorityList with the scores, in the order of the candidates; nil are all the same.
-func (r *request) appendScores(out []byte, scores []int64) []byte {
+func (r *request) appendScores(out []byte, scores []int64, nodes []*node) []byte {
 	out = append(out, '[')
-	for i, name := range r.names {
+	for i := range r.names {
 		if i > 0 {
 			out = append(out, ',')
 		}
@@ -166,10 +167,19 @@ func (r *request) appendScores(out []byte, scores []int64) []byte {
 		if scores != nil {
 			score = scores[i]
 		}
-		out = append(appendString(append(out, `{"Host":`...), name), `,"Score":`...)
+		out = append(r.appendName(append(out, `{"Host":`...), i, nodes), `,"Score":`...)
 		out = append(strconv.AppendInt(out, score, 10), '}')
 	}
 	return append(out, ']')
+}
+
+// appendName appends the name of a candidate as JSON, which that of a known node is already. nodes are those of the candidates, if they were
+// looked up.
+func (r *request) appendName(out []byte, i int, nodes []*node) []byte {
+	if i < len(nodes) && nodes[i] != nil {
+		return append(out, nodes[i].quoted...)
+	}
+	return appendString(out, r.names[i])
 }
 
 // appendError appends the ExtenderFilterResult that says why nothing could be decided.

@@ -55,7 +55,7 @@ func TestMessages(t *testing.T) {
 				t.Errorf("pod (-want +got):\n%s", diff)
 			}
 			var got extenderv1.ExtenderFilterResult
-			if err := json.Unmarshal(r.appendFiltered(nil, &test.filtered), &got); err != nil {
+			if err := json.Unmarshal(r.appendFiltered(nil, &test.filtered, nil), &got); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
@@ -66,7 +66,7 @@ func TestMessages(t *testing.T) {
 				scores[i] = int64(10 * i)
 			}
 			var list extenderv1.HostPriorityList
-			if err := json.Unmarshal(r.appendScores(nil, scores), &list); err != nil {
+			if err := json.Unmarshal(r.appendScores(nil, scores, nil), &list); err != nil {
 				t.Fatal(err)
 			}
 			for i, host := range list {

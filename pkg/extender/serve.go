@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -129,7 +130,8 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, do verb) (outcom
 		return h.fail(w, r, err)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(x.out) // who asked is gone if it fails, and asks again
+	w.Header().Set("Content-Length", strconv.Itoa(len(x.out))) // or it would be cut in chunks
+	_, _ = w.Write(x.out)                                      // who asked is gone if it fails, and asks again
 	return answered
 }
 
@@ -191,7 +193,7 @@ func (x *exchange) parse() (*request, error) {
 	if err != nil {
 		return nil, badRequest{http.StatusBadRequest, err}
 	}
-	x.candidates.names = request.names
+	x.candidates.names, x.candidates.nodes = request.names, x.candidates.nodes[:0]
 	return request, nil
 }
 
@@ -207,7 +209,7 @@ func (h *handler) filter(ctx context.Context, x *exchange) error {
 			x.out = appendError(x.out[:0], err)
 			return nil
 		}
-		x.out = request.appendFiltered(x.out[:0], &filtered)
+		x.out = request.appendFiltered(x.out[:0], &filtered, x.candidates.nodes)
 		return nil
 	})
 }
@@ -222,7 +224,7 @@ func (h *handler) prioritize(ctx context.Context, x *exchange) error {
 		if err != nil {
 			return err
 		}
-		x.out = request.appendScores(x.out[:0], scores)
+		x.out = request.appendScores(x.out[:0], scores, x.candidates.nodes)
 		return nil
 	})
 }
