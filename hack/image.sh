@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Builds the images of the scheduler, the controller and the extender for each of ARCHS, with docker if an engine answers and with buildah otherwise, and
-# has hack/checkimage prove what is in them. Called by make image, which sets IMAGE, CONTROLLER_IMAGE,
-# EXTENDER_IMAGE, ARCHS, PUSH, VERSION and LDFLAGS.
+# Builds the images of the scheduler, the controller and the extender for each of ARCHS, with docker if an engine answers and with buildah
+# otherwise, and has hack/checkimage prove what is in them. Called by make image, which sets IMAGE, CONTROLLER_IMAGE, EXTENDER_IMAGE,
+# ARCHS, PUSH, VERSION and LDFLAGS.
 #
-# It leaves bin/images/spot-aware-scheduler-linux-ARCH.tar, spot-controller-linux-ARCH.tar and spot-extender-linux-ARCH.tar (docker-archive) to
-# be loaded into docker, podman or containerd under the names IMAGE, CONTROLLER_IMAGE and EXTENDER_IMAGE. docker also has the images of this machine's architecture under those
-# names; buildah works in a store of its own that is thrown away. With PUSH=1 one image of each for all ARCHS goes to its name's registry.
+# It leaves bin/images/spot-aware-scheduler-linux-ARCH.tar, spot-controller-linux-ARCH.tar and spot-extender-linux-ARCH.tar
+# (docker-archive) to be loaded into docker, podman or containerd under the names IMAGE, CONTROLLER_IMAGE and EXTENDER_IMAGE. docker also
+# has the images of this machine's architecture under those names; buildah works in a store of its own that is thrown away. With PUSH=1 one
+# image of each for all ARCHS goes to its name's registry.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 refuse() { echo "image: $1" >&2; exit 2; }

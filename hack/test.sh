@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=$(go list ./...)
-alone=$(grep -E '/(test/controller|test/integration|test/performance|test/performance/micro)$' <<<"$packages")
+alone=$(grep -E '/(test/controller|test/extender|test/integration|test/performance|test/performance/micro)$' <<<"$packages")
 waiting=$(grep -E '/(pkg/lab|pkg/lab/demo|test/audit|test/kubectl|test/monitoring|test/rbac)$' <<<"$packages")
 quick=$(grep -vxF -e "$alone" -e "$waiting" <<<"$packages")
 
@@ -16,6 +16,8 @@ go test -count=1 $quick
 env -C test/performance/upstream go test -count=1 .
 go test -count=1 -p 2 $waiting
 go test -count=1 -p 1 -timeout 40m $alone
+# Placement once more, by a stock kube-scheduler that asks the extender: what needs neither preemption nor a pod that is woken in time.
+SPOT_THROUGH=extender go test -count=1 -timeout 20m -run '^(TestSingletonsStandOnOnDemand|TestFloorThenSpot|TestOnDemandFull|TestSpotFull|TestNothingFree|TestJobs|TestKnobsOfAWorkload|TestNodesWithoutAnyLabel|TestConfiguredNodes|TestOwners|TestRules|TestAnnotationPolicy|TestScale|TestManyDeploymentsAtOnce|TestSignalledNodesTakeNoPods|TestAdvisedNodesAreUsedLast|TestStatefulSetKeepsItsFirstOrdinalsOffSpot|TestPodRightAfterItsOwner|TestRolloutsWithRoomToSpare|TestExampleWorkloads)$' ./test/integration
 if [ -n "${LONG:-}" ]; then
   # The race detector needs a C compiler.
   CGO_ENABLED=1 go test -count=1 -race ./pkg/decision/... ./pkg/kube/... ./pkg/plugins/... ./pkg/apis/...

@@ -38,8 +38,8 @@ func newCertificates(certFile, keyFile, clientCAFile string) (*certificates, err
 		err = c.verify([]*x509.Certificate{own.Leaf}, x509.ExtKeyUsageClientAuth)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("--tls-cert-file %s: expected one for a DNS name that --client-ca-file %s signed for server auth and client auth: %w",
-			certFile, clientCAFile, err)
+		return nil, fmt.Errorf("--tls-cert-file %s: expected one for a DNS name that --client-ca-file %s signed for server auth and client auth: "+
+			"%w", certFile, clientCAFile, err)
 	}
 	return c, nil
 }

@@ -84,7 +84,8 @@ config/extender.yaml is the scheduler's side.`,
 	flags.StringVar(&opts.kubeconfig, "kubeconfig", "",
 		"A kubeconfig with the cluster and the credential. Without, those of the ServiceAccount of the pod that this runs in.")
 	serving := sets.FlagSet("serving")
-	serving.StringVar(&opts.bindAddress, "bind-address", ":8445", "Where kube-scheduler is served, as host:port; without a host on all addresses.")
+	serving.StringVar(&opts.bindAddress, "bind-address", ":8445",
+		"Where kube-scheduler is served, as host:port; without a host on all addresses.")
 	serving.StringVar(&opts.advertiseAddress, "advertise-address", "",
 		"Where other replicas reach this one, as host:port. Required where --bind-address has no host; otherwise that is the default.")
 	serving.StringVar(&opts.certFile, "tls-cert-file", "",
@@ -97,7 +98,8 @@ config/extender.yaml is the scheduler's side.`,
 		"Serve HTTP without certificates, to whoever can reach the address. For trials: --bind-address must be on loopback.")
 	serving.StringVar(&opts.metricsAddress, "metrics-bind-address", ":8443",
 		"Where /metrics is served, over HTTPS, to those who may read it; 0 for nowhere.")
-	serving.StringVar(&opts.healthAddress, "health-probe-bind-address", ":8081", "Where /healthz and /readyz are served, over HTTP; 0 for nowhere.")
+	serving.StringVar(&opts.healthAddress, "health-probe-bind-address", ":8081",
+		"Where /healthz and /readyz are served, over HTTP; 0 for nowhere.")
 	logsapi.AddFlags(logging, sets.FlagSet("logs"))
 	global := sets.FlagSet("global")
 	verflag.AddFlags(global)

@@ -34,8 +34,8 @@ var (
 	errStaleLease = errors.New("the lease has not been renewed in time: another replica may lead by now")
 )
 
-// election is this replica's part in the leader election, as an extender.Role. Its identity in the lease begins with the address at which it
-// is reached.
+// election is this replica's part in the leader election, as an extender.Role. Its identity in the lease begins with the address at which
+// it is reached.
 type election struct {
 	identity string
 	lock     *lease.Lock
@@ -72,8 +72,8 @@ func newElection(config *rest.Config, address string, begin func(context.Context
 	return e, err
 }
 
-// run takes part in the election until ctx is done, and then gives the lease back. The error says that the lease was lost: the process is to
-// end, because others may have led since.
+// run takes part in the election until ctx is done, and then gives the lease back. The error says that the lease was lost: the process is
+// to end, because others may have led since.
 func (e *election) run(ctx context.Context) error {
 	e.because(errStandby)
 	e.elector.Run(ctx)

@@ -20,8 +20,8 @@ const (
 	exitUsage  = 2
 )
 
-// gcPercent lets the heap grow to so many percent more than what is in use before it is collected: that is little, and a collection takes time
-// from answers. GOGC wins over it, and GOMEMLIMIT keeps it within bounds.
+// gcPercent lets the heap grow to so many percent more than what is in use before it is collected: that is little, and a collection takes
+// time from answers. GOGC wins over it, and GOMEMLIMIT keeps it within bounds.
 const gcPercent = 400
 
 func main() {

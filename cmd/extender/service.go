@@ -50,20 +50,21 @@ type service struct {
 
 func newService(setup *setup, config *rest.Config, client kubernetes.Interface, factory informers.SharedInformerFactory,
 	decider *extender.Extender, synced func() bool) (*service, error) {
-	bound, err := metadata.NewForConfig(config)
+	metadataClient, err := metadata.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for takeovers: %w", err)
 	}
+	pods := metadataClient.Resource(v1.SchemeGroupVersion.WithResource("pods"))
 	s := &service{
 		setup: setup, factory: factory, decider: decider, synced: synced,
 		takeover: takeover.Takeover{
 			List: func(ctx context.Context) (map[types.UID]types.NamespacedName, error) {
-				return takeover.ListBound(ctx, bound.Resource(v1.SchemeGroupVersion.WithResource("pods")))
+				return takeover.ListBound(ctx, pods)
 			},
 			Holds: decider.Holds,
 		},
 		getPod: func(ctx context.Context, pod types.NamespacedName) (types.UID, error) {
-			object, err := bound.Resource(v1.SchemeGroupVersion.WithResource("pods")).Namespace(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+			object, err := pods.Namespace(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 			if err != nil {
 				return "", err
 			}

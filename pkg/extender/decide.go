@@ -446,7 +446,8 @@ func (d *deciding) log(ctx context.Context, asked int, result *Filtered) {
 	workload := d.subject.Pod.Workload
 	logger.Info("Decided", "pod", klog.KObj(d.pod), "workload", workload.Kind+" "+workload.Revision, "desired", workload.Desired,
 		"floor", d.plan.Floor, "spotBudget", d.plan.Budget, "onSpot", d.siblings.placed.Spot, "onDemand", d.siblings.placed.OnDemand,
-		"waited", d.waited.Round(time.Millisecond), "answer", answer, "nodes", len(result.Kept), "of", asked, "refusals", strings.Join(reasons, "; "))
+		"waited", d.waited.Round(time.Millisecond), "answer", answer, "nodes", len(result.Kept), "of", asked,
+		"refusals", strings.Join(reasons, "; "))
 }
 
 // verdictsHere reports by which verdicts candidates were refused.

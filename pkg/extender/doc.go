@@ -9,5 +9,6 @@
 //	forward.go   from a replica that stands by to the one that leads
 //
 // What differs from the plugins: a scheduler assumes a pod on its node at once, and an extender learns of a binding from a watch, some
-// time later. So an answer is an approval, and counts like a pod until the pod is seen to be bound. docs/design/extender.md has the argument.
+// time later. So an answer is an approval, and counts like a pod until the pod is seen to be bound. docs/design/extender.md has the
+// argument.
 package extender

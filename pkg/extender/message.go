@@ -102,8 +102,8 @@ func (r *request) readNodes(data []byte) error {
 }
 
 // appendFiltered appends the ExtenderFilterResult that tells of a decision. All refusals are unresolvable: removing other pods from the
-// node changes neither the budget nor the node's fate, so preemption has nothing to look for there. nodes are those of the candidates, if they
-// were looked up.
+// node changes neither the budget nor the node's fate, so preemption has nothing to look for there. nodes are those of the candidates, if
+// they were looked up.
 func (r *request) appendFiltered(out []byte, f *Filtered, nodes []*node) []byte {
 	out = append(out, '{')
 	kept := func(each func(i int)) {
@@ -173,8 +173,8 @@ func (r *request) appendScores(out []byte, scores []int64, nodes []*node) []byte
 	return append(out, ']')
 }
 
-// appendName appends the name of a candidate as JSON, which that of a known node is already. nodes are those of the candidates, if they were
-// looked up.
+// appendName appends the name of a candidate as JSON, which that of a known node is already. nodes are those of the candidates, if they
+// were looked up.
 func (r *request) appendName(out []byte, i int, nodes []*node) []byte {
 	if i < len(nodes) && nodes[i] != nil {
 		return append(out, nodes[i].quoted...)

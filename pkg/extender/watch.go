@@ -145,7 +145,7 @@ func (e *Extender) Quiet(ctx context.Context, while, atMost time.Duration) error
 			return nil
 		}
 		if !now.Before(deadline) {
-			klog.FromContext(ctx).Info("Pods of the profile are being bound although nobody decides about them: is the extender ignorable?", "for", atMost)
+			klog.FromContext(ctx).Info("Pods of the profile are bound although nobody decides about them: is the extender ignorable?", "for", atMost)
 			return nil
 		}
 		select {

@@ -47,7 +47,8 @@ type Certificates struct {
 // ExtenderName is the DNS name in the extenders' certificate.
 const ExtenderName = "spot-extender.kube-system.svc"
 
-var extenderAccount = account{"spot-extender", []string{"manifests/overlays/extender/serviceaccount.yaml", "manifests/overlays/extender/rbac.yaml"}}
+var extenderAccount = account{"spot-extender",
+	[]string{"manifests/overlays/extender/serviceaccount.yaml", "manifests/overlays/extender/rbac.yaml"}}
 
 // extenders is what all extenders of a control plane share; each is empty until it is asked for, and guarded by ControlPlane.granting.
 type extenders struct {
@@ -55,8 +56,8 @@ type extenders struct {
 	certificates *Certificates
 }
 
-// StartExtender starts an extender and returns when it is ready: its informers have synced, and it leads or stands by. An extender that ends
-// before that is an *ExitError with the tail of its log; one that is not ready after two minutes is killed.
+// StartExtender starts an extender and returns when it is ready: its informers have synced, and it leads or stands by. An extender that
+// ends before that is an *ExitError with the tail of its log; one that is not ready after two minutes is killed.
 func (cp *ControlPlane) StartExtender(ctx context.Context, options ExtenderOptions) (*Extender, error) {
 	const name = "spot-extender"
 	if options.SchedulerConfigFile == "" {
@@ -130,8 +131,8 @@ func (cp *ControlPlane) ExtendedScheduler(address string) (SchedulerOptions, err
 	}, nil
 }
 
-// extenderKubeconfig returns a file with the credential of the ServiceAccount kube-system/spot-extender, to which the first call grants what
-// the manifests ship.
+// extenderKubeconfig returns a file with the credential of the ServiceAccount kube-system/spot-extender, to which the first call grants
+// what the manifests ship.
 func (cp *ControlPlane) extenderKubeconfig(ctx context.Context) (string, error) {
 	cp.granting.Lock()
 	defer cp.granting.Unlock()

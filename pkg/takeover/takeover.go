@@ -43,8 +43,8 @@ type Takeover struct {
 	Holds func(types.UID) bool
 }
 
-// Wait returns, with how long it took, when the cache holds every pod that was bound when the term began, except for those that ended meanwhile. The only
-// error is that of ctx: to decide without would be unsafe however long it takes.
+// Wait returns, with how long it took, when the cache holds every pod that was bound when the term began, except for those that ended
+// meanwhile. The only error is that of ctx: to decide without would be unsafe however long it takes.
 func (t Takeover) Wait(ctx context.Context) (time.Duration, error) {
 	logger, began := klog.FromContext(ctx), time.Now()
 	if err := Sleep(ctx, Settle); err != nil {

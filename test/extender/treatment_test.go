@@ -143,8 +143,8 @@ func goroutines(t *testing.T, e *lab.Extender) float64 {
 	return n
 }
 
-// TestAskedToEndUnderLoad: SIGTERM while 16 clients ask. What has been asked is answered in full, nothing new is taken, and the lease is given
-// back.
+// TestAskedToEndUnderLoad: SIGTERM while 16 clients ask. What has been asked is answered in full, nothing new is taken, and the lease is
+// given back.
 func TestAskedToEndUnderLoad(t *testing.T) {
 	withNodes(t, live.OnDemand(50, 4)...)
 	e := startExtender(t)

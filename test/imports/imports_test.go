@@ -31,6 +31,8 @@ var rules = []struct {
 	{[]string{"cmd/kubectl-spot", "pkg/survey", "pkg/report", "pkg/instances"},
 		[]string{"k8s.io/kubernetes", module + "/pkg/plugins", module + "/pkg/lab", "sigs.k8s.io/controller-runtime"}, "kubectl spot asks the core, and is small"},
 	{[]string{"pkg/survey", "pkg/report"}, []string{"k8s.io/cli-runtime", "github.com/spf13/cobra"}, "answers are values: cmd/kubectl-spot prints them"},
+	{[]string{"cmd/extender", "pkg/extender", "pkg/takeover"}, []string{"k8s.io/kubernetes", module + "/pkg/plugins", module + "/pkg/lab"},
+		"the extender knows the policy, and no scheduler"},
 	{[]string{"pkg/plugins/placement", "pkg/plugins/replicasafety", "pkg/plugins/spotpreference"}, []string{"sigs.k8s.io/scheduler-plugins"}, "it needs Kubernetes: only gang is built upon it"},
 	{[]string{"pkg", "cmd"}, []string{module + "/test"}, "the product does not know its tests"},
 	{[]string{"test/audit"}, []string{module + "/pkg/decision", module + "/pkg/kube", module + "/pkg/plugins", module + "/pkg/apis"}, "the auditor is a second opinion"},

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"path/filepath"
 
@@ -18,20 +20,24 @@ type arm struct {
 	config string
 	// shape, when set, changes the pods.
 	shape func(*corev1.PodTemplateSpec)
+	// extended: kube-scheduler with this project's extender, as both ship.
+	extended bool
 }
 
 const (
 	spotAware      = "spot-aware"
+	extended       = "extender"
 	stockScheduler = corev1.DefaultSchedulerName
 )
 
 var arms = []arm{
-	{spotAware, "this scheduler as it ships", "spot-aware-scheduler", "", nil},
-	{"default", "kube-scheduler with its own defaults", stockScheduler, "default.yaml", nil},
-	{"default-no-spreading", "kube-scheduler without default spreading", stockScheduler, "default-no-spreading.yaml", nil},
-	{"affinity", "kube-scheduler; pods prefer spot by node affinity", stockScheduler, "default.yaml", preferSpot},
-	{"affinity+spread", "the same, and pods spread over capacity types", stockScheduler, "default.yaml", preferSpotAndSpread},
-	{"bind-only", "kube-scheduler with no plugin but the binding: the ceiling", stockScheduler, "bind-only.yaml", nil},
+	{spotAware, "this scheduler as it ships", "spot-aware-scheduler", "", nil, false},
+	{extended, "kube-scheduler that asks spot-extender", "spot-aware-scheduler", "", nil, true},
+	{"default", "kube-scheduler with its own defaults", stockScheduler, "default.yaml", nil, false},
+	{"default-no-spreading", "kube-scheduler without default spreading", stockScheduler, "default-no-spreading.yaml", nil, false},
+	{"affinity", "kube-scheduler; pods prefer spot by node affinity", stockScheduler, "default.yaml", preferSpot, false},
+	{"affinity+spread", "the same, and pods spread over capacity types", stockScheduler, "default.yaml", preferSpotAndSpread, false},
+	{"bind-only", "kube-scheduler with no plugin but the binding: the ceiling", stockScheduler, "bind-only.yaml", nil, false},
 }
 
 // preferSpot is the node affinity by which users send pods to spot today.
@@ -53,6 +59,30 @@ func preferSpotAndSpread(pod *corev1.PodTemplateSpec) {
 		MaxSkew: 1, TopologyKey: lab.CapacityLabel, WhenUnsatisfiable: corev1.ScheduleAnyway,
 		LabelSelector: &metav1.LabelSelector{MatchLabels: pod.Labels},
 	}}
+}
+
+// start starts the arm's scheduler, with these limits on its requests unless its file has others, and what that asks. end stops that.
+func (a arm) start(ctx context.Context, plane *lab.ControlPlane, clientConnection map[string]any) (scheduler *lab.Process, end func() error, err error) {
+	options, end := a.scheduler(plane, clientConnection), func() error { return nil }
+	if a.extended {
+		extender, err := plane.StartExtender(ctx, lab.ExtenderOptions{})
+		if err != nil {
+			return nil, nil, err
+		}
+		end = extender.Kill
+		if options, err = plane.ExtendedScheduler(extender.Address); err != nil {
+			return nil, nil, errors.Join(err, end())
+		}
+		edit := options.Edit
+		options.Edit = func(config map[string]any) {
+			edit(config)
+			config["clientConnection"] = maps.Clone(clientConnection)
+		}
+	}
+	if scheduler, err = plane.StartScheduler(ctx, options); err != nil {
+		return nil, nil, errors.Join(err, end())
+	}
+	return scheduler, end, nil
 }
 
 // scheduler returns how the arm's scheduler is started, with these limits on its requests unless its file has others.

@@ -48,11 +48,11 @@ func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, 
 	if err != nil {
 		return nil, err
 	}
-	process, err := b.plane.StartScheduler(ctx, a.scheduler(b.plane, b.clientConnection))
+	process, end, err := a.start(ctx, b.plane, b.clientConnection)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, process.Kill()) }()
+	defer func() { err = errors.Join(err, process.Kill(), end()) }()
 
 	if late {
 		if err := b.joinLate(ctx, process); err != nil {
@@ -76,10 +76,11 @@ func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, 
 		return nil, err
 	}
 	m.Spread = spreadOf(placed, b.workloads, b.nodes)
-	if n := m.Spread.WithoutOnDemand; a.name == spotAware && n > 0 {
+	ours := a.name == spotAware || a.extended
+	if n := m.Spread.WithoutOnDemand; ours && n > 0 {
 		return nil, fmt.Errorf("%d of %d workloads have no pod on on-demand, which is below their floor", n, len(b.workloads))
 	}
-	if share := m.Spread.SpotUsed; a.name == spotAware && share < 0.99 {
+	if share := m.Spread.SpotUsed; ours && share < 0.99 {
 		return nil, fmt.Errorf("%.1f %% of the pods that may be on spot are there, although it has room: expected at least 99 %%", 100*share)
 	}
 	if err := process.Stop(); err != nil {

@@ -1,6 +1,6 @@
-// Command extender measures how long spot-extender takes to answer kube-scheduler in a large cluster: the built binary, on a real API server
-// with thousands of nodes, asked over HTTPS by several clients at a time, each for pods of its own workloads, one after the other, as
-// kube-scheduler asks (nodeCacheCapable, the names of all nodes in every request). The clients run on the same machine.
+// Command extender measures how long spot-extender takes to answer kube-scheduler in a large cluster: the built binary, on a real API
+// server with thousands of nodes, asked over HTTPS by several clients at a time, each for pods of its own workloads, one after the other,
+// as kube-scheduler asks (nodeCacheCapable, the names of all nodes in every request). The clients run on the same machine.
 package main
 
 import (
@@ -264,7 +264,8 @@ func (c *client) ask(ctx context.Context, workloads []*appsv1.ReplicaSet, pods i
 		set := workloads[n/podsPerWorkload]
 		pod := &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: set.Namespace, Name: fmt.Sprintf("%s-%d", set.Name, n), UID: types.UID(fmt.Sprintf("%s-%d", set.UID, n)), Labels: set.Spec.Template.Labels,
+				Namespace: set.Namespace, Name: fmt.Sprintf("%s-%d", set.Name, n), UID: types.UID(fmt.Sprintf("%s-%d", set.UID, n)),
+				Labels:          set.Spec.Template.Labels,
 				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))},
 			},
 			Spec: set.Spec.Template.Spec,
