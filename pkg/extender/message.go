@@ -57,14 +57,14 @@ func readRequest(body []byte, names []string) (*request, error) {
 		return nil, fmt.Errorf("expected the JSON of an ExtenderArgs: %w", err)
 	}
 	if pod == nil {
-		return nil, errors.New("Pod: expected the pod to place, got none")
+		return nil, errors.New("args.Pod: expected the pod to place, got none")
 	}
 	r.pod = &v1.Pod{}
 	if err := json.Unmarshal(pod, r.pod); err != nil {
-		return nil, fmt.Errorf("Pod: %w", err)
+		return nil, fmt.Errorf("args.Pod: %w", err)
 	}
 	if r.pod.Name == "" || r.pod.UID == "" {
-		return nil, errors.New("Pod: expected one with metadata.name and metadata.uid")
+		return nil, errors.New("args.Pod: expected one with metadata.name and metadata.uid")
 	}
 	switch {
 	case given == (nodes != nil):
@@ -81,7 +81,7 @@ func (r *request) readNodes(data []byte) error {
 		Items []json.RawMessage `json:"items"`
 	}
 	if err := json.Unmarshal(data, &list); err != nil {
-		return fmt.Errorf("Nodes: %w", err)
+		return fmt.Errorf("args.Nodes: %w", err)
 	}
 	r.items = list.Items
 	if r.items == nil {
@@ -94,7 +94,7 @@ func (r *request) readNodes(data []byte) error {
 			} `json:"metadata"`
 		}
 		if err := json.Unmarshal(item, &node); err != nil {
-			return fmt.Errorf("Nodes.items[%d]: %w", i, err)
+			return fmt.Errorf("args.Nodes.items[%d]: %w", i, err)
 		}
 		r.names = append(r.names, node.Metadata.Name)
 	}

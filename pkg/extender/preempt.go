@@ -23,7 +23,7 @@ func (h *handler) preempt(ctx context.Context, x *exchange) error {
 		return badRequest{http.StatusBadRequest, fmt.Errorf("expected the JSON of an ExtenderPreemptionArgs: %w", err)}
 	}
 	if args.Pod == nil {
-		return badRequest{http.StatusBadRequest, errors.New("Pod: expected the pod to make room for, got none")}
+		return badRequest{http.StatusBadRequest, errors.New("args.Pod: expected the pod to make room for, got none")}
 	}
 	result := extenderv1.ExtenderPreemptionResult{NodeNameToMetaVictims: args.NodeNameToMetaVictims}
 	if args.NodeNameToMetaVictims == nil {
