@@ -349,7 +349,7 @@ func TestQuiet(t *testing.T) {
 	for name, test := range map[string]struct{ bindings, want time.Duration }{
 		"nothing is bound":     {0, 0},
 		"bindings for a while": {2 * time.Second, 2*time.Second + 500*time.Millisecond},
-		"bindings without end": {time.Hour, time.Minute + 500*time.Millisecond},
+		"bindings without end": {time.Hour, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -365,8 +365,9 @@ func TestQuiet(t *testing.T) {
 					done <- time.Since(began)
 				}()
 				time.Sleep(3 * time.Minute)
-				if took := (<-done).Round(500 * time.Millisecond); took != test.want {
-					t.Errorf("quiet after %s, want %s", took, test.want)
+				// A binding may come in the very moment in which it is looked for.
+				if took := <-done; took < test.want || took > test.want+time.Second {
+					t.Errorf("quiet after %s, want %s to a second more", took, test.want)
 				}
 			})
 		})
