@@ -12,9 +12,6 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -44,6 +41,7 @@ func list[T any, P object[T]](ctx context.Context, client rest.Interface, resour
 		return nil, err
 	}
 	defer body.Close()
+	keeps := keptOf(resource)
 	var mu sync.Mutex
 	var all []any
 	buffers := sync.Pool{New: func() any { return &batch{} }}
@@ -55,11 +53,14 @@ func list[T any, P object[T]](ctx context.Context, client rest.Interface, resour
 			objects := make([]any, len(b.ends))
 			start := 0
 			for i, end := range b.ends {
-				object := P(new(T))
-				if err := object.Unmarshal(b.bytes[start:end]); err != nil {
+				var err error
+				if b.kept, err = keeps.appendTo(b.kept[:0], b.bytes[start:end]); err != nil {
 					return err
 				}
-				strip(object)
+				object := P(new(T))
+				if err := object.Unmarshal(b.kept); err != nil {
+					return err
+				}
 				objects[i], start = object, end
 			}
 			mu.Lock()
@@ -92,6 +93,7 @@ func list[T any, P object[T]](ctx context.Context, client rest.Interface, resour
 type batch struct {
 	bytes []byte
 	ends  []int
+	kept  []byte // scratch
 }
 
 func (b *batch) reset() { b.bytes, b.ends = b.bytes[:0], b.ends[:0] }
@@ -102,35 +104,6 @@ func (b *batch) add(r io.Reader, size int) error {
 	b.ends = append(b.ends, start+size)
 	_, err := io.ReadFull(r, b.bytes[start:])
 	return err
-}
-
-// strip takes off what nobody reads here and is big: less to hold, and less for the collector of garbage to look at.
-func strip(object metav1.Object) {
-	object.SetManagedFields(nil)
-	switch o := object.(type) {
-	case *v1.Pod:
-		stripPod(&o.Spec)
-	case *v1.Node:
-		o.Status.Images, o.Status.VolumesInUse, o.Status.VolumesAttached = nil, nil, nil
-	case *appsv1.ReplicaSet:
-		o.Spec.Template = v1.PodTemplateSpec{} // that of its Deployment says more
-	case *appsv1.Deployment:
-		stripPod(&o.Spec.Template.Spec)
-	case *appsv1.StatefulSet:
-		stripPod(&o.Spec.Template.Spec)
-	case *batchv1.Job:
-		o.Spec.Template = v1.PodTemplateSpec{}
-	}
-}
-
-// stripPod leaves of containers what they ask for, and of volumes the claims.
-func stripPod(spec *v1.PodSpec) {
-	for _, containers := range [][]v1.Container{spec.InitContainers, spec.Containers} {
-		for i, c := range containers {
-			containers[i] = v1.Container{Name: c.Name, Ports: c.Ports, Resources: c.Resources, ResizePolicy: c.ResizePolicy, RestartPolicy: c.RestartPolicy}
-		}
-	}
-	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(volume v1.Volume) bool { return volume.PersistentVolumeClaim == nil })
 }
 
 // magic is what everything of the API begins with that is encoded as protobuf; a runtime.Unknown follows, whose raw is the object.

@@ -1,0 +1,93 @@
+package survey
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// errMessage is the error for bytes that are no encoded message.
+var errMessage = errors.New("expected an encoded message")
+
+// kept says which fields of a message are decoded. Fields that are not named are if others is true.
+type kept struct {
+	fields fields
+	others bool
+}
+
+// fields are fields of a message by their numbers in the API's .proto files; nil keeps one as it is.
+type fields map[uint64]*kept
+
+// What is read of objects. Less to decode is less to hold, and less for the collector of garbage to look at: of a pod most is its environment,
+// probes and mounts, and who set which field.
+var (
+	keptMeta = &kept{fields: fields{17: dropped}, others: true} // but managedFields
+	// name, ports, resources, resizePolicy, restartPolicy
+	keptContainer = &kept{fields: fields{1: nil, 6: nil, 8: nil, 23: nil, 24: nil}}
+	keptVolume    = &kept{fields: fields{1: nil, 2: {fields: fields{10: nil}}}} // of the source a claim
+	// of the spec volumes, containers and initContainers in part
+	keptSpec     = &kept{fields: fields{1: keptVolume, 2: keptContainer, 20: keptContainer}, others: true}
+	keptPod      = &kept{fields: fields{1: keptMeta, 2: keptSpec}, others: true}
+	keptTemplate = &kept{fields: fields{1: keptMeta, 2: keptSpec}}
+	// of the status images, volumesInUse and volumesAttached are dropped
+	keptNode = &kept{fields: fields{1: keptMeta, 3: {fields: fields{8: dropped, 9: dropped, 10: dropped},
+		others: true}}, others: true}
+	// the template is the third field of the spec in Deployments, ReplicaSets and StatefulSets
+	keptOwner  = &kept{fields: fields{1: keptMeta, 2: {fields: fields{3: keptTemplate}, others: true}}, others: true}
+	keptObject = &kept{fields: fields{1: keptMeta}, others: true}
+
+	dropped = &kept{}
+)
+
+// keptOf returns what is decoded of a resource.
+func keptOf(resource string) *kept {
+	switch resource {
+	case "pods":
+		return keptPod
+	case "nodes":
+		return keptNode
+	case "deployments", "replicasets", "statefulsets":
+		return keptOwner
+	}
+	return keptObject
+}
+
+// appendTo appends to b what is kept of a message.
+func (k *kept) appendTo(b, message []byte) ([]byte, error) {
+	for len(message) > 0 {
+		tag, n := binary.Uvarint(message)
+		if n <= 0 {
+			return nil, errMessage
+		}
+		size, m := binary.Uvarint(message[n:]) // or the value itself, of a number
+		if m <= 0 {
+			return nil, errMessage
+		}
+		head := n + m
+		if tag&7 == varintType {
+			size = 0
+		} else if tag&7 != bytesType || size > uint64(len(message)-head) {
+			return nil, errMessage
+		}
+		end := head + int(size)
+		inner, named := k.fields[tag>>3]
+		switch {
+		case named && inner == nil || !named && k.others:
+			b = append(b, message[:end]...)
+		case named && inner != dropped:
+			b = append(b, message[:n]...)
+			// The length comes first and is not known yet: five bytes are more than it takes.
+			at := len(b)
+			var err error
+			if b, err = inner.appendTo(append(b, 0, 0, 0, 0, 0), message[head:end]); err != nil {
+				return nil, err
+			}
+			length := len(b) - at - 5
+			for i := range 4 {
+				b[at+i] = byte(length>>(7*i))&0x7f | 0x80
+			}
+			b[at+4] = byte(length >> 28)
+		}
+		message = message[end:]
+	}
+	return b, nil
+}
