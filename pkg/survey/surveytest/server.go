@@ -69,7 +69,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	resource := parts[0]
 	if s.denies(resource, namespace) {
-		message := fmt.Errorf("User cannot list resource %q in API group %q", resource, gv.Group)
+		message := fmt.Errorf("user cannot list resource %q in API group %q", resource, gv.Group)
 		s.answer(w, http.StatusForbidden, ptrTo(apierrors.NewForbidden(gv.WithResource(resource).GroupResource(), "", message).Status()))
 		return
 	}
