@@ -1,0 +1,272 @@
+// Package answers_test puts one list of cases to every door that answers where a pod may go: the plugin, the extender, `kubectl spot
+// explain` and the rebalancer. Their answers, the reasons in words included, must be those of the list, and so the same.
+//
+//	cases_test.go       the list
+//	objects_test.go     what its clusters are made of
+//	plugin_test.go      the plugins in the scheduler's framework and cache
+//	extender_test.go    the extender behind its HTTP handler
+//	explain_test.go     what kubectl spot explain prints
+//	rebalancer_test.go  spot-controller's room for replacements
+package answers_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	schedulermetrics "k8s.io/kubernetes/pkg/scheduler/metrics"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+func TestMain(m *testing.M) {
+	schedulermetrics.Register()
+	os.Exit(m.Run())
+}
+
+// answers say of each node, by its name, why the pod may not go there; "" for one that it may go to.
+type answers map[string]string
+
+// scenario is a cluster, a policy, and a pod to place.
+type scenario struct {
+	// policy is what ReplicaSafetyArgs say, in the flow style of YAML and without its braces; "" for the defaults.
+	policy  string
+	objects []runtime.Object
+	pod     *v1.Pod
+
+	want answers
+	// first are the admitted nodes that are better than the others by capacity type, signals and cap: what the extender keeps.
+	first []string
+	// settings are those in force, as decision.Settings says them; "" for the defaults.
+	settings string
+}
+
+const defaultSettings = "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never"
+
+// configuration returns the one file that every program reads.
+func (c *scenario) configuration() string {
+	return fmt.Sprintf(`
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: %s
+  plugins: {multiPoint: {enabled: [{name: ReplicaSafety}, {name: SpotPreference, weight: 40}]}}
+  pluginConfig: [{name: ReplicaSafety, args: {%s}}]
+`, profile, c.policy)
+}
+
+// readPolicy reads the configuration as the programs beside the scheduler do.
+func (c *scenario) readPolicy(t *testing.T) (*decision.Policy, []kube.Signal) {
+	t.Helper()
+	policy, signals, err := config.ReadPolicy([]byte(c.configuration()), profile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return policy, signals
+}
+
+// nodes returns the names of all nodes, sorted.
+func (c *scenario) nodes() (names []string) {
+	for _, object := range c.objects {
+		if node, ok := object.(*v1.Node); ok {
+			names = append(names, node.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// client returns a client of an API server that has the objects and the pod.
+func (c *scenario) client() kubernetes.Interface {
+	return fake.NewClientset(append(slices.Clone(c.objects), c.pod)...)
+}
+
+// start starts informers, waits until all that they hold has been handed on, and ends them with the test.
+func start(t *testing.T, factory informers.SharedInformerFactory) {
+	t.Helper()
+	t.Cleanup(factory.Shutdown)
+	factory.Start(t.Context().Done())
+	for kind, synced := range factory.WaitForCacheSync(t.Context().Done()) {
+		if !synced {
+			t.Fatalf("the informer of %v is not in sync", kind)
+		}
+	}
+	synctest.Wait()
+}
+
+func same(t *testing.T, who string, want, got any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", who, diff)
+	}
+}
+
+// ofRoom returns what Room says where the other doors give these answers: a node that is going is closed to it, and it does not say why.
+func ofRoom(want answers) answers {
+	of := maps.Clone(want)
+	for name, why := range of {
+		if why == reclaimed || why == drained {
+			of[name] = noRoom
+		}
+	}
+	return of
+}
+
+func TestAnswers(t *testing.T) {
+	for name, c := range cases() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				scheduler := newScheduler(t, &c)
+				attempt := scheduler.try(c.pod)
+				if attempt.rejected != "" {
+					t.Fatalf("PreFilter: %s", attempt.rejected)
+				}
+				same(t, "plugin", c.want, attempt.answers)
+				extender := newExtending(t, &c)
+				kept := extender.kept(c.pod)
+				same(t, "extender", c.want, extender.answers(c.pod))
+				explanation := explain(t, &c, c.client())
+				same(t, "explain", c.want, explained(t, explanation))
+				rebalancer := newRebalancing(t, &c)
+				same(t, "rebalancer", ofRoom(c.want), rebalancer.answers())
+
+				// All agree on what is best, as far as each says.
+				same(t, "the nodes that the extender keeps", c.first, kept)
+				for _, name := range scheduler.best(c.pod, attempt) {
+					if !slices.Contains(c.first, name) {
+						t.Errorf("the plugins score %s highest, want one of %v", name, c.first)
+					}
+				}
+				if to := rebalancer.best(); to != "" && !slices.Contains(c.first, to) || to == "" && len(c.first) > 0 {
+					t.Errorf("the rebalancer would have it on %q, want one of %v", to, c.first)
+				}
+
+				// And on what the pod's workload is promised.
+				state := attempt.planned(t)
+				if c.settings == "" {
+					c.settings = defaultSettings
+				}
+				same(t, "settings", c.settings, state.Settings.String())
+				same(t, "what explain shows of the plan", numbersPlanned(state.Settings, state.Subject.Pod.Workload.Desired, &state.Plan),
+					numbersShown(explanation))
+			})
+		})
+	}
+}
+
+// Every verdict is wanted somewhere in the list.
+func TestCasesCoverEveryVerdict(t *testing.T) {
+	// What the reason of a verdict begins with, whatever the numbers.
+	constant := func(v decision.Verdict) string {
+		words, _, _ := strings.Cut((&decision.Plan{}).Reason(v), ":")
+		return words
+	}
+	missing := map[decision.Verdict]bool{}
+	for v := range decision.Verdict(decision.Verdicts) {
+		missing[v] = true
+	}
+	for _, c := range cases() {
+		for _, why := range c.want {
+			for v := range missing {
+				if v == decision.Admitted && why == "" || v != decision.Admitted && strings.HasPrefix(why, constant(v)) {
+					delete(missing, v)
+				}
+			}
+		}
+	}
+	for v := range missing {
+		t.Errorf("no case wants the answer %q", constant(v))
+	}
+}
+
+// Waiting earns a pod the same at the three doors that know of it. The rebalancer plans as if none had waited: it moves no pod to where
+// only waiting would let it.
+func TestWaiting(t *testing.T) {
+	for name, c := range waitingCases() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				// The nodes that the policy admits from the beginning have no room.
+				left := slices.DeleteFunc(c.nodes(), func(name string) bool { return c.want[name] == "" })
+				scheduler, extender, rebalancer := newScheduler(t, &c.scenario), newExtending(t, &c.scenario), newRebalancing(t, &c.scenario)
+				same(t, "plugin at first", c.want, scheduler.try(c.pod).answers)
+				same(t, "extender at first", 0, len(*extender.ask(c.pod, left...).NodeNames))
+				since := metav1.Now()
+				scheduler.waits(c.pod)
+
+				time.Sleep(c.waits)
+				same(t, "plugin", c.then, scheduler.try(c.pod).answers)
+				same(t, "extender", c.then, extender.answers(c.pod))
+				waiting := c.scenario
+				waiting.pod = c.pod.DeepCopy()
+				waiting.pod.Status.Conditions = []v1.PodCondition{{
+					Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable, LastTransitionTime: since,
+				}}
+				same(t, "explain", c.then, explained(t, explain(t, &waiting, waiting.client())))
+				same(t, "rebalancer", ofRoom(c.want), rebalancer.answers())
+			})
+		})
+	}
+}
+
+// A pod whose owner is not known is placed nowhere, for the same reason. To the rebalancer it belongs to no workload, so no plan is made
+// for it.
+func TestOwnerNotKnown(t *testing.T) {
+	another := revision("web", 1, 3)
+	another.UID = "another"
+	for name, test := range map[string]struct {
+		owners []runtime.Object
+		want   string
+	}{
+		"no ReplicaSet": {want: "owner not known yet: waits for ReplicaSet shop/web-1 to appear in the cache"},
+		"no Deployment": {
+			owners: objects(revision("web", 1, 3)),
+			want:   "owner not known yet: waits for Deployment shop/web to appear in the cache",
+		},
+		"another ReplicaSet of the name": {
+			owners: objects(deployment("web", 3), another),
+			want:   "owner not known yet: waits for ReplicaSet shop/web-1 to appear in the cache",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := &scenario{objects: objects(onDemand("od"), spot("sp"), test.owners), pod: next()}
+				same(t, "plugin", test.want, newScheduler(t, c).try(c.pod).rejected)
+				same(t, "extender", test.want, newExtending(t, c).ask(c.pod, "od", "sp").Error)
+				explanation := explain(t, c, c.client())
+				same(t, "explain", test.want, explanation.Answer)
+				same(t, "nodes that explain speaks of", 0, len(explanation.Nodes))
+				if p, _ := newRebalancing(t, c).find(); p.Workload != nil {
+					t.Errorf("rebalancer: the pod belongs to %s %s, want nothing", p.Workload.Kind, p.Workload.Name)
+				}
+			})
+		})
+	}
+}
+
+// No door keeps a pod off anything that the policy has no opinion on.
+func TestNoOpinion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &scenario{objects: objects(onDemand("od"), spot("sp")), pod: podOf(by("DaemonSet", "agent"), "x")}
+		want := answers{"od": "", "sp": ""}
+		same(t, "plugin", want, newScheduler(t, c).try(c.pod).answers)
+		same(t, "extender", want, newExtending(t, c).answers(c.pod))
+		explanation := explain(t, c, c.client())
+		same(t, "explain", "the policy has no opinion on it: pods of DaemonSets and static pods belong to their nodes", explanation.Answer)
+		same(t, "nodes that explain speaks of", 0, len(explanation.Nodes))
+		same(t, "rebalancer", want, newRebalancing(t, c).answers())
+	})
+}

@@ -1,0 +1,387 @@
+package answers_test
+
+import (
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+const (
+	reclaimed = "node is being reclaimed"
+	drained   = "node is being drained"
+	settling  = "node has no capacity label yet and is too young to count as on-demand"
+	waits     = " (waits for on-demand room)"
+)
+
+// usedUp says that a budget is.
+func usedUp(n, of int, revision string) string {
+	return fmt.Sprintf("spot budget used up: %d of %d replicas of shop/%s may run on spot%s", n, of, revision, waits)
+}
+
+// keeps are the default settings but for the floor.
+func keeps(value string) string {
+	return "minOnDemand=" + value + " maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never"
+}
+
+// cases are new each time: tests change objects.
+func cases() map[string]scenario {
+	nodes := objects(onDemand("od"), spot("sp"))
+	job2 := by("Job", "batch")
+	return map[string]scenario{
+		// Ways to a floor.
+		"the floor comes first": {
+			objects: objects(nodes, web(3, "sp")), pod: next(),
+			want: answers{"od": "", "sp": ""}, first: []string{"od"},
+		},
+		"then spot does": {
+			objects: objects(nodes, web(3, "sp", "od")), pod: next(),
+			want: answers{"od": "", "sp": ""}, first: []string{"sp"},
+		},
+		"the default floor": {
+			objects: objects(nodes, web(3, "sp", "sp")), pod: next(),
+			want: answers{"od": "", "sp": usedUp(2, 2, "web-1")}, first: []string{"od"},
+		},
+		"a count": {
+			policy: "minOnDemand: 2", objects: objects(nodes, web(3, "sp")), pod: next(),
+			want: answers{"od": "", "sp": usedUp(1, 1, "web-1")}, first: []string{"od"}, settings: keeps("2"),
+		},
+		"a percentage is rounded up": {
+			policy: "minOnDemand: 34%", objects: objects(nodes, web(3, "sp")), pod: next(),
+			want: answers{"od": "", "sp": usedUp(1, 1, "web-1")}, first: []string{"od"}, settings: keeps("34%"),
+		},
+		"an annotation on the owner": {
+			objects: objects(nodes, webWith(decision.MinOnDemandAnnotation, "100%", 3)), pod: next(),
+			want: answers{"od": "", "sp": usedUp(0, 0, "web-1")}, first: []string{"od"}, settings: keeps("100%"),
+		},
+		"an annotation on the pod": {
+			objects: objects(nodes, deployment("web", 3), revision("web", 1, 3),
+				podOf(by("ReplicaSet", "web-1"), "a", on("sp"), carries(decision.MinOnDemandAnnotation, "2"))),
+			pod:  next(carries(decision.MinOnDemandAnnotation, "2")),
+			want: answers{"od": "", "sp": usedUp(1, 1, "web-1")}, first: []string{"od"}, settings: keeps("2"),
+		},
+		"the owner's annotation wins over the pod's": {
+			objects: objects(nodes, webWith(decision.MinOnDemandAnnotation, "0", 3)),
+			pod:     next(carries(decision.MinOnDemandAnnotation, "3")),
+			want:    answers{"od": "", "sp": ""}, first: []string{"sp"}, settings: keeps("0"),
+		},
+		"an annotation that does not parse": {
+			objects: objects(nodes, webWith(decision.MinOnDemandAnnotation, "3O%", 3, "sp", "sp")), pod: next(),
+			want: answers{"od": "", "sp": usedUp(2, 2, "web-1")}, first: []string{"od"},
+		},
+		"an annotation that is not stricter": {
+			policy:  "annotationPolicy: StricterOnly, minOnDemand: 2",
+			objects: objects(nodes, webWith(decision.MinOnDemandAnnotation, "1", 3, "sp")), pod: next(),
+			want: answers{"od": "", "sp": usedUp(1, 1, "web-1")}, first: []string{"od"}, settings: keeps("2"),
+		},
+		"an annotation that is ignored": {
+			policy:  "annotationPolicy: Ignore",
+			objects: objects(nodes, webWith(decision.MinOnDemandAnnotation, "3", 3, "sp")), pod: next(),
+			want: answers{"od": "", "sp": ""}, first: []string{"od"},
+		},
+		"a rule": {
+			policy: `rules: [{name: tiers, podSelector: {matchLabels: {tier: other}}, minOnDemand: 0},
+				{name: critical, namespaces: [shop], minPriority: 1000, ownerKinds: [Deployment], minOnDemand: 100%, fallbackAfter: never}]`,
+			objects: objects(nodes, web(3)), pod: next(func(p *v1.Pod) { p.Spec.Priority = ptr.To(int32(1000)) }),
+			want: answers{"od": "", "sp": usedUp(0, 0, "web-1")}, first: []string{"od"}, settings: keeps("100%"),
+		},
+		"a rule by QOS class and labels": {
+			policy:  `minOnDemand: 100%, rules: [{name: cheap, qosClasses: [Burstable], podSelector: {matchLabels: {tier: cheap}}, minOnDemand: 0}]`,
+			objects: objects(nodes, web(3)), pod: next(func(p *v1.Pod) {
+				p.Labels["tier"], p.Status.QOSClass = "cheap", v1.PodQOSBurstable
+			}),
+			want: answers{"od": "", "sp": ""}, first: []string{"sp"}, settings: keeps("0"),
+		},
+		"fallback to come": {
+			policy: "fallbackAfter: 5m", objects: objects(nodes, web(3, "sp", "sp")), pod: next(),
+			want: answers{"od": "", "sp": "spot budget used up: 2 of 2 replicas of shop/web-1 may run on spot " +
+				"(waits for on-demand room, takes any spot node after 5m)"},
+			first: []string{"od"}, settings: "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=5m0s",
+		},
+		"ScheduleAnyway": {
+			policy:  "maxPerPool: 1",
+			objects: objects(nodes, webWith(decision.WhenUnsatisfiableAnnotation, "ScheduleAnyway", 3, "sp", "sp")), pod: next(),
+			want: answers{"od": "", "sp": ""}, first: []string{"od"},
+			settings: "minOnDemand=1 maxPerPool=1 whenUnsatisfiable=ScheduleAnyway fallbackAfter=never",
+		},
+		"a pod without a controller": {
+			objects: nodes, pod: pod("alone"),
+			want: answers{"od": "", "sp": usedUp(0, 0, "alone")}, first: []string{"od"},
+		},
+		"a Deployment of one": {
+			objects: objects(nodes, web(1)), pod: next(),
+			want: answers{"od": "", "sp": usedUp(0, 0, "web-1")}, first: []string{"od"},
+		},
+
+		// Kinds of owners.
+		"a Job that retries": {
+			policy: "minOnDemand: 100%", objects: objects(nodes, job("batch", 2), pods(job2, "sp")), pod: podOf(job2, "x"),
+			want: answers{"od": "", "sp": ""}, first: []string{"sp"}, settings: keeps("0"),
+		},
+		"a Job that one lost pod fails": {
+			objects: objects(nodes, job("batch", 2, func(s *batchv1.JobSpec) { s.BackoffLimit = ptr.To(int32(0)) })), pod: podOf(job2, "x"),
+			want: answers{"od": "", "sp": usedUp(0, 0, "batch")}, first: []string{"od"}, settings: keeps("100%"),
+		},
+		"a Job with a rule, nearly done": {
+			policy: "rules: [{name: half, ownerKinds: [Job], minOnDemand: 50%}]",
+			objects: objects(nodes, pods(job2, "sp"), func() *batchv1.Job {
+				j := job("batch", 4, func(s *batchv1.JobSpec) { s.Completions = ptr.To(int32(6)) })
+				j.Status.Succeeded = 4
+				return j
+			}()),
+			pod:  podOf(job2, "x"),
+			want: answers{"od": "", "sp": usedUp(1, 1, "batch")}, first: []string{"od"}, settings: keeps("50%"),
+		},
+		"an ordinal of the floor": {
+			objects: objects(nodes, statefulSet("db", 3)), pod: podOf(by("StatefulSet", "db"), "0"),
+			want: answers{"od": "", "sp": "ordinal kept off spot: the first 1 of the ordinals of shop/db stay on on-demand, " +
+				"and later ordinals wait for this one" + waits},
+			first: []string{"od"},
+		},
+		"an ordinal beyond the floor": {
+			objects: objects(nodes, statefulSet("db", 3), pods(by("StatefulSet", "db"), "sp", "sp")), pod: podOf(by("StatefulSet", "db"), "1"),
+			want: answers{"od": "", "sp": ""}, first: []string{"sp"},
+		},
+		"ordinals that do not begin with 0, in parallel": {
+			policy: "minOnDemand: 2",
+			objects: objects(nodes, statefulSet("db", 3, func(s *appsv1.StatefulSet) {
+				s.Spec.Ordinals, s.Spec.PodManagementPolicy = &appsv1.StatefulSetOrdinals{Start: 5}, appsv1.ParallelPodManagement
+			})),
+			pod:   podOf(by("StatefulSet", "db"), "6"),
+			want:  answers{"od": "", "sp": "ordinal kept off spot: the first 2 of the ordinals of shop/db stay on on-demand" + waits},
+			first: []string{"od"}, settings: keeps("2"),
+		},
+		"a ReplicaSet without a Deployment": {
+			objects: objects(nodes, annotated(replicaSet("lone", 4), decision.MinOnDemandAnnotation, "3"), pods(by("ReplicaSet", "lone"), "sp")),
+			pod:     podOf(by("ReplicaSet", "lone"), "x"),
+			want:    answers{"od": "", "sp": usedUp(1, 1, "lone")}, first: []string{"od"}, settings: keeps("3"),
+		},
+		"a ReplicaSet of a kind that is not known": {
+			objects: objects(nodes, func() *appsv1.ReplicaSet {
+				rs := replicaSet("canary", 2)
+				rs.OwnerReferences = []metav1.OwnerReference{by("Rollout", "shop")}
+				return rs
+			}(), pods(by("ReplicaSet", "canary"), "sp")),
+			pod:  podOf(by("ReplicaSet", "canary"), "x"),
+			want: answers{"od": "", "sp": usedUp(1, 1, "canary")}, first: []string{"od"},
+		},
+		"a ReplicationController": {
+			objects: objects(nodes,
+				&v1.ReplicationController{ObjectMeta: meta("rc"), Spec: v1.ReplicationControllerSpec{Replicas: ptr.To(int32(2))}},
+				pods(by("ReplicationController", "rc"), "sp")),
+			pod:  podOf(by("ReplicationController", "rc"), "x"),
+			want: answers{"od": "", "sp": usedUp(1, 1, "rc")}, first: []string{"od"},
+		},
+		"an owner of a kind that is not known has as many replicas as live pods": {
+			objects: objects(nodes, pods(by("CloneSet", "clones"), "sp", "sp"), podOf(by("CloneSet", "clones"), "gone", on("sp"), terminating)),
+			pod:     podOf(by("CloneSet", "clones"), "x"),
+			want:    answers{"od": "", "sp": usedUp(2, 2, "clones")}, first: []string{"od"},
+		},
+
+		// What counts.
+		"terminating pods do not count": {
+			objects: objects(nodes, web(3, "sp"), podOf(by("ReplicaSet", "web-1"), "gone", on("sp"), terminating)), pod: next(),
+			want: answers{"od": "", "sp": ""}, first: []string{"od"},
+		},
+		"nor do terminal ones": {
+			objects: objects(nodes, web(3, "sp"), podOf(by("ReplicaSet", "web-1"), "failed", on("sp"), phase(v1.PodFailed)),
+				podOf(by("ReplicaSet", "web-1"), "done", on("sp"), phase(v1.PodSucceeded))),
+			pod:  next(),
+			want: answers{"od": "", "sp": ""}, first: []string{"od"},
+		},
+		"nor do released ones": {
+			objects: objects(nodes, web(3, "sp"), released(podOf(by("ReplicaSet", "web-1"), "released", on("sp")))), pod: next(),
+			want: answers{"od": "", "sp": ""}, first: []string{"od"},
+		},
+		"nor do those of an older revision": {
+			objects: objects(nodes, web(3, "sp", "sp", "od"), revision("web", 2, 3)), pod: podOf(by("ReplicaSet", "web-2"), "x"),
+			want: answers{"od": "", "sp": ""}, first: []string{"od"},
+		},
+		// The rebalancer takes it that pods that wait take their room first, unless they have gates.
+		"nor do those that wait for their gates": {
+			objects: objects(nodes, web(3, "sp"), podOf(by("ReplicaSet", "web-1"), "gated", func(p *v1.Pod) {
+				p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/gate"}}
+			})),
+			pod:  next(),
+			want: answers{"od": "", "sp": ""}, first: []string{"od"},
+		},
+
+		// Caps.
+		"a full pool": {
+			policy:  "maxPerPool: 1",
+			objects: objects(onDemand("od"), spot("a1"), spot("a2"), spot("b1", inZone("b")), spot("loose", noPool), web(5, "od", "a1", "loose")),
+			pod:     next(),
+			want: answers{
+				"od": "", "b1": "", "loose": "",
+				"a1": "spot pool full: a pool may hold 1 replicas of shop/web-1 (waits for room in another spot pool or on on-demand)",
+				"a2": "spot pool full: a pool may hold 1 replicas of shop/web-1 (waits for room in another spot pool or on on-demand)",
+			},
+			first: []string{"b1"}, settings: "minOnDemand=1 maxPerPool=1 whenUnsatisfiable=DoNotSchedule fallbackAfter=never",
+		},
+		"a full pool by percentage": {
+			objects: objects(onDemand("od"), spot("a1"), spot("b1", inZone("b")),
+				webWith(decision.MaxPerPoolAnnotation, "50%", 5, "od", "a1", "a1", "a1")),
+			pod: next(),
+			want: answers{
+				"od": "", "b1": "",
+				"a1": "spot pool full: a pool may hold 3 replicas of shop/web-1 (waits for room in another spot pool or on on-demand)",
+			},
+			first: []string{"b1"}, settings: "minOnDemand=1 maxPerPool=50% whenUnsatisfiable=DoNotSchedule fallbackAfter=never",
+		},
+		"on-demand nodes do not fill a pool": {
+			policy: "maxPerPool: 2", objects: objects(nodes, web(5, "od", "sp")), pod: next(),
+			want: answers{"od": "", "sp": ""}, first: []string{"sp"},
+			settings: "minOnDemand=1 maxPerPool=2 whenUnsatisfiable=DoNotSchedule fallbackAfter=never",
+		},
+
+		// Exemptions. Only spot nodes are there: explain and the rebalancer also know that the selector keeps the pod off others.
+		"its own selector admits only spot": {
+			policy:  "minOnDemand: 100%",
+			objects: objects(node("sp", label("karpenter.sh/capacity-type", "spot")), web(3, "sp", "sp")),
+			pod:     next(selects("karpenter.sh/capacity-type", "spot")),
+			want:    answers{"sp": ""}, first: []string{"sp"}, settings: keeps("100%"),
+		},
+		"the cap holds for it all the same": {
+			policy:  "maxPerPool: 1",
+			objects: objects(spot("a1"), spot("b1", inZone("b")), web(3, "a1")), pod: next(selects(decision.CapacityLabelKey, "spot")),
+			want: answers{
+				"a1": "spot pool full: a pool may hold 1 replicas of shop/web-1 (waits for room in another spot pool)", "b1": "",
+			},
+			first: []string{"b1"}, settings: "minOnDemand=1 maxPerPool=1 whenUnsatisfiable=DoNotSchedule fallbackAfter=never",
+		},
+
+		// Capacity types.
+		"a young node without a label": {
+			objects: objects(nodes, node("new", young), web(2, "new")), pod: next(),
+			want: answers{"od": "", "sp": usedUp(1, 1, "web-1"), "new": settling}, first: []string{"od"},
+		},
+		"an ordinal of the floor and a young node": {
+			objects: objects(onDemand("od"), node("new", young), statefulSet("db", 3)), pod: podOf(by("StatefulSet", "db"), "0"),
+			want: answers{"od": "", "new": settling}, first: []string{"od"},
+		},
+		"a young node where no node has a label": {
+			objects: objects(node("old"), node("new", young)), pod: pod("alone"),
+			want: answers{"old": "", "new": ""}, first: []string{"new", "old"},
+		},
+		"a young node without a grace": {
+			policy: "labelGrace: 0s", objects: objects(nodes, node("new", young)), pod: pod("alone"),
+			want: answers{"od": "", "sp": usedUp(0, 0, "alone"), "new": ""}, first: []string{"new", "od"},
+		},
+		"unlabeledNodes: Spot": {
+			policy: "unlabeledNodes: Spot", objects: objects(nodes, node("plain")), pod: pod("alone"),
+			want: answers{"od": "", "sp": usedUp(0, 0, "alone"), "plain": usedUp(0, 0, "alone")}, first: []string{"od"},
+		},
+		"aliases": {
+			policy: "capacityLabels: [{key: example.com/life, spot: [short], onDemand: [long]}]",
+			objects: objects(
+				node("karpenter", label("karpenter.sh/capacity-type", "spot")), node("gke", label("cloud.google.com/gke-spot", "true")),
+				node("eks", label("eks.amazonaws.com/capacityType", "ON_DEMAND")), node("short", label("example.com/life", "short")),
+				node("long", label("example.com/life", "long")),
+				// The two contradict each other, so it counts as spot.
+				node("both", label("karpenter.sh/capacity-type", "spot"), label("eks.amazonaws.com/capacityType", "ON_DEMAND")),
+				// The project's own label decides alone, and what it does not know is a mistake.
+				onDemand("own", label("karpenter.sh/capacity-type", "spot")), node("typo", label(decision.CapacityLabelKey, "ondemand"))),
+			pod: pod("alone"),
+			want: answers{
+				"karpenter": usedUp(0, 0, "alone"), "gke": usedUp(0, 0, "alone"), "short": usedUp(0, 0, "alone"), "both": usedUp(0, 0, "alone"),
+				"typo": usedUp(0, 0, "alone"), "eks": "", "long": "", "own": "",
+			},
+			first: []string{"eks", "long", "own"},
+		},
+
+		// Signals.
+		"nodes that go": {
+			policy: "signals: [{taint: example.com/upkeep=now, class: drain}, {annotation: example.com/leaves, class: reclaim}]",
+			objects: objects(
+				onDemand("od"), spot("sp"),
+				onDemand("marked", taint("spot-aware-scheduler.io/interruption", v1.TaintEffectNoSchedule)),
+				spot("event", condition("VMEventScheduled")), spot("silent", silent),
+				spot("leaves", func(n *v1.Node) { n.Annotations["example.com/leaves"] = "soon" }),
+				spot("disrupted", taint("karpenter.sh/disrupted", v1.TaintEffectNoSchedule)), onDemand("deleted", deleted),
+				onDemand("upkeep", func(n *v1.Node) {
+					n.Spec.Taints = []v1.Taint{{Key: "example.com/upkeep", Value: "now", Effect: v1.TaintEffectNoSchedule}}
+				}),
+				web(3)),
+			pod: next(),
+			want: answers{
+				"od": "", "sp": "", "marked": reclaimed, "event": reclaimed, "silent": reclaimed, "leaves": reclaimed,
+				"disrupted": drained, "deleted": drained, "upkeep": drained,
+			},
+			first: []string{"od"},
+		},
+		"a node that goes says so, whatever the budget": {
+			objects: objects(onDemand("od"), spot("event", condition("VMEventScheduled")),
+				spot("disrupted", taint("karpenter.sh/disrupted", v1.TaintEffectNoSchedule))),
+			pod:  pod("alone"),
+			want: answers{"od": "", "event": reclaimed, "disrupted": drained}, first: []string{"od"},
+		},
+		"ScheduleAnyway does not mean on nodes that go": {
+			policy:  "whenUnsatisfiable: ScheduleAnyway",
+			objects: objects(spot("sp"), spot("event", condition("VMEventScheduled"))), pod: pod("alone"),
+			want: answers{"sp": "", "event": reclaimed}, first: []string{"sp"},
+			settings: "minOnDemand=1 maxPerPool=none whenUnsatisfiable=ScheduleAnyway fallbackAfter=never",
+		},
+		"a node that may go is the last": {
+			objects: objects(onDemand("od", taint("DeletionCandidateOfClusterAutoscaler", v1.TaintEffectPreferNoSchedule)), spot("sp"), web(3)),
+			pod:     next(),
+			want:    answers{"od": "", "sp": ""}, first: []string{"sp"},
+		},
+	}
+}
+
+// waitingCase is a scenario in which only nodes are left that the policy keeps the pod off, until it has waited.
+type waitingCase struct {
+	scenario
+	waits time.Duration
+	then  answers
+}
+
+func waitingCases() map[string]waitingCase {
+	nodes := objects(onDemand("od"), spot("sp"), spot("event", condition("VMEventScheduled")))
+	const fallback = "spot budget used up: 2 of 2 replicas of shop/web-1 may run on spot " +
+		"(waits for on-demand room, takes any spot node after 5m)"
+	rollout := objects(nodes, web(1, "od"), revision("web", 2, 1))
+	return map[string]waitingCase{
+		"fallback": {
+			scenario: scenario{
+				policy: "fallbackAfter: 5m", objects: objects(nodes, web(3, "sp", "sp")), pod: next(),
+				want: answers{"od": "", "sp": fallback, "event": reclaimed},
+			},
+			waits: 5 * time.Minute, then: answers{"od": "", "sp": "", "event": reclaimed},
+		},
+		"not before": {
+			scenario: scenario{
+				policy: "fallbackAfter: 5m", objects: objects(nodes, web(3, "sp", "sp")), pod: next(),
+				want: answers{"od": "", "sp": fallback, "event": reclaimed},
+			},
+			waits: 5*time.Minute - 10*time.Second, then: answers{"od": "", "sp": fallback, "event": reclaimed},
+		},
+		"relief of a rollout": {
+			scenario: scenario{
+				objects: rollout, pod: podOf(by("ReplicaSet", "web-2"), "x"),
+				want: answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
+			},
+			waits: decision.RolloutRelief, then: answers{"od": "", "sp": "", "event": reclaimed},
+		},
+		"not before its time": {
+			scenario: scenario{
+				objects: rollout, pod: podOf(by("ReplicaSet", "web-2"), "x"),
+				want: answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
+			},
+			waits: decision.RolloutRelief - 10*time.Second, then: answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
+		},
+		"no rollout, no relief": {
+			scenario: scenario{
+				objects: objects(nodes, web(1)), pod: next(),
+				want: answers{"od": "", "sp": usedUp(0, 0, "web-1"), "event": reclaimed},
+			},
+			waits: 10 * decision.RolloutRelief, then: answers{"od": "", "sp": usedUp(0, 0, "web-1"), "event": reclaimed},
+		},
+	}
+}

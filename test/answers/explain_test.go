@@ -1,0 +1,88 @@
+package answers_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
+)
+
+// explain does what `kubectl spot explain pod/NAME` does.
+func explain(t *testing.T, c *scenario, client kubernetes.Interface) *report.Explanation {
+	t.Helper()
+	policy, signals := c.readPolicy(t)
+	taken, err := survey.Take(t.Context(), client, survey.Scope{AllPods: true, Volumes: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	snapshot, err := taken.Snapshot(policy, signals, profile, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	owners, err := taken.Owners(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	view := &report.View{Snapshot: snapshot, Policy: policy, Signals: signals, Profile: profile, Owners: owners}
+	explanation, err := view.Explain("pod", c.pod.Namespace, c.pod.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return explanation
+}
+
+// explained returns the answers of an explanation. All nodes have room, so what the policy admits takes the pod.
+func explained(t *testing.T, e *report.Explanation) answers {
+	t.Helper()
+	all := answers{}
+	for _, group := range e.Nodes {
+		answer := group.Policy
+		if answer == "" && !group.Takes {
+			answer = fmt.Sprintf("kept off beside the policy: %s", strings.Join(group.Obstacles, ", "))
+		}
+		if answer != "" && group.Takes {
+			t.Errorf("nodes %v would take the pod, but: %s", group.Names, answer)
+		}
+		for _, name := range group.Names {
+			all[name] = answer
+		}
+	}
+	return all
+}
+
+// shown returns the settings that an explanation shows, as decision.Settings says them.
+func shown(e *report.Explanation) string {
+	var words []string
+	for _, setting := range e.Settings {
+		value := setting.Value
+		if value == "no cap" {
+			value = "none" // the one value that the two say differently
+		}
+		words = append(words, setting.Name+"="+value)
+	}
+	return strings.Join(words, " ")
+}
+
+// numbers are what a plan says beside the nodes.
+type numbers struct {
+	Settings                           string
+	Desired, Floor, Budget             int
+	SiblingsOnSpot, SiblingsOnOnDemand int
+}
+
+// numbersShown are those that an explanation shows.
+func numbersShown(e *report.Explanation) numbers {
+	return numbers{shown(e), e.Desired, e.Floor, e.Budget, e.OnSpot, e.OnOnDemand}
+}
+
+// numbersPlanned are those of a plan.
+func numbersPlanned(settings decision.Settings, desired int, plan *decision.Plan) numbers {
+	placed := plan.Placed()
+	return numbers{settings.String(), desired, plan.Floor, plan.Budget, placed.Spot, placed.OnDemand}
+}
