@@ -139,7 +139,7 @@ func TestAnswers(t *testing.T) {
 				extender := newExtending(t, &c)
 				kept := extender.kept(c.pod)
 				same(t, "extender", c.want, extender.answers(c.pod))
-				explanation := explain(t, &c, c.client())
+				explanation := explain(t, &c)
 				same(t, "explain", c.want, explained(t, explanation))
 				rebalancer := newRebalancing(t, &c)
 				same(t, "rebalancer", ofRoom(c.want), rebalancer.answers())
@@ -215,7 +215,7 @@ func TestWaiting(t *testing.T) {
 				waiting.pod.Status.Conditions = []v1.PodCondition{{
 					Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable, LastTransitionTime: since,
 				}}
-				same(t, "explain", c.then, explained(t, explain(t, &waiting, waiting.client())))
+				same(t, "explain", c.then, explained(t, explain(t, &waiting)))
 				same(t, "rebalancer", ofRoom(c.want), rebalancer.answers())
 			})
 		})
@@ -246,7 +246,7 @@ func TestOwnerNotKnown(t *testing.T) {
 				c := &scenario{objects: objects(onDemand("od"), spot("sp"), test.owners), pod: next()}
 				same(t, "plugin", test.want, newScheduler(t, c).try(c.pod).rejected)
 				same(t, "extender", test.want, newExtending(t, c).ask(c.pod, "od", "sp").Error)
-				explanation := explain(t, c, c.client())
+				explanation := explain(t, c)
 				same(t, "explain", test.want, explanation.Answer)
 				same(t, "nodes that explain speaks of", 0, len(explanation.Nodes))
 				if p, _ := newRebalancing(t, c).find(); p.Workload != nil {
@@ -264,7 +264,7 @@ func TestNoOpinion(t *testing.T) {
 		want := answers{"od": "", "sp": ""}
 		same(t, "plugin", want, newScheduler(t, c).try(c.pod).answers)
 		same(t, "extender", want, newExtending(t, c).answers(c.pod))
-		explanation := explain(t, c, c.client())
+		explanation := explain(t, c)
 		same(t, "explain", "the policy has no opinion on it: pods of DaemonSets and static pods belong to their nodes", explanation.Answer)
 		same(t, "nodes that explain speaks of", 0, len(explanation.Nodes))
 		same(t, "rebalancer", want, newRebalancing(t, c).answers())

@@ -2,22 +2,22 @@ package answers_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
-
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey/surveytest"
 )
 
 // explain does what `kubectl spot explain pod/NAME` does.
-func explain(t *testing.T, c *scenario, client kubernetes.Interface) *report.Explanation {
+func explain(t *testing.T, c *scenario) *report.Explanation {
 	t.Helper()
 	policy, signals := c.readPolicy(t)
-	taken, err := survey.Take(t.Context(), client, survey.Scope{AllPods: true, Volumes: true})
+	taken, err := survey.Take(t.Context(), surveytest.New(t, append(slices.Clone(c.objects), c.pod)...).Client(), survey.Scope{AllPods: true, Volumes: true})
 	if err != nil {
 		t.Fatal(err)
 	}

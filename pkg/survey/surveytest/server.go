@@ -21,7 +21,7 @@ import (
 
 // Server is an API server with objects of Kubernetes' own kinds. Selectors of labels count, those of fields do not.
 type Server struct {
-	// URL is where it listens, without TLS or credentials, until the test has ended.
+	// URL is where it listens, without TLS or credentials, until the test has ended; of one that does not listen, no address at all.
 	URL string
 	// Deny are the resources that may not be listed or got: "pods" everywhere, "pods/shop" in that namespace, "pods/*" in all namespaces at a
 	// time.
@@ -31,25 +31,38 @@ type Server struct {
 	objects []runtime.Object
 }
 
-// Start returns a server with these objects. It fails the test at every request that is no read.
+// New returns a server with these objects that listens nowhere, for Client. It fails the test at every request that is no read.
+func New(t testing.TB, objects ...runtime.Object) *Server {
+	return &Server{URL: "http://nowhere.invalid", t: t, objects: objects}
+}
+
+// Start is New, and has the server listen.
 func Start(t testing.TB, objects ...runtime.Object) *Server {
 	t.Helper()
-	s := &Server{t: t, objects: objects}
+	s := New(t, objects...)
 	server := httptest.NewServer(http.HandlerFunc(s.serve))
 	t.Cleanup(server.Close)
 	s.URL = server.URL
 	return s
 }
 
-// Client returns a client of the server.
+// Client returns a client of the server that reaches it without the network: also in a bubble of testing/synctest.
 func (s *Server) Client() kubernetes.Interface {
 	s.t.Helper()
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: s.URL, QPS: -1, ContentConfig: rest.ContentConfig{
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: s.URL, QPS: -1, Transport: transport{s}, ContentConfig: rest.ContentConfig{
 		ContentType: runtime.ContentTypeProtobuf, AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON}})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	return client
+}
+
+type transport struct{ *Server }
+
+func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	recorder := httptest.NewRecorder()
+	t.serve(recorder, request)
+	return recorder.Result(), nil
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
