@@ -51,7 +51,7 @@ var (
 	podsLost = prometheus.NewCounter(prometheus.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "pods_lost_with_node_total",
-		Help:      "Pods that were still on an interrupted node when it vanished.",
+		Help:      "Pods that were still on an interrupted node when it vanished, and not ending already.",
 	})
 )
 

@@ -152,7 +152,8 @@ func (e *Executor) observeNodes(s *cluster.Snapshot) {
 		delete(e.nodes, uid)
 		lost := 0
 		for _, pod := range s.Pods {
-			if pod.Node == nil && pod.Spec.NodeName == i.node.Name && kube.HasOpinion(pod.Pod) {
+			ending := pod.DeletionTimestamp != nil // its replacement is there, or under way
+			if pod.Node == nil && pod.Spec.NodeName == i.node.Name && !ending && kube.HasOpinion(pod.Pod) {
 				lost++
 			}
 		}

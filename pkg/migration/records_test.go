@@ -148,24 +148,30 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// A node that vanishes with pods on it is no success, one whose pods had left is.
+// A node that vanishes with pods on it is no success, one whose pods had left or were about to is.
 func TestNodeVanishes(t *testing.T) {
 	for name, test := range map[string]struct {
 		emptied bool
+		// ending: all pods are.
+		ending bool
 		// second: the notice was withdrawn and came again.
 		second bool
 		want   map[string]float64
 		told   []string
 	}{
-		"with pods":                          {want: map[string]float64{"pods_lost_with_node_total": 2}, told: []string{"PodsLostWithNode Node"}},
+		"with pods":                          {want: map[string]float64{"pods_lost_with_node_total": 1}, told: []string{"PodsLostWithNode Node"}},
+		"with pods that are ending":          {ending: true, want: map[string]float64{"evacuation_duration_seconds": 20}},
 		"without pods":                       {emptied: true, want: map[string]float64{"evacuation_duration_seconds": 20}},
 		"without pods, on its second notice": {emptied: true, second: true, want: map[string]float64{"evacuation_duration_seconds": 5}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := counted(t)
 			w := newWorld()
-			w.pod("one", nil, "going")
+			one := w.pod("one", nil, "going")
 			w.terminate(w.pod("two", nil, "going"))
+			if test.ending {
+				w.terminate(one)
+			}
 			w.pod("elsewhere", nil, "staying")
 			w.pod("agent", nil, "going").OwnerReferences = ofDaemonSet
 			w.sync()
