@@ -2,10 +2,15 @@ package monitoring
 
 import (
 	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 )
 
 // dashboard is what of Grafana's format the tests look at.
@@ -134,5 +139,53 @@ func TestDashboardShowsEveryMetric(t *testing.T) {
 		if !strings.Contains(shown, match[1]) {
 			t.Errorf("no panel shows %s", match[1])
 		}
+	}
+}
+
+// TestDashboardCountsOnce asks promtool for what panels show where two profiles are served by two replicas: every replica tells what it
+// sees of the whole cluster, and every profile of all nodes, but of its own pods only. The live test has one of each.
+func TestDashboardCountsOnce(t *testing.T) {
+	for title, test := range map[string]struct {
+		metric, labels string // beside profile and instance
+		shows          string // labels
+		want           float64
+	}{
+		"Replicas missing on on-demand": {"floor_deficit_replicas", ``, `{}`, 10},
+		"Workloads below their floor":   {"floors_unmet_workloads", ``, `{}`, 10},
+		"Pods waiting for on-demand":    {"waiting_for_on_demand_pods", ``, `{}`, 10},
+		"Longest wait for on-demand":    {"longest_wait_for_on_demand_seconds", ``, `{}`, 5},
+		"On spot of what may be":        {"bound_pods", `capacity_type="spot",part="beyond-floor",`, `{}`, 1},
+		"Bound pods":                    {"bound_pods", `capacity_type="spot",part="floor",`, `{capacity_type="spot",part="floor"}`, 10},
+		"Nodes":                         {"nodes", `capacity_type="spot",source="label",`, `{capacity_type="spot",source="label"}`, 5},
+	} {
+		t.Run(title, func(t *testing.T) {
+			panels := dashboardOf(t).Panels
+			i := slices.IndexFunc(panels, func(p panel) bool { return p.Title == title })
+			if i < 0 {
+				t.Fatal("the dashboard has no such panel")
+			}
+			var series []any
+			for _, profile := range []string{"one", "other"} {
+				for _, replica := range []string{"s1", "s2"} {
+					of := fmt.Sprintf(`spot_aware_scheduler_%s{%sprofile=%q,instance=%q}`, test.metric, test.labels, profile, replica)
+					series = append(series, map[string]any{"series": of, "values": "5x10"})
+				}
+			}
+			cases, err := yaml.Marshal(map[string]any{"tests": []any{map[string]any{
+				"interval": "1m", "input_series": series,
+				"promql_expr_test": []any{map[string]any{
+					"expr": strings.ReplaceAll(panels[i].Targets[0].Expr, "$profile", ".+"), "eval_time": "5m",
+					"exp_samples": []any{map[string]any{"labels": test.shows, "value": test.want}},
+				}},
+			}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(t.TempDir(), "cases.yaml")
+			if err := os.WriteFile(file, cases, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			testRules(t, file)
+		})
 	}
 }

@@ -79,6 +79,15 @@ func writeRules(t *testing.T, file string, groups []group) {
 	}
 }
 
+// testRules has promtool run a file of cases.
+func testRules(t *testing.T, file string) {
+	t.Helper()
+	promtool := exec.Command(filepath.Join(root, ".local/bin/promtool"), "test", "rules", file)
+	if out, err := promtool.CombinedOutput(); err != nil {
+		t.Errorf("promtool test rules: %v (hack/prometheus.sh gets promtool)\n%s", err, out)
+	}
+}
+
 // selector matches what an expression selects of this project's metrics, of kube-scheduler's and of those that come with them.
 var selector = regexp.MustCompile(`\b((?:spot_aware_scheduler|scheduler|leader_election|process|rest_client)_\w+)(?:\{[^}]*\})?`)
 
@@ -92,10 +101,7 @@ func TestAlerts(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "alerts.yaml"), []byte(cases), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	promtool := exec.Command(filepath.Join(root, ".local/bin/promtool"), "test", "rules", filepath.Join(dir, "alerts.yaml"))
-	if out, err := promtool.CombinedOutput(); err != nil {
-		t.Errorf("promtool test rules: %v (hack/prometheus.sh gets promtool)\n%s", err, out)
-	}
+	testRules(t, filepath.Join(dir, "alerts.yaml"))
 
 	var file struct {
 		Tests []struct {
