@@ -153,7 +153,7 @@ func TestDashboardCountsOnce(t *testing.T) {
 		"Replicas missing on on-demand": {"floor_deficit_replicas", ``, `{}`, 10},
 		"Workloads below their floor":   {"floors_unmet_workloads", ``, `{}`, 10},
 		"Pods waiting for on-demand":    {"waiting_for_on_demand_pods", ``, `{}`, 10},
-		"Longest wait for on-demand":    {"longest_wait_for_on_demand_seconds", ``, `{}`, 5},
+		"The longest of both":           {"longest_wait_for_on_demand_seconds", ``, `{}`, 5},
 		"On spot of what may be":        {"bound_pods", `capacity_type="spot",part="beyond-floor",`, `{}`, 1},
 		"Bound pods":                    {"bound_pods", `capacity_type="spot",part="floor",`, `{capacity_type="spot",part="floor"}`, 10},
 		"Nodes":                         {"nodes", `capacity_type="spot",source="label",`, `{capacity_type="spot",source="label"}`, 5},

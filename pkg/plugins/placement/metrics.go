@@ -45,6 +45,8 @@ var (
 		"Workloads with fewer replicas on on-demand nodes than their floor, counted over all live revisions and at most their live pods.", []string{"profile"}, nil, metrics.ALPHA, "")
 	deficitDesc = metrics.NewDesc(subsystem+"_floor_deficit_replicas",
 		"Replicas that these workloads lack on on-demand nodes.", []string{"profile"}, nil, metrics.ALPHA, "")
+	longestDeficitDesc = metrics.NewDesc(subsystem+"_longest_floor_deficit_seconds",
+		"How long the one of these workloads has lacked replicas that has lacked some the longest, at every look of this process since it was first seen; 0 without any.", []string{"profile"}, nil, metrics.ALPHA, "")
 	longestWaitDesc = metrics.NewDesc(subsystem+"_longest_wait_for_on_demand_seconds",
 		"How long the one of these pods has waited that has waited the longest, since it was first found unschedulable by this process; 0 without any.", []string{"profile"}, nil, metrics.ALPHA, "")
 	boundDesc = metrics.NewDesc(subsystem+"_bound_pods",
@@ -63,8 +65,10 @@ type Observed struct {
 	LongestWait  time.Duration
 	FloorsUnmet  int
 	FloorDeficit int
-	Bound        map[Standing]int
-	Nodes        map[decision.Capacity]int
+	// LongestDeficit is how long the floor of one of these workloads has not been met, the longest; 0 without any.
+	LongestDeficit time.Duration
+	Bound          map[Standing]int
+	Nodes          map[decision.Capacity]int
 }
 
 // Standing is where a bound pod stands, and whether it makes up part of its workload's floor: as the floor counts for all of a workload's
@@ -108,7 +112,8 @@ var (
 	registerOnce sync.Once
 )
 
-// RegisterMetrics registers the metrics with the scheduler's registry, and observe to be asked for profile's state when they are.
+// RegisterMetrics registers the metrics with the scheduler's registry, and observe to be asked for profile's state when they are, never twice at
+// once.
 func RegisterMetrics(profile string, observe func() Observed) {
 	registerOnce.Do(func() {
 		legacyregistry.MustRegister(placements, invalidAnnotations, decisionDuration)
@@ -134,7 +139,7 @@ func RegisterMetrics(profile string, observe func() Observed) {
 
 func (o *observer) DescribeWithStability(ch chan<- *metrics.Desc) {
 	for _, desc := range []*metrics.Desc{
-		cachesSyncedDesc, waitingDesc, longestWaitDesc, floorsUnmetDesc, deficitDesc, boundDesc, nodesDesc,
+		cachesSyncedDesc, waitingDesc, longestWaitDesc, floorsUnmetDesc, deficitDesc, longestDeficitDesc, boundDesc, nodesDesc,
 	} {
 		ch <- desc
 	}
@@ -157,6 +162,7 @@ func (o *observer) CollectWithStability(ch chan<- metrics.Metric) {
 		gauge(longestWaitDesc, seen.LongestWait.Seconds())
 		gauge(floorsUnmetDesc, float64(seen.FloorsUnmet))
 		gauge(deficitDesc, float64(seen.FloorDeficit))
+		gauge(longestDeficitDesc, seen.LongestDeficit.Seconds())
 		for _, capacity := range []decision.CapacityType{decision.OnDemand, decision.Spot} {
 			gauge(boundDesc, float64(seen.Bound[Standing{capacity, true}]), capacity.String(), "floor")
 			gauge(boundDesc, float64(seen.Bound[Standing{capacity, false}]), capacity.String(), "beyond-floor")

@@ -1,6 +1,8 @@
 package replicasafety
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -9,7 +11,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
-// observe looks at the informer caches, at every scrape of the metrics.
+// observe looks at the informer caches, at every scrape of the metrics. It must not be called concurrently.
 func (p *Plugin) observe() placement.Observed {
 	seen := placement.Observed{
 		CachesSynced: p.synced(), Bound: map[placement.Standing]int{}, Nodes: map[decision.Capacity]int{},
@@ -19,11 +21,18 @@ func (p *Plugin) observe() placement.Observed {
 	for _, facts := range nodes {
 		seen.Nodes[facts.Capacity]++
 	}
-	for _, w := range p.liveWorkloads(nodes) {
+	now, unmet := p.clock.Now(), map[types.UID]time.Time{}
+	for uid, w := range p.liveWorkloads(nodes) {
 		deficit := decision.FloorDeficit(w.floor, w.live, w.onDemand)
 		if deficit > 0 {
+			since, before := p.unmetSince[uid]
+			if !before {
+				since = now
+			}
+			unmet[uid] = since
 			seen.FloorsUnmet++
 			seen.FloorDeficit += deficit
+			seen.LongestDeficit = max(seen.LongestDeficit, now.Sub(since))
 		}
 		of := func(capacity decision.CapacityType, all, floor int) {
 			floor = min(all, floor)
@@ -33,6 +42,7 @@ func (p *Plugin) observe() placement.Observed {
 		of(decision.OnDemand, w.onDemand, w.floor)
 		of(decision.Spot, w.spot, deficit)
 	}
+	p.unmetSince = unmet
 	return seen
 }
 

@@ -1,6 +1,7 @@
 package replicasafety
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -68,6 +69,35 @@ func TestObserveFloors(t *testing.T) {
 				t.Errorf("Bound (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A deficit is as old as that of one workload: others that come and go do not make it last.
+func TestObserveLongestDeficit(t *testing.T) {
+	w := newWorld(t, nil, onDemand("on-demand"), spot("spot"))
+	pods := w.factory.Core().V1().Pods().Informer().GetStore()
+	for _, step := range []struct {
+		after      time.Duration
+		come, goes string
+		on         string
+		want       time.Duration
+	}{
+		{come: "a", on: "spot"},
+		{after: 10 * time.Minute, come: "b", on: "spot", want: 10 * time.Minute},
+		{after: time.Minute, goes: "a", come: "c", on: "spot", want: time.Minute},
+		{after: time.Minute, come: "b", on: "on-demand", want: time.Minute},
+		{after: time.Minute, come: "c", on: "on-demand"},
+		{after: time.Minute, come: "c", on: "spot"},
+	} {
+		w.clock.Step(step.after)
+		pod := podOf(step.come)
+		pod.Spec.NodeName = step.on
+		if err := errors.Join(pods.Add(pod), pods.Delete(podOf(step.goes))); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.plugin.observe().LongestDeficit; got != step.want {
+			t.Errorf("%+v: LongestDeficit = %v", step, got)
+		}
 	}
 }
 
