@@ -1,6 +1,8 @@
 package kube
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -10,8 +12,38 @@ import (
 // spot values only. It reads what the user wrote, not which nodes exist: a selector for a zone that happens to have nothing but
 // spot is no decision for spot.
 func onlySpot(pod *v1.Pod, policy *decision.Policy) bool {
+	return demands(pod, func(e *v1.NodeSelectorRequirement) bool {
+		switch e.Operator {
+		case v1.NodeSelectorOpIn:
+			return allSay(e, policy, decision.Spot)
+		case v1.NodeSelectorOpExists:
+			return policy.PresenceSaysSpot(e.Key)
+		}
+		return false
+	})
+}
+
+// OnlyOnDemand reports whether the pod's own node selector, or every term of its required node affinity, keeps it off spot: it names a
+// capacity label with on-demand values only, or refuses one that says spot.
+func OnlyOnDemand(pod *v1.Pod, policy *decision.Policy) bool {
+	return demands(pod, func(e *v1.NodeSelectorRequirement) bool {
+		switch e.Operator {
+		case v1.NodeSelectorOpIn:
+			return allSay(e, policy, decision.OnDemand)
+		case v1.NodeSelectorOpNotIn:
+			return slices.ContainsFunc(e.Values, func(value string) bool { return says(e.Key, value, policy, decision.Spot) })
+		case v1.NodeSelectorOpDoesNotExist:
+			return policy.PresenceSaysSpot(e.Key)
+		}
+		return false
+	})
+}
+
+// demands reports whether the pod can go to no node for which says does not hold of some expression. A label of the node selector is one
+// with a single value.
+func demands(pod *v1.Pod, says func(*v1.NodeSelectorRequirement) bool) bool {
 	for key, value := range pod.Spec.NodeSelector {
-		if t, ok := policy.LabelSays(key, value); ok && t == decision.Spot {
+		if says(&v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: []string{value}}) {
 			return true
 		}
 	}
@@ -24,35 +56,20 @@ func onlySpot(pod *v1.Pod, policy *decision.Policy) bool {
 	}
 	// Terms are alternatives; the expressions of one term must all hold.
 	for i := range required.NodeSelectorTerms {
-		if !termOnlySpot(required.NodeSelectorTerms[i].MatchExpressions, policy) {
+		expressions := required.NodeSelectorTerms[i].MatchExpressions
+		if !slices.ContainsFunc(expressions, func(e v1.NodeSelectorRequirement) bool { return says(&e) }) {
 			return false
 		}
 	}
 	return true
 }
 
-func termOnlySpot(expressions []v1.NodeSelectorRequirement, policy *decision.Policy) bool {
-	for i := range expressions {
-		e := &expressions[i]
-		switch e.Operator {
-		case v1.NodeSelectorOpIn:
-			if len(e.Values) > 0 && allSpot(e.Key, e.Values, policy) {
-				return true
-			}
-		case v1.NodeSelectorOpExists:
-			if policy.PresenceSaysSpot(e.Key) {
-				return true
-			}
-		}
-	}
-	return false
+// allSay reports whether each of the expression's values, of which there is one, stands for this capacity type.
+func allSay(e *v1.NodeSelectorRequirement, policy *decision.Policy, capacity decision.CapacityType) bool {
+	return len(e.Values) > 0 && !slices.ContainsFunc(e.Values, func(value string) bool { return !says(e.Key, value, policy, capacity) })
 }
 
-func allSpot(key string, values []string, policy *decision.Policy) bool {
-	for _, value := range values {
-		if t, ok := policy.LabelSays(key, value); !ok || t != decision.Spot {
-			return false
-		}
-	}
-	return true
+func says(key, value string, policy *decision.Policy, capacity decision.CapacityType) bool {
+	t, ok := policy.LabelSays(key, value)
+	return ok && t == capacity
 }

@@ -144,8 +144,8 @@ func TestPool(t *testing.T) {
 	}
 }
 
-// A user who requires spot is told apart from one who merely allows it.
-func TestOnlySpot(t *testing.T) {
+// A user who requires spot, or refuses it, is told apart from one who merely allows it.
+func TestOnlySpotOrOnDemand(t *testing.T) {
 	const karpenter = "karpenter.sh/capacity-type"
 	type expressions = []v1.NodeSelectorRequirement
 	in := func(key string, values ...string) v1.NodeSelectorRequirement {
@@ -159,10 +159,11 @@ func TestOnlySpot(t *testing.T) {
 		terms    []expressions
 		fields   expressions // of one more term
 		want     bool
+		onDemand bool
 	}{
 		"nothing":                                           {},
 		"selector, own label":                               {selector: spot, want: true},
-		"selector, own label, on-demand":                    {selector: bought},
+		"selector, own label, on-demand":                    {selector: bought, onDemand: true},
 		"selector, alias":                                   {selector: map[string]string{karpenter: "spot"}, want: true},
 		"selector, alias by presence":                       {selector: map[string]string{"cluster.x-k8s.io/interruptible": "x"}, want: true},
 		"selector, zone":                                    {selector: map[string]string{v1.LabelTopologyZone: "a"}},
@@ -176,12 +177,15 @@ func TestOnlySpot(t *testing.T) {
 		"all terms":                                         {terms: []expressions{{in(karpenter, "spot")}, {in(decision.CapacityLabelKey, "spot")}}, want: true},
 		"one of two terms":                                  {terms: []expressions{{in(karpenter, "spot")}, {in(v1.LabelTopologyZone, "a")}}},
 		"NotIn on-demand admits the unlabelled":             {terms: []expressions{{op(karpenter, v1.NodeSelectorOpNotIn, "on-demand")}}},
-		"NotIn spot":                                        {terms: []expressions{{op(karpenter, v1.NodeSelectorOpNotIn, "spot")}}},
+		"In, on-demand":                                     {terms: []expressions{{in(karpenter, "on-demand")}}, onDemand: true},
+		"In, on-demand or an unknown value":                 {terms: []expressions{{in(karpenter, "on-demand", "free")}}},
+		"one of two terms for on-demand":                    {terms: []expressions{{in(karpenter, "on-demand")}, {in(v1.LabelTopologyZone, "a")}}},
+		"NotIn spot":                                        {terms: []expressions{{op(karpenter, v1.NodeSelectorOpNotIn, "spot")}}, onDemand: true},
 		"Exists, of a label that only spot has":             {terms: []expressions{{op("machine.openshift.io/interruptible-instance", v1.NodeSelectorOpExists)}}, want: true},
 		"Exists, of a label that true and false nodes have": {terms: []expressions{{op("scheduling.cast.ai/spot", v1.NodeSelectorOpExists)}}},
 		"Exists, of a label that both have":                 {terms: []expressions{{op(karpenter, v1.NodeSelectorOpExists)}}},
 		"Exists, own label":                                 {terms: []expressions{{op(decision.CapacityLabelKey, v1.NodeSelectorOpExists)}}},
-		"DoesNotExist":                                      {terms: []expressions{{op("machine.openshift.io/interruptible-instance", v1.NodeSelectorOpDoesNotExist)}}},
+		"DoesNotExist":                                      {terms: []expressions{{op("machine.openshift.io/interruptible-instance", v1.NodeSelectorOpDoesNotExist)}}, onDemand: true},
 		"a term of fields":                                  {fields: expressions{in("metadata.name", "node-1")}},
 		"a term of fields beside one for spot":              {terms: []expressions{{in(karpenter, "spot")}}, fields: expressions{in("metadata.name", "node-1")}},
 		"no term at all":                                    {terms: []expressions{}},
@@ -201,6 +205,9 @@ func TestOnlySpot(t *testing.T) {
 			}
 			if got := onlySpot(pod, builtin); got != test.want {
 				t.Errorf("onlySpot = %t, want %t", got, test.want)
+			}
+			if got := OnlyOnDemand(pod, builtin); got != test.onDemand {
+				t.Errorf("OnlyOnDemand = %t, want %t", got, test.onDemand)
 			}
 		})
 	}

@@ -50,7 +50,7 @@ var (
 	longestWaitDesc = metrics.NewDesc(subsystem+"_longest_wait_for_on_demand_seconds",
 		"How long the one of these pods has waited that has waited the longest, since it was first found unschedulable by this process; 0 without any.", []string{"profile"}, nil, metrics.ALPHA, "")
 	boundDesc = metrics.NewDesc(subsystem+"_bound_pods",
-		"Pods that are bound, by capacity type of their node and by the part of their workload that they make up: floor or beyond-floor. Those that may run on spot only are left out.", []string{"profile", "capacity_type", "part"}, nil, metrics.ALPHA, "")
+		"Pods that are bound, by capacity type of their node and by the part of their workload that they make up: floor or beyond-floor. Those that may run on spot only are left out, and of those beyond their floor the ones that may run on on-demand only.", []string{"profile", "capacity_type", "part"}, nil, metrics.ALPHA, "")
 	cachesSyncedDesc = metrics.NewDesc(subsystem+"_caches_synced",
 		"1 when the informer caches that decisions are made from have been filled, 0 before.", []string{"profile"}, nil, metrics.ALPHA, "")
 	nodesDesc = metrics.NewDesc(subsystem+"_nodes",
@@ -72,7 +72,8 @@ type Observed struct {
 }
 
 // Standing is where a bound pod stands, and whether it makes up part of its workload's floor: as the floor counts for all of a workload's
-// pods together, so does this. Of those on spot the ones that a floor lacks on on-demand are part of it.
+// pods together, so does this. Of those on spot the ones that a floor lacks on on-demand are part of it. What is beyond the floor could be on
+// spot: pods that admit only on-demand are left out there.
 type Standing struct {
 	Capacity decision.CapacityType
 	Floor    bool

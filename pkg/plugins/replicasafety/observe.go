@@ -34,13 +34,13 @@ func (p *Plugin) observe() placement.Observed {
 			seen.FloorDeficit += deficit
 			seen.LongestDeficit = max(seen.LongestDeficit, now.Sub(since))
 		}
-		of := func(capacity decision.CapacityType, all, floor int) {
+		of := func(capacity decision.CapacityType, all, floor, fixed int) {
 			floor = min(all, floor)
 			seen.Bound[placement.Standing{Capacity: capacity, Floor: true}] += floor
-			seen.Bound[placement.Standing{Capacity: capacity}] += all - floor
+			seen.Bound[placement.Standing{Capacity: capacity}] += min(all-floor, all-fixed)
 		}
-		of(decision.OnDemand, w.onDemand, w.floor)
-		of(decision.Spot, w.spot, deficit)
+		of(decision.OnDemand, w.onDemand, w.floor, w.onlyOnDemand)
+		of(decision.Spot, w.spot, deficit, 0)
 	}
 	p.unmetSince = unmet
 	return seen
@@ -65,8 +65,9 @@ func (p *Plugin) readNodes() map[string]decision.Node {
 	return read
 }
 
-// workload is one workload's pods. Its floor is the largest that any of its revisions asks for.
-type workload struct{ floor, live, onDemand, spot int }
+// workload is one workload's pods. Its floor is the largest that any of its revisions asks for. onlyOnDemand are those of onDemand that
+// cannot be on spot by their own selector: they make up the floor first.
+type workload struct{ floor, live, onDemand, onlyOnDemand, spot int }
 
 // liveWorkloads counts the live pods of this profile, bound or not, by workload, over all revisions.
 func (p *Plugin) liveWorkloads(nodes map[string]decision.Node) map[types.UID]*workload {
@@ -99,6 +100,9 @@ func (p *Plugin) liveWorkloads(nodes map[string]decision.Node) map[types.UID]*wo
 		w.live++
 		if node, ok := nodes[pod.Spec.NodeName]; ok && node.Capacity.Type == decision.OnDemand {
 			w.onDemand++
+			if kube.OnlyOnDemand(pod, p.policy) {
+				w.onlyOnDemand++
+			}
 		} else if ok {
 			w.spot++
 		}

@@ -29,6 +29,11 @@ func TestObserveFloors(t *testing.T) {
 	foreign, exempt := podOf("foreign"), podOf("exempt")
 	foreign.Spec.SchedulerName = "default-scheduler"
 	exempt.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "spot"}
+	fixed := func(name string) *v1.Pod {
+		pod := web(name)
+		pod.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "on-demand"}
+		return pod
+	}
 	floor2 := map[string]string{decision.MinOnDemandAnnotation: "2"}
 	// bound is what stands on on-demand as part of a floor and beyond it, and so on spot.
 	bound := func(floor, beyond, spotFloor, spotBeyond int) map[placement.Standing]int {
@@ -51,6 +56,9 @@ func TestObserveFloors(t *testing.T) {
 		"on-demand ones terminate": {[][]runtime.Object{deployment("web", 2, 1, nil), on("on-demand", terminating(web("a"))), on("spot", web("b"))}, 1, 1, bound(0, 0, 1, 0)},
 		"on a node that is gone":   {[][]runtime.Object{on("gone", podOf("a"))}, 1, 1, bound(0, 0, 0, 0)},
 		"beyond the floor":         {[][]runtime.Object{deployment("web", 3, 1, nil), on("on-demand", web("a"), web("b")), on("spot", web("c"))}, 0, 0, bound(1, 1, 0, 1)},
+		"only on-demand will do":   {[][]runtime.Object{deployment("web", 3, 1, nil), on("on-demand", fixed("a"), fixed("b"), fixed("c"))}, 0, 0, bound(1, 0, 0, 0)},
+		"or does for some":         {[][]runtime.Object{deployment("web", 5, 1, floor2), on("on-demand", fixed("a"), web("b"), fixed("c"), fixed("d"), web("e"))}, 0, 0, bound(2, 2, 0, 0)},
+		"or does for one":          {[][]runtime.Object{deployment("web", 3, 1, floor2), on("on-demand", fixed("a"), web("b"), web("c"))}, 0, 0, bound(2, 1, 0, 0)},
 		"several workloads":        {[][]runtime.Object{deployment("web", 2, 1, nil), on("spot", web("a"), podOf("single"))}, 2, 2, bound(0, 0, 2, 0)},
 		"none of ours":             {[][]runtime.Object{on("spot", foreign, exempt, podOf("daemon", by("DaemonSet", "ds")))}, 0, 0, nil},
 		"owner not known":          {[][]runtime.Object{on("spot", web("a"))}, 0, 0, nil},
