@@ -71,7 +71,7 @@ func start(ctx context.Context, setup *setup) error {
 	if err != nil {
 		return err
 	}
-	registerMetrics(decider)
+	registerMetrics(decider, synced)
 	service, err := newService(setup, config, client, factory, decider, synced)
 	if err != nil {
 		return err
@@ -116,8 +116,8 @@ func newFactory(client kubernetes.Interface) informers.SharedInformerFactory {
 
 // registerMetrics is to be called once, before the manager serves metrics. The manager serves controller-runtime's registry alone; what is
 // this project's, and Kubernetes', is in the other.
-func registerMetrics(decider *extender.Extender) {
-	decider.RegisterMetrics()
+func registerMetrics(decider *extender.Extender, synced func() bool) {
+	decider.RegisterMetrics(synced)
 	ctrlmetrics.Registry = struct {
 		prometheus.Registerer
 		prometheus.Gatherer

@@ -1,8 +1,12 @@
 package extender
 
 import (
+	"time"
+
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
 const subsystem = "spot_aware_scheduler"
@@ -36,6 +40,10 @@ var (
 
 	approvedDesc = metrics.NewDesc(subsystem+"_extender_approved_pods",
 		"Pods that an answer let go somewhere and that are not known to be bound yet. They count as if they were.", []string{"profile"}, nil, metrics.ALPHA, "")
+	cachesSyncedDesc = metrics.NewDesc(subsystem+"_caches_synced",
+		"1 when the informer caches that decisions are made from have been filled, 0 before.", []string{"profile"}, nil, metrics.ALPHA, "")
+	longestWaitDesc = metrics.NewDesc(subsystem+"_longest_wait_for_on_demand_seconds",
+		"How long the one of these pods has waited that has waited the longest, since it was first found unschedulable by this process; 0 without any.", []string{"profile"}, nil, metrics.ALPHA, "")
 	waitingDesc = metrics.NewDesc(subsystem+"_waiting_for_on_demand_pods",
 		"Pods that wait for on-demand room because the policy keeps them off spot.", []string{"profile"}, nil, metrics.ALPHA, "")
 	nodesDesc = metrics.NewDesc(subsystem+"_nodes",
@@ -46,28 +54,52 @@ var (
 type collector struct {
 	metrics.BaseStableCollector
 	*Extender
+	synced func() bool
 }
 
-// RegisterMetrics registers the metrics with the registry of Kubernetes' components. It is to be called once.
-func (e *Extender) RegisterMetrics() {
+// RegisterMetrics registers the metrics with the registry of Kubernetes' components. It is to be called once, with what Watch returned.
+func (e *Extender) RegisterMetrics(synced func() bool) {
 	legacyregistry.MustRegister(placements, invalidAnnotations, requestDuration)
-	legacyregistry.CustomMustRegister(&collector{Extender: e})
+	legacyregistry.CustomMustRegister(&collector{Extender: e, synced: synced})
+	// Every series is there from the start, as 0: one that appeared with its first count would be no increase.
+	for capacity, outcomes := range map[decision.CapacityType][]decision.Outcome{
+		decision.OnDemand: {decision.OnFloor, decision.Overflow},
+		decision.Spot:     {decision.InBudget, decision.ByExemption, decision.ByFallback, decision.ByRelief, decision.ByScheduleAnyway},
+	} {
+		for _, outcome := range outcomes {
+			placements.WithLabelValues(e.profile, capacity.String(), string(outcome))
+		}
+	}
+	invalidAnnotations.WithLabelValues(e.profile)
+	for _, verb := range []string{"filter", "prioritize", "preempt"} {
+		for _, outcome := range []string{answered, forwarded, refused, failed} {
+			requestDuration.WithLabelValues(verb, outcome)
+		}
+	}
 }
 
 func (c *collector) DescribeWithStability(ch chan<- *metrics.Desc) {
-	for _, desc := range []*metrics.Desc{approvedDesc, waitingDesc, nodesDesc} {
+	for _, desc := range []*metrics.Desc{cachesSyncedDesc, approvedDesc, waitingDesc, longestWaitDesc, nodesDesc} {
 		ch <- desc
 	}
 }
 
 func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
-	gauge := func(desc *metrics.Desc, value int, labels ...string) {
-		ch <- metrics.NewLazyConstMetric(desc, metrics.GaugeValue, float64(value), append([]string{c.profile}, labels...)...)
+	gauge := func(desc *metrics.Desc, value float64, labels ...string) {
+		ch <- metrics.NewLazyConstMetric(desc, metrics.GaugeValue, value, append([]string{c.profile}, labels...)...)
 	}
+	gauge(cachesSyncedDesc, float64(count(c.synced())))
 	approved, waiting := c.register.numbers()
-	gauge(approvedDesc, approved)
-	gauge(waitingDesc, waiting)
+	gauge(approvedDesc, float64(approved))
+	gauge(waitingDesc, float64(waiting))
+	longest := time.Duration(0)
+	for _, entry := range c.register.all() {
+		if entry.forOnDemand {
+			longest = max(longest, c.clock.Since(entry.since))
+		}
+	}
+	gauge(longestWaitDesc, longest.Seconds())
 	for capacity, n := range c.index.nodesBy() {
-		gauge(nodesDesc, n, capacity.Type.String(), capacity.Source.String())
+		gauge(nodesDesc, float64(n), capacity.Type.String(), capacity.Source.String())
 	}
 }

@@ -114,6 +114,7 @@ func TestManifests(t *testing.T) {
 		}
 		applies(t, k, monitoring, "created")
 		applies(t, k, monitoring, "unchanged")
+		k.must(t, "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--kustomize="+monitoring+"-extender")
 		must(t, until(t.Context(), soon, func() error {
 			if got := scrapes(); got != "yes" {
 				return fmt.Errorf("may Prometheus read /metrics: %s", got)

@@ -87,7 +87,7 @@ func TestQueries(t *testing.T) {
 		t.Logf("asked %d queries", queries)
 	})
 	t.Run("alerts", func(t *testing.T) {
-		groups, _ := alertsOf(t)
+		groups, _ := alertsOf(t, overlay)
 		for _, group := range groups {
 			for _, rule := range group.Rules {
 				for _, match := range selector.FindAllString(rule.Expr, -1) {
@@ -263,7 +263,7 @@ func (w *watched) scrape() {
 		}
 		return os.WriteFile(token, secret.Data["token"], 0o600)
 	})
-	groups, _ := alertsOf(w.T)
+	groups, _ := alertsOf(w.T, overlay)
 	writeRules(w.T, filepath.Join(dir, "rules.yaml"), groups)
 	var jobs []map[string]any
 	for _, p := range []*lab.Process{w.scheduler, w.controller} {

@@ -3,6 +3,7 @@
 package monitoring
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +18,8 @@ import (
 const (
 	root    = "../.."
 	overlay = root + "/manifests/overlays/monitoring"
+	// extenderOverlay is for a cluster where spot-extender runs in the place of the scheduler.
+	extenderOverlay = root + "/manifests/overlays/monitoring-extender"
 )
 
 func read(t *testing.T, file string) string {
@@ -42,21 +45,27 @@ type alert struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// alertsOf returns the groups of the shipped PrometheusRule, and its alerts by name.
-func alertsOf(t *testing.T) (groups []group, alerts map[string]alert) {
+// alertsOf returns the groups of the PrometheusRules that an overlay is made of, and its alerts by name.
+func alertsOf(t *testing.T, overlay string) (groups []group, alerts map[string]alert) {
 	t.Helper()
-	var shipped struct {
-		APIVersion, Kind string
-		Metadata         map[string]any
-		Spec             struct {
-			Groups []group `json:"groups"`
-		}
-	}
-	if err := yaml.UnmarshalStrict([]byte(read(t, overlay+"/prometheusrule.yaml")), &shipped); err != nil {
-		t.Fatal(err)
-	}
 	alerts = map[string]alert{}
-	for _, group := range shipped.Spec.Groups {
+	for _, document := range built(t, overlay) {
+		if !strings.Contains(document, "\nkind: PrometheusRule\n") {
+			continue
+		}
+		var shipped struct {
+			APIVersion, Kind string
+			Metadata         map[string]any
+			Spec             struct {
+				Groups []group `json:"groups"`
+			}
+		}
+		if err := yaml.UnmarshalStrict([]byte(document), &shipped); err != nil {
+			t.Fatal(err)
+		}
+		groups = append(groups, shipped.Spec.Groups...)
+	}
+	for _, group := range groups {
 		for _, rule := range group.Rules {
 			if _, ok := alerts[rule.Alert]; ok || rule.Alert == "" {
 				t.Errorf("group %s has a rule with the name %q, want one of its own: %s", group.Name, rule.Alert, rule.Expr)
@@ -64,7 +73,17 @@ func alertsOf(t *testing.T) (groups []group, alerts map[string]alert) {
 			alerts[rule.Alert] = rule
 		}
 	}
-	return shipped.Spec.Groups, alerts
+	return groups, alerts
+}
+
+// built returns the documents that an overlay is made of.
+func built(t *testing.T, overlay string) []string {
+	t.Helper()
+	out, err := exec.Command(filepath.Join(root, ".local/bin/kubectl"), "kustomize", overlay).Output()
+	if err != nil {
+		t.Fatalf("kubectl kustomize %s: %v", overlay, err)
+	}
+	return strings.Split(string(out), "\n---\n")
 }
 
 // writeRules writes the groups as a file that Prometheus reads.
@@ -91,11 +110,18 @@ func testRules(t *testing.T, file string) {
 // selector matches what an expression selects of this project's metrics, of kube-scheduler's and of those that come with them.
 var selector = regexp.MustCompile(`\b((?:spot_aware_scheduler|scheduler|leader_election|process|rest_client)_\w+)(?:\{[^}]*\})?`)
 
-// TestAlerts runs the cases, and checks that each alert has one in which it fires, and that none is silent in the healthy case for want of a
-// metric.
+// TestAlerts runs the cases of each overlay, and checks that each alert has one in which it fires, and that none is silent in the healthy
+// case for want of a metric.
 func TestAlerts(t *testing.T) {
-	groups, alerts := alertsOf(t)
-	cases := read(t, "alerts.yaml")
+	_, elsewhere := alertsOf(t, overlay)
+	t.Run("scheduler", func(t *testing.T) { checkAlerts(t, overlay, "alerts.yaml", nil) })
+	t.Run("extender", func(t *testing.T) { checkAlerts(t, extenderOverlay, "extender.yaml", elsewhere) })
+}
+
+// checkAlerts checks the alerts of an overlay by a file of cases. Those that fire elsewhere have only to be silent here when all is well.
+func checkAlerts(t *testing.T, overlay, of string, elsewhere map[string]alert) {
+	groups, alerts := alertsOf(t, overlay)
+	cases := read(t, of)
 	dir := t.TempDir()
 	writeRules(t, filepath.Join(dir, "rules.yaml"), groups)
 	if err := os.WriteFile(filepath.Join(dir, "alerts.yaml"), []byte(cases), 0o600); err != nil {
@@ -137,7 +163,7 @@ func TestAlerts(t *testing.T) {
 		t.Errorf("found %d alerts, expected at least 10: this test looks for the wrong thing", len(alerts))
 	}
 	for name, alert := range alerts {
-		if !fires[name] || !silent[name] {
+		if _, ok := elsewhere[name]; !ok && (!fires[name] || !silent[name]) {
 			t.Errorf("%s: fires in a case: %t, is silent in one before or after: %t; want both", name, fires[name], silent[name])
 		}
 		for _, match := range selector.FindAllStringSubmatch(alert.Expr, -1) {
@@ -150,7 +176,9 @@ func TestAlerts(t *testing.T) {
 
 // TestAlertsAreExplained: each says whom to tell, and what to do in a section of its own.
 func TestAlertsAreExplained(t *testing.T) {
-	_, alerts := alertsOf(t)
+	_, alerts := alertsOf(t, overlay)
+	_, more := alertsOf(t, extenderOverlay)
+	maps.Copy(alerts, more)
 	page, metrics := read(t, root+"/docs/monitoring.md"), read(t, root+"/docs/metrics.md")
 	const runbook = "https://github.com/spot-aware-scheduler/spot-aware-scheduler/blob/main/docs/monitoring.md#"
 	for name, alert := range alerts {

@@ -1,0 +1,55 @@
+package extender
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+// Alerts look at increases, and a series that appears with its first count is none; the dashboard finds the profile by its caches.
+func TestMetricsFromTheStart(t *testing.T) {
+	w := newWorld(t)
+	w.nodes(1, "spot")
+	w.deployment("web", 1, nil)
+	full := false
+	w.RegisterMetrics(func() bool { return full })
+	served := func() string {
+		t.Helper()
+		families, err := legacyregistry.DefaultGatherer.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		for _, family := range families {
+			if _, err := expfmt.MetricFamilyToText(&text, family); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return text.String()
+	}
+	want := func(lines ...string) {
+		t.Helper()
+		text := served()
+		for _, line := range lines {
+			if !strings.Contains(text, "\nspot_aware_scheduler_"+line+"\n") {
+				t.Errorf("the metrics have no %s:\n%s", line, text)
+			}
+		}
+	}
+	const profile = `{profile="spot-aware-scheduler"}`
+	want(
+		`caches_synced`+profile+` 0`,
+		`placements_total{capacity_type="spot",profile="spot-aware-scheduler",reason="fallback"} 0`,
+		`placements_total{capacity_type="on-demand",profile="spot-aware-scheduler",reason="floor"} 0`,
+		`invalid_annotations_total`+profile+` 0`,
+		`extender_request_duration_seconds_count{outcome="failed",verb="filter"} 0`,
+		`longest_wait_for_on_demand_seconds`+profile+` 0`,
+	)
+	full = true
+	w.want("the floor", w.asks(podOf("web", 0)))
+	w.clock.Step(time.Minute)
+	want(`caches_synced`+profile+` 1`, `waiting_for_on_demand_pods`+profile+` 1`, `longest_wait_for_on_demand_seconds`+profile+` 60`)
+}
