@@ -60,12 +60,12 @@ func (v *View) Statuses() (all []Status, others int) {
 	seen := map[Ref]bool{}
 	motions := v.Snapshot.Motions()
 	for _, w := range v.Snapshot.Workloads {
+		seen[refOf(w)] = true // also one that is about to opt in: it has pods
 		if !w.Ours {
 			others++
 			continue
 		}
 		all = append(all, v.status(w, motions[w.UID]))
-		seen[all[len(all)-1].Ref] = true
 	}
 	for _, pod := range v.Wanted {
 		if s, ok := v.wantedStatus(pod); ok && !seen[s.Ref] {

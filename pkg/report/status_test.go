@@ -75,6 +75,10 @@ func TestStatuses(t *testing.T) {
 				`statefulset/db Waiting: 1 of 1, 0+0, left 0 and 0 without , 1 wait ["none of its pods has been made: see the events of its ReplicaSet or StatefulSet"]`,
 			},
 		},
+		"on its way from another scheduler": {
+			cluster: "node sp spot m/a\ndeployment web 1 profile=spot-aware-scheduler\npod web-0 sp rs=web-r profile=other",
+			others:  1,
+		},
 		"a node that is gone, and one without a pool": {
 			cluster: "node od on-demand m/a\nnode sp spot /\ndeployment web 3 od sp gone",
 			want:    []string{`deployment/web Waiting: 1 of 3, 1+1, left 1 and 1 without node sp, 1 wait ["1 pod is on a node that is gone"]`},
