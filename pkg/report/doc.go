@@ -100,7 +100,7 @@ func standingOf(w *cluster.Workload) standing {
 			default:
 				s.spot++
 				s.inPool[poolName(p.Node)]++
-				if of := &p.Subject.Pod.Workload; of.Ordered && of.Ordinal < w.Floor && !s.exempt {
+				if of := &p.Subject.Pod.Workload; w.Floor > 0 && of.Ordered && of.Ordinal < w.Floor && !s.exempt {
 					s.misplaced = append(s.misplaced, p)
 				}
 			}
@@ -110,6 +110,17 @@ func standingOf(w *cluster.Workload) standing {
 		}
 	}
 	return s
+}
+
+// lacks returns how many replicas on on-demand w is short of its floor.
+func (s *standing) lacks(w *cluster.Workload) int {
+	switch {
+	case s.exempt:
+		return 0
+	case w.StatefulSet != nil:
+		return len(s.misplaced) // its floor is its first ordinals, whatever else is on on-demand
+	}
+	return decision.FloorDeficit(w.Floor, s.live, s.onDemand)
 }
 
 // largestPool returns the spot pool with most of the pods, the first by name of several; "" if none is on spot.

@@ -149,7 +149,7 @@ func surplusOf(w *cluster.Workload, priced map[*cluster.Node]*costs, ratio float
 				continue
 			}
 			s.OnDemand++
-			if of := &p.Subject.Pod.Workload; of.Ordered && of.Ordinal < w.Floor {
+			if of := &p.Subject.Pod.Workload; w.Floor > 0 && of.Ordered && of.Ordinal < w.Floor {
 				continue // it is the floor's, whatever else is there
 			}
 			saves := 0.0

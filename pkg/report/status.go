@@ -9,7 +9,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
 // State says in one word how a workload stands.
@@ -17,9 +16,9 @@ type State string
 
 // The states, worst first. A workload is in the first that fits.
 const (
-	// BelowFloor: fewer of its pods stand on on-demand than its floor asks for.
+	// BelowFloor: fewer of its pods stand on on-demand than its floor asks for, or an ordinal of a StatefulSet's floor stands on spot.
 	BelowFloor State = "BelowFloor"
-	// OverBudget: more of a revision stand on spot than may, or another pod than a StatefulSet's floor should.
+	// OverBudget: more of a revision stand on spot than may.
 	OverBudget State = "OverBudget"
 	// Waiting: pods of it wait for a node, or are still to be made.
 	Waiting State = "Waiting"
@@ -87,9 +86,7 @@ func (v *View) status(w *cluster.Workload, motion cluster.Motion) Status {
 		pool, inPool := at.largestPool()
 		withoutPool := at.onDemand + at.spot - inPool
 		s.OnDemand, s.Spot, s.WithoutSpot, s.WithoutPool, s.LargestPool = &at.onDemand, &at.spot, &at.onDemand, &withoutPool, pool
-		if w.StatefulSet == nil && !at.exempt {
-			s.lacks = decision.FloorDeficit(w.Floor, at.live, at.onDemand)
-		}
+		s.lacks = at.lacks(w)
 	}
 	s.explain(w, &at, motion, v.NoNodes)
 	for _, r := range w.Revisions[max(0, len(w.Revisions)-1):] {
@@ -112,18 +109,17 @@ func (s *Status) explain(w *cluster.Workload, at *standing, motion cluster.Motio
 		}
 		s.Why = append(s.Why, fmt.Sprintf(format, args...))
 	}
-	if s.lacks > 0 {
-		note(BelowFloor, "%d of the floor of %d on on-demand", at.onDemand, w.Floor)
-	}
 	switch {
 	case len(at.misplaced) > 0:
 		names := make([]string, len(at.misplaced))
 		for i, p := range at.misplaced {
 			names[i] = p.Name
 		}
-		s.lacks = len(names)
-		note(OverBudget, "%s of the floor on spot", strings.Join(names, ", "))
-	case at.overBudget > 0 && !noNodes:
+		note(BelowFloor, "%s of the floor on spot", strings.Join(names, ", "))
+	case s.lacks > 0:
+		note(BelowFloor, "%d of the floor of %d on on-demand", at.onDemand, w.Floor)
+	}
+	if at.overBudget > 0 && !noNodes {
 		note(OverBudget, "%d on spot beyond the budget of %d", at.overBudget, w.Desired-w.Floor)
 	}
 	if n := len(at.waiting); n > 0 {

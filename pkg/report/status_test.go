@@ -53,7 +53,11 @@ func TestStatuses(t *testing.T) {
 		},
 		"ordinals": {
 			cluster: "node od on-demand m/a\nnode sp spot m/a\nstatefulset db 2 sp od",
-			want:    []string{`statefulset/db OverBudget: 1 of 2, 1+1, left 1 and 1 without m/a ["db-0 of the floor on spot"]`},
+			want:    []string{`statefulset/db BelowFloor: 1 of 2, 1+1, left 1 and 1 without m/a ["db-0 of the floor on spot"]`},
+		},
+		"an ordinal below the first, and no floor": {
+			cluster: "node sp spot m/a\nstatefulset db 1 sp start=5 min=0",
+			want:    []string{`statefulset/db OK: 0 of 1, 0+1, left 0 and 0 without m/a []`},
 		},
 		"a Job": {
 			cluster: "node sp spot m/a\njob sum 2 sp sp",

@@ -223,7 +223,7 @@ func (v *View) Changes(then *View) (all []Change) {
 			continue
 		}
 		c := Change{Ref: refOf(w), Desired: w.Desired, FloorNow: before.Floor, FloorThen: w.Floor, OnDemandThen: is.onDemand}
-		c.Lacks = decision.FloorDeficit(w.Floor, is.live, is.onDemand)
+		c.Lacks = is.lacks(w)
 		if c.Frees = max(0, is.onDemand-w.Floor); w.Floor >= before.Floor {
 			c.Frees = 0 // what it has beyond its floor already is no news
 		}

@@ -98,22 +98,33 @@ func TestChanges(t *testing.T) {
 	stricter, other := basic(), basic()
 	stricter.Rules = []decision.Rule{{Name: "web", OwnerKinds: []string{"Deployment"}, Overrides: decision.Overrides{MinOnDemand: &two}}}
 	other.Defaults.MinOnDemand = decision.Count(0)
+	none := basic()
+	none.Defaults.MinOnDemand = decision.Count(0)
 	for name, test := range map[string]struct {
-		then *decision.Policy
-		want []string
+		cluster   string // shop if it is empty
+		now, then *decision.Policy
+		want      []string
 	}{
-		"the same":  {basic(), nil},
-		"a rule":    {stricter, []string{"deployment/web 1 to 2: 1 there, lacks 1, frees 0"}},
-		"no floors": {other, []string{"deployment/one 1 to 0: 0 there, lacks 0, frees 0", "deployment/web 1 to 0: 1 there, lacks 0, frees 1"}},
+		"the same":  {then: basic()},
+		"a rule":    {then: stricter, want: []string{"deployment/web 1 to 2: 1 there, lacks 1, frees 0"}},
+		"no floors": {then: other, want: []string{"deployment/one 1 to 0: 0 there, lacks 0, frees 0", "deployment/web 1 to 0: 1 there, lacks 0, frees 1"}},
+		"an ordinal on spot, and what admits only spot": {
+			cluster: "node od on-demand m/a\nnode sp spot m/a\nstatefulset db 2 sp od\ndeployment web 2 sp sp only=spot",
+			now:     none, then: basic(),
+			want: []string{"statefulset/db 0 to 1: 1 there, lacks 1, frees 0", "deployment/web 0 to 1: 0 there, lacks 0, frees 0"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Both policies look at what was read once.
-			taken, err := survey.Take(t.Context(), surveytest.Start(t, objectsOf(t, shop)...).Client(), survey.Scope{})
+			if test.cluster == "" {
+				test.cluster, test.now = shop, basic()
+			}
+			taken, err := survey.Take(t.Context(), surveytest.Start(t, objectsOf(t, test.cluster)...).Client(), survey.Scope{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, c := range see(t, taken, basic()).Changes(see(t, taken, test.then)) {
+			for _, c := range see(t, taken, test.now).Changes(see(t, taken, test.then)) {
 				got = append(got, fmt.Sprintf("%s %d to %d: %d there, lacks %d, frees %d", c.Ref, c.FloorNow, c.FloorThen, c.OnDemandThen, c.Lacks, c.Frees))
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {

@@ -44,8 +44,7 @@ func basic() *decision.Policy {
 //
 // There is a pod of one CPU for each PLACE: a node, or - where it waits. Pods of deployment web are web-0, web-1 and so on, their ReplicaSet
 // web-r; with old=N the first N are of an older one, web-old. The options: min=N (min-on-demand) profile=NAME cpu=1 zone=Z anti=KEY
-// only=spot
-// waits=DURATION (since when PodScheduled says so) gated.
+// only=spot|on-demand start=N (of a StatefulSet's ordinals) waits=DURATION (since when PodScheduled says so) gated.
 func look(t *testing.T, policy *decision.Policy, lines string) *report.View {
 	t.Helper()
 	taken, err := survey.Take(t.Context(), surveytest.Start(t, objectsOf(t, lines)...).Client(), survey.Scope{})
@@ -193,10 +192,12 @@ func workload(t *testing.T, kind, name string, rest []string) (objects []runtime
 			}
 		}
 	case "statefulset":
+		start, _ := strconv.Atoi(o.or("start", "0"))
 		for i := range owners {
 			owners[i] = by("apps/v1", "StatefulSet", name)
 		}
-		objects = append(objects, &appsv1.StatefulSet{ObjectMeta: of, Spec: appsv1.StatefulSetSpec{Replicas: replicas, Template: template}})
+		objects = append(objects, &appsv1.StatefulSet{ObjectMeta: of, Spec: appsv1.StatefulSetSpec{
+			Replicas: replicas, Template: template, Ordinals: &appsv1.StatefulSetOrdinals{Start: int32(start)}}})
 	case "job":
 		for i := range owners {
 			owners[i] = by("batch/v1", "Job", name)
