@@ -25,6 +25,9 @@ func (h *handler) preempt(ctx context.Context, x *exchange) error {
 	if args.Pod == nil {
 		return badRequest{http.StatusBadRequest, errors.New("args.Pod: expected the pod to make room for, got none")}
 	}
+	if err := checkVictims(&args); err != nil {
+		return badRequest{http.StatusBadRequest, err}
+	}
 	result := extenderv1.ExtenderPreemptionResult{NodeNameToMetaVictims: args.NodeNameToMetaVictims}
 	if args.NodeNameToMetaVictims == nil {
 		result.NodeNameToMetaVictims = map[string]*extenderv1.MetaVictims{}
@@ -45,6 +48,21 @@ func (h *handler) preempt(ctx context.Context, x *exchange) error {
 		x.out, err = json.Marshal(result)
 		return err
 	})
+}
+
+// checkVictims returns which victims are missing: kube-scheduler sends none that are null.
+func checkVictims(args *extenderv1.ExtenderPreemptionArgs) error {
+	for name, victims := range args.NodeNameToMetaVictims {
+		if victims == nil || slices.Contains(victims.Pods, nil) {
+			return fmt.Errorf("args.NodeNameToMetaVictims[%q]: expected an object whose Pods are objects, got null", name)
+		}
+	}
+	for name, victims := range args.NodeNameToVictims {
+		if victims == nil || slices.Contains(victims.Pods, nil) {
+			return fmt.Errorf("args.NodeNameToVictims[%q]: expected an object whose Pods are objects, got null", name)
+		}
+	}
+	return nil
 }
 
 // Open returns which of the nodes of these names the policy lets the pod go to. It approves nothing. The victims of a preemption are of a

@@ -95,6 +95,11 @@ func TestServing(t *testing.T) {
 	}
 }
 
+// preemption is a request about a pod, with the victims that the beginning of an object has.
+func preemption(victims string) string {
+	return victims + `,"Pod":{"metadata":{"name":"p","uid":"u"}}}`
+}
+
 func TestStatuses(t *testing.T) {
 	w := newCluster(t)
 	address := w.serves(&role{})
@@ -107,6 +112,10 @@ func TestStatuses(t *testing.T) {
 		"broken JSON":          {"/filter", strings.NewReader(`{"Pod":`), http.StatusBadRequest, "ExtenderArgs"},
 		"broken preemption":    {"/preempt", strings.NewReader(`{"Pod":`), http.StatusBadRequest, "ExtenderPreemptionArgs"},
 		"nobody to place":      {"/preempt", strings.NewReader(`{}`), http.StatusBadRequest, "Pod: expected"},
+		"no victims":           {"/preempt", strings.NewReader(preemption(`{"NodeNameToVictims":{"a":null}`)), http.StatusBadRequest, `NodeNameToVictims["a"]`},
+		"no victim":            {"/preempt", strings.NewReader(preemption(`{"NodeNameToVictims":{"a":{"Pods":[null]}}`)), http.StatusBadRequest, `NodeNameToVictims["a"]`},
+		"no meta victims":      {"/preempt", strings.NewReader(preemption(`{"NodeNameToMetaVictims":{"a":null}`)), http.StatusBadRequest, `NodeNameToMetaVictims["a"]`},
+		"no meta victim":       {"/preempt", strings.NewReader(preemption(`{"NodeNameToMetaVictims":{"a":{"Pods":[null]}}`)), http.StatusBadRequest, `NodeNameToMetaVictims["a"]`},
 		"another verb":         {"/bind", strings.NewReader(`{}`), http.StatusNotFound, ""},
 		"too long":             {"/filter", bytes.NewReader(make([]byte, MaxBody+1)), http.StatusRequestEntityTooLarge, "at most 67108864 bytes"},
 		"too long, unmarked":   {"/filter", io.LimitReader(zeros{}, MaxBody+1), http.StatusRequestEntityTooLarge, "at most 67108864 bytes"},
