@@ -9,7 +9,45 @@ import (
 
 	"github.com/mailru/easyjson/jlexer"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
+
+// maxCandidates is how many nodes a request may name: of a short name's few bytes decoding makes many times as much memory.
+const maxCandidates = 100_000
+
+var errTooMany = fmt.Errorf("expected at most %d nodes", maxCandidates)
+
+// podFields are those of a Pod that a decision reads. Decoding no others takes less time, and no body makes much more memory of them than
+// it has bytes.
+type podFields struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		SchedulerName     string            `json:"schedulerName"`
+		NodeName          string            `json:"nodeName"`
+		PriorityClassName string            `json:"priorityClassName"`
+		Priority          *int32            `json:"priority"`
+		NodeSelector      map[string]string `json:"nodeSelector"`
+		Affinity          *v1.Affinity      `json:"affinity"`
+	} `json:"spec"`
+	Status struct {
+		Phase    v1.PodPhase    `json:"phase"`
+		QOSClass v1.PodQOSClass `json:"qosClass"`
+	} `json:"status"`
+}
+
+// readPod reads what a decision reads of a Pod.
+func readPod(data []byte) (*v1.Pod, error) {
+	var fields podFields
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return nil, err
+	}
+	pod := &v1.Pod{ObjectMeta: fields.ObjectMeta}
+	pod.Spec.SchedulerName, pod.Spec.NodeName = fields.Spec.SchedulerName, fields.Spec.NodeName
+	pod.Spec.PriorityClassName, pod.Spec.Priority = fields.Spec.PriorityClassName, fields.Spec.Priority
+	pod.Spec.NodeSelector, pod.Spec.Affinity = fields.Spec.NodeSelector, fields.Spec.Affinity
+	pod.Status.Phase, pod.Status.QOSClass = fields.Status.Phase, fields.Status.QOSClass
+	return pod, nil
+}
 
 // request is an ExtenderArgs of k8s.io/kube-scheduler/extender/v1, read as far as a decision needs it. Most of it are the names of
 // nodes, thousands of them: encoding/json takes longer to read them than everything else takes together.
@@ -42,6 +80,9 @@ func readRequest(body []byte, names []string) (*request, error) {
 			given = true
 			lexer.Delim('[')
 			for lexer.Ok() && !lexer.IsDelim(']') {
+				if len(r.names) == maxCandidates {
+					return nil, fmt.Errorf("args.NodeNames: %w", errTooMany)
+				}
 				r.names = append(r.names, lexer.UnsafeString())
 				lexer.WantComma()
 			}
@@ -59,8 +100,8 @@ func readRequest(body []byte, names []string) (*request, error) {
 	if pod == nil {
 		return nil, errors.New("args.Pod: expected the pod to place, got none")
 	}
-	r.pod = &v1.Pod{}
-	if err := json.Unmarshal(pod, r.pod); err != nil {
+	var err error
+	if r.pod, err = readPod(pod); err != nil {
 		return nil, fmt.Errorf("args.Pod: %w", err)
 	}
 	if r.pod.Name == "" || r.pod.UID == "" {
@@ -77,15 +118,30 @@ func readRequest(body []byte, names []string) (*request, error) {
 
 // readNodes reads a NodeList.
 func (r *request) readNodes(data []byte) error {
-	var list struct {
-		Items []json.RawMessage `json:"items"`
+	r.items = []json.RawMessage{}
+	lexer := &jlexer.Lexer{Data: data}
+	lexer.Delim('{')
+	for lexer.Ok() && !lexer.IsDelim('}') {
+		key := lexer.UnsafeFieldName(false)
+		lexer.WantColon()
+		if strings.EqualFold(key, "items") && !lexer.IsNull() {
+			lexer.Delim('[')
+			for lexer.Ok() && !lexer.IsDelim(']') {
+				if len(r.items) == maxCandidates {
+					return fmt.Errorf("args.Nodes.items: %w", errTooMany)
+				}
+				r.items = append(r.items, lexer.Raw())
+				lexer.WantComma()
+			}
+			lexer.Delim(']')
+		} else {
+			lexer.SkipRecursive()
+		}
+		lexer.WantComma()
 	}
-	if err := json.Unmarshal(data, &list); err != nil {
+	lexer.Delim('}')
+	if err := lexer.Error(); err != nil {
 		return fmt.Errorf("args.Nodes: %w", err)
-	}
-	r.items = list.Items
-	if r.items == nil {
-		r.items = []json.RawMessage{}
 	}
 	for i, item := range r.items {
 		var node struct {

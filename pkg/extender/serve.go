@@ -19,12 +19,12 @@ import (
 const (
 	// MaxBody is how long a request may be, in bytes. With nodeCacheCapable 100,000 nodes take 3 MB; without, a node takes about 10 kB.
 	MaxBody = 64 << 20
-	// bodiesAtOnce bounds what all requests together hold in memory; further ones wait.
+	// bodiesAtOnce bounds what all requests together hold in memory; further ones wait, in the order in which they came.
 	bodiesAtOnce = 2 * MaxBody
 	// pooledAtMost is how large the memory of a request may be to be used again.
 	pooledAtMost = 4 << 20
-	// answerWithin is how long a request may take, from its body's end on.
-	answerWithin = 5 * time.Second
+	// decideWithin is how long a request may take, from its body's end on, and how long one may wait to be read.
+	decideWithin = 5 * time.Second
 )
 
 // Role says which of the replicas decides.
@@ -115,7 +115,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, do verb) (outcom
 		return h.fail(w, r, err)
 	}
 	defer release()
-	ctx, cancel := context.WithTimeout(r.Context(), answerWithin)
+	ctx, cancel := context.WithTimeout(r.Context(), decideWithin)
 	defer cancel()
 	err = do(ctx, x)
 	if not := (notLeading{}); errors.As(err, &not) {
@@ -142,9 +142,12 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) (x *exchange, rel
 		return nil, nil, tooLong()
 	}
 	if size < 0 {
-		size = MaxBody
+		// It would have to count as the longest, however short it is: two of them would have all others wait.
+		return nil, nil, badRequest{http.StatusLengthRequired, errors.New("expected a Content-Length")}
 	}
-	if err := h.memory.Acquire(r.Context(), size); err != nil {
+	ctx, cancel := context.WithTimeout(r.Context(), decideWithin)
+	defer cancel()
+	if err := h.memory.Acquire(ctx, size); err != nil {
 		return nil, nil, fmt.Errorf("waiting for memory: %w", err)
 	}
 	x = h.pool.Get().(*exchange)
@@ -157,6 +160,7 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) (x *exchange, rel
 			h.pool.Put(x)
 		}
 	}
+	x.body.Grow(int(size) + bytes.MinRead) // at once: growing as it comes takes up to three times as much
 	if _, err := x.body.ReadFrom(http.MaxBytesReader(w, r.Body, MaxBody)); err != nil {
 		release()
 		if long := (*http.MaxBytesError)(nil); errors.As(err, &long) {
@@ -191,7 +195,11 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (outco
 func (x *exchange) parse() (*request, error) {
 	request, err := readRequest(x.body.Bytes(), x.candidates.names)
 	if err != nil {
-		return nil, badRequest{http.StatusBadRequest, err}
+		status := http.StatusBadRequest
+		if errors.Is(err, errTooMany) {
+			status = http.StatusRequestEntityTooLarge
+		}
+		return nil, badRequest{status, err}
 	}
 	x.candidates.names, x.candidates.nodes = request.names, x.candidates.nodes[:0]
 	return request, nil

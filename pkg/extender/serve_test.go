@@ -109,16 +109,20 @@ func TestStatuses(t *testing.T) {
 		want int
 		says string
 	}{
-		"broken JSON":          {"/filter", strings.NewReader(`{"Pod":`), http.StatusBadRequest, "ExtenderArgs"},
-		"broken preemption":    {"/preempt", strings.NewReader(`{"Pod":`), http.StatusBadRequest, "ExtenderPreemptionArgs"},
-		"nobody to place":      {"/preempt", strings.NewReader(`{}`), http.StatusBadRequest, "Pod: expected"},
-		"no victims":           {"/preempt", strings.NewReader(preemption(`{"NodeNameToVictims":{"a":null}`)), http.StatusBadRequest, `NodeNameToVictims["a"]`},
-		"no victim":            {"/preempt", strings.NewReader(preemption(`{"NodeNameToVictims":{"a":{"Pods":[null]}}`)), http.StatusBadRequest, `NodeNameToVictims["a"]`},
-		"no meta victims":      {"/preempt", strings.NewReader(preemption(`{"NodeNameToMetaVictims":{"a":null}`)), http.StatusBadRequest, `NodeNameToMetaVictims["a"]`},
-		"no meta victim":       {"/preempt", strings.NewReader(preemption(`{"NodeNameToMetaVictims":{"a":{"Pods":[null]}}`)), http.StatusBadRequest, `NodeNameToMetaVictims["a"]`},
-		"another verb":         {"/bind", strings.NewReader(`{}`), http.StatusNotFound, ""},
-		"too long":             {"/filter", bytes.NewReader(make([]byte, MaxBody+1)), http.StatusRequestEntityTooLarge, "at most 67108864 bytes"},
-		"too long, unmarked":   {"/filter", io.LimitReader(zeros{}, MaxBody+1), http.StatusRequestEntityTooLarge, "at most 67108864 bytes"},
+		"broken JSON":        {"/filter", strings.NewReader(`{"Pod":`), http.StatusBadRequest, "ExtenderArgs"},
+		"broken preemption":  {"/preempt", strings.NewReader(`{"Pod":`), http.StatusBadRequest, "ExtenderPreemptionArgs"},
+		"nobody to place":    {"/preempt", strings.NewReader(`{}`), http.StatusBadRequest, "Pod: expected"},
+		"no victims":         {"/preempt", strings.NewReader(preemption(`{"NodeNameToVictims":{"a":null}`)), http.StatusBadRequest, `NodeNameToVictims["a"]`},
+		"no victim":          {"/preempt", strings.NewReader(preemption(`{"NodeNameToVictims":{"a":{"Pods":[null]}}`)), http.StatusBadRequest, `NodeNameToVictims["a"]`},
+		"no meta victims":    {"/preempt", strings.NewReader(preemption(`{"NodeNameToMetaVictims":{"a":null}`)), http.StatusBadRequest, `NodeNameToMetaVictims["a"]`},
+		"no meta victim":     {"/preempt", strings.NewReader(preemption(`{"NodeNameToMetaVictims":{"a":{"Pods":[null]}}`)), http.StatusBadRequest, `NodeNameToMetaVictims["a"]`},
+		"another verb":       {"/bind", strings.NewReader(`{}`), http.StatusNotFound, ""},
+		"too long":           {"/filter", bytes.NewReader(make([]byte, MaxBody+1)), http.StatusRequestEntityTooLarge, "at most 67108864 bytes"},
+		"of no known length": {"/filter", io.LimitReader(zeros{}, 100), http.StatusLengthRequired, "Content-Length"},
+		"too many names": {"/filter", strings.NewReader(`{"NodeNames":[` + strings.Repeat(`"",`, maxCandidates) + `""]}`), http.StatusRequestEntityTooLarge,
+			"args.NodeNames: expected at most 100000 nodes"},
+		"too many nodes": {"/filter", strings.NewReader(`{"Pod":{"metadata":{"name":"p","uid":"u"}},"Nodes":{"items":[` + strings.Repeat(`{},`, maxCandidates) + `{}]}}`),
+			http.StatusRequestEntityTooLarge, "args.Nodes.items: expected at most 100000 nodes"},
 		"scores without a pod": {"/prioritize", strings.NewReader(`{"NodeNames":[]}`), http.StatusBadRequest, "Pod: expected"},
 	} {
 		t.Run(name, func(t *testing.T) {
