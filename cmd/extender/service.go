@@ -33,9 +33,13 @@ const (
 	maxHeaders    = 16 << 10
 )
 
-// quietAtMost is how long a new leader waits for a scheduler that still binds what it was let bind. One that binds without having asked
-// (ignorable: true) would keep it waiting for ever.
+// quietAtMost is how long a new leader waits for a scheduler that still binds what it was let bind: 3,000 pods by its default limit. One
+// that goes on with the pods of other profiles would keep it waiting for ever.
 const quietAtMost = time.Minute
+
+// bindWithin is how long a leader that is told to end keeps the lease, without deciding any more, for what it approved to be bound: nobody
+// else knows of that.
+const bindWithin = 5 * time.Second
 
 // service serves schedulers, and leads or stands by.
 type service struct {
@@ -46,6 +50,8 @@ type service struct {
 	election *election
 	takeover takeover.Takeover
 	getPod   func(context.Context, types.NamespacedName) (types.UID, error)
+	// nominated lists the profile's pods without a node that are nominated to one.
+	nominated func(context.Context) ([]v1.Pod, error)
 }
 
 func newService(setup *setup, config *rest.Config, client kubernetes.Interface, factory informers.SharedInformerFactory,
@@ -70,6 +76,16 @@ func newService(setup *setup, config *rest.Config, client kubernetes.Interface, 
 			}
 			return object.UID, nil
 		},
+		nominated: func(ctx context.Context) ([]v1.Pod, error) {
+			// Without a resource version a list is a consistent read.
+			list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+				FieldSelector: "spec.nodeName=,status.nominatedNodeName!=,spec.schedulerName=" + setup.profile,
+			})
+			if err != nil {
+				return nil, err
+			}
+			return list.Items, nil
+		},
 	}
 	s.election, err = newElection(config, setup.advertiseAddress, s.begin)
 	return s, err
@@ -77,17 +93,14 @@ func newService(setup *setup, config *rest.Config, client kubernetes.Interface, 
 
 // begin is the beginning of a term: it returns when what earlier leaders approved is counted.
 func (s *service) begin(ctx context.Context) error {
-	if err := s.decider.Quiet(ctx, takeover.Settle, quietAtMost); err != nil {
+	return s.decider.TakeOver(ctx, func(ctx context.Context) error {
+		_, err := s.takeover.Wait(ctx)
 		return err
-	}
-	if _, err := s.takeover.Wait(ctx); err != nil {
-		return err
-	}
-	return s.decider.Inherit()
+	}, s.nominated, quietAtMost)
 }
 
-// Start implements manager.Runnable: it runs until ctx is done. Then it answers what it has been asked, and only after that another replica
-// may lead.
+// Start implements manager.Runnable: it runs until ctx is done. Then it answers what it has been asked, waits for what it approved to be
+// bound, and only after that another replica may lead.
 func (s *service) Start(ctx context.Context) error {
 	listener, err := net.Listen("tcp", s.setup.bindAddress)
 	if err != nil {
@@ -127,10 +140,23 @@ func (s *service) Start(ctx context.Context) error {
 	if server.Shutdown(stopping) != nil {
 		err = errors.Join(err, server.Close())
 	}
+	s.settle(context.WithoutCancel(ctx))
 	end() // gives the lease back
 	err = errors.Join(err, <-led)
 	s.factory.Shutdown()
 	return err
+}
+
+// settle returns when all pods are bound that were approved, or after bindWithin. It is to be called when nothing more is decided.
+func (s *service) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, bindWithin)
+	defer cancel()
+	for s.election.Leads() == nil && s.decider.Approved() > 0 {
+		if takeover.Sleep(ctx, takeover.PollEvery) != nil {
+			klog.FromContext(ctx).Info("Ending although approved pods are not known to be bound", "pods", s.decider.Approved(), "waited", bindWithin)
+			return
+		}
+	}
 }
 
 // newServer returns the server of schedulers.

@@ -35,7 +35,7 @@ import (
 // name is that of the lock and of who reports events.
 const name = "spot-extender"
 
-// stopWithin is how long a replica that is told to end takes to answer what it has been asked, and to give its lease back.
+// stopWithin is how long a replica that is told to end takes to answer what it has been asked; bindWithin comes after it.
 const stopWithin = 10 * time.Second
 
 // perSecond is how many requests each client sends, on average and at once: events and takeovers, but no placement.
@@ -50,7 +50,7 @@ func start(ctx context.Context, setup *setup) error {
 	mgr, err := manager.New(config, manager.Options{
 		Logger:                  klog.Background(),
 		HealthProbeBindAddress:  setup.healthAddress,
-		GracefulShutdownTimeout: ptr.To(stopWithin + 2*time.Second),
+		GracefulShutdownTimeout: ptr.To(stopWithin + bindWithin + 2*time.Second),
 		Metrics: metricsserver.Options{
 			BindAddress: setup.metricsAddress, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
 		},

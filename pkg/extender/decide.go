@@ -50,8 +50,8 @@ type Extender struct {
 	index    *index
 	register *register
 	seed     maphash.Seed
-	// lastBound is when a pod of the profile was last seen to have been bound, in Unix nanoseconds.
-	lastBound atomic.Int64
+	// bindings is how many pods, of any profile, were seen to have been bound.
+	bindings atomic.Int64
 	// revisions has each decision about a revision wait for the one before, whose approval it has to count.
 	revisions [revisionLocks]sync.Mutex
 }

@@ -334,43 +334,74 @@ func TestInherit(t *testing.T) {
 	w.bound(podOf("web", 0), "on-demand-0")
 	pod := podOf("web", 1)
 	pod.Status.NominatedNodeName = "spot-0"
-	if err := w.factory.Core().V1().Pods().Informer().GetStore().Add(pod); err != nil {
-		t.Fatal(err)
+	if more := w.inherit([]v1.Pod{*pod}); more != 1 {
+		t.Errorf("%d pods, want 1", more)
 	}
-	if err := w.Inherit(); err != nil {
-		t.Fatal(err)
+	if more := w.inherit([]v1.Pod{*pod}); more != 0 {
+		t.Errorf("the same once more: %d pods, want none", more)
 	}
 	w.want("a sibling", w.asks(podOf("web", 2), spot...))
 	w.want("itself", w.asks(pod, spot...), spot...)
+
+	// One that was seen to be bound after the list was made counts where it is, once.
+	w.bound(pod, "spot-0")
+	if more := w.inherit([]v1.Pod{*pod}); more != 0 || w.Approved() != 0 {
+		t.Errorf("bound since: %d pods, and %d approved, want none", more, w.Approved())
+	}
 }
 
-// Quiet waits as long as the scheduler binds what it was let bind earlier, but not for ever.
-func TestQuiet(t *testing.T) {
-	for name, test := range map[string]struct{ bindings, want time.Duration }{
-		"nothing is bound":     {0, 0},
-		"bindings for a while": {2 * time.Second, 2*time.Second + 500*time.Millisecond},
-		"bindings without end": {time.Hour, time.Minute},
+// TakeOver waits as long as the scheduler binds what it was let bind earlier, whatever their profile: all share its limit. But not for ever.
+func TestTakeOver(t *testing.T) {
+	for name, test := range map[string]struct {
+		bindings, nominations, want time.Duration
+	}{
+		"nothing is bound":        {0, 0, time.Second},
+		"bindings for a while":    {2 * time.Second, 0, 3 * time.Second},
+		"bindings without end":    {time.Hour, 0, time.Minute},
+		"nominations for a while": {0, 2 * time.Second, 3 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newCluster(t)
 				w.Extender.clock = clock.RealClock{}
-				began, done := time.Now(), make(chan time.Duration, 1)
-				for at := time.Duration(0); at < min(test.bindings, 2*time.Minute); at += 500 * time.Millisecond {
-					time.AfterFunc(at, func() { w.bound(podOf("web", int(at/time.Millisecond)), "on-demand-0") })
+				began := time.Now()
+				for at := 100 * time.Millisecond; at < min(test.bindings, 2*time.Minute); at += 500 * time.Millisecond {
+					time.AfterFunc(at, func() {
+						other := podOf("web", int(at/time.Millisecond))
+						other.Spec.SchedulerName = v1.DefaultSchedulerName
+						w.bound(other, "on-demand-0")
+					})
 				}
-				synctest.Wait()
-				go func() {
-					_ = w.Quiet(t.Context(), time.Second, time.Minute)
-					done <- time.Since(began)
-				}()
-				time.Sleep(3 * time.Minute)
-				// A binding may come in the very moment in which it is looked for.
-				if took := <-done; took < test.want || took > test.want+time.Second {
-					t.Errorf("quiet after %s, want %s to a second more", took, test.want)
+				failed := false
+				err := w.TakeOver(t.Context(), func(ctx context.Context) error {
+					time.Sleep(time.Second)
+					return nil
+				}, func(context.Context) ([]v1.Pod, error) {
+					if at := time.Since(began); at > 0 && at <= test.nominations {
+						pod := podOf("api", int(at/time.Millisecond))
+						pod.Status.NominatedNodeName = "spot-0"
+						if !failed {
+							failed = true
+							return nil, errors.New("the API server is busy")
+						}
+						return []v1.Pod{*pod}, nil
+					}
+					return nil, nil
+				}, time.Minute)
+				if err != nil {
+					t.Fatal(err)
 				}
+				if took := time.Since(began); took != test.want {
+					t.Errorf("took over after %s, want %s", took, test.want)
+				}
+				time.Sleep(3 * time.Minute) // the other bindings
 			})
 		})
+	}
+	w := newCluster(t)
+	if err := w.TakeOver(t.Context(), func(context.Context) error { return context.Canceled }, func(context.Context) ([]v1.Pod, error) { return nil, nil },
+		time.Minute); !errors.Is(err, context.Canceled) {
+		t.Errorf("the end of the term while it is waited: %v", err)
 	}
 }
 

@@ -2,13 +2,10 @@ package extender
 
 import (
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
-
-var everything = labels.Everything()
 
 // placed counts a placement, and records an event where it is a deliberate exception.
 func (e *Extender) placed(pod *v1.Pod, at *place) {

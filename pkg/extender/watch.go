@@ -25,6 +25,8 @@ const (
 	// approvedAtMost is how long an approval of a pod that stays pending counts. The longest that a binding may take in a scheduler are the
 	// 15 minutes that a Permit plugin may hold a pod, and 10 for its volumes.
 	approvedAtMost = 30 * time.Minute
+	// listAgainAfter is the pause after a list that failed.
+	listAgainAfter = time.Second
 )
 
 // Watch has the extender count what the informers of the factory say that it was made with. synced reports whether their first lists
@@ -120,8 +122,8 @@ func (e *Extender) count(before, after *v1.Pod) *place {
 	if after == nil || after.Spec.NodeName == "" && kube.Live(after) {
 		return nil
 	}
-	if e.concerns(after) && (before == nil || before.Spec.NodeName == "") && after.Spec.NodeName != "" {
-		e.lastBound.Store(e.clock.Now().UnixNano())
+	if (before == nil || before.Spec.NodeName == "") && after.Spec.NodeName != "" {
+		e.bindings.Add(1)
 	}
 	entry := e.register.forget(after.UID)
 	n := e.index.nodes[after.Spec.NodeName]
@@ -135,37 +137,60 @@ func (e *Extender) count(before, after *v1.Pod) *place {
 // Holds reports whether a pod is known to be bound, and counted.
 func (e *Extender) Holds(pod types.UID) bool { return e.index.holds(pod) }
 
-// Quiet returns when no pod of the profile has been seen to be bound for a while: the scheduler has bound what an earlier leader let it
-// bind, as fast as its limits allow, and is let bind nothing more while nobody decides. It gives up after atMost, with a line in the log.
-func (e *Extender) Quiet(ctx context.Context, while, atMost time.Duration) error {
+// TakeOver returns when what earlier leaders approved is counted. wait returns when every pod is counted that was bound a second after its
+// call; nominated lists the pods without a node that are nominated to one, as no older than the call.
+//
+// The scheduler outlives the leaders that it asked, so it may still be binding what one of them let it bind. It binds as fast as its limit
+// of requests allows, which the pods of all profiles share: over when a second has passed in which no pod at all was bound. After atMost it
+// begins anyway, with a line in the log: other profiles may go on for ever.
+func (e *Extender) TakeOver(ctx context.Context, wait func(context.Context) error, nominated func(context.Context) ([]v1.Pod, error),
+	atMost time.Duration) error {
+	inherit := func() (int, error) {
+		for {
+			pods, err := nominated(ctx)
+			if err == nil {
+				return e.inherit(pods), nil
+			}
+			klog.FromContext(ctx).Error(err, "Deciding waits until the pods that are nominated to nodes can be listed")
+			select {
+			case <-ctx.Done():
+				return 0, ctx.Err()
+			case <-e.clock.After(listAgainAfter):
+			}
+		}
+	}
+	// Those that are bound while it is waited are counted only if they were seen before.
+	if _, err := inherit(); err != nil {
+		return err
+	}
 	for deadline := e.clock.Now().Add(atMost); ; {
-		now := e.clock.Now()
-		rest := while - now.Sub(time.Unix(0, e.lastBound.Load()))
-		if rest <= 0 {
-			return nil
+		before := e.bindings.Load()
+		if err := wait(ctx); err != nil {
+			return err
 		}
-		if !now.Before(deadline) {
-			klog.FromContext(ctx).Info("Pods of the profile are bound although nobody decides about them: is the extender ignorable?", "for", atMost)
+		more, err := inherit()
+		switch {
+		case err != nil:
+			return err
+		case more == 0 && e.bindings.Load() == before:
 			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-e.clock.After(rest):
+		case !e.clock.Now().Before(deadline):
+			klog.FromContext(ctx).Info("Deciding begins although pods are still being bound, perhaps some that an earlier leader approved", "waited", atMost)
+			return nil
 		}
 	}
 }
 
-// Inherit counts the pods whose nodes an earlier leader may have approved, and that wait for what comes before their binding: volumes,
-// and what else the scheduler writes a nomination for. It is to be called when this replica begins to lead.
-func (e *Extender) Inherit() error {
-	all, err := e.pods.List(everything)
-	if err != nil {
-		return err
-	}
+// inherit counts pods whose nodes an earlier leader may have approved, and that wait for what comes before their binding: volumes, and
+// what else the scheduler writes a nomination for. It returns how many were not counted yet.
+func (e *Extender) inherit(nominated []v1.Pod) (more int) {
 	e.index.mu.Lock()
 	defer e.index.mu.Unlock()
-	for _, pod := range all {
+	for i := range nominated {
+		pod := &nominated[i]
+		if _, bound := e.index.bound[pod.UID]; bound {
+			continue // since the list was made: it counts where it is, and nothing would end an approval
+		}
 		n := e.index.nodes[pod.Status.NominatedNodeName]
 		if n == nil || pod.Spec.NodeName != "" || !e.concerns(pod) || !kube.Live(pod) || e.register.get(pod.UID) != nil {
 			continue
@@ -180,8 +205,15 @@ func (e *Extender) Inherit() error {
 			entry.pools = map[decision.Pool]bool{facts.Pool: true}
 		}
 		e.register.put(entry)
+		more++
 	}
-	return nil
+	return more
+}
+
+// Approved returns how many pods may be about to be bound because of an answer.
+func (e *Extender) Approved() int {
+	approved, _ := e.register.numbers()
+	return approved
 }
 
 // Sweep forgets, until ctx is done, the pods that nothing will be heard of any more: those that were deleted before the watch told of
