@@ -24,7 +24,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/takeover"
 )
 
-// How long who asks may take. kube-scheduler is on the same network, and waits for 5 s altogether by default.
+// How long who asks may take. kube-scheduler is on the same network, and waits for 2 s altogether (config/extender.yaml).
 const (
 	headersWithin = 5 * time.Second
 	bodyWithin    = 10 * time.Second
