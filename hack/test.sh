@@ -16,8 +16,6 @@ go test -count=1 $quick
 env -C test/performance/upstream go test -count=1 .
 go test -count=1 -p 2 $waiting
 go test -count=1 -p 1 -timeout 40m $alone
-# Placement once more, by a stock kube-scheduler that asks the extender: what needs neither preemption nor a pod that is woken in time.
-SPOT_THROUGH=extender go test -count=1 -timeout 20m -run '^(TestSingletonsStandOnOnDemand|TestFloorThenSpot|TestOnDemandFull|TestSpotFull|TestNothingFree|TestJobs|TestKnobsOfAWorkload|TestNodesWithoutAnyLabel|TestConfiguredNodes|TestOwners|TestRules|TestAnnotationPolicy|TestScale|TestManyDeploymentsAtOnce|TestSignalledNodesTakeNoPods|TestAdvisedNodesAreUsedLast|TestStatefulSetKeepsItsFirstOrdinalsOffSpot|TestPodRightAfterItsOwner|TestRolloutsWithRoomToSpare|TestExampleWorkloads)$' ./test/integration
 if [ -n "${LONG:-}" ]; then
   # The race detector needs a C compiler.
   CGO_ENABLED=1 go test -count=1 -race ./pkg/decision/... ./pkg/kube/... ./pkg/plugins/... ./pkg/apis/...
@@ -26,5 +24,7 @@ if [ -n "${LONG:-}" ]; then
   # A reclaim of 300 nodes at once, 20 killed controllers, and spot that comes and goes for five minutes; five killed schedulers; kubectl spot
   # on 5,000 nodes and 50,000 pods.
   go test -count=1 -p 1 -tags long -timeout 90m -run '^TestLong' ./test/controller ./test/integration ./test/kubectl
+  # Placement once more, by a stock kube-scheduler that asks the extender: what needs neither preemption nor a pod that is woken in time.
+  SPOT_THROUGH=extender go test -count=1 -timeout 20m -run '^(TestSingletonsStandOnOnDemand|TestFloorThenSpot|TestOnDemandFull|TestSpotFull|TestNothingFree|TestJobs|TestKnobsOfAWorkload|TestNodesWithoutAnyLabel|TestConfiguredNodes|TestOwners|TestRules|TestAnnotationPolicy|TestScale|TestManyDeploymentsAtOnce|TestSignalledNodesTakeNoPods|TestAdvisedNodesAreUsedLast|TestStatefulSetKeepsItsFirstOrdinalsOffSpot|TestPodRightAfterItsOwner|TestRolloutsWithRoomToSpare|TestExampleWorkloads)$' ./test/integration
   hack/test-skew.sh
 fi
