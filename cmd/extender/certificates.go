@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 )
@@ -14,10 +15,12 @@ import (
 type certificates struct {
 	serving  *dynamiccertificates.DynamicCertKeyPairContent
 	clientCA *dynamiccertificates.DynamicFileCAContent
+	// clients are the names of the clients that may ask, beside other replicas.
+	clients []string
 }
 
 // newCertificates reads the files. The error says which flag is to blame.
-func newCertificates(certFile, keyFile, clientCAFile string) (*certificates, error) {
+func newCertificates(certFile, keyFile, clientCAFile string, clients []string) (*certificates, error) {
 	serving, servingErr := dynamiccertificates.NewDynamicServingContentFromFiles("serving", certFile, keyFile)
 	if servingErr != nil {
 		servingErr = fmt.Errorf("--tls-cert-file %s, --tls-private-key-file %s: %w", certFile, keyFile, servingErr)
@@ -29,7 +32,7 @@ func newCertificates(certFile, keyFile, clientCAFile string) (*certificates, err
 	if err := errors.Join(servingErr, caErr); err != nil {
 		return nil, err
 	}
-	c := &certificates{serving, clientCA}
+	c := &certificates{serving, clientCA, clients}
 	own, err := c.own()
 	if err == nil {
 		err = c.verify([]*x509.Certificate{own.Leaf}, x509.ExtKeyUsageServerAuth)
@@ -94,12 +97,30 @@ func (c *certificates) server() *tls.Config {
 			if !ok {
 				return nil, errors.New("there is no client authority")
 			}
+			if len(own.Leaf.DNSNames) == 0 {
+				return nil, errors.New("the certificate to serve with has no DNS name")
+			}
 			return &tls.Config{
 				MinVersion: tls.VersionTLS12, NextProtos: []string{protocol}, Certificates: []tls.Certificate{*own},
 				ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: options.Roots,
+				VerifyConnection: func(state tls.ConnectionState) error {
+					return c.mayAsk(state.PeerCertificates[0], own.Leaf)
+				},
 			}, nil
 		},
 	}
+}
+
+// mayAsk returns why a client is not one that may ask, although the client authority signed its certificate: another replica, whose
+// certificate is for our own name, or one of clients. Others could move and make approvals, and so have pods placed over their budget.
+func (c *certificates) mayAsk(client, own *x509.Certificate) error {
+	names := append([]string{client.Subject.CommonName}, client.DNSNames...)
+	if slices.ContainsFunc(names, func(name string) bool {
+		return name != "" && (slices.Contains(c.clients, name) || name == own.DNSNames[0])
+	}) {
+		return nil
+	}
+	return fmt.Errorf("client certificate for %q: expected one for any of %q (--allowed-client-names)", names, append([]string{own.DNSNames[0]}, c.clients...))
 }
 
 // client is how this replica asks the one that leads. It is reached at the address of its pod, for which it has no certificate: it is known

@@ -32,6 +32,7 @@ type options struct {
 	bindAddress, advertiseAddress            string
 	metricsAddress, healthAddress            string
 	certFile, keyFile, clientCAFile          string
+	allowedClients                           []string
 	plainHTTP                                bool
 }
 
@@ -93,7 +94,10 @@ config/extender.yaml is the scheduler's side.`,
 			"usages server auth and client auth: replicas know each other by it. Required.")
 	serving.StringVar(&opts.keyFile, "tls-private-key-file", "", "The key of --tls-cert-file. Required.")
 	serving.StringVar(&opts.clientCAFile, "client-ca-file", "",
-		"The authorities whose client certificates are accepted, as PEM, read again when it changes. Whoever has one of them may ask. Required.")
+		"The authorities whose client certificates are accepted, as PEM, read again when it changes. Required.")
+	serving.StringSliceVar(&opts.allowedClients, "allowed-client-names", []string{"kube-scheduler"},
+		"Which of the clients with such a certificate may ask: a common name or DNS name in it. Other replicas may, by the DNS name in "+
+			"--tls-cert-file.")
 	serving.BoolVar(&opts.plainHTTP, "plain-http", false,
 		"Serve HTTP without certificates, to whoever can reach the address. For trials: --bind-address must be on loopback.")
 	serving.StringVar(&opts.metricsAddress, "metrics-bind-address", ":8443",
@@ -124,7 +128,7 @@ func (o *options) read() (*setup, error) {
 	})
 	var tlsErr error
 	if !o.plainHTTP {
-		s.tls, tlsErr = newCertificates(o.certFile, o.keyFile, o.clientCAFile)
+		s.tls, tlsErr = newCertificates(o.certFile, o.keyFile, o.clientCAFile, o.allowedClients)
 	}
 	return s, errors.Join(policyErr, tlsErr)
 }

@@ -6,6 +6,8 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"os"
 	"path/filepath"
 	"strings"
@@ -122,8 +124,38 @@ func TestCertificateForServingOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err = newCertificates(filepath.Join(dir, "crt"), filepath.Join(dir, "key"), newFiles(t).ca)
+	_, err = newCertificates(filepath.Join(dir, "crt"), filepath.Join(dir, "key"), newFiles(t).ca, nil)
 	if err == nil || !strings.Contains(err.Error(), "client auth") {
 		t.Errorf("error %v, want one about client auth", err)
+	}
+}
+
+// Of those that the client authority knows, only schedulers and replicas may ask.
+func TestWhoMayAsk(t *testing.T) {
+	f := newFiles(t)
+	c, err := newCertificates(f.cert, f.key, f.ca, []string{"kube-scheduler"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := c.own()
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := func(common string, dns ...string) *x509.Certificate {
+		return &x509.Certificate{Subject: pkix.Name{CommonName: common}, DNSNames: dns}
+	}
+	for name, test := range map[string]struct {
+		client *x509.Certificate
+		may    bool
+	}{
+		"scheduler":             {named("kube-scheduler"), true},
+		"scheduler, a DNS name": {named("", "kube-scheduler"), true},
+		"replica":               {own.Leaf, true},
+		"kubelet":               {named("system:node:a", "a"), false},
+		"nobody":                {named(""), false},
+	} {
+		if err := c.mayAsk(test.client, own.Leaf); (err == nil) != test.may {
+			t.Errorf("%s: %v, may ask: %t", name, err, test.may)
+		}
 	}
 }
