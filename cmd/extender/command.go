@@ -88,7 +88,8 @@ config/extender.yaml is the scheduler's side.`,
 	serving.StringVar(&opts.bindAddress, "bind-address", ":8445",
 		"Where kube-scheduler is served, as host:port; without a host on all addresses.")
 	serving.StringVar(&opts.advertiseAddress, "advertise-address", "",
-		"Where other replicas reach this one, as host:port. Required where --bind-address has no host; otherwise that is the default.")
+		"Where other replicas reach this one, as host:port, or as an IP address with the port of --bind-address. Required where --bind-address "+
+			"has no host; otherwise that is the default.")
 	serving.StringVar(&opts.certFile, "tls-cert-file", "",
 		"The certificate to serve with, as PEM, read again when it changes. --client-ca-file must have signed it, for a DNS name and for the "+
 			"usages server auth and client auth: replicas know each other by it. Required.")
@@ -140,18 +141,21 @@ func (o *options) check() error {
 	if o.schedulerConfigFile == "" {
 		mistake("--scheduler-config: required")
 	}
-	host, _, err := net.SplitHostPort(o.bindAddress)
+	host, port, err := net.SplitHostPort(o.bindAddress)
 	if err != nil {
 		mistake("--bind-address: %q: expected host:port or :port", o.bindAddress)
 	}
 	everywhere := host == "" || net.ParseIP(host).IsUnspecified()
+	if net.ParseIP(o.advertiseAddress) != nil {
+		o.advertiseAddress = net.JoinHostPort(o.advertiseAddress, port)
+	}
 	switch advertised, _, err := net.SplitHostPort(o.advertiseAddress); {
 	case o.advertiseAddress == "" && everywhere:
-		mistake("--advertise-address: required where --bind-address is %q: the host:port at which other replicas reach this one", o.bindAddress)
+		mistake("--advertise-address: required where --bind-address is %q: the IP address at which other replicas reach this one", o.bindAddress)
 	case o.advertiseAddress == "":
 		o.advertiseAddress = o.bindAddress
 	case err != nil || advertised == "":
-		mistake("--advertise-address: %q: expected host:port", o.advertiseAddress)
+		mistake("--advertise-address: %q: expected host:port or an IP address", o.advertiseAddress)
 	}
 	files := []struct{ flag, value string }{
 		{"--tls-cert-file", o.certFile}, {"--tls-private-key-file", o.keyFile}, {"--client-ca-file", o.clientCAFile},

@@ -130,6 +130,18 @@ func TestCertificateForServingOnly(t *testing.T) {
 	}
 }
 
+// The IP address of a pod has no port, and one of IPv6 needs brackets beside one.
+func TestAdvertised(t *testing.T) {
+	for _, test := range []struct{ address, want string }{
+		{"10.0.0.7", "10.0.0.7:8445"}, {"fd00::1", "[fd00::1]:8445"}, {"[fd00::1]:9", "[fd00::1]:9"}, {"extender:9", "extender:9"},
+	} {
+		o := options{schedulerConfigFile: "f", bindAddress: ":8445", advertiseAddress: test.address, certFile: "f", keyFile: "f", clientCAFile: "f"}
+		if err := o.check(); err != nil || o.advertiseAddress != test.want {
+			t.Errorf("%s: %s, %v, want %s", test.address, o.advertiseAddress, err, test.want)
+		}
+	}
+}
+
 // Of those that the client authority knows, only schedulers and replicas may ask.
 func TestWhoMayAsk(t *testing.T) {
 	f := newFiles(t)
