@@ -104,15 +104,21 @@ func (e *Extender) Filter(ctx context.Context, pod *v1.Pod, c *candidates) (Filt
 	if err != nil {
 		return Filtered{}, err
 	}
+	result, line, err := d.filter(ctx, c)
+	line.write(ctx) // which may take long, and nobody else need wait for it
+	return result, err
+}
+
+// filter is Filter from begin on, and the end.
+func (d *deciding) filter(ctx context.Context, c *candidates) (Filtered, line, error) {
 	defer d.end()
 	result := d.choose(c)
 	if len(result.Kept) == 0 && d.unknown > 0 {
 		// A refusal would make the pod wait for something to happen in the cluster; after an error it is tried again by the clock.
-		return Filtered{}, fmt.Errorf("%d of %d nodes: %s, and no other one takes the pod", d.unknown, len(c.names), unknownNode)
+		return Filtered{}, nil, fmt.Errorf("%d of %d nodes: %s, and no other one takes the pod", d.unknown, len(c.names), unknownNode)
 	}
 	d.note(&result)
-	d.log(ctx, len(c.names), &result)
-	return result, nil
+	return result, d.line(ctx, len(c.names), &result), nil
 }
 
 // Scores returns the score of each node, in the order of names: 0 to 10, as decision.ExtenderScore says; good until the candidates are used
@@ -421,11 +427,19 @@ func (d *deciding) note(result *Filtered) {
 	d.register.put(entry)
 }
 
-// log says what was decided and why, in one line.
-func (d *deciding) log(ctx context.Context, asked int, result *Filtered) {
-	logger := klog.FromContext(ctx).V(2)
-	if !logger.Enabled() {
-		return
+// line is a line of the log about a decision: keys and values; nil for none.
+type line []any
+
+func (l line) write(ctx context.Context) {
+	if l != nil {
+		klog.FromContext(ctx).V(2).Info("Decided", l...)
+	}
+}
+
+// line says what was decided and why.
+func (d *deciding) line(ctx context.Context, asked int, result *Filtered) line {
+	if !klog.FromContext(ctx).V(2).Enabled() {
+		return nil
 	}
 	answer := "refused"
 	if len(result.Kept) > 0 {
@@ -444,10 +458,10 @@ func (d *deciding) log(ctx context.Context, asked int, result *Filtered) {
 		}
 	}
 	workload := d.subject.Pod.Workload
-	logger.Info("Decided", "pod", klog.KObj(d.pod), "workload", workload.Kind+" "+workload.Revision, "desired", workload.Desired,
+	return line{"pod", klog.KObj(d.pod), "workload", workload.Kind + " " + workload.Revision, "desired", workload.Desired,
 		"floor", d.plan.Floor, "spotBudget", d.plan.Budget, "onSpot", d.siblings.placed.Spot, "onDemand", d.siblings.placed.OnDemand,
 		"waited", d.waited.Round(time.Millisecond), "answer", answer, "nodes", len(result.Kept), "of", asked,
-		"refusals", strings.Join(reasons, "; "))
+		"refusals", strings.Join(reasons, "; ")}
 }
 
 // verdictsHere reports by which verdicts candidates were refused.
