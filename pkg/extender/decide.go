@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
@@ -28,6 +29,8 @@ const (
 	// arrivesWithin is how long a decision waits for what it needs of a pod to arrive: the scheduler's watch may be ahead of this one's by
 	// milliseconds.
 	arrivesWithin, arrivesPoll = 200 * time.Millisecond, 10 * time.Millisecond
+	// waitedAtMost is of how many pods it is remembered that they were waited for.
+	waitedAtMost = 10_000
 	// narrowAtMost is how many answers send a pod to one capacity type only. If it comes back more often than that, it is likely that what
 	// comes after this extender refuses those nodes.
 	narrowAtMost = 2
@@ -50,6 +53,8 @@ type Extender struct {
 	index    *index
 	register *register
 	seed     maphash.Seed
+	// waitedFor are pods that were waited for in vain: kube-scheduler does nothing else meanwhile, and tries them again every few seconds.
+	waitedFor *lru.Cache
 	// bindings is how many pods, of any profile, were seen to have been bound.
 	bindings atomic.Int64
 	// revisions has each decision about a revision wait for the one before, whose approval it has to count.
@@ -67,6 +72,7 @@ func New(profile string, policy *decision.Policy, signals []kube.Signal, factory
 	return &Extender{
 		profile: profile, policy: policy, owners: owners, pods: factory.Core().V1().Pods().Lister(), recorder: recorder, clock: clock,
 		index: newIndex(&kube.NodeReader{Policy: policy, Signals: signals}), register: newRegister(), seed: maphash.MakeSeed(),
+		waitedFor: lru.New(waitedAtMost),
 	}, nil
 }
 
@@ -191,14 +197,18 @@ func (e *Extender) begin(ctx context.Context, pod *v1.Pod, c *candidates) (*deci
 
 func (d *deciding) end() { d.unlock() }
 
-// subject is kube.Owners.Subject. It asks again for a moment where the owner is not known, or where pods are counted of which this one is
-// not among those that are known.
+// subject is kube.Owners.Subject. It asks again for a moment, once for each pod, where the owner is not known, or where pods are counted
+// of which this one is not among those that are known.
 func (e *Extender) subject(ctx context.Context, pod *v1.Pod) (*kube.Subject, error) {
 	for deadline := e.clock.Now().Add(arrivesWithin); ; {
 		subject, err := e.owners.Subject(pod)
 		unknown := (*kube.UnknownOwner)(nil)
 		late := errors.As(err, &unknown) && !unknown.Going || err == nil && kube.CountedByPods(pod) && !e.known(pod)
-		if !late || !e.clock.Now().Before(deadline) {
+		if !late {
+			return subject, err
+		}
+		if _, before := e.waitedFor.Get(pod.UID); before || !e.clock.Now().Before(deadline) {
+			e.waitedFor.Add(pod.UID, nil)
 			return subject, err
 		}
 		select {

@@ -415,3 +415,20 @@ func TestUnlabeledNodesSettle(t *testing.T) {
 	w.clock.Step(30 * time.Second)
 	w.want("later, although nothing has happened", w.asks(podOf("web", 0), "young"), "young")
 }
+
+// A pod whose owner does not become known is waited for once: kube-scheduler does nothing else meanwhile.
+func TestWaitsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newCluster(t)
+		w.Extender.clock = clock.RealClock{}
+		for i, want := range []time.Duration{arrivesWithin, 0, 0} {
+			began := time.Now()
+			if _, err := w.Filter(t.Context(), podOf("unknown", 0), &candidates{names: w.names}); err == nil {
+				t.Error("decided without an owner")
+			}
+			if took := time.Since(began); took != want {
+				t.Errorf("attempt %d took %s, want %s", i, took, want)
+			}
+		}
+	})
+}
