@@ -67,18 +67,18 @@ configuration would change, and who would then lack replicas on on-demand.`,
 			return fmt.Errorf("nodes cannot be read, so nobody knows what goes with them")
 		}
 		judged := view
-		var changes []report.Change
 		if policyFile != "" {
 			if judged, err = o.see(taken, other); err != nil {
 				return err
 			}
-			changes = view.Changes(judged)
 		}
 		result, err := judged.Lose(losses)
 		if err != nil {
 			return err
 		}
-		result.Policy, result.Changes = policyFile, changes
+		if policyFile != "" {
+			result.Policy, result.Changes = policyFile, view.Changes(judged)
+		}
 		return o.printWhatIf(p, result, namespace)
 	}
 	return command

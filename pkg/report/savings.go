@@ -25,7 +25,7 @@ type Savings struct {
 	Unpriced map[string]int `json:"unpriced,omitempty"`
 	// Surplus are the workloads with replicas on on-demand beyond their floors: those that cost most first. OnTheTable is what all of them
 	// would save on spot.
-	Surplus    []Surplus `json:"surplus,omitempty"`
+	Surplus    []Surplus `json:"surplus"`
 	OnTheTable float64   `json:"onTheTableUsdPerHour"`
 }
 
@@ -53,7 +53,7 @@ type costs struct {
 // memory that it asks for. What it would cost on spot is its share of what the same node costs there by the list, or else of what spot costs
 // on average in this cluster.
 func (v *View) Savings(prices *Prices) (*Savings, error) {
-	s := &Savings{Prices: prices.From, Unpriced: map[string]int{}}
+	s := &Savings{Prices: prices.From, Unpriced: map[string]int{}, Surplus: []Surplus{}}
 	priced := map[*cluster.Node]*costs{}
 	var spotNow, spotOnDemand float64
 	for _, n := range v.Snapshot.Nodes {

@@ -56,6 +56,7 @@ type Status struct {
 // Statuses returns how the workloads of the profile stand, worst first: by State, then those that lack most, then by namespace, kind and
 // name. others is how many workloads there are that name another scheduler.
 func (v *View) Statuses() (all []Status, others int) {
+	all = []Status{} // not null in JSON
 	seen := map[Ref]bool{}
 	motions := v.Snapshot.Motions()
 	for _, w := range v.Snapshot.Workloads {

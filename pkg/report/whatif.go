@@ -101,15 +101,15 @@ type WhatIf struct {
 	// Nodes and Pods count what is lost; Workloads lose some of it: the worst first, then by namespace, kind and name.
 	Nodes     int    `json:"nodesLost"`
 	Pods      int    `json:"podsLost"`
-	Workloads []Lost `json:"workloads,omitempty"`
+	Workloads []Lost `json:"workloads"`
 	// Policy names the file of the other policy, by which Workloads were judged too; Changes are the workloads that it changes.
 	Policy  string   `json:"policy,omitempty"`
-	Changes []Change `json:"policyChanges,omitempty"`
+	Changes []Change `json:"policyChanges"`
 }
 
 // Lose returns what happens when all nodes of the losses go at once. A loss that no node matches is an error.
 func (v *View) Lose(losses []Loss) (*WhatIf, error) {
-	result := &WhatIf{}
+	result := &WhatIf{Changes: []Change{}}
 	lost := map[*cluster.Node]bool{}
 	var pods []*cluster.Pod
 	for _, loss := range losses {
@@ -153,6 +153,7 @@ func (v *View) choicesLike(text string) string {
 
 // lose returns the workloads that have a live pod among pods, which are all that stand on the lost nodes, and how many such pods there are.
 func (v *View) lose(lost func(*cluster.Node) bool, pods []*cluster.Pod) (all []Lost, gone int) {
+	all = []Lost{}
 	seen := map[*cluster.Workload]bool{}
 	for _, p := range pods {
 		if p.Workload == nil || !p.Live() {
@@ -206,7 +207,8 @@ type Change struct {
 
 // Changes returns the workloads of which the policy of then, a View of the same cluster, says something else: those that would lack most
 // first, then by namespace, kind and name.
-func (v *View) Changes(then *View) (all []Change) {
+func (v *View) Changes(then *View) []Change {
+	all := []Change{}
 	now := map[Ref]*cluster.Workload{}
 	for _, w := range v.Snapshot.Workloads {
 		if w.Ours {
