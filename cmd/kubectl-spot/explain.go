@@ -109,15 +109,15 @@ func (p *printing) explanation(out io.Writer, e *report.Explanation) error {
 	t.column("names", true)
 	for i := range e.Nodes {
 		g := &e.Nodes[i]
-		takes, c := "no", plain
+		takes := "no"
 		if g.Takes {
-			takes, c = "yes", plain
+			takes = "yes"
 		}
 		why := g.Obstacles
 		if g.Policy != "" {
 			why = append([]string{g.Policy}, why...)
 		}
-		t.row(c, len(g.Names), g.Capacity, g.Pool, takes, strings.Join(why, "; "), strings.Join(g.Names, ","))
+		t.row(plain, len(g.Names), g.Capacity, g.Pool, takes, strings.Join(why, "; "), strings.Join(g.Names, ","))
 	}
 	return p.table(out, &t)
 }
@@ -136,7 +136,7 @@ func (p *printing) policy(b *strings.Builder, e *report.Explanation) {
 		fmt.Fprintf(b, "%s; this is ordinal %d.\n", sentence(e.Budgeted), *e.Ordinal)
 		return
 	}
-	fmt.Fprintf(b, "%d of its revision may be on spot; %d are on spot and %d on on-demand", e.Budget, e.OnSpot, e.OnOnDemand)
+	fmt.Fprintf(b, "%d of its revision may be on spot; %s are on spot and %s on on-demand", e.Budget, number(e.OnSpot), number(e.OnOnDemand))
 	if e.Pod != "" {
 		fmt.Fprint(b, ", this pod left out")
 	}

@@ -85,7 +85,7 @@ func (o *options) printStatus(p *printing, view *report.View, namespace string) 
 }
 
 var stateColours = map[report.State]colour{
-	report.BelowFloor: red, report.OverBudget: red, report.Waiting: yellow, report.RollingOut: yellow, report.Moving: yellow,
+	report.BelowFloor: red, report.OverBudget: red, report.Waiting: yellow, report.RollingOut: yellow, report.Moving: yellow, report.Unknown: yellow,
 }
 
 // shorten leaves the beginning of what would break the lines of most terminals; -o wide shows all.

@@ -33,10 +33,10 @@ type Explanation struct {
 	Desired  int       `json:"desired"`
 	Floor    int       `json:"floor"`
 	// Budget is how many of the revision may be on spot; OnSpot and OnOnDemand how many of it are there, the pod itself left out. For an
-	// ordered workload (a StatefulSet) Ordinal decides instead: the floor is the first ones.
+	// ordered workload (a StatefulSet) Ordinal decides instead: the floor is the first ones. Both counts are nil where nodes could not be read.
 	Budget     int  `json:"budget"`
-	OnSpot     int  `json:"onSpot"`
-	OnOnDemand int  `json:"onOnDemand"`
+	OnSpot     *int `json:"onSpot,omitempty"`
+	OnOnDemand *int `json:"onOnDemand,omitempty"`
 	Ordinal    *int `json:"ordinal,omitempty"`
 	// Budgeted says it in the scheduler's words.
 	Budgeted string `json:"budgeted,omitempty"`
@@ -68,6 +68,9 @@ type NodeGroup struct {
 
 	verdict decision.Verdict
 }
+
+// nodesUnread is what is said instead of what only nodes tell.
+const nodesUnread = "nodes cannot be read, so where on-demand or spot takes it is not known"
 
 // ErrNotFound is the error for what is not in the cluster, or was not read.
 var ErrNotFound = errors.New("not found")
@@ -131,6 +134,10 @@ func (v *View) explainWorkload(w *cluster.Workload) (*Explanation, error) {
 	}
 	at := standingOf(w)
 	plan := v.plan(e, &more, refOf(w), last.Revision.Placed, last.Revision.Pods, decision.Waiting{})
+	if v.NoNodes {
+		e.Answer = fmt.Sprintf("%s of %d, and none waits; %s", count(at.live, "replica", "replicas"), w.Desired, nodesUnread)
+		return e, nil
+	}
 	e.Answer = fmt.Sprintf("%d of %d replicas stand on nodes, %d on on-demand and %d on spot; none waits. One more would prefer %s",
 		at.onDemand+at.spot, w.Desired, at.onDemand, at.spot, plan.Prefer)
 	return e, nil
@@ -184,11 +191,17 @@ func (v *View) explainPod(of Ref, p *cluster.Pod) (*Explanation, error) {
 		e.Answer = "it is being deleted"
 	case p.Node != nil:
 		e.Answer = fmt.Sprintf("it stands on %s (%s): %s", p.Node.Name, p.Node.Facts.Capacity.Type, standsAs(&plan, p, siblings))
+	case p.Spec.NodeName != "" && v.NoNodes:
+		e.Answer = fmt.Sprintf("it is bound to node %s; %s", p.Spec.NodeName, nodesUnread)
 	case p.Spec.NodeName != "":
 		e.Answer = fmt.Sprintf("it is bound to node %s, which is not known", p.Spec.NodeName)
 	default:
 		e.Answer = "it waits: " + waitsFor(p)
-		e.Unblock = v.unblock(e, p, &plan, waiting)
+		if v.NoNodes {
+			e.Answer += "; " + nodesUnread
+		} else {
+			e.Unblock = v.unblock(e, p, &plan, waiting)
+		}
 	}
 	return e, nil
 }
@@ -223,7 +236,10 @@ func (v *View) plan(
 		e.Ignored = append(e.Ignored, annotation.String())
 	}
 	e.Ignored = append(e.Ignored, origins.Overruled...)
-	e.Desired, e.Floor, e.Budget, e.OnSpot, e.OnOnDemand = pod.Workload.Desired, plan.Floor, plan.Budget, placed.Spot, placed.OnDemand
+	e.Desired, e.Floor, e.Budget = pod.Workload.Desired, plan.Floor, plan.Budget
+	if !v.NoNodes {
+		e.OnSpot, e.OnOnDemand = &placed.Spot, &placed.OnDemand
+	}
 	if pod.Workload.Ordered {
 		e.Ordinal = &pod.Workload.Ordinal
 	}

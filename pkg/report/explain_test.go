@@ -16,8 +16,11 @@ import (
 func told(e *report.Explanation) []string {
 	lines := []string{fmt.Sprintf("%s: %s", e.Pod, e.Answer)}
 	if e.Workload != nil {
-		lines = append(lines, fmt.Sprintf("%s %s: floor %d of %d, budget %d, %d on spot, %d on on-demand", e.Workload, e.Revision, e.Floor, e.Desired,
-			e.Budget, e.OnSpot, e.OnOnDemand))
+		line := fmt.Sprintf("%s %s: floor %d of %d, budget %d", e.Workload, e.Revision, e.Floor, e.Desired, e.Budget)
+		if e.OnSpot != nil {
+			line += fmt.Sprintf(", %d on spot, %d on on-demand", *e.OnSpot, *e.OnOnDemand)
+		}
+		lines = append(lines, line)
 	}
 	for _, g := range e.Nodes {
 		lines = append(lines, fmt.Sprintf("%s %s %v %t %q %q", g.Capacity, g.Pool, g.Names, g.Takes, g.Policy, g.Obstacles))
@@ -245,6 +248,26 @@ func TestExplainSettings(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, e.Settings); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)
+	}
+}
+
+func TestExplainWithoutNodes(t *testing.T) {
+	const unread = "nodes cannot be read, so where on-demand or spot takes it is not known"
+	view := look(t, basic(), "deployment web 2 somewhere -\ndeployment api 1 somewhere")
+	view.NoNodes = true
+	for of, want := range map[string]string{
+		"deployment/web": "web-1: it waits: no scheduler has said why; " + unread,
+		"pod/web-0":      "web-0: it is bound to node somewhere; " + unread,
+		"deployment/api": ": 1 replica of 1, and none waits; " + unread,
+	} {
+		kind, name, _ := strings.Cut(of, "/")
+		e, err := view.Explain(kind, "shop", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := told(e); got[0] != want || len(got) != 2 || strings.Contains(got[1], "on spot") {
+			t.Errorf("%s: %q, want %q and the policy without counts", of, got, want)
+		}
 	}
 }
 

@@ -26,11 +26,13 @@ const (
 	RollingOut State = "RollingOut"
 	// Moving: pods of it are on their way out.
 	Moving State = "Moving"
+	// Unknown: nodes could not be read, so nobody knows whether its floor is kept.
+	Unknown State = "Unknown"
 	// OK: nothing is to be said of it.
 	OK State = "OK"
 )
 
-var states = []State{BelowFloor, OverBudget, Waiting, RollingOut, Moving, OK}
+var states = []State{BelowFloor, OverBudget, Waiting, RollingOut, Moving, Unknown, OK}
 
 // Status is how one workload of the profile stands. What depends on nodes is nil where they could not be read.
 type Status struct {
@@ -137,6 +139,9 @@ func (s *Status) explain(w *cluster.Workload, at *standing, motion cluster.Motio
 	}
 	if n := motion.Released + motion.Terminating; n > 0 {
 		note(Moving, "%s on the way out", count(n, "pod is", "pods are"))
+	}
+	if noNodes {
+		note(Unknown, "nodes cannot be read")
 	}
 	if at.exempt {
 		note(OK, "its own selector or affinity admits only spot: no floor is kept")

@@ -110,7 +110,7 @@ func TestStatusWithoutNodes(t *testing.T) {
 	view := look(t, basic(), "deployment web 2 somewhere -")
 	view.NoNodes = true
 	all, _ := view.Statuses()
-	want := []string{`deployment/web Waiting: 1 of 2, 1 wait ["1 pod waits: no scheduler has said why"]`}
+	want := []string{`deployment/web Waiting: 1 of 2, 1 wait ["1 pod waits: no scheduler has said why" "nodes cannot be read"]`}
 	if diff := cmp.Diff(want, inLines(all)); diff != "" {
 		t.Errorf("statuses (-want +got):\n%s", diff)
 	}
