@@ -18,6 +18,8 @@ type options struct {
 	configFile    string
 	profile       string
 	allNamespaces bool
+	// source is what look has read from.
+	source source
 }
 
 // newCommand returns the command; understood becomes true when the command line is.

@@ -95,7 +95,7 @@ func TestPrints(t *testing.T) {
 		"what-if --context other --lose node=n -o jsonpath={.workloads[*].name}{.policyChanges[*].name}": "",
 		"savings -o jsonpath={.surplus[*].name}":                                                         "",
 		"status -o go-template={{.kind}}":                                                                "SpotStatus",
-		"nodes --no-headers":                                                                             "n     spot   node.kubernetes.io/capacity=spot   m5.xlarge/a               1     1\n",
+		"nodes --no-headers":                                                                             "n     spot   node.kubernetes.io/capacity=spot   m5.xlarge/a   <none>   <none>   1     1\n",
 		"nodes -o name":                                                                                  "node/n\n",
 		"nodes -o jsonpath={.items[0].fallBelow[0].name}":                                                "p",
 		"explain pod p -o jsonpath={.nodes[0].names}":                                                    `["n"]`,
@@ -103,6 +103,9 @@ func TestPrints(t *testing.T) {
 		"what-if --lose all-spot --no-headers":                                                           "pod/p   ToZero   1     1     1     0\n",
 		"what-if --lose node=n -o name":                                                                  "pod/p\n",
 		"what-if --policy ../../config/scheduler-config.yaml":                                            "Under ../../config/scheduler-config.yaml 0 workloads have other floors: 0 replicas would have to go to on-demand, 0 replicas could go to spot.\n",
+		"status -o jsonpath={.gaps}{.readPolicy.from}":                                                   "[]../../config/scheduler-config.yaml",
+		"what-if --context other --lose node=n":                                                          "0 replicas of namespace elsewhere would go with 1 node. -A looks at all namespaces.\n",
+		"what-if --lose node=n --no-headers -A":                                                          "shop   pod/p   ToZero   1     1     1     0\n",
 		"savings -o jsonpath={.usdPerHourAllOnDemand}":                                                   "0.192",
 	} {
 		out, err, status := execute(t, append(strings.Fields(line), shipped, "--kubeconfig="+cluster(t, ""))...)
@@ -148,6 +151,24 @@ func TestDenied(t *testing.T) {
 		if (status != 0) != fails || (out == "") != fails || !strings.Contains(err, fmt.Sprintf("cannot list resource %q", denied)) || !strings.Contains(err, want) ||
 			!strings.Contains(err, "manifests/overlays/viewer") {
 			t.Errorf("%s: exit status %d, %q\n%s", denied, status, out, err)
+		}
+	}
+}
+
+// TestGapsForPrograms: what could not be read is in the answer too, and nothing is denied for certain without owners.
+func TestGapsForPrograms(t *testing.T) {
+	out, _, status := execute(t, "status", "-o", "jsonpath={.gaps}{.readPolicy.assumedBecause}", "--kubeconfig="+cluster(t, "jobs"))
+	if status != 0 || !strings.Contains(out, "what pods of jobs belong to is not known") || !strings.Contains(out, "namespace kube-system has no Deployment") {
+		t.Errorf("exit status %d, %q", status, out)
+	}
+	for line, want := range map[string]string{
+		"status --context other":     "As far as can be told without all owners of pods: no workload in namespace elsewhere opts in",
+		"savings":                    "As far as can be told without all owners of pods: no workload that opts in",
+		"what-if --lose all-spot -A": "workloads are missing below",
+	} {
+		out, err, status := execute(t, append(strings.Fields(line), shipped, "--kubeconfig="+cluster(t, "jobs"))...)
+		if status != 0 || !strings.Contains(out+err, want) {
+			t.Errorf("%s: exit status %d, %q%q, want %q", line, status, out, err, want)
 		}
 	}
 }

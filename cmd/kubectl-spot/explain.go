@@ -69,7 +69,7 @@ not, and what would unblock it. The reasons are those of the scheduler.`,
 			return err
 		}
 		if !p.human() {
-			return p.machine(o.Out, "SpotExplanation", explanation, []report.Ref{explanation.Of})
+			return p.machine(o.Out, "SpotExplanation", &o.source, explanation, []report.Ref{explanation.Of})
 		}
 		return p.explanation(o.Out, explanation)
 	}
@@ -117,7 +117,7 @@ func (p *printing) explanation(out io.Writer, e *report.Explanation) error {
 		if g.Policy != "" {
 			why = append([]string{g.Policy}, why...)
 		}
-		t.row(plain, len(g.Names), g.Capacity, g.Pool, takes, strings.Join(why, "; "), strings.Join(g.Names, ","))
+		t.row(plain, len(g.Names), g.Capacity, cell(g.Pool), takes, cell(strings.Join(why, "; ")), strings.Join(g.Names, ","))
 	}
 	return p.table(out, &t)
 }

@@ -40,7 +40,8 @@ func (o *options) connect() (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(cfg)
 }
 
-// look reads the cluster and the policy. It says on standard error what could not be read, and what is not known because of it.
+// look reads the cluster and the policy. It says on standard error, and in o.source, what could not be read, and what is not known because of
+// it.
 func (o *options) look(ctx context.Context, scope survey.Scope) (*report.View, *survey.Survey, error) {
 	client, err := o.connect()
 	if err != nil {
@@ -61,13 +62,16 @@ func (o *options) look(ctx context.Context, scope survey.Scope) (*report.View, *
 	if err := group.Wait(); err != nil {
 		return nil, nil, helpful(err, scope.Namespace)
 	}
+	o.source.noOwners, o.source.Policy = taken.NoOwners, kept.from
 	for _, gap := range taken.Gaps {
 		o.warn("%v", gap)
+		o.source.gaps = append(o.source.gaps, gap.String())
 	}
 	if len(taken.Gaps) > 0 {
 		o.warn("%s", askFor)
 	}
 	if assumed != nil {
+		o.source.Assumed = assumed.Error()
 		o.warn("the policy could not be read (%v); the defaults are assumed: %s. --scheduler-config FILE names another", assumed, kept.Defaults)
 	}
 	view, err := o.see(taken, kept)

@@ -62,7 +62,7 @@ func (o *options) printNodes(p *printing, view *report.View) error {
 		for i := range all {
 			refs[i] = report.Ref{APIVersion: "v1", Kind: "Node", Name: all[i].Name}
 		}
-		return p.machine(o.Out, "SpotNodes", map[string]any{"items": all}, refs)
+		return p.machine(o.Out, "SpotNodes", &o.source, map[string]any{"items": all}, refs)
 	}
 	if len(all) == 0 {
 		fmt.Fprintln(o.ErrOut, "The cluster has no nodes.")
@@ -87,12 +87,12 @@ func (o *options) printNodes(p *printing, view *report.View) error {
 		interruption, c := n.Interruption, yellow
 		switch interruption {
 		case "none":
-			interruption, c = "", plain
+			interruption, c = cell(""), plain
 		case "reclaim":
 			c = red
 		}
-		t.row(c, n.Name, n.Capacity, n.Because, n.Pool, interruption, deadline, n.Replicas, len(n.FallBelow),
-			strings.Join(n.Signals, ", "), strings.Join(below, ", "))
+		t.row(c, n.Name, n.Capacity, n.Because, cell(n.Pool), interruption, cell(deadline), n.Replicas, len(n.FallBelow),
+			cell(strings.Join(n.Signals, ", ")), cell(strings.Join(below, ", ")))
 	}
 	return p.table(o.Out, &t)
 }

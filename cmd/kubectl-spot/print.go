@@ -59,8 +59,26 @@ func (p *printing) human() bool {
 	return (p.format() == "" || p.wide()) && *p.flags.TemplatePrinterFlags.TemplateArgument == ""
 }
 
+// source is what an answer was made from: part of what programs read, because warnings go elsewhere.
+type source struct {
+	// Policy says where the policy was found; Assumed is why it had to be assumed, "" if not.
+	Policy  string `json:"from"`
+	Assumed string `json:"assumedBecause,omitempty"`
+	// gaps are what could not be read; noOwners: owners are among it.
+	gaps     []string
+	noOwners bool
+}
+
+// qualified returns the beginning of a sentence that says that something is not there: owners that could not be read may hide it.
+func (s *source) qualified(sentence string) string {
+	if s.noOwners {
+		return "As far as can be told without all owners of pods: " + strings.ToLower(sentence[:1]) + sentence[1:]
+	}
+	return sentence
+}
+
 // machine prints an answer for programs, as an object of that kind; with -o name the objects that it is about, a line each.
-func (p *printing) machine(out io.Writer, kind string, answer any, about []report.Ref) error {
+func (p *printing) machine(out io.Writer, kind string, from *source, answer any, about []report.Ref) error {
 	if p.format() == "name" {
 		printer := &printers.NamePrinter{ShortOutput: true}
 		for _, ref := range about {
@@ -84,6 +102,18 @@ func (p *printing) machine(out io.Writer, kind string, answer any, about []repor
 	if err := json.Unmarshal(data, &object.Object); err != nil {
 		return err
 	}
+	if data, err = json.Marshal(from); err != nil {
+		return err
+	}
+	var readFrom map[string]any
+	if err := json.Unmarshal(data, &readFrom); err != nil {
+		return err
+	}
+	gaps := make([]any, len(from.gaps))
+	for i, gap := range from.gaps {
+		gaps[i] = gap
+	}
+	object.Object["readPolicy"], object.Object["gaps"] = readFrom, gaps
 	object.SetAPIVersion(apiVersion)
 	object.SetKind(kind)
 	return printer.PrintObj(object, out)
@@ -152,6 +182,14 @@ func coloured(text string, colours []colour, noHeaders bool) string {
 		row++
 	}
 	return b.String()
+}
+
+// cell prints what may be empty, as kubectl does: programs count columns.
+func cell(text string) string {
+	if text == "" {
+		return "<none>"
+	}
+	return text
 }
 
 // number prints what may not be known.

@@ -77,7 +77,7 @@ func (o *options) printSavings(p *printing, s *report.Savings) error {
 		for i := range s.Surplus {
 			refs[i] = s.Surplus[i].Ref
 		}
-		return p.machine(o.Out, "SpotSavings", s, refs)
+		return p.machine(o.Out, "SpotSavings", &o.source, s, refs)
 	}
 	if len(s.Unpriced) > 0 {
 		var missing []string
@@ -95,7 +95,7 @@ func (o *options) printSavings(p *printing, s *report.Savings) error {
 			plural(s.SpotNodes, "spot node", "spot nodes"), plural(s.OnDemandNodes, "on-demand node", "on-demand nodes"),
 			s.Now, s.AllOnDemand, s.Saved(), percent, s.Prices)
 		if len(s.Surplus) == 0 {
-			fmt.Fprintln(o.Out, "No workload that opts in has replicas on on-demand beyond its floor.")
+			fmt.Fprintln(o.Out, o.source.qualified("No workload that opts in has replicas on on-demand beyond its floor."))
 			return nil
 		}
 		replicas := 0

@@ -49,10 +49,10 @@ func (o *options) printStatus(p *printing, view *report.View, namespace string) 
 		for i := range all {
 			refs[i] = all[i].Ref
 		}
-		return p.machine(o.Out, "SpotStatus", map[string]any{"items": all, "otherWorkloads": others}, refs)
+		return p.machine(o.Out, "SpotStatus", &o.source, map[string]any{"items": all, "otherWorkloads": others}, refs)
 	}
 	if len(all) == 0 {
-		fmt.Fprintf(o.ErrOut, "No workload in %s opts in: no pod there has schedulerName %s.", where(namespace), o.profile)
+		fmt.Fprint(o.ErrOut, o.source.qualified(fmt.Sprintf("No workload in %s opts in: no pod there has schedulerName %s.", where(namespace), o.profile)))
 		if others > 0 {
 			fmt.Fprintf(o.ErrOut, " %s another scheduler.", plural(others, "workload there names", "workloads there name"))
 		}
@@ -75,7 +75,7 @@ func (o *options) printStatus(p *printing, view *report.View, namespace string) 
 			why = shorten(why)
 		}
 		cells := []any{s.Ref.String(), s.State, s.Desired, s.Floor, number(s.OnDemand), number(s.Spot), s.Waiting, number(s.WithoutSpot),
-			number(s.WithoutPool), s.LargestPool, why}
+			number(s.WithoutPool), cell(s.LargestPool), cell(why)}
 		if namespace == "" {
 			cells = append([]any{s.Namespace}, cells...)
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -93,15 +94,20 @@ func (o *options) printWhatIf(p *printing, result *report.WhatIf, namespace stri
 			}
 		}
 		for _, c := range result.Changes {
-			refs = append(refs, c.Ref)
+			if c.Lacks > 0 && !slices.Contains(refs, c.Ref) {
+				refs = append(refs, c.Ref)
+			}
 		}
-		return p.machine(o.Out, "SpotWhatIf", result, refs)
+		return p.machine(o.Out, "SpotWhatIf", &o.source, result, refs)
 	}
 	if result.Policy != "" {
 		if err := p.changes(o.Out, result, namespace); err != nil || len(result.Lose) == 0 {
 			return err
 		}
 		fmt.Fprintln(o.Out)
+	}
+	if o.source.noOwners {
+		o.warn("workloads are missing below whose owners could not be read")
 	}
 	return p.losses(o.Out, result, namespace)
 }
@@ -136,8 +142,21 @@ func (p *printing) losses(out io.Writer, result *report.WhatIf, namespace string
 		t.row(c, cells...)
 	}
 	if !p.noHeaders {
-		fmt.Fprintf(out, "%s would go with %s. Of %s %d would have none left, %d fewer than their floor, and %d would keep it.\n",
-			plural(result.Pods, "replica", "replicas"), plural(result.Nodes, "node", "nodes"),
+		of := ""
+		if namespace != "" {
+			of = " of " + where(namespace)
+		}
+		fmt.Fprintf(out, "%s%s would go with %s.", plural(result.Pods, "replica", "replicas"), of, plural(result.Nodes, "node", "nodes"))
+		switch {
+		case result.Pods > 0:
+		case namespace != "":
+			fmt.Fprintln(out, " -A looks at all namespaces.")
+			return nil
+		default:
+			fmt.Fprintln(out)
+			return nil
+		}
+		fmt.Fprintf(out, " Of %s %d would have none left, %d fewer than their floor, and %d would keep it.\n",
 			plural(len(result.Workloads), "workload that loses some", "workloads that lose some"), zero, below, len(result.Workloads)-zero-below)
 	}
 	return p.table(out, &t)
