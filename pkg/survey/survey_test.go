@@ -186,6 +186,10 @@ func TestReadConfiguration(t *testing.T) {
 	}{
 		"the one that is mounted": {objects: []runtime.Object{deployment(nil), configMap("config-old", "gang.yaml"), configMap("config-new", "gang.yaml")},
 			want: "config-new from ConfigMap kube-system/config-new, key gang.yaml"},
+		"the controller's": {objects: []runtime.Object{configMap("config-new", "gang.yaml"), deployment(func(d *appsv1.Deployment) {
+			d.Labels = map[string]string{"app.kubernetes.io/name": "spot-controller", "app.kubernetes.io/component": "controller"}
+			d.Spec.Template.Spec.Containers[0].Args = []string{"--scheduler-config=/etc/here/gang.yaml"}
+		})}, want: "config-new from ConfigMap kube-system/config-new, key gang.yaml"},
 		"no Deployment": {wantErr: "namespace kube-system has no Deployment with the labels app.kubernetes.io/name=spot-aware-scheduler"},
 		"no ConfigMap":  {objects: []runtime.Object{deployment(nil)}, wantErr: `configmaps "config-new" not found`},
 		"no key":        {objects: []runtime.Object{deployment(nil), configMap("config-new", "other.yaml")}, wantErr: "ConfigMap kube-system/config-new has no key gang.yaml"},
