@@ -52,9 +52,9 @@ list prices of a dozen instance types of AWS in us-east-1 with the average savin
 		if taken.NoNodes {
 			return fmt.Errorf("nodes cannot be read, and they are what costs")
 		}
-		savings, err := view.Savings(prices)
-		if err != nil {
-			return err
+		savings := view.Savings(prices)
+		for _, annotation := range savings.Ignored {
+			o.warn("%s: it is ignored", annotation)
 		}
 		return o.printSavings(p, savings)
 	}
@@ -89,11 +89,11 @@ func (o *options) printSavings(p *printing, s *report.Savings) error {
 	if !p.noHeaders {
 		percent := 0.0
 		if s.AllOnDemand > 0 {
-			percent = 100 * s.Saved() / s.AllOnDemand
+			percent = 100 * s.Saved / s.AllOnDemand
 		}
 		fmt.Fprintf(o.Out, "%s and %s cost %.3f USD an hour; all on-demand they would cost %.3f. Spot saves %.3f, %.0f %%.\nPrices: %s.\n",
 			plural(s.SpotNodes, "spot node", "spot nodes"), plural(s.OnDemandNodes, "on-demand node", "on-demand nodes"),
-			s.Now, s.AllOnDemand, s.Saved(), percent, s.Prices)
+			s.Now, s.AllOnDemand, s.Saved, percent, s.Prices)
 		if len(s.Surplus) == 0 {
 			fmt.Fprintln(o.Out, o.source.qualified("No workload that opts in has replicas on on-demand beyond its floor."))
 			return nil

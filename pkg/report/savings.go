@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 
@@ -21,16 +22,17 @@ type Savings struct {
 	AllOnDemand float64 `json:"usdPerHourAllOnDemand"`
 	// Prices says where prices are from. Unpriced are the nodes that have none, as TYPE/ZONE (or their name) with how many there are: they are
 	// in no sum.
-	Prices   string         `json:"prices"`
+	Prices string `json:"prices"`
+	// Saved is what spot saves now: what the spot nodes would cost more as on-demand. What is paid less for on-demand is not spot's doing.
+	Saved float64 `json:"savedUsdPerHour"`
+	// Ignored are the annotations that are no price; the node has the list's.
+	Ignored  []string       `json:"ignored,omitempty"`
 	Unpriced map[string]int `json:"unpriced,omitempty"`
 	// Surplus are the workloads with replicas on on-demand beyond their floors: those that cost most first. OnTheTable is what all of them
 	// would save on spot.
 	Surplus    []Surplus `json:"surplus"`
 	OnTheTable float64   `json:"onTheTableUsdPerHour"`
 }
-
-// Saved is what spot saves now.
-func (s *Savings) Saved() float64 { return s.AllOnDemand - s.Now }
 
 // Surplus is a workload with replicas on on-demand beyond its floor.
 type Surplus struct {
@@ -52,7 +54,7 @@ type costs struct {
 // Savings works out what the nodes cost by a price list. What a replica costs is its share of its node: the larger of the shares of CPU and
 // memory that it asks for. What it would cost on spot is its share of what the same node costs there by the list, or else of what spot costs
 // on average in this cluster.
-func (v *View) Savings(prices *Prices) (*Savings, error) {
+func (v *View) Savings(prices *Prices) *Savings {
 	s := &Savings{Prices: prices.From, Unpriced: map[string]int{}, Surplus: []Surplus{}}
 	priced := map[*cluster.Node]*costs{}
 	var spotNow, spotOnDemand float64
@@ -63,10 +65,8 @@ func (v *View) Savings(prices *Prices) (*Savings, error) {
 		} else {
 			s.OnDemandNodes++
 		}
-		c, err := costsOf(n, prices)
-		if err != nil {
-			return nil, err
-		}
+		c, ignored := costsOf(n, prices)
+		s.Ignored = append(s.Ignored, ignored...)
 		if c == nil {
 			s.Unpriced[poolName(n)]++
 			continue
@@ -83,6 +83,7 @@ func (v *View) Savings(prices *Prices) (*Savings, error) {
 	if spotOnDemand > 0 {
 		ratio = spotNow / spotOnDemand
 	}
+	s.Saved = spotOnDemand - spotNow
 	for _, w := range v.Snapshot.Workloads {
 		if surplus, ok := surplusOf(w, priced, ratio); ok {
 			s.Surplus = append(s.Surplus, surplus)
@@ -90,19 +91,19 @@ func (v *View) Savings(prices *Prices) (*Savings, error) {
 		}
 	}
 	slices.SortFunc(s.Surplus, func(a, b Surplus) int { return cmp.Or(cmp.Compare(b.Saves, a.Saves), compareRefs(a.Ref, b.Ref)) })
-	return s, nil
+	return s
 }
 
-// costsOf returns what a node costs; nil if that is not known. spot is 0 where the list does not say.
-func costsOf(n *cluster.Node, prices *Prices) (*costs, error) {
+// costsOf returns what a node costs, nil if that is not known, and the annotations that are no price. spot is 0 where the list does not say.
+func costsOf(n *cluster.Node, prices *Prices) (c *costs, ignored []string) {
 	instanceType, zone := n.Labels[v1.LabelInstanceTypeStable], n.Labels[v1.LabelTopologyZone]
 	now, known, err := annotated(n, PriceAnnotation)
 	if err != nil {
-		return nil, err
+		ignored = append(ignored, err.Error())
 	}
 	onDemand, knownOnDemand, err := annotated(n, OnDemandPriceAnnotation)
 	if err != nil {
-		return nil, err
+		ignored = append(ignored, err.Error())
 	}
 	if !knownOnDemand {
 		onDemand, knownOnDemand = prices.lookUp(instanceType, zone, decision.OnDemand)
@@ -117,10 +118,10 @@ func costsOf(n *cluster.Node, prices *Prices) (*costs, error) {
 		now, known = onDemand, knownOnDemand
 	}
 	if !known || !knownOnDemand {
-		return nil, nil
+		return nil, ignored
 	}
 	spot, _ := prices.lookUp(instanceType, zone, decision.Spot)
-	return &costs{now: now, onDemand: onDemand, spot: spot}, nil
+	return &costs{now: now, onDemand: onDemand, spot: spot}, ignored
 }
 
 func annotated(n *cluster.Node, key string) (price float64, given bool, err error) {
@@ -129,7 +130,7 @@ func annotated(n *cluster.Node, key string) (price float64, given bool, err erro
 		return 0, false, nil
 	}
 	price, err = strconv.ParseFloat(text, 64)
-	if err != nil || !(price >= 0) {
+	if err != nil || !(price >= 0) || math.IsInf(price, 0) {
 		return 0, false, fmt.Errorf("node %s: annotation %s: invalid value %q: expected US dollars per hour, 0 or more", n.Name, key, text)
 	}
 	return price, true, nil

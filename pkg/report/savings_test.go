@@ -2,7 +2,6 @@ package report_test
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"testing"
 
@@ -32,13 +31,10 @@ func TestSavings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := view.Savings(list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := view.Savings(list)
 	// On-demand 1+1+2+3, spot 0.4+0.2; all of it on-demand 1+1+2+3+1+1. Spot costs 0.3 of on-demand on average: that is for c, of which the
 	// list does not say what spot costs.
-	want := &report.Savings{SpotNodes: 3, OnDemandNodes: 4, Now: 7.6, AllOnDemand: 9, Prices: "prices.csv", Unpriced: map[string]int{"x/a": 1}}
+	want := &report.Savings{SpotNodes: 3, OnDemandNodes: 4, Now: 7.6, AllOnDemand: 9, Saved: 1.4, Prices: "prices.csv", Unpriced: map[string]int{"x/a": 1}}
 	const half, quarter = 0.5, 0.25
 	ref := func(kind, name string) report.Ref {
 		apiVersion := "apps/v1"
@@ -56,17 +52,26 @@ func TestSavings(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-9)); diff != "" {
 		t.Errorf("savings (-want +got):\n%s", diff)
 	}
-	if math.Abs(got.Saved()-1.4) > 1e-9 {
-		t.Errorf("saves %v, want 1.4", got.Saved())
+}
+
+// TestSavedIsSpots: what is paid less for on-demand, such as reserved capacity, is not what spot saves.
+func TestSavedIsSpots(t *testing.T) {
+	view := look(t, basic(), "node od on-demand m/a annotation=spot-aware-scheduler.io/usd-per-hour=0.1")
+	list, err := report.ReadPrices([]byte(prices), "prices.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := view.Savings(list); s.Saved != 0 || s.Now != 0.1 || s.AllOnDemand != 1 {
+		t.Errorf("saved %v of %v and %v, want none", s.Saved, s.Now, s.AllOnDemand)
 	}
 }
 
 func TestPriceAnnotationsThatAreNone(t *testing.T) {
-	for _, value := range []string{"-1", "cheap", "NaN"} {
-		_, err := look(t, basic(), "node n spot m/a annotation=spot-aware-scheduler.io/usd-per-hour="+value).Savings(report.NewPrices(nil, "none"))
+	for _, value := range []string{"-1", "cheap", "NaN", "+Inf"} {
+		s := look(t, basic(), "node n spot m/a annotation=spot-aware-scheduler.io/usd-per-hour="+value).Savings(report.NewPrices(nil, "none"))
 		want := fmt.Sprintf("node n: annotation spot-aware-scheduler.io/usd-per-hour: invalid value %q: expected US dollars per hour, 0 or more", value)
-		if err == nil || err.Error() != want {
-			t.Errorf("%v, want %q", err, want)
+		if len(s.Ignored) != 1 || s.Ignored[0] != want || s.Unpriced["m/a"] != 1 {
+			t.Errorf("%q, unpriced %v, want %q and no price", s.Ignored, s.Unpriced, want)
 		}
 	}
 }
