@@ -271,6 +271,14 @@ func TestExplainWithoutNodes(t *testing.T) {
 	}
 }
 
+// TestExplainFirstOrdinal: a StatefulSet without pods begins where it says.
+func TestExplainFirstOrdinal(t *testing.T) {
+	e, err := look(t, basic(), "statefulset db 1 start=5").Explain("statefulset", "shop", "db")
+	if err != nil || e.Ordinal == nil || *e.Ordinal != 0 {
+		t.Errorf("%+v, %v, want ordinal 0", e, err)
+	}
+}
+
 func TestExplainNothing(t *testing.T) {
 	view := look(t, basic(), "node od on-demand m/a\ndeployment web 1 od")
 	for _, of := range []string{"pod/web", "deployment/web-0", "statefulset/web", "job/web"} {

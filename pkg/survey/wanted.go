@@ -2,6 +2,7 @@ package survey
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -48,7 +49,11 @@ func (s *Survey) Wanted(profile string) ([]*v1.Pod, error) {
 	}
 	for _, set := range sets {
 		if set.Spec.Template.Spec.SchedulerName == profile && kube.Replicas(set.Spec.Replicas) > 0 {
-			all = append(all, wanted{"StatefulSet", podOf(set, "StatefulSet", &set.Spec.Template, set.Name+"-0")})
+			first := int32(0)
+			if set.Spec.Ordinals != nil {
+				first = set.Spec.Ordinals.Start
+			}
+			all = append(all, wanted{"StatefulSet", podOf(set, "StatefulSet", &set.Spec.Template, fmt.Sprintf("%s-%d", set.Name, first))})
 		}
 	}
 	slices.SortFunc(all, func(a, b wanted) int {
