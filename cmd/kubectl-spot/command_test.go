@@ -102,7 +102,7 @@ func TestPrints(t *testing.T) {
 		"explain pods/p -o name":                                                                         "pod/p\n",
 		"what-if --lose all-spot --no-headers":                                                           "pod/p   ToZero   1     1     1     0\n",
 		"what-if --lose node=n -o name":                                                                  "pod/p\n",
-		"what-if --policy ../../config/scheduler-config.yaml":                                            "Under ../../config/scheduler-config.yaml 0 workloads have other floors: 0 replicas would have to go to on-demand, 0 replicas could go to spot.\n",
+		"what-if --policy ../../config/scheduler-config.yaml":                                            "Under ../../config/scheduler-config.yaml 0 workloads have other floors or counts on on-demand: 0 replicas would have to go to on-demand, 0 replicas could go to spot.\n",
 		"status -o jsonpath={.gaps}{.readPolicy.from}":                                                   "[]../../config/scheduler-config.yaml",
 		"what-if --context other --lose node=n":                                                          "0 replicas of namespace elsewhere would go with 1 node. -A looks at all namespaces.\n",
 		"what-if --lose node=n --no-headers -A":                                                          "shop   pod/p   ToZero   1     1     1     0\n",

@@ -187,7 +187,7 @@ func (p *printing) changes(out io.Writer, result *report.WhatIf, namespace strin
 	}
 	if !p.noHeaders {
 		fmt.Fprintf(out, "Under %s %s: %s would have to go to on-demand, %s could go to spot.\n", result.Policy,
-			plural(len(result.Changes), "workload has another floor", "workloads have other floors"),
+			plural(len(result.Changes), "workload has another floor or count on on-demand", "workloads have other floors or counts on on-demand"),
 			plural(lacks, "replica", "replicas"), plural(frees, "replica", "replicas"))
 	}
 	return p.table(out, &t)

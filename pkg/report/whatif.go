@@ -12,8 +12,11 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// Nodes that are taken to be lost, as ParseLoss reads them.
-const lossForms = "all-spot, pool=TYPE/ZONE, zone=ZONE or node=NAME"
+// allSpot is all spot nodes as ParseLoss reads them, and lossForms all that it reads.
+const (
+	allSpot   = "all-spot"
+	lossForms = "all-spot, pool=TYPE/ZONE, zone=ZONE or node=NAME"
+)
 
 // Loss is a set of nodes that go at once.
 type Loss struct {
@@ -29,7 +32,7 @@ func ParseLoss(text string) (Loss, error) {
 	key, value, given := strings.Cut(text, "=")
 	loss := Loss{Text: text}
 	switch {
-	case text == "all-spot":
+	case text == allSpot:
 		loss.matches = spot
 	case key == "pool" && given:
 		instanceType, zone, ok := strings.Cut(value, "/")
@@ -51,7 +54,7 @@ func ParseLoss(text string) (Loss, error) {
 // LossChoices returns what ParseLoss would read that some node of the cluster matches: all-spot, then pools, zones and nodes by name.
 func (v *View) LossChoices() []string {
 	var pools, zones, nodes []string
-	choices := []string{"all-spot"}
+	choices := []string{allSpot}
 	for _, n := range v.Snapshot.Nodes {
 		nodes = append(nodes, "node="+n.Name)
 		if zone := n.Labels[v1.LabelTopologyZone]; zone != "" {
@@ -123,7 +126,7 @@ func (v *View) Lose(losses []Loss) (*WhatIf, error) {
 				}
 			}
 		}
-		if !found {
+		if !found && loss.Text != allSpot { // which is nobody, where there is none
 			return nil, fmt.Errorf("--lose %s: no node is of it; there are %s", loss.Text, v.choicesLike(loss.Text))
 		}
 	}
@@ -200,7 +203,7 @@ type Change struct {
 	FloorThen int `json:"floorThen"`
 	// OnDemandThen is how many replicas stand on what the other policy takes for on-demand.
 	OnDemandThen int `json:"onDemandThen"`
-	// Lacks is how many it would lack there: the controller would move them, or they would wait. Frees is how many could go to spot.
+	// Lacks is how many it would lack there: the controller would move them, or they would wait. Frees is how many more could go to spot.
 	Lacks int `json:"lacks"`
 	Frees int `json:"frees"`
 }
@@ -226,9 +229,8 @@ func (v *View) Changes(then *View) []Change {
 		}
 		c := Change{Ref: refOf(w), Desired: w.Desired, FloorNow: before.Floor, FloorThen: w.Floor, OnDemandThen: is.onDemand}
 		c.Lacks = is.lacks(w)
-		if c.Frees = max(0, is.onDemand-w.Floor); w.Floor >= before.Floor {
-			c.Frees = 0 // what it has beyond its floor already is no news
-		}
+		// What it has beyond its floor already is no news.
+		c.Frees = max(0, max(0, is.onDemand-w.Floor)-max(0, was.onDemand-before.Floor))
 		all = append(all, c)
 	}
 	slices.SortFunc(all, func(a, b Change) int { return cmp.Or(cmp.Compare(b.Lacks, a.Lacks), compareRefs(a.Ref, b.Ref)) })

@@ -70,6 +70,18 @@ func TestLose(t *testing.T) {
 	}
 }
 
+// TestLoseNothing: without spot nodes nobody goes with them.
+func TestLoseNothing(t *testing.T) {
+	loss, err := report.ParseLoss("all-spot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := look(t, basic(), "node od on-demand m/a\ndeployment web 1 od").Lose([]report.Loss{loss})
+	if err != nil || result.Nodes != 0 || len(result.Workloads) != 0 {
+		t.Errorf("%+v, %v, want nobody", result, err)
+	}
+}
+
 func TestLossesThatAreNone(t *testing.T) {
 	for text, want := range map[string]string{
 		"":            `invalid value "": expected all-spot, pool=`,
@@ -108,6 +120,11 @@ func TestChanges(t *testing.T) {
 		"the same":  {then: basic()},
 		"a rule":    {then: stricter, want: []string{"deployment/web 1 to 2: 1 there, lacks 1, frees 0"}},
 		"no floors": {then: other, want: []string{"deployment/one 1 to 0: 0 there, lacks 0, frees 0", "deployment/web 1 to 0: 1 there, lacks 0, frees 1"}},
+		"what was free already": {
+			cluster: "node od on-demand m/a\ndeployment web 4 od od od",
+			now:     basic(), then: none,
+			want: []string{"deployment/web 1 to 0: 3 there, lacks 0, frees 1"},
+		},
 		"an ordinal on spot, and what admits only spot": {
 			cluster: "node od on-demand m/a\nnode sp spot m/a\nstatefulset db 2 sp od\ndeployment web 2 sp sp only=spot",
 			now:     none, then: basic(),
