@@ -96,6 +96,8 @@ func TestPrints(t *testing.T) {
 		"savings -o jsonpath={.surplus[*].name}":                                                         "",
 		"status -o go-template={{.kind}}":                                                                "SpotStatus",
 		"nodes --no-headers":                                                                             "n     spot   node.kubernetes.io/capacity=spot   m5.xlarge/a   <none>   <none>   1     1\n",
+		"nodes -A -o name":                                                                               "node/n\n",
+		"savings -A -o jsonpath={.spotNodes}":                                                            "1",
 		"nodes -o name":                                                                                  "node/n\n",
 		"nodes -o jsonpath={.items[0].fallBelow[0].name}":                                                "p",
 		"explain pod p -o jsonpath={.nodes[0].names}":                                                    `["n"]`,

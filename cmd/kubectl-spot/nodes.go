@@ -24,12 +24,13 @@ workloads would have fewer left than their floor, or none. Nodes that go come fi
   kubectl spot nodes -o wide`,
 		Args: cobra.NoArgs,
 	}
+	o.addAllNamespaces(command)
 	p := newPrinting(command)
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		if err := p.check(); err != nil {
 			return err
 		}
-		view, taken, err := o.lookWide(command.Context(), false)
+		view, taken, err := o.lookWide(command.Context())
 		if err != nil {
 			return err
 		}
@@ -42,8 +43,8 @@ workloads would have fewer left than their floor, or none. Nodes that go come fi
 }
 
 // lookWide looks at the whole cluster, or where that is denied at the namespace.
-func (o *options) lookWide(ctx context.Context, volumes bool) (*report.View, *survey.Survey, error) {
-	view, taken, err := o.look(ctx, survey.Scope{Volumes: volumes})
+func (o *options) lookWide(ctx context.Context) (*report.View, *survey.Survey, error) {
+	view, taken, err := o.look(ctx, survey.Scope{})
 	if !survey.Denied(err) {
 		return view, taken, err
 	}
@@ -52,7 +53,7 @@ func (o *options) lookWide(ctx context.Context, volumes bool) (*report.View, *su
 		return nil, nil, err
 	}
 	o.warn("pods cannot be listed in all namespaces: only those of namespace %s count", namespace)
-	return o.look(ctx, survey.Scope{Namespace: namespace, Volumes: volumes})
+	return o.look(ctx, survey.Scope{Namespace: namespace})
 }
 
 func (o *options) printNodes(p *printing, view *report.View) error {

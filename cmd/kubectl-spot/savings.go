@@ -28,6 +28,7 @@ list prices of a dozen instance types of AWS in us-east-1 with the average savin
   kubectl spot savings --prices prices.csv -o json`,
 		Args: cobra.NoArgs,
 	}
+	o.addAllNamespaces(command)
 	p := newPrinting(command)
 	command.Flags().StringVar(&file, "prices", "",
 		"A price list: CSV with the header instanceType,zone,spot,onDemand (.csv), or YAML, a list of such objects. US dollars per hour.")
@@ -45,7 +46,7 @@ list prices of a dozen instance types of AWS in us-east-1 with the average savin
 				return err
 			}
 		}
-		view, taken, err := o.lookWide(command.Context(), false)
+		view, taken, err := o.lookWide(command.Context())
 		if err != nil {
 			return err
 		}
