@@ -78,7 +78,7 @@ type numbers struct {
 
 // numbersShown are those that an explanation shows.
 func numbersShown(e *report.Explanation) numbers {
-	return numbers{shown(e), e.Desired, e.Floor, e.Budget, e.OnSpot, e.OnOnDemand}
+	return numbers{shown(e), e.Desired, e.Floor, e.Budget, *e.OnSpot, *e.OnOnDemand}
 }
 
 // numbersPlanned are those of a plan.
