@@ -112,6 +112,7 @@ func newCore(profile string, policy *Policy, at time.Time) *core {
 		pods:      map[types.UID]*pod{},
 		revisions: map[types.UID]map[types.UID]*pod{},
 	}
+	c.wakeups.patience = patience
 	c.wakeups.pending, c.wakeups.repel = map[types.UID]*pod{}, map[types.UID]*pod{}
 	c.moves.underway, c.moves.released = map[types.UID][]*move{}, map[types.UID]*pod{}
 	c.setPolicy(policy, at)

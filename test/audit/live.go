@@ -32,6 +32,9 @@ type Options struct {
 	// Wrote says whether spot-controller wrote this version of a node. It is asked a second after the version was seen. nil: nobody
 	// knows, and who changes nodes is not audited.
 	Wrote func(node string, resourceVersion uint64) bool
+	// Patience is how long a pod may stay pending although it could run; 0 means 12 s. Whatever else than the scheduler may be away for
+	// longer, such as an extender, needs more.
+	Patience time.Duration
 }
 
 // Auditor watches one API server. Its methods may be called from any goroutine.
@@ -86,6 +89,9 @@ func start(ctx context.Context, config *rest.Config, options Options, report fun
 	}
 	a := &Auditor{client: client, core: newCore(profile, policy, time.Now()), report: report}
 	a.core.wrote = options.Wrote
+	if options.Patience > 0 {
+		a.core.wakeups.patience = options.Patience
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	everywhere := informers.NewSharedInformerFactory(client, 0)
 	system := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(metav1.NamespaceSystem))

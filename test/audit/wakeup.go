@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// patience is how long a pod may stay pending although it could run: the scheduler's longest back-off is 10 s.
+	// patience is how long a pod may stay pending although it could run, unless Options say otherwise: the scheduler's longest back-off is
+	// 10 s.
 	patience = 12 * time.Second
 	// backlog is how many pods that the scheduler never tried mean that it is still working through its queue.
 	backlog = 20
@@ -38,6 +39,7 @@ func (l LostWakeup) String() string {
 
 // wakeups is the state of the search for lost wake-ups.
 type wakeups struct {
+	patience time.Duration
 	pending  map[types.UID]*pod
 	repel    map[types.UID]*pod // pods with required anti-affinity, pending or not
 	progress time.Time          // when the scheduler last bound a pod or found one unschedulable
@@ -123,7 +125,7 @@ func (c *core) lookForLost(now time.Time) {
 	pass := pass{core: c, now: now, placed: map[types.UID][]*pod{}}
 	for _, p := range c.wakeups.pending {
 		pass.consider(p)
-		if p.wait.since.IsZero() || now.Sub(p.wait.since) <= patience || p.wait.reported {
+		if p.wait.since.IsZero() || now.Sub(p.wait.since) <= c.wakeups.patience || p.wait.reported {
 			continue
 		}
 		lost = append(lost, LostWakeup{p.name(), p.wait.node, p.wait.since, now, p.wait.detail})

@@ -85,12 +85,13 @@ func TestReplicaEndsUnderLoad(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			const workloads, replicas, floor = 30, 20, 6
+			const limit = 30 * time.Second // that nothing is placed: the lease ends, the next leader takes over, the scheduler's back-off ends
 			withNodes(t, slices.Concat(live.OnDemand(20, 20), live.Spot(30, 20))...)
 			first := startExtender(t)
 			leads(t, newClient(t, scheduler(t)), first.Address, "od-1")
 			second := startExtender(t) // stands by
 			service := newService(t, second, first)
-			auditor := audit.Watch(t, controlPlane.Config(), audit.Options{Policy: shippedPolicy(t)})
+			auditor := audit.Watch(t, controlPlane.Config(), audit.Options{Policy: shippedPolicy(t), Patience: limit})
 			options, err := controlPlane.ExtendedScheduler(service.address())
 			must(t, err)
 			options.Flags = []string{"-v=2", "--pod-max-in-unschedulable-pods-duration=1h"}
@@ -124,8 +125,8 @@ func TestReplicaEndsUnderLoad(t *testing.T) {
 			must(t, live.Until(t.Context(), 60*time.Second, func() error { return placed(t, namespace, workloads*replicas) }))
 			took := time.Since(ended)
 			t.Logf("%s: all %d pods placed %.1f s later", name, workloads*replicas, took.Seconds())
-			if took > 30*time.Second {
-				t.Errorf("all pods placed %s after the replica ended, want 30 s at most", took)
+			if took > limit {
+				t.Errorf("all pods placed %s after the replica ended, want %s at most", took, limit)
 			}
 			got, err := live.Splits(t.Context(), client, namespace)
 			must(t, err)
