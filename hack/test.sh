@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Runs all tests: the quick ones first, then those that run on a real control plane and mostly wait, two packages at a time, then those that
 # measure or have limits of seconds, one after the other because they share two cores. LONG=1 adds what takes longer: the race detector, many
-# more random histories, and the live tests that depend most on timing three times over, those with many repeats or a full size, and those of
-# placement against the next minor version of Kubernetes.
+# more random histories, and the live tests that depend most on timing three times over, those with many repeats or a full size, those of the
+# extender, and those of placement against the next minor version of Kubernetes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=$(go list ./...)
-alone=$(grep -E '/(test/controller|test/extender|test/integration|test/performance|test/performance/micro)$' <<<"$packages")
+alone=$(grep -E '/(test/controller|test/integration|test/performance|test/performance/micro)$' <<<"$packages")
 waiting=$(grep -E '/(pkg/lab|pkg/lab/demo|test/audit|test/kubectl|test/monitoring|test/rbac)$' <<<"$packages")
-quick=$(grep -vxF -e "$alone" -e "$waiting" <<<"$packages")
+quick=$(grep -vE '/test/extender$' <<<"$packages" | grep -vxF -e "$alone" -e "$waiting")
 
 hack/prometheus.sh
 go test -count=1 $quick
@@ -24,6 +24,7 @@ if [ -n "${LONG:-}" ]; then
   # A reclaim of 300 nodes at once, 20 killed controllers, and spot that comes and goes for five minutes; five killed schedulers; kubectl spot
   # on 5,000 nodes and 50,000 pods.
   go test -count=1 -p 1 -tags long -timeout 90m -run '^TestLong' ./test/controller ./test/integration ./test/kubectl
+  go test -count=1 ./test/extender
   # Placement once more, by a stock kube-scheduler that asks the extender: what needs neither preemption nor a pod that is woken in time.
   SPOT_THROUGH=extender go test -count=1 -timeout 20m -run '^(TestSingletonsStandOnOnDemand|TestFloorThenSpot|TestOnDemandFull|TestSpotFull|TestNothingFree|TestJobs|TestKnobsOfAWorkload|TestNodesWithoutAnyLabel|TestConfiguredNodes|TestOwners|TestRules|TestAnnotationPolicy|TestScale|TestManyDeploymentsAtOnce|TestSignalledNodesTakeNoPods|TestAdvisedNodesAreUsedLast|TestStatefulSetKeepsItsFirstOrdinalsOffSpot|TestPodRightAfterItsOwner|TestRolloutsWithRoomToSpare|TestExampleWorkloads)$' ./test/integration
   hack/test-skew.sh
