@@ -7,16 +7,15 @@ package integration
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 var (
@@ -27,31 +26,11 @@ var (
 // minor is the minor version of Kubernetes for every control plane of these tests; empty for the scheduler's own.
 var minor = os.Getenv("SPOT_KUBERNETES")
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	cp, err := lab.Start(ctx, lab.Options{Kubernetes: minor})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "starting the control plane:", err)
-		return 1
-	}
-	defer func() {
-		if err := cp.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, "stopping the control plane:", err)
-		}
-	}()
-	controlPlane = cp
-	if client, err = kubernetes.NewForConfig(cp.Config()); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	if err := checkVersion(cmp.Or(minor, "1.36")); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
+func TestMain(m *testing.M) {
+	os.Exit(live.Main(m, lab.Options{Kubernetes: minor}, func(cp *lab.ControlPlane, c kubernetes.Interface) error {
+		controlPlane, client = cp, c
+		return checkVersion(cmp.Or(minor, "1.36"))
+	}))
 }
 
 // checkVersion says which API server answers, for the record, and fails when its minor version is not this one.

@@ -4,10 +4,8 @@ package kubectl
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 var (
@@ -25,27 +24,11 @@ var (
 	client       kubernetes.Interface
 )
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	cp, err := lab.Start(ctx, lab.Options{PodStartup: 50 * time.Millisecond})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "starting the control plane:", err)
-		return 1
-	}
-	defer func() {
-		if err := cp.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, "stopping the control plane:", err)
-		}
-	}()
-	controlPlane = cp
-	if client, err = kubernetes.NewForConfig(cp.Config()); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
+func TestMain(m *testing.M) {
+	os.Exit(live.Main(m, lab.Options{PodStartup: 50 * time.Millisecond}, func(cp *lab.ControlPlane, c kubernetes.Interface) error {
+		controlPlane, client = cp, c
+		return nil
+	}))
 }
 
 // result is what a run of kubectl-spot printed, and what it took.
