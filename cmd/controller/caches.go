@@ -4,15 +4,11 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"time"
 
-	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
-	corev1 "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
-	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
 )
 
 // caches fills the informers' caches, whether this replica leads or stands by: a new leader acts at once.
@@ -23,17 +19,7 @@ type caches struct {
 }
 
 func newCaches(client kubernetes.Interface) *caches {
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0,
-		informers.WithTransform(ctrlcache.TransformStripManagedFields())) // nobody reads them, and they are big
-	// Pods that have ended count nowhere, and a cluster with Jobs has many.
-	factory.InformerFor(&v1.Pod{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
-		return corev1.NewFilteredPodInformer(client, metav1.NamespaceAll, resync,
-			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
-			func(options *metav1.ListOptions) {
-				options.FieldSelector = "status.phase!=Succeeded,status.phase!=Failed"
-			})
-	})
-	return &caches{factory: factory, full: make(chan struct{})}
+	return &caches{factory: daemon.NewInformers(client), full: make(chan struct{})}
 }
 
 // Start implements manager.Runnable.

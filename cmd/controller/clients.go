@@ -2,15 +2,13 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
@@ -25,19 +23,12 @@ const (
 	eventsAtOnce    = 100
 )
 
-// connect returns how the API server is reached: by a kubeconfig, or without one as the pod that this runs in. $KUBECONFIG does not count:
-// a controller acts on no cluster by accident.
+// connect returns how the API server is reached.
 func connect(kubeconfig string) (*rest.Config, error) {
-	config, err := rest.InClusterConfig()
-	if kubeconfig != "" {
-		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
-	}
+	config, err := daemon.Connect(kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("finding the API server: %w", err)
+		return nil, err
 	}
-	config.UserAgent = rest.DefaultKubernetesUserAgent()
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	// Of each client made of it by itself: informers, events and leader election never wait for what moves pods. Events that are late do no
 	// harm, so that in a mass reclaim moves have the larger part of what the API server can do.
 	config.QPS, config.Burst = eventsPerSecond, eventsAtOnce

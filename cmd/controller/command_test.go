@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	logsapi "k8s.io/component-base/logs/api/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
 )
 
 const (
@@ -49,20 +51,20 @@ func TestExitStatus(t *testing.T) {
 		want int
 	}{
 		"help":                           {[]string{"--help"}, 0},
-		"no file":                        {nil, exitUsage},
-		"no scheduler's file":            {[]string{"--config=" + shipped}, exitUsage},
-		"no file but the scheduler's":    {[]string{"--scheduler-config=" + shippedScheduler}, exitUsage},
-		"an unknown flag":                {[]string{"--config=" + shipped, "--dryrun"}, exitUsage},
-		"an argument":                    {and("now"), exitUsage},
-		"an unknown format of logs":      {and("--logging-format=xml"), exitUsage},
-		"a file that is not there":       {[]string{"--config=nowhere", "--scheduler-config=" + shippedScheduler}, exitFailed},
-		"a bad value":                    {[]string{"--config=" + bad, "--scheduler-config=" + shippedScheduler}, exitFailed},
-		"a profile that is not there":    {and("--profile=other"), exitFailed},
-		"a kubeconfig that is not there": {and("--kubeconfig=nowhere"), exitFailed},
+		"no file":                        {nil, daemon.ExitUsage},
+		"no scheduler's file":            {[]string{"--config=" + shipped}, daemon.ExitUsage},
+		"no file but the scheduler's":    {[]string{"--scheduler-config=" + shippedScheduler}, daemon.ExitUsage},
+		"an unknown flag":                {[]string{"--config=" + shipped, "--dryrun"}, daemon.ExitUsage},
+		"an argument":                    {and("now"), daemon.ExitUsage},
+		"an unknown format of logs":      {and("--logging-format=xml"), daemon.ExitUsage},
+		"a file that is not there":       {[]string{"--config=nowhere", "--scheduler-config=" + shippedScheduler}, daemon.ExitFailed},
+		"a bad value":                    {[]string{"--config=" + bad, "--scheduler-config=" + shippedScheduler}, daemon.ExitFailed},
+		"a profile that is not there":    {and("--profile=other"), daemon.ExitFailed},
+		"a kubeconfig that is not there": {and("--kubeconfig=nowhere"), daemon.ExitFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stderr bytes.Buffer
-			if got := run(t.Context(), test.args, &stderr); got != test.want {
+			if got := newCommand().Execute(t.Context(), test.args, &stderr); got != test.want {
 				t.Errorf("exit status %d, want %d\n%s", got, test.want, stderr.String())
 			}
 		})

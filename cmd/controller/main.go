@@ -3,44 +3,9 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"io"
 	"os"
 
-	"k8s.io/component-base/cli"
-	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/manager/signals"
 )
 
-const (
-	exitFailed = 1
-	exitUsage  = 2
-)
-
-func main() { os.Exit(run(signals.SetupSignalHandler(), os.Args[1:], os.Stderr)) }
-
-// errUsage is what a wrong command line is; it has been said what is wrong.
-var errUsage = errors.New("try spot-controller --help")
-
-// run executes a command line and returns the exit status.
-func run(ctx context.Context, args []string, stderr io.Writer) int {
-	understood := false // whether the flags were: errors before that are wrong usage
-	command := newCommand(&understood)
-	command.SetArgs(args)
-	command.SetErr(stderr)
-	command.SetContext(ctx)
-	err := cli.RunNoErrOutput(command)
-	switch {
-	case err == nil:
-		return 0
-	case !understood || errors.Is(err, errUsage):
-		fmt.Fprintf(stderr, "spot-controller: %v\n", err)
-		return exitUsage
-	default:
-		klog.ErrorS(err, "command failed")
-		klog.Flush()
-		return exitFailed
-	}
-}
+func main() { os.Exit(newCommand().Execute(signals.SetupSignalHandler(), os.Args[1:], os.Stderr)) }

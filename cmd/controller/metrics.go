@@ -1,11 +1,11 @@
 package main
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
@@ -54,8 +54,5 @@ func registerMetrics() {
 		}
 	}
 	migration.RegisterMetrics(ctrlmetrics.Registry)
-	ctrlmetrics.Registry = struct {
-		prometheus.Registerer
-		prometheus.Gatherer
-	}{ctrlmetrics.Registry, prometheus.Gatherers{ctrlmetrics.Registry, legacyregistry.DefaultGatherer}}
+	daemon.ServeAllMetrics()
 }

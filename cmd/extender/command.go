@@ -1,29 +1,20 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 
-	"github.com/spf13/cobra"
 	cliflag "k8s.io/component-base/cli/flag"
-	"k8s.io/component-base/cli/globalflag"
-	"k8s.io/component-base/logs"
-	logsapi "k8s.io/component-base/logs/api/v1"
-	"k8s.io/component-base/term"
-	"k8s.io/component-base/version/verflag"
-	"k8s.io/klog/v2"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 
-	// Logs as JSON, and the metrics of leader election and of the version.
-	_ "k8s.io/component-base/logs/json/register"
+	// The metrics of leader election.
 	_ "k8s.io/component-base/metrics/prometheus/clientgo/leaderelection"
-	_ "k8s.io/component-base/metrics/prometheus/version"
 )
 
 // options are the command line.
@@ -44,86 +35,64 @@ type setup struct {
 	tls     *certificates // nil for plain HTTP
 }
 
-// newCommand returns the command; understood becomes true when its flags are.
-func newCommand(understood *bool) *cobra.Command {
+// newCommand returns the command.
+func newCommand() *daemon.Command {
 	var opts options
-	logging := logsapi.NewLoggingConfiguration()
-	command := &cobra.Command{
-		Use: "spot-extender",
+	return &daemon.Command{
+		Name: "spot-extender",
 		Long: `spot-extender gives a stock kube-scheduler the placement decisions of
 spot-aware-scheduler, over the scheduler-extender protocol: workloads run on spot
 nodes as far as is safe, and no further. It reads the policy from the
 configuration file of spot-aware-scheduler and decides about the pods that name
 that file's profile in spec.schedulerName; all others it lets pass.
 config/extender.yaml is the scheduler's side.`,
-		Args: cobra.NoArgs,
-		PersistentPreRun: func(*cobra.Command, []string) {
-			*understood = true
-			verflag.PrintAndExitIfRequested()
+		AddFlags: func(sets *cliflag.NamedFlagSets) {
+			flags := sets.FlagSet("extender")
+			flags.StringVar(&opts.schedulerConfigFile, "scheduler-config", "",
+				"The configuration file of spot-aware-scheduler, which has the policy. Required; config/scheduler-config.yaml is one to start from.")
+			flags.StringVar(&opts.profile, "profile", config.DefaultProfile,
+				"The schedulerName of the profile in it whose policy is kept, for the pods that name it.")
+			flags.StringVar(&opts.kubeconfig, "kubeconfig", "",
+				"A kubeconfig with the cluster and the credential. Without, those of the ServiceAccount of the pod that this runs in.")
+			serving := sets.FlagSet("serving")
+			serving.StringVar(&opts.bindAddress, "bind-address", ":8445",
+				"Where kube-scheduler is served, as host:port; without a host on all addresses.")
+			serving.StringVar(&opts.advertiseAddress, "advertise-address", "",
+				"Where other replicas reach this one, as host:port, or as an IP address with the port of --bind-address. Required where --bind-address "+
+					"has no host; otherwise that is the default.")
+			serving.StringVar(&opts.certFile, "tls-cert-file", "",
+				"The certificate to serve with, as PEM, read again when it changes. --client-ca-file must have signed it, for a DNS name and for the "+
+					"usages server auth and client auth: replicas know each other by it. Required.")
+			serving.StringVar(&opts.keyFile, "tls-private-key-file", "", "The key of --tls-cert-file. Required.")
+			serving.StringVar(&opts.clientCAFile, "client-ca-file", "",
+				"The authorities whose client certificates are accepted, as PEM, read again when it changes. Required.")
+			serving.StringSliceVar(&opts.allowedClients, "allowed-client-names", []string{"kube-scheduler"},
+				"Which of the clients with such a certificate may ask: a common name or DNS name in it. Other replicas may, by the DNS name in "+
+					"--tls-cert-file.")
+			serving.BoolVar(&opts.plainHTTP, "plain-http", false,
+				"Serve HTTP without certificates, to whoever can reach the address. For trials: --bind-address must be on loopback.")
+			serving.StringVar(&opts.metricsAddress, "metrics-bind-address", ":8443",
+				"Where /metrics is served, over HTTPS, to those who may read it; 0 for nowhere.")
+			serving.StringVar(&opts.healthAddress, "health-probe-bind-address", ":8081",
+				"Where /healthz and /readyz are served, over HTTP; 0 for nowhere.")
 		},
-		RunE: func(command *cobra.Command, _ []string) error {
-			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
-				return fmt.Errorf("%w; %w", err, errUsage)
-			}
-			// Mistakes are told before anything is asked of the API server.
+		Read: func() (func(context.Context) error, error) {
 			setup, err := opts.read()
 			if err != nil {
-				return err
+				return nil, err
 			}
-			log.SetLogger(klog.Background())
-			cliflag.PrintFlags(command.Flags())
-			return start(command.Context(), setup)
+			return func(ctx context.Context) error { return start(ctx, setup) }, nil
 		},
 	}
-
-	var sets cliflag.NamedFlagSets
-	flags := sets.FlagSet("extender")
-	flags.StringVar(&opts.schedulerConfigFile, "scheduler-config", "",
-		"The configuration file of spot-aware-scheduler, which has the policy. Required; config/scheduler-config.yaml is one to start from.")
-	flags.StringVar(&opts.profile, "profile", config.DefaultProfile,
-		"The schedulerName of the profile in it whose policy is kept, for the pods that name it.")
-	flags.StringVar(&opts.kubeconfig, "kubeconfig", "",
-		"A kubeconfig with the cluster and the credential. Without, those of the ServiceAccount of the pod that this runs in.")
-	serving := sets.FlagSet("serving")
-	serving.StringVar(&opts.bindAddress, "bind-address", ":8445",
-		"Where kube-scheduler is served, as host:port; without a host on all addresses.")
-	serving.StringVar(&opts.advertiseAddress, "advertise-address", "",
-		"Where other replicas reach this one, as host:port, or as an IP address with the port of --bind-address. Required where --bind-address "+
-			"has no host; otherwise that is the default.")
-	serving.StringVar(&opts.certFile, "tls-cert-file", "",
-		"The certificate to serve with, as PEM, read again when it changes. --client-ca-file must have signed it, for a DNS name and for the "+
-			"usages server auth and client auth: replicas know each other by it. Required.")
-	serving.StringVar(&opts.keyFile, "tls-private-key-file", "", "The key of --tls-cert-file. Required.")
-	serving.StringVar(&opts.clientCAFile, "client-ca-file", "",
-		"The authorities whose client certificates are accepted, as PEM, read again when it changes. Required.")
-	serving.StringSliceVar(&opts.allowedClients, "allowed-client-names", []string{"kube-scheduler"},
-		"Which of the clients with such a certificate may ask: a common name or DNS name in it. Other replicas may, by the DNS name in "+
-			"--tls-cert-file.")
-	serving.BoolVar(&opts.plainHTTP, "plain-http", false,
-		"Serve HTTP without certificates, to whoever can reach the address. For trials: --bind-address must be on loopback.")
-	serving.StringVar(&opts.metricsAddress, "metrics-bind-address", ":8443",
-		"Where /metrics is served, over HTTPS, to those who may read it; 0 for nowhere.")
-	serving.StringVar(&opts.healthAddress, "health-probe-bind-address", ":8081",
-		"Where /healthz and /readyz are served, over HTTP; 0 for nowhere.")
-	logsapi.AddFlags(logging, sets.FlagSet("logs"))
-	global := sets.FlagSet("global")
-	verflag.AddFlags(global)
-	globalflag.AddGlobalFlags(global, command.Name(), logs.SkipLoggingConfigurationFlags())
-	for _, set := range sets.FlagSets {
-		command.Flags().AddFlagSet(set)
-	}
-	columns, _, _ := term.TerminalSize(command.OutOrStdout()) // 0, which is no wrapping, where it is no terminal
-	cliflag.SetUsageAndHelpFunc(command, sets, columns)
-	return command
 }
 
 // read checks the flags and reads the files. The error names the mistakes in all of them.
 func (o *options) read() (*setup, error) {
 	if err := o.check(); err != nil {
-		return nil, fmt.Errorf("%w; %w", err, errUsage)
+		return nil, daemon.Misuse(err)
 	}
 	s := &setup{options: *o}
-	policyErr := readFile(o.schedulerConfigFile, func(data []byte) (err error) {
+	policyErr := daemon.ReadFile(o.schedulerConfigFile, func(data []byte) (err error) {
 		s.policy, s.signals, err = config.ReadPolicy(data, o.profile)
 		return err
 	})
@@ -172,20 +141,4 @@ func (o *options) check() error {
 		mistake("--plain-http: expected a --bind-address on loopback, such as 127.0.0.1:8445, got %q", o.bindAddress)
 	}
 	return errors.Join(errs...)
-}
-
-// readFile has parse read a file. The error names it; of several mistakes each stands on a line of its own.
-func readFile(name string, parse func([]byte) error) error {
-	data, err := os.ReadFile(name)
-	if err != nil {
-		return fmt.Errorf("configuration file: %w", err)
-	}
-	err = parse(data)
-	if mistakes, ok := err.(interface{ Errors() []error }); ok {
-		return fmt.Errorf("configuration file %s:\n%w", name, errors.Join(mistakes.Errors()...))
-	}
-	if err != nil {
-		return fmt.Errorf("configuration file %s: %w", name, err)
-	}
-	return nil
 }

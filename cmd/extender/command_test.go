@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
@@ -49,21 +50,21 @@ func TestBadCommandLines(t *testing.T) {
 		status int
 		says   []string
 	}{
-		"nothing wrong but the cluster": {good.flags(), exitFailed, nil},
-		"nothing at all": {nil, exitUsage, []string{
+		"nothing wrong but the cluster": {good.flags(), daemon.ExitFailed, nil},
+		"nothing at all": {nil, daemon.ExitUsage, []string{
 			"--scheduler-config: required", "--advertise-address: required", "--tls-cert-file: required", "--client-ca-file: required",
 		}},
-		"unknown flag":             {good.flags("--port=1"), exitUsage, []string{"unknown flag: --port"}},
-		"argument":                 {good.flags("now"), exitUsage, []string{`"now"`}},
-		"no port":                  {good.flags("--bind-address=localhost"), exitUsage, []string{"--bind-address", `"localhost"`, "expected host:port"}},
-		"advertised without host":  {good.flags("--advertise-address=:8445"), exitUsage, []string{"--advertise-address", `":8445"`, "expected host:port"}},
-		"plain HTTP everywhere":    {[]string{"--scheduler-config=" + good.policy, "--advertise-address=h:1", "--plain-http"}, exitUsage, []string{"--plain-http", "loopback"}},
-		"plain HTTP, certificates": {good.flags("--plain-http", "--bind-address=127.0.0.1:1"), exitUsage, []string{"--tls-cert-file", "expected none"}},
-		"bad logging":              {good.flags("--logging-format=xml"), exitUsage, []string{"xml"}},
+		"unknown flag":             {good.flags("--port=1"), daemon.ExitUsage, []string{"unknown flag: --port"}},
+		"argument":                 {good.flags("now"), daemon.ExitUsage, []string{`"now"`}},
+		"no port":                  {good.flags("--bind-address=localhost"), daemon.ExitUsage, []string{"--bind-address", `"localhost"`, "expected host:port"}},
+		"advertised without host":  {good.flags("--advertise-address=:8445"), daemon.ExitUsage, []string{"--advertise-address", `":8445"`, "expected host:port"}},
+		"plain HTTP everywhere":    {[]string{"--scheduler-config=" + good.policy, "--advertise-address=h:1", "--plain-http"}, daemon.ExitUsage, []string{"--plain-http", "loopback"}},
+		"plain HTTP, certificates": {good.flags("--plain-http", "--bind-address=127.0.0.1:1"), daemon.ExitUsage, []string{"--tls-cert-file", "expected none"}},
+		"bad logging":              {good.flags("--logging-format=xml"), daemon.ExitUsage, []string{"xml"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stderr bytes.Buffer
-			if status := run(context.Background(), test.args, &stderr); status != test.status {
+			if status := newCommand().Execute(context.Background(), test.args, &stderr); status != test.status {
 				t.Errorf("status %d, want %d: %s", status, test.status, &stderr)
 			}
 			for _, says := range test.says {

@@ -7,28 +7,16 @@ import (
 	"net/http"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/informers"
-	corev1 "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
-	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/component-base/metrics/legacyregistry"
-
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/extender"
 )
 
@@ -43,10 +31,11 @@ const perSecond = 100
 
 // start runs the extender until ctx is done, the lease is lost or something cannot be started.
 func start(ctx context.Context, setup *setup) error {
-	config, err := connect(setup.kubeconfig)
+	config, err := daemon.Connect(setup.kubeconfig)
 	if err != nil {
 		return err
 	}
+	config.QPS, config.Burst = perSecond, perSecond
 	mgr, err := manager.New(config, manager.Options{
 		Logger:                  klog.Background(),
 		HealthProbeBindAddress:  setup.healthAddress,
@@ -62,7 +51,7 @@ func start(ctx context.Context, setup *setup) error {
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	factory := newFactory(client)
+	factory := daemon.NewInformers(client)
 	decider, err := extender.New(setup.profile, setup.policy, setup.signals, factory, mgr.GetEventRecorder(name), clock.RealClock{})
 	if err != nil {
 		return err
@@ -71,7 +60,8 @@ func start(ctx context.Context, setup *setup) error {
 	if err != nil {
 		return err
 	}
-	registerMetrics(decider, synced)
+	decider.RegisterMetrics(synced)
+	daemon.ServeAllMetrics()
 	service, err := newService(setup, config, client, factory, decider, synced)
 	if err != nil {
 		return err
@@ -81,47 +71,6 @@ func start(ctx context.Context, setup *setup) error {
 		mgr.AddReadyzCheck("caches", service.ready), mgr.AddHealthzCheck("ping", healthz.Ping),
 		func() error { return mgr.Start(ctx) }(),
 	)
-}
-
-// connect returns how the API server is reached: by a kubeconfig, or without one as the pod that this runs in.
-func connect(kubeconfig string) (*rest.Config, error) {
-	config, err := rest.InClusterConfig()
-	if kubeconfig != "" {
-		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("finding the API server: %w", err)
-	}
-	config.UserAgent = rest.DefaultKubernetesUserAgent()
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	config.QPS, config.Burst = perSecond, perSecond
-	return config, nil
-}
-
-// newFactory returns the informers' factory.
-func newFactory(client kubernetes.Interface) informers.SharedInformerFactory {
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0,
-		informers.WithTransform(ctrlcache.TransformStripManagedFields())) // nobody reads them, and they are big
-	// Pods that have ended count nowhere, and a cluster with Jobs has many.
-	factory.InformerFor(&v1.Pod{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
-		return corev1.NewFilteredPodInformer(client, metav1.NamespaceAll, resync,
-			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
-			func(options *metav1.ListOptions) {
-				options.FieldSelector = "status.phase!=Succeeded,status.phase!=Failed"
-			})
-	})
-	return factory
-}
-
-// registerMetrics is to be called once, before the manager serves metrics. The manager serves controller-runtime's registry alone; what is
-// this project's, and Kubernetes', is in the other.
-func registerMetrics(decider *extender.Extender, synced func() bool) {
-	decider.RegisterMetrics(synced)
-	ctrlmetrics.Registry = struct {
-		prometheus.Registerer
-		prometheus.Gatherer
-	}{ctrlmetrics.Registry, prometheus.Gatherers{ctrlmetrics.Registry, legacyregistry.DefaultGatherer}}
 }
 
 // ready is a healthz.Checker: a replica is ready with full caches, whether it leads or stands by.

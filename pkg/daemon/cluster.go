@@ -1,0 +1,60 @@
+package daemon
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	corev1 "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/component-base/metrics/legacyregistry"
+	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+// Connect returns how the API server is reached: by a kubeconfig, or without one as the pod that this runs in. $KUBECONFIG does not count:
+// nothing acts on a cluster by accident.
+func Connect(kubeconfig string) (*rest.Config, error) {
+	config, err := rest.InClusterConfig()
+	if kubeconfig != "" {
+		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("finding the API server: %w", err)
+	}
+	config.UserAgent = rest.DefaultKubernetesUserAgent()
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	return config, nil
+}
+
+// NewInformers returns informers of what decisions are made from.
+func NewInformers(client kubernetes.Interface) informers.SharedInformerFactory {
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0,
+		informers.WithTransform(ctrlcache.TransformStripManagedFields())) // nobody reads them, and they are big
+	// Pods that have ended count nowhere, and a cluster with Jobs has many.
+	factory.InformerFor(&v1.Pod{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		return corev1.NewFilteredPodInformer(client, metav1.NamespaceAll, resync,
+			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+			func(options *metav1.ListOptions) {
+				options.FieldSelector = "status.phase!=Succeeded,status.phase!=Failed"
+			})
+	})
+	return factory
+}
+
+// ServeAllMetrics is to be called once, before a manager serves metrics: it would serve controller-runtime's registry alone, and Kubernetes'
+// metrics are in another.
+func ServeAllMetrics() {
+	ctrlmetrics.Registry = struct {
+		prometheus.Registerer
+		prometheus.Gatherer
+	}{ctrlmetrics.Registry, prometheus.Gatherers{ctrlmetrics.Registry, legacyregistry.DefaultGatherer}}
+}
