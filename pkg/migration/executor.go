@@ -100,7 +100,7 @@ const (
 )
 
 // Do starts those actions that are not under way, in their order, and does not wait for them. What an earlier call left to start is
-// forgotten: the newest plan counts. When ctx ends, nothing new is started and requests under way are given up.
+// forgotten: the newest plan counts. When ctx ends, nothing new is started; what is under way goes on.
 func (e *Executor) Do(ctx context.Context, actions []Action) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -283,7 +283,9 @@ func (e *Executor) perform(ctx context.Context, a Action) (outcome, error) {
 		// At its last moment the pod is to be deleted, and a request that hangs until then must be given up.
 		timeout = min(timeout, max(a.lastMoment().Sub(e.clock.Now()), time.Second))
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	// An eviction that is given up between its charge to the budget and the deletion of the pod leaves the charge: for two minutes the budget
+	// allows nothing in its place, this pod's eviction least of all. So a controller that is to end waits for what it has begun.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	switch a.Kind {
 	case Release:

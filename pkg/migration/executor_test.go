@@ -555,6 +555,43 @@ func TestQueue(t *testing.T) {
 	}
 }
 
+// What has been asked for when the controller is to end is waited for: an eviction given up half-way would use its budget for two minutes.
+func TestEndsAfterItsRequests(t *testing.T) {
+	w := newWorld()
+	w.pod("db-0", w.statefulSet("db", 1), "going")
+	w.sync()
+	b := newBench(w, false)
+	asked, answer := make(chan struct{}), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked <- struct{}{}
+		<-answer
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	defer server.Close()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.executor = migration.NewExecutor(client, b.recorder, b.clock, migration.ExecutorSettings{Concurrency: 1, RequestTimeout: time.Minute})
+	s := b.snapshot()
+	ctx, cancel := context.WithCancel(quiet)
+	b.executor.Do(ctx, migration.Plan(s, &room{left: 10}, moves(s, migration.Heal, time.Time{}, "db-0"), settings, b.executor.Observe(s)))
+	<-asked
+	cancel()
+	ended := make(chan struct{})
+	go func() {
+		b.executor.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		t.Error("ended with a request under way")
+	case <-time.After(100 * time.Millisecond):
+	}
+	close(answer)
+	<-ended
+}
+
 // The client that an Executor gets answers at once where the API server says when to come again.
 func TestWithoutRetries(t *testing.T) {
 	asked := 0

@@ -130,6 +130,7 @@ func (s *scenario) clean() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	if s.Failed() {
+		s.logPods(ctx)
 		s.logEvents(ctx)
 	}
 	for _, p := range append(controlPlane.Schedulers(), controlPlane.Controllers()...) {
@@ -163,6 +164,27 @@ func (s *scenario) clean() {
 	}
 	if err := client.CoreV1().Nodes().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		s.Errorf("cleaning up nodes: %v", err)
+	}
+}
+
+// logPods logs the pods of the scenario's namespace, and what its budgets said of them.
+func (s *scenario) logPods(ctx context.Context) {
+	pods, err := client.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		s.Error(err)
+		return
+	}
+	for _, pod := range pods.Items {
+		s.Logf("pod %s on %q: phase %s, ready %t, terminating %t, annotations %v, owned by %d", pod.Name, pod.Spec.NodeName, pod.Status.Phase,
+			isReady(&pod), pod.DeletionTimestamp != nil, pod.Annotations, len(pod.OwnerReferences))
+	}
+	budgets, err := client.PolicyV1().PodDisruptionBudgets(s.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		s.Error(err)
+		return
+	}
+	for _, budget := range budgets.Items {
+		s.Logf("budget %s: generation %d, %+v", budget.Name, budget.Generation, budget.Status)
 	}
 }
 
