@@ -44,12 +44,21 @@ func TestSignalledNodesTakeNoPods(t *testing.T) {
 	s.deploy("app", 20, half)
 	s.eventually(soon, s.is("app", split{onDemand: 10, spot: 10}))
 	before := s.perNode("app")
+	pinned := func(name, node string) {
+		s.deploy(name+node, 1, annotated(minOnDemand, "0"), func(d *appsv1.Deployment) {
+			d.Spec.Template.Spec.NodeSelector = map[string]string{v1.LabelHostname: node}
+		})
+	}
 	for i, signal := range signals {
 		for _, node := range []string{fmt.Sprintf("od-%d", i+1), fmt.Sprintf("spot-%d", i+1)} {
-			// Otherwise their absence later shows nothing.
-			if before[node] == 0 {
-				s.Fatalf("no pod runs on %s, although it has no signal yet: %v", node, before)
-			}
+			// That it takes a pod now makes it mean something that it takes none later.
+			pinned("before-", node)
+			s.eventually(soon, func() error {
+				if s.perNode("before-" + node)[node] != 1 {
+					return fmt.Errorf("no pod on %s, which has no signal yet", node)
+				}
+				return nil
+			})
 			signal.set(s, node)
 		}
 	}
@@ -69,9 +78,7 @@ func TestSignalledNodesTakeNoPods(t *testing.T) {
 	// Where nothing else is left, a pod waits and says so, whatever its floor.
 	for i := range signals {
 		for _, node := range []string{fmt.Sprintf("od-%d", i+1), fmt.Sprintf("spot-%d", i+1)} {
-			s.deploy("only-"+node, 1, annotated(minOnDemand, "0"), func(d *appsv1.Deployment) {
-				d.Spec.Template.Spec.NodeSelector = map[string]string{v1.LabelHostname: node}
-			})
+			pinned("only-", node)
 		}
 	}
 	for i, signal := range signals {
