@@ -79,7 +79,7 @@ func New(profile string, policy *decision.Policy, signals []kube.Signal, factory
 // candidates are the nodes that a pod is asked about, by name, and what becomes of them. It can be used again.
 type candidates struct {
 	names []string
-	nodes []*node // of the same place; nil for one that is not known
+	kinds []*kind // of the same place; nil for a node that is not known
 	// kept and scores are the memory of answers.
 	kept   []int
 	scores []int64
@@ -227,15 +227,15 @@ func (e *Extender) known(pod *v1.Pod) bool {
 
 // lookUp finds the candidates, and decides about every kind of node that is among them.
 func (d *deciding) lookUp(c *candidates) {
-	c.nodes = slices.Grow(c.nodes[:0], len(c.names))
+	c.kinds = slices.Grow(c.kinds[:0], len(c.names))
 	d.here = make([]bool, len(d.index.kinds))
 	for _, name := range c.names {
-		n := d.index.nodes[name]
-		c.nodes = append(c.nodes, n)
-		if n == nil {
+		k := d.index.kindsByName[name]
+		c.kinds = append(c.kinds, k)
+		if k == nil {
 			d.unknown++
 		} else {
-			d.here[n.kind.index] = true
+			d.here[k.index] = true
 		}
 	}
 	d.verdicts = make([]decision.Verdict, len(d.index.kinds))
@@ -265,8 +265,8 @@ func (d *deciding) choose(c *candidates) Filtered {
 		chosen[i] = d.admits(i) && (!narrow || d.plan.Class(k.facts) == best && (!onePool || k.facts.Pool == pool))
 	}
 	result := Filtered{Kept: c.kept[:0]}
-	for i, n := range c.nodes {
-		if n != nil && chosen[n.kind.index] {
+	for i, k := range c.kinds {
+		if k != nil && chosen[k.index] {
 			result.Kept = append(result.Kept, i)
 		}
 	}
@@ -276,13 +276,13 @@ func (d *deciding) choose(c *candidates) Filtered {
 		return result
 	}
 	var said [decision.Verdicts]string
-	result.Reasons = make([]string, len(c.nodes))
-	for i, n := range c.nodes {
-		if n == nil {
+	result.Reasons = make([]string, len(c.kinds))
+	for i, k := range c.kinds {
+		if k == nil {
 			result.Reasons[i] = unknownNode
 			continue
 		}
-		v := d.verdicts[n.kind.index]
+		v := d.verdicts[k.index]
 		if said[v] == "" {
 			said[v] = d.plan.Reason(v)
 		}
@@ -306,12 +306,12 @@ func (d *deciding) bestPool(c *candidates, class decision.Class) (bool, decision
 	ranks := d.kindRanks()
 	var best decision.Rank
 	var found *kind
-	for _, n := range c.nodes {
-		if n == nil || !d.admits(n.kind.index) || d.plan.Class(n.kind.facts) != class {
+	for i, k := range c.kinds {
+		if k == nil || !d.admits(k.index) || d.plan.Class(k.facts) != class {
 			continue
 		}
-		if rank := d.rank(n, ranks); found == nil || rank > best {
-			best, found = rank, n.kind
+		if rank := d.rank(c.names[i], k, ranks); found == nil || rank > best {
+			best, found = rank, k
 		}
 	}
 	if found == nil || found.facts.Capacity.Type != decision.Spot {
@@ -331,12 +331,12 @@ func (d *deciding) kindRanks() []decision.Rank {
 	return ranks
 }
 
-// rank returns the rank of a node, given those of its kind.
-func (d *deciding) rank(n *node, ofKind []decision.Rank) decision.Rank {
-	if pods := d.siblings.onNode[n.name]; pods > 0 {
-		return d.plan.Rank(n.kind.facts, d.around(n.kind, pods), 0)
+// rank returns the rank of a node, given its kind and the ranks of all kinds.
+func (d *deciding) rank(node string, k *kind, ofKind []decision.Rank) decision.Rank {
+	if pods := d.siblings.onNode[node]; pods > 0 {
+		return d.plan.Rank(k.facts, d.around(k, pods), 0)
 	}
-	return ofKind[n.kind.index]
+	return ofKind[k.index]
 }
 
 func (d *deciding) around(k *kind, onNode int) decision.Siblings {
@@ -357,9 +357,9 @@ func (d *deciding) scores(c *candidates) []int64 {
 			ranks = append(ranks, rank)
 		}
 	}
-	for _, n := range c.nodes {
-		if n != nil && d.siblings.onNode[n.name] > 0 {
-			ranks = append(ranks, d.rank(n, ofKind))
+	for i, k := range c.kinds {
+		if k != nil && d.siblings.onNode[c.names[i]] > 0 {
+			ranks = append(ranks, d.rank(c.names[i], k, ofKind))
 		}
 	}
 	bands := slices.Clone(ranks)
@@ -372,16 +372,16 @@ func (d *deciding) scores(c *candidates) []int64 {
 	for i, rank := range ofKind {
 		kindScore[i] = score[rank]
 	}
-	scores := slices.Grow(c.scores[:0], len(c.nodes))[:len(c.nodes)]
+	scores := slices.Grow(c.scores[:0], len(c.kinds))[:len(c.kinds)]
 	c.scores = scores
-	for i, n := range c.nodes {
+	for i, k := range c.kinds {
 		switch {
-		case n == nil:
+		case k == nil:
 			scores[i] = 0
-		case d.siblings.onNode[n.name] > 0:
-			scores[i] = score[d.rank(n, ofKind)]
+		case d.siblings.onNode[c.names[i]] > 0:
+			scores[i] = score[d.rank(c.names[i], k, ofKind)]
 		default:
-			scores[i] = kindScore[n.kind.index]
+			scores[i] = kindScore[k.index]
 		}
 	}
 	return scores

@@ -3,6 +3,7 @@ package extender
 import (
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,12 +26,14 @@ type index struct {
 	reader *kube.NodeReader
 
 	// mu is held for reading as long as a decision is made, and for writing by events.
-	mu        sync.RWMutex
-	nodes     map[string]*node
-	revisions map[types.UID]map[string]int // how many live pods, by the name of their node
-	bound     map[types.UID]struct{}       // every pod that is known to be bound
-	strays    map[string]time.Time         // unknown nodes that pods are bound to: until when these count
-	labeled   int                          // nodes whose capacity type a label decides
+	mu    sync.RWMutex
+	nodes map[string]*node
+	// kindsByName says the kind of every node. A request looks up thousands, and this takes less memory to read than nodes.
+	kindsByName map[string]*kind
+	revisions   map[types.UID]map[string]int // how many live pods, by the name of their node
+	bound       map[types.UID]struct{}       // every pod that is known to be bound
+	strays      map[string]time.Time         // unknown nodes that pods are bound to: until when these count
+	labeled     int                          // nodes whose capacity type a label decides
 
 	// Kinds and zones are kept for good: there are no more than the cloud has.
 	kinds  []*kind // by their index
@@ -54,7 +57,6 @@ type kindKey struct {
 // node is what is known of one node.
 type node struct {
 	name   string
-	quoted []byte // the name as JSON
 	object *v1.Node
 	kind   *kind
 	until  int64 // when its kind changes although the Node does not, in Unix nanoseconds; math.MaxInt64 for never
@@ -62,7 +64,8 @@ type node struct {
 
 func newIndex(reader *kube.NodeReader) *index {
 	x := &index{
-		reader: reader, nodes: map[string]*node{}, revisions: map[types.UID]map[string]int{}, bound: map[types.UID]struct{}{},
+		reader: reader, nodes: map[string]*node{}, kindsByName: map[string]*kind{},
+		revisions: map[types.UID]map[string]int{}, bound: map[types.UID]struct{}{},
 		strays: map[string]time.Time{}, kindOf: map[kindKey]*kind{}, zones: map[string]int{},
 	}
 	x.next.Store(math.MaxInt64)
@@ -73,9 +76,10 @@ func newIndex(reader *kube.NodeReader) *index {
 func (x *index) setNode(object *v1.Node, now time.Time) {
 	n := x.nodes[object.Name]
 	if n == nil {
-		n = &node{name: object.Name, quoted: appendString(nil, object.Name)}
-		x.nodes[object.Name] = n
-		delete(x.strays, object.Name)
+		// A copy: the names of all nodes lie side by side then, and not each in the memory of its Node.
+		n = &node{name: strings.Clone(object.Name)}
+		x.nodes[n.name] = n
+		delete(x.strays, n.name)
 	}
 	n.object = object
 	x.relabel(now, func(othersLabeled bool) { x.read(n, othersLabeled, now) })
@@ -89,6 +93,7 @@ func (x *index) deleteNode(name string, now time.Time) {
 	}
 	x.relabel(now, func(bool) {
 		delete(x.nodes, name)
+		delete(x.kindsByName, name)
 		x.labeled -= count(n.kind.facts.Capacity.Labeled())
 		x.strays[name] = now // no longer than until now
 	})
@@ -117,6 +122,7 @@ func (x *index) read(n *node, othersLabeled bool, now time.Time) {
 		x.next.Store(min(x.next.Load(), n.until))
 	}
 	n.kind = x.kind(kindKey{facts, n.object.Labels[v1.LabelTopologyZone]})
+	x.kindsByName[n.name] = n.kind
 	x.labeled += count(facts.Capacity.Labeled())
 }
 

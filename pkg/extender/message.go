@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/mailru/easyjson/jlexer"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -55,6 +54,8 @@ type request struct {
 	pod *v1.Pod
 	// names are the candidates. Those of NodeNames share the memory of the body.
 	names []string
+	// verbatim: the names stand in JSON as they are, because they stood so in the request.
+	verbatim bool
 	// items are the candidates as they came, if the scheduler does not believe this extender to know its nodes; nil otherwise.
 	items []json.RawMessage
 }
@@ -64,43 +65,41 @@ func readRequest(body []byte, names []string) (*request, error) {
 	r := &request{names: names[:0]}
 	var pod, nodes []byte
 	given := false
-	lexer := &jlexer.Lexer{Data: body}
-	lexer.Delim('{')
-	for lexer.Ok() && !lexer.IsDelim('}') {
-		key := lexer.UnsafeFieldName(false)
-		lexer.WantColon()
+	s := &scanner{data: body}
+	err := s.object(func(key string) (err error) {
 		switch {
-		case lexer.IsNull():
-			lexer.Skip()
+		case s.null():
 		case strings.EqualFold(key, "Pod"):
-			pod = lexer.Raw()
+			pod, err = s.value()
 		case strings.EqualFold(key, "Nodes"):
-			nodes = lexer.Raw()
+			nodes, err = s.value()
 		case strings.EqualFold(key, "NodeNames"):
 			given = true
-			lexer.Delim('[')
-			for lexer.Ok() && !lexer.IsDelim(']') {
+			err = s.array(func() error {
 				if len(r.names) == maxCandidates {
-					return nil, fmt.Errorf("args.NodeNames: %w", errTooMany)
+					return errTooMany
 				}
-				r.names = append(r.names, lexer.UnsafeString())
-				lexer.WantComma()
-			}
-			lexer.Delim(']')
+				name, err := s.text()
+				r.names = append(r.names, name)
+				return err
+			})
 		default:
-			lexer.SkipRecursive()
+			_, err = s.value()
 		}
-		lexer.WantComma()
+		return err
+	})
+	if err == nil {
+		err = s.end()
 	}
-	lexer.Delim('}')
-	lexer.Consumed()
-	if err := lexer.Error(); err != nil {
+	switch {
+	case errors.Is(err, errTooMany):
+		return nil, fmt.Errorf("args.NodeNames: %w", err)
+	case err != nil:
 		return nil, fmt.Errorf("expected the JSON of an ExtenderArgs: %w", err)
 	}
 	if pod == nil {
 		return nil, errors.New("args.Pod: expected the pod to place, got none")
 	}
-	var err error
 	if r.pod, err = readPod(pod); err != nil {
 		return nil, fmt.Errorf("args.Pod: %w", err)
 	}
@@ -111,6 +110,7 @@ func readRequest(body []byte, names []string) (*request, error) {
 	case given == (nodes != nil):
 		return nil, errors.New("expected either NodeNames (nodeCacheCapable: true) or Nodes")
 	case given:
+		r.verbatim = !s.escaped
 		return r, nil
 	}
 	return r, r.readNodes(nodes)
@@ -119,28 +119,28 @@ func readRequest(body []byte, names []string) (*request, error) {
 // readNodes reads a NodeList.
 func (r *request) readNodes(data []byte) error {
 	r.items = []json.RawMessage{}
-	lexer := &jlexer.Lexer{Data: data}
-	lexer.Delim('{')
-	for lexer.Ok() && !lexer.IsDelim('}') {
-		key := lexer.UnsafeFieldName(false)
-		lexer.WantColon()
-		if strings.EqualFold(key, "items") && !lexer.IsNull() {
-			lexer.Delim('[')
-			for lexer.Ok() && !lexer.IsDelim(']') {
-				if len(r.items) == maxCandidates {
-					return fmt.Errorf("args.Nodes.items: %w", errTooMany)
-				}
-				r.items = append(r.items, lexer.Raw())
-				lexer.WantComma()
-			}
-			lexer.Delim(']')
-		} else {
-			lexer.SkipRecursive()
+	s := &scanner{data: data}
+	err := s.object(func(key string) error {
+		if s.null() {
+			return nil
 		}
-		lexer.WantComma()
-	}
-	lexer.Delim('}')
-	if err := lexer.Error(); err != nil {
+		if !strings.EqualFold(key, "items") {
+			_, err := s.value()
+			return err
+		}
+		return s.array(func() error {
+			if len(r.items) == maxCandidates {
+				return errTooMany
+			}
+			item, err := s.value()
+			r.items = append(r.items, item)
+			return err
+		})
+	})
+	switch {
+	case errors.Is(err, errTooMany):
+		return fmt.Errorf("args.Nodes.items: %w", err)
+	case err != nil:
 		return fmt.Errorf("args.Nodes: %w", err)
 	}
 	for i, item := range r.items {
@@ -158,9 +158,8 @@ func (r *request) readNodes(data []byte) error {
 }
 
 // appendFiltered appends the ExtenderFilterResult that tells of a decision. All refusals are unresolvable: removing other pods from the
-// node changes neither the budget nor the node's fate, so preemption has nothing to look for there. nodes are those of the candidates, if
-// they were looked up.
-func (r *request) appendFiltered(out []byte, f *Filtered, nodes []*node) []byte {
+// node changes neither the budget nor the node's fate, so preemption has nothing to look for there.
+func (r *request) appendFiltered(out []byte, f *Filtered) []byte {
 	out = append(out, '{')
 	kept := func(each func(i int)) {
 		if f.All {
@@ -191,7 +190,7 @@ func (r *request) appendFiltered(out []byte, f *Filtered, nodes []*node) []byte 
 		out = append(out, `"NodeNames":[`...)
 		kept(func(i int) {
 			comma()
-			out = r.appendName(out, i, nodes)
+			out = r.appendName(out, i)
 		})
 		out = append(out, ']')
 	}
@@ -201,7 +200,7 @@ func (r *request) appendFiltered(out []byte, f *Filtered, nodes []*node) []byte 
 		quoted := map[string][]byte{}
 		for i, reason := range f.Reasons {
 			comma()
-			out = append(r.appendName(out, i, nodes), ':')
+			out = append(r.appendName(out, i), ':')
 			if quoted[reason] == nil {
 				quoted[reason] = appendString(nil, reason)
 			}
@@ -213,7 +212,7 @@ func (r *request) appendFiltered(out []byte, f *Filtered, nodes []*node) []byte 
 }
 
 // appendScores appends the HostPriorityList with the scores, in the order of the candidates; nil are all the same.
-func (r *request) appendScores(out []byte, scores []int64, nodes []*node) []byte {
+func (r *request) appendScores(out []byte, scores []int64) []byte {
 	out = append(out, '[')
 	for i := range r.names {
 		if i > 0 {
@@ -223,17 +222,16 @@ func (r *request) appendScores(out []byte, scores []int64, nodes []*node) []byte
 		if scores != nil {
 			score = scores[i]
 		}
-		out = append(r.appendName(append(out, `{"Host":`...), i, nodes), `,"Score":`...)
+		out = append(r.appendName(append(out, `{"Host":`...), i), `,"Score":`...)
 		out = append(strconv.AppendInt(out, score, 10), '}')
 	}
 	return append(out, ']')
 }
 
-// appendName appends the name of a candidate as JSON, which that of a known node is already. nodes are those of the candidates, if they
-// were looked up.
-func (r *request) appendName(out []byte, i int, nodes []*node) []byte {
-	if i < len(nodes) && nodes[i] != nil {
-		return append(out, nodes[i].quoted...)
+// appendName appends the name of a candidate as JSON.
+func (r *request) appendName(out []byte, i int) []byte {
+	if r.verbatim {
+		return append(append(append(out, '"'), r.names[i]...), '"')
 	}
 	return appendString(out, r.names[i])
 }
@@ -243,13 +241,8 @@ func appendError(out []byte, err error) []byte {
 	return append(appendString(append(out, `{"Error":`...), err.Error()), '}')
 }
 
-// appendString appends s as JSON. The names of nodes have nothing that needs more than quotes.
+// appendString appends s as JSON.
 func appendString(out []byte, s string) []byte {
-	for i := 0; i < len(s); i++ {
-		if c := s[i]; c < 0x20 || c >= 0x7f || c == '"' || c == '\\' {
-			quoted, _ := json.Marshal(s) // a string has no error
-			return append(out, quoted...)
-		}
-	}
-	return append(append(append(out, '"'), s...), '"')
+	quoted, _ := json.Marshal(s) // a string has no error
+	return append(out, quoted...)
 }

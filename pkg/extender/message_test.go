@@ -1,7 +1,9 @@
 package extender
 
 import (
+	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+	"pgregory.net/rapid"
 )
 
 func asJSON(t testing.TB, v any) []byte {
@@ -55,7 +58,7 @@ func TestMessages(t *testing.T) {
 				t.Errorf("pod (-want +got):\n%s", diff)
 			}
 			var got extenderv1.ExtenderFilterResult
-			if err := json.Unmarshal(r.appendFiltered(nil, &test.filtered, nil), &got); err != nil {
+			if err := json.Unmarshal(r.appendFiltered(nil, &test.filtered), &got); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
@@ -66,7 +69,7 @@ func TestMessages(t *testing.T) {
 				scores[i] = int64(10 * i)
 			}
 			var list extenderv1.HostPriorityList
-			if err := json.Unmarshal(r.appendScores(nil, scores, nil), &list); err != nil {
+			if err := json.Unmarshal(r.appendScores(nil, scores), &list); err != nil {
 				t.Fatal(err)
 			}
 			for i, host := range list {
@@ -79,6 +82,48 @@ func TestMessages(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Whatever names are written, however they are set out and whatever stands beside them, they are read as encoding/json reads them, and
+// answers name them. Of a body that is cut off nothing is read.
+func TestAnyNames(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		names := rapid.SliceOf(rapid.OneOf(rapid.String(), rapid.StringMatching(`[a-z0-9.-]{1,40}`))).Draw(t, "names")
+		extra := rapid.MapOf(rapid.StringMatching(`x[a-z"\\]{0,5}`), rapid.OneOf(rapid.Just[any](nil), rapid.Just[any](1.5), rapid.Just[any](true),
+			rapid.Map(rapid.String(), func(s string) any { return []any{s, map[string]any{s: `]}"\`}} }))).Draw(t, "extra")
+		extra["Pod"], extra["nodeNames"], extra["Nodes"] = podOf("web", 0), names, nil
+		body, err := json.Marshal(extra)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want extenderv1.ExtenderArgs // as invalid UTF-8 comes out
+		if err := json.Unmarshal(body, &want); err != nil {
+			t.Fatal(err)
+		}
+		if rapid.Bool().Draw(t, "indented") {
+			var out bytes.Buffer
+			if err := json.Indent(&out, body, "\t", "  "); err != nil {
+				t.Fatal(err)
+			}
+			body = out.Bytes()
+		}
+		r, err := readRequest(body, nil)
+		if err != nil {
+			t.Fatalf("%v in %s", err, body)
+		}
+		var answer extenderv1.ExtenderFilterResult
+		if err := json.Unmarshal(r.appendFiltered(nil, &Filtered{All: true}), &answer); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string(*want.NodeNames), []string(*answer.NodeNames)); diff != "" || !slices.Equal(r.names, *want.NodeNames) {
+			t.Errorf("read %q, answered (-want +got):\n%s", r.names, diff)
+		}
+		if cut := rapid.IntRange(0, len(body)-1).Draw(t, "cut"); !json.Valid(body[:cut]) {
+			if _, err := readRequest(body[:cut], nil); err == nil {
+				t.Errorf("read although it was cut off: %s", body[:cut])
+			}
+		}
+	})
 }
 
 func TestBadRequests(t *testing.T) {

@@ -81,8 +81,8 @@ func (e *Extender) Open(ctx context.Context, pod *v1.Pod, names []string) (map[s
 		return nil, err
 	}
 	defer d.end()
-	for i, n := range c.nodes {
-		if n != nil && d.verdicts[n.kind.index] == decision.Admitted {
+	for i, k := range c.kinds {
+		if k != nil && d.verdicts[k.index] == decision.Admitted {
 			open[names[i]] = true
 		}
 	}

@@ -156,7 +156,6 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) (x *exchange, rel
 		if x.body.Cap() <= pooledAtMost && cap(x.out) <= pooledAtMost {
 			x.body.Reset()
 			clear(x.candidates.names) // they are parts of the body
-			clear(x.candidates.nodes)
 			h.pool.Put(x)
 		}
 	}
@@ -201,7 +200,7 @@ func (x *exchange) parse() (*request, error) {
 		}
 		return nil, badRequest{status, err}
 	}
-	x.candidates.names, x.candidates.nodes = request.names, x.candidates.nodes[:0]
+	x.candidates.names = request.names
 	return request, nil
 }
 
@@ -217,7 +216,7 @@ func (h *handler) filter(ctx context.Context, x *exchange) error {
 			x.out = appendError(x.out[:0], err)
 			return nil
 		}
-		x.out = request.appendFiltered(x.out[:0], &filtered, x.candidates.nodes)
+		x.out = request.appendFiltered(x.out[:0], &filtered)
 		return nil
 	})
 }
@@ -232,7 +231,7 @@ func (h *handler) prioritize(ctx context.Context, x *exchange) error {
 		if err != nil {
 			return err
 		}
-		x.out = request.appendScores(x.out[:0], scores, x.candidates.nodes)
+		x.out = request.appendScores(x.out[:0], scores)
 		return nil
 	})
 }
