@@ -1,6 +1,7 @@
 // Command extender measures how long spot-extender takes to answer kube-scheduler in a large cluster: the built binary, on a real API
 // server with thousands of nodes, asked over HTTPS by several clients at a time, each for pods of its own workloads, one after the other,
-// as kube-scheduler asks (nodeCacheCapable, the names of all nodes in every request). The clients run on the same machine.
+// as kube-scheduler asks (nodeCacheCapable, the names of all nodes in every request). The clients run on the same machine and take their part
+// of its cores: what of the time is theirs, and the network's, shows a server that decides nothing (floor), asked in turns with the extender.
 package main
 
 import (
@@ -37,19 +38,28 @@ import (
 const podsPerWorkload = 20
 
 type options struct {
-	nodes, clients, pods int
-	limit                time.Duration
+	nodes, clients, pods, rounds int
 }
 
+// verbs are what is asked about each pod, in this order.
+var verbs = []string{"filter", "prioritize"}
+
 func main() {
+	if len(os.Args) == 5 && os.Args[1] == serveFloorVerb {
+		if err := serveFloor(os.Args[2], os.Args[3], os.Args[4]); err != nil {
+			fmt.Fprintln(os.Stderr, "floor:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	var o options
 	flag.IntVar(&o.nodes, "nodes", 5000, "number of nodes, 70 % of them spot")
 	flag.IntVar(&o.clients, "clients", 16, "number of clients that ask at the same time")
-	flag.IntVar(&o.pods, "pods", 500, "number of pods that each client asks about: a filter and a prioritize each")
-	flag.DurationVar(&o.limit, "limit", 0, "fail when the 99th percentile of a verb is longer (0: do not)")
+	flag.IntVar(&o.pods, "pods", 500, "number of pods that each client asks about in a round: a filter and a prioritize each")
+	flag.IntVar(&o.rounds, "rounds", 3, "number of rounds, in each of which the extender is asked, and then the floor")
 	flag.Parse()
-	if flag.NArg() > 0 || o.nodes < 10 || o.clients < 1 || o.pods < podsPerWorkload {
-		fmt.Fprintf(os.Stderr, "extender: expected flags only, at least 10 nodes, 1 client and %d pods\n", podsPerWorkload)
+	if flag.NArg() > 0 || o.nodes < 10 || o.clients < 1 || o.pods < podsPerWorkload || o.rounds < 1 {
+		fmt.Fprintf(os.Stderr, "extender: expected flags only, at least 10 nodes, 1 client, %d pods and 1 round\n", podsPerWorkload)
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -60,8 +70,19 @@ func main() {
 	}
 }
 
-// times are how long the answers to one verb took.
-type times struct{ filter, prioritize []time.Duration }
+// arm is a server that is asked.
+type arm struct {
+	name, address string
+	pid           int
+	rounds        []round
+}
+
+// round is what one round came to: how long the answers took, by verb and sorted, all of it, and the CPU time of the server.
+type round struct {
+	answers map[string][]time.Duration
+	took    time.Duration
+	cpu     float64
+}
 
 func run(ctx context.Context, o options) (err error) {
 	cp, err := lab.Start(ctx, lab.Options{NoControllers: true})
@@ -78,82 +99,139 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	workloads, err := createWorkloads(ctx, cp, o.clients*(o.pods+podsPerWorkload-1)/podsPerWorkload)
+	perRound := o.clients * ((o.pods + podsPerWorkload - 1) / podsPerWorkload)
+	workloads, err := createWorkloads(ctx, cp, 1+o.rounds*perRound)
 	if err != nil {
 		return err
 	}
-	if err := untilLeading(ctx, cp, e, names, workloads[:1]); err != nil {
-		return err
-	}
-	before, err := cpuSeconds(e.PID)
+	answers, err := firstAnswers(ctx, cp, e, names, workloads[:1])
 	if err != nil {
 		return err
+	}
+	files, err := cp.ExtenderCertificates()
+	if err != nil {
+		return err
+	}
+	f, err := startFloor(ctx, files, answers)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.stop()) }()
+	arms := []*arm{{name: "extender", address: e.Address, pid: e.PID}, {name: "floor", address: f.address, pid: f.process.Process.Pid}}
+	for i := range o.rounds {
+		for _, a := range arms {
+			fmt.Fprintf(os.Stderr, "round %d: %s\n", i+1, a.name)
+			r, err := a.ask(ctx, o, cp, names, workloads[1+i*perRound:1+(i+1)*perRound])
+			if err != nil {
+				return fmt.Errorf("%s: %w", a.name, err)
+			}
+			a.rounds = append(a.rounds, r)
+		}
+	}
+	return report(o, arms)
+}
+
+// ask has the arm asked by all clients at a time, each for its part of the workloads.
+func (a *arm) ask(ctx context.Context, o options, cp *lab.ControlPlane, names []string, workloads []*appsv1.ReplicaSet) (round, error) {
+	clients := make([]*client, o.clients)
+	for i := range clients {
+		var err error
+		if clients[i], err = newClient(cp, a.address, names); err != nil {
+			return round{}, err
+		}
+		defer clients[i].http.CloseIdleConnections()
+	}
+	before, err := cpuSeconds(a.pid)
+	if err != nil {
+		return round{}, err
 	}
 	began := time.Now()
-	all := make([]times, o.clients)
 	var group errgroup.Group
-	for i := range o.clients {
-		mine := workloads[i*len(workloads)/o.clients : (i+1)*len(workloads)/o.clients]
-		c, err := newClient(cp, e.Address, names)
-		if err != nil {
-			return err
-		}
-		group.Go(func() (err error) {
-			all[i], err = c.ask(ctx, mine, o.pods)
-			return err
+	for i, c := range clients {
+		group.Go(func() error {
+			return c.ask(ctx, workloads[i*len(workloads)/o.clients:(i+1)*len(workloads)/o.clients], o.pods)
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return err
+		return round{}, err
 	}
-	took := time.Since(began)
-	after, err := cpuSeconds(e.PID)
-	if err != nil {
-		return err
+	r := round{answers: map[string][]time.Duration{}, took: time.Since(began)}
+	after, err := cpuSeconds(a.pid)
+	r.cpu = after - before
+	for _, verb := range verbs {
+		for _, c := range clients {
+			r.answers[verb] = append(r.answers[verb], c.took[verb]...)
+		}
+		slices.Sort(r.answers[verb])
 	}
-	return report(o, all, took, after-before)
+	return r, err
 }
 
-// untilLeading returns when the extender answers.
-func untilLeading(ctx context.Context, cp *lab.ControlPlane, e *lab.Extender, names []string, workloads []*appsv1.ReplicaSet) error {
+// firstAnswers returns what the extender answers to each verb, when it has begun to decide.
+func firstAnswers(
+	ctx context.Context, cp *lab.ControlPlane, e *lab.Extender, names []string, workloads []*appsv1.ReplicaSet,
+) (answers map[string][]byte, err error) {
 	c, err := newClient(cp, e.Address, names)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return cp.WaitFor(ctx, "the extender to lead", func(ctx context.Context) error {
-		_, err := c.ask(ctx, workloads, 1)
-		return err
-	})
+	return c.last, cp.WaitFor(ctx, "the extender to lead", func(ctx context.Context) error { return c.ask(ctx, workloads, 1) })
 }
 
-// report prints the figures.
-func report(o options, all []times, took time.Duration, cpu float64) error {
-	requests := 2 * o.clients * o.pods
-	fmt.Printf("%d nodes, %d clients, %d requests, %d cores: %.0f requests/s, %.2f ms of the extender's CPU each\n\n",
-		o.nodes, o.clients, requests, runtime.NumCPU(), float64(requests)/took.Seconds(), 1000*cpu/float64(requests))
+// report prints the figures: each the median of the rounds, and the least and the most.
+func report(o options, arms []*arm) error {
+	requests := len(verbs) * o.clients * o.pods
+	fmt.Printf("%d nodes, %d clients, %d requests in each of %d rounds, %d cores with clients and servers on them; median (least-most) of the rounds\n\n",
+		o.nodes, o.clients, requests, o.rounds, runtime.NumCPU())
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "verb\tp50 ms\tp90 ms\tp99 ms\tmax ms")
-	var slow error
-	for _, verb := range []struct {
-		name string
-		of   func(times) []time.Duration
-	}{{"filter", func(t times) []time.Duration { return t.filter }}, {"prioritize", func(t times) []time.Duration { return t.prioritize }}} {
-		var took []time.Duration
-		for _, t := range all {
-			took = append(took, verb.of(t)...)
-		}
-		slices.Sort(took)
-		quantile := func(q float64) time.Duration { return took[min(len(took)-1, int(q*float64(len(took))))] }
-		fmt.Fprintf(table, "%s", verb.name)
-		for _, q := range []float64{0.5, 0.9, 0.99, 1} {
-			fmt.Fprintf(table, "\t%.2f", float64(quantile(q).Microseconds())/1000)
-		}
-		fmt.Fprintln(table)
-		if p99 := quantile(0.99); o.limit > 0 && p99 > o.limit {
-			slow = errors.Join(slow, fmt.Errorf("%s: 99 of 100 answers took up to %s, want %s at most", verb.name, p99, o.limit))
+	fmt.Fprintln(table, "server\tverb\tp50 ms\tp90 ms\tp99 ms\tmax ms\trequests/s\tserver's CPU ms/request")
+	for _, a := range arms {
+		for _, verb := range verbs {
+			fmt.Fprintf(table, "%s\t%s", a.name, verb)
+			for _, q := range []float64{0.5, 0.9, 0.99, 1} {
+				fmt.Fprintf(table, "\t%s", a.figure(func(r round) float64 { return quantile(r.answers[verb], q) }))
+			}
+			fmt.Fprintf(table, "\t%s\t%s\n", a.figure(func(r round) float64 { return float64(requests) / r.took.Seconds() }),
+				a.figure(func(r round) float64 { return 1000 * r.cpu / float64(requests) }))
 		}
 	}
-	return errors.Join(table.Flush(), slow)
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, verb := range verbs {
+		ratios := make([]float64, o.rounds)
+		for i := range ratios {
+			ratios[i] = quantile(arms[0].rounds[i].answers[verb], 0.99) / quantile(arms[1].rounds[i].answers[verb], 0.99)
+		}
+		fmt.Printf("\n%s: the p99 of %s is %s times that of %s", verb, arms[0].name, spread(ratios), arms[1].name)
+	}
+	fmt.Println()
+	return nil
+}
+
+// figure prints what of gives for each round.
+func (a *arm) figure(of func(round) float64) string {
+	values := make([]float64, len(a.rounds))
+	for i, r := range a.rounds {
+		values[i] = of(r)
+	}
+	return spread(values)
+}
+
+// spread prints the median of values, and the least and the most.
+func spread(values []float64) string {
+	slices.Sort(values)
+	middle := len(values) / 2
+	median := values[middle]
+	if len(values)%2 == 0 {
+		median = (values[middle-1] + values[middle]) / 2
+	}
+	return fmt.Sprintf("%.4g (%.4g-%.4g)", median, values[0], values[len(values)-1])
+}
+
+// quantile returns a quantile of what is sorted, in milliseconds.
+func quantile(took []time.Duration, q float64) float64 {
+	return float64(took[min(len(took)-1, int(q*float64(len(took))))].Microseconds()) / 1000
 }
 
 func cpuSeconds(pid int) (float64, error) {
@@ -229,6 +307,9 @@ type client struct {
 	// body and answer are the memory of requests.
 	body   []byte
 	answer bytes.Buffer
+	// took is how long the answers took, by verb, and last is the last of them.
+	took map[string][]time.Duration
+	last map[string][]byte
 }
 
 func newClient(cp *lab.ControlPlane, address string, names []string) (*client, error) {
@@ -254,12 +335,13 @@ func newClient(cp *lab.ControlPlane, address string, names []string) (*client, e
 		http: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{
 			RootCAs: roots, ServerName: lab.ExtenderName, Certificates: []tls.Certificate{pair},
 		}}},
+		took: map[string][]time.Duration{}, last: map[string][]byte{},
 		address: address, rest: slices.Concat([]byte(`,"Nodes":null,"NodeNames":`), list, []byte("}")),
 	}, nil
 }
 
 // ask asks about so many pods of the workloads.
-func (c *client) ask(ctx context.Context, workloads []*appsv1.ReplicaSet, pods int) (took times, err error) {
+func (c *client) ask(ctx context.Context, workloads []*appsv1.ReplicaSet, pods int) error {
 	for n := range pods {
 		set := workloads[n/podsPerWorkload]
 		pod := &v1.Pod{
@@ -272,29 +354,34 @@ func (c *client) ask(ctx context.Context, workloads []*appsv1.ReplicaSet, pods i
 		}
 		data, err := json.Marshal(pod)
 		if err != nil {
-			return took, err
+			return err
 		}
 		c.body = append(append(append(c.body[:0], `{"Pod":`...), data...), c.rest...)
-		answer, filtered, err := c.post(ctx, "filter")
+		answer, took, err := c.post(ctx, "filter")
 		if err != nil {
-			return took, err
+			return err
 		}
+		c.took["filter"] = append(c.took["filter"], took)
 		if n%50 == 0 {
 			var result extenderv1.ExtenderFilterResult
 			if err := json.Unmarshal(answer, &result); err != nil || result.Error != "" || len(*result.NodeNames) == 0 {
-				return took, fmt.Errorf("/filter answered %.200s, %w", answer, err)
+				return fmt.Errorf("/filter answered %.200s, %w", answer, err)
 			}
+			c.last["filter"] = bytes.Clone(answer)
 		}
-		answer, prioritized, err := c.post(ctx, "prioritize")
+		answer, took, err = c.post(ctx, "prioritize")
 		if err != nil {
-			return took, err
+			return err
 		}
+		c.took["prioritize"] = append(c.took["prioritize"], took)
 		if !bytes.HasPrefix(answer, []byte(`[{"Host":`)) {
-			return took, fmt.Errorf("/prioritize answered %.200s", answer)
+			return fmt.Errorf("/prioritize answered %.200s", answer)
 		}
-		took.filter, took.prioritize = append(took.filter, filtered), append(took.prioritize, prioritized)
+		if n%50 == 0 {
+			c.last["prioritize"] = bytes.Clone(answer)
+		}
 	}
-	return took, nil
+	return nil
 }
 
 // post sends the body, and returns the answer and how long it took until all of it was there.
