@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"hash/maphash"
 	"maps"
+	"math/rand/v2"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -89,7 +91,7 @@ type candidates struct {
 type Filtered struct {
 	// All: the policy has nothing against any of the nodes.
 	All bool
-	// Kept are the places in names of the nodes that the pod may go to, in their order.
+	// Kept are the places in names of the nodes that the pod may go to.
 	Kept []int
 	// Reasons say of each node why not, in the order of names, if none is kept. Otherwise nobody reads them.
 	Reasons []string
@@ -154,7 +156,7 @@ type deciding struct {
 	waited   time.Duration
 	unknown  int // candidates that are not in the index
 	verdicts []decision.Verdict
-	here     []bool // by the index of a kind: there are candidates of it
+	here     []int // by the index of a kind: how many candidates are of it
 	unlock   func()
 }
 
@@ -228,28 +230,28 @@ func (e *Extender) known(pod *v1.Pod) bool {
 // lookUp finds the candidates, and decides about every kind of node that is among them.
 func (d *deciding) lookUp(c *candidates) {
 	c.kinds = slices.Grow(c.kinds[:0], len(c.names))
-	d.here = make([]bool, len(d.index.kinds))
+	d.here = make([]int, len(d.index.kinds))
 	for _, name := range c.names {
 		k := d.index.kindsByName[name]
 		c.kinds = append(c.kinds, k)
 		if k == nil {
 			d.unknown++
 		} else {
-			d.here[k.index] = true
+			d.here[k.index]++
 		}
 	}
 	d.verdicts = make([]decision.Verdict, len(d.index.kinds))
 	for i, k := range d.index.kinds {
-		if d.here[i] {
+		if d.here[i] > 0 {
 			d.verdicts[i] = d.plan.Admit(k.facts, 0, d.siblings.inPool[k.facts.Pool])
 		}
 	}
 }
 
 // choose returns the nodes that the pod may go to: of those that the policy admits, the ones of one capacity type only, and where pools are
-// capped of one spot pool only. So it is known what the pod is approved for before the scheduler has chosen its node.
+// capped of one spot pool only. So it is known what the pod is approved for before the scheduler has chosen its node. Of many nodes it
+// returns no more than kube-scheduler looks at by default, which is what scoring them takes it time for.
 func (d *deciding) choose(c *candidates) Filtered {
-	chosen := make([]bool, len(d.here))
 	best := decision.NoClass
 	for i, k := range d.index.kinds {
 		if d.admits(i) {
@@ -261,18 +263,29 @@ func (d *deciding) choose(c *candidates) Filtered {
 	if narrow && best != decision.NoClass && d.plan.PoolCap > 0 && d.plan.Grant == decision.NotGranted {
 		onePool, pool = d.bestPool(c, best)
 	}
+	chosen := make([]int, len(d.here))
 	for i, k := range d.index.kinds {
-		chosen[i] = d.admits(i) && (!narrow || d.plan.Class(k.facts) == best && (!onePool || k.facts.Pool == pool))
+		if d.admits(i) && (!narrow || d.plan.Class(k.facts) == best && (!onePool || k.facts.Pool == pool)) {
+			chosen[i] = d.here[i]
+		}
+	}
+	copy(d.here, chosen)
+	start := 0
+	if narrow && sample(chosen, enough(len(c.names))) {
+		start = rand.IntN(len(c.kinds)) // or some nodes would never get a pod
 	}
 	result := Filtered{Kept: c.kept[:0]}
-	for i, k := range c.kinds {
-		if k != nil && chosen[k.index] {
+	for i := range c.kinds {
+		if i += start; i >= len(c.kinds) {
+			i -= len(c.kinds)
+		}
+		if k := c.kinds[i]; k != nil && chosen[k.index] > 0 {
+			chosen[k.index]--
 			result.Kept = append(result.Kept, i)
 		}
 	}
 	c.kept = result.Kept
 	if len(result.Kept) > 0 {
-		d.keepKinds(chosen)
 		return result
 	}
 	var said [decision.Verdicts]string
@@ -292,13 +305,30 @@ func (d *deciding) choose(c *candidates) Filtered {
 }
 
 func (d *deciding) admits(kind int) bool {
-	return d.here[kind] && d.verdicts[kind] == decision.Admitted
+	return d.here[kind] > 0 && d.verdicts[kind] == decision.Admitted
 }
 
-func (d *deciding) keepKinds(chosen []bool) {
-	for i := range d.here {
-		d.here[i] = d.here[i] && chosen[i]
+// enough returns how many of so many nodes kube-scheduler scores by default: numFeasibleNodesToFind in its schedule_one.go.
+func enough(nodes int) int {
+	return min(nodes, max(100, nodes*max(50-nodes/125, 5)/100))
+}
+
+// sample lowers the numbers of nodes of each kind until they are together as many as enough, or a few more, and reports whether it had to.
+// Kinds of which there are few keep all.
+func sample(of []int, enough int) bool {
+	fewestFirst := slices.Sorted(slices.Values(of))
+	fewestFirst = fewestFirst[sort.SearchInts(fewestFirst, 1):]
+	for i, n := range fewestFirst {
+		each := (enough + len(fewestFirst) - i - 1) / (len(fewestFirst) - i)
+		if n > each {
+			for kind := range of {
+				of[kind] = min(of[kind], each)
+			}
+			return true
+		}
+		enough -= n
 	}
+	return false
 }
 
 // bestPool returns the pool of the best of the nodes of a class, if that is on spot.
@@ -324,7 +354,7 @@ func (d *deciding) bestPool(c *candidates, class decision.Class) (bool, decision
 func (d *deciding) kindRanks() []decision.Rank {
 	ranks := make([]decision.Rank, len(d.here))
 	for i, k := range d.index.kinds {
-		if d.here[i] {
+		if d.here[i] > 0 {
 			ranks[i] = d.plan.Rank(k.facts, d.around(k, 0), 0)
 		}
 	}
@@ -353,7 +383,7 @@ func (d *deciding) scores(c *candidates) []int64 {
 	// Few ranks differ: those of the kinds, and those of the nodes with siblings.
 	ranks := make([]decision.Rank, 0, len(ofKind)+len(d.siblings.onNode))
 	for i, rank := range ofKind {
-		if d.here[i] {
+		if d.here[i] > 0 {
 			ranks = append(ranks, rank)
 		}
 	}
@@ -417,7 +447,7 @@ func (d *deciding) note(result *Filtered) {
 	maps.Copy(pools, entry.pools)
 	onSpot := false
 	for i, k := range d.index.kinds {
-		if !d.here[i] {
+		if d.here[i] == 0 {
 			continue
 		}
 		if k.facts.Capacity.Type == decision.OnDemand {
@@ -455,7 +485,7 @@ func (d *deciding) line(ctx context.Context, asked int, result *Filtered) line {
 	if len(result.Kept) > 0 {
 		var types []string
 		for _, t := range []decision.CapacityType{decision.OnDemand, decision.Spot} {
-			if slices.ContainsFunc(d.index.kinds, func(k *kind) bool { return d.here[k.index] && k.facts.Capacity.Type == t }) {
+			if slices.ContainsFunc(d.index.kinds, func(k *kind) bool { return d.here[k.index] > 0 && k.facts.Capacity.Type == t }) {
 				types = append(types, t.String())
 			}
 		}

@@ -3,6 +3,7 @@ package extender
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -431,4 +432,72 @@ func TestWaitsOnce(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Of many nodes as many are let through as kube-scheduler would look at: all of a pool of which there are few, and in time each of the others.
+// What is refused after these may be refused everywhere there, so the third answer has all.
+func TestManyNodes(t *testing.T) {
+	w := newWorld(t)
+	for i := range 1000 {
+		w.node(fmt.Sprintf("large-%d", i), "spot", "large")
+	}
+	for i := range 20 {
+		w.node(fmt.Sprintf("small-%d", i), "spot", "small")
+	}
+	w.node("od", "on-demand", "od")
+	w.deployment("web", 1000, nil)
+	w.appears(podOf("web", 0))
+	w.bound(podOf("web", 0), "od")
+	seen := map[string]bool{}
+	for i := range 60 { // that a node is in none of so many halves is as good as impossible
+		kept := w.asks(podOf("web", 1+i))
+		small := 0
+		for _, name := range kept {
+			seen[name] = true
+			if strings.HasPrefix(name, "small-") {
+				small++
+			}
+		}
+		if want := 1021 * 42 / 100; len(kept) != want || small != 20 || slices.Contains(kept, "od") {
+			t.Fatalf("%d nodes, %d of them of the small pool; want %d and 20, all of them spot", len(kept), small, want)
+		}
+	}
+	if len(seen) != 1020 {
+		t.Errorf("%d of 1,020 spot nodes were ever let through", len(seen))
+	}
+	w.asks(podOf("web", 1))
+	if kept := w.asks(podOf("web", 1)); len(kept) != 1021 {
+		t.Errorf("%d nodes in the third answer, want all 1,021", len(kept))
+	}
+}
+
+func TestEnough(t *testing.T) {
+	for nodes, want := range map[int]int{0: 0, 99: 99, 100: 100, 250: 120, 1000: 420, 5000: 500, 6000: 300, 100_000: 5000} {
+		if got := enough(nodes); got != want {
+			t.Errorf("of %d nodes %d, want %d", nodes, got, want)
+		}
+	}
+}
+
+func TestSample(t *testing.T) {
+	for name, test := range map[string]struct {
+		of     []int
+		enough int
+		want   []int
+	}{
+		"no kind":                 {nil, 0, nil},
+		"no more than enough":     {[]int{60, 0, 40}, 100, []int{60, 0, 40}},
+		"one kind":                {[]int{500}, 100, []int{100}},
+		"all the same":            {[]int{90, 90, 90}, 100, []int{34, 34, 34}},
+		"few of some":             {[]int{5, 0, 1000, 5, 1000}, 100, []int{5, 0, 45, 5, 45}},
+		"enough without the most": {[]int{99, 98, 1000}, 200, []int{67, 67, 67}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := slices.Clone(test.of)
+			lowered := sample(got, test.enough)
+			if diff := cmp.Diff(test.want, got); diff != "" || lowered == slices.Equal(got, test.of) {
+				t.Errorf("lowered: %t (-want +got):\n%s", lowered, diff)
+			}
+		})
+	}
 }

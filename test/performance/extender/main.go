@@ -1,6 +1,6 @@
 // Command extender measures how long spot-extender takes to answer kube-scheduler in a large cluster: the built binary, on a real API
 // server with thousands of nodes, asked over HTTPS by several clients at a time, each for pods of its own workloads, one after the other,
-// as kube-scheduler asks (nodeCacheCapable, the names of all nodes in every request). The clients run on the same machine and take their part
+// as kube-scheduler asks (nodeCacheCapable; /filter with the names of all nodes, /prioritize with those that are left). The clients run on the same machine and take their part
 // of its cores: what of the time is theirs, and the network's, shows a server that decides nothing (floor), asked in turns with the extender.
 package main
 
@@ -29,7 +29,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
@@ -175,7 +174,12 @@ func firstAnswers(
 	if err != nil {
 		return nil, err
 	}
-	return c.last, cp.WaitFor(ctx, "the extender to lead", func(ctx context.Context) error { return c.ask(ctx, workloads, 1) })
+	err = cp.WaitFor(ctx, "the extender to lead", func(ctx context.Context) error { return c.ask(ctx, workloads, 1) })
+	answers = map[string][]byte{}
+	for _, verb := range verbs {
+		answers[verb] = c.answers[verb].Bytes()
+	}
+	return answers, err
 }
 
 // report prints the figures: each the median of the rounds, and the least and the most.
@@ -302,14 +306,12 @@ func podSpec() v1.PodSpec {
 type client struct {
 	http    *http.Client
 	address string
-	// rest is the request after its pod.
-	rest []byte
-	// body and answer are the memory of requests.
-	body   []byte
-	answer bytes.Buffer
-	// took is how long the answers took, by verb, and last is the last of them.
-	took map[string][]time.Duration
-	last map[string][]byte
+	// names are those of all nodes, as JSON.
+	names []byte
+	// body is the memory of requests. answers are the last ones, by verb, and took is how long each took.
+	body    []byte
+	answers map[string]*bytes.Buffer
+	took    map[string][]time.Duration
 }
 
 func newClient(cp *lab.ControlPlane, address string, names []string) (*client, error) {
@@ -335,8 +337,8 @@ func newClient(cp *lab.ControlPlane, address string, names []string) (*client, e
 		http: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{
 			RootCAs: roots, ServerName: lab.ExtenderName, Certificates: []tls.Certificate{pair},
 		}}},
-		took: map[string][]time.Duration{}, last: map[string][]byte{},
-		address: address, rest: slices.Concat([]byte(`,"Nodes":null,"NodeNames":`), list, []byte("}")),
+		address: address, names: list,
+		answers: map[string]*bytes.Buffer{verbs[0]: {}, verbs[1]: {}}, took: map[string][]time.Duration{},
 	}, nil
 }
 
@@ -356,52 +358,47 @@ func (c *client) ask(ctx context.Context, workloads []*appsv1.ReplicaSet, pods i
 		if err != nil {
 			return err
 		}
-		c.body = append(append(append(c.body[:0], `{"Pod":`...), data...), c.rest...)
-		answer, took, err := c.post(ctx, "filter")
+		answer, err := c.post(ctx, "filter", data, c.names)
 		if err != nil {
 			return err
 		}
-		c.took["filter"] = append(c.took["filter"], took)
-		if n%50 == 0 {
-			var result extenderv1.ExtenderFilterResult
-			if err := json.Unmarshal(answer, &result); err != nil || result.Error != "" || len(*result.NodeNames) == 0 {
-				return fmt.Errorf("/filter answered %.200s, %w", answer, err)
-			}
-			c.last["filter"] = bytes.Clone(answer)
+		names, ok := bytes.CutPrefix(answer, []byte(`{"NodeNames":`))
+		if names, ok = bytes.CutSuffix(names, []byte(`]}`)); !ok || len(names) < 2 {
+			return fmt.Errorf("/filter answered %.200s", answer)
 		}
-		answer, took, err = c.post(ctx, "prioritize")
-		if err != nil {
+		names = append(names, ']')
+		if answer, err = c.post(ctx, "prioritize", data, bytes.Clone(names)); err != nil {
 			return err
 		}
-		c.took["prioritize"] = append(c.took["prioritize"], took)
 		if !bytes.HasPrefix(answer, []byte(`[{"Host":`)) {
 			return fmt.Errorf("/prioritize answered %.200s", answer)
-		}
-		if n%50 == 0 {
-			c.last["prioritize"] = bytes.Clone(answer)
 		}
 	}
 	return nil
 }
 
-// post sends the body, and returns the answer and how long it took until all of it was there.
-func (c *client) post(ctx context.Context, verb string) ([]byte, time.Duration, error) {
-	began := time.Now()
+// post asks about a pod and nodes, and returns the answer, which is good until the next.
+func (c *client) post(ctx context.Context, verb string, pod, names []byte) ([]byte, error) {
+	c.body = append(append(append(c.body[:0], `{"Pod":`...), pod...), `,"Nodes":null,"NodeNames":`...)
+	c.body = append(append(c.body, names...), '}')
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+c.address+"/"+verb, bytes.NewReader(c.body))
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
+	began := time.Now()
 	response, err := c.http.Do(request)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	defer response.Body.Close()
-	c.answer.Reset()
-	if _, err := c.answer.ReadFrom(response.Body); err != nil {
-		return nil, 0, err
+	answer := c.answers[verb]
+	answer.Reset()
+	if _, err := answer.ReadFrom(response.Body); err != nil {
+		return nil, err
 	}
 	if response.StatusCode != http.StatusOK {
-		return nil, 0, fmt.Errorf("/%s answered with status %d: %.200s", verb, response.StatusCode, c.answer.Bytes())
+		return nil, fmt.Errorf("/%s answered with status %d: %.200s", verb, response.StatusCode, answer.Bytes())
 	}
-	return c.answer.Bytes(), time.Since(began), nil
+	c.took[verb] = append(c.took[verb], time.Since(began))
+	return answer.Bytes(), nil
 }
