@@ -93,7 +93,7 @@ func (o *options) printSavings(p *printing, s *report.Savings) error {
 			percent = 100 * s.Saved / s.AllOnDemand
 		}
 		fmt.Fprintf(o.Out, "%s and %s cost %.3f USD an hour; all on-demand they would cost %.3f. Spot saves %.3f, %.0f %%.\nPrices: %s.\n",
-			plural(s.SpotNodes, "spot node", "spot nodes"), plural(s.OnDemandNodes, "on-demand node", "on-demand nodes"),
+			report.Count(s.SpotNodes, "spot node", "spot nodes"), report.Count(s.OnDemandNodes, "on-demand node", "on-demand nodes"),
 			s.Now, s.AllOnDemand, s.Saved, percent, s.Prices)
 		if len(s.Surplus) == 0 {
 			fmt.Fprintln(o.Out, o.source.qualified("No workload that opts in has replicas on on-demand beyond its floor."))
@@ -103,7 +103,7 @@ func (o *options) printSavings(p *printing, s *report.Savings) error {
 		for i := range s.Surplus {
 			replicas += s.Surplus[i].Replicas
 		}
-		fmt.Fprintf(o.Out, "On on-demand beyond the floors: %s; on spot they would save %.3f USD an hour more.\n\n", plural(replicas, "replica", "replicas"), s.OnTheTable)
+		fmt.Fprintf(o.Out, "On on-demand beyond the floors: %s; on spot they would save %.3f USD an hour more.\n\n", report.Count(replicas, "replica", "replicas"), s.OnTheTable)
 	}
 	var t table
 	for _, name := range []string{"namespace", "workload", "floor", "on-demand", "surplus", "usd/hour"} {

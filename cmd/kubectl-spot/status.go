@@ -54,7 +54,7 @@ func (o *options) printStatus(p *printing, view *report.View, namespace string) 
 	if len(all) == 0 {
 		fmt.Fprint(o.ErrOut, o.source.qualified(fmt.Sprintf("No workload in %s opts in: no pod there has schedulerName %s.", where(namespace), o.profile)))
 		if others > 0 {
-			fmt.Fprintf(o.ErrOut, " %s another scheduler.", plural(others, "workload there names", "workloads there name"))
+			fmt.Fprintf(o.ErrOut, " %s another scheduler.", report.Count(others, "workload there names", "workloads there name"))
 		}
 		fmt.Fprintln(o.ErrOut, " docs/opt-in.md says how to; -A looks everywhere, --profile at another scheduler's pods.")
 		return nil
@@ -95,11 +95,4 @@ func shorten(text string) string {
 		return string(runes[:most-1]) + "…"
 	}
 	return text
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }

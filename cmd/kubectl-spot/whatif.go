@@ -146,7 +146,7 @@ func (p *printing) losses(out io.Writer, result *report.WhatIf, namespace string
 		if namespace != "" {
 			of = " of " + where(namespace)
 		}
-		fmt.Fprintf(out, "%s%s would go with %s.", plural(result.Pods, "replica", "replicas"), of, plural(result.Nodes, "node", "nodes"))
+		fmt.Fprintf(out, "%s%s would go with %s.", report.Count(result.Pods, "replica", "replicas"), of, report.Count(result.Nodes, "node", "nodes"))
 		switch {
 		case result.Pods > 0:
 		case namespace != "":
@@ -157,7 +157,7 @@ func (p *printing) losses(out io.Writer, result *report.WhatIf, namespace string
 			return nil
 		}
 		fmt.Fprintf(out, " Of %s %d would have none left, %d fewer than their floor, and %d would keep it.\n",
-			plural(len(result.Workloads), "workload that loses some", "workloads that lose some"), zero, below, len(result.Workloads)-zero-below)
+			report.Count(len(result.Workloads), "workload that loses some", "workloads that lose some"), zero, below, len(result.Workloads)-zero-below)
 	}
 	return p.table(out, &t)
 }
@@ -187,8 +187,8 @@ func (p *printing) changes(out io.Writer, result *report.WhatIf, namespace strin
 	}
 	if !p.noHeaders {
 		fmt.Fprintf(out, "Under %s %s: %s would have to go to on-demand, %s could go to spot.\n", result.Policy,
-			plural(len(result.Changes), "workload has another floor or count on on-demand", "workloads have other floors or counts on on-demand"),
-			plural(lacks, "replica", "replicas"), plural(frees, "replica", "replicas"))
+			report.Count(len(result.Changes), "workload has another floor or count on on-demand", "workloads have other floors or counts on on-demand"),
+			report.Count(lacks, "replica", "replicas"), report.Count(frees, "replica", "replicas"))
 	}
 	return p.table(out, &t)
 }

@@ -135,7 +135,7 @@ func (v *View) explainWorkload(w *cluster.Workload) (*Explanation, error) {
 	at := standingOf(w)
 	plan := v.plan(e, &more, refOf(w), last.Revision.Placed, last.Revision.Pods, decision.Waiting{})
 	if v.NoNodes {
-		e.Answer = fmt.Sprintf("%s of %d, and none waits; %s", count(at.live, "replica", "replicas"), w.Desired, nodesUnread)
+		e.Answer = fmt.Sprintf("%s of %d, and none waits; %s", Count(at.live, "replica", "replicas"), w.Desired, nodesUnread)
 		return e, nil
 	}
 	e.Answer = fmt.Sprintf("%d of %d replicas stand on nodes, %d on on-demand and %d on spot; none waits. One more would prefer %s",
@@ -355,7 +355,7 @@ func (v *View) unblock(e *Explanation, p *cluster.Pod, plan *decision.Plan, wait
 	}
 	if takes > 0 {
 		return []string{fmt.Sprintf("%s would take it: the scheduler has not tried it again yet, or is kept off by what is not looked at here "+
-			"(limits on volumes, resource claims, gangs, the anti-affinity of others)", count(takes, "node", "nodes"))}
+			"(limits on volumes, resource claims, gangs, the anti-affinity of others)", Count(takes, "node", "nodes"))}
 	}
 	things := make([]string, 0, len(short))
 	for thing := range short {
@@ -367,7 +367,7 @@ func (v *View) unblock(e *Explanation, p *cluster.Pod, plan *decision.Plan, wait
 	}
 	for verdict := range decision.Verdict(decision.Verdicts) {
 		if n := kept[verdict]; n > 0 {
-			all = append(all, fmt.Sprintf("%s would take it but for the policy: %s", count(n, "node", "nodes"), plan.Reason(verdict)))
+			all = append(all, fmt.Sprintf("%s would take it but for the policy: %s", Count(n, "node", "nodes"), plan.Reason(verdict)))
 		}
 	}
 	if kept[decision.OverBudget] > 0 || kept[decision.OnFloorOrdinal] > 0 {

@@ -126,19 +126,19 @@ func (s *Status) explain(w *cluster.Workload, at *standing, motion cluster.Motio
 		note(OverBudget, "%d on spot beyond the budget of %d", at.overBudget, w.Desired-w.Floor)
 	}
 	if n := len(at.waiting); n > 0 {
-		note(Waiting, "%s: %s", count(n, "pod waits", "pods wait"), waitsFor(at.waiting[0]))
+		note(Waiting, "%s: %s", Count(n, "pod waits", "pods wait"), waitsFor(at.waiting[0]))
 	}
 	if n := len(at.astray); n > 0 && !noNodes {
-		note(Waiting, "%s on a node that is gone", count(n, "pod is", "pods are"))
+		note(Waiting, "%s on a node that is gone", Count(n, "pod is", "pods are"))
 	}
 	if motion.Missing > 0 {
-		note(Waiting, "%s still to be made by its controller", count(motion.Missing, "pod is", "pods are"))
+		note(Waiting, "%s still to be made by its controller", Count(motion.Missing, "pod is", "pods are"))
 	}
 	if w.RollingOut {
 		note(RollingOut, "rolling out")
 	}
 	if n := motion.Released + motion.Terminating; n > 0 {
-		note(Moving, "%s on the way out", count(n, "pod is", "pods are"))
+		note(Moving, "%s on the way out", Count(n, "pod is", "pods are"))
 	}
 	if noNodes {
 		note(Unknown, "nodes cannot be read")
@@ -187,7 +187,8 @@ func waitsFor(p *cluster.Pod) string {
 	return "no scheduler has said why"
 }
 
-func count(n int, one, many string) string {
+// Count says how many there are of something: "1 pod", "2 pods".
+func Count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
