@@ -92,7 +92,7 @@ func costs(s *cluster.Snapshot, on bool) (costs []rebalance.Cost) {
 		return rebalance.DeletionCosts(s)
 	}
 	for _, p := range s.Pods {
-		if _, ours := p.Annotations[rebalance.CostAnnotation]; ours {
+		if _, ours := p.Annotations[cluster.CostAnnotation]; ours {
 			costs = append(costs, rebalance.Cost{Pod: p})
 		}
 	}

@@ -1,7 +1,6 @@
 package rebalance
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -16,9 +15,6 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// CostAnnotation is on pods whose deletion cost is ours, and says what we made it: one that differs is the user's.
-const CostAnnotation = "spot-aware-scheduler.io/deletion-cost"
-
 // floorCost is the deletion cost of a floor's pods. That of every other is 0, so any number above would do.
 const floorCost = "1000"
 
@@ -30,8 +26,8 @@ type Cost struct {
 }
 
 // DeletionCosts returns which pods are to get a deletion cost, and which to lose ours, in the order of the workloads, so that a scale-down of a
-// Deployment of ours takes its spot replicas and leaves its floor: as many of its newest revision's pods on on-demand as the floor has, those
-// that have the cost already before others, then the oldest, by name. A pod that stays in the floor is written to once.
+// Deployment of ours takes its spot replicas and leaves its floor: as many of its newest revision's pods on on-demand as the floor has, by
+// their rank. A pod that stays in the floor is written to once.
 //
 // None gets one while the floor is all there is, or during a rollout: the scale-down of an old revision spares the pods that have one already.
 // Where the user has set the cost of any pod of a workload, his order counts, and ours is taken off.
@@ -44,14 +40,14 @@ func DeletionCosts(s *cluster.Snapshot) (costs []Cost) {
 		if w.Ours && !anyPod(w, costsByUser) {
 			for _, p := range floorOf(w) {
 				keep[p.UID] = true
-				if !costsByUs(p) && w.Desired > w.Floor {
+				if !p.CostsByUs() && w.Desired > w.Floor {
 					costs = append(costs, Cost{p, floorCost})
 				}
 			}
 		}
 		for _, revision := range w.Revisions {
 			for _, p := range revision.Pods {
-				if _, marked := p.Annotations[CostAnnotation]; marked && !keep[p.UID] {
+				if _, marked := p.Annotations[cluster.CostAnnotation]; marked && !keep[p.UID] {
 					costs = append(costs, Cost{Pod: p})
 				}
 			}
@@ -64,29 +60,22 @@ func DeletionCosts(s *cluster.Snapshot) (costs []Cost) {
 func floorOf(w *cluster.Workload) []*cluster.Pod {
 	newest := w.Revisions[len(w.Revisions)-1]
 	pods := slices.DeleteFunc(slices.Clone(newest.Pods), func(p *cluster.Pod) bool { return !on(p, decision.OnDemand) })
-	slices.SortStableFunc(pods, func(a, b *cluster.Pod) int {
-		return cmp.Or(first(costsByUs(a), costsByUs(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
+	slices.SortStableFunc(pods, cluster.ByRank)
 	return pods[:min(w.Floor, len(pods))]
-}
-
-func costsByUs(p *cluster.Pod) bool {
-	cost, ok := p.Annotations[v1.PodDeletionCost]
-	return ok && cost == p.Annotations[CostAnnotation]
 }
 
 func costsByUser(p *cluster.Pod) bool {
 	_, ok := p.Annotations[v1.PodDeletionCost]
-	return ok && !costsByUs(p)
+	return ok && !p.CostsByUs()
 }
 
 // Apply writes the cost, only on the very version of the pod that it was planned for, so that one that the user sets meanwhile stays. A
 // conflict is an error like every other; the next plan, from a newer snapshot, says what is still to be done.
 func (c Cost) Apply(ctx context.Context, client kubernetes.Interface) error {
-	annotations := map[string]*string{CostAnnotation: nil}
+	annotations := map[string]*string{cluster.CostAnnotation: nil}
 	if c.Value != "" {
-		annotations[CostAnnotation], annotations[v1.PodDeletionCost] = &c.Value, &c.Value
-	} else if costsByUs(c.Pod) {
+		annotations[cluster.CostAnnotation], annotations[v1.PodDeletionCost] = &c.Value, &c.Value
+	} else if c.Pod.CostsByUs() {
 		annotations[v1.PodDeletionCost] = nil
 	}
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{

@@ -19,7 +19,7 @@ import (
 )
 
 func ours() map[string]string {
-	return map[string]string{v1.PodDeletionCost: "1000", rebalance.CostAnnotation: "1000"}
+	return map[string]string{v1.PodDeletionCost: "1000", cluster.CostAnnotation: "1000"}
 }
 
 func TestDeletionCosts(t *testing.T) {
@@ -51,7 +51,7 @@ func TestDeletionCosts(t *testing.T) {
 			w.pod("web-0").annotations = ours()
 			w.pod("web-0").annotations[v1.PodDeletionCost] = "7"
 		}, []string{"web-0="}},
-		"only our marker is left: somebody took the cost": {spread, func(w *world) { w.pod("web-0").annotations = map[string]string{rebalance.CostAnnotation: "1000"} }, []string{"web-0=1000", "web-1=1000"}},
+		"only our marker is left: somebody took the cost": {spread, func(w *world) { w.pod("web-0").annotations = map[string]string{cluster.CostAnnotation: "1000"} }, []string{"web-0=1000", "web-1=1000"}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {

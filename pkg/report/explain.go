@@ -190,7 +190,7 @@ func (v *View) explainPod(of Ref, p *cluster.Pod) (*Explanation, error) {
 	case p.DeletionTimestamp != nil:
 		e.Answer = "it is being deleted"
 	case p.Node != nil:
-		e.Answer = fmt.Sprintf("it stands on %s (%s): %s", p.Node.Name, p.Node.Facts.Capacity.Type, standsAs(&plan, p, siblings))
+		e.Answer = fmt.Sprintf("it stands on %s (%s): %s", p.Node.Name, p.Node.Facts.Capacity.Type, v.standsAs(p, siblings, waiting))
 	case p.Spec.NodeName != "" && v.NoNodes:
 		e.Answer = fmt.Sprintf("it is bound to node %s; %s", p.Spec.NodeName, nodesUnread)
 	case p.Spec.NodeName != "":
@@ -317,10 +317,17 @@ func (v *View) groups(p *cluster.Pod, plan *decision.Plan, siblings []*cluster.P
 	return all
 }
 
-// standsAs says in words why a pod stands where it does, by how its siblings stand now.
-func standsAs(plan *decision.Plan, p *cluster.Pod, siblings []*cluster.Pod) string {
-	pods := inPool(p.Node, siblings)
-	switch plan.Outcome(p.Node.Facts, pods) {
+// standsAs says in words why a pod stands where it does, by the siblings that come before it there (cluster.ByRank): where more of them stand
+// than the floor or the budget has, the last are those beyond it.
+func (v *View) standsAs(p *cluster.Pod, siblings []*cluster.Pod, waiting decision.Waiting) string {
+	capacity := p.Node.Facts.Capacity.Type
+	before := slices.DeleteFunc(slices.Clone(siblings), func(q *cluster.Pod) bool {
+		return q.Node == nil || q.Node.Facts.Capacity.Type != capacity || cluster.ByRank(q, p) > 0
+	})
+	settings, _ := v.Policy.Settings(&p.Subject.Pod)
+	there := decision.Placed{Spot: len(before), OnDemand: len(before)} // on on-demand only the one is looked at, on spot the other
+	plan := decision.NewPlan(&p.Subject.Pod, settings, there, waiting)
+	switch plan.Outcome(p.Node.Facts, inPool(p.Node, before)) {
 	case decision.OnFloor:
 		return "part of the floor"
 	case decision.Overflow:

@@ -232,6 +232,43 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// TestStandsAs: of the pods that stand alike, as many are the floor's, or within the budget, as there may be, and always the same.
+func TestStandsAs(t *testing.T) {
+	const (
+		floor, beyond = "part of the floor", "beyond the floor: no spot node took it, or the budget was used up"
+		within, over  = "within its budget", "over its budget: it fell back to spot, or the floor or the replica count has changed since"
+	)
+	const nodes = "node od on-demand m/a\nnode od-2 on-demand m/b\nnode sp spot m/a\nnode sp-2 spot m/b\n"
+	for name, test := range map[string]struct {
+		cluster string
+		want    []string // of web-0 and so on
+	}{
+		"more than the floor, by name":      {"deployment web 5 od od-2 od min=2", []string{floor, floor, beyond}},
+		"the oldest":                        {"deployment web 5 od od-2 min=1\npod web-2 od rs=web-r born=2h", []string{beyond, beyond, floor}},
+		"the one that the controller keeps": {"deployment web 5 od od-2 min=1\npod web-2 od rs=web-r born=1m kept", []string{beyond, beyond, floor}},
+		"as many as the floor":              {"deployment web 5 od od min=2", []string{floor, floor}},
+		"of each revision":                  {"deployment web 5 od od od old=1", []string{floor, floor, beyond}},
+		"ordinals":                          {"statefulset web 3 od od sp", []string{floor, beyond, within}},
+		"more than the budget":              {"deployment web 3 sp sp-2 sp", []string{within, within, over}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			view := look(t, basic(), nodes+test.cluster)
+			var got []string
+			for i := range test.want {
+				e, err := view.Explain("pod", "shop", fmt.Sprintf("web-%d", i))
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, as, _ := strings.Cut(e.Answer, "): ")
+				got = append(got, as)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("pods stand as (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestExplainSettings(t *testing.T) {
 	policy := basic()
 	anyway := decision.ScheduleAnyway

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
@@ -40,11 +41,12 @@ func basic() *decision.Policy {
 //
 //	node NAME spot|on-demand|- TYPE/ZONE [cpu=4] [cordoned] [taint=KEY] [label=KEY=VALUE] [annotation=KEY=VALUE]
 //	deployment|statefulset|job NAME REPLICAS [PLACE…] [OPTION…]
-//	daemonset|pod NAME PLACE [rs=OWNER]
+//	daemonset|pod NAME PLACE [rs=OWNER] [OPTION…]
 //
 // There is a pod of one CPU for each PLACE: a node, or - where it waits. Pods of deployment web are web-0, web-1 and so on, their ReplicaSet
 // web-r; with old=N the first N are of an older one, web-old. The options: min=N (min-on-demand) profile=NAME cpu=1 zone=Z anti=KEY
-// only=spot|on-demand start=N (of a StatefulSet's ordinals) waits=DURATION (since when PodScheduled says so) gated.
+// only=spot|on-demand start=N (of a StatefulSet's ordinals) waits=DURATION (since when PodScheduled says so) gated born=DURATION (ago) kept
+// (by the controller's deletion cost).
 func look(t *testing.T, policy *decision.Policy, lines string) *report.View {
 	t.Helper()
 	taken, err := survey.Take(t.Context(), surveytest.Start(t, objectsOf(t, lines)...).Client(), survey.Scope{})
@@ -231,6 +233,16 @@ func podOf(name, place string, o options, owners ...metav1.OwnerReference) *v1.P
 			Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable,
 			Message: "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available.", LastTransitionTime: metav1.NewTime(now.Add(-d)),
 		}}
+	}
+	if born, given := o.get("born"); given {
+		ago, err := time.ParseDuration(born)
+		if err != nil {
+			panic(err)
+		}
+		pod.CreationTimestamp = metav1.NewTime(now.Add(-ago))
+	}
+	if _, kept := o.get("kept"); kept {
+		pod.Annotations = map[string]string{v1.PodDeletionCost: "1000", cluster.CostAnnotation: "1000"}
 	}
 	if _, gated := o.get("gated"); gated {
 		pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/gate"}}
