@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/scheduling/corev1"
@@ -108,4 +109,46 @@ func (t *terms) refusals(node *Node) (all []string) {
 		all = append(all, "the pod's topology spread")
 	}
 	return all
+}
+
+// Feasibility says which pods some of a set of nodes could take at all, were they empty and in order: by the pods' own node selectors, affinity
+// to nodes and tolerations, their volumes, and the size of nodes. It is not for concurrent use.
+type Feasibility struct {
+	nodes []*Node
+	known map[*Revision][]feasible
+}
+
+// feasible is what is known of a class of pods.
+type feasible struct {
+	*class
+	somewhere bool
+}
+
+// NewFeasibility returns the feasibility of nodes.
+func NewFeasibility(nodes []*Node) *Feasibility {
+	return &Feasibility{nodes: nodes, known: map[*Revision][]feasible{}}
+}
+
+// Somewhere reports whether some node could take the pod, which must be of a revision.
+func (f *Feasibility) Somewhere(p *Pod) bool {
+	for _, of := range f.known[p.Revision] {
+		if of.has(p) {
+			return of.somewhere
+		}
+	}
+	c := newClass(p)
+	somewhere := slices.ContainsFunc(f.nodes, c.suitsInOrder)
+	f.known[p.Revision] = append(f.known[p.Revision], feasible{c, somewhere})
+	return somewhere
+}
+
+// suitsInOrder reports whether the node would take pods of the class if it were empty and in order. What is wrong with it now is a taint of
+// Kubernetes' own prefix.
+func (c *class) suitsInOrder(node *Node) bool {
+	var whole amounts
+	whole.add(node.Status.Allocatable, 1)
+	_, kept := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, c.pod.Spec.Tolerations, func(t *v1.Taint) bool {
+		return keepsOff(t) && !strings.HasPrefix(t.Key, "node.kubernetes.io/")
+	}, true)
+	return !kept && whole.hold(&c.needs) && c.matches(node) && c.reaches(node)
 }

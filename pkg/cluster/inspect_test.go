@@ -41,3 +41,33 @@ func TestObstacles(t *testing.T) {
 		})
 	}
 }
+
+func TestFeasibility(t *testing.T) {
+	const nodes = "node a spot m/a cpu=2\nnode b spot m/b taint=t\n"
+	for name, test := range map[string]struct {
+		cluster string
+		want    bool // of x-0
+	}{
+		"anywhere":                {"job x 1 -", true},
+		"a zone":                  {"job x 1 - zone=a", true},
+		"a zone without nodes":    {"job x 1 - zone=c", false},
+		"a taint":                 {"job x 1 - zone=b", false},
+		"a taint it tolerates":    {"job x 1 - zone=b tolerates=t", true},
+		"a volume":                {"statefulset x 1 - volume=b", false},
+		"no room now":             {"job other 2 a a\njob x 1 - zone=a", true},
+		"a node that is cordoned": {"node c spot m/c cordoned taint=node.kubernetes.io/unschedulable\njob x 1 - zone=c", true},
+		"more than a node has":    {"node c spot m/c cpu=0\njob x 1 - zone=c", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.build(nodes + test.cluster)
+			s := w.snapshot()
+			feasibility := cluster.NewFeasibility(s.Nodes)
+			for range 2 { // the second answer is remembered
+				if got := feasibility.Somewhere(find(t, s, "x-0")); got != test.want {
+					t.Errorf("%t, want %t", got, test.want)
+				}
+			}
+		})
+	}
+}

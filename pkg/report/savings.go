@@ -11,6 +11,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
 // Savings is what the nodes cost, in US dollars per hour, and what is left on the table.
@@ -28,8 +29,8 @@ type Savings struct {
 	// Ignored are the annotations that are no price; the node has the list's.
 	Ignored  []string       `json:"ignored,omitempty"`
 	Unpriced map[string]int `json:"unpriced,omitempty"`
-	// Surplus are the workloads with replicas on on-demand beyond their floors: those that cost most first. OnTheTable is what all of them
-	// would save on spot.
+	// Surplus are the workloads with replicas on on-demand beyond their floors that could be on spot: those that cost most first. OnTheTable is
+	// what all of them would save there.
 	Surplus    []Surplus `json:"surplus"`
 	OnTheTable float64   `json:"onTheTableUsdPerHour"`
 }
@@ -84,8 +85,9 @@ func (v *View) Savings(prices *Prices) *Savings {
 		ratio = spotNow / spotOnDemand
 	}
 	s.Saved = spotOnDemand - spotNow
+	mayLeave := v.mayLeave()
 	for _, w := range v.Snapshot.Workloads {
-		if surplus, ok := surplusOf(w, priced, ratio); ok {
+		if surplus, ok := surplusOf(w, priced, ratio, mayLeave); ok {
 			s.Surplus = append(s.Surplus, surplus)
 			s.OnTheTable += surplus.Saves
 		}
@@ -136,9 +138,19 @@ func annotated(n *cluster.Node, key string) (price float64, given bool, err erro
 	return price, true, nil
 }
 
-// surplusOf returns what a workload has on on-demand beyond its floor; false if nothing. ratio is what spot costs on average, as a share of
-// on-demand.
-func surplusOf(w *cluster.Workload, priced map[*cluster.Node]*costs, ratio float64) (Surplus, bool) {
+// mayLeave returns which pods on on-demand could be on spot at all: their own selector or affinity does not keep them off spot, and some spot
+// node suits them. Without any spot node nobody knows which there would be.
+func (v *View) mayLeave() func(*cluster.Pod) bool {
+	spot := slices.DeleteFunc(slices.Clone(v.Snapshot.Nodes), func(n *cluster.Node) bool { return n.Facts.Capacity.Type != decision.Spot })
+	feasibility := cluster.NewFeasibility(spot)
+	return func(p *cluster.Pod) bool {
+		return !kube.OnlyOnDemand(p.Pod, v.Policy) && (len(spot) == 0 || feasibility.Somewhere(p))
+	}
+}
+
+// surplusOf returns what a workload has on on-demand beyond its floor that could be on spot; false if nothing. ratio is what spot costs on
+// average, as a share of on-demand.
+func surplusOf(w *cluster.Workload, priced map[*cluster.Node]*costs, ratio float64, mayLeave func(*cluster.Pod) bool) (Surplus, bool) {
 	if !w.Ours {
 		return Surplus{}, false
 	}
@@ -152,6 +164,9 @@ func surplusOf(w *cluster.Workload, priced map[*cluster.Node]*costs, ratio float
 			s.OnDemand++
 			if of := &p.Subject.Pod.Workload; w.Floor > 0 && of.Ordered && of.Ordinal < w.Floor {
 				continue // it is the floor's, whatever else is there
+			}
+			if !mayLeave(p) {
+				continue
 			}
 			saves := 0.0
 			if c := priced[p.Node]; c != nil {
