@@ -9,20 +9,25 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey/surveytest"
 )
 
-// cluster returns the kubeconfig of an API server that knows one pod on one spot node, in namespace shop, and denies what denied names.
+// cluster returns the kubeconfig of an API server that knows one pod on one spot node, in namespace shop, and a StatefulSet that is scaled to 0,
+// and denies what denied names.
 func cluster(t *testing.T, denied string) (kubeconfig string) {
 	t.Helper()
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{
 		"node.kubernetes.io/capacity": "spot", v1.LabelInstanceTypeStable: "m5.xlarge", v1.LabelTopologyZone: "a"}}}
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "shop", UID: "u"}, Spec: v1.PodSpec{NodeName: "n", SchedulerName: "spot-aware-scheduler"}}
-	server := surveytest.Start(t, node, pod, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+	idle := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "idle", Namespace: "shop", UID: "s"}, Spec: appsv1.StatefulSetSpec{
+		Replicas: ptr.To[int32](0), Template: v1.PodTemplateSpec{Spec: v1.PodSpec{SchedulerName: "spot-aware-scheduler"}}}}
+	server := surveytest.Start(t, node, pod, idle, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
 	if denied != "" {
 		server.Deny = []string{denied}
 	}
@@ -44,15 +49,22 @@ func execute(t *testing.T, args ...string) (out, errOut string, status int) {
 
 const shipped = "--scheduler-config=../../config/scheduler-config.yaml"
 
-func TestWrongUsage(t *testing.T) {
-	bad := filepath.Join(t.TempDir(), "bad.yaml")
+// policyFile returns a file with the shipped configuration, something of it replaced.
+func policyFile(t *testing.T, replaced, by string) string {
+	t.Helper()
 	text, err := os.ReadFile("../../config/scheduler-config.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(bad, bytes.Replace(text, []byte("minOnDemand: 1\n"), []byte("minOnDemand: 130%\n"), 1), 0o600); err != nil {
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(file, bytes.Replace(text, []byte(replaced), []byte(by), 1), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return file
+}
+
+func TestWrongUsage(t *testing.T) {
+	bad := policyFile(t, "minOnDemand: 1\n", "minOnDemand: 130%\n")
 	for line, want := range map[string]struct {
 		status int
 		err    string
@@ -171,6 +183,22 @@ func TestGapsForPrograms(t *testing.T) {
 		out, err, status := execute(t, append(strings.Fields(line), shipped, "--kubeconfig="+cluster(t, "jobs"))...)
 		if status != 0 || !strings.Contains(out+err, want) {
 			t.Errorf("%s: exit status %d, %q%q, want %q", line, status, out, err, want)
+		}
+	}
+}
+
+// TestPriorities: without the right to list priority classes nothing is said unless a rule depends on one.
+func TestPriorities(t *testing.T) {
+	byPriority := policyFile(t, "minOnDemand: 1\n", "minOnDemand: 1\n      rules: [{name: important, minPriority: 100, minOnDemand: 2}]\n")
+	for line, gap := range map[string]bool{
+		"explain sts/idle " + shipped:                       false,
+		"explain sts/idle --scheduler-config=" + byPriority: true,
+		"explain pod/p --scheduler-config=" + byPriority:    true,
+		"status --scheduler-config=" + byPriority:           false,
+	} {
+		_, err, _ := execute(t, append(strings.Fields(line), "--kubeconfig="+cluster(t, "priorityclasses"))...)
+		if strings.Contains(err, "which rules by priority hold for workloads without pods is not known") != gap {
+			t.Errorf("%s: %q, want a warning: %t", line, err, gap)
 		}
 	}
 }

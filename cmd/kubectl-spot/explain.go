@@ -57,7 +57,7 @@ not, and what would unblock it. The reasons are those of the scheduler.`,
 		if err != nil {
 			return err
 		}
-		view, taken, err := o.look(command.Context(), survey.Scope{Namespace: namespace, AllPods: true, Volumes: true})
+		view, taken, err := o.look(command.Context(), survey.Scope{Namespace: namespace, AllPods: true, Volumes: true, Idle: true})
 		if err != nil {
 			return err
 		}

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -64,11 +66,7 @@ func (o *options) look(ctx context.Context, scope survey.Scope) (*report.View, *
 	}
 	o.source.noOwners, o.source.Policy = taken.NoOwners, kept.from
 	for _, gap := range taken.Gaps {
-		o.warn("%v", gap)
-		o.source.gaps = append(o.source.gaps, gap.String())
-	}
-	if len(taken.Gaps) > 0 {
-		o.warn("%s", askFor)
+		o.missed(gap.String())
 	}
 	if assumed != nil {
 		o.source.Assumed = assumed.Error()
@@ -78,7 +76,7 @@ func (o *options) look(ctx context.Context, scope survey.Scope) (*report.View, *
 	return view, taken, err
 }
 
-// see returns the cluster as a policy sees it.
+// see returns the cluster as a policy sees it. It says like look what the policy needs that could not be read.
 func (o *options) see(taken *survey.Survey, by policy) (*report.View, error) {
 	snapshot, err := taken.Snapshot(by.Policy, by.signals, o.profile, time.Now())
 	if err != nil {
@@ -91,6 +89,10 @@ func (o *options) see(taken *survey.Survey, by policy) (*report.View, error) {
 	wanted, err := taken.Wanted(o.profile)
 	if err != nil {
 		return nil, err
+	}
+	needed := func(pod *v1.Pod) bool { return by.NeedsPriorityClass(pod.Spec.PriorityClassName) }
+	if taken.Priorities != nil && slices.ContainsFunc(wanted, needed) {
+		o.missed(taken.Priorities.String())
 	}
 	return &report.View{
 		Snapshot: snapshot, Policy: by.Policy, Signals: by.signals, Profile: o.profile, Owners: owners, Wanted: wanted, NoNodes: taken.NoNodes,
@@ -132,6 +134,18 @@ func (o *options) readPolicyFile(file string) (p policy, err error) {
 		err = fmt.Errorf("configuration file %s: %w", file, err)
 	}
 	return p, err
+}
+
+// missed says, once, what could not be read.
+func (o *options) missed(gap string) {
+	if slices.Contains(o.source.gaps, gap) {
+		return
+	}
+	if len(o.source.gaps) == 0 {
+		o.warn("not all could be read: %s", askFor)
+	}
+	o.source.gaps = append(o.source.gaps, gap)
+	o.warn("%s", gap)
 }
 
 func (o *options) warn(format string, args ...any) {

@@ -124,6 +124,11 @@ func (r *Rule) matches(pod *Pod) bool {
 		(r.PodSelector == nil || r.PodSelector(pod.Labels))
 }
 
+// NeedsPriorityClass reports whether some rule depends on what the PriorityClass of that name says, or for "" on which class is the default.
+func (p *Policy) NeedsPriorityClass(name string) bool {
+	return slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.MinPriority != nil || name == "" && len(r.PriorityClasses) > 0 })
+}
+
 // Settings returns what is in force for pod, and the annotations that were skipped because they do not parse.
 //
 // An annotation on the owner wins over one on the pod, which wins over the first matching rule, which wins over the defaults.

@@ -276,3 +276,25 @@ func TestInvalidAnnotationShowsTheBeginningOfALongValue(t *testing.T) {
 		t.Errorf("%d bytes: %s", len(text), text)
 	}
 }
+
+func TestNeedsPriorityClass(t *testing.T) {
+	least := int32(1)
+	for name, test := range map[string]struct {
+		rule           decision.Rule
+		named, unnamed bool
+	}{
+		"neither":     {rule: decision.Rule{QOSClasses: []string{"Burstable"}}},
+		"by class":    {rule: decision.Rule{PriorityClasses: []string{"high"}}, unnamed: true},
+		"by priority": {rule: decision.Rule{MinPriority: &least}, named: true, unnamed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			policy := &decision.Policy{Rules: []decision.Rule{{}, test.rule}}
+			if got := policy.NeedsPriorityClass("high"); got != test.named {
+				t.Errorf("of a class that is named: %t, want %t", got, test.named)
+			}
+			if got := policy.NeedsPriorityClass(""); got != test.unnamed {
+				t.Errorf("of the default: %t, want %t", got, test.unnamed)
+			}
+		})
+	}
+}

@@ -27,7 +27,8 @@ type View struct {
 	Profile string
 	// Owners looks up what pods belong to.
 	Owners *kube.Owners
-	// Wanted has a pod of each workload of the profile that wants some (survey.Wanted): workloads without any pod are known by it.
+	// Wanted has a pod of each workload of the profile that wants some (survey.Wanted), or is scaled to 0: workloads without any pod are known
+	// by it.
 	Wanted []*v1.Pod
 	// NoNodes: nodes could not be read.
 	NoNodes bool

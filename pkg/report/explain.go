@@ -72,6 +72,9 @@ type NodeGroup struct {
 // nodesUnread is what is said instead of what only nodes tell.
 const nodesUnread = "nodes cannot be read, so where on-demand or spot takes it is not known"
 
+// noneMade is said of a workload that wants pods, and has none.
+const noneMade = "none of its pods has been made: see the events of its ReplicaSet or StatefulSet"
+
 // ErrNotFound is the error for what is not in the cluster, or was not read.
 var ErrNotFound = errors.New("not found")
 
@@ -100,8 +103,11 @@ func (v *View) Explain(kind, namespace, name string) (*Explanation, error) {
 			if of := ownerOf(pod, subject.Pod.Workload.Kind); strings.EqualFold(of.Kind, kind) && of.Namespace == namespace && of.Name == name {
 				p := cluster.Hypothetical(pod)
 				p.Subject = subject
-				e := &Explanation{Of: of, Answer: "none of its pods has been made: see the events of its ReplicaSet or StatefulSet"}
+				e := &Explanation{Of: of, Answer: noneMade}
 				v.plan(e, p, of, decision.Placed{}, nil, decision.Waiting{})
+				if e.Desired == 0 { // no node takes a replica that nobody wants
+					e.Answer, e.Nodes = "it is scaled to 0, and has no pods", nil
+				}
 				return e, nil
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
@@ -191,6 +192,14 @@ func TestExplain(t *testing.T) {
 				`on-demand m/a [od] true "" []`,
 			},
 		},
+		"scaled to 0": {
+			cluster: "node od on-demand m/a\ndeployment web 0",
+			of:      "deployment/web",
+			want: []string{
+				": it is scaled to 0, and has no pods",
+				"deployment/web shop/web-r: floor 0 of 0, budget 0, 0 on spot, 0 on on-demand",
+			},
+		},
 		"another scheduler's": {
 			cluster: "deployment web 1 - profile=other",
 			of:      "deployment/web",
@@ -285,6 +294,35 @@ func TestExplainSettings(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, e.Settings); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)
+	}
+}
+
+// TestRulesWithoutPods: rules by QoS class and by priority hold for workloads without pods too, by their templates.
+func TestRulesWithoutPods(t *testing.T) {
+	two, three := decision.Count(2), decision.Count(3)
+	policy := basic()
+	policy.Rules = []decision.Rule{
+		{Name: "important", MinPriority: ptr.To[int32](100), Overrides: decision.Overrides{MinOnDemand: &three}},
+		{Name: "burstable", QOSClasses: []string{"Burstable"}, Overrides: decision.Overrides{MinOnDemand: &two}},
+	}
+	const workloads = "class high 100\ndeployment web 5 class=high\nstatefulset db 5\ndeployment idle 0 class=high"
+	view := look(t, policy, workloads)
+	got := map[string]string{}
+	for _, of := range []string{"Deployment/web", "StatefulSet/db", "Deployment/idle"} {
+		kind, name, _ := strings.Cut(of, "/")
+		e, err := view.Explain(kind, "shop", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[name] = fmt.Sprintf("%d, %s from %s", e.Floor, e.Settings[0].Value, e.Settings[0].From)
+	}
+	want := map[string]string{"web": `3, 3 from rule "important"`, "db": `2, 2 from rule "burstable"`, "idle": `0, 3 from rule "important"`}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("explained (-want +got):\n%s", diff)
+	}
+	all, _ := view.Statuses()
+	if len(all) != 2 || all[0].Floor != 3 || all[1].Floor != 2 {
+		t.Errorf("statuses %v, want the floors 3 and 2", inLines(all))
 	}
 }
 

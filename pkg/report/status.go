@@ -148,17 +148,17 @@ func (s *Status) explain(w *cluster.Workload, at *standing, motion cluster.Motio
 	}
 }
 
-// wantedStatus is the status of a workload without any pod, by the pod that it would make; false if it is not known.
+// wantedStatus is the status of a workload without any pod, by the pod that it would make; false if it is not known, or is to have none.
 func (v *View) wantedStatus(pod *v1.Pod) (Status, bool) {
 	subject, err := v.Owners.Subject(pod)
-	if err != nil {
+	if err != nil || subject.Pod.Workload.Desired == 0 {
 		return Status{}, false
 	}
 	of := &subject.Pod.Workload
 	settings, _ := v.Policy.Settings(&subject.Pod)
 	s := Status{
 		Ref: ownerOf(pod, of.Kind), Desired: of.Desired, Floor: settings.Floor(of.Desired), Waiting: of.Desired, State: Waiting,
-		Why: []string{"none of its pods has been made: see the events of its ReplicaSet or StatefulSet"},
+		Why: []string{noneMade},
 	}
 	if !v.NoNodes {
 		var none [4]int

@@ -218,7 +218,9 @@ func (v *View) Changes(then *View) []Change {
 			now[refOf(w)] = w
 		}
 	}
+	pods := map[Ref]bool{} // of the workloads that have some
 	for _, w := range then.Snapshot.Workloads {
+		pods[refOf(w)] = true
 		before := now[refOf(w)]
 		if before == nil || !w.Ours {
 			continue
@@ -232,6 +234,13 @@ func (v *View) Changes(then *View) []Change {
 		// What it has beyond its floor already is no news.
 		c.Frees = max(0, max(0, is.onDemand-w.Floor)-max(0, was.onDemand-before.Floor))
 		all = append(all, c)
+	}
+	for _, pod := range then.Wanted {
+		before, known := v.wantedStatus(pod)
+		after, _ := then.wantedStatus(pod)
+		if known && !pods[before.Ref] && before.Floor != after.Floor {
+			all = append(all, Change{Ref: before.Ref, Desired: after.Desired, FloorNow: before.Floor, FloorThen: after.Floor})
+		}
 	}
 	slices.SortFunc(all, func(a, b Change) int { return cmp.Or(cmp.Compare(b.Lacks, a.Lacks), compareRefs(a.Ref, b.Ref)) })
 	return all

@@ -110,6 +110,8 @@ func TestChanges(t *testing.T) {
 	stricter, other := basic(), basic()
 	stricter.Rules = []decision.Rule{{Name: "web", OwnerKinds: []string{"Deployment"}, Overrides: decision.Overrides{MinOnDemand: &two}}}
 	other.Defaults.MinOnDemand = decision.Count(0)
+	burstable := basic()
+	burstable.Rules = []decision.Rule{{Name: "burstable", QOSClasses: []string{"Burstable"}, Overrides: decision.Overrides{MinOnDemand: &two}}}
 	none := basic()
 	none.Defaults.MinOnDemand = decision.Count(0)
 	for name, test := range map[string]struct {
@@ -124,6 +126,11 @@ func TestChanges(t *testing.T) {
 			cluster: "node od on-demand m/a\ndeployment web 4 od od od",
 			now:     basic(), then: none,
 			want: []string{"deployment/web 1 to 0: 3 there, lacks 0, frees 1"},
+		},
+		"no pods, and none wanted": {
+			cluster: "deployment web 4\nstatefulset db 2\ndeployment idle 0\ndeployment some 4 -",
+			now:     basic(), then: burstable,
+			want: []string{"deployment/web 1 to 2: 0 there, lacks 0, frees 0", "statefulset/db 1 to 2: 0 there, lacks 0, frees 0"},
 		},
 		"an ordinal on spot, and what admits only spot": {
 			cluster: "node od on-demand m/a\nnode sp spot m/a\nstatefulset db 2 sp od\ndeployment web 2 sp sp only=spot",

@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -40,16 +41,17 @@ func basic() *decision.Policy {
 // look returns a cluster as a policy sees it. Each line is one of
 //
 //	node NAME spot|on-demand|- TYPE/ZONE [cpu=4] [cordoned] [taint=KEY] [label=KEY=VALUE] [annotation=KEY=VALUE]
+//	class NAME PRIORITY
 //	deployment|statefulset|job NAME REPLICAS [PLACE…] [OPTION…]
 //	daemonset|pod NAME PLACE [rs=OWNER] [OPTION…]
 //
 // There is a pod of one CPU for each PLACE: a node, or - where it waits. Pods of deployment web are web-0, web-1 and so on, their ReplicaSet
 // web-r; with old=N the first N are of an older one, web-old. The options: min=N (min-on-demand) profile=NAME cpu=1 zone=Z anti=KEY
 // only=spot|on-demand start=N (of a StatefulSet's ordinals) waits=DURATION (since when PodScheduled says so) gated born=DURATION (ago) kept
-// (by the controller's deletion cost).
+// (by the controller's deletion cost) class=NAME (of priority).
 func look(t *testing.T, policy *decision.Policy, lines string) *report.View {
 	t.Helper()
-	taken, err := survey.Take(t.Context(), surveytest.Start(t, objectsOf(t, lines)...).Client(), survey.Scope{})
+	taken, err := survey.Take(t.Context(), surveytest.Start(t, objectsOf(t, lines)...).Client(), survey.Scope{Idle: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,6 +66,12 @@ func objectsOf(t *testing.T, lines string) (objects []runtime.Object) {
 		case len(words) == 0:
 		case words[0] == "node":
 			objects = append(objects, nodeOf(words[1], words[2], words[3], words[4:]))
+		case words[0] == "class":
+			value, err := strconv.Atoi(words[2])
+			if err != nil {
+				t.Fatal(err)
+			}
+			objects = append(objects, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: words[1]}, Value: int32(value)})
 		default:
 			objects = append(objects, workload(t, words[0], words[1], words[2:])...)
 		}
@@ -234,6 +242,7 @@ func podOf(name, place string, o options, owners ...metav1.OwnerReference) *v1.P
 			Message: "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available.", LastTransitionTime: metav1.NewTime(now.Add(-d)),
 		}}
 	}
+	pod.Spec.PriorityClassName = o.or("class", "")
 	if born, given := o.get("born"); given {
 		ago, err := time.ParseDuration(born)
 		if err != nil {

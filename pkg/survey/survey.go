@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
@@ -33,6 +34,8 @@ type Scope struct {
 	AllPods bool
 	// Volumes: claims and volumes are read, which say where a pod can run.
 	Volumes bool
+	// Idle: workloads that are scaled to 0 are among Wanted.
+	Idle bool
 }
 
 // Gap is something that could not be read.
@@ -51,7 +54,11 @@ type Survey struct {
 	Gaps []Gap
 	// NoNodes: nothing is known of any node. NoOwners: some kind of owner could not be listed, so that some pods seem to belong to nothing.
 	NoNodes, NoOwners bool
+	// Priorities is the gap where PriorityClasses could not be listed, else nil. It is not among Gaps: only rules by priority ask for them, and
+	// only of workloads without pods.
+	Priorities *Gap
 
+	scope   Scope
 	factory informers.SharedInformerFactory
 }
 
@@ -68,15 +75,16 @@ type kind struct {
 	options   metav1.ListOptions
 	// means is what is not known without it, partly what is not known if only fallback could be read.
 	means, partly string
-	// gap, if not nil, becomes true without it.
-	gap *bool
+	// gap, if not nil, becomes true without it. apart, if not nil, has the Gap in place of Survey.Gaps.
+	gap   *bool
+	apart **Gap
 	// needed: there is nothing to tell without it.
 	needed bool
 }
 
 // Take reads the cluster. The error is the API server's: it cannot be reached, knows nobody of that name, or denies the pods.
 func Take(ctx context.Context, client kubernetes.Interface, scope Scope) (*Survey, error) {
-	s := &Survey{factory: informers.NewSharedInformerFactory(client, 0)} // never started: it only makes the caches
+	s := &Survey{scope: scope, factory: informers.NewSharedInformerFactory(client, 0)} // never started: it only makes the caches
 	kinds := s.kinds(client, scope)
 	gaps := make([]*Gap, len(kinds))
 	group, ctx := errgroup.WithContext(ctx)
@@ -91,6 +99,10 @@ func Take(ctx context.Context, client kubernetes.Interface, scope Scope) (*Surve
 	}
 	for i, gap := range gaps {
 		if gap == nil {
+			continue
+		}
+		if apart := kinds[i].apart; apart != nil {
+			*apart = gap
 			continue
 		}
 		s.Gaps = append(s.Gaps, *gap)
@@ -129,6 +141,10 @@ func (s *Survey) kinds(client kubernetes.Interface, scope Scope) []kind {
 	all = append(all, kind{
 		list: list[v1.Node], client: core, resource: "nodes", into: inCore.Nodes().Informer(),
 		gap: &s.NoNodes, means: "which pods stand on spot is not known",
+	}, kind{
+		list: list[schedulingv1.PriorityClass], client: client.SchedulingV1().RESTClient(), resource: "priorityclasses",
+		into: s.factory.Scheduling().V1().PriorityClasses().Informer(), apart: &s.Priorities,
+		means: "which rules by priority hold for workloads without pods is not known",
 	})
 	if scope.Volumes {
 		const means = "where a pod's volumes can be reached is not known"

@@ -14,8 +14,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// Wanted returns a pod of each Deployment and StatefulSet that wants pods which name profile as their scheduler, as its template says; by
-// namespace, kind and name of the owner. It is how a workload without any pod is known. A Deployment without a ReplicaSet is left out.
+// Wanted returns a pod of each Deployment and StatefulSet that wants pods which name profile as their scheduler, as its template says and the
+// API server would admit it; by namespace, kind and name of the owner. It is how a workload without any pod is known. A Deployment without a
+// ReplicaSet is left out.
 func (s *Survey) Wanted(profile string) ([]*v1.Pod, error) {
 	deployments, err := s.factory.Apps().V1().Deployments().Lister().List(labels.Everything())
 	if err != nil {
@@ -28,6 +29,13 @@ func (s *Survey) Wanted(profile string) ([]*v1.Pod, error) {
 	replicaSets, err := s.factory.Apps().V1().ReplicaSets().Lister().List(labels.Everything())
 	if err != nil {
 		return nil, err
+	}
+	classes, err := s.factory.Scheduling().V1().PriorityClasses().Lister().List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	wants := func(template *v1.PodTemplateSpec, replicas *int32) bool {
+		return template.Spec.SchedulerName == profile && (s.scope.Idle || kube.Replicas(replicas) > 0)
 	}
 	newest := map[types.UID]*appsv1.ReplicaSet{}
 	for _, rs := range replicaSets {
@@ -43,12 +51,12 @@ func (s *Survey) Wanted(profile string) ([]*v1.Pod, error) {
 	}
 	var all []wanted
 	for _, d := range deployments {
-		if rs := newest[d.UID]; rs != nil && d.Spec.Template.Spec.SchedulerName == profile && kube.Replicas(d.Spec.Replicas) > 0 {
+		if rs := newest[d.UID]; rs != nil && wants(&d.Spec.Template, d.Spec.Replicas) {
 			all = append(all, wanted{"Deployment", podOf(rs, "ReplicaSet", &d.Spec.Template, d.Name)})
 		}
 	}
 	for _, set := range sets {
-		if set.Spec.Template.Spec.SchedulerName == profile && kube.Replicas(set.Spec.Replicas) > 0 {
+		if wants(&set.Spec.Template, set.Spec.Replicas) {
 			first := int32(0)
 			if set.Spec.Ordinals != nil {
 				first = set.Spec.Ordinals.Start
@@ -62,6 +70,7 @@ func (s *Survey) Wanted(profile string) ([]*v1.Pod, error) {
 	pods := make([]*v1.Pod, len(all))
 	for i := range all {
 		pods[i] = all[i].pod
+		admit(pods[i], classes)
 	}
 	return pods, nil
 }

@@ -68,6 +68,8 @@ func commands(namespace string) map[string][]string {
 func TestRights(t *testing.T) {
 	install(t)
 	namespace := start(t)
+	// Its priority is known only by the classes, which rules may ask for.
+	must(t, app{kind: "StatefulSet"}.create(t, namespace, "idle"))
 	for name, args := range commands(namespace) {
 		t.Run(name, func(t *testing.T) {
 			if r := spot(t, controlPlane, append(args, viewer...)...); r.status != 0 || r.err != "" || r.out == "" {
@@ -108,6 +110,7 @@ func eachRightCounts(t *testing.T, namespace string) {
 		_, err = roles.Update(ctx, role, metav1.UpdateOptions{})
 		must(t, err)
 	}
+	explain := append([]string{"explain", "deploy/web", "-n", namespace, "--scheduler-config", byPriority(t)}, viewer...)
 	for i, rule := range shipped.Rules {
 		for _, resource := range rule.Resources {
 			var rules []rbacv1.PolicyRule
@@ -136,7 +139,7 @@ func eachRightCounts(t *testing.T, namespace string) {
 				}
 				continue
 			}
-			r := spot(t, controlPlane, append([]string{"explain", "deploy/web", "-n", namespace}, viewer...)...)
+			r := spot(t, controlPlane, explain...)
 			if !strings.Contains(r.err, fmt.Sprintf("cannot list resource %q", resource)) {
 				t.Errorf("nothing is missed without the right to list %s: it is one too many\n%s", resource, r.err)
 			}
@@ -144,11 +147,26 @@ func eachRightCounts(t *testing.T, namespace string) {
 	}
 	set(shipped.Rules)
 	must(t, live.Until(ctx, 10*time.Second, func() error {
-		if r := spot(t, controlPlane, append([]string{"explain", "deploy/web", "-n", namespace}, viewer...)...); r.status != 0 || r.err != "" {
+		if r := spot(t, controlPlane, explain...); r.status != 0 || r.err != "" {
 			return fmt.Errorf("exit status %d: %s", r.status, r.err)
 		}
 		return nil
 	}))
+}
+
+// byPriority returns a file with the configuration that ships and a rule that asks for the priority of pods.
+func byPriority(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(shippedConfig())
+	must(t, err)
+	const floor = "minOnDemand: 1\n"
+	if !strings.Contains(string(text), floor) {
+		t.Fatalf("the configuration that ships has no %s", floor)
+	}
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	rule := "      rules: [{name: important, minPriority: 1000000, minOnDemand: 2}]\n"
+	must(t, os.WriteFile(file, []byte(strings.Replace(string(text), floor, floor+rule, 1)), 0o600))
+	return file
 }
 
 // oneNamespace gives somebody the ClusterRole in one namespace only, and then that of nodes too.
