@@ -30,12 +30,16 @@ func newCommand(streams genericiooptions.IOStreams, understood *bool) *cobra.Com
 		Short: "Say how workloads stand on spot and on-demand nodes",
 		Long: `Says how the workloads of spot-aware-scheduler stand on spot and on-demand nodes, why a
 pod is where it is or waits, who would go down with which nodes, and what spot saves.
-The answers come from the code that the scheduler decides by. It only reads.`,
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		Annotations:       map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl spot"},
-		PersistentPreRun:  func(*cobra.Command, []string) { *understood = true },
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+The answers come from the code that the scheduler decides by. It only reads.
+
+The exit status is 0 for a whole answer, 1 for none, 2 for a wrong command line, and 3 for an
+answer without something that could not be read, or by a policy that had to be assumed.`,
+		SilenceErrors:      true,
+		SilenceUsage:       true,
+		Annotations:        map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl spot"},
+		PersistentPreRun:   func(*cobra.Command, []string) { *understood = true },
+		PersistentPostRunE: func(*cobra.Command, []string) error { return o.source.whole() },
+		CompletionOptions:  cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
 	o.flags.AddFlags(command.PersistentFlags())
 	flags := command.PersistentFlags()

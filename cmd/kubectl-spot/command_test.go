@@ -144,8 +144,8 @@ func TestNothingFound(t *testing.T) {
 	// Without a scheduler in the cluster the defaults are assumed, and said to be.
 	out, err, status := execute(t, "status", kubeconfig)
 	want := "the defaults are assumed: minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never."
-	if status != 0 || !strings.Contains(err, want) || !strings.Contains(err, "namespace kube-system has no Deployment") || out == "" {
-		t.Errorf("exit status %d, %q, want %q", status, err, want)
+	if status != exitPartial || !strings.Contains(err, want) || !strings.Contains(err, "namespace kube-system has no Deployment") || out == "" {
+		t.Errorf("exit status %d, %q, want %d and %q", status, err, exitPartial, want)
 	}
 }
 
@@ -161,10 +161,13 @@ func TestDenied(t *testing.T) {
 			args = append(args, shipped)
 		}
 		out, err, status := execute(t, args...)
-		fails := denied == "pods" || denied == "nodes"
-		if (status != 0) != fails || (out == "") != fails || !strings.Contains(err, fmt.Sprintf("cannot list resource %q", denied)) || !strings.Contains(err, want) ||
+		wantStatus := exitPartial
+		if denied == "pods" || denied == "nodes" {
+			wantStatus = exitFailed
+		}
+		if status != wantStatus || (out == "") != (status == exitFailed) || !strings.Contains(err, fmt.Sprintf("cannot list resource %q", denied)) || !strings.Contains(err, want) ||
 			!strings.Contains(err, "manifests/overlays/viewer") {
-			t.Errorf("%s: exit status %d, %q\n%s", denied, status, out, err)
+			t.Errorf("%s: exit status %d, want %d, %q\n%s", denied, status, wantStatus, out, err)
 		}
 	}
 }
@@ -172,7 +175,7 @@ func TestDenied(t *testing.T) {
 // TestGapsForPrograms: what could not be read is in the answer too, and nothing is denied for certain without owners.
 func TestGapsForPrograms(t *testing.T) {
 	out, _, status := execute(t, "status", "-o", "jsonpath={.gaps}{.readPolicy.assumedBecause}", "--kubeconfig="+cluster(t, "jobs"))
-	if status != 0 || !strings.Contains(out, "what pods of jobs belong to is not known") || !strings.Contains(out, "namespace kube-system has no Deployment") {
+	if status != exitPartial || !strings.Contains(out, "what pods of jobs belong to is not known") || !strings.Contains(out, "namespace kube-system has no Deployment") {
 		t.Errorf("exit status %d, %q", status, out)
 	}
 	for line, want := range map[string]string{
@@ -181,8 +184,19 @@ func TestGapsForPrograms(t *testing.T) {
 		"what-if --lose all-spot -A": "workloads are missing below",
 	} {
 		out, err, status := execute(t, append(strings.Fields(line), shipped, "--kubeconfig="+cluster(t, "jobs"))...)
-		if status != 0 || !strings.Contains(out+err, want) {
+		if status != exitPartial || !strings.Contains(out+err, want) {
 			t.Errorf("%s: exit status %d, %q%q, want %q", line, status, out, err, want)
+		}
+	}
+}
+
+// TestOneNamespace: who may look at the pods of one namespace only is told by every door that others do not count.
+func TestOneNamespace(t *testing.T) {
+	const counts = "only those of namespace shop count"
+	for _, line := range []string{"nodes", "savings"} {
+		out, err, status := execute(t, line, shipped, "-o", "jsonpath={.gaps}", "--kubeconfig="+cluster(t, "pods/*"))
+		if status != exitPartial || !strings.Contains(err, counts) || !strings.Contains(out, counts) {
+			t.Errorf("%s: exit status %d, %q\n%s", line, status, out, err)
 		}
 	}
 }

@@ -14,9 +14,12 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
+// The exit statuses beside 0, which is that of a whole answer.
 const (
 	exitFailed = 1
 	exitUsage  = 2
+	// exitPartial: it has answered, as far as could be told without something that could not be read.
+	exitPartial = 3
 )
 
 func main() {
@@ -39,6 +42,9 @@ func collectLess() {
 // errUsage is what a wrong command line is.
 var errUsage = errors.New("try kubectl spot --help")
 
+// errPartial is what an answer is that lacks something. What that is has been said.
+var errPartial = errors.New("not all could be read")
+
 // run executes a command line and returns the exit status.
 func run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	understood := false // whether the command line was: errors before that are wrong usage
@@ -51,6 +57,8 @@ func run(ctx context.Context, args []string, streams genericiooptions.IOStreams)
 	switch {
 	case err == nil:
 		return 0
+	case errors.Is(err, errPartial):
+		return exitPartial
 	case errors.Is(err, errUsage):
 		fmt.Fprintf(streams.ErrOut, "error: %v\n", err)
 		return exitUsage

@@ -52,7 +52,7 @@ func (o *options) lookWide(ctx context.Context) (*report.View, *survey.Survey, e
 	if nsErr != nil || namespace == "" {
 		return nil, nil, err
 	}
-	o.warn("pods cannot be listed in all namespaces: only those of namespace %s count", namespace)
+	o.missed(fmt.Sprintf("pods cannot be listed in all namespaces: only those of namespace %s count", namespace))
 	return o.look(ctx, survey.Scope{Namespace: namespace})
 }
 

@@ -69,6 +69,14 @@ type source struct {
 	noOwners bool
 }
 
+// whole returns errPartial if an answer made from it lacks something, or may be by another policy than the scheduler's.
+func (s *source) whole() error {
+	if len(s.gaps) > 0 || s.Assumed != "" {
+		return errPartial
+	}
+	return nil
+}
+
 // qualified returns the beginning of a sentence that says that something is not there: owners that could not be read may hide it.
 func (s *source) qualified(sentence string) string {
 	if s.noOwners {
