@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
@@ -56,6 +57,25 @@ answer without something that could not be read, or by a policy that had to be a
 // addAllNamespaces gives a command the flag -A.
 func (o *options) addAllNamespaces(command *cobra.Command) {
 	command.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Look at all namespaces instead of one.")
+}
+
+// selection is the flag -l.
+type selection struct{ text string }
+
+// addSelector gives a command the flag -l.
+func addSelector(command *cobra.Command) *selection {
+	s := &selection{}
+	command.Flags().StringVarP(&s.text, "selector", "l", "", "Labels to filter by, as kubectl get takes them: key=value, key!=value, key in (a,b), key, !key.")
+	return s
+}
+
+// parse returns the selector, which without the flag selects everything.
+func (s *selection) parse() (labels.Selector, error) {
+	selector, err := labels.Parse(s.text)
+	if err != nil {
+		return nil, fmt.Errorf("--selector: %w; %w", err, errUsage)
+	}
+	return selector, nil
 }
 
 // namespace returns the namespace that is asked about, "" for all.

@@ -5,29 +5,35 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/ptr"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey/surveytest"
 )
 
 // cluster returns the kubeconfig of an API server that knows one pod on one spot node, in namespace shop, and a StatefulSet that is scaled to 0,
-// and denies what denied names.
-func cluster(t *testing.T, denied string) (kubeconfig string) {
+// and more, and denies what denied names.
+func cluster(t *testing.T, denied string, more ...runtime.Object) (kubeconfig string) {
 	t.Helper()
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{
-		"node.kubernetes.io/capacity": "spot", v1.LabelInstanceTypeStable: "m5.xlarge", v1.LabelTopologyZone: "a"}}}
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "shop", UID: "u"}, Spec: v1.PodSpec{NodeName: "n", SchedulerName: "spot-aware-scheduler"}}
+		"node.kubernetes.io/capacity": "spot", v1.LabelInstanceTypeStable: "m5.xlarge", v1.LabelTopologyZone: "a"}},
+		Status: v1.NodeStatus{Allocatable: v1.ResourceList{v1.ResourcePods: resource.MustParse("110")}}}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "shop", UID: "u", Labels: map[string]string{"app": "web"}},
+		Spec: v1.PodSpec{NodeName: "n", SchedulerName: "spot-aware-scheduler"}}
 	idle := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "idle", Namespace: "shop", UID: "s"}, Spec: appsv1.StatefulSetSpec{
 		Replicas: ptr.To[int32](0), Template: v1.PodTemplateSpec{Spec: v1.PodSpec{SchedulerName: "spot-aware-scheduler"}}}}
-	server := surveytest.Start(t, node, pod, idle, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+	server := surveytest.Start(t, append(more, node, pod, idle, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})...)
 	if denied != "" {
 		server.Deny = []string{denied}
 	}
@@ -84,6 +90,8 @@ func TestWrongUsage(t *testing.T) {
 		"status --scheduler-config " + bad:  {exitFailed, `args.minOnDemand: Invalid value: "130%"`},
 		"status --profile other " + shipped: {exitFailed, `expected one whose schedulerName is "other"`},
 		"savings --prices /nowhere":         {exitFailed, "price list: open /nowhere"},
+		"status -l a=b=c":                   {exitUsage, "--selector: "},
+		"nodes -l ,":                        {exitUsage, "--selector: "},
 		"status --context nonsense":         {exitFailed, "context was not found for specified context: nonsense"},
 		"explain deploy/web " + shipped:     {exitFailed, "Deployment shop/web: not found, or it has no pods"},
 		"what-if --lose zone=z " + shipped:  {exitFailed, "--lose zone=z: no node is of it; there are zone=a"},
@@ -120,6 +128,10 @@ func TestPrints(t *testing.T) {
 		"status -o jsonpath={.gaps}{.readPolicy.from}":                                                   "[]../../config/scheduler-config.yaml",
 		"what-if --context other --lose node=n":                                                          "0 replicas of namespace elsewhere would go with 1 node. -A looks at all namespaces.\n",
 		"what-if --lose node=n --no-headers -A":                                                          "shop   pod/p   ToZero   1     1     1     0\n",
+		"status -l app=web -o name":                                                                      "pod/p\n",
+		"status -l app!=web -o jsonpath={.items}":                                                        "[]",
+		"nodes -l topology.kubernetes.io/zone=a -o name":                                                 "node/n\n",
+		"nodes -l topology.kubernetes.io/zone=b -o jsonpath={.items}":                                    "[]",
 		"savings -o jsonpath={.usdPerHourAllOnDemand}":                                                   "0.192",
 	} {
 		out, err, status := execute(t, append(strings.Fields(line), shipped, "--kubeconfig="+cluster(t, ""))...)
@@ -129,12 +141,45 @@ func TestPrints(t *testing.T) {
 	}
 }
 
+// TestSavingsOfNamespace: the nodes are everybody's, and with -n only the workloads there are told of. Without, the context's does not count.
+func TestSavingsOfNamespace(t *testing.T) {
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "od", Labels: map[string]string{
+		"node.kubernetes.io/capacity": "on-demand", v1.LabelInstanceTypeStable: "m5.xlarge"}}}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "over", Namespace: "bank", UID: "o", Annotations: map[string]string{decision.MinOnDemandAnnotation: "0"}},
+		Spec: v1.PodSpec{NodeName: "od", SchedulerName: "spot-aware-scheduler"}}
+	for line, want := range map[string]string{
+		"savings -n bank -o jsonpath=":    "bank:over",
+		"savings -n shop -o jsonpath=":    "shop:",
+		"savings -o jsonpath=":            ":over",
+		"savings -n shop -A -o jsonpath=": ":over",
+	} {
+		args := append(strings.Fields(line), shipped, "--kubeconfig="+cluster(t, "", node, pod))
+		args[slices.Index(args, "jsonpath=")] += "{.onDemandNodes} {.namespace}:{.surplus[*].name}"
+		out, err, status := execute(t, args...)
+		if status != 0 || out != "1 "+want || err != "" {
+			t.Errorf("%s: exit status %d, %q, want %q\n%s", line, status, out, "1 "+want, err)
+		}
+	}
+	for namespace, want := range map[string]string{"-n=bank": "pod/over   0     1     1     0.0000\n", "-A": "bank   pod/over   0     1     1     0.0000\n"} {
+		out, _, _ := execute(t, "savings", namespace, "--no-headers", shipped, "--kubeconfig="+cluster(t, "", node, pod))
+		if diff := cmp.Diff(want, out); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", namespace, diff)
+		}
+	}
+	out, _, _ := execute(t, "savings", "-n", "shop", shipped, "--kubeconfig="+cluster(t, "", node, pod))
+	if want := "No workload of namespace shop that opts in has replicas on on-demand beyond its floor.\n"; !strings.HasSuffix(out, want) {
+		t.Errorf("%q, want %q", out, want)
+	}
+}
+
 func TestNothingFound(t *testing.T) {
 	kubeconfig := "--kubeconfig=" + cluster(t, "")
 	for line, want := range map[string]string{
 		"status --context other": "No workload in namespace elsewhere opts in: no pod there has schedulerName spot-aware-scheduler. " +
 			"docs/opt-in.md says how to; -A looks everywhere, --profile at another scheduler's pods.\n",
-		"status": "",
+		"status":           "",
+		"status -l app=db": "No workload in namespace shop that opts in matches -l app=db.\n",
+		"nodes -l a":       "No node matches -l a.\n",
 	} {
 		_, err, status := execute(t, append(strings.Fields(line), shipped, kubeconfig)...)
 		if status != 0 || err != want {

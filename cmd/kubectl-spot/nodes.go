@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
@@ -21,30 +22,35 @@ func (o *options) nodesCommand() *cobra.Command {
 strongest signal that it goes and when, how many replicas would go with it, and how many
 workloads would have fewer left than their floor, or none. Nodes that go come first.`,
 		Example: `  kubectl spot nodes
-  kubectl spot nodes -o wide`,
+  kubectl spot nodes -l topology.kubernetes.io/zone=us-east-1a -o wide`,
 		Args: cobra.NoArgs,
 	}
 	o.addAllNamespaces(command)
+	selected := addSelector(command)
 	p := newPrinting(command)
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		if err := p.check(); err != nil {
 			return err
 		}
-		view, taken, err := o.lookWide(command.Context())
+		selector, err := selected.parse()
+		if err != nil {
+			return err
+		}
+		view, taken, err := o.lookWide(command.Context(), survey.Scope{})
 		if err != nil {
 			return err
 		}
 		if taken.NoNodes {
 			return fmt.Errorf("nodes cannot be read, and this is about nothing else: %w", taken.Gaps[0].Err)
 		}
-		return o.printNodes(p, view)
+		return o.printNodes(p, view.Nodes(selector), view.Snapshot.Now, selector)
 	}
 	return command
 }
 
-// lookWide looks at the whole cluster, or where that is denied at the namespace.
-func (o *options) lookWide(ctx context.Context) (*report.View, *survey.Survey, error) {
-	view, taken, err := o.look(ctx, survey.Scope{})
+// lookWide looks at the whole cluster, or where that is denied at the namespace; scope names none.
+func (o *options) lookWide(ctx context.Context, scope survey.Scope) (*report.View, *survey.Survey, error) {
+	view, taken, err := o.look(ctx, scope)
 	if !survey.Denied(err) {
 		return view, taken, err
 	}
@@ -53,11 +59,11 @@ func (o *options) lookWide(ctx context.Context) (*report.View, *survey.Survey, e
 		return nil, nil, err
 	}
 	o.missed(fmt.Sprintf("pods cannot be listed in all namespaces: only those of namespace %s count", namespace))
-	return o.look(ctx, survey.Scope{Namespace: namespace})
+	scope.Namespace = namespace
+	return o.look(ctx, scope)
 }
 
-func (o *options) printNodes(p *printing, view *report.View) error {
-	all := view.Nodes()
+func (o *options) printNodes(p *printing, all []report.Node, now time.Time, selector labels.Selector) error {
 	if !p.human() {
 		refs := make([]report.Ref, len(all))
 		for i := range all {
@@ -66,7 +72,11 @@ func (o *options) printNodes(p *printing, view *report.View) error {
 		return p.machine(o.Out, "SpotNodes", &o.source, map[string]any{"items": all}, refs)
 	}
 	if len(all) == 0 {
-		fmt.Fprintln(o.ErrOut, "The cluster has no nodes.")
+		none := "The cluster has no nodes."
+		if !selector.Empty() {
+			none = fmt.Sprintf("No node matches -l %s.", selector)
+		}
+		fmt.Fprintln(o.ErrOut, none)
 		return nil
 	}
 	var t table
@@ -79,7 +89,7 @@ func (o *options) printNodes(p *printing, view *report.View) error {
 		n := &all[i]
 		deadline := ""
 		if n.Deadline != nil {
-			deadline = until(n.Deadline.Sub(view.Snapshot.Now))
+			deadline = until(n.Deadline.Sub(now))
 		}
 		below := make([]string, len(n.FallBelow))
 		for j, ref := range n.FallBelow {

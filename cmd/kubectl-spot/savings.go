@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/instances"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
 )
 
 func (o *options) savingsCommand() *cobra.Command {
@@ -20,11 +22,13 @@ func (o *options) savingsCommand() *cobra.Command {
 		Use:   "savings",
 		Short: "What spot saves now, and what is left on the table",
 		Long: `Says what the nodes cost an hour, what they would cost if all were on-demand, and which
-workloads have replicas on on-demand beyond their floors. Prices are those of --prices, of
+workloads, with -n those of a namespace, have replicas on on-demand beyond their floors that
+spot could take. Prices are those of --prices, of
 the annotations spot-aware-scheduler.io/usd-per-hour and
 spot-aware-scheduler.io/on-demand-usd-per-hour of a node, which win, or without --prices the
 list prices of a dozen instance types of AWS in us-east-1 with the average saving of spot.`,
 		Example: `  kubectl spot savings
+  kubectl spot savings -n shop
   kubectl spot savings --prices prices.csv -o json`,
 		Args: cobra.NoArgs,
 	}
@@ -46,7 +50,7 @@ list prices of a dozen instance types of AWS in us-east-1 with the average savin
 				return err
 			}
 		}
-		view, taken, err := o.lookWide(command.Context())
+		view, taken, err := o.lookForSavings(command.Context())
 		if err != nil {
 			return err
 		}
@@ -54,12 +58,26 @@ list prices of a dozen instance types of AWS in us-east-1 with the average savin
 			return fmt.Errorf("nodes cannot be read, and they are what costs")
 		}
 		savings := view.Savings(prices)
+		savings.Namespace = taken.Scope.Namespace
 		for _, annotation := range savings.Ignored {
 			o.warn("%s: it is ignored", annotation)
 		}
 		return o.printSavings(p, savings)
 	}
 	return command
+}
+
+// lookForSavings looks at all workloads, as at all nodes, unless -n names a namespace.
+func (o *options) lookForSavings(ctx context.Context) (*report.View, *survey.Survey, error) {
+	scope := survey.Scope{Volumes: true}
+	if *o.flags.Namespace == "" || o.allNamespaces {
+		return o.lookWide(ctx, scope)
+	}
+	var err error
+	if scope.Namespace, err = o.namespace(); err != nil {
+		return nil, nil, err
+	}
+	return o.look(ctx, scope)
 }
 
 // listPrices are the built-in ones.
@@ -96,7 +114,11 @@ func (o *options) printSavings(p *printing, s *report.Savings) error {
 			report.Count(s.SpotNodes, "spot node", "spot nodes"), report.Count(s.OnDemandNodes, "on-demand node", "on-demand nodes"),
 			s.Now, s.AllOnDemand, s.Saved, percent, s.Prices)
 		if len(s.Surplus) == 0 {
-			fmt.Fprintln(o.Out, o.source.qualified("No workload that opts in has replicas on on-demand beyond its floor."))
+			of := ""
+			if s.Namespace != "" {
+				of = " of " + where(s.Namespace)
+			}
+			fmt.Fprintln(o.Out, o.source.qualified("No workload"+of+" that opts in has replicas on on-demand beyond its floor."))
 			return nil
 		}
 		replicas := 0
@@ -106,12 +128,19 @@ func (o *options) printSavings(p *printing, s *report.Savings) error {
 		fmt.Fprintf(o.Out, "On on-demand beyond the floors: %s; on spot they would save %.3f USD an hour more.\n\n", report.Count(replicas, "replica", "replicas"), s.OnTheTable)
 	}
 	var t table
-	for _, name := range []string{"namespace", "workload", "floor", "on-demand", "surplus", "usd/hour"} {
+	if s.Namespace == "" {
+		t.column("namespace", false)
+	}
+	for _, name := range []string{"workload", "floor", "on-demand", "surplus", "usd/hour"} {
 		t.column(name, false)
 	}
 	for i := range s.Surplus {
 		w := &s.Surplus[i]
-		t.row(plain, w.Namespace, w.Ref.String(), w.Floor, w.OnDemand, w.Replicas, fmt.Sprintf("%.4f", w.Saves))
+		cells := []any{w.Ref.String(), w.Floor, w.OnDemand, w.Replicas, fmt.Sprintf("%.4f", w.Saves)}
+		if s.Namespace == "" {
+			cells = append([]any{w.Namespace}, cells...)
+		}
+		t.row(plain, cells...)
 	}
 	return p.table(o.Out, &t)
 }

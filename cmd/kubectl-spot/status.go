@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,30 +21,43 @@ left without any spot and without the spot pool that has most of them, and how m
 The worst come first.`,
 		Example: `  kubectl spot status -A
   kubectl spot status -n shop -o wide
+  kubectl spot status -n shop -l app.kubernetes.io/part-of=checkout
   kubectl spot status -A -o jsonpath='{range .items[?(@.state=="BelowFloor")]}{.namespace}/{.name}{"\n"}{end}'`,
 		Args: cobra.NoArgs,
 	}
 	o.addAllNamespaces(command)
+	selected := addSelector(command)
 	p := newPrinting(command)
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		if err := p.check(); err != nil {
+			return err
+		}
+		selector, err := selected.parse()
+		if err != nil {
 			return err
 		}
 		namespace, err := o.namespace()
 		if err != nil {
 			return err
 		}
-		view, _, err := o.look(command.Context(), survey.Scope{Namespace: namespace})
+		view, taken, err := o.look(command.Context(), survey.Scope{Namespace: namespace})
 		if err != nil {
 			return err
 		}
-		return o.printStatus(p, view, namespace)
+		all, others := view.Statuses()
+		if len(all) > 0 && !selector.Empty() {
+			all = slices.DeleteFunc(all, func(s report.Status) bool { return !selector.Matches(taken.Labels(s.Kind, s.Namespace, s.Name)) })
+			if len(all) == 0 && p.human() {
+				fmt.Fprintln(o.ErrOut, o.source.qualified(fmt.Sprintf("No workload in %s that opts in matches -l %s.", where(namespace), selector)))
+				return nil
+			}
+		}
+		return o.printStatus(p, all, others, namespace)
 	}
 	return command
 }
 
-func (o *options) printStatus(p *printing, view *report.View, namespace string) error {
-	all, others := view.Statuses()
+func (o *options) printStatus(p *printing, all []report.Status, others int, namespace string) error {
 	if !p.human() {
 		refs := make([]report.Ref, len(all))
 		for i := range all {

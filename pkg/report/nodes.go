@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
@@ -31,33 +33,37 @@ type Node struct {
 	class decision.SignalClass
 }
 
-// Nodes returns all nodes: those with the strongest signal first, then by name.
-func (v *View) Nodes() []Node {
+// Nodes returns the nodes whose labels are selected: those with the strongest signal first, then by name.
+func (v *View) Nodes(selector labels.Selector) []Node {
 	reader := kube.NodeReader{Policy: v.Policy, Signals: v.Signals}
-	all := make([]Node, len(v.Snapshot.Nodes))
-	for i, n := range v.Snapshot.Nodes {
+	all := []Node{} // not null in JSON
+	for _, n := range v.Snapshot.Nodes {
+		if !selector.Matches(labels.Set(n.Labels)) {
+			continue
+		}
 		facts := n.Facts
-		all[i] = Node{
+		node := Node{
 			Name: n.Name, Capacity: facts.Capacity.Type.String(), Because: because(v.Policy, n), class: facts.Signal,
 			Interruption: facts.Signal.String(),
 		}
 		if facts.Pool != (decision.Pool{}) {
-			all[i].Pool = poolName(n)
+			node.Pool = poolName(n)
 		}
 		announced := reader.Announced(n.Node, facts.Capacity.Type, v.Snapshot.Now)
 		for _, a := range announced {
-			all[i].Signals = append(all[i].Signals, a.Name)
+			node.Signals = append(node.Signals, a.Name)
 		}
 		if facts.Signal == decision.Reclaim {
-			all[i].Deadline = deadlineOf(n, announced)
+			node.Deadline = deadlineOf(n, announced)
 		}
 		losses, pods := v.lose(func(other *cluster.Node) bool { return other == n }, n.Pods)
-		all[i].Replicas = pods
+		node.Replicas = pods
 		for _, l := range losses {
 			if l.Falls != Keeps {
-				all[i].FallBelow = append(all[i].FallBelow, l.Ref)
+				node.FallBelow = append(node.FallBelow, l.Ref)
 			}
 		}
+		all = append(all, node)
 	}
 	slices.SortStableFunc(all, func(a, b Node) int { return cmp.Compare(b.class, a.class) })
 	return all

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 func TestNodes(t *testing.T) {
@@ -22,7 +23,7 @@ func TestNodes(t *testing.T) {
 		deployment one 1 f
 		daemonset log f`)
 	var lines []string
-	for _, n := range view.Nodes() {
+	for _, n := range view.Nodes(labels.Everything()) {
 		line := fmt.Sprintf("%s %s by %s, %s, %s %q, %d", n.Name, n.Capacity, n.Because, n.Pool, n.Interruption, n.Signals, n.Replicas)
 		if n.Deadline != nil {
 			line += " in " + n.Deadline.Sub(now).String()

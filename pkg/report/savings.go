@@ -29,6 +29,8 @@ type Savings struct {
 	// Ignored are the annotations that are no price; the node has the list's.
 	Ignored  []string       `json:"ignored,omitempty"`
 	Unpriced map[string]int `json:"unpriced,omitempty"`
+	// Namespace is the one whose workloads are in Surplus; "" for all. Whoever has the cluster read says it.
+	Namespace string `json:"namespace,omitempty"`
 	// Surplus are the workloads with replicas on on-demand beyond their floors that could be on spot: those that cost most first. OnTheTable is
 	// what all of them would save there.
 	Surplus    []Surplus `json:"surplus"`

@@ -14,6 +14,7 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -50,6 +51,8 @@ func (g Gap) String() string { return fmt.Sprintf("%v: %s", g.Err, g.Means) }
 
 // Survey is what was read. Its methods must not be called concurrently.
 type Survey struct {
+	// Scope is what was to be read.
+	Scope Scope
 	// Gaps are what was not; NoNodes and NoOwners are among them.
 	Gaps []Gap
 	// NoNodes: nothing is known of any node. NoOwners: some kind of owner could not be listed, so that some pods seem to belong to nothing.
@@ -58,7 +61,6 @@ type Survey struct {
 	// only of workloads without pods.
 	Priorities *Gap
 
-	scope   Scope
 	factory informers.SharedInformerFactory
 }
 
@@ -84,7 +86,7 @@ type kind struct {
 
 // Take reads the cluster. The error is the API server's: it cannot be reached, knows nobody of that name, or denies the pods.
 func Take(ctx context.Context, client kubernetes.Interface, scope Scope) (*Survey, error) {
-	s := &Survey{scope: scope, factory: informers.NewSharedInformerFactory(client, 0)} // never started: it only makes the caches
+	s := &Survey{Scope: scope, factory: informers.NewSharedInformerFactory(client, 0)} // never started: it only makes the caches
 	kinds := s.kinds(client, scope)
 	gaps := make([]*Gap, len(kinds))
 	group, ctx := errgroup.WithContext(ctx)
@@ -185,6 +187,32 @@ func (s *Survey) Snapshot(policy *decision.Policy, signals []kube.Signal, profil
 // Owners returns what looks up the workloads behind pods.
 func (s *Survey) Owners(policy *decision.Policy) (*kube.Owners, error) {
 	return kube.NewOwners(s.factory, policy)
+}
+
+// Labels returns the labels of a workload's own object; none if it is of a kind that is not read here.
+func (s *Survey) Labels(kind, namespace, name string) labels.Set {
+	var object metav1.Object
+	var err error
+	switch kind {
+	case "Deployment":
+		object, err = s.factory.Apps().V1().Deployments().Lister().Deployments(namespace).Get(name)
+	case "ReplicaSet":
+		object, err = s.factory.Apps().V1().ReplicaSets().Lister().ReplicaSets(namespace).Get(name)
+	case "StatefulSet":
+		object, err = s.factory.Apps().V1().StatefulSets().Lister().StatefulSets(namespace).Get(name)
+	case "ReplicationController":
+		object, err = s.factory.Core().V1().ReplicationControllers().Lister().ReplicationControllers(namespace).Get(name)
+	case "Job":
+		object, err = s.factory.Batch().V1().Jobs().Lister().Jobs(namespace).Get(name)
+	case "Pod":
+		object, err = s.factory.Core().V1().Pods().Lister().Pods(namespace).Get(name)
+	default:
+		return nil
+	}
+	if err != nil {
+		return nil
+	}
+	return object.GetLabels()
 }
 
 // Denied reports whether an error of Take is that of a user who may not list pods.

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -92,6 +93,31 @@ func TestTake(t *testing.T) {
 				t.Errorf("no nodes %t, no owners %t, want %t and %t", taken.NoNodes, taken.NoOwners, test.noNodes, test.noOwners)
 			}
 		})
+	}
+}
+
+// TestLabels: the labels are those of the workload's own object, whatever its pods have.
+func TestLabels(t *testing.T) {
+	meta := func(kind string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: "shop", Name: "x", Labels: map[string]string{"kind": kind}}
+	}
+	taken, err := survey.Take(t.Context(), surveytest.Start(t,
+		&appsv1.Deployment{ObjectMeta: meta("Deployment")}, &appsv1.ReplicaSet{ObjectMeta: meta("ReplicaSet")},
+		&appsv1.StatefulSet{ObjectMeta: meta("StatefulSet")}, &v1.ReplicationController{ObjectMeta: meta("ReplicationController")},
+		&batchv1.Job{ObjectMeta: meta("Job")}, &v1.Pod{ObjectMeta: meta("Pod")}).Client(), survey.Scope{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "Job", "Pod"} {
+		if got := taken.Labels(kind, "shop", "x")["kind"]; got != kind {
+			t.Errorf("%s: %q", kind, got)
+		}
+		if got := taken.Labels(kind, "shop", "y"); got != nil {
+			t.Errorf("a %s that there is not: %v", kind, got)
+		}
+	}
+	if got := taken.Labels("Rollout", "shop", "x"); got != nil {
+		t.Errorf("a kind that is not read: %v", got)
 	}
 }
 

@@ -35,7 +35,7 @@ func (s *Survey) Wanted(profile string) ([]*v1.Pod, error) {
 		return nil, err
 	}
 	wants := func(template *v1.PodTemplateSpec, replicas *int32) bool {
-		return template.Spec.SchedulerName == profile && (s.scope.Idle || kube.Replicas(replicas) > 0)
+		return template.Spec.SchedulerName == profile && (s.Scope.Idle || kube.Replicas(replicas) > 0)
 	}
 	newest := map[types.UID]*appsv1.ReplicaSet{}
 	for _, rs := range replicaSets {
