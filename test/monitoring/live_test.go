@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"net"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -16,7 +13,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/api"
 	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -24,7 +20,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"sigs.k8s.io/yaml"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
@@ -34,26 +29,30 @@ import (
 
 const namespace = "shop"
 
-// watched is a lab with both programs, and a Prometheus that scrapes them as the overlay has it done.
+// extended is the profile, and the namespace, of the pods that a stock kube-scheduler places by asking the extender. In a cluster it is the
+// scheduler's profile: one or the other runs there, and here both do.
+const extended = "through-the-extender"
+
+// watched is a lab with all programs, and a Prometheus that scrapes them as the overlays have it done.
 type watched struct {
 	*testing.T
-	ctx                   context.Context
-	cp                    *lab.ControlPlane
-	client                kubernetes.Interface
-	scheduler, controller *lab.Process
-	prometheus            promv1.API
-	began                 time.Time
+	ctx                             context.Context
+	cp                              *lab.ControlPlane
+	client                          kubernetes.Interface
+	scheduler, controller, extender *lab.Process
+	prometheus                      promv1.API
+	began                           time.Time
 }
 
-// TestQueries runs both programs through placements, a pod that waits and an interruption, and asks Prometheus for all that the dashboard
+// TestQueries runs all programs through placements, a pod that waits and an interruption, and asks Prometheus for all that the dashboard
 // draws and the alerts look at.
 func TestQueries(t *testing.T) {
 	w := start(t)
 	// Of the counters and histograms the first sample has to be there before anything happens.
-	w.eventually("both programs are scraped", func() error {
+	w.eventually("all programs are scraped", func() error {
 		found, _, err := w.prometheus.Query(w.ctx, `spot_aware_scheduler_caches_synced == 1`, time.Now())
-		if err == nil && len(found.(model.Vector)) != 2 {
-			err = fmt.Errorf("caches that are full: %v, want those of 2", found)
+		if err == nil && len(found.(model.Vector)) != 3 {
+			err = fmt.Errorf("caches that are full: %v, want those of 3", found)
 		}
 		return err
 	})
@@ -73,9 +72,8 @@ func TestQueries(t *testing.T) {
 		for _, p := range d.Panels {
 			for _, q := range p.Targets {
 				queries++
-				expr := variableIn.ReplaceAllStringFunc(q.Expr, func(in string) string { return values[variableIn.FindStringSubmatch(in)[1]] })
-				matrix := w.returnsData(t, p.Title, expr)
-				for _, label := range regexp.MustCompile(`\{\{(\w+)\}\}`).FindAllStringSubmatch(q.LegendFormat, -1) {
+				matrix := w.returnsData(t, p.Title, q.Query(values))
+				for _, label := range labelIn.FindAllStringSubmatch(q.LegendFormat, -1) {
 					for _, series := range matrix {
 						if _, ok := series.Metric[model.LabelName(label[1])]; !ok {
 							t.Errorf("%s: the legend names %s, which %v has not", p.Title, label[1], series.Metric)
@@ -87,7 +85,7 @@ func TestQueries(t *testing.T) {
 		t.Logf("asked %d queries", queries)
 	})
 	t.Run("alerts", func(t *testing.T) {
-		groups, _ := alertsOf(t, overlay)
+		groups := allGroups(t)
 		for _, group := range groups {
 			for _, rule := range group.Rules {
 				for _, match := range selector.FindAllString(rule.Expr, -1) {
@@ -114,19 +112,30 @@ func TestQueries(t *testing.T) {
 	})
 }
 
-// checkMetrics compares what both programs serve with docs/metrics.md: all of this project's metrics are there, of that type, with those
+// allGroups returns the groups of all overlays.
+func allGroups(t *testing.T) []group {
+	t.Helper()
+	groups, _ := alertsOf(t, overlay)
+	more, _ := alertsOf(t, extenderOverlay)
+	for _, g := range more {
+		if !slices.ContainsFunc(groups, func(other group) bool { return other.Name == g.Name }) {
+			groups = append(groups, g)
+		}
+	}
+	return groups
+}
+
+// checkMetrics compares what all programs serve with docs/metrics.md: all of this project's metrics are there, of that type, with those
 // labels and, but for profile, with values that the page names.
 func (w *watched) checkMetrics(t *testing.T) {
 	page := read(t, root+"/docs/metrics.md")
 	type metric struct{ Type, Labels string }
 	documented, served := map[string]metric{}, map[string]metric{}
 	for _, row := range regexp.MustCompile("(?m)^\\| `(spot_aware_scheduler_\\w+)` \\| (\\w+) \\| ([^|]*)\\|").FindAllStringSubmatch(page, -1) {
-		if !strings.HasPrefix(row[1], "spot_aware_scheduler_extender_") { // which does not run here
-			documented[row[1]] = metric{row[2], strings.NewReplacer("`", "", ",", "").Replace(strings.TrimSpace(row[3]))}
-		}
+		documented[row[1]] = metric{row[2], strings.NewReplacer("`", "", ",", "").Replace(strings.TrimSpace(row[3]))}
 	}
 	// The scheduler's caches_synced has a label, and is the one that is documented.
-	for _, p := range []*lab.Process{w.controller, w.scheduler} {
+	for _, p := range []*lab.Process{w.controller, w.extender, w.scheduler} {
 		text, err := p.Metrics(w.ctx)
 		w.must(err)
 		parser := expfmt.NewTextParser(model.UTF8Validation)
@@ -210,7 +219,7 @@ func (w *watched) checkLogs(t *testing.T) {
 	}
 }
 
-// start starts the lab with some nodes, both programs and Prometheus.
+// start starts the lab with some nodes, all programs and Prometheus.
 func start(t *testing.T) *watched {
 	t.Helper()
 	w := &watched{T: t, ctx: t.Context(), began: time.Now()}
@@ -219,7 +228,10 @@ func start(t *testing.T) *watched {
 	w.must(err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			for _, p := range append(w.cp.Schedulers(), w.cp.Controllers()...) {
+			for _, p := range append(append(w.cp.Schedulers(), w.cp.Controllers()...), w.cp.Process("spot-extender")) {
+				if p == nil {
+					continue
+				}
 				t.Logf("the log of %s ends with:\n%s", p.Name, live.Tail(p.Log, 30))
 			}
 		}
@@ -229,8 +241,10 @@ func start(t *testing.T) *watched {
 	})
 	w.client, err = kubernetes.NewForConfig(w.cp.Config())
 	w.must(err)
-	_, err = w.client.CoreV1().Namespaces().Create(w.ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
-	w.must(err)
+	for _, name := range []string{namespace, extended} {
+		_, err = w.client.CoreV1().Namespaces().Create(w.ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		w.must(err)
+	}
 	contradictory := lab.NodeSpec{Name: "contradictory", InstanceType: "c5.xlarge", Zone: "zone-a",
 		Labels: map[string]string{"karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "ON_DEMAND"}}
 	w.must(w.cp.CreateNodes(w.ctx, slices.Concat(live.OnDemand(1, 2), live.Spot(3, 4), []lab.NodeSpec{contradictory})...))
@@ -238,66 +252,39 @@ func start(t *testing.T) *watched {
 	w.must(err)
 	w.controller, err = w.cp.StartController(w.ctx, lab.ControllerOptions{Flags: []string{"-v=2"}})
 	w.must(err)
-	w.scrape()
+	w.startExtender()
+	rules := filepath.Join(w.TempDir(), "rules.yaml")
+	writeRules(t, rules, allGroups(t))
+	w.prometheus, err = Scrape(w.ctx, w.cp, time.Second, rules, w.scheduler, w.controller, w.extender)
+	w.must(err)
 	return w
 }
 
-// scrape starts a Prometheus with the shipped rules and the token of the shipped ServiceAccount, which Kubernetes writes into the shipped
-// Secret.
-func (w *watched) scrape() {
+// startExtender starts the extender, and a stock kube-scheduler that asks it, for a profile of their own.
+func (w *watched) startExtender() {
 	w.Helper()
-	kubectl := exec.CommandContext(w.ctx, filepath.Join(root, ".local/bin/kubectl"), "--kubeconfig="+w.cp.Kubeconfig,
-		"apply", "--filename="+overlay+"/rbac.yaml")
-	if out, err := kubectl.CombinedOutput(); err != nil {
-		w.Fatalf("applying rbac.yaml: %v\n%s", err, out)
-	}
-	dir := w.TempDir()
-	token := filepath.Join(dir, "token")
-	w.eventually("a token", func() error {
-		secret, err := w.client.CoreV1().Secrets("kube-system").Get(w.ctx, "spot-aware-scheduler-metrics", metav1.GetOptions{})
-		if err != nil {
-			return err
+	rename := func(config map[string]any) {
+		for _, p := range config["profiles"].([]any) {
+			if profile := p.(map[string]any); profile["schedulerName"] == "spot-aware-scheduler" {
+				profile["schedulerName"] = extended
+			}
 		}
-		if len(secret.Data["token"]) == 0 {
-			return fmt.Errorf("Secret %s has no token", secret.Name)
-		}
-		return os.WriteFile(token, secret.Data["token"], 0o600)
-	})
-	groups, _ := alertsOf(w.T, overlay)
-	writeRules(w.T, filepath.Join(dir, "rules.yaml"), groups)
-	var jobs []map[string]any
-	for _, p := range []*lab.Process{w.scheduler, w.controller} {
-		jobs = append(jobs, map[string]any{
-			"job_name": p.Name, "scheme": "https", "authorization": map[string]any{"credentials_file": token},
-			"tls_config":     map[string]any{"insecure_skip_verify": true},
-			"static_configs": []any{map[string]any{"targets": []string{strings.TrimPrefix(p.URL(), "https://")}}},
-		})
 	}
-	config, err := yaml.Marshal(map[string]any{
-		"global":     map[string]any{"scrape_interval": "1s", "evaluation_interval": "1s"},
-		"rule_files": []string{"rules.yaml"}, "scrape_configs": jobs,
-	})
+	e, err := w.cp.StartExtender(w.ctx, lab.ExtenderOptions{EditScheduler: rename, Flags: []string{"--profile=" + extended}})
 	w.must(err)
-	file := filepath.Join(dir, "prometheus.yaml")
-	w.must(os.WriteFile(file, config, 0o600))
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	w.extender = e.Process
+	options, err := w.cp.ExtendedScheduler(e.Address)
 	w.must(err)
-	address := listener.Addr().String()
-	w.must(listener.Close())
-	binary, err := filepath.Abs(filepath.Join(root, ".local/bin/prometheus"))
+	connect := options.Edit
+	options.Edit = func(config map[string]any) { connect(config); rename(config) }
+	_, err = w.cp.StartScheduler(w.ctx, options)
 	w.must(err)
-	_, err = w.cp.StartProgram("prometheus", binary, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"),
-		"--web.listen-address="+address, "--log.level=warn")
-	w.must(err)
-	client, err := api.NewClient(api.Config{Address: "http://" + address})
-	w.must(err)
-	w.prometheus = promv1.NewAPI(client)
 }
 
 // act has something happen: pods are placed, one waits for on-demand, and a spot node is reclaimed with notice.
 func (w *watched) act() {
 	w.Helper()
-	w.deploy("web", 4, map[string]string{decision.MinOnDemandAnnotation: "2"})
+	w.deploy(namespace, "web", 4, map[string]string{decision.MinOnDemandAnnotation: "2"})
 	w.stand("web", live.Split{OnDemand: 2, Spot: 2})
 	// kube-scheduler's own series begin with their first count, so what follows is the first that Prometheus sees of an increase.
 	w.eventually("the first pods are counted", func() error {
@@ -307,9 +294,10 @@ func (w *watched) act() {
 		}
 		return err
 	})
-	w.deploy("single", 1, map[string]string{decision.FallbackAfterAnnotation: "1h"})
-	w.deploy("misspelt", 2, map[string]string{decision.MinOnDemandAnnotation: "0", decision.MaxPerPoolAnnotation: "many"})
+	w.deploy(namespace, "single", 1, map[string]string{decision.FallbackAfterAnnotation: "1h"})
+	w.deploy(namespace, "misspelt", 2, map[string]string{decision.MinOnDemandAnnotation: "0", decision.MaxPerPoolAnnotation: "many"})
 	w.stand("misspelt", live.Split{Spot: 2})
+	w.deploy(extended, "asked", 2, map[string]string{decision.MinOnDemandAnnotation: "0"})
 	w.eventually("web is ready", func() error { // or it is not moved by a surge
 		d, err := w.client.AppsV1().Deployments(namespace).Get(w.ctx, "web", metav1.GetOptions{})
 		if err == nil && d.Status.AvailableReplicas != 4 {
@@ -337,6 +325,7 @@ func (w *watched) act() {
 	}{
 		"a pod waits":     {w.scheduler, "spot_aware_scheduler_waiting_for_on_demand_pods", 1},
 		"a node is empty": {w.controller, "spot_aware_scheduler_evacuation_duration_seconds_count", 1},
+		"pods are placed that the extender was asked about": {w.extender, "spot_aware_scheduler_placements_total", 2},
 	} {
 		w.eventually(what, func() error {
 			got, err := live.Metric(w.ctx, of.program, of.metric, nil)
@@ -348,12 +337,16 @@ func (w *watched) act() {
 	}
 }
 
-func (w *watched) deploy(name string, replicas int32, annotations map[string]string) {
+func (w *watched) deploy(in, name string, replicas int32, annotations map[string]string) {
 	w.Helper()
-	_, err := w.client.AppsV1().Deployments(namespace).Create(w.ctx, &appsv1.Deployment{
+	template := live.PodTemplate(name)
+	if in == extended {
+		template.Spec.SchedulerName = extended
+	}
+	_, err := w.client.AppsV1().Deployments(in).Create(w.ctx, &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
 		Spec: appsv1.DeploymentSpec{
-			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: live.PodTemplate(name),
+			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}, Template: template,
 		},
 	}, metav1.CreateOptions{})
 	w.must(err)
@@ -372,7 +365,7 @@ func (w *watched) stand(app string, want live.Split) {
 }
 
 // valuesOf returns what Grafana makes of a variable's values when all are chosen.
-func (w *watched) valuesOf(t *testing.T, v variable) string {
+func (w *watched) valuesOf(t *testing.T, v Variable) string {
 	t.Helper()
 	match := regexp.MustCompile(`^label_values\((\w+), (\w+)\)$`).FindStringSubmatch(v.Definition)
 	if match == nil {

@@ -1,0 +1,113 @@
+package monitoring
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/api"
+	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// Scrape starts a Prometheus that ends with the control plane, and returns when it has asked each of the processes once. It asks them every
+// so often, as jobs of their names, with the token of the shipped ServiceAccount, which Kubernetes writes into the shipped Secret. rules is
+// the path of a file with its rules; empty: it has none.
+func Scrape(ctx context.Context, cp *lab.ControlPlane, every time.Duration, rules string, processes ...*lab.Process) (promv1.API, error) {
+	kubectl := exec.CommandContext(ctx, filepath.Join(cp.Root, ".local/bin/kubectl"), "--kubeconfig="+cp.Kubeconfig,
+		"apply", "--filename="+filepath.Join(cp.Root, "manifests/overlays/monitoring/rbac.yaml"))
+	if out, err := kubectl.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("applying rbac.yaml: %w\n%s", err, out)
+	}
+	dir, err := os.MkdirTemp(cp.Dir, "prometheus-")
+	if err != nil {
+		return nil, err
+	}
+	token := filepath.Join(dir, "token")
+	if err := writeToken(ctx, cp, token); err != nil {
+		return nil, err
+	}
+	var jobs []map[string]any
+	for _, p := range processes {
+		jobs = append(jobs, map[string]any{
+			"job_name": p.Name, "scheme": "https", "authorization": map[string]any{"credentials_file": token},
+			"tls_config":     map[string]any{"insecure_skip_verify": true},
+			"static_configs": []any{map[string]any{"targets": []string{strings.TrimPrefix(p.URL(), "https://")}}},
+		})
+	}
+	interval := model.Duration(every).String()
+	settings := map[string]any{
+		"global":         map[string]any{"scrape_interval": interval, "evaluation_interval": interval},
+		"scrape_configs": jobs,
+	}
+	if rules != "" {
+		settings["rule_files"] = []string{rules}
+	}
+	config, err := yaml.Marshal(settings)
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(dir, "prometheus.yaml")
+	if err := os.WriteFile(file, config, 0o600); err != nil {
+		return nil, err
+	}
+	address, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	binary := filepath.Join(cp.Root, ".local/bin/prometheus")
+	if _, err := cp.StartProgram("prometheus", binary, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"),
+		"--web.listen-address="+address, "--log.level=warn"); err != nil {
+		return nil, fmt.Errorf("%w (hack/prometheus.sh gets it)", err)
+	}
+	client, err := api.NewClient(api.Config{Address: "http://" + address})
+	if err != nil {
+		return nil, err
+	}
+	prometheus := promv1.NewAPI(client)
+	return prometheus, cp.WaitFor(ctx, "Prometheus to scrape", func(ctx context.Context) error {
+		found, _, err := prometheus.Query(ctx, "up == 1", time.Now())
+		if up, ok := found.(model.Vector); err == nil && (!ok || len(up) != len(processes)) {
+			err = fmt.Errorf("%v, want %d", found, len(processes))
+		}
+		return err
+	})
+}
+
+// writeToken writes the token of the ServiceAccount that may read metrics to a file, once there is one.
+func writeToken(ctx context.Context, cp *lab.ControlPlane, file string) error {
+	client, err := kubernetes.NewForConfig(cp.Config())
+	if err != nil {
+		return err
+	}
+	return cp.WaitFor(ctx, "a token that may read metrics", func(ctx context.Context) error {
+		secret, err := client.CoreV1().Secrets("kube-system").Get(ctx, "spot-aware-scheduler-metrics", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if len(secret.Data["token"]) == 0 {
+			return fmt.Errorf("the Secret %s has no token", secret.Name)
+		}
+		return os.WriteFile(file, secret.Data["token"], 0o600)
+	})
+}
+
+// freeAddress returns an address on loopback at which nobody listens.
+func freeAddress() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	address := listener.Addr().String()
+	return address, listener.Close()
+}
