@@ -122,8 +122,8 @@ type Release struct {
 	At time.Time `json:"at"`
 }
 
-// ReleaseAnnotation is the annotation that makes a pod a released one.
-const ReleaseAnnotation = "spot-aware-scheduler.io/released"
-
-// ReleasedHash is what the label pod-template-hash of a released pod says: no ReplicaSet selects it.
-const ReleasedHash = "released"
+// ReleaseAnnotation and ReleasedHash are how a released pod is known, as package kube has it.
+const (
+	ReleaseAnnotation = kube.ReleaseAnnotation
+	ReleasedHash      = kube.ReleasedHash
+)

@@ -8,19 +8,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// releaseOf returns what is known of pod's release, nil if it was not released. ReleaseAnnotation or the label's ReleasedHash alone makes a
-// pod a released one, whatever became of the other: one that nobody recognised would run for ever. Where the annotation does not parse, the
-// fields before the mistake count; a ReplicaSet that still owns the pod is always named.
+// releaseOf returns what is known of pod's release, nil if it was not released. Where the annotation does not parse, the fields before the
+// mistake count; a ReplicaSet that still owns the pod is always named.
 func releaseOf(pod *v1.Pod) *Release {
-	text, annotated := pod.Annotations[ReleaseAnnotation]
-	hash, hashed := pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
-	if !annotated && hash != ReleasedHash {
+	if !kube.Released(pod) {
 		return nil
 	}
+	hash, hashed := pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
 	release := &Release{}
-	_ = json.Unmarshal([]byte(text), release)
+	_ = json.Unmarshal([]byte(pod.Annotations[ReleaseAnnotation]), release)
 	if release.ReplicaSetUID == "" {
 		if ref := metav1.GetControllerOfNoCopy(pod); ref != nil && ref.Kind == "ReplicaSet" {
 			release.ReplicaSet, release.ReplicaSetUID = ref.Name, ref.UID

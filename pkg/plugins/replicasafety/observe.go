@@ -69,7 +69,8 @@ func (p *Plugin) readNodes() map[string]decision.Node {
 // cannot be on spot by their own selector: they make up the floor first.
 type workload struct{ floor, live, onDemand, onlyOnDemand, spot int }
 
-// liveWorkloads counts the live pods of this profile, bound or not, by workload, over all revisions.
+// liveWorkloads counts the live pods of this profile, bound or not, by workload, over all revisions. Released pods are left out: their
+// replacements count, and each by itself would look like a workload of one replica.
 func (p *Plugin) liveWorkloads(nodes map[string]decision.Node) map[types.UID]*workload {
 	pods, err := p.pods.List(labels.Everything())
 	if err != nil {
@@ -78,7 +79,7 @@ func (p *Plugin) liveWorkloads(nodes map[string]decision.Node) map[types.UID]*wo
 	workloads := map[types.UID]*workload{}
 	byRevision := map[types.UID]*workload{} // the owner is looked up once a revision
 	for _, pod := range pods {
-		if pod.Spec.SchedulerName != p.profile || !kube.Live(pod) || !kube.HasOpinion(pod) {
+		if pod.Spec.SchedulerName != p.profile || !kube.Live(pod) || kube.Released(pod) || !kube.HasOpinion(pod) {
 			continue
 		}
 		revision := kube.RevisionOf(pod)

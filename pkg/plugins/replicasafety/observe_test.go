@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
@@ -32,6 +33,11 @@ func TestObserveFloors(t *testing.T) {
 	fixed := func(name string) *v1.Pod {
 		pod := web(name)
 		pod.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "on-demand"}
+		return pod
+	}
+	released := func(name string) *v1.Pod {
+		pod := podOf(name)
+		pod.Annotations = map[string]string{kube.ReleaseAnnotation: "{}"}
 		return pod
 	}
 	floor2 := map[string]string{decision.MinOnDemandAnnotation: "2"}
@@ -60,6 +66,7 @@ func TestObserveFloors(t *testing.T) {
 		"or does for some":         {[][]runtime.Object{deployment("web", 5, 1, floor2), on("on-demand", fixed("a"), web("b"), fixed("c"), fixed("d"), web("e"))}, 0, 0, bound(2, 2, 0, 0)},
 		"or does for one":          {[][]runtime.Object{deployment("web", 3, 1, floor2), on("on-demand", fixed("a"), web("b"), web("c"))}, 0, 0, bound(2, 1, 0, 0)},
 		"several workloads":        {[][]runtime.Object{deployment("web", 2, 1, nil), on("spot", web("a"), podOf("single"))}, 2, 2, bound(0, 0, 2, 0)},
+		"some are released":        {[][]runtime.Object{deployment("web", 2, 1, nil), on("on-demand", web("a"), released("b")), on("spot", released("c"), web("d"))}, 0, 0, bound(1, 0, 0, 1)},
 		"none of ours":             {[][]runtime.Object{on("spot", foreign, exempt, podOf("daemon", by("DaemonSet", "ds")))}, 0, 0, nil},
 		"owner not known":          {[][]runtime.Object{on("spot", web("a"))}, 0, 0, nil},
 	}
