@@ -93,6 +93,11 @@ bench-extender: tools build ## Measures how long spot-extender takes to answer, 
 bench-upstream: tools ## Compares the shipped profile with the default one on Kubernetes' scheduler_perf (ROUNDS, WORKLOADS, SIZE).
 	@hack/bench-upstream.sh
 
+.PHONY: picture
+picture: tools build ## Draws docs/dashboard.svg: what the dashboard shows while spot goes and comes back (three minutes).
+	@hack/prometheus.sh
+	@go run ./test/monitoring/picture
+
 .PHONY: generate
 generate: tools ## Writes the files that are made from Go types.
 	@hack/generate.sh

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/monitoring"
+)
+
+const root = "../../.."
+
+// textOf returns what is written in an SVG, in its order.
+func textOf(t *testing.T, svg []byte) (texts []string) {
+	t.Helper()
+	decoder := xml.NewDecoder(bytes.NewReader(svg))
+	inText := false
+	for {
+		token, err := decoder.Token()
+		if errors.Is(err, io.EOF) {
+			return texts
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch token := token.(type) {
+		case xml.StartElement:
+			inText = token.Name.Local == "text"
+		case xml.EndElement:
+			inText = false
+		case xml.CharData:
+			if inText {
+				texts = append(texts, string(token))
+			}
+		}
+	}
+}
+
+// TestDraws: what is asked for is written, with units, legends and what happened when; and series without anything but 0 are not.
+func TestDraws(t *testing.T) {
+	p := picture{
+		title: "Board", length: time.Minute, marks: []mark{{10 * time.Second, "a node goes"}},
+		numbers: []chart{
+			{title: "Share", unit: "percentunit", series: []series{{"share", []float64{0, 0.5, math.NaN()}}}},
+			{title: "None", unit: "s", series: []series{{"90 %", []float64{math.NaN()}}}},
+		},
+		curves: []chart{
+			{title: "Pods", unit: "cpm", stacked: true, series: []series{{"there", []float64{1, 2, 3}}, {"never", []float64{0, 0, math.NaN()}}}},
+			{title: "All well", unit: "short", series: []series{{"missing", []float64{0, 0, 0}}}},
+		},
+	}
+	svg, err := p.svg()
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := textOf(t, svg)
+	for _, want := range []string{"Board", "0:10", "a node goes", "Share", "50 %", "None", "no value", "Pods", "there", "2/min", "0:30", "All well", "missing"} {
+		if !slices.Contains(texts, want) {
+			t.Errorf("%q is not written: %q", want, texts)
+		}
+	}
+	if slices.Contains(texts, "never") {
+		t.Errorf("the legend names a series that is 0 all the time: %q", texts)
+	}
+}
+
+func TestValuesAreTold(t *testing.T) {
+	got := map[string]string{}
+	for unit, v := range map[string]float64{"short": 12, "percentunit": 1, "s": 7.256, "cpm": 2.5} {
+		got[unit] = told(v, unit)
+	}
+	if diff := cmp.Diff(map[string]string{"short": "12", "percentunit": "100 %", "s": "7.26 s", "cpm": "2.5/min"}, got); diff != "" {
+		t.Errorf("values (-want +got):\n%s", diff)
+	}
+}
+
+func TestTicksAreRound(t *testing.T) {
+	for most, want := range map[float64][]string{
+		4:   {"0", "1", "2", "3", "4"},
+		27:  {"0", "10", "20"},
+		130: {"0", "50", "100"},
+		0.9: {"0", "0.2", "0.4", "0.6", "0.8"},
+	} {
+		var got []string
+		for _, tick := range ticks(most, "short") {
+			got = append(got, tick.Label)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("up to %v (-want +got):\n%s", most, diff)
+		}
+	}
+}
+
+// TestPictureIsOfTheDashboard: the picture in the documentation shows panels that the dashboard has.
+func TestPictureIsOfTheDashboard(t *testing.T) {
+	d, err := monitoring.ReadDashboard(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	svg, err := os.ReadFile(filepath.Join(root, "docs/dashboard.svg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := textOf(t, svg)
+	for _, title := range slices.Concat(numbers, curves) {
+		if !slices.ContainsFunc(d.Panels, func(p monitoring.Panel) bool { return p.Title == title }) || !slices.Contains(texts, title) {
+			t.Errorf("%q is not both in the dashboard and in docs/dashboard.svg: make picture", title)
+		}
+	}
+	if len(svg) > 200<<10 {
+		t.Errorf("docs/dashboard.svg has %d bytes, want at most 200 KiB", len(svg))
+	}
+}

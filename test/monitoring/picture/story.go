@@ -1,0 +1,292 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	promv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/monitoring"
+)
+
+const (
+	// namespace is that of the example workloads.
+	namespace = "spot-example"
+	// noticeTaint is what AWS' node termination handler sets on a spot node two minutes before its end.
+	noticeTaint = "aws-node-termination-handler/spot-itn"
+	// every is how often Prometheus scrapes, and the step of what is drawn.
+	every = 2 * time.Second
+	// calm is in place of the controller's calmPeriod and pauseAfterInterruption: nobody wants to look at ten minutes of nothing.
+	calm = 5 * time.Second
+	// pause is for how long nothing happens between two events, so that one is over on the picture before the next.
+	pause = 20 * time.Second
+	// patience is how long an event may take.
+	patience = 2 * time.Minute
+)
+
+// story is a lab in which spot nodes go and come back, and what of it was noted.
+type story struct {
+	plane        *lab.ControlPlane
+	client       kubernetes.Interface
+	prometheus   promv1.API
+	began, ended time.Time
+	marks        []mark
+}
+
+// mark is a moment at which something happened to the cluster.
+type mark struct {
+	at   time.Duration // since the story began
+	text string
+}
+
+// begin starts a control plane, the demo's nodes, scheduler, controller and Prometheus. The caller stops the control plane.
+func begin(ctx context.Context, root string) (_ *story, err error) {
+	s := &story{}
+	s.plane, err = lab.Start(ctx, lab.Options{Root: root, PodStartup: 2 * time.Second, Progress: s.say})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.plane.Stop())
+		}
+	}()
+	if s.client, err = kubernetes.NewForConfig(s.plane.Config()); err != nil {
+		return nil, err
+	}
+	if err := s.plane.CreateNodes(ctx, lab.DefaultNodes()...); err != nil {
+		return nil, err
+	}
+	s.say("starting scheduler, controller and Prometheus")
+	scheduler, err := s.plane.StartScheduler(ctx, lab.SchedulerOptions{})
+	if err != nil {
+		return nil, err
+	}
+	controller, err := s.plane.StartController(ctx, lab.ControllerOptions{Edit: func(config map[string]any) {
+		rebalance := config["rebalance"].(map[string]any)
+		rebalance["calmPeriod"], rebalance["pauseAfterInterruption"] = calm.String(), calm.String()
+	}})
+	if err != nil {
+		return nil, err
+	}
+	s.prometheus, err = monitoring.Scrape(ctx, s.plane, every, "", scheduler, controller)
+	return s, err
+}
+
+// play has example workloads placed; one zone's spot nodes reclaimed with notice; all the others without; and spot come back. Between
+// these it waits for the facts.
+func (s *story) play(ctx context.Context) error {
+	s.began = time.Now()
+	if err := sleep(ctx, pause/2); err != nil {
+		return err
+	}
+	s.happens("five example workloads are created")
+	if err := s.create(ctx, "namespace", "admin", "payments", "queue", "storefront", "thumbnails"); err != nil {
+		return err
+	}
+	if err := s.until(ctx, "the workloads to be ready", s.ready); err != nil {
+		return err
+	}
+	placed, err := live.Splits(ctx, s.client, namespace)
+	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, pause); err != nil {
+		return err
+	}
+
+	announced, others := spotOf("us-east-1b")
+	s.happens(fmt.Sprintf("%d spot nodes of us-east-1b get notice, and go when they are empty", len(announced)))
+	if err := s.announce(ctx, announced); err != nil {
+		return err
+	}
+	if err := sleep(ctx, pause); err != nil {
+		return err
+	}
+
+	s.happens(fmt.Sprintf("the other %d spot nodes vanish without notice", len(others)))
+	if err := s.lose(ctx, others); err != nil {
+		return err
+	}
+	if err := s.until(ctx, "the workloads to be ready", s.ready); err != nil {
+		return err
+	}
+	if err := sleep(ctx, pause); err != nil {
+		return err
+	}
+
+	back := slices.Concat(announced, others)
+	for i := range back {
+		back[i].Name += "-new"
+	}
+	s.happens("spot is back")
+	if err := s.plane.CreateNodes(ctx, back...); err != nil {
+		return err
+	}
+	err = s.until(ctx, "the workloads to return to spot", func(ctx context.Context) error {
+		now, err := live.Splits(ctx, s.client, namespace)
+		if err != nil {
+			return err
+		}
+		if !maps.Equal(now, placed) {
+			return fmt.Errorf("they stand like %v, want %v", now, placed)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, pause); err != nil {
+		return err
+	}
+	s.ended = time.Now()
+	return nil
+}
+
+// create creates what these files of the example workloads hold.
+func (s *story) create(ctx context.Context, files ...string) error {
+	args := []string{"--kubeconfig=" + s.plane.Kubeconfig, "--namespace=" + namespace, "apply"}
+	for _, name := range files {
+		args = append(args, "--filename="+filepath.Join(s.plane.Root, "manifests/overlays/example-workloads", name+".yaml"))
+	}
+	if out, err := exec.CommandContext(ctx, filepath.Join(s.plane.Root, ".local/bin/kubectl"), args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("creating the workloads: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// spotOf returns the spot nodes of a zone, and those of the others.
+func spotOf(zone string) (there, elsewhere []lab.NodeSpec) {
+	for _, n := range lab.DefaultNodes() {
+		switch {
+		case n.Capacity != lab.Spot:
+		case n.Zone == zone:
+			there = append(there, n)
+		default:
+			elsewhere = append(elsewhere, n)
+		}
+	}
+	return there, elsewhere
+}
+
+// announce gives nodes notice, waits until the controller has emptied them, and removes them.
+func (s *story) announce(ctx context.Context, nodes []lab.NodeSpec) error {
+	for _, node := range nodes {
+		err := live.EditNode(ctx, s.client, live.Soon, node.Name, func(n *v1.Node) {
+			n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: noticeTaint, Effect: v1.TaintEffectNoSchedule})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	err := s.until(ctx, "the nodes to be empty", func(ctx context.Context) error {
+		pods, err := s.podsOn(ctx, nodes)
+		if err == nil && len(pods) > 0 {
+			err = fmt.Errorf("%d pods are there", len(pods))
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return s.lose(ctx, nodes)
+}
+
+// lose deletes nodes and the pods on them at once: the nodes first, so that no replacement goes to one of them.
+func (s *story) lose(ctx context.Context, nodes []lab.NodeSpec) error {
+	pods, err := s.podsOn(ctx, nodes)
+	if err != nil {
+		return err
+	}
+	for _, node := range nodes {
+		if err := s.client.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+	}
+	for _, pod := range pods {
+		err := s.client.CoreV1().Pods(namespace).Delete(ctx, pod.Name, *metav1.NewDeleteOptions(0))
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// podsOn returns the pods on these nodes, those that end included.
+func (s *story) podsOn(ctx context.Context, nodes []lab.NodeSpec) ([]v1.Pod, error) {
+	list, err := s.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(list.Items, func(p v1.Pod) bool {
+		return !slices.ContainsFunc(nodes, func(n lab.NodeSpec) bool { return n.Name == p.Spec.NodeName })
+	}), nil
+}
+
+// ready returns an error while a Deployment or the StatefulSet lacks a ready replica, or a pod has no node.
+func (s *story) ready(ctx context.Context) error {
+	deployments, err := s.client.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, d := range deployments.Items {
+		if d.Status.ReadyReplicas != *d.Spec.Replicas {
+			return fmt.Errorf("%d of %d replicas of %s are ready", d.Status.ReadyReplicas, *d.Spec.Replicas, d.Name)
+		}
+	}
+	sets, err := s.client.AppsV1().StatefulSets(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, set := range sets.Items {
+		if set.Status.ReadyReplicas != *set.Spec.Replicas {
+			return fmt.Errorf("%d of %d replicas of %s are ready", set.Status.ReadyReplicas, *set.Spec.Replicas, set.Name)
+		}
+	}
+	splits, err := live.Splits(ctx, s.client, namespace)
+	for app, split := range splits {
+		if split.Waiting > 0 {
+			err = fmt.Errorf("%d pods of %s wait", split.Waiting, app)
+		}
+	}
+	return err
+}
+
+// until returns when check returns nil.
+func (s *story) until(ctx context.Context, what string, check func(context.Context) error) error {
+	if err := live.Until(ctx, patience, func() error { return check(ctx) }); err != nil {
+		return fmt.Errorf("waiting for %s: %w", what, err)
+	}
+	return nil
+}
+
+// happens notes and says what happens now.
+func (s *story) happens(text string) {
+	s.marks = append(s.marks, mark{time.Since(s.began), text})
+	s.say(text)
+}
+
+func (s *story) say(step string) { fmt.Fprintln(os.Stderr, strings.TrimSpace(step)) }
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
