@@ -362,12 +362,11 @@ func (c *client) ask(ctx context.Context, workloads []*appsv1.ReplicaSet, pods i
 		if err != nil {
 			return err
 		}
-		names, ok := bytes.CutPrefix(answer, []byte(`{"NodeNames":`))
-		if names, ok = bytes.CutSuffix(names, []byte(`]}`)); !ok || len(names) < 2 {
+		if !bytes.HasPrefix(answer, []byte(`{"NodeNames":["`)) || !bytes.HasSuffix(answer, []byte(`"]}`)) {
 			return fmt.Errorf("/filter answered %.200s", answer)
 		}
-		names = append(names, ']')
-		if answer, err = c.post(ctx, "prioritize", data, bytes.Clone(names)); err != nil {
+		names := bytes.TrimSuffix(bytes.TrimPrefix(answer, []byte(`{"NodeNames":`)), []byte("}"))
+		if answer, err = c.post(ctx, "prioritize", data, names); err != nil {
 			return err
 		}
 		if !bytes.HasPrefix(answer, []byte(`[{"Host":`)) {
