@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
-# Runs all tests: the quick ones first, then those that run on a real control plane and mostly wait, two packages at a time, then those that
-# measure or have limits of seconds, one after the other because they share two cores. LONG=1 adds what takes longer: the race detector, many
+# Runs all tests: the quick ones first, then those that run on a real control plane and mostly wait, two packages at a time, the long ones
+# beside each other, and then those that measure, one after the other because they share two cores. LONG=1 adds what takes longer: the race detector, many
 # more random histories, and the live tests that depend most on timing three times over, those with many repeats or a full size, those of the
 # extender, and those of placement against the next minor version of Kubernetes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=$(go list ./...)
-alone=$(grep -E '/(test/controller|test/integration|test/performance|test/performance/micro)$' <<<"$packages")
+alone=$(grep -E '/(test/performance|test/performance/micro)$' <<<"$packages")
+long=$(grep -E '/(test/controller|test/integration)$' <<<"$packages")
 waiting=$(grep -E '/(pkg/lab|pkg/lab/demo|test/audit|test/kubectl|test/monitoring|test/rbac)$' <<<"$packages")
-quick=$(grep -vE '/test/extender$' <<<"$packages" | grep -vxF -e "$alone" -e "$waiting")
+quick=$(grep -vE '/test/extender$' <<<"$packages" | grep -vxF -e "$alone" -e "$long" -e "$waiting")
 
 hack/prometheus.sh
 go test -count=1 $quick
 env -C test/performance/upstream go test -count=1 .
 go test -count=1 -p 2 $waiting
-go test -count=1 -p 1 -timeout 40m $alone
+go test -count=1 -p 2 -timeout 40m $long
+go test -count=1 -p 1 $alone
 if [ -n "${LONG:-}" ]; then
   # The race detector needs a C compiler.
   CGO_ENABLED=1 go test -count=1 -race ./pkg/decision/... ./pkg/kube/... ./pkg/plugins/... ./pkg/apis/...
