@@ -32,6 +32,7 @@ type setup struct {
 	options
 	policy  *decision.Policy
 	signals []kube.Signal
+	unused  []string      // arguments in the file that change nothing here
 	tls     *certificates // nil for plain HTTP
 }
 
@@ -93,7 +94,10 @@ func (o *options) read() (*setup, error) {
 	}
 	s := &setup{options: *o}
 	policyErr := daemon.ReadFile(o.schedulerConfigFile, func(data []byte) (err error) {
-		s.policy, s.signals, err = config.ReadPolicy(data, o.profile)
+		if s.policy, s.signals, err = config.ReadPolicy(data, o.profile); err != nil {
+			return err
+		}
+		s.unused, err = config.RiskFields(data, o.profile)
 		return err
 	})
 	var tlsErr error

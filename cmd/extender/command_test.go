@@ -13,9 +13,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/klog/v2/ktesting"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
@@ -170,5 +172,45 @@ func TestWhoMayAsk(t *testing.T) {
 		if err := c.mayAsk(test.client, own.Leaf); (err == nil) != test.may {
 			t.Errorf("%s: %v, may ask: %t", name, err, test.may)
 		}
+	}
+}
+
+// Whoever sets what only the scheduler reads is told; the file that ships sets the default.
+func TestRiskDoesNothing(t *testing.T) {
+	f := newFiles(t)
+	shipped, err := os.ReadFile(f.policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		halfLife string // what stands in the place of the half-life
+		want     []string
+	}{
+		"as it ships":  {"riskHalfLife: 1h", nil},
+		"half-life":    {"riskHalfLife: 2h", []string{"riskHalfLife"}},
+		"pools":        {"poolRisk: [{instanceType: a, zone: b, risk: 0.2}]", []string{"poolRisk"}},
+		"both of them": {"{riskHalfLife: 2h, poolRisk: [{instanceType: a, zone: b, risk: 0.2}]}", []string{"riskHalfLife", "poolRisk"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "policy.yaml")
+			if err := os.WriteFile(file, bytes.Replace(shipped, []byte("riskHalfLife: 1h"), []byte(test.halfLife), 1), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			o := options{schedulerConfigFile: file, profile: "spot-aware-scheduler", bindAddress: "127.0.0.1:0",
+				certFile: f.cert, keyFile: f.key, clientCAFile: f.ca}
+			setup, err := o.read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, setup.unused); diff != "" {
+				t.Errorf("do nothing (-want +got):\n%s", diff)
+			}
+			logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+			setup.warn(logger)
+			log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
+			if told := strings.Contains(log, "these arguments of SpotPreference do nothing"); told != (test.want != nil) {
+				t.Errorf("told: %t, log: %s", told, log)
+			}
+		})
 	}
 }

@@ -31,6 +31,7 @@ const perSecond = 100
 
 // start runs the extender until ctx is done, the lease is lost or something cannot be started.
 func start(ctx context.Context, setup *setup) error {
+	setup.warn(klog.FromContext(ctx))
 	config, err := daemon.Connect(setup.kubeconfig)
 	if err != nil {
 		return err
@@ -71,6 +72,14 @@ func start(ctx context.Context, setup *setup) error {
 		mgr.AddReadyzCheck("caches", service.ready), mgr.AddHealthzCheck("ping", healthz.Ping),
 		func() error { return mgr.Start(ctx) }(),
 	)
+}
+
+// warn logs what the configuration says and does not get.
+func (s *setup) warn(logger klog.Logger) {
+	if len(s.unused) > 0 {
+		logger.Info("Warning: pools are not compared by risk here, so these arguments of SpotPreference do nothing",
+			"arguments", s.unused, "file", s.schedulerConfigFile)
+	}
 }
 
 // ready is a healthz.Checker: a replica is ready with full caches, whether it leads or stands by.

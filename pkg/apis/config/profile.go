@@ -18,38 +18,69 @@ import (
 // DefaultProfile is the schedulerName of the profile that ships.
 const DefaultProfile = "spot-aware-scheduler"
 
-// replicaSafety is the name of the plugin whose arguments are the policy.
-const replicaSafety = "ReplicaSafety"
+// The plugins whose arguments are read: those of replicaSafety are the policy.
+const (
+	replicaSafety  = "ReplicaSafety"
+	spotPreference = "SpotPreference"
+)
 
 // ReadPolicy returns the policy that the scheduler keeps with a KubeSchedulerConfiguration (YAML or JSON), for the first of its profiles
 // whose schedulerName is profile, and the signals of nodes, as ReplicaSafetyArgs.Policy does. So every program that knows the
 // policy knows it from the one file. It decodes as strictly as the scheduler, but for the arguments of plugins that are neither ours
 // nor Kubernetes' own. The error names all mistakes in the policy, each with its path, value and what was expected.
 func ReadPolicy(data []byte, profile string) (*decision.Policy, []kube.Signal, error) {
+	p, path, err := readProfile(data, profile)
+	if err != nil {
+		return nil, nil, err
+	}
+	args, path, err := policyArgs(p, path)
+	if err != nil {
+		return nil, nil, err
+	}
+	policy, signals, errs := args.convert(path)
+	if len(errs) > 0 {
+		return nil, nil, errs.ToAggregate()
+	}
+	return policy, signals, nil
+}
+
+// RiskFields returns which arguments of SpotPreference the profile of that name sets to other than their defaults: riskHalfLife, poolRisk.
+// Their values are not looked at.
+func RiskFields(data []byte, profile string) (fields []string, err error) {
+	p, _, err := readProfile(data, profile)
+	if err != nil {
+		return nil, err
+	}
+	args, _ := argsOf[SpotPreferenceArgs](p, spotPreference)
+	args.SetDefaults()
+	var defaults SpotPreferenceArgs
+	defaults.SetDefaults()
+	if args.RiskHalfLife != defaults.RiskHalfLife {
+		fields = append(fields, "riskHalfLife")
+	}
+	if len(args.PoolRisk) > 0 {
+		fields = append(fields, "poolRisk")
+	}
+	return fields, nil
+}
+
+// readProfile returns the profile of that name in a file, and where it stands.
+func readProfile(data []byte, profile string) (*kubescheduler.KubeSchedulerProfile, *field.Path, error) {
 	config, err := decodeConfiguration(data)
 	if err != nil {
 		return nil, nil, err
 	}
 	var names []string
 	for i := range config.Profiles {
-		path, p := field.NewPath("profiles").Index(i), &config.Profiles[i]
+		p := &config.Profiles[i]
 		// What the scheduler fills in where a name is missing.
-		if name := ptr.Deref(p.SchedulerName, "default-scheduler"); name != profile {
-			names = append(names, name)
-			continue
+		name := ptr.Deref(p.SchedulerName, "default-scheduler")
+		if name == profile {
+			return p, field.NewPath("profiles").Index(i), nil
 		}
-		args, path, err := policyArgs(p, path)
-		if err != nil {
-			return nil, nil, err
-		}
-		policy, signals, errs := args.convert(path)
-		if len(errs) > 0 {
-			return nil, nil, errs.ToAggregate()
-		}
-		return policy, signals, nil
+		names = append(names, name)
 	}
-	return nil, nil, field.Invalid(field.NewPath("profiles"), strings.Join(names, ", "),
-		fmt.Sprintf("expected one whose schedulerName is %q", profile))
+	return nil, nil, field.Invalid(field.NewPath("profiles"), strings.Join(names, ", "), fmt.Sprintf("expected one whose schedulerName is %q", profile))
 }
 
 func decodeConfiguration(data []byte) (*kubescheduler.KubeSchedulerConfiguration, error) {
@@ -79,15 +110,23 @@ func policyArgs(profile *kubescheduler.KubeSchedulerProfile, path *field.Path) (
 		return nil, nil, field.Required(path.Child("plugins", "multiPoint", "enabled"),
 			replicaSafety+" must be enabled: a profile without it keeps no floors")
 	}
-	args := &ReplicaSafetyArgs{}
+	args, i := argsOf[ReplicaSafetyArgs](profile, replicaSafety)
 	path = path.Child("pluginConfig")
-	for i := range profile.PluginConfig {
-		if p := &profile.PluginConfig[i]; p.Name == replicaSafety {
-			args, _ = p.Args.Object.(*ReplicaSafetyArgs) // the decoder made it of the kind that its plugin's name says
-			path = path.Index(i).Child("args")
-			break
-		}
+	if i >= 0 {
+		path = path.Index(i).Child("args")
 	}
 	args.SetDefaults()
 	return args, path, nil
+}
+
+// argsOf returns the arguments of a plugin in a profile, without defaults, and which of its pluginConfig they are; -1 for none.
+func argsOf[T any](profile *kubescheduler.KubeSchedulerProfile, plugin string) (args *T, i int) {
+	i = slices.IndexFunc(profile.PluginConfig, func(p kubescheduler.PluginConfig) bool { return p.Name == plugin })
+	if i >= 0 {
+		args, _ = any(profile.PluginConfig[i].Args.Object).(*T) // the decoder made it of the kind that its plugin's name says
+	}
+	if args == nil {
+		args = new(T)
+	}
+	return args, i
 }
