@@ -6,10 +6,19 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"slices"
+	"sync/atomic"
+	"time"
 
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/klog/v2"
 )
+
+// verifyAgainAfter is how long a connection's client is trusted before its certificate is verified again: one that is in use stays open, and
+// meanwhile certificates expire and authorities are taken away. Not with every request, of which there may be hundreds in a second.
+const verifyAgainAfter = time.Second
 
 // certificates are the files by which replicas and schedulers know each other. They are read again when they change.
 type certificates struct {
@@ -17,7 +26,13 @@ type certificates struct {
 	clientCA *dynamiccertificates.DynamicFileCAContent
 	// clients are the names of the clients that may ask, beside other replicas.
 	clients []string
+	now     func() time.Time
+	// asked is the last client but for replicas; nil before the first.
+	asked atomic.Pointer[client]
 }
+
+// client is one that may ask, with the end of its certificate.
+type client struct{ until, at time.Time }
 
 // newCertificates reads the files. The error says which flag is to blame.
 func newCertificates(certFile, keyFile, clientCAFile string, clients []string) (*certificates, error) {
@@ -32,13 +47,13 @@ func newCertificates(certFile, keyFile, clientCAFile string, clients []string) (
 	if err := errors.Join(servingErr, caErr); err != nil {
 		return nil, err
 	}
-	c := &certificates{serving, clientCA, clients}
+	c := &certificates{serving: serving, clientCA: clientCA, clients: clients, now: time.Now}
 	own, err := c.own()
 	if err == nil {
-		err = c.verify([]*x509.Certificate{own.Leaf}, x509.ExtKeyUsageServerAuth)
+		err = c.verifyReplica([]*x509.Certificate{own.Leaf}, x509.ExtKeyUsageServerAuth)
 	}
 	if err == nil {
-		err = c.verify([]*x509.Certificate{own.Leaf}, x509.ExtKeyUsageClientAuth)
+		err = c.verifyReplica([]*x509.Certificate{own.Leaf}, x509.ExtKeyUsageClientAuth)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--tls-cert-file %s: expected one for a DNS name that --client-ca-file %s signed for server auth and client auth: "+
@@ -53,32 +68,45 @@ func (c *certificates) run(ctx context.Context) {
 	c.serving.Run(ctx, 1)
 }
 
-// own returns the certificate to serve with.
+// own returns the certificate to serve with, which has a DNS name.
 func (c *certificates) own() (*tls.Certificate, error) {
 	pair, err := tls.X509KeyPair(c.serving.CurrentCertKeyContent())
+	if err == nil && len(pair.Leaf.DNSNames) == 0 {
+		err = errors.New("the certificate to serve with has no DNS name")
+	}
 	return &pair, err
 }
 
-// verify returns why a certificate is not one of a replica: signed by the client authority for that usage, for the name of our own.
-func (c *certificates) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage) error {
+// verifyReplica returns why a certificate is not one of a replica: signed by the client authority for that usage, for the name of our own.
+func (c *certificates) verifyReplica(chain []*x509.Certificate, usage x509.ExtKeyUsage) error {
 	own, err := c.own()
 	if err != nil {
 		return err
 	}
-	if len(own.Leaf.DNSNames) == 0 {
-		return errors.New("it has no DNS name")
-	}
+	_, err = c.verify(chain, usage, own.Leaf.DNSNames[0])
+	return err
+}
+
+// verify returns until when a certificate is one that the client authority signed for that usage and DNS name, any for "". The error says
+// why it is not now.
+func (c *certificates) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, name string) (until time.Time, err error) {
 	options, ok := c.clientCA.VerifyOptions()
 	if !ok {
-		return errors.New("there is no client authority")
+		return time.Time{}, errors.New("there is no client authority")
 	}
-	options.KeyUsages, options.DNSName = []x509.ExtKeyUsage{usage}, own.Leaf.DNSNames[0]
+	options.KeyUsages, options.DNSName, options.CurrentTime = []x509.ExtKeyUsage{usage}, name, c.now()
 	options.Intermediates = x509.NewCertPool()
 	for _, intermediate := range chain[1:] {
 		options.Intermediates.AddCert(intermediate)
 	}
-	_, err = chain[0].Verify(options)
-	return err
+	chains, err := chain[0].Verify(options)
+	for _, signed := range chains {
+		first := slices.MinFunc(signed, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
+		if first.NotAfter.After(until) {
+			until = first.NotAfter
+		}
+	}
+	return until, err
 }
 
 // server is how schedulers, and replicas that stand by, are served.
@@ -97,11 +125,8 @@ func (c *certificates) server() *tls.Config {
 			if !ok {
 				return nil, errors.New("there is no client authority")
 			}
-			if len(own.Leaf.DNSNames) == 0 {
-				return nil, errors.New("the certificate to serve with has no DNS name")
-			}
 			return &tls.Config{
-				MinVersion: tls.VersionTLS12, NextProtos: []string{protocol}, Certificates: []tls.Certificate{*own},
+				MinVersion: tls.VersionTLS12, NextProtos: []string{protocol}, Certificates: []tls.Certificate{*own}, Time: c.now,
 				ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: options.Roots,
 				VerifyConnection: func(state tls.ConnectionState) error {
 					return c.mayAsk(state.PeerCertificates[0], own.Leaf)
@@ -109,6 +134,53 @@ func (c *certificates) server() *tls.Config {
 			}, nil
 		},
 	}
+}
+
+// connection is of one client. Its requests come one after the other, as HTTP/1.1 has it.
+type connection struct{ verified time.Time }
+
+type connectionKey struct{}
+
+// connected is for http.Server.ConnContext, as answerKnown needs it.
+func connected(ctx context.Context, _ net.Conn) context.Context {
+	return context.WithValue(ctx, connectionKey{}, &connection{})
+}
+
+// answerKnown has handler answer those who may ask still, although they could when their connections began. Others get 401, and have to
+// connect again.
+func (c *certificates) answerKnown(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		connection := r.Context().Value(connectionKey{}).(*connection)
+		if now := c.now(); now.Sub(connection.verified) >= verifyAgainAfter {
+			if err := c.stillMayAsk(r.TLS.PeerCertificates); err != nil {
+				klog.FromContext(r.Context()).V(2).Info("Not answered any more", "from", r.RemoteAddr, "why", err.Error())
+				w.Header().Set("Connection", "close")
+				http.Error(w, err.Error(), http.StatusUnauthorized)
+				return
+			}
+			connection.verified = now
+		}
+		handler.ServeHTTP(w, r)
+	})
+}
+
+// stillMayAsk returns why the client with these certificates may not ask, by the files as they are now.
+func (c *certificates) stillMayAsk(chain []*x509.Certificate) error {
+	own, err := c.own()
+	if err != nil {
+		return err
+	}
+	until, err := c.verify(chain, x509.ExtKeyUsageClientAuth, "")
+	if err != nil {
+		return err
+	}
+	if err := c.mayAsk(chain[0], own.Leaf); err != nil {
+		return err
+	}
+	if chain[0].VerifyHostname(own.Leaf.DNSNames[0]) != nil {
+		c.asked.Store(&client{until: until, at: c.now()})
+	}
+	return nil
 }
 
 // mayAsk returns why a client is not one that may ask, although the client authority signed its certificate: another replica, whose
@@ -131,7 +203,7 @@ func (c *certificates) client() *tls.Config {
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.own() },
 		InsecureSkipVerify:   true, // VerifyConnection does what is skipped, with authorities that may change and a name that is not the address
 		VerifyConnection: func(state tls.ConnectionState) error {
-			return c.verify(state.PeerCertificates, x509.ExtKeyUsageServerAuth)
+			return c.verifyReplica(state.PeerCertificates, x509.ExtKeyUsageServerAuth)
 		},
 	}
 }

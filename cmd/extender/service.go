@@ -116,7 +116,11 @@ func (s *service) Start(ctx context.Context) error {
 	if s.setup.tls != nil {
 		go s.setup.tls.run(working)
 	}
-	server := newServer(extender.NewHandler(s.decider, s.election, forwarder))
+	handler := extender.NewHandler(s.decider, s.election, forwarder)
+	if s.setup.tls != nil {
+		handler = s.setup.tls.answerKnown(handler)
+	}
+	server := newServer(handler)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	klog.FromContext(ctx).Info("Serving", "address", s.setup.bindAddress, "https", s.setup.tls != nil, "profile", s.setup.profile)
@@ -165,6 +169,7 @@ func newServer(handler http.Handler) *http.Server {
 	protocols.SetHTTP1(true)
 	return &http.Server{
 		Handler:           handler,
+		ConnContext:       connected,
 		ReadHeaderTimeout: headersWithin, ReadTimeout: bodyWithin, WriteTimeout: answerWithin, IdleTimeout: idleAtMost,
 		MaxHeaderBytes: maxHeaders, Protocols: protocols,
 		ErrorLog: log.New(connectionErrors{}, "", 0),

@@ -62,6 +62,9 @@ func start(ctx context.Context, setup *setup) error {
 		return err
 	}
 	decider.RegisterMetrics(synced)
+	if setup.tls != nil {
+		setup.tls.registerMetrics()
+	}
 	daemon.ServeAllMetrics()
 	service, err := newService(setup, config, client, factory, decider, synced)
 	if err != nil {

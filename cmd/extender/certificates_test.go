@@ -1,0 +1,160 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/component-base/metrics/testutil"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// served is a server of schedulers whose clock and certificates a test sets.
+type served struct {
+	*testing.T
+	files        lab.Certificates
+	certificates *certificates
+	later        atomic.Int64 // how much later it is
+	address      string
+}
+
+func serve(t *testing.T) *served {
+	t.Helper()
+	s := &served{T: t}
+	var err error
+	if s.files, err = lab.MakeCertificates(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	if s.certificates, err = newCertificates(s.files.Cert, s.files.Key, s.files.CA, []string{"kube-scheduler"}); err != nil {
+		t.Fatal(err)
+	}
+	s.certificates.now = func() time.Time { return time.Now().Add(time.Duration(s.later.Load())) }
+	server := newServer(s.certificates.answerKnown(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.address = listener.Addr().String()
+	go func() { _ = server.Serve(tls.NewListener(listener, s.certificates.server())) }()
+	t.Cleanup(func() { _ = server.Close() })
+	return s
+}
+
+// client returns a scheduler that takes any certificate of the server.
+func (s *served) client() *http.Client {
+	s.Helper()
+	pair, err := tls.LoadX509KeyPair(s.files.ClientCert, s.files.ClientKey)
+	if err != nil {
+		s.Fatal(err)
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}}
+	s.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// ask returns the status of the answer, and what went wrong.
+func (s *served) ask(c *http.Client) (status int, why string) {
+	s.Helper()
+	response, err := c.Post("https://"+s.address, "application/json", strings.NewReader("{}"))
+	if err != nil {
+		return 0, err.Error()
+	}
+	response.Body.Close()
+	return response.StatusCode, ""
+}
+
+// A connection that is open is not used for longer than its client's certificate is good, and a new one is not begun with it.
+func TestCertificatesThatAreGoodNoMore(t *testing.T) {
+	for name, test := range map[string]struct {
+		happen func(*testing.T, *served)
+		says   string
+	}{
+		"expired": {func(_ *testing.T, s *served) { s.later.Store(int64(48 * time.Hour)) }, "expired"},
+		"authority taken away": {func(t *testing.T, s *served) {
+			s.later.Store(int64(verifyAgainAfter))
+			other, err := os.ReadFile(newFiles(t).ca)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(s.files.CA, other, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.certificates.clientCA.RunOnce(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}, "unknown certificate authority"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t)
+			before := s.client()
+			for range 2 {
+				if status, why := s.ask(before); status != http.StatusOK {
+					t.Fatalf("status %d, %s, want 200 while it is good", status, why)
+				}
+			}
+			test.happen(t, s)
+			if status, why := s.ask(before); status != http.StatusUnauthorized {
+				t.Errorf("status %d, %s, on the open connection, want 401", status, why)
+			}
+			// It is closed, and whoever comes back is refused as everybody is.
+			for _, c := range []*http.Client{before, s.client()} {
+				if status, why := s.ask(c); status != 0 || !strings.Contains(why, test.says) {
+					t.Errorf("status %d, %s, on a new connection, want an error with %q", status, why, test.says)
+				}
+			}
+		})
+	}
+}
+
+// When certificates end can be seen beforehand, and that they have.
+func TestExpiries(t *testing.T) {
+	s := serve(t)
+	ends := func(file string) time.Time {
+		pair, err := tls.LoadX509KeyPair(file, strings.TrimSuffix(file, ".crt")+".key")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pair.Leaf.NotAfter
+	}
+	want := map[string]time.Time{"serving": ends(s.files.Cert)}
+	if diff := cmp.Diff(want, s.certificates.ends()); diff != "" {
+		t.Errorf("before anybody asked (-want +got):\n%s", diff)
+	}
+	own, err := s.certificates.own()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.certificates.stillMayAsk([]*x509.Certificate{own.Leaf}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, s.certificates.ends()); diff != "" {
+		t.Errorf("after another replica asked (-want +got):\n%s", diff)
+	}
+	if status, why := s.ask(s.client()); status != http.StatusOK {
+		t.Fatalf("status %d, %s", status, why)
+	}
+	want["client"] = ends(s.files.ClientCert)
+	if diff := cmp.Diff(want, s.certificates.ends()); diff != "" {
+		t.Errorf("after a scheduler asked (-want +got):\n%s", diff)
+	}
+	s.later.Store(int64(48 * time.Hour))
+	if diff := cmp.Diff(map[string]time.Time{"serving": time.Unix(0, 0)}, s.certificates.ends()); diff != "" {
+		t.Errorf("two days later (-want +got):\n%s", diff)
+	}
+	err = testutil.CustomCollectAndCompare(&expiries{certificates: s.certificates}, strings.NewReader(`
+		# HELP spot_aware_scheduler_extender_certificate_expiry_timestamp_seconds [ALPHA] When a certificate ends, or an authority that signed it, in seconds since 1970, by certificate: serving, which replicas also show each other (0: it is not good now), or client, of the scheduler that asked last, unless that was long ago.
+		# TYPE spot_aware_scheduler_extender_certificate_expiry_timestamp_seconds gauge
+		spot_aware_scheduler_extender_certificate_expiry_timestamp_seconds{certificate="serving"} 0
+	`))
+	if err != nil {
+		t.Error(err)
+	}
+}
