@@ -27,6 +27,9 @@ type ExtenderOptions struct {
 	// Kubeconfig is the credential it runs with. Empty: that of the ServiceAccount kube-system/spot-extender, which may do what the
 	// manifests grant and nothing else.
 	Kubeconfig string
+	// Certificates are the files that it serves with and knows its clients by; of them ClientCert and ClientKey are not used. Zero: those of
+	// ControlPlane.ExtenderCertificates.
+	Certificates Certificates
 	// Flags are added to those that the lab sets, and win over them.
 	Flags []string
 }
@@ -77,9 +80,11 @@ func (cp *ControlPlane) StartExtender(ctx context.Context, options ExtenderOptio
 	if err != nil {
 		return nil, err
 	}
-	certificates, err := cp.ExtenderCertificates()
-	if err != nil {
-		return nil, err
+	certificates := options.Certificates
+	if certificates == (Certificates{}) {
+		if certificates, err = cp.ExtenderCertificates(); err != nil {
+			return nil, err
+		}
 	}
 	addresses := map[string]string{}
 	for _, server := range []string{"requests", "metrics", "health"} {

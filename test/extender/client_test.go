@@ -25,7 +25,13 @@ import (
 // startExtender starts an extender that ends with the test.
 func startExtender(t *testing.T) *lab.Extender {
 	t.Helper()
-	e, err := controlPlane.StartExtender(t.Context(), lab.ExtenderOptions{Flags: []string{"-v=2"}})
+	return startExtenderWith(t, lab.Certificates{})
+}
+
+// startExtenderWith is startExtender with certificates of its own.
+func startExtenderWith(t *testing.T, certificates lab.Certificates) *lab.Extender {
+	t.Helper()
+	e, err := controlPlane.StartExtender(t.Context(), lab.ExtenderOptions{Certificates: certificates, Flags: []string{"-v=2"}})
 	must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -39,6 +45,31 @@ func startExtender(t *testing.T) *lab.Extender {
 		}
 	})
 	return e
+}
+
+// startStock starts a stock kube-scheduler that asks the extender at an address and ends with the test. edit, unless nil, changes what
+// config/extender.yaml says of the extender.
+func startStock(t *testing.T, address string, edit func(extender map[string]any)) {
+	t.Helper()
+	options, err := controlPlane.ExtendedScheduler(address)
+	must(t, err)
+	if shipped := options.Edit; edit != nil {
+		options.Edit = func(config map[string]any) {
+			shipped(config)
+			edit(config["extenders"].([]any)[0].(map[string]any))
+		}
+	}
+	options.Flags = []string{"-v=2", "--pod-max-in-unschedulable-pods-duration=1h"}
+	stock, err := controlPlane.StartScheduler(t.Context(), options)
+	must(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log("the scheduler's log ends with:\n" + live.Tail(stock.Log, 30))
+		}
+		if err := stock.Kill(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // trust returns how a client trusts the authority ca and shows a certificate; none where certFile is empty.

@@ -1,0 +1,147 @@
+package extender
+
+import (
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/audit"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+// volume is a Secret as the kubelet mounts it: its files are links through the link ..data, which is replaced when any of them changes.
+type volume struct {
+	testing.TB
+	dir     string
+	files   map[string][]byte
+	version int
+}
+
+func newVolume(t testing.TB, files map[string][]byte) *volume {
+	t.Helper()
+	v := &volume{TB: t, dir: t.TempDir(), files: map[string][]byte{}}
+	for name := range files {
+		must(t, os.Symlink(filepath.Join("..data", name), v.path(name)))
+	}
+	v.set(files)
+	return v
+}
+
+func (v *volume) path(name string) string { return filepath.Join(v.dir, name) }
+
+// set changes some of the files, all at once.
+func (v *volume) set(files map[string][]byte) {
+	v.Helper()
+	maps.Copy(v.files, files)
+	before := fmt.Sprintf("..%d", v.version)
+	v.version++
+	now := fmt.Sprintf("..%d", v.version)
+	must(v, os.Mkdir(v.path(now), 0o700))
+	for name, data := range v.files {
+		must(v, os.WriteFile(filepath.Join(v.path(now), name), data, 0o600))
+	}
+	must(v, os.Symlink(now, v.path("..data_tmp")))
+	must(v, os.Rename(v.path("..data_tmp"), v.path("..data")))
+	must(v, os.RemoveAll(v.path(before)))
+}
+
+// TestCertificatesAreRenewed changes every certificate and the authority of all of them under a stock kube-scheduler, in the order that
+// docs/install.md gives, while pods come. It asks the replica that stands by, so that what replicas show each other is renewed, too.
+func TestCertificatesAreRenewed(t *testing.T) {
+	const reread = 2 * time.Minute // files are read again at once, or where that was missed after a minute
+	contents := func(file string) []byte {
+		data, err := os.ReadFile(file)
+		must(t, err)
+		return data
+	}
+	before, err := lab.MakeCertificates(t.TempDir())
+	must(t, err)
+	after, err := lab.MakeCertificates(t.TempDir())
+	must(t, err)
+	both := slices.Concat(contents(before.CA), contents(after.CA))
+	serving := newVolume(t, map[string][]byte{"ca.crt": contents(before.CA), "tls.crt": contents(before.Cert), "tls.key": contents(before.Key)})
+	// kube-scheduler reads its authority only when it starts, so that it has both from the beginning.
+	asking := newVolume(t, map[string][]byte{"ca.crt": both, "tls.crt": contents(before.ClientCert), "tls.key": contents(before.ClientKey)})
+
+	withNodes(t, slices.Concat(live.OnDemand(2, 20), live.Spot(2, 20))...)
+	files := lab.Certificates{CA: serving.path("ca.crt"), Cert: serving.path("tls.crt"), Key: serving.path("tls.key")}
+	leader := startExtenderWith(t, files)
+	old := newClient(t, trust(t, before.CA, before.ClientCert, before.ClientKey))
+	leads(t, old, leader.Address, "od-1")
+	standby := startExtenderWith(t, files)
+	auditor := audit.Watch(t, controlPlane.Config(), audit.Options{Policy: shippedPolicy(t)})
+	startStock(t, standby.Address, func(extender map[string]any) {
+		tls := extender["tlsConfig"].(map[string]any)
+		tls["caFile"], tls["certFile"], tls["keyFile"] = asking.path("ca.crt"), asking.path("tls.crt"), asking.path("tls.key")
+	})
+	namespace := newNamespace(t)
+	place := func(app string) {
+		t.Helper()
+		deploy(t, namespace, app, 4, 1)
+		must(t, live.Until(t.Context(), live.Soon, stands(t, namespace, app, live.Split{OnDemand: 1, Spot: 3})))
+	}
+	ask := func(c *http.Client, e *lab.Extender) error {
+		_, err := kept(post(c, e.Address, "filter", bytes.NewReader(question(t, "first", "od-1"))))
+		return err
+	}
+	// answered returns an error unless each replica answers on a new connection with these certificates, or each refuses it.
+	answered := func(want bool, config *tls.Config) func() error {
+		return func() error {
+			for _, e := range []*lab.Extender{leader, standby} {
+				c := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, Timeout: live.Soon}
+				if err := ask(c, e); (err == nil) != want {
+					return fmt.Errorf("%s: %v, want an answer: %t", e.Address, err, want)
+				}
+			}
+			return nil
+		}
+	}
+	place("as-it-was")
+
+	serving.set(map[string][]byte{"ca.crt": both})
+	must(t, live.Until(t.Context(), reread, answered(true, trust(t, before.CA, after.ClientCert, after.ClientKey))))
+	place("both-authorities")
+
+	serving.set(map[string][]byte{"tls.crt": contents(after.Cert), "tls.key": contents(after.Key)})
+	asking.set(map[string][]byte{"tls.crt": contents(after.ClientCert), "tls.key": contents(after.ClientKey)})
+	must(t, live.Until(t.Context(), reread, answered(true, trust(t, after.CA, after.ClientCert, after.ClientKey))))
+	must(t, answered(true, trust(t, after.CA, before.ClientCert, before.ClientKey))())
+	place("new-certificates")
+
+	// The old ones are answered until now, on connections that are open from the beginning.
+	must(t, ask(old, leader))
+	serving.set(map[string][]byte{"ca.crt": contents(after.CA)})
+	toldSo := false
+	must(t, live.Until(t.Context(), reread, func() error {
+		status, _, err := post(old, leader.Address, "filter", bytes.NewReader(question(t, "first", "od-1")))
+		toldSo = toldSo || status == http.StatusUnauthorized
+		if err == nil || !strings.Contains(err.Error(), "certificate") {
+			return fmt.Errorf("a client of the old authority: status %d, %v, want an error about its certificate", status, err)
+		}
+		return nil
+	}))
+	if !toldSo {
+		t.Error("the open connection of a client of the old authority was not refused with 401")
+	}
+	must(t, live.Until(t.Context(), reread, answered(false, trust(t, after.CA, before.ClientCert, before.ClientKey))))
+	// A replica's connection to another one may have begun with the old certificate; it is refused once, as anybody's.
+	must(t, live.Until(t.Context(), live.Soon, answered(true, trust(t, after.CA, after.ClientCert, after.ClientKey))))
+	place("new-authority")
+	auditor.Require(t)
+	for _, certificate := range []string{"serving", "client"} {
+		ends, err := live.Metric(t.Context(), standby.Process, "spot_aware_scheduler_extender_certificate_expiry_timestamp_seconds",
+			map[string]string{"certificate": certificate})
+		if must(t, err); ends < float64(time.Now().Unix()) {
+			t.Errorf("the certificate %q ends at %.0f, want a time to come", certificate, ends)
+		}
+	}
+}
