@@ -1,11 +1,9 @@
 package extender
 
 import (
+	"errors"
 	"fmt"
-	"io"
-	"net"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,119 +12,76 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/audit"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// service stands in for the Service spot-extender: it sends every connection to one of the replicas that take it, in turn.
-type service struct {
-	listener net.Listener
-
-	mu       sync.Mutex
-	replicas []string
-	turn     int
-}
-
-func newService(t *testing.T, replicas ...*lab.Extender) *service {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	s := &service{listener: listener}
-	for _, e := range replicas {
-		s.replicas = append(s.replicas, e.Address)
-	}
-	t.Cleanup(func() { listener.Close() })
-	go func() {
-		for {
-			from, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go s.connect(from)
-		}
-	}()
-	return s
-}
-
-func (s *service) address() string { return s.listener.Addr().String() }
-
-func (s *service) connect(from net.Conn) {
-	defer from.Close()
-	s.mu.Lock()
-	s.turn++
-	order := slices.Concat(s.replicas[s.turn%len(s.replicas):], s.replicas[:s.turn%len(s.replicas)])
-	s.mu.Unlock()
-	for _, address := range order {
-		to, err := net.DialTimeout("tcp", address, time.Second)
-		if err != nil {
-			continue
-		}
-		go func() {
-			_, _ = io.Copy(to, from)
-			_ = to.Close()
-		}()
-		_, _ = io.Copy(from, to)
-		_ = to.Close()
-		return
-	}
-}
-
-// TestReplicaEndsUnderLoad has two replicas serve a stock kube-scheduler while 600 pods come, and ends the one that leads, or the one that
-// stands by, in the middle of it. All pods are placed within 30 s, and nothing is over its budget at any moment.
+// TestReplicaEndsUnderLoad has two replicas serve a stock kube-scheduler, and ends the one that leads, or the one that stands by, while
+// pods come. All are placed within 30 s, also those of another profile, about which the extender is asked and decides nothing; and nothing is
+// over its budget at any moment.
 func TestReplicaEndsUnderLoad(t *testing.T) {
 	for name, test := range map[string]struct {
-		leader bool
-		end    func(*lab.Extender) error
+		leader, deleted bool
 	}{
-		"leader killed":       {true, func(e *lab.Extender) error { return e.Kill() }},
-		"leader asked to end": {true, func(e *lab.Extender) error { return e.Stop() }},
-		"stand-by killed":     {false, func(e *lab.Extender) error { return e.Kill() }},
+		"leader killed":    {leader: true},
+		"leader deleted":   {leader: true, deleted: true},
+		"stand-by killed":  {},
+		"stand-by deleted": {deleted: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			const workloads, replicas, floor = 30, 20, 6
+			const workloads, replicas, floor, others = 30, 20, 6, 200
 			const limit = 30 * time.Second // that nothing is placed: the lease ends, the next leader takes over, the scheduler's back-off ends
-			withNodes(t, slices.Concat(live.OnDemand(20, 20), live.Spot(30, 20))...)
+			withNodes(t, slices.Concat(live.OnDemand(20, 20), live.Spot(40, 20))...)
 			first := startExtender(t)
 			leads(t, newClient(t, scheduler(t)), first.Address, "od-1")
 			second := startExtender(t) // stands by
 			service := newService(t, second, first)
 			auditor := audit.Watch(t, controlPlane.Config(), audit.Options{Policy: shippedPolicy(t), Patience: limit})
-			options, err := controlPlane.ExtendedScheduler(service.address())
-			must(t, err)
-			options.Flags = []string{"-v=2", "--pod-max-in-unschedulable-pods-duration=1h"}
-			stock, err := controlPlane.StartScheduler(t.Context(), options)
-			must(t, err)
-			t.Cleanup(func() {
-				if t.Failed() {
-					t.Log("the scheduler's log ends with:\n" + live.Tail(stock.Log, 30))
-				}
-				if err := stock.Kill(); err != nil {
-					t.Error(err)
-				}
-			})
-			namespace := newNamespace(t)
+			startStock(t, service.address(), nil)
+			namespace, other := newNamespace(t), newNamespace(t)
 			want := map[string]live.Split{}
-			for i := range workloads {
-				app := fmt.Sprintf("app-%d", i)
-				deploy(t, namespace, app, replicas, floor)
-				want[app] = live.Split{OnDemand: floor, Spot: replicas - floor}
+			// Half of the pods come before the replica ends, and the others as it does.
+			come := func(half int) {
+				for i := half * workloads / 2; i < (half+1)*workloads/2; i++ {
+					app := fmt.Sprintf("app-%d", i)
+					deploy(t, namespace, app, replicas, floor)
+					want[app] = live.Split{OnDemand: floor, Spot: replicas - floor}
+				}
+				deployOther(t, other, fmt.Sprintf("other-%d", half), others/2)
 			}
+			come(0)
 			must(t, live.Until(t.Context(), time.Minute, func() error { return placed(t, namespace, workloads*replicas/6) }))
 			ending := second
 			if test.leader {
 				ending = first
 			}
-			must(t, test.end(ending))
-			ended := time.Now()
-			if placed(t, namespace, workloads*replicas*9/10) == nil {
-				t.Fatal("too late: nine of ten pods are placed already")
+			end := ending.Kill
+			if test.deleted {
+				end = ending.Stop
+				service.delete(ending)
+				time.Sleep(preStop(t)) // as the kubelet has it done
 			}
-			must(t, live.Until(t.Context(), 60*time.Second, func() error { return placed(t, namespace, workloads*replicas) }))
-			took := time.Since(ended)
-			t.Logf("%s: all %d pods placed %.1f s later", name, workloads*replicas, took.Seconds())
-			if took > limit {
-				t.Errorf("all pods placed %s after the replica ended, want %s at most", took, limit)
+			come(1)
+			began := time.Now()
+			must(t, end())
+			if placed(t, namespace, workloads*replicas) == nil {
+				t.Fatal("too late: all pods are placed already")
+			}
+			took := map[string]time.Duration{}
+			must(t, live.Until(t.Context(), 2*limit, func() error {
+				var waiting []error
+				for namespace, n := range map[string]int{namespace: workloads * replicas, other: others} {
+					if err := placed(t, namespace, n); err != nil {
+						waiting = append(waiting, err)
+					} else if took[namespace] == 0 {
+						took[namespace] = time.Since(began)
+					}
+				}
+				return errors.Join(waiting...)
+			}))
+			t.Logf("%s: all %d pods placed %.1f s later, %d of another profile %.1f s", name, workloads*replicas, took[namespace].Seconds(), others, took[other].Seconds())
+			if took[namespace] > limit || took[other] > limit {
+				t.Errorf("all pods placed %s after the replica was ended, and those of another profile %s, want %s at most", took[namespace], took[other], limit)
 			}
 			got, err := live.Splits(t.Context(), client, namespace)
 			must(t, err)
@@ -136,6 +91,12 @@ func TestReplicaEndsUnderLoad(t *testing.T) {
 			auditor.Require(t)
 		})
 	}
+}
+
+// preStop is how long the manifest has a replica go on after its pod was deleted.
+func preStop(t *testing.T) time.Duration {
+	t.Helper()
+	return time.Duration(container(t).Lifecycle.PreStop.Sleep.Seconds) * time.Second
 }
 
 // placed returns an error unless at least n pods have a node.
@@ -172,12 +133,26 @@ func newNamespace(t *testing.T) string {
 	return ns.Name
 }
 
+// deploy creates a Deployment with this floor.
 func deploy(t *testing.T, namespace, app string, replicas int32, floor int) {
 	t.Helper()
+	create(t, namespace, app, replicas, live.PodTemplate(app), map[string]string{"spot-aware-scheduler.io/min-on-demand": fmt.Sprint(floor)})
+}
+
+// deployOther creates a Deployment of the profile about which nothing is decided.
+func deployOther(t *testing.T, namespace, app string, replicas int32) {
+	t.Helper()
+	template := live.PodTemplate(app)
+	template.Spec.SchedulerName = v1.DefaultSchedulerName
+	create(t, namespace, app, replicas, template, nil)
+}
+
+func create(t *testing.T, namespace, app string, replicas int32, template v1.PodTemplateSpec, annotations map[string]string) {
+	t.Helper()
 	_, err := client.AppsV1().Deployments(namespace).Create(t.Context(), &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: app, Annotations: map[string]string{"spot-aware-scheduler.io/min-on-demand": fmt.Sprint(floor)}},
+		ObjectMeta: metav1.ObjectMeta{Name: app, Annotations: annotations},
 		Spec: appsv1.DeploymentSpec{
-			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}, Template: live.PodTemplate(app),
+			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template,
 		},
 	}, metav1.CreateOptions{})
 	must(t, err)

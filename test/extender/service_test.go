@@ -1,0 +1,156 @@
+package extender
+
+import (
+	"context"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// container is that of the extender in the manifest.
+func container(t *testing.T) v1.Container {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(controlPlane.Root, "manifests/overlays/extender/deployment.yaml"))
+	must(t, err)
+	var deployment appsv1.Deployment
+	must(t, yaml.UnmarshalStrict(data, &deployment))
+	return deployment.Spec.Template.Spec.Containers[0]
+}
+
+// service stands in for the Service spot-extender as kube-proxy makes it: a new connection goes to one of the endpoints that are ready, in
+// turn, and is refused where nobody listens any more. Open connections stay where they are.
+type service struct {
+	listener net.Listener
+
+	mu    sync.Mutex
+	ready []*lab.Extender
+	// deleted are the replicas whose pods were deleted: whatever their probes say, they are not ready.
+	deleted map[*lab.Extender]bool
+	turn    int
+}
+
+// newService returns the Service of replicas that are ready. From then on the probe of the manifest says whether they are. A kubelet is
+// faster where the process has ended.
+func newService(t *testing.T, replicas ...*lab.Extender) *service {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	s := &service{listener: listener, ready: slices.Clone(replicas), deleted: map[*lab.Extender]bool{}}
+	t.Cleanup(func() { listener.Close() })
+	readiness := container(t).ReadinessProbe
+	for _, e := range replicas {
+		go s.probe(t.Context(), e, readiness)
+	}
+	go func() {
+		for {
+			from, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go s.connect(from.(*net.TCPConn))
+		}
+	}()
+	return s
+}
+
+func (s *service) address() string { return s.listener.Addr().String() }
+
+// probe says whether a replica is ready as a kubelet would, until ctx is done.
+func (s *service) probe(ctx context.Context, e *lab.Extender, p *v1.Probe) {
+	seconds := func(n, byDefault int32) time.Duration {
+		if n == 0 {
+			n = byDefault
+		}
+		return time.Duration(n) * time.Second
+	}
+	threshold := int(p.FailureThreshold)
+	if threshold == 0 {
+		threshold = 3
+	}
+	ticker := time.NewTicker(seconds(p.PeriodSeconds, 10))
+	defer ticker.Stop()
+	for failures := 0; ; {
+		probing, cancel := context.WithTimeout(ctx, seconds(p.TimeoutSeconds, 1))
+		_, err := e.Get(probing, p.HTTPGet.Path)
+		cancel()
+		if err == nil {
+			failures = 0
+		} else {
+			failures++
+		}
+		switch {
+		case failures == 0:
+			s.set(e, true)
+		case failures >= threshold:
+			s.set(e, false)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// set says whether a replica is ready.
+func (s *service) set(e *lab.Extender, ready bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch i := slices.Index(s.ready, e); {
+	case i < 0 && ready && !s.deleted[e]:
+		s.ready = append(s.ready, e)
+	case i >= 0 && !ready:
+		s.ready = slices.Delete(s.ready, i, i+1)
+	}
+}
+
+// delete is the deletion of a replica's pod, as far as the Service sees it.
+func (s *service) delete(e *lab.Extender) {
+	s.mu.Lock()
+	s.deleted[e] = true
+	s.mu.Unlock()
+	s.set(e, false)
+}
+
+// next returns the replica that the next connection goes to; nil for none.
+func (s *service) next() *lab.Extender {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.ready) == 0 {
+		return nil
+	}
+	s.turn++
+	return s.ready[s.turn%len(s.ready)]
+}
+
+func (s *service) connect(from *net.TCPConn) {
+	defer from.Close()
+	refuse := func() { _ = from.SetLinger(0) } // it has been accepted, so it can only be reset: an error to a new connection all the same
+	replica := s.next()
+	if replica == nil {
+		refuse()
+		return
+	}
+	to, err := net.Dial("tcp", replica.Address)
+	if err != nil {
+		refuse()
+		return
+	}
+	go func() {
+		_, _ = io.Copy(to, from)
+		_ = to.Close()
+	}()
+	_, _ = io.Copy(from, to)
+	_ = to.Close()
+}
