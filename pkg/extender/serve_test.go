@@ -169,17 +169,19 @@ func TestForwarding(t *testing.T) {
 	if status, answer := post(t, address, "/filter", standby.args(other)); status != http.StatusOK {
 		t.Errorf("status %d: %s", status, answer)
 	}
-	if status, answer := post(t, address, "/filter", standby.args(podOf("web", 0))); status != http.StatusServiceUnavailable {
-		t.Errorf("nobody leads: status %d: %s", status, answer)
-	}
+	wantError(t, address, standby.args(podOf("web", 0)), errStandby.Error())
 	// Each takes the other for the leader.
 	leads.leader = address
-	if status, answer := post(t, address, "/filter", standby.args(podOf("web", 0))); status != http.StatusServiceUnavailable || !strings.Contains(answer, errForwarded.Error()) {
-		t.Errorf("a circle: status %d: %s", status, answer)
-	}
+	wantError(t, address, standby.args(podOf("web", 0)), errForwarded.Error())
 	waits.leader = ""
-	if status, answer := post(t, address, "/filter", standby.args(podOf("web", 0))); status != http.StatusServiceUnavailable || !strings.Contains(answer, errNoLeader.Error()) {
-		t.Errorf("no leader: status %d: %s", status, answer)
+	wantError(t, address, standby.args(podOf("web", 0)), errNoLeader.Error())
+}
+
+// wantError fails the test unless /filter answers, as kube-scheduler reads it, why it cannot decide.
+func wantError(t *testing.T, address string, args io.Reader, says string) {
+	t.Helper()
+	if status, answer := post(t, address, "/filter", args); status != http.StatusOK || !strings.HasPrefix(answer, `{"Error":`) || !strings.Contains(answer, says) {
+		t.Errorf("status %d: %s; want 200 and the error %q", status, answer, says)
 	}
 }
 
@@ -189,9 +191,7 @@ func TestLeaseRunsOutWhileDeciding(t *testing.T) {
 	w.deployment("web", 2, nil)
 	late := &lateRole{}
 	address := w.serves(late)
-	if status, answer := post(t, address, "/filter", w.args(podOf("web", 0))); status != http.StatusServiceUnavailable || !strings.Contains(answer, "too late") {
-		t.Errorf("status %d: %s", status, answer)
-	}
+	wantError(t, address, w.args(podOf("web", 0)), "too late")
 }
 
 // lateRole leads when it is asked for the first time, and no more later.
