@@ -75,14 +75,7 @@ func readRequest(body []byte, names []string) (*request, error) {
 			nodes, err = s.value()
 		case strings.EqualFold(key, "NodeNames"):
 			given = true
-			err = s.array(func() error {
-				if len(r.names) == maxCandidates {
-					return errTooMany
-				}
-				name, err := s.text()
-				r.names = append(r.names, name)
-				return err
-			})
+			r.names, err = s.texts(r.names, maxCandidates)
 		default:
 			_, err = s.value()
 		}

@@ -11,6 +11,8 @@ import (
 type scanner struct {
 	data []byte
 	at   int
+	// backslash is where the first one stands that is not before at, or where one stood that is; the length of data if there is none.
+	backslash int
 	// escaped: a string that text has read had something escaped in it.
 	escaped bool
 }
@@ -82,11 +84,29 @@ func (s *scanner) array(element func() error) error {
 	return nil
 }
 
+// texts reads an array of strings and appends them to list. More than limit in it are errTooMany.
+func (s *scanner) texts(list []string, limit int) ([]string, error) {
+	err := s.array(func() error {
+		for {
+			if len(list) >= limit {
+				return errTooMany
+			}
+			text, err := s.text()
+			list = append(list, text)
+			if err != nil || !bytes.HasPrefix(s.data[s.at:], []byte(`,"`)) {
+				return err
+			}
+			s.at++ // as thousands of names are written, one right after the other
+		}
+	})
+	return list, err
+}
+
 // text reads a string. It shares the memory of data, unless something in it is escaped.
 func (s *scanner) text() (string, error) {
 	if s.space() == '"' {
 		inner := s.data[s.at+1:]
-		if length := bytes.IndexByte(inner, '"'); length >= 0 && bytes.IndexByte(inner[:length], '\\') < 0 {
+		if length := bytes.IndexByte(inner, '"'); length >= 0 && !s.escapes(s.at+1+length) {
 			s.at += length + 2
 			return unsafe.String(unsafe.SliceData(inner), length), nil
 		}
@@ -98,6 +118,17 @@ func (s *scanner) text() (string, error) {
 	s.escaped = true
 	var text string
 	return text, json.Unmarshal(raw, &text)
+}
+
+// escapes reports whether there is a backslash from here to end.
+func (s *scanner) escapes(end int) bool {
+	if s.backslash <= s.at {
+		s.backslash = len(s.data)
+		if length := bytes.IndexByte(s.data[s.at:], '\\'); length >= 0 {
+			s.backslash = s.at + length
+		}
+	}
+	return s.backslash < end
 }
 
 // quoted reads a string and returns its bytes with the quotes.
