@@ -38,6 +38,7 @@ const podsPerWorkload = 20
 
 type options struct {
 	nodes, clients, pods, rounds int
+	apart                        bool
 }
 
 // verbs are what is asked about each pod, in this order.
@@ -56,6 +57,7 @@ func main() {
 	flag.IntVar(&o.clients, "clients", 16, "number of clients that ask at the same time")
 	flag.IntVar(&o.pods, "pods", 500, "number of pods that each client asks about in a round: a filter and a prioritize each")
 	flag.IntVar(&o.rounds, "rounds", 3, "number of rounds, in each of which the extender is asked, and then the floor")
+	flag.BoolVar(&o.apart, "apart", false, "run the servers on one half of the cores and all else on the other, as if on two machines")
 	flag.Parse()
 	if flag.NArg() > 0 || o.nodes < 10 || o.clients < 1 || o.pods < podsPerWorkload || o.rounds < 1 {
 		fmt.Fprintf(os.Stderr, "extender: expected flags only, at least 10 nodes, 1 client, %d pods and 1 round\n", podsPerWorkload)
@@ -84,6 +86,16 @@ type round struct {
 }
 
 func run(ctx context.Context, o options) (err error) {
+	var servers, others cores
+	if o.apart {
+		if servers, others, err = halves(); err != nil {
+			return err
+		}
+		// Before anything is started, so that it takes the number of these cores for that of the machine.
+		if err := others.keep(os.Getpid()); err != nil {
+			return err
+		}
+	}
 	cp, err := lab.Start(ctx, lab.Options{NoControllers: true})
 	if err != nil {
 		return err
@@ -117,6 +129,13 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	defer func() { err = errors.Join(err, f.stop()) }()
 	arms := []*arm{{name: "extender", address: e.Address, pid: e.PID}, {name: "floor", address: f.address, pid: f.process.Process.Pid}}
+	for _, a := range arms {
+		if o.apart {
+			if err := servers.keep(a.pid); err != nil {
+				return err
+			}
+		}
+	}
 	for i := range o.rounds {
 		for _, a := range arms {
 			fmt.Fprintf(os.Stderr, "round %d: %s\n", i+1, a.name)
@@ -185,8 +204,12 @@ func firstAnswers(
 // report prints the figures: each the median of the rounds, and the least and the most.
 func report(o options, arms []*arm) error {
 	requests := len(verbs) * o.clients * o.pods
-	fmt.Printf("%d nodes, %d clients, %d requests in each of %d rounds, %d cores with clients and servers on them; median (least-most) of the rounds\n\n",
-		o.nodes, o.clients, requests, o.rounds, runtime.NumCPU())
+	on := fmt.Sprintf("%d cores with clients and servers on them", runtime.NumCPU())
+	if servers, others, _ := halves(); o.apart {
+		on = fmt.Sprintf("servers on %d core(s), clients and control plane on %d others", servers.to-servers.from, others.to-others.from)
+	}
+	fmt.Printf("%d nodes, %d clients, %d requests in each of %d rounds, %s; median (least-most) of the rounds\n\n",
+		o.nodes, o.clients, requests, o.rounds, on)
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "server\tverb\tp50 ms\tp90 ms\tp99 ms\tmax ms\trequests/s\tserver's CPU ms/request")
 	for _, a := range arms {
