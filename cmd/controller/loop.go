@@ -24,7 +24,8 @@ const (
 	// as long as looking took, so that a large cluster costs no more than a third of a core.
 	soonest, idle = 200 * time.Millisecond, time.Second
 	share         = 2
-	// Without any event a round follows after latestMoving or latest: time passes for deadlines too.
+	// Without any event a round follows after latestMoving or latest: time passes for pauses too. What has a moment of its own names it in
+	// plan.next.
 	latestMoving, latest = time.Second, 5 * time.Second
 	// writeWithin is how long a round waits for its writes. What is not written by then is planned again.
 	writeWithin = 2 * time.Second
@@ -67,6 +68,8 @@ type plan struct {
 	move func(context.Context)
 	// moving: something is under way, or has a deadline.
 	moving bool
+	// next is when there will be something to do whatever happens, and a round is to begin; zero for never.
+	next time.Time
 }
 
 // loop is the controller: it looks at the whole cluster, plans and acts, again and again, for as long as it leads. What it knows beyond one
@@ -140,6 +143,7 @@ func (l *loop) Start(ctx context.Context) error {
 		plan, err := l.look(began)
 		took := time.Since(began)
 		pause, wait := idle, latest
+		var next time.Time
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Looking at the cluster failed")
 		} else {
@@ -147,6 +151,11 @@ func (l *loop) Start(ctx context.Context) error {
 			if l.act(ctx, plan) {
 				pause, wait = soonest, latestMoving
 			}
+			next = plan.next
+		}
+		if !next.IsZero() {
+			left := max(time.Until(next), 0)
+			pause, wait = min(pause, left), min(wait, left)
 		}
 		pause = max(pause, share*took)
 		if !sleep(ctx, pause) {

@@ -33,6 +33,7 @@ func TestRounds(t *testing.T) {
 		err    error
 		takes  time.Duration // to look
 		events time.Duration // between two; 0: none
+		next   time.Duration // when plan.next is; 0: never
 		want   []time.Duration
 	}{
 		"nothing happens": {want: []time.Duration{0, 5 * time.Second, 10 * time.Second}},
@@ -45,6 +46,14 @@ func TestRounds(t *testing.T) {
 			want: []time.Duration{0, 6 * time.Second, 12 * time.Second}},
 		"a large cluster with moves and events": {plan: plan{moving: true}, takes: 300 * time.Millisecond, events: 50 * time.Millisecond,
 			want: []time.Duration{0, 900 * time.Millisecond, 1800 * time.Millisecond}},
+		"a last moment": {plan: plan{moving: true}, next: 1500 * time.Millisecond,
+			want: []time.Duration{0, time.Second, 1500 * time.Millisecond, 2500 * time.Millisecond}},
+		"a last moment among events": {plan: plan{moving: true}, next: 250 * time.Millisecond, events: 50 * time.Millisecond,
+			want: []time.Duration{0, 200 * time.Millisecond, 250 * time.Millisecond, 450 * time.Millisecond}},
+		"a last moment in the middle of a round": {plan: plan{moving: true}, next: 50 * time.Millisecond, takes: 100 * time.Millisecond,
+			want: []time.Duration{0, 300 * time.Millisecond, 1400 * time.Millisecond}},
+		"a last moment in a large cluster": {plan: plan{moving: true}, next: 5 * time.Second, takes: time.Second,
+			want: []time.Duration{0, 3 * time.Second, 6 * time.Second}},
 		"a failure": {err: errors.New("no owner index"), want: []time.Duration{0, 5 * time.Second, 10 * time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -57,8 +66,12 @@ func TestRounds(t *testing.T) {
 					if got = append(got, now.Sub(began)); len(got) == len(test.want) {
 						cancel()
 					}
+					p := test.plan
+					if at := began.Add(test.next); at.After(now) {
+						p.next = at
+					}
 					time.Sleep(test.takes)
-					return test.plan, test.err
+					return p, test.err
 				}, full(), false, 1)
 				l.wake() // as the caches do while they are being filled
 				if test.events > 0 {

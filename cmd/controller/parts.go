@@ -56,6 +56,7 @@ func join(
 		p := plan{
 			move:   func(ctx context.Context) { executor.Do(ctx, actions) },
 			moving: len(moves)+len(actions)+len(progress) > 0,
+			next:   migration.NextLastMoment(moves, now),
 		}
 		for _, m := range marks {
 			var notes []string

@@ -25,6 +25,37 @@ var ofTaskRun = []metav1.OwnerReference{{APIVersion: "tekton.dev/v1", Kind: "Tas
 
 var settings = migration.Settings{SurgeTimeout: 2 * time.Minute, DeleteAtDeadline: true}
 
+// Only what is still to come counts, and each pod's own grace period.
+func TestNextLastMoment(t *testing.T) {
+	w := newWorld()
+	set := w.statefulSet("db", 2)
+	w.pod("db-0", set, "going").Spec.TerminationGracePeriodSeconds = new(int64(5))
+	w.pod("db-1", set, "going").Spec.TerminationGracePeriodSeconds = new(int64(0)) // as good as 1 s
+	w.pod("tool", nil, "going")                                                    // 30 s
+	w.sync()
+	s := w.snapshot()
+	const notice = time.Minute
+	interrupted := moves(s, migration.Interruption, start.Add(notice), "db-0", "db-1", "tool")
+	for name, test := range map[string]struct {
+		moves []migration.Move
+		after time.Duration
+		want  time.Time
+	}{
+		"nothing moves":   {},
+		"no deadline":     {moves: moves(s, migration.Heal, time.Time{}, "db-0")},
+		"all to come":     {moves: interrupted, want: start.Add(notice - 30*time.Second)},
+		"one of them now": {moves: interrupted, after: notice - 30*time.Second, want: start.Add(notice - 5*time.Second)},
+		"the last":        {moves: interrupted, after: notice - 2*time.Second, want: start.Add(notice - time.Second)},
+		"all over":        {moves: interrupted, after: notice - time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := migration.NextLastMoment(test.moves, start.Add(test.after)); !got.Equal(test.want) {
+				t.Errorf("%s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
 // Moves that are not begun.
 func TestBegin(t *testing.T) {
 	const notice = 2 * time.Minute

@@ -59,6 +59,20 @@ func (p *planner) lastMoment(m Move) bool {
 // lastMoment is when the grace period of the pod takes up all the time that is left to the deadline, which must be set.
 func (a *Action) lastMoment() time.Time { return a.Deadline.Add(-gracePeriod(a.Pod)) }
 
+// NextLastMoment returns the first moment after now at which the grace period of a pod takes up all the time that is left to the deadline
+// of its move, so that Plan has something new to do; zero if there is none. Where deadlines are whole seconds, so is it.
+func NextLastMoment(moves []Move, now time.Time) (next time.Time) {
+	for _, m := range moves {
+		if m.Deadline.IsZero() {
+			continue
+		}
+		if at := m.Deadline.Add(-gracePeriod(m.Pod)); at.After(now) && sooner(at, next) {
+			next = at
+		}
+	}
+	return next
+}
+
 // gracePeriod is what the pod is given to end, at least 1 s: with none it would be taken off the API before it has ended.
 func gracePeriod(pod *cluster.Pod) time.Duration {
 	seconds := int64(30)
