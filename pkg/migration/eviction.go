@@ -34,6 +34,8 @@ const (
 	barred outcome = "several-budgets"
 	// denied: the API server refuses to have the pod released, and will again: a role or an admission policy says so.
 	denied outcome = "denied"
+	// forbidden: somebody forbids to have the pod released. That may be an API server that has just started and knows no rights yet.
+	forbidden outcome = "forbidden"
 	// unclear: it was asked for on old knowledge, the API server is busy or away, or nobody knows. To be looked at again.
 	unclear outcome = "unclear"
 )
@@ -134,8 +136,11 @@ func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
 		"labels":      map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: cluster.ReleasedHash},
 		"annotations": map[string]any{cluster.ReleaseAnnotation: string(state)},
 	})
+	switch {
+	case apierrors.IsForbidden(err):
+		o = forbidden
 	// A webhook that gives no code of its own is answered for with 400.
-	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		o = denied
 	}
 	return o, err

@@ -36,6 +36,9 @@ const (
 	unseenFor = 30 * time.Second
 	// deniedFor is how long a pod whose release was denied is not to be released: whoever denies it may be mended meanwhile.
 	deniedFor = 10 * time.Minute
+	// forbiddenFor is after how long a release that was forbidden is asked for again. An API server forbids all when it starts, until it has
+	// read the roles: only what is forbidden then too counts as denied.
+	forbiddenFor = 10 * time.Second
 )
 
 // Executor performs actions. What it remembers only saves requests: all that matters stands on the objects.
@@ -80,6 +83,8 @@ type work struct {
 	pause time.Duration
 	// denied is when its release was; zero if it was not.
 	denied time.Time
+	// forbidden is since when every answer has been that the release is forbidden; zero if the last was another.
+	forbidden time.Time
 	// said are the kinds and refusals that were told, so that each is told once.
 	said map[string]bool
 }
@@ -306,8 +311,13 @@ func (e *Executor) done(ctx context.Context, a Action, o outcome, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.evicting, a.Budget)
-	w := e.of(a)
-	switch now := e.clock.Now(); o {
+	w, now := e.of(a), e.clock.Now()
+	if o != forbidden {
+		w.forbidden = time.Time{}
+	} else if w.staysForbidden(a, now) {
+		o = denied
+	}
+	switch o {
 	case accepted:
 		w.become(asked, now)
 		logger.Info("Done", "why", a.Why)
@@ -317,6 +327,9 @@ func (e *Executor) done(ctx context.Context, a Action, o outcome, err error) {
 	default:
 		w.become(pausing, now)
 		w.pause = min(max(2*w.pause, firstPause), longestPause)
+		if o == forbidden {
+			w.pause = forbiddenFor
+		}
 		level := 2
 		if !w.tell("again: " + string(o)) {
 			level = 4 // it is tried up to four times a second
@@ -332,6 +345,15 @@ func (e *Executor) done(ctx context.Context, a Action, o outcome, err error) {
 			e.recordBlocked(a, o)
 		}
 	}
+}
+
+// staysForbidden notes that a release was forbidden, and reports whether there is no use in another try: it has been forbidden for long
+// enough, or the eviction needs the time that is left.
+func (w *work) staysForbidden(a Action, now time.Time) bool {
+	if w.forbidden.IsZero() {
+		w.forbidden = now
+	}
+	return now.Sub(w.forbidden) >= forbiddenFor || !a.Deadline.IsZero() && a.lastMoment().Sub(now) < 2*forbiddenFor
 }
 
 // pretend says what would be done.
