@@ -131,7 +131,7 @@ func TestWaysOfWorkloads(t *testing.T) {
 	if replicas := *s.deployment("rolling").Spec.Replicas; replicas != 2 {
 		t.Errorf("rolling wants %d replicas now", replicas)
 	}
-	s.must(s.nothingReleased())
+	s.eventually(soon, s.nothingReleased)
 }
 
 // TestSurgeThatCannotFinishIsUndone: a quota lets no replacement in. (Row 9b.)
