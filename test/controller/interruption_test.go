@@ -23,7 +23,7 @@ func TestSingletonLeavesWithoutAGap(t *testing.T) {
 	s := start(t, live.Spot(1, 10)...)
 	budgets := map[string]policyv1.PodDisruptionBudgetSpec{"min": minAvailable("1"), "max": maxUnavailable("0")}
 	for app := range budgets {
-		s.deploy(app, 1, annotated(fallbackAfter, "1s"))
+		s.deploy(app, 1, annotated(fallbackAfter, "3s"))
 	}
 	for app, budget := range budgets {
 		s.eventually(soon, s.is(app, split{Spot: 1}))

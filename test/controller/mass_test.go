@@ -122,7 +122,7 @@ func massReclaimForFloors(t *testing.T, workloads int) {
 	const perWorkload, notice = 5, 40 * time.Second
 	s := start(t, live.Spot(workloads, perWorkload)...)
 	want := map[string]split{}
-	s.forAll(workloads, func(app string) { s.deploy(app, perWorkload, annotated(fallbackAfter, "1s")) })
+	s.forAll(workloads, func(app string) { s.deploy(app, perWorkload, annotated(fallbackAfter, "3s")) })
 	for i := range workloads {
 		want[fmt.Sprintf("app-%d", i)] = split{Spot: perWorkload}
 	}

@@ -23,7 +23,7 @@ const quiet = 10 * time.Second
 func TestHealsALostNode(t *testing.T) {
 	s := start(t, append(live.Spot(2, 10), live.OnDemand(1, 2)...)...)
 	for _, app := range []string{"one", "two"} {
-		s.deploy(app, 3, annotated(fallbackAfter, "1s"))
+		s.deploy(app, 3, annotated(fallbackAfter, "3s"))
 	}
 	for _, app := range []string{"one", "two"} {
 		s.eventually(soon, s.is(app, split{OnDemand: 1, Spot: 2}))
@@ -57,7 +57,7 @@ func TestHealsALostNode(t *testing.T) {
 // TestHealsAPausedRollout: each of two revisions is within its budget, and together they lack their floor. (Row 9.)
 func TestHealsAPausedRollout(t *testing.T) {
 	s := start(t, append(live.Spot(2, 10), live.OnDemand(1, 2)...)...)
-	s.deploy("app", 4, annotated(minOnDemand, "2"), annotated(fallbackAfter, "1s"))
+	s.deploy("app", 4, annotated(minOnDemand, "2"), annotated(fallbackAfter, "3s"))
 	s.eventually(soon, s.is("app", split{OnDemand: 2, Spot: 2}))
 	s.update("app", "app:2")
 	s.eventually(soon, func() error {

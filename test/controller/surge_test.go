@@ -137,7 +137,7 @@ func TestWaysOfWorkloads(t *testing.T) {
 // TestSurgeThatCannotFinishIsUndone: a quota lets no replacement in. (Row 9b.)
 func TestSurgeThatCannotFinishIsUndone(t *testing.T) {
 	s := start(t, live.Spot(1, 5)...)
-	s.deploy("app", 2, annotated(fallbackAfter, "1s"))
+	s.deploy("app", 2, annotated(fallbackAfter, "3s"))
 	s.eventually(soon, s.is("app", split{Spot: 2}))
 	s.serve("app", 2)
 	_, err := client.CoreV1().ResourceQuotas(s.namespace).Create(s.ctx, &v1.ResourceQuota{
