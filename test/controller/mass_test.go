@@ -67,12 +67,7 @@ func massReclaim(t *testing.T, nodes, workloads int) {
 	}
 	_ = group.Wait()
 	t.Logf("%d nodes with %d pods got notice within %s", nodes, workloads*perWorkload, time.Since(began).Round(time.Millisecond))
-	s.eventually(notice, func() error {
-		if left := s.seen.gone(); left < workloads*perWorkload {
-			return fmt.Errorf("%d of %d pods have left", left, workloads*perWorkload)
-		}
-		return nil
-	})
+	s.eventually(notice, s.haveLeft(workloads*perWorkload))
 	if !time.Now().Before(deadline) {
 		t.Errorf("the last pod left %s after the deadline", time.Since(deadline).Round(time.Millisecond))
 	}
@@ -146,12 +141,7 @@ func massReclaimForFloors(t *testing.T, workloads int) {
 		}
 		return n
 	}
-	s.eventually(time.Until(deadline)+soon, func() error {
-		if left := s.seen.gone(); left < workloads*perWorkload {
-			return fmt.Errorf("%d of %d pods have left", left, workloads*perWorkload)
-		}
-		return nil
-	})
+	s.eventually(time.Until(deadline)+soon, s.haveLeft(workloads*perWorkload))
 	s.forAll(workloads, func(app string) {
 		if n := early(app); n != 1 {
 			t.Errorf("%d pods of %s left early, want the one that has room elsewhere", n, app)

@@ -181,6 +181,16 @@ func (h *history) gone() (n int) {
 	return n
 }
 
+// haveLeft returns a check that the watch has seen so many pods leave, or more.
+func (s *scenario) haveLeft(want int) func() error {
+	return func() error {
+		if gone := s.seen.gone(); gone < want {
+			return fmt.Errorf("%d of %d pods have left", gone, want)
+		}
+		return nil
+	}
+}
+
 // touched returns the names of the pods of an app that were released or have left; "" for all apps.
 func (h *history) touched(app string) []string {
 	var names []string
