@@ -169,7 +169,8 @@ func killedWhileMoving(t *testing.T, workloads, kills int) {
 	s.forAll(workloads, func(app string) { s.protect(app, 2, maxUnavailable("0")) })
 	with := interruptionsOnly()
 	with["leaderElection.leaseDuration"] = "2s"
-	controllers := []*lab.Process{s.another(with), s.another(with)}
+	// A leader that cannot renew so short a lease, on a machine that is busy, ends as it should: that is one kill more.
+	controllers := []*kept{s.keep(s.another(with), 0), s.keep(s.another(with), 0)}
 
 	// From one node to another, again and again: there is always something in the middle of a surge.
 	current := "spot-1"
@@ -178,11 +179,7 @@ func killedWhileMoving(t *testing.T, workloads, kills int) {
 		s.addNodes(live.Nodes(fmt.Sprintf("next-%d", kill), lab.Spot, "c5.xlarge", 1, 2*workloads)...)
 		s.editNode(current, tainted(reclaimed))
 		time.Sleep(time.Duration(random.IntN(5000)) * time.Millisecond) // the random moment
-		victim := random.IntN(len(controllers))
-		s.must(controllers[victim].Kill())
-		again, err := controlPlane.StartAgain(controllers[victim])
-		s.must(err)
-		controllers[victim] = again
+		s.must(controllers[random.IntN(len(controllers))].running().Kill())
 		// Who is killed in the middle of an eviction may have used up the budget for nothing: the API server has charged it, and deletes no pod
 		// for a client that is gone. Kubernetes gives it back after 2 minutes, and the notice ends then too.
 		s.eventually(2*time.Minute+soon, s.empty(current))
@@ -198,10 +195,5 @@ func killedWhileMoving(t *testing.T, workloads, kills int) {
 			t.Error(err)
 		}
 	})
-	for _, p := range controllers {
-		s.must(p.Stop())
-		if err := live.Denied(p); err != nil {
-			t.Error(err)
-		}
-	}
+	t.Logf("the controllers were started again %d and %d times", controllers[0].count(), controllers[1].count())
 }

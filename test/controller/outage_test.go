@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,7 +26,7 @@ func outage(t *testing.T, leave func(*lab.Process) error, back func(*scenario, *
 	replicas := s.deployMovers()
 	s.addNodes(live.Nodes("next", lab.Spot, "m5.xlarge", 2, 20)...)
 	s.control(interruptionsOnly())
-	restarts := []func() int{s.keep(s.scheduler), s.keep(s.controller)}
+	scheduler, controller := s.keep(s.scheduler, 10*time.Second), s.keep(s.controller, 10*time.Second)
 	nodes := []string{"spot-1", "spot-2"}
 	began := time.Now()
 	for _, node := range nodes {
@@ -55,7 +55,7 @@ func outage(t *testing.T, leave func(*lab.Process) error, back func(*scenario, *
 		s.eventually(3*time.Minute, s.empty(node))
 	}
 	t.Logf("away with so many pods untouched, released and gone: %v; the scheduler was started again %d times, the controller %d times; "+
-		"all were gone %.1f s after the return", before, restarts[0](), restarts[1](), time.Since(returned).Seconds())
+		"all were gone %.1f s after the return", before, scheduler.count(), controller.count(), time.Since(returned).Seconds())
 	for app, n := range replicas {
 		s.eventually(time.Minute, s.is(app, split{Spot: n}))
 		s.eventually(soon, s.whole(app, n))
@@ -177,37 +177,59 @@ func (s *scenario) startAPIServer(*lab.Process) error {
 	return err
 }
 
-// keep starts a program again whenever it ends, until the test ends: at once the first time and then after 10 seconds, like a kubelet. The
-// result tells how often that was so far.
-func (s *scenario) keep(p *lab.Process) (restarts func() int) {
-	var count atomic.Int32
+// kept is a program that is started again whenever it ends.
+type kept struct {
+	mu       sync.Mutex
+	process  *lab.Process // the last that was started
+	restarts int
+}
+
+// keep starts a program again whenever it ends, until the test ends: at once the first time and then after a pause, like a kubelet.
+func (s *scenario) keep(p *lab.Process, pause time.Duration) *kept {
+	k := &kept{process: p}
 	ctx, cancel := context.WithCancel(s.ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for pause := time.Duration(0); ; pause = 10 * time.Second {
+		for after := time.Duration(0); ; after = pause {
 			select {
-			case <-p.Done():
+			case <-k.running().Done():
 			case <-ctx.Done():
 				return
 			}
 			select {
-			case <-time.After(pause):
+			case <-time.After(after):
 			case <-ctx.Done():
 				return
 			}
-			again, err := controlPlane.StartAgain(p)
+			again, err := controlPlane.StartAgain(k.running())
 			if err != nil {
 				s.Error(err)
 				return
 			}
-			p = again
-			count.Add(1)
+			k.mu.Lock()
+			k.process = again
+			k.restarts++
+			k.mu.Unlock()
 		}
 	}()
 	s.Cleanup(func() {
 		cancel()
 		<-ended
 	})
-	return func() int { return int(count.Load()) }
+	return k
+}
+
+// running returns the program as it was started last.
+func (k *kept) running() *lab.Process {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.process
+}
+
+// count tells how often it was started again so far.
+func (k *kept) count() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.restarts
 }
