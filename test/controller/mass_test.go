@@ -77,15 +77,20 @@ func massReclaim(t *testing.T, nodes, workloads int) {
 		took = append(took, at.leaves.Sub(began))
 		ways[at.way()]++
 	}
-	moves, events := s.busiest(began, "pods", "nodes"), s.busiest(began, "events")
-	t.Logf("notice to gone: p50 %s, p99 %s, last %s; ways %v; in a second at most %d requests for pods and nodes, and %d for events",
-		percentile(took, 50), percentile(took, 99), percentile(took, 100), ways, moves, events)
+	moves, events := s.busiest(began, "pods", "nodes"), s.ahead(began, 20, "events")
+	t.Logf("notice to gone: p50 %s, p99 %s, last %s; ways %v; at most %d requests for pods and nodes in a second; of events up to %d more than 20 "+
+		"a second", percentile(took, 50), percentile(took, 99), percentile(took, 100), ways, moves, events)
 	if ways["deleted"] > 0 {
 		t.Errorf("%d pods were deleted, want all to leave by surge or eviction", ways["deleted"])
 	}
-	// 200 a second on average, and 200 at once; of events 20 and 100. Some arrive closer together than they were sent.
-	if moves > 420 || events > 130 {
-		t.Errorf("in a second %d requests for pods and nodes, and %d for events: want at most 400 and 120", moves, events)
+	// 200 a second on average, and 200 at once. They may arrive closer together than they were sent: of moves and of marks, 50 each are on
+	// their way at a time.
+	if moves > 500 {
+		t.Errorf("in a second %d requests for pods and nodes: want at most 400 to be sent, and 100 before", moves)
+	}
+	// Of events 20 a second, and 100 at once. None arrives before it was sent.
+	if events > 100 {
+		t.Errorf("%d requests for events more than 20 a second: want at most 100", events)
 	}
 	s.eventually(2*soon, s.are(moved))
 	s.eventually(soon, s.nothingReleased)

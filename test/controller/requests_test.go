@@ -152,13 +152,19 @@ func (s *scenario) writes(since time.Time) []request {
 	return slices.DeleteFunc(all, func(r request) bool { return !r.writes() })
 }
 
+// ahead returns by how many requests for these resources controllers were ahead of so many a second since this moment, when that was most.
+func (s *scenario) ahead(since time.Time, perSecond float64, resources ...string) (most int) {
+	s.Helper()
+	for i, r := range s.requests(since, resources...) {
+		most = max(most, i+1-int(perSecond*r.at.Sub(since).Seconds()))
+	}
+	return most
+}
+
 // busiest returns the most requests for these resources that controllers made within one second since this moment.
 func (s *scenario) busiest(since time.Time, resources ...string) int {
 	s.Helper()
-	all, err := asked.since(since)
-	s.must(err)
-	all = slices.DeleteFunc(all, func(r request) bool { return !slices.Contains(resources, r.resource) })
-	slices.SortFunc(all, func(a, b request) int { return a.at.Compare(b.at) })
+	all := s.requests(since, resources...)
 	most, first := 0, 0
 	for i, r := range all {
 		for r.at.Sub(all[first].at) >= time.Second {
@@ -167,4 +173,14 @@ func (s *scenario) busiest(since time.Time, resources ...string) int {
 		most = max(most, i-first+1)
 	}
 	return most
+}
+
+// requests returns what controllers asked for these resources since this moment, in the order in which it was received.
+func (s *scenario) requests(since time.Time, resources ...string) []request {
+	s.Helper()
+	all, err := asked.since(since)
+	s.must(err)
+	all = slices.DeleteFunc(all, func(r request) bool { return !slices.Contains(resources, r.resource) })
+	slices.SortFunc(all, func(a, b request) int { return a.at.Compare(b.at) })
+	return all
 }
