@@ -30,9 +30,7 @@ const target = 50
 // TestSurgeUnderAnAutoscaler: Kubernetes' own autoscaler gets figures every second and counts the pod that goes beside its replacement.
 // (Row 9b.)
 func TestSurgeUnderAnAutoscaler(t *testing.T) {
-	const window = 4 * time.Second // a quarter of what is usual, so that the replacement counts soon
 	s := start(t, live.Spot(1, 40)...)
-	metrics := s.serveMetrics(window)
 	// A long surge goes on when the replacement has been counted, for many rounds of the autoscaler.
 	long := func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 10 }
 	tests := map[string]struct {
@@ -51,6 +49,14 @@ func TestSurgeUnderAnAutoscaler(t *testing.T) {
 		// autoscaler takes three.
 		"above-long": {2, 54, long, 3},
 	}
+	// A pod is counted when it has been ready for a window. A surge that is not long is over many seconds before that of metrics-server; of a
+	// long one it is a quarter, so that the replacement counts soon.
+	metrics := s.serveMetrics(func(app string) time.Duration {
+		if tests[app].edit == nil {
+			return 15 * time.Second
+		}
+		return 4 * time.Second
+	})
 	for app, test := range tests {
 		metrics.load(app, float64(test.replicas*test.utilisation)/100)
 		edits := []func(*appsv1.Deployment){annotated(minOnDemand, "0")}
@@ -129,8 +135,8 @@ func (s *scenario) sees(app string, want int) func() error {
 // metricsAPI is a mock of metrics-server: it serves as much of metrics.k8s.io as autoscalers ask for, and makes the figures up. What an
 // app has to do in all is given, and its ready pods share it evenly.
 type metricsAPI struct {
-	s      *scenario
-	window time.Duration
+	// window is how long a time the figures of an app are taken over.
+	window func(app string) time.Duration
 
 	mu    sync.Mutex
 	loads map[string]float64
@@ -143,10 +149,11 @@ func (m *metricsAPI) load(app string, cpus float64) {
 	m.loads[app] = cpus
 }
 
-// serveMetrics has the API server answer for metrics.k8s.io with a metricsAPI, until the test ends. Figures are taken over the window.
-func (s *scenario) serveMetrics(window time.Duration) *metricsAPI {
+// serveMetrics has the API server answer for metrics.k8s.io with a metricsAPI, until the test ends. window says how long a time the
+// figures of an app are taken over.
+func (s *scenario) serveMetrics(window func(app string) time.Duration) *metricsAPI {
 	s.Helper()
-	m := &metricsAPI{s: s, window: window, loads: map[string]float64{}}
+	m := &metricsAPI{window: window, loads: map[string]float64{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /apis/metrics.k8s.io/v1beta1", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, metav1.APIResourceList{
@@ -211,7 +218,7 @@ func (m *metricsAPI) list(w http.ResponseWriter, r *http.Request) {
 		used := resource.NewMilliQuantity(int64(1000*m.loads[app])/int64(ready[app]), resource.DecimalSI)
 		list.Items = append(list.Items, metricsv1beta1.PodMetrics{
 			ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, Labels: pod.Labels},
-			Timestamp:  metav1.Now(), Window: metav1.Duration{Duration: m.window},
+			Timestamp:  metav1.Now(), Window: metav1.Duration{Duration: m.window(app)},
 			Containers: []metricsv1beta1.ContainerMetrics{{Name: pod.Spec.Containers[0].Name, Usage: v1.ResourceList{v1.ResourceCPU: *used}}},
 		})
 	}
