@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -174,12 +175,20 @@ func loopback() string {
 
 func (cp *ControlPlane) host(port string) string { return net.JoinHostPort(cp.address, port) }
 
-// freePort returns a TCP port on which nothing listens at the control plane's address.
+// handedOut holds the addresses that freePort has given away, of all control planes of this process: they share its address on loopback.
+var handedOut sync.Map
+
+// freePort returns a TCP port on which nothing listens at the control plane's address. It never returns one twice: whoever got it first may
+// not listen yet, or may have ended and be started again.
 func (cp *ControlPlane) freePort() (string, error) {
-	listener, err := net.Listen("tcp", cp.host("0"))
-	if err != nil {
-		return "", fmt.Errorf("looking for a free port: %w", err)
+	for {
+		listener, err := net.Listen("tcp", cp.host("0"))
+		if err != nil {
+			return "", fmt.Errorf("looking for a free port: %w", err)
+		}
+		defer listener.Close() // when a port is found, so that each look finds another
+		if _, taken := handedOut.LoadOrStore(listener.Addr().String(), true); !taken {
+			return strconv.Itoa(listener.Addr().(*net.TCPAddr).Port), nil
+		}
 	}
-	defer listener.Close()
-	return strconv.Itoa(listener.Addr().(*net.TCPAddr).Port), nil
 }
