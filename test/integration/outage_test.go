@@ -32,7 +32,7 @@ func TestOutage(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			ownControlPlane(t)
-			s := start(t, nil)
+			s := start(t, nil, unhurried)
 			seen := s.record()
 			restarts := s.keep()
 			want := map[string]split{}

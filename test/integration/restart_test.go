@@ -12,7 +12,7 @@ import (
 func TestKilledWhilePlacing(t *testing.T) {
 	// Most of the floors find no on-demand at first, so that spot takes whatever is forgotten to be there already.
 	allOnDemand := onDemand(40, 15)
-	s := start(t, slices.Concat(allOnDemand[:10], spot(60, 30)))
+	s := start(t, slices.Concat(allOnDemand[:10], spot(60, 30)), unhurried)
 	onSpot := s.watchSpot()
 	want, budgets := map[string]split{}, map[string]int{}
 	for i := range 40 {
@@ -46,6 +46,12 @@ func TestKilledWhilePlacing(t *testing.T) {
 	s.addNodes(allOnDemand[10:]...)
 	s.eventually(2*time.Minute, s.are(want))
 	s.noBreach(onSpot(), budgets)
+}
+
+// unhurried is an edit of a configuration that has the scheduler bind no more than 150 pods a second: slow enough for a test that is held up
+// for seconds to come in the middle of it, and fast enough for no pod to wait for its turn as long as one that was lost.
+func unhurried(config map[string]any) {
+	config["clientConnection"] = map[string]any{"qps": 150, "burst": 50}
 }
 
 // bound returns how many live pods have a node.

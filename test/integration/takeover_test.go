@@ -30,7 +30,7 @@ func TestLeaderKilledWhilePlacing(t *testing.T) { leaderKilledWhilePlacing(t, 2)
 func leaderKilledWhilePlacing(t *testing.T, kills int) {
 	// Most of the floors find no on-demand at first, so that spot takes whatever is forgotten to be there already.
 	allOnDemand := onDemand(40, 15)
-	s := start(t, slices.Concat(allOnDemand[:10], spot(60, 30)))
+	s := start(t, slices.Concat(allOnDemand[:10], spot(60, 30)), unhurried)
 	onSpot, seen := s.watchSpot(), s.record()
 	pair := s.standBy()
 	before := s.attempts()
