@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
@@ -41,6 +42,7 @@ func TestOwnerNotThereYet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, slices.Concat(onDemand(2, 5), spot(2, 5)))
+			seen := s.watch()
 			isController, replicas := true, int32(3)
 			set, err := client.AppsV1().ReplicaSets(s.namespace).Create(s.ctx, &appsv1.ReplicaSet{
 				ObjectMeta: metav1.ObjectMeta{Name: "late-1", OwnerReferences: []metav1.OwnerReference{{
@@ -55,7 +57,13 @@ func TestOwnerNotThereYet(t *testing.T) {
 			s.still()
 
 			test.settle(s, set)
-			s.eventually(atOnce, s.is("late", test.want))
+			settled := time.Now()
+			s.eventually(soon, s.is("late", test.want))
+			pods, err := s.pods("late")
+			s.must(err)
+			for _, pod := range pods {
+				s.boundAtOnce(seen, pod.Name, settled)
+			}
 		})
 	}
 }

@@ -12,6 +12,8 @@ import (
 
 // sighting is what was seen of one pod. Times are those of its arrival here; a zero time means not yet.
 type sighting struct {
+	// appeared is when it was first seen.
+	appeared time.Time
 	// unschedulable is when the scheduler was first seen to have found it unschedulable. The condition's own time does not say
 	// that: it is the time of the gates, if there were any.
 	unschedulable time.Time
@@ -59,7 +61,7 @@ func (seen *sightings) take(pod *v1.Pod, deleted bool) {
 	defer seen.mu.Unlock()
 	at := seen.pods[pod.Name]
 	if at == nil {
-		at = &sighting{}
+		at = &sighting{appeared: time.Now()}
 		seen.pods[pod.Name] = at
 	}
 	now := time.Now()
