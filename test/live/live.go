@@ -221,18 +221,18 @@ func StartAPIServerAgain(ctx context.Context, cp *lab.ControlPlane, client kuber
 // explains reports whether a line of a log may tell of a denial during the start: its client may have come to write it down a while after.
 // A right that is lacking is missed again later, and in tests without such a start.
 func (s Start) explains(line string) bool {
-	// klog writes neither year nor zone: I1122 02:50:39.350717
-	if len(line) < len(klogTime)+1 {
-		return false
-	}
-	at, err := time.ParseInLocation(klogTime, line[1:len(klogTime)+1], time.Local)
+	at, err := LogTime(line)
 	if at = at.AddDate(s.Began.Year(), 0, 0); at.Before(s.Began) {
 		at = at.AddDate(1, 0, 0)
 	}
 	return err == nil && !at.After(s.Ready.Add(Soon))
 }
 
-const klogTime = "0102 15:04:05.000000"
+// LogTime returns when a line of a log was written, in year 0 of the local time: klog writes neither year nor zone (I1122 02:50:39.350717).
+func LogTime(line string) (time.Time, error) {
+	const layout = "0102 15:04:05.000000"
+	return time.ParseInLocation(layout, line[min(len(line), 1):min(len(line), len(layout)+1)], time.Local)
+}
 
 // Denied returns an error with the first lines of the process's log that tell of a right that it lacked; nil if there are none but those
 // that starts of the API server explain.
