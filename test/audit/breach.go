@@ -12,8 +12,9 @@ const (
 	window = 2 * time.Second
 	// settle is how long after a binding it is judged, so that slower watches can deliver what came before it.
 	settle = 3 * time.Second
-	// early is by how much a wait may seem too short because one watch event was slow.
-	early = 250 * time.Millisecond
+	// early is by how much a wait may seem too short because its beginning was written or delivered late: the scheduler writes the condition
+	// some time after it has looked at its clock.
+	early = time.Second
 	// reliefAfter is how long a pod of a new revision waits for on-demand that an older one holds.
 	reliefAfter = 30 * time.Second
 )

@@ -177,7 +177,7 @@ func TestBreaches(t *testing.T) {
 		"rollout relief too early": {
 			play: func(h *history) {
 				h.spot("s").onDemand("d").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "old").bind("d", "old")
-				h.revisionOf("web", 2, 1).pods("ReplicaSet", "web-2", "new").refuse("new").wait(29*time.Second).bind("s", "new")
+				h.revisionOf("web", 2, 1).pods("ReplicaSet", "web-2", "new").refuse("new").wait(28900*time.Millisecond).bind("s", "new")
 			},
 			want: over,
 		},
@@ -217,7 +217,7 @@ func TestBreaches(t *testing.T) {
 		"fallback when it is time, but for the delay of a watch": {
 			args: "fallbackAfter: 5s",
 			play: func(h *history) {
-				h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a").refuse("a").wait(4800*time.Millisecond).bind("s", "a")
+				h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a").refuse("a").wait(4100*time.Millisecond).bind("s", "a")
 			},
 		},
 		"fallback of a pod that was gated and found unschedulable only just now": {
@@ -228,7 +228,7 @@ func TestBreaches(t *testing.T) {
 					setScheduled(p, corev1.ConditionFalse, corev1.PodReasonSchedulingGated)
 					p.Status.Conditions[0].LastTransitionTime = metav1.NewTime(h.now)
 				})
-				h.wait(20*time.Second).refuse("a").wait(4*time.Second).bind("s", "a")
+				h.wait(20*time.Second).refuse("a").wait(3900*time.Millisecond).bind("s", "a")
 			},
 			want: over,
 		},
