@@ -1,12 +1,19 @@
 package decision
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // RolloutRelief is how long a pod of a new revision waits for on-demand that an older revision of its workload still holds,
 // before it may take spot. Without it a rollout that may not take down an old replica first (maxUnavailable 0, which 25 % of up
 // to 3 replicas rounds to) waits for ever where on-demand holds exactly the floor. 30 s outlasts the start of most containers,
 // and with it the removal of the old replica that most rollouts would bring by themselves.
 const RolloutRelief = 30 * time.Second
+
+// OwnerNews is how long a pod waits for news of a workload that it has outgrown before it is judged by what is known. Watches of different
+// kinds are milliseconds apart, on a busy machine a second or two.
+const OwnerNews = 5 * time.Second
 
 // Batch says whether a workload is a Job, and whether the loss of one of its pods only costs time.
 type Batch int8
@@ -51,6 +58,24 @@ type Pod struct {
 	// OnlySpot: the pod's own node selector or required node affinity admits no on-demand node.
 	OnlySpot bool
 	Workload Workload
+}
+
+// Outgrown returns why what is known of the pod's workload must be older than the pod; empty if nothing says so. No controller makes more
+// pods than replicas, nor an ordinal beyond the last: such a pod was made after the workload was scaled up, or is about to be deleted after
+// it was scaled down. A floor of too few replicas would put it on on-demand for good, or an ordinal of the floor on spot. A Job says
+// nothing by its pods: they end before it notices.
+func (p *Pod) Outgrown(placed Placed) string {
+	w := &p.Workload
+	switch {
+	case w.Batch != NotBatch || p.OnlySpot:
+	case w.Ordered && w.Ordinal >= w.Desired:
+		return fmt.Sprintf("owner not up to date yet: %s has no ordinal %d with %d replicas; waits for news of its %s, %s at most",
+			w.Revision, w.Ordinal, w.Desired, w.Kind, OwnerNews)
+	case !w.Ordered && placed.OnDemand+placed.Spot >= w.Desired:
+		return fmt.Sprintf("owner not up to date yet: all %d replicas of %s are placed; waits for news of its %s, %s at most",
+			w.Desired, w.Revision, w.Kind, OwnerNews)
+	}
+	return ""
 }
 
 // Placed counts the pods of one revision that are bound or assumed on nodes that exist, and are neither terminal nor terminating.

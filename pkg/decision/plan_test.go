@@ -129,6 +129,43 @@ func TestNewPlan(t *testing.T) {
 }
 
 // TestCounted: a plan is counted where the number of siblings on spot may decide.
+func TestOutgrown(t *testing.T) {
+	three := decision.Workload{Kind: "Deployment", Revision: "shop/web-1", Desired: 3}
+	ordinal := func(n int) decision.Workload {
+		return decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Desired: 3, Ordered: true, Ordinal: n}
+	}
+	for name, test := range map[string]struct {
+		workload decision.Workload
+		onlySpot bool
+		placed   decision.Placed
+		want     string
+	}{
+		"the last replica": {workload: three, placed: decision.Placed{Spot: 1, OnDemand: 1}},
+		"one more than replicas": {
+			workload: three, placed: decision.Placed{Spot: 2, OnDemand: 1},
+			want: "owner not up to date yet: all 3 replicas of shop/web-1 are placed; waits for news of its Deployment, 5s at most",
+		},
+		"nothing depends on the count": {workload: three, onlySpot: true, placed: decision.Placed{Spot: 3}},
+		"a Job's pods end before it notices": {
+			workload: decision.Workload{Kind: "Job", Desired: 1, Batch: decision.NotRetriable}, placed: decision.Placed{OnDemand: 1},
+		},
+		"no controller":              {workload: decision.Workload{Kind: "Pod", Desired: 1}},
+		"the last ordinal":           {workload: ordinal(2), placed: decision.Placed{OnDemand: 3}},
+		"an ordinal below the first": {workload: ordinal(-1)},
+		"an ordinal beyond the last": {
+			workload: ordinal(3),
+			want:     "owner not up to date yet: shop/db has no ordinal 3 with 3 replicas; waits for news of its StatefulSet, 5s at most",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := decision.Pod{OnlySpot: test.onlySpot, Workload: test.workload}
+			if diff := cmp.Diff(test.want, pod.Outgrown(test.placed)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestCounted(t *testing.T) {
 	tests := map[string]struct {
 		candidate

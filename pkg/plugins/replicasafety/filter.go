@@ -31,7 +31,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 	start := p.clock.Now()
 	subject, err := p.owners.Subject(pod)
 	if unknown := (*kube.UnknownOwner)(nil); errors.As(err, &unknown) {
-		unknownOwner{unknown.UID, err.Error()}.write(cycle)
+		unknownOwner{uid: unknown.UID, why: err.Error()}.write(cycle)
 		// Unresolvable: no preemption can make the owner known.
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
 	}
@@ -39,13 +39,23 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 		return nil, fwk.AsStatus(err)
 	}
 	p.counter.Update(nodes, start)
+	since, waits := p.waiting.WaitingSince(pod)
+	if !waits {
+		since = start
+	}
+	if until := since.Add(decision.OwnerNews); start.Before(until) {
+		if why := subject.Pod.Outgrown(p.counter.Placed(subject.RevisionUID)); why != "" {
+			unknownOwner{subject.WorkloadUID, why, &subject.Pod.Workload, until}.write(cycle)
+			return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, why)
+		}
+	}
 	settings, invalid := p.policy.Settings(&subject.Pod)
 	if len(invalid) > 0 && !slices.Equal(invalid, p.waiting.Invalid(pod.UID)) && placement.Read(cycle) == nil {
 		// Once is enough, not at every attempt, nor at the second search of one.
 		p.reportInvalid(pod, invalid)
 	}
 	var waiting decision.Waiting
-	if since, waits := p.waiting.WaitingSince(pod); waits {
+	if waits {
 		if waiting, err = p.earned(subject, start.Sub(since)); err != nil {
 			return nil, fwk.AsStatus(err)
 		}
@@ -111,10 +121,14 @@ func (p *Plugin) Filter(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node
 	return s.Refusal(verdict)
 }
 
-// unknownOwner tells PostFilter which owner the pod waits for, and why in words.
+// unknownOwner tells PostFilter which owner the pod waits for, or for news of, and why in words.
 type unknownOwner struct {
 	uid types.UID
 	why string
+	// outgrown is what was known of the workload that the pod has outgrown, and until is how long the pod waits for news of it; nil if the
+	// owner is not known at all.
+	outgrown *decision.Workload
+	until    time.Time
 }
 
 const unknownOwnerKey fwk.StateKey = "spot-aware-scheduler.io/unknown-owner"

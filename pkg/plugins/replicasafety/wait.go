@@ -52,8 +52,11 @@ func (p *Plugin) logWait(logger klog.Logger, cycle fwk.CycleState, pod *v1.Pod) 
 // waitOf returns what the pod waits for after this cycle.
 func (p *Plugin) waitOf(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 	if data, err := cycle.Read(unknownOwnerKey); err == nil {
-		// The owner may appear, or the pod's ReplicaSet be given to another one or left to itself.
-		return placement.Wait{Owners: []types.UID{data.(unknownOwner).uid, kube.RevisionOf(pod)}}
+		// The owner may appear or change, or the pod's ReplicaSet be given to another one or left to itself; siblings may go with their node.
+		unknown := data.(unknownOwner)
+		return placement.Wait{
+			Owners: []types.UID{unknown.uid, kube.RevisionOf(pod)}, Counted: unknown.outgrown != nil, Again: unknown.until,
+		}
 	}
 	s := placement.Read(cycle)
 	if s == nil {
@@ -93,8 +96,11 @@ func (p *Plugin) gone(pod *v1.Pod) bool {
 func (p *Plugin) ownerChanged(cycle fwk.CycleState, pod *v1.Pod) bool {
 	subject, err := p.owners.Subject(pod)
 	if data, readErr := cycle.Read(unknownOwnerKey); readErr == nil {
-		still := (*kube.UnknownOwner)(nil)
-		return !errors.As(err, &still) || still.UID != data.(unknownOwner).uid
+		before, still := data.(unknownOwner), (*kube.UnknownOwner)(nil)
+		if before.outgrown != nil {
+			return err != nil || !reflect.DeepEqual(&subject.Pod.Workload, before.outgrown)
+		}
+		return !errors.As(err, &still) || still.UID != before.uid
 	}
 	s := placement.Read(cycle)
 	return s != nil && err == nil && !reflect.DeepEqual(subject.Pod.Workload, s.Subject.Pod.Workload)

@@ -9,10 +9,12 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -85,10 +87,115 @@ func TestOwnerNotInTheCache(t *testing.T) {
 	}
 }
 
+// scaleTo10 scales an owner; the informers bring it.
+func (w *world) scaleTo10(object runtime.Object) {
+	w.t.Helper()
+	apps, options := w.client.AppsV1(), metav1.UpdateOptions{}
+	var err error
+	switch owner := object.DeepCopyObject().(type) {
+	case *appsv1.Deployment:
+		owner.Generation, owner.Spec.Replicas = 2, ptr.To[int32](10)
+		_, err = apps.Deployments(owner.Namespace).Update(w.ctx, owner, options)
+	case *appsv1.ReplicaSet:
+		owner.Generation, owner.Spec.Replicas = 2, ptr.To[int32](10)
+		_, err = apps.ReplicaSets(owner.Namespace).Update(w.ctx, owner, options)
+	case *appsv1.StatefulSet:
+		owner.Generation, owner.Spec.Replicas = 2, ptr.To[int32](10)
+		_, err = apps.StatefulSets(owner.Namespace).Update(w.ctx, owner, options)
+	default:
+		w.t.Fatalf("cannot scale a %T", object)
+	}
+	w.must(err)
+}
+
+// A workload was scaled up, and its new pod is seen before that: the pod waits for the news, and is then placed by it. Without the news it is
+// placed after five seconds by what is known.
+func TestOutgrownOwner(t *testing.T) {
+	half := map[string]string{decision.MinOnDemandAnnotation: "50%"}
+	set := statefulSet("db", 3)
+	set.Annotations = half
+	alone := &appsv1.ReplicaSet{ObjectMeta: meta("alone"), Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](3)}}
+	ofAlone := func(name string) *v1.Pod { return podOf(name, by("ReplicaSet", "alone")) }
+	ofSet := func(name string) *v1.Pod { return podOf(name, by("StatefulSet", "db")) }
+	for name, test := range map[string]struct {
+		owners          []runtime.Object // the first is the one that is scaled
+		onDemand, spot  []*v1.Pod
+		pod             *v1.Pod
+		want            string
+		wantInTime      []string // where it may go after the news
+		wantWithoutNews []string
+	}{
+		"Deployment": {
+			owners: deployment("web", 3, 1, nil), onDemand: []*v1.Pod{web("a")}, spot: []*v1.Pod{web("b"), web("c")}, pod: web("p"),
+			want:       "owner not up to date yet: all 3 replicas of shop/web-1 are placed; waits for news of its Deployment, 5s at most",
+			wantInTime: []string{"on-demand", "spot"}, wantWithoutNews: []string{"on-demand"},
+		},
+		"ReplicaSet": {
+			owners: []runtime.Object{alone}, onDemand: []*v1.Pod{ofAlone("a")}, spot: []*v1.Pod{ofAlone("b"), ofAlone("c")}, pod: ofAlone("p"),
+			want:       "owner not up to date yet: all 3 replicas of shop/alone are placed; waits for news of its ReplicaSet, 5s at most",
+			wantInTime: []string{"on-demand", "spot"}, wantWithoutNews: []string{"on-demand"},
+		},
+		"StatefulSet, whose floor is higher than was known": {
+			owners: []runtime.Object{set}, onDemand: []*v1.Pod{ofSet("db-0"), ofSet("db-1")}, spot: []*v1.Pod{ofSet("db-2")}, pod: ofSet("db-3"),
+			want:       "owner not up to date yet: shop/db has no ordinal 3 with 3 replicas; waits for news of its StatefulSet, 5s at most",
+			wantInTime: []string{"on-demand"}, wantWithoutNews: []string{"on-demand", "spot"},
+		},
+	} {
+		waits := func(t *testing.T) *world {
+			owners := make([]runtime.Object, len(test.owners))
+			for i, owner := range test.owners {
+				owners[i] = owner.DeepCopyObject()
+			}
+			w := newWorld(t, nil, owners...)
+			w.nodes(onDemand("on-demand"), spot("spot"))
+			for _, pod := range test.onDemand {
+				w.stand("on-demand", pod.DeepCopy())
+			}
+			for _, pod := range test.spot {
+				w.stand("spot", pod.DeepCopy())
+			}
+			o := w.try(test.pod)
+			if o.rejected.Code() != fwk.UnschedulableAndUnresolvable {
+				t.Fatalf("PreFilter: %v, want UnschedulableAndUnresolvable; feasible: %v", o.rejected, o.feasible)
+			}
+			if diff := cmp.Diff([]string{test.want}, o.rejected.Reasons()); diff != "" {
+				t.Errorf("reasons (-want +got):\n%s", diff)
+			}
+			if got := w.woken.take(); got != nil {
+				t.Errorf("woken although nothing happened: %v", got)
+			}
+			return w
+		}
+		t.Run(name, func(t *testing.T) {
+			w := waits(t)
+			w.scaleTo10(test.owners[0])
+			w.wokenEventually("shop/" + test.pod.Name)
+			if diff := cmp.Diff(test.wantInTime, w.try(test.pod).feasible); diff != "" {
+				t.Errorf("feasible after the news (-want +got):\n%s", diff)
+			}
+		})
+		t.Run(name+", and no news comes", func(t *testing.T) {
+			w := waits(t)
+			w.clock.Step(decision.OwnerNews - 1)
+			if o := w.try(test.pod); len(o.feasible) > 0 || w.woken.take() != nil {
+				t.Fatalf("feasible before 5 s: %v", o.feasible)
+			}
+			w.clock.Step(1)
+			if diff := cmp.Diff([]string{"shop/" + test.pod.Name}, w.woken.take()); diff != "" {
+				t.Errorf("woken after 5 s (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.wantWithoutNews, w.try(test.pod).feasible); diff != "" {
+				t.Errorf("feasible after 5 s (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // What happens to the owner, or to the pod, between PreFilter and PostFilter finds nobody waiting: PostFilter must notice.
 func TestChangesWhileThePodIsInFlight(t *testing.T) {
 	objects := deployment("web", 1, 1, nil)
 	unknown := []runtime.Object{objects[1]}
+	outgrown := deployment("web", 0, 1, nil)
 	index := func(w *world, object runtime.Object) {
 		if set, ok := object.(*appsv1.ReplicaSet); ok {
 			w.must(w.factory.Apps().V1().ReplicaSets().Informer().GetIndexer().Add(set))
@@ -109,6 +216,11 @@ func TestChangesWhileThePodIsInFlight(t *testing.T) {
 		"the owner is scaled":                            {objects, func(w *world) { index(w, deployment("web", 2, 1, nil)[0]) }, []string{"shop/p"}, true},
 		"the owner is annotated": {objects, func(w *world) {
 			index(w, deployment("web", 1, 1, map[string]string{decision.MinOnDemandAnnotation: "0"})[0])
+		}, []string{"shop/p"}, true},
+		"nothing, and the pod has outgrown its owner": {outgrown, func(*world) {}, nil, true},
+		"the outgrown owner is scaled":                {outgrown, func(w *world) { index(w, deployment("web", 1, 1, nil)[0]) }, []string{"shop/p"}, true},
+		"the outgrown owner is deleted": {outgrown, func(w *world) {
+			w.must(w.factory.Apps().V1().Deployments().Informer().GetIndexer().Delete(outgrown[0]))
 		}, []string{"shop/p"}, true},
 		"the pod is deleted": {objects, func(w *world) { w.must(w.factory.Core().V1().Pods().Informer().GetIndexer().Delete(web("p"))) }, nil, false},
 		"the pod is made anew": {objects, func(w *world) {
@@ -170,7 +282,9 @@ func TestWaitOf(t *testing.T) {
 		"a node that settles after fallback": {fallback, func(w *world) { w.nodes(young("young")) }, podOf("p"), 0,
 			placement.Wait{Owners: []types.UID{"p"}, ForOnDemand: true, Again: now.Add(20 * time.Second)}},
 		"StatefulSet, floor ordinal": {nil, nil, podOf("db-0", by("StatefulSet", "db")), 0, placement.Wait{Owners: []types.UID{"db"}, ForOnDemand: true}},
-		"unknown owner":              {fallback, nil, podOf("p", by("ReplicaSet", "gone")), 0, placement.Wait{Owners: []types.UID{"gone", "gone"}}},
+		"more pods than replicas": {fallback, func(w *world) { w.stand("spot", web("a"), web("b"), web("c")) }, web("p"), 3 * time.Second,
+			placement.Wait{Owners: []types.UID{"web", "web-1"}, Counted: true, Again: now.Add(5 * time.Second)}},
+		"unknown owner": {fallback, nil, podOf("p", by("ReplicaSet", "gone")), 0, placement.Wait{Owners: []types.UID{"gone", "gone"}}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
