@@ -3,7 +3,6 @@ package integration
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -102,8 +101,9 @@ func TestManifests(t *testing.T) {
 		if got := scrapes(); got != "no" {
 			t.Fatalf("Prometheus may read /metrics before the overlay is applied: %s", got)
 		}
+		// The Prometheus operator's.
 		for _, kind := range []string{"servicemonitors", "prometheusrules"} {
-			k.must(t, "create", "--filename="+operatorCRD(t, kind))
+			k.must(t, "create", "--filename="+filepath.Join("testdata", kind+".yaml"))
 			must(t, until(t.Context(), soon, func() error { // kubectl wait gives up at once on what has no conditions yet
 				_, stderr, err := k.run("wait", "--for=condition=Established", "crd/"+kind+".monitoring.coreos.com")
 				if err != nil {
@@ -381,20 +381,6 @@ func shippedDeployment(t *testing.T, name string) *appsv1.Deployment {
 	var d appsv1.Deployment
 	must(t, yaml.UnmarshalStrict(data, &d))
 	return &d
-}
-
-// operatorCRD returns the file with the definition of one of its kinds that the Prometheus operator ships in its Go module.
-func operatorCRD(t *testing.T, kind string) string {
-	t.Helper()
-	const module, sum = "github.com/prometheus-operator/prometheus-operator@v0.85.0", "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s="
-	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module)
-	cmd.Dir = t.TempDir() // outside of this module, whose build does not need it
-	output, err := cmd.Output()
-	var got struct{ Dir, Sum, Error string }
-	if err := errors.Join(err, json.Unmarshal(output, &got)); err != nil || got.Sum != sum {
-		t.Fatalf("downloading %s: %v %s, sum %q, want %q", module, err, got.Error, got.Sum, sum)
-	}
-	return filepath.Join(got.Dir, "example", "prometheus-operator-crd", "monitoring.coreos.com_"+kind+".yaml")
 }
 
 func must(t *testing.T, err error) {
