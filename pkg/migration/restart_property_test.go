@@ -59,21 +59,28 @@ func TestAnyInterruption(t *testing.T) {
 			}
 			return all
 		}
+		broken := "" // said on goroutines of the executor, where a test must not end
 		round := func() {
 			s := w.snapshot()
 			b.executor.Do(quiet, migration.Plan(s, &room{left: 2}, asked(s), settings, b.executor.Observe(s)))
 			b.executor.Wait()
+			if broken != "" {
+				t.Fatal(broken)
+			}
 		}
 		w.mayDelete = func(pod *v1.Pod) {
 			rs := w.replicaSets[pod.Labels["app"]+"-1"]
 			last := !deadline.IsZero() && !w.now.Add(30*time.Second).Before(deadline) && pod.Spec.NodeName == "going"
 			if rs != nil && *rs.Spec.Replicas > 0 && !last {
-				t.Fatalf("%s was deleted at %s, deadline %s, although %s wants %d", pod.Name, w.now, deadline, rs.Name, *rs.Spec.Replicas)
+				broken = fmt.Sprintf("%s was deleted at %s, deadline %s, although %s wants %d", pod.Name, w.now, deadline, rs.Name, *rs.Spec.Replicas)
 			}
 		}
 		w.mayEvict = func(pod *v1.Pod) {
 			from, at, waits := releasedFrom(w.seen.pods[pod.Name])
 			rs := w.seen.replicaSets[from]
+			if w.evicted[pod.Name] {
+				return // it leaves already: caches that lag for long have it asked for again
+			}
 			if !waits || !isReady(w.seen.pods[pod.Name]) || rs == nil || *rs.Spec.Replicas == 0 {
 				return
 			}
@@ -89,7 +96,7 @@ func TestAnyInterruption(t *testing.T) {
 				}
 			}
 			if serving+ill <= int(*rs.Spec.Replicas) {
-				t.Fatalf("%s was evicted although only %d serve, of %d, %d of them ill", pod.Name, serving, *rs.Spec.Replicas, ill)
+				broken = fmt.Sprintf("%s was evicted although only %d serve, of %d, %d of them ill", pod.Name, serving, *rs.Spec.Replicas, ill)
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
