@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"sort"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -275,10 +274,8 @@ func (d *deciding) choose(c *candidates) Filtered {
 		start = rand.IntN(len(c.kinds)) // or some nodes would never get a pod
 	}
 	result := Filtered{Kept: c.kept[:0]}
-	for i := range c.kinds {
-		if i += start; i >= len(c.kinds) {
-			i -= len(c.kinds)
-		}
+	for n := range c.kinds {
+		i := (start + n) % len(c.kinds)
 		if k := c.kinds[i]; k != nil && chosen[k.index] > 0 {
 			chosen[k.index]--
 			result.Kept = append(result.Kept, i)
@@ -317,7 +314,6 @@ func enough(nodes int) int {
 // Kinds of which there are few keep all.
 func sample(of []int, enough int) bool {
 	fewestFirst := slices.Sorted(slices.Values(of))
-	fewestFirst = fewestFirst[sort.SearchInts(fewestFirst, 1):]
 	for i, n := range fewestFirst {
 		each := (enough + len(fewestFirst) - i - 1) / (len(fewestFirst) - i)
 		if n > each {

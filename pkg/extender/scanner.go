@@ -117,7 +117,8 @@ func (s *scanner) text() (string, error) {
 	}
 	s.escaped = true
 	var text string
-	return text, json.Unmarshal(raw, &text)
+	err = json.Unmarshal(raw, &text)
+	return text, err
 }
 
 // escapes reports whether there is a backslash from here to end.

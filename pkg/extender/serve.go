@@ -35,7 +35,8 @@ type Role interface {
 	Leader() string
 }
 
-const filterPath = "/filter"
+// filterVerb is the verb whose answer can say what is wrong.
+const filterVerb = "filter"
 
 // handler serves the verbs of an extender.
 type handler struct {
@@ -64,7 +65,7 @@ func NewHandler(extender *Extender, role Role, forward *Forwarder) http.Handler 
 		pool: sync.Pool{New: func() any { return &exchange{} }},
 	}
 	mux := http.NewServeMux()
-	for name, do := range map[string]verb{filterPath[1:]: h.filter, "prioritize": h.prioritize, "preempt": h.preempt} {
+	for name, do := range map[string]verb{filterVerb: h.filter, "prioritize": h.prioritize, "preempt": h.preempt} {
 		mux.HandleFunc("POST /"+name, func(w http.ResponseWriter, r *http.Request) {
 			began := time.Now()
 			outcome := h.serve(w, r, do)
@@ -188,7 +189,7 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (outco
 		w.Header().Set("Connection", "close") // part of the body may still be on its way
 	}
 	klog.FromContext(r.Context()).V(2).Info("Not answered", "path", r.URL.Path, "from", r.RemoteAddr, "status", status, "why", err.Error())
-	if outcome == failed && r.URL.Path == filterPath {
+	if outcome == failed && r.URL.Path == "/"+filterVerb {
 		// kube-scheduler reads no further than the status of anything but 200: the pod's condition would not say why, and the connection
 		// would be closed. An answer with an error is no approval either.
 		w.Header().Set("Content-Type", "application/json")
