@@ -315,7 +315,7 @@ func enough(nodes int) int {
 func sample(of []int, enough int) bool {
 	fewestFirst := slices.Sorted(slices.Values(of))
 	for i, n := range fewestFirst {
-		each := (enough + len(fewestFirst) - i - 1) / (len(fewestFirst) - i)
+		each := max((enough+len(fewestFirst)-i-1)/(len(fewestFirst)-i), 1) // there may be more kinds than enough
 		if n > each {
 			for kind := range of {
 				of[kind] = min(of[kind], each)

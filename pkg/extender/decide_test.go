@@ -471,6 +471,16 @@ func TestManyNodes(t *testing.T) {
 	}
 }
 
+// One node of each kind at least is let through, however many kinds there are.
+func TestManyKinds(t *testing.T) {
+	w := newWorld(t)
+	w.nodes(150, "spot")
+	w.deployment("web", 100, map[string]string{decision.MinOnDemandAnnotation: "0"})
+	if kept, reasons := w.answer(podOf("web", 0)); len(kept) != 150 {
+		t.Errorf("%d of 150 nodes, each a pool, are let through: %v", len(kept), reasons)
+	}
+}
+
 func TestEnough(t *testing.T) {
 	for nodes, want := range map[int]int{0: 0, 99: 99, 100: 100, 250: 120, 1000: 420, 5000: 500, 6000: 300, 100_000: 5000} {
 		if got := enough(nodes); got != want {
@@ -490,6 +500,7 @@ func TestSample(t *testing.T) {
 		"one kind":                {[]int{500}, 100, []int{100}},
 		"all the same":            {[]int{90, 90, 90}, 100, []int{34, 34, 34}},
 		"few of some":             {[]int{5, 0, 1000, 5, 1000}, 100, []int{5, 0, 45, 5, 45}},
+		"more kinds than enough":  {[]int{1, 1, 1, 5}, 2, []int{1, 1, 1, 1}},
 		"enough without the most": {[]int{99, 98, 1000}, 200, []int{67, 67, 67}},
 	} {
 		t.Run(name, func(t *testing.T) {
