@@ -83,7 +83,7 @@ type work struct {
 	pause time.Duration
 	// denied is when its release was; zero if it was not.
 	denied time.Time
-	// forbidden is since when every answer has been that the release is forbidden; zero if the last was another.
+	// forbidden is when its release was forbidden for the first time of two; zero if the last answer was another.
 	forbidden time.Time
 	// said are the kinds and refusals that were told, so that each is told once.
 	said map[string]bool
@@ -350,7 +350,7 @@ func (e *Executor) done(ctx context.Context, a Action, o outcome, err error) {
 // staysForbidden notes that a release was forbidden, and reports whether there is no use in another try: it has been forbidden for long
 // enough, or the eviction needs the time that is left.
 func (w *work) staysForbidden(a Action, now time.Time) bool {
-	if w.forbidden.IsZero() {
+	if now.Sub(w.forbidden) >= 3*forbiddenFor { // never, or at another time: this is not the second answer to one question
 		w.forbidden = now
 	}
 	return now.Sub(w.forbidden) >= forbiddenFor || !a.Deadline.IsZero() && a.lastMoment().Sub(now) < 2*forbiddenFor

@@ -339,6 +339,30 @@ func TestReleaseIsForbidden(t *testing.T) {
 	}
 }
 
+// Two API servers that start, an hour apart, are not one that forbids the release for good.
+func TestForbiddenLongAgo(t *testing.T) {
+	w := newWorld()
+	w.deployment("web", 1)
+	w.pod("web", w.replicaSets["web-1"], "going")
+	w.sync()
+	b := newBench(w, false)
+	forbids := true
+	w.fail = func(verb, _, _ string) (error, bool) {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "web", errors.New("no")), forbids && verb == "patch"
+	}
+	const notice = 2 * time.Hour
+	b.round(notice, "web")
+	b.pass(time.Hour)
+	b.round(notice) // nobody asks for it meanwhile
+	b.round(notice, "web")
+	forbids = false
+	b.pass(10 * time.Second)
+	b.round(notice, "web")
+	if diff := cmp.Diff([]string{"patch web"}, w.log); diff != "" {
+		t.Errorf("done (-want +got):\n%s", diff)
+	}
+}
+
 // Whoever denied a release may have been mended later, also when a budget refused the eviction since.
 func TestDeniedReleaseIsTriedAgain(t *testing.T) {
 	w := newWorld()
