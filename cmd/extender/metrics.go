@@ -8,8 +8,9 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// askedWithin is how long a client is of interest after it asked: one that has got a new certificate does not come back with the old one.
-const askedWithin = 10 * time.Minute
+// askedWithin is how long a client is of interest after it asked: longer than a quiet night, or an alert about its certificate would begin
+// anew with every pod. One that has got a new certificate does not come back with the old one, but may ask the other replica from then on.
+const askedWithin = 24 * time.Hour
 
 // expiryDesc is of the metric of certificates. docs/metrics.md lists it.
 var expiryDesc = metrics.NewDesc("spot_aware_scheduler_extender_certificate_expiry_timestamp_seconds",
