@@ -50,16 +50,27 @@ func newCertificates(certFile, keyFile, clientCAFile string, clients []string) (
 	c := &certificates{serving: serving, clientCA: clientCA, clients: clients, now: time.Now}
 	own, err := c.own()
 	if err == nil {
-		err = c.verifyReplica([]*x509.Certificate{own.Leaf}, x509.ExtKeyUsageServerAuth)
+		err = c.verifyReplica(chainOf(own), x509.ExtKeyUsageServerAuth)
 	}
 	if err == nil {
-		err = c.verifyReplica([]*x509.Certificate{own.Leaf}, x509.ExtKeyUsageClientAuth)
+		err = c.verifyReplica(chainOf(own), x509.ExtKeyUsageClientAuth)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--tls-cert-file %s: expected one for a DNS name that --client-ca-file %s signed for server auth and client auth: "+
 			"%w", certFile, clientCAFile, err)
 	}
 	return c, nil
+}
+
+// chainOf returns a certificate that was read, and the authorities after it in its file.
+func chainOf(own *tls.Certificate) []*x509.Certificate {
+	chain := make([]*x509.Certificate, 0, len(own.Certificate))
+	for _, raw := range own.Certificate {
+		if certificate, err := x509.ParseCertificate(raw); err == nil { // else nobody takes it for an authority
+			chain = append(chain, certificate)
+		}
+	}
+	return chain
 }
 
 // run reads the files again when they change, until ctx is done.

@@ -1,11 +1,18 @@
 package main
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -111,6 +118,68 @@ func TestCertificatesThatAreGoodNoMore(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// An authority may have another one sign for it: the file has both certificates then, and the client authority is the root only.
+func TestCertificateOfAnIntermediateAuthority(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	write := func(name, kind string, blocks ...[]byte) {
+		var text []byte
+		for _, der := range blocks {
+			text = append(text, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})...)
+		}
+		if err := os.WriteFile(file(name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var serial int64
+	sign := func(template, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if parent == nil {
+			parent, parentKey = template, key
+		}
+		serial++
+		template.SerialNumber, template.BasicConstraintsValid = big.NewInt(serial), true
+		template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Duration(4-serial)*24*time.Hour)
+		raw, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), parentKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		signed, err := x509.ParseCertificate(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return signed, key
+	}
+	authority := func(name string) *x509.Certificate {
+		return &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, KeyUsage: x509.KeyUsageCertSign}
+	}
+	root, rootKey := sign(authority("root"), nil, nil)
+	middle, middleKey := sign(authority("intermediate"), root, rootKey)
+	own, key := sign(&x509.Certificate{DNSNames: []string{lab.ExtenderName}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}, middle, middleKey)
+	keyDER, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("tls.key", "EC PRIVATE KEY", keyDER)
+	write("ca.crt", "CERTIFICATE", root.Raw)
+	write("tls.crt", "CERTIFICATE", own.Raw, middle.Raw)
+	c, err := newCertificates(file("tls.crt"), file("tls.key"), file("ca.crt"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]time.Time{"serving": own.NotAfter}, c.ends()); diff != "" {
+		t.Errorf("ends (-want +got):\n%s", diff)
+	}
+	write("tls.crt", "CERTIFICATE", own.Raw)
+	if _, err := newCertificates(file("tls.crt"), file("tls.key"), file("ca.crt"), nil); err == nil {
+		t.Error("taken without the authority between")
 	}
 }
 

@@ -41,7 +41,7 @@ func (e *expiries) CollectWithStability(ch chan<- metrics.Metric) {
 func (c *certificates) ends() map[string]time.Time {
 	serving := time.Unix(0, 0)
 	if own, err := c.own(); err == nil {
-		if until, err := c.verify([]*x509.Certificate{own.Leaf}, x509.ExtKeyUsageServerAuth, ""); err == nil {
+		if until, err := c.verify(chainOf(own), x509.ExtKeyUsageServerAuth, ""); err == nil {
 			serving = until
 		}
 	}
