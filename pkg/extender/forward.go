@@ -79,6 +79,10 @@ func (f *Forwarder) send(ctx context.Context, address string, r *http.Request, b
 		return nil, fmt.Errorf("asking the replica that leads: %w", err)
 	}
 	defer response.Body.Close()
+	if response.StatusCode == http.StatusUnauthorized {
+		// To this connection, whose certificate is good no more. It ends, and the next one has the certificate of now.
+		return nil, errors.New("the replica that leads does not know this one any more by an earlier certificate")
+	}
 	a := &answer{status: response.StatusCode, contentType: response.Header.Get("Content-Type")}
 	if a.body, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer+1)); err != nil {
 		return nil, fmt.Errorf("reading the answer of the replica that leads: %w", err)

@@ -52,6 +52,8 @@ type exchange struct {
 	body       bytes.Buffer
 	candidates candidates
 	out        []byte
+	// lent: net/http may still read body after it has returned from sending it.
+	lent bool
 }
 
 // verb decides about a request. The error says why nothing can be decided, or what is wrong with the request.
@@ -122,6 +124,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, do verb) (outcom
 	defer cancel()
 	err = do(ctx, x)
 	if not := (notLeading{}); errors.As(err, &not) {
+		x.lent = true
 		answer, ferr := h.forward.send(ctx, h.role.Leader(), r, x.body.Bytes())
 		if ferr != nil {
 			return h.fail(w, r, fmt.Errorf("%w; %w", not.error, ferr))
@@ -156,7 +159,7 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) (x *exchange, rel
 	x = h.pool.Get().(*exchange)
 	release = func() {
 		h.memory.Release(size)
-		if x.body.Cap() <= pooledAtMost && cap(x.out) <= pooledAtMost {
+		if !x.lent && x.body.Cap() <= pooledAtMost && cap(x.out) <= pooledAtMost {
 			x.body.Reset()
 			clear(x.candidates.names) // they are parts of the body
 			h.pool.Put(x)

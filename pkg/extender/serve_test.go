@@ -173,6 +173,11 @@ func TestForwarding(t *testing.T) {
 	// Each takes the other for the leader.
 	leads.leader = address
 	wantError(t, address, standby.args(podOf("web", 0)), errForwarded.Error())
+	// The other one does not know this one's certificate.
+	strict := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who?", http.StatusUnauthorized) }))
+	defer strict.Close()
+	waits.leader = strict.Listener.Addr().String()
+	wantError(t, address, standby.args(podOf("web", 0)), "does not know this one any more")
 	waits.leader = ""
 	wantError(t, address, standby.args(podOf("web", 0)), errNoLeader.Error())
 }
