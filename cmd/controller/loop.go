@@ -143,7 +143,6 @@ func (l *loop) Start(ctx context.Context) error {
 		plan, err := l.look(began)
 		took := time.Since(began)
 		pause, wait := idle, latest
-		var next time.Time
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Looking at the cluster failed")
 		} else {
@@ -151,10 +150,9 @@ func (l *loop) Start(ctx context.Context) error {
 			if l.act(ctx, plan) {
 				pause, wait = soonest, latestMoving
 			}
-			next = plan.next
 		}
-		if !next.IsZero() {
-			left := max(time.Until(next), 0)
+		if !plan.next.IsZero() {
+			left := max(time.Until(plan.next), 0)
 			pause, wait = min(pause, left), min(wait, left)
 		}
 		pause = max(pause, share*took)

@@ -16,8 +16,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// verifyAgainAfter is how long a connection's client is trusted before its certificate is verified again: one that is in use stays open, and
-// meanwhile certificates expire and authorities are taken away. Not with every request, of which there may be hundreds in a second.
+// verifyAgainAfter is how long a connection's client is trusted before its certificate is verified again: one that is in use stays open,
+// and meanwhile certificates expire and authorities are taken away. Not with every request, of which there may be hundreds in a second.
 const verifyAgainAfter = time.Second
 
 // certificates are the files by which replicas and schedulers know each other. They are read again when they change.
@@ -27,12 +27,12 @@ type certificates struct {
 	// clients are the names of the clients that may ask, beside other replicas.
 	clients []string
 	now     func() time.Time
-	// asked is the last client but for replicas; nil before the first.
-	asked atomic.Pointer[client]
+	// asked is of the last client that may ask and is no replica; nil before the first.
+	asked atomic.Pointer[asker]
 }
 
-// client is one that may ask, with the end of its certificate.
-type client struct{ until, at time.Time }
+// asker is a client that asked: at is when it was verified, until is when its certificate ends.
+type asker struct{ at, until time.Time }
 
 // newCertificates reads the files. The error says which flag is to blame.
 func newCertificates(certFile, keyFile, clientCAFile string, clients []string) (*certificates, error) {
@@ -157,8 +157,8 @@ func connected(ctx context.Context, _ net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, &connection{})
 }
 
-// answerKnown has handler answer those who may ask still, although they could when their connections began. Others get 401, and have to
-// connect again.
+// answerKnown has handler answer only those who may still ask: whoever could when the connection began need not be one of them any more.
+// Others get 401, and have to connect again.
 func (c *certificates) answerKnown(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		connection := r.Context().Value(connectionKey{}).(*connection)
@@ -189,7 +189,7 @@ func (c *certificates) stillMayAsk(chain []*x509.Certificate) error {
 		return err
 	}
 	if chain[0].VerifyHostname(own.Leaf.DNSNames[0]) != nil {
-		c.asked.Store(&client{until: until, at: c.now()})
+		c.asked.Store(&asker{at: c.now(), until: until})
 	}
 	return nil
 }

@@ -59,23 +59,17 @@ func (o *options) addAllNamespaces(command *cobra.Command) {
 	command.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Look at all namespaces instead of one.")
 }
 
-// selection is the flag -l.
-type selection struct{ text string }
-
-// addSelector gives a command the flag -l.
-func addSelector(command *cobra.Command) *selection {
-	s := &selection{}
-	command.Flags().StringVarP(&s.text, "selector", "l", "", "Labels to filter by, as kubectl get takes them: key=value, key!=value, key in (a,b), key, !key.")
-	return s
-}
-
-// parse returns the selector, which without the flag selects everything.
-func (s *selection) parse() (labels.Selector, error) {
-	selector, err := labels.Parse(s.text)
-	if err != nil {
-		return nil, fmt.Errorf("--selector: %w; %w", err, errUsage)
+// addSelector gives a command the flag -l. What it returns parses that: without the flag the selector selects everything.
+func addSelector(command *cobra.Command) (parse func() (labels.Selector, error)) {
+	text := command.Flags().StringP("selector", "l", "",
+		"Labels to filter by, as kubectl get takes them: key=value, key!=value, key in (a,b), key, !key.")
+	return func() (labels.Selector, error) {
+		selector, err := labels.Parse(*text)
+		if err != nil {
+			return nil, fmt.Errorf("--selector: %w; %w", err, errUsage)
+		}
+		return selector, nil
 	}
-	return selector, nil
 }
 
 // namespace returns the namespace that is asked about, "" for all.
@@ -96,4 +90,12 @@ func where(namespace string) string {
 		return "any namespace"
 	}
 	return "namespace " + namespace
+}
+
+// of says of which namespace something is, for a person: nothing where it is of all.
+func of(namespace string) string {
+	if namespace == "" {
+		return ""
+	}
+	return " of " + where(namespace)
 }

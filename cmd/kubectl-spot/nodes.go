@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
@@ -26,13 +25,13 @@ workloads would have fewer left than their floor, or none. Nodes that go come fi
 		Args: cobra.NoArgs,
 	}
 	o.addAllNamespaces(command)
-	selected := addSelector(command)
+	parseSelector := addSelector(command)
 	p := newPrinting(command)
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		if err := p.check(); err != nil {
 			return err
 		}
-		selector, err := selected.parse()
+		selector, err := parseSelector()
 		if err != nil {
 			return err
 		}
@@ -43,7 +42,12 @@ workloads would have fewer left than their floor, or none. Nodes that go come fi
 		if taken.NoNodes {
 			return fmt.Errorf("nodes cannot be read, and this is about nothing else: %w", taken.Gaps[0].Err)
 		}
-		return o.printNodes(p, view.Nodes(selector), view.Snapshot.Now, selector)
+		all := view.Nodes(selector)
+		if len(all) == 0 && !selector.Empty() && p.human() {
+			fmt.Fprintf(o.ErrOut, "No node matches -l %s.\n", selector)
+			return nil
+		}
+		return o.printNodes(p, all, view.Snapshot.Now)
 	}
 	return command
 }
@@ -63,7 +67,7 @@ func (o *options) lookWide(ctx context.Context, scope survey.Scope) (*report.Vie
 	return o.look(ctx, scope)
 }
 
-func (o *options) printNodes(p *printing, all []report.Node, now time.Time, selector labels.Selector) error {
+func (o *options) printNodes(p *printing, all []report.Node, now time.Time) error {
 	if !p.human() {
 		refs := make([]report.Ref, len(all))
 		for i := range all {
@@ -72,11 +76,7 @@ func (o *options) printNodes(p *printing, all []report.Node, now time.Time, sele
 		return p.machine(o.Out, "SpotNodes", &o.source, map[string]any{"items": all}, refs)
 	}
 	if len(all) == 0 {
-		none := "The cluster has no nodes."
-		if !selector.Empty() {
-			none = fmt.Sprintf("No node matches -l %s.", selector)
-		}
-		fmt.Fprintln(o.ErrOut, none)
+		fmt.Fprintln(o.ErrOut, "The cluster has no nodes.")
 		return nil
 	}
 	var t table

@@ -114,18 +114,15 @@ func (o *options) printSavings(p *printing, s *report.Savings) error {
 			report.Count(s.SpotNodes, "spot node", "spot nodes"), report.Count(s.OnDemandNodes, "on-demand node", "on-demand nodes"),
 			s.Now, s.AllOnDemand, s.Saved, percent, s.Prices)
 		if len(s.Surplus) == 0 {
-			of := ""
-			if s.Namespace != "" {
-				of = " of " + where(s.Namespace)
-			}
-			fmt.Fprintln(o.Out, o.source.qualified("No workload"+of+" that opts in has replicas on on-demand beyond its floor."))
+			fmt.Fprintln(o.Out, o.source.qualified("No workload"+of(s.Namespace)+" that opts in has replicas on on-demand beyond its floor."))
 			return nil
 		}
 		replicas := 0
 		for i := range s.Surplus {
 			replicas += s.Surplus[i].Replicas
 		}
-		fmt.Fprintf(o.Out, "On on-demand beyond the floors: %s; on spot they would save %.3f USD an hour more.\n\n", report.Count(replicas, "replica", "replicas"), s.OnTheTable)
+		fmt.Fprintf(o.Out, "On on-demand beyond the floors: %s; on spot they would save %.3f USD an hour more.\n\n",
+			report.Count(replicas, "replica", "replicas"), s.OnTheTable)
 	}
 	var t table
 	if s.Namespace == "" {

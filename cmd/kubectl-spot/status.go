@@ -26,13 +26,13 @@ The worst come first.`,
 		Args: cobra.NoArgs,
 	}
 	o.addAllNamespaces(command)
-	selected := addSelector(command)
+	parseSelector := addSelector(command)
 	p := newPrinting(command)
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		if err := p.check(); err != nil {
 			return err
 		}
-		selector, err := selected.parse()
+		selector, err := parseSelector()
 		if err != nil {
 			return err
 		}

@@ -142,11 +142,8 @@ func (p *printing) losses(out io.Writer, result *report.WhatIf, namespace string
 		t.row(c, cells...)
 	}
 	if !p.noHeaders {
-		of := ""
-		if namespace != "" {
-			of = " of " + where(namespace)
-		}
-		fmt.Fprintf(out, "%s%s would go with %s.", report.Count(result.Pods, "replica", "replicas"), of, report.Count(result.Nodes, "node", "nodes"))
+		fmt.Fprintf(out, "%s%s would go with %s.",
+			report.Count(result.Pods, "replica", "replicas"), of(namespace), report.Count(result.Nodes, "node", "nodes"))
 		switch {
 		case result.Pods > 0:
 		case namespace != "":
@@ -157,7 +154,8 @@ func (p *printing) losses(out io.Writer, result *report.WhatIf, namespace string
 			return nil
 		}
 		fmt.Fprintf(out, " Of %s %d would have none left, %d fewer than their floor, and %d would keep it.\n",
-			report.Count(len(result.Workloads), "workload that loses some", "workloads that lose some"), zero, below, len(result.Workloads)-zero-below)
+			report.Count(len(result.Workloads), "workload that loses some", "workloads that lose some"),
+			zero, below, len(result.Workloads)-zero-below)
 	}
 	return p.table(out, &t)
 }
@@ -186,8 +184,9 @@ func (p *printing) changes(out io.Writer, result *report.WhatIf, namespace strin
 		t.row(colour, cells...)
 	}
 	if !p.noHeaders {
-		fmt.Fprintf(out, "Under %s %s: %s would have to go to on-demand, %s could go to spot.\n", result.Policy,
-			report.Count(len(result.Changes), "workload has another floor or count on on-demand", "workloads have other floors or counts on on-demand"),
+		changed := report.Count(len(result.Changes),
+			"workload has another floor or count on on-demand", "workloads have other floors or counts on on-demand")
+		fmt.Fprintf(out, "Under %s %s: %s would have to go to on-demand, %s could go to spot.\n", result.Policy, changed,
 			report.Count(lacks, "replica", "replicas"), report.Count(frees, "replica", "replicas"))
 	}
 	return p.table(out, &t)

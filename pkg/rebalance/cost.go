@@ -37,10 +37,10 @@ func DeletionCosts(s *cluster.Snapshot) (costs []Cost) {
 			continue
 		}
 		keep := map[types.UID]bool{}
-		if w.Ours && !anyPod(w, costsByUser) {
+		if w.Ours && !anyPod(w, hasUsersCost) {
 			for _, p := range floorOf(w) {
 				keep[p.UID] = true
-				if !p.CostsByUs() && w.Desired > w.Floor {
+				if !p.HasOurCost() && w.Desired > w.Floor {
 					costs = append(costs, Cost{p, floorCost})
 				}
 			}
@@ -64,9 +64,9 @@ func floorOf(w *cluster.Workload) []*cluster.Pod {
 	return pods[:min(w.Floor, len(pods))]
 }
 
-func costsByUser(p *cluster.Pod) bool {
+func hasUsersCost(p *cluster.Pod) bool {
 	_, ok := p.Annotations[v1.PodDeletionCost]
-	return ok && !p.CostsByUs()
+	return ok && !p.HasOurCost()
 }
 
 // Apply writes the cost, only on the very version of the pod that it was planned for, so that one that the user sets meanwhile stays. A
@@ -75,7 +75,7 @@ func (c Cost) Apply(ctx context.Context, client kubernetes.Interface) error {
 	annotations := map[string]*string{cluster.CostAnnotation: nil}
 	if c.Value != "" {
 		annotations[cluster.CostAnnotation], annotations[v1.PodDeletionCost] = &c.Value, &c.Value
-	} else if c.Pod.CostsByUs() {
+	} else if c.Pod.HasOurCost() {
 		annotations[v1.PodDeletionCost] = nil
 	}
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{

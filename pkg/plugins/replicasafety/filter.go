@@ -31,7 +31,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 	start := p.clock.Now()
 	subject, err := p.owners.Subject(pod)
 	if unknown := (*kube.UnknownOwner)(nil); errors.As(err, &unknown) {
-		unknownOwner{uid: unknown.UID, why: err.Error()}.write(cycle)
+		ownerWait{uid: unknown.UID, why: err.Error()}.write(cycle)
 		// Unresolvable: no preemption can make the owner known.
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
 	}
@@ -45,7 +45,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 	}
 	if until := since.Add(decision.OwnerNews); start.Before(until) {
 		if why := subject.Pod.Outgrown(p.counter.Placed(subject.RevisionUID)); why != "" {
-			unknownOwner{subject.WorkloadUID, why, &subject.Pod.Workload, until}.write(cycle)
+			ownerWait{uid: subject.WorkloadUID, why: why, outgrown: &subject.Pod.Workload, until: until}.write(cycle)
 			return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, why)
 		}
 	}
@@ -121,8 +121,8 @@ func (p *Plugin) Filter(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node
 	return s.Refusal(verdict)
 }
 
-// unknownOwner tells PostFilter which owner the pod waits for, or for news of, and why in words.
-type unknownOwner struct {
+// ownerWait tells PostFilter which owner the pod waits for, or for news of, and why in words.
+type ownerWait struct {
 	uid types.UID
 	why string
 	// outgrown is what was known of the workload that the pod has outgrown, and until is how long the pod waits for news of it; nil if the
@@ -131,9 +131,9 @@ type unknownOwner struct {
 	until    time.Time
 }
 
-const unknownOwnerKey fwk.StateKey = "spot-aware-scheduler.io/unknown-owner"
+const ownerWaitKey fwk.StateKey = "spot-aware-scheduler.io/owner-wait"
 
-func (u unknownOwner) write(cycle fwk.CycleState) { cycle.Write(unknownOwnerKey, u) }
+func (w ownerWait) write(cycle fwk.CycleState) { cycle.Write(ownerWaitKey, w) }
 
-// Clone returns u: it never changes.
-func (u unknownOwner) Clone() fwk.StateData { return u }
+// Clone returns w: it never changes.
+func (w ownerWait) Clone() fwk.StateData { return w }

@@ -38,8 +38,8 @@ func (p *Plugin) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.P
 func (p *Plugin) logWait(logger klog.Logger, cycle fwk.CycleState, pod *v1.Pod) (why string) {
 	s := placement.Read(cycle)
 	var about []any
-	if data, err := cycle.Read(unknownOwnerKey); err == nil {
-		why, about = data.(unknownOwner).why, []any{"pod", klog.KObj(pod)}
+	if data, err := cycle.Read(ownerWaitKey); err == nil {
+		why, about = data.(ownerWait).why, []any{"pod", klog.KObj(pod)}
 	} else if s != nil {
 		why, about = s.Plan.Waits(), planned(pod, s)
 	}
@@ -51,12 +51,10 @@ func (p *Plugin) logWait(logger klog.Logger, cycle fwk.CycleState, pod *v1.Pod) 
 
 // waitOf returns what the pod waits for after this cycle.
 func (p *Plugin) waitOf(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
-	if data, err := cycle.Read(unknownOwnerKey); err == nil {
+	if data, err := cycle.Read(ownerWaitKey); err == nil {
 		// The owner may appear or change, or the pod's ReplicaSet be given to another one or left to itself; siblings may go with their node.
-		unknown := data.(unknownOwner)
-		return placement.Wait{
-			Owners: []types.UID{unknown.uid, kube.RevisionOf(pod)}, Counted: unknown.outgrown != nil, Again: unknown.until,
-		}
+		wait := data.(ownerWait)
+		return placement.Wait{Owners: []types.UID{wait.uid, kube.RevisionOf(pod)}, Counted: wait.outgrown != nil, Again: wait.until}
 	}
 	s := placement.Read(cycle)
 	if s == nil {
@@ -95,8 +93,8 @@ func (p *Plugin) gone(pod *v1.Pod) bool {
 // waiting found nobody to wake; one that runs from now on will.
 func (p *Plugin) ownerChanged(cycle fwk.CycleState, pod *v1.Pod) bool {
 	subject, err := p.owners.Subject(pod)
-	if data, readErr := cycle.Read(unknownOwnerKey); readErr == nil {
-		before, still := data.(unknownOwner), (*kube.UnknownOwner)(nil)
+	if data, readErr := cycle.Read(ownerWaitKey); readErr == nil {
+		before, still := data.(ownerWait), (*kube.UnknownOwner)(nil)
 		if before.outgrown != nil {
 			return err != nil || !reflect.DeepEqual(&subject.Pod.Workload, before.outgrown)
 		}
