@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -22,8 +21,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey/surveytest"
 )
 
-// cluster returns the kubeconfig of an API server that knows one pod on one spot node, in namespace shop, and a StatefulSet that is scaled to 0,
-// and more, and denies what denied names.
+// cluster returns the kubeconfig of an API server that knows one pod on one spot node, in namespace shop, and a StatefulSet that is scaled
+// to 0, and more, and denies what denied names.
 func cluster(t *testing.T, denied string, more ...runtime.Object) (kubeconfig string) {
 	t.Helper()
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{
@@ -141,26 +140,33 @@ func TestPrints(t *testing.T) {
 	}
 }
 
-// TestSavingsOfNamespace: the nodes are everybody's, and with -n only the workloads there are told of. Without, the context's does not count.
+// TestSavingsOfNamespace: the nodes are everybody's, and with -n only the workloads there are told of. Without, the context's does not
+// count.
 func TestSavingsOfNamespace(t *testing.T) {
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "od", Labels: map[string]string{
 		"node.kubernetes.io/capacity": "on-demand", v1.LabelInstanceTypeStable: "m5.xlarge"}}}
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "over", Namespace: "bank", UID: "o", Annotations: map[string]string{decision.MinOnDemandAnnotation: "0"}},
-		Spec: v1.PodSpec{NodeName: "od", SchedulerName: "spot-aware-scheduler"}}
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "over", Namespace: "bank", UID: "o", Annotations: map[string]string{decision.MinOnDemandAnnotation: "0"},
+		},
+		Spec: v1.PodSpec{NodeName: "od", SchedulerName: "spot-aware-scheduler"},
+	}
 	for line, want := range map[string]string{
-		"savings -n bank -o jsonpath=":    "bank:over",
-		"savings -n shop -o jsonpath=":    "shop:",
-		"savings -o jsonpath=":            ":over",
-		"savings -n shop -A -o jsonpath=": ":over",
+		"savings -n bank":    "bank:over",
+		"savings -n shop":    "shop:",
+		"savings":            ":over",
+		"savings -n shop -A": ":over",
 	} {
-		args := append(strings.Fields(line), shipped, "--kubeconfig="+cluster(t, "", node, pod))
-		args[slices.Index(args, "jsonpath=")] += "{.onDemandNodes} {.namespace}:{.surplus[*].name}"
-		out, err, status := execute(t, args...)
+		out, err, status := execute(t, append(strings.Fields(line), shipped, "--kubeconfig="+cluster(t, "", node, pod),
+			"-o", "jsonpath={.onDemandNodes} {.namespace}:{.surplus[*].name}")...)
 		if status != 0 || out != "1 "+want || err != "" {
 			t.Errorf("%s: exit status %d, %q, want %q\n%s", line, status, out, "1 "+want, err)
 		}
 	}
-	for namespace, want := range map[string]string{"-n=bank": "pod/over   0     1     1     0.0000\n", "-A": "bank   pod/over   0     1     1     0.0000\n"} {
+	for namespace, want := range map[string]string{
+		"-n=bank": "pod/over   0     1     1     0.0000\n",
+		"-A":      "bank   pod/over   0     1     1     0.0000\n",
+	} {
 		out, _, _ := execute(t, "savings", namespace, "--no-headers", shipped, "--kubeconfig="+cluster(t, "", node, pod))
 		if diff := cmp.Diff(want, out); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", namespace, diff)
@@ -189,7 +195,8 @@ func TestNothingFound(t *testing.T) {
 	// Without a scheduler in the cluster the defaults are assumed, and said to be.
 	out, err, status := execute(t, "status", kubeconfig)
 	want := "the defaults are assumed: minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never."
-	if status != exitPartial || !strings.Contains(err, want) || !strings.Contains(err, "namespace kube-system has no Deployment") || out == "" {
+	if status != exitPartial || out == "" || !strings.Contains(err, want) ||
+		!strings.Contains(err, "namespace kube-system has no Deployment") {
 		t.Errorf("exit status %d, %q, want %d and %q", status, err, exitPartial, want)
 	}
 }
@@ -210,8 +217,8 @@ func TestDenied(t *testing.T) {
 		if denied == "pods" || denied == "nodes" {
 			wantStatus = exitFailed
 		}
-		if status != wantStatus || (out == "") != (status == exitFailed) || !strings.Contains(err, fmt.Sprintf("cannot list resource %q", denied)) || !strings.Contains(err, want) ||
-			!strings.Contains(err, "manifests/overlays/viewer") {
+		if status != wantStatus || (out == "") != (status == exitFailed) || !strings.Contains(err, want) ||
+			!strings.Contains(err, fmt.Sprintf("cannot list resource %q", denied)) || !strings.Contains(err, "manifests/overlays/viewer") {
 			t.Errorf("%s: exit status %d, want %d, %q\n%s", denied, status, wantStatus, out, err)
 		}
 	}
@@ -220,7 +227,8 @@ func TestDenied(t *testing.T) {
 // TestGapsForPrograms: what could not be read is in the answer too, and nothing is denied for certain without owners.
 func TestGapsForPrograms(t *testing.T) {
 	out, _, status := execute(t, "status", "-o", "jsonpath={.gaps}{.readPolicy.assumedBecause}", "--kubeconfig="+cluster(t, "jobs"))
-	if status != exitPartial || !strings.Contains(out, "what pods of jobs belong to is not known") || !strings.Contains(out, "namespace kube-system has no Deployment") {
+	if status != exitPartial || !strings.Contains(out, "what pods of jobs belong to is not known") ||
+		!strings.Contains(out, "namespace kube-system has no Deployment") {
 		t.Errorf("exit status %d, %q", status, out)
 	}
 	for line, want := range map[string]string{

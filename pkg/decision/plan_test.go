@@ -128,7 +128,7 @@ func TestNewPlan(t *testing.T) {
 	}
 }
 
-// TestCounted: a plan is counted where the number of siblings on spot may decide.
+// TestOutgrown: one pod more than replicas, or an ordinal beyond the last, shows that what is known of the owner is old.
 func TestOutgrown(t *testing.T) {
 	three := decision.Workload{Kind: "Deployment", Revision: "shop/web-1", Desired: 3}
 	ordinal := func(n int) decision.Workload {
@@ -166,6 +166,7 @@ func TestOutgrown(t *testing.T) {
 	}
 }
 
+// TestCounted: a plan is counted where the number of siblings on spot may decide.
 func TestCounted(t *testing.T) {
 	tests := map[string]struct {
 		candidate

@@ -192,3 +192,10 @@ func (cp *ControlPlane) freePort() (string, error) {
 		}
 	}
 }
+
+// FreeAddress returns host and port of the control plane on which nothing listens, for a program that is started beside it. It never
+// returns the same twice.
+func (cp *ControlPlane) FreeAddress() (string, error) {
+	port, err := cp.freePort()
+	return cp.host(port), err
+}

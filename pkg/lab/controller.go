@@ -49,11 +49,9 @@ func (cp *ControlPlane) StartController(ctx context.Context, options ControllerO
 	}
 	addresses := map[string]string{}
 	for _, server := range []string{"metrics", "health"} {
-		port, err := cp.freePort()
-		if err != nil {
+		if addresses[server], err = cp.FreeAddress(); err != nil {
 			return nil, err
 		}
-		addresses[server] = cp.host(port)
 		config[server] = map[string]any{"bindAddress": addresses[server]}
 	}
 	configFile, err := cp.writeConfig(name, config)

@@ -88,11 +88,9 @@ func (cp *ControlPlane) StartExtender(ctx context.Context, options ExtenderOptio
 	}
 	addresses := map[string]string{}
 	for _, server := range []string{"requests", "metrics", "health"} {
-		port, err := cp.freePort()
-		if err != nil {
+		if addresses[server], err = cp.FreeAddress(); err != nil {
 			return nil, err
 		}
-		addresses[server] = cp.host(port)
 	}
 	client, err := metricsClient(cp.config)
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	corev1 "k8s.io/kubernetes/pkg/apis/core/v1"
+	"k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
@@ -58,7 +60,7 @@ func wanted(t *testing.T, server *surveytest.Server, scope survey.Scope) []*v1.P
 	return pods
 }
 
-// TestWantedQOS: the classes are those that the API server gives.
+// TestWantedQOS: the classes are those that the API server gives, by its own defaults and its own rules.
 func TestWantedQOS(t *testing.T) {
 	list := func(amounts ...string) v1.ResourceList {
 		list := v1.ResourceList{}
@@ -100,6 +102,11 @@ func TestWantedQOS(t *testing.T) {
 			pods := wanted(t, surveytest.Start(t, setOf("db", 1, test.spec)), survey.Scope{})
 			if got := pods[0].Status.QOSClass; got != test.want {
 				t.Errorf("%s, want %s", got, test.want)
+			}
+			admitted := &v1.Pod{Spec: *test.spec.DeepCopy()}
+			corev1.SetObjectDefaults_Pod(admitted)
+			if class := qos.ComputePodQOS(admitted); class != test.want {
+				t.Errorf("the API server gives %s, want %s", class, test.want)
 			}
 		})
 	}

@@ -133,11 +133,7 @@ func (s *scenario) states() (counts [3]int) {
 // since then released and evicted none twice, touched no other and deleted none.
 func (s *scenario) movedOnce(since time.Time, replicas map[string]int) {
 	s.Helper()
-	all := 0
-	for _, n := range replicas {
-		all += n
-	}
-	s.eventually(soon, s.haveLeft(all))
+	s.eventually(soon, s.haveAllLeft(replicas))
 	left := map[string]int{}
 	moved := map[string]bool{}
 	for _, at := range s.seen.left("") {

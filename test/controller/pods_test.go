@@ -191,6 +191,15 @@ func (s *scenario) haveLeft(want int) func() error {
 	}
 }
 
+// haveAllLeft returns a check that the watch has seen as many pods leave as all apps together have replicas, or more.
+func (s *scenario) haveAllLeft(replicas map[string]int) func() error {
+	all := 0
+	for _, n := range replicas {
+		all += n
+	}
+	return s.haveLeft(all)
+}
+
 // touched returns the names of the pods of an app that were released or have left; "" for all apps.
 func (h *history) touched(app string) []string {
 	var names []string

@@ -112,11 +112,7 @@ func TestWaysOfWorkloads(t *testing.T) {
 
 	s.notice("spot-1", 2*time.Minute)
 	s.eventually(90*time.Second, s.empty("spot-1"))
-	all := 0
-	for _, n := range want {
-		all += n
-	}
-	s.eventually(soon, s.haveLeft(all)) // the watch may be behind the list
+	s.eventually(soon, s.haveAllLeft(want)) // the watch may be behind the list
 	for app, way := range ways {
 		left := s.seen.left(app)
 		if len(left) != want[app] {

@@ -49,6 +49,9 @@ func newService(t *testing.T, replicas ...*lab.Extender) *service {
 	s := &service{listener: listener, ready: slices.Clone(replicas), deleted: map[*lab.Extender]bool{}}
 	t.Cleanup(func() { listener.Close() })
 	readiness := container(t).ReadinessProbe
+	if readiness.PeriodSeconds == 0 || readiness.TimeoutSeconds == 0 || readiness.FailureThreshold == 0 {
+		t.Fatalf("the manifest leaves some of the probe to Kubernetes' defaults, which nothing here knows: %+v", readiness)
+	}
 	for _, e := range replicas {
 		go s.probe(t.Context(), e, readiness)
 	}
@@ -68,20 +71,10 @@ func (s *service) address() string { return s.listener.Addr().String() }
 
 // probe says whether a replica is ready as a kubelet would, until ctx is done.
 func (s *service) probe(ctx context.Context, e *lab.Extender, p *v1.Probe) {
-	seconds := func(n, byDefault int32) time.Duration {
-		if n == 0 {
-			n = byDefault
-		}
-		return time.Duration(n) * time.Second
-	}
-	threshold := int(p.FailureThreshold)
-	if threshold == 0 {
-		threshold = 3
-	}
-	ticker := time.NewTicker(seconds(p.PeriodSeconds, 10))
+	ticker := time.NewTicker(time.Duration(p.PeriodSeconds) * time.Second)
 	defer ticker.Stop()
-	for failures := 0; ; {
-		probing, cancel := context.WithTimeout(ctx, seconds(p.TimeoutSeconds, 1))
+	for failures := int32(0); ; {
+		probing, cancel := context.WithTimeout(ctx, time.Duration(p.TimeoutSeconds)*time.Second)
 		_, err := e.Get(probing, p.HTTPGet.Path)
 		cancel()
 		if err == nil {
@@ -92,7 +85,7 @@ func (s *service) probe(ctx context.Context, e *lab.Extender, p *v1.Probe) {
 		switch {
 		case failures == 0:
 			s.set(e, true)
-		case failures >= threshold:
+		case failures >= p.FailureThreshold:
 			s.set(e, false)
 		}
 		select {

@@ -59,12 +59,12 @@ func (s *scenario) watch() *sightings {
 func (seen *sightings) take(pod *v1.Pod, deleted bool) {
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
+	now := time.Now()
 	at := seen.pods[pod.Name]
 	if at == nil {
-		at = &sighting{appeared: time.Now()}
+		at = &sighting{appeared: now}
 		seen.pods[pod.Name] = at
 	}
-	now := time.Now()
 	first := func(t *time.Time) {
 		if t.IsZero() {
 			*t = now

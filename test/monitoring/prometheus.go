@@ -3,7 +3,6 @@ package monitoring
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,7 +60,7 @@ func Scrape(ctx context.Context, cp *lab.ControlPlane, every time.Duration, rule
 	if err := os.WriteFile(file, config, 0o600); err != nil {
 		return nil, err
 	}
-	address, err := freeAddress()
+	address, err := cp.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -100,14 +99,4 @@ func writeToken(ctx context.Context, cp *lab.ControlPlane, file string) error {
 		}
 		return os.WriteFile(file, secret.Data["token"], 0o600)
 	})
-}
-
-// freeAddress returns an address on loopback at which nobody listens.
-func freeAddress() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	address := listener.Addr().String()
-	return address, listener.Close()
 }
