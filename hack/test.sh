@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs all tests: the quick ones first, then those that run on a real control plane and mostly wait, two packages at a time, the long ones
-# beside each other, and then those that measure, one after the other because they share two cores. LONG=1 adds what takes longer: the race detector, many
-# more random histories, and the live tests that depend most on timing three times over, those with many repeats or a full size, those of the
-# extender, and those of placement against the next minor version of Kubernetes.
+# beside each other, and then those that measure, one after the other because they share two cores. LONG=1 adds what takes longer: the race
+# detector, many more random histories, and the live tests that depend most on timing three times over, those with many repeats or a full
+# size, those of the extender, and those of placement against the next minor version of Kubernetes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -111,8 +111,8 @@ func (t *terms) refusals(node *Node) (all []string) {
 	return all
 }
 
-// Feasibility says which pods some of a set of nodes could take at all, were they empty and in order: by the pods' own node selectors, affinity
-// to nodes and tolerations, their volumes, and the size of nodes. It is not for concurrent use.
+// Feasibility says which pods some of a set of nodes could take at all, were they empty and in order: by the pods' own node selectors,
+// affinity to nodes and tolerations, their volumes, and the size of nodes. It is not for concurrent use.
 type Feasibility struct {
 	nodes []*Node
 	known map[*Revision][]feasible

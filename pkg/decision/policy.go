@@ -124,7 +124,8 @@ func (r *Rule) matches(pod *Pod) bool {
 		(r.PodSelector == nil || r.PodSelector(pod.Labels))
 }
 
-// NeedsPriorityClass reports whether some rule depends on what the PriorityClass of that name says, or for "" on which class is the default.
+// NeedsPriorityClass reports whether some rule depends on what the PriorityClass of that name says, or for "" on which class is the
+// default.
 func (p *Policy) NeedsPriorityClass(name string) bool {
 	return slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.MinPriority != nil || name == "" && len(r.PriorityClasses) > 0 })
 }

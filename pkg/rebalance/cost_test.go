@@ -51,7 +51,9 @@ func TestDeletionCosts(t *testing.T) {
 			w.pod("web-0").annotations = ours()
 			w.pod("web-0").annotations[v1.PodDeletionCost] = "7"
 		}, []string{"web-0="}},
-		"only our marker is left: somebody took the cost": {spread, func(w *world) { w.pod("web-0").annotations = map[string]string{cluster.CostAnnotation: "1000"} }, []string{"web-0=1000", "web-1=1000"}},
+		"only our marker is left: somebody took the cost": {spread, func(w *world) {
+			w.pod("web-0").annotations = map[string]string{cluster.CostAnnotation: "1000"}
+		}, []string{"web-0=1000", "web-1=1000"}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -323,8 +323,8 @@ func (v *View) groups(p *cluster.Pod, plan *decision.Plan, siblings []*cluster.P
 	return all
 }
 
-// standsAs says in words why a pod stands where it does, by the siblings that come before it there (cluster.ByRank): where more of them stand
-// than the floor or the budget has, the last are those beyond it.
+// standsAs says in words why a pod stands where it does, by the siblings that come before it there (cluster.ByRank): where more of them
+// stand than the floor or the budget has, the last are those beyond it.
 func (v *View) standsAs(p *cluster.Pod, siblings []*cluster.Pod, waiting decision.Waiting) string {
 	capacity := p.Node.Facts.Capacity.Type
 	before := slices.DeleteFunc(slices.Clone(siblings), func(q *cluster.Pod) bool {

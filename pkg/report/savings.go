@@ -31,8 +31,8 @@ type Savings struct {
 	Unpriced map[string]int `json:"unpriced,omitempty"`
 	// Namespace is the one whose workloads are in Surplus; "" for all. Whoever has the cluster read says it.
 	Namespace string `json:"namespace,omitempty"`
-	// Surplus are the workloads with replicas on on-demand beyond their floors that could be on spot: those that cost most first. OnTheTable is
-	// what all of them would save there.
+	// Surplus are the workloads with replicas on on-demand beyond their floors that could be on spot: those that cost most first. OnTheTable
+	// is what all of them would save there.
 	Surplus    []Surplus `json:"surplus"`
 	OnTheTable float64   `json:"onTheTableUsdPerHour"`
 }
@@ -140,8 +140,8 @@ func annotated(n *cluster.Node, key string) (price float64, given bool, err erro
 	return price, true, nil
 }
 
-// mayLeave returns which pods on on-demand could be on spot at all: their own selector or affinity does not keep them off spot, and some spot
-// node suits them. Without any spot node nobody knows which there would be.
+// mayLeave returns which pods on on-demand could be on spot at all: their own selector or affinity does not keep them off spot, and some
+// spot node suits them. Without any spot node nobody knows which there would be.
 func (v *View) mayLeave() func(*cluster.Pod) bool {
 	spot := slices.DeleteFunc(slices.Clone(v.Snapshot.Nodes), func(n *cluster.Node) bool { return n.Facts.Capacity.Type != decision.Spot })
 	feasibility := cluster.NewFeasibility(spot)

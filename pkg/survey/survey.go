@@ -57,8 +57,8 @@ type Survey struct {
 	Gaps []Gap
 	// NoNodes: nothing is known of any node. NoOwners: some kind of owner could not be listed, so that some pods seem to belong to nothing.
 	NoNodes, NoOwners bool
-	// Priorities is the gap where PriorityClasses could not be listed, else nil. It is not among Gaps: only rules by priority ask for them, and
-	// only of workloads without pods.
+	// Priorities is the gap where PriorityClasses could not be listed, else nil. It is not among Gaps: only rules by priority ask for them,
+	// and only of workloads without pods.
 	Priorities *Gap
 
 	factory informers.SharedInformerFactory

@@ -9,8 +9,8 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// admit gives a pod that was made from a template what the API server would give it, as far as rules of the policy ask for it: its QoS class, and
-// its priority by the classes that there are.
+// admit gives a pod that was made from a template what the API server would give it, as far as rules of the policy ask for it: its QoS
+// class, and its priority by the classes that there are.
 func admit(pod *v1.Pod, classes []*schedulingv1.PriorityClass) {
 	pod.Status.QOSClass = qosClass(&pod.Spec)
 	var class *schedulingv1.PriorityClass
@@ -29,8 +29,8 @@ func admit(pod *v1.Pod, classes []*schedulingv1.PriorityClass) {
 	}
 }
 
-// qosClass returns the QoS class of a pod with this specification, after the API server has filled in its requests. What a LimitRange would add
-// is not known here.
+// qosClass returns the QoS class of a pod with this specification, after the API server has filled in its requests. What a LimitRange would
+// add is not known here.
 func qosClass(spec *v1.PodSpec) v1.PodQOSClass {
 	containers, inits := slices.Clone(spec.Containers), slices.Clone(spec.InitContainers)
 	var all []*v1.ResourceRequirements

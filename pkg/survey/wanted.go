@@ -14,9 +14,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// Wanted returns a pod of each Deployment and StatefulSet that wants pods which name profile as their scheduler, as its template says and the
-// API server would admit it; by namespace, kind and name of the owner. It is how a workload without any pod is known. A Deployment without a
-// ReplicaSet is left out.
+// Wanted returns a pod of each Deployment and StatefulSet that wants pods which name profile as their scheduler, as its template says and
+// the API server would admit it; by namespace, kind and name of the owner. It is how a workload without any pod is known. A Deployment
+// without a ReplicaSet is left out.
 func (s *Survey) Wanted(profile string) ([]*v1.Pod, error) {
 	deployments, err := s.factory.Apps().V1().Deployments().Lister().List(labels.Everything())
 	if err != nil {

@@ -78,8 +78,8 @@ func massReclaim(t *testing.T, nodes, workloads int) {
 		ways[at.way()]++
 	}
 	moves, events := s.busiest(began, "pods", "nodes"), s.ahead(began, 20, "events")
-	t.Logf("notice to gone: p50 %s, p99 %s, last %s; ways %v; at most %d requests for pods and nodes in a second; of events up to %d more than 20 "+
-		"a second", percentile(took, 50), percentile(took, 99), percentile(took, 100), ways, moves, events)
+	t.Logf("notice to gone: p50 %s, p99 %s, last %s; ways %v; at most %d requests for pods and nodes in a second; of events up to %d more "+
+		"than 20 a second", percentile(took, 50), percentile(took, 99), percentile(took, 100), ways, moves, events)
 	if ways["deleted"] > 0 {
 		t.Errorf("%d pods were deleted, want all to leave by surge or eviction", ways["deleted"])
 	}

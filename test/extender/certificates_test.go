@@ -68,7 +68,9 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	after, err := lab.MakeCertificates(t.TempDir())
 	must(t, err)
 	both := slices.Concat(contents(before.CA), contents(after.CA))
-	serving := newVolume(t, map[string][]byte{"ca.crt": contents(before.CA), "tls.crt": contents(before.Cert), "tls.key": contents(before.Key)})
+	serving := newVolume(t, map[string][]byte{
+		"ca.crt": contents(before.CA), "tls.crt": contents(before.Cert), "tls.key": contents(before.Key),
+	})
 	// kube-scheduler reads its authority only when it starts, so that it has both from the beginning.
 	asking := newVolume(t, map[string][]byte{"ca.crt": both, "tls.crt": contents(before.ClientCert), "tls.key": contents(before.ClientKey)})
 

@@ -17,8 +17,8 @@ import (
 )
 
 // TestReplicaEndsUnderLoad has two replicas serve a stock kube-scheduler, and ends the one that leads, or the one that stands by, while
-// pods come. All are placed within 30 s, also those of another profile, about which the extender is asked and decides nothing; and nothing is
-// over its budget at any moment.
+// pods come. All are placed within 30 s, also those of another profile, about which the extender is asked and decides nothing; and nothing
+// is over its budget at any moment.
 func TestReplicaEndsUnderLoad(t *testing.T) {
 	for name, test := range map[string]struct {
 		leader, deleted bool
@@ -81,9 +81,11 @@ func TestReplicaEndsUnderLoad(t *testing.T) {
 				}
 				return errors.Join(waiting...)
 			}))
-			t.Logf("%s: all %d pods placed %.1f s later, %d of another profile %.1f s", name, workloads*replicas, took[namespace].Seconds(), others, took[other].Seconds())
+			t.Logf("%s: all %d pods placed %.1f s later, %d of another profile %.1f s",
+				name, workloads*replicas, took[namespace].Seconds(), others, took[other].Seconds())
 			if took[namespace] > limit || took[other] > limit {
-				t.Errorf("all pods placed %s after the replica was ended, and those of another profile %s, want %s at most", took[namespace], took[other], limit)
+				t.Errorf("all pods placed %s after the replica was ended, and those of another profile %s, want %s at most",
+					took[namespace], took[other], limit)
 			}
 			got, err := live.Splits(t.Context(), client, namespace)
 			must(t, err)

@@ -72,7 +72,8 @@ func (s *scenario) fellBack(seen *sightings, pod string, nth int) {
 	if capacity := s.capacityOf(at.node); capacity != lab.Spot {
 		s.Errorf("%s is on %s, which is %s, want spot", pod, at.node, capacity)
 	}
-	// By the scheduler's own clock: the pod's condition, and the watch that delivers it, can be late. It logs the wait right before that begins.
+	// By the scheduler's own clock: the pod's condition, and the watch that delivers it, can be late. It logs the wait right before that
+	// begins.
 	if took := s.logged("Successfully bound pod to node", pod).Sub(s.logged("Waits", pod)); took < 5*time.Second || took > 7*time.Second {
 		s.Errorf("%s was bound %s after it was first found unschedulable, want 5 s to 7 s", pod, took)
 	} else {

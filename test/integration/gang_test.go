@@ -106,8 +106,8 @@ func (s *scenario) rests() {
 	s.still()
 }
 
-// wholeAtOnce checks that the app's pods come to stand like this within atOnce of what unblock does, none of them before it begins. How long
-// unblock takes does not count: a new node passes through other hands before it takes pods, and addNodes returns when it does.
+// wholeAtOnce checks that the app's pods come to stand like this within atOnce of what unblock does, none of them before it begins. How
+// long unblock takes does not count: a new node passes through other hands before it takes pods, and addNodes returns when it does.
 func (s *scenario) wholeAtOnce(seen *sightings, app string, want split, unblock func()) {
 	s.Helper()
 	began := time.Now()

@@ -48,8 +48,8 @@ func TestKilledWhilePlacing(t *testing.T) {
 	s.noBreach(onSpot(), budgets)
 }
 
-// unhurried is an edit of a configuration that has the scheduler bind no more than 150 pods a second: slow enough for a test that is held up
-// for seconds to come in the middle of it, and fast enough for no pod to wait for its turn as long as one that was lost.
+// unhurried is an edit of a configuration that has the scheduler bind no more than 150 pods a second: slow enough for a test that is held
+// up for seconds to come in the middle of it, and fast enough for no pod to wait for its turn as long as one that was lost.
 func unhurried(config map[string]any) {
 	config["clientConnection"] = map[string]any{"qps": 150, "burst": 50}
 }

@@ -148,7 +148,8 @@ func eachRightCounts(t *testing.T, namespace string) {
 				want = 1 // then nobody knows of deploy/web
 			}
 			if r.status != want || !strings.Contains(r.err, fmt.Sprintf("cannot list resource %q", resource)) {
-				t.Errorf("exit status %d, want %d: nothing is missed without the right to list %s, or it is one too many\n%s", r.status, want, resource, r.err)
+				t.Errorf("exit status %d, want %d: nothing is missed without the right to list %s, or it is one too many\n%s",
+					r.status, want, resource, r.err)
 			}
 		}
 	}
@@ -231,7 +232,8 @@ func TestPlugin(t *testing.T) {
 			"-A looks everywhere, --profile at another scheduler's pods.\n" {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if out, err := kubectl(t, "", "spot", "nodes", "--scheduler-config", shippedConfig()); err != nil || !strings.Contains(out, "The cluster has no nodes.") {
+	out, err := kubectl(t, "", "spot", "nodes", "--scheduler-config", shippedConfig())
+	if err != nil || !strings.Contains(out, "The cluster has no nodes.") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

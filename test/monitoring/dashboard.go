@@ -1,5 +1,5 @@
-// Package monitoring tests what an operator sees of the running programs: the alerts, with promtool, and the dashboard, whose every query is
-// asked of a real Prometheus that scrapes the built programs in a lab. hack/prometheus.sh gets both programs.
+// Package monitoring tests what an operator sees of the running programs: the alerts, with promtool, and the dashboard, whose every query
+// is asked of a real Prometheus that scrapes the built programs in a lab. hack/prometheus.sh gets both programs.
 package monitoring
 
 import (

@@ -80,7 +80,8 @@ func readProfile(data []byte, profile string) (*kubescheduler.KubeSchedulerProfi
 		}
 		names = append(names, name)
 	}
-	return nil, nil, field.Invalid(field.NewPath("profiles"), strings.Join(names, ", "), fmt.Sprintf("expected one whose schedulerName is %q", profile))
+	return nil, nil, field.Invalid(field.NewPath("profiles"), strings.Join(names, ", "),
+		fmt.Sprintf("expected one whose schedulerName is %q", profile))
 }
 
 func decodeConfiguration(data []byte) (*kubescheduler.KubeSchedulerConfiguration, error) {

@@ -108,8 +108,8 @@ func (w *world) scaleTo10(object runtime.Object) {
 	w.must(err)
 }
 
-// A workload was scaled up, and its new pod is seen before that: the pod waits for the news, and is then placed by it. Without the news it is
-// placed after five seconds by what is known.
+// A workload was scaled up, and its new pod is seen before that: the pod waits for the news, and is then placed by it. Without the news it
+// is placed after five seconds by what is known.
 func TestOutgrownOwner(t *testing.T) {
 	half := map[string]string{decision.MinOnDemandAnnotation: "50%"}
 	set := statefulSet("db", 3)

@@ -52,7 +52,8 @@ func (s *story) chart(ctx context.Context, d monitoring.Dashboard, title string)
 	c := chart{title: title, unit: panel.FieldConfig.Defaults.Unit, stacked: panel.FieldConfig.Defaults.Custom.Stacking.Mode == "normal"}
 	// As Grafana fills them in.
 	variables := map[string]string{
-		"profile": ".+", "__rate_interval": model.Duration(4 * every).String(), "__range": model.Duration(s.ended.Sub(s.began).Round(time.Second)).String(),
+		"profile": ".+", "__rate_interval": model.Duration(4 * every).String(),
+		"__range": model.Duration(s.ended.Sub(s.began).Round(time.Second)).String(),
 	}
 	steps := int(s.ended.Sub(s.began)/every) + 1
 	for _, target := range panel.Targets {

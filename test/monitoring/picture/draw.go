@@ -89,7 +89,8 @@ func (p picture) svg() ([]byte, error) {
 		return nil, err
 	}
 	// Liberation Sans, by which the text was measured, has the widths of Arial.
-	return bytes.ReplaceAll(out.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif;")), nil
+	const measured, drawn = "font-family:Liberation Sans;", "font-family:Liberation Sans,Arial,Helvetica,sans-serif;"
+	return bytes.ReplaceAll(out.Bytes(), []byte(measured), []byte(drawn)), nil
 }
 
 // number draws a panel of one number: the last that there is.
@@ -230,7 +231,8 @@ func legend(on draw.Canvas, lines []line) (top vg.Length) {
 	for i, row := range rows {
 		x, y := on.Min.X+12, on.Min.Y+10+vg.Length(len(rows)-1-i)*lineH
 		for _, l := range row {
-			fill(draw.Canvas{Canvas: on.Canvas, Rectangle: vg.Rectangle{Min: vg.Point{X: x, Y: y - 1}, Max: vg.Point{X: x + swatch, Y: y + swatch - 1}}}, paint(l.color, fillOpacity))
+			square := vg.Rectangle{Min: vg.Point{X: x, Y: y - 1}, Max: vg.Point{X: x + swatch, Y: y + swatch - 1}}
+			fill(draw.Canvas{Canvas: on.Canvas, Rectangle: square}, paint(l.color, fillOpacity))
 			write(on, x+swatch+5, y, 11, plain, ink, l.legend)
 			x += swatch + 5 + widthOf(l.legend) + gap
 		}

@@ -63,7 +63,9 @@ func TestDraws(t *testing.T) {
 		t.Fatal(err)
 	}
 	texts := textOf(t, svg)
-	for _, want := range []string{"Board", "0:10", "a node goes", "Share", "50 %", "None", "no value", "Pods", "there", "2/min", "0:30", "All well", "missing"} {
+	for _, want := range []string{
+		"Board", "0:10", "a node goes", "Share", "50 %", "None", "no value", "Pods", "there", "2/min", "0:30", "All well", "missing",
+	} {
 		if !slices.Contains(texts, want) {
 			t.Errorf("%q is not written: %q", want, texts)
 		}

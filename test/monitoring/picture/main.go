@@ -1,5 +1,5 @@
-// Command picture draws some panels of the dashboard as one SVG: from what a real Prometheus answers to the dashboard's own queries while spot
-// nodes go and come back in a lab. It is no screenshot of Grafana, which does not run here.
+// Command picture draws some panels of the dashboard as one SVG: from what a real Prometheus answers to the dashboard's own queries while
+// spot nodes go and come back in a lab. It is no screenshot of Grafana, which does not run here.
 package main
 
 import (
