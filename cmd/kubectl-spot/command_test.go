@@ -173,7 +173,7 @@ func TestSavingsOfNamespace(t *testing.T) {
 		}
 	}
 	out, _, _ := execute(t, "savings", "-n", "shop", shipped, "--kubeconfig="+cluster(t, "", node, pod))
-	if want := "No workload of namespace shop that opts in has replicas on on-demand beyond its floor.\n"; !strings.HasSuffix(out, want) {
+	if want := "No workload of namespace shop that opts in has replicas on on-demand beyond its floor that spot could take.\n"; !strings.HasSuffix(out, want) {
 		t.Errorf("%q, want %q", out, want)
 	}
 }

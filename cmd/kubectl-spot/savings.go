@@ -114,7 +114,7 @@ func (o *options) printSavings(p *printing, s *report.Savings) error {
 			report.Count(s.SpotNodes, "spot node", "spot nodes"), report.Count(s.OnDemandNodes, "on-demand node", "on-demand nodes"),
 			s.Now, s.AllOnDemand, s.Saved, percent, s.Prices)
 		if len(s.Surplus) == 0 {
-			fmt.Fprintln(o.Out, o.source.qualified("No workload"+of(s.Namespace)+" that opts in has replicas on on-demand beyond its floor."))
+			fmt.Fprintln(o.Out, o.source.qualified("No workload"+of(s.Namespace)+" that opts in has replicas on on-demand beyond its floor that spot could take."))
 			return nil
 		}
 		replicas := 0
