@@ -39,11 +39,11 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 		return nil, fwk.AsStatus(err)
 	}
 	p.counter.Update(nodes, start)
-	since, waits := p.waiting.WaitingSince(pod)
-	if !waits {
-		since = start
+	first, again := p.waiting.Since(pod.UID) // its own time and not its gang's: each pod may be the first to tell of a scaling
+	if !again {
+		first = start
 	}
-	if until := since.Add(decision.OwnerNews); start.Before(until) {
+	if until := first.Add(decision.OwnerNews); start.Before(until) {
 		if why := subject.Pod.Outgrown(p.counter.Placed(subject.RevisionUID)); why != "" {
 			ownerWait{uid: subject.WorkloadUID, why: why, outgrown: &subject.Pod.Workload, until: until}.write(cycle)
 			return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, why)
@@ -55,7 +55,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 		p.reportInvalid(pod, invalid)
 	}
 	var waiting decision.Waiting
-	if waits {
+	if since, waits := p.waiting.WaitingSince(pod); waits {
 		if waiting, err = p.earned(subject, start.Sub(since)); err != nil {
 			return nil, fwk.AsStatus(err)
 		}

@@ -191,6 +191,23 @@ func TestOutgrownOwner(t *testing.T) {
 	}
 }
 
+// That another pod of its gang has waited for long says nothing of how long this one has waited for news.
+func TestOutgrownOwnerInAGang(t *testing.T) {
+	member := func(name string) *v1.Pod {
+		pod := web(name)
+		pod.Labels = map[string]string{"scheduling.x-k8s.io/pod-group": "train"}
+		return pod
+	}
+	w := newWorld(t, nil, deployment("web", 3, 1, nil)...)
+	w.nodes(onDemand("on-demand"), spot("spot"))
+	w.stand("spot", web("a"), web("b"), web("c"))
+	w.plugin.waiting.Found(member("mate"), placement.Wait{})
+	w.clock.Step(2 * decision.OwnerNews)
+	if o := w.try(member("p")); len(o.feasible) > 0 {
+		t.Errorf("feasible: %v, want that it waits for news of its owner", o.feasible)
+	}
+}
+
 // What happens to the owner, or to the pod, between PreFilter and PostFilter finds nobody waiting: PostFilter must notice.
 func TestChangesWhileThePodIsInFlight(t *testing.T) {
 	objects := deployment("web", 1, 1, nil)
