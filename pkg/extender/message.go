@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // maxCandidates is how many nodes a request may name: of a short name's few bytes decoding makes many times as much memory.
@@ -16,36 +15,49 @@ const maxCandidates = 100_000
 
 var errTooMany = fmt.Errorf("expected at most %d nodes", maxCandidates)
 
-// podFields are those of a Pod that a decision reads. Decoding no others takes less time, and no body makes much more memory of them than
-// it has bytes.
-type podFields struct {
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
-		SchedulerName     string            `json:"schedulerName"`
-		NodeName          string            `json:"nodeName"`
-		PriorityClassName string            `json:"priorityClassName"`
-		Priority          *int32            `json:"priority"`
-		NodeSelector      map[string]string `json:"nodeSelector"`
-		Affinity          *v1.Affinity      `json:"affinity"`
-	} `json:"spec"`
-	Status struct {
-		Phase    v1.PodPhase    `json:"phase"`
-		QOSClass v1.PodQOSClass `json:"qosClass"`
-	} `json:"status"`
+// readPod reads what a decision reads of a Pod. To decode no more takes less time, and no body makes much more memory of it than it has
+// bytes.
+func readPod(data []byte) (*v1.Pod, error) {
+	pod := &v1.Pod{}
+	var spec, status []byte
+	err := errors.Join(
+		readFields(data, map[string]any{"metadata": &pod.ObjectMeta, "spec": &spec, "status": &status}),
+		readFields(spec, map[string]any{
+			"schedulerName": &pod.Spec.SchedulerName, "nodeName": &pod.Spec.NodeName,
+			"priorityClassName": &pod.Spec.PriorityClassName, "priority": &pod.Spec.Priority,
+			"nodeSelector": &pod.Spec.NodeSelector, "affinity": &pod.Spec.Affinity,
+		}),
+		readFields(status, map[string]any{"phase": &pod.Status.Phase, "qosClass": &pod.Status.QOSClass}),
+	)
+	return pod, err
 }
 
-// readPod reads what a decision reads of a Pod.
-func readPod(data []byte) (*v1.Pod, error) {
-	var fields podFields
-	if err := json.Unmarshal(data, &fields); err != nil {
-		return nil, err
+// readFields reads an object's fields into the variables of their names, and no others: a *[]byte gets the bytes. Without data it does
+// nothing.
+func readFields(data []byte, into map[string]any) error {
+	if data == nil {
+		return nil
 	}
-	pod := &v1.Pod{ObjectMeta: fields.ObjectMeta}
-	pod.Spec.SchedulerName, pod.Spec.NodeName = fields.Spec.SchedulerName, fields.Spec.NodeName
-	pod.Spec.PriorityClassName, pod.Spec.Priority = fields.Spec.PriorityClassName, fields.Spec.Priority
-	pod.Spec.NodeSelector, pod.Spec.Affinity = fields.Spec.NodeSelector, fields.Spec.Affinity
-	pod.Status.Phase, pod.Status.QOSClass = fields.Status.Phase, fields.Status.QOSClass
-	return pod, nil
+	s := &scanner{data: data}
+	return s.object(func(key string) error {
+		if s.null() {
+			return nil
+		}
+		value, err := s.value()
+		switch field := into[key].(type) {
+		case nil:
+		case *[]byte:
+			*field = value
+		default:
+			if err == nil {
+				err = json.Unmarshal(value, field)
+			}
+		}
+		if err != nil {
+			err = fmt.Errorf("%s: %w", key, err)
+		}
+		return err
+	})
 }
 
 // request is an ExtenderArgs of k8s.io/kube-scheduler/extender/v1, read as far as a decision needs it. Most of it are the names of

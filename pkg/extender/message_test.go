@@ -84,6 +84,27 @@ func TestMessages(t *testing.T) {
 	}
 }
 
+// What a decision reads of a pod is read, and nothing else.
+func TestReadPod(t *testing.T) {
+	want := podOf("web", 0)
+	want.Annotations = map[string]string{"a": `with "quotes" and \ {`}
+	want.Spec.NodeName, want.Spec.PriorityClassName, want.Spec.Priority = "node", "high", new(int32(7))
+	want.Spec.NodeSelector = map[string]string{"disk": "ssd"}
+	want.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{}}
+	want.Status.Phase, want.Status.QOSClass = v1.PodPending, v1.PodQOSBurstable
+	whole := want.DeepCopy()
+	whole.Spec.Containers = []v1.Container{{Name: "app", Env: []v1.EnvVar{{Name: "nodeName", Value: `}"spec":{`}}}}
+	whole.Spec.Tolerations = []v1.Toleration{{Key: "k"}}
+	whole.Status.HostIP = "1.2.3.4"
+	got, err := readPod(asJSON(t, whole))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // Whatever names are written, however they are set out and whatever stands beside them, they are read as encoding/json reads them, and
 // answers name them. Of a body that is cut off nothing is read.
 func TestAnyNames(t *testing.T) {
