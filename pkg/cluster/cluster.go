@@ -109,8 +109,8 @@ type Revision struct {
 	settings *decision.Settings
 }
 
-// Release is what stands on a released pod, in ReleaseAnnotation, as JSON: all that is needed to finish or undo the release, also by a
-// controller that was started after it. What somebody has made unreadable is empty, or what the pod itself still says (see releaseOf).
+// Release is what stands on a released pod, in kube.ReleaseAnnotation, as JSON: all that is needed to finish or undo the release, also by
+// a controller that was started after it. What somebody has made unreadable is empty, or what the pod itself still says (see releaseOf).
 type Release struct {
 	// ReplicaSet and ReplicaSetUID name what the pod was released from, and Hash is the value that its label pod-template-hash had.
 	ReplicaSet    string    `json:"replicaSet"`
@@ -121,9 +121,3 @@ type Release struct {
 	// At is when.
 	At time.Time `json:"at"`
 }
-
-// ReleaseAnnotation and ReleasedHash are how a released pod is known, as package kube has it.
-const (
-	ReleaseAnnotation = kube.ReleaseAnnotation
-	ReleasedHash      = kube.ReleasedHash
-)

@@ -223,15 +223,15 @@ func TestRelease(t *testing.T) {
 		"not released":       {func(*v1.Pod) {}, nil},
 		"released":           {release, &full},
 		"still owned":        {func(p *v1.Pod) { refs := p.OwnerReferences; release(p); p.OwnerReferences = refs }, &full},
-		"the label only":     {func(p *v1.Pod) { release(p); delete(p.Annotations, cluster.ReleaseAnnotation) }, &cluster.Release{}},
-		"no JSON":            {func(p *v1.Pod) { release(p); p.Annotations[cluster.ReleaseAnnotation] = "yes" }, &cluster.Release{}},
-		"no JSON, but owned": {func(p *v1.Pod) { p.Annotations = map[string]string{cluster.ReleaseAnnotation: "{"}; p.Labels = nil }, &owned},
+		"the label only":     {func(p *v1.Pod) { release(p); delete(p.Annotations, kube.ReleaseAnnotation) }, &cluster.Release{}},
+		"no JSON":            {func(p *v1.Pod) { release(p); p.Annotations[kube.ReleaseAnnotation] = "yes" }, &cluster.Release{}},
+		"no JSON, but owned": {func(p *v1.Pod) { p.Annotations = map[string]string{kube.ReleaseAnnotation: "{"}; p.Labels = nil }, &owned},
 		"a time that is none": {func(p *v1.Pod) {
 			release(p)
-			p.Annotations[cluster.ReleaseAnnotation] = `{"replicaSet":"web-r","replicaSetUID":"web-r-uid","hash":"r","reason":"heal","at":"noon"}`
+			p.Annotations[kube.ReleaseAnnotation] = `{"replicaSet":"web-r","replicaSetUID":"web-r-uid","hash":"r","reason":"heal","at":"noon"}`
 		}, &cluster.Release{ReplicaSet: "web-r", ReplicaSetUID: "web-r-uid", Hash: "r", Reason: "heal"}},
 		"the label was not changed yet": {func(p *v1.Pod) {
-			p.Annotations = map[string]string{cluster.ReleaseAnnotation: "{}"}
+			p.Annotations = map[string]string{kube.ReleaseAnnotation: "{}"}
 		}, &cluster.Release{ReplicaSet: "web-r", ReplicaSetUID: "web-r-uid", Hash: "r"}},
 	}
 	for name, test := range cases {

@@ -20,13 +20,13 @@ func releaseOf(pod *v1.Pod) *Release {
 	}
 	hash, hashed := pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
 	release := &Release{}
-	_ = json.Unmarshal([]byte(pod.Annotations[ReleaseAnnotation]), release)
+	_ = json.Unmarshal([]byte(pod.Annotations[kube.ReleaseAnnotation]), release)
 	if release.ReplicaSetUID == "" {
 		if ref := metav1.GetControllerOfNoCopy(pod); ref != nil && ref.Kind == "ReplicaSet" {
 			release.ReplicaSet, release.ReplicaSetUID = ref.Name, ref.UID
 		}
 	}
-	if release.Hash == "" && hashed && hash != ReleasedHash {
+	if release.Hash == "" && hashed && hash != kube.ReleasedHash {
 		release.Hash = hash
 	}
 	return release

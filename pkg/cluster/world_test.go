@@ -255,8 +255,8 @@ func release(pod *v1.Pod) {
 	if err != nil {
 		panic(err)
 	}
-	pod.Annotations = map[string]string{cluster.ReleaseAnnotation: string(text)}
-	pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = cluster.ReleasedHash
+	pod.Annotations = map[string]string{kube.ReleaseAnnotation: string(text)}
+	pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = kube.ReleasedHash
 	pod.OwnerReferences = nil
 }
 

@@ -133,8 +133,8 @@ func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
 		return unclear, err
 	}
 	o, err := e.patch(ctx, a.Pod, map[string]any{
-		"labels":      map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: cluster.ReleasedHash},
-		"annotations": map[string]any{cluster.ReleaseAnnotation: string(state)},
+		"labels":      map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: kube.ReleasedHash},
+		"annotations": map[string]any{kube.ReleaseAnnotation: string(state)},
 	})
 	switch {
 	case apierrors.IsForbidden(err):
@@ -157,7 +157,7 @@ func (e *Executor) restore(ctx context.Context, a Action) (outcome, error) {
 
 // forget takes the annotation off a pod.
 func (e *Executor) forget(ctx context.Context, a Action) (outcome, error) {
-	return e.patch(ctx, a.Pod, map[string]any{"annotations": map[string]any{cluster.ReleaseAnnotation: nil}})
+	return e.patch(ctx, a.Pod, map[string]any{"annotations": map[string]any{kube.ReleaseAnnotation: nil}})
 }
 
 // patch changes what metadata names of a pod; nil removes it. It changes the very pod that was planned for, or nothing.

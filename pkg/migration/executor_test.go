@@ -22,6 +22,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
@@ -97,7 +98,7 @@ func TestSurge(t *testing.T) {
 		b.round(2*time.Minute, "old")
 	}
 	var release cluster.Release
-	unmarshal(t, w.pods["old"].Annotations[cluster.ReleaseAnnotation], &release)
+	unmarshal(t, w.pods["old"].Annotations[kube.ReleaseAnnotation], &release)
 	want := cluster.Release{
 		ReplicaSet: "web-1", ReplicaSetUID: w.replicaSets["web-1"].UID, Hash: "web-1", Reason: string(migration.Interruption), At: start,
 	}
@@ -337,7 +338,7 @@ func TestRestore(t *testing.T) {
 	}
 	b.want(t, []string{"patch old", "patch old"}, told)
 	old := w.pods["old"]
-	if _, ok := old.Annotations[cluster.ReleaseAnnotation]; ok || old.Labels[hashKey] != "web-1" {
+	if _, ok := old.Annotations[kube.ReleaseAnnotation]; ok || old.Labels[hashKey] != "web-1" {
 		t.Errorf("labels %v, annotations %v, want those from before the release", old.Labels, old.Annotations)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
@@ -291,8 +290,8 @@ func TestReasonOfRelease(t *testing.T) {
 		w := newWorld()
 		w.deployment("web", 0)
 		pod := w.released(w.pod("old", w.replicaSets["web-1"], "going"), time.Second)
-		text := pod.Annotations[cluster.ReleaseAnnotation]
-		pod.Annotations[cluster.ReleaseAnnotation] = strings.Replace(text, `"heal"`, strconv.Quote(written), 1)
+		text := pod.Annotations[kube.ReleaseAnnotation]
+		pod.Annotations[kube.ReleaseAnnotation] = strings.Replace(text, `"heal"`, strconv.Quote(written), 1)
 		w.sync()
 		if got := migration.Plan(w.snapshot(), &room{}, nil, settings, nil); len(got) != 1 || got[0].Reason != want {
 			t.Errorf("%q: %+v, want reason %s", written, got, want)
@@ -548,7 +547,7 @@ func TestFinish(t *testing.T) {
 			want: []string{"forget old by surge"},
 		},
 		"its annotation is broken": {
-			n: 1, ago: fresh, given: func(w *world) { w.pods["old"].Annotations[cluster.ReleaseAnnotation] = "?" },
+			n: 1, ago: fresh, given: func(w *world) { w.pods["old"].Annotations[kube.ReleaseAnnotation] = "?" },
 			want: []string{"evict old by surge"},
 		},
 		"under way": {

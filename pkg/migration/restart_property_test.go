@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
@@ -203,7 +204,7 @@ func TestAnyInterruption(t *testing.T) {
 		}
 		owned := map[string]int{}
 		for _, pod := range w.pods {
-			if _, ok := pod.Annotations[cluster.ReleaseAnnotation]; ok {
+			if _, ok := pod.Annotations[kube.ReleaseAnnotation]; ok {
 				t.Fatalf("%s is still released: %v", pod.Name, pod.Annotations)
 			}
 			owner := metav1.GetControllerOf(pod)
@@ -227,7 +228,7 @@ func TestAnyInterruption(t *testing.T) {
 // releasedFrom returns the name of the ReplicaSet that a pod was released from, and when that was.
 func releasedFrom(pod *v1.Pod) (from string, at time.Time, ok bool) {
 	var release cluster.Release
-	if pod == nil || json.Unmarshal([]byte(pod.Annotations[cluster.ReleaseAnnotation]), &release) != nil {
+	if pod == nil || json.Unmarshal([]byte(pod.Annotations[kube.ReleaseAnnotation]), &release) != nil {
 		return "", time.Time{}, false
 	}
 	return release.ReplicaSet, release.At, true

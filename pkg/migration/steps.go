@@ -201,7 +201,7 @@ func (p *planner) leave(m Move) bool {
 
 // hidden reports whether no ReplicaSet selects the pod: it was released, and not given back.
 func hidden(pod *cluster.Pod) bool {
-	return pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == cluster.ReleasedHash
+	return pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == kube.ReleasedHash
 }
 
 // forget adds the step of a pod that is not hidden although its annotation calls it released. What was given back keeps the annotation

@@ -153,5 +153,5 @@ func repelsItself(pod *cluster.Pod) string {
 
 // releasedLabels are the pod's labels once it is released.
 func releasedLabels(pod *cluster.Pod) labels.Set {
-	return labels.Merge(pod.Labels, labels.Set{appsv1.DefaultDeploymentUniqueLabelKey: cluster.ReleasedHash})
+	return labels.Merge(pod.Labels, labels.Set{appsv1.DefaultDeploymentUniqueLabelKey: kube.ReleasedHash})
 }

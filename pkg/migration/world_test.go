@@ -25,6 +25,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
@@ -158,8 +159,8 @@ func (w *world) released(pod *v1.Pod, ago time.Duration) *v1.Pod {
 	if err != nil {
 		panic(err)
 	}
-	pod.Annotations = map[string]string{cluster.ReleaseAnnotation: string(state)}
-	pod.Labels[hashKey], pod.OwnerReferences = cluster.ReleasedHash, nil
+	pod.Annotations = map[string]string{kube.ReleaseAnnotation: string(state)}
+	pod.Labels[hashKey], pod.OwnerReferences = kube.ReleasedHash, nil
 	return pod
 }
 
@@ -240,7 +241,7 @@ func (w *world) snapshot() *cluster.Snapshot {
 			pod.Node.Pods = append(pod.Node.Pods, pod)
 		}
 		s.Pods = append(s.Pods, pod)
-		if text, ok := pod.Annotations[cluster.ReleaseAnnotation]; ok {
+		if text, ok := pod.Annotations[kube.ReleaseAnnotation]; ok {
 			pod.Release = &cluster.Release{}
 			if json.Unmarshal([]byte(text), pod.Release) == nil {
 				pod.ReleasedFrom = revisions[pod.Release.ReplicaSetUID]

@@ -17,6 +17,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
 const (
@@ -220,7 +221,7 @@ func released(p *v1.Pod) *v1.Pod {
 	if err != nil {
 		panic(err)
 	}
-	p.Annotations[cluster.ReleaseAnnotation], p.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = string(text), cluster.ReleasedHash
+	p.Annotations[kube.ReleaseAnnotation], p.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = string(text), kube.ReleasedHash
 	p.OwnerReferences = nil
 	return p
 }

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
@@ -68,7 +68,7 @@ func wayOf(pod *corev1.Pod) migration.Way {
 	evicted := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == "EvictionByEvictionAPI"
 	})
-	_, released := pod.Annotations[cluster.ReleaseAnnotation]
+	_, released := pod.Annotations[kube.ReleaseAnnotation]
 	switch {
 	case evicted && released:
 		return migration.Surge

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
@@ -26,7 +26,7 @@ func TestExits(t *testing.T) {
 		}
 		return p
 	}
-	released := func(p *corev1.Pod) { p.Annotations[cluster.ReleaseAnnotation] = "{}" }
+	released := func(p *corev1.Pod) { p.Annotations[kube.ReleaseAnnotation] = "{}" }
 	target := func(reason string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason}}
