@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 )
 
 // batchSize is how many bytes of objects, about, are decoded at a time.
@@ -30,42 +31,41 @@ type object[T any] interface {
 	Unmarshal(data []byte) error
 }
 
-// list returns all objects of a resource, without what nobody reads here and is big. They are decoded as they come: with a typed client the API
-// server and this program would wait for each other, and hold the list three times. Pages are no way out: all but the first are read from
-// etcd, which costs the API server three times as much as what it has in memory. The server must speak protobuf.
-func list[T any, P object[T]](ctx context.Context, client rest.Interface, resource, namespace string, options metav1.ListOptions) ([]any, error) {
+// list stores all objects of a resource, without what nobody reads here and is big. They are decoded and stored as they come: with a typed
+// client the API server and this program would wait for each other, and hold the list three times. Pages are no way out: all but the first are
+// read from etcd, which costs the API server three times as much as what it has in memory. The server must speak protobuf.
+func list[T any, P object[T]](
+	ctx context.Context, client rest.Interface, resource, namespace string, options metav1.ListOptions, into cache.Store,
+) error {
 	// Version 0 is what the API server has in memory. That may be a moment old.
 	options.ResourceVersion = "0"
 	body, err := client.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource).VersionedParams(&options, scheme.ParameterCodec).Stream(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer body.Close()
 	keeps := keptOf(resource)
-	var mu sync.Mutex
-	var all []any
 	buffers := sync.Pool{New: func() any { return &batch{} }}
 	var group errgroup.Group
 	group.SetLimit(decoders)
 	decode := func(b *batch) {
 		group.Go(func() error {
 			defer buffers.Put(b)
-			objects := make([]any, len(b.ends))
+			objects := make([]T, len(b.ends))
 			start := 0
 			for i, end := range b.ends {
 				var err error
 				if b.kept, err = keeps.appendTo(b.kept[:0], b.bytes[start:end]); err != nil {
 					return err
 				}
-				object := P(new(T))
-				if err := object.Unmarshal(b.kept); err != nil {
+				if err := P(&objects[i]).Unmarshal(b.kept); err != nil {
 					return err
 				}
-				objects[i], start = object, end
+				if err := into.Add(P(&objects[i])); err != nil {
+					return err
+				}
+				start = end
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			all = append(all, objects...)
 			return nil
 		})
 	}
@@ -84,9 +84,9 @@ func list[T any, P object[T]](ctx context.Context, client rest.Interface, resour
 	})
 	decode(next)
 	if err := errors.Join(err, group.Wait()); err != nil {
-		return nil, fmt.Errorf("list of %s: %w", resource, err)
+		return fmt.Errorf("list of %s: %w", resource, err)
 	}
-	return all, nil
+	return nil
 }
 
 // batch is some encoded objects, one after the other.

@@ -66,7 +66,7 @@ type Survey struct {
 
 // kind is one kind of object that is read.
 type kind struct {
-	list func(ctx context.Context, client rest.Interface, resource, namespace string, options metav1.ListOptions) ([]any, error)
+	list func(ctx context.Context, client rest.Interface, resource, namespace string, options metav1.ListOptions, into cache.Store) error
 	// client and resource are where it is read.
 	client   rest.Interface
 	resource string
@@ -87,6 +87,10 @@ type kind struct {
 // Take reads the cluster. The error is the API server's: it cannot be reached, knows nobody of that name, or denies the pods.
 func Take(ctx context.Context, client kubernetes.Interface, scope Scope) (*Survey, error) {
 	s := &Survey{Scope: scope, factory: informers.NewSharedInformerFactory(client, 0)} // never started: it only makes the caches
+	// This adds the indexes, which are filled while the API server is at work instead of in the end. They are the same for every policy.
+	if _, err := s.Owners(nil); err != nil {
+		return nil, err
+	}
 	kinds := s.kinds(client, scope)
 	gaps := make([]*Gap, len(kinds))
 	group, ctx := errgroup.WithContext(ctx)
@@ -160,11 +164,11 @@ func (s *Survey) kinds(client kubernetes.Interface, scope Scope) []kind {
 
 // read reads the objects of a kind. The gap is nil if all could be read.
 func (k *kind) read(ctx context.Context) (*Gap, error) {
-	objects, err := k.list(ctx, k.client, k.resource, k.namespace, k.options)
+	err := k.list(ctx, k.client, k.resource, k.namespace, k.options, k.into.GetStore())
 	var gap *Gap
 	if apierrors.IsForbidden(err) && k.fallback != nil {
 		gap = &Gap{err, k.partly}
-		objects, err = k.list(ctx, k.client, k.resource, *k.fallback, k.options)
+		err = k.list(ctx, k.client, k.resource, *k.fallback, k.options, k.into.GetStore())
 	}
 	if apierrors.IsForbidden(err) && !k.needed {
 		return &Gap{err, k.means}, nil
@@ -172,7 +176,7 @@ func (k *kind) read(ctx context.Context) (*Gap, error) {
 	if err != nil {
 		return nil, err
 	}
-	return gap, k.into.GetIndexer().Replace(objects, "")
+	return gap, nil
 }
 
 // Snapshot returns the cluster as a policy reads it, for the pods that name profile as their scheduler. signals are all there are.
