@@ -44,7 +44,7 @@ func list[T any, P object[T]](
 		return err
 	}
 	defer body.Close()
-	keeps := keptOf(resource)
+	decoder := &decoder[T, P]{parts: partsOf(resource), common: map[string]*T{}}
 	buffers := sync.Pool{New: func() any { return &batch{} }}
 	var group errgroup.Group
 	group.SetLimit(decoders)
@@ -55,10 +55,7 @@ func list[T any, P object[T]](
 			start := 0
 			for i, end := range b.ends {
 				var err error
-				if b.kept, err = keeps.appendTo(b.kept[:0], b.bytes[start:end]); err != nil {
-					return err
-				}
-				if err := P(&objects[i]).Unmarshal(b.kept); err != nil {
+				if b.kept, err = decoder.decode(&objects[i], b.bytes[start:end], b.kept); err != nil {
 					return err
 				}
 				if err := into.Add(P(&objects[i])); err != nil {
@@ -87,6 +84,46 @@ func list[T any, P object[T]](
 		return fmt.Errorf("list of %s: %w", resource, err)
 	}
 	return nil
+}
+
+// decoder decodes the objects of a resource. It is safe for concurrent use.
+type decoder[T any, P object[T]] struct {
+	parts parts
+
+	mu     sync.Mutex
+	common map[string]*T // what objects have in common, by its encoding
+}
+
+// decode decodes an object. scratch is overwritten, and returned for the next.
+func (d *decoder[T, P]) decode(into *T, message, scratch []byte) ([]byte, error) {
+	if d.parts.common != nil {
+		var err error
+		if scratch, err = d.parts.common.appendTo(scratch[:0], message); err != nil {
+			return nil, err
+		}
+		common, err := d.commonOf(scratch)
+		if err != nil {
+			return nil, err
+		}
+		*into = *common // they share what it points to: nobody changes what was listed
+	}
+	scratch, err := d.parts.own.appendTo(scratch[:0], message)
+	if err != nil {
+		return nil, err
+	}
+	return scratch, P(into).Unmarshal(scratch) // which leaves alone what is not in it
+}
+
+// commonOf returns the one object with what is encoded so.
+func (d *decoder[T, P]) commonOf(encoded []byte) (*T, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if common := d.common[string(encoded)]; common != nil {
+		return common, nil
+	}
+	common := new(T)
+	d.common[string(encoded)] = common
+	return common, P(common).Unmarshal(encoded)
 }
 
 // batch is some encoded objects, one after the other.

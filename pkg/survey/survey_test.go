@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
@@ -121,6 +122,60 @@ func TestLabels(t *testing.T) {
 	}
 }
 
+// rolledOut returns a pod of the Rollout shop/x.
+func rolledOut(name string, labels map[string]string) *v1.Pod {
+	owner := metav1.OwnerReference{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: "x", UID: "r", Controller: ptr.To(true)}
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: labels, OwnerReferences: []metav1.OwnerReference{owner}}}
+}
+
+// TestAlikePods: what pods of one owner have in common is decoded once, and what each has of its own stays its own.
+func TestAlikePods(t *testing.T) {
+	like := func(name string) *v1.Pod {
+		pod := rolledOut(name, map[string]string{"app": "web"})
+		pod.GenerateName, pod.Finalizers = "x-", []string{"example.com/finalizer"}
+		pod.Spec = v1.PodSpec{
+			Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}}},
+			Affinity:   &v1.Affinity{}, SchedulerName: "spot-aware-scheduler", Priority: ptr.To[int32](7),
+			Tolerations: []v1.Toleration{{Key: "spot"}}, NodeSelector: map[string]string{"a": "b"},
+		}
+		return pod
+	}
+	full := like("a")
+	full.UID, full.ResourceVersion, full.Generation, full.CreationTimestamp = "u", "5", 3, metav1.NewTime(now.Local())
+	full.DeletionTimestamp, full.DeletionGracePeriodSeconds = ptr.To(metav1.NewTime(now.Local())), ptr.To[int64](30)
+	full.Annotations = map[string]string{"example.com/address": "10.0.0.1"}
+	full.Spec.NodeName, full.Spec.Hostname = "n", "h"
+	full.Status = v1.PodStatus{
+		Phase: v1.PodRunning, QOSClass: v1.PodQOSBurstable, NominatedNodeName: "m",
+		Conditions:        []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Message: "why"}},
+		ContainerStatuses: []v1.ContainerStatus{{Name: "c", AllocatedResources: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}}},
+	}
+	other := like("b")
+	other.Spec.Priority = ptr.To[int32](8)
+	want := []*v1.Pod{full, like("aa"), other}
+	sent := full.DeepCopy()
+	sent.Status.HostIP, sent.Status.PodIP, sent.Status.PodIPs = "10.0.0.2", "10.0.0.1", []v1.PodIP{{IP: "10.0.0.1"}}
+	sent.Status.ContainerStatuses[0].Image, sent.Status.ContainerStatuses[0].ContainerID = "image", "id"
+	taken, err := survey.Take(t.Context(), surveytest.Start(t, sent, like("aa"), other).Client(), survey.Scope{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	snapshot, err := taken.Snapshot(policy, nil, "spot-aware-scheduler", now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []*v1.Pod
+	for _, p := range snapshot.Pods {
+		got = append(got, p.Pod)
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Fatalf("(-want +got):\n%s", diff)
+	}
+	if a, b, c := &got[0].Spec.Containers[0], &got[1].Spec.Containers[0], &got[2].Spec.Containers[0]; a != b || b == c {
+		t.Errorf("two pods share what they have in common: %t, a third one that differs: %t", a == b, b == c)
+	}
+}
+
 // TestTakeFails: an outage is no gap.
 func TestTakeFails(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -166,7 +221,8 @@ func TestStripped(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := pod.DeepCopy()
-	want.ManagedFields, want.Spec.Volumes[1].EmptyDir = nil, nil
+	want.ManagedFields, want.Spec.Volumes = nil, want.Spec.Volumes[:1]
+	want.Spec.Volumes[0].Name = ""
 	for _, containers := range [][]v1.Container{want.Spec.InitContainers, want.Spec.Containers} {
 		containers[0].Image, containers[0].Env = "", nil
 	}
