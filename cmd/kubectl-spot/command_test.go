@@ -22,7 +22,7 @@ import (
 )
 
 // cluster returns the kubeconfig of an API server that knows one pod on one spot node, in namespace shop, and a StatefulSet that is scaled
-// to 0, and more, and denies what denied names.
+// to 0, and more, and denies what denied names, separated by commas.
 func cluster(t *testing.T, denied string, more ...runtime.Object) (kubeconfig string) {
 	t.Helper()
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{
@@ -34,7 +34,7 @@ func cluster(t *testing.T, denied string, more ...runtime.Object) (kubeconfig st
 		Replicas: ptr.To[int32](0), Template: v1.PodTemplateSpec{Spec: v1.PodSpec{SchedulerName: "spot-aware-scheduler"}}}}
 	server := surveytest.Start(t, append(more, node, pod, idle, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})...)
 	if denied != "" {
-		server.Deny = []string{denied}
+		server.Deny = strings.Split(denied, ",")
 	}
 	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
 	text := `{"apiVersion": "v1", "kind": "Config", "current-context": "c", "clusters": [{"name": "c", "cluster": {"server": "` + server.URL + `"}}],
@@ -221,6 +221,14 @@ func TestDenied(t *testing.T) {
 			!strings.Contains(err, fmt.Sprintf("cannot list resource %q", denied)) || !strings.Contains(err, "manifests/overlays/viewer") {
 			t.Errorf("%s: exit status %d, want %d, %q\n%s", denied, status, wantStatus, out, err)
 		}
+	}
+}
+
+// TestNodesDenied: what is denied beside nodes is not what is lacking.
+func TestNodesDenied(t *testing.T) {
+	_, err, status := execute(t, "nodes", shipped, "--kubeconfig="+cluster(t, "replicasets,nodes"))
+	if want := "error: nodes cannot be read, and this is about nothing else: nodes is forbidden"; status != exitFailed || !strings.Contains(err, want) {
+		t.Errorf("exit status %d, %q, want %d and %q", status, err, exitFailed, want)
 	}
 }
 

@@ -95,7 +95,8 @@ func (o *options) see(taken *survey.Survey, by policy) (*report.View, error) {
 		o.missed(taken.Priorities.String())
 	}
 	return &report.View{
-		Snapshot: snapshot, Policy: by.Policy, Signals: by.signals, Profile: o.profile, Owners: owners, Wanted: wanted, NoNodes: taken.NoNodes,
+		Snapshot: snapshot, Policy: by.Policy, Signals: by.signals, Profile: o.profile, Owners: owners, Wanted: wanted,
+		NoNodes: taken.NoNodes != nil,
 	}, nil
 }
 

@@ -54,7 +54,7 @@ list prices of a dozen instance types of AWS in us-east-1 with the average savin
 		if err != nil {
 			return err
 		}
-		if taken.NoNodes {
+		if taken.NoNodes != nil {
 			return fmt.Errorf("nodes cannot be read, and they are what costs")
 		}
 		savings := view.Savings(prices)

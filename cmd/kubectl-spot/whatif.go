@@ -64,7 +64,7 @@ configuration would change, and who would then lack replicas on on-demand.`,
 		if err != nil {
 			return err
 		}
-		if taken.NoNodes {
+		if taken.NoNodes != nil {
 			return fmt.Errorf("nodes cannot be read, so nobody knows what goes with them")
 		}
 		judged := view

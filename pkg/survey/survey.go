@@ -53,10 +53,12 @@ func (g Gap) String() string { return fmt.Sprintf("%v: %s", g.Err, g.Means) }
 type Survey struct {
 	// Scope is what was to be read.
 	Scope Scope
-	// Gaps are what was not; NoNodes and NoOwners are among them.
+	// Gaps are what was not; NoNodes and what makes NoOwners true are among them.
 	Gaps []Gap
-	// NoNodes: nothing is known of any node. NoOwners: some kind of owner could not be listed, so that some pods seem to belong to nothing.
-	NoNodes, NoOwners bool
+	// NoNodes is the gap where nodes could not be listed, so that nothing is known of any; else nil.
+	NoNodes *Gap
+	// NoOwners: some kind of owner could not be listed, so that some pods seem to belong to nothing.
+	NoOwners bool
 	// Priorities is the gap where PriorityClasses could not be listed, else nil. It is not among Gaps: only rules by priority ask for them,
 	// and only of workloads without pods.
 	Priorities *Gap
@@ -77,9 +79,8 @@ type kind struct {
 	options   metav1.ListOptions
 	// means is what is not known without it, partly what is not known if only fallback could be read.
 	means, partly string
-	// gap, if not nil, becomes true without it. apart, if not nil, has the Gap in place of Survey.Gaps.
-	gap   *bool
-	apart **Gap
+	// missed is told the Gap.
+	missed func(Gap)
 	// needed: there is nothing to tell without it.
 	needed bool
 }
@@ -104,16 +105,8 @@ func Take(ctx context.Context, client kubernetes.Interface, scope Scope) (*Surve
 		return nil, err
 	}
 	for i, gap := range gaps {
-		if gap == nil {
-			continue
-		}
-		if apart := kinds[i].apart; apart != nil {
-			*apart = gap
-			continue
-		}
-		s.Gaps = append(s.Gaps, *gap)
-		if flag := kinds[i].gap; flag != nil && gap.Means == kinds[i].means {
-			*flag = true
+		if gap != nil {
+			kinds[i].missed(*gap)
 		}
 	}
 	return s, nil
@@ -121,9 +114,10 @@ func Take(ctx context.Context, client kubernetes.Interface, scope Scope) (*Surve
 
 func (s *Survey) kinds(client kubernetes.Interface, scope Scope) []kind {
 	core, apps, batch := client.CoreV1().RESTClient(), client.AppsV1().RESTClient(), client.BatchV1().RESTClient()
+	missed := func(gap Gap) { s.Gaps = append(s.Gaps, gap) }
 	inCore, inApps, inBatch := s.factory.Core().V1(), s.factory.Apps().V1(), s.factory.Batch().V1()
 	pods := kind{
-		list: list[v1.Pod], client: core, resource: "pods", into: inCore.Pods().Informer(), namespace: scope.Namespace, needed: true,
+		list: list[v1.Pod], client: core, resource: "pods", into: inCore.Pods().Informer(), namespace: scope.Namespace, needed: true, missed: missed,
 		// Pods that have ended count nowhere, and a cluster with Jobs has many.
 		options: metav1.ListOptions{FieldSelector: "status.phase!=Succeeded,status.phase!=Failed"},
 	}
@@ -142,22 +136,31 @@ func (s *Survey) kinds(client kubernetes.Interface, scope Scope) []kind {
 	}
 	for i := range all[1:] {
 		owner := &all[1+i]
-		owner.namespace, owner.gap, owner.means = scope.Namespace, &s.NoOwners, "what pods of "+owner.resource+" belong to is not known"
+		owner.namespace, owner.means = scope.Namespace, "what pods of "+owner.resource+" belong to is not known"
+		owner.missed = func(gap Gap) {
+			s.NoOwners = true
+			missed(gap)
+		}
 	}
 	all = append(all, kind{
 		list: list[v1.Node], client: core, resource: "nodes", into: inCore.Nodes().Informer(),
-		gap: &s.NoNodes, means: "which pods stand on spot is not known",
+		means: "which pods stand on spot is not known",
+		missed: func(gap Gap) {
+			s.NoNodes = &gap
+			missed(gap)
+		},
 	}, kind{
 		list: list[schedulingv1.PriorityClass], client: client.SchedulingV1().RESTClient(), resource: "priorityclasses",
-		into: s.factory.Scheduling().V1().PriorityClasses().Informer(), apart: &s.Priorities,
-		means: "which rules by priority hold for workloads without pods is not known",
+		into:   s.factory.Scheduling().V1().PriorityClasses().Informer(),
+		means:  "which rules by priority hold for workloads without pods is not known",
+		missed: func(gap Gap) { s.Priorities = &gap },
 	})
 	if scope.Volumes {
 		const means = "where a pod's volumes can be reached is not known"
 		all = append(all,
 			kind{list: list[v1.PersistentVolumeClaim], client: core, resource: "persistentvolumeclaims",
-				into: inCore.PersistentVolumeClaims().Informer(), namespace: scope.Namespace, means: means},
-			kind{list: list[v1.PersistentVolume], client: core, resource: "persistentvolumes", into: inCore.PersistentVolumes().Informer(), means: means})
+				into: inCore.PersistentVolumeClaims().Informer(), namespace: scope.Namespace, means: means, missed: missed},
+			kind{list: list[v1.PersistentVolume], client: core, resource: "persistentvolumes", into: inCore.PersistentVolumes().Informer(), means: means, missed: missed})
 	}
 	return all
 }
