@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/ptr"
 
@@ -229,6 +230,22 @@ func TestNodesDenied(t *testing.T) {
 	_, err, status := execute(t, "nodes", shipped, "--kubeconfig="+cluster(t, "replicasets,nodes"))
 	if want := "error: nodes cannot be read, and this is about nothing else: nodes is forbidden"; status != exitFailed || !strings.Contains(err, want) {
 		t.Errorf("exit status %d, %q, want %d and %q", status, err, exitFailed, want)
+	}
+}
+
+// TestSelectsByPods: a workload of a kind that is not read here is selected by what its pods have in common.
+func TestSelectsByPods(t *testing.T) {
+	pod := func(name string, labels map[string]string) *v1.Pod {
+		owner := metav1.OwnerReference{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: "db", UID: "r", Controller: ptr.To(true)}
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop", UID: types.UID(name), Labels: labels,
+			OwnerReferences: []metav1.OwnerReference{owner}}, Spec: v1.PodSpec{NodeName: "n", SchedulerName: "spot-aware-scheduler"}}
+	}
+	kubeconfig := "--kubeconfig=" + cluster(t, "", pod("db-1", map[string]string{"app": "db", "hash": "1"}), pod("db-2", map[string]string{"app": "db", "hash": "2"}))
+	for selector, want := range map[string]string{"app=db": "rollout.argoproj.io/db\n", "app!=db": "pod/p\n", "app=db,hash=1": "", "app in (db,web)": "pod/p\nrollout.argoproj.io/db\n"} {
+		out, err, status := execute(t, "status", "-l", selector, "-o", "name", shipped, kubeconfig)
+		if status != 0 || out != want || err != "" {
+			t.Errorf("-l %s: exit status %d, %q, want %q\n%s", selector, status, out, want, err)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ package survey
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -64,6 +65,7 @@ type Survey struct {
 	Priorities *Gap
 
 	factory informers.SharedInformerFactory
+	labels  map[workload]labels.Set // what podLabels returns; nil before
 }
 
 // kind is one kind of object that is read.
@@ -196,7 +198,8 @@ func (s *Survey) Owners(policy *decision.Policy) (*kube.Owners, error) {
 	return kube.NewOwners(s.factory, policy)
 }
 
-// Labels returns the labels of a workload's own object; none if it is of a kind that is not read here.
+// Labels returns the labels of a workload's own object, or of one of a kind that is not read here those that all its pods have; none if there is
+// no such workload.
 func (s *Survey) Labels(kind, namespace, name string) labels.Set {
 	var object metav1.Object
 	var err error
@@ -214,12 +217,40 @@ func (s *Survey) Labels(kind, namespace, name string) labels.Set {
 	case "Pod":
 		object, err = s.factory.Core().V1().Pods().Lister().Pods(namespace).Get(name)
 	default:
-		return nil
+		return s.podLabels()[workload{kind, namespace, name}]
 	}
 	if err != nil {
 		return nil
 	}
 	return object.GetLabels()
+}
+
+// workload names one.
+type workload struct{ kind, namespace, name string }
+
+// podLabels returns the labels that all pods of a workload have, of those whose kind is not read here.
+func (s *Survey) podLabels() map[workload]labels.Set {
+	if s.labels != nil {
+		return s.labels
+	}
+	s.labels = map[workload]labels.Set{}
+	for _, object := range s.factory.Core().V1().Pods().Informer().GetStore().List() {
+		pod, ok := object.(*v1.Pod)
+		if !ok || !kube.CountedByPods(pod) {
+			continue
+		}
+		ref := metav1.GetControllerOfNoCopy(pod)
+		of := workload{ref.Kind, pod.Namespace, ref.Name}
+		if common, ok := s.labels[of]; ok {
+			maps.DeleteFunc(common, func(key, value string) bool {
+				other, ok := pod.Labels[key]
+				return !ok || other != value
+			})
+		} else {
+			s.labels[of] = maps.Clone(pod.Labels)
+		}
+	}
+	return s.labels
 }
 
 // Denied reports whether an error of Take is that of a user who may not list pods.

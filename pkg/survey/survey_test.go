@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -97,7 +98,8 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// TestLabels: the labels are those of the workload's own object, whatever its pods have.
+// TestLabels: the labels are those of the workload's own object, whatever its pods have; only where that is not read they count, and what all of
+// them have.
 func TestLabels(t *testing.T) {
 	meta := func(kind string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: "shop", Name: "x", Labels: map[string]string{"kind": kind}}
@@ -105,7 +107,9 @@ func TestLabels(t *testing.T) {
 	taken, err := survey.Take(t.Context(), surveytest.Start(t,
 		&appsv1.Deployment{ObjectMeta: meta("Deployment")}, &appsv1.ReplicaSet{ObjectMeta: meta("ReplicaSet")},
 		&appsv1.StatefulSet{ObjectMeta: meta("StatefulSet")}, &v1.ReplicationController{ObjectMeta: meta("ReplicationController")},
-		&batchv1.Job{ObjectMeta: meta("Job")}, &v1.Pod{ObjectMeta: meta("Pod")}).Client(), survey.Scope{})
+		&batchv1.Job{ObjectMeta: meta("Job")}, &v1.Pod{ObjectMeta: meta("Pod")},
+		rolledOut("a", map[string]string{"app": "web", "hash": "1", "canary": "true"}), rolledOut("b", map[string]string{"app": "web", "hash": "2"}),
+	).Client(), survey.Scope{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,8 +121,15 @@ func TestLabels(t *testing.T) {
 			t.Errorf("a %s that there is not: %v", kind, got)
 		}
 	}
-	if got := taken.Labels("Rollout", "shop", "x"); got != nil {
-		t.Errorf("a kind that is not read: %v", got)
+	for range 2 {
+		if diff := cmp.Diff(labels.Set{"app": "web"}, taken.Labels("Rollout", "shop", "x")); diff != "" {
+			t.Errorf("a kind that is not read (-want +got):\n%s", diff)
+		}
+	}
+	for _, namespace := range []string{"shop", "bank"} {
+		if got := taken.Labels("Rollout", namespace, "y"); got != nil {
+			t.Errorf("a Rollout that there is not: %v", got)
+		}
 	}
 }
 
