@@ -80,8 +80,9 @@ func New(profile string, policy *decision.Policy, signals []kube.Signal, factory
 // candidates are the nodes that a pod is asked about, by name, and what becomes of them. It can be used again.
 type candidates struct {
 	names []string
-	kinds []*kind // of the same place; nil for a node that is not known
-	// kept and scores are the memory of answers.
+	kinds []int32 // the indices of their kinds
+	// hashes is memory for looking them up; kept and scores are that of answers.
+	hashes []uint64
 	kept   []int
 	scores []int64
 }
@@ -228,15 +229,13 @@ func (e *Extender) known(pod *v1.Pod) bool {
 
 // lookUp finds the candidates, and decides about every kind of node that is among them.
 func (d *deciding) lookUp(c *candidates) {
-	c.kinds = slices.Grow(c.kinds[:0], len(c.names))
+	c.kinds, c.hashes = d.index.kindsByName.appendKinds(slices.Grow(c.kinds[:0], len(c.names)), c.names, c.hashes)
 	d.here = make([]int, len(d.index.kinds))
-	for _, name := range c.names {
-		k := d.index.kindsByName[name]
-		c.kinds = append(c.kinds, k)
-		if k == nil {
+	for _, kind := range c.kinds {
+		if kind == noKind {
 			d.unknown++
 		} else {
-			d.here[k.index]++
+			d.here[kind]++
 		}
 	}
 	d.verdicts = make([]decision.Verdict, len(d.index.kinds))
@@ -276,8 +275,8 @@ func (d *deciding) choose(c *candidates) Filtered {
 	result := Filtered{Kept: c.kept[:0]}
 	for n := range c.kinds {
 		i := (start + n) % len(c.kinds)
-		if k := c.kinds[i]; k != nil && chosen[k.index] > 0 {
-			chosen[k.index]--
+		if kind := c.kinds[i]; kind != noKind && chosen[kind] > 0 {
+			chosen[kind]--
 			result.Kept = append(result.Kept, i)
 		}
 	}
@@ -287,12 +286,12 @@ func (d *deciding) choose(c *candidates) Filtered {
 	}
 	var said [decision.Verdicts]string
 	result.Reasons = make([]string, len(c.kinds))
-	for i, k := range c.kinds {
-		if k == nil {
+	for i, kind := range c.kinds {
+		if kind == noKind {
 			result.Reasons[i] = unknownNode
 			continue
 		}
-		v := d.verdicts[k.index]
+		v := d.verdicts[kind]
 		if said[v] == "" {
 			said[v] = d.plan.Reason(v)
 		}
@@ -332,10 +331,11 @@ func (d *deciding) bestPool(c *candidates, class decision.Class) (bool, decision
 	ranks := d.kindRanks()
 	var best decision.Rank
 	var found *kind
-	for i, k := range c.kinds {
-		if k == nil || !d.admits(k.index) || d.plan.Class(k.facts) != class {
+	for i, kind := range c.kinds {
+		if kind == noKind || !d.admits(int(kind)) || d.plan.Class(d.index.kinds[kind].facts) != class {
 			continue
 		}
+		k := d.index.kinds[kind]
 		if rank := d.rank(c.names[i], k, ranks); found == nil || rank > best {
 			best, found = rank, k
 		}
@@ -383,9 +383,9 @@ func (d *deciding) scores(c *candidates) []int64 {
 			ranks = append(ranks, rank)
 		}
 	}
-	for i, k := range c.kinds {
-		if k != nil && d.siblings.onNode[c.names[i]] > 0 {
-			ranks = append(ranks, d.rank(c.names[i], k, ofKind))
+	for i, kind := range c.kinds {
+		if kind != noKind && d.siblings.onNode[c.names[i]] > 0 {
+			ranks = append(ranks, d.rank(c.names[i], d.index.kinds[kind], ofKind))
 		}
 	}
 	bands := slices.Clone(ranks)
@@ -400,14 +400,14 @@ func (d *deciding) scores(c *candidates) []int64 {
 	}
 	scores := slices.Grow(c.scores[:0], len(c.kinds))[:len(c.kinds)]
 	c.scores = scores
-	for i, k := range c.kinds {
+	for i, kind := range c.kinds {
 		switch {
-		case k == nil:
+		case kind == noKind:
 			scores[i] = 0
 		case d.siblings.onNode[c.names[i]] > 0:
-			scores[i] = score[d.rank(c.names[i], k, ofKind)]
+			scores[i] = score[d.rank(c.names[i], d.index.kinds[kind], ofKind)]
 		default:
-			scores[i] = kindScore[k.index]
+			scores[i] = kindScore[kind]
 		}
 	}
 	return scores

@@ -29,7 +29,7 @@ type index struct {
 	mu    sync.RWMutex
 	nodes map[string]*node
 	// kindsByName says the kind of every node. A request looks up thousands, and this takes less memory to read than nodes.
-	kindsByName map[string]*kind
+	kindsByName *table
 	revisions   map[types.UID]map[string]int // how many live pods, by the name of their node
 	bound       map[types.UID]struct{}       // every pod that is known to be bound
 	strays      map[string]time.Time         // unknown nodes that pods are bound to: until when these count
@@ -64,7 +64,7 @@ type node struct {
 
 func newIndex(reader *kube.NodeReader) *index {
 	x := &index{
-		reader: reader, nodes: map[string]*node{}, kindsByName: map[string]*kind{},
+		reader: reader, nodes: map[string]*node{}, kindsByName: newTable(),
 		revisions: map[types.UID]map[string]int{}, bound: map[types.UID]struct{}{},
 		strays: map[string]time.Time{}, kindOf: map[kindKey]*kind{}, zones: map[string]int{},
 	}
@@ -93,7 +93,7 @@ func (x *index) deleteNode(name string, now time.Time) {
 	}
 	x.relabel(now, func(bool) {
 		delete(x.nodes, name)
-		delete(x.kindsByName, name)
+		x.kindsByName.set(name, noKind)
 		x.labeled -= count(n.kind.facts.Capacity.Labeled())
 		x.strays[name] = now // no longer than until now
 	})
@@ -122,7 +122,7 @@ func (x *index) read(n *node, othersLabeled bool, now time.Time) {
 		x.next.Store(min(x.next.Load(), n.until))
 	}
 	n.kind = x.kind(kindKey{facts, n.object.Labels[v1.LabelTopologyZone]})
-	x.kindsByName[n.name] = n.kind
+	x.kindsByName.set(n.name, int32(n.kind.index))
 	x.labeled += count(facts.Capacity.Labeled())
 }
 

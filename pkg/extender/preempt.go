@@ -81,8 +81,8 @@ func (e *Extender) Open(ctx context.Context, pod *v1.Pod, names []string) (map[s
 		return nil, err
 	}
 	defer d.end()
-	for i, k := range c.kinds {
-		if k != nil && d.verdicts[k.index] == decision.Admitted {
+	for i, kind := range c.kinds {
+		if kind != noKind && d.verdicts[kind] == decision.Admitted {
 			open[names[i]] = true
 		}
 	}

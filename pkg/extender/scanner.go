@@ -93,7 +93,7 @@ func (s *scanner) texts(list []string, limit int) ([]string, error) {
 			}
 			text, err := s.text()
 			list = append(list, text)
-			if err != nil || !bytes.HasPrefix(s.data[s.at:], []byte(`,"`)) {
+			if err != nil || s.at+1 >= len(s.data) || s.data[s.at] != ',' || s.data[s.at+1] != '"' {
 				return err
 			}
 			s.at++ // as thousands of names are written, one right after the other
