@@ -79,12 +79,20 @@ func New(profile string, policy *decision.Policy, signals []kube.Signal, factory
 
 // candidates are the nodes that a pod is asked about, by name, and what becomes of them. It can be used again.
 type candidates struct {
-	names []string
+	names names
 	kinds []int32 // the indices of their kinds
 	// hashes is memory for looking them up; kept and scores are that of answers.
 	hashes []uint64
 	kept   []int
 	scores []int64
+}
+
+func candidatesOf(names ...string) *candidates {
+	c := &candidates{}
+	for _, name := range names {
+		c.names.add(name)
+	}
+	return c
 }
 
 // Filtered is what Filter answers. It is good until the candidates are used again.
@@ -123,10 +131,10 @@ func (d *deciding) filter(ctx context.Context, c *candidates) (Filtered, line, e
 	result := d.choose(c)
 	if len(result.Kept) == 0 && d.unknown > 0 {
 		// A refusal would make the pod wait for something to happen in the cluster; after an error it is tried again by the clock.
-		return Filtered{}, nil, fmt.Errorf("%d of %d nodes: %s, and no other one takes the pod", d.unknown, len(c.names), unknownNode)
+		return Filtered{}, nil, fmt.Errorf("%d of %d nodes: %s, and no other one takes the pod", d.unknown, c.names.len(), unknownNode)
 	}
 	d.note(&result)
-	return result, d.line(ctx, len(c.names), &result), nil
+	return result, d.line(ctx, c.names.len(), &result), nil
 }
 
 // Scores returns the score of each node, in the order of names: 0 to 10, as decision.ExtenderScore says; good until the candidates are used
@@ -229,7 +237,7 @@ func (e *Extender) known(pod *v1.Pod) bool {
 
 // lookUp finds the candidates, and decides about every kind of node that is among them.
 func (d *deciding) lookUp(c *candidates) {
-	c.kinds, c.hashes = d.index.kindsByName.appendKinds(slices.Grow(c.kinds[:0], len(c.names)), c.names, c.hashes)
+	c.kinds, c.hashes = d.index.kindsByName.appendKinds(slices.Grow(c.kinds[:0], c.names.len()), &c.names, c.hashes)
 	d.here = make([]int, len(d.index.kinds))
 	for _, kind := range c.kinds {
 		if kind == noKind {
@@ -269,7 +277,7 @@ func (d *deciding) choose(c *candidates) Filtered {
 	}
 	copy(d.here, chosen)
 	start := 0
-	if narrow && sample(chosen, enough(len(c.names))) {
+	if narrow && sample(chosen, enough(c.names.len())) {
 		start = rand.IntN(len(c.kinds)) // or some nodes would never get a pod
 	}
 	result := Filtered{Kept: c.kept[:0]}
@@ -312,7 +320,8 @@ func enough(nodes int) int {
 // sample lowers the numbers of nodes of each kind until they are together as many as enough, or a few more, and reports whether it had to.
 // Kinds of which there are few keep all.
 func sample(of []int, enough int) bool {
-	fewestFirst := slices.Sorted(slices.Values(of))
+	fewestFirst := slices.Clone(of)
+	slices.Sort(fewestFirst)
 	for i, n := range fewestFirst {
 		each := max((enough+len(fewestFirst)-i-1)/(len(fewestFirst)-i), 1) // there may be more kinds than enough
 		if n > each {
@@ -336,7 +345,7 @@ func (d *deciding) bestPool(c *candidates, class decision.Class) (bool, decision
 			continue
 		}
 		k := d.index.kinds[kind]
-		if rank := d.rank(c.names[i], k, ranks); found == nil || rank > best {
+		if rank := d.rank(c.names.at(i), k, ranks); found == nil || rank > best {
 			best, found = rank, k
 		}
 	}
@@ -384,8 +393,8 @@ func (d *deciding) scores(c *candidates) []int64 {
 		}
 	}
 	for i, kind := range c.kinds {
-		if kind != noKind && d.siblings.onNode[c.names[i]] > 0 {
-			ranks = append(ranks, d.rank(c.names[i], d.index.kinds[kind], ofKind))
+		if kind != noKind && d.siblings.onNode[c.names.at(i)] > 0 {
+			ranks = append(ranks, d.rank(c.names.at(i), d.index.kinds[kind], ofKind))
 		}
 	}
 	bands := slices.Clone(ranks)
@@ -404,8 +413,8 @@ func (d *deciding) scores(c *candidates) []int64 {
 		switch {
 		case kind == noKind:
 			scores[i] = 0
-		case d.siblings.onNode[c.names[i]] > 0:
-			scores[i] = score[d.rank(c.names[i], d.index.kinds[kind], ofKind)]
+		case d.siblings.onNode[c.names.at(i)] > 0:
+			scores[i] = score[d.rank(c.names.at(i), d.index.kinds[kind], ofKind)]
 		default:
 			scores[i] = kindScore[kind]
 		}

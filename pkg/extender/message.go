@@ -64,17 +64,19 @@ func readFields(data []byte, into map[string]any) error {
 // nodes, thousands of them: encoding/json takes longer to read them than everything else takes together.
 type request struct {
 	pod *v1.Pod
-	// names are the candidates. Those of NodeNames share the memory of the body.
-	names []string
+	// names are the candidates. Those of NodeNames are parts of the body.
+	names *names
 	// verbatim: the names stand in JSON as they are, because they stood so in the request.
 	verbatim bool
 	// items are the candidates as they came, if the scheduler does not believe this extender to know its nodes; nil otherwise.
 	items []json.RawMessage
 }
 
-// readRequest reads body, which must not be changed as long as the request is in use. names is used for the result's if it is large enough.
-func readRequest(body []byte, names []string) (*request, error) {
-	r := &request{names: names[:0]}
+// readRequest reads body, which must not be changed as long as the request is in use. The candidates are
+// read into names.
+func readRequest(body []byte, names *names) (*request, error) {
+	r := &request{names: names}
+	names.reset(body)
 	var pod, nodes []byte
 	given := false
 	s := &scanner{data: body}
@@ -87,7 +89,7 @@ func readRequest(body []byte, names []string) (*request, error) {
 			nodes, err = s.value()
 		case strings.EqualFold(key, "NodeNames"):
 			given = true
-			r.names, err = s.texts(r.names, maxCandidates)
+			err = s.names(r.names, maxCandidates)
 		default:
 			_, err = s.value()
 		}
@@ -124,6 +126,7 @@ func readRequest(body []byte, names []string) (*request, error) {
 // readNodes reads a NodeList.
 func (r *request) readNodes(data []byte) error {
 	r.items = []json.RawMessage{}
+	r.names.reset(nil) // the names are not written there as they are
 	s := &scanner{data: data}
 	err := s.object(func(key string) error {
 		if s.null() {
@@ -157,7 +160,7 @@ func (r *request) readNodes(data []byte) error {
 		if err := json.Unmarshal(item, &node); err != nil {
 			return fmt.Errorf("args.Nodes.items[%d]: %w", i, err)
 		}
-		r.names = append(r.names, node.Metadata.Name)
+		r.names.add(node.Metadata.Name)
 	}
 	return nil
 }
@@ -168,7 +171,7 @@ func (r *request) appendFiltered(out []byte, f *Filtered) []byte {
 	out = append(out, '{')
 	kept := func(each func(i int)) {
 		if f.All {
-			for i := range r.names {
+			for i := range r.names.len() {
 				each(i)
 			}
 			return
@@ -219,7 +222,7 @@ func (r *request) appendFiltered(out []byte, f *Filtered) []byte {
 // appendScores appends the HostPriorityList with the scores, in the order of the candidates; nil are all the same.
 func (r *request) appendScores(out []byte, scores []int64) []byte {
 	out = append(out, '[')
-	for i := range r.names {
+	for i := range r.names.len() {
 		if i > 0 {
 			out = append(out, ',')
 		}
@@ -236,9 +239,9 @@ func (r *request) appendScores(out []byte, scores []int64) []byte {
 // appendName appends the name of a candidate as JSON.
 func (r *request) appendName(out []byte, i int) []byte {
 	if r.verbatim {
-		return append(append(append(out, '"'), r.names[i]...), '"')
+		return append(append(append(out, '"'), r.names.at(i)...), '"')
 	}
-	return appendString(out, r.names[i])
+	return appendString(out, r.names.at(i))
 }
 
 // appendError appends the ExtenderFilterResult that says why nothing could be decided.

@@ -50,7 +50,7 @@ func TestMessages(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := readRequest(asJSON(t, test.args), nil)
+			r, err := readRequest(asJSON(t, test.args), newNames())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,7 +64,7 @@ func TestMessages(t *testing.T) {
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("result (-want +got):\n%s", diff)
 			}
-			scores := make([]int64, len(r.names))
+			scores := make([]int64, r.names.len())
 			for i := range scores {
 				scores[i] = int64(10 * i)
 			}
@@ -73,7 +73,7 @@ func TestMessages(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i, host := range list {
-				if host != (extenderv1.HostPriority{Host: r.names[i], Score: scores[i]}) {
+				if host != (extenderv1.HostPriority{Host: r.names.at(i), Score: scores[i]}) {
 					t.Errorf("score %d: %+v", i, host)
 				}
 			}
@@ -128,7 +128,7 @@ func TestAnyNames(t *testing.T) {
 			}
 			body = out.Bytes()
 		}
-		r, err := readRequest(body, nil)
+		r, err := readRequest(body, newNames())
 		if err != nil {
 			t.Fatalf("%v in %s", err, body)
 		}
@@ -136,11 +136,11 @@ func TestAnyNames(t *testing.T) {
 		if err := json.Unmarshal(r.appendFiltered(nil, &Filtered{All: true}), &answer); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff([]string(*want.NodeNames), []string(*answer.NodeNames)); diff != "" || !slices.Equal(r.names, *want.NodeNames) {
-			t.Errorf("read %q, answered (-want +got):\n%s", r.names, diff)
+		if diff := cmp.Diff([]string(*want.NodeNames), []string(*answer.NodeNames)); diff != "" || !slices.Equal(r.names.all(), *want.NodeNames) {
+			t.Errorf("read %q, answered (-want +got):\n%s", r.names.all(), diff)
 		}
 		if cut := rapid.IntRange(0, len(body)-1).Draw(t, "cut"); !json.Valid(body[:cut]) {
-			if _, err := readRequest(body[:cut], nil); err == nil {
+			if _, err := readRequest(body[:cut], newNames()); err == nil {
 				t.Errorf("read although it was cut off: %s", body[:cut])
 			}
 		}
@@ -166,7 +166,7 @@ func TestBadRequests(t *testing.T) {
 		"a node of another type": {`{"Pod":` + pod + `,"Nodes":{"items":[{"metadata":{"name":"a"}},7]}}`, "Nodes.items[1]: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := readRequest([]byte(test.body), nil); err == nil || !strings.Contains(err.Error(), test.want) {
+			if _, err := readRequest([]byte(test.body), newNames()); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want one with %q", err, test.want)
 			}
 		})

@@ -161,7 +161,6 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) (x *exchange, rel
 		h.memory.Release(size)
 		if !x.lent && x.body.Cap() <= pooledAtMost && cap(x.out) <= pooledAtMost {
 			x.body.Reset()
-			clear(x.candidates.names) // they are parts of the body
 			h.pool.Put(x)
 		}
 	}
@@ -205,7 +204,7 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (outco
 
 // parse reads the request from the body.
 func (x *exchange) parse() (*request, error) {
-	request, err := readRequest(x.body.Bytes(), x.candidates.names)
+	request, err := readRequest(x.body.Bytes(), &x.candidates.names)
 	if err != nil {
 		status := http.StatusBadRequest
 		if errors.Is(err, errTooMany) {
@@ -213,7 +212,6 @@ func (x *exchange) parse() (*request, error) {
 		}
 		return nil, badRequest{status, err}
 	}
-	x.candidates.names = request.names
 	return request, nil
 }
 

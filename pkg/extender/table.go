@@ -38,10 +38,10 @@ func (t *table) set(name string, kind int32) {
 }
 
 // appendKinds appends to kinds those of nodes by their names. scratch is memory for it that may be used again, and is returned.
-func (t *table) appendKinds(kinds []int32, names []string, scratch []uint64) ([]int32, []uint64) {
-	scratch = slices.Grow(scratch[:0], len(names))
-	for _, name := range names {
-		scratch = append(scratch, t.hash(name))
+func (t *table) appendKinds(kinds []int32, names *names, scratch []uint64) ([]int32, []uint64) {
+	scratch = slices.Grow(scratch[:0], names.len())
+	for i := range names.len() {
+		scratch = append(scratch, t.hash(names.at(i)))
 	}
 	// By themselves the look-ups wait for memory many at a time.
 	for _, hash := range scratch {

@@ -1,0 +1,49 @@
+package extender
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// Whatever nodes come, change and go, a table says of each what a map would.
+func TestTable(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		table, want := newTable(), map[string]int32{}
+		nodes := rapid.IntRange(1, 500).Draw(t, "nodes")
+		for range rapid.IntRange(0, 2000).Draw(t, "changes") {
+			name := fmt.Sprintf("node-%d", rapid.IntRange(0, nodes-1).Draw(t, "node"))
+			kind := rapid.Int32Range(noKind, 3).Draw(t, "kind")
+			table.set(name, kind)
+			want[name] = kind
+		}
+		var list names
+		var kinds []int32
+		for i := range nodes + 1 { // one more than there ever was
+			list.add(fmt.Sprintf("node-%d", i))
+			kind, known := want[list.at(i)]
+			if !known {
+				kind = noKind
+			}
+			kinds = append(kinds, kind)
+		}
+		if got, _ := table.appendKinds(nil, &list, nil); !slices.Equal(got, kinds) {
+			t.Error(cmp.Diff(kinds, got))
+		}
+	})
+}
+
+// Nodes with new names that come and go do not take up more and more room.
+func TestTableForgets(t *testing.T) {
+	table := newTable()
+	for i := range 100_000 {
+		table.set(fmt.Sprintf("node-%d", i), 1)
+		table.set(fmt.Sprintf("node-%d", i-10), noKind)
+	}
+	if len(table.hashes) > 64 {
+		t.Errorf("%d places for 10 nodes", len(table.hashes))
+	}
+}
