@@ -79,15 +79,17 @@ func New(profile string, policy *decision.Policy, signals []kube.Signal, factory
 
 // candidates are the nodes that a pod is asked about, by name, and what becomes of them. It can be used again.
 type candidates struct {
-	names names
-	kinds []int32 // the indices of their kinds
-	// hashes is memory for looking them up; kept and scores are that of answers.
+	names nameList
+	// kinds are the indices of their kinds, in the same places; noKind for a node that is not known.
+	kinds []int32
+	// hashes is the memory of looking them up; kept and scores are that of answers.
 	hashes []uint64
 	kept   []int
 	scores []int64
 }
 
-func candidatesOf(names ...string) *candidates {
+// candidatesOf returns the nodes of these names as candidates.
+func candidatesOf(names []string) *candidates {
 	c := &candidates{}
 	for _, name := range names {
 		c.names.add(name)
@@ -237,7 +239,7 @@ func (e *Extender) known(pod *v1.Pod) bool {
 
 // lookUp finds the candidates, and decides about every kind of node that is among them.
 func (d *deciding) lookUp(c *candidates) {
-	c.kinds, c.hashes = d.index.kindsByName.appendKinds(slices.Grow(c.kinds[:0], c.names.len()), &c.names, c.hashes)
+	d.index.kindsByName.lookUp(c)
 	d.here = make([]int, len(d.index.kinds))
 	for _, kind := range c.kinds {
 		if kind == noKind {

@@ -231,13 +231,13 @@ func TestCannotDecide(t *testing.T) {
 		}
 		w.clock.Step(arrivesWithin)
 	}()
-	_, err := w.Filter(t.Context(), pod, candidatesOf(w.names...))
+	_, err := w.Filter(t.Context(), pod, candidatesOf(w.names))
 	<-waiting
 	if unknown := (*kube.UnknownOwner)(nil); !errors.As(err, &unknown) {
 		t.Errorf("without an owner: %v, want an UnknownOwner", err)
 	}
 	w.deployment("web", 1, nil)
-	if _, err := w.Filter(t.Context(), pod, candidatesOf("spot-0", "new")); err == nil || !strings.Contains(err.Error(), "1 of 2 nodes: "+unknownNode) {
+	if _, err := w.Filter(t.Context(), pod, candidatesOf([]string{"spot-0", "new"})); err == nil || !strings.Contains(err.Error(), "1 of 2 nodes: "+unknownNode) {
 		t.Errorf("with an unknown node: %v", err)
 	}
 	w.want("with others", w.asks(pod, "new", "on-demand-0"), "on-demand-0")
@@ -318,7 +318,7 @@ func TestScores(t *testing.T) {
 	w.deployment("web", 10, map[string]string{decision.MinOnDemandAnnotation: "1"})
 	w.bound(podOf("web", 0), "on-demand-0")
 	w.bound(podOf("web", 1), "spot-1")
-	scores, err := w.Scores(t.Context(), podOf("web", 2), candidatesOf(slices.Concat(w.names, []string{"unknown"})...))
+	scores, err := w.Scores(t.Context(), podOf("web", 2), candidatesOf(slices.Concat(w.names, []string{"unknown"})))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -424,7 +424,7 @@ func TestWaitsOnce(t *testing.T) {
 		w.Extender.clock = clock.RealClock{}
 		for i, want := range []time.Duration{arrivesWithin, 0, 0} {
 			began := time.Now()
-			if _, err := w.Filter(t.Context(), podOf("unknown", 0), candidatesOf(w.names...)); err == nil {
+			if _, err := w.Filter(t.Context(), podOf("unknown", 0), candidatesOf(w.names)); err == nil {
 				t.Error("decided without an owner")
 			}
 			if took := time.Since(began); took != want {

@@ -3,7 +3,6 @@ package extender
 import (
 	"math"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,7 +55,6 @@ type kindKey struct {
 
 // node is what is known of one node.
 type node struct {
-	name   string
 	object *v1.Node
 	kind   *kind
 	until  int64 // when its kind changes although the Node does not, in Unix nanoseconds; math.MaxInt64 for never
@@ -76,10 +74,9 @@ func newIndex(reader *kube.NodeReader) *index {
 func (x *index) setNode(object *v1.Node, now time.Time) {
 	n := x.nodes[object.Name]
 	if n == nil {
-		// A copy: the names of all nodes lie side by side then, and not each in the memory of its Node.
-		n = &node{name: strings.Clone(object.Name)}
-		x.nodes[n.name] = n
-		delete(x.strays, n.name)
+		n = &node{}
+		x.nodes[object.Name] = n
+		delete(x.strays, object.Name)
 	}
 	n.object = object
 	x.relabel(now, func(othersLabeled bool) { x.read(n, othersLabeled, now) })
@@ -122,7 +119,7 @@ func (x *index) read(n *node, othersLabeled bool, now time.Time) {
 		x.next.Store(min(x.next.Load(), n.until))
 	}
 	n.kind = x.kind(kindKey{facts, n.object.Labels[v1.LabelTopologyZone]})
-	x.kindsByName.set(n.name, int32(n.kind.index))
+	x.kindsByName.set(n.object.Name, int32(n.kind.index))
 	x.labeled += count(facts.Capacity.Labeled())
 }
 

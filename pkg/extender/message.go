@@ -64,19 +64,18 @@ func readFields(data []byte, into map[string]any) error {
 // nodes, thousands of them: encoding/json takes longer to read them than everything else takes together.
 type request struct {
 	pod *v1.Pod
-	// names are the candidates. Those of NodeNames are parts of the body.
-	names *names
+	// names are the candidates.
+	names *nameList
 	// verbatim: the names stand in JSON as they are, because they stood so in the request.
 	verbatim bool
 	// items are the candidates as they came, if the scheduler does not believe this extender to know its nodes; nil otherwise.
 	items []json.RawMessage
 }
 
-// readRequest reads body, which must not be changed as long as the request is in use. The candidates are
-// read into names.
-func readRequest(body []byte, names *names) (*request, error) {
+// readRequest reads body, which must not be changed as long as the request is in use, and the names of the candidates into names.
+func readRequest(body []byte, names *nameList) (*request, error) {
 	r := &request{names: names}
-	names.reset(body)
+	names.reset()
 	var pod, nodes []byte
 	given := false
 	s := &scanner{data: body}
@@ -126,7 +125,6 @@ func readRequest(body []byte, names *names) (*request, error) {
 // readNodes reads a NodeList.
 func (r *request) readNodes(data []byte) error {
 	r.items = []json.RawMessage{}
-	r.names.reset(nil) // the names are not written there as they are
 	s := &scanner{data: data}
 	err := s.object(func(key string) error {
 		if s.null() {

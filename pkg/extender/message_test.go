@@ -50,7 +50,7 @@ func TestMessages(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := readRequest(asJSON(t, test.args), newNames())
+			r, err := readRequest(asJSON(t, test.args), new(nameList))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -128,7 +128,7 @@ func TestAnyNames(t *testing.T) {
 			}
 			body = out.Bytes()
 		}
-		r, err := readRequest(body, newNames())
+		r, err := readRequest(body, new(nameList))
 		if err != nil {
 			t.Fatalf("%v in %s", err, body)
 		}
@@ -140,7 +140,7 @@ func TestAnyNames(t *testing.T) {
 			t.Errorf("read %q, answered (-want +got):\n%s", r.names.all(), diff)
 		}
 		if cut := rapid.IntRange(0, len(body)-1).Draw(t, "cut"); !json.Valid(body[:cut]) {
-			if _, err := readRequest(body[:cut], newNames()); err == nil {
+			if _, err := readRequest(body[:cut], new(nameList)); err == nil {
 				t.Errorf("read although it was cut off: %s", body[:cut])
 			}
 		}
@@ -166,9 +166,18 @@ func TestBadRequests(t *testing.T) {
 		"a node of another type": {`{"Pod":` + pod + `,"Nodes":{"items":[{"metadata":{"name":"a"}},7]}}`, "Nodes.items[1]: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := readRequest([]byte(test.body), newNames()); err == nil || !strings.Contains(err.Error(), test.want) {
+			if _, err := readRequest([]byte(test.body), new(nameList)); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want one with %q", err, test.want)
 			}
 		})
 	}
+}
+
+// all returns all names.
+func (n *nameList) all() []string {
+	all := make([]string, n.len())
+	for i := range all {
+		all[i] = n.at(i)
+	}
+	return all
 }

@@ -1,41 +1,31 @@
 package extender
 
-import (
-	"slices"
-	"unsafe"
-)
+import "unsafe"
 
-// names are those of the nodes that a request is about. A slice of strings would be thousands of pointers: to write them takes several times
-// as long as all the rest of a request while garbage is collected.
-type names struct {
-	text  []byte
-	spans []span
+// nameList are names of nodes. A slice of strings would be thousands of pointers, and to write these takes several times as long as the rest
+// of a request while garbage is collected.
+type nameList struct {
+	text []byte   // of all names, one after the other
+	ends []uint32 // where each ends
 }
 
-// span is where a name stands in the text, which is no longer than MaxBody and what was added.
-type span struct{ begin, end uint32 }
+// reset empties the list, and keeps its memory.
+func (n *nameList) reset() { n.text, n.ends = n.text[:0], n.ends[:0] }
 
-// reset empties the list. The names that are added next may be parts of text, which is not changed.
-func (n *names) reset(text []byte) {
-	n.text, n.spans = slices.Clip(text), n.spans[:0]
-}
-
-// add adds a name that is no part of the text.
-func (n *names) add(name string) {
-	begin := len(n.text)
+// add adds a copy of a name.
+func (n *nameList) add(name string) {
 	n.text = append(n.text, name...)
-	n.addSpan(begin, len(n.text))
+	n.ends = append(n.ends, uint32(len(n.text)))
 }
 
-// addSpan adds a name that is part of the text.
-func (n *names) addSpan(begin, end int) {
-	n.spans = append(n.spans, span{uint32(begin), uint32(end)})
-}
+func (n *nameList) len() int { return len(n.ends) }
 
-func (n *names) len() int { return len(n.spans) }
-
-// at returns a name, which is good as long as the text is not changed.
-func (n *names) at(i int) string {
-	s := n.spans[i]
-	return unsafe.String(unsafe.SliceData(n.text[s.begin:s.end]), s.end-s.begin)
+// at returns a name, which is good until reset.
+func (n *nameList) at(i int) string {
+	begin := uint32(0)
+	if i > 0 {
+		begin = n.ends[i-1]
+	}
+	name := n.text[begin:n.ends[i]]
+	return unsafe.String(unsafe.SliceData(name), len(name))
 }

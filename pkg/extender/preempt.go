@@ -75,7 +75,7 @@ func (e *Extender) Open(ctx context.Context, pod *v1.Pod, names []string) (map[s
 		}
 		return open, nil
 	}
-	c := candidatesOf(names...)
+	c := candidatesOf(names)
 	d, err := e.begin(ctx, pod, c)
 	if err != nil {
 		return nil, err

@@ -216,9 +216,11 @@ func (*lateRole) Leader() string { return "" }
 func BenchmarkRequests(b *testing.B) {
 	w := newLargeWorld(b)
 	h := &handler{extender: w.Extender, role: &role{}}
-	// In no order: those of kube-scheduler's workers that find them all have their part of the nodes.
-	rand.Shuffle(len(w.names), func(i, j int) { w.names[i], w.names[j] = w.names[j], w.names[i] })
-	left := w.names[:enough(len(w.names))]
+	left := w.asks(podOf("web", 0))
+	// In no order: each of kube-scheduler's workers finds a part of the nodes.
+	for _, names := range [][]string{w.names, left} {
+		rand.New(rand.NewPCG(0, 0)).Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	}
 	for _, c := range []struct {
 		name  string
 		do    verb

@@ -1,13 +1,10 @@
 package extender
 
-import (
-	"hash/maphash"
-	"slices"
-)
+import "hash/maphash"
 
 // table says the kind of every node, by its name. A request looks up thousands of names in no order, and what takes the time is to wait for
 // memory: so a table holds no more of a name than its hash. Two of 100,000 names have the same one with a probability of 3e-10 (n²/2⁶⁵);
-// they would count as one node.
+// they would count as one node. The lock of the index guards it.
 type table struct {
 	seed maphash.Seed
 	// hashes are a power of two. A name's place is the first one from its hash on where that stands, or 0. kinds are the indices of the
@@ -22,7 +19,7 @@ const noKind = -1
 
 func newTable() *table {
 	t := &table{seed: maphash.MakeSeed()}
-	t.resize(64)
+	t.empty(64)
 	return t
 }
 
@@ -32,22 +29,21 @@ func (t *table) set(name string, kind int32) {
 	i := t.place(hash)
 	t.used += count(t.hashes[i] == 0)
 	t.hashes[i], t.kinds[i] = hash, kind
-	if 2*t.used > len(t.hashes) {
+	if 2*t.used > len(t.hashes) { // with more, most look-ups would not end at the first place
 		t.rebuild()
 	}
 }
 
-// appendKinds appends to kinds those of nodes by their names. scratch is memory for it that may be used again, and is returned.
-func (t *table) appendKinds(kinds []int32, names *names, scratch []uint64) ([]int32, []uint64) {
-	scratch = slices.Grow(scratch[:0], names.len())
-	for i := range names.len() {
-		scratch = append(scratch, t.hash(names.at(i)))
+// lookUp finds the kinds of candidates.
+func (t *table) lookUp(c *candidates) {
+	c.hashes, c.kinds = c.hashes[:0], c.kinds[:0]
+	for i := range c.names.len() {
+		c.hashes = append(c.hashes, t.hash(c.names.at(i)))
 	}
-	// By themselves the look-ups wait for memory many at a time.
-	for _, hash := range scratch {
-		kinds = append(kinds, t.kinds[t.place(hash)])
+	// In a loop of their own, so that many wait for memory at a time.
+	for _, hash := range c.hashes {
+		c.kinds = append(c.kinds, t.kinds[t.place(hash)])
 	}
-	return kinds, scratch
 }
 
 // hash returns the hash of a name, which is not 0.
@@ -71,10 +67,10 @@ func (t *table) rebuild() {
 		there += count(kind != noKind)
 	}
 	size := len(hashes)
-	for size < 3*there {
+	for size < 3*there { // or the next one would be soon
 		size *= 2
 	}
-	t.resize(size)
+	t.empty(size)
 	for i, kind := range kinds {
 		if kind != noKind {
 			place := t.place(hashes[i])
@@ -84,7 +80,8 @@ func (t *table) rebuild() {
 	t.used = there
 }
 
-func (t *table) resize(size int) {
+// empty makes so many places, which are all free.
+func (t *table) empty(size int) {
 	t.hashes, t.kinds = make([]uint64, size), make([]int32, size)
 	for i := range t.kinds {
 		t.kinds[i] = noKind

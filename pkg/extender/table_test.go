@@ -2,7 +2,6 @@ package extender
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,18 +19,19 @@ func TestTable(t *testing.T) {
 			table.set(name, kind)
 			want[name] = kind
 		}
-		var list names
+		c := &candidates{}
 		var kinds []int32
 		for i := range nodes + 1 { // one more than there ever was
-			list.add(fmt.Sprintf("node-%d", i))
-			kind, known := want[list.at(i)]
+			c.names.add(fmt.Sprintf("node-%d", i))
+			kind, known := want[c.names.at(i)]
 			if !known {
 				kind = noKind
 			}
 			kinds = append(kinds, kind)
 		}
-		if got, _ := table.appendKinds(nil, &list, nil); !slices.Equal(got, kinds) {
-			t.Error(cmp.Diff(kinds, got))
+		table.lookUp(c)
+		if diff := cmp.Diff(kinds, c.kinds); diff != "" {
+			t.Errorf("kinds (-want +got):\n%s", diff)
 		}
 	})
 }

@@ -108,24 +108,13 @@ func (w *world) asks(pod *v1.Pod, names ...string) []string {
 	return kept
 }
 
-func newNames() *names { return &names{} }
-
-// all returns all names.
-func (n *names) all() []string {
-	all := make([]string, n.len())
-	for i := range all {
-		all[i] = n.at(i)
-	}
-	return all
-}
-
 // answer is asks with the reasons where no node is left.
 func (w *world) answer(pod *v1.Pod, names ...string) (kept, reasons []string) {
 	w.Helper()
 	if len(names) == 0 {
 		names = w.names
 	}
-	filtered, err := w.Filter(w.Context(), pod, candidatesOf(names...))
+	filtered, err := w.Filter(w.Context(), pod, candidatesOf(names))
 	if err != nil {
 		w.Fatal(err)
 	}
