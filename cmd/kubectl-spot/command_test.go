@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -236,12 +237,23 @@ func TestNodesDenied(t *testing.T) {
 // TestSelectsByPods: a workload of a kind that is not read here is selected by what its pods have in common.
 func TestSelectsByPods(t *testing.T) {
 	pod := func(name string, labels map[string]string) *v1.Pod {
-		owner := metav1.OwnerReference{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: "db", UID: "r", Controller: ptr.To(true)}
+		owner := metav1.OwnerReference{APIVersion: "apps.kruise.io/v1alpha1", Kind: "CloneSet", Name: "db", UID: "c", Controller: ptr.To(true)}
 		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop", UID: types.UID(name), Labels: labels,
 			OwnerReferences: []metav1.OwnerReference{owner}}, Spec: v1.PodSpec{NodeName: "n", SchedulerName: "spot-aware-scheduler"}}
 	}
-	kubeconfig := "--kubeconfig=" + cluster(t, "", pod("db-1", map[string]string{"app": "db", "hash": "1"}), pod("db-2", map[string]string{"app": "db", "hash": "2"}))
-	for selector, want := range map[string]string{"app=db": "rollout.argoproj.io/db\n", "app!=db": "pod/p\n", "app=db,hash=1": "", "app in (db,web)": "pod/p\nrollout.argoproj.io/db\n"} {
+	going := pod("old-1", map[string]string{"app": "old"})
+	going.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	going.OwnerReferences[0].Name, going.OwnerReferences[0].UID = "old", "o"
+	kubeconfig := "--kubeconfig=" + cluster(t, "", going,
+		pod("db-1", map[string]string{"app": "db", "hash": "1"}), pod("db-2", map[string]string{"app": "db", "hash": "2"}))
+	for selector, want := range map[string]string{
+		"app=db":          "cloneset.apps.kruise.io/db\n",
+		"app=old":         "cloneset.apps.kruise.io/old\n", // it has no other pods
+		"app=db,hash=1":   "",
+		"app=web":         "pod/p\n",
+		"app in (db,web)": "cloneset.apps.kruise.io/db\npod/p\n",
+		"app notin (db)":  "pod/p\ncloneset.apps.kruise.io/old\n",
+	} {
 		out, err, status := execute(t, "status", "-l", selector, "-o", "name", shipped, kubeconfig)
 		if status != 0 || out != want || err != "" {
 			t.Errorf("-l %s: exit status %d, %q, want %q\n%s", selector, status, out, want, err)

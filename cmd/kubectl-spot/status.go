@@ -46,7 +46,9 @@ The worst come first.`,
 		}
 		all, others := view.Statuses()
 		if len(all) > 0 && !selector.Empty() {
-			all = slices.DeleteFunc(all, func(s report.Status) bool { return !selector.Matches(taken.Labels(s.Kind, s.Namespace, s.Name)) })
+			all = slices.DeleteFunc(all, func(s report.Status) bool {
+				return !selector.Matches(taken.Labels(s.APIVersion, s.Kind, s.Namespace, s.Name))
+			})
 			if len(all) == 0 && p.human() {
 				fmt.Fprintln(o.ErrOut, o.source.qualified(fmt.Sprintf("No workload in %s that opts in matches -l %s.", where(namespace), selector)))
 				return nil

@@ -72,8 +72,9 @@ func (p *Pod) Live() bool { return p.Release == nil && kube.Live(p.Pod) }
 
 // Workload is what owns pods and carries their replica count.
 type Workload struct {
-	UID                   types.UID
-	Kind, Namespace, Name string
+	UID types.UID
+	// APIVersion is that of Kind, in which its pods name it.
+	APIVersion, Kind, Namespace, Name string
 	// Ours: all its live pods, or if none is live all it has, name the profile whose policy the controller reads. The policy speaks of no
 	// other pods; they are only moved off nodes that go.
 	Ours bool

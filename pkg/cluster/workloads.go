@@ -148,9 +148,9 @@ func alike(a, b *kube.Subject) bool {
 // gone since subject was read.
 func (c *census) newRevision(subject *kube.Subject, pod *v1.Pod) *Revision {
 	revision := &Revision{UID: subject.RevisionUID}
-	name := pod.Name
+	apiVersion, name := "v1", pod.Name
 	if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
-		name = ref.Name
+		apiVersion, name = ref.APIVersion, ref.Name
 		if ref.Kind == "ReplicaSet" && !kube.CountedByPods(pod) {
 			rs, err := c.replicaSets.ReplicaSets(pod.Namespace).Get(name)
 			if err != nil || rs.UID != subject.RevisionUID {
@@ -164,12 +164,12 @@ func (c *census) newRevision(subject *kube.Subject, pod *v1.Pod) *Revision {
 		if deployment = c.deploymentOf(revision.ReplicaSet, subject.WorkloadUID); deployment == nil {
 			return nil
 		}
-		name = deployment.Name
+		apiVersion, name = appsv1.SchemeGroupVersion.String(), deployment.Name
 	}
 	workload := c.workloads[subject.WorkloadUID]
 	if workload == nil {
 		workload = &counted{Workload: Workload{
-			UID: subject.WorkloadUID, Kind: subject.Pod.Workload.Kind, Namespace: pod.Namespace, Name: name,
+			UID: subject.WorkloadUID, APIVersion: apiVersion, Kind: subject.Pod.Workload.Kind, Namespace: pod.Namespace, Name: name,
 			Desired: subject.Pod.Workload.Desired, Deployment: deployment,
 		}}
 		if set, err := c.statefulSets.StatefulSets(pod.Namespace).Get(name); err == nil && set.UID == workload.UID {

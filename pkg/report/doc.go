@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -36,7 +35,7 @@ type View struct {
 
 // Ref names an object.
 type Ref struct {
-	// APIVersion is that of Kind; "" if it is not known.
+	// APIVersion is that of Kind.
 	APIVersion string `json:"apiVersion,omitempty"`
 	Kind       string `json:"kind"`
 	Namespace  string `json:"namespace,omitempty"`
@@ -52,20 +51,9 @@ func compareRefs(a, b Ref) int {
 
 // refOf names a workload.
 func refOf(w *cluster.Workload) Ref {
-	ref := Ref{Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}
-	switch {
-	case w.Deployment != nil || w.StatefulSet != nil:
-		ref.APIVersion = "apps/v1"
-	case w.Kind == "Pod":
-		ref.APIVersion = "v1"
-	default:
-		for _, r := range w.Revisions {
-			for _, p := range r.Pods {
-				if owner := metav1.GetControllerOfNoCopy(p.Pod); owner != nil && owner.UID == w.UID {
-					ref.APIVersion = owner.APIVersion
-				}
-			}
-		}
+	ref := Ref{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}
+	if w.Deployment != nil || w.StatefulSet != nil {
+		ref.APIVersion = "apps/v1" // whatever version its pods name: it is that of those without pods, too
 	}
 	return ref
 }

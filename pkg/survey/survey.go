@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -198,26 +199,27 @@ func (s *Survey) Owners(policy *decision.Policy) (*kube.Owners, error) {
 	return kube.NewOwners(s.factory, policy)
 }
 
-// Labels returns the labels of a workload's own object, or of one of a kind that is not read here those that all its pods have; none if there is
-// no such workload.
-func (s *Survey) Labels(kind, namespace, name string) labels.Set {
+// Labels returns the labels of a workload's own object, or of one of a kind that is not read here those that all its pods have; none if
+// there is no such workload. Of apiVersion the group counts.
+func (s *Survey) Labels(apiVersion, kind, namespace, name string) labels.Set {
 	var object metav1.Object
 	var err error
-	switch kind {
-	case "Deployment":
+	of := workload{schema.FromAPIVersionAndKind(apiVersion, kind).GroupKind(), namespace, name}
+	switch of.kind.String() { // others have a Job or a StatefulSet, too
+	case "Deployment.apps":
 		object, err = s.factory.Apps().V1().Deployments().Lister().Deployments(namespace).Get(name)
-	case "ReplicaSet":
+	case "ReplicaSet.apps":
 		object, err = s.factory.Apps().V1().ReplicaSets().Lister().ReplicaSets(namespace).Get(name)
-	case "StatefulSet":
+	case "StatefulSet.apps":
 		object, err = s.factory.Apps().V1().StatefulSets().Lister().StatefulSets(namespace).Get(name)
 	case "ReplicationController":
 		object, err = s.factory.Core().V1().ReplicationControllers().Lister().ReplicationControllers(namespace).Get(name)
-	case "Job":
+	case "Job.batch":
 		object, err = s.factory.Batch().V1().Jobs().Lister().Jobs(namespace).Get(name)
 	case "Pod":
 		object, err = s.factory.Core().V1().Pods().Lister().Pods(namespace).Get(name)
 	default:
-		return s.podLabels()[workload{kind, namespace, name}]
+		return s.podLabels()[of]
 	}
 	if err != nil {
 		return nil
@@ -226,7 +228,10 @@ func (s *Survey) Labels(kind, namespace, name string) labels.Set {
 }
 
 // workload names one.
-type workload struct{ kind, namespace, name string }
+type workload struct {
+	kind            schema.GroupKind
+	namespace, name string
+}
 
 // podLabels returns the labels that all pods of a workload have, of those whose kind is not read here.
 func (s *Survey) podLabels() map[workload]labels.Set {
@@ -240,7 +245,7 @@ func (s *Survey) podLabels() map[workload]labels.Set {
 			continue
 		}
 		ref := metav1.GetControllerOfNoCopy(pod)
-		of := workload{ref.Kind, pod.Namespace, ref.Name}
+		of := workload{schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind(), pod.Namespace, ref.Name}
 		if common, ok := s.labels[of]; ok {
 			maps.DeleteFunc(common, func(key, value string) bool {
 				other, ok := pod.Labels[key]

@@ -2,6 +2,7 @@ package survey_test
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -98,55 +100,66 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// TestLabels: the labels are those of the workload's own object, whatever its pods have; only where that is not read they count, and what all of
-// them have.
+// TestLabels: the labels are those of the workload's own object, whatever its pods have; only where that is not read they count, and what
+// all of them have.
 func TestLabels(t *testing.T) {
 	meta := func(kind string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: "shop", Name: "x", Labels: map[string]string{"kind": kind}}
 	}
+	clones, theirs := ownedBy("apps.kruise.io/v1alpha1", "CloneSet"), ownedBy("batch.volcano.sh/v1alpha1", "Job")
+	elsewhere := clones("a", map[string]string{"app": "ledger"})
+	elsewhere.Namespace = "bank"
 	taken, err := survey.Take(t.Context(), surveytest.Start(t,
 		&appsv1.Deployment{ObjectMeta: meta("Deployment")}, &appsv1.ReplicaSet{ObjectMeta: meta("ReplicaSet")},
 		&appsv1.StatefulSet{ObjectMeta: meta("StatefulSet")}, &v1.ReplicationController{ObjectMeta: meta("ReplicationController")},
 		&batchv1.Job{ObjectMeta: meta("Job")}, &v1.Pod{ObjectMeta: meta("Pod")},
-		rolledOut("a", map[string]string{"app": "web", "hash": "1", "canary": "true"}), rolledOut("b", map[string]string{"app": "web", "hash": "2"}),
+		clones("a", map[string]string{"app": "web", "hash": "1", "canary": "true"}), clones("b", map[string]string{"app": "web", "hash": "2"}),
+		theirs("c", map[string]string{"app": "sum"}), elsewhere,
 	).Client(), survey.Scope{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, kind := range []string{"Deployment", "ReplicaSet", "StatefulSet", "ReplicationController", "Job", "Pod"} {
-		if got := taken.Labels(kind, "shop", "x")["kind"]; got != kind {
-			t.Errorf("%s: %q", kind, got)
+	type workload struct{ apiVersion, kind, namespace, name string }
+	want := map[workload]labels.Set{
+		{"apps/v1", "Deployment", "shop", "x"}:            {"kind": "Deployment"},
+		{"apps/v1", "ReplicaSet", "shop", "x"}:            {"kind": "ReplicaSet"},
+		{"apps/v1", "StatefulSet", "shop", "x"}:           {"kind": "StatefulSet"},
+		{"v1", "ReplicationController", "shop", "x"}:      {"kind": "ReplicationController"},
+		{"batch/v1", "Job", "shop", "x"}:                  {"kind": "Job"},
+		{"v1", "Pod", "shop", "x"}:                        {"kind": "Pod"},
+		{"batch.volcano.sh/v1alpha1", "Job", "shop", "x"}: {"app": "sum"},
+		// There are none of these.
+		{"apps.kruise.io/v1alpha1", "StatefulSet", "shop", "x"}: nil,
+		{"example.com/v1", "CloneSet", "shop", "x"}:             nil,
+	}
+	for w := range maps.Clone(want) {
+		want[workload{w.apiVersion, w.kind, "shop", "y"}], want[workload{w.apiVersion, w.kind, "bank", "x"}] = nil, nil
+	}
+	for _, apiVersion := range []string{"apps.kruise.io/v1alpha1", "apps.kruise.io/v1beta1"} { // a reference keeps the version of its writer
+		want[workload{apiVersion, "CloneSet", "shop", "x"}] = labels.Set{"app": "web"}
+		want[workload{apiVersion, "CloneSet", "bank", "x"}] = labels.Set{"app": "ledger"}
+		want[workload{apiVersion, "CloneSet", "shop", "y"}] = nil
+	}
+	for range 2 { // what was found out of pods is kept for the next
+		got := map[workload]labels.Set{}
+		for w := range want {
+			got[w] = taken.Labels(w.apiVersion, w.kind, w.namespace, w.name)
 		}
-		if got := taken.Labels(kind, "shop", "y"); got != nil {
-			t.Errorf("a %s that there is not: %v", kind, got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}
-	for range 2 {
-		if diff := cmp.Diff(labels.Set{"app": "web"}, taken.Labels("Rollout", "shop", "x")); diff != "" {
-			t.Errorf("a kind that is not read (-want +got):\n%s", diff)
-		}
-	}
-	for _, namespace := range []string{"shop", "bank"} {
-		if got := taken.Labels("Rollout", namespace, "y"); got != nil {
-			t.Errorf("a Rollout that there is not: %v", got)
-		}
-	}
-}
-
-// rolledOut returns a pod of the Rollout shop/x.
-func rolledOut(name string, labels map[string]string) *v1.Pod {
-	owner := metav1.OwnerReference{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: "x", UID: "r", Controller: ptr.To(true)}
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: labels, OwnerReferences: []metav1.OwnerReference{owner}}}
 }
 
 // TestAlikePods: what pods of one owner have in common is decoded once, and what each has of its own stays its own.
 func TestAlikePods(t *testing.T) {
 	like := func(name string) *v1.Pod {
-		pod := rolledOut(name, map[string]string{"app": "web"})
+		pod := ownedBy("apps.kruise.io/v1alpha1", "CloneSet")(name, map[string]string{"app": "web"})
 		pod.GenerateName, pod.Finalizers = "x-", []string{"example.com/finalizer"}
 		pod.Spec = v1.PodSpec{
-			Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}}},
-			Affinity:   &v1.Affinity{}, SchedulerName: "spot-aware-scheduler", Priority: ptr.To[int32](7),
+			Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{
+				Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}}},
+			Affinity: &v1.Affinity{}, SchedulerName: "spot-aware-scheduler", Priority: ptr.To[int32](7),
 			Tolerations: []v1.Toleration{{Key: "spot"}}, NodeSelector: map[string]string{"a": "b"},
 		}
 		return pod
@@ -184,6 +197,15 @@ func TestAlikePods(t *testing.T) {
 	}
 	if a, b, c := &got[0].Spec.Containers[0], &got[1].Spec.Containers[0], &got[2].Spec.Containers[0]; a != b || b == c {
 		t.Errorf("two pods share what they have in common: %t, a third one that differs: %t", a == b, b == c)
+	}
+}
+
+// ownedBy returns what makes a pod of an owner of this kind, shop/x.
+func ownedBy(apiVersion, kind string) func(name string, labels map[string]string) *v1.Pod {
+	owner := metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: "x", UID: types.UID(kind), Controller: ptr.To(true)}
+	return func(name string, labels map[string]string) *v1.Pod {
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: name, Labels: labels, OwnerReferences: []metav1.OwnerReference{owner}}}
 	}
 }
 
