@@ -228,9 +228,16 @@ func TestDenied(t *testing.T) {
 
 // TestNodesDenied: what is denied beside nodes is not what is lacking.
 func TestNodesDenied(t *testing.T) {
-	_, err, status := execute(t, "nodes", shipped, "--kubeconfig="+cluster(t, "replicasets,nodes"))
-	if want := "error: nodes cannot be read, and this is about nothing else: nodes is forbidden"; status != exitFailed || !strings.Contains(err, want) {
-		t.Errorf("exit status %d, %q, want %d and %q", status, err, exitFailed, want)
+	kubeconfig := "--kubeconfig=" + cluster(t, "replicasets,nodes")
+	for line, want := range map[string]string{
+		"nodes":                   "error: nodes cannot be read, and this is about nothing else: nodes is forbidden",
+		"savings":                 "error: nodes cannot be read, and they are what costs: nodes is forbidden",
+		"what-if --lose all-spot": "error: nodes cannot be read, so nobody knows what goes with them: nodes is forbidden",
+	} {
+		_, err, status := execute(t, append(strings.Fields(line), shipped, kubeconfig)...)
+		if status != exitFailed || !strings.Contains(err, want) {
+			t.Errorf("%s: exit status %d, %q, want %d and %q", line, status, err, exitFailed, want)
+		}
 	}
 }
 

@@ -96,7 +96,7 @@ func (o *options) see(taken *survey.Survey, by policy) (*report.View, error) {
 	}
 	return &report.View{
 		Snapshot: snapshot, Policy: by.Policy, Signals: by.signals, Profile: o.profile, Owners: owners, Wanted: wanted,
-		NoNodes: taken.NoNodes != nil,
+		NoNodes: taken.Nodes != nil,
 	}, nil
 }
 

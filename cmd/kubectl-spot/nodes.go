@@ -39,8 +39,8 @@ workloads would have fewer left than their floor, or none. Nodes that go come fi
 		if err != nil {
 			return err
 		}
-		if taken.NoNodes != nil {
-			return fmt.Errorf("nodes cannot be read, and this is about nothing else: %w", taken.NoNodes.Err)
+		if taken.Nodes != nil {
+			return fmt.Errorf("nodes cannot be read, and this is about nothing else: %w", taken.Nodes.Err)
 		}
 		all := view.Nodes(selector)
 		if len(all) == 0 && !selector.Empty() && p.human() {

@@ -54,8 +54,8 @@ list prices of a dozen instance types of AWS in us-east-1 with the average savin
 		if err != nil {
 			return err
 		}
-		if taken.NoNodes != nil {
-			return fmt.Errorf("nodes cannot be read, and they are what costs")
+		if taken.Nodes != nil {
+			return fmt.Errorf("nodes cannot be read, and they are what costs: %w", taken.Nodes.Err)
 		}
 		savings := view.Savings(prices)
 		savings.Namespace = taken.Scope.Namespace

@@ -64,8 +64,8 @@ configuration would change, and who would then lack replicas on on-demand.`,
 		if err != nil {
 			return err
 		}
-		if taken.NoNodes != nil {
-			return fmt.Errorf("nodes cannot be read, so nobody knows what goes with them")
+		if taken.Nodes != nil {
+			return fmt.Errorf("nodes cannot be read, so nobody knows what goes with them: %w", taken.Nodes.Err)
 		}
 		judged := view
 		if policyFile != "" {

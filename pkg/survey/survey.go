@@ -55,10 +55,10 @@ func (g Gap) String() string { return fmt.Sprintf("%v: %s", g.Err, g.Means) }
 type Survey struct {
 	// Scope is what was to be read.
 	Scope Scope
-	// Gaps are what was not; NoNodes and what makes NoOwners true are among them.
+	// Gaps are what was not; Nodes and what makes NoOwners true are among them.
 	Gaps []Gap
-	// NoNodes is the gap where nodes could not be listed, so that nothing is known of any; else nil.
-	NoNodes *Gap
+	// Nodes is the gap where nodes could not be listed, so that nothing is known of any; else nil.
+	Nodes *Gap
 	// NoOwners: some kind of owner could not be listed, so that some pods seem to belong to nothing.
 	NoOwners bool
 	// Priorities is the gap where PriorityClasses could not be listed, else nil. It is not among Gaps: only rules by priority ask for them,
@@ -149,7 +149,7 @@ func (s *Survey) kinds(client kubernetes.Interface, scope Scope) []kind {
 		list: list[v1.Node], client: core, resource: "nodes", into: inCore.Nodes().Informer(),
 		means: "which pods stand on spot is not known",
 		missed: func(gap Gap) {
-			s.NoNodes = &gap
+			s.Nodes = &gap
 			missed(gap)
 		},
 	}, kind{

@@ -93,8 +93,8 @@ func TestTake(t *testing.T) {
 					t.Errorf("gap %v, want %q", gap, test.gaps[i])
 				}
 			}
-			if (taken.NoNodes != nil) != test.noNodes || taken.NoOwners != test.noOwners {
-				t.Errorf("no nodes %t, no owners %t, want %t and %t", taken.NoNodes != nil, taken.NoOwners, test.noNodes, test.noOwners)
+			if (taken.Nodes != nil) != test.noNodes || taken.NoOwners != test.noOwners {
+				t.Errorf("no nodes %t, no owners %t, want %t and %t", taken.Nodes != nil, taken.NoOwners, test.noNodes, test.noOwners)
 			}
 		})
 	}
