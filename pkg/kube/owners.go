@@ -86,7 +86,8 @@ const (
 )
 
 // NewOwners registers the informers it needs with factory, which must not have been started: an informer asked for later would
-// never be.
+// never be. It adds its indexes to them, once for all that are made from factory. Only Subject reads policy, and must not be called if
+// that is nil.
 func NewOwners(factory informers.SharedInformerFactory, policy *decision.Policy) (*Owners, error) {
 	apps, core, batch := factory.Apps().V1(), factory.Core().V1(), factory.Batch().V1()
 	o := &Owners{

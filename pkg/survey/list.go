@@ -34,6 +34,7 @@ type object[T any] interface {
 // list stores all objects of a resource, without what nobody reads here and is big. They are decoded and stored as they come: with a typed
 // client the API server and this program would wait for each other, and hold the list three times. Pages are no way out: all but the first are
 // read from etcd, which costs the API server three times as much as what it has in memory. The server must speak protobuf.
+// into is added to concurrently, and holds a part after an error.
 func list[T any, P object[T]](
 	ctx context.Context, client rest.Interface, resource, namespace string, options metav1.ListOptions, into cache.Store,
 ) error {

@@ -91,7 +91,7 @@ type kind struct {
 // Take reads the cluster. The error is the API server's: it cannot be reached, knows nobody of that name, or denies the pods.
 func Take(ctx context.Context, client kubernetes.Interface, scope Scope) (*Survey, error) {
 	s := &Survey{Scope: scope, factory: informers.NewSharedInformerFactory(client, 0)} // never started: it only makes the caches
-	// This adds the indexes, which are filled while the API server is at work instead of in the end. They are the same for every policy.
+	// This adds the indexes, which are then filled while the API server is at work instead of in the end. They are the same for every policy.
 	if _, err := s.Owners(nil); err != nil {
 		return nil, err
 	}
