@@ -18,7 +18,8 @@ type kept struct {
 type fields map[uint64]*kept
 
 // parts are what is decoded of an object. Most objects of a kind have the same in common with many others, so that is decoded once for all
-// that have it; own is what each has of its own. With a nil common nothing is taken to be.
+// that have it; own is what each has of its own. With a nil common nothing is taken to be. No field may be in both: own is decoded into a
+// copy of common, and all copies share its maps and slices.
 type parts struct{ common, own *kept }
 
 // What is read of objects. Less to decode is less to hold, and less for the collector of garbage to look at: of a pod most is its environment,
@@ -27,11 +28,10 @@ var (
 	keptMeta = &kept{fields: fields{17: dropped}, others: true} // but managedFields
 	// name, ports, resources, resizePolicy, restartPolicy
 	keptContainer = &kept{fields: fields{1: nil, 6: nil, 8: nil, 23: nil, 24: nil}}
-	// of the source a claim; the name of the one with the token is another in each pod
+	// of the source a claim; not the name, which would leave no two pods alike: that of the volume with the token is another in each
 	keptVolume = &kept{fields: fields{2: {fields: fields{10: nil}}}}
 	// of the spec volumes, containers and initContainers in part
-	keptSpec     = &kept{fields: fields{1: keptVolume, 2: keptContainer, 20: keptContainer}, others: true}
-	keptTemplate = &kept{fields: fields{1: keptMeta, 2: keptSpec}}
+	keptTemplate = &kept{fields: fields{1: keptMeta, 2: {fields: fields{1: keptVolume, 2: keptContainer, 20: keptContainer}, others: true}}}
 	// of the status images, volumesInUse and volumesAttached are dropped
 	keptNode = &kept{fields: fields{1: keptMeta, 3: {fields: fields{8: dropped, 9: dropped, 10: dropped},
 		others: true}}, others: true}
@@ -40,7 +40,8 @@ var (
 	keptReplicaSet = &kept{fields: fields{1: keptMeta, 2: {fields: fields{3: dropped}, others: true}}, others: true}
 	keptObject     = &kept{fields: fields{1: keptMeta}, others: true}
 
-	// The pods of one owner have the same labels, owner references and so on, and the same specification but for nodeName and hostname.
+	// Most pods of one owner have the same labels, owner references and so on, and the same specification but for nodeName and hostname. Those
+	// of StatefulSets and indexed Jobs have labels with their numbers.
 	commonPod = &kept{fields: fields{
 		1: {fields: fields{2: nil, 3: nil, 11: nil, 13: nil, 14: nil}}, // generateName, namespace, labels, ownerReferences, finalizers
 		2: {fields: fields{1: keptVolume, 2: keptContainer, 20: keptContainer, 10: dropped, 16: dropped}, others: true},
@@ -50,7 +51,9 @@ var (
 		1: {fields: fields{2: dropped, 3: dropped, 11: dropped, 13: dropped, 14: dropped, 17: dropped}, others: true},
 		2: {fields: fields{10: nil, 16: nil}},
 		// of the status hostIP, podIP, startTime, podIPs, ephemeralContainerStatuses and hostIPs are dropped
-		3: {fields: fields{5: dropped, 6: dropped, 7: dropped, 8: keptStatus, 10: keptStatus, 12: dropped, 13: dropped, 16: dropped}, others: true},
+		3: {fields: fields{
+			5: dropped, 6: dropped, 7: dropped, 8: keptStatus, 10: keptStatus, 12: dropped, 13: dropped, 16: dropped,
+		}, others: true},
 	}, others: true}
 	// of a container's status name, allocatedResources, resources
 	keptStatus = &kept{fields: fields{1: nil, 10: nil, 11: nil}}

@@ -238,14 +238,28 @@ func TestStripped(t *testing.T) {
 	sidecar := container
 	sidecar.RestartPolicy = &always
 	claim := v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}
+	meta := func(name, ownedBy, owner string) metav1.ObjectMeta {
+		m := metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), Annotations: map[string]string{"a": "b"},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}
+		if owner != "" {
+			m.OwnerReferences = []metav1.OwnerReference{
+				{APIVersion: "apps/v1", Kind: ownedBy, Name: owner, UID: types.UID(owner), Controller: ptr.To(true)}}
+		}
+		return m
+	}
 	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a", Annotations: map[string]string{"a": "b"}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}},
+		ObjectMeta: meta("web-1-a", "ReplicaSet", "web-1"),
 		Spec: v1.PodSpec{NodeName: "n", InitContainers: []v1.Container{sidecar}, Containers: []v1.Container{container},
 			Volumes: []v1.Volume{claim, {Name: "tmp", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}},
 	}
+	template := v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}}, Spec: *pod.Spec.DeepCopy()}
+	deployment := &appsv1.Deployment{ObjectMeta: meta("web", "", ""),
+		Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](1), Template: template}}
+	rs := &appsv1.ReplicaSet{ObjectMeta: meta("web-1", "Deployment", "web"),
+		Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](1), Template: template}}
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: v1.NodeStatus{Images: []v1.ContainerImage{{SizeBytes: 1}},
 		Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4")}}}
-	taken, err := survey.Take(t.Context(), surveytest.Start(t, pod, node).Client(), survey.Scope{})
+	taken, err := survey.Take(t.Context(), surveytest.Start(t, pod, node, deployment, rs).Client(), survey.Scope{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,6 +275,20 @@ func TestStripped(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, snapshot.Pods[0].Pod, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("pod (-want +got):\n%s", diff)
+	}
+	wantDeployment := deployment.DeepCopy()
+	wantDeployment.ManagedFields, wantDeployment.Spec.Template.Spec = nil, want.Spec
+	wantReplicaSet := rs.DeepCopy()
+	wantReplicaSet.ManagedFields, wantReplicaSet.Spec.Template = nil, v1.PodTemplateSpec{} // which is that of the Deployment, or an old one
+	if len(snapshot.Workloads) != 1 || len(snapshot.Workloads[0].Revisions) != 1 {
+		t.Fatalf("%d workloads, want one with one revision", len(snapshot.Workloads))
+	}
+	workload := snapshot.Workloads[0]
+	if diff := cmp.Diff(wantDeployment, workload.Deployment, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("Deployment (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(wantReplicaSet, workload.Revisions[0].ReplicaSet, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("ReplicaSet (-want +got):\n%s", diff)
 	}
 	wantNode := node.DeepCopy()
 	wantNode.Status.Images = nil
