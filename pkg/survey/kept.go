@@ -40,16 +40,16 @@ var (
 	keptReplicaSet = &kept{fields: fields{1: keptMeta, 2: {fields: fields{3: dropped}, others: true}}, others: true}
 	keptObject     = &kept{fields: fields{1: keptMeta}, others: true}
 
-	// Most pods of one owner have the same labels, owner references and so on, and the same specification but for nodeName and hostname. Those
-	// of StatefulSets and indexed Jobs have labels with their numbers.
+	// Most pods of one owner have the same labels, owner references and so on, and the same specification but for nodeName, hostname and
+	// affinity, in which those of DaemonSets have their node. Those of StatefulSets and indexed Jobs have labels with their numbers.
 	commonPod = &kept{fields: fields{
 		1: {fields: fields{2: nil, 3: nil, 11: nil, 13: nil, 14: nil}}, // generateName, namespace, labels, ownerReferences, finalizers
-		2: {fields: fields{1: keptVolume, 2: keptContainer, 20: keptContainer, 10: dropped, 16: dropped}, others: true},
+		2: {fields: fields{1: keptVolume, 2: keptContainer, 20: keptContainer, 10: dropped, 16: dropped, 18: dropped}, others: true},
 	}}
 	// Annotations are a pod's own: what connects pods to the network writes their addresses there.
 	ownPod = &kept{fields: fields{
 		1: {fields: fields{2: dropped, 3: dropped, 11: dropped, 13: dropped, 14: dropped, 17: dropped}, others: true},
-		2: {fields: fields{10: nil, 16: nil}},
+		2: {fields: fields{10: nil, 16: nil, 18: nil}},
 		// of the status hostIP, podIP, startTime, podIPs, ephemeralContainerStatuses and hostIPs are dropped
 		3: {fields: fields{
 			5: dropped, 6: dropped, 7: dropped, 8: keptStatus, 10: keptStatus, 12: dropped, 13: dropped, 16: dropped,

@@ -159,7 +159,13 @@ func TestAlikePods(t *testing.T) {
 		pod.Spec = v1.PodSpec{
 			Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{
 				Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}}},
-			Affinity: &v1.Affinity{}, SchedulerName: "spot-aware-scheduler", Priority: ptr.To[int32](7),
+			// as the DaemonSet controller writes it
+			Affinity: &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
+				NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchFields: []v1.NodeSelectorRequirement{
+					{Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn, Values: []string{"node-of-" + name}},
+				}}},
+			}}},
+			SchedulerName: "spot-aware-scheduler", Priority: ptr.To[int32](7),
 			Tolerations: []v1.Toleration{{Key: "spot"}}, NodeSelector: map[string]string{"a": "b"},
 		}
 		return pod
