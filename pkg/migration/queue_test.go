@@ -27,6 +27,18 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
+// clientOf returns a client of an API server that answers as handler does.
+func clientOf(t *testing.T, config *rest.Config, handler http.HandlerFunc) kubernetes.Interface {
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	config.Host = server.URL
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
 // Work is bounded, starts with the most urgent, and only the newest plan's.
 func TestQueue(t *testing.T) {
 	w := newWorld()
@@ -37,18 +49,13 @@ func TestQueue(t *testing.T) {
 	b := newBench(w, false)
 	release, atWork := make(chan struct{}), make(chan string, 6)
 	var busy, most atomic.Int32
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	client := clientOf(t, &rest.Config{}, func(w http.ResponseWriter, r *http.Request) {
 		most.Store(max(most.Load(), busy.Add(1)))
 		atWork <- path.Base(r.URL.Path)
 		<-release
 		busy.Add(-1)
 		w.WriteHeader(http.StatusNotFound)
-	}))
-	defer server.Close()
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 	b.executor = migration.NewExecutor(client, b.recorder, b.clock, migration.ExecutorSettings{Concurrency: 2, RequestTimeout: time.Minute})
 	do := func(ctx context.Context, names ...string) {
 		s := b.snapshot()
@@ -76,16 +83,11 @@ func TestEndsAfterItsRequests(t *testing.T) {
 	w.sync()
 	b := newBench(w, false)
 	asked, answer := make(chan struct{}), make(chan struct{})
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	client := clientOf(t, &rest.Config{}, func(w http.ResponseWriter, _ *http.Request) {
 		asked <- struct{}{}
 		<-answer
 		w.WriteHeader(http.StatusNotFound)
-	}))
-	defer server.Close()
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 	b.executor = migration.NewExecutor(client, b.recorder, b.clock, migration.ExecutorSettings{Concurrency: 1, RequestTimeout: time.Minute})
 	s := b.snapshot()
 	ctx, cancel := context.WithCancel(quiet)
@@ -109,19 +111,14 @@ func TestEndsAfterItsRequests(t *testing.T) {
 // The client that an Executor gets answers at once where the API server says when to come again.
 func TestWithoutRetries(t *testing.T) {
 	asked := 0
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	client := clientOf(t, migration.WithoutRetries(&rest.Config{}), func(w http.ResponseWriter, _ *http.Request) {
 		asked++
 		w.Header().Set("Retry-After", "10")
 		w.WriteHeader(http.StatusTooManyRequests)
-	}))
-	defer server.Close()
-	client, err := kubernetes.NewForConfig(migration.WithoutRetries(&rest.Config{Host: server.URL}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	err = client.CoreV1().Pods(namespace).EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "web"}})
+	err := client.CoreV1().Pods(namespace).EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "web"}})
 	if !apierrors.IsTooManyRequests(err) || asked != 1 {
 		t.Errorf("%v after %d requests, want 429 after one", err, asked)
 	}
@@ -131,7 +128,7 @@ func TestWithoutRetries(t *testing.T) {
 func TestOneEvictionOfABudgetAtATime(t *testing.T) {
 	var mu sync.Mutex
 	now, most, atOnce, evicted := map[string]int{}, map[string]int{}, 0, 0
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+	client := clientOf(t, &rest.Config{QPS: -1}, func(w http.ResponseWriter, request *http.Request) {
 		app, _, _ := strings.Cut(strings.TrimPrefix(request.URL.Path, "/api/v1/namespaces/"+namespace+"/pods/"), "-")
 		mu.Lock()
 		now[app]++
@@ -147,12 +144,7 @@ func TestOneEvictionOfABudgetAtATime(t *testing.T) {
 		mu.Unlock()
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
-	}))
-	defer server.Close()
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
 	executor := migration.NewExecutor(client, &recorder{}, clocktesting.NewFakePassiveClock(start),
 		migration.ExecutorSettings{Concurrency: 10, RequestTimeout: time.Minute})
 	var actions []migration.Action
