@@ -73,7 +73,7 @@ func (p *Pod) Live() bool { return p.Release == nil && kube.Live(p.Pod) }
 // Workload is what owns pods and carries their replica count.
 type Workload struct {
 	UID types.UID
-	// APIVersion is that of Kind, in which its pods name it.
+	// APIVersion is that of Kind: the one in which its pods name it, unless it is Deployment or StatefulSet, which are read in their own.
 	APIVersion, Kind, Namespace, Name string
 	// Ours: all its live pods, or if none is live all it has, name the profile whose policy the controller reads. The policy speaks of no
 	// other pods; they are only moved off nodes that go.

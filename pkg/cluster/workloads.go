@@ -173,7 +173,7 @@ func (c *census) newRevision(subject *kube.Subject, pod *v1.Pod) *Revision {
 			Desired: subject.Pod.Workload.Desired, Deployment: deployment,
 		}}
 		if set, err := c.statefulSets.StatefulSets(pod.Namespace).Get(name); err == nil && set.UID == workload.UID {
-			workload.StatefulSet = set
+			workload.StatefulSet, workload.APIVersion = set, appsv1.SchemeGroupVersion.String()
 		}
 		c.workloads[workload.UID] = workload
 	}

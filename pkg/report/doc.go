@@ -51,11 +51,7 @@ func compareRefs(a, b Ref) int {
 
 // refOf names a workload.
 func refOf(w *cluster.Workload) Ref {
-	ref := Ref{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}
-	if w.Deployment != nil || w.StatefulSet != nil {
-		ref.APIVersion = "apps/v1" // whatever version its pods name: it is that of those without pods, too
-	}
-	return ref
+	return Ref{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}
 }
 
 // standing is where the live pods of a workload stand.
