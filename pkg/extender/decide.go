@@ -343,10 +343,13 @@ func (d *deciding) bestPool(c *candidates, class decision.Class) (bool, decision
 	var best decision.Rank
 	var found *kind
 	for i, kind := range c.kinds {
-		if kind == noKind || !d.admits(int(kind)) || d.plan.Class(d.index.kinds[kind].facts) != class {
+		if kind == noKind || !d.admits(int(kind)) {
 			continue
 		}
 		k := d.index.kinds[kind]
+		if d.plan.Class(k.facts) != class {
+			continue
+		}
 		if rank := d.rank(c.names.at(i), k, ranks); found == nil || rank > best {
 			best, found = rank, k
 		}
