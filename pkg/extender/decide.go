@@ -82,8 +82,7 @@ type candidates struct {
 	names nameList
 	// kinds are the indices of their kinds, in the same places; noKind for a node that is not known.
 	kinds []int32
-	// hashes is the memory of looking them up; kept and scores are that of answers.
-	hashes []uint64
+	// kept and scores are the memory of answers.
 	kept   []int
 	scores []int64
 }

@@ -75,7 +75,7 @@ type request struct {
 // readRequest reads body, which must not be changed as long as the request is in use, and the names of the candidates into names.
 func readRequest(body []byte, names *nameList) (*request, error) {
 	r := &request{names: names}
-	names.reset()
+	names.reset(body)
 	var pod, nodes []byte
 	given := false
 	s := &scanner{data: body}
@@ -116,7 +116,7 @@ func readRequest(body []byte, names *nameList) (*request, error) {
 	case given == (nodes != nil):
 		return nil, errors.New("expected either NodeNames (nodeCacheCapable: true) or Nodes")
 	case given:
-		r.verbatim = !s.escaped
+		r.verbatim = !names.copied
 		return r, nil
 	}
 	return r, r.readNodes(nodes)
@@ -149,6 +149,7 @@ func (r *request) readNodes(data []byte) error {
 	case err != nil:
 		return fmt.Errorf("args.Nodes: %w", err)
 	}
+	r.names.reset(nil)
 	for i, item := range r.items {
 		var node struct {
 			Metadata struct {

@@ -1,12 +1,9 @@
 package extender
 
-import "hash/maphash"
-
 // table says the kind of every node, by its name. A request looks up thousands of names in no order, and what takes the time is to wait for
 // memory: so a table holds no more of a name than its hash. Two of 100,000 names have the same one with a probability of 3e-10 (n²/2⁶⁵);
 // they would count as one node. The lock of the index guards it.
 type table struct {
-	seed maphash.Seed
 	// hashes are a power of two. A name's place is the first one from its hash on where that stands, or 0. kinds are the indices of the
 	// kinds in the same places.
 	hashes []uint64
@@ -18,14 +15,14 @@ type table struct {
 const noKind = -1
 
 func newTable() *table {
-	t := &table{seed: maphash.MakeSeed()}
+	t := &table{}
 	t.empty(64)
 	return t
 }
 
 // set sets the kind of a node, noKind for one that is gone.
 func (t *table) set(name string, kind int32) {
-	hash := t.hash(name)
+	hash := hashOf(name)
 	i := t.place(hash)
 	t.used += count(t.hashes[i] == 0)
 	t.hashes[i], t.kinds[i] = hash, kind
@@ -36,18 +33,11 @@ func (t *table) set(name string, kind int32) {
 
 // lookUp finds the kinds of candidates.
 func (t *table) lookUp(c *candidates) {
-	c.hashes, c.kinds = c.hashes[:0], c.kinds[:0]
-	for i := range c.names.len() {
-		c.hashes = append(c.hashes, t.hash(c.names.at(i)))
-	}
-	// In a loop of their own, so that many wait for memory at a time.
-	for _, hash := range c.hashes {
+	c.kinds = c.kinds[:0]
+	for _, hash := range c.names.hashes {
 		c.kinds = append(c.kinds, t.kinds[t.place(hash)])
 	}
 }
-
-// hash returns the hash of a name, which is not 0.
-func (t *table) hash(name string) uint64 { return max(maphash.String(t.seed, name), 1) }
 
 // place returns the place of a hash.
 func (t *table) place(hash uint64) uint64 {
