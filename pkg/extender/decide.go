@@ -277,17 +277,25 @@ func (d *deciding) choose(c *candidates) Filtered {
 		}
 	}
 	copy(d.here, chosen)
-	start := 0
+	at := 0
 	if narrow && sample(chosen, enough(c.names.len())) {
-		start = rand.IntN(len(c.kinds)) // or some nodes would never get a pod
+		at = rand.IntN(len(c.kinds)) // or some nodes would never get a pod
 	}
 	result := Filtered{Kept: c.kept[:0]}
-	for n := range c.kinds {
-		i := (start + n) % len(c.kinds)
-		if kind := c.kinds[i]; kind != noKind && chosen[kind] > 0 {
-			chosen[kind]--
-			result.Kept = append(result.Kept, i)
+	left := sum(chosen)
+	for range c.kinds {
+		if left == 0 {
+			break
 		}
+		if at == len(c.kinds) {
+			at = 0
+		}
+		if kind := c.kinds[at]; kind != noKind && chosen[kind] > 0 {
+			chosen[kind]--
+			left--
+			result.Kept = append(result.Kept, at)
+		}
+		at++
 	}
 	c.kept = result.Kept
 	if len(result.Kept) > 0 {
@@ -334,6 +342,14 @@ func sample(of []int, enough int) bool {
 		enough -= n
 	}
 	return false
+}
+
+func sum(of []int) int {
+	total := 0
+	for _, n := range of {
+		total += n
+	}
+	return total
 }
 
 // bestPool returns the pool of the best of the nodes of a class, if that is on spot.
