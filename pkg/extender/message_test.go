@@ -96,8 +96,9 @@ func TestReadPod(t *testing.T) {
 	whole.Spec.Containers = []v1.Container{{Name: "app", Env: []v1.EnvVar{{Name: "nodeName", Value: `}"spec":{`}}}}
 	whole.Spec.Tolerations = []v1.Toleration{{Key: "k"}}
 	whole.Status.HostIP = "1.2.3.4"
-	got, err := readPod(asJSON(t, whole))
-	if err != nil {
+	got := &v1.Pod{}
+	s := &scanner{data: asJSON(t, whole)}
+	if err := podRead.read(s, got); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"unsafe"
 )
 
@@ -119,6 +120,40 @@ func (s *scanner) text() (string, error) {
 	var text string
 	err = json.Unmarshal(raw, &text)
 	return text, err
+}
+
+// into reads a value into a variable, given its address, as encoding/json does, but common types in a fraction of the time. What it reads
+// shares no memory with data.
+func (s *scanner) into(variable any) (err error) {
+	switch v := variable.(type) {
+	case *string:
+		*v, err = s.text()
+		*v = strings.Clone(*v)
+		return err
+	case *map[string]string:
+		*v, err = s.texts()
+		return err
+	}
+	value, err := s.value()
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(value, variable)
+}
+
+// texts reads an object of strings, into memory of its own. null is an empty one.
+func (s *scanner) texts() (map[string]string, error) {
+	texts := map[string]string{}
+	err := s.object(func(key string) error {
+		if s.null() {
+			texts[strings.Clone(key)] = ""
+			return nil
+		}
+		text, err := s.text()
+		texts[strings.Clone(key)] = strings.Clone(text)
+		return err
+	})
+	return texts, err
 }
 
 // firstEscape returns where the first backslash stands from here on; the length of data if there is none.
