@@ -151,10 +151,12 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) (x *exchange, rel
 		// It would have to count as the longest, however short it is: two of them would have all others wait.
 		return nil, nil, badRequest{http.StatusLengthRequired, errors.New("expected a Content-Length")}
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), decideWithin)
-	defer cancel()
-	if err := h.memory.Acquire(ctx, size); err != nil {
-		return nil, nil, fmt.Errorf("waiting for memory: %w", err)
+	if !h.memory.TryAcquire(size) {
+		ctx, cancel := context.WithTimeout(r.Context(), decideWithin)
+		defer cancel()
+		if err := h.memory.Acquire(ctx, size); err != nil {
+			return nil, nil, fmt.Errorf("waiting for memory: %w", err)
+		}
 	}
 	x = h.pool.Get().(*exchange)
 	release = func() {
