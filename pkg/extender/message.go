@@ -91,7 +91,7 @@ func readRequest(body []byte, names *nameList) (*request, error) {
 		case strings.EqualFold(key, "Pod"):
 			r.pod = &v1.Pod{}
 			if err = podRead.read(s, r.pod); err != nil {
-				err = fmt.Errorf("Pod: %w", err)
+				err = fmt.Errorf("args.Pod: %w", err)
 			}
 		case strings.EqualFold(key, "Nodes"):
 			nodes, err = s.value()
