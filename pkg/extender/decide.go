@@ -117,18 +117,18 @@ func (e *Extender) Filter(ctx context.Context, pod *v1.Pod, c *candidates) (Filt
 	if !e.concerns(pod) {
 		return Filtered{All: true}, nil
 	}
-	d, err := e.begin(ctx, pod, c)
-	if err != nil {
-		return Filtered{}, err
-	}
-	result, line, err := d.filter(ctx, c)
-	line.write(ctx) // which may take long, and nobody else need wait for it
+	var result Filtered
+	var said line
+	err := e.decide(ctx, pod, c, func(d *deciding) (err error) {
+		result, said, err = d.filter(ctx, c)
+		return err
+	})
+	said.write(ctx) // which may take long, and nobody else need wait for it
 	return result, err
 }
 
-// filter is Filter from begin on, and the end.
+// filter is Filter within decide.
 func (d *deciding) filter(ctx context.Context, c *candidates) (Filtered, line, error) {
-	defer d.end()
 	result := d.choose(c)
 	if len(result.Kept) == 0 && d.unknown > 0 {
 		// A refusal would make the pod wait for something to happen in the cluster; after an error it is tried again by the clock.
@@ -140,19 +140,18 @@ func (d *deciding) filter(ctx context.Context, c *candidates) (Filtered, line, e
 
 // Scores returns the score of each node, in the order of names: 0 to 10, as decision.ExtenderScore says; good until the candidates are used
 // again. nil means that all are the same to the pod.
-func (e *Extender) Scores(ctx context.Context, pod *v1.Pod, c *candidates) ([]int64, error) {
+func (e *Extender) Scores(ctx context.Context, pod *v1.Pod, c *candidates) (scores []int64, err error) {
 	if !e.concerns(pod) {
 		return nil, nil
 	}
-	d, err := e.begin(ctx, pod, c)
-	if err != nil {
-		return nil, err
-	}
-	defer d.end()
-	return d.scores(c), nil
+	err = e.decide(ctx, pod, c, func(d *deciding) error {
+		scores = d.scores(c)
+		return nil
+	})
+	return scores, err
 }
 
-// deciding is one decision, from begin to end. Meanwhile nothing changes in the index, and nothing else is decided about the revision.
+// deciding is one decision.
 type deciding struct {
 	*Extender
 	pod      *v1.Pod
@@ -166,18 +165,18 @@ type deciding struct {
 	unknown  int // candidates that are not in the index
 	verdicts []decision.Verdict
 	here     []int // by the index of a kind: how many candidates are of it
-	unlock   func()
 }
 
-// begin makes the plan for a pod and looks up its candidates. If there is no error, end must be called.
-func (e *Extender) begin(ctx context.Context, pod *v1.Pod, c *candidates) (*deciding, error) {
+// decide makes the plan for a pod, looks up its candidates and calls do. Until that returns, nothing changes in the index, and nothing else is
+// decided about the revision.
+func (e *Extender) decide(ctx context.Context, pod *v1.Pod, c *candidates, do func(*deciding) error) error {
 	subject, err := e.subject(ctx, pod)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	older, err := e.owners.OlderRevisions(subject)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	settings, invalid := e.policy.Settings(&subject.Pod)
 	now := e.clock.Now()
@@ -185,14 +184,12 @@ func (e *Extender) begin(ctx context.Context, pod *v1.Pod, c *candidates) (*deci
 
 	lock := &e.revisions[maphash.String(e.seed, string(subject.RevisionUID))%revisionLocks]
 	lock.Lock()
+	defer lock.Unlock()
 	e.index.mu.RLock()
+	defer e.index.mu.RUnlock()
 	d := &deciding{
 		Extender: e, pod: pod, subject: subject, now: now, invalid: invalid, before: e.register.get(pod.UID),
 		siblings: e.index.siblings(subject.RevisionUID, now),
-		unlock: func() {
-			e.index.mu.RUnlock()
-			lock.Unlock()
-		},
 	}
 	e.register.count(subject.RevisionUID, pod.UID, &d.siblings)
 	var waiting decision.Waiting
@@ -203,10 +200,8 @@ func (e *Extender) begin(ctx context.Context, pod *v1.Pod, c *candidates) (*deci
 	}
 	d.plan = decision.NewPlan(&subject.Pod, settings, d.siblings.placed, waiting)
 	d.lookUp(c)
-	return d, nil
+	return do(d)
 }
-
-func (d *deciding) end() { d.unlock() }
 
 // subject is kube.Owners.Subject. It asks again for a moment, once for each pod, where the owner is not known, or where pods are counted
 // of which this one is not among those that are known.

@@ -512,3 +512,24 @@ func TestSample(t *testing.T) {
 		})
 	}
 }
+
+// A decision that panics leaves nothing locked: net/http goes on to serve, and every other decision would wait for it.
+func TestPanic(t *testing.T) {
+	w := newWorld(t)
+	w.node("spot-0", "spot", "a")
+	w.deployment("web", 2, nil)
+	w.index.kindsByName.set("spot-0", 99) // there is no such kind
+	func() {
+		defer func() { _ = recover() }()
+		kept := w.asks(podOf("web", 0), "spot-0")
+		t.Errorf("expected a panic, got %v", kept)
+	}()
+	if !w.index.mu.TryLock() {
+		t.Error("the index is locked")
+	}
+	for i := range w.revisions {
+		if !w.revisions[i].TryLock() {
+			t.Errorf("revision lock %d is held", i)
+		}
+	}
+}

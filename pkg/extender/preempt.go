@@ -76,15 +76,13 @@ func (e *Extender) Open(ctx context.Context, pod *v1.Pod, names []string) (map[s
 		return open, nil
 	}
 	c := candidatesOf(names)
-	d, err := e.begin(ctx, pod, c)
-	if err != nil {
-		return nil, err
-	}
-	defer d.end()
-	for i, kind := range c.kinds {
-		if kind != noKind && d.verdicts[kind] == decision.Admitted {
-			open[names[i]] = true
+	err := e.decide(ctx, pod, c, func(d *deciding) error {
+		for i, kind := range c.kinds {
+			if kind != noKind && d.verdicts[kind] == decision.Admitted {
+				open[names[i]] = true
+			}
 		}
-	}
-	return open, nil
+		return nil
+	})
+	return open, err
 }
