@@ -11,11 +11,6 @@ import (
 	"os"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
@@ -60,23 +55,6 @@ func newClient(cp *lab.ControlPlane, address string, names []string, pods [][]by
 		conn: conn, reader: bufio.NewReader(conn), pods: pods, names: list,
 		answers: map[string]*bytes.Buffer{verbs[0]: {}, verbs[1]: {}}, took: map[string][]time.Duration{},
 	}, nil
-}
-
-// podsOf returns so many pods of the workloads, as JSON.
-func podsOf(workloads []*appsv1.ReplicaSet, n int) [][]byte {
-	pods := make([][]byte, n)
-	for i := range pods {
-		set := workloads[i/podsPerWorkload]
-		pods[i], _ = json.Marshal(&v1.Pod{ // there is nothing in it that cannot be JSON
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: set.Namespace, Name: fmt.Sprintf("%s-%d", set.Name, i), UID: types.UID(fmt.Sprintf("%s-%d", set.UID, i)),
-				Labels:          set.Spec.Template.Labels,
-				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))},
-			},
-			Spec: set.Spec.Template.Spec,
-		})
-	}
-	return pods
 }
 
 // ask asks about the pods, one after the other.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 
@@ -9,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
@@ -32,6 +34,9 @@ func createNodes(ctx context.Context, cp *lab.ControlPlane, n int) ([]string, er
 	rand.New(rand.NewPCG(0, 0)).Shuffle(n, func(i, j int) { names[i], names[j] = names[j], names[i] })
 	return names, cp.CreateNodes(ctx, specs...)
 }
+
+// podsPerWorkload is how many pods each workload has.
+const podsPerWorkload = 20
 
 // createWorkloads creates ReplicaSets, of which nobody makes pods.
 func createWorkloads(ctx context.Context, cp *lab.ControlPlane, n int) ([]*appsv1.ReplicaSet, error) {
@@ -69,4 +74,21 @@ func podSpec() v1.PodSpec {
 		spec.Containers = append(spec.Containers, c)
 	}
 	return spec
+}
+
+// podsOf returns so many pods of the workloads, as JSON.
+func podsOf(workloads []*appsv1.ReplicaSet, n int) [][]byte {
+	pods := make([][]byte, n)
+	for i := range pods {
+		set := workloads[i/podsPerWorkload]
+		pods[i], _ = json.Marshal(&v1.Pod{ // there is nothing in it that cannot be JSON
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: set.Namespace, Name: fmt.Sprintf("%s-%d", set.Name, i), UID: types.UID(fmt.Sprintf("%s-%d", set.UID, i)),
+				Labels:          set.Spec.Template.Labels,
+				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))},
+			},
+			Spec: set.Spec.Template.Spec,
+		})
+	}
+	return pods
 }

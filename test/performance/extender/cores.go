@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,11 +14,11 @@ import (
 // cores are those with numbers of at least from and less than to.
 type cores struct{ from, to int }
 
-// halves returns the cores for the servers and those for all else.
+// halves returns the cores for the servers and those for all else; an error if there is only one.
 func halves() (servers, others cores, err error) {
 	n := runtime.NumCPU()
 	if n < 2 {
-		return servers, others, fmt.Errorf("-apart: expected 2 cores or more, got %d", n)
+		return servers, others, fmt.Errorf("expected 2 cores or more without -together, got %d", n)
 	}
 	return cores{0, n / 2}, cores{n / 2, n}, nil
 }
@@ -28,17 +29,25 @@ func (c cores) keep(pid int) error {
 	for i := c.from; i < c.to; i++ {
 		set.Set(i)
 	}
-	threads, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(pid), "task"))
-	if err != nil {
-		return err
-	}
-	for _, thread := range threads {
-		id, err := strconv.Atoi(thread.Name())
+	for again := true; again; { // a thread may have started another one meanwhile
+		again = false
+		threads, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(pid), "task"))
 		if err != nil {
 			return err
 		}
-		if err := unix.SchedSetaffinity(id, &set); err != nil {
-			return fmt.Errorf("keeping process %d on cores %d to %d: %w", pid, c.from, c.to-1, err)
+		for _, thread := range threads {
+			id, err := strconv.Atoi(thread.Name())
+			if err != nil {
+				return err
+			}
+			var now unix.CPUSet
+			if err = unix.SchedGetaffinity(id, &now); err == nil && now != set {
+				again = true
+				err = unix.SchedSetaffinity(id, &set)
+			}
+			if err != nil && !errors.Is(err, unix.ESRCH) { // or it has ended
+				return fmt.Errorf("keeping process %d on cores %d to %d: %w", pid, c.from, c.to-1, err)
+			}
 		}
 	}
 	return nil

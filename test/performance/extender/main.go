@@ -2,9 +2,9 @@
 // server with thousands of nodes, asked over HTTPS by several clients at a time, each for pods of its own workloads, one after the other,
 // as kube-scheduler asks (nodeCacheCapable; /filter with the names of all nodes, /prioritize with those that are left). The server has one
 // half of the machine's cores, and clients and control plane the other, as if on two machines: on the same ones the clients' threads keep
-// those of the server waiting, and it is the kernel's scheduling that is measured. What of the time is the clients' and the network's, shows a
-// server that decides nothing (floor), asked in turns with the extender. What the hypervisor takes of the cores meanwhile counts as the
-// server's time: rounds in which that is more than a little are left out, and others made in their place.
+// those of the server waiting, and it is the kernel's scheduling that is measured. A server that decides nothing (floor), asked in turns with
+// the extender, shows how much of the time is the clients' and the network's. What the hypervisor takes of the cores meanwhile would count as
+// the server's time: rounds in which that is more than a little do not count, and are made again.
 package main
 
 import (
@@ -14,20 +14,17 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"syscall"
 	"time"
 
-	"github.com/prometheus/procfs"
 	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
-
-// podsPerWorkload is how many pods each workload has.
-const podsPerWorkload = 20
 
 type options struct {
 	nodes, clients, pods, rounds int
@@ -37,8 +34,8 @@ type options struct {
 const (
 	// stolenAtMost is the part of the time of all cores that the hypervisor may take in a round that counts.
 	stolenAtMost = 0.01
-	// roundsPerRound is how many rounds are made at most for each that is to count.
-	roundsPerRound = 4
+	// triesPerRound is how many rounds are made at most for each that is to count.
+	triesPerRound = 4
 )
 
 // verbs are what is asked about each pod, in this order.
@@ -56,7 +53,7 @@ func main() {
 	flag.IntVar(&o.nodes, "nodes", 5000, "number of nodes, 70 % of them spot")
 	flag.IntVar(&o.clients, "clients", 16, "number of clients that ask at the same time")
 	flag.IntVar(&o.pods, "pods", 500, "number of pods that each client asks about in a round: a filter and a prioritize each")
-	flag.IntVar(&o.rounds, "rounds", 3, "number of rounds that count, in each of which the extender is asked, and then the floor")
+	flag.IntVar(&o.rounds, "rounds", 3, "number of rounds that count, in each of which the extender and the floor are asked")
 	flag.BoolVar(&o.together, "together", false, "run servers, clients and control plane on the same cores")
 	flag.Parse()
 	if flag.NArg() > 0 || o.nodes < 10 || o.clients < 1 || o.pods < podsPerWorkload || o.rounds < 1 {
@@ -74,20 +71,18 @@ func main() {
 	}
 }
 
-// arm is a server that is asked.
+// arm is a server that is asked, and what came of it in the rounds that count and in those that are left out.
 type arm struct {
-	name, address string
-	pid           int
-	rounds        []round // those that count
+	name             string
+	counted, leftOut []round
 }
 
-// round is what one round came to: how long the answers took, by verb and sorted, all of it, the CPU time of the server in seconds, and what
-// part of the time of all cores the hypervisor took.
+// round is what one round came to.
 type round struct {
-	answers map[string][]time.Duration
-	took    time.Duration
-	cpu     float64
-	stolen  float64
+	answers map[string][]time.Duration // how long each took, by verb; sorted
+	took    time.Duration              // the whole round
+	cpu     float64                    // CPU time of the server, in seconds
+	stolen  float64                    // what part of the time of all cores the hypervisor took
 }
 
 func run(ctx context.Context, o options) (err error) {
@@ -96,7 +91,7 @@ func run(ctx context.Context, o options) (err error) {
 		if servers, others, err = halves(); err != nil {
 			return err
 		}
-		// Before anything is started, so that it takes the number of these cores for that of the machine.
+		// Before anything is started: what is started counts these cores only.
 		if err := others.keep(os.Getpid()); err != nil {
 			return err
 		}
@@ -111,75 +106,97 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	e, err := cp.StartExtender(ctx, lab.ExtenderOptions{})
+	workloads, err := createWorkloads(ctx, cp, o.clients*((o.pods+podsPerWorkload-1)/podsPerWorkload))
 	if err != nil {
 		return err
 	}
-	perRound := o.clients * ((o.pods + podsPerWorkload - 1) / podsPerWorkload)
-	workloads, err := createWorkloads(ctx, cp, 1+roundsPerRound*o.rounds*perRound)
-	if err != nil {
-		return err
+	b := &bench{options: o, cp: cp, servers: servers, names: names, workloads: workloads}
+	arms := []*arm{{name: "extender"}, {name: "floor"}}
+	for i := 0; len(arms[0].counted) < o.rounds && i < triesPerRound*o.rounds; i++ {
+		fmt.Fprintf(os.Stderr, "round %d\n", i+1)
+		rounds, err := b.round(ctx, i%2 == 1)
+		if err != nil {
+			return err
+		}
+		stolen := max(rounds[0].stolen, rounds[1].stolen)
+		for j, a := range arms {
+			if stolen <= stolenAtMost {
+				a.counted = append(a.counted, rounds[j])
+			} else {
+				a.leftOut = append(a.leftOut, rounds[j])
+			}
+		}
 	}
-	answers, err := firstAnswers(ctx, cp, e, names, workloads[:1])
+	return report(o, arms)
+}
+
+// bench is what all rounds share.
+type bench struct {
+	options
+	cp        *lab.ControlPlane
+	servers   cores
+	names     []string
+	workloads []*appsv1.ReplicaSet
+}
+
+// round asks the extender and the floor, in this order unless floorFirst. They are new processes: an extender remembers for a while what it
+// was asked about.
+func (b *bench) round(ctx context.Context, floorFirst bool) (rounds [2]round, err error) {
+	e, err := b.cp.StartExtender(ctx, lab.ExtenderOptions{})
 	if err != nil {
-		return err
+		return rounds, err
 	}
-	files, err := cp.ExtenderCertificates()
+	defer func() { err = errors.Join(err, e.Stop()) }()
+	answers, err := b.firstAnswers(ctx, e)
 	if err != nil {
-		return err
+		return rounds, err
+	}
+	files, err := b.cp.ExtenderCertificates()
+	if err != nil {
+		return rounds, err
 	}
 	f, err := startFloor(ctx, files, answers)
 	if err != nil {
-		return err
+		return rounds, err
 	}
 	defer func() { err = errors.Join(err, f.stop()) }()
-	arms := []*arm{{name: "extender", address: e.Address, pid: e.PID}, {name: "floor", address: f.address, pid: f.process.Process.Pid}}
-	for _, a := range arms {
-		if !o.together {
-			if err := servers.keep(a.pid); err != nil {
-				return err
-			}
+	ask := []func() error{
+		func() (err error) { rounds[0], err = b.ask(e.PID, e.Address); return err },
+		func() (err error) { rounds[1], err = b.ask(f.process.Process.Pid, f.address); return err },
+	}
+	if floorFirst {
+		slices.Reverse(ask)
+	}
+	for _, ask := range ask {
+		if err := ctx.Err(); err != nil {
+			return rounds, err
+		}
+		if err := ask(); err != nil {
+			return rounds, err
 		}
 	}
-	var noisy []float64 // what was stolen in rounds that do not count
-	for i := 0; len(arms[0].rounds) < o.rounds && i < roundsPerRound*o.rounds; i++ {
-		rounds, stolen := make([]round, len(arms)), 0.0
-		for j, a := range arms {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			fmt.Fprintf(os.Stderr, "round %d: %s\n", i+1, a.name)
-			if rounds[j], err = a.ask(o, cp, names, workloads[1+i*perRound:1+(i+1)*perRound]); err != nil {
-				return fmt.Errorf("%s: %w", a.name, err)
-			}
-			stolen = max(stolen, rounds[j].stolen)
-		}
-		if stolen > stolenAtMost {
-			fmt.Fprintf(os.Stderr, "round %d does not count: the hypervisor took %.1f %% of the cores' time\n", i+1, 100*stolen)
-			noisy = append(noisy, stolen)
-			continue
-		}
-		for j, a := range arms {
-			a.rounds = append(a.rounds, rounds[j])
-		}
-	}
-	return report(o, arms, noisy)
+	return rounds, nil
 }
 
-// ask has the arm asked by all clients at a time, each for its part of the workloads.
-func (a *arm) ask(o options, cp *lab.ControlPlane, names []string, workloads []*appsv1.ReplicaSet) (round, error) {
-	clients := make([]*client, o.clients)
+// ask has a server asked by all clients at a time, each for its part of the workloads.
+func (b *bench) ask(pid int, address string) (r round, err error) {
+	if !b.together {
+		if err := b.servers.keep(pid); err != nil {
+			return r, err
+		}
+	}
+	clients := make([]*client, b.clients)
 	for i := range clients {
-		var err error
-		pods := podsOf(workloads[i*len(workloads)/o.clients:(i+1)*len(workloads)/o.clients], o.pods)
-		if clients[i], err = newClient(cp, a.address, names, pods); err != nil {
-			return round{}, err
+		pods := podsOf(b.workloads[i*len(b.workloads)/b.clients:(i+1)*len(b.workloads)/b.clients], b.pods)
+		if clients[i], err = newClient(b.cp, address, b.names, pods); err != nil {
+			return r, err
 		}
 		defer clients[i].conn.Close()
 	}
-	before, err := readUsage(a.pid)
+	runtime.GC() // which will not be needed before the end
+	before, err := readUsage(pid)
 	if err != nil {
-		return round{}, err
+		return r, err
 	}
 	began := time.Now()
 	var group errgroup.Group
@@ -187,31 +204,38 @@ func (a *arm) ask(o options, cp *lab.ControlPlane, names []string, workloads []*
 		group.Go(c.ask)
 	}
 	if err := group.Wait(); err != nil {
-		return round{}, err
+		return r, err
 	}
-	r := round{answers: map[string][]time.Duration{}, took: time.Since(began)}
-	after, err := readUsage(a.pid)
+	r = round{answers: map[string][]time.Duration{}, took: time.Since(began)}
+	after, err := readUsage(pid)
+	if err != nil {
+		return r, err
+	}
 	r.cpu = after.process - before.process
-	r.stolen = (after.stolen - before.stolen) / (after.all - before.all)
+	if all := after.all - before.all; all > 0 { // in seconds: less than a tick may have passed
+		r.stolen = (after.stolen - before.stolen) / all
+	}
 	for _, verb := range verbs {
 		for _, c := range clients {
 			r.answers[verb] = append(r.answers[verb], c.took[verb]...)
 		}
 		slices.Sort(r.answers[verb])
 	}
-	return r, err
+	return r, nil
 }
 
 // firstAnswers returns what the extender answers to each verb, when it has begun to decide.
-func firstAnswers(
-	ctx context.Context, cp *lab.ControlPlane, e *lab.Extender, names []string, workloads []*appsv1.ReplicaSet,
-) (answers map[string][]byte, err error) {
+func (b *bench) firstAnswers(ctx context.Context, e *lab.Extender) (answers map[string][]byte, err error) {
 	answers = map[string][]byte{}
-	err = cp.WaitFor(ctx, "the extender to lead", func(context.Context) error {
-		c, err := newClient(cp, e.Address, names, podsOf(workloads, 1))
+	pods := podsOf(b.workloads[:1], podsPerWorkload)
+	asked := 0
+	err = b.cp.WaitFor(ctx, "the extender to lead", func(context.Context) error {
+		// Each time about another pod: one that was let go somewhere before may get another answer.
+		c, err := newClient(b.cp, e.Address, b.names, pods[asked%len(pods):][:1])
 		if err != nil {
 			return err
 		}
+		asked++
 		defer c.conn.Close()
 		if err := c.ask(); err != nil {
 			return err
@@ -222,31 +246,4 @@ func firstAnswers(
 		return nil
 	})
 	return answers, err
-}
-
-// usage is CPU time, in seconds since a process or the machine began: of a process, what the hypervisor took of all cores, and all their time.
-type usage struct{ process, stolen, all float64 }
-
-func readUsage(pid int) (u usage, err error) {
-	process, err := procfs.NewProc(pid)
-	if err != nil {
-		return u, err
-	}
-	ofProcess, err := process.Stat()
-	if err != nil {
-		return u, err
-	}
-	fs, err := procfs.NewDefaultFS()
-	if err != nil {
-		return u, err
-	}
-	stat, err := fs.Stat()
-	if err != nil {
-		return u, err
-	}
-	t := stat.CPUTotal
-	return usage{
-		process: ofProcess.CPUTime(), stolen: t.Steal,
-		all: t.User + t.Nice + t.System + t.Idle + t.Iowait + t.IRQ + t.SoftIRQ + t.Steal,
-	}, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"slices"
@@ -9,56 +10,68 @@ import (
 	"time"
 )
 
-// report prints the figures: each the median of the rounds that count, and the least and the most. noisy is what was stolen in the others.
-func report(o options, arms []*arm, noisy []float64) error {
-	if len(arms[0].rounds) == 0 {
-		return fmt.Errorf("in none of %d rounds did the hypervisor leave the cores to this machine: it took %s %% of their time, and %g %% are "+
-			"the most with which a round counts", len(noisy), percent(noisy), 100*stolenAtMost)
-	}
+// report prints the figures: each the median of the rounds, and the least and the most. An error says that too few count.
+func report(o options, arms []*arm) error {
 	requests := len(verbs) * o.clients * o.pods
 	on := fmt.Sprintf("servers and clients on the same %d cores", runtime.NumCPU())
 	if servers, others, _ := halves(); !o.together {
-		on = fmt.Sprintf("servers on %d core(s), clients and control plane on %d others", servers.to-servers.from, others.to-others.from)
+		on = fmt.Sprintf("servers on %d core(s), clients and control plane on %d other(s)", servers.to-servers.from, others.to-others.from)
 	}
-	fmt.Printf("%d nodes, %d clients, %d requests in each of %d rounds, %s; median (least-most) of the rounds\n",
-		o.nodes, o.clients, requests, len(arms[0].rounds), on)
-	if len(noisy) > 0 {
-		fmt.Printf("%d other rounds are left out, in which the hypervisor took %s %% of the cores' time\n", len(noisy), percent(noisy))
-	}
-	fmt.Println()
+	counted, leftOut := len(arms[0].counted), len(arms[0].leftOut)
+	fmt.Printf("%d nodes, %d clients, %d requests in each round, %s; median (least-most) of the rounds\n", o.nodes, o.clients, requests, on)
+	fmt.Printf("%d rounds count; %d are left out because the hypervisor took more than %g %% of the cores' time\n\n", counted, leftOut, 100*stolenAtMost)
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "server\tverb\tp50 ms\tp90 ms\tp99 ms\tmax ms\trequests/s\tserver's CPU ms/request")
+	fmt.Fprintln(table, "server\tverb\tp50 ms\tp90 ms\tp99 ms\tmax ms\trequests/s\tserver's CPU ms/request\tstolen %")
 	for _, a := range arms {
-		for _, verb := range verbs {
-			fmt.Fprintf(table, "%s\t%s", a.name, verb)
-			for _, q := range []float64{0.5, 0.9, 0.99, 1} {
-				fmt.Fprintf(table, "\t%s", a.figure(func(r round) float64 { return quantile(r.answers[verb], q) }))
-			}
-			fmt.Fprintf(table, "\t%s\t%s\n", a.figure(func(r round) float64 { return float64(requests) / r.took.Seconds() }),
-				a.figure(func(r round) float64 { return 1000 * r.cpu / float64(requests) }))
-		}
+		rows(table, a.name, a.counted, requests)
+	}
+	for _, a := range arms {
+		rows(table, a.name+", left out", a.leftOut, requests)
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	for _, verb := range verbs {
-		ratios := make([]float64, len(arms[0].rounds))
-		for i := range ratios {
-			ratios[i] = quantile(arms[0].rounds[i].answers[verb], 0.99) / quantile(arms[1].rounds[i].answers[verb], 0.99)
+	if counted > 0 {
+		for _, verb := range verbs {
+			ratios := make([]float64, counted)
+			for i := range ratios {
+				ratios[i] = quantile(arms[0].counted[i].answers[verb], 0.99) / quantile(arms[1].counted[i].answers[verb], 0.99)
+			}
+			fmt.Printf("\n%s: the p99 of %s is %s times that of %s", verb, arms[0].name, spread(ratios), arms[1].name)
 		}
-		fmt.Printf("\n%s: the p99 of %s is %s times that of %s", verb, arms[0].name, spread(ratios), arms[1].name)
+		fmt.Println()
 	}
-	fmt.Println()
+	if counted < o.rounds {
+		return fmt.Errorf("only %d of %d rounds count", counted, o.rounds)
+	}
 	return nil
 }
 
-// figure prints what of gives for each round.
-func (a *arm) figure(of func(round) float64) string {
-	values := make([]float64, len(a.rounds))
-	for i, r := range a.rounds {
-		values[i] = of(r)
+// rows prints what came of rounds, if there are any: a row for each verb.
+func rows(table io.Writer, name string, rounds []round, requests int) {
+	if len(rounds) == 0 {
+		return
 	}
-	return spread(values)
+	for _, verb := range verbs {
+		figures := []func(round) float64{}
+		for _, q := range []float64{0.5, 0.9, 0.99, 1} {
+			figures = append(figures, func(r round) float64 { return quantile(r.answers[verb], q) })
+		}
+		figures = append(figures,
+			func(r round) float64 { return float64(requests) / r.took.Seconds() },
+			func(r round) float64 { return 1000 * r.cpu / float64(requests) },
+			func(r round) float64 { return 100 * r.stolen },
+		)
+		fmt.Fprintf(table, "%s\t%s", name, verb)
+		for _, figure := range figures {
+			values := make([]float64, len(rounds))
+			for i, r := range rounds {
+				values[i] = figure(r)
+			}
+			fmt.Fprint(table, "\t", spread(values))
+		}
+		fmt.Fprintln(table)
+	}
 }
 
 // spread prints the median of values, and the least and the most.
@@ -70,15 +83,6 @@ func spread(values []float64) string {
 		median = (values[middle-1] + values[middle]) / 2
 	}
 	return fmt.Sprintf("%.4g (%.4g-%.4g)", median, values[0], values[len(values)-1])
-}
-
-// percent prints parts of a whole.
-func percent(parts []float64) string {
-	percents := make([]float64, len(parts))
-	for i, part := range parts {
-		percents[i] = 100 * part
-	}
-	return spread(percents)
 }
 
 // quantile returns a quantile of what is sorted, in milliseconds.
