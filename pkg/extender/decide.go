@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -53,7 +52,6 @@ type Extender struct {
 
 	index    *index
 	register *register
-	seed     maphash.Seed
 	// waitedFor are pods that were waited for in vain: kube-scheduler does nothing else meanwhile, and tries them again every few seconds.
 	waitedFor *lru.Cache
 	// bindings is how many pods, of any profile, were seen to have been bound.
@@ -72,7 +70,7 @@ func New(profile string, policy *decision.Policy, signals []kube.Signal, factory
 	}
 	return &Extender{
 		profile: profile, policy: policy, owners: owners, pods: factory.Core().V1().Pods().Lister(), recorder: recorder, clock: clock,
-		index: newIndex(&kube.NodeReader{Policy: policy, Signals: signals}), register: newRegister(), seed: maphash.MakeSeed(),
+		index: newIndex(&kube.NodeReader{Policy: policy, Signals: signals}), register: newRegister(),
 		waitedFor: lru.New(waitedAtMost),
 	}, nil
 }
@@ -182,7 +180,7 @@ func (e *Extender) decide(ctx context.Context, pod *v1.Pod, c *candidates, do fu
 	now := e.clock.Now()
 	e.index.refresh(now)
 
-	lock := &e.revisions[maphash.String(e.seed, string(subject.RevisionUID))%revisionLocks]
+	lock := &e.revisions[hashOf(string(subject.RevisionUID))%revisionLocks]
 	lock.Lock()
 	defer lock.Unlock()
 	e.index.mu.RLock()
@@ -277,11 +275,7 @@ func (d *deciding) choose(c *candidates) Filtered {
 		at = rand.IntN(len(c.kinds)) // or some nodes would never get a pod
 	}
 	result := Filtered{Kept: c.kept[:0]}
-	left := sum(chosen)
-	for range c.kinds {
-		if left == 0 {
-			break
-		}
+	for left := sum(chosen); left > 0; at++ { // all that are chosen mostly stand in a fraction of the names
 		if at == len(c.kinds) {
 			at = 0
 		}
@@ -290,7 +284,6 @@ func (d *deciding) choose(c *candidates) Filtered {
 			left--
 			result.Kept = append(result.Kept, at)
 		}
-		at++
 	}
 	c.kept = result.Kept
 	if len(result.Kept) > 0 {

@@ -4,23 +4,28 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 )
 
-// maxCandidates is how many nodes a request may name: of a short name's few bytes decoding makes many times as much memory.
-const maxCandidates = 100_000
+const (
+	// maxCandidates is how many nodes a request may name, and maxPod how long its pod may be, in bytes: of a few bytes of either, decoding
+	// makes many times as much memory. etcd takes no more than 1.5 MiB.
+	maxCandidates = 100_000
+	maxPod        = 2 << 20
+)
 
 var errTooMany = fmt.Errorf("expected at most %d nodes", maxCandidates)
 
-// podFields are fields of a Pod by name: a func(*v1.Pod) any that returns the variable for the value, or podFields for those of an object.
+// podFields say where fields of a Pod go, by name: a func(*v1.Pod) any returns the address of the variable; podFields are those of an object.
 type podFields map[string]any
 
-// podRead are those that a decision reads, and those that an event about a pod says. To decode no more takes less time, and no body makes
-// much more memory of it than it has bytes.
-var podRead = podFields{
+// decisionFields are the fields that a decision reads, and those by which an event names the pod. To decode no more than these takes less
+// time, and no body makes much more memory of it than it has bytes.
+var decisionFields = podFields{
 	"metadata": podFields{
 		"namespace":         func(p *v1.Pod) any { return &p.Namespace },
 		"name":              func(p *v1.Pod) any { return &p.Name },
@@ -45,7 +50,8 @@ var podRead = podFields{
 	},
 }
 
-// read reads an object's fields into the pod, and no others. What it reads shares no memory with what the scanner reads.
+// read reads these fields of an object into the pod, and no others. It shares no memory with data: the register and events keep parts of the
+// pod after the body's memory is used again.
 func (f podFields) read(s *scanner, pod *v1.Pod) error {
 	return s.object(func(key string) (err error) {
 		if s.null() {
@@ -59,11 +65,26 @@ func (f podFields) read(s *scanner, pod *v1.Pod) error {
 		default:
 			_, err = s.value()
 		}
-		if err != nil {
+		if err != nil && f[key] != nil {
 			err = fmt.Errorf("%s: %w", key, err)
 		}
 		return err
 	})
+}
+
+// readPod reads a pod of at most maxPod bytes.
+func readPod(s *scanner) (*v1.Pod, error) {
+	s.firstBackslash() // and not in the copy, too
+	pod, head := &v1.Pod{}, *s
+	head.data = s.data[:min(len(s.data), s.at+maxPod)]
+	if err := decisionFields.read(&head, pod); err != nil {
+		if whole, _ := s.value(); len(whole) > maxPod {
+			err = fmt.Errorf("expected at most %d bytes, got %d", maxPod, len(whole))
+		}
+		return nil, err
+	}
+	s.at = head.at
+	return pod, nil
 }
 
 // request is an ExtenderArgs of k8s.io/kube-scheduler/extender/v1, read as far as a decision needs it. Most of it are the names of
@@ -72,8 +93,6 @@ type request struct {
 	pod *v1.Pod
 	// names are the candidates.
 	names *nameList
-	// verbatim: the names stand in JSON as they are, because they stood so in the request.
-	verbatim bool
 	// items are the candidates as they came, if the scheduler does not believe this extender to know its nodes; nil otherwise.
 	items []json.RawMessage
 }
@@ -83,33 +102,36 @@ func readRequest(body []byte, names *nameList) (*request, error) {
 	r := &request{names: names}
 	names.reset(body)
 	var nodes []byte
-	given := false
+	var given []string // which of the arguments are, in lower case
 	s := &scanner{data: body}
 	err := s.object(func(key string) (err error) {
+		if s.null() {
+			return nil
+		}
+		argument := strings.ToLower(key)
 		switch {
-		case s.null():
-		case strings.EqualFold(key, "Pod"):
-			r.pod = &v1.Pod{}
-			if err = podRead.read(s, r.pod); err != nil {
-				err = fmt.Errorf("args.Pod: %w", err)
-			}
-		case strings.EqualFold(key, "Nodes"):
+		case slices.Contains(given, argument):
+			err = errors.New("expected no more than one")
+		case argument == "pod":
+			r.pod, err = readPod(s)
+		case argument == "nodes":
 			nodes, err = s.value()
-		case strings.EqualFold(key, "NodeNames"):
-			given = true
-			err = s.names(r.names, maxCandidates)
+		case argument == "nodenames":
+			err = s.names(r.names)
 		default:
 			_, err = s.value()
+			return err
+		}
+		given = append(given, argument)
+		if err != nil {
+			err = fmt.Errorf("args.%s: %w", key, err)
 		}
 		return err
 	})
 	if err == nil {
 		err = s.end()
 	}
-	switch {
-	case errors.Is(err, errTooMany):
-		return nil, fmt.Errorf("args.NodeNames: %w", err)
-	case err != nil:
+	if err != nil {
 		return nil, fmt.Errorf("expected the JSON of an ExtenderArgs: %w", err)
 	}
 	if r.pod == nil {
@@ -118,11 +140,11 @@ func readRequest(body []byte, names *nameList) (*request, error) {
 	if r.pod.Name == "" || r.pod.UID == "" {
 		return nil, errors.New("args.Pod: expected one with metadata.name and metadata.uid")
 	}
-	switch {
-	case given == (nodes != nil):
+	byName := slices.Contains(given, "nodenames")
+	if byName == (nodes != nil) {
 		return nil, errors.New("expected either NodeNames (nodeCacheCapable: true) or Nodes")
-	case given:
-		r.verbatim = !names.copied
+	}
+	if byName {
 		return r, nil
 	}
 	return r, r.readNodes(nodes)
@@ -155,7 +177,6 @@ func (r *request) readNodes(data []byte) error {
 	case err != nil:
 		return fmt.Errorf("args.Nodes: %w", err)
 	}
-	r.names.reset(nil)
 	for i, item := range r.items {
 		var node struct {
 			Metadata struct {
@@ -243,7 +264,7 @@ func (r *request) appendScores(out []byte, scores []int64) []byte {
 
 // appendName appends the name of a candidate as JSON.
 func (r *request) appendName(out []byte, i int) []byte {
-	if r.verbatim {
+	if len(r.names.copies) == 0 { // it stands so in the request, with nothing escaped in it
 		return append(append(append(out, '"'), r.names.at(i)...), '"')
 	}
 	return appendString(out, r.names.at(i))

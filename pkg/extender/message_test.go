@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
@@ -88,6 +89,8 @@ func TestMessages(t *testing.T) {
 func TestReadPod(t *testing.T) {
 	want := podOf("web", 0)
 	want.Annotations = map[string]string{"a": `with "quotes" and \ {`}
+	want.Labels, want.ResourceVersion = map[string]string{"app": "web"}, "7"
+	want.DeletionTimestamp = &metav1.Time{Time: time.Unix(1e9, 0)}
 	want.Spec.NodeName, want.Spec.PriorityClassName, want.Spec.Priority = "node", "high", new(int32(7))
 	want.Spec.NodeSelector = map[string]string{"disk": "ssd"}
 	want.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{}}
@@ -96,19 +99,46 @@ func TestReadPod(t *testing.T) {
 	whole.Spec.Containers = []v1.Container{{Name: "app", Env: []v1.EnvVar{{Name: "nodeName", Value: `}"spec":{`}}}}
 	whole.Spec.Tolerations = []v1.Toleration{{Key: "k"}}
 	whole.Status.HostIP = "1.2.3.4"
+	whole.Finalizers, whole.ManagedFields = []string{"f"}, []metav1.ManagedFieldsEntry{{Manager: "m"}}
 	got := &v1.Pod{}
-	s := &scanner{data: asJSON(t, whole)}
-	if err := podRead.read(s, got); err != nil {
+	body := asJSON(t, whole)
+	if err := decisionFields.read(&scanner{data: body}, got); err != nil {
 		t.Fatal(err)
 	}
+	clear(body) // the pod is kept longer than the body
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Names are answered as they stand in the request, unless something in one of them is escaped. Escapes elsewhere change nothing.
+func TestNamesAsTheyStand(t *testing.T) {
+	for name, test := range map[string]struct{ pod, names, want string }{
+		"nothing escaped": {`p`, `["<a>","b"]`, `["<a>","b"]`},
+		"in the pod only": {`\"p\\`, `["<a>","b"]`, `["<a>","b"]`},
+		"in one name":     {`p`, `["<a>","\u0062","c"]`, `["\u003ca\u003e","b","c"]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod, names := `"Pod":{"metadata":{"name":"`+test.pod+`","uid":"u"}}`, `"NodeNames":`+test.names
+			for _, body := range []string{`{` + pod + `,` + names + `}`, `{` + names + `,` + pod + `}`} {
+				list := new(nameList)
+				list.add("of an earlier request")
+				r, err := readRequest([]byte(body), list)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := string(r.appendFiltered(nil, &Filtered{All: true})); got != `{"NodeNames":`+test.want+`}` {
+					t.Errorf("%s: answered %s", body, got)
+				}
+			}
+		})
 	}
 }
 
 // Whatever names are written, however they are set out and whatever stands beside them, they are read as encoding/json reads them, and
 // answers name them. Of a body that is cut off nothing is read.
 func TestAnyNames(t *testing.T) {
+	list := new(nameList) // used again, as the server does
 	rapid.Check(t, func(t *rapid.T) {
 		names := rapid.SliceOf(rapid.OneOf(rapid.String(), rapid.StringMatching(`[a-z0-9.-]{1,40}`))).Draw(t, "names")
 		extra := rapid.MapOf(rapid.StringMatching(`x[a-z"\\]{0,5}`), rapid.OneOf(rapid.Just[any](nil), rapid.Just[any](1.5), rapid.Just[any](true),
@@ -129,7 +159,7 @@ func TestAnyNames(t *testing.T) {
 			}
 			body = out.Bytes()
 		}
-		r, err := readRequest(body, new(nameList))
+		r, err := readRequest(body, list)
 		if err != nil {
 			t.Fatalf("%v in %s", err, body)
 		}
@@ -140,8 +170,16 @@ func TestAnyNames(t *testing.T) {
 		if diff := cmp.Diff([]string(*want.NodeNames), []string(*answer.NodeNames)); diff != "" || !slices.Equal(r.names.all(), *want.NodeNames) {
 			t.Errorf("read %q, answered (-want +got):\n%s", r.names.all(), diff)
 		}
+		if len(r.names.hashes) != r.names.len() {
+			t.Fatalf("%d hashes of %d names", len(r.names.hashes), r.names.len())
+		}
+		for i, hash := range r.names.hashes {
+			if name := r.names.at(i); hash != hashOf(name) {
+				t.Errorf("the hash of %q is that of something else", name)
+			}
+		}
 		if cut := rapid.IntRange(0, len(body)-1).Draw(t, "cut"); !json.Valid(body[:cut]) {
-			if _, err := readRequest(body[:cut], new(nameList)); err == nil {
+			if _, err := readRequest(body[:cut], list); err == nil {
 				t.Errorf("read although it was cut off: %s", body[:cut])
 			}
 		}
@@ -158,11 +196,15 @@ func TestBadRequests(t *testing.T) {
 		"no pod":                 {`{"NodeNames":["a"]}`, "Pod: expected the pod to place"},
 		"pod null":               {`{"Pod":null,"NodeNames":["a"]}`, "Pod: expected the pod to place"},
 		"pod without a name":     {`{"Pod":{},"NodeNames":["a"]}`, "Pod: expected one with metadata.name and metadata.uid"},
-		"broken pod":             {`{"Pod":{"metadata":{"name":},"NodeNames":["a"]}`, ""},
+		"broken pod":             {`{"Pod":{"metadata":{"name":},"NodeNames":["a"]}`, "args.Pod: metadata: name: expected a string"},
 		"pod of another type":    {`{"Pod":{"metadata":5},"NodeNames":["a"]}`, "Pod: "},
+		"a pod too long":         {`{"Pod":{"metadata":{"ownerReferences":[` + strings.Repeat(`{},`, maxPod/3) + `{}]}},"NodeNames":["a"]}`, "args.Pod: expected at most 2097152 bytes, got 20971"},
+		"two pods":               {`{"Pod":` + pod + `,"pod":` + pod + `,"NodeNames":["a"]}`, "args.pod: expected no more than one"},
+		"nodes twice":            {`{"Pod":` + pod + `,"Nodes":{},"Nodes":{}}`, "args.Nodes: expected no more than one"},
+		"names twice":            {`{"Pod":` + pod + `,"NodeNames":["a"],"NodeNames":["a"]}`, "args.NodeNames: expected no more than one"},
 		"no nodes":               {`{"Pod":` + pod + `}`, "expected either NodeNames"},
 		"both":                   {`{"Pod":` + pod + `,"NodeNames":[],"Nodes":{"items":[]}}`, "expected either NodeNames"},
-		"numbers for names":      {`{"Pod":` + pod + `,"NodeNames":[1]}`, "expected the JSON of an ExtenderArgs"},
+		"numbers for names":      {`{"Pod":` + pod + `,"NodeNames":[1]}`, "args.NodeNames: expected a string"},
 		"nodes of another type":  {`{"Pod":` + pod + `,"Nodes":[]}`, "Nodes: "},
 		"a node of another type": {`{"Pod":` + pod + `,"Nodes":{"items":[{"metadata":{"name":"a"}},7]}}`, "Nodes.items[1]: "},
 	} {

@@ -9,48 +9,54 @@ import (
 // nameList are names of nodes and their hashes. A slice of strings would be thousands of pointers, and to write these takes several times as
 // long as the rest of a request while garbage is collected.
 type nameList struct {
-	text   []byte // in which they stand
+	text   []byte // in which most of them stand
+	copies []byte // of those that do not stand in it as they are
 	spans  []span
 	hashes []uint64
-	copied bool // at least one of them
 }
 
-// span is where a name stands in a text.
+// span is where a name stands: in the text, or behind it in the copies.
 type span struct{ begin, end uint32 }
 
-// reset empties the list, and keeps its memory. Names that stand in text need not be copied.
+// reset empties the list, and keeps the memory of all but the text. Names that stand in text, which must not change while they are used, are
+// read without being copied.
 func (n *nameList) reset(text []byte) {
-	n.text = text[:len(text):len(text)] // what is appended is not written behind it
-	n.spans, n.hashes, n.copied = n.spans[:0], n.hashes[:0], false
+	n.text = text
+	n.copies, n.spans, n.hashes = n.copies[:0], n.spans[:0], n.hashes[:0]
 }
 
 // add adds a copy of a name.
 func (n *nameList) add(name string) {
-	n.copied = true
-	begin := len(n.text)
-	n.text = append(n.text, name...)
-	n.spans = append(n.spans, span{uint32(begin), uint32(len(n.text))})
+	begin := len(n.text) + len(n.copies)
+	n.copies = append(n.copies, name...)
+	n.spans = append(n.spans, span{uint32(begin), uint32(begin + len(name))})
 	n.hashes = append(n.hashes, hashOf(name))
 }
 
 func (n *nameList) len() int { return len(n.spans) }
 
-// at returns a name, which is good until reset.
-func (n *nameList) at(i int) string { return textAt(n.text, n.spans[i]) }
+// at returns a name, which is good until reset or a change of the text.
+func (n *nameList) at(i int) string {
+	at, behind := n.spans[i], uint32(len(n.text))
+	if at.begin < behind {
+		return textAt(n.text, at)
+	}
+	return textAt(n.copies, span{at.begin - behind, at.end - behind})
+}
 
 func textAt(text []byte, at span) string {
 	return unsafe.String(unsafe.SliceData(text[at.begin:at.end]), at.end-at.begin)
 }
 
-// read adds names that stand in data, which is the text, from the quote at begin on, as kube-scheduler writes them: one right behind the other,
-// with nothing but a comma between. It ends before the name that would be more than limit and before one in which something is escaped, the
-// first of which is at escaped, and returns how far it has come. One by one, by scanner, they would take twice as long.
-func (n *nameList) read(data []byte, begin, limit, escaped int) (end int) {
+// read adds names that stand in data, which reset was given, from the quote at begin on, as kube-scheduler writes them: nothing but a comma
+// between. backslash is where the first one stands from begin on. It stops at maxCandidates names, and before a name with a backslash. It
+// returns the place after the last name that it added; begin if there was none. One by one, by scanner.text, they would take twice as long.
+func (n *nameList) read(data []byte, begin, backslash int) (end int) {
 	end = begin
-	for quote := begin; len(n.spans) < limit; quote = end + 1 {
+	for quote := begin; len(n.spans) < maxCandidates; quote = end + 1 {
 		length := bytes.IndexByte(data[quote+1:], '"')
 		at := span{uint32(quote + 1), uint32(quote + 1 + length)}
-		if length < 0 || int(at.end) > escaped {
+		if length < 0 || int(at.end) > backslash {
 			break
 		}
 		n.spans = append(n.spans, at)
@@ -63,7 +69,7 @@ func (n *nameList) read(data []byte, begin, limit, escaped int) (end int) {
 	return end
 }
 
-var nameSeed = maphash.MakeSeed()
+var seed = maphash.MakeSeed()
 
-// hashOf returns the hash of a name, which is not 0.
-func hashOf(name string) uint64 { return max(maphash.String(nameSeed, name), 1) }
+// hashOf returns the hash of a name or UID, which is not 0. It is another one in each process.
+func hashOf(s string) uint64 { return max(maphash.String(seed, s), 1) }

@@ -151,7 +151,7 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) (x *exchange, rel
 		// It would have to count as the longest, however short it is: two of them would have all others wait.
 		return nil, nil, badRequest{http.StatusLengthRequired, errors.New("expected a Content-Length")}
 	}
-	if !h.memory.TryAcquire(size) {
+	if !h.memory.TryAcquire(size) { // nearly never: a timeout and its timer need not be made for every request
 		ctx, cancel := context.WithTimeout(r.Context(), decideWithin)
 		defer cancel()
 		if err := h.memory.Acquire(ctx, size); err != nil {
@@ -163,6 +163,7 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) (x *exchange, rel
 		h.memory.Release(size)
 		if !x.lent && x.body.Cap() <= pooledAtMost && cap(x.out) <= pooledAtMost {
 			x.body.Reset()
+			x.candidates.names.reset(nil) // or an older, shorter body would be kept
 			h.pool.Put(x)
 		}
 	}

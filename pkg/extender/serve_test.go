@@ -122,6 +122,10 @@ func TestStatuses(t *testing.T) {
 		"of no known length": {"/filter", io.LimitReader(zeros{}, 100), http.StatusLengthRequired, "Content-Length"},
 		"too many names": {"/filter", strings.NewReader(`{"NodeNames":[` + strings.Repeat(`"",`, maxCandidates) + `""]}`), http.StatusRequestEntityTooLarge,
 			"args.NodeNames: expected at most 100000 nodes"},
+		"as many as may be": {"/filter", strings.NewReader(`{"Pod":{"metadata":{"name":"p","uid":"u"}},"NodeNames":[` +
+			strings.Repeat(`"",`, maxCandidates-1) + `"\u0061"]}`), http.StatusOK, `"a"]}`},
+		"too many with an escaped one": {"/filter", strings.NewReader(`{"NodeNames":[` + strings.Repeat(`"",`, maxCandidates) + `"\u0061"]}`),
+			http.StatusRequestEntityTooLarge, "args.NodeNames: expected at most 100000 nodes"},
 		"too many nodes": {"/filter", strings.NewReader(`{"Pod":{"metadata":{"name":"p","uid":"u"}},"Nodes":{"items":[` + strings.Repeat(`{},`, maxCandidates) + `{}]}}`),
 			http.StatusRequestEntityTooLarge, "args.Nodes.items: expected at most 100000 nodes"},
 		"scores without a pod": {"/prioritize", strings.NewReader(`{"NodeNames":[]}`), http.StatusBadRequest, "Pod: expected"},

@@ -34,6 +34,7 @@ func (t *table) set(name string, kind int32) {
 // lookUp finds the kinds of candidates.
 func (t *table) lookUp(c *candidates) {
 	c.kinds = c.kinds[:0]
+	// With the hashes made before, many look-ups wait for memory at a time.
 	for _, hash := range c.names.hashes {
 		c.kinds = append(c.kinds, t.kinds[t.place(hash)])
 	}
