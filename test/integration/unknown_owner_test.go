@@ -43,13 +43,14 @@ func TestOwnerNotThereYet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, slices.Concat(onDemand(2, 5), spot(2, 5)))
 			seen := s.watch()
-			isController, replicas := true, int32(3)
+			isController, replicas, labels := true, int32(3), map[string]string{"app": "late"}
 			set, err := client.AppsV1().ReplicaSets(s.namespace).Create(s.ctx, &appsv1.ReplicaSet{
-				ObjectMeta: metav1.ObjectMeta{Name: "late-1", OwnerReferences: []metav1.OwnerReference{{
+				// Without the labels the Deployment's controller would release it as soon as it sees itself as the owner.
+				ObjectMeta: metav1.ObjectMeta{Name: "late-1", Labels: labels, OwnerReferences: []metav1.OwnerReference{{
 					APIVersion: "apps/v0", Kind: "Deployment", Name: "late", UID: "11111111-1111-1111-1111-111111111111", Controller: &isController,
 				}}},
 				Spec: appsv1.ReplicaSetSpec{
-					Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "late"}}, Template: podTemplate("late"),
+					Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: podTemplate("late"),
 				},
 			}, metav1.CreateOptions{})
 			s.must(err)
