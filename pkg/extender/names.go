@@ -48,21 +48,22 @@ func textAt(text []byte, at span) string {
 	return unsafe.String(unsafe.SliceData(text[at.begin:at.end]), at.end-at.begin)
 }
 
-// read adds names that stand in data, which reset was given, from the quote at begin on, as kube-scheduler writes them: nothing but a comma
-// between. backslash is where the first one stands from begin on. It stops at maxCandidates names, and before a name with a backslash. It
-// returns the place after the last name that it added; begin if there was none. One by one, by scanner.text, they would take twice as long.
-func (n *nameList) read(data []byte, begin, backslash int) (end int) {
+// read adds names that stand in the text from the quote at begin on, as kube-scheduler writes them: nothing but a comma between. backslash is
+// where the first one stands from begin on. It stops at maxCandidates names, and before a name with a backslash. It returns the place after
+// the last name that it added; begin if there was none. One by one, by scanner.text, they would take twice as long.
+func (n *nameList) read(begin, backslash int) (end int) {
+	text := n.text
 	end = begin
 	for quote := begin; len(n.spans) < maxCandidates; quote = end + 1 {
-		length := bytes.IndexByte(data[quote+1:], '"')
+		length := bytes.IndexByte(text[quote+1:], '"')
 		at := span{uint32(quote + 1), uint32(quote + 1 + length)}
 		if length < 0 || int(at.end) > backslash {
 			break
 		}
 		n.spans = append(n.spans, at)
-		n.hashes = append(n.hashes, hashOf(textAt(data, at)))
+		n.hashes = append(n.hashes, hashOf(textAt(text, at)))
 		end = int(at.end) + 1
-		if end+1 >= len(data) || data[end] != ',' || data[end+1] != '"' {
+		if end+1 >= len(text) || text[end] != ',' || text[end+1] != '"' {
 			break
 		}
 	}

@@ -89,7 +89,7 @@ func (s *scanner) names(list *nameList) error {
 	return s.array(func() error {
 		before := list.len()
 		if s.space() == '"' {
-			s.at = list.read(s.data, s.at, s.firstBackslash())
+			s.at = list.read(s.at, s.firstBackslash())
 		}
 		if list.len() > before {
 			return nil
