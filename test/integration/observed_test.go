@@ -6,23 +6,34 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// eventsOf returns the notes of the events with this reason about objects of a namespace, by the object's name. Nodes have theirs in
+// newestOf returns the newest event with this reason about each object of a namespace that has one, by the object's name. Nodes have theirs in
 // the namespace default.
-func (s *scenario) eventsOf(namespace, reason string) (map[string]string, error) {
+func (s *scenario) newestOf(namespace, reason string) (map[string]eventsv1.Event, error) {
 	list, err := client.EventsV1().Events(namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
 	if err != nil {
 		return nil, err
 	}
-	notes := map[string]string{}
-	for _, event := range list.Items {
-		notes[event.Regarding.Name] = event.Note
+	newest := map[string]eventsv1.Event{}
+	for _, event := range list.Items { // sorted by name, which ends in the time
+		newest[event.Regarding.Name] = event
 	}
-	return notes, nil
+	return newest, nil
+}
+
+// eventsOf returns the notes of the newest events; see newestOf.
+func (s *scenario) eventsOf(namespace, reason string) (map[string]string, error) {
+	newest, err := s.newestOf(namespace, reason)
+	notes := map[string]string{}
+	for name, event := range newest {
+		notes[name] = event.Note
+	}
+	return notes, err
 }
 
 // metric returns the sum of a metric of what places the scenario's pods; see gauge.
@@ -74,7 +85,7 @@ func (s *scenario) waitsBecause(app string, n int, why string) func() error {
 		if len(pods) != n {
 			return fmt.Errorf("%d pods of %s wait, want %d", len(pods), app, n)
 		}
-		notes, err := s.eventsOf(s.namespace, "FailedScheduling")
+		events, err := s.newestOf(s.namespace, "FailedScheduling")
 		if err != nil {
 			return err
 		}
@@ -83,8 +94,9 @@ func (s *scenario) waitsBecause(app string, n int, why string) func() error {
 			if condition.Status != v1.ConditionFalse || !strings.Contains(condition.Message, why) {
 				return fmt.Errorf("the condition of %s does not say %q: %+v", pod.Name, why, condition)
 			}
-			if !strings.Contains(notes[pod.Name], why) {
-				return fmt.Errorf("the event of %s does not say %q: %q", pod.Name, why, notes[pod.Name])
+			// The recorder makes one series of the events about one version of a pod, and keeps the first one's note.
+			if event := events[pod.Name]; event.Series == nil && !strings.Contains(event.Note, why) {
+				return fmt.Errorf("the event of %s does not say %q: %q", pod.Name, why, event.Note)
 			}
 		}
 		return nil
