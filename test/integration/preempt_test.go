@@ -30,9 +30,12 @@ func TestPreemption(t *testing.T) {
 	s.wantGone(seen, "fill-od-1-1")
 	pods, err := s.pods("first")
 	s.must(err)
-	if at := seen.of(pods[0].Name); at.node != "od-1" || !slices.Equal(at.nominated, []string{"od-1"}) {
-		s.Errorf("%s is on %s and was nominated to %v, want od-1 only", pods[0].Name, at.node, at.nominated)
-	}
+	s.eventually(soon, func() error {
+		if at := seen.of(pods[0].Name); at.node != "od-1" || !slices.Equal(at.nominated, []string{"od-1"}) {
+			return fmt.Errorf("%s is on %s and was nominated to %v, want od-1 only", pods[0].Name, at.node, at.nominated)
+		}
+		return nil
+	})
 
 	// Now on-demand holds nothing of a lower priority, and spot-1 does.
 	s.deploy("second", 1, important)

@@ -20,6 +20,8 @@ func TestRarePool(t *testing.T) {
 		rare[i].Zone = "zone-c"
 	}
 	s.addNodes(rare...)
+	s.eventually(soon, s.measures(len(rare), nodesMetric, map[string]string{"capacity_type": "spot"}))
+	s.still() // and for the news that they are ready, of which no metric tells
 	for i := range 5 {
 		app := fmt.Sprintf("app-%d", i)
 		s.deploy(app, 9)
@@ -67,9 +69,12 @@ func TestWideSearch(t *testing.T) {
 	}
 	s.deploy("important", 1, func(d *appsv1.Deployment) { d.Spec.Template.Spec.PriorityClassName = high })
 	s.eventually(soon, s.on("important", "od-151"))
-	if gone := seen.gone(); len(gone) != 1 {
-		t.Errorf("preempted: %v, want one of od-151", gone)
-	}
+	s.eventually(soon, func() error {
+		if gone := seen.gone(); len(gone) != 1 {
+			return fmt.Errorf("preempted: %v, want one of od-151", gone)
+		}
+		return nil
+	})
 }
 
 // TestBatching: pods that are alike and have no siblings share one decision (opportunistic batching); replicas, whose decisions depend on each
