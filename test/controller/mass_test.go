@@ -132,15 +132,18 @@ func massReclaimForFloors(t *testing.T, workloads int) {
 	}
 	s.addNodes(live.OnDemand(1, workloads)...)
 	s.control(interruptionsOnly())
-	var deadline time.Time
+	var deadline time.Time // the last one
+	deadlines := map[string]time.Time{}
 	for i := range workloads {
-		deadline = s.notice(fmt.Sprintf("spot-%d", i+1), notice)
+		node := fmt.Sprintf("spot-%d", i+1)
+		deadline = s.notice(node, notice)
+		deadlines[node] = deadline
 	}
 
 	// One of each workload leaves early, to the one place that there is for it.
 	early := func(app string) (n int) {
 		for _, at := range s.seen.left(app) {
-			if at.leaves.Before(deadline.Add(-5 * time.Second)) {
+			if at.leaves.Before(deadlines[at.node].Add(-5 * time.Second)) {
 				n++
 			}
 		}

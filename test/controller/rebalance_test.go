@@ -196,6 +196,13 @@ func TestScaleDownLeavesTheFloor(t *testing.T) {
 		return nil
 	})
 	floor = s.costly("app")
+	// So that the ReplicaSet's controller knows of them, too: nothing tells when.
+	s.stays(2*time.Second, func() error {
+		if now := s.costly("app"); !slices.Equal(now, floor) {
+			return fmt.Errorf("the costs are those of %v now, and were of %v", now, floor)
+		}
+		return nil
+	})
 	s.scale("app", 3)
 	s.eventually(soon, s.is("app", split{OnDemand: 3}))
 	s.stays(quiet, s.is("app", split{OnDemand: 3}))
