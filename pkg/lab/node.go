@@ -128,10 +128,11 @@ func (cp *ControlPlane) CreateNodes(ctx context.Context, specs ...NodeSpec) erro
 	})
 }
 
-// usable says whether the node is Ready and the node lifecycle controller has noticed.
+// usable says whether the node is Ready and the node lifecycle controller has noticed. A node made again under its old name may be unreachable
+// to it first.
 func usable(node *corev1.Node) bool {
 	for _, taint := range node.Spec.Taints {
-		if taint.Key == corev1.TaintNodeNotReady {
+		if taint.Key == corev1.TaintNodeNotReady || taint.Key == corev1.TaintNodeUnreachable {
 			return false
 		}
 	}
