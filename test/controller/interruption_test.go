@@ -116,7 +116,7 @@ func TestBlockedPodsLeaveAtTheLastMoment(t *testing.T) {
 	s.eventually(soon, s.whole("app", 1))
 }
 
-// leavesAt waits for the one pod of the app that leaves, and fails unless that was at this moment, within four seconds.
+// leavesAt waits for the one pod of the app that leaves, and fails unless that was at this moment, within two seconds.
 func (s *scenario) leavesAt(app string, moment time.Time) {
 	s.Helper()
 	s.eventually(time.Until(moment)+soon, func() error {
@@ -128,8 +128,8 @@ func (s *scenario) leavesAt(app string, moment time.Time) {
 	at := s.seen.left(app)[0]
 	late := at.leaves.Sub(moment).Round(time.Millisecond)
 	s.Logf("%s left %s after its last moment", at.name, late)
-	if late < -100*time.Millisecond || late > 4*time.Second {
-		s.Errorf("%s left %s after the moment at which it should have, want 0 s to 4 s", at.name, late)
+	if late < -100*time.Millisecond || late > 2*time.Second {
+		s.Errorf("%s left %s after the moment at which it should have, want 0 s to 2 s", at.name, late)
 	}
 	if at.evicted {
 		s.Errorf("%s was evicted, want it deleted", at.name)
@@ -264,7 +264,7 @@ func TestBadDeadlines(t *testing.T) {
 		within time.Duration
 		way    string
 	}{
-		{"past", time.Now().Add(-time.Hour).UTC().Format(time.RFC3339), 15 * time.Second, "delete"},
+		{"past", time.Now().Add(-time.Hour).UTC().Format(time.RFC3339), 5 * time.Second, "delete"},
 		{"no-time", "tomorrow", 30 * time.Second, "surge"},
 		{"two-minutes-on", time.Now().Add(4 * time.Minute).UTC().Format(time.RFC3339), 30 * time.Second, "surge"},
 	}

@@ -26,7 +26,7 @@ func TestNodesWithoutAnyLabel(t *testing.T) {
 const nodesMetric = "spot_aware_scheduler_nodes"
 
 // labelGrace of the tests that wait it out.
-const labelGrace = 12 * time.Second
+const labelGrace = 6 * time.Second
 
 func TestLateLabels(t *testing.T) {
 	s := start(t, append(spot(1, 10), onDemand(1, 1)...), set("labelGrace", labelGrace.String()))

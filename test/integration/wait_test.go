@@ -12,9 +12,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// atOnce is how soon a pod must be bound after the event that unblocks it: before any clock, of which that of gangs is the first, after 3.5 s.
-// Threads of these machines may stand still for 2 s.
-const atOnce = 3 * time.Second
+// atOnce is how soon a pod must be bound after the event that unblocks it.
+const atOnce = 2 * time.Second
 
 // fill puts pods of one slot on a node, past every scheduler. They have no owner, and the policy does not speak of them.
 func (s *scenario) fill(node string, pods int, edits ...func(*v1.Pod)) {
