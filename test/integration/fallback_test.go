@@ -62,13 +62,7 @@ func TestFallback(t *testing.T) {
 // by a metric, of which it is the nth.
 func (s *scenario) fellBack(seen *sightings, pod string, nth int) {
 	s.Helper()
-	s.eventually(soon, func() error {
-		if seen.of(pod).bound.IsZero() {
-			return fmt.Errorf("%s has no node", pod)
-		}
-		return nil
-	})
-	at := seen.of(pod)
+	at := s.seenBound(seen, pod, soon)
 	if capacity := s.capacityOf(at.node); capacity != lab.Spot {
 		s.Errorf("%s is on %s, which is %s, want spot", pod, at.node, capacity)
 	}

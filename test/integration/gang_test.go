@@ -475,13 +475,7 @@ func TestGangFallback(t *testing.T) {
 	pods, err := s.pods("app")
 	s.must(err)
 	for _, pod := range pods {
-		s.eventually(soon, func() error {
-			if seen.of(pod.Name).bound.IsZero() {
-				return fmt.Errorf("%s was not seen to be bound", pod.Name)
-			}
-			return nil
-		})
-		if at := seen.of(pod.Name).bound; at.Sub(began) < 8*time.Second {
+		if at := s.seenBound(seen, pod.Name, soon).bound; at.Sub(began) < 8*time.Second {
 			s.Errorf("%s was bound after %s, before fallbackAfter", pod.Name, at.Sub(began))
 		}
 	}

@@ -65,17 +65,23 @@ func (s *scenario) still() {
 	})
 }
 
-// boundAtOnce checks that the pod is bound within atOnce from began on, and returns its node. Until the scheduler has
-// been given more than enough time it waits, to tell late from never.
-func (s *scenario) boundAtOnce(seen *sightings, pod string, began time.Time) string {
+// seenBound waits for the pod to be seen bound, at most for so long, and returns what was seen of it.
+func (s *scenario) seenBound(seen *sightings, pod string, within time.Duration) sighting {
 	s.Helper()
-	s.eventually(3*atOnce, func() error {
+	s.eventually(within, func() error {
 		if seen.of(pod).bound.IsZero() {
 			return fmt.Errorf("%s has no node", pod)
 		}
 		return nil
 	})
-	at := seen.of(pod)
+	return seen.of(pod)
+}
+
+// boundAtOnce checks that the pod is bound within atOnce from began on, and returns its node. Until the scheduler has
+// been given more than enough time it waits, to tell late from never.
+func (s *scenario) boundAtOnce(seen *sightings, pod string, began time.Time) string {
+	s.Helper()
+	at := s.seenBound(seen, pod, 3*atOnce)
 	if took := at.bound.Sub(began); took > atOnce {
 		s.Errorf("%s was bound after %s, want at most %s", pod, took, atOnce)
 	} else {
