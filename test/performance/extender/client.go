@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -28,11 +27,20 @@ type client struct {
 	took    map[string][]time.Duration
 }
 
-func newClient(cp *lab.ControlPlane, address string, names []string, pods [][]byte) (*client, error) {
-	files, err := cp.ExtenderCertificates()
+// newClient returns a client that is connected to the server at address.
+func (b *bench) newClient(address string, pods [][]byte) (*client, error) {
+	conn, err := tls.Dial("tcp", address, b.tls)
 	if err != nil {
 		return nil, err
 	}
+	return &client{
+		conn: conn, reader: bufio.NewReader(conn), pods: pods, names: b.names,
+		answers: map[string]*bytes.Buffer{verbs[0]: {}, verbs[1]: {}}, took: map[string][]time.Duration{},
+	}, nil
+}
+
+// trust returns how a client of an extender with these files trusts it, and shows its own certificate.
+func trust(files lab.Certificates) (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(files.ClientCert, files.ClientKey)
 	if err != nil {
 		return nil, err
@@ -43,18 +51,7 @@ func newClient(cp *lab.ControlPlane, address string, names []string, pods [][]by
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
-	list, err := json.Marshal(names)
-	if err != nil {
-		return nil, err
-	}
-	conn, err := tls.Dial("tcp", address, &tls.Config{RootCAs: roots, ServerName: lab.ExtenderName, Certificates: []tls.Certificate{pair}})
-	if err != nil {
-		return nil, err
-	}
-	return &client{
-		conn: conn, reader: bufio.NewReader(conn), pods: pods, names: list,
-		answers: map[string]*bytes.Buffer{verbs[0]: {}, verbs[1]: {}}, took: map[string][]time.Duration{},
-	}, nil
+	return &tls.Config{RootCAs: roots, ServerName: lab.ExtenderName, Certificates: []tls.Certificate{pair}}, nil
 }
 
 // ask asks about the pods, one after the other.

@@ -9,6 +9,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -102,7 +104,11 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	defer func() { err = errors.Join(err, cp.Stop()) }()
 	fmt.Fprintf(os.Stderr, "creating %d nodes\n", o.nodes)
-	names, err := createNodes(ctx, cp, o.nodes)
+	nodes, err := createNodes(ctx, cp, o.nodes)
+	if err != nil {
+		return err
+	}
+	names, err := json.Marshal(nodes)
 	if err != nil {
 		return err
 	}
@@ -110,7 +116,14 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	b := &bench{options: o, cp: cp, servers: servers, names: names, workloads: workloads}
+	files, err := cp.ExtenderCertificates()
+	if err != nil {
+		return err
+	}
+	b := &bench{options: o, cp: cp, servers: servers, others: others, files: files, names: names, workloads: workloads}
+	if b.tls, err = trust(files); err != nil {
+		return err
+	}
 	arms := []*arm{{name: "extender"}, {name: "floor"}}
 	for i := 0; len(arms[0].counted) < o.rounds && i < triesPerRound*o.rounds; i++ {
 		fmt.Fprintf(os.Stderr, "round %d\n", i+1)
@@ -127,16 +140,18 @@ func run(ctx context.Context, o options) (err error) {
 			}
 		}
 	}
-	return report(o, arms)
+	return b.report(arms)
 }
 
 // bench is what all rounds share.
 type bench struct {
 	options
-	cp        *lab.ControlPlane
-	servers   cores
-	names     []string
-	workloads []*appsv1.ReplicaSet
+	cp              *lab.ControlPlane
+	servers, others cores // unless together
+	files           lab.Certificates
+	tls             *tls.Config // of clients
+	names           []byte      // of all nodes, as JSON
+	workloads       []*appsv1.ReplicaSet
 }
 
 // round asks the extender and the floor, in this order unless floorFirst. They are new processes: an extender remembers for a while what it
@@ -151,11 +166,7 @@ func (b *bench) round(ctx context.Context, floorFirst bool) (rounds [2]round, er
 	if err != nil {
 		return rounds, err
 	}
-	files, err := b.cp.ExtenderCertificates()
-	if err != nil {
-		return rounds, err
-	}
-	f, err := startFloor(ctx, files, answers)
+	f, err := startFloor(ctx, b.files, answers)
 	if err != nil {
 		return rounds, err
 	}
@@ -188,7 +199,7 @@ func (b *bench) ask(pid int, address string) (r round, err error) {
 	clients := make([]*client, b.clients)
 	for i := range clients {
 		pods := podsOf(b.workloads[i*len(b.workloads)/b.clients:(i+1)*len(b.workloads)/b.clients], b.pods)
-		if clients[i], err = newClient(b.cp, address, b.names, pods); err != nil {
+		if clients[i], err = b.newClient(address, pods); err != nil {
 			return r, err
 		}
 		defer clients[i].conn.Close()
@@ -231,7 +242,7 @@ func (b *bench) firstAnswers(ctx context.Context, e *lab.Extender) (answers map[
 	asked := 0
 	err = b.cp.WaitFor(ctx, "the extender to lead", func(context.Context) error {
 		// Each time about another pod: one that was let go somewhere before may get another answer.
-		c, err := newClient(b.cp, e.Address, b.names, pods[asked%len(pods):][:1])
+		c, err := b.newClient(e.Address, pods[asked%len(pods):][:1])
 		if err != nil {
 			return err
 		}

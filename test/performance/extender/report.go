@@ -11,14 +11,14 @@ import (
 )
 
 // report prints the figures: each the median of the rounds, and the least and the most. An error says that too few count.
-func report(o options, arms []*arm) error {
-	requests := len(verbs) * o.clients * o.pods
+func (b *bench) report(arms []*arm) error {
+	requests := len(verbs) * b.clients * b.pods
 	on := fmt.Sprintf("servers and clients on the same %d cores", runtime.NumCPU())
-	if servers, others, _ := halves(); !o.together {
-		on = fmt.Sprintf("servers on %d core(s), clients and control plane on %d other(s)", servers.to-servers.from, others.to-others.from)
+	if !b.together {
+		on = fmt.Sprintf("servers on %d core(s), clients and control plane on %d other(s)", b.servers.to-b.servers.from, b.others.to-b.others.from)
 	}
 	counted, leftOut := len(arms[0].counted), len(arms[0].leftOut)
-	fmt.Printf("%d nodes, %d clients, %d requests in each round, %s; median (least-most) of the rounds\n", o.nodes, o.clients, requests, on)
+	fmt.Printf("%d nodes, %d clients, %d requests in each round, %s; median (least-most) of the rounds\n", b.nodes, b.clients, requests, on)
 	fmt.Printf("%d rounds count; %d are left out because the hypervisor took more than %g %% of the cores' time\n\n", counted, leftOut, 100*stolenAtMost)
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "server\tverb\tp50 ms\tp90 ms\tp99 ms\tmax ms\trequests/s\tserver's CPU ms/request\tstolen %")
@@ -41,8 +41,8 @@ func report(o options, arms []*arm) error {
 		}
 		fmt.Println()
 	}
-	if counted < o.rounds {
-		return fmt.Errorf("only %d of %d rounds count", counted, o.rounds)
+	if counted < b.rounds {
+		return fmt.Errorf("only %d of %d rounds count", counted, b.rounds)
 	}
 	return nil
 }
