@@ -72,7 +72,8 @@ func (p *Pod) Live() bool { return p.Release == nil && kube.Live(p.Pod) }
 
 // Workload is what owns pods and carries their replica count.
 type Workload struct {
-	UID types.UID
+	// Key tells the workload from all others.
+	Key kube.OwnerKey
 	// APIVersion is that of Kind: the one in which its pods name it, unless it is Deployment or StatefulSet, which are read in their own.
 	APIVersion, Kind, Namespace, Name string
 	// Ours: all its live pods, or if none is live all it has, name the profile whose policy the controller reads. The policy speaks of no
@@ -97,7 +98,8 @@ type Workload struct {
 
 // Revision is the part of a workload that survives a rollout; for a Deployment a ReplicaSet.
 type Revision struct {
-	UID      types.UID
+	// Key tells the revision from all others.
+	Key      kube.OwnerKey
 	Workload *Workload
 	// ReplicaSet is the object itself if it is one, else nil.
 	ReplicaSet *appsv1.ReplicaSet

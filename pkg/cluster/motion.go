@@ -1,6 +1,10 @@
 package cluster
 
-import "k8s.io/apimachinery/pkg/types"
+import (
+	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
 
 // Motion counts what keeps a workload from being settled.
 type Motion struct {
@@ -14,15 +18,15 @@ type Motion struct {
 // Leaves reports whether a pod of the workload is on its way out.
 func (m Motion) Leaves() bool { return m.Released+m.Terminating > 0 }
 
-// Motions returns what is on the move, by Workload.UID; a workload that is settled is not in it.
-func (s *Snapshot) Motions() map[types.UID]Motion {
-	motions := map[types.UID]Motion{}
-	byRevision := map[types.UID]types.UID{}
+// Motions returns what is on the move, by Workload.Key; a workload that is settled is not in it.
+func (s *Snapshot) Motions() map[kube.OwnerKey]Motion {
+	motions := map[kube.OwnerKey]Motion{}
+	byRevision := map[kube.OwnerKey]kube.OwnerKey{}
 	for _, w := range s.Workloads {
 		var m Motion
 		live := 0
 		for _, r := range w.Revisions {
-			byRevision[r.UID] = w.UID
+			byRevision[r.Key] = w.Key
 			live += len(r.Pods)
 			for _, p := range r.Pods {
 				if p.Node == nil {
@@ -34,21 +38,22 @@ func (s *Snapshot) Motions() map[types.UID]Motion {
 			m.Missing = max(0, w.Desired-live)
 		}
 		if m != (Motion{}) {
-			motions[w.UID] = m
+			motions[w.Key] = m
 		}
 	}
 	for _, p := range s.Pods {
 		switch {
 		case p.Release != nil:
-			if uid, ok := byRevision[p.Release.ReplicaSetUID]; ok {
-				m := motions[uid]
+			from := kube.OwnerKey{Namespace: p.Namespace, Group: appsv1.GroupName, Kind: "ReplicaSet", UID: p.Release.ReplicaSetUID}
+			if workload, ok := byRevision[from]; ok {
+				m := motions[workload]
 				m.Released++
-				motions[uid] = m
+				motions[workload] = m
 			}
 		case p.DeletionTimestamp != nil && p.Workload != nil:
-			m := motions[p.Workload.UID]
+			m := motions[p.Workload.Key]
 			m.Terminating++
-			motions[p.Workload.UID] = m
+			motions[p.Workload.Key] = m
 		}
 	}
 	return motions

@@ -18,6 +18,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube/kubetest"
 )
 
 // describe says in a line each which workloads there are, and where each pod stands and belongs.
@@ -28,7 +29,7 @@ func describe(s *cluster.Snapshot) (lines []string) {
 			line += fmt.Sprintf(" ours floor=%d %s", w.Floor, w.Settings.MinOnDemand)
 		}
 		for _, r := range w.Revisions {
-			line += fmt.Sprintf(" [%s %d+%d of %d]", r.UID, r.Placed.Spot, r.Placed.OnDemand, len(r.Pods))
+			line += fmt.Sprintf(" [%s %d+%d of %d]", r.Key.UID, r.Placed.Spot, r.Placed.OnDemand, len(r.Pods))
 		}
 		lines = append(lines, line)
 	}
@@ -38,13 +39,13 @@ func describe(s *cluster.Snapshot) (lines []string) {
 			line += " on " + p.Node.Name
 		}
 		if p.Workload != nil {
-			line += fmt.Sprintf(" of %s/%s", p.Workload.Name, p.Revision.UID)
+			line += fmt.Sprintf(" of %s/%s", p.Workload.Name, p.Revision.Key.UID)
 		}
 		if p.Release != nil {
 			line += " released"
 		}
 		if p.ReleasedFrom != nil {
-			line += " from " + string(p.ReleasedFrom.UID)
+			line += " from " + string(p.ReleasedFrom.Key.UID)
 		}
 		lines = append(lines, line)
 	}
@@ -135,6 +136,54 @@ func TestSnapshot(t *testing.T) {
 				t.Errorf("second snapshot, from memory (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// What tenants write about the objects of others, as owner references or as the annotation of a release, changes nothing for those.
+func TestForgedOwners(t *testing.T) {
+	const genuineCluster = "node sp spot m/a\nnode od on-demand m/a\ndeployment web 3 sp od -\nstatefulset db 1 od\njob batch 1 sp"
+	keys := map[kube.OwnerKey]bool{} // of the genuine workloads
+	describe := func(s *cluster.Snapshot) (lines []string) {
+		for _, workload := range s.Workloads {
+			if !keys[workload.Key] {
+				continue
+			}
+			lines = append(lines, fmt.Sprintf("%s %s %d %d %+v", workload.Kind, workload.Name, workload.Desired, workload.Floor, s.Motions()[workload.Key]))
+			for _, r := range workload.Revisions {
+				lines = append(lines, fmt.Sprintf("  %s %+v", r.Key.UID, r.Placed))
+				for _, p := range r.Pods {
+					lines = append(lines, "    "+p.Namespace+"/"+p.Name)
+				}
+			}
+		}
+		return lines
+	}
+	w := newWorld(t)
+	w.build(genuineCluster)
+	before := w.snapshot()
+	for _, workload := range before.Workloads {
+		keys[workload.Key] = true
+	}
+	want := describe(before)
+	for _, name := range []string{"web-0", "db-0", "batch-0"} {
+		genuine := w.pods[name]
+		for _, pod := range kubetest.Forged(genuine) {
+			if pod.Name != "" {
+				pod.Name += "-" + name
+			}
+			pod.UID += types.UID("-" + name)
+			w.put(pod)
+		}
+		released := genuine.DeepCopy()
+		owner := released.OwnerReferences[0]
+		released.Namespace, released.Name, released.UID, released.OwnerReferences = "aaa", "released-"+name, types.UID("released-"+name), nil
+		released.Annotations = map[string]string{kube.ReleaseAnnotation: fmt.Sprintf(`{"replicaSet":%q,"replicaSetUID":%q,"hash":"r"}`, owner.Name, owner.UID)}
+		w.put(released)
+	}
+	for _, when := range []string{"first", "from memory"} {
+		if diff := cmp.Diff(want, describe(w.snapshot())); diff != "" {
+			t.Errorf("%s: the workloads of shop (-before +after the forged pods):\n%s", when, diff)
+		}
 	}
 }
 
@@ -307,7 +356,7 @@ func TestRollingOut(t *testing.T) {
 			s := w.snapshot()
 			var revisions []types.UID
 			for _, r := range s.Workloads[0].Revisions {
-				revisions = append(revisions, r.UID)
+				revisions = append(revisions, r.Key.UID)
 			}
 			if diff := cmp.Diff(test.wantRevisions, revisions); diff != "" {
 				t.Errorf("revisions (-want +got):\n%s", diff)

@@ -20,10 +20,10 @@ import (
 // census finds out what the pods of one Snapshot belong to.
 type census struct {
 	*Reader
-	// subjects has the Subject of one pod of each revision, by Subject.RevisionUID; nil: its owner is not known.
-	subjects  map[types.UID]*kube.Subject
-	revisions map[types.UID]*Revision
-	workloads map[types.UID]*counted
+	// subjects has the Subject of one pod of each revision, by Subject.RevisionKey; nil: its owner is not known.
+	subjects  map[kube.OwnerKey]*kube.Subject
+	revisions map[kube.OwnerKey]*Revision
+	workloads map[kube.OwnerKey]*counted
 }
 
 // counted is a workload with what its pods name as their scheduler.
@@ -38,9 +38,9 @@ type counted struct {
 func (r *Reader) readPods(s *Snapshot, pods []*knownPod, nodeOf map[string]*Node) error {
 	c := &census{
 		Reader:    r,
-		subjects:  make(map[types.UID]*kube.Subject, r.revisions),
-		revisions: make(map[types.UID]*Revision, r.revisions),
-		workloads: make(map[types.UID]*counted, r.revisions),
+		subjects:  make(map[kube.OwnerKey]*kube.Subject, r.revisions),
+		revisions: make(map[kube.OwnerKey]*Revision, r.revisions),
+		workloads: make(map[kube.OwnerKey]*counted, r.revisions),
 	}
 	slab := make([]Pod, len(pods))
 	s.Pods = make([]*Pod, len(pods))
@@ -72,14 +72,14 @@ func (c *census) count(p *Pod, known *knownPod) error {
 	if subject == nil || err != nil {
 		return err
 	}
-	revision := c.revisions[subject.RevisionUID]
+	revision := c.revisions[subject.RevisionKey]
 	if revision == nil {
 		if revision = c.newRevision(subject, known.owned); revision == nil {
 			return nil
 		}
 	}
 	p.replacement = &subject.Pod
-	workload := c.workloads[subject.WorkloadUID]
+	workload := c.workloads[subject.WorkloadKey]
 	if p.Release != nil {
 		p.ReleasedFrom = revision
 	} else {
@@ -108,8 +108,8 @@ func (c *census) subjectOf(p *knownPod) (*kube.Subject, error) {
 	if !p.hasOpinion || p.owned == nil {
 		return nil, nil
 	}
-	uid := kube.RevisionOf(p.owned)
-	base, seen := c.subjects[uid]
+	key := kube.RevisionOf(p.owned)
+	base, seen := c.subjects[key]
 	if seen && (base == nil || base == p.base) {
 		if base == nil {
 			p.subject, p.base = nil, nil
@@ -128,7 +128,7 @@ func (c *census) subjectOf(p *knownPod) (*kube.Subject, error) {
 			subject = p.subject
 		}
 		p.subject, p.base = subject, subject
-		c.subjects[uid] = subject
+		c.subjects[key] = subject
 		return subject, nil
 	}
 	p.subject, p.base = subject, nil
@@ -141,46 +141,48 @@ func (c *census) subjectOf(p *knownPod) (*kube.Subject, error) {
 
 // alike reports whether two pods of one revision belong to the same.
 func alike(a, b *kube.Subject) bool {
-	return a.WorkloadUID == b.WorkloadUID && reflect.DeepEqual(a.Pod.Workload, b.Pod.Workload)
+	return a.WorkloadKey == b.WorkloadKey && reflect.DeepEqual(a.Pod.Workload, b.Pod.Workload)
 }
 
 // newRevision adds the revision of subject, which is what pod belongs to, and the workload if that is new. It returns nil if the owner has
 // gone since subject was read.
 func (c *census) newRevision(subject *kube.Subject, pod *v1.Pod) *Revision {
-	revision := &Revision{UID: subject.RevisionUID}
+	revision := &Revision{Key: subject.RevisionKey}
 	apiVersion, name := "v1", pod.Name
 	if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
 		apiVersion, name = ref.APIVersion, ref.Name
 		if ref.Kind == "ReplicaSet" && !kube.CountedByPods(pod) {
 			rs, err := c.replicaSets.ReplicaSets(pod.Namespace).Get(name)
-			if err != nil || rs.UID != subject.RevisionUID {
+			if err != nil || rs.UID != subject.RevisionKey.UID {
 				return nil
 			}
 			revision.ReplicaSet = rs
 		}
 	}
 	var deployment *appsv1.Deployment
-	if subject.WorkloadUID != subject.RevisionUID {
-		if deployment = c.deploymentOf(revision.ReplicaSet, subject.WorkloadUID); deployment == nil {
+	if subject.WorkloadKey != subject.RevisionKey {
+		if deployment = c.deploymentOf(revision.ReplicaSet, subject.WorkloadKey.UID); deployment == nil {
 			return nil
 		}
 		apiVersion, name = appsv1.SchemeGroupVersion.String(), deployment.Name
 	}
-	workload := c.workloads[subject.WorkloadUID]
+	workload := c.workloads[subject.WorkloadKey]
 	if workload == nil {
 		workload = &counted{Workload: Workload{
-			UID: subject.WorkloadUID, APIVersion: apiVersion, Kind: subject.Pod.Workload.Kind, Namespace: pod.Namespace, Name: name,
+			Key: subject.WorkloadKey, APIVersion: apiVersion, Kind: subject.Pod.Workload.Kind, Namespace: pod.Namespace, Name: name,
 			Desired: subject.Pod.Workload.Desired, Deployment: deployment,
 		}}
-		if set, err := c.statefulSets.StatefulSets(pod.Namespace).Get(name); err == nil && set.UID == workload.UID {
-			workload.StatefulSet, workload.APIVersion = set, appsv1.SchemeGroupVersion.String()
+		if subject.Pod.Workload.Ordered {
+			if set, err := c.statefulSets.StatefulSets(pod.Namespace).Get(name); err == nil && set.UID == workload.Key.UID {
+				workload.StatefulSet, workload.APIVersion = set, appsv1.SchemeGroupVersion.String()
+			}
 		}
-		c.workloads[workload.UID] = workload
+		c.workloads[workload.Key] = workload
 	}
 	settings, _ := c.policy.Settings(&subject.Pod)
 	revision.Workload, revision.settings = &workload.Workload, &settings
 	workload.Revisions = append(workload.Revisions, revision)
-	c.revisions[revision.UID] = revision
+	c.revisions[revision.Key] = revision
 	return revision
 }
 
@@ -211,15 +213,16 @@ func (c *census) addWanted() error {
 		if owner == nil || rs.DeletionTimestamp != nil {
 			continue
 		}
-		workload := c.workloads[owner.UID]
+		workload := c.workloads[kube.KeyOf(rs.Namespace, owner)]
 		if workload == nil || workload.Deployment == nil {
 			continue
 		}
 		if workload.newest == nil || older(workload.newest, rs) < 0 {
 			workload.newest = rs
 		}
-		if kube.Replicas(rs.Spec.Replicas) > 0 && c.revisions[rs.UID] == nil {
-			workload.Revisions = append(workload.Revisions, &Revision{UID: rs.UID, Workload: &workload.Workload, ReplicaSet: rs})
+		key, _ := kube.ControllerKey(rs)
+		if kube.Replicas(rs.Spec.Replicas) > 0 && c.revisions[key] == nil {
+			workload.Revisions = append(workload.Revisions, &Revision{Key: key, Workload: &workload.Workload, ReplicaSet: rs})
 		}
 	}
 	return nil
@@ -245,7 +248,7 @@ func (c *census) finish() []*Workload {
 	}
 	slices.SortFunc(all, func(a, b *Workload) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name),
-			cmp.Compare(a.UID, b.UID))
+			strings.Compare(a.Key.Group, b.Key.Group), cmp.Compare(a.Key.UID, b.Key.UID))
 	})
 	return all
 }
@@ -269,6 +272,6 @@ func rollingOut(w *Workload, newest *appsv1.ReplicaSet) bool {
 		return true
 	}
 	return slices.ContainsFunc(w.Revisions, func(r *Revision) bool {
-		return r.UID != newest.UID && (len(r.Pods) > 0 || kube.Replicas(r.ReplicaSet.Spec.Replicas) > 0)
+		return r.Key.UID != newest.UID && (len(r.Pods) > 0 || kube.Replicas(r.ReplicaSet.Spec.Replicas) > 0)
 	})
 }

@@ -7,13 +7,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
 // asked is what is known of a pod that was asked about and is not known to be bound yet.
 type asked struct {
 	pod      types.NamespacedName
 	uid      types.UID
-	revision types.UID
+	revision kube.OwnerKey
 	last     time.Time // when it was last asked about
 
 	// approvals is how often an answer let the pod go somewhere.
@@ -42,11 +43,11 @@ type asked struct {
 type register struct {
 	mu         sync.Mutex
 	pods       map[types.UID]*asked
-	byRevision map[types.UID]map[types.UID]*asked
+	byRevision map[kube.OwnerKey]map[types.UID]*asked
 }
 
 func newRegister() *register {
-	return &register{pods: map[types.UID]*asked{}, byRevision: map[types.UID]map[types.UID]*asked{}}
+	return &register{pods: map[types.UID]*asked{}, byRevision: map[kube.OwnerKey]map[types.UID]*asked{}}
 }
 
 // get returns the entry of a pod, nil if it has none.
@@ -91,7 +92,7 @@ func (r *register) drop(pod types.UID) *asked {
 }
 
 // count adds what the other pods of a revision were approved for to where its pods stand.
-func (r *register) count(revision, except types.UID, s *siblings) {
+func (r *register) count(revision kube.OwnerKey, except types.UID, s *siblings) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for uid, entry := range r.byRevision[revision] {

@@ -180,16 +180,16 @@ func (e *Extender) decide(ctx context.Context, pod *v1.Pod, c *candidates, do fu
 	now := e.clock.Now()
 	e.index.refresh(now)
 
-	lock := &e.revisions[hashOf(string(subject.RevisionUID))%revisionLocks]
+	lock := &e.revisions[hashOf(string(subject.RevisionKey.UID))%revisionLocks]
 	lock.Lock()
 	defer lock.Unlock()
 	e.index.mu.RLock()
 	defer e.index.mu.RUnlock()
 	d := &deciding{
 		Extender: e, pod: pod, subject: subject, now: now, invalid: invalid, before: e.register.get(pod.UID),
-		siblings: e.index.siblings(subject.RevisionUID, now),
+		siblings: e.index.siblings(subject.RevisionKey, now),
 	}
-	e.register.count(subject.RevisionUID, pod.UID, &d.siblings)
+	e.register.count(subject.RevisionKey, pod.UID, &d.siblings)
 	var waiting decision.Waiting
 	if d.before != nil && !d.before.since.IsZero() {
 		d.waited = now.Sub(d.before.since)
@@ -433,11 +433,11 @@ func (d *deciding) scores(c *candidates) []int64 {
 // note notes what the pod was approved for, or that it waits.
 func (d *deciding) note(result *Filtered) {
 	entry := &asked{
-		pod: types.NamespacedName{Namespace: d.pod.Namespace, Name: d.pod.Name}, uid: d.pod.UID, revision: d.subject.RevisionUID,
+		pod: types.NamespacedName{Namespace: d.pod.Namespace, Name: d.pod.Name}, uid: d.pod.UID, revision: d.subject.RevisionKey,
 	}
 	if d.before != nil {
 		*entry = *d.before
-		entry.revision = d.subject.RevisionUID
+		entry.revision = d.subject.RevisionKey
 	}
 	if _, bound := d.index.bound[d.pod.UID]; bound {
 		return // it counts where it is, and nothing will come any more that says so again

@@ -20,6 +20,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube/kubetest"
 )
 
 var (
@@ -217,6 +218,35 @@ func TestWhoIsConcerned(t *testing.T) {
 	daemon.OwnerReferences[0].Kind = "DaemonSet"
 	w.want("a DaemonSet's", w.asks(daemon), w.names...)
 	w.want("ours", w.asks(podOf("web", 2)), onDemand...)
+}
+
+// Pods that borrow the UID of a ReplicaSet use up nothing of its budget, whether they are bound or asked about.
+func TestForgedOwners(t *testing.T) {
+	w := newCluster(t)
+	w.deployment("web", 2, nil)
+	w.bound(podOf("web", 0), onDemand[0])
+	for i, pod := range kubetest.Forged(podOf("web", 9)) {
+		w.bound(pod, spot[0])
+		// An owner that is not known is waited for.
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			for ctx.Err() == nil {
+				if w.clock.HasWaiters() {
+					w.clock.Step(arrivesWithin)
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}()
+		again := pod.DeepCopy()
+		again.Name, again.UID = fmt.Sprintf("asked-%d", i), types.UID(fmt.Sprintf("asked-%d", i))
+		if _, err := w.Filter(t.Context(), again, candidatesOf(w.names)); err != nil {
+			if unknown := (*kube.UnknownOwner)(nil); !errors.As(err, &unknown) {
+				t.Errorf("%s: %v, want an UnknownOwner", pod.Name, err)
+			}
+		}
+		cancel()
+	}
+	w.want("a genuine pod", w.asks(podOf("web", 1)), spot...)
 }
 
 // Errors have the scheduler ask again by the clock; a refusal would make the pod wait for something to happen in the cluster.

@@ -29,10 +29,10 @@ type index struct {
 	nodes map[string]*node
 	// kindsByName says the kind of every node. A request looks up thousands, and this takes less memory to read than nodes.
 	kindsByName *table
-	revisions   map[types.UID]map[string]int // how many live pods, by the name of their node
-	bound       map[types.UID]struct{}       // every pod that is known to be bound
-	strays      map[string]time.Time         // unknown nodes that pods are bound to: until when these count
-	labeled     int                          // nodes whose capacity type a label decides
+	revisions   map[kube.OwnerKey]map[string]int // how many live pods, by the name of their node
+	bound       map[types.UID]struct{}           // every pod that is known to be bound
+	strays      map[string]time.Time             // unknown nodes that pods are bound to: until when these count
+	labeled     int                              // nodes whose capacity type a label decides
 
 	// Kinds and zones are kept for good: there are no more than the cloud has.
 	kinds  []*kind // by their index
@@ -63,7 +63,7 @@ type node struct {
 func newIndex(reader *kube.NodeReader) *index {
 	x := &index{
 		reader: reader, nodes: map[string]*node{}, kindsByName: newTable(),
-		revisions: map[types.UID]map[string]int{}, bound: map[types.UID]struct{}{},
+		revisions: map[kube.OwnerKey]map[string]int{}, bound: map[types.UID]struct{}{},
 		strays: map[string]time.Time{}, kindOf: map[kindKey]*kind{}, zones: map[string]int{},
 	}
 	x.next.Store(math.MaxInt64)
@@ -188,16 +188,17 @@ func (x *index) tally(pod *v1.Pod, n int, now time.Time) {
 	if name == "" || controller == nil || !kube.Live(pod) || !kube.HasOpinion(pod) {
 		return
 	}
-	on := x.revisions[controller.UID]
+	revision := kube.KeyOf(pod.Namespace, controller)
+	on := x.revisions[revision]
 	if on == nil {
 		on = map[string]int{}
-		x.revisions[controller.UID] = on
+		x.revisions[revision] = on
 	}
 	if on[name] += n; on[name] == 0 {
 		delete(on, name)
 	}
 	if len(on) == 0 {
-		delete(x.revisions, controller.UID)
+		delete(x.revisions, revision)
 	}
 	if _, stray := x.strays[name]; n > 0 && !stray && x.nodes[name] == nil {
 		x.strays[name] = now.Add(strayFor)
@@ -231,7 +232,7 @@ type siblings struct {
 }
 
 // siblings counts a revision's pods around every node. mu must be held for reading as long as the result is used.
-func (x *index) siblings(revision types.UID, now time.Time) siblings {
+func (x *index) siblings(revision kube.OwnerKey, now time.Time) siblings {
 	s := siblings{onNode: x.revisions[revision], inZone: make([]int, len(x.zones)), inPool: map[decision.Pool]int{}}
 	for name, pods := range s.onNode {
 		n := x.nodes[name]
@@ -253,8 +254,8 @@ func (x *index) siblings(revision types.UID, now time.Time) siblings {
 }
 
 // onOnDemand reports whether any pod of these revisions stands on an on-demand node.
-func (x *index) onOnDemand(revisions []types.UID) bool {
-	return slices.ContainsFunc(revisions, func(revision types.UID) bool {
+func (x *index) onOnDemand(revisions []kube.OwnerKey) bool {
+	return slices.ContainsFunc(revisions, func(revision kube.OwnerKey) bool {
 		for name := range x.revisions[revision] {
 			if n := x.nodes[name]; n != nil && n.kind.facts.Capacity.Type == decision.OnDemand {
 				return true

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 
@@ -55,7 +54,7 @@ func Plan(s *cluster.Snapshot, settings Settings) (marks []Mark, moves []migrati
 	}
 	p.doubt(s.Nodes)
 	if settings.Advice {
-		p.motions, p.advised = s.Motions(), map[types.UID]bool{}
+		p.motions, p.advised = s.Motions(), map[kube.OwnerKey]bool{}
 	}
 	for _, n := range s.Nodes {
 		if mark, ok := p.node(n); ok {
@@ -77,9 +76,9 @@ type planner struct {
 	// believes is how many silent nodes may count as gone; doubted are those that do not.
 	believes int
 	doubted  map[*cluster.Node]bool
-	motions  map[types.UID]cluster.Motion
+	motions  map[kube.OwnerKey]cluster.Motion
 	// advised are the workloads of which a pod already moves on advice.
-	advised map[types.UID]bool
+	advised map[kube.OwnerKey]bool
 	moves   []migration.Move
 }
 
@@ -185,9 +184,9 @@ func (p *planner) advice(n *cluster.Node, had state, announced []kube.Announceme
 		return state{}
 	}
 	for _, pod := range p.leave(n, since) {
-		if w := pod.Workload; w != nil && pod.Live() && !p.advised[w.UID] && p.motions[w.UID] == (cluster.Motion{}) &&
+		if w := pod.Workload; w != nil && pod.Live() && !p.advised[w.Key] && p.motions[w.Key] == (cluster.Motion{}) &&
 			w.Kind != "Pod" && w.Kind != "Job" && kube.MayDisrupt(pod.Pod) {
-			p.advised[w.UID] = true
+			p.advised[w.Key] = true
 			p.moves = append(p.moves, migration.Move{Pod: pod, Reason: migration.Advice})
 		}
 	}

@@ -66,8 +66,8 @@ func node(name string, ready v1.ConditionStatus) *v1.Node {
 
 // pod returns a pod of a workload of its own, that was made an hour ago.
 func (w *world) pod(name, kind string) *cluster.Pod {
-	workload := &cluster.Workload{UID: types.UID(name), Kind: kind, Ours: true, Desired: 1}
-	p := &cluster.Pod{Workload: workload, Revision: &cluster.Revision{UID: types.UID(name), Workload: workload}, Pod: &v1.Pod{
+	workload := &cluster.Workload{Key: kube.OwnerKey{UID: types.UID(name)}, Kind: kind, Ours: true, Desired: 1}
+	p := &cluster.Pod{Workload: workload, Revision: &cluster.Revision{Key: kube.OwnerKey{UID: types.UID(name)}, Workload: workload}, Pod: &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(start.Add(-time.Hour))},
 	}}
 	workload.Revisions = []*cluster.Revision{p.Revision}
@@ -102,11 +102,11 @@ func (w *world) ready(status v1.ConditionStatus) {
 func (w *world) snapshot() *cluster.Snapshot {
 	n := &cluster.Node{Node: w.node, Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}, Pods: w.pods}
 	s := &cluster.Snapshot{Now: w.now, Nodes: []*cluster.Node{n, {Node: w.other}}, Pods: w.pods}
-	seen := map[types.UID]bool{}
+	seen := map[kube.OwnerKey]bool{}
 	for _, p := range w.pods {
 		p.Node = n
-		if p.Workload != nil && !seen[p.Workload.UID] {
-			seen[p.Workload.UID] = true
+		if p.Workload != nil && !seen[p.Workload.Key] {
+			seen[p.Workload.Key] = true
 			s.Workloads = append(s.Workloads, p.Workload)
 		}
 	}

@@ -25,16 +25,57 @@ import (
 // Subject is a pod to place, with what it belongs to.
 type Subject struct {
 	decision.Pod
-	// RevisionUID is the UID of what the pod's siblings are counted by: its controller, or itself without one.
-	RevisionUID types.UID
-	// WorkloadUID is that of the object that carries the replica count and the annotations; RevisionUID where that is the same.
-	WorkloadUID types.UID
+	// RevisionKey is the key of what the pod's siblings are counted by: its controller, or itself without one.
+	RevisionKey OwnerKey
+	// WorkloadKey is the key of the object that carries the replica count and the annotations; RevisionKey if that is the same object.
+	WorkloadKey OwnerKey
+}
+
+// OwnerKey identifies the controller of a pod or ReplicaSet. It has the namespace and the kind beside the UID because owner references are
+// written by tenants: the UID of an object of another namespace or kind identifies nothing. The version is left out: a reference keeps the
+// one that its writer used.
+type OwnerKey struct {
+	Namespace, Group, Kind string
+	UID                    types.UID
+}
+
+// KeyOf returns the key of what ref, on an object of that namespace, refers to.
+func KeyOf(namespace string, ref *metav1.OwnerReference) OwnerKey {
+	return OwnerKey{Namespace: namespace, Group: groupOf(ref), Kind: ref.Kind, UID: ref.UID}
+}
+
+// RevisionOf returns the key that pod's siblings are counted by; see Subject.RevisionKey.
+func RevisionOf(pod *v1.Pod) OwnerKey {
+	if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
+		return KeyOf(pod.Namespace, ref)
+	}
+	return OwnerKey{Namespace: pod.Namespace, Kind: "Pod", UID: pod.UID}
+}
+
+// ControllerKey returns the key of object, which is of one of the kinds that Owners watches; false for every other kind.
+func ControllerKey(object metav1.Object) (OwnerKey, bool) {
+	key := OwnerKey{Namespace: object.GetNamespace(), Group: appsv1.GroupName, UID: object.GetUID()}
+	switch object.(type) {
+	case *appsv1.ReplicaSet:
+		key.Kind = "ReplicaSet"
+	case *appsv1.Deployment:
+		key.Kind = "Deployment"
+	case *appsv1.StatefulSet:
+		key.Kind = "StatefulSet"
+	case *v1.ReplicationController:
+		key.Group, key.Kind = v1.GroupName, "ReplicationController"
+	case *batchv1.Job:
+		key.Group, key.Kind = batchv1.GroupName, "Job"
+	default:
+		return OwnerKey{}, false
+	}
+	return key, true
 }
 
 // UnknownOwner is the error for a pod whose owner is not in the cache, or not yet: what it may do cannot be known, and is not guessed.
 type UnknownOwner struct {
-	Kind, Namespace, Name string
-	UID                   types.UID
+	Name string
+	Key  OwnerKey
 	// Going: the owner is there, but is being deleted: its pods are deleted with it or left to themselves, one by one, so neither its
 	// replica count nor the number of siblings says anything any more.
 	Going bool
@@ -42,9 +83,9 @@ type UnknownOwner struct {
 
 func (e *UnknownOwner) Error() string {
 	if e.Going {
-		return fmt.Sprintf("owner is being deleted: waits until %s %s/%s is gone", e.Kind, e.Namespace, e.Name)
+		return fmt.Sprintf("owner is being deleted: waits until %s %s/%s is gone", e.Key.Kind, e.Key.Namespace, e.Name)
 	}
-	return fmt.Sprintf("owner not known yet: waits for %s %s/%s to appear in the cache", e.Kind, e.Namespace, e.Name)
+	return fmt.Sprintf("owner not known yet: waits for %s %s/%s to appear in the cache", e.Key.Kind, e.Key.Namespace, e.Name)
 }
 
 // HasOpinion reports whether the policy says anything about pod: not about those of a DaemonSet and static pods, which are tied
@@ -55,14 +96,6 @@ func HasOpinion(pod *v1.Pod) bool {
 	}
 	ref := metav1.GetControllerOfNoCopy(pod)
 	return ref == nil || !isKind(ref, appsv1.SchemeGroupVersion.Group, "DaemonSet") && !isKind(ref, v1.GroupName, "Node")
-}
-
-// RevisionOf returns what pod is counted by; see Subject.RevisionUID.
-func RevisionOf(pod *v1.Pod) types.UID {
-	if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
-		return ref.UID
-	}
-	return pod.UID
 }
 
 // Owners looks up the workloads behind pods in shared informer caches.
@@ -78,7 +111,7 @@ type Owners struct {
 	informers                 []cache.SharedIndexInformer
 }
 
-// The indexes that Owners adds to the shared informers: both by the UID of an object's controller. That of pods holds only those
+// The indexes that Owners adds to the shared informers: both by the key of an object's controller. That of pods holds only those
 // whose controller is of a kind that is not known here.
 const (
 	replicaSetsByController = "spot-aware-scheduler.io/replicasets-by-controller"
@@ -107,7 +140,7 @@ func NewOwners(factory informers.SharedInformerFactory, policy *decision.Policy)
 	if err := addIndex(apps.ReplicaSets().Informer(), replicaSetsByController, func(obj any) ([]string, error) {
 		if rs, ok := obj.(*appsv1.ReplicaSet); ok {
 			if ref := metav1.GetControllerOfNoCopy(rs); ref != nil {
-				return []string{string(ref.UID)}, nil
+				return []string{KeyOf(rs.Namespace, ref).index()}, nil
 			}
 		}
 		return nil, nil
@@ -116,10 +149,16 @@ func NewOwners(factory informers.SharedInformerFactory, policy *decision.Policy)
 	}
 	return o, addIndex(core.Pods().Informer(), podsByUnknownController, func(obj any) ([]string, error) {
 		if pod, ok := obj.(*v1.Pod); ok && CountedByPods(pod) {
-			return []string{string(RevisionOf(pod))}, nil
+			return []string{RevisionOf(pod).index()}, nil
 		}
 		return nil, nil
 	})
+}
+
+// index returns k as the value of an index. No two keys have the same: none of the parts but the last can contain a slash, and a UID that
+// does differs in it.
+func (k OwnerKey) index() string {
+	return k.Namespace + "/" + k.Group + "/" + k.Kind + "/" + string(k.UID)
 }
 
 // addIndex adds an index to a shared informer, once for all profiles of a scheduler.
@@ -145,9 +184,9 @@ func (o *Owners) Subject(pod *v1.Pod) (*Subject, error) {
 			QOSClass:      string(pod.Status.QOSClass),
 			OnlySpot:      onlySpot(pod, o.policy),
 		},
-		RevisionUID: RevisionOf(pod),
+		RevisionKey: RevisionOf(pod),
 	}
-	s.WorkloadUID = s.RevisionUID
+	s.WorkloadKey = s.RevisionKey
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil {
 		s.Pod.Workload = decision.Workload{Kind: "Pod", Revision: pod.Namespace + "/" + pod.Name, Desired: 1}
@@ -171,7 +210,7 @@ func (o *Owners) Subject(pod *v1.Pod) (*Subject, error) {
 			w.Annotations, w.Desired, w.Batch = job.Annotations, jobDesired(job), batchOf(job)
 		}
 	default:
-		w.Desired, err = o.livePods(ref.UID)
+		w.Desired, err = o.livePods(s.RevisionKey)
 	}
 	if err != nil {
 		return nil, err
@@ -195,7 +234,7 @@ func (o *Owners) replicaSet(namespace string, ref *metav1.OwnerReference, s *Sub
 		return err
 	}
 	w.Kind, w.Annotations, w.Desired = owner.Kind, deployment.Annotations, Replicas(deployment.Spec.Replicas)
-	s.WorkloadUID = deployment.UID
+	s.WorkloadKey = KeyOf(namespace, owner)
 	return nil
 }
 
@@ -225,8 +264,8 @@ func CountedByPods(pod *v1.Pod) bool {
 }
 
 // livePods counts the pods of a controller of an unknown kind: the nearest thing to a replica count that it has.
-func (o *Owners) livePods(controller types.UID) (int, error) {
-	objs, err := o.podIndex.ByIndex(podsByUnknownController, string(controller))
+func (o *Owners) livePods(controller OwnerKey) (int, error) {
+	objs, err := o.podIndex.ByIndex(podsByUnknownController, controller.index())
 	if err != nil {
 		return 0, err
 	}
@@ -244,26 +283,27 @@ func Live(pod *v1.Pod) bool {
 	return pod.DeletionTimestamp == nil && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed
 }
 
-// OlderRevisions returns the ReplicaSets of s's Deployment that are older than its own, by their UIDs as in Subject.RevisionUID; none for
+// OlderRevisions returns the ReplicaSets of s's Deployment that are older than its own, by their keys as in Subject.RevisionKey; none for
 // every other workload.
-func (o *Owners) OlderRevisions(s *Subject) ([]types.UID, error) {
-	if s.WorkloadUID == s.RevisionUID {
+func (o *Owners) OlderRevisions(s *Subject) ([]OwnerKey, error) {
+	if s.WorkloadKey == s.RevisionKey {
 		return nil, nil
 	}
-	objs, err := o.replicaSetIndex.ByIndex(replicaSetsByController, string(s.WorkloadUID))
+	objs, err := o.replicaSetIndex.ByIndex(replicaSetsByController, s.WorkloadKey.index())
 	if err != nil {
 		return nil, err
 	}
 	var own int64
 	for _, obj := range objs {
-		if rs, ok := obj.(*appsv1.ReplicaSet); ok && rs.UID == s.RevisionUID {
+		if rs, ok := obj.(*appsv1.ReplicaSet); ok && rs.UID == s.RevisionKey.UID {
 			own = RevisionNumber(rs)
 		}
 	}
-	var older []types.UID
+	var older []OwnerKey
 	for _, obj := range objs {
-		if rs, ok := obj.(*appsv1.ReplicaSet); ok && rs.UID != s.RevisionUID && RevisionNumber(rs) < own {
-			older = append(older, rs.UID)
+		if rs, ok := obj.(*appsv1.ReplicaSet); ok && rs.UID != s.RevisionKey.UID && RevisionNumber(rs) < own {
+			key, _ := ControllerKey(rs)
+			older = append(older, key)
 		}
 	}
 	return older, nil
@@ -275,23 +315,23 @@ func (o *Owners) OtherRevision(pod, other *v1.Pod) bool {
 		return false
 	}
 	a, b := o.deploymentOf(pod), o.deploymentOf(other)
-	return a != "" && a == b
+	return a != OwnerKey{} && a == b
 }
 
-// deploymentOf returns the UID of pod's Deployment, "" if it has none or its ReplicaSet is not in the cache.
-func (o *Owners) deploymentOf(pod *v1.Pod) types.UID {
+// deploymentOf returns the key of pod's Deployment, the zero key if it has none or its ReplicaSet is not in the cache.
+func (o *Owners) deploymentOf(pod *v1.Pod) OwnerKey {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil || !isKind(ref, appsv1.GroupName, "ReplicaSet") {
-		return ""
+		return OwnerKey{}
 	}
 	rs, err := get(o.replicaSets.ReplicaSets(pod.Namespace).Get, pod.Namespace, ref)
 	if err != nil {
-		return ""
+		return OwnerKey{}
 	}
 	if owner := metav1.GetControllerOfNoCopy(rs); owner != nil && isKind(owner, appsv1.GroupName, "Deployment") {
-		return owner.UID
+		return KeyOf(pod.Namespace, owner)
 	}
-	return ""
+	return OwnerKey{}
 }
 
 // RevisionNumber orders the ReplicaSets of a Deployment, the newest has the highest; 0 if the Deployment controller has given none. An
@@ -342,7 +382,7 @@ func onDisruption(rule *batchv1.PodFailurePolicyRule) bool {
 func getController[T metav1.Object](lookUp func(name string) (T, error), namespace string, ref *metav1.OwnerReference) (T, error) {
 	obj, err := get(lookUp, namespace, ref)
 	if err == nil && obj.GetDeletionTimestamp() != nil {
-		return obj, &UnknownOwner{Kind: ref.Kind, Namespace: namespace, Name: ref.Name, UID: ref.UID, Going: true}
+		return obj, &UnknownOwner{Name: ref.Name, Key: KeyOf(namespace, ref), Going: true}
 	}
 	return obj, err
 }
@@ -351,7 +391,7 @@ func getController[T metav1.Object](lookUp func(name string) (T, error), namespa
 func get[T metav1.Object](lookUp func(name string) (T, error), namespace string, ref *metav1.OwnerReference) (T, error) {
 	obj, err := lookUp(ref.Name)
 	if apierrors.IsNotFound(err) || err == nil && obj.GetUID() != ref.UID {
-		return obj, &UnknownOwner{Kind: ref.Kind, Namespace: namespace, Name: ref.Name, UID: ref.UID}
+		return obj, &UnknownOwner{Name: ref.Name, Key: KeyOf(namespace, ref)}
 	}
 	return obj, err
 }
@@ -377,11 +417,15 @@ func isKnown(ref *metav1.OwnerReference) bool {
 	return false
 }
 
-// isKind compares the group, not the version: a reference keeps the version that its writer used.
+// isKind compares the group, not the version; see OwnerKey.
 func isKind(ref *metav1.OwnerReference, group, kind string) bool {
-	have, _, versioned := strings.Cut(ref.APIVersion, "/")
-	if !versioned {
-		have = v1.GroupName
+	return ref.Kind == kind && groupOf(ref) == group
+}
+
+// groupOf returns the API group that ref names; that of an unversioned name such as v1 is the core group.
+func groupOf(ref *metav1.OwnerReference) string {
+	if group, _, versioned := strings.Cut(ref.APIVersion, "/"); versioned {
+		return group
 	}
-	return ref.Kind == kind && have == group
+	return v1.GroupName
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube/kubetest"
 )
 
 // ownersOf returns Owners whose caches hold objects. The informers are not started: what they would bring is put in.
@@ -238,8 +239,8 @@ func TestSubject(t *testing.T) {
 			if diff := cmp.Diff(test.want, got.Pod.Workload, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("Workload (-want +got):\n%s", diff)
 			}
-			if got.RevisionUID != test.wantRevision || got.WorkloadUID != test.wantWorkload {
-				t.Errorf("Revision, Workload = %s, %s; want %s, %s", got.RevisionUID, got.WorkloadUID, test.wantRevision, test.wantWorkload)
+			if got.RevisionKey.UID != test.wantRevision || got.WorkloadKey.UID != test.wantWorkload {
+				t.Errorf("Revision, Workload = %s, %s; want %s, %s", got.RevisionKey.UID, got.WorkloadKey.UID, test.wantRevision, test.wantWorkload)
 			}
 		})
 	}
@@ -272,17 +273,17 @@ func TestUnknownOwner(t *testing.T) {
 		owner  metav1.OwnerReference
 		want   UnknownOwner
 	}{
-		"ReplicaSet": {nil, by("apps/v1", "ReplicaSet", "rs"), UnknownOwner{Kind: "ReplicaSet", Namespace: "shop", Name: "rs", UID: "rs-uid"}},
+		"ReplicaSet": {nil, by("apps/v1", "ReplicaSet", "rs"), UnknownOwner{Name: "rs", Key: OwnerKey{"shop", "apps", "ReplicaSet", "rs-uid"}}},
 		"Deployment of a known ReplicaSet": {[]runtime.Object{replicaSet("rs", ptr.To[int32](3), by("apps/v1", "Deployment", "d"))},
-			by("apps/v1", "ReplicaSet", "rs"), UnknownOwner{Kind: "Deployment", Namespace: "shop", Name: "d", UID: "d-uid"}},
-		"StatefulSet":           {nil, by("apps/v1", "StatefulSet", "s"), UnknownOwner{Kind: "StatefulSet", Namespace: "shop", Name: "s", UID: "s-uid"}},
-		"ReplicationController": {nil, by("v1", "ReplicationController", "rc"), UnknownOwner{Kind: "ReplicationController", Namespace: "shop", Name: "rc", UID: "rc-uid"}},
-		"Job":                   {nil, by("batch/v1", "Job", "j"), UnknownOwner{Kind: "Job", Namespace: "shop", Name: "j", UID: "j-uid"}},
+			by("apps/v1", "ReplicaSet", "rs"), UnknownOwner{Name: "d", Key: OwnerKey{"shop", "apps", "Deployment", "d-uid"}}},
+		"StatefulSet":           {nil, by("apps/v1", "StatefulSet", "s"), UnknownOwner{Name: "s", Key: OwnerKey{"shop", "apps", "StatefulSet", "s-uid"}}},
+		"ReplicationController": {nil, by("v1", "ReplicationController", "rc"), UnknownOwner{Name: "rc", Key: OwnerKey{"shop", "", "ReplicationController", "rc-uid"}}},
+		"Job":                   {nil, by("batch/v1", "Job", "j"), UnknownOwner{Name: "j", Key: OwnerKey{"shop", "batch", "Job", "j-uid"}}},
 		"ReplicaSet that is being deleted": {[]runtime.Object{going(replicaSet("rs", ptr.To[int32](3)))}, by("apps/v1", "ReplicaSet", "rs"),
-			UnknownOwner{Kind: "ReplicaSet", Namespace: "shop", Name: "rs", UID: "rs-uid", Going: true}},
+			UnknownOwner{Name: "rs", Key: OwnerKey{"shop", "apps", "ReplicaSet", "rs-uid"}, Going: true}},
 		"the same name, made anew": {[]runtime.Object{replicaSet("rs", ptr.To[int32](3))},
 			metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: "before", Controller: ptr.To(true)},
-			UnknownOwner{Kind: "ReplicaSet", Namespace: "shop", Name: "rs", UID: "before"}},
+			UnknownOwner{Name: "rs", Key: OwnerKey{"shop", "apps", "ReplicaSet", "before"}}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -418,6 +419,8 @@ func TestOlderRevisions(t *testing.T) {
 		rs.Annotations = map[string]string{"deployment.kubernetes.io/revision": number}
 		return rs
 	}
+	elsewhere := revision("forged", "1", "web")
+	elsewhere.Namespace = "elsewhere"
 	caches := []runtime.Object{
 		deployment("web", ptr.To[int32](3)), revision("web-a", "3", "web"), revision("web-b", "10", "web"), revision("web-c", "2", "web"),
 		revision("web-new", "", "web"), // the Deployment controller has not numbered it yet
@@ -425,6 +428,7 @@ func TestOlderRevisions(t *testing.T) {
 		deployment("undone", ptr.To[int32](3)), revision("undone-a", "3", "undone"), revision("undone-b", "2", "undone"),
 		deployment("other", ptr.To[int32](3)), revision("other-a", "1", "other"),
 		replicaSet("alone", ptr.To[int32](3)),
+		elsewhere, // of another namespace, names web's Deployment
 	}
 	cases := map[string]struct {
 		pod  *v1.Pod
@@ -450,10 +454,52 @@ func TestOlderRevisions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(test.want, got, cmpopts.EquateEmpty(), cmpopts.SortSlices(func(a, b types.UID) bool { return a < b })); diff != "" {
+			var uids []types.UID
+			for _, key := range got {
+				if key.Namespace != "shop" || key.Group != "apps" || key.Kind != "ReplicaSet" {
+					t.Errorf("%v is not the key of a ReplicaSet of the namespace", key)
+				}
+				uids = append(uids, key.UID)
+			}
+			if diff := cmp.Diff(test.want, uids, cmpopts.EquateEmpty(), cmpopts.SortSlices(func(a, b types.UID) bool { return a < b })); diff != "" {
 				t.Errorf("OlderRevisions (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Owner references are written by tenants: one that borrows the UID of an object of another namespace or kind is a reference to something else.
+func TestForgedOwners(t *testing.T) {
+	genuine := podOf("p", by("apps/v1", "ReplicaSet", "web"))
+	forged := kubetest.Forged(genuine)
+	caches := []runtime.Object{replicaSet("web", ptr.To[int32](3)), genuine}
+	revisions := map[OwnerKey]int{}
+	for _, pod := range forged {
+		caches = append(caches, pod)
+		revisions[RevisionOf(pod)]++
+	}
+	owners := ownersOf(t, caches...)
+	for _, pod := range forged {
+		t.Run(pod.Name, func(t *testing.T) {
+			if RevisionOf(pod) == RevisionOf(genuine) {
+				t.Errorf("the pod is counted with those of shop/web: %v", RevisionOf(pod))
+			}
+			if owners.OtherRevision(genuine, pod) || owners.OtherRevision(pod, genuine) {
+				t.Error("the pod counts as one of another revision of shop/web")
+			}
+			subject, err := owners.Subject(pod)
+			if unknown := (*UnknownOwner)(nil); err != nil && !errors.As(err, &unknown) {
+				t.Fatal(err)
+			}
+			// A made-up controller has the pods that name it in the same way, and no other.
+			if err == nil && (subject.Pod.Workload.Desired != revisions[RevisionOf(pod)] || subject.WorkloadKey != RevisionOf(pod)) {
+				t.Errorf("Subject = %+v, want a workload of %d pods", subject, revisions[RevisionOf(pod)])
+			}
+		})
+	}
+	subject, err := owners.Subject(genuine)
+	if err != nil || subject.Pod.Workload.Desired != 3 {
+		t.Errorf("the genuine pod: %+v, %v; want 3 desired replicas", subject, err)
 	}
 }
 

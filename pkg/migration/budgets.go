@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
 // budgets estimates which evictions PodDisruptionBudgets will allow. The API server decides; an estimate saves it questions that it would say
@@ -14,8 +15,8 @@ type budgets struct {
 	snapshot *cluster.Snapshot
 	// byNamespace are the budgets with their selectors, read when first asked for.
 	byNamespace map[string][]*budget
-	// of are the budgets that select the pods of a ReplicaSet, by its UID: they have the same labels, but for what a release changes.
-	of map[types.UID][]*budget
+	// of are the budgets that select the pods of a ReplicaSet, by its key: they have the same labels, but for what a release changes.
+	of map[kube.OwnerKey][]*budget
 }
 
 // budget is a PodDisruptionBudget, and what it still allows.
@@ -28,7 +29,7 @@ type budget struct {
 
 // newBudgets returns what the budgets allow beyond the evictions that progress says are under way.
 func newBudgets(s *cluster.Snapshot, progress Progress) *budgets {
-	b := &budgets{snapshot: s, byNamespace: map[string][]*budget{}, of: map[types.UID][]*budget{}}
+	b := &budgets{snapshot: s, byNamespace: map[string][]*budget{}, of: map[kube.OwnerKey][]*budget{}}
 	if len(progress) > 0 {
 		for _, pod := range s.Pods {
 			if progress[pod.UID] == EvictPod {
@@ -62,7 +63,7 @@ func (b *budgets) selecting(pod *cluster.Pod) (found []*budget) {
 	}
 	alike := revision != nil && revision.ReplicaSet != nil // a StatefulSet's pods have labels of their own
 	if alike {
-		if known, ok := b.of[revision.UID]; ok {
+		if known, ok := b.of[revision.Key]; ok {
 			return known
 		}
 	}
@@ -72,7 +73,7 @@ func (b *budgets) selecting(pod *cluster.Pod) (found []*budget) {
 		}
 	}
 	if alike {
-		b.of[revision.UID] = found
+		b.of[revision.Key] = found
 	}
 	return found
 }

@@ -108,9 +108,9 @@ func workloadOf(pod *cluster.Pod) runtime.Object {
 		return revision.ReplicaSet
 	}
 	for _, owner := range pod.OwnerReferences {
-		if owner.UID == workload.UID {
+		if owner.UID == workload.Key.UID {
 			return &v1.ObjectReference{
-				APIVersion: owner.APIVersion, Kind: owner.Kind, Namespace: workload.Namespace, Name: workload.Name, UID: workload.UID,
+				APIVersion: owner.APIVersion, Kind: owner.Kind, Namespace: workload.Namespace, Name: workload.Name, UID: workload.Key.UID,
 			}
 		}
 	}

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
@@ -29,7 +27,7 @@ func (p *planner) urgency() []urgent {
 		}
 	}
 	slices.SortFunc(all, func(a, b urgent) int { return byDeadline(a.Move, b.Move) })
-	lost := map[types.UID]int{}
+	lost := map[kube.OwnerKey]int{}
 	for i := range all {
 		if !all[i].Deadline.IsZero() {
 			lost[group(all[i].Pod)]++
@@ -59,7 +57,7 @@ func inTurn(actions []Action) []Action {
 		later, workload int
 	}
 	turns := make([]turn, len(actions))
-	first := map[types.UID]int{}
+	first := map[kube.OwnerKey]int{}
 	for i, a := range actions {
 		turns[i] = turn{Action: a, workload: i}
 		if at, seen := first[group(a.Pod)]; seen {
@@ -99,13 +97,13 @@ func (p *planner) begun(pod *cluster.Pod) bool {
 	return ok && kind != Unreleasable
 }
 
-// group returns the UID of what the pod is lost to: its workload, as far as that is known.
-func group(pod *cluster.Pod) types.UID {
+// group returns the key of what the pod is lost to: its workload, as far as that is known.
+func group(pod *cluster.Pod) kube.OwnerKey {
 	switch {
 	case pod.Workload != nil:
-		return pod.Workload.UID
+		return pod.Workload.Key
 	case pod.ReleasedFrom != nil:
-		return pod.ReleasedFrom.Workload.UID
+		return pod.ReleasedFrom.Workload.Key
 	}
 	return kube.RevisionOf(pod.Pod)
 }

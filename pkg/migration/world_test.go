@@ -205,35 +205,35 @@ func (w *world) snapshot() *cluster.Snapshot {
 		}
 		s.Nodes = append(s.Nodes, nodes[name])
 	}
-	workloads := map[types.UID]*cluster.Workload{}
+	workloads := map[kube.OwnerKey]*cluster.Workload{}
 	revisions := map[types.UID]*cluster.Revision{}
 	add := func(uid types.UID, workload *cluster.Workload, rs *appsv1.ReplicaSet) {
-		if known, ok := workloads[workload.UID]; ok {
+		if known, ok := workloads[workload.Key]; ok {
 			workload = known
 		} else {
-			workloads[workload.UID] = workload
+			workloads[workload.Key] = workload
 			s.Workloads = append(s.Workloads, workload)
 		}
-		revisions[uid] = &cluster.Revision{UID: uid, Workload: workload, ReplicaSet: rs}
+		revisions[uid] = &cluster.Revision{Key: kube.OwnerKey{Namespace: namespace, Group: "apps", Kind: "ReplicaSet", UID: uid}, Workload: workload, ReplicaSet: rs}
 		workload.Revisions = append(workload.Revisions, revisions[uid])
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.seen.replicaSets)) {
 		rs := w.seen.replicaSets[name]
-		workload := &cluster.Workload{UID: rs.UID, Kind: "ReplicaSet", Namespace: namespace, Name: name}
+		workload := &cluster.Workload{Key: kube.OwnerKey{UID: rs.UID}, Kind: "ReplicaSet", Namespace: namespace, Name: name}
 		if owner := metav1.GetControllerOf(rs); owner != nil {
 			d, ok := w.seen.deployments[owner.Name]
 			if !ok && owner.Kind == "Deployment" {
 				continue
 			}
 			if ok {
-				workload = &cluster.Workload{UID: d.UID, Kind: "Deployment", Namespace: namespace, Name: d.Name, Deployment: d}
+				workload = &cluster.Workload{Key: kube.OwnerKey{UID: d.UID}, Kind: "Deployment", Namespace: namespace, Name: d.Name, Deployment: d}
 				workload.RollingOut = d.Generation > d.Status.ObservedGeneration
 			}
 		}
 		add(rs.UID, workload, rs)
 	}
 	for _, set := range w.seen.sets {
-		add(set.UID, &cluster.Workload{UID: set.UID, Kind: "StatefulSet", Namespace: namespace, Name: set.Name, StatefulSet: set}, nil)
+		add(set.UID, &cluster.Workload{Key: kube.OwnerKey{UID: set.UID}, Kind: "StatefulSet", Namespace: namespace, Name: set.Name, StatefulSet: set}, nil)
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.seen.pods)) {
 		pod := &cluster.Pod{Pod: w.seen.pods[name], Node: nodes[w.seen.pods[name].Spec.NodeName]}

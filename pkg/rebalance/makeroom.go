@@ -6,7 +6,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
@@ -25,7 +24,7 @@ func (r *round) makeRoom() {
 	if len(waiters) == 0 {
 		return
 	}
-	c := &clearing{round: r, usable: map[types.UID]int{}}
+	c := &clearing{round: r, usable: map[kube.OwnerKey]int{}}
 	for _, n := range r.snapshot.Nodes {
 		if n.Facts.Capacity.Type == decision.OnDemand {
 			c.rooms = append(c.rooms, r.roomOn(n))
@@ -109,18 +108,18 @@ type clearing struct {
 	*round
 	rooms []*onDemandRoom
 	// usable is how many replicas of a workload may leave on-demand; the workloads of which none may are in it with 0.
-	usable map[types.UID]int
+	usable map[kube.OwnerKey]int
 }
 
 // mayLeave returns how many replicas of a workload may leave on-demand for the sake of a waiting pod.
 func (c *clearing) mayLeave(w, waits *cluster.Workload) int {
-	n, ok := c.usable[w.UID]
+	n, ok := c.usable[w.Key]
 	if !ok {
 		// A StatefulSet makes its later pods only when its first ones are ready: those may be the ones that wait.
 		if !w.RollingOut && c.free(w, w == waits && w.StatefulSet != nil) {
 			n = surplus(w)
 		}
-		c.usable[w.UID] = n
+		c.usable[w.Key] = n
 	}
 	return n
 }
@@ -160,7 +159,7 @@ func (c *clearing) serve(waits *cluster.Pod) {
 			continue
 		}
 		for _, p := range best {
-			if c.full() || c.moved[p.Workload.UID] {
+			if c.full() || c.moved[p.Workload.Key] {
 				continue // it follows in a later round
 			}
 			c.beginToSpot(p, migration.MakeRoom, to[p], pools)
@@ -184,7 +183,7 @@ func (c *clearing) ask(pods []*cluster.Pod, pools map[decision.Pool]time.Time) m
 	to := map[*cluster.Pod]*cluster.Node{}
 	for _, p := range pods {
 		if to[p] = c.spotFor(p, pools, true); to[p] == nil {
-			c.usable[p.Workload.UID] = 0
+			c.usable[p.Workload.Key] = 0
 			return nil
 		}
 	}
@@ -195,9 +194,9 @@ func (c *clearing) ask(pods []*cluster.Pod, pools map[decision.Pool]time.Time) m
 // them are not.
 func (c *clearing) leave(room *onDemandRoom, waits *cluster.Pod, demand *cluster.Demand) []*cluster.Pod {
 	var may []*cluster.Pod
-	asked := map[types.UID]int{}
+	asked := map[kube.OwnerKey]int{}
 	for _, p := range room.Pods {
-		if p.Revision == nil || !p.Live() || belowFloor(p) || !spared(p) || c.moved[p.Workload.UID] || !kube.MayDisrupt(p.Pod) ||
+		if p.Revision == nil || !p.Live() || belowFloor(p) || !spared(p) || c.moved[p.Workload.Key] || !kube.MayDisrupt(p.Pod) ||
 			c.mayLeave(p.Workload, waits.Workload) == 0 {
 			continue
 		}
@@ -205,8 +204,8 @@ func (c *clearing) leave(room *onDemandRoom, waits *cluster.Pod, demand *cluster
 	}
 	c.order(may)
 	may = slices.DeleteFunc(may, func(p *cluster.Pod) bool {
-		asked[p.Workload.UID]++
-		return asked[p.Workload.UID] > c.mayLeave(p.Workload, waits.Workload)
+		asked[p.Workload.Key]++
+		return asked[p.Workload.Key] > c.mayLeave(p.Workload, waits.Workload)
 	})
 	after := func(leaving ...*cluster.Pod) bool {
 		then := &onDemandRoom{room.Node, room.left.DeepCopy()}

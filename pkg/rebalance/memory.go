@@ -9,6 +9,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
@@ -24,15 +25,15 @@ const (
 // memory is what a planner remembers from round to round.
 type memory struct {
 	// attempts are the last moves whose outcome is open, by workload.
-	attempts map[types.UID]*attempt
+	attempts map[kube.OwnerKey]*attempt
 	// backOffs are by workload.
-	backOffs map[types.UID]backOff
+	backOffs map[kube.OwnerKey]backOff
 	// interrupted is when a workload last had a pod on a node that goes.
-	interrupted map[types.UID]time.Time
+	interrupted map[kube.OwnerKey]time.Time
 	// unrest is when a spot pool last lost a node, or had one that goes.
 	unrest map[decision.Pool]time.Time
 	// toSpot is when a workload last moved to a pool that had not been calm for long.
-	toSpot map[types.UID]time.Time
+	toSpot map[kube.OwnerKey]time.Time
 	// nodes are those of the last round, by name.
 	nodes []*cluster.Node
 }
@@ -54,8 +55,8 @@ type backOff struct {
 
 func newMemory() memory {
 	return memory{
-		attempts: map[types.UID]*attempt{}, backOffs: map[types.UID]backOff{}, interrupted: map[types.UID]time.Time{},
-		unrest: map[decision.Pool]time.Time{}, toSpot: map[types.UID]time.Time{},
+		attempts: map[kube.OwnerKey]*attempt{}, backOffs: map[kube.OwnerKey]backOff{}, interrupted: map[kube.OwnerKey]time.Time{},
+		unrest: map[decision.Pool]time.Time{}, toSpot: map[kube.OwnerKey]time.Time{},
 	}
 }
 
@@ -67,7 +68,7 @@ func (m *memory) observe(s *cluster.Snapshot) {
 		}
 		for _, p := range n.Pods {
 			if p.Workload != nil {
-				m.interrupted[p.Workload.UID] = s.Now
+				m.interrupted[p.Workload.Key] = s.Now
 			}
 		}
 	}
@@ -86,7 +87,7 @@ func (m *memory) observe(s *cluster.Snapshot) {
 }
 
 // rests reports whether a workload is to be left alone.
-func (m *memory) rests(workload types.UID, now time.Time, pause time.Duration) bool {
+func (m *memory) rests(workload kube.OwnerKey, now time.Time, pause time.Duration) bool {
 	struck, ok := m.interrupted[workload]
 	return ok && now.Before(struck.Add(pause)) || now.Before(m.backOffs[workload].until)
 }
@@ -109,7 +110,7 @@ func (m *memory) follow(r *round) (underWay int) {
 		}
 	}
 	for _, w := range r.snapshot.Workloads {
-		a := m.attempts[w.UID]
+		a := m.attempts[w.Key]
 		if a == nil {
 			continue
 		}
@@ -119,11 +120,11 @@ func (m *memory) follow(r *round) (underWay int) {
 		case pod != nil && pod.DeletionTimestamp != nil:
 		case pod != nil:
 			if a.released || r.now.Sub(a.begun) >= patience {
-				m.fail(w.UID, r.now)
+				m.fail(w.Key, r.now)
 			}
 		case w.RollingOut && !halted(w):
-			delete(m.attempts, w.UID) // what there was to improve is being replaced
-		case r.motions[w.UID] != (cluster.Motion{}) || r.starting(w):
+			delete(m.attempts, w.Key) // what there was to improve is being replaced
+		case r.motions[w.Key] != (cluster.Motion{}) || r.starting(w):
 			if a.gone.IsZero() {
 				a.gone = r.now
 			}
@@ -131,10 +132,10 @@ func (m *memory) follow(r *round) (underWay int) {
 				underWay++
 			}
 		case lacks(w, a.reason) < a.before:
-			delete(m.attempts, w.UID)
-			delete(m.backOffs, w.UID)
+			delete(m.attempts, w.Key)
+			delete(m.backOffs, w.Key)
 		default:
-			m.fail(w.UID, r.now)
+			m.fail(w.Key, r.now)
 		}
 	}
 	return underWay
@@ -149,7 +150,7 @@ func lacks(w *cluster.Workload, reason migration.Reason) int {
 	return surplus(w)
 }
 
-func (m *memory) fail(workload types.UID, now time.Time) {
+func (m *memory) fail(workload kube.OwnerKey, now time.Time) {
 	wait := firstBackOff
 	if b, ok := m.backOffs[workload]; ok {
 		wait = min(2*b.wait, lastBackOff)
@@ -160,9 +161,9 @@ func (m *memory) fail(workload types.UID, now time.Time) {
 
 // forget drops what has no meaning any more.
 func (m *memory) forget(r *round) {
-	workloads := map[types.UID]bool{}
+	workloads := map[kube.OwnerKey]bool{}
 	for _, w := range r.snapshot.Workloads {
-		workloads[w.UID] = true
+		workloads[w.Key] = true
 	}
 	live := map[types.UID]bool{}
 	for _, p := range r.snapshot.Pods {
@@ -170,20 +171,20 @@ func (m *memory) forget(r *round) {
 			live[p.UID] = true
 		}
 	}
-	for uid, a := range m.attempts {
+	for key, a := range m.attempts {
 		// A pod that still stands, and is not named any more, has no need to move.
-		if !workloads[uid] || live[a.pod] && !r.moved[uid] {
-			delete(m.attempts, uid)
+		if !workloads[key] || live[a.pod] && !r.moved[key] {
+			delete(m.attempts, key)
 		}
 	}
-	for uid, b := range m.backOffs {
-		if !workloads[uid] || r.now.Sub(b.until) >= lastBackOff {
-			delete(m.backOffs, uid)
+	for key, b := range m.backOffs {
+		if !workloads[key] || r.now.Sub(b.until) >= lastBackOff {
+			delete(m.backOffs, key)
 		}
 	}
-	for uid, at := range m.interrupted {
+	for key, at := range m.interrupted {
 		if r.now.Sub(at) >= r.settings.Pause {
-			delete(m.interrupted, uid)
+			delete(m.interrupted, key)
 		}
 	}
 	for pool, at := range m.unrest {
@@ -191,9 +192,9 @@ func (m *memory) forget(r *round) {
 			delete(m.unrest, pool)
 		}
 	}
-	for uid, at := range m.toSpot {
+	for key, at := range m.toSpot {
 		if r.now.Sub(at) >= r.settings.Calm {
-			delete(m.toSpot, uid)
+			delete(m.toSpot, key)
 		}
 	}
 }

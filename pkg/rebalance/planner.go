@@ -11,7 +11,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -58,7 +57,7 @@ func NewPlanner(settings Settings) *Planner {
 // StatefulSets and ReplicationControllers, whose annotations do not forbid it (kube.MayDisrupt), on nodes that stay. A workload moves only if it
 // is settled: nothing of it leaves, waits, is missing or has just started.
 func (p *Planner) Plan(s *cluster.Snapshot, room Room) []migration.Move {
-	r := &round{Planner: p, now: s.Now, snapshot: s, room: room, motions: s.Motions(), moved: map[types.UID]bool{}, places: map[*cluster.Pod]*cluster.Node{}}
+	r := &round{Planner: p, now: s.Now, snapshot: s, room: room, motions: s.Motions(), moved: map[kube.OwnerKey]bool{}, places: map[*cluster.Pod]*cluster.Node{}}
 	p.observe(s)
 	r.underWay = p.follow(r)
 	if p.settings.Heal {
@@ -80,11 +79,11 @@ type round struct {
 	now      time.Time
 	snapshot *cluster.Snapshot
 	room     Room
-	motions  map[types.UID]cluster.Motion
+	motions  map[kube.OwnerKey]cluster.Motion
 	// underWay is how many moves have begun and not ended.
 	underWay int
 	// moved are the workloads that have their move.
-	moved map[types.UID]bool
+	moved map[kube.OwnerKey]bool
 	moves []migration.Move
 	// places is where pods that are on their way will stand, or their replacements; nil: not known, or nowhere.
 	places map[*cluster.Pod]*cluster.Node
@@ -95,12 +94,12 @@ func (r *round) full() bool { return r.underWay+len(r.moves) >= r.settings.MaxMo
 
 // free reports whether a pod of the workload may be moved. lacking says that it may lack pods, because the move is to make room for them.
 func (r *round) free(w *cluster.Workload, lacking bool) bool {
-	motion := r.motions[w.UID]
+	motion := r.motions[w.Key]
 	if lacking {
 		motion.Waiting, motion.Missing = 0, 0
 	}
-	return w.Ours && motion == (cluster.Motion{}) && !r.moved[w.UID] && movable(w) &&
-		!r.rests(w.UID, r.now, r.settings.Pause) && !r.starting(w)
+	return w.Ours && motion == (cluster.Motion{}) && !r.moved[w.Key] && movable(w) &&
+		!r.rests(w.Key, r.now, r.settings.Pause) && !r.starting(w)
 }
 
 // movable reports whether a pod of the workload that leaves is made anew elsewhere. A Job's pod loses its work, and ends by itself.
@@ -127,9 +126,9 @@ func spared(p *cluster.Pod) bool {
 func (r *round) begin(pod *cluster.Pod, reason migration.Reason, to *cluster.Node) {
 	w := pod.Workload
 	r.moves = append(r.moves, migration.Move{Pod: pod, Reason: reason})
-	r.moved[w.UID], r.places[pod] = true, to
-	if a := r.attempts[w.UID]; a == nil || a.pod != pod.UID || a.reason != reason {
-		r.attempts[w.UID] = &attempt{pod: pod.UID, reason: reason, begun: r.now, before: lacks(w, reason)}
+	r.moved[w.Key], r.places[pod] = true, to
+	if a := r.attempts[w.Key]; a == nil || a.pod != pod.UID || a.reason != reason {
+		r.attempts[w.Key] = &attempt{pod: pod.UID, reason: reason, begun: r.now, before: lacks(w, reason)}
 	}
 }
 
@@ -146,7 +145,7 @@ func (r *round) candidates(revision *cluster.Revision, capacity decision.Capacit
 // order sorts pods into the order in which they are tried.
 func (r *round) order(pods []*cluster.Pod) {
 	begun := func(p *cluster.Pod) bool {
-		a := r.attempts[p.Workload.UID]
+		a := r.attempts[p.Workload.Key]
 		return a != nil && a.pod == p.UID
 	}
 	slices.SortStableFunc(pods, func(a, b *cluster.Pod) int {

@@ -98,7 +98,7 @@ func (r *round) spotFor(p *cluster.Pod, pools map[decision.Pool]time.Time, neede
 	if calm < r.settings.Calm && !needed {
 		return nil
 	}
-	if a := r.attempts[p.Workload.UID]; r.trusted(p.Workload) && (a == nil || a.pod != p.UID) {
+	if a := r.attempts[p.Workload.Key]; r.trusted(p.Workload) && (a == nil || a.pod != p.UID) {
 		return nil
 	}
 	return to
@@ -106,14 +106,14 @@ func (r *round) spotFor(p *cluster.Pod, pools map[decision.Pool]time.Time, neede
 
 // trusted reports whether the workload has had its move to a pool that had not been calm for long.
 func (r *round) trusted(w *cluster.Workload) bool {
-	last, moved := r.toSpot[w.UID]
+	last, moved := r.toSpot[w.Key]
 	return moved && r.now.Sub(last) < r.settings.Calm
 }
 
 // beginToSpot adds a move to a node that spotFor has returned.
 func (r *round) beginToSpot(p *cluster.Pod, reason migration.Reason, to *cluster.Node, pools map[decision.Pool]time.Time) {
 	if r.now.Sub(pools[to.Facts.Pool]) < 2*r.settings.Calm && !r.trusted(p.Workload) {
-		r.toSpot[p.Workload.UID] = r.now
+		r.toSpot[p.Workload.Key] = r.now
 	}
 	r.begin(p, reason, to)
 }

@@ -168,7 +168,7 @@ func (w *world) snapshot() *cluster.Snapshot {
 	}
 	for _, work := range w.workloads {
 		object := &cluster.Workload{
-			UID: types.UID(work.name), Kind: work.kind, Namespace: "shop", Name: work.name, Ours: !work.notOurs,
+			Key: kube.OwnerKey{Namespace: "shop", Kind: work.kind, UID: types.UID(work.name)}, Kind: work.kind, Namespace: "shop", Name: work.name, Ours: !work.notOurs,
 			Desired: work.desired, Floor: work.floor, RollingOut: work.rollingOut,
 			Settings: decision.Settings{MinOnDemand: decision.Count(work.floor), FallbackAfter: decision.Never},
 		}
@@ -185,7 +185,10 @@ func (w *world) snapshot() *cluster.Snapshot {
 			newest = max(newest, p.revision)
 		}
 		for i := range newest + 1 {
-			revisions[i] = &cluster.Revision{UID: types.UID(fmt.Sprintf("%s/%d", work.name, i)), Workload: object}
+			revisions[i] = &cluster.Revision{
+				Key:      kube.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: types.UID(fmt.Sprintf("%s/%d", work.name, i))},
+				Workload: object,
+			}
 			object.Revisions = append(object.Revisions, revisions[i])
 		}
 		for _, p := range work.pods {
@@ -226,12 +229,12 @@ func (w *world) read(p *pod, work *workload, revision *cluster.Revision, on *clu
 	}
 	result := &cluster.Pod{Pod: object, Node: on, Requests: v1.ResourceList{"slots": *resource.NewQuantity(p.slots, resource.DecimalSI)}}
 	if p.released != "" {
-		result.Release = &cluster.Release{ReplicaSetUID: revision.UID, Reason: p.released}
+		result.Release = &cluster.Release{ReplicaSetUID: revision.Key.UID, Reason: p.released}
 		return result
 	}
 	result.Workload, result.Revision = revision.Workload, revision
 	result.Subject = &kube.Subject{Pod: decision.Pod{OnlySpot: p.onlySpot, Workload: decision.Workload{
-		Kind: work.kind, Revision: string(revision.UID), Desired: work.desired, Ordered: work.kind == "StatefulSet", Ordinal: p.ordinal,
+		Kind: work.kind, Revision: string(revision.Key.UID), Desired: work.desired, Ordered: work.kind == "StatefulSet", Ordinal: p.ordinal,
 	}}}
 	if !p.terminating {
 		revision.Pods = append(revision.Pods, result)

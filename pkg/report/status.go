@@ -67,7 +67,7 @@ func (v *View) Statuses() (all []Status, others int) {
 			others++
 			continue
 		}
-		all = append(all, v.status(w, motions[w.UID]))
+		all = append(all, v.status(w, motions[w.Key]))
 	}
 	for _, pod := range v.Wanted {
 		if s, ok := v.wantedStatus(pod); ok && !seen[s.Ref] {

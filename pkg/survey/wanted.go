@@ -9,7 +9,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
@@ -37,11 +36,12 @@ func (s *Survey) Wanted(profile string) ([]*v1.Pod, error) {
 	wants := func(template *v1.PodTemplateSpec, replicas *int32) bool {
 		return template.Spec.SchedulerName == profile && (s.Scope.Idle || kube.Replicas(replicas) > 0)
 	}
-	newest := map[types.UID]*appsv1.ReplicaSet{}
+	newest := map[kube.OwnerKey]*appsv1.ReplicaSet{}
 	for _, rs := range replicaSets {
 		if owner := metav1.GetControllerOfNoCopy(rs); owner != nil && rs.DeletionTimestamp == nil {
-			if n := newest[owner.UID]; n == nil || kube.RevisionNumber(rs) > kube.RevisionNumber(n) {
-				newest[owner.UID] = rs
+			key := kube.KeyOf(rs.Namespace, owner)
+			if n := newest[key]; n == nil || kube.RevisionNumber(rs) > kube.RevisionNumber(n) {
+				newest[key] = rs
 			}
 		}
 	}
@@ -51,7 +51,8 @@ func (s *Survey) Wanted(profile string) ([]*v1.Pod, error) {
 	}
 	var all []wanted
 	for _, d := range deployments {
-		if rs := newest[d.UID]; rs != nil && wants(&d.Spec.Template, d.Spec.Replicas) {
+		key, _ := kube.ControllerKey(d)
+		if rs := newest[key]; rs != nil && wants(&d.Spec.Template, d.Spec.Replicas) {
 			all = append(all, wanted{"Deployment", podOf(rs, "ReplicaSet", &d.Spec.Template, d.Name)})
 		}
 	}

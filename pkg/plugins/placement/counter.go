@@ -7,7 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -23,7 +22,7 @@ type Counter struct {
 
 	nodes     map[string]*node
 	order     []counted // as in the last snapshot
-	revisions map[types.UID]*revision
+	revisions map[kube.OwnerKey]*revision
 	labeled   int   // nodes whose capacity type a label decides
 	special   int   // nodes that are spot, or have a signal
 	next      int64 // the earliest until of all nodes, or earlier
@@ -39,7 +38,7 @@ type Counter struct {
 
 // revision counts the live pods of one revision by pool; those on a node are in node.pods. A nil *revision has none.
 type revision struct {
-	uid   types.UID
+	key   kube.OwnerKey
 	pools []podsIn
 }
 
@@ -112,7 +111,7 @@ func NewCounter(reader *kube.NodeReader) *Counter {
 	return &Counter{
 		reader:        reader,
 		nodes:         map[string]*node{},
-		revisions:     map[types.UID]*revision{},
+		revisions:     map[kube.OwnerKey]*revision{},
 		poolOf:        map[poolKey]*pool{},
 		zones:         map[string]int{},
 		interruptions: map[decision.Pool][]time.Time{},
@@ -231,7 +230,7 @@ func (c *Counter) forget(n *node) {
 	for _, pods := range n.pods {
 		pods.revision.add(p, -pods.n)
 		if len(pods.revision.pools) == 0 {
-			delete(c.revisions, pods.revision.uid)
+			delete(c.revisions, pods.revision.key)
 		}
 	}
 }
@@ -254,15 +253,15 @@ func (c *Counter) tally(into []podsOf, pods []fwk.PodInfo) []podsOf {
 		if controller == nil || !kube.Live(pod) || !kube.HasOpinion(pod) {
 			continue
 		}
-		uid := controller.UID
-		if i := slices.IndexFunc(into, func(p podsOf) bool { return p.revision.uid == uid }); i >= 0 {
+		key := kube.KeyOf(pod.Namespace, controller)
+		if i := slices.IndexFunc(into, func(p podsOf) bool { return p.revision.key == key }); i >= 0 {
 			into[i].n++
 			continue
 		}
-		r := c.revisions[uid]
+		r := c.revisions[key]
 		if r == nil {
-			r = &revision{uid: uid}
-			c.revisions[uid] = r
+			r = &revision{key: key}
+			c.revisions[key] = r
 		}
 		into = append(into, podsOf{r, 1})
 	}
@@ -323,7 +322,9 @@ func (n *node) siblings(r *revision) int {
 }
 
 // Placed returns where the pods of a revision stand.
-func (c *Counter) Placed(revision types.UID) decision.Placed { return c.revisions[revision].placed() }
+func (c *Counter) Placed(revision kube.OwnerKey) decision.Placed {
+	return c.revisions[revision].placed()
+}
 
 // NextSettled returns when the next of the nodes that wait for their capacity label stops doing so; the zero time if none does.
 func (c *Counter) NextSettled() time.Time {

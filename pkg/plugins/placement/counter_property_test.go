@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -19,8 +18,8 @@ import (
 // tallied is what one recount from nothing finds.
 type tallied struct {
 	Nodes       map[string]decision.Node
-	Placed      map[types.UID]decision.Placed
-	Siblings    map[types.UID]map[string]decision.Siblings
+	Placed      map[kube.OwnerKey]decision.Placed
+	Siblings    map[kube.OwnerKey]map[string]decision.Siblings
 	NextSettled time.Time
 	Special     int
 }
@@ -32,7 +31,7 @@ func recount(reader *kube.NodeReader, infos []*nodeInfo, at time.Time) tallied {
 		facts, _ := reader.Read(info.node, false, at)
 		labelled = labelled || facts.Capacity.Labeled()
 	}
-	want := tallied{map[string]decision.Node{}, map[types.UID]decision.Placed{}, map[types.UID]map[string]decision.Siblings{}, time.Time{}, 0}
+	want := tallied{map[string]decision.Node{}, map[kube.OwnerKey]decision.Placed{}, map[kube.OwnerKey]map[string]decision.Siblings{}, time.Time{}, 0}
 	for _, info := range infos {
 		facts, until := reader.Read(info.node, labelled, at)
 		want.Nodes[info.node.Name] = facts
@@ -49,7 +48,7 @@ func recount(reader *kube.NodeReader, infos []*nodeInfo, at time.Time) tallied {
 			facts := want.Nodes[info.node.Name]
 			for _, pod := range info.pods {
 				pod := pod.GetPod()
-				if pod.DeletionTimestamp != nil || len(pod.OwnerReferences) == 0 || pod.OwnerReferences[0].UID != revision {
+				if pod.DeletionTimestamp != nil || len(pod.OwnerReferences) == 0 || kube.RevisionOf(pod) != revision {
 					continue
 				}
 				if facts.Capacity.Type == decision.Spot {
@@ -84,14 +83,14 @@ func recount(reader *kube.NodeReader, infos []*nodeInfo, at time.Time) tallied {
 
 // incremental is what the counter says.
 func incremental(c *Counter, infos []*nodeInfo) tallied {
-	got := tallied{map[string]decision.Node{}, map[types.UID]decision.Placed{}, map[types.UID]map[string]decision.Siblings{}, c.NextSettled(), c.special}
+	got := tallied{map[string]decision.Node{}, map[kube.OwnerKey]decision.Placed{}, map[kube.OwnerKey]map[string]decision.Siblings{}, c.NextSettled(), c.special}
 	for name, n := range c.nodes {
 		got.Nodes[name] = n.facts
 	}
 	for revision := range c.revisions { // not only those asked for: what is forgotten must be gone
 		got.Placed[revision] = c.Placed(revision)
 		siblings := map[string]decision.Siblings{}
-		state := NewState(&kube.Subject{RevisionUID: revision}, decision.Settings{}, decision.Waiting{}, c)
+		state := NewState(&kube.Subject{RevisionKey: revision}, decision.Settings{}, decision.Waiting{}, c)
 		for _, info := range infos {
 			if s := state.around(c.nodes[info.node.Name]); s != (decision.Siblings{}) {
 				siblings[info.node.Name] = s
@@ -102,7 +101,7 @@ func incremental(c *Counter, infos []*nodeInfo) tallied {
 	return got
 }
 
-var revisions = []types.UID{"rs-0", "rs-1", "rs-2"}
+var revisions = []kube.OwnerKey{replicaSetKey("rs-0"), replicaSetKey("rs-1"), replicaSetKey("rs-2")}
 
 // history is a cluster in which anything may happen to the nodes, as the scheduler's cache shows it.
 type history struct {

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube/kubetest"
 )
 
 // Which pods count at all.
@@ -21,6 +22,7 @@ func TestCounterCounts(t *testing.T) {
 		pods []*v1.Pod
 		want int
 	}{
+		"forged owners":      {append(kubetest.Forged(podOf("a", "rs")), podOf("a", "rs")), 1},
 		"live pods":          {[]*v1.Pod{podOf("a", "rs"), podOf("b", "rs")}, 2},
 		"other revisions":    {[]*v1.Pod{podOf("a", "rs"), podOf("b", "other")}, 1},
 		"terminating":        {[]*v1.Pod{podOf("a", "rs"), terminating(podOf("b", "rs"))}, 1},
@@ -32,7 +34,7 @@ func TestCounterCounts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := NewCounter(testReader())
 			c.Update(snapshot(nodeOf("s", "spot", "a", test.pods...), nodeOf("o", "on-demand", "a", test.pods...)), now)
-			if diff := cmp.Diff(decision.Placed{Spot: test.want, OnDemand: test.want}, c.Placed("rs")); diff != "" {
+			if diff := cmp.Diff(decision.Placed{Spot: test.want, OnDemand: test.want}, c.Placed(replicaSetKey("rs"))); diff != "" {
 				t.Errorf("Placed (-want +got):\n%s", diff)
 			}
 		})
@@ -48,12 +50,12 @@ func TestCounterTrustsGenerations(t *testing.T) {
 
 	info.pods = nil
 	c.Update(nodes, now)
-	if got := c.Placed("rs").Spot; got != 1 {
+	if got := c.Placed(replicaSetKey("rs")).Spot; got != 1 {
 		t.Errorf("same generation: %d pods, want the 1 counted before", got)
 	}
 	info.generation = 0 // a restored snapshot goes back
 	c.Update(nodes, now)
-	if got := c.Placed("rs").Spot; got != 0 {
+	if got := c.Placed(replicaSetKey("rs")).Spot; got != 0 {
 		t.Errorf("an older generation: %d pods, want 0", got)
 	}
 	if allocs := testing.AllocsPerRun(10, func() { c.Update(nodes, now) }); allocs != 0 {

@@ -70,7 +70,7 @@ func cluster(groups ...group) []*nodeInfo {
 func stateFor(desired int, infos []*nodeInfo) *State {
 	c := NewCounter(testReader())
 	c.Update(snapshot(infos...), now)
-	subject := &kube.Subject{RevisionUID: "rs", Pod: decision.Pod{Workload: decision.Workload{Desired: desired}}}
+	subject := &kube.Subject{RevisionKey: replicaSetKey("rs"), Pod: decision.Pod{Workload: decision.Workload{Desired: desired}}}
 	return NewState(subject, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, decision.Waiting{}, c)
 }
 

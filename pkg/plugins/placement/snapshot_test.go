@@ -89,6 +89,11 @@ func ownedBy(kind, name string) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "apps/v1", Kind: kind, Name: name, UID: types.UID(name), Controller: ptr.To(true)}
 }
 
+// replicaSetKey is the key of the ReplicaSet that podOf names.
+func replicaSetKey(name string) kube.OwnerKey {
+	return kube.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: types.UID(name)}
+}
+
 func terminating(pod *v1.Pod) *v1.Pod {
 	pod = pod.DeepCopy()
 	pod.DeletionTimestamp = &metav1.Time{Time: now}

@@ -44,7 +44,7 @@ type Placement struct {
 // NewState returns the state for subject under settings: it makes the plan from what counter says of the subject's revision. counter
 // must not be updated as long as the state is in use.
 func NewState(subject *kube.Subject, settings decision.Settings, waiting decision.Waiting, counter *Counter) *State {
-	revision := counter.revisions[subject.RevisionUID]
+	revision := counter.revisions[subject.RevisionKey]
 	s := &State{
 		Subject: subject, Settings: settings, Waited: waiting.For, Counter: counter,
 		Plan:     decision.NewPlan(&subject.Pod, settings, revision.placed(), waiting),
@@ -145,7 +145,7 @@ func (s *State) Remove(pod *v1.Pod, nodeName string) { s.change(pod, nodeName, -
 
 func (s *State) change(pod *v1.Pod, nodeName string, delta int) {
 	n := s.Counter.nodes[nodeName]
-	if n == nil || n.pool.capacity != decision.Spot || !kube.Live(pod) || kube.RevisionOf(pod) != s.Subject.RevisionUID {
+	if n == nil || n.pool.capacity != decision.Spot || !kube.Live(pod) || kube.RevisionOf(pod) != s.Subject.RevisionKey {
 		return
 	}
 	s.moreOnSpot += delta

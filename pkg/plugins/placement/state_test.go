@@ -5,7 +5,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
@@ -15,7 +14,7 @@ import (
 func stateOf(nodes ...*nodeInfo) *State {
 	c := NewCounter(testReader())
 	c.Update(snapshot(nodes...), now)
-	subject := &kube.Subject{RevisionUID: "rs", WorkloadUID: "web",
+	subject := &kube.Subject{RevisionKey: replicaSetKey("rs"),
 		Pod: decision.Pod{Workload: decision.Workload{Kind: "Deployment", Revision: "shop/rs", Desired: 3}}}
 	perPool := decision.Count(2)
 	settings := decision.Settings{MinOnDemand: decision.Count(1), MaxPerPool: &perPool, FallbackAfter: decision.Never}
@@ -90,7 +89,7 @@ func TestStatePoolCap(t *testing.T) {
 	perPool := decision.Count(1)
 	c := NewCounter(testReader())
 	c.Update(snapshot(nodeOf("spot-a", "spot", "a", podOf("1", "rs")), nodeOf("spot-b", "spot", "b")), now)
-	subject := &kube.Subject{RevisionUID: "rs", Pod: decision.Pod{Workload: decision.Workload{Desired: 9}}}
+	subject := &kube.Subject{RevisionKey: replicaSetKey("rs"), Pod: decision.Pod{Workload: decision.Workload{Desired: 9}}}
 	s := NewState(subject, decision.Settings{MaxPerPool: &perPool, FallbackAfter: decision.Never}, decision.Waiting{}, c)
 	steps := []struct {
 		name   string
@@ -123,7 +122,7 @@ func TestStateClonesAreIndependent(t *testing.T) {
 	if want := []int{1, 2, 0}; !cmp.Equal(want, got) || !cmp.Equal(want, inPool) {
 		t.Errorf("more on spot: %v, in the pool: %v; want %v in the original, the first and the second clone", got, inPool, want)
 	}
-	if diff := cmp.Diff(decision.Placed{}, s.Counter.Placed("rs")); diff != "" {
+	if diff := cmp.Diff(decision.Placed{}, s.Counter.Placed(replicaSetKey("rs"))); diff != "" {
 		t.Errorf("the counter itself was changed (-want +got):\n%s", diff)
 	}
 }
@@ -178,7 +177,7 @@ func TestStateOfAnUnseenRevision(t *testing.T) {
 	if got := s.Plan.Prefer; got != decision.OnDemand {
 		t.Errorf("prefers %s, want on-demand: the floor comes first", got)
 	}
-	if got := s.Counter.Placed(types.UID("rs")); got != (decision.Placed{}) {
+	if got := s.Counter.Placed(replicaSetKey("rs")); got != (decision.Placed{}) {
 		t.Errorf("Placed = %+v, want none", got)
 	}
 	if got := s.Admit("spot"); got != decision.Admitted {

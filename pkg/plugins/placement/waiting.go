@@ -22,8 +22,8 @@ type Waiting struct {
 
 	mu   sync.Mutex
 	pods map[types.UID]*waiter
-	// byOwner holds the waiting pods by each UID that they wait on.
-	byOwner map[types.UID]map[types.UID]*waiter
+	// byOwner holds the waiting pods by each object that they wait on.
+	byOwner map[kube.OwnerKey]map[types.UID]*waiter
 	// byGang holds those of a gang, by namespace/name of its PodGroup.
 	byGang map[string]map[types.UID]*waiter
 	soon   clock.Timer // set while WakeCountedSoon is pending
@@ -31,8 +31,8 @@ type Waiting struct {
 
 // Wait says what a pod waits for.
 type Wait struct {
-	// Owners are the UIDs of the objects whose change may unblock the pod.
-	Owners []types.UID
+	// Owners are the objects whose change may unblock the pod.
+	Owners []kube.OwnerKey
 	// ForOnDemand: the policy keeps the pod off spot.
 	ForOnDemand bool
 	// Counted: fewer siblings on spot may unblock it.
@@ -54,7 +54,7 @@ type waiter struct {
 
 // NewWaiting returns an empty memory that has pods tried again by calling wake, which must not block.
 func NewWaiting(c clock.WithDelayedExecution, wake func(pods map[string]*v1.Pod)) *Waiting {
-	return &Waiting{clock: c, wake: wake, pods: map[types.UID]*waiter{}, byOwner: map[types.UID]map[types.UID]*waiter{}, byGang: map[string]map[types.UID]*waiter{}}
+	return &Waiting{clock: c, wake: wake, pods: map[types.UID]*waiter{}, byOwner: map[kube.OwnerKey]map[types.UID]*waiter{}, byGang: map[string]map[types.UID]*waiter{}}
 }
 
 // Found notes that pod was found unschedulable now, and what it waits for this time.
@@ -159,8 +159,8 @@ func (w *Waiting) drop(entry *waiter) {
 	dropWaiter(w.byGang, kube.GangOf(entry.pod), entry)
 }
 
-// WakeFor has the pods tried again that wait on the object with that UID.
-func (w *Waiting) WakeFor(owner types.UID) {
+// WakeFor has the pods tried again that wait on owner.
+func (w *Waiting) WakeFor(owner kube.OwnerKey) {
 	w.wakeAll(func() map[types.UID]*waiter { return w.byOwner[owner] }, func(*waiter) bool { return true })
 }
 

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
 // woken collects the pods that are tried again.
@@ -111,22 +113,22 @@ func TestAgain(t *testing.T) {
 
 func TestWakeFor(t *testing.T) {
 	w, _, woken := newWaiting()
-	w.Found(podOf("a", "rs-1"), Wait{Owners: []types.UID{"rs-1", "web"}})
-	w.Found(podOf("b", "rs-2"), Wait{Owners: []types.UID{"rs-2", "web"}})
-	w.Found(podOf("c", "rs-3"), Wait{Owners: []types.UID{"rs-3"}})
+	w.Found(podOf("a", "rs-1"), Wait{Owners: []kube.OwnerKey{replicaSetKey("rs-1"), replicaSetKey("web")}})
+	w.Found(podOf("b", "rs-2"), Wait{Owners: []kube.OwnerKey{replicaSetKey("rs-2"), replicaSetKey("web")}})
+	w.Found(podOf("c", "rs-3"), Wait{Owners: []kube.OwnerKey{replicaSetKey("rs-3")}})
 	w.Found(podOf("d", ""), Wait{})
 
-	w.WakeFor("rs-1")
+	w.WakeFor(replicaSetKey("rs-1"))
 	woken.expect(t, "rs-1", "shop/a")
-	w.WakeFor("web")
+	w.WakeFor(replicaSetKey("web"))
 	woken.expect(t, "web", "shop/a", "shop/b")
-	w.WakeFor("nobody's")
+	w.WakeFor(replicaSetKey("nobody's"))
 	woken.expect(t, "an owner that nobody waits for")
-	w.Found(podOf("a", "rs-1"), Wait{Owners: []types.UID{"rs-9"}})
+	w.Found(podOf("a", "rs-1"), Wait{Owners: []kube.OwnerKey{replicaSetKey("rs-9")}})
 	w.Forget("b")
-	w.WakeFor("web")
+	w.WakeFor(replicaSetKey("web"))
 	woken.expect(t, "web, when one waits for another and one no longer waits")
-	w.WakeFor("rs-9")
+	w.WakeFor(replicaSetKey("rs-9"))
 	woken.expect(t, "rs-9", "shop/a")
 	w.Wake(podOf("d", ""))
 	woken.expect(t, "one pod by name", "shop/d")
@@ -190,9 +192,9 @@ func TestWaitingConcurrently(t *testing.T) {
 		workers.Go(func() {
 			for i := range 200 {
 				pod := podOf(fmt.Sprintf("p-%d", (worker+i)%8), "rs")
-				w.Found(pod, Wait{Owners: []types.UID{"rs"}, Again: time.Now(), Counted: true})
+				w.Found(pod, Wait{Owners: []kube.OwnerKey{replicaSetKey("rs")}, Again: time.Now(), Counted: true})
 				w.Since(pod.UID)
-				w.WakeFor("rs")
+				w.WakeFor(replicaSetKey("rs"))
 				w.WakeCountedSoon()
 				w.ForOnDemand()
 				w.Forget(pod.UID)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -31,7 +30,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 	start := p.clock.Now()
 	subject, err := p.owners.Subject(pod)
 	if unknown := (*kube.UnknownOwner)(nil); errors.As(err, &unknown) {
-		ownerWait{uid: unknown.UID, why: err.Error()}.write(cycle)
+		ownerWait{owner: unknown.Key, why: err.Error()}.write(cycle)
 		// Unresolvable: no preemption can make the owner known.
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
 	}
@@ -44,8 +43,8 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 		first = start
 	}
 	if until := first.Add(decision.OwnerNews); start.Before(until) {
-		if why := subject.Pod.Outgrown(p.counter.Placed(subject.RevisionUID)); why != "" {
-			ownerWait{uid: subject.WorkloadUID, why: why, outgrown: &subject.Pod.Workload, until: until}.write(cycle)
+		if why := subject.Pod.Outgrown(p.counter.Placed(subject.RevisionKey)); why != "" {
+			ownerWait{owner: subject.WorkloadKey, why: why, outgrown: &subject.Pod.Workload, until: until}.write(cycle)
 			return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, why)
 		}
 	}
@@ -123,8 +122,8 @@ func (p *Plugin) Filter(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node
 
 // ownerWait tells PostFilter which owner the pod waits for, or for news of, and why in words.
 type ownerWait struct {
-	uid types.UID
-	why string
+	owner kube.OwnerKey
+	why   string
 	// outgrown is what was known of the workload that the pod has outgrown, and until is how long the pod waits for news of it; nil if the
 	// owner is not known at all.
 	outgrown *decision.Workload

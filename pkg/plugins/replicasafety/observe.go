@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
@@ -21,15 +20,15 @@ func (p *Plugin) observe() placement.Observed {
 	for _, facts := range nodes {
 		seen.Nodes[facts.Capacity]++
 	}
-	now, unmet := p.clock.Now(), map[types.UID]time.Time{}
-	for uid, w := range p.liveWorkloads(nodes) {
+	now, unmet := p.clock.Now(), map[kube.OwnerKey]time.Time{}
+	for key, w := range p.liveWorkloads(nodes) {
 		deficit := decision.FloorDeficit(w.floor, w.live, w.onDemand)
 		if deficit > 0 {
-			since, before := p.unmetSince[uid]
+			since, before := p.unmetSince[key]
 			if !before {
 				since = now
 			}
-			unmet[uid] = since
+			unmet[key] = since
 			seen.FloorsUnmet++
 			seen.FloorDeficit += deficit
 			seen.LongestDeficit = max(seen.LongestDeficit, now.Sub(since))
@@ -71,13 +70,13 @@ type workload struct{ floor, live, onDemand, onlyOnDemand, spot int }
 
 // liveWorkloads counts the live pods of this profile, bound or not, by workload, over all revisions. Released pods are left out: their
 // replacements count, and each by itself would look like a workload of one replica.
-func (p *Plugin) liveWorkloads(nodes map[string]decision.Node) map[types.UID]*workload {
+func (p *Plugin) liveWorkloads(nodes map[string]decision.Node) map[kube.OwnerKey]*workload {
 	pods, err := p.pods.List(labels.Everything())
 	if err != nil {
 		return nil
 	}
-	workloads := map[types.UID]*workload{}
-	byRevision := map[types.UID]*workload{} // the owner is looked up once a revision
+	workloads := map[kube.OwnerKey]*workload{}
+	byRevision := map[kube.OwnerKey]*workload{} // the owner is looked up once a revision
 	for _, pod := range pods {
 		if pod.Spec.SchedulerName != p.profile || !kube.Live(pod) || kube.Released(pod) || !kube.HasOpinion(pod) {
 			continue
@@ -86,9 +85,9 @@ func (p *Plugin) liveWorkloads(nodes map[string]decision.Node) map[types.UID]*wo
 		w, known := byRevision[revision]
 		if !known {
 			if subject, err := p.owners.Subject(pod); err == nil && !subject.Pod.OnlySpot {
-				if w = workloads[subject.WorkloadUID]; w == nil {
+				if w = workloads[subject.WorkloadKey]; w == nil {
 					w = &workload{}
-					workloads[subject.WorkloadUID] = w
+					workloads[subject.WorkloadKey] = w
 				}
 				settings, _ := p.policy.Settings(&subject.Pod)
 				w.floor = max(w.floor, settings.Floor(subject.Pod.Workload.Desired))

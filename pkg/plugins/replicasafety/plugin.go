@@ -17,7 +17,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
@@ -50,7 +49,7 @@ type Plugin struct {
 	handlers []cache.ResourceEventHandlerRegistration
 
 	// unmetSince is when observe saw first, of the workloads whose floor was not met at its last look, that it was not. It is observe's.
-	unmetSince map[types.UID]time.Time
+	unmetSince map[kube.OwnerKey]time.Time
 }
 
 var (

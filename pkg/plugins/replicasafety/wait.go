@@ -7,7 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -54,22 +53,22 @@ func (p *Plugin) waitOf(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 	if data, err := cycle.Read(ownerWaitKey); err == nil {
 		// The owner may appear or change, or the pod's ReplicaSet be given to another one or left to itself; siblings may go with their node.
 		wait := data.(ownerWait)
-		return placement.Wait{Owners: []types.UID{wait.uid, kube.RevisionOf(pod)}, Counted: wait.outgrown != nil, Again: wait.until}
+		return placement.Wait{Owners: []kube.OwnerKey{wait.owner, kube.RevisionOf(pod)}, Counted: wait.outgrown != nil, Again: wait.until}
 	}
 	s := placement.Read(cycle)
 	if s == nil {
 		// Another plugin refused the pod before this one was asked.
 		return placement.Wait{}
 	}
-	inDeployment := s.Subject.WorkloadUID != s.Subject.RevisionUID
+	inDeployment := s.Subject.WorkloadKey != s.Subject.RevisionKey
 	wait := placement.Wait{
-		Owners:      []types.UID{s.Subject.RevisionUID},
+		Owners:      []kube.OwnerKey{s.Subject.RevisionKey},
 		ForOnDemand: !s.Plan.MayTakeSpot(),
 		Counted:     s.Plan.Counted(),
 		Invalid:     s.Invalid,
 	}
 	if inDeployment {
-		wait.Owners = append(wait.Owners, s.Subject.WorkloadUID)
+		wait.Owners = append(wait.Owners, s.Subject.WorkloadKey)
 	}
 	if s.Plan.Grant == decision.NotGranted {
 		// With the waiting time that the plan was made for: what has passed since must not fall between two plans.
@@ -98,7 +97,7 @@ func (p *Plugin) ownerChanged(cycle fwk.CycleState, pod *v1.Pod) bool {
 		if before.outgrown != nil {
 			return err != nil || !reflect.DeepEqual(&subject.Pod.Workload, before.outgrown)
 		}
-		return !errors.As(err, &still) || still.UID != before.uid
+		return !errors.As(err, &still) || still.Key != before.owner
 	}
 	s := placement.Read(cycle)
 	return s != nil && err == nil && !reflect.DeepEqual(subject.Pod.Workload, s.Subject.Pod.Workload)

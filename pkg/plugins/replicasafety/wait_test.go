@@ -11,13 +11,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
@@ -272,7 +272,7 @@ func TestWaitOf(t *testing.T) {
 	fallback := func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "20s" }
 	later := func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "5m" }
 	full := func(w *world) { w.stand("spot", web("a"), web("b")) }
-	webOwners := []types.UID{"web-1", "web"}
+	webOwners := []kube.OwnerKey{keyOf("ReplicaSet", "web-1"), keyOf("Deployment", "web")}
 	cases := map[string]struct {
 		args     func(*config.ReplicaSafetyArgs)
 		standing func(*world)
@@ -280,11 +280,11 @@ func TestWaitOf(t *testing.T) {
 		waited   time.Duration
 		want     placement.Wait
 	}{
-		"no controller, for ever": {nil, nil, podOf("p"), 0, placement.Wait{Owners: []types.UID{"p"}, ForOnDemand: true}},
-		"fallback":                {fallback, nil, podOf("p"), 0, placement.Wait{Owners: []types.UID{"p"}, ForOnDemand: true, Again: now.Add(20 * time.Second)}},
-		"fallback, after a while": {fallback, nil, podOf("p"), 5 * time.Second, placement.Wait{Owners: []types.UID{"p"}, ForOnDemand: true, Again: now.Add(20 * time.Second)}},
-		"fallback at once":        {func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "0s" }, nil, podOf("p"), 0, placement.Wait{Owners: []types.UID{"p"}, ForOnDemand: true, Again: now}},
-		"fallen back":             {fallback, nil, podOf("p"), 20 * time.Second, placement.Wait{Owners: []types.UID{"p"}}},
+		"no controller, for ever": {nil, nil, podOf("p"), 0, placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true}},
+		"fallback":                {fallback, nil, podOf("p"), 0, placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now.Add(20 * time.Second)}},
+		"fallback, after a while": {fallback, nil, podOf("p"), 5 * time.Second, placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now.Add(20 * time.Second)}},
+		"fallback at once":        {func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "0s" }, nil, podOf("p"), 0, placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now}},
+		"fallen back":             {fallback, nil, podOf("p"), 20 * time.Second, placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}}},
 		"Deployment, over budget": {nil, full, web("p"), 0, placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now.Add(30 * time.Second)}},
 		"Deployment, relief before fallback": {later, full, web("p"), 0,
 			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now.Add(30 * time.Second)}},
@@ -295,13 +295,13 @@ func TestWaitOf(t *testing.T) {
 		"Deployment, nothing to come": {nil, full, web("p"), 30 * time.Second, placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true}},
 		"within budget, but no room":  {nil, nil, web("p"), 40 * time.Second, placement.Wait{Owners: webOwners, Counted: true}},
 		"a node that settles": {later, func(w *world) { w.nodes(young("young")) }, podOf("p"), 0,
-			placement.Wait{Owners: []types.UID{"p"}, ForOnDemand: true, Again: now.Add(30 * time.Second)}},
+			placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now.Add(30 * time.Second)}},
 		"a node that settles after fallback": {fallback, func(w *world) { w.nodes(young("young")) }, podOf("p"), 0,
-			placement.Wait{Owners: []types.UID{"p"}, ForOnDemand: true, Again: now.Add(20 * time.Second)}},
-		"StatefulSet, floor ordinal": {nil, nil, podOf("db-0", by("StatefulSet", "db")), 0, placement.Wait{Owners: []types.UID{"db"}, ForOnDemand: true}},
+			placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now.Add(20 * time.Second)}},
+		"StatefulSet, floor ordinal": {nil, nil, podOf("db-0", by("StatefulSet", "db")), 0, placement.Wait{Owners: []kube.OwnerKey{keyOf("StatefulSet", "db")}, ForOnDemand: true}},
 		"more pods than replicas": {fallback, func(w *world) { w.stand("spot", web("a"), web("b"), web("c")) }, web("p"), 3 * time.Second,
-			placement.Wait{Owners: []types.UID{"web", "web-1"}, Counted: true, Again: now.Add(5 * time.Second)}},
-		"unknown owner": {fallback, nil, podOf("p", by("ReplicaSet", "gone")), 0, placement.Wait{Owners: []types.UID{"gone", "gone"}}},
+			placement.Wait{Owners: []kube.OwnerKey{keyOf("Deployment", "web"), keyOf("ReplicaSet", "web-1")}, Counted: true, Again: now.Add(5 * time.Second)}},
+		"unknown owner": {fallback, nil, podOf("p", by("ReplicaSet", "gone")), 0, placement.Wait{Owners: []kube.OwnerKey{keyOf("ReplicaSet", "gone"), keyOf("ReplicaSet", "gone")}}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -94,14 +94,19 @@ func (p *Plugin) watch(factory informers.SharedInformerFactory) error {
 
 // ownerHandler wakes the pods of an owner that appeared, was scaled, annotated or given to another owner, or whose Job came further.
 func (p *Plugin) ownerHandler() cache.ResourceEventHandlerFuncs {
+	wake := func(owner metav1.Object) {
+		if key, ok := kube.ControllerKey(owner); ok {
+			p.waiting.WakeFor(key)
+		}
+	}
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { p.waiting.WakeFor(obj.(metav1.Object).GetUID()) },
+		AddFunc: func(obj any) { wake(obj.(metav1.Object)) },
 		UpdateFunc: func(oldObj, newObj any) {
 			before, after := oldObj.(metav1.Object), newObj.(metav1.Object)
 			if before.GetGeneration() != after.GetGeneration() || !maps.Equal(before.GetAnnotations(), after.GetAnnotations()) ||
 				!equality.Semantic.DeepEqual(before.GetOwnerReferences(), after.GetOwnerReferences()) ||
 				succeeded(oldObj) != succeeded(newObj) {
-				p.waiting.WakeFor(after.GetUID())
+				wake(after)
 			}
 		},
 	}

@@ -9,13 +9,13 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
@@ -203,8 +203,9 @@ func TestOwnerHandler(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := newWorldNotSynced(t, nil)
-			w.plugin.waiting.Found(podOf("p"), placement.Wait{Owners: []types.UID{"web"}})
-			w.plugin.waiting.Found(podOf("other"), placement.Wait{Owners: []types.UID{"other"}})
+			owner, _ := kube.ControllerKey(test.after)
+			w.plugin.waiting.Found(podOf("p"), placement.Wait{Owners: []kube.OwnerKey{owner}})
+			w.plugin.waiting.Found(podOf("other"), placement.Wait{Owners: []kube.OwnerKey{keyOf("Deployment", "other")}})
 			w.plugin.ownerHandler().UpdateFunc(test.before, test.after)
 			var want []string
 			if test.want {
@@ -265,8 +266,8 @@ func TestPodHandler(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := newWorldNotSynced(t, nil)
-			w.plugin.waiting.Found(clone("p"), placement.Wait{Owners: []types.UID{"clones"}})
-			w.plugin.waiting.Found(web("w"), placement.Wait{Owners: []types.UID{"web-1"}})
+			w.plugin.waiting.Found(clone("p"), placement.Wait{Owners: []kube.OwnerKey{keyOf("CloneSet", "clones")}})
+			w.plugin.waiting.Found(web("w"), placement.Wait{Owners: []kube.OwnerKey{keyOf("ReplicaSet", "web-1")}})
 			test.happens(w.plugin.podHandler())
 			if diff := cmp.Diff(test.want, w.woken.take()); diff != "" {
 				t.Errorf("woken (-want +got):\n%s", diff)

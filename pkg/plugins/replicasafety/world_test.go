@@ -32,6 +32,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
@@ -268,6 +269,15 @@ func by(kind, name string) metav1.OwnerReference {
 		group = "apps/v1"
 	}
 	return metav1.OwnerReference{APIVersion: group, Kind: kind, Name: name, UID: types.UID(name), Controller: ptr.To(true)}
+}
+
+// keyOf returns the key of what by refers to; of a pod without a controller for the kind Pod.
+func keyOf(kind, name string) kube.OwnerKey {
+	if kind == "Pod" {
+		return kube.OwnerKey{Namespace: "shop", Kind: kind, UID: types.UID(name)}
+	}
+	ref := by(kind, name)
+	return kube.KeyOf("shop", &ref)
 }
 
 // podOf returns a pod of this profile with these owners.

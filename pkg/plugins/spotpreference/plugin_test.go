@@ -77,7 +77,7 @@ func newPlugin(t testing.TB, args config.SpotPreferenceArgs) *Plugin {
 
 // cycleOf returns the state of a cycle for a pod of the ReplicaSet "rs", of desired replicas with a floor of 1, as ReplicaSafety leaves it.
 func cycleOf(counter *placement.Counter, desired int) fwk.CycleState {
-	subject := &kube.Subject{RevisionUID: "rs", WorkloadUID: "web", Pod: decision.Pod{Workload: decision.Workload{Desired: desired}}}
+	subject := &kube.Subject{RevisionKey: kube.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: "rs"}, Pod: decision.Pod{Workload: decision.Workload{Desired: desired}}}
 	cycle := framework.NewCycleState()
 	placement.NewState(subject, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, decision.Waiting{}, counter).Write(cycle)
 	return cycle
