@@ -31,6 +31,8 @@ const (
 	NodeSettling
 	// PoolFull: the node's spot pool holds as many of the revision as it may.
 	PoolFull
+	// OverflowPreempts: the node is on-demand, has room only after an eviction, and the pod is beyond the floor.
+	OverflowPreempts
 
 	// Verdicts is how many there are.
 	Verdicts = iota
@@ -89,6 +91,8 @@ func (p *Plan) Reason(v Verdict) string {
 			room = "room in another spot pool"
 		}
 		return fmt.Sprintf("spot pool full: a pool may hold %d replicas of %s%s", p.PoolCap, p.revision, p.outlook(room))
+	case OverflowPreempts:
+		return fmt.Sprintf("replicas of %s beyond the floor of %d evict no pod from on-demand", p.revision, p.Floor)
 	}
 	return ""
 }
@@ -165,6 +169,9 @@ func (p *Plan) onFloor() bool {
 	}
 	return p.placed.OnDemand < p.Floor
 }
+
+// BeyondFloor reports whether the pod, on an on-demand node, would not be one of those that make up the floor.
+func (p *Plan) BeyondFloor() bool { return !p.onFloor() }
 
 // Outcome returns why the pod stands on node, having been placed there under this plan. inPool is as in Admit.
 func (p *Plan) Outcome(node Node, inPool int) Outcome {

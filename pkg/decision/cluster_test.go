@@ -274,7 +274,8 @@ func (c *cluster) victims(p *pod) (names []string) {
 					}
 					own := count(r == p.revision)
 					freed := own * count(o.node.capacity.Type == decision.Spot)
-					if plan.Admit(o.node.fact(), -freed, o.siblings.InPool-own) == decision.Admitted && !slices.Contains(names, o.node.name) {
+					evicts := o.node.capacity.Type == decision.Spot || !plan.BeyondFloor()
+					if evicts && plan.Admit(o.node.fact(), -freed, o.siblings.InPool-own) == decision.Admitted && !slices.Contains(names, o.node.name) {
 						names = append(names, o.node.name)
 					}
 				}

@@ -78,9 +78,18 @@ func (p *Pod) Outgrown(placed Placed) string {
 	return ""
 }
 
-// Placed counts the pods of one revision that are bound or assumed on nodes that exist, and are neither terminal nor terminating.
+// Placed counts the pods of one revision that are bound, assumed or nominated to nodes that exist, and are neither terminal nor terminating.
 type Placed struct {
 	Spot, OnDemand int
+}
+
+// Add counts n more pods on nodes of that capacity type.
+func (p *Placed) Add(capacity CapacityType, n int) {
+	if capacity == Spot {
+		p.Spot += n
+	} else {
+		p.OnDemand += n
+	}
 }
 
 // Waiting is what a pod's waiting so far may have earned it.
@@ -187,6 +196,11 @@ func (s Settings) NextChange(waited time.Duration, newRevision bool) (time.Durat
 		next = RolloutRelief - waited
 	}
 	return max(next, 0), next != Never
+}
+
+// Counts reports whether the plan of a pod of w may depend on where its siblings are.
+func (s Settings) Counts(w *Workload) bool {
+	return s.MaxPerPool != nil || !w.Ordered && s.Floor(w.Desired) > 0
 }
 
 // Floor returns how many of desired replicas must survive the loss of all spot.

@@ -26,6 +26,10 @@ type asked struct {
 	// onDemand: the last answer sent it to on-demand.
 	onDemand bool
 
+	// preempts is until when the pod counts on claims because of an answer to a preemption: by then the watch shows whether it was nominated.
+	preempts time.Time
+	claims   decision.CapacityType
+
 	// plan is the last one that was made for the pod, and inPool where its siblings on spot were then.
 	plan   decision.Plan
 	inPool map[decision.Pool]int
@@ -91,8 +95,8 @@ func (r *register) drop(pod types.UID) *asked {
 	return entry
 }
 
-// count adds what the other pods of a revision were approved for to where its pods stand.
-func (r *register) count(revision kube.OwnerKey, except types.UID, s *siblings) {
+// count adds what the other pods of a revision were approved for, or may preempt for, to where its pods are.
+func (r *register) count(revision kube.OwnerKey, except types.UID, now time.Time, s *siblings) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for uid, entry := range r.byRevision[revision] {
@@ -109,7 +113,18 @@ func (r *register) count(revision kube.OwnerKey, except types.UID, s *siblings) 
 		if entry.onDemand {
 			s.placed.OnDemand++
 		}
+		if !entry.approved() && now.Before(entry.preempts) {
+			s.placed.Add(entry.claims, 1)
+		}
 	}
+}
+
+func (a *asked) approved() bool { return a.spot || a.onDemand }
+
+// counts reports whether count counts the pod.
+func (r *register) counts(pod types.UID, now time.Time) bool {
+	entry := r.get(pod)
+	return entry != nil && (entry.approved() || now.Before(entry.preempts))
 }
 
 // all returns copies of all entries, in no order.
@@ -128,7 +143,7 @@ func (r *register) numbers() (approved, forOnDemand int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, entry := range r.pods {
-		approved += count(entry.spot || entry.onDemand)
+		approved += count(entry.approved())
 		forOnDemand += count(entry.forOnDemand)
 	}
 	return approved, forOnDemand

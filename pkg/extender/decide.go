@@ -189,7 +189,8 @@ func (e *Extender) decide(ctx context.Context, pod *v1.Pod, c *candidates, do fu
 		Extender: e, pod: pod, subject: subject, now: now, invalid: invalid, before: e.register.get(pod.UID),
 		siblings: e.index.siblings(subject.RevisionKey, now),
 	}
-	e.register.count(subject.RevisionKey, pod.UID, &d.siblings)
+	e.register.count(subject.RevisionKey, pod.UID, now, &d.siblings)
+	e.index.countNominees(subject.RevisionKey, pod.UID, &d.siblings, func(sibling types.UID) bool { return e.register.counts(sibling, now) })
 	var waiting decision.Waiting
 	if d.before != nil && !d.before.since.IsZero() {
 		d.waited = now.Sub(d.before.since)
@@ -432,13 +433,7 @@ func (d *deciding) scores(c *candidates) []int64 {
 
 // note notes what the pod was approved for, or that it waits.
 func (d *deciding) note(result *Filtered) {
-	entry := &asked{
-		pod: types.NamespacedName{Namespace: d.pod.Namespace, Name: d.pod.Name}, uid: d.pod.UID, revision: d.subject.RevisionKey,
-	}
-	if d.before != nil {
-		*entry = *d.before
-		entry.revision = d.subject.RevisionKey
-	}
+	entry := d.entry()
 	if _, bound := d.index.bound[d.pod.UID]; bound {
 		return // it counts where it is, and nothing will come any more that says so again
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -298,6 +299,56 @@ func TestCountedByPods(t *testing.T) {
 	w.want("the second", w.asks(pods[1]), spot...)
 	if err := <-arrived; err != nil {
 		t.Fatal(err)
+	}
+}
+
+// However many replicas ask at once, no more preempt on spot than the budget has room for: the answer to a preemption counts until the watch
+// shows the nomination, and the nomination until it ends.
+func TestPreemptionsCount(t *testing.T) {
+	w := newCluster(t)
+	w.deployment("web", 3, nil)
+	w.bound(podOf("web", 0), "on-demand-0")
+	w.bound(podOf("web", 1), "spot-0")
+	all := []string{"on-demand-0", "spot-0", "spot-1", "spot-2"}
+	open := func(n int) []string {
+		names, err := w.Open(t.Context(), podOf("web", n), all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.Sorted(maps.Keys(names))
+	}
+	w.want("the first", open(2), "spot-0", "spot-1", "spot-2")
+	w.want("the second, at once", open(3))
+	w.want("the first again", open(2), "spot-0", "spot-1", "spot-2")
+	nominated := podOf("web", 2).DeepCopy()
+	nominated.Status.NominatedNodeName = "spot-1"
+	w.podHandler().OnUpdate(podOf("web", 2), nominated)
+	w.clock.Step(time.Hour)
+	w.want("the second, while the first is nominated", open(3))
+	w.want("the first, for which its own nomination does not count", open(2), "spot-0", "spot-1", "spot-2")
+	w.podHandler().OnUpdate(nominated, podOf("web", 2))
+	w.clock.Step(preemptionShows)
+	w.want("the second, after the nomination has ended", open(3), "spot-0", "spot-1", "spot-2")
+	w.clock.Step(preemptionShows)
+	w.want("the first, when the answer to the second has been without consequence", open(2), "spot-0", "spot-1", "spot-2")
+}
+
+// Two pods that are both nominated, in a budget for one, do not wait for each other.
+func TestNomineesDoNotWaitForEachOther(t *testing.T) {
+	w := newCluster(t)
+	w.deployment("web", 2, nil)
+	w.bound(podOf("web", 0), "on-demand-0")
+	var open int
+	for n := 1; n <= 3; n++ {
+		pod := podOf("web", n)
+		pod.Status.NominatedNodeName = "spot-0"
+		w.appears(pod)
+	}
+	for n := 1; n <= 3; n++ {
+		open += len(w.asks(podOf("web", n), spot...))
+	}
+	if open != len(spot) {
+		t.Errorf("%d answers let a pod on a spot node, want %d: one of the pods", open, len(spot))
 	}
 }
 

@@ -1,6 +1,7 @@
 package extender
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sync"
@@ -31,8 +32,9 @@ type index struct {
 	kindsByName *table
 	revisions   map[kube.OwnerKey]map[string]int // how many live pods, by the name of their node
 	bound       map[types.UID]struct{}           // every pod that is known to be bound
-	strays      map[string]time.Time             // unknown nodes that pods are bound to: until when these count
-	labeled     int                              // nodes whose capacity type a label decides
+	nominees    map[kube.OwnerKey]map[types.UID]nominee
+	strays      map[string]time.Time // unknown nodes that pods are bound to: until when these count
+	labeled     int                  // nodes whose capacity type a label decides
 
 	// Kinds and zones are kept for good: there are no more than the cloud has.
 	kinds  []*kind // by their index
@@ -64,7 +66,8 @@ func newIndex(reader *kube.NodeReader) *index {
 	x := &index{
 		reader: reader, nodes: map[string]*node{}, kindsByName: newTable(),
 		revisions: map[kube.OwnerKey]map[string]int{}, bound: map[types.UID]struct{}{},
-		strays: map[string]time.Time{}, kindOf: map[kindKey]*kind{}, zones: map[string]int{},
+		nominees: map[kube.OwnerKey]map[types.UID]nominee{},
+		strays:   map[string]time.Time{}, kindOf: map[kindKey]*kind{}, zones: map[string]int{},
 	}
 	x.next.Store(math.MaxInt64)
 	return x
@@ -169,6 +172,7 @@ func (x *index) refresh(now time.Time) {
 
 // setPod takes over a pod that has changed from before to after; nil for one that is new or gone.
 func (x *index) setPod(before, after *v1.Pod, now time.Time) {
+	x.nominate(before, after)
 	if before != nil {
 		x.tally(before, -1, now)
 		delete(x.bound, before.UID)
@@ -177,6 +181,50 @@ func (x *index) setPod(before, after *v1.Pod, now time.Time) {
 		x.tally(after, 1, now)
 		if after.Spec.NodeName != "" {
 			x.bound[after.UID] = struct{}{}
+		}
+	}
+}
+
+// nominee is a pod without a node to which preemption has promised one.
+type nominee struct {
+	node    string
+	created time.Time
+}
+
+// nominate records where a pod that has changed from before to after is nominated; nil for one that is new or gone.
+func (x *index) nominate(before, after *v1.Pod) {
+	if before != nil {
+		revision := kube.RevisionOf(before)
+		delete(x.nominees[revision], before.UID)
+		if len(x.nominees[revision]) == 0 {
+			delete(x.nominees, revision)
+		}
+	}
+	if after == nil || after.Spec.NodeName != "" || after.Status.NominatedNodeName == "" || !kube.Live(after) {
+		return
+	}
+	revision := kube.RevisionOf(after)
+	if x.nominees[revision] == nil {
+		x.nominees[revision] = map[types.UID]nominee{}
+	}
+	x.nominees[revision][after.UID] = nominee{after.Status.NominatedNodeName, after.CreationTimestamp.Time}
+}
+
+// countNominees adds the nominated pods of a revision, except for one of it and for those that are counted already, to where its pods are.
+// If that one is nominated too, only older ones count (at the same age those with a lower UID), so that no two wait for each other.
+func (x *index) countNominees(revision kube.OwnerKey, except types.UID, s *siblings, counted func(types.UID) bool) {
+	own, nominated := x.nominees[revision][except]
+	for uid, sibling := range x.nominees[revision] {
+		n := x.nodes[sibling.node]
+		if uid == except || n == nil || counted(uid) {
+			continue
+		}
+		if nominated && cmp.Or(sibling.created.Compare(own.created), cmp.Compare(uid, except)) > 0 {
+			continue
+		}
+		s.placed.Add(n.kind.facts.Capacity.Type, 1)
+		if n.kind.facts.Capacity.Type == decision.Spot {
+			s.inPool[n.kind.facts.Pool]++
 		}
 	}
 }

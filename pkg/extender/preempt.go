@@ -8,8 +8,10 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -65,8 +67,12 @@ func checkVictims(args *extenderv1.ExtenderPreemptionArgs) error {
 	return nil
 }
 
-// Open returns which of the nodes of these names the policy lets the pod go to. It approves nothing. The victims of a preemption are of a
-// lower priority than the pod, so they are none of its siblings, and their end does not change the budget.
+// preemptionShows is within what time the watch shows that a pod was nominated. Until then its siblings are decided about as if it were.
+const preemptionShows = 10 * time.Second
+
+// Open returns which of the nodes of these names, each of which has room for the pod after an eviction, the policy lets it be scheduled to.
+// It counts the pod as if it had one of them for a while, so that its siblings preempt no more than the budget allows. The victims of a
+// preemption are of a lower priority than the pod, so they are none of its siblings, and their end does not change the budget.
 func (e *Extender) Open(ctx context.Context, pod *v1.Pod, names []string) (map[string]bool, error) {
 	open := make(map[string]bool, len(names))
 	if !e.concerns(pod) {
@@ -77,12 +83,45 @@ func (e *Extender) Open(ctx context.Context, pod *v1.Pod, names []string) (map[s
 	}
 	c := candidatesOf(names)
 	err := e.decide(ctx, pod, c, func(d *deciding) error {
+		claims := decision.OnDemand
 		for i, kind := range c.kinds {
-			if kind != noKind && d.verdicts[kind] == decision.Admitted {
-				open[names[i]] = true
+			if kind == noKind || d.verdicts[kind] != decision.Admitted {
+				continue
 			}
+			switch facts := d.index.kinds[kind].facts; {
+			case facts.Capacity.Type == decision.Spot:
+				claims = decision.Spot
+			case d.plan.BeyondFloor():
+				continue // decision.OverflowPreempts
+			}
+			open[names[i]] = true
+		}
+		if len(open) > 0 {
+			d.claim(claims)
 		}
 		return nil
 	})
 	return open, err
+}
+
+// claim notes that the pod may soon be nominated to a node of that capacity type.
+func (d *deciding) claim(capacity decision.CapacityType) {
+	if _, bound := d.index.bound[d.pod.UID]; bound {
+		return
+	}
+	entry := d.entry()
+	entry.preempts, entry.claims = d.now.Add(preemptionShows), capacity
+	d.register.put(entry)
+}
+
+// entry returns a copy of what is known of the pod.
+func (d *deciding) entry() *asked {
+	entry := &asked{
+		pod: types.NamespacedName{Namespace: d.pod.Namespace, Name: d.pod.Name}, uid: d.pod.UID, last: d.now,
+	}
+	if d.before != nil {
+		*entry = *d.before
+	}
+	entry.revision = d.subject.RevisionKey
+	return entry
 }

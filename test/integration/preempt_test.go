@@ -8,6 +8,9 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
 // TestPreemption shows that a pod of the floor preempts on on-demand nodes, only pods of a lower priority, and nothing on spot: no room
@@ -73,4 +76,61 @@ func (s *scenario) wantGone(seen *sightings, want ...string) {
 		}
 		return nil
 	})
+}
+
+// TestPreemptionKeepsWithinTheBudget shows that replicas that wait together evict no more pods from spot than their budget has room for, and
+// that the replicas beyond the floor evict none from on-demand.
+func TestPreemptionKeepsWithinTheBudget(t *testing.T) {
+	s := start(t, slices.Concat(onDemand(2, 1), spot(6, 1)))
+	seen := s.watch()
+	low, high := priorityClass(t, "lower", 1_000), priorityClass(t, "higher", 1_000_000)
+	withPriority := func(class string) func(*v1.Pod) {
+		return func(pod *v1.Pod) { pod.Spec.PriorityClassName = class }
+	}
+	s.fill("od-1", 1, withPriority(high))
+	for i := range 6 {
+		s.fill(fmt.Sprintf("spot-%d", i+1), 1, withPriority(low))
+	}
+	s.deploy("web", 6, annotated(decision.MinOnDemandAnnotation, "5"), func(d *appsv1.Deployment) { d.Spec.Template.Spec.PriorityClassName = high })
+	s.eventually(soon, s.is("web", split{onDemand: 1, spot: 1, waiting: 4}))
+	s.still()
+	if gone := seen.gone(); len(gone) != 1 || !strings.HasPrefix(gone[0], "fill-spot-") {
+		s.Errorf("evicted: %v, want one pod of spot for a budget of one", gone)
+	}
+}
+
+// TestOverflowEvictsNothingFromOnDemand shows that the room of pods of low priority on on-demand is for floors: of three replicas one evicts a
+// pod there, and the replicas beyond the floor wait, whether spot is full or there is none.
+func TestOverflowEvictsNothingFromOnDemand(t *testing.T) {
+	for name, nodes := range map[string][]lab.NodeSpec{"spot is full": spot(1, 1), "no spot": nil} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, slices.Concat(onDemand(3, 1), nodes))
+			seen := s.watch()
+			low, high := priorityClass(t, "placeholder", -10), priorityClass(t, "service", 1_000_000)
+			withPriority := func(class string) func(*v1.Pod) {
+				return func(pod *v1.Pod) { pod.Spec.PriorityClassName = class }
+			}
+			for i := range 3 {
+				s.fill(fmt.Sprintf("od-%d", i+1), 1, withPriority(low))
+			}
+			if len(nodes) > 0 {
+				s.fill("spot-1", 1, withPriority(high))
+			}
+			important := func(d *appsv1.Deployment) { d.Spec.Template.Spec.PriorityClassName = high }
+			s.deploy("web", 3, important)
+			s.eventually(soon, s.is("web", split{onDemand: 1, waiting: 2}))
+			s.still()
+			if gone := seen.gone(); len(gone) != 1 {
+				s.Errorf("evicted: %v, want one pod for the floor", gone)
+			}
+			// The floor of another workload has its room.
+			s.deploy("single", 1, important)
+			s.eventually(soon, s.is("single", split{onDemand: 1}))
+			s.still()
+			if gone := seen.gone(); len(gone) != 2 {
+				s.Errorf("evicted: %v, want one pod for each floor", gone)
+			}
+			s.must(s.is("web", split{onDemand: 1, waiting: 2})())
+		})
+	}
 }

@@ -302,11 +302,7 @@ func (r *revision) placed() decision.Placed {
 		return placed
 	}
 	for _, in := range r.pools {
-		if in.pool.capacity == decision.Spot {
-			placed.Spot += in.n
-		} else {
-			placed.OnDemand += in.n
-		}
+		placed.Add(in.pool.capacity, in.n)
 	}
 	return placed
 }

@@ -2,9 +2,11 @@ package placement
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -23,16 +25,26 @@ type State struct {
 	Waited  time.Duration
 	Plan    decision.Plan
 	Counter *Counter
+	// Nominated is the node that preemption has promised the pod, if any.
+	Nominated string
 	// Placed is what became of the pod; set at Reserve, on the state of the cycle itself.
 	Placed *Placement
 
 	revision *revision
-	// The revision's pods by pool index, and by zone index.
+	// The revision's pods by pool index, and by zone index; nominees are among them.
 	inPool, inZone []int
+	nominees       []Nominee
 	refusals       *refusals
 	// What preemption and nominated pods change, in this copy of the state only.
 	moreOnSpot int
 	morePools  map[*pool]int
+	evicts     bool // pods were removed from the node: preemption is simulated
+}
+
+// Nominee is a pod of the revision to which preemption has promised a node, where it is neither assumed nor bound yet.
+type Nominee struct {
+	UID  types.UID
+	Node string
 }
 
 // Placement is where and why a pod was placed.
@@ -41,16 +53,16 @@ type Placement struct {
 	Outcome  decision.Outcome
 }
 
-// NewState returns the state for subject under settings: it makes the plan from what counter says of the subject's revision. counter
-// must not be updated as long as the state is in use.
-func NewState(subject *kube.Subject, settings decision.Settings, waiting decision.Waiting, counter *Counter) *State {
+// NewState returns the state for subject under settings: it makes the plan from what counter says of the subject's revision. The nominees
+// of the revision count as pods on their nodes. counter must not be updated as long as the state is in use.
+func NewState(subject *kube.Subject, settings decision.Settings, waiting decision.Waiting, counter *Counter, nominees ...Nominee) *State {
 	revision := counter.revisions[subject.RevisionKey]
 	s := &State{
 		Subject: subject, Settings: settings, Waited: waiting.For, Counter: counter,
-		Plan:     decision.NewPlan(&subject.Pod, settings, revision.placed(), waiting),
 		revision: revision,
 		inPool:   make([]int, len(counter.pools)),
 		inZone:   make([]int, len(counter.zones)),
+		nominees: nominees,
 		refusals: &refusals{},
 	}
 	if revision != nil {
@@ -59,6 +71,17 @@ func NewState(subject *kube.Subject, settings decision.Settings, waiting decisio
 			s.inZone[in.pool.zone] += in.n
 		}
 	}
+	placed := revision.placed()
+	for _, nominee := range nominees {
+		n := counter.nodes[nominee.Node]
+		if n == nil {
+			continue
+		}
+		s.inPool[n.pool.index]++
+		s.inZone[n.pool.zone]++
+		placed.Add(n.pool.capacity, 1)
+	}
+	s.Plan = decision.NewPlan(&subject.Pod, settings, placed, waiting)
 	return s
 }
 
@@ -93,11 +116,15 @@ func (s *State) Admit(nodeName string) decision.Verdict {
 }
 
 func (s *State) admit(n *node) decision.Verdict {
+	if s.evicts && n.facts.Capacity.Type == decision.OnDemand && s.Plan.BeyondFloor() {
+		return decision.OverflowPreempts
+	}
 	return s.Plan.Admit(n.facts, s.moreOnSpot, s.onSpotIn(n.pool))
 }
 
-// AdmitsAll reports whether every node is open to the pod as far as the policy goes: all are on-demand, and none is about to go.
-func (s *State) AdmitsAll() bool { return s.Counter.special == 0 }
+// AdmitsAll reports whether every node is open to the pod as far as the policy says, also when preemption is simulated: all are on-demand,
+// none is about to be removed, and the pod is one of its floor.
+func (s *State) AdmitsAll() bool { return s.Counter.special == 0 && !s.Plan.BeyondFloor() }
 
 // RanksAlike reports whether all nodes are as good for the pod: they are alike, and there is nothing to spread from.
 func (s *State) RanksAlike() bool { return s.Counter.special == 0 && s.revision == nil }
@@ -139,12 +166,24 @@ func (s *State) onSpotIn(p *pool) int {
 	return s.inPool[p.index] + s.morePools[p]
 }
 
+// holds reports whether the pod is on n in the snapshot.
+func (n *node) holds(pod types.UID) bool {
+	return slices.ContainsFunc(n.info.GetPods(), func(info fwk.PodInfo) bool { return info.GetPod().UID == pod })
+}
+
 // Add counts pod on the node of that name as one more, in this copy of the state only; Remove as one less.
 func (s *State) Add(pod *v1.Pod, nodeName string)    { s.change(pod, nodeName, 1) }
 func (s *State) Remove(pod *v1.Pod, nodeName string) { s.change(pod, nodeName, -1) }
 
 func (s *State) change(pod *v1.Pod, nodeName string, delta int) {
+	s.evicts = s.evicts || delta < 0
 	n := s.Counter.nodes[nodeName]
+	if slices.ContainsFunc(s.nominees, func(nominee Nominee) bool { return nominee.UID == pod.UID }) {
+		return // counted by NewState
+	}
+	if delta > 0 && !s.evicts && n != nil && n.holds(pod.UID) {
+		return // assumed, and still nominated: counted by the Counter
+	}
 	if n == nil || n.pool.capacity != decision.Spot || !kube.Live(pod) || kube.RevisionOf(pod) != s.Subject.RevisionKey {
 		return
 	}

@@ -119,6 +119,18 @@ func (w *Waiting) Since(pod types.UID) (time.Time, bool) {
 	return time.Time{}, false
 }
 
+// Others reports whether a pod other than this one waits on owner.
+func (w *Waiting) Others(owner kube.OwnerKey, pod types.UID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	waiting := w.byOwner[owner]
+	_, itself := waiting[pod]
+	return len(waiting) > 1 || len(waiting) == 1 && !itself
+}
+
+// After calls f after d, by the clock that pods wait by.
+func (w *Waiting) After(d time.Duration, f func()) { w.clock.AfterFunc(d, f) }
+
 // Invalid returns the annotations of the pod that were last reported as ignored; nil if it is not waiting.
 func (w *Waiting) Invalid(pod types.UID) []decision.InvalidAnnotation {
 	w.mu.Lock()

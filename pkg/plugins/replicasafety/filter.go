@@ -59,7 +59,9 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 			return nil, fwk.AsStatus(err)
 		}
 	}
-	state := placement.NewState(subject, settings, waiting, p.counter)
+	nominees, nominated := p.nomineesOf(pod, subject, settings, nodes)
+	state := placement.NewState(subject, settings, waiting, p.counter, nominees...)
+	state.Nominated = nominated
 	state.Invalid = invalid
 	state.Write(cycle)
 	logger := klog.FromContext(ctx)

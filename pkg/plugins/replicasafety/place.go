@@ -42,6 +42,9 @@ func (p *Plugin) PostBind(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod
 		return
 	}
 	placement.RecordPlacement(p.profile, *s.Placed)
+	if s.Nominated != "" && s.Nominated != nodeName {
+		p.waiting.WakeFor(s.Subject.RevisionKey)
+	}
 	if logger := klog.FromContext(ctx).V(2); logger.Enabled() { // its arguments are not for nothing
 		logger.Info("Placed", append(planned(pod, s), "node", nodeName, "capacityType", s.Placed.Capacity, "reason", s.Placed.Outcome,
 			"waited", s.Waited.Round(time.Millisecond))...)

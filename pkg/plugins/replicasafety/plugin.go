@@ -2,6 +2,7 @@
 // framework to package decision, which decides.
 //
 //	plugin.go    construction
+//	nominees.go  which siblings preemption has promised a node
 //	filter.go    PreFilter with AddPod and RemovePod, Filter: may the pod go there
 //	wait.go      PostFilter: what an unschedulable pod waits for
 //	wake.go      events and informer handlers: what has it tried again
@@ -41,6 +42,9 @@ type Plugin struct {
 	owners  *kube.Owners
 	counter *placement.Counter
 	waiting *placement.Waiting
+
+	nominator   fwk.PodNominator
+	nominations *nominations
 
 	pods     corelisters.PodLister
 	nodes    corelisters.NodeLister
@@ -91,6 +95,9 @@ func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugi
 		nodes:    factory.Core().V1().Nodes().Lister(),
 		recorder: handle.EventRecorder(),
 		clock:    clock.RealClock{},
+
+		nominator:   handle,
+		nominations: newNominations(),
 	}
 	p.waiting = placement.NewWaiting(clock.RealClock{}, func(pods map[string]*v1.Pod) { handle.Activate(logger, pods) })
 	if err := p.watch(factory); err != nil {

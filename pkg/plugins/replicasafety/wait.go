@@ -29,6 +29,9 @@ func (p *Plugin) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.P
 	case p.ownerChanged(cycle, pod):
 		p.waiting.Wake(pod)
 	}
+	if s := placement.Read(cycle); s != nil && s.Nominated != "" {
+		p.watchNomination(s.Subject.RevisionKey, placement.Nominee{UID: pod.UID, Node: s.Nominated})
+	}
 	return nil, fwk.NewStatus(fwk.Unschedulable)
 }
 

@@ -119,17 +119,28 @@ func succeeded(obj any) int32 {
 	return 0
 }
 
-// podHandler forgets pods that no longer wait, and wakes the siblings where the number of pods is the number of replicas.
+// podHandler forgets pods that no longer wait. It wakes the siblings of a pod whose nomination ended, and those of every pod whose workload
+// has as many replicas as pods.
 func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
 	counted := func(pod *v1.Pod) {
 		if kube.CountedByPods(pod) {
 			p.waiting.WakeFor(kube.RevisionOf(pod))
 		}
 	}
+	nominated := func(before, after *v1.Pod) {
+		if p.nominations.set(before, after) {
+			p.waiting.WakeFor(kube.RevisionOf(before))
+		}
+	}
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { counted(obj.(*v1.Pod)) },
+		AddFunc: func(obj any) {
+			pod := obj.(*v1.Pod)
+			nominated(nil, pod)
+			counted(pod)
+		},
 		UpdateFunc: func(oldObj, newObj any) {
 			before, after := oldObj.(*v1.Pod), newObj.(*v1.Pod)
+			nominated(before, after)
 			if before.Spec.NodeName == "" && after.Spec.NodeName != "" {
 				p.waiting.Forget(after.UID)
 			}
@@ -144,6 +155,7 @@ func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
 			}
 			if pod, ok := obj.(*v1.Pod); ok {
 				p.waiting.Forget(pod.UID)
+				nominated(pod, nil)
 				counted(pod)
 			}
 		},

@@ -1,0 +1,208 @@
+package replicasafety
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+)
+
+// nominate has preemption promise a node to these pods.
+func (w *world) nominate(node string, pods ...*v1.Pod) {
+	w.t.Helper()
+	for _, pod := range pods {
+		info, err := framework.NewPodInfo(pod)
+		w.must(err)
+		w.nominated[node] = append(w.nominated[node], info)
+		w.plugin.waiting.Found(pod, placement.Wait{Owners: []kube.OwnerKey{kube.RevisionOf(pod)}})
+	}
+}
+
+// bound returns the pod as it is on a node.
+func bound(pod *v1.Pod, node string) *v1.Pod {
+	return changed(pod, func(p *v1.Pod) { p.Spec.NodeName = node })
+}
+
+// Siblings that are nominated to other nodes use up the budget, each once.
+func TestNomineesOnOtherNodesCount(t *testing.T) {
+	created := func(name string, after time.Duration) *v1.Pod {
+		pod := web(name)
+		pod.CreationTimestamp = metav1.NewTime(now.Add(after))
+		return pod
+	}
+	all, onlyOnDemand := []string{"on-demand", "spot-1", "spot-2"}, []string{"on-demand"}
+	cases := map[string]struct {
+		change func(*world)
+		pod    *v1.Pod
+		want   []string
+	}{
+		"none":                  {func(*world) {}, web("p"), all},
+		"one on another node":   {func(w *world) { w.nominate("spot-2", web("a")) }, web("p"), all},
+		"as many as the budget": {func(w *world) { w.nominate("spot-1", web("a")); w.nominate("spot-2", web("b")) }, web("p"), onlyOnDemand},
+		"on on-demand":          {func(w *world) { w.nominate("on-demand", web("a"), web("b")) }, web("p"), all},
+		"of another revision": {func(w *world) {
+			w.nominate("spot-1", podOf("a", by("ReplicaSet", "web-2")), podOf("b", by("ReplicaSet", "web-2")))
+		}, web("p"), all},
+		"one that terminates":       {func(w *world) { w.nominate("spot-1", web("a"), terminating(web("b"))) }, web("p"), all},
+		"to a node that is gone":    {func(w *world) { w.nominate("gone", web("a"), web("b")) }, web("p"), all},
+		"one of them assumed there": {func(w *world) { a := web("a"); w.nominate("spot-1", a); w.stand("spot-1", a.DeepCopy()) }, web("p"), all},
+		"the pod itself":            {func(w *world) { w.nominate("spot-1", web("p")); w.nominate("spot-2", web("z")) }, web("p"), all},
+		"the pod itself, and older ones": {func(w *world) {
+			w.nominate("spot-1", created("p", 0))
+			w.nominate("spot-2", created("a", -time.Second), created("b", -time.Second))
+		}, created("p", 0), onlyOnDemand},
+		"the pod itself, and younger ones": {func(w *world) {
+			w.nominate("spot-1", created("p", 0))
+			w.nominate("spot-2", created("a", time.Second), created("b", time.Second))
+			// The framework itself has the pod yield to those of the same node.
+		}, created("p", 0), []string{"on-demand", "spot-1"}},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil, deployment("web", 3, 2, nil)...)
+			w.nodes(onDemand("on-demand"), spot("spot-1"), spot("spot-2"))
+			test.change(w)
+			if diff := cmp.Diff(test.want, w.try(test.pod).feasible); diff != "" {
+				t.Errorf("feasible (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A nomination that an earlier leader wrote counts although the pod has not been tried by this one.
+func TestNomineesOfAnEarlierLeaderCount(t *testing.T) {
+	w := newWorld(t, nil, deployment("web", 2, 1, nil)...)
+	w.nodes(onDemand("on-demand"), spot("spot-1"), spot("spot-2"))
+	sibling := web("sibling")
+	sibling.Status.NominatedNodeName = "spot-1"
+	info, err := framework.NewPodInfo(sibling)
+	w.must(err)
+	w.nominated["spot-1"] = []fwk.PodInfo{info}
+	_, err = w.client.CoreV1().Pods("shop").Create(w.ctx, sibling, metav1.CreateOptions{})
+	w.must(err)
+	w.eventually("the nomination is known", func() bool { return w.plugin.nominations.has(kube.RevisionOf(sibling)) })
+	if diff := cmp.Diff([]string{"on-demand"}, w.try(web("p")).feasible); diff != "" {
+		t.Errorf("feasible (-want +got):\n%s", diff)
+	}
+}
+
+// The siblings of a nominated pod are woken when its place in the budget is free again, and not before.
+func TestEndOfANominationWakes(t *testing.T) {
+	nominated := web("a")
+	nominated.Status.NominatedNodeName = "spot-1"
+	cases := map[string]struct {
+		after *v1.Pod
+		want  []string
+	}{
+		"taken back":          {web("a"), []string{"shop/p"}},
+		"deleted":             {nil, []string{"shop/p"}},
+		"bound elsewhere":     {bound(nominated, "on-demand"), []string{"shop/p"}},
+		"bound there":         {bound(nominated, "spot-1"), nil},
+		"still nominated":     {annotate(nominated.DeepCopy(), "a", "b"), nil},
+		"to another node now": {changed(nominated, func(p *v1.Pod) { p.Status.NominatedNodeName = "spot-2" }), []string{"shop/p"}},
+		"terminating":         {terminating(nominated.DeepCopy()), []string{"shop/p"}},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorldNotSynced(t, nil)
+			handler := w.plugin.podHandler()
+			handler.AddFunc(nominated)
+			w.plugin.waiting.Found(web("p"), placement.Wait{Owners: []kube.OwnerKey{kube.RevisionOf(nominated)}, Counted: true})
+			if test.after == nil {
+				handler.DeleteFunc(nominated)
+			} else {
+				handler.UpdateFunc(nominated, test.after)
+			}
+			if diff := cmp.Diff(test.want, w.woken.take(), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("woken (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The scheduler may take a nomination back before it has written it to the API server: then no event reports its end.
+func TestNominationTakenBackUnseenWakes(t *testing.T) {
+	w := newWorld(t, nil, deployment("web", 3, 1, nil)...)
+	w.nodes(spot("spot-1"))
+	w.stand("spot-1", web("b"), web("c")) // the budget is used up
+	pod := web("a")
+	w.nominate("spot-1", pod)
+	w.try(pod)
+	w.try(web("p"))
+	w.woken.take()
+	w.clock.Step(time.Second)
+	if woken := w.woken.take(); len(woken) > 0 {
+		t.Errorf("woken while the pod is nominated: %v", woken)
+	}
+	w.try(pod)
+	delete(w.nominated, "spot-1")
+	w.clock.Step(time.Second)
+	w.eventually("the sibling is woken", func() bool {
+		for _, name := range w.woken.take() {
+			if name == "shop/p" {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// A replica beyond the floor evicts nothing from on-demand, whether or not the cluster has spot nodes; one of the floor does.
+func TestOverflowDoesNotPreemptOnOnDemand(t *testing.T) {
+	for _, hasSpot := range []bool{false, true} {
+		for name, test := range map[string]struct {
+			standing []*v1.Pod
+			pod      *v1.Pod
+			evicts   bool
+		}{
+			"of the floor":                {nil, web("p"), true},
+			"beyond the floor":            {[]*v1.Pod{web("a")}, web("p"), false},
+			"beyond the floor, nominated": {nil, web("p"), false},
+			"a single pod":                {nil, podOf("p"), true},
+			"ordinal of the floor":        {nil, podOf("db-0", by("StatefulSet", "db")), true},
+			"ordinal beyond it":           {nil, podOf("db-1", by("StatefulSet", "db")), false},
+		} {
+			t.Run(fmt.Sprintf("%s, spot=%t", name, hasSpot), func(t *testing.T) {
+				w := newWorld(t, nil, append(deployment("web", 3, 1, nil), statefulSet("db", 3))...)
+				w.nodes(onDemand("od-1"), onDemand("od-2"))
+				if hasSpot {
+					w.nodes(spot("spot"))
+				}
+				w.stand("od-2", test.standing...)
+				if name == "beyond the floor, nominated" {
+					w.nominate("od-2", web("a"))
+				}
+				victim := podOf("victim")
+				victim.Spec.Priority = ptr.To[int32](-10)
+				w.stand("od-1", victim)
+				o := w.try(test.pod)
+				info, err := w.snapshot.Get("od-1")
+				w.must(err)
+				victimInfo, err := framework.NewPodInfo(victim)
+				w.must(err)
+				dryRun := o.state.Clone()
+				w.must(w.framework.RunPreFilterExtensionRemovePod(w.ctx, dryRun, test.pod, victimInfo, info).AsError())
+				status := w.framework.RunFilterPlugins(w.ctx, dryRun, test.pod, info)
+				if status.IsSuccess() != test.evicts {
+					t.Errorf("without the victim: %v, want feasible %t", status, test.evicts)
+				}
+				if !status.IsSuccess() && status.Code() != fwk.UnschedulableAndUnresolvable {
+					t.Errorf("status %v, want one that preemption cannot resolve", status)
+				}
+				if status := w.framework.RunFilterPlugins(w.ctx, o.state, test.pod, info); !status.IsSuccess() {
+					t.Errorf("without an eviction: %v, want feasible", status)
+				}
+			})
+		}
+	}
+}
