@@ -65,6 +65,9 @@ func runScheduler(command *cobra.Command, opts *options.Options, plugins []app.O
 		return err
 	}
 	features := opts.ComponentGlobalsRegistry.FeatureGateFor(compatibility.DefaultKubeComponent)
+	if err := checkFeatures(features); err != nil {
+		return err
+	}
 	if err := logsapi.ValidateAndApply(opts.Logs, features); err != nil {
 		fmt.Fprintln(os.Stderr, err) // nothing else can be logged without
 		os.Exit(1)

@@ -83,6 +83,10 @@ func TestBadConfiguration(t *testing.T) {
 		folder := t.TempDir() // Tests may run as root, who can read every file.
 		refused(t, folder, folder, "is a directory")
 	})
+	t.Run("a feature gate with which it would miscount", func(t *testing.T) {
+		refusedWith(t, []string{"--feature-gates=GenericWorkload=true"}, filepath.Join(controlPlane.Root, "config", "scheduler-config.yaml"),
+			"--feature-gates", "GenericWorkload=true is not supported", "expected GenericWorkload=false")
+	})
 }
 
 func edits(list ...func(map[string]any)) []func(map[string]any) { return list }
@@ -94,10 +98,16 @@ func rules(list ...any) []any { return list }
 // refused fails unless the scheduler ends with status 1 and prints all parts.
 func refused(t *testing.T, configFile string, parts ...string) {
 	t.Helper()
+	refusedWith(t, nil, configFile, parts...)
+}
+
+// refusedWith is refused with more flags.
+func refusedWith(t *testing.T, flags []string, configFile string, parts ...string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	var output bytes.Buffer
-	scheduler := exec.CommandContext(ctx, filepath.Join(controlPlane.Root, "bin", "spot-aware-scheduler"), "--config="+configFile)
+	scheduler := exec.CommandContext(ctx, filepath.Join(controlPlane.Root, "bin", "spot-aware-scheduler"), append(flags, "--config="+configFile)...)
 	scheduler.Stderr = &output
 	err := scheduler.Run()
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 {
