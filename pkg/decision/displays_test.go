@@ -122,11 +122,19 @@ func (c *cluster) deficit(w *workload) int {
 		return 0
 	}
 	settings, _ := c.policy.Settings(c.subject(pods[0]))
-	onDemand := 0
+	var revisions [][]decision.Replica
 	for _, r := range w.revisions {
-		onDemand += r.placed().OnDemand
+		var replicas []decision.Replica
+		for _, p := range r.pods {
+			replica := decision.Replica{Ordinal: p.ordinal}
+			if p.node != nil {
+				replica.Bound, replica.Capacity = true, p.node.capacity.Type
+			}
+			replicas = append(replicas, replica)
+		}
+		revisions = append(revisions, replicas)
 	}
-	return decision.FloorDeficit(settings.Floor(w.desired()), len(pods), onDemand)
+	return decision.StandingOf(w.desired(), settings.Floor(w.desired()), w.kind == "StatefulSet", revisions).FloorDeficit
 }
 
 // reclaim takes all spot nodes at once, and says what is left of every workload.

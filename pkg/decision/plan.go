@@ -205,8 +205,3 @@ func (s Settings) Counts(w *Workload) bool {
 
 // Floor returns how many of desired replicas must survive the loss of all spot.
 func (s Settings) Floor(desired int) int { return floor(s.MinOnDemand, desired) }
-
-// FloorDeficit returns how many replicas a workload lacks on on-demand nodes, over all its live revisions: its floor, or all its live
-// pods where they are fewer, less those that stand on on-demand. It is reported and healed, not a breach: rollouts and
-// scale-downs cause it, not placements.
-func FloorDeficit(floor, live, onDemand int) int { return max(0, min(floor, live)-onDemand) }

@@ -230,31 +230,6 @@ func TestNextChangeTable(t *testing.T) {
 	}
 }
 
-func TestFloorDeficit(t *testing.T) {
-	tests := map[string]struct {
-		minOnDemand             decision.Quantity
-		desired, live, onDemand int
-		want                    int
-	}{
-		"floor stands":                   {decision.Count(2), 5, 5, 2, 0},
-		"more than the floor":            {decision.Count(2), 5, 5, 4, 0},
-		"one lacks":                      {decision.Count(2), 5, 5, 1, 1},
-		"all lack":                       {decision.Percent(50), 5, 5, 0, 3},
-		"fewer pods live than the floor": {decision.Count(4), 5, 2, 0, 2},
-		"none live":                      {decision.Count(4), 5, 0, 0, 0},
-		"floor above desired":            {decision.Count(9), 2, 4, 1, 1},
-		"none desired":                   {decision.Count(1), 0, 1, 0, 0},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			settings := decision.Settings{MinOnDemand: test.minOnDemand}
-			if got := decision.FloorDeficit(settings.Floor(test.desired), test.live, test.onDemand); got != test.want {
-				t.Errorf("deficit %d, want %d", got, test.want)
-			}
-		})
-	}
-}
-
 func TestPoolRisk(t *testing.T) {
 	const halfLife = time.Hour
 	tests := map[string]struct {

@@ -38,43 +38,11 @@ func (r *round) heal() {
 	}
 }
 
-// deficit returns how many pods of a workload belong on on-demand and stand on spot: what its revisions have over their budgets there, or what
-// the workload lacks of its floor over all of them, whichever is more. Pods that nothing but spot may take do not count.
-func deficit(w *cluster.Workload) int {
-	over, curable := 0, 0
-	for _, revision := range w.Revisions {
-		over += overBudget(revision)
-		for _, p := range revision.Pods {
-			if on(p, decision.Spot) && !onlySpot(p) {
-				curable++
-			}
-		}
-	}
-	return min(curable, max(over, floorDeficit(w)))
-}
+// deficit returns how many pods of a workload on spot belong on on-demand and could run there.
+func deficit(w *cluster.Workload) int { return w.Standing().Heals }
 
 // overBudget returns how many pods of a revision are on spot and should not be.
-func overBudget(revision *cluster.Revision) (n int) {
-	w := revision.Workload
-	if w.StatefulSet == nil {
-		return max(0, revision.Placed.Spot-(w.Desired-w.Floor))
-	}
-	for _, p := range revision.Pods {
-		if on(p, decision.Spot) && belowFloor(p) {
-			n++
-		}
-	}
-	return n
-}
-
-// floorDeficit is that of the workload; of a StatefulSet the ordinals say everything.
-func floorDeficit(w *cluster.Workload) int {
-	if w.StatefulSet != nil {
-		return 0
-	}
-	have, live := onDemand(w)
-	return decision.FloorDeficit(w.Floor, live, have)
-}
+func overBudget(revision *cluster.Revision) int { return revision.Standing().OverBudget }
 
 // ill returns the pods of a workload whose move to on-demand would help, in the order in which they are tried: of a revision that is over
 // its budget, else of the newest. Pods of one revision are alike to the room but for what is bound to a place, so of those that are counted
@@ -85,7 +53,7 @@ func (r *round) ill(w *cluster.Workload) (pods []*cluster.Pod) {
 	slices.SortStableFunc(revisions, func(a, b *cluster.Revision) int {
 		return cmp.Compare(overBudget(b), overBudget(a))
 	})
-	short := floorDeficit(w) > 0
+	short := w.Standing().FloorDeficit > 0
 	for _, revision := range revisions {
 		if !short && overBudget(revision) == 0 {
 			continue

@@ -171,15 +171,6 @@ func first(a, b bool) int {
 	return 0
 }
 
-// onDemand counts the live pods of the workload on on-demand nodes, and all of them.
-func onDemand(w *cluster.Workload) (onDemand, live int) {
-	for _, revision := range w.Revisions {
-		onDemand += revision.Placed.OnDemand
-		live += len(revision.Pods)
-	}
-	return onDemand, live
-}
-
 // belowFloor reports whether the pod is one of the ordinals that make up its StatefulSet's floor; those below the set's first go with it.
 func belowFloor(p *cluster.Pod) bool {
 	w := &p.Subject.Pod.Workload

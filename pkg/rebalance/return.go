@@ -31,22 +31,8 @@ func (r *round) returnToSpot() {
 	}
 }
 
-// surplus returns how many replicas of a workload stand on on-demand beyond its floor.
-func surplus(w *cluster.Workload) int {
-	if w.StatefulSet == nil {
-		have, _ := onDemand(w)
-		return max(0, have-w.Floor)
-	}
-	n := 0
-	for _, revision := range w.Revisions {
-		for _, p := range revision.Pods {
-			if on(p, decision.OnDemand) && !belowFloor(p) {
-				n++
-			}
-		}
-	}
-	return n
-}
+// surplus returns how many replicas of a workload are on on-demand beyond its floor.
+func surplus(w *cluster.Workload) int { return w.Standing().Surplus }
 
 // beyondFloor returns the pods on on-demand that a workload with a surplus can do without there, in the order in which they are tried; as in ill,
 // of those that are counted one a revision.

@@ -54,15 +54,13 @@ func refOf(w *cluster.Workload) Ref {
 	return Ref{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}
 }
 
-// standing is where the live pods of a workload stand.
+// standing is where the live pods of a workload are.
 type standing struct {
-	live, onDemand, spot int
+	decision.Standing
 	// waiting have no node; astray are bound to one that does not exist.
 	waiting, astray []*cluster.Pod
-	// misplaced are the pods of a StatefulSet's floor that stand on spot.
+	// misplaced are the pods of Standing.Misplaced.
 	misplaced []*cluster.Pod
-	// overBudget is how many pods the revisions have on spot beyond their budgets.
-	overBudget int
 	// inPool counts those on spot by what is reclaimed together.
 	inPool map[string]int
 	// exempt: the own selector or affinity of its newest pods admits nothing but spot.
@@ -70,42 +68,24 @@ type standing struct {
 }
 
 func standingOf(w *cluster.Workload) standing {
-	s := standing{inPool: map[string]int{}}
+	s := standing{Standing: w.Standing(), inPool: map[string]int{}}
+	for _, at := range s.Misplaced {
+		s.misplaced = append(s.misplaced, w.Revisions[at.Revision].Pods[at.Replica])
+	}
 	for _, r := range w.Revisions {
 		for _, p := range r.Pods {
-			s.live++
 			s.exempt = p.Subject.OnlySpot
 			switch {
 			case p.Spec.NodeName == "":
 				s.waiting = append(s.waiting, p)
 			case p.Node == nil:
 				s.astray = append(s.astray, p)
-			case p.Node.Facts.Capacity.Type == decision.OnDemand:
-				s.onDemand++
-			default:
-				s.spot++
+			case p.Node.Facts.Capacity.Type == decision.Spot:
 				s.inPool[poolName(p.Node)]++
-				if of := &p.Subject.Pod.Workload; w.Floor > 0 && of.Ordered && of.Ordinal < w.Floor && !s.exempt {
-					s.misplaced = append(s.misplaced, p)
-				}
 			}
-		}
-		if w.StatefulSet == nil && w.Ours && !s.exempt {
-			s.overBudget += max(0, r.Placed.Spot-(w.Desired-w.Floor))
 		}
 	}
 	return s
-}
-
-// lacks returns how many replicas on on-demand w is short of its floor.
-func (s *standing) lacks(w *cluster.Workload) int {
-	switch {
-	case s.exempt:
-		return 0
-	case w.StatefulSet != nil:
-		return len(s.misplaced) // its floor is its first ordinals, whatever else is on on-demand
-	}
-	return decision.FloorDeficit(w.Floor, s.live, s.onDemand)
 }
 
 // largestPool returns the spot pool with most of the pods, the first by name of several; "" if none is on spot.

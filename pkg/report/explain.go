@@ -141,12 +141,20 @@ func (v *View) explainWorkload(w *cluster.Workload) (*Explanation, error) {
 	at := standingOf(w)
 	plan := v.plan(e, &more, refOf(w), last.Revision.Placed, last.Revision.Pods, decision.Waiting{})
 	if v.NoNodes {
-		e.Answer = fmt.Sprintf("%s of %d, and none waits; %s", Count(at.live, "replica", "replicas"), w.Desired, nodesUnread)
+		e.Answer = fmt.Sprintf("%s of %d, and none waits; %s", Count(live(w), "replica", "replicas"), w.Desired, nodesUnread)
 		return e, nil
 	}
 	e.Answer = fmt.Sprintf("%d of %d replicas stand on nodes, %d on on-demand and %d on spot; none waits. One more would prefer %s",
-		at.onDemand+at.spot, w.Desired, at.onDemand, at.spot, plan.Prefer)
+		at.OnDemand+at.Spot, w.Desired, at.OnDemand, at.Spot, plan.Prefer)
 	return e, nil
+}
+
+// live returns how many live pods w has.
+func live(w *cluster.Workload) (n int) {
+	for _, r := range w.Revisions {
+		n += len(r.Pods)
+	}
+	return n
 }
 
 // ours reports whether the policy speaks of a pod, and says why not in the answer.

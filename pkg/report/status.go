@@ -87,9 +87,9 @@ func (v *View) status(w *cluster.Workload, motion cluster.Motion) Status {
 	if !v.NoNodes {
 		s.Waiting += len(at.astray)
 		pool, inPool := at.largestPool()
-		withoutPool := at.onDemand + at.spot - inPool
-		s.OnDemand, s.Spot, s.WithoutSpot, s.WithoutPool, s.LargestPool = &at.onDemand, &at.spot, &at.onDemand, &withoutPool, pool
-		s.lacks = at.lacks(w)
+		withoutPool := at.OnDemand + at.Spot - inPool
+		s.OnDemand, s.Spot, s.WithoutSpot, s.WithoutPool, s.LargestPool = &at.OnDemand, &at.Spot, &at.OnDemand, &withoutPool, pool
+		s.lacks = at.FloorDeficit
 	}
 	s.explain(w, &at, motion, v.NoNodes)
 	for _, r := range w.Revisions[max(0, len(w.Revisions)-1):] {
@@ -120,10 +120,10 @@ func (s *Status) explain(w *cluster.Workload, at *standing, motion cluster.Motio
 		}
 		note(BelowFloor, "%s of the floor on spot", strings.Join(names, ", "))
 	case s.lacks > 0:
-		note(BelowFloor, "%d of the floor of %d on on-demand", at.onDemand, w.Floor)
+		note(BelowFloor, "%d of the floor of %d on on-demand", at.FloorOnDemand, w.Floor)
 	}
-	if at.overBudget > 0 && !noNodes {
-		note(OverBudget, "%d on spot beyond the budget of %d", at.overBudget, w.Desired-w.Floor)
+	if at.OverBudget > len(at.misplaced) && !noNodes {
+		note(OverBudget, "%d on spot beyond the budget of %d", at.OverBudget, w.Desired-w.Floor)
 	}
 	if n := len(at.waiting); n > 0 {
 		note(Waiting, "%s: %s", Count(n, "pod waits", "pods wait"), waitsFor(at.waiting[0]))

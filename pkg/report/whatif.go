@@ -226,13 +226,13 @@ func (v *View) Changes(then *View) []Change {
 			continue
 		}
 		was, is := standingOf(before), standingOf(w)
-		if before.Floor == w.Floor && was.onDemand == is.onDemand {
+		if before.Floor == w.Floor && was.OnDemand == is.OnDemand {
 			continue
 		}
-		c := Change{Ref: refOf(w), Desired: w.Desired, FloorNow: before.Floor, FloorThen: w.Floor, OnDemandThen: is.onDemand}
-		c.Lacks = is.lacks(w)
+		c := Change{Ref: refOf(w), Desired: w.Desired, FloorNow: before.Floor, FloorThen: w.Floor, OnDemandThen: is.OnDemand}
+		c.Lacks = is.FloorDeficit
 		// What it has beyond its floor already is no news.
-		c.Frees = max(0, max(0, is.onDemand-w.Floor)-max(0, was.onDemand-before.Floor))
+		c.Frees = max(0, is.Surplus-was.Surplus)
 		all = append(all, c)
 	}
 	for _, pod := range then.Wanted {

@@ -20,26 +20,34 @@ func (p *Plugin) observe() placement.Observed {
 	for _, facts := range nodes {
 		seen.Nodes[facts.Capacity]++
 	}
+	pods, err := p.pods.List(labels.Everything())
+	if err != nil {
+		return seen
+	}
+	standings := p.owners.Standings(pods, p.profile, func(node string) (decision.CapacityType, bool) {
+		facts, ok := nodes[node]
+		return facts.Capacity.Type, ok
+	})
 	now, unmet := p.clock.Now(), map[kube.OwnerKey]time.Time{}
-	for key, w := range p.liveWorkloads(nodes) {
-		deficit := decision.FloorDeficit(w.floor, w.live, w.onDemand)
-		if deficit > 0 {
+	for key, s := range standings {
+		if s.FloorDeficit > 0 {
 			since, before := p.unmetSince[key]
 			if !before {
 				since = now
 			}
 			unmet[key] = since
 			seen.FloorsUnmet++
-			seen.FloorDeficit += deficit
+			seen.FloorDeficit += s.FloorDeficit
 			seen.LongestDeficit = max(seen.LongestDeficit, now.Sub(since))
 		}
-		of := func(capacity decision.CapacityType, all, floor, fixed int) {
-			floor = min(all, floor)
-			seen.Bound[placement.Standing{Capacity: capacity, Floor: true}] += floor
-			seen.Bound[placement.Standing{Capacity: capacity}] += min(all-floor, all-fixed)
+		onSpot := min(s.Spot, s.FloorDeficit) // of the floor
+		if len(s.Misplaced) > 0 {
+			onSpot = len(s.Misplaced)
 		}
-		of(decision.OnDemand, w.onDemand, w.floor, w.onlyOnDemand)
-		of(decision.Spot, w.spot, deficit, 0)
+		seen.Bound[placement.Standing{Capacity: decision.OnDemand, Floor: true}] += s.FloorOnDemand
+		seen.Bound[placement.Standing{Capacity: decision.OnDemand}] += min(s.Surplus, s.OnDemand-s.OnlyOnDemand)
+		seen.Bound[placement.Standing{Capacity: decision.Spot, Floor: true}] += onSpot
+		seen.Bound[placement.Standing{Capacity: decision.Spot}] += s.Spot - onSpot
 	}
 	p.unmetSince = unmet
 	return seen
@@ -62,50 +70,4 @@ func (p *Plugin) readNodes() map[string]decision.Node {
 		read[node.Name], _ = p.reader.Read(node, labeled, now)
 	}
 	return read
-}
-
-// workload is one workload's pods. Its floor is the largest that any of its revisions asks for. onlyOnDemand are those of onDemand that
-// cannot be on spot by their own selector: they make up the floor first.
-type workload struct{ floor, live, onDemand, onlyOnDemand, spot int }
-
-// liveWorkloads counts the live pods of this profile, bound or not, by workload, over all revisions. Released pods are left out: their
-// replacements count, and each by itself would look like a workload of one replica.
-func (p *Plugin) liveWorkloads(nodes map[string]decision.Node) map[kube.OwnerKey]*workload {
-	pods, err := p.pods.List(labels.Everything())
-	if err != nil {
-		return nil
-	}
-	workloads := map[kube.OwnerKey]*workload{}
-	byRevision := map[kube.OwnerKey]*workload{} // the owner is looked up once a revision
-	for _, pod := range pods {
-		if pod.Spec.SchedulerName != p.profile || !kube.Live(pod) || kube.Released(pod) || !kube.HasOpinion(pod) {
-			continue
-		}
-		revision := kube.RevisionOf(pod)
-		w, known := byRevision[revision]
-		if !known {
-			if subject, err := p.owners.Subject(pod); err == nil && !subject.Pod.OnlySpot {
-				if w = workloads[subject.WorkloadKey]; w == nil {
-					w = &workload{}
-					workloads[subject.WorkloadKey] = w
-				}
-				settings, _ := p.policy.Settings(&subject.Pod)
-				w.floor = max(w.floor, settings.Floor(subject.Pod.Workload.Desired))
-			}
-			byRevision[revision] = w
-		}
-		if w == nil {
-			continue
-		}
-		w.live++
-		if node, ok := nodes[pod.Spec.NodeName]; ok && node.Capacity.Type == decision.OnDemand {
-			w.onDemand++
-			if kube.OnlyOnDemand(pod, p.policy) {
-				w.onlyOnDemand++
-			}
-		} else if ok {
-			w.spot++
-		}
-	}
-	return workloads
 }

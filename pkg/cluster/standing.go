@@ -1,0 +1,26 @@
+package cluster
+
+import "github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+
+// Standing compares where the live pods of the workload are with its floor.
+func (w *Workload) Standing() decision.Standing { return w.standingOf(w.Revisions) }
+
+// Standing is that of the workload if it had no other revision.
+func (r *Revision) Standing() decision.Standing { return r.Workload.standingOf([]*Revision{r}) }
+
+func (w *Workload) standingOf(revisions []*Revision) decision.Standing {
+	replicas := make([][]decision.Replica, len(revisions))
+	ordered := false
+	for i, r := range revisions {
+		for _, p := range r.Pods {
+			of := &p.Subject.Pod
+			ordered = of.Workload.Ordered
+			replica := decision.Replica{Ordinal: of.Workload.Ordinal, Exempt: of.OnlySpot, OnlySpot: of.OnlySpot}
+			if p.Node != nil {
+				replica.Bound, replica.Capacity = true, p.Node.Facts.Capacity.Type
+			}
+			replicas[i] = append(replicas[i], replica)
+		}
+	}
+	return decision.StandingOf(w.Desired, w.Floor, ordered, replicas)
+}
