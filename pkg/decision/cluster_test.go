@@ -56,7 +56,7 @@ type option struct {
 
 func newCluster() *cluster {
 	return &cluster{policy: decision.Policy{
-		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never},
+		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second},
 		LabelGrace:     30 * time.Second,
 		CapacityLabels: decision.BuiltinCapacityLabels(),
 	}}

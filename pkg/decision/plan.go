@@ -5,12 +5,6 @@ import (
 	"time"
 )
 
-// RolloutRelief is how long a pod of a new revision waits for on-demand that an older revision of its workload still holds,
-// before it may take spot. Without it a rollout that may not take down an old replica first (maxUnavailable 0, which 25 % of up
-// to 3 replicas rounds to) waits for ever where on-demand holds exactly the floor. 30 s outlasts the start of most containers,
-// and with it the removal of the old replica that most rollouts would bring by themselves.
-const RolloutRelief = 30 * time.Second
-
 // OwnerNews is how long a pod waits for news of a workload that it has outgrown before it is judged by what is known. Watches of different
 // kinds are milliseconds apart, on a busy machine a second or two.
 const OwnerNews = 5 * time.Second
@@ -147,7 +141,7 @@ func NewPlan(pod *Pod, settings Settings, placed Placed, waiting Waiting) Plan {
 		plan.Grant = Anyway
 	case waiting.For > 0 && settings.FallbackAfter != Never && waiting.For >= settings.FallbackAfter:
 		plan.Grant = FellBack
-	case waiting.OlderOnDemand && waiting.For >= RolloutRelief:
+	case waiting.OlderOnDemand && settings.Relieves(waiting.For):
 		plan.Grant = Relieved
 	}
 	plan.Prefer = Spot
@@ -183,10 +177,17 @@ func (s Settings) NextChange(waited time.Duration, newRevision bool) (time.Durat
 	if s.FallbackAfter != Never && (s.FallbackAfter > waited || waited == 0) {
 		next = s.FallbackAfter - waited
 	}
-	if newRevision && RolloutRelief > waited && (next == Never || RolloutRelief-waited < next) {
-		next = RolloutRelief - waited
+	relief := s.RolloutRelief
+	if newRevision && relief != Never && (relief > waited || waited == 0) && (next == Never || relief-waited < next) {
+		next = relief - waited
 	}
 	return max(next, 0), next != Never
+}
+
+// Relieves reports whether a pod of a new revision that has waited for waited may take spot if an older revision of its workload
+// has pods on on-demand. A pod that has not waited at all may not.
+func (s Settings) Relieves(waited time.Duration) bool {
+	return waited > 0 && s.RolloutRelief != Never && waited >= s.RolloutRelief
 }
 
 // Floor returns how many of desired replicas must survive the loss of all spot.

@@ -10,7 +10,10 @@ import (
 )
 
 func TestNewPlan(t *testing.T) {
-	never := decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never}
+	never := decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never, RolloutRelief: decision.Never}
+	relief := func(d time.Duration) decision.Settings {
+		return decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never, RolloutRelief: d}
+	}
 	after := func(d time.Duration) decision.Settings {
 		return decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: d}
 	}
@@ -109,12 +112,24 @@ func TestNewPlan(t *testing.T) {
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
 		},
 		"just before the relief": {
-			workload: five, settings: never, placed: decision.Placed{Spot: 3}, waiting: decision.Waiting{For: decision.RolloutRelief - 1, OlderOnDemand: true},
+			workload: five, settings: relief(time.Minute), placed: decision.Placed{Spot: 3}, waiting: decision.Waiting{For: time.Minute - 1, OlderOnDemand: true},
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
 		},
 		"relief": {
-			workload: five, settings: never, placed: decision.Placed{Spot: 3}, waiting: decision.Waiting{For: decision.RolloutRelief, OlderOnDemand: true},
+			workload: five, settings: relief(time.Minute), placed: decision.Placed{Spot: 3}, waiting: decision.Waiting{For: time.Minute, OlderOnDemand: true},
 			want: outline{Floor: 2, Budget: 3, Grant: decision.Relieved, Prefer: decision.OnDemand, MayTakeSpot: true},
+		},
+		"relief of 0, never found unschedulable": {
+			workload: five, settings: relief(0), placed: decision.Placed{Spot: 3}, waiting: decision.Waiting{OlderOnDemand: true},
+			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
+		},
+		"relief of 0, found unschedulable": {
+			workload: five, settings: relief(0), placed: decision.Placed{Spot: 3}, waiting: decision.Waiting{For: 1, OlderOnDemand: true},
+			want: outline{Floor: 2, Budget: 3, Grant: decision.Relieved, Prefer: decision.OnDemand, MayTakeSpot: true},
+		},
+		"never relieved": {
+			workload: five, settings: never, placed: decision.Placed{Spot: 3}, waiting: decision.Waiting{For: 1000 * time.Hour, OlderOnDemand: true},
+			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
 		},
 	}
 	for name, test := range tests {
@@ -205,10 +220,16 @@ func TestCounted(t *testing.T) {
 func TestNextChangeTable(t *testing.T) {
 	tests := map[string]struct {
 		fallbackAfter, waited time.Duration
+		relief                time.Duration // 0: 30 s
 		newRevision           bool
 		want                  time.Duration
 		wantOK                bool
 	}{
+		"no relief": {fallbackAfter: decision.Never, relief: decision.Never, newRevision: true},
+		"no relief, fallback": {
+			fallbackAfter: time.Minute, relief: decision.Never, newRevision: true, waited: 10 * time.Second, want: 50 * time.Second, wantOK: true,
+		},
+		"another relief":                    {fallbackAfter: decision.Never, relief: time.Minute, newRevision: true, waited: 30 * time.Second, want: 30 * time.Second, wantOK: true},
 		"nothing to wait for":               {fallbackAfter: decision.Never},
 		"fallback":                          {fallbackAfter: time.Minute, want: time.Minute, wantOK: true},
 		"fallback, part of it over":         {fallbackAfter: time.Minute, waited: 20 * time.Second, want: 40 * time.Second, wantOK: true},
@@ -222,11 +243,25 @@ func TestNextChangeTable(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			settings := decision.Settings{FallbackAfter: test.fallbackAfter}
+			settings := decision.Settings{FallbackAfter: test.fallbackAfter, RolloutRelief: 30 * time.Second}
+			if test.relief != 0 {
+				settings.RolloutRelief = test.relief
+			}
 			if got, ok := settings.NextChange(test.waited, test.newRevision); got != test.want || ok != test.wantOK {
 				t.Errorf("got %v, %v; want %v, %v", got, ok, test.want, test.wantOK)
 			}
 		})
+	}
+}
+
+// A relief of 0 is due as soon as the pod was found unschedulable, and then no more.
+func TestNextChangeOfAReliefOf0(t *testing.T) {
+	settings := decision.Settings{FallbackAfter: decision.Never, RolloutRelief: 0}
+	if in, ok := settings.NextChange(0, true); in != 0 || !ok {
+		t.Errorf("before any waiting: %v, %v; want 0s, true", in, ok)
+	}
+	if in, ok := settings.NextChange(1, true); ok {
+		t.Errorf("after some waiting: %v, want none", in)
 	}
 }
 

@@ -16,7 +16,7 @@ const (
 	ScheduleAnyway
 )
 
-// Never, as Settings.FallbackAfter, means that a waiting pod is never given up to spot.
+// Never, as Settings.FallbackAfter or Settings.RolloutRelief, means that no time of waiting lets a pod take spot.
 const Never time.Duration = -1
 
 // Settings are the knobs of one workload, after rules and annotations.
@@ -29,21 +29,31 @@ type Settings struct {
 	WhenUnsatisfiable WhenUnsatisfiable
 	// FallbackAfter is how long after it was first found unschedulable a pod may take spot regardless; Never for never.
 	FallbackAfter time.Duration
+	// RolloutRelief is how long a pod of a new revision waits for on-demand that an older revision of its workload holds, before it
+	// may take spot regardless; Never for never. Without relief a rollout that may not delete an old replica first (maxUnavailable
+	// 0, which 25 % of up to 3 replicas rounds to) waits forever if on-demand holds exactly the floor.
+	RolloutRelief time.Duration
 }
 
 // String says all settings in one line, the same for equal settings.
 func (s Settings) String() string {
-	perPool, anyway, fallback := "none", "DoNotSchedule", "never"
+	perPool, anyway := "none", "DoNotSchedule"
 	if s.MaxPerPool != nil {
 		perPool = s.MaxPerPool.String()
 	}
 	if s.WhenUnsatisfiable == ScheduleAnyway {
 		anyway = "ScheduleAnyway"
 	}
-	if s.FallbackAfter != Never {
-		fallback = s.FallbackAfter.String()
+	return fmt.Sprintf("minOnDemand=%s maxPerPool=%s whenUnsatisfiable=%s fallbackAfter=%s rolloutRelief=%s",
+		s.MinOnDemand, perPool, anyway, orNever(s.FallbackAfter), orNever(s.RolloutRelief))
+}
+
+// orNever writes a duration that may be Never.
+func orNever(d time.Duration) string {
+	if d == Never {
+		return "never"
 	}
-	return fmt.Sprintf("minOnDemand=%s maxPerPool=%s whenUnsatisfiable=%s fallbackAfter=%s", s.MinOnDemand, perPool, anyway, fallback)
+	return d.String()
 }
 
 // Overrides are the settings that one rule or one object's annotations give; nil leaves the level below in force.
@@ -52,6 +62,7 @@ type Overrides struct {
 	MaxPerPool        *Quantity
 	WhenUnsatisfiable *WhenUnsatisfiable
 	FallbackAfter     *time.Duration
+	RolloutRelief     *time.Duration
 }
 
 func (s Settings) with(o Overrides) Settings {
@@ -67,6 +78,9 @@ func (s Settings) with(o Overrides) Settings {
 	if o.FallbackAfter != nil {
 		s.FallbackAfter = *o.FallbackAfter
 	}
+	if o.RolloutRelief != nil {
+		s.RolloutRelief = *o.RolloutRelief
+	}
 	return s
 }
 
@@ -77,7 +91,7 @@ const (
 	// AllowAnnotations: annotations win over rules and defaults.
 	AllowAnnotations AnnotationPolicy = iota
 	// StricterOnly: an annotation counts only where it makes the workload safer: a higher floor, a lower cap, DoNotSchedule,
-	// a later fallback.
+	// a later fallback or relief of rollouts.
 	StricterOnly
 	// IgnoreAnnotations: annotations are not read.
 	IgnoreAnnotations
@@ -184,11 +198,17 @@ func (o Overrides) stricterThan(base Settings, desired int) Overrides {
 	if o.WhenUnsatisfiable != nil && base.WhenUnsatisfiable == DoNotSchedule {
 		o.WhenUnsatisfiable = nil
 	}
-	if o.FallbackAfter != nil && *o.FallbackAfter != Never && (base.FallbackAfter == Never || *o.FallbackAfter < base.FallbackAfter) {
+	if o.FallbackAfter != nil && earlier(*o.FallbackAfter, base.FallbackAfter) {
 		o.FallbackAfter = nil
+	}
+	if o.RolloutRelief != nil && earlier(*o.RolloutRelief, base.RolloutRelief) {
+		o.RolloutRelief = nil
 	}
 	return o
 }
+
+// earlier reports whether a ends before b. Either may be Never.
+func earlier(a, b time.Duration) bool { return a != Never && (b == Never || a < b) }
 
 // floor is how many of desired replicas q keeps on on-demand.
 func floor(q Quantity, desired int) int { return min(desired, q.Of(desired)) }

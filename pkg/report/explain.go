@@ -256,21 +256,25 @@ func (v *View) plan(
 
 // settingsOf lists settings with where they come from.
 func settingsOf(s decision.Settings, from *decision.Origins) []Setting {
-	perPool, unsatisfiable, after := "no cap", "DoNotSchedule", "never"
+	perPool, unsatisfiable := "no cap", "DoNotSchedule"
+	orNever := func(d time.Duration) string {
+		if d == decision.Never {
+			return "never"
+		}
+		return d.String()
+	}
 	if s.MaxPerPool != nil {
 		perPool = s.MaxPerPool.String()
 	}
 	if s.WhenUnsatisfiable == decision.ScheduleAnyway {
 		unsatisfiable = "ScheduleAnyway"
 	}
-	if s.FallbackAfter != decision.Never {
-		after = s.FallbackAfter.String()
-	}
 	return []Setting{
 		{"minOnDemand", s.MinOnDemand.String(), from.MinOnDemand},
 		{"maxPerPool", perPool, from.MaxPerPool},
 		{"whenUnsatisfiable", unsatisfiable, from.WhenUnsatisfiable},
-		{"fallbackAfter", after, from.FallbackAfter},
+		{"fallbackAfter", orNever(s.FallbackAfter), from.FallbackAfter},
+		{"rolloutRelief", orNever(s.RolloutRelief), from.RolloutRelief},
 	}
 }
 

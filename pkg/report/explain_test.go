@@ -291,6 +291,7 @@ func TestExplainSettings(t *testing.T) {
 		{Name: "maxPerPool", Value: "no cap", From: "the profile"},
 		{Name: "whenUnsatisfiable", Value: "ScheduleAnyway", From: `rule "shop"`},
 		{Name: "fallbackAfter", Value: "5m0s", From: "the profile"},
+		{Name: "rolloutRelief", Value: "30s", From: "the profile"},
 	}
 	if diff := cmp.Diff(want, e.Settings); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)

@@ -27,7 +27,7 @@ func usedUp(n, of int, revision string) string {
 
 // keeps are the default settings but for the floor.
 func keeps(value string) string {
-	return "minOnDemand=" + value + " maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never"
+	return "minOnDemand=" + value + " maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others
 }
 
 // cases are new each time: tests change objects.
@@ -102,13 +102,13 @@ func cases() map[string]scenario {
 			policy: "fallbackAfter: 5m", objects: objects(nodes, web(3, "sp", "sp")), pod: next(),
 			want: answers{"od": "", "sp": "spot budget used up: 2 of 2 replicas of shop/web-1 may run on spot " +
 				"(waits for on-demand room, takes any spot node after 5m)"},
-			first: []string{"od"}, settings: "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=5m0s",
+			first: []string{"od"}, settings: "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=5m0s" + others,
 		},
 		"ScheduleAnyway": {
 			policy:  "maxPerPool: 1",
 			objects: objects(nodes, webWith(decision.WhenUnsatisfiableAnnotation, "ScheduleAnyway", 3, "sp", "sp")), pod: next(),
 			want: answers{"od": "", "sp": ""}, first: []string{"od"},
-			settings: "minOnDemand=1 maxPerPool=1 whenUnsatisfiable=ScheduleAnyway fallbackAfter=never",
+			settings: "minOnDemand=1 maxPerPool=1 whenUnsatisfiable=ScheduleAnyway fallbackAfter=never" + others,
 		},
 		"a pod without a controller": {
 			objects: nodes, pod: pod("alone"),
@@ -222,7 +222,7 @@ func cases() map[string]scenario {
 				"a1": "spot pool full: a pool may hold 1 replicas of shop/web-1 (waits for room in another spot pool or on on-demand)",
 				"a2": "spot pool full: a pool may hold 1 replicas of shop/web-1 (waits for room in another spot pool or on on-demand)",
 			},
-			first: []string{"b1"}, settings: "minOnDemand=1 maxPerPool=1 whenUnsatisfiable=DoNotSchedule fallbackAfter=never",
+			first: []string{"b1"}, settings: "minOnDemand=1 maxPerPool=1 whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others,
 		},
 		"a full pool by percentage": {
 			objects: objects(onDemand("od"), spot("a1"), spot("b1", inZone("b")),
@@ -232,12 +232,12 @@ func cases() map[string]scenario {
 				"od": "", "b1": "",
 				"a1": "spot pool full: a pool may hold 3 replicas of shop/web-1 (waits for room in another spot pool or on on-demand)",
 			},
-			first: []string{"b1"}, settings: "minOnDemand=1 maxPerPool=50% whenUnsatisfiable=DoNotSchedule fallbackAfter=never",
+			first: []string{"b1"}, settings: "minOnDemand=1 maxPerPool=50% whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others,
 		},
 		"on-demand nodes do not fill a pool": {
 			policy: "maxPerPool: 2", objects: objects(nodes, web(5, "od", "sp")), pod: next(),
 			want: answers{"od": "", "sp": ""}, first: []string{"sp"},
-			settings: "minOnDemand=1 maxPerPool=2 whenUnsatisfiable=DoNotSchedule fallbackAfter=never",
+			settings: "minOnDemand=1 maxPerPool=2 whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others,
 		},
 
 		// Exemptions. Only spot nodes are there: explain and the rebalancer also know that the selector keeps the pod off others.
@@ -253,7 +253,7 @@ func cases() map[string]scenario {
 			want: answers{
 				"a1": "spot pool full: a pool may hold 1 replicas of shop/web-1 (waits for room in another spot pool)", "b1": "",
 			},
-			first: []string{"b1"}, settings: "minOnDemand=1 maxPerPool=1 whenUnsatisfiable=DoNotSchedule fallbackAfter=never",
+			first: []string{"b1"}, settings: "minOnDemand=1 maxPerPool=1 whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others,
 		},
 
 		// Capacity types.
@@ -325,7 +325,7 @@ func cases() map[string]scenario {
 			policy:  "whenUnsatisfiable: ScheduleAnyway",
 			objects: objects(spot("sp"), spot("event", condition("VMEventScheduled"))), pod: pod("alone"),
 			want: answers{"sp": "", "event": reclaimed}, first: []string{"sp"},
-			settings: "minOnDemand=1 maxPerPool=none whenUnsatisfiable=ScheduleAnyway fallbackAfter=never",
+			settings: "minOnDemand=1 maxPerPool=none whenUnsatisfiable=ScheduleAnyway fallbackAfter=never" + others,
 		},
 		"a node that may go is the last": {
 			objects: objects(onDemand("od", taint("DeletionCandidateOfClusterAutoscaler", v1.TaintEffectPreferNoSchedule)), spot("sp"), web(3)),
@@ -367,21 +367,43 @@ func waitingCases() map[string]waitingCase {
 				objects: rollout, pod: podOf(by("ReplicaSet", "web-2"), "x"),
 				want: answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
 			},
-			waits: decision.RolloutRelief, then: answers{"od": "", "sp": "", "event": reclaimed},
+			waits: 30 * time.Second, then: answers{"od": "", "sp": "", "event": reclaimed},
 		},
 		"not before its time": {
 			scenario: scenario{
 				objects: rollout, pod: podOf(by("ReplicaSet", "web-2"), "x"),
 				want: answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
 			},
-			waits: decision.RolloutRelief - 10*time.Second, then: answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
+			waits: 20 * time.Second, then: answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
+		},
+		"relief after another time": {
+			scenario: scenario{
+				policy: "rolloutRelief: 2m", objects: rollout, pod: podOf(by("ReplicaSet", "web-2"), "x"),
+				want: answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
+			},
+			waits: 2 * time.Minute, then: answers{"od": "", "sp": "", "event": reclaimed},
+		},
+		"not before that time": {
+			scenario: scenario{
+				policy: "rolloutRelief: 2m", objects: rollout, pod: podOf(by("ReplicaSet", "web-2"), "x"),
+				want: answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
+			},
+			waits: time.Minute, then: answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
+		},
+		"no relief by an annotation": {
+			scenario: scenario{
+				objects: objects(nodes, webWith(decision.RolloutReliefAnnotation, "never", 1, "od"), revision("web", 2, 1)),
+				pod:     podOf(by("ReplicaSet", "web-2"), "x"),
+				want:    answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
+			},
+			waits: 5 * time.Minute, then: answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
 		},
 		"no rollout, no relief": {
 			scenario: scenario{
 				objects: objects(nodes, web(1)), pod: next(),
 				want: answers{"od": "", "sp": usedUp(0, 0, "web-1"), "event": reclaimed},
 			},
-			waits: 10 * decision.RolloutRelief, then: answers{"od": "", "sp": usedUp(0, 0, "web-1"), "event": reclaimed},
+			waits: 5 * time.Minute, then: answers{"od": "", "sp": usedUp(0, 0, "web-1"), "event": reclaimed},
 		},
 	}
 }

@@ -30,6 +30,7 @@ type overrides struct {
 	MaxPerPool        *intstr.IntOrString `json:"maxPerPool"`
 	WhenUnsatisfiable string              `json:"whenUnsatisfiable"`
 	FallbackAfter     string              `json:"fallbackAfter"`
+	RolloutRelief     string              `json:"rolloutRelief"`
 	AnnotationPolicy  string              `json:"annotationPolicy"`
 }
 
@@ -94,7 +95,7 @@ func PolicyFromSchedulerConfig(data []byte) (*Policy, error) {
 // DefaultPolicy is the policy of a profile without ReplicaSafetyArgs.
 func DefaultPolicy() *Policy {
 	return &Policy{
-		defaults:       settings{minOnDemand: amount{n: 1}, fallbackAfter: never, annotations: "Allow"},
+		defaults:       settings{minOnDemand: amount{n: 1}, fallbackAfter: never, rolloutRelief: 30 * time.Second, annotations: "Allow"},
 		labelGrace:     30 * time.Second,
 		capacityLabels: slices.Clone(builtinCapacityLabels),
 		signals:        slices.Clone(builtinSignals),
@@ -174,6 +175,13 @@ func (o overrides) rule() (rule, error) {
 			return rule{}, fmt.Errorf("fallbackAfter: %w", err)
 		}
 		r.fallbackAfter = &after
+	}
+	if o.RolloutRelief != "" {
+		after, err := parseFallback(o.RolloutRelief)
+		if err != nil {
+			return rule{}, fmt.Errorf("rolloutRelief: %w", err)
+		}
+		r.rolloutRelief = &after
 	}
 	return r, nil
 }

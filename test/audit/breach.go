@@ -15,8 +15,6 @@ const (
 	// early is by how much a wait may seem too short because its beginning was written or delivered late: the scheduler writes the condition
 	// some time after it has looked at its clock.
 	early = time.Second
-	// reliefAfter is how long a pod of a new revision waits for on-demand that an older one holds.
-	reliefAfter = 30 * time.Second
 )
 
 // BreachKind is one way to break the policy.
@@ -231,7 +229,7 @@ func (c *core) waitedOut(r reading, p *pod, now time.Time) bool {
 // relievedAt reports whether the pod had waited long enough for on-demand that another revision of its Deployment held.
 func (c *core) relievedAt(r reading, b binding) bool {
 	p := b.pod
-	if p.refused.IsZero() || b.seen.at.Add(early).Sub(p.refused) < reliefAfter {
+	if p.refused.IsZero() || b.seen.at.Add(early).Sub(p.refused) < r.rolloutRelief {
 		return false
 	}
 	for uid := range c.siblings[r.uid] {

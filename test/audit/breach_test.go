@@ -181,6 +181,21 @@ func TestBreaches(t *testing.T) {
 			},
 			want: over,
 		},
+		"rollout relief after another time": {
+			args: "rolloutRelief: 5s",
+			play: func(h *history) {
+				h.spot("s").onDemand("d").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "old").bind("d", "old")
+				h.revisionOf("web", 2, 1).pods("ReplicaSet", "web-2", "new").refuse("new").wait(5*time.Second).bind("s", "new")
+			},
+		},
+		"rollout relief where there is none": {
+			args: "rolloutRelief: never",
+			play: func(h *history) {
+				h.spot("s").onDemand("d").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "old").bind("d", "old")
+				h.revisionOf("web", 2, 1).pods("ReplicaSet", "web-2", "new").refuse("new").wait(10*time.Minute).bind("s", "new")
+			},
+			want: over,
+		},
 		"rollout relief although the old revision is on spot": {
 			play: func(h *history) {
 				h.spot("s").deployment("web", 2, nil).pods("ReplicaSet", "web-1", "old").bind("s", "old")

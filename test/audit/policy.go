@@ -31,7 +31,8 @@ type settings struct {
 	maxPerPool    *amount
 	anyway        bool
 	fallbackAfter time.Duration
-	annotations   string // Allow, StricterOnly or Ignore
+	rolloutRelief time.Duration // how long a pod of a new revision waits for on-demand that an older one holds
+	annotations   string        // Allow, StricterOnly or Ignore
 }
 
 // rule overrides settings for the pods it matches; nil and "" override nothing.
@@ -47,6 +48,7 @@ type rule struct {
 	maxPerPool    *amount
 	anyway        *bool
 	fallbackAfter *time.Duration
+	rolloutRelief *time.Duration
 	annotations   string
 }
 
@@ -83,7 +85,7 @@ func parseAmount(text string) (amount, error) {
 
 // annotations are the policy annotations of one object; an absent one is "", which does not parse either.
 type annotations struct {
-	minOnDemand, maxPerPool, whenUnsatisfiable, fallbackAfter string
+	minOnDemand, maxPerPool, whenUnsatisfiable, fallbackAfter, rolloutRelief string
 }
 
 func policyAnnotations(from map[string]string) annotations {
@@ -93,6 +95,7 @@ func policyAnnotations(from map[string]string) annotations {
 		maxPerPool:        from[prefix+"max-per-pool"],
 		whenUnsatisfiable: from[prefix+"when-unsatisfiable"],
 		fallbackAfter:     from[prefix+"fallback-after"],
+		rolloutRelief:     from[prefix+"rollout-relief"],
 	}
 }
 
@@ -143,6 +146,10 @@ func (p *Policy) resolve(s subject) (settings, int) {
 	if after, ok := first(levels, func(a annotations) (time.Duration, error) { return parseFallback(a.fallbackAfter) }); ok &&
 		(!strict || after > out.fallbackAfter) {
 		out.fallbackAfter = after
+	}
+	if after, ok := first(levels, func(a annotations) (time.Duration, error) { return parseFallback(a.rolloutRelief) }); ok &&
+		(!strict || after > out.rolloutRelief) {
+		out.rolloutRelief = after
 	}
 	return out, floor(out.minOnDemand)
 }
@@ -213,6 +220,9 @@ func (r *rule) override(s *settings) {
 	}
 	if r.fallbackAfter != nil {
 		s.fallbackAfter = *r.fallbackAfter
+	}
+	if r.rolloutRelief != nil {
+		s.rolloutRelief = *r.rolloutRelief
 	}
 	if r.annotations != "" {
 		s.annotations = r.annotations

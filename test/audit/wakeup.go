@@ -269,8 +269,8 @@ func (c *core) allowedOnSpot(r reading, p *pod, placed int, now time.Time) strin
 		return fmt.Sprintf("spot: %d of a budget of %d are placed", placed, r.budget())
 	case !p.refused.IsZero() && now.Sub(from) >= r.fallbackAfter:
 		return fmt.Sprintf("spot: unschedulable for longer than fallbackAfter (%s)", r.fallbackAfter)
-	case !p.refused.IsZero() && !p.wait.held.IsZero() && now.Sub(from) >= reliefAfter && now.Sub(p.wait.held) >= reliefAfter:
-		return "spot: an older revision has held on-demand for 30s"
+	case !p.refused.IsZero() && !p.wait.held.IsZero() && now.Sub(from) >= r.rolloutRelief && now.Sub(p.wait.held) >= r.rolloutRelief:
+		return fmt.Sprintf("spot: an older revision has held on-demand for %s", r.rolloutRelief)
 	}
 	return ""
 }

@@ -28,6 +28,7 @@ unlabeledNodes: Spot
 maxPerPool: "50%"
 whenUnsatisfiable: ScheduleAnyway
 fallbackAfter: 5m
+rolloutRelief: 1m
 rules:
 - name: critical
   namespaces: [shop, bank]
@@ -40,6 +41,7 @@ rules:
   maxPerPool: 3
   whenUnsatisfiable: DoNotSchedule
   fallbackAfter: never
+  rolloutRelief: never
   annotationPolicy: Ignore
 - {name: rest, annotationPolicy: Allow}
 labelGrace: 1m30s
@@ -72,15 +74,15 @@ func TestDefaults(t *testing.T) {
 	}{
 		"no pluginConfig entry": {replicaSafety, "", &config.ReplicaSafetyArgs{
 			TypeMeta: meta("ReplicaSafetyArgs"), MinOnDemand: "1", UnlabeledNodes: "OnDemand", WhenUnsatisfiable: "DoNotSchedule",
-			LabelGrace: "30s", AnnotationPolicy: "Allow",
+			LabelGrace: "30s", AnnotationPolicy: "Allow", RolloutRelief: "30s",
 		}},
 		"no arguments": {replicaSafety, "null", &config.ReplicaSafetyArgs{
 			TypeMeta: meta("ReplicaSafetyArgs"), MinOnDemand: "1", UnlabeledNodes: "OnDemand", WhenUnsatisfiable: "DoNotSchedule",
-			LabelGrace: "30s", AnnotationPolicy: "Allow",
+			LabelGrace: "30s", AnnotationPolicy: "Allow", RolloutRelief: "30s",
 		}},
 		"what is set stays": {replicaSafety, "{minOnDemand: 0, unlabeledNodes: Spot, labelGrace: 0s}", &config.ReplicaSafetyArgs{
 			TypeMeta: meta("ReplicaSafetyArgs"), MinOnDemand: "0", UnlabeledNodes: "Spot", WhenUnsatisfiable: "DoNotSchedule",
-			LabelGrace: "0s", AnnotationPolicy: "Allow",
+			LabelGrace: "0s", AnnotationPolicy: "Allow", RolloutRelief: "30s",
 		}},
 		"no SpotPreferenceArgs": {spotPreference, "", &config.SpotPreferenceArgs{
 			TypeMeta: meta("SpotPreferenceArgs"), RiskHalfLife: "1h",
@@ -109,6 +111,7 @@ func TestPolicy(t *testing.T) {
 			MaxPerPool:        ptr.To(decision.Percent(50)),
 			WhenUnsatisfiable: decision.ScheduleAnyway,
 			FallbackAfter:     5 * time.Minute,
+			RolloutRelief:     time.Minute,
 		},
 		Rules: []decision.Rule{{
 			Name:            "critical",
@@ -122,6 +125,7 @@ func TestPolicy(t *testing.T) {
 				MaxPerPool:        ptr.To(decision.Count(3)),
 				WhenUnsatisfiable: ptr.To(decision.DoNotSchedule),
 				FallbackAfter:     ptr.To(decision.Never),
+				RolloutRelief:     ptr.To(decision.Never),
 			},
 			Annotations: ptr.To(decision.IgnoreAnnotations),
 		}, {
@@ -171,7 +175,7 @@ func TestPolicyOfDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &decision.Policy{
-		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never},
+		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second},
 		LabelGrace:     30 * time.Second,
 		CapacityLabels: decision.BuiltinCapacityLabels(),
 	}

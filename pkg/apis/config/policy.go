@@ -42,6 +42,7 @@ func (a *ReplicaSafetyArgs) convert(path *field.Path) (*decision.Policy, []kube.
 			MaxPerPool:        scalar.ParseOptional(&errs, path.Child("maxPerPool"), a.MaxPerPool, decision.ParseMaxPerPool),
 			WhenUnsatisfiable: scalar.Parse(&errs, path.Child("whenUnsatisfiable"), a.WhenUnsatisfiable, decision.ParseWhenUnsatisfiable),
 			FallbackAfter:     decision.Never,
+			RolloutRelief:     scalar.Parse(&errs, path.Child("rolloutRelief"), a.RolloutRelief, decision.ParseRolloutRelief),
 		},
 		Annotations:    scalar.Parse(&errs, path.Child("annotationPolicy"), a.AnnotationPolicy, parseAnnotationPolicy),
 		UnlabeledNodes: scalar.Parse(&errs, path.Child("unlabeledNodes"), a.UnlabeledNodes, parseCapacityType),

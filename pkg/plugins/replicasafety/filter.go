@@ -56,7 +56,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 	}
 	var waiting decision.Waiting
 	if since, waits := p.waiting.WaitingSince(pod); waits {
-		if waiting, err = p.earned(subject, start.Sub(since)); err != nil {
+		if waiting, err = p.earned(subject, settings, start.Sub(since)); err != nil {
 			return nil, fwk.AsStatus(err)
 		}
 	}
@@ -77,9 +77,9 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 }
 
 // earned returns what having waited that long may have earned the pod.
-func (p *Plugin) earned(subject *kube.Subject, waited time.Duration) (decision.Waiting, error) {
+func (p *Plugin) earned(subject *kube.Subject, settings decision.Settings, waited time.Duration) (decision.Waiting, error) {
 	earned := decision.Waiting{For: waited}
-	if waited < decision.RolloutRelief {
+	if !settings.Relieves(waited) {
 		return earned, nil
 	}
 	older, err := p.owners.OlderRevisions(subject)

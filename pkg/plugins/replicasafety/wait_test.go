@@ -271,6 +271,7 @@ func TestChangesWhileThePodIsInFlight(t *testing.T) {
 func TestWaitOf(t *testing.T) {
 	fallback := func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "20s" }
 	later := func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "5m" }
+	noRelief := func(a *config.ReplicaSafetyArgs) { a.RolloutRelief = "never" }
 	full := func(w *world) { w.stand("spot", web("a"), web("b")) }
 	webOwners := []types.UID{"web-1", "web"}
 	cases := map[string]struct {
@@ -292,6 +293,11 @@ func TestWaitOf(t *testing.T) {
 			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now.Add(20 * time.Second)}},
 		"Deployment, no relief to be had": {later, full, web("p"), 30 * time.Second,
 			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now.Add(5 * time.Minute)}},
+		"Deployment, relief of another time": {func(a *config.ReplicaSafetyArgs) { a.RolloutRelief = "2m" }, full, web("p"), 30 * time.Second,
+			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now.Add(2 * time.Minute)}},
+		"Deployment, relief at once": {func(a *config.ReplicaSafetyArgs) { a.RolloutRelief = "0s" }, full, web("p"), 0,
+			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now}},
+		"Deployment, no relief":       {noRelief, full, web("p"), 0, placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true}},
 		"Deployment, nothing to come": {nil, full, web("p"), 30 * time.Second, placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true}},
 		"within budget, but no room":  {nil, nil, web("p"), 40 * time.Second, placement.Wait{Owners: webOwners, Counted: true}},
 		"a node that settles": {later, func(w *world) { w.nodes(young("young")) }, podOf("p"), 0,
@@ -349,21 +355,30 @@ func TestFallback(t *testing.T) {
 // A pod over its budget may take spot after 30 s if an older revision of its Deployment, and only an older one, holds on-demand then.
 func TestRolloutRelief(t *testing.T) {
 	of := func(name, replicaSet string) *v1.Pod { return podOf(name, by("ReplicaSet", replicaSet)) }
+	older := func(w *world) { w.stand("on-demand", of("old", "web-1")) }
+	relief := func(after string) func(*v1.Pod) *v1.Pod {
+		return func(p *v1.Pod) *v1.Pod {
+			return annotate(p, decision.RolloutReliefAnnotation, after)
+		}
+	}
 	cases := map[string]struct {
 		standing func(*world)
 		pod      *v1.Pod
 		waited   time.Duration
 		want     []string
 	}{
-		"older on on-demand, 30 s": {func(w *world) { w.stand("on-demand", of("old", "web-1")) }, of("new", "web-2"), 30 * time.Second, []string{"on-demand", "spot"}},
-		"older on on-demand, less than 30 s": {func(w *world) { w.stand("on-demand", of("old", "web-1")) }, of("new", "web-2"), 30*time.Second - 1,
-			[]string{"on-demand"}},
-		"older on spot":              {func(w *world) { w.stand("spot", of("old", "web-1")) }, of("new", "web-2"), time.Hour, []string{"on-demand"}},
-		"older terminating":          {func(w *world) { w.stand("on-demand", terminating(of("old", "web-1"))) }, of("new", "web-2"), time.Hour, []string{"on-demand"}},
-		"none older":                 {func(*world) {}, of("new", "web-2"), time.Hour, []string{"on-demand"}},
-		"newer on on-demand":         {func(w *world) { w.stand("on-demand", of("new", "web-2")) }, of("old", "web-1"), time.Hour, []string{"on-demand"}},
-		"another Deployment's older": {func(w *world) { w.stand("on-demand", of("old", "api-1")) }, of("new", "web-2"), time.Hour, []string{"on-demand"}},
-		"no Deployment":              {func(w *world) { w.stand("on-demand", of("old", "web-1")) }, podOf("p"), time.Hour, []string{"on-demand"}},
+		"older on on-demand, 30 s":           {older, of("new", "web-2"), 30 * time.Second, []string{"on-demand", "spot"}},
+		"older on on-demand, less than 30 s": {older, of("new", "web-2"), 30*time.Second - 1, []string{"on-demand"}},
+		"another time":                       {older, relief("2m")(of("new", "web-2")), 2 * time.Minute, []string{"on-demand", "spot"}},
+		"less than another time":             {older, relief("2m")(of("new", "web-2")), time.Minute, []string{"on-demand"}},
+		"sooner":                             {older, relief("1s")(of("new", "web-2")), time.Second, []string{"on-demand", "spot"}},
+		"never":                              {older, relief("never")(of("new", "web-2")), time.Hour, []string{"on-demand"}},
+		"older on spot":                      {func(w *world) { w.stand("spot", of("old", "web-1")) }, of("new", "web-2"), time.Hour, []string{"on-demand"}},
+		"older terminating":                  {func(w *world) { w.stand("on-demand", terminating(of("old", "web-1"))) }, of("new", "web-2"), time.Hour, []string{"on-demand"}},
+		"none older":                         {func(*world) {}, of("new", "web-2"), time.Hour, []string{"on-demand"}},
+		"newer on on-demand":                 {func(w *world) { w.stand("on-demand", of("new", "web-2")) }, of("old", "web-1"), time.Hour, []string{"on-demand"}},
+		"another Deployment's older":         {func(w *world) { w.stand("on-demand", of("old", "api-1")) }, of("new", "web-2"), time.Hour, []string{"on-demand"}},
+		"no Deployment":                      {func(w *world) { w.stand("on-demand", of("old", "web-1")) }, podOf("p"), time.Hour, []string{"on-demand"}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
