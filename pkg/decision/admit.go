@@ -73,19 +73,19 @@ func (p *Plan) Reason(v Verdict) string {
 		return "node is being drained"
 	case OverBudget:
 		return fmt.Sprintf("spot budget used up: %d of %d replicas of %s may run on spot%s",
-			p.placed.Spot, p.Budget, p.revision, p.outlook("on-demand room"))
+			p.placed.Spot, p.Budget, p.revision, p.keptOffSpot("room in the spot budget"))
 	case OnFloorOrdinal:
 		later := ""
 		if p.holdsUpLater {
 			later = ", and later ordinals wait for this one"
 		}
 		return fmt.Sprintf("ordinal kept off spot: the first %d of the ordinals of %s stay on on-demand%s%s",
-			p.Floor, p.revision, later, p.outlook("on-demand room"))
+			p.Floor, p.revision, later, p.keptOffSpot("a lower floor"))
 	case NodeSettling:
 		return "node has no capacity label yet and is too young to count as on-demand"
 	case PoolFull:
 		room := "room in another spot pool or on on-demand"
-		if p.Exempt {
+		if !p.MayTakeOnDemand() {
 			room = "room in another spot pool"
 		}
 		return fmt.Sprintf("spot pool full: a pool may hold %d replicas of %s%s", p.PoolCap, p.revision, p.outlook(room))
@@ -100,7 +100,7 @@ func (p *Plan) Waits() string {
 		return p.Reason(OnFloorOrdinal)
 	case !p.MayTakeSpot():
 		return p.Reason(OverBudget)
-	case p.Exempt:
+	case p.onlySpot:
 		return "no node takes it: its own node selector or affinity admits only spot"
 	case p.PoolCap > 0 && p.Grant == NotGranted:
 		return fmt.Sprintf("no node takes it: it may go to on-demand, and to spot pools with less than %d replicas of %s", p.PoolCap, p.revision)
@@ -117,6 +117,14 @@ func (p *Plan) Budgeted() string {
 		return fmt.Sprintf("the first %d of the ordinals of %s belong on on-demand", p.Floor, p.revision)
 	}
 	return fmt.Sprintf("before it %d of %d replicas that may be on spot were there, of %s", p.placed.Spot, p.Budget, p.revision)
+}
+
+// keptOffSpot says what a pod waits for that the floor keeps off spot: otherwise is what lets it run if on-demand cannot.
+func (p *Plan) keptOffSpot(otherwise string) string {
+	if p.onlySpot {
+		return "; its own node selector or affinity admits only spot, but exemptions are ignored" + p.outlook(otherwise)
+	}
+	return p.outlook("on-demand room")
 }
 
 // outlook says what the pod waits for.

@@ -13,6 +13,7 @@ import (
 type candidate struct {
 	ordered, holdsUpLater bool
 	onlySpot, anyway      bool
+	ignoreExemptions      bool
 	ordinal               int
 	placed                decision.Placed
 	waiting               decision.Waiting
@@ -29,6 +30,9 @@ func (c candidate) plan() decision.Plan {
 	}
 	if c.anyway {
 		settings.WhenUnsatisfiable = decision.ScheduleAnyway
+	}
+	if c.ignoreExemptions {
+		settings.Exemptions = decision.IgnoreExemptions
 	}
 	return decision.NewPlan(pod, settings, c.placed, c.waiting)
 }
@@ -68,7 +72,11 @@ func TestAdmit(t *testing.T) {
 		"budget before pool":    {node: spot, candidate: candidate{placed: usedUp}, inPool: 9, want: decision.OverBudget},
 		"exempt":                {node: spot, candidate: candidate{onlySpot: true, placed: usedUp}, want: decision.Admitted, wantOutcome: decision.ByExemption},
 		"exempt, in its budget": {node: spot, candidate: candidate{onlySpot: true}, want: decision.Admitted, wantOutcome: decision.ByExemption},
-		"exempt, pool full":     {node: spot, candidate: candidate{onlySpot: true}, inPool: 2, want: decision.PoolFull},
+		"ignored, over budget":  {node: spot, candidate: candidate{onlySpot: true, ignoreExemptions: true, placed: usedUp}, want: decision.OverBudget},
+		"ignored, in its budget": {
+			node: spot, candidate: candidate{onlySpot: true, ignoreExemptions: true}, want: decision.Admitted, wantOutcome: decision.InBudget,
+		},
+		"exempt, pool full": {node: spot, candidate: candidate{onlySpot: true}, inPool: 2, want: decision.PoolFull},
 
 		"ordinal of the floor":     {node: spot, candidate: candidate{ordered: true, ordinal: 1}, want: decision.OnFloorOrdinal},
 		"ordinal beyond the floor": {node: spot, candidate: candidate{ordered: true, ordinal: 2, placed: usedUp}, want: decision.Admitted, wantOutcome: decision.InBudget},
@@ -155,6 +163,20 @@ func TestReason(t *testing.T) {
 		"pool, only spot": {
 			candidate: candidate{onlySpot: true, fallbackAfter: time.Hour}, verdict: decision.PoolFull,
 			want: "spot pool full: a pool may hold 2 replicas of shop/web-5d9f (waits for room in another spot pool, takes any spot node after 1h)",
+		},
+		"budget, only spot, exemptions ignored": {
+			candidate: candidate{onlySpot: true, ignoreExemptions: true, placed: decision.Placed{Spot: 3}}, verdict: decision.OverBudget,
+			want: "spot budget used up: 3 of 3 replicas of shop/web-5d9f may run on spot; its own node selector or affinity admits only spot, " +
+				"but exemptions are ignored (waits for room in the spot budget)",
+		},
+		"ordinal, only spot, exemptions ignored": {
+			candidate: candidate{onlySpot: true, ignoreExemptions: true, ordered: true, fallbackAfter: time.Hour}, verdict: decision.OnFloorOrdinal,
+			want: "ordinal kept off spot: the first 2 of the ordinals of shop/web-5d9f stay on on-demand; its own node selector or affinity " +
+				"admits only spot, but exemptions are ignored (waits for a lower floor, takes any spot node after 1h)",
+		},
+		"pool, only spot, exemptions ignored": {
+			candidate: candidate{onlySpot: true, ignoreExemptions: true}, verdict: decision.PoolFull,
+			want: "spot pool full: a pool may hold 2 replicas of shop/web-5d9f (waits for room in another spot pool)",
 		},
 		"five minutes": {
 			candidate: candidate{placed: decision.Placed{Spot: 3}, fallbackAfter: 5 * time.Minute}, verdict: decision.OverBudget,

@@ -84,6 +84,17 @@ func ParseWhenUnsatisfiable(s string) (WhenUnsatisfiable, error) {
 	return 0, fmt.Errorf("expected DoNotSchedule or ScheduleAnyway")
 }
 
+// ParseExemptions reads "Allow" or "Ignore".
+func ParseExemptions(s string) (ExemptionPolicy, error) {
+	switch s {
+	case "Allow":
+		return AllowExemptions, nil
+	case "Ignore":
+		return IgnoreExemptions, nil
+	}
+	return 0, fmt.Errorf("expected Allow or Ignore")
+}
+
 // ParseFallbackAfter reads a duration of 0 or more such as "5m", or "never".
 func ParseFallbackAfter(s string) (time.Duration, error) { return parseWait(s, "5m") }
 

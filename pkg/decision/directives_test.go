@@ -117,6 +117,8 @@ func override(o *decision.Overrides, key, value string) (ok bool, err error) {
 		o.WhenUnsatisfiable, err = pointer(decision.ParseWhenUnsatisfiable(value))
 	case "fallbackAfter":
 		o.FallbackAfter, err = pointer(decision.ParseFallbackAfter(value))
+	case "exemptions":
+		o.Exemptions, err = pointer(decision.ParseExemptions(value))
 	case "rolloutRelief":
 		o.RolloutRelief, err = pointer(decision.ParseRolloutRelief(value))
 	default:

@@ -8,7 +8,7 @@ import (
 // Origins say, for a person, where each of a pod's Settings comes from: "the profile", "the default of Jobs that retry", `rule "critical"` or
 // "annotation spot-aware-scheduler.io/min-on-demand on the Deployment".
 type Origins struct {
-	MinOnDemand, MaxPerPool, WhenUnsatisfiable, FallbackAfter, RolloutRelief string
+	MinOnDemand, MaxPerPool, WhenUnsatisfiable, FallbackAfter, RolloutRelief, Exemptions string
 	// Overruled are the annotations that parse, or are not even read, and do not count because of the annotation policy; in words.
 	Overruled []string
 }
@@ -19,7 +19,7 @@ const fromProfile = "the profile"
 func (p *Policy) Explain(pod *Pod) (Settings, Origins, []InvalidAnnotation) {
 	origins := Origins{
 		MinOnDemand: fromProfile, MaxPerPool: fromProfile, WhenUnsatisfiable: fromProfile, FallbackAfter: fromProfile,
-		RolloutRelief: fromProfile,
+		RolloutRelief: fromProfile, Exemptions: fromProfile,
 	}
 	switch pod.Workload.Batch {
 	case Retriable:
@@ -34,7 +34,11 @@ func (p *Policy) Explain(pod *Pod) (Settings, Origins, []InvalidAnnotation) {
 // rule notes what a rule gives. As the other methods it does nothing for nil.
 func (o *Origins) rule(rule *Rule) {
 	if o != nil {
-		o.note(rule.Overrides, func(string) string { return fmt.Sprintf("rule %q", rule.Name) })
+		from := fmt.Sprintf("rule %q", rule.Name)
+		o.note(rule.Overrides, func(string) string { return from })
+		if rule.Exemptions != nil {
+			o.Exemptions = from
+		}
 	}
 }
 

@@ -58,10 +58,10 @@ type Pod struct {
 // pods than replicas, nor an ordinal beyond the last: such a pod was made after the workload was scaled up, or is about to be deleted after
 // it was scaled down. A floor of too few replicas would put it on on-demand for good, or an ordinal of the floor on spot. A Job says
 // nothing by its pods: they end before it notices.
-func (p *Pod) Outgrown(placed Placed) string {
+func (p *Pod) Outgrown(settings Settings, placed Placed) string {
 	w := &p.Workload
 	switch {
-	case w.Batch != NotBatch || p.OnlySpot:
+	case w.Batch != NotBatch || settings.Exempts(p):
 	case w.Ordered && w.Ordinal >= w.Desired:
 		return fmt.Sprintf("owner not up to date yet: %s has no ordinal %d with %d replicas; waits for news of its %s, %s at most",
 			w.Revision, w.Ordinal, w.Desired, w.Kind, OwnerNews)
@@ -105,8 +105,8 @@ type Plan struct {
 	Floor, Budget int
 	// PoolCap is how many of the revision one spot pool may hold; 0 means no cap.
 	PoolCap int
-	// Exempt: the user's own node selector or affinity admits only spot, so the budget is lifted from this pod. The cap is not:
-	// it says where on spot.
+	// Exempt: the user's own node selector or affinity admits only spot, and Settings.Exemptions allows that, so the budget is lifted
+	// from this pod. The cap is not: it says where on spot.
 	Exempt bool
 	// Grant, if any, lifts both budget and cap from this pod: it has to run somewhere.
 	Grant Grant
@@ -114,6 +114,7 @@ type Plan struct {
 	Prefer CapacityType
 
 	placed        Placed
+	onlySpot      bool
 	ordered       bool
 	ordinal       int
 	holdsUpLater  bool
@@ -126,9 +127,10 @@ func NewPlan(pod *Pod, settings Settings, placed Placed, waiting Waiting) Plan {
 	w := &pod.Workload
 	plan := Plan{
 		Floor:         floor(settings.MinOnDemand, w.Desired),
-		Exempt:        pod.OnlySpot,
+		Exempt:        settings.Exempts(pod),
 		PoolCap:       poolCap(settings.MaxPerPool, w.Desired),
 		placed:        placed,
+		onlySpot:      pod.OnlySpot,
 		ordered:       w.Ordered,
 		ordinal:       w.Ordinal,
 		holdsUpLater:  w.HoldsUpLater,
@@ -164,6 +166,9 @@ func (p *Plan) WithinBudget(morePlaced int) bool {
 // MayTakeSpot reports whether some spot node may be open to the pod.
 func (p *Plan) MayTakeSpot() bool { return p.Exempt || p.Grant != NotGranted || p.WithinBudget(0) }
 
+// MayTakeOnDemand reports whether some on-demand node may be open to the pod.
+func (p *Plan) MayTakeOnDemand() bool { return !p.onlySpot }
+
 // Counted reports whether the plan depends on how many of the pod's siblings stand on spot.
 func (p *Plan) Counted() bool {
 	return p.Grant == NotGranted && (p.PoolCap > 0 || !p.ordered && !p.Exempt && p.Budget > 0)
@@ -189,6 +194,9 @@ func (s Settings) NextChange(waited time.Duration, newRevision bool) (time.Durat
 func (s Settings) Relieves(waited time.Duration) bool {
 	return waited > 0 && s.RolloutRelief != Never && waited >= s.RolloutRelief
 }
+
+// Exempts reports whether no floor keeps the pod off spot, because its own node selector or affinity admits nothing else.
+func (s Settings) Exempts(pod *Pod) bool { return pod.OnlySpot && s.Exemptions == AllowExemptions }
 
 // Floor returns how many of desired replicas must survive the loss of all spot.
 func (s Settings) Floor(desired int) int { return floor(s.MinOnDemand, desired) }

@@ -11,6 +11,8 @@ import (
 
 func TestNewPlan(t *testing.T) {
 	never := decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never, RolloutRelief: decision.Never}
+	ignore := never
+	ignore.Exemptions = decision.IgnoreExemptions
 	relief := func(d time.Duration) decision.Settings {
 		return decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never, RolloutRelief: d}
 	}
@@ -31,6 +33,7 @@ func TestNewPlan(t *testing.T) {
 		placed   decision.Placed
 		waiting  decision.Waiting
 		want     outline
+		exempt   bool
 	}{
 		"first pod": {
 			workload: five, settings: never,
@@ -72,8 +75,16 @@ func TestNewPlan(t *testing.T) {
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.Spot, MayTakeSpot: true},
 		},
 		"exempt": {
-			workload: five, settings: never, onlySpot: true, placed: decision.Placed{Spot: 9},
+			workload: five, settings: never, onlySpot: true, placed: decision.Placed{Spot: 9}, exempt: true,
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.Spot, MayTakeSpot: true},
+		},
+		"exemptions ignored": {
+			workload: five, settings: ignore, onlySpot: true, placed: decision.Placed{Spot: 3},
+			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
+		},
+		"exemptions ignored, within the budget": {
+			workload: five, settings: ignore, onlySpot: true, placed: decision.Placed{Spot: 2},
+			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand, MayTakeSpot: true},
 		},
 		"cap as a count": {
 			workload: five, settings: decision.Settings{MaxPerPool: new(decision.Count(9)), FallbackAfter: decision.Never},
@@ -136,8 +147,8 @@ func TestNewPlan(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			plan := decision.NewPlan(&decision.Pod{OnlySpot: test.onlySpot, Workload: test.workload}, test.settings, test.placed, test.waiting)
 			got := outline{plan.Floor, plan.Budget, plan.PoolCap, plan.Grant, plan.Prefer, plan.MayTakeSpot()}
-			if diff := cmp.Diff(test.want, got); diff != "" || plan.Exempt != test.onlySpot {
-				t.Errorf("plan, exempt %v (-want +got):\n%s", plan.Exempt, diff)
+			if diff := cmp.Diff(test.want, got); diff != "" || plan.Exempt != test.exempt || plan.MayTakeOnDemand() == test.onlySpot {
+				t.Errorf("plan, exempt %v, on-demand %v (-want +got):\n%s", plan.Exempt, plan.MayTakeOnDemand(), diff)
 			}
 		})
 	}
@@ -152,6 +163,7 @@ func TestOutgrown(t *testing.T) {
 	for name, test := range map[string]struct {
 		workload decision.Workload
 		onlySpot bool
+		settings decision.Settings
 		placed   decision.Placed
 		want     string
 	}{
@@ -161,6 +173,10 @@ func TestOutgrown(t *testing.T) {
 			want: "owner not up to date yet: all 3 replicas of shop/web-1 are placed; waits for news of its Deployment, 5s at most",
 		},
 		"nothing depends on the count": {workload: three, onlySpot: true, placed: decision.Placed{Spot: 3}},
+		"exemptions ignored": {
+			workload: three, onlySpot: true, settings: decision.Settings{Exemptions: decision.IgnoreExemptions}, placed: decision.Placed{Spot: 3},
+			want: "owner not up to date yet: all 3 replicas of shop/web-1 are placed; waits for news of its Deployment, 5s at most",
+		},
 		"a Job's pods end before it notices": {
 			workload: decision.Workload{Kind: "Job", Desired: 1, Batch: decision.NotRetriable}, placed: decision.Placed{OnDemand: 1},
 		},
@@ -174,7 +190,7 @@ func TestOutgrown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := decision.Pod{OnlySpot: test.onlySpot, Workload: test.workload}
-			if diff := cmp.Diff(test.want, pod.Outgrown(test.placed)); diff != "" {
+			if diff := cmp.Diff(test.want, pod.Outgrown(test.settings, test.placed)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

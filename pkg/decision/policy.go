@@ -16,6 +16,16 @@ const (
 	ScheduleAnyway
 )
 
+// ExemptionPolicy says whether a pod whose own node selector or required node affinity admits only spot is exempt from the floor.
+type ExemptionPolicy int8
+
+const (
+	// AllowExemptions: the pod goes to spot whatever the floor.
+	AllowExemptions ExemptionPolicy = iota
+	// IgnoreExemptions: the pod waits if the floor keeps it off spot.
+	IgnoreExemptions
+)
+
 // Never, as Settings.FallbackAfter or Settings.RolloutRelief, means that no time of waiting lets a pod take spot.
 const Never time.Duration = -1
 
@@ -33,6 +43,8 @@ type Settings struct {
 	// may take spot regardless; Never for never. Without relief a rollout that may not delete an old replica first (maxUnavailable
 	// 0, which 25 % of up to 3 replicas rounds to) waits forever if on-demand holds exactly the floor.
 	RolloutRelief time.Duration
+	// Exemptions says whether pods that admit only spot are exempt from the floor. No annotation sets it.
+	Exemptions ExemptionPolicy
 }
 
 // String says all settings in one line, the same for equal settings.
@@ -44,8 +56,16 @@ func (s Settings) String() string {
 	if s.WhenUnsatisfiable == ScheduleAnyway {
 		anyway = "ScheduleAnyway"
 	}
-	return fmt.Sprintf("minOnDemand=%s maxPerPool=%s whenUnsatisfiable=%s fallbackAfter=%s rolloutRelief=%s",
-		s.MinOnDemand, perPool, anyway, orNever(s.FallbackAfter), orNever(s.RolloutRelief))
+	return fmt.Sprintf("minOnDemand=%s maxPerPool=%s whenUnsatisfiable=%s fallbackAfter=%s rolloutRelief=%s exemptions=%s",
+		s.MinOnDemand, perPool, anyway, orNever(s.FallbackAfter), orNever(s.RolloutRelief), s.Exemptions)
+}
+
+// String returns p as ParseExemptions reads it.
+func (p ExemptionPolicy) String() string {
+	if p == IgnoreExemptions {
+		return "Ignore"
+	}
+	return "Allow"
 }
 
 // orNever writes a duration that may be Never.
@@ -63,6 +83,8 @@ type Overrides struct {
 	WhenUnsatisfiable *WhenUnsatisfiable
 	FallbackAfter     *time.Duration
 	RolloutRelief     *time.Duration
+	// Exemptions is nil in the Overrides of annotations.
+	Exemptions *ExemptionPolicy
 }
 
 func (s Settings) with(o Overrides) Settings {
@@ -80,6 +102,9 @@ func (s Settings) with(o Overrides) Settings {
 	}
 	if o.RolloutRelief != nil {
 		s.RolloutRelief = *o.RolloutRelief
+	}
+	if o.Exemptions != nil {
+		s.Exemptions = *o.Exemptions
 	}
 	return s
 }

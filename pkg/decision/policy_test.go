@@ -23,22 +23,24 @@ var comparable = cmp.Comparer(func(a, b decision.Quantity) bool { return a == b 
 
 func TestSettingsPrecedence(t *testing.T) {
 	defaults := decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: 5 * time.Minute, RolloutRelief: 30 * time.Second}
+	// No annotation sets the exemptions.
 	ofAnnotations := decision.Settings{
 		MinOnDemand: decision.Count(3), MaxPerPool: new(decision.Percent(50)), WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: 90 * time.Second,
 		RolloutRelief: 2 * time.Minute,
 	}
 	rule := decision.Rule{Namespaces: []string{"shop"}, Overrides: decision.Overrides{
 		MinOnDemand: new(decision.Count(2)), MaxPerPool: new(decision.Count(4)), WhenUnsatisfiable: new(decision.ScheduleAnyway), FallbackAfter: new(decision.Never),
-		RolloutRelief: new(decision.Never),
+		RolloutRelief: new(decision.Never), Exemptions: new(decision.IgnoreExemptions),
 	}}
 	ofRule := decision.Settings{
 		MinOnDemand: decision.Count(2), MaxPerPool: new(decision.Count(4)), WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: decision.Never,
-		RolloutRelief: decision.Never,
+		RolloutRelief: decision.Never, Exemptions: decision.IgnoreExemptions,
 	}
 	with := func(s decision.Settings, change func(*decision.Settings)) decision.Settings {
 		change(&s)
 		return s
 	}
+	ignored := func(s *decision.Settings) { s.Exemptions = decision.IgnoreExemptions }
 	tests := map[string]struct {
 		policy      decision.Policy
 		pod         decision.Pod
@@ -50,7 +52,7 @@ func TestSettingsPrecedence(t *testing.T) {
 		"no rule":       {policy: decision.Policy{Rules: []decision.Rule{rule}}, pod: decision.Pod{Namespace: "other"}, want: defaults},
 		"pod":           {pod: decision.Pod{Annotations: annotated}, want: ofAnnotations},
 		"owner":         {pod: decision.Pod{Workload: decision.Workload{Annotations: annotated}}, want: ofAnnotations},
-		"pod over rule": {policy: decision.Policy{Rules: []decision.Rule{rule}}, pod: decision.Pod{Namespace: "shop", Annotations: annotated}, want: ofAnnotations},
+		"pod over rule": {policy: decision.Policy{Rules: []decision.Rule{rule}}, pod: decision.Pod{Namespace: "shop", Annotations: annotated}, want: with(ofAnnotations, ignored)},
 		"owner over pod, each setting by itself": {
 			pod: decision.Pod{
 				Annotations: annotated,
@@ -222,6 +224,7 @@ func TestParseSettings(t *testing.T) {
 	perPool := func(s string) (any, error) { return decision.ParseMaxPerPool(s) }
 	anyway := func(s string) (any, error) { return decision.ParseWhenUnsatisfiable(s) }
 	fallback := func(s string) (any, error) { return decision.ParseFallbackAfter(s) }
+	exemptions := func(s string) (any, error) { return decision.ParseExemptions(s) }
 	relief := func(s string) (any, error) { return decision.ParseRolloutRelief(s) }
 	tests := map[string]struct {
 		parse func(string) (any, error)
@@ -243,6 +246,9 @@ func TestParseSettings(t *testing.T) {
 		"what would be Never":         {fallback, "-1ns", nil},
 		"duration without a unit":     {fallback, "300", nil},
 		"empty duration":              {fallback, "", nil},
+		"exemptions allowed":          {exemptions, "Allow", decision.AllowExemptions},
+		"exemptions ignored":          {exemptions, "Ignore", decision.IgnoreExemptions},
+		"exemptions in another case":  {exemptions, "ignore", nil},
 		"relief":                      {relief, "45s", 45 * time.Second},
 		"relief of 0":                 {relief, "0s", time.Duration(0)},
 		"no relief":                   {relief, "never", decision.Never},
@@ -268,14 +274,14 @@ func TestWords(t *testing.T) {
 		},
 		"settings, least": {
 			got:  decision.Settings{FallbackAfter: decision.Never, RolloutRelief: decision.Never}.String(),
-			want: "minOnDemand=0 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=never",
+			want: "minOnDemand=0 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=never exemptions=Allow",
 		},
 		"settings, most": {
 			got: decision.Settings{
 				MinOnDemand: decision.Percent(30), MaxPerPool: new(decision.Count(2)), WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: time.Minute,
-				RolloutRelief: 30 * time.Second,
+				RolloutRelief: 30 * time.Second, Exemptions: decision.IgnoreExemptions,
 			}.String(),
-			want: "minOnDemand=30% maxPerPool=2 whenUnsatisfiable=ScheduleAnyway fallbackAfter=1m0s rolloutRelief=30s",
+			want: "minOnDemand=30% maxPerPool=2 whenUnsatisfiable=ScheduleAnyway fallbackAfter=1m0s rolloutRelief=30s exemptions=Ignore",
 		},
 	}
 	for name, test := range tests {

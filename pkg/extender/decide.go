@@ -451,7 +451,7 @@ func (d *deciding) note(result *Filtered) {
 		if entry.since.IsZero() {
 			entry.since = d.now
 		}
-		entry.forOnDemand = !d.plan.MayTakeSpot()
+		entry.forOnDemand = !d.plan.MayTakeSpot() && d.plan.MayTakeOnDemand()
 		d.register.put(entry)
 		return
 	}

@@ -35,6 +35,12 @@ func TestFirstRound(t *testing.T) {
 			}, []string{"web-1 heal"}},
 		"heal: spot is all that they may take": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s"},
 			func(w *world) { w.pod("web-0").onlySpot, w.pod("web-1").onlySpot = true, true }, nil},
+		"heal: spot is all that they may take, with exemptions ignored": {
+			[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s"},
+			func(w *world) {
+				w.pod("web-0").onlySpot, w.pod("web-1").onlySpot = true, true
+				w.workload("web").settings = func(s *decision.Settings) { s.Exemptions = decision.IgnoreExemptions }
+			}, nil},
 		"heal: the worst first": {[]string{"node o on-demand 1", "node s spot 9", "Deployment a 2 floor 1: s s", "Deployment b 3 floor 2: s s s"},
 			nothing, []string{"b-0 heal"}},
 		"heal: not in a rollout": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s"},
@@ -116,6 +122,13 @@ func TestFirstRound(t *testing.T) {
 			func(w *world) { w.pod("web-3").terminating = true; w.node("s").born = start }, nil},
 		"make room: a pod that may take spot needs none": {[]string{"node o on-demand 3", "node s spot 0", "Deployment one 1 floor 0: -", "Deployment web 3 floor 1: o o o"},
 			nothing, nil},
+		"make room: not for a pod that admits only spot, with exemptions ignored": {
+			[]string{"node o on-demand 3", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 3 floor 1: o o o"},
+			func(w *world) {
+				w.pod("one-0").onlySpot = true
+				w.workload("one").settings = func(s *decision.Settings) { s.Exemptions = decision.IgnoreExemptions }
+				w.node("s").born = start
+			}, nil},
 		"make room: it is being preempted": {[]string{"node o on-demand 3", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 3 floor 1: o o o"},
 			func(w *world) { w.pod("one-0").nominated = "o"; w.node("s").born = start }, nil},
 		"make room: what stands there is a floor": {[]string{"node o on-demand 3", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 3 floor 3: o o o"},

@@ -275,6 +275,7 @@ func settingsOf(s decision.Settings, from *decision.Origins) []Setting {
 		{"whenUnsatisfiable", unsatisfiable, from.WhenUnsatisfiable},
 		{"fallbackAfter", orNever(s.FallbackAfter), from.FallbackAfter},
 		{"rolloutRelief", orNever(s.RolloutRelief), from.RolloutRelief},
+		{"exemptions", s.Exemptions.String(), from.Exemptions},
 	}
 }
 

@@ -292,6 +292,7 @@ func TestExplainSettings(t *testing.T) {
 		{Name: "whenUnsatisfiable", Value: "ScheduleAnyway", From: `rule "shop"`},
 		{Name: "fallbackAfter", Value: "5m0s", From: "the profile"},
 		{Name: "rolloutRelief", Value: "30s", From: "the profile"},
+		{Name: "exemptions", Value: "Allow", From: "the profile"},
 	}
 	if diff := cmp.Diff(want, e.Settings); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)

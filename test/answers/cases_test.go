@@ -2,6 +2,7 @@ package answers_test
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -23,6 +24,12 @@ const (
 // usedUp says that a budget is.
 func usedUp(n, of int, revision string) string {
 	return fmt.Sprintf("spot budget used up: %d of %d replicas of shop/%s may run on spot%s", n, of, revision, waits)
+}
+
+// usedUpOnlySpot is usedUp of a pod that admits only spot, with exemptions ignored.
+func usedUpOnlySpot(n, of int, revision string) string {
+	return fmt.Sprintf("spot budget used up: %d of %d replicas of shop/%s may run on spot; its own node selector or affinity admits only spot, "+
+		"but exemptions are ignored (waits for room in the spot budget)", n, of, revision)
 }
 
 // keeps are the default settings but for the floor.
@@ -254,6 +261,18 @@ func cases() map[string]scenario {
 				"a1": "spot pool full: a pool may hold 1 replicas of shop/web-1 (waits for room in another spot pool)", "b1": "",
 			},
 			first: []string{"b1"}, settings: "minOnDemand=1 maxPerPool=1 whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others,
+		},
+
+		"exemptions are ignored": {
+			policy: "exemptions: Ignore", objects: objects(spot("sp"), web(3, "sp", "sp")), pod: next(selects(decision.CapacityLabelKey, "spot")),
+			want: answers{"sp": usedUpOnlySpot(2, 2, "web-1")}, first: []string{},
+			settings: strings.Replace(defaultSettings, "exemptions=Allow", "exemptions=Ignore", 1),
+		},
+		"exemptions are ignored, and the budget has room": {
+			policy:  "rules: [{name: shop, namespaces: [shop], exemptions: Ignore}]",
+			objects: objects(spot("sp"), web(3, "sp")), pod: next(selects(decision.CapacityLabelKey, "spot")),
+			want: answers{"sp": ""}, first: []string{"sp"},
+			settings: strings.Replace(defaultSettings, "exemptions=Allow", "exemptions=Ignore", 1),
 		},
 
 		// Capacity types.

@@ -269,6 +269,14 @@ func TestBreaches(t *testing.T) {
 			},
 			want: over,
 		},
+		"a pod that admits only spot, exemptions ignored": {
+			args: "exemptions: Ignore",
+			play: func(h *history) {
+				h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a")
+				edit(h, "a", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{ownLabel: "spot"} }).wait(5*time.Second).bind("s", "a")
+			},
+			want: over,
+		},
 		"a pod of another profile": {
 			play: func(h *history) {
 				h.spot("s").pods("", "", "a")

@@ -32,6 +32,7 @@ type settings struct {
 	anyway        bool
 	fallbackAfter time.Duration
 	rolloutRelief time.Duration // how long a pod of a new revision waits for on-demand that an older one holds
+	exemptions    string        // Allow or Ignore
 	annotations   string        // Allow, StricterOnly or Ignore
 }
 
@@ -49,6 +50,7 @@ type rule struct {
 	anyway        *bool
 	fallbackAfter *time.Duration
 	rolloutRelief *time.Duration
+	exemptions    string
 	annotations   string
 }
 
@@ -223,6 +225,9 @@ func (r *rule) override(s *settings) {
 	}
 	if r.rolloutRelief != nil {
 		s.rolloutRelief = *r.rolloutRelief
+	}
+	if r.exemptions != "" {
+		s.exemptions = r.exemptions
 	}
 	if r.annotations != "" {
 		s.annotations = r.annotations

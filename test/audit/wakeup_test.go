@@ -170,6 +170,12 @@ func TestLostWakeups(t *testing.T) {
 		"fallback":          {args: "fallbackAfter: 20s", play: func(h *history) { singleton(h).wait(33 * s) }, want: a(20 * s)},
 		"fallback is fresh": {args: "fallbackAfter: 20s", play: func(h *history) { singleton(h).wait(32 * s) }},
 		"ScheduleAnyway":    {args: "whenUnsatisfiable: ScheduleAnyway", play: func(h *history) { singleton(h).wait(13 * s) }, want: a(0)},
+		"exemptions ignored": {
+			args: "rules: [{namespaces: [shop], exemptions: Ignore}]",
+			play: func(h *history) {
+				edit(singleton(h), "a", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{ownLabel: "spot"} }).wait(60 * s)
+			},
+		},
 		"exempt": {
 			play: func(h *history) {
 				edit(singleton(h), "a", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{ownLabel: "spot"} }).wait(13 * s)

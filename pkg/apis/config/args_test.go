@@ -29,6 +29,7 @@ maxPerPool: "50%"
 whenUnsatisfiable: ScheduleAnyway
 fallbackAfter: 5m
 rolloutRelief: 1m
+exemptions: Ignore
 rules:
 - name: critical
   namespaces: [shop, bank]
@@ -42,6 +43,7 @@ rules:
   whenUnsatisfiable: DoNotSchedule
   fallbackAfter: never
   rolloutRelief: never
+  exemptions: Allow
   annotationPolicy: Ignore
 - {name: rest, annotationPolicy: Allow}
 labelGrace: 1m30s
@@ -75,14 +77,17 @@ func TestDefaults(t *testing.T) {
 		"no pluginConfig entry": {replicaSafety, "", &config.ReplicaSafetyArgs{
 			TypeMeta: meta("ReplicaSafetyArgs"), MinOnDemand: "1", UnlabeledNodes: "OnDemand", WhenUnsatisfiable: "DoNotSchedule",
 			LabelGrace: "30s", AnnotationPolicy: "Allow", RolloutRelief: "30s",
+			Exemptions: "Allow",
 		}},
 		"no arguments": {replicaSafety, "null", &config.ReplicaSafetyArgs{
 			TypeMeta: meta("ReplicaSafetyArgs"), MinOnDemand: "1", UnlabeledNodes: "OnDemand", WhenUnsatisfiable: "DoNotSchedule",
 			LabelGrace: "30s", AnnotationPolicy: "Allow", RolloutRelief: "30s",
+			Exemptions: "Allow",
 		}},
 		"what is set stays": {replicaSafety, "{minOnDemand: 0, unlabeledNodes: Spot, labelGrace: 0s}", &config.ReplicaSafetyArgs{
 			TypeMeta: meta("ReplicaSafetyArgs"), MinOnDemand: "0", UnlabeledNodes: "Spot", WhenUnsatisfiable: "DoNotSchedule",
 			LabelGrace: "0s", AnnotationPolicy: "Allow", RolloutRelief: "30s",
+			Exemptions: "Allow",
 		}},
 		"no SpotPreferenceArgs": {spotPreference, "", &config.SpotPreferenceArgs{
 			TypeMeta: meta("SpotPreferenceArgs"), RiskHalfLife: "1h",
@@ -112,6 +117,7 @@ func TestPolicy(t *testing.T) {
 			WhenUnsatisfiable: decision.ScheduleAnyway,
 			FallbackAfter:     5 * time.Minute,
 			RolloutRelief:     time.Minute,
+			Exemptions:        decision.IgnoreExemptions,
 		},
 		Rules: []decision.Rule{{
 			Name:            "critical",
@@ -126,6 +132,7 @@ func TestPolicy(t *testing.T) {
 				WhenUnsatisfiable: ptr.To(decision.DoNotSchedule),
 				FallbackAfter:     ptr.To(decision.Never),
 				RolloutRelief:     ptr.To(decision.Never),
+				Exemptions:        ptr.To(decision.AllowExemptions),
 			},
 			Annotations: ptr.To(decision.IgnoreAnnotations),
 		}, {

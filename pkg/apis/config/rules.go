@@ -63,13 +63,14 @@ func (r *Rule) convert(path *field.Path) (decision.Rule, field.ErrorList) {
 			WhenUnsatisfiable: scalar.ParseOptional(&errs, path.Child("whenUnsatisfiable"), r.WhenUnsatisfiable, decision.ParseWhenUnsatisfiable),
 			FallbackAfter:     scalar.ParseOptional(&errs, path.Child("fallbackAfter"), r.FallbackAfter, decision.ParseFallbackAfter),
 			RolloutRelief:     scalar.ParseOptional(&errs, path.Child("rolloutRelief"), r.RolloutRelief, decision.ParseRolloutRelief),
+			Exemptions:        scalar.ParseOptional(&errs, path.Child("exemptions"), r.Exemptions, decision.ParseExemptions),
 		},
 		Annotations: scalar.ParseOptional(&errs, path.Child("annotationPolicy"), r.AnnotationPolicy, parseAnnotationPolicy),
 	}
-	if r.MinOnDemand+r.MaxPerPool+r.WhenUnsatisfiable+r.FallbackAfter+r.RolloutRelief+r.AnnotationPolicy == "" {
+	if r.MinOnDemand+r.MaxPerPool+r.WhenUnsatisfiable+r.FallbackAfter+r.RolloutRelief+r.Exemptions+r.AnnotationPolicy == "" {
 		errs = append(errs, field.Required(path,
 			"the rule sets nothing: at least one of minOnDemand, maxPerPool, whenUnsatisfiable, fallbackAfter, rolloutRelief, "+
-				"annotationPolicy"))
+				"exemptions, annotationPolicy"))
 	}
 	errs = append(errs, eachValid(r.Namespaces, path.Child("namespaces"), validation.IsDNS1123Label)...)
 	errs = append(errs, eachValid(r.PriorityClasses, path.Child("priorityClasses"), validation.IsDNS1123Subdomain)...)

@@ -33,6 +33,9 @@ type ReplicaSafetyArgs struct {
 	// cap, if an older revision of its workload has pods on on-demand: a duration, or "never". Default 30s: this outlasts the start
 	// of most containers, after which most rollouts delete an old replica.
 	RolloutRelief Scalar `json:"rolloutRelief,omitempty"`
+	// Exemptions says whether the floor applies to a pod whose own node selector or required node affinity admits only spot: Allow (the
+	// default: it does not) or Ignore (it does, and the pod waits if the floor keeps it off spot). No annotation changes it.
+	Exemptions Scalar `json:"exemptions,omitempty"`
 	// Rules give some pods settings of their own. They are tried in order: the first that matches a pod applies, the others do not.
 	Rules []Rule `json:"rules,omitempty"`
 	// LabelGrace is how long a node without a capacity label takes no floor pod after it was created, where other nodes carry one:
@@ -73,6 +76,7 @@ type Rule struct {
 	WhenUnsatisfiable Scalar `json:"whenUnsatisfiable,omitempty"`
 	FallbackAfter     Scalar `json:"fallbackAfter,omitempty"`
 	RolloutRelief     Scalar `json:"rolloutRelief,omitempty"`
+	Exemptions        Scalar `json:"exemptions,omitempty"`
 	AnnotationPolicy  Scalar `json:"annotationPolicy,omitempty"`
 }
 
@@ -126,6 +130,7 @@ func (a *ReplicaSafetyArgs) SetDefaults() {
 	a.UnlabeledNodes.SetDefault("OnDemand")
 	a.WhenUnsatisfiable.SetDefault("DoNotSchedule")
 	a.RolloutRelief.SetDefault("30s")
+	a.Exemptions.SetDefault("Allow")
 	a.LabelGrace.SetDefault("30s")
 	a.AnnotationPolicy.SetDefault("Allow")
 }

@@ -43,13 +43,13 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 	if !again {
 		first = start
 	}
+	settings, invalid := p.policy.Settings(&subject.Pod)
 	if until := first.Add(decision.OwnerNews); start.Before(until) {
-		if why := subject.Pod.Outgrown(p.counter.Placed(subject.RevisionUID)); why != "" {
+		if why := subject.Pod.Outgrown(settings, p.counter.Placed(subject.RevisionUID)); why != "" {
 			ownerWait{uid: subject.WorkloadUID, why: why, outgrown: &subject.Pod.Workload, until: until}.write(cycle)
 			return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, why)
 		}
 	}
-	settings, invalid := p.policy.Settings(&subject.Pod)
 	if len(invalid) > 0 && !slices.Equal(invalid, p.waiting.Invalid(pod.UID)) && placement.Read(cycle) == nil {
 		// Once is enough, not at every attempt, nor at the second search of one.
 		p.reportInvalid(pod, invalid)

@@ -85,13 +85,14 @@ func (p *Plugin) liveWorkloads(nodes map[string]decision.Node) map[types.UID]*wo
 		revision := kube.RevisionOf(pod)
 		w, known := byRevision[revision]
 		if !known {
-			if subject, err := p.owners.Subject(pod); err == nil && !subject.Pod.OnlySpot {
-				if w = workloads[subject.WorkloadUID]; w == nil {
-					w = &workload{}
-					workloads[subject.WorkloadUID] = w
+			if subject, err := p.owners.Subject(pod); err == nil {
+				if settings, _ := p.policy.Settings(&subject.Pod); !settings.Exempts(&subject.Pod) {
+					if w = workloads[subject.WorkloadUID]; w == nil {
+						w = &workload{}
+						workloads[subject.WorkloadUID] = w
+					}
+					w.floor = max(w.floor, settings.Floor(subject.Pod.Workload.Desired))
 				}
-				settings, _ := p.policy.Settings(&subject.Pod)
-				w.floor = max(w.floor, settings.Floor(subject.Pod.Workload.Desired))
 			}
 			byRevision[revision] = w
 		}

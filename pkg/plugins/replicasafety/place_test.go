@@ -125,15 +125,15 @@ func TestSignPod(t *testing.T) {
 		}
 		return fragments[0].Value.(string)
 	}
-	const plain = "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s onlySpot=false"
+	const plain = "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s exemptions=Allow onlySpot=false"
 	cases := map[string]struct {
 		pod  *v1.Pod
 		want string // "" for none
 	}{
 		"no controller":      {podOf("p"), plain},
 		"another one":        {podOf("q"), plain},
-		"with an annotation": {annotate(podOf("p"), decision.MinOnDemandAnnotation, "0"), "minOnDemand=0 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s onlySpot=false"},
-		"requires spot":      {critical, "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s onlySpot=true"},
+		"with an annotation": {annotate(podOf("p"), decision.MinOnDemandAnnotation, "0"), "minOnDemand=0 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s exemptions=Allow onlySpot=false"},
+		"requires spot":      {critical, "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s exemptions=Allow onlySpot=true"},
 		"no opinion":         {podOf("p", by("DaemonSet", "ds")), "none"},
 		"of a Deployment":    {web("p"), ""},
 		"of an unknown kind": {podOf("p", by("CloneSet", "c")), ""},

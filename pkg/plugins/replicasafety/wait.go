@@ -64,7 +64,7 @@ func (p *Plugin) waitOf(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 	inDeployment := s.Subject.WorkloadUID != s.Subject.RevisionUID
 	wait := placement.Wait{
 		Owners:      []types.UID{s.Subject.RevisionUID},
-		ForOnDemand: !s.Plan.MayTakeSpot(),
+		ForOnDemand: !s.Plan.MayTakeSpot() && s.Plan.MayTakeOnDemand(),
 		Counted:     s.Plan.Counted(),
 		Invalid:     s.Invalid,
 	}

@@ -271,6 +271,12 @@ func TestChangesWhileThePodIsInFlight(t *testing.T) {
 func TestWaitOf(t *testing.T) {
 	fallback := func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "20s" }
 	later := func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "5m" }
+	ignore := func(a *config.ReplicaSafetyArgs) { a.Exemptions = "Ignore" }
+	onlySpot := func(name string) *v1.Pod {
+		pod := podOf(name)
+		pod.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "spot"}
+		return pod
+	}
 	noRelief := func(a *config.ReplicaSafetyArgs) { a.RolloutRelief = "never" }
 	full := func(w *world) { w.stand("spot", web("a"), web("b")) }
 	webOwners := []types.UID{"web-1", "web"}
@@ -300,6 +306,8 @@ func TestWaitOf(t *testing.T) {
 		"Deployment, no relief":       {noRelief, full, web("p"), 0, placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true}},
 		"Deployment, nothing to come": {nil, full, web("p"), 30 * time.Second, placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true}},
 		"within budget, but no room":  {nil, nil, web("p"), 40 * time.Second, placement.Wait{Owners: webOwners, Counted: true}},
+		"only spot, exemptions ignored": {ignore, nil, annotate(onlySpot("p"), decision.FallbackAfterAnnotation, "20s"), 0,
+			placement.Wait{Owners: []types.UID{"p"}, Again: now.Add(20 * time.Second)}},
 		"a node that settles": {later, func(w *world) { w.nodes(young("young")) }, podOf("p"), 0,
 			placement.Wait{Owners: []types.UID{"p"}, ForOnDemand: true, Again: now.Add(30 * time.Second)}},
 		"a node that settles after fallback": {fallback, func(w *world) { w.nodes(young("young")) }, podOf("p"), 0,
