@@ -31,6 +31,8 @@ const (
 	NodeSettling
 	// PoolFull: the node's spot pool holds as many of the revision as it may.
 	PoolFull
+	// OverflowRefused: the node is on-demand, the pod is beyond the floor, and overflow is Never.
+	OverflowRefused
 
 	// Verdicts is how many there are.
 	Verdicts = iota
@@ -44,6 +46,8 @@ func (p *Plan) Admit(node Node, morePlaced, inPool int) Verdict {
 		return NodeReclaimed
 	case node.Signal == Drain:
 		return NodeDrained
+	case node.Capacity.Type == OnDemand && p.KeptOffOnDemand():
+		return OverflowRefused
 	case node.Capacity.Type == OnDemand || p.Grant != NotGranted:
 		return Admitted
 	case !p.Exempt && !p.WithinBudget(morePlaced):
@@ -89,8 +93,33 @@ func (p *Plan) Reason(v Verdict) string {
 			room = "room in another spot pool"
 		}
 		return fmt.Sprintf("spot pool full: a pool may hold %d replicas of %s%s", p.PoolCap, p.revision, p.outlook(room))
+	case OverflowRefused:
+		return "overflow Never: " + p.floorHeld() + p.keptOffOnDemand()
 	}
 	return ""
+}
+
+// floorHeld says why the pod is beyond the floor.
+func (p *Plan) floorHeld() string {
+	switch {
+	case p.Floor == 0:
+		return fmt.Sprintf("%s has no floor", p.revision)
+	case p.ordered:
+		return fmt.Sprintf("only the first %d of the ordinals of %s may run on on-demand", p.Floor, p.revision)
+	}
+	return fmt.Sprintf("on-demand holds the floor of %d of %s", p.Floor, p.revision)
+}
+
+// keptOffOnDemand says what a pod waits for that overflow Never keeps off on-demand. If the budget keeps it off spot too, there are as many
+// replicas as the workload wants.
+func (p *Plan) keptOffOnDemand() string {
+	switch {
+	case !p.MayTakeSpot():
+		return p.outlook("a replica to leave")
+	case p.holdsUpLater:
+		return ", and later ordinals wait for this one (waits for room on spot)"
+	}
+	return " (waits for room on spot)"
 }
 
 // Waits says what a pod waits for that no node took, for a person.
@@ -100,6 +129,8 @@ func (p *Plan) Waits() string {
 		return p.Reason(OnFloorOrdinal)
 	case !p.MayTakeSpot():
 		return p.Reason(OverBudget)
+	case p.KeptOffOnDemand():
+		return p.Reason(OverflowRefused)
 	case p.onlySpot:
 		return "no node takes it: its own node selector or affinity admits only spot"
 	case p.PoolCap > 0 && p.Grant == NotGranted:
@@ -123,6 +154,9 @@ func (p *Plan) Budgeted() string {
 func (p *Plan) keptOffSpot(otherwise string) string {
 	if p.onlySpot {
 		return "; its own node selector or affinity admits only spot, but exemptions are ignored" + p.outlook(otherwise)
+	}
+	if p.KeptOffOnDemand() {
+		return p.outlook("a replica to leave")
 	}
 	return p.outlook("on-demand room")
 }
@@ -166,18 +200,10 @@ const (
 	ByRelief         Outcome = "rollout-relief"
 )
 
-// onFloor reports whether the pod, on an on-demand node, is one of those that make up the floor.
-func (p *Plan) onFloor() bool {
-	if p.ordered {
-		return p.ordinal < p.Floor
-	}
-	return p.placed.OnDemand < p.Floor
-}
-
 // Outcome returns why the pod stands on node, having been placed there under this plan. inPool is as in Admit.
 func (p *Plan) Outcome(node Node, inPool int) Outcome {
 	switch {
-	case node.Capacity.Type == OnDemand && p.onFloor():
+	case node.Capacity.Type == OnDemand && !p.BeyondFloor():
 		return OnFloor
 	case node.Capacity.Type == OnDemand:
 		return Overflow

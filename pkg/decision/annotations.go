@@ -12,6 +12,7 @@ const (
 	WhenUnsatisfiableAnnotation = "spot-aware-scheduler.io/when-unsatisfiable"
 	FallbackAfterAnnotation     = "spot-aware-scheduler.io/fallback-after"
 	RolloutReliefAnnotation     = "spot-aware-scheduler.io/rollout-relief"
+	OverflowAnnotation          = "spot-aware-scheduler.io/overflow"
 )
 
 // InvalidAnnotation is an annotation that was skipped because its value does not parse.
@@ -52,6 +53,7 @@ func parseAnnotations(annotations map[string]string, on string) (o Overrides, in
 	})
 	read(FallbackAfterAnnotation, func(value string) error { return parseInto(&o.FallbackAfter, ParseFallbackAfter, value) })
 	read(RolloutReliefAnnotation, func(value string) error { return parseInto(&o.RolloutRelief, ParseRolloutRelief, value) })
+	read(OverflowAnnotation, func(value string) error { return parseInto(&o.Overflow, ParseOverflow, value) })
 	return o, invalid
 }
 
@@ -82,6 +84,17 @@ func ParseWhenUnsatisfiable(s string) (WhenUnsatisfiable, error) {
 		return ScheduleAnyway, nil
 	}
 	return 0, fmt.Errorf("expected DoNotSchedule or ScheduleAnyway")
+}
+
+// ParseOverflow reads "Allow" or "Never".
+func ParseOverflow(s string) (OverflowPolicy, error) {
+	switch s {
+	case "Allow":
+		return AllowOverflow, nil
+	case "Never":
+		return NeverOverflow, nil
+	}
+	return 0, fmt.Errorf("expected Allow or Never")
 }
 
 // ParseExemptions reads "Allow" or "Ignore".

@@ -85,6 +85,7 @@ func (c *cluster) subject(p *pod) *decision.Pod {
 		Priority:      w.priority,
 		QOSClass:      w.qosClass,
 		OnlySpot:      w.onlySpot,
+		OnlyOnDemand:  w.onlyOnDemand,
 		Workload: decision.Workload{
 			Kind:         w.kind,
 			Revision:     w.namespace + "/" + p.revision.name,
@@ -144,6 +145,8 @@ func (c *cluster) consider(p *pod) (decision.Plan, []option) {
 		switch w := p.revision.workload; {
 		case w.onlySpot && n.capacity.Type != decision.Spot:
 			o.refusal = "node is not spot, which the pod asks for"
+		case w.onlyOnDemand && n.capacity.Type == decision.Spot:
+			o.refusal = "node is not on-demand, which the pod asks for"
 		case w.zone != "" && w.zone != n.pool.Zone:
 			o.refusal = "node is not in zone " + w.zone
 		case o.verdict != decision.Admitted:

@@ -11,14 +11,14 @@ import (
 
 func TestExplain(t *testing.T) {
 	two, half, all := decision.Count(2), decision.Percent(50), decision.Percent(100)
-	anyway, soon, stricter, ignore := decision.ScheduleAnyway, time.Minute, decision.StricterOnly, decision.IgnoreExemptions
+	anyway, soon, stricter, ignore, none := decision.ScheduleAnyway, time.Minute, decision.StricterOnly, decision.IgnoreExemptions, decision.NeverOverflow
 	onPod := map[string]string{decision.MinOnDemandAnnotation: "1", decision.FallbackAfterAnnotation: "never", decision.RolloutReliefAnnotation: "10s"}
 	onOwner := map[string]string{decision.MinOnDemandAnnotation: "0"}
 	base := decision.Policy{Defaults: decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second}}
 	ruled := base
 	ruled.Rules = []decision.Rule{
 		{Name: "other", Namespaces: []string{"other"}, Overrides: decision.Overrides{MinOnDemand: &all}},
-		{Name: "shop", Overrides: decision.Overrides{MinOnDemand: &two, MaxPerPool: &half, WhenUnsatisfiable: &anyway, FallbackAfter: &soon, RolloutRelief: &soon,
+		{Name: "shop", Overrides: decision.Overrides{MinOnDemand: &two, MaxPerPool: &half, WhenUnsatisfiable: &anyway, FallbackAfter: &soon, RolloutRelief: &soon, Overflow: &none,
 			Exemptions: &ignore}},
 	}
 	strict := base
@@ -29,7 +29,7 @@ func TestExplain(t *testing.T) {
 		const profile = "the profile"
 		o := decision.Origins{
 			MinOnDemand: profile, MaxPerPool: profile, WhenUnsatisfiable: profile, FallbackAfter: profile, RolloutRelief: profile,
-			Exemptions: profile,
+			Overflow: profile, Exemptions: profile,
 		}
 		change(&o)
 		return o
@@ -45,13 +45,13 @@ func TestExplain(t *testing.T) {
 		"the first rule that matches": {ruled, decision.Pod{Workload: decision.Workload{Batch: decision.Retriable}},
 			decision.Origins{
 				MinOnDemand: `rule "shop"`, MaxPerPool: `rule "shop"`, WhenUnsatisfiable: `rule "shop"`, FallbackAfter: `rule "shop"`,
-				RolloutRelief: `rule "shop"`, Exemptions: `rule "shop"`,
+				RolloutRelief: `rule "shop"`, Overflow: `rule "shop"`, Exemptions: `rule "shop"`,
 			}},
 		"the owner before the pod, the pod before the rule": {ruled, decision.Pod{Annotations: onPod, Workload: decision.Workload{Kind: "Deployment", Annotations: onOwner}},
 			decision.Origins{
 				MinOnDemand: "annotation spot-aware-scheduler.io/min-on-demand on the Deployment", MaxPerPool: `rule "shop"`, WhenUnsatisfiable: `rule "shop"`,
 				FallbackAfter: "annotation spot-aware-scheduler.io/fallback-after on the pod",
-				RolloutRelief: "annotation spot-aware-scheduler.io/rollout-relief on the pod", Exemptions: `rule "shop"`,
+				RolloutRelief: "annotation spot-aware-scheduler.io/rollout-relief on the pod", Overflow: `rule "shop"`, Exemptions: `rule "shop"`,
 			}},
 		"not stricter": {strict, decision.Pod{Annotations: onPod, Workload: decision.Workload{Kind: "Deployment", Annotations: onOwner, Desired: 3}},
 			from(func(o *decision.Origins) {

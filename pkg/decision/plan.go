@@ -51,7 +51,9 @@ type Pod struct {
 	QOSClass      string
 	// OnlySpot: the pod's own node selector or required node affinity admits no on-demand node.
 	OnlySpot bool
-	Workload Workload
+	// OnlyOnDemand: they admit no spot node.
+	OnlyOnDemand bool
+	Workload     Workload
 }
 
 // Outgrown returns why what is known of the pod's workload must be older than the pod; empty if nothing says so. No controller makes more
@@ -115,6 +117,8 @@ type Plan struct {
 
 	placed        Placed
 	onlySpot      bool
+	onlyOnDemand  bool
+	overflow      OverflowPolicy
 	ordered       bool
 	ordinal       int
 	holdsUpLater  bool
@@ -131,6 +135,8 @@ func NewPlan(pod *Pod, settings Settings, placed Placed, waiting Waiting) Plan {
 		PoolCap:       poolCap(settings.MaxPerPool, w.Desired),
 		placed:        placed,
 		onlySpot:      pod.OnlySpot,
+		onlyOnDemand:  pod.OnlyOnDemand,
+		overflow:      settings.Overflow,
 		ordered:       w.Ordered,
 		ordinal:       w.Ordinal,
 		holdsUpLater:  w.HoldsUpLater,
@@ -147,7 +153,7 @@ func NewPlan(pod *Pod, settings Settings, placed Placed, waiting Waiting) Plan {
 		plan.Grant = Relieved
 	}
 	plan.Prefer = Spot
-	if !plan.Exempt && (!plan.WithinBudget(0) || plan.onFloor()) {
+	if !plan.Exempt && !plan.KeptOffOnDemand() && (!plan.WithinBudget(0) || !plan.BeyondFloor()) {
 		plan.Prefer = OnDemand
 	}
 	return plan
@@ -166,11 +172,31 @@ func (p *Plan) WithinBudget(morePlaced int) bool {
 // MayTakeSpot reports whether some spot node may be open to the pod.
 func (p *Plan) MayTakeSpot() bool { return p.Exempt || p.Grant != NotGranted || p.WithinBudget(0) }
 
-// MayTakeOnDemand reports whether some on-demand node may be open to the pod.
-func (p *Plan) MayTakeOnDemand() bool { return !p.onlySpot }
+// BeyondFloor reports whether the floor is met without the pod: as many replicas of its revision as the floor has are on on-demand, or
+// its ordinal is none of the floor's.
+func (p *Plan) BeyondFloor() bool {
+	if p.ordered {
+		// As in WithinBudget, ordinals below the set's first one go with the floor.
+		return p.Floor == 0 || p.ordinal >= p.Floor
+	}
+	return p.placed.OnDemand >= p.Floor
+}
 
-// Counted reports whether the plan depends on how many of the pod's siblings stand on spot.
+// KeptOffOnDemand reports whether the pod may take no on-demand node because of overflow Never. A pod that admits no spot node by itself
+// is not kept off: it could never run.
+func (p *Plan) KeptOffOnDemand() bool {
+	return p.overflow == NeverOverflow && !p.onlyOnDemand && p.BeyondFloor()
+}
+
+// MayTakeOnDemand reports whether some on-demand node may be open to the pod.
+func (p *Plan) MayTakeOnDemand() bool { return !p.onlySpot && !p.KeptOffOnDemand() }
+
+// Counted reports whether the plan depends on where the pod's siblings are: on how many are on spot, or with overflow Never on how many
+// are on on-demand.
 func (p *Plan) Counted() bool {
+	if p.overflow == NeverOverflow && !p.onlyOnDemand && !p.onlySpot && !p.ordered && p.Floor > 0 {
+		return true
+	}
 	return p.Grant == NotGranted && (p.PoolCap > 0 || !p.ordered && !p.Exempt && p.Budget > 0)
 }
 

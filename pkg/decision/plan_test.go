@@ -154,6 +154,124 @@ func TestNewPlan(t *testing.T) {
 	}
 }
 
+// TestOverflowNever: which replicas it keeps off on-demand, and what the plan says of them.
+func TestOverflowNever(t *testing.T) {
+	five := decision.Workload{Kind: "Deployment", Revision: "shop/web-5d9f", Desired: 5}
+	ordinal := func(n int) decision.Workload {
+		return decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Desired: 5, Ordered: true, Ordinal: n, HoldsUpLater: true}
+	}
+	two, none := decision.Count(2), decision.Count(0)
+	type outline struct {
+		Beyond, KeptOff, Spot, OnDemand, Counted bool
+		Prefer                                   decision.CapacityType
+		Waits                                    string
+	}
+	const held = "overflow Never: on-demand holds the floor of 2 of shop/web-5d9f (waits for room on spot)"
+	tests := map[string]struct {
+		pod         decision.Pod
+		minOnDemand decision.Quantity
+		placed      decision.Placed
+		anyway      bool
+		allow       bool // overflow
+		want        outline
+	}{
+		"floor not full": {
+			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 1},
+			want: outline{Spot: true, OnDemand: true, Counted: true, Waits: "no node takes it: it may go to on-demand and to spot"},
+		},
+		"floor not full, budget used up": {
+			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 1, Spot: 3},
+			want: outline{OnDemand: true, Counted: true, Waits: "spot budget used up: 3 of 3 replicas of shop/web-5d9f may run on spot (waits for on-demand room)"},
+		},
+		"floor full": {
+			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 2},
+			want: outline{Beyond: true, KeptOff: true, Spot: true, Counted: true, Prefer: decision.Spot, Waits: held},
+		},
+		"more than the floor on on-demand": {
+			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 4},
+			want: outline{Beyond: true, KeptOff: true, Spot: true, Counted: true, Prefer: decision.Spot, Waits: held},
+		},
+		"floor full, overflow allowed": {
+			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 2}, allow: true,
+			want: outline{
+				Beyond: true, Spot: true, OnDemand: true, Counted: true, Prefer: decision.Spot, Waits: "no node takes it: it may go to on-demand and to spot",
+			},
+		},
+		"floor full, ScheduleAnyway": {
+			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 2, Spot: 3}, anyway: true,
+			want: outline{Beyond: true, KeptOff: true, Spot: true, Counted: true, Prefer: decision.Spot, Waits: held},
+		},
+		"one replica too many": {
+			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 2, Spot: 3},
+			want: outline{
+				Beyond: true, KeptOff: true, Counted: true, Prefer: decision.Spot,
+				Waits: "spot budget used up: 3 of 3 replicas of shop/web-5d9f may run on spot (waits for a replica to leave)",
+			},
+		},
+		"no floor": {
+			pod: decision.Pod{Workload: five}, minOnDemand: none,
+			want: outline{
+				Beyond: true, KeptOff: true, Spot: true, Counted: true, Prefer: decision.Spot,
+				Waits: "overflow Never: shop/web-5d9f has no floor (waits for room on spot)",
+			},
+		},
+		"it admits only on-demand": {
+			pod: decision.Pod{Workload: five, OnlyOnDemand: true}, minOnDemand: two, placed: decision.Placed{OnDemand: 2},
+			want: outline{
+				Beyond: true, Spot: true, OnDemand: true, Counted: true, Prefer: decision.Spot, Waits: "no node takes it: it may go to on-demand and to spot",
+			},
+		},
+		"it admits only spot": {
+			pod: decision.Pod{Workload: five, OnlySpot: true}, minOnDemand: two, placed: decision.Placed{OnDemand: 1},
+			want: outline{Spot: true, Prefer: decision.Spot, Waits: "no node takes it: its own node selector or affinity admits only spot"},
+		},
+		"ordinal of the floor": {
+			pod: decision.Pod{Workload: ordinal(1)}, minOnDemand: two, placed: decision.Placed{OnDemand: 4},
+			want: outline{OnDemand: true, Waits: "ordinal kept off spot: the first 2 of the ordinals of shop/db stay on on-demand, " +
+				"and later ordinals wait for this one (waits for on-demand room)"},
+		},
+		"ordinal beyond the floor": {
+			pod: decision.Pod{Workload: ordinal(2)}, minOnDemand: two,
+			want: outline{
+				Beyond: true, KeptOff: true, Spot: true, Prefer: decision.Spot,
+				Waits: "overflow Never: only the first 2 of the ordinals of shop/db may run on on-demand, and later ordinals wait for this one " +
+					"(waits for room on spot)",
+			},
+		},
+		"ordinal below the first, no floor": {
+			pod: decision.Pod{Workload: ordinal(-1)}, minOnDemand: none,
+			want: outline{
+				Beyond: true, KeptOff: true, Spot: true, Prefer: decision.Spot,
+				Waits: "overflow Never: shop/db has no floor, and later ordinals wait for this one (waits for room on spot)",
+			},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			settings := decision.Settings{
+				MinOnDemand: test.minOnDemand, FallbackAfter: decision.Never, RolloutRelief: decision.Never, Overflow: decision.NeverOverflow,
+			}
+			if test.allow {
+				settings.Overflow = decision.AllowOverflow
+			}
+			if test.anyway {
+				settings.WhenUnsatisfiable = decision.ScheduleAnyway
+			}
+			plan := decision.NewPlan(&test.pod, settings, test.placed, decision.Waiting{})
+			got := outline{
+				plan.BeyondFloor(), plan.KeptOffOnDemand(), plan.MayTakeSpot(), plan.MayTakeOnDemand(), plan.Counted(), plan.Prefer, plan.Waits(),
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("plan (-want +got):\n%s", diff)
+			}
+			verdict := plan.Admit(decision.Node{}, 0, 0)
+			if want := test.want.KeptOff; want != (verdict == decision.OverflowRefused) || want == (verdict == decision.Admitted) {
+				t.Errorf("an on-demand node: verdict %d", verdict)
+			}
+		})
+	}
+}
+
 // TestOutgrown: one pod more than replicas, or an ordinal beyond the last, shows that what is known of the owner is old.
 func TestOutgrown(t *testing.T) {
 	three := decision.Workload{Kind: "Deployment", Revision: "shop/web-1", Desired: 3}

@@ -16,6 +16,16 @@ const (
 	ScheduleAnyway
 )
 
+// OverflowPolicy says what happens to replicas beyond the floor that no spot node takes.
+type OverflowPolicy int8
+
+const (
+	// AllowOverflow: they may take on-demand.
+	AllowOverflow OverflowPolicy = iota
+	// NeverOverflow: they wait for spot.
+	NeverOverflow
+)
+
 // ExemptionPolicy says whether a pod whose own node selector or required node affinity admits only spot is exempt from the floor.
 type ExemptionPolicy int8
 
@@ -43,6 +53,9 @@ type Settings struct {
 	// may take spot regardless; Never for never. Without relief a rollout that may not delete an old replica first (maxUnavailable
 	// 0, which 25 % of up to 3 replicas rounds to) waits forever if on-demand holds exactly the floor.
 	RolloutRelief time.Duration
+	// Overflow says whether replicas beyond the floor may take on-demand. WhenUnsatisfiable and the waits above do not change it: they
+	// concern spot only.
+	Overflow OverflowPolicy
 	// Exemptions says whether pods that admit only spot are exempt from the floor. No annotation sets it.
 	Exemptions ExemptionPolicy
 }
@@ -56,8 +69,16 @@ func (s Settings) String() string {
 	if s.WhenUnsatisfiable == ScheduleAnyway {
 		anyway = "ScheduleAnyway"
 	}
-	return fmt.Sprintf("minOnDemand=%s maxPerPool=%s whenUnsatisfiable=%s fallbackAfter=%s rolloutRelief=%s exemptions=%s",
-		s.MinOnDemand, perPool, anyway, orNever(s.FallbackAfter), orNever(s.RolloutRelief), s.Exemptions)
+	return fmt.Sprintf("minOnDemand=%s maxPerPool=%s whenUnsatisfiable=%s fallbackAfter=%s rolloutRelief=%s overflow=%s exemptions=%s",
+		s.MinOnDemand, perPool, anyway, orNever(s.FallbackAfter), orNever(s.RolloutRelief), s.Overflow, s.Exemptions)
+}
+
+// String returns p as ParseOverflow reads it.
+func (p OverflowPolicy) String() string {
+	if p == NeverOverflow {
+		return "Never"
+	}
+	return "Allow"
 }
 
 // String returns p as ParseExemptions reads it.
@@ -83,6 +104,7 @@ type Overrides struct {
 	WhenUnsatisfiable *WhenUnsatisfiable
 	FallbackAfter     *time.Duration
 	RolloutRelief     *time.Duration
+	Overflow          *OverflowPolicy
 	// Exemptions is nil in the Overrides of annotations.
 	Exemptions *ExemptionPolicy
 }
@@ -103,6 +125,9 @@ func (s Settings) with(o Overrides) Settings {
 	if o.RolloutRelief != nil {
 		s.RolloutRelief = *o.RolloutRelief
 	}
+	if o.Overflow != nil {
+		s.Overflow = *o.Overflow
+	}
 	if o.Exemptions != nil {
 		s.Exemptions = *o.Exemptions
 	}
@@ -116,7 +141,7 @@ const (
 	// AllowAnnotations: annotations win over rules and defaults.
 	AllowAnnotations AnnotationPolicy = iota
 	// StricterOnly: an annotation counts only where it makes the workload safer: a higher floor, a lower cap, DoNotSchedule,
-	// a later fallback or relief of rollouts.
+	// a later fallback or relief of rollouts; or where it takes less of what is shared: overflow Never.
 	StricterOnly
 	// IgnoreAnnotations: annotations are not read.
 	IgnoreAnnotations
@@ -228,6 +253,9 @@ func (o Overrides) stricterThan(base Settings, desired int) Overrides {
 	}
 	if o.RolloutRelief != nil && earlier(*o.RolloutRelief, base.RolloutRelief) {
 		o.RolloutRelief = nil
+	}
+	if o.Overflow != nil && *o.Overflow != NeverOverflow {
+		o.Overflow = nil
 	}
 	return o
 }

@@ -17,6 +17,7 @@ var annotated = map[string]string{
 	decision.WhenUnsatisfiableAnnotation: "ScheduleAnyway",
 	decision.FallbackAfterAnnotation:     "1m30s",
 	decision.RolloutReliefAnnotation:     "2m",
+	decision.OverflowAnnotation:          "Never",
 }
 
 var comparable = cmp.Comparer(func(a, b decision.Quantity) bool { return a == b })
@@ -26,15 +27,15 @@ func TestSettingsPrecedence(t *testing.T) {
 	// No annotation sets the exemptions.
 	ofAnnotations := decision.Settings{
 		MinOnDemand: decision.Count(3), MaxPerPool: new(decision.Percent(50)), WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: 90 * time.Second,
-		RolloutRelief: 2 * time.Minute,
+		RolloutRelief: 2 * time.Minute, Overflow: decision.NeverOverflow,
 	}
 	rule := decision.Rule{Namespaces: []string{"shop"}, Overrides: decision.Overrides{
 		MinOnDemand: new(decision.Count(2)), MaxPerPool: new(decision.Count(4)), WhenUnsatisfiable: new(decision.ScheduleAnyway), FallbackAfter: new(decision.Never),
-		RolloutRelief: new(decision.Never), Exemptions: new(decision.IgnoreExemptions),
+		RolloutRelief: new(decision.Never), Overflow: new(decision.NeverOverflow), Exemptions: new(decision.IgnoreExemptions),
 	}}
 	ofRule := decision.Settings{
 		MinOnDemand: decision.Count(2), MaxPerPool: new(decision.Count(4)), WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: decision.Never,
-		RolloutRelief: decision.Never, Exemptions: decision.IgnoreExemptions,
+		RolloutRelief: decision.Never, Overflow: decision.NeverOverflow, Exemptions: decision.IgnoreExemptions,
 	}
 	with := func(s decision.Settings, change func(*decision.Settings)) decision.Settings {
 		change(&s)
@@ -134,6 +135,8 @@ func TestSettingsPrecedence(t *testing.T) {
 
 func TestStricterOnly(t *testing.T) {
 	base := decision.Settings{MinOnDemand: decision.Percent(30), MaxPerPool: new(decision.Count(3)), FallbackAfter: time.Minute, RolloutRelief: time.Minute}
+	never := base
+	never.Overflow = decision.NeverOverflow
 	loose := decision.Settings{WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: decision.Never, RolloutRelief: decision.Never}
 	tests := map[string]struct {
 		defaults   decision.Settings
@@ -158,6 +161,8 @@ func TestStricterOnly(t *testing.T) {
 		"an earlier relief":        {base, decision.RolloutReliefAnnotation, "59s", false},
 		"a later relief":           {base, decision.RolloutReliefAnnotation, "61s", true},
 		"no relief":                {base, decision.RolloutReliefAnnotation, "never", true},
+		"no overflow":              {base, decision.OverflowAnnotation, "Never", true},
+		"overflow":                 {never, decision.OverflowAnnotation, "Allow", false},
 		"a relief where none is":   {loose, decision.RolloutReliefAnnotation, "1000h", false},
 	}
 	for name, test := range tests {
@@ -224,6 +229,7 @@ func TestParseSettings(t *testing.T) {
 	perPool := func(s string) (any, error) { return decision.ParseMaxPerPool(s) }
 	anyway := func(s string) (any, error) { return decision.ParseWhenUnsatisfiable(s) }
 	fallback := func(s string) (any, error) { return decision.ParseFallbackAfter(s) }
+	overflow := func(s string) (any, error) { return decision.ParseOverflow(s) }
 	exemptions := func(s string) (any, error) { return decision.ParseExemptions(s) }
 	relief := func(s string) (any, error) { return decision.ParseRolloutRelief(s) }
 	tests := map[string]struct {
@@ -246,6 +252,10 @@ func TestParseSettings(t *testing.T) {
 		"what would be Never":         {fallback, "-1ns", nil},
 		"duration without a unit":     {fallback, "300", nil},
 		"empty duration":              {fallback, "", nil},
+		"overflow":                    {overflow, "Allow", decision.AllowOverflow},
+		"no overflow":                 {overflow, "Never", decision.NeverOverflow},
+		"overflow in another case":    {overflow, "never", nil},
+		"empty overflow":              {overflow, "", nil},
 		"exemptions allowed":          {exemptions, "Allow", decision.AllowExemptions},
 		"exemptions ignored":          {exemptions, "Ignore", decision.IgnoreExemptions},
 		"exemptions in another case":  {exemptions, "ignore", nil},
@@ -274,14 +284,14 @@ func TestWords(t *testing.T) {
 		},
 		"settings, least": {
 			got:  decision.Settings{FallbackAfter: decision.Never, RolloutRelief: decision.Never}.String(),
-			want: "minOnDemand=0 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=never exemptions=Allow",
+			want: "minOnDemand=0 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=never overflow=Allow exemptions=Allow",
 		},
 		"settings, most": {
 			got: decision.Settings{
 				MinOnDemand: decision.Percent(30), MaxPerPool: new(decision.Count(2)), WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: time.Minute,
-				RolloutRelief: 30 * time.Second, Exemptions: decision.IgnoreExemptions,
+				RolloutRelief: 30 * time.Second, Overflow: decision.NeverOverflow, Exemptions: decision.IgnoreExemptions,
 			}.String(),
-			want: "minOnDemand=30% maxPerPool=2 whenUnsatisfiable=ScheduleAnyway fallbackAfter=1m0s rolloutRelief=30s exemptions=Ignore",
+			want: "minOnDemand=30% maxPerPool=2 whenUnsatisfiable=ScheduleAnyway fallbackAfter=1m0s rolloutRelief=30s overflow=Never exemptions=Ignore",
 		},
 	}
 	for name, test := range tests {

@@ -275,6 +275,7 @@ func settingsOf(s decision.Settings, from *decision.Origins) []Setting {
 		{"whenUnsatisfiable", unsatisfiable, from.WhenUnsatisfiable},
 		{"fallbackAfter", orNever(s.FallbackAfter), from.FallbackAfter},
 		{"rolloutRelief", orNever(s.RolloutRelief), from.RolloutRelief},
+		{"overflow", s.Overflow.String(), from.Overflow},
 		{"exemptions", s.Exemptions.String(), from.Exemptions},
 	}
 }
@@ -342,6 +343,9 @@ func (v *View) standsAs(p *cluster.Pod, siblings []*cluster.Pod, waiting decisio
 	case decision.OnFloor:
 		return "part of the floor"
 	case decision.Overflow:
+		if plan.KeptOffOnDemand() {
+			return "beyond the floor, although overflow is Never: the setting, the floor or the replica count has changed since"
+		}
 		return "beyond the floor: no spot node took it, or the budget was used up"
 	case decision.ByExemption:
 		return "its own selector or affinity admits only spot, so no floor holds it back"
@@ -390,6 +394,9 @@ func (v *View) unblock(e *Explanation, p *cluster.Pod, plan *decision.Plan, wait
 	}
 	if kept[decision.OverBudget] > 0 || kept[decision.OnFloorOrdinal] > 0 {
 		all = append(all, fmt.Sprintf("a lower floor: annotation %s on the %s", decision.MinOnDemandAnnotation, e.Workload.Kind))
+	}
+	if kept[decision.OverflowRefused] > 0 {
+		all = append(all, fmt.Sprintf("overflow Allow: annotation %s on the %s", decision.OverflowAnnotation, e.Workload.Kind))
 	}
 	if plan.Grant == decision.NotGranted && !plan.MayTakeSpot() {
 		settings, _ := v.Policy.Settings(&p.Subject.Pod)

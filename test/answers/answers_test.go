@@ -58,7 +58,7 @@ type scenario struct {
 const (
 	defaultSettings = "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others
 	// others are the defaults of the settings that few cases change.
-	others = " rolloutRelief=30s exemptions=Allow"
+	others = " rolloutRelief=30s overflow=Allow exemptions=Allow"
 )
 
 // configuration returns the one file that every program reads.

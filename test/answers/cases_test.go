@@ -32,6 +32,14 @@ func usedUpOnlySpot(n, of int, revision string) string {
 		"but exemptions are ignored (waits for room in the spot budget)", n, of, revision)
 }
 
+// held says that on-demand holds a floor, and overflow is Never.
+func held(floor int, revision string) string {
+	return fmt.Sprintf("overflow Never: on-demand holds the floor of %d of shop/%s (waits for room on spot)", floor, revision)
+}
+
+// noOverflow are the default settings but for the overflow.
+var noOverflow = strings.Replace(defaultSettings, "overflow=Allow", "overflow=Never", 1)
+
 // keeps are the default settings but for the floor.
 func keeps(value string) string {
 	return "minOnDemand=" + value + " maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others
@@ -273,6 +281,44 @@ func cases() map[string]scenario {
 			objects: objects(spot("sp"), web(3, "sp")), pod: next(selects(decision.CapacityLabelKey, "spot")),
 			want: answers{"sp": ""}, first: []string{"sp"},
 			settings: strings.Replace(defaultSettings, "exemptions=Allow", "exemptions=Ignore", 1),
+		},
+
+		// Overflow.
+		"overflow Never: on-demand takes the floor": {
+			policy: "overflow: Never", objects: objects(nodes, web(3, "sp")), pod: next(),
+			want: answers{"od": "", "sp": ""}, first: []string{"od"}, settings: noOverflow,
+		},
+		"overflow Never: and no more": {
+			policy: "overflow: Never", objects: objects(nodes, web(3, "sp", "od")), pod: next(),
+			want: answers{"od": held(1, "web-1"), "sp": ""}, first: []string{"sp"}, settings: noOverflow,
+		},
+		"overflow Never where all nodes are on-demand": {
+			objects: objects(onDemand("od"), onDemand("more"), webWith(decision.OverflowAnnotation, "Never", 3, "od")), pod: next(),
+			want: answers{"od": held(1, "web-1"), "more": held(1, "web-1")}, first: []string{}, settings: noOverflow,
+		},
+		"overflow Never without a floor": {
+			policy: "overflow: Never, rules: [{name: all, minOnDemand: 0}]", objects: objects(nodes, web(3)), pod: next(),
+			want:  answers{"od": "overflow Never: shop/web-1 has no floor (waits for room on spot)", "sp": ""},
+			first: []string{"sp"}, settings: strings.Replace(noOverflow, "minOnDemand=1", "minOnDemand=0", 1),
+		},
+		"overflow Never: an ordinal beyond the floor": {
+			policy: "overflow: Never", objects: objects(nodes, statefulSet("db", 3)), pod: podOf(by("StatefulSet", "db"), "1"),
+			want: answers{"od": "overflow Never: only the first 1 of the ordinals of shop/db may run on on-demand, and later ordinals wait for this one " +
+				"(waits for room on spot)", "sp": ""},
+			first: []string{"sp"}, settings: noOverflow,
+		},
+		"overflow Never: an ordinal of the floor": {
+			policy: "overflow: Never", objects: objects(onDemand("od"), statefulSet("db", 3)), pod: podOf(by("StatefulSet", "db"), "0"),
+			want: answers{"od": ""}, first: []string{"od"}, settings: noOverflow,
+		},
+		"overflow Never: the pod admits only on-demand": {
+			policy: "overflow: Never", objects: objects(onDemand("od"), web(3, "od")), pod: next(selects(decision.CapacityLabelKey, "on-demand")),
+			want: answers{"od": ""}, first: []string{"od"}, settings: noOverflow,
+		},
+		"overflow Never: ScheduleAnyway opens spot only": {
+			policy: "overflow: Never, whenUnsatisfiable: ScheduleAnyway, maxPerPool: 1", objects: objects(nodes, web(4, "sp", "od")), pod: next(),
+			want: answers{"od": held(1, "web-1"), "sp": ""}, first: []string{"sp"},
+			settings: strings.NewReplacer("DoNotSchedule", "ScheduleAnyway", "maxPerPool=none", "maxPerPool=1").Replace(noOverflow),
 		},
 
 		// Capacity types.

@@ -29,6 +29,7 @@ maxPerPool: "50%"
 whenUnsatisfiable: ScheduleAnyway
 fallbackAfter: 5m
 rolloutRelief: 1m
+overflow: Never
 exemptions: Ignore
 rules:
 - name: critical
@@ -43,6 +44,7 @@ rules:
   whenUnsatisfiable: DoNotSchedule
   fallbackAfter: never
   rolloutRelief: never
+  overflow: Allow
   exemptions: Allow
   annotationPolicy: Ignore
 - {name: rest, annotationPolicy: Allow}
@@ -77,17 +79,17 @@ func TestDefaults(t *testing.T) {
 		"no pluginConfig entry": {replicaSafety, "", &config.ReplicaSafetyArgs{
 			TypeMeta: meta("ReplicaSafetyArgs"), MinOnDemand: "1", UnlabeledNodes: "OnDemand", WhenUnsatisfiable: "DoNotSchedule",
 			LabelGrace: "30s", AnnotationPolicy: "Allow", RolloutRelief: "30s",
-			Exemptions: "Allow",
+			Overflow: "Allow", Exemptions: "Allow",
 		}},
 		"no arguments": {replicaSafety, "null", &config.ReplicaSafetyArgs{
 			TypeMeta: meta("ReplicaSafetyArgs"), MinOnDemand: "1", UnlabeledNodes: "OnDemand", WhenUnsatisfiable: "DoNotSchedule",
 			LabelGrace: "30s", AnnotationPolicy: "Allow", RolloutRelief: "30s",
-			Exemptions: "Allow",
+			Overflow: "Allow", Exemptions: "Allow",
 		}},
 		"what is set stays": {replicaSafety, "{minOnDemand: 0, unlabeledNodes: Spot, labelGrace: 0s}", &config.ReplicaSafetyArgs{
 			TypeMeta: meta("ReplicaSafetyArgs"), MinOnDemand: "0", UnlabeledNodes: "Spot", WhenUnsatisfiable: "DoNotSchedule",
 			LabelGrace: "0s", AnnotationPolicy: "Allow", RolloutRelief: "30s",
-			Exemptions: "Allow",
+			Overflow: "Allow", Exemptions: "Allow",
 		}},
 		"no SpotPreferenceArgs": {spotPreference, "", &config.SpotPreferenceArgs{
 			TypeMeta: meta("SpotPreferenceArgs"), RiskHalfLife: "1h",
@@ -117,6 +119,7 @@ func TestPolicy(t *testing.T) {
 			WhenUnsatisfiable: decision.ScheduleAnyway,
 			FallbackAfter:     5 * time.Minute,
 			RolloutRelief:     time.Minute,
+			Overflow:          decision.NeverOverflow,
 			Exemptions:        decision.IgnoreExemptions,
 		},
 		Rules: []decision.Rule{{
@@ -132,6 +135,7 @@ func TestPolicy(t *testing.T) {
 				WhenUnsatisfiable: ptr.To(decision.DoNotSchedule),
 				FallbackAfter:     ptr.To(decision.Never),
 				RolloutRelief:     ptr.To(decision.Never),
+				Overflow:          ptr.To(decision.AllowOverflow),
 				Exemptions:        ptr.To(decision.AllowExemptions),
 			},
 			Annotations: ptr.To(decision.IgnoreAnnotations),

@@ -43,6 +43,7 @@ func (a *ReplicaSafetyArgs) convert(path *field.Path) (*decision.Policy, []kube.
 			WhenUnsatisfiable: scalar.Parse(&errs, path.Child("whenUnsatisfiable"), a.WhenUnsatisfiable, decision.ParseWhenUnsatisfiable),
 			FallbackAfter:     decision.Never,
 			RolloutRelief:     scalar.Parse(&errs, path.Child("rolloutRelief"), a.RolloutRelief, decision.ParseRolloutRelief),
+			Overflow:          scalar.Parse(&errs, path.Child("overflow"), a.Overflow, decision.ParseOverflow),
 			Exemptions:        scalar.Parse(&errs, path.Child("exemptions"), a.Exemptions, decision.ParseExemptions),
 		},
 		Annotations:    scalar.Parse(&errs, path.Child("annotationPolicy"), a.AnnotationPolicy, parseAnnotationPolicy),

@@ -33,6 +33,9 @@ type ReplicaSafetyArgs struct {
 	// cap, if an older revision of its workload has pods on on-demand: a duration, or "never". Default 30s: this outlasts the start
 	// of most containers, after which most rollouts delete an old replica.
 	RolloutRelief Scalar `json:"rolloutRelief,omitempty"`
+	// Overflow says what happens to replicas beyond the floor that no spot node takes: Allow (the default: they may take on-demand) or
+	// Never (they wait for spot). A pod whose own node selector or required node affinity admits no spot node may take on-demand anyway.
+	Overflow Scalar `json:"overflow,omitempty"`
 	// Exemptions says whether the floor applies to a pod whose own node selector or required node affinity admits only spot: Allow (the
 	// default: it does not) or Ignore (it does, and the pod waits if the floor keeps it off spot). No annotation changes it.
 	Exemptions Scalar `json:"exemptions,omitempty"`
@@ -76,6 +79,7 @@ type Rule struct {
 	WhenUnsatisfiable Scalar `json:"whenUnsatisfiable,omitempty"`
 	FallbackAfter     Scalar `json:"fallbackAfter,omitempty"`
 	RolloutRelief     Scalar `json:"rolloutRelief,omitempty"`
+	Overflow          Scalar `json:"overflow,omitempty"`
 	Exemptions        Scalar `json:"exemptions,omitempty"`
 	AnnotationPolicy  Scalar `json:"annotationPolicy,omitempty"`
 }
@@ -130,6 +134,7 @@ func (a *ReplicaSafetyArgs) SetDefaults() {
 	a.UnlabeledNodes.SetDefault("OnDemand")
 	a.WhenUnsatisfiable.SetDefault("DoNotSchedule")
 	a.RolloutRelief.SetDefault("30s")
+	a.Overflow.SetDefault("Allow")
 	a.Exemptions.SetDefault("Allow")
 	a.LabelGrace.SetDefault("30s")
 	a.AnnotationPolicy.SetDefault("Allow")

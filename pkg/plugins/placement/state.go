@@ -96,8 +96,9 @@ func (s *State) admit(n *node) decision.Verdict {
 	return s.Plan.Admit(n.facts, s.moreOnSpot, s.onSpotIn(n.pool))
 }
 
-// AdmitsAll reports whether every node is open to the pod as far as the policy goes: all are on-demand, and none is about to go.
-func (s *State) AdmitsAll() bool { return s.Counter.special == 0 }
+// AdmitsAll reports whether every node is open to the pod as far as the policy goes: all are on-demand and open to it, and none is about
+// to go.
+func (s *State) AdmitsAll() bool { return s.Counter.special == 0 && !s.Plan.KeptOffOnDemand() }
 
 // RanksAlike reports whether all nodes are as good for the pod: they are alike, and there is nothing to spread from.
 func (s *State) RanksAlike() bool { return s.Counter.special == 0 && s.revision == nil }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/utils/ptr"
@@ -277,6 +278,7 @@ func TestWaitOf(t *testing.T) {
 		pod.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "spot"}
 		return pod
 	}
+	noOverflow := func(a *config.ReplicaSafetyArgs) { a.Overflow = "Never" }
 	noRelief := func(a *config.ReplicaSafetyArgs) { a.RolloutRelief = "never" }
 	full := func(w *world) { w.stand("spot", web("a"), web("b")) }
 	webOwners := []types.UID{"web-1", "web"}
@@ -308,6 +310,14 @@ func TestWaitOf(t *testing.T) {
 		"within budget, but no room":  {nil, nil, web("p"), 40 * time.Second, placement.Wait{Owners: webOwners, Counted: true}},
 		"only spot, exemptions ignored": {ignore, nil, annotate(onlySpot("p"), decision.FallbackAfterAnnotation, "20s"), 0,
 			placement.Wait{Owners: []types.UID{"p"}, Again: now.Add(20 * time.Second)}},
+		"overflow Never, the floor is met": {noOverflow, func(w *world) { w.nodes(onDemand("on-demand")); w.stand("on-demand", web("a")) }, web("p"), 40 * time.Second,
+			placement.Wait{Owners: webOwners, Counted: true}},
+		"overflow Never, the floor is not met": {noOverflow, full, web("p"), 40 * time.Second,
+			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true}},
+		"overflow Never, ScheduleAnyway": {func(a *config.ReplicaSafetyArgs) { a.Overflow, a.WhenUnsatisfiable = "Never", "ScheduleAnyway" },
+			func(w *world) { w.nodes(onDemand("on-demand")); w.stand("on-demand", web("a")) }, web("p"), 40 * time.Second,
+			placement.Wait{Owners: webOwners, Counted: true}},
+		"overflow Never, an ordinal beyond the floor": {noOverflow, nil, podOf("db-1", by("StatefulSet", "db")), 0, placement.Wait{Owners: []types.UID{"db"}}},
 		"a node that settles": {later, func(w *world) { w.nodes(young("young")) }, podOf("p"), 0,
 			placement.Wait{Owners: []types.UID{"p"}, ForOnDemand: true, Again: now.Add(30 * time.Second)}},
 		"a node that settles after fallback": {fallback, func(w *world) { w.nodes(young("young")) }, podOf("p"), 0,
@@ -399,6 +409,25 @@ func TestRolloutRelief(t *testing.T) {
 				t.Errorf("feasible (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A replica that overflow Never keeps off on-demand is tried again after a sibling there has left, and then may go there.
+func TestOverflowPodTakesTheFloorsPlace(t *testing.T) {
+	w := newWorld(t, func(a *config.ReplicaSafetyArgs) { a.Overflow = "Never" }, deployment("web", 3, 1, nil)...)
+	w.nodes(onDemand("on-demand"), onDemand("another"))
+	sibling, pod := web("a"), web("p")
+	w.stand("on-demand", sibling)
+	if o := w.try(pod); len(o.feasible) > 0 || o.state.GetSkipFilterPlugins().Has(Name) {
+		t.Fatalf("feasible: %v", o.feasible)
+	}
+	_, forPods := w.hints()
+	if hint, err := forPods(klog.Background(), pod, sibling, nil); err != nil || hint != fwk.Queue {
+		t.Errorf("hint after the sibling was deleted: %v, %v", hint, err)
+	}
+	w.must(w.cache.RemovePod(klog.FromContext(w.ctx), sibling))
+	if diff := cmp.Diff([]string{"another", "on-demand"}, w.try(pod).feasible); diff != "" {
+		t.Errorf("feasible without the sibling (-want +got):\n%s", diff)
 	}
 }
 
