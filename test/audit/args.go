@@ -31,6 +31,7 @@ type overrides struct {
 	WhenUnsatisfiable string              `json:"whenUnsatisfiable"`
 	FallbackAfter     string              `json:"fallbackAfter"`
 	RolloutRelief     string              `json:"rolloutRelief"`
+	Overflow          string              `json:"overflow"`
 	Exemptions        string              `json:"exemptions"`
 	AnnotationPolicy  string              `json:"annotationPolicy"`
 }
@@ -96,7 +97,7 @@ func PolicyFromSchedulerConfig(data []byte) (*Policy, error) {
 // DefaultPolicy is the policy of a profile without ReplicaSafetyArgs.
 func DefaultPolicy() *Policy {
 	return &Policy{
-		defaults:       settings{minOnDemand: amount{n: 1}, fallbackAfter: never, rolloutRelief: 30 * time.Second, exemptions: "Allow", annotations: "Allow"},
+		defaults:       settings{minOnDemand: amount{n: 1}, fallbackAfter: never, rolloutRelief: 30 * time.Second, overflow: "Allow", exemptions: "Allow", annotations: "Allow"},
 		labelGrace:     30 * time.Second,
 		capacityLabels: slices.Clone(builtinCapacityLabels),
 		signals:        slices.Clone(builtinSignals),
@@ -148,7 +149,7 @@ func PolicyFromArgs(data []byte) (*Policy, error) {
 }
 
 func (o overrides) rule() (rule, error) {
-	r := rule{exemptions: o.Exemptions, annotations: o.AnnotationPolicy}
+	r := rule{overflow: o.Overflow, exemptions: o.Exemptions, annotations: o.AnnotationPolicy}
 	if o.MinOnDemand != nil {
 		a, err := parseAmount(o.MinOnDemand.String())
 		if err != nil {
