@@ -15,7 +15,7 @@ func (w *Workload) standingOf(revisions []*Revision) decision.Standing {
 		for _, p := range r.Pods {
 			of := &p.Subject.Pod
 			ordered = of.Workload.Ordered
-			replica := decision.Replica{Ordinal: of.Workload.Ordinal, Exempt: of.OnlySpot, OnlySpot: of.OnlySpot}
+			replica := decision.Replica{Ordinal: of.Workload.Ordinal, Exempt: w.Settings.Exempts(of), OnlySpot: of.OnlySpot}
 			if p.Node != nil {
 				replica.Bound, replica.Capacity = true, p.Node.Facts.Capacity.Type
 			}

@@ -32,7 +32,7 @@ const profile = "spot-aware-scheduler"
 var (
 	now    = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	policy = &decision.Policy{
-		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never},
+		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second},
 		CapacityLabels: decision.BuiltinCapacityLabels(),
 		LabelGrace:     30 * time.Second,
 	}

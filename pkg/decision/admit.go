@@ -33,6 +33,8 @@ const (
 	PoolFull
 	// OverflowPreempts: the node is on-demand, has room only after an eviction, and the pod is beyond the floor.
 	OverflowPreempts
+	// OverflowRefused: the node is on-demand, the pod is beyond the floor, and overflow is Never.
+	OverflowRefused
 
 	// Verdicts is how many there are.
 	Verdicts = iota
@@ -46,6 +48,8 @@ func (p *Plan) Admit(node Node, morePlaced, inPool int) Verdict {
 		return NodeReclaimed
 	case node.Signal == Drain:
 		return NodeDrained
+	case node.Capacity.Type == OnDemand && p.KeptOffOnDemand():
+		return OverflowRefused
 	case node.Capacity.Type == OnDemand || p.Grant != NotGranted:
 		return Admitted
 	case !p.Exempt && !p.WithinBudget(morePlaced):
@@ -75,26 +79,51 @@ func (p *Plan) Reason(v Verdict) string {
 		return "node is being drained"
 	case OverBudget:
 		return fmt.Sprintf("spot budget used up: %d of %d replicas of %s may run on spot%s",
-			p.placed.Spot, p.Budget, p.revision, p.outlook("on-demand room"))
+			p.placed.Spot, p.Budget, p.revision, p.keptOffSpot("room in the spot budget"))
 	case OnFloorOrdinal:
 		later := ""
 		if p.holdsUpLater {
 			later = ", and later ordinals wait for this one"
 		}
 		return fmt.Sprintf("ordinal kept off spot: the first %d of the ordinals of %s stay on on-demand%s%s",
-			p.Floor, p.revision, later, p.outlook("on-demand room"))
+			p.Floor, p.revision, later, p.keptOffSpot("a lower floor"))
 	case NodeSettling:
 		return "node has no capacity label yet and is too young to count as on-demand"
 	case PoolFull:
 		room := "room in another spot pool or on on-demand"
-		if p.Exempt {
+		if !p.MayTakeOnDemand() {
 			room = "room in another spot pool"
 		}
 		return fmt.Sprintf("spot pool full: a pool may hold %d replicas of %s%s", p.PoolCap, p.revision, p.outlook(room))
 	case OverflowPreempts:
 		return fmt.Sprintf("replicas of %s beyond the floor of %d evict no pod from on-demand", p.revision, p.Floor)
+	case OverflowRefused:
+		return "overflow Never: " + p.floorHeld() + p.keptOffOnDemand()
 	}
 	return ""
+}
+
+// floorHeld says why the pod is beyond the floor.
+func (p *Plan) floorHeld() string {
+	switch {
+	case p.Floor == 0:
+		return fmt.Sprintf("%s has no floor", p.revision)
+	case p.ordered:
+		return fmt.Sprintf("only the first %d of the ordinals of %s may run on on-demand", p.Floor, p.revision)
+	}
+	return fmt.Sprintf("on-demand holds the floor of %d of %s", p.Floor, p.revision)
+}
+
+// keptOffOnDemand says what a pod waits for that overflow Never keeps off on-demand. If the budget keeps it off spot too, there are as many
+// replicas as the workload wants.
+func (p *Plan) keptOffOnDemand() string {
+	switch {
+	case !p.MayTakeSpot():
+		return p.outlook("a replica to leave")
+	case p.holdsUpLater:
+		return ", and later ordinals wait for this one (waits for room on spot)"
+	}
+	return " (waits for room on spot)"
 }
 
 // Waits says what a pod waits for that no node took, for a person.
@@ -104,7 +133,9 @@ func (p *Plan) Waits() string {
 		return p.Reason(OnFloorOrdinal)
 	case !p.MayTakeSpot():
 		return p.Reason(OverBudget)
-	case p.Exempt:
+	case p.KeptOffOnDemand():
+		return p.Reason(OverflowRefused)
+	case p.onlySpot:
 		return "no node takes it: its own node selector or affinity admits only spot"
 	case p.PoolCap > 0 && p.Grant == NotGranted:
 		return fmt.Sprintf("no node takes it: it may go to on-demand, and to spot pools with less than %d replicas of %s", p.PoolCap, p.revision)
@@ -121,6 +152,17 @@ func (p *Plan) Budgeted() string {
 		return fmt.Sprintf("the first %d of the ordinals of %s belong on on-demand", p.Floor, p.revision)
 	}
 	return fmt.Sprintf("before it %d of %d replicas that may be on spot were there, of %s", p.placed.Spot, p.Budget, p.revision)
+}
+
+// keptOffSpot says what a pod waits for that the floor keeps off spot: otherwise is what lets it run if on-demand cannot.
+func (p *Plan) keptOffSpot(otherwise string) string {
+	if p.onlySpot {
+		return "; its own node selector or affinity admits only spot, but exemptions are ignored" + p.outlook(otherwise)
+	}
+	if p.KeptOffOnDemand() {
+		return p.outlook("a replica to leave")
+	}
+	return p.outlook("on-demand room")
 }
 
 // outlook says what the pod waits for.
@@ -162,21 +204,10 @@ const (
 	ByRelief         Outcome = "rollout-relief"
 )
 
-// onFloor reports whether the pod, on an on-demand node, is one of those that make up the floor.
-func (p *Plan) onFloor() bool {
-	if p.ordered {
-		return p.ordinal < p.Floor
-	}
-	return p.placed.OnDemand < p.Floor
-}
-
-// BeyondFloor reports whether the pod, on an on-demand node, would not be one of those that make up the floor.
-func (p *Plan) BeyondFloor() bool { return !p.onFloor() }
-
 // Outcome returns why the pod stands on node, having been placed there under this plan. inPool is as in Admit.
 func (p *Plan) Outcome(node Node, inPool int) Outcome {
 	switch {
-	case node.Capacity.Type == OnDemand && p.onFloor():
+	case node.Capacity.Type == OnDemand && !p.BeyondFloor():
 		return OnFloor
 	case node.Capacity.Type == OnDemand:
 		return Overflow

@@ -13,6 +13,8 @@ import (
 type candidate struct {
 	ordered, holdsUpLater bool
 	onlySpot, anyway      bool
+	ignoreExemptions      bool
+	noOverflow            bool
 	ordinal               int
 	placed                decision.Placed
 	waiting               decision.Waiting
@@ -29,6 +31,12 @@ func (c candidate) plan() decision.Plan {
 	}
 	if c.anyway {
 		settings.WhenUnsatisfiable = decision.ScheduleAnyway
+	}
+	if c.ignoreExemptions {
+		settings.Exemptions = decision.IgnoreExemptions
+	}
+	if c.noOverflow {
+		settings.Overflow = decision.NeverOverflow
 	}
 	return decision.NewPlan(pod, settings, c.placed, c.waiting)
 }
@@ -68,7 +76,11 @@ func TestAdmit(t *testing.T) {
 		"budget before pool":    {node: spot, candidate: candidate{placed: usedUp}, inPool: 9, want: decision.OverBudget},
 		"exempt":                {node: spot, candidate: candidate{onlySpot: true, placed: usedUp}, want: decision.Admitted, wantOutcome: decision.ByExemption},
 		"exempt, in its budget": {node: spot, candidate: candidate{onlySpot: true}, want: decision.Admitted, wantOutcome: decision.ByExemption},
-		"exempt, pool full":     {node: spot, candidate: candidate{onlySpot: true}, inPool: 2, want: decision.PoolFull},
+		"ignored, over budget":  {node: spot, candidate: candidate{onlySpot: true, ignoreExemptions: true, placed: usedUp}, want: decision.OverBudget},
+		"ignored, in its budget": {
+			node: spot, candidate: candidate{onlySpot: true, ignoreExemptions: true}, want: decision.Admitted, wantOutcome: decision.InBudget,
+		},
+		"exempt, pool full": {node: spot, candidate: candidate{onlySpot: true}, inPool: 2, want: decision.PoolFull},
 
 		"ordinal of the floor":     {node: spot, candidate: candidate{ordered: true, ordinal: 1}, want: decision.OnFloorOrdinal},
 		"ordinal beyond the floor": {node: spot, candidate: candidate{ordered: true, ordinal: 2, placed: usedUp}, want: decision.Admitted, wantOutcome: decision.InBudget},
@@ -89,6 +101,23 @@ func TestAdmit(t *testing.T) {
 		"relieved": {
 			node: spot, candidate: candidate{placed: usedUp, waiting: decision.Waiting{For: time.Minute, OlderOnDemand: true}}, inPool: 9,
 			want: decision.Admitted, wantOutcome: decision.ByRelief,
+		},
+
+		"overflow Never, as floor": {node: onDemand, candidate: candidate{noOverflow: true}, want: decision.Admitted, wantOutcome: decision.OnFloor},
+		"overflow Never, beyond the floor": {
+			node: onDemand, candidate: candidate{noOverflow: true, placed: decision.Placed{OnDemand: 2}}, want: decision.OverflowRefused,
+		},
+		"overflow Never, beyond the floor, anyway": {
+			node: onDemand, candidate: candidate{noOverflow: true, anyway: true, placed: decision.Placed{OnDemand: 2}}, want: decision.OverflowRefused,
+		},
+		"overflow Never, on spot": {
+			node: spot, candidate: candidate{noOverflow: true, placed: decision.Placed{OnDemand: 2}}, want: decision.Admitted, wantOutcome: decision.InBudget,
+		},
+		"overflow Never, reclaim": {
+			node: signalled(onDemand, decision.Reclaim), candidate: candidate{noOverflow: true, placed: decision.Placed{OnDemand: 2}}, want: decision.NodeReclaimed,
+		},
+		"overflow Never, ordinal beyond the floor": {
+			node: onDemand, candidate: candidate{noOverflow: true, ordered: true, ordinal: 2}, want: decision.OverflowRefused,
 		},
 
 		"reclaim":                {node: signalled(spot, decision.Reclaim), want: decision.NodeReclaimed},
@@ -155,6 +184,32 @@ func TestReason(t *testing.T) {
 		"pool, only spot": {
 			candidate: candidate{onlySpot: true, fallbackAfter: time.Hour}, verdict: decision.PoolFull,
 			want: "spot pool full: a pool may hold 2 replicas of shop/web-5d9f (waits for room in another spot pool, takes any spot node after 1h)",
+		},
+		"budget, only spot, exemptions ignored": {
+			candidate: candidate{onlySpot: true, ignoreExemptions: true, placed: decision.Placed{Spot: 3}}, verdict: decision.OverBudget,
+			want: "spot budget used up: 3 of 3 replicas of shop/web-5d9f may run on spot; its own node selector or affinity admits only spot, " +
+				"but exemptions are ignored (waits for room in the spot budget)",
+		},
+		"ordinal, only spot, exemptions ignored": {
+			candidate: candidate{onlySpot: true, ignoreExemptions: true, ordered: true, fallbackAfter: time.Hour}, verdict: decision.OnFloorOrdinal,
+			want: "ordinal kept off spot: the first 2 of the ordinals of shop/web-5d9f stay on on-demand; its own node selector or affinity " +
+				"admits only spot, but exemptions are ignored (waits for a lower floor, takes any spot node after 1h)",
+		},
+		"pool, only spot, exemptions ignored": {
+			candidate: candidate{onlySpot: true, ignoreExemptions: true}, verdict: decision.PoolFull,
+			want: "spot pool full: a pool may hold 2 replicas of shop/web-5d9f (waits for room in another spot pool)",
+		},
+		"pool, overflow Never": {
+			candidate: candidate{noOverflow: true, placed: decision.Placed{OnDemand: 2}}, verdict: decision.PoolFull,
+			want: "spot pool full: a pool may hold 2 replicas of shop/web-5d9f (waits for room in another spot pool)",
+		},
+		"overflow": {
+			candidate: candidate{noOverflow: true, fallbackAfter: time.Hour, placed: decision.Placed{OnDemand: 2}}, verdict: decision.OverflowRefused,
+			want: "overflow Never: on-demand holds the floor of 2 of shop/web-5d9f (waits for room on spot)",
+		},
+		"overflow, one replica too many": {
+			candidate: candidate{noOverflow: true, fallbackAfter: time.Hour, placed: decision.Placed{OnDemand: 2, Spot: 3}}, verdict: decision.OverflowRefused,
+			want: "overflow Never: on-demand holds the floor of 2 of shop/web-5d9f (waits for a replica to leave, takes any spot node after 1h)",
 		},
 		"five minutes": {
 			candidate: candidate{placed: decision.Placed{Spot: 3}, fallbackAfter: 5 * time.Minute}, verdict: decision.OverBudget,

@@ -11,6 +11,8 @@ const (
 	MaxPerPoolAnnotation        = "spot-aware-scheduler.io/max-per-pool"
 	WhenUnsatisfiableAnnotation = "spot-aware-scheduler.io/when-unsatisfiable"
 	FallbackAfterAnnotation     = "spot-aware-scheduler.io/fallback-after"
+	RolloutReliefAnnotation     = "spot-aware-scheduler.io/rollout-relief"
+	OverflowAnnotation          = "spot-aware-scheduler.io/overflow"
 )
 
 // InvalidAnnotation is an annotation that was skipped because its value does not parse.
@@ -32,7 +34,7 @@ func (i InvalidAnnotation) String() string {
 	return fmt.Sprintf("annotation %s on the %s is ignored: invalid value %q: %s", i.Key, i.On, string(value), i.Expected)
 }
 
-// parseAnnotations reads the four annotations of one object; on names it in what is reported invalid.
+// parseAnnotations reads the annotations of one object; on names it in what is reported invalid.
 func parseAnnotations(annotations map[string]string, on string) (o Overrides, invalid []InvalidAnnotation) {
 	if len(annotations) == 0 {
 		return o, nil
@@ -50,6 +52,8 @@ func parseAnnotations(annotations map[string]string, on string) (o Overrides, in
 		return parseInto(&o.WhenUnsatisfiable, ParseWhenUnsatisfiable, value)
 	})
 	read(FallbackAfterAnnotation, func(value string) error { return parseInto(&o.FallbackAfter, ParseFallbackAfter, value) })
+	read(RolloutReliefAnnotation, func(value string) error { return parseInto(&o.RolloutRelief, ParseRolloutRelief, value) })
+	read(OverflowAnnotation, func(value string) error { return parseInto(&o.Overflow, ParseOverflow, value) })
 	return o, invalid
 }
 
@@ -82,14 +86,41 @@ func ParseWhenUnsatisfiable(s string) (WhenUnsatisfiable, error) {
 	return 0, fmt.Errorf("expected DoNotSchedule or ScheduleAnyway")
 }
 
+// ParseOverflow reads "Allow" or "Never".
+func ParseOverflow(s string) (OverflowPolicy, error) {
+	switch s {
+	case "Allow":
+		return AllowOverflow, nil
+	case "Never":
+		return NeverOverflow, nil
+	}
+	return 0, fmt.Errorf("expected Allow or Never")
+}
+
+// ParseExemptions reads "Allow" or "Ignore".
+func ParseExemptions(s string) (ExemptionPolicy, error) {
+	switch s {
+	case "Allow":
+		return AllowExemptions, nil
+	case "Ignore":
+		return IgnoreExemptions, nil
+	}
+	return 0, fmt.Errorf("expected Allow or Ignore")
+}
+
 // ParseFallbackAfter reads a duration of 0 or more such as "5m", or "never".
-func ParseFallbackAfter(s string) (time.Duration, error) {
+func ParseFallbackAfter(s string) (time.Duration, error) { return parseWait(s, "5m") }
+
+// ParseRolloutRelief reads a duration of 0 or more such as "30s", or "never".
+func ParseRolloutRelief(s string) (time.Duration, error) { return parseWait(s, "30s") }
+
+func parseWait(s, example string) (time.Duration, error) {
 	if s == "never" {
 		return Never, nil
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil || d < 0 {
-		return 0, fmt.Errorf(`expected a duration of 0 or more such as "5m", or "never"`)
+		return 0, fmt.Errorf(`expected a duration of 0 or more such as %q, or "never"`, example)
 	}
 	return d, nil
 }

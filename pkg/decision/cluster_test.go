@@ -56,7 +56,7 @@ type option struct {
 
 func newCluster() *cluster {
 	return &cluster{policy: decision.Policy{
-		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never},
+		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second},
 		LabelGrace:     30 * time.Second,
 		CapacityLabels: decision.BuiltinCapacityLabels(),
 	}}
@@ -85,6 +85,7 @@ func (c *cluster) subject(p *pod) *decision.Pod {
 		Priority:      w.priority,
 		QOSClass:      w.qosClass,
 		OnlySpot:      w.onlySpot,
+		OnlyOnDemand:  w.onlyOnDemand,
 		Workload: decision.Workload{
 			Kind:         w.kind,
 			Revision:     w.namespace + "/" + p.revision.name,
@@ -144,6 +145,8 @@ func (c *cluster) consider(p *pod) (decision.Plan, []option) {
 		switch w := p.revision.workload; {
 		case w.onlySpot && n.capacity.Type != decision.Spot:
 			o.refusal = "node is not spot, which the pod asks for"
+		case w.onlyOnDemand && n.capacity.Type == decision.Spot:
+			o.refusal = "node is not on-demand, which the pod asks for"
 		case w.zone != "" && w.zone != n.pool.Zone:
 			o.refusal = "node is not in zone " + w.zone
 		case o.verdict != decision.Admitted:
@@ -274,7 +277,7 @@ func (c *cluster) victims(p *pod) (names []string) {
 					}
 					own := count(r == p.revision)
 					freed := own * count(o.node.capacity.Type == decision.Spot)
-					evicts := o.node.capacity.Type == decision.Spot || !plan.BeyondFloor()
+					evicts := o.node.capacity.Type == decision.Spot || !plan.Overflows()
 					if evicts && plan.Admit(o.node.fact(), -freed, o.siblings.InPool-own) == decision.Admitted && !slices.Contains(names, o.node.name) {
 						names = append(names, o.node.name)
 					}

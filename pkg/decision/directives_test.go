@@ -106,7 +106,7 @@ var annotationPolicies = map[string]decision.AnnotationPolicy{
 	"Allow": decision.AllowAnnotations, "StricterOnly": decision.StricterOnly, "Ignore": decision.IgnoreAnnotations,
 }
 
-// override reads one of the four settings that rules may give, and reports whether key is one of them.
+// override reads one of the settings that rules may give, and reports whether key is one of them.
 func override(o *decision.Overrides, key, value string) (ok bool, err error) {
 	switch key {
 	case "minOnDemand":
@@ -117,6 +117,12 @@ func override(o *decision.Overrides, key, value string) (ok bool, err error) {
 		o.WhenUnsatisfiable, err = pointer(decision.ParseWhenUnsatisfiable(value))
 	case "fallbackAfter":
 		o.FallbackAfter, err = pointer(decision.ParseFallbackAfter(value))
+	case "overflow":
+		o.Overflow, err = pointer(decision.ParseOverflow(value))
+	case "exemptions":
+		o.Exemptions, err = pointer(decision.ParseExemptions(value))
+	case "rolloutRelief":
+		o.RolloutRelief, err = pointer(decision.ParseRolloutRelief(value))
 	default:
 		return false, nil
 	}
@@ -261,14 +267,15 @@ func (c *cluster) create(cmd command) error {
 			key, value, _ := strings.Cut(value, "=")
 			proto.labels[key] = value
 		case "requires":
-			proto.onlySpot, err = oneOf(value, map[string]bool{"spot": true})
+			proto.onlySpot, err = oneOf(value, map[string]bool{"spot": true, "on-demand": false})
+			proto.onlyOnDemand = value == "on-demand"
 		case "gated":
 			proto.gated, err = strconv.ParseBool(value)
 		case "podManagement":
 			proto.parallel, err = oneOf(value, map[string]bool{"Parallel": true, "OrderedReady": false})
 		case "onDisruption":
 			proto.ignoresDisruption, err = oneOf(value, map[string]bool{"Ignore": true})
-		case "min-on-demand", "max-per-pool", "when-unsatisfiable", "fallback-after":
+		case "min-on-demand", "max-per-pool", "when-unsatisfiable", "fallback-after", "rollout-relief", "overflow":
 			proto.annotations[annotationPrefix+key] = value
 		default:
 			return fmt.Errorf("no such key")

@@ -8,7 +8,7 @@ import (
 // Origins say, for a person, where each of a pod's Settings comes from: "the profile", "the default of Jobs that retry", `rule "critical"` or
 // "annotation spot-aware-scheduler.io/min-on-demand on the Deployment".
 type Origins struct {
-	MinOnDemand, MaxPerPool, WhenUnsatisfiable, FallbackAfter string
+	MinOnDemand, MaxPerPool, WhenUnsatisfiable, FallbackAfter, RolloutRelief, Overflow, Exemptions string
 	// Overruled are the annotations that parse, or are not even read, and do not count because of the annotation policy; in words.
 	Overruled []string
 }
@@ -17,7 +17,10 @@ const fromProfile = "the profile"
 
 // Explain returns what Settings does, and where each setting comes from.
 func (p *Policy) Explain(pod *Pod) (Settings, Origins, []InvalidAnnotation) {
-	origins := Origins{MinOnDemand: fromProfile, MaxPerPool: fromProfile, WhenUnsatisfiable: fromProfile, FallbackAfter: fromProfile}
+	origins := Origins{
+		MinOnDemand: fromProfile, MaxPerPool: fromProfile, WhenUnsatisfiable: fromProfile, FallbackAfter: fromProfile,
+		RolloutRelief: fromProfile, Overflow: fromProfile, Exemptions: fromProfile,
+	}
 	switch pod.Workload.Batch {
 	case Retriable:
 		origins.MinOnDemand = "the default of Jobs that retry"
@@ -31,7 +34,11 @@ func (p *Policy) Explain(pod *Pod) (Settings, Origins, []InvalidAnnotation) {
 // rule notes what a rule gives. As the other methods it does nothing for nil.
 func (o *Origins) rule(rule *Rule) {
 	if o != nil {
-		o.note(rule.Overrides, func(string) string { return fmt.Sprintf("rule %q", rule.Name) })
+		from := fmt.Sprintf("rule %q", rule.Name)
+		o.note(rule.Overrides, func(string) string { return from })
+		if rule.Exemptions != nil {
+			o.Exemptions = from
+		}
 	}
 }
 
@@ -46,6 +53,8 @@ func (o *Origins) annotations(given, count Overrides, on string) {
 		MaxPerPoolAnnotation:        given.MaxPerPool != nil && count.MaxPerPool == nil,
 		WhenUnsatisfiableAnnotation: given.WhenUnsatisfiable != nil && count.WhenUnsatisfiable == nil,
 		FallbackAfterAnnotation:     given.FallbackAfter != nil && count.FallbackAfter == nil,
+		RolloutReliefAnnotation:     given.RolloutRelief != nil && count.RolloutRelief == nil,
+		OverflowAnnotation:          given.Overflow != nil && count.Overflow == nil,
 	} {
 		if lost {
 			o.Overruled = append(o.Overruled, onObject(key, on)+": annotationPolicy StricterOnly lets it only be stricter")
@@ -63,7 +72,10 @@ func (o *Origins) ignored(pod *Pod) {
 		annotations map[string]string
 		on          string
 	}{{pod.Annotations, "pod"}, {pod.Workload.Annotations, pod.Workload.Kind}} {
-		for _, key := range []string{MinOnDemandAnnotation, MaxPerPoolAnnotation, WhenUnsatisfiableAnnotation, FallbackAfterAnnotation} {
+		for _, key := range []string{
+			MinOnDemandAnnotation, MaxPerPoolAnnotation, WhenUnsatisfiableAnnotation, FallbackAfterAnnotation, RolloutReliefAnnotation,
+			OverflowAnnotation,
+		} {
 			if _, given := at.annotations[key]; given {
 				o.Overruled = append(o.Overruled, onObject(key, at.on)+": annotationPolicy Ignore")
 			}
@@ -87,5 +99,11 @@ func (o *Origins) note(overrides Overrides, from func(key string) string) {
 	}
 	if overrides.FallbackAfter != nil {
 		o.FallbackAfter = from(FallbackAfterAnnotation)
+	}
+	if overrides.RolloutRelief != nil {
+		o.RolloutRelief = from(RolloutReliefAnnotation)
+	}
+	if overrides.Overflow != nil {
+		o.Overflow = from(OverflowAnnotation)
 	}
 }

@@ -11,40 +11,65 @@ import (
 
 func TestExplain(t *testing.T) {
 	two, half, all := decision.Count(2), decision.Percent(50), decision.Percent(100)
-	anyway, soon, stricter := decision.ScheduleAnyway, time.Minute, decision.StricterOnly
-	onPod := map[string]string{decision.MinOnDemandAnnotation: "1", decision.FallbackAfterAnnotation: "never"}
+	anyway, soon, stricter, ignore, none := decision.ScheduleAnyway, time.Minute, decision.StricterOnly, decision.IgnoreExemptions, decision.NeverOverflow
+	onPod := map[string]string{decision.MinOnDemandAnnotation: "1", decision.FallbackAfterAnnotation: "never", decision.RolloutReliefAnnotation: "10s"}
 	onOwner := map[string]string{decision.MinOnDemandAnnotation: "0"}
-	base := decision.Policy{Defaults: decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}}
+	base := decision.Policy{Defaults: decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second}}
 	ruled := base
 	ruled.Rules = []decision.Rule{
 		{Name: "other", Namespaces: []string{"other"}, Overrides: decision.Overrides{MinOnDemand: &all}},
-		{Name: "shop", Overrides: decision.Overrides{MinOnDemand: &two, MaxPerPool: &half, WhenUnsatisfiable: &anyway, FallbackAfter: &soon}},
+		{Name: "shop", Overrides: decision.Overrides{MinOnDemand: &two, MaxPerPool: &half, WhenUnsatisfiable: &anyway, FallbackAfter: &soon, RolloutRelief: &soon, Overflow: &none,
+			Exemptions: &ignore}},
 	}
 	strict := base
 	strict.Rules = []decision.Rule{{Name: "strict", Annotations: &stricter}}
 	deaf := base
 	deaf.Annotations = decision.IgnoreAnnotations
-	const profile = "the profile"
+	from := func(change func(*decision.Origins)) decision.Origins {
+		const profile = "the profile"
+		o := decision.Origins{
+			MinOnDemand: profile, MaxPerPool: profile, WhenUnsatisfiable: profile, FallbackAfter: profile, RolloutRelief: profile,
+			Overflow: profile, Exemptions: profile,
+		}
+		change(&o)
+		return o
+	}
 	for name, test := range map[string]struct {
 		policy decision.Policy
 		pod    decision.Pod
 		want   decision.Origins
 	}{
-		"the profile":      {base, decision.Pod{}, decision.Origins{profile, profile, profile, profile, nil}},
-		"a Job":            {base, decision.Pod{Workload: decision.Workload{Batch: decision.Retriable}}, decision.Origins{"the default of Jobs that retry", profile, profile, profile, nil}},
-		"a Job that fails": {base, decision.Pod{Workload: decision.Workload{Batch: decision.NotRetriable}}, decision.Origins{"the default of Jobs that one lost pod fails", profile, profile, profile, nil}},
+		"the profile":      {base, decision.Pod{}, from(func(o *decision.Origins) {})},
+		"a Job":            {base, decision.Pod{Workload: decision.Workload{Batch: decision.Retriable}}, from(func(o *decision.Origins) { o.MinOnDemand = "the default of Jobs that retry" })},
+		"a Job that fails": {base, decision.Pod{Workload: decision.Workload{Batch: decision.NotRetriable}}, from(func(o *decision.Origins) { o.MinOnDemand = "the default of Jobs that one lost pod fails" })},
 		"the first rule that matches": {ruled, decision.Pod{Workload: decision.Workload{Batch: decision.Retriable}},
-			decision.Origins{`rule "shop"`, `rule "shop"`, `rule "shop"`, `rule "shop"`, nil}},
+			decision.Origins{
+				MinOnDemand: `rule "shop"`, MaxPerPool: `rule "shop"`, WhenUnsatisfiable: `rule "shop"`, FallbackAfter: `rule "shop"`,
+				RolloutRelief: `rule "shop"`, Overflow: `rule "shop"`, Exemptions: `rule "shop"`,
+			}},
 		"the owner before the pod, the pod before the rule": {ruled, decision.Pod{Annotations: onPod, Workload: decision.Workload{Kind: "Deployment", Annotations: onOwner}},
-			decision.Origins{"annotation spot-aware-scheduler.io/min-on-demand on the Deployment", `rule "shop"`, `rule "shop"`,
-				"annotation spot-aware-scheduler.io/fallback-after on the pod", nil}},
+			decision.Origins{
+				MinOnDemand: "annotation spot-aware-scheduler.io/min-on-demand on the Deployment", MaxPerPool: `rule "shop"`, WhenUnsatisfiable: `rule "shop"`,
+				FallbackAfter: "annotation spot-aware-scheduler.io/fallback-after on the pod",
+				RolloutRelief: "annotation spot-aware-scheduler.io/rollout-relief on the pod", Overflow: `rule "shop"`, Exemptions: `rule "shop"`,
+			}},
 		"not stricter": {strict, decision.Pod{Annotations: onPod, Workload: decision.Workload{Kind: "Deployment", Annotations: onOwner, Desired: 3}},
-			decision.Origins{"annotation spot-aware-scheduler.io/min-on-demand on the pod", profile, profile,
-				"annotation spot-aware-scheduler.io/fallback-after on the pod",
-				[]string{"annotation spot-aware-scheduler.io/min-on-demand on the Deployment: annotationPolicy StricterOnly lets it only be stricter"}}},
-		"not read": {deaf, decision.Pod{Annotations: onOwner, Workload: decision.Workload{Kind: "Deployment"}},
-			decision.Origins{profile, profile, profile, profile, []string{"annotation spot-aware-scheduler.io/min-on-demand on the pod: annotationPolicy Ignore"}}},
-		"invalid": {base, decision.Pod{Annotations: map[string]string{decision.MinOnDemandAnnotation: "many"}}, decision.Origins{profile, profile, profile, profile, nil}},
+			from(func(o *decision.Origins) {
+				o.MinOnDemand = "annotation spot-aware-scheduler.io/min-on-demand on the pod"
+				o.FallbackAfter = "annotation spot-aware-scheduler.io/fallback-after on the pod"
+				o.Overruled = []string{
+					"annotation spot-aware-scheduler.io/min-on-demand on the Deployment: annotationPolicy StricterOnly lets it only be stricter",
+					"annotation spot-aware-scheduler.io/rollout-relief on the pod: annotationPolicy StricterOnly lets it only be stricter",
+				}
+			})},
+		"not read": {deaf, decision.Pod{Annotations: map[string]string{decision.MinOnDemandAnnotation: "0", decision.RolloutReliefAnnotation: "1s"}, Workload: decision.Workload{Kind: "Deployment"}},
+			from(func(o *decision.Origins) {
+				o.Overruled = []string{
+					"annotation spot-aware-scheduler.io/min-on-demand on the pod: annotationPolicy Ignore",
+					"annotation spot-aware-scheduler.io/rollout-relief on the pod: annotationPolicy Ignore",
+				}
+			})},
+		"invalid": {base, decision.Pod{Annotations: map[string]string{decision.MinOnDemandAnnotation: "many"}}, from(func(o *decision.Origins) {})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			settings, origins, invalid := test.policy.Explain(&test.pod)

@@ -5,12 +5,6 @@ import (
 	"time"
 )
 
-// RolloutRelief is how long a pod of a new revision waits for on-demand that an older revision of its workload still holds,
-// before it may take spot. Without it a rollout that may not take down an old replica first (maxUnavailable 0, which 25 % of up
-// to 3 replicas rounds to) waits for ever where on-demand holds exactly the floor. 30 s outlasts the start of most containers,
-// and with it the removal of the old replica that most rollouts would bring by themselves.
-const RolloutRelief = 30 * time.Second
-
 // OwnerNews is how long a pod waits for news of a workload that it has outgrown before it is judged by what is known. Watches of different
 // kinds are milliseconds apart, on a busy machine a second or two.
 const OwnerNews = 5 * time.Second
@@ -57,17 +51,19 @@ type Pod struct {
 	QOSClass      string
 	// OnlySpot: the pod's own node selector or required node affinity admits no on-demand node.
 	OnlySpot bool
-	Workload Workload
+	// OnlyOnDemand: they admit no spot node.
+	OnlyOnDemand bool
+	Workload     Workload
 }
 
 // Outgrown returns why what is known of the pod's workload must be older than the pod; empty if nothing says so. No controller makes more
 // pods than replicas, nor an ordinal beyond the last: such a pod was made after the workload was scaled up, or is about to be deleted after
 // it was scaled down. A floor of too few replicas would put it on on-demand for good, or an ordinal of the floor on spot. A Job says
 // nothing by its pods: they end before it notices.
-func (p *Pod) Outgrown(placed Placed) string {
+func (p *Pod) Outgrown(settings Settings, placed Placed) string {
 	w := &p.Workload
 	switch {
-	case w.Batch != NotBatch || p.OnlySpot:
+	case w.Batch != NotBatch || settings.Exempts(p):
 	case w.Ordered && w.Ordinal >= w.Desired:
 		return fmt.Sprintf("owner not up to date yet: %s has no ordinal %d with %d replicas; waits for news of its %s, %s at most",
 			w.Revision, w.Ordinal, w.Desired, w.Kind, OwnerNews)
@@ -120,8 +116,8 @@ type Plan struct {
 	Floor, Budget int
 	// PoolCap is how many of the revision one spot pool may hold; 0 means no cap.
 	PoolCap int
-	// Exempt: the user's own node selector or affinity admits only spot, so the budget is lifted from this pod. The cap is not:
-	// it says where on spot.
+	// Exempt: the user's own node selector or affinity admits only spot, and Settings.Exemptions allows that, so the budget is lifted
+	// from this pod. The cap is not: it says where on spot.
 	Exempt bool
 	// Grant, if any, lifts both budget and cap from this pod: it has to run somewhere.
 	Grant Grant
@@ -129,6 +125,9 @@ type Plan struct {
 	Prefer CapacityType
 
 	placed        Placed
+	onlySpot      bool
+	onlyOnDemand  bool
+	overflow      OverflowPolicy
 	ordered       bool
 	ordinal       int
 	holdsUpLater  bool
@@ -141,9 +140,12 @@ func NewPlan(pod *Pod, settings Settings, placed Placed, waiting Waiting) Plan {
 	w := &pod.Workload
 	plan := Plan{
 		Floor:         floor(settings.MinOnDemand, w.Desired),
-		Exempt:        pod.OnlySpot,
+		Exempt:        settings.Exempts(pod),
 		PoolCap:       poolCap(settings.MaxPerPool, w.Desired),
 		placed:        placed,
+		onlySpot:      pod.OnlySpot,
+		onlyOnDemand:  pod.OnlyOnDemand,
+		overflow:      settings.Overflow,
 		ordered:       w.Ordered,
 		ordinal:       w.Ordinal,
 		holdsUpLater:  w.HoldsUpLater,
@@ -156,11 +158,11 @@ func NewPlan(pod *Pod, settings Settings, placed Placed, waiting Waiting) Plan {
 		plan.Grant = Anyway
 	case waiting.For > 0 && settings.FallbackAfter != Never && waiting.For >= settings.FallbackAfter:
 		plan.Grant = FellBack
-	case waiting.OlderOnDemand && waiting.For >= RolloutRelief:
+	case waiting.OlderOnDemand && settings.Relieves(waiting.For):
 		plan.Grant = Relieved
 	}
 	plan.Prefer = Spot
-	if !plan.Exempt && (!plan.WithinBudget(0) || plan.onFloor()) {
+	if !plan.Exempt && !plan.KeptOffOnDemand() && (!plan.WithinBudget(0) || !plan.BeyondFloor()) {
 		plan.Prefer = OnDemand
 	}
 	return plan
@@ -179,8 +181,35 @@ func (p *Plan) WithinBudget(morePlaced int) bool {
 // MayTakeSpot reports whether some spot node may be open to the pod.
 func (p *Plan) MayTakeSpot() bool { return p.Exempt || p.Grant != NotGranted || p.WithinBudget(0) }
 
-// Counted reports whether the plan depends on how many of the pod's siblings stand on spot.
+// BeyondFloor reports whether the floor is met without the pod: as many replicas of its revision as the floor has are on on-demand, or
+// its ordinal is none of the floor's.
+func (p *Plan) BeyondFloor() bool {
+	if p.ordered {
+		// As in WithinBudget, ordinals below the set's first one go with the floor.
+		return p.Floor == 0 || p.ordinal >= p.Floor
+	}
+	return p.placed.OnDemand >= p.Floor
+}
+
+// KeptOffOnDemand reports whether the pod may take no on-demand node because of overflow Never. A pod that admits no spot node by itself
+// is not kept off: it could never run.
+func (p *Plan) KeptOffOnDemand() bool {
+	return p.overflow == NeverOverflow && p.Overflows()
+}
+
+// Overflows reports whether the pod, on an on-demand node, would take room that is meant for floors: it is beyond the floor, and its own node
+// selector or affinity admits spot. Such a pod evicts no other one from on-demand.
+func (p *Plan) Overflows() bool { return !p.onlyOnDemand && p.BeyondFloor() }
+
+// MayTakeOnDemand reports whether some on-demand node may be open to the pod.
+func (p *Plan) MayTakeOnDemand() bool { return !p.onlySpot && !p.KeptOffOnDemand() }
+
+// Counted reports whether the plan depends on where the pod's siblings are: on how many are on spot, or with overflow Never on how many
+// are on on-demand.
 func (p *Plan) Counted() bool {
+	if p.overflow == NeverOverflow && !p.onlyOnDemand && !p.onlySpot && !p.ordered && p.Floor > 0 {
+		return true
+	}
 	return p.Grant == NotGranted && (p.PoolCap > 0 || !p.ordered && !p.Exempt && p.Budget > 0)
 }
 
@@ -192,8 +221,9 @@ func (s Settings) NextChange(waited time.Duration, newRevision bool) (time.Durat
 	if s.FallbackAfter != Never && (s.FallbackAfter > waited || waited == 0) {
 		next = s.FallbackAfter - waited
 	}
-	if newRevision && RolloutRelief > waited && (next == Never || RolloutRelief-waited < next) {
-		next = RolloutRelief - waited
+	relief := s.RolloutRelief
+	if newRevision && relief != Never && (relief > waited || waited == 0) && (next == Never || relief-waited < next) {
+		next = relief - waited
 	}
 	return max(next, 0), next != Never
 }
@@ -202,6 +232,15 @@ func (s Settings) NextChange(waited time.Duration, newRevision bool) (time.Durat
 func (s Settings) Counts(w *Workload) bool {
 	return s.MaxPerPool != nil || !w.Ordered && s.Floor(w.Desired) > 0
 }
+
+// Relieves reports whether a pod of a new revision that has waited for waited may take spot if an older revision of its workload
+// has pods on on-demand. A pod that has not waited at all may not.
+func (s Settings) Relieves(waited time.Duration) bool {
+	return waited > 0 && s.RolloutRelief != Never && waited >= s.RolloutRelief
+}
+
+// Exempts reports whether no floor keeps the pod off spot, because its own node selector or affinity admits nothing else.
+func (s Settings) Exempts(pod *Pod) bool { return pod.OnlySpot && s.Exemptions == AllowExemptions }
 
 // Floor returns how many of desired replicas must survive the loss of all spot.
 func (s Settings) Floor(desired int) int { return floor(s.MinOnDemand, desired) }

@@ -10,7 +10,12 @@ import (
 )
 
 func TestNewPlan(t *testing.T) {
-	never := decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never}
+	never := decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never, RolloutRelief: decision.Never}
+	ignore := never
+	ignore.Exemptions = decision.IgnoreExemptions
+	relief := func(d time.Duration) decision.Settings {
+		return decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never, RolloutRelief: d}
+	}
 	after := func(d time.Duration) decision.Settings {
 		return decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: d}
 	}
@@ -28,6 +33,7 @@ func TestNewPlan(t *testing.T) {
 		placed   decision.Placed
 		waiting  decision.Waiting
 		want     outline
+		exempt   bool
 	}{
 		"first pod": {
 			workload: five, settings: never,
@@ -69,8 +75,16 @@ func TestNewPlan(t *testing.T) {
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.Spot, MayTakeSpot: true},
 		},
 		"exempt": {
-			workload: five, settings: never, onlySpot: true, placed: decision.Placed{Spot: 9},
+			workload: five, settings: never, onlySpot: true, placed: decision.Placed{Spot: 9}, exempt: true,
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.Spot, MayTakeSpot: true},
+		},
+		"exemptions ignored": {
+			workload: five, settings: ignore, onlySpot: true, placed: decision.Placed{Spot: 3},
+			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
+		},
+		"exemptions ignored, within the budget": {
+			workload: five, settings: ignore, onlySpot: true, placed: decision.Placed{Spot: 2},
+			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand, MayTakeSpot: true},
 		},
 		"cap as a count": {
 			workload: five, settings: decision.Settings{MaxPerPool: new(decision.Count(9)), FallbackAfter: decision.Never},
@@ -109,20 +123,150 @@ func TestNewPlan(t *testing.T) {
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
 		},
 		"just before the relief": {
-			workload: five, settings: never, placed: decision.Placed{Spot: 3}, waiting: decision.Waiting{For: decision.RolloutRelief - 1, OlderOnDemand: true},
+			workload: five, settings: relief(time.Minute), placed: decision.Placed{Spot: 3}, waiting: decision.Waiting{For: time.Minute - 1, OlderOnDemand: true},
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
 		},
 		"relief": {
-			workload: five, settings: never, placed: decision.Placed{Spot: 3}, waiting: decision.Waiting{For: decision.RolloutRelief, OlderOnDemand: true},
+			workload: five, settings: relief(time.Minute), placed: decision.Placed{Spot: 3}, waiting: decision.Waiting{For: time.Minute, OlderOnDemand: true},
 			want: outline{Floor: 2, Budget: 3, Grant: decision.Relieved, Prefer: decision.OnDemand, MayTakeSpot: true},
+		},
+		"relief of 0, never found unschedulable": {
+			workload: five, settings: relief(0), placed: decision.Placed{Spot: 3}, waiting: decision.Waiting{OlderOnDemand: true},
+			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
+		},
+		"relief of 0, found unschedulable": {
+			workload: five, settings: relief(0), placed: decision.Placed{Spot: 3}, waiting: decision.Waiting{For: 1, OlderOnDemand: true},
+			want: outline{Floor: 2, Budget: 3, Grant: decision.Relieved, Prefer: decision.OnDemand, MayTakeSpot: true},
+		},
+		"never relieved": {
+			workload: five, settings: never, placed: decision.Placed{Spot: 3}, waiting: decision.Waiting{For: 1000 * time.Hour, OlderOnDemand: true},
+			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			plan := decision.NewPlan(&decision.Pod{OnlySpot: test.onlySpot, Workload: test.workload}, test.settings, test.placed, test.waiting)
 			got := outline{plan.Floor, plan.Budget, plan.PoolCap, plan.Grant, plan.Prefer, plan.MayTakeSpot()}
-			if diff := cmp.Diff(test.want, got); diff != "" || plan.Exempt != test.onlySpot {
-				t.Errorf("plan, exempt %v (-want +got):\n%s", plan.Exempt, diff)
+			if diff := cmp.Diff(test.want, got); diff != "" || plan.Exempt != test.exempt || plan.MayTakeOnDemand() == test.onlySpot {
+				t.Errorf("plan, exempt %v, on-demand %v (-want +got):\n%s", plan.Exempt, plan.MayTakeOnDemand(), diff)
+			}
+		})
+	}
+}
+
+// TestOverflowNever: which replicas it keeps off on-demand, and what the plan says of them.
+func TestOverflowNever(t *testing.T) {
+	five := decision.Workload{Kind: "Deployment", Revision: "shop/web-5d9f", Desired: 5}
+	ordinal := func(n int) decision.Workload {
+		return decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Desired: 5, Ordered: true, Ordinal: n, HoldsUpLater: true}
+	}
+	two, none := decision.Count(2), decision.Count(0)
+	type outline struct {
+		Beyond, KeptOff, Spot, OnDemand, Counted bool
+		Prefer                                   decision.CapacityType
+		Waits                                    string
+	}
+	const held = "overflow Never: on-demand holds the floor of 2 of shop/web-5d9f (waits for room on spot)"
+	tests := map[string]struct {
+		pod         decision.Pod
+		minOnDemand decision.Quantity
+		placed      decision.Placed
+		anyway      bool
+		allow       bool // overflow
+		want        outline
+	}{
+		"floor not full": {
+			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 1},
+			want: outline{Spot: true, OnDemand: true, Counted: true, Waits: "no node takes it: it may go to on-demand and to spot"},
+		},
+		"floor not full, budget used up": {
+			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 1, Spot: 3},
+			want: outline{OnDemand: true, Counted: true, Waits: "spot budget used up: 3 of 3 replicas of shop/web-5d9f may run on spot (waits for on-demand room)"},
+		},
+		"floor full": {
+			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 2},
+			want: outline{Beyond: true, KeptOff: true, Spot: true, Counted: true, Prefer: decision.Spot, Waits: held},
+		},
+		"more than the floor on on-demand": {
+			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 4},
+			want: outline{Beyond: true, KeptOff: true, Spot: true, Counted: true, Prefer: decision.Spot, Waits: held},
+		},
+		"floor full, overflow allowed": {
+			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 2}, allow: true,
+			want: outline{
+				Beyond: true, Spot: true, OnDemand: true, Counted: true, Prefer: decision.Spot, Waits: "no node takes it: it may go to on-demand and to spot",
+			},
+		},
+		"floor full, ScheduleAnyway": {
+			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 2, Spot: 3}, anyway: true,
+			want: outline{Beyond: true, KeptOff: true, Spot: true, Counted: true, Prefer: decision.Spot, Waits: held},
+		},
+		"one replica too many": {
+			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 2, Spot: 3},
+			want: outline{
+				Beyond: true, KeptOff: true, Counted: true, Prefer: decision.Spot,
+				Waits: "spot budget used up: 3 of 3 replicas of shop/web-5d9f may run on spot (waits for a replica to leave)",
+			},
+		},
+		"no floor": {
+			pod: decision.Pod{Workload: five}, minOnDemand: none,
+			want: outline{
+				Beyond: true, KeptOff: true, Spot: true, Counted: true, Prefer: decision.Spot,
+				Waits: "overflow Never: shop/web-5d9f has no floor (waits for room on spot)",
+			},
+		},
+		"it admits only on-demand": {
+			pod: decision.Pod{Workload: five, OnlyOnDemand: true}, minOnDemand: two, placed: decision.Placed{OnDemand: 2},
+			want: outline{
+				Beyond: true, Spot: true, OnDemand: true, Counted: true, Prefer: decision.Spot, Waits: "no node takes it: it may go to on-demand and to spot",
+			},
+		},
+		"it admits only spot": {
+			pod: decision.Pod{Workload: five, OnlySpot: true}, minOnDemand: two, placed: decision.Placed{OnDemand: 1},
+			want: outline{Spot: true, Prefer: decision.Spot, Waits: "no node takes it: its own node selector or affinity admits only spot"},
+		},
+		"ordinal of the floor": {
+			pod: decision.Pod{Workload: ordinal(1)}, minOnDemand: two, placed: decision.Placed{OnDemand: 4},
+			want: outline{OnDemand: true, Waits: "ordinal kept off spot: the first 2 of the ordinals of shop/db stay on on-demand, " +
+				"and later ordinals wait for this one (waits for on-demand room)"},
+		},
+		"ordinal beyond the floor": {
+			pod: decision.Pod{Workload: ordinal(2)}, minOnDemand: two,
+			want: outline{
+				Beyond: true, KeptOff: true, Spot: true, Prefer: decision.Spot,
+				Waits: "overflow Never: only the first 2 of the ordinals of shop/db may run on on-demand, and later ordinals wait for this one " +
+					"(waits for room on spot)",
+			},
+		},
+		"ordinal below the first, no floor": {
+			pod: decision.Pod{Workload: ordinal(-1)}, minOnDemand: none,
+			want: outline{
+				Beyond: true, KeptOff: true, Spot: true, Prefer: decision.Spot,
+				Waits: "overflow Never: shop/db has no floor, and later ordinals wait for this one (waits for room on spot)",
+			},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			settings := decision.Settings{
+				MinOnDemand: test.minOnDemand, FallbackAfter: decision.Never, RolloutRelief: decision.Never, Overflow: decision.NeverOverflow,
+			}
+			if test.allow {
+				settings.Overflow = decision.AllowOverflow
+			}
+			if test.anyway {
+				settings.WhenUnsatisfiable = decision.ScheduleAnyway
+			}
+			plan := decision.NewPlan(&test.pod, settings, test.placed, decision.Waiting{})
+			got := outline{
+				plan.BeyondFloor(), plan.KeptOffOnDemand(), plan.MayTakeSpot(), plan.MayTakeOnDemand(), plan.Counted(), plan.Prefer, plan.Waits(),
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("plan (-want +got):\n%s", diff)
+			}
+			verdict := plan.Admit(decision.Node{}, 0, 0)
+			if want := test.want.KeptOff; want != (verdict == decision.OverflowRefused) || want == (verdict == decision.Admitted) {
+				t.Errorf("an on-demand node: verdict %d", verdict)
 			}
 		})
 	}
@@ -137,6 +281,7 @@ func TestOutgrown(t *testing.T) {
 	for name, test := range map[string]struct {
 		workload decision.Workload
 		onlySpot bool
+		settings decision.Settings
 		placed   decision.Placed
 		want     string
 	}{
@@ -146,6 +291,10 @@ func TestOutgrown(t *testing.T) {
 			want: "owner not up to date yet: all 3 replicas of shop/web-1 are placed; waits for news of its Deployment, 5s at most",
 		},
 		"nothing depends on the count": {workload: three, onlySpot: true, placed: decision.Placed{Spot: 3}},
+		"exemptions ignored": {
+			workload: three, onlySpot: true, settings: decision.Settings{Exemptions: decision.IgnoreExemptions}, placed: decision.Placed{Spot: 3},
+			want: "owner not up to date yet: all 3 replicas of shop/web-1 are placed; waits for news of its Deployment, 5s at most",
+		},
 		"a Job's pods end before it notices": {
 			workload: decision.Workload{Kind: "Job", Desired: 1, Batch: decision.NotRetriable}, placed: decision.Placed{OnDemand: 1},
 		},
@@ -159,7 +308,7 @@ func TestOutgrown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := decision.Pod{OnlySpot: test.onlySpot, Workload: test.workload}
-			if diff := cmp.Diff(test.want, pod.Outgrown(test.placed)); diff != "" {
+			if diff := cmp.Diff(test.want, pod.Outgrown(test.settings, test.placed)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -205,10 +354,16 @@ func TestCounted(t *testing.T) {
 func TestNextChangeTable(t *testing.T) {
 	tests := map[string]struct {
 		fallbackAfter, waited time.Duration
+		relief                time.Duration // 0: 30 s
 		newRevision           bool
 		want                  time.Duration
 		wantOK                bool
 	}{
+		"no relief": {fallbackAfter: decision.Never, relief: decision.Never, newRevision: true},
+		"no relief, fallback": {
+			fallbackAfter: time.Minute, relief: decision.Never, newRevision: true, waited: 10 * time.Second, want: 50 * time.Second, wantOK: true,
+		},
+		"another relief":                    {fallbackAfter: decision.Never, relief: time.Minute, newRevision: true, waited: 30 * time.Second, want: 30 * time.Second, wantOK: true},
 		"nothing to wait for":               {fallbackAfter: decision.Never},
 		"fallback":                          {fallbackAfter: time.Minute, want: time.Minute, wantOK: true},
 		"fallback, part of it over":         {fallbackAfter: time.Minute, waited: 20 * time.Second, want: 40 * time.Second, wantOK: true},
@@ -222,11 +377,25 @@ func TestNextChangeTable(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			settings := decision.Settings{FallbackAfter: test.fallbackAfter}
+			settings := decision.Settings{FallbackAfter: test.fallbackAfter, RolloutRelief: 30 * time.Second}
+			if test.relief != 0 {
+				settings.RolloutRelief = test.relief
+			}
 			if got, ok := settings.NextChange(test.waited, test.newRevision); got != test.want || ok != test.wantOK {
 				t.Errorf("got %v, %v; want %v, %v", got, ok, test.want, test.wantOK)
 			}
 		})
+	}
+}
+
+// A relief of 0 is due as soon as the pod was found unschedulable, and then no more.
+func TestNextChangeOfAReliefOf0(t *testing.T) {
+	settings := decision.Settings{FallbackAfter: decision.Never, RolloutRelief: 0}
+	if in, ok := settings.NextChange(0, true); in != 0 || !ok {
+		t.Errorf("before any waiting: %v, %v; want 0s, true", in, ok)
+	}
+	if in, ok := settings.NextChange(1, true); ok {
+		t.Errorf("after some waiting: %v, want none", in)
 	}
 }
 

@@ -16,7 +16,27 @@ const (
 	ScheduleAnyway
 )
 
-// Never, as Settings.FallbackAfter, means that a waiting pod is never given up to spot.
+// OverflowPolicy says what happens to replicas beyond the floor that no spot node takes.
+type OverflowPolicy int8
+
+const (
+	// AllowOverflow: they may take on-demand.
+	AllowOverflow OverflowPolicy = iota
+	// NeverOverflow: they wait for spot.
+	NeverOverflow
+)
+
+// ExemptionPolicy says whether a pod whose own node selector or required node affinity admits only spot is exempt from the floor.
+type ExemptionPolicy int8
+
+const (
+	// AllowExemptions: the pod goes to spot whatever the floor.
+	AllowExemptions ExemptionPolicy = iota
+	// IgnoreExemptions: the pod waits if the floor keeps it off spot.
+	IgnoreExemptions
+)
+
+// Never, as Settings.FallbackAfter or Settings.RolloutRelief, means that no time of waiting lets a pod take spot.
 const Never time.Duration = -1
 
 // Settings are the knobs of one workload, after rules and annotations.
@@ -29,21 +49,52 @@ type Settings struct {
 	WhenUnsatisfiable WhenUnsatisfiable
 	// FallbackAfter is how long after it was first found unschedulable a pod may take spot regardless; Never for never.
 	FallbackAfter time.Duration
+	// RolloutRelief is how long a pod of a new revision waits for on-demand that an older revision of its workload holds, before it
+	// may take spot regardless; Never for never. Without relief a rollout that may not delete an old replica first (maxUnavailable
+	// 0, which 25 % of up to 3 replicas rounds to) waits forever if on-demand holds exactly the floor.
+	RolloutRelief time.Duration
+	// Overflow says whether replicas beyond the floor may take on-demand. WhenUnsatisfiable and the waits above do not change it: they
+	// concern spot only.
+	Overflow OverflowPolicy
+	// Exemptions says whether pods that admit only spot are exempt from the floor. No annotation sets it.
+	Exemptions ExemptionPolicy
 }
 
 // String says all settings in one line, the same for equal settings.
 func (s Settings) String() string {
-	perPool, anyway, fallback := "none", "DoNotSchedule", "never"
+	perPool, anyway := "none", "DoNotSchedule"
 	if s.MaxPerPool != nil {
 		perPool = s.MaxPerPool.String()
 	}
 	if s.WhenUnsatisfiable == ScheduleAnyway {
 		anyway = "ScheduleAnyway"
 	}
-	if s.FallbackAfter != Never {
-		fallback = s.FallbackAfter.String()
+	return fmt.Sprintf("minOnDemand=%s maxPerPool=%s whenUnsatisfiable=%s fallbackAfter=%s rolloutRelief=%s overflow=%s exemptions=%s",
+		s.MinOnDemand, perPool, anyway, orNever(s.FallbackAfter), orNever(s.RolloutRelief), s.Overflow, s.Exemptions)
+}
+
+// String returns p as ParseOverflow reads it.
+func (p OverflowPolicy) String() string {
+	if p == NeverOverflow {
+		return "Never"
 	}
-	return fmt.Sprintf("minOnDemand=%s maxPerPool=%s whenUnsatisfiable=%s fallbackAfter=%s", s.MinOnDemand, perPool, anyway, fallback)
+	return "Allow"
+}
+
+// String returns p as ParseExemptions reads it.
+func (p ExemptionPolicy) String() string {
+	if p == IgnoreExemptions {
+		return "Ignore"
+	}
+	return "Allow"
+}
+
+// orNever writes a duration that may be Never.
+func orNever(d time.Duration) string {
+	if d == Never {
+		return "never"
+	}
+	return d.String()
 }
 
 // Overrides are the settings that one rule or one object's annotations give; nil leaves the level below in force.
@@ -52,6 +103,10 @@ type Overrides struct {
 	MaxPerPool        *Quantity
 	WhenUnsatisfiable *WhenUnsatisfiable
 	FallbackAfter     *time.Duration
+	RolloutRelief     *time.Duration
+	Overflow          *OverflowPolicy
+	// Exemptions is nil in the Overrides of annotations.
+	Exemptions *ExemptionPolicy
 }
 
 func (s Settings) with(o Overrides) Settings {
@@ -67,6 +122,15 @@ func (s Settings) with(o Overrides) Settings {
 	if o.FallbackAfter != nil {
 		s.FallbackAfter = *o.FallbackAfter
 	}
+	if o.RolloutRelief != nil {
+		s.RolloutRelief = *o.RolloutRelief
+	}
+	if o.Overflow != nil {
+		s.Overflow = *o.Overflow
+	}
+	if o.Exemptions != nil {
+		s.Exemptions = *o.Exemptions
+	}
 	return s
 }
 
@@ -77,7 +141,7 @@ const (
 	// AllowAnnotations: annotations win over rules and defaults.
 	AllowAnnotations AnnotationPolicy = iota
 	// StricterOnly: an annotation counts only where it makes the workload safer: a higher floor, a lower cap, DoNotSchedule,
-	// a later fallback.
+	// a later fallback or relief of rollouts; or where it takes less of what is shared: overflow Never.
 	StricterOnly
 	// IgnoreAnnotations: annotations are not read.
 	IgnoreAnnotations
@@ -184,11 +248,20 @@ func (o Overrides) stricterThan(base Settings, desired int) Overrides {
 	if o.WhenUnsatisfiable != nil && base.WhenUnsatisfiable == DoNotSchedule {
 		o.WhenUnsatisfiable = nil
 	}
-	if o.FallbackAfter != nil && *o.FallbackAfter != Never && (base.FallbackAfter == Never || *o.FallbackAfter < base.FallbackAfter) {
+	if o.FallbackAfter != nil && earlier(*o.FallbackAfter, base.FallbackAfter) {
 		o.FallbackAfter = nil
+	}
+	if o.RolloutRelief != nil && earlier(*o.RolloutRelief, base.RolloutRelief) {
+		o.RolloutRelief = nil
+	}
+	if o.Overflow != nil && *o.Overflow != NeverOverflow {
+		o.Overflow = nil
 	}
 	return o
 }
+
+// earlier reports whether a ends before b. Either may be Never.
+func earlier(a, b time.Duration) bool { return a != Never && (b == Never || a < b) }
 
 // floor is how many of desired replicas q keeps on on-demand.
 func floor(q Quantity, desired int) int { return min(desired, q.Of(desired)) }

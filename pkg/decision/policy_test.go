@@ -10,29 +10,38 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// pods and workloads may be annotated with this, all four settings at once.
+// pods and workloads may be annotated with this, all settings at once.
 var annotated = map[string]string{
 	decision.MinOnDemandAnnotation:       "3",
 	decision.MaxPerPoolAnnotation:        "50%",
 	decision.WhenUnsatisfiableAnnotation: "ScheduleAnyway",
 	decision.FallbackAfterAnnotation:     "1m30s",
+	decision.RolloutReliefAnnotation:     "2m",
+	decision.OverflowAnnotation:          "Never",
 }
 
 var comparable = cmp.Comparer(func(a, b decision.Quantity) bool { return a == b })
 
 func TestSettingsPrecedence(t *testing.T) {
-	defaults := decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: 5 * time.Minute}
+	defaults := decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: 5 * time.Minute, RolloutRelief: 30 * time.Second}
+	// No annotation sets the exemptions.
 	ofAnnotations := decision.Settings{
 		MinOnDemand: decision.Count(3), MaxPerPool: new(decision.Percent(50)), WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: 90 * time.Second,
+		RolloutRelief: 2 * time.Minute, Overflow: decision.NeverOverflow,
 	}
 	rule := decision.Rule{Namespaces: []string{"shop"}, Overrides: decision.Overrides{
 		MinOnDemand: new(decision.Count(2)), MaxPerPool: new(decision.Count(4)), WhenUnsatisfiable: new(decision.ScheduleAnyway), FallbackAfter: new(decision.Never),
+		RolloutRelief: new(decision.Never), Overflow: new(decision.NeverOverflow), Exemptions: new(decision.IgnoreExemptions),
 	}}
-	ofRule := decision.Settings{MinOnDemand: decision.Count(2), MaxPerPool: new(decision.Count(4)), WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: decision.Never}
+	ofRule := decision.Settings{
+		MinOnDemand: decision.Count(2), MaxPerPool: new(decision.Count(4)), WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: decision.Never,
+		RolloutRelief: decision.Never, Overflow: decision.NeverOverflow, Exemptions: decision.IgnoreExemptions,
+	}
 	with := func(s decision.Settings, change func(*decision.Settings)) decision.Settings {
 		change(&s)
 		return s
 	}
+	ignored := func(s *decision.Settings) { s.Exemptions = decision.IgnoreExemptions }
 	tests := map[string]struct {
 		policy      decision.Policy
 		pod         decision.Pod
@@ -44,7 +53,7 @@ func TestSettingsPrecedence(t *testing.T) {
 		"no rule":       {policy: decision.Policy{Rules: []decision.Rule{rule}}, pod: decision.Pod{Namespace: "other"}, want: defaults},
 		"pod":           {pod: decision.Pod{Annotations: annotated}, want: ofAnnotations},
 		"owner":         {pod: decision.Pod{Workload: decision.Workload{Annotations: annotated}}, want: ofAnnotations},
-		"pod over rule": {policy: decision.Policy{Rules: []decision.Rule{rule}}, pod: decision.Pod{Namespace: "shop", Annotations: annotated}, want: ofAnnotations},
+		"pod over rule": {policy: decision.Policy{Rules: []decision.Rule{rule}}, pod: decision.Pod{Namespace: "shop", Annotations: annotated}, want: with(ofAnnotations, ignored)},
 		"owner over pod, each setting by itself": {
 			pod: decision.Pod{
 				Annotations: annotated,
@@ -125,8 +134,10 @@ func TestSettingsPrecedence(t *testing.T) {
 }
 
 func TestStricterOnly(t *testing.T) {
-	base := decision.Settings{MinOnDemand: decision.Percent(30), MaxPerPool: new(decision.Count(3)), FallbackAfter: time.Minute}
-	loose := decision.Settings{WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: decision.Never}
+	base := decision.Settings{MinOnDemand: decision.Percent(30), MaxPerPool: new(decision.Count(3)), FallbackAfter: time.Minute, RolloutRelief: time.Minute}
+	never := base
+	never.Overflow = decision.NeverOverflow
+	loose := decision.Settings{WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: decision.Never, RolloutRelief: decision.Never}
 	tests := map[string]struct {
 		defaults   decision.Settings
 		key, value string
@@ -147,6 +158,12 @@ func TestStricterOnly(t *testing.T) {
 		"a later fallback":         {base, decision.FallbackAfterAnnotation, "61s", true},
 		"never":                    {base, decision.FallbackAfterAnnotation, "never", true},
 		"a fallback where none is": {loose, decision.FallbackAfterAnnotation, "1000h", false},
+		"an earlier relief":        {base, decision.RolloutReliefAnnotation, "59s", false},
+		"a later relief":           {base, decision.RolloutReliefAnnotation, "61s", true},
+		"no relief":                {base, decision.RolloutReliefAnnotation, "never", true},
+		"no overflow":              {base, decision.OverflowAnnotation, "Never", true},
+		"overflow":                 {never, decision.OverflowAnnotation, "Allow", false},
+		"a relief where none is":   {loose, decision.RolloutReliefAnnotation, "1000h", false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -212,6 +229,9 @@ func TestParseSettings(t *testing.T) {
 	perPool := func(s string) (any, error) { return decision.ParseMaxPerPool(s) }
 	anyway := func(s string) (any, error) { return decision.ParseWhenUnsatisfiable(s) }
 	fallback := func(s string) (any, error) { return decision.ParseFallbackAfter(s) }
+	overflow := func(s string) (any, error) { return decision.ParseOverflow(s) }
+	exemptions := func(s string) (any, error) { return decision.ParseExemptions(s) }
+	relief := func(s string) (any, error) { return decision.ParseRolloutRelief(s) }
 	tests := map[string]struct {
 		parse func(string) (any, error)
 		value string
@@ -232,6 +252,18 @@ func TestParseSettings(t *testing.T) {
 		"what would be Never":         {fallback, "-1ns", nil},
 		"duration without a unit":     {fallback, "300", nil},
 		"empty duration":              {fallback, "", nil},
+		"overflow":                    {overflow, "Allow", decision.AllowOverflow},
+		"no overflow":                 {overflow, "Never", decision.NeverOverflow},
+		"overflow in another case":    {overflow, "never", nil},
+		"empty overflow":              {overflow, "", nil},
+		"exemptions allowed":          {exemptions, "Allow", decision.AllowExemptions},
+		"exemptions ignored":          {exemptions, "Ignore", decision.IgnoreExemptions},
+		"exemptions in another case":  {exemptions, "ignore", nil},
+		"relief":                      {relief, "45s", 45 * time.Second},
+		"relief of 0":                 {relief, "0s", time.Duration(0)},
+		"no relief":                   {relief, "never", decision.Never},
+		"negative relief":             {relief, "-1s", nil},
+		"relief in another case":      {relief, "Never", nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -251,12 +283,15 @@ func TestWords(t *testing.T) {
 			want: `annotation spot-aware-scheduler.io/min-on-demand on the Deployment is ignored: invalid value "3O%": expected a number`,
 		},
 		"settings, least": {
-			got:  decision.Settings{FallbackAfter: decision.Never}.String(),
-			want: "minOnDemand=0 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never",
+			got:  decision.Settings{FallbackAfter: decision.Never, RolloutRelief: decision.Never}.String(),
+			want: "minOnDemand=0 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=never overflow=Allow exemptions=Allow",
 		},
 		"settings, most": {
-			got:  decision.Settings{MinOnDemand: decision.Percent(30), MaxPerPool: new(decision.Count(2)), WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: time.Minute}.String(),
-			want: "minOnDemand=30% maxPerPool=2 whenUnsatisfiable=ScheduleAnyway fallbackAfter=1m0s",
+			got: decision.Settings{
+				MinOnDemand: decision.Percent(30), MaxPerPool: new(decision.Count(2)), WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: time.Minute,
+				RolloutRelief: 30 * time.Second, Overflow: decision.NeverOverflow, Exemptions: decision.IgnoreExemptions,
+			}.String(),
+			want: "minOnDemand=30% maxPerPool=2 whenUnsatisfiable=ScheduleAnyway fallbackAfter=1m0s rolloutRelief=30s overflow=Never exemptions=Ignore",
 		},
 	}
 	for name, test := range tests {

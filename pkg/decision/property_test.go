@@ -20,6 +20,9 @@ func TestAnyHistory(t *testing.T) {
 		c := newCluster()
 		c.policy.Defaults.MinOnDemand = quantities().Draw(t, "minOnDemand")
 		c.policy.Defaults.FallbackAfter = rapid.SampledFrom([]time.Duration{decision.Never, 40 * time.Second, 5 * time.Minute}).Draw(t, "fallbackAfter")
+		if rapid.Bool().Draw(t, "no overflow") {
+			c.policy.Defaults.Overflow = decision.NeverOverflow
+		}
 		if rapid.Bool().Draw(t, "capped") {
 			c.policy.Defaults.MaxPerPool = new(decision.Count(rapid.IntRange(1, 3).Draw(t, "maxPerPool")))
 		}
@@ -42,6 +45,7 @@ func TestAnyHistory(t *testing.T) {
 				maxSurge: -1, maxUnavailable: -1, parallel: rapid.Bool().Draw(t, "parallel"),
 				onlySpot: rapid.IntRange(0, 5).Draw(t, "onlySpot") == 0,
 			}
+			w.onlyOnDemand = !w.onlySpot && rapid.IntRange(0, 5).Draw(t, "onlyOnDemand") == 0
 			w.addRevision()
 			if kind == "Pod" {
 				w.replicas = 1
@@ -100,7 +104,10 @@ func TestAnyHistory(t *testing.T) {
 					rapid.SampledFrom(pods).Draw(t, "pod").leave()
 				}
 			},
-			"lose node": func(t *rapid.T) { c.removeNode(anyNode(t)) },
+			"lose node": func(t *rapid.T) {
+				c.removeNode(anyNode(t))
+				c.refresh()
+			},
 			"signal": func(t *rapid.T) {
 				anyNode(t).signal = decision.SignalClass(rapid.IntRange(0, 3).Draw(t, "class"))
 			},
@@ -119,6 +126,9 @@ func recount(t *rapid.T, c *cluster, p *pod) {
 		t.Fatalf("%s was placed on %s, which goes", p.name, n.name)
 	}
 	if isOnDemand(c, n) {
+		if keptOffOnDemand(c, p) {
+			t.Fatalf("%s of %s %s was placed on on-demand beyond its floor", p.name, w.kind, w.name)
+		}
 		return
 	}
 	floor, desired := floorByHand(c, w)
@@ -177,18 +187,35 @@ func nothingWaitsInVain(t *rapid.T, c *cluster) {
 			if n.used >= n.slots || n.signal == decision.Drain || n.signal == decision.Reclaim {
 				continue
 			}
-			if isOnDemand(c, n) && !w.onlySpot {
+			if isOnDemand(c, n) && !w.onlySpot && !keptOffOnDemand(c, p) {
 				t.Fatalf("%s waits though %s is on-demand and has room", p.name, n.name)
 			}
 			withinBudget := onSpot < desired-floor
 			if w.kind == "StatefulSet" {
 				withinBudget = p.ordinal >= floor
 			}
-			if c.policy.Defaults.MaxPerPool == nil && !isOnDemand(c, n) && (withinBudget || w.onlySpot) {
+			if c.policy.Defaults.MaxPerPool == nil && !isOnDemand(c, n) && !w.onlyOnDemand && (withinBudget || w.onlySpot) {
 				t.Fatalf("%s waits though %s has room and %d of %d, less a floor of %d, are on spot", p.name, n.name, onSpot, desired, floor)
 			}
 		}
 	}
+}
+
+// keptOffOnDemand reports whether overflow Never keeps a pod, which may be placed, off on-demand.
+func keptOffOnDemand(c *cluster, p *pod) bool {
+	w := p.revision.workload
+	if c.policy.Defaults.Overflow != decision.NeverOverflow || w.onlyOnDemand {
+		return false
+	}
+	floor, _ := floorByHand(c, w)
+	if w.kind == "StatefulSet" {
+		return p.ordinal >= floor
+	}
+	others := 0
+	for _, sibling := range p.revision.pods {
+		others += count(sibling != p && sibling.node != nil && isOnDemand(c, sibling.node))
+	}
+	return others >= floor
 }
 
 // floorByHand is the floor of w, and how many replicas it wants, straight from the text of policy.md.
@@ -343,8 +370,9 @@ func TestStricterOnlyOnlyTightens(t *testing.T) {
 	annotations := rapid.MapOfN(
 		rapid.SampledFrom([]string{
 			decision.MinOnDemandAnnotation, decision.MaxPerPoolAnnotation, decision.WhenUnsatisfiableAnnotation, decision.FallbackAfterAnnotation,
+			decision.RolloutReliefAnnotation, decision.OverflowAnnotation,
 		}),
-		rapid.SampledFrom([]string{"0", "1", "3", "20%", "60%", "100%", "DoNotSchedule", "ScheduleAnyway", "0s", "30s", "10m", "never", "junk"}), 0, 4)
+		rapid.SampledFrom([]string{"Allow", "Never", "0", "1", "3", "20%", "60%", "100%", "DoNotSchedule", "ScheduleAnyway", "0s", "30s", "10m", "never", "junk"}), 0, 6)
 	rapid.Check(t, func(t *rapid.T) {
 		pod := &decision.Pod{Annotations: annotations.Draw(t, "on the pod")}
 		pod.Workload = decision.Workload{Kind: "Deployment", Desired: rapid.IntRange(0, 12).Draw(t, "desired"), Annotations: annotations.Draw(t, "on the owner")}
@@ -352,6 +380,8 @@ func TestStricterOnlyOnlyTightens(t *testing.T) {
 			MinOnDemand:       quantities().Draw(t, "minOnDemand"),
 			WhenUnsatisfiable: decision.WhenUnsatisfiable(rapid.IntRange(0, 1).Draw(t, "whenUnsatisfiable")),
 			FallbackAfter:     rapid.SampledFrom([]time.Duration{decision.Never, 0, time.Minute}).Draw(t, "fallbackAfter"),
+			RolloutRelief:     rapid.SampledFrom([]time.Duration{decision.Never, 0, time.Minute}).Draw(t, "rolloutRelief"),
+			Overflow:          decision.OverflowPolicy(rapid.IntRange(0, 1).Draw(t, "overflow")),
 		}}
 		if rapid.Bool().Draw(t, "capped") {
 			policy.Defaults.MaxPerPool = new(rapid.SampledFrom([]decision.Quantity{decision.Count(2), decision.Percent(25)}).Draw(t, "maxPerPool"))
@@ -371,6 +401,10 @@ func TestStricterOnlyOnlyTightens(t *testing.T) {
 			t.Fatalf("ScheduleAnyway granted")
 		case !never(with.FallbackAfter) && (never(without.FallbackAfter) || with.FallbackAfter < without.FallbackAfter):
 			t.Fatalf("fallback brought forward from %v to %v", without.FallbackAfter, with.FallbackAfter)
+		case !never(with.RolloutRelief) && (never(without.RolloutRelief) || with.RolloutRelief < without.RolloutRelief):
+			t.Fatalf("relief brought forward from %v to %v", without.RolloutRelief, with.RolloutRelief)
+		case without.Overflow == decision.NeverOverflow && with.Overflow != decision.NeverOverflow:
+			t.Fatalf("overflow allowed")
 		}
 	})
 }
@@ -383,6 +417,7 @@ func TestNextChange(t *testing.T) {
 		if rapid.Bool().Draw(t, "falls back") {
 			settings.FallbackAfter = seconds.Draw(t, "fallbackAfter")
 		}
+		settings.RolloutRelief = rapid.OneOf(seconds, rapid.Just(decision.Never)).Draw(t, "rolloutRelief")
 		older := rapid.Bool().Draw(t, "older revision on on-demand")
 		grant := func(waited time.Duration) decision.Grant {
 			pod := &decision.Pod{Workload: decision.Workload{Desired: 1}}

@@ -17,7 +17,7 @@ type workload struct {
 	annotations, podAnnotations, labels map[string]string
 	priorityClass, qosClass, zone       string
 	priority                            int32
-	onlySpot, gated                     bool
+	onlySpot, onlyOnDemand, gated       bool
 
 	// of Deployments: negative means Kubernetes' default of 25 %.
 	maxSurge, maxUnavailable int

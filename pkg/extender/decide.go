@@ -195,7 +195,7 @@ func (e *Extender) decide(ctx context.Context, pod *v1.Pod, c *candidates, do fu
 	if d.before != nil && !d.before.since.IsZero() {
 		d.waited = now.Sub(d.before.since)
 		waiting.For = d.waited
-		waiting.OlderOnDemand = d.waited >= decision.RolloutRelief && e.index.onOnDemand(older)
+		waiting.OlderOnDemand = settings.Relieves(d.waited) && e.index.onOnDemand(older)
 	}
 	d.plan = decision.NewPlan(&subject.Pod, settings, d.siblings.placed, waiting)
 	d.lookUp(c)
@@ -446,7 +446,7 @@ func (d *deciding) note(result *Filtered) {
 		if entry.since.IsZero() {
 			entry.since = d.now
 		}
-		entry.forOnDemand = !d.plan.MayTakeSpot()
+		entry.forOnDemand = !d.plan.MayTakeSpot() && d.plan.MayTakeOnDemand()
 		d.register.put(entry)
 		return
 	}

@@ -373,6 +373,22 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
+// With overflow Never an approval for on-demand counts for the floor before the pod is bound; a replica beyond the floor does not count as
+// one that waits for on-demand.
+func TestOverflowNever(t *testing.T) {
+	w := newCluster(t, func(p *decision.Policy) { p.Defaults.Overflow = decision.NeverOverflow })
+	w.deployment("web", 3, nil)
+	first, second := podOf("web", 0), podOf("web", 1)
+	w.want("the floor", w.asks(first, onDemand...), onDemand...)
+	w.want("beyond the floor", w.asks(second, onDemand...))
+	if _, waiting := w.register.numbers(); waiting != 0 {
+		t.Errorf("%d pods wait for on-demand, want none", waiting)
+	}
+	w.want("beyond the floor, on spot", w.asks(second), spot...)
+	w.deleted(w.bound(first, onDemand[0]))
+	w.want("in place of the first", w.asks(podOf("web", 2), onDemand...), onDemand...)
+}
+
 func TestInvalidAnnotationIsReportedOnce(t *testing.T) {
 	w := newCluster(t)
 	w.deployment("web", 3, map[string]string{decision.MinOnDemandAnnotation: "lots"})

@@ -91,7 +91,7 @@ func (e *Extender) Open(ctx context.Context, pod *v1.Pod, names []string) (map[s
 			switch facts := d.index.kinds[kind].facts; {
 			case facts.Capacity.Type == decision.Spot:
 				claims = decision.Spot
-			case d.plan.BeyondFloor():
+			case d.plan.Overflows():
 				continue // decision.OverflowPreempts
 			}
 			open[names[i]] = true

@@ -183,6 +183,7 @@ func (o *Owners) Subject(pod *v1.Pod) (*Subject, error) {
 			Priority:      corev1.PodPriority(pod),
 			QOSClass:      string(pod.Status.QOSClass),
 			OnlySpot:      onlySpot(pod, o.policy),
+			OnlyOnDemand:  OnlyOnDemand(pod, o.policy),
 		},
 		RevisionKey: RevisionOf(pod),
 	}

@@ -264,6 +264,14 @@ func TestSubjectPod(t *testing.T) {
 	if diff := cmp.Diff(want, got.Pod); diff != "" {
 		t.Errorf("Pod (-want +got):\n%s", diff)
 	}
+	pod.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "on-demand"}
+	if got, err = ownersOf(t).Subject(pod); err != nil {
+		t.Fatal(err)
+	}
+	want.OnlySpot, want.OnlyOnDemand = false, true
+	if diff := cmp.Diff(want, got.Pod); diff != "" {
+		t.Errorf("Pod that selects on-demand (-want +got):\n%s", diff)
+	}
 }
 
 // An owner that is not in the cache is never guessed: the error says which.

@@ -41,13 +41,17 @@ func (o *Owners) Standings(pods []*v1.Pod, profile string, capacityOf func(node 
 			subject, _ = o.Subject(pod)
 		}
 		if !known {
-			if subject != nil && !subject.Pod.OnlySpot {
+			settings, exempt := decision.Settings{}, true
+			if subject != nil {
+				settings, _ = o.policy.Settings(&subject.Pod)
+				exempt = settings.Exempts(&subject.Pod)
+			}
+			if !exempt {
 				w := workloads[subject.WorkloadKey]
 				if w == nil {
 					w = &workload{desired: subject.Pod.Workload.Desired, ordered: subject.Pod.Workload.Ordered}
 					workloads[subject.WorkloadKey] = w
 				}
-				settings, _ := o.policy.Settings(&subject.Pod)
 				w.floor = max(w.floor, settings.Floor(w.desired))
 				r = &revision{workload: w, at: len(w.revisions), onlySpot: subject.Pod.OnlySpot}
 				w.revisions = append(w.revisions, nil)

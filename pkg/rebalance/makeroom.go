@@ -43,13 +43,13 @@ func (r *round) makeRoom() {
 	}
 }
 
-// waiters returns the pods that found no node and may not take spot. One for which others are being preempted has its room already.
+// waiters returns the pods that found no node and may take on-demand only. One for which others are being preempted has its room already.
 func (r *round) waiters() (waiters []*cluster.Pod) {
 	for _, p := range r.snapshot.Pods {
 		if p.Spec.NodeName != "" || p.Workload == nil || !p.Workload.Ours || !p.Live() || p.Status.NominatedNodeName != "" || !unschedulable(p.Pod) {
 			continue
 		}
-		if plan := decision.NewPlan(&p.Subject.Pod, p.Workload.Settings, p.Revision.Placed, decision.Waiting{}); !plan.MayTakeSpot() {
+		if plan := decision.NewPlan(&p.Subject.Pod, p.Workload.Settings, p.Revision.Placed, decision.Waiting{}); !plan.MayTakeSpot() && plan.MayTakeOnDemand() {
 			waiters = append(waiters, p)
 		}
 	}

@@ -12,6 +12,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
 )
 
+// noOverflow has the replicas of a workload wait for spot that are beyond its floor.
+func noOverflow(s *decision.Settings) { s.Overflow = decision.NeverOverflow }
+
 func TestFirstRound(t *testing.T) {
 	nothing := func(*world) {}
 	cases := map[string]struct {
@@ -35,6 +38,12 @@ func TestFirstRound(t *testing.T) {
 			}, []string{"web-1 heal"}},
 		"heal: spot is all that they may take": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s"},
 			func(w *world) { w.pod("web-0").onlySpot, w.pod("web-1").onlySpot = true, true }, nil},
+		"heal: spot is all that they may take, with exemptions ignored": {
+			[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s"},
+			func(w *world) {
+				w.pod("web-0").onlySpot, w.pod("web-1").onlySpot = true, true
+				w.workload("web").settings = func(s *decision.Settings) { s.Exemptions = decision.IgnoreExemptions }
+			}, nil},
 		"heal: the worst first": {[]string{"node o on-demand 1", "node s spot 9", "Deployment a 2 floor 1: s s", "Deployment b 3 floor 2: s s s"},
 			nothing, []string{"b-0 heal"}},
 		"heal: not in a rollout": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s"},
@@ -116,6 +125,26 @@ func TestFirstRound(t *testing.T) {
 			func(w *world) { w.pod("web-3").terminating = true; w.node("s").born = start }, nil},
 		"make room: a pod that may take spot needs none": {[]string{"node o on-demand 3", "node s spot 0", "Deployment one 1 floor 0: -", "Deployment web 3 floor 1: o o o"},
 			nothing, nil},
+		"make room: not for a pod that admits only spot, with exemptions ignored": {
+			[]string{"node o on-demand 3", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 3 floor 1: o o o"},
+			func(w *world) {
+				w.pod("one-0").onlySpot = true
+				w.workload("one").settings = func(s *decision.Settings) { s.Exemptions = decision.IgnoreExemptions }
+				w.node("s").born = start
+			}, nil},
+		"make room: not for a replica that overflow Never keeps off on-demand": {
+			[]string{"node o on-demand 4", "node s spot 0", "Deployment low 3 floor 1: o o o", "Deployment web 2 floor 1: o -"},
+			func(w *world) { w.workload("web").settings = noOverflow }, nil},
+		"make room: for a floor, overflow Never": {
+			[]string{"node o on-demand 3", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 3 floor 1: o o o"},
+			func(w *world) {
+				w.workload("one").settings, w.workload("web").settings = noOverflow, noOverflow
+				w.node("s").born = start
+			}, []string{"web-0 make-room"}},
+		"return: beyond the floor, overflow Never": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 3 floor 1: o o s"},
+			func(w *world) { w.workload("web").settings = noOverflow }, []string{"web-0 return-to-spot"}},
+		"heal: overflow Never": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s"},
+			func(w *world) { w.workload("web").settings = noOverflow }, []string{"web-0 heal"}},
 		"make room: it is being preempted": {[]string{"node o on-demand 3", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 3 floor 1: o o o"},
 			func(w *world) { w.pod("one-0").nominated = "o"; w.node("s").born = start }, nil},
 		"make room: what stands there is a floor": {[]string{"node o on-demand 3", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 3 floor 3: o o o"},

@@ -48,6 +48,7 @@ type workload struct {
 	rollingOut     bool
 	paused         bool
 	notOurs        bool
+	settings       func(*decision.Settings) // changes those that its floor gives; nil: none
 }
 
 type pod struct {
@@ -171,6 +172,9 @@ func (w *world) snapshot() *cluster.Snapshot {
 			Key: kube.OwnerKey{Namespace: "shop", Kind: work.kind, UID: types.UID(work.name)}, Kind: work.kind, Namespace: "shop", Name: work.name, Ours: !work.notOurs,
 			Desired: work.desired, Floor: work.floor, RollingOut: work.rollingOut,
 			Settings: decision.Settings{MinOnDemand: decision.Count(work.floor), FallbackAfter: decision.Never},
+		}
+		if work.settings != nil {
+			work.settings(&object.Settings)
 		}
 		switch work.kind {
 		case "Deployment":

@@ -63,7 +63,7 @@ type standing struct {
 	misplaced []*cluster.Pod
 	// inPool counts those on spot by what is reclaimed together.
 	inPool map[string]int
-	// exempt: the own selector or affinity of its newest pods admits nothing but spot.
+	// exempt: the own selector or affinity of its newest pods admits nothing but spot, and the policy allows that.
 	exempt bool
 }
 
@@ -74,7 +74,7 @@ func standingOf(w *cluster.Workload) standing {
 	}
 	for _, r := range w.Revisions {
 		for _, p := range r.Pods {
-			s.exempt = p.Subject.OnlySpot
+			s.exempt = w.Settings.Exempts(&p.Subject.Pod)
 			switch {
 			case p.Spec.NodeName == "":
 				s.waiting = append(s.waiting, p)

@@ -264,21 +264,27 @@ func (v *View) plan(
 
 // settingsOf lists settings with where they come from.
 func settingsOf(s decision.Settings, from *decision.Origins) []Setting {
-	perPool, unsatisfiable, after := "no cap", "DoNotSchedule", "never"
+	perPool, unsatisfiable := "no cap", "DoNotSchedule"
+	orNever := func(d time.Duration) string {
+		if d == decision.Never {
+			return "never"
+		}
+		return d.String()
+	}
 	if s.MaxPerPool != nil {
 		perPool = s.MaxPerPool.String()
 	}
 	if s.WhenUnsatisfiable == decision.ScheduleAnyway {
 		unsatisfiable = "ScheduleAnyway"
 	}
-	if s.FallbackAfter != decision.Never {
-		after = s.FallbackAfter.String()
-	}
 	return []Setting{
 		{"minOnDemand", s.MinOnDemand.String(), from.MinOnDemand},
 		{"maxPerPool", perPool, from.MaxPerPool},
 		{"whenUnsatisfiable", unsatisfiable, from.WhenUnsatisfiable},
-		{"fallbackAfter", after, from.FallbackAfter},
+		{"fallbackAfter", orNever(s.FallbackAfter), from.FallbackAfter},
+		{"rolloutRelief", orNever(s.RolloutRelief), from.RolloutRelief},
+		{"overflow", s.Overflow.String(), from.Overflow},
+		{"exemptions", s.Exemptions.String(), from.Exemptions},
 	}
 }
 
@@ -345,6 +351,9 @@ func (v *View) standsAs(p *cluster.Pod, siblings []*cluster.Pod, waiting decisio
 	case decision.OnFloor:
 		return "part of the floor"
 	case decision.Overflow:
+		if plan.KeptOffOnDemand() {
+			return "beyond the floor, although overflow is Never: the setting, the floor or the replica count has changed since"
+		}
 		return "beyond the floor: no spot node took it, or the budget was used up"
 	case decision.ByExemption:
 		return "its own selector or affinity admits only spot, so no floor holds it back"
@@ -393,6 +402,9 @@ func (v *View) unblock(e *Explanation, p *cluster.Pod, plan *decision.Plan, wait
 	}
 	if kept[decision.OverBudget] > 0 || kept[decision.OnFloorOrdinal] > 0 {
 		all = append(all, fmt.Sprintf("a lower floor: annotation %s on the %s", decision.MinOnDemandAnnotation, e.Workload.Kind))
+	}
+	if kept[decision.OverflowRefused] > 0 {
+		all = append(all, fmt.Sprintf("overflow Allow: annotation %s on the %s", decision.OverflowAnnotation, e.Workload.Kind))
 	}
 	if plan.Grant == decision.NotGranted && !plan.MayTakeSpot() {
 		settings, _ := v.Policy.Settings(&p.Subject.Pod)

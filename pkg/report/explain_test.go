@@ -35,6 +35,8 @@ func told(e *report.Explanation) []string {
 func TestExplain(t *testing.T) {
 	const usedUp = "spot budget used up: 2 of 2 replicas of shop/web-r may run on spot (waits for on-demand room, takes any spot node after 5m)"
 	half := decision.Percent(50)
+	noOverflow := basic()
+	noOverflow.Defaults.Overflow = decision.NeverOverflow
 	capped := basic()
 	capped.Defaults.MaxPerPool, capped.Defaults.MinOnDemand = &half, decision.Count(0)
 	for name, test := range map[string]struct {
@@ -163,6 +165,20 @@ func TestExplain(t *testing.T) {
 				"- time: in 20s it may take any spot node (it has waited for 10s; a scheduler started since counts anew)",
 			},
 		},
+		"beyond the floor, overflow Never": {
+			policy:  noOverflow,
+			cluster: "node od on-demand m/a\nnode sp spot m/a cpu=0\ndeployment web 2 od - waits=1m",
+			of:      "deployment/web",
+			want: []string{
+				"web-1: it waits: 0/2 nodes are available: 2 Insufficient cpu",
+				"deployment/web shop/web-r: floor 1 of 2, budget 1, 0 on spot, 1 on on-demand",
+				`on-demand m/a [od] false "overflow Never: on-demand holds the floor of 1 of shop/web-r (waits for room on spot)" []`,
+				`spot m/a [sp] false "" ["insufficient cpu"]`,
+				"- 1 spot nodes: insufficient cpu is all that is in the way",
+				"- 1 node would take it but for the policy: overflow Never: on-demand holds the floor of 1 of shop/web-r (waits for room on spot)",
+				"- overflow Allow: annotation spot-aware-scheduler.io/overflow on the Deployment",
+			},
+		},
 		"nodes that lack several things": {
 			cluster: "node sp spot m/a cpu=0 cordoned\ndeployment web 1 - min=0",
 			of:      "pod/web-0",
@@ -241,6 +257,20 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// A replica beyond the floor may be on on-demand although overflow is Never: the setting is for new pods.
+func TestStandsAsWithoutOverflow(t *testing.T) {
+	policy := basic()
+	policy.Defaults.Overflow = decision.NeverOverflow
+	e, err := look(t, policy, "node od on-demand m/a\ndeployment web 2 od od").Explain("pod", "shop", "web-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "it stands on od (on-demand): beyond the floor, although overflow is Never: the setting, the floor or the replica count has changed since"
+	if diff := cmp.Diff(want, e.Answer); diff != "" {
+		t.Errorf("answer (-want +got):\n%s", diff)
+	}
+}
+
 // TestStandsAs: of the pods that stand alike, as many are the floor's, or within the budget, as there may be, and always the same.
 func TestStandsAs(t *testing.T) {
 	const (
@@ -291,6 +321,9 @@ func TestExplainSettings(t *testing.T) {
 		{Name: "maxPerPool", Value: "no cap", From: "the profile"},
 		{Name: "whenUnsatisfiable", Value: "ScheduleAnyway", From: `rule "shop"`},
 		{Name: "fallbackAfter", Value: "5m0s", From: "the profile"},
+		{Name: "rolloutRelief", Value: "30s", From: "the profile"},
+		{Name: "overflow", Value: "Allow", From: "the profile"},
+		{Name: "exemptions", Value: "Allow", From: "the profile"},
 	}
 	if diff := cmp.Diff(want, e.Settings); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
 )
 
@@ -103,6 +104,18 @@ func TestStatuses(t *testing.T) {
 				t.Errorf("%d other workloads, want %d", others, test.others)
 			}
 		})
+	}
+}
+
+// With exemptions ignored a workload that admits only spot is below its floor.
+func TestStatusOfIgnoredExemptions(t *testing.T) {
+	policy := basic()
+	policy.Defaults.Exemptions = decision.IgnoreExemptions
+	all, _ := look(t, policy, "node sp spot m/a\ndeployment web 2 sp sp only=spot").Statuses()
+	want := []string{`deployment/web BelowFloor: 1 of 2, 0+2, left 0 and 0 without m/a ` +
+		`["0 of the floor of 1 on on-demand" "1 on spot beyond the budget of 1"]`}
+	if diff := cmp.Diff(want, inLines(all)); diff != "" {
+		t.Errorf("statuses (-want +got):\n%s", diff)
 	}
 }
 

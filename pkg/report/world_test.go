@@ -33,7 +33,7 @@ var now = time.Now().Truncate(time.Second)
 // basic is the policy of most tests: a floor of 1, and spot for all after 5 minutes.
 func basic() *decision.Policy {
 	return &decision.Policy{
-		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: 5 * time.Minute},
+		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: 5 * time.Minute, RolloutRelief: 30 * time.Second},
 		CapacityLabels: decision.BuiltinCapacityLabels(),
 	}
 }

@@ -55,7 +55,11 @@ type scenario struct {
 	settings string
 }
 
-const defaultSettings = "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never"
+const (
+	defaultSettings = "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others
+	// others are the defaults of the settings that few cases change.
+	others = " rolloutRelief=30s overflow=Allow exemptions=Allow"
+)
 
 // configuration returns the one file that every program reads.
 func (c *scenario) configuration() string {

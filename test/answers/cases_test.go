@@ -2,6 +2,7 @@ package answers_test
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -25,9 +26,23 @@ func usedUp(n, of int, revision string) string {
 	return fmt.Sprintf("spot budget used up: %d of %d replicas of shop/%s may run on spot%s", n, of, revision, waits)
 }
 
+// usedUpOnlySpot is usedUp of a pod that admits only spot, with exemptions ignored.
+func usedUpOnlySpot(n, of int, revision string) string {
+	return fmt.Sprintf("spot budget used up: %d of %d replicas of shop/%s may run on spot; its own node selector or affinity admits only spot, "+
+		"but exemptions are ignored (waits for room in the spot budget)", n, of, revision)
+}
+
+// held says that on-demand holds a floor, and overflow is Never.
+func held(floor int, revision string) string {
+	return fmt.Sprintf("overflow Never: on-demand holds the floor of %d of shop/%s (waits for room on spot)", floor, revision)
+}
+
+// noOverflow are the default settings but for the overflow.
+var noOverflow = strings.Replace(defaultSettings, "overflow=Allow", "overflow=Never", 1)
+
 // keeps are the default settings but for the floor.
 func keeps(value string) string {
-	return "minOnDemand=" + value + " maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never"
+	return "minOnDemand=" + value + " maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others
 }
 
 // cases are new each time: tests change objects.
@@ -102,13 +117,13 @@ func cases() map[string]scenario {
 			policy: "fallbackAfter: 5m", objects: objects(nodes, web(3, "sp", "sp")), pod: next(),
 			want: answers{"od": "", "sp": "spot budget used up: 2 of 2 replicas of shop/web-1 may run on spot " +
 				"(waits for on-demand room, takes any spot node after 5m)"},
-			first: []string{"od"}, settings: "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=5m0s",
+			first: []string{"od"}, settings: "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=5m0s" + others,
 		},
 		"ScheduleAnyway": {
 			policy:  "maxPerPool: 1",
 			objects: objects(nodes, webWith(decision.WhenUnsatisfiableAnnotation, "ScheduleAnyway", 3, "sp", "sp")), pod: next(),
 			want: answers{"od": "", "sp": ""}, first: []string{"od"},
-			settings: "minOnDemand=1 maxPerPool=1 whenUnsatisfiable=ScheduleAnyway fallbackAfter=never",
+			settings: "minOnDemand=1 maxPerPool=1 whenUnsatisfiable=ScheduleAnyway fallbackAfter=never" + others,
 		},
 		"a pod without a controller": {
 			objects: nodes, pod: pod("alone"),
@@ -222,7 +237,7 @@ func cases() map[string]scenario {
 				"a1": "spot pool full: a pool may hold 1 replicas of shop/web-1 (waits for room in another spot pool or on on-demand)",
 				"a2": "spot pool full: a pool may hold 1 replicas of shop/web-1 (waits for room in another spot pool or on on-demand)",
 			},
-			first: []string{"b1"}, settings: "minOnDemand=1 maxPerPool=1 whenUnsatisfiable=DoNotSchedule fallbackAfter=never",
+			first: []string{"b1"}, settings: "minOnDemand=1 maxPerPool=1 whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others,
 		},
 		"a full pool by percentage": {
 			objects: objects(onDemand("od"), spot("a1"), spot("b1", inZone("b")),
@@ -232,12 +247,12 @@ func cases() map[string]scenario {
 				"od": "", "b1": "",
 				"a1": "spot pool full: a pool may hold 3 replicas of shop/web-1 (waits for room in another spot pool or on on-demand)",
 			},
-			first: []string{"b1"}, settings: "minOnDemand=1 maxPerPool=50% whenUnsatisfiable=DoNotSchedule fallbackAfter=never",
+			first: []string{"b1"}, settings: "minOnDemand=1 maxPerPool=50% whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others,
 		},
 		"on-demand nodes do not fill a pool": {
 			policy: "maxPerPool: 2", objects: objects(nodes, web(5, "od", "sp")), pod: next(),
 			want: answers{"od": "", "sp": ""}, first: []string{"sp"},
-			settings: "minOnDemand=1 maxPerPool=2 whenUnsatisfiable=DoNotSchedule fallbackAfter=never",
+			settings: "minOnDemand=1 maxPerPool=2 whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others,
 		},
 
 		// Exemptions. Only spot nodes are there: explain and the rebalancer also know that the selector keeps the pod off others.
@@ -253,7 +268,57 @@ func cases() map[string]scenario {
 			want: answers{
 				"a1": "spot pool full: a pool may hold 1 replicas of shop/web-1 (waits for room in another spot pool)", "b1": "",
 			},
-			first: []string{"b1"}, settings: "minOnDemand=1 maxPerPool=1 whenUnsatisfiable=DoNotSchedule fallbackAfter=never",
+			first: []string{"b1"}, settings: "minOnDemand=1 maxPerPool=1 whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others,
+		},
+
+		"exemptions are ignored": {
+			policy: "exemptions: Ignore", objects: objects(spot("sp"), web(3, "sp", "sp")), pod: next(selects(decision.CapacityLabelKey, "spot")),
+			want: answers{"sp": usedUpOnlySpot(2, 2, "web-1")}, first: []string{},
+			settings: strings.Replace(defaultSettings, "exemptions=Allow", "exemptions=Ignore", 1),
+		},
+		"exemptions are ignored, and the budget has room": {
+			policy:  "rules: [{name: shop, namespaces: [shop], exemptions: Ignore}]",
+			objects: objects(spot("sp"), web(3, "sp")), pod: next(selects(decision.CapacityLabelKey, "spot")),
+			want: answers{"sp": ""}, first: []string{"sp"},
+			settings: strings.Replace(defaultSettings, "exemptions=Allow", "exemptions=Ignore", 1),
+		},
+
+		// Overflow.
+		"overflow Never: on-demand takes the floor": {
+			policy: "overflow: Never", objects: objects(nodes, web(3, "sp")), pod: next(),
+			want: answers{"od": "", "sp": ""}, first: []string{"od"}, settings: noOverflow,
+		},
+		"overflow Never: and no more": {
+			policy: "overflow: Never", objects: objects(nodes, web(3, "sp", "od")), pod: next(),
+			want: answers{"od": held(1, "web-1"), "sp": ""}, first: []string{"sp"}, settings: noOverflow,
+		},
+		"overflow Never where all nodes are on-demand": {
+			objects: objects(onDemand("od"), onDemand("more"), webWith(decision.OverflowAnnotation, "Never", 3, "od")), pod: next(),
+			want: answers{"od": held(1, "web-1"), "more": held(1, "web-1")}, first: []string{}, settings: noOverflow,
+		},
+		"overflow Never without a floor": {
+			policy: "overflow: Never, rules: [{name: all, minOnDemand: 0}]", objects: objects(nodes, web(3)), pod: next(),
+			want:  answers{"od": "overflow Never: shop/web-1 has no floor (waits for room on spot)", "sp": ""},
+			first: []string{"sp"}, settings: strings.Replace(noOverflow, "minOnDemand=1", "minOnDemand=0", 1),
+		},
+		"overflow Never: an ordinal beyond the floor": {
+			policy: "overflow: Never", objects: objects(nodes, statefulSet("db", 3)), pod: podOf(by("StatefulSet", "db"), "1"),
+			want: answers{"od": "overflow Never: only the first 1 of the ordinals of shop/db may run on on-demand, and later ordinals wait for this one " +
+				"(waits for room on spot)", "sp": ""},
+			first: []string{"sp"}, settings: noOverflow,
+		},
+		"overflow Never: an ordinal of the floor": {
+			policy: "overflow: Never", objects: objects(onDemand("od"), statefulSet("db", 3)), pod: podOf(by("StatefulSet", "db"), "0"),
+			want: answers{"od": ""}, first: []string{"od"}, settings: noOverflow,
+		},
+		"overflow Never: the pod admits only on-demand": {
+			policy: "overflow: Never", objects: objects(onDemand("od"), web(3, "od")), pod: next(selects(decision.CapacityLabelKey, "on-demand")),
+			want: answers{"od": ""}, first: []string{"od"}, settings: noOverflow,
+		},
+		"overflow Never: ScheduleAnyway opens spot only": {
+			policy: "overflow: Never, whenUnsatisfiable: ScheduleAnyway, maxPerPool: 1", objects: objects(nodes, web(4, "sp", "od")), pod: next(),
+			want: answers{"od": held(1, "web-1"), "sp": ""}, first: []string{"sp"},
+			settings: strings.NewReplacer("DoNotSchedule", "ScheduleAnyway", "maxPerPool=none", "maxPerPool=1").Replace(noOverflow),
 		},
 
 		// Capacity types.
@@ -325,7 +390,7 @@ func cases() map[string]scenario {
 			policy:  "whenUnsatisfiable: ScheduleAnyway",
 			objects: objects(spot("sp"), spot("event", condition("VMEventScheduled"))), pod: pod("alone"),
 			want: answers{"sp": "", "event": reclaimed}, first: []string{"sp"},
-			settings: "minOnDemand=1 maxPerPool=none whenUnsatisfiable=ScheduleAnyway fallbackAfter=never",
+			settings: "minOnDemand=1 maxPerPool=none whenUnsatisfiable=ScheduleAnyway fallbackAfter=never" + others,
 		},
 		"a node that may go is the last": {
 			objects: objects(onDemand("od", taint("DeletionCandidateOfClusterAutoscaler", v1.TaintEffectPreferNoSchedule)), spot("sp"), web(3)),
@@ -367,21 +432,43 @@ func waitingCases() map[string]waitingCase {
 				objects: rollout, pod: podOf(by("ReplicaSet", "web-2"), "x"),
 				want: answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
 			},
-			waits: decision.RolloutRelief, then: answers{"od": "", "sp": "", "event": reclaimed},
+			waits: 30 * time.Second, then: answers{"od": "", "sp": "", "event": reclaimed},
 		},
 		"not before its time": {
 			scenario: scenario{
 				objects: rollout, pod: podOf(by("ReplicaSet", "web-2"), "x"),
 				want: answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
 			},
-			waits: decision.RolloutRelief - 10*time.Second, then: answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
+			waits: 20 * time.Second, then: answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
+		},
+		"relief after another time": {
+			scenario: scenario{
+				policy: "rolloutRelief: 2m", objects: rollout, pod: podOf(by("ReplicaSet", "web-2"), "x"),
+				want: answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
+			},
+			waits: 2 * time.Minute, then: answers{"od": "", "sp": "", "event": reclaimed},
+		},
+		"not before that time": {
+			scenario: scenario{
+				policy: "rolloutRelief: 2m", objects: rollout, pod: podOf(by("ReplicaSet", "web-2"), "x"),
+				want: answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
+			},
+			waits: time.Minute, then: answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
+		},
+		"no relief by an annotation": {
+			scenario: scenario{
+				objects: objects(nodes, webWith(decision.RolloutReliefAnnotation, "never", 1, "od"), revision("web", 2, 1)),
+				pod:     podOf(by("ReplicaSet", "web-2"), "x"),
+				want:    answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
+			},
+			waits: 5 * time.Minute, then: answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
 		},
 		"no rollout, no relief": {
 			scenario: scenario{
 				objects: objects(nodes, web(1)), pod: next(),
 				want: answers{"od": "", "sp": usedUp(0, 0, "web-1"), "event": reclaimed},
 			},
-			waits: 10 * decision.RolloutRelief, then: answers{"od": "", "sp": usedUp(0, 0, "web-1"), "event": reclaimed},
+			waits: 5 * time.Minute, then: answers{"od": "", "sp": usedUp(0, 0, "web-1"), "event": reclaimed},
 		},
 	}
 }

@@ -30,6 +30,9 @@ type overrides struct {
 	MaxPerPool        *intstr.IntOrString `json:"maxPerPool"`
 	WhenUnsatisfiable string              `json:"whenUnsatisfiable"`
 	FallbackAfter     string              `json:"fallbackAfter"`
+	RolloutRelief     string              `json:"rolloutRelief"`
+	Overflow          string              `json:"overflow"`
+	Exemptions        string              `json:"exemptions"`
 	AnnotationPolicy  string              `json:"annotationPolicy"`
 }
 
@@ -94,7 +97,7 @@ func PolicyFromSchedulerConfig(data []byte) (*Policy, error) {
 // DefaultPolicy is the policy of a profile without ReplicaSafetyArgs.
 func DefaultPolicy() *Policy {
 	return &Policy{
-		defaults:       settings{minOnDemand: amount{n: 1}, fallbackAfter: never, annotations: "Allow"},
+		defaults:       settings{minOnDemand: amount{n: 1}, fallbackAfter: never, rolloutRelief: 30 * time.Second, overflow: "Allow", exemptions: "Allow", annotations: "Allow"},
 		labelGrace:     30 * time.Second,
 		capacityLabels: slices.Clone(builtinCapacityLabels),
 		signals:        slices.Clone(builtinSignals),
@@ -146,7 +149,7 @@ func PolicyFromArgs(data []byte) (*Policy, error) {
 }
 
 func (o overrides) rule() (rule, error) {
-	r := rule{annotations: o.AnnotationPolicy}
+	r := rule{overflow: o.Overflow, exemptions: o.Exemptions, annotations: o.AnnotationPolicy}
 	if o.MinOnDemand != nil {
 		a, err := parseAmount(o.MinOnDemand.String())
 		if err != nil {
@@ -174,6 +177,13 @@ func (o overrides) rule() (rule, error) {
 			return rule{}, fmt.Errorf("fallbackAfter: %w", err)
 		}
 		r.fallbackAfter = &after
+	}
+	if o.RolloutRelief != "" {
+		after, err := parseFallback(o.RolloutRelief)
+		if err != nil {
+			return rule{}, fmt.Errorf("rolloutRelief: %w", err)
+		}
+		r.rolloutRelief = &after
 	}
 	return r, nil
 }

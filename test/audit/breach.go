@@ -15,8 +15,6 @@ const (
 	// early is by how much a wait may seem too short because its beginning was written or delivered late: the scheduler writes the condition
 	// some time after it has looked at its clock.
 	early = time.Second
-	// reliefAfter is how long a pod of a new revision waits for on-demand that an older one holds.
-	reliefAfter = 30 * time.Second
 )
 
 // BreachKind is one way to break the policy.
@@ -29,6 +27,8 @@ const (
 	OrdinalOnSpot BreachKind = "ordinal on spot"
 	// OverPoolCap: more pods of a revision in a spot pool than maxPerPool.
 	OverPoolCap BreachKind = "over pool cap"
+	// Overflow: a replica beyond the floor on on-demand, with overflow Never.
+	Overflow BreachKind = "overflow"
 	// UnknownOwner: a pod on spot whose replica count cannot be known.
 	UnknownOwner BreachKind = "unknown owner"
 	// YoungNode: a floor pod on a node that may still get its capacity label.
@@ -102,12 +102,16 @@ func (c *core) judge(b binding) *Breach {
 		return breach
 	}
 	target := c.targetKind(facts, b)
+	deny := c.deny
 	if target == onDemandTarget {
-		return nil
+		if !c.surelyOnDemand(facts, b) {
+			return nil
+		}
+		deny = c.denyOverflow
 	}
 	var denials []string
 	for _, r := range c.readings(p, b.from(), b.seen) {
-		kind, denial := c.deny(r, b, target)
+		kind, denial := deny(r, b, target)
 		if denial == "" {
 			return nil
 		}
@@ -223,6 +227,37 @@ func (c *core) deny(r reading, b binding, target targetKind) (BreachKind, string
 	return "", ""
 }
 
+// surelyOnDemand reports whether the scheduler can have seen the node as nothing but on-demand throughout the window.
+func (c *core) surelyOnDemand(facts []entry[nodeFacts], b binding) bool {
+	policies := c.policies.during(b.from(), b.seen)
+	grace := slices.MaxFunc(policies, func(a, b entry[*Policy]) int { return int(a.value.labelGrace - b.value.labelGrace) }).value.labelGrace
+	return len(facts) > 0 && !slices.ContainsFunc(facts, func(e entry[nodeFacts]) bool {
+		// creationTimestamp is cut to whole seconds.
+		return e.value.spot || !e.value.labelled && b.from().Before(e.value.created.Add(grace+time.Second))
+	})
+}
+
+// denyOverflow is deny of a binding to on-demand, which only overflow Never forbids.
+func (c *core) denyOverflow(r reading, b binding, _ targetKind) (BreachKind, string) {
+	others := c.standing(b.pod, b.from(), b.seen, false)
+	if !r.known || !r.beyondFloor(b.pod.object.Name, len(others)) {
+		return "", ""
+	}
+	return Overflow, fmt.Sprintf("it is beyond the floor of %s %s (desired %d, floor %d), whose overflow is Never; the others on on-demand: %s",
+		r.kind, r.name, r.desired, r.floor, describe(others))
+}
+
+// beyondFloor reports whether overflow Never keeps a pod off on-demand, if so many others of its revision are there.
+func (r reading) beyondFloor(podName string, onDemand int) bool {
+	if r.overflow != "Never" || r.onlyOnDemand {
+		return false
+	}
+	if ordinal, ok := r.ordinal(podName); ok {
+		return r.floor == 0 || ordinal >= r.start+r.floor
+	}
+	return onDemand >= r.floor
+}
+
 // waitedOut reports whether the pod had waited long enough for fallbackAfter.
 func (c *core) waitedOut(r reading, p *pod, now time.Time) bool {
 	return !p.refused.IsZero() && now.Sub(p.refused) >= r.fallbackAfter
@@ -231,7 +266,7 @@ func (c *core) waitedOut(r reading, p *pod, now time.Time) bool {
 // relievedAt reports whether the pod had waited long enough for on-demand that another revision of its Deployment held.
 func (c *core) relievedAt(r reading, b binding) bool {
 	p := b.pod
-	if p.refused.IsZero() || b.seen.at.Add(early).Sub(p.refused) < reliefAfter {
+	if p.refused.IsZero() || b.seen.at.Add(early).Sub(p.refused) < r.rolloutRelief {
 		return false
 	}
 	for uid := range c.siblings[r.uid] {
@@ -257,13 +292,16 @@ func (p *pod) held(b binding) bool {
 
 // onSpot returns the other pods of p's revision that stood on spot throughout the window and counted at its end,
 // ordered by name.
-func (c *core) onSpot(p *pod, from time.Time, to stamp) []*pod {
+func (c *core) onSpot(p *pod, from time.Time, to stamp) []*pod { return c.standing(p, from, to, true) }
+
+// standing is onSpot for either capacity type.
+func (c *core) standing(p *pod, from time.Time, to stamp, spot bool) []*pod {
 	var out []*pod
 	for _, q := range c.revisions[p.member.revision] {
 		if q == p || q.node == "" || q.bound.after(to) || (!q.live() && !q.ended.after(to)) {
 			continue
 		}
-		if c.spotThroughout(q.node, from, to) {
+		if c.throughout(q.node, from, to, spot) {
 			out = append(out, q)
 		}
 	}
@@ -273,14 +311,14 @@ func (c *core) onSpot(p *pod, from time.Time, to stamp) []*pod {
 	return out
 }
 
-// spotThroughout reports whether a node existed as spot for the whole window, or since it was created in it.
-func (c *core) spotThroughout(name string, from time.Time, to stamp) bool {
+// throughout reports whether a node existed as spot, or as on-demand, for the whole window, or since it was created in it.
+func (c *core) throughout(name string, from time.Time, to stamp, spot bool) bool {
 	n := c.nodes[name]
 	if n == nil {
 		return false
 	}
 	facts := n.facts.during(from, to)
-	return len(facts) > 0 && !slices.ContainsFunc(facts, func(e entry[nodeFacts]) bool { return !e.value.exists || !e.value.spot })
+	return len(facts) > 0 && !slices.ContainsFunc(facts, func(e entry[nodeFacts]) bool { return !e.value.exists || e.value.spot != spot })
 }
 
 // poolDuring returns the node's pool if it did not change in the window, otherwise "".

@@ -181,6 +181,21 @@ func TestBreaches(t *testing.T) {
 			},
 			want: over,
 		},
+		"rollout relief after another time": {
+			args: "rolloutRelief: 5s",
+			play: func(h *history) {
+				h.spot("s").onDemand("d").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "old").bind("d", "old")
+				h.revisionOf("web", 2, 1).pods("ReplicaSet", "web-2", "new").refuse("new").wait(5*time.Second).bind("s", "new")
+			},
+		},
+		"rollout relief where there is none": {
+			args: "rolloutRelief: never",
+			play: func(h *history) {
+				h.spot("s").onDemand("d").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "old").bind("d", "old")
+				h.revisionOf("web", 2, 1).pods("ReplicaSet", "web-2", "new").refuse("new").wait(10*time.Minute).bind("s", "new")
+			},
+			want: over,
+		},
 		"rollout relief although the old revision is on spot": {
 			play: func(h *history) {
 				h.spot("s").deployment("web", 2, nil).pods("ReplicaSet", "web-1", "old").bind("s", "old")
@@ -253,6 +268,89 @@ func TestBreaches(t *testing.T) {
 				h.bind("s", "a", "b").wait(5*time.Second).scale("web", 3).wait(5*time.Second).bind("s", "c")
 			},
 			want: over,
+		},
+		"a pod that admits only spot, exemptions ignored": {
+			args: "exemptions: Ignore",
+			play: func(h *history) {
+				h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a")
+				edit(h, "a", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{ownLabel: "spot"} }).wait(5*time.Second).bind("s", "a")
+			},
+			want: over,
+		},
+		"overflow Never: one more than the floor on on-demand": {
+			args: "overflow: Never",
+			play: func(h *history) {
+				h.onDemand("d").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b").bind("d", "a").wait(5*time.Second).bind("d", "b")
+			},
+			want: []BreachKind{Overflow},
+		},
+		"overflow Never: both at once": {
+			args: "overflow: Never",
+			play: func(h *history) {
+				h.onDemand("d").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b").bind("d", "a", "b")
+			},
+			want: []BreachKind{Overflow},
+		},
+		"overflow Never: the floor": {
+			args: "overflow: Never",
+			play: func(h *history) {
+				h.onDemand("d").spot("s").deployment("web", 3, minOnDemand("2")).pods("ReplicaSet", "web-1", "a", "b", "c").bind("d", "a", "b").bind("s", "c")
+			},
+		},
+		"overflow Never: the place of one that terminates": {
+			args: "overflow: Never",
+			play: func(h *history) {
+				h.onDemand("d").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b").bind("d", "a").terminate("a").bind("d", "b")
+			},
+		},
+		"overflow Never: the floor lowered less than 2 s before": {
+			args: "{overflow: Never, minOnDemand: 50%}",
+			play: func(h *history) {
+				h.onDemand("d").deployment("web", 4, nil).pods("ReplicaSet", "web-1", "a", "b").bind("d", "a").wait(5*time.Second).
+					scale("web", 2).wait(1900*time.Millisecond).bind("d", "b")
+			},
+		},
+		"overflow Never: the floor lowered more than 2 s before": {
+			args: "{overflow: Never, minOnDemand: 50%}",
+			play: func(h *history) {
+				h.onDemand("d").deployment("web", 4, nil).pods("ReplicaSet", "web-1", "a", "b").bind("d", "a").wait(5*time.Second).
+					scale("web", 2).wait(2100*time.Millisecond).bind("d", "b")
+			},
+			want: []BreachKind{Overflow},
+		},
+		"overflow Never: of an older revision": {
+			args: "overflow: Never",
+			play: func(h *history) {
+				h.onDemand("d").deployment("web", 2, nil).pods("ReplicaSet", "web-1", "old").bind("d", "old")
+				h.revisionOf("web", 2, 1).pods("ReplicaSet", "web-2", "new").bind("d", "new")
+			},
+		},
+		"overflow Never: no floor": {
+			args: "overflow: Never",
+			play: func(h *history) {
+				h.onDemand("d").deployment("web", 2, minOnDemand("0")).pods("ReplicaSet", "web-1", "a").bind("d", "a")
+			},
+			want: []BreachKind{Overflow},
+		},
+		"overflow Never: ordinals": {
+			args: "overflow: Never",
+			play: func(h *history) {
+				h.onDemand("d").statefulSet("db", 3, 5, nil).pods("StatefulSet", "db", "db-5", "db-6").bind("d", "db-5", "db-6")
+			},
+			want: []BreachKind{Overflow},
+		},
+		"overflow Never: a pod that admits only on-demand": {
+			args: "overflow: Never",
+			play: func(h *history) {
+				h.onDemand("d").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b").bind("d", "a")
+				edit(h, "b", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{ownLabel: "on-demand"} }).bind("d", "b")
+			},
+		},
+		"overflow Never: a node that counts as spot": {
+			args: "overflow: Never",
+			play: func(h *history) {
+				h.onDemand("d").spot("s").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b").bind("d", "a").bind("s", "b")
+			},
 		},
 		"a pod of another profile": {
 			play: func(h *history) {

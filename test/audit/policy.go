@@ -31,7 +31,10 @@ type settings struct {
 	maxPerPool    *amount
 	anyway        bool
 	fallbackAfter time.Duration
-	annotations   string // Allow, StricterOnly or Ignore
+	rolloutRelief time.Duration // how long a pod of a new revision waits for on-demand that an older one holds
+	overflow      string        // Allow or Never
+	exemptions    string        // Allow or Ignore
+	annotations   string        // Allow, StricterOnly or Ignore
 }
 
 // rule overrides settings for the pods it matches; nil and "" override nothing.
@@ -47,6 +50,9 @@ type rule struct {
 	maxPerPool    *amount
 	anyway        *bool
 	fallbackAfter *time.Duration
+	rolloutRelief *time.Duration
+	overflow      string
+	exemptions    string
 	annotations   string
 }
 
@@ -83,7 +89,7 @@ func parseAmount(text string) (amount, error) {
 
 // annotations are the policy annotations of one object; an absent one is "", which does not parse either.
 type annotations struct {
-	minOnDemand, maxPerPool, whenUnsatisfiable, fallbackAfter string
+	minOnDemand, maxPerPool, whenUnsatisfiable, fallbackAfter, rolloutRelief, overflow string
 }
 
 func policyAnnotations(from map[string]string) annotations {
@@ -93,6 +99,8 @@ func policyAnnotations(from map[string]string) annotations {
 		maxPerPool:        from[prefix+"max-per-pool"],
 		whenUnsatisfiable: from[prefix+"when-unsatisfiable"],
 		fallbackAfter:     from[prefix+"fallback-after"],
+		rolloutRelief:     from[prefix+"rollout-relief"],
+		overflow:          from[prefix+"overflow"],
 	}
 }
 
@@ -144,6 +152,16 @@ func (p *Policy) resolve(s subject) (settings, int) {
 		(!strict || after > out.fallbackAfter) {
 		out.fallbackAfter = after
 	}
+	if after, ok := first(levels, func(a annotations) (time.Duration, error) { return parseFallback(a.rolloutRelief) }); ok &&
+		(!strict || after > out.rolloutRelief) {
+		out.rolloutRelief = after
+	}
+	if strict { // of what the levels say only Never counts
+		levels = slices.DeleteFunc(levels, func(a annotations) bool { return a.overflow != "Never" })
+	}
+	if overflow, ok := first(levels, func(a annotations) (string, error) { return parseOverflow(a.overflow) }); ok {
+		out.overflow = overflow
+	}
 	return out, floor(out.minOnDemand)
 }
 
@@ -187,6 +205,13 @@ func parseFallback(text string) (time.Duration, error) {
 	return after, err
 }
 
+func parseOverflow(text string) (string, error) {
+	if text == "Allow" || text == "Never" {
+		return text, nil
+	}
+	return "", fmt.Errorf("%q: expected Allow or Never", text)
+}
+
 func (r *rule) matches(s subject) bool {
 	listed := func(list []string, value string) bool { return len(list) == 0 || slices.Contains(list, value) }
 	priority := int32(0)
@@ -214,15 +239,30 @@ func (r *rule) override(s *settings) {
 	if r.fallbackAfter != nil {
 		s.fallbackAfter = *r.fallbackAfter
 	}
+	if r.rolloutRelief != nil {
+		s.rolloutRelief = *r.rolloutRelief
+	}
+	if r.overflow != "" {
+		s.overflow = r.overflow
+	}
+	if r.exemptions != "" {
+		s.exemptions = r.exemptions
+	}
 	if r.annotations != "" {
 		s.annotations = r.annotations
 	}
 }
 
 // onlySpot reports whether the pod's own nodeSelector or required node affinity admits spot nodes only.
-func (p *Policy) onlySpot(pod *corev1.Pod) bool {
+func (p *Policy) onlySpot(pod *corev1.Pod) bool { return demands(pod, p.requiresSpot) }
+
+// onlyOnDemand reports whether they admit no spot node.
+func (p *Policy) onlyOnDemand(pod *corev1.Pod) bool { return demands(pod, p.refusesSpot) }
+
+// demands reports whether every node that the pod's own nodeSelector and required node affinity admit meets some requirement that is.
+func demands(pod *corev1.Pod, is func(corev1.NodeSelectorRequirement) bool) bool {
 	for key, value := range pod.Spec.NodeSelector {
-		if p.requiresSpot(corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}) {
+		if is(corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}) {
 			return true
 		}
 	}
@@ -230,13 +270,13 @@ func (p *Policy) onlySpot(pod *corev1.Pod) bool {
 	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return false
 	}
-	// Terms are alternatives: each must admit spot only. An empty term matches no node.
+	// Terms are alternatives: each must demand it. An empty term matches no node.
 	some := false
 	for _, term := range affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
 		if len(term.MatchExpressions) == 0 && len(term.MatchFields) == 0 {
 			continue
 		}
-		if !slices.ContainsFunc(term.MatchExpressions, p.requiresSpot) {
+		if !slices.ContainsFunc(term.MatchExpressions, is) {
 			return false
 		}
 		some = true
@@ -254,6 +294,24 @@ func (p *Policy) requiresSpot(r corev1.NodeSelectorRequirement) bool {
 			return slices.Contains(label.spot, anyValue) && len(label.never) == 0
 		case corev1.NodeSelectorOpIn:
 			return len(r.Values) > 0 && !slices.ContainsFunc(r.Values, func(v string) bool { return !label.meansSpot(v) })
+		}
+	}
+	return false
+}
+
+// refusesSpot reports whether no spot node meets a requirement, as far as the tables tell.
+func (p *Policy) refusesSpot(r corev1.NodeSelectorRequirement) bool {
+	for _, label := range p.capacityLabels {
+		if label.key != r.Key {
+			continue
+		}
+		switch r.Operator {
+		case corev1.NodeSelectorOpDoesNotExist:
+			return slices.Contains(label.spot, anyValue) && len(label.never) == 0
+		case corev1.NodeSelectorOpNotIn:
+			return slices.ContainsFunc(r.Values, label.meansSpot)
+		case corev1.NodeSelectorOpIn:
+			return len(r.Values) > 0 && !slices.ContainsFunc(r.Values, func(v string) bool { return !slices.Contains(label.onDemand, v) })
 		}
 	}
 	return false

@@ -18,6 +18,8 @@ type knobs struct {
 	Floor, PoolCap int // PoolCap 0: none
 	Anyway         bool
 	FallbackAfter  time.Duration
+	Relief         time.Duration // 0: the default of 30 s
+	NoOverflow     bool
 }
 
 func TestResolve(t *testing.T) {
@@ -43,6 +45,22 @@ func TestResolve(t *testing.T) {
 		"annotations: StricterOnly, down": {args: "{annotationPolicy: StricterOnly, minOnDemand: 3}", desired: 9, owner: map[string]string{
 			prefix + "min-on-demand": "2", prefix + "when-unsatisfiable": "ScheduleAnyway", prefix + "fallback-after": "1s", prefix + "max-per-pool": "3",
 		}, want: knobs{Floor: 3, PoolCap: 3, FallbackAfter: never}},
+		"overflow":               {args: "overflow: Never", desired: 3, want: knobs{Floor: 1, FallbackAfter: never, NoOverflow: true}},
+		"overflow, by a rule":    {args: "{overflow: Never, rules: [{namespaces: [shop], overflow: Allow}]}", desired: 3, want: knobs{Floor: 1, FallbackAfter: never}},
+		"overflow, bad":          {args: "overflow: Never", desired: 3, owner: map[string]string{prefix + "overflow": "allow"}, want: knobs{Floor: 1, FallbackAfter: never, NoOverflow: true}},
+		"overflow, annotation":   {args: "overflow: Never", desired: 3, owner: map[string]string{prefix + "overflow": "Allow"}, want: knobs{Floor: 1, FallbackAfter: never}},
+		"overflow, not stricter": {args: "{overflow: Never, annotationPolicy: StricterOnly}", desired: 3, owner: map[string]string{prefix + "overflow": "Allow"}, want: knobs{Floor: 1, FallbackAfter: never, NoOverflow: true}},
+		"overflow, stricter on the pod": {args: "annotationPolicy: StricterOnly", desired: 3, owner: map[string]string{prefix + "overflow": "Allow"},
+			pod: annotated(map[string]string{prefix + "overflow": "Never"}), want: knobs{Floor: 1, FallbackAfter: never, NoOverflow: true}},
+		"another relief": {args: "rolloutRelief: 2m", desired: 3, want: knobs{Floor: 1, FallbackAfter: never, Relief: 2 * time.Minute}},
+		"no relief, by a rule": {args: "{rules: [{namespaces: [shop], rolloutRelief: never}]}", desired: 3,
+			want: knobs{Floor: 1, FallbackAfter: never, Relief: never}},
+		"relief by an annotation": {desired: 3, owner: map[string]string{prefix + "rollout-relief": "1s"},
+			want: knobs{Floor: 1, FallbackAfter: never, Relief: time.Second}},
+		"relief, StricterOnly, sooner": {args: "annotationPolicy: StricterOnly", desired: 3, owner: map[string]string{prefix + "rollout-relief": "1s"},
+			want: knobs{Floor: 1, FallbackAfter: never}},
+		"relief, StricterOnly, later": {args: "annotationPolicy: StricterOnly", desired: 3, owner: map[string]string{prefix + "rollout-relief": "never"},
+			want: knobs{Floor: 1, FallbackAfter: never, Relief: never}},
 		"every annotation": {desired: 10, owner: map[string]string{
 			prefix + "min-on-demand": "0", prefix + "when-unsatisfiable": "ScheduleAnyway", prefix + "fallback-after": "1s", prefix + "max-per-pool": "25%",
 		}, want: knobs{PoolCap: 3, Anyway: true, FallbackAfter: time.Second}},
@@ -86,7 +104,10 @@ func TestResolve(t *testing.T) {
 				test.kind = "Deployment"
 			}
 			s, floor := policyOf(t, test.args).resolve(subject{pod, test.kind, policyAnnotations(test.owner), test.desired, test.fragile})
-			got := knobs{Floor: floor, Anyway: s.anyway, FallbackAfter: s.fallbackAfter}
+			got := knobs{Floor: floor, Anyway: s.anyway, FallbackAfter: s.fallbackAfter, NoOverflow: s.overflow == "Never"}
+			if s.rolloutRelief != 30*time.Second {
+				got.Relief = s.rolloutRelief
+			}
 			if s.maxPerPool != nil {
 				got.PoolCap = s.maxPerPool.of(test.desired)
 			}

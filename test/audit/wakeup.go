@@ -209,9 +209,10 @@ func (l pass) place(p *pod) (string, string) {
 		l.placed[p.member.revision] = placed
 	}
 	spot := l.allowedOnSpot(r, p, len(placed), l.now)
+	onDemand := r.overflow != "Never" || !r.beyondFloor(p.object.Name, l.onDemand(p))
 	nominated := l.nominated(p)
 	// Looking at every node for every pod at every change would make the auditor fall behind: where it could run last time will do.
-	if n := l.nodes[p.wait.node]; n != nil && l.takes(n, r, placed, spot != "", l.now) && n.fits(p, nominated[p.wait.node]) {
+	if n := l.nodes[p.wait.node]; n != nil && l.takes(n, r, placed, spot != "", onDemand, l.now) && n.fits(p, nominated[p.wait.node]) {
 		if n.facts.last().spot {
 			return p.wait.node, spot
 		}
@@ -219,7 +220,7 @@ func (l pass) place(p *pod) (string, string) {
 	}
 	best, why := "", ""
 	for name, n := range l.nodes {
-		if (best == "" || name < best) && l.takes(n, r, placed, spot != "", l.now) && n.fits(p, nominated[name]) {
+		if (best == "" || name < best) && l.takes(n, r, placed, spot != "", onDemand, l.now) && n.fits(p, nominated[name]) {
 			best, why = name, "on-demand"
 			if n.facts.last().spot {
 				why = spot
@@ -229,15 +230,29 @@ func (l pass) place(p *pod) (string, string) {
 	return best, why
 }
 
-// takes reports whether the policy lets a pod that waits run on the node.
-func (c *core) takes(n *node, r reading, placed []*pod, spot bool, now time.Time) bool {
+// onDemand counts the other pods of p's revision that are on on-demand, or are nominated to it.
+func (l pass) onDemand(p *pod) (count int) {
+	for _, q := range l.revisions[p.member.revision] {
+		name := q.node
+		if name == "" {
+			name = q.object.Status.NominatedNodeName
+		}
+		if n := l.nodes[name]; q != p && q.live() && n != nil && n.facts.last().exists && !n.facts.last().spot {
+			count++
+		}
+	}
+	return count
+}
+
+// takes reports whether the policy lets a pod that waits run on the node. spot and onDemand say whether it lets it on nodes of that type.
+func (c *core) takes(n *node, r reading, placed []*pod, spot, onDemand bool, now time.Time) bool {
 	facts := n.facts.last()
 	if !facts.exists || facts.signal != "" {
 		return false
 	}
 	if !facts.spot {
 		// Whether a young node takes it depends on labels that may still come.
-		return facts.labelled || !now.Before(facts.created.Add(c.policies.last().labelGrace+time.Second))
+		return onDemand && (facts.labelled || !now.Before(facts.created.Add(c.policies.last().labelGrace+time.Second)))
 	}
 	if !spot || r.anyway || r.maxPerPool == nil || facts.pool == "" {
 		return spot
@@ -269,8 +284,8 @@ func (c *core) allowedOnSpot(r reading, p *pod, placed int, now time.Time) strin
 		return fmt.Sprintf("spot: %d of a budget of %d are placed", placed, r.budget())
 	case !p.refused.IsZero() && now.Sub(from) >= r.fallbackAfter:
 		return fmt.Sprintf("spot: unschedulable for longer than fallbackAfter (%s)", r.fallbackAfter)
-	case !p.refused.IsZero() && !p.wait.held.IsZero() && now.Sub(from) >= reliefAfter && now.Sub(p.wait.held) >= reliefAfter:
-		return "spot: an older revision has held on-demand for 30s"
+	case !p.refused.IsZero() && !p.wait.held.IsZero() && now.Sub(from) >= r.rolloutRelief && now.Sub(p.wait.held) >= r.rolloutRelief:
+		return fmt.Sprintf("spot: an older revision has held on-demand for %s", r.rolloutRelief)
 	}
 	return ""
 }

@@ -170,13 +170,35 @@ func TestLostWakeups(t *testing.T) {
 		"fallback":          {args: "fallbackAfter: 20s", play: func(h *history) { singleton(h).wait(33 * s) }, want: a(20 * s)},
 		"fallback is fresh": {args: "fallbackAfter: 20s", play: func(h *history) { singleton(h).wait(32 * s) }},
 		"ScheduleAnyway":    {args: "whenUnsatisfiable: ScheduleAnyway", play: func(h *history) { singleton(h).wait(13 * s) }, want: a(0)},
+		"overflow Never, beyond the floor": {
+			args: "overflow: Never",
+			play: func(h *history) {
+				h.onDemand("d").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "b").bind("d", "b").pods("ReplicaSet", "web-1", "a").wait(60 * s)
+			},
+		},
+		"overflow Never, the sibling on on-demand has left": {
+			args: "overflow: Never",
+			play: func(h *history) {
+				h.onDemand("d").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "b").bind("d", "b").pods("ReplicaSet", "web-1", "a").
+					wait(5 * s).terminate("b").wait(13 * s)
+			},
+			want: a(5 * s),
+		},
+		"exemptions ignored": {
+			args: "rules: [{namespaces: [shop], exemptions: Ignore}]",
+			play: func(h *history) {
+				edit(singleton(h), "a", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{ownLabel: "spot"} }).wait(60 * s)
+			},
+		},
 		"exempt": {
 			play: func(h *history) {
 				edit(singleton(h), "a", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{ownLabel: "spot"} }).wait(13 * s)
 			},
 			want: a(0),
 		},
-		"rollout relief": {play: func(h *history) { rollout(h).wait(43 * s) }, want: a(30 * s)},
+		"rollout relief after another time": {args: "rolloutRelief: 20s", play: func(h *history) { rollout(h).wait(33 * s) }, want: a(20 * s)},
+		"no rollout relief":                 {args: "rolloutRelief: never", play: func(h *history) { rollout(h).wait(60 * s) }},
+		"rollout relief":                    {play: func(h *history) { rollout(h).wait(43 * s) }, want: a(30 * s)},
 		"rollout, the old revision has held on-demand for a short time": {
 			play: func(h *history) {
 				h.spot("s").onDemand("d").deployment("web", 1, nil).pods("", "", "w", "x", "y", "z").bind("d", "w", "x", "y", "z")

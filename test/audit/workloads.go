@@ -197,8 +197,9 @@ func (c *core) liveDuring(p *pod, from time.Time, to stamp) int {
 type reading struct {
 	workload
 	settings
-	floor  int
-	exempt bool
+	floor        int
+	exempt       bool // its own selector or affinity admits spot only, and the policy allows that
+	onlyOnDemand bool // they admit no spot node
 }
 
 func (r reading) budget() int { return r.desired - r.floor }
@@ -220,7 +221,9 @@ func (c *core) readings(p *pod, from time.Time, to stamp) []reading {
 			for _, w := range c.workloads(p, from, to) {
 				s := subject{pod: version.value, kind: w.kind, annotations: w.annotations, desired: w.desired, fragileJob: w.fragileJob}
 				resolved, floor := policy.value.resolve(s)
-				out = append(out, reading{w, resolved, floor, policy.value.onlySpot(version.value)})
+				out = append(out, reading{
+					w, resolved, floor, resolved.exemptions == "Allow" && policy.value.onlySpot(version.value), policy.value.onlyOnDemand(version.value),
+				})
 			}
 		}
 	}

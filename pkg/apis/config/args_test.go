@@ -28,6 +28,9 @@ unlabeledNodes: Spot
 maxPerPool: "50%"
 whenUnsatisfiable: ScheduleAnyway
 fallbackAfter: 5m
+rolloutRelief: 1m
+overflow: Never
+exemptions: Ignore
 rules:
 - name: critical
   namespaces: [shop, bank]
@@ -40,6 +43,9 @@ rules:
   maxPerPool: 3
   whenUnsatisfiable: DoNotSchedule
   fallbackAfter: never
+  rolloutRelief: never
+  overflow: Allow
+  exemptions: Allow
   annotationPolicy: Ignore
 - {name: rest, annotationPolicy: Allow}
 labelGrace: 1m30s
@@ -72,15 +78,18 @@ func TestDefaults(t *testing.T) {
 	}{
 		"no pluginConfig entry": {replicaSafety, "", &config.ReplicaSafetyArgs{
 			TypeMeta: meta("ReplicaSafetyArgs"), MinOnDemand: "1", UnlabeledNodes: "OnDemand", WhenUnsatisfiable: "DoNotSchedule",
-			LabelGrace: "30s", AnnotationPolicy: "Allow",
+			LabelGrace: "30s", AnnotationPolicy: "Allow", RolloutRelief: "30s",
+			Overflow: "Allow", Exemptions: "Allow",
 		}},
 		"no arguments": {replicaSafety, "null", &config.ReplicaSafetyArgs{
 			TypeMeta: meta("ReplicaSafetyArgs"), MinOnDemand: "1", UnlabeledNodes: "OnDemand", WhenUnsatisfiable: "DoNotSchedule",
-			LabelGrace: "30s", AnnotationPolicy: "Allow",
+			LabelGrace: "30s", AnnotationPolicy: "Allow", RolloutRelief: "30s",
+			Overflow: "Allow", Exemptions: "Allow",
 		}},
 		"what is set stays": {replicaSafety, "{minOnDemand: 0, unlabeledNodes: Spot, labelGrace: 0s}", &config.ReplicaSafetyArgs{
 			TypeMeta: meta("ReplicaSafetyArgs"), MinOnDemand: "0", UnlabeledNodes: "Spot", WhenUnsatisfiable: "DoNotSchedule",
-			LabelGrace: "0s", AnnotationPolicy: "Allow",
+			LabelGrace: "0s", AnnotationPolicy: "Allow", RolloutRelief: "30s",
+			Overflow: "Allow", Exemptions: "Allow",
 		}},
 		"no SpotPreferenceArgs": {spotPreference, "", &config.SpotPreferenceArgs{
 			TypeMeta: meta("SpotPreferenceArgs"), RiskHalfLife: "1h",
@@ -109,6 +118,9 @@ func TestPolicy(t *testing.T) {
 			MaxPerPool:        ptr.To(decision.Percent(50)),
 			WhenUnsatisfiable: decision.ScheduleAnyway,
 			FallbackAfter:     5 * time.Minute,
+			RolloutRelief:     time.Minute,
+			Overflow:          decision.NeverOverflow,
+			Exemptions:        decision.IgnoreExemptions,
 		},
 		Rules: []decision.Rule{{
 			Name:            "critical",
@@ -122,6 +134,9 @@ func TestPolicy(t *testing.T) {
 				MaxPerPool:        ptr.To(decision.Count(3)),
 				WhenUnsatisfiable: ptr.To(decision.DoNotSchedule),
 				FallbackAfter:     ptr.To(decision.Never),
+				RolloutRelief:     ptr.To(decision.Never),
+				Overflow:          ptr.To(decision.AllowOverflow),
+				Exemptions:        ptr.To(decision.AllowExemptions),
 			},
 			Annotations: ptr.To(decision.IgnoreAnnotations),
 		}, {
@@ -171,7 +186,7 @@ func TestPolicyOfDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &decision.Policy{
-		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never},
+		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second},
 		LabelGrace:     30 * time.Second,
 		CapacityLabels: decision.BuiltinCapacityLabels(),
 	}

@@ -62,12 +62,16 @@ func (r *Rule) convert(path *field.Path) (decision.Rule, field.ErrorList) {
 			MaxPerPool:        scalar.ParseOptional(&errs, path.Child("maxPerPool"), r.MaxPerPool, decision.ParseMaxPerPool),
 			WhenUnsatisfiable: scalar.ParseOptional(&errs, path.Child("whenUnsatisfiable"), r.WhenUnsatisfiable, decision.ParseWhenUnsatisfiable),
 			FallbackAfter:     scalar.ParseOptional(&errs, path.Child("fallbackAfter"), r.FallbackAfter, decision.ParseFallbackAfter),
+			RolloutRelief:     scalar.ParseOptional(&errs, path.Child("rolloutRelief"), r.RolloutRelief, decision.ParseRolloutRelief),
+			Overflow:          scalar.ParseOptional(&errs, path.Child("overflow"), r.Overflow, decision.ParseOverflow),
+			Exemptions:        scalar.ParseOptional(&errs, path.Child("exemptions"), r.Exemptions, decision.ParseExemptions),
 		},
 		Annotations: scalar.ParseOptional(&errs, path.Child("annotationPolicy"), r.AnnotationPolicy, parseAnnotationPolicy),
 	}
-	if r.MinOnDemand+r.MaxPerPool+r.WhenUnsatisfiable+r.FallbackAfter+r.AnnotationPolicy == "" {
+	if r.MinOnDemand+r.MaxPerPool+r.WhenUnsatisfiable+r.FallbackAfter+r.RolloutRelief+r.Overflow+r.Exemptions+r.AnnotationPolicy == "" {
 		errs = append(errs, field.Required(path,
-			"the rule sets nothing: at least one of minOnDemand, maxPerPool, whenUnsatisfiable, fallbackAfter, annotationPolicy"))
+			"the rule sets nothing: at least one of minOnDemand, maxPerPool, whenUnsatisfiable, fallbackAfter, rolloutRelief, "+
+				"overflow, exemptions, annotationPolicy"))
 	}
 	errs = append(errs, eachValid(r.Namespaces, path.Child("namespaces"), validation.IsDNS1123Label)...)
 	errs = append(errs, eachValid(r.PriorityClasses, path.Child("priorityClasses"), validation.IsDNS1123Subdomain)...)

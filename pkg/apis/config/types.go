@@ -29,6 +29,16 @@ type ReplicaSafetyArgs struct {
 	// FallbackAfter is how long after it was first found unschedulable a pod may take spot regardless of floor and cap: a duration,
 	// or "never". Unset means never.
 	FallbackAfter Scalar `json:"fallbackAfter,omitempty"`
+	// RolloutRelief is how long after it was first found unschedulable a pod of a new revision may take spot regardless of floor and
+	// cap, if an older revision of its workload has pods on on-demand: a duration, or "never". Default 30s: this outlasts the start
+	// of most containers, after which most rollouts delete an old replica.
+	RolloutRelief Scalar `json:"rolloutRelief,omitempty"`
+	// Overflow says what happens to replicas beyond the floor that no spot node takes: Allow (the default: they may take on-demand) or
+	// Never (they wait for spot). A pod whose own node selector or required node affinity admits no spot node may take on-demand anyway.
+	Overflow Scalar `json:"overflow,omitempty"`
+	// Exemptions says whether the floor applies to a pod whose own node selector or required node affinity admits only spot: Allow (the
+	// default: it does not) or Ignore (it does, and the pod waits if the floor keeps it off spot). No annotation changes it.
+	Exemptions Scalar `json:"exemptions,omitempty"`
 	// Rules give some pods settings of their own. They are tried in order: the first that matches a pod applies, the others do not.
 	Rules []Rule `json:"rules,omitempty"`
 	// LabelGrace is how long a node without a capacity label takes no floor pod after it was created, where other nodes carry one:
@@ -63,12 +73,14 @@ type Rule struct {
 	// without a controller.
 	OwnerKinds []string `json:"ownerKinds,omitempty"`
 
-	// MinOnDemand, MaxPerPool, WhenUnsatisfiable, FallbackAfter and AnnotationPolicy replace those of ReplicaSafetyArgs where they
-	// are set. (A fallbackAfter of "never" and a maxPerPool of "100%" switch off what the profile sets.)
+	// The settings below replace those of ReplicaSafetyArgs where they are set. (A fallbackAfter of "never" and a maxPerPool of "100%" switch off what the profile sets.)
 	MinOnDemand       Scalar `json:"minOnDemand,omitempty"`
 	MaxPerPool        Scalar `json:"maxPerPool,omitempty"`
 	WhenUnsatisfiable Scalar `json:"whenUnsatisfiable,omitempty"`
 	FallbackAfter     Scalar `json:"fallbackAfter,omitempty"`
+	RolloutRelief     Scalar `json:"rolloutRelief,omitempty"`
+	Overflow          Scalar `json:"overflow,omitempty"`
+	Exemptions        Scalar `json:"exemptions,omitempty"`
 	AnnotationPolicy  Scalar `json:"annotationPolicy,omitempty"`
 }
 
@@ -121,6 +133,9 @@ func (a *ReplicaSafetyArgs) SetDefaults() {
 	a.MinOnDemand.SetDefault("1")
 	a.UnlabeledNodes.SetDefault("OnDemand")
 	a.WhenUnsatisfiable.SetDefault("DoNotSchedule")
+	a.RolloutRelief.SetDefault("30s")
+	a.Overflow.SetDefault("Allow")
+	a.Exemptions.SetDefault("Allow")
 	a.LabelGrace.SetDefault("30s")
 	a.AnnotationPolicy.SetDefault("Allow")
 }

@@ -76,6 +76,8 @@ func (s *State) Search(logger klog.Logger, cycle fwk.CycleState, pod *v1.Pod) (*
 	fits := newFit(logger, pod)
 	types := []decision.CapacityType{decision.OnDemand, decision.Spot}
 	switch {
+	case s.Plan.KeptOffOnDemand():
+		types = types[1:]
 	case !s.Plan.MayTakeSpot():
 		types = types[:1]
 	case s.Plan.Prefer == decision.Spot:

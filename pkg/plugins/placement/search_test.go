@@ -103,12 +103,23 @@ func TestSearch(t *testing.T) {
 		desired int
 		groups  []group
 		pod     func(*v1.Pod)
+		plan    func(*State)
+	}
+	noOverflow := func(s *State) {
+		settings := s.Settings
+		settings.Overflow = decision.NeverOverflow
+		s.Plan = decision.NewPlan(&s.Subject.Pod, settings, s.Plan.Placed(), decision.Waiting{})
 	}
 	cases := map[string]struct {
 		search
 		want map[string]int
 	}{
 		"the floor is looked for on on-demand": {search{desired: 3, groups: []group{{"on-demand", "a", 200, nil}, {"spot", "a", 200, nil}}}, map[string]int{"on-demand-a": 100}},
+		"spot is full: on-demand": {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 200, nil}, {"spot", "a", 200, full}}},
+			map[string]int{"on-demand-a": 50, "on-demand-f": 1}},
+		"spot is full, overflow Never: no on-demand": {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 200, nil}, {"spot", "a", 200, full}}, plan: noOverflow}, nil},
+		"spot, overflow Never": {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 200, nil}, {"spot", "a", 200, nil}}, plan: noOverflow},
+			map[string]int{"spot-a": 100}},
 		"as many of every pool": {search{desired: 3, groups: []group{onFloor, {"spot", "a", 400, nil}, {"spot", "b", 60, nil}, {"spot", "c", 5, nil}}},
 			map[string]int{"spot-a": 33, "spot-b": 33, "spot-c": 5}},
 		"as many of every pool, once more": {search{desired: 3, groups: []group{onFloor, {"spot", "c", 5, nil}, {"spot", "b", 60, nil}, {"spot", "a", 400, nil}}},
@@ -143,7 +154,11 @@ func TestSearch(t *testing.T) {
 			if test.pod != nil {
 				test.pod(pod)
 			}
-			result, scope := stateFor(test.desired, infos).Search(klog.Background(), narrowed(), pod)
+			s := stateFor(test.desired, infos)
+			if test.plan != nil {
+				test.plan(s)
+			}
+			result, scope := s.Search(klog.Background(), narrowed(), pod)
 			if diff := cmp.Diff(test.want, byGroup(result, infos)); diff != "" {
 				t.Errorf("nodes to look at (-want +got):\n%s", diff)
 			}

@@ -116,7 +116,7 @@ func (s *State) Admit(nodeName string) decision.Verdict {
 }
 
 func (s *State) admit(n *node) decision.Verdict {
-	if s.evicts && n.facts.Capacity.Type == decision.OnDemand && s.Plan.BeyondFloor() {
+	if s.evicts && n.facts.Capacity.Type == decision.OnDemand && s.Plan.Overflows() {
 		return decision.OverflowPreempts
 	}
 	return s.Plan.Admit(n.facts, s.moreOnSpot, s.onSpotIn(n.pool))
@@ -124,7 +124,9 @@ func (s *State) admit(n *node) decision.Verdict {
 
 // AdmitsAll reports whether every node is open to the pod as far as the policy says, also when preemption is simulated: all are on-demand,
 // none is about to be removed, and the pod is one of its floor.
-func (s *State) AdmitsAll() bool { return s.Counter.special == 0 && !s.Plan.BeyondFloor() }
+func (s *State) AdmitsAll() bool {
+	return s.Counter.special == 0 && !s.Plan.Overflows() && !s.Plan.KeptOffOnDemand()
+}
 
 // RanksAlike reports whether all nodes are as good for the pod: they are alike, and there is nothing to spread from.
 func (s *State) RanksAlike() bool { return s.Counter.special == 0 && s.revision == nil }

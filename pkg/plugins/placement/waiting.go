@@ -35,7 +35,7 @@ type Wait struct {
 	Owners []kube.OwnerKey
 	// ForOnDemand: the policy keeps the pod off spot.
 	ForOnDemand bool
-	// Counted: fewer siblings on spot may unblock it.
+	// Counted: fewer siblings on spot, or with overflow Never on on-demand, may unblock it.
 	Counted bool
 	// Invalid are the annotations that were reported as ignored.
 	Invalid []decision.InvalidAnnotation

@@ -42,20 +42,20 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 	if !again {
 		first = start
 	}
+	settings, invalid := p.policy.Settings(&subject.Pod)
 	if until := first.Add(decision.OwnerNews); start.Before(until) {
-		if why := subject.Pod.Outgrown(p.counter.Placed(subject.RevisionKey)); why != "" {
+		if why := subject.Pod.Outgrown(settings, p.counter.Placed(subject.RevisionKey)); why != "" {
 			ownerWait{owner: subject.WorkloadKey, why: why, outgrown: &subject.Pod.Workload, until: until}.write(cycle)
 			return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, why)
 		}
 	}
-	settings, invalid := p.policy.Settings(&subject.Pod)
 	if len(invalid) > 0 && !slices.Equal(invalid, p.waiting.Invalid(pod.UID)) && placement.Read(cycle) == nil {
 		// Once is enough, not at every attempt, nor at the second search of one.
 		p.reportInvalid(pod, invalid)
 	}
 	var waiting decision.Waiting
 	if since, waits := p.waiting.WaitingSince(pod); waits {
-		if waiting, err = p.earned(subject, start.Sub(since)); err != nil {
+		if waiting, err = p.earned(subject, settings, start.Sub(since)); err != nil {
 			return nil, fwk.AsStatus(err)
 		}
 	}
@@ -78,9 +78,9 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 }
 
 // earned returns what having waited that long may have earned the pod.
-func (p *Plugin) earned(subject *kube.Subject, waited time.Duration) (decision.Waiting, error) {
+func (p *Plugin) earned(subject *kube.Subject, settings decision.Settings, waited time.Duration) (decision.Waiting, error) {
 	earned := decision.Waiting{For: waited}
-	if waited < decision.RolloutRelief {
+	if !settings.Relieves(waited) {
 		return earned, nil
 	}
 	older, err := p.owners.OlderRevisions(subject)

@@ -126,6 +126,15 @@ func TestFilter(t *testing.T) {
 			standing: onSpot(2), pod: web("p"), wantFeasible: []string{"on-demand"},
 			wantRefused: map[string]string{"spot": "spot budget used up: 2 of 2 replicas of shop/web-1 may run on spot (waits for on-demand room, takes any spot node after 5m)"},
 		},
+		"overflow Never": {
+			args:     func(a *config.ReplicaSafetyArgs) { a.Overflow = "Never" },
+			standing: func(w *world) { w.stand("on-demand", web("a")) }, pod: web("p"), wantFeasible: []string{"spot"},
+			wantRefused: map[string]string{"on-demand": "overflow Never: on-demand holds the floor of 1 of shop/web-1 (waits for room on spot)"},
+		},
+		"overflow Never, the floor comes first": {
+			annotations: map[string]string{decision.OverflowAnnotation: "Never"},
+			standing:    onSpot(1), pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
+		},
 		"terminating siblings do not count": {
 			standing: func(w *world) { w.stand("spot", web("a"), terminating(web("b"))) }, pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
 		},

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
@@ -84,6 +85,19 @@ func TestObserveFloors(t *testing.T) {
 				t.Errorf("Bound (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// With exemptions ignored a pod that admits only spot is counted as every other one, and lacks on-demand.
+func TestObserveIgnoredExemptions(t *testing.T) {
+	pod := podOf("p")
+	pod.Spec.NodeName, pod.Spec.NodeSelector = "spot", map[string]string{decision.CapacityLabelKey: "spot"}
+	for policy, want := range map[config.Scalar]int{"Allow": 0, "Ignore": 1} {
+		args := func(a *config.ReplicaSafetyArgs) { a.Exemptions = policy }
+		got := newWorld(t, args, onDemand("on-demand"), spot("spot"), pod).plugin.observe()
+		if got.FloorsUnmet != want || got.FloorDeficit != want {
+			t.Errorf("%s: FloorsUnmet, FloorDeficit = %d, %d; want %d", policy, got.FloorsUnmet, got.FloorDeficit, want)
+		}
 	}
 }
 

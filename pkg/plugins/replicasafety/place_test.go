@@ -2,6 +2,7 @@ package replicasafety
 
 import (
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -125,15 +126,18 @@ func TestSignPod(t *testing.T) {
 		}
 		return fragments[0].Value.(string)
 	}
-	const plain = "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never onlySpot=false"
+	fixed := podOf("p")
+	fixed.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "on-demand"}
+	const plain = "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow onlySpot=false onlyOnDemand=false"
 	cases := map[string]struct {
 		pod  *v1.Pod
 		want string // "" for none
 	}{
 		"no controller":      {podOf("p"), plain},
 		"another one":        {podOf("q"), plain},
-		"with an annotation": {annotate(podOf("p"), decision.MinOnDemandAnnotation, "0"), "minOnDemand=0 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never onlySpot=false"},
-		"requires spot":      {critical, "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never onlySpot=true"},
+		"with an annotation": {annotate(podOf("p"), decision.MinOnDemandAnnotation, "0"), "minOnDemand=0 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow onlySpot=false onlyOnDemand=false"},
+		"requires spot":      {critical, "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow onlySpot=true onlyOnDemand=false"},
+		"requires on-demand": {fixed, strings.Replace(plain, "onlyOnDemand=false", "onlyOnDemand=true", 1)},
 		"no opinion":         {podOf("p", by("DaemonSet", "ds")), "none"},
 		"of a Deployment":    {web("p"), ""},
 		"of an unknown kind": {podOf("p", by("CloneSet", "c")), ""},

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/utils/ptr"
@@ -271,6 +272,14 @@ func TestChangesWhileThePodIsInFlight(t *testing.T) {
 func TestWaitOf(t *testing.T) {
 	fallback := func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "20s" }
 	later := func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "5m" }
+	ignore := func(a *config.ReplicaSafetyArgs) { a.Exemptions = "Ignore" }
+	onlySpot := func(name string) *v1.Pod {
+		pod := podOf(name)
+		pod.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "spot"}
+		return pod
+	}
+	noOverflow := func(a *config.ReplicaSafetyArgs) { a.Overflow = "Never" }
+	noRelief := func(a *config.ReplicaSafetyArgs) { a.RolloutRelief = "never" }
 	full := func(w *world) { w.stand("spot", web("a"), web("b")) }
 	webOwners := []kube.OwnerKey{keyOf("ReplicaSet", "web-1"), keyOf("Deployment", "web")}
 	cases := map[string]struct {
@@ -292,8 +301,23 @@ func TestWaitOf(t *testing.T) {
 			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now.Add(20 * time.Second)}},
 		"Deployment, no relief to be had": {later, full, web("p"), 30 * time.Second,
 			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now.Add(5 * time.Minute)}},
+		"Deployment, relief of another time": {func(a *config.ReplicaSafetyArgs) { a.RolloutRelief = "2m" }, full, web("p"), 30 * time.Second,
+			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now.Add(2 * time.Minute)}},
+		"Deployment, relief at once": {func(a *config.ReplicaSafetyArgs) { a.RolloutRelief = "0s" }, full, web("p"), 0,
+			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now}},
+		"Deployment, no relief":       {noRelief, full, web("p"), 0, placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true}},
 		"Deployment, nothing to come": {nil, full, web("p"), 30 * time.Second, placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true}},
 		"within budget, but no room":  {nil, nil, web("p"), 40 * time.Second, placement.Wait{Owners: webOwners, Counted: true}},
+		"only spot, exemptions ignored": {ignore, nil, annotate(onlySpot("p"), decision.FallbackAfterAnnotation, "20s"), 0,
+			placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}, Again: now.Add(20 * time.Second)}},
+		"overflow Never, the floor is met": {noOverflow, func(w *world) { w.nodes(onDemand("on-demand")); w.stand("on-demand", web("a")) }, web("p"), 40 * time.Second,
+			placement.Wait{Owners: webOwners, Counted: true}},
+		"overflow Never, the floor is not met": {noOverflow, full, web("p"), 40 * time.Second,
+			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true}},
+		"overflow Never, ScheduleAnyway": {func(a *config.ReplicaSafetyArgs) { a.Overflow, a.WhenUnsatisfiable = "Never", "ScheduleAnyway" },
+			func(w *world) { w.nodes(onDemand("on-demand")); w.stand("on-demand", web("a")) }, web("p"), 40 * time.Second,
+			placement.Wait{Owners: webOwners, Counted: true}},
+		"overflow Never, an ordinal beyond the floor": {noOverflow, nil, podOf("db-1", by("StatefulSet", "db")), 0, placement.Wait{Owners: []kube.OwnerKey{keyOf("StatefulSet", "db")}}},
 		"a node that settles": {later, func(w *world) { w.nodes(young("young")) }, podOf("p"), 0,
 			placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now.Add(30 * time.Second)}},
 		"a node that settles after fallback": {fallback, func(w *world) { w.nodes(young("young")) }, podOf("p"), 0,
@@ -349,21 +373,30 @@ func TestFallback(t *testing.T) {
 // A pod over its budget may take spot after 30 s if an older revision of its Deployment, and only an older one, holds on-demand then.
 func TestRolloutRelief(t *testing.T) {
 	of := func(name, replicaSet string) *v1.Pod { return podOf(name, by("ReplicaSet", replicaSet)) }
+	older := func(w *world) { w.stand("on-demand", of("old", "web-1")) }
+	relief := func(after string) func(*v1.Pod) *v1.Pod {
+		return func(p *v1.Pod) *v1.Pod {
+			return annotate(p, decision.RolloutReliefAnnotation, after)
+		}
+	}
 	cases := map[string]struct {
 		standing func(*world)
 		pod      *v1.Pod
 		waited   time.Duration
 		want     []string
 	}{
-		"older on on-demand, 30 s": {func(w *world) { w.stand("on-demand", of("old", "web-1")) }, of("new", "web-2"), 30 * time.Second, []string{"on-demand", "spot"}},
-		"older on on-demand, less than 30 s": {func(w *world) { w.stand("on-demand", of("old", "web-1")) }, of("new", "web-2"), 30*time.Second - 1,
-			[]string{"on-demand"}},
-		"older on spot":              {func(w *world) { w.stand("spot", of("old", "web-1")) }, of("new", "web-2"), time.Hour, []string{"on-demand"}},
-		"older terminating":          {func(w *world) { w.stand("on-demand", terminating(of("old", "web-1"))) }, of("new", "web-2"), time.Hour, []string{"on-demand"}},
-		"none older":                 {func(*world) {}, of("new", "web-2"), time.Hour, []string{"on-demand"}},
-		"newer on on-demand":         {func(w *world) { w.stand("on-demand", of("new", "web-2")) }, of("old", "web-1"), time.Hour, []string{"on-demand"}},
-		"another Deployment's older": {func(w *world) { w.stand("on-demand", of("old", "api-1")) }, of("new", "web-2"), time.Hour, []string{"on-demand"}},
-		"no Deployment":              {func(w *world) { w.stand("on-demand", of("old", "web-1")) }, podOf("p"), time.Hour, []string{"on-demand"}},
+		"older on on-demand, 30 s":           {older, of("new", "web-2"), 30 * time.Second, []string{"on-demand", "spot"}},
+		"older on on-demand, less than 30 s": {older, of("new", "web-2"), 30*time.Second - 1, []string{"on-demand"}},
+		"another time":                       {older, relief("2m")(of("new", "web-2")), 2 * time.Minute, []string{"on-demand", "spot"}},
+		"less than another time":             {older, relief("2m")(of("new", "web-2")), time.Minute, []string{"on-demand"}},
+		"sooner":                             {older, relief("1s")(of("new", "web-2")), time.Second, []string{"on-demand", "spot"}},
+		"never":                              {older, relief("never")(of("new", "web-2")), time.Hour, []string{"on-demand"}},
+		"older on spot":                      {func(w *world) { w.stand("spot", of("old", "web-1")) }, of("new", "web-2"), time.Hour, []string{"on-demand"}},
+		"older terminating":                  {func(w *world) { w.stand("on-demand", terminating(of("old", "web-1"))) }, of("new", "web-2"), time.Hour, []string{"on-demand"}},
+		"none older":                         {func(*world) {}, of("new", "web-2"), time.Hour, []string{"on-demand"}},
+		"newer on on-demand":                 {func(w *world) { w.stand("on-demand", of("new", "web-2")) }, of("old", "web-1"), time.Hour, []string{"on-demand"}},
+		"another Deployment's older":         {func(w *world) { w.stand("on-demand", of("old", "api-1")) }, of("new", "web-2"), time.Hour, []string{"on-demand"}},
+		"no Deployment":                      {func(w *world) { w.stand("on-demand", of("old", "web-1")) }, podOf("p"), time.Hour, []string{"on-demand"}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -376,6 +409,25 @@ func TestRolloutRelief(t *testing.T) {
 				t.Errorf("feasible (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A replica that overflow Never keeps off on-demand is tried again after a sibling there has left, and then may go there.
+func TestOverflowPodTakesTheFloorsPlace(t *testing.T) {
+	w := newWorld(t, func(a *config.ReplicaSafetyArgs) { a.Overflow = "Never" }, deployment("web", 3, 1, nil)...)
+	w.nodes(onDemand("on-demand"), onDemand("another"))
+	sibling, pod := web("a"), web("p")
+	w.stand("on-demand", sibling)
+	if o := w.try(pod); len(o.feasible) > 0 || o.state.GetSkipFilterPlugins().Has(Name) {
+		t.Fatalf("feasible: %v", o.feasible)
+	}
+	_, forPods := w.hints()
+	if hint, err := forPods(klog.Background(), pod, sibling, nil); err != nil || hint != fwk.Queue {
+		t.Errorf("hint after the sibling was deleted: %v, %v", hint, err)
+	}
+	w.must(w.cache.RemovePod(klog.FromContext(w.ctx), sibling))
+	if diff := cmp.Diff([]string{"another", "on-demand"}, w.try(pod).feasible); diff != "" {
+		t.Errorf("feasible without the sibling (-want +got):\n%s", diff)
 	}
 }
 

@@ -21,11 +21,11 @@ import (
 // them: the framework would open a second, unordered informer for them, and a hint could fire before the lister knows. watch sees them.
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
-		// A node came; one became on-demand, or changed its pool; a signal on it came or went; a spot node went, and with it what
-		// stood there and used up the budget.
+		// A node came; one became on-demand, or changed its pool; a signal on it came or went; a node went, and with it what
+		// stood there and used up the budget, or held the floor.
 		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.Delete | fwk.UpdateNodeLabel | fwk.UpdateNodeTaint |
 			fwk.UpdateNodeCondition | fwk.UpdateNodeAnnotation}, QueueingHintFn: p.afterNode},
-		// A sibling on spot went, started to terminate, or was taken out of its revision (these two arrive as general updates only); the pod itself
+		// A sibling went, started to terminate, or was taken out of its revision (these two arrive as general updates only); the pod itself
 		// got another owner, labels or annotations; an older revision took on-demand.
 		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Add | fwk.Delete | fwk.Update}, QueueingHintFn: p.afterPod},
 	}, nil
