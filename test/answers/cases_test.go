@@ -285,14 +285,16 @@ func cases() map[string]scenario {
 				node("long", label("example.com/life", "long")),
 				// The two contradict each other, so it counts as spot.
 				node("both", label("karpenter.sh/capacity-type", "spot"), label("eks.amazonaws.com/capacityType", "ON_DEMAND")),
-				// The project's own label decides alone, and what it does not know is a mistake.
-				onDemand("own", label("karpenter.sh/capacity-type", "spot")), node("typo", label(decision.CapacityLabelKey, "ondemand"))),
+				// The project's own label decides alone. An unknown value is ignored if another label has a known one.
+				onDemand("own", label("karpenter.sh/capacity-type", "spot")), node("typo", label(decision.CapacityLabelKey, "ondemand")),
+				node("bought", label(decision.CapacityLabelKey, "5958825377106311128"), label("karpenter.sh/capacity-type", "on-demand")),
+				node("free", label("karpenter.sh/capacity-type", "free"))),
 			pod: pod("alone"),
 			want: answers{
 				"karpenter": usedUp(0, 0, "alone"), "gke": usedUp(0, 0, "alone"), "short": usedUp(0, 0, "alone"), "both": usedUp(0, 0, "alone"),
-				"typo": usedUp(0, 0, "alone"), "eks": "", "long": "", "own": "",
+				"typo": usedUp(0, 0, "alone"), "free": usedUp(0, 0, "alone"), "eks": "", "long": "", "own": "", "bought": "",
 			},
-			first: []string{"eks", "long", "own"},
+			first: []string{"bought", "eks", "long", "own"},
 		},
 
 		// Signals.

@@ -72,7 +72,8 @@ type Rule struct {
 	AnnotationPolicy  Scalar `json:"annotationPolicy,omitempty"`
 }
 
-// CapacityLabel says which values of a node label mean spot and which on-demand. Other values say nothing.
+// CapacityLabel says which values of a node label mean spot and which on-demand. Where both are listed, a node with another value counts as
+// spot unless another capacity label has a known value. Where only one is listed, other values say nothing.
 type CapacityLabel struct {
 	Key      string   `json:"key,omitempty"`
 	Spot     []string `json:"spot,omitempty"`

@@ -293,12 +293,17 @@ func TestNodeHandlerWakesAfterANodeWent(t *testing.T) {
 	}
 }
 
-// Labels that contradict each other are told on the node when they are first seen, and not at every heartbeat.
-func TestContradictoryLabels(t *testing.T) {
+// Capacity labels that contradict each other or have unknown values are reported on the node when they are first seen, and not at every
+// heartbeat.
+func TestCapacityLabelEvents(t *testing.T) {
 	contradictory := node("n", "")
 	contradictory.Labels["karpenter.sh/capacity-type"], contradictory.Labels["eks.amazonaws.com/capacityType"] = "spot", "ON_DEMAND"
-	event := []string{"Warning ContradictoryCapacityLabels labels do not say whether this node is spot or on-demand, because they contradict " +
-		"each other or because node.kubernetes.io/capacity has an unknown value: it counts as spot"}
+	event := []string{"Warning ContradictoryCapacityLabels capacity labels contradict each other: the node counts as spot"}
+	// What Karpenter makes of a pod that excludes spot.
+	invented := node("n", "5958825377106311128")
+	bought := changed(invented, func(n *v1.Node) { n.Labels["karpenter.sh/capacity-type"] = "on-demand" })
+	stays := changed(bought, func(n *v1.Node) { n.Labels["example.com/rack"] = "7" })
+	plain := changed(node("n", ""), func(n *v1.Node) { n.Labels["cloud.google.com/gke-spot"] = "false" })
 	w := newWorldNotSynced(t, nil)
 	handler := w.plugin.nodeHandler()
 	for _, step := range []struct {
@@ -311,6 +316,12 @@ func TestContradictoryLabels(t *testing.T) {
 		{"heartbeat", func() { handler.UpdateFunc(contradictory, contradictory) }, nil},
 		{"such a node comes", func() { handler.AddFunc(contradictory) }, event},
 		{"settled", func() { handler.UpdateFunc(contradictory, onDemand("n")) }, nil},
+		{"an unknown value is ignored", func() { handler.AddFunc(bought) }, []string{"Warning UnknownCapacityLabel ignored unknown values of capacity labels: " +
+			"node.kubernetes.io/capacity=5958825377106311128; the node counts as on-demand by its other labels"}},
+		{"another label changes", func() { handler.UpdateFunc(bought, stays) }, nil},
+		{"an unknown value alone", func() { handler.AddFunc(invented) }, []string{"Warning ContradictoryCapacityLabels capacity labels contradict each other " +
+			"or have unknown values (node.kubernetes.io/capacity=5958825377106311128): the node counts as spot"}},
+		{"a value that is no surprise", func() { handler.AddFunc(plain) }, nil},
 	} {
 		step.happens()
 		if diff := cmp.Diff(step.want, w.recorded()); diff != "" {
