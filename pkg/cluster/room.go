@@ -57,25 +57,22 @@ type groupKey struct {
 	zone  string
 }
 
-// poolKey is what siblings in a pool are counted by: on-demand nodes are not reclaimed with their pool, and those without an instance type
-// share one with their zone.
-func (k groupKey) poolKey() groupKey {
-	return groupKey{decision.Node{Capacity: decision.Capacity{Type: k.facts.Capacity.Type}, Pool: k.facts.Pool}, k.zone}
-}
+// pool is what siblings in a pool are counted by.
+func (k groupKey) pool() decision.SpreadPool { return k.facts.SpreadPool(k.zone) }
 
 // standing is where the pods of one revision stand in the simulation.
 type standing struct {
 	placed decision.Placed
 	onNode map[*site]int
 	inZone map[string]int
-	inPool map[groupKey]int
+	inPool map[decision.SpreadPool]int
 }
 
 func (s *standing) add(at *site, n int) {
 	key := keyOf(at.Node)
 	if key.facts.Capacity.Type == decision.Spot {
 		s.placed.Spot += n
-		s.inPool[key.poolKey()] += n
+		s.inPool[key.pool()] += n
 	} else {
 		s.placed.OnDemand += n
 	}
@@ -243,7 +240,7 @@ func (r *Room) standingOf(revision *Revision) *standing {
 	if s := r.standings[revision]; s != nil && revision != nil {
 		return s
 	}
-	s := &standing{onNode: map[*site]int{}, inZone: map[string]int{}, inPool: map[groupKey]int{}}
+	s := &standing{onNode: map[*site]int{}, inZone: map[string]int{}, inPool: map[decision.SpreadPool]int{}}
 	if revision != nil {
 		r.standings[revision] = s
 		for _, p := range revision.Pods {
@@ -267,7 +264,7 @@ func (r *Room) find(c *class, plan *decision.Plan, stands *standing) (best *site
 	rank := func(g *group, onNode int) decision.Rank {
 		switch {
 		case plan != nil:
-			around := decision.Siblings{OnNode: onNode, InZone: stands.inZone[g.zone], InPool: stands.inPool[g.poolKey()]}
+			around := decision.Siblings{OnNode: onNode, InZone: stands.inZone[g.zone], InPool: stands.inPool[g.pool()]}
 			return plan.Rank(g.facts, around, 0)
 		case g.facts.Signal == decision.NoSignal:
 			return 1
@@ -277,7 +274,7 @@ func (r *Room) find(c *class, plan *decision.Plan, stands *standing) (best *site
 	r.ranked = r.ranked[:0]
 	for _, g := range r.groups {
 		if plan != nil {
-			if verdict := plan.Admit(g.facts, 0, stands.inPool[g.poolKey()]); verdict != decision.Admitted {
+			if verdict := plan.Admit(g.facts, 0, stands.inPool[g.pool()]); verdict != decision.Admitted {
 				if refused == decision.Admitted || verdict < refused {
 					refused = verdict
 				}

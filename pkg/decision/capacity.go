@@ -228,6 +228,21 @@ func NewPool(instanceType, zone string) Pool {
 	return Pool{InstanceType: instanceType, Zone: zone}
 }
 
+// SpreadPool identifies the nodes among which siblings are counted as being in one pool, for the pool cap and for the spread over pools. It
+// is the one rule for this. On-demand nodes are not reclaimed with the spot nodes of their Pool, so they are apart from them. Nodes without a
+// Pool share one with the other such nodes of their zone; no cap applies to them.
+type SpreadPool struct {
+	Capacity CapacityType
+	Pool     Pool
+	Zone     string
+}
+
+// SpreadPool returns the pool that siblings on the node are counted in, given the node's zone: its label, which a node without a Pool may
+// have too.
+func (n Node) SpreadPool(zone string) SpreadPool {
+	return SpreadPool{Capacity: n.Capacity.Type, Pool: n.Pool, Zone: zone}
+}
+
 // SignalClass says what a node's interruption signals, taken together, ask for. A larger class outranks a smaller one.
 type SignalClass int8
 

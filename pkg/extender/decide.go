@@ -243,7 +243,7 @@ func (d *deciding) lookUp(c *candidates) {
 	d.verdicts = make([]decision.Verdict, len(d.index.kinds))
 	for i, k := range d.index.kinds {
 		if d.here[i] > 0 {
-			d.verdicts[i] = d.plan.Admit(k.facts, 0, d.siblings.inPool[k.facts.Pool])
+			d.verdicts[i] = d.plan.Admit(k.facts, 0, d.siblings.inPool[k.pool()])
 		}
 	}
 }
@@ -259,13 +259,13 @@ func (d *deciding) choose(c *candidates) Filtered {
 		}
 	}
 	narrow := d.before == nil || d.before.approvals < narrowAtMost
-	onePool, pool := false, decision.Pool{}
+	onePool, pool := false, decision.SpreadPool{}
 	if narrow && best != decision.NoClass && d.plan.PoolCap > 0 && d.plan.Grant == decision.NotGranted {
 		onePool, pool = d.bestPool(c, best)
 	}
 	chosen := make([]int, len(d.here))
 	for i, k := range d.index.kinds {
-		if d.admits(i) && (!narrow || d.plan.Class(k.facts) == best && (!onePool || k.facts.Pool == pool)) {
+		if d.admits(i) && (!narrow || d.plan.Class(k.facts) == best && (!onePool || k.pool() == pool)) {
 			chosen[i] = d.here[i]
 		}
 	}
@@ -341,7 +341,7 @@ func sum(of []int) int {
 }
 
 // bestPool returns the pool of the best of the nodes of a class, if that is on spot.
-func (d *deciding) bestPool(c *candidates, class decision.Class) (bool, decision.Pool) {
+func (d *deciding) bestPool(c *candidates, class decision.Class) (bool, decision.SpreadPool) {
 	ranks := d.kindRanks()
 	var best decision.Rank
 	var found *kind
@@ -358,9 +358,9 @@ func (d *deciding) bestPool(c *candidates, class decision.Class) (bool, decision
 		}
 	}
 	if found == nil || found.facts.Capacity.Type != decision.Spot {
-		return false, decision.Pool{}
+		return false, decision.SpreadPool{}
 	}
-	return true, found.facts.Pool
+	return true, found.pool()
 }
 
 // kindRanks returns the rank of a node of each kind that is among the candidates, if none of the siblings is on it.
@@ -385,7 +385,7 @@ func (d *deciding) rank(node string, k *kind, ofKind []decision.Rank) decision.R
 func (d *deciding) around(k *kind, onNode int) decision.Siblings {
 	around := decision.Siblings{OnNode: onNode, InZone: d.siblings.inZone[k.zone]}
 	if k.facts.Capacity.Type == decision.Spot { // on-demand nodes are not reclaimed with their pool
-		around.InPool = d.siblings.inPool[k.facts.Pool]
+		around.InPool = d.siblings.inPool[k.pool()]
 	}
 	return around
 }
@@ -456,7 +456,7 @@ func (d *deciding) note(result *Filtered) {
 		return
 	}
 	entry.approvals++
-	pools := map[decision.Pool]bool{}
+	pools := map[decision.SpreadPool]bool{}
 	maps.Copy(pools, entry.pools)
 	onSpot := false
 	for i, k := range d.index.kinds {
@@ -469,7 +469,7 @@ func (d *deciding) note(result *Filtered) {
 		}
 		onSpot = true
 		if d.plan.PoolCap > 0 {
-			pools[k.facts.Pool] = true
+			pools[k.pool()] = true
 		}
 	}
 	if entry.onDemand && onSpot {

@@ -53,6 +53,9 @@ type kindKey struct {
 	zone  string
 }
 
+// pool is what siblings in a pool are counted by.
+func (k kindKey) pool() decision.SpreadPool { return k.facts.SpreadPool(k.zone) }
+
 // node is what is known of one node.
 type node struct {
 	object *v1.Node
@@ -227,12 +230,12 @@ type siblings struct {
 	// onNode counts by the name of the node, inZone by the index of the zone. inPool counts those on spot only.
 	onNode map[string]int
 	inZone []int
-	inPool map[decision.Pool]int
+	inPool map[decision.SpreadPool]int
 }
 
 // siblings counts a revision's pods around every node. mu must be held for reading as long as the result is used.
 func (x *index) siblings(revision types.UID, now time.Time) siblings {
-	s := siblings{onNode: x.revisions[revision], inZone: make([]int, len(x.zones)), inPool: map[decision.Pool]int{}}
+	s := siblings{onNode: x.revisions[revision], inZone: make([]int, len(x.zones)), inPool: map[decision.SpreadPool]int{}}
 	for name, pods := range s.onNode {
 		n := x.nodes[name]
 		switch {
@@ -243,7 +246,7 @@ func (x *index) siblings(revision types.UID, now time.Time) siblings {
 			continue
 		case n.kind.facts.Capacity.Type == decision.Spot:
 			s.placed.Spot += pods
-			s.inPool[n.kind.facts.Pool] += pods
+			s.inPool[n.kind.pool()] += pods
 		default:
 			s.placed.OnDemand += pods
 		}

@@ -240,6 +240,16 @@ func cases() map[string]scenario {
 			settings: "minOnDemand=1 maxPerPool=2 whenUnsatisfiable=DoNotSchedule fallbackAfter=never",
 		},
 
+		// Zone and node are as good on loose-a2 as on loose-b; the pools of nodes without an instance type differ.
+		"spot nodes without an instance type share a pool with their zone": {
+			policy: "maxPerPool: 2",
+			objects: objects(onDemand("od"), spot("loose-a1", noPool), spot("loose-a2", noPool), spot("loose-b", noPool, inZone("b")),
+				spot("b1", inZone("b")), web(5, "od", "loose-a1", "b1")),
+			pod:  next(),
+			want: answers{"od": "", "loose-a1": "", "loose-a2": "", "loose-b": "", "b1": ""}, first: []string{"loose-b"},
+			settings: "minOnDemand=1 maxPerPool=2 whenUnsatisfiable=DoNotSchedule fallbackAfter=never",
+		},
+
 		// Exemptions. Only spot nodes are there: explain and the rebalancer also know that the selector keeps the pod off others.
 		"its own selector admits only spot": {
 			policy:  "minOnDemand: 100%",

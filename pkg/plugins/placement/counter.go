@@ -30,7 +30,7 @@ type Counter struct {
 
 	// Pools and zones are kept for good: there are no more than the cloud has.
 	pools  []*pool // by their index
-	poolOf map[poolKey]*pool
+	poolOf map[decision.SpreadPool]*pool
 	zones  map[string]int // name to index
 	turn   int            // of the pools: see orderedPools
 
@@ -48,19 +48,13 @@ type podsIn struct {
 	n    int
 }
 
-// pool is all nodes of one capacity type, instance type and zone.
+// pool is all nodes of one decision.SpreadPool.
 type pool struct {
-	poolKey
-	index int
-	zone  int
-	nodes []*node
-	next  int // in nodes: where the next search begins
-}
-
-type poolKey struct {
 	capacity decision.CapacityType
-	pool     decision.Pool
-	zone     string // also of nodes without an instance type, which have no decision.Pool
+	index    int
+	zone     int
+	nodes    []*node
+	next     int // in nodes: where the next search begins
 }
 
 // node is what was counted of one node.
@@ -113,7 +107,7 @@ func NewCounter(reader *kube.NodeReader) *Counter {
 		reader:        reader,
 		nodes:         map[string]*node{},
 		revisions:     map[types.UID]*revision{},
-		poolOf:        map[poolKey]*pool{},
+		poolOf:        map[decision.SpreadPool]*pool{},
 		zones:         map[string]int{},
 		interruptions: map[decision.Pool][]time.Time{},
 	}
@@ -199,14 +193,14 @@ func (c *Counter) recount(n *node, now time.Time, othersLabeled bool) {
 		n.until = until.UnixNano()
 		c.next = min(c.next, n.until)
 	}
-	c.count(n, poolKey{facts.Capacity.Type, facts.Pool, object.Labels[v1.LabelTopologyZone]})
+	c.count(n, facts.SpreadPool(object.Labels[v1.LabelTopologyZone]))
 	if facts.Signal == decision.Reclaim && before != decision.Reclaim && facts.Capacity.Type == decision.Spot && len(n.pods) > 0 {
 		c.interrupted(facts.Pool, now)
 	}
 }
 
 // count counts n, which is not counted, in its pool, and its pods in their revisions.
-func (c *Counter) count(n *node, key poolKey) {
+func (c *Counter) count(n *node, key decision.SpreadPool) {
 	p := c.pool(key)
 	n.pool, n.place = p, len(p.nodes)
 	p.nodes = append(p.nodes, n)
@@ -270,16 +264,16 @@ func (c *Counter) tally(into []podsOf, pods []fwk.PodInfo) []podsOf {
 }
 
 // pool returns the pool of that key, a new one if there was none.
-func (c *Counter) pool(key poolKey) *pool {
+func (c *Counter) pool(key decision.SpreadPool) *pool {
 	if p := c.poolOf[key]; p != nil {
 		return p
 	}
-	zone, known := c.zones[key.zone]
+	zone, known := c.zones[key.Zone]
 	if !known {
 		zone = len(c.zones)
-		c.zones[key.zone] = zone
+		c.zones[key.Zone] = zone
 	}
-	p := &pool{poolKey: key, index: len(c.pools), zone: zone}
+	p := &pool{capacity: key.Capacity, index: len(c.pools), zone: zone}
 	c.pools, c.poolOf[key] = append(c.pools, p), p
 	return p
 }
