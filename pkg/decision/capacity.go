@@ -79,8 +79,8 @@ const (
 	FromContradiction
 	// FromDefault: no label says anything; Policy.UnlabeledNodes decides.
 	FromDefault
-	// Settling: no label says anything yet, other nodes carry one, and the node is younger than Policy.LabelGrace. Its label may
-	// still arrive, so it counts as spot: it takes no pod of a floor, and what it takes uses up budget.
+	// Settling: no label says anything yet, other nodes carry or carried one, and the node is younger than Policy.LabelGrace. Its label
+	// may still arrive, so it counts as spot: it takes no pod of a floor, and what it takes uses up budget.
 	Settling
 )
 
@@ -98,8 +98,8 @@ type Capacity struct {
 // Labeled reports whether a label, rather than a default, decided.
 func (c Capacity) Labeled() bool { return c.Source <= FromContradiction }
 
-// Capacity returns the capacity type of a node with these labels and this age. othersLabeled says whether any node of the
-// cluster carries a capacity label (Capacity.Labeled); without one, labels are not used here and there is none to wait for.
+// Capacity returns the capacity type of a node with these labels and this age. othersLabeled says whether any node of the cluster carries
+// or ever carried a capacity label (Capacity.Labeled); without one, labels are not used here and there is none to wait for.
 func (p *Policy) Capacity(labels map[string]string, age time.Duration, othersLabeled bool) Capacity {
 	own := labels[CapacityLabelKey]
 	if t, ok := ownLabelSays(own); ok {

@@ -178,7 +178,10 @@ func (e *Extender) decide(ctx context.Context, pod *v1.Pod, c *candidates, do fu
 	}
 	settings, invalid := e.policy.Settings(&subject.Pod)
 	now := e.clock.Now()
-	e.index.refresh(now)
+	for _, node := range e.index.refresh(now) {
+		klog.FromContext(ctx).Info("Node got no capacity label within its grace", "node", klog.KObj(node),
+			"labelGrace", e.policy.LabelGrace, "capacityType", e.policy.UnlabeledNodes)
+	}
 
 	lock := &e.revisions[hashOf(string(subject.RevisionUID))%revisionLocks]
 	lock.Lock()

@@ -32,7 +32,7 @@ type index struct {
 	revisions   map[types.UID]map[string]int // how many live pods, by the name of their node
 	bound       map[types.UID]struct{}       // every pod that is known to be bound
 	strays      map[string]time.Time         // unknown nodes that pods are bound to: until when these count
-	labeled     int                          // nodes whose capacity type a label decides
+	labels      kube.LabelHistory
 
 	// Kinds and zones are kept for good: there are no more than the cloud has.
 	kinds  []*kind // by their index
@@ -82,40 +82,33 @@ func (x *index) setNode(object *v1.Node, now time.Time) {
 		delete(x.strays, object.Name)
 	}
 	n.object = object
-	x.relabel(now, func(othersLabeled bool) { x.read(n, othersLabeled, now) })
+	x.relabel(now, func() { x.read(n, now) })
 }
 
 // deleteNode forgets a node. Its pods no longer count, whether or not they are there still.
 func (x *index) deleteNode(name string, now time.Time) {
-	n := x.nodes[name]
-	if n == nil {
+	if x.nodes[name] == nil {
 		return
 	}
-	x.relabel(now, func(bool) {
-		delete(x.nodes, name)
-		x.kindsByName.set(name, noKind)
-		x.labeled -= count(n.kind.facts.Capacity.Labeled())
-		x.strays[name] = now // no longer than until now
-	})
+	delete(x.nodes, name)
+	x.kindsByName.set(name, noKind)
+	x.strays[name] = now // no longer than until now
 }
 
-// relabel makes a change, and reads all nodes again if it decides whether any carries a capacity label: unlabeled ones settle only beside
-// others.
-func (x *index) relabel(now time.Time, change func(othersLabeled bool)) {
-	before := x.labeled > 0
-	change(before)
-	if after := x.labeled > 0; after != before {
+// relabel makes a change, and reads all nodes again if it was the first to show a capacity label: unlabeled nodes settle from then on.
+func (x *index) relabel(now time.Time, change func()) {
+	before := x.labels.Seen()
+	change()
+	if x.labels.Seen() != before {
 		for _, n := range x.nodes {
-			x.read(n, after, now)
+			x.read(n, now)
 		}
 	}
 }
 
-func (x *index) read(n *node, othersLabeled bool, now time.Time) {
-	if n.kind != nil {
-		x.labeled -= count(n.kind.facts.Capacity.Labeled())
-	}
-	facts, until := x.reader.Read(n.object, othersLabeled, now)
+func (x *index) read(n *node, now time.Time) {
+	facts, until := x.reader.Read(n.object, x.labels.Seen(), now)
+	x.labels.Note(facts.Capacity)
 	n.until = math.MaxInt64
 	if !until.IsZero() {
 		n.until = until.UnixNano()
@@ -123,7 +116,6 @@ func (x *index) read(n *node, othersLabeled bool, now time.Time) {
 	}
 	n.kind = x.kind(kindKey{facts, n.object.Labels[v1.LabelTopologyZone]})
 	x.kindsByName.set(n.object.Name, int32(n.kind.index))
-	x.labeled += count(facts.Capacity.Labeled())
 }
 
 func count(is bool) int {
@@ -148,26 +140,31 @@ func (x *index) kind(key kindKey) *kind {
 	return k
 }
 
-// refresh reads again the nodes whose kind has changed by now although the Node has not. mu must not be held.
-func (x *index) refresh(now time.Time) {
+// refresh reads again the nodes whose kind has changed by now although the Node has not. It returns those that got no capacity label within
+// their grace. mu must not be held.
+func (x *index) refresh(now time.Time) (unlabeled []*v1.Node) {
 	nanos := now.UnixNano()
 	if nanos < x.next.Load() {
-		return
+		return nil
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.relabel(now, func(othersLabeled bool) {
-		for _, n := range x.nodes {
-			if nanos >= n.until {
-				x.read(n, othersLabeled, now)
-			}
+	for _, n := range x.nodes {
+		if nanos < n.until {
+			continue
 		}
-	})
+		before := n.kind.facts.Capacity.Source
+		x.read(n, now)
+		if capacity := n.kind.facts.Capacity; before == decision.Settling && capacity.Source == decision.FromDefault {
+			unlabeled = append(unlabeled, n.object)
+		}
+	}
 	next := int64(math.MaxInt64)
 	for _, n := range x.nodes {
 		next = min(next, n.until)
 	}
 	x.next.Store(next)
+	return unlabeled
 }
 
 // setPod takes over a pod that has changed from before to after; nil for one that is new or gone.

@@ -18,6 +18,8 @@ const (
 	ReasonContradictoryLabels = "ContradictoryCapacityLabels"
 	// ReasonUnknownLabel (Warning, on the node): a capacity label has an unknown value, which is ignored: another capacity label decides.
 	ReasonUnknownLabel = "UnknownCapacityLabel"
+	// ReasonNoLabel (Normal, on the node): it got no capacity label within labelGrace, and counts as unlabeledNodes says from now on.
+	ReasonNoLabel = "NoCapacityLabel"
 
 	// ReasonMoving (Normal, on the workload): pods of it are being moved.
 	ReasonMoving = "MovingPods"

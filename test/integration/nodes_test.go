@@ -58,6 +58,35 @@ func TestLateLabels(t *testing.T) {
 	}
 }
 
+// Only spot nodes carry a label, as with OpenShift, and all of them are gone. The label of a new one still arrives after the node.
+func TestLateLabelsAfterAllSpotWent(t *testing.T) {
+	const label = "machine.openshift.io/interruptible-instance"
+	s := start(t, []lab.NodeSpec{{Name: "plain", CPU: "1"}, {Name: "spot-old", Labels: map[string]string{label: ""}}},
+		set("labelGrace", labelGrace.String()))
+	s.deploy("blocker", 1)
+	s.eventually(labelGrace+soon, s.on("blocker", "plain"))
+	s.deploy("single", 1)
+	waits := func(why string) { s.Helper(); s.eventually(soon, s.waitsBecause("single", 1, why)) }
+	waits("spot budget used up: 0 of 0 replicas")
+	s.must(client.CoreV1().Nodes().Delete(s.ctx, "spot-old", metav1.DeleteOptions{}))
+
+	s.addNodes(lab.NodeSpec{Name: "late-spot"})
+	waits("node has no capacity label yet")
+	s.label("late-spot", label, "")
+	waits("1 spot budget used up")
+
+	s.must(client.CoreV1().Nodes().Delete(s.ctx, "late-spot", metav1.DeleteOptions{}))
+	s.addNodes(lab.NodeSpec{Name: "never-labelled"})
+	s.eventually(labelGrace+soon, s.on("single", "never-labelled"))
+	s.eventually(soon, func() error {
+		notes, err := s.eventsOf(metav1.NamespaceDefault, "NoCapacityLabel")
+		if err == nil && (notes["never-labelled"] == "" || notes["spot-old"] != "" || notes["late-spot"] != "") {
+			err = fmt.Errorf("events of %v, want one of never-labelled and none of nodes that had a label", notes)
+		}
+		return err
+	})
+}
+
 func TestContradictoryLabels(t *testing.T) {
 	s := start(t, []lab.NodeSpec{{
 		Name: "both", CPU: "10", Labels: map[string]string{"karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "ON_DEMAND"},

@@ -31,7 +31,7 @@ type ReplicaSafetyArgs struct {
 	FallbackAfter Scalar `json:"fallbackAfter,omitempty"`
 	// Rules give some pods settings of their own. They are tried in order: the first that matches a pod applies, the others do not.
 	Rules []Rule `json:"rules,omitempty"`
-	// LabelGrace is how long a node without a capacity label takes no floor pod after it was created, where other nodes carry one:
+	// LabelGrace is how long a node without a capacity label takes no floor pod after it was created, where other nodes carry or carried one:
 	// with some provisioners labels arrive after registration. Default 30s; 0s for no grace.
 	LabelGrace Scalar `json:"labelGrace,omitempty"`
 	// AnnotationPolicy says how far workloads may decide for themselves: Allow (the default), StricterOnly (an annotation counts

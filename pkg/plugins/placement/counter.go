@@ -20,11 +20,12 @@ import (
 // Update and State.Search must not run at the same time as anything else; between them everything may be read concurrently.
 type Counter struct {
 	reader *kube.NodeReader
+	labels *kube.LabelHistory
 
 	nodes     map[string]*node
 	order     []counted // as in the last snapshot
 	revisions map[types.UID]*revision
-	labeled   int   // nodes whose capacity type a label decides
+	labeled   bool  // nodes were read as beside labelled ones
 	special   int   // nodes that are spot, or have a signal
 	next      int64 // the earliest until of all nodes, or earlier
 
@@ -101,10 +102,11 @@ type podsOf struct {
 	n        int
 }
 
-// NewCounter returns an empty Counter that reads nodes with reader.
-func NewCounter(reader *kube.NodeReader) *Counter {
+// NewCounter returns an empty Counter that reads nodes with reader. It also adds what it reads to labels.
+func NewCounter(reader *kube.NodeReader, labels *kube.LabelHistory) *Counter {
 	return &Counter{
 		reader:        reader,
+		labels:        labels,
 		nodes:         map[string]*node{},
 		revisions:     map[types.UID]*revision{},
 		poolOf:        map[decision.SpreadPool]*pool{},
@@ -115,15 +117,17 @@ func NewCounter(reader *kube.NodeReader) *Counter {
 
 // Update brings the count up to the snapshot that snapshot lists: all its nodes, as they are at now.
 func (c *Counter) Update(snapshot []fwk.NodeInfo, now time.Time) {
-	labeled := c.labeled > 0
-	c.scan(snapshot, now, labeled, false)
-	if (c.labeled > 0) != labeled {
-		// Whether unlabeled nodes are settling depends on the others: read all again.
-		c.scan(snapshot, now, !labeled, true)
+	first := !c.labeled && c.labels.Seen()
+	c.labeled = c.labels.Seen()
+	c.scan(snapshot, now, first)
+	if !c.labeled && c.labels.Seen() {
+		// Unlabeled nodes settle from the first labelled one on: read all again.
+		c.labeled = true
+		c.scan(snapshot, now, true)
 	}
 }
 
-func (c *Counter) scan(snapshot []fwk.NodeInfo, now time.Time, othersLabeled, all bool) {
+func (c *Counter) scan(snapshot []fwk.NodeInfo, now time.Time, all bool) {
 	nanos := now.UnixNano()
 	due := nanos >= c.next
 	moved := len(snapshot) != len(c.order)
@@ -141,7 +145,7 @@ func (c *Counter) scan(snapshot []fwk.NodeInfo, now time.Time, othersLabeled, al
 		}
 		if all || n.generation != info.GetGeneration() || nanos >= n.until {
 			n.info = info
-			c.recount(n, now, othersLabeled)
+			c.recount(n, now)
 		}
 		if i < len(c.order) && c.order[i].node == n {
 			c.order[i].generation = n.generation
@@ -183,11 +187,12 @@ func (c *Counter) reorder(snapshot []fwk.NodeInfo, now time.Time) {
 }
 
 // recount reads n and its pods again.
-func (c *Counter) recount(n *node, now time.Time, othersLabeled bool) {
+func (c *Counter) recount(n *node, now time.Time) {
 	before := n.facts.Signal
 	c.forget(n)
 	object := n.info.Node()
-	facts, until := c.reader.Read(object, othersLabeled, now)
+	facts, until := c.reader.Read(object, c.labeled, now)
+	c.labels.Note(facts.Capacity)
 	n.facts, n.free, n.generation, n.until = facts, freeOf(n.info), n.info.GetGeneration(), math.MaxInt64
 	if !until.IsZero() {
 		n.until = until.UnixNano()
@@ -232,9 +237,6 @@ func (c *Counter) forget(n *node) {
 
 // tell counts what n itself is.
 func (c *Counter) tell(n *node, sign int) {
-	if n.facts.Capacity.Labeled() {
-		c.labeled += sign
-	}
 	if n.facts.Capacity.Type == decision.Spot || n.facts.Signal != decision.NoSignal {
 		c.special += sign
 	}

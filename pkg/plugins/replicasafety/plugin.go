@@ -40,13 +40,15 @@ type Plugin struct {
 	policy  *decision.Policy
 	reader  *kube.NodeReader
 	owners  *kube.Owners
+	labels  *kube.LabelHistory
 	counter *placement.Counter
 	waiting *placement.Waiting
 
 	pods     corelisters.PodLister
 	nodes    corelisters.NodeLister
 	recorder events.EventRecorder
-	clock    clock.Clock
+	logger   klog.Logger
+	clock    clock.WithDelayedExecution
 	handlers []cache.ResourceEventHandlerRegistration
 
 	// unmetSince is when observe saw first, of the workloads whose floor was not met at its last look, that it was not. It is observe's.
@@ -81,16 +83,19 @@ func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugi
 		return nil, err
 	}
 	reader := &kube.NodeReader{Policy: policy, Signals: signals}
+	labels := &kube.LabelHistory{}
 	logger := klog.FromContext(ctx).WithValues("plugin", Name)
 	p := &Plugin{
 		profile:  handle.ProfileName(),
 		policy:   policy,
 		reader:   reader,
 		owners:   owners,
-		counter:  placement.NewCounter(reader),
+		labels:   labels,
+		counter:  placement.NewCounter(reader, labels),
 		pods:     factory.Core().V1().Pods().Lister(),
 		nodes:    factory.Core().V1().Nodes().Lister(),
 		recorder: handle.EventRecorder(),
+		logger:   logger,
 		clock:    clock.RealClock{},
 	}
 	p.waiting = placement.NewWaiting(clock.RealClock{}, func(pods map[string]*v1.Pod) { handle.Activate(logger, pods) })

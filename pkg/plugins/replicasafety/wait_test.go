@@ -395,3 +395,15 @@ func TestSettledNodeIsTriedAgain(t *testing.T) {
 		t.Errorf("feasible after labelGrace (-want +got):\n%s", diff)
 	}
 }
+
+// The grace outlives the labelled nodes: after all spot was reclaimed, the new nodes are those whose labels are still to come.
+func TestGraceAfterAllLabelledNodesWent(t *testing.T) {
+	w := newWorld(t, nil, spot("spot"))
+	w.must(w.client.CoreV1().Nodes().Delete(w.ctx, "spot", metav1.DeleteOptions{}))
+	w.eventually("the node is gone", func() bool { _, err := w.plugin.nodes.Get("spot"); return err != nil })
+	w.nodes(young("young"))
+	want := map[string]string{"young": "node has no capacity label yet and is too young to count as on-demand"}
+	if diff := cmp.Diff(want, w.reasons(w.try(podOf("p")))); diff != "" {
+		t.Errorf("refusals (-want +got):\n%s", diff)
+	}
+}

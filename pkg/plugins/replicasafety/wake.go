@@ -78,7 +78,7 @@ func queueIf(unblocks bool) fwk.QueueingHint {
 // watch adds this plugin's own handlers to the shared informers. They run after the index that the listers read is updated, so a pod
 // that they wake sees the change that woke it.
 func (p *Plugin) watch(factory informers.SharedInformerFactory) error {
-	add := func(informer cache.SharedIndexInformer, handler cache.ResourceEventHandlerFuncs) error {
+	add := func(informer cache.SharedIndexInformer, handler cache.ResourceEventHandler) error {
 		registration, err := informer.AddEventHandler(handler)
 		p.handlers = append(p.handlers, registration)
 		return err
@@ -89,6 +89,9 @@ func (p *Plugin) watch(factory informers.SharedInformerFactory) error {
 		}
 	}
 	if err := add(factory.Core().V1().Pods().Informer(), p.podHandler()); err != nil {
+		return err
+	}
+	if err := add(factory.Core().V1().Nodes().Informer(), p.labels.Handler(p.policy)); err != nil {
 		return err
 	}
 	return add(factory.Core().V1().Nodes().Informer(), p.nodeHandler())
@@ -151,7 +154,10 @@ func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
 // takes the node out of its cache, so a quick one still finds its siblings there.
 func (p *Plugin) nodeHandler() cache.ResourceEventHandlerFuncs {
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { p.reportLabels(nil, obj.(*v1.Node)) },
+		AddFunc: func(obj any) {
+			p.reportLabels(nil, obj.(*v1.Node))
+			p.awaitLabel(obj.(*v1.Node))
+		},
 		UpdateFunc: func(oldObj, newObj any) {
 			if before, after := oldObj.(*v1.Node), newObj.(*v1.Node); !maps.Equal(before.Labels, after.Labels) {
 				p.reportLabels(before, after)
@@ -173,6 +179,28 @@ func (p *Plugin) reportLabels(before, after *v1.Node) {
 	if note != "" {
 		p.recorder.Eventf(after, nil, v1.EventTypeWarning, reason, "Scheduling", "%s", note)
 	}
+}
+
+// awaitLabel records an event, and a line in the log, if a new node still has no capacity label when its grace ends, whether or not anything
+// is being scheduled then.
+func (p *Plugin) awaitLabel(node *v1.Node) {
+	left := kube.GraceLeft(p.policy, node, p.clock.Now())
+	if left <= 0 {
+		return
+	}
+	p.clock.AfterFunc(left, func() {
+		current, err := p.nodes.Get(node.Name)
+		if err != nil || current.UID != node.UID || !p.labels.Seen() {
+			return // it is gone, or no node of the cluster was ever labelled, so there was no grace
+		}
+		capacity := p.policy.Capacity(current.Labels, p.policy.LabelGrace, true)
+		if capacity.Source != decision.FromDefault {
+			return
+		}
+		p.logger.Info("Node got no capacity label within its grace", "node", klog.KObj(current), "labelGrace", p.policy.LabelGrace, "capacityType", capacity.Type)
+		p.recorder.Eventf(current, nil, v1.EventTypeNormal, kube.ReasonNoLabel, "Scheduling",
+			"no capacity label arrived within labelGrace (%s): the node counts as %s", p.policy.LabelGrace, capacity.Type)
+	})
 }
 
 // labelFault returns what is wrong with the capacity labels of a node, as an event tells it; empty if nothing is.
