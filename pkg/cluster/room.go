@@ -110,13 +110,15 @@ func NewRoom(s *Snapshot) *Room {
 	return r
 }
 
-// open reports whether a node takes new pods.
+// open reports whether a node takes new pods. One whose capacity label may still arrive does not: it may be what a floor waits for, and is
+// no place to move a pod to before its capacity type is known.
 func open(node *Node) bool {
 	ready := slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
 		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
 	})
 	ours := func(t v1.Taint) bool { return t.Key == kube.InterruptionTaint }
-	return ready && !node.Spec.Unschedulable && node.Facts.Signal < decision.Drain && !slices.ContainsFunc(node.Spec.Taints, ours)
+	settled := node.Facts.Capacity.Source != decision.Settling
+	return ready && settled && !node.Spec.Unschedulable && node.Facts.Signal < decision.Drain && !slices.ContainsFunc(node.Spec.Taints, ours)
 }
 
 // seat gives the pods that wait the room that they will take.

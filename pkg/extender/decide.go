@@ -244,9 +244,13 @@ func (d *deciding) lookUp(c *candidates) {
 		}
 	}
 	d.verdicts = make([]decision.Verdict, len(d.index.kinds))
+	held := d.heldKinds()
 	for i, k := range d.index.kinds {
 		if d.here[i] > 0 {
 			d.verdicts[i] = d.plan.Admit(k.facts, 0, d.siblings.inPool[k.pool()])
+			if held[i] {
+				d.verdicts[i] = decision.Held(d.verdicts[i])
+			}
 		}
 	}
 }

@@ -33,6 +33,7 @@ type index struct {
 	bound       map[types.UID]struct{}       // every pod that is known to be bound
 	strays      map[string]time.Time         // unknown nodes that pods are bound to: until when these count
 	labels      kube.LabelHistory
+	settling    map[string]*node // nodes that wait for their capacity label
 
 	// Kinds and zones are kept for good: there are no more than the cloud has.
 	kinds  []*kind // by their index
@@ -67,7 +68,7 @@ func newIndex(reader *kube.NodeReader) *index {
 	x := &index{
 		reader: reader, nodes: map[string]*node{}, kindsByName: newTable(),
 		revisions: map[types.UID]map[string]int{}, bound: map[types.UID]struct{}{},
-		strays: map[string]time.Time{}, kindOf: map[kindKey]*kind{}, zones: map[string]int{},
+		settling: map[string]*node{}, strays: map[string]time.Time{}, kindOf: map[kindKey]*kind{}, zones: map[string]int{},
 	}
 	x.next.Store(math.MaxInt64)
 	return x
@@ -91,6 +92,7 @@ func (x *index) deleteNode(name string, now time.Time) {
 		return
 	}
 	delete(x.nodes, name)
+	delete(x.settling, name)
 	x.kindsByName.set(name, noKind)
 	x.strays[name] = now // no longer than until now
 }
@@ -109,6 +111,11 @@ func (x *index) relabel(now time.Time, change func()) {
 func (x *index) read(n *node, now time.Time) {
 	facts, until := x.reader.Read(n.object, x.labels.Seen(), now)
 	x.labels.Note(facts.Capacity)
+	if facts.Capacity.Source == decision.Settling {
+		x.settling[n.object.Name] = n
+	} else {
+		delete(x.settling, n.object.Name)
+	}
 	n.until = math.MaxInt64
 	if !until.IsZero() {
 		n.until = until.UnixNano()

@@ -301,6 +301,9 @@ func (v *View) groups(p *cluster.Pod, plan *decision.Plan, siblings []*cluster.P
 			perPool[poolOf(n)] = pods
 		}
 		verdict, obstacles := plan.Admit(n.Facts, 0, pods), inspection.Obstacles(n)
+		if n.Facts.Capacity.Source == decision.Settling && verdict == decision.Admitted && v.wantedForFloor(n, p) {
+			verdict = decision.Held(verdict)
+		}
 		g := NodeGroup{
 			Capacity: n.Facts.Capacity.Type.String(), Takes: verdict == decision.Admitted && len(obstacles) == 0,
 			Policy: plan.Reason(verdict), Obstacles: obstacles, verdict: verdict,

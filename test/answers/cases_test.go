@@ -7,6 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -17,6 +18,7 @@ const (
 	reclaimed = "node is being reclaimed"
 	drained   = "node is being drained"
 	settling  = "node has no capacity label yet and is too young to count as on-demand"
+	held      = "node has no capacity label yet and is held for pods that wait for on-demand"
 	waits     = " (waits for on-demand room)"
 )
 
@@ -275,6 +277,12 @@ func cases() map[string]scenario {
 			objects: objects(onDemand("od"), node("new", young), statefulSet("db", 3)), pod: podOf(by("StatefulSet", "db"), "0"),
 			want: answers{"od": "", "new": settling}, first: []string{"od"},
 		},
+		"a young node is the last resort": {
+			objects: objects(spot("sp"), node("new", young), onDemand("advised", taint("DeletionCandidateOfClusterAutoscaler", v1.TaintEffectPreferNoSchedule)),
+				web(3)),
+			pod: next(), closed: []string{"new"},
+			want: answers{"sp": "", "new": "", "advised": ""}, first: []string{"sp"},
+		},
 		"a young node where no node has a label": {
 			objects: objects(node("old"), node("new", young)), pod: pod("alone"),
 			want: answers{"old": "", "new": ""}, first: []string{"new", "old"},
@@ -343,6 +351,57 @@ func cases() map[string]scenario {
 			objects: objects(onDemand("od", taint("DeletionCandidateOfClusterAutoscaler", v1.TaintEffectPreferNoSchedule)), spot("sp"), web(3)),
 			pod:     next(),
 			want:    answers{"od": "", "sp": ""}, first: []string{"sp"},
+		},
+	}
+}
+
+// heldCase is a scenario in which another pod waits for on-demand.
+type heldCase struct {
+	scenario
+	waits *v1.Pod
+}
+
+func heldCases() map[string]heldCase {
+	// The floor of another workload has no on-demand node.
+	single := objects(deployment("single", 1), revision("single", 1, 1))
+	waiting := func(edits ...func(*v1.Pod)) *v1.Pod {
+		return podOf(by("ReplicaSet", "single-1"), "waits", append(edits, func(p *v1.Pod) {
+			p.Status.Conditions = []v1.PodCondition{{
+				Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable, LastTransitionTime: metav1.NewTime(began),
+			}}
+		})...)
+	}
+	huge := func(p *v1.Pod) {
+		p.Spec.Containers = []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{
+			Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("65")},
+		}}}
+	}
+	nodes := objects(spot("sp"), node("new", young))
+	open := answers{"sp": "", "new": ""}
+	return map[string]heldCase{
+		"from a pod within its budget": {
+			scenario{objects: objects(nodes, single, web(3)), pod: next(), want: answers{"sp": "", "new": held}, first: []string{"sp"}}, waiting(),
+		},
+		"from a pod that may go anywhere": {
+			scenario{
+				policy:  "whenUnsatisfiable: ScheduleAnyway, rules: [{name: single, podSelector: {matchLabels: {app: single}}, whenUnsatisfiable: DoNotSchedule}]",
+				objects: objects(nodes, single, web(3, "sp", "sp")), pod: next(), want: answers{"sp": "", "new": held}, first: []string{"sp"},
+			},
+			waiting(func(p *v1.Pod) { p.Labels["app"] = "single" }),
+		},
+		"not if the waiting pod is too big for it": {
+			scenario{objects: objects(nodes, single, web(3)), pod: next(), want: open, first: []string{"sp"}, closed: []string{"new"}}, waiting(huge),
+		},
+		"nor if it does not tolerate a taint": {
+			scenario{
+				objects: objects(spot("sp"), node("new", young, taint("team", v1.TaintEffectNoSchedule)), single, web(3)),
+				pod:     next(func(p *v1.Pod) { p.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}} }), want: open, first: []string{"sp"}, closed: []string{"new"},
+			},
+			waiting(),
+		},
+		"nor if it wants another zone": {
+			scenario{objects: objects(nodes, single, web(3)), pod: next(), want: open, first: []string{"sp"}, closed: []string{"new"}},
+			waiting(selects(v1.LabelTopologyZone, "b")),
 		},
 	}
 }

@@ -87,6 +87,33 @@ func TestLateLabelsAfterAllSpotWent(t *testing.T) {
 	})
 }
 
+// Only spot nodes carry a label, and spot is full. A node without a label comes, which is on-demand and has room for the two singletons that
+// wait for it, but not for the two replicas as well that may be on spot.
+func TestUnlabelledNodeIsHeldForFloors(t *testing.T) {
+	const label = "cluster.x-k8s.io/interruptible"
+	s := start(t, []lab.NodeSpec{{Name: "od-old", CPU: "1"}, {Name: "spot", CPU: "1", Labels: map[string]string{label: ""}}},
+		set("labelGrace", labelGrace.String()))
+	s.fill("spot", 1)
+	s.deploy("web", 1)
+	s.eventually(labelGrace+soon, s.on("web", "od-old"))
+	s.deploy("single", 1)
+	s.deploy("alone", 1)
+	s.eventually(soon, s.waitsBecause("single", 1, "2 Insufficient cpu"))
+	s.eventually(soon, s.waitsBecause("alone", 1, "2 Insufficient cpu"))
+	s.scale("web", 3)
+	s.eventually(soon, s.waitsBecause("web", 2, "2 Insufficient cpu"))
+
+	s.addNodes(lab.NodeSpec{Name: "od-new", CPU: "2"})
+	s.eventually(soon, s.waitsBecause("web", 2, "1 node has no capacity label yet and is held for pods that wait for on-demand"))
+	s.eventually(labelGrace+soon, s.on("single", "od-new"))
+	s.eventually(soon, s.on("alone", "od-new"))
+	s.eventually(soon, s.waitsBecause("web", 2, "3 Insufficient cpu"))
+
+	// What is left is theirs.
+	s.addNodes(lab.NodeSpec{Name: "od-last", CPU: "2"})
+	s.eventually(soon, s.on("web", "od-old", "od-last"))
+}
+
 func TestContradictoryLabels(t *testing.T) {
 	s := start(t, []lab.NodeSpec{{
 		Name: "both", CPU: "10", Labels: map[string]string{"karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "ON_DEMAND"},

@@ -25,9 +25,10 @@ type Counter struct {
 	nodes     map[string]*node
 	order     []counted // as in the last snapshot
 	revisions map[types.UID]*revision
-	labeled   bool  // nodes were read as beside labelled ones
-	special   int   // nodes that are spot, or have a signal
-	next      int64 // the earliest until of all nodes, or earlier
+	labeled   bool               // nodes were read as beside labelled ones
+	special   int                // nodes that are spot, or have a signal
+	settling  map[*node]struct{} // nodes that wait for their capacity label
+	next      int64              // the earliest until of all nodes, or earlier
 
 	// Pools and zones are kept for good: there are no more than the cloud has.
 	pools  []*pool // by their index
@@ -108,6 +109,7 @@ func NewCounter(reader *kube.NodeReader, labels *kube.LabelHistory) *Counter {
 		reader:        reader,
 		labels:        labels,
 		nodes:         map[string]*node{},
+		settling:      map[*node]struct{}{},
 		revisions:     map[types.UID]*revision{},
 		poolOf:        map[decision.SpreadPool]*pool{},
 		zones:         map[string]int{},
@@ -240,6 +242,13 @@ func (c *Counter) tell(n *node, sign int) {
 	if n.facts.Capacity.Type == decision.Spot || n.facts.Signal != decision.NoSignal {
 		c.special += sign
 	}
+	switch {
+	case n.facts.Capacity.Source != decision.Settling:
+	case sign > 0:
+		c.settling[n] = struct{}{}
+	default:
+		delete(c.settling, n)
+	}
 }
 
 // tally counts the pods of a node by revision. Those without siblings (no controller) and those without a policy are left out.
@@ -324,10 +333,8 @@ func (c *Counter) Placed(revision types.UID) decision.Placed { return c.revision
 // NextSettled returns when the next of the nodes that wait for their capacity label stops doing so; the zero time if none does.
 func (c *Counter) NextSettled() time.Time {
 	next := int64(math.MaxInt64)
-	for _, n := range c.nodes {
-		if n.facts.Capacity.Source == decision.Settling {
-			next = min(next, n.until)
-		}
+	for n := range c.settling {
+		next = min(next, n.until)
 	}
 	if next == math.MaxInt64 {
 		return time.Time{}

@@ -30,6 +30,7 @@ type State struct {
 	// The revision's pods by pool index, and by zone index.
 	inPool, inZone []int
 	refusals       *refusals
+	held           map[*node]struct{} // set by Hold
 	// What preemption and nominated pods change, in this copy of the state only.
 	moreOnSpot int
 	morePools  map[*pool]int
@@ -93,7 +94,11 @@ func (s *State) Admit(nodeName string) decision.Verdict {
 }
 
 func (s *State) admit(n *node) decision.Verdict {
-	return s.Plan.Admit(n.facts, s.moreOnSpot, s.onSpotIn(n.pool))
+	verdict := s.Plan.Admit(n.facts, s.moreOnSpot, s.onSpotIn(n.pool))
+	if _, held := s.held[n]; held {
+		return decision.Held(verdict)
+	}
+	return verdict
 }
 
 // AdmitsAll reports whether every node is open to the pod as far as the policy goes: all are on-demand, and none is about to go.
