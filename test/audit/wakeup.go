@@ -235,9 +235,11 @@ func (c *core) takes(n *node, r reading, placed []*pod, spot bool, now time.Time
 	if !facts.exists || facts.signal != "" {
 		return false
 	}
+	if !facts.labelled && now.Before(facts.created.Add(c.policies.last().labelGrace+time.Second)) {
+		return false // whether a young node takes it depends on labels that may still come, and on other pods that wait
+	}
 	if !facts.spot {
-		// Whether a young node takes it depends on labels that may still come.
-		return facts.labelled || !now.Before(facts.created.Add(c.policies.last().labelGrace+time.Second))
+		return true
 	}
 	if !spot || r.anyway || r.maxPerPool == nil || facts.pool == "" {
 		return spot
