@@ -75,6 +75,9 @@ func New(profile string, policy *decision.Policy, signals []kube.Signal, factory
 	}, nil
 }
 
+// Labels returns what is known of nodes with a capacity label.
+func (e *Extender) Labels() *kube.LabelHistory { return &e.index.labels }
+
 // candidates are the nodes that a pod is asked about, by name, and what becomes of them. It can be used again.
 type candidates struct {
 	names nameList

@@ -436,6 +436,16 @@ func TestGraceAfterAllLabelledNodesWent(t *testing.T) {
 	w.want("later, although nothing has happened", w.asks(podOf("web", 0), "young"), "young")
 }
 
+// What the lease says of an earlier leader holds for the nodes that are known already.
+func TestGraceAfterAnEarlierLeaderSawLabels(t *testing.T) {
+	w := newWorld(t, func(p *decision.Policy) { p.LabelGrace = 30 * time.Second })
+	w.node("young", "", "b")
+	w.deployment("web", 1, nil)
+	w.Labels().Remember()
+	_, reasons := w.answer(podOf("web", 0), "young")
+	w.want("while it is young", reasons, "node has no capacity label yet and is too young to count as on-demand")
+}
+
 // A pod whose owner does not become known is waited for once: kube-scheduler does nothing else meanwhile.
 func TestWaitsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

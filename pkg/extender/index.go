@@ -33,6 +33,7 @@ type index struct {
 	bound       map[types.UID]struct{}       // every pod that is known to be bound
 	strays      map[string]time.Time         // unknown nodes that pods are bound to: until when these count
 	labels      kube.LabelHistory
+	labeled     atomic.Bool      // the nodes were read as beside labelled ones
 	settling    map[string]*node // nodes that wait for their capacity label
 
 	// Kinds and zones are kept for good: there are no more than the cloud has.
@@ -83,7 +84,8 @@ func (x *index) setNode(object *v1.Node, now time.Time) {
 		delete(x.strays, object.Name)
 	}
 	n.object = object
-	x.relabel(now, func() { x.read(n, now) })
+	x.read(n, now)
+	x.relabel(now)
 }
 
 // deleteNode forgets a node. Its pods no longer count, whether or not they are there still.
@@ -97,11 +99,9 @@ func (x *index) deleteNode(name string, now time.Time) {
 	x.strays[name] = now // no longer than until now
 }
 
-// relabel makes a change, and reads all nodes again if it was the first to show a capacity label: unlabeled nodes settle from then on.
-func (x *index) relabel(now time.Time, change func()) {
-	before := x.labels.Seen()
-	change()
-	if x.labels.Seen() != before {
+// relabel reads all nodes again if a capacity label was seen for the first time: unlabeled nodes settle from then on.
+func (x *index) relabel(now time.Time) {
+	if x.labels.Seen() && x.labeled.CompareAndSwap(false, true) {
 		for _, n := range x.nodes {
 			x.read(n, now)
 		}
@@ -109,7 +109,7 @@ func (x *index) relabel(now time.Time, change func()) {
 }
 
 func (x *index) read(n *node, now time.Time) {
-	facts, until := x.reader.Read(n.object, x.labels.Seen(), now)
+	facts, until := x.reader.Read(n.object, x.labeled.Load(), now)
 	x.labels.Note(facts.Capacity)
 	if facts.Capacity.Source == decision.Settling {
 		x.settling[n.object.Name] = n
@@ -151,11 +151,12 @@ func (x *index) kind(key kindKey) *kind {
 // their grace. mu must not be held.
 func (x *index) refresh(now time.Time) (unlabeled []*v1.Node) {
 	nanos := now.UnixNano()
-	if nanos < x.next.Load() {
+	if nanos < x.next.Load() && x.labeled.Load() == x.labels.Seen() {
 		return nil
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.relabel(now)
 	for _, n := range x.nodes {
 		if nanos < n.until {
 			continue

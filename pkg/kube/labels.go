@@ -18,6 +18,9 @@ type LabelHistory struct{ seen atomic.Bool }
 // Seen reports whether a node with a capacity label was ever seen. It is the othersLabeled of decision.Policy.Capacity.
 func (h *LabelHistory) Seen() bool { return h.seen.Load() }
 
+// Remember remembers that such a node was seen, by this process or by an earlier leader.
+func (h *LabelHistory) Remember() { h.seen.Store(true) }
+
 // Note remembers that a node of this capacity was seen.
 func (h *LabelHistory) Note(capacity decision.Capacity) {
 	if capacity.Labeled() && !h.seen.Load() {

@@ -70,6 +70,17 @@ func TestLateLabelsAfterAllSpotWent(t *testing.T) {
 	waits("spot budget used up: 0 of 0 replicas")
 	s.must(client.CoreV1().Nodes().Delete(s.ctx, "spot-old", metav1.DeleteOptions{}))
 
+	// A leader that has seen no labelled node itself finds in the lease that an earlier one did.
+	s.eventually(soon, func() error {
+		held, err := client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(s.ctx, "spot-aware-scheduler", metav1.GetOptions{})
+		if err == nil && held.Labels["spot-aware-scheduler.io/saw-capacity-labels"] != "true" {
+			err = fmt.Errorf("the lease has the labels %v", held.Labels)
+		}
+		return err
+	})
+	s.must(s.scheduler.Stop())
+	s.startScheduler()
+
 	s.addNodes(lab.NodeSpec{Name: "late-spot"})
 	waits("node has no capacity label yet")
 	s.label("late-spot", label, "")

@@ -66,9 +66,21 @@ var (
 	_ fwk.SignPlugin          = &Plugin{}
 )
 
-// New builds the plugin from its args, a *config.ReplicaSafetyArgs. It asks the shared informer factory for all it needs, so that
-// the scheduler starts those informers and waits for them.
+// New builds the plugin from its args, a *config.ReplicaSafetyArgs, as NewWith does with a history of its own.
 func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+	return newPlugin(ctx, args, handle, &kube.LabelHistory{})
+}
+
+// NewWith returns a function that builds plugins from their args, a *config.ReplicaSafetyArgs. The plugins of all profiles share labels.
+func NewWith(labels *kube.LabelHistory) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
+	return func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+		return newPlugin(ctx, args, handle, labels)
+	}
+}
+
+// newPlugin asks the shared informer factory for all it needs, so that
+// the scheduler starts those informers and waits for them.
+func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, labels *kube.LabelHistory) (fwk.Plugin, error) {
 	safety, ok := args.(*config.ReplicaSafetyArgs)
 	if !ok {
 		return nil, fmt.Errorf("expected args of kind ReplicaSafetyArgs, got %T", args)
@@ -83,7 +95,6 @@ func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugi
 		return nil, err
 	}
 	reader := &kube.NodeReader{Policy: policy, Signals: signals}
-	labels := &kube.LabelHistory{}
 	logger := klog.FromContext(ctx).WithValues("plugin", Name)
 	p := &Plugin{
 		profile:  handle.ProfileName(),
