@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/extender"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lease"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/takeover"
 )
 
@@ -87,8 +88,11 @@ func newService(setup *setup, config *rest.Config, client kubernetes.Interface, 
 			return list.Items, nil
 		},
 	}
-	s.election, err = newElection(config, setup.advertiseAddress, s.begin)
-	return s, err
+	if s.election, err = newElection(config, setup.advertiseAddress, s.begin); err != nil {
+		return nil, err
+	}
+	s.election.lock.Remember(lease.SawCapacityLabels, decider.Labels().Seen, decider.Labels().Remember)
+	return s, nil
 }
 
 // begin is the beginning of a term: it returns when what earlier leaders approved is counted.

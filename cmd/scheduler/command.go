@@ -17,6 +17,8 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	"sigs.k8s.io/controller-runtime/pkg/manager/signals"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+
 	// What the main package of kube-scheduler registers, too: logs as JSON, and the metrics of clients, leader election and version.
 	_ "k8s.io/component-base/logs/json/register"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
@@ -24,9 +26,9 @@ import (
 )
 
 // newSchedulerCommand returns kube-scheduler's command with these plugins, as app.NewSchedulerCommand of Kubernetes 1.36 does: the same
-// flags, help, logging, signals and metrics. The only differences are guardTakeover, guardLease, searchNarrowly and boundBindings, for
-// which there is no place in the original: it keeps to itself the scheduler that app.Setup makes and app.Run runs.
-func newSchedulerCommand(plugins ...app.Option) *cobra.Command {
+// flags, help, logging, signals and metrics. The only differences are guardTakeover, guardLease, rememberLabels, searchNarrowly and
+// boundBindings, for which there is no place in the original: it keeps to itself the scheduler that app.Setup makes and app.Run runs.
+func newSchedulerCommand(labels *kube.LabelHistory, plugins ...app.Option) *cobra.Command {
 	opts := options.NewOptions()
 	command := &cobra.Command{
 		Use: "spot-aware-scheduler",
@@ -41,7 +43,7 @@ kube-scheduler and places the pods that name it in spec.schedulerName.`,
 		},
 		RunE: func(command *cobra.Command, _ []string) error {
 			verflag.PrintAndExitIfRequested()
-			return runScheduler(command, opts, plugins)
+			return runScheduler(command, opts, labels, plugins)
 		},
 	}
 	flags := opts.Flags
@@ -59,7 +61,7 @@ kube-scheduler and places the pods that name it in spec.schedulerName.`,
 }
 
 // runScheduler runs until a signal, the loss of the lease or an error.
-func runScheduler(command *cobra.Command, opts *options.Options, plugins []app.Option) error {
+func runScheduler(command *cobra.Command, opts *options.Options, labels *kube.LabelHistory, plugins []app.Option) error {
 	// Mistakes are told before anything is asked of the API server.
 	if err := checkFlags(command); err != nil {
 		return err
@@ -83,6 +85,7 @@ func runScheduler(command *cobra.Command, opts *options.Options, plugins []app.O
 		return err
 	}
 	fresh := guardLease(ctx, config.LeaderElection, sched)
+	rememberLabels(config.LeaderElection, labels)
 	searchNarrowly(sched, config.ComponentConfig.PercentageOfNodesToScore)
 	boundBindings(sched, fresh)
 	features.(featuregate.MutableFeatureGate).AddMetrics()

@@ -9,6 +9,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lease"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/takeover"
 )
@@ -24,6 +25,16 @@ func guardLease(ctx context.Context, config *leaderelection.LeaderElectionConfig
 	config.Lock = lock
 	sched.NextPod = whenFresh(ctx, lock, config.RenewDeadline, sched.NextPod)
 	return func() bool { return lock.Fresh(config.RenewDeadline) }
+}
+
+// rememberLabels has the lease remember for later leaders that nodes with a capacity label were seen. It is to be called after guardLease.
+func rememberLabels(config *leaderelection.LeaderElectionConfig, labels *kube.LabelHistory) {
+	if config == nil {
+		return
+	}
+	if lock, ok := config.Lock.(*lease.Lock); ok {
+		lock.Remember(lease.SawCapacityLabels, labels.Seen, labels.Remember)
+	}
 }
 
 // whenFresh returns next with a wait for a fresh lease after it, and so right before the scheduling cycle of the pod.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/component-base/cli"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/gang"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/replicasafety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/spotpreference"
@@ -23,8 +24,10 @@ func main() {
 }
 
 func newCommand() *cobra.Command {
+	labels := &kube.LabelHistory{}
 	return newSchedulerCommand(
-		app.WithPlugin(replicasafety.Name, replicasafety.New),
+		labels,
+		app.WithPlugin(replicasafety.Name, replicasafety.NewWith(labels)),
 		app.WithPlugin(spotpreference.Name, spotpreference.New),
 		app.WithPlugin(gang.Name, gang.New),
 	)

@@ -117,7 +117,7 @@ func lookAtNodes(cycle fwk.CycleState) placement.Scope {
 		})
 		nodes[i] = info
 	}
-	counter := placement.NewCounter(&kube.NodeReader{Policy: &decision.Policy{}})
+	counter := placement.NewCounter(&kube.NodeReader{Policy: &decision.Policy{}}, &kube.LabelHistory{})
 	counter.Update(nodes, time.Now())
 	_, scope := placement.NewState(&kube.Subject{}, decision.Settings{}, decision.Waiting{}, counter).Search(klog.Background(), cycle, &v1.Pod{})
 	return scope

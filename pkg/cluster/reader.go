@@ -38,6 +38,7 @@ type Reader struct {
 	budgets      policylisters.PodDisruptionBudgetLister
 	informers    []cache.SharedIndexInformer
 
+	labels    kube.LabelHistory
 	known     known
 	revisions int // how many the last Snapshot had
 }
@@ -52,7 +53,7 @@ func NewReader(
 		return nil, err
 	}
 	core, apps, budgets := factory.Core().V1(), factory.Apps().V1(), factory.Policy().V1().PodDisruptionBudgets()
-	return &Reader{
+	r := &Reader{
 		policy:       policy,
 		profile:      profile,
 		reader:       &kube.NodeReader{Policy: policy, Signals: signals, NotReadyAfter: notReadyAfter},
@@ -69,7 +70,11 @@ func NewReader(
 		informers: append(slices.Clone(owners.Informers()),
 			core.Nodes().Informer(), core.Pods().Informer(), budgets.Informer(),
 			core.Services().Informer(), core.PersistentVolumeClaims().Informer(), core.PersistentVolumes().Informer()),
-	}, nil
+	}
+	if _, err := core.Nodes().Informer().AddEventHandler(r.labels.Handler(policy)); err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // Informers returns the informers whose events may change a plan: all that a Snapshot is made from.
@@ -101,16 +106,18 @@ func (r *Reader) Snapshot(now time.Time) (*Snapshot, error) {
 // readNodes fills s.Nodes and returns them by name.
 func (r *Reader) readNodes(s *Snapshot, nodes []*v1.Node) map[string]*Node {
 	slices.SortFunc(nodes, func(a, b *v1.Node) int { return strings.Compare(a.Name, b.Name) })
-	labeled := slices.ContainsFunc(nodes, func(node *v1.Node) bool {
-		// Nodes that wait for their label have none, so their age does not matter here.
-		return r.policy.Capacity(node.Labels, 0, false).Labeled()
-	})
+	for _, node := range nodes { // the handler may not have seen all of them yet
+		if r.labels.Seen() {
+			break
+		}
+		r.labels.Note(r.policy.Capacity(node.Labels, 0, false))
+	}
 	byName := make(map[string]*Node, len(nodes))
 	slab := make([]Node, len(nodes))
 	s.Nodes = make([]*Node, len(nodes))
 	for i, node := range nodes {
 		slab[i].Node = node
-		slab[i].Facts, _ = r.reader.Read(node, labeled, s.Now)
+		slab[i].Facts, _ = r.reader.Read(node, r.labels.Seen(), s.Now)
 		s.Nodes[i], byName[node.Name] = &slab[i], &slab[i]
 	}
 	return byName

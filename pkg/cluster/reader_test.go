@@ -405,6 +405,21 @@ func TestSnapshotOfNodes(t *testing.T) {
 	}
 }
 
+// The grace outlives the labelled nodes: after all spot was reclaimed, the new nodes are those whose labels are still to come.
+func TestGraceAfterAllLabelledNodesWent(t *testing.T) {
+	w := newWorld(t)
+	w.build("node a spot m/a")
+	w.snapshot()
+	w.remove(nodeOf("a", "spot", "m/a", nil))
+	young := nodeOf("b", "", "m/b", nil)
+	young.CreationTimestamp = metav1.NewTime(now)
+	w.put(young)
+	want := decision.Capacity{Type: decision.Spot, Source: decision.Settling}
+	if nodes := w.snapshot().Nodes; len(nodes) != 1 || nodes[0].Facts.Capacity != want {
+		t.Errorf("nodes %v, want b with capacity %v", nodes, want)
+	}
+}
+
 func TestSnapshotOfBudgetsAndServices(t *testing.T) {
 	w := newWorld(t)
 	web := map[string]string{"app": "web"}

@@ -57,25 +57,22 @@ type groupKey struct {
 	zone  string
 }
 
-// poolKey is what siblings in a pool are counted by: on-demand nodes are not reclaimed with their pool, and those without an instance type
-// share one with their zone.
-func (k groupKey) poolKey() groupKey {
-	return groupKey{decision.Node{Capacity: decision.Capacity{Type: k.facts.Capacity.Type}, Pool: k.facts.Pool}, k.zone}
-}
+// pool is what siblings in a pool are counted by.
+func (k groupKey) pool() decision.SpreadPool { return k.facts.SpreadPool(k.zone) }
 
 // standing is where the pods of one revision stand in the simulation.
 type standing struct {
 	placed decision.Placed
 	onNode map[*site]int
 	inZone map[string]int
-	inPool map[groupKey]int
+	inPool map[decision.SpreadPool]int
 }
 
 func (s *standing) add(at *site, n int) {
 	key := keyOf(at.Node)
 	if key.facts.Capacity.Type == decision.Spot {
 		s.placed.Spot += n
-		s.inPool[key.poolKey()] += n
+		s.inPool[key.pool()] += n
 	} else {
 		s.placed.OnDemand += n
 	}
@@ -113,13 +110,15 @@ func NewRoom(s *Snapshot) *Room {
 	return r
 }
 
-// open reports whether a node takes new pods.
+// open reports whether a node takes new pods. One whose capacity label may still arrive does not: it may be what a floor waits for, and is
+// no place to move a pod to before its capacity type is known.
 func open(node *Node) bool {
 	ready := slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
 		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
 	})
 	ours := func(t v1.Taint) bool { return t.Key == kube.InterruptionTaint }
-	return ready && !node.Spec.Unschedulable && node.Facts.Signal < decision.Drain && !slices.ContainsFunc(node.Spec.Taints, ours)
+	settled := node.Facts.Capacity.Source != decision.Settling
+	return ready && settled && !node.Spec.Unschedulable && node.Facts.Signal < decision.Drain && !slices.ContainsFunc(node.Spec.Taints, ours)
 }
 
 // seat gives the pods that wait the room that they will take.
@@ -243,7 +242,7 @@ func (r *Room) standingOf(revision *Revision) *standing {
 	if s := r.standings[revision]; s != nil && revision != nil {
 		return s
 	}
-	s := &standing{onNode: map[*site]int{}, inZone: map[string]int{}, inPool: map[groupKey]int{}}
+	s := &standing{onNode: map[*site]int{}, inZone: map[string]int{}, inPool: map[decision.SpreadPool]int{}}
 	if revision != nil {
 		r.standings[revision] = s
 		for _, p := range revision.Pods {
@@ -267,7 +266,7 @@ func (r *Room) find(c *class, plan *decision.Plan, stands *standing) (best *site
 	rank := func(g *group, onNode int) decision.Rank {
 		switch {
 		case plan != nil:
-			around := decision.Siblings{OnNode: onNode, InZone: stands.inZone[g.zone], InPool: stands.inPool[g.poolKey()]}
+			around := decision.Siblings{OnNode: onNode, InZone: stands.inZone[g.zone], InPool: stands.inPool[g.pool()]}
 			return plan.Rank(g.facts, around, 0)
 		case g.facts.Signal == decision.NoSignal:
 			return 1
@@ -277,7 +276,7 @@ func (r *Room) find(c *class, plan *decision.Plan, stands *standing) (best *site
 	r.ranked = r.ranked[:0]
 	for _, g := range r.groups {
 		if plan != nil {
-			if verdict := plan.Admit(g.facts, 0, stands.inPool[g.poolKey()]); verdict != decision.Admitted {
+			if verdict := plan.Admit(g.facts, 0, stands.inPool[g.pool()]); verdict != decision.Admitted {
 				if refused == decision.Admitted || verdict < refused {
 					refused = verdict
 				}

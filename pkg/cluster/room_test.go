@@ -3,8 +3,10 @@ package cluster_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 )
@@ -285,6 +287,33 @@ func TestReplace(t *testing.T) {
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("placed (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Nothing is moved to a node whose capacity label may still arrive.
+func TestReplaceAvoidsSettlingNodes(t *testing.T) {
+	for name, test := range map[string]struct {
+		age  time.Duration
+		want string
+	}{
+		"young":   {29 * time.Second, "no node has room for it"},
+		"settled": {30 * time.Second, "new"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.build("node gone spot m/a cordoned\ndeployment web 3 gone")
+			node := nodeOf("new", "", "m/a", nil)
+			node.CreationTimestamp = metav1.NewTime(now.Add(-test.age))
+			w.put(node)
+			s := w.snapshot()
+			to, why := cluster.NewRoom(s).Replace(find(t, s, "web-0"))
+			if to != nil {
+				why = to.Name
+			}
+			if why != test.want {
+				t.Errorf("%q, want %q", why, test.want)
 			}
 		})
 	}

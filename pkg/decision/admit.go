@@ -29,6 +29,8 @@ const (
 	OnFloorOrdinal
 	// NodeSettling: as OverBudget or OnFloorOrdinal, on a node whose capacity label may still arrive.
 	NodeSettling
+	// NodeHeld: the node's capacity label may still arrive, and a pod that must have on-demand waits and could use the node.
+	NodeHeld
 	// PoolFull: the node's spot pool holds as many of the revision as it may.
 	PoolFull
 	// OverflowPreempts: the node is on-demand, has room only after an eviction, and the pod is beyond the floor.
@@ -66,6 +68,16 @@ func (p *Plan) Admit(node Node, morePlaced, inPool int) Verdict {
 	return Admitted
 }
 
+// Held returns the answer for a Settling node that a waiting pod could use that must have on-demand, where v is the answer of Admit. No other pod
+// takes the node before its capacity type is known, whatever its Grant: once such a node is full of replicas that may run on spot, it is
+// lost for the floors. It cannot last longer than Policy.LabelGrace.
+func Held(v Verdict) Verdict {
+	if v == Admitted {
+		return NodeHeld
+	}
+	return v
+}
+
 func (p *Plan) capped(node Node, inPool int) bool {
 	return p.PoolCap > 0 && node.Capacity.Type == Spot && node.Pool != (Pool{}) && inPool >= p.PoolCap
 }
@@ -89,6 +101,9 @@ func (p *Plan) Reason(v Verdict) string {
 			p.Floor, p.revision, later, p.keptOffSpot("a lower floor"))
 	case NodeSettling:
 		return "node has no capacity label yet and is too young to count as on-demand"
+	case NodeHeld:
+		// It names no pod: that may be another tenant's.
+		return "node has no capacity label yet and is held for pods that wait for on-demand"
 	case PoolFull:
 		room := "room in another spot pool or on on-demand"
 		if !p.MayTakeOnDemand() {

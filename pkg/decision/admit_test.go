@@ -41,6 +41,19 @@ func (c candidate) plan() decision.Plan {
 	return decision.NewPlan(pod, settings, c.placed, c.waiting)
 }
 
+// A node that is held is refused to pods that could have it, and to the others for the reason that they have anyway.
+func TestHeld(t *testing.T) {
+	for v := range decision.Verdict(decision.Verdicts) {
+		want := v
+		if v == decision.Admitted {
+			want = decision.NodeHeld
+		}
+		if got := decision.Held(v); got != want {
+			t.Errorf("Held(%d) = %d, want %d", v, got, want)
+		}
+	}
+}
+
 func TestAdmit(t *testing.T) {
 	var (
 		pool     = decision.NewPool("m5.large", "a")

@@ -23,14 +23,14 @@ func (t CapacityType) String() string {
 	return "on-demand"
 }
 
-// CapacityLabelKey is the project's own node label. Where it has a value it alone decides: "spot" or "on-demand". Any other value is a
-// mistake, and counts as spot like a contradiction: the cautious reading.
+// CapacityLabelKey is the project's own node label. If its value is "spot" or "on-demand", it alone decides. Any other value is unknown:
+// see Policy.UnknownLabels.
 const CapacityLabelKey = "node.kubernetes.io/capacity"
 
 // CapacityLabel says which values of one node label mean spot and which mean on-demand.
 type CapacityLabel struct {
 	Key string
-	// Spot and OnDemand are the values that decide; every other value says nothing.
+	// Spot and OnDemand are the values that decide. Every other value says nothing, or is unknown if the row has values for both.
 	Spot, OnDemand []string
 	// SpotUnless, where not nil, makes every value spot that is neither in it nor in OnDemand (labels whose mere presence means spot).
 	SpotUnless []string
@@ -74,13 +74,13 @@ const (
 	FromLabel Source = iota
 	// FromAlias: one or more aliases that agree.
 	FromAlias
-	// FromContradiction: aliases that disagree, or a value of the project's own label that there is not; the node counts as spot,
-	// the cautious reading.
+	// FromContradiction: aliases that disagree, or an unknown value of a capacity label and no known value of another one; the node
+	// counts as spot, the cautious reading.
 	FromContradiction
 	// FromDefault: no label says anything; Policy.UnlabeledNodes decides.
 	FromDefault
-	// Settling: no label says anything yet, other nodes carry one, and the node is younger than Policy.LabelGrace. Its label may
-	// still arrive, so it counts as spot: it takes no pod of a floor, and what it takes uses up budget.
+	// Settling: no label says anything yet, other nodes carry or carried one, and the node is younger than Policy.LabelGrace. Its label
+	// may still arrive, so it counts as spot: it takes no pod of a floor, and what it takes uses up budget.
 	Settling
 )
 
@@ -98,22 +98,25 @@ type Capacity struct {
 // Labeled reports whether a label, rather than a default, decided.
 func (c Capacity) Labeled() bool { return c.Source <= FromContradiction }
 
-// Capacity returns the capacity type of a node with these labels and this age. othersLabeled says whether any node of the
-// cluster carries a capacity label (Capacity.Labeled); without one, labels are not used here and there is none to wait for.
+// Capacity returns the capacity type of a node with these labels and this age. othersLabeled says whether any node of the cluster carries
+// or ever carried a capacity label (Capacity.Labeled); without one, labels are not used here and there is none to wait for.
 func (p *Policy) Capacity(labels map[string]string, age time.Duration, othersLabeled bool) Capacity {
-	if value := labels[CapacityLabelKey]; value != "" {
-		if t, ok := ownLabelSays(value); ok {
-			return Capacity{t, FromLabel}
-		}
-		return Capacity{Spot, FromContradiction}
+	own := labels[CapacityLabelKey]
+	if t, ok := ownLabelSays(own); ok {
+		return Capacity{t, FromLabel}
 	}
+	unknown := own != ""
 	var spot, onDemand bool
 	for i := range p.CapacityLabels {
 		row := &p.CapacityLabels[i]
-		if value, ok := labels[row.Key]; ok {
-			if t, ok := row.says(value); ok {
-				spot, onDemand = spot || t == Spot, onDemand || t == OnDemand
-			}
+		value, ok := labels[row.Key]
+		if !ok {
+			continue
+		}
+		if t, ok := row.says(value); ok {
+			spot, onDemand = spot || t == Spot, onDemand || t == OnDemand
+		} else {
+			unknown = unknown || row.unknown(value)
 		}
 	}
 	switch {
@@ -123,10 +126,34 @@ func (p *Policy) Capacity(labels map[string]string, age time.Duration, othersLab
 		return Capacity{Spot, FromAlias}
 	case onDemand:
 		return Capacity{OnDemand, FromAlias}
+	case unknown:
+		return Capacity{Spot, FromContradiction}
 	case othersLabeled && age < p.LabelGrace:
 		return Capacity{Spot, Settling}
 	}
 	return Capacity{p.UnlabeledNodes, FromDefault}
+}
+
+// UnknownLabels returns the keys of the capacity labels that have an unknown value on a node with these labels: the project's own label
+// first, then the aliases in the order of the table. Autoscalers make up such values for pods that exclude a known one. Of the aliases only
+// those are meant whose row lists values for both capacity types, because a label of which the row lists one type may have any other value.
+func (p *Policy) UnknownLabels(labels map[string]string) (keys []string) {
+	if own := labels[CapacityLabelKey]; own != "" {
+		if _, known := ownLabelSays(own); !known {
+			keys = append(keys, CapacityLabelKey)
+		}
+	}
+	for i := range p.CapacityLabels {
+		row := &p.CapacityLabels[i]
+		value, ok := labels[row.Key]
+		if !ok || !row.unknown(value) || slices.Contains(keys, row.Key) {
+			continue
+		}
+		if _, known := p.LabelSays(row.Key, value); !known { // another row of the same label may list it
+			keys = append(keys, row.Key)
+		}
+	}
+	return keys
 }
 
 // LabelSays returns the capacity type that a node label of this key and value stands for; false if it stands for none.
@@ -178,6 +205,15 @@ func (row *CapacityLabel) says(value string) (CapacityType, bool) {
 	return OnDemand, false
 }
 
+// unknown reports whether a value that is not empty is none of those that the row lists, although it lists some for both capacity types.
+func (row *CapacityLabel) unknown(value string) bool {
+	if value == "" || len(row.Spot) == 0 || len(row.OnDemand) == 0 {
+		return false
+	}
+	_, says := row.says(value)
+	return !says
+}
+
 // Pool names the nodes that are reclaimed together: those of one instance type in one zone. The zero Pool belongs to nodes
 // without both labels: it is no pool at all, and no cap applies to it.
 type Pool struct {
@@ -190,6 +226,21 @@ func NewPool(instanceType, zone string) Pool {
 		return Pool{}
 	}
 	return Pool{InstanceType: instanceType, Zone: zone}
+}
+
+// SpreadPool identifies the nodes among which siblings are counted as being in one pool, for the pool cap and for the spread over pools. It
+// is the one rule for this. On-demand nodes are not reclaimed with the spot nodes of their Pool, so they are apart from them. Nodes without a
+// Pool share one with the other such nodes of their zone; no cap applies to them.
+type SpreadPool struct {
+	Capacity CapacityType
+	Pool     Pool
+	Zone     string
+}
+
+// SpreadPool returns the pool that siblings on the node are counted in, given the node's zone: its label, which a node without a Pool may
+// have too.
+func (n Node) SpreadPool(zone string) SpreadPool {
+	return SpreadPool{Capacity: n.Capacity.Type, Pool: n.Pool, Zone: zone}
 }
 
 // SignalClass says what a node's interruption signals, taken together, ask for. A larger class outranks a smaller one.

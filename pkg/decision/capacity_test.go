@@ -37,7 +37,8 @@ func TestCapacity(t *testing.T) {
 		"Karpenter, spot":      {labels: labels{"karpenter.sh/capacity-type": "spot"}, want: spot},
 		"Karpenter, on-demand": {labels: labels{"karpenter.sh/capacity-type": "on-demand"}, want: onDemand},
 		"Karpenter, reserved":  {labels: labels{"karpenter.sh/capacity-type": "reserved"}, want: onDemand},
-		"Karpenter, other":     {labels: labels{"karpenter.sh/capacity-type": "SPOT"}, want: unsaid},
+		"Karpenter, unknown":   {labels: labels{"karpenter.sh/capacity-type": "SPOT"}, want: contradiction},
+		"Karpenter, empty":     {labels: labels{"karpenter.sh/capacity-type": ""}, want: unsaid},
 
 		"EKS, SPOT":           {labels: labels{"eks.amazonaws.com/capacityType": "SPOT"}, want: spot},
 		"EKS, ON_DEMAND":      {labels: labels{"eks.amazonaws.com/capacityType": "ON_DEMAND"}, want: onDemand},
@@ -76,8 +77,27 @@ func TestCapacity(t *testing.T) {
 			labels: labels{"node.kubernetes.io/capacity": "on-demand", "karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "ON_DEMAND"},
 			want:   ownOnDemand,
 		},
-		"a misspelt own label is not left to the aliases": {
-			labels: labels{"node.kubernetes.io/capacity": "SPOT", "karpenter.sh/capacity-type": "on-demand"}, want: contradiction,
+		"an unknown value of the own label beside a known alias": {
+			labels: labels{"node.kubernetes.io/capacity": "5958825377106311128", "karpenter.sh/capacity-type": "on-demand"}, want: onDemand,
+		},
+		"the same on spot": {
+			labels: labels{"node.kubernetes.io/capacity": "5958825377106311128", "karpenter.sh/capacity-type": "spot"}, want: spot,
+		},
+		"an unknown value of an alias beside a known one": {
+			labels: labels{"eks.amazonaws.com/capacityType": "5958825377106311128", "karpenter.sh/capacity-type": "on-demand"}, want: onDemand,
+		},
+		"an unknown value of an alias beside the own label": {
+			labels: labels{"node.kubernetes.io/capacity": "on-demand", "karpenter.sh/capacity-type": "5958825377106311128"}, want: ownOnDemand,
+		},
+		"unknown values only": {
+			labels: labels{"node.kubernetes.io/capacity": "5958825377106311128", "cloud.google.com/gke-provisioning": "4"}, want: contradiction,
+		},
+		"an unknown value beside aliases that contradict each other": {
+			labels: labels{"node.kubernetes.io/capacity": "x", "karpenter.sh/capacity-type": "on-demand", "eks.amazonaws.com/capacityType": "SPOT"},
+			want:   contradiction,
+		},
+		"an unknown value beside a label that says nothing": {
+			labels: labels{"node.kubernetes.io/capacity": "x", "cloud.google.com/gke-spot": "false"}, want: contradiction,
 		},
 		"two aliases that agree": {
 			labels: labels{"cloud.google.com/gke-spot": "true", "cloud.google.com/gke-provisioning": "spot"}, want: spot,
@@ -88,12 +108,13 @@ func TestCapacity(t *testing.T) {
 		"the same the other way round": {
 			labels: labels{"karpenter.sh/capacity-type": "on-demand", "eks.amazonaws.com/capacityType": "SPOT"}, want: contradiction,
 		},
-		"a value that says nothing does not contradict": {
+		"an unknown value does not contradict": {
 			labels: labels{"karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "unknown"}, want: spot,
 		},
 
 		"a row of the configuration":  {labels: labels{"example.com/lifecycle": "cheap"}, want: spot},
 		"another value of it":         {labels: labels{"example.com/lifecycle": "dear"}, want: onDemand},
+		"an unknown value of it":      {labels: labels{"example.com/lifecycle": "free"}, want: contradiction},
 		"it contradicts like any row": {labels: labels{"example.com/lifecycle": "cheap", "karpenter.sh/capacity-type": "on-demand"}, want: contradiction},
 
 		"no label":                        {want: unsaid},
@@ -105,6 +126,7 @@ func TestCapacity(t *testing.T) {
 		"as old, default spot":            {age: 30 * time.Second, othersLabeled: true, unlabeled: decision.Spot, want: unsaidSpot},
 		"young, no other labelled":        {age: time.Second, want: unsaid},
 		"young, but labelled":             {labels: labels{"karpenter.sh/capacity-type": "on-demand"}, othersLabeled: true, want: onDemand},
+		"young, unknown value":            {labels: labels{"node.kubernetes.io/capacity": "x"}, othersLabeled: true, want: contradiction},
 		"young, own label":                {labels: labels{"node.kubernetes.io/capacity": "on-demand"}, othersLabeled: true, want: ownOnDemand},
 	}
 	for name, test := range tests {
@@ -143,6 +165,41 @@ func TestEveryBuiltinLabelIsTested(t *testing.T) {
 	}
 	if len(seen) != 13 {
 		t.Errorf("the table has %d rows; TestCapacity covers 13", len(seen))
+	}
+}
+
+func TestUnknownLabels(t *testing.T) {
+	type labels = map[string]string
+	tests := map[string]struct {
+		labels labels
+		want   []string
+	}{
+		"none":                       {},
+		"known values":               {labels: labels{"node.kubernetes.io/capacity": "spot", "karpenter.sh/capacity-type": "reserved"}},
+		"empty values":               {labels: labels{"node.kubernetes.io/capacity": "", "karpenter.sh/capacity-type": ""}},
+		"own":                        {labels: labels{"node.kubernetes.io/capacity": "5958825377106311128"}, want: []string{"node.kubernetes.io/capacity"}},
+		"alias with both types":      {labels: labels{"eks.amazonaws.com/capacityType": "x"}, want: []string{"eks.amazonaws.com/capacityType"}},
+		"alias that lists only spot": {labels: labels{"cloud.google.com/gke-spot": "false", "oci.oraclecloud.com/oke-is-preemptible": "no"}},
+		"alias that lists only on-demand": {
+			labels: labels{"spotinst.io/node-lifecycle": "spot", "scheduling.cast.ai/spot-fallback": "false", "scheduling.cast.ai/spot": "false"},
+		},
+		"beside a known one": {
+			labels: labels{"karpenter.sh/capacity-type": "x", "node.kubernetes.io/capacity": "on-demand"}, want: []string{"karpenter.sh/capacity-type"},
+		},
+		"several": {
+			labels: labels{"cloud.google.com/gke-provisioning": "7", "karpenter.sh/capacity-type": "x", "node.kubernetes.io/capacity": "y"},
+			want:   []string{"node.kubernetes.io/capacity", "karpenter.sh/capacity-type", "cloud.google.com/gke-provisioning"},
+		},
+		"known by another row of the label": {labels: labels{"karpenter.sh/capacity-type": "bid"}},
+	}
+	policy := decision.Policy{CapacityLabels: append(decision.BuiltinCapacityLabels(),
+		decision.CapacityLabel{Key: "karpenter.sh/capacity-type", Spot: []string{"bid"}, OnDemand: []string{"bought"}})}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, policy.UnknownLabels(test.labels)); diff != "" {
+				t.Errorf("UnknownLabels (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

@@ -14,19 +14,20 @@ type Siblings struct {
 // Rank orders the nodes that a pod may go to: a larger Rank is a better node. Ranks compare only within one Plan.
 type Rank int64
 
-// The widths of a Rank's fields, most significant first: a node's class, whether its pool is below the cap, then the spread over
-// nodes, zones and pools, then the pool's risk. Counts beyond a field's width are as bad as its largest.
+// The widths of a Rank's fields, most significant first: a node's class, whether its capacity type is settled, whether its pool is below the
+// cap, then the spread over nodes, zones and pools, then the pool's risk. Counts beyond a field's width are as bad as its largest.
 const (
 	countBits = 12
 	riskBits  = 10
 	maxCount  = 1<<countBits - 1
 	maxRisk   = 1<<riskBits - 1
 
-	poolShift  = riskBits
-	zoneShift  = poolShift + countBits
-	nodeShift  = zoneShift + countBits
-	capShift   = nodeShift + countBits
-	classShift = capShift + 1
+	poolShift    = riskBits
+	zoneShift    = poolShift + countBits
+	nodeShift    = zoneShift + countBits
+	capShift     = nodeShift + countBits
+	settledShift = capShift + 1
+	classShift   = settledShift + 1
 )
 
 // Class is the first thing that ranks a node. A larger one is better.
@@ -35,19 +36,19 @@ type Class int64
 const (
 	// NoClass is less than that of any node.
 	NoClass Class = iota - 1
-	// lastResort: the node may go soon, whatever it is.
-	lastResort
+	// LastResort: the node may go soon, or its capacity label may still arrive, and nothing is known of it.
+	LastResort
 	// otherType: not the capacity type that the pod should have.
 	otherType
 	// preferredType: the capacity type that the pod should have.
 	preferredType
 )
 
-// Class returns the class of node for the pod. Nodes of one class have one capacity type, but for those that may go soon.
+// Class returns the class of node for the pod. Nodes of one class have one capacity type, except those of the last resort.
 func (p *Plan) Class(node Node) Class {
 	switch {
-	case node.Signal != NoSignal:
-		return lastResort
+	case node.Signal != NoSignal || node.Capacity.Source == Settling:
+		return LastResort
 	case node.Capacity.Type == p.Prefer:
 		return preferredType
 	}
@@ -58,6 +59,9 @@ func (p *Plan) Class(node Node) Class {
 // revision on the node, in its zone and in its pool, then the lowest risk of the pool. risk is 0 (none known) to 1.
 func (p *Plan) Rank(node Node, siblings Siblings, risk float64) Rank {
 	rank := Rank(p.Class(node)) << classShift
+	if node.Capacity.Source != Settling {
+		rank |= 1 << settledShift
+	}
 	if !p.capped(node, siblings.InPool) {
 		rank |= 1 << capShift
 	}

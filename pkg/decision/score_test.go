@@ -34,9 +34,11 @@ func places() *rapid.Generator[place] {
 		few := rapid.IntRange(0, 4)
 		return place{
 			Node: decision.Node{
-				Capacity: decision.Capacity{Type: decision.CapacityType(rapid.IntRange(0, 1).Draw(t, "type"))},
-				Signal:   decision.SignalClass(rapid.IntRange(0, 1).Draw(t, "signal")),
-				Pool:     decision.NewPool(rapid.SampledFrom([]string{"m5", ""}).Draw(t, "instance type"), "a"),
+				Capacity: rapid.SampledFrom([]decision.Capacity{
+					{Type: decision.OnDemand}, {Type: decision.Spot}, {Type: decision.Spot, Source: decision.Settling},
+				}).Draw(t, "capacity"),
+				Signal: decision.SignalClass(rapid.IntRange(0, 1).Draw(t, "signal")),
+				Pool:   decision.NewPool(rapid.SampledFrom([]string{"m5", ""}).Draw(t, "instance type"), "a"),
 			},
 			Siblings: decision.Siblings{OnNode: few.Draw(t, "on node"), InZone: few.Draw(t, "in zone"), InPool: few.Draw(t, "in pool")},
 			Risk:     float64(rapid.IntRange(0, 10).Draw(t, "risk")) / 10,
@@ -48,18 +50,20 @@ func places() *rapid.Generator[place] {
 func (p place) compare(other place) int {
 	first := func(p place) int {
 		switch {
-		case p.Node.Signal == decision.Advisory:
+		case p.Node.Signal == decision.Advisory || p.Node.Capacity.Source == decision.Settling:
 			return 0
 		case p.Node.Capacity.Type == decision.OnDemand:
 			return 1
 		}
 		return 2
 	}
+	settling := func(p place) int { return count(p.Node.Capacity.Source == decision.Settling) }
 	full := func(p place) int {
 		return count(p.Node.Capacity.Type == decision.Spot && p.Node.Pool != decision.Pool{} && p.Siblings.InPool >= 2)
 	}
 	return cmp.Or(
 		cmp.Compare(first(p), first(other)),
+		cmp.Compare(settling(other), settling(p)),
 		cmp.Compare(full(other), full(p)),
 		cmp.Compare(other.Siblings.OnNode, p.Siblings.OnNode),
 		cmp.Compare(other.Siblings.InZone, p.Siblings.InZone),
@@ -116,11 +120,16 @@ func TestScoreBands(t *testing.T) {
 	last := func(onNode int) decision.Rank {
 		return place{Node: decision.Node{Signal: decision.Advisory}, Siblings: decision.Siblings{OnNode: onNode}}.rank()
 	}
+	settling := func(onNode int) decision.Rank {
+		node := decision.Node{Capacity: decision.Capacity{Type: decision.Spot, Source: decision.Settling}}
+		return place{Node: node, Siblings: decision.Siblings{OnNode: onNode}}.rank()
+	}
 	tests := map[string]struct{ ranks, want []decision.Rank }{
 		"none":                         {ranks: []decision.Rank{}, want: []decision.Rank{}},
 		"one":                          {ranks: []decision.Rank{preferred(3)}, want: []decision.Rank{100}},
 		"one of another type":          {ranks: []decision.Rank{other(0)}, want: []decision.Rank{54}},
 		"one that may go":              {ranks: []decision.Rank{last(0)}, want: []decision.Rank{8}},
+		"one without a label yet":      {ranks: []decision.Rank{other(1), last(1), settling(0)}, want: []decision.Rank{54, 8, 0}},
 		"all alike":                    {ranks: []decision.Rank{other(1), other(1)}, want: []decision.Rank{54, 54}},
 		"best and worst of each class": {ranks: []decision.Rank{last(1), other(1), preferred(1), preferred(0), other(0), last(0)}, want: []decision.Rank{0, 46, 92, 100, 54, 8}},
 		"evenly between":               {ranks: []decision.Rank{preferred(0), preferred(1), preferred(2)}, want: []decision.Rank{100, 96, 92}},

@@ -22,7 +22,7 @@ type asked struct {
 	// spot: one of these answers, or a nomination, let it go to spot. It counts as one that is there, because a binding may be under way
 	// whatever was answered since. pools are the spot pools that it may be in, where a cap makes that matter.
 	spot  bool
-	pools map[decision.Pool]bool
+	pools map[decision.SpreadPool]bool
 	// onDemand: the last answer sent it to on-demand.
 	onDemand bool
 
@@ -32,7 +32,7 @@ type asked struct {
 
 	// plan is the last one that was made for the pod, and inPool where its siblings on spot were then.
 	plan   decision.Plan
-	inPool map[decision.Pool]int
+	inPool map[decision.SpreadPool]int
 
 	// since is when the pod was first refused everywhere; zero if it never was.
 	since time.Time

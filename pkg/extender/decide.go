@@ -75,6 +75,9 @@ func New(profile string, policy *decision.Policy, signals []kube.Signal, factory
 	}, nil
 }
 
+// Labels returns what is known of nodes with a capacity label.
+func (e *Extender) Labels() *kube.LabelHistory { return &e.index.labels }
+
 // candidates are the nodes that a pod is asked about, by name, and what becomes of them. It can be used again.
 type candidates struct {
 	names nameList
@@ -178,7 +181,10 @@ func (e *Extender) decide(ctx context.Context, pod *v1.Pod, c *candidates, do fu
 	}
 	settings, invalid := e.policy.Settings(&subject.Pod)
 	now := e.clock.Now()
-	e.index.refresh(now)
+	for _, node := range e.index.refresh(now) {
+		klog.FromContext(ctx).Info("Node got no capacity label within its grace", "node", klog.KObj(node),
+			"labelGrace", e.policy.LabelGrace, "capacityType", e.policy.UnlabeledNodes)
+	}
 
 	lock := &e.revisions[hashOf(string(subject.RevisionKey.UID))%revisionLocks]
 	lock.Lock()
@@ -242,9 +248,13 @@ func (d *deciding) lookUp(c *candidates) {
 		}
 	}
 	d.verdicts = make([]decision.Verdict, len(d.index.kinds))
+	held := d.heldKinds()
 	for i, k := range d.index.kinds {
 		if d.here[i] > 0 {
-			d.verdicts[i] = d.plan.Admit(k.facts, 0, d.siblings.inPool[k.facts.Pool])
+			d.verdicts[i] = d.plan.Admit(k.facts, 0, d.siblings.inPool[k.pool()])
+			if held[i] {
+				d.verdicts[i] = decision.Held(d.verdicts[i])
+			}
 		}
 	}
 }
@@ -260,13 +270,13 @@ func (d *deciding) choose(c *candidates) Filtered {
 		}
 	}
 	narrow := d.before == nil || d.before.approvals < narrowAtMost
-	onePool, pool := false, decision.Pool{}
+	onePool, pool := false, decision.SpreadPool{}
 	if narrow && best != decision.NoClass && d.plan.PoolCap > 0 && d.plan.Grant == decision.NotGranted {
 		onePool, pool = d.bestPool(c, best)
 	}
 	chosen := make([]int, len(d.here))
 	for i, k := range d.index.kinds {
-		if d.admits(i) && (!narrow || d.plan.Class(k.facts) == best && (!onePool || k.facts.Pool == pool)) {
+		if d.admits(i) && (!narrow || d.plan.Class(k.facts) == best && (!onePool || k.pool() == pool)) {
 			chosen[i] = d.here[i]
 		}
 	}
@@ -342,7 +352,7 @@ func sum(of []int) int {
 }
 
 // bestPool returns the pool of the best of the nodes of a class, if that is on spot.
-func (d *deciding) bestPool(c *candidates, class decision.Class) (bool, decision.Pool) {
+func (d *deciding) bestPool(c *candidates, class decision.Class) (bool, decision.SpreadPool) {
 	ranks := d.kindRanks()
 	var best decision.Rank
 	var found *kind
@@ -359,9 +369,9 @@ func (d *deciding) bestPool(c *candidates, class decision.Class) (bool, decision
 		}
 	}
 	if found == nil || found.facts.Capacity.Type != decision.Spot {
-		return false, decision.Pool{}
+		return false, decision.SpreadPool{}
 	}
-	return true, found.facts.Pool
+	return true, found.pool()
 }
 
 // kindRanks returns the rank of a node of each kind that is among the candidates, if none of the siblings is on it.
@@ -386,7 +396,7 @@ func (d *deciding) rank(node string, k *kind, ofKind []decision.Rank) decision.R
 func (d *deciding) around(k *kind, onNode int) decision.Siblings {
 	around := decision.Siblings{OnNode: onNode, InZone: d.siblings.inZone[k.zone]}
 	if k.facts.Capacity.Type == decision.Spot { // on-demand nodes are not reclaimed with their pool
-		around.InPool = d.siblings.inPool[k.facts.Pool]
+		around.InPool = d.siblings.inPool[k.pool()]
 	}
 	return around
 }
@@ -451,7 +461,7 @@ func (d *deciding) note(result *Filtered) {
 		return
 	}
 	entry.approvals++
-	pools := map[decision.Pool]bool{}
+	pools := map[decision.SpreadPool]bool{}
 	maps.Copy(pools, entry.pools)
 	onSpot := false
 	for i, k := range d.index.kinds {
@@ -464,7 +474,7 @@ func (d *deciding) note(result *Filtered) {
 		}
 		onSpot = true
 		if d.plan.PoolCap > 0 {
-			pools[k.facts.Pool] = true
+			pools[k.pool()] = true
 		}
 	}
 	if entry.onDemand && onSpot {

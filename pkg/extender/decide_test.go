@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -512,6 +513,34 @@ func TestUnlabeledNodesSettle(t *testing.T) {
 	w.want("while it is young", reasons, "node has no capacity label yet and is too young to count as on-demand")
 	w.clock.Step(30 * time.Second)
 	w.want("later, although nothing has happened", w.asks(podOf("web", 0), "young"), "young")
+}
+
+// The grace outlives the labelled nodes: after all spot was reclaimed, the new nodes are those whose labels are still to come.
+func TestGraceAfterAllLabelledNodesWent(t *testing.T) {
+	w := newWorld(t, func(p *decision.Policy) { p.LabelGrace = 30 * time.Second })
+	w.node("spot-0", "spot", "a")
+	w.nodeHandler().OnDelete(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "spot-0"}})
+	w.node("young", "", "b")
+	w.deployment("web", 1, nil)
+	_, reasons := w.answer(podOf("web", 0), "young")
+	w.want("while it is young", reasons, "node has no capacity label yet and is too young to count as on-demand")
+	w.clock.Step(30 * time.Second)
+	var names []string
+	for _, node := range w.index.refresh(w.clock.Now()) {
+		names = append(names, node.Name)
+	}
+	w.want("the nodes that got no label in time", names, "young")
+	w.want("later, although nothing has happened", w.asks(podOf("web", 0), "young"), "young")
+}
+
+// What the lease says of an earlier leader holds for the nodes that are known already.
+func TestGraceAfterAnEarlierLeaderSawLabels(t *testing.T) {
+	w := newWorld(t, func(p *decision.Policy) { p.LabelGrace = 30 * time.Second })
+	w.node("young", "", "b")
+	w.deployment("web", 1, nil)
+	w.Labels().Remember()
+	_, reasons := w.answer(podOf("web", 0), "young")
+	w.want("while it is young", reasons, "node has no capacity label yet and is too young to count as on-demand")
 }
 
 // A pod whose owner does not become known is waited for once: kube-scheduler does nothing else meanwhile.

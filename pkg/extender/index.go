@@ -34,7 +34,9 @@ type index struct {
 	bound       map[types.UID]struct{}           // every pod that is known to be bound
 	nominees    map[kube.OwnerKey]map[types.UID]nominee
 	strays      map[string]time.Time // unknown nodes that pods are bound to: until when these count
-	labeled     int                  // nodes whose capacity type a label decides
+	labels      kube.LabelHistory
+	labeled     atomic.Bool      // the nodes were read as beside labelled ones
+	settling    map[string]*node // nodes that wait for their capacity label
 
 	// Kinds and zones are kept for good: there are no more than the cloud has.
 	kinds  []*kind // by their index
@@ -55,6 +57,9 @@ type kindKey struct {
 	zone  string
 }
 
+// pool is what siblings in a pool are counted by.
+func (k kindKey) pool() decision.SpreadPool { return k.facts.SpreadPool(k.zone) }
+
 // node is what is known of one node.
 type node struct {
 	object *v1.Node
@@ -66,8 +71,8 @@ func newIndex(reader *kube.NodeReader) *index {
 	x := &index{
 		reader: reader, nodes: map[string]*node{}, kindsByName: newTable(),
 		revisions: map[kube.OwnerKey]map[string]int{}, bound: map[types.UID]struct{}{},
-		nominees: map[kube.OwnerKey]map[types.UID]nominee{},
-		strays:   map[string]time.Time{}, kindOf: map[kindKey]*kind{}, zones: map[string]int{},
+		nominees: map[kube.OwnerKey]map[types.UID]nominee{}, settling: map[string]*node{},
+		strays: map[string]time.Time{}, kindOf: map[kindKey]*kind{}, zones: map[string]int{},
 	}
 	x.next.Store(math.MaxInt64)
 	return x
@@ -82,40 +87,38 @@ func (x *index) setNode(object *v1.Node, now time.Time) {
 		delete(x.strays, object.Name)
 	}
 	n.object = object
-	x.relabel(now, func(othersLabeled bool) { x.read(n, othersLabeled, now) })
+	x.read(n, now)
+	x.relabel(now)
 }
 
 // deleteNode forgets a node. Its pods no longer count, whether or not they are there still.
 func (x *index) deleteNode(name string, now time.Time) {
-	n := x.nodes[name]
-	if n == nil {
+	if x.nodes[name] == nil {
 		return
 	}
-	x.relabel(now, func(bool) {
-		delete(x.nodes, name)
-		x.kindsByName.set(name, noKind)
-		x.labeled -= count(n.kind.facts.Capacity.Labeled())
-		x.strays[name] = now // no longer than until now
-	})
+	delete(x.nodes, name)
+	delete(x.settling, name)
+	x.kindsByName.set(name, noKind)
+	x.strays[name] = now // no longer than until now
 }
 
-// relabel makes a change, and reads all nodes again if it decides whether any carries a capacity label: unlabeled ones settle only beside
-// others.
-func (x *index) relabel(now time.Time, change func(othersLabeled bool)) {
-	before := x.labeled > 0
-	change(before)
-	if after := x.labeled > 0; after != before {
+// relabel reads all nodes again if a capacity label was seen for the first time: unlabeled nodes settle from then on.
+func (x *index) relabel(now time.Time) {
+	if x.labels.Seen() && x.labeled.CompareAndSwap(false, true) {
 		for _, n := range x.nodes {
-			x.read(n, after, now)
+			x.read(n, now)
 		}
 	}
 }
 
-func (x *index) read(n *node, othersLabeled bool, now time.Time) {
-	if n.kind != nil {
-		x.labeled -= count(n.kind.facts.Capacity.Labeled())
+func (x *index) read(n *node, now time.Time) {
+	facts, until := x.reader.Read(n.object, x.labeled.Load(), now)
+	x.labels.Note(facts.Capacity)
+	if facts.Capacity.Source == decision.Settling {
+		x.settling[n.object.Name] = n
+	} else {
+		delete(x.settling, n.object.Name)
 	}
-	facts, until := x.reader.Read(n.object, othersLabeled, now)
 	n.until = math.MaxInt64
 	if !until.IsZero() {
 		n.until = until.UnixNano()
@@ -123,7 +126,6 @@ func (x *index) read(n *node, othersLabeled bool, now time.Time) {
 	}
 	n.kind = x.kind(kindKey{facts, n.object.Labels[v1.LabelTopologyZone]})
 	x.kindsByName.set(n.object.Name, int32(n.kind.index))
-	x.labeled += count(facts.Capacity.Labeled())
 }
 
 func count(is bool) int {
@@ -148,26 +150,32 @@ func (x *index) kind(key kindKey) *kind {
 	return k
 }
 
-// refresh reads again the nodes whose kind has changed by now although the Node has not. mu must not be held.
-func (x *index) refresh(now time.Time) {
+// refresh reads again the nodes whose kind has changed by now although the Node has not. It returns those that got no capacity label within
+// their grace. mu must not be held.
+func (x *index) refresh(now time.Time) (unlabeled []*v1.Node) {
 	nanos := now.UnixNano()
-	if nanos < x.next.Load() {
-		return
+	if nanos < x.next.Load() && x.labeled.Load() == x.labels.Seen() {
+		return nil
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.relabel(now, func(othersLabeled bool) {
-		for _, n := range x.nodes {
-			if nanos >= n.until {
-				x.read(n, othersLabeled, now)
-			}
+	x.relabel(now)
+	for _, n := range x.nodes {
+		if nanos < n.until {
+			continue
 		}
-	})
+		before := n.kind.facts.Capacity.Source
+		x.read(n, now)
+		if capacity := n.kind.facts.Capacity; before == decision.Settling && capacity.Source == decision.FromDefault {
+			unlabeled = append(unlabeled, n.object)
+		}
+	}
 	next := int64(math.MaxInt64)
 	for _, n := range x.nodes {
 		next = min(next, n.until)
 	}
 	x.next.Store(next)
+	return unlabeled
 }
 
 // setPod takes over a pod that has changed from before to after; nil for one that is new or gone.
@@ -224,7 +232,7 @@ func (x *index) countNominees(revision kube.OwnerKey, except types.UID, s *sibli
 		}
 		s.placed.Add(n.kind.facts.Capacity.Type, 1)
 		if n.kind.facts.Capacity.Type == decision.Spot {
-			s.inPool[n.kind.facts.Pool]++
+			s.inPool[n.kind.pool()]++
 		}
 	}
 }
@@ -276,12 +284,12 @@ type siblings struct {
 	// onNode counts by the name of the node, inZone by the index of the zone. inPool counts those on spot only.
 	onNode map[string]int
 	inZone []int
-	inPool map[decision.Pool]int
+	inPool map[decision.SpreadPool]int
 }
 
 // siblings counts a revision's pods around every node. mu must be held for reading as long as the result is used.
 func (x *index) siblings(revision kube.OwnerKey, now time.Time) siblings {
-	s := siblings{onNode: x.revisions[revision], inZone: make([]int, len(x.zones)), inPool: map[decision.Pool]int{}}
+	s := siblings{onNode: x.revisions[revision], inZone: make([]int, len(x.zones)), inPool: map[decision.SpreadPool]int{}}
 	for name, pods := range s.onNode {
 		n := x.nodes[name]
 		switch {
@@ -292,7 +300,7 @@ func (x *index) siblings(revision kube.OwnerKey, now time.Time) siblings {
 			continue
 		case n.kind.facts.Capacity.Type == decision.Spot:
 			s.placed.Spot += pods
-			s.inPool[n.kind.facts.Pool] += pods
+			s.inPool[n.kind.pool()] += pods
 		default:
 			s.placed.OnDemand += pods
 		}

@@ -131,7 +131,7 @@ func (e *Extender) count(before, after *v1.Pod) *place {
 		return nil
 	}
 	facts := n.kind.facts
-	return &place{facts.Capacity.Type, entry.plan.Outcome(facts, entry.inPool[facts.Pool]), entry}
+	return &place{facts.Capacity.Type, entry.plan.Outcome(facts, entry.inPool[n.kind.pool()]), entry}
 }
 
 // Holds reports whether a pod is known to be bound, and counted.
@@ -202,7 +202,7 @@ func (e *Extender) inherit(nominated []v1.Pod) (more int) {
 			last: e.clock.Now(), spot: onSpot, onDemand: !onSpot,
 		}
 		if onSpot {
-			entry.pools = map[decision.Pool]bool{facts.Pool: true}
+			entry.pools = map[decision.SpreadPool]bool{n.kind.pool(): true}
 		}
 		e.register.put(entry)
 		more++

@@ -67,7 +67,7 @@ func TestCapacityType(t *testing.T) {
 		"CAST, not spot":                     {labels{"scheduling.cast.ai/spot": "false"}, byDefault},
 		"CAST, stand-in for spot":            {labels{"scheduling.cast.ai/spot-fallback": "true"}, onDemandByAlias},
 		"AKS, ACK, OKE, CAPI, none present":  {nil, byDefault},
-		"an unknown value of a known label":  {labels{"karpenter.sh/capacity-type": "free"}, byDefault},
+		"an unknown value of a known label":  {labels{"karpenter.sh/capacity-type": "free"}, contradiction},
 		"aliases that agree":                 {labels{"karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "SPOT"}, spotByAlias},
 		"aliases that disagree, as was seen": {labels{"karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "ON_DEMAND"}, contradiction},
 		"own label over aliases that disagree": {labels{decision.CapacityLabelKey: "on-demand",
@@ -109,7 +109,7 @@ func TestExtendedCapacityLabels(t *testing.T) {
 	}{
 		"spot value":      {map[string]string{"example.com/lifecycle": "cheap"}, decision.Capacity{Type: decision.Spot, Source: decision.FromAlias}},
 		"on-demand value": {map[string]string{"example.com/lifecycle": "paid"}, decision.Capacity{Type: decision.OnDemand, Source: decision.FromAlias}},
-		"other value":     {map[string]string{"example.com/lifecycle": "?"}, decision.Capacity{Type: decision.Spot, Source: decision.FromDefault}},
+		"other value":     {map[string]string{"example.com/lifecycle": "?"}, decision.Capacity{Type: decision.Spot, Source: decision.FromContradiction}},
 		"against a built-in one": {map[string]string{"example.com/lifecycle": "paid", "karpenter.sh/capacity-type": "spot"},
 			decision.Capacity{Type: decision.Spot, Source: decision.FromContradiction}},
 	}

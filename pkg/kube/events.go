@@ -13,9 +13,13 @@ const (
 	ReasonScheduledAnyway = "SpotBudgetExceeded"
 	// ReasonExempt (Normal, on the pod): it is on spot because its own selector or affinity admits nothing else.
 	ReasonExempt = "SpotByOwnAffinity"
-	// ReasonContradictoryLabels (Warning, on the node): its labels call it both spot and on-demand, or the project's own has a value
-	// that there is not; it counts as spot.
+	// ReasonContradictoryLabels (Warning, on the node): its labels call it both spot and on-demand, or the only capacity labels that it
+	// has have unknown values; it counts as spot.
 	ReasonContradictoryLabels = "ContradictoryCapacityLabels"
+	// ReasonUnknownLabel (Warning, on the node): a capacity label has an unknown value, which is ignored: another capacity label decides.
+	ReasonUnknownLabel = "UnknownCapacityLabel"
+	// ReasonNoLabel (Normal, on the node): it got no capacity label within labelGrace, and counts as unlabeledNodes says from now on.
+	ReasonNoLabel = "NoCapacityLabel"
 
 	// ReasonMoving (Normal, on the workload): pods of it are being moved.
 	ReasonMoving = "MovingPods"

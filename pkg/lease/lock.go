@@ -19,6 +19,7 @@ type Lock struct {
 	lasts time.Duration
 	// renewed is when the last renewal that succeeded was begun; nil before the first.
 	renewed atomic.Pointer[time.Time]
+	memory  *memory // nil: none
 }
 
 // NewLock returns a lock that knows when it was renewed; duration is that of the lease.
@@ -46,6 +47,7 @@ func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 // not known here. client-go would go on with the old term, or give back a lease that is another's by now. So it cannot renew, and the
 // process ends as one that lost its lease.
 func (l *Lock) write(record resourcelock.LeaderElectionRecord, write func() error) error {
+	l.memory.write()
 	began := time.Now()
 	if last := l.renewed.Load(); last != nil && age(*last) >= l.lasts {
 		return fmt.Errorf("the lease was last renewed %s ago and lasts %s: others may have led since, so this process ends",

@@ -288,28 +288,36 @@ func settingsOf(s decision.Settings, from *decision.Origins) []Setting {
 	}
 }
 
-// inPool counts the siblings on spot nodes of a node's pool.
+// inPool counts the siblings on nodes of a node's pool.
 func inPool(n *cluster.Node, siblings []*cluster.Pod) (pods int) {
 	for _, p := range siblings {
-		if p.Node != nil && p.Node.Facts.Capacity.Type == decision.Spot && p.Node.Facts.Pool == n.Facts.Pool {
+		if p.Node != nil && poolOf(p.Node) == poolOf(n) {
 			pods++
 		}
 	}
 	return pods
 }
 
+// poolOf is what siblings on a node are counted by.
+func poolOf(n *cluster.Node) decision.SpreadPool {
+	return n.Facts.SpreadPool(n.Labels[v1.LabelTopologyZone])
+}
+
 // groups asks the plan and the pod's own demands of every node.
 func (v *View) groups(p *cluster.Pod, plan *decision.Plan, siblings []*cluster.Pod) (all []NodeGroup) {
 	inspection := cluster.NewInspection(v.Snapshot, p)
-	perPool := map[decision.Pool]int{}
+	perPool := map[decision.SpreadPool]int{}
 	index := map[string]int{}
 	for _, n := range v.Snapshot.Nodes {
-		pods, counted := perPool[n.Facts.Pool]
+		pods, counted := perPool[poolOf(n)]
 		if !counted {
 			pods = inPool(n, siblings)
-			perPool[n.Facts.Pool] = pods
+			perPool[poolOf(n)] = pods
 		}
 		verdict, obstacles := plan.Admit(n.Facts, 0, pods), inspection.Obstacles(n)
+		if n.Facts.Capacity.Source == decision.Settling && verdict == decision.Admitted && v.wantedForFloor(n, p) {
+			verdict = decision.Held(verdict)
+		}
 		g := NodeGroup{
 			Capacity: n.Facts.Capacity.Type.String(), Takes: verdict == decision.Admitted && len(obstacles) == 0,
 			Policy: plan.Reason(verdict), Obstacles: obstacles, verdict: verdict,

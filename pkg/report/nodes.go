@@ -80,21 +80,23 @@ func because(policy *decision.Policy, n *cluster.Node) string {
 	case decision.Settling:
 		return "no label yet: counts as spot within labelGrace"
 	}
-	var says []string
-	if n.Labels[decision.CapacityLabelKey] != "" {
-		says = append(says, label(decision.CapacityLabelKey))
-	} else {
-		for i := range policy.CapacityLabels {
-			key := policy.CapacityLabels[i].Key
-			if value, ok := n.Labels[key]; ok && !slices.Contains(says, label(key)) {
-				if _, decides := policy.LabelSays(key, value); decides {
-					says = append(says, label(key))
-				}
+	var says, unknown []string
+	for _, key := range policy.UnknownLabels(n.Labels) {
+		unknown = append(unknown, label(key))
+	}
+	for i := range policy.CapacityLabels {
+		key := policy.CapacityLabels[i].Key
+		if value, ok := n.Labels[key]; ok && !slices.Contains(says, label(key)) {
+			if _, decides := policy.LabelSays(key, value); decides {
+				says = append(says, label(key))
 			}
 		}
 	}
 	if n.Facts.Capacity.Source == decision.FromContradiction {
-		return "contradiction: " + strings.Join(says, ", ")
+		return "contradiction: " + strings.Join(append(says, unknown...), ", ")
+	}
+	if len(unknown) > 0 {
+		return strings.Join(says, ", ") + "; ignored: " + strings.Join(unknown, ", ")
 	}
 	return strings.Join(says, ", ")
 }

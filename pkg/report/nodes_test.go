@@ -17,6 +17,7 @@ func TestNodes(t *testing.T) {
 		node c - m/a label=karpenter.sh/capacity-type=spot
 		node d - m/a
 		node e typo m/a
+		node h 5958825377106311128 m/a label=karpenter.sh/capacity-type=on-demand
 		node f spot m/b taint=aws-node-termination-handler/spot-itn annotation=spot-aware-scheduler.io/interruption-deadline=`+deadline+`
 		node g spot m/b taint=aws-node-termination-handler/rebalance-recommendation
 		deployment web 3 a a b
@@ -38,6 +39,7 @@ func TestNodes(t *testing.T) {
 		`c spot by karpenter.sh/capacity-type=spot, m/a, none [], 0 []`,
 		`d on-demand by no label says: unlabeledNodes, m/a, none [], 0 []`,
 		`e spot by contradiction: node.kubernetes.io/capacity=typo, m/a, none [], 0 []`,
+		`h on-demand by karpenter.sh/capacity-type=on-demand; ignored: node.kubernetes.io/capacity=5958825377106311128, m/a, none [], 0 []`,
 	}
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Errorf("nodes (-want +got):\n%s", diff)

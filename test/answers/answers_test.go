@@ -51,6 +51,8 @@ type scenario struct {
 	want answers
 	// first are the admitted nodes that are better than the others by capacity type, signals and cap: what the extender keeps.
 	first []string
+	// closed are nodes that the other doors admit and the rebalancer moves nothing to, because their capacity labels may still arrive.
+	closed []string
 	// settings are those in force, as decision.Settings says them; "" for the defaults.
 	settings string
 }
@@ -119,11 +121,12 @@ func same(t *testing.T, who string, want, got any) {
 	}
 }
 
-// ofRoom returns what Room says where the other doors give these answers: a node that is going is closed to it, and it does not say why.
-func ofRoom(want answers) answers {
-	of := maps.Clone(want)
+// ofRoom returns what Room says where the other doors give the scenario's answers: a node that is going, or whose capacity label may still
+// arrive, is closed to it, and it does not say why.
+func (c *scenario) ofRoom() answers {
+	of := maps.Clone(c.want)
 	for name, why := range of {
-		if why == reclaimed || why == drained {
+		if slices.Contains([]string{reclaimed, drained, settling, held}, why) || slices.Contains(c.closed, name) {
 			of[name] = noRoom
 		}
 	}
@@ -146,7 +149,7 @@ func TestAnswers(t *testing.T) {
 				explanation := explain(t, &c)
 				same(t, "explain", c.want, explained(t, explanation))
 				rebalancer := newRebalancing(t, &c)
-				same(t, "rebalancer", ofRoom(c.want), rebalancer.answers())
+				same(t, "rebalancer", c.ofRoom(), rebalancer.answers())
 
 				// All agree on what is best, as far as each says.
 				same(t, "the nodes that the extender keeps", c.first, kept)
@@ -183,7 +186,11 @@ func TestCasesCoverEveryVerdict(t *testing.T) {
 	for v := range decision.Verdict(decision.Verdicts) {
 		missing[v] = true
 	}
-	for _, c := range cases() {
+	all := slices.Collect(maps.Values(cases()))
+	for _, c := range heldCases() {
+		all = append(all, c.scenario)
+	}
+	for _, c := range all {
 		for _, why := range c.want {
 			for v := range missing {
 				if v == decision.Admitted && why == "" || v != decision.Admitted && strings.HasPrefix(why, constant(v)) {
@@ -192,6 +199,8 @@ func TestCasesCoverEveryVerdict(t *testing.T) {
 			}
 		}
 	}
+	// Asked for only while preemption is simulated, which explain and the rebalancer do not do: each door has a test of its own.
+	delete(missing, decision.OverflowPreempts)
 	for v := range missing {
 		t.Errorf("no case wants the answer %q", constant(v))
 	}
@@ -220,7 +229,29 @@ func TestWaiting(t *testing.T) {
 					Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable, LastTransitionTime: since,
 				}}
 				same(t, "explain", c.then, explained(t, explain(t, &waiting)))
-				same(t, "rebalancer", ofRoom(c.want), rebalancer.answers())
+				same(t, "rebalancer", c.ofRoom(), rebalancer.answers())
+			})
+		})
+	}
+}
+
+// A node whose capacity label may still arrive is held for a pod that waits for on-demand and could use it.
+func TestHeld(t *testing.T) {
+	for name, c := range heldCases() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c.objects = append(c.objects, c.waits)
+				scheduler, extender, rebalancer := newScheduler(t, &c.scenario), newExtending(t, &c.scenario), newRebalancing(t, &c.scenario)
+				scheduler.waits(c.waits)
+				same(t, "what the extender lets the waiting pod go to", 0, len(*extender.ask(c.waits, c.nodes()...).NodeNames))
+
+				attempt := scheduler.try(c.pod)
+				same(t, "plugin", c.want, attempt.answers)
+				same(t, "plugins' best", c.first, scheduler.best(c.pod, attempt))
+				same(t, "the nodes that the extender keeps", c.first, extender.kept(c.pod)) // first: repeated answers are not narrowed
+				same(t, "extender", c.want, extender.answers(c.pod))
+				same(t, "explain", c.want, explained(t, explain(t, &c.scenario)))
+				same(t, "rebalancer", c.ofRoom(), rebalancer.answers())
 			})
 		})
 	}

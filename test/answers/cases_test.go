@@ -8,6 +8,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -18,6 +19,7 @@ const (
 	reclaimed = "node is being reclaimed"
 	drained   = "node is being drained"
 	settling  = "node has no capacity label yet and is too young to count as on-demand"
+	held      = "node has no capacity label yet and is held for pods that wait for on-demand"
 	waits     = " (waits for on-demand room)"
 )
 
@@ -32,8 +34,8 @@ func usedUpOnlySpot(n, of int, revision string) string {
 		"but exemptions are ignored (waits for room in the spot budget)", n, of, revision)
 }
 
-// held says that on-demand holds a floor, and overflow is Never.
-func held(floor int, revision string) string {
+// floorHeld says that on-demand holds a floor, and overflow is Never.
+func floorHeld(floor int, revision string) string {
 	return fmt.Sprintf("overflow Never: on-demand holds the floor of %d of shop/%s (waits for room on spot)", floor, revision)
 }
 
@@ -255,6 +257,16 @@ func cases() map[string]scenario {
 			settings: "minOnDemand=1 maxPerPool=2 whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others,
 		},
 
+		// Zone and node are as good on loose-a2 as on loose-b; the pools of nodes without an instance type differ.
+		"spot nodes without an instance type share a pool with their zone": {
+			policy: "maxPerPool: 2",
+			objects: objects(onDemand("od"), spot("loose-a1", noPool), spot("loose-a2", noPool), spot("loose-b", noPool, inZone("b")),
+				spot("b1", inZone("b")), web(5, "od", "loose-a1", "b1")),
+			pod:  next(),
+			want: answers{"od": "", "loose-a1": "", "loose-a2": "", "loose-b": "", "b1": ""}, first: []string{"loose-b"},
+			settings: "minOnDemand=1 maxPerPool=2 whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others,
+		},
+
 		// Exemptions. Only spot nodes are there: explain and the rebalancer also know that the selector keeps the pod off others.
 		"its own selector admits only spot": {
 			policy:  "minOnDemand: 100%",
@@ -290,11 +302,11 @@ func cases() map[string]scenario {
 		},
 		"overflow Never: and no more": {
 			policy: "overflow: Never", objects: objects(nodes, web(3, "sp", "od")), pod: next(),
-			want: answers{"od": held(1, "web-1"), "sp": ""}, first: []string{"sp"}, settings: noOverflow,
+			want: answers{"od": floorHeld(1, "web-1"), "sp": ""}, first: []string{"sp"}, settings: noOverflow,
 		},
 		"overflow Never where all nodes are on-demand": {
 			objects: objects(onDemand("od"), onDemand("more"), webWith(decision.OverflowAnnotation, "Never", 3, "od")), pod: next(),
-			want: answers{"od": held(1, "web-1"), "more": held(1, "web-1")}, first: []string{}, settings: noOverflow,
+			want: answers{"od": floorHeld(1, "web-1"), "more": floorHeld(1, "web-1")}, first: []string{}, settings: noOverflow,
 		},
 		"overflow Never without a floor": {
 			policy: "overflow: Never, rules: [{name: all, minOnDemand: 0}]", objects: objects(nodes, web(3)), pod: next(),
@@ -317,7 +329,7 @@ func cases() map[string]scenario {
 		},
 		"overflow Never: ScheduleAnyway opens spot only": {
 			policy: "overflow: Never, whenUnsatisfiable: ScheduleAnyway, maxPerPool: 1", objects: objects(nodes, web(4, "sp", "od")), pod: next(),
-			want: answers{"od": held(1, "web-1"), "sp": ""}, first: []string{"sp"},
+			want: answers{"od": floorHeld(1, "web-1"), "sp": ""}, first: []string{"sp"},
 			settings: strings.NewReplacer("DoNotSchedule", "ScheduleAnyway", "maxPerPool=none", "maxPerPool=1").Replace(noOverflow),
 		},
 
@@ -329,6 +341,12 @@ func cases() map[string]scenario {
 		"an ordinal of the floor and a young node": {
 			objects: objects(onDemand("od"), node("new", young), statefulSet("db", 3)), pod: podOf(by("StatefulSet", "db"), "0"),
 			want: answers{"od": "", "new": settling}, first: []string{"od"},
+		},
+		"a young node is the last resort": {
+			objects: objects(spot("sp"), node("new", young), onDemand("advised", taint("DeletionCandidateOfClusterAutoscaler", v1.TaintEffectPreferNoSchedule)),
+				web(3)),
+			pod: next(), closed: []string{"new"},
+			want: answers{"sp": "", "new": "", "advised": ""}, first: []string{"sp"},
 		},
 		"a young node where no node has a label": {
 			objects: objects(node("old"), node("new", young)), pod: pod("alone"),
@@ -350,14 +368,16 @@ func cases() map[string]scenario {
 				node("long", label("example.com/life", "long")),
 				// The two contradict each other, so it counts as spot.
 				node("both", label("karpenter.sh/capacity-type", "spot"), label("eks.amazonaws.com/capacityType", "ON_DEMAND")),
-				// The project's own label decides alone, and what it does not know is a mistake.
-				onDemand("own", label("karpenter.sh/capacity-type", "spot")), node("typo", label(decision.CapacityLabelKey, "ondemand"))),
+				// The project's own label decides alone. An unknown value is ignored if another label has a known one.
+				onDemand("own", label("karpenter.sh/capacity-type", "spot")), node("typo", label(decision.CapacityLabelKey, "ondemand")),
+				node("bought", label(decision.CapacityLabelKey, "5958825377106311128"), label("karpenter.sh/capacity-type", "on-demand")),
+				node("free", label("karpenter.sh/capacity-type", "free"))),
 			pod: pod("alone"),
 			want: answers{
 				"karpenter": usedUp(0, 0, "alone"), "gke": usedUp(0, 0, "alone"), "short": usedUp(0, 0, "alone"), "both": usedUp(0, 0, "alone"),
-				"typo": usedUp(0, 0, "alone"), "eks": "", "long": "", "own": "",
+				"typo": usedUp(0, 0, "alone"), "free": usedUp(0, 0, "alone"), "eks": "", "long": "", "own": "", "bought": "",
 			},
-			first: []string{"eks", "long", "own"},
+			first: []string{"bought", "eks", "long", "own"},
 		},
 
 		// Signals.
@@ -396,6 +416,57 @@ func cases() map[string]scenario {
 			objects: objects(onDemand("od", taint("DeletionCandidateOfClusterAutoscaler", v1.TaintEffectPreferNoSchedule)), spot("sp"), web(3)),
 			pod:     next(),
 			want:    answers{"od": "", "sp": ""}, first: []string{"sp"},
+		},
+	}
+}
+
+// heldCase is a scenario in which another pod waits for on-demand.
+type heldCase struct {
+	scenario
+	waits *v1.Pod
+}
+
+func heldCases() map[string]heldCase {
+	// The floor of another workload has no on-demand node.
+	single := objects(deployment("single", 1), revision("single", 1, 1))
+	waiting := func(edits ...func(*v1.Pod)) *v1.Pod {
+		return podOf(by("ReplicaSet", "single-1"), "waits", append(edits, func(p *v1.Pod) {
+			p.Status.Conditions = []v1.PodCondition{{
+				Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable, LastTransitionTime: metav1.NewTime(began),
+			}}
+		})...)
+	}
+	huge := func(p *v1.Pod) {
+		p.Spec.Containers = []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{
+			Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("65")},
+		}}}
+	}
+	nodes := objects(spot("sp"), node("new", young))
+	open := answers{"sp": "", "new": ""}
+	return map[string]heldCase{
+		"from a pod within its budget": {
+			scenario{objects: objects(nodes, single, web(3)), pod: next(), want: answers{"sp": "", "new": held}, first: []string{"sp"}}, waiting(),
+		},
+		"from a pod that may go anywhere": {
+			scenario{
+				policy:  "whenUnsatisfiable: ScheduleAnyway, rules: [{name: single, podSelector: {matchLabels: {app: single}}, whenUnsatisfiable: DoNotSchedule}]",
+				objects: objects(nodes, single, web(3, "sp", "sp")), pod: next(), want: answers{"sp": "", "new": held}, first: []string{"sp"},
+			},
+			waiting(func(p *v1.Pod) { p.Labels["app"] = "single" }),
+		},
+		"not if the waiting pod is too big for it": {
+			scenario{objects: objects(nodes, single, web(3)), pod: next(), want: open, first: []string{"sp"}, closed: []string{"new"}}, waiting(huge),
+		},
+		"nor if it does not tolerate a taint": {
+			scenario{
+				objects: objects(spot("sp"), node("new", young, taint("team", v1.TaintEffectNoSchedule)), single, web(3)),
+				pod:     next(func(p *v1.Pod) { p.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}} }), want: open, first: []string{"sp"}, closed: []string{"new"},
+			},
+			waiting(),
+		},
+		"nor if it wants another zone": {
+			scenario{objects: objects(nodes, single, web(3)), pod: next(), want: open, first: []string{"sp"}, closed: []string{"new"}},
+			waiting(selects(v1.LabelTopologyZone, "b")),
 		},
 	}
 }

@@ -176,10 +176,10 @@ func (c *core) shortestGrace(from time.Time, to stamp) time.Duration {
 	}).value.labelGrace
 }
 
-// someLabelled reports whether a node has carried a capacity label since before a time.
+// someLabelled reports whether a node carried a capacity label before a time, whether or not it still exists.
 func (c *core) someLabelled(before time.Time) bool {
 	for _, n := range c.nodes {
-		if last := n.facts.last(); last.labelled && n.facts[len(n.facts)-1].since.at.Before(before) {
+		if slices.ContainsFunc(n.facts, func(e entry[nodeFacts]) bool { return e.value.labelled && e.since.at.Before(before) }) {
 			return true
 		}
 	}

@@ -509,6 +509,14 @@ func TestBreaches(t *testing.T) {
 			},
 			want: []BreachKind{YoungNode},
 		},
+		"floor pod on such a node after the labelled ones went": {
+			play: func(h *history) {
+				h.spot("s").pods("", "", "a").wait(5 * time.Second)
+				h.remove(get[*corev1.Node](h, "s"))
+				h.node("n", nil, func(n *corev1.Node) { n.CreationTimestamp = metav1.NewTime(h.now) }).wait(20*time.Second).bind("n", "a")
+			},
+			want: []BreachKind{YoungNode},
+		},
 		"floor pod on a node that got no label in time": {
 			play: func(h *history) {
 				h.onDemand("d").pods("", "", "a").wait(5 * time.Second)

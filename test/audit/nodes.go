@@ -105,7 +105,7 @@ func (p *Policy) nodeFacts(n *corev1.Node, now time.Time) nodeFacts {
 }
 
 func (p *Policy) capacity(nodeLabels map[string]string) (spot, labelled bool) {
-	onDemand := false
+	onDemand, unknown := false, false
 	for _, row := range p.capacityLabels {
 		value, present := nodeLabels[row.key]
 		if !present {
@@ -116,9 +116,14 @@ func (p *Policy) capacity(nodeLabels map[string]string) (spot, labelled bool) {
 			return isSpot, true
 		}
 		spot, onDemand = spot || isSpot, onDemand || isOnDemand
+		// Of a label with values for one type only, others are no surprise.
+		unknown = unknown || value != "" && !isSpot && !isOnDemand && len(row.spot) > 0 && len(row.onDemand) > 0
 	}
 	if spot || onDemand {
 		return spot, true // spot also where aliases contradict each other
+	}
+	if unknown {
+		return true, true
 	}
 	return p.unlabeledSpot, false
 }

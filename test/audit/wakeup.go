@@ -250,9 +250,11 @@ func (c *core) takes(n *node, r reading, placed []*pod, spot, onDemand bool, now
 	if !facts.exists || facts.signal != "" {
 		return false
 	}
+	if !facts.labelled && now.Before(facts.created.Add(c.policies.last().labelGrace+time.Second)) {
+		return false // whether a young node takes it depends on labels that may still come, and on other pods that wait
+	}
 	if !facts.spot {
-		// Whether a young node takes it depends on labels that may still come.
-		return onDemand && (facts.labelled || !now.Before(facts.created.Add(c.policies.last().labelGrace+time.Second)))
+		return onDemand
 	}
 	if !spot || r.anyway || r.maxPerPool == nil || facts.pool == "" {
 		return spot

@@ -58,6 +58,73 @@ func TestLateLabels(t *testing.T) {
 	}
 }
 
+// Only spot nodes carry a label, as with OpenShift, and all of them are gone. The label of a new one still arrives after the node.
+func TestLateLabelsAfterAllSpotWent(t *testing.T) {
+	const label = "machine.openshift.io/interruptible-instance"
+	s := start(t, []lab.NodeSpec{{Name: "plain", CPU: "1"}, {Name: "spot-old", Labels: map[string]string{label: ""}}},
+		set("labelGrace", labelGrace.String()))
+	s.deploy("blocker", 1)
+	s.eventually(labelGrace+soon, s.on("blocker", "plain"))
+	s.deploy("single", 1)
+	waits := func(why string) { s.Helper(); s.eventually(soon, s.waitsBecause("single", 1, why)) }
+	waits("spot budget used up: 0 of 0 replicas")
+	s.must(client.CoreV1().Nodes().Delete(s.ctx, "spot-old", metav1.DeleteOptions{}))
+
+	// A leader that has seen no labelled node itself finds in the lease that an earlier one did.
+	s.eventually(soon, func() error {
+		held, err := client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(s.ctx, "spot-aware-scheduler", metav1.GetOptions{})
+		if err == nil && held.Labels["spot-aware-scheduler.io/saw-capacity-labels"] != "true" {
+			err = fmt.Errorf("the lease has the labels %v", held.Labels)
+		}
+		return err
+	})
+	s.must(s.scheduler.Stop())
+	s.startScheduler()
+
+	s.addNodes(lab.NodeSpec{Name: "late-spot"})
+	waits("node has no capacity label yet")
+	s.label("late-spot", label, "")
+	waits("1 spot budget used up")
+
+	s.must(client.CoreV1().Nodes().Delete(s.ctx, "late-spot", metav1.DeleteOptions{}))
+	s.addNodes(lab.NodeSpec{Name: "never-labelled"})
+	s.eventually(labelGrace+soon, s.on("single", "never-labelled"))
+	s.eventually(soon, func() error {
+		notes, err := s.eventsOf(metav1.NamespaceDefault, "NoCapacityLabel")
+		if err == nil && (notes["never-labelled"] == "" || notes["spot-old"] != "" || notes["late-spot"] != "") {
+			err = fmt.Errorf("events of %v, want one of never-labelled and none of nodes that had a label", notes)
+		}
+		return err
+	})
+}
+
+// Only spot nodes carry a label, and spot is full. A node without a label comes, which is on-demand and has room for the two singletons that
+// wait for it, but not for the two replicas as well that may be on spot.
+func TestUnlabelledNodeIsHeldForFloors(t *testing.T) {
+	const label = "cluster.x-k8s.io/interruptible"
+	s := start(t, []lab.NodeSpec{{Name: "od-old", CPU: "1"}, {Name: "spot", CPU: "1", Labels: map[string]string{label: ""}}},
+		set("labelGrace", labelGrace.String()))
+	s.fill("spot", 1)
+	s.deploy("web", 1)
+	s.eventually(labelGrace+soon, s.on("web", "od-old"))
+	s.deploy("single", 1)
+	s.deploy("alone", 1)
+	s.eventually(soon, s.waitsBecause("single", 1, "2 Insufficient cpu"))
+	s.eventually(soon, s.waitsBecause("alone", 1, "2 Insufficient cpu"))
+	s.scale("web", 3)
+	s.eventually(soon, s.waitsBecause("web", 2, "2 Insufficient cpu"))
+
+	s.addNodes(lab.NodeSpec{Name: "od-new", CPU: "2"})
+	s.eventually(soon, s.waitsBecause("web", 2, "1 node has no capacity label yet and is held for pods that wait for on-demand"))
+	s.eventually(labelGrace+soon, s.on("single", "od-new"))
+	s.eventually(soon, s.on("alone", "od-new"))
+	s.eventually(soon, s.waitsBecause("web", 2, "3 Insufficient cpu"))
+
+	// What is left is theirs.
+	s.addNodes(lab.NodeSpec{Name: "od-last", CPU: "2"})
+	s.eventually(soon, s.on("web", "od-old", "od-last"))
+}
+
 func TestContradictoryLabels(t *testing.T) {
 	s := start(t, []lab.NodeSpec{{
 		Name: "both", CPU: "10", Labels: map[string]string{"karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "ON_DEMAND"},

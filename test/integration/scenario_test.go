@@ -136,9 +136,11 @@ func (s *scenario) clean() {
 		}
 	}
 	s.checkRights()
-	// Without the old lease the next scheduler leads at once.
-	if err := client.CoordinationV1().Leases("kube-system").Delete(ctx, "spot-aware-scheduler", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		s.Error(err)
+	// Without the old lease the next scheduler leads at once, and knows nothing of nodes of this test.
+	for _, lease := range []string{"spot-aware-scheduler", "spot-extender"} {
+		if err := client.CoordinationV1().Leases("kube-system").Delete(ctx, lease, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			s.Error(err)
+		}
 	}
 	if err := s.deleteWorkloads(ctx); err != nil {
 		s.Errorf("cleaning up: %v", err)

@@ -41,7 +41,7 @@ type ReplicaSafetyArgs struct {
 	Exemptions Scalar `json:"exemptions,omitempty"`
 	// Rules give some pods settings of their own. They are tried in order: the first that matches a pod applies, the others do not.
 	Rules []Rule `json:"rules,omitempty"`
-	// LabelGrace is how long a node without a capacity label takes no floor pod after it was created, where other nodes carry one:
+	// LabelGrace is how long a node without a capacity label takes no floor pod after it was created, where other nodes carry or carried one:
 	// with some provisioners labels arrive after registration. Default 30s; 0s for no grace.
 	LabelGrace Scalar `json:"labelGrace,omitempty"`
 	// AnnotationPolicy says how far workloads may decide for themselves: Allow (the default), StricterOnly (an annotation counts
@@ -84,7 +84,8 @@ type Rule struct {
 	AnnotationPolicy  Scalar `json:"annotationPolicy,omitempty"`
 }
 
-// CapacityLabel says which values of a node label mean spot and which on-demand. Other values say nothing.
+// CapacityLabel says which values of a node label mean spot and which on-demand. Where both are listed, a node with another value counts as
+// spot unless another capacity label has a known value. Where only one is listed, other values say nothing.
 type CapacityLabel struct {
 	Key      string   `json:"key,omitempty"`
 	Spot     []string `json:"spot,omitempty"`

@@ -19,17 +19,19 @@ import (
 // Update and State.Search must not run at the same time as anything else; between them everything may be read concurrently.
 type Counter struct {
 	reader *kube.NodeReader
+	labels *kube.LabelHistory
 
 	nodes     map[string]*node
 	order     []counted // as in the last snapshot
 	revisions map[kube.OwnerKey]*revision
-	labeled   int   // nodes whose capacity type a label decides
-	special   int   // nodes that are spot, or have a signal
-	next      int64 // the earliest until of all nodes, or earlier
+	labeled   bool               // nodes were read as beside labelled ones
+	special   int                // nodes that are spot, or have a signal
+	settling  map[*node]struct{} // nodes that wait for their capacity label
+	next      int64              // the earliest until of all nodes, or earlier
 
 	// Pools and zones are kept for good: there are no more than the cloud has.
 	pools  []*pool // by their index
-	poolOf map[poolKey]*pool
+	poolOf map[decision.SpreadPool]*pool
 	zones  map[string]int // name to index
 	turn   int            // of the pools: see orderedPools
 
@@ -47,19 +49,13 @@ type podsIn struct {
 	n    int
 }
 
-// pool is all nodes of one capacity type, instance type and zone.
+// pool is all nodes of one decision.SpreadPool.
 type pool struct {
-	poolKey
-	index int
-	zone  int
-	nodes []*node
-	next  int // in nodes: where the next search begins
-}
-
-type poolKey struct {
 	capacity decision.CapacityType
-	pool     decision.Pool
-	zone     string // also of nodes without an instance type, which have no decision.Pool
+	index    int
+	zone     int
+	nodes    []*node
+	next     int // in nodes: where the next search begins
 }
 
 // node is what was counted of one node.
@@ -106,13 +102,15 @@ type podsOf struct {
 	n        int
 }
 
-// NewCounter returns an empty Counter that reads nodes with reader.
-func NewCounter(reader *kube.NodeReader) *Counter {
+// NewCounter returns an empty Counter that reads nodes with reader. It also adds what it reads to labels.
+func NewCounter(reader *kube.NodeReader, labels *kube.LabelHistory) *Counter {
 	return &Counter{
 		reader:        reader,
+		labels:        labels,
 		nodes:         map[string]*node{},
+		settling:      map[*node]struct{}{},
 		revisions:     map[kube.OwnerKey]*revision{},
-		poolOf:        map[poolKey]*pool{},
+		poolOf:        map[decision.SpreadPool]*pool{},
 		zones:         map[string]int{},
 		interruptions: map[decision.Pool][]time.Time{},
 	}
@@ -120,15 +118,17 @@ func NewCounter(reader *kube.NodeReader) *Counter {
 
 // Update brings the count up to the snapshot that snapshot lists: all its nodes, as they are at now.
 func (c *Counter) Update(snapshot []fwk.NodeInfo, now time.Time) {
-	labeled := c.labeled > 0
-	c.scan(snapshot, now, labeled, false)
-	if (c.labeled > 0) != labeled {
-		// Whether unlabeled nodes are settling depends on the others: read all again.
-		c.scan(snapshot, now, !labeled, true)
+	first := !c.labeled && c.labels.Seen()
+	c.labeled = c.labels.Seen()
+	c.scan(snapshot, now, first)
+	if !c.labeled && c.labels.Seen() {
+		// Unlabeled nodes settle from the first labelled one on: read all again.
+		c.labeled = true
+		c.scan(snapshot, now, true)
 	}
 }
 
-func (c *Counter) scan(snapshot []fwk.NodeInfo, now time.Time, othersLabeled, all bool) {
+func (c *Counter) scan(snapshot []fwk.NodeInfo, now time.Time, all bool) {
 	nanos := now.UnixNano()
 	due := nanos >= c.next
 	moved := len(snapshot) != len(c.order)
@@ -146,7 +146,7 @@ func (c *Counter) scan(snapshot []fwk.NodeInfo, now time.Time, othersLabeled, al
 		}
 		if all || n.generation != info.GetGeneration() || nanos >= n.until {
 			n.info = info
-			c.recount(n, now, othersLabeled)
+			c.recount(n, now)
 		}
 		if i < len(c.order) && c.order[i].node == n {
 			c.order[i].generation = n.generation
@@ -188,24 +188,25 @@ func (c *Counter) reorder(snapshot []fwk.NodeInfo, now time.Time) {
 }
 
 // recount reads n and its pods again.
-func (c *Counter) recount(n *node, now time.Time, othersLabeled bool) {
+func (c *Counter) recount(n *node, now time.Time) {
 	before := n.facts.Signal
 	c.forget(n)
 	object := n.info.Node()
-	facts, until := c.reader.Read(object, othersLabeled, now)
+	facts, until := c.reader.Read(object, c.labeled, now)
+	c.labels.Note(facts.Capacity)
 	n.facts, n.free, n.generation, n.until = facts, freeOf(n.info), n.info.GetGeneration(), math.MaxInt64
 	if !until.IsZero() {
 		n.until = until.UnixNano()
 		c.next = min(c.next, n.until)
 	}
-	c.count(n, poolKey{facts.Capacity.Type, facts.Pool, object.Labels[v1.LabelTopologyZone]})
+	c.count(n, facts.SpreadPool(object.Labels[v1.LabelTopologyZone]))
 	if facts.Signal == decision.Reclaim && before != decision.Reclaim && facts.Capacity.Type == decision.Spot && len(n.pods) > 0 {
 		c.interrupted(facts.Pool, now)
 	}
 }
 
 // count counts n, which is not counted, in its pool, and its pods in their revisions.
-func (c *Counter) count(n *node, key poolKey) {
+func (c *Counter) count(n *node, key decision.SpreadPool) {
 	p := c.pool(key)
 	n.pool, n.place = p, len(p.nodes)
 	p.nodes = append(p.nodes, n)
@@ -237,11 +238,15 @@ func (c *Counter) forget(n *node) {
 
 // tell counts what n itself is.
 func (c *Counter) tell(n *node, sign int) {
-	if n.facts.Capacity.Labeled() {
-		c.labeled += sign
-	}
 	if n.facts.Capacity.Type == decision.Spot || n.facts.Signal != decision.NoSignal {
 		c.special += sign
+	}
+	switch {
+	case n.facts.Capacity.Source != decision.Settling:
+	case sign > 0:
+		c.settling[n] = struct{}{}
+	default:
+		delete(c.settling, n)
 	}
 }
 
@@ -269,16 +274,16 @@ func (c *Counter) tally(into []podsOf, pods []fwk.PodInfo) []podsOf {
 }
 
 // pool returns the pool of that key, a new one if there was none.
-func (c *Counter) pool(key poolKey) *pool {
+func (c *Counter) pool(key decision.SpreadPool) *pool {
 	if p := c.poolOf[key]; p != nil {
 		return p
 	}
-	zone, known := c.zones[key.zone]
+	zone, known := c.zones[key.Zone]
 	if !known {
 		zone = len(c.zones)
-		c.zones[key.zone] = zone
+		c.zones[key.Zone] = zone
 	}
-	p := &pool{poolKey: key, index: len(c.pools), zone: zone}
+	p := &pool{capacity: key.Capacity, index: len(c.pools), zone: zone}
 	c.pools, c.poolOf[key] = append(c.pools, p), p
 	return p
 }
@@ -325,10 +330,8 @@ func (c *Counter) Placed(revision kube.OwnerKey) decision.Placed {
 // NextSettled returns when the next of the nodes that wait for their capacity label stops doing so; the zero time if none does.
 func (c *Counter) NextSettled() time.Time {
 	next := int64(math.MaxInt64)
-	for _, n := range c.nodes {
-		if n.facts.Capacity.Source == decision.Settling {
-			next = min(next, n.until)
-		}
+	for n := range c.settling {
+		next = min(next, n.until)
 	}
 	if next == math.MaxInt64 {
 		return time.Time{}

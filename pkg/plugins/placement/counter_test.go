@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube/kubetest"
 )
 
@@ -32,7 +33,7 @@ func TestCounterCounts(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := NewCounter(testReader())
+			c := NewCounter(testReader(), &kube.LabelHistory{})
 			c.Update(snapshot(nodeOf("s", "spot", "a", test.pods...), nodeOf("o", "on-demand", "a", test.pods...)), now)
 			if diff := cmp.Diff(decision.Placed{Spot: test.want, OnDemand: test.want}, c.Placed(replicaSetKey("rs"))); diff != "" {
 				t.Errorf("Placed (-want +got):\n%s", diff)
@@ -45,7 +46,7 @@ func TestCounterCounts(t *testing.T) {
 func TestCounterTrustsGenerations(t *testing.T) {
 	info := nodeOf("n", "spot", "a", podOf("a", "rs"))
 	nodes := snapshot(info, nodeOf("m", "spot", "a"))
-	c := NewCounter(testReader())
+	c := NewCounter(testReader(), &kube.LabelHistory{})
 	c.Update(nodes, now)
 
 	info.pods = nil
@@ -91,7 +92,7 @@ func TestInterruptions(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := NewCounter(testReader())
+			c := NewCounter(testReader(), &kube.LabelHistory{})
 			at := now
 			c.Update(snapshot(test.node), at)
 			for _, step := range test.steps {
@@ -115,7 +116,7 @@ func TestInterruptions(t *testing.T) {
 func TestSilentNodeIsNoticedInTime(t *testing.T) {
 	info := nodeOf("n", "spot", "a")
 	info.node.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionUnknown, LastTransitionTime: metav1.NewTime(now)}}
-	c := NewCounter(testReader())
+	c := NewCounter(testReader(), &kube.LabelHistory{})
 	for _, step := range []struct {
 		after time.Duration
 		want  decision.SignalClass
@@ -129,7 +130,7 @@ func TestSilentNodeIsNoticedInTime(t *testing.T) {
 
 // The memory of a pool's interruptions is bounded; the latest are kept.
 func TestInterruptionsAreBounded(t *testing.T) {
-	c := NewCounter(testReader())
+	c := NewCounter(testReader(), &kube.LabelHistory{})
 	pool := decision.Pool{InstanceType: "m", Zone: "a"}
 	for i := range 2 * maxInterruptions {
 		c.interrupted(pool, now.Add(time.Duration(i)*time.Second))
@@ -159,7 +160,7 @@ func TestNextSettled(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := NewCounter(testReader())
+			c := NewCounter(testReader(), &kube.LabelHistory{})
 			c.Update(snapshot(test.nodes...), now)
 			if got := c.NextSettled(); !got.Equal(test.want) {
 				t.Errorf("NextSettled = %v, want %v", got, test.want)

@@ -110,7 +110,7 @@ func (s *State) candidates(capacity decision.CapacityType, fits *fit) sets.Set[s
 		for ; visited < len(p.nodes) && quota > 0; visited++ {
 			n := p.nodes[(p.next+visited)%len(p.nodes)]
 			switch {
-			case n.facts.Signal != decision.NoSignal || s.admit(n) != decision.Admitted || !fits.on(n):
+			case s.Plan.Class(n.facts) == decision.LastResort || s.admit(n) != decision.Admitted || !fits.on(n):
 			case s.inPool[p.index] > 0 && n.siblings(s.revision) > few:
 				rest = append(rest, n)
 			default:

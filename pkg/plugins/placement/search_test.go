@@ -68,7 +68,7 @@ func cluster(groups ...group) []*nodeInfo {
 
 // stateFor returns the state of a pod of the ReplicaSet "rs", of which all but one of desired may be on spot.
 func stateFor(desired int, infos []*nodeInfo) *State {
-	c := NewCounter(testReader())
+	c := NewCounter(testReader(), &kube.LabelHistory{})
 	c.Update(snapshot(infos...), now)
 	subject := &kube.Subject{RevisionKey: replicaSetKey("rs"), Pod: decision.Pod{Workload: decision.Workload{Desired: desired}}}
 	return NewState(subject, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, decision.Waiting{}, c)

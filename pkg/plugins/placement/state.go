@@ -35,6 +35,7 @@ type State struct {
 	inPool, inZone []int
 	nominees       []Nominee
 	refusals       *refusals
+	held           map[*node]struct{} // set by Hold
 	// What preemption and nominated pods change, in this copy of the state only.
 	moreOnSpot int
 	morePools  map[*pool]int
@@ -119,7 +120,11 @@ func (s *State) admit(n *node) decision.Verdict {
 	if s.evicts && n.facts.Capacity.Type == decision.OnDemand && s.Plan.Overflows() {
 		return decision.OverflowPreempts
 	}
-	return s.Plan.Admit(n.facts, s.moreOnSpot, s.onSpotIn(n.pool))
+	verdict := s.Plan.Admit(n.facts, s.moreOnSpot, s.onSpotIn(n.pool))
+	if _, held := s.held[n]; held {
+		return decision.Held(verdict)
+	}
+	return verdict
 }
 
 // AdmitsAll reports whether every node is open to the pod as far as the policy says, also when preemption is simulated: all are on-demand,

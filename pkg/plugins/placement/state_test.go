@@ -12,7 +12,7 @@ import (
 
 // stateOf returns the state of a pod of the ReplicaSet "rs", of which 2 of 3 may be on spot and 2 in a pool, on these nodes.
 func stateOf(nodes ...*nodeInfo) *State {
-	c := NewCounter(testReader())
+	c := NewCounter(testReader(), &kube.LabelHistory{})
 	c.Update(snapshot(nodes...), now)
 	subject := &kube.Subject{RevisionKey: replicaSetKey("rs"),
 		Pod: decision.Pod{Workload: decision.Workload{Kind: "Deployment", Revision: "shop/rs", Desired: 3}}}
@@ -87,7 +87,7 @@ func TestRemovingATerminatingPodChangesNothing(t *testing.T) {
 // The cap of a pool counts what preemption adds and takes in that pool, and in no other.
 func TestStatePoolCap(t *testing.T) {
 	perPool := decision.Count(1)
-	c := NewCounter(testReader())
+	c := NewCounter(testReader(), &kube.LabelHistory{})
 	c.Update(snapshot(nodeOf("spot-a", "spot", "a", podOf("1", "rs")), nodeOf("spot-b", "spot", "b")), now)
 	subject := &kube.Subject{RevisionKey: replicaSetKey("rs"), Pod: decision.Pod{Workload: decision.Workload{Desired: 9}}}
 	s := NewState(subject, decision.Settings{MaxPerPool: &perPool, FallbackAfter: decision.Never}, decision.Waiting{}, c)

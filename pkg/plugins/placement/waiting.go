@@ -27,6 +27,9 @@ type Waiting struct {
 	// byGang holds those of a gang, by namespace/name of its PodGroup.
 	byGang map[string]map[types.UID]*waiter
 	soon   clock.Timer // set while WakeCountedSoon is pending
+	// held counts the pods that Wait says were Held, and heldSoon is set while they are to be woken.
+	held     int
+	heldSoon clock.Timer
 }
 
 // Wait says what a pod waits for.
@@ -35,6 +38,8 @@ type Wait struct {
 	Owners []kube.OwnerKey
 	// ForOnDemand: the policy keeps the pod off spot.
 	ForOnDemand bool
+	// Held: a node was held for pods that wait for on-demand, and would be open to the pod otherwise.
+	Held bool
 	// Counted: fewer siblings on spot, or with overflow Never on on-demand, may unblock it.
 	Counted bool
 	// Invalid are the annotations that were reported as ignored.
@@ -50,6 +55,7 @@ type waiter struct {
 	pod   *v1.Pod
 	since time.Time
 	timer clock.Timer
+	fit   *fit // nil until somebody asks
 }
 
 // NewWaiting returns an empty memory that has pods tried again by calling wake, which must not block.
@@ -66,9 +72,15 @@ func (w *Waiting) Found(pod *v1.Pod, wait Wait) {
 	if old := w.pods[pod.UID]; old != nil {
 		since = old.since
 		w.drop(old)
+		if old.ForOnDemand && !wait.ForOnDemand {
+			w.wakeHeldSoon()
+		}
 	}
 	entry := &waiter{Wait: wait, pod: pod, since: since}
 	w.pods[pod.UID] = entry
+	if wait.Held {
+		w.held++
+	}
 	for _, owner := range wait.Owners {
 		addWaiter(w.byOwner, owner, entry)
 	}
@@ -157,6 +169,9 @@ func (w *Waiting) Forget(pod types.UID) {
 	defer w.mu.Unlock()
 	if entry := w.pods[pod]; entry != nil {
 		w.drop(entry)
+		if entry.ForOnDemand {
+			w.wakeHeldSoon()
+		}
 	}
 }
 
@@ -165,6 +180,9 @@ func (w *Waiting) drop(entry *waiter) {
 		entry.timer.Stop()
 	}
 	delete(w.pods, entry.pod.UID)
+	if entry.Held {
+		w.held--
+	}
 	for _, owner := range entry.Owners {
 		dropWaiter(w.byOwner, owner, entry)
 	}

@@ -247,3 +247,34 @@ func TestGangWaitsTogether(t *testing.T) {
 	w.Forget(alone.UID)
 	expect("all bound", nil)
 }
+
+// Pods that a node is held from are tried again when a pod that it may be held for no longer waits for on-demand. Many at once wake them once.
+func TestWakesHeldPods(t *testing.T) {
+	for name, end := range map[string]func(w *Waiting){
+		"placed or deleted":         func(w *Waiting) { w.Forget("floor") },
+		"no longer for on-demand":   func(w *Waiting) { w.Found(podOf("floor", ""), Wait{}) },
+		"two of them at once":       func(w *Waiting) { w.Forget("floor"); w.Forget("other") },
+		"nothing else wakes anyone": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, c, woken := newWaiting()
+			w.Found(podOf("floor", ""), Wait{ForOnDemand: true})
+			w.Found(podOf("other", ""), Wait{ForOnDemand: true})
+			w.Found(podOf("held", ""), Wait{Held: true})
+			w.Found(podOf("open", ""), Wait{})
+			if end != nil {
+				end(w)
+			} else {
+				w.Found(podOf("floor", ""), Wait{ForOnDemand: true})
+				w.Forget("open")
+			}
+			woken.expect(t, "at once")
+			c.Step(time.Second)
+			if end != nil {
+				woken.expect(t, "after a second", "shop/held")
+			}
+			c.Step(time.Minute)
+			woken.expect(t, "later")
+		})
+	}
+}

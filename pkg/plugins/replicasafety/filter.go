@@ -63,6 +63,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 	state := placement.NewState(subject, settings, waiting, p.counter, nominees...)
 	state.Nominated = nominated
 	state.Invalid = invalid
+	state.Hold(pod, p.waiting)
 	state.Write(cycle)
 	logger := klog.FromContext(ctx)
 	nodesToSearch, scope := state.Search(logger, cycle, pod)

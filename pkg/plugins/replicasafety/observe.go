@@ -53,18 +53,14 @@ func (p *Plugin) observe() placement.Observed {
 	return seen
 }
 
-// readNodes reads all nodes of the informer cache; like the counter, it lets nodes settle only where others are labelled.
+// readNodes reads all nodes of the informer cache; like the counter, it lets nodes settle only where others are or were labelled.
 func (p *Plugin) readNodes() map[string]decision.Node {
 	nodes, err := p.nodes.List(labels.Everything())
 	if err != nil {
 		return nil
 	}
 	now := p.clock.Now()
-	labeled := false
-	for _, node := range nodes {
-		facts, _ := p.reader.Read(node, false, now)
-		labeled = labeled || facts.Capacity.Labeled()
-	}
+	labeled := p.labels.Seen()
 	read := make(map[string]decision.Node, len(nodes))
 	for _, node := range nodes {
 		read[node.Name], _ = p.reader.Read(node, labeled, now)

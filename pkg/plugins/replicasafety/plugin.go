@@ -40,6 +40,7 @@ type Plugin struct {
 	policy  *decision.Policy
 	reader  *kube.NodeReader
 	owners  *kube.Owners
+	labels  *kube.LabelHistory
 	counter *placement.Counter
 	waiting *placement.Waiting
 
@@ -49,7 +50,8 @@ type Plugin struct {
 	pods     corelisters.PodLister
 	nodes    corelisters.NodeLister
 	recorder events.EventRecorder
-	clock    clock.Clock
+	logger   klog.Logger
+	clock    clock.WithDelayedExecution
 	handlers []cache.ResourceEventHandlerRegistration
 
 	// unmetSince is when observe saw first, of the workloads whose floor was not met at its last look, that it was not. It is observe's.
@@ -67,9 +69,21 @@ var (
 	_ fwk.SignPlugin          = &Plugin{}
 )
 
-// New builds the plugin from its args, a *config.ReplicaSafetyArgs. It asks the shared informer factory for all it needs, so that
-// the scheduler starts those informers and waits for them.
+// New builds the plugin from its args, a *config.ReplicaSafetyArgs, as NewWith does with a history of its own.
 func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+	return newPlugin(ctx, args, handle, &kube.LabelHistory{})
+}
+
+// NewWith returns a function that builds plugins from their args, a *config.ReplicaSafetyArgs. The plugins of all profiles share labels.
+func NewWith(labels *kube.LabelHistory) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
+	return func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+		return newPlugin(ctx, args, handle, labels)
+	}
+}
+
+// newPlugin asks the shared informer factory for all it needs, so that
+// the scheduler starts those informers and waits for them.
+func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, labels *kube.LabelHistory) (fwk.Plugin, error) {
 	safety, ok := args.(*config.ReplicaSafetyArgs)
 	if !ok {
 		return nil, fmt.Errorf("expected args of kind ReplicaSafetyArgs, got %T", args)
@@ -90,10 +104,12 @@ func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugi
 		policy:   policy,
 		reader:   reader,
 		owners:   owners,
-		counter:  placement.NewCounter(reader),
+		labels:   labels,
+		counter:  placement.NewCounter(reader, labels),
 		pods:     factory.Core().V1().Pods().Lister(),
 		nodes:    factory.Core().V1().Nodes().Lister(),
 		recorder: handle.EventRecorder(),
+		logger:   logger,
 		clock:    clock.RealClock{},
 
 		nominator:   handle,

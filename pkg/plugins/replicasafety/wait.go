@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +15,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
+
+// afterSettled is how long after the end of a node's label grace the pods are tried again that it was held from: the pods that it was held
+// for come first.
+const afterSettled = time.Second
 
 // PostFilter notes that the pod was found unschedulable, since when and what for. It makes nothing schedulable: preemption, which
 // comes after it in the shipped configuration, has its turn.
@@ -67,6 +72,7 @@ func (p *Plugin) waitOf(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 	wait := placement.Wait{
 		Owners:      []kube.OwnerKey{s.Subject.RevisionKey},
 		ForOnDemand: !s.Plan.MayTakeSpot() && s.Plan.MayTakeOnDemand(),
+		Held:        s.Holds(),
 		Counted:     s.Plan.Counted(),
 		Invalid:     s.Invalid,
 	}
@@ -78,7 +84,12 @@ func (p *Plugin) waitOf(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 		if in, ok := s.Settings.NextChange(s.Waited, inDeployment); ok {
 			wait.Again = p.clock.Now().Add(in)
 		}
-		if settled := s.Counter.NextSettled(); !settled.IsZero() && (wait.Again.IsZero() || settled.Before(wait.Again)) {
+	}
+	if settled := s.Counter.NextSettled(); !settled.IsZero() && (s.Plan.Grant == decision.NotGranted || wait.Held) {
+		if wait.Held {
+			settled = settled.Add(afterSettled)
+		}
+		if wait.Again.IsZero() || settled.Before(wait.Again) {
 			wait.Again = settled
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
@@ -444,6 +445,55 @@ func TestSettledNodeIsTriedAgain(t *testing.T) {
 		t.Errorf("woken after labelGrace (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"young"}, w.try(pod).feasible); diff != "" {
+		t.Errorf("feasible after labelGrace (-want +got):\n%s", diff)
+	}
+}
+
+// The grace outlives the labelled nodes: after all spot was reclaimed, the new nodes are those whose labels are still to come.
+func TestGraceAfterAllLabelledNodesWent(t *testing.T) {
+	w := newWorld(t, nil, spot("spot"))
+	w.must(w.client.CoreV1().Nodes().Delete(w.ctx, "spot", metav1.DeleteOptions{}))
+	w.eventually("the node is gone", func() bool { _, err := w.plugin.nodes.Get("spot"); return err != nil })
+	w.nodes(young("young"))
+	want := map[string]string{"young": "node has no capacity label yet and is too young to count as on-demand"}
+	if diff := cmp.Diff(want, w.reasons(w.try(podOf("p")))); diff != "" {
+		t.Errorf("refusals (-want +got):\n%s", diff)
+	}
+}
+
+// A node that waits for its label is held for the floors that wait. The pods that it is held from are tried again when the floor's pod no
+// longer waits, and at the latest after its grace: a second later than the floor's pod.
+func TestSettlingNodeIsHeldForFloors(t *testing.T) {
+	w := newWorld(t, nil, statefulSet("db", 3), statefulSet("single", 1))
+	w.plugin.labels.Note(decision.Capacity{Type: decision.Spot}) // of a node that is gone
+	w.nodes(changed(young("young"), func(n *v1.Node) {
+		n.Status.Allocatable = v1.ResourceList{v1.ResourcePods: resource.MustParse("110")}
+	}))
+	floor, replica := podOf("single-0", by("StatefulSet", "single")), podOf("db-1", by("StatefulSet", "db"))
+	held := map[string]string{"young": "node has no capacity label yet and is held for pods that wait for on-demand"}
+
+	if diff := cmp.Diff([]string{"young"}, w.try(replica).feasible); diff != "" {
+		t.Errorf("feasible while no floor waits (-want +got):\n%s", diff)
+	}
+	settling := map[string]string{"young": "node has no capacity label yet and is too young to count as on-demand"}
+	if diff := cmp.Diff(settling, w.reasons(w.try(floor))); diff != "" {
+		t.Errorf("refusals of the floor's pod (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(held, w.reasons(w.try(replica))); diff != "" {
+		t.Errorf("refusals while a floor waits (-want +got):\n%s", diff)
+	}
+	w.clock.Step(30 * time.Second)
+	if diff := cmp.Diff([]string{"shop/single-0"}, w.woken.take()); diff != "" {
+		t.Errorf("woken after labelGrace (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"young"}, w.try(floor).feasible); diff != "" {
+		t.Errorf("feasible for the floor after labelGrace (-want +got):\n%s", diff)
+	}
+	w.clock.Step(time.Second)
+	if diff := cmp.Diff([]string{"shop/db-1"}, w.woken.take()); diff != "" {
+		t.Errorf("woken a second later (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"young"}, w.try(replica).feasible); diff != "" {
 		t.Errorf("feasible after labelGrace (-want +got):\n%s", diff)
 	}
 }

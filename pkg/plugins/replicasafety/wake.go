@@ -2,7 +2,9 @@ package replicasafety
 
 import (
 	"context"
+	"fmt"
 	"maps"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
@@ -76,7 +78,7 @@ func queueIf(unblocks bool) fwk.QueueingHint {
 // watch adds this plugin's own handlers to the shared informers. They run after the index that the listers read is updated, so a pod
 // that they wake sees the change that woke it.
 func (p *Plugin) watch(factory informers.SharedInformerFactory) error {
-	add := func(informer cache.SharedIndexInformer, handler cache.ResourceEventHandlerFuncs) error {
+	add := func(informer cache.SharedIndexInformer, handler cache.ResourceEventHandler) error {
 		registration, err := informer.AddEventHandler(handler)
 		p.handlers = append(p.handlers, registration)
 		return err
@@ -87,6 +89,9 @@ func (p *Plugin) watch(factory informers.SharedInformerFactory) error {
 		}
 	}
 	if err := add(factory.Core().V1().Pods().Informer(), p.podHandler()); err != nil {
+		return err
+	}
+	if err := add(factory.Core().V1().Nodes().Informer(), p.labels.Handler(p.policy)); err != nil {
 		return err
 	}
 	return add(factory.Core().V1().Nodes().Informer(), p.nodeHandler())
@@ -162,29 +167,76 @@ func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
 	}
 }
 
-// nodeHandler reports contradictory labels, and wakes waiting pods after a node went: the scheduler wakes them before it
+// nodeHandler reports capacity labels that make no sense, and wakes waiting pods after a node went: the scheduler wakes them before it
 // takes the node out of its cache, so a quick one still finds its siblings there.
 func (p *Plugin) nodeHandler() cache.ResourceEventHandlerFuncs {
-	contradicts := func(node *v1.Node) bool {
-		facts, _ := p.reader.Read(node, false, p.clock.Now())
-		return facts.Capacity.Source == decision.FromContradiction
-	}
-	report := func(node *v1.Node) {
-		p.recorder.Eventf(node, nil, v1.EventTypeWarning, kube.ReasonContradictoryLabels, "Scheduling",
-			"labels do not say whether this node is spot or on-demand, because they contradict each other "+
-				"or because %s has an unknown value: it counts as spot", decision.CapacityLabelKey)
-	}
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
-			if node := obj.(*v1.Node); contradicts(node) {
-				report(node)
-			}
+			p.reportLabels(nil, obj.(*v1.Node))
+			p.awaitLabel(obj.(*v1.Node))
 		},
 		UpdateFunc: func(oldObj, newObj any) {
-			if node := newObj.(*v1.Node); contradicts(node) && !contradicts(oldObj.(*v1.Node)) {
-				report(node)
+			if before, after := oldObj.(*v1.Node), newObj.(*v1.Node); !maps.Equal(before.Labels, after.Labels) {
+				p.reportLabels(before, after)
 			}
 		},
 		DeleteFunc: func(any) { p.waiting.WakeCountedSoon() },
 	}
+}
+
+// reportLabels records an event if the capacity labels of after make no sense and those of before, nil for a new node, had another fault or
+// none.
+func (p *Plugin) reportLabels(before, after *v1.Node) {
+	reason, note := p.labelFault(after.Labels)
+	if before != nil {
+		if _, reported := p.labelFault(before.Labels); note == reported {
+			return
+		}
+	}
+	if note != "" {
+		p.recorder.Eventf(after, nil, v1.EventTypeWarning, reason, "Scheduling", "%s", note)
+	}
+}
+
+// awaitLabel records an event, and a line in the log, if a new node still has no capacity label when its grace ends, whether or not anything
+// is being scheduled then.
+func (p *Plugin) awaitLabel(node *v1.Node) {
+	left := kube.GraceLeft(p.policy, node, p.clock.Now())
+	if left <= 0 {
+		return
+	}
+	p.clock.AfterFunc(left, func() {
+		current, err := p.nodes.Get(node.Name)
+		if err != nil || current.UID != node.UID || !p.labels.Seen() {
+			return // it is gone, or no node of the cluster was ever labelled, so there was no grace
+		}
+		capacity := p.policy.Capacity(current.Labels, p.policy.LabelGrace, true)
+		if capacity.Source != decision.FromDefault {
+			return
+		}
+		p.logger.Info("Node got no capacity label within its grace", "node", klog.KObj(current), "labelGrace", p.policy.LabelGrace, "capacityType", capacity.Type)
+		p.recorder.Eventf(current, nil, v1.EventTypeNormal, kube.ReasonNoLabel, "Scheduling",
+			"no capacity label arrived within labelGrace (%s): the node counts as %s", p.policy.LabelGrace, capacity.Type)
+	})
+}
+
+// labelFault returns what is wrong with the capacity labels of a node, as an event tells it; empty if nothing is.
+func (p *Plugin) labelFault(labels map[string]string) (reason, note string) {
+	unknown := p.policy.UnknownLabels(labels)
+	for i, key := range unknown {
+		unknown[i] = key + "=" + labels[key]
+	}
+	values := strings.Join(unknown, ", ")
+	capacity := p.policy.Capacity(labels, 0, false)
+	switch contradiction := capacity.Source == decision.FromContradiction; {
+	case contradiction && values == "":
+		return kube.ReasonContradictoryLabels, "capacity labels contradict each other: the node counts as spot"
+	case contradiction:
+		return kube.ReasonContradictoryLabels,
+			fmt.Sprintf("capacity labels contradict each other or have unknown values (%s): the node counts as spot", values)
+	case values != "":
+		return kube.ReasonUnknownLabel,
+			fmt.Sprintf("ignored unknown values of capacity labels: %s; the node counts as %s by its other labels", values, capacity.Type)
+	}
+	return "", ""
 }

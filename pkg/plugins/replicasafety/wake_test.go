@@ -9,11 +9,13 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
@@ -294,12 +296,17 @@ func TestNodeHandlerWakesAfterANodeWent(t *testing.T) {
 	}
 }
 
-// Labels that contradict each other are told on the node when they are first seen, and not at every heartbeat.
-func TestContradictoryLabels(t *testing.T) {
+// Capacity labels that contradict each other or have unknown values are reported on the node when they are first seen, and not at every
+// heartbeat.
+func TestCapacityLabelEvents(t *testing.T) {
 	contradictory := node("n", "")
 	contradictory.Labels["karpenter.sh/capacity-type"], contradictory.Labels["eks.amazonaws.com/capacityType"] = "spot", "ON_DEMAND"
-	event := []string{"Warning ContradictoryCapacityLabels labels do not say whether this node is spot or on-demand, because they contradict " +
-		"each other or because node.kubernetes.io/capacity has an unknown value: it counts as spot"}
+	event := []string{"Warning ContradictoryCapacityLabels capacity labels contradict each other: the node counts as spot"}
+	// What Karpenter makes of a pod that excludes spot.
+	invented := node("n", "5958825377106311128")
+	bought := changed(invented, func(n *v1.Node) { n.Labels["karpenter.sh/capacity-type"] = "on-demand" })
+	stays := changed(bought, func(n *v1.Node) { n.Labels["example.com/rack"] = "7" })
+	plain := changed(node("n", ""), func(n *v1.Node) { n.Labels["cloud.google.com/gke-spot"] = "false" })
 	w := newWorldNotSynced(t, nil)
 	handler := w.plugin.nodeHandler()
 	for _, step := range []struct {
@@ -312,10 +319,82 @@ func TestContradictoryLabels(t *testing.T) {
 		{"heartbeat", func() { handler.UpdateFunc(contradictory, contradictory) }, nil},
 		{"such a node comes", func() { handler.AddFunc(contradictory) }, event},
 		{"settled", func() { handler.UpdateFunc(contradictory, onDemand("n")) }, nil},
+		{"an unknown value is ignored", func() { handler.AddFunc(bought) }, []string{"Warning UnknownCapacityLabel ignored unknown values of capacity labels: " +
+			"node.kubernetes.io/capacity=5958825377106311128; the node counts as on-demand by its other labels"}},
+		{"another label changes", func() { handler.UpdateFunc(bought, stays) }, nil},
+		{"an unknown value alone", func() { handler.AddFunc(invented) }, []string{"Warning ContradictoryCapacityLabels capacity labels contradict each other " +
+			"or have unknown values (node.kubernetes.io/capacity=5958825377106311128): the node counts as spot"}},
+		{"a value that is no surprise", func() { handler.AddFunc(plain) }, nil},
 	} {
 		step.happens()
 		if diff := cmp.Diff(step.want, w.recorded()); diff != "" {
 			t.Errorf("%s: events (-want +got):\n%s", step.name, diff)
 		}
+	}
+}
+
+// A node that still has no capacity label when its grace ends is reported once, whether or not anything is being scheduled.
+func TestNoCapacityLabelEvent(t *testing.T) {
+	event := []string{"Normal NoCapacityLabel no capacity label arrived within labelGrace (30s): the node counts as on-demand"}
+	for name, test := range map[string]struct {
+		change func(*config.ReplicaSafetyArgs)
+		before []runtime.Object
+		then   func(w *world)
+		want   []string
+	}{
+		"the label never arrives": {before: []runtime.Object{spot("spot"), young("young")}, want: event},
+		"unlabelled nodes are spot": {
+			change: func(args *config.ReplicaSafetyArgs) { args.UnlabeledNodes = "Spot" },
+			before: []runtime.Object{spot("spot"), young("young")},
+			want:   []string{"Normal NoCapacityLabel no capacity label arrived within labelGrace (30s): the node counts as spot"},
+		},
+		"all labelled nodes are gone by then": {
+			before: []runtime.Object{spot("spot"), young("young")},
+			then: func(w *world) {
+				w.must(w.client.CoreV1().Nodes().Delete(w.ctx, "spot", metav1.DeleteOptions{}))
+				w.eventually("the node is gone", func() bool { _, err := w.plugin.nodes.Get("spot"); return err != nil })
+			},
+			want: event,
+		},
+		"the label arrives": {
+			before: []runtime.Object{spot("spot"), young("young")},
+			then: func(w *world) {
+				_, err := w.client.CoreV1().Nodes().Update(w.ctx, onDemand("young"), metav1.UpdateOptions{})
+				w.must(err)
+				w.eventually("the label is seen", func() bool {
+					n, err := w.plugin.nodes.Get("young")
+					return err == nil && n.Labels[decision.CapacityLabelKey] != ""
+				})
+			},
+		},
+		"the node goes": {
+			before: []runtime.Object{spot("spot"), young("young")},
+			then: func(w *world) {
+				w.must(w.client.CoreV1().Nodes().Delete(w.ctx, "young", metav1.DeleteOptions{}))
+				w.eventually("the node is gone", func() bool { _, err := w.plugin.nodes.Get("young"); return err != nil })
+			},
+		},
+		"the node is old":     {before: []runtime.Object{spot("spot"), node("old", "")}},
+		"no node has a label": {before: []runtime.Object{node("old", ""), young("young")}},
+		"there is no such grace": {
+			change: func(args *config.ReplicaSafetyArgs) { args.LabelGrace = "0s" }, before: []runtime.Object{spot("spot"), young("young")},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, test.change, test.before...)
+			if test.then != nil {
+				test.then(w)
+			}
+			w.clock.Step(29 * time.Second)
+			if early := w.recorded(); early != nil {
+				t.Errorf("events within the grace: %v", early)
+			}
+			for range 2 { // once
+				w.clock.Step(time.Second)
+			}
+			if diff := cmp.Diff(test.want, w.recorded()); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
