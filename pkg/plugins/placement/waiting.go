@@ -26,7 +26,10 @@ type Waiting struct {
 	byOwner map[kube.OwnerKey]map[types.UID]*waiter
 	// byGang holds those of a gang, by namespace/name of its PodGroup.
 	byGang map[string]map[types.UID]*waiter
-	soon   clock.Timer // set while WakeCountedSoon is pending
+	// windows holds the owners for which pods were woken within the last wakePeriod; see WakeFor.
+	windows map[kube.OwnerKey]*window
+	turns   uint64      // how often WakeFor has woken pods
+	soon    clock.Timer // set while WakeCountedSoon is pending
 }
 
 // Wait says what a pod waits for.
@@ -43,6 +46,8 @@ type Wait struct {
 	Why string
 	// Again is when time alone may unblock it; the zero time for never.
 	Again time.Time
+	// Basis is what the pod's plan was made from. Only the Judge reads it.
+	Basis any
 }
 
 type waiter struct {
@@ -50,11 +55,13 @@ type waiter struct {
 	pod   *v1.Pod
 	since time.Time
 	timer clock.Timer
+	due   bool   // an owner's change may unblock the pod, and it has not been woken since
+	woken uint64 // the last turn in which WakeFor woke the pod; 0 if none
 }
 
 // NewWaiting returns an empty memory that has pods tried again by calling wake, which must not block.
 func NewWaiting(c clock.WithDelayedExecution, wake func(pods map[string]*v1.Pod)) *Waiting {
-	return &Waiting{clock: c, wake: wake, pods: map[types.UID]*waiter{}, byOwner: map[kube.OwnerKey]map[types.UID]*waiter{}, byGang: map[string]map[types.UID]*waiter{}}
+	return &Waiting{clock: c, wake: wake, pods: map[types.UID]*waiter{}, byOwner: map[kube.OwnerKey]map[types.UID]*waiter{}, byGang: map[string]map[types.UID]*waiter{}, windows: map[kube.OwnerKey]*window{}}
 }
 
 // Found notes that pod was found unschedulable now, and what it waits for this time.
@@ -62,12 +69,11 @@ func (w *Waiting) Found(pod *v1.Pod, wait Wait) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.clock.Now()
-	since := now
+	entry := &waiter{Wait: wait, pod: pod, since: now}
 	if old := w.pods[pod.UID]; old != nil {
-		since = old.since
+		entry.since, entry.woken = old.since, old.woken
 		w.drop(old)
 	}
-	entry := &waiter{Wait: wait, pod: pod, since: since}
 	w.pods[pod.UID] = entry
 	for _, owner := range wait.Owners {
 		addWaiter(w.byOwner, owner, entry)
@@ -157,11 +163,6 @@ func (w *Waiting) drop(entry *waiter) {
 		dropWaiter(w.byOwner, owner, entry)
 	}
 	dropWaiter(w.byGang, kube.GangOf(entry.pod), entry)
-}
-
-// WakeFor has the pods tried again that wait on owner.
-func (w *Waiting) WakeFor(owner kube.OwnerKey) {
-	w.wakeAll(func() map[types.UID]*waiter { return w.byOwner[owner] }, func(*waiter) bool { return true })
 }
 
 // Wake has one pod tried again.

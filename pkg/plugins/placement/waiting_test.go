@@ -111,29 +111,34 @@ func TestAgain(t *testing.T) {
 	}
 }
 
+// all is a Judge for which every pod may be unblocked.
+func all() func(Wait) bool { return func(Wait) bool { return true } }
+
 func TestWakeFor(t *testing.T) {
-	w, _, woken := newWaiting()
+	w, c, woken := newWaiting()
 	w.Found(podOf("a", "rs-1"), Wait{Owners: []kube.OwnerKey{replicaSetKey("rs-1"), replicaSetKey("web")}})
 	w.Found(podOf("b", "rs-2"), Wait{Owners: []kube.OwnerKey{replicaSetKey("rs-2"), replicaSetKey("web")}})
 	w.Found(podOf("c", "rs-3"), Wait{Owners: []kube.OwnerKey{replicaSetKey("rs-3")}})
 	w.Found(podOf("d", ""), Wait{})
 
-	w.WakeFor(replicaSetKey("rs-1"))
+	w.WakeFor(replicaSetKey("rs-1"), all)
 	woken.expect(t, "rs-1", "shop/a")
-	w.WakeFor(replicaSetKey("web"))
+	w.WakeFor(replicaSetKey("web"), all)
 	woken.expect(t, "web", "shop/a", "shop/b")
-	w.WakeFor(replicaSetKey("nobody's"))
+	w.WakeFor(replicaSetKey("nobody's"), all)
 	woken.expect(t, "an owner that nobody waits for")
+	w.closeWindows(t, c)
 	w.Found(podOf("a", "rs-1"), Wait{Owners: []kube.OwnerKey{replicaSetKey("rs-9")}})
 	w.Forget("b")
-	w.WakeFor(replicaSetKey("web"))
+	w.WakeFor(replicaSetKey("web"), all)
 	woken.expect(t, "web, when one waits for another and one no longer waits")
-	w.WakeFor(replicaSetKey("rs-9"))
+	w.WakeFor(replicaSetKey("rs-9"), all)
 	woken.expect(t, "rs-9", "shop/a")
 	w.Wake(podOf("d", ""))
 	woken.expect(t, "one pod by name", "shop/d")
 	w.Forget("a")
 	w.Forget("c")
+	w.closeWindows(t, c)
 	if len(w.byOwner) != 0 {
 		t.Errorf("owners that nobody waits for are remembered: %v", w.byOwner)
 	}
@@ -194,7 +199,7 @@ func TestWaitingConcurrently(t *testing.T) {
 				pod := podOf(fmt.Sprintf("p-%d", (worker+i)%8), "rs")
 				w.Found(pod, Wait{Owners: []kube.OwnerKey{replicaSetKey("rs")}, Again: time.Now(), Counted: true})
 				w.Since(pod.UID)
-				w.WakeFor(replicaSetKey("rs"))
+				w.WakeFor(replicaSetKey("rs"), all)
 				w.WakeCountedSoon()
 				w.ForOnDemand()
 				w.Forget(pod.UID)

@@ -92,11 +92,12 @@ func (p *Plugin) watch(factory informers.SharedInformerFactory) error {
 	return add(factory.Core().V1().Nodes().Informer(), p.nodeHandler())
 }
 
-// ownerHandler wakes the pods of an owner that appeared, was scaled, annotated or given to another owner, or whose Job came further.
+// ownerHandler wakes pods of an owner that appeared, was scaled, annotated or given to another owner, or whose Job came further: those
+// that judge reports.
 func (p *Plugin) ownerHandler() cache.ResourceEventHandlerFuncs {
 	wake := func(owner metav1.Object) {
 		if key, ok := kube.ControllerKey(owner); ok {
-			p.waiting.WakeFor(key)
+			p.waiting.WakeFor(key, p.judge)
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
@@ -119,11 +120,12 @@ func succeeded(obj any) int32 {
 	return 0
 }
 
-// podHandler forgets pods that no longer wait, and wakes the siblings where the number of pods is the number of replicas.
+// podHandler forgets pods that no longer wait. Where the number of pods is the number of replicas, it wakes siblings: those that judge
+// reports.
 func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
 	counted := func(pod *v1.Pod) {
 		if kube.CountedByPods(pod) {
-			p.waiting.WakeFor(kube.RevisionOf(pod))
+			p.waiting.WakeFor(kube.RevisionOf(pod), p.judge)
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
