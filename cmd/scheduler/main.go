@@ -23,11 +23,16 @@ func main() {
 }
 
 func newCommand() *cobra.Command {
-	return newSchedulerCommand(
+	return newSchedulerCommand(plugins()...)
+}
+
+// plugins returns the plugins that a profile may enable beside those of kube-scheduler.
+func plugins() []app.Option {
+	return []app.Option{
 		app.WithPlugin(replicasafety.Name, replicasafety.New),
 		app.WithPlugin(spotpreference.Name, spotpreference.New),
 		app.WithPlugin(gang.Name, gang.New),
-	)
+	}
 }
 
 // checkFlags checks the configuration file that --config names. Without one this would be a second stock scheduler, competing for the
