@@ -110,3 +110,19 @@ func TestJobProgressDelaysNobody(t *testing.T) {
 	}
 	t.Errorf("in none of %d rounds was a pod placed within twice the time", rounds)
 }
+
+// Without Coscheduling the label of a PodGroup means nothing: a pod does not fall back by the clock of another pod that has it.
+func TestPodGroupLabelWithoutCoscheduling(t *testing.T) {
+	const label, fallbackAfter = "scheduling.x-k8s.io/pod-group", time.Second
+	owner := ownedBy("apps/v1", "ReplicaSet", "web-1")
+	w := newWorld(t, []string{"fallbackAfter: 5m", "fallbackAfter: " + fallbackAfter.String()},
+		append(deploymentOf("web", 2, map[string]string{decision.MinOnDemandAnnotation: "100%"}), nodeWith("spot", "spot", "2"))...)
+	hopeless, pod := podWith("hopeless", "1000", owner), podWith("pod", "10m", owner)
+	hopeless.Labels, pod.Labels = map[string]string{label: "x"}, map[string]string{label: "x"}
+	w.create(hopeless)
+	w.eventually("the hopeless pod has been tried", func() bool { return w.tried()["hopeless"] > 0 })
+	w.place(podWith("other", "10m")) // which takes at least fallbackAfter
+	if took := w.place(pod); took < fallbackAfter {
+		t.Errorf("placed on %s after %s, before fallbackAfter, %s", w.nodeOf("pod"), took, fallbackAfter)
+	}
+}

@@ -24,8 +24,9 @@ type Waiting struct {
 	pods map[types.UID]*waiter
 	// byOwner holds the waiting pods by each object that they wait on.
 	byOwner map[kube.OwnerKey]map[types.UID]*waiter
-	// byGang holds those of a gang, by namespace/name of its PodGroup.
-	byGang map[string]map[types.UID]*waiter
+	// gangs holds those with pods that wait or are bound; gangOf is the gang of each bound pod.
+	gangs  map[Gang]*gang
+	gangOf map[types.UID]Gang
 	// windows holds the owners for which pods were woken within the last wakePeriod; see WakeFor.
 	windows map[kube.OwnerKey]*window
 	turns   uint64      // how often WakeFor has woken pods
@@ -46,8 +47,24 @@ type Wait struct {
 	Why string
 	// Again is when time alone may unblock it; the zero time for never.
 	Again time.Time
+	// Gang is the gang of the pod; the zero Gang if it is in none.
+	Gang Gang
 	// Basis is what the pod's plan was made from. Only the Judge reads it.
 	Basis any
+}
+
+// Gang identifies pods that are placed all together or not at all, and that share the clock of their waiting: those of one revision with
+// one PodGroup. The revision is part of it because anyone who may create pods may give them the label of any PodGroup.
+type Gang struct {
+	Revision kube.OwnerKey
+	PodGroup string // namespace/name
+}
+
+type gang struct {
+	waiting map[types.UID]*waiter
+	bound   int
+	// scheduled: a pod of the gang has been bound since the gang was first known.
+	scheduled bool
 }
 
 type waiter struct {
@@ -61,7 +78,7 @@ type waiter struct {
 
 // NewWaiting returns an empty memory that has pods tried again by calling wake, which must not block.
 func NewWaiting(c clock.WithDelayedExecution, wake func(pods map[string]*v1.Pod)) *Waiting {
-	return &Waiting{clock: c, wake: wake, pods: map[types.UID]*waiter{}, byOwner: map[kube.OwnerKey]map[types.UID]*waiter{}, byGang: map[string]map[types.UID]*waiter{}, windows: map[kube.OwnerKey]*window{}}
+	return &Waiting{clock: c, wake: wake, pods: map[types.UID]*waiter{}, byOwner: map[kube.OwnerKey]map[types.UID]*waiter{}, gangs: map[Gang]*gang{}, gangOf: map[types.UID]Gang{}, windows: map[kube.OwnerKey]*window{}}
 }
 
 // Found notes that pod was found unschedulable now, and what it waits for this time.
@@ -70,16 +87,19 @@ func (w *Waiting) Found(pod *v1.Pod, wait Wait) {
 	defer w.mu.Unlock()
 	now := w.clock.Now()
 	entry := &waiter{Wait: wait, pod: pod, since: now}
-	if old := w.pods[pod.UID]; old != nil {
+	old := w.pods[pod.UID]
+	if old != nil {
 		entry.since, entry.woken = old.since, old.woken
+	}
+	if wait.Gang != (Gang{}) {
+		w.gang(wait.Gang).waiting[pod.UID] = entry // before old is dropped, and with it a gang without pods
+	}
+	if old != nil {
 		w.drop(old)
 	}
 	w.pods[pod.UID] = entry
 	for _, owner := range wait.Owners {
 		addWaiter(w.byOwner, owner, entry)
-	}
-	if gang := kube.GangOf(pod); gang != "" {
-		addWaiter(w.byGang, gang, entry)
 	}
 	if !wait.Again.IsZero() {
 		entry.timer = w.clock.AfterFunc(wait.Again.Sub(now), func() { w.wake(keyed(entry.pod)) })
@@ -102,17 +122,53 @@ func dropWaiter[K comparable](from map[K]map[types.UID]*waiter, key K, entry *wa
 
 // WaitingSince returns when the pod, or the first of its gang that still waits, was first found unschedulable; false if none was. One pod
 // that finds no node has the whole gang wait, so that the others are not tried in vain as often as it: with clocks of their own, each of
-// the floor's pods would begin its wait where the last one's ends.
-func (w *Waiting) WaitingSince(pod *v1.Pod) (time.Time, bool) {
-	since, waits := w.Since(pod.UID)
+// the floor's pods would begin its wait where the last one's ends. Once a pod of the gang has been bound, each of its pods has its own
+// clock: a replacement, or a pod beyond the gang's minimum, does not wait for the others.
+func (w *Waiting) WaitingSince(pod types.UID, of Gang) (time.Time, bool) {
+	since, waits := w.Since(pod)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, entry := range w.byGang[kube.GangOf(pod)] {
-		if !waits || entry.since.Before(since) {
-			since, waits = entry.since, true
+	if g := w.gangs[of]; g != nil && !g.scheduled {
+		for _, entry := range g.waiting {
+			if !waits || entry.since.Before(since) {
+				since, waits = entry.since, true
+			}
 		}
 	}
 	return since, waits
+}
+
+// Bound forgets a pod that was bound. If it is in a gang, the gang's common clock ends.
+func (w *Waiting) Bound(pod types.UID, of Gang) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if entry := w.pods[pod]; entry != nil {
+		w.drop(entry)
+	}
+	if _, known := w.gangOf[pod]; known || of == (Gang{}) {
+		return
+	}
+	g := w.gang(of)
+	g.scheduled = true
+	g.bound++
+	w.gangOf[pod] = of
+}
+
+// gang returns the gang of that key, a new one if it is not known.
+func (w *Waiting) gang(of Gang) *gang {
+	g := w.gangs[of]
+	if g == nil {
+		g = &gang{waiting: map[types.UID]*waiter{}}
+		w.gangs[of] = g
+	}
+	return g
+}
+
+// forgetIfGone forgets a gang without pods.
+func (w *Waiting) forgetIfGone(of Gang) {
+	if g := w.gangs[of]; g != nil && g.bound == 0 && len(g.waiting) == 0 {
+		delete(w.gangs, of)
+	}
 }
 
 // Since returns when the pod was first found unschedulable; false if it is not waiting.
@@ -145,12 +201,17 @@ func (w *Waiting) Why(pod types.UID) string {
 	return ""
 }
 
-// Forget forgets a pod that was bound or deleted.
+// Forget forgets a pod that was deleted.
 func (w *Waiting) Forget(pod types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if entry := w.pods[pod]; entry != nil {
 		w.drop(entry)
+	}
+	if of, bound := w.gangOf[pod]; bound {
+		delete(w.gangOf, pod)
+		w.gangs[of].bound--
+		w.forgetIfGone(of)
 	}
 }
 
@@ -162,7 +223,10 @@ func (w *Waiting) drop(entry *waiter) {
 	for _, owner := range entry.Owners {
 		dropWaiter(w.byOwner, owner, entry)
 	}
-	dropWaiter(w.byGang, kube.GangOf(entry.pod), entry)
+	if g := w.gangs[entry.Gang]; g != nil && g.waiting[entry.pod.UID] == entry {
+		delete(g.waiting, entry.pod.UID)
+		w.forgetIfGone(entry.Gang)
+	}
 }
 
 // Wake has one pod tried again.

@@ -20,6 +20,7 @@ import (
 // comes after it in the shipped configuration, has its turn.
 func (p *Plugin) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	wait := p.waitOf(cycle, pod)
+	wait.Gang = p.gangOf(pod)
 	if logger := klog.FromContext(ctx).V(2); logger.Enabled() {
 		wait.Why = p.logWait(logger, cycle, pod)
 	}

@@ -129,11 +129,20 @@ func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { counted(obj.(*v1.Pod)) },
+		AddFunc: func(obj any) {
+			pod := obj.(*v1.Pod)
+			if pod.Spec.NodeName != "" {
+				p.waiting.Bound(pod.UID, p.gangOf(pod))
+			}
+			counted(pod)
+		},
 		UpdateFunc: func(oldObj, newObj any) {
 			before, after := oldObj.(*v1.Pod), newObj.(*v1.Pod)
-			if before.Spec.NodeName == "" && after.Spec.NodeName != "" {
-				p.waiting.Forget(after.UID)
+			if before.UID != after.UID { // deleted and made anew while the watch was interrupted
+				p.waiting.Forget(before.UID)
+			}
+			if after.Spec.NodeName != "" && (before.Spec.NodeName == "" || before.UID != after.UID) {
+				p.waiting.Bound(after.UID, p.gangOf(after))
 			}
 			if kube.Live(before) != kube.Live(after) || kube.RevisionOf(before) != kube.RevisionOf(after) {
 				counted(before)
