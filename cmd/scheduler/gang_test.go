@@ -1,13 +1,21 @@
 package main
 
 import (
+	"context"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultbinder"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/queuesort"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	gangconfig "sigs.k8s.io/scheduler-plugins/apis/config"
 	"sigs.k8s.io/yaml"
 
@@ -70,6 +78,56 @@ func TestGangArgs(t *testing.T) {
 		}
 	}
 	t.Error("no args of Coscheduling")
+}
+
+// TestPlacesGangs: a profile places gangs if Coscheduling is enabled at Permit, not if the queue alone is ordered by it.
+func TestPlacesGangs(t *testing.T) {
+	coscheduling := []schedulerconfig.Plugin{{Name: gang.Name}}
+	sorts := schedulerconfig.PluginSet{Enabled: coscheduling}
+	for name, test := range map[string]struct {
+		plugins schedulerconfig.Plugins
+		want    bool
+	}{
+		"at all points": {schedulerconfig.Plugins{QueueSort: sorts, Permit: schedulerconfig.PluginSet{Enabled: coscheduling}}, true},
+		"in the queue":  {schedulerconfig.Plugins{QueueSort: sorts}, false},
+		"not at all":    {schedulerconfig.Plugins{QueueSort: schedulerconfig.PluginSet{Enabled: []schedulerconfig.Plugin{{Name: queuesort.Name}}}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var handle fwk.Handle
+			registry := frameworkruntime.Registry{
+				queuesort.Name: queuesort.New, defaultbinder.Name: defaultbinder.New,
+				gang.Name: func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) { return fakeCoscheduling{}, nil },
+				"Handle": func(_ context.Context, _ runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+					handle = h
+					return fakePlugin{}, nil
+				},
+			}
+			test.plugins.Bind = schedulerconfig.PluginSet{Enabled: []schedulerconfig.Plugin{{Name: defaultbinder.Name}}}
+			test.plugins.PostBind = schedulerconfig.PluginSet{Enabled: []schedulerconfig.Plugin{{Name: "Handle"}}}
+			_, err := frameworkruntime.NewFramework(t.Context(), registry, &schedulerconfig.KubeSchedulerProfile{SchedulerName: "s", Plugins: &test.plugins})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := placesGangs(handle); got != test.want {
+				t.Errorf("placesGangs = %t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+// fakePlugin has the handle of its profile taken.
+type fakePlugin struct{}
+
+func (fakePlugin) Name() string                                              { return "Handle" }
+func (fakePlugin) PostBind(context.Context, fwk.CycleState, *v1.Pod, string) {}
+
+// fakeCoscheduling stands for Coscheduling, which cannot be built without an API server.
+type fakeCoscheduling struct{ fakePlugin }
+
+func (fakeCoscheduling) Name() string                                   { return gang.Name }
+func (fakeCoscheduling) Less(fwk.QueuedPodInfo, fwk.QueuedPodInfo) bool { return false }
+func (fakeCoscheduling) Permit(context.Context, fwk.CycleState, *v1.Pod, string) (*fwk.Status, time.Duration) {
+	return nil, 0
 }
 
 func decodeYAML(t *testing.T, file string) map[string]any {

@@ -8,7 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/component-base/cli"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/gang"
@@ -25,12 +27,23 @@ func main() {
 
 func newCommand() *cobra.Command {
 	labels := &kube.LabelHistory{}
-	return newSchedulerCommand(
-		labels,
-		app.WithPlugin(replicasafety.Name, replicasafety.NewWith(labels)),
+	return newSchedulerCommand(labels, plugins(labels)...)
+}
+
+// plugins returns the plugins that a profile may enable beside those of kube-scheduler. They share labels.
+func plugins(labels *kube.LabelHistory) []app.Option {
+	return []app.Option{
+		app.WithPlugin(replicasafety.Name, replicasafety.With(labels, placesGangs)),
 		app.WithPlugin(spotpreference.Name, spotpreference.New),
 		app.WithPlugin(gang.Name, gang.New),
-	)
+	}
+}
+
+// placesGangs reports whether the profile has pods of gangs wait for each other at Permit. A profile may have Coscheduling in queueSort
+// alone: the order of the queue is the same in all profiles.
+func placesGangs(handle fwk.Handle) bool {
+	profile, ok := handle.(framework.Framework)
+	return ok && has(profile.ListPlugins().Permit.Enabled, gang.Name)
 }
 
 // checkFlags checks the configuration file that --config names. Without one this would be a second stock scheduler, competing for the

@@ -213,6 +213,27 @@ func (p *Plan) Counted() bool {
 	return p.Grant == NotGranted && (p.PoolCap > 0 || !p.ordered && !p.Exempt && p.Budget > 0)
 }
 
+// MayOpen reports whether next may admit the pod to a node that p refuses. Both are plans for the same pod; in between, the replica count
+// of its workload has changed, and its settings have not. It assumes that no replica of the revision has left spot since p was made: the
+// scheduler tries waiting pods again when one does.
+func (p *Plan) MayOpen(next *Plan) bool {
+	switch {
+	case p.Overflows() && !next.Overflows():
+		return true // a replica of the floor may take on-demand with overflow Never, and may preempt there
+	case p.Grant != NotGranted:
+		return false // p refuses no node that next admits
+	case next.Grant != NotGranted:
+		return true
+	case p.PoolCap > 0 && (next.PoolCap == 0 || next.PoolCap > p.PoolCap):
+		return true
+	case p.Exempt || p.WithinBudget(0):
+		return false
+	case p.ordered || next.ordered:
+		return next.WithinBudget(0)
+	}
+	return next.Budget > p.Budget
+}
+
 // NextChange returns after how much more waiting, for a pod that has waited for waited, time alone may change the plan of a pod
 // that waits for on-demand; false if it never will. newRevision says whether older revisions of its workload may be in its way.
 func (s Settings) NextChange(waited time.Duration, newRevision bool) (time.Duration, bool) {

@@ -420,3 +420,45 @@ func TestPoolRisk(t *testing.T) {
 		})
 	}
 }
+
+// A new replica count is worth another attempt only if it may open a node to the pod.
+func TestMayOpen(t *testing.T) {
+	never := decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}
+	half := decision.Settings{MinOnDemand: decision.Percent(50), FallbackAfter: decision.Never}
+	full := decision.Placed{Spot: 4, OnDemand: 1}
+	for name, test := range map[string]struct {
+		settings      decision.Settings
+		before, after decision.Workload
+		placed        decision.Placed
+		waiting       decision.Waiting
+		onlySpot      bool
+		want          bool
+	}{
+		"budget grows":                      {settings: never, before: decision.Workload{Desired: 5}, after: decision.Workload{Desired: 6}, placed: full, want: true},
+		"only the floor grows":              {settings: half, before: decision.Workload{Desired: 8}, after: decision.Workload{Desired: 9}, placed: full},
+		"budget shrinks":                    {settings: never, before: decision.Workload{Desired: 5}, after: decision.Workload{Desired: 4}, placed: full},
+		"budget grows, but was not used up": {settings: never, before: decision.Workload{Desired: 9}, after: decision.Workload{Desired: 10}, placed: full},
+		"budget grows, and the pod had fallen back": {settings: decision.Settings{MinOnDemand: decision.Count(1)}, before: decision.Workload{Desired: 5},
+			after: decision.Workload{Desired: 6}, placed: full, waiting: decision.Waiting{For: 1}},
+		"budget grows, and the pod admits only spot": {settings: never, before: decision.Workload{Desired: 5}, after: decision.Workload{Desired: 6},
+			placed: full, onlySpot: true},
+		"cap grows": {settings: decision.Settings{MaxPerPool: new(decision.Percent(50)), FallbackAfter: decision.Never},
+			before: decision.Workload{Desired: 8}, after: decision.Workload{Desired: 9}, want: true},
+		"cap stays": {settings: decision.Settings{MaxPerPool: new(decision.Percent(50)), FallbackAfter: decision.Never},
+			before: decision.Workload{Desired: 7}, after: decision.Workload{Desired: 8}},
+		"ordinal leaves the floor": {settings: half, before: decision.Workload{Desired: 8, Ordered: true, Ordinal: 3},
+			after: decision.Workload{Desired: 6, Ordered: true, Ordinal: 3}, want: true},
+		"ordinal stays on the floor": {settings: half, before: decision.Workload{Desired: 8, Ordered: true, Ordinal: 2},
+			after: decision.Workload{Desired: 6, Ordered: true, Ordinal: 2}},
+		"ordinal comes to the floor, and may preempt on on-demand": {settings: half, before: decision.Workload{Desired: 6, Ordered: true, Ordinal: 3},
+			after: decision.Workload{Desired: 8, Ordered: true, Ordinal: 3}, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := decision.NewPlan(&decision.Pod{OnlySpot: test.onlySpot, Workload: test.before}, test.settings, test.placed, test.waiting)
+			after := decision.NewPlan(&decision.Pod{OnlySpot: test.onlySpot, Workload: test.after}, test.settings, test.placed, decision.Waiting{})
+			if got := before.MayOpen(&after); got != test.want {
+				t.Errorf("MayOpen = %t, want %t", got, test.want)
+			}
+		})
+	}
+}

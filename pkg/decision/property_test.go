@@ -365,6 +365,39 @@ func TestAdmitIsMonotone(t *testing.T) {
 	})
 }
 
+// TestMayOpenMissesNothing: a replica count that opens a node to a pod is never called one that cannot, even if more replicas have come to
+// spot in between.
+func TestMayOpenMissesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pod := decision.Pod{OnlySpot: rapid.Bool().Draw(t, "onlySpot"), Workload: decision.Workload{
+			Desired: rapid.IntRange(0, 12).Draw(t, "desired"), Ordered: rapid.Bool().Draw(t, "ordered"), Ordinal: rapid.IntRange(-1, 12).Draw(t, "ordinal"),
+		}}
+		settings := decision.Settings{
+			MinOnDemand: quantities().Draw(t, "minOnDemand"), FallbackAfter: decision.Never,
+			Overflow: decision.OverflowPolicy(rapid.IntRange(0, 1).Draw(t, "overflow")),
+		}
+		if rapid.Bool().Draw(t, "capped") {
+			settings.MaxPerPool = new(quantities().Draw(t, "maxPerPool"))
+		}
+		placed := decision.Placed{Spot: rapid.IntRange(0, 12).Draw(t, "spot"), OnDemand: rapid.IntRange(0, 12).Draw(t, "on-demand")}
+		inPool := rapid.IntRange(0, placed.Spot).Draw(t, "in the pool")
+		more := rapid.IntRange(0, 3).Draw(t, "more in the pool")
+		before := decision.NewPlan(&pod, settings, placed, decision.Waiting{})
+		pod.Workload.Desired = rapid.IntRange(0, 12).Draw(t, "desired then")
+		next := decision.NewPlan(&pod, settings, placed, decision.Waiting{})
+		node := decision.Node{Capacity: decision.Capacity{Type: decision.Spot}, Pool: decision.NewPool("m", "a")}
+		opens := before.Admit(node, 0, inPool) != decision.Admitted && next.Admit(node, more, inPool+more) == decision.Admitted
+		if opens && !before.MayOpen(&next) {
+			t.Fatalf("%+v opens a spot node that %+v refuses", next, before)
+		}
+		node.Capacity.Type = decision.OnDemand
+		opens = before.Admit(node, 0, 0) != decision.Admitted && next.Admit(node, 0, 0) == decision.Admitted || before.Overflows() && !next.Overflows()
+		if opens && !before.MayOpen(&next) {
+			t.Fatalf("%+v opens an on-demand node that %+v refuses, or lets the pod preempt there", next, before)
+		}
+	})
+}
+
 // TestStricterOnlyOnlyTightens: under StricterOnly no annotation leaves a workload less safe than rules and defaults do.
 func TestStricterOnlyOnlyTightens(t *testing.T) {
 	annotations := rapid.MapOfN(

@@ -29,6 +29,8 @@ type Subject struct {
 	RevisionKey OwnerKey
 	// WorkloadKey is the key of the object that carries the replica count and the annotations; RevisionKey if that is the same object.
 	WorkloadKey OwnerKey
+	// RevisionNumber is that of the ReplicaSet in its Deployment, as of the function of that name; 0 for all other workloads.
+	RevisionNumber int64
 }
 
 // OwnerKey identifies the controller of a pod or ReplicaSet. It has the namespace and the kind beside the UID because owner references are
@@ -173,7 +175,25 @@ func addIndex(informer cache.SharedIndexInformer, name string, index cache.Index
 func (o *Owners) Informers() []cache.SharedIndexInformer { return o.informers }
 
 // Subject returns what pod belongs to. The error is an *UnknownOwner or one of the cache.
-func (o *Owners) Subject(pod *v1.Pod) (*Subject, error) {
+func (o *Owners) Subject(pod *v1.Pod) (*Subject, error) { return o.subject(pod, o.livePods) }
+
+// Subjects returns a function that is Subject for many pods at one moment: it counts the live pods of a controller once.
+func (o *Owners) Subjects() func(pod *v1.Pod) (*Subject, error) {
+	counts := map[OwnerKey]int{}
+	livePods := func(controller OwnerKey) (int, error) {
+		if n, ok := counts[controller]; ok {
+			return n, nil
+		}
+		n, err := o.livePods(controller)
+		if err == nil {
+			counts[controller] = n
+		}
+		return n, err
+	}
+	return func(pod *v1.Pod) (*Subject, error) { return o.subject(pod, livePods) }
+}
+
+func (o *Owners) subject(pod *v1.Pod, livePods func(OwnerKey) (int, error)) (*Subject, error) {
 	s := &Subject{
 		Pod: decision.Pod{
 			Namespace:     pod.Namespace,
@@ -211,7 +231,7 @@ func (o *Owners) Subject(pod *v1.Pod) (*Subject, error) {
 			w.Annotations, w.Desired, w.Batch = job.Annotations, jobDesired(job), batchOf(job)
 		}
 	default:
-		w.Desired, err = o.livePods(s.RevisionKey)
+		w.Desired, err = livePods(s.RevisionKey)
 	}
 	if err != nil {
 		return nil, err
@@ -235,7 +255,7 @@ func (o *Owners) replicaSet(namespace string, ref *metav1.OwnerReference, s *Sub
 		return err
 	}
 	w.Kind, w.Annotations, w.Desired = owner.Kind, deployment.Annotations, Replicas(deployment.Spec.Replicas)
-	s.WorkloadKey = KeyOf(namespace, owner)
+	s.WorkloadKey, s.RevisionNumber = KeyOf(namespace, owner), RevisionNumber(rs)
 	return nil
 }
 

@@ -24,12 +24,16 @@ type Waiting struct {
 	pods map[types.UID]*waiter
 	// byOwner holds the waiting pods by each object that they wait on.
 	byOwner map[kube.OwnerKey]map[types.UID]*waiter
-	// byGang holds those of a gang, by namespace/name of its PodGroup.
-	byGang map[string]map[types.UID]*waiter
-	soon   clock.Timer // set while WakeCountedSoon is pending
+	// gangs holds those with pods that wait or are bound; gangOf is the gang of each bound pod.
+	gangs  map[Gang]*gang
+	gangOf map[types.UID]Gang
 	// held counts the pods that Wait says were Held, and heldSoon is set while they are to be woken.
 	held     int
 	heldSoon clock.Timer
+	// windows holds the owners for which pods were woken within the last wakePeriod; see WakeFor.
+	windows map[kube.OwnerKey]*window
+	turns   uint64      // how often WakeFor has woken pods
+	soon    clock.Timer // set while WakeCountedSoon is pending
 }
 
 // Wait says what a pod waits for.
@@ -48,6 +52,24 @@ type Wait struct {
 	Why string
 	// Again is when time alone may unblock it; the zero time for never.
 	Again time.Time
+	// Gang is the gang of the pod; the zero Gang if it is in none.
+	Gang Gang
+	// Basis is what the pod's plan was made from. Only the Judge reads it.
+	Basis any
+}
+
+// Gang identifies pods that are placed all together or not at all, and that share the clock of their waiting: those of one revision with
+// one PodGroup. The revision is part of it because anyone who may create pods may give them the label of any PodGroup.
+type Gang struct {
+	Revision kube.OwnerKey
+	PodGroup string // namespace/name
+}
+
+type gang struct {
+	waiting map[types.UID]*waiter
+	bound   int
+	// scheduled: a pod of the gang has been bound since the gang was first known.
+	scheduled bool
 }
 
 type waiter struct {
@@ -55,12 +77,14 @@ type waiter struct {
 	pod   *v1.Pod
 	since time.Time
 	timer clock.Timer
-	fit   *fit // nil until somebody asks
+	fit   *fit   // nil until somebody asks
+	due   bool   // an owner's change may unblock the pod, and it has not been woken since
+	woken uint64 // the last turn in which WakeFor woke the pod; 0 if none
 }
 
 // NewWaiting returns an empty memory that has pods tried again by calling wake, which must not block.
 func NewWaiting(c clock.WithDelayedExecution, wake func(pods map[string]*v1.Pod)) *Waiting {
-	return &Waiting{clock: c, wake: wake, pods: map[types.UID]*waiter{}, byOwner: map[kube.OwnerKey]map[types.UID]*waiter{}, byGang: map[string]map[types.UID]*waiter{}}
+	return &Waiting{clock: c, wake: wake, pods: map[types.UID]*waiter{}, byOwner: map[kube.OwnerKey]map[types.UID]*waiter{}, gangs: map[Gang]*gang{}, gangOf: map[types.UID]Gang{}, windows: map[kube.OwnerKey]*window{}}
 }
 
 // Found notes that pod was found unschedulable now, and what it waits for this time.
@@ -68,24 +92,26 @@ func (w *Waiting) Found(pod *v1.Pod, wait Wait) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.clock.Now()
-	since := now
-	if old := w.pods[pod.UID]; old != nil {
-		since = old.since
+	entry := &waiter{Wait: wait, pod: pod, since: now}
+	old := w.pods[pod.UID]
+	if old != nil {
+		entry.since, entry.woken = old.since, old.woken
+	}
+	if wait.Gang != (Gang{}) {
+		w.gang(wait.Gang).waiting[pod.UID] = entry // before old is dropped, and with it a gang without pods
+	}
+	if old != nil {
 		w.drop(old)
 		if old.ForOnDemand && !wait.ForOnDemand {
 			w.wakeHeldSoon()
 		}
 	}
-	entry := &waiter{Wait: wait, pod: pod, since: since}
 	w.pods[pod.UID] = entry
 	if wait.Held {
 		w.held++
 	}
 	for _, owner := range wait.Owners {
 		addWaiter(w.byOwner, owner, entry)
-	}
-	if gang := kube.GangOf(pod); gang != "" {
-		addWaiter(w.byGang, gang, entry)
 	}
 	if !wait.Again.IsZero() {
 		entry.timer = w.clock.AfterFunc(wait.Again.Sub(now), func() { w.wake(keyed(entry.pod)) })
@@ -108,17 +134,51 @@ func dropWaiter[K comparable](from map[K]map[types.UID]*waiter, key K, entry *wa
 
 // WaitingSince returns when the pod, or the first of its gang that still waits, was first found unschedulable; false if none was. One pod
 // that finds no node has the whole gang wait, so that the others are not tried in vain as often as it: with clocks of their own, each of
-// the floor's pods would begin its wait where the last one's ends.
-func (w *Waiting) WaitingSince(pod *v1.Pod) (time.Time, bool) {
-	since, waits := w.Since(pod.UID)
+// the floor's pods would begin its wait where the last one's ends. Once a pod of the gang has been bound, each of its pods has its own
+// clock: a replacement, or a pod beyond the gang's minimum, does not wait for the others.
+func (w *Waiting) WaitingSince(pod types.UID, of Gang) (time.Time, bool) {
+	since, waits := w.Since(pod)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, entry := range w.byGang[kube.GangOf(pod)] {
-		if !waits || entry.since.Before(since) {
-			since, waits = entry.since, true
+	if g := w.gangs[of]; g != nil && !g.scheduled {
+		for _, entry := range g.waiting {
+			if !waits || entry.since.Before(since) {
+				since, waits = entry.since, true
+			}
 		}
 	}
 	return since, waits
+}
+
+// Bound forgets a pod that was bound. If it is in a gang, the gang's common clock ends.
+func (w *Waiting) Bound(pod types.UID, of Gang) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.leave(pod)
+	if _, known := w.gangOf[pod]; known || of == (Gang{}) {
+		return
+	}
+	g := w.gang(of)
+	g.scheduled = true
+	g.bound++
+	w.gangOf[pod] = of
+}
+
+// gang returns the gang of that key, a new one if it is not known.
+func (w *Waiting) gang(of Gang) *gang {
+	g := w.gangs[of]
+	if g == nil {
+		g = &gang{waiting: map[types.UID]*waiter{}}
+		w.gangs[of] = g
+	}
+	return g
+}
+
+// forgetIfGone forgets a gang without pods.
+func (w *Waiting) forgetIfGone(of Gang) {
+	if g := w.gangs[of]; g != nil && g.bound == 0 && len(g.waiting) == 0 {
+		delete(w.gangs, of)
+	}
 }
 
 // Since returns when the pod was first found unschedulable; false if it is not waiting.
@@ -140,8 +200,11 @@ func (w *Waiting) Others(owner kube.OwnerKey, pod types.UID) bool {
 	return len(waiting) > 1 || len(waiting) == 1 && !itself
 }
 
-// After calls f after d, by the clock that pods wait by.
-func (w *Waiting) After(d time.Duration, f func()) { w.clock.AfterFunc(d, f) }
+// After calls f in a goroutine of its own after d, by the clock that pods wait by.
+func (w *Waiting) After(d time.Duration, f func()) {
+	// A clock may run the function while it is locked, and f may use the clock.
+	w.clock.AfterFunc(d, func() { go f() })
+}
 
 // Invalid returns the annotations of the pod that were last reported as ignored; nil if it is not waiting.
 func (w *Waiting) Invalid(pod types.UID) []decision.InvalidAnnotation {
@@ -163,10 +226,20 @@ func (w *Waiting) Why(pod types.UID) string {
 	return ""
 }
 
-// Forget forgets a pod that was bound or deleted.
+// Forget forgets a pod that was deleted.
 func (w *Waiting) Forget(pod types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.leave(pod)
+	if of, bound := w.gangOf[pod]; bound {
+		delete(w.gangOf, pod)
+		w.gangs[of].bound--
+		w.forgetIfGone(of)
+	}
+}
+
+// leave forgets a pod that does not wait any more, and wakes those from which nodes are held for it.
+func (w *Waiting) leave(pod types.UID) {
 	if entry := w.pods[pod]; entry != nil {
 		w.drop(entry)
 		if entry.ForOnDemand {
@@ -186,12 +259,10 @@ func (w *Waiting) drop(entry *waiter) {
 	for _, owner := range entry.Owners {
 		dropWaiter(w.byOwner, owner, entry)
 	}
-	dropWaiter(w.byGang, kube.GangOf(entry.pod), entry)
-}
-
-// WakeFor has the pods tried again that wait on owner.
-func (w *Waiting) WakeFor(owner kube.OwnerKey) {
-	w.wakeAll(func() map[types.UID]*waiter { return w.byOwner[owner] }, func(*waiter) bool { return true })
+	if g := w.gangs[entry.Gang]; g != nil && g.waiting[entry.pod.UID] == entry {
+		delete(g.waiting, entry.pod.UID)
+		w.forgetIfGone(entry.Gang)
+	}
 }
 
 // Wake has one pod tried again.

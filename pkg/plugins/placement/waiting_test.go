@@ -111,29 +111,34 @@ func TestAgain(t *testing.T) {
 	}
 }
 
+// all is a Judge for which every pod may be unblocked.
+func all() func(Wait) bool { return func(Wait) bool { return true } }
+
 func TestWakeFor(t *testing.T) {
-	w, _, woken := newWaiting()
+	w, c, woken := newWaiting()
 	w.Found(podOf("a", "rs-1"), Wait{Owners: []kube.OwnerKey{replicaSetKey("rs-1"), replicaSetKey("web")}})
 	w.Found(podOf("b", "rs-2"), Wait{Owners: []kube.OwnerKey{replicaSetKey("rs-2"), replicaSetKey("web")}})
 	w.Found(podOf("c", "rs-3"), Wait{Owners: []kube.OwnerKey{replicaSetKey("rs-3")}})
 	w.Found(podOf("d", ""), Wait{})
 
-	w.WakeFor(replicaSetKey("rs-1"))
+	w.WakeFor(replicaSetKey("rs-1"), all)
 	woken.expect(t, "rs-1", "shop/a")
-	w.WakeFor(replicaSetKey("web"))
+	w.WakeFor(replicaSetKey("web"), all)
 	woken.expect(t, "web", "shop/a", "shop/b")
-	w.WakeFor(replicaSetKey("nobody's"))
+	w.WakeFor(replicaSetKey("nobody's"), all)
 	woken.expect(t, "an owner that nobody waits for")
+	w.closeWindows(t, c)
 	w.Found(podOf("a", "rs-1"), Wait{Owners: []kube.OwnerKey{replicaSetKey("rs-9")}})
 	w.Forget("b")
-	w.WakeFor(replicaSetKey("web"))
+	w.WakeFor(replicaSetKey("web"), all)
 	woken.expect(t, "web, when one waits for another and one no longer waits")
-	w.WakeFor(replicaSetKey("rs-9"))
+	w.WakeFor(replicaSetKey("rs-9"), all)
 	woken.expect(t, "rs-9", "shop/a")
 	w.Wake(podOf("d", ""))
 	woken.expect(t, "one pod by name", "shop/d")
 	w.Forget("a")
 	w.Forget("c")
+	w.closeWindows(t, c)
 	if len(w.byOwner) != 0 {
 		t.Errorf("owners that nobody waits for are remembered: %v", w.byOwner)
 	}
@@ -192,11 +197,14 @@ func TestWaitingConcurrently(t *testing.T) {
 		workers.Go(func() {
 			for i := range 200 {
 				pod := podOf(fmt.Sprintf("p-%d", (worker+i)%8), "rs")
-				w.Found(pod, Wait{Owners: []kube.OwnerKey{replicaSetKey("rs")}, Again: time.Now(), Counted: true})
+				gang := Gang{replicaSetKey("rs"), "shop/train"}
+				w.Found(pod, Wait{Owners: []kube.OwnerKey{replicaSetKey("rs")}, Again: time.Now(), Counted: true, Gang: gang})
+				w.WaitingSince(pod.UID, gang)
 				w.Since(pod.UID)
-				w.WakeFor(replicaSetKey("rs"))
+				w.WakeFor(replicaSetKey("rs"), all)
 				w.WakeCountedSoon()
 				w.ForOnDemand()
+				w.Bound(pod.UID, gang)
 				w.Forget(pod.UID)
 			}
 		})
@@ -207,45 +215,61 @@ func TestWaitingConcurrently(t *testing.T) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.pods)+len(w.byOwner) != 0 {
-		t.Errorf("left over: %v, %v", w.pods, w.byOwner)
+	if len(w.pods)+len(w.byOwner)+len(w.gangs)+len(w.gangOf) != 0 {
+		t.Errorf("left over: %v, %v, %v, %v", w.pods, w.byOwner, w.gangs, w.gangOf)
 	}
 	if len(woken.take()) == 0 {
 		t.Error("nothing was woken")
 	}
 }
 
-// The pods of a gang wait together: since the first of them that still waits was found unschedulable.
+// The pods of a gang wait together, since the first of them that still waits was found unschedulable: until one of them is bound.
 func TestGangWaitsTogether(t *testing.T) {
 	w, c, _ := newWaiting()
-	member := func(name, gang string) *v1.Pod {
-		pod := podOf(name, "rs")
-		pod.Labels = map[string]string{"scheduling.x-k8s.io/pod-group": gang}
-		return pod
+	train := Gang{replicaSetKey("rs"), "shop/train"}
+	gangs := map[types.UID]Gang{
+		"first": train, "second": train, "never": train,
+		"other gang": {replicaSetKey("rs"), "shop/other"}, "other workload": {replicaSetKey("foreign"), "shop/train"}, "alone": {},
 	}
-	first, second, never := member("first", "g"), member("second", "g"), member("never", "g")
-	other, alone := member("other", "h"), podOf("alone", "rs")
-	expect := func(when string, want map[*v1.Pod]time.Duration) {
+	found := func(names ...types.UID) {
+		for _, name := range names {
+			w.Found(podOf(string(name), "rs"), Wait{Gang: gangs[name]})
+		}
+	}
+	expect := func(when string, want map[types.UID]time.Duration) {
 		t.Helper()
-		for _, pod := range []*v1.Pod{first, second, never, other, alone} {
-			since, waits := w.WaitingSince(pod)
-			after, wantWaits := want[pod]
+		for name, gang := range gangs {
+			since, waits := w.WaitingSince(name, gang)
+			after, wantWaits := want[name]
 			if waits != wantWaits || waits && !since.Equal(now.Add(after)) {
-				t.Errorf("%s: %s waits %t since %s, want %t since %s", when, pod.Name, waits, since, wantWaits, now.Add(after))
+				t.Errorf("%s: %s waits %t since %s, want %t since %s", when, name, waits, since, wantWaits, now.Add(after))
 			}
 		}
 	}
 	expect("at first", nil)
-	w.Found(first, Wait{})
+	found("first")
 	c.Step(time.Second)
-	w.Found(second, Wait{})
-	w.Found(alone, Wait{})
-	expect("both found", map[*v1.Pod]time.Duration{first: 0, second: 0, never: 0, alone: time.Second})
-	w.Forget(first.UID)
-	expect("first bound", map[*v1.Pod]time.Duration{first: time.Second, second: time.Second, never: time.Second, alone: time.Second})
-	w.Forget(second.UID)
-	w.Forget(alone.UID)
-	expect("all bound", nil)
+	found("second", "alone")
+	expect("both found", map[types.UID]time.Duration{"first": 0, "second": 0, "never": 0, "alone": time.Second})
+	w.Forget("first")
+	expect("first deleted", map[types.UID]time.Duration{"second": time.Second, "first": time.Second, "never": time.Second, "alone": time.Second})
+	c.Step(time.Second)
+	found("never")
+	w.Bound("alone", Gang{})
+	w.Bound("first", train)
+	w.Bound("first", train) // seen twice
+	expect("first bound", map[types.UID]time.Duration{"second": time.Second, "never": 2 * time.Second})
+	w.Forget("first")
+	expect("first bound and deleted, while others wait", map[types.UID]time.Duration{"second": time.Second, "never": 2 * time.Second})
+	w.Bound("second", train)
+	w.Forget("never")
+	w.Forget("second")
+	if len(w.gangs)+len(w.gangOf) != 0 {
+		t.Errorf("gangs without pods are remembered: %v, %v", w.gangs, w.gangOf)
+	}
+	found("first")
+	c.Step(time.Second)
+	expect("a new gang of the same name", map[types.UID]time.Duration{"first": 2 * time.Second, "second": 2 * time.Second, "never": 2 * time.Second})
 }
 
 // Pods that a node is held from are tried again when a pod that it may be held for no longer waits for on-demand. Many at once wake them once.

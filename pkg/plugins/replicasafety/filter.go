@@ -54,7 +54,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 		p.reportInvalid(pod, invalid)
 	}
 	var waiting decision.Waiting
-	if since, waits := p.waiting.WaitingSince(pod); waits {
+	if since, waits := p.waiting.WaitingSince(pod.UID, p.gangOf(pod)); waits {
 		if waiting, err = p.earned(subject, settings, start.Sub(since)); err != nil {
 			return nil, fwk.AsStatus(err)
 		}

@@ -59,7 +59,7 @@ func (p *Plugin) watchNomination(revision kube.OwnerKey, of placement.Nominee) {
 	p.waiting.After(time.Second, func() {
 		still := slices.ContainsFunc(p.nominator.NominatedPodsForNode(of.Node), func(info fwk.PodInfo) bool { return info.GetPod().UID == of.UID })
 		if !still {
-			p.waiting.WakeFor(revision)
+			p.waiting.WakeFor(revision, counts)
 		}
 	})
 }

@@ -14,6 +14,7 @@ package replicasafety
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -53,6 +54,8 @@ type Plugin struct {
 	logger   klog.Logger
 	clock    clock.WithDelayedExecution
 	handlers []cache.ResourceEventHandlerRegistration
+	// gangs reports whether the profile places gangs.
+	gangs func() bool
 
 	// unmetSince is when observe saw first, of the workloads whose floor was not met at its last look, that it was not. It is observe's.
 	unmetSince map[kube.OwnerKey]time.Time
@@ -69,21 +72,23 @@ var (
 	_ fwk.SignPlugin          = &Plugin{}
 )
 
-// New builds the plugin from its args, a *config.ReplicaSafetyArgs, as NewWith does with a history of its own.
+// New builds the plugin from its args, a *config.ReplicaSafetyArgs, for a profile that places no gangs. It remembers by itself whether nodes
+// with capacity labels were seen.
 func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-	return newPlugin(ctx, args, handle, &kube.LabelHistory{})
+	return newPlugin(ctx, args, handle, &kube.LabelHistory{}, func() bool { return false })
 }
 
-// NewWith returns a function that builds plugins from their args, a *config.ReplicaSafetyArgs. The plugins of all profiles share labels.
-func NewWith(labels *kube.LabelHistory) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
+// With returns a New for profiles that may place gangs. gangs reports whether the profile of a handle does. It is called when the profile is
+// complete, which it is not yet when its plugins are built. The plugins of all profiles share labels.
+func With(labels *kube.LabelHistory, gangs func(fwk.Handle) bool) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
 	return func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-		return newPlugin(ctx, args, handle, labels)
+		return newPlugin(ctx, args, handle, labels, sync.OnceValue(func() bool { return gangs(handle) }))
 	}
 }
 
-// newPlugin asks the shared informer factory for all it needs, so that
-// the scheduler starts those informers and waits for them.
-func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, labels *kube.LabelHistory) (fwk.Plugin, error) {
+// newPlugin asks the shared informer factory for all that the plugin needs, so that the scheduler starts those informers and waits for
+// them.
+func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, labels *kube.LabelHistory, gangs func() bool) (fwk.Plugin, error) {
 	safety, ok := args.(*config.ReplicaSafetyArgs)
 	if !ok {
 		return nil, fmt.Errorf("expected args of kind ReplicaSafetyArgs, got %T", args)
@@ -114,6 +119,7 @@ func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, labe
 
 		nominator:   handle,
 		nominations: newNominations(),
+		gangs:       gangs,
 	}
 	p.waiting = placement.NewWaiting(clock.RealClock{}, func(pods map[string]*v1.Pod) { handle.Activate(logger, pods) })
 	if err := p.watch(factory); err != nil {
@@ -125,6 +131,16 @@ func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, labe
 
 // Name returns the plugin's name.
 func (p *Plugin) Name() string { return Name }
+
+// gangOf returns the gang that pod is placed with; the zero Gang if it is placed by itself. The label alone makes no gang: without a plugin
+// that places gangs, it would only let a pod fall back by the clock of another.
+func (p *Plugin) gangOf(pod *v1.Pod) placement.Gang {
+	group := kube.GangOf(pod)
+	if group == "" || !p.gangs() {
+		return placement.Gang{}
+	}
+	return placement.Gang{Revision: kube.RevisionOf(pod), PodGroup: group}
+}
 
 // synced reports whether every handler has seen the whole of its first list. Empty caches are how a scheduler breaks every floor
 // when it starts.

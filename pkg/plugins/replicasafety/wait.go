@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -24,6 +25,7 @@ const afterSettled = time.Second
 // comes after it in the shipped configuration, has its turn.
 func (p *Plugin) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	wait := p.waitOf(cycle, pod)
+	wait.Gang = p.gangOf(pod)
 	if logger := klog.FromContext(ctx).V(2); logger.Enabled() {
 		wait.Why = p.logWait(logger, cycle, pod)
 	}
@@ -31,7 +33,8 @@ func (p *Plugin) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.P
 	switch {
 	case p.gone(pod):
 		p.waiting.Forget(pod.UID)
-	case p.ownerChanged(cycle, pod):
+	case wait.Basis != nil && p.judge()(wait):
+		// The handler of the owner's change ran before the pod was noted as waiting, and did not find it.
 		p.waiting.Wake(pod)
 	}
 	if s := placement.Read(cycle); s != nil && s.Nominated != "" {
@@ -61,7 +64,8 @@ func (p *Plugin) waitOf(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 	if data, err := cycle.Read(ownerWaitKey); err == nil {
 		// The owner may appear or change, or the pod's ReplicaSet be given to another one or left to itself; siblings may go with their node.
 		wait := data.(ownerWait)
-		return placement.Wait{Owners: []kube.OwnerKey{wait.owner, kube.RevisionOf(pod)}, Counted: wait.outgrown != nil, Again: wait.until}
+		return placement.Wait{Owners: []kube.OwnerKey{wait.owner, kube.RevisionOf(pod)}, Counted: wait.outgrown != nil, Again: wait.until,
+			Basis: &basis{pod: pod, unknown: wait.owner, outgrown: wait.outgrown}}
 	}
 	s := placement.Read(cycle)
 	if s == nil {
@@ -75,6 +79,7 @@ func (p *Plugin) waitOf(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 		Held:        s.Holds(),
 		Counted:     s.Plan.Counted(),
 		Invalid:     s.Invalid,
+		Basis:       &basis{pod: pod, subject: s.Subject, settings: s.Settings, invalid: s.Invalid, plan: s.Plan},
 	}
 	if inDeployment {
 		wait.Owners = append(wait.Owners, s.Subject.WorkloadKey)
@@ -102,17 +107,59 @@ func (p *Plugin) gone(pod *v1.Pod) bool {
 	return apierrors.IsNotFound(err) || err == nil && current.UID != pod.UID
 }
 
-// ownerChanged reports whether the pod's owner is no longer what PreFilter saw. A handler that ran before the pod was noted down as
-// waiting found nobody to wake; one that runs from now on will.
-func (p *Plugin) ownerChanged(cycle fwk.CycleState, pod *v1.Pod) bool {
-	subject, err := p.owners.Subject(pod)
-	if data, readErr := cycle.Read(ownerWaitKey); readErr == nil {
-		before, still := data.(ownerWait), (*kube.UnknownOwner)(nil)
-		if before.outgrown != nil {
-			return err != nil || !reflect.DeepEqual(&subject.Pod.Workload, before.outgrown)
+// basis is what was known of a pod's owners when the pod was refused.
+type basis struct {
+	pod *v1.Pod
+	// subject, settings, invalid and plan are those of the attempt; subject is nil if no plan was made.
+	subject  *kube.Subject
+	settings decision.Settings
+	invalid  []decision.InvalidAnnotation
+	plan     decision.Plan
+	// outgrown is the workload that the pod has outgrown; nil if it has not.
+	outgrown *decision.Workload
+	// unknown is the owner that is not known, if both subject and outgrown are nil.
+	unknown kube.OwnerKey
+}
+
+// judge is a placement.Judge: it compares the owners with what they were when the pod was refused. A change that cannot open a node to the
+// pod, such as the progress of a Job without a floor, is no reason to try the pod again.
+func (p *Plugin) judge() func(placement.Wait) bool {
+	subjectOf := p.owners.Subjects()
+	return func(wait placement.Wait) bool {
+		before, ok := wait.Basis.(*basis)
+		if !ok {
+			return true
 		}
-		return !errors.As(err, &still) || still.Key != before.owner
+		subject, err := subjectOf(before.pod)
+		switch {
+		case before.subject != nil:
+			// Without its owner the pod could do nothing but wait for it.
+			return err == nil && p.mayOpen(before, subject)
+		case before.outgrown != nil:
+			return err != nil || subject.Pod.Workload.Desired > before.outgrown.Desired || !sameShape(subject.Pod.Workload, *before.outgrown)
+		}
+		still := (*kube.UnknownOwner)(nil)
+		return !errors.As(err, &still) || still.Key != before.unknown
 	}
-	s := placement.Read(cycle)
-	return s != nil && err == nil && !reflect.DeepEqual(subject.Pod.Workload, s.Subject.Pod.Workload)
+}
+
+// mayOpen reports whether a node that was closed to the pod may be open now that its owners say what is in subject.
+func (p *Plugin) mayOpen(before *basis, subject *kube.Subject) bool {
+	if subject.WorkloadKey != before.subject.WorkloadKey || !sameShape(subject.Pod.Workload, before.subject.Pod.Workload) ||
+		subject.RevisionNumber != before.subject.RevisionNumber { // relief depends on which revisions are older
+		return true
+	}
+	settings, invalid := p.policy.Settings(&subject.Pod)
+	if !reflect.DeepEqual(settings, before.settings) || !slices.Equal(invalid, before.invalid) { // the attempt reports the latter
+		return true
+	}
+	next := decision.NewPlan(&subject.Pod, settings, before.plan.Placed(), decision.Waiting{})
+	return before.plan.MayOpen(&next)
+}
+
+// sameShape reports whether a and b are the same but for the replica count, and for annotations: most of those say nothing here.
+func sameShape(a, b decision.Workload) bool {
+	a.Desired, b.Desired = 0, 0
+	a.Annotations, b.Annotations = nil, nil
+	return reflect.DeepEqual(a, b)
 }

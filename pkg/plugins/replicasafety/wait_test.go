@@ -193,19 +193,66 @@ func TestOutgrownOwner(t *testing.T) {
 	}
 }
 
+// inGang gives pod the label of the PodGroup "train".
+func inGang(pod *v1.Pod) *v1.Pod {
+	pod.Labels = map[string]string{"scheduling.x-k8s.io/pod-group": "train"}
+	return pod
+}
+
+// A pod falls back by the clock of another one only if the profile places gangs, both are of one gang and one workload, and no pod of the
+// gang has been bound yet: otherwise the label would let anyone fall back at once.
+func TestGangClock(t *testing.T) {
+	pod := inGang(web("p"))
+	cases := map[string]struct {
+		noGangs   bool
+		mate      *v1.Pod // has waited for as long as fallbackAfter
+		bound     *v1.Pod // was bound, and deleted again
+		wantFalls bool
+	}{
+		"a gang":                    {mate: inGang(web("mate")), wantFalls: true},
+		"no gang plugin":            {noGangs: true, mate: inGang(web("mate"))},
+		"without the label":         {mate: web("mate")},
+		"another workload":          {mate: inGang(podOf("mate", by("ReplicaSet", "api-1")))},
+		"no workload":               {mate: inGang(podOf("mate"))},
+		"the gang was bound once":   {mate: inGang(web("mate")), bound: inGang(web("first"))},
+		"another gang was bound":    {mate: inGang(web("mate")), bound: inGang(podOf("first", by("ReplicaSet", "api-1"))), wantFalls: true},
+		"a pod without it is bound": {mate: inGang(web("mate")), bound: web("first"), wantFalls: true},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, func(args *config.ReplicaSafetyArgs) { args.FallbackAfter = "5s" },
+				append(deployment("web", 1, 1, nil), deployment("api", 1, 1, nil)...)...)
+			w.plugin.gangs = func() bool { return !test.noGangs }
+			w.nodes(spot("spot"))
+			w.refuse(test.mate)
+			w.clock.Step(5 * time.Second)
+			handler := w.plugin.podHandler()
+			if test.bound != nil {
+				bound := changed(test.bound, func(pod *v1.Pod) { pod.Spec.NodeName = "spot" })
+				handler.UpdateFunc(test.bound, bound)
+				handler.DeleteFunc(bound)
+			}
+			var want []string
+			if test.wantFalls {
+				want = []string{"spot"}
+			}
+			if diff := cmp.Diff(want, w.try(pod).feasible); diff != "" {
+				t.Errorf("feasible (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // That another pod of its gang has waited for long says nothing of how long this one has waited for news.
 func TestOutgrownOwnerInAGang(t *testing.T) {
-	member := func(name string) *v1.Pod {
-		pod := web(name)
-		pod.Labels = map[string]string{"scheduling.x-k8s.io/pod-group": "train"}
-		return pod
-	}
 	w := newWorld(t, nil, deployment("web", 3, 1, nil)...)
+	w.plugin.gangs = func() bool { return true }
 	w.nodes(onDemand("on-demand"), spot("spot"))
 	w.stand("spot", web("a"), web("b"), web("c"))
-	w.plugin.waiting.Found(member("mate"), placement.Wait{})
+	mate := inGang(web("mate"))
+	w.plugin.waiting.Found(mate, placement.Wait{Gang: w.plugin.gangOf(mate)})
 	w.clock.Step(2 * decision.OwnerNews)
-	if o := w.try(member("p")); len(o.feasible) > 0 {
+	if o := w.try(inGang(web("p"))); len(o.feasible) > 0 {
 		t.Errorf("feasible: %v, want that it waits for news of its owner", o.feasible)
 	}
 }
@@ -340,7 +387,7 @@ func TestWaitOf(t *testing.T) {
 				w.clock.Step(test.waited)
 			}
 			o := w.try(test.pod)
-			if diff := cmp.Diff(test.want, w.plugin.waitOf(o.state, test.pod), cmpopts.EquateApproxTime(0)); diff != "" {
+			if diff := cmp.Diff(test.want, w.plugin.waitOf(o.state, test.pod), cmpopts.EquateApproxTime(0), cmpopts.IgnoreFields(placement.Wait{}, "Basis")); diff != "" {
 				t.Errorf("waitOf (-want +got):\n%s", diff)
 			}
 		})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
 // EventsToRegister lists the events of nodes and pods that can unblock a pod which this plugin refused. Those of owners are not among
@@ -97,11 +98,12 @@ func (p *Plugin) watch(factory informers.SharedInformerFactory) error {
 	return add(factory.Core().V1().Nodes().Informer(), p.nodeHandler())
 }
 
-// ownerHandler wakes the pods of an owner that appeared, was scaled, annotated or given to another owner, or whose Job came further.
+// ownerHandler wakes pods of an owner that appeared, was scaled, annotated or given to another owner, or whose Job came further: those
+// that judge reports.
 func (p *Plugin) ownerHandler() cache.ResourceEventHandlerFuncs {
 	wake := func(owner metav1.Object) {
 		if key, ok := kube.ControllerKey(owner); ok {
-			p.waiting.WakeFor(key)
+			p.waiting.WakeFor(key, p.judge)
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
@@ -124,30 +126,41 @@ func succeeded(obj any) int32 {
 	return 0
 }
 
-// podHandler forgets pods that no longer wait. It wakes the siblings of a pod whose nomination ended, and those of every pod whose workload
-// has as many replicas as pods.
+// counts is a placement.Judge for the siblings of a pod that no longer counts.
+func counts() func(placement.Wait) bool {
+	return func(wait placement.Wait) bool { return wait.Counted }
+}
+
+// podHandler forgets pods that no longer wait. It wakes the siblings of a pod whose nomination ended. Of a pod whose workload has as many
+// replicas as pods, it wakes the siblings that judge reports.
 func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
 	counted := func(pod *v1.Pod) {
 		if kube.CountedByPods(pod) {
-			p.waiting.WakeFor(kube.RevisionOf(pod))
+			p.waiting.WakeFor(kube.RevisionOf(pod), p.judge)
 		}
 	}
 	nominated := func(before, after *v1.Pod) {
 		if p.nominations.set(before, after) {
-			p.waiting.WakeFor(kube.RevisionOf(before))
+			p.waiting.WakeFor(kube.RevisionOf(before), counts)
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
 			pod := obj.(*v1.Pod)
 			nominated(nil, pod)
+			if pod.Spec.NodeName != "" {
+				p.waiting.Bound(pod.UID, p.gangOf(pod))
+			}
 			counted(pod)
 		},
 		UpdateFunc: func(oldObj, newObj any) {
 			before, after := oldObj.(*v1.Pod), newObj.(*v1.Pod)
 			nominated(before, after)
-			if before.Spec.NodeName == "" && after.Spec.NodeName != "" {
-				p.waiting.Forget(after.UID)
+			if before.UID != after.UID { // deleted and made anew while the watch was interrupted
+				p.waiting.Forget(before.UID)
+			}
+			if after.Spec.NodeName != "" && (before.Spec.NodeName == "" || before.UID != after.UID) {
+				p.waiting.Bound(after.UID, p.gangOf(after))
 			}
 			if kube.Live(before) != kube.Live(after) || kube.RevisionOf(before) != kube.RevisionOf(after) {
 				counted(before)

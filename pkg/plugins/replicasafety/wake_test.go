@@ -1,6 +1,7 @@
 package replicasafety
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -243,7 +245,167 @@ func TestScalingAndAnnotatingWake(t *testing.T) {
 	}
 }
 
-// Where live pods stand for the replica count, their coming and going wakes the siblings. And no pod is remembered that no longer waits.
+// Of a change of an owner only those pods are tried again to which it may open a node. Each pod was refused for real before; the index
+// gets the change as an informer would bring it, and the handler is called as the informer would call it.
+func TestOwnerChangeWakesWhomItMayHelp(t *testing.T) {
+	const floorAnnotation = decision.MinOnDemandAnnotation
+	on := func(replicas int32, annotations map[string]string) *appsv1.Deployment {
+		return deployment("web", replicas, 1, annotations)[0].(*appsv1.Deployment)
+	}
+	progressed := func(j *batchv1.Job, succeeded int32) *batchv1.Job {
+		return changed(j, func(j *batchv1.Job) { j.Status.Succeeded = succeeded })
+	}
+	floorOf := func(j *batchv1.Job, floor string) *batchv1.Job {
+		return changed(j, func(j *batchv1.Job) { j.Annotations = map[string]string{floorAnnotation: floor} })
+	}
+	ordered := func(replicas, start int32) *appsv1.StatefulSet {
+		set := statefulSet("db", replicas)
+		set.Spec.Ordinals = &appsv1.StatefulSetOrdinals{Start: start}
+		set.Annotations = map[string]string{floorAnnotation: "50%"}
+		return set
+	}
+	revision := func(number string) *appsv1.ReplicaSet {
+		set := deployment("web", 3, 1, nil)[1].(*appsv1.ReplicaSet)
+		set.Annotations = map[string]string{"deployment.kubernetes.io/revision": number}
+		return set
+	}
+	orphan := changed(revision("1"), func(set *appsv1.ReplicaSet) { set.OwnerReferences = nil })
+	jobPod, webPod := podOf("p", by("Job", "j")), web("p")
+	ofDB := func(ordinal string) *v1.Pod { return podOf("db-"+ordinal, by("StatefulSet", "db")) }
+	ignore := func(args *config.ReplicaSafetyArgs) { args.AnnotationPolicy = "Ignore" }
+	cases := map[string]struct {
+		args          func(*config.ReplicaSafetyArgs)
+		pod           *v1.Pod
+		onSpot        int // siblings that are on the spot node already
+		before, after runtime.Object
+		want          bool
+	}{
+		"Job without a floor progresses":           {nil, jobPod, 0, job("j", 9, 99), progressed(job("j", 9, 99), 1), false},
+		"Job without a floor comes to its end":     {nil, jobPod, 0, job("j", 9, 9), progressed(job("j", 9, 9), 1), false},
+		"Job with a floor progresses":              {nil, jobPod, 1, floorOf(job("j", 2, 99), "1"), progressed(floorOf(job("j", 2, 99), "1"), 1), false},
+		"Job with a floor comes to its end":        {nil, jobPod, 1, floorOf(job("j", 2, 2), "1"), progressed(floorOf(job("j", 2, 2), "1"), 1), false},
+		"Job with a floor gets more parallelism":   {nil, jobPod, 1, floorOf(job("j", 2, 99), "1"), floorOf(job("j", 3, 99), "1"), true},
+		"Job's floor is lifted":                    {nil, jobPod, 1, floorOf(job("j", 2, 99), "1"), job("j", 2, 99), true},
+		"Job becomes one that a lost pod fails":    {nil, jobPod, 0, job("j", 2, 99), changed(job("j", 2, 99), func(j *batchv1.Job) { j.Spec.BackoffLimit = new(int32) }), true},
+		"Deployment over its budget is scaled up":  {nil, webPod, 2, on(3, nil), on(4, nil), true},
+		"Deployment over its budget is cut":        {nil, webPod, 2, on(4, map[string]string{floorAnnotation: "2"}), on(3, map[string]string{floorAnnotation: "2"}), false},
+		"Deployment within its budget is scaled":   {nil, webPod, 1, on(3, nil), on(4, nil), false},
+		"Deployment has outgrown, and is scaled":   {nil, webPod, 3, on(3, nil), on(4, nil), true},
+		"Deployment has outgrown, and is cut":      {nil, webPod, 3, on(3, nil), on(2, nil), false},
+		"Deployment has outgrown, and is labelled": {nil, webPod, 3, on(3, nil), on(3, map[string]string{"a": "b"}), false},
+		"Deployment's floor is lowered":            {nil, webPod, 2, on(3, nil), on(3, map[string]string{floorAnnotation: "0"}), true},
+		"Deployment's floor is lowered in vain":    {ignore, webPod, 2, on(3, nil), on(3, map[string]string{floorAnnotation: "0"}), false},
+		"Deployment's floor is not a number":       {nil, webPod, 2, on(3, nil), on(3, map[string]string{floorAnnotation: "x"}), true},
+		"Deployment falls back sooner":             {nil, webPod, 2, on(3, nil), on(3, map[string]string{decision.FallbackAfterAnnotation: "1s"}), true},
+		"Deployment's other annotation":            {nil, webPod, 2, on(3, nil), on(3, map[string]string{"a": "b"}), false},
+		"ReplicaSet is the newest again":           {nil, webPod, 2, revision("1"), revision("3"), true},
+		"ReplicaSet's other annotation": {nil, webPod, 2, revision("1"),
+			changed(revision("1"), func(set *appsv1.ReplicaSet) { set.Annotations["a"] = "b" }), false},
+		"ReplicaSet is left to itself":     {nil, webPod, 2, revision("1"), orphan, true},
+		"StatefulSet's floor shrinks":      {nil, ofDB("3"), 0, ordered(8, 0), ordered(6, 0), true},
+		"StatefulSet's floor grows":        {nil, ofDB("3"), 0, ordered(8, 0), ordered(9, 0), false},
+		"StatefulSet starts lower":         {nil, ofDB("3"), 0, ordered(8, 1), ordered(8, 0), true},
+		"StatefulSet's ordinal is no more": {nil, ofDB("9"), 0, ordered(9, 0), ordered(8, 0), false},
+		"StatefulSet gets the ordinal":     {nil, ofDB("9"), 0, ordered(9, 0), ordered(10, 0), true},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			objects := []runtime.Object{test.before}
+			if set, ok := test.before.(*appsv1.ReplicaSet); ok {
+				objects = append(objects, deployment(set.OwnerReferences[0].Name, 3, 1, nil)[0])
+			} else if _, ok := test.before.(*appsv1.Deployment); ok {
+				objects = append(objects, deployment("web", 3, 1, nil)[1])
+			}
+			w := newWorld(t, test.args, objects...)
+			w.nodes(spot("full"))
+			for i := range test.onSpot {
+				sibling := test.pod.DeepCopy()
+				sibling.Name, sibling.UID = fmt.Sprintf("s-%d", i), types.UID(fmt.Sprintf("s-%d", i))
+				w.stand("full", sibling)
+			}
+			w.refuse(test.pod)
+			w.change(test.before, test.after)
+			var want []string
+			if test.want {
+				want = []string{"shop/" + test.pod.Name}
+			}
+			if diff := cmp.Diff(want, w.woken.take()); diff != "" {
+				t.Errorf("woken (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// refuse has pod found unschedulable: by ReplicaSafety, or for another plugin's reason where ReplicaSafety admits it.
+func (w *world) refuse(pod *v1.Pod) {
+	w.t.Helper()
+	if o := w.try(pod); len(o.feasible) > 0 {
+		w.framework.RunPostFilterPlugins(w.ctx, o.state, pod, framework.NewDefaultNodeToStatus())
+	}
+	if got := w.woken.take(); got != nil {
+		w.t.Fatalf("woken at once: %v", got)
+	}
+}
+
+// change brings an owner's change as the informer does: first to the cache, then to the handler.
+func (w *world) change(before, after runtime.Object) {
+	w.t.Helper()
+	apps := w.factory.Apps().V1()
+	var informer cache.SharedIndexInformer
+	switch after.(type) {
+	case *appsv1.Deployment:
+		informer = apps.Deployments().Informer()
+	case *appsv1.ReplicaSet:
+		informer = apps.ReplicaSets().Informer()
+	case *appsv1.StatefulSet:
+		informer = apps.StatefulSets().Informer()
+	case *batchv1.Job:
+		informer = w.factory.Batch().V1().Jobs().Informer()
+	default:
+		w.t.Fatalf("no informer for %T", after)
+	}
+	after = after.DeepCopyObject()
+	after.(metav1.Object).SetGeneration(before.(metav1.Object).GetGeneration() + 1)
+	w.must(informer.GetIndexer().Update(after))
+	w.plugin.ownerHandler().UpdateFunc(before, after)
+}
+
+// Where live pods are the replica count, a new one is worth an attempt of the others only if it makes room for them on spot.
+func TestClonesWake(t *testing.T) {
+	clone := func(name string) *v1.Pod { return podOf(name, by("CloneSet", "clones")) }
+	cases := map[string]struct {
+		floor           string
+		onSpot, waiting int // siblings
+		want            []string
+	}{
+		"within the budget": {"1", 0, 2, nil},
+		"over the budget":   {"1", 2, 0, []string{"shop/p"}},
+		"no budget":         {"100%", 2, 0, nil},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil)
+			w.nodes(spot("full"))
+			for i := range test.onSpot {
+				sibling := clone(fmt.Sprintf("s-%d", i))
+				w.seen(sibling)
+				w.stand("full", sibling)
+			}
+			for i := range test.waiting {
+				w.seen(clone(fmt.Sprintf("w-%d", i)))
+			}
+			w.refuse(annotate(clone("p"), decision.MinOnDemandAnnotation, test.floor))
+			more := clone("more")
+			w.seen(more)
+			w.plugin.podHandler().AddFunc(more)
+			if diff := cmp.Diff(test.want, w.woken.take()); diff != "" {
+				t.Errorf("woken (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Where live pods are the replica count, their coming and going wakes the siblings. And no pod is remembered that no longer waits.
 func TestPodHandler(t *testing.T) {
 	clone := func(name string) *v1.Pod { return podOf(name, by("CloneSet", "clones")) }
 	bound := func(pod *v1.Pod) *v1.Pod { return changed(pod, func(p *v1.Pod) { p.Spec.NodeName = "n" }) }

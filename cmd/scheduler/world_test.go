@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
+	"k8s.io/kubernetes/pkg/scheduler"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	"k8s.io/kubernetes/pkg/scheduler/profile"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// world is the running scheduler with the shipped configuration, on a fake API server. Waiting pods are
+// not flushed from the queue after a while: only events have them tried again.
+type world struct {
+	t       testing.TB
+	ctx     context.Context
+	client  *fake.Clientset
+	factory informers.SharedInformerFactory
+
+	mu       sync.Mutex
+	attempts map[string]int    // by pod
+	bound    map[string]string // pod to node
+	deleted  []string          // pods, in the order of their deletion: the victims of preemption
+}
+
+// newWorld starts the scheduler. edits are pairs of a text in config/scheduler-config.yaml and what to
+// put in its place.
+func newWorld(t testing.TB, edits []string, objects ...runtime.Object) *world {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &world{t: t, ctx: ctx, client: fake.NewClientset(objects...), attempts: map[string]int{}, bound: map[string]string{}}
+	w.client.PrependReactor("create", "pods", w.bind)
+	w.client.PrependReactor("delete", "pods", w.noteDeleted)
+
+	cfg, err := options.LoadConfigFromFile(klog.Background(), w.config(edits))
+	w.must(err)
+	registry := frameworkruntime.Registry{}
+	for _, plugin := range plugins(&kube.LabelHistory{}) {
+		w.must(plugin(registry))
+	}
+	w.factory = scheduler.NewInformerFactory(w.client, 0)
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: w.client.EventsV1()})
+	sched, err := scheduler.New(ctx, w.client, w.factory, nil, profile.NewRecorderFactory(broadcaster),
+		scheduler.WithProfiles(cfg.Profiles...), scheduler.WithFrameworkOutOfTreeRegistry(registry),
+		scheduler.WithPodInitialBackoffSeconds(cfg.PodInitialBackoffSeconds), scheduler.WithPodMaxBackoffSeconds(cfg.PodMaxBackoffSeconds),
+		scheduler.WithPodMaxInUnschedulablePodsDuration(24*time.Hour))
+	w.must(err)
+	searchNarrowly(sched, cfg.PercentageOfNodesToScore)
+	schedule := sched.SchedulePod
+	sched.SchedulePod = func(
+		ctx context.Context, profile framework.Framework, cycle fwk.CycleState, pod *framework.QueuedPodInfo,
+	) (scheduler.ScheduleResult, error) {
+		w.mu.Lock()
+		w.attempts[pod.Pod.Name]++
+		w.mu.Unlock()
+		return schedule(ctx, profile, cycle, pod)
+	}
+	w.factory.Start(ctx.Done())
+	w.factory.WaitForCacheSync(ctx.Done())
+	w.must(sched.WaitForHandlersSync(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { sched.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait(); w.factory.Shutdown(); broadcaster.Shutdown() })
+	return w
+}
+
+// config writes the shipped configuration with edits to a file, and returns its name.
+func (w *world) config(edits []string) string {
+	w.t.Helper()
+	data, err := os.ReadFile(shipped)
+	w.must(err)
+	text := string(data)
+	for i := 0; i < len(edits); i += 2 {
+		if !strings.Contains(text, edits[i]) {
+			w.t.Fatalf("%s has no %q", shipped, edits[i])
+		}
+		text = strings.Replace(text, edits[i], edits[i+1], 1)
+	}
+	file := filepath.Join(w.t.TempDir(), "config.yaml")
+	w.must(os.WriteFile(file, []byte(text), 0o600))
+	return file
+}
+
+// bind is what the API server and the kubelet do with a binding.
+func (w *world) bind(action clienttesting.Action) (bool, runtime.Object, error) {
+	if action.GetSubresource() != "binding" {
+		return false, nil, nil
+	}
+	binding := action.(clienttesting.CreateAction).GetObject().(*v1.Binding)
+	pods := v1.SchemeGroupVersion.WithResource("pods")
+	object, err := w.client.Tracker().Get(pods, binding.Namespace, binding.Name)
+	if err != nil {
+		return true, nil, err
+	}
+	pod := object.(*v1.Pod).DeepCopy()
+	w.mu.Lock()
+	w.bound[pod.Name] = binding.Target.Name
+	w.mu.Unlock()
+	return true, binding, w.client.Tracker().Update(pods, runsOn(binding.Target.Name, pod), pod.Namespace)
+}
+
+func (w *world) noteDeleted(action clienttesting.Action) (bool, runtime.Object, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.deleted = append(w.deleted, action.(clienttesting.DeleteAction).GetName())
+	return false, nil, nil
+}
+
+// tried returns how often the scheduler has tried each pod.
+func (w *world) tried() map[string]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.attempts)
+}
+
+// nodeOf returns the node that the scheduler bound the pod to; "" if it has not.
+func (w *world) nodeOf(pod string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.bound[pod]
+}
+
+// place creates pod, waits until it is bound, and returns how long that took.
+func (w *world) place(pod *v1.Pod) time.Duration {
+	w.t.Helper()
+	began := time.Now()
+	w.create(pod)
+	w.eventually(pod.Name+" is bound", func() bool { return w.nodeOf(pod.Name) != "" })
+	return time.Since(began)
+}
+
+func (w *world) create(pods ...*v1.Pod) {
+	w.t.Helper()
+	for _, pod := range pods {
+		_, err := w.client.CoreV1().Pods(pod.Namespace).Create(w.ctx, pod, metav1.CreateOptions{})
+		w.must(err)
+	}
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) eventually(what string, holds func() bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// nodeWith returns an old, ready node.
+func nodeWith(name, capacity, cpu string) *v1.Node {
+	has := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourcePods: resource.MustParse("200")}
+	old := metav1.NewTime(time.Now().Add(-time.Hour))
+	return &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), CreationTimestamp: old,
+			Labels: map[string]string{v1.LabelHostname: name, decision.CapacityLabelKey: capacity}},
+		Status: v1.NodeStatus{Capacity: has, Allocatable: has,
+			Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, LastTransitionTime: old}}},
+	}
+}
+
+func metaOf(name string, owners ...metav1.OwnerReference) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), Generation: 1, OwnerReferences: owners}
+}
+
+// ownedBy returns a reference to a controller whose UID is its name.
+func ownedBy(apiVersion, kind, name string) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(name), Controller: ptr.To(true)}
+}
+
+// podWith returns a pending pod of the shipped profile.
+func podWith(name, cpu string, owners ...metav1.OwnerReference) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metaOf(name, owners...),
+		Spec: v1.PodSpec{SchedulerName: "spot-aware-scheduler", Priority: new(int32), Containers: []v1.Container{{
+			Name: "c", Image: "c", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}},
+		}}},
+		Status: v1.PodStatus{Phase: v1.PodPending},
+	}
+}
+
+// runsOn has pod run on node.
+func runsOn(node string, pod *v1.Pod) *v1.Pod {
+	pod.Spec.NodeName, pod.Status.Phase = node, v1.PodRunning
+	return pod
+}
+
+func jobOf(name string, parallelism, completions int32) *batchv1.Job {
+	return &batchv1.Job{ObjectMeta: metaOf(name), Spec: batchv1.JobSpec{Parallelism: &parallelism, Completions: &completions}}
+}
+
+// deploymentOf returns a Deployment and its ReplicaSet "<name>-1".
+func deploymentOf(name string, replicas int32, annotations map[string]string) []runtime.Object {
+	deployment := &appsv1.Deployment{ObjectMeta: metaOf(name), Spec: appsv1.DeploymentSpec{Replicas: &replicas}}
+	deployment.Annotations = annotations
+	set := &appsv1.ReplicaSet{ObjectMeta: metaOf(name+"-1", ownedBy("apps/v1", "Deployment", name)), Spec: appsv1.ReplicaSetSpec{Replicas: &replicas}}
+	set.Annotations = map[string]string{"deployment.kubernetes.io/revision": "1"}
+	return []runtime.Object{deployment, set}
+}

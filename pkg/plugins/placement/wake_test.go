@@ -1,0 +1,147 @@
+package placement
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// endPeriod lets wakePeriod pass, and waits until the windows that end then are dealt with: each is open
+// again, with a timer, or forgotten.
+func (w *Waiting) endPeriod(t *testing.T, c *clocktesting.FakeClock) (open int) {
+	t.Helper()
+	c.Step(wakePeriod)
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		w.mu.Lock()
+		open = len(w.windows)
+		w.mu.Unlock()
+		if c.Waiters() == open {
+			return open
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d windows, but %d timers", open, c.Waiters())
+		}
+	}
+}
+
+// closeWindows lets time pass until no window is open.
+func (w *Waiting) closeWindows(t *testing.T, c *clocktesting.FakeClock) {
+	t.Helper()
+	for range 100 {
+		if w.endPeriod(t, c) == 0 {
+			return
+		}
+	}
+	t.Fatal("windows stay open although nothing changes")
+}
+
+// foundFor notes n pods that wait on owner, the first of them for the longest time. It returns their keys.
+func (w *Waiting) foundFor(c *clocktesting.FakeClock, owner kube.OwnerKey, n int) (keys []string) {
+	for i := range n {
+		pod := podOf(fmt.Sprintf("p-%04d", i), "rs")
+		w.Found(pod, Wait{Owners: []kube.OwnerKey{owner}, Basis: pod})
+		keys = append(keys, "shop/"+pod.Name)
+		c.Step(time.Nanosecond)
+	}
+	return keys
+}
+
+// The first change of an owner wakes its pods at once; those that follow within a second wake them once, at its end.
+func TestWakeForIsLimitedPerOwner(t *testing.T) {
+	w, c, woken := newWaiting()
+	owner := replicaSetKey("rs")
+	w.foundFor(c, owner, 1)
+	w.Found(podOf("other", "other"), Wait{Owners: []kube.OwnerKey{replicaSetKey("other")}})
+	w.WakeFor(owner, all)
+	woken.expect(t, "the first change", "shop/p-0000")
+	for range 50 {
+		w.WakeFor(owner, all)
+	}
+	woken.expect(t, "changes within the second")
+	w.WakeFor(replicaSetKey("other"), all)
+	woken.expect(t, "another owner's", "shop/other")
+	w.endPeriod(t, c)
+	woken.expect(t, "the end of the second", "shop/p-0000")
+	w.endPeriod(t, c)
+	woken.expect(t, "a second without a change")
+	w.WakeFor(owner, all)
+	woken.expect(t, "the next change", "shop/p-0000")
+	w.Forget("p-0000")
+	w.Forget("other")
+	w.closeWindows(t, c)
+	if w.WakeFor(owner, all); len(w.windows) != 0 {
+		t.Errorf("owners without waiting pods are remembered: %v", w.windows)
+	}
+}
+
+// Only pods that the judge reports are woken, and it is asked once a second at most: that costs time for each pod.
+func TestWakeForJudges(t *testing.T) {
+	w, c, woken := newWaiting()
+	owner := replicaSetKey("rs")
+	w.foundFor(c, owner, 3)
+	judged := 0
+	judge := func() func(Wait) bool {
+		judged++
+		return func(wait Wait) bool { return wait.Basis.(*v1.Pod).Name == "p-0001" }
+	}
+	w.WakeFor(owner, judge)
+	woken.expect(t, "the first change", "shop/p-0001")
+	none := func() func(Wait) bool {
+		judged++
+		return func(Wait) bool { return false }
+	}
+	for range 50 {
+		w.WakeFor(owner, none)
+	}
+	w.endPeriod(t, c)
+	woken.expect(t, "changes that unblock no pod")
+	if judged != 2 {
+		t.Errorf("judged %d times, want 2", judged)
+	}
+}
+
+// One change wakes as many pods a second as the limit says, the longest waiting first, and in the end each of them once.
+func TestWakeForInBatches(t *testing.T) {
+	w, c, woken := newWaiting()
+	owner := replicaSetKey("rs")
+	keys := w.foundFor(c, owner, 2*wakeBatch+1)
+	w.WakeFor(owner, all)
+	for batch := range slices.Chunk(keys, wakeBatch) {
+		woken.expect(t, "a batch", batch...)
+		w.endPeriod(t, c)
+	}
+	woken.expect(t, "after the last batch")
+}
+
+// An owner that changes all the time wakes all of its pods in turn, and not the same ones again and again.
+func TestWakeForInTurns(t *testing.T) {
+	w, c, woken := newWaiting()
+	owner := replicaSetKey("rs")
+	keys := w.foundFor(c, owner, 3*wakeBatch)
+	for round := range 2 {
+		var got []string
+		for range 3 {
+			w.WakeFor(owner, all)
+			if w.windows[owner].judge != nil {
+				w.endPeriod(t, c)
+			}
+			batch := woken.take()
+			for _, key := range batch { // each is tried in vain
+				pod := podOf(key[len("shop/"):], "rs")
+				w.Found(pod, Wait{Owners: []kube.OwnerKey{owner}})
+			}
+			got = append(got, batch...)
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(keys, got); diff != "" {
+			t.Errorf("round %d: woken (-want +got):\n%s", round+1, diff)
+		}
+	}
+}
