@@ -80,6 +80,9 @@ func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugi
 	if err != nil {
 		return nil, err
 	}
+	if err := factory.Core().V1().Nodes().Informer().SetTransform(kube.Trim); err != nil {
+		return nil, err
+	}
 	reader := &kube.NodeReader{Policy: policy, Signals: signals}
 	logger := klog.FromContext(ctx).WithValues("plugin", Name)
 	p := &Plugin{
