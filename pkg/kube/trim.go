@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"reflect"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -17,35 +18,35 @@ import (
 // reads too, strategies, and status except conditions. A new reader of what is dropped sees it missing in the tests, whose caches are
 // trimmed, too.
 //
-// Trim never changes maps, slices or an owner that it is given, and does nothing to what it has returned before. What is no API object,
-// such as cache.DeletedFinalStateUnknown, is returned as it is.
+// Trim never changes an owner that it is given, nor maps and slices. It returns what it has returned before as it is: an informer that fills
+// its cache asks twice. So it does with what is no API object, such as cache.DeletedFinalStateUnknown.
 func Trim(obj any) (any, error) {
 	switch o := obj.(type) {
 	case *appsv1.ReplicaSet:
 		t := *o
 		trimOwner(&t.ObjectMeta)
 		t.Spec.Template, t.Status.Conditions = v1.PodTemplateSpec{}, nil
-		return &t, nil
+		return changed(o, &t), nil
 	case *appsv1.Deployment:
 		t := *o
 		trimOwner(&t.ObjectMeta)
 		t.Spec.Template, t.Status.Conditions = v1.PodTemplateSpec{}, nil
-		return &t, nil
+		return changed(o, &t), nil
 	case *appsv1.StatefulSet:
 		t := *o
 		trimOwner(&t.ObjectMeta)
 		t.Spec.Template, t.Spec.VolumeClaimTemplates, t.Status.Conditions = v1.PodTemplateSpec{}, nil, nil
-		return &t, nil
+		return changed(o, &t), nil
 	case *v1.ReplicationController:
 		t := *o
 		trimOwner(&t.ObjectMeta)
 		t.Spec.Template, t.Status.Conditions = nil, nil
-		return &t, nil
+		return changed(o, &t), nil
 	case *batchv1.Job:
 		t := *o
 		trimOwner(&t.ObjectMeta)
 		t.Spec.Template, t.Status.Conditions, t.Status.UncountedTerminatedPods = v1.PodTemplateSpec{}, nil, nil
-		return &t, nil
+		return changed(o, &t), nil
 	}
 	// A copy of each Node at every heartbeat would be waste: the informer has the object to itself until this returns.
 	if o, ok := obj.(metav1.Object); ok && o.GetManagedFields() != nil {
@@ -54,9 +55,17 @@ func Trim(obj any) (any, error) {
 	return obj, nil
 }
 
+// changed returns trimmed, but whole if that is no different.
+func changed[T any](whole, trimmed *T) *T {
+	if reflect.DeepEqual(whole, trimmed) {
+		return whole
+	}
+	return trimmed
+}
+
 // trimOwner drops what is not read of an owner's metadata.
 func trimOwner(m *metav1.ObjectMeta) {
-	m.ManagedFields, m.Labels, m.Annotations = nil, nil, ownAnnotations(m.Annotations)
+	m.ManagedFields, m.Labels, m.Annotations = nil, nil, only(m.Annotations, isOwnAnnotation)
 }
 
 const (
@@ -64,19 +73,23 @@ const (
 	revisionAnnotation = "deployment.kubernetes.io/revision"
 )
 
-// ownAnnotations returns those that this project reads, in a new map unless these are all.
-func ownAnnotations(all map[string]string) map[string]string {
-	own := make(map[string]string, 1)
+func isOwnAnnotation(key string) bool {
+	return key == revisionAnnotation || strings.HasPrefix(key, annotationDomain)
+}
+
+// only returns the entries of a map whose keys keep reports, in a new map unless these are all.
+func only(all map[string]string, keep func(key string) bool) map[string]string {
+	kept := make(map[string]string, 1)
 	for key, value := range all {
-		if key == revisionAnnotation || strings.HasPrefix(key, annotationDomain) {
-			own[key] = value
+		if keep(key) {
+			kept[key] = value
 		}
 	}
-	switch len(own) {
+	switch len(kept) {
 	case 0:
 		return nil
 	case len(all):
 		return all
 	}
-	return own
+	return kept
 }

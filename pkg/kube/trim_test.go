@@ -3,6 +3,7 @@ package kube
 import (
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ func bulky(name string) metav1.ObjectMeta {
 		"spot-aware-scheduler.io/min-on-demand": "2", "spot-aware-scheduler.io/surge": "false", "deployment.kubernetes.io/revision": "12",
 		"kubectl.kubernetes.io/last-applied-configuration": "{...}", "meta.helm.sh/release-name": "web",
 	}
-	m.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kube-controller-manager", FieldsV1: &metav1.FieldsV1{Raw: []byte("{}")}}}
+	m.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kube-controller-manager", FieldsV1: metav1.NewFieldsV1("{}")}}
 	return m
 }
 
@@ -204,6 +205,6 @@ func ordinaryReplicaSet() *appsv1.ReplicaSet {
 	rs := &appsv1.ReplicaSet{ObjectMeta: bulky("service-5d9f8c7b6"), Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(0)),
 		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app.kubernetes.io/name": "service", "pod-template-hash": "5d9f8c7b6"}},
 		Template: v1.PodTemplateSpec{Spec: v1.PodSpec{Containers: []v1.Container{container}}}}}
-	rs.ManagedFields[0].FieldsV1.Raw = make([]byte, 3_000)
+	rs.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1(strings.Repeat(" ", 3_000))
 	return rs
 }

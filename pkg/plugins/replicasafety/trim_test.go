@@ -34,3 +34,30 @@ func TestTrimmedOwnersSelectTheirPods(t *testing.T) {
 		})
 	}
 }
+
+// The scheduler's caches are trimmed: those of pods and nodes are most of its memory.
+func TestCachesAreTrimmed(t *testing.T) {
+	managed := []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}
+	bound, waiting, n := web("bound"), web("waiting"), spot("n")
+	for _, pod := range []*v1.Pod{bound, waiting} {
+		pod.ManagedFields, pod.Spec.Containers = managed, []v1.Container{{Name: "web", Env: []v1.EnvVar{{Name: "A"}}}}
+	}
+	bound.Spec.NodeName, n.ManagedFields = "n", managed
+	w := newWorld(t, nil, bound, waiting, n)
+	core := w.factory.Core().V1()
+	gotBound, err := core.Pods().Lister().Pods("shop").Get("bound")
+	w.must(err)
+	gotWaiting, err := core.Pods().Lister().Pods("shop").Get("waiting")
+	w.must(err)
+	gotNode, err := core.Nodes().Lister().Get("n")
+	w.must(err)
+	for _, object := range []metav1.Object{gotBound, gotWaiting, gotNode} {
+		if object.GetManagedFields() != nil {
+			t.Errorf("%s has managedFields", object.GetName())
+		}
+	}
+	if gotBound.Spec.Containers[0].Env != nil || gotWaiting.Spec.Containers[0].Env == nil {
+		t.Errorf("environment of the bound pod %v, of the waiting one %v; want it dropped and kept",
+			gotBound.Spec.Containers[0].Env, gotWaiting.Spec.Containers[0].Env)
+	}
+}
