@@ -88,7 +88,11 @@ func (w *world) cacheOf(object runtime.Object) cache.Indexer {
 func (w *world) put(objects ...runtime.Object) {
 	w.t.Helper()
 	for _, object := range objects {
-		if err := w.cacheOf(object).Update(object); err != nil {
+		trimmed, err := kube.Trim(object)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if err := w.cacheOf(object).Update(trimmed); err != nil {
 			w.t.Fatal(err)
 		}
 		if pod, ok := object.(*v1.Pod); ok {

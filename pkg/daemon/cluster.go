@@ -15,8 +15,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/metrics/legacyregistry"
-	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
 // Connect returns how the API server is reached: by a kubeconfig, or without one as the pod that this runs in. $KUBECONFIG does not count:
@@ -37,8 +38,7 @@ func Connect(kubeconfig string) (*rest.Config, error) {
 
 // NewInformers returns informers of what decisions are made from.
 func NewInformers(client kubernetes.Interface) informers.SharedInformerFactory {
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0,
-		informers.WithTransform(ctrlcache.TransformStripManagedFields())) // nobody reads them, and they are big
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(kube.Trim))
 	// Pods that have ended count nowhere, and a cluster with Jobs has many.
 	factory.InformerFor(&v1.Pod{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 		return corev1.NewFilteredPodInformer(client, metav1.NamespaceAll, resync,

@@ -10,5 +10,5 @@
 //	Policy.Settings(pod)            rules and annotations  -> Settings (and the annotations that do not parse)
 //	NewPlan(pod, settings, counts)  floor, budget, grants  -> Plan
 //	Plan.Admit(node, ...)           may it go there        -> Verdict   (Plan.Reason says it in words)
-//	Plan.Rank(node, ...)            how good is it         -> Rank      (ScoreBands maps the ranks to 0..100)
+//	Plan.Rank(node, ...)            how good is it         -> Rank      (ScoreBands maps the ranks to 0..100; Losses.Risk is a pool's risk)
 package decision

@@ -399,28 +399,6 @@ func TestNextChangeOfAReliefOf0(t *testing.T) {
 	}
 }
 
-func TestPoolRisk(t *testing.T) {
-	const halfLife = time.Hour
-	tests := map[string]struct {
-		ages []time.Duration
-		want float64
-	}{
-		"none":                    {nil, 0},
-		"just now":                {[]time.Duration{0}, 0.5},
-		"two just now":            {[]time.Duration{0, 0}, 0.75},
-		"two a half-life ago":     {[]time.Duration{halfLife, halfLife}, 0.5},
-		"from the future":         {[]time.Duration{-halfLife}, 0.5},
-		"four two half-lives ago": {[]time.Duration{2 * halfLife, 2 * halfLife, 2 * halfLife, 2 * halfLife}, 0.5},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			if got := decision.PoolRisk(test.ages, halfLife); got != test.want {
-				t.Errorf("risk %v, want %v", got, test.want)
-			}
-		})
-	}
-}
-
 // A new replica count is worth another attempt only if it may open a node to the pod.
 func TestMayOpen(t *testing.T) {
 	never := decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}

@@ -1,10 +1,6 @@
 package decision
 
-import (
-	"math"
-	"slices"
-	"time"
-)
+import "slices"
 
 // Siblings counts a revision's pods around one node.
 type Siblings struct {
@@ -124,14 +120,4 @@ const (
 // from the others.
 func ExtenderScore(score Rank) int64 {
 	return int64(score/bandStep*extenderBandStep + score%bandStep*extenderBandWidth/bandWidth)
-}
-
-// PoolRisk returns the risk, 0 to 1, that a pool's recent interruptions stand for: each counts half as much after every halfLife,
-// and one that has just happened makes the risk 0.5, two 0.75, and so on. halfLife must be positive.
-func PoolRisk(ages []time.Duration, halfLife time.Duration) float64 {
-	recent := 0.0
-	for _, age := range ages {
-		recent += math.Exp2(-float64(max(age, 0)) / float64(halfLife))
-	}
-	return 1 - math.Exp2(-recent)
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -81,10 +82,18 @@ func (w *world) deployment(name string, replicas int32, annotations map[string]s
 		}}},
 		Spec: appsv1.ReplicaSetSpec{Replicas: &replicas},
 	}
-	if err := w.factory.Apps().V1().Deployments().Informer().GetStore().Add(d); err != nil {
+	w.hold(w.factory.Apps().V1().Deployments().Informer(), d)
+	w.hold(w.factory.Apps().V1().ReplicaSets().Informer(), rs)
+}
+
+// hold puts object into an informer's cache, as the informer would.
+func (w *world) hold(informer cache.SharedIndexInformer, object any) {
+	w.Helper()
+	trimmed, err := kube.Trim(object)
+	if err != nil {
 		w.Fatal(err)
 	}
-	if err := w.factory.Apps().V1().ReplicaSets().Informer().GetStore().Add(rs); err != nil {
+	if err := informer.GetStore().Add(trimmed); err != nil {
 		w.Fatal(err)
 	}
 }

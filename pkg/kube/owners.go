@@ -121,7 +121,7 @@ const (
 )
 
 // NewOwners registers the informers it needs with factory, which must not have been started: an informer asked for later would
-// never be. It adds its indexes to them, once for all that are made from factory. Only Subject reads policy, and must not be called if
+// never be. It adds its indexes to them, once for all that are made from factory, and has them hold owners as Trim does. Only Subject reads policy, and must not be called if
 // that is nil.
 func NewOwners(factory informers.SharedInformerFactory, policy *decision.Policy) (*Owners, error) {
 	apps, core, batch := factory.Apps().V1(), factory.Core().V1(), factory.Batch().V1()
@@ -138,6 +138,11 @@ func NewOwners(factory informers.SharedInformerFactory, policy *decision.Policy)
 			apps.ReplicaSets().Informer(), apps.Deployments().Informer(), apps.StatefulSets().Informer(),
 			core.ReplicationControllers().Informer(), batch.Jobs().Informer(),
 		},
+	}
+	for _, informer := range o.informers {
+		if err := informer.SetTransform(Trim); err != nil {
+			return nil, err
+		}
 	}
 	if err := addIndex(apps.ReplicaSets().Informer(), replicaSetsByController, func(obj any) ([]string, error) {
 		if rs, ok := obj.(*appsv1.ReplicaSet); ok {
@@ -358,7 +363,7 @@ func (o *Owners) deploymentOf(pod *v1.Pod) OwnerKey {
 // RevisionNumber orders the ReplicaSets of a Deployment, the newest has the highest; 0 if the Deployment controller has given none. An
 // undone rollout gives an old ReplicaSet the newest number.
 func RevisionNumber(rs *appsv1.ReplicaSet) int64 {
-	n, _ := strconv.ParseInt(rs.Annotations["deployment.kubernetes.io/revision"], 10, 64)
+	n, _ := strconv.ParseInt(rs.Annotations[revisionAnnotation], 10, 64)
 	return n
 }
 

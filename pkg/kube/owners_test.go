@@ -49,7 +49,11 @@ func ownersOf(t *testing.T, objects ...runtime.Object) *Owners {
 		default:
 			t.Fatalf("no informer for %T", object)
 		}
-		if err := informer.GetIndexer().Add(object); err != nil {
+		trimmed, err := Trim(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := informer.GetIndexer().Add(trimmed); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -64,7 +68,7 @@ func meta(name string, owners ...metav1.OwnerReference) metav1.ObjectMeta {
 // annotated is meta with the annotation that says whose it is.
 func annotated(name string, owners ...metav1.OwnerReference) metav1.ObjectMeta {
 	m := meta(name, owners...)
-	m.Annotations = map[string]string{"of": name}
+	m.Annotations = map[string]string{"spot-aware-scheduler.io/of": name}
 	return m
 }
 
@@ -98,7 +102,7 @@ func parallel(set *appsv1.StatefulSet) *appsv1.StatefulSet {
 }
 
 func TestSubject(t *testing.T) {
-	of := func(name string) map[string]string { return map[string]string{"of": name} }
+	of := func(name string) map[string]string { return map[string]string{"spot-aware-scheduler.io/of": name} }
 	cloneSet := by("apps.kruise.io/v1alpha1", "CloneSet", "clones")
 	clone := func(name string, change func(*v1.Pod)) *v1.Pod {
 		pod := podOf(name, cloneSet)

@@ -43,9 +43,13 @@ type Signal struct {
 	Notice time.Duration
 }
 
+const (
+	nth          = "aws-node-termination-handler/"
+	castDraining = "autoscaling.cast.ai/draining"
+)
+
 // BuiltinSignals returns what clouds and provisioners are known to set, each row with its source.
 func BuiltinSignals() []Signal {
-	const nth = "aws-node-termination-handler/"
 	return []Signal{
 		{TaintSignal, InterruptionTaint, "", decision.Reclaim, 0},
 		// aws-node-termination-handler pkg/node; AWS gives two minutes, best effort.
@@ -72,11 +76,26 @@ func BuiltinSignals() []Signal {
 		// OpenShift machine-api-provider-aws, termination handler; its reason is TerminationRequested.
 		{ConditionSignal, "Terminating", "True", decision.Reclaim, 2 * time.Minute},
 		// CAST AI drains.
-		{LabelSignal, "autoscaling.cast.ai/draining", "spot-interruption", decision.Drain, 0},
-		{LabelSignal, "autoscaling.cast.ai/draining", "spot-prediction", decision.Drain, 0},
+		{LabelSignal, castDraining, "spot-interruption", decision.Drain, 0},
+		{LabelSignal, castDraining, "spot-prediction", decision.Drain, 0},
 		// Kubernetes, non-graceful node shutdown: the node is gone.
 		{TaintSignal, v1.TaintNodeOutOfService, "", decision.Drain, 0},
 	}
+}
+
+// interruption reports whether the signal says that the cloud takes a spot node back, as opposed to maintenance, repair, replacement or
+// scaling, of which one pool is no more at risk than another. Signals of the class reclaim do, with these exceptions.
+func (s *Signal) interruption() bool {
+	switch s.Key {
+	case nth + "scheduled-maintenance":
+		return false
+	case nth + "asg-lifecycle-termination":
+		return false // the group also scales in and balances its zones
+	case castDraining:
+		// CAST drains the node itself, hence its class. A prediction need not come true.
+		return s.Value == "spot-interruption"
+	}
+	return s.Class == decision.Reclaim
 }
 
 // String names the signal as it stands on a node: "taint example.com/going=soon", without the value where any will do.

@@ -39,6 +39,7 @@ func (cp *ControlPlane) startAPIServer(ctx context.Context, flags []string) erro
 		}
 	}
 	clients, peers := "http://"+cp.host(ports[0]), "http://"+cp.host(ports[1])
+	cp.etcd = clients
 	address, secure := cp.apiServerAt(ports[2])
 	_, err := cp.start("etcd", cp.tool("etcd"),
 		"--name=lab",

@@ -66,6 +66,7 @@ type ControlPlane struct {
 	KubeletClientCA string
 
 	config                   *rest.Config // the administrator's
+	etcd                     string       // where etcd listens for clients
 	client                   kubernetes.Interface
 	address                  string // on loopback, where everything listens
 	version                  string // Options.Kubernetes
@@ -153,6 +154,9 @@ func Start(ctx context.Context, options Options) (_ *ControlPlane, err error) {
 
 // Config returns a copy of an administrator's client configuration, without a client-side rate limit.
 func (cp *ControlPlane) Config() *rest.Config { return rest.CopyConfig(cp.config) }
+
+// Etcd returns the URL where etcd takes clients. What is written there reaches the API server without its checks.
+func (cp *ControlPlane) Etcd() string { return cp.etcd }
 
 // Wait blocks until ctx is done, and returns nil, or until a process that nobody stopped has ended, and returns its
 // *ExitError. It watches the processes that run when it is called.

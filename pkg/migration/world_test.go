@@ -178,8 +178,19 @@ func (w *world) sync() {
 	}
 	w.seen = objects{
 		nodes: copied(w.nodes, (*v1.Node).DeepCopy), pods: copied(w.pods, (*v1.Pod).DeepCopy),
-		replicaSets: copied(w.replicaSets, (*appsv1.ReplicaSet).DeepCopy), deployments: copied(w.deployments, (*appsv1.Deployment).DeepCopy),
-		sets: copied(w.sets, (*appsv1.StatefulSet).DeepCopy), budgets: slices.Clone(w.budgets), services: slices.Clone(w.services),
+		replicaSets: copied(w.replicaSets, held((*appsv1.ReplicaSet).DeepCopy)), deployments: copied(w.deployments, held((*appsv1.Deployment).DeepCopy)),
+		sets: copied(w.sets, held((*appsv1.StatefulSet).DeepCopy)), budgets: slices.Clone(w.budgets), services: slices.Clone(w.services),
+	}
+}
+
+// held returns a copy of an object as an informer holds it.
+func held[T any](one func(*T) *T) func(*T) *T {
+	return func(object *T) *T {
+		trimmed, err := kube.Trim(one(object))
+		if err != nil {
+			panic(err)
+		}
+		return trimmed.(*T)
 	}
 }
 

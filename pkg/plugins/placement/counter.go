@@ -16,7 +16,7 @@ import (
 // Counter knows where the pods of every revision stand, and what a decision needs to know of every node. It reads the scheduler's
 // snapshot, which holds assumed pods already, and counts again only the nodes whose generation has changed.
 //
-// Update and State.Search must not run at the same time as anything else; between them everything may be read concurrently.
+// Update, UpdateRisks and State.Search must not run at the same time as anything else; between them everything may be read concurrently.
 type Counter struct {
 	reader *kube.NodeReader
 	labels *kube.LabelHistory
@@ -35,7 +35,11 @@ type Counter struct {
 	zones  map[string]int // name to index
 	turn   int            // of the pools: see orderedPools
 
-	interruptions map[decision.Pool][]time.Time
+	notes    notes
+	fresh    map[*pool][]time.Time     // losses that UpdateRisks has not seen yet
+	losses   map[*pool]decision.Losses // of pools that lost nodes within ten half-lives
+	withRisk int                       // how many of pools have their known risk
+	risksAt  time.Time                 // when the risks of all pools with losses were worked out
 }
 
 // revision counts the live pods of one revision by pool; those on a node are in node.pods. A nil *revision has none.
@@ -52,10 +56,13 @@ type podsIn struct {
 // pool is all nodes of one decision.SpreadPool.
 type pool struct {
 	capacity decision.CapacityType
+	pool     decision.Pool
 	index    int
 	zone     int
 	nodes    []*node
 	next     int // in nodes: where the next search begins
+	// The pool's risk before it lost any node, and with its losses; both are 0 for on-demand nodes.
+	known, risk float64
 }
 
 // node is what was counted of one node.
@@ -70,6 +77,7 @@ type node struct {
 	generation int64
 	until      int64 // when facts change although the node does not, in Unix nanoseconds; math.MaxInt64 for never
 	seen       bool  // in the Update that is running
+	past       past
 }
 
 // free is what a node has left. A search asks it of a hundred nodes that it has not touched for long: each pointer on the way would cost
@@ -105,19 +113,21 @@ type podsOf struct {
 // NewCounter returns an empty Counter that reads nodes with reader. It also adds what it reads to labels.
 func NewCounter(reader *kube.NodeReader, labels *kube.LabelHistory) *Counter {
 	return &Counter{
-		reader:        reader,
-		labels:        labels,
-		nodes:         map[string]*node{},
-		settling:      map[*node]struct{}{},
-		revisions:     map[kube.OwnerKey]*revision{},
-		poolOf:        map[decision.SpreadPool]*pool{},
-		zones:         map[string]int{},
-		interruptions: map[decision.Pool][]time.Time{},
+		reader:    reader,
+		labels:    labels,
+		nodes:     map[string]*node{},
+		settling:  map[*node]struct{}{},
+		revisions: map[kube.OwnerKey]*revision{},
+		poolOf:    map[decision.SpreadPool]*pool{},
+		zones:     map[string]int{},
+		fresh:     map[*pool][]time.Time{},
+		losses:    map[*pool]decision.Losses{},
 	}
 }
 
 // Update brings the count up to the snapshot that snapshot lists: all its nodes, as they are at now.
 func (c *Counter) Update(snapshot []fwk.NodeInfo, now time.Time) {
+	c.readNotes(now)
 	first := !c.labeled && c.labels.Seen()
 	c.labeled = c.labels.Seen()
 	c.scan(snapshot, now, first)
@@ -179,9 +189,7 @@ func (c *Counter) reorder(snapshot []fwk.NodeInfo, now time.Time) {
 			n.seen = false
 			continue
 		}
-		if n.facts.Capacity.Type == decision.Spot && n.facts.Signal < decision.Drain && len(n.pods) > 0 {
-			c.interrupted(n.facts.Pool, now)
-		}
+		c.vanished(n, now)
 		c.forget(n)
 		delete(c.nodes, name)
 	}
@@ -189,9 +197,16 @@ func (c *Counter) reorder(snapshot []fwk.NodeInfo, now time.Time) {
 
 // recount reads n and its pods again.
 func (c *Counter) recount(n *node, now time.Time) {
-	before := n.facts.Signal
-	c.forget(n)
 	object := n.info.Node()
+	if n.past.uid != object.UID {
+		if n.pool != nil { // another node has taken its name since
+			c.vanished(n, now)
+		}
+		n.past = past{uid: object.UID}
+	} else if len(n.pods) > 0 {
+		n.past.hadPods = now.UnixNano()
+	}
+	c.forget(n)
 	facts, until := c.reader.Read(object, c.labeled, now)
 	c.labels.Note(facts.Capacity)
 	n.facts, n.free, n.generation, n.until = facts, freeOf(n.info), n.info.GetGeneration(), math.MaxInt64
@@ -200,8 +215,11 @@ func (c *Counter) recount(n *node, now time.Time) {
 		c.next = min(c.next, n.until)
 	}
 	c.count(n, facts.SpreadPool(object.Labels[v1.LabelTopologyZone]))
-	if facts.Signal == decision.Reclaim && before != decision.Reclaim && facts.Capacity.Type == decision.Spot && len(n.pods) > 0 {
-		c.interrupted(facts.Pool, now)
+	if len(n.pods) > 0 {
+		n.past.hadPods = now.UnixNano()
+	}
+	if n.past.deleted || c.reader.Interrupted(object, now) {
+		c.interrupted(n, now)
 	}
 }
 
@@ -283,7 +301,7 @@ func (c *Counter) pool(key decision.SpreadPool) *pool {
 		zone = len(c.zones)
 		c.zones[key.Zone] = zone
 	}
-	p := &pool{capacity: key.Capacity, index: len(c.pools), zone: zone}
+	p := &pool{capacity: key.Capacity, pool: key.Pool, index: len(c.pools), zone: zone}
 	c.pools, c.poolOf[key] = append(c.pools, p), p
 	return p
 }
@@ -337,30 +355,4 @@ func (c *Counter) NextSettled() time.Time {
 		return time.Time{}
 	}
 	return time.Unix(0, next)
-}
-
-// maxInterruptions bounds what is remembered of one pool. Older ones would add next to nothing to its risk.
-const maxInterruptions = 32
-
-func (c *Counter) interrupted(pool decision.Pool, at time.Time) {
-	if pool == (decision.Pool{}) {
-		return
-	}
-	times := append(c.interruptions[pool], at)
-	c.interruptions[pool] = times[max(0, len(times)-maxInterruptions):]
-}
-
-// Interruptions returns the pools that lost spot nodes since the process started, with how long ago each was seen: a node that, with
-// pods on it, got a reclaim signal or vanished without a word.
-func (c *Counter) Interruptions(now time.Time) map[decision.Pool][]time.Duration {
-	if len(c.interruptions) == 0 {
-		return nil
-	}
-	ages := make(map[decision.Pool][]time.Duration, len(c.interruptions))
-	for pool, times := range c.interruptions {
-		for _, at := range times {
-			ages[pool] = append(ages[pool], now.Sub(at))
-		}
-	}
-	return ages
 }

@@ -64,14 +64,44 @@ func TestCounterTrustsGenerations(t *testing.T) {
 	}
 }
 
+// ages returns how long ago the losses were that UpdateRisks has not seen yet, by pool; nil if there are none.
+func ages(c *Counter, now time.Time) map[decision.Pool][]time.Duration {
+	var ages map[decision.Pool][]time.Duration
+	for p, times := range c.fresh {
+		for _, at := range times {
+			if ages == nil {
+				ages = map[decision.Pool][]time.Duration{}
+			}
+			ages[p.pool] = append(ages[p.pool], now.Sub(at))
+		}
+	}
+	return ages
+}
+
 // Pools that lost spot nodes, by how that was noticed.
-func TestInterruptions(t *testing.T) {
+func TestLosses(t *testing.T) {
 	pool := decision.Pool{InstanceType: "m", Zone: "a"}
 	taint := func(key string) func(*nodeInfo) {
 		return func(n *nodeInfo) { n.node.Spec.Taints = []v1.Taint{{Key: key}} }
 	}
 	reclaimed, drained := taint("spot-aware-scheduler.io/interruption"), taint("karpenter.sh/disrupted")
+	terminationHandler, maintenance := taint("aws-node-termination-handler/spot-itn"), taint("aws-node-termination-handler/scheduled-maintenance")
 	gone := func(*nodeInfo) {}
+	silent := func(n *nodeInfo) {
+		n.node.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionUnknown, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}}
+	}
+	emptied := func(n *nodeInfo) { n.pods = nil }
+	both := func(all ...func(*nodeInfo)) func(*nodeInfo) {
+		return func(n *nodeInfo) {
+			for _, change := range all {
+				change(n)
+			}
+		}
+	}
+	replaced := func(n *nodeInfo) {
+		n.node = n.node.DeepCopy()
+		n.node.UID = "another"
+	}
 	cases := map[string]struct {
 		node  *nodeInfo
 		steps []func(*nodeInfo) // each a second after the last; a nil step: the node is not in the snapshot
@@ -88,7 +118,18 @@ func TestInterruptions(t *testing.T) {
 		"on-demand node vanished with pods":  {nodeOf("n", "on-demand", "a", podOf("a", "rs")), []func(*nodeInfo){nil}, nil},
 		"no pool":                            {nodeOf("n", "spot", "", podOf("a", "rs")), []func(*nodeInfo){reclaimed, nil}, nil},
 		"signal taken back and set again": {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed, taint("other"), reclaimed},
-			map[decision.Pool][]time.Duration{pool: {2 * time.Second, 0}}},
+			map[decision.Pool][]time.Duration{pool: {2 * time.Second}}},
+		"emptied before it was seen again":   {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){both(terminationHandler, emptied)}, map[decision.Pool][]time.Duration{pool: {0}}},
+		"emptied, and then a signal":         {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){emptied, terminationHandler}, map[decision.Pool][]time.Duration{pool: {0}}},
+		"emptied, and then silent":           {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){emptied, silent}, map[decision.Pool][]time.Duration{pool: {0}}},
+		"emptied, and then vanished":         {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){emptied, nil}, nil},
+		"drained, and then silent":           {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){drained, both(emptied, silent), nil}, nil},
+		"drained, and then interrupted":      {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){drained, terminationHandler}, map[decision.Pool][]time.Duration{pool: {0}}},
+		"maintenance":                        {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){maintenance, nil}, nil},
+		"vanished, and another has its name": {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){replaced}, map[decision.Pool][]time.Duration{pool: {0}}},
+		"drained, and another has its name":  {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){drained, both(replaced, gone)}, nil},
+		"interrupted, and so is another of its name": {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed, replaced},
+			map[decision.Pool][]time.Duration{pool: {time.Second, 0}}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -105,8 +146,8 @@ func TestInterruptions(t *testing.T) {
 				test.node.generation++
 				c.Update(snapshot(test.node), at)
 			}
-			if diff := cmp.Diff(test.want, c.Interruptions(at)); diff != "" {
-				t.Errorf("Interruptions (-want +got):\n%s", diff)
+			if diff := cmp.Diff(test.want, ages(c, at)); diff != "" {
+				t.Errorf("losses (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -125,19 +166,6 @@ func TestSilentNodeIsNoticedInTime(t *testing.T) {
 		if got := c.nodes["n"].facts; got.Signal != step.want {
 			t.Errorf("after %v: signal %s, want %s", step.after, got.Signal, step.want)
 		}
-	}
-}
-
-// The memory of a pool's interruptions is bounded; the latest are kept.
-func TestInterruptionsAreBounded(t *testing.T) {
-	c := NewCounter(testReader(), &kube.LabelHistory{})
-	pool := decision.Pool{InstanceType: "m", Zone: "a"}
-	for i := range 2 * maxInterruptions {
-		c.interrupted(pool, now.Add(time.Duration(i)*time.Second))
-	}
-	ages := c.Interruptions(now.Add((2*maxInterruptions - 1) * time.Second))[pool]
-	if len(ages) != maxInterruptions || ages[len(ages)-1] != 0 {
-		t.Errorf("%d interruptions are kept, the latest %v old; want %d and 0", len(ages), ages[len(ages)-1], maxInterruptions)
 	}
 }
 

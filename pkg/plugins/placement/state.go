@@ -136,17 +136,13 @@ func (s *State) AdmitsAll() bool {
 // RanksAlike reports whether all nodes are as good for the pod: they are alike, and there is nothing to spread from.
 func (s *State) RanksAlike() bool { return s.Counter.special == 0 && s.revision == nil }
 
-// Rank returns how good the node of that name is for the pod, given the risk of the spot pools.
-func (s *State) Rank(nodeName string, risk map[decision.Pool]float64) decision.Rank {
+// Rank returns how good the node of that name is for the pod, by the risks that Counter.UpdateRisks has worked out.
+func (s *State) Rank(nodeName string) decision.Rank {
 	n := s.Counter.nodes[nodeName]
 	if n == nil {
 		return 0
 	}
-	var poolRisk float64
-	if n.pool.capacity == decision.Spot {
-		poolRisk = risk[n.facts.Pool]
-	}
-	return s.Plan.Rank(n.facts, s.around(n), poolRisk)
+	return s.Plan.Rank(n.facts, s.around(n), n.pool.risk)
 }
 
 // around counts the siblings around n.

@@ -2,6 +2,7 @@ package placement
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
@@ -162,10 +163,10 @@ func TestStateRank(t *testing.T) {
 		nodeOf("spot with sibling", "spot", "a", podOf("1", "rs")), nodeOf("spot beside it", "spot", "a"), nodeOf("spot elsewhere", "spot", "b"),
 		nodeOf("spot, risky", "spot", "c"), nodeOf("floor", "on-demand", "z", podOf("2", "rs")),
 	)
-	risk := map[decision.Pool]float64{{InstanceType: "m", Zone: "c"}: 0.5}
+	s.Counter.UpdateRisks(map[decision.Pool]float64{{InstanceType: "m", Zone: "c"}: 0.5, {InstanceType: "m", Zone: "z"}: 1}, time.Hour, now)
 	order := []string{"spot elsewhere", "spot, risky", "spot beside it", "spot with sibling", "floor", "not in the snapshot"}
 	for i := range order[1:] {
-		if better, worse := s.Rank(order[i], risk), s.Rank(order[i+1], risk); better <= worse {
+		if better, worse := s.Rank(order[i]), s.Rank(order[i+1]); better <= worse {
 			t.Errorf("%q (%d) does not rank above %q (%d)", order[i], better, order[i+1], worse)
 		}
 	}

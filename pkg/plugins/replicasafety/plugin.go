@@ -102,6 +102,14 @@ func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, labe
 	if err != nil {
 		return nil, err
 	}
+	for informer, trim := range map[cache.SharedIndexInformer]cache.TransformFunc{
+		factory.Core().V1().Nodes().Informer(): kube.Trim,
+		factory.Core().V1().Pods().Informer():  kube.NewPodTrimmer().Trim,
+	} {
+		if err := informer.SetTransform(trim); err != nil {
+			return nil, err
+		}
+	}
 	reader := &kube.NodeReader{Policy: policy, Signals: signals}
 	logger := klog.FromContext(ctx).WithValues("plugin", Name)
 	p := &Plugin{

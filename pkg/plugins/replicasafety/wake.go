@@ -180,7 +180,8 @@ func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
 	}
 }
 
-// nodeHandler reports capacity labels that make no sense, and wakes waiting pods after a node went: the scheduler wakes them before it
+// nodeHandler reports capacity labels that make no sense, tells the counter how nodes end, and wakes waiting pods after a node was deleted: the
+// scheduler wakes them before it
 // takes the node out of its cache, so a quick one still finds its siblings there.
 func (p *Plugin) nodeHandler() cache.ResourceEventHandlerFuncs {
 	return cache.ResourceEventHandlerFuncs{
@@ -189,11 +190,35 @@ func (p *Plugin) nodeHandler() cache.ResourceEventHandlerFuncs {
 			p.awaitLabel(obj.(*v1.Node))
 		},
 		UpdateFunc: func(oldObj, newObj any) {
-			if before, after := oldObj.(*v1.Node), newObj.(*v1.Node); !maps.Equal(before.Labels, after.Labels) {
-				p.reportLabels(before, after)
+			before, node := oldObj.(*v1.Node), newObj.(*v1.Node)
+			if !maps.Equal(before.Labels, node.Labels) {
+				p.reportLabels(before, node)
+			}
+			if p.reader.Interrupts(before, node) {
+				p.counter.NoteInterruption(node)
 			}
 		},
-		DeleteFunc: func(any) { p.waiting.WakeCountedSoon() },
+		DeleteFunc: func(obj any) {
+			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = unknown.Obj
+			}
+			if node, ok := obj.(*v1.Node); ok {
+				p.noteEnd(node)
+			}
+			p.waiting.WakeCountedSoon()
+		},
+	}
+}
+
+// noteEnd tells the counter how node ended: the scheduler may have run no cycle since it was announced.
+func (p *Plugin) noteEnd(node *v1.Node) {
+	now := p.clock.Now()
+	if p.reader.Interrupted(node, now) {
+		p.counter.NoteInterruption(node)
+		return
+	}
+	if facts, _ := p.reader.Read(node, false, now); facts.Signal >= decision.Drain {
+		p.counter.NoteDrained(node)
 	}
 }
 

@@ -5,7 +5,6 @@ package spotpreference
 import (
 	"context"
 	"fmt"
-	"maps"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -58,8 +57,6 @@ const scoringKey fwk.StateKey = "spot-aware-scheduler.io/scoring"
 // scoring is what Score needs in this cycle.
 type scoring struct {
 	state *placement.State
-	// risk of each pool, 0 to 1; a pool that is not in it has none.
-	risk map[decision.Pool]float64
 }
 
 // Clone returns s itself: it is not changed after PreScore.
@@ -71,16 +68,8 @@ func (p *Plugin) PreScore(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, _ 
 	if s == nil || s.RanksAlike() {
 		return fwk.NewStatus(fwk.Skip)
 	}
-	risk := p.poolRisk
-	if interruptions := s.Counter.Interruptions(p.clock.Now()); len(interruptions) > 0 {
-		risk = map[decision.Pool]float64{}
-		maps.Copy(risk, p.poolRisk)
-		for pool, ages := range interruptions {
-			// Two independent ways to lose a pool: what is known of it, and what has just been seen.
-			risk[pool] = 1 - (1-risk[pool])*(1-decision.PoolRisk(ages, p.halfLife))
-		}
-	}
-	cycle.Write(scoringKey, &scoring{s, risk})
+	s.Counter.UpdateRisks(p.poolRisk, p.halfLife, p.clock.Now())
+	cycle.Write(scoringKey, &scoring{s})
 	return nil
 }
 
@@ -91,7 +80,7 @@ func (p *Plugin) Score(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node 
 		return 0, fwk.AsStatus(fmt.Errorf("%s was not asked at PreScore: %w", Name, err))
 	}
 	s, _ := data.(*scoring)
-	return int64(s.state.Rank(node.Node().Name, s.risk)), nil
+	return int64(s.state.Rank(node.Node().Name)), nil
 }
 
 // ScoreExtensions returns the plugin itself.

@@ -6,6 +6,7 @@
 //	points_test.go      what is measured, by name
 //	micro_test.go       the benchmarks
 //	thresholds_test.go  the test that holds the points to the thresholds
+//	risk_test.go        what past losses of spot pools cost
 //	events_test.go      the other way to count, from events: a prototype to compare with
 package micro
 

@@ -93,6 +93,7 @@ func pointsOf(t testing.TB, c *cluster, parallelism int) []point {
 		refusal(t, c, made[replicasafety.Name]),
 		nowhere(c, made[replicasafety.Name]),
 		first(t, c))
+	points = append(points, risks(t, made[spotpreference.Name])...)
 	return append(points, waysToCount(t, c)...)
 }
 

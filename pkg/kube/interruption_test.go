@@ -1,0 +1,123 @@
+package kube
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+// Which signals teach that a pool is risky. Each built-in one is named: a new one needs an answer.
+func TestInterruptionSignals(t *testing.T) {
+	want := map[string]bool{
+		"taint spot-aware-scheduler.io/interruption":                                         true,
+		"taint aws-node-termination-handler/spot-itn":                                        true,
+		"taint aws-node-termination-handler/rebalance-recommendation":                        false,
+		"taint aws-node-termination-handler/scheduled-maintenance":                           false,
+		"taint aws-node-termination-handler/asg-lifecycle-termination":                       false,
+		"taint karpenter.sh/disrupted":                                                       false,
+		"taint ToBeDeletedByClusterAutoscaler":                                               false,
+		"taint DeletionCandidateOfClusterAutoscaler":                                         false,
+		"taint cloud.google.com/impending-node-termination":                                  true,
+		"condition VMEventScheduled=True":                                                    true,
+		"taint remediator.kubernetes.azure.com/unschedulable":                                false,
+		"condition InstanceExpired=True":                                                     true,
+		"taint ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination": true,
+		"condition Terminating=True":                                                         true,
+		"label autoscaling.cast.ai/draining=spot-interruption":                               true,
+		"label autoscaling.cast.ai/draining=spot-prediction":                                 false,
+		"taint node.kubernetes.io/out-of-service":                                            false,
+	}
+	got := map[string]bool{}
+	for _, s := range BuiltinSignals() {
+		got[s.String()] = s.interruption()
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("interruptions (-want +got):\n%s", diff)
+	}
+	for class, want := range map[decision.SignalClass]bool{decision.Reclaim: true, decision.Drain: false, decision.Advisory: false} {
+		if s := (Signal{TaintSignal, "example.com/gone", "", class, 0}); s.interruption() != want {
+			t.Errorf("a configured signal of the class %s is an interruption: %t, want %t", class, !want, want)
+		}
+	}
+}
+
+func TestInterrupted(t *testing.T) {
+	var (
+		itn         = withTaint("aws-node-termination-handler/spot-itn", "")
+		maintenance = withTaint("aws-node-termination-handler/scheduled-maintenance", "")
+		karpenter   = withTaint("karpenter.sh/disrupted", "")
+		recommended = withTaint("aws-node-termination-handler/rebalance-recommendation", "")
+		deleted     = func(n *v1.Node) { n.DeletionTimestamp = &metav1.Time{Time: now} }
+		silent      = withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(-NotReadyReclaimAfter))
+		silentYet   = withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(1-NotReadyReclaimAfter))
+	)
+	cases := map[string]struct {
+		changes []func(*v1.Node)
+		want    bool
+	}{
+		"nothing":                   {nil, false},
+		"interruption":              {[]func(*v1.Node){itn}, true},
+		"drained and interrupted":   {[]func(*v1.Node){karpenter, itn}, true},
+		"interrupted and deleted":   {[]func(*v1.Node){itn, deleted}, true},
+		"drained":                   {[]func(*v1.Node){karpenter, deleted}, false},
+		"maintenance":               {[]func(*v1.Node){maintenance}, false},
+		"silent":                    {[]func(*v1.Node){silent}, true},
+		"silent, for too short":     {[]func(*v1.Node){silentYet}, false},
+		"recommended, and silent":   {[]func(*v1.Node){recommended, silent}, true},
+		"drained, and silent":       {[]func(*v1.Node){karpenter, silent}, false},
+		"deleted, and silent":       {[]func(*v1.Node){deleted, silent}, false},
+		"in maintenance and silent": {[]func(*v1.Node){maintenance, silent}, false},
+	}
+	reader := &NodeReader{Policy: builtin, Signals: BuiltinSignals()}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			node := nodeWith(spot)
+			for _, change := range test.changes {
+				change(node)
+			}
+			if got := reader.Interrupted(node, now); got != test.want {
+				t.Errorf("Interrupted = %t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+// The order in which Karpenter writes tells an interruption from what it does by choice.
+func TestInterrupts(t *testing.T) {
+	states := map[string]func(*v1.Node){
+		"plain":     func(*v1.Node) {},
+		"labelled":  withLabel("example.com/team", "a"),
+		"tainted":   withTaint("karpenter.sh/disrupted", ""),
+		"candidate": withTaint("DeletionCandidateOfClusterAutoscaler", ""),
+		"deleted":   func(n *v1.Node) { n.DeletionTimestamp = &metav1.Time{Time: now.Add(time.Second)} },
+	}
+	states["tainted, deleted"] = func(n *v1.Node) { states["tainted"](n); states["deleted"](n) }
+	states["candidate, deleted"] = func(n *v1.Node) { states["candidate"](n); states["deleted"](n) }
+	want := map[string][]string{
+		"plain":     {"candidate, deleted", "deleted"},
+		"labelled":  {"candidate, deleted", "deleted"},
+		"candidate": {"candidate, deleted", "deleted"},
+	}
+	reader := &NodeReader{Policy: builtin, Signals: BuiltinSignals()}
+	got := map[string][]string{}
+	for _, from := range slices.Sorted(maps.Keys(states)) {
+		for _, to := range slices.Sorted(maps.Keys(states)) {
+			before, after := nodeWith(spot), nodeWith(spot)
+			states[from](before)
+			states[to](after)
+			if reader.Interrupts(before, after) {
+				got[from] = append(got[from], to)
+			}
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("changes that begin an interruption (-want +got):\n%s", diff)
+	}
+}

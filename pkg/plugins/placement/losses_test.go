@@ -1,0 +1,224 @@
+package placement
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+var poolA = decision.Pool{InstanceType: "m", Zone: "a"}
+
+// riskOf returns the risk of the spot nodes of pool, 0 if there never were any.
+func (c *Counter) riskOf(pool decision.Pool) float64 {
+	if p := c.poolOf[decision.SpreadPool{Capacity: decision.Spot, Pool: pool, Zone: pool.Zone}]; p != nil {
+		return p.risk
+	}
+	return 0
+}
+
+// What informers see of a node counts, whether the snapshot shows it before, after or never.
+func TestNotedLosses(t *testing.T) {
+	cases := map[string]struct {
+		pods     []*v1.Pod
+		capacity string
+		steps    func(c *Counter, n *nodeInfo, update func(after time.Duration, nodes ...*nodeInfo))
+		want     int
+	}{
+		"seen in the snapshot first": {pods: []*v1.Pod{podOf("a", "rs")}, want: 1,
+			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
+				deleted(n)
+				update(time.Second, n)
+				c.NoteInterruption(n.node)
+				update(time.Second, n)
+				update(time.Minute)
+			}},
+		"noted first": {pods: []*v1.Pod{podOf("a", "rs")}, want: 1,
+			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
+				c.NoteInterruption(n.node)
+				update(time.Second, n)
+				deleted(n)
+				update(time.Second, n)
+				update(time.Minute)
+			}},
+		"gone at the next cycle": {pods: []*v1.Pod{podOf("a", "rs")}, want: 1,
+			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
+				c.NoteInterruption(n.node)
+				c.NoteDrained(n.node) // Karpenter's taint, which it puts on the Node next
+				update(time.Minute)
+			}},
+		"its pods came later": {want: 1,
+			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
+				c.NoteInterruption(n.node)
+				n.pods = []fwk.PodInfo{podInfo{pod: podOf("a", "rs")}}
+				deleted(n)
+				update(time.Second, n)
+			}},
+		"emptied within minutes": {pods: []*v1.Pod{podOf("a", "rs")}, want: 1,
+			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
+				deleted(n)
+				n.pods = nil
+				update(time.Second, n)
+				c.NoteInterruption(n.node)
+				update(emptiedWithin, n)
+			}},
+		"empty for longer": {pods: []*v1.Pod{podOf("a", "rs")},
+			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
+				deleted(n)
+				n.pods = nil
+				update(time.Second, n)
+				c.NoteInterruption(n.node)
+				update(emptiedWithin+1, n)
+			}},
+		"never had pods": {steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
+			c.NoteInterruption(n.node)
+			update(time.Second, n)
+			update(time.Second)
+		}},
+		"drained between two cycles": {pods: []*v1.Pod{podOf("a", "rs")},
+			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
+				c.NoteDrained(n.node)
+				update(time.Minute)
+			}},
+		"on-demand": {pods: []*v1.Pod{podOf("a", "rs")}, capacity: "on-demand",
+			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
+				c.NoteInterruption(n.node)
+				update(time.Second, n)
+			}},
+		"another of its name": {pods: []*v1.Pod{podOf("a", "rs")},
+			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
+				other := n.node.DeepCopy()
+				other.UID = "another"
+				c.NoteInterruption(other)
+				update(time.Second, n)
+			}},
+		"not known": {steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
+			c.NoteInterruption(nodeOf("unknown", "spot", "a").node)
+			update(time.Second, n)
+		}},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			capacity := test.capacity
+			if capacity == "" {
+				capacity = "spot"
+			}
+			n := nodeOf("n", capacity, "a", test.pods...)
+			n.node.UID = "n"
+			c, at := NewCounter(testReader(), &kube.LabelHistory{}), now
+			c.Update(snapshot(n), at)
+			test.steps(c, n, func(after time.Duration, nodes ...*nodeInfo) {
+				at = at.Add(after)
+				n.generation++
+				c.Update(snapshot(nodes...), at)
+			})
+			if got := len(ages(c, at)[poolA]); got != test.want || len(c.notes.list) > 0 {
+				t.Errorf("%d losses, want %d; %d notes are left", got, test.want, len(c.notes.list))
+			}
+		})
+	}
+}
+
+func deleted(n *nodeInfo) { n.node.DeletionTimestamp = &metav1.Time{Time: now} }
+
+// While no pod is scheduled, what informers note does not pile up; the latest is kept.
+func TestNotesAreBounded(t *testing.T) {
+	c := NewCounter(testReader(), &kube.LabelHistory{})
+	for range 3 * maxNotes {
+		c.NoteInterruption(nodeOf("old", "spot", "a").node)
+	}
+	c.NoteInterruption(nodeOf("latest", "spot", "a").node)
+	notes := c.notes.take()
+	if len(notes) > maxNotes || notes[len(notes)-1].name != "latest" {
+		t.Errorf("%d notes, the last of %s; want at most %d, the last of latest", len(notes), notes[len(notes)-1].name, maxNotes)
+	}
+}
+
+// A pool's risk decays with time, and its record is dropped when its last loss is ten half-lives old. The known risk stays.
+func TestRisksAreForgotten(t *testing.T) {
+	const halfLife, pools = time.Hour, 500
+	known := map[decision.Pool]float64{{InstanceType: "m", Zone: "0"}: 0.25}
+	c := NewCounter(testReader(), &kube.LabelHistory{})
+	nodes := make([]*nodeInfo, pools)
+	for i := range nodes {
+		nodes[i] = nodeOf(fmt.Sprint("n", i), "spot", fmt.Sprint(i))
+	}
+	c.Update(snapshot(nodes...), now)
+	for _, p := range c.pools {
+		for range 32 {
+			c.lose(p, now)
+		}
+	}
+	first, last := decision.Pool{InstanceType: "m", Zone: "0"}, decision.Pool{InstanceType: "m", Zone: fmt.Sprint(pools - 1)}
+	for _, step := range []struct {
+		after       time.Duration
+		losing      int
+		known, lost float64
+	}{
+		{0, pools, 1 - 0.75*math.Exp2(-32), 1 - math.Exp2(-32)},
+		{5 * halfLife, pools, 1 - 0.75*math.Exp2(-1), 0.5},
+		{10*halfLife - 1, pools, 1 - 0.75*math.Exp2(-1./32), 1 - math.Exp2(-1./32)},
+		{10*halfLife + halfLife/256, 0, 0.25, 0},
+	} {
+		c.UpdateRisks(known, halfLife, now.Add(step.after))
+		if len(c.losses) != step.losing || len(c.fresh) > 0 {
+			t.Errorf("after %v: records of %d pools, and %d fresh ones; want %d and 0", step.after, len(c.losses), len(c.fresh), step.losing)
+		}
+		close := func(got, want float64) bool { return math.Abs(got-want) < 1./1023 }
+		if got := c.riskOf(first); !close(got, step.known) {
+			t.Errorf("after %v: risk of the pool with a known one %v, want %v", step.after, got, step.known)
+		}
+		if got := c.riskOf(last); !close(got, step.lost) {
+			t.Errorf("after %v: risk %v, want %v", step.after, got, step.lost)
+		}
+	}
+}
+
+// Between two times at which all risks are worked out, a loss changes that of its own pool, and a new pool has what is known of it.
+func TestRisksInBetween(t *testing.T) {
+	b := decision.Pool{InstanceType: "m", Zone: "b"}
+	known := map[decision.Pool]float64{b: 0.4}
+	c := NewCounter(testReader(), &kube.LabelHistory{})
+	infoA, infoB := nodeOf("a", "spot", "a", podOf("a", "rs")), nodeOf("b", "spot", "b")
+	want := func(when string, riskA, riskB float64) {
+		t.Helper()
+		if diff := cmp.Diff([]float64{riskA, riskB}, []float64{c.riskOf(poolA), c.riskOf(b)}); diff != "" {
+			t.Errorf("%s: risks (-want +got):\n%s", when, diff)
+		}
+	}
+	c.Update(snapshot(infoA), now)
+	c.UpdateRisks(known, time.Hour, now)
+	want("at first", 0, 0)
+	c.Update(snapshot(infoA, infoB), now.Add(time.Second))
+	c.UpdateRisks(known, time.Hour, now.Add(time.Second))
+	want("a new pool", 0, 0.4)
+	c.Update(snapshot(infoB), now.Add(2*time.Second))
+	c.UpdateRisks(known, time.Hour, now.Add(2*time.Second))
+	want("a loss", 0.5, 0.4)
+	c.UpdateRisks(known, time.Hour, now.Add(3*time.Second))
+	want("nothing new", 0.5, 0.4)
+	if allocs := testing.AllocsPerRun(10, func() { c.UpdateRisks(known, time.Hour, now.Add(3*time.Second)) }); allocs != 0 {
+		t.Errorf("UpdateRisks without changes allocates %v times", allocs)
+	}
+}
+
+// A profile without SpotPreference never asks for risks: what waits for it is bounded, and the latest losses are kept.
+func TestFreshLossesAreBounded(t *testing.T) {
+	c := NewCounter(testReader(), &kube.LabelHistory{})
+	c.Update(snapshot(nodeOf("n", "spot", "a")), now)
+	for i := range 2 * decision.MaxLosses {
+		c.lose(c.pools[0], now.Add(time.Duration(i)*time.Second))
+	}
+	got := ages(c, now.Add((2*decision.MaxLosses-1)*time.Second))[poolA]
+	if len(got) != decision.MaxLosses || got[len(got)-1] != 0 {
+		t.Errorf("%d losses are kept, the latest %v old; want %d and 0", len(got), got[len(got)-1], decision.MaxLosses)
+	}
+}

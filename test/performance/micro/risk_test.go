@@ -1,0 +1,99 @@
+package micro
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+)
+
+const (
+	pools         = 500
+	lossesPerPool = 32
+	scored        = 100 // of the nodes, as in a narrow search
+)
+
+// risks is PreScore and Score of SpotPreference in a cycle on 500 spot pools: that of pools which have lost 32 nodes each, and that of
+// pools which have lost none.
+func risks(t testing.TB, preference fwk.Plugin) []point {
+	t.Helper()
+	work := func(counter *placement.Counter, nodes []fwk.NodeInfo) func() {
+		subject := &kube.Subject{RevisionKey: kube.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: "rs"}, Pod: decision.Pod{Workload: decision.Workload{Desired: replicas}}}
+		settings := decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}
+		cycle, pod := framework.NewCycleState(), &v1.Pod{}
+		placement.NewState(subject, settings, decision.Waiting{}, counter).Write(cycle)
+		return func() {
+			if status := preference.(fwk.PreScorePlugin).PreScore(t.Context(), cycle, pod, nodes); !status.IsSuccess() {
+				t.Fatal(status)
+			}
+			for _, node := range nodes {
+				if _, status := preference.(fwk.ScorePlugin).Score(t.Context(), cycle, pod, node); !status.IsSuccess() {
+					t.Fatal(status)
+				}
+			}
+		}
+	}
+	calm, calmNodes := poolsThatLost(false)
+	losing, losingNodes := poolsThatLost(true)
+	return []point{
+		{name: "Cycle/SpotPreference/calm", work: work(calm, calmNodes)},
+		{name: "Cycle/SpotPreference/losses", work: work(losing, losingNodes)},
+	}
+}
+
+// poolsThatLost returns a counter of one node per pool, and the nodes that are scored. The nodes of each pool were replaced 32 times. If
+// losses, they vanished with a pod on each; otherwise they were empty.
+func poolsThatLost(losses bool) (*placement.Counter, []fwk.NodeInfo) {
+	counter := placement.NewCounter(&kube.NodeReader{Policy: &decision.Policy{}}, &kube.LabelHistory{})
+	var nodes []fwk.NodeInfo
+	for i := range lossesPerPool + 1 {
+		nodes = nodes[:0]
+		for pool := range pools {
+			nodes = append(nodes, nodeInPool(fmt.Sprintf("node-%d-%d", pool, i), pool, losses))
+		}
+		counter.Update(nodes, time.Now())
+	}
+	return counter, nodes[:scored]
+}
+
+func nodeInPool(name string, pool int, withPod bool) fwk.NodeInfo {
+	info := framework.NewNodeInfo()
+	if withPod {
+		info.AddPod(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name),
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "other", UID: "other", Controller: new(true)}}}})
+	}
+	info.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{
+		decision.CapacityLabelKey:  "spot",
+		v1.LabelTopologyZone:       fmt.Sprintf("zone-%d", pool%5),
+		v1.LabelInstanceTypeStable: fmt.Sprintf("m6i.%dxlarge", pool/5),
+	}}})
+	return info
+}
+
+// What the figures rely on: the pools that lost nodes rank below those that did not.
+func TestPoolsHaveLost(t *testing.T) {
+	made, stop := newPlugins(t, newCluster(t, sizes[0]), 1)
+	defer stop()
+	preference := made["SpotPreference"]
+	rank := func(losses bool) int64 {
+		counter, nodes := poolsThatLost(losses)
+		cycle := framework.NewCycleState()
+		placement.NewState(&kube.Subject{RevisionKey: kube.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: "rs"}}, decision.Settings{}, decision.Waiting{}, counter).Write(cycle)
+		must(t, preference.(fwk.PreScorePlugin).PreScore(t.Context(), cycle, nil, nodes).AsError())
+		rank, status := preference.(fwk.ScorePlugin).Score(t.Context(), cycle, nil, nodes[0])
+		must(t, status.AsError())
+		return rank
+	}
+	if calm, losing := rank(false), rank(true); losing >= calm {
+		t.Errorf("the rank of a node is %d in a pool that lost %d nodes, and %d in one that lost none", losing, lossesPerPool, calm)
+	}
+}
