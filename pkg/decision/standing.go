@@ -17,6 +17,8 @@ type Replica struct {
 type Standing struct {
 	// OnDemand and Spot count the bound replicas.
 	OnDemand, Spot int
+	// FloorOnSpot are the replicas on spot that the floor lacks on on-demand.
+	FloorOnSpot int
 	// FloorOnDemand are the replicas on on-demand that make up the floor: of an ordered workload its first ordinals, else as many as the floor
 	// has. Surplus are the others on on-demand.
 	FloorOnDemand, Surplus int
@@ -41,7 +43,7 @@ type Position struct{ Revision, Replica int }
 // neither.
 func StandingOf(desired, floor int, ordered bool, revisions [][]Replica) Standing {
 	var s Standing
-	live, curable := 0, 0 // without exempt replicas
+	live, onSpot, curable := 0, 0, 0 // without exempt replicas
 	for i, replicas := range revisions {
 		spot, counted := 0, 0 // on spot: all of the revision, and without exempt replicas
 		for j, r := range replicas {
@@ -70,6 +72,7 @@ func StandingOf(desired, floor int, ordered bool, revisions [][]Replica) Standin
 			live++
 			if r.Bound && r.Capacity == Spot {
 				counted++
+				onSpot++
 				if !r.OnlySpot {
 					curable++
 				}
@@ -81,10 +84,11 @@ func StandingOf(desired, floor int, ordered bool, revisions [][]Replica) Standin
 		}
 	}
 	if ordered {
-		s.OverBudget = len(s.Misplaced)
+		s.OverBudget, s.FloorOnSpot = len(s.Misplaced), len(s.Misplaced)
 	} else {
 		s.FloorOnDemand = min(floor, s.OnDemand)
 		s.FloorDeficit = max(0, min(floor, live)-s.OnDemand)
+		s.FloorOnSpot = min(onSpot, s.FloorDeficit)
 		s.Heals = min(curable, max(s.OverBudget, s.FloorDeficit))
 	}
 	s.Surplus = s.OnDemand - s.FloorOnDemand

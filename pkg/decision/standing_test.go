@@ -36,26 +36,26 @@ func TestStandingOf(t *testing.T) {
 		want           Standing
 	}{
 		"as it should be":           {3, 1, false, []string{"o s s"}, Standing{OnDemand: 1, Spot: 2, FloorOnDemand: 1}},
-		"over budget":               {3, 1, false, []string{"s s s"}, Standing{Spot: 3, FloorDeficit: 1, OverBudget: 1, Heals: 1}},
+		"over budget":               {3, 1, false, []string{"s s s"}, Standing{FloorOnSpot: 1, Spot: 3, FloorDeficit: 1, OverBudget: 1, Heals: 1}},
 		"surplus":                   {3, 1, false, []string{"o o s"}, Standing{OnDemand: 2, Spot: 1, FloorOnDemand: 1, Surplus: 1}},
-		"a floor pod waits":         {3, 1, false, []string{"- s s"}, Standing{Spot: 2, FloorDeficit: 1, Heals: 1}},
-		"scaled down":               {2, 1, false, []string{"s s"}, Standing{Spot: 2, FloorDeficit: 1, OverBudget: 1, Heals: 1}},
-		"fewer live than the floor": {5, 3, false, []string{"o s"}, Standing{OnDemand: 1, Spot: 1, FloorOnDemand: 1, FloorDeficit: 1, Heals: 1}},
+		"a floor pod waits":         {3, 1, false, []string{"- s s"}, Standing{FloorOnSpot: 1, Spot: 2, FloorDeficit: 1, Heals: 1}},
+		"scaled down":               {2, 1, false, []string{"s s"}, Standing{FloorOnSpot: 1, Spot: 2, FloorDeficit: 1, OverBudget: 1, Heals: 1}},
+		"fewer live than the floor": {5, 3, false, []string{"o s"}, Standing{FloorOnSpot: 1, OnDemand: 1, Spot: 1, FloorOnDemand: 1, FloorDeficit: 1, Heals: 1}},
 		"budgets are each revision's, the floor is the workload's": {3, 1, false, []string{"s s", "s s"},
-			Standing{Spot: 4, FloorDeficit: 1, Heals: 1}},
-		"two revisions over budget":           {3, 2, false, []string{"s s", "s s"}, Standing{Spot: 4, FloorDeficit: 2, OverBudget: 2, Heals: 2}},
+			Standing{FloorOnSpot: 1, Spot: 4, FloorDeficit: 1, Heals: 1}},
+		"two revisions over budget":           {3, 2, false, []string{"s s", "s s"}, Standing{FloorOnSpot: 2, Spot: 4, FloorDeficit: 2, OverBudget: 2, Heals: 2}},
 		"exempt":                              {2, 1, false, []string{"e e"}, Standing{Spot: 2}},
-		"one exempt":                          {3, 1, false, []string{"e s s"}, Standing{Spot: 3, FloorDeficit: 1, OverBudget: 1, Heals: 1}},
-		"admits only spot, and is not exempt": {2, 1, false, []string{"x x"}, Standing{Spot: 2, FloorDeficit: 1, OverBudget: 1}},
+		"one exempt":                          {3, 1, false, []string{"e s s"}, Standing{FloorOnSpot: 1, Spot: 3, FloorDeficit: 1, OverBudget: 1, Heals: 1}},
+		"admits only spot, and is not exempt": {2, 1, false, []string{"x x"}, Standing{FloorOnSpot: 1, Spot: 2, FloorDeficit: 1, OverBudget: 1}},
 		"no floor":                            {3, 0, false, []string{"s o -"}, Standing{OnDemand: 1, Spot: 1, Surplus: 1}},
 		"none":                                {3, 1, false, nil, Standing{}},
 
 		"ordinals": {4, 2, true, []string{"o0 o1 s2 s3"}, Standing{OnDemand: 2, Spot: 2, FloorOnDemand: 2}},
 		"as many on on-demand, but others": {3, 1, true, []string{"s0 o1 s2"},
-			Standing{OnDemand: 1, Spot: 2, Surplus: 1, FloorDeficit: 1, OverBudget: 1, Misplaced: []Position{{0, 0}}, Heals: 1}},
+			Standing{FloorOnSpot: 1, OnDemand: 1, Spot: 2, Surplus: 1, FloorDeficit: 1, OverBudget: 1, Misplaced: []Position{{0, 0}}, Heals: 1}},
 		"an ordinal of the floor waits":       {3, 2, true, []string{"o0 -1 s2"}, Standing{OnDemand: 1, Spot: 1, FloorOnDemand: 1, FloorDeficit: 1}},
 		"exempt ordinals":                     {2, 1, true, []string{"e0 e1"}, Standing{Spot: 2}},
-		"an ordinal that admits only spot":    {2, 1, true, []string{"x0 s1"}, Standing{Spot: 2, FloorDeficit: 1, OverBudget: 1, Misplaced: []Position{{0, 0}}}},
+		"an ordinal that admits only spot":    {2, 1, true, []string{"x0 s1"}, Standing{FloorOnSpot: 1, Spot: 2, FloorDeficit: 1, OverBudget: 1, Misplaced: []Position{{0, 0}}}},
 		"ordinals without a floor":            {2, 0, true, []string{"s0 o1"}, Standing{OnDemand: 1, Spot: 1, Surplus: 1}},
 		"an ordinal beyond it on on-demand":   {3, 1, true, []string{"o0 o1 s2"}, Standing{OnDemand: 2, Spot: 1, FloorOnDemand: 1, Surplus: 1}},
 		"its first ordinals are still missed": {3, 2, true, []string{"s2"}, Standing{Spot: 1}},
@@ -92,7 +92,7 @@ func TestStandingProperties(t *testing.T) {
 		}
 		s := StandingOf(desired, floor, ordered, revisions)
 		switch {
-		case s.OnDemand+s.Spot > live, s.FloorOnDemand+s.Surplus != s.OnDemand, s.Surplus < 0:
+		case s.FloorOnSpot > s.Spot, s.FloorOnSpot > s.FloorDeficit, s.OnDemand+s.Spot > live, s.FloorOnDemand+s.Surplus != s.OnDemand, s.Surplus < 0:
 			t.Fatalf("counts do not add up: %+v of %d", s, live)
 		case !ordered && s.FloorOnDemand > floor, !ordered && s.FloorOnDemand+s.FloorDeficit > max(floor, s.FloorOnDemand):
 			t.Fatalf("more than the floor of %d: %+v", floor, s)

@@ -332,6 +332,17 @@ func (x *index) nodesBy() map[decision.Capacity]int {
 	return by
 }
 
+// capacityOf returns the capacity type of the node of that name; false if there is none.
+func (x *index) capacityOf(name string) (decision.CapacityType, bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	n := x.nodes[name]
+	if n == nil {
+		return decision.OnDemand, false
+	}
+	return n.kind.facts.Capacity.Type, true
+}
+
 // holds reports whether a pod is known to be bound.
 func (x *index) holds(uid types.UID) bool {
 	x.mu.RLock()

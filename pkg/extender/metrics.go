@@ -1,12 +1,15 @@
 package extender
 
 import (
+	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
 const subsystem = "spot_aware_scheduler"
@@ -46,6 +49,12 @@ var (
 		"How long the one of these pods has waited that has waited the longest, since it was first found unschedulable by this process; 0 without any.", []string{"profile"}, nil, metrics.ALPHA, "")
 	waitingDesc = metrics.NewDesc(subsystem+"_waiting_for_on_demand_pods",
 		"Pods that wait for on-demand room because the policy keeps them off spot.", []string{"profile"}, nil, metrics.ALPHA, "")
+	floorsUnmetDesc = metrics.NewDesc(subsystem+"_floors_unmet_workloads",
+		"Workloads with fewer replicas on on-demand nodes than their floor, counted over all live revisions and at most their live pods.", []string{"profile"}, nil, metrics.ALPHA, "")
+	deficitDesc = metrics.NewDesc(subsystem+"_floor_deficit_replicas",
+		"Replicas that these workloads lack on on-demand nodes.", []string{"profile"}, nil, metrics.ALPHA, "")
+	longestDeficitDesc = metrics.NewDesc(subsystem+"_longest_floor_deficit_seconds",
+		"Longest time that the floor of one of these workloads has not been met, at every look of this process since it was first seen; 0 without any.", []string{"profile"}, nil, metrics.ALPHA, "")
 	nodesDesc = metrics.NewDesc(subsystem+"_nodes",
 		"Nodes by capacity type and by what said so: label, alias, contradiction (aliases that disagree), default (no label) or settling (no label yet).", []string{"profile", "capacity_type", "source"}, nil, metrics.ALPHA, "")
 )
@@ -55,6 +64,33 @@ type collector struct {
 	metrics.BaseStableCollector
 	*Extender
 	synced func() bool
+	floors floors
+}
+
+// floors is what was last seen of the floors of workloads.
+type floors struct {
+	mu       sync.Mutex
+	deficits kube.Deficits
+	again    time.Time // when to look again
+
+	unmet, lacking int
+	longest        time.Duration
+}
+
+// floorsShare keeps looking to a hundredth of one CPU, however often metrics are asked for: a look goes over all pods.
+const floorsShare = 100
+
+// look returns how many floors are not met, how many replicas they lack, and for how long the longest has not been met.
+func (c *collector) look() (unmet, lacking int, longest time.Duration) {
+	f := &c.floors
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	start := time.Now()
+	if pods, err := c.pods.List(labels.Everything()); err == nil && !start.Before(f.again) {
+		f.unmet, f.lacking, f.longest = f.deficits.Update(c.owners.Standings(pods, c.profile, c.index.capacityOf), c.clock.Now())
+		f.again = start.Add(floorsShare * time.Since(start))
+	}
+	return f.unmet, f.lacking, f.longest
 }
 
 // RegisterMetrics registers the metrics with the registry of Kubernetes' components. It is to be called once, with what Watch returned.
@@ -79,7 +115,9 @@ func (e *Extender) RegisterMetrics(synced func() bool) {
 }
 
 func (c *collector) DescribeWithStability(ch chan<- *metrics.Desc) {
-	for _, desc := range []*metrics.Desc{cachesSyncedDesc, approvedDesc, waitingDesc, longestWaitDesc, nodesDesc} {
+	for _, desc := range []*metrics.Desc{
+		cachesSyncedDesc, approvedDesc, waitingDesc, longestWaitDesc, floorsUnmetDesc, deficitDesc, longestDeficitDesc, nodesDesc,
+	} {
 		ch <- desc
 	}
 }
@@ -99,6 +137,10 @@ func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
 		}
 	}
 	gauge(longestWaitDesc, longest.Seconds())
+	unmet, lacking, longestUnmet := c.look()
+	gauge(floorsUnmetDesc, float64(unmet))
+	gauge(deficitDesc, float64(lacking))
+	gauge(longestDeficitDesc, longestUnmet.Seconds())
 	for capacity, n := range c.index.nodesBy() {
 		gauge(nodesDesc, float64(n), capacity.Type.String(), capacity.Source.String())
 	}

@@ -50,7 +50,23 @@ func TestMetricsFromTheStart(t *testing.T) {
 		`invalid_annotations_total`+profile+` 0`,
 		`extender_request_duration_seconds_count{outcome="failed",verb="filter"} 0`,
 		`longest_wait_for_on_demand_seconds`+profile+` 0`,
+		`floor_deficit_replicas`+profile+` 0`,
 	)
+	// The informer's cache is where the metric looks.
+	misplaced := podOf("web", 1)
+	misplaced.Spec.NodeName = "spot-0"
+	if err := w.factory.Core().V1().Pods().Informer().GetStore().Add(misplaced); err != nil {
+		t.Fatal(err)
+	}
+	unmet := func() bool {
+		text := served()
+		return strings.Contains(text, "floors_unmet_workloads"+profile+" 1\n") && strings.Contains(text, "floor_deficit_replicas"+profile+" 1\n")
+	}
+	for deadline := time.Now().Add(10 * time.Second); !unmet(); time.Sleep(time.Millisecond) { // it does not look again at once
+		if time.Now().After(deadline) {
+			t.Fatalf("the floor of web is not reported as unmet:\n%s", served())
+		}
+	}
 	full = true
 	w.want("the floor", w.asks(podOf("web", 0)))
 	w.clock.Step(time.Minute)

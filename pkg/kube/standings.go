@@ -1,6 +1,8 @@
 package kube
 
 import (
+	"time"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
@@ -78,4 +80,30 @@ func (o *Owners) Standings(pods []*v1.Pod, profile string, capacityOf func(node 
 		standings[key] = WorkloadStanding{decision.StandingOf(w.desired, w.floor, w.ordered, w.revisions), w.onlyOnDemand}
 	}
 	return standings
+}
+
+// Deficits remembers since when the floors of workloads have not been met. The zero value remembers nothing. It is not for concurrent use.
+type Deficits struct {
+	since map[OwnerKey]time.Time
+}
+
+// Update takes over standings as they are at now. It returns how many floors are not met, how many replicas they lack together, and how long
+// one of them has not been met at any Update, the longest.
+func (d *Deficits) Update(standings map[OwnerKey]WorkloadStanding, now time.Time) (floors, replicas int, longest time.Duration) {
+	still := map[OwnerKey]time.Time{}
+	for key, s := range standings {
+		if s.FloorDeficit == 0 {
+			continue
+		}
+		since, before := d.since[key]
+		if !before {
+			since = now
+		}
+		still[key] = since
+		floors++
+		replicas += s.FloorDeficit
+		longest = max(longest, now.Sub(since))
+	}
+	d.since = still
+	return floors, replicas, longest
 }

@@ -1,12 +1,9 @@
 package replicasafety
 
 import (
-	"time"
-
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
@@ -28,28 +25,13 @@ func (p *Plugin) observe() placement.Observed {
 		facts, ok := nodes[node]
 		return facts.Capacity.Type, ok
 	})
-	now, unmet := p.clock.Now(), map[kube.OwnerKey]time.Time{}
-	for key, s := range standings {
-		if s.FloorDeficit > 0 {
-			since, before := p.unmetSince[key]
-			if !before {
-				since = now
-			}
-			unmet[key] = since
-			seen.FloorsUnmet++
-			seen.FloorDeficit += s.FloorDeficit
-			seen.LongestDeficit = max(seen.LongestDeficit, now.Sub(since))
-		}
-		onSpot := min(s.Spot, s.FloorDeficit) // of the floor
-		if len(s.Misplaced) > 0 {
-			onSpot = len(s.Misplaced)
-		}
+	seen.FloorsUnmet, seen.FloorDeficit, seen.LongestDeficit = p.deficits.Update(standings, p.clock.Now())
+	for _, s := range standings {
 		seen.Bound[placement.Standing{Capacity: decision.OnDemand, Floor: true}] += s.FloorOnDemand
 		seen.Bound[placement.Standing{Capacity: decision.OnDemand}] += min(s.Surplus, s.OnDemand-s.OnlyOnDemand)
-		seen.Bound[placement.Standing{Capacity: decision.Spot, Floor: true}] += onSpot
-		seen.Bound[placement.Standing{Capacity: decision.Spot}] += s.Spot - onSpot
+		seen.Bound[placement.Standing{Capacity: decision.Spot, Floor: true}] += s.FloorOnSpot
+		seen.Bound[placement.Standing{Capacity: decision.Spot}] += s.Spot - s.FloorOnSpot
 	}
-	p.unmetSince = unmet
 	return seen
 }
 

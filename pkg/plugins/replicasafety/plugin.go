@@ -15,7 +15,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -57,8 +56,8 @@ type Plugin struct {
 	// gangs reports whether the profile places gangs.
 	gangs func() bool
 
-	// unmetSince is when observe saw first, of the workloads whose floor was not met at its last look, that it was not. It is observe's.
-	unmetSince map[kube.OwnerKey]time.Time
+	// deficits is observe's.
+	deficits kube.Deficits
 }
 
 var (

@@ -1,0 +1,117 @@
+package answers_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
+)
+
+// standing is what each door says of one workload. A field that a door does not show is left at what the others say.
+type standing struct {
+	Deficit, OverBudget, Surplus, Misplaced int
+	Heals                                   bool
+	State                                   report.State
+}
+
+// The metrics of scheduler and extender (kube.Standings), kubectl spot status and the rebalancer say the same of whole workloads.
+func TestStandings(t *testing.T) {
+	nodes := objects(onDemand("od"), spot("sp"))
+	db := func(replicas int32, nodes ...string) []runtime.Object {
+		all := []runtime.Object{statefulSet("db", replicas)}
+		for ordinal, name := range nodes {
+			all = append(all, podOf(by("StatefulSet", "db"), fmt.Sprint(ordinal), on(name)))
+		}
+		return all
+	}
+	for name, test := range map[string]struct {
+		objects []runtime.Object
+		want    standing
+	}{
+		"as it should be":               {objects(nodes, web(3, "od", "sp", "sp")), standing{State: report.OK}},
+		"over budget":                   {objects(nodes, web(3, "sp", "sp", "sp")), standing{Deficit: 1, OverBudget: 1, Heals: true, State: report.BelowFloor}},
+		"surplus":                       {objects(nodes, web(3, "od", "od", "sp")), standing{Surplus: 1, State: report.OK}},
+		"ordinals as they should be":    {objects(nodes, db(3, "od", "sp", "sp")), standing{State: report.OK}},
+		"an ordinal beyond the floor":   {objects(nodes, db(3, "od", "od", "sp")), standing{Surplus: 1, State: report.OK}},
+		"the floor is an other ordinal": {objects(nodes, db(3, "sp", "od", "sp")), standing{Deficit: 1, OverBudget: 1, Surplus: 1, Misplaced: 1, Heals: true, State: report.BelowFloor}},
+		"all ordinals on spot":          {objects(nodes, db(2, "sp", "sp")), standing{Deficit: 1, OverBudget: 1, Misplaced: 1, Heals: true, State: report.BelowFloor}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				// All pods are ready and old: nothing but its place has a pod moved.
+				for _, object := range test.objects {
+					if pod, ok := object.(*v1.Pod); ok {
+						pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{Type: v1.PodReady, Status: v1.ConditionTrue})
+					}
+				}
+				c := &scenario{objects: test.objects}
+				policy, signals := c.readPolicy(t)
+				factory := informers.NewSharedInformerFactory(fake.NewClientset(test.objects...), 0)
+				reader, err := cluster.NewReader(factory, policy, signals, profile, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				owners, err := kube.NewOwners(factory, policy)
+				if err != nil {
+					t.Fatal(err)
+				}
+				start(t, factory)
+
+				snapshot, err := reader.Snapshot(time.Now())
+				if err != nil {
+					t.Fatal(err)
+				}
+				same(t, "the metrics", test.want, ofMetrics(t, owners, snapshot, test.want))
+				all, _ := (&report.View{Snapshot: snapshot, Policy: policy, Signals: signals, Profile: profile, Owners: owners}).Statuses()
+				if len(all) != 1 {
+					t.Fatalf("%d workloads are reported, want 1", len(all))
+				}
+				shown := test.want
+				shown.State = all[0].State
+				same(t, "kubectl spot status", test.want, shown)
+				w := snapshot.Workloads[0]
+				at := w.Standing()
+				same(t, "the controller's snapshot", test.want, standing{at.FloorDeficit, at.OverBudget, at.Surplus, len(at.Misplaced), at.Heals > 0, test.want.State})
+				moves := rebalance.NewPlanner(rebalance.Settings{Heal: true, MaxMoves: 1}).Plan(snapshot, cluster.NewRoom(snapshot))
+				moved := test.want
+				moved.Heals = len(moves) > 0
+				same(t, "the rebalancer", test.want, moved)
+			})
+		})
+	}
+}
+
+// ofMetrics returns what the metrics say of the one workload.
+func ofMetrics(t *testing.T, owners *kube.Owners, snapshot *cluster.Snapshot, want standing) standing {
+	t.Helper()
+	var pods []*v1.Pod
+	for _, p := range snapshot.Pods {
+		pods = append(pods, p.Pod)
+	}
+	standings := owners.Standings(pods, profile, func(name string) (decision.CapacityType, bool) {
+		i := slices.IndexFunc(snapshot.Nodes, func(n *cluster.Node) bool { return n.Name == name })
+		if i < 0 {
+			return decision.OnDemand, false
+		}
+		return snapshot.Nodes[i].Facts.Capacity.Type, true
+	})
+	if len(standings) != 1 {
+		t.Fatalf("%d workloads are measured, want 1", len(standings))
+	}
+	for _, s := range standings {
+		want.Deficit, want.OverBudget, want.Surplus, want.Misplaced, want.Heals = s.FloorDeficit, s.OverBudget, s.Surplus, len(s.Misplaced), s.Heals > 0
+	}
+	return want
+}
