@@ -22,6 +22,13 @@ type arm struct {
 	shape func(*corev1.PodTemplateSpec)
 	// extended: kube-scheduler with this project's extender, as both ship.
 	extended bool
+	// checkout, if set, is the folder of another checkout of this project, whose scheduler it is, as it ships there.
+	checkout string
+}
+
+// before is the arm of -before.
+func before(checkout string) arm {
+	return arm{name: "before", explain: "the scheduler that was built in " + checkout, schedulerName: "spot-aware-scheduler", checkout: checkout}
 }
 
 const (
@@ -31,13 +38,13 @@ const (
 )
 
 var arms = []arm{
-	{spotAware, "this scheduler as it ships", "spot-aware-scheduler", "", nil, false},
-	{extended, "kube-scheduler that asks spot-extender", "spot-aware-scheduler", "", nil, true},
-	{"default", "kube-scheduler with its own defaults", stockScheduler, "default.yaml", nil, false},
-	{"default-no-spreading", "kube-scheduler without default spreading", stockScheduler, "default-no-spreading.yaml", nil, false},
-	{"affinity", "kube-scheduler; pods prefer spot by node affinity", stockScheduler, "default.yaml", preferSpot, false},
-	{"affinity+spread", "the same, and pods spread over capacity types", stockScheduler, "default.yaml", preferSpotAndSpread, false},
-	{"bind-only", "kube-scheduler with no plugin but the binding: the ceiling", stockScheduler, "bind-only.yaml", nil, false},
+	{spotAware, "this scheduler as it ships", "spot-aware-scheduler", "", nil, false, ""},
+	{extended, "kube-scheduler that asks spot-extender", "spot-aware-scheduler", "", nil, true, ""},
+	{"default", "kube-scheduler with its own defaults", stockScheduler, "default.yaml", nil, false, ""},
+	{"default-no-spreading", "kube-scheduler without default spreading", stockScheduler, "default-no-spreading.yaml", nil, false, ""},
+	{"affinity", "kube-scheduler; pods prefer spot by node affinity", stockScheduler, "default.yaml", preferSpot, false, ""},
+	{"affinity+spread", "the same, and pods spread over capacity types", stockScheduler, "default.yaml", preferSpotAndSpread, false, ""},
+	{"bind-only", "kube-scheduler with no plugin but the binding: the ceiling", stockScheduler, "bind-only.yaml", nil, false, ""},
 }
 
 // preferSpot is the node affinity by which users send pods to spot today.
@@ -93,6 +100,10 @@ func (a arm) scheduler(plane *lab.ControlPlane, clientConnection map[string]any)
 				config["clientConnection"] = maps.Clone(clientConnection)
 			}
 		},
+	}
+	if a.checkout != "" {
+		options.Binary = filepath.Join(a.checkout, "bin", "spot-aware-scheduler")
+		options.ConfigFile = filepath.Join(a.checkout, "config", "scheduler-config.yaml")
 	}
 	if a.config != "" {
 		options.Binary = stockBinary(plane.Root)

@@ -27,13 +27,15 @@ type options struct {
 // parse reads the command line.
 func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
-	var nodes, armNames, layoutName string
+	var nodes, armNames, checkout, layoutName string
 	flags := flag.NewFlagSet("performance", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.StringVar(&nodes, "nodes", "5000", "numbers of nodes, comma-separated; each is measured on a control plane of its own")
 	flags.IntVar(&o.pods, "pods", 3000, "number of pods")
 	flags.IntVar(&o.rounds, "rounds", 3, "number of rounds, in each of which every arm runs once")
 	flags.StringVar(&armNames, "arms", strings.Join(namesOf(arms), ","), "arms to measure, comma-separated")
+	flags.StringVar(&checkout, "before", "",
+		"folder of another checkout of this project, with its scheduler built into bin; it is measured as the arm before (default: none)")
 	flags.StringVar(&layoutName, "layout", "mixed", "which nodes are spot: mixed, rare-spot or rare-on-demand")
 	flags.DurationVar(&o.limit, "limit", 5*time.Minute, "the longest that an arm may take to place all pods")
 	flags.IntVar(&o.qps, "qps", 0,
@@ -63,6 +65,12 @@ func parse(args []string, stderr io.Writer) (options, error) {
 			return o, fmt.Errorf("-arms: %q: expected every arm once", name)
 		}
 		o.arms = append(o.arms, arms[i])
+	}
+	if checkout != "" {
+		if _, err := os.Stat(filepath.Join(checkout, "bin", "spot-aware-scheduler")); err != nil {
+			return o, fmt.Errorf("-before: %q: expected a checkout with bin/spot-aware-scheduler: %w", checkout, err)
+		}
+		o.arms = append(o.arms, before(checkout))
 	}
 	i := slices.IndexFunc(layouts, func(l layout) bool { return l.name == layoutName })
 	if i < 0 {

@@ -123,6 +123,7 @@ func TestFlags(t *testing.T) {
 		args []string
 		want []string // in the error
 	}{
+		"no such checkout":     {[]string{"-before", "/nowhere"}, []string{"-before", `"/nowhere"`, "bin/spot-aware-scheduler"}},
 		"nodes no number":      {[]string{"-nodes", "100,many"}, []string{"-nodes", `"many"`, "at least 20"}},
 		"too few nodes":        {[]string{"-nodes", "5"}, []string{"-nodes", `"5"`, "at least 20"}},
 		"no pods":              {[]string{"-pods", "0"}, []string{"-pods", "0", "at least 2"}},
