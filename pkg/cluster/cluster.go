@@ -72,7 +72,7 @@ func (p *Pod) Live() bool { return p.Release == nil && kube.Live(p.Pod) }
 
 // Workload is what owns pods and carries their replica count.
 type Workload struct {
-	// Key tells the workload from all others.
+	// Key identifies the workload.
 	Key kube.OwnerKey
 	// APIVersion is that of Kind: the one in which its pods name it, unless it is Deployment or StatefulSet, which are read in their own.
 	APIVersion, Kind, Namespace, Name string
@@ -98,7 +98,7 @@ type Workload struct {
 
 // Revision is the part of a workload that survives a rollout; for a Deployment a ReplicaSet.
 type Revision struct {
-	// Key tells the revision from all others.
+	// Key identifies the revision.
 	Key      kube.OwnerKey
 	Workload *Workload
 	// ReplicaSet is the object itself if it is one, else nil.

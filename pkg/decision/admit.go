@@ -111,7 +111,7 @@ func (p *Plan) Reason(v Verdict) string {
 		}
 		return fmt.Sprintf("spot pool full: a pool may hold %d replicas of %s%s", p.PoolCap, p.revision, p.outlook(room))
 	case OverflowPreempts:
-		return fmt.Sprintf("replicas of %s beyond the floor of %d evict no pod from on-demand", p.revision, p.Floor)
+		return fmt.Sprintf("overflow evicts no pod from on-demand: the floor of %s is %d", p.revision, p.Floor)
 	case OverflowRefused:
 		return "overflow Never: " + p.floorHeld() + p.keptOffOnDemand()
 	}

@@ -204,6 +204,9 @@ func (p *Plan) Overflows() bool { return !p.onlyOnDemand && p.BeyondFloor() }
 // MayTakeOnDemand reports whether some on-demand node may be open to the pod.
 func (p *Plan) MayTakeOnDemand() bool { return !p.onlySpot && !p.KeptOffOnDemand() }
 
+// MustHaveOnDemand reports whether the policy keeps the pod off every spot node, and some on-demand node may be open to it.
+func (p *Plan) MustHaveOnDemand() bool { return !p.MayTakeSpot() && p.MayTakeOnDemand() }
+
 // Counted reports whether the plan depends on where the pod's siblings are: on how many are on spot, or with overflow Never on how many
 // are on on-demand.
 func (p *Plan) Counted() bool {

@@ -456,7 +456,7 @@ func (d *deciding) note(result *Filtered) {
 		if entry.since.IsZero() {
 			entry.since = d.now
 		}
-		entry.forOnDemand = !d.plan.MayTakeSpot() && d.plan.MayTakeOnDemand()
+		entry.forOnDemand = d.plan.MustHaveOnDemand()
 		d.register.put(entry)
 		return
 	}

@@ -9,12 +9,14 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
 // heldKinds returns the indices of the kinds of node that are held from the pod: those of nodes that wait for their capacity label and that
 // a pod could use, as far as can be told cheaply, that waits for on-demand. It costs nothing if no node waits for its label.
 func (d *deciding) heldKinds() map[int]bool {
-	if len(d.index.settling) == 0 || !d.plan.MayTakeSpot() || namesItsNodes(d.pod) {
+	if len(d.index.settling) == 0 || !d.plan.MayTakeSpot() || kube.NamesItsNodes(d.pod) {
 		return nil
 	}
 	var needs []need
@@ -76,13 +78,4 @@ func (n *need) fits(node *v1.Node) bool {
 	}
 	match, err := n.affinity.Match(node)
 	return match && err == nil
-}
-
-// namesItsNodes reports whether the pod's own affinity names its nodes: it has no other place.
-func namesItsNodes(pod *v1.Pod) bool {
-	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil {
-		return false
-	}
-	required := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	return required != nil && slices.ContainsFunc(required.NodeSelectorTerms, func(term v1.NodeSelectorTerm) bool { return len(term.MatchFields) > 0 })
 }

@@ -1,7 +1,6 @@
 package extender
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"sync"
@@ -32,7 +31,7 @@ type index struct {
 	kindsByName *table
 	revisions   map[kube.OwnerKey]map[string]int // how many live pods, by the name of their node
 	bound       map[types.UID]struct{}           // every pod that is known to be bound
-	nominees    map[kube.OwnerKey]map[types.UID]nominee
+	nominees    map[kube.OwnerKey]map[types.UID]*v1.Pod
 	strays      map[string]time.Time // unknown nodes that pods are bound to: until when these count
 	labels      kube.LabelHistory
 	labeled     atomic.Bool      // the nodes were read as beside labelled ones
@@ -71,7 +70,7 @@ func newIndex(reader *kube.NodeReader) *index {
 	x := &index{
 		reader: reader, nodes: map[string]*node{}, kindsByName: newTable(),
 		revisions: map[kube.OwnerKey]map[string]int{}, bound: map[types.UID]struct{}{},
-		nominees: map[kube.OwnerKey]map[types.UID]nominee{}, settling: map[string]*node{},
+		nominees: map[kube.OwnerKey]map[types.UID]*v1.Pod{}, settling: map[string]*node{},
 		strays: map[string]time.Time{}, kindOf: map[kindKey]*kind{}, zones: map[string]int{},
 	}
 	x.next.Store(math.MaxInt64)
@@ -193,13 +192,7 @@ func (x *index) setPod(before, after *v1.Pod, now time.Time) {
 	}
 }
 
-// nominee is a pod without a node to which preemption has promised one.
-type nominee struct {
-	node    string
-	created time.Time
-}
-
-// nominate records where a pod that has changed from before to after is nominated; nil for one that is new or gone.
+// nominate records a pod that has changed from before to after if preemption has promised it a node; nil for one that is new or gone.
 func (x *index) nominate(before, after *v1.Pod) {
 	if before != nil {
 		revision := kube.RevisionOf(before)
@@ -208,26 +201,26 @@ func (x *index) nominate(before, after *v1.Pod) {
 			delete(x.nominees, revision)
 		}
 	}
-	if after == nil || after.Spec.NodeName != "" || after.Status.NominatedNodeName == "" || !kube.Live(after) {
+	if after == nil || !kube.Nominated(after) {
 		return
 	}
 	revision := kube.RevisionOf(after)
 	if x.nominees[revision] == nil {
-		x.nominees[revision] = map[types.UID]nominee{}
+		x.nominees[revision] = map[types.UID]*v1.Pod{}
 	}
-	x.nominees[revision][after.UID] = nominee{after.Status.NominatedNodeName, after.CreationTimestamp.Time}
+	x.nominees[revision][after.UID] = after
 }
 
 // countNominees adds the nominated pods of a revision, except for one of it and for those that are counted already, to where its pods are.
-// If that one is nominated too, only older ones count (at the same age those with a lower UID), so that no two wait for each other.
+// If that one is nominated too, only those before it count (kube.NominatedBefore).
 func (x *index) countNominees(revision kube.OwnerKey, except types.UID, s *siblings, counted func(types.UID) bool) {
 	own, nominated := x.nominees[revision][except]
 	for uid, sibling := range x.nominees[revision] {
-		n := x.nodes[sibling.node]
+		n := x.nodes[sibling.Status.NominatedNodeName]
 		if uid == except || n == nil || counted(uid) {
 			continue
 		}
-		if nominated && cmp.Or(sibling.created.Compare(own.created), cmp.Compare(uid, except)) > 0 {
+		if nominated && !kube.NominatedBefore(sibling, own) {
 			continue
 		}
 		s.placed.Add(n.kind.facts.Capacity.Type, 1)

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Trim is the cache.TransformFunc of all informers: it drops what nobody reads, before it takes memory for as long as the object exists.
+// Trim is the cache.TransformFunc of informers, except those of a scheduler's pods (PodTrimmer): it drops fields that no reader uses, before it takes memory for as long as the object exists.
 // Most of what a cluster has of owners are ReplicaSets of past revisions, ten for each Deployment.
 //
 // Of every object it drops managedFields. Of those that own pods it drops labels, annotations except the project's own and the revision,

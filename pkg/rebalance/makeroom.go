@@ -46,10 +46,10 @@ func (r *round) makeRoom() {
 // waiters returns the pods that found no node and may take on-demand only. One for which others are being preempted has its room already.
 func (r *round) waiters() (waiters []*cluster.Pod) {
 	for _, p := range r.snapshot.Pods {
-		if p.Spec.NodeName != "" || p.Workload == nil || !p.Workload.Ours || !p.Live() || p.Status.NominatedNodeName != "" || !unschedulable(p.Pod) {
+		if p.Spec.NodeName != "" || p.Workload == nil || !p.Workload.Ours || !p.Live() || p.Status.NominatedNodeName != "" || !kube.Unschedulable(p.Pod) {
 			continue
 		}
-		if plan := decision.NewPlan(&p.Subject.Pod, p.Workload.Settings, p.Revision.Placed, decision.Waiting{}); !plan.MayTakeSpot() && plan.MayTakeOnDemand() {
+		if plan := decision.NewPlan(&p.Subject.Pod, p.Workload.Settings, p.Revision.Placed, decision.Waiting{}); plan.MustHaveOnDemand() {
 			waiters = append(waiters, p)
 		}
 	}
@@ -227,10 +227,4 @@ func (c *clearing) leave(room *onDemandRoom, waits *cluster.Pod, demand *cluster
 		}
 	}
 	return nil
-}
-
-func unschedulable(pod *v1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
-		return c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse && c.Reason == v1.PodReasonUnschedulable
-	})
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
@@ -274,7 +275,9 @@ func (w *workload) stir(ctx context.Context) {
 		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"i":"%d"}}}`, i)
 		_, _ = claims.Patch(unbroken, "contended", types.MergePatchType, patch, metav1.PatchOptions{})
 		if i%50 == 0 {
-			_, _ = sets.Patch(unbroken, "waiting", types.MergePatchType, patch, metav1.PatchOptions{})
+			// Only a change that could help it has a pod tried again: another floor, which it is part of all the same.
+			floor := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"%d"}}}`, decision.MinOnDemandAnnotation, 1+i/50%2)
+			_, _ = sets.Patch(unbroken, "waiting", types.MergePatchType, floor, metav1.PatchOptions{})
 		}
 		time.Sleep(time.Millisecond) // or nobody else gets a turn
 	}

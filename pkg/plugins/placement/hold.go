@@ -15,7 +15,7 @@ import (
 // them as far as can be told cheaply. It costs nothing if no node waits for its label. A pod whose affinity names its nodes has no
 // other place, so nothing is held from it.
 func (s *State) Hold(pod *v1.Pod, waiting *Waiting) {
-	if len(s.Counter.settling) == 0 || !s.Plan.MayTakeSpot() || namesItsNodes(pod) {
+	if len(s.Counter.settling) == 0 || !s.Plan.MayTakeSpot() || kube.NamesItsNodes(pod) {
 		return
 	}
 	fits := waiting.fitsForOnDemand(pod.UID)

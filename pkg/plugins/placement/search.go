@@ -13,6 +13,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
 // mostNodes is how many nodes a narrow search looks at: as many as the scheduler itself never goes below (minFeasibleNodesToFind in
@@ -70,7 +71,7 @@ func (s *State) Search(logger klog.Logger, cycle fwk.CycleState, pod *v1.Pod) (*
 		return nil, AllAfterFew
 	}
 	this.scope = AllNodes
-	if len(s.Counter.order) <= mostNodes || namesItsNodes(pod) {
+	if len(s.Counter.order) <= mostNodes || kube.NamesItsNodes(pod) {
 		return nil, AllNodes
 	}
 	fits := newFit(logger, pod)
@@ -149,16 +150,6 @@ func (s *State) orderedPools(capacity decision.CapacityType) []*pool {
 		})
 	}
 	return pools
-}
-
-// namesItsNodes reports whether the pod's own affinity names its nodes, as that of a DaemonSet's pod does: NodeAffinity's PreFilter then
-// finds them at once.
-func namesItsNodes(pod *v1.Pod) bool {
-	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil {
-		return false
-	}
-	required := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	return required != nil && slices.ContainsFunc(required.NodeSelectorTerms, func(term v1.NodeSelectorTerm) bool { return len(term.MatchFields) > 0 })
 }
 
 // fit tells cheaply and roughly whether a pod fits on a node. The plugins of Kubernetes have the last word: what it overlooks costs a second

@@ -77,7 +77,7 @@ type waiter struct {
 	pod   *v1.Pod
 	since time.Time
 	timer clock.Timer
-	fit   *fit   // nil until somebody asks
+	fit   *fit   // nil until first used
 	due   bool   // an owner's change may unblock the pod, and it has not been woken since
 	woken uint64 // the last turn in which WakeFor woke the pod; 0 if none
 }

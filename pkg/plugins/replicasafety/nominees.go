@@ -1,7 +1,6 @@
 package replicasafety
 
 import (
-	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -19,8 +18,7 @@ import (
 // runs Filter with the nominees of the same node only. Without those of other nodes, every pending replica would evict pods from spot for a
 // budget of one.
 //
-// Two nominated pods must not wait for each other, for example after the budget has shrunk: a nominated pod counts only the siblings that are
-// older than itself, or of the same age and with a lower UID.
+// A nominated pod counts only the siblings before it (kube.NominatedBefore).
 //
 // Only the scheduler's own list is up to date in the next cycle, and it can only be asked node by node. So it is asked only if a sibling may
 // be nominated, and if that matters to the plan.
@@ -46,7 +44,7 @@ func (p *Plugin) nomineesOf(pod *v1.Pod, subject *kube.Subject, settings decisio
 		}
 	}
 	for _, s := range siblings {
-		if nominated == "" || cmp.Or(s.pod.CreationTimestamp.Compare(pod.CreationTimestamp.Time), cmp.Compare(s.UID, pod.UID)) < 0 {
+		if nominated == "" || kube.NominatedBefore(s.pod, pod) {
 			nominees = append(nominees, s.Nominee)
 		}
 	}
@@ -92,7 +90,7 @@ func (n *nominations) has(revision kube.OwnerKey) bool {
 func (n *nominations) set(before, after *v1.Pod) (ended bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if nominee(before) {
+	if before != nil && kube.Nominated(before) {
 		revision := kube.RevisionOf(before)
 		delete(n.pods[revision], before.UID)
 		if len(n.pods[revision]) == 0 {
@@ -100,7 +98,7 @@ func (n *nominations) set(before, after *v1.Pod) (ended bool) {
 		}
 		ended = after == nil || after.Spec.NodeName != before.Status.NominatedNodeName
 	}
-	if nominee(after) {
+	if after != nil && kube.Nominated(after) {
 		revision := kube.RevisionOf(after)
 		if n.pods[revision] == nil {
 			n.pods[revision] = map[types.UID]struct{}{}
@@ -109,8 +107,4 @@ func (n *nominations) set(before, after *v1.Pod) (ended bool) {
 		ended = ended && after.Status.NominatedNodeName != before.Status.NominatedNodeName
 	}
 	return ended
-}
-
-func nominee(pod *v1.Pod) bool {
-	return pod != nil && pod.Spec.NodeName == "" && pod.Status.NominatedNodeName != "" && kube.Live(pod)
 }

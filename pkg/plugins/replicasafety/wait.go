@@ -75,7 +75,7 @@ func (p *Plugin) waitOf(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 	inDeployment := s.Subject.WorkloadKey != s.Subject.RevisionKey
 	wait := placement.Wait{
 		Owners:      []kube.OwnerKey{s.Subject.RevisionKey},
-		ForOnDemand: !s.Plan.MayTakeSpot() && s.Plan.MayTakeOnDemand(),
+		ForOnDemand: s.Plan.MustHaveOnDemand(),
 		Held:        s.Holds(),
 		Counted:     s.Plan.Counted(),
 		Invalid:     s.Invalid,

@@ -180,7 +180,7 @@ func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
 	}
 }
 
-// nodeHandler reports capacity labels that make no sense, tells the counter how nodes end, and wakes waiting pods after a node was deleted: the
+// nodeHandler reports capacity labels that make no sense, reports to the counter how nodes ended, and wakes waiting pods after a node was deleted: the
 // scheduler wakes them before it
 // takes the node out of its cache, so a quick one still finds its siblings there.
 func (p *Plugin) nodeHandler() cache.ResourceEventHandlerFuncs {
