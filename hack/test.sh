@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 packages=$(go list ./...)
 alone=$(grep -E '/(test/performance|test/performance/micro)$' <<<"$packages")
 long=$(grep -E '/(test/controller|test/integration)$' <<<"$packages")
-waiting=$(grep -E '/(pkg/lab|pkg/lab/demo|test/audit|test/kubectl|test/monitoring|test/rbac)$' <<<"$packages")
+waiting=$(grep -E '/(pkg/lab|pkg/lab/demo|test/audit|test/kubectl|test/monitoring|test/performance/memory|test/rbac)$' <<<"$packages")
 quick=$(grep -vE '/test/extender$' <<<"$packages" | grep -vxF -e "$alone" -e "$long" -e "$waiting")
 
 hack/prometheus.sh

@@ -142,10 +142,14 @@ func (cp *ControlPlane) waitForControllers(ctx context.Context) error {
 }
 
 // poll calls check until it returns nil. It gives up when one of the processes ends, with that as the error, and after
-// startTimeout, with check's last error.
+// startTimeout or at the deadline of ctx if that is later, with check's last error.
 func poll(ctx context.Context, what string, processes []*Process, check func(context.Context) error) error {
+	timeout := startTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		timeout = max(timeout, time.Until(deadline))
+	}
 	var last error
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
 		for _, p := range processes {
 			if err := p.Err(); err != nil {
 				return false, err

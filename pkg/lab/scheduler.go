@@ -33,7 +33,7 @@ type SchedulerOptions struct {
 
 // StartScheduler starts a scheduler and returns when it is ready: its informers have synced and, with leader election, it
 // leads or stands by. A scheduler that ends before that is an *ExitError with the tail of its log; one that is not ready
-// after two minutes is killed.
+// after two minutes, or at the deadline of ctx if that is later, is killed.
 func (cp *ControlPlane) StartScheduler(ctx context.Context, options SchedulerOptions) (*Process, error) {
 	if options.Binary == "" {
 		options.Binary = filepath.Join(cp.Root, "bin", "spot-aware-scheduler")

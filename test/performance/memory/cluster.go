@@ -76,26 +76,23 @@ func (c *cluster) fill(ctx context.Context, etcd string) error {
 	return w.wait()
 }
 
-// writer writes objects to etcd as the API server stores them, many at a time.
+// writer writes objects to etcd as the API server stores them, many at a time. Each is a transaction of its own, as there: objects of one
+// transaction would have the same resourceVersion, and a watch that begins between them would miss some.
 type writer struct {
 	ctx   context.Context
 	store *clientv3.Client
 	group *errgroup.Group
-	batch []clientv3.Op
 	err   error
 }
 
 func newWriter(ctx context.Context, store *clientv3.Client) *writer {
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(4)
+	group.SetLimit(64)
 	return &writer{ctx: ctx, store: store, group: group}
 }
 
-// etcd takes 128 operations and 1.5 MiB in one transaction.
-const perTransaction = 64
-
 func (w *writer) put(key string, version schema.GroupVersion, object runtime.Object) {
-	if w.err != nil {
+	if w.err != nil || w.ctx.Err() != nil {
 		return
 	}
 	var data bytes.Buffer
@@ -103,24 +100,13 @@ func (w *writer) put(key string, version schema.GroupVersion, object runtime.Obj
 	if w.err = encoder.Encode(object, &data); w.err != nil {
 		return
 	}
-	if w.batch = append(w.batch, clientv3.OpPut("/registry/"+key, data.String())); len(w.batch) == perTransaction {
-		w.flush()
-	}
-}
-
-func (w *writer) flush() {
-	batch := w.batch
-	w.batch = nil
 	w.group.Go(func() error {
-		_, err := w.store.Txn(w.ctx).Then(batch...).Commit()
+		_, err := w.store.Put(w.ctx, "/registry/"+key, data.String())
 		return err
 	})
 }
 
 func (w *writer) wait() error {
-	if len(w.batch) > 0 {
-		w.flush()
-	}
 	if err := w.group.Wait(); err != nil {
 		return err
 	}

@@ -135,6 +135,8 @@ func (c *cluster) measure(ctx context.Context, cp *lab.ControlPlane, name, file 
 	if file, err = filepath.Abs(file); err != nil {
 		return m, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Minute)
+	defer cancel()
 	process, err := cp.StartScheduler(ctx, lab.SchedulerOptions{Name: name, Binary: file})
 	if err != nil {
 		return m, err

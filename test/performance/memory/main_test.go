@@ -1,0 +1,38 @@
+package main
+
+import (
+	"io"
+	"strings"
+	"testing"
+)
+
+// A small cluster: the scheduler knows all of it, places pods of its Deployments, and what is reported fits together.
+func TestSmallCluster(t *testing.T) {
+	o, err := parse([]string{"-nodes", "20", "-pods", "100", "-deployments", "10", "-revisions", "2", "-placed", "5"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	measured, err := run(t.Context(), o, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(measured) != 1 {
+		t.Fatalf("%d measurements, want that of the built scheduler", len(measured))
+	}
+	if m := measured[0]; m.heap <= 0 || m.after < uint64(m.heap) || m.peak < m.after || m.peak < m.synced || m.synced == 0 {
+		t.Errorf("%+v", m)
+	}
+	var table strings.Builder
+	report(&table, o, measured)
+	if want := "20 nodes, 100 pods, 10 Deployments with 3 ReplicaSets each"; !strings.Contains(table.String(), want) {
+		t.Errorf("the report lacks %q:\n%s", want, &table)
+	}
+}
+
+func TestBadFlags(t *testing.T) {
+	for _, args := range [][]string{{"-nodes", "0"}, {"-pods", "1", "-deployments", "2"}, {"-placed", "9", "-deployments", "8"}, {"-binary", "file"}, {"more"}} {
+		if _, err := parse(args, io.Discard); err == nil {
+			t.Errorf("%v: no error", args)
+		}
+	}
+}
