@@ -174,6 +174,10 @@ func TestForgedOwners(t *testing.T) {
 			pod.UID += types.UID("-" + name)
 			w.put(pod)
 		}
+		direct := genuine.DeepCopy() // names what owns its owner
+		direct.Name, direct.UID = "direct-"+name, types.UID("direct-"+name)
+		direct.OwnerReferences[0].Kind, direct.OwnerReferences[0].Name, direct.OwnerReferences[0].UID = "Deployment", "web", "web-uid"
+		w.put(direct)
 		released := genuine.DeepCopy()
 		owner := released.OwnerReferences[0]
 		released.Namespace, released.Name, released.UID, released.OwnerReferences = "aaa", "released-"+name, types.UID("released-"+name), nil

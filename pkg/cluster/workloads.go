@@ -20,7 +20,7 @@ import (
 // census finds out what the pods of one Snapshot belong to.
 type census struct {
 	*Reader
-	// subjects has the Subject of one pod of each revision, by Subject.RevisionKey; nil: its owner is not known.
+	// subjects has the Subject of one pod of each revision whose owner is known, by Subject.RevisionKey.
 	subjects  map[kube.OwnerKey]*kube.Subject
 	revisions map[kube.OwnerKey]*Revision
 	workloads map[kube.OwnerKey]*counted
@@ -110,10 +110,7 @@ func (c *census) subjectOf(p *knownPod) (*kube.Subject, error) {
 	}
 	key := kube.RevisionOf(p.owned)
 	base, seen := c.subjects[key]
-	if seen && (base == nil || base == p.base) {
-		if base == nil {
-			p.subject, p.base = nil, nil
-		}
+	if seen && base == p.base {
 		return p.subject, nil
 	}
 	subject, err := c.owners.Subject(p.owned)
@@ -123,8 +120,13 @@ func (c *census) subjectOf(p *knownPod) (*kube.Subject, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !seen && subject == nil {
+		// Another pod may name its owner rightly: nothing is known of the revision yet.
+		p.subject, p.base = nil, nil
+		return nil, nil
+	}
 	if !seen {
-		if subject != nil && p.subject != nil && alike(subject, p.subject) {
+		if p.subject != nil && alike(subject, p.subject) {
 			subject = p.subject
 		}
 		p.subject, p.base = subject, subject

@@ -34,6 +34,10 @@ func (d *deciding) heldKinds() map[int]bool {
 	return held
 }
 
+// mostFloors is how many waiting floors are compared with the nodes that wait for their label. Of more, some are compared, no particular ones:
+// a tenant may make any number of pods.
+const mostFloors = 200
+
 // forOnDemand returns the pods that wait for on-demand because of the policy, but one: one of each revision, whose pods ask for the same.
 func (r *register) forOnDemand(except types.UID) (names []types.NamespacedName) {
 	r.mu.Lock()
@@ -44,6 +48,9 @@ func (r *register) forOnDemand(except types.UID) (names []types.NamespacedName) 
 				names = append(names, entry.pod)
 				break
 			}
+		}
+		if len(names) == mostFloors {
+			break
 		}
 	}
 	return names

@@ -162,10 +162,9 @@ func NewOwners(factory informers.SharedInformerFactory, policy *decision.Policy)
 	})
 }
 
-// index returns k as the value of an index. No two keys have the same: none of the parts but the last can contain a slash, and a UID that
-// does differs in it.
+// index returns k as the value of an index. No two keys have the same: group and kind, which tenants write, are quoted.
 func (k OwnerKey) index() string {
-	return k.Namespace + "/" + k.Group + "/" + k.Kind + "/" + string(k.UID)
+	return k.Namespace + "/" + strconv.Quote(k.Group) + strconv.Quote(k.Kind) + string(k.UID)
 }
 
 // addIndex adds an index to a shared informer, once for all profiles of a scheduler.
@@ -235,6 +234,9 @@ func (o *Owners) subject(pod *v1.Pod, livePods func(OwnerKey) (int, error)) (*Su
 		if job, err = getController(o.jobs.Jobs(pod.Namespace).Get, pod.Namespace, ref); err == nil {
 			w.Annotations, w.Desired, w.Batch = job.Annotations, jobDesired(job), batchOf(job)
 		}
+	case isKind(ref, appsv1.GroupName, "Deployment"):
+		// Its ReplicaSets control pods, and it controls none. Counted by its key, such a pod would be one of the workload's own.
+		err = &UnknownOwner{Name: ref.Name, Key: s.RevisionKey}
 	default:
 		w.Desired, err = livePods(s.RevisionKey)
 	}
@@ -433,7 +435,7 @@ func Replicas(n *int32) int {
 // isKnown reports whether Subject looks ref up itself, or leaves its pods alone.
 func isKnown(ref *metav1.OwnerReference) bool {
 	switch ref.Kind {
-	case "ReplicaSet", "StatefulSet", "DaemonSet":
+	case "ReplicaSet", "StatefulSet", "DaemonSet", "Deployment":
 		return isKind(ref, appsv1.GroupName, ref.Kind)
 	case "Job":
 		return isKind(ref, batchv1.GroupName, ref.Kind)

@@ -13,71 +13,81 @@ type WorkloadStanding struct {
 	decision.Standing
 	// OnlyOnDemand counts the replicas of OnDemand whose own node selector or affinity keeps them off spot.
 	OnlyOnDemand int
+	// Exempt counts the replicas of Spot that the policy exempts.
+	Exempt int
 }
 
 // Standings returns where the live pods of the profile of that name are, by workload and over all its revisions. capacityOf returns the
-// capacity type of a node; false if there is no such node. Left out are released pods, because their replacements count, pods whose owner is
-// not known, and those that the policy exempts.
+// capacity type of a node; false if there is no such node. Left out are released pods, because their replacements count, and pods whose owner
+// is not known.
 func (o *Owners) Standings(pods []*v1.Pod, profile string, capacityOf func(node string) (decision.CapacityType, bool)) map[OwnerKey]WorkloadStanding {
 	type workload struct {
 		desired, floor int
 		ordered        bool
 		revisions      [][]decision.Replica
 		onlyOnDemand   int
+		exempt         int
 	}
 	type revision struct {
 		*workload
 		at       int // in workload.revisions
-		onlySpot bool
+		settings decision.Settings
 	}
 	workloads := map[OwnerKey]*workload{}
-	revisions := map[OwnerKey]*revision{} // the owner is looked up once a revision; nil: left out
+	revisions := map[OwnerKey]*revision{} // the owner is looked up once a revision
+	concerns := func(pod *v1.Pod) bool {
+		return pod.Spec.SchedulerName == profile && Live(pod) && !Released(pod) && HasOpinion(pod)
+	}
+	// All revisions first: a pod that names its owner wrongly says nothing about the others, wherever it is in the list.
 	for _, pod := range pods {
-		if pod.Spec.SchedulerName != profile || !Live(pod) || Released(pod) || !HasOpinion(pod) {
-			continue
-		}
 		key := RevisionOf(pod)
-		r, known := revisions[key]
-		var subject *Subject
-		if !known || r != nil && r.ordered { // every pod of an ordered workload has an ordinal of its own
-			subject, _ = o.Subject(pod)
-		}
-		if !known {
-			settings, exempt := decision.Settings{}, true
-			if subject != nil {
-				settings, _ = o.policy.Settings(&subject.Pod)
-				exempt = settings.Exempts(&subject.Pod)
-			}
-			if !exempt {
-				w := workloads[subject.WorkloadKey]
-				if w == nil {
-					w = &workload{desired: subject.Pod.Workload.Desired, ordered: subject.Pod.Workload.Ordered}
-					workloads[subject.WorkloadKey] = w
-				}
-				w.floor = max(w.floor, settings.Floor(w.desired))
-				r = &revision{workload: w, at: len(w.revisions), onlySpot: subject.Pod.OnlySpot}
-				w.revisions = append(w.revisions, nil)
-			}
-			revisions[key] = r
-		}
-		if r == nil {
+		if revisions[key] != nil || !concerns(pod) {
 			continue
 		}
-		replica := decision.Replica{OnlySpot: r.onlySpot}
-		if subject != nil {
+		subject, err := o.Subject(pod)
+		if err != nil {
+			continue
+		}
+		w := workloads[subject.WorkloadKey]
+		if w == nil {
+			w = &workload{desired: subject.Pod.Workload.Desired, ordered: subject.Pod.Workload.Ordered}
+			workloads[subject.WorkloadKey] = w
+		}
+		r := &revision{workload: w, at: len(w.revisions)}
+		r.settings, _ = o.policy.Settings(&subject.Pod)
+		w.floor = max(w.floor, r.settings.Floor(w.desired))
+		w.revisions = append(w.revisions, nil)
+		revisions[key] = r
+	}
+	for _, pod := range pods {
+		r := revisions[RevisionOf(pod)]
+		if r == nil || !concerns(pod) {
+			continue
+		}
+		admits := decision.Pod{OnlySpot: onlySpot(pod, o.policy)}
+		replica := decision.Replica{OnlySpot: admits.OnlySpot, Exempt: r.settings.Exempts(&admits)}
+		if r.ordered { // every pod has an ordinal of its own
+			subject, err := o.Subject(pod)
+			if err != nil {
+				continue
+			}
 			replica.Ordinal = subject.Pod.Workload.Ordinal
 		}
 		if pod.Spec.NodeName != "" {
 			replica.Capacity, replica.Bound = capacityOf(pod.Spec.NodeName)
 		}
-		if replica.Bound && replica.Capacity == decision.OnDemand && OnlyOnDemand(pod, o.policy) {
+		switch {
+		case !replica.Bound:
+		case replica.Capacity == decision.OnDemand && OnlyOnDemand(pod, o.policy):
 			r.onlyOnDemand++
+		case replica.Capacity == decision.Spot && replica.Exempt:
+			r.exempt++
 		}
 		r.revisions[r.at] = append(r.revisions[r.at], replica)
 	}
 	standings := make(map[OwnerKey]WorkloadStanding, len(workloads))
 	for key, w := range workloads {
-		standings[key] = WorkloadStanding{decision.StandingOf(w.desired, w.floor, w.ordered, w.revisions), w.onlyOnDemand}
+		standings[key] = WorkloadStanding{decision.StandingOf(w.desired, w.floor, w.ordered, w.revisions), w.onlyOnDemand, w.exempt}
 	}
 	return standings
 }

@@ -128,8 +128,9 @@ func NewCounter(reader *kube.NodeReader, labels *kube.LabelHistory) *Counter {
 // Update brings the count up to the snapshot that snapshot lists: all its nodes, as they are at now.
 func (c *Counter) Update(snapshot []fwk.NodeInfo, now time.Time) {
 	c.readNotes(now)
-	first := !c.labeled && c.labels.Seen()
-	c.labeled = c.labels.Seen()
+	seen := c.labels.Seen() // once: an informer may set it at any time
+	first := !c.labeled && seen
+	c.labeled = seen
 	c.scan(snapshot, now, first)
 	if !c.labeled && c.labels.Seen() {
 		// Unlabeled nodes settle from the first labelled one on: read all again.

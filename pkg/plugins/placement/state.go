@@ -3,6 +3,7 @@ package placement
 import (
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -35,6 +36,7 @@ type State struct {
 	inPool, inZone []int
 	nominees       []Nominee
 	refusals       *refusals
+	preempts       *atomic.Bool       // an eviction was simulated, in any copy of the state
 	held           map[*node]struct{} // set by Hold
 	// What preemption and nominated pods change, in this copy of the state only.
 	moreOnSpot int
@@ -65,6 +67,7 @@ func NewState(subject *kube.Subject, settings decision.Settings, waiting decisio
 		inZone:   make([]int, len(counter.zones)),
 		nominees: nominees,
 		refusals: &refusals{},
+		preempts: &atomic.Bool{},
 	}
 	if revision != nil {
 		for _, in := range revision.pools {
@@ -133,6 +136,13 @@ func (s *State) AdmitsAll() bool {
 	return s.Counter.special == 0 && !s.Plan.Overflows() && !s.Plan.KeptOffOnDemand()
 }
 
+// Preempts returns what tells, also later, whether preemption may have promised the pod a node after this cycle: an eviction was simulated.
+// Where Filter is skipped, none is reported to the State, so MayPreempt must be called.
+func (s *State) Preempts() *atomic.Bool { return s.preempts }
+
+// MayPreempt notes that preemption may promise the pod a node without the State being asked.
+func (s *State) MayPreempt() { s.preempts.Store(true) }
+
 // RanksAlike reports whether all nodes are as good for the pod: they are alike, and there is nothing to spread from.
 func (s *State) RanksAlike() bool { return s.Counter.special == 0 && s.revision == nil }
 
@@ -179,7 +189,10 @@ func (s *State) Add(pod *v1.Pod, nodeName string)    { s.change(pod, nodeName, 1
 func (s *State) Remove(pod *v1.Pod, nodeName string) { s.change(pod, nodeName, -1) }
 
 func (s *State) change(pod *v1.Pod, nodeName string, delta int) {
-	s.evicts = s.evicts || delta < 0
+	if delta < 0 && !s.evicts {
+		s.evicts = true
+		s.preempts.Store(true)
+	}
 	n := s.Counter.nodes[nodeName]
 	if slices.ContainsFunc(s.nominees, func(nominee Nominee) bool { return nominee.UID == pod.UID }) {
 		return // counted by NewState

@@ -2,6 +2,7 @@ package placement
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -27,9 +28,10 @@ type Waiting struct {
 	// gangs holds those with pods that wait or are bound; gangOf is the gang of each bound pod.
 	gangs  map[Gang]*gang
 	gangOf map[types.UID]Gang
-	// held counts the pods that Wait says were Held, and heldSoon is set while they are to be woken.
-	held     int
+	// heldSoon is set while pods are to be woken that Wait says were Held. They are in byOwner by heldKey.
 	heldSoon clock.Timer
+	// floors are the pods that Wait says are ForOnDemand, by what they ask of a node.
+	floors map[string]*floorPods
 	// windows holds the owners for which pods were woken within the last wakePeriod; see WakeFor.
 	windows map[kube.OwnerKey]*window
 	turns   uint64      // how often WakeFor has woken pods
@@ -54,6 +56,8 @@ type Wait struct {
 	Again time.Time
 	// Gang is the gang of the pod; the zero Gang if it is in none.
 	Gang Gang
+	// Preempts is State.Preempts of the last cycle; nil if that had none.
+	Preempts *atomic.Bool
 	// Basis is what the pod's plan was made from. Only the Judge reads it.
 	Basis any
 }
@@ -77,14 +81,14 @@ type waiter struct {
 	pod   *v1.Pod
 	since time.Time
 	timer clock.Timer
-	fit   *fit   // nil until first used
+	shape string // of Waiting.floors; "" if it is in none
 	due   bool   // an owner's change may unblock the pod, and it has not been woken since
 	woken uint64 // the last turn in which WakeFor woke the pod; 0 if none
 }
 
 // NewWaiting returns an empty memory that has pods tried again by calling wake, which must not block.
 func NewWaiting(c clock.WithDelayedExecution, wake func(pods map[string]*v1.Pod)) *Waiting {
-	return &Waiting{clock: c, wake: wake, pods: map[types.UID]*waiter{}, byOwner: map[kube.OwnerKey]map[types.UID]*waiter{}, gangs: map[Gang]*gang{}, gangOf: map[types.UID]Gang{}, windows: map[kube.OwnerKey]*window{}}
+	return &Waiting{clock: c, wake: wake, pods: map[types.UID]*waiter{}, byOwner: map[kube.OwnerKey]map[types.UID]*waiter{}, gangs: map[Gang]*gang{}, gangOf: map[types.UID]Gang{}, windows: map[kube.OwnerKey]*window{}, floors: map[string]*floorPods{}}
 }
 
 // Found notes that pod was found unschedulable now, and what it waits for this time.
@@ -108,8 +112,9 @@ func (w *Waiting) Found(pod *v1.Pod, wait Wait) {
 	}
 	w.pods[pod.UID] = entry
 	if wait.Held {
-		w.held++
+		addWaiter(w.byOwner, heldKey, entry)
 	}
+	w.addFloor(entry)
 	for _, owner := range wait.Owners {
 		addWaiter(w.byOwner, owner, entry)
 	}
@@ -191,13 +196,16 @@ func (w *Waiting) Since(pod types.UID) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// Others reports whether a pod other than this one waits on owner.
-func (w *Waiting) Others(owner kube.OwnerKey, pod types.UID) bool {
+// Preempts reports whether preemption may have promised a node to a pod that waits on owner.
+func (w *Waiting) Preempts(owner kube.OwnerKey) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	waiting := w.byOwner[owner]
-	_, itself := waiting[pod]
-	return len(waiting) > 1 || len(waiting) == 1 && !itself
+	for _, entry := range w.byOwner[owner] {
+		if entry.Wait.Preempts != nil && entry.Wait.Preempts.Load() {
+			return true
+		}
+	}
+	return false
 }
 
 // After calls f in a goroutine of its own after d, by the clock that pods wait by.
@@ -226,16 +234,18 @@ func (w *Waiting) Why(pod types.UID) string {
 	return ""
 }
 
-// Forget forgets a pod that was deleted.
-func (w *Waiting) Forget(pod types.UID) {
+// Forget forgets a pod that was deleted, and reports whether it waited.
+func (w *Waiting) Forget(pod types.UID) (waited bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	_, waited = w.pods[pod]
 	w.leave(pod)
 	if of, bound := w.gangOf[pod]; bound {
 		delete(w.gangOf, pod)
 		w.gangs[of].bound--
 		w.forgetIfGone(of)
 	}
+	return waited
 }
 
 // leave forgets a pod that does not wait any more, and wakes those from which nodes are held for it.
@@ -254,8 +264,9 @@ func (w *Waiting) drop(entry *waiter) {
 	}
 	delete(w.pods, entry.pod.UID)
 	if entry.Held {
-		w.held--
+		dropWaiter(w.byOwner, heldKey, entry)
 	}
+	w.dropFloor(entry)
 	for _, owner := range entry.Owners {
 		dropWaiter(w.byOwner, owner, entry)
 	}

@@ -55,6 +55,18 @@ func (w *woken) expect(t *testing.T, when string, want ...string) {
 	}
 }
 
+// eventually is expect of pods that another goroutine wakes.
+func (w *woken) eventually(t *testing.T, when string, want ...string) {
+	t.Helper()
+	var got []string
+	for deadline := time.Now().Add(20 * time.Second); len(got) < len(want) && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		got = append(got, w.take()...)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s: woken (-want +got):\n%s", when, diff)
+	}
+}
+
 // The waiting began when the pod was first found unschedulable, however often it was since.
 func TestSinceIsTheFirstTime(t *testing.T) {
 	w, c, _ := newWaiting()
@@ -295,7 +307,7 @@ func TestWakesHeldPods(t *testing.T) {
 			woken.expect(t, "at once")
 			c.Step(time.Second)
 			if end != nil {
-				woken.expect(t, "after a second", "shop/held")
+				woken.eventually(t, "after a second", "shop/held")
 			}
 			c.Step(time.Minute)
 			woken.expect(t, "later")

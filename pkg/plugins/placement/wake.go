@@ -25,13 +25,35 @@ type Judge func() func(Wait) bool
 
 // window is the time after pods were judged or woken for an owner.
 type window struct {
-	judge Judge // nil if the owner has not changed since the window began
+	news
+}
+
+// news is what has happened to an owner.
+type news struct {
+	judge   Judge // nil if the owner has not changed
+	counted bool  // one of its pods no longer counts
+}
+
+func (n news) none() bool { return n.judge == nil && !n.counted }
+
+// add adds later news of the same owner.
+func (n *news) add(later news) {
+	if later.judge != nil {
+		n.judge = later.judge
+	}
+	n.counted = n.counted || later.counted
 }
 
 // WakeFor wakes the pods that wait on owner, which has changed, and that judge reports. The first change
 // wakes them at once. Changes within wakePeriod after that count as one, at its end. Pods beyond
 // wakeBatch follow one wakePeriod later; first the pods whose last turn is longest ago.
-func (w *Waiting) WakeFor(owner kube.OwnerKey, judge Judge) {
+func (w *Waiting) WakeFor(owner kube.OwnerKey, judge Judge) { w.wakeFor(owner, news{judge: judge}) }
+
+// WakeCounted wakes the pods that wait on owner and whose Wait is Counted, because one of its pods no longer counts, within the same limits
+// as WakeFor.
+func (w *Waiting) WakeCounted(owner kube.OwnerKey) { w.wakeFor(owner, news{counted: true}) }
+
+func (w *Waiting) wakeFor(owner kube.OwnerKey, of news) {
 	w.mu.Lock()
 	open := w.windows[owner]
 	switch {
@@ -39,33 +61,36 @@ func (w *Waiting) WakeFor(owner kube.OwnerKey, judge Judge) {
 		w.mu.Unlock()
 		return
 	case open != nil:
-		open.judge = judge
+		open.add(of)
 		w.mu.Unlock()
 		return
 	}
 	w.windows[owner] = &window{}
 	w.mu.Unlock()
-	w.wakeNext(owner, judge)
+	w.wakeNext(owner, of)
 }
 
 // endWindow ends the window of owner, and begins the next one if there is more to do.
 func (w *Waiting) endWindow(owner kube.OwnerKey) {
 	w.mu.Lock()
-	judge := w.windows[owner].judge
-	w.windows[owner].judge = nil
+	of := w.windows[owner].news
+	w.windows[owner].news = news{}
 	w.mu.Unlock()
-	w.wakeNext(owner, judge)
+	w.wakeNext(owner, of)
 }
 
-// wakeNext wakes the next pods of owner, whose window is open. It judges the pods first if judge is not
-// nil. It forgets the window if there was nothing to do.
-func (w *Waiting) wakeNext(owner kube.OwnerKey, judge Judge) {
-	if judge != nil {
-		w.markDue(owner, judge())
+// wakeNext wakes the next pods of owner, whose window is open. It judges the pods first if there is
+// news. It forgets the window if there was nothing to do.
+func (w *Waiting) wakeNext(owner kube.OwnerKey, of news) {
+	if of.counted {
+		w.markDue(owner, func(wait Wait) bool { return wait.Counted })
+	}
+	if of.judge != nil {
+		w.markDue(owner, of.judge())
 	}
 	w.mu.Lock()
 	pods := w.takeDue(owner)
-	idle := judge == nil && len(pods) == 0 && w.windows[owner].judge == nil
+	idle := of.none() && len(pods) == 0 && w.windows[owner].none()
 	if idle {
 		delete(w.windows, owner)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
@@ -143,5 +144,86 @@ func TestWakeForInTurns(t *testing.T) {
 		if diff := cmp.Diff(keys, got); diff != "" {
 			t.Errorf("round %d: woken (-want +got):\n%s", round+1, diff)
 		}
+	}
+}
+
+// News of an owner and the end of a nomination within one second are both acted on, in whatever order they come.
+func TestNewsOfOneSecondAddUp(t *testing.T) {
+	owner := replicaSetKey("rs")
+	none := func() func(Wait) bool { return func(Wait) bool { return false } }
+	for name, test := range map[string]struct {
+		wait Wait
+		news []func(*Waiting)
+	}{
+		"an owner's status after the end of a nomination": {Wait{Counted: true}, []func(*Waiting){
+			func(w *Waiting) { w.WakeCounted(owner) }, func(w *Waiting) { w.WakeFor(owner, none) },
+		}},
+		"the end of a nomination after a change of the owner": {Wait{}, []func(*Waiting){
+			func(w *Waiting) { w.WakeFor(owner, all) }, func(w *Waiting) { w.WakeCounted(owner) },
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, c, woken := newWaiting()
+			pod := podOf("p", "rs")
+			test.wait.Owners, test.wait.Basis = []kube.OwnerKey{owner}, pod
+			w.Found(pod, test.wait)
+			w.WakeFor(owner, none)
+			woken.expect(t, "when the window opens")
+			for _, happens := range test.news {
+				happens(w)
+			}
+			w.closeWindows(t, c)
+			woken.expect(t, "when it has closed", "shop/p")
+		})
+	}
+}
+
+// However often floors stop waiting, pods from which nodes are held are woken within the limits of other changes.
+func TestHeldPodsAreWokenInBatches(t *testing.T) {
+	const held, seconds = 5 * wakeBatch, 10
+	w, c, woken := newWaiting()
+	for i := range held {
+		w.Found(podOf(fmt.Sprintf("held-%d", i), ""), Wait{Held: true})
+	}
+	activations := 0
+	for range seconds {
+		w.Found(podOf("floor", ""), Wait{ForOnDemand: true})
+		w.Forget("floor")
+		c.Step(time.Second)
+		for range 20 { // until the goroutines have had their turn
+			activations += len(woken.take())
+			time.Sleep(time.Millisecond)
+		}
+	}
+	if activations == 0 || activations > (seconds+1)*wakeBatch {
+		t.Errorf("%d activations in %d s, want some and at most %d a second", activations, seconds, wakeBatch)
+	}
+}
+
+// What is compared with a node is bounded, whatever tenants make wait, and equal pods count as one.
+func TestFloorsAreComparedByShape(t *testing.T) {
+	w, _, _ := newWaiting()
+	single := func(name, cpu string) *v1.Pod {
+		pod := podOf(name, "")
+		pod.Spec.Containers = []v1.Container{{Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}}}}
+		return pod
+	}
+	for i := range 1000 {
+		w.Found(single(fmt.Sprintf("alike-%d", i), "1"), Wait{ForOnDemand: true})
+	}
+	if n := len(w.fitsForOnDemand("")); n != 1 {
+		t.Errorf("%d shapes of 1,000 equal pods, want 1", n)
+	}
+	for i := range 2 * mostShapes {
+		w.Found(single(fmt.Sprintf("other-%d", i), fmt.Sprintf("%dm", i+1)), Wait{ForOnDemand: true})
+	}
+	if n := len(w.fitsForOnDemand("")); n != mostShapes {
+		t.Errorf("%d shapes are compared, want %d", n, mostShapes)
+	}
+	for uid := range w.pods {
+		w.Forget(uid)
+	}
+	if len(w.floors) > 0 {
+		t.Errorf("%d shapes are remembered without pods", len(w.floors))
 	}
 }

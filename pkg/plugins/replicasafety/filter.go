@@ -61,7 +61,9 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 	}
 	nominees, nominated := p.nomineesOf(pod, subject, settings, nodes)
 	state := placement.NewState(subject, settings, waiting, p.counter, nominees...)
-	state.Nominated = nominated
+	if state.Nominated = nominated; nominated != "" {
+		state.MayPreempt() // it may keep the node without another eviction
+	}
 	state.Invalid = invalid
 	state.Hold(pod, p.waiting)
 	state.Write(cycle)
@@ -73,6 +75,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 			"floor", state.Plan.Floor, "spotBudget", state.Plan.Budget, "grant", state.Plan.Grant, "search", scope)
 	}
 	if scope != placement.FewNodes && state.AdmitsAll() {
+		state.MayPreempt()
 		return nil, fwk.NewStatus(fwk.Skip) // Filter would be asked thousands of times for the same answer
 	}
 	return nodesToSearch, nil

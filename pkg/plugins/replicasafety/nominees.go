@@ -20,10 +20,10 @@ import (
 //
 // A nominated pod counts only the siblings before it (kube.NominatedBefore).
 //
-// Only the scheduler's own list is up to date in the next cycle, and it can only be asked node by node. So it is asked only if a sibling may
-// be nominated, and if that matters to the plan.
+// Only the scheduler's own list is up to date in the next cycle, and it can only be asked node by node. So it is asked only if an
+// eviction was simulated for a pod of the revision, or one is known to be nominated, and if that matters to the plan.
 func (p *Plugin) nomineesOf(pod *v1.Pod, subject *kube.Subject, settings decision.Settings, nodes []fwk.NodeInfo) (nominees []placement.Nominee, nominated string) {
-	if !settings.Counts(&subject.Pod.Workload) || !p.waiting.Others(subject.RevisionKey, pod.UID) && !p.nominations.has(subject.RevisionKey) {
+	if !settings.Counts(&subject.Pod.Workload) || !p.waiting.Preempts(subject.RevisionKey) && !p.nominations.has(subject.RevisionKey) {
 		return nil, ""
 	}
 	type sibling struct {
@@ -57,7 +57,7 @@ func (p *Plugin) watchNomination(revision kube.OwnerKey, of placement.Nominee) {
 	p.waiting.After(time.Second, func() {
 		still := slices.ContainsFunc(p.nominator.NominatedPodsForNode(of.Node), func(info fwk.PodInfo) bool { return info.GetPod().UID == of.UID })
 		if !still {
-			p.waiting.WakeFor(revision, counts)
+			p.waiting.WakeCounted(revision)
 		}
 	})
 }

@@ -2,6 +2,8 @@ package replicasafety
 
 import (
 	"fmt"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,8 +26,15 @@ func (w *world) nominate(node string, pods ...*v1.Pod) {
 		info, err := framework.NewPodInfo(pod)
 		w.must(err)
 		w.nominated[node] = append(w.nominated[node], info)
-		w.plugin.waiting.Found(pod, placement.Wait{Owners: []kube.OwnerKey{kube.RevisionOf(pod)}})
+		w.plugin.waiting.Found(pod, placement.Wait{Owners: []kube.OwnerKey{kube.RevisionOf(pod)}, Preempts: preempts()})
 	}
+}
+
+// preempts is what a cycle leaves in which an eviction was simulated.
+func preempts() *atomic.Bool {
+	var b atomic.Bool
+	b.Store(true)
+	return &b
 }
 
 // bound returns the pod as it is on a node.
@@ -204,5 +213,37 @@ func TestOverflowDoesNotPreemptOnOnDemand(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A pod is deleted between its nomination and the write of the nomination: no event of the framework has its siblings tried again.
+func TestUnseenNomineeDeletedWakes(t *testing.T) {
+	w := newWorld(t, nil, deployment("web", 3, 1, nil)...)
+	w.nodes(spot("spot-1"))
+	w.stand("spot-1", web("b"))
+	pod := web("a")
+	w.try(pod)
+	w.nominate("spot-1", pod)
+	if o := w.try(web("p")); len(o.feasible) > 0 {
+		t.Fatalf("feasible: %v, want the budget used up by the nominated pod", o.feasible)
+	}
+	w.woken.take()
+	delete(w.nominated, "spot-1")
+	w.plugin.podHandler().DeleteFunc(pod)
+	w.eventually("the sibling is woken", func() bool { return slices.Contains(w.woken.take(), "shop/p") })
+}
+
+// A pod without a node that terminates is not tried again. It must not hold nodes, nor count as waiting.
+func TestTerminatingPodWaitsNoMore(t *testing.T) {
+	w := newWorld(t, nil)
+	w.nodes(spot("spot-1"))
+	pod := podOf("single")
+	w.try(pod)
+	if n, _ := w.plugin.waiting.ForOnDemand(); n != 1 {
+		t.Fatalf("%d pods wait for on-demand, want 1", n)
+	}
+	w.plugin.podHandler().UpdateFunc(pod, terminating(pod.DeepCopy()))
+	if n, _ := w.plugin.waiting.ForOnDemand(); n != 0 {
+		t.Errorf("%d pods wait for on-demand, want none", n)
 	}
 }

@@ -27,10 +27,13 @@ func (p *Plugin) observe() placement.Observed {
 	})
 	seen.FloorsUnmet, seen.FloorDeficit, seen.LongestDeficit = p.deficits.Update(standings, p.clock.Now())
 	for _, s := range standings {
+		if s.OnDemand == 0 && s.Spot == s.Exempt && s.FloorDeficit == 0 {
+			continue // without a floor or a choice
+		}
 		seen.Bound[placement.Standing{Capacity: decision.OnDemand, Floor: true}] += s.FloorOnDemand
 		seen.Bound[placement.Standing{Capacity: decision.OnDemand}] += min(s.Surplus, s.OnDemand-s.OnlyOnDemand)
 		seen.Bound[placement.Standing{Capacity: decision.Spot, Floor: true}] += s.FloorOnSpot
-		seen.Bound[placement.Standing{Capacity: decision.Spot}] += s.Spot - s.FloorOnSpot
+		seen.Bound[placement.Standing{Capacity: decision.Spot}] += s.Spot - s.FloorOnSpot - s.Exempt
 	}
 	return seen
 }

@@ -43,7 +43,7 @@ func (p *Plugin) PostBind(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod
 	}
 	placement.RecordPlacement(p.profile, *s.Placed)
 	if s.Nominated != "" && s.Nominated != nodeName {
-		p.waiting.WakeFor(s.Subject.RevisionKey, counts)
+		p.waiting.WakeCounted(s.Subject.RevisionKey)
 	}
 	if logger := klog.FromContext(ctx).V(2); logger.Enabled() { // its arguments are not for nothing
 		logger.Info("Placed", append(planned(pod, s), "node", nodeName, "capacityType", s.Placed.Capacity, "reason", s.Placed.Outcome,

@@ -79,6 +79,7 @@ func (p *Plugin) waitOf(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 		Held:        s.Holds(),
 		Counted:     s.Plan.Counted(),
 		Invalid:     s.Invalid,
+		Preempts:    s.Preempts(),
 		Basis:       &basis{pod: pod, subject: s.Subject, settings: s.Settings, invalid: s.Invalid, plan: s.Plan},
 	}
 	if inDeployment {

@@ -17,7 +17,6 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
 // EventsToRegister lists the events of nodes and pods that can unblock a pod which this plugin refused. Those of owners are not among
@@ -126,11 +125,6 @@ func succeeded(obj any) int32 {
 	return 0
 }
 
-// counts is a placement.Judge for the siblings of a pod that no longer counts.
-func counts() func(placement.Wait) bool {
-	return func(wait placement.Wait) bool { return wait.Counted }
-}
-
 // podHandler forgets pods that no longer wait. It wakes the siblings of a pod whose nomination ended. Of a pod whose workload has as many
 // replicas as pods, it wakes the siblings that judge reports.
 func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
@@ -141,7 +135,13 @@ func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
 	}
 	nominated := func(before, after *v1.Pod) {
 		if p.nominations.set(before, after) {
-			p.waiting.WakeFor(kube.RevisionOf(before), counts)
+			p.waiting.WakeCounted(kube.RevisionOf(before))
+		}
+	}
+	// What waited may have been counted as nominated by its siblings, also if the nomination was not written yet.
+	forget := func(pod *v1.Pod) {
+		if p.waiting.Forget(pod.UID) {
+			p.waiting.WakeCounted(kube.RevisionOf(pod))
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
@@ -157,7 +157,10 @@ func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
 			before, after := oldObj.(*v1.Pod), newObj.(*v1.Pod)
 			nominated(before, after)
 			if before.UID != after.UID { // deleted and made anew while the watch was interrupted
-				p.waiting.Forget(before.UID)
+				forget(before)
+			}
+			if after.Spec.NodeName == "" && !kube.Live(after) { // the scheduler does not try it again
+				forget(after)
 			}
 			if after.Spec.NodeName != "" && (before.Spec.NodeName == "" || before.UID != after.UID) {
 				p.waiting.Bound(after.UID, p.gangOf(after))
@@ -172,7 +175,7 @@ func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
 				obj = unknown.Obj
 			}
 			if pod, ok := obj.(*v1.Pod); ok {
-				p.waiting.Forget(pod.UID)
+				forget(pod)
 				nominated(pod, nil)
 				counted(pod)
 			}
