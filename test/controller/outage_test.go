@@ -137,6 +137,9 @@ func (s *scenario) movedOnce(since time.Time, replicas map[string]int) {
 	left := map[string]int{}
 	moved := map[string]bool{}
 	for _, at := range s.seen.left("") {
+		if at.node == "" {
+			continue // the test restarts Kubernetes' controllers: they may create a replica too many, and delete it while it waits for a node
+		}
 		left[at.app]++
 		moved[at.name] = true
 		want := "evicted"
