@@ -159,7 +159,8 @@ func recount(t *rapid.T, c *cluster, p *pod) {
 	}
 	fallback := c.policy.Defaults.FallbackAfter
 	allowed := map[decision.Outcome]bool{
-		decision.InBudget:         withinBudget && withinCap && (!w.onlySpot || floor == 0),
+		// A pod that admits only spot is exempt from the budget, and without a floor it is no exception.
+		decision.InBudget:         withinCap && (withinBudget && !w.onlySpot || w.onlySpot && floor == 0),
 		decision.ByExemption:      w.onlySpot && floor > 0,
 		decision.ByScheduleAnyway: w.annotations[decision.WhenUnsatisfiableAnnotation] == "ScheduleAnyway",
 		decision.ByFallback:       fallback != decision.Never && waited >= fallback,
