@@ -86,7 +86,10 @@ func (c *collector) look() (unmet, lacking int, longest time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	start := time.Now()
-	if pods, err := c.pods.List(labels.Everything()); err == nil && !start.Before(f.again) {
+	if start.Before(f.again) {
+		return f.unmet, f.lacking, f.longest
+	}
+	if pods, err := c.pods.List(labels.Everything()); err == nil {
 		f.unmet, f.lacking, f.longest = f.deficits.Update(c.owners.Standings(pods, c.profile, c.index.capacityOf), c.clock.Now())
 		f.again = start.Add(floorsShare * time.Since(start))
 	}

@@ -132,9 +132,7 @@ func (s *State) admit(n *node) decision.Verdict {
 
 // AdmitsAll reports whether every node is open to the pod as far as the policy says, also when preemption is simulated: all are on-demand,
 // none is about to be removed, and the pod is one of its floor.
-func (s *State) AdmitsAll() bool {
-	return s.Counter.special == 0 && !s.Plan.Overflows() && !s.Plan.KeptOffOnDemand()
-}
+func (s *State) AdmitsAll() bool { return s.Counter.special == 0 && !s.Plan.Overflows() }
 
 // Preempts returns what tells, also later, whether preemption may have promised the pod a node after this cycle: an eviction was simulated.
 // Where Filter is skipped, none is reported to the State, so MayPreempt must be called.
