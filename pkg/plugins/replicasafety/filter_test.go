@@ -242,7 +242,8 @@ func TestNominatedPodsCount(t *testing.T) {
 	nominate := func(pod *v1.Pod) {
 		info, err := framework.NewPodInfo(pod)
 		w.must(err)
-		w.nominated["spot"] = []fwk.PodInfo{info}
+		w.nominated.clear("spot")
+		w.nominated.add("spot", info)
 	}
 	nominate(web("sibling"))
 	if diff := cmp.Diff([]string{"on-demand"}, w.try(web("p")).feasible); diff != "" {

@@ -25,7 +25,7 @@ func (w *world) nominate(node string, pods ...*v1.Pod) {
 	for _, pod := range pods {
 		info, err := framework.NewPodInfo(pod)
 		w.must(err)
-		w.nominated[node] = append(w.nominated[node], info)
+		w.nominated.add(node, info)
 		w.plugin.waiting.Found(pod, placement.Wait{Owners: []kube.OwnerKey{kube.RevisionOf(pod)}, Preempts: preempts()})
 	}
 }
@@ -96,7 +96,7 @@ func TestNomineesOfAnEarlierLeaderCount(t *testing.T) {
 	sibling.Status.NominatedNodeName = "spot-1"
 	info, err := framework.NewPodInfo(sibling)
 	w.must(err)
-	w.nominated["spot-1"] = []fwk.PodInfo{info}
+	w.nominated.add("spot-1", info)
 	_, err = w.client.CoreV1().Pods("shop").Create(w.ctx, sibling, metav1.CreateOptions{})
 	w.must(err)
 	w.eventually("the nomination is known", func() bool { return w.plugin.nominations.has(kube.RevisionOf(sibling)) })
@@ -149,12 +149,14 @@ func TestNominationTakenBackUnseenWakes(t *testing.T) {
 	w.try(pod)
 	w.try(web("p"))
 	w.woken.take()
+	reads := w.nominated.readCount()
 	w.clock.Step(time.Second)
+	w.eventually("the nomination is read again", func() bool { return w.nominated.readCount() > reads })
 	if woken := w.woken.take(); len(woken) > 0 {
 		t.Errorf("woken while the pod is nominated: %v", woken)
 	}
 	w.try(pod)
-	delete(w.nominated, "spot-1")
+	w.nominated.clear("spot-1")
 	w.clock.Step(time.Second)
 	w.eventually("the sibling is woken", func() bool {
 		for _, name := range w.woken.take() {
@@ -228,7 +230,7 @@ func TestUnseenNomineeDeletedWakes(t *testing.T) {
 		t.Fatalf("feasible: %v, want the budget used up by the nominated pod", o.feasible)
 	}
 	w.woken.take()
-	delete(w.nominated, "spot-1")
+	w.nominated.clear("spot-1")
 	w.plugin.podHandler().DeleteFunc(pod)
 	w.eventually("the sibling is woken", func() bool { return slices.Contains(w.woken.take(), "shop/p") })
 }

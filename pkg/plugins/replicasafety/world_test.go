@@ -58,7 +58,7 @@ type world struct {
 	clock     *clocktesting.FakeClock
 	cache     cache.Cache
 	snapshot  *cache.Snapshot
-	nominated nominator
+	nominated *nominator
 	woken     *activator
 	recorder  *events.FakeRecorder
 }
@@ -83,7 +83,7 @@ func newWorldNotSynced(t testing.TB, change func(*config.ReplicaSafetyArgs), obj
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &world{
 		t: t, ctx: ctx, client: fake.NewClientset(objects...), clock: clocktesting.NewFakeClock(now),
-		cache: cache.New(ctx, nil, false), snapshot: cache.NewEmptySnapshot(), nominated: nominator{}, woken: &activator{}, recorder: events.NewFakeRecorder(1000),
+		cache: cache.New(ctx, nil, false), snapshot: cache.NewEmptySnapshot(), nominated: &nominator{pods: map[string][]fwk.PodInfo{}}, woken: &activator{}, recorder: events.NewFakeRecorder(1000),
 	}
 	w.factory = informers.NewSharedInformerFactory(w.client, 0)
 	t.Cleanup(func() { cancel(); w.factory.Shutdown() })
@@ -114,13 +114,41 @@ func newWorldNotSynced(t testing.TB, change func(*config.ReplicaSafetyArgs), obj
 	return w
 }
 
-// nominator has the pods that preemption nominated to a node, by the node's name.
-type nominator map[string][]fwk.PodInfo
+// nominator stands for the scheduler's list of nominated pods. It is safe for concurrent use.
+type nominator struct {
+	mu    sync.Mutex
+	pods  map[string][]fwk.PodInfo // by the node's name
+	reads int                      // calls of NominatedPodsForNode
+}
 
-func (n nominator) AddNominatedPod(klog.Logger, fwk.PodInfo, *fwk.NominatingInfo) {}
-func (n nominator) DeleteNominatedPodIfExists(*v1.Pod)                            {}
-func (n nominator) UpdateNominatedPod(klog.Logger, *v1.Pod, fwk.PodInfo)          {}
-func (n nominator) NominatedPodsForNode(node string) []fwk.PodInfo                { return n[node] }
+func (n *nominator) AddNominatedPod(klog.Logger, fwk.PodInfo, *fwk.NominatingInfo) {}
+func (n *nominator) DeleteNominatedPodIfExists(*v1.Pod)                            {}
+func (n *nominator) UpdateNominatedPod(klog.Logger, *v1.Pod, fwk.PodInfo)          {}
+
+func (n *nominator) NominatedPodsForNode(node string) []fwk.PodInfo {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.reads++
+	return slices.Clone(n.pods[node])
+}
+
+func (n *nominator) add(node string, pod fwk.PodInfo) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.pods[node] = append(n.pods[node], pod)
+}
+
+func (n *nominator) clear(node string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.pods, node)
+}
+
+func (n *nominator) readCount() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.reads
+}
 
 // activator stands for the scheduling queue: it notes which pods were woken.
 type activator struct {
