@@ -26,9 +26,16 @@ type knownPod struct {
 	hasOpinion bool
 	requests   v1.ResourceList
 	claims     []string
-	release    *Release
-	// owned is the pod itself, or if it was released what it was before; nil if that is not known.
+	// release is what the pod claims, and before is the pod as it was before; nil without a claim. wrong says why the pod itself contradicts
+	// its claim.
+	release *Release
+	before  *v1.Pod
+	wrong   string
+	// owned is the pod, or before if its release is trusted in the Snapshot that is being taken.
 	owned *v1.Pod
+	// judged: contradicts says what its controller reference contradicts; "" for nothing.
+	judged      bool
+	contradicts string
 
 	// subject is what owned belongs to; it holds as long as that of base, another pod of the same revision, does.
 	subject, base *kube.Subject
@@ -67,9 +74,9 @@ func (k *known) update(pods []*v1.Pod) []*knownPod {
 }
 
 func newKnownPod(pod *v1.Pod) *knownPod {
-	p := &knownPod{pod: pod, hasOpinion: kube.HasOpinion(pod), requests: requestsOf(pod), release: releaseOf(pod), owned: pod}
-	if p.release != nil {
-		p.owned = beforeRelease(pod, p.release)
+	p := &knownPod{pod: pod, hasOpinion: kube.HasOpinion(pod), requests: requestsOf(pod), owned: pod}
+	if p.release, p.wrong = releaseOf(pod); p.release != nil {
+		p.before = beforeRelease(pod, p.release)
 	}
 	for i := range pod.Spec.Volumes {
 		if claim := pod.Spec.Volumes[i].PersistentVolumeClaim; claim != nil {

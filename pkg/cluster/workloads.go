@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
@@ -20,6 +21,10 @@ import (
 // census finds out what the pods of one Snapshot belong to.
 type census struct {
 	*Reader
+	now     time.Time
+	defects []Defect
+	// byUID are the owners in the caches; nil until one is looked for.
+	byUID map[types.UID]owner
 	// subjects has the Subject of one pod of each revision whose owner is known, by Subject.RevisionKey.
 	subjects  map[kube.OwnerKey]*kube.Subject
 	revisions map[kube.OwnerKey]*Revision
@@ -38,6 +43,7 @@ type counted struct {
 func (r *Reader) readPods(s *Snapshot, pods []*knownPod, nodeOf map[string]*Node) error {
 	c := &census{
 		Reader:    r,
+		now:       s.Now,
 		subjects:  make(map[kube.OwnerKey]*kube.Subject, r.revisions),
 		revisions: make(map[kube.OwnerKey]*Revision, r.revisions),
 		workloads: make(map[kube.OwnerKey]*counted, r.revisions),
@@ -47,7 +53,7 @@ func (r *Reader) readPods(s *Snapshot, pods []*knownPod, nodeOf map[string]*Node
 	for i, known := range pods {
 		p := &slab[i]
 		s.Pods[i] = p
-		p.Pod, p.Requests, p.Release = known.pod, known.requests, known.release
+		p.Pod, p.Requests = known.pod, known.requests
 		if p.Node = nodeOf[known.pod.Spec.NodeName]; p.Node != nil {
 			p.Node.Pods = append(p.Node.Pods, p)
 		}
@@ -61,16 +67,23 @@ func (r *Reader) readPods(s *Snapshot, pods []*knownPod, nodeOf map[string]*Node
 	if err := c.addWanted(); err != nil {
 		return err
 	}
-	s.Workloads = c.finish()
+	s.Workloads, s.Defects = c.finish(), c.defects
 	r.revisions = len(c.revisions)
 	return nil
 }
 
 // count finds out what p belongs to, and counts it there.
 func (c *census) count(p *Pod, known *knownPod) error {
+	p.Release, known.owned = c.releaseOf(known)
 	subject, err := c.subjectOf(known)
-	if subject == nil || err != nil {
+	if err != nil {
 		return err
+	}
+	if known.hasOpinion && (subject == nil || kube.CountedByPods(known.owned)) && p.Release == nil {
+		c.judge(known)
+	}
+	if subject == nil {
+		return nil
 	}
 	revision := c.revisions[subject.RevisionKey]
 	if revision == nil {
@@ -102,10 +115,34 @@ func (c *census) count(p *Pod, known *knownPod) error {
 	return nil
 }
 
+// releaseOf returns the release of a pod if it is trusted, and the pod whose owner counts.
+func (c *census) releaseOf(p *knownPod) (*Release, *v1.Pod) {
+	why := p.wrong
+	if p.release != nil {
+		if why = c.distrust(p); why == "" {
+			return p.release, p.before
+		}
+	}
+	if why != "" {
+		c.defects = append(c.defects, Defect{p.pod, WrongRelease, why})
+	}
+	return nil, p.pod
+}
+
+// judge compares the controller reference of a pod with the owners in the caches, once for each version of the pod: a UID never changes hands.
+func (c *census) judge(p *knownPod) {
+	if !p.judged {
+		p.judged, p.contradicts = true, c.contradiction(p.pod)
+	}
+	if p.contradicts != "" {
+		c.defects = append(c.defects, Defect{p.pod, WrongOwner, p.contradicts})
+	}
+}
+
 // subjectOf returns what a pod belongs to, or did before it was released; nil if the policy has no opinion or the owner is not known. The
 // owner is looked up once a revision, and for each pod only if that or the pod has changed.
 func (c *census) subjectOf(p *knownPod) (*kube.Subject, error) {
-	if !p.hasOpinion || p.owned == nil {
+	if !p.hasOpinion {
 		return nil, nil
 	}
 	key := kube.RevisionOf(p.owned)

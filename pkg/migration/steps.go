@@ -178,8 +178,6 @@ func (p *planner) leave(m Move) bool {
 	case !hidden(m.Pod):
 		p.forget(m, a)
 		return true
-	case release.ReplicaSetUID == "" || release.Hash == "":
-		a.Kind, a.Why = EvictPod, "its annotation does not say what it was released from"
 	case revision == nil:
 		a.Kind, a.Orphan, a.Why = DeletePod, true, fmt.Sprintf("ReplicaSet %s is gone", release.ReplicaSet)
 	case wanted(revision) == 0 && (revision.Workload.Deployment == nil || kube.Replicas(revision.Workload.Deployment.Spec.Replicas) == 0):
@@ -204,17 +202,14 @@ func hidden(pod *cluster.Pod) bool {
 	return pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == kube.ReleasedHash
 }
 
-// forget adds the step of a pod that is not hidden although its annotation calls it released. What was given back keeps the annotation
-// until its ReplicaSet has adopted it: should that go before, nobody else would collect the pod.
+// forget adds the step of a pod that was given back. It keeps the annotation until its ReplicaSet has adopted it: if the ReplicaSet is deleted
+// before, nothing else would collect the pod.
 func (p *planner) forget(m Move, a Action) {
-	release := m.Pod.Release
-	back := release.ReplicaSetUID != "" && m.Pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == release.Hash
 	switch {
-	case !back || metav1.GetControllerOfNoCopy(m.Pod) != nil:
-		// Whatever wrote the annotation, a template perhaps, nothing is to be finished.
-		a.Kind, a.Why = Forget, "it is not released, only its annotation says so"
+	case metav1.GetControllerOfNoCopy(m.Pod) != nil:
+		a.Kind, a.Why = Forget, "its ReplicaSet has adopted it again"
 	case m.Pod.ReleasedFrom == nil:
-		a.Kind, a.Orphan, a.Why = DeletePod, true, fmt.Sprintf("ReplicaSet %s is gone", release.ReplicaSet)
+		a.Kind, a.Orphan, a.Why = DeletePod, true, fmt.Sprintf("ReplicaSet %s is gone", m.Pod.Release.ReplicaSet)
 	default:
 		p.lastMoment(m)
 		return
