@@ -31,7 +31,7 @@ func (r *round) makeRoom() {
 		}
 	}
 	for _, p := range r.snapshot.Pods {
-		if p.Node != nil && (p.Release != nil || p.DeletionTimestamp != nil) {
+		if p.Node != nil && r.leaves(p) {
 			r.places[p] = nil
 		}
 	}
@@ -59,6 +59,11 @@ func (r *round) waiters() (waiters []*cluster.Pod) {
 	return waiters
 }
 
+// leaves reports whether the room of a pod is about to be free. That of one which may never end is not.
+func (r *round) leaves(p *cluster.Pod) bool {
+	return (p.ReleasedFrom != nil || p.DeletionTimestamp != nil) && !p.Overdue(r.now)
+}
+
 // onDemandRoom is an on-demand node with what is left of it when everything has left that is on its way out.
 type onDemandRoom struct {
 	*cluster.Node
@@ -68,7 +73,7 @@ type onDemandRoom struct {
 func (r *round) roomOn(n *cluster.Node) *onDemandRoom {
 	room := &onDemandRoom{n, n.Status.Allocatable.DeepCopy()}
 	for _, p := range n.Pods {
-		if p.Release == nil && p.DeletionTimestamp == nil {
+		if !r.leaves(p) {
 			room.add(p, -1)
 		}
 	}

@@ -92,12 +92,16 @@ func (m *memory) rests(workload kube.OwnerKey, now time.Time, pause time.Duratio
 	return ok && now.Before(struck.Add(pause)) || now.Before(m.backOffs[workload].until)
 }
 
-// follow looks what has become of the moves, and returns how many are under way: their pods are on their way out, or are gone and their workloads
+// follow finds out what became of the moves, and returns how many are under way: their pods are on their way out, or are gone and their workloads
 // not settled yet. A move has ended when its workload is settled; then it either has improved what it was to improve, or its workload is left
-// alone for a while. A replacement that does not get ready keeps others from moving no longer than patience.
+// alone for a while. A replacement that does not get ready keeps others from moving no longer than patience, and a pod that does not end no
+// longer than until it is overdue.
+//
+// A pod that was released by an earlier controller counts as well, but only if it was released from a workload that exists, and one for each
+// workload, because a workload has one move at a time: no number of pods that claim to have been released uses up the moves of all others.
 func (m *memory) follow(r *round) (underWay int) {
 	pods := map[types.UID]*cluster.Pod{}
-	attempted := map[types.UID]bool{}
+	attempted, releases := map[types.UID]bool{}, map[kube.OwnerKey]bool{}
 	for _, a := range m.attempts {
 		attempted[a.pod] = true
 	}
@@ -105,10 +109,15 @@ func (m *memory) follow(r *round) (underWay int) {
 		if attempted[p.UID] {
 			pods[p.UID] = p
 		}
-		if p.Release != nil && rebalancing(p.Release.Reason) || p.DeletionTimestamp != nil && attempted[p.UID] {
+		switch {
+		case p.Overdue(r.now):
+		case p.ReleasedFrom != nil && rebalancing(p.Release.Reason):
+			releases[p.ReleasedFrom.Workload.Key] = true
+		case p.DeletionTimestamp != nil && attempted[p.UID]:
 			underWay++
 		}
 	}
+	underWay += len(releases)
 	for _, w := range r.snapshot.Workloads {
 		a := m.attempts[w.Key]
 		if a == nil {
