@@ -135,6 +135,7 @@ func (e *Executor) Observe(s *cluster.Snapshot) Progress {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.observeNodes(s)
+	e.observeOverdue(s)
 	if len(e.pods) == 0 {
 		return nil
 	}
