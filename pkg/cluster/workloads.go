@@ -13,9 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
 // census finds out what the pods of one Snapshot belong to.
@@ -72,26 +74,31 @@ func (r *Reader) readPods(s *Snapshot, pods []*knownPod, nodeOf map[string]*Node
 	return nil
 }
 
-// count finds out what p belongs to, and counts it there.
+// count finds out what p belongs to, and counts it there. It changes nothing before all is found out, so that a pod of which that fails
+// belongs to nothing and counts nowhere.
 func (c *census) count(p *Pod, known *knownPod) error {
-	p.Release, known.owned = c.releaseOf(known)
+	defer recovery.Recover(recovery.Pod, klog.KObj(known.pod))
+	var release *Release
+	release, known.owned = c.releaseOf(known)
 	subject, err := c.subjectOf(known)
 	if err != nil {
 		return err
 	}
-	if known.hasOpinion && (subject == nil || kube.CountedByPods(known.owned)) && p.Release == nil {
+	if known.hasOpinion && (subject == nil || kube.CountedByPods(known.owned)) && release == nil {
 		c.judge(known)
 	}
 	if subject == nil {
+		p.Release = release
 		return nil
 	}
 	revision := c.revisions[subject.RevisionKey]
 	if revision == nil {
 		if revision = c.newRevision(subject, known.owned); revision == nil {
+			p.Release = release
 			return nil
 		}
 	}
-	p.replacement = &subject.Pod
+	p.Release, p.replacement = release, &subject.Pod
 	workload := c.workloads[subject.WorkloadKey]
 	if p.Release != nil {
 		p.ReleasedFrom = revision
@@ -205,6 +212,7 @@ func (c *census) newRevision(subject *kube.Subject, pod *v1.Pod) *Revision {
 		}
 		apiVersion, name = appsv1.SchemeGroupVersion.String(), deployment.Name
 	}
+	settings, _ := c.policy.Settings(&subject.Pod)
 	workload := c.workloads[subject.WorkloadKey]
 	if workload == nil {
 		workload = &counted{Workload: Workload{
@@ -218,7 +226,6 @@ func (c *census) newRevision(subject *kube.Subject, pod *v1.Pod) *Revision {
 		}
 		c.workloads[workload.Key] = workload
 	}
-	settings, _ := c.policy.Settings(&subject.Pod)
 	revision.Workload, revision.settings = &workload.Workload, &settings
 	workload.Revisions = append(workload.Revisions, revision)
 	c.revisions[revision.Key] = revision
@@ -271,25 +278,35 @@ func (c *census) addWanted() error {
 func (c *census) finish() []*Workload {
 	all := make([]*Workload, 0, len(c.workloads))
 	for _, counted := range c.workloads {
-		w := &counted.Workload
-		// Only a Deployment has more than one.
-		slices.SortFunc(w.Revisions, func(a, b *Revision) int { return older(a.ReplicaSet, b.ReplicaSet) })
-		w.RollingOut = rollingOut(w, counted.newest)
-		if w.Ours = !counted.foreignLive && (counted.live || !counted.foreign); w.Ours {
-			for _, revision := range w.Revisions {
-				if revision.settings != nil { // it has pods
-					w.Settings = *revision.settings
-					w.Floor = max(w.Floor, w.Settings.Floor(w.Desired))
-				}
-			}
-		}
-		all = append(all, w)
+		counted.complete()
+		all = append(all, &counted.Workload)
 	}
 	slices.SortFunc(all, func(a, b *Workload) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name),
 			strings.Compare(a.Key.Group, b.Key.Group), cmp.Compare(a.Key.UID, b.Key.UID))
 	})
 	return all
+}
+
+// complete fills in what only all pods of a workload say. If that fails, the workload is not Ours.
+func (c *counted) complete() {
+	w := &c.Workload
+	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
+	// Only a Deployment has more than one.
+	slices.SortFunc(w.Revisions, func(a, b *Revision) int { return older(a.ReplicaSet, b.ReplicaSet) })
+	w.RollingOut = rollingOut(w, c.newest)
+	if c.foreignLive || !c.live && c.foreign {
+		return
+	}
+	var settings decision.Settings
+	floor := 0
+	for _, revision := range w.Revisions {
+		if revision.settings != nil { // it has pods
+			settings = *revision.settings
+			floor = max(floor, settings.Floor(w.Desired))
+		}
+	}
+	w.Ours, w.Settings, w.Floor = true, settings, floor
 }
 
 // older orders the ReplicaSets of a Deployment, the oldest first.

@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
 const (
@@ -119,35 +121,39 @@ func (m *memory) follow(r *round) (underWay int) {
 	}
 	underWay += len(releases)
 	for _, w := range r.snapshot.Workloads {
-		a := m.attempts[w.Key]
-		if a == nil {
-			continue
-		}
-		switch pod := pods[a.pod]; {
-		case pod != nil && pod.Release != nil:
-			a.released = true
-		case pod != nil && pod.DeletionTimestamp != nil:
-		case pod != nil:
-			if a.released || r.now.Sub(a.begun) >= patience {
-				m.fail(w.Key, r.now)
-			}
-		case w.RollingOut && !halted(w):
-			delete(m.attempts, w.Key) // what there was to improve is being replaced
-		case r.motions[w.Key] != (cluster.Motion{}) || r.starting(w):
-			if a.gone.IsZero() {
-				a.gone = r.now
-			}
-			if r.now.Sub(a.gone) < patience {
-				underWay++
-			}
-		case lacks(w, a.reason) < a.before:
-			delete(m.attempts, w.Key)
-			delete(m.backOffs, w.Key)
-		default:
-			m.fail(w.Key, r.now)
+		if a := m.attempts[w.Key]; a != nil && m.unsettled(r, w, a, pods[a.pod]) {
+			underWay++
 		}
 	}
 	return underWay
+}
+
+// unsettled reports whether the pod of an attempt, which is nil then, is gone and its workload is not settled yet. It takes note of how the
+// attempt ended.
+func (m *memory) unsettled(r *round, w *cluster.Workload, a *attempt, pod *cluster.Pod) bool {
+	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
+	switch {
+	case pod != nil && pod.Release != nil:
+		a.released = true
+	case pod != nil && pod.DeletionTimestamp != nil:
+	case pod != nil:
+		if a.released || r.now.Sub(a.begun) >= patience {
+			m.fail(w.Key, r.now)
+		}
+	case w.RollingOut && !halted(w):
+		delete(m.attempts, w.Key) // what there was to improve is being replaced
+	case r.motions[w.Key] != (cluster.Motion{}) || r.starting(w):
+		if a.gone.IsZero() {
+			a.gone = r.now
+		}
+		return r.now.Sub(a.gone) < patience
+	case lacks(w, a.reason) < a.before:
+		delete(m.attempts, w.Key)
+		delete(m.backOffs, w.Key)
+	default:
+		m.fail(w.Key, r.now)
+	}
+	return false
 }
 
 // lacks says how far a workload is from what a reason is for, so that less is better. Whether the pod was helped for which it made room is not

@@ -125,11 +125,11 @@ func spared(p *cluster.Pod) bool {
 // begin adds a move; to is where the replacement would be placed.
 func (r *round) begin(pod *cluster.Pod, reason migration.Reason, to *cluster.Node) {
 	w := pod.Workload
-	r.moves = append(r.moves, migration.Move{Pod: pod, Reason: reason})
-	r.moved[w.Key], r.places[pod] = true, to
 	if a := r.attempts[w.Key]; a == nil || a.pod != pod.UID || a.reason != reason {
 		r.attempts[w.Key] = &attempt{pod: pod.UID, reason: reason, begun: r.now, before: lacks(w, reason)}
 	}
+	r.moves = append(r.moves, migration.Move{Pod: pod, Reason: reason})
+	r.moved[w.Key], r.places[pod] = true, to
 }
 
 // candidates are the pods of a revision that are on nodes of a capacity type and may be moved, in the order in which they are tried: the one

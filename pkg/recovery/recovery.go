@@ -42,7 +42,7 @@ func RegisterMetrics(registry prometheus.Registerer) {
 // results are at that moment. It must not leave anything half changed: it changes state after all that can fail.
 func Recover(unit Unit, object klog.ObjectRef) {
 	if value := recover(); value != nil {
-		Report(unit, object, value)
+		_ = Report(unit, object, value)
 	}
 }
 
