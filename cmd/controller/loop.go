@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
 const (
@@ -35,7 +37,7 @@ const (
 	writeAgainAfter = time.Second
 	// fillWithin is how long a leader may wait for its caches: the other replica, whose may be full, could lead meanwhile.
 	fillWithin = time.Minute
-	// stalledAfter is after how long without a round a leader counts as not healthy.
+	// stalledAfter is after how long without a round, or with rounds that all fail, a leader counts as not healthy.
 	stalledAfter = 2 * time.Minute
 )
 
@@ -83,8 +85,9 @@ type loop struct {
 
 	changed chan struct{} // holds one element when something has changed since the last round began
 	written map[types.UID]written
-	// began is when the last round began, in nanoseconds since 1970; 0 while none has. It is what health is read from.
-	began atomic.Int64
+	// began is when the last round began, and failing when the first of the rounds began that have failed since the last success, in
+	// nanoseconds since 1970; 0 if there is none. Health is read from both.
+	began, failing atomic.Int64
 }
 
 // written is a write that was made, or failed, for one version of an object.
@@ -140,19 +143,19 @@ func (l *loop) Start(ctx context.Context) error {
 		case <-l.changed: // it is in the caches by now
 		default:
 		}
-		plan, err := l.look(began)
-		took := time.Since(began)
+		next, took, moving, err := l.round(ctx, began)
 		pause, wait := idle, latest
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "Looking at the cluster failed")
-		} else {
-			planDuration.Observe(took.Seconds())
-			if l.act(ctx, plan) {
-				pause, wait = soonest, latestMoving
-			}
+		if moving {
+			pause, wait = soonest, latestMoving
 		}
-		if !plan.next.IsZero() {
-			left := max(time.Until(plan.next), 0)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Round failed")
+			l.failing.CompareAndSwap(0, began.UnixNano())
+		} else {
+			l.failing.Store(0)
+		}
+		if !next.IsZero() {
+			left := max(time.Until(next), 0)
 			pause, wait = min(pause, left), min(wait, left)
 		}
 		pause = max(pause, share*took)
@@ -166,6 +169,24 @@ func (l *loop) Start(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// round plans once and acts. It returns plan.next, how long planning took, and whether there is reason to plan again soon. The error may be a
+// panic that nothing smaller recovered: the next round may do better, and a process that ends does not.
+func (l *loop) round(ctx context.Context, began time.Time) (next time.Time, took time.Duration, moving bool, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = recovery.Report(recovery.Round, klog.ObjectRef{}, value)
+		}
+	}()
+	plan, err := l.look(began)
+	took = time.Since(began)
+	if err != nil {
+		return time.Time{}, took, false, err
+	}
+	planDuration.Observe(took.Seconds())
+	next = plan.next
+	return next, took, l.act(ctx, plan), nil
 }
 
 // act does what was planned. It reports whether there is reason to look again soon.
@@ -216,7 +237,7 @@ func (l *loop) write(ctx context.Context, writes []write) (anyFailed bool) {
 			continue
 		}
 		group.Go(func() error {
-			errs[i] = w.apply(ctx)
+			errs[i] = w.try(ctx)
 			return nil
 		})
 	}
@@ -250,7 +271,20 @@ func (l *loop) write(ctx context.Context, writes []write) (anyFailed bool) {
 	return anyFailed
 }
 
-// healthy is a healthz.Checker: a leader makes rounds.
+// try applies a write. A panic is an error.
+func (w *write) try(ctx context.Context) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = recovery.Report(unitOf[w.kind], w.name, value)
+		}
+	}()
+	return w.apply(ctx)
+}
+
+// unitOf is what a write is about.
+var unitOf = map[writeKind]recovery.Unit{mark: recovery.Node, deletionCost: recovery.Pod}
+
+// healthy is a healthz.Checker: a leader makes rounds, and they do not all fail.
 func (l *loop) healthy(*http.Request) error {
 	began := l.began.Load()
 	if began == 0 {
@@ -258,6 +292,11 @@ func (l *loop) healthy(*http.Request) error {
 	}
 	if ago := time.Since(time.Unix(0, began)); ago > stalledAfter {
 		return fmt.Errorf("the last round began %s ago", ago.Round(time.Second))
+	}
+	if failing := l.failing.Load(); failing != 0 {
+		if ago := time.Since(time.Unix(0, failing)); ago > stalledAfter {
+			return fmt.Errorf("every round has failed for %s: the log says why", ago.Round(time.Second))
+		}
 	}
 	return nil
 }

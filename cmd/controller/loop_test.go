@@ -157,6 +157,64 @@ func TestHealth(t *testing.T) {
 	})
 }
 
+// Rounds that fail do not end the loop, but its health, whether the failure is an error or a panic; one that succeeds restores that.
+func TestRoundsThatFail(t *testing.T) {
+	for name, fail := range map[string]func() error{
+		"error": func() error { return errors.New("no owner index") }, "panic": func() error { panic("no owner") },
+	} {
+		for _, when := range []string{"planning", "acting"} {
+			if name == "error" && when == "acting" {
+				continue // acting returns none
+			}
+			t.Run(name+" while "+when, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					ctx, cancel := context.WithCancel(t.Context())
+					var rounds, broken atomic.Int32
+					broken.Store(1)
+					l := newLoop(func(time.Time) (plan, error) {
+						rounds.Add(1)
+						p := plan{move: noMoves}
+						if broken.Load() == 0 {
+							return p, nil
+						}
+						if when == "planning" {
+							return p, fail()
+						}
+						p.move = func(context.Context) { _ = fail() }
+						return p, nil
+					}, full(), false, 1)
+					go l.Start(ctx)
+					time.Sleep(settle + stalledAfter)
+					if err := l.healthy(nil); err != nil || rounds.Load() < 10 {
+						t.Errorf("%d rounds, health %v; want more, and healthy so early", rounds.Load(), err)
+					}
+					time.Sleep(latest)
+					if l.healthy(nil) == nil {
+						t.Error("healthy although every round fails")
+					}
+					broken.Store(0)
+					time.Sleep(latest)
+					if err := l.healthy(nil); err != nil {
+						t.Errorf("not healthy although rounds succeed: %v", err)
+					}
+					cancel()
+					synctest.Wait()
+				})
+			})
+		}
+	}
+}
+
+// A write that panics is one that failed.
+func TestWriteThatPanics(t *testing.T) {
+	w := &writer{made: map[types.UID]int{}}
+	broken := write{kind: mark, uid: "bad", version: "1", apply: func(context.Context) error { panic("no annotations") }}
+	l := newLoop(nil, nil, false, 1)
+	if !l.act(t.Context(), plan{marks: []write{broken, w.write("n", "1")}, move: noMoves}) || w.made["n"] != 1 || l.written["bad"].again.IsZero() {
+		t.Errorf("written %v, the other %+v; want n once, and bad to be written again", w.made, l.written["bad"])
+	}
+}
+
 // writer plans writes and counts how often each is made.
 type writer struct {
 	mu   sync.Mutex

@@ -5,8 +5,10 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
 const subsystem = "spot_aware_scheduler"
@@ -42,17 +44,28 @@ var (
 			"changed), failed, or dry-run.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"kind", "outcome"})
+	invalidPods = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem: subsystem,
+		Name:      "invalid_pods",
+		Help: "Pods whose claims have no effect, by what they claim: owner (the UID of their controller reference is that of another object) " +
+			"or release (their annotation or label says that the controller released them, and that is not so).",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"claim"})
 )
 
 // registerMetrics is to be called once, before the manager serves metrics. The manager serves controller-runtime's registry alone; what is
 // this project's, and Kubernetes', is in the other.
 func registerMetrics() {
-	legacyregistry.MustRegister(planDuration, cachesSynced, writesTotal)
+	legacyregistry.MustRegister(planDuration, cachesSynced, writesTotal, invalidPods)
 	for _, kind := range []writeKind{mark, deletionCost} {
 		for _, outcome := range []string{done, outdated, failed, dryRun} {
 			writesTotal.WithLabelValues(string(kind), outcome).Add(0) // or the first one would be no increase
 		}
 	}
+	for _, kind := range cluster.DefectKinds {
+		invalidPods.WithLabelValues(string(kind)).Set(0)
+	}
 	migration.RegisterMetrics(ctrlmetrics.Registry)
+	recovery.RegisterMetrics(ctrlmetrics.Registry)
 	daemon.ServeAllMetrics()
 }

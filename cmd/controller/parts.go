@@ -41,11 +41,13 @@ func join(
 		Concurrency: setup.Concurrency, RequestTimeout: answerWithin, DryRun: setup.DryRun,
 	})
 	rebalancer := rebalance.NewPlanner(rebalanceSettings(setup))
+	var wrong defects
 	look := func(now time.Time) (plan, error) {
 		snapshot, err := reader.Snapshot(now)
 		if err != nil {
 			return plan{}, err
 		}
+		wrong.observe(snapshot)
 		progress := executor.Observe(snapshot)
 		marks, moves := interruption.Plan(snapshot, interruptionSettings(setup))
 		// The rebalancer has the room for itself: who gets it is decided in migration.Plan, where what is urgent comes first.

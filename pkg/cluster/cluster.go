@@ -27,6 +27,8 @@ type Snapshot struct {
 	// Workloads are the workloads of those pods, released ones included, by namespace, kind and name: for what the policy has no opinion
 	// on (DaemonSets, static pods) there is none.
 	Workloads []*Workload
+	// Defects are the pods whose claims have no effect, in the order of Pods.
+	Defects []Defect
 	// Budgets are all PodDisruptionBudgets, by namespace.
 	Budgets map[string][]*policyv1.PodDisruptionBudget
 	// Services are the selectors of all Services that have one, by namespace.
@@ -54,8 +56,8 @@ type Pod struct {
 	// Workload and Revision are those of Subject; nil with it.
 	Workload *Workload
 	Revision *Revision
-	// Release says that the pod was released from its ReplicaSet, to leave when its replacement is ready; nil if it was not.
-	// A released pod belongs to no workload.
+	// Release says that the pod was released from its ReplicaSet, to leave when its replacement is ready; nil if it was not, or if it claims to
+	// have been and the claim is not trusted (see census.distrust). A released pod belongs to no workload.
 	Release *Release
 	// ReleasedFrom is the revision that a released pod was released from, also while that has no other pod. nil: the pod was not released, or
 	// the caches have no ReplicaSet of Release.ReplicaSetUID that is not being deleted, or not the Deployment that owns it.
@@ -69,6 +71,15 @@ type Pod struct {
 
 // Live reports whether the pod counts: it is neither terminal nor terminating, and was not released.
 func (p *Pod) Live() bool { return p.Release == nil && kube.Live(p.Pod) }
+
+// overdueAfter is how long after its grace period a terminating pod is taken to be one that may never end.
+const overdueAfter = time.Minute
+
+// Overdue reports whether the pod still terminates, although its grace period ended a minute ago: a finalizer or a node may hold it for ever,
+// so nothing waits for it. The DeletionTimestamp of a pod is the end of its grace period.
+func (p *Pod) Overdue(now time.Time) bool {
+	return p.DeletionTimestamp != nil && now.After(p.DeletionTimestamp.Add(overdueAfter))
+}
 
 // Workload is what owns pods and carries their replica count.
 type Workload struct {
@@ -112,8 +123,8 @@ type Revision struct {
 	settings *decision.Settings
 }
 
-// Release is what stands on a released pod, in kube.ReleaseAnnotation, as JSON: all that is needed to finish or undo the release, also by
-// a controller that was started after it. What somebody has made unreadable is empty, or what the pod itself still says (see releaseOf).
+// Release is the value of kube.ReleaseAnnotation on a released pod, as JSON: all that is needed to finish or undo the release, also by a
+// controller that was started after it.
 type Release struct {
 	// ReplicaSet and ReplicaSetUID name what the pod was released from, and Hash is the value that its label pod-template-hash had.
 	ReplicaSet    string    `json:"replicaSet"`

@@ -12,3 +12,6 @@ func (r *Reader) Forget() { r.known = known{} }
 func (r *Reader) LoseReplicaSets() {
 	r.replicaSets = appslisters.NewReplicaSetLister(cache.NewIndexer(nil, cache.Indexers{}))
 }
+
+// BreakNodes makes every read of a node panic.
+func (r *Reader) BreakNodes() { r.reader = nil }

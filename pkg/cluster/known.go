@@ -6,8 +6,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
 // known are the pods of the last Snapshot. An informer never changes an object that it has handed out, it makes another one: so the same
@@ -26,9 +28,16 @@ type knownPod struct {
 	hasOpinion bool
 	requests   v1.ResourceList
 	claims     []string
-	release    *Release
-	// owned is the pod itself, or if it was released what it was before; nil if that is not known.
+	// release is what the pod claims, and before is the pod as it was before; nil without a claim. wrong says why the pod itself contradicts
+	// its claim.
+	release *Release
+	before  *v1.Pod
+	wrong   string
+	// owned is the pod, or before if its release is trusted in the Snapshot that is being taken.
 	owned *v1.Pod
+	// judged: contradicts says what its controller reference contradicts; "" for nothing.
+	judged      bool
+	contradicts string
 
 	// subject is what owned belongs to; it holds as long as that of base, another pod of the same revision, does.
 	subject, base *kube.Subject
@@ -66,16 +75,21 @@ func (k *known) update(pods []*v1.Pod) []*knownPod {
 	return k.sorted
 }
 
-func newKnownPod(pod *v1.Pod) *knownPod {
-	p := &knownPod{pod: pod, hasOpinion: kube.HasOpinion(pod), requests: requestsOf(pod), release: releaseOf(pod), owned: pod}
-	if p.release != nil {
-		p.owned = beforeRelease(pod, p.release)
+// newKnownPod reads a pod. The policy has no opinion on one that cannot be read.
+func newKnownPod(pod *v1.Pod) (p *knownPod) {
+	p = &knownPod{pod: pod, owned: pod}
+	defer recovery.Recover(recovery.Pod, klog.KObj(pod))
+	p.requests = requestsOf(pod)
+	release, wrong := releaseOf(pod)
+	if release != nil {
+		p.before = beforeRelease(pod, release)
 	}
 	for i := range pod.Spec.Volumes {
 		if claim := pod.Spec.Volumes[i].PersistentVolumeClaim; claim != nil {
 			p.claims = append(p.claims, claim.ClaimName)
 		}
 	}
+	p.hasOpinion, p.release, p.wrong = kube.HasOpinion(pod), release, wrong
 	return p
 }
 

@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	appsv1 "k8s.io/api/apps/v1"
-
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
@@ -21,12 +19,10 @@ func (m Motion) Leaves() bool { return m.Released+m.Terminating > 0 }
 // Motions returns what is on the move, by Workload.Key; a workload that is settled is not in it.
 func (s *Snapshot) Motions() map[kube.OwnerKey]Motion {
 	motions := map[kube.OwnerKey]Motion{}
-	byRevision := map[kube.OwnerKey]kube.OwnerKey{}
 	for _, w := range s.Workloads {
 		var m Motion
 		live := 0
 		for _, r := range w.Revisions {
-			byRevision[r.Key] = w.Key
 			live += len(r.Pods)
 			for _, p := range r.Pods {
 				if p.Node == nil {
@@ -43,13 +39,10 @@ func (s *Snapshot) Motions() map[kube.OwnerKey]Motion {
 	}
 	for _, p := range s.Pods {
 		switch {
-		case p.Release != nil:
-			from := kube.OwnerKey{Namespace: p.Namespace, Group: appsv1.GroupName, Kind: "ReplicaSet", UID: p.Release.ReplicaSetUID}
-			if workload, ok := byRevision[from]; ok {
-				m := motions[workload]
-				m.Released++
-				motions[workload] = m
-			}
+		case p.ReleasedFrom != nil:
+			m := motions[p.ReleasedFrom.Workload.Key]
+			m.Released++
+			motions[p.ReleasedFrom.Workload.Key] = m
 		case p.DeletionTimestamp != nil && p.Workload != nil:
 			m := motions[p.Workload.Key]
 			m.Terminating++

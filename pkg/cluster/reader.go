@@ -14,9 +14,11 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	policylisters "k8s.io/client-go/listers/policy/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
 // Reader takes Snapshots of shared informer caches. It remembers from one to the next what depends on a pod alone. Its Snapshot must not be
@@ -117,10 +119,18 @@ func (r *Reader) readNodes(s *Snapshot, nodes []*v1.Node) map[string]*Node {
 	s.Nodes = make([]*Node, len(nodes))
 	for i, node := range nodes {
 		slab[i].Node = node
-		slab[i].Facts, _ = r.reader.Read(node, r.labels.Seen(), s.Now)
+		slab[i].Facts = r.factsOf(node, s.Now)
 		s.Nodes[i], byName[node.Name] = &slab[i], &slab[i]
 	}
 	return byName
+}
+
+// factsOf returns what a decision needs to know of a node. To one that cannot be read nothing is moved, and nothing is moved off it.
+func (r *Reader) factsOf(node *v1.Node, now time.Time) (facts decision.Node) {
+	facts = decision.Node{Capacity: decision.Capacity{Type: decision.Spot}, Signal: decision.Drain}
+	defer recovery.Recover(recovery.Node, klog.KObj(node))
+	facts, _ = r.reader.Read(node, r.labels.Seen(), now)
+	return facts
 }
 
 // readBudgets returns all PodDisruptionBudgets by namespace, each list by name.

@@ -266,45 +266,6 @@ func TestSnapshotWhileAReplicaSetGoes(t *testing.T) {
 	}
 }
 
-func TestRelease(t *testing.T) {
-	full := cluster.Release{ReplicaSet: "web-r", ReplicaSetUID: "web-r-uid", Hash: "r", Reason: "heal", At: now}
-	owned := cluster.Release{ReplicaSet: "web-r", ReplicaSetUID: "web-r-uid"}
-	cases := map[string]struct {
-		change func(*v1.Pod)
-		want   *cluster.Release
-	}{
-		"not released":       {func(*v1.Pod) {}, nil},
-		"released":           {release, &full},
-		"still owned":        {func(p *v1.Pod) { refs := p.OwnerReferences; release(p); p.OwnerReferences = refs }, &full},
-		"the label only":     {func(p *v1.Pod) { release(p); delete(p.Annotations, kube.ReleaseAnnotation) }, &cluster.Release{}},
-		"no JSON":            {func(p *v1.Pod) { release(p); p.Annotations[kube.ReleaseAnnotation] = "yes" }, &cluster.Release{}},
-		"no JSON, but owned": {func(p *v1.Pod) { p.Annotations = map[string]string{kube.ReleaseAnnotation: "{"}; p.Labels = nil }, &owned},
-		"a time that is none": {func(p *v1.Pod) {
-			release(p)
-			p.Annotations[kube.ReleaseAnnotation] = `{"replicaSet":"web-r","replicaSetUID":"web-r-uid","hash":"r","reason":"heal","at":"noon"}`
-		}, &cluster.Release{ReplicaSet: "web-r", ReplicaSetUID: "web-r-uid", Hash: "r", Reason: "heal"}},
-		"the label was not changed yet": {func(p *v1.Pod) {
-			p.Annotations = map[string]string{kube.ReleaseAnnotation: "{}"}
-		}, &cluster.Release{ReplicaSet: "web-r", ReplicaSetUID: "web-r-uid", Hash: "r"}},
-	}
-	for name, test := range cases {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			w.build("node sp spot m/a\ndeployment web 1 sp")
-			pod := w.pods["web-0"].DeepCopy()
-			test.change(pod)
-			w.put(pod)
-			got := find(t, w.snapshot(), "web-0")
-			if diff := cmp.Diff(test.want, got.Release); diff != "" {
-				t.Errorf("release (-want +got):\n%s", diff)
-			}
-			if released := test.want != nil; released == (got.Workload != nil) || released == got.Live() {
-				t.Errorf("released: %v, but of a workload: %v, live: %v", released, got.Workload != nil, got.Live())
-			}
-		})
-	}
-}
-
 func TestRollingOut(t *testing.T) {
 	deployment := func(replicas int32, observed int64) *appsv1.Deployment {
 		d := &appsv1.Deployment{ObjectMeta: meta("web"), Spec: appsv1.DeploymentSpec{Replicas: &replicas}}

@@ -177,8 +177,14 @@ func (r *Room) replace(p *Pod) answer {
 	from := r.sites[p.Node]
 	// A released pod stays until its replacement is ready; every other one is gone before that is placed.
 	leaves := from != nil && p.Release == nil
+	found := false
 	if leaves && p.Live() {
 		stands.add(from, -1)
+		defer func() { // also after a panic
+			if !found {
+				stands.add(from, 1)
+			}
+		}()
 	}
 	c := r.classOf(p)
 	c.terms.catchUp(r.changes)
@@ -190,10 +196,7 @@ func (r *Room) replace(p *Pod) answer {
 	if leaves {
 		c.terms.apply(p, from.Node, 1)
 	}
-	if at == nil {
-		if leaves && p.Live() {
-			stands.add(from, 1)
-		}
+	if found = at != nil; !found {
 		return answer{why: nowhere(plan, refused)}
 	}
 	if leaves {

@@ -6,20 +6,27 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
 // census finds out what the pods of one Snapshot belong to.
 type census struct {
 	*Reader
+	now     time.Time
+	defects []Defect
+	// byUID are the owners in the caches; nil until one is looked for.
+	byUID map[types.UID]owner
 	// subjects has the Subject of one pod of each revision whose owner is known, by Subject.RevisionKey.
 	subjects  map[kube.OwnerKey]*kube.Subject
 	revisions map[kube.OwnerKey]*Revision
@@ -38,6 +45,7 @@ type counted struct {
 func (r *Reader) readPods(s *Snapshot, pods []*knownPod, nodeOf map[string]*Node) error {
 	c := &census{
 		Reader:    r,
+		now:       s.Now,
 		subjects:  make(map[kube.OwnerKey]*kube.Subject, r.revisions),
 		revisions: make(map[kube.OwnerKey]*Revision, r.revisions),
 		workloads: make(map[kube.OwnerKey]*counted, r.revisions),
@@ -47,7 +55,7 @@ func (r *Reader) readPods(s *Snapshot, pods []*knownPod, nodeOf map[string]*Node
 	for i, known := range pods {
 		p := &slab[i]
 		s.Pods[i] = p
-		p.Pod, p.Requests, p.Release = known.pod, known.requests, known.release
+		p.Pod, p.Requests = known.pod, known.requests
 		if p.Node = nodeOf[known.pod.Spec.NodeName]; p.Node != nil {
 			p.Node.Pods = append(p.Node.Pods, p)
 		}
@@ -61,24 +69,36 @@ func (r *Reader) readPods(s *Snapshot, pods []*knownPod, nodeOf map[string]*Node
 	if err := c.addWanted(); err != nil {
 		return err
 	}
-	s.Workloads = c.finish()
+	s.Workloads, s.Defects = c.finish(), c.defects
 	r.revisions = len(c.revisions)
 	return nil
 }
 
-// count finds out what p belongs to, and counts it there.
+// count finds out what p belongs to, and counts it there. It changes nothing before all is found out, so that a pod of which that fails
+// belongs to nothing and counts nowhere.
 func (c *census) count(p *Pod, known *knownPod) error {
+	defer recovery.Recover(recovery.Pod, klog.KObj(known.pod))
+	var release *Release
+	release, known.owned = c.releaseOf(known)
 	subject, err := c.subjectOf(known)
-	if subject == nil || err != nil {
+	if err != nil {
 		return err
+	}
+	if known.hasOpinion && (subject == nil || kube.CountedByPods(known.owned)) && release == nil {
+		c.judge(known)
+	}
+	if subject == nil {
+		p.Release = release
+		return nil
 	}
 	revision := c.revisions[subject.RevisionKey]
 	if revision == nil {
 		if revision = c.newRevision(subject, known.owned); revision == nil {
+			p.Release = release
 			return nil
 		}
 	}
-	p.replacement = &subject.Pod
+	p.Release, p.replacement = release, &subject.Pod
 	workload := c.workloads[subject.WorkloadKey]
 	if p.Release != nil {
 		p.ReleasedFrom = revision
@@ -102,10 +122,34 @@ func (c *census) count(p *Pod, known *knownPod) error {
 	return nil
 }
 
+// releaseOf returns the release of a pod if it is trusted, and the pod whose owner counts.
+func (c *census) releaseOf(p *knownPod) (*Release, *v1.Pod) {
+	why := p.wrong
+	if p.release != nil {
+		if why = c.distrust(p); why == "" {
+			return p.release, p.before
+		}
+	}
+	if why != "" {
+		c.defects = append(c.defects, Defect{p.pod, WrongRelease, why})
+	}
+	return nil, p.pod
+}
+
+// judge compares the controller reference of a pod with the owners in the caches, once for each version of the pod: a UID never changes hands.
+func (c *census) judge(p *knownPod) {
+	if !p.judged {
+		p.judged, p.contradicts = true, c.contradiction(p.pod)
+	}
+	if p.contradicts != "" {
+		c.defects = append(c.defects, Defect{p.pod, WrongOwner, p.contradicts})
+	}
+}
+
 // subjectOf returns what a pod belongs to, or did before it was released; nil if the policy has no opinion or the owner is not known. The
 // owner is looked up once a revision, and for each pod only if that or the pod has changed.
 func (c *census) subjectOf(p *knownPod) (*kube.Subject, error) {
-	if !p.hasOpinion || p.owned == nil {
+	if !p.hasOpinion {
 		return nil, nil
 	}
 	key := kube.RevisionOf(p.owned)
@@ -168,6 +212,7 @@ func (c *census) newRevision(subject *kube.Subject, pod *v1.Pod) *Revision {
 		}
 		apiVersion, name = appsv1.SchemeGroupVersion.String(), deployment.Name
 	}
+	settings, _ := c.policy.Settings(&subject.Pod)
 	workload := c.workloads[subject.WorkloadKey]
 	if workload == nil {
 		workload = &counted{Workload: Workload{
@@ -181,7 +226,6 @@ func (c *census) newRevision(subject *kube.Subject, pod *v1.Pod) *Revision {
 		}
 		c.workloads[workload.Key] = workload
 	}
-	settings, _ := c.policy.Settings(&subject.Pod)
 	revision.Workload, revision.settings = &workload.Workload, &settings
 	workload.Revisions = append(workload.Revisions, revision)
 	c.revisions[revision.Key] = revision
@@ -234,25 +278,35 @@ func (c *census) addWanted() error {
 func (c *census) finish() []*Workload {
 	all := make([]*Workload, 0, len(c.workloads))
 	for _, counted := range c.workloads {
-		w := &counted.Workload
-		// Only a Deployment has more than one.
-		slices.SortFunc(w.Revisions, func(a, b *Revision) int { return older(a.ReplicaSet, b.ReplicaSet) })
-		w.RollingOut = rollingOut(w, counted.newest)
-		if w.Ours = !counted.foreignLive && (counted.live || !counted.foreign); w.Ours {
-			for _, revision := range w.Revisions {
-				if revision.settings != nil { // it has pods
-					w.Settings = *revision.settings
-					w.Floor = max(w.Floor, w.Settings.Floor(w.Desired))
-				}
-			}
-		}
-		all = append(all, w)
+		counted.complete()
+		all = append(all, &counted.Workload)
 	}
 	slices.SortFunc(all, func(a, b *Workload) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name),
 			strings.Compare(a.Key.Group, b.Key.Group), cmp.Compare(a.Key.UID, b.Key.UID))
 	})
 	return all
+}
+
+// complete fills in what only all pods of a workload say. If that fails, the workload is not Ours.
+func (c *counted) complete() {
+	w := &c.Workload
+	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
+	// Only a Deployment has more than one.
+	slices.SortFunc(w.Revisions, func(a, b *Revision) int { return older(a.ReplicaSet, b.ReplicaSet) })
+	w.RollingOut = rollingOut(w, c.newest)
+	if c.foreignLive || !c.live && c.foreign {
+		return
+	}
+	var settings decision.Settings
+	floor := 0
+	for _, revision := range w.Revisions {
+		if revision.settings != nil { // it has pods
+			settings = *revision.settings
+			floor = max(floor, settings.Floor(w.Desired))
+		}
+	}
+	w.Ours, w.Settings, w.Floor = true, settings, floor
 }
 
 // older orders the ReplicaSets of a Deployment, the oldest first.

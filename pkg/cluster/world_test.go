@@ -223,7 +223,10 @@ func (w *world) workload(kind, name, desired string, rest []string) {
 	var owner metav1.OwnerReference
 	switch kind {
 	case "deployment":
-		rs := &appsv1.ReplicaSet{ObjectMeta: meta(name+"-r", by("apps/v1", "Deployment", name)), Spec: appsv1.ReplicaSetSpec{Replicas: replicas}}
+		rs := &appsv1.ReplicaSet{ObjectMeta: meta(name+"-r", by("apps/v1", "Deployment", name)), Spec: appsv1.ReplicaSetSpec{
+			Replicas: replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name, appsv1.DefaultDeploymentUniqueLabelKey: "r"}},
+		}}
 		w.put(&appsv1.Deployment{ObjectMeta: objectMeta, Spec: appsv1.DeploymentSpec{Replicas: replicas}}, rs)
 		owner = by("apps/v1", "ReplicaSet", rs.Name)
 	case "statefulset":

@@ -17,6 +17,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
 // Settings are what a plan depends on besides the cluster. The zero Settings act on nothing, and take back what an earlier controller marked.
@@ -84,6 +85,7 @@ type planner struct {
 
 // node plans for one node. ok is false if it bears what it should.
 func (p *planner) node(n *cluster.Node) (mark Mark, ok bool) {
+	defer recovery.Recover(recovery.Node, klog.KObj(n))
 	had := readState(n.Node)
 	announced := p.reader.Announced(withoutOwn(n.Node, had), n.Facts.Capacity.Type, p.now)
 	if p.doubted[n] {
@@ -241,11 +243,8 @@ func (p *planner) doubt(nodes []*cluster.Node) {
 	}
 	var all []silent
 	for _, n := range nodes {
-		for _, a := range p.reader.Announced(n.Node, n.Facts.Capacity.Type, p.now) {
-			if a.Name == kube.Silence {
-				_, known := readState(n.Node).Seen[kube.Silence]
-				all = append(all, silent{n, known, a.Since})
-			}
+		if since, known, ok := p.silence(n); ok {
+			all = append(all, silent{n, known, since})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b silent) int {
@@ -261,6 +260,18 @@ func (p *planner) doubt(nodes []*cluster.Node) {
 	for i, s := range all {
 		p.doubted[s.node] = i >= p.believes
 	}
+}
+
+// silence returns since when a node has been silent, and whether it is marked for that; ok is false if it is not silent.
+func (p *planner) silence(n *cluster.Node) (since time.Time, known, ok bool) {
+	defer recovery.Recover(recovery.Node, klog.KObj(n))
+	for _, a := range p.reader.Announced(n.Node, n.Facts.Capacity.Type, p.now) {
+		if a.Name == kube.Silence {
+			_, known = readState(n.Node).Seen[kube.Silence]
+			return a.Since, known, true
+		}
+	}
+	return time.Time{}, false, false
 }
 
 func ready(node *v1.Node) bool {

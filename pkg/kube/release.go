@@ -13,8 +13,8 @@ const (
 	ReleasedHash = "released"
 )
 
-// Released reports whether pod was released. ReleaseAnnotation or ReleasedHash alone says so, whatever became of the other: a released pod
-// that nobody recognised would run for ever.
+// Released reports whether pod claims to have been released, by ReleaseAnnotation or by ReleasedHash. Anybody who may write the pod can make
+// the claim: package cluster decides whether it is trusted.
 func Released(pod *v1.Pod) bool {
 	_, annotated := pod.Annotations[ReleaseAnnotation]
 	return annotated || pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == ReleasedHash

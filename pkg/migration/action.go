@@ -79,7 +79,7 @@ const (
 	Release Kind = "release"
 	// Restore gives a released pod back to its ReplicaSet, which has yet to adopt it.
 	Restore Kind = "restore"
-	// Forget takes off a pod what says that it was released: it has been adopted, or never was released.
+	// Forget removes the annotation of a release from a pod that its ReplicaSet has adopted again.
 	Forget Kind = "forget"
 	// EvictPod asks for the pod's eviction.
 	EvictPod Kind = "evict"

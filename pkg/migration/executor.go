@@ -15,6 +15,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
 // ExecutorSettings bound what an Executor does.
@@ -135,6 +136,7 @@ func (e *Executor) Observe(s *cluster.Snapshot) Progress {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.observeNodes(s)
+	e.observeOverdue(s)
 	if len(e.pods) == 0 {
 		return nil
 	}
@@ -282,7 +284,9 @@ func (e *Executor) next(ctx context.Context) (Action, bool) {
 }
 
 // perform sends an action's requests.
-func (e *Executor) perform(ctx context.Context, a Action) (outcome, error) {
+func (e *Executor) perform(ctx context.Context, a Action) (o outcome, err error) {
+	o = unclear
+	defer recovery.Recover(recovery.Pod, klog.KObj(a.Pod))
 	timeout := e.settings.RequestTimeout
 	if a.Kind != DeletePod && !a.Deadline.IsZero() {
 		// At its last moment the pod is to be deleted, and a request that hangs until then must be given up.

@@ -53,12 +53,18 @@ var (
 		Name:      "pods_lost_with_node_total",
 		Help:      "Pods that were still on an interrupted node when it vanished, and not ending already.",
 	})
+
+	podsOverdue = prometheus.NewCounter(prometheus.CounterOpts{
+		Subsystem: subsystem,
+		Name:      "moved_pods_overdue_total",
+		Help:      "Pods that were moved and still terminated a minute after their grace period, each counted once.",
+	})
 )
 
 // RegisterMetrics registers the metrics of moves, once for a registry. Every series is there from then on, as 0: one that appeared with its
 // first count would be no increase, and no alert would come of that.
 func RegisterMetrics(registry prometheus.Registerer) {
-	registry.MustRegister(migrations, evictionsBlocked, evacuation, podsLost)
+	registry.MustRegister(migrations, evictionsBlocked, evacuation, podsLost, podsOverdue)
 	for _, way := range ways {
 		for _, reason := range slices.Concat(reasons, []Reason{Unknown}) {
 			for _, outcome := range outcomes {

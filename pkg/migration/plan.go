@@ -7,10 +7,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
 // Settings are what a plan depends on besides the cluster.
@@ -88,7 +90,7 @@ func (p *planner) expect() {
 		switch {
 		case p.begun(pod) && p.progress[pod.UID] != Restore && pod.Live():
 			if !irreplaceable(pod) {
-				p.room.Replace(pod)
+				p.reserve(pod)
 			}
 			continue
 		case pod.Release != nil:
@@ -104,11 +106,17 @@ func (p *planner) expect() {
 			n = wanted(revision) - len(revision.Pods)
 		}
 		if n > 0 {
-			p.room.Replace(pod)
+			p.reserve(pod)
 			n--
 		}
 		missing[revision] = n
 	}
+}
+
+// reserve takes the room of the replacement of a pod.
+func (p *planner) reserve(pod *cluster.Pod) {
+	defer recovery.Recover(recovery.Pod, klog.KObj(pod))
+	p.room.Replace(pod)
 }
 
 // wanted returns how many pods a revision asks for.

@@ -542,14 +542,6 @@ func TestFinish(t *testing.T) {
 				w.released(w.pod("an-old", w.replicaSets["web-1"], "going"), 0)
 			},
 		},
-		"of another revision now": {
-			n: 1, ago: fresh, given: func(w *world) { w.pods["old"].Labels[hashKey] = "debug"; delete(w.replicaSets, "web-1") },
-			want: []string{"forget old by surge"},
-		},
-		"its annotation is broken": {
-			n: 1, ago: fresh, given: func(w *world) { w.pods["old"].Annotations[kube.ReleaseAnnotation] = "?" },
-			want: []string{"evict old by surge"},
-		},
 		"under way": {
 			n: 1, ago: fresh, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "staying") },
 			progress: map[string]migration.Kind{"old": migration.EvictPod},

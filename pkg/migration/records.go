@@ -168,6 +168,28 @@ func (e *Executor) observeNodes(s *cluster.Snapshot) {
 	}
 }
 
+// observeOverdue reports, once for each, the pods that were moved and have not ended: they no longer count as under way.
+func (e *Executor) observeOverdue(s *cluster.Snapshot) {
+	if e.settings.DryRun {
+		return
+	}
+	for _, pod := range s.Pods {
+		if !pod.Overdue(s.Now) {
+			continue
+		}
+		w := e.pods[pod.UID]
+		if w == nil && pod.Release != nil { // released and removed by an earlier controller
+			w = e.of(Action{Pod: pod})
+		}
+		if w == nil || pod.Release == nil && w.action.Kind != EvictPod && w.action.Kind != DeletePod || !w.tell("overdue") {
+			continue
+		}
+		podsOverdue.Inc()
+		e.recorder.Eventf(pod.Pod, nil, v1.EventTypeWarning, kube.ReasonOverdue, "Observe",
+			"Moved, but still terminating a minute after its grace period: other moves do not wait for it")
+	}
+}
+
 // occupied reports whether pods that have to leave the node are still on it.
 func occupied(node *cluster.Node) bool {
 	for _, pod := range node.Pods {

@@ -198,3 +198,51 @@ func TestNodeVanishes(t *testing.T) {
 		})
 	}
 }
+
+// A pod that was moved and does not end is reported once, by a controller that was started after the move too. Those that something else deleted,
+// or that have time left, are not.
+func TestOverdue(t *testing.T) {
+	for name, test := range map[string]struct {
+		moved, released bool
+		passes          time.Duration
+		want            float64
+	}{
+		"evicted":            {moved: true, passes: 61 * time.Second, want: 1},
+		"evicted, in time":   {moved: true, passes: 60 * time.Second},
+		"released":           {released: true, passes: 61 * time.Second, want: 1},
+		"deleted by another": {passes: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := counted(t)
+			w := newWorld()
+			pod := w.pod("db-0", w.statefulSet("db", 1), "going")
+			if test.released {
+				w.deployment("web", 1)
+				pod = w.released(w.pod("old", w.replicaSets["web-1"], "going"), 0)
+			}
+			w.sync()
+			b := newBench(w, false)
+			if test.moved {
+				b.round(0, "db-0")
+			} else {
+				w.terminate(pod)
+			}
+			w.sync()
+			b.round(0)
+			b.told = nil
+			b.pass(test.passes)
+			b.round(0)
+			b.round(0)
+			var told []string
+			if test.want > 0 {
+				told = []string{"TerminationOverdue Pod"}
+			}
+			if diff := cmp.Diff(told, b.told); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+			if got := since(t, before)["moved_pods_overdue_total"]; got != test.want {
+				t.Errorf("%g pods are overdue, want %g", got, test.want)
+			}
+		})
+	}
+}

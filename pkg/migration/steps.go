@@ -8,13 +8,16 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
 // begin adds the first step of a move.
 func (p *planner) begin(m urgent) {
+	defer recovery.Recover(recovery.Pod, klog.KObj(m.Pod))
 	if p.lastMoment(m.Move) {
 		return
 	}
@@ -120,22 +123,32 @@ func (p *planner) finish() {
 		}
 	}
 	for revision := range surplus {
-		surplus[revision] += p.availableOf(revision) + p.illOf(revision, first[revision]) - wanted(revision)
+		surplus[revision] = p.surplusOf(revision, surplus[revision], first[revision])
 	}
-	for _, m := range waiting {
+	wait := func(m Move) {
+		defer recovery.Recover(recovery.Pod, klog.KObj(m.Pod))
 		a := Action{Pod: m.Pod, Reason: m.Reason, Way: Surge, Deadline: m.Deadline}
 		switch revision := m.Pod.ReleasedFrom; {
 		case surplus[revision] > 0:
 			surplus[revision]--
 			p.evict(a, "its replacement is ready")
-			continue
+			return
 		case m.Deadline.IsZero() && p.now.Sub(m.Pod.Release.At) >= p.patience(revision):
 			a.Kind, a.Why = Restore, fmt.Sprintf("no replacement was ready after %s", p.patience(revision))
 		default:
-			continue
+			return
 		}
 		p.add(a)
 	}
+	for _, m := range waiting {
+		wait(m)
+	}
+}
+
+// surplusOf returns how many pods a revision can do without, of which so many are released. If that cannot be found out, it is none.
+func (p *planner) surplusOf(revision *cluster.Revision, released int, first time.Time) (surplus int) {
+	defer recovery.Recover(recovery.Workload, klog.KRef(revision.Workload.Namespace, revision.Workload.Name))
+	return released + p.availableOf(revision) + p.illOf(revision, first) - wanted(revision)
 }
 
 // evict adds the eviction of a released pod. Where that has been refused for long, by a budget that can never be met perhaps, and no
@@ -171,15 +184,15 @@ func count(of map[*cluster.Revision]int, revision *cluster.Revision) {
 }
 
 // leave adds the step of a released pod that has nothing to wait for, and reports whether it has.
-func (p *planner) leave(m Move) bool {
+func (p *planner) leave(m Move) (left bool) {
+	left = true // nothing is planned for a pod if planning it fails
+	defer recovery.Recover(recovery.Pod, klog.KObj(m.Pod))
 	a := Action{Pod: m.Pod, Reason: m.Reason, Way: Surge, Deadline: m.Deadline}
 	_, serves := ready(m.Pod)
 	switch release, revision := m.Pod.Release, m.Pod.ReleasedFrom; {
 	case !hidden(m.Pod):
 		p.forget(m, a)
 		return true
-	case release.ReplicaSetUID == "" || release.Hash == "":
-		a.Kind, a.Why = EvictPod, "its annotation does not say what it was released from"
 	case revision == nil:
 		a.Kind, a.Orphan, a.Why = DeletePod, true, fmt.Sprintf("ReplicaSet %s is gone", release.ReplicaSet)
 	case wanted(revision) == 0 && (revision.Workload.Deployment == nil || kube.Replicas(revision.Workload.Deployment.Spec.Replicas) == 0):
@@ -204,17 +217,14 @@ func hidden(pod *cluster.Pod) bool {
 	return pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == kube.ReleasedHash
 }
 
-// forget adds the step of a pod that is not hidden although its annotation calls it released. What was given back keeps the annotation
-// until its ReplicaSet has adopted it: should that go before, nobody else would collect the pod.
+// forget adds the step of a pod that was given back. It keeps the annotation until its ReplicaSet has adopted it: if the ReplicaSet is deleted
+// before, nothing else would collect the pod.
 func (p *planner) forget(m Move, a Action) {
-	release := m.Pod.Release
-	back := release.ReplicaSetUID != "" && m.Pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == release.Hash
 	switch {
-	case !back || metav1.GetControllerOfNoCopy(m.Pod) != nil:
-		// Whatever wrote the annotation, a template perhaps, nothing is to be finished.
-		a.Kind, a.Why = Forget, "it is not released, only its annotation says so"
+	case metav1.GetControllerOfNoCopy(m.Pod) != nil:
+		a.Kind, a.Why = Forget, "its ReplicaSet has adopted it again"
 	case m.Pod.ReleasedFrom == nil:
-		a.Kind, a.Orphan, a.Why = DeletePod, true, fmt.Sprintf("ReplicaSet %s is gone", release.ReplicaSet)
+		a.Kind, a.Orphan, a.Why = DeletePod, true, fmt.Sprintf("ReplicaSet %s is gone", m.Pod.Release.ReplicaSet)
 	default:
 		p.lastMoment(m)
 		return

@@ -10,9 +10,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
 // floorCost is the deletion cost of a floor's pods. That of every other is 0, so any number above would do.
@@ -33,23 +35,29 @@ type Cost struct {
 // Where the user has set the cost of any pod of a workload, his order counts, and ours is taken off.
 func DeletionCosts(s *cluster.Snapshot) (costs []Cost) {
 	for _, w := range s.Workloads {
-		if w.Deployment == nil || w.RollingOut || len(w.Revisions) == 0 {
-			continue
-		}
-		keep := map[types.UID]bool{}
-		if w.Ours && !anyPod(w, hasUsersCost) {
-			for _, p := range floorOf(w) {
-				keep[p.UID] = true
-				if !p.HasOurCost() && w.Desired > w.Floor {
-					costs = append(costs, Cost{p, floorCost})
-				}
+		costs = append(costs, costsOf(w)...)
+	}
+	return costs
+}
+
+func costsOf(w *cluster.Workload) (costs []Cost) {
+	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
+	if w.Deployment == nil || w.RollingOut || len(w.Revisions) == 0 {
+		return nil
+	}
+	keep := map[types.UID]bool{}
+	if w.Ours && !anyPod(w, hasUsersCost) {
+		for _, p := range floorOf(w) {
+			keep[p.UID] = true
+			if !p.HasOurCost() && w.Desired > w.Floor {
+				costs = append(costs, Cost{p, floorCost})
 			}
 		}
-		for _, revision := range w.Revisions {
-			for _, p := range revision.Pods {
-				if _, marked := p.Annotations[cluster.CostAnnotation]; marked && !keep[p.UID] {
-					costs = append(costs, Cost{Pod: p})
-				}
+	}
+	for _, revision := range w.Revisions {
+		for _, p := range revision.Pods {
+			if _, marked := p.Annotations[cluster.CostAnnotation]; marked && !keep[p.UID] {
+				costs = append(costs, Cost{Pod: p})
 			}
 		}
 	}

@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"slices"
 
+	"k8s.io/klog/v2"
+
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
 // heal moves pods that stand on spot against the policy to on-demand that has room, those of the workloads first that lack most. It waits for
@@ -18,10 +21,8 @@ func (r *round) heal() {
 	}
 	var patients []patient
 	for _, w := range r.snapshot.Workloads {
-		if !w.RollingOut || halted(w) {
-			if lacks := deficit(w); lacks > 0 && r.free(w, false) {
-				patients = append(patients, patient{w, lacks})
-			}
+		if lacks := r.healable(w); lacks > 0 {
+			patients = append(patients, patient{w, lacks})
 		}
 	}
 	slices.SortStableFunc(patients, func(a, b patient) int { return cmp.Compare(b.lacks, a.lacks) })
@@ -29,11 +30,26 @@ func (r *round) heal() {
 		if r.full() {
 			return
 		}
-		for _, p := range r.ill(w.Workload) {
-			if to, _ := r.room.Replace(p); to != nil && to.Facts.Capacity.Type == decision.OnDemand {
-				r.begin(p, migration.Heal, to)
-				break
-			}
+		r.healOne(w.Workload)
+	}
+}
+
+// healable returns how many pods of a workload belong on on-demand if it may be healed now, else 0.
+func (r *round) healable(w *cluster.Workload) (lacks int) {
+	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
+	if w.RollingOut && !halted(w) || !r.free(w, false) {
+		return 0
+	}
+	return deficit(w)
+}
+
+// healOne moves a pod of a workload to on-demand if that has room.
+func (r *round) healOne(w *cluster.Workload) {
+	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
+	for _, p := range r.ill(w) {
+		if to, _ := r.room.Replace(p); to != nil && to.Facts.Capacity.Type == decision.OnDemand {
+			r.begin(p, migration.Heal, to)
+			return
 		}
 	}
 }

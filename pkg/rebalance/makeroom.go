@@ -7,11 +7,13 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
 // makeRoom moves replicas beyond their floors from on-demand to spot where a pod that must have on-demand waits and would then fit, by its requests
@@ -31,7 +33,7 @@ func (r *round) makeRoom() {
 		}
 	}
 	for _, p := range r.snapshot.Pods {
-		if p.Node != nil && (p.Release != nil || p.DeletionTimestamp != nil) {
+		if p.Node != nil && r.leaves(p) {
 			r.places[p] = nil
 		}
 	}
@@ -46,10 +48,7 @@ func (r *round) makeRoom() {
 // waiters returns the pods that found no node and may take on-demand only. One for which others are being preempted has its room already.
 func (r *round) waiters() (waiters []*cluster.Pod) {
 	for _, p := range r.snapshot.Pods {
-		if p.Spec.NodeName != "" || p.Workload == nil || !p.Workload.Ours || !p.Live() || p.Status.NominatedNodeName != "" || !kube.Unschedulable(p.Pod) {
-			continue
-		}
-		if plan := decision.NewPlan(&p.Subject.Pod, p.Workload.Settings, p.Revision.Placed, decision.Waiting{}); plan.MustHaveOnDemand() {
+		if waits(p) {
 			waiters = append(waiters, p)
 		}
 	}
@@ -57,6 +56,21 @@ func (r *round) waiters() (waiters []*cluster.Pod) {
 		return cmp.Or(cmp.Compare(corev1.PodPriority(b.Pod), corev1.PodPriority(a.Pod)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
 	})
 	return waiters
+}
+
+// waits reports whether a pod found no node and may take on-demand only.
+func waits(p *cluster.Pod) bool {
+	defer recovery.Recover(recovery.Pod, klog.KObj(p))
+	if p.Spec.NodeName != "" || p.Workload == nil || !p.Workload.Ours || !p.Live() || p.Status.NominatedNodeName != "" || !kube.Unschedulable(p.Pod) {
+		return false
+	}
+	plan := decision.NewPlan(&p.Subject.Pod, p.Workload.Settings, p.Revision.Placed, decision.Waiting{})
+	return plan.MustHaveOnDemand()
+}
+
+// leaves reports whether the room of a pod is about to be free. That of one which may never end is not.
+func (r *round) leaves(p *cluster.Pod) bool {
+	return (p.ReleasedFrom != nil || p.DeletionTimestamp != nil) && !p.Overdue(r.now)
 }
 
 // onDemandRoom is an on-demand node with what is left of it when everything has left that is on its way out.
@@ -68,7 +82,7 @@ type onDemandRoom struct {
 func (r *round) roomOn(n *cluster.Node) *onDemandRoom {
 	room := &onDemandRoom{n, n.Status.Allocatable.DeepCopy()}
 	for _, p := range n.Pods {
-		if p.Release == nil && p.DeletionTimestamp == nil {
+		if !r.leaves(p) {
 			room.add(p, -1)
 		}
 	}
@@ -128,6 +142,7 @@ func (c *clearing) mayLeave(w, waits *cluster.Workload) int {
 // whose replica would not be placed on spot is not asked again, nor is a node on which what leaves would still be in the way where it goes, and
 // the next best node is looked for.
 func (c *clearing) serve(waits *cluster.Pod) {
+	defer recovery.Recover(recovery.Pod, klog.KObj(waits))
 	demand := cluster.NewDemand(c.snapshot, waits, c.places)
 	for _, room := range c.rooms {
 		if room.fits(waits) && demand.Takes(room.Node, nil) {

@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
 const (
@@ -92,12 +94,16 @@ func (m *memory) rests(workload kube.OwnerKey, now time.Time, pause time.Duratio
 	return ok && now.Before(struck.Add(pause)) || now.Before(m.backOffs[workload].until)
 }
 
-// follow looks what has become of the moves, and returns how many are under way: their pods are on their way out, or are gone and their workloads
+// follow finds out what became of the moves, and returns how many are under way: their pods are on their way out, or are gone and their workloads
 // not settled yet. A move has ended when its workload is settled; then it either has improved what it was to improve, or its workload is left
-// alone for a while. A replacement that does not get ready keeps others from moving no longer than patience.
+// alone for a while. A replacement that does not get ready keeps others from moving no longer than patience, and a pod that does not end no
+// longer than until it is overdue.
+//
+// A pod that was released by an earlier controller counts as well, but only if it was released from a workload that exists, and one for each
+// workload, because a workload has one move at a time: no number of pods that claim to have been released uses up the moves of all others.
 func (m *memory) follow(r *round) (underWay int) {
 	pods := map[types.UID]*cluster.Pod{}
-	attempted := map[types.UID]bool{}
+	attempted, releases := map[types.UID]bool{}, map[kube.OwnerKey]bool{}
 	for _, a := range m.attempts {
 		attempted[a.pod] = true
 	}
@@ -105,40 +111,49 @@ func (m *memory) follow(r *round) (underWay int) {
 		if attempted[p.UID] {
 			pods[p.UID] = p
 		}
-		if p.Release != nil && rebalancing(p.Release.Reason) || p.DeletionTimestamp != nil && attempted[p.UID] {
+		switch {
+		case p.Overdue(r.now):
+		case p.ReleasedFrom != nil && rebalancing(p.Release.Reason):
+			releases[p.ReleasedFrom.Workload.Key] = true
+		case p.DeletionTimestamp != nil && attempted[p.UID]:
 			underWay++
 		}
 	}
+	underWay += len(releases)
 	for _, w := range r.snapshot.Workloads {
-		a := m.attempts[w.Key]
-		if a == nil {
-			continue
-		}
-		switch pod := pods[a.pod]; {
-		case pod != nil && pod.Release != nil:
-			a.released = true
-		case pod != nil && pod.DeletionTimestamp != nil:
-		case pod != nil:
-			if a.released || r.now.Sub(a.begun) >= patience {
-				m.fail(w.Key, r.now)
-			}
-		case w.RollingOut && !halted(w):
-			delete(m.attempts, w.Key) // what there was to improve is being replaced
-		case r.motions[w.Key] != (cluster.Motion{}) || r.starting(w):
-			if a.gone.IsZero() {
-				a.gone = r.now
-			}
-			if r.now.Sub(a.gone) < patience {
-				underWay++
-			}
-		case lacks(w, a.reason) < a.before:
-			delete(m.attempts, w.Key)
-			delete(m.backOffs, w.Key)
-		default:
-			m.fail(w.Key, r.now)
+		if a := m.attempts[w.Key]; a != nil && m.unsettled(r, w, a, pods[a.pod]) {
+			underWay++
 		}
 	}
 	return underWay
+}
+
+// unsettled reports whether the pod of an attempt, which is nil then, is gone and its workload is not settled yet. It takes note of how the
+// attempt ended.
+func (m *memory) unsettled(r *round, w *cluster.Workload, a *attempt, pod *cluster.Pod) bool {
+	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
+	switch {
+	case pod != nil && pod.Release != nil:
+		a.released = true
+	case pod != nil && pod.DeletionTimestamp != nil:
+	case pod != nil:
+		if a.released || r.now.Sub(a.begun) >= patience {
+			m.fail(w.Key, r.now)
+		}
+	case w.RollingOut && !halted(w):
+		delete(m.attempts, w.Key) // what there was to improve is being replaced
+	case r.motions[w.Key] != (cluster.Motion{}) || r.starting(w):
+		if a.gone.IsZero() {
+			a.gone = r.now
+		}
+		return r.now.Sub(a.gone) < patience
+	case lacks(w, a.reason) < a.before:
+		delete(m.attempts, w.Key)
+		delete(m.backOffs, w.Key)
+	default:
+		m.fail(w.Key, r.now)
+	}
+	return false
 }
 
 // lacks says how far a workload is from what a reason is for, so that less is better. Whether the pod was helped for which it made room is not

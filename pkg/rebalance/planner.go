@@ -11,11 +11,13 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
 // Settings are what a planner goes by.
@@ -33,6 +35,14 @@ type Settings struct {
 // Room is where a replacement would be placed: *cluster.Room.
 type Room interface {
 	Replace(p *cluster.Pod) (to *cluster.Node, why string)
+}
+
+// guarded is a Room that has none for a pod which it cannot be asked about.
+type guarded struct{ Room }
+
+func (g guarded) Replace(p *cluster.Pod) (to *cluster.Node, why string) {
+	defer recovery.Recover(recovery.Pod, klog.KObj(p))
+	return g.Room.Replace(p)
 }
 
 // Planner plans, and remembers what limits need. It is not for concurrent use.
@@ -57,7 +67,7 @@ func NewPlanner(settings Settings) *Planner {
 // StatefulSets and ReplicationControllers, whose annotations do not forbid it (kube.MayDisrupt), on nodes that stay. A workload moves only if it
 // is settled: nothing of it leaves, waits, is missing or has just started.
 func (p *Planner) Plan(s *cluster.Snapshot, room Room) []migration.Move {
-	r := &round{Planner: p, now: s.Now, snapshot: s, room: room, motions: s.Motions(), moved: map[kube.OwnerKey]bool{}, places: map[*cluster.Pod]*cluster.Node{}}
+	r := &round{Planner: p, now: s.Now, snapshot: s, room: guarded{room}, motions: s.Motions(), moved: map[kube.OwnerKey]bool{}, places: map[*cluster.Pod]*cluster.Node{}}
 	p.observe(s)
 	r.underWay = p.follow(r)
 	if p.settings.Heal {
@@ -125,11 +135,11 @@ func spared(p *cluster.Pod) bool {
 // begin adds a move; to is where the replacement would be placed.
 func (r *round) begin(pod *cluster.Pod, reason migration.Reason, to *cluster.Node) {
 	w := pod.Workload
-	r.moves = append(r.moves, migration.Move{Pod: pod, Reason: reason})
-	r.moved[w.Key], r.places[pod] = true, to
 	if a := r.attempts[w.Key]; a == nil || a.pod != pod.UID || a.reason != reason {
 		r.attempts[w.Key] = &attempt{pod: pod.UID, reason: reason, begun: r.now, before: lacks(w, reason)}
 	}
+	r.moves = append(r.moves, migration.Move{Pod: pod, Reason: reason})
+	r.moved[w.Key], r.places[pod] = true, to
 }
 
 // candidates are the pods of a revision that are on nodes of a capacity type and may be moved, in the order in which they are tried: the one

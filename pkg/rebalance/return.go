@@ -3,9 +3,12 @@ package rebalance
 import (
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
 // returnToSpot moves replicas beyond the floor from on-demand to calm spot that has room. While a pool has been calm for less than two calm
@@ -19,14 +22,20 @@ func (r *round) returnToSpot() {
 		if r.full() {
 			return
 		}
-		if surplus(w) == 0 || w.RollingOut || !r.free(w, false) {
-			continue
-		}
-		for _, p := range r.beyondFloor(w) {
-			if to := r.spotFor(p, pools, false); to != nil {
-				r.beginToSpot(p, migration.ReturnToSpot, to, pools)
-				break
-			}
+		r.returnOne(w, pools)
+	}
+}
+
+// returnOne moves a replica of a workload beyond its floor to spot if that has room.
+func (r *round) returnOne(w *cluster.Workload, pools map[decision.Pool]time.Time) {
+	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
+	if surplus(w) == 0 || w.RollingOut || !r.free(w, false) {
+		return
+	}
+	for _, p := range r.beyondFloor(w) {
+		if to := r.spotFor(p, pools, false); to != nil {
+			r.beginToSpot(p, migration.ReturnToSpot, to, pools)
+			return
 		}
 	}
 }

@@ -60,7 +60,9 @@ type pod struct {
 	born        time.Time
 	unready     bool
 	released    string // the reason
+	leftover    bool   // what it was released from is gone
 	terminating bool
+	ends        time.Time // the end of the grace period of a terminating pod; zero for now
 	annotations map[string]string
 	onlySpot    bool
 	priority    int32
@@ -230,10 +232,16 @@ func (w *world) read(p *pod, work *workload, revision *cluster.Revision, on *clu
 	}
 	if p.terminating {
 		object.DeletionTimestamp = &metav1.Time{Time: w.now}
+		if !p.ends.IsZero() {
+			object.DeletionTimestamp.Time = p.ends
+		}
 	}
 	result := &cluster.Pod{Pod: object, Node: on, Requests: v1.ResourceList{"slots": *resource.NewQuantity(p.slots, resource.DecimalSI)}}
 	if p.released != "" {
-		result.Release = &cluster.Release{ReplicaSetUID: revision.Key.UID, Reason: p.released}
+		result.Release, result.ReleasedFrom = &cluster.Release{ReplicaSetUID: revision.Key.UID, Reason: p.released}, revision
+		if p.leftover {
+			result.ReleasedFrom = nil
+		}
 		return result
 	}
 	result.Workload, result.Revision = revision.Workload, revision

@@ -1,0 +1,28 @@
+package main
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+)
+
+// defects logs each pod with a claim that has no effect once, and counts them. It remembers no more pods than there are.
+type defects struct {
+	logged map[types.UID]cluster.DefectKind
+}
+
+func (d *defects) observe(s *cluster.Snapshot) {
+	logged, counts := map[types.UID]cluster.DefectKind{}, map[cluster.DefectKind]int{}
+	for _, defect := range s.Defects {
+		counts[defect.Kind]++
+		if d.logged[defect.Pod.UID] != defect.Kind {
+			klog.Background().Info("Ignoring a pod's claim", "pod", klog.KObj(defect.Pod), "claim", defect.Kind, "why", defect.Why)
+		}
+		logged[defect.Pod.UID] = defect.Kind
+	}
+	d.logged = logged
+	for _, kind := range cluster.DefectKinds {
+		invalidPods.WithLabelValues(string(kind)).Set(float64(counts[kind]))
+	}
+}

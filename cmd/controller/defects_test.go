@@ -1,0 +1,49 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-base/metrics/testutil"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+)
+
+func TestDefects(t *testing.T) {
+	var log bytes.Buffer
+	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
+	t.Cleanup(klog.ClearLogger)
+	invalidPods.Create(nil)
+	of := func(uid string, kind cluster.DefectKind) cluster.Defect {
+		return cluster.Defect{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: uid, UID: types.UID(uid)}}, Kind: kind, Why: "no such owner"}
+	}
+	var d defects
+	for i, step := range []struct {
+		defects                     []cluster.Defect
+		wantOwners, wantReleases    float64
+		wantLogged, wantRemembering int
+	}{
+		{[]cluster.Defect{of("a", cluster.WrongOwner), of("b", cluster.WrongRelease), of("c", cluster.WrongRelease)}, 1, 2, 3, 3},
+		{[]cluster.Defect{of("a", cluster.WrongOwner), of("b", cluster.WrongRelease)}, 1, 1, 0, 2},
+		{[]cluster.Defect{of("a", cluster.WrongRelease)}, 0, 1, 1, 1},
+		{nil, 0, 0, 0, 0},
+		{[]cluster.Defect{of("a", cluster.WrongOwner)}, 1, 0, 1, 1},
+	} {
+		log.Reset()
+		d.observe(&cluster.Snapshot{Defects: step.defects})
+		for kind, want := range map[cluster.DefectKind]float64{cluster.WrongOwner: step.wantOwners, cluster.WrongRelease: step.wantReleases} {
+			if got, err := testutil.GetGaugeMetricValue(invalidPods.WithLabelValues(string(kind))); err != nil || got != want {
+				t.Errorf("step %d: %g pods with claim %s (%v), want %g", i, got, kind, err, want)
+			}
+		}
+		if got := strings.Count(log.String(), "Ignoring a pod's claim"); got != step.wantLogged || len(d.logged) != step.wantRemembering {
+			t.Errorf("step %d: %d lines, remembering %d; want %d and %d:\n%s", i, got, len(d.logged), step.wantLogged, step.wantRemembering, log.String())
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package cluster_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+// A pod that cannot be read belongs to nothing and counts nowhere; all others are as without it.
+func TestPodThatCannotBeRead(t *testing.T) {
+	const lines = "node sp spot m/a\nnode od on-demand m/a\ndeployment web 3 sp od ~sp"
+	w := newWorld(t)
+	w.policy.Rules = []decision.Rule{{Name: "broken", PodSelector: func(labels map[string]string) bool {
+		if labels["app"] == "bad" {
+			panic("no such label")
+		}
+		return false
+	}}}
+	w.build(lines)
+	want := describe(w.snapshot())
+	w.build("deployment bad 2 sp sp\nstatefulset bad 1 od")
+	foreign := w.pod("aaa", by("example.com/v1", "Foo", "foo"), nil) // of a workload of its own
+	foreign.Labels = map[string]string{"app": "bad"}
+	w.put(foreign)
+	for _, when := range []string{"first", "from memory"} {
+		s := w.snapshot()
+		bad := map[string]bool{"aaa": true, "bad-0": true, "bad-1": true}
+		for name := range bad {
+			if p := find(t, s, name); p.Workload != nil || p.Revision != nil || p.Subject != nil {
+				t.Errorf("%s: %s belongs to %+v, want nothing", when, name, p.Workload)
+			}
+		}
+		for i := 0; i < len(s.Pods); i++ {
+			if bad[s.Pods[i].Name] {
+				s.Pods = append(s.Pods[:i], s.Pods[i+1:]...)
+				i--
+			}
+		}
+		if diff := cmp.Diff(want, describe(s)); diff != "" {
+			t.Errorf("%s: the others (-without +with the pods that cannot be read):\n%s", when, diff)
+		}
+	}
+}
+
+// A pod that is released and cannot be read is neither a released pod nor one of its workload: nothing is done about it.
+func TestReleasedPodThatCannotBeRead(t *testing.T) {
+	w := newWorld(t)
+	w.policy.Rules = []decision.Rule{{Name: "broken", PodSelector: func(map[string]string) bool { panic("no such label") }}}
+	w.build("node sp spot m/a\ndeployment web 1 ~sp")
+	s := w.snapshot()
+	if p := find(t, s, "web-0"); p.Release != nil || p.ReleasedFrom != nil || len(s.Workloads) != 0 {
+		t.Errorf("release %+v of %d workloads, want none", p.Release, len(s.Workloads))
+	}
+}
+
+// A node that cannot be read stays in the Snapshot with its pods, and takes no new ones.
+func TestNodeThatCannotBeRead(t *testing.T) {
+	w := newWorld(t)
+	w.build("node sp spot m/a\ndeployment web 1 sp")
+	w.reader.BreakNodes()
+	s := w.snapshot()
+	want := decision.Node{Capacity: decision.Capacity{Type: decision.Spot}, Signal: decision.Drain}
+	if diff := cmp.Diff(want, s.Nodes[0].Facts); diff != "" || len(s.Nodes[0].Pods) != 1 {
+		t.Errorf("%d pods on it, want 1; facts (-want +got):\n%s", len(s.Nodes[0].Pods), diff)
+	}
+}

@@ -1,0 +1,207 @@
+package cluster_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+const hashKey = appsv1.DefaultDeploymentUniqueLabelKey
+
+// claim is an edit that releases a pod, and then changes the annotation.
+func claim(edit func(*cluster.Release)) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		release(p)
+		r := cluster.Release{ReplicaSet: "web-r", ReplicaSetUID: "web-r-uid", Hash: "r", Reason: "heal", At: now}
+		edit(&r)
+		text, err := json.Marshal(r)
+		if err != nil {
+			panic(err)
+		}
+		p.Annotations[kube.ReleaseAnnotation] = string(text)
+	}
+}
+
+// A release is trusted if the ReplicaSet that it names exists in the pod's own namespace and selected the pod, or is gone. Any other claim makes no
+// difference to the pod, and is reported.
+func TestRelease(t *testing.T) {
+	released := cluster.Release{ReplicaSet: "web-r", ReplicaSetUID: "web-r-uid", Hash: "r", Reason: "heal", At: now}
+	back := func(p *v1.Pod) { release(p); p.Labels[hashKey] = "r" }
+	gone := func(w *world) { w.remove(&appsv1.ReplicaSet{ObjectMeta: meta("web-r")}) }
+	selects := func(labels map[string]string) func(*world) {
+		return func(w *world) {
+			w.put(&appsv1.ReplicaSet{ObjectMeta: meta("web-r", by("apps/v1", "Deployment", "web")), Spec: appsv1.ReplicaSetSpec{
+				Replicas: ptr.To[int32](1), Selector: &metav1.LabelSelector{MatchLabels: labels}}})
+		}
+	}
+	cases := map[string]struct {
+		change  func(*v1.Pod)
+		cluster func(*world)
+		// trusted: the release counts; from is the revision that it is from, "" if that is gone.
+		trusted bool
+		from    string
+		// wrong is what the defect says; "" for none.
+		wrong string
+	}{
+		"not released":           {change: func(*v1.Pod) {}},
+		"released":               {change: release, trusted: true, from: "web-r-uid"},
+		"released, owned yet":    {change: func(p *v1.Pod) { refs := p.OwnerReferences; release(p); p.OwnerReferences = refs }, trusted: true, from: "web-r-uid"},
+		"given back":             {change: back, trusted: true, from: "web-r-uid"},
+		"adopted again":          {change: func(p *v1.Pod) { refs := p.OwnerReferences; back(p); p.OwnerReferences = refs }, trusted: true, from: "web-r-uid"},
+		"the ReplicaSet is gone": {change: release, cluster: gone, trusted: true},
+		"the ReplicaSet was made anew": {change: release, cluster: func(w *world) {
+			again := &appsv1.ReplicaSet{ObjectMeta: meta("web-r")}
+			again.UID = "another"
+			w.put(again)
+		}, trusted: true},
+		"a clock that is a little ahead": {change: claim(func(r *cluster.Release) { r.At = now.Add(time.Second) }), trusted: true, from: "web-r-uid"},
+
+		"only the label":        {change: func(p *v1.Pod) { release(p); p.Annotations = nil }, wrong: "without the annotation"},
+		"no JSON":               {change: func(p *v1.Pod) { release(p); p.Annotations[kube.ReleaseAnnotation] = "yes" }, wrong: "does not parse"},
+		"no JSON, on a replica": {change: func(p *v1.Pod) { p.Annotations = map[string]string{kube.ReleaseAnnotation: "{"} }, wrong: "does not parse"},
+		"no time": {change: func(p *v1.Pod) {
+			release(p)
+			p.Annotations[kube.ReleaseAnnotation] = `{"replicaSet":"web-r","replicaSetUID":"web-r-uid","hash":"r","at":"noon"}`
+		}, wrong: "does not parse"},
+		"an empty object":           {change: func(p *v1.Pod) { release(p); p.Annotations[kube.ReleaseAnnotation] = "{}" }, wrong: "does not name a ReplicaSet"},
+		"no hash":                   {change: claim(func(r *cluster.Release) { r.Hash = "" }), wrong: "does not name a ReplicaSet"},
+		"the hash of released pods": {change: claim(func(r *cluster.Release) { r.Hash = kube.ReleasedHash }), wrong: "does not name a ReplicaSet"},
+		"another label":             {change: func(p *v1.Pod) { release(p); p.Labels[hashKey] = "x" }, wrong: "neither that of a released pod"},
+		"another controller": {change: func(p *v1.Pod) {
+			release(p)
+			p.OwnerReferences = []metav1.OwnerReference{by("apps/v1", "StatefulSet", "db")}
+		}, wrong: "its controller is StatefulSet db"},
+		"of a DaemonSet": {change: func(p *v1.Pod) {
+			release(p)
+			p.OwnerReferences = []metav1.OwnerReference{by("apps/v1", "DaemonSet", "agent")}
+		}, wrong: "it belongs to its node"},
+		"a time to come":                 {change: claim(func(r *cluster.Release) { r.At = now.Add(time.Hour) }), wrong: "in the future"},
+		"labels that are not selected":   {change: func(p *v1.Pod) { release(p); p.Labels["app"] = "other" }, wrong: "ReplicaSet web-r does not select"},
+		"another hash":                   {change: claim(func(r *cluster.Release) { r.Hash = "x" }), wrong: "ReplicaSet web-r does not select"},
+		"a ReplicaSet that selects both": {change: release, cluster: selects(map[string]string{"app": "web"}), wrong: "or also selects released ones"},
+		"another namespace's ReplicaSet": {change: func(p *v1.Pod) { release(p); p.Namespace = "zoo" }, wrong: "has the UID of ReplicaSet shop/web-r"},
+		"the ReplicaSet by another name": {change: claim(func(r *cluster.Release) { r.ReplicaSet = "gone" }), wrong: "has the UID of ReplicaSet shop/web-r"},
+		"the UID of a Deployment":        {change: claim(func(r *cluster.Release) { r.ReplicaSetUID = "web-uid" }), wrong: "has the UID of Deployment shop/web"},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.build("node sp spot m/a\ndeployment web 1 sp")
+			pod := w.pods["web-0"].DeepCopy()
+			w.remove(pod)
+			test.change(pod)
+			w.put(pod)
+			if test.cluster != nil {
+				test.cluster(w)
+			}
+			for _, when := range []string{"first", "from memory"} {
+				s := w.snapshot()
+				got := find(t, s, "web-0")
+				if (got.Release != nil) != test.trusted {
+					t.Errorf("%s: release %+v, want it trusted: %t", when, got.Release, test.trusted)
+				}
+				if from := ""; test.trusted {
+					if got.ReleasedFrom != nil {
+						from = string(got.ReleasedFrom.Key.UID)
+					}
+					if from != test.from || got.Live() || got.Workload != nil {
+						t.Errorf("%s: released from %q, live: %t, of a workload: %t; want from %q and neither", when, from, got.Live(), got.Workload != nil, test.from)
+					}
+				} else if !got.Live() || got.ReleasedFrom != nil {
+					t.Errorf("%s: live: %t, released from %v; want an ordinary pod", when, got.Live(), got.ReleasedFrom)
+				}
+				var defects []string
+				for _, d := range s.Defects {
+					defects = append(defects, fmt.Sprintf("%s %s", d.Pod.Name, d.Kind))
+					if !strings.Contains(d.Why, test.wrong) {
+						t.Errorf("%s: the defect says %q, want %q in it", when, d.Why, test.wrong)
+					}
+				}
+				var want []string
+				if test.wrong != "" {
+					want = []string{"web-0 release"}
+				}
+				if diff := cmp.Diff(want, defects); diff != "" {
+					t.Errorf("%s: defects (-want +got):\n%s", when, diff)
+				}
+			}
+		})
+	}
+	w := newWorld(t)
+	w.build("node sp spot m/a\ndeployment web 1 ~sp")
+	if diff := cmp.Diff(&released, find(t, w.snapshot(), "web-0").Release); diff != "" {
+		t.Errorf("what a release says (-want +got):\n%s", diff)
+	}
+}
+
+// A release becomes trusted, and stops to be, with what the caches say of its ReplicaSet.
+func TestReleaseFollowsItsReplicaSet(t *testing.T) {
+	w := newWorld(t)
+	w.build("node sp spot m/a\ndeployment web 2 ~sp sp")
+	other := &appsv1.ReplicaSet{ObjectMeta: meta("web-r", by("apps/v1", "Deployment", "web")), Spec: appsv1.ReplicaSetSpec{
+		Replicas: ptr.To[int32](2), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "other", hashKey: "r"}}}}
+	genuine, _, err := w.cacheOf(other).Get(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, test := range []struct {
+		change func()
+		want   bool
+	}{{func() {}, true}, {func() { w.put(other) }, false}, {func() { w.put(genuine.(*appsv1.ReplicaSet)) }, true}} {
+		test.change()
+		s := w.snapshot()
+		if got := find(t, s, "web-0"); (got.ReleasedFrom != nil) != test.want || (got.Release != nil) != test.want || got.Live() == test.want {
+			t.Errorf("step %d: release %v from %v, live: %t; want it trusted: %t", i, got.Release, got.ReleasedFrom, got.Live(), test.want)
+		}
+	}
+}
+
+// An owner reference that the caches contradict is reported once a Snapshot, and only that.
+func TestWrongOwners(t *testing.T) {
+	w := newWorld(t)
+	w.build("node sp spot m/a\ndeployment web 1 sp\nstatefulset db 1 sp")
+	for name, ref := range map[string]metav1.OwnerReference{
+		"kind": by("example.com/v1", "Foo", "web-r"), "group": by("example.com/v1", "ReplicaSet", "web-r"), "level": by("apps/v1", "ReplicaSet", "web"),
+		"unknown": by("example.com/v1", "Foo", "foo"), "not-yet": by("apps/v1", "ReplicaSet", "other"),
+	} {
+		w.put(w.pod(name, ref, nil))
+	}
+	renamed := w.pod("name", by("apps/v1", "ReplicaSet", "web-r"), nil)
+	renamed.OwnerReferences[0].Name = "other"
+	elsewhere := w.pod("elsewhere", by("apps/v1", "StatefulSet", "db"), nil)
+	elsewhere.Namespace = "zoo"
+	w.put(renamed, elsewhere)
+	want := []string{
+		"group owner: ReplicaSet web-r has the UID of ReplicaSet shop/web-r",
+		"kind owner: Foo web-r has the UID of ReplicaSet shop/web-r",
+		"level owner: ReplicaSet web has the UID of Deployment shop/web",
+		"name owner: ReplicaSet other has the UID of ReplicaSet shop/web-r",
+		"elsewhere owner: StatefulSet db has the UID of StatefulSet shop/db",
+	}
+	for _, when := range []string{"first", "from memory"} {
+		s := w.snapshot()
+		var got []string
+		for _, d := range s.Defects {
+			got = append(got, fmt.Sprintf("%s %s: %s", d.Pod.Name, d.Kind, d.Why))
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: defects (-want +got):\n%s", when, diff)
+		}
+		for _, of := range []string{"web-0", "db-0"} {
+			if p := find(t, s, of); len(p.Revision.Pods) != 1 {
+				t.Errorf("%s: the workload of %s has %d pods, want 1", when, of, len(p.Revision.Pods))
+			}
+		}
+	}
+}

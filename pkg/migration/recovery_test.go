@@ -1,0 +1,81 @@
+package migration_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+)
+
+// brokenRoom panics when it is asked about one pod.
+type brokenRoom struct {
+	room
+	bad string
+}
+
+func (r *brokenRoom) Replace(p *cluster.Pod) (*cluster.Node, string) {
+	if p.Name == r.bad {
+		panic("no such domain")
+	}
+	return r.room.Replace(p)
+}
+
+// A panic about one pod ends the planning of no other.
+func TestPlanAroundAPanic(t *testing.T) {
+	for name, test := range map[string]struct {
+		bad  func(w *world)            // makes the pod bad
+		edit func(s *cluster.Snapshot) // breaks it
+		with map[string]migration.Kind // what is under way
+	}{
+		"a move":           {bad: func(w *world) { w.pod("bad", w.statefulSet("set", 1), "going") }},
+		"a move under way": {bad: func(w *world) { w.pod("bad", w.statefulSet("set", 1), "going") }, with: map[string]migration.Kind{"bad": migration.EvictPod}},
+		"a released pod": {bad: func(w *world) {
+			w.deployment("set", 0)
+			w.released(w.pod("bad", w.replicaSets["set-1"], "going"), 0)
+		}, edit: func(s *cluster.Snapshot) {
+			for _, p := range s.Pods {
+				if p.Name == "bad" {
+					p.ReleasedFrom.Workload = nil
+				}
+			}
+		}},
+		"a released pod that waits": {bad: func(w *world) {
+			w.deployment("set", 1)
+			w.released(w.pod("bad", w.replicaSets["set-1"], "going"), 0)
+			w.pod("bad-new", w.replicaSets["set-1"], "staying")
+		}, edit: func(s *cluster.Snapshot) {
+			for _, p := range s.Pods {
+				if p.Name == "bad" {
+					p.ReleasedFrom.Pods = append(p.ReleasedFrom.Pods, nil)
+				}
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.deployment("web", 1)
+			w.pod("web", w.replicaSets["web-1"], "going")
+			w.deployment("api", 1)
+			w.released(w.pod("old", w.replicaSets["api-1"], "going"), time.Second)
+			w.pod("new", w.replicaSets["api-1"], "staying")
+			test.bad(w)
+			w.sync()
+			s := w.snapshot()
+			if test.edit != nil {
+				test.edit(s)
+			}
+			progress := migration.Progress{}
+			for name, kind := range test.with {
+				progress[w.pods[name].UID] = kind
+			}
+			asked := moves(s, migration.Heal, time.Time{}, "bad", "web")
+			got := told(migration.Plan(s, &brokenRoom{room: room{left: 10}, bad: "bad"}, asked, settings, progress))
+			if diff := cmp.Diff([]string{"release web by surge", "evict old by surge"}, got); diff != "" {
+				t.Errorf("actions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,107 @@
+package rebalance_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
+)
+
+// Slots of MaxMoves are held by pods that were released from workloads that exist, one for each workload, and by moved pods until they are
+// overdue. What a tenant makes of its own pods leaves the moves of others alone.
+func TestSlots(t *testing.T) {
+	const others = 5 // pods of another workload, as many as there are slots
+	lines := []string{"node o on-demand 9", "node s spot 20", "Deployment bad 5 floor 0: s s s s s", "Deployment web 2 floor 1: s s"}
+	heals := []string{"web-0 heal"}
+	for name, test := range map[string]struct {
+		lines []string
+		bad   func(w *world, p *pod)
+		want  []string
+	}{
+		"released, each of another workload": {
+			lines: []string{"node o on-demand 9", "node s spot 20", "Deployment bad 1 floor 0: s", "Deployment b 1 floor 0: s", "Deployment c 1 floor 0: s",
+				"Deployment d 1 floor 0: s", "Deployment e 1 floor 0: s", "Deployment web 2 floor 1: s s"},
+			bad: func(_ *world, p *pod) { p.released = "heal" },
+		},
+		"released, all of one workload":        {bad: func(_ *world, p *pod) { p.released = "heal" }, want: heals},
+		"released from what does not exist":    {bad: func(_ *world, p *pod) { p.released, p.leftover = "heal", true }, want: heals},
+		"released for an interruption":         {bad: func(_ *world, p *pod) { p.released = "interruption" }, want: heals},
+		"terminating, and not moved by anyone": {bad: func(_ *world, p *pod) { p.terminating = true }, want: heals},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if test.lines == nil {
+				test.lines = lines
+			}
+			w := newWorld(test.lines...)
+			n := 0
+			for _, work := range w.workloads {
+				if work.name != "web" {
+					for _, p := range work.pods {
+						n++
+						test.bad(w, p)
+					}
+				}
+			}
+			if n != others {
+				t.Fatalf("%d pods in the way, want %d", n, others)
+			}
+			if diff := cmp.Diff(test.want, w.plan(rebalance.NewPlanner(settings))); diff != "" {
+				t.Errorf("moves (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A moved pod that does not end holds its slot until a minute after its grace period.
+func TestSlotOfAPodThatDoesNotEnd(t *testing.T) {
+	for name, end := range map[string]func(*pod){
+		"evicted":  func(*pod) {},
+		"released": func(p *pod) { p.released = "heal" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			limited := settings
+			limited.MaxMoves = 1
+			w := newWorld("node o on-demand 9", "node s spot 9", "Deployment api 2 floor 1: s s", "Deployment web 2 floor 1: s s")
+			p := rebalance.NewPlanner(limited)
+			var got []string
+			for _, second := range []int{0, 10, 90, 91, 120} {
+				w.now = start.Add(time.Duration(second) * time.Second)
+				if second == 10 {
+					api := w.pod("api-0")
+					api.terminating, api.ends = true, start.Add(30*time.Second)
+					end(api)
+				}
+				for _, move := range w.plan(p) {
+					got = append(got, fmt.Sprintf("%d: %s", second, move))
+				}
+			}
+			if diff := cmp.Diff([]string{"0: api-0 heal", "91: web-0 heal", "120: web-0 heal"}, got); diff != "" {
+				t.Errorf("moves (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A pod that does not end makes no room for one that waits: other room is made.
+func TestRoomOfAPodThatDoesNotEnd(t *testing.T) {
+	for name, test := range map[string]struct {
+		ends time.Time
+		want []string
+	}{
+		"its grace period has just ended": {start, nil},
+		"it is overdue":                   {start.Add(-time.Hour), []string{"web-0 make-room"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld("node o on-demand 2", "node s spot 9", "Deployment bad 1 floor 0: o", "Deployment one 1 floor 1: -", "Deployment web 2 floor 1: o s")
+			w.workload("web").floor = 0
+			bad := w.pod("bad-0")
+			bad.terminating, bad.ends = true, test.ends
+			if diff := cmp.Diff(test.want, w.plan(rebalance.NewPlanner(rebalance.Settings{MakeRoom: true, MaxMoves: 5}))); diff != "" {
+				t.Errorf("moves (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

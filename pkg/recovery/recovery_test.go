@@ -1,0 +1,53 @@
+package recovery_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+)
+
+func TestRecover(t *testing.T) {
+	var log bytes.Buffer
+	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
+	t.Cleanup(klog.ClearLogger)
+	registry := prometheus.NewRegistry()
+	recovery.RegisterMetrics(registry)
+
+	if got := work(nil); got != "done" || log.Len() > 0 {
+		t.Errorf("without a panic: %q, log %q; want the result and nothing in the log", got, log.String())
+	}
+	if got := work("no owner"); got != "" {
+		t.Errorf("after a panic: %q, want the zero result", got)
+	}
+	for _, want := range []string{"panic: no owner", `object="shop/web"`, `unit="workload"`, "recovery_test.work"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log does not say %q:\n%s", want, log.String())
+		}
+	}
+	const want = `
+# HELP spot_aware_scheduler_panics_total Panics that were recovered, by what the work was about: node, pod, workload, or round, for one that nothing smaller recovered.
+# TYPE spot_aware_scheduler_panics_total counter
+spot_aware_scheduler_panics_total{unit="node"} 0
+spot_aware_scheduler_panics_total{unit="pod"} 0
+spot_aware_scheduler_panics_total{unit="round"} 0
+spot_aware_scheduler_panics_total{unit="workload"} 1
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}
+
+func work(fails any) (result string) {
+	defer recovery.Recover(recovery.Workload, klog.KRef("shop", "web"))
+	if fails != nil {
+		panic(fails)
+	}
+	return "done"
+}
