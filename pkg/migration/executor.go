@@ -50,6 +50,8 @@ type Executor struct {
 
 	// running are the workers, to be waited for.
 	running sync.WaitGroup
+	// unmarked logs the first failure of markDisrupted.
+	unmarked sync.Once
 
 	mu      sync.Mutex
 	workers int

@@ -285,6 +285,9 @@ func (w *world) client() *fake.Clientset {
 		if action.GetSubresource() == "eviction" {
 			verb = "evict"
 		}
+		if action.GetSubresource() == "status" {
+			verb = "patch status"
+		}
 		var failed error
 		if w.fail != nil {
 			var before bool
@@ -334,6 +337,20 @@ func (w *world) answer(verb, resource, name string, action clienttesting.Action)
 		merge(pod.Annotations, patch.Metadata.Annotations)
 		w.touch(pod)
 		w.log = append(w.log, "patch "+name)
+		return pod.DeepCopy(), nil
+	case "patch status":
+		var patch struct {
+			Metadata struct{ UID types.UID }
+			Status   struct{ Conditions []v1.PodCondition }
+		}
+		if err := json.Unmarshal(action.(clienttesting.PatchAction).GetPatch(), &patch); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		if patch.Metadata.UID != pod.UID {
+			return nil, apierrors.NewConflict(group, name, errors.New("precondition"))
+		}
+		pod.Status.Conditions = append(pod.Status.Conditions, patch.Status.Conditions...)
+		w.touch(pod)
 		return pod.DeepCopy(), nil
 	case "delete":
 		options := action.(clienttesting.DeleteAction).GetDeleteOptions()
