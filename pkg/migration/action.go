@@ -55,6 +55,8 @@ type Move struct {
 	Reason Reason
 	// Deadline is when its node goes; zero if it does not. Only a move with a deadline ends in a deletion.
 	Deadline time.Time
+	// Noticed is since when its node is known to go; zero if that is not known.
+	Noticed time.Time
 }
 
 // Way is how a pod is moved: the label of the migrations metric.
