@@ -52,13 +52,11 @@ func join(
 		marks, moves := interruption.Plan(snapshot, interruptionSettings(setup))
 		// The rebalancer has the room for itself: who gets it is decided in migration.Plan, where what is urgent comes first.
 		moves = slices.Concat(moves, rebalancer.Plan(snapshot, cluster.NewRoom(snapshot)))
-		actions := migration.Plan(snapshot, cluster.NewRoom(snapshot), moves, migration.Settings{
-			SurgeTimeout: setup.SurgeTimeout, DeleteAtDeadline: setup.DeleteAtDeadline,
-		}, progress)
+		actions := migration.Plan(snapshot, cluster.NewRoom(snapshot), moves, migrationSettings(setup), progress)
 		p := plan{
 			move:   func(ctx context.Context) { executor.Do(ctx, actions) },
 			moving: len(moves)+len(actions)+len(progress) > 0,
-			next:   migration.NextLastMoment(moves, now),
+			next:   migration.NextLastMoment(snapshot, moves, migrationSettings(setup)),
 		}
 		for _, m := range marks {
 			var notes []string
@@ -107,6 +105,13 @@ func interruptionSettings(s *setup) interruption.Settings {
 		Signals: s.signals, NotReadyAfter: s.NotReadyAfter,
 		Reclaim: s.Interruption, DefaultNotice: s.DefaultNotice,
 		Advice: s.Advisory, AdviceLimit: s.AdvisoryLimit, AdvicePause: s.AdvisoryPause,
+	}
+}
+
+func migrationSettings(s *setup) migration.Settings {
+	return migration.Settings{
+		SurgeTimeout: s.SurgeTimeout, DeleteAtDeadline: s.DeleteAtDeadline,
+		EvictableOwners: s.EvictableOwners, RequestsPerSecond: s.RequestsPerSecond,
 	}
 }
 

@@ -33,6 +33,8 @@ type Snapshot struct {
 	Budgets map[string][]*policyv1.PodDisruptionBudget
 	// Services are the selectors of all Services that have one, by namespace.
 	Services map[string][]map[string]string
+	// Adopters are the controllers that could adopt a released pod, by namespace.
+	Adopters map[string][]Adopter
 }
 
 // Node is a node with what a decision needs to know of it.

@@ -37,6 +37,8 @@ type Reader struct {
 	replicaSets  appslisters.ReplicaSetLister
 	deployments  appslisters.DeploymentLister
 	statefulSets appslisters.StatefulSetLister
+	daemonSets   appslisters.DaemonSetLister
+	controllers  corelisters.ReplicationControllerLister
 	budgets      policylisters.PodDisruptionBudgetLister
 	informers    []cache.SharedIndexInformer
 
@@ -55,6 +57,9 @@ func NewReader(
 		return nil, err
 	}
 	core, apps, budgets := factory.Core().V1(), factory.Apps().V1(), factory.Policy().V1().PodDisruptionBudgets()
+	if err := apps.DaemonSets().Informer().SetTransform(kube.Trim); err != nil {
+		return nil, err
+	}
 	r := &Reader{
 		policy:       policy,
 		profile:      profile,
@@ -68,9 +73,11 @@ func NewReader(
 		replicaSets:  apps.ReplicaSets().Lister(),
 		deployments:  apps.Deployments().Lister(),
 		statefulSets: apps.StatefulSets().Lister(),
+		daemonSets:   apps.DaemonSets().Lister(),
+		controllers:  core.ReplicationControllers().Lister(),
 		budgets:      budgets.Lister(),
 		informers: append(slices.Clone(owners.Informers()),
-			core.Nodes().Informer(), core.Pods().Informer(), budgets.Informer(),
+			core.Nodes().Informer(), core.Pods().Informer(), budgets.Informer(), apps.DaemonSets().Informer(),
 			core.Services().Informer(), core.PersistentVolumeClaims().Informer(), core.PersistentVolumes().Informer()),
 	}
 	if _, err := core.Nodes().Informer().AddEventHandler(r.labels.Handler(policy)); err != nil {
@@ -101,7 +108,10 @@ func (r *Reader) Snapshot(now time.Time) (*Snapshot, error) {
 	if s.Budgets, err = r.readBudgets(); err != nil {
 		return nil, err
 	}
-	s.Services, err = r.readServices()
+	if s.Services, err = r.readServices(); err != nil {
+		return nil, err
+	}
+	s.Adopters, err = r.readAdopters()
 	return s, err
 }
 

@@ -405,8 +405,8 @@ func TestSnapshotOfBudgetsAndServices(t *testing.T) {
 // Every informer that a Snapshot is made from is named, and was registered before the factory starts.
 func TestInformers(t *testing.T) {
 	w := newWorld(t)
-	if got := len(w.reader.Informers()); got != 11 {
-		t.Errorf("got %d informers, want those of nodes, pods, five kinds of owners, budgets, services, claims and volumes", got)
+	if got := len(w.reader.Informers()); got != 12 {
+		t.Errorf("got %d informers, want those of nodes, pods, six kinds of owners, budgets, services, claims and volumes", got)
 	}
 	stop := make(chan struct{})
 	w.factory.Start(stop)

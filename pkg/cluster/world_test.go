@@ -76,6 +76,10 @@ func (w *world) cacheOf(object runtime.Object) cache.Indexer {
 		return apps.Deployments().Informer().GetIndexer()
 	case *appsv1.StatefulSet:
 		return apps.StatefulSets().Informer().GetIndexer()
+	case *appsv1.DaemonSet:
+		return apps.DaemonSets().Informer().GetIndexer()
+	case *v1.ReplicationController:
+		return core.ReplicationControllers().Informer().GetIndexer()
 	case *batchv1.Job:
 		return w.factory.Batch().V1().Jobs().Informer().GetIndexer()
 	case *policyv1.PodDisruptionBudget:

@@ -130,7 +130,7 @@ func (p *planner) reclaim(n *cluster.Node, had state, announced []kube.Announcem
 		return state{}
 	}
 	for _, pod := range pods {
-		p.moves = append(p.moves, migration.Move{Pod: pod, Reason: migration.Interruption, Deadline: deadline})
+		p.moves = append(p.moves, migration.Move{Pod: pod, Reason: migration.Interruption, Deadline: deadline, Noticed: first})
 	}
 	return want
 }

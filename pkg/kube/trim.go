@@ -14,7 +14,7 @@ import (
 // Most of what a cluster has of owners are ReplicaSets of past revisions, ten for each Deployment.
 //
 // Of every object it drops managedFields. Of those that own pods it drops labels, annotations except the project's own and the revision,
-// and pod templates, of which a pod has its own copy. All else is kept: replica counts, selectors, which kube-scheduler's PodTopologySpread
+// and pod templates, of which a pod has its own copy. Of a DaemonSet only the selector is left. All else is kept: replica counts, selectors, which kube-scheduler's PodTopologySpread
 // reads too, strategies, and status except conditions. A new reader of what is dropped sees it missing in the tests, whose caches are
 // trimmed, too.
 //
@@ -36,6 +36,11 @@ func Trim(obj any) (any, error) {
 		t := *o
 		trimOwner(&t.ObjectMeta)
 		t.Spec.Template, t.Spec.VolumeClaimTemplates, t.Status.Conditions = v1.PodTemplateSpec{}, nil, nil
+		return changed(o, &t), nil
+	case *appsv1.DaemonSet: // only its selector is read
+		t := appsv1.DaemonSet{TypeMeta: o.TypeMeta, ObjectMeta: o.ObjectMeta}
+		trimOwner(&t.ObjectMeta)
+		t.Spec.Selector = o.Spec.Selector
 		return changed(o, &t), nil
 	case *v1.ReplicationController:
 		t := *o

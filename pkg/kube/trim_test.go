@@ -70,6 +70,12 @@ func TestTrim(t *testing.T) {
 				Spec:   appsv1.DeploymentSpec{Replicas: new(int32(3)), Selector: selector, Strategy: strategy, Paused: true},
 				Status: appsv1.DeploymentStatus{ObservedGeneration: 7, UpdatedReplicas: 2}},
 		},
+		"DaemonSet": {
+			&appsv1.DaemonSet{ObjectMeta: bulky("agent"),
+				Spec:   appsv1.DaemonSetSpec{Selector: selector, Template: template, MinReadySeconds: 5, RevisionHistoryLimit: new(int32(3))},
+				Status: appsv1.DaemonSetStatus{NumberReady: 3, Conditions: make([]appsv1.DaemonSetCondition, 1)}},
+			&appsv1.DaemonSet{ObjectMeta: slim("agent"), Spec: appsv1.DaemonSetSpec{Selector: selector}},
+		},
 		"StatefulSet": {
 			&appsv1.StatefulSet{ObjectMeta: bulky("db"),
 				Spec: appsv1.StatefulSetSpec{Replicas: new(int32(3)), Selector: selector, PodManagementPolicy: appsv1.ParallelPodManagement,
@@ -125,7 +131,7 @@ func TestTrim(t *testing.T) {
 			if again, err := Trim(got); !cmp.Equal(got, again) || err != nil {
 				t.Errorf("a second time (-once +twice): %v\n%s", err, cmp.Diff(got, again))
 			}
-			if isOwner := slices.Contains([]string{"ReplicaSet", "Deployment", "StatefulSet", "ReplicationController", "Job"}, name); isOwner && !cmp.Equal(before, object) {
+			if isOwner := slices.Contains([]string{"ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "ReplicationController", "Job"}, name); isOwner && !cmp.Equal(before, object) {
 				t.Errorf("what was given has changed (-before +after):\n%s", cmp.Diff(before, object))
 			}
 		})

@@ -55,6 +55,8 @@ type Move struct {
 	Reason Reason
 	// Deadline is when its node goes; zero if it does not. Only a move with a deadline ends in a deletion.
 	Deadline time.Time
+	// Noticed is since when its node is known to go; zero if that is not known.
+	Noticed time.Time
 }
 
 // Way is how a pod is moved: the label of the migrations metric.
@@ -100,6 +102,8 @@ type Action struct {
 	Way Way
 	// Deadline is the move's.
 	Deadline time.Time
+	// Last is when the pod is deleted if it has not left by then; zero without a Deadline.
+	Last time.Time
 	// Grace is the grace period of a deletion, at least 1 s; nil: the pod's own.
 	Grace *time.Duration
 	// Orphan: the pod leaves because by the caches the ReplicaSet that it was released from is gone, or wants no pods. That is no proof: the
@@ -110,6 +114,8 @@ type Action struct {
 	// Unlikely: by what the caches say of its PodDisruptionBudget, the eviction would be refused. They may be late, so it is asked for all the
 	// same, but not at once.
 	Unlikely bool
+	// Unplaced: nothing has room for the replacement, which waits for a new node.
+	Unplaced bool
 	// Why says for people what decided.
 	Why string
 }

@@ -88,6 +88,9 @@ func (e *Executor) delete(ctx context.Context, a Action) (outcome, error) {
 			return unclear, err
 		}
 	}
+	if a.Way == Delete {
+		e.markDisrupted(ctx, a)
+	}
 	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.Pod.UID))}
 	if a.Grace != nil {
 		seconds := int64(*a.Grace / time.Second)

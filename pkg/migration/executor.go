@@ -51,6 +51,8 @@ type Executor struct {
 
 	// running are the workers, to be waited for.
 	running sync.WaitGroup
+	// unmarked logs the first failure of markDisrupted.
+	unmarked sync.Once
 
 	mu      sync.Mutex
 	workers int
@@ -243,7 +245,7 @@ func (e *Executor) due(a Action) bool {
 	case a.Unlikely:
 		wait = longestPause
 		if w.pause == 0 && !a.Deadline.IsZero() { // not asked yet: once at least, before it is too late
-			wait = min(wait, a.lastMoment().Sub(now)/2)
+			wait = min(wait, a.Last.Sub(now)/2)
 		}
 		w.action.Unlikely = true
 	case w.action.Unlikely: // no longer
@@ -290,7 +292,7 @@ func (e *Executor) perform(ctx context.Context, a Action) (o outcome, err error)
 	timeout := e.settings.RequestTimeout
 	if a.Kind != DeletePod && !a.Deadline.IsZero() {
 		// At its last moment the pod is to be deleted, and a request that hangs until then must be given up.
-		timeout = min(timeout, max(a.lastMoment().Sub(e.clock.Now()), time.Second))
+		timeout = min(timeout, max(a.Last.Sub(e.clock.Now()), time.Second))
 	}
 	// An eviction that is given up between its charge to the budget and the deletion of the pod leaves the charge: for two minutes the budget
 	// allows nothing in its place, this pod's eviction least of all. So a controller that is to end waits for what it has begun.
@@ -357,7 +359,7 @@ func (w *work) staysForbidden(a Action, now time.Time) bool {
 	if now.Sub(w.forbidden) >= 3*forbiddenFor { // never, or at another time: this is not the second answer to one question
 		w.forbidden = now
 	}
-	return now.Sub(w.forbidden) >= forbiddenFor || !a.Deadline.IsZero() && a.lastMoment().Sub(now) < 2*forbiddenFor
+	return now.Sub(w.forbidden) >= forbiddenFor || !a.Deadline.IsZero() && a.Last.Sub(now) < 2*forbiddenFor
 }
 
 // pretend says what would be done.

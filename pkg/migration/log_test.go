@@ -45,7 +45,7 @@ func TestLogOfAMove(t *testing.T) {
 	}
 	// The world's node and workload are what they are by default.
 	about := ` pod="shop/db-0" action="evict" reason="interruption" way="evict" node="going" capacityType="on-demand" workload="shop/db"` +
-		` desired=0 floor=0 deadline="` + start.Add(10*time.Minute).String() + `"`
+		` desired=1 floor=0 deadline="` + start.Add(10*time.Minute).String() + `"`
 	want := []string{`"To be tried again"` + about, `"Done"` + about + ` why="a replacement fits on node staying; no surge: not of a ReplicaSet"`}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("logged (-want +got):\n%s", diff)

@@ -6,6 +6,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -22,6 +23,10 @@ type Settings struct {
 	SurgeTimeout time.Duration
 	// DeleteAtDeadline deletes a pod when no time is left for a budget. Without it the pod is still asked to leave by eviction.
 	DeleteAtDeadline bool
+	// EvictableOwners are kinds of controllers, not known here, that make a pod again after its eviction.
+	EvictableOwners []schema.GroupKind
+	// RequestsPerSecond is how many requests the client sends a second, and at once; 0 if it does not limit them.
+	RequestsPerSecond int
 }
 
 // Progress is what has been begun and is not to be seen in the caches yet, by the UID of the pod. Of one with nothing under way it may say
@@ -39,15 +44,7 @@ type Room interface {
 // room must be one that nobody has taken from: every move takes its own, so that a move that somebody tried on the same one would count
 // twice. A later move of the same pod is dropped, unless its deadline is tighter.
 func Plan(s *cluster.Snapshot, room Room, moves []Move, settings Settings, progress Progress) []Action {
-	p := &planner{
-		now: s.Now, snapshot: s, room: room, settings: settings, progress: progress,
-		moves: map[types.UID]Move{}, byHash: map[string][]byHash{}, budgets: newBudgets(s, progress),
-	}
-	for _, m := range moves {
-		if known, ok := p.moves[m.Pod.UID]; !ok || sooner(m.Deadline, known.Deadline) {
-			p.moves[m.Pod.UID] = m
-		}
-	}
+	p := newPlanner(s, room, moves, settings, progress)
 	p.expect()
 	// A replacement that starts earlier is worth more than a pod that leaves earlier, so new moves come before the ends of old ones.
 	for _, m := range p.urgency() {
@@ -55,6 +52,20 @@ func Plan(s *cluster.Snapshot, room Room, moves []Move, settings Settings, progr
 	}
 	p.finish()
 	return inTurn(p.actions)
+}
+
+func newPlanner(s *cluster.Snapshot, room Room, moves []Move, settings Settings, progress Progress) *planner {
+	p := &planner{
+		now: s.Now, snapshot: s, room: room, settings: settings, progress: progress,
+		moves: map[types.UID]Move{}, byHash: map[string][]byHash{}, adopters: map[string][]adopter{}, budgets: newBudgets(s, progress),
+	}
+	for _, m := range moves {
+		if known, ok := p.moves[m.Pod.UID]; !ok || sooner(m.Deadline, known.Deadline) {
+			p.moves[m.Pod.UID] = m
+		}
+	}
+	p.last = p.lastMoments()
+	return p
 }
 
 // planner is one run of Plan.
@@ -66,10 +77,15 @@ type planner struct {
 	progress Progress
 	// moves are those asked for, by the UID of the pod.
 	moves map[types.UID]Move
-	// byHash remembers what selectingByHash returned.
-	byHash  map[string][]byHash
-	budgets *budgets
-	actions []Action
+	// last are the last moments of the pods that have a deadline.
+	last map[types.UID]time.Time
+	// serving and ending count the pods of each workload that serve and that terminate; nil unless a deletion is spread.
+	serving, ending map[kube.OwnerKey]int
+	// byHash and adopters remember what the functions of the same names returned.
+	byHash   map[string][]byHash
+	adopters map[string][]adopter
+	budgets  *budgets
+	actions  []Action
 }
 
 func (p *planner) add(a Action) {
@@ -77,6 +93,13 @@ func (p *planner) add(a Action) {
 		var allowed bool
 		a.Budget, allowed = p.budgets.take(a.Pod)
 		a.Unlikely = !allowed
+	}
+	if !a.Deadline.IsZero() {
+		a.Last = p.moment(Move{Pod: a.Pod, Deadline: a.Deadline, Noticed: p.moves[a.Pod.UID].Noticed})
+	}
+	leaves := a.Kind == DeletePod || a.Kind == EvictPod && !a.Unlikely
+	if p.serving != nil && leaves && p.serves(a.Pod) {
+		p.serving[group(a.Pod)]--
 	}
 	p.actions = append(p.actions, a)
 }

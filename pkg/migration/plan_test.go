@@ -10,7 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
@@ -22,7 +24,13 @@ var ofDaemonSet = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonS
 // ofTaskRun is the owner of a pod that may do what nobody does again.
 var ofTaskRun = []metav1.OwnerReference{{APIVersion: "tekton.dev/v1", Kind: "TaskRun", Controller: new(true)}}
 
-var settings = migration.Settings{SurgeTimeout: 2 * time.Minute, DeleteAtDeadline: true}
+// ofStrimzi is the owner of a pod that an operator makes again.
+var ofStrimzi = []metav1.OwnerReference{{APIVersion: "core.strimzi.io/v1beta2", Kind: "StrimziPodSet", Controller: new(true)}}
+
+var settings = migration.Settings{
+	SurgeTimeout: 2 * time.Minute, DeleteAtDeadline: true,
+	EvictableOwners: []schema.GroupKind{{Group: "core.strimzi.io", Kind: "StrimziPodSet"}},
+}
 
 // Only what is still to come counts, and each pod's own grace period.
 func TestNextLastMoment(t *testing.T) {
@@ -48,11 +56,18 @@ func TestNextLastMoment(t *testing.T) {
 		"all over":        {moves: interrupted, after: notice - time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := migration.NextLastMoment(test.moves, start.Add(test.after)); !got.Equal(test.want) {
+			if got := nextLastMoment(s, test.moves, test.after); !got.Equal(test.want) {
 				t.Errorf("%s, want %s", got, test.want)
 			}
 		})
 	}
+}
+
+// nextLastMoment asks so long after start.
+func nextLastMoment(s *cluster.Snapshot, moves []migration.Move, after time.Duration) time.Time {
+	later := *s
+	later.Now = start.Add(after)
+	return migration.NextLastMoment(&later, moves, settings)
 }
 
 // Moves that are not begun.
@@ -80,11 +95,24 @@ func TestBegin(t *testing.T) {
 		},
 		"nothing has room for it": {
 			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") }, left: notice, noRoom: true,
-			want: []string{"stay db-0"}, wantWhy: "nothing has room for a replacement: all full",
+			want: []string{"stay db-0"}, wantWhy: "nothing has room for a replacement: all full; it runs until 2026-03-01T12:01:30Z",
+		},
+		"nothing has room for it, nor does its node go": {
+			given: func(w *world) { w.deployment("web", 1); w.pod("web", w.replicaSets["web-1"], "going") }, reason: migration.Heal, noRoom: true,
+			want: []string{"stay web"}, wantWhy: "nothing has room for a replacement: all full",
+		},
+		"nothing has room for it, and it can surge": {
+			given: func(w *world) { w.deployment("web", 1); w.pod("web", w.replicaSets["web-1"], "going") }, left: notice, noRoom: true,
+			want: []string{"release web by surge"}, wantWhy: "nothing has room for a replacement: all full; it waits for a new node",
+		},
+		"nothing has room for it, and a budget selects it": {
+			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going"); w.budget("db", 0) }, left: notice, noRoom: true,
+			want:    []string{"evict db-0 by evict"},
+			wantWhy: "nothing has room for a replacement: all full; it waits for a new node; no surge: not of a ReplicaSet",
 		},
 		"the last moment but one": {
-			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") }, left: 30*time.Second + 1, noRoom: true,
-			want: []string{"stay db-0"}, wantWhy: "nothing has room for a replacement: all full",
+			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") }, left: 31 * time.Second, noRoom: true,
+			want: []string{"stay db-0"}, wantWhy: "nothing has room for a replacement: all full; it runs until 2026-03-01T12:00:01Z",
 		},
 		"the last moment": {
 			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") }, left: 30 * time.Second,
@@ -152,6 +180,33 @@ func TestBegin(t *testing.T) {
 		},
 		"nobody knows whether another one is made, nor goes the node": {
 			given: func(w *world) { w.pod("step", nil, "going").OwnerReferences = ofTaskRun }, reason: migration.Advice,
+		},
+		"nobody knows whether another one is made, but a budget selects it": {
+			given: func(w *world) { w.pod("step", nil, "going").OwnerReferences = ofTaskRun; w.budget("step", 0) }, left: 31 * time.Second,
+			want: []string{"evict step by evict"}, wantWhy: "a replacement fits on node staying; no surge: not of a ReplicaSet",
+		},
+		"nobody knows whether another one is made, a budget selects it, and its node stays": {
+			given:  func(w *world) { w.pod("step", nil, "going").OwnerReferences = ofTaskRun; w.budget("step", 0) },
+			reason: migration.Advice,
+		},
+		"nobody makes another one, and a budget selects it": {
+			given: func(w *world) { w.pod("tool", nil, "going"); w.budget("tool", 0) }, left: 31 * time.Second,
+		},
+		"of an operator that is known to make another one": {
+			given: func(w *world) { w.pod("kafka", nil, "going").OwnerReferences = ofStrimzi }, left: 31 * time.Second,
+			want: []string{"evict kafka by evict"}, wantWhy: "a replacement fits on node staying; no surge: not of a ReplicaSet",
+		},
+		"of an operator that is known to make another one, and its node stays": {
+			given:  func(w *world) { w.pod("kafka", nil, "going").OwnerReferences = ofStrimzi },
+			reason: migration.Heal,
+		},
+		"of a ReplicaSet that an Argo Rollout controls": {
+			given: func(w *world) {
+				rs := w.replicaSet("web-1", "web", 1, nil)
+				rs.OwnerReferences = []metav1.OwnerReference{{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: "web", UID: "r", Controller: new(true)}}
+				w.pod("web", rs, "going")
+			}, left: 31 * time.Second,
+			want: []string{"evict web by evict"}, wantWhy: "a replacement fits on node staying; no surge: its ReplicaSet is not of a Deployment",
 		},
 		"of a DaemonSet": {
 			given: func(w *world) {
@@ -243,10 +298,10 @@ func TestUrgency(t *testing.T) {
 		"release single-0 by surge", // 1 of 1, sooner
 		"release all-0 by surge",    // 3 of 3
 		"release most-0 by surge",   // 2 of 3
-		"stay some-0",               // 1 of 4, after the room was taken by all the others
 		"release all-1 by surge",    // 2 of 3; its room was taken before that of most-0, by name
 		"release all-2 by surge",    // 1 of 3
-		"stay most-1",               // 1 of 3
+		"release some-0 by surge",   // 1 of 4, after the room was taken by all the others: its replacement waits for a new node
+		"release most-1 by surge",   // 1 of 3, as well
 		"stay a-heal",               // stays where it is whatever happens
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -311,6 +366,15 @@ func ill(w *world, ago time.Duration) {
 	w.setReady(pod, v1.ConditionFalse)
 	created := metav1.NewTime(w.now.Add(-ago))
 	pod.CreationTimestamp, pod.Status.Conditions[0].LastTransitionTime = created, created
+}
+
+// unready is how long a released pod may be unready before it is evicted without a replacement.
+const unready = 30 * time.Second
+
+// notReady makes the released pod one that has not been ready for so long.
+func notReady(w *world, ago time.Duration) {
+	w.setReady(w.pods["old"], v1.ConditionFalse)
+	w.pods["old"].Status.Conditions[0].LastTransitionTime = metav1.NewTime(w.now.Add(-ago))
 }
 
 // giveBack is what a Restore does.
@@ -458,8 +522,24 @@ func TestFinish(t *testing.T) {
 			},
 			want: []string{"evict old by surge"},
 		},
-		"not ready itself": {
-			n: 1, ago: fresh, given: func(w *world) { w.setReady(w.pods["old"], v1.ConditionFalse) }, want: []string{"evict old by surge"},
+		"not ready itself": {n: 1, ago: fresh, given: func(w *world) { notReady(w, unready-time.Second) }},
+		"not ready itself for long": {
+			n: 1, ago: fresh, given: func(w *world) { notReady(w, unready) }, want: []string{"evict old by surge"},
+		},
+		"not ready itself, a replacement is": {
+			n: 1, ago: fresh, given: func(w *world) { notReady(w, 0); w.pod("new", w.replicaSets["web-1"], "staying") },
+			want: []string{"evict old by surge"},
+		},
+		"not ready itself, at the last moment": {
+			n: 1, ago: fresh, left: 30 * time.Second, given: func(w *world) { notReady(w, 0) }, want: []string{"delete old by delete 30s"},
+		},
+		"not ready itself, and one replacement for two: the other one serves": {
+			n: 2, ago: fresh, given: func(w *world) {
+				notReady(w, 0)
+				w.released(w.pod("an-old", w.replicaSets["web-1"], "going"), fresh+time.Second)
+				w.pod("new", w.replicaSets["web-1"], "staying")
+			},
+			want: []string{"evict old by surge"},
 		},
 		"its node vanished": {
 			n: 1, ago: late, given: func(w *world) { delete(w.nodes, "going") }, want: []string{"evict old by surge"},

@@ -26,8 +26,9 @@ var errKilled = errors.New("killed")
 
 // TestAnyInterruption moves the pods of Deployments through random histories: caches that lag, lost requests and answers, a controller that
 // is killed between any two requests and started again, workloads that are scaled, rolled out and deleted meanwhile. Nothing is deleted
-// before its time, nothing released is evicted before its replacement serves; and when the dust has settled no pod is released, and no
-// replica missing, extra or left over.
+// before its time. Of pods whose grace period takes up the whole notice, the last one of several that serves is neither deleted nor evicted.
+// Nothing released is evicted before its replacement serves, unless it has not been ready for 30 s. When the dust has settled no pod is
+// released, and no replica missing, extra or left over.
 func TestAnyInterruption(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
@@ -40,20 +41,22 @@ func TestAnyInterruption(t *testing.T) {
 					Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}, MinAvailable: new(intstr.FromInt32(n)),
 				}})
 			}
+			grace := rapid.SampledFrom([]int64{30, 120, 300}).Draw(t, "grace")
+			w.grace[app] = grace
 			for i := range n {
 				w.pod(fmt.Sprintf("%s-1-%d", app, i), w.replicaSets[app+"-1"], rapid.SampledFrom([]string{"going", "staying"}).Draw(t, "node"))
 			}
 		}
 		w.sync()
 		b := newBench(w, false)
-		var deadline time.Time
+		var noticed, deadline time.Time
 		healing := map[string]bool{}
 		asked := func(s *cluster.Snapshot) []migration.Move {
 			var all []migration.Move
 			for _, pod := range s.Pods {
 				switch {
 				case !deadline.IsZero() && pod.Spec.NodeName == "going":
-					all = append(all, migration.Move{Pod: pod, Reason: migration.Interruption, Deadline: deadline})
+					all = append(all, migration.Move{Pod: pod, Reason: migration.Interruption, Deadline: deadline, Noticed: noticed})
 				case healing[pod.Name] && pod.Release == nil:
 					all = append(all, migration.Move{Pod: pod, Reason: migration.Heal})
 				}
@@ -69,27 +72,55 @@ func TestAnyInterruption(t *testing.T) {
 				t.Fatal(broken)
 			}
 		}
+		// saves reports whether a replica serves besides the pod, or the pod need not leave one behind.
+		saves := func(pod *v1.Pod) bool {
+			d, going := w.seen.deployments[pod.Labels["app"]], !deadline.IsZero() && pod.Spec.NodeName == "going"
+			if d == nil || *d.Spec.Replicas < 2 || !going || w.now.Add(time.Second).After(deadline) || w.removed[pod.Name] ||
+				time.Duration(*pod.Spec.TerminationGracePeriodSeconds)*time.Second < deadline.Sub(noticed) {
+				return true
+			}
+			for name, sibling := range w.seen.pods {
+				if name != pod.Name && sibling.Labels["app"] == pod.Labels["app"] && isReady(sibling) && sibling.DeletionTimestamp == nil && !w.removed[name] {
+					return true
+				}
+			}
+			return false
+		}
 		w.mayDelete = func(pod *v1.Pod) {
 			rs := w.replicaSets[pod.Labels["app"]+"-1"]
-			last := !deadline.IsZero() && !w.now.Add(30*time.Second).Before(deadline) && pod.Spec.NodeName == "going"
+			grace := time.Duration(*pod.Spec.TerminationGracePeriodSeconds) * time.Second
+			last := !deadline.IsZero() && !w.now.Add(grace).Before(deadline) && pod.Spec.NodeName == "going"
+			if rs != nil && *rs.Spec.Replicas > 0 && !saves(pod) {
+				broken = fmt.Sprintf("%s was deleted at %s, deadline %s, although no other replica serves", pod.Name, w.now, deadline)
+			}
 			if rs != nil && *rs.Spec.Replicas > 0 && !last {
 				broken = fmt.Sprintf("%s was deleted at %s, deadline %s, although %s wants %d", pod.Name, w.now, deadline, rs.Name, *rs.Spec.Replicas)
 			}
 		}
 		w.mayEvict = func(pod *v1.Pod) {
-			from, at, waits := releasedFrom(w.seen.pods[pod.Name])
+			seen := w.seen.pods[pod.Name]
+			from, at, waits := releasedFrom(seen)
 			rs := w.seen.replicaSets[from]
-			if w.evicted[pod.Name] {
+			if w.removed[pod.Name] {
 				return // it leaves already: caches that lag for long have it asked for again
 			}
-			if !waits || !isReady(w.seen.pods[pod.Name]) || rs == nil || *rs.Spec.Replicas == 0 {
+			if !waits && isReady(seen) && !saves(pod) {
+				broken = fmt.Sprintf("%s was evicted at %s, deadline %s, although no other replica serves", pod.Name, w.now, deadline)
+			}
+			if !waits || rs == nil || *rs.Spec.Replicas == 0 {
 				return
 			}
 			serving, ill := 0, 0
+			if !isReady(seen) {
+				if w.now.Sub(seen.Status.Conditions[0].LastTransitionTime.Time) >= 30*time.Second {
+					return
+				}
+				serving++ // no fewer serve without it
+			}
 			for name, sibling := range w.seen.pods {
 				of, _, released := releasedFrom(sibling)
 				counts := released && of == from || !released && selects(rs, sibling)
-				if counts && isReady(sibling) && sibling.DeletionTimestamp == nil && !w.evicted[name] {
+				if counts && isReady(sibling) && sibling.DeletionTimestamp == nil && !w.removed[name] {
 					serving++
 				}
 				if !released && selects(rs, sibling) && !isReady(sibling) && !sibling.CreationTimestamp.Add(settings.SurgeTimeout).After(at) {
@@ -134,7 +165,7 @@ func TestAnyInterruption(t *testing.T) {
 				round()
 				w.fail = nil
 			},
-			"notice": func(*rapid.T) { deadline = w.now.Add(2 * time.Minute) },
+			"notice": func(*rapid.T) { noticed, deadline = w.now, w.now.Add(2*time.Minute) },
 			"all clear": func(*rapid.T) {
 				if deadline.After(w.now) {
 					deadline = time.Time{}

@@ -21,68 +21,52 @@ func (p *planner) begin(m urgent) {
 	if p.lastMoment(m.Move) {
 		return
 	}
-	// Where nothing makes another one, or nobody knows whether something does, each moment that a pod has is worth more than an early end.
-	if irreplaceable(m.Pod) || kube.CountedByPods(m.Pod.Pod) {
+	// Each moment of a pod that perhaps nothing makes again is worth more than an early end.
+	if irreplaceable(m.Pod) || kube.CountedByPods(m.Pod.Pod) && (m.Deadline.IsZero() || !p.recreated(m.Pod)) {
 		return
 	}
 	a := Action{Pod: m.Pod, Reason: m.Reason, Deadline: m.Deadline}
-	to, why := p.room.Replace(m.Pod)
-	if to == nil {
-		a.Kind, a.Why = Stay, "nothing has room for a replacement: "+why
-		p.add(a)
-		return
-	}
-	if capacity, only := m.Reason.wants(); only && to.Facts.Capacity.Type != capacity {
+	to, full := p.room.Replace(m.Pod)
+	way, noSurge := p.wayOf(m.Pod)
+	switch capacity, only := m.Reason.wants(); {
+	case to != nil && only && to.Facts.Capacity.Type != capacity:
 		return // what is urgent has taken the room that it was planned for
+	case to != nil:
+		a.Why = fmt.Sprintf("a replacement fits on node %s", to.Name)
+	case m.Deadline.IsZero():
+		a.Kind, a.Why = Stay, "nothing has room for a replacement: "+full
+	case way == Evict && !p.budgeted(m.Pod):
+		a.Kind, a.Why = Stay, fmt.Sprintf("nothing has room for a replacement: %s; it runs until %s", full, p.moment(m.Move).UTC().Format(time.RFC3339))
+	default:
+		// The sooner a replacement waits, the sooner an autoscaler adds a node for it.
+		a.Unplaced, a.Why = true, fmt.Sprintf("nothing has room for a replacement: %s; it waits for a new node", full)
 	}
-	a.Kind, a.Why = Release, fmt.Sprintf("a replacement fits on node %s", to.Name)
-	if a.Way, why = p.wayOf(m.Pod); a.Way == Evict {
-		a.Kind, a.Why = EvictPod, fmt.Sprintf("%s; no surge: %s", a.Why, why)
+	switch {
+	case a.Kind == Stay:
+	case way == Surge:
+		a.Kind, a.Way = Release, Surge
+	case p.spread(m.Move) && p.lastServing(m.Pod):
+		return // until another replica serves, or its last moment comes
+	default:
+		a.Kind, a.Way, a.Why = EvictPod, Evict, fmt.Sprintf("%s; no surge: %s", a.Why, noSurge)
 	}
 	p.add(a)
 }
 
-// lastMoment adds the step of a pod whose grace period takes up all the time that is left, and reports whether it did.
+// lastMoment adds the step of a pod that has no more time for its eviction, and reports whether it did.
 func (p *planner) lastMoment(m Move) bool {
-	own := gracePeriod(m.Pod)
-	if m.Deadline.IsZero() || p.now.Before(m.Deadline.Add(-own)) {
+	if m.Deadline.IsZero() || p.now.Before(p.moment(m)) {
 		return false
 	}
 	a := Action{Pod: m.Pod, Reason: m.Reason, Deadline: m.Deadline}
 	if p.settings.DeleteAtDeadline {
-		grace := max(min(own, m.Deadline.Sub(p.now)).Truncate(time.Second), time.Second)
+		grace := max(min(gracePeriod(m.Pod), m.Deadline.Sub(p.now)).Truncate(time.Second), shortestGrace)
 		a.Kind, a.Way, a.Grace, a.Why = DeletePod, Delete, &grace, "its node goes, and a budget cannot save it any more"
 	} else {
 		a.Kind, a.Way, a.Why = EvictPod, Evict, "its node goes"
 	}
 	p.add(a)
 	return true
-}
-
-// lastMoment is when the grace period of the pod takes up all the time that is left to the deadline, which must be set.
-func (a *Action) lastMoment() time.Time { return a.Deadline.Add(-gracePeriod(a.Pod)) }
-
-// NextLastMoment returns the first moment after now at which the grace period of a pod takes up all the time that is left to the deadline
-// of its move, so that Plan has something new to do; zero if there is none. Where deadlines are whole seconds, so is it.
-func NextLastMoment(moves []Move, now time.Time) (next time.Time) {
-	for _, m := range moves {
-		if m.Deadline.IsZero() {
-			continue
-		}
-		if at := m.Deadline.Add(-gracePeriod(m.Pod)); at.After(now) && sooner(at, next) {
-			next = at
-		}
-	}
-	return next
-}
-
-// gracePeriod is what the pod is given to end, at least 1 s: with none it would be taken off the API before it has ended.
-func gracePeriod(pod *cluster.Pod) time.Duration {
-	seconds := int64(30)
-	if pod.Spec.TerminationGracePeriodSeconds != nil {
-		seconds = *pod.Spec.TerminationGracePeriodSeconds
-	}
-	return max(time.Duration(seconds)*time.Second, time.Second)
 }
 
 // finish adds the next steps of released pods, also of those that nobody asks to move any more and of those that an earlier controller
@@ -100,13 +84,14 @@ func (p *planner) finish() {
 		if pod.DeletionTimestamp == nil {
 			m := Move{Pod: pod, Reason: reasonOf(pod.Release)}
 			if asked, ok := p.moves[pod.UID]; ok && !asked.Deadline.IsZero() {
-				m.Reason, m.Deadline = asked.Reason, asked.Deadline
+				m = asked
 			}
 			released = append(released, m)
 		}
 	}
 	slices.SortFunc(released, func(a, b Move) int {
-		return cmp.Or(CompareDeadlines(a.Deadline, b.Deadline), a.Pod.Release.At.Compare(b.Pod.Release.At), byName(a.Pod, b.Pod))
+		return cmp.Or(compareReady(a.Pod, b.Pod), CompareDeadlines(a.Deadline, b.Deadline),
+			a.Pod.Release.At.Compare(b.Pod.Release.At), byName(a.Pod, b.Pod))
 	})
 	// Those that have nothing to wait for leave; the rest wait together for ready replacements, of which any will do.
 	var waiting []Move
@@ -188,7 +173,7 @@ func (p *planner) leave(m Move) (left bool) {
 	left = true // nothing is planned for a pod if planning it fails
 	defer recovery.Recover(recovery.Pod, klog.KObj(m.Pod))
 	a := Action{Pod: m.Pod, Reason: m.Reason, Way: Surge, Deadline: m.Deadline}
-	_, serves := ready(m.Pod)
+	since, serves := ready(m.Pod)
 	switch release, revision := m.Pod.Release, m.Pod.ReleasedFrom; {
 	case !hidden(m.Pod):
 		p.forget(m, a)
@@ -202,14 +187,33 @@ func (p *planner) leave(m Move) (left bool) {
 	case wanted(revision) == 0:
 		p.evict(a, fmt.Sprintf("ReplicaSet %s is rolled out", release.ReplicaSet))
 		return true
-	case !serves:
-		p.evict(a, "it serves nobody: it is not ready")
+	case m.Pod.Node == nil:
+		p.evict(a, "its node is gone")
+		return true
+	case !serves && p.now.Sub(since) >= unreadyFor:
+		p.evict(a, fmt.Sprintf("it has not been ready for %s", unreadyFor))
 		return true
 	default:
 		return false
 	}
 	p.add(a)
 	return true
+}
+
+// unreadyFor is how long a released pod that is not ready may take to become ready again before it is evicted without a replacement.
+const unreadyFor = 30 * time.Second
+
+// compareReady orders pods that are not ready before those that are: their end costs nothing.
+func compareReady(a, b *cluster.Pod) int {
+	_, readyA := ready(a)
+	_, readyB := ready(b)
+	switch {
+	case readyA == readyB:
+		return 0
+	case readyB:
+		return -1
+	}
+	return 1
 }
 
 // hidden reports whether no ReplicaSet selects the pod: it was released, and not given back.

@@ -2,6 +2,7 @@ package migration
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -51,7 +52,7 @@ func (p *planner) noSurge(pod *cluster.Pod) string {
 	if p.progress[pod.UID] == Unreleasable {
 		return "the API server refuses to change its label"
 	}
-	return cmp.Or(heldByOne(pod), p.toldApart(pod), repelsItself(pod))
+	return cmp.Or(heldByOne(pod), p.toldApart(pod), p.adoptable(pod), repelsItself(pod))
 }
 
 func annotation(w *cluster.Workload, rs *appsv1.ReplicaSet) string {
@@ -127,6 +128,31 @@ func (p *planner) selectingByHash(namespace string) []byHash {
 	}
 	p.byHash[namespace] = found
 	return found
+}
+
+// adopter is a controller that could adopt a released pod.
+type adopter struct {
+	cluster.Adopter
+	selector labels.Selector
+}
+
+// adoptable says which controller would adopt the released pod, which has none.
+func (p *planner) adoptable(pod *cluster.Pod) string {
+	adopters, known := p.adopters[pod.Namespace]
+	if !known {
+		for _, one := range p.snapshot.Adopters[pod.Namespace] {
+			if selector, err := metav1.LabelSelectorAsSelector(one.Selector); err == nil { // else it selects nothing
+				adopters = append(adopters, adopter{one, selector})
+			}
+		}
+		p.adopters[pod.Namespace] = adopters
+	}
+	for _, by := range adopters {
+		if by.selector.Matches(releasedLabels(pod)) {
+			return fmt.Sprintf("%s %s would adopt it", by.Kind, by.Name)
+		}
+	}
+	return ""
 }
 
 // repelsItself says whether the released pod would keep its replacement away. On another host than its own there is room for one

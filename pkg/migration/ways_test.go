@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
@@ -30,6 +31,9 @@ func TestWays(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: "pdb"},
 			Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: matches}},
 		}
+	}
+	adopter := func(kind, name string, matches map[string]string) cluster.Adopter {
+		return cluster.Adopter{Kind: kind, Name: name, Selector: &metav1.LabelSelector{MatchLabels: matches}}
 	}
 	for name, test := range map[string]struct {
 		// given changes what belongs to the pod of Deployment web.
@@ -141,6 +145,17 @@ func TestWays(t *testing.T) {
 		"a budget": {
 			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
 				w.budgets = append(w.budgets, budget(map[string]string{"app": "web"}))
+			},
+		},
+		"a DaemonSet that selects the app": {
+			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
+				w.adopters = append(w.adopters, adopter("DaemonSet", "agent", map[string]string{"app": "web"}))
+			},
+			wantNo: "DaemonSet agent would adopt it",
+		},
+		"a DaemonSet of another app": {
+			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
+				w.adopters = append(w.adopters, adopter("DaemonSet", "agent", map[string]string{"app": "agent"}))
 			},
 		},
 		"one to a zone": {

@@ -48,12 +48,14 @@ type world struct {
 	fail func(verb, resource, name string) (err error, before bool)
 	// calm: the node "going" does not go.
 	calm bool
+	// grace are the grace periods, in seconds, of the pods that ReplicaSets of an app make; 30 for others.
+	grace map[string]int64
 	// log are the requests that changed something.
 	log []string
 	// mayDelete and mayEvict, if set, are asked about every deletion and eviction.
 	mayDelete, mayEvict func(pod *v1.Pod)
-	// evicted are the pods that were evicted since the caches were brought up to date.
-	evicted map[string]bool
+	// removed are the pods that were evicted or deleted since the caches were brought up to date.
+	removed map[string]bool
 }
 
 type objects struct {
@@ -64,10 +66,11 @@ type objects struct {
 	sets        map[string]*appsv1.StatefulSet
 	budgets     []*policyv1.PodDisruptionBudget
 	services    []map[string]string
+	adopters    []cluster.Adopter
 }
 
 func newWorld() *world {
-	w := &world{now: start, objects: objects{
+	w := &world{now: start, grace: map[string]int64{}, objects: objects{
 		nodes: map[string]*v1.Node{}, pods: map[string]*v1.Pod{}, replicaSets: map[string]*appsv1.ReplicaSet{},
 		deployments: map[string]*appsv1.Deployment{}, sets: map[string]*appsv1.StatefulSet{},
 	}}
@@ -127,6 +130,9 @@ func (w *world) pod(name string, owner metav1.Object, node string) *v1.Pod {
 	case *appsv1.ReplicaSet:
 		pod.Labels = maps.Clone(owner.Spec.Selector.MatchLabels)
 		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
+		if grace, ok := w.grace[pod.Labels["app"]]; ok {
+			pod.Spec.TerminationGracePeriodSeconds = &grace
+		}
 	case *appsv1.StatefulSet:
 		pod.Labels = map[string]string{"app": owner.Name}
 		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))}
@@ -164,6 +170,13 @@ func (w *world) released(pod *v1.Pod, ago time.Duration) *v1.Pod {
 	return pod
 }
 
+// budget adds a PodDisruptionBudget of the pods of an app: so many must be ready.
+func (w *world) budget(app string, least int32) {
+	w.budgets = append(w.budgets, &policyv1.PodDisruptionBudget{ObjectMeta: w.meta(app), Spec: policyv1.PodDisruptionBudgetSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}, MinAvailable: new(intstr.FromInt32(least)),
+	}})
+}
+
 func (w *world) touch(object metav1.Object) {
 	w.version++
 	object.SetResourceVersion(fmt.Sprint(w.version))
@@ -171,7 +184,7 @@ func (w *world) touch(object metav1.Object) {
 
 // sync brings the caches up to date.
 func (w *world) sync() {
-	w.evicted = map[string]bool{}
+	w.removed = map[string]bool{}
 	for i, budget := range w.budgets { // the disruption controller
 		w.budgets[i] = budget.DeepCopy()
 		w.budgets[i].Status.DisruptionsAllowed = int32(max(w.allows(budget), 0))
@@ -180,6 +193,7 @@ func (w *world) sync() {
 		nodes: copied(w.nodes, (*v1.Node).DeepCopy), pods: copied(w.pods, (*v1.Pod).DeepCopy),
 		replicaSets: copied(w.replicaSets, held((*appsv1.ReplicaSet).DeepCopy)), deployments: copied(w.deployments, held((*appsv1.Deployment).DeepCopy)),
 		sets: copied(w.sets, held((*appsv1.StatefulSet).DeepCopy)), budgets: slices.Clone(w.budgets), services: slices.Clone(w.services),
+		adopters: slices.Clone(w.adopters),
 	}
 }
 
@@ -207,6 +221,7 @@ func (w *world) snapshot() *cluster.Snapshot {
 	s := &cluster.Snapshot{
 		Now: w.now, Budgets: map[string][]*policyv1.PodDisruptionBudget{namespace: w.seen.budgets},
 		Services: map[string][]map[string]string{namespace: w.seen.services},
+		Adopters: map[string][]cluster.Adopter{namespace: w.seen.adopters},
 	}
 	nodes := map[string]*cluster.Node{}
 	for _, name := range slices.Sorted(maps.Keys(w.seen.nodes)) {
@@ -230,21 +245,21 @@ func (w *world) snapshot() *cluster.Snapshot {
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.seen.replicaSets)) {
 		rs := w.seen.replicaSets[name]
-		workload := &cluster.Workload{Key: kube.OwnerKey{UID: rs.UID}, Kind: "ReplicaSet", Namespace: namespace, Name: name}
+		workload := &cluster.Workload{Key: kube.OwnerKey{UID: rs.UID}, Kind: "ReplicaSet", Namespace: namespace, Name: name, Desired: kube.Replicas(rs.Spec.Replicas)}
 		if owner := metav1.GetControllerOf(rs); owner != nil {
 			d, ok := w.seen.deployments[owner.Name]
 			if !ok && owner.Kind == "Deployment" {
 				continue
 			}
 			if ok {
-				workload = &cluster.Workload{Key: kube.OwnerKey{UID: d.UID}, Kind: "Deployment", Namespace: namespace, Name: d.Name, Deployment: d}
+				workload = &cluster.Workload{Key: kube.OwnerKey{UID: d.UID}, Kind: "Deployment", Namespace: namespace, Name: d.Name, Deployment: d, Desired: kube.Replicas(d.Spec.Replicas)}
 				workload.RollingOut = d.Generation > d.Status.ObservedGeneration
 			}
 		}
 		add(rs.UID, workload, rs)
 	}
 	for _, set := range w.seen.sets {
-		add(set.UID, &cluster.Workload{Key: kube.OwnerKey{UID: set.UID}, Kind: "StatefulSet", Namespace: namespace, Name: set.Name, StatefulSet: set}, nil)
+		add(set.UID, &cluster.Workload{Key: kube.OwnerKey{UID: set.UID}, Kind: "StatefulSet", Namespace: namespace, Name: set.Name, StatefulSet: set, Desired: kube.Replicas(set.Spec.Replicas)}, nil)
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.seen.pods)) {
 		pod := &cluster.Pod{Pod: w.seen.pods[name], Node: nodes[w.seen.pods[name].Spec.NodeName]}
@@ -259,11 +274,18 @@ func (w *world) snapshot() *cluster.Snapshot {
 			}
 			continue
 		}
-		if owner := metav1.GetControllerOf(pod); owner != nil && revisions[owner.UID] != nil {
+		owner := metav1.GetControllerOf(pod)
+		if kube.CountedByPods(pod.Pod) && revisions[owner.UID] == nil {
+			add(owner.UID, &cluster.Workload{Key: kube.KeyOf(namespace, owner), Kind: owner.Kind, Namespace: namespace, Name: owner.Name}, nil)
+		}
+		if owner != nil && revisions[owner.UID] != nil {
 			pod.Revision = revisions[owner.UID]
 			pod.Workload = pod.Revision.Workload
 			if pod.Live() {
 				pod.Revision.Pods = append(pod.Revision.Pods, pod)
+				if kube.CountedByPods(pod.Pod) {
+					pod.Workload.Desired++
+				}
 			}
 		}
 	}
@@ -284,6 +306,9 @@ func (w *world) client() *fake.Clientset {
 		verb, resource := action.GetVerb(), action.GetResource().Resource
 		if action.GetSubresource() == "eviction" {
 			verb = "evict"
+		}
+		if action.GetSubresource() == "status" {
+			verb = "patch status"
 		}
 		var failed error
 		if w.fail != nil {
@@ -335,6 +360,20 @@ func (w *world) answer(verb, resource, name string, action clienttesting.Action)
 		w.touch(pod)
 		w.log = append(w.log, "patch "+name)
 		return pod.DeepCopy(), nil
+	case "patch status":
+		var patch struct {
+			Metadata struct{ UID types.UID }
+			Status   struct{ Conditions []v1.PodCondition }
+		}
+		if err := json.Unmarshal(action.(clienttesting.PatchAction).GetPatch(), &patch); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		if patch.Metadata.UID != pod.UID {
+			return nil, apierrors.NewConflict(group, name, errors.New("precondition"))
+		}
+		pod.Status.Conditions = append(pod.Status.Conditions, patch.Status.Conditions...)
+		w.touch(pod)
+		return pod.DeepCopy(), nil
 	case "delete":
 		options := action.(clienttesting.DeleteAction).GetDeleteOptions()
 		if *options.Preconditions.UID != pod.UID {
@@ -343,6 +382,7 @@ func (w *world) answer(verb, resource, name string, action clienttesting.Action)
 		if w.mayDelete != nil {
 			w.mayDelete(pod)
 		}
+		w.removed[name] = true
 		grace := ""
 		if options.GracePeriodSeconds != nil {
 			grace = fmt.Sprintf(" %ds", *options.GracePeriodSeconds)
@@ -361,7 +401,7 @@ func (w *world) answer(verb, resource, name string, action clienttesting.Action)
 		if w.mayEvict != nil {
 			w.mayEvict(pod)
 		}
-		w.evicted[name] = true
+		w.removed[name] = true
 		w.log = append(w.log, "evict "+name)
 		w.terminate(pod)
 		return nil, nil

@@ -56,6 +56,7 @@ func TestControllerChanges(t *testing.T) {
 		"patch events.events.k8s.io ",
 		"patch nodes ",
 		"patch pods ",
+		"patch pods/status ",
 		"update leases.coordination.k8s.io spot-controller kube-system",
 	}
 	if diff := cmp.Diff(want, changes); diff != "" {

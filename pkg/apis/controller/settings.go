@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/scalar"
@@ -27,7 +30,8 @@ type Settings struct {
 	Advisory                     bool
 	AdvisoryLimit, AdvisoryPause time.Duration
 
-	SurgeTimeout time.Duration
+	SurgeTimeout    time.Duration
+	EvictableOwners []schema.GroupKind
 
 	Heal, MakeRoom, ReturnToSpot       bool
 	MaxMoves                           int
@@ -99,6 +103,10 @@ func (c *SpotControllerConfiguration) convert() (*Settings, field.ErrorList) {
 
 		DeletionCosts: scalar.Parse(&errs, field.NewPath("deletionCosts", "enabled"), c.DeletionCosts.Enabled, scalar.Bool),
 	}
+	for i, owner := range c.Migration.EvictableOwners {
+		path := field.NewPath("migration", "evictableOwners").Index(i)
+		s.EvictableOwners = append(s.EvictableOwners, scalar.Parse(&errs, path, owner, groupKind))
+	}
 	if s.Advisory && c.Interruption.Enabled == "false" {
 		errs = append(errs, field.Invalid(advisory.Child("enabled"), true, "expected false where interruption.enabled is false"))
 	}
@@ -134,6 +142,16 @@ func atLeast(least time.Duration) func(string) (time.Duration, error) {
 		}
 		return d, nil
 	}
+}
+
+// groupKind reads the kind and the group of a controller. The name of a resource, which is in lower case, would never match.
+func groupKind(text string) (schema.GroupKind, error) {
+	kind, group, _ := strings.Cut(text, ".")
+	if lower := strings.ToLower(kind); lower == "" || kind[0] == lower[0] || len(validation.IsDNS1035Label(lower)) > 0 ||
+		len(validation.IsDNS1123Subdomain(group)) > 0 {
+		return schema.GroupKind{}, errors.New(`expected a kind and its group, such as "CloneSet.apps.kruise.io"`)
+	}
+	return schema.GroupKind{Group: group, Kind: kind}, nil
 }
 
 func address(text string) (string, error) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -22,7 +23,10 @@ var defaults = Settings{
 	Interruption: true, DefaultNotice: 2 * time.Minute, NotReadyAfter: 40 * time.Second, DeleteAtDeadline: true,
 	AdvisoryLimit: 30 * time.Minute, AdvisoryPause: time.Hour, SurgeTimeout: 2 * time.Minute,
 	Heal: true, MakeRoom: true, ReturnToSpot: true, MaxMoves: 5, PauseAfterInterruption: 5 * time.Minute, CalmPeriod: 10 * time.Minute,
-	DeletionCosts: true,
+	DeletionCosts: true, EvictableOwners: []schema.GroupKind{
+		{Group: "core.strimzi.io", Kind: "StrimziPodSet"}, {Group: "postgresql.cnpg.io", Kind: "Cluster"},
+		{Group: "apps.kruise.io", Kind: "CloneSet"}, {Group: "apps.kruise.io", Kind: "StatefulSet"},
+	},
 }
 
 // every is a configuration in which nothing has its default.
@@ -39,7 +43,7 @@ interruption:
   notReadyAfter: 25s
   deleteAtDeadline: false
   advisory: {enabled: true, timeLimit: 10s, pause: 1m}
-migration: {surgeTimeout: 3m}
+migration: {surgeTimeout: 3m, evictableOwners: [Shard.example.com]}
 rebalance:
   heal: false
   makeRoom: false
@@ -66,8 +70,10 @@ func TestRead(t *testing.T) {
 			DryRun: true, RequestsPerSecond: 7, Concurrency: 3, LeaseDuration: time.Minute, MetricsAddress: "127.0.0.1:0", HealthAddress: "[::1]:1",
 			Interruption: true, DefaultNotice: 30 * time.Second, NotReadyAfter: 25 * time.Second, Advisory: true,
 			AdvisoryLimit: 10 * time.Second, AdvisoryPause: time.Minute, SurgeTimeout: 3 * time.Minute, MaxMoves: 1, CalmPeriod: time.Millisecond,
+			EvictableOwners: []schema.GroupKind{{Group: "example.com", Kind: "Shard"}},
 		}},
-		"interruption off": {head + "interruption: {enabled: false}\n", func() Settings { s := defaults; s.Interruption = false; return s }()},
+		"no evictable owners": {head + "migration: {evictableOwners: []}\n", func() Settings { s := defaults; s.EvictableOwners = nil; return s }()},
+		"interruption off":    {head + "interruption: {enabled: false}\n", func() Settings { s := defaults; s.Interruption = false; return s }()},
 		"JSON": {`{"apiVersion": "spot-aware-scheduler.io/v1alpha1", "kind": "SpotControllerConfiguration", "rebalance": {"maxMoves": 9}}`,
 			func() Settings { s := defaults; s.MaxMoves = 9; return s }()},
 	} {
@@ -127,7 +133,7 @@ interruption:
   notReadyAfter: soon
   deleteAtDeadline: "no"
   advisory: {enabled: [true], timeLimit: -1m, pause: 5}
-migration: {surgeTimeout: ""}
+migration: {surgeTimeout: "", evictableOwners: [CloneSet, clonesets.apps.kruise.io, CloneSet.Apps, ".io", "", {kind: CloneSet}, 5, A.b]}
 rebalance:
   heal: "True"
   makeRoom: {}
@@ -139,7 +145,10 @@ deletionCosts: {enabled: yes please}
 `, []string{
 			"concurrency", "deletionCosts.enabled", "dryRun", "health.bindAddress", "interruption.advisory.enabled", "interruption.advisory.pause",
 			"interruption.advisory.timeLimit", "interruption.defaultNotice", "interruption.deleteAtDeadline", "interruption.enabled",
-			"interruption.notReadyAfter", "leaderElection.leaseDuration", "metrics.bindAddress", "migration.surgeTimeout", "rebalance.calmPeriod",
+			"interruption.notReadyAfter", "leaderElection.leaseDuration", "metrics.bindAddress",
+			"migration.evictableOwners[0]", "migration.evictableOwners[1]", "migration.evictableOwners[2]", "migration.evictableOwners[3]",
+			"migration.evictableOwners[4]", "migration.evictableOwners[5]", "migration.evictableOwners[6]",
+			"migration.surgeTimeout", "rebalance.calmPeriod",
 			"rebalance.heal", "rebalance.makeRoom", "rebalance.maxMoves", "rebalance.pauseAfterInterruption", "rebalance.returnToSpot",
 			"requestsPerSecond",
 		}},

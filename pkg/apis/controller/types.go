@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -75,6 +77,9 @@ type Migration struct {
 	// SurgeTimeout is how long a pod waits for its replacement to become ready, besides minReadySeconds, before it is given back to its
 	// ReplicaSet: 5s or more. Where its node goes, the deadline counts instead. Default 2m.
 	SurgeTimeout scalar.Value `json:"surgeTimeout,omitempty"`
+	// EvictableOwners are kinds of controllers, such as "CloneSet.apps.kruise.io", that make a pod again after its eviction: such a pod is
+	// evicted as soon as its node gets notice. Kubernetes' own kinds need not be named. Default: those of Strimzi, CloudNativePG and OpenKruise.
+	EvictableOwners []scalar.Value `json:"evictableOwners,omitempty"`
 }
 
 // Rebalance says which pods are moved for a better place, and how many.
@@ -117,6 +122,11 @@ func (c *SpotControllerConfiguration) SetDefaults() {
 	c.Interruption.Advisory.Pause.SetDefault("1h")
 
 	c.Migration.SurgeTimeout.SetDefault("2m")
+	if c.Migration.EvictableOwners == nil {
+		c.Migration.EvictableOwners = []scalar.Value{
+			"StrimziPodSet.core.strimzi.io", "Cluster.postgresql.cnpg.io", "CloneSet.apps.kruise.io", "StatefulSet.apps.kruise.io",
+		}
+	}
 	c.Rebalance.Heal.SetDefault("true")
 	c.Rebalance.MakeRoom.SetDefault("true")
 	c.Rebalance.ReturnToSpot.SetDefault("true")
@@ -129,5 +139,6 @@ func (c *SpotControllerConfiguration) SetDefaults() {
 // DeepCopyObject implements runtime.Object.
 func (c *SpotControllerConfiguration) DeepCopyObject() runtime.Object {
 	result := *c
+	result.Migration.EvictableOwners = slices.Clone(c.Migration.EvictableOwners)
 	return &result
 }

@@ -1,0 +1,39 @@
+package cluster_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+)
+
+// Whatever adopts pods by labels that a released pod may have is an adopter, of its own namespace.
+func TestAdopters(t *testing.T) {
+	w := newWorld(t)
+	app := map[string]string{"app": "web"}
+	selector := &metav1.LabelSelector{MatchLabels: app}
+	elsewhere := meta("elsewhere")
+	elsewhere.Namespace = "other"
+	w.put(
+		&appsv1.DaemonSet{ObjectMeta: meta("agent"), Spec: appsv1.DaemonSetSpec{Selector: selector}},
+		&appsv1.ReplicaSet{ObjectMeta: meta("bare"), Spec: appsv1.ReplicaSetSpec{Selector: selector}},
+		&appsv1.ReplicaSet{ObjectMeta: meta("web-1"), Spec: appsv1.ReplicaSetSpec{Selector: &metav1.LabelSelector{
+			MatchLabels: map[string]string{"app": "web", appsv1.DefaultDeploymentUniqueLabelKey: "1"},
+		}}},
+		&appsv1.StatefulSet{ObjectMeta: meta("db"), Spec: appsv1.StatefulSetSpec{Selector: selector}},
+		&v1.ReplicationController{ObjectMeta: meta("old"), Spec: v1.ReplicationControllerSpec{Selector: app}},
+		&v1.ReplicationController{ObjectMeta: meta("empty")},
+		&appsv1.DaemonSet{ObjectMeta: elsewhere, Spec: appsv1.DaemonSetSpec{Selector: selector}},
+	)
+	want := map[string][]cluster.Adopter{
+		"shop":  {{"DaemonSet", "agent", selector}, {"ReplicaSet", "bare", selector}, {"ReplicationController", "old", selector}},
+		"other": {{"DaemonSet", "elsewhere", selector}},
+	}
+	if diff := cmp.Diff(want, w.snapshot().Adopters); diff != "" {
+		t.Errorf("adopters (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,48 @@
+package migration
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// markDisrupted sets the condition DisruptionTarget on a pod that is about to be deleted past its budget, as the eviction API does on those
+// that it evicts: the podFailurePolicy of a Job sees it. The deletion does not depend on it, so that an error is only logged, once.
+func (e *Executor) markDisrupted(ctx context.Context, a Action) {
+	if slices.ContainsFunc(a.Pod.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue
+	}) {
+		return
+	}
+	// The API server merges conditions by their types. A pod of another UID is left as it is.
+	data, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": a.Pod.UID},
+		"status": map[string]any{"conditions": []v1.PodCondition{{
+			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: kube.ReasonInterruption,
+			Message: "spot-controller: " + a.Why, LastTransitionTime: metav1.NewTime(e.clock.Now()),
+		}}},
+	})
+	if err == nil {
+		// A request that hangs leaves time for the deletion.
+		patching, cancel := context.WithTimeout(ctx, min(e.settings.RequestTimeout/2, disruptedWithin))
+		defer cancel()
+		_, err = e.client.CoreV1().Pods(a.Pod.Namespace).Patch(
+			patching, a.Pod.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
+	}
+	if err != nil {
+		e.unmarked.Do(func() {
+			klog.FromContext(ctx).Error(err, "Condition DisruptionTarget not set before a deletion; not logged again", "pod", klog.KObj(a.Pod))
+		})
+	}
+}
+
+// disruptedWithin bounds the request for the condition DisruptionTarget.
+const disruptedWithin = 2 * time.Second

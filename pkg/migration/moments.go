@@ -1,0 +1,170 @@
+package migration
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// requestsPerDeletion are the condition DisruptionTarget and the deletion itself.
+const requestsPerDeletion = 2
+
+// shortestGrace is the grace period of a pod that is deleted at its deadline. With none the API would lose the pod before it has ended.
+const shortestGrace = time.Second
+
+// lastMoments returns the last moment of every pod that has a deadline. It is the deadline less the grace period, or for a pod whose
+// deletion is spread less shortestGrace. Deletions that together take the API server more than a second begin as much earlier, in whole
+// seconds: the client sends a second's requests at once.
+func (p *planner) lastMoments() map[types.UID]time.Time {
+	type moment struct {
+		pod *cluster.Pod
+		at  time.Time
+	}
+	var all []moment
+	for _, m := range p.moves {
+		switch {
+		case m.Deadline.IsZero() || p.leaving(m.Pod):
+		case p.spread(m):
+			p.countServing()
+			all = append(all, moment{m.Pod, m.Deadline.Add(-shortestGrace)})
+		default:
+			all = append(all, moment{m.Pod, m.Deadline.Add(-gracePeriod(m.Pod))})
+		}
+	}
+	slices.SortFunc(all, func(a, b moment) int { // the latest first
+		if order := b.at.Compare(a.at); order != 0 {
+			return order
+		}
+		return byName(b.pod, a.pod)
+	})
+	perSecond := max(p.settings.RequestsPerSecond/requestsPerDeletion, 1)
+	last := make(map[types.UID]time.Time, len(all))
+	var slot time.Time
+	n := 0
+	for _, m := range all {
+		if p.settings.RequestsPerSecond > 0 {
+			switch {
+			case n == 0 || !m.at.After(slot.Add(-time.Second)):
+				slot, n = m.at, 0
+			case n == perSecond:
+				slot, n = slot.Add(-time.Second), 0
+			}
+			n++
+			m.at = earlier(m.at, slot)
+		}
+		last[m.pod.UID] = m.at
+	}
+	return last
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// moment returns when the pod of a move with a deadline is deleted if it has not left by then.
+func (p *planner) moment(m Move) time.Time {
+	last, ok := p.last[m.Pod.UID]
+	if !ok {
+		last = m.Deadline.Add(-gracePeriod(m.Pod))
+	}
+	if p.spread(m) {
+		return earlier(last, p.turn(m))
+	}
+	return last
+}
+
+// spread reports whether the deletion of a pod waits for its turn. The grace period of such a pod takes up all the notice that its node
+// gave, so that all replicas of its workload would be deleted at once. What nothing makes again gets all the grace that there is.
+func (p *planner) spread(m Move) bool {
+	own := m.Deadline.Add(-gracePeriod(m.Pod))
+	return !own.After(m.Noticed) && m.Deadline.After(m.Noticed) &&
+		(m.Pod.ReleasedFrom != nil || m.Pod.Workload != nil && p.recreated(m.Pod))
+}
+
+// turn returns when the notice allows the deletion of a pod past its budget: k of n replicas may be missing from k/n of the notice on, so
+// that the last one leaves with its node. A single replica is deleted after half of the notice.
+func (p *planner) turn(m Move) time.Time {
+	missing, replicas := p.missingWithout(m.Pod)
+	notice := m.Deadline.Sub(m.Noticed)
+	return m.Noticed.Add(notice * time.Duration(max(missing, 1)) / time.Duration(max(replicas, 2)))
+}
+
+// lastServing reports whether the pod is the only replica that serves of a workload that has several.
+func (p *planner) lastServing(pod *cluster.Pod) bool {
+	missing, replicas := p.missingWithout(pod)
+	return replicas > 1 && missing >= replicas
+}
+
+// missingWithout returns how many of its replicas a workload lacks once the pod is gone. Pods that leave by an action of this plan are gone
+// already.
+func (p *planner) missingWithout(pod *cluster.Pod) (missing, replicas int) {
+	workload := pod.Workload
+	if workload == nil {
+		workload = pod.ReleasedFrom.Workload
+	}
+	replicas = max(workload.Desired, 1)
+	if kube.CountedByPods(pod.Pod) {
+		replicas += p.ending[workload.Key] // Desired is the number of its live pods
+	}
+	missing = replicas - p.serving[workload.Key]
+	if p.serves(pod) {
+		missing++
+	}
+	return missing, replicas
+}
+
+// countServing counts the pods of each workload that serve, and those that end, unless it has before.
+func (p *planner) countServing() {
+	if p.serving != nil {
+		return
+	}
+	p.serving, p.ending = map[kube.OwnerKey]int{}, map[kube.OwnerKey]int{}
+	for _, pod := range p.snapshot.Pods {
+		if pod.Workload == nil && pod.ReleasedFrom == nil {
+			continue
+		}
+		if p.serves(pod) {
+			p.serving[group(pod)]++
+		}
+		if pod.DeletionTimestamp != nil {
+			p.ending[group(pod)]++
+		}
+	}
+}
+
+// serves reports whether the pod is ready, and is neither terminating nor about to.
+func (p *planner) serves(pod *cluster.Pod) bool {
+	_, ok := ready(pod)
+	return ok && pod.DeletionTimestamp == nil && !p.leaving(pod)
+}
+
+// NextLastMoment returns the first moment after now at which a pod is deleted if it has not left by then, so that Plan has something new to
+// do; zero if there is none.
+func NextLastMoment(s *cluster.Snapshot, moves []Move, settings Settings) (next time.Time) {
+	p := newPlanner(s, nil, moves, settings, nil)
+	for _, m := range p.moves {
+		if m.Deadline.IsZero() {
+			continue
+		}
+		if at := p.moment(m); at.After(p.now) && sooner(at, next) {
+			next = at
+		}
+	}
+	return next
+}
+
+// gracePeriod is how long the pod may take to end, at least shortestGrace.
+func gracePeriod(pod *cluster.Pod) time.Duration {
+	seconds := int64(30)
+	if pod.Spec.TerminationGracePeriodSeconds != nil {
+		seconds = *pod.Spec.TerminationGracePeriodSeconds
+	}
+	return max(time.Duration(seconds)*time.Second, shortestGrace)
+}

@@ -1,0 +1,29 @@
+package migration
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// recreated reports whether a controller makes the pod again after its eviction. A pod of a kind that is not known here may do work that
+// nothing repeats, unless that kind is one of Settings.EvictableOwners, or a PodDisruptionBudget selects the pod: its owner then expects
+// evictions.
+func (p *planner) recreated(pod *cluster.Pod) bool {
+	switch {
+	case irreplaceable(pod):
+		return false
+	case !kube.CountedByPods(pod.Pod):
+		return true
+	}
+	owner := metav1.GetControllerOfNoCopy(pod)
+	kind := schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind()
+	return slices.Contains(p.settings.EvictableOwners, kind) || p.budgeted(pod)
+}
+
+// budgeted reports whether a PodDisruptionBudget selects the pod.
+func (p *planner) budgeted(pod *cluster.Pod) bool { return len(p.budgets.selecting(pod)) > 0 }

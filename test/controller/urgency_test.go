@@ -1,0 +1,228 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+// TestNoRoomAsksForNodes: twenty nodes are reclaimed and nothing has room for what runs there. The replacements exist within two seconds, so
+// that an autoscaler can add nodes for them; the pods serve until these are there. (Figure c of issue 15.)
+func TestNoRoomAsksForNodes(t *testing.T) {
+	const nodes, perNode, within = 20, 3, 2 * time.Second
+	s := start(t, live.Spot(nodes, perNode)...)
+	want := map[string]split{}
+	for i := range perNode {
+		want[fmt.Sprintf("app-%d", i)] = split{Spot: nodes}
+	}
+	for app := range want {
+		s.deploy(app, nodes, annotated(minOnDemand, "0"))
+	}
+	s.eventually(2*soon, s.are(want))
+	for app := range want {
+		s.protect(app, nodes, maxUnavailable("0"))
+	}
+	s.control(interruptionsOnly())
+	s.eventually(soon, func() error { // a new leader waits for its caches
+		rounds, err := s.counted("spot_aware_scheduler_controller_plan_duration_seconds_count", nil)
+		if err == nil && rounds == 0 {
+			err = errors.New("the controller has not begun")
+		}
+		return err
+	})
+
+	began := time.Now()
+	var group errgroup.Group
+	for i := range nodes {
+		group.Go(func() error {
+			s.notice(fmt.Sprintf("spot-%d", i+1), 2*time.Minute)
+			return nil
+		})
+	}
+	_ = group.Wait()
+	given := time.Since(began)
+	s.eventually(soon, s.wait(nodes*perNode))
+	took := time.Since(began)
+	t.Logf("%d replacements wait %s after the first notice; the last notice came after %s", nodes*perNode,
+		took.Round(time.Millisecond), given.Round(time.Millisecond))
+	if took > within {
+		t.Errorf("the replacements were there after %s, want at most %s", took.Round(time.Millisecond), within)
+	}
+	for app := range want {
+		s.eventually(soon, s.told(app+"-", "ReleasedToMove", "waits for a new node"))
+	}
+	s.addNodes(live.OnDemand(nodes, perNode)...) // as an autoscaler would
+	s.eventually(time.Minute, s.moved(nodes*perNode, "surge", "interruption"))
+	for app := range want {
+		s.eventually(soon, s.is(app, split{OnDemand: nodes}))
+	}
+	s.eventually(soon, s.nothingReleased)
+}
+
+// wait returns a check that so many pods have no node.
+func (s *scenario) wait(want int) func() error {
+	return func() error {
+		pods, err := client.CoreV1().Pods(s.namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName="})
+		if err == nil && len(pods.Items) != want {
+			err = fmt.Errorf("%d pods wait, want %d", len(pods.Items), want)
+		}
+		return err
+	}
+}
+
+// TestOperatorsPodsLeaveOneByOne: pods of an operator, each on a node that goes in a minute, under a budget of one at a time. The operator
+// is a stand-in: it makes a pod again under its name when it is gone. (Figure b of issue 15.)
+func TestOperatorsPodsLeaveOneByOne(t *testing.T) {
+	const brokers, notice = 3, time.Minute
+	s := start(t, live.Spot(brokers, 1)...)
+	owner := metav1.OwnerReference{
+		APIVersion: "example.com/v1", Kind: "BrokerSet", Name: "broker", UID: "0c1d0d3c-6cf4-4d4b-9a55-3f2f1f6f7c11", Controller: ptr.To(true),
+	}
+	ctx, stop := context.WithCancel(s.ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- s.operate(ctx, owner, brokers) }()
+	t.Cleanup(func() { // before the scenario removes its pods
+		stop()
+		if err := <-ended; err != nil {
+			t.Error("the operator:", err)
+		}
+	})
+	s.eventually(soon, s.is(owner.Name, split{Spot: brokers}))
+	s.protect(owner.Name, brokers, minAvailable("2"))
+	s.addNodes(live.OnDemand(brokers, 1)...)
+	s.control(interruptionsOnly())
+
+	began := time.Now()
+	deadline := began.Add(notice)
+	for i := range brokers {
+		s.notice(fmt.Sprintf("spot-%d", i+1), notice)
+	}
+	s.eventually(time.Until(deadline), s.is(owner.Name, split{OnDemand: brokers}))
+	t.Logf("%d pods replaced one after the other within %s of %s", brokers, time.Since(began).Round(100*time.Millisecond), notice)
+	s.eventually(soon, s.moved(brokers, "evict", "interruption"))
+}
+
+// operate makes the pods of an operator again under their names until ctx is done.
+func (s *scenario) operate(ctx context.Context, owner metav1.OwnerReference, n int) error {
+	pods := client.CoreV1().Pods(s.namespace)
+	for ctx.Err() == nil {
+		for i := range n {
+			template := live.PodTemplate(owner.Name)
+			pod := &v1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+			pod.Name, pod.OwnerReferences = fmt.Sprintf("%s-%d", owner.Name, i), []metav1.OwnerReference{owner}
+			pod.Annotations = map[string]string{minOnDemand: "0"}
+			if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) && ctx.Err() == nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// TestJobSeesADisruption: a Job that one failed pod ends, unless that was a disruption. Its pod is deleted past its budget, ends with an
+// error on a node that outlives it, and the Job goes on. Another Job's pod, which somebody else deletes, ends that Job. The test stands in
+// for the kubelet, which says how a pod that was deleted has ended: KWOK says nothing. (Figure d of issue 15.)
+func TestJobSeesADisruption(t *testing.T) {
+	const grace = 5 * time.Second
+	s := start(t, live.Spot(1, 2)...)
+	jobs := client.BatchV1().Jobs(s.namespace)
+	for _, app := range []string{"reclaimed", "by-hand"} {
+		template := live.PodTemplate(app)
+		template.Spec.RestartPolicy = v1.RestartPolicyNever
+		template.Spec.TerminationGracePeriodSeconds = ptr.To(int64(grace.Seconds()))
+		_, err := jobs.Create(s.ctx, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: app}, Spec: batchv1.JobSpec{
+			BackoffLimit: ptr.To[int32](0), Template: template,
+			PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
+				Action: batchv1.PodFailurePolicyActionIgnore,
+				OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{
+					Type: v1.DisruptionTarget, Status: v1.ConditionTrue,
+				}},
+			}}},
+		}}, metav1.CreateOptions{})
+		s.must(err)
+	}
+	for _, app := range []string{"reclaimed", "by-hand"} {
+		s.eventually(soon, s.is(app, split{Spot: 1}))
+	}
+	s.budget("reclaimed", "reclaimed", minAvailable("1"))
+	s.addNodes(live.OnDemand(1, 2)...)
+
+	byHand := s.podOf("by-hand")
+	s.must(client.CoreV1().Pods(s.namespace).Delete(s.ctx, byHand.Name, metav1.DeleteOptions{}))
+	s.ends(byHand, v1.PodFailed)
+	s.eventually(soon, s.jobIs("by-hand", batchv1.JobFailed))
+
+	s.control(interruptionsOnly())
+	first := s.podOf("reclaimed")
+	deadline := s.notice("spot-1", 20*time.Second)
+	s.leavesAt("reclaimed", deadline.Add(-grace))
+	marked := s.pod(first.Name)
+	if i := slices.IndexFunc(marked.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget }); i < 0 ||
+		marked.Status.Conditions[i].Reason != "SpotInterruption" {
+		t.Errorf("conditions %+v, want DisruptionTarget because of SpotInterruption", marked.Status.Conditions)
+	}
+	s.ends(first, v1.PodFailed)
+	s.eventually(soon, s.is("reclaimed", split{OnDemand: 1}))
+	s.ends(s.podOf("reclaimed"), v1.PodSucceeded)
+	s.eventually(soon, s.jobIs("reclaimed", batchv1.JobComplete))
+}
+
+// podOf returns the one pod of the app that does not end.
+func (s *scenario) podOf(app string) *v1.Pod {
+	s.Helper()
+	pods, err := live.Pods(s.ctx, client, s.namespace, metav1.ListOptions{LabelSelector: "app=" + app})
+	s.must(err)
+	pods = slices.DeleteFunc(pods, func(pod v1.Pod) bool { return pod.DeletionTimestamp != nil })
+	if len(pods) != 1 {
+		s.Fatalf("%s has %d pods, want one", app, len(pods))
+	}
+	return &pods[0]
+}
+
+func (s *scenario) pod(name string) *v1.Pod {
+	s.Helper()
+	pod, err := client.CoreV1().Pods(s.namespace).Get(s.ctx, name, metav1.GetOptions{})
+	s.must(err)
+	return pod
+}
+
+// ends has a pod end in a phase, as its kubelet would.
+func (s *scenario) ends(pod *v1.Pod, phase v1.PodPhase) {
+	s.Helper()
+	s.eventually(soon, func() error {
+		now := s.pod(pod.Name)
+		now.Status.Phase = phase
+		_, err := client.CoreV1().Pods(s.namespace).UpdateStatus(s.ctx, now, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// jobIs returns a check that the Job has come to this end.
+func (s *scenario) jobIs(name string, want batchv1.JobConditionType) func() error {
+	return func() error {
+		job, err := client.BatchV1().Jobs(s.namespace).Get(s.ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == want && c.Status == v1.ConditionTrue }) {
+			return fmt.Errorf("Job %s has the conditions %+v, want %s", name, job.Status.Conditions, want)
+		}
+		return nil
+	}
+}
