@@ -31,6 +31,10 @@ type Snapshot struct {
 	Budgets map[string][]*policyv1.PodDisruptionBudget
 	// Services are the selectors of all Services that have one, by namespace.
 	Services map[string][]map[string]string
+
+	// index is shared by the Rooms, Demands and Inspections of the Snapshot, which are therefore
+	// not for concurrent use; nil until one needs it.
+	index *index
 }
 
 // Node is a node with what a decision needs to know of it.
