@@ -35,6 +35,10 @@ type Snapshot struct {
 	Services map[string][]map[string]string
 	// Adopters are the controllers that could adopt a released pod, by namespace.
 	Adopters map[string][]Adopter
+
+	// index is shared by the Rooms, Demands and Inspections of the Snapshot, which are therefore
+	// not for concurrent use; nil until one needs it.
+	index *index
 }
 
 // Node is a node with what a decision needs to know of it.

@@ -8,9 +8,9 @@ import (
 // tolerates, in its node selector and affinity, within reach of its bound volumes, with its host ports free, and that its own required pod
 // affinity and anti-affinity and its hard topology spread allow it. It is not for concurrent use.
 type Demand struct {
-	snapshot *Snapshot
-	class    *class
-	places   map[*Pod]*Node
+	changes *changes
+	class   *class
+	places  map[*Pod]*Node
 	// counted: the class has its terms, which are not worked out before a node is suitable but for them.
 	counted bool
 }
@@ -18,7 +18,7 @@ type Demand struct {
 // NewDemand returns the demand of p, which is on no node of s. places says where pods are taken to be that will leave their nodes or get one,
 // nil for nowhere; it must not change while the Demand is in use.
 func NewDemand(s *Snapshot, p *Pod, places map[*Pod]*Node) *Demand {
-	return &Demand{snapshot: s, class: newClass(p), places: places}
+	return &Demand{changes: newChanges(indexOf(s)), class: newClass(p), places: places}
 }
 
 // Takes reports whether a node would take the pod if it had room for its requests, once the pods in then, which are on nodes of the Snapshot and
@@ -30,15 +30,15 @@ func (d *Demand) Takes(node *Node, then map[*Pod]*Node) bool {
 	if !d.counted {
 		d.countTerms()
 	}
-	d.class.terms.move(then, 1)
-	defer d.class.terms.move(then, -1)
-	return d.class.terms.allow(node)
+	d.changes.move(then, 1)
+	defer d.changes.move(then, -1)
+	return d.class.terms.allow(d.changes.index.numbers[node])
 }
 
 // countTerms works out the terms of the class.
 func (d *Demand) countTerms() {
-	d.counted, d.class.terms = true, (&Room{snapshot: d.snapshot}).newTerms(d.class.pod)
-	d.class.terms.move(d.places, 1)
+	d.counted, d.class.terms = true, d.changes.newTerms(d.class.pod)
+	d.changes.move(d.places, 1)
 }
 
 // portsFree reports whether nobody on the node uses a port of the pod's.
@@ -71,16 +71,4 @@ func (d *Demand) portsFree(node *Node, then map[*Pod]*Node) bool {
 		}
 	}
 	return true
-}
-
-// move counts pods where places says instead of where they stand (by 1), or takes that back (by -1).
-func (t *terms) move(places map[*Pod]*Node, by int) {
-	for p, to := range places {
-		if p.Node != nil {
-			t.apply(p, p.Node, -by)
-		}
-		if to != nil {
-			t.apply(p, to, by)
-		}
-	}
 }

@@ -133,7 +133,7 @@ func (r *Room) classOf(p *Pod) *class {
 		}
 	}
 	c := newClass(p)
-	c.terms = r.newTerms(p)
+	c.terms = r.changes.newTerms(p)
 	c.suits, c.from = make([]suitability, len(r.snapshot.Nodes)), make([]int, len(r.groups))
 	r.classes[key] = append(r.classes[key], c)
 	return c
@@ -158,7 +158,7 @@ func (c *class) has(p *Pod) bool {
 		equality.Semantic.DeepEqual(a.NodeSelector, b.NodeSelector) && equality.Semantic.DeepEqual(a.Affinity, b.Affinity) &&
 		equality.Semantic.DeepEqual(a.Tolerations, b.Tolerations) &&
 		equality.Semantic.DeepEqual(a.TopologySpreadConstraints, b.TopologySpreadConstraints) &&
-		(c.terms == nil || equality.Semantic.DeepEqual(c.pod.Labels, p.Labels))
+		c.terms.concern(c.pod, p)
 }
 
 // fits reports whether an open node takes one more pod of the class. Where it does not, ever says whether it may once other pods have been
@@ -182,7 +182,7 @@ func (c *class) fits(at *site) (fits, ever bool) {
 			return false, false
 		}
 	}
-	return c.terms.allow(at.Node), true
+	return c.terms.allow(at.index), true
 }
 
 // suit reports whether a node can take pods of the class as far as neither depends on other pods.

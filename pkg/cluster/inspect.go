@@ -56,7 +56,7 @@ func (i *Inspection) Obstacles(node *Node) (all []string) {
 	if !i.demand.counted {
 		i.demand.countTerms()
 	}
-	return append(all, c.terms.refusals(node)...)
+	return append(all, c.terms.refusals(i.demand.changes.index.numbers[node])...)
 }
 
 // short returns what the node has too little left of.
@@ -95,7 +95,7 @@ func (i *Inspection) short(node *Node) (all []string) {
 }
 
 // refusals returns in words which of the terms keep the pod off the node.
-func (t *terms) refusals(node *Node) (all []string) {
+func (t *terms) refusals(node int) (all []string) {
 	if t == nil {
 		return nil
 	}

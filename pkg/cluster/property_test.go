@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,7 +23,8 @@ func anyCluster(t *rapid.T) string {
 		fmt.Fprintf(&lines, "node %s %s %s/%s cpu=%d pods=%d %s\n", name,
 			rapid.SampledFrom([]string{"spot", "on-demand"}).Draw(t, "capacity"), rapid.SampledFrom([]string{"m", "c"}).Draw(t, "type"),
 			rapid.SampledFrom([]string{"a", "b"}).Draw(t, "zone"), rapid.IntRange(0, 6).Draw(t, "cpu"), rapid.IntRange(1, 6).Draw(t, "pods"),
-			rapid.SampledFrom([]string{"", "", "", "cordoned", "taint=karpenter.sh/disrupted", "taint=x"}).Draw(t, "state"))
+			rapid.SampledFrom([]string{"", "", "", "cordoned", "taint=karpenter.sh/disrupted", "taint=x",
+				"without=" + v1.LabelHostname}).Draw(t, "state"))
 		places = append(places, name, name, "!"+name)
 	}
 	for i := range rapid.IntRange(1, 6).Draw(t, "workloads") {
@@ -38,9 +40,26 @@ func anyCluster(t *rapid.T) string {
 		fmt.Fprintf(&lines, " cpu=%d min=%s profile=%s %s\n", rapid.IntRange(0, 3).Draw(t, "cpu"),
 			rapid.SampledFrom([]string{"0", "1", "2", "50%", "100%"}).Draw(t, "min"),
 			rapid.SampledFrom([]string{profile, profile, profile, "other"}).Draw(t, "profile"),
-			rapid.SampledFrom([]string{"", "", "tolerates=x", "zone=a", "port=80"}).Draw(t, "constraint"))
+			anyConstraint(t))
 	}
 	return lines.String()
+}
+
+// anyConstraint draws what keeps pods off nodes.
+func anyConstraint(t *rapid.T) string {
+	words := []string{rapid.SampledFrom([]string{"", "", "tolerates=x", "zone=a", "port=80"}).Draw(t, "constraint")}
+	if rapid.Bool().Draw(t, "terms") {
+		key := rapid.SampledFrom([]string{v1.LabelHostname, v1.LabelTopologyZone})
+		spread := key.Draw(t, "spread")
+		words = append(words, rapid.SampledFrom([]string{
+			"anti=" + key.Draw(t, "anti"), fmt.Sprintf("near=w%d/%s", rapid.IntRange(0, 5).Draw(t, "near"), key.Draw(t, "near to")),
+			"spread=" + spread, "spread=" + spread, "spread=" + v1.LabelHostname + "," + v1.LabelTopologyZone,
+		}).Draw(t, "term"))
+		words = append(words, fmt.Sprintf("skew=%d domains=%d", rapid.IntRange(1, 2).Draw(t, "skew"), rapid.IntRange(0, 3).Draw(t, "domains")),
+			rapid.SampledFrom([]string{"", "taints=Honor", "selector=Ignore", "perrevision"}).Draw(t, "policy"),
+			rapid.SampledFrom([]string{"", "mixed"}).Draw(t, "labels"))
+	}
+	return strings.Join(words, " ")
 }
 
 // TestAnyRoom asks for replacements of random pods of random clusters, in random order, and holds every answer against what a search of
@@ -89,7 +108,9 @@ type slowRoom struct {
 	s *cluster.Snapshot
 	// stands are the pods that count, by what they are or replace; holds are the pods that take room.
 	stands, holds []seat
-	answers       map[*cluster.Pod]*cluster.Node
+	// there are the pods that terms see.
+	there   []seat
+	answers map[*cluster.Pod]*cluster.Node
 }
 
 type seat struct {
@@ -101,7 +122,7 @@ func newSlowRoom(s *cluster.Snapshot) *slowRoom {
 	r := &slowRoom{s: s, answers: map[*cluster.Pod]*cluster.Node{}}
 	for _, p := range s.Pods {
 		if p.Node != nil {
-			r.holds = append(r.holds, seat{p, p.Node})
+			r.holds, r.there = append(r.holds, seat{p, p.Node}), append(r.there, seat{p, p.Node})
 			if p.Live() {
 				r.stands = append(r.stands, seat{p, p.Node})
 			}
@@ -144,10 +165,12 @@ func (r *slowRoom) replace(p *cluster.Pod) *cluster.Node {
 			placed.OnDemand++
 		}
 	}
+	// A released pod stays until its replacement is ready.
+	there := slices.DeleteFunc(slices.Clone(r.there), func(s seat) bool { return s.pod == p && p.Release == nil })
 	var best *cluster.Node
 	var bestRank decision.Rank
 	for _, node := range r.s.Nodes {
-		if !r.fits(p, node) {
+		if !r.fits(p, node) || !termsAllow(r.s.Nodes, there, p, node) {
 			continue
 		}
 		rank := decision.Rank(0)
@@ -184,7 +207,7 @@ func (r *slowRoom) replace(p *cluster.Pod) *cluster.Node {
 	r.answers[p] = best
 	if best != nil {
 		r.stands = append(others, seat{p, best})
-		r.holds = append(r.holds, seat{p, best})
+		r.holds, r.there = append(r.holds, seat{p, best}), append(there, seat{p, best})
 	}
 	return best
 }

@@ -21,15 +21,15 @@ import (
 // Snapshot is not changed.
 type Room struct {
 	snapshot *Snapshot
-	sites    map[*Node]*site
+	index    *index
+	sites    []site   // by the number of the node
 	groups   []*group // of open nodes, by the name of their first
 
 	standings map[*Revision]*standing
 	classes   map[any][]*class // of equal pods, by their revision, else by the pod
-	// changes are all pods that came or went in the simulation, in order; see terms.catchUp.
-	changes []change
-	answers map[*Pod]answer
-	ranked  []ranked // scratch
+	changes   *changes
+	answers   map[*Pod]answer
+	ranked    []ranked // scratch
 }
 
 type answer struct {
@@ -86,15 +86,13 @@ func keyOf(node *Node) groupKey { return groupKey{node.Facts, node.Labels[v1.Lab
 // age, namespace and name. A pod that has scheduling gates does not wait for room yet.
 func NewRoom(s *Snapshot) *Room {
 	r := &Room{
-		snapshot: s, sites: make(map[*Node]*site, len(s.Nodes)), standings: map[*Revision]*standing{},
-		classes: map[any][]*class{}, answers: map[*Pod]answer{},
+		snapshot: s, index: indexOf(s), sites: make([]site, len(s.Nodes)), standings: map[*Revision]*standing{},
+		classes: map[any][]*class{}, changes: newChanges(indexOf(s)), answers: map[*Pod]answer{},
 	}
-	slab := make([]site, len(s.Nodes))
 	groups := map[groupKey]*group{}
 	for i, node := range s.Nodes {
-		at := &slab[i]
+		at := &r.sites[i]
 		*at = site{Node: node, index: i}
-		r.sites[node] = at
 		if !open(node) {
 			continue
 		}
@@ -108,6 +106,14 @@ func NewRoom(s *Snapshot) *Room {
 	}
 	r.seat(s)
 	return r
+}
+
+// siteOf returns the site of a node; nil for nil.
+func (r *Room) siteOf(node *Node) *site {
+	if i, ok := r.index.numbers[node]; ok {
+		return &r.sites[i]
+	}
+	return nil
 }
 
 // open reports whether a node takes new pods. One whose capacity label may still arrive does not: it may be what a floor waits for, and is
@@ -138,7 +144,7 @@ func (r *Room) seat(s *Snapshot) {
 				}
 			}
 			if node := nodes[name]; node != nil {
-				nominated[p] = r.sites[node]
+				nominated[p] = r.siteOf(node)
 			}
 		}
 	}
@@ -174,36 +180,37 @@ func (r *Room) Replace(p *Pod) (to *Node, why string) {
 func (r *Room) replace(p *Pod) answer {
 	revision := cmp.Or(p.Revision, p.ReleasedFrom)
 	stands := r.standingOf(revision)
-	from := r.sites[p.Node]
+	from := r.siteOf(p.Node)
 	// A released pod stays until its replacement is ready; every other one is gone before that is placed.
 	leaves := from != nil && p.Release == nil
+	c := r.classOf(p)
 	found := false
-	if leaves && p.Live() {
-		stands.add(from, -1)
+	if leaves {
+		r.count(p, from, stands, -1)
 		defer func() { // also after a panic
 			if !found {
-				stands.add(from, 1)
+				r.count(p, from, stands, 1)
 			}
 		}()
 	}
-	c := r.classOf(p)
-	c.terms.catchUp(r.changes)
-	if leaves {
-		c.terms.apply(p, from.Node, -1)
-	}
 	plan := planOf(p, revision, stands.placed)
 	at, refused := r.find(c, plan, stands)
-	if leaves {
-		c.terms.apply(p, from.Node, 1)
-	}
 	if found = at != nil; !found {
 		return answer{why: nowhere(plan, refused)}
 	}
 	if leaves {
-		r.changes = append(r.changes, change{p, from.Node, -1})
+		r.changes.record(p, from.Node, -1)
 	}
 	r.take(p, at, c)
 	return answer{to: at.Node}
+}
+
+// count counts p on its node once more (by 1), or no longer (by -1).
+func (r *Room) count(p *Pod, on *site, stands *standing, by int) {
+	if p.Live() {
+		stands.add(on, by)
+	}
+	r.changes.count(p, on.Node, by)
 }
 
 // nowhere says why nothing was found. refused is why the policy keeps the pod off some open nodes, Admitted if it does not.
@@ -237,7 +244,8 @@ func (r *Room) take(p *Pod, at *site, c *class) {
 	if revision := cmp.Or(p.Revision, p.ReleasedFrom); revision != nil {
 		r.standingOf(revision).add(at, 1)
 	}
-	r.changes = append(r.changes, change{p, at.Node, 1})
+	r.changes.count(p, at.Node, 1)
+	r.changes.record(p, at.Node, 1)
 }
 
 // standingOf returns where the pods of a revision stand; an empty standing for nil.
@@ -249,7 +257,7 @@ func (r *Room) standingOf(revision *Revision) *standing {
 	if revision != nil {
 		r.standings[revision] = s
 		for _, p := range revision.Pods {
-			if at := r.sites[p.Node]; at != nil {
+			if at := r.siteOf(p.Node); at != nil {
 				s.add(at, 1)
 			}
 		}

@@ -247,6 +247,15 @@ func TestReplace(t *testing.T) {
 				deployment web 4 gone gone gone gone spread=topology.kubernetes.io/zone min=4`,
 			replace: "web-0 web-1 web-2", want: []string{"a", "a", noRoom},
 		},
+		"hard spread over the zones whose taints are tolerated": {
+			cluster: `
+				node a on-demand m/a taint=x
+				node b on-demand m/b
+				node gone on-demand m/b cordoned
+				deployment web 2 b gone spread=topology.kubernetes.io/zone taints=Honor min=2 tolerates=x
+				deployment app 2 b gone spread=topology.kubernetes.io/zone taints=Honor min=2`,
+			replace: "web-1 app-1", want: []string{"a", "b"},
+		},
 		"near another": {
 			cluster: `
 				node a on-demand m/a

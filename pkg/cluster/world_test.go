@@ -158,11 +158,11 @@ func (o options) number(name string, otherwise int) int {
 
 // build puts in what lines describe:
 //
-//	node NAME spot|on-demand TYPE/ZONE [cpu=4] [pods=110] [cordoned] [notready] [taint=KEY] [label=KEY=VALUE]
+//	node NAME spot|on-demand TYPE/ZONE [cpu=4] [pods=110] [cordoned] [notready] [taint=KEY] [label=KEY=VALUE] [without=KEY]
 //	deployment|statefulset|job NAME REPLICAS [PLACE…] [OPTION…]
 //
-// There is a pod for each PLACE: NODE, !NODE (it terminates), ~NODE (it was released) or - (it waits). The options of pods: cpu=1 min=N (min-on-demand) profile=NAME priority=N nominated=NODE anti=KEY near=APP/KEY spread=KEY port=N zone=Z
-// volume=ZONE tolerates=KEY gated. Pods of deployment web, whose ReplicaSet is web-r, are web-0, web-1 and so on.
+// There is a pod for each PLACE: NODE, !NODE (it terminates), ~NODE (it was released) or - (it waits). The options of pods: cpu=1 min=N (min-on-demand) profile=NAME priority=N nominated=NODE anti=KEY near=APP/KEY port=N zone=Z
+// spread=KEY,… (with skew=N domains=N taints=POLICY selector=POLICY perrevision) volume=ZONE tolerates=KEY gated mixed (their labels differ). Pods of deployment web, whose ReplicaSet is web-r, are web-0, web-1 and so on.
 func (w *world) build(lines string) {
 	w.t.Helper()
 	for line := range strings.Lines(lines) {
@@ -201,6 +201,9 @@ func nodeOf(name, capacity, pool string, o options) *v1.Node {
 	if key, given := o.get("taint"); given {
 		node.Spec.Taints = []v1.Taint{{Key: key, Effect: v1.TaintEffectNoSchedule}}
 	}
+	if key, given := o.get("without"); given {
+		delete(node.Labels, key)
+	}
 	if label, given := o.get("label"); given {
 		key, value, _ := strings.Cut(label, "=")
 		node.Labels[key] = value
@@ -215,7 +218,7 @@ func (w *world) workload(kind, name, desired string, rest []string) {
 		w.t.Fatal(err)
 	}
 	replicas := ptr.To(int32(n))
-	first := slices.IndexFunc(rest, func(word string) bool { return strings.Contains(word, "=") || word == "gated" })
+	first := slices.IndexFunc(rest, func(word string) bool { return strings.Contains(word, "=") || word == "gated" || word == "mixed" })
 	if first < 0 {
 		first = len(rest)
 	}
@@ -245,6 +248,9 @@ func (w *world) workload(kind, name, desired string, rest []string) {
 	for i, place := range places {
 		pod := w.pod(fmt.Sprintf("%s-%d", name, i), owner, o)
 		pod.Labels = map[string]string{"app": name, appsv1.DefaultDeploymentUniqueLabelKey: "r"}
+		if _, given := o.get("mixed"); given {
+			pod.Labels[[]string{"index", "app", appsv1.DefaultDeploymentUniqueLabelKey}[i%3]] = "other"
+		}
 		switch place[0] {
 		case '-':
 		case '!':
@@ -310,9 +316,24 @@ func (w *world) pod(name string, owner metav1.OwnerReference, o options) *v1.Pod
 		pod.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
 			{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}, TopologyKey: key}}}}
 	}
-	if key, given := o.get("spread"); given {
-		pod.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{
-			{MaxSkew: 1, TopologyKey: key, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: own}}
+	if keys, given := o.get("spread"); given {
+		for key := range strings.SplitSeq(keys, ",") {
+			c := v1.TopologySpreadConstraint{
+				MaxSkew: int32(o.number("skew", 1)), TopologyKey: key, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: own}
+			if least := o.number("domains", 0); least > 0 {
+				c.MinDomains = ptr.To(int32(least))
+			}
+			if policy, given := o.get("taints"); given {
+				c.NodeTaintsPolicy = ptr.To(v1.NodeInclusionPolicy(policy))
+			}
+			if policy, given := o.get("selector"); given {
+				c.NodeAffinityPolicy = ptr.To(v1.NodeInclusionPolicy(policy))
+			}
+			if _, given := o.get("perrevision"); given {
+				c.MatchLabelKeys = []string{appsv1.DefaultDeploymentUniqueLabelKey}
+			}
+			pod.Spec.TopologySpreadConstraints = append(pod.Spec.TopologySpreadConstraints, c)
+		}
 	}
 	if zone, given := o.get("volume"); given {
 		in := []v1.NodeSelectorRequirement{{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpIn, Values: []string{zone}}}

@@ -1,0 +1,109 @@
+package cluster_test
+
+import (
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+)
+
+// termsAllow reports whether the required affinity, anti-affinity and topology spread of p allow it
+// on node, with pods as they are there. It counts everything for every question, as the
+// documentation of Kubernetes describes it. It knows selectors by matchLabels, terms for the pod's
+// own namespace, and taints only as tolerated or not.
+func termsAllow(nodes []*cluster.Node, there []seat, p *cluster.Pod, node *cluster.Node) bool {
+	return nearAllows(there, p, node) && apartAllows(there, p, node) && spreadAllows(nodes, there, p, node)
+}
+
+func selects(selector map[string]string, p *cluster.Pod) bool {
+	for key, value := range selector {
+		if p.Labels[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// together reports whether two nodes are in one domain.
+func together(a, b *cluster.Node, key string) bool {
+	domain, in := a.Labels[key]
+	other, too := b.Labels[key]
+	return in && too && domain == other
+}
+
+func nearAllows(there []seat, p *cluster.Pod, node *cluster.Node) bool {
+	if p.Spec.Affinity == nil || p.Spec.Affinity.PodAffinity == nil {
+		return true
+	}
+	any := false
+	term := p.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0]
+	for _, s := range there {
+		if selects(term.LabelSelector.MatchLabels, s.pod) {
+			if together(s.node, node, term.TopologyKey) {
+				return true
+			}
+			_, in := s.node.Labels[term.TopologyKey]
+			any = any || in
+		}
+	}
+	_, in := node.Labels[term.TopologyKey]
+	return in && !any && selects(term.LabelSelector.MatchLabels, p)
+}
+
+func apartAllows(there []seat, p *cluster.Pod, node *cluster.Node) bool {
+	if p.Spec.Affinity == nil || p.Spec.Affinity.PodAntiAffinity == nil {
+		return true
+	}
+	term := p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0]
+	return !slices.ContainsFunc(there, func(s seat) bool {
+		return selects(term.LabelSelector.MatchLabels, s.pod) && together(s.node, node, term.TopologyKey)
+	})
+}
+
+func spreadAllows(nodes []*cluster.Node, there []seat, p *cluster.Pod, node *cluster.Node) bool {
+	for i := range p.Spec.TopologySpreadConstraints {
+		c := &p.Spec.TopologySpreadConstraints[i]
+		eligible := func(n *cluster.Node) bool {
+			for _, other := range p.Spec.TopologySpreadConstraints {
+				if _, in := n.Labels[other.TopologyKey]; !in {
+					return false
+				}
+			}
+			zone, wanted := p.Spec.NodeSelector[v1.LabelTopologyZone]
+			if wanted && zone != n.Labels[v1.LabelTopologyZone] && ptr.Deref(c.NodeAffinityPolicy, v1.NodeInclusionPolicyHonor) == v1.NodeInclusionPolicyHonor {
+				return false
+			}
+			tolerated := len(n.Spec.Taints) == 0 || len(p.Spec.Tolerations) > 0 && p.Spec.Tolerations[0].Key == n.Spec.Taints[0].Key
+			return tolerated || ptr.Deref(c.NodeTaintsPolicy, v1.NodeInclusionPolicyIgnore) == v1.NodeInclusionPolicyIgnore
+		}
+		count := map[string]int{}
+		for _, n := range nodes {
+			if eligible(n) {
+				count[n.Labels[c.TopologyKey]] = 0
+			}
+		}
+		selector := maps.Clone(c.LabelSelector.MatchLabels)
+		for _, key := range c.MatchLabelKeys {
+			selector[key] = p.Labels[key]
+		}
+		for _, s := range there {
+			if eligible(s.node) && s.pod.DeletionTimestamp == nil && selects(selector, s.pod) {
+				count[s.node.Labels[c.TopologyKey]]++
+			}
+		}
+		least, self := 0, 0
+		if len(count) > 0 && len(count) >= int(ptr.Deref(c.MinDomains, 1)) {
+			least = slices.Min(slices.Collect(maps.Values(count)))
+		}
+		if selects(selector, p) {
+			self = 1
+		}
+		if _, in := node.Labels[c.TopologyKey]; !in || count[node.Labels[c.TopologyKey]]+self-least > int(c.MaxSkew) {
+			return false
+		}
+	}
+	return true
+}
