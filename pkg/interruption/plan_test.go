@@ -44,6 +44,7 @@ type world struct {
 	other    *v1.Node
 	pods     []*cluster.Pod
 	settings interruption.Settings
+	onDemand bool // the node is
 	// wrote counts the marks that were applied.
 	wrote  int
 	events []string
@@ -93,6 +94,12 @@ func (w *world) untaint(key string) {
 	w.node.Spec.Taints = taints
 }
 
+// event sets the condition by which AKS announces an event of the VM.
+func (w *world) event(message string, since time.Duration) {
+	w.node.Status.Conditions = append(w.node.Status.Conditions, v1.NodeCondition{
+		Type: "VMEventScheduled", Status: v1.ConditionTrue, Message: message, LastTransitionTime: *at(since)})
+}
+
 func (w *world) annotate(key, value string) { w.node.Annotations[key] = value }
 
 func (w *world) ready(status v1.ConditionStatus) {
@@ -101,6 +108,9 @@ func (w *world) ready(status v1.ConditionStatus) {
 
 func (w *world) snapshot() *cluster.Snapshot {
 	n := &cluster.Node{Node: w.node, Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}, Pods: w.pods}
+	if w.onDemand {
+		n.Facts.Capacity.Type = decision.OnDemand
+	}
 	s := &cluster.Snapshot{Now: w.now, Nodes: []*cluster.Node{n, {Node: w.other}}, Pods: w.pods}
 	seen := map[kube.OwnerKey]bool{}
 	for _, p := range w.pods {
@@ -197,8 +207,22 @@ func TestOneNode(t *testing.T) {
 			w.taint("cloud.google.com/impending-node-termination", "", nil)
 		}, both("+30"), "spot-itn:NoSchedule +30 state", []string{kube.ReasonInterruption}},
 		"a condition, which says since when": {func(w *world) {
-			w.node.Status.Conditions = append(w.node.Status.Conditions, v1.NodeCondition{Type: "VMEventScheduled", Status: v1.ConditionTrue, LastTransitionTime: *at(-10 * time.Second)})
+			w.event("Preempt Scheduled", -10*time.Second)
 		}, both("+20"), "VMEventScheduled:NoSchedule +20 state", []string{kube.ReasonInterruption}},
+
+		"Azure, another event": {func(w *world) { w.settings.Advice = false; w.event("Freeze Scheduled", 0) }, "", "", nil},
+		"Azure, another event, with advice": {func(w *world) { w.event("Freeze Scheduled", 0) },
+			"web-0 advice", "VMEventScheduled:NoSchedule state", []string{kube.ReasonAdvice}},
+		"on-demand: what reclaims spot is advice": {func(w *world) {
+			w.onDemand = true
+			w.settings.Advice = false
+			w.taint(awsReclaim, "x", nil)
+			w.event("Preempt Scheduled", 0)
+		}, "", "", nil},
+		"on-demand: maintenance": {func(w *world) { w.onDemand = true; w.taint(maintenance, "x", nil) },
+			both("+120"), "scheduled-maintenance:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"on-demand: by hand": {func(w *world) { w.onDemand = true; w.taint(own, "by-hand", nil) },
+			both("+120"), "by-hand:NoSchedule +120 state", []string{kube.ReasonInterruption}},
 
 		"by hand, with a deadline": {func(w *world) { w.taint(own, "by-hand", nil); w.annotate(kube.DeadlineAnnotation, deadline(time.Hour)) },
 			both("+3600"), "by-hand:NoSchedule +3600 state", []string{kube.ReasonInterruption}},
@@ -461,7 +485,7 @@ func TestOrder(t *testing.T) {
 	}
 	s := &cluster.Snapshot{Now: start}
 	for _, name := range []string{"a", "b", "c"} {
-		n := &cluster.Node{Node: node(name, v1.ConditionTrue)}
+		n := &cluster.Node{Node: node(name, v1.ConditionTrue), Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}}
 		names[name](n.Node)
 		for _, pod := range []string{"x", "w"} {
 			n.Pods = append(n.Pods, w.pod(pod+"-on-"+name, "ReplicaSet"))

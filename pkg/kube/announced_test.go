@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -61,19 +62,16 @@ func TestAnnounced(t *testing.T) {
 func TestAnnouncedAgreesWithRead(t *testing.T) {
 	reader := &NodeReader{Policy: builtin, Signals: BuiltinSignals(), NotReadyAfter: time.Minute}
 	rapid.Check(t, func(t *rapid.T) {
-		node := nodeWith(rapid.SampledFrom([]map[string]string{spot, bought}).Draw(t, "labels"))
+		node := nodeWith(maps.Clone(rapid.SampledFrom([]map[string]string{spot, bought}).Draw(t, "labels")))
 		for _, s := range rapid.SliceOfN(rapid.SampledFrom(reader.Signals), 0, 3).Draw(t, "signals") {
 			switch s.Kind {
 			case TaintSignal:
 				withTaint(s.Key, s.Value)(node)
 			case ConditionSignal:
 				withCondition(v1.NodeConditionType(s.Key), v1.ConditionStatus(s.Value), now)(node)
+				node.Status.Conditions[len(node.Status.Conditions)-1].Message = s.Mentions
 			case LabelSignal:
-				labels := map[string]string{s.Key: s.Value}
-				for key, value := range node.Labels {
-					labels[key] = value
-				}
-				node.Labels = labels
+				withLabel(s.Key, s.Value)(node)
 			}
 		}
 		if rapid.Bool().Draw(t, "deleted") {

@@ -29,8 +29,8 @@ func (r *NodeReader) Read(node *v1.Node, othersLabeled bool, now time.Time) (fac
 		facts.Signal = decision.Drain
 	}
 	for i := range r.Signals {
-		if s := &r.Signals[i]; s.Class > facts.Signal && s.on(node) {
-			facts.Signal = s.Class
+		if s := &r.Signals[i]; s.classOn(facts.Capacity.Type) > facts.Signal && s.on(node) {
+			facts.Signal = s.classOn(facts.Capacity.Type)
 		}
 	}
 	if facts.Capacity.Type == decision.Spot && facts.Signal < decision.Reclaim {
@@ -107,7 +107,7 @@ func (r *NodeReader) Announced(node *v1.Node, capacity decision.CapacityType, no
 	for i := range r.Signals {
 		s := &r.Signals[i]
 		if since, on := s.since(node); on {
-			all = append(all, Announcement{s.String(), s.Class, since, s.Notice, s.Notice > 0})
+			all = append(all, Announcement{s.String(), s.classOn(capacity), since, s.Notice, s.Notice > 0})
 		}
 	}
 	if node.DeletionTimestamp != nil {
