@@ -185,7 +185,7 @@ func (p *planner) advice(n *cluster.Node, had state, announced []kube.Announceme
 	}
 	for _, pod := range p.leave(n, since) {
 		if w := pod.Workload; w != nil && pod.Live() && !p.advised[w.Key] && p.motions[w.Key] == (cluster.Motion{}) &&
-			w.Kind != "Pod" && w.Kind != "Job" && kube.MayDisrupt(pod.Pod) {
+			w.Kind != "Pod" && w.Kind != "Job" && kube.MayDisrupt(pod.Pod, p.now) {
 			p.advised[w.Key] = true
 			p.moves = append(p.moves, migration.Move{Pod: pod, Reason: migration.Advice})
 		}

@@ -90,22 +90,3 @@ func TestAnnouncedAgreesWithRead(t *testing.T) {
 		}
 	})
 }
-
-func TestMayDisrupt(t *testing.T) {
-	for name, test := range map[string]struct {
-		annotations map[string]string
-		want        bool
-	}{
-		"none":                    {nil, true},
-		"Karpenter":               {map[string]string{"karpenter.sh/do-not-disrupt": "true"}, false},
-		"Karpenter, not":          {map[string]string{"karpenter.sh/do-not-disrupt": "false"}, true},
-		"cluster autoscaler":      {map[string]string{"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}, false},
-		"cluster autoscaler, not": {map[string]string{"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := MayDisrupt(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: test.annotations}}); got != test.want {
-				t.Errorf("MayDisrupt = %v, want %v", got, test.want)
-			}
-		})
-	}
-}
