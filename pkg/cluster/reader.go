@@ -26,6 +26,8 @@ type Reader struct {
 	profile string
 	reader  *kube.NodeReader
 	owners  *kube.Owners
+	// heartbeats are those of the kubelets; nil: only the condition Ready of a node counts.
+	heartbeats *kube.Heartbeats
 
 	nodes        corelisters.NodeLister
 	pods         corelisters.PodLister
@@ -77,6 +79,9 @@ func NewReader(
 	return r, nil
 }
 
+// UseHeartbeats has Snapshots know which Leases are overdue. It must be called before the first Snapshot.
+func (r *Reader) UseHeartbeats(h *kube.Heartbeats) { r.heartbeats = h }
+
 // Informers returns the informers whose events may change a plan: all that a Snapshot is made from.
 func (r *Reader) Informers() []cache.SharedIndexInformer { return r.informers }
 
@@ -112,12 +117,19 @@ func (r *Reader) readNodes(s *Snapshot, nodes []*v1.Node) map[string]*Node {
 		}
 		r.labels.Note(r.policy.Capacity(node.Labels, 0, false))
 	}
+	reader := *r.reader
+	if r.heartbeats != nil {
+		s.Overdue = r.heartbeats.Overdue(s.Now)
+		reader.Overdue = s.Overdue
+	}
 	byName := make(map[string]*Node, len(nodes))
 	slab := make([]Node, len(nodes))
 	s.Nodes = make([]*Node, len(nodes))
 	for i, node := range nodes {
 		slab[i].Node = node
-		slab[i].Facts, _ = r.reader.Read(node, r.labels.Seen(), s.Now)
+		var until time.Time
+		slab[i].Facts, until = reader.Read(node, r.labels.Seen(), s.Now)
+		s.Until = kube.Earlier(s.Until, until)
 		s.Nodes[i], byName[node.Name] = &slab[i], &slab[i]
 	}
 	return byName

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 
@@ -38,7 +39,8 @@ type Settings struct {
 // earliest before the later, then by namespace and name. A node that bears what it should gets no mark.
 //
 //   - reclaim: the project's taint and the deadline. Every pod leaves by then, but for those of DaemonSets, static ones, those that already
-//     leave, and those that came although the taint stood there, which they tolerate: they would come again.
+//     leave, and those that came although the taint stood there, which they tolerate: they would come again. If the node is merely silent, see
+//     staysOnSilentNode.
 //   - drain: nothing, somebody else empties the node.
 //   - advisory: see Settings.Advice. One pod of a workload at a time, none that must not be disturbed for less than need (MayDisrupt), or
 //     that nothing makes anew elsewhere without loss (Jobs, pods without a controller).
@@ -49,9 +51,9 @@ func Plan(s *cluster.Snapshot, settings Settings) (marks []Mark, moves []migrati
 	p := &planner{
 		Settings: settings,
 		now:      s.Now.UTC().Truncate(time.Second),
-		reader:   kube.NodeReader{Signals: settings.Signals, NotReadyAfter: settings.NotReadyAfter},
-		believes: believed(s.Nodes),
+		reader:   kube.NodeReader{Signals: settings.Signals, NotReadyAfter: settings.NotReadyAfter, Overdue: s.Overdue},
 	}
+	p.believes = believed(s.Nodes, &p.reader)
 	p.doubt(s.Nodes)
 	if settings.Advice {
 		p.motions, p.advised = s.Motions(), map[kube.OwnerKey]bool{}
@@ -124,7 +126,11 @@ func (p *planner) reclaim(n *cluster.Node, had state, announced []kube.Announcem
 	}
 	want.deadline = deadline
 	pods := p.leave(n, first)
-	if len(pods) == 0 && had.Class != want.Class && !slices.ContainsFunc(announced, func(a kube.Announcement) bool { return a.Name != kube.Silence }) {
+	merelySilent := !slices.ContainsFunc(announced, func(a kube.Announcement) bool { return a.Name != kube.Silence })
+	if merelySilent {
+		pods = slices.DeleteFunc(pods, staysOnSilentNode)
+	}
+	if len(pods) == 0 && had.Class != want.Class && merelySilent {
 		return state{}
 	}
 	for _, pod := range pods {
@@ -208,20 +214,48 @@ func tolerates(pod *v1.Pod) bool {
 		&v1.Taint{Key: kube.InterruptionTaint, Effect: v1.TaintEffectNoSchedule}, false)
 }
 
-// mostSilent is the percentage of nodes that are not ready from which on the node lifecycle controller takes a zone for disrupted and hardly
+// staysOnSilentNode reports whether a pod is not moved off a node of which nothing is known but that its kubelet is silent. The node may be
+// back soon. A pod without a controller would be lost for good, and one that tolerates such a node for longer than a pod does by default was
+// written to stay.
+func staysOnSilentNode(pod *cluster.Pod) bool {
+	return metav1.GetControllerOfNoCopy(pod) == nil ||
+		endures(pod.Pod, v1.TaintNodeUnreachable) || endures(pod.Pod, v1.TaintNodeNotReady)
+}
+
+// admittedTolerance is how long the admission plugin DefaultTolerationSeconds has every pod tolerate a node that is not ready or unreachable.
+const admittedTolerance = 300 // seconds
+
+// endures reports whether a pod tolerates a taint with the effect NoExecute for ever, or for longer than admission adds to every pod. Of
+// several tolerations the shortest counts, as in Kubernetes.
+func endures(pod *v1.Pod, key string) bool {
+	taint := &v1.Taint{Key: key, Effect: v1.TaintEffectNoExecute}
+	tolerates := false
+	for i := range pod.Spec.Tolerations {
+		if t := &pod.Spec.Tolerations[i]; t.ToleratesTaint(klog.Background(), taint, false) {
+			if t.TolerationSeconds != nil && *t.TolerationSeconds <= admittedTolerance {
+				return false
+			}
+			tolerates = true
+		}
+	}
+	return tolerates
+}
+
+// mostSilent is the percentage of silent nodes from which on the node lifecycle controller takes a zone for disrupted and hardly
 // evicts from it any more (--unhealthy-zone-threshold of kube-controller-manager); here it is of the whole cluster, because a zone may be
 // all spot, and be reclaimed.
 const mostSilent = 55 // percent
 
 // believed returns how many silent nodes may count as gone at a time: a tenth of all, or two. No pod of theirs is asked for, and no budget:
 // a part of the network that is away, or comes back node by node, must not cost every pod there. The others are left to Kubernetes, which
-// gives them up after minutes (tolerationSeconds), or to whoever deletes their Nodes. Nodes that have not reported yet do not count.
-func believed(nodes []*cluster.Node) int {
+// gives them up after minutes (tolerationSeconds), or to whoever deletes their Nodes. Nodes that have not reported yet do not count. A node is
+// silent long before it counts as gone, so that many that fall silent together are counted together.
+func believed(nodes []*cluster.Node, reader *kube.NodeReader) int {
 	reported, silent := 0, 0
 	for _, n := range nodes {
 		if slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady }) {
 			reported++
-			if !ready(n.Node) {
+			if _, unheard := reader.Unheard(n.Node); unheard {
 				silent++
 			}
 		}
@@ -261,10 +295,4 @@ func (p *planner) doubt(nodes []*cluster.Node) {
 	for i, s := range all {
 		p.doubted[s.node] = i >= p.believes
 	}
-}
-
-func ready(node *v1.Node) bool {
-	return slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
-		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
-	})
 }

@@ -44,7 +44,8 @@ type world struct {
 	other    *v1.Node
 	pods     []*cluster.Pod
 	settings interruption.Settings
-	onDemand bool // the node is
+	onDemand bool          // the node is
+	overdue  time.Duration // of the node's Lease
 	// wrote counts the marks that were applied.
 	wrote  int
 	events []string
@@ -100,6 +101,26 @@ func (w *world) event(message string, since time.Duration) {
 		Type: "VMEventScheduled", Status: v1.ConditionTrue, Message: message, LastTransitionTime: *at(since)})
 }
 
+// stayers adds pods that stay on a node that is merely silent, and two that do not.
+func (w *world) stayers() {
+	w.add(w.pod("bare", "Pod")).OwnerReferences = nil
+	tolerate := func(name string, tolerations ...v1.Toleration) {
+		w.add(w.pod(name, "StatefulSet")).Spec.Tolerations = tolerations
+	}
+	long := func(key string, seconds ...int64) v1.Toleration {
+		toleration := v1.Toleration{Key: key, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}
+		for _, s := range seconds {
+			toleration.TolerationSeconds = &s
+		}
+		return toleration
+	}
+	tolerate("stays", v1.Toleration{Operator: v1.TolerationOpExists})
+	tolerate("stays-longer", long(v1.TaintNodeUnreachable, 301), long(v1.TaintNodeNotReady, 300))
+	tolerate("stays-if-not-ready", long(v1.TaintNodeNotReady), long(v1.TaintNodeUnreachable, 300))
+	tolerate("five-minutes", long(v1.TaintNodeUnreachable, 300), long(v1.TaintNodeNotReady, 300))
+	tolerate("ends-first", long(v1.TaintNodeUnreachable), long("", 60))
+}
+
 func (w *world) annotate(key, value string) { w.node.Annotations[key] = value }
 
 func (w *world) ready(status v1.ConditionStatus) {
@@ -112,6 +133,9 @@ func (w *world) snapshot() *cluster.Snapshot {
 		n.Facts.Capacity.Type = decision.OnDemand
 	}
 	s := &cluster.Snapshot{Now: w.now, Nodes: []*cluster.Node{n, {Node: w.other}}, Pods: w.pods}
+	if w.overdue > 0 {
+		s.Overdue = map[string]time.Time{"n": w.now.Add(-w.overdue)}
+	}
 	seen := map[kube.OwnerKey]bool{}
 	for _, p := range w.pods {
 		p.Node = n
@@ -254,12 +278,39 @@ func TestOneNode(t *testing.T) {
 		"drain, and deleted": {func(w *world) {
 			w.node.DeletionTimestamp, w.node.Finalizers = at(0), []string{"karpenter.sh/termination"}
 		}, "", "", nil},
-		"drain and advice":     {func(w *world) { w.taint("karpenter.sh/disrupted", "", nil); w.taint(awsAdvice, "x", nil) }, "", "", nil},
-		"drain and reclaim":    {func(w *world) { w.taint("karpenter.sh/disrupted", "", nil); w.taint(awsReclaim, "x", nil) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
-		"cordoned by somebody": {func(w *world) { w.node.Spec.Unschedulable = true }, "", "", nil},
-		"silent for 39 s":      {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(39 * time.Second) }, "", "", nil},
-		"silent for 50 s":      {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(50 * time.Second) }, both("-10"), "not-ready:NoSchedule +40 state", []string{kube.ReasonInterruption}},
-		"silent, and empty":    {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(50 * time.Second); w.pods = nil }, "", "", nil},
+		"drain and advice":                  {func(w *world) { w.taint("karpenter.sh/disrupted", "", nil); w.taint(awsAdvice, "x", nil) }, "", "", nil},
+		"drain and reclaim":                 {func(w *world) { w.taint("karpenter.sh/disrupted", "", nil); w.taint(awsReclaim, "x", nil) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"cordoned by somebody":              {func(w *world) { w.node.Spec.Unschedulable = true }, "", "", nil},
+		"silent for 39 s":                   {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(39 * time.Second) }, "", "", nil},
+		"silent for 50 s":                   {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(50 * time.Second) }, both("-10"), "not-ready:NoSchedule +40 state", []string{kube.ReasonInterruption}},
+		"silent, and empty":                 {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(50 * time.Second); w.pods = nil }, "", "", nil},
+		"not ready, but alive, for an hour": {func(w *world) { w.ready(v1.ConditionFalse); w.now = start.Add(time.Hour) }, "", "", nil},
+		"Lease overdue for 39 s":            {func(w *world) { w.overdue = 39 * time.Second }, "", "", nil},
+		"Lease overdue for 50 s":            {func(w *world) { w.overdue = 50 * time.Second }, both("-10"), "not-ready:NoSchedule -10 state", []string{kube.ReasonInterruption}},
+		"Lease overdue for 50 s, not ready": {func(w *world) { w.overdue = 50 * time.Second; w.ready(v1.ConditionFalse) },
+			both("-10"), "not-ready:NoSchedule -10 state", []string{kube.ReasonInterruption}},
+		"Lease overdue for 50 s, on-demand": {func(w *world) { w.onDemand = true; w.overdue = 50 * time.Second }, "", "", nil},
+		"silent: which pods": {func(w *world) {
+			w.ready(v1.ConditionUnknown)
+			w.now = start.Add(50 * time.Second)
+			w.stayers()
+		}, "ends-first interruption -10, five-minutes interruption -10, web-0 interruption -10, web-1 interruption -10",
+			"not-ready:NoSchedule +40 state", []string{kube.ReasonInterruption}},
+		"silent, with nothing but pods that stay": {func(w *world) {
+			w.ready(v1.ConditionUnknown)
+			w.now = start.Add(50 * time.Second)
+			w.pods = nil
+			w.stayers()
+			w.pods = w.pods[:4]
+		}, "", "", nil},
+		"reclaimed and silent: which pods": {func(w *world) {
+			w.ready(v1.ConditionUnknown)
+			w.taint(awsReclaim, "x", nil)
+			w.now = start.Add(50 * time.Second)
+			w.pods = nil
+			w.stayers()
+		}, "bare interruption -10, ends-first interruption -10, five-minutes interruption -10, stays interruption -10, stays-if-not-ready interruption -10, stays-longer interruption -10",
+			"spot-itn:NoSchedule +40 state", []string{kube.ReasonInterruption}},
 		"all nodes are silent": {func(w *world) { w.ready(v1.ConditionUnknown); w.other = w.node; w.now = start.Add(50 * time.Second) }, "", "", nil},
 		"reclaimed, and silent": {func(w *world) {
 			w.taint(awsReclaim, "", nil)
@@ -550,6 +601,31 @@ func TestSilenceOfManyNodesIsNotBelieved(t *testing.T) {
 		s.Nodes = append(s.Nodes, &cluster.Node{Node: &v1.Node{}})
 		if _, moves := interruption.Plan(s, settings); len(moves) != test.want {
 			t.Errorf("%d of %d nodes are silent: %d moves, want %d", test.silent, test.nodes, len(moves), test.want)
+		}
+	}
+}
+
+// The same holds for Leases, also of nodes that are not silent for long enough yet to count as gone: they fall silent together.
+func TestManyLeasesThatAreOverdue(t *testing.T) {
+	for _, test := range []struct{ nodes, gone, late, want int }{
+		{10, 1, 0, 1}, {10, 2, 3, 2}, {10, 2, 4, 0}, {100, 12, 0, 10}, {100, 12, 43, 0},
+	} {
+		w := newWorld(t)
+		s := &cluster.Snapshot{Now: start, Overdue: map[string]time.Time{}}
+		for i := range test.nodes {
+			n := &cluster.Node{Node: node(fmt.Sprint("n-", i), v1.ConditionTrue), Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}}
+			switch {
+			case i < test.gone:
+				s.Overdue[n.Name] = start.Add(-41 * time.Second)
+			case i < test.gone+test.late:
+				s.Overdue[n.Name] = start.Add(-21 * time.Second)
+			}
+			p := w.pod(fmt.Sprint("p-", i), "Deployment")
+			p.Node, n.Pods = n, []*cluster.Pod{p}
+			s.Nodes, s.Pods = append(s.Nodes, n), append(s.Pods, p)
+		}
+		if _, moves := interruption.Plan(s, settings); len(moves) != test.want {
+			t.Errorf("of %d nodes %d are gone and %d late: %d moves, want %d", test.nodes, test.gone, test.late, len(moves), test.want)
 		}
 	}
 }

@@ -89,7 +89,7 @@ func TestAnyHistoryOfANode(t *testing.T) {
 				w.annotate(kube.DeadlineAnnotation, rapid.SampledFrom([]string{"soon", deadline(time.Minute), deadline(time.Hour)}).Draw(rt, "deadline"))
 			case 6:
 				w.node = w.node.DeepCopy()
-				w.ready(rapid.SampledFrom([]v1.ConditionStatus{v1.ConditionTrue, v1.ConditionFalse}).Draw(rt, "ready"))
+				w.ready(rapid.SampledFrom([]v1.ConditionStatus{v1.ConditionTrue, v1.ConditionFalse, v1.ConditionUnknown}).Draw(rt, "ready"))
 			case 7:
 				w.node = w.node.DeepCopy()
 				w.annotate(interruption.StateAnnotation, rapid.SampledFrom([]string{"", "{", `{"taint":5}`}).Draw(rt, "state"))

@@ -78,7 +78,7 @@ func TestAnnouncedAgreesWithRead(t *testing.T) {
 			node.DeletionTimestamp = &metav1.Time{Time: now}
 		}
 		if rapid.Bool().Draw(t, "silent") {
-			withCondition(v1.NodeReady, v1.ConditionFalse, now.Add(-time.Duration(rapid.IntRange(50, 70).Draw(t, "for"))*time.Second))(node)
+			withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(-time.Duration(rapid.IntRange(50, 70).Draw(t, "for"))*time.Second))(node)
 		}
 		facts, _ := reader.Read(node, true, now)
 		class := decision.NoSignal

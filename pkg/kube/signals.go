@@ -15,7 +15,7 @@ const InterruptionTaint = "spot-aware-scheduler.io/interruption"
 // DeadlineAnnotation says, on a node with a reclaim signal, when the node goes (RFC 3339). It counts with every such signal.
 const DeadlineAnnotation = "spot-aware-scheduler.io/interruption-deadline"
 
-// NotReadyReclaimAfter is how long a spot node must have been not ready to count as being reclaimed: the node monitor grace
+// NotReadyReclaimAfter is for how long nothing must be heard of a spot node's kubelet for the node to count as lost: the node monitor grace
 // period of the controller manager was 40 s for years, so a spot node silent for longer is rather gone than slow.
 const NotReadyReclaimAfter = 40 * time.Second
 

@@ -175,7 +175,7 @@ func TestWorstSignalWins(t *testing.T) {
 		drain    = withTaint("karpenter.sh/disrupted", "")
 		reclaim  = withEvent("VMEventScheduled", "Preempt Scheduled")
 		deleted  = func(n *v1.Node) { n.DeletionTimestamp = &metav1.Time{Time: now} }
-		silent   = withCondition(v1.NodeReady, v1.ConditionFalse, now.Add(-time.Hour))
+		silent   = withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(-time.Hour))
 	)
 	cases := map[string]struct {
 		signals []func(*v1.Node)
@@ -256,21 +256,23 @@ func TestReadUntil(t *testing.T) {
 		want      decision.Node
 		wantUntil time.Duration // from now; 0 for never
 	}{
-		"spot, not ready for 10 s": {spot, true, []func(*v1.Node){silent(v1.ConditionFalse, 10*time.Second)},
+		"spot, unknown for 10 s": {spot, true, []func(*v1.Node){silent(v1.ConditionUnknown, 10*time.Second)},
 			decision.Node{Capacity: onSpot}, 30 * time.Second},
+		"spot, not ready for an hour by its own word": {spot, true, []func(*v1.Node){silent(v1.ConditionFalse, time.Hour)},
+			decision.Node{Capacity: onSpot}, 0},
 		"spot, unknown for 39.999 s": {spot, true, []func(*v1.Node){silent(v1.ConditionUnknown, 39999*time.Millisecond)},
 			decision.Node{Capacity: onSpot}, time.Millisecond},
-		"spot, not ready for 40 s": {spot, true, []func(*v1.Node){silent(v1.ConditionFalse, 40*time.Second)},
+		"spot, unknown for 40 s": {spot, true, []func(*v1.Node){silent(v1.ConditionUnknown, 40*time.Second)},
 			decision.Node{Capacity: onSpot, Signal: decision.Reclaim}, 0},
 		"spot, unknown for an hour": {spot, true, []func(*v1.Node){silent(v1.ConditionUnknown, time.Hour)},
 			decision.Node{Capacity: onSpot, Signal: decision.Reclaim}, 0},
 		"spot, ready for an hour": {spot, true, []func(*v1.Node){silent(v1.ConditionTrue, time.Hour)},
 			decision.Node{Capacity: onSpot}, 0},
 		"spot, not heard of yet": {spot, true, nil, decision.Node{Capacity: onSpot}, 0},
-		"spot, not ready for 10 s, and reclaimed anyway": {spot, true,
-			[]func(*v1.Node){silent(v1.ConditionFalse, 10*time.Second), withTaint(InterruptionTaint, "")},
+		"spot, unknown for 10 s, and reclaimed anyway": {spot, true,
+			[]func(*v1.Node){silent(v1.ConditionUnknown, 10*time.Second), withTaint(InterruptionTaint, "")},
 			decision.Node{Capacity: onSpot, Signal: decision.Reclaim}, 0},
-		"on-demand, not ready for 10 s": {bought, true, []func(*v1.Node){silent(v1.ConditionFalse, 10*time.Second)},
+		"on-demand, unknown for 10 s": {bought, true, []func(*v1.Node){silent(v1.ConditionUnknown, 10*time.Second)},
 			decision.Node{Capacity: decision.Capacity{Type: decision.OnDemand, Source: decision.FromLabel}}, 0},
 		"unlabelled and young, others labelled": {nil, true, []func(*v1.Node){created(10 * time.Second)},
 			decision.Node{Capacity: settling}, 20 * time.Second},
@@ -279,11 +281,11 @@ func TestReadUntil(t *testing.T) {
 		"unlabelled, exactly as old as the grace": {nil, true, []func(*v1.Node){created(30 * time.Second)},
 			decision.Node{Capacity: decision.Capacity{Source: decision.FromDefault}}, 0},
 		"labelled and young": {spot, true, []func(*v1.Node){created(time.Second)}, decision.Node{Capacity: onSpot}, 0},
-		"settling, and not ready since it was made: the label first": {nil, true,
-			[]func(*v1.Node){created(10 * time.Second), silent(v1.ConditionFalse, 10*time.Second)},
+		"settling, and unknown since it was made: the label first": {nil, true,
+			[]func(*v1.Node){created(10 * time.Second), silent(v1.ConditionUnknown, 10*time.Second)},
 			decision.Node{Capacity: settling}, 20 * time.Second},
-		"settling, and not ready for long: the silence first": {nil, true,
-			[]func(*v1.Node){created(10 * time.Second), silent(v1.ConditionFalse, 35*time.Second)},
+		"settling, and unknown for long: the silence first": {nil, true,
+			[]func(*v1.Node){created(10 * time.Second), silent(v1.ConditionUnknown, 35*time.Second)},
 			decision.Node{Capacity: settling}, 5 * time.Second},
 	}
 	for name, test := range cases {

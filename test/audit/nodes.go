@@ -165,10 +165,10 @@ func (s signal) on(n *corev1.Node) bool {
 	}
 }
 
-// unready reports whether condition Ready is False or Unknown; a node without the condition is not unready.
+// unready reports whether condition Ready is Unknown. A node without the condition, or whose kubelet itself reports False, is not unready.
 func unready(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown
 	})
 }
 

@@ -109,6 +109,7 @@ func TestSignals(t *testing.T) {
 		"unready on on-demand":        {edit: conditionOf("Ready", "False", "")},
 		"out of service":              {edit: taintOf("node.kubernetes.io/out-of-service"), want: true},
 		"unready on spot":             {args: spot, edit: conditionOf("Ready", "Unknown", ""), want: true},
+		"not ready by its own word":   {args: spot, edit: conditionOf("Ready", "False", "")},
 		"ready on spot":               {args: spot, edit: conditionOf("Ready", "True", "")},
 		"configured taint":            {args: "signals: [{taint: bye=soon, class: drain}]", edit: taintOf("bye")},
 		"configured taint, any value": {args: "signals: [{taint: bye, class: drain}]", edit: taintOf("bye"), want: true},
