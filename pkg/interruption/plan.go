@@ -89,7 +89,7 @@ func (p *planner) node(n *cluster.Node) (mark Mark, ok bool) {
 	had := readState(n.Node)
 	announced := p.reader.Announced(withoutOwn(n.Node, had), n.Facts.Capacity.Type, p.now)
 	if p.doubted[n] {
-		announced = slices.DeleteFunc(announced, func(a kube.Announcement) bool { return a.Name == kube.Silence })
+		announced = slices.DeleteFunc(announced, isSilence)
 	}
 	class := decision.NoSignal
 	for _, a := range announced {
@@ -109,24 +109,23 @@ func (p *planner) node(n *cluster.Node) (mark Mark, ok bool) {
 // reclaim plans for a node that goes.
 func (p *planner) reclaim(n *cluster.Node, had state, announced []kube.Announcement) state {
 	want := state{Class: decision.Reclaim.String(), Seen: map[string]time.Time{}}
-	first := p.now
+	heard := ready(n.Node) && !slices.ContainsFunc(announced, isSilence)
+	first, oldest := p.now, p.now
 	for _, a := range announced {
-		since, known := had.Seen[a.Name]
-		if !known {
-			since = p.firstSeen(a)
-		}
+		since := p.start(a, had, heard, &want)
 		want.Seen[a.Name] = since
-		if since.Before(first) {
-			first = since
+		first, oldest = earlier(first, since), earlier(oldest, since)
+		if claimed := claimedStart(a); !claimed.IsZero() {
+			oldest = earlier(oldest, claimed)
 		}
 	}
-	deadline := p.deadline(n.Node, announced, want.Seen)
+	deadline := p.deadline(n.Node, announced, &want, oldest)
 	if !takenByOthers(n.Node, had) {
 		want.Taint = reasonOf(announced[0])
 	}
 	want.deadline = deadline
 	pods := p.leave(n, first)
-	merelySilent := !slices.ContainsFunc(announced, func(a kube.Announcement) bool { return a.Name != kube.Silence })
+	merelySilent := !slices.ContainsFunc(announced, func(a kube.Announcement) bool { return !isSilence(a) })
 	if merelySilent {
 		pods = slices.DeleteFunc(pods, staysOnSilentNode)
 	}
@@ -139,34 +138,69 @@ func (p *planner) reclaim(n *cluster.Node, had state, announced []kube.Announcem
 	return want
 }
 
-// longestUnseen is how long a signal may have stood before it is first seen: until another controller leads, with some to spare.
-const longestUnseen = 30 * time.Second
+func isSilence(a kube.Announcement) bool { return a.Name == kube.Silence }
 
-// firstSeen returns since when something has been announced that was not known before. The clock that wrote the time may be ahead of ours, or
-// behind: a notice would seem to be over that has just begun, and every pod would be deleted.
-func (p *planner) firstSeen(a kube.Announcement) time.Time {
-	since := a.Since.UTC().Truncate(time.Second)
-	switch earliest := p.now.Add(-longestUnseen); {
-	case since.IsZero() || since.After(p.now):
-		return p.now
-	case since.Before(earliest):
-		return earliest
+// claimedStart returns when the object that announces it says that it began, in whole seconds; zero if it does not say.
+func claimedStart(a kube.Announcement) time.Time {
+	if a.Since.IsZero() {
+		return a.Since
 	}
-	return since
+	return a.Since.UTC().Truncate(time.Second)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// start returns when a signal began, from which its notice counts: what the Node says, so that time that has passed is not promised again; but
+// not before it was recorded, unless it went and came again since. heard: the node's kubelet is alive.
+//
+// The clock that wrote the time may be wrong, and then every pod of every such node would be deleted at once. A time to come counts as now.
+// So does a start whose notice is over on a node that is alive all the same: that time says nothing of what is left.
+func (p *planner) start(a kube.Announcement, had state, heard bool, want *state) time.Time {
+	claimed, recorded := claimedStart(a), had.Seen[a.Name]
+	if ahead := had.Ahead[a.Name]; !recorded.IsZero() && (!claimed.After(recorded) || claimed.Equal(ahead)) {
+		if !ahead.IsZero() {
+			want.ahead(a.Name, ahead)
+		}
+		return recorded
+	}
+	switch {
+	case claimed.IsZero():
+		return p.now
+	case claimed.After(p.now):
+		want.ahead(a.Name, claimed)
+		return p.now
+	case heard && !claimed.Add(p.notice(a)).After(p.now):
+		return p.now
+	}
+	return claimed
+}
+
+// notice returns how long a node lasts from the start of a signal on.
+func (p *planner) notice(a kube.Announcement) time.Duration {
+	if a.Timed {
+		return a.Notice
+	}
+	return p.DefaultNotice
 }
 
 // deadline returns when a node goes: what its annotation says, unless a signal with a notice of its own says that it goes earlier. Where there is
-// no annotation that parses, signals that do not say how much time they leave count too, with the default.
-func (p *planner) deadline(node *v1.Node, announced []kube.Announcement, seen map[string]time.Time) time.Time {
+// no annotation that counts, signals that do not say how much time they leave count too, with the default. An annotation does not count if it
+// does not parse, or lies before oldest, the start of the first signal: then it is left over from an earlier one.
+func (p *planner) deadline(node *v1.Node, announced []kube.Announcement, want *state, oldest time.Time) time.Time {
 	deadline, _, written := readDeadline(node)
+	if written && deadline.Before(oldest) {
+		deadline, written, want.leftOver = time.Time{}, false, true
+	}
 	for _, a := range announced {
-		notice := p.DefaultNotice
-		if a.Timed {
-			notice = a.Notice
-		} else if written {
+		if !a.Timed && written {
 			continue
 		}
-		if at := seen[a.Name].Add(notice).Truncate(time.Second); deadline.IsZero() || at.Before(deadline) {
+		if at := want.Seen[a.Name].Add(p.notice(a)).Truncate(time.Second); deadline.IsZero() || at.Before(deadline) {
 			deadline = at
 		}
 	}
@@ -295,4 +329,10 @@ func (p *planner) doubt(nodes []*cluster.Node) {
 	for i, s := range all {
 		p.doubted[s.node] = i >= p.believes
 	}
+}
+
+func ready(node *v1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
+		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
+	})
 }

@@ -219,13 +219,17 @@ func TestOneNode(t *testing.T) {
 		wantBears  string
 		wantEvents []string
 	}{
-		"nothing":              {func(*world) {}, "", "", nil},
-		"AWS":                  {func(w *world) { w.taint(awsReclaim, "x", nil) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
-		"seen late":            {func(w *world) { w.taint(awsReclaim, "x", at(-20*time.Second)) }, both("+100"), "spot-itn:NoSchedule +100 state", []string{kube.ReasonInterruption}},
-		"their clock behind":   {func(w *world) { w.taint(awsReclaim, "x", at(-2*time.Minute)) }, both("+90"), "spot-itn:NoSchedule +90 state", []string{kube.ReasonInterruption}},
-		"their clock ahead":    {func(w *world) { w.taint(awsReclaim, "x", at(2*time.Minute)) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
-		"stood there for long": {func(w *world) { w.taint(awsReclaim, "x", at(-time.Hour)) }, both("+90"), "spot-itn:NoSchedule +90 state", []string{kube.ReasonInterruption}},
-		"no notice known":      {func(w *world) { w.taint(maintenance, "", nil) }, both("+120"), "scheduled-maintenance:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"nothing":         {func(*world) {}, "", "", nil},
+		"AWS":             {func(w *world) { w.taint(awsReclaim, "x", nil) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"seen late":       {func(w *world) { w.taint(awsReclaim, "x", at(-20*time.Second)) }, both("+100"), "spot-itn:NoSchedule +100 state", []string{kube.ReasonInterruption}},
+		"seen very late":  {func(w *world) { w.taint(awsReclaim, "x", at(-100*time.Second)) }, both("+20"), "spot-itn:NoSchedule +20 state", []string{kube.ReasonInterruption}},
+		"over, and alive": {func(w *world) { w.taint(awsReclaim, "x", at(-2*time.Minute)) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"over, and not ready": {func(w *world) { w.taint(awsReclaim, "x", at(-3*time.Minute)); w.ready(v1.ConditionFalse) },
+			both("-60"), "spot-itn:NoSchedule -60 state", []string{kube.ReasonInterruption}},
+		"over, and silent": {func(w *world) { w.taint(awsReclaim, "x", at(-3*time.Minute)); w.overdue = 45 * time.Second },
+			both("-60"), "spot-itn:NoSchedule -60 state", []string{kube.ReasonInterruption}},
+		"their clock ahead": {func(w *world) { w.taint(awsReclaim, "x", at(2*time.Minute)) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"no notice known":   {func(w *world) { w.taint(maintenance, "", nil) }, both("+120"), "scheduled-maintenance:NoSchedule +120 state", []string{kube.ReasonInterruption}},
 		"of two the earlier": {func(w *world) {
 			w.taint(awsReclaim, "x", nil)
 			w.taint("cloud.google.com/impending-node-termination", "", nil)
@@ -252,7 +256,30 @@ func TestOneNode(t *testing.T) {
 			both("+3600"), "by-hand:NoSchedule +3600 state", []string{kube.ReasonInterruption}},
 		"by hand, without": {func(w *world) { w.taint(own, "by-hand", nil) }, both("+120"), "by-hand:NoSchedule +120 state", []string{kube.ReasonInterruption}},
 		"by hand, a deadline long ago": {func(w *world) { w.taint(own, "", nil); w.annotate(kube.DeadlineAnnotation, deadline(-time.Hour)) },
-			both("-3600"), "NoSchedule -3600 state", []string{kube.ReasonInterruption}},
+			both("+120"), "NoSchedule +120 state", []string{kube.ReasonInterruption, kube.ReasonInvalidDeadline}},
+		"a deadline that is left over": {func(w *world) {
+			w.taint(awsReclaim, "x", nil)
+			w.annotate(kube.DeadlineAnnotation, deadline(-21*24*time.Hour))
+		}, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption, kube.ReasonInvalidDeadline}},
+		"a deadline before the start of the signal, which was seen late": {func(w *world) {
+			w.taint(awsReclaim, "x", at(-50*time.Second))
+			w.annotate(kube.DeadlineAnnotation, deadline(-51*time.Second))
+		}, both("+70"), "spot-itn:NoSchedule +70 state", []string{kube.ReasonInterruption, kube.ReasonInvalidDeadline}},
+		"a deadline that is past, but not older than the signal": {func(w *world) {
+			w.taint(own, "x", at(-time.Hour))
+			w.annotate(kube.DeadlineAnnotation, deadline(-time.Minute))
+		}, both("-60"), "x:NoSchedule -60 state", []string{kube.ReasonInterruption}},
+		"a deadline older than one of two signals": {func(w *world) {
+			w.taint(own, "x", at(-time.Hour))
+			w.taint(awsReclaim, "x", at(-10*time.Second))
+			w.annotate(kube.DeadlineAnnotation, deadline(-time.Minute))
+		}, both("-60"), "x:NoSchedule -60 state", []string{kube.ReasonInterruption}},
+		"a recorded state of a signal that came again": {func(w *world) {
+			w.annotate(interruption.StateAnnotation, `{"class":"reclaim","taint":"VMEventScheduled","deadline":"2026-02-28T12:00:30Z",`+
+				`"seen":{"condition VMEventScheduled=True (Preempt)":"2026-02-28T12:00:00Z"}}`)
+			w.annotate(kube.DeadlineAnnotation, "2026-02-28T12:00:30Z")
+			w.event("Preempt Scheduled", -5*time.Second)
+		}, both("+25"), "VMEventScheduled:NoSchedule +25 state", nil},
 		"a deadline that does not parse stays, and the default counts": {func(w *world) { w.taint(own, "x", nil); w.annotate(kube.DeadlineAnnotation, "in an hour") },
 			both("+120"), "x:NoSchedule in an hour state", []string{kube.ReasonInterruption, kube.ReasonInvalidDeadline}},
 		"an empty one too": {func(w *world) { w.taint(awsReclaim, "x", nil); w.annotate(kube.DeadlineAnnotation, "") },
@@ -401,6 +428,21 @@ func TestRounds(t *testing.T) {
 				w.annotate(kube.DeadlineAnnotation, deadline(2*time.Hour))
 			}, "scheduled-maintenance:NoSchedule +7200 state", 2, 1},
 			{time.Hour, func(w *world) { w.taint(awsReclaim, "", nil) }, "spot-itn:NoSchedule +3720 state", 2, 2},
+		},
+		"a clock ahead: the deadline of the first look lasts": {
+			{0, func(w *world) { w.taint(awsReclaim, "x", at(10*time.Minute)) }, "spot-itn:NoSchedule +120 state", 2, 1},
+			{5 * time.Minute, keep, "spot-itn:NoSchedule +120 state", 2, 1},
+			{10 * time.Minute, keep, "spot-itn:NoSchedule +120 state", 2, 1},
+		},
+		"a notice that is over on a node that is alive counts once": {
+			{0, func(w *world) { w.taint(awsReclaim, "x", at(-time.Hour)) }, "spot-itn:NoSchedule +120 state", 2, 1},
+			{time.Hour, keep, "spot-itn:NoSchedule +120 state", 2, 1},
+		},
+		"a signal that comes again has its whole notice": {
+			{0, func(w *world) { w.taint(awsReclaim, "x", at(0)) }, "spot-itn:NoSchedule +120 state", 2, 1},
+			{time.Hour, func(w *world) { w.untaint(awsReclaim); w.taint(awsReclaim, "x", at(time.Hour-time.Minute)) }, "spot-itn:NoSchedule +3660 state", 2, 2},
+			{time.Minute, keep, "spot-itn:NoSchedule +3660 state", 2, 2},
+			{0, func(w *world) { w.untaint(awsReclaim) }, "", 0, 3},
 		},
 		"a person gives it more time, where nobody knows better": {
 			{0, func(w *world) { w.taint(maintenance, "", nil) }, "scheduled-maintenance:NoSchedule +120 state", 2, 1},
