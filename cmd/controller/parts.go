@@ -15,6 +15,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/interruption"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
 )
@@ -37,6 +38,11 @@ func join(
 	if err != nil {
 		return nil, err
 	}
+	heartbeats, err := kube.WatchHeartbeats(factory, clock.RealClock{})
+	if err != nil {
+		return nil, err
+	}
+	reader.UseHeartbeats(heartbeats)
 	executor := migration.NewExecutor(writer, recorder, clock.RealClock{}, migration.ExecutorSettings{
 		Concurrency: setup.Concurrency, RequestTimeout: answerWithin, DryRun: setup.DryRun,
 	})
@@ -56,7 +62,7 @@ func join(
 		p := plan{
 			move:   func(ctx context.Context) { executor.Do(ctx, actions) },
 			moving: len(moves)+len(actions)+len(progress) > 0,
-			next:   migration.NextLastMoment(snapshot, moves, migrationSettings(setup)),
+			next:   kube.Earlier(migration.NextLastMoment(snapshot, moves, migrationSettings(setup)), snapshot.Until),
 		}
 		for _, m := range marks {
 			var notes []string

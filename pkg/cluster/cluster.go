@@ -20,6 +20,10 @@ import (
 // same plans.
 type Snapshot struct {
 	Now time.Time
+	// Until is when the Facts of a node change next although the node does not; zero: never.
+	Until time.Time
+	// Overdue are the nodes whose Lease is overdue, as in kube.NodeReader.
+	Overdue map[string]time.Time
 	// Nodes are all nodes, by name.
 	Nodes []*Node
 	// Pods are all pods that have not come to their end (Succeeded, Failed), terminating ones included, by namespace and name.

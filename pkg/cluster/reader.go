@@ -28,6 +28,8 @@ type Reader struct {
 	profile string
 	reader  *kube.NodeReader
 	owners  *kube.Owners
+	// heartbeats are those of the kubelets; nil: only the condition Ready of a node counts.
+	heartbeats *kube.Heartbeats
 
 	nodes        corelisters.NodeLister
 	pods         corelisters.PodLister
@@ -86,6 +88,9 @@ func NewReader(
 	return r, nil
 }
 
+// UseHeartbeats has Snapshots know which Leases are overdue. It must be called before the first Snapshot.
+func (r *Reader) UseHeartbeats(h *kube.Heartbeats) { r.heartbeats = h }
+
 // Informers returns the informers whose events may change a plan: all that a Snapshot is made from.
 func (r *Reader) Informers() []cache.SharedIndexInformer { return r.informers }
 
@@ -124,23 +129,30 @@ func (r *Reader) readNodes(s *Snapshot, nodes []*v1.Node) map[string]*Node {
 		}
 		r.labels.Note(r.policy.Capacity(node.Labels, 0, false))
 	}
+	reader := *r.reader
+	if r.heartbeats != nil {
+		s.Overdue = r.heartbeats.Overdue(s.Now)
+		reader.Overdue = s.Overdue
+	}
 	byName := make(map[string]*Node, len(nodes))
 	slab := make([]Node, len(nodes))
 	s.Nodes = make([]*Node, len(nodes))
 	for i, node := range nodes {
 		slab[i].Node = node
-		slab[i].Facts = r.factsOf(node, s.Now)
+		var until time.Time
+		slab[i].Facts, until = r.factsOf(&reader, node, s.Now)
+		s.Until = kube.Earlier(s.Until, until)
 		s.Nodes[i], byName[node.Name] = &slab[i], &slab[i]
 	}
 	return byName
 }
 
-// factsOf returns what a decision needs to know of a node. To one that cannot be read nothing is moved, and nothing is moved off it.
-func (r *Reader) factsOf(node *v1.Node, now time.Time) (facts decision.Node) {
+// factsOf returns what a decision needs to know of a node, and when that will change although the node does not (zero: never). To a node
+// that cannot be read nothing is moved, and nothing is moved off it.
+func (r *Reader) factsOf(reader *kube.NodeReader, node *v1.Node, now time.Time) (facts decision.Node, until time.Time) {
 	facts = decision.Node{Capacity: decision.Capacity{Type: decision.Spot}, Signal: decision.Drain}
 	defer recovery.Recover(recovery.Node, klog.KObj(node))
-	facts, _ = r.reader.Read(node, r.labels.Seen(), now)
-	return facts
+	return reader.Read(node, r.labels.Seen(), now)
 }
 
 // readBudgets returns all PodDisruptionBudgets by namespace, each list by name.

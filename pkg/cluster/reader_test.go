@@ -345,15 +345,20 @@ func TestSnapshotOfNodes(t *testing.T) {
 	w := newWorld(t)
 	w.build("node b spot m/a\nnode a on-demand m/a taint=spot-aware-scheduler.io/interruption\nnode c spot m/b notready\nnode d spot m/b notready")
 	late := nodeOf("d", "spot", "m/b", options{"notready"})
+	late.Status.Conditions[0].Status = v1.ConditionUnknown
 	late.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-kube.NotReadyReclaimAfter))
 	young := nodeOf("e", "", "m/b", nil)
 	young.CreationTimestamp = metav1.NewTime(now.Add(-29 * time.Second))
 	w.put(late, young)
 	got := map[string]decision.Node{}
 	var names []string
-	for _, node := range w.snapshot().Nodes {
+	s := w.snapshot()
+	for _, node := range s.Nodes {
 		names = append(names, node.Name)
 		got[node.Name] = node.Facts
+	}
+	if want := now.Add(time.Second); !s.Until.Equal(want) {
+		t.Errorf("the facts of a node change at %v, want %v: its label is not awaited any more", s.Until, want)
 	}
 	if !slices.IsSorted(names) {
 		t.Errorf("nodes are not in order: %v", names)

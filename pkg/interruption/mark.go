@@ -31,13 +31,25 @@ type state struct {
 	Taint string `json:"taint,omitempty"`
 	// Deadline is what the deadline annotation says if it is ours.
 	Deadline string `json:"deadline,omitempty"`
-	// Seen is since when each reclaim signal has been known, by its name.
+	// Seen is when each reclaim signal began, by its name: from then on its notice counts.
 	Seen map[string]time.Time `json:"seen,omitempty"`
+	// Ahead is what the Node says of the start of a signal if that was still to come when the signal was first seen, by its name. Without it
+	// the signal would seem to come again when that time has come.
+	Ahead map[string]time.Time `json:"ahead,omitempty"`
 	// Advised is when the last advice began that was acted upon.
 	Advised *time.Time `json:"advised,omitempty"`
 
 	// deadline is when the node goes; zero if it does not. It is no part of the annotation.
 	deadline time.Time
+	// leftOver: the deadline annotation is older than every signal. It is no part of the annotation either.
+	leftOver bool
+}
+
+func (s *state) ahead(name string, claimed time.Time) {
+	if s.Ahead == nil {
+		s.Ahead = map[string]time.Time{}
+	}
+	s.Ahead[name] = claimed
 }
 
 func (s *state) text() string {
@@ -135,7 +147,7 @@ func newMark(n *cluster.Node, had, want state, class decision.SignalClass, annou
 		mark.Annotations[kube.DeadlineAnnotation] = nil
 	case want.deadline.IsZero() || there && !parsed:
 		// What somebody else wrote stays. That one does not parse stays to be seen, too.
-	case parsed && !want.deadline.Before(written):
+	case parsed && !want.leftOver && !want.deadline.Before(written):
 		if ours {
 			want.Deadline = text
 		}
@@ -170,6 +182,10 @@ func newMark(n *cluster.Node, had, want state, class decision.SignalClass, annou
 	if there && !parsed && !want.deadline.IsZero() {
 		mark.tell(v1.EventTypeWarning, kube.ReasonInvalidDeadline, "annotation %s is ignored: invalid value %.64q: expected a time such as %q; the node is taken to go at %s",
 			kube.DeadlineAnnotation, text, "2026-03-01T12:00:00Z", want.deadline.UTC().Format(time.RFC3339))
+	}
+	if want.leftOver && !ours {
+		mark.tell(v1.EventTypeWarning, kube.ReasonInvalidDeadline, "annotation %s is replaced: %s is before the signal began; the node is taken to go at %s",
+			kube.DeadlineAnnotation, text, want.Deadline)
 	}
 	return mark, true
 }

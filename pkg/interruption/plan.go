@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 
@@ -39,7 +40,8 @@ type Settings struct {
 // earliest before the later, then by namespace and name. A node that bears what it should gets no mark.
 //
 //   - reclaim: the project's taint and the deadline. Every pod leaves by then, but for those of DaemonSets, static ones, those that already
-//     leave, and those that came although the taint stood there, which they tolerate: they would come again.
+//     leave, and those that came although the taint stood there, which they tolerate: they would come again. If the node is merely silent, see
+//     staysOnSilentNode.
 //   - drain: nothing, somebody else empties the node.
 //   - advisory: see Settings.Advice. One pod of a workload at a time, none that must not be disturbed for less than need (MayDisrupt), or
 //     that nothing makes anew elsewhere without loss (Jobs, pods without a controller).
@@ -50,9 +52,9 @@ func Plan(s *cluster.Snapshot, settings Settings) (marks []Mark, moves []migrati
 	p := &planner{
 		Settings: settings,
 		now:      s.Now.UTC().Truncate(time.Second),
-		reader:   kube.NodeReader{Signals: settings.Signals, NotReadyAfter: settings.NotReadyAfter},
-		believes: believed(s.Nodes),
+		reader:   kube.NodeReader{Signals: settings.Signals, NotReadyAfter: settings.NotReadyAfter, Overdue: s.Overdue},
 	}
+	p.believes = believed(s.Nodes, &p.reader)
 	p.doubt(s.Nodes)
 	if settings.Advice {
 		p.motions, p.advised = s.Motions(), map[kube.OwnerKey]bool{}
@@ -89,7 +91,7 @@ func (p *planner) node(n *cluster.Node) (mark Mark, ok bool) {
 	had := readState(n.Node)
 	announced := p.reader.Announced(withoutOwn(n.Node, had), n.Facts.Capacity.Type, p.now)
 	if p.doubted[n] {
-		announced = slices.DeleteFunc(announced, func(a kube.Announcement) bool { return a.Name == kube.Silence })
+		announced = slices.DeleteFunc(announced, isSilence)
 	}
 	class := decision.NoSignal
 	for _, a := range announced {
@@ -109,24 +111,27 @@ func (p *planner) node(n *cluster.Node) (mark Mark, ok bool) {
 // reclaim plans for a node that goes.
 func (p *planner) reclaim(n *cluster.Node, had state, announced []kube.Announcement) state {
 	want := state{Class: decision.Reclaim.String(), Seen: map[string]time.Time{}}
-	first := p.now
+	heard := ready(n.Node) && !slices.ContainsFunc(announced, isSilence)
+	first, oldest := p.now, p.now
 	for _, a := range announced {
-		since, known := had.Seen[a.Name]
-		if !known {
-			since = p.firstSeen(a)
-		}
+		since := p.start(a, had, heard, &want)
 		want.Seen[a.Name] = since
-		if since.Before(first) {
-			first = since
+		first, oldest = earlier(first, since), earlier(oldest, since)
+		if claimed := claimedStart(a); !claimed.IsZero() {
+			oldest = earlier(oldest, claimed)
 		}
 	}
-	deadline := p.deadline(n.Node, announced, want.Seen)
+	deadline := p.deadline(n.Node, announced, &want, oldest)
 	if !takenByOthers(n.Node, had) {
 		want.Taint = reasonOf(announced[0])
 	}
 	want.deadline = deadline
 	pods := p.leave(n, first)
-	if len(pods) == 0 && had.Class != want.Class && !slices.ContainsFunc(announced, func(a kube.Announcement) bool { return a.Name != kube.Silence }) {
+	merelySilent := !slices.ContainsFunc(announced, func(a kube.Announcement) bool { return !isSilence(a) })
+	if merelySilent {
+		pods = slices.DeleteFunc(pods, staysOnSilentNode)
+	}
+	if len(pods) == 0 && had.Class != want.Class && merelySilent {
 		return state{}
 	}
 	for _, pod := range pods {
@@ -135,34 +140,69 @@ func (p *planner) reclaim(n *cluster.Node, had state, announced []kube.Announcem
 	return want
 }
 
-// longestUnseen is how long a signal may have stood before it is first seen: until another controller leads, with some to spare.
-const longestUnseen = 30 * time.Second
+func isSilence(a kube.Announcement) bool { return a.Name == kube.Silence }
 
-// firstSeen returns since when something has been announced that was not known before. The clock that wrote the time may be ahead of ours, or
-// behind: a notice would seem to be over that has just begun, and every pod would be deleted.
-func (p *planner) firstSeen(a kube.Announcement) time.Time {
-	since := a.Since.UTC().Truncate(time.Second)
-	switch earliest := p.now.Add(-longestUnseen); {
-	case since.IsZero() || since.After(p.now):
-		return p.now
-	case since.Before(earliest):
-		return earliest
+// claimedStart returns when the object that announces it says that it began, in whole seconds; zero if it does not say.
+func claimedStart(a kube.Announcement) time.Time {
+	if a.Since.IsZero() {
+		return a.Since
 	}
-	return since
+	return a.Since.UTC().Truncate(time.Second)
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// start returns when a signal began, from which its notice counts: what the Node says, so that time that has passed is not promised again; but
+// not before it was recorded, unless it went and came again since. heard: the node's kubelet is alive.
+//
+// The clock that wrote the time may be wrong, and then every pod of every such node would be deleted at once. A time to come counts as now.
+// So does a start whose notice is over on a node that is alive all the same: that time says nothing of what is left.
+func (p *planner) start(a kube.Announcement, had state, heard bool, want *state) time.Time {
+	claimed, recorded := claimedStart(a), had.Seen[a.Name]
+	if ahead := had.Ahead[a.Name]; !recorded.IsZero() && (!claimed.After(recorded) || claimed.Equal(ahead)) {
+		if !ahead.IsZero() {
+			want.ahead(a.Name, ahead)
+		}
+		return recorded
+	}
+	switch {
+	case claimed.IsZero():
+		return p.now
+	case claimed.After(p.now):
+		want.ahead(a.Name, claimed)
+		return p.now
+	case heard && !claimed.Add(p.notice(a)).After(p.now):
+		return p.now
+	}
+	return claimed
+}
+
+// notice returns how long a node lasts from the start of a signal on.
+func (p *planner) notice(a kube.Announcement) time.Duration {
+	if a.Timed {
+		return a.Notice
+	}
+	return p.DefaultNotice
 }
 
 // deadline returns when a node goes: what its annotation says, unless a signal with a notice of its own says that it goes earlier. Where there is
-// no annotation that parses, signals that do not say how much time they leave count too, with the default.
-func (p *planner) deadline(node *v1.Node, announced []kube.Announcement, seen map[string]time.Time) time.Time {
+// no annotation that counts, signals that do not say how much time they leave count too, with the default. An annotation does not count if it
+// does not parse, or lies before oldest, the start of the first signal: then it is left over from an earlier one.
+func (p *planner) deadline(node *v1.Node, announced []kube.Announcement, want *state, oldest time.Time) time.Time {
 	deadline, _, written := readDeadline(node)
+	if written && deadline.Before(oldest) {
+		deadline, written, want.leftOver = time.Time{}, false, true
+	}
 	for _, a := range announced {
-		notice := p.DefaultNotice
-		if a.Timed {
-			notice = a.Notice
-		} else if written {
+		if !a.Timed && written {
 			continue
 		}
-		if at := seen[a.Name].Add(notice).Truncate(time.Second); deadline.IsZero() || at.Before(deadline) {
+		if at := want.Seen[a.Name].Add(p.notice(a)).Truncate(time.Second); deadline.IsZero() || at.Before(deadline) {
 			deadline = at
 		}
 	}
@@ -187,7 +227,7 @@ func (p *planner) advice(n *cluster.Node, had state, announced []kube.Announceme
 	}
 	for _, pod := range p.leave(n, since) {
 		if w := pod.Workload; w != nil && pod.Live() && !p.advised[w.Key] && p.motions[w.Key] == (cluster.Motion{}) &&
-			w.Kind != "Pod" && w.Kind != "Job" && kube.MayDisrupt(pod.Pod) {
+			w.Kind != "Pod" && w.Kind != "Job" && kube.MayDisrupt(pod.Pod, p.now) {
 			p.advised[w.Key] = true
 			p.moves = append(p.moves, migration.Move{Pod: pod, Reason: migration.Advice})
 		}
@@ -210,20 +250,48 @@ func tolerates(pod *v1.Pod) bool {
 		&v1.Taint{Key: kube.InterruptionTaint, Effect: v1.TaintEffectNoSchedule}, false)
 }
 
-// mostSilent is the percentage of nodes that are not ready from which on the node lifecycle controller takes a zone for disrupted and hardly
+// staysOnSilentNode reports whether a pod is not moved off a node of which nothing is known but that its kubelet is silent. The node may be
+// back soon. A pod without a controller would be lost for good, and one that tolerates such a node for longer than a pod does by default was
+// written to stay.
+func staysOnSilentNode(pod *cluster.Pod) bool {
+	return metav1.GetControllerOfNoCopy(pod) == nil ||
+		endures(pod.Pod, v1.TaintNodeUnreachable) || endures(pod.Pod, v1.TaintNodeNotReady)
+}
+
+// admittedTolerance is how long the admission plugin DefaultTolerationSeconds has every pod tolerate a node that is not ready or unreachable.
+const admittedTolerance = 300 // seconds
+
+// endures reports whether a pod tolerates a taint with the effect NoExecute for ever, or for longer than admission adds to every pod. Of
+// several tolerations the shortest counts, as in Kubernetes.
+func endures(pod *v1.Pod, key string) bool {
+	taint := &v1.Taint{Key: key, Effect: v1.TaintEffectNoExecute}
+	tolerates := false
+	for i := range pod.Spec.Tolerations {
+		if t := &pod.Spec.Tolerations[i]; t.ToleratesTaint(klog.Background(), taint, false) {
+			if t.TolerationSeconds != nil && *t.TolerationSeconds <= admittedTolerance {
+				return false
+			}
+			tolerates = true
+		}
+	}
+	return tolerates
+}
+
+// mostSilent is the percentage of silent nodes from which on the node lifecycle controller takes a zone for disrupted and hardly
 // evicts from it any more (--unhealthy-zone-threshold of kube-controller-manager); here it is of the whole cluster, because a zone may be
 // all spot, and be reclaimed.
 const mostSilent = 55 // percent
 
 // believed returns how many silent nodes may count as gone at a time: a tenth of all, or two. No pod of theirs is asked for, and no budget:
 // a part of the network that is away, or comes back node by node, must not cost every pod there. The others are left to Kubernetes, which
-// gives them up after minutes (tolerationSeconds), or to whoever deletes their Nodes. Nodes that have not reported yet do not count.
-func believed(nodes []*cluster.Node) int {
+// gives them up after minutes (tolerationSeconds), or to whoever deletes their Nodes. Nodes that have not reported yet do not count. A node is
+// silent long before it counts as gone, so that many that fall silent together are counted together.
+func believed(nodes []*cluster.Node, reader *kube.NodeReader) int {
 	reported, silent := 0, 0
 	for _, n := range nodes {
 		if slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady }) {
 			reported++
-			if !ready(n.Node) {
+			if _, unheard := reader.Unheard(n.Node); unheard {
 				silent++
 			}
 		}

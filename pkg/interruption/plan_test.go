@@ -44,6 +44,8 @@ type world struct {
 	other    *v1.Node
 	pods     []*cluster.Pod
 	settings interruption.Settings
+	onDemand bool          // the node is
+	overdue  time.Duration // of the node's Lease
 	// wrote counts the marks that were applied.
 	wrote  int
 	events []string
@@ -93,6 +95,32 @@ func (w *world) untaint(key string) {
 	w.node.Spec.Taints = taints
 }
 
+// event sets the condition by which AKS announces an event of the VM.
+func (w *world) event(message string, since time.Duration) {
+	w.node.Status.Conditions = append(w.node.Status.Conditions, v1.NodeCondition{
+		Type: "VMEventScheduled", Status: v1.ConditionTrue, Message: message, LastTransitionTime: *at(since)})
+}
+
+// stayers adds pods that stay on a node that is merely silent, and two that do not.
+func (w *world) stayers() {
+	w.add(w.pod("bare", "Pod")).OwnerReferences = nil
+	tolerate := func(name string, tolerations ...v1.Toleration) {
+		w.add(w.pod(name, "StatefulSet")).Spec.Tolerations = tolerations
+	}
+	long := func(key string, seconds ...int64) v1.Toleration {
+		toleration := v1.Toleration{Key: key, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}
+		for _, s := range seconds {
+			toleration.TolerationSeconds = &s
+		}
+		return toleration
+	}
+	tolerate("stays", v1.Toleration{Operator: v1.TolerationOpExists})
+	tolerate("stays-longer", long(v1.TaintNodeUnreachable, 301), long(v1.TaintNodeNotReady, 300))
+	tolerate("stays-if-not-ready", long(v1.TaintNodeNotReady), long(v1.TaintNodeUnreachable, 300))
+	tolerate("five-minutes", long(v1.TaintNodeUnreachable, 300), long(v1.TaintNodeNotReady, 300))
+	tolerate("ends-first", long(v1.TaintNodeUnreachable), long("", 60))
+}
+
 func (w *world) annotate(key, value string) { w.node.Annotations[key] = value }
 
 func (w *world) ready(status v1.ConditionStatus) {
@@ -101,7 +129,13 @@ func (w *world) ready(status v1.ConditionStatus) {
 
 func (w *world) snapshot() *cluster.Snapshot {
 	n := &cluster.Node{Node: w.node, Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}, Pods: w.pods}
+	if w.onDemand {
+		n.Facts.Capacity.Type = decision.OnDemand
+	}
 	s := &cluster.Snapshot{Now: w.now, Nodes: []*cluster.Node{n, {Node: w.other}}, Pods: w.pods}
+	if w.overdue > 0 {
+		s.Overdue = map[string]time.Time{"n": w.now.Add(-w.overdue)}
+	}
 	seen := map[kube.OwnerKey]bool{}
 	for _, p := range w.pods {
 		p.Node = n
@@ -185,26 +219,67 @@ func TestOneNode(t *testing.T) {
 		wantBears  string
 		wantEvents []string
 	}{
-		"nothing":              {func(*world) {}, "", "", nil},
-		"AWS":                  {func(w *world) { w.taint(awsReclaim, "x", nil) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
-		"seen late":            {func(w *world) { w.taint(awsReclaim, "x", at(-20*time.Second)) }, both("+100"), "spot-itn:NoSchedule +100 state", []string{kube.ReasonInterruption}},
-		"their clock behind":   {func(w *world) { w.taint(awsReclaim, "x", at(-2*time.Minute)) }, both("+90"), "spot-itn:NoSchedule +90 state", []string{kube.ReasonInterruption}},
-		"their clock ahead":    {func(w *world) { w.taint(awsReclaim, "x", at(2*time.Minute)) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
-		"stood there for long": {func(w *world) { w.taint(awsReclaim, "x", at(-time.Hour)) }, both("+90"), "spot-itn:NoSchedule +90 state", []string{kube.ReasonInterruption}},
-		"no notice known":      {func(w *world) { w.taint(maintenance, "", nil) }, both("+120"), "scheduled-maintenance:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"nothing":         {func(*world) {}, "", "", nil},
+		"AWS":             {func(w *world) { w.taint(awsReclaim, "x", nil) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"seen late":       {func(w *world) { w.taint(awsReclaim, "x", at(-20*time.Second)) }, both("+100"), "spot-itn:NoSchedule +100 state", []string{kube.ReasonInterruption}},
+		"seen very late":  {func(w *world) { w.taint(awsReclaim, "x", at(-100*time.Second)) }, both("+20"), "spot-itn:NoSchedule +20 state", []string{kube.ReasonInterruption}},
+		"over, and alive": {func(w *world) { w.taint(awsReclaim, "x", at(-2*time.Minute)) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"over, and not ready": {func(w *world) { w.taint(awsReclaim, "x", at(-3*time.Minute)); w.ready(v1.ConditionFalse) },
+			both("-60"), "spot-itn:NoSchedule -60 state", []string{kube.ReasonInterruption}},
+		"over, and silent": {func(w *world) { w.taint(awsReclaim, "x", at(-3*time.Minute)); w.overdue = 45 * time.Second },
+			both("-60"), "spot-itn:NoSchedule -60 state", []string{kube.ReasonInterruption}},
+		"their clock ahead": {func(w *world) { w.taint(awsReclaim, "x", at(2*time.Minute)) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"no notice known":   {func(w *world) { w.taint(maintenance, "", nil) }, both("+120"), "scheduled-maintenance:NoSchedule +120 state", []string{kube.ReasonInterruption}},
 		"of two the earlier": {func(w *world) {
 			w.taint(awsReclaim, "x", nil)
 			w.taint("cloud.google.com/impending-node-termination", "", nil)
 		}, both("+30"), "spot-itn:NoSchedule +30 state", []string{kube.ReasonInterruption}},
 		"a condition, which says since when": {func(w *world) {
-			w.node.Status.Conditions = append(w.node.Status.Conditions, v1.NodeCondition{Type: "VMEventScheduled", Status: v1.ConditionTrue, LastTransitionTime: *at(-10 * time.Second)})
+			w.event("Preempt Scheduled", -10*time.Second)
 		}, both("+20"), "VMEventScheduled:NoSchedule +20 state", []string{kube.ReasonInterruption}},
+
+		"Azure, another event": {func(w *world) { w.settings.Advice = false; w.event("Freeze Scheduled", 0) }, "", "", nil},
+		"Azure, another event, with advice": {func(w *world) { w.event("Freeze Scheduled", 0) },
+			"web-0 advice", "VMEventScheduled:NoSchedule state", []string{kube.ReasonAdvice}},
+		"on-demand: what reclaims spot is advice": {func(w *world) {
+			w.onDemand = true
+			w.settings.Advice = false
+			w.taint(awsReclaim, "x", nil)
+			w.event("Preempt Scheduled", 0)
+		}, "", "", nil},
+		"on-demand: maintenance": {func(w *world) { w.onDemand = true; w.taint(maintenance, "x", nil) },
+			both("+120"), "scheduled-maintenance:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"on-demand: by hand": {func(w *world) { w.onDemand = true; w.taint(own, "by-hand", nil) },
+			both("+120"), "by-hand:NoSchedule +120 state", []string{kube.ReasonInterruption}},
 
 		"by hand, with a deadline": {func(w *world) { w.taint(own, "by-hand", nil); w.annotate(kube.DeadlineAnnotation, deadline(time.Hour)) },
 			both("+3600"), "by-hand:NoSchedule +3600 state", []string{kube.ReasonInterruption}},
 		"by hand, without": {func(w *world) { w.taint(own, "by-hand", nil) }, both("+120"), "by-hand:NoSchedule +120 state", []string{kube.ReasonInterruption}},
 		"by hand, a deadline long ago": {func(w *world) { w.taint(own, "", nil); w.annotate(kube.DeadlineAnnotation, deadline(-time.Hour)) },
-			both("-3600"), "NoSchedule -3600 state", []string{kube.ReasonInterruption}},
+			both("+120"), "NoSchedule +120 state", []string{kube.ReasonInterruption, kube.ReasonInvalidDeadline}},
+		"a deadline that is left over": {func(w *world) {
+			w.taint(awsReclaim, "x", nil)
+			w.annotate(kube.DeadlineAnnotation, deadline(-21*24*time.Hour))
+		}, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption, kube.ReasonInvalidDeadline}},
+		"a deadline before the start of the signal, which was seen late": {func(w *world) {
+			w.taint(awsReclaim, "x", at(-50*time.Second))
+			w.annotate(kube.DeadlineAnnotation, deadline(-51*time.Second))
+		}, both("+70"), "spot-itn:NoSchedule +70 state", []string{kube.ReasonInterruption, kube.ReasonInvalidDeadline}},
+		"a deadline that is past, but not older than the signal": {func(w *world) {
+			w.taint(own, "x", at(-time.Hour))
+			w.annotate(kube.DeadlineAnnotation, deadline(-time.Minute))
+		}, both("-60"), "x:NoSchedule -60 state", []string{kube.ReasonInterruption}},
+		"a deadline older than one of two signals": {func(w *world) {
+			w.taint(own, "x", at(-time.Hour))
+			w.taint(awsReclaim, "x", at(-10*time.Second))
+			w.annotate(kube.DeadlineAnnotation, deadline(-time.Minute))
+		}, both("-60"), "x:NoSchedule -60 state", []string{kube.ReasonInterruption}},
+		"a recorded state of a signal that came again": {func(w *world) {
+			w.annotate(interruption.StateAnnotation, `{"class":"reclaim","taint":"VMEventScheduled","deadline":"2026-02-28T12:00:30Z",`+
+				`"seen":{"condition VMEventScheduled=True (Preempt)":"2026-02-28T12:00:00Z"}}`)
+			w.annotate(kube.DeadlineAnnotation, "2026-02-28T12:00:30Z")
+			w.event("Preempt Scheduled", -5*time.Second)
+		}, both("+25"), "VMEventScheduled:NoSchedule +25 state", nil},
 		"a deadline that does not parse stays, and the default counts": {func(w *world) { w.taint(own, "x", nil); w.annotate(kube.DeadlineAnnotation, "in an hour") },
 			both("+120"), "x:NoSchedule in an hour state", []string{kube.ReasonInterruption, kube.ReasonInvalidDeadline}},
 		"an empty one too": {func(w *world) { w.taint(awsReclaim, "x", nil); w.annotate(kube.DeadlineAnnotation, "") },
@@ -230,12 +305,39 @@ func TestOneNode(t *testing.T) {
 		"drain, and deleted": {func(w *world) {
 			w.node.DeletionTimestamp, w.node.Finalizers = at(0), []string{"karpenter.sh/termination"}
 		}, "", "", nil},
-		"drain and advice":     {func(w *world) { w.taint("karpenter.sh/disrupted", "", nil); w.taint(awsAdvice, "x", nil) }, "", "", nil},
-		"drain and reclaim":    {func(w *world) { w.taint("karpenter.sh/disrupted", "", nil); w.taint(awsReclaim, "x", nil) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
-		"cordoned by somebody": {func(w *world) { w.node.Spec.Unschedulable = true }, "", "", nil},
-		"silent for 39 s":      {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(39 * time.Second) }, "", "", nil},
-		"silent for 50 s":      {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(50 * time.Second) }, both("-10"), "not-ready:NoSchedule +40 state", []string{kube.ReasonInterruption}},
-		"silent, and empty":    {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(50 * time.Second); w.pods = nil }, "", "", nil},
+		"drain and advice":                  {func(w *world) { w.taint("karpenter.sh/disrupted", "", nil); w.taint(awsAdvice, "x", nil) }, "", "", nil},
+		"drain and reclaim":                 {func(w *world) { w.taint("karpenter.sh/disrupted", "", nil); w.taint(awsReclaim, "x", nil) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"cordoned by somebody":              {func(w *world) { w.node.Spec.Unschedulable = true }, "", "", nil},
+		"silent for 39 s":                   {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(39 * time.Second) }, "", "", nil},
+		"silent for 50 s":                   {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(50 * time.Second) }, both("-10"), "not-ready:NoSchedule +40 state", []string{kube.ReasonInterruption}},
+		"silent, and empty":                 {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(50 * time.Second); w.pods = nil }, "", "", nil},
+		"not ready, but alive, for an hour": {func(w *world) { w.ready(v1.ConditionFalse); w.now = start.Add(time.Hour) }, "", "", nil},
+		"Lease overdue for 39 s":            {func(w *world) { w.overdue = 39 * time.Second }, "", "", nil},
+		"Lease overdue for 50 s":            {func(w *world) { w.overdue = 50 * time.Second }, both("-10"), "not-ready:NoSchedule -10 state", []string{kube.ReasonInterruption}},
+		"Lease overdue for 50 s, not ready": {func(w *world) { w.overdue = 50 * time.Second; w.ready(v1.ConditionFalse) },
+			both("-10"), "not-ready:NoSchedule -10 state", []string{kube.ReasonInterruption}},
+		"Lease overdue for 50 s, on-demand": {func(w *world) { w.onDemand = true; w.overdue = 50 * time.Second }, "", "", nil},
+		"silent: which pods": {func(w *world) {
+			w.ready(v1.ConditionUnknown)
+			w.now = start.Add(50 * time.Second)
+			w.stayers()
+		}, "ends-first interruption -10, five-minutes interruption -10, web-0 interruption -10, web-1 interruption -10",
+			"not-ready:NoSchedule +40 state", []string{kube.ReasonInterruption}},
+		"silent, with nothing but pods that stay": {func(w *world) {
+			w.ready(v1.ConditionUnknown)
+			w.now = start.Add(50 * time.Second)
+			w.pods = nil
+			w.stayers()
+			w.pods = w.pods[:4]
+		}, "", "", nil},
+		"reclaimed and silent: which pods": {func(w *world) {
+			w.ready(v1.ConditionUnknown)
+			w.taint(awsReclaim, "x", nil)
+			w.now = start.Add(50 * time.Second)
+			w.pods = nil
+			w.stayers()
+		}, "bare interruption -10, ends-first interruption -10, five-minutes interruption -10, stays interruption -10, stays-if-not-ready interruption -10, stays-longer interruption -10",
+			"spot-itn:NoSchedule +40 state", []string{kube.ReasonInterruption}},
 		"all nodes are silent": {func(w *world) { w.ready(v1.ConditionUnknown); w.other = w.node; w.now = start.Add(50 * time.Second) }, "", "", nil},
 		"reclaimed, and silent": {func(w *world) {
 			w.taint(awsReclaim, "", nil)
@@ -326,6 +428,21 @@ func TestRounds(t *testing.T) {
 				w.annotate(kube.DeadlineAnnotation, deadline(2*time.Hour))
 			}, "scheduled-maintenance:NoSchedule +7200 state", 2, 1},
 			{time.Hour, func(w *world) { w.taint(awsReclaim, "", nil) }, "spot-itn:NoSchedule +3720 state", 2, 2},
+		},
+		"a clock ahead: the deadline of the first look lasts": {
+			{0, func(w *world) { w.taint(awsReclaim, "x", at(10*time.Minute)) }, "spot-itn:NoSchedule +120 state", 2, 1},
+			{5 * time.Minute, keep, "spot-itn:NoSchedule +120 state", 2, 1},
+			{10 * time.Minute, keep, "spot-itn:NoSchedule +120 state", 2, 1},
+		},
+		"a notice that is over on a node that is alive counts once": {
+			{0, func(w *world) { w.taint(awsReclaim, "x", at(-time.Hour)) }, "spot-itn:NoSchedule +120 state", 2, 1},
+			{time.Hour, keep, "spot-itn:NoSchedule +120 state", 2, 1},
+		},
+		"a signal that comes again has its whole notice": {
+			{0, func(w *world) { w.taint(awsReclaim, "x", at(0)) }, "spot-itn:NoSchedule +120 state", 2, 1},
+			{time.Hour, func(w *world) { w.untaint(awsReclaim); w.taint(awsReclaim, "x", at(time.Hour-time.Minute)) }, "spot-itn:NoSchedule +3660 state", 2, 2},
+			{time.Minute, keep, "spot-itn:NoSchedule +3660 state", 2, 2},
+			{0, func(w *world) { w.untaint(awsReclaim) }, "", 0, 3},
 		},
 		"a person gives it more time, where nobody knows better": {
 			{0, func(w *world) { w.taint(maintenance, "", nil) }, "scheduled-maintenance:NoSchedule +120 state", 2, 1},
@@ -461,7 +578,7 @@ func TestOrder(t *testing.T) {
 	}
 	s := &cluster.Snapshot{Now: start}
 	for _, name := range []string{"a", "b", "c"} {
-		n := &cluster.Node{Node: node(name, v1.ConditionTrue)}
+		n := &cluster.Node{Node: node(name, v1.ConditionTrue), Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}}
 		names[name](n.Node)
 		for _, pod := range []string{"x", "w"} {
 			n.Pods = append(n.Pods, w.pod(pod+"-on-"+name, "ReplicaSet"))
@@ -526,6 +643,31 @@ func TestSilenceOfManyNodesIsNotBelieved(t *testing.T) {
 		s.Nodes = append(s.Nodes, &cluster.Node{Node: &v1.Node{}})
 		if _, moves := interruption.Plan(s, settings); len(moves) != test.want {
 			t.Errorf("%d of %d nodes are silent: %d moves, want %d", test.silent, test.nodes, len(moves), test.want)
+		}
+	}
+}
+
+// The same holds for Leases, also of nodes that are not silent for long enough yet to count as gone: they fall silent together.
+func TestManyLeasesThatAreOverdue(t *testing.T) {
+	for _, test := range []struct{ nodes, gone, late, want int }{
+		{10, 1, 0, 1}, {10, 2, 3, 2}, {10, 2, 4, 0}, {100, 12, 0, 10}, {100, 12, 43, 0},
+	} {
+		w := newWorld(t)
+		s := &cluster.Snapshot{Now: start, Overdue: map[string]time.Time{}}
+		for i := range test.nodes {
+			n := &cluster.Node{Node: node(fmt.Sprint("n-", i), v1.ConditionTrue), Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}}
+			switch {
+			case i < test.gone:
+				s.Overdue[n.Name] = start.Add(-41 * time.Second)
+			case i < test.gone+test.late:
+				s.Overdue[n.Name] = start.Add(-21 * time.Second)
+			}
+			p := w.pod(fmt.Sprint("p-", i), "Deployment")
+			p.Node, n.Pods = n, []*cluster.Pod{p}
+			s.Nodes, s.Pods = append(s.Nodes, n), append(s.Pods, p)
+		}
+		if _, moves := interruption.Plan(s, settings); len(moves) != test.want {
+			t.Errorf("of %d nodes %d are gone and %d late: %d moves, want %d", test.nodes, test.gone, test.late, len(moves), test.want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -61,26 +62,23 @@ func TestAnnounced(t *testing.T) {
 func TestAnnouncedAgreesWithRead(t *testing.T) {
 	reader := &NodeReader{Policy: builtin, Signals: BuiltinSignals(), NotReadyAfter: time.Minute}
 	rapid.Check(t, func(t *rapid.T) {
-		node := nodeWith(rapid.SampledFrom([]map[string]string{spot, bought}).Draw(t, "labels"))
+		node := nodeWith(maps.Clone(rapid.SampledFrom([]map[string]string{spot, bought}).Draw(t, "labels")))
 		for _, s := range rapid.SliceOfN(rapid.SampledFrom(reader.Signals), 0, 3).Draw(t, "signals") {
 			switch s.Kind {
 			case TaintSignal:
 				withTaint(s.Key, s.Value)(node)
 			case ConditionSignal:
 				withCondition(v1.NodeConditionType(s.Key), v1.ConditionStatus(s.Value), now)(node)
+				node.Status.Conditions[len(node.Status.Conditions)-1].Message = s.Mentions
 			case LabelSignal:
-				labels := map[string]string{s.Key: s.Value}
-				for key, value := range node.Labels {
-					labels[key] = value
-				}
-				node.Labels = labels
+				withLabel(s.Key, s.Value)(node)
 			}
 		}
 		if rapid.Bool().Draw(t, "deleted") {
 			node.DeletionTimestamp = &metav1.Time{Time: now}
 		}
 		if rapid.Bool().Draw(t, "silent") {
-			withCondition(v1.NodeReady, v1.ConditionFalse, now.Add(-time.Duration(rapid.IntRange(50, 70).Draw(t, "for"))*time.Second))(node)
+			withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(-time.Duration(rapid.IntRange(50, 70).Draw(t, "for"))*time.Second))(node)
 		}
 		facts, _ := reader.Read(node, true, now)
 		class := decision.NoSignal
@@ -91,23 +89,4 @@ func TestAnnouncedAgreesWithRead(t *testing.T) {
 			t.Fatalf("Announced says %s, Read says %s", class, facts.Signal)
 		}
 	})
-}
-
-func TestMayDisrupt(t *testing.T) {
-	for name, test := range map[string]struct {
-		annotations map[string]string
-		want        bool
-	}{
-		"none":                    {nil, true},
-		"Karpenter":               {map[string]string{"karpenter.sh/do-not-disrupt": "true"}, false},
-		"Karpenter, not":          {map[string]string{"karpenter.sh/do-not-disrupt": "false"}, true},
-		"cluster autoscaler":      {map[string]string{"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}, false},
-		"cluster autoscaler, not": {map[string]string{"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := MayDisrupt(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: test.annotations}}); got != test.want {
-				t.Errorf("MayDisrupt = %v, want %v", got, test.want)
-			}
-		})
-	}
 }

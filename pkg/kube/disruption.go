@@ -1,19 +1,29 @@
 package kube
 
-import v1 "k8s.io/api/core/v1"
+import (
+	"time"
 
-// doNotDisrupt are the pod annotations by which users ask Karpenter and the cluster autoscaler to leave a pod alone.
-var doNotDisrupt = map[string]string{
-	"karpenter.sh/do-not-disrupt":                    "true",
-	"cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+	v1 "k8s.io/api/core/v1"
+)
+
+// The pod annotations by which users ask Karpenter and the cluster autoscaler to leave a pod alone.
+const (
+	doNotDisrupt = "karpenter.sh/do-not-disrupt"
+	safeToEvict  = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+)
+
+// MayDisrupt reports whether a pod may be moved at now although it need not be: its annotations do not forbid it.
+func MayDisrupt(pod *v1.Pod, now time.Time) bool {
+	return pod.Annotations[safeToEvict] != "false" && !protected(pod, now)
 }
 
-// MayDisrupt reports whether a pod may be moved although it need not be: its annotations do not forbid it.
-func MayDisrupt(pod *v1.Pod) bool {
-	for key, value := range doNotDisrupt {
-		if pod.Annotations[key] == value {
-			return false
-		}
+// protected reports whether the pod's do-not-disrupt annotation protects it at now. The rules are Karpenter's: "true" always does, a positive
+// duration does until the pod has run for so long, also while it is not known since when it has run; any other value protects nothing.
+func protected(pod *v1.Pod, now time.Time) bool {
+	value := pod.Annotations[doNotDisrupt]
+	if value == "true" {
+		return true
 	}
-	return true
+	d, err := time.ParseDuration(value)
+	return err == nil && d > 0 && (pod.Status.StartTime == nil || now.Sub(pod.Status.StartTime.Time) < d)
 }

@@ -49,6 +49,6 @@ const (
 	// ReasonInterruptionOver (Normal, on the node): the project's taint was taken off it, because nothing announces its end any more, or
 	// an advice has lasted for too long to be believed.
 	ReasonInterruptionOver = "InterruptionOver"
-	// ReasonInvalidDeadline (Warning, on the node): its deadline annotation does not parse; what its signals say counts.
+	// ReasonInvalidDeadline (Warning, on the node): its deadline annotation does not parse, or is older than its signals; what those say counts.
 	ReasonInvalidDeadline = "InvalidInterruptionDeadline"
 )

@@ -25,7 +25,8 @@ func TestInterruptionSignals(t *testing.T) {
 		"taint ToBeDeletedByClusterAutoscaler":                                               false,
 		"taint DeletionCandidateOfClusterAutoscaler":                                         false,
 		"taint cloud.google.com/impending-node-termination":                                  true,
-		"condition VMEventScheduled=True":                                                    true,
+		"condition VMEventScheduled=True (Preempt)":                                          true,
+		"condition VMEventScheduled=True":                                                    false,
 		"taint remediator.kubernetes.azure.com/unschedulable":                                false,
 		"condition InstanceExpired=True":                                                     true,
 		"taint ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination": true,
@@ -42,7 +43,7 @@ func TestInterruptionSignals(t *testing.T) {
 		t.Errorf("interruptions (-want +got):\n%s", diff)
 	}
 	for class, want := range map[decision.SignalClass]bool{decision.Reclaim: true, decision.Drain: false, decision.Advisory: false} {
-		if s := (Signal{TaintSignal, "example.com/gone", "", class, 0}); s.interruption() != want {
+		if s := (Signal{Kind: TaintSignal, Key: "example.com/gone", Class: class}); s.interruption() != want {
 			t.Errorf("a configured signal of the class %s is an interruption: %t, want %t", class, !want, want)
 		}
 	}

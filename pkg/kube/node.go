@@ -12,8 +12,10 @@ import (
 type NodeReader struct {
 	Policy  *decision.Policy
 	Signals []Signal
-	// NotReadyAfter is how long a spot node must have been not ready to count as being reclaimed; 0 means NotReadyReclaimAfter.
+	// NotReadyAfter is for how long nothing must be heard of a spot node's kubelet for the node to count as lost; 0 means NotReadyReclaimAfter.
 	NotReadyAfter time.Duration
+	// Overdue are the nodes whose Lease is overdue, as of Heartbeats. nil: only the condition Ready counts.
+	Overdue map[string]time.Time
 }
 
 // Read returns what a decision at now needs to know of node, and when that will change although the Node does not (zero: never).
@@ -29,14 +31,14 @@ func (r *NodeReader) Read(node *v1.Node, othersLabeled bool, now time.Time) (fac
 		facts.Signal = decision.Drain
 	}
 	for i := range r.Signals {
-		if s := &r.Signals[i]; s.Class > facts.Signal && s.on(node) {
-			facts.Signal = s.Class
+		if s := &r.Signals[i]; s.classOn(facts.Capacity.Type) > facts.Signal && s.on(node) {
+			facts.Signal = s.classOn(facts.Capacity.Type)
 		}
 	}
 	if facts.Capacity.Type == decision.Spot && facts.Signal < decision.Reclaim {
-		if gone, down := r.goneAt(node); down {
+		if gone, silent := r.goneAt(node); silent {
 			if now.Before(gone) {
-				until = earlier(until, gone)
+				until = Earlier(until, gone)
 			} else {
 				facts.Signal = decision.Reclaim
 			}
@@ -59,8 +61,8 @@ func (r *NodeReader) Interrupted(node *v1.Node, now time.Time) bool {
 		}
 		drained = true
 	}
-	gone, down := r.goneAt(node)
-	return down && !drained && !now.Before(gone)
+	gone, silent := r.goneAt(node)
+	return silent && !drained && !now.Before(gone)
 }
 
 // Interrupts reports whether a change of a Node is the beginning of an interruption that the Node itself does not show afterwards. That is
@@ -97,7 +99,7 @@ type Announcement struct {
 const (
 	// Deletion: the Node has a deletionTimestamp.
 	Deletion = "deletion"
-	// Silence: the node is spot, and has not been ready for NotReadyAfter. It may already be gone, so no time is left.
+	// Silence: the node is spot, and nothing has been heard of its kubelet for NotReadyAfter (Unheard). It may already be gone, so no time is left.
 	Silence = "condition Ready"
 )
 
@@ -107,40 +109,50 @@ func (r *NodeReader) Announced(node *v1.Node, capacity decision.CapacityType, no
 	for i := range r.Signals {
 		s := &r.Signals[i]
 		if since, on := s.since(node); on {
-			all = append(all, Announcement{s.String(), s.Class, since, s.Notice, s.Notice > 0})
+			all = append(all, Announcement{s.String(), s.classOn(capacity), since, s.Notice, s.Notice > 0})
 		}
 	}
 	if node.DeletionTimestamp != nil {
 		all = append(all, Announcement{Name: Deletion, Class: decision.Drain, Since: node.DeletionTimestamp.Time})
 	}
-	if gone, down := r.goneAt(node); down && capacity == decision.Spot && !now.Before(gone) {
+	if gone, silent := r.goneAt(node); silent && capacity == decision.Spot && !now.Before(gone) {
 		all = append(all, Announcement{Name: Silence, Class: decision.Reclaim, Since: gone, Timed: true})
 	}
 	return all
 }
 
-// goneAt returns when a node that is not ready counts as gone, if it is spot; false if it is ready.
+// goneAt returns when a node whose kubelet is silent counts as lost, if it is spot; false if the kubelet is not silent.
 func (r *NodeReader) goneAt(node *v1.Node) (time.Time, bool) {
 	after := r.NotReadyAfter
 	if after == 0 {
 		after = NotReadyReclaimAfter
 	}
-	since, down := notReadySince(node)
-	return since.Add(after), down
+	since, silent := r.Unheard(node)
+	return since.Add(after), silent
 }
 
-// notReadySince returns since when node has been known not to be ready. A node without a Ready condition has not reported yet.
-func notReadySince(node *v1.Node) (time.Time, bool) {
+// Unheard returns since when nothing has been heard of node's kubelet, and whether that is so: the condition Ready is Unknown, or the Lease is
+// overdue. A kubelet that reports Ready=False is alive. A node without the condition has not reported yet.
+func (r *NodeReader) Unheard(node *v1.Node) (since time.Time, silent bool) {
 	for i := range node.Status.Conditions {
-		if c := &node.Status.Conditions[i]; c.Type == v1.NodeReady {
-			return c.LastTransitionTime.Time, c.Status != v1.ConditionTrue
+		c := &node.Status.Conditions[i]
+		if c.Type != v1.NodeReady {
+			continue
 		}
+		at, overdue := r.Overdue[node.Name]
+		switch since = c.LastTransitionTime.Time; {
+		case c.Status != v1.ConditionUnknown:
+			return at, overdue
+		case overdue && at.Before(since):
+			since = at
+		}
+		return since, true
 	}
 	return time.Time{}, false
 }
 
-// earlier returns the earlier of two times, of which zero means never.
-func earlier(a, b time.Time) time.Time {
+// Earlier returns the earlier of two times, of which zero means never.
+func Earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,7 +15,7 @@ const InterruptionTaint = "spot-aware-scheduler.io/interruption"
 // DeadlineAnnotation says, on a node with a reclaim signal, when the node goes (RFC 3339). It counts with every such signal.
 const DeadlineAnnotation = "spot-aware-scheduler.io/interruption-deadline"
 
-// NotReadyReclaimAfter is how long a spot node must have been not ready to count as being reclaimed: the node monitor grace
+// NotReadyReclaimAfter is for how long nothing must be heard of a spot node's kubelet for the node to count as lost: the node monitor grace
 // period of the controller manager was 40 s for years, so a spot node silent for longer is rather gone than slow.
 const NotReadyReclaimAfter = 40 * time.Second
 
@@ -37,7 +38,11 @@ type Signal struct {
 	// Value must equal the taint's, label's or annotation's value, or the condition's status; empty means any value (a
 	// condition always has one). A taint counts whatever its effect.
 	Value string
-	Class decision.SignalClass
+	// Mentions must be part of the condition's reason or message; empty means any. Only conditions have it.
+	Mentions string
+	Class    decision.SignalClass
+	// OnlySpot: on a node that is not spot the signal is advisory at most.
+	OnlySpot bool
 	// Notice is how much time is left when the signal appears; 0 if that is unknown or stands elsewhere. Only the controller uses it: to the
 	// scheduler a node that goes takes no pod, however long it lasts.
 	Notice time.Duration
@@ -46,41 +51,53 @@ type Signal struct {
 const (
 	nth          = "aws-node-termination-handler/"
 	castDraining = "autoscaling.cast.ai/draining"
+	vmEvent      = "VMEventScheduled"
 )
 
-// BuiltinSignals returns what clouds and provisioners are known to set, each row with its source.
+// BuiltinSignals returns the signals that clouds and provisioners are known to set, each row with its source. What a cloud says of a node
+// that it reclaims is OnlySpot: an on-demand node is not reclaimed, so there it announces maintenance, which the node may survive.
 func BuiltinSignals() []Signal {
 	return []Signal{
-		{TaintSignal, InterruptionTaint, "", decision.Reclaim, 0},
+		{Kind: TaintSignal, Key: InterruptionTaint, Class: decision.Reclaim},
 		// aws-node-termination-handler pkg/node; AWS gives two minutes, best effort.
-		{TaintSignal, nth + "spot-itn", "", decision.Reclaim, 2 * time.Minute},
+		{Kind: TaintSignal, Key: nth + "spot-itn", Class: decision.Reclaim, OnlySpot: true, Notice: 2 * time.Minute},
 		// Often never comes true (NTH #321, #458).
-		{TaintSignal, nth + "rebalance-recommendation", "", decision.Advisory, 0},
-		{TaintSignal, nth + "scheduled-maintenance", "", decision.Reclaim, 0},
-		{TaintSignal, nth + "asg-lifecycle-termination", "", decision.Reclaim, 0},
+		{Kind: TaintSignal, Key: nth + "rebalance-recommendation", Class: decision.Advisory},
+		{Kind: TaintSignal, Key: nth + "scheduled-maintenance", Class: decision.Reclaim},
+		{Kind: TaintSignal, Key: nth + "asg-lifecycle-termination", Class: decision.Reclaim},
 		// karpenter pkg/apis/v1/taints.go.
-		{TaintSignal, "karpenter.sh/disrupted", "", decision.Drain, 0},
+		{Kind: TaintSignal, Key: "karpenter.sh/disrupted", Class: decision.Drain},
 		// cluster-autoscaler utils/taints; the value is a unix time.
-		{TaintSignal, "ToBeDeletedByClusterAutoscaler", "", decision.Drain, 0},
-		{TaintSignal, "DeletionCandidateOfClusterAutoscaler", "", decision.Advisory, 0},
+		{Kind: TaintSignal, Key: "ToBeDeletedByClusterAutoscaler", Class: decision.Drain},
+		{Kind: TaintSignal, Key: "DeletionCandidateOfClusterAutoscaler", Class: decision.Advisory},
 		// k8s-node-termination-handler for GCE.
-		{TaintSignal, "cloud.google.com/impending-node-termination", "", decision.Reclaim, 30 * time.Second},
-		// AKS node problem detector: scheduled events, at least 30 s.
-		{ConditionSignal, "VMEventScheduled", "True", decision.Reclaim, 30 * time.Second},
+		{Kind: TaintSignal, Key: "cloud.google.com/impending-node-termination", Class: decision.Reclaim, OnlySpot: true, Notice: 30 * time.Second},
+		// AKS node problem detector. The condition is set for every scheduled event: "Preempt Scheduled: …" comes at least 30 s before the VM is
+		// reclaimed; a Freeze lasts seconds, and Reboot, Redeploy and Terminate are not for spot alone (karpenter-provider-azure #1594).
+		{Kind: ConditionSignal, Key: vmEvent, Value: "True", Mentions: "Preempt", Class: decision.Reclaim, OnlySpot: true, Notice: 30 * time.Second},
+		{Kind: ConditionSignal, Key: vmEvent, Value: "True", Class: decision.Advisory},
 		// AKS node auto-repair drains.
-		{TaintSignal, "remediator.kubernetes.azure.com/unschedulable", "", decision.Drain, 0},
+		{Kind: TaintSignal, Key: "remediator.kubernetes.azure.com/unschedulable", Class: decision.Drain},
 		// ACK node problem detector: about five minutes.
-		{ConditionSignal, "InstanceExpired", "True", decision.Reclaim, 5 * time.Minute},
+		{Kind: ConditionSignal, Key: "InstanceExpired", Value: "True", Class: decision.Reclaim, OnlySpot: true, Notice: 5 * time.Minute},
 		// OKE.
-		{TaintSignal, "ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination", "", decision.Reclaim, 0},
+		{Kind: TaintSignal, Key: "ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination", Class: decision.Reclaim, OnlySpot: true},
 		// OpenShift machine-api-provider-aws, termination handler; its reason is TerminationRequested.
-		{ConditionSignal, "Terminating", "True", decision.Reclaim, 2 * time.Minute},
+		{Kind: ConditionSignal, Key: "Terminating", Value: "True", Class: decision.Reclaim, OnlySpot: true, Notice: 2 * time.Minute},
 		// CAST AI drains.
-		{LabelSignal, castDraining, "spot-interruption", decision.Drain, 0},
-		{LabelSignal, castDraining, "spot-prediction", decision.Drain, 0},
+		{Kind: LabelSignal, Key: castDraining, Value: "spot-interruption", Class: decision.Drain},
+		{Kind: LabelSignal, Key: castDraining, Value: "spot-prediction", Class: decision.Drain},
 		// Kubernetes, non-graceful node shutdown: the node is gone.
-		{TaintSignal, v1.TaintNodeOutOfService, "", decision.Drain, 0},
+		{Kind: TaintSignal, Key: v1.TaintNodeOutOfService, Class: decision.Drain},
 	}
+}
+
+// classOn returns the class that the signal has on a node of a capacity type.
+func (s *Signal) classOn(capacity decision.CapacityType) decision.SignalClass {
+	if s.OnlySpot && capacity != decision.Spot {
+		return min(s.Class, decision.Advisory)
+	}
+	return s.Class
 }
 
 // interruption reports whether the signal says that the cloud takes a spot node back, as opposed to maintenance, repair, replacement or
@@ -98,12 +115,17 @@ func (s *Signal) interruption() bool {
 	return s.Class == decision.Reclaim
 }
 
-// String names the signal as it stands on a node: "taint example.com/going=soon", without the value where any will do.
+// String names the signal as it stands on a node: "taint example.com/going=soon", without the value where any will do, and
+// "condition Failing=True (disk)" if the condition must mention something.
 func (s *Signal) String() string {
-	if s.Value == "" {
-		return string(s.Kind) + " " + s.Key
+	name := string(s.Kind) + " " + s.Key
+	if s.Value != "" {
+		name += "=" + s.Value
 	}
-	return string(s.Kind) + " " + s.Key + "=" + s.Value
+	if s.Mentions != "" {
+		name += " (" + s.Mentions + ")"
+	}
+	return name
 }
 
 // on reports whether the signal stands on node.
@@ -127,7 +149,8 @@ func (s *Signal) since(node *v1.Node) (since time.Time, on bool) {
 		}
 	case ConditionSignal:
 		for i := range node.Status.Conditions {
-			if c := &node.Status.Conditions[i]; string(c.Type) == s.Key && matches(string(c.Status), true) {
+			if c := &node.Status.Conditions[i]; string(c.Type) == s.Key && matches(string(c.Status), true) &&
+				(strings.Contains(c.Reason, s.Mentions) || strings.Contains(c.Message, s.Mentions)) {
 				return c.LastTransitionTime.Time, true
 			}
 		}

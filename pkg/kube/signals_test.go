@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -23,51 +24,69 @@ func withCondition(kind v1.NodeConditionType, status v1.ConditionStatus, since t
 	}
 }
 
-func withLabel(key, value string) func(*v1.Node) {
-	return func(n *v1.Node) { n.Labels = map[string]string{key: value} }
+// withEvent sets the condition of AKS for a scheduled event.
+func withEvent(reason, message string) func(*v1.Node) {
+	return func(n *v1.Node) {
+		n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{
+			Type: "VMEventScheduled", Status: v1.ConditionTrue, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(now)})
+	}
 }
 
-// The second table of the design page on signals, row by row, on nodes that are not spot: only silence means more on those.
+func withLabel(key, value string) func(*v1.Node) {
+	return func(n *v1.Node) {
+		if n.Labels == nil {
+			n.Labels = map[string]string{}
+		}
+		n.Labels[key] = value
+	}
+}
+
+// The second table of the design page on signals, row by row, on spot nodes.
 func TestSignals(t *testing.T) {
 	cases := map[string]struct {
 		node       func(*v1.Node)
 		want       decision.SignalClass
 		wantNotice time.Duration
 	}{
-		"own":                           {withTaint("spot-aware-scheduler.io/interruption", "by-hand"), decision.Reclaim, 0},
-		"own, without a reason":         {withTaint("spot-aware-scheduler.io/interruption", ""), decision.Reclaim, 0},
-		"NTH, spot interruption":        {withTaint("aws-node-termination-handler/spot-itn", "x"), decision.Reclaim, 2 * time.Minute},
-		"NTH, rebalance":                {withTaint("aws-node-termination-handler/rebalance-recommendation", "x"), decision.Advisory, 0},
-		"NTH, maintenance":              {withTaint("aws-node-termination-handler/scheduled-maintenance", "x"), decision.Reclaim, 0},
-		"NTH, lifecycle hook":           {withTaint("aws-node-termination-handler/asg-lifecycle-termination", "x"), decision.Reclaim, 0},
-		"Karpenter":                     {withTaint("karpenter.sh/disrupted", ""), decision.Drain, 0},
-		"autoscaler, to be deleted":     {withTaint("ToBeDeletedByClusterAutoscaler", "1767225600"), decision.Drain, 0},
-		"autoscaler, candidate":         {withTaint("DeletionCandidateOfClusterAutoscaler", "1767225600"), decision.Advisory, 0},
-		"GCP":                           {withTaint("cloud.google.com/impending-node-termination", ""), decision.Reclaim, 30 * time.Second},
-		"Azure":                         {withCondition("VMEventScheduled", v1.ConditionTrue, now), decision.Reclaim, 30 * time.Second},
-		"Azure, nothing scheduled":      {withCondition("VMEventScheduled", v1.ConditionFalse, now), decision.NoSignal, 0},
-		"AKS":                           {withTaint("remediator.kubernetes.azure.com/unschedulable", ""), decision.Drain, 0},
-		"ACK":                           {withCondition("InstanceExpired", v1.ConditionTrue, now), decision.Reclaim, 5 * time.Minute},
-		"ACK, not known":                {withCondition("InstanceExpired", v1.ConditionUnknown, now), decision.NoSignal, 0},
-		"OKE":                           {withTaint("ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination", ""), decision.Reclaim, 0},
-		"OpenShift":                     {withCondition("Terminating", v1.ConditionTrue, now), decision.Reclaim, 2 * time.Minute},
-		"OpenShift, not":                {withCondition("Terminating", v1.ConditionFalse, now), decision.NoSignal, 0},
-		"CAST, interruption":            {withLabel("autoscaling.cast.ai/draining", "spot-interruption"), decision.Drain, 0},
-		"CAST, prediction":              {withLabel("autoscaling.cast.ai/draining", "spot-prediction"), decision.Drain, 0},
-		"CAST, other":                   {withLabel("autoscaling.cast.ai/draining", "manual"), decision.NoSignal, 0},
-		"out of service":                {withTaint("node.kubernetes.io/out-of-service", "nodeshutdown"), decision.Drain, 0},
-		"nothing":                       {func(*v1.Node) {}, decision.NoSignal, 0},
-		"an unknown taint":              {withTaint("example.com/dedicated", "gpu"), decision.NoSignal, 0},
-		"cordoned only":                 {func(n *v1.Node) { n.Spec.Unschedulable = true; withTaint(v1.TaintNodeUnschedulable, "")(n) }, decision.NoSignal, 0},
-		"being deleted":                 {func(n *v1.Node) { n.DeletionTimestamp = &metav1.Time{Time: now} }, decision.Drain, 0},
-		"on-demand, silent for an hour": {withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(-time.Hour)), decision.NoSignal, 0},
+		"own":                       {withTaint("spot-aware-scheduler.io/interruption", "by-hand"), decision.Reclaim, 0},
+		"own, without a reason":     {withTaint("spot-aware-scheduler.io/interruption", ""), decision.Reclaim, 0},
+		"NTH, spot interruption":    {withTaint("aws-node-termination-handler/spot-itn", "x"), decision.Reclaim, 2 * time.Minute},
+		"NTH, rebalance":            {withTaint("aws-node-termination-handler/rebalance-recommendation", "x"), decision.Advisory, 0},
+		"NTH, maintenance":          {withTaint("aws-node-termination-handler/scheduled-maintenance", "x"), decision.Reclaim, 0},
+		"NTH, lifecycle hook":       {withTaint("aws-node-termination-handler/asg-lifecycle-termination", "x"), decision.Reclaim, 0},
+		"Karpenter":                 {withTaint("karpenter.sh/disrupted", ""), decision.Drain, 0},
+		"autoscaler, to be deleted": {withTaint("ToBeDeletedByClusterAutoscaler", "1767225600"), decision.Drain, 0},
+		"autoscaler, candidate":     {withTaint("DeletionCandidateOfClusterAutoscaler", "1767225600"), decision.Advisory, 0},
+		"GCP":                       {withTaint("cloud.google.com/impending-node-termination", ""), decision.Reclaim, 30 * time.Second},
+		"Azure, by the message":     {withEvent("VMEventScheduled", "Preempt Scheduled: Sat, 01 Aug 2026 05:41:02 GMT"), decision.Reclaim, 30 * time.Second},
+		"Azure, by the reason":      {withEvent("PreemptScheduled", ""), decision.Reclaim, 30 * time.Second},
+		"Azure, Freeze":             {withEvent("VMEventScheduled", "Freeze Scheduled"), decision.Advisory, 0},
+		"Azure, Reboot":             {withEvent("VMEventScheduled", "Reboot Scheduled"), decision.Advisory, 0},
+		"Azure, Redeploy":           {withEvent("RedeployScheduled", ""), decision.Advisory, 0},
+		"Azure, Terminate":          {withEvent("VMEventScheduled", "Terminate Scheduled"), decision.Advisory, 0},
+		"Azure, does not say what":  {withCondition("VMEventScheduled", v1.ConditionTrue, now), decision.Advisory, 0},
+		"Azure, nothing scheduled":  {withCondition("VMEventScheduled", v1.ConditionFalse, now), decision.NoSignal, 0},
+		"AKS":                       {withTaint("remediator.kubernetes.azure.com/unschedulable", ""), decision.Drain, 0},
+		"ACK":                       {withCondition("InstanceExpired", v1.ConditionTrue, now), decision.Reclaim, 5 * time.Minute},
+		"ACK, not known":            {withCondition("InstanceExpired", v1.ConditionUnknown, now), decision.NoSignal, 0},
+		"OKE":                       {withTaint("ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination", ""), decision.Reclaim, 0},
+		"OpenShift":                 {withCondition("Terminating", v1.ConditionTrue, now), decision.Reclaim, 2 * time.Minute},
+		"OpenShift, not":            {withCondition("Terminating", v1.ConditionFalse, now), decision.NoSignal, 0},
+		"CAST, interruption":        {withLabel("autoscaling.cast.ai/draining", "spot-interruption"), decision.Drain, 0},
+		"CAST, prediction":          {withLabel("autoscaling.cast.ai/draining", "spot-prediction"), decision.Drain, 0},
+		"CAST, other":               {withLabel("autoscaling.cast.ai/draining", "manual"), decision.NoSignal, 0},
+		"out of service":            {withTaint("node.kubernetes.io/out-of-service", "nodeshutdown"), decision.Drain, 0},
+		"nothing":                   {func(*v1.Node) {}, decision.NoSignal, 0},
+		"an unknown taint":          {withTaint("example.com/dedicated", "gpu"), decision.NoSignal, 0},
+		"cordoned only":             {func(n *v1.Node) { n.Spec.Unschedulable = true; withTaint(v1.TaintNodeUnschedulable, "")(n) }, decision.NoSignal, 0},
+		"being deleted":             {func(n *v1.Node) { n.DeletionTimestamp = &metav1.Time{Time: now} }, decision.Drain, 0},
 	}
 	signals := BuiltinSignals()
 	reader := &NodeReader{Policy: builtin, Signals: signals}
 	covered := map[int]bool{}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			node := nodeWith(nil)
+			node := nodeWith(maps.Clone(spot))
 			test.node(node)
 			got, until := reader.Read(node, false, now)
 			if diff := cmp.Diff(test.want, got.Signal); diff != "" {
@@ -79,7 +98,7 @@ func TestSignals(t *testing.T) {
 			var notice time.Duration
 			for i := range signals {
 				if signals[i].on(node) {
-					covered[i], notice = true, signals[i].Notice
+					covered[i], notice = true, max(notice, signals[i].Notice)
 				}
 			}
 			if notice != test.wantNotice {
@@ -91,6 +110,50 @@ func TestSignals(t *testing.T) {
 		if !covered[i] {
 			t.Errorf("no case for the built-in signal %s %s=%s", s.Kind, s.Key, s.Value)
 		}
+	}
+}
+
+// Only the project's own signal, maintenance and a signal of the configuration say of an on-demand node that it is reclaimed: everything else
+// that announces the end of a spot node is advisory there.
+func TestSignalsOfOnDemandNodes(t *testing.T) {
+	reader := &NodeReader{Policy: builtin, Signals: append(BuiltinSignals(),
+		Signal{Kind: TaintSignal, Key: "example.com/gone", Class: decision.Reclaim},
+		Signal{Kind: TaintSignal, Key: "example.com/gone-if-spot", Class: decision.Reclaim, OnlySpot: true},
+		Signal{Kind: TaintSignal, Key: "example.com/drained-if-spot", Class: decision.Drain, OnlySpot: true},
+		Signal{Kind: ConditionSignal, Key: "InstanceExpired", Value: "True", Mentions: "by hand", Class: decision.Reclaim},
+	)}
+	cases := map[string]struct {
+		node func(*v1.Node)
+		want decision.SignalClass
+	}{
+		"own":                         {withTaint(InterruptionTaint, "by-hand"), decision.Reclaim},
+		"NTH, maintenance":            {withTaint("aws-node-termination-handler/scheduled-maintenance", "x"), decision.Reclaim},
+		"NTH, lifecycle hook":         {withTaint("aws-node-termination-handler/asg-lifecycle-termination", "x"), decision.Reclaim},
+		"NTH, spot interruption":      {withTaint("aws-node-termination-handler/spot-itn", "x"), decision.Advisory},
+		"GCP":                         {withTaint("cloud.google.com/impending-node-termination", ""), decision.Advisory},
+		"Azure, Preempt":              {withEvent("VMEventScheduled", "Preempt Scheduled"), decision.Advisory},
+		"Azure, Freeze":               {withEvent("VMEventScheduled", "Freeze Scheduled"), decision.Advisory},
+		"ACK":                         {withCondition("InstanceExpired", v1.ConditionTrue, now), decision.Advisory},
+		"OKE":                         {withTaint("ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination", ""), decision.Advisory},
+		"OpenShift":                   {withCondition("Terminating", v1.ConditionTrue, now), decision.Advisory},
+		"Karpenter":                   {withTaint("karpenter.sh/disrupted", ""), decision.Drain},
+		"configured":                  {withTaint("example.com/gone", ""), decision.Reclaim},
+		"configured, for spot":        {withTaint("example.com/gone-if-spot", ""), decision.Advisory},
+		"configured, drain, for spot": {withTaint("example.com/drained-if-spot", ""), decision.Advisory},
+		"configured over a built-in one": {func(n *v1.Node) {
+			withCondition("InstanceExpired", v1.ConditionTrue, now)(n)
+			n.Status.Conditions[len(n.Status.Conditions)-1].Message = "ended by hand"
+		}, decision.Reclaim},
+		"silent for an hour": {withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(-time.Hour)), decision.NoSignal},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			node := nodeWith(nil)
+			test.node(node)
+			if got, _ := reader.Read(node, false, now); got.Signal != test.want {
+				t.Errorf("Signal = %s, want %s", got.Signal, test.want)
+			}
+		})
 	}
 }
 
@@ -110,9 +173,9 @@ func TestWorstSignalWins(t *testing.T) {
 	var (
 		advisory = withTaint("DeletionCandidateOfClusterAutoscaler", "")
 		drain    = withTaint("karpenter.sh/disrupted", "")
-		reclaim  = withCondition("VMEventScheduled", v1.ConditionTrue, now)
+		reclaim  = withEvent("VMEventScheduled", "Preempt Scheduled")
 		deleted  = func(n *v1.Node) { n.DeletionTimestamp = &metav1.Time{Time: now} }
-		silent   = withCondition(v1.NodeReady, v1.ConditionFalse, now.Add(-time.Hour))
+		silent   = withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(-time.Hour))
 	)
 	cases := map[string]struct {
 		signals []func(*v1.Node)
@@ -193,21 +256,23 @@ func TestReadUntil(t *testing.T) {
 		want      decision.Node
 		wantUntil time.Duration // from now; 0 for never
 	}{
-		"spot, not ready for 10 s": {spot, true, []func(*v1.Node){silent(v1.ConditionFalse, 10*time.Second)},
+		"spot, unknown for 10 s": {spot, true, []func(*v1.Node){silent(v1.ConditionUnknown, 10*time.Second)},
 			decision.Node{Capacity: onSpot}, 30 * time.Second},
+		"spot, not ready for an hour by its own word": {spot, true, []func(*v1.Node){silent(v1.ConditionFalse, time.Hour)},
+			decision.Node{Capacity: onSpot}, 0},
 		"spot, unknown for 39.999 s": {spot, true, []func(*v1.Node){silent(v1.ConditionUnknown, 39999*time.Millisecond)},
 			decision.Node{Capacity: onSpot}, time.Millisecond},
-		"spot, not ready for 40 s": {spot, true, []func(*v1.Node){silent(v1.ConditionFalse, 40*time.Second)},
+		"spot, unknown for 40 s": {spot, true, []func(*v1.Node){silent(v1.ConditionUnknown, 40*time.Second)},
 			decision.Node{Capacity: onSpot, Signal: decision.Reclaim}, 0},
 		"spot, unknown for an hour": {spot, true, []func(*v1.Node){silent(v1.ConditionUnknown, time.Hour)},
 			decision.Node{Capacity: onSpot, Signal: decision.Reclaim}, 0},
 		"spot, ready for an hour": {spot, true, []func(*v1.Node){silent(v1.ConditionTrue, time.Hour)},
 			decision.Node{Capacity: onSpot}, 0},
 		"spot, not heard of yet": {spot, true, nil, decision.Node{Capacity: onSpot}, 0},
-		"spot, not ready for 10 s, and reclaimed anyway": {spot, true,
-			[]func(*v1.Node){silent(v1.ConditionFalse, 10*time.Second), withTaint(InterruptionTaint, "")},
+		"spot, unknown for 10 s, and reclaimed anyway": {spot, true,
+			[]func(*v1.Node){silent(v1.ConditionUnknown, 10*time.Second), withTaint(InterruptionTaint, "")},
 			decision.Node{Capacity: onSpot, Signal: decision.Reclaim}, 0},
-		"on-demand, not ready for 10 s": {bought, true, []func(*v1.Node){silent(v1.ConditionFalse, 10*time.Second)},
+		"on-demand, unknown for 10 s": {bought, true, []func(*v1.Node){silent(v1.ConditionUnknown, 10*time.Second)},
 			decision.Node{Capacity: decision.Capacity{Type: decision.OnDemand, Source: decision.FromLabel}}, 0},
 		"unlabelled and young, others labelled": {nil, true, []func(*v1.Node){created(10 * time.Second)},
 			decision.Node{Capacity: settling}, 20 * time.Second},
@@ -216,11 +281,11 @@ func TestReadUntil(t *testing.T) {
 		"unlabelled, exactly as old as the grace": {nil, true, []func(*v1.Node){created(30 * time.Second)},
 			decision.Node{Capacity: decision.Capacity{Source: decision.FromDefault}}, 0},
 		"labelled and young": {spot, true, []func(*v1.Node){created(time.Second)}, decision.Node{Capacity: onSpot}, 0},
-		"settling, and not ready since it was made: the label first": {nil, true,
-			[]func(*v1.Node){created(10 * time.Second), silent(v1.ConditionFalse, 10*time.Second)},
+		"settling, and unknown since it was made: the label first": {nil, true,
+			[]func(*v1.Node){created(10 * time.Second), silent(v1.ConditionUnknown, 10*time.Second)},
 			decision.Node{Capacity: settling}, 20 * time.Second},
-		"settling, and not ready for long: the silence first": {nil, true,
-			[]func(*v1.Node){created(10 * time.Second), silent(v1.ConditionFalse, 35*time.Second)},
+		"settling, and unknown for long: the silence first": {nil, true,
+			[]func(*v1.Node){created(10 * time.Second), silent(v1.ConditionUnknown, 35*time.Second)},
 			decision.Node{Capacity: settling}, 5 * time.Second},
 	}
 	for name, test := range cases {

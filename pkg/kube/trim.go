@@ -6,6 +6,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -14,9 +15,9 @@ import (
 // Most of what a cluster has of owners are ReplicaSets of past revisions, ten for each Deployment.
 //
 // Of every object it drops managedFields. Of those that own pods it drops labels, annotations except the project's own and the revision,
-// and pod templates, of which a pod has its own copy. Of a DaemonSet only the selector is left. All else is kept: replica counts, selectors, which kube-scheduler's PodTopologySpread
-// reads too, strategies, and status except conditions. A new reader of what is dropped sees it missing in the tests, whose caches are
-// trimmed, too.
+// and pod templates, of which a pod has its own copy. Of a DaemonSet it keeps only the selector, of a Lease the name and renewTime. All
+// else is kept: replica counts, selectors, which kube-scheduler's PodTopologySpread reads too, strategies, and status except conditions. A
+// new reader of what is dropped sees it missing in the tests, whose caches are trimmed, too.
 //
 // Trim never changes an owner that it is given, nor maps and slices. It returns what it has returned before as it is: an informer that fills
 // its cache asks twice. So it does with what is no API object, such as cache.DeletedFinalStateUnknown.
@@ -52,6 +53,12 @@ func Trim(obj any) (any, error) {
 		trimOwner(&t.ObjectMeta)
 		t.Spec.Template, t.Status.Conditions, t.Status.UncountedTerminatedPods = v1.PodTemplateSpec{}, nil, nil
 		return changed(o, &t), nil
+	}
+	// The same holds for Leases: there are 500 renewals a second with 5,000 nodes.
+	if o, ok := obj.(*coordinationv1.Lease); ok {
+		o.ObjectMeta = metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, ResourceVersion: o.ResourceVersion}
+		o.Spec = coordinationv1.LeaseSpec{RenewTime: o.Spec.RenewTime}
+		return o, nil
 	}
 	// A copy of each Node at every heartbeat would be waste: the informer has the object to itself until this returns.
 	if o, ok := obj.(metav1.Object); ok && o.GetManagedFields() != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
@@ -54,6 +55,12 @@ func TestTrim(t *testing.T) {
 		images   = []v1.ContainerImage{{Names: []string{"web"}, SizeBytes: 1}}
 	)
 	cases := map[string]struct{ object, want any }{
+		"Lease": {
+			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-node-lease", Name: "n", UID: "u", ResourceVersion: "42", ManagedFields: managed},
+				Spec: coordinationv1.LeaseSpec{HolderIdentity: new("n"), LeaseDurationSeconds: new(int32(40)), RenewTime: new(metav1.NewMicroTime(now))}},
+			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-node-lease", Name: "n", ResourceVersion: "42"},
+				Spec: coordinationv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(now))}},
+		},
 		"ReplicaSet": {
 			&appsv1.ReplicaSet{ObjectMeta: bulky("web-1"),
 				Spec:   appsv1.ReplicaSetSpec{Replicas: new(int32(3)), MinReadySeconds: 5, Selector: selector, Template: template},

@@ -211,7 +211,7 @@ func (c *clearing) leave(room *onDemandRoom, waits *cluster.Pod, demand *cluster
 	var may []*cluster.Pod
 	asked := map[kube.OwnerKey]int{}
 	for _, p := range room.Pods {
-		if p.Revision == nil || !p.Live() || belowFloor(p) || !spared(p) || c.moved[p.Workload.Key] || !kube.MayDisrupt(p.Pod) ||
+		if p.Revision == nil || !p.Live() || belowFloor(p) || !spared(p) || c.moved[p.Workload.Key] || !kube.MayDisrupt(p.Pod, c.now) ||
 			c.mayLeave(p.Workload, waits.Workload) == 0 {
 			continue
 		}

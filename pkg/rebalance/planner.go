@@ -146,7 +146,7 @@ func (r *round) begin(pod *cluster.Pod, reason migration.Reason, to *cluster.Nod
 // that was begun with, one that serves nobody, one whose node may go anyway, the youngest, by name.
 func (r *round) candidates(revision *cluster.Revision, capacity decision.CapacityType) []*cluster.Pod {
 	pods := slices.DeleteFunc(slices.Clone(revision.Pods), func(p *cluster.Pod) bool {
-		return !on(p, capacity) || p.Node.Facts.Signal >= decision.Drain || !kube.MayDisrupt(p.Pod)
+		return !on(p, capacity) || p.Node.Facts.Signal >= decision.Drain || !kube.MayDisrupt(p.Pod, r.now)
 	})
 	r.order(pods)
 	return pods

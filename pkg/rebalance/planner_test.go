@@ -36,6 +36,11 @@ func TestFirstRound(t *testing.T) {
 			func(w *world) {
 				w.pod("web-0").annotations = map[string]string{"karpenter.sh/do-not-disrupt": "true"}
 			}, []string{"web-1 heal"}},
+		"heal: one is not to be disturbed for a while": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s"},
+			func(w *world) {
+				w.pod("web-0").annotations = map[string]string{"karpenter.sh/do-not-disrupt": "2h"}
+				w.pod("web-1").annotations = map[string]string{"karpenter.sh/do-not-disrupt": "1h"}
+			}, []string{"web-1 heal"}},
 		"heal: spot is all that they may take": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s"},
 			func(w *world) { w.pod("web-0").onlySpot, w.pod("web-1").onlySpot = true, true }, nil},
 		"heal: spot is all that they may take, with exemptions ignored": {

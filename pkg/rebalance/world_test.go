@@ -226,7 +226,7 @@ func (w *world) read(p *pod, work *workload, revision *cluster.Revision, on *clu
 	object.Status.NominatedNodeName = p.nominated
 	object.Status.Conditions = []v1.PodCondition{condition(v1.PodReady, on != nil && !p.unready, "")}
 	if on != nil {
-		object.Spec.NodeName = on.Name
+		object.Spec.NodeName, object.Status.StartTime = on.Name, &metav1.Time{Time: p.born}
 	} else {
 		object.Status.Conditions = append(object.Status.Conditions, condition(v1.PodScheduled, false, v1.PodReasonUnschedulable))
 	}

@@ -386,7 +386,7 @@ func cases() map[string]scenario {
 			objects: objects(
 				onDemand("od"), spot("sp"),
 				onDemand("marked", taint("spot-aware-scheduler.io/interruption", v1.TaintEffectNoSchedule)),
-				spot("event", condition("VMEventScheduled")), spot("silent", silent),
+				spot("event", event("Preempt Scheduled")), spot("silent", silent),
 				spot("leaves", func(n *v1.Node) { n.Annotations["example.com/leaves"] = "soon" }),
 				spot("disrupted", taint("karpenter.sh/disrupted", v1.TaintEffectNoSchedule)), onDemand("deleted", deleted),
 				onDemand("upkeep", func(n *v1.Node) {
@@ -401,16 +401,24 @@ func cases() map[string]scenario {
 			first: []string{"od"},
 		},
 		"a node that goes says so, whatever the budget": {
-			objects: objects(onDemand("od"), spot("event", condition("VMEventScheduled")),
+			objects: objects(onDemand("od"), spot("event", event("Preempt Scheduled")),
 				spot("disrupted", taint("karpenter.sh/disrupted", v1.TaintEffectNoSchedule))),
 			pod:  pod("alone"),
 			want: answers{"od": "", "event": reclaimed, "disrupted": drained}, first: []string{"od"},
 		},
 		"ScheduleAnyway does not mean on nodes that go": {
 			policy:  "whenUnsatisfiable: ScheduleAnyway",
-			objects: objects(spot("sp"), spot("event", condition("VMEventScheduled"))), pod: pod("alone"),
+			objects: objects(spot("sp"), spot("event", event("Preempt Scheduled"))), pod: pod("alone"),
 			want: answers{"sp": "", "event": reclaimed}, first: []string{"sp"},
 			settings: "minOnDemand=1 maxPerPool=none whenUnsatisfiable=ScheduleAnyway fallbackAfter=never" + others,
+		},
+		"what reclaims a spot node is advice on an on-demand node": {
+			objects: objects(onDemand("od"), onDemand("preempted", event("Preempt Scheduled")),
+				onDemand("itn", taint("aws-node-termination-handler/spot-itn", v1.TaintEffectPreferNoSchedule)),
+				spot("frozen", event("Freeze Scheduled")), spot("stopped", event("Preempt Scheduled")), web(3)),
+			pod:   pod("alone"),
+			want:  answers{"od": "", "preempted": "", "itn": "", "frozen": usedUp(0, 0, "alone"), "stopped": reclaimed},
+			first: []string{"od"},
 		},
 		"a node that may go is the last": {
 			objects: objects(onDemand("od", taint("DeletionCandidateOfClusterAutoscaler", v1.TaintEffectPreferNoSchedule)), spot("sp"), web(3)),
@@ -479,7 +487,7 @@ type waitingCase struct {
 }
 
 func waitingCases() map[string]waitingCase {
-	nodes := objects(onDemand("od"), spot("sp"), spot("event", condition("VMEventScheduled")))
+	nodes := objects(onDemand("od"), spot("sp"), spot("event", event("Preempt Scheduled")))
 	const fallback = "spot budget used up: 2 of 2 replicas of shop/web-1 may run on spot " +
 		"(waits for on-demand room, takes any spot node after 5m)"
 	rollout := objects(nodes, web(1, "od"), revision("web", 2, 1))

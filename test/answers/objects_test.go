@@ -111,9 +111,10 @@ func taint(key string, effect v1.TaintEffect) func(*v1.Node) {
 	return func(n *v1.Node) { n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: key, Effect: effect}) }
 }
 
-func condition(kind v1.NodeConditionType) func(*v1.Node) {
+// event: the cloud announces this with the condition of AKS.
+func event(message string) func(*v1.Node) {
 	return func(n *v1.Node) {
-		n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: kind, Status: v1.ConditionTrue})
+		n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: "VMEventScheduled", Status: v1.ConditionTrue, Message: message})
 	}
 }
 

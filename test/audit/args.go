@@ -58,7 +58,9 @@ type signalArgs struct {
 	Condition  string `json:"condition"`
 	Label      string `json:"label"`
 	Annotation string `json:"annotation"`
+	Mentions   string `json:"mentions"`
 	Class      string `json:"class"`
+	OnlySpot   bool   `json:"onlySpot"`
 }
 
 // PolicyFromSchedulerConfig reads the policy of profile SchedulerName from a KubeSchedulerConfiguration, the file that the
@@ -202,7 +204,7 @@ func (s signalArgs) signal() (signal, error) {
 		if !found {
 			value = given.usual
 		}
-		return signal{kind: given.kind, key: key, value: value, advisory: s.Class == "advisory"}, nil
+		return signal{kind: given.kind, key: key, value: value, mentions: s.Mentions, advisory: s.Class == "advisory", onlySpot: s.OnlySpot}, nil
 	}
 	return signal{}, fmt.Errorf("taint: expected one of taint, condition, label, annotation")
 }

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -59,24 +60,26 @@ type signal struct {
 	key      string
 	value    string // anyValue, or the exact one
 	reason   string // of a condition; "" for any
+	mentions string // part of a condition's reason or message; "" for any
 	advisory bool
+	onlySpot bool // advisory on on-demand
 }
 
 // builtinSignals leaves out advisory signals, deletion and unreadiness: the first keep nothing away, the others are not
 // in labels, taints or conditions of their own.
 var builtinSignals = []signal{
 	{kind: taint, key: "spot-aware-scheduler.io/interruption", value: anyValue},
-	{kind: taint, key: "aws-node-termination-handler/spot-itn", value: anyValue},
+	{kind: taint, key: "aws-node-termination-handler/spot-itn", value: anyValue, onlySpot: true},
 	{kind: taint, key: "aws-node-termination-handler/scheduled-maintenance", value: anyValue},
 	{kind: taint, key: "aws-node-termination-handler/asg-lifecycle-termination", value: anyValue},
 	{kind: taint, key: "karpenter.sh/disrupted", value: anyValue},
 	{kind: taint, key: "ToBeDeletedByClusterAutoscaler", value: anyValue},
-	{kind: taint, key: "cloud.google.com/impending-node-termination", value: anyValue},
-	{kind: condition, key: "VMEventScheduled", value: "True"},
+	{kind: taint, key: "cloud.google.com/impending-node-termination", value: anyValue, onlySpot: true},
+	{kind: condition, key: "VMEventScheduled", value: "True", mentions: "Preempt", onlySpot: true},
 	{kind: taint, key: "remediator.kubernetes.azure.com/unschedulable", value: anyValue},
-	{kind: condition, key: "InstanceExpired", value: "True"},
-	{kind: taint, key: "ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination", value: anyValue},
-	{kind: condition, key: "Terminating", value: "True", reason: "TerminationRequested"},
+	{kind: condition, key: "InstanceExpired", value: "True", onlySpot: true},
+	{kind: taint, key: "ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination", value: anyValue, onlySpot: true},
+	{kind: condition, key: "Terminating", value: "True", reason: "TerminationRequested", onlySpot: true},
 	{kind: label, key: "autoscaling.cast.ai/draining", value: "spot-interruption"},
 	{kind: label, key: "autoscaling.cast.ai/draining", value: "spot-prediction"},
 	{kind: taint, key: "node.kubernetes.io/out-of-service", value: anyValue},
@@ -133,7 +136,7 @@ func (p *Policy) signal(n *corev1.Node, spot bool, now time.Time) string {
 		return "deletionTimestamp"
 	}
 	for _, s := range p.signals {
-		if !s.advisory && s.on(n) {
+		if !s.advisory && (spot || !s.onlySpot) && s.on(n) {
 			return string(s.kind) + " " + s.key
 		}
 	}
@@ -150,7 +153,8 @@ func (s signal) on(n *corev1.Node) bool {
 		return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == s.key && is(t.Value) })
 	case condition:
 		return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return string(c.Type) == s.key && is(string(c.Status)) && (s.reason == "" || s.reason == c.Reason)
+			return string(c.Type) == s.key && is(string(c.Status)) && (s.reason == "" || s.reason == c.Reason) &&
+				strings.Contains(c.Reason+" "+c.Message, s.mentions)
 		})
 	case label:
 		value, present := n.Labels[s.key]
@@ -161,10 +165,10 @@ func (s signal) on(n *corev1.Node) bool {
 	}
 }
 
-// unready reports whether condition Ready is False or Unknown; a node without the condition is not unready.
+// unready reports whether condition Ready is Unknown. A node without the condition, or whose kubelet itself reports False, is not unready.
 func unready(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown
 	})
 }
 

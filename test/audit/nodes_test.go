@@ -62,6 +62,7 @@ func TestCapacity(t *testing.T) {
 }
 
 func TestSignals(t *testing.T) {
+	const spot = "unlabeledNodes: Spot"
 	taintOf := func(key string) func(*corev1.Node) {
 		return func(n *corev1.Node) {
 			n.Spec.Taints = []corev1.Taint{{Key: key, Value: "any", Effect: corev1.TaintEffectPreferNoSchedule}}
@@ -84,7 +85,7 @@ func TestSignals(t *testing.T) {
 		"none":                        {edit: func(*corev1.Node) {}},
 		"cordoned":                    {edit: func(n *corev1.Node) { n.Spec.Unschedulable = true }},
 		"our own":                     {edit: taintOf("spot-aware-scheduler.io/interruption"), want: true},
-		"NTH interruption":            {edit: taintOf("aws-node-termination-handler/spot-itn"), want: true},
+		"NTH interruption":            {args: spot, edit: taintOf("aws-node-termination-handler/spot-itn"), want: true},
 		"NTH rebalance is advisory":   {edit: taintOf("aws-node-termination-handler/rebalance-recommendation")},
 		"NTH maintenance":             {edit: taintOf("aws-node-termination-handler/scheduled-maintenance"), want: true},
 		"NTH group":                   {edit: taintOf("aws-node-termination-handler/asg-lifecycle-termination"), want: true},
@@ -92,24 +93,30 @@ func TestSignals(t *testing.T) {
 		"deleted":                     {edit: func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{Time: dawn} }, want: true},
 		"autoscaler":                  {edit: taintOf("ToBeDeletedByClusterAutoscaler"), want: true},
 		"candidate is advisory":       {edit: taintOf("DeletionCandidateOfClusterAutoscaler")},
-		"GCP":                         {edit: taintOf("cloud.google.com/impending-node-termination"), want: true},
-		"Azure":                       {edit: conditionOf("VMEventScheduled", "True", ""), want: true},
+		"GCP":                         {args: spot, edit: taintOf("cloud.google.com/impending-node-termination"), want: true},
+		"Azure":                       {args: spot, edit: conditionOf("VMEventScheduled", "True", "PreemptScheduled"), want: true},
+		"Azure, on-demand":            {edit: conditionOf("VMEventScheduled", "True", "PreemptScheduled")},
+		"Azure, another event":        {args: spot, edit: conditionOf("VMEventScheduled", "True", "FreezeScheduled")},
+		"NTH interruption, on-demand": {edit: taintOf("aws-node-termination-handler/spot-itn")},
 		"Azure, over":                 {edit: conditionOf("VMEventScheduled", "False", "")},
 		"AKS":                         {edit: taintOf("remediator.kubernetes.azure.com/unschedulable"), want: true},
-		"ACK":                         {edit: conditionOf("InstanceExpired", "True", ""), want: true},
-		"OKE":                         {edit: taintOf("ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination"), want: true},
-		"OpenShift":                   {edit: conditionOf("Terminating", "True", "TerminationRequested"), want: true},
+		"ACK":                         {args: spot, edit: conditionOf("InstanceExpired", "True", ""), want: true},
+		"OKE":                         {args: spot, edit: taintOf("ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination"), want: true},
+		"OpenShift":                   {args: spot, edit: conditionOf("Terminating", "True", "TerminationRequested"), want: true},
 		"another reason":              {edit: conditionOf("Terminating", "True", "Other")},
 		"CAST":                        {edit: labelOf("autoscaling.cast.ai/draining", "spot-interruption"), want: true},
 		"CAST, another value":         {edit: labelOf("autoscaling.cast.ai/draining", "evicting")},
 		"unready on on-demand":        {edit: conditionOf("Ready", "False", "")},
 		"out of service":              {edit: taintOf("node.kubernetes.io/out-of-service"), want: true},
-		"unready on spot":             {args: "unlabeledNodes: Spot", edit: conditionOf("Ready", "Unknown", ""), want: true},
-		"ready on spot":               {args: "unlabeledNodes: Spot", edit: conditionOf("Ready", "True", "")},
+		"unready on spot":             {args: spot, edit: conditionOf("Ready", "Unknown", ""), want: true},
+		"not ready by its own word":   {args: spot, edit: conditionOf("Ready", "False", "")},
+		"ready on spot":               {args: spot, edit: conditionOf("Ready", "True", "")},
 		"configured taint":            {args: "signals: [{taint: bye=soon, class: drain}]", edit: taintOf("bye")},
 		"configured taint, any value": {args: "signals: [{taint: bye, class: drain}]", edit: taintOf("bye"), want: true},
 		"configured and advisory":     {args: "signals: [{taint: bye, class: advisory}]", edit: taintOf("bye")},
 		"configured condition":        {args: "signals: [{condition: Bye, class: reclaim}]", edit: conditionOf("Bye", "True", ""), want: true},
+		"configured, for spot":        {args: "signals: [{taint: bye, class: drain, onlySpot: true}]", edit: taintOf("bye")},
+		"configured mention":          {args: "signals: [{condition: Bye, mentions: So, class: drain}]", edit: conditionOf("Bye", "True", "Soon"), want: true},
 		"configured label":            {args: "signals: [{label: bye=now, class: drain}]", edit: labelOf("bye", "now"), want: true},
 		"configured annotation": {
 			args: "signals: [{annotation: bye, class: drain}]",

@@ -109,7 +109,7 @@ func TestLostWakeups(t *testing.T) {
 		}},
 		"signal": {play: func(h *history) {
 			h.node("d", nil, func(n *corev1.Node) {
-				n.Status.Conditions = []corev1.NodeCondition{{Type: "VMEventScheduled", Status: corev1.ConditionTrue}}
+				n.Spec.Taints = []corev1.Taint{{Key: "spot-aware-scheduler.io/interruption", Effect: corev1.TaintEffectPreferNoSchedule}}
 			}).pods("", "", "a").wait(13 * s)
 		}},
 		"signal removed": {

@@ -234,10 +234,14 @@ func (s *scenario) notice(node string, left time.Duration) time.Time {
 }
 
 // announce sets the project's own taint and annotation, with a deadline that may be none.
-func (s *scenario) announce(node, deadline string) {
+func (s *scenario) announce(node, deadline string, edits ...func(*v1.Taint)) {
 	s.Helper()
 	s.editNode(node, func(n *v1.Node) {
-		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: interruptionTaint, Value: "test", Effect: v1.TaintEffectNoSchedule})
+		taint := v1.Taint{Key: interruptionTaint, Value: "test", Effect: v1.TaintEffectNoSchedule}
+		for _, edit := range edits {
+			edit(&taint)
+		}
+		n.Spec.Taints = append(n.Spec.Taints, taint)
 		if n.Annotations == nil {
 			n.Annotations = map[string]string{}
 		}

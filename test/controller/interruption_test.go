@@ -258,15 +258,19 @@ func TestDryRun(t *testing.T) {
 // TestBadDeadlines: an annotation that nobody can read, one in the past, and a clock that is two minutes ahead.
 func TestBadDeadlines(t *testing.T) {
 	const group = "example.com/group"
+	leftOver := time.Now().Add(-24 * time.Hour).UTC().Format(time.RFC3339)
 	tests := []struct {
 		name, deadline string
+		// added is when the taint says that it was added; zero: it does not say.
+		added time.Time
 		// within is how soon the node must be empty.
 		within time.Duration
 		way    string
 	}{
-		{"past", time.Now().Add(-time.Hour).UTC().Format(time.RFC3339), 5 * time.Second, "delete"},
-		{"no-time", "tomorrow", 30 * time.Second, "surge"},
-		{"two-minutes-on", time.Now().Add(4 * time.Minute).UTC().Format(time.RFC3339), 30 * time.Second, "surge"},
+		{"past", time.Now().Add(-time.Hour).UTC().Format(time.RFC3339), time.Now().Add(-2 * time.Hour), 5 * time.Second, "delete"},
+		{"no-time", "tomorrow", time.Time{}, 30 * time.Second, "surge"},
+		{"two-minutes-on", time.Now().Add(4 * time.Minute).UTC().Format(time.RFC3339), time.Time{}, 30 * time.Second, "surge"},
+		{"left-over", leftOver, time.Time{}, 30 * time.Second, "surge"},
 	}
 	// Each app has a spot node of its own, and one to go to.
 	node := func(capacity, name string) lab.NodeSpec {
@@ -286,13 +290,17 @@ func TestBadDeadlines(t *testing.T) {
 	s.control(interruptionsOnly())
 	began := time.Now()
 	for _, test := range tests {
-		s.announce(node(lab.Spot, test.name).Name, test.deadline)
+		s.announce(node(lab.Spot, test.name).Name, test.deadline, func(taint *v1.Taint) {
+			if !test.added.IsZero() {
+				taint.TimeAdded = &metav1.Time{Time: test.added}
+			}
+		})
 	}
 	for _, test := range tests { // the shortest time first
 		s.eventually(time.Until(began.Add(test.within)), s.empty(node(lab.Spot, test.name).Name))
 	}
-	s.eventually(soon, s.movedBeside(1, 3, "delete", "interruption"))
-	s.eventually(soon, s.movedBeside(2, 3, "surge", "interruption"))
+	s.eventually(soon, s.movedBeside(1, 4, "delete", "interruption"))
+	s.eventually(soon, s.movedBeside(3, 4, "surge", "interruption"))
 	for _, test := range tests {
 		s.eventually(soon, s.is(test.name, split{OnDemand: 1}))
 		for _, at := range s.seen.left(test.name) {
@@ -300,7 +308,8 @@ func TestBadDeadlines(t *testing.T) {
 				t.Errorf("%s was %s, want the way %s", at.name, at.way(), test.way)
 			}
 		}
-		if got := s.node(node(lab.Spot, test.name).Name).Annotations[deadlineAnnotation]; got != test.deadline {
+		got := s.node(node(lab.Spot, test.name).Name).Annotations[deadlineAnnotation]
+		if replaced := got != test.deadline; replaced != (test.deadline == leftOver) {
 			t.Errorf("the annotation that somebody set says %q now, and said %q", got, test.deadline)
 		}
 	}

@@ -11,6 +11,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
+// everyVMEvent is a rule of one's own: by itself this condition, without a word on the kind of event, is advisory.
+var everyVMEvent = args(map[string]any{"signals": rules(map[string]any{"condition": "VMEventScheduled", "class": "reclaim"})})
+
 // TestSignalledNodesTakeNoPods gives nodes of both capacity types a signal while pods run there: those stay, and no new one comes. All
 // rows of the table of signals are told apart by unit tests of package kube; these are one of each kind.
 func TestSignalledNodesTakeNoPods(t *testing.T) {
@@ -23,7 +26,7 @@ func TestSignalledNodesTakeNoPods(t *testing.T) {
 	}{
 		{"reclaim taint", func(s *scenario, node string) {
 			s.editNode(node, func(n *v1.Node) {
-				n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: "aws-node-termination-handler/spot-itn", Effect: effect})
+				n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: "aws-node-termination-handler/scheduled-maintenance", Effect: effect})
 			})
 		}, "being reclaimed"},
 		{"drain taint", func(s *scenario, node string) {
@@ -39,7 +42,7 @@ func TestSignalledNodesTakeNoPods(t *testing.T) {
 		}, "being drained"},
 	}
 	// od-1 and spot-1 get the first signal, and so on; the last of each gets none.
-	s := start(t, slices.Concat(onDemand(len(signals)+1, 20), spot(len(signals)+1, 20)))
+	s := start(t, slices.Concat(onDemand(len(signals)+1, 20), spot(len(signals)+1, 20)), everyVMEvent)
 	half := annotated(minOnDemand, "50%")
 	s.deploy("app", 20, half)
 	s.eventually(soon, s.is("app", split{onDemand: 10, spot: 10}))

@@ -15,7 +15,7 @@ import (
 // TestWaitingPodWakes has a pod wait for on-demand room on a cluster where nothing else happens, and then lets one thing happen that
 // unblocks it. By itself the scheduler would try it again in an hour.
 func TestWaitingPodWakes(t *testing.T) {
-	s := start(t, nil)
+	s := start(t, nil, everyVMEvent)
 	seen := s.watch()
 	// Each case has spot nodes, which have room, and an on-demand node od-1, which is full.
 	for name, test := range map[string]struct {

@@ -16,10 +16,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// namespace is where the ServiceAccounts are, and one role of each.
+// namespace is where the ServiceAccounts are, and a role of each.
 const namespace = "kube-system"
 
-// account is the name of a ServiceAccount, of its two roles, and of the lease that is taken with it.
+// account is the name of a ServiceAccount, of its roles, and of the lease that is taken with it.
 type account string
 
 const (
@@ -101,8 +101,8 @@ func (g grant) deniedIn(lines []string) bool {
 // rights are those that the API server has for a ServiceAccount.
 type rights struct {
 	of      account
-	rules   []rbacv1.PolicyRule // of the ClusterRole
-	inPlace []rbacv1.PolicyRule // of the Role
+	rules   []rbacv1.PolicyRule            // of the ClusterRole
+	inPlace map[string][]rbacv1.PolicyRule // of the Roles, by namespace
 }
 
 // shippedRights returns the rights that the lab took from the manifests.
@@ -110,9 +110,13 @@ func shippedRights(t *testing.T, of account) rights {
 	t.Helper()
 	clusterRole, err := client.RbacV1().ClusterRoles().Get(t.Context(), string(of), metav1.GetOptions{})
 	must(t, err)
-	role, err := client.RbacV1().Roles(namespace).Get(t.Context(), string(of), metav1.GetOptions{})
+	roles, err := client.RbacV1().Roles(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + string(of)})
 	must(t, err)
-	return rights{of, clusterRole.Rules, role.Rules}
+	inPlace := map[string][]rbacv1.PolicyRule{}
+	for _, role := range roles.Items {
+		inPlace[role.Namespace] = role.Rules
+	}
+	return rights{of, clusterRole.Rules, inPlace}
 }
 
 // grants returns all that the rules grant.
@@ -121,15 +125,18 @@ func (r rights) grants() []grant {
 	for _, rule := range r.rules {
 		grants = append(grants, split(rule, "")...)
 	}
-	for _, rule := range r.inPlace {
-		grants = append(grants, split(rule, namespace)...)
+	for namespace, rules := range r.inPlace {
+		for _, rule := range rules {
+			grants = append(grants, split(rule, namespace)...)
+		}
 	}
 	return grants
 }
 
 // apply gives the ServiceAccount's roles all of these rights but some, and returns when the API server acts by them.
 func (r rights) apply(ctx context.Context, without ...grant) error {
-	var rules, inPlace []rbacv1.PolicyRule
+	var rules []rbacv1.PolicyRule
+	inPlace := map[string][]rbacv1.PolicyRule{}
 	var kept []grant
 	for _, g := range r.grants() {
 		switch {
@@ -138,11 +145,11 @@ func (r rights) apply(ctx context.Context, without ...grant) error {
 		case g.namespace == "":
 			rules = append(rules, g.rule())
 		default:
-			inPlace = append(inPlace, g.rule())
+			inPlace[g.namespace] = append(inPlace[g.namespace], g.rule())
 		}
 		kept = append(kept, g)
 	}
-	roles, clusterRoles := client.RbacV1().Roles(namespace), client.RbacV1().ClusterRoles()
+	clusterRoles := client.RbacV1().ClusterRoles()
 	clusterRole, err := clusterRoles.Get(ctx, string(r.of), metav1.GetOptions{})
 	if err != nil {
 		return err
@@ -151,13 +158,16 @@ func (r rights) apply(ctx context.Context, without ...grant) error {
 	if _, err := clusterRoles.Update(ctx, clusterRole, metav1.UpdateOptions{}); err != nil {
 		return err
 	}
-	role, err := roles.Get(ctx, string(r.of), metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	role.Rules = inPlace
-	if _, err := roles.Update(ctx, role, metav1.UpdateOptions{}); err != nil {
-		return err
+	for namespace := range r.inPlace {
+		roles := client.RbacV1().Roles(namespace)
+		role, err := roles.Get(ctx, string(r.of), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		role.Rules = inPlace[namespace]
+		if _, err := roles.Update(ctx, role, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
 	}
 	return live.Until(ctx, 10*time.Second, func() error { return inForce(ctx, r.of, kept, without) })
 }

@@ -145,7 +145,9 @@ func makeMoves(ctx context.Context) (*moves, error) {
 	}
 	for node, deadline := range map[string]time.Time{m.going: time.Now().Add(2 * time.Minute), m.late: time.Now().Add(-time.Minute)} {
 		if err := live.EditNode(ctx, client, limit, node, func(n *v1.Node) {
-			n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: reclaimed, Effect: v1.TaintEffectPreferNoSchedule})
+			// It was added before the deadline that is past, which would count for nothing otherwise.
+			added := metav1.NewTime(deadline.Add(-time.Hour))
+			n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: reclaimed, Effect: v1.TaintEffectPreferNoSchedule, TimeAdded: &added})
 			metav1.SetMetaDataAnnotation(&n.ObjectMeta, "spot-aware-scheduler.io/interruption-deadline", deadline.UTC().Format(time.RFC3339))
 		}); err != nil {
 			return m, err

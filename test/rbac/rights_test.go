@@ -155,7 +155,7 @@ func (r *runner) withoutBindings(t *testing.T) {
 			return fmt.Errorf("nothing that %s grants was denied; denied was:\n%s", role, strings.Join(a.denials, "\n"))
 		}
 	}
-	clusterRoleBindings, roleBindings := client.RbacV1().ClusterRoleBindings(), client.RbacV1().RoleBindings(namespace)
+	clusterRoleBindings := client.RbacV1().ClusterRoleBindings()
 	everywhere, err := clusterRoleBindings.List(t.Context(), metav1.ListOptions{})
 	must(t, err)
 	for _, binding := range everywhere.Items {
@@ -173,12 +173,13 @@ func (r *runner) withoutBindings(t *testing.T) {
 			})
 		}
 	}
-	inPlace, err := roleBindings.List(t.Context(), metav1.ListOptions{})
+	inPlace, err := client.RbacV1().RoleBindings(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
 	must(t, err)
 	for _, binding := range inPlace.Items {
 		if slices.ContainsFunc(binding.Subjects, isOurs) {
-			t.Run("RoleBinding "+binding.Name, func(t *testing.T) {
-				role, err := client.RbacV1().Roles(namespace).Get(t.Context(), binding.RoleRef.Name, metav1.GetOptions{})
+			t.Run("RoleBinding "+binding.Namespace+" "+binding.Name, func(t *testing.T) {
+				roleBindings := client.RbacV1().RoleBindings(binding.Namespace)
+				role, err := client.RbacV1().Roles(binding.Namespace).Get(t.Context(), binding.RoleRef.Name, metav1.GetOptions{})
 				must(t, err)
 				must(t, roleBindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}))
 				defer func() {

@@ -57,6 +57,7 @@ signals:
 - {taint: example.com/gone=soon, class: drain}
 - {condition: Failing, class: advisory}
 - {condition: Healthy=False, class: drain}
+- {condition: Failing, mentions: disk, class: reclaim, onlySpot: true}
 - {label: example.com/l=v, class: drain}
 - {annotation: "example.com/a=any = text", class: drain}
 `
@@ -158,6 +159,7 @@ func TestPolicy(t *testing.T) {
 		kube.Signal{Kind: kube.TaintSignal, Key: "example.com/gone", Value: "soon", Class: decision.Drain},
 		kube.Signal{Kind: kube.ConditionSignal, Key: "Failing", Value: "True", Class: decision.Advisory},
 		kube.Signal{Kind: kube.ConditionSignal, Key: "Healthy", Value: "False", Class: decision.Drain},
+		kube.Signal{Kind: kube.ConditionSignal, Key: "Failing", Value: "True", Mentions: "disk", Class: decision.Reclaim, OnlySpot: true},
 		kube.Signal{Kind: kube.LabelSignal, Key: "example.com/l", Value: "v", Class: decision.Drain},
 		kube.Signal{Kind: kube.AnnotationSignal, Key: "example.com/a", Value: "any = text", Class: decision.Drain},
 	)

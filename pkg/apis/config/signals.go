@@ -26,6 +26,9 @@ func convertSignals(signals []Signal, path *field.Path) ([]kube.Signal, field.Er
 		if notice := scalar.ParseOptional(&errs, path.Child("notice"), signals[i].Notice, scalar.Duration); notice != nil {
 			signal.Notice = *notice
 		}
+		if onlySpot := scalar.ParseOptional(&errs, path.Child("onlySpot"), signals[i].OnlySpot, scalar.Bool); onlySpot != nil {
+			signal.OnlySpot = *onlySpot
+		}
 		kinds, text := signals[i].given()
 		if len(kinds) == 0 {
 			errs = append(errs, field.Required(path, "one of taint, condition, label, annotation"))
@@ -35,14 +38,17 @@ func convertSignals(signals []Signal, path *field.Path) ([]kube.Signal, field.Er
 			errs = append(errs, field.Invalid(path, kinds, "expected only one of taint, condition, label, annotation"))
 			continue
 		}
-		signal.Kind = kinds[0]
+		signal.Kind, signal.Mentions = kinds[0], signals[i].Mentions
+		if signal.Mentions != "" && signal.Kind != kube.ConditionSignal {
+			errs = append(errs, field.Invalid(path.Child("mentions"), signal.Mentions, "expected only beside condition, which has a reason and a message"))
+		}
 		path = path.Child(string(signal.Kind))
 		var err error
 		if signal.Key, signal.Value, err = parseSignal(signal.Kind, text); err != nil {
 			errs = append(errs, field.Invalid(path, text, err.Error()))
 		}
 		if slices.ContainsFunc(configured, func(earlier kube.Signal) bool {
-			return earlier.Kind == signal.Kind && earlier.Key == signal.Key && earlier.Value == signal.Value
+			return earlier.Kind == signal.Kind && earlier.Key == signal.Key && earlier.Value == signal.Value && earlier.Mentions == signal.Mentions
 		}) {
 			errs = append(errs, field.Duplicate(path, text))
 		}

@@ -98,12 +98,16 @@ type Signal struct {
 	Taint string `json:"taint,omitempty"`
 	// Condition is the "Type=Status" of a node condition; "Type" alone means "Type=True".
 	Condition string `json:"condition,omitempty"`
+	// Mentions is a text that the reason or the message of the condition must contain. Only for conditions.
+	Mentions string `json:"mentions,omitempty"`
 	// Label and Annotation are a "key" or "key=value".
 	Label      string `json:"label,omitempty"`
 	Annotation string `json:"annotation,omitempty"`
 	// Class says what the signal asks for. reclaim: the node goes at a deadline and nobody else empties it; it takes no new pods.
 	// drain: somebody else already removes its pods; it takes no new ones. advisory: it may go; it is scored last. Required.
 	Class Scalar `json:"class,omitempty"`
+	// OnlySpot: on a node that is not spot the signal is advisory at most, whatever its class. Default false: it empties on-demand nodes too.
+	OnlySpot Scalar `json:"onlySpot,omitempty"`
 	// Notice is how much time is left when the signal appears; unset means unknown. Only what moves pods away uses it, the scheduler
 	// does not.
 	Notice Scalar `json:"notice,omitempty"`

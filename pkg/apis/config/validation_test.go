@@ -190,6 +190,10 @@ func TestReplicaSafetyArgsMistakes(t *testing.T) {
 		"condition with a strange status": {`signals: [{condition: A=true, class: drain}]`, []mistake{{invalid, "args.signals[0].condition", "A=true"}}},
 		"signal twice": {`signals: [{condition: A, class: drain}, {label: A, class: drain}, {condition: A=True, class: reclaim}]`,
 			[]mistake{{duplicate, "args.signals[2].condition", "A=True"}}},
+		"mention of a taint":  {`signals: [{taint: a, mentions: b, class: drain}]`, []mistake{{invalid, "args.signals[0].mentions", "b"}}},
+		"onlySpot of no kind": {`signals: [{taint: a, onlySpot: perhaps, class: drain}]`, []mistake{{invalid, "args.signals[0].onlySpot", "perhaps"}}},
+		"condition twice, with different mentions": {`signals: [{condition: A, mentions: b, class: drain}, {condition: A, mentions: c, class: drain}, {condition: A, mentions: b, class: reclaim}]`,
+			[]mistake{{duplicate, "args.signals[2].condition", "A"}}},
 		"one key in two kinds": {`signals: [{taint: a, class: drain}, {label: a, class: drain}, {label: a=b, class: drain}]`, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

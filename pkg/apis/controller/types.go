@@ -54,7 +54,8 @@ type Interruption struct {
 	Enabled scalar.Value `json:"enabled,omitempty"`
 	// DefaultNotice is how long a reclaimed node is taken to last where neither its signal nor an annotation says: 10s or more. Default 2m.
 	DefaultNotice scalar.Value `json:"defaultNotice,omitempty"`
-	// NotReadyAfter is how long a spot node must have been not ready to count as reclaimed: 20s or more. Default 40s, as the scheduler has it.
+	// NotReadyAfter is for how long nothing must be heard of a spot node's kubelet for the node to count as reclaimed: 20s or more. Default 40s,
+	// as the scheduler has it.
 	NotReadyAfter scalar.Value `json:"notReadyAfter,omitempty"`
 	// DeleteAtDeadline: a pod whose budget still forbids its eviction when only its grace period is left is deleted. Default true.
 	DeleteAtDeadline scalar.Value `json:"deleteAtDeadline,omitempty"`

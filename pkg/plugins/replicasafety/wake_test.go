@@ -68,7 +68,7 @@ func TestNodeHint(t *testing.T) {
 	}
 	silent := func(since time.Duration) func(*v1.Node) {
 		return func(n *v1.Node) {
-			n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionFalse, LastTransitionTime: metav1.NewTime(now.Add(-since))}}
+			n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionUnknown, LastTransitionTime: metav1.NewTime(now.Add(-since))}}
 		}
 	}
 	cases := map[string]struct {
