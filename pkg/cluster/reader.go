@@ -129,10 +129,8 @@ func (r *Reader) readNodes(s *Snapshot, nodes []*v1.Node) map[string]*Node {
 		}
 		r.labels.Note(r.policy.Capacity(node.Labels, 0, false))
 	}
-	reader := *r.reader
 	if r.heartbeats != nil {
 		s.Overdue = r.heartbeats.Overdue(s.Now)
-		reader.Overdue = s.Overdue
 	}
 	byName := make(map[string]*Node, len(nodes))
 	slab := make([]Node, len(nodes))
@@ -140,7 +138,7 @@ func (r *Reader) readNodes(s *Snapshot, nodes []*v1.Node) map[string]*Node {
 	for i, node := range nodes {
 		slab[i].Node = node
 		var until time.Time
-		slab[i].Facts, until = r.factsOf(&reader, node, s.Now)
+		slab[i].Facts, until = r.factsOf(node, s)
 		s.Until = kube.Earlier(s.Until, until)
 		s.Nodes[i], byName[node.Name] = &slab[i], &slab[i]
 	}
@@ -149,10 +147,12 @@ func (r *Reader) readNodes(s *Snapshot, nodes []*v1.Node) map[string]*Node {
 
 // factsOf returns what a decision needs to know of a node, and when that will change although the node does not (zero: never). To a node
 // that cannot be read nothing is moved, and nothing is moved off it.
-func (r *Reader) factsOf(reader *kube.NodeReader, node *v1.Node, now time.Time) (facts decision.Node, until time.Time) {
+func (r *Reader) factsOf(node *v1.Node, s *Snapshot) (facts decision.Node, until time.Time) {
 	facts = decision.Node{Capacity: decision.Capacity{Type: decision.Spot}, Signal: decision.Drain}
 	defer recovery.Recover(recovery.Node, klog.KObj(node))
-	return reader.Read(node, r.labels.Seen(), now)
+	reader := *r.reader
+	reader.Overdue = s.Overdue
+	return reader.Read(node, r.labels.Seen(), s.Now)
 }
 
 // readBudgets returns all PodDisruptionBudgets by namespace, each list by name.
