@@ -32,6 +32,7 @@ type parts struct {
 // join joins the planners and the executor. The factory must not have been started.
 func join(
 	setup *setup, factory informers.SharedInformerFactory, writer kubernetes.Interface, recorder events.EventRecorder,
+	newRoom func(*cluster.Snapshot, func() bool) rebalance.Room,
 ) (*parts, error) {
 	reader, err := cluster.NewReader(factory, setup.policy, setup.signals, setup.profile, setup.NotReadyAfter)
 	if err != nil {
@@ -41,6 +42,7 @@ func join(
 		Concurrency: setup.Concurrency, RequestTimeout: answerWithin, DryRun: setup.DryRun,
 	})
 	rebalancer := rebalance.NewPlanner(rebalanceSettings(setup))
+	var due time.Time // the next last moment, as the round before knew it
 	look := func(now time.Time) (plan, error) {
 		snapshot, err := reader.Snapshot(now)
 		if err != nil {
@@ -48,9 +50,10 @@ func join(
 		}
 		progress := executor.Observe(snapshot)
 		marks, moves := interruption.Plan(snapshot, interruptionSettings(setup))
+		over := after(searchUntil(time.Now(), due, migration.NextLastMoment(moves, now)))
 		// The rebalancer has the room for itself: who gets it is decided in migration.Plan, where what is urgent comes first.
-		moves = slices.Concat(moves, rebalancer.Plan(snapshot, cluster.NewRoom(snapshot)))
-		actions := migration.Plan(snapshot, cluster.NewRoom(snapshot), moves, migration.Settings{
+		moves = slices.Concat(moves, rebalancer.Plan(snapshot, newRoom(snapshot, over)))
+		actions := migration.Plan(snapshot, newRoom(snapshot, over), moves, migration.Settings{
 			SurgeTimeout: setup.SurgeTimeout, DeleteAtDeadline: setup.DeleteAtDeadline,
 		}, progress)
 		p := plan{
@@ -58,6 +61,7 @@ func join(
 			moving: len(moves)+len(actions)+len(progress) > 0,
 			next:   migration.NextLastMoment(moves, now),
 		}
+		due = p.next
 		for _, m := range marks {
 			var notes []string
 			for _, e := range m.Events {

@@ -24,6 +24,9 @@ func (p *planner) begin(m urgent) {
 	}
 	a := Action{Pod: m.Pod, Reason: m.Reason, Deadline: m.Deadline}
 	to, why := p.room.Replace(m.Pod)
+	if why == cluster.NotExamined {
+		return
+	}
 	if to == nil {
 		a.Kind, a.Why = Stay, "nothing has room for a replacement: "+why
 		p.add(a)

@@ -33,6 +33,8 @@ type Settings struct {
 // Room is where a replacement would be placed: *cluster.Room.
 type Room interface {
 	Replace(p *cluster.Pod) (to *cluster.Node, why string)
+	// Over reports whether there is no time left to look for more.
+	Over() bool
 }
 
 // Planner plans, and remembers what limits need. It is not for concurrent use.
