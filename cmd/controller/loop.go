@@ -23,7 +23,7 @@ const (
 	// settle is how long a new leader leaves to what its predecessor sent last, until it is in the caches.
 	settle = time.Second
 	// A round follows the one before after at least soonest while something moves, and idle while nothing does; and after at least share times
-	// as long as looking took, so that a large cluster costs no more than a third of a core.
+	// as long as looking took, so that a large cluster costs no more than a third of a core. A last moment does not wait for that.
 	soonest, idle = 200 * time.Millisecond, time.Second
 	share         = 2
 	// Without any event a round follows after latestMoving or latest: time passes for pauses too. What has a moment of its own names it in
@@ -154,11 +154,11 @@ func (l *loop) Start(ctx context.Context) error {
 		} else {
 			l.failing.Store(0)
 		}
+		pause = max(pause, share*took)
 		if !next.IsZero() {
 			left := max(time.Until(next), 0)
 			pause, wait = min(pause, left), min(wait, left)
 		}
-		pause = max(pause, share*took)
 		if !sleep(ctx, pause) {
 			return nil
 		}

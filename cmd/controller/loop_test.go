@@ -51,9 +51,9 @@ func TestRounds(t *testing.T) {
 		"a last moment among events": {plan: plan{moving: true}, next: 250 * time.Millisecond, events: 50 * time.Millisecond,
 			want: []time.Duration{0, 200 * time.Millisecond, 250 * time.Millisecond, 450 * time.Millisecond}},
 		"a last moment in the middle of a round": {plan: plan{moving: true}, next: 50 * time.Millisecond, takes: 100 * time.Millisecond,
-			want: []time.Duration{0, 300 * time.Millisecond, 1400 * time.Millisecond}},
+			want: []time.Duration{0, 100 * time.Millisecond, 1200 * time.Millisecond}},
 		"a last moment in a large cluster": {plan: plan{moving: true}, next: 5 * time.Second, takes: time.Second,
-			want: []time.Duration{0, 3 * time.Second, 6 * time.Second}},
+			want: []time.Duration{0, 3 * time.Second, 5 * time.Second}},
 		"a failure": {err: errors.New("no owner index"), want: []time.Duration{0, 5 * time.Second, 10 * time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {

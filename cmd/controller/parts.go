@@ -33,6 +33,7 @@ type parts struct {
 // join joins the planners and the executor. The factory must not have been started.
 func join(
 	setup *setup, factory informers.SharedInformerFactory, writer kubernetes.Interface, recorder events.EventRecorder,
+	newRoom func(*cluster.Snapshot, func() bool) rebalance.Room,
 ) (*parts, error) {
 	reader, err := cluster.NewReader(factory, setup.policy, setup.signals, setup.profile, setup.NotReadyAfter)
 	if err != nil {
@@ -48,6 +49,7 @@ func join(
 	})
 	rebalancer := rebalance.NewPlanner(rebalanceSettings(setup))
 	var wrong defects
+	var due time.Time // the next last moment, as the round before knew it
 	look := func(now time.Time) (plan, error) {
 		snapshot, err := reader.Snapshot(now)
 		if err != nil {
@@ -56,13 +58,16 @@ func join(
 		wrong.observe(snapshot)
 		progress := executor.Observe(snapshot)
 		marks, moves := interruption.Plan(snapshot, interruptionSettings(setup))
+		next := migration.NextLastMoment(snapshot, moves, migrationSettings(setup))
+		over := after(searchUntil(time.Now(), due, next))
+		due = next
 		// The rebalancer has the room for itself: who gets it is decided in migration.Plan, where what is urgent comes first.
-		moves = slices.Concat(moves, rebalancer.Plan(snapshot, cluster.NewRoom(snapshot)))
-		actions := migration.Plan(snapshot, cluster.NewRoom(snapshot), moves, migrationSettings(setup), progress)
+		moves = slices.Concat(moves, rebalancer.Plan(snapshot, newRoom(snapshot, over)))
+		actions := migration.Plan(snapshot, newRoom(snapshot, over), moves, migrationSettings(setup), progress)
 		p := plan{
 			move:   func(ctx context.Context) { executor.Do(ctx, actions) },
 			moving: len(moves)+len(actions)+len(progress) > 0,
-			next:   kube.Earlier(migration.NextLastMoment(snapshot, moves, migrationSettings(setup)), snapshot.Until),
+			next:   kube.Earlier(next, snapshot.Until),
 		}
 		for _, m := range marks {
 			var notes []string

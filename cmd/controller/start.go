@@ -20,7 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lease"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
 )
 
 // name is that of the lock and of who reports events.
@@ -109,7 +111,9 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, may func() erro
 		return fmt.Errorf("making the client that writes: %w", err)
 	}
 	caches := newCaches(reader)
-	parts, err := join(setup, caches.factory, writer, recorder)
+	parts, err := join(setup, caches.factory, writer, recorder, func(s *cluster.Snapshot, over func() bool) rebalance.Room {
+		return cluster.NewRoomUntil(s, over)
+	})
 	if err != nil {
 		return err
 	}

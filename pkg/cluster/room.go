@@ -29,6 +29,7 @@ type Room struct {
 	classes   map[any][]*class // of equal pods, by their revision, else by the pod
 	changes   *changes
 	answers   map[*Pod]answer
+	over      func() bool
 	ranked    []ranked // scratch
 }
 
@@ -84,8 +85,16 @@ func keyOf(node *Node) groupKey { return groupKey{node.Facts, node.Labels[v1.Lab
 
 // NewRoom returns the room there is in s once the pods that wait have taken theirs: those nominated to a node, then the others by priority,
 // age, namespace and name. A pod that has scheduling gates does not wait for room yet.
-func NewRoom(s *Snapshot) *Room {
+func NewRoom(s *Snapshot) *Room { return NewRoomUntil(s, func() bool { return false }) }
+
+// NotExamined is the answer of a Room whose time is over.
+const NotExamined = "not examined in this round"
+
+// NewRoomUntil returns what NewRoom does, but searches no more once over reports true, which then it
+// must do ever after: every pod that was not asked for before is NotExamined.
+func NewRoomUntil(s *Snapshot, over func() bool) *Room {
 	r := &Room{
+		over:     over,
 		snapshot: s, index: indexOf(s), sites: make([]site, len(s.Nodes)), standings: map[*Revision]*standing{},
 		classes: map[any][]*class{}, changes: newChanges(indexOf(s)), answers: map[*Pod]answer{},
 	}
@@ -107,6 +116,9 @@ func NewRoom(s *Snapshot) *Room {
 	r.seat(s)
 	return r
 }
+
+// Over reports whether the time of the Room is over: see NewRoomUntil.
+func (r *Room) Over() bool { return r.over() }
 
 // siteOf returns the site of a node; nil for nil.
 func (r *Room) siteOf(node *Node) *site {
@@ -171,6 +183,9 @@ func (r *Room) seat(s *Snapshot) {
 func (r *Room) Replace(p *Pod) (to *Node, why string) {
 	known, asked := r.answers[p]
 	if !asked {
+		if r.over() {
+			return nil, NotExamined
+		}
 		known = r.replace(p)
 		r.answers[p] = known
 	}
@@ -194,8 +209,11 @@ func (r *Room) replace(p *Pod) answer {
 		}()
 	}
 	plan := planOf(p, revision, stands.placed)
-	at, refused := r.find(c, plan, stands)
+	at, refused, examined := r.find(c, plan, stands)
 	if found = at != nil; !found {
+		if !examined {
+			return answer{why: NotExamined}
+		}
 		return answer{why: nowhere(plan, refused)}
 	}
 	if leaves {
@@ -271,9 +289,11 @@ type ranked struct {
 	rank decision.Rank
 }
 
-// find returns the best node that takes a pod of class c: by Plan.Rank, then by name. Without a plan it is the first by name, one with an
-// advisory signal last. nil: none; then refused is why the policy keeps the pod off open nodes, the first such Verdict of all.
-func (r *Room) find(c *class, plan *decision.Plan, stands *standing) (best *site, refused decision.Verdict) {
+// find returns the best node that takes a pod of class c: by Plan.Rank, then by name. Without a
+// plan it is the first by name, one with an advisory signal last. nil: none; then refused is why the
+// policy keeps the pod off open nodes, the first such Verdict of all. examined is false, and best
+// nil, if the time of the Room was over before the end.
+func (r *Room) find(c *class, plan *decision.Plan, stands *standing) (best *site, refused decision.Verdict, examined bool) {
 	rank := func(g *group, onNode int) decision.Rank {
 		switch {
 		case plan != nil:
@@ -301,6 +321,9 @@ func (r *Room) find(c *class, plan *decision.Plan, stands *standing) (best *site
 	for _, g := range r.ranked {
 		if best != nil && bestRank > g.rank {
 			break
+		}
+		if r.over() {
+			return nil, refused, false
 		}
 		prefix := true
 		for i := c.from[g.index]; i < len(g.sites); i++ {
@@ -331,5 +354,5 @@ func (r *Room) find(c *class, plan *decision.Plan, stands *standing) (best *site
 	if best != nil {
 		refused = decision.Admitted
 	}
-	return best, refused
+	return best, refused, true
 }

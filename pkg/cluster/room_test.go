@@ -327,3 +327,37 @@ func TestReplaceAvoidsSettlingNodes(t *testing.T) {
 		})
 	}
 }
+
+// A Room whose time is over gives no answer that it has not given before, and takes nothing.
+func TestRoomUntil(t *testing.T) {
+	w := newWorld(t)
+	w.build(`
+		node a on-demand m/a cpu=1
+		node b on-demand m/b cpu=1
+		node gone on-demand m/a cordoned
+		deployment web 3 gone gone gone min=3`)
+	s := w.snapshot()
+	all := 0
+	cluster.NewRoomUntil(s, func() bool { all++; return false }).Replace(find(t, s, "web-0"))
+	if all < 2 {
+		t.Fatalf("looked at the time %d times for one pod, want more often than once", all)
+	}
+	for left := range all {
+		room := cluster.NewRoomUntil(s, func() bool { left--; return left < 0 })
+		for range 2 {
+			if to, why := room.Replace(find(t, s, "web-0")); to != nil || why != cluster.NotExamined {
+				t.Errorf("%s, %q, want %q", nameOf(to), why, cluster.NotExamined)
+			}
+		}
+	}
+	over := false
+	room := cluster.NewRoomUntil(s, func() bool { return over })
+	first, _ := room.Replace(find(t, s, "web-0"))
+	over = true
+	if again, _ := room.Replace(find(t, s, "web-0")); again == nil || again != first {
+		t.Errorf("%s, want the answer from before: %s", nameOf(again), nameOf(first))
+	}
+	if to, why := room.Replace(find(t, s, "web-1")); to != nil || why != cluster.NotExamined {
+		t.Errorf("%s, %q, want %q", nameOf(to), why, cluster.NotExamined)
+	}
+}

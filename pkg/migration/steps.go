@@ -27,6 +27,9 @@ func (p *planner) begin(m urgent) {
 	}
 	a := Action{Pod: m.Pod, Reason: m.Reason, Deadline: m.Deadline}
 	to, full := p.room.Replace(m.Pod)
+	if full == cluster.NotExamined {
+		return
+	}
 	way, noSurge := p.wayOf(m.Pod)
 	switch capacity, only := m.Reason.wants(); {
 	case to != nil && only && to.Facts.Capacity.Type != capacity:

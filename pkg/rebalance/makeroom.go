@@ -38,7 +38,7 @@ func (r *round) makeRoom() {
 		}
 	}
 	for _, w := range waiters {
-		if r.full() {
+		if r.full() || r.room.Over() {
 			return
 		}
 		c.serve(w)

@@ -35,6 +35,8 @@ type Settings struct {
 // Room is where a replacement would be placed: *cluster.Room.
 type Room interface {
 	Replace(p *cluster.Pod) (to *cluster.Node, why string)
+	// Over reports whether there is no time left to look for more.
+	Over() bool
 }
 
 // guarded is a Room that has none for a pod which it cannot be asked about.

@@ -303,6 +303,9 @@ func count(placed *decision.Placed, n *cluster.Node, by int) {
 	}
 }
 
+// Over implements rebalance.Room.
+func (r *room) Over() bool { return false }
+
 // Replace implements rebalance.Room.
 func (r *room) Replace(p *cluster.Pod) (*cluster.Node, string) {
 	if placed := r.placed[p.Revision]; !r.gone[p] {

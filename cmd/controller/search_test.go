@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
+)
+
+func TestSearchUntil(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	const never = -time.Hour
+	for name, test := range map[string]struct{ due, next, want time.Duration }{
+		"nothing is urgent":             {never, never, searchWithin},
+		"a last moment later":           {never, time.Minute, searchWithin},
+		"a last moment soon":            {time.Second, time.Second, time.Second},
+		"a last moment very soon":       {time.Millisecond, time.Millisecond, searchAtLeast},
+		"a last moment has come":        {0, never, searchAtLeast},
+		"one has come, another is soon": {-time.Second, time.Second, searchAtLeast},
+		"one will have come":            {time.Second, time.Minute, searchWithin},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := func(d time.Duration) time.Time {
+				if d == never {
+					return time.Time{}
+				}
+				return now.Add(d)
+			}
+			if got := searchUntil(now, at(test.due), at(test.next)).Sub(now); got != test.want {
+				t.Errorf("searches for %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+// slowRoom takes a tenth of a second for every pod, and has no room.
+type slowRoom struct{ over func() bool }
+
+func (r slowRoom) Over() bool { return r.over() }
+
+func (r slowRoom) Replace(*cluster.Pod) (*cluster.Node, string) {
+	if r.over() {
+		return nil, cluster.NotExamined
+	}
+	time.Sleep(100 * time.Millisecond)
+	return nil, "it is slow"
+}
+
+// spotNode returns a node that is reclaimed at a time.
+func spotNode(name string, at time.Time) *v1.Node {
+	return &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{decision.CapacityLabelKey: "spot"},
+			Annotations: map[string]string{kube.DeadlineAnnotation: at.Format(time.RFC3339)}},
+		Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: "aws-node-termination-handler/spot-itn", Effect: v1.TaintEffectNoSchedule}}},
+		Status: v1.NodeStatus{Conditions: []v1.NodeCondition{
+			{Type: v1.NodeReady, Status: v1.ConditionTrue, LastHeartbeatTime: metav1.Now()}}},
+	}
+}
+
+// replicaSetOn returns a ReplicaSet with its pods, all on one node.
+func replicaSetOn(name, node string, replicas int) []runtime.Object {
+	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)},
+		Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(replicas))}}
+	objects := []runtime.Object{rs}
+	for i := range replicas {
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("%s-%d", name, i),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}},
+			Spec: v1.PodSpec{NodeName: node, SchedulerName: "spot-aware-scheduler", TerminationGracePeriodSeconds: new(int64(30))}}
+		pod.UID = types.UID(pod.Name)
+		objects = append(objects, pod)
+	}
+	return objects
+}
+
+// However long it takes to find room for many pods, those whose last moment comes meanwhile are
+// deleted in time.
+func TestSlowSearch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		setup, err := (&options{configFile: shipped, schedulerConfigFile: shippedScheduler, profile: "spot-aware-scheduler"}).read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		deadline := time.Now().Add(45 * time.Second)
+		lastMoment := deadline.Add(-30 * time.Second)
+		objects := []runtime.Object{spotNode("soon", deadline), spotNode("later", deadline.Add(time.Hour))}
+		objects = append(objects, replicaSetOn("web", "soon", 1)...)
+		objects = append(objects, replicaSetOn("many", "later", 300)...)
+		client := fake.NewClientset(objects...)
+		var deleted time.Time
+		client.PrependReactor("delete", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			if a.(clienttesting.DeleteAction).GetName() == "web-0" {
+				deleted = time.Now()
+			}
+			return false, nil, nil
+		})
+		factory := daemon.NewInformers(client)
+		parts, err := join(setup, factory, client, silence{}, func(_ *cluster.Snapshot, over func() bool) rebalance.Room { return slowRoom{over} })
+		if err != nil {
+			t.Fatal(err)
+		}
+		factory.Start(ctx.Done())
+		factory.WaitForCacheSync(ctx.Done())
+		l := newLoop(parts.look, full(), false, 1)
+		ended := make(chan error)
+		go func() { ended <- l.Start(ctx) }()
+		time.Sleep(time.Until(deadline))
+		if late := deleted.Sub(lastMoment); deleted.IsZero() || late < 0 || late > searchAtLeast+100*time.Millisecond {
+			t.Errorf("deleted %s after its last moment, want at once", late)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		parts.wait()
+		factory.Shutdown()
+	})
+}
