@@ -28,6 +28,8 @@ type Settings struct {
 	Pause time.Duration
 	// Calm is how long a spot pool must have existed, and have lost no node and been announced to lose none, before pods return to it.
 	Calm time.Duration
+	// Selects reports whether the workloads of a namespace are moved; nil: those of all are.
+	Selects func(namespace string) bool
 }
 
 // Room is where a replacement would be placed: *cluster.Room.
@@ -98,7 +100,7 @@ func (r *round) free(w *cluster.Workload, lacking bool) bool {
 	if lacking {
 		motion.Waiting, motion.Missing = 0, 0
 	}
-	return w.Ours && motion == (cluster.Motion{}) && !r.moved[w.Key] && movable(w) &&
+	return w.Ours && (r.settings.Selects == nil || r.settings.Selects(w.Namespace)) && motion == (cluster.Motion{}) && !r.moved[w.Key] && movable(w) &&
 		!r.rests(w.Key, r.now, r.settings.Pause) && !r.starting(w)
 }
 
