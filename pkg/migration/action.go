@@ -55,6 +55,8 @@ type Move struct {
 	Reason Reason
 	// Deadline is when its node goes; zero if it does not. Only a move with a deadline ends in a deletion.
 	Deadline time.Time
+	// OnlySurge: the pod is not to be evicted before its replacement is ready. A move with a deadline does not ask for it.
+	OnlySurge bool
 }
 
 // Way is how a pod is moved: the label of the migrations metric.

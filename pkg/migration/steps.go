@@ -34,6 +34,9 @@ func (p *planner) begin(m urgent) {
 	}
 	a.Kind, a.Why = Release, fmt.Sprintf("a replacement fits on node %s", to.Name)
 	if a.Way, why = p.wayOf(m.Pod); a.Way == Evict {
+		if m.OnlySurge {
+			return
+		}
 		a.Kind, a.Why = EvictPod, fmt.Sprintf("%s; no surge: %s", a.Why, why)
 	}
 	p.add(a)

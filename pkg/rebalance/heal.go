@@ -19,7 +19,7 @@ func (r *round) heal() {
 	var patients []patient
 	for _, w := range r.snapshot.Workloads {
 		if !w.RollingOut || halted(w) {
-			if lacks := deficit(w); lacks > 0 && r.free(w, false) {
+			if lacks := deficit(w); lacks > 0 && r.free(w, r.stuck(w)) {
 				patients = append(patients, patient{w, lacks})
 			}
 		}

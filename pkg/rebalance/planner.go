@@ -57,10 +57,11 @@ func NewPlanner(settings Settings) *Planner {
 //
 // Only what a controller is known to make anew elsewhere is moved, at no loss but that of its place: pods of Deployments, ReplicaSets,
 // StatefulSets and ReplicationControllers, whose annotations do not forbid it (kube.MayDisrupt), on nodes that stay. A workload moves only if it
-// is settled: nothing of it leaves, waits, is missing or has just started.
+// is settled: nothing of it leaves, waits, is missing or has just started. What waits or is missing for long keeps nothing from being healed.
 func (p *Planner) Plan(s *cluster.Snapshot, room Room) []migration.Move {
 	r := &round{Planner: p, now: s.Now, snapshot: s, room: room, motions: s.Motions(), moved: map[kube.OwnerKey]bool{}, places: map[*cluster.Pod]*cluster.Node{}}
 	p.observe(s)
+	p.noteLacking(r.motions, r.now)
 	r.underWay = p.follow(r)
 	if p.settings.Heal {
 		r.heal()
@@ -94,7 +95,8 @@ type round struct {
 // full reports whether no more moves may be begun.
 func (r *round) full() bool { return r.underWay+len(r.moves) >= r.settings.MaxMoves }
 
-// free reports whether a pod of the workload may be moved. lacking says that it may lack pods, because the move is to make room for them.
+// free reports whether a pod of the workload may be moved. lacking says that it may lack pods: the move is to make room for them, or they are
+// stuck.
 func (r *round) free(w *cluster.Workload, lacking bool) bool {
 	motion := r.motions[w.Key]
 	if lacking {
@@ -127,10 +129,12 @@ func spared(p *cluster.Pod) bool {
 // begin adds a move; to is where the replacement would be placed.
 func (r *round) begin(pod *cluster.Pod, reason migration.Reason, to *cluster.Node) {
 	w := pod.Workload
-	r.moves = append(r.moves, migration.Move{Pod: pod, Reason: reason})
+	// As in stuck: the Deployment may not surge.
+	onlySurge := reason == migration.Heal && r.motions[w.Key].Missing > 0
+	r.moves = append(r.moves, migration.Move{Pod: pod, Reason: reason, OnlySurge: onlySurge})
 	r.moved[w.Key], r.places[pod] = true, to
 	if a := r.attempts[w.Key]; a == nil || a.pod != pod.UID || a.reason != reason {
-		r.attempts[w.Key] = &attempt{pod: pod.UID, reason: reason, begun: r.now, before: lacks(w, reason)}
+		r.attempts[w.Key] = &attempt{pod: pod.UID, reason: reason, begun: r.now, before: lacks(w, reason), lacking: lacking(r.motions[w.Key])}
 	}
 }
 
