@@ -6,8 +6,10 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
@@ -47,7 +49,12 @@ func join(
 	executor := migration.NewExecutor(writer, recorder, clock.RealClock{}, migration.ExecutorSettings{
 		Concurrency: setup.Concurrency, RequestTimeout: answerWithin, DryRun: setup.DryRun,
 	})
-	rebalancer := rebalance.NewPlanner(rebalanceSettings(setup))
+	namespaces := factory.Core().V1().Namespaces()
+	watched := append(slices.Clone(reader.Informers()), namespaces.Informer())
+	interruptions, rebalancing := interruptionSettings(setup), rebalanceSettings(setup)
+	interruptions.Selects = selects(namespaces.Lister(), setup.InterruptionNamespaces)
+	rebalancing.Selects = selects(namespaces.Lister(), setup.RebalanceNamespaces)
+	rebalancer := rebalance.NewPlanner(rebalancing)
 	var wrong defects
 	var due time.Time // the next last moment, as the round before knew it
 	look := func(now time.Time) (plan, error) {
@@ -57,7 +64,7 @@ func join(
 		}
 		wrong.observe(snapshot)
 		progress := executor.Observe(snapshot)
-		marks, moves := interruption.Plan(snapshot, interruptionSettings(setup))
+		marks, moves := interruption.Plan(snapshot, interruptions)
 		next := migration.NextLastMoment(snapshot, moves, migrationSettings(setup))
 		over := after(searchUntil(time.Now(), due, next))
 		due = next
@@ -95,7 +102,18 @@ func join(
 		}
 		return p, nil
 	}
-	return &parts{look, executor.Wait, reader.Informers()}, nil
+	return &parts{look, executor.Wait, watched}, nil
+}
+
+// selects returns whether the pods of a namespace are moved; nil: those of all are. Of a namespace that is not known yet they are not.
+func selects(namespaces corelisters.NamespaceLister, selector labels.Selector) func(namespace string) bool {
+	if selector == nil {
+		return nil
+	}
+	return func(name string) bool {
+		namespace, err := namespaces.Get(name)
+		return err == nil && selector.Matches(labels.Set(namespace.Labels))
+	}
 }
 
 // costs are the deletion costs to write; turned off, those that were written are taken off.

@@ -34,6 +34,8 @@ type Settings struct {
 	// the node's advice is not heard for AdvicePause.
 	Advice                   bool
 	AdviceLimit, AdvicePause time.Duration
+	// Selects reports whether the pods of a namespace are moved; nil: those of all are. Nodes are marked for the sake of all.
+	Selects func(namespace string) bool
 }
 
 // Plan returns what is to be written on nodes, by their names, and the pods that have to leave theirs: those with a deadline first, the
@@ -235,10 +237,11 @@ func (p *planner) advice(n *cluster.Node, had state, announced []kube.Announceme
 	return state{Class: decision.Advisory.String(), Taint: reasonOf(announced[0]), Advised: &since}
 }
 
-// leave returns the pods that have to leave a node that has been known since then to go.
+// leave returns the pods that have to leave a node that has been known since then to go, of the namespaces that are selected.
 func (p *planner) leave(n *cluster.Node, since time.Time) (pods []*cluster.Pod) {
 	for _, pod := range n.Pods {
-		if pod.DeletionTimestamp == nil && kube.HasOpinion(pod.Pod) && !(pod.CreationTimestamp.After(since) && tolerates(pod.Pod)) {
+		if pod.DeletionTimestamp == nil && kube.HasOpinion(pod.Pod) && (p.Selects == nil || p.Selects(pod.Namespace)) &&
+			!(pod.CreationTimestamp.After(since) && tolerates(pod.Pod)) {
 			pods = append(pods, pod)
 		}
 	}

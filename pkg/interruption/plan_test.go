@@ -378,6 +378,20 @@ func TestOneNode(t *testing.T) {
 			w.pods[1].DeletionTimestamp = at(0)
 			w.pods[0].Revision.Pods = w.pods[:1]
 		}, "", "rebalance-recommendation:NoSchedule state", []string{kube.ReasonAdvice}},
+		"pods of selected namespaces": {func(w *world) {
+			w.settings.Selects = func(namespace string) bool { return namespace == "mail" }
+			w.taint(awsReclaim, "x", nil)
+			w.add(w.pod("relay", "Deployment")).Namespace = "mail"
+		}, "relay interruption +120", "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"advice: pods of selected namespaces": {func(w *world) {
+			w.settings.Selects = func(namespace string) bool { return namespace == "mail" }
+			w.taint(awsAdvice, "x", nil)
+			w.add(w.pod("relay", "Deployment")).Namespace = "mail"
+		}, "relay advice", "rebalance-recommendation:NoSchedule state", []string{kube.ReasonAdvice}},
+		"no namespace is selected": {func(w *world) {
+			w.settings.Selects = func(string) bool { return false }
+			w.taint(awsReclaim, "x", nil)
+		}, "", "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
 		"advice is off": {func(w *world) { w.settings.Advice = false; w.taint(awsAdvice, "x", nil) }, "", "", nil},
 		"reclaim is off": {func(w *world) { w.settings.Reclaim = false; w.taint(awsReclaim, "x", nil) },
 			"", "", nil},

@@ -57,6 +57,8 @@ type Move struct {
 	Deadline time.Time
 	// Noticed is since when its node is known to go; zero if that is not known.
 	Noticed time.Time
+	// OnlySurge: the pod is not to be evicted before its replacement is ready. A move with a deadline does not ask for it.
+	OnlySurge bool
 }
 
 // Way is how a pod is moved: the label of the migrations metric.

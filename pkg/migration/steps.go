@@ -48,6 +48,8 @@ func (p *planner) begin(m urgent) {
 	case a.Kind == Stay:
 	case way == Surge:
 		a.Kind, a.Way = Release, Surge
+	case m.OnlySurge:
+		return
 	case p.spread(m.Move) && p.lastServing(m.Pod):
 		return // until another replica serves, or its last moment comes
 	default:

@@ -37,7 +37,7 @@ func (r *round) heal() {
 // healable returns how many pods of a workload belong on on-demand if it may be healed now, else 0.
 func (r *round) healable(w *cluster.Workload) (lacks int) {
 	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
-	if w.RollingOut && !halted(w) || !r.free(w, false) {
+	if w.RollingOut && !halted(w) || !r.free(w, r.stuck(w)) {
 		return 0
 	}
 	return deficit(w)

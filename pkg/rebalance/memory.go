@@ -36,6 +36,8 @@ type memory struct {
 	unrest map[decision.Pool]time.Time
 	// toSpot is when a workload last moved to a pool that had not been calm for long.
 	toSpot map[kube.OwnerKey]time.Time
+	// lacking is since when a workload has had replicas that do not run.
+	lacking map[kube.OwnerKey]time.Time
 	// nodes are those of the last round, by name.
 	nodes []*cluster.Node
 }
@@ -48,6 +50,7 @@ type attempt struct {
 	released bool      // has been seen so
 	gone     time.Time // when the pod was first seen to be; zero: not yet
 	before   int       // what the workload lacked when it began
+	lacking  int       // how many of its replicas did not run then
 }
 
 type backOff struct {
@@ -59,6 +62,7 @@ func newMemory() memory {
 	return memory{
 		attempts: map[kube.OwnerKey]*attempt{}, backOffs: map[kube.OwnerKey]backOff{}, interrupted: map[kube.OwnerKey]time.Time{},
 		unrest: map[decision.Pool]time.Time{}, toSpot: map[kube.OwnerKey]time.Time{},
+		lacking: map[kube.OwnerKey]time.Time{},
 	}
 }
 
@@ -142,7 +146,7 @@ func (m *memory) unsettled(r *round, w *cluster.Workload, a *attempt, pod *clust
 		}
 	case w.RollingOut && !halted(w):
 		delete(m.attempts, w.Key) // what there was to improve is being replaced
-	case r.motions[w.Key] != (cluster.Motion{}) || r.starting(w):
+	case !r.settled(w, a) || r.starting(w):
 		if a.gone.IsZero() {
 			a.gone = r.now
 		}

@@ -73,6 +73,56 @@ func TestMemory(t *testing.T) {
 					w.pod("web-9").unready = false
 				}
 			}, []string{"0: web-0 heal", "2: web-1 heal"}},
+		"a replica that has waited for 5 minutes keeps nothing from being healed": {
+			[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 2: s s s -"}, []float64{0, 1, 5.9, 6, 7},
+			func(w *world, minute float64) {
+				switch minute {
+				case 0:
+					w.node("o").slots = 0
+					w.pod("web-3").slots = 99
+				case 1:
+					w.node("o").slots = 9
+				}
+			}, []string{"5.9: web-0 heal", "6: web-0 heal", "7: web-0 heal"}},
+		"not one that has waited for less": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 2: s s s -"}, []float64{0, 1, 4.9, 5},
+			func(w *world, minute float64) { w.pod("web-3").slots = 99 }, []string{"5: web-0 heal"}},
+		"nor does one that is missing": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 3 floor 2: s s"}, []float64{0, 1, 4.9, 5},
+			nil, []string{"5: web-0 heal"}},
+		"a StatefulSet with a replica that waits": {[]string{"node o on-demand 9", "node s spot 9", "StatefulSet db 3 floor 2: s s -"}, []float64{0, 5},
+			func(w *world, minute float64) { w.pod("db-2").slots = 99 }, []string{"5: db-0 heal"}},
+		"a StatefulSet with one that is missing: it evicts first": {[]string{"node o on-demand 9", "node s spot 9", "StatefulSet db 3 floor 2: s s"}, []float64{0, 5, 60},
+			nil, nil},
+		"the time counts anew when all have run": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 3 floor 2: s s -"}, []float64{0, 3, 4, 8.9, 9},
+			func(w *world, minute float64) {
+				w.pod("web-2").slots, w.pod("web-2").node = 99, nil
+				if minute == 3 {
+					w.pod("web-2").node = w.node("s")
+					w.node("o").slots = 0
+				} else {
+					w.node("o").slots = 9
+				}
+			}, []string{"9: web-0 heal"}},
+		"a heal beside a stuck replica ends, and is followed by the next": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 2: s s s -"}, []float64{0, 5, 6, 7},
+			func(w *world, minute float64) {
+				w.pod("web-3").slots = 99
+				switch minute {
+				case 6:
+					p := w.pod("web-0")
+					p.node, p.name, p.born, p.unready = w.node("o"), "web-9", w.now, true
+				case 7:
+					w.pod("web-9").unready = false
+				}
+			}, []string{"5: web-0 heal", "7: web-1 heal"}},
+		"a heal whose replacement waits is the last": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 2: s s s -"}, []float64{0, 5, 6, 12, 60, 600},
+			func(w *world, minute float64) {
+				w.pod("web-3").slots = 99
+				if minute == 6 {
+					p := w.pod("web-0")
+					p.node, p.name, p.born, p.slots = nil, "web-9", w.now, 99
+				}
+			}, []string{"5: web-0 heal"}},
+		"nothing is moved for cost beside a stuck replica": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 1: o o o -"}, []float64{0, 5, 60},
+			func(w *world, minute float64) { w.pod("web-3").slots = 99 }, nil},
 		"a vanished spot node: the pool is calm 10 minutes later, and then takes one replica a period": {surplus, []float64{-1, 0, 5, 9.9, 10, 11, 19.9, 20, 21},
 			func(w *world, minute float64) {
 				switch minute {
@@ -231,6 +281,25 @@ func TestSpotThatComesAndGoes(t *testing.T) {
 			if gap := times[i].Sub(times[i-1]); gap < settings.Calm {
 				t.Errorf("%s moved twice within %s", name, gap)
 			}
+		}
+	}
+}
+
+// Where a replica cannot be made, an evicted one may not be made again: only a surge will do. A replica that cannot be scheduled takes no one
+// else's place.
+func TestHealsBesideAMissingReplicaBySurge(t *testing.T) {
+	for line, want := range map[string]bool{"Deployment web 3 floor 2: s s": true, "Deployment web 3 floor 2: s s -": false} {
+		w := newWorld("node o on-demand 9", "node s spot 9", line)
+		if len(w.workload("web").pods) > 2 {
+			w.pod("web-2").slots = 99
+		}
+		p := rebalance.NewPlanner(settings)
+		w.plan(p)
+		w.now = start.Add(5 * time.Minute)
+		s := w.snapshot()
+		moves := p.Plan(s, newRoom(s))
+		if len(moves) != 1 || moves[0].OnlySurge != want {
+			t.Errorf("%s: moves %+v, want one with OnlySurge %t", line, moves, want)
 		}
 	}
 }

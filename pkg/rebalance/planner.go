@@ -30,6 +30,8 @@ type Settings struct {
 	Pause time.Duration
 	// Calm is how long a spot pool must have existed, and have lost no node and been announced to lose none, before pods return to it.
 	Calm time.Duration
+	// Selects reports whether the workloads of a namespace are moved; nil: those of all are.
+	Selects func(namespace string) bool
 }
 
 // Room is where a replacement would be placed: *cluster.Room.
@@ -67,10 +69,11 @@ func NewPlanner(settings Settings) *Planner {
 //
 // Only what a controller is known to make anew elsewhere is moved, at no loss but that of its place: pods of Deployments, ReplicaSets,
 // StatefulSets and ReplicationControllers, whose annotations do not forbid it (kube.MayDisrupt), on nodes that stay. A workload moves only if it
-// is settled: nothing of it leaves, waits, is missing or has just started.
+// is settled: nothing of it leaves, waits, is missing or has just started. What waits or is missing for long keeps nothing from being healed.
 func (p *Planner) Plan(s *cluster.Snapshot, room Room) []migration.Move {
 	r := &round{Planner: p, now: s.Now, snapshot: s, room: guarded{room}, motions: s.Motions(), moved: map[kube.OwnerKey]bool{}, places: map[*cluster.Pod]*cluster.Node{}}
 	p.observe(s)
+	p.noteLacking(r.motions, r.now)
 	r.underWay = p.follow(r)
 	if p.settings.Heal {
 		r.heal()
@@ -104,13 +107,14 @@ type round struct {
 // full reports whether no more moves may be begun.
 func (r *round) full() bool { return r.underWay+len(r.moves) >= r.settings.MaxMoves }
 
-// free reports whether a pod of the workload may be moved. lacking says that it may lack pods, because the move is to make room for them.
+// free reports whether a pod of the workload may be moved. lacking says that it may lack pods: the move is to make room for them, or they are
+// stuck.
 func (r *round) free(w *cluster.Workload, lacking bool) bool {
 	motion := r.motions[w.Key]
 	if lacking {
 		motion.Waiting, motion.Missing = 0, 0
 	}
-	return w.Ours && motion == (cluster.Motion{}) && !r.moved[w.Key] && movable(w) &&
+	return w.Ours && (r.settings.Selects == nil || r.settings.Selects(w.Namespace)) && motion == (cluster.Motion{}) && !r.moved[w.Key] && movable(w) &&
 		!r.rests(w.Key, r.now, r.settings.Pause) && !r.starting(w)
 }
 
@@ -137,10 +141,12 @@ func spared(p *cluster.Pod) bool {
 // begin adds a move; to is where the replacement would be placed.
 func (r *round) begin(pod *cluster.Pod, reason migration.Reason, to *cluster.Node) {
 	w := pod.Workload
+	// As in stuck: the Deployment may not surge.
+	onlySurge := reason == migration.Heal && r.motions[w.Key].Missing > 0
 	if a := r.attempts[w.Key]; a == nil || a.pod != pod.UID || a.reason != reason {
-		r.attempts[w.Key] = &attempt{pod: pod.UID, reason: reason, begun: r.now, before: lacks(w, reason)}
+		r.attempts[w.Key] = &attempt{pod: pod.UID, reason: reason, begun: r.now, before: lacks(w, reason), lacking: lacking(r.motions[w.Key])}
 	}
-	r.moves = append(r.moves, migration.Move{Pod: pod, Reason: reason})
+	r.moves = append(r.moves, migration.Move{Pod: pod, Reason: reason, OnlySurge: onlySurge})
 	r.moved[w.Key], r.places[pod] = true, to
 }
 

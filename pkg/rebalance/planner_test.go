@@ -253,3 +253,22 @@ func TestReasonsCanBeOff(t *testing.T) {
 		t.Errorf("without heal: %v", got)
 	}
 }
+
+// Nothing of another namespace is moved, for any reason; all workloads of these worlds are in shop.
+func TestSelectedNamespaces(t *testing.T) {
+	for reason, lines := range map[string][]string{
+		"heal":           {"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s"},
+		"return-to-spot": {"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: o o"},
+		"make-room":      {"node o on-demand 2", "node s spot 4", "Deployment web 2 floor 1: o o", "Deployment db 1 floor 1: -"},
+	} {
+		for namespace, want := range map[string][]string{"shop": {"web-0 " + reason}, "mail": nil} {
+			t.Run(reason+" in "+namespace, func(t *testing.T) {
+				with := settings
+				with.Selects = func(name string) bool { return name == namespace }
+				if diff := cmp.Diff(want, newWorld(lines...).plan(rebalance.NewPlanner(with))); diff != "" {
+					t.Errorf("moves (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 )
 
 // TestYAML reads every YAML block as whoever it is for would, with nothing unknown in it.
@@ -51,6 +52,9 @@ func decode(t *testing.T, document string) (kind string, err error) {
 	switch {
 	case head.Kind == "Kustomization":
 		return head.Kind, build(t, document)
+	case head.Kind == controller.Kind:
+		_, err := controller.Read([]byte(document))
+		return head.Kind, err
 	case head.Kind != "":
 		objects := runtime.NewScheme()
 		for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, podgroups.AddToScheme} {

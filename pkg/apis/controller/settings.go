@@ -8,6 +8,9 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -38,6 +41,9 @@ type Settings struct {
 	PauseAfterInterruption, CalmPeriod time.Duration
 
 	DeletionCosts bool
+
+	// InterruptionNamespaces and RebalanceNamespaces select the namespaces whose pods are moved; nil selects all.
+	InterruptionNamespaces, RebalanceNamespaces labels.Selector
 }
 
 // Read returns the settings of a configuration file (YAML or JSON), with its defaults. Unknown fields are refused. Validation names every
@@ -102,6 +108,9 @@ func (c *SpotControllerConfiguration) convert() (*Settings, field.ErrorList) {
 		CalmPeriod: scalar.Parse(&errs, rebalance.Child("calmPeriod"), c.Rebalance.CalmPeriod, scalar.Duration),
 
 		DeletionCosts: scalar.Parse(&errs, field.NewPath("deletionCosts", "enabled"), c.DeletionCosts.Enabled, scalar.Bool),
+
+		InterruptionNamespaces: selector(&errs, interruption.Child("namespaceSelector"), c.Interruption.NamespaceSelector),
+		RebalanceNamespaces:    selector(&errs, rebalance.Child("namespaceSelector"), c.Rebalance.NamespaceSelector),
 	}
 	for i, owner := range c.Migration.EvictableOwners {
 		path := field.NewPath("migration", "evictableOwners").Index(i)
@@ -114,6 +123,27 @@ func (c *SpotControllerConfiguration) convert() (*Settings, field.ErrorList) {
 		errs = append(errs, field.Invalid(field.NewPath("health", "bindAddress"), s.HealthAddress, "expected another than that of metrics"))
 	}
 	return s, errs
+}
+
+// selector returns nil for a selector that selects everything.
+func selector(errs *field.ErrorList, path *field.Path, s *metav1.LabelSelector) labels.Selector {
+	if s == nil {
+		return nil
+	}
+	mistakes := metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, path)
+	*errs = append(*errs, mistakes...)
+	if len(mistakes) > 0 {
+		return nil
+	}
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		*errs = append(*errs, field.Invalid(path, metav1.FormatLabelSelector(s), err.Error()))
+		return nil
+	}
+	if selector.Empty() {
+		return nil
+	}
+	return selector
 }
 
 func count(text string) (int, error) {

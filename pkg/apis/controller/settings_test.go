@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -39,12 +40,14 @@ metrics: {bindAddress: "127.0.0.1:0"}
 health: {bindAddress: "[::1]:1"}
 interruption:
   enabled: true
+  namespaceSelector: {matchLabels: {team: shop}}
   defaultNotice: 30s
   notReadyAfter: 25s
   deleteAtDeadline: false
   advisory: {enabled: true, timeLimit: 10s, pause: 1m}
 migration: {surgeTimeout: 3m, evictableOwners: [Shard.example.com]}
 rebalance:
+  namespaceSelector: {matchExpressions: [{key: team, operator: In, values: [mail, shop]}]}
   heal: false
   makeRoom: false
   returnToSpot: false
@@ -53,6 +56,14 @@ rebalance:
   calmPeriod: 1ms
 deletionCosts: {enabled: false}
 `
+
+func parsed(selector string) labels.Selector {
+	s, err := labels.Parse(selector)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
 
 func TestRead(t *testing.T) {
 	shipped, err := os.ReadFile("../../../config/controller-config.yaml")
@@ -70,10 +81,12 @@ func TestRead(t *testing.T) {
 			DryRun: true, RequestsPerSecond: 7, Concurrency: 3, LeaseDuration: time.Minute, MetricsAddress: "127.0.0.1:0", HealthAddress: "[::1]:1",
 			Interruption: true, DefaultNotice: 30 * time.Second, NotReadyAfter: 25 * time.Second, Advisory: true,
 			AdvisoryLimit: 10 * time.Second, AdvisoryPause: time.Minute, SurgeTimeout: 3 * time.Minute, MaxMoves: 1, CalmPeriod: time.Millisecond,
-			EvictableOwners: []schema.GroupKind{{Group: "example.com", Kind: "Shard"}},
+			EvictableOwners:        []schema.GroupKind{{Group: "example.com", Kind: "Shard"}},
+			InterruptionNamespaces: parsed("team=shop"), RebalanceNamespaces: parsed("team in (mail,shop)"),
 		}},
-		"no evictable owners": {head + "migration: {evictableOwners: []}\n", func() Settings { s := defaults; s.EvictableOwners = nil; return s }()},
-		"interruption off":    {head + "interruption: {enabled: false}\n", func() Settings { s := defaults; s.Interruption = false; return s }()},
+		"no evictable owners":       {head + "migration: {evictableOwners: []}\n", func() Settings { s := defaults; s.EvictableOwners = nil; return s }()},
+		"selectors that select all": {head + "interruption: {namespaceSelector: {}}\nrebalance: {namespaceSelector: {matchLabels: {}}}\n", defaults},
+		"interruption off":          {head + "interruption: {enabled: false}\n", func() Settings { s := defaults; s.Interruption = false; return s }()},
 		"JSON": {`{"apiVersion": "spot-aware-scheduler.io/v1alpha1", "kind": "SpotControllerConfiguration", "rebalance": {"maxMoves": 9}}`,
 			func() Settings { s := defaults; s.MaxMoves = 9; return s }()},
 	} {
@@ -159,6 +172,13 @@ migration: {surgeTimeout: 4999ms}
 			"interruption.advisory.pause", "interruption.advisory.timeLimit", "interruption.defaultNotice", "interruption.notReadyAfter",
 			"migration.surgeTimeout",
 		}},
+		"selectors": {`
+interruption: {namespaceSelector: {matchLabels: {a b: c}, matchExpressions: [{key: a, operator: Is}]}}
+rebalance: {namespaceSelector: {matchLabels: {a: "b c"}}}
+`, []string{
+			"interruption.namespaceSelector.matchExpressions[0].operator", "interruption.namespaceSelector.matchLabels",
+			"rebalance.namespaceSelector.matchLabels",
+		}},
 		"a lease of a second":        {"leaderElection: {leaseDuration: 1s}", []string{"leaderElection.leaseDuration"}},
 		"half a request":             {"requestsPerSecond: 0.5", []string{"requestsPerSecond"}},
 		"advisory without the other": {"interruption: {enabled: false, advisory: {enabled: true}}", []string{"interruption.advisory.enabled"}},
@@ -199,6 +219,7 @@ func TestStrictDecoding(t *testing.T) {
 		"a field twice":         {head + "dryRun: true\ndryRun: false\n", []string{`"dryRun" already set`}},
 		"a number for a struct": {head + "rebalance: 5\n", []string{"rebalance"}},
 		"a list for a struct":   {head + "interruption: {advisory: []}\n", []string{"interruption.advisory"}},
+		"an unknown selector":   {head + "rebalance: {namespaceSelector: {matchNames: [a]}}\n", []string{`unknown field "rebalance.namespaceSelector.matchNames"`}},
 		"another kind":          {strings.Replace(head, "Spot", "Spit", 1), []string{"expected apiVersion", "SpitControllerConfiguration"}},
 		"another version":       {strings.Replace(head, "v1alpha1", "v1", 1), []string{"expected apiVersion"}},
 		"no kind":               {"dryRun: true\n", []string{"expected apiVersion"}},

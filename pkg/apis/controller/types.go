@@ -52,6 +52,9 @@ type Server struct {
 type Interruption struct {
 	// Enabled: nodes that are reclaimed are tainted and emptied in time. Default true.
 	Enabled scalar.Value `json:"enabled,omitempty"`
+	// NamespaceSelector selects the namespaces, by their labels, whose pods are moved. Pods of the others stay to the end of their node, which is
+	// tainted all the same. Default all.
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 	// DefaultNotice is how long a reclaimed node is taken to last where neither its signal nor an annotation says: 10s or more. Default 2m.
 	DefaultNotice scalar.Value `json:"defaultNotice,omitempty"`
 	// NotReadyAfter is for how long nothing must be heard of a spot node's kubelet for the node to count as reclaimed: 20s or more. Default 40s,
@@ -85,6 +88,8 @@ type Migration struct {
 
 // Rebalance says which pods are moved for a better place, and how many.
 type Rebalance struct {
+	// NamespaceSelector selects the namespaces, by their labels, whose pods are moved. Default all.
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 	// Heal: pods that stand on spot against the policy go to on-demand that has room. Default true.
 	Heal scalar.Value `json:"heal,omitempty"`
 	// MakeRoom: pods that may run on spot leave on-demand to one that must not. Default true.
@@ -141,5 +146,7 @@ func (c *SpotControllerConfiguration) SetDefaults() {
 func (c *SpotControllerConfiguration) DeepCopyObject() runtime.Object {
 	result := *c
 	result.Migration.EvictableOwners = slices.Clone(c.Migration.EvictableOwners)
+	result.Interruption.NamespaceSelector = c.Interruption.NamespaceSelector.DeepCopy()
+	result.Rebalance.NamespaceSelector = c.Rebalance.NamespaceSelector.DeepCopy()
 	return &result
 }
