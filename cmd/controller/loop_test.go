@@ -188,12 +188,12 @@ func TestRoundsThatFail(t *testing.T) {
 					if err := l.healthy(nil); err != nil || rounds.Load() < 10 {
 						t.Errorf("%d rounds, health %v; want more, and healthy so early", rounds.Load(), err)
 					}
-					time.Sleep(latest)
+					time.Sleep(latest + time.Second)
 					if l.healthy(nil) == nil {
 						t.Error("healthy although every round fails")
 					}
 					broken.Store(0)
-					time.Sleep(latest)
+					time.Sleep(latest + time.Second)
 					if err := l.healthy(nil); err != nil {
 						t.Errorf("not healthy although rounds succeed: %v", err)
 					}
