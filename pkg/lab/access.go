@@ -32,7 +32,9 @@ type account struct {
 
 var (
 	schedulerAccount  = account{"spot-aware-scheduler", []string{"manifests/base/serviceaccount.yaml", "manifests/base/rbac.yaml"}}
-	controllerAccount = account{"spot-controller", []string{"manifests/base/controller-serviceaccount.yaml", "manifests/base/controller-rbac.yaml"}}
+	controllerAccount = account{"spot-controller", []string{
+		"manifests/base/controller-serviceaccount.yaml", "manifests/base/controller-rbac.yaml", "manifests/base/controller-admissionpolicies.yaml",
+	}}
 )
 
 // apiServerCert and apiServerKey are the files with the API server's certificate and its key, in the lab's directory. The key signs the
@@ -73,7 +75,7 @@ func (cp *ControlPlane) makeIdentities(address, port string) (identity, error) {
 	return id, cp.writeKubeconfig(cp.StockKubeconfig, stock)
 }
 
-// grant applies the shipped ServiceAccount and RBAC and writes a kubeconfig with a token for it, whose name it returns: so what ships is
+// grant applies the shipped ServiceAccount, RBAC and admission policies and writes a kubeconfig with a token for it, whose name it returns: so what ships is
 // what is tested.
 func (cp *ControlPlane) grant(ctx context.Context, to account) (kubeconfig string, err error) {
 	c, err := client.New(cp.config, client.Options{})

@@ -135,8 +135,12 @@ func makeMoves(ctx context.Context) (*moves, error) {
 	orphan := pod("orphan", func(spec *v1.PodSpec) { spec.NodeName = m.room })
 	orphan.Labels = map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: "released"}
 	orphan.Annotations = map[string]string{"spot-aware-scheduler.io/released": `{"replicaSet":"gone","replicaSetUID":"gone","hash":"gone"}`}
+	controller, err := as(controllerUser, "system:masters") // nobody else may mark a pod
+	if err != nil {
+		return m, err
+	}
 	for _, p := range []*v1.Pod{orphan, pod("late", func(spec *v1.PodSpec) { spec.NodeName = m.late })} {
-		if _, err := client.CoreV1().Pods(m.namespace).Create(ctx, p, none); err != nil {
+		if _, err := controller.CoreV1().Pods(m.namespace).Create(ctx, p, none); err != nil {
 			return m, err
 		}
 	}

@@ -1,0 +1,324 @@
+package rbac
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+// The names that users read; spelled out, so that a change of a constant in the code does not go unnoticed.
+const (
+	controllerUser  = "system:serviceaccount:kube-system:spot-controller"
+	releasedKey     = "spot-aware-scheduler.io/released"
+	hashKey         = appsv1.DefaultDeploymentUniqueLabelKey
+	releasePolicy   = "spot-controller-releases"
+	controllerLimit = "spot-controller-pods"
+)
+
+// as returns a client of a user of these groups.
+func as(user string, groups ...string) (kubernetes.Interface, error) {
+	config := rest.CopyConfig(controlPlane.Config())
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
+	return kubernetes.NewForConfig(config)
+}
+
+// admission is a namespace in which the shipped policies are in force.
+type admission struct {
+	*testing.T
+	namespace string
+	// controller is the controller's own account with its own rights, mighty is the same user to whom RBAC denies nothing, and tenant may do
+	// with the pods of the namespace what it likes.
+	controller, mighty, tenant kubernetes.Interface
+	// owner refers to an object that exists: the garbage collector would delete what names another.
+	owner metav1.OwnerReference
+}
+
+func newAdmission(t *testing.T) *admission {
+	t.Helper()
+	kubeconfig, err := controlPlane.ControllerKubeconfig(t.Context())
+	must(t, err)
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	must(t, err)
+	a := &admission{T: t}
+	a.controller, err = kubernetes.NewForConfig(config)
+	must(t, err)
+	a.mighty, err = as(controllerUser, "system:masters")
+	must(t, err)
+	a.tenant, err = as("tenant", "system:authenticated")
+	must(t, err)
+	ns, err := client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "admission-"}}, metav1.CreateOptions{})
+	must(t, err)
+	a.namespace = ns.Name
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		list, err := client.CoreV1().Pods(a.namespace).List(ctx, metav1.ListOptions{})
+		must(t, err)
+		for _, p := range list.Items { // nothing else removes their finalizers
+			_, err := client.CoreV1().Pods(a.namespace).Patch(ctx, p.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+			must(t, err)
+		}
+		must(t, live.Clear(ctx, client, a.namespace))
+		must(t, client.CoreV1().Namespaces().Delete(ctx, a.namespace, metav1.DeleteOptions{}))
+	})
+	_, err = client.RbacV1().Roles(a.namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "tenant"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"", "apps"}, Resources: []string{"*"}, Verbs: []string{"*"}},
+	}}, metav1.CreateOptions{})
+	must(t, err)
+	_, err = client.RbacV1().RoleBindings(a.namespace).Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "tenant"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "tenant"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "tenant"}},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	owner, err := client.CoreV1().ConfigMaps(a.namespace).Create(t.Context(), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
+	must(t, err)
+	a.owner = metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID, Controller: ptr.To(true)}
+	// A policy is in force some time after it was created, and so is a right.
+	a.pod("probe", nil)
+	for policy, by := range map[string]kubernetes.Interface{releasePolicy: a.tenant, controllerLimit: a.mighty} {
+		must(t, live.Until(t.Context(), limit, func() error {
+			_, err := by.CoreV1().Pods(a.namespace).Patch(t.Context(), "probe", types.StrategicMergePatchType,
+				[]byte(`{"metadata":{"labels":{"pod-template-hash":"released","probe":"x"}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+			return refusedBy(policy, err)
+		}))
+	}
+	return a
+}
+
+// TestPoliciesCompile: the API server finds nothing to warn of in the expressions of the shipped policies.
+func TestPoliciesCompile(t *testing.T) {
+	_, err := controlPlane.ControllerKubeconfig(t.Context()) // which applies them
+	must(t, err)
+	for _, name := range []string{releasePolicy, controllerLimit} {
+		must(t, live.Until(t.Context(), limit, func() error {
+			policy, err := client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), name, metav1.GetOptions{})
+			if err == nil && (policy.Status.TypeChecking == nil || policy.Status.ObservedGeneration != policy.Generation) {
+				err = fmt.Errorf("%s has not been checked", name)
+			}
+			if err == nil {
+				for _, warning := range policy.Status.TypeChecking.ExpressionWarnings {
+					t.Errorf("%s: %s: %s", name, warning.FieldRef, warning.Warning)
+				}
+			}
+			return err
+		}))
+	}
+}
+
+// refusedBy returns an error unless err is the refusal of that policy.
+func refusedBy(policy string, err error) error {
+	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy '"+policy+"'") {
+		return nil
+	}
+	return fmt.Errorf("got %v, want it refused by the policy %s", err, policy)
+}
+
+// pod creates a pod that no scheduler knows, as the controller's user, who may mark it.
+func (a *admission) pod(name string, edit func(*v1.Pod)) {
+	a.Helper()
+	_, err := a.mighty.CoreV1().Pods(a.namespace).Create(a.Context(), a.newPod(name, edit), metav1.CreateOptions{})
+	must(a.T, err)
+}
+
+func (a *admission) newPod(name string, edit func(*v1.Pod)) *v1.Pod {
+	p := pod(name, func(spec *v1.PodSpec) { spec.SchedulerName = "nobody" })
+	p.Labels, p.Annotations = nil, nil
+	if edit != nil {
+		edit(p)
+	}
+	return p
+}
+
+// marked makes a pod a released one.
+func marked(p *v1.Pod) {
+	p.Labels = map[string]string{hashKey: "released", "app": "web"}
+	p.Annotations = map[string]string{releasedKey: "{}", "theirs": "x"}
+}
+
+func (a *admission) patch(c kubernetes.Interface, name, patch string, subresources ...string) error {
+	_, err := c.CoreV1().Pods(a.namespace).Patch(a.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+	return err
+}
+
+// TestControllerMayPatchItsOwn: of a pod the controller may change the marks of a release, the deletion cost and the condition
+// DisruptionTarget, and nothing else, whatever RBAC grants.
+func TestControllerMayPatchItsOwn(t *testing.T) {
+	a := newAdmission(t)
+	bare := func(*v1.Pod) {}
+	full := func(p *v1.Pod) {
+		p.Labels = map[string]string{"app": "web", hashKey: "1"}
+		p.Annotations = map[string]string{"theirs": "x"}
+		p.Finalizers = []string{"example.com/theirs"}
+		p.OwnerReferences = []metav1.OwnerReference{a.owner}
+	}
+	const condition = `{"status":{"conditions":[{"type":%q,"status":"True","reason":"x","lastTransitionTime":"2026-03-01T12:00:00Z"}]}}`
+	n := 0
+	for name, test := range map[string]struct {
+		patch       string
+		subresource []string
+		refused     bool
+	}{
+		"release":               {patch: `{"metadata":{"labels":{"pod-template-hash":"released"},"annotations":{"spot-aware-scheduler.io/released":"{}"}}}`},
+		"give back":             {patch: `{"metadata":{"labels":{"pod-template-hash":"2"}}}`},
+		"forget":                {patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/released":null}}}`},
+		"deletion cost":         {patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/deletion-cost":"1","controller.kubernetes.io/pod-deletion-cost":"1"}}}`},
+		"without deletion cost": {patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/deletion-cost":null,"controller.kubernetes.io/pod-deletion-cost":null}}}`},
+		"DisruptionTarget":      {patch: fmt.Sprintf(condition, v1.DisruptionTarget), subresource: []string{"status"}},
+
+		"image":                {patch: `{"spec":{"containers":[{"name":"c","image":"registry.invalid/other"}]}}`, refused: true},
+		"toleration":           {patch: `{"spec":{"tolerations":[{"key":"x","operator":"Exists"}]}}`, refused: true},
+		"foreign label":        {patch: `{"metadata":{"labels":{"app":"other"}}}`, refused: true},
+		"new label":            {patch: `{"metadata":{"labels":{"other":"x"}}}`, refused: true},
+		"foreign annotation":   {patch: `{"metadata":{"annotations":{"theirs":"y"}}}`, refused: true},
+		"finalizer":            {patch: `{"metadata":{"finalizers":["example.com/ours"]}}`, refused: true},
+		"owner":                {patch: `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"y","uid":"y"}]}}`, refused: true},
+		"another condition":    {patch: fmt.Sprintf(condition, "Ready"), subresource: []string{"status"}, refused: true},
+		"phase":                {patch: `{"status":{"phase":"Failed"}}`, subresource: []string{"status"}, refused: true},
+		"label by status":      {patch: `{"metadata":{"labels":{"pod-template-hash":"released"}}}`, subresource: []string{"status"}, refused: true},
+		"annotation by status": {patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/released":"{}"}}}`, subresource: []string{"status"}, refused: true},
+	} {
+		for kind, edit := range map[string]func(*v1.Pod){"bare": bare, "full": full} {
+			n++
+			pod := fmt.Sprintf("p-%d", n)
+			t.Run(name+" of a "+kind+" pod", func(t *testing.T) {
+				a.pod(pod, edit)
+				clients := map[string]kubernetes.Interface{"mighty": a.mighty, "as shipped": a.controller}
+				if test.subresource != nil {
+					delete(clients, "as shipped") // RBAC answers
+				}
+				for who, c := range clients {
+					err := a.patch(c, pod, test.patch, test.subresource...)
+					if test.refused {
+						err = refusedBy(controllerLimit, err)
+					}
+					if err != nil {
+						t.Errorf("%s: %v", who, err)
+					}
+				}
+			})
+		}
+	}
+	t.Run("removal", func(t *testing.T) {
+		a.pod("removal", full)
+		for what, patch := range map[string]string{
+			"label": `{"metadata":{"labels":{"app":null}}}`, "annotation": `{"metadata":{"annotations":{"theirs":null}}}`,
+			"finalizers": `{"metadata":{"finalizers":null}}`, "owners": `{"metadata":{"ownerReferences":null}}`,
+		} {
+			if err := refusedBy(controllerLimit, a.patch(a.mighty, "removal", patch)); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	})
+}
+
+// TestTenantsMarkNoPods: nobody but the controller sets or changes the marks of a release, and nothing else is in anybody's way.
+func TestTenantsMarkNoPods(t *testing.T) {
+	a := newAdmission(t)
+	pods := func(c kubernetes.Interface) interface {
+		Create(context.Context, *v1.Pod, metav1.CreateOptions) (*v1.Pod, error)
+	} {
+		return c.CoreV1().Pods(a.namespace)
+	}
+	for who, c := range map[string]kubernetes.Interface{"tenant": a.tenant, "admin": client} {
+		for what, edit := range map[string]func(*v1.Pod){
+			"annotation": func(p *v1.Pod) { p.Annotations = map[string]string{releasedKey: "{}"} },
+			"empty":      func(p *v1.Pod) { p.Annotations = map[string]string{releasedKey: ""} },
+			"label":      func(p *v1.Pod) { p.Labels = map[string]string{hashKey: "released"} },
+		} {
+			_, err := pods(c).Create(t.Context(), a.newPod("forged", edit), metav1.CreateOptions{})
+			if err := refusedBy(releasePolicy, err); err != nil {
+				t.Errorf("%s creates a pod with the %s: %v", who, what, err)
+			}
+		}
+	}
+	_, err := pods(a.tenant).Create(t.Context(), a.newPod("bare", nil), metav1.CreateOptions{})
+	must(t, err)
+	a.pod("marked", marked)
+	for _, step := range []struct {
+		what, pod, patch string
+		subresource      []string
+		refused          bool
+	}{
+		{what: "annotate", pod: "bare", patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/released":"{}"}}}`, refused: true},
+		{what: "label", pod: "bare", patch: `{"metadata":{"labels":{"pod-template-hash":"released"}}}`, refused: true},
+		{what: "annotate by status", pod: "bare", patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/released":"{}"}}}`, subresource: []string{"status"}, refused: true},
+		{what: "label by status", pod: "bare", patch: `{"metadata":{"labels":{"pod-template-hash":"released"}}}`, subresource: []string{"status"}, refused: true},
+		{what: "change the annotation", pod: "marked", patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/released":"{\"hash\":\"x\"}"}}}`, refused: true},
+		{what: "another label", pod: "bare", patch: `{"metadata":{"labels":{"pod-template-hash":"x","app":"web"}}}`},
+		{what: "another annotation", pod: "bare", patch: `{"metadata":{"annotations":{"theirs":"x"}}}`},
+		{what: "the image", pod: "bare", patch: `{"spec":{"containers":[{"name":"c","image":"registry.invalid/other"}]}}`},
+		{what: "the status", pod: "bare", patch: `{"status":{"phase":"Running"}}`, subresource: []string{"status"}},
+		{what: "a debugger", pod: "bare", patch: `{"spec":{"ephemeralContainers":[{"name":"d","image":"registry.invalid/debug"}]}}`, subresource: []string{"ephemeralcontainers"}},
+		{what: "another label of a marked pod", pod: "marked", patch: `{"metadata":{"labels":{"app":"other"}}}`},
+		{what: "the status of a marked pod", pod: "marked", patch: `{"status":{"phase":"Running"}}`, subresource: []string{"status"}},
+		{what: "remove the annotation", pod: "marked", patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/released":null}}}`},
+		{what: "and set it again", pod: "marked", patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/released":"{}"}}}`, refused: true},
+		{what: "remove the label", pod: "marked", patch: `{"metadata":{"labels":{"pod-template-hash":null}}}`},
+	} {
+		err := a.patch(a.tenant, step.pod, step.patch, step.subresource...)
+		if step.refused {
+			err = refusedBy(releasePolicy, err)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", step.what, err)
+		}
+	}
+
+	// A binding carries annotations to the pod.
+	a.pod("bound", nil)
+	err = client.CoreV1().Pods(a.namespace).Bind(t.Context(), &v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Name: "bound", Annotations: map[string]string{releasedKey: "{}"}}, Target: v1.ObjectReference{Kind: "Node", Name: "nowhere"},
+	}, metav1.CreateOptions{})
+	if err := refusedBy(releasePolicy, err); err != nil {
+		t.Errorf("bind with the annotation: %v", err)
+	}
+	must(t, client.CoreV1().Pods(a.namespace).Bind(t.Context(), &v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Name: "bound"}, Target: v1.ObjectReference{Kind: "Node", Name: "nowhere"},
+	}, metav1.CreateOptions{}))
+	must(t, client.CoreV1().Pods(a.namespace).EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "bare", Namespace: a.namespace}}))
+
+	// Kubernetes' own controllers create pods, adopt those that were given back with the annotation, and let go of marked ones.
+	labels := map[string]string{"app": "set", hashKey: "1"}
+	a.pod("given-back", func(p *v1.Pod) { p.Labels, p.Annotations = labels, map[string]string{releasedKey: "{}"} })
+	template := v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: a.newPod("", nil).Spec}
+	_, err = a.tenant.AppsV1().ReplicaSets(a.namespace).Create(t.Context(), &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "set"}, Spec: appsv1.ReplicaSetSpec{
+		Replicas: ptr.To[int32](2), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template,
+	}}, metav1.CreateOptions{})
+	must(t, err)
+	owned := func(want int) func() error {
+		return func() error {
+			list, err := client.CoreV1().Pods(a.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=set"})
+			if err != nil {
+				return err
+			}
+			owned := 0
+			for _, p := range list.Items {
+				if metav1.GetControllerOf(&p) != nil {
+					owned++
+				}
+			}
+			if owned != 2 || len(list.Items) != want {
+				return fmt.Errorf("%d of %d pods are owned, want 2 of %d", owned, len(list.Items), want)
+			}
+			return nil
+		}
+	}
+	must(t, live.Until(t.Context(), limit, owned(2)))
+	must(t, a.patch(a.controller, "given-back", `{"metadata":{"labels":{"pod-template-hash":"released"}}}`))
+	must(t, live.Until(t.Context(), limit, owned(3)))
+}
