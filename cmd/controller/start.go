@@ -110,7 +110,10 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, may func() erro
 	if err != nil {
 		return fmt.Errorf("making the client that writes: %w", err)
 	}
-	caches := newCaches(reader)
+	caches, err := newCaches(reader)
+	if err != nil {
+		return fmt.Errorf("making the caches: %w", err)
+	}
 	parts, err := join(setup, caches.factory, writer, recorder, func(s *cluster.Snapshot, over func() bool) rebalance.Room {
 		return cluster.NewRoomUntil(s, over)
 	})
