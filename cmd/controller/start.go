@@ -126,6 +126,9 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, may func() erro
 			return fmt.Errorf("watching: %w", err)
 		}
 	}
+	if err := loop.watchNodes(caches.factory.Core().V1().Nodes().Informer()); err != nil {
+		return fmt.Errorf("watching nodes: %w", err)
+	}
 	leads := manager.RunnableFunc(func(ctx context.Context) error {
 		// The lease is given back when what was sent under it has been answered.
 		defer parts.wait()
