@@ -94,6 +94,11 @@ bench-memory: tools build ## Measures the scheduler's memory with 5,000 nodes, 1
 	@go build -o bin/bench-memory ./test/performance/memory
 	@exec bin/bench-memory $(BENCH)
 
+.PHONY: bench-controller
+bench-controller: tools build ## Measures the controller at rest with 5,000 nodes, 50,000 pods and 20 pod events a second: processor time and memory (BENCH).
+	@go build -o bin/bench-memory ./test/performance/memory
+	@exec bin/bench-memory -controller -pods 50000 $(BENCH)
+
 .PHONY: bench-upstream
 bench-upstream: tools ## Compares the shipped profile with the default one on Kubernetes' scheduler_perf (ROUNDS, WORKLOADS, SIZE).
 	@hack/bench-upstream.sh

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
 // caches fills the informers' caches, whether this replica leads or stands by: a new leader acts at once.
@@ -18,8 +19,10 @@ type caches struct {
 	full chan struct{}
 }
 
-func newCaches(client kubernetes.Interface) *caches {
-	return &caches{factory: daemon.NewInformers(client), full: make(chan struct{})}
+func newCaches(client kubernetes.Interface) (*caches, error) {
+	c := &caches{factory: daemon.NewInformers(client), full: make(chan struct{})}
+	// Pods are most of what the caches hold.
+	return c, c.factory.Core().V1().Pods().Informer().SetTransform(kube.NewMovedPodTrimmer().Trim)
 }
 
 // Start implements manager.Runnable.

@@ -12,9 +12,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
 // full is the sign of caches that are full.
@@ -33,6 +37,7 @@ func TestRounds(t *testing.T) {
 		err    error
 		takes  time.Duration // to look
 		events time.Duration // between two; 0: none
+		urgent time.Duration // when a node changes; 0: never
 		next   time.Duration // when plan.next is; 0: never
 		want   []time.Duration
 	}{
@@ -43,7 +48,14 @@ func TestRounds(t *testing.T) {
 			want: []time.Duration{0, 200 * time.Millisecond, 400 * time.Millisecond}},
 		"a rare event": {events: 3 * time.Second, want: []time.Duration{0, 2 * time.Second, 5 * time.Second}}, // the first came while it settled
 		"a large cluster with events": {takes: 2 * time.Second, events: 50 * time.Millisecond,
-			want: []time.Duration{0, 6 * time.Second, 12 * time.Second}},
+			want: []time.Duration{0, 7 * time.Second, 14 * time.Second}},
+		"a large cluster at rest": {takes: 100 * time.Millisecond, events: 50 * time.Millisecond,
+			want: []time.Duration{0, 2 * time.Second, 4 * time.Second}},
+		"a signal in a large cluster at rest": {takes: 100 * time.Millisecond, events: 50 * time.Millisecond, urgent: 520 * time.Millisecond,
+			want: []time.Duration{0, 520 * time.Millisecond, 2520 * time.Millisecond}},
+		"a signal right after a round": {takes: 100 * time.Millisecond, urgent: 150 * time.Millisecond,
+			want: []time.Duration{0, 300 * time.Millisecond, 5400 * time.Millisecond}},
+		"a signal without other events": {urgent: 3 * time.Second, want: []time.Duration{0, 3 * time.Second, 8 * time.Second}},
 		"a large cluster with moves and events": {plan: plan{moving: true}, takes: 300 * time.Millisecond, events: 50 * time.Millisecond,
 			want: []time.Duration{0, 900 * time.Millisecond, 1800 * time.Millisecond}},
 		"a last moment": {plan: plan{moving: true}, next: 1500 * time.Millisecond,
@@ -73,13 +85,16 @@ func TestRounds(t *testing.T) {
 					time.Sleep(test.takes)
 					return p, test.err
 				}, full(), false, 1)
-				l.wake() // as the caches do while they are being filled
+				fill(l.changed) // as the caches do while they are being filled
 				if test.events > 0 {
 					go func() {
 						for sleep(ctx, test.events) {
-							l.wake()
+							fill(l.changed)
 						}
 					}()
+				}
+				if test.urgent > 0 {
+					time.AfterFunc(settle+test.urgent, func() { fill(l.urgent) })
 				}
 				if err := l.Start(ctx); err != nil {
 					t.Fatal(err)
@@ -99,7 +114,7 @@ func TestNoRoundBeforeTheCachesAreFull(t *testing.T) {
 		filled := make(chan struct{})
 		l := newLoop(func(time.Time) (plan, error) { rounds.Add(1); return plan{move: noMoves}, nil }, filled, false, 1)
 		go l.Start(ctx)
-		l.wake()
+		fill(l.changed)
 		time.Sleep(fillWithin - time.Nanosecond)
 		if n := rounds.Load(); n != 0 || l.healthy(nil) != nil {
 			t.Errorf("%d rounds, health: %v; want none, and healthy", n, l.healthy(nil))
@@ -337,4 +352,33 @@ func TestWritesHang(t *testing.T) {
 			t.Errorf("%d writes count as made or failed, want the 3 that were begun, and one that came when the time was over", len(l.written))
 		}
 	})
+}
+
+// A heartbeat of a node is nothing new; whatever may be a signal is.
+func TestSignalsDiffer(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*v1.Node)
+		want   bool
+	}{
+		"a heartbeat": {func(n *v1.Node) {
+			n.ResourceVersion, n.Status.Conditions[0].LastHeartbeatTime = "2", metav1.NewTime(time.Unix(60, 0))
+			n.Status.Images = []v1.ContainerImage{{SizeBytes: 1}}
+		}, false},
+		"a taint":      {func(n *v1.Node) { n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: "going"}) }, true},
+		"a condition":  {func(n *v1.Node) { n.Status.Conditions[0].Status = v1.ConditionUnknown }, true},
+		"a reason":     {func(n *v1.Node) { n.Status.Conditions[0].Reason = "Preempt" }, true},
+		"a label":      {func(n *v1.Node) { n.Labels["going"] = "yes" }, true},
+		"a deadline":   {func(n *v1.Node) { n.Annotations[kube.DeadlineAnnotation] = "now" }, true},
+		"a cordon":     {func(n *v1.Node) { n.Spec.Unschedulable = true }, true},
+		"a new status": {func(n *v1.Node) { n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: "Going"}) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := spotNode("n", time.Unix(0, 0))
+			after := before.DeepCopy()
+			test.change(after)
+			if got := signalsDiffer(before, after); got != test.want {
+				t.Errorf("signals differ: %t, want %t", got, test.want)
+			}
+		})
+	}
 }

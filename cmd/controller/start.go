@@ -110,7 +110,10 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, may func() erro
 	if err != nil {
 		return fmt.Errorf("making the client that writes: %w", err)
 	}
-	caches := newCaches(reader)
+	caches, err := newCaches(reader)
+	if err != nil {
+		return fmt.Errorf("making the caches: %w", err)
+	}
 	parts, err := join(setup, caches.factory, writer, recorder, func(s *cluster.Snapshot, over func() bool) rebalance.Room {
 		return cluster.NewRoomUntil(s, over)
 	})
@@ -122,6 +125,9 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, may func() erro
 		if err := loop.watch(informer); err != nil {
 			return fmt.Errorf("watching: %w", err)
 		}
+	}
+	if err := loop.watchNodes(caches.factory.Core().V1().Nodes().Informer()); err != nil {
+		return fmt.Errorf("watching nodes: %w", err)
 	}
 	leads := manager.RunnableFunc(func(ctx context.Context) error {
 		// The lease is given back when what was sent under it has been answered.

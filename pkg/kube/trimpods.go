@@ -20,7 +20,9 @@ import (
 //
 // Its Trim is a cache.TransformFunc. It never changes what it is given, and returns what it has returned before as it is.
 type PodTrimmer struct {
-	mu sync.Mutex
+	// moves keeps what a program reads that moves pods.
+	moves bool
+	mu    sync.Mutex
 	// latest has one trimmed pod of each controller, for as long as a cache holds it.
 	latest map[types.UID]weak.Pointer[v1.Pod]
 	// sweepAt is how large latest gets before controllers without pods are removed from it.
@@ -34,6 +36,14 @@ func NewPodTrimmer() *PodTrimmer {
 	return &PodTrimmer{latest: map[types.UID]weak.Pointer[v1.Pod]{}, sweepAt: minSweep}
 }
 
+// NewMovedPodTrimmer returns a PodTrimmer for an informer of spot-controller. It keeps what says whether a pod serves and may be
+// moved, too: its readiness, all annotations and emptyDir volumes.
+func NewMovedPodTrimmer() *PodTrimmer {
+	t := NewPodTrimmer()
+	t.moves = true
+	return t
+}
+
 // Trim returns the pod obj trimmed, and everything else as it is.
 func (t *PodTrimmer) Trim(obj any) (any, error) {
 	pod, ok := obj.(*v1.Pod)
@@ -43,7 +53,7 @@ func (t *PodTrimmer) Trim(obj any) (any, error) {
 	trimmed := *pod
 	trimmed.ManagedFields = nil
 	if trimmed.Spec.NodeName != "" {
-		trimBound(&trimmed)
+		t.trimBound(&trimmed)
 	}
 	if changed(pod, &trimmed) == pod {
 		return pod, nil
@@ -54,10 +64,10 @@ func (t *PodTrimmer) Trim(obj any) (any, error) {
 	return &trimmed, nil
 }
 
-// trimBound drops from a pod with a node what a scheduler does not read of it.
-func trimBound(pod *v1.Pod) {
+// trimBound drops from a pod with a node what is not read of it.
+func (t *PodTrimmer) trimBound(pod *v1.Pod) {
 	pod.Annotations = only(pod.Annotations, func(key string) bool {
-		return key == v1.MirrorPodAnnotationKey || strings.HasPrefix(key, annotationDomain)
+		return t.moves || key == v1.MirrorPodAnnotationKey || strings.HasPrefix(key, annotationDomain)
 	})
 	spec, status := &pod.Spec, &pod.Status
 	status.ContainerStatuses = resized(status.ContainerStatuses, spec.Containers, func(*v1.Container) bool { return true })
@@ -67,12 +77,14 @@ func trimBound(pod *v1.Pod) {
 	spec.Containers, spec.InitContainers = occupants(spec.Containers), occupants(spec.InitContainers)
 	spec.EphemeralContainers, status.EphemeralContainerStatuses = nil, nil
 	spec.Volumes = filtered(spec.Volumes, func(v *v1.Volume) bool {
-		return v.ConfigMap == nil && v.Secret == nil && v.EmptyDir == nil && v.DownwardAPI == nil && v.Projected == nil
+		return v.ConfigMap == nil && v.Secret == nil && (t.moves || v.EmptyDir == nil) && v.DownwardAPI == nil && v.Projected == nil
 	})
 	spec.DNSConfig, spec.HostAliases, spec.SecurityContext, spec.ImagePullSecrets, spec.ReadinessGates = nil, nil, nil, nil, nil
 	status.Conditions = filtered(status.Conditions, func(c *v1.PodCondition) bool {
 		switch c.Type {
-		case v1.PodReady, v1.ContainersReady, v1.PodInitialized, v1.PodReadyToStartContainers:
+		case v1.PodReady:
+			return t.moves
+		case v1.ContainersReady, v1.PodInitialized, v1.PodReadyToStartContainers:
 			return false
 		}
 		return true

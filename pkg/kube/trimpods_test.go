@@ -94,6 +94,19 @@ func TestTrimBoundPod(t *testing.T) {
 	}
 }
 
+// A program that moves pods reads their readiness, annotations and volumes, too.
+func TestTrimMovedPod(t *testing.T) {
+	pod := boundPod("p")
+	pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "tmp", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+	scheduler, controller := trimmedPod(t, NewPodTrimmer(), pod), trimmedPod(t, NewMovedPodTrimmer(), pod)
+	want := scheduler.DeepCopy()
+	want.Annotations, want.Status.Conditions = pod.Annotations, pod.Status.Conditions
+	want.Spec.Volumes = append(want.Spec.Volumes, pod.Spec.Volumes[4])
+	if diff := cmp.Diff(want, controller); diff != "" {
+		t.Errorf("Trim (-want +got):\n%s", diff)
+	}
+}
+
 // Plugins and extenders see a pod that waits as it is.
 func TestTrimWaitingPod(t *testing.T) {
 	pod := boundPod("p")

@@ -19,6 +19,8 @@ type ControllerOptions struct {
 	// Kubeconfig is the credential it runs with. Empty: that of the ServiceAccount kube-system/spot-controller, which may do what the
 	// manifests grant and nothing else.
 	Kubeconfig string
+	// Binary is the program. Empty: bin/spot-controller of the checkout.
+	Binary string
 	// Flags are added to those that the lab sets, and win over them.
 	Flags []string
 }
@@ -66,7 +68,10 @@ func (cp *ControlPlane) StartController(ctx context.Context, options ControllerO
 	if err != nil {
 		return nil, err
 	}
-	p, err := cp.start(name, filepath.Join(cp.Root, "bin", name), append([]string{
+	if options.Binary == "" {
+		options.Binary = filepath.Join(cp.Root, "bin", name)
+	}
+	p, err := cp.start(name, options.Binary, append([]string{
 		"--config=" + configFile, "--scheduler-config=" + policyFile, "--kubeconfig=" + options.Kubeconfig,
 	}, options.Flags...)...)
 	if err != nil {

@@ -21,6 +21,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	snapshot "github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
@@ -35,8 +37,16 @@ type cluster struct {
 	pod        *v1.Pod
 }
 
-// replicas is the number of pods of each Deployment that are on nodes. It wants one more.
+// replicas is the number of pods of each Deployment that are on nodes.
 func (c *cluster) replicas() int { return c.options.pods / c.deployments }
+
+// wanted is the replica count of each Deployment: one more for a scheduler to place.
+func (c *cluster) wanted() int32 {
+	if c.controller {
+		return int32(c.replicas())
+	}
+	return int32(c.replicas() + 1)
+}
 
 // pods is the number of pods on nodes.
 func (c *cluster) pods() int { return c.replicas() * c.deployments }
@@ -189,7 +199,7 @@ func (c *cluster) nodeOf(i int) *v1.Node {
 	node := c.node.DeepCopy()
 	node.Name, node.UID = nodeName(i), uid(1, i)
 	capacity := lab.Spot
-	if i%10 < 3 {
+	if onDemand(i) {
 		capacity = lab.OnDemand
 	}
 	node.Labels[lab.CapacityLabel], node.Labels[v1.LabelHostname] = capacity, node.Name
@@ -201,7 +211,17 @@ func (c *cluster) nodeOf(i int) *v1.Node {
 func (c *cluster) deploymentOf(i int) *appsv1.Deployment {
 	d := c.deployment.DeepCopy()
 	d.Namespace, d.Name, d.UID = namespaceOf(i), nameOf(i), uid(2, i)
-	*d.Spec.Replicas = int32(c.replicas() + 1)
+	*d.Spec.Replicas = c.wanted()
+	if c.controller {
+		// As many as there are on on-demand: nothing is to be moved.
+		floor := 0
+		for replica := range c.replicas() {
+			if onDemand(c.nodeNumber(i, replica)) {
+				floor++
+			}
+		}
+		d.Annotations[decision.MinOnDemandAnnotation] = fmt.Sprint(floor)
+	}
 	d.Annotations[revisionKey] = fmt.Sprint(c.revisions + 1)
 	return d
 }
@@ -218,7 +238,7 @@ func (c *cluster) replicaSetOf(deployment, revision int) *appsv1.ReplicaSet {
 	}
 	*rs.Spec.Replicas = 0
 	if revision == c.revisions {
-		*rs.Spec.Replicas = int32(c.replicas() + 1)
+		*rs.Spec.Replicas = c.wanted()
 	}
 	rs.Status.Replicas = *rs.Spec.Replicas
 	return rs
@@ -235,9 +255,24 @@ func (c *cluster) podOf(deployment, replica int) *v1.Pod {
 	pod.Namespace, pod.Name, pod.UID = namespaceOf(deployment), fmt.Sprintf("%s-%05x", rs, replica), uid(4, i)
 	pod.OwnerReferences[0].Name, pod.OwnerReferences[0].UID = rs, uid(3, deployment*(c.revisions+1)+c.revisions)
 	label(pod.Labels, deployment, c.revisions)
-	pod.Spec.NodeName = nodeName(i % c.nodes)
+	number := c.nodeNumber(deployment, replica)
+	pod.Spec.NodeName = nodeName(number)
+	if c.controller && onDemand(number) { // it has given it that long ago
+		pod.Annotations[snapshot.CostAnnotation], pod.Annotations[v1.PodDeletionCost] = floorCost, floorCost
+	}
 	return pod
 }
+
+// floorCost is the deletion cost that the controller gives the pods of a floor.
+const floorCost = "1000"
+
+// nodeNumber is the number of the node that a pod is on.
+func (c *cluster) nodeNumber(deployment, replica int) int {
+	return (deployment*c.replicas() + replica) % c.nodes
+}
+
+// onDemand reports whether the node of that number is on-demand.
+func onDemand(node int) bool { return node%10 < 3 }
 
 // pending returns the last pod of a Deployment, which waits for a node.
 func (c *cluster) pending(deployment int) *v1.Pod {

@@ -34,6 +34,10 @@ type options struct {
 	nodes, pods, deployments, revisions, placed int
 	binaries                                    []string // NAME=FILE
 	limit, profiles                             string
+
+	controller    bool
+	churn         int
+	settle, lasts time.Duration
 }
 
 // measurement is what one binary took.
@@ -56,12 +60,16 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	measured, err := run(ctx, o, os.Stderr)
+	measured, atRest, err := run(ctx, o, os.Stderr)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "memory:", err)
 		os.Exit(1)
 	}
-	report(os.Stdout, o, measured)
+	if o.controller {
+		reportRest(os.Stdout, o, atRest)
+	} else {
+		report(os.Stdout, o, measured)
+	}
 }
 
 func parse(args []string, output io.Writer) (options, error) {
@@ -73,9 +81,13 @@ func parse(args []string, output io.Writer) (options, error) {
 	flags.IntVar(&o.deployments, "deployments", 5_000, "number of Deployments")
 	flags.IntVar(&o.revisions, "revisions", 10, "number of past ReplicaSets of each Deployment")
 	flags.IntVar(&o.placed, "placed", 500, "number of pods that the scheduler places before its memory is read: one more of so many Deployments")
-	flags.StringVar(&o.limit, "gomemlimit", "", "GOMEMLIMIT of the scheduler, such as 900MiB; none if empty")
+	flags.StringVar(&o.limit, "gomemlimit", "", "GOMEMLIMIT of the program, such as 900MiB; none if empty")
+	flags.BoolVar(&o.controller, "controller", false, "measure spot-controller at rest instead of the scheduler: its processor time, too")
+	flags.IntVar(&o.churn, "churn", 20, "with -controller: how many pods change in a second")
+	flags.DurationVar(&o.settle, "settle", 30*time.Second, "with -controller: how long pods change before it is measured")
+	flags.DurationVar(&o.lasts, "lasts", 2*time.Minute, "with -controller: how long it is measured")
 	flags.StringVar(&o.profiles, "profiles", "", "folder for a heap profile of each binary; none if empty")
-	flags.Func("binary", "NAME=FILE, a scheduler to measure, may be given more than once (default bin/spot-aware-scheduler)", func(text string) error {
+	flags.Func("binary", "NAME=FILE, a program to measure, may be given more than once (default bin/spot-aware-scheduler or bin/spot-controller)", func(text string) error {
 		if name, file, ok := strings.Cut(text, "="); !ok || name == "" || file == "" {
 			return errors.New("expected NAME=FILE")
 		}
@@ -86,47 +98,62 @@ func parse(args []string, output io.Writer) (options, error) {
 		return o, err
 	}
 	if flags.NArg() > 0 || o.nodes < 1 || o.deployments < 1 || o.pods < o.deployments || o.revisions < 0 ||
-		o.placed < 1 || o.placed > o.deployments {
-		return o, errors.New("expected flags only, at least 1 node, 1 Deployment and 1 pod for each, and 1 pod to place but no more than Deployments")
+		o.placed < 1 || o.placed > o.deployments || o.churn < 1 || o.lasts <= 0 {
+		return o, errors.New("expected flags only, at least 1 node, 1 Deployment and 1 pod for each, 1 pod to place but no more than Deployments, " +
+			"1 pod that changes in a second, and some time to measure")
 	}
 	return o, nil
 }
 
-func run(ctx context.Context, o options, progress io.Writer) (measured []measurement, err error) {
+// run returns the measurements of schedulers, or of controllers at rest.
+func run(ctx context.Context, o options, progress io.Writer) (measured []measurement, atRest []rest, err error) {
 	if o.limit != "" {
 		if err := os.Setenv("GOMEMLIMIT", o.limit); err != nil { // of what is started; this process has read its own
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	cp, err := lab.Start(ctx, lab.Options{NoControllers: true})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, cp.Stop()) }()
 	client, err := kubernetes.NewForConfig(cp.Config())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	began := time.Now()
 	c := &cluster{options: o, client: client}
 	if err := c.fill(ctx, cp.Etcd()); err != nil {
-		return nil, fmt.Errorf("filling the cluster: %w", err)
+		return nil, nil, fmt.Errorf("filling the cluster: %w", err)
 	}
 	fmt.Fprintf(progress, "%d nodes, %d Deployments, %d ReplicaSets and %d pods after %s\n",
 		o.nodes, o.deployments, o.deployments*(o.revisions+1), c.pods(), time.Since(began).Round(time.Second))
 	if len(o.binaries) == 0 {
-		o.binaries = []string{"spot-aware-scheduler=" + filepath.Join(cp.Root, "bin", "spot-aware-scheduler")}
+		name := "spot-aware-scheduler"
+		if o.controller {
+			name = "spot-controller"
+		}
+		o.binaries = []string{name + "=" + filepath.Join(cp.Root, "bin", name)}
 	}
 	for _, binary := range o.binaries {
 		name, file, _ := strings.Cut(binary, "=")
+		if o.controller {
+			r, err := c.measureController(ctx, cp, name, file)
+			if err != nil {
+				return nil, nil, fmt.Errorf("%s: %w", name, err)
+			}
+			fmt.Fprintf(progress, "%s: %.3f cores, %d MiB\n", name, r.cores, r.after>>20)
+			atRest = append(atRest, r)
+			continue
+		}
 		m, err := c.measure(ctx, cp, name, file)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return nil, nil, fmt.Errorf("%s: %w", name, err)
 		}
 		fmt.Fprintf(progress, "%s: %d MiB\n", name, m.after>>20)
 		measured = append(measured, m)
 	}
-	return measured, nil
+	return measured, atRest, nil
 }
 
 // measure starts a scheduler, has it place pods, and returns what it took.
@@ -215,7 +242,7 @@ func until(ctx context.Context, process *lab.Process, pattern string, ok func(fl
 	return wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 10*time.Minute, true, func(ctx context.Context) (bool, error) {
 		metrics, err := process.Metrics(ctx)
 		if err != nil {
-			return false, err
+			return false, process.Err() // a controller is ready before it serves metrics
 		}
 		got, err := value(metrics, pattern)
 		return err == nil && ok(got), nil // it comes with the first scheduling cycle

@@ -12,7 +12,7 @@ func TestSmallCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	measured, err := run(t.Context(), o, t.Output())
+	measured, _, err := run(t.Context(), o, t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,8 +29,31 @@ func TestSmallCluster(t *testing.T) {
 	}
 }
 
+// A small cluster at rest: the controller knows all of it, and writes nothing.
+func TestSmallClusterAtRest(t *testing.T) {
+	o, err := parse([]string{"-controller", "-nodes", "20", "-pods", "100", "-deployments", "10", "-revisions", "2", "-placed", "5", "-settle", "1s", "-lasts", "5s"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, measured, err := run(t.Context(), o, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(measured) != 1 {
+		t.Fatalf("%d measurements, want that of the built controller", len(measured))
+	}
+	if m := measured[0]; m.heap <= 0 || m.after < uint64(m.heap) || m.peak < m.after || m.synced == 0 || m.cores <= 0 || m.rounds <= 0 || m.round <= 0 {
+		t.Errorf("%+v", m)
+	}
+	var table strings.Builder
+	reportRest(&table, o, measured)
+	if want := "20 nodes, 100 pods, 10 Deployments with 3 ReplicaSets each; 20 pods change in a second"; !strings.Contains(table.String(), want) {
+		t.Errorf("the report lacks %q:\n%s", want, &table)
+	}
+}
+
 func TestBadFlags(t *testing.T) {
-	for _, args := range [][]string{{"-nodes", "0"}, {"-pods", "1", "-deployments", "2"}, {"-placed", "9", "-deployments", "8"}, {"-binary", "file"}, {"more"}} {
+	for _, args := range [][]string{{"-nodes", "0"}, {"-pods", "1", "-deployments", "2"}, {"-placed", "9", "-deployments", "8"}, {"-churn", "0"}, {"-binary", "file"}, {"more"}} {
 		if _, err := parse(args, io.Discard); err == nil {
 			t.Errorf("%v: no error", args)
 		}

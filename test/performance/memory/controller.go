@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"text/tabwriter"
+	"time"
+
+	"github.com/prometheus/procfs"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// rest is what a controller took while there was nothing for it to do.
+type rest struct {
+	measurement
+	// cores is its processor time in a second, rounds how many rounds it made in one, and round how
+	// long one took on average.
+	cores, rounds float64
+	round         time.Duration
+}
+
+const (
+	// leads is how long a controller may take to make its first rounds.
+	leads = time.Minute
+	// heartbeat is how often a kubelet reports the status of a node that does not change.
+	heartbeat = 5 * time.Minute
+)
+
+// measureController starts a controller, and returns what it takes while pods change churn times a
+// second and each node sends its heartbeats.
+func (c *cluster) measureController(ctx context.Context, cp *lab.ControlPlane, name, file string) (r rest, err error) {
+	r.name = name
+	if file, err = filepath.Abs(file); err != nil {
+		return r, err
+	}
+	process, err := cp.StartController(ctx, lab.ControllerOptions{Binary: file})
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, process.Stop()) }()
+	if r.synced, _, err = resident(process.PID); err != nil {
+		return r, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, leads+c.settle+c.lasts+time.Minute)
+	defer cancel()
+	const rounds = `spot_aware_scheduler_controller_plan_duration_seconds_count (\S+)`
+	if err := until(ctx, process, rounds, func(n float64) bool { return n >= 2 }); err != nil {
+		return r, fmt.Errorf("waiting for its first rounds: %w", err)
+	}
+	churned := make(chan error, 1)
+	churning, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() { churned <- c.change(churning) }()
+
+	type reading struct {
+		at                time.Time
+		cpu, rounds, took float64
+	}
+	read := func() (at reading, err error) {
+		metrics, err := process.Metrics(ctx)
+		if err != nil {
+			return at, err
+		}
+		proc, err := procfs.NewProc(process.PID)
+		if err != nil {
+			return at, err
+		}
+		stat, err := proc.Stat()
+		if err != nil {
+			return at, err
+		}
+		at.at, at.cpu = time.Now(), stat.CPUTime()
+		if at.rounds, err = value(metrics, rounds); err != nil {
+			return at, err
+		}
+		at.took, err = value(metrics, `spot_aware_scheduler_controller_plan_duration_seconds_sum (\S+)`)
+		return at, err
+	}
+	pause(ctx, c.settle)
+	before, err := read()
+	if err != nil {
+		return r, err
+	}
+	pause(ctx, c.lasts)
+	after, err := read()
+	if err != nil {
+		return r, err
+	}
+	stop()
+	if err := <-churned; err != nil {
+		return r, fmt.Errorf("changing pods and nodes: %w", err)
+	}
+	seconds := after.at.Sub(before.at).Seconds()
+	r.cores, r.rounds = (after.cpu-before.cpu)/seconds, (after.rounds-before.rounds)/seconds
+	r.round = time.Duration((after.took - before.took) / max(after.rounds-before.rounds, 1) * float64(time.Second))
+	if r.after, r.peak, err = resident(process.PID); err != nil {
+		return r, err
+	}
+	metrics, err := process.Metrics(ctx)
+	if err != nil {
+		return r, err
+	}
+	r.heap, err = value(metrics, `go_gc_heap_live_bytes (\S+)`)
+	return r, err
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// change changes pods and nodes in turn until ctx is done.
+func (c *cluster) change(ctx context.Context) error {
+	patch := func(i int) error {
+		pod := c.podOf(i*31%c.deployments, i%c.replicas())
+		text := fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/changed":"%d"}}}`, i)
+		_, err := c.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, text, metav1.PatchOptions{})
+		return err
+	}
+	beat := func(i int) error {
+		text := fmt.Appendf(nil, `{"status":{"conditions":[{"type":%q,"lastHeartbeatTime":%q}]}}`, v1.NodeReady, time.Now().UTC().Format(time.RFC3339))
+		_, err := c.client.CoreV1().Nodes().PatchStatus(ctx, nodeName(i%c.nodes), text)
+		return err
+	}
+	pods := time.NewTicker(time.Second / time.Duration(c.churn))
+	defer pods.Stop()
+	nodes := time.NewTicker(heartbeat / time.Duration(c.nodes))
+	defer nodes.Stop()
+	for pod, node := 0, 0; ; {
+		var err error
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-pods.C:
+			pod++
+			err = patch(pod)
+		case <-nodes.C:
+			node++
+			err = beat(node)
+		}
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+}
+
+func reportRest(w io.Writer, o options, measured []rest) {
+	fmt.Fprintf(w, "%d nodes, %d pods, %d Deployments with %d ReplicaSets each; %d pods change in a second, each node every %s\n",
+		o.nodes, o.pods/o.deployments*o.deployments, o.deployments, o.revisions+1, o.churn, heartbeat)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "controller\tcores\trounds/s\ttime of one\tMiB resident\tat most\tlive heap")
+	for _, m := range measured {
+		fmt.Fprintf(t, "%s\t%.3f\t%.2f\t%s\t%d\t%d\t%.0f\n",
+			m.name, m.cores, m.rounds, m.round.Round(time.Millisecond), m.after>>20, m.peak>>20, m.heap/(1<<20))
+	}
+	t.Flush()
+}
