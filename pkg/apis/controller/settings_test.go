@@ -47,6 +47,7 @@ rebalance:
   heal: false
   makeRoom: false
   returnToSpot: false
+  localStorage: Move
   maxMoves: 1
   pauseAfterInterruption: 0s
   calmPeriod: 1ms
@@ -76,7 +77,7 @@ func TestRead(t *testing.T) {
 		"everything said": {every, Settings{
 			DryRun: true, RequestsPerSecond: 7, Concurrency: 3, LeaseDuration: time.Minute, MetricsAddress: "127.0.0.1:0", HealthAddress: "[::1]:1",
 			Interruption: true, DefaultNotice: 30 * time.Second, NotReadyAfter: 25 * time.Second, Advisory: true,
-			AdvisoryLimit: 10 * time.Second, AdvisoryPause: time.Minute, SurgeTimeout: 3 * time.Minute, MaxMoves: 1, CalmPeriod: time.Millisecond,
+			AdvisoryLimit: 10 * time.Second, AdvisoryPause: time.Minute, SurgeTimeout: 3 * time.Minute, MaxMoves: 1, CalmPeriod: time.Millisecond, MoveLocalStorage: true,
 			InterruptionNamespaces: parsed("team=shop"), RebalanceNamespaces: parsed("team in (mail,shop)"),
 		}},
 		"selectors that select all": {head + "interruption: {namespaceSelector: {}}\nrebalance: {namespaceSelector: {matchLabels: {}}}\n", defaults},
@@ -145,6 +146,7 @@ rebalance:
   heal: "True"
   makeRoom: {}
   returnToSpot: 0
+  localStorage: move
   maxMoves: 10%
   pauseAfterInterruption: 1
   calmPeriod: -1s
@@ -153,7 +155,7 @@ deletionCosts: {enabled: yes please}
 			"concurrency", "deletionCosts.enabled", "dryRun", "health.bindAddress", "interruption.advisory.enabled", "interruption.advisory.pause",
 			"interruption.advisory.timeLimit", "interruption.defaultNotice", "interruption.deleteAtDeadline", "interruption.enabled",
 			"interruption.notReadyAfter", "leaderElection.leaseDuration", "metrics.bindAddress", "migration.surgeTimeout", "rebalance.calmPeriod",
-			"rebalance.heal", "rebalance.makeRoom", "rebalance.maxMoves", "rebalance.pauseAfterInterruption", "rebalance.returnToSpot",
+			"rebalance.heal", "rebalance.localStorage", "rebalance.makeRoom", "rebalance.maxMoves", "rebalance.pauseAfterInterruption", "rebalance.returnToSpot",
 			"requestsPerSecond",
 		}},
 		"durations that are too short": {`
