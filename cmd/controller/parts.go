@@ -146,7 +146,7 @@ func migrationSettings(s *setup) migration.Settings {
 
 func rebalanceSettings(s *setup) rebalance.Settings {
 	return rebalance.Settings{
-		Heal: s.Heal, MakeRoom: s.MakeRoom, ReturnToSpot: s.ReturnToSpot,
+		Heal: s.Heal, MakeRoom: s.MakeRoom, ReturnToSpot: s.ReturnToSpot, MoveLocalStorage: s.MoveLocalStorage,
 		MaxMoves: s.MaxMoves, Pause: s.PauseAfterInterruption, Calm: s.CalmPeriod,
 	}
 }

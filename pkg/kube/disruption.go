@@ -1,6 +1,8 @@
 package kube
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -10,6 +12,8 @@ import (
 const (
 	doNotDisrupt = "karpenter.sh/do-not-disrupt"
 	safeToEvict  = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+	// safeVolumes names, separated by commas, the volumes whose data may be lost.
+	safeVolumes = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 )
 
 // MayDisrupt reports whether a pod may be moved at now although it need not be: its annotations do not forbid it.
@@ -26,4 +30,20 @@ func protected(pod *v1.Pod, now time.Time) bool {
 	}
 	d, err := time.ParseDuration(value)
 	return err == nil && d > 0 && (pod.Status.StartTime == nil || now.Sub(pod.Status.StartTime.Time) < d)
+}
+
+// LosesLocalData reports whether a pod that is moved loses data that its node holds for it: it has a volume hostPath or emptyDir, and its
+// annotations do not say that these may be lost. As to the cluster autoscaler, an emptyDir in memory holds none.
+func LosesLocalData(pod *v1.Pod) bool {
+	if pod.Annotations[safeToEvict] == "true" {
+		return false
+	}
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		local := v.HostPath != nil || v.EmptyDir != nil && v.EmptyDir.Medium != v1.StorageMediumMemory
+		if local && !slices.Contains(strings.Split(pod.Annotations[safeVolumes], ","), v.Name) {
+			return true
+		}
+	}
+	return false
 }

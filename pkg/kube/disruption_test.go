@@ -42,3 +42,43 @@ func TestMayDisrupt(t *testing.T) {
 		})
 	}
 }
+
+func TestLosesLocalData(t *testing.T) {
+	var (
+		hostPath = v1.Volume{Name: "host", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/data"}}}
+		emptyDir = v1.Volume{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}
+		memory   = v1.Volume{Name: "shm", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}}
+		pages    = v1.Volume{Name: "pages", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumHugePages}}}
+		claim    = v1.Volume{Name: "claim", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}
+		token    = v1.Volume{Name: "token", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{}}}
+	)
+	const safe, volumes = "cluster-autoscaler.kubernetes.io/safe-to-evict", "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+	for name, test := range map[string]struct {
+		key, value string
+		volumes    []v1.Volume
+		want       bool
+	}{
+		"no volumes":         {"", "", nil, false},
+		"hostPath":           {"", "", []v1.Volume{token, hostPath}, true},
+		"emptyDir":           {"", "", []v1.Volume{emptyDir}, true},
+		"huge pages":         {"", "", []v1.Volume{pages}, true},
+		"elsewhere":          {"", "", []v1.Volume{memory, claim, token}, false},
+		"safe":               {safe, "true", []v1.Volume{hostPath, emptyDir}, false},
+		"not safe":           {safe, "false", []v1.Volume{hostPath}, true},
+		"safe, misspelled":   {safe, "True", []v1.Volume{hostPath}, true},
+		"all named":          {volumes, "scratch,host", []v1.Volume{hostPath, emptyDir, memory}, false},
+		"one named":          {volumes, "scratch", []v1.Volume{hostPath, emptyDir}, true},
+		"others named":       {volumes, "scratches,", []v1.Volume{emptyDir}, true},
+		"named with a space": {volumes, "host, scratch", []v1.Volume{hostPath, emptyDir}, true}, // as to the cluster autoscaler
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := &v1.Pod{Spec: v1.PodSpec{Volumes: test.volumes}}
+			if test.key != "" {
+				pod.Annotations = map[string]string{test.key: test.value}
+			}
+			if got := LosesLocalData(pod); got != test.want {
+				t.Errorf("LosesLocalData = %v, want %v", got, test.want)
+			}
+		})
+	}
+}

@@ -30,6 +30,8 @@ type Settings struct {
 	Pause time.Duration
 	// Calm is how long a spot pool must have existed, and have lost no node and been announced to lose none, before pods return to it.
 	Calm time.Duration
+	// MoveLocalStorage: pods that lose data on their node by it return to spot, too.
+	MoveLocalStorage bool
 	// Selects reports whether the workloads of a namespace are moved; nil: those of all are.
 	Selects func(namespace string) bool
 }

@@ -272,3 +272,35 @@ func TestSelectedNamespaces(t *testing.T) {
 		}
 	}
 }
+
+// A pod that has data on its node is moved for its workload's floor, and for a pod that must have its place, but not to save money.
+func TestLocalStorage(t *testing.T) {
+	for name, test := range map[string]struct {
+		lines      []string
+		keep, move []string
+	}{
+		"heal":           {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: s s"}, []string{"web-0 heal"}, []string{"web-0 heal"}},
+		"return to spot": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: o o"}, nil, []string{"web-0 return-to-spot"}},
+		"make room": {[]string{"node o on-demand 2", "node s spot 4", "Deployment db 1 floor 1: -", "Deployment web 2 floor 1: o o"},
+			[]string{"web-0 make-room"}, []string{"web-0 make-room"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for may, want := range map[bool][]string{false: test.keep, true: test.move} {
+				w := newWorld(test.lines...)
+				for _, p := range w.workload("web").pods {
+					p.scratch = true
+				}
+				with := settings
+				with.MoveLocalStorage = may
+				if diff := cmp.Diff(want, w.plan(rebalance.NewPlanner(with))); diff != "" {
+					t.Errorf("MoveLocalStorage %t: moves (-want +got):\n%s", may, diff)
+				}
+			}
+		})
+	}
+	w := newWorld("node o on-demand 4", "node s spot 4", "Deployment web 2 floor 1: o o")
+	w.pod("web-0").scratch = true
+	if diff := cmp.Diff([]string{"web-1 return-to-spot"}, w.plan(rebalance.NewPlanner(settings))); diff != "" {
+		t.Errorf("one of two has data on its node: moves (-want +got):\n%s", diff)
+	}
+}

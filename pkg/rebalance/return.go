@@ -7,12 +7,14 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
 // returnToSpot moves replicas beyond the floor from on-demand to calm spot that has room. While a pool has been calm for less than two calm
-// periods, a workload moves to it only once a calm period: what was wrong to trust it costs one replica.
+// periods, a workload moves to it only once a calm period: what was wrong to trust it costs one replica. Such a move only saves money, so a pod
+// that would lose data on its node is left alone.
 func (r *round) returnToSpot() {
 	pools := r.pools()
 	if len(pools) == 0 {
@@ -48,7 +50,7 @@ func surplus(w *cluster.Workload) int { return w.Standing().Surplus }
 func (r *round) beyondFloor(w *cluster.Workload) (pods []*cluster.Pod) {
 	for _, revision := range w.Revisions {
 		for _, p := range r.candidates(revision, decision.OnDemand) {
-			if belowFloor(p) || !spared(p) {
+			if belowFloor(p) || !spared(p) || !r.settings.MoveLocalStorage && kube.LosesLocalData(p.Pod) {
 				continue
 			}
 			pods = append(pods, p)

@@ -68,6 +68,7 @@ type pod struct {
 	priority    int32
 	nominated   string
 	port        int32
+	scratch     bool   // it has an emptyDir
 	apartFrom   string // the workload that it is never with
 	apartBy     string // in a domain of this topology key
 }
@@ -218,6 +219,9 @@ func (w *world) read(p *pod, work *workload, revision *cluster.Revision, on *clu
 	object.Spec.Priority = &p.priority
 	if p.port > 0 {
 		object.Spec.Containers = []v1.Container{{Ports: []v1.ContainerPort{{HostPort: p.port}}}}
+	}
+	if p.scratch {
+		object.Spec.Volumes = []v1.Volume{{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
 	}
 	if p.apartFrom != "" {
 		object.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{

@@ -37,6 +37,7 @@ type Settings struct {
 	EvictableOwners []schema.GroupKind
 
 	Heal, MakeRoom, ReturnToSpot       bool
+	MoveLocalStorage                   bool
 	MaxMoves                           int
 	PauseAfterInterruption, CalmPeriod time.Duration
 
@@ -102,7 +103,9 @@ func (c *SpotControllerConfiguration) convert() (*Settings, field.ErrorList) {
 		Heal:         scalar.Parse(&errs, rebalance.Child("heal"), c.Rebalance.Heal, scalar.Bool),
 		MakeRoom:     scalar.Parse(&errs, rebalance.Child("makeRoom"), c.Rebalance.MakeRoom, scalar.Bool),
 		ReturnToSpot: scalar.Parse(&errs, rebalance.Child("returnToSpot"), c.Rebalance.ReturnToSpot, scalar.Bool),
-		MaxMoves:     scalar.Parse(&errs, rebalance.Child("maxMoves"), c.Rebalance.MaxMoves, count),
+		MoveLocalStorage: scalar.Parse(&errs, rebalance.Child("localStorage"), c.Rebalance.LocalStorage,
+			scalar.OneOf([]string{"Keep", "Move"}, false, true)),
+		MaxMoves: scalar.Parse(&errs, rebalance.Child("maxMoves"), c.Rebalance.MaxMoves, count),
 		PauseAfterInterruption: scalar.Parse(&errs, rebalance.Child("pauseAfterInterruption"),
 			c.Rebalance.PauseAfterInterruption, scalar.Duration),
 		CalmPeriod: scalar.Parse(&errs, rebalance.Child("calmPeriod"), c.Rebalance.CalmPeriod, scalar.Duration),

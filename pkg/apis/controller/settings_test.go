@@ -51,6 +51,7 @@ rebalance:
   heal: false
   makeRoom: false
   returnToSpot: false
+  localStorage: Move
   maxMoves: 1
   pauseAfterInterruption: 0s
   calmPeriod: 1ms
@@ -80,7 +81,7 @@ func TestRead(t *testing.T) {
 		"everything said": {every, Settings{
 			DryRun: true, RequestsPerSecond: 7, Concurrency: 3, LeaseDuration: time.Minute, MetricsAddress: "127.0.0.1:0", HealthAddress: "[::1]:1",
 			Interruption: true, DefaultNotice: 30 * time.Second, NotReadyAfter: 25 * time.Second, Advisory: true,
-			AdvisoryLimit: 10 * time.Second, AdvisoryPause: time.Minute, SurgeTimeout: 3 * time.Minute, MaxMoves: 1, CalmPeriod: time.Millisecond,
+			AdvisoryLimit: 10 * time.Second, AdvisoryPause: time.Minute, SurgeTimeout: 3 * time.Minute, MaxMoves: 1, CalmPeriod: time.Millisecond, MoveLocalStorage: true,
 			EvictableOwners:        []schema.GroupKind{{Group: "example.com", Kind: "Shard"}},
 			InterruptionNamespaces: parsed("team=shop"), RebalanceNamespaces: parsed("team in (mail,shop)"),
 		}},
@@ -151,6 +152,7 @@ rebalance:
   heal: "True"
   makeRoom: {}
   returnToSpot: 0
+  localStorage: move
   maxMoves: 10%
   pauseAfterInterruption: 1
   calmPeriod: -1s
@@ -162,7 +164,7 @@ deletionCosts: {enabled: yes please}
 			"migration.evictableOwners[0]", "migration.evictableOwners[1]", "migration.evictableOwners[2]", "migration.evictableOwners[3]",
 			"migration.evictableOwners[4]", "migration.evictableOwners[5]", "migration.evictableOwners[6]",
 			"migration.surgeTimeout", "rebalance.calmPeriod",
-			"rebalance.heal", "rebalance.makeRoom", "rebalance.maxMoves", "rebalance.pauseAfterInterruption", "rebalance.returnToSpot",
+			"rebalance.heal", "rebalance.localStorage", "rebalance.makeRoom", "rebalance.maxMoves", "rebalance.pauseAfterInterruption", "rebalance.returnToSpot",
 			"requestsPerSecond",
 		}},
 		"durations that are too short": {`

@@ -96,6 +96,9 @@ type Rebalance struct {
 	MakeRoom scalar.Value `json:"makeRoom,omitempty"`
 	// ReturnToSpot: pods that may run on spot, and went to on-demand when spot was full, go to spot that has room. Default true.
 	ReturnToSpot scalar.Value `json:"returnToSpot,omitempty"`
+	// LocalStorage says whether pods that lose data on their node by it (hostPath, emptyDir) return to spot: Keep (the default: they do not,
+	// unless their annotations say that they may be evicted) or Move.
+	LocalStorage scalar.Value `json:"localStorage,omitempty"`
 	// MaxMoves is how many such moves are under way at a time in the whole cluster; one of a workload, always. Default 5.
 	MaxMoves scalar.Value `json:"maxMoves,omitempty"`
 	// PauseAfterInterruption is how long a workload is left alone after an interruption of one of its pods. Default 5m.
@@ -136,6 +139,7 @@ func (c *SpotControllerConfiguration) SetDefaults() {
 	c.Rebalance.Heal.SetDefault("true")
 	c.Rebalance.MakeRoom.SetDefault("true")
 	c.Rebalance.ReturnToSpot.SetDefault("true")
+	c.Rebalance.LocalStorage.SetDefault("Keep")
 	c.Rebalance.MaxMoves.SetDefault("5")
 	c.Rebalance.PauseAfterInterruption.SetDefault("5m")
 	c.Rebalance.CalmPeriod.SetDefault("10m")
