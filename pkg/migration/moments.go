@@ -17,8 +17,8 @@ const requestsPerDeletion = 2
 const shortestGrace = time.Second
 
 // lastMoments returns the last moment of every pod that has a deadline. It is the deadline less the grace period, or for a pod whose
-// deletion is spread less shortestGrace. Deletions that together take the API server more than a second begin as much earlier, in whole
-// seconds: the client sends a second's requests at once.
+// deletion is spread less shortestGrace. Deletions for which the client needs more than a second begin as much earlier, in whole seconds: it
+// sends the requests of one second at once.
 func (p *planner) lastMoments() map[types.UID]time.Time {
 	type moment struct {
 		pod *cluster.Pod
@@ -41,24 +41,34 @@ func (p *planner) lastMoments() map[types.UID]time.Time {
 		}
 		return byName(b.pod, a.pod)
 	})
-	perSecond := max(p.settings.RequestsPerSecond/requestsPerDeletion, 1)
+	queue := deletionQueue{requestsPerSecond: p.settings.RequestsPerSecond}
 	last := make(map[types.UID]time.Time, len(all))
-	var slot time.Time
-	n := 0
 	for _, m := range all {
-		if p.settings.RequestsPerSecond > 0 {
-			switch {
-			case n == 0 || !m.at.After(slot.Add(-time.Second)):
-				slot, n = m.at, 0
-			case n == perSecond:
-				slot, n = slot.Add(-time.Second), 0
-			}
-			n++
-			m.at = earlier(m.at, slot)
-		}
-		last[m.pod.UID] = m.at
+		last[m.pod.UID] = queue.before(m.at)
 	}
 	return last
+}
+
+// deletionQueue finds a second for each deletion, from the last one backwards.
+type deletionQueue struct {
+	requestsPerSecond int // 0: no limit
+	// second is the beginning of the one that was given out last, and used is how many deletions are sent in it.
+	second time.Time
+	used   int
+}
+
+// before returns the latest time, not after at, at which a deletion can be sent. Of two calls the second has no later at.
+func (q *deletionQueue) before(at time.Time) time.Time {
+	switch {
+	case q.requestsPerSecond == 0:
+		return at
+	case q.used == 0 || !at.After(q.second.Add(-time.Second)):
+		q.second, q.used = at, 0
+	case q.used >= q.requestsPerSecond/requestsPerDeletion:
+		q.second, q.used = q.second.Add(-time.Second), 0
+	}
+	q.used++
+	return earlier(at, q.second)
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -93,7 +103,7 @@ func (p *planner) spread(m Move) bool {
 func (p *planner) turn(m Move) time.Time {
 	missing, replicas := p.missingWithout(m.Pod)
 	notice := m.Deadline.Sub(m.Noticed)
-	return m.Noticed.Add(notice * time.Duration(max(missing, 1)) / time.Duration(max(replicas, 2)))
+	return m.Noticed.Add(notice / time.Duration(max(replicas, 2)) * time.Duration(max(missing, 1)))
 }
 
 // lastServing reports whether the pod is the only replica that serves of a workload that has several.

@@ -24,7 +24,7 @@ func noticed(s *cluster.Snapshot, notice time.Duration, names ...string) []migra
 	return all
 }
 
-// draining adds n replicas, all on the node that goes, of a workload whose grace period is that.
+// draining adds n replicas of a workload to the node that goes, with that grace period. owner returns what adds one.
 func draining(w *world, owner func(n int32) func() *v1.Pod, n int, grace time.Duration) (names []string) {
 	add := owner(int32(n))
 	for range n {
@@ -229,4 +229,42 @@ func TestDeletionsQueue(t *testing.T) {
 	if got := migration.NextLastMoment(s, asked, limited); !got.Equal(start.Add(last - early)) {
 		t.Errorf("the next last moment is %s after the start, want %s", got.Sub(start), last-early)
 	}
+}
+
+// Only what is still to come counts, and each pod's own grace period.
+func TestNextLastMoment(t *testing.T) {
+	w := newWorld()
+	set := w.statefulSet("db", 2)
+	w.pod("db-0", set, "going").Spec.TerminationGracePeriodSeconds = new(int64(5))
+	w.pod("db-1", set, "going").Spec.TerminationGracePeriodSeconds = new(int64(0)) // as good as 1 s
+	w.pod("tool", nil, "going")                                                    // 30 s
+	w.sync()
+	s := w.snapshot()
+	const notice = time.Minute
+	interrupted := moves(s, migration.Interruption, start.Add(notice), "db-0", "db-1", "tool")
+	for name, test := range map[string]struct {
+		moves []migration.Move
+		after time.Duration
+		want  time.Time
+	}{
+		"nothing moves":   {},
+		"no deadline":     {moves: moves(s, migration.Heal, time.Time{}, "db-0")},
+		"all to come":     {moves: interrupted, want: start.Add(notice - 30*time.Second)},
+		"one of them now": {moves: interrupted, after: notice - 30*time.Second, want: start.Add(notice - 5*time.Second)},
+		"the last":        {moves: interrupted, after: notice - 2*time.Second, want: start.Add(notice - time.Second)},
+		"all over":        {moves: interrupted, after: notice - time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := nextLastMoment(s, test.moves, test.after); !got.Equal(test.want) {
+				t.Errorf("%s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+// nextLastMoment asks so long after start.
+func nextLastMoment(s *cluster.Snapshot, moves []migration.Move, after time.Duration) time.Time {
+	later := *s
+	later.Now = start.Add(after)
+	return migration.NextLastMoment(&later, moves, settings)
 }

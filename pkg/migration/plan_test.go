@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
@@ -30,44 +29,6 @@ var ofStrimzi = []metav1.OwnerReference{{APIVersion: "core.strimzi.io/v1beta2", 
 var settings = migration.Settings{
 	SurgeTimeout: 2 * time.Minute, DeleteAtDeadline: true,
 	EvictableOwners: []schema.GroupKind{{Group: "core.strimzi.io", Kind: "StrimziPodSet"}},
-}
-
-// Only what is still to come counts, and each pod's own grace period.
-func TestNextLastMoment(t *testing.T) {
-	w := newWorld()
-	set := w.statefulSet("db", 2)
-	w.pod("db-0", set, "going").Spec.TerminationGracePeriodSeconds = new(int64(5))
-	w.pod("db-1", set, "going").Spec.TerminationGracePeriodSeconds = new(int64(0)) // as good as 1 s
-	w.pod("tool", nil, "going")                                                    // 30 s
-	w.sync()
-	s := w.snapshot()
-	const notice = time.Minute
-	interrupted := moves(s, migration.Interruption, start.Add(notice), "db-0", "db-1", "tool")
-	for name, test := range map[string]struct {
-		moves []migration.Move
-		after time.Duration
-		want  time.Time
-	}{
-		"nothing moves":   {},
-		"no deadline":     {moves: moves(s, migration.Heal, time.Time{}, "db-0")},
-		"all to come":     {moves: interrupted, want: start.Add(notice - 30*time.Second)},
-		"one of them now": {moves: interrupted, after: notice - 30*time.Second, want: start.Add(notice - 5*time.Second)},
-		"the last":        {moves: interrupted, after: notice - 2*time.Second, want: start.Add(notice - time.Second)},
-		"all over":        {moves: interrupted, after: notice - time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := nextLastMoment(s, test.moves, test.after); !got.Equal(test.want) {
-				t.Errorf("%s, want %s", got, test.want)
-			}
-		})
-	}
-}
-
-// nextLastMoment asks so long after start.
-func nextLastMoment(s *cluster.Snapshot, moves []migration.Move, after time.Duration) time.Time {
-	later := *s
-	later.Now = start.Add(after)
-	return migration.NextLastMoment(&later, moves, settings)
 }
 
 // Moves that are not begun.

@@ -11,9 +11,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
@@ -26,7 +25,7 @@ var errKilled = errors.New("killed")
 
 // TestAnyInterruption moves the pods of Deployments through random histories: caches that lag, lost requests and answers, a controller that
 // is killed between any two requests and started again, workloads that are scaled, rolled out and deleted meanwhile. Nothing is deleted
-// before its time. Of pods whose grace period takes up the whole notice, the last one of several that serves is neither deleted nor evicted.
+// before its time, and no more evictions are taken to be allowed than a budget allows. Of pods whose grace period takes up the whole notice, the last one of several that serves is neither deleted nor evicted.
 // Nothing released is evicted before its replacement serves, unless it has not been ready for 30 s. When the dust has settled no pod is
 // released, and no replica missing, extra or left over.
 func TestAnyInterruption(t *testing.T) {
@@ -37,9 +36,7 @@ func TestAnyInterruption(t *testing.T) {
 			n := rapid.Int32Range(1, 3).Draw(t, app)
 			w.deployment(app, n)
 			if rapid.Bool().Draw(t, "budget") {
-				w.budgets = append(w.budgets, &policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{
-					Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}, MinAvailable: new(intstr.FromInt32(n)),
-				}})
+				w.budget(app, rapid.Int32Range(1, n).Draw(t, "least"))
 			}
 			grace := rapid.SampledFrom([]int64{30, 120, 300}).Draw(t, "grace")
 			w.grace[app] = grace
@@ -66,7 +63,19 @@ func TestAnyInterruption(t *testing.T) {
 		broken := "" // said on goroutines of the executor, where a test must not end
 		round := func() {
 			s := w.snapshot()
-			b.executor.Do(quiet, migration.Plan(s, &room{left: 2}, asked(s), settings, b.executor.Observe(s)))
+			actions := migration.Plan(s, &room{left: rapid.IntRange(0, 2).Draw(t, "room")}, asked(s), settings, b.executor.Observe(s))
+			likely := map[types.UID]int32{}
+			for _, a := range actions {
+				if a.Kind == migration.EvictPod && !a.Unlikely && isReady(a.Pod.Pod) {
+					likely[a.Budget]++
+				}
+			}
+			for _, budget := range w.seen.budgets {
+				if allowed := budget.Status.DisruptionsAllowed; likely[budget.UID] > allowed {
+					t.Fatalf("%d evictions are taken to be allowed by a budget of %d: %v", likely[budget.UID], allowed, told(actions))
+				}
+			}
+			b.executor.Do(quiet, actions)
 			b.executor.Wait()
 			if broken != "" {
 				t.Fatal(broken)

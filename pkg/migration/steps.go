@@ -32,28 +32,32 @@ func (p *planner) begin(m urgent) {
 	}
 	way, noSurge := p.wayOf(m.Pod)
 	switch capacity, only := m.Reason.wants(); {
-	case to != nil && only && to.Facts.Capacity.Type != capacity:
-		return // what is urgent has taken the room that it was planned for
-	case to != nil:
-		a.Why = fmt.Sprintf("a replacement fits on node %s", to.Name)
-	case m.Deadline.IsZero():
-		a.Kind, a.Why = Stay, "nothing has room for a replacement: "+full
-	case way == Evict && !p.budgeted(m.Pod):
-		a.Kind, a.Why = Stay, fmt.Sprintf("nothing has room for a replacement: %s; it runs until %s", full, p.moment(m.Move).UTC().Format(time.RFC3339))
-	default:
+	case to == nil && (m.Deadline.IsZero() || way == Evict && !p.budgeted(m.Pod)):
+		p.stay(a, full)
+		return
+	case to == nil:
 		// The sooner a replacement waits, the sooner an autoscaler adds a node for it.
 		a.Unplaced, a.Why = true, fmt.Sprintf("nothing has room for a replacement: %s; it waits for a new node", full)
-	}
-	switch {
-	case a.Kind == Stay:
-	case way == Surge:
-		a.Kind, a.Way = Release, Surge
-	case m.OnlySurge:
-		return
-	case p.spread(m.Move) && p.lastServing(m.Pod):
-		return // until another replica serves, or its last moment comes
+	case only && to.Facts.Capacity.Type != capacity:
+		return // what is urgent has taken the room that it was planned for
 	default:
-		a.Kind, a.Way, a.Why = EvictPod, Evict, fmt.Sprintf("%s; no surge: %s", a.Why, noSurge)
+		a.Why = fmt.Sprintf("a replacement fits on node %s", to.Name)
+	}
+	a.Kind, a.Way = Release, way
+	if way == Evict {
+		if m.OnlySurge || p.spread(m.Move) && p.lastServing(m.Pod) {
+			return // lastServing: until another replica serves, or its last moment comes
+		}
+		a.Kind, a.Why = EvictPod, fmt.Sprintf("%s; no surge: %s", a.Why, noSurge)
+	}
+	p.add(a)
+}
+
+// stay adds that a pod stays, and says until when.
+func (p *planner) stay(a Action, full string) {
+	a.Kind, a.Why = Stay, "nothing has room for a replacement: "+full
+	if !a.Deadline.IsZero() {
+		a.Why += "; it runs until " + p.moment(p.moves[a.Pod.UID]).UTC().Format(time.RFC3339)
 	}
 	p.add(a)
 }

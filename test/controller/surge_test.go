@@ -66,7 +66,7 @@ func TestWorkloadChangesInTheMiddleOfASurge(t *testing.T) {
 func TestWaysOfWorkloads(t *testing.T) {
 	s := start(t, live.Spot(1, 20)...)
 	onSpot := annotated(minOnDemand, "0")
-	ways := map[string]string{"plain": "surge", "scaled-by-hpa": "surge", "recreate": "evict", "no-surge": "evict", "rolling": "evict", "refused": "evict", "host-port": "evict", "apart": "evict"}
+	ways := map[string]string{"plain": "surge", "scaled-by-hpa": "surge", "recreate": "evict", "no-surge": "evict", "rolling": "evict", "refused": "evict", "host-port": "evict", "apart": "evict", "adoptable": "evict"}
 	s.deploy("plain", 1, onSpot)
 	s.deploy("scaled-by-hpa", 2, onSpot)
 	s.deploy("recreate", 1, onSpot, func(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType })
@@ -91,6 +91,13 @@ func TestWaysOfWorkloads(t *testing.T) {
 			}},
 		}}
 	})
+	s.deploy("adoptable", 1, onSpot)
+	template := live.PodTemplate("adoptable")
+	_, err := client.CoreV1().ReplicationControllers(s.namespace).Create(s.ctx, &v1.ReplicationController{
+		ObjectMeta: metav1.ObjectMeta{Name: "adopter"},
+		Spec:       v1.ReplicationControllerSpec{Replicas: ptr.To[int32](0), Selector: template.Labels, Template: &template},
+	}, metav1.CreateOptions{}) // it would adopt a released pod, and delete it
+	s.must(err)
 	want := map[string]int{}
 	for app := range ways {
 		want[app] = int(*s.deployment(app).Spec.Replicas)
