@@ -1,13 +1,24 @@
 package main
 
 import (
+	"slices"
 	"testing"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
 func TestSelects(t *testing.T) {
@@ -34,5 +45,29 @@ func TestSelects(t *testing.T) {
 				t.Errorf("%s selects %s: %t, want %t", selector, name, got, want)
 			}
 		}
+	}
+}
+
+// Renewals of Leases, 500 a second in a large cluster, begin no round.
+func TestLeasesWakeNobody(t *testing.T) {
+	settings, err := controller.Read([]byte("apiVersion: spot-aware-scheduler.io/v1alpha1\nkind: SpotControllerConfiguration\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := fake.NewClientset()
+	factory := daemon.NewInformers(client)
+	parts, err := join(&setup{Settings: settings, policy: &decision.Policy{}, signals: kube.BuiltinSignals()}, factory, client, silence{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leases := factory.InformerFor(&coordinationv1.Lease{}, func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer {
+		t.Error("Leases are not watched")
+		return coordinationinformers.NewLeaseInformer(client, v1.NamespaceNodeLease, 0, cache.Indexers{})
+	})
+	if slices.Contains(parts.watched, leases) {
+		t.Error("a round follows every renewal of a Lease")
+	}
+	if !slices.Contains(parts.watched, factory.Core().V1().Namespaces().Informer()) {
+		t.Error("no round follows a change of a Namespace")
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 
@@ -142,75 +141,6 @@ func (p *planner) reclaim(n *cluster.Node, had state, announced []kube.Announcem
 	return want
 }
 
-func isSilence(a kube.Announcement) bool { return a.Name == kube.Silence }
-
-// claimedStart returns when the object that announces it says that it began, in whole seconds; zero if it does not say.
-func claimedStart(a kube.Announcement) time.Time {
-	if a.Since.IsZero() {
-		return a.Since
-	}
-	return a.Since.UTC().Truncate(time.Second)
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
-
-// start returns when a signal began, from which its notice counts: what the Node says, so that time that has passed is not promised again; but
-// not before it was recorded, unless it went and came again since. heard: the node's kubelet is alive.
-//
-// The clock that wrote the time may be wrong, and then every pod of every such node would be deleted at once. A time to come counts as now.
-// So does a start whose notice is over on a node that is alive all the same: that time says nothing of what is left.
-func (p *planner) start(a kube.Announcement, had state, heard bool, want *state) time.Time {
-	claimed, recorded := claimedStart(a), had.Seen[a.Name]
-	if ahead := had.Ahead[a.Name]; !recorded.IsZero() && (!claimed.After(recorded) || claimed.Equal(ahead)) {
-		if !ahead.IsZero() {
-			want.ahead(a.Name, ahead)
-		}
-		return recorded
-	}
-	switch {
-	case claimed.IsZero():
-		return p.now
-	case claimed.After(p.now):
-		want.ahead(a.Name, claimed)
-		return p.now
-	case heard && !claimed.Add(p.notice(a)).After(p.now):
-		return p.now
-	}
-	return claimed
-}
-
-// notice returns how long a node lasts from the start of a signal on.
-func (p *planner) notice(a kube.Announcement) time.Duration {
-	if a.Timed {
-		return a.Notice
-	}
-	return p.DefaultNotice
-}
-
-// deadline returns when a node goes: what its annotation says, unless a signal with a notice of its own says that it goes earlier. Where there is
-// no annotation that counts, signals that do not say how much time they leave count too, with the default. An annotation does not count if it
-// does not parse, or lies before oldest, the start of the first signal: then it is left over from an earlier one.
-func (p *planner) deadline(node *v1.Node, announced []kube.Announcement, want *state, oldest time.Time) time.Time {
-	deadline, _, written := readDeadline(node)
-	if written && deadline.Before(oldest) {
-		deadline, written, want.leftOver = time.Time{}, false, true
-	}
-	for _, a := range announced {
-		if !a.Timed && written {
-			continue
-		}
-		if at := want.Seen[a.Name].Add(p.notice(a)).Truncate(time.Second); deadline.IsZero() || at.Before(deadline) {
-			deadline = at
-		}
-	}
-	return deadline
-}
-
 // advice plans for a node that may go, if announced, or for one that was taken to.
 func (p *planner) advice(n *cluster.Node, had state, announced []kube.Announcement, still bool) state {
 	since := p.now
@@ -251,33 +181,6 @@ func (p *planner) leave(n *cluster.Node, since time.Time) (pods []*cluster.Pod) 
 func tolerates(pod *v1.Pod) bool {
 	return corev1.TolerationsTolerateTaint(klog.Background(), pod.Spec.Tolerations,
 		&v1.Taint{Key: kube.InterruptionTaint, Effect: v1.TaintEffectNoSchedule}, false)
-}
-
-// staysOnSilentNode reports whether a pod is not moved off a node of which nothing is known but that its kubelet is silent. The node may be
-// back soon. A pod without a controller would be lost for good, and one that tolerates such a node for longer than a pod does by default was
-// written to stay.
-func staysOnSilentNode(pod *cluster.Pod) bool {
-	return metav1.GetControllerOfNoCopy(pod) == nil ||
-		endures(pod.Pod, v1.TaintNodeUnreachable) || endures(pod.Pod, v1.TaintNodeNotReady)
-}
-
-// admittedTolerance is how long the admission plugin DefaultTolerationSeconds has every pod tolerate a node that is not ready or unreachable.
-const admittedTolerance = 300 // seconds
-
-// endures reports whether a pod tolerates a taint with the effect NoExecute for ever, or for longer than admission adds to every pod. Of
-// several tolerations the shortest counts, as in Kubernetes.
-func endures(pod *v1.Pod, key string) bool {
-	taint := &v1.Taint{Key: key, Effect: v1.TaintEffectNoExecute}
-	tolerates := false
-	for i := range pod.Spec.Tolerations {
-		if t := &pod.Spec.Tolerations[i]; t.ToleratesTaint(klog.Background(), taint, false) {
-			if t.TolerationSeconds != nil && *t.TolerationSeconds <= admittedTolerance {
-				return false
-			}
-			tolerates = true
-		}
-	}
-	return tolerates
 }
 
 // mostSilent is the percentage of silent nodes from which on the node lifecycle controller takes a zone for disrupted and hardly

@@ -13,14 +13,17 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// overdueAfter is how long a kubelet's Lease may go without a renewal before it is overdue: a kubelet renews its Lease every 10 s.
+// overdueAfter is how long a kubelet's Lease may go without a renewal before it is overdue: a
+// kubelet renews its Lease every 10 s.
 const overdueAfter = 20 * time.Second
 
-// Heartbeats records when each kubelet's Lease was seen to be renewed. As in the node lifecycle controller, that is the local time at which
-// renewTime was seen to change: the clock of a node proves nothing. A Lease that is seen for the first time counts as renewed just now.
+// Heartbeats records when each kubelet's Lease was seen to be renewed. As in the node lifecycle
+// controller, that is the local time at which renewTime was seen to change: the clock of a node
+// proves nothing. A Lease that is seen for the first time counts as renewed just now.
 //
-// If no Lease at all is renewed for overdueAfter, the API server or the watch is away, and not every kubelet: then no Lease is overdue, and
-// afterwards all of them count as renewed. All methods may be called concurrently.
+// If no Lease at all is renewed for overdueAfter, the API server or the watch is away, and not
+// every kubelet: then no Lease is overdue, and afterwards all of them count as renewed. All methods
+// may be called concurrently.
 type Heartbeats struct {
 	clock clock.PassiveClock
 
@@ -30,7 +33,8 @@ type Heartbeats struct {
 	resumed time.Time            // when renewals were seen again after a pause
 }
 
-// WatchHeartbeats registers an informer of the kubelets' Leases with factory, which must not have been started.
+// WatchHeartbeats registers an informer of the kubelets' Leases with factory, which must not have
+// been started.
 func WatchHeartbeats(factory informers.SharedInformerFactory, clock clock.PassiveClock) (*Heartbeats, error) {
 	h := &Heartbeats{clock: clock, renewed: map[string]time.Time{}}
 	informer := factory.InformerFor(&coordinationv1.Lease{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
@@ -40,7 +44,8 @@ func WatchHeartbeats(factory informers.SharedInformerFactory, clock clock.Passiv
 	return h, err
 }
 
-// handler returns the handler for the informer of Leases. It wakes nobody: in a cluster of 5,000 nodes there are 500 renewals a second.
+// handler returns the handler for the informer of Leases. It wakes nobody: in a cluster of 5,000
+// nodes there are 500 renewals a second.
 func (h *Heartbeats) handler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { h.note(obj.(*coordinationv1.Lease).Name) },
@@ -60,7 +65,8 @@ func (h *Heartbeats) handler() cache.ResourceEventHandler {
 	}
 }
 
-// note notes that a Lease was renewed. The times have no monotonic part: a clock that is set forward is a pause like any other.
+// note notes that a Lease was renewed. The times have no monotonic part: a clock that is set
+// forward is a pause like any other.
 func (h *Heartbeats) note(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -77,7 +83,8 @@ func (h *Heartbeats) forget(name string) {
 	delete(h.renewed, name)
 }
 
-// Overdue returns the nodes whose Lease is overdue at now, with the time of the last renewal. A node without a Lease is not among them.
+// Overdue returns the nodes whose Lease is overdue at now, with the time of the last renewal. A
+// node without a Lease is not among them.
 func (h *Heartbeats) Overdue(now time.Time) map[string]time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -155,7 +155,8 @@ func TestWatchHeartbeats(t *testing.T) {
 	}
 }
 
-// A node is lost by what its condition or its Lease says; a kubelet that says itself that it is not ready is alive.
+// A node is lost by what its condition or its Lease says; a kubelet that says itself that it is not
+// ready is alive.
 func TestUnheard(t *testing.T) {
 	for _, test := range []struct {
 		status  v1.ConditionStatus // "": no condition

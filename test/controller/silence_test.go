@@ -14,8 +14,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestLeaseThatIsNotRenewed: pods leave a spot node whose Lease is not renewed any more while its condition still says Ready, and stay on one
-// whose kubelet renews its Lease and reports Ready=False. The simulated kubelets have no Leases of their own.
+// TestLeaseThatIsNotRenewed: pods leave a spot node whose Lease is not renewed any more while its
+// condition still says Ready, and stay on one whose kubelet renews its Lease and reports
+// Ready=False. The simulated kubelets have no Leases of their own.
 func TestLeaseThatIsNotRenewed(t *testing.T) {
 	s := start(t, live.Spot(1, 5)...)
 	s.deploy("lost", 2, annotated(minOnDemand, "0"))
@@ -55,7 +56,8 @@ func TestLeaseThatIsNotRenewed(t *testing.T) {
 	}
 }
 
-// renew renews the Lease of a node every 2 s until the test ends, or, if the node may die, until it dies.
+// renew renews the Lease of a node every 2 s until the test ends, or, if the node may die, until it
+// dies.
 func (s *scenario) renew(node string, mayDie bool, dies <-chan struct{}) {
 	s.Helper()
 	leases := client.CoordinationV1().Leases(v1.NamespaceNodeLease)

@@ -1,0 +1,93 @@
+package interruption_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/interruption"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// A control plane that hears little does not have the pods of all nodes deleted that it does not hear.
+func TestSilenceOfManyNodesIsNotBelieved(t *testing.T) {
+	for _, test := range []struct{ nodes, silent, want int }{
+		{10, 1, 1}, {10, 2, 2}, {10, 5, 2}, {10, 6, 0}, {10, 10, 0}, {2, 2, 0}, {100, 9, 9}, {100, 54, 10}, {100, 55, 0},
+	} {
+		w := newWorld(t)
+		s := &cluster.Snapshot{Now: start.Add(time.Hour)}
+		for i := range test.nodes {
+			status := v1.ConditionTrue
+			if i < test.silent {
+				status = v1.ConditionUnknown
+			}
+			n := &cluster.Node{Node: node(fmt.Sprint("n-", i), status), Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}}
+			p := w.pod(fmt.Sprint("p-", i), "Deployment")
+			p.Node, n.Pods = n, []*cluster.Pod{p}
+			s.Nodes, s.Pods = append(s.Nodes, n), append(s.Pods, p)
+		}
+		// One that has not reported yet says nothing about the others.
+		s.Nodes = append(s.Nodes, &cluster.Node{Node: &v1.Node{}})
+		if _, moves := interruption.Plan(s, settings); len(moves) != test.want {
+			t.Errorf("%d of %d nodes are silent: %d moves, want %d", test.silent, test.nodes, len(moves), test.want)
+		}
+	}
+}
+
+// The same holds for Leases, also of nodes that are not silent for long enough yet to count as gone: they fall silent together.
+func TestManyLeasesThatAreOverdue(t *testing.T) {
+	for _, test := range []struct{ nodes, gone, late, want int }{
+		{10, 1, 0, 1}, {10, 2, 3, 2}, {10, 2, 4, 0}, {100, 12, 0, 10}, {100, 12, 43, 0},
+	} {
+		w := newWorld(t)
+		s := &cluster.Snapshot{Now: start, Overdue: map[string]time.Time{}}
+		for i := range test.nodes {
+			n := &cluster.Node{Node: node(fmt.Sprint("n-", i), v1.ConditionTrue), Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}}
+			switch {
+			case i < test.gone:
+				s.Overdue[n.Name] = start.Add(-41 * time.Second)
+			case i < test.gone+test.late:
+				s.Overdue[n.Name] = start.Add(-21 * time.Second)
+			}
+			p := w.pod(fmt.Sprint("p-", i), "Deployment")
+			p.Node, n.Pods = n, []*cluster.Pod{p}
+			s.Nodes, s.Pods = append(s.Nodes, n), append(s.Pods, p)
+		}
+		if _, moves := interruption.Plan(s, settings); len(moves) != test.want {
+			t.Errorf("of %d nodes %d are gone and %d late: %d moves, want %d", test.nodes, test.gone, test.late, len(moves), test.want)
+		}
+	}
+}
+
+// A node that counts as gone goes on to, whoever else falls silent; and one that has another signal does not go earlier for its silence.
+func TestSilenceThatIsBelievedStays(t *testing.T) {
+	w := newWorld(t)
+	s := &cluster.Snapshot{Now: start.Add(time.Hour)}
+	silent := func(name string) *cluster.Node {
+		n := &cluster.Node{Node: node(name, v1.ConditionUnknown), Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}}
+		p := w.pod("p-"+name, "Deployment")
+		p.Node, n.Pods = n, []*cluster.Pod{p}
+		s.Nodes, s.Pods = append(s.Nodes, n), append(s.Pods, p)
+		return n
+	}
+	silent("a")
+	silent("b").Spec.Taints = []v1.Taint{{Key: awsReclaim, Effect: v1.TaintEffectNoSchedule}}
+	silent("c")
+	silent("d").Annotations[interruption.StateAnnotation] = `{"class":"reclaim","taint":"not-ready","seen":{"` + kube.Silence + `":"2026-03-01T12:30:00Z"}}`
+	for i := range 6 {
+		s.Nodes = append(s.Nodes, &cluster.Node{Node: node(fmt.Sprint("ready-", i), v1.ConditionTrue)})
+	}
+	_, moves := interruption.Plan(s, settings)
+	got := map[string]bool{} // by pod: whether there is time left
+	for _, m := range moves {
+		got[m.Pod.Name] = m.Deadline.After(s.Now)
+	}
+	if diff := cmp.Diff(map[string]bool{"p-a": false, "p-b": true, "p-d": false}, got); diff != "" {
+		t.Errorf("moves, and whether they have time (-want +got):\n%s", diff)
+	}
+}
