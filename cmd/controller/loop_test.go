@@ -367,6 +367,7 @@ func TestSignalsDiffer(t *testing.T) {
 		"a taint":      {func(n *v1.Node) { n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: "going"}) }, true},
 		"a condition":  {func(n *v1.Node) { n.Status.Conditions[0].Status = v1.ConditionUnknown }, true},
 		"a reason":     {func(n *v1.Node) { n.Status.Conditions[0].Reason = "Preempt" }, true},
+		"a message":    {func(n *v1.Node) { n.Status.Conditions[0].Message = "Preempt Scheduled" }, true},
 		"a label":      {func(n *v1.Node) { n.Labels["going"] = "yes" }, true},
 		"a deadline":   {func(n *v1.Node) { n.Annotations[kube.DeadlineAnnotation] = "now" }, true},
 		"a cordon":     {func(n *v1.Node) { n.Spec.Unschedulable = true }, true},

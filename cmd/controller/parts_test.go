@@ -56,7 +56,7 @@ func TestLeasesWakeNobody(t *testing.T) {
 	}
 	client := fake.NewClientset()
 	factory := daemon.NewInformers(client)
-	parts, err := join(&setup{Settings: settings, policy: &decision.Policy{}, signals: kube.BuiltinSignals()}, factory, client, silence{})
+	parts, err := join(&setup{Settings: settings, policy: &decision.Policy{}, signals: kube.BuiltinSignals()}, factory, client, silence{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

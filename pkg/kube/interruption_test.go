@@ -28,6 +28,7 @@ func TestInterruptionSignals(t *testing.T) {
 		"condition VMEventScheduled=True (Preempt)":                                          true,
 		"condition VMEventScheduled=True":                                                    false,
 		"taint remediator.kubernetes.azure.com/unschedulable":                                false,
+		"condition PreemptionScheduled=True":                                                 true,
 		"condition InstanceExpired=True":                                                     true,
 		"taint ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination": true,
 		"condition Terminating=True":                                                         true,

@@ -76,6 +76,8 @@ func BuiltinSignals() []Signal {
 		// reclaimed; a Freeze lasts seconds, and Reboot, Redeploy and Terminate are not for spot alone (karpenter-provider-azure #1594).
 		{Kind: ConditionSignal, Key: vmEvent, Value: "True", Mentions: "Preempt", Class: decision.Reclaim, OnlySpot: true, Notice: 30 * time.Second},
 		{Kind: ConditionSignal, Key: vmEvent, Value: "True", Class: decision.Advisory},
+		// The same since 2026, for preemption alone (karpenter-provider-azure #1695, #1829).
+		{Kind: ConditionSignal, Key: "PreemptionScheduled", Value: "True", Class: decision.Reclaim, OnlySpot: true, Notice: 30 * time.Second},
 		// AKS node auto-repair drains.
 		{Kind: TaintSignal, Key: "remediator.kubernetes.azure.com/unschedulable", Class: decision.Drain},
 		// ACK node problem detector: about five minutes.

@@ -67,6 +67,7 @@ func TestSignals(t *testing.T) {
 		"Azure, does not say what":  {withCondition("VMEventScheduled", v1.ConditionTrue, now), decision.Advisory, 0},
 		"Azure, nothing scheduled":  {withCondition("VMEventScheduled", v1.ConditionFalse, now), decision.NoSignal, 0},
 		"AKS":                       {withTaint("remediator.kubernetes.azure.com/unschedulable", ""), decision.Drain, 0},
+		"Azure, preemption only":    {withCondition("PreemptionScheduled", v1.ConditionTrue, now), decision.Reclaim, 30 * time.Second},
 		"ACK":                       {withCondition("InstanceExpired", v1.ConditionTrue, now), decision.Reclaim, 5 * time.Minute},
 		"ACK, not known":            {withCondition("InstanceExpired", v1.ConditionUnknown, now), decision.NoSignal, 0},
 		"OKE":                       {withTaint("ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination", ""), decision.Reclaim, 0},

@@ -77,6 +77,7 @@ var builtinSignals = []signal{
 	{kind: taint, key: "cloud.google.com/impending-node-termination", value: anyValue, onlySpot: true},
 	{kind: condition, key: "VMEventScheduled", value: "True", mentions: "Preempt", onlySpot: true},
 	{kind: taint, key: "remediator.kubernetes.azure.com/unschedulable", value: anyValue},
+	{kind: condition, key: "PreemptionScheduled", value: "True", onlySpot: true},
 	{kind: condition, key: "InstanceExpired", value: "True", onlySpot: true},
 	{kind: taint, key: "ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination", value: anyValue, onlySpot: true},
 	{kind: condition, key: "Terminating", value: "True", reason: "TerminationRequested", onlySpot: true},

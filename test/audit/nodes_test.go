@@ -100,6 +100,7 @@ func TestSignals(t *testing.T) {
 		"NTH interruption, on-demand": {edit: taintOf("aws-node-termination-handler/spot-itn")},
 		"Azure, over":                 {edit: conditionOf("VMEventScheduled", "False", "")},
 		"AKS":                         {edit: taintOf("remediator.kubernetes.azure.com/unschedulable"), want: true},
+		"Azure, preemption only":      {args: spot, edit: conditionOf("PreemptionScheduled", "True", "SpotEvictionIncoming"), want: true},
 		"ACK":                         {args: spot, edit: conditionOf("InstanceExpired", "True", ""), want: true},
 		"OKE":                         {args: spot, edit: taintOf("ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination"), want: true},
 		"OpenShift":                   {args: spot, edit: conditionOf("Terminating", "True", "TerminationRequested"), want: true},
