@@ -10,15 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Adopter is a controller that adopts pods without a controller by their labels, and does not require pod-template-hash.
+// Adopter is a controller that adopts pods without a controller by their labels, and does not
+// require pod-template-hash.
 type Adopter struct {
 	// Kind and Name identify the controller in its namespace.
 	Kind, Name string
 	Selector   *metav1.LabelSelector
 }
 
-// readAdopters returns the adopters of each namespace, ordered by kind and name. A StatefulSet is none: it only adopts pods that have one
-// of its names.
+// readAdopters returns the adopters of each namespace, ordered by kind and name. A StatefulSet is
+// none: it only adopts pods that have one of its names.
 func (r *Reader) readAdopters() (map[string][]Adopter, error) {
 	byNamespace := map[string][]Adopter{}
 	add := func(kind string, object metav1.Object, selector *metav1.LabelSelector) {

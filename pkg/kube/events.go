@@ -42,8 +42,9 @@ const (
 	// ReasonPodsLost (Warning, on the node): it vanished while pods that had to leave it were still there.
 	ReasonPodsLost = "PodsLostWithNode"
 
-	// ReasonInterruption (Warning, on the node): it goes at a deadline; it was tainted, and its pods leave. It is also the reason of the
-	// condition DisruptionTarget of pods that are deleted because of it.
+	// ReasonInterruption (Warning, on the node): it goes at a deadline; it was tainted, and its
+	// pods leave. It is also the reason of the condition DisruptionTarget of pods that are deleted
+	// because of it.
 	ReasonInterruption = "SpotInterruption"
 	// ReasonAdvice (Normal, on the node): it may go; it was tainted, and its pods leave one after the other.
 	ReasonAdvice = "InterruptionAdvised"

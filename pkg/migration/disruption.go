@@ -14,8 +14,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// markDisrupted sets the condition DisruptionTarget on a pod that is about to be deleted past its budget, as the eviction API does on those
-// that it evicts: the podFailurePolicy of a Job sees it. The deletion does not depend on it, so that an error is only logged, once.
+// markDisrupted sets the condition DisruptionTarget on a pod that is about to be deleted past its
+// budget, as the eviction API does on those that it evicts: the podFailurePolicy of a Job sees it.
+// The deletion does not depend on it, so that an error is only logged, once.
 func (e *Executor) markDisrupted(ctx context.Context, a Action) {
 	if slices.ContainsFunc(a.Pod.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue

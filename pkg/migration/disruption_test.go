@@ -21,8 +21,8 @@ func disrupted(pod *v1.Pod) (found []v1.PodCondition) {
 	return found
 }
 
-// TestDeletionIsADisruption: a pod that is deleted past its budget has the condition DisruptionTarget first. Whatever keeps it from being
-// set does not keep the pod.
+// TestDeletionIsADisruption: a pod that is deleted past its budget has the condition
+// DisruptionTarget first. Whatever keeps it from being set does not keep the pod.
 func TestDeletionIsADisruption(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	for name, test := range map[string]struct {
@@ -64,7 +64,8 @@ func errOf(err error, applies bool) error {
 	return nil
 }
 
-// A pod that an eviction has marked is not marked again, nor one that leaves because its workload is gone.
+// A pod that an eviction has marked is not marked again, nor one that leaves because its workload
+// is gone.
 func TestDisruptionIsSaidOnce(t *testing.T) {
 	w := newWorld()
 	pod := w.pod("db-0", w.statefulSet("db", 1), "going")

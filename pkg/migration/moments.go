@@ -13,12 +13,14 @@ import (
 // requestsPerDeletion are the condition DisruptionTarget and the deletion itself.
 const requestsPerDeletion = 2
 
-// shortestGrace is the grace period of a pod that is deleted at its deadline. With none the API would lose the pod before it has ended.
+// shortestGrace is the grace period of a pod that is deleted at its deadline. With none the API
+// would lose the pod before it has ended.
 const shortestGrace = time.Second
 
-// lastMoments returns the last moment of every pod that has a deadline. It is the deadline less the grace period, or for a pod whose
-// deletion is spread less shortestGrace. Deletions for which the client needs more than a second begin as much earlier, in whole seconds: it
-// sends the requests of one second at once.
+// lastMoments returns the last moment of every pod that has a deadline. It is the deadline less the
+// grace period, or for a pod whose deletion is spread less shortestGrace. Deletions for which the
+// client needs more than a second begin as much earlier, in whole seconds: it sends the requests of
+// one second at once.
 func (p *planner) lastMoments() map[types.UID]time.Time {
 	type moment struct {
 		pod *cluster.Pod
@@ -52,12 +54,14 @@ func (p *planner) lastMoments() map[types.UID]time.Time {
 // deletionQueue finds a second for each deletion, from the last one backwards.
 type deletionQueue struct {
 	requestsPerSecond int // 0: no limit
-	// second is the beginning of the one that was given out last, and used is how many deletions are sent in it.
+	// second is the beginning of the one that was given out last, and used is how many deletions
+	// are sent in it.
 	second time.Time
 	used   int
 }
 
-// before returns the latest time, not after at, at which a deletion can be sent. Of two calls the second has no later at.
+// before returns the latest time, not after at, at which a deletion can be sent. Of two calls the
+// second has no later at.
 func (q *deletionQueue) before(at time.Time) time.Time {
 	switch {
 	case q.requestsPerSecond == 0:
@@ -90,30 +94,33 @@ func (p *planner) moment(m Move) time.Time {
 	return last
 }
 
-// spread reports whether the deletion of a pod waits for its turn. The grace period of such a pod takes up all the notice that its node
-// gave, so that all replicas of its workload would be deleted at once. What nothing makes again gets all the grace that there is.
+// spread reports whether the deletion of a pod waits for its turn. The grace period of such a pod
+// takes up all the notice that its node gave, so that all replicas of its workload would be deleted
+// at once. What nothing makes again gets all the grace that there is.
 func (p *planner) spread(m Move) bool {
 	own := m.Deadline.Add(-gracePeriod(m.Pod))
 	return !own.After(m.Noticed) && m.Deadline.After(m.Noticed) &&
 		(m.Pod.ReleasedFrom != nil || m.Pod.Workload != nil && p.recreated(m.Pod))
 }
 
-// turn returns when the notice allows the deletion of a pod past its budget: k of n replicas may be missing from k/n of the notice on, so
-// that the last one leaves with its node. A single replica is deleted after half of the notice.
+// turn returns when the notice allows the deletion of a pod past its budget: k of n replicas may be
+// missing from k/n of the notice on, so that the last one leaves with its node. A single replica is
+// deleted after half of the notice.
 func (p *planner) turn(m Move) time.Time {
 	missing, replicas := p.missingWithout(m.Pod)
 	notice := m.Deadline.Sub(m.Noticed)
 	return m.Noticed.Add(notice / time.Duration(max(replicas, 2)) * time.Duration(max(missing, 1)))
 }
 
-// lastServing reports whether the pod is the only replica that serves of a workload that has several.
+// lastServing reports whether the pod is the only replica that serves of a workload that has
+// several.
 func (p *planner) lastServing(pod *cluster.Pod) bool {
 	missing, replicas := p.missingWithout(pod)
 	return replicas > 1 && missing >= replicas
 }
 
-// missingWithout returns how many of its replicas a workload lacks once the pod is gone. Pods that leave by an action of this plan are gone
-// already.
+// missingWithout returns how many of its replicas a workload lacks once the pod is gone. Pods that
+// leave by an action of this plan are gone already.
 func (p *planner) missingWithout(pod *cluster.Pod) (missing, replicas int) {
 	workload := pod.Workload
 	if workload == nil {
@@ -130,7 +137,8 @@ func (p *planner) missingWithout(pod *cluster.Pod) (missing, replicas int) {
 	return missing, replicas
 }
 
-// countServing counts the pods of each workload that serve, and those that end, unless it has before.
+// countServing counts the pods of each workload that serve, and those that end, unless it has
+// before.
 func (p *planner) countServing() {
 	if p.serving != nil {
 		return
@@ -155,8 +163,8 @@ func (p *planner) serves(pod *cluster.Pod) bool {
 	return ok && pod.DeletionTimestamp == nil && !p.leaving(pod)
 }
 
-// NextLastMoment returns the first moment after now at which a pod is deleted if it has not left by then, so that Plan has something new to
-// do; zero if there is none.
+// NextLastMoment returns the first moment after now at which a pod is deleted if it has not left by
+// then, so that Plan has something new to do; zero if there is none.
 func NextLastMoment(s *cluster.Snapshot, moves []Move, settings Settings) (next time.Time) {
 	p := newPlanner(s, nil, moves, settings, nil)
 	for _, m := range p.moves {

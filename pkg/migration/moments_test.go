@@ -24,7 +24,8 @@ func noticed(s *cluster.Snapshot, notice time.Duration, names ...string) []migra
 	return all
 }
 
-// draining adds n replicas of a workload to the node that goes, with that grace period. owner returns what adds one.
+// draining adds n replicas of a workload to the node that goes, with that grace period. owner
+// returns what adds one.
 func draining(w *world, owner func(n int32) func() *v1.Pod, n int, grace time.Duration) (names []string) {
 	add := owner(int32(n))
 	for range n {
@@ -35,8 +36,9 @@ func draining(w *world, owner func(n int32) func() *v1.Pod, n int, grace time.Du
 	return names
 }
 
-// TestSpread follows workloads all of whose pods have a grace period of at least the notice of their node. Evictions start at once, as
-// budgets and serving replicas allow; what is deleted past them is spread over the notice, and the last replica leaves with its node.
+// TestSpread follows workloads all of whose pods have a grace period of at least the notice of
+// their node. Evictions start at once, as budgets and serving replicas allow; what is deleted past
+// them is spread over the notice, and the last replica leaves with its node.
 func TestSpread(t *testing.T) {
 	const notice = 2 * time.Minute
 	deployment := func(w *world) func(int32) func() *v1.Pod {
@@ -180,7 +182,8 @@ func TestNoSpreadOfWhatIsNotMadeAgain(t *testing.T) {
 	}
 }
 
-// TestDeletionsQueue: many deletions begin as much earlier as the client needs for them, so that the last pod has its grace period too.
+// TestDeletionsQueue: many deletions begin as much earlier as the client needs for them, so that
+// the last pod has its grace period too.
 func TestDeletionsQueue(t *testing.T) {
 	const pods, requests, notice, grace = 3000, 200, 2 * time.Minute, 30 * time.Second
 	const perSecond = requests / 2 // the condition and the deletion

@@ -10,8 +10,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// recreated reports whether a controller makes the pod again after its eviction. A pod of a kind that is not known here may do work that
-// nothing repeats, unless that kind is one of Settings.EvictableOwners, or a PodDisruptionBudget selects the pod: its owner then expects
+// recreated reports whether a controller makes the pod again after its eviction. A pod of a kind
+// that is not known here may do work that nothing repeats, unless that kind is one of
+// Settings.EvictableOwners, or a PodDisruptionBudget selects the pod: its owner then expects
 // evictions.
 func (p *planner) recreated(pod *cluster.Pod) bool {
 	switch {

@@ -23,9 +23,11 @@ type Settings struct {
 	SurgeTimeout time.Duration
 	// DeleteAtDeadline deletes a pod when no time is left for a budget. Without it the pod is still asked to leave by eviction.
 	DeleteAtDeadline bool
-	// EvictableOwners are kinds of controllers, not known here, that make a pod again after its eviction.
+	// EvictableOwners are kinds of controllers, not known here, that make a pod again after its
+	// eviction.
 	EvictableOwners []schema.GroupKind
-	// RequestsPerSecond is how many requests the client sends a second, and at once; 0 if it does not limit them.
+	// RequestsPerSecond is how many requests the client sends a second, and at once; 0 if it does
+	// not limit them.
 	RequestsPerSecond int
 }
 
@@ -46,7 +48,8 @@ type Room interface {
 func Plan(s *cluster.Snapshot, room Room, moves []Move, settings Settings, progress Progress) []Action {
 	p := newPlanner(s, room, moves, settings, progress)
 	p.expect()
-	// A replacement that starts earlier is worth more than a pod that leaves earlier, so new moves come before the ends of old ones.
+	// A replacement that starts earlier is worth more than a pod that leaves earlier, so new moves
+	// come before the ends of old ones.
 	for _, m := range p.urgency() {
 		p.begin(m)
 	}
@@ -79,7 +82,8 @@ type planner struct {
 	moves map[types.UID]Move
 	// last are the last moments of the pods that have a deadline.
 	last map[types.UID]time.Time
-	// serving and ending count the pods of each workload that serve and that terminate; nil unless a deletion is spread.
+	// serving and ending count the pods of each workload that serve and that terminate; nil unless
+	// a deletion is spread.
 	serving, ending map[kube.OwnerKey]int
 	// byHash and adopters remember what the functions of the same names returned.
 	byHash   map[string][]byHash

@@ -34,7 +34,10 @@ func TestAnyInterruption(t *testing.T) {
 		apps := []string{"web", "shop"}
 		for _, app := range apps {
 			n := rapid.Int32Range(1, 3).Draw(t, app)
-			w.deployment(app, n)
+			d := w.deployment(app, n)
+			if rapid.Bool().Draw(t, "no surge") {
+				d.Annotations = map[string]string{migration.SurgeAnnotation: "false"}
+			}
 			if rapid.Bool().Draw(t, "budget") {
 				w.budget(app, rapid.Int32Range(1, n).Draw(t, "least"))
 			}
@@ -81,7 +84,8 @@ func TestAnyInterruption(t *testing.T) {
 				t.Fatal(broken)
 			}
 		}
-		// saves reports whether a replica serves besides the pod, or the pod need not leave one behind.
+		// saves reports whether a replica serves besides the pod, or the pod need not leave one
+		// behind.
 		saves := func(pod *v1.Pod) bool {
 			d, going := w.seen.deployments[pod.Labels["app"]], !deadline.IsZero() && pod.Spec.NodeName == "going"
 			if d == nil || *d.Spec.Replicas < 2 || !going || w.now.Add(time.Second).After(deadline) || w.removed[pod.Name] ||

@@ -62,7 +62,8 @@ func (p *planner) stay(a Action, full string) {
 	p.add(a)
 }
 
-// lastMoment adds the step of a pod that has no more time for its eviction, and reports whether it did.
+// lastMoment adds the step of a pod that has no more time for its eviction, and reports whether it
+// did.
 func (p *planner) lastMoment(m Move) bool {
 	if m.Deadline.IsZero() || p.now.Before(p.moment(m)) {
 		return false
@@ -209,7 +210,8 @@ func (p *planner) leave(m Move) (left bool) {
 	return true
 }
 
-// unreadyFor is how long a released pod that is not ready may take to become ready again before it is evicted without a replacement.
+// unreadyFor is how long a released pod that is not ready may take to become ready again before it
+// is evicted without a replacement.
 const unreadyFor = 30 * time.Second
 
 // compareReady orders pods that are not ready before those that are: their end costs nothing.

@@ -48,7 +48,8 @@ type world struct {
 	fail func(verb, resource, name string) (err error, before bool)
 	// calm: the node "going" does not go.
 	calm bool
-	// grace are the grace periods, in seconds, of the pods that ReplicaSets of an app make; 30 for others.
+	// grace are the grace periods, in seconds, of the pods that ReplicaSets of an app make; 30 for
+	// others.
 	grace map[string]int64
 	// log are the requests that changed something.
 	log []string

@@ -18,8 +18,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestNoRoomAsksForNodes: twenty nodes are reclaimed and nothing has room for what runs there. The replacements exist within two seconds, so
-// that an autoscaler can add nodes for them; the pods serve until these are there. (Figure c of issue 15.)
+// TestNoRoomAsksForNodes: twenty nodes are reclaimed and nothing has room for what runs there. The
+// replacements exist within two seconds, so that an autoscaler can add nodes for them; the pods
+// serve until these are there. (Figure c of issue 15.)
 func TestNoRoomAsksForNodes(t *testing.T) {
 	const nodes, perNode, within = 20, 3, 2 * time.Second
 	s := start(t, live.Spot(nodes, perNode)...)
@@ -82,8 +83,9 @@ func (s *scenario) wait(want int) func() error {
 	}
 }
 
-// TestOperatorsPodsLeaveOneByOne: pods of an operator, each on a node that goes in a minute, under a budget of one at a time. The operator
-// is a stand-in: it makes a pod again under its name when it is gone. (Figure b of issue 15.)
+// TestOperatorsPodsLeaveOneByOne: pods of an operator, each on a node that goes in a minute, under
+// a budget of one at a time. The operator is a stand-in: it makes a pod again under its name when
+// it is gone. (Figure b of issue 15.)
 func TestOperatorsPodsLeaveOneByOne(t *testing.T) {
 	const brokers, notice = 3, time.Minute
 	s := start(t, live.Spot(brokers, 1)...)
@@ -135,9 +137,11 @@ func (s *scenario) operate(ctx context.Context, owner metav1.OwnerReference, n i
 	return nil
 }
 
-// TestJobSeesADisruption: a Job that one failed pod ends, unless that was a disruption. Its pod is deleted past its budget, ends with an
-// error on a node that outlives it, and the Job goes on. Another Job's pod, which somebody else deletes, ends that Job. The test stands in
-// for the kubelet, which says how a pod that was deleted has ended: KWOK says nothing. (Figure d of issue 15.)
+// TestJobSeesADisruption: a Job that one failed pod ends, unless that was a disruption. Its pod is
+// deleted past its budget, ends with an error on a node that outlives it, and the Job goes on.
+// Another Job's pod, which somebody else deletes, ends that Job. The test stands in for the
+// kubelet, which says how a pod that was deleted has ended: KWOK says nothing. (Figure d of issue
+// 15.)
 func TestJobSeesADisruption(t *testing.T) {
 	const grace = 5 * time.Second
 	s := start(t, live.Spot(1, 2)...)

@@ -177,7 +177,8 @@ func atLeast(least time.Duration) func(string) (time.Duration, error) {
 	}
 }
 
-// groupKind reads the kind and the group of a controller. The name of a resource, which is in lower case, would never match.
+// groupKind reads the kind and the group of a controller. The name of a resource, which is in lower
+// case, would never match.
 func groupKind(text string) (schema.GroupKind, error) {
 	kind, group, _ := strings.Cut(text, ".")
 	if lower := strings.ToLower(kind); lower == "" || kind[0] == lower[0] || len(validation.IsDNS1035Label(lower)) > 0 ||

@@ -81,8 +81,9 @@ type Migration struct {
 	// SurgeTimeout is how long a pod waits for its replacement to become ready, besides minReadySeconds, before it is given back to its
 	// ReplicaSet: 5s or more. Where its node goes, the deadline counts instead. Default 2m.
 	SurgeTimeout scalar.Value `json:"surgeTimeout,omitempty"`
-	// EvictableOwners are kinds of controllers, such as "CloneSet.apps.kruise.io", that make a pod again after its eviction: such a pod is
-	// evicted as soon as its node gets notice. Kubernetes' own kinds need not be named. Default: those of Strimzi, CloudNativePG and OpenKruise.
+	// EvictableOwners are kinds of controllers, such as "CloneSet.apps.kruise.io", that make a pod
+	// again after its eviction: such a pod is evicted as soon as its node gets notice. Kubernetes'
+	// own kinds need not be named. Default: those of Strimzi, CloudNativePG and OpenKruise.
 	EvictableOwners []scalar.Value `json:"evictableOwners,omitempty"`
 }
 
