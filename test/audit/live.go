@@ -32,6 +32,8 @@ type Options struct {
 	// Wrote says whether spot-controller wrote this version of a node. It is asked a second after the version was seen. nil: nobody
 	// knows, and who changes nodes is not audited.
 	Wrote func(node string, resourceVersion uint64) bool
+	// Forged reports whether the marks of a release on a pod are not the controller's, so that they say nothing; nil: none are.
+	Forged func(*corev1.Pod) bool
 	// Patience is how long a pod may stay pending although it could run; 0 means 12 s. Whatever else than the scheduler may be away for
 	// longer, such as an extender, needs more.
 	Patience time.Duration
@@ -88,6 +90,7 @@ func start(ctx context.Context, config *rest.Config, options Options, report fun
 		return nil, fmt.Errorf("auditor's client: %w", err)
 	}
 	a := &Auditor{client: client, core: newCore(profile, policy, time.Now()), report: report}
+	a.core.moves.forged = options.Forged
 	a.core.wrote = options.Wrote
 	if options.Patience > 0 {
 		a.core.wakeups.patience = options.Patience

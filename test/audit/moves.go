@@ -86,7 +86,8 @@ func (m *move) String() string { return fmt.Sprintf("%s (%s)", m.pod.name(), m.h
 type moves struct {
 	underway map[types.UID][]*move // by workload
 	released map[types.UID]*pod
-	pairs    []pair // not judged yet, oldest first
+	pairs    []pair                 // not judged yet, oldest first
+	forged   func(*corev1.Pod) bool // see Options
 }
 
 // pair is a move that began while another of the same workload was under way.
@@ -95,7 +96,10 @@ type pair struct{ first, second *move }
 // followMove takes in how a change of a pod moves it. before is the pod's membership before the change.
 func (c *core) followMove(p *pod, before membership, when stamp, how change) {
 	was, wasEvicted := p.release, p.evicted
-	p.release, p.evicted = readRelease(p.object), evicted(p.object)
+	p.release, p.evicted = nil, evicted(p.object)
+	if c.moves.forged == nil || !c.moves.forged(p.object) {
+		p.release = readRelease(p.object)
+	}
 	switch {
 	case p.gone || p.release == nil:
 		delete(c.moves.released, p.uid)

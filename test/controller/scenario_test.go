@@ -81,7 +81,7 @@ func start(t *testing.T, nodes ...lab.NodeSpec) *scenario {
 	s.must(err)
 	policy, err := audit.PolicyFromSchedulerConfig(config)
 	s.must(err)
-	s.auditor = audit.Watch(t, controlPlane.Config(), audit.Options{Policy: policy, Wrote: asked.wrote})
+	s.auditor = audit.Watch(t, controlPlane.Config(), audit.Options{Policy: policy, Wrote: asked.wrote, Forged: hostile})
 	s.seen = s.watch()
 	// A lost wake-up must show: nothing may have waiting pods tried again by the clock alone.
 	s.scheduler, err = controlPlane.StartScheduler(s.ctx, lab.SchedulerOptions{Flags: []string{"--pod-max-in-unschedulable-pods-duration=1h"}})
