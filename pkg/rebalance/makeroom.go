@@ -70,7 +70,7 @@ func waits(p *cluster.Pod) bool {
 
 // leaves reports whether the room of a pod is about to be free. That of one which may never end is not.
 func (r *round) leaves(p *cluster.Pod) bool {
-	return (p.ReleasedFrom != nil || p.DeletionTimestamp != nil) && !p.Overdue(r.now)
+	return (p.ReleasedFrom != nil || p.DeletionTimestamp != nil) && !r.lingers(p)
 }
 
 // onDemandRoom is an on-demand node with what is left of it when everything has left that is on its way out.
