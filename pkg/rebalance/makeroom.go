@@ -61,7 +61,7 @@ func (r *round) waiters() (waiters []*cluster.Pod) {
 // waits reports whether a pod found no node and may take on-demand only.
 func waits(p *cluster.Pod) bool {
 	defer recovery.Recover(recovery.Pod, klog.KObj(p))
-	if p.Spec.NodeName != "" || p.Workload == nil || !p.Workload.Ours || !p.Live() || p.Status.NominatedNodeName != "" || !kube.Unschedulable(p.Pod) {
+	if p.Spec.NodeName != "" || p.Workload == nil || !p.Workload.Ours || !p.Live() || p.Status.NominatedNodeName != "" || !kube.Unschedulable(p.Pod) || p.Excessive() {
 		return false
 	}
 	plan := decision.NewPlan(&p.Subject.Pod, p.Workload.Settings, p.Revision.Placed, decision.Waiting{})
