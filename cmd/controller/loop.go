@@ -35,6 +35,8 @@ const (
 	latestMoving, latest = time.Second, 5 * time.Second
 	// writeWithin is how long a round waits for its writes. What is not written by then is planned again.
 	writeWithin = 2 * time.Second
+	// writeAtLeast is how long it waits although a pod has to be deleted meanwhile.
+	writeAtLeast = 250 * time.Millisecond
 	// costsAtOnce is how many deletion costs a round writes: the first rounds in a large cluster have thousands, none of them urgent.
 	costsAtOnce = 10
 	// writeAgainAfter is how long a write that failed is left alone.
@@ -233,7 +235,11 @@ func (l *loop) act(ctx context.Context, p plan) (moving bool) {
 	costs = costs[:min(len(costs), costsAtOnce)]
 	// Moves come first: a mark tells others what our own scheduler sees for itself.
 	p.move(ctx)
-	within, cancel := context.WithTimeout(ctx, writeWithin)
+	wait := writeWithin
+	if !p.next.IsZero() { // a last moment waits for no write
+		wait = min(wait, max(p.next.Sub(now), writeAtLeast))
+	}
+	within, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	anyFailed := l.write(within, slices.Concat(marks, costs))
 	return p.moving || len(marks) > 0 || anyFailed

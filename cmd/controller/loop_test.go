@@ -355,6 +355,32 @@ func TestWritesHang(t *testing.T) {
 }
 
 // A heartbeat of a node is nothing new; whatever may be a signal is.
+// Writes that hang do not delay the round in which a pod is to be deleted by more than writeAtLeast.
+func TestLastMomentWhileWritesHang(t *testing.T) {
+	for _, test := range []struct{ next, want time.Duration }{
+		{time.Second, time.Second}, {100 * time.Millisecond, writeAtLeast}, {time.Minute, writeWithin + latestMoving},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			began := time.Now().Add(settle)
+			var got []time.Duration
+			hangs := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+			l := newLoop(func(now time.Time) (plan, error) {
+				if got = append(got, now.Sub(began)); len(got) == 2 {
+					cancel()
+				}
+				return plan{move: noMoves, moving: true, next: began.Add(test.next), marks: []write{{uid: "n", apply: hangs}}}, nil
+			}, full(), false, 1)
+			if err := l.Start(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if got[1] != test.want {
+				t.Errorf("with a last moment after %s the next round begins after %s, want %s", test.next, got[1], test.want)
+			}
+		})
+	}
+}
+
 func TestSignalsDiffer(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*v1.Node)

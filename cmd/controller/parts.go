@@ -66,11 +66,12 @@ func join(
 		progress := executor.Observe(snapshot)
 		marks, moves := interruption.Plan(snapshot, interruptions)
 		next := migration.NextLastMoment(snapshot, moves, migrationSettings(setup))
-		over := after(searchUntil(time.Now(), due, next))
+		began := time.Now()
+		until := searchUntil(began, due, next)
 		due = next
 		// The rebalancer has the room for itself: who gets it is decided in migration.Plan, where what is urgent comes first.
-		moves = slices.Concat(moves, rebalancer.Plan(snapshot, newRoom(snapshot, over)))
-		actions := migration.Plan(snapshot, newRoom(snapshot, over), moves, migrationSettings(setup), progress)
+		moves = slices.Concat(moves, rebalancer.Plan(snapshot, newRoom(snapshot, after(halfWay(began, until)))))
+		actions := migration.Plan(snapshot, newRoom(snapshot, after(until)), moves, migrationSettings(setup), progress)
 		p := plan{
 			move:   func(ctx context.Context) { executor.Do(ctx, actions) },
 			moving: len(moves)+len(actions)+len(progress) > 0,

@@ -26,5 +26,9 @@ func searchUntil(now, due, next time.Time) time.Time {
 	return until
 }
 
+// halfWay returns the middle of a search: rebalancing, which searches first, ends there, so that the
+// moves are left as much time as it has.
+func halfWay(now, until time.Time) time.Time { return now.Add(until.Sub(now) / 2) }
+
 // after returns what reports whether it is at or later than the time.
 func after(at time.Time) func() bool { return func() bool { return !time.Now().Before(at) } }

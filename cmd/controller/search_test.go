@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,7 +76,7 @@ func spotNode(name string, at time.Time) *v1.Node {
 // replicaSetOn returns a ReplicaSet with its pods, all on one node.
 func replicaSetOn(name, node string, replicas int) []runtime.Object {
 	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)},
-		Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(replicas))}}
+		Spec: appsv1.ReplicaSetSpec{Replicas: new(int32(replicas)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}}}
 	objects := []runtime.Object{rs}
 	for i := range replicas {
 		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("%s-%d", name, i),
@@ -128,6 +129,45 @@ func TestSlowSearch(t *testing.T) {
 			t.Error(err)
 		}
 		parts.wait()
+		factory.Shutdown()
+	})
+}
+
+// If the search for rebalancing takes all the time that it is given, time is left for the moves.
+func TestRebalancingLeavesTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		setup, err := (&options{configFile: shipped, schedulerConfigFile: shippedScheduler, profile: "spot-aware-scheduler"}).read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects := append(replicaSetOn("web", "soon", 1), spotNode("soon", time.Now().Add(time.Hour)))
+		client := fake.NewClientset(objects...)
+		factory := daemon.NewInformers(client)
+		var left []bool // of each Room: whether it had time
+		parts, err := join(setup, factory, client, silence{}, func(_ *cluster.Snapshot, over func() bool) rebalance.Room {
+			left = append(left, !over())
+			for len(left) == 1 && !over() {
+				time.Sleep(100 * time.Millisecond)
+			}
+			return slowRoom{over}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		factory.Start(ctx.Done())
+		factory.WaitForCacheSync(ctx.Done())
+		began := time.Now()
+		if _, err := parts.look(began); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(left, []bool{true, true}) {
+			t.Errorf("of the Rooms for rebalancing and for the moves these had time: %t, want both", left)
+		}
+		if took := time.Since(began); took > searchWithin+100*time.Millisecond {
+			t.Errorf("took %s, want at most %s", took, searchWithin)
+		}
+		cancel()
 		factory.Shutdown()
 	})
 }

@@ -149,7 +149,7 @@ func (r *Room) seat(s *Snapshot) {
 			continue
 		}
 		waiting = append(waiting, p)
-		if name := p.Status.NominatedNodeName; name != "" {
+		if name := p.Status.NominatedNodeName; name != "" && !p.Excessive() {
 			if len(nodes) == 0 {
 				for _, node := range s.Nodes {
 					nodes[node.Name] = node
@@ -186,7 +186,9 @@ func (r *Room) Replace(p *Pod) (to *Node, why string) {
 		if r.over() {
 			return nil, NotExamined
 		}
-		known = r.replace(p)
+		if known = (answer{why: "it has too many terms (affinity, constraints, tolerations) to be examined"}); !p.Excessive() {
+			known = r.replace(p)
+		}
 		r.answers[p] = known
 	}
 	return known.to, known.why

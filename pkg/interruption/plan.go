@@ -52,6 +52,7 @@ type Settings struct {
 func Plan(s *cluster.Snapshot, settings Settings) (marks []Mark, moves []migration.Move) {
 	p := &planner{
 		Settings: settings,
+		at:       s.Now,
 		now:      s.Now.UTC().Truncate(time.Second),
 		reader:   kube.NodeReader{Signals: settings.Signals, NotReadyAfter: settings.NotReadyAfter, Overdue: s.Overdue},
 	}
@@ -74,9 +75,9 @@ func Plan(s *cluster.Snapshot, settings Settings) (marks []Mark, moves []migrati
 // planner is one run of Plan.
 type planner struct {
 	Settings
-	// now is in whole seconds, as all times on objects.
-	now    time.Time
-	reader kube.NodeReader
+	// at is when the snapshot was taken. now is the same in whole seconds, as all times on objects.
+	at, now time.Time
+	reader  kube.NodeReader
 	// believes is how many silent nodes may count as gone; doubted are those that do not.
 	believes int
 	doubted  map[*cluster.Node]bool
@@ -90,7 +91,7 @@ type planner struct {
 func (p *planner) node(n *cluster.Node) (mark Mark, ok bool) {
 	defer recovery.Recover(recovery.Node, klog.KObj(n))
 	had := readState(n.Node)
-	announced := p.reader.Announced(withoutOwn(n.Node, had), n.Facts.Capacity.Type, p.now)
+	announced := p.reader.Announced(withoutOwn(n.Node, had), n.Facts.Capacity.Type, p.at)
 	if p.doubted[n] {
 		announced = slices.DeleteFunc(announced, isSilence)
 	}
@@ -239,7 +240,7 @@ func (p *planner) doubt(nodes []*cluster.Node) {
 // silence returns since when a node has been silent, and whether it is marked for that; ok is false if it is not silent.
 func (p *planner) silence(n *cluster.Node) (since time.Time, known, ok bool) {
 	defer recovery.Recover(recovery.Node, klog.KObj(n))
-	for _, a := range p.reader.Announced(n.Node, n.Facts.Capacity.Type, p.now) {
+	for _, a := range p.reader.Announced(n.Node, n.Facts.Capacity.Type, p.at) {
 		if a.Name == kube.Silence {
 			_, known = readState(n.Node).Seen[kube.Silence]
 			return a.Since, known, true

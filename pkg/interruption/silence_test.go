@@ -91,3 +91,13 @@ func TestSilenceThatIsBelievedStays(t *testing.T) {
 		t.Errorf("moves, and whether they have time (-want +got):\n%s", diff)
 	}
 }
+
+// A node whose Lease is overdue counts as lost at the very moment at which its Facts say so, for
+// which a round is begun, and not in the next whole second.
+func TestSilenceWithinASecond(t *testing.T) {
+	w := newWorld(t)
+	w.now, w.overdue = start.Add(700*time.Millisecond), kube.NotReadyReclaimAfter
+	if got := w.round(0); got == "" {
+		t.Error("no moves, want those of both pods")
+	}
+}

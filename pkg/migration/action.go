@@ -116,7 +116,7 @@ type Action struct {
 	// Unlikely: by what the caches say of its PodDisruptionBudget, the eviction would be refused. They may be late, so it is asked for all the
 	// same, but not at once.
 	Unlikely bool
-	// Unplaced: nothing has room for the replacement, which waits for a new node.
+	// Unplaced: nothing has room for the replacement, as far as there was time to look. It may wait for a new node.
 	Unplaced bool
 	// Why says for people what decided.
 	Why string

@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -178,11 +179,14 @@ func NextLastMoment(s *cluster.Snapshot, moves []Move, settings Settings) (next 
 	return next
 }
 
+// longestGrace is in seconds, for what no Duration can express.
+const longestGrace = math.MaxInt64 / int64(time.Second)
+
 // gracePeriod is how long the pod may take to end, at least shortestGrace.
 func gracePeriod(pod *cluster.Pod) time.Duration {
 	seconds := int64(30)
 	if pod.Spec.TerminationGracePeriodSeconds != nil {
 		seconds = *pod.Spec.TerminationGracePeriodSeconds
 	}
-	return max(time.Duration(seconds)*time.Second, shortestGrace)
+	return max(time.Duration(min(seconds, longestGrace))*time.Second, shortestGrace)
 }

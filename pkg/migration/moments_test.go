@@ -2,6 +2,7 @@ package migration_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -34,6 +35,20 @@ func draining(w *world, owner func(n int32) func() *v1.Pod, n int, grace time.Du
 		names = append(names, pod.Name)
 	}
 	return names
+}
+
+// A grace period that no Duration can express is a long one.
+func TestEndlessGracePeriod(t *testing.T) {
+	for _, seconds := range []int64{math.MaxInt64, math.MaxInt64/int64(time.Second) + 1} {
+		w := newWorld()
+		w.pod("bare", nil, "going").Spec.TerminationGracePeriodSeconds = &seconds
+		w.sync()
+		s := w.snapshot()
+		got := told(migration.Plan(s, &room{}, noticed(s, 2*time.Minute, "bare"), settings, nil))
+		if diff := cmp.Diff([]string{"delete bare by delete 2m0s"}, got); diff != "" {
+			t.Errorf("%d s: actions (-want +got):\n%s", seconds, diff)
+		}
+	}
 }
 
 // TestSpread follows workloads all of whose pods have a grace period of at least the notice of

@@ -27,14 +27,16 @@ func (p *planner) begin(m urgent) {
 	}
 	a := Action{Pod: m.Pod, Reason: m.Reason, Deadline: m.Deadline}
 	to, full := p.room.Replace(m.Pod)
-	if full == cluster.NotExamined {
-		return
-	}
 	way, noSurge := p.wayOf(m.Pod)
 	switch capacity, only := m.Reason.wants(); {
 	case to == nil && (m.Deadline.IsZero() || way == Evict && !p.budgeted(m.Pod)):
-		p.stay(a, full)
+		if full != cluster.NotExamined { // else a later round looks for room
+			p.stay(a, full)
+		}
 		return
+	case to == nil && full == cluster.NotExamined:
+		// The search may take too long in every round, because of pods of others. The scheduler finds the room if there is any.
+		a.Unplaced, a.Why = true, "no time was left to look for room for a replacement"
 	case to == nil:
 		// The sooner a replacement waits, the sooner an autoscaler adds a node for it.
 		a.Unplaced, a.Why = true, fmt.Sprintf("nothing has room for a replacement: %s; it waits for a new node", full)

@@ -147,8 +147,9 @@ func (p *planner) adoptable(pod *cluster.Pod) string {
 		}
 		p.adopters[pod.Namespace] = adopters
 	}
+	released := releasedLabels(pod)
 	for _, by := range adopters {
-		if by.selector.Matches(releasedLabels(pod)) {
+		if by.selector.Matches(released) {
 			return fmt.Sprintf("%s %s would adopt it", by.Kind, by.Name)
 		}
 	}

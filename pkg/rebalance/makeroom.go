@@ -61,7 +61,7 @@ func (r *round) waiters() (waiters []*cluster.Pod) {
 // waits reports whether a pod found no node and may take on-demand only.
 func waits(p *cluster.Pod) bool {
 	defer recovery.Recover(recovery.Pod, klog.KObj(p))
-	if p.Spec.NodeName != "" || p.Workload == nil || !p.Workload.Ours || !p.Live() || p.Status.NominatedNodeName != "" || !kube.Unschedulable(p.Pod) {
+	if p.Spec.NodeName != "" || p.Workload == nil || !p.Workload.Ours || !p.Live() || p.Status.NominatedNodeName != "" || !kube.Unschedulable(p.Pod) || p.Excessive() {
 		return false
 	}
 	plan := decision.NewPlan(&p.Subject.Pod, p.Workload.Settings, p.Revision.Placed, decision.Waiting{})
@@ -70,7 +70,7 @@ func waits(p *cluster.Pod) bool {
 
 // leaves reports whether the room of a pod is about to be free. That of one which may never end is not.
 func (r *round) leaves(p *cluster.Pod) bool {
-	return (p.ReleasedFrom != nil || p.DeletionTimestamp != nil) && !p.Overdue(r.now)
+	return (p.ReleasedFrom != nil || p.DeletionTimestamp != nil) && !r.lingers(p)
 }
 
 // onDemandRoom is an on-demand node with what is left of it when everything has left that is on its way out.

@@ -101,7 +101,7 @@ func (m *memory) rests(workload kube.OwnerKey, now time.Time, pause time.Duratio
 // follow finds out what became of the moves, and returns how many are under way: their pods are on their way out, or are gone and their workloads
 // not settled yet. A move has ended when its workload is settled; then it either has improved what it was to improve, or its workload is left
 // alone for a while. A replacement that does not get ready keeps others from moving no longer than patience, and a pod that does not end no
-// longer than until it is overdue.
+// longer than until it lingers.
 //
 // A pod that was released by an earlier controller counts as well, but only if it was released from a workload that exists, and one for each
 // workload, because a workload has one move at a time: no number of pods that claim to have been released uses up the moves of all others.
@@ -116,7 +116,7 @@ func (m *memory) follow(r *round) (underWay int) {
 			pods[p.UID] = p
 		}
 		switch {
-		case p.Overdue(r.now):
+		case r.lingers(p):
 		case p.ReleasedFrom != nil && rebalancing(p.Release.Reason):
 			releases[p.ReleasedFrom.Workload.Key] = true
 		case p.DeletionTimestamp != nil && attempted[p.UID]:
@@ -130,6 +130,17 @@ func (m *memory) follow(r *round) (underWay int) {
 		}
 	}
 	return underWay
+}
+
+// longestMove is how long a pod that is on its way out may keep other workloads from moving. How long
+// it stays is up to who writes it: by minReadySeconds, a budget or its grace period.
+const longestMove = time.Hour
+
+// lingers reports whether a pod that is on its way out is not expected to be gone soon: it is
+// overdue, was released longestMove ago, or has more than that left of its grace period.
+func (r *round) lingers(p *cluster.Pod) bool {
+	return p.Overdue(r.now) || p.Release != nil && r.now.Sub(p.Release.At) >= longestMove ||
+		p.DeletionTimestamp != nil && p.DeletionTimestamp.Sub(r.now) > longestMove
 }
 
 // unsettled reports whether the pod of an attempt, which is nil then, is gone and its workload is not settled yet. It takes note of how the

@@ -26,7 +26,12 @@ func TestSlots(t *testing.T) {
 				"Deployment d 1 floor 0: s", "Deployment e 1 floor 0: s", "Deployment web 2 floor 1: s s"},
 			bad: func(_ *world, p *pod) { p.released = "heal" },
 		},
-		"released, all of one workload":        {bad: func(_ *world, p *pod) { p.released = "heal" }, want: heals},
+		"released, all of one workload": {bad: func(_ *world, p *pod) { p.released = "heal" }, want: heals},
+		"released, each of another workload, long ago": {
+			lines: []string{"node o on-demand 9", "node s spot 20", "Deployment bad 1 floor 0: s", "Deployment b 1 floor 0: s", "Deployment c 1 floor 0: s",
+				"Deployment d 1 floor 0: s", "Deployment e 1 floor 0: s", "Deployment web 2 floor 1: s s"},
+			bad: func(_ *world, p *pod) { p.released, p.releasedAt = "heal", start.Add(-time.Hour) }, want: heals,
+		},
 		"released from what does not exist":    {bad: func(_ *world, p *pod) { p.released, p.leftover = "heal", true }, want: heals},
 		"released for an interruption":         {bad: func(_ *world, p *pod) { p.released = "interruption" }, want: heals},
 		"terminating, and not moved by anyone": {bad: func(_ *world, p *pod) { p.terminating = true }, want: heals},
@@ -55,11 +60,16 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// A moved pod that does not end holds its slot until a minute after its grace period.
+// A moved pod that does not end holds its slot until a minute after its grace period, unless that is very long.
 func TestSlotOfAPodThatDoesNotEnd(t *testing.T) {
-	for name, end := range map[string]func(*pod){
-		"evicted":  func(*pod) {},
-		"released": func(p *pod) { p.released = "heal" },
+	for name, test := range map[string]struct {
+		end  func(*pod)
+		want []string
+	}{
+		"evicted":  {func(*pod) {}, []string{"91: web-0 heal", "120: web-0 heal"}},
+		"released": {func(p *pod) { p.released = "heal" }, []string{"91: web-0 heal", "120: web-0 heal"}},
+		"evicted, and may take hours": {func(p *pod) { p.ends = start.Add(2 * time.Hour) },
+			[]string{"10: web-0 heal", "90: web-0 heal", "91: web-0 heal", "120: web-0 heal"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			limited := settings
@@ -72,13 +82,13 @@ func TestSlotOfAPodThatDoesNotEnd(t *testing.T) {
 				if second == 10 {
 					api := w.pod("api-0")
 					api.terminating, api.ends = true, start.Add(30*time.Second)
-					end(api)
+					test.end(api)
 				}
 				for _, move := range w.plan(p) {
 					got = append(got, fmt.Sprintf("%d: %s", second, move))
 				}
 			}
-			if diff := cmp.Diff([]string{"0: api-0 heal", "91: web-0 heal", "120: web-0 heal"}, got); diff != "" {
+			if diff := cmp.Diff(append([]string{"0: api-0 heal"}, test.want...), got); diff != "" {
 				t.Errorf("moves (-want +got):\n%s", diff)
 			}
 		})
@@ -93,6 +103,7 @@ func TestRoomOfAPodThatDoesNotEnd(t *testing.T) {
 	}{
 		"its grace period has just ended": {start, nil},
 		"it is overdue":                   {start.Add(-time.Hour), []string{"web-0 make-room"}},
+		"its grace period is very long":   {start.Add(2 * time.Hour), []string{"web-0 make-room"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld("node o on-demand 2", "node s spot 9", "Deployment bad 1 floor 0: o", "Deployment one 1 floor 1: -", "Deployment web 2 floor 1: o s")

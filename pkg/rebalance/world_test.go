@@ -59,8 +59,9 @@ type pod struct {
 	node        *node // nil while it waits
 	born        time.Time
 	unready     bool
-	released    string // the reason
-	leftover    bool   // what it was released from is gone
+	released    string    // the reason
+	releasedAt  time.Time // zero for now
+	leftover    bool      // what it was released from is gone
 	terminating bool
 	ends        time.Time // the end of the grace period of a terminating pod; zero for now
 	annotations map[string]string
@@ -242,7 +243,7 @@ func (w *world) read(p *pod, work *workload, revision *cluster.Revision, on *clu
 	}
 	result := &cluster.Pod{Pod: object, Node: on, Requests: v1.ResourceList{"slots": *resource.NewQuantity(p.slots, resource.DecimalSI)}}
 	if p.released != "" {
-		result.Release, result.ReleasedFrom = &cluster.Release{ReplicaSetUID: revision.Key.UID, Reason: p.released}, revision
+		result.Release, result.ReleasedFrom = &cluster.Release{ReplicaSetUID: revision.Key.UID, Reason: p.released, At: cmp.Or(p.releasedAt, w.now)}, revision
 		if p.leftover {
 			result.ReleasedFrom = nil
 		}

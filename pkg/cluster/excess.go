@@ -1,0 +1,48 @@
+package cluster
+
+import (
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// mostTerms is how many terms a pod may have that Room examines: each may take milliseconds in a
+// large cluster, and an object has room for twenty thousand.
+const mostTerms = 200
+
+// Excessive reports whether the pod has so many terms that a search for its room would take the
+// time of all others. No search is made for such a pod.
+func (p *Pod) Excessive() bool {
+	spec := &p.Spec
+	n := len(spec.Tolerations) + len(spec.NodeSelector)
+	selector := func(s *metav1.LabelSelector) {
+		if s != nil {
+			n += len(s.MatchLabels) + len(s.MatchExpressions)
+		}
+	}
+	for i := range spec.TopologySpreadConstraints {
+		c := &spec.TopologySpreadConstraints[i]
+		n += 1 + len(c.MatchLabelKeys)
+		selector(c.LabelSelector)
+	}
+	if a := spec.Affinity; a != nil {
+		if a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+			for _, t := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+				n += 1 + len(t.MatchExpressions) + len(t.MatchFields)
+			}
+		}
+		pods := func(terms []v1.PodAffinityTerm) {
+			for i := range terms {
+				n += 1 + len(terms[i].Namespaces)
+				selector(terms[i].LabelSelector)
+				selector(terms[i].NamespaceSelector)
+			}
+		}
+		if a.PodAffinity != nil {
+			pods(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
+		}
+		if a.PodAntiAffinity != nil {
+			pods(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
+		}
+	}
+	return n > mostTerms
+}

@@ -1,0 +1,40 @@
+package migration_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+)
+
+// exhaustedRoom is a Room whose time was over before anybody asked.
+type exhaustedRoom struct{}
+
+func (exhaustedRoom) Replace(*cluster.Pod) (*cluster.Node, string) { return nil, cluster.NotExamined }
+
+// However long the search for room takes, replacements of pods whose node goes are begun in time.
+func TestNoTimeToSearch(t *testing.T) {
+	plan := func(deadline time.Time, reason migration.Reason) []string {
+		w := newWorld()
+		w.deployment("web", 1)
+		w.pod("web", w.replicaSets["web-1"], "going")
+		w.pod("db", w.statefulSet("db", 2), "going")
+		w.pod("db-1", w.sets["db"], "staying")
+		w.budget("db", 1)
+		w.pod("cache", w.statefulSet("cache", 1), "going")
+		w.sync()
+		s := w.snapshot()
+		return told(migration.Plan(s, exhaustedRoom{}, moves(s, reason, deadline, "web", "db", "cache"), settings, nil))
+	}
+	// Without a budget nothing is gained by an eviction before there is room.
+	want := []string{"release web by surge", "evict db by evict"}
+	if diff := cmp.Diff(want, plan(start.Add(2*time.Minute), migration.Interruption)); diff != "" {
+		t.Errorf("a node that goes: actions (-want +got):\n%s", diff)
+	}
+	if got := plan(time.Time{}, migration.Heal); got != nil {
+		t.Errorf("nodes that stay: actions %q, want none", got)
+	}
+}
