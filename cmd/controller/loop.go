@@ -30,6 +30,8 @@ const (
 	// While nothing moves, a round follows after idleShare times as long as looking took, but not later than it would without any event:
 	// at rest a large cluster costs a twentieth of a core. A node that changes does not wait for that.
 	idleShare = 19
+	// A round that a node's signal begins waits for more signals: for gatherFor after each, for gatherWithin at most.
+	gatherFor, gatherWithin = 150 * time.Millisecond, time.Second
 	// Without any event a round follows after latestMoving or latest: time passes for pauses too. What has a moment of its own names it in
 	// plan.next.
 	latestMoving, latest = time.Second, 5 * time.Second
@@ -194,6 +196,7 @@ func (l *loop) Start(ctx context.Context) error {
 		}
 		select {
 		case <-l.urgent:
+			l.gather(ctx, next)
 			continue
 		case <-time.After(pause - least):
 		case <-ctx.Done():
@@ -202,11 +205,35 @@ func (l *loop) Start(ctx context.Context) error {
 		select {
 		case <-l.changed:
 		case <-l.urgent:
+			l.gather(ctx, next)
 		case <-time.After(wait - pause):
 		case <-ctx.Done():
 		}
 	}
 	return nil
+}
+
+// gather returns when no node has got a signal for gatherFor, at the latest after gatherWithin. A
+// cloud reclaims many nodes one after the other. A plan that knows only the first of them would give
+// the room on on-demand that all floors need to replicas beyond the floor. It does not outlast next,
+// if that is not zero.
+func (l *loop) gather(ctx context.Context, next time.Time) {
+	within := gatherWithin
+	if !next.IsZero() {
+		within = min(within, max(time.Until(next), 0))
+	}
+	end := time.After(within)
+	for {
+		select {
+		case <-l.urgent:
+		case <-time.After(gatherFor):
+			return
+		case <-end:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // round plans once and acts. It returns plan.next, how long planning took, and whether there is reason to plan again soon. The error may be a

@@ -38,6 +38,7 @@ func TestRounds(t *testing.T) {
 		takes  time.Duration // to look
 		events time.Duration // between two; 0: none
 		urgent time.Duration // when a node changes; 0: never
+		nodes  int           // how many more change after it, one every 100 ms
 		next   time.Duration // when plan.next is; 0: never
 		want   []time.Duration
 	}{
@@ -52,10 +53,15 @@ func TestRounds(t *testing.T) {
 		"a large cluster at rest": {takes: 100 * time.Millisecond, events: 50 * time.Millisecond,
 			want: []time.Duration{0, 2 * time.Second, 4 * time.Second}},
 		"a signal in a large cluster at rest": {takes: 100 * time.Millisecond, events: 50 * time.Millisecond, urgent: 520 * time.Millisecond,
-			want: []time.Duration{0, 520 * time.Millisecond, 2520 * time.Millisecond}},
+			want: []time.Duration{0, 670 * time.Millisecond, 2670 * time.Millisecond}},
 		"a signal right after a round": {takes: 100 * time.Millisecond, urgent: 150 * time.Millisecond,
-			want: []time.Duration{0, 300 * time.Millisecond, 5400 * time.Millisecond}},
-		"a signal without other events": {urgent: 3 * time.Second, want: []time.Duration{0, 3 * time.Second, 8 * time.Second}},
+			want: []time.Duration{0, 450 * time.Millisecond, 5550 * time.Millisecond}},
+		"a signal without other events": {urgent: 3 * time.Second, want: []time.Duration{0, 3150 * time.Millisecond, 8150 * time.Millisecond}},
+		"signals of many nodes":         {urgent: 3 * time.Second, nodes: 4, want: []time.Duration{0, 3550 * time.Millisecond, 8550 * time.Millisecond}},
+		"signals without end": {urgent: 3 * time.Second, nodes: 1000,
+			want: []time.Duration{0, 4 * time.Second, 5200 * time.Millisecond}},
+		"a last moment among signals": {urgent: 3 * time.Second, nodes: 1000, next: 3300 * time.Millisecond,
+			want: []time.Duration{0, 3300 * time.Millisecond, 4500 * time.Millisecond}},
 		"a large cluster with moves and events": {plan: plan{moving: true}, takes: 300 * time.Millisecond, events: 50 * time.Millisecond,
 			want: []time.Duration{0, 900 * time.Millisecond, 1800 * time.Millisecond}},
 		"a last moment": {plan: plan{moving: true}, next: 1500 * time.Millisecond,
@@ -94,7 +100,12 @@ func TestRounds(t *testing.T) {
 					}()
 				}
 				if test.urgent > 0 {
-					time.AfterFunc(settle+test.urgent, func() { fill(l.urgent) })
+					go func() {
+						for left := test.nodes; sleep(ctx, settle+test.urgent-time.Since(began.Add(-settle))) && left >= 0; left-- {
+							fill(l.urgent)
+							test.urgent += 100 * time.Millisecond
+						}
+					}()
 				}
 				if err := l.Start(ctx); err != nil {
 					t.Fatal(err)
