@@ -53,6 +53,7 @@ func Plan(s *cluster.Snapshot, room Room, moves []Move, settings Settings, progr
 	for _, m := range p.urgency() {
 		p.begin(m)
 	}
+	p.beginUnplaced()
 	p.finish()
 	return inTurn(p.actions)
 }
@@ -90,6 +91,9 @@ type planner struct {
 	adopters map[string][]adopter
 	budgets  *budgets
 	actions  []Action
+	// unplaced are the moves whose replacements have no room. awaited: a replacement has room, and is not bound yet.
+	unplaced []firstStep
+	awaited  bool
 }
 
 func (p *planner) add(a Action) {
@@ -140,10 +144,12 @@ func (p *planner) expect() {
 	}
 }
 
-// reserve takes the room of the replacement of a pod.
+// reserve takes the room of the replacement of a pod, or of a pod that waits.
 func (p *planner) reserve(pod *cluster.Pod) {
 	defer recovery.Recover(recovery.Pod, klog.KObj(pod))
-	p.room.Replace(pod)
+	if to, _ := p.room.Replace(pod); to != nil {
+		p.awaited = true
+	}
 }
 
 // wanted returns how many pods a revision asks for.

@@ -88,7 +88,7 @@ func TestAnyInterruption(t *testing.T) {
 		// behind.
 		saves := func(pod *v1.Pod) bool {
 			d, going := w.seen.deployments[pod.Labels["app"]], !deadline.IsZero() && pod.Spec.NodeName == "going"
-			if d == nil || *d.Spec.Replicas < 2 || !going || w.now.Add(time.Second).After(deadline) || w.removed[pod.Name] ||
+			if d == nil || *d.Spec.Replicas < 2 || !going || !w.now.Add(time.Second).Before(deadline) || w.removed[pod.Name] ||
 				time.Duration(*pod.Spec.TerminationGracePeriodSeconds)*time.Second < deadline.Sub(noticed) {
 				return true
 			}

@@ -44,7 +44,48 @@ func (p *planner) begin(m urgent) {
 		return // what is urgent has taken the room that it was planned for
 	default:
 		a.Why = fmt.Sprintf("a replacement fits on node %s", to.Name)
+		p.awaited = p.awaited || !m.Deadline.IsZero()
 	}
+	if a.Unplaced {
+		p.unplaced = append(p.unplaced, firstStep{m, a, way, noSurge})
+		return
+	}
+	p.start(m, a, way, noSurge)
+}
+
+// firstStep is the first step of a move that waits for others.
+type firstStep struct {
+	urgent
+	action  Action
+	way     Way
+	noSurge string
+}
+
+// placedFirst is how long after the notice of its node a pod without room for its replacement lets
+// those with room start. They are released, replaced and scheduled within seconds.
+const placedFirst = 10 * time.Second
+
+// beginUnplaced begins the moves whose replacements have no room. For placedFirst it waits until no
+// replacement that has room waits for it: the scheduler takes pods in the order in which they come,
+// and would give the room of a floor to a replica beyond another floor.
+func (p *planner) beginUnplaced() {
+	if len(p.unplaced) > 0 {
+		for _, pod := range p.snapshot.Pods {
+			if pod.Spec.NodeName == "" && kube.Live(pod.Pod) && len(pod.Spec.SchedulingGates) == 0 {
+				p.reserve(pod)
+			}
+		}
+	}
+	for _, s := range p.unplaced {
+		if !p.awaited || !p.now.Before(s.Noticed.Add(placedFirst)) {
+			p.start(s.urgent, s.action, s.way, s.noSurge)
+		}
+	}
+}
+
+// start adds the first step of a move by a way; noSurge is why that is not Surge.
+func (p *planner) start(m urgent, a Action, way Way, noSurge string) {
+	defer recovery.Recover(recovery.Pod, klog.KObj(m.Pod))
 	a.Kind, a.Way = Release, way
 	if way == Evict {
 		if m.OnlySurge || p.spread(m.Move) && p.lastServing(m.Pod) {
