@@ -55,8 +55,9 @@ type world struct {
 	log []string
 	// mayDelete and mayEvict, if set, are asked about every deletion and eviction.
 	mayDelete, mayEvict func(pod *v1.Pod)
-	// removed are the pods that were evicted or deleted since the caches were brought up to date.
+	// removed are the pods that were evicted or deleted since the caches were brought up to date, at synced.
 	removed map[string]bool
+	synced  time.Time
 }
 
 type objects struct {
@@ -185,6 +186,7 @@ func (w *world) touch(object metav1.Object) {
 
 // sync brings the caches up to date.
 func (w *world) sync() {
+	w.synced = w.now
 	w.removed = map[string]bool{}
 	for i, budget := range w.budgets { // the disruption controller
 		w.budgets[i] = budget.DeepCopy()
