@@ -20,7 +20,7 @@ type Adopter struct {
 
 // readAdopters returns the adopters of each namespace, ordered by kind and name. A StatefulSet is
 // none: it only adopts pods that have one of its names.
-func (r *Reader) readAdopters() (map[string][]Adopter, error) {
+func (r *Reader) readAdopters(replicaSets []*appsv1.ReplicaSet) (map[string][]Adopter, error) {
 	byNamespace := map[string][]Adopter{}
 	add := func(kind string, object metav1.Object, selector *metav1.LabelSelector) {
 		if selector == nil {
@@ -36,10 +36,6 @@ func (r *Reader) readAdopters() (map[string][]Adopter, error) {
 	}
 	for _, set := range daemonSets {
 		add("DaemonSet", set, set.Spec.Selector)
-	}
-	replicaSets, err := r.replicaSets.List(labels.Everything())
-	if err != nil {
-		return nil, err
 	}
 	for _, rs := range replicaSets {
 		add("ReplicaSet", rs, rs.Spec.Selector)

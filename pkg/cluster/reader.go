@@ -106,8 +106,12 @@ func (r *Reader) Snapshot(now time.Time) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
+	replicaSets, err := r.replicaSets.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
 	nodeOf := r.readNodes(s, nodes)
-	if err := r.readPods(s, r.known.update(pods), nodeOf); err != nil {
+	if err := r.readPods(s, r.known.update(pods), replicaSets, nodeOf); err != nil {
 		return nil, err
 	}
 	if s.Budgets, err = r.readBudgets(); err != nil {
@@ -116,7 +120,7 @@ func (r *Reader) Snapshot(now time.Time) (*Snapshot, error) {
 	if s.Services, err = r.readServices(); err != nil {
 		return nil, err
 	}
-	s.Adopters, err = r.readAdopters()
+	s.Adopters, err = r.readAdopters(replicaSets)
 	return s, err
 }
 

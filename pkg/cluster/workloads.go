@@ -11,7 +11,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -42,7 +41,7 @@ type counted struct {
 }
 
 // readPods fills s.Pods, s.Workloads and the pods of s.Nodes.
-func (r *Reader) readPods(s *Snapshot, pods []*knownPod, nodeOf map[string]*Node) error {
+func (r *Reader) readPods(s *Snapshot, pods []*knownPod, replicaSets []*appsv1.ReplicaSet, nodeOf map[string]*Node) error {
 	c := &census{
 		Reader:    r,
 		now:       s.Now,
@@ -66,9 +65,7 @@ func (r *Reader) readPods(s *Snapshot, pods []*knownPod, nodeOf map[string]*Node
 			return err
 		}
 	}
-	if err := c.addWanted(); err != nil {
-		return err
-	}
+	c.addWanted(replicaSets)
 	s.Workloads, s.Defects = c.finish(), c.defects
 	r.revisions = len(c.revisions)
 	return nil
@@ -249,12 +246,8 @@ func (c *census) deploymentOf(rs *appsv1.ReplicaSet, uid types.UID) *appsv1.Depl
 }
 
 // addWanted adds the revisions of known Deployments that have no pods yet, but want some, and notes which is the newest.
-func (c *census) addWanted() error {
-	sets, err := c.replicaSets.List(labels.Everything())
-	if err != nil {
-		return err
-	}
-	for _, rs := range sets {
+func (c *census) addWanted(replicaSets []*appsv1.ReplicaSet) {
+	for _, rs := range replicaSets {
 		owner := metav1.GetControllerOfNoCopy(rs)
 		if owner == nil || rs.DeletionTimestamp != nil {
 			continue
@@ -271,7 +264,6 @@ func (c *census) addWanted() error {
 			workload.Revisions = append(workload.Revisions, &Revision{Key: key, Workload: &workload.Workload, ReplicaSet: rs})
 		}
 	}
-	return nil
 }
 
 // finish returns the workloads in order, with what only their whole says.
