@@ -17,13 +17,6 @@ func claimedStart(a kube.Announcement) time.Time {
 	return a.Since.UTC().Truncate(time.Second)
 }
 
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
-
 // start returns when a signal began, from which its notice counts: what the Node says, so that time
 // that has passed is not promised again; but not before it was recorded, unless it went and came
 // again since. heard: the node's kubelet is alive.

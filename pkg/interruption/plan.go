@@ -118,10 +118,8 @@ func (p *planner) reclaim(n *cluster.Node, had state, announced []kube.Announcem
 	for _, a := range announced {
 		since := p.start(a, had, heard, &want)
 		want.Seen[a.Name] = since
-		first, oldest = earlier(first, since), earlier(oldest, since)
-		if claimed := claimedStart(a); !claimed.IsZero() {
-			oldest = earlier(oldest, claimed)
-		}
+		first = kube.Earlier(first, since)
+		oldest = kube.Earlier(oldest, kube.Earlier(since, claimedStart(a)))
 	}
 	deadline := p.deadline(n.Node, announced, &want, oldest)
 	if !takenByOthers(n.Node, had) {

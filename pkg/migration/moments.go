@@ -73,14 +73,7 @@ func (q *deletionQueue) before(at time.Time) time.Time {
 		q.second, q.used = q.second.Add(-time.Second), 0
 	}
 	q.used++
-	return earlier(at, q.second)
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
+	return kube.Earlier(at, q.second)
 }
 
 // moment returns when the pod of a move with a deadline is deleted if it has not left by then.
@@ -90,7 +83,7 @@ func (p *planner) moment(m Move) time.Time {
 		last = m.Deadline.Add(-gracePeriod(m.Pod))
 	}
 	if p.spread(m) {
-		return earlier(last, p.turn(m))
+		return kube.Earlier(last, p.turn(m))
 	}
 	return last
 }
