@@ -46,18 +46,19 @@ func (p *planner) begin(m urgent) {
 		a.Why = fmt.Sprintf("a replacement fits on node %s", to.Name)
 		p.awaited = p.awaited || !m.Deadline.IsZero()
 	}
+	a.Kind, a.Way = Release, way
+	step := firstStep{m.Move, a, noSurge}
 	if a.Unplaced {
-		p.unplaced = append(p.unplaced, firstStep{m, a, way, noSurge})
+		p.unplaced = append(p.unplaced, step)
 		return
 	}
-	p.start(m, a, way, noSurge)
+	p.start(step)
 }
 
-// firstStep is the first step of a move that waits for others.
+// firstStep is the first step of a move. If its Way is Evict, noSurge says why it is not Surge.
 type firstStep struct {
-	urgent
+	Move
 	action  Action
-	way     Way
 	noSurge string
 }
 
@@ -78,20 +79,20 @@ func (p *planner) beginUnplaced() {
 	}
 	for _, s := range p.unplaced {
 		if !p.awaited || !p.now.Before(s.Noticed.Add(placedFirst)) {
-			p.start(s.urgent, s.action, s.way, s.noSurge)
+			p.start(s)
 		}
 	}
 }
 
-// start adds the first step of a move by a way; noSurge is why that is not Surge.
-func (p *planner) start(m urgent, a Action, way Way, noSurge string) {
-	defer recovery.Recover(recovery.Pod, klog.KObj(m.Pod))
-	a.Kind, a.Way = Release, way
-	if way == Evict {
-		if m.OnlySurge || p.spread(m.Move) && p.lastServing(m.Pod) {
+// start adds a first step.
+func (p *planner) start(s firstStep) {
+	defer recovery.Recover(recovery.Pod, klog.KObj(s.Pod))
+	a := s.action
+	if a.Way == Evict {
+		if s.OnlySurge || p.spread(s.Move) && p.lastServing(s.Pod) {
 			return // lastServing: until another replica serves, or its last moment comes
 		}
-		a.Kind, a.Why = EvictPod, fmt.Sprintf("%s; no surge: %s", a.Why, noSurge)
+		a.Kind, a.Why = EvictPod, fmt.Sprintf("%s; no surge: %s", a.Why, s.noSurge)
 	}
 	p.add(a)
 }
