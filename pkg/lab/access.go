@@ -75,7 +75,7 @@ func (cp *ControlPlane) makeIdentities(address, port string) (identity, error) {
 	return id, cp.writeKubeconfig(cp.StockKubeconfig, stock)
 }
 
-// grant applies the shipped ServiceAccount, RBAC and admission policies and writes a kubeconfig with a token for it, whose name it returns: so what ships is
+// grant applies the shipped ServiceAccount, RBAC and admission policy and writes a kubeconfig with a token for it, whose name it returns: so what ships is
 // what is tested.
 func (cp *ControlPlane) grant(ctx context.Context, to account) (kubeconfig string, err error) {
 	c, err := client.New(cp.config, client.Options{})

@@ -20,7 +20,7 @@ import (
 )
 
 // TestHostileTenants: a workload needs a heal and a node is reclaimed, beside pods that claim what is not so. Both happen as without them. The pods
-// are created as the controller's own user, whom the admission policies do not concern: what is tested is the controller.
+// are created as the controller's own user, whom the admission policy does not concern: what is tested is the controller.
 func TestHostileTenants(t *testing.T) {
 	for name, beside := range map[string]bool{"alone": false, "beside hostile pods": true} {
 		t.Run(name, func(t *testing.T) {

@@ -23,11 +23,10 @@ import (
 
 // The names that users read; spelled out, so that a change of a constant in the code does not go unnoticed.
 const (
-	controllerUser  = "system:serviceaccount:kube-system:spot-controller"
-	releasedKey     = "spot-aware-scheduler.io/released"
-	hashKey         = appsv1.DefaultDeploymentUniqueLabelKey
-	releasePolicy   = "spot-controller-releases"
-	controllerLimit = "spot-controller-pods"
+	controllerUser = "system:serviceaccount:kube-system:spot-controller"
+	releasedKey    = "spot-aware-scheduler.io/released"
+	hashKey        = appsv1.DefaultDeploymentUniqueLabelKey
+	podsPolicy     = "spot-controller-pods"
 )
 
 // as returns a client of a user of these groups.
@@ -37,7 +36,7 @@ func as(user string, groups ...string) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// admission is a namespace in which the shipped policies are in force.
+// admission is a namespace in which the shipped policy is in force.
 type admission struct {
 	*testing.T
 	namespace string
@@ -90,34 +89,32 @@ func newAdmission(t *testing.T) *admission {
 	a.owner = metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID, Controller: ptr.To(true)}
 	// A policy is in force some time after it was created, and so is a right.
 	a.pod("probe", nil)
-	for policy, by := range map[string]kubernetes.Interface{releasePolicy: a.tenant, controllerLimit: a.mighty} {
+	for _, by := range []kubernetes.Interface{a.tenant, a.mighty} {
 		must(t, live.Until(t.Context(), limit, func() error {
 			_, err := by.CoreV1().Pods(a.namespace).Patch(t.Context(), "probe", types.StrategicMergePatchType,
 				[]byte(`{"metadata":{"labels":{"pod-template-hash":"released","probe":"x"}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
-			return refusedBy(policy, err)
+			return refusedBy(podsPolicy, err)
 		}))
 	}
 	return a
 }
 
-// TestPoliciesCompile: the API server finds nothing to warn of in the expressions of the shipped policies.
-func TestPoliciesCompile(t *testing.T) {
+// TestPolicyCompiles: the API server finds nothing to warn of in the expressions of the shipped policy.
+func TestPolicyCompiles(t *testing.T) {
 	_, err := controlPlane.ControllerKubeconfig(t.Context()) // which applies them
 	must(t, err)
-	for _, name := range []string{releasePolicy, controllerLimit} {
-		must(t, live.Until(t.Context(), limit, func() error {
-			policy, err := client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), name, metav1.GetOptions{})
-			if err == nil && (policy.Status.TypeChecking == nil || policy.Status.ObservedGeneration != policy.Generation) {
-				err = fmt.Errorf("%s has not been checked", name)
+	must(t, live.Until(t.Context(), limit, func() error {
+		policy, err := client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), podsPolicy, metav1.GetOptions{})
+		if err == nil && (policy.Status.TypeChecking == nil || policy.Status.ObservedGeneration != policy.Generation) {
+			err = fmt.Errorf("%s has not been checked", podsPolicy)
+		}
+		if err == nil {
+			for _, warning := range policy.Status.TypeChecking.ExpressionWarnings {
+				t.Errorf("%s: %s", warning.FieldRef, warning.Warning)
 			}
-			if err == nil {
-				for _, warning := range policy.Status.TypeChecking.ExpressionWarnings {
-					t.Errorf("%s: %s: %s", name, warning.FieldRef, warning.Warning)
-				}
-			}
-			return err
-		}))
-	}
+		}
+		return err
+	}))
 }
 
 // refusedBy returns an error unless err is the refusal of that policy.
@@ -204,7 +201,7 @@ func TestControllerMayPatchItsOwn(t *testing.T) {
 				for who, c := range clients {
 					err := a.patch(c, pod, test.patch, test.subresource...)
 					if test.refused {
-						err = refusedBy(controllerLimit, err)
+						err = refusedBy(podsPolicy, err)
 					}
 					if err != nil {
 						t.Errorf("%s: %v", who, err)
@@ -219,7 +216,7 @@ func TestControllerMayPatchItsOwn(t *testing.T) {
 			"label": `{"metadata":{"labels":{"app":null}}}`, "annotation": `{"metadata":{"annotations":{"theirs":null}}}`,
 			"finalizers": `{"metadata":{"finalizers":null}}`, "owners": `{"metadata":{"ownerReferences":null}}`,
 		} {
-			if err := refusedBy(controllerLimit, a.patch(a.mighty, "removal", patch)); err != nil {
+			if err := refusedBy(podsPolicy, a.patch(a.mighty, "removal", patch)); err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
@@ -241,7 +238,7 @@ func TestTenantsMarkNoPods(t *testing.T) {
 			"label":      func(p *v1.Pod) { p.Labels = map[string]string{hashKey: "released"} },
 		} {
 			_, err := pods(c).Create(t.Context(), a.newPod("forged", edit), metav1.CreateOptions{})
-			if err := refusedBy(releasePolicy, err); err != nil {
+			if err := refusedBy(podsPolicy, err); err != nil {
 				t.Errorf("%s creates a pod with the %s: %v", who, what, err)
 			}
 		}
@@ -272,7 +269,7 @@ func TestTenantsMarkNoPods(t *testing.T) {
 	} {
 		err := a.patch(a.tenant, step.pod, step.patch, step.subresource...)
 		if step.refused {
-			err = refusedBy(releasePolicy, err)
+			err = refusedBy(podsPolicy, err)
 		}
 		if err != nil {
 			t.Errorf("%s: %v", step.what, err)
@@ -284,7 +281,7 @@ func TestTenantsMarkNoPods(t *testing.T) {
 	err = client.CoreV1().Pods(a.namespace).Bind(t.Context(), &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Name: "bound", Annotations: map[string]string{releasedKey: "{}"}}, Target: v1.ObjectReference{Kind: "Node", Name: "nowhere"},
 	}, metav1.CreateOptions{})
-	if err := refusedBy(releasePolicy, err); err != nil {
+	if err := refusedBy(podsPolicy, err); err != nil {
 		t.Errorf("bind with the annotation: %v", err)
 	}
 	must(t, client.CoreV1().Pods(a.namespace).Bind(t.Context(), &v1.Binding{
