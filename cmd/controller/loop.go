@@ -27,9 +27,9 @@ const (
 	// as long as looking took, so that a large cluster costs no more than a third of a core. A last moment does not wait for that.
 	soonest, idle = 200 * time.Millisecond, time.Second
 	share         = 2
-	// While nothing moves, a round follows after idleShare times as long as looking took, but not later than it would without any event:
-	// at rest a large cluster costs a twentieth of a core. A node that changes does not wait for that.
-	idleShare = 19
+	// A round that only news of pods begin follows after gentleShare times as long as looking took, so that a large cluster costs a
+	// twentieth of a core, but not later than it would without any event. A node that changes does not wait for that.
+	gentleShare = 19
 	// A round that a node's signal begins waits for more signals: for gatherFor after each, for gatherWithin at most.
 	gatherFor, gatherWithin = 150 * time.Millisecond, time.Second
 	// Without any event a round follows after latestMoving or latest: time passes for pauses too. What has a moment of its own names it in
@@ -176,9 +176,9 @@ func (l *loop) Start(ctx context.Context) error {
 		}
 		next, took, moving, err := l.round(ctx, began)
 		least := max(soonest, share*took)
-		pause, wait := min(max(idle, idleShare*took), latest), latest
+		pause, wait := min(max(idle, gentleShare*took), latest), latest
 		if moving {
-			pause, wait = least, latestMoving
+			pause, wait = min(gentleShare*took, latestMoving), latestMoving
 		}
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Round failed")
