@@ -85,6 +85,9 @@ func start(ctx context.Context, config *rest.Config, options Options, report fun
 	if profile == "" {
 		profile = SchedulerName
 	}
+	// An auditor watches all pods: as JSON that would be much of what a busy API server does.
+	config = rest.CopyConfig(config)
+	config.ContentType = runtime.ContentTypeProtobuf
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("auditor's client: %w", err)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
@@ -68,7 +69,9 @@ func startControlPlane(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	own, err := kubernetes.NewForConfig(cp.Config())
+	config := cp.Config()
+	config.ContentType = runtime.ContentTypeProtobuf // the tests watch all pods
+	own, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return errors.Join(err, cp.Stop())
 	}

@@ -63,11 +63,14 @@ func massReclaim(t *testing.T, nodes, workloads int) {
 		of[app].deploy(app, perWorkload, edits...)
 	})
 	s.eventually(5*time.Minute, s.are(want))
+	s.forAll(workloads, func(app string) { of[app].budget(app, app, maxUnavailable("1")) })
+	s.control(interruptionsOnly()) // its admission policy too is part of what the machine does for each pod
 	floor := s.floor(want)
 	t.Logf("%d pods deleted at once were replaced after %s", workloads*perWorkload, floor.Round(10*time.Millisecond))
-	s.forAll(workloads, func(app string) { of[app].protect(app, perWorkload, maxUnavailable("1")) })
+	for app := range want {
+		s.seen.promise(app, perWorkload-1) // from here on: the floor was taken with deletions, which no budget holds up
+	}
 	s.addNodes(live.OnDemand(nodes, slots)...)
-	s.control(interruptionsOnly())
 
 	before := s.seen.gone()
 	began := time.Now()
