@@ -39,7 +39,7 @@ func releaseOf(pod *v1.Pod) (release *Release, wrong string) {
 		return nil, fmt.Sprintf("annotation %s does not name a ReplicaSet, its UID and a hash", kube.ReleaseAnnotation)
 	case hash != kube.ReleasedHash && hash != release.Hash:
 		return nil, fmt.Sprintf("label %s is neither that of a released pod nor the hash that it had", appsv1.DefaultDeploymentUniqueLabelKey)
-	case controller != nil && kube.KeyOf(pod.Namespace, controller) != release.from(pod.Namespace):
+	case controller != nil && !kube.IsDeployment(controller) && kube.KeyOf(pod.Namespace, controller) != release.from(pod.Namespace):
 		return nil, fmt.Sprintf("its controller is %s %s, not the ReplicaSet that it was released from", controller.Kind, controller.Name)
 	}
 	return release, ""
@@ -64,9 +64,12 @@ func beforeRelease(pod *v1.Pod, release *Release) *v1.Pod {
 // distrust says why the release that a pod claims cannot be true by what the caches hold; "" if it is trusted. A pod with a release that is
 // not trusted is an ordinary pod.
 //
-// The ReplicaSet must be in the pod's own namespace, with its UID, and must select the pod as it was, but not as it is. If no cache has the
-// ReplicaSet any more, the release is trusted as well, but with nothing to release from: such a pod counts nowhere, and the controller deletes
-// it once the API server confirms that the ReplicaSet is gone. It must not run for ever after its Deployment was deleted. Who forges that
+// The ReplicaSet must be in the pod's own namespace, with its UID, and must select the pod as it was, but not as it is. A Deployment that
+// controls the pod must be that of the ReplicaSet. If no cache has the ReplicaSet any more, that Deployment must exist: the release is trusted,
+// but with nothing to release from.
+//
+// A pod without a controller was released from a ReplicaSet without a Deployment. If that is gone, the release is trusted as well: such a pod
+// counts nowhere, and the controller deletes it once the API server confirms that the ReplicaSet is gone. Nobody else would. Who forges that
 // loses the pod that he wrote the annotation on, and harms nobody else.
 func (c *census) distrust(p *knownPod) string {
 	release := p.release
@@ -74,7 +77,15 @@ func (c *census) distrust(p *knownPod) string {
 		return "the time of its release is in the future"
 	}
 	rs, err := c.replicaSets.ReplicaSets(p.pod.Namespace).Get(release.ReplicaSet)
-	if err != nil || rs.UID != release.ReplicaSetUID {
+	known := err == nil && rs.UID == release.ReplicaSetUID
+	if by := metav1.GetControllerOfNoCopy(p.pod); by != nil && kube.IsDeployment(by) {
+		deployment, err := c.deployments.Deployments(p.pod.Namespace).Get(by.Name)
+		switch {
+		case known && c.deploymentOf(rs, by.UID) == nil, err != nil, deployment.UID != by.UID:
+			return fmt.Sprintf("its controller is Deployment %s, which does not exist or does not control ReplicaSet %s", by.Name, release.ReplicaSet)
+		}
+	}
+	if !known {
 		return c.contradiction(p.before)
 	}
 	selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)

@@ -38,6 +38,12 @@ func claim(edit func(*cluster.Release)) func(*v1.Pod) {
 func TestRelease(t *testing.T) {
 	released := cluster.Release{ReplicaSet: "web-r", ReplicaSetUID: "web-r-uid", Hash: "r", Reason: "heal", At: now}
 	back := func(p *v1.Pod) { release(p); p.Labels[hashKey] = "r" }
+	handed := func(deployment string) func(*v1.Pod) {
+		return func(p *v1.Pod) {
+			release(p)
+			p.OwnerReferences = []metav1.OwnerReference{by("apps/v1", "Deployment", deployment)}
+		}
+	}
 	gone := func(w *world) { w.remove(&appsv1.ReplicaSet{ObjectMeta: meta("web-r")}) }
 	selects := func(labels map[string]string) func(*world) {
 		return func(w *world) {
@@ -66,6 +72,16 @@ func TestRelease(t *testing.T) {
 			w.put(again)
 		}, trusted: true},
 		"a clock that is a little ahead": {change: claim(func(r *cluster.Release) { r.At = now.Add(time.Second) }), trusted: true, from: "web-r-uid"},
+
+		"handed over":             {change: handed("web"), trusted: true, from: "web-r-uid"},
+		"handed over, given back": {change: func(p *v1.Pod) { handed("web")(p); p.Labels[hashKey] = "r" }, trusted: true, from: "web-r-uid"},
+		"the Deployment is left":  {change: handed("web"), cluster: gone, trusted: true},
+		"handed over to another":  {change: handed("other"), cluster: func(w *world) { w.put(&appsv1.Deployment{ObjectMeta: meta("other")}) }, wrong: "does not control ReplicaSet web-r"},
+		"handed over to none":     {change: handed("other"), wrong: "does not control ReplicaSet web-r"},
+		"handed over, nothing is left": {change: handed("web"), cluster: func(w *world) {
+			gone(w)
+			w.remove(&appsv1.Deployment{ObjectMeta: meta("web")})
+		}, wrong: "which does not exist"},
 
 		"only the label":        {change: func(p *v1.Pod) { release(p); p.Annotations = nil }, wrong: "without the annotation"},
 		"no JSON":               {change: func(p *v1.Pod) { release(p); p.Annotations[kube.ReleaseAnnotation] = "yes" }, wrong: "does not parse"},

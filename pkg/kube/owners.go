@@ -445,6 +445,11 @@ func isKnown(ref *metav1.OwnerReference) bool {
 	return false
 }
 
+// IsDeployment reports whether ref is to a Deployment. It controls pods only that were released from one of its ReplicaSets.
+func IsDeployment(ref *metav1.OwnerReference) bool {
+	return isKind(ref, appsv1.GroupName, "Deployment")
+}
+
 // isKind compares the group, not the version; see OwnerKey.
 func isKind(ref *metav1.OwnerReference, group, kind string) bool {
 	return ref.Kind == kind && groupOf(ref) == group

@@ -81,7 +81,7 @@ type Kind string
 const (
 	// Release takes the pod out of its ReplicaSet.
 	Release Kind = "release"
-	// Restore gives a released pod back to its ReplicaSet, which has yet to adopt it.
+	// Restore gives a released pod back to its ReplicaSet, which has yet to adopt it if no Deployment controls it.
 	Restore Kind = "restore"
 	// Forget removes the annotation of a release from a pod that its ReplicaSet has adopted again.
 	Forget Kind = "forget"

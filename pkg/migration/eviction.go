@@ -125,7 +125,7 @@ func (e *Executor) releasedFrom(ctx context.Context, pod *cluster.Pod) (*appsv1.
 	return rs, nil
 }
 
-// release takes a pod out of its ReplicaSet, by label and annotation in one request.
+// release takes a pod out of its ReplicaSet in one request: by label, annotation and controller.
 func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
 	rs := a.Pod.Revision.ReplicaSet
 	state, err := json.Marshal(cluster.Release{
@@ -135,10 +135,14 @@ func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
 	if err != nil {
 		return unclear, err
 	}
-	o, err := e.patch(ctx, a.Pod, map[string]any{
+	metadata := map[string]any{
 		"labels":      map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: kube.ReleasedHash},
 		"annotations": map[string]any{kube.ReleaseAnnotation: string(state)},
-	})
+	}
+	if owners := ownersReleased(a.Pod, rs); owners != nil {
+		metadata["ownerReferences"] = owners
+	}
+	o, err := e.patch(ctx, a.Pod, metadata)
 	switch {
 	case apierrors.IsForbidden(err):
 		o = forbidden
@@ -149,13 +153,19 @@ func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
 	return o, err
 }
 
-// restore gives a pod back to its ReplicaSet, which then has one too many and removes one, unready ones first. A ReplicaSet that is gone
-// would never adopt it. The annotation stays until one has: see planner.forget.
+// restore gives a pod back to its ReplicaSet, which then has one too many and removes one, unready ones first. A pod that no Deployment
+// controls is not the ReplicaSet's until that has adopted it, and one that is gone never would: so the annotation stays until then, see
+// planner.forget.
 func (e *Executor) restore(ctx context.Context, a Action) (outcome, error) {
 	if rs, err := e.releasedFrom(ctx, a.Pod); err != nil || rs == nil {
 		return unclear, err
 	}
-	return e.patch(ctx, a.Pod, map[string]any{"labels": map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: a.Pod.Release.Hash}})
+	metadata := map[string]any{"labels": map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: a.Pod.Release.Hash}}
+	if heldByDeployment(a.Pod) {
+		metadata["ownerReferences"] = ownersRestored(a.Pod, a.Pod.Release.ReplicaSetUID)
+		metadata["annotations"] = map[string]any{kube.ReleaseAnnotation: nil}
+	}
+	return e.patch(ctx, a.Pod, metadata)
 }
 
 // forget takes the annotation off a pod.

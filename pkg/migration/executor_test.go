@@ -21,6 +21,8 @@ import (
 	"k8s.io/klog/v2"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
@@ -340,6 +342,41 @@ func TestRestore(t *testing.T) {
 	old := w.pods["old"]
 	if _, ok := old.Annotations[kube.ReleaseAnnotation]; ok || old.Labels[hashKey] != "web-1" {
 		t.Errorf("labels %v, annotations %v, want those from before the release", old.Labels, old.Annotations)
+	}
+}
+
+// A pod that was handed over to its Deployment is given back in one request, with all that it had before.
+func TestHandOver(t *testing.T) {
+	w := newWorld()
+	d := w.deployment("web", 1)
+	pod := w.pod("old", w.replicaSets["web-1"], "going")
+	other := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "other", UID: "other"}
+	pod.OwnerReferences = append(pod.OwnerReferences, other)
+	before := pod.DeepCopy()
+	w.sync()
+	b := newBench(w, false)
+	b.round(2*time.Minute, "old")
+	rs := before.OwnerReferences[0]
+	rs.Controller = nil
+	want := []metav1.OwnerReference{rs, other, {APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: d.UID, Controller: ptr.To(true)}}
+	if diff := cmp.Diff(want, pod.OwnerReferences); diff != "" || pod.Labels[hashKey] != kube.ReleasedHash {
+		t.Errorf("label %s, owners of the released pod (-want +got):\n%s", pod.Labels[hashKey], diff)
+	}
+	w.control() // a replacement, which does not get ready
+	w.sync()
+	b.pass(2 * time.Minute)
+	b.round(0)
+	b.want(t, []string{"patch old", "patch old"}, []string{"ReleasedToMove Pod", "MovingPods Deployment", "MoveUndone Pod", "MoveUndone Deployment"})
+	if diff := cmp.Diff(before.OwnerReferences, pod.OwnerReferences); diff != "" || len(pod.Annotations) > 0 || pod.Labels[hashKey] != "web-1" {
+		t.Errorf("labels %v, annotations %v, owners of the restored pod (-want +got):\n%s", pod.Labels, pod.Annotations, diff)
+	}
+	for range 2 {
+		w.control()
+		w.sync()
+		b.round(0)
+	}
+	if len(b.log) != 2 || len(w.pods) != 1 {
+		t.Errorf("requests %q, %d pods, want nothing more to be done and one pod", b.log, len(w.pods))
 	}
 }
 

@@ -343,6 +343,7 @@ func giveBack(w *world) { w.pods["old"].Labels[hashKey] = "web-1" }
 
 // Released pods, also those that nobody asks to move any more.
 func TestFinish(t *testing.T) {
+	handOver := func(w *world) { w.pods["old"].OwnerReferences = w.replicaSets["web-1"].OwnerReferences }
 	const fresh, late = time.Second, 2 * time.Minute
 	for name, test := range map[string]struct {
 		// given adds the released pod "old" of Deployment web with n replicas, released so long ago, and may change what it likes.
@@ -530,6 +531,21 @@ func TestFinish(t *testing.T) {
 		"its Deployment is gone": {
 			n: 1, ago: fresh, given: func(w *world) { delete(w.deployments, "web") },
 			want: []string{"delete old by surge"}, wantOrphan: true,
+		},
+		"handed over, its ReplicaSet is gone": {
+			n: 1, ago: fresh, given: func(w *world) { handOver(w); delete(w.replicaSets, "web-1") },
+			want: []string{"delete old by surge"}, wantOrphan: true,
+		},
+		"handed over, somebody else has restored its label": {
+			n: 1, ago: fresh, given: func(w *world) { handOver(w); w.pods["old"].Labels[hashKey] = "web-1" },
+			want: []string{"restore old by surge"},
+		},
+		"handed over, a replacement is ready": {
+			n: 1, ago: fresh, given: func(w *world) { handOver(w); w.pod("new", w.replicaSets["web-1"], "staying") },
+			want: []string{"evict old by surge"},
+		},
+		"handed over, the last moment": {
+			n: 1, ago: late, left: 30 * time.Second, given: handOver, want: []string{"delete old by delete 30s"},
 		},
 		"scaled to 0": {
 			n: 0, ago: fresh, given: func(*world) {}, want: []string{"delete old by surge"}, wantOrphan: true,

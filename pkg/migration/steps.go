@@ -229,6 +229,8 @@ func (p *planner) leave(m Move) (left bool) {
 	a := Action{Pod: m.Pod, Reason: m.Reason, Way: Surge, Deadline: m.Deadline}
 	since, serves := ready(m.Pod)
 	switch release, revision := m.Pod.Release, m.Pod.ReleasedFrom; {
+	case !hidden(m.Pod) && heldByDeployment(m.Pod):
+		a.Kind, a.Why = Restore, "somebody else has restored its label"
 	case !hidden(m.Pod):
 		p.forget(m, a)
 		return true

@@ -347,6 +347,7 @@ func (w *world) answer(verb, resource, name string, action clienttesting.Action)
 				UID                 types.UID
 				ResourceVersion     string
 				Labels, Annotations map[string]*string
+				OwnerReferences     *[]metav1.OwnerReference
 			}
 		}
 		if err := json.Unmarshal(action.(clienttesting.PatchAction).GetPatch(), &patch); err != nil {
@@ -360,6 +361,9 @@ func (w *world) answer(verb, resource, name string, action clienttesting.Action)
 		}
 		merge(pod.Labels, patch.Metadata.Labels)
 		merge(pod.Annotations, patch.Metadata.Annotations)
+		if patch.Metadata.OwnerReferences != nil {
+			pod.OwnerReferences = *patch.Metadata.OwnerReferences
+		}
 		w.touch(pod)
 		w.log = append(w.log, "patch "+name)
 		return pod.DeepCopy(), nil
@@ -479,6 +483,9 @@ func (w *world) control() {
 	for _, name := range slices.Sorted(maps.Keys(w.pods)) {
 		pod := w.pods[name]
 		owner := metav1.GetControllerOf(pod)
+		if owner != nil && owner.Kind == "Deployment" && (w.deployments[owner.Name] == nil || w.deployments[owner.Name].UID != owner.UID) {
+			w.terminate(pod)
+		}
 		if owner == nil || owner.Kind != "ReplicaSet" {
 			continue
 		}
@@ -495,7 +502,7 @@ func (w *world) control() {
 		var active []*v1.Pod
 		for _, name := range slices.Sorted(maps.Keys(w.pods)) {
 			pod := w.pods[name]
-			if !selects(rs, pod) || pod.DeletionTimestamp != nil {
+			if by := metav1.GetControllerOf(pod); !selects(rs, pod) || pod.DeletionTimestamp != nil || by != nil && by.UID != rs.UID {
 				continue
 			}
 			if metav1.GetControllerOf(pod) == nil {

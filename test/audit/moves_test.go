@@ -10,10 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// release takes a pod out of its ReplicaSet as the controller does, for a reason; the ReplicaSet lets go of it.
+// release takes a pod out of its ReplicaSet as the controller does, for a reason, and hands it over to Deployment web.
 func (h *history) release(name, replicaSet, reason string) *history {
 	h.annotate(name, replicaSet, reason)
-	return edit(h, name, func(p *corev1.Pod) { p.OwnerReferences = nil })
+	return edit(h, name, func(p *corev1.Pod) { p.OwnerReferences = owned("apps/v1", "Deployment", "web") })
 }
 
 // annotate is the controller's part of a release.

@@ -35,7 +35,7 @@ func memberOf(pod *corev1.Pod) membership {
 		return membership{kind: noOpinion, name: pod.Name, revision: pod.UID}
 	}
 	ref := metav1.GetControllerOf(pod)
-	if ref == nil {
+	if ref == nil || controllerKind(ref) == "Deployment" && pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == releasedHash {
 		m := membership{name: pod.Name, revision: pod.UID}
 		if _, was := pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]; was {
 			m.kind = released

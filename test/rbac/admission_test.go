@@ -2,6 +2,7 @@ package rbac
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -210,6 +211,7 @@ func TestControllerMayPatchItsOwn(t *testing.T) {
 			})
 		}
 	}
+	t.Run("owners", func(t *testing.T) { a.owners(t) })
 	t.Run("removal", func(t *testing.T) {
 		a.pod("removal", full)
 		for what, patch := range map[string]string{
@@ -221,6 +223,62 @@ func TestControllerMayPatchItsOwn(t *testing.T) {
 			}
 		}
 	})
+}
+
+// owners: the controller hands the control of a pod from its ReplicaSet to a Deployment and back, and changes no owner otherwise. The admission
+// plugin OwnerReferencesPermissionEnforcement, which is on here, lets it do so without a right on finalizers.
+func (a *admission) owners(t *testing.T) {
+	labels := map[string]string{"app": "owned"}
+	selector := &metav1.LabelSelector{MatchLabels: labels}
+	template := v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: a.newPod("", nil).Spec}
+	set, err := client.AppsV1().ReplicaSets(a.namespace).Create(t.Context(), &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "owned"},
+		Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](2), Selector: selector, Template: template}}, metav1.CreateOptions{})
+	must(t, err)
+	d, err := client.AppsV1().Deployments(a.namespace).Create(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](0), Selector: selector, Template: template}}, metav1.CreateOptions{})
+	must(t, err)
+	theirs := a.owner
+	theirs.Controller = nil
+	of := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: set.Name, UID: set.UID, Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true)}
+	plain, to := of, metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: d.UID, Controller: ptr.To(true)}
+	plain.Controller = nil
+	blocking, free, custom, renamed := to, plain, to, plain
+	blocking.BlockOwnerDeletion, free.BlockOwnerDeletion, custom.APIVersion, renamed.Name = ptr.To(true), nil, "example.com/v1", "other"
+	a.pod("owned", func(p *v1.Pod) { p.Labels, p.OwnerReferences = labels, []metav1.OwnerReference{of, theirs} })
+	a.pod("handed-over", func(p *v1.Pod) { p.OwnerReferences = []metav1.OwnerReference{plain, theirs, to} })
+	for _, step := range []struct {
+		what, pod string
+		owners    []metav1.OwnerReference
+		refused   bool
+	}{
+		{"a Deployment that blocks", "owned", []metav1.OwnerReference{plain, theirs, blocking}, true},
+		{"a custom kind", "owned", []metav1.OwnerReference{plain, theirs, custom}, true},
+		{"without the ReplicaSet", "owned", []metav1.OwnerReference{theirs, to}, true},
+		{"without the other owner", "owned", []metav1.OwnerReference{plain, to}, true},
+		{"a ReplicaSet that blocks no more", "owned", []metav1.OwnerReference{free, theirs, to}, true},
+		{"a ReplicaSet of another name", "owned", []metav1.OwnerReference{renamed, theirs, to}, true},
+		{"another controller", "owned", []metav1.OwnerReference{plain, a.owner}, true},
+		{"none", "owned", nil, true},
+		{"hand over", "owned", []metav1.OwnerReference{plain, theirs, to}, false},
+		{"handed over, without the ReplicaSet", "handed-over", []metav1.OwnerReference{theirs, to}, true},
+		{"give back", "handed-over", []metav1.OwnerReference{of, theirs}, false},
+	} {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"ownerReferences": step.owners}})
+		must(t, err)
+		clients := map[string]kubernetes.Interface{"mighty": a.mighty, "as shipped": a.controller}
+		if step.refused {
+			delete(clients, "as shipped") // OwnerReferencesPermissionEnforcement may answer
+		}
+		for who, c := range clients {
+			_, err := c.CoreV1().Pods(a.namespace).Patch(t.Context(), step.pod, types.MergePatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+			if step.refused {
+				err = refusedBy(podsPolicy, err)
+			}
+			if err != nil {
+				t.Errorf("%s: %s: %v", step.what, who, err)
+			}
+		}
+	}
 }
 
 // TestTenantsMarkNoPods: nobody but the controller sets or changes the marks of a release, and nothing else is in anybody's way.
