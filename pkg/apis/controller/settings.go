@@ -43,6 +43,12 @@ type Settings struct {
 
 	DeletionCosts bool
 
+	Gating                    bool
+	GatingLabels              []string
+	GatingSpotLabel           string // empty: no pod requires spot
+	NodeStartup               time.Duration
+	BuyForReturn, HealRunning bool
+
 	// InterruptionNamespaces and RebalanceNamespaces select the namespaces whose pods are moved; nil selects all.
 	InterruptionNamespaces, RebalanceNamespaces labels.Selector
 }
@@ -81,6 +87,7 @@ func (c *SpotControllerConfiguration) convert() (*Settings, field.ErrorList) {
 		interruption = field.NewPath("interruption")
 		advisory     = interruption.Child("advisory")
 		rebalance    = field.NewPath("rebalance")
+		gating       = field.NewPath("gating")
 	)
 	s := &Settings{
 		DryRun:            scalar.Parse(&errs, field.NewPath("dryRun"), c.DryRun, scalar.Bool),
@@ -112,12 +119,26 @@ func (c *SpotControllerConfiguration) convert() (*Settings, field.ErrorList) {
 
 		DeletionCosts: scalar.Parse(&errs, field.NewPath("deletionCosts", "enabled"), c.DeletionCosts.Enabled, scalar.Bool),
 
+		Gating:       scalar.Parse(&errs, gating.Child("enabled"), c.Gating.Enabled, scalar.Bool),
+		NodeStartup:  scalar.Parse(&errs, gating.Child("nodeStartup"), c.Gating.NodeStartup, atLeast(10*time.Second)),
+		BuyForReturn: scalar.Parse(&errs, gating.Child("buyForReturn"), c.Gating.BuyForReturn, scalar.Bool),
+		HealRunning:  scalar.Parse(&errs, gating.Child("healRunning"), c.Gating.HealRunning, scalar.Bool),
+
 		InterruptionNamespaces: selector(&errs, interruption.Child("namespaceSelector"), c.Interruption.NamespaceSelector),
 		RebalanceNamespaces:    selector(&errs, rebalance.Child("namespaceSelector"), c.Rebalance.NamespaceSelector),
 	}
 	for i, owner := range c.Migration.EvictableOwners {
 		path := field.NewPath("migration", "evictableOwners").Index(i)
 		s.EvictableOwners = append(s.EvictableOwners, scalar.Parse(&errs, path, owner, groupKind))
+	}
+	for i, label := range c.Gating.Labels {
+		s.GatingLabels = append(s.GatingLabels, scalar.Parse(&errs, gating.Child("labels").Index(i), label, labelKey))
+	}
+	if s.Gating && len(c.Gating.Labels) == 0 {
+		errs = append(errs, field.Invalid(gating.Child("labels"), "[]", "expected a label of nodes that says spot, such as karpenter.sh/capacity-type"))
+	}
+	if c.Gating.SpotLabel != `""` { // as scalar.Value keeps the empty string
+		s.GatingSpotLabel = scalar.Parse(&errs, gating.Child("spotLabel"), c.Gating.SpotLabel, labelKey)
 	}
 	if s.Advisory && c.Interruption.Enabled == "false" {
 		errs = append(errs, field.Invalid(advisory.Child("enabled"), true, "expected false where interruption.enabled is false"))
@@ -186,6 +207,13 @@ func groupKind(text string) (schema.GroupKind, error) {
 		return schema.GroupKind{}, errors.New(`expected a kind and its group, such as "CloneSet.apps.kruise.io"`)
 	}
 	return schema.GroupKind{Group: group, Kind: kind}, nil
+}
+
+func labelKey(text string) (string, error) {
+	if mistakes := validation.IsQualifiedName(text); len(mistakes) > 0 {
+		return "", fmt.Errorf("expected the key of a node label, such as karpenter.sh/capacity-type: %s", strings.Join(mistakes, "; "))
+	}
+	return text, nil
 }
 
 func address(text string) (string, error) {

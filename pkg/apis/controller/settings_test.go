@@ -24,6 +24,8 @@ var defaults = Settings{
 	Interruption: true, DefaultNotice: 2 * time.Minute, NotReadyAfter: 40 * time.Second, DeleteAtDeadline: true,
 	AdvisoryLimit: 30 * time.Minute, AdvisoryPause: time.Hour, SurgeTimeout: 2 * time.Minute,
 	Heal: true, MakeRoom: true, ReturnToSpot: true, MaxMoves: 5, PauseAfterInterruption: 5 * time.Minute, CalmPeriod: 10 * time.Minute,
+	GatingLabels: []string{"karpenter.sh/capacity-type"}, GatingSpotLabel: "karpenter.sh/capacity-type", NodeStartup: 3 * time.Minute,
+	BuyForReturn: true, HealRunning: true,
 	DeletionCosts: true, EvictableOwners: []schema.GroupKind{
 		{Group: "core.strimzi.io", Kind: "StrimziPodSet"}, {Group: "postgresql.cnpg.io", Kind: "Cluster"},
 		{Group: "apps.kruise.io", Kind: "CloneSet"}, {Group: "apps.kruise.io", Kind: "StatefulSet"},
@@ -56,6 +58,7 @@ rebalance:
   pauseAfterInterruption: 0s
   calmPeriod: 1ms
 deletionCosts: {enabled: false}
+gating: {enabled: true, labels: [eks.amazonaws.com/capacityType], spotLabel: "", nodeStartup: 10s, buyForReturn: false, healRunning: false}
 `
 
 func parsed(selector string) labels.Selector {
@@ -82,7 +85,8 @@ func TestRead(t *testing.T) {
 			DryRun: true, RequestsPerSecond: 7, Concurrency: 3, LeaseDuration: time.Minute, MetricsAddress: "127.0.0.1:0", HealthAddress: "[::1]:1",
 			Interruption: true, DefaultNotice: 30 * time.Second, NotReadyAfter: 25 * time.Second, Advisory: true,
 			AdvisoryLimit: 10 * time.Second, AdvisoryPause: time.Minute, SurgeTimeout: 3 * time.Minute, MaxMoves: 1, CalmPeriod: time.Millisecond, MoveLocalStorage: true,
-			EvictableOwners:        []schema.GroupKind{{Group: "example.com", Kind: "Shard"}},
+			EvictableOwners: []schema.GroupKind{{Group: "example.com", Kind: "Shard"}},
+			Gating:          true, GatingLabels: []string{"eks.amazonaws.com/capacityType"}, NodeStartup: 10 * time.Second,
 			InterruptionNamespaces: parsed("team=shop"), RebalanceNamespaces: parsed("team in (mail,shop)"),
 		}},
 		"no evictable owners":       {head + "migration: {evictableOwners: []}\n", func() Settings { s := defaults; s.EvictableOwners = nil; return s }()},
@@ -157,8 +161,10 @@ rebalance:
   pauseAfterInterruption: 1
   calmPeriod: -1s
 deletionCosts: {enabled: yes please}
+gating: {enabled: on and on, labels: [a b, ""], spotLabel: /, nodeStartup: 9s, buyForReturn: 1, healRunning: "yes"}
 `, []string{
-			"concurrency", "deletionCosts.enabled", "dryRun", "health.bindAddress", "interruption.advisory.enabled", "interruption.advisory.pause",
+			"concurrency", "deletionCosts.enabled", "dryRun", "gating.buyForReturn", "gating.enabled", "gating.healRunning", "gating.labels[0]",
+			"gating.labels[1]", "gating.nodeStartup", "gating.spotLabel", "health.bindAddress", "interruption.advisory.enabled", "interruption.advisory.pause",
 			"interruption.advisory.timeLimit", "interruption.defaultNotice", "interruption.deleteAtDeadline", "interruption.enabled",
 			"interruption.notReadyAfter", "leaderElection.leaseDuration", "metrics.bindAddress",
 			"migration.evictableOwners[0]", "migration.evictableOwners[1]", "migration.evictableOwners[2]", "migration.evictableOwners[3]",
@@ -181,6 +187,7 @@ rebalance: {namespaceSelector: {matchLabels: {a: "b c"}}}
 			"interruption.namespaceSelector.matchExpressions[0].operator", "interruption.namespaceSelector.matchLabels",
 			"rebalance.namespaceSelector.matchLabels",
 		}},
+		"gating by no label":         {"gating: {enabled: true, labels: []}", []string{"gating.labels"}},
 		"a lease of a second":        {"leaderElection: {leaseDuration: 1s}", []string{"leaderElection.leaseDuration"}},
 		"half a request":             {"requestsPerSecond: 0.5", []string{"requestsPerSecond"}},
 		"advisory without the other": {"interruption: {enabled: false, advisory: {enabled: true}}", []string{"interruption.advisory.enabled"}},

@@ -22,7 +22,8 @@ type SpotControllerConfiguration struct {
 
 	// DryRun says what would be done and does nothing: no object is written, no Lease and no event either. Default false.
 	DryRun scalar.Value `json:"dryRun,omitempty"`
-	// RequestsPerSecond is how many requests a second, on average and at once, moves, marks and deletion costs make together. Default 200.
+	// RequestsPerSecond is how many requests a second, on average and at once, moves, marks and deletion costs make together, and as many again
+	// gating. Default 200.
 	RequestsPerSecond scalar.Value `json:"requestsPerSecond,omitempty"`
 	// Concurrency is how many of these requests are under way at a time. Default 50.
 	Concurrency scalar.Value `json:"concurrency,omitempty"`
@@ -34,6 +35,7 @@ type SpotControllerConfiguration struct {
 	Migration      Migration      `json:"migration,omitempty"`
 	Rebalance      Rebalance      `json:"rebalance,omitempty"`
 	DeletionCosts  DeletionCosts  `json:"deletionCosts,omitempty"`
+	Gating         Gating         `json:"gating,omitempty"`
 }
 
 // LeaderElection says how the replicas agree on the one that acts. The lock is the Lease kube-system/spot-controller.
@@ -114,6 +116,26 @@ type DeletionCosts struct {
 	Enabled scalar.Value `json:"enabled,omitempty"`
 }
 
+// Gating says how the capacity type that a pod must have is written on the pod, where autoscalers see it. It needs the admission policy of
+// manifests/overlays/autoscaler, which holds new pods by a scheduling gate until that has been done.
+type Gating struct {
+	// Enabled: gated pods are given their capacity type and let go. Default false: the scheduler lets them go after gateTimeout.
+	Enabled scalar.Value `json:"enabled,omitempty"`
+	// Labels are the node labels by which pods of a floor are kept off spot: capacity labels that the autoscaler itself sets. Karpenter makes up
+	// a value for any other. Default karpenter.sh/capacity-type.
+	Labels []scalar.Value `json:"labels,omitempty"`
+	// SpotLabel is the node label by which pods require spot. Default karpenter.sh/capacity-type; "": no pod requires spot.
+	SpotLabel scalar.Value `json:"spotLabel,omitempty"`
+	// NodeStartup is how long an autoscaler may take to start a node, before a pod that waits for that node falls back, or a move is undone:
+	// 10s or more. Default 3m.
+	NodeStartup scalar.Value `json:"nodeStartup,omitempty"`
+	// BuyForReturn: a replica that returns to spot requires it, so that an autoscaler buys spot for it. Default true.
+	BuyForReturn scalar.Value `json:"buyForReturn,omitempty"`
+	// HealRunning: replicas of a floor that run on on-demand and do not require it are replaced, one of a workload at a time. They are those from
+	// before the mode was switched on. Default true.
+	HealRunning scalar.Value `json:"healRunning,omitempty"`
+}
+
 // SetDefaults fills in what is not set.
 func (c *SpotControllerConfiguration) SetDefaults() {
 	c.DryRun.SetDefault("false")
@@ -145,12 +167,21 @@ func (c *SpotControllerConfiguration) SetDefaults() {
 	c.Rebalance.PauseAfterInterruption.SetDefault("5m")
 	c.Rebalance.CalmPeriod.SetDefault("10m")
 	c.DeletionCosts.Enabled.SetDefault("true")
+	c.Gating.Enabled.SetDefault("false")
+	if c.Gating.Labels == nil {
+		c.Gating.Labels = []scalar.Value{"karpenter.sh/capacity-type"}
+	}
+	c.Gating.SpotLabel.SetDefault("karpenter.sh/capacity-type")
+	c.Gating.NodeStartup.SetDefault("3m")
+	c.Gating.BuyForReturn.SetDefault("true")
+	c.Gating.HealRunning.SetDefault("true")
 }
 
 // DeepCopyObject implements runtime.Object.
 func (c *SpotControllerConfiguration) DeepCopyObject() runtime.Object {
 	result := *c
 	result.Migration.EvictableOwners = slices.Clone(c.Migration.EvictableOwners)
+	result.Gating.Labels = slices.Clone(c.Gating.Labels)
 	result.Interruption.NamespaceSelector = c.Interruption.NamespaceSelector.DeepCopy()
 	result.Rebalance.NamespaceSelector = c.Rebalance.NamespaceSelector.DeepCopy()
 	return &result

@@ -1,0 +1,30 @@
+package decision
+
+// Assignment is the capacity type that a pod was assigned while a scheduling gate held it, for autoscalers to see.
+type Assignment int8
+
+const (
+	// Unassigned: none was assigned.
+	Unassigned Assignment = iota
+	// AssignedOnDemand: the pod belongs to the floor, and requires on-demand.
+	AssignedOnDemand
+	// AssignedSpot: the pod is beyond the floor, and requires spot.
+	AssignedSpot
+	// AssignedAny: the pod is beyond the floor, and requires neither.
+	AssignedAny
+)
+
+var assignments = [...]string{AssignedOnDemand: "on-demand", AssignedSpot: "spot", AssignedAny: "any"}
+
+// String returns the word that annotations use for a; "" for Unassigned.
+func (a Assignment) String() string { return assignments[a] }
+
+// ParseAssignment is the opposite of String; Unassigned for any word that it does not know.
+func ParseAssignment(word string) Assignment {
+	for i, known := range assignments {
+		if word == known {
+			return Assignment(i)
+		}
+	}
+	return Unassigned
+}
