@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	cliflag "k8s.io/component-base/cli/flag"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
@@ -27,6 +29,8 @@ type setup struct {
 	profile string
 	policy  *decision.Policy
 	signals []kube.Signal
+	// gatingLabels are nil unless gating is enabled.
+	gatingLabels *gating.Labels
 }
 
 // newCommand returns the command.
@@ -79,6 +83,11 @@ func (o *options) read() (*setup, error) {
 	)
 	if err != nil {
 		return nil, err
+	}
+	if s.Gating {
+		if s.gatingLabels, err = gating.NewLabels(s.policy, s.GatingLabels, s.GatingSpotLabel); err != nil {
+			return nil, fmt.Errorf("%s: %w", o.configFile, err)
+		}
 	}
 	s.DryRun = s.DryRun || o.dryRun
 	return s, nil

@@ -120,6 +120,10 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, may func() erro
 	if err != nil {
 		return err
 	}
+	gater, err := newGater(config, setup, caches.factory, caches.full, may, recorder)
+	if err != nil {
+		return err
+	}
 	loop := newLoop(parts.look, caches.full, setup.DryRun, setup.Concurrency)
 	for _, informer := range parts.watched {
 		if err := loop.watch(informer); err != nil {
@@ -134,6 +138,11 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, may func() erro
 		defer parts.wait()
 		return loop.Start(ctx)
 	})
+	if gater != nil {
+		if err := mgr.Add(gater); err != nil {
+			return err
+		}
+	}
 	return errors.Join(
 		mgr.Add(caches), mgr.Add(leads),
 		mgr.AddReadyzCheck("caches", caches.ready),

@@ -171,6 +171,27 @@ func (p *Policy) LabelSays(key, value string) (CapacityType, bool) {
 	return OnDemand, false
 }
 
+// ValuesOf returns the values of the node label of this key that stand for capacity, and whether instead the mere presence of the label does. It
+// returns neither if all values but some do: that cannot be said of one node selector.
+func (p *Policy) ValuesOf(key string, capacity CapacityType) (values []string, byPresence bool) {
+	if key == CapacityLabelKey {
+		return []string{capacity.String()}, false
+	}
+	for i := range p.CapacityLabels {
+		row := &p.CapacityLabels[i]
+		switch {
+		case row.Key != key:
+		case capacity == OnDemand:
+			values = append(values, row.OnDemand...)
+		case row.SpotUnless != nil:
+			return nil, p.PresenceSaysSpot(key)
+		default:
+			values = append(values, row.Spot...)
+		}
+	}
+	return values, false
+}
+
 // PresenceSaysSpot reports whether a node label of this key is set on spot nodes only, so that its mere presence decides.
 func (p *Policy) PresenceSaysSpot(key string) bool {
 	found := false

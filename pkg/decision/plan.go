@@ -53,7 +53,9 @@ type Pod struct {
 	OnlySpot bool
 	// OnlyOnDemand: they admit no spot node.
 	OnlyOnDemand bool
-	Workload     Workload
+	// Assigned is the capacity type that the pod's annotation says it was assigned.
+	Assigned Assignment
+	Workload Workload
 }
 
 // Outgrown returns why what is known of the pod's workload must be older than the pod; empty if nothing says so. No controller makes more

@@ -53,4 +53,13 @@ const (
 	ReasonInterruptionOver = "InterruptionOver"
 	// ReasonInvalidDeadline (Warning, on the node): its deadline annotation does not parse, or is older than its signals; what those say counts.
 	ReasonInvalidDeadline = "InvalidInterruptionDeadline"
+
+	// ReasonHiddenFromAutoscaler (Warning, on the pod): the policy wants something for it that cannot be written where autoscalers see it.
+	ReasonHiddenFromAutoscaler = "HiddenFromAutoscaler"
+	// ReasonHiddenCapacity (Warning, on the node): autoscalers take it for another capacity type than the policy does.
+	ReasonHiddenCapacity = "CapacityHiddenFromAutoscaler"
+	// ReasonReplacedPending (Warning, on the pod): it waited in vain and was deleted, so that its successor gets another affinity.
+	ReasonReplacedPending = "ReplacedWhilePending"
+	// ReasonNoSuccessor (Warning, on the pod): it waits in vain, and is not deleted because nothing would make it anew.
+	ReasonNoSuccessor = "FallbackNeedsController"
 )

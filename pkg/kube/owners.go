@@ -147,7 +147,7 @@ func NewOwners(factory informers.SharedInformerFactory, policy *decision.Policy)
 	if err := addIndex(apps.ReplicaSets().Informer(), replicaSetsByController, func(obj any) ([]string, error) {
 		if rs, ok := obj.(*appsv1.ReplicaSet); ok {
 			if ref := metav1.GetControllerOfNoCopy(rs); ref != nil {
-				return []string{KeyOf(rs.Namespace, ref).index()}, nil
+				return []string{KeyOf(rs.Namespace, ref).Index()}, nil
 			}
 		}
 		return nil, nil
@@ -156,14 +156,14 @@ func NewOwners(factory informers.SharedInformerFactory, policy *decision.Policy)
 	}
 	return o, addIndex(core.Pods().Informer(), podsByUnknownController, func(obj any) ([]string, error) {
 		if pod, ok := obj.(*v1.Pod); ok && CountedByPods(pod) {
-			return []string{RevisionOf(pod).index()}, nil
+			return []string{RevisionOf(pod).Index()}, nil
 		}
 		return nil, nil
 	})
 }
 
-// index returns k as the value of an index. No two keys have the same: group and kind, which tenants write, are quoted.
-func (k OwnerKey) index() string {
+// Index returns k as the value of an index. No two keys have the same: group and kind, which tenants write, are quoted.
+func (k OwnerKey) Index() string {
 	return k.Namespace + "/" + strconv.Quote(k.Group) + strconv.Quote(k.Kind) + string(k.UID)
 }
 
@@ -208,6 +208,7 @@ func (o *Owners) subject(pod *v1.Pod, livePods func(OwnerKey) (int, error)) (*Su
 			QOSClass:      string(pod.Status.QOSClass),
 			OnlySpot:      onlySpot(pod, o.policy),
 			OnlyOnDemand:  OnlyOnDemand(pod, o.policy),
+			Assigned:      AssignmentOf(pod),
 		},
 		RevisionKey: RevisionOf(pod),
 	}
@@ -293,7 +294,7 @@ func CountedByPods(pod *v1.Pod) bool {
 
 // livePods counts the pods of a controller of an unknown kind: the nearest thing to a replica count that it has.
 func (o *Owners) livePods(controller OwnerKey) (int, error) {
-	objs, err := o.podIndex.ByIndex(podsByUnknownController, controller.index())
+	objs, err := o.podIndex.ByIndex(podsByUnknownController, controller.Index())
 	if err != nil {
 		return 0, err
 	}
@@ -317,7 +318,7 @@ func (o *Owners) OlderRevisions(s *Subject) ([]OwnerKey, error) {
 	if s.WorkloadKey == s.RevisionKey {
 		return nil, nil
 	}
-	objs, err := o.replicaSetIndex.ByIndex(replicaSetsByController, s.WorkloadKey.index())
+	objs, err := o.replicaSetIndex.ByIndex(replicaSetsByController, s.WorkloadKey.Index())
 	if err != nil {
 		return nil, err
 	}

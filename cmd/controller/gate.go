@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/gating"
+)
+
+// newGater returns what lets gated pods go; nil if the configuration does not want it, or in a dry run. It has a client of its own, so that no
+// new pod waits for those that are moved. The factory must not have been started.
+func newGater(
+	config *rest.Config, setup *setup, factory informers.SharedInformerFactory, full <-chan struct{}, may func() error,
+	recorder events.EventRecorder,
+) (manager.Runnable, error) {
+	if !setup.Gating || setup.DryRun {
+		return nil, nil
+	}
+	client, err := newWriter(config, setup.RequestsPerSecond, may)
+	if err != nil {
+		return nil, fmt.Errorf("making the client that removes gates: %w", err)
+	}
+	gater, err := gating.New(factory, client, recorder, clock.RealClock{}, &gating.Wishes{}, gating.Settings{
+		Profile: setup.profile, Policy: setup.policy, Labels: setup.gatingLabels, NodeStartup: setup.NodeStartup,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("joining what removes gates to the caches: %w", err)
+	}
+	return manager.RunnableFunc(func(ctx context.Context) error {
+		select {
+		case <-full:
+			gater.Run(ctx)
+		case <-ctx.Done():
+		}
+		return nil
+	}), nil
+}

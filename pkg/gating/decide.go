@@ -1,0 +1,85 @@
+package gating
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// choice is what becomes of a gated pod.
+type choice struct {
+	// assigned and why are what kube.AssignedAnnotation is to say.
+	assigned decision.Assignment
+	why      string
+	// require is added to each term of the pod's required node affinity.
+	require []v1.NodeSelectorRequirement
+	// granted is what kube.GrantedAnnotation is to say; empty for nothing.
+	granted string
+	// warning is the note of an event, where the pod cannot get what the policy wants for it; empty for none.
+	warning string
+}
+
+// annotation returns what kube.AssignedAnnotation is to say.
+func (c choice) annotation() string {
+	word := c.assigned.String()
+	if word == "" {
+		word = "none"
+	}
+	return word + ": " + c.why
+}
+
+// facts are what a choice depends on beside the pod and its settings.
+type facts struct {
+	// assigned is how many other live pods of the revision require on-demand, or are about to.
+	assigned int
+	// granted is what a predecessor of the pod has earned by waiting: kube.GrantedFallback, kube.GrantedRelief or nothing.
+	granted string
+	// toSpot: the pod replaces one that returns to spot.
+	toSpot bool
+}
+
+// choose decides what a gated pod is to require. It asks the plan that the scheduler makes, with one difference: what counts as the floor is
+// what requires on-demand, wherever it is. A replica that is on on-demand and does not require it is the autoscaler's to move.
+func (l *Labels) choose(subject *kube.Subject, settings decision.Settings, f facts) choice {
+	pod := subject.Pod
+	pod.Assigned = decision.Unassigned // somebody else's word: the pod has no assignment before this one
+	plan := decision.NewPlan(&pod, settings, decision.Placed{OnDemand: f.assigned}, decision.Waiting{})
+	ofFloor := !plan.BeyondFloor()
+	floor := "beyond the floor of " + pod.Workload.Revision
+	switch w := &pod.Workload; {
+	case plan.Floor == 0:
+		floor = w.Revision + " has no floor"
+	case ofFloor && w.Ordered:
+		floor = fmt.Sprintf("ordinal %d of %s, the first %d of which are the floor", w.Ordinal, w.Revision, plan.Floor)
+	case ofFloor:
+		floor = fmt.Sprintf("floor of %s, %d of %d", w.Revision, f.assigned+1, plan.Floor)
+	}
+	switch {
+	case f.granted != "":
+		return choice{assigned: decision.AssignedAny, why: "granted by " + f.granted + ": its predecessor found no on-demand node", granted: f.granted}
+	case pod.OnlySpot:
+		c := choice{assigned: decision.AssignedSpot, why: "its own node selector or affinity admits only spot"}
+		if ofFloor {
+			c.warning = "It is part of the floor, but its own node selector or affinity admits only spot: autoscalers do not see the floor"
+		}
+		return c
+	case ofFloor && settings.WhenUnsatisfiable == decision.ScheduleAnyway:
+		return choice{why: "whenUnsatisfiable ScheduleAnyway: the floor is a preference, " + floor}
+	case ofFloor:
+		return choice{assigned: decision.AssignedOnDemand, why: floor, require: l.notSpot}
+	case pod.OnlyOnDemand:
+		return choice{assigned: decision.AssignedOnDemand, why: "its own node selector or affinity admits no spot"}
+	case f.toSpot && l.spot != nil:
+		return choice{assigned: decision.AssignedSpot, why: "replaces a replica that returns to spot", require: []v1.NodeSelectorRequirement{*l.spot}}
+	case settings.Overflow == decision.NeverOverflow && l.spot != nil:
+		return choice{assigned: decision.AssignedSpot, why: "overflow Never, " + floor, require: []v1.NodeSelectorRequirement{*l.spot}}
+	}
+	c := choice{assigned: decision.AssignedAny, why: floor}
+	if plan.PoolCap > 0 {
+		c.warning = fmt.Sprintf("No autoscaler sees maxPerPool: once a pool holds %d replicas, the pod may wait for a node that nobody starts", plan.PoolCap)
+	}
+	return c
+}

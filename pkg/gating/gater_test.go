@@ -1,0 +1,415 @@
+package gating
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+const profile = "spot-aware-scheduler"
+
+// world is a Gater with its caches, on an API server that is not real: it checks no affinity. test/autoscaler has the real one.
+type world struct {
+	*Gater
+	t      *testing.T
+	client *fake.Clientset
+	events *events.FakeRecorder
+}
+
+// start starts a Gater with a cluster that holds the objects.
+func start(t *testing.T, settings decision.Settings, objects ...runtime.Object) *world {
+	t.Helper()
+	policy := builtin()
+	policy.Defaults = settings
+	labels, err := NewLabels(policy, []string{karpenter}, karpenter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, client: fake.NewClientset(objects...), events: events.NewFakeRecorder(100)}
+	factory := informers.NewSharedInformerFactory(w.client, 0)
+	w.Gater, err = New(factory, w.client, w.events, clock.RealClock{}, &Wishes{},
+		Settings{Profile: profile, Policy: policy, Labels: labels, NodeStartup: 3 * time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	ended := make(chan struct{})
+	go func() { defer close(ended); w.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended; factory.Shutdown() })
+	return w
+}
+
+// deployment returns a Deployment of that many replicas, and its ReplicaSet.
+func deployment(name string, replicas int32) []runtime.Object {
+	d := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)},
+		Spec:       appsv1.DeploymentSpec{Replicas: &replicas},
+	}
+	rs := &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name + "-1", UID: types.UID(name + "-1"), OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "apps/v1", Kind: "Deployment", Name: name, UID: d.UID, Controller: ptr.To(true)},
+		}},
+		Spec: appsv1.ReplicaSetSpec{Replicas: &replicas},
+	}
+	return []runtime.Object{d, rs}
+}
+
+// gated returns a gated pod of that controller.
+func gated(apiVersion, kind, owner, name string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: name, UID: types.UID(name), CreationTimestamp: metav1.Now(), ResourceVersion: "1",
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: owner, UID: types.UID(owner), Controller: ptr.To(true)}},
+		},
+		Spec: v1.PodSpec{SchedulerName: profile, SchedulingGates: []v1.PodSchedulingGate{{Name: kube.CapacityGate}}},
+	}
+}
+
+func (w *world) create(pods ...*v1.Pod) {
+	w.t.Helper()
+	for _, pod := range pods {
+		if _, err := w.client.CoreV1().Pods(pod.Namespace).Create(w.t.Context(), pod, metav1.CreateOptions{}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// assigned returns what each pod was assigned, when no pod is gated any more.
+func (w *world) assigned() map[string]string {
+	w.t.Helper()
+	got := map[string]string{}
+	w.until("no pod is gated", func() bool {
+		clear(got)
+		list, err := w.client.CoreV1().Pods("shop").List(w.t.Context(), metav1.ListOptions{})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for i := range list.Items {
+			pod := &list.Items[i]
+			if kube.Gated(pod) {
+				return false
+			}
+			got[pod.Name], _, _ = strings.Cut(pod.Annotations[kube.AssignedAnnotation], ":")
+			if requires := kube.OnlyOnDemand(pod, w.settings.Policy); got[pod.Name] != "" && requires != (got[pod.Name] == "on-demand") {
+				w.t.Errorf("%s requires on-demand: %v, assigned %q", pod.Name, requires, got[pod.Name])
+			}
+		}
+		return true
+	})
+	return got
+}
+
+func (w *world) until(what string, ok func() bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("not within 10 s: %s", what)
+		}
+	}
+}
+
+func count(of map[string]string, what string) (n int) {
+	for _, is := range of {
+		if is == what {
+			n++
+		}
+	}
+	return n
+}
+
+// A floor is assigned once, however the pods arrive, and although the caches show late what was patched.
+func TestFloorOfABurst(t *testing.T) {
+	w := start(t, decision.Settings{MinOnDemand: decision.Percent(30), FallbackAfter: decision.Never}, deployment("web", 10)...)
+	for i := range 10 {
+		w.create(gated("apps/v1", "ReplicaSet", "web-1", fmt.Sprint("web-", i)))
+		if i%3 == 2 {
+			w.assigned()
+		}
+	}
+	if got := w.assigned(); count(got, "on-demand") != 3 || count(got, "any") != 7 {
+		t.Errorf("assigned %v, want 3 on-demand and 7 any", got)
+	}
+	// Of those that replace two of them, as many belong to the floor as it has lost.
+	lost := 0
+	for name, capacity := range w.assigned() {
+		if capacity == "on-demand" && lost < 2 {
+			lost++
+			if err := w.client.CoreV1().Pods("shop").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w.create(gated("apps/v1", "ReplicaSet", "web-1", "web-a"), gated("apps/v1", "ReplicaSet", "web-1", "web-b"))
+	if got := w.assigned(); got["web-a"] != "on-demand" || got["web-b"] != "on-demand" {
+		t.Errorf("assigned %v, want web-a and web-b on-demand", got)
+	}
+}
+
+func TestOrdinals(t *testing.T) {
+	set := &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", UID: "db"}, Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](3)},
+	}
+	w := start(t, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, set)
+	for _, name := range []string{"db-2", "db-1", "db-0"} {
+		w.create(gated("apps/v1", "StatefulSet", "db", name))
+	}
+	if got := w.assigned(); got["db-0"] != "on-demand" || got["db-1"] != "any" || got["db-2"] != "any" {
+		t.Errorf("assigned %v, want ordinal 0 alone on on-demand", got)
+	}
+}
+
+// A gate of somebody else stays, and a pod of another scheduler is not touched.
+func TestForeignGates(t *testing.T) {
+	w := start(t, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, deployment("web", 2)...)
+	two := gated("apps/v1", "ReplicaSet", "web-1", "web-0")
+	two.Spec.SchedulingGates = append(two.Spec.SchedulingGates, v1.PodSchedulingGate{Name: "quota.example/wait"})
+	other := gated("apps/v1", "ReplicaSet", "web-1", "web-1")
+	other.Spec.SchedulerName = "default-scheduler"
+	w.create(other, two)
+	w.until("web-0 has lost the capacity gate alone", func() bool {
+		pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), "web-0", metav1.GetOptions{})
+		return err == nil && len(pod.Spec.SchedulingGates) == 1 && pod.Spec.SchedulingGates[0].Name == "quota.example/wait"
+	})
+	pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), "web-1", metav1.GetOptions{})
+	if err != nil || !kube.Gated(pod) || pod.Annotations != nil {
+		t.Errorf("pod of another scheduler: %v, %v, want it unchanged", pod, err)
+	}
+}
+
+// Pods whose owner is not known, or is known with fewer replicas, wait for news of it.
+func TestNewsOfTheOwner(t *testing.T) {
+	w := start(t, decision.Settings{MinOnDemand: decision.Percent(50), FallbackAfter: decision.Never}, deployment("web", 1)...)
+	for i := range 4 {
+		w.create(gated("apps/v1", "ReplicaSet", "web-1", fmt.Sprint("web-", i)))
+	}
+	w.create(gated("apps/v1", "ReplicaSet", "new-1", "new-0"))
+	time.Sleep(200 * time.Millisecond)
+	for _, name := range []string{"web-3", "new-0"} {
+		if pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), name, metav1.GetOptions{}); err != nil || !kube.Gated(pod) {
+			t.Errorf("%s: %v, %v, want it gated", name, pod, err)
+		}
+	}
+	for _, object := range deployment("web", 4)[:1] {
+		if _, err := w.client.AppsV1().Deployments("shop").Update(t.Context(), object.(*appsv1.Deployment), metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, object := range deployment("new", 1) {
+		if err := w.client.Tracker().Add(object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := w.assigned()
+	delete(got, "new-0")
+	if count(got, "on-demand") != 2 {
+		t.Errorf("assigned %v, want 2 on-demand", got)
+	}
+}
+
+// A patch that is refused is tried again; the decision is made anew.
+func TestRefusedPatches(t *testing.T) {
+	w := start(t, decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never}, deployment("web", 4)...)
+	refusals := 6
+	refused := make(chan struct{}, 1)
+	w.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if refusals--; refusals >= 0 {
+			if refusals%2 == 0 {
+				return true, nil, apierrors.NewConflict(v1.Resource("pods"), "web", nil)
+			}
+			return true, nil, apierrors.NewTooManyRequests("not now", 1)
+		}
+		select {
+		case refused <- struct{}{}:
+		default:
+		}
+		return false, nil, nil
+	})
+	for i := range 4 {
+		w.create(gated("apps/v1", "ReplicaSet", "web-1", fmt.Sprint("web-", i)))
+	}
+	if got := w.assigned(); count(got, "on-demand") != 2 || count(got, "any") != 2 {
+		t.Errorf("assigned %v, want 2 on-demand and 2 any", got)
+	}
+	<-refused
+}
+
+// unschedulable returns a pod that has no gate and has waited.
+func unschedulable(pod *v1.Pod, waited time.Duration, assigned string) *v1.Pod {
+	pod.Spec.SchedulingGates = nil
+	if assigned != "" {
+		pod.Annotations = map[string]string{kube.AssignedAnnotation: assigned + ": test"}
+	}
+	if assigned == "on-demand" {
+		pod.Spec.Affinity = narrow(nil, []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpNotIn, "spot")})
+	}
+	at := metav1.NewTime(time.Now().Add(-waited))
+	pod.CreationTimestamp = at
+	pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable, LastTransitionTime: at}}
+	return pod
+}
+
+func (w *world) gone(name string) bool {
+	_, err := w.client.CoreV1().Pods("shop").Get(w.t.Context(), name, metav1.GetOptions{})
+	return apierrors.IsNotFound(err)
+}
+
+// nominated returns an event that says that a node is being started for the pod.
+func nominated(pod *v1.Pod, before time.Duration) *v1.Event {
+	at := metav1.NewTime(time.Now().Add(-before))
+	return &v1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name + ".1", CreationTimestamp: at},
+		InvolvedObject: v1.ObjectReference{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+		Reason:         "Nominated", LastTimestamp: at,
+	}
+}
+
+func TestFallback(t *testing.T) {
+	settings := decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: 5 * time.Minute, RolloutRelief: decision.Never}
+	web := func() *v1.Pod { return gated("apps/v1", "ReplicaSet", "web-1", "web-0") }
+	for name, test := range map[string]struct {
+		pod   *v1.Pod
+		event *v1.Event
+		gone  bool
+		told  string
+	}{
+		"it has waited":                         {pod: unschedulable(web(), 6*time.Minute, "on-demand"), gone: true, told: kube.ReasonReplacedPending},
+		"it has not waited for long":            {pod: unschedulable(web(), 4*time.Minute, "on-demand")},
+		"its user's own affinity":               {pod: func() *v1.Pod { p := unschedulable(web(), time.Hour, "on-demand"); p.Annotations = nil; return p }()},
+		"a node is being started":               {pod: unschedulable(web(), 6*time.Minute, "on-demand"), event: nominated(web(), time.Minute)},
+		"a node should have been there long":    {pod: unschedulable(web(), 6*time.Minute, "on-demand"), event: nominated(web(), 4*time.Minute), gone: true, told: kube.ReasonReplacedPending},
+		"nodes are being started all the time":  {pod: unschedulable(web(), 9*time.Minute, "on-demand"), event: nominated(web(), time.Second), gone: true, told: kube.ReasonReplacedPending},
+		"it has fallen back already":            {pod: func() *v1.Pod { p := unschedulable(web(), time.Hour, "on-demand"); p.Annotations[kube.GrantedAnnotation] = "fallback"; return p }()},
+		"a Job's pod has no certain successor":  {pod: unschedulable(gated("batch/v1", "Job", "job", "job-0"), time.Hour, "on-demand"), told: kube.ReasonNoSuccessor},
+		"a pod of its own has no successor":     {pod: func() *v1.Pod { p := unschedulable(web(), time.Hour, "on-demand"); p.OwnerReferences = nil; return p }(), told: kube.ReasonNoSuccessor},
+		"it has a node":                         {pod: func() *v1.Pod { p := unschedulable(web(), time.Hour, "on-demand"); p.Spec.NodeName = "n"; return p }()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "job", UID: "job"}, Spec: batchv1.JobSpec{BackoffLimit: ptr.To[int32](0)}}
+			objects := append(deployment("web", 2), job, test.pod)
+			if test.event != nil {
+				objects = append(objects, test.event)
+			}
+			w := start(t, settings, objects...)
+			if test.told != "" {
+				if event := <-w.events.Events; strings.Fields(event)[1] != test.told {
+					t.Errorf("event %q, want %q", event, test.told)
+				}
+			} else {
+				time.Sleep(100 * time.Millisecond)
+			}
+			if got := w.gone(test.pod.Name); got != test.gone {
+				t.Errorf("deleted: %v, want %v", got, test.gone)
+			}
+			if !test.gone {
+				return
+			}
+			w.create(gated("apps/v1", "ReplicaSet", "web-1", "web-1"))
+			w.assigned()
+			pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), "web-1", metav1.GetOptions{})
+			if err != nil || pod.Annotations[kube.GrantedAnnotation] != kube.GrantedFallback || pod.Spec.Affinity != nil {
+				t.Errorf("the successor is %v, %v, want it granted spot", pod, err)
+			}
+			w.create(gated("apps/v1", "ReplicaSet", "web-1", "web-2"))
+			if got := w.assigned(); got["web-2"] != "on-demand" {
+				t.Errorf("a grant was taken twice: %v", got)
+			}
+		})
+	}
+}
+
+// A rollout is relieved while its older revision is on on-demand.
+func TestRelief(t *testing.T) {
+	for name, test := range map[string]struct {
+		capacity string
+		want     bool
+	}{"older replicas on on-demand": {"on-demand", true}, "older replicas on spot": {"spot", false}} {
+		t.Run(name, func(t *testing.T) {
+			objects := deployment("web", 1)
+			objects[1].(*appsv1.ReplicaSet).Annotations = map[string]string{"deployment.kubernetes.io/revision": "2"}
+			old := objects[1].DeepCopyObject().(*appsv1.ReplicaSet)
+			old.Name, old.UID, old.Annotations = "web-old", "web-old", map[string]string{"deployment.kubernetes.io/revision": "1"}
+			older := gated("apps/v1", "ReplicaSet", "web-old", "old-0")
+			older.Spec.SchedulingGates, older.Spec.NodeName = nil, "n"
+			node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n", Labels: map[string]string{karpenter: test.capacity}}}
+			pod := unschedulable(gated("apps/v1", "ReplicaSet", "web-1", "web-0"), time.Minute, "on-demand")
+			w := start(t, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second},
+				append(objects, old, older, node, pod)...)
+			time.Sleep(300 * time.Millisecond)
+			if got := w.gone("web-0"); got != test.want {
+				t.Errorf("deleted: %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// A pod that was let go without a decision is replaced, but only where its successor would be gated.
+func TestReassign(t *testing.T) {
+	for name, works := range map[string]bool{"the gate works": true, "there is no gate": false} {
+		t.Run(name, func(t *testing.T) {
+			pod := unschedulable(gated("apps/v1", "ReplicaSet", "web-1", "web-0"), time.Minute, "")
+			w := start(t, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never},
+				append(append(deployment("web", 1), deployment("other", 1)...), pod)...)
+			if works {
+				w.create(gated("apps/v1", "ReplicaSet", "other-1", "other-0"))
+				w.assigned()
+				w.queue.Add(kube.RevisionOf(pod)) // what a minute later would be done by itself
+				w.until("the pod is deleted", func() bool { return w.gone("web-0") })
+				w.create(gated("apps/v1", "ReplicaSet", "web-1", "web-1"))
+				if got := w.assigned(); got["web-1"] != "on-demand" {
+					t.Errorf("assigned %v, want the successor on on-demand", got)
+				}
+				return
+			}
+			time.Sleep(300 * time.Millisecond)
+			if w.gone("web-0") {
+				t.Error("it was deleted, though its successor would be like it")
+			}
+		})
+	}
+}
+
+// A node is reported once, as long as nothing about it changes.
+func TestHiddenNodes(t *testing.T) {
+	node := func(name string, labels map[string]string) *v1.Node {
+		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: labels}}
+	}
+	w := start(t, decision.Settings{},
+		node("hidden", map[string]string{decision.CapacityLabelKey: "spot"}),
+		node("refused", map[string]string{decision.CapacityLabelKey: "on-demand", karpenter: "spot"}),
+		node("spot", map[string]string{karpenter: "spot"}), node("on-demand", map[string]string{karpenter: "on-demand"}), node("unlabeled", nil))
+	for _, name := range []string{"hidden", "spot"} {
+		n, err := w.client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.Annotations = map[string]string{"a": "b"}
+		if _, err := w.client.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(100 * time.Millisecond)
+	if got := len(w.events.Events); got != 2 {
+		t.Errorf("%d events, want 2", got)
+	}
+}

@@ -1,0 +1,135 @@
+package gating
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+// Labels says how a capacity type is written as expressions of node affinity.
+type Labels struct {
+	// notSpot must all hold of a node that is not spot, as an autoscaler sees it; never empty.
+	notSpot []v1.NodeSelectorRequirement
+	// spot must hold of a spot node; nil if no pod requires spot.
+	spot *v1.NodeSelectorRequirement
+}
+
+// NewLabels returns the expressions for the node labels of these keys, whose values policy knows. spotKey may be empty: no pod requires spot.
+// The errors name the fields of the section gating.
+//
+// Only labels that the autoscaler itself sets may be named: Karpenter makes up a value for every other one that a NotIn names, and puts that
+// on the node that it buys (nodeclaimtemplate.go in 1.14.1).
+func NewLabels(policy *decision.Policy, keys []string, spotKey string) (*Labels, error) {
+	var errs field.ErrorList
+	l := &Labels{}
+	path := field.NewPath("gating", "labels")
+	for i, key := range keys {
+		e, err := notSpot(policy, key)
+		if err != nil {
+			errs = append(errs, field.Invalid(path.Index(i), key, err.Error()))
+			continue
+		}
+		l.notSpot = append(l.notSpot, e)
+		if policy.UnlabeledNodes == decision.Spot {
+			break // one label that must be there says all
+		}
+	}
+	if len(keys) == 0 {
+		errs = append(errs, field.Invalid(path, "[]", "expected a label of nodes that says spot"))
+	}
+	if spotKey != "" {
+		values, byPresence := policy.ValuesOf(spotKey, decision.Spot)
+		switch {
+		case byPresence:
+			l.spot = &v1.NodeSelectorRequirement{Key: spotKey, Operator: v1.NodeSelectorOpExists}
+		case len(values) > 0:
+			l.spot = &v1.NodeSelectorRequirement{Key: spotKey, Operator: v1.NodeSelectorOpIn, Values: values}
+		default:
+			errs = append(errs, field.Invalid(field.NewPath("gating", "spotLabel"), spotKey,
+				`expected a capacity label with values that stand for spot, or "" so that no pod requires spot`))
+		}
+	}
+	return l, errs.ToAggregate()
+}
+
+// notSpot returns the expression that holds of nodes that are not spot by the label of that key.
+func notSpot(policy *decision.Policy, key string) (v1.NodeSelectorRequirement, error) {
+	spot, byPresence := policy.ValuesOf(key, decision.Spot)
+	onDemand, _ := policy.ValuesOf(key, decision.OnDemand)
+	switch {
+	case policy.UnlabeledNodes == decision.Spot:
+		// A node without the label counts as spot, so that the label must be there.
+		if len(onDemand) == 0 {
+			return v1.NodeSelectorRequirement{}, errors.New("expected a capacity label with values that stand for on-demand, because unlabeledNodes is Spot")
+		}
+		return v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: onDemand}, nil
+	case byPresence:
+		return v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpDoesNotExist}, nil
+	case len(spot) > 0:
+		return v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpNotIn, Values: spot}, nil
+	}
+	return v1.NodeSelectorRequirement{}, errors.New("expected a capacity label whose values, or whose presence, stand for spot")
+}
+
+// takesForOnDemand reports whether a node with these labels is open to pods that require not spot.
+func (l *Labels) takesForOnDemand(node labels.Set) bool {
+	return !slices.ContainsFunc(l.notSpot, func(e v1.NodeSelectorRequirement) bool { return !holds(e, node) })
+}
+
+// holds reports whether the expression holds of the labels. NewLabels makes no other operators.
+func holds(e v1.NodeSelectorRequirement, node labels.Set) bool {
+	operator := map[v1.NodeSelectorOperator]selection.Operator{
+		v1.NodeSelectorOpIn: selection.In, v1.NodeSelectorOpNotIn: selection.NotIn,
+		v1.NodeSelectorOpExists: selection.Exists, v1.NodeSelectorOpDoesNotExist: selection.DoesNotExist,
+	}[e.Operator]
+	requirement, err := labels.NewRequirement(e.Key, operator, e.Values)
+	return err == nil && requirement.Matches(node)
+}
+
+// narrow returns affinity with the expressions added to the end of each term of its required node affinity, which is all that the API server
+// allows of a gated pod that has such terms. Terms that have an expression already do not get it again. An empty term gets none: it selects no
+// node, and the API server refuses to change that. The affinity, which may be nil, is not changed.
+func narrow(affinity *v1.Affinity, expressions []v1.NodeSelectorRequirement) *v1.Affinity {
+	affinity = affinity.DeepCopy()
+	if affinity == nil {
+		affinity = &v1.Affinity{}
+	}
+	if affinity.NodeAffinity == nil {
+		affinity.NodeAffinity = &v1.NodeAffinity{}
+	}
+	required := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	if required == nil {
+		required = &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: slices.Clone(expressions)}}}
+		affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = required
+		return affinity
+	}
+	for i := range required.NodeSelectorTerms {
+		term := &required.NodeSelectorTerms[i]
+		if len(term.MatchExpressions) == 0 && len(term.MatchFields) == 0 {
+			continue
+		}
+		for _, e := range expressions {
+			if !slices.ContainsFunc(term.MatchExpressions, func(has v1.NodeSelectorRequirement) bool { return equality.Semantic.DeepEqual(has, e) }) {
+				term.MatchExpressions = append(term.MatchExpressions, e)
+			}
+		}
+	}
+	return affinity
+}
+
+// String says what is required of nodes, for the log.
+func (l *Labels) String() string {
+	spot := "nothing"
+	if l.spot != nil {
+		spot = fmt.Sprint(*l.spot)
+	}
+	return fmt.Sprintf("not spot: %v; spot: %s", l.notSpot, spot)
+}

@@ -1,0 +1,151 @@
+package gating
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+const karpenter = "karpenter.sh/capacity-type"
+
+func builtin() *decision.Policy {
+	return &decision.Policy{CapacityLabels: decision.BuiltinCapacityLabels()}
+}
+
+func expression(key string, operator v1.NodeSelectorOperator, values ...string) v1.NodeSelectorRequirement {
+	return v1.NodeSelectorRequirement{Key: key, Operator: operator, Values: values}
+}
+
+func TestNewLabels(t *testing.T) {
+	unlabeledSpot := builtin()
+	unlabeledSpot.UnlabeledNodes = decision.Spot
+	for name, test := range map[string]struct {
+		policy  *decision.Policy
+		keys    []string
+		spotKey string
+		notSpot []v1.NodeSelectorRequirement
+		spot    *v1.NodeSelectorRequirement
+		err     string // of fields
+	}{
+		"Karpenter": {
+			keys: []string{karpenter}, spotKey: karpenter,
+			notSpot: []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpNotIn, "spot")},
+			spot:    &v1.NodeSelectorRequirement{Key: karpenter, Operator: v1.NodeSelectorOpIn, Values: []string{"spot"}},
+		},
+		"the cluster autoscaler's groups of three clouds": {
+			keys: []string{"eks.amazonaws.com/capacityType", "cloud.google.com/gke-spot", "kubernetes.azure.com/scalesetpriority"},
+			notSpot: []v1.NodeSelectorRequirement{
+				expression("eks.amazonaws.com/capacityType", v1.NodeSelectorOpNotIn, "SPOT"),
+				expression("cloud.google.com/gke-spot", v1.NodeSelectorOpNotIn, "true"),
+				expression("kubernetes.azure.com/scalesetpriority", v1.NodeSelectorOpNotIn, "spot"),
+			},
+		},
+		"the project's own label": {
+			keys: []string{decision.CapacityLabelKey}, spotKey: decision.CapacityLabelKey,
+			notSpot: []v1.NodeSelectorRequirement{expression(decision.CapacityLabelKey, v1.NodeSelectorOpNotIn, "spot")},
+			spot:    &v1.NodeSelectorRequirement{Key: decision.CapacityLabelKey, Operator: v1.NodeSelectorOpIn, Values: []string{"spot"}},
+		},
+		"a label that is on spot alone": {
+			keys: []string{"cluster.x-k8s.io/interruptible"}, spotKey: "cluster.x-k8s.io/interruptible",
+			notSpot: []v1.NodeSelectorRequirement{expression("cluster.x-k8s.io/interruptible", v1.NodeSelectorOpDoesNotExist)},
+			spot:    &v1.NodeSelectorRequirement{Key: "cluster.x-k8s.io/interruptible", Operator: v1.NodeSelectorOpExists},
+		},
+		"unlabeled nodes are spot": {
+			policy: unlabeledSpot, keys: []string{karpenter, "eks.amazonaws.com/capacityType"},
+			notSpot: []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpIn, "on-demand", "reserved")},
+		},
+		"unlabeled nodes are spot, by a label without on-demand": {
+			policy: unlabeledSpot, keys: []string{"cloud.google.com/gke-spot"}, err: "gating.labels[0]",
+		},
+		"any value but one":     {keys: []string{"scheduling.cast.ai/spot"}, spotKey: "scheduling.cast.ai/spot", err: "gating.labels[0] gating.spotLabel"},
+		"on-demand alone":       {keys: []string{"spotinst.io/node-lifecycle"}, spotKey: "spotinst.io/node-lifecycle", err: "gating.labels[0] gating.spotLabel"},
+		"no capacity label":     {keys: []string{karpenter, "a.example/b"}, spotKey: "a.example/b", err: "gating.labels[1] gating.spotLabel"},
+		"no label, though none": {err: "gating.labels"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			policy := test.policy
+			if policy == nil {
+				policy = builtin()
+			}
+			got, err := NewLabels(policy, test.keys, test.spotKey)
+			if test.err != "" {
+				for path := range strings.FieldsSeq(test.err) {
+					if err == nil || !strings.Contains(err.Error(), path+": ") {
+						t.Errorf("NewLabels: %v, want an error that names %s", err, path)
+					}
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.notSpot, got.notSpot); diff != "" {
+				t.Errorf("not spot (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.spot, got.spot); diff != "" {
+				t.Errorf("spot (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Additions are at the end of each term, and nowhere else.
+func TestNarrow(t *testing.T) {
+	not := expression(karpenter, v1.NodeSelectorOpNotIn, "spot")
+	zone := expression("topology.kubernetes.io/zone", v1.NodeSelectorOpIn, "a")
+	required := func(terms ...v1.NodeSelectorTerm) *v1.Affinity {
+		return &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: terms}}}
+	}
+	term := func(expressions ...v1.NodeSelectorRequirement) v1.NodeSelectorTerm {
+		return v1.NodeSelectorTerm{MatchExpressions: expressions}
+	}
+	named := v1.NodeSelectorTerm{MatchFields: []v1.NodeSelectorRequirement{expression("metadata.name", v1.NodeSelectorOpIn, "n")}}
+	var many, narrowed []v1.NodeSelectorTerm
+	for range 50 {
+		many, narrowed = append(many, term(zone)), append(narrowed, term(zone, not))
+	}
+	spread := &v1.PodAntiAffinity{}
+	for name, test := range map[string]struct{ affinity, want *v1.Affinity }{
+		"none":             {nil, required(term(not))},
+		"of pods alone":    {&v1.Affinity{PodAntiAffinity: spread}, &v1.Affinity{PodAntiAffinity: spread, NodeAffinity: required(term(not)).NodeAffinity}},
+		"one term":         {required(term(zone)), required(term(zone, not))},
+		"it is there":      {required(term(not, zone)), required(term(not, zone))},
+		"an empty term":    {required(term(), term(zone)), required(term(), term(zone, not))},
+		"a term of fields": {required(named), required(v1.NodeSelectorTerm{MatchFields: named.MatchFields, MatchExpressions: []v1.NodeSelectorRequirement{not}})},
+		"fifty terms":      {required(many...), required(narrowed...)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := test.affinity.DeepCopy()
+			if diff := cmp.Diff(test.want, narrow(test.affinity, []v1.NodeSelectorRequirement{not})); diff != "" {
+				t.Errorf("affinity (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(before, test.affinity); diff != "" {
+				t.Errorf("the affinity itself was changed:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestTakesForOnDemand(t *testing.T) {
+	l, err := NewLabels(builtin(), []string{karpenter, "cluster.x-k8s.io/interruptible"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]bool{
+		"": true, karpenter + "=on-demand": true, karpenter + "=spot": false, decision.CapacityLabelKey + "=spot": true,
+		"cluster.x-k8s.io/interruptible=": false,
+	} {
+		node, err := labels.ConvertSelectorToLabelsMap(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := l.takesForOnDemand(node); got != want {
+			t.Errorf("takesForOnDemand(%q) = %v, want %v", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,54 @@
+package gating
+
+import (
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+const subsystem = "spot_aware_scheduler"
+
+// docs/metrics.md lists them.
+var (
+	gateDuration = metrics.NewHistogram(&metrics.HistogramOpts{
+		Subsystem: subsystem,
+		Name:      "capacity_gate_duration_seconds",
+		Help:      "Time from when the controller first saw a gated pod until it had removed the gate.",
+		// 1 ms to 33 s.
+		Buckets:        metrics.ExponentialBuckets(1e-3, 2, 16),
+		StabilityLevel: metrics.ALPHA,
+	})
+	assignedPods = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem:      subsystem,
+		Name:           "assigned_pods_total",
+		Help:           "Pods whose capacity gate was removed, by the capacity type that was assigned: on-demand, spot, any or none.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"capacity"})
+	replacedPods = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem,
+		Name:      "replaced_pending_pods_total",
+		Help: "Pods that waited in vain and were deleted for a successor with another affinity, by why: fallback, rollout-relief or " +
+			"reassigned.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"why"})
+	hiddenNodes = metrics.NewGauge(&metrics.GaugeOpts{
+		Subsystem:      subsystem,
+		Name:           "hidden_capacity_nodes",
+		Help:           "Nodes that autoscalers take for another capacity type than the policy does.",
+		StabilityLevel: metrics.ALPHA,
+	})
+)
+
+// RegisterMetrics is to be called once.
+func RegisterMetrics() {
+	legacyregistry.MustRegister(gateDuration, assignedPods, replacedPods, hiddenNodes)
+	for _, a := range []decision.Assignment{decision.AssignedOnDemand, decision.AssignedSpot, decision.AssignedAny} {
+		assignedPods.WithLabelValues(a.String()).Add(0) // or the first one would be no increase
+	}
+	assignedPods.WithLabelValues("none").Add(0)
+	for _, why := range []string{kube.GrantedFallback, kube.GrantedRelief, reassigned} {
+		replacedPods.WithLabelValues(why).Add(0)
+	}
+}
