@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Builds the local control plane and the build's tools into .local/bin, at the versions pinned in hack/tools/go.mod. With the argument
 # kubelet it builds that as well. With a minor version of Kubernetes (1.37) it builds that one's API server and controller manager
-# instead, into .local/bin/1.37, at the version pinned in hack/kubernetes-1.37/go.mod.
+# instead, into .local/bin/1.37, at the version pinned in hack/kubernetes-1.37/go.mod. With the argument karpenter it builds only Karpenter,
+# pinned in hack/karpenter/go.mod, and copies its CRDs and instance types out of the module cache into .local/karpenter.
 # Does nothing when they were built from the same pins already.
 set -euo pipefail
 case ${1:-} in
   [0-9]*) module=kubernetes-$1 folder=bin/$1 ;;
+  karpenter) module=karpenter folder=bin ;;
   *) module=tools folder=bin ;;
 esac
 cd "$(dirname "$0")/$module"
@@ -17,6 +19,20 @@ built() { [ "$(cat "$bin/$1" 2>/dev/null)" = "$want" ]; }
 
 # The same flags as the product's build, so that both share one build cache.
 export CGO_ENABLED=0 GOFLAGS=-trimpath GOWORK=off
+if [ $module = karpenter ]; then
+  built .built-karpenter && exit
+  echo "tools: building karpenter-kwok (the first time takes minutes)" >&2
+  go build -ldflags "-s -w" -o "$bin/karpenter-kwok" sigs.k8s.io/karpenter/kwok
+  source=$(go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)/kwok
+  data=$bin/../karpenter
+  rm -rf "$data"
+  mkdir -p "$data/crds"
+  install -m 644 "$source"/charts/crds/*.yaml "$source"/apis/crds/*.yaml "$data/crds"
+  install -m 644 "$source/cloudprovider/instance_types.json" "$data"
+  echo "$want" >"$bin/.built-karpenter"
+  exit
+fi
+
 build() { # name package
   echo "tools: building $1 (the first time takes minutes)" >&2
   # Unstamped, the API server calls itself v0.0.0-master, which clients cannot parse.
@@ -41,3 +57,5 @@ if [ "${1:-}" = kubelet ] && ! built .built-kubelet; then
   build kubelet k8s.io/kubernetes/cmd/kubelet
   echo "$want" >"$bin/.built-kubelet"
 fi
+# Last, because it is a module of its own.
+if [ $module = tools ]; then exec ../tools.sh karpenter; fi

@@ -17,6 +17,7 @@ check() { # what to do about it, command...
 check "gofmt -w ." gofmt -l cmd hack pkg test
 check "go mod tidy" go mod tidy -diff
 check "go mod tidy in hack/tools" env -C hack/tools go mod tidy -diff
+check "go mod tidy in hack/karpenter" env -C hack/karpenter go mod tidy -diff
 check "go mod tidy in hack/kubernetes-1.37" env -C hack/kubernetes-1.37 go mod tidy -diff
 check "go mod tidy in test/performance/upstream" env -C test/performance/upstream go mod tidy -diff
 check "mend what it names" go vet ./...

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -65,26 +66,34 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 func upCommand(root *string) *cobra.Command {
 	var nodesFile, dir string
+	var karpenter bool
 	command := &cobra.Command{
 		Use:   "up",
 		Short: "Start a control plane and print KUBECONFIG=... when it is ready; Ctrl-C ends it",
 		Long: `Starts etcd, kube-apiserver, kube-controller-manager, fake nodes, spot-aware-scheduler (with
 config/scheduler-config.yaml and the shipped RBAC) and the default scheduler. Prints one line, KUBECONFIG=...,
-when all of it is ready, and runs until Ctrl-C, or until one of its processes ends.`,
+when all of it is ready, and runs until Ctrl-C, or until one of its processes ends.
+
+With --karpenter, Karpenter buys simulated nodes for pods that find no room, and removes nodes that are not needed
+for 30 s. Its NodePool is called default. No other nodes are created unless --nodes is set.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return up(cmd.Context(), *root, nodesFile, dir, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return up(cmd.Context(), *root, nodesFile, dir, karpenter, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	command.Flags().StringVar(&nodesFile, "nodes", "",
 		"YAML list of node groups {namePrefix, count, capacity, instanceType, zone, labels, taints, cpu, memory, pods} "+
 			"(default: the demo's nodes)")
+	command.Flags().BoolVar(&karpenter, "karpenter", false, "start Karpenter with its provider of simulated nodes")
 	command.Flags().StringVar(&dir, "dir", "", "keep logs, kubeconfigs and data in this directory (default: a temporary one)")
 	return command
 }
 
-func up(ctx context.Context, root, nodesFile, dir string, stdout, stderr io.Writer) (err error) {
-	nodes := lab.DefaultNodes()
+func up(ctx context.Context, root, nodesFile, dir string, karpenter bool, stdout, stderr io.Writer) (err error) {
+	var nodes []lab.NodeSpec
+	if !karpenter {
+		nodes = lab.DefaultNodes()
+	}
 	if nodesFile != "" {
 		if nodes, err = lab.ReadNodes(nodesFile); err != nil {
 			return err
@@ -106,6 +115,13 @@ func up(ctx context.Context, root, nodesFile, dir string, stdout, stderr io.Writ
 	}
 	if _, err := plane.StartStockScheduler(ctx); err != nil {
 		return err
+	}
+	if karpenter {
+		progress("starting Karpenter")
+		pool := lab.NodePool{ConsolidateAfter: 30 * time.Second}
+		if _, err := plane.StartKarpenter(ctx, lab.KarpenterOptions{NodePools: []lab.NodePool{pool}}); err != nil {
+			return err
+		}
 	}
 	progress(fmt.Sprintf("creating %d nodes", len(nodes)))
 	if err := plane.CreateNodes(ctx, nodes...); err != nil {

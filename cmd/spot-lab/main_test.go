@@ -46,7 +46,8 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-// up prints one line when a client can use what it names, and ends with status 0 when it is interrupted.
+// TestUp starts everything that up can start. It prints one line when a client can use what it names, and ends with status 0 when it is
+// interrupted.
 func TestUp(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a control plane")
@@ -61,7 +62,7 @@ func TestUp(t *testing.T) {
 	var stderr strings.Builder
 	status := make(chan int)
 	go func() {
-		code := run(ctx, []string{"up", "--nodes", nodes}, writer, &stderr)
+		code := run(ctx, []string{"up", "--karpenter", "--nodes", nodes}, writer, &stderr)
 		writer.Close()
 		status <- code
 	}()

@@ -2,7 +2,7 @@
 // kube-controller-manager and schedulers from their own binaries, with KWOK in the place of kubelets. Tests, the demo and
 // benches stand on it.
 //
-// Everything listens on loopback, on free ports, so several labs run side by side. Nothing outlives the process that
+// Everything but Karpenter listens on loopback, on free ports, so several labs run side by side. Nothing outlives the process that
 // called Start: not after Stop, nor when that process is killed.
 package lab
 

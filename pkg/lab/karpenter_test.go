@@ -1,0 +1,107 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestKarpenter has Karpenter buy a node for pods that nothing else can run.
+func TestKarpenter(t *testing.T) {
+	cp, client := startLab(t, Options{PodStartup: 100 * time.Millisecond})
+	if _, err := cp.StartStockScheduler(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	karpenter, err := cp.StartKarpenter(t.Context(), KarpenterOptions{NodePools: []NodePool{
+		{Name: "spot", CapacityTypes: []string{Spot}, Weight: 10, CPULimit: "0"},
+		{Name: "on-demand", CapacityTypes: []string{OnDemand}, Labels: map[string]string{"team": "a"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitUntilReady(t, client, createDeployment(t, client, "web", corev1.DefaultSchedulerName, 5))
+	// The pool with the greater weight has no capacity left.
+	type node struct{ Pool, Capacity, Team, Type string }
+	bought := func() (got []node) {
+		nodes, err := client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range nodes.Items {
+			got = append(got, node{n.Labels[KarpenterPoolLabel], n.Labels[KarpenterCapacityLabel], n.Labels["team"], n.Labels[corev1.LabelInstanceTypeStable]})
+		}
+		return got
+	}
+	want := []node{{"on-demand", OnDemand, "a", DefaultKarpenterTypes[0]}}
+	if diff := cmp.Diff(want, bought()); diff != "" {
+		t.Errorf("nodes (-want +got):\n%s", diff)
+	}
+	types, err := cp.KarpenterTypes(DefaultKarpenterTypes[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes, err := client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	allocatable := nodes.Items[0].Status.Allocatable
+	if got, want := allocatable.Cpu().MilliValue(), types[0].CPUMilli; got != want {
+		t.Errorf("the node has %dm CPU, KarpenterTypes says %dm", got, want)
+	}
+	if got, want := allocatable.Memory().Value(), types[0].MemoryMiB<<20; got != want {
+		t.Errorf("the node has %d bytes of memory, KarpenterTypes says %d", got, want)
+	}
+	if got, want := allocatable.Pods().Value(), types[0].Pods; got != want {
+		t.Errorf("the node takes %d pods, KarpenterTypes says %d", got, want)
+	}
+	metrics, err := karpenter.Metrics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(metrics, "karpenter_nodeclaims_created_total") {
+		t.Error("Karpenter's metrics do not count NodeClaims")
+	}
+
+	// The specification of a NodePool can be replaced while Karpenter runs.
+	if err := cp.ApplyNodePool(t.Context(), NodePool{Name: "spot", CapacityTypes: []string{Spot}, Weight: 10}); err != nil {
+		t.Fatal(err)
+	}
+	waitUntilReady(t, client, createDeployment(t, client, "more", corev1.DefaultSchedulerName, 10))
+	eventually(t, "spot to be bought", func(context.Context) error {
+		got := bought()
+		for _, n := range got {
+			if n.Pool == "spot" && n.Capacity == Spot {
+				return nil
+			}
+		}
+		return fmt.Errorf("the nodes are %v", got)
+	})
+}
+
+func TestKarpenterTypes(t *testing.T) {
+	root, err := FindRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cp := &ControlPlane{Root: root}
+	got, err := cp.KarpenterTypes("c-2x-amd64-linux")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []KarpenterType{{
+		Name: "c-2x-amd64-linux", CPUMilli: 1900, MemoryMiB: 4086, Pods: 32,
+		Price: map[string]float64{Spot: 0.038006477107199996, OnDemand: 0.054294967296},
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if _, err := cp.KarpenterTypes("m5.large"); err == nil || !strings.Contains(err.Error(), `"m5.large"`) {
+		t.Errorf("an unknown type: %v, want an error that names it", err)
+	}
+}
