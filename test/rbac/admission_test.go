@@ -212,6 +212,7 @@ func TestControllerMayPatchItsOwn(t *testing.T) {
 		}
 	}
 	t.Run("owners", func(t *testing.T) { a.owners(t) })
+	t.Run("gates", func(t *testing.T) { a.gates(t) })
 	t.Run("removal", func(t *testing.T) {
 		a.pod("removal", full)
 		for what, patch := range map[string]string{
@@ -223,6 +224,54 @@ func TestControllerMayPatchItsOwn(t *testing.T) {
 			}
 		}
 	})
+}
+
+// gates: the controller removes its capacity gate, adds node affinity with that, and changes nothing else of a specification.
+func (a *admission) gates(t *testing.T) {
+	a.pod("gated", func(p *v1.Pod) {
+		p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "spot-aware-scheduler.io/capacity"}, {Name: "quota.example/wait"}}
+	})
+	const (
+		theirs   = `"schedulingGates":[{"name":"quota.example/wait"}]`
+		affinity = `"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[` +
+			`{"key":"karpenter.sh/capacity-type","operator":"NotIn","values":["spot"]}]}]}}}`
+		assigned = `"metadata":{"annotations":{"spot-aware-scheduler.io/assigned":"on-demand: test"}}`
+	)
+	for what, step := range map[string]struct {
+		patch   string
+		refused bool
+	}{
+		"ungate with affinity":         {patch: `{` + assigned + `,"spec":{` + theirs + `,` + affinity + `}}`},
+		"ungate alone":                 {patch: `{"spec":{` + theirs + `}}`},
+		"ungate with a grant":          {patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/granted":"fallback"}},"spec":{` + theirs + `}}`},
+		"affinity alone":               {patch: `{"spec":{` + affinity + `}}`, refused: true},
+		"another's gate":               {patch: `{"spec":{"schedulingGates":[{"name":"spot-aware-scheduler.io/capacity"}]}}`, refused: true},
+		"all gates":                    {patch: `{"spec":{"schedulingGates":null}}`, refused: true},
+		"ungate with a node selector":  {patch: `{"spec":{` + theirs + `,"nodeSelector":{"a":"b"}}}`, refused: true},
+		"ungate with a toleration":     {patch: `{"spec":{` + theirs + `,"tolerations":[{"key":"x","operator":"Exists"}]}}`, refused: true},
+		"ungate with a foreign label":  {patch: `{"metadata":{"labels":{"a":"b"}},"spec":{` + theirs + `}}`, refused: true},
+		"ungate with a shorter notice": {patch: `{"spec":{` + theirs + `,"activeDeadlineSeconds":5}}`, refused: true},
+	} {
+		for who, c := range map[string]kubernetes.Interface{"mighty": a.mighty, "as shipped": a.controller} {
+			_, err := c.CoreV1().Pods(a.namespace).Patch(t.Context(), "gated", types.MergePatchType, []byte(step.patch), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+			if step.refused {
+				err = refusedBy(podsPolicy, err)
+			}
+			if err != nil {
+				t.Errorf("%s: %s: %v", what, who, err)
+			}
+		}
+	}
+	const granted = `{"metadata":{"annotations":{"spot-aware-scheduler.io/granted":"fallback"}}}`
+	if err := refusedBy(podsPolicy, a.patch(a.tenant, "gated", granted)); err != nil {
+		t.Errorf("a tenant grants: %v", err)
+	}
+	_, err := a.tenant.CoreV1().Pods(a.namespace).Create(t.Context(), a.newPod("granted", func(p *v1.Pod) {
+		p.Annotations = map[string]string{"spot-aware-scheduler.io/granted": "fallback"}
+	}), metav1.CreateOptions{})
+	if err := refusedBy(podsPolicy, err); err != nil {
+		t.Errorf("a tenant creates a granted pod: %v", err)
+	}
 }
 
 // owners: the controller hands the control of a pod from its ReplicaSet to a Deployment and back, and changes no owner otherwise. The admission
