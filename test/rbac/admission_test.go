@@ -281,7 +281,7 @@ func (a *admission) owners(t *testing.T) {
 	selector := &metav1.LabelSelector{MatchLabels: labels}
 	template := v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: a.newPod("", nil).Spec}
 	set, err := client.AppsV1().ReplicaSets(a.namespace).Create(t.Context(), &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "owned"},
-		Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](2), Selector: selector, Template: template}}, metav1.CreateOptions{})
+		Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](1), Selector: selector, Template: template}}, metav1.CreateOptions{})
 	must(t, err)
 	d, err := client.AppsV1().Deployments(a.namespace).Create(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"},
 		Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](0), Selector: selector, Template: template}}, metav1.CreateOptions{})
@@ -293,22 +293,37 @@ func (a *admission) owners(t *testing.T) {
 	plain.Controller = nil
 	blocking, free, custom, renamed := to, plain, to, plain
 	blocking.BlockOwnerDeletion, free.BlockOwnerDeletion, custom.APIVersion, renamed.Name = ptr.To(true), nil, "example.com/v1", "other"
-	a.pod("owned", func(p *v1.Pod) { p.Labels, p.OwnerReferences = labels, []metav1.OwnerReference{of, theirs} })
+	// A pod that the ReplicaSet has not made itself might be the one that it deletes as one too many.
+	owned := ""
+	must(t, live.Until(t.Context(), limit, func() error {
+		list, err := client.CoreV1().Pods(a.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=owned"})
+		if err == nil && len(list.Items) != 1 {
+			err = fmt.Errorf("%d pods, want that of the ReplicaSet", len(list.Items))
+		}
+		if err == nil {
+			owned = list.Items[0].Name
+		}
+		return err
+	}))
+	both, err := json.Marshal(map[string]any{"metadata": map[string]any{"ownerReferences": []metav1.OwnerReference{of, theirs}}})
+	must(t, err)
+	_, err = client.CoreV1().Pods(a.namespace).Patch(t.Context(), owned, types.MergePatchType, both, metav1.PatchOptions{})
+	must(t, err)
 	a.pod("handed-over", func(p *v1.Pod) { p.OwnerReferences = []metav1.OwnerReference{plain, theirs, to} })
 	for _, step := range []struct {
 		what, pod string
 		owners    []metav1.OwnerReference
 		refused   bool
 	}{
-		{"a Deployment that blocks", "owned", []metav1.OwnerReference{plain, theirs, blocking}, true},
-		{"a custom kind", "owned", []metav1.OwnerReference{plain, theirs, custom}, true},
-		{"without the ReplicaSet", "owned", []metav1.OwnerReference{theirs, to}, true},
-		{"without the other owner", "owned", []metav1.OwnerReference{plain, to}, true},
-		{"a ReplicaSet that blocks no more", "owned", []metav1.OwnerReference{free, theirs, to}, true},
-		{"a ReplicaSet of another name", "owned", []metav1.OwnerReference{renamed, theirs, to}, true},
-		{"another controller", "owned", []metav1.OwnerReference{plain, a.owner}, true},
-		{"none", "owned", nil, true},
-		{"hand over", "owned", []metav1.OwnerReference{plain, theirs, to}, false},
+		{"a Deployment that blocks", owned, []metav1.OwnerReference{plain, theirs, blocking}, true},
+		{"a custom kind", owned, []metav1.OwnerReference{plain, theirs, custom}, true},
+		{"without the ReplicaSet", owned, []metav1.OwnerReference{theirs, to}, true},
+		{"without the other owner", owned, []metav1.OwnerReference{plain, to}, true},
+		{"a ReplicaSet that blocks no more", owned, []metav1.OwnerReference{free, theirs, to}, true},
+		{"a ReplicaSet of another name", owned, []metav1.OwnerReference{renamed, theirs, to}, true},
+		{"another controller", owned, []metav1.OwnerReference{plain, a.owner}, true},
+		{"none", owned, nil, true},
+		{"hand over", owned, []metav1.OwnerReference{plain, theirs, to}, false},
 		{"handed over, without the ReplicaSet", "handed-over", []metav1.OwnerReference{theirs, to}, true},
 		{"give back", "handed-over", []metav1.OwnerReference{of, theirs}, false},
 	} {

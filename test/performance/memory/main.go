@@ -107,11 +107,6 @@ func parse(args []string, output io.Writer) (options, error) {
 
 // run returns the measurements of schedulers, or of controllers at rest.
 func run(ctx context.Context, o options, progress io.Writer) (measured []measurement, atRest []rest, err error) {
-	if o.limit != "" {
-		if err := os.Setenv("GOMEMLIMIT", o.limit); err != nil { // of what is started; this process has read its own
-			return nil, nil, err
-		}
-	}
 	cp, err := lab.Start(ctx, lab.Options{NoControllers: true})
 	if err != nil {
 		return nil, nil, err
@@ -128,6 +123,11 @@ func run(ctx context.Context, o options, progress io.Writer) (measured []measure
 	}
 	fmt.Fprintf(progress, "%d nodes, %d Deployments, %d ReplicaSets and %d pods after %s\n",
 		o.nodes, o.deployments, o.deployments*(o.revisions+1), c.pods(), time.Since(began).Round(time.Second))
+	if o.limit != "" {
+		if err := os.Setenv("GOMEMLIMIT", o.limit); err != nil { // of what is started from here on: not of the API server
+			return nil, nil, err
+		}
+	}
 	if len(o.binaries) == 0 {
 		name := "spot-aware-scheduler"
 		if o.controller {
