@@ -1,0 +1,189 @@
+package autoscaler
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// podRecord is what was seen of one pod. Times are those of their arrival here; a zero time means not yet.
+type podRecord struct {
+	App, Name string
+	// Node is where it ran, Capacity the capacity type of that node.
+	Node, Capacity string
+	// Assigned is the value of the annotation with which the controller records its decision.
+	Assigned                    string
+	Created, Bound, Ready, Left time.Time
+	// Evicted reports whether the pod was removed by an eviction.
+	Evicted bool
+}
+
+// nodeRecord is what was seen of one node.
+type nodeRecord struct {
+	Name, Capacity, Pool, Type string
+	Created, Gone              time.Time
+	// Hosted is how many of the scenario's pods were bound to it.
+	Hosted int
+}
+
+// history is what watches have seen of the scenario's pods and of all nodes.
+type history struct {
+	mu    sync.Mutex
+	over  bool // the test has ended, and what it made is being removed
+	pods  map[types.UID]*podRecord
+	nodes map[string]*nodeRecord
+}
+
+// watch starts to watch the scenario's pods and all nodes until the test ends.
+func (s *scenario) watch() *history {
+	s.Helper()
+	h := &history{pods: map[types.UID]*podRecord{}, nodes: map[string]*nodeRecord{}}
+	factory := informers.NewSharedInformerFactory(kube, 0)
+	own := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(s.namespace))
+	nodes, err := factory.Core().V1().Nodes().Informer().AddEventHandler(handler(h.takeNode))
+	s.must(err)
+	pods, err := own.Core().V1().Pods().Informer().AddEventHandler(handler(h.takePod))
+	s.must(err)
+	factory.Start(s.ctx.Done())
+	own.Start(s.ctx.Done())
+	if !cache.WaitForCacheSync(s.ctx.Done(), nodes.HasSynced, pods.HasSynced) {
+		s.Fatal("the test ended before its watch had begun")
+	}
+	return h
+}
+
+// handler returns a handler that calls take with every state of an object, the last one included.
+func handler[T any](take func(now time.Time, object T, deleted bool)) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { take(time.Now(), object.(T), false) },
+		UpdateFunc: func(_, object any) { take(time.Now(), object.(T), false) },
+		DeleteFunc: func(object any) {
+			if missed, ok := object.(cache.DeletedFinalStateUnknown); ok {
+				object = missed.Obj
+			}
+			take(time.Now(), object.(T), true)
+		},
+	}
+}
+
+func (h *history) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.over = true
+}
+
+func (h *history) takeNode(now time.Time, node *v1.Node, deleted bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over {
+		return
+	}
+	record := h.node(node.Name)
+	record.Capacity, record.Pool, record.Type = capacityOf(node), node.Labels[lab.KarpenterPoolLabel], node.Labels[v1.LabelInstanceTypeStable]
+	record.Created = cmp.Or(record.Created, now)
+	if deleted {
+		record.Gone = now
+	}
+}
+
+// node returns the record of a node, which may be new.
+func (h *history) node(name string) *nodeRecord {
+	record := h.nodes[name]
+	if record == nil {
+		record = &nodeRecord{Name: name}
+		h.nodes[name] = record
+	}
+	return record
+}
+
+func (h *history) takePod(now time.Time, pod *v1.Pod, deleted bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over {
+		return
+	}
+	record := h.pods[pod.UID]
+	if record == nil {
+		record = &podRecord{App: pod.Labels["app"], Name: pod.Name, Created: now}
+		h.pods[pod.UID] = record
+	}
+	record.Assigned = cmp.Or(pod.Annotations[assignedAnnotation], record.Assigned)
+	if pod.Spec.NodeName != "" && record.Bound.IsZero() {
+		record.Bound, record.Node = now, pod.Spec.NodeName
+		h.node(pod.Spec.NodeName).Hosted++
+	}
+	for _, c := range pod.Status.Conditions {
+		switch {
+		case c.Type == v1.PodReady && c.Status == v1.ConditionTrue:
+			record.Ready = cmp.Or(record.Ready, now)
+		case c.Type == v1.DisruptionTarget && c.Reason == "EvictionByEvictionAPI":
+			record.Evicted = true
+		}
+	}
+	if deleted || pod.DeletionTimestamp != nil {
+		record.Left = cmp.Or(record.Left, now)
+	}
+}
+
+// of returns what was seen of the pods of an app, the oldest first.
+func (h *history) of(app string) []podRecord {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var out []podRecord
+	for _, record := range h.pods {
+		if record.App == app {
+			one := *record
+			if node := h.nodes[one.Node]; node != nil {
+				one.Capacity = node.Capacity
+			}
+			out = append(out, one)
+		}
+	}
+	slices.SortFunc(out, func(a, b podRecord) int { return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name)) })
+	return out
+}
+
+// apps returns the names of all apps that ever had a pod.
+func (h *history) apps() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	names := map[string]bool{}
+	for _, record := range h.pods {
+		names[record.App] = true
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// all returns what was seen of all nodes, the oldest first.
+func (h *history) all() []nodeRecord {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var out []nodeRecord
+	for _, record := range h.nodes {
+		out = append(out, *record)
+	}
+	slices.SortFunc(out, func(a, b nodeRecord) int {
+		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+// bought returns Karpenter's nodes of a capacity type that there ever were.
+func (h *history) bought(capacity string) []nodeRecord {
+	return slices.DeleteFunc(h.all(), func(n nodeRecord) bool { return n.Pool == "" || n.Capacity != capacity })
+}
+
+// empty returns Karpenter's nodes that never had a pod of the scenario.
+func (h *history) empty() []nodeRecord {
+	return slices.DeleteFunc(h.all(), func(n nodeRecord) bool { return n.Pool == "" || n.Hosted > 0 })
+}

@@ -1,0 +1,34 @@
+package autoscaler
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// TestSingletonBuysOnDemand: spot has room and there is no on-demand node. Karpenter buys one, although the singleton would fit on spot as
+// far as Kubernetes' own plugins know. (Row 1.)
+func TestSingletonBuysOnDemand(t *testing.T) {
+	s := start(t, setup{mode: true})
+	s.roomOnSpot()
+
+	began := time.Now()
+	s.deploy("single", 1, "200m", "64Mi")
+	s.eventually(soon, s.is("single", split{OnDemand: 1}))
+	pods := s.seen.of("single")
+	if len(pods) != 1 {
+		t.Fatalf("the singleton had %d pods, want 1: %+v", len(pods), pods)
+	}
+	took := pods[0].Ready.Sub(began)
+	t.Logf("ready %s after its creation", took.Round(time.Millisecond))
+	if took >= 10*time.Second {
+		t.Errorf("ready after %s, want less than 10 s", took)
+	}
+	if !strings.HasPrefix(pods[0].Assigned, lab.OnDemand+":") {
+		t.Errorf("assigned is %q, want it to begin with %q", pods[0].Assigned, lab.OnDemand+":")
+	}
+	s.must(s.claimed(map[string]int{lab.Spot: 1, lab.OnDemand: 1})())
+	s.noInventedLabels()
+}
