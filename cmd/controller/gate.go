@@ -13,6 +13,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/gating"
 )
 
+// gatesPerSecond is how many pods are let go in a second, on average and at once: more than a scheduler places.
+const gatesPerSecond = 1000
+
 // newGater returns what lets gated pods go; nil if the configuration does not want it, or in a dry run. It has a client of its own, so that no
 // new pod waits for those that are moved. The factory must not have been started.
 func newGater(
@@ -22,7 +25,7 @@ func newGater(
 	if !setup.Gating || setup.DryRun {
 		return nil, nil
 	}
-	client, err := newWriter(config, setup.RequestsPerSecond, may)
+	client, err := newWriter(config, gatesPerSecond, may)
 	if err != nil {
 		return nil, fmt.Errorf("making the client that removes gates: %w", err)
 	}

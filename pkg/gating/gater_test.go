@@ -293,16 +293,20 @@ func TestFallback(t *testing.T) {
 		gone  bool
 		told  string
 	}{
-		"it has waited":                         {pod: unschedulable(web(), 6*time.Minute, "on-demand"), gone: true, told: kube.ReasonReplacedPending},
-		"it has not waited for long":            {pod: unschedulable(web(), 4*time.Minute, "on-demand")},
-		"its user's own affinity":               {pod: func() *v1.Pod { p := unschedulable(web(), time.Hour, "on-demand"); p.Annotations = nil; return p }()},
-		"a node is being started":               {pod: unschedulable(web(), 6*time.Minute, "on-demand"), event: nominated(web(), time.Minute)},
-		"a node should have been there long":    {pod: unschedulable(web(), 6*time.Minute, "on-demand"), event: nominated(web(), 4*time.Minute), gone: true, told: kube.ReasonReplacedPending},
-		"nodes are being started all the time":  {pod: unschedulable(web(), 9*time.Minute, "on-demand"), event: nominated(web(), time.Second), gone: true, told: kube.ReasonReplacedPending},
-		"it has fallen back already":            {pod: func() *v1.Pod { p := unschedulable(web(), time.Hour, "on-demand"); p.Annotations[kube.GrantedAnnotation] = "fallback"; return p }()},
-		"a Job's pod has no certain successor":  {pod: unschedulable(gated("batch/v1", "Job", "job", "job-0"), time.Hour, "on-demand"), told: kube.ReasonNoSuccessor},
-		"a pod of its own has no successor":     {pod: func() *v1.Pod { p := unschedulable(web(), time.Hour, "on-demand"); p.OwnerReferences = nil; return p }(), told: kube.ReasonNoSuccessor},
-		"it has a node":                         {pod: func() *v1.Pod { p := unschedulable(web(), time.Hour, "on-demand"); p.Spec.NodeName = "n"; return p }()},
+		"it has waited":                        {pod: unschedulable(web(), 6*time.Minute, "on-demand"), gone: true, told: kube.ReasonReplacedPending},
+		"it has not waited for long":           {pod: unschedulable(web(), 4*time.Minute, "on-demand")},
+		"its user's own affinity":              {pod: func() *v1.Pod { p := unschedulable(web(), time.Hour, "on-demand"); p.Annotations = nil; return p }()},
+		"a node is being started":              {pod: unschedulable(web(), 6*time.Minute, "on-demand"), event: nominated(web(), time.Minute)},
+		"a node should have been there long":   {pod: unschedulable(web(), 6*time.Minute, "on-demand"), event: nominated(web(), 4*time.Minute), gone: true, told: kube.ReasonReplacedPending},
+		"nodes are being started all the time": {pod: unschedulable(web(), 9*time.Minute, "on-demand"), event: nominated(web(), time.Second), gone: true, told: kube.ReasonReplacedPending},
+		"it has fallen back already": {pod: func() *v1.Pod {
+			p := unschedulable(web(), time.Hour, "on-demand")
+			p.Annotations[kube.GrantedAnnotation] = "fallback"
+			return p
+		}()},
+		"a Job's pod has no certain successor": {pod: unschedulable(gated("batch/v1", "Job", "job", "job-0"), time.Hour, "on-demand"), told: kube.ReasonNoSuccessor},
+		"a pod of its own has no successor":    {pod: func() *v1.Pod { p := unschedulable(web(), time.Hour, "on-demand"); p.OwnerReferences = nil; return p }(), told: kube.ReasonNoSuccessor},
+		"it has a node":                        {pod: func() *v1.Pod { p := unschedulable(web(), time.Hour, "on-demand"); p.Spec.NodeName = "n"; return p }()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "job", UID: "job"}, Spec: batchv1.JobSpec{BackoffLimit: ptr.To[int32](0)}}

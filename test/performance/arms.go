@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
@@ -22,6 +23,8 @@ type arm struct {
 	shape func(*corev1.PodTemplateSpec)
 	// extended: kube-scheduler with this project's extender, as both ship.
 	extended bool
+	// gated: the pods have the capacity gate, which this project's controller removes, as in the autoscaler mode.
+	gated bool
 	// checkout, if set, is the folder of another checkout of this project, whose scheduler it is, as it ships there.
 	checkout string
 }
@@ -33,18 +36,25 @@ func before(checkout string) arm {
 
 const (
 	spotAware      = "spot-aware"
+	gated          = "gated"
 	extended       = "extender"
 	stockScheduler = corev1.DefaultSchedulerName
 )
 
 var arms = []arm{
-	{spotAware, "this scheduler as it ships", "spot-aware-scheduler", "", nil, false, ""},
-	{extended, "kube-scheduler that asks spot-extender", "spot-aware-scheduler", "", nil, true, ""},
-	{"default", "kube-scheduler with its own defaults", stockScheduler, "default.yaml", nil, false, ""},
-	{"default-no-spreading", "kube-scheduler without default spreading", stockScheduler, "default-no-spreading.yaml", nil, false, ""},
-	{"affinity", "kube-scheduler; pods prefer spot by node affinity", stockScheduler, "default.yaml", preferSpot, false, ""},
-	{"affinity+spread", "the same, and pods spread over capacity types", stockScheduler, "default.yaml", preferSpotAndSpread, false, ""},
-	{"bind-only", "kube-scheduler with no plugin but the binding: the ceiling", stockScheduler, "bind-only.yaml", nil, false, ""},
+	{name: spotAware, explain: "this scheduler as it ships", schedulerName: "spot-aware-scheduler"},
+	{name: gated, explain: "the same in the autoscaler mode: the controller removes a gate from each pod", schedulerName: "spot-aware-scheduler", shape: addGate, gated: true},
+	{name: extended, explain: "kube-scheduler that asks spot-extender", schedulerName: "spot-aware-scheduler", extended: true},
+	{name: "default", explain: "kube-scheduler with its own defaults", schedulerName: stockScheduler, config: "default.yaml"},
+	{name: "default-no-spreading", explain: "kube-scheduler without default spreading", schedulerName: stockScheduler, config: "default-no-spreading.yaml"},
+	{name: "affinity", explain: "kube-scheduler; pods prefer spot by node affinity", schedulerName: stockScheduler, config: "default.yaml", shape: preferSpot},
+	{name: "affinity+spread", explain: "the same, and pods spread over capacity types", schedulerName: stockScheduler, config: "default.yaml", shape: preferSpotAndSpread},
+	{name: "bind-only", explain: "kube-scheduler with no plugin but the binding: the ceiling", schedulerName: stockScheduler, config: "bind-only.yaml"},
+}
+
+// addGate is what the admission policy of manifests/overlays/autoscaler does.
+func addGate(pod *corev1.PodTemplateSpec) {
+	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: kube.CapacityGate}}
 }
 
 // preferSpot is the node affinity by which users send pods to spot today.
@@ -88,6 +98,15 @@ func (a arm) start(ctx context.Context, plane *lab.ControlPlane, clientConnectio
 	}
 	if scheduler, err = plane.StartScheduler(ctx, options); err != nil {
 		return nil, nil, errors.Join(err, end())
+	}
+	if a.gated {
+		controller, err := plane.StartController(ctx, lab.ControllerOptions{Edit: func(config map[string]any) {
+			config["gating"] = map[string]any{"enabled": true, "labels": []any{lab.CapacityLabel}, "spotLabel": lab.CapacityLabel}
+		}})
+		if err != nil {
+			return nil, nil, errors.Join(err, scheduler.Kill())
+		}
+		end = controller.Kill
 	}
 	return scheduler, end, nil
 }

@@ -76,7 +76,7 @@ func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, 
 		return nil, err
 	}
 	m.Spread = spreadOf(placed, b.workloads, b.nodes)
-	ours := a.name == spotAware || a.extended
+	ours := a.name == spotAware || a.extended || a.gated
 	if n := m.Spread.WithoutOnDemand; ours && n > 0 {
 		return nil, fmt.Errorf("%d of %d workloads have no pod on on-demand, which is below their floor", n, len(b.workloads))
 	}

@@ -22,8 +22,7 @@ type SpotControllerConfiguration struct {
 
 	// DryRun says what would be done and does nothing: no object is written, no Lease and no event either. Default false.
 	DryRun scalar.Value `json:"dryRun,omitempty"`
-	// RequestsPerSecond is how many requests a second, on average and at once, moves, marks and deletion costs make together, and as many again
-	// gating. Default 200.
+	// RequestsPerSecond is how many requests a second, on average and at once, moves, marks and deletion costs make together. Default 200.
 	RequestsPerSecond scalar.Value `json:"requestsPerSecond,omitempty"`
 	// Concurrency is how many of these requests are under way at a time. Default 50.
 	Concurrency scalar.Value `json:"concurrency,omitempty"`
