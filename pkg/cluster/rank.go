@@ -15,14 +15,20 @@ func (p *Pod) HasOurCost() bool {
 	return ok && cost == p.Annotations[CostAnnotation]
 }
 
-// ByRank orders the pods of a revision on one capacity type as the scheduler has counted them there: those that the controller keeps, then
-// the oldest, by name. As many as the floor has come first on on-demand; the controller moves and a scale-down takes the last.
+// ByRank orders the pods of a revision on one capacity type as the scheduler has counted them there: those that require on-demand, then those
+// that the controller keeps, then the oldest, by name. As many as the floor has come first on on-demand; the controller moves and a scale-down
+// takes the last. In the autoscaler mode those that require on-demand are the floor: an autoscaler may move every other one.
 func ByRank(a, b *Pod) int {
-	kept := func(p *Pod) int {
-		if p.HasOurCost() {
-			return 0
-		}
-		return 1
+	return cmp.Or(last(a, requiresOnDemand)-last(b, requiresOnDemand), last(a, (*Pod).HasOurCost)-last(b, (*Pod).HasOurCost),
+		a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+}
+
+func requiresOnDemand(p *Pod) bool { return p.Subject != nil && p.Subject.Pod.OnlyOnDemand }
+
+// last returns 0 for a pod that has the property, and 1 for one that comes after those.
+func last(p *Pod, has func(*Pod) bool) int {
+	if has(p) {
+		return 0
 	}
-	return cmp.Or(cmp.Compare(kept(a), kept(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	return 1
 }

@@ -32,6 +32,8 @@ func TestDeletionCosts(t *testing.T) {
 		"the floor": {spread, func(*world) {}, []string{"web-0=1000", "web-1=1000"}},
 		"the oldest": {spread, func(w *world) { w.pod("web-2").born = start.Add(-2 * time.Hour) },
 			[]string{"web-2=1000", "web-0=1000"}},
+		"those that require on-demand": {spread, func(w *world) { w.pod("web-2").onlyOnDemand = true; w.pod("web-1").annotations = ours() },
+			[]string{"web-2=1000"}},
 		"those that have it stay": {spread, func(w *world) { w.pod("web-1").annotations, w.pod("web-2").annotations = ours(), ours() }, nil},
 		"one more than the floor loses it": {spread, func(w *world) {
 			w.pod("web-0").annotations, w.pod("web-1").annotations, w.pod("web-2").annotations = ours(), ours(), ours()

@@ -52,26 +52,27 @@ type workload struct {
 }
 
 type pod struct {
-	name        string
-	revision    int
-	ordinal     int
-	slots       int64
-	node        *node // nil while it waits
-	born        time.Time
-	unready     bool
-	released    string    // the reason
-	releasedAt  time.Time // zero for now
-	leftover    bool      // what it was released from is gone
-	terminating bool
-	ends        time.Time // the end of the grace period of a terminating pod; zero for now
-	annotations map[string]string
-	onlySpot    bool
-	priority    int32
-	nominated   string
-	port        int32
-	scratch     bool   // it has an emptyDir
-	apartFrom   string // the workload that it is never with
-	apartBy     string // in a domain of this topology key
+	name         string
+	revision     int
+	ordinal      int
+	slots        int64
+	node         *node // nil while it waits
+	born         time.Time
+	unready      bool
+	released     string    // the reason
+	releasedAt   time.Time // zero for now
+	leftover     bool      // what it was released from is gone
+	terminating  bool
+	ends         time.Time // the end of the grace period of a terminating pod; zero for now
+	annotations  map[string]string
+	onlySpot     bool
+	onlyOnDemand bool
+	priority     int32
+	nominated    string
+	port         int32
+	scratch      bool   // it has an emptyDir
+	apartFrom    string // the workload that it is never with
+	apartBy      string // in a domain of this topology key
 }
 
 // newWorld reads a cluster from lines:
@@ -250,7 +251,7 @@ func (w *world) read(p *pod, work *workload, revision *cluster.Revision, on *clu
 		return result
 	}
 	result.Workload, result.Revision = revision.Workload, revision
-	result.Subject = &kube.Subject{Pod: decision.Pod{OnlySpot: p.onlySpot, Workload: decision.Workload{
+	result.Subject = &kube.Subject{Pod: decision.Pod{OnlySpot: p.onlySpot, OnlyOnDemand: p.onlyOnDemand, Workload: decision.Workload{
 		Kind: work.kind, Revision: string(revision.Key.UID), Desired: work.desired, Ordered: work.kind == "StatefulSet", Ordinal: p.ordinal,
 	}}}
 	if !p.terminating {
