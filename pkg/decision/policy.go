@@ -158,6 +158,8 @@ type Policy struct {
 	UnlabeledNodes CapacityType
 	// LabelGrace is how young an unlabeled node must be to count as Settling.
 	LabelGrace time.Duration
+	// GateTimeout is how long the controller has, from a pod's creation on, to remove the scheduling gate of the autoscaler mode.
+	GateTimeout time.Duration
 	// CapacityLabels are the aliases of CapacityLabelKey.
 	CapacityLabels []CapacityLabel
 }

@@ -11,6 +11,7 @@
 //	relief.go    pods that wait in vain: they are deleted, and their successors granted spot
 //	nodes.go     nodes that an autoscaler takes for another capacity type than the policy does
 //	wishes.go    replacements that are to run on spot
+//	expire.go    the scheduler's part: gates that the controller has not removed in time
 //
 // What counts is what is written: a pod belongs to the floor if its own required affinity excludes spot, whether or not it is bound. Where the
 // controller does not run, the scheduler removes the gate after gateTimeout. The Filter keeps every floor in any case.

@@ -369,8 +369,7 @@ func (g *Gater) patch(ctx context.Context, pod *v1.Pod, c choice) error {
 	if c.granted != "" {
 		annotations[kube.GrantedAnnotation] = c.granted
 	}
-	gates := slices.DeleteFunc(slices.Clone(pod.Spec.SchedulingGates), func(gate v1.PodSchedulingGate) bool { return gate.Name == kube.CapacityGate })
-	spec := map[string]any{"schedulingGates": gates}
+	spec := map[string]any{"schedulingGates": withoutGate(pod)}
 	if len(c.require) > 0 {
 		spec["affinity"] = narrow(pod.Spec.Affinity, c.require)
 	}
@@ -397,4 +396,15 @@ func (g *Gater) patch(ctx context.Context, pod *v1.Pod, c choice) error {
 		g.recorder.Eventf(pod, nil, v1.EventTypeWarning, kube.ReasonHiddenFromAutoscaler, "Assign", "%s", c.warning)
 	}
 	return nil
+}
+
+// withoutGate returns the scheduling gates of the pod but the capacity gate; never nil.
+func withoutGate(pod *v1.Pod) []v1.PodSchedulingGate {
+	gates := make([]v1.PodSchedulingGate, 0, len(pod.Spec.SchedulingGates))
+	for _, gate := range pod.Spec.SchedulingGates {
+		if gate.Name != kube.CapacityGate {
+			gates = append(gates, gate)
+		}
+	}
+	return gates
 }

@@ -62,4 +62,6 @@ const (
 	ReasonReplacedPending = "ReplacedWhilePending"
 	// ReasonNoSuccessor (Warning, on the pod): it waits in vain, and is not deleted because nothing would make it anew.
 	ReasonNoSuccessor = "FallbackNeedsController"
+	// ReasonGateExpired (Warning, on the pod): the scheduler removed its capacity gate, because the controller had not done so in time.
+	ReasonGateExpired = "CapacityGateExpired"
 )

@@ -31,7 +31,9 @@ type account struct {
 }
 
 var (
-	schedulerAccount  = account{"spot-aware-scheduler", []string{"manifests/base/serviceaccount.yaml", "manifests/base/rbac.yaml"}}
+	schedulerAccount = account{"spot-aware-scheduler", []string{
+		"manifests/base/serviceaccount.yaml", "manifests/base/rbac.yaml", "manifests/base/admissionpolicy.yaml",
+	}}
 	controllerAccount = account{"spot-controller", []string{
 		"manifests/base/controller-serviceaccount.yaml", "manifests/base/controller-rbac.yaml", "manifests/base/controller-admissionpolicies.yaml",
 	}}

@@ -20,7 +20,8 @@ import (
 
 // TestNoRoomAsksForNodes: twenty nodes are reclaimed and nothing has room for what runs there. The
 // replacements exist within two seconds, so that an autoscaler can add nodes for them; the pods
-// serve until these are there. (Figure c of issue 15.)
+// serve until these are there. A machine that other work keeps busy has four times as long as it
+// takes to make so many pods by scaling up.
 func TestNoRoomAsksForNodes(t *testing.T) {
 	const nodes, perNode, within = 20, 3, 2 * time.Second
 	s := start(t, live.Spot(nodes, perNode)...)
@@ -32,6 +33,16 @@ func TestNoRoomAsksForNodes(t *testing.T) {
 		s.deploy(app, nodes, annotated(minOnDemand, "0"))
 	}
 	s.eventually(2*soon, s.are(want))
+	began := time.Now()
+	for app := range want {
+		s.scale(app, 2*nodes)
+	}
+	s.eventually(soon, s.wait(nodes*perNode))
+	scaled := time.Since(began)
+	for app := range want {
+		s.scale(app, nodes)
+	}
+	s.eventually(soon, s.are(want))
 	for app := range want {
 		s.protect(app, nodes, maxUnavailable("0"))
 	}
@@ -44,7 +55,7 @@ func TestNoRoomAsksForNodes(t *testing.T) {
 		return err
 	})
 
-	began := time.Now()
+	began = time.Now()
 	var group errgroup.Group
 	for i := range nodes {
 		group.Go(func() error {
@@ -56,10 +67,10 @@ func TestNoRoomAsksForNodes(t *testing.T) {
 	given := time.Since(began)
 	s.eventually(soon, s.wait(nodes*perNode))
 	took := time.Since(began)
-	t.Logf("%d replacements wait %s after the first notice; the last notice came after %s", nodes*perNode,
-		took.Round(time.Millisecond), given.Round(time.Millisecond))
-	if took > within {
-		t.Errorf("the replacements were there after %s, want at most %s", took.Round(time.Millisecond), within)
+	t.Logf("%d replacements wait %s after the first notice; the last notice came after %s; scaling up made as many in %s", nodes*perNode,
+		took.Round(time.Millisecond), given.Round(time.Millisecond), scaled.Round(time.Millisecond))
+	if limit := max(within, 4*scaled); took > limit {
+		t.Errorf("the replacements were there after %s, want at most %s", took.Round(time.Millisecond), limit.Round(time.Millisecond))
 	}
 	for app := range want {
 		s.eventually(soon, s.told(app+"-", "ReleasedToMove", "waits for a new node"))

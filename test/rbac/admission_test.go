@@ -100,22 +100,24 @@ func newAdmission(t *testing.T) *admission {
 	return a
 }
 
-// TestPolicyCompiles: the API server finds nothing to warn of in the expressions of the shipped policy.
-func TestPolicyCompiles(t *testing.T) {
-	_, err := controlPlane.ControllerKubeconfig(t.Context()) // which applies them
+// TestPoliciesCompile: the API server finds nothing to warn of in the expressions of the shipped policies.
+func TestPoliciesCompile(t *testing.T) {
+	_, err := controlPlane.ControllerKubeconfig(t.Context()) // which applies that of the controller
 	must(t, err)
-	must(t, live.Until(t.Context(), limit, func() error {
-		policy, err := client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), podsPolicy, metav1.GetOptions{})
-		if err == nil && (policy.Status.TypeChecking == nil || policy.Status.ObservedGeneration != policy.Generation) {
-			err = fmt.Errorf("%s has not been checked", podsPolicy)
-		}
-		if err == nil {
-			for _, warning := range policy.Status.TypeChecking.ExpressionWarnings {
-				t.Errorf("%s: %s", warning.FieldRef, warning.Warning)
+	for _, name := range []string{podsPolicy, "spot-aware-scheduler-pods"} {
+		must(t, live.Until(t.Context(), limit, func() error {
+			policy, err := client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), name, metav1.GetOptions{})
+			if err == nil && (policy.Status.TypeChecking == nil || policy.Status.ObservedGeneration != policy.Generation) {
+				err = fmt.Errorf("%s has not been checked", name)
 			}
-		}
-		return err
-	}))
+			if err == nil {
+				for _, warning := range policy.Status.TypeChecking.ExpressionWarnings {
+					t.Errorf("%s: %s", warning.FieldRef, warning.Warning)
+				}
+			}
+			return err
+		}))
+	}
 }
 
 // refusedBy returns an error unless err is the refusal of that policy.
@@ -151,6 +153,46 @@ func marked(p *v1.Pod) {
 func (a *admission) patch(c kubernetes.Interface, name, patch string, subresources ...string) error {
 	_, err := c.CoreV1().Pods(a.namespace).Patch(a.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
 	return err
+}
+
+// TestSchedulerMayRemoveItsGate: of a pod itself the scheduler may remove the capacity gate, and change nothing else.
+func TestSchedulerMayRemoveItsGate(t *testing.T) {
+	const policy = "spot-aware-scheduler-pods"
+	a := newAdmission(t)
+	config, err := clientcmd.BuildConfigFromFlags("", controlPlane.SchedulerKubeconfig)
+	must(t, err)
+	scheduler, err := kubernetes.NewForConfig(config)
+	must(t, err)
+	a.pod("gated", func(p *v1.Pod) {
+		p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "spot-aware-scheduler.io/capacity"}, {Name: "quota.example/wait"}}
+	})
+	const theirs = `"schedulingGates":[{"name":"quota.example/wait"}]`
+	for what, step := range map[string]struct {
+		patch   string
+		refused bool
+	}{
+		"its gate":                     {patch: `{"spec":{` + theirs + `}}`},
+		"another's gate":               {patch: `{"spec":{"schedulingGates":[{"name":"spot-aware-scheduler.io/capacity"}]}}`, refused: true},
+		"all gates":                    {patch: `{"spec":{"schedulingGates":null}}`, refused: true},
+		"its gate and a deadline":      {patch: `{"spec":{` + theirs + `,"activeDeadlineSeconds":5}}`, refused: true},
+		"its gate and a node selector": {patch: `{"spec":{` + theirs + `,"nodeSelector":{"a":"b"}}}`, refused: true},
+		"its gate and a toleration":    {patch: `{"spec":{` + theirs + `,"tolerations":[{"key":"x","operator":"Exists"}]}}`, refused: true},
+		"its gate and a label":         {patch: `{"metadata":{"labels":{"a":"b"}},"spec":{` + theirs + `}}`, refused: true},
+		"its gate and an annotation":   {patch: `{"metadata":{"annotations":{"a":"b"}},"spec":{` + theirs + `}}`, refused: true},
+		"its gate and a finalizer":     {patch: `{"metadata":{"finalizers":["example.com/x"]},"spec":{` + theirs + `}}`, refused: true},
+		"an annotation":                {patch: `{"metadata":{"annotations":{"a":"b"}}}`, refused: true},
+	} {
+		check := func() error {
+			_, err := scheduler.CoreV1().Pods(a.namespace).Patch(t.Context(), "gated", types.MergePatchType, []byte(step.patch), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+			if step.refused {
+				err = refusedBy(policy, err)
+			}
+			return err
+		}
+		if err := live.Until(t.Context(), limit, check); err != nil { // a policy is in force some time after it was created
+			t.Errorf("%s: %v", what, err)
+		}
+	}
 }
 
 // TestControllerMayPatchItsOwn: of a pod the controller may change the marks of a release, the deletion cost and the condition

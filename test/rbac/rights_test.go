@@ -48,7 +48,7 @@ func TestNoRightIsIdle(t *testing.T) {
 	r := &runner{
 		shipped: shipped, token: tokenOf(t, reader), programs: controlPlane.Schedulers,
 		start: func(ctx context.Context, flags []string) (*lab.Process, error) {
-			return controlPlane.StartScheduler(ctx, lab.SchedulerOptions{Flags: flags})
+			return controlPlane.StartScheduler(ctx, lab.SchedulerOptions{Flags: flags, Edit: expireSoon})
 		},
 		prepare: func(ctx context.Context) (work, error) { return makeWorkload(ctx) },
 	}
@@ -83,6 +83,15 @@ func TestNoRightIsIdle(t *testing.T) {
 		}
 	}
 	r.withoutBindings(t)
+}
+
+// expireSoon has gates expire sooner than anybody waits for a denial.
+func expireSoon(config map[string]any) {
+	for _, plugin := range config["profiles"].([]any)[0].(map[string]any)["pluginConfig"].([]any) {
+		if plugin := plugin.(map[string]any); plugin["name"] == "ReplicaSafety" {
+			plugin["args"].(map[string]any)["gateTimeout"] = "1s"
+		}
+	}
 }
 
 // tokenOf returns a token of a ServiceAccount.

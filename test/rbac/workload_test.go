@@ -177,7 +177,7 @@ type workload struct{ namespace string }
 
 // bound are the pods of a workload that get a node. The others are waiting-0, which may not stand on the only node that it wants, and
 // those that are doomed.
-var bound = []string{"plain", "preemptor", "volume", "claim", "template", "contended-0", "contended-1", "contended-2", "extended"}
+var bound = []string{"plain", "preemptor", "volume", "claim", "template", "contended-0", "contended-1", "contended-2", "extended", "gated"}
 
 // makeWorkload makes the objects of a workload. What stood on the node full before has to be gone.
 func makeWorkload(ctx context.Context) (*workload, error) {
@@ -212,6 +212,9 @@ func makeWorkload(ctx context.Context) (*workload, error) {
 		pod("victim", func(spec *v1.PodSpec) { spec.NodeName = full }),
 		pod("preemptor", onNode(full), func(spec *v1.PodSpec) { spec.PriorityClassName = "high" }),
 		pod("plain", onDevices),
+		pod("gated", onDevices, func(spec *v1.PodSpec) {
+			spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "spot-aware-scheduler.io/capacity"}}
+		}),
 		pod("volume", onDevices, func(spec *v1.PodSpec) {
 			spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{
 				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "volume"},

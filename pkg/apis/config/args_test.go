@@ -49,6 +49,7 @@ rules:
   annotationPolicy: Ignore
 - {name: rest, annotationPolicy: Allow}
 labelGrace: 1m30s
+gateTimeout: 1m
 annotationPolicy: StricterOnly
 capacityLabels:
 - {key: example.com/life, spot: [spot, ""], onDemand: [regular]}
@@ -79,17 +80,17 @@ func TestDefaults(t *testing.T) {
 	}{
 		"no pluginConfig entry": {replicaSafety, "", &config.ReplicaSafetyArgs{
 			TypeMeta: meta("ReplicaSafetyArgs"), MinOnDemand: "1", UnlabeledNodes: "OnDemand", WhenUnsatisfiable: "DoNotSchedule",
-			LabelGrace: "30s", AnnotationPolicy: "Allow", RolloutRelief: "30s",
+			LabelGrace: "30s", GateTimeout: "30s", AnnotationPolicy: "Allow", RolloutRelief: "30s",
 			Overflow: "Allow", Exemptions: "Allow",
 		}},
 		"no arguments": {replicaSafety, "null", &config.ReplicaSafetyArgs{
 			TypeMeta: meta("ReplicaSafetyArgs"), MinOnDemand: "1", UnlabeledNodes: "OnDemand", WhenUnsatisfiable: "DoNotSchedule",
-			LabelGrace: "30s", AnnotationPolicy: "Allow", RolloutRelief: "30s",
+			LabelGrace: "30s", GateTimeout: "30s", AnnotationPolicy: "Allow", RolloutRelief: "30s",
 			Overflow: "Allow", Exemptions: "Allow",
 		}},
 		"what is set stays": {replicaSafety, "{minOnDemand: 0, unlabeledNodes: Spot, labelGrace: 0s}", &config.ReplicaSafetyArgs{
 			TypeMeta: meta("ReplicaSafetyArgs"), MinOnDemand: "0", UnlabeledNodes: "Spot", WhenUnsatisfiable: "DoNotSchedule",
-			LabelGrace: "0s", AnnotationPolicy: "Allow", RolloutRelief: "30s",
+			LabelGrace: "0s", GateTimeout: "30s", AnnotationPolicy: "Allow", RolloutRelief: "30s",
 			Overflow: "Allow", Exemptions: "Allow",
 		}},
 		"no SpotPreferenceArgs": {spotPreference, "", &config.SpotPreferenceArgs{
@@ -147,6 +148,7 @@ func TestPolicy(t *testing.T) {
 		Annotations:    decision.StricterOnly,
 		UnlabeledNodes: decision.Spot,
 		LabelGrace:     90 * time.Second,
+		GateTimeout:    time.Minute,
 		CapacityLabels: append(decision.BuiltinCapacityLabels(),
 			decision.CapacityLabel{Key: "example.com/life", Spot: []string{"spot", ""}, OnDemand: []string{"regular"}}),
 	}
@@ -190,6 +192,7 @@ func TestPolicyOfDefaults(t *testing.T) {
 	want := &decision.Policy{
 		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second},
 		LabelGrace:     30 * time.Second,
+		GateTimeout:    30 * time.Second,
 		CapacityLabels: decision.BuiltinCapacityLabels(),
 	}
 	compareQuantities := cmp.Comparer(func(a, b decision.Quantity) bool { return a == b })

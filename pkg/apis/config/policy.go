@@ -1,7 +1,9 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -49,6 +51,7 @@ func (a *ReplicaSafetyArgs) convert(path *field.Path) (*decision.Policy, []kube.
 		Annotations:    scalar.Parse(&errs, path.Child("annotationPolicy"), a.AnnotationPolicy, parseAnnotationPolicy),
 		UnlabeledNodes: scalar.Parse(&errs, path.Child("unlabeledNodes"), a.UnlabeledNodes, parseCapacityType),
 		LabelGrace:     scalar.Parse(&errs, path.Child("labelGrace"), a.LabelGrace, scalar.Duration),
+		GateTimeout:    scalar.Parse(&errs, path.Child("gateTimeout"), a.GateTimeout, gateTimeout),
 	}
 	if after := scalar.ParseOptional(&errs, path.Child("fallbackAfter"), a.FallbackAfter, decision.ParseFallbackAfter); after != nil {
 		policy.Defaults.FallbackAfter = *after
@@ -60,6 +63,14 @@ func (a *ReplicaSafetyArgs) convert(path *field.Path) (*decision.Policy, []kube.
 	errs = append(errs, more...)
 	signals, more := convertSignals(a.Signals, path.Child("signals"))
 	return policy, signals, append(errs, more...)
+}
+
+func gateTimeout(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < time.Second {
+		return 0, errors.New(`expected a duration of 1s or more, such as "30s"`)
+	}
+	return d, nil
 }
 
 // convertCapacityLabels returns the labels that are built in, then those configured.

@@ -44,6 +44,9 @@ type ReplicaSafetyArgs struct {
 	// LabelGrace is how long a node without a capacity label takes no floor pod after it was created, where other nodes carry or carried one:
 	// with some provisioners labels arrive after registration. Default 30s; 0s for no grace.
 	LabelGrace Scalar `json:"labelGrace,omitempty"`
+	// GateTimeout is after how long the scheduler removes the scheduling gate of the autoscaler mode from a pod, counted from the pod's creation,
+	// because the controller should have done so before. Default 30s, at least 1s. It holds whether or not the mode is used.
+	GateTimeout Scalar `json:"gateTimeout,omitempty"`
 	// AnnotationPolicy says how far workloads may decide for themselves: Allow (the default), StricterOnly (an annotation counts
 	// only where it makes the workload safer) or Ignore.
 	AnnotationPolicy Scalar `json:"annotationPolicy,omitempty"`
@@ -142,6 +145,7 @@ func (a *ReplicaSafetyArgs) SetDefaults() {
 	a.Overflow.SetDefault("Allow")
 	a.Exemptions.SetDefault("Allow")
 	a.LabelGrace.SetDefault("30s")
+	a.GateTimeout.SetDefault("30s")
 	a.AnnotationPolicy.SetDefault("Allow")
 }
 

@@ -104,6 +104,8 @@ func TestReplicaSafetyArgsMistakes(t *testing.T) {
 		"floor that is empty":          {`minOnDemand: ""`, []mistake{{invalid, "args.minOnDemand", `""`}}},
 		"null is unset":                {`minOnDemand: null`, nil},
 		"cap of 0":                     {`maxPerPool: 0`, []mistake{{invalid, "args.maxPerPool", "0"}}},
+		"no time for the controller":   {`gateTimeout: 999ms`, []mistake{{invalid, "args.gateTimeout", "999ms"}}},
+		"gates for ever":               {`gateTimeout: never`, []mistake{{invalid, "args.gateTimeout", "never"}}},
 		"negative fallback":            {`fallbackAfter: -5m`, []mistake{{invalid, "args.fallbackAfter", "-5m"}}},
 		"fallback without a unit":      {`fallbackAfter: 5`, []mistake{{invalid, "args.fallbackAfter", "5"}}},
 		"fallback that is no duration": {`fallbackAfter: soon`, []mistake{{invalid, "args.fallbackAfter", "soon"}}},

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	schedulerserverconfig "k8s.io/kubernetes/cmd/kube-scheduler/app/config"
+	"k8s.io/kubernetes/pkg/scheduler"
+	"k8s.io/utils/clock"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/gating"
+)
+
+// gatesPerSecond is how many expired gates are removed in a second, on average and at once. It is slow, so that bindings come first.
+const gatesPerSecond = 50
+
+// expireGates has the scheduler, while fresh says that it leads, remove the capacity gates that spot-controller has not removed in time. It is
+// to be called before sched runs, and once; ctx ends it.
+func expireGates(ctx context.Context, cc schedulerserverconfig.CompletedConfig, sched *scheduler.Scheduler, fresh func() bool) error {
+	timeouts := map[string]time.Duration{}
+	for _, profile := range cc.ComponentConfig.Profiles {
+		args := &config.ReplicaSafetyArgs{} // what a profile has that says nothing
+		args.SetDefaults()
+		for _, plugin := range profile.PluginConfig {
+			if set, ok := plugin.Args.(*config.ReplicaSafetyArgs); ok {
+				args = set
+			}
+		}
+		policy, _, err := args.Policy()
+		if err != nil {
+			return err
+		}
+		timeouts[profile.SchedulerName] = policy.GateTimeout
+	}
+	profiles := map[string]gating.Expired{}
+	for name, profile := range sched.Profiles {
+		profiles[name] = gating.Expired{Timeout: timeouts[name], Recorder: profile.EventRecorder()}
+	}
+	limited := rest.CopyConfig(cc.KubeConfig)
+	limited.QPS, limited.Burst = gatesPerSecond, gatesPerSecond
+	client, err := kubernetes.NewForConfig(limited)
+	if err != nil {
+		return fmt.Errorf("making the client that removes expired gates: %w", err)
+	}
+	gating.RegisterExpiryMetrics()
+	expirer, err := gating.NewExpirer(cc.InformerFactory, client, clock.RealClock{}, profiles, fresh)
+	if err != nil {
+		return fmt.Errorf("watching for expired gates: %w", err)
+	}
+	go expirer.Run(ctx)
+	return nil
+}

@@ -1,0 +1,152 @@
+package gating
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// notYet is after how long a replica that does not act looks again at a gate that has expired.
+const notYet = time.Second
+
+// expiredGates counts in the scheduler. docs/metrics.md lists it.
+var expiredGates = metrics.NewCounter(&metrics.CounterOpts{
+	Subsystem:      subsystem,
+	Name:           "expired_capacity_gates_total",
+	Help:           "Capacity gates that the scheduler removed because the controller had not done so within gateTimeout.",
+	StabilityLevel: metrics.ALPHA,
+})
+
+// Expired are the gates that a profile of the scheduler removes.
+type Expired struct {
+	// Timeout is how long after a pod's creation its gate expires.
+	Timeout  time.Duration
+	Recorder events.EventRecorder
+}
+
+// Expirer removes capacity gates that the controller has not removed in time, so that no pod waits for a program that does not run. The Filter
+// keeps its floor; only autoscalers do not see it.
+type Expirer struct {
+	client   kubernetes.Interface
+	clock    clock.Clock
+	profiles map[string]Expired
+	may      func() bool
+	pods     corelisters.PodLister
+	queue    workqueue.TypedRateLimitingInterface[cache.ObjectName]
+}
+
+// NewExpirer returns an Expirer for the pods of these profiles, by their names. It reads from factory, which must not have been started. While
+// may returns false nothing is removed, because another replica leads.
+func NewExpirer(
+	factory informers.SharedInformerFactory, client kubernetes.Interface, clock clock.WithTicker, profiles map[string]Expired, may func() bool,
+) (*Expirer, error) {
+	pods := factory.Core().V1().Pods()
+	e := &Expirer{
+		client: client, clock: clock, profiles: profiles, may: may, pods: pods.Lister(),
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](100*time.Millisecond, 30*time.Second),
+			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: "expired-capacity-gates", Clock: clock}),
+	}
+	// An update brings nothing that the time of creation has not told, but a gate that somebody added again.
+	_, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { e.observe(nil, obj.(*v1.Pod)) },
+		UpdateFunc: func(before, after any) {
+			e.observe(before.(*v1.Pod), after.(*v1.Pod))
+		},
+	})
+	return e, err
+}
+
+// RegisterExpiryMetrics is to be called once, by a scheduler.
+func RegisterExpiryMetrics() { legacyregistry.MustRegister(expiredGates) }
+
+func (e *Expirer) observe(before, pod *v1.Pod) {
+	if before != nil && kube.Gated(before) || !kube.Gated(pod) {
+		return
+	}
+	if left, ours := e.left(pod); ours {
+		e.queue.AddAfter(cache.MetaObjectToName(pod), left)
+	}
+}
+
+// left returns when the gate of a pod expires, which may be past; false if it is none of ours.
+func (e *Expirer) left(pod *v1.Pod) (time.Duration, bool) {
+	profile, ours := e.profiles[pod.Spec.SchedulerName]
+	if !ours || !kube.Live(pod) || !kube.Gated(pod) {
+		return 0, false
+	}
+	return pod.CreationTimestamp.Add(profile.Timeout).Sub(e.clock.Now()), true
+}
+
+// Run works until ctx is done. It may be called once.
+func (e *Expirer) Run(ctx context.Context) {
+	context.AfterFunc(ctx, e.queue.ShutDown)
+	for {
+		name, down := e.queue.Get()
+		if down {
+			return
+		}
+		if again, err := e.expire(ctx, name); err != nil {
+			klog.FromContext(ctx).Error(err, "A capacity gate that has expired stays for now", "pod", name)
+			e.queue.AddRateLimited(name)
+		} else if e.queue.Forget(name); again > 0 {
+			e.queue.AddAfter(name, again)
+		}
+		e.queue.Done(name)
+	}
+}
+
+// expire removes the gate of a pod if it has expired. It returns after how long it is to be looked at again; 0 for never.
+func (e *Expirer) expire(ctx context.Context, name cache.ObjectName) (time.Duration, error) {
+	pod, err := e.pods.Pods(name.Namespace).Get(name.Name)
+	if err != nil {
+		return 0, nil // it is gone
+	}
+	left, ours := e.left(pod)
+	switch {
+	case !ours:
+		return 0, nil
+	case left > 0:
+		return left, nil
+	case !e.may():
+		return notYet, nil
+	}
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion},
+		"spec":     map[string]any{"schedulingGates": withoutGate(pod)},
+	})
+	if err != nil {
+		return 0, err
+	}
+	_, err = e.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return 0, nil
+	case apierrors.IsConflict(err):
+		return notYet, nil
+	case err != nil:
+		return 0, err
+	}
+	profile := e.profiles[pod.Spec.SchedulerName]
+	expiredGates.Inc()
+	profile.Recorder.Eventf(pod, nil, v1.EventTypeWarning, kube.ReasonGateExpired, "RemoveGate",
+		"spot-controller has not removed the gate %s within %s: autoscalers do not see whether the pod needs on-demand", kube.CapacityGate, profile.Timeout)
+	return 0, nil
+}

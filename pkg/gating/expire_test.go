@@ -1,0 +1,81 @@
+package gating
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// TestExpirer: a gate expires by the age of its pod and the timeout of its profile, in the replica that leads, whatever the API server says at
+// first.
+func TestExpirer(t *testing.T) {
+	aged := func(name, scheduler string, age time.Duration) *v1.Pod {
+		pod := gated("apps/v1", "ReplicaSet", "web-1", name)
+		pod.Spec.SchedulerName = scheduler
+		pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, v1.PodSchedulingGate{Name: "quota.example/wait"})
+		pod.CreationTimestamp = metav1.NewTime(time.Now().Add(-age))
+		return pod
+	}
+	client := fake.NewClientset(aged("old", profile, time.Hour), aged("young", profile, 0), aged("patient", "slow", time.Minute),
+		aged("other", "default-scheduler", time.Hour))
+	refused := false
+	client.PrependReactor("patch", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if refused {
+			return false, nil, nil
+		}
+		refused = true
+		return true, nil, apierrors.NewServiceUnavailable("test")
+	})
+	var leads atomic.Bool
+	recorder := events.NewFakeRecorder(10)
+	factory := informers.NewSharedInformerFactory(client, 0)
+	e, err := NewExpirer(factory, client, clock.RealClock{}, map[string]Expired{profile: {30 * time.Second, recorder}, "slow": {time.Hour, recorder}}, leads.Load)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	ended := make(chan struct{})
+	go func() { defer close(ended); e.Run(ctx) }()
+	defer func() { cancel(); <-ended; factory.Shutdown() }()
+
+	gates := func(name string) int {
+		pod, err := client.CoreV1().Pods("shop").Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(pod.Spec.SchedulingGates) == 1 && kube.Gated(pod) {
+			t.Errorf("%s lost the gate of somebody else", name)
+		}
+		return len(pod.Spec.SchedulingGates)
+	}
+	time.Sleep(200 * time.Millisecond)
+	if got := gates("old"); got != 2 {
+		t.Fatalf("a replica that does not lead has removed a gate: %d left", got)
+	}
+	leads.Store(true)
+	w := &world{t: t}
+	w.until("the gate of the old pod has been removed", func() bool { return gates("old") == 1 })
+	if event := <-recorder.Events; event[:len("Warning CapacityGateExpired")] != "Warning CapacityGateExpired" {
+		t.Errorf("event %q", event)
+	}
+	for _, name := range []string{"young", "patient", "other"} {
+		if got := gates(name); got != 2 {
+			t.Errorf("%s has %d gates left, want both", name, got)
+		}
+	}
+}
