@@ -65,7 +65,7 @@ func beforeRelease(pod *v1.Pod, release *Release) *v1.Pod {
 // not trusted is an ordinary pod.
 //
 // The ReplicaSet must be in the pod's own namespace, with its UID, and must select the pod as it was, but not as it is. A Deployment that
-// controls the pod must be that of the ReplicaSet. If no cache has the ReplicaSet any more, that Deployment must exist: the release is trusted,
+// controls the pod must be that of the ReplicaSet, unless that has left its Deployment since. If no cache has the ReplicaSet any more, that Deployment must exist: the release is trusted,
 // but with nothing to release from.
 //
 // A pod without a controller was released from a ReplicaSet without a Deployment. If that is gone, the release is trusted as well: such a pod
@@ -81,8 +81,8 @@ func (c *census) distrust(p *knownPod) string {
 	if by := metav1.GetControllerOfNoCopy(p.pod); by != nil && kube.IsDeployment(by) {
 		deployment, err := c.deployments.Deployments(p.pod.Namespace).Get(by.Name)
 		switch {
-		case known && c.deploymentOf(rs, by.UID) == nil, err != nil, deployment.UID != by.UID:
-			return fmt.Sprintf("its controller is Deployment %s, which does not exist or does not control ReplicaSet %s", by.Name, release.ReplicaSet)
+		case known && metav1.GetControllerOfNoCopy(rs) != nil && c.deploymentOf(rs, by.UID) == nil, err != nil, deployment.UID != by.UID:
+			return fmt.Sprintf("its controller is Deployment %s, which does not exist or is not that of ReplicaSet %s", by.Name, release.ReplicaSet)
 		}
 	}
 	if !known {

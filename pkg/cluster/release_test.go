@@ -76,8 +76,8 @@ func TestRelease(t *testing.T) {
 		"handed over":             {change: handed("web"), trusted: true, from: "web-r-uid"},
 		"handed over, given back": {change: func(p *v1.Pod) { handed("web")(p); p.Labels[hashKey] = "r" }, trusted: true, from: "web-r-uid"},
 		"the Deployment is left":  {change: handed("web"), cluster: gone, trusted: true},
-		"handed over to another":  {change: handed("other"), cluster: func(w *world) { w.put(&appsv1.Deployment{ObjectMeta: meta("other")}) }, wrong: "does not control ReplicaSet web-r"},
-		"handed over to none":     {change: handed("other"), wrong: "does not control ReplicaSet web-r"},
+		"handed over to another":  {change: handed("other"), cluster: func(w *world) { w.put(&appsv1.Deployment{ObjectMeta: meta("other")}) }, wrong: "is not that of ReplicaSet web-r"},
+		"handed over to none":     {change: handed("other"), wrong: "is not that of ReplicaSet web-r"},
 		"handed over, nothing is left": {change: handed("web"), cluster: func(w *world) {
 			gone(w)
 			w.remove(&appsv1.Deployment{ObjectMeta: meta("web")})

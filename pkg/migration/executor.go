@@ -182,7 +182,7 @@ func (e *Executor) observe(w *work, pod *cluster.Pod) {
 		w.become(leaving, e.clock.Now())
 	case w.action.Kind == Release && pod.Release != nil:
 		w.become(idle, e.clock.Now())
-	case w.action.Kind == Restore && !hidden(pod):
+	case w.action.Kind == Restore && !hidden(pod) && !heldByDeployment(pod):
 		e.count(w.action)
 		w.become(idle, e.clock.Now())
 	case w.action.Kind == Forget && pod.Release == nil:

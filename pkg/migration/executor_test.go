@@ -350,7 +350,7 @@ func TestHandOver(t *testing.T) {
 	w := newWorld()
 	d := w.deployment("web", 1)
 	pod := w.pod("old", w.replicaSets["web-1"], "going")
-	other := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "other", UID: "other"}
+	other := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "other", UID: "other", Controller: ptr.To(false)}
 	pod.OwnerReferences = append(pod.OwnerReferences, other)
 	before := pod.DeepCopy()
 	w.sync()

@@ -25,7 +25,7 @@ func ownersReleased(pod *cluster.Pod, rs *appsv1.ReplicaSet) []metav1.OwnerRefer
 	}
 	refs := withController(pod.OwnerReferences, "")
 	return append(refs, metav1.OwnerReference{
-		APIVersion: deployment.APIVersion, Kind: deployment.Kind, Name: deployment.Name, UID: deployment.UID, Controller: ptr.To(true),
+		APIVersion: appsv1.SchemeGroupVersion.String(), Kind: "Deployment", Name: deployment.Name, UID: deployment.UID, Controller: ptr.To(true),
 	})
 }
 
@@ -36,13 +36,17 @@ func ownersRestored(pod *cluster.Pod, rs types.UID) []metav1.OwnerReference {
 	return withController(refs, rs)
 }
 
-// withController returns refs with that one as the controller, none for "". What else they say stays.
+// withController returns refs with the first that has this UID as the only controller, none for "".
+// What else they say stays, also an explicit "controller: false": the admission policy compares it.
 func withController(refs []metav1.OwnerReference, controller types.UID) []metav1.OwnerReference {
 	refs = slices.Clone(refs)
 	for i := range refs {
-		if refs[i].Controller = nil; refs[i].UID == controller && controller != "" {
-			refs[i].Controller = ptr.To(true)
+		if ptr.Deref(refs[i].Controller, false) {
+			refs[i].Controller = nil
 		}
+	}
+	if i := slices.IndexFunc(refs, func(ref metav1.OwnerReference) bool { return ref.UID == controller }); i >= 0 && controller != "" {
+		refs[i].Controller = ptr.To(true)
 	}
 	return refs
 }

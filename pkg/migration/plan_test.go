@@ -540,6 +540,10 @@ func TestFinish(t *testing.T) {
 			n: 1, ago: fresh, given: func(w *world) { handOver(w); w.pods["old"].Labels[hashKey] = "web-1" },
 			want: []string{"restore old by surge"},
 		},
+		"handed over, its label restored, its ReplicaSet is gone": {
+			n: 1, ago: fresh, given: func(w *world) { handOver(w); w.pods["old"].Labels[hashKey] = "web-1"; delete(w.replicaSets, "web-1") },
+			want: []string{"delete old by surge"}, wantOrphan: true,
+		},
 		"handed over, a replacement is ready": {
 			n: 1, ago: fresh, given: func(w *world) { handOver(w); w.pod("new", w.replicaSets["web-1"], "staying") },
 			want: []string{"evict old by surge"},

@@ -229,8 +229,6 @@ func (p *planner) leave(m Move) (left bool) {
 	a := Action{Pod: m.Pod, Reason: m.Reason, Way: Surge, Deadline: m.Deadline}
 	since, serves := ready(m.Pod)
 	switch release, revision := m.Pod.Release, m.Pod.ReleasedFrom; {
-	case !hidden(m.Pod) && heldByDeployment(m.Pod):
-		a.Kind, a.Why = Restore, "somebody else has restored its label"
 	case !hidden(m.Pod):
 		p.forget(m, a)
 		return true
@@ -281,8 +279,13 @@ func hidden(pod *cluster.Pod) bool {
 // forget adds the step of a pod that was given back. It keeps the annotation until its ReplicaSet has adopted it: if the ReplicaSet is deleted
 // before, nothing else would collect the pod.
 func (p *planner) forget(m Move, a Action) {
-	switch {
-	case metav1.GetControllerOfNoCopy(m.Pod) != nil:
+	switch held := heldByDeployment(m.Pod); {
+	case held && m.Pod.ReleasedFrom != nil:
+		if p.lastMoment(m) {
+			return
+		}
+		a.Kind, a.Why = Restore, "somebody else has restored its label"
+	case !held && metav1.GetControllerOfNoCopy(m.Pod) != nil:
 		a.Kind, a.Why = Forget, "its ReplicaSet has adopted it again"
 	case m.Pod.ReleasedFrom == nil:
 		a.Kind, a.Orphan, a.Why = DeletePod, true, fmt.Sprintf("ReplicaSet %s is gone", m.Pod.Release.ReplicaSet)
