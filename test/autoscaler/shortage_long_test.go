@@ -31,45 +31,51 @@ func spotShortage(t *testing.T, consolidating bool) {
 	for i := range apps {
 		s.deploy(fmt.Sprintf("app-%d", i), replicas, "500m", "64Mi")
 	}
-	all := func(want split) func() error {
-		return func() error {
-			for i := range apps {
-				if err := s.is(fmt.Sprintf("app-%d", i), want)(); err != nil {
-					return err
-				}
-			}
-			return nil
-		}
-	}
-	s.eventually(time.Minute, all(split{OnDemand: 1, Spot: replicas - 1}))
-	before, err := s.onDemandCPU()
+	s.eventually(time.Minute, s.whole)
+	s.eventually(soon, s.floorsHold)
+	before, err := s.onDemandUse()
 	s.must(err)
 
 	over := time.Now().Add(shortage)
 	s.limit("spot", "0")
 	s.loseSpot()
-	s.eventually(time.Minute, all(split{OnDemand: replicas}))
-	overflow, err := s.onDemandCPU()
+	s.eventually(time.Minute, func() error {
+		if err := s.whole(); err != nil {
+			return err
+		}
+		return s.onlyOnDemand()
+	})
+	overflow, err := s.onDemandUse()
 	s.must(err)
-	t.Logf("on-demand CPUs: %d before, %d for the overflow", before, overflow)
+	t.Logf("on-demand: %+v before, %+v during the shortage", before, overflow)
+	if want := apps * replicas; overflow.pods != want {
+		t.Errorf("%d pods run on on-demand during the shortage, want %d", overflow.pods, want)
+	}
 	s.stays(time.Until(over), s.onlyOnDemand)
 
 	back := time.Now()
 	s.limit("spot", "")
-	s.eventually(5*time.Minute, all(split{OnDemand: 1, Spot: replicas - 1}))
-	t.Logf("all replicas returned to spot %s after it was back", time.Since(back).Round(time.Second))
+	s.eventually(5*time.Minute, func() error {
+		now, err := s.onDemandUse()
+		if err == nil && now.pods > before.pods {
+			err = fmt.Errorf("%d pods run on on-demand, %d before the shortage", now.pods, before.pods)
+		}
+		return err
+	})
+	t.Logf("the overflow had returned %s after spot was back", time.Since(back).Round(time.Second))
 	if !consolidating {
 		s.consolidate(5 * time.Second)
 	}
 	s.eventually(5*time.Minute, func() error {
-		now, err := s.onDemandCPU()
-		if err == nil && now > before {
-			err = fmt.Errorf("%d on-demand CPUs, %d before the shortage", now, before)
+		now, err := s.onDemandUse()
+		if err == nil && now.cpus > before.cpus {
+			err = fmt.Errorf("%d on-demand CPUs, %d before the shortage", now.cpus, before.cpus)
 		}
 		return err
 	})
 	t.Logf("on-demand nodes removed %s after spot was back; consolidation evicted %d pods", time.Since(back).Round(time.Second), s.consolidated())
-	s.eventually(soon, all(split{OnDemand: 1, Spot: replicas - 1}))
+	s.eventually(soon, s.whole)
+	s.eventually(soon, s.floorsHold)
 	s.noInventedLabels()
 	s.auditor.Require(t)
 }

@@ -184,19 +184,30 @@ func (s *scenario) gone(name string) func() error {
 	}
 }
 
-// onDemandCPU returns how many CPUs Karpenter's on-demand nodes have that are not being deleted.
-func (s *scenario) onDemandCPU() (int64, error) {
+// use is how much of on-demand is in use.
+type use struct {
+	pods int
+	// cpus are those of the instance types of Karpenter's nodes that are not being deleted.
+	cpus int64
+}
+
+// onDemandUse returns how much of on-demand the scenario uses.
+func (s *scenario) onDemandUse() (use, error) {
 	nodes, err := kube.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{LabelSelector: lab.KarpenterCapacityLabel + "=" + lab.OnDemand})
 	if err != nil {
-		return 0, err
+		return use{}, err
 	}
-	sum := int64(0)
+	var sum use
 	for _, node := range nodes.Items {
 		if node.DeletionTimestamp == nil {
-			sum += node.Status.Allocatable.Cpu().Value() // rounded up to the CPUs of the instance type
+			sum.cpus += node.Status.Allocatable.Cpu().Value() // rounded up to whole CPUs
 		}
 	}
-	return sum, nil
+	splits, err := s.splits()
+	for _, at := range splits {
+		sum.pods += at.OnDemand
+	}
+	return sum, err
 }
 
 // onlyOnDemand is a check that Karpenter has no spot node.
