@@ -28,8 +28,8 @@ check "mend what it names" env -C test/performance/upstream "$PWD/.local/bin/sta
 check "mend what it names" go vet -tags node ./test/node
 check "mend what it names" .local/bin/staticcheck -tags node ./test/node
 # What only make test-long runs.
-check "mend what it names" go vet -tags long ./test/controller ./test/kubectl
-check "mend what it names" .local/bin/staticcheck -tags long ./test/controller ./test/kubectl
+check "mend what it names" go vet -tags long ./test/autoscaler ./test/controller ./test/kubectl
+check "mend what it names" .local/bin/staticcheck -tags long ./test/autoscaler ./test/controller ./test/kubectl
 
 generated() { # says what differs from what hack/generate.sh makes
   local made status

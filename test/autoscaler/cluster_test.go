@@ -8,7 +8,6 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -21,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
@@ -72,40 +70,11 @@ func onlyOn(capacity string) func(*appsv1.Deployment) {
 	}
 }
 
-// floorOf returns how many of so many replicas must run on on-demand.
-func floorOf(value string, replicas int) int {
-	parsed := intstr.Parse(value)
-	n, err := intstr.GetScaledValueFromIntOrPercent(&parsed, replicas, true)
-	if err != nil {
-		panic(err)
-	}
-	return min(n, replicas)
-}
-
 // remove deletes a Deployment with its pods.
 func (s *scenario) remove(name string) {
 	s.Helper()
 	background := metav1.DeletePropagationBackground
 	s.must(kube.AppsV1().Deployments(s.namespace).Delete(s.ctx, name, metav1.DeleteOptions{PropagationPolicy: &background}))
-}
-
-// patch changes a Deployment by a strategic merge.
-func (s *scenario) patch(name, patch string) {
-	s.Helper()
-	_, err := kube.AppsV1().Deployments(s.namespace).Patch(s.ctx, name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
-	s.must(err)
-}
-
-// scale sets the replicas of a Deployment.
-func (s *scenario) scale(name string, replicas int) {
-	s.Helper()
-	s.patch(name, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
-}
-
-// update sets the image of a Deployment, which starts a rollout.
-func (s *scenario) update(name, image string) {
-	s.Helper()
-	s.patch(name, fmt.Sprintf(`{"spec":{"template":{"spec":{"containers":[{"name":"c","image":%q}]}}}}`, "registry.invalid/"+image))
 }
 
 // split is where the pods of an app run.
@@ -164,44 +133,6 @@ func (s *scenario) is(app string, want split) func() error {
 	}
 }
 
-// whole is a check that every Deployment has all its replicas available, and none besides.
-func (s *scenario) whole() error {
-	list, err := kube.AppsV1().Deployments(s.namespace).List(s.ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	for _, d := range list.Items {
-		status, want := d.Status, *d.Spec.Replicas
-		if status.ObservedGeneration < d.Generation || status.Replicas != want || status.AvailableReplicas != want || status.UpdatedReplicas != want {
-			return fmt.Errorf("%s: status %+v, want %d available replicas", d.Name, status, want)
-		}
-	}
-	return nil
-}
-
-// floorsHold is a check that every Deployment has its floor on on-demand. Without an annotation the floor is 1.
-func (s *scenario) floorsHold() error {
-	list, err := kube.AppsV1().Deployments(s.namespace).List(s.ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	got, err := s.splits()
-	if err != nil {
-		return err
-	}
-	var short []string
-	for _, d := range list.Items {
-		want := floorOf(cmp.Or(d.Annotations[minOnDemand], "1"), int(*d.Spec.Replicas))
-		if at := got[d.Name]; at.OnDemand < want {
-			short = append(short, fmt.Sprintf("%s %+v, floor %d", d.Name, at, want))
-		}
-	}
-	if len(short) > 0 {
-		return fmt.Errorf("%d Deployments below their floors: %s", len(short), strings.Join(short[:min(len(short), 5)], "; "))
-	}
-	return nil
-}
-
 // nodeClaim is a node that Karpenter has bought or is buying.
 type nodeClaim struct {
 	Name, Capacity, Pool, Type, Node string
@@ -248,25 +179,6 @@ func (s *scenario) claimed(want map[string]int) func() error {
 	}
 }
 
-// price returns what Karpenter's nodes cost that are not being deleted, in US dollars per hour.
-func (s *scenario) price() (float64, error) {
-	nodes, err := kube.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{LabelSelector: lab.KarpenterPriceLabel})
-	if err != nil {
-		return 0, err
-	}
-	sum := 0.0
-	for _, node := range nodes.Items {
-		price, err := strconv.ParseFloat(node.Labels[lab.KarpenterPriceLabel], 64)
-		if err != nil {
-			return 0, err
-		}
-		if node.DeletionTimestamp == nil {
-			sum += price
-		}
-	}
-	return sum, nil
-}
-
 // consolidate switches consolidation of all NodePools on, or changes its delay. Zero switches it off.
 func (s *scenario) consolidate(after time.Duration) {
 	s.Helper()
@@ -276,53 +188,21 @@ func (s *scenario) consolidate(after time.Duration) {
 	}
 }
 
-// bump changes the specification of all NodePools, so that Karpenter decides again which nodes it need not consolidate. It caches that for
-// up to five minutes.
-func (s *scenario) bump() {
-	s.Helper()
-	for i := range s.pools {
-		if s.pools[i].ConsolidateAfter != 0 {
-			s.pools[i].ConsolidateAfter += time.Second
-			s.must(controlPlane.ApplyNodePool(s.ctx, s.pools[i]))
-		}
-	}
-}
-
-// limit sets the CPUs that a NodePool may have; "" is no limit.
-func (s *scenario) limit(pool, cpu string) {
-	s.Helper()
-	for i := range s.pools {
-		if s.pools[i].Name == pool {
-			s.pools[i].CPULimit = cpu
-			s.must(controlPlane.ApplyNodePool(s.ctx, s.pools[i]))
-			return
-		}
-	}
-	s.Fatalf("no NodePool %s", pool)
-}
-
-// loseSpot removes all spot nodes with their pods at once, as a reclaim without notice does.
-func (s *scenario) loseSpot() {
-	s.Helper()
-	nodes, err := kube.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
-	s.must(err)
-	now := int64(0)
-	for _, node := range nodes.Items {
-		if capacityOf(&node) != lab.Spot {
-			continue
-		}
-		s.must(removeNode(s.ctx, node.Name))
-		s.must(kube.CoreV1().Pods(s.namespace).DeleteCollection(s.ctx, metav1.DeleteOptions{GracePeriodSeconds: &now},
-			metav1.ListOptions{FieldSelector: "spec.nodeName=" + node.Name}))
-	}
-}
-
 // removeNode deletes a node with its finalizers: those of Karpenter drain it first.
 func removeNode(ctx context.Context, name string) error {
 	nodes := kube.CoreV1().Nodes()
 	_, err := nodes.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 	if err == nil {
 		err = nodes.Delete(ctx, name, metav1.DeleteOptions{})
+	}
+	return client.IgnoreNotFound(err)
+}
+
+// removeObject deletes an object with its finalizers.
+func removeObject(ctx context.Context, object client.Object) error {
+	err := objects.Patch(ctx, object, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
+	if err == nil {
+		err = objects.Delete(ctx, object)
 	}
 	return client.IgnoreNotFound(err)
 }
@@ -338,10 +218,7 @@ func removeNodes(ctx context.Context) error {
 			return err
 		}
 		for _, item := range items {
-			if err := objects.Patch(ctx, &item, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); client.IgnoreNotFound(err) != nil {
-				return err
-			}
-			if err := objects.Delete(ctx, &item); client.IgnoreNotFound(err) != nil {
+			if err := removeObject(ctx, &item); err != nil {
 				return err
 			}
 		}

@@ -2,7 +2,6 @@ package autoscaler
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -153,17 +152,6 @@ func (h *history) of(app string) []podRecord {
 	return out
 }
 
-// apps returns the names of all apps that ever had a pod.
-func (h *history) apps() []string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	names := map[string]bool{}
-	for _, record := range h.pods {
-		names[record.App] = true
-	}
-	return slices.Sorted(maps.Keys(names))
-}
-
 // all returns what was seen of all nodes, the oldest first.
 func (h *history) all() []nodeRecord {
 	h.mu.Lock()
@@ -176,14 +164,4 @@ func (h *history) all() []nodeRecord {
 		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Name, b.Name))
 	})
 	return out
-}
-
-// bought returns Karpenter's nodes of a capacity type that there ever were.
-func (h *history) bought(capacity string) []nodeRecord {
-	return slices.DeleteFunc(h.all(), func(n nodeRecord) bool { return n.Pool == "" || n.Capacity != capacity })
-}
-
-// empty returns Karpenter's nodes that never had a pod of the scenario.
-func (h *history) empty() []nodeRecord {
-	return slices.DeleteFunc(h.all(), func(n nodeRecord) bool { return n.Pool == "" || n.Hosted > 0 })
 }

@@ -243,7 +243,7 @@ func (s *scenario) clean() {
 	}
 	if s.karpenter != nil {
 		if s.Failed() {
-			s.Logf("the log of Karpenter ends with:\n%s", live.Tail(s.karpenter.Log, 40))
+			s.Logf("the log of Karpenter ends with:\n%s", live.Tail(s.karpenter.Log, 15))
 		}
 		if err := s.karpenter.Stop(); err != nil {
 			s.Error(err)

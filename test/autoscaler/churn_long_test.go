@@ -1,0 +1,101 @@
+//go:build long
+
+package autoscaler
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+var churnTime = flag.Duration("churn", 15*time.Minute, "how long TestLongChurn changes workloads, for each scheduler")
+
+// TestLongChurn scales, rolls out, deletes and creates Deployments while Karpenter consolidates, and then does the same changes with
+// kube-scheduler, whose pods prefer spot. (Row 3.)
+func TestLongChurn(t *testing.T) {
+	pools := func() lab.KarpenterOptions {
+		return lab.KarpenterOptions{NodePools: []lab.NodePool{{ConsolidateAfter: 10 * time.Second}}}
+	}
+	t.Run("spot-aware-scheduler", func(t *testing.T) {
+		s := start(t, setup{mode: true, karpenter: pools()})
+		s.churn(*churnTime)
+		s.eventually(soon, s.floorsHold)
+		s.noInventedLabels()
+		// The auditor fails the test if a pod was scheduled to spot that its floor needs on on-demand.
+		s.auditor.Require(t)
+	})
+	t.Run("kube-scheduler", func(t *testing.T) {
+		start(t, setup{stock: true, karpenter: pools()}).churn(*churnTime)
+	})
+}
+
+// churn changes a random Deployment every two seconds, and logs what that cost. The same changes are made every time.
+func (s *scenario) churn(length time.Duration) {
+	s.Helper()
+	const apps = 30
+	random := rand.New(rand.NewPCG(1, 2))
+	cpus, floors := []string{"100m", "300m", "500m"}, []string{"1", "30%", "2"}
+	create := func(i int) {
+		s.deploy(fmt.Sprintf("app-%02d", i), random.IntN(10)+1, cpus[i%len(cpus)], "64Mi", floor(floors[i/len(cpus)%len(floors)]), s.prefersSpot)
+	}
+	for i := range apps {
+		create(i)
+	}
+	s.eventually(5*time.Minute, s.whole)
+
+	changes := map[string]int{}
+	var prices []float64
+	below := 0 // how often a workload was seen below its floor
+	ticker := time.NewTicker(2 * time.Second)
+	defer ticker.Stop()
+	for end := time.Now().Add(length); time.Now().Before(end); <-ticker.C {
+		i := random.IntN(apps)
+		name := fmt.Sprintf("app-%02d", i)
+		switch change := random.IntN(4); change {
+		case 0, 1:
+			s.scale(name, random.IntN(10)+1)
+			changes["scaled"]++
+		case 2:
+			s.update(name, fmt.Sprintf("app:%d", random.Int()))
+			changes["rolled out"]++
+		default:
+			s.remove(name)
+			s.eventually(soon, s.gone(name))
+			create(i)
+			changes["created again"]++
+		}
+		price, err := s.price()
+		s.must(err)
+		prices = append(prices, price)
+		if s.auditor != nil {
+			below += len(s.auditor.Deficits())
+		}
+	}
+	s.eventually(5*time.Minute, s.whole)
+	sum := 0.0
+	for _, price := range prices {
+		sum += price
+	}
+	s.Logf("%s of churn (%v): consolidation evicted %d pods; nodes bought: %d on-demand, %d spot, %d never had a pod; %.4f USD/h on average; %d deficits in %d samples",
+		length, changes, s.consolidated(), len(s.seen.bought(lab.OnDemand)), len(s.seen.bought(lab.Spot)), len(s.seen.empty()),
+		sum/float64(len(prices)), below, len(prices))
+}
+
+// prefersSpot is an edit that has pods of the stock scheduler prefer spot.
+func (s *scenario) prefersSpot(d *appsv1.Deployment) {
+	if !s.stock {
+		return
+	}
+	d.Spec.Template.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
+		PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{{Weight: 100, Preference: v1.NodeSelectorTerm{
+			MatchExpressions: []v1.NodeSelectorRequirement{{Key: lab.KarpenterCapacityLabel, Operator: v1.NodeSelectorOpIn, Values: []string{lab.Spot}}},
+		}}},
+	}}
+}

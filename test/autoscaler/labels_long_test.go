@@ -1,0 +1,33 @@
+//go:build long
+
+package autoscaler
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+// TestLongSpotWithoutKarpentersLabel: spot nodes that only the project's label marks take no pod of a floor. Karpenter takes them for
+// on-demand and buys nothing until they have its label, too. (Row 4e.)
+func TestLongSpotWithoutKarpentersLabel(t *testing.T) {
+	s := start(t, setup{mode: true})
+	spot := live.Spot(2, 4)
+	s.must(controlPlane.CreateNodes(s.ctx, spot...))
+	s.deploy("web", 4, "1", "64Mi")
+	s.deploy("single", 1, "1", "64Mi")
+	s.eventually(soon, s.splitIs("web", split{Spot: 3, Waiting: 1}))
+	s.stays(20*time.Second, s.splitIs("single", split{Waiting: 1}))
+	s.noInventedLabels()
+
+	for _, node := range spot {
+		s.must(live.EditNode(s.ctx, kube, soon, node.Name, func(n *v1.Node) { n.Labels[lab.KarpenterCapacityLabel] = lab.Spot }))
+	}
+	s.eventually(soon, s.is("single", split{OnDemand: 1}))
+	s.eventually(soon, s.is("web", split{OnDemand: 1, Spot: 3}))
+	s.noInventedLabels()
+}

@@ -1,0 +1,68 @@
+//go:build long
+
+package autoscaler
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// tolerance is by how much the nodes may cost more than the lower bound.
+const tolerance = 1.05
+
+func TestLongMix(t *testing.T) { mix(t, 100) }
+
+// mix creates so many Deployments with several floors in an empty cluster, while Karpenter consolidates. (Row 2.)
+func mix(t *testing.T, apps int) {
+	s := start(t, setup{mode: true, karpenter: lab.KarpenterOptions{NodePools: []lab.NodePool{{ConsolidateAfter: 5 * time.Second}}}})
+	began := time.Now()
+	cpus, floors := []string{"100m", "200m", "300m", "500m"}, []string{"1", "30%", "2"}
+	var need demand
+	pods := 0
+	for i := range apps {
+		replicas, cpu, atLeast := i%10+1, cpus[i%len(cpus)], floors[i%len(floors)]
+		s.deploy(fmt.Sprintf("app-%03d", i), replicas, cpu, "64Mi", floor(atLeast))
+		quantity := resource.MustParse(cpu)
+		need.floor += int64(floorOf(atLeast, replicas)) * quantity.MilliValue()
+		need.all += int64(replicas) * quantity.MilliValue()
+		pods += replicas
+	}
+	s.eventually(5*time.Minute, s.whole)
+	first, err := s.price()
+	s.must(err)
+	ready := time.Since(began)
+	s.eventually(soon, s.floorsHold)
+	s.bump()
+
+	types, err := controlPlane.KarpenterTypes(lab.DefaultKarpenterTypes...)
+	s.must(err)
+	bound := cheapest(types, need, 100)
+	t.Logf("%d pods of %d Deployments with %dm CPU, %dm of it for floors, ready after %s for %.4f USD/h; lower bound %.4f USD/h",
+		pods, apps, need.all, need.floor, ready.Round(time.Second), first, bound)
+	s.eventually(10*time.Minute, func() error {
+		price, err := s.price()
+		if err != nil {
+			return err
+		}
+		if price > tolerance*bound {
+			return fmt.Errorf("the nodes cost %.4f USD/h, want %.4f at most", price, tolerance*bound)
+		}
+		if err := s.floorsHold(); err != nil {
+			return err
+		}
+		return s.whole()
+	})
+	price, err := s.price()
+	s.must(err)
+	t.Logf("%.4f USD/h, %.1f %% above the lower bound, after %s; %d on-demand nodes and %d spot nodes bought; consolidation evicted %d pods",
+		price, 100*(price/bound-1), time.Since(began).Round(time.Second), len(s.seen.bought(lab.OnDemand)), len(s.seen.bought(lab.Spot)), s.consolidated())
+	if empty := s.seen.empty(); len(empty) > 0 {
+		t.Errorf("%d nodes never had a pod: %+v", len(empty), empty)
+	}
+	s.noInventedLabels()
+}

@@ -1,0 +1,75 @@
+//go:build long
+
+package autoscaler
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+const gatedApps, gatedReplicas = 20, 10
+
+// TestLongControllerKilled kills the controller when 200 pods have their gates. The next one decides for them. (Row 6.)
+func TestLongControllerKilled(t *testing.T) {
+	s := start(t, setup{mode: true})
+	s.killController()
+	began := time.Now()
+	s.startController()
+	s.eventually(2*time.Minute, s.whole)
+	t.Logf("all pods run %s after the next controller was started", time.Since(began).Round(time.Second))
+	s.eventually(soon, s.floorsHold)
+}
+
+// TestLongWithoutController: nobody decides for 200 pods. The scheduler removes their gates after gateTimeout. (Row 6.)
+func TestLongWithoutController(t *testing.T) {
+	const gateTimeout = 30 * time.Second
+	s := start(t, setup{mode: true, safety: settings{"gateTimeout": gateTimeout.String()}})
+	// Karpenter does not see the floors of pods that have lost their gates this way.
+	s.must(controlPlane.CreateNodes(s.ctx, append(live.OnDemand(2, 8), live.Spot(2, 16)...)...))
+	began := s.killController()
+	s.eventually(gateTimeout+time.Minute, s.whole)
+	t.Logf("all pods run %s after they were created", time.Since(began).Round(time.Second))
+	for i := range gatedApps {
+		for _, pod := range s.seen.of(appName(i)) {
+			if waited := pod.Bound.Sub(pod.Created); waited < gateTimeout-2*time.Second {
+				t.Errorf("%s was bound %s after its creation, want %s at least", pod.Name, waited.Round(time.Second), gateTimeout)
+			}
+		}
+	}
+	s.must(s.floorsHold())
+}
+
+func appName(i int) string { return fmt.Sprintf("app-%02d", i) }
+
+// killController creates 200 pods that the controller leaves alone, because it is paused, kills it, and returns when it did the first.
+func (s *scenario) killController() time.Time {
+	s.Helper()
+	s.must(s.controller.Pause())
+	began := time.Now()
+	for i := range gatedApps {
+		s.deploy(appName(i), gatedReplicas, "100m", "64Mi")
+	}
+	s.eventually(soon, func() error {
+		pods, err := live.Pods(s.ctx, kube, s.namespace, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		got := 0
+		for i := range pods {
+			if gated(&pods[i]) {
+				got++
+			}
+		}
+		if got != gatedApps*gatedReplicas {
+			return fmt.Errorf("%d of %d pods have the gate", got, gatedApps*gatedReplicas)
+		}
+		return nil
+	})
+	s.must(s.controller.Kill())
+	return began
+}

@@ -1,0 +1,81 @@
+//go:build long
+
+package autoscaler
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// shortage is how long there is no spot to buy.
+const shortage = 2 * time.Minute
+
+func TestLongSpotShortage(t *testing.T)                  { spotShortage(t, false) }
+func TestLongSpotShortageWithConsolidation(t *testing.T) { spotShortage(t, true) }
+
+// spotShortage takes all spot away for two minutes: Karpenter buys on-demand for the overflow, replicas return to spot when it is back, and
+// consolidation removes the on-demand nodes. With consolidating it is on from the start, otherwise at the end only. (Rows 4 and 4b.)
+func spotShortage(t *testing.T, consolidating bool) {
+	const apps, replicas = 5, 4
+	pools := []lab.NodePool{
+		{Name: "spot", CapacityTypes: []string{lab.Spot}, Weight: 10}, // tried first
+		{Name: "on-demand", CapacityTypes: []string{lab.OnDemand}},
+	}
+	s := start(t, setup{mode: true, karpenter: lab.KarpenterOptions{NodePools: pools}})
+	if consolidating {
+		s.consolidate(5 * time.Second)
+	}
+	for i := range apps {
+		s.deploy(fmt.Sprintf("app-%d", i), replicas, "500m", "64Mi")
+	}
+	s.eventually(time.Minute, s.whole)
+	s.eventually(soon, s.floorsHold)
+	before, err := s.onDemandUse()
+	s.must(err)
+
+	over := time.Now().Add(shortage)
+	s.limit("spot", "0")
+	s.loseSpot()
+	s.eventually(time.Minute, func() error {
+		if err := s.whole(); err != nil {
+			return err
+		}
+		return s.onlyOnDemand()
+	})
+	overflow, err := s.onDemandUse()
+	s.must(err)
+	t.Logf("on-demand: %+v before, %+v during the shortage", before, overflow)
+	if want := apps * replicas; overflow.pods != want {
+		t.Errorf("%d pods run on on-demand during the shortage, want %d", overflow.pods, want)
+	}
+	s.stays(time.Until(over), s.onlyOnDemand)
+
+	back := time.Now()
+	s.limit("spot", "")
+	s.eventually(5*time.Minute, func() error {
+		now, err := s.onDemandUse()
+		if err == nil && now.pods > before.pods {
+			err = fmt.Errorf("%d pods run on on-demand, %d before the shortage", now.pods, before.pods)
+		}
+		return err
+	})
+	t.Logf("the overflow had returned %s after spot was back", time.Since(back).Round(time.Second))
+	if !consolidating {
+		s.consolidate(5 * time.Second)
+	}
+	s.eventually(5*time.Minute, func() error {
+		now, err := s.onDemandUse()
+		if err == nil && now.cpus > before.cpus {
+			err = fmt.Errorf("%d on-demand CPUs, %d before the shortage", now.cpus, before.cpus)
+		}
+		return err
+	})
+	t.Logf("on-demand nodes removed %s after spot was back; consolidation evicted %d pods", time.Since(back).Round(time.Second), s.consolidated())
+	s.eventually(soon, s.whole)
+	s.eventually(soon, s.floorsHold)
+	s.noInventedLabels()
+	s.auditor.Require(t)
+}

@@ -1,0 +1,52 @@
+//go:build long
+
+package autoscaler
+
+import (
+	"testing"
+	"time"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// TestLongSlowNodes: a node takes a minute to start, and a pod may give up on-demand after 30 s. It waits for its node instead, because
+// otherwise the node would stay empty and a second one would be bought. (Row 4d.)
+func TestLongSlowNodes(t *testing.T) {
+	const startup = time.Minute
+	s := start(t, setup{
+		mode:      true,
+		safety:    settings{"fallbackAfter": "30s", "rolloutRelief": "30s"},
+		karpenter: lab.KarpenterOptions{NodeRegistrationDelay: startup},
+	})
+	s.deploy("single", 1, "800m", "64Mi")
+	s.deploy("web", 4, "400m", "64Mi", floor("2"))
+	s.eventually(startup+soon, s.whole)
+	s.eventually(soon, s.floorsHold)
+	s.keptWaiting("single", "web")
+	if onDemand, spot := len(s.seen.bought(lab.OnDemand)), len(s.seen.bought(lab.Spot)); onDemand != 1 || spot > 1 {
+		t.Errorf("%d on-demand nodes and %d spot nodes bought, want 1 and 1 at most", onDemand, spot)
+	}
+
+	// The floor of the new revision finds no room either.
+	s.update("web", "app:2")
+	s.eventually(3*startup+soon, s.whole)
+	s.eventually(soon, s.floorsHold)
+	s.keptWaiting("single", "web")
+	if empty := s.seen.empty(); len(empty) > 0 {
+		t.Errorf("%d nodes never had a pod: %+v", len(empty), empty)
+	}
+	t.Logf("%d on-demand nodes and %d spot nodes bought", len(s.seen.bought(lab.OnDemand)), len(s.seen.bought(lab.Spot)))
+	s.noInventedLabels()
+}
+
+// keptWaiting fails the test if a pod of these apps was deleted before it was bound.
+func (s *scenario) keptWaiting(apps ...string) {
+	s.Helper()
+	for _, app := range apps {
+		for _, pod := range s.seen.of(app) {
+			if !pod.Left.IsZero() && pod.Bound.IsZero() {
+				s.Errorf("%s was deleted after it had waited for %s", pod.Name, pod.Left.Sub(pod.Created).Round(time.Second))
+			}
+		}
+	}
+}
