@@ -85,6 +85,13 @@ func TestReadFiles(t *testing.T) {
 			`rebalance.maxMoves: Invalid value: "0": expected a whole number of 1 or more`,
 			`profiles[0].pluginConfig[0].args.minOnDemand: Invalid value: "130%"`,
 		}},
+		"labels that say no capacity type": {
+			head + "gating: {enabled: true, labels: [karpenter.sh/capacity-type, scheduling.cast.ai/spot], spotLabel: a.example/b}\n", read(t, shippedScheduler), []string{
+				`gating.labels[1]: Invalid value: "scheduling.cast.ai/spot": expected a capacity label`,
+				`gating.spotLabel: Invalid value: "a.example/b": expected a capacity label`,
+			},
+		},
+		"labels of what is off": {head + "gating: {labels: [a.example/b]}\n", read(t, shippedScheduler), nil},
 		"unknown fields": {head + "dryrun: true\ninterruption: {advisory: {limit: 1h}}\n", read(t, shippedScheduler), []string{
 			`unknown field "dryrun"`, `unknown field "interruption.advisory.limit"`,
 		}},
