@@ -18,8 +18,10 @@ type choice struct {
 	require []v1.NodeSelectorRequirement
 	// granted is what kube.GrantedAnnotation is to say; empty for nothing.
 	granted string
-	// warning is the note of an event, where the pod cannot get what the policy wants for it; empty for none.
-	warning string
+	// warning is the note of an event, where the pod cannot get what the policy wants for it; empty for none. If it is ofRevision, it holds for
+	// all pods of the revision, and one event is enough.
+	warning    string
+	ofRevision bool
 }
 
 // annotation returns what kube.AssignedAnnotation is to say.
@@ -80,6 +82,7 @@ func (l *Labels) choose(subject *kube.Subject, settings decision.Settings, f fac
 	}
 	c := choice{assigned: decision.AssignedAny, why: floor}
 	if plan.PoolCap > 0 {
+		c.ofRevision = true
 		c.warning = fmt.Sprintf("No autoscaler sees maxPerPool: once a pool holds %d replicas, the pod may wait for a node that nobody starts", plan.PoolCap)
 	}
 	return c

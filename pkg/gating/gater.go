@@ -250,7 +250,8 @@ func (g *Gater) reconcile(ctx context.Context, revision kube.OwnerKey) (again ti
 	}
 	next, err := g.relieve(ctx, revision, waiting, assigned)
 	again = earlier(again, next)
-	return again, errors.Join(err, g.release(ctx, revision, gated, assigned))
+	// A revision is new as long as none of its pods has been let go.
+	return again, errors.Join(err, g.release(ctx, revision, gated, assigned, len(gated) == len(pods)))
 }
 
 // earlier returns the shorter of two times; 0 stands for never.
@@ -313,8 +314,9 @@ func (g *Gater) look(pod *v1.Pod, siblings int) (s sibling, wait time.Duration, 
 	return sibling{pod, subject, settings}, 0, nil
 }
 
-// release decides on the gated pods of a revision one after the other, and patches them at the same time.
-func (g *Gater) release(ctx context.Context, revision kube.OwnerKey, gated []sibling, assigned int) error {
+// release decides on the gated pods of a revision one after the other, and patches them at the same time. isNew: they are all pods that the
+// revision has.
+func (g *Gater) release(ctx context.Context, revision kube.OwnerKey, gated []sibling, assigned int, isNew bool) error {
 	var patches errgroup.Group
 	patches.SetLimit(patching)
 	for _, s := range gated {
@@ -329,6 +331,12 @@ func (g *Gater) release(ctx context.Context, revision kube.OwnerKey, gated []sib
 		c := g.settings.Labels.choose(s.subject, s.settings, f)
 		if c.assigned == decision.AssignedOnDemand || own {
 			assigned++
+		}
+		if c.ofRevision {
+			if !isNew {
+				c.warning = ""
+			}
+			isNew = isNew && c.warning == ""
 		}
 		g.decide(s.pod.UID, c.assigned)
 		patches.Go(func() error {

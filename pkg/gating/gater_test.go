@@ -393,6 +393,22 @@ func TestReassign(t *testing.T) {
 	}
 }
 
+// What concerns all pods of a revision is reported once, and not again for those that come later.
+func TestWarnsOncePerRevision(t *testing.T) {
+	one := decision.Count(1)
+	w := start(t, decision.Settings{MaxPerPool: &one, FallbackAfter: decision.Never}, deployment("web", 5)...)
+	for i := range 3 {
+		w.create(gated("apps/v1", "ReplicaSet", "web-1", fmt.Sprint("web-", i)))
+	}
+	w.assigned()
+	w.create(gated("apps/v1", "ReplicaSet", "web-1", "web-3"))
+	w.assigned()
+	time.Sleep(50 * time.Millisecond)
+	if got := len(w.events.Events); got != 1 {
+		t.Errorf("%d events, want 1", got)
+	}
+}
+
 // A node is reported once, as long as nothing about it changes.
 func TestHiddenNodes(t *testing.T) {
 	node := func(name string, labels map[string]string) *v1.Node {
