@@ -26,6 +26,8 @@ type Snapshot struct {
 	Overdue map[string]time.Time
 	// Nodes are all nodes, by name.
 	Nodes []*Node
+	// NodeEvents are what the informer saw of nodes since the Reader's last Snapshot, the earliest first.
+	NodeEvents []kube.NodeEvent
 	// Pods are all pods that have not come to their end (Succeeded, Failed), terminating ones included, by namespace and name.
 	Pods []*Pod
 	// Workloads are the workloads of those pods, released ones included, by namespace, kind and name: for what the policy has no opinion
@@ -50,6 +52,8 @@ type Node struct {
 	*v1.Node
 	// Facts are its capacity type, its pool and the class of its strongest signal.
 	Facts decision.Node
+	// Disruption is how it is disrupted, as far as the Node shows it.
+	Disruption kube.NodeDisruption
 	// Pods are those on it, in the order of Snapshot.Pods.
 	Pods []*Pod
 }

@@ -15,6 +15,7 @@ import (
 	policylisters "k8s.io/client-go/listers/policy/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
@@ -45,6 +46,7 @@ type Reader struct {
 	informers    []cache.SharedIndexInformer
 
 	labels    kube.LabelHistory
+	events    kube.NodeEvents
 	known     known
 	revisions int // how many the last Snapshot had
 }
@@ -85,6 +87,9 @@ func NewReader(
 	if _, err := core.Nodes().Informer().AddEventHandler(r.labels.Handler(policy)); err != nil {
 		return nil, err
 	}
+	if _, err := core.Nodes().Informer().AddEventHandler(r.reader.EventHandler(clock.RealClock{}.Now, r.events.Add)); err != nil {
+		return nil, err
+	}
 	return r, nil
 }
 
@@ -120,8 +125,11 @@ func (r *Reader) Snapshot(now time.Time) (*Snapshot, error) {
 	if s.Services, err = r.readServices(); err != nil {
 		return nil, err
 	}
-	s.Adopters, err = r.readAdopters(replicaSets)
-	return s, err
+	if s.Adopters, err = r.readAdopters(replicaSets); err != nil {
+		return nil, err
+	}
+	s.NodeEvents = r.events.Take()
+	return s, nil
 }
 
 // readNodes fills s.Nodes and returns them by name.
@@ -142,21 +150,23 @@ func (r *Reader) readNodes(s *Snapshot, nodes []*v1.Node) map[string]*Node {
 	for i, node := range nodes {
 		slab[i].Node = node
 		var until time.Time
-		slab[i].Facts, until = r.factsOf(node, s)
+		slab[i].Facts, slab[i].Disruption, until = r.factsOf(node, s)
 		s.Until = kube.Earlier(s.Until, until)
 		s.Nodes[i], byName[node.Name] = &slab[i], &slab[i]
 	}
 	return byName
 }
 
-// factsOf returns what a decision needs to know of a node, and when that will change although the node does not (zero: never). To a node
-// that cannot be read nothing is moved, and nothing is moved off it.
-func (r *Reader) factsOf(node *v1.Node, s *Snapshot) (facts decision.Node, until time.Time) {
+// factsOf returns what a decision needs to know of a node, how the node is disrupted, and when either will change although the node does not
+// (zero: never). To a node that cannot be read nothing is moved, and nothing is moved off it.
+func (r *Reader) factsOf(node *v1.Node, s *Snapshot) (facts decision.Node, disruption kube.NodeDisruption, until time.Time) {
 	facts = decision.Node{Capacity: decision.Capacity{Type: decision.Spot}, Signal: decision.Drain}
 	defer recovery.Recover(recovery.Node, klog.KObj(node))
 	reader := *r.reader
 	reader.Overdue = s.Overdue
-	return reader.Read(node, r.labels.Seen(), s.Now)
+	disruption = reader.Disruption(node, s.Now)
+	facts, until = reader.Read(node, r.labels.Seen(), s.Now)
+	return facts, disruption, until
 }
 
 // readBudgets returns all PodDisruptionBudgets by namespace, each list by name.

@@ -18,17 +18,12 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// StateAnnotation is on nodes that the controller has marked, as JSON: what it wrote there, so that it never takes off what somebody else
-// wrote, and what a Node does not say by itself. A taint or a deadline that differs from it is somebody else's: it is heard, and stays. So is
-// everything where the annotation is missing or does not parse.
-const StateAnnotation = "spot-aware-scheduler.io/interruption-state"
+// StateAnnotation is kube.StateAnnotation.
+const StateAnnotation = kube.StateAnnotation
 
 // state is what StateAnnotation says.
 type state struct {
-	// Class is the decision.SignalClass that the node was marked for; "" if it is not any more.
-	Class string `json:"class,omitempty"`
-	// Taint is the value of our taint, which has the effect NoSchedule; "": none is ours.
-	Taint string `json:"taint,omitempty"`
+	kube.OwnMark
 	// Deadline is what the deadline annotation says if it is ours.
 	Deadline string `json:"deadline,omitempty"`
 	// Seen is when each reclaim signal began, by its name: from then on its notice counts.
@@ -74,14 +69,9 @@ func readDeadline(node *v1.Node) (deadline time.Time, text string, ok bool) {
 	return deadline, text, err == nil
 }
 
-// isOwn reports whether a taint is ours.
-func (s *state) isOwn(t *v1.Taint) bool {
-	return s.Taint != "" && t.Key == kube.InterruptionTaint && t.Effect == v1.TaintEffectNoSchedule && t.Value == s.Taint
-}
-
 // withoutOwn returns the node as it would be without our taint.
 func withoutOwn(node *v1.Node, had state) *v1.Node {
-	others := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t v1.Taint) bool { return had.isOwn(&t) })
+	others := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t v1.Taint) bool { return had.Own(&t) })
 	if len(others) == len(node.Spec.Taints) {
 		return node
 	}
@@ -93,14 +83,14 @@ func withoutOwn(node *v1.Node, had state) *v1.Node {
 // takenByOthers reports whether somebody else set the project's taint in a way that keeps new pods off. Two of one key and effect cannot be.
 func takenByOthers(node *v1.Node, had state) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool {
-		return t.Key == kube.InterruptionTaint && t.Effect != v1.TaintEffectPreferNoSchedule && !had.isOwn(&t)
+		return t.Key == kube.InterruptionTaint && t.Effect != v1.TaintEffectPreferNoSchedule && !had.Own(&t)
 	})
 }
 
 // reasonOf returns the short reason that the taint's value gives: the last part of the signal's key.
 func reasonOf(a kube.Announcement) string {
 	if a.Name == kube.Silence {
-		return "not-ready"
+		return kube.SilenceReason
 	}
 	_, key, _ := strings.Cut(a.Name, " ")
 	key, _, _ = strings.Cut(key, "=")
@@ -128,9 +118,9 @@ type Event struct {
 // newMark compares what a node bears with what it should. ok is false if that is the same. announced is what decided.
 func newMark(n *cluster.Node, had, want state, class decision.SignalClass, announced []kube.Announcement) (mark Mark, ok bool) {
 	mark = Mark{Node: n, Annotations: map[string]*string{}}
-	tainted := slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return had.isOwn(&t) })
+	tainted := slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return had.Own(&t) })
 	if want.Taint != had.Taint || tainted != (want.Taint != "") {
-		mark.Taints = slices.DeleteFunc(append([]v1.Taint{}, n.Spec.Taints...), func(t v1.Taint) bool { return had.isOwn(&t) })
+		mark.Taints = slices.DeleteFunc(append([]v1.Taint{}, n.Spec.Taints...), func(t v1.Taint) bool { return had.Own(&t) })
 		if want.Taint != "" {
 			mark.Taints = append(mark.Taints, v1.Taint{Key: kube.InterruptionTaint, Value: want.Taint, Effect: v1.TaintEffectNoSchedule})
 		}

@@ -112,7 +112,7 @@ func (p *planner) node(n *cluster.Node) (mark Mark, ok bool) {
 
 // reclaim plans for a node that goes.
 func (p *planner) reclaim(n *cluster.Node, had state, announced []kube.Announcement) state {
-	want := state{Class: decision.Reclaim.String(), Seen: map[string]time.Time{}}
+	want := state{OwnMark: kube.OwnMark{Class: decision.Reclaim.String()}, Seen: map[string]time.Time{}}
 	heard := ready(n.Node) && !slices.ContainsFunc(announced, isSilence)
 	first, oldest := p.now, p.now
 	for _, a := range announced {
@@ -163,7 +163,7 @@ func (p *planner) advice(n *cluster.Node, had state, announced []kube.Announceme
 			p.moves = append(p.moves, migration.Move{Pod: pod, Reason: migration.Advice})
 		}
 	}
-	return state{Class: decision.Advisory.String(), Taint: reasonOf(announced[0]), Advised: &since}
+	return state{OwnMark: kube.OwnMark{Class: decision.Advisory.String(), Taint: reasonOf(announced[0])}, Advised: &since}
 }
 
 // leave returns the pods that have to leave a node that has been known since then to go, of the namespaces that are selected.

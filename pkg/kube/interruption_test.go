@@ -50,7 +50,7 @@ func TestInterruptionSignals(t *testing.T) {
 	}
 }
 
-func TestInterrupted(t *testing.T) {
+func TestDisruption(t *testing.T) {
 	var (
 		itn         = withTaint("aws-node-termination-handler/spot-itn", "")
 		maintenance = withTaint("aws-node-termination-handler/scheduled-maintenance", "")
@@ -62,20 +62,20 @@ func TestInterrupted(t *testing.T) {
 	)
 	cases := map[string]struct {
 		changes []func(*v1.Node)
-		want    bool
+		want    NodeDisruption
 	}{
-		"nothing":                   {nil, false},
-		"interruption":              {[]func(*v1.Node){itn}, true},
-		"drained and interrupted":   {[]func(*v1.Node){karpenter, itn}, true},
-		"interrupted and deleted":   {[]func(*v1.Node){itn, deleted}, true},
-		"drained":                   {[]func(*v1.Node){karpenter, deleted}, false},
-		"maintenance":               {[]func(*v1.Node){maintenance}, false},
-		"silent":                    {[]func(*v1.Node){silent}, true},
-		"silent, for too short":     {[]func(*v1.Node){silentYet}, false},
-		"recommended, and silent":   {[]func(*v1.Node){recommended, silent}, true},
-		"drained, and silent":       {[]func(*v1.Node){karpenter, silent}, false},
-		"deleted, and silent":       {[]func(*v1.Node){deleted, silent}, false},
-		"in maintenance and silent": {[]func(*v1.Node){maintenance, silent}, false},
+		"nothing":                   {nil, NotDisrupted},
+		"interruption":              {[]func(*v1.Node){itn}, Reclaimed},
+		"drained and interrupted":   {[]func(*v1.Node){karpenter, itn}, Reclaimed},
+		"interrupted and deleted":   {[]func(*v1.Node){itn, deleted}, Reclaimed},
+		"drained":                   {[]func(*v1.Node){karpenter, deleted}, Voluntary},
+		"maintenance":               {[]func(*v1.Node){maintenance}, Voluntary},
+		"silent":                    {[]func(*v1.Node){silent}, Unreachable},
+		"silent, for too short":     {[]func(*v1.Node){silentYet}, NotDisrupted},
+		"recommended, and silent":   {[]func(*v1.Node){recommended, silent}, Unreachable},
+		"drained, and silent":       {[]func(*v1.Node){karpenter, silent}, Voluntary},
+		"deleted, and silent":       {[]func(*v1.Node){deleted, silent}, Voluntary},
+		"in maintenance and silent": {[]func(*v1.Node){maintenance, silent}, Voluntary},
 	}
 	reader := &NodeReader{Policy: builtin, Signals: BuiltinSignals()}
 	for name, test := range cases {
@@ -84,8 +84,8 @@ func TestInterrupted(t *testing.T) {
 			for _, change := range test.changes {
 				change(node)
 			}
-			if got := reader.Interrupted(node, now); got != test.want {
-				t.Errorf("Interrupted = %t, want %t", got, test.want)
+			if got := reader.Disruption(node, now); got != test.want {
+				t.Errorf("Disruption = %d, want %d", got, test.want)
 			}
 		})
 	}
@@ -102,11 +102,14 @@ func TestInterrupts(t *testing.T) {
 	}
 	states["tainted, deleted"] = func(n *v1.Node) { states["tainted"](n); states["deleted"](n) }
 	states["candidate, deleted"] = func(n *v1.Node) { states["candidate"](n); states["deleted"](n) }
-	want := map[string][]string{
-		"plain":     {"candidate, deleted", "deleted"},
-		"labelled":  {"candidate, deleted", "deleted"},
-		"candidate": {"candidate, deleted", "deleted"},
+	states["removed, deleted"] = func(n *v1.Node) { withTaint("ToBeDeletedByClusterAutoscaler", "")(n); states["deleted"](n) }
+	states["advised"] = func(n *v1.Node) { // by the controller
+		withTaint(InterruptionTaint, "rebalance-recommendation")(n)
+		n.Annotations = map[string]string{StateAnnotation: `{"class":"advisory","taint":"rebalance-recommendation"}`}
 	}
+	// Taint and deletion in one event: the order is unknown.
+	begin := []string{"candidate, deleted", "deleted", "tainted, deleted"}
+	want := map[string][]string{"plain": begin, "labelled": begin, "candidate": begin, "advised": begin}
 	reader := &NodeReader{Policy: builtin, Signals: BuiltinSignals()}
 	got := map[string][]string{}
 	for _, from := range slices.Sorted(maps.Keys(states)) {

@@ -47,41 +47,6 @@ func (r *NodeReader) Read(node *v1.Node, othersLabeled bool, now time.Time) (fac
 	return facts, until
 }
 
-// Interrupted reports whether node, which is spot, says at now that the cloud takes it back: by a signal of an interruption, or by silence.
-// Whoever drains a node for another reason also stops it, so the silence of a drained node says nothing.
-func (r *NodeReader) Interrupted(node *v1.Node, now time.Time) bool {
-	drained := node.DeletionTimestamp != nil
-	for i := range r.Signals {
-		s := &r.Signals[i]
-		if s.Class < decision.Drain || !s.on(node) {
-			continue
-		}
-		if s.interruption() {
-			return true
-		}
-		drained = true
-	}
-	gone, silent := r.goneAt(node)
-	return silent && !drained && !now.Before(gone)
-}
-
-// Interrupts reports whether a change of a Node is the beginning of an interruption that the Node itself does not show afterwards. That is
-// so with Karpenter: on an interruption it deletes the Node and then taints it; before all that it does by choice, such as consolidation,
-// it taints the Node, replaces it, and then deletes it. Its finalizer stays on the Node while it empties it.
-func (r *NodeReader) Interrupts(before, after *v1.Node) bool {
-	return before.DeletionTimestamp == nil && after.DeletionTimestamp != nil && !r.draining(before) && !r.draining(after)
-}
-
-// draining reports whether a signal says that node goes.
-func (r *NodeReader) draining(node *v1.Node) bool {
-	for i := range r.Signals {
-		if s := &r.Signals[i]; s.Class >= decision.Drain && s.on(node) {
-			return true
-		}
-	}
-	return false
-}
-
 // Announcement is one thing that says that a node goes, or may go.
 type Announcement struct {
 	// Name is Signal.String of a signal of the table, Deletion or Silence.

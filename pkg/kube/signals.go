@@ -52,6 +52,8 @@ const (
 	nth          = "aws-node-termination-handler/"
 	castDraining = "autoscaling.cast.ai/draining"
 	vmEvent      = "VMEventScheduled"
+
+	karpenterDisrupted = "karpenter.sh/disrupted"
 )
 
 // BuiltinSignals returns the signals that clouds and provisioners are known to set, each row with its source. What a cloud says of a node
@@ -66,7 +68,7 @@ func BuiltinSignals() []Signal {
 		{Kind: TaintSignal, Key: nth + "scheduled-maintenance", Class: decision.Reclaim},
 		{Kind: TaintSignal, Key: nth + "asg-lifecycle-termination", Class: decision.Reclaim},
 		// karpenter pkg/apis/v1/taints.go.
-		{Kind: TaintSignal, Key: "karpenter.sh/disrupted", Class: decision.Drain},
+		{Kind: TaintSignal, Key: karpenterDisrupted, Class: decision.Drain},
 		// cluster-autoscaler utils/taints; the value is a unix time.
 		{Kind: TaintSignal, Key: "ToBeDeletedByClusterAutoscaler", Class: decision.Drain},
 		{Kind: TaintSignal, Key: "DeletionCandidateOfClusterAutoscaler", Class: decision.Advisory},
@@ -134,6 +136,19 @@ func (s *Signal) String() string {
 func (s *Signal) on(node *v1.Node) bool {
 	_, on := s.since(node)
 	return on
+}
+
+// onExcept reports whether the signal is on node by something that the controller did not write.
+func (s *Signal) onExcept(node *v1.Node, own OwnMark) bool {
+	if s.Kind != TaintSignal || s.Key != InterruptionTaint || own.Taint == "" {
+		return s.on(node)
+	}
+	for i := range node.Spec.Taints {
+		if t := &node.Spec.Taints[i]; t.Key == s.Key && (s.Value == "" || s.Value == t.Value) && !own.Own(t) {
+			return true
+		}
+	}
+	return false
 }
 
 // since returns since when the signal has stood on node, zero if the Node does not say, and whether it does.

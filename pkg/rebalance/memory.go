@@ -2,7 +2,6 @@ package rebalance
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -30,16 +29,16 @@ type memory struct {
 	attempts map[kube.OwnerKey]*attempt
 	// backOffs are by workload.
 	backOffs map[kube.OwnerKey]backOff
-	// interrupted is when a workload last had a pod on a node that goes.
+	// interrupted is when a workload last had a pod on a node that was being reclaimed.
 	interrupted map[kube.OwnerKey]time.Time
-	// unrest is when a spot pool last lost a node, or had one that goes.
+	// unrest is when a spot pool last lost a node, or had one that is being reclaimed.
 	unrest map[decision.Pool]time.Time
 	// toSpot is when a workload last moved to a pool that had not been calm for long.
 	toSpot map[kube.OwnerKey]time.Time
 	// lacking is since when a workload has had replicas that do not run.
 	lacking map[kube.OwnerKey]time.Time
-	// nodes are those of the last round, by name.
-	nodes []*cluster.Node
+	// nodes are those of the last round.
+	nodes map[types.UID]*seenNode
 }
 
 // attempt is a move whose outcome is open.
@@ -66,30 +65,62 @@ func newMemory() memory {
 	}
 }
 
-// observe takes in which nodes go and which have vanished.
+// seenNode is a node of the last round.
+type seenNode struct {
+	*cluster.Node
+	loss kube.NodeLoss
+}
+
+// observe records which spot pools lost nodes and which workloads had pods on nodes that are reclaimed. What an autoscaler removes is no loss.
 func (m *memory) observe(s *cluster.Snapshot) {
-	strike := func(n *cluster.Node) {
-		if n.Facts.Capacity.Type == decision.Spot {
-			m.unrest[n.Facts.Pool] = s.Now
+	last := m.nodes
+	m.nodes = make(map[types.UID]*seenNode, len(s.Nodes))
+	for _, n := range s.Nodes {
+		seen := last[n.UID]
+		if seen == nil {
+			seen = &seenNode{}
 		}
-		for _, p := range n.Pods {
-			if p.Workload != nil {
-				m.interrupted[p.Workload.Key] = s.Now
-			}
+		delete(last, n.UID)
+		seen.Node = n
+		m.nodes[n.UID] = seen
+	}
+	for _, event := range s.NodeEvents {
+		if seen := m.nodes[event.UID]; seen != nil {
+			seen.loss.Note(event)
+		} else if seen := last[event.UID]; seen != nil {
+			seen.loss.Note(event)
 		}
 	}
 	for _, n := range s.Nodes {
-		if n.Facts.Signal == decision.Reclaim {
-			strike(n)
+		seen := m.nodes[n.UID]
+		seen.loss.See(n.Disruption, slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { return kube.Occupies(p.Pod, n.Node) }), s.Now)
+		if !m.lost(seen, s.Now) && n.Facts.Signal == decision.Reclaim && !kube.Advised(n.Node) {
+			m.interrupt(n, s.Now) // maintenance, or an on-demand node: the controller empties it too
 		}
 	}
-	for _, n := range m.nodes {
-		at, found := slices.BinarySearchFunc(s.Nodes, n.Name, func(n *cluster.Node, name string) int { return strings.Compare(n.Name, name) })
-		if (!found || s.Nodes[at].UID != n.UID) && n.Facts.Capacity.Type == decision.Spot {
-			strike(n)
+	for _, seen := range last { // those that vanished
+		seen.loss.Vanish(s.Now)
+		m.lost(seen, s.Now)
+	}
+}
+
+// lost records that a node was lost, and reports whether it was.
+func (m *memory) lost(seen *seenNode, now time.Time) bool {
+	if !seen.loss.Lost() || seen.Facts.Capacity.Type != decision.Spot {
+		return false
+	}
+	m.unrest[seen.Facts.Pool] = now
+	m.interrupt(seen.Node, now)
+	return true
+}
+
+// interrupt records an interruption of the workloads that have pods on n.
+func (m *memory) interrupt(n *cluster.Node, now time.Time) {
+	for _, p := range n.Pods {
+		if p.Workload != nil {
+			m.interrupted[p.Workload.Key] = now
 		}
 	}
-	m.nodes = s.Nodes
 }
 
 // rests reports whether a workload is to be left alone.

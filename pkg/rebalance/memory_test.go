@@ -7,8 +7,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube/kubetest"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
 )
 
@@ -30,6 +35,7 @@ func script(w *world, minutes []float64, act func(minute float64)) []string {
 
 func TestMemory(t *testing.T) {
 	surplus := []string{"node o on-demand 9", "node r spot 0", "node s spot 9", "Deployment web 3 floor 1: o o o"}
+	occupied := append(slices.Clone(surplus), "Deployment batch 1 floor 0: r")
 	ill := []string{"node o on-demand 9", "node s spot 9", "Deployment web 2 floor 1: s s"}
 	cases := map[string]struct {
 		lines   []string
@@ -123,12 +129,13 @@ func TestMemory(t *testing.T) {
 			}, []string{"5: web-0 heal"}},
 		"nothing is moved for cost beside a stuck replica": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 1: o o o -"}, []float64{0, 5, 60},
 			func(w *world, minute float64) { w.pod("web-3").slots = 99 }, nil},
-		"a vanished spot node: the pool is calm 10 minutes later, and then takes one replica a period": {surplus, []float64{-1, 0, 5, 9.9, 10, 11, 19.9, 20, 21},
+		"a vanished spot node: the pool is calm 10 minutes later, and then takes one replica a period": {occupied, []float64{-1, 0, 5, 9.9, 10, 11, 19.9, 20, 21},
 			func(w *world, minute float64) {
 				switch minute {
 				case -1:
 					w.node("s").facts.Signal = decision.Advisory // nothing moves to it
 				case 0:
+					w.pod("batch-0").node = w.node("s")
 					w.nodes = slices.DeleteFunc(w.nodes, func(n *node) bool { return n.name == "r" })
 					w.node("s").facts.Signal = decision.NoSignal
 				case 11:
@@ -144,7 +151,7 @@ func TestMemory(t *testing.T) {
 					w.nodes = slices.DeleteFunc(w.nodes, func(n *node) bool { return n.name == "a" })
 				}
 			}, []string{"1: web-0 heal"}},
-		"a node made anew under its name has vanished": {surplus, []float64{-1, 0},
+		"a node made anew under its name has vanished": {occupied, []float64{-1, 0},
 			func(w *world, minute float64) {
 				w.node("s").facts.Signal = map[bool]decision.SignalClass{true: decision.Advisory}[minute == -1]
 				w.node("r").born = start.Add(-2 * time.Hour).Add(time.Duration(minute) * time.Hour)
@@ -160,6 +167,39 @@ func TestMemory(t *testing.T) {
 					w.nodes = slices.DeleteFunc(w.nodes, func(n *node) bool { return n.name == "r" })
 				}
 			}, []string{"6: web-0 heal"}},
+		"nor paused are those of a node that an autoscaler removes": {[]string{"node o on-demand 9", "node r spot 9", "node s spot 9", "Deployment web 2 floor 1: s r"}, []float64{0, 1},
+			func(w *world, minute float64) {
+				switch minute {
+				case 0:
+					w.node("o").slots = 0
+					w.node("r").facts.Signal = decision.Drain
+				case 1:
+					w.node("o").slots = 9
+					w.pod("web-1").node = w.node("s")
+					w.nodes = slices.DeleteFunc(w.nodes, func(n *node) bool { return n.name == "r" })
+				}
+			}, []string{"1: web-0 heal"}},
+		"nor those of a node that may be removed": {[]string{"node o on-demand 9", "node r spot 9", "node s spot 9", "Deployment web 2 floor 1: s r"}, []float64{0, 1},
+			func(w *world, minute float64) {
+				switch minute {
+				case 0:
+					w.node("o").slots = 0
+					advised := w.node("r")
+					advised.facts.Signal, advised.disruption = decision.Reclaim, ptr.To(kube.Voluntary) // by the controller's own taint
+					advised.object = func(n *v1.Node) {
+						n.Annotations = map[string]string{kube.StateAnnotation: `{"class":"advisory","taint":"x"}`}
+						n.Spec.Taints = []v1.Taint{{Key: kube.InterruptionTaint, Value: "x", Effect: v1.TaintEffectNoSchedule}}
+					}
+				case 1:
+					w.node("o").slots = 9
+				}
+			}, []string{"1: web-0 heal"}},
+		"paused are those of an on-demand node with notice": {[]string{"node d on-demand 1", "node o on-demand 9", "node s spot 9", "Deployment web 3 floor 2: s s d"}, []float64{0, 1, 4.9, 5},
+			func(w *world, minute float64) {
+				if w.node("d").facts.Signal = decision.NoSignal; minute == 0 {
+					w.node("d").facts.Signal = decision.Reclaim
+				}
+			}, []string{"5: web-0 heal"}},
 		"room was made, and the scheduler takes a moment to see it": {[]string{"node o on-demand 1", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 1 floor 0: o"}, []float64{0, 1, 1.2, 1.3},
 			func(w *world, minute float64) {
 				switch minute {
@@ -196,6 +236,63 @@ func TestMemory(t *testing.T) {
 				t.Errorf("moves (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// The ways in which nodes are removed: the pool is calm unless the node counts as lost, and so are its workloads.
+func TestRemovals(t *testing.T) {
+	reader := &kube.NodeReader{Policy: &decision.Policy{CapacityLabels: decision.BuiltinCapacityLabels()}, Signals: kube.BuiltinSignals()}
+	for name, removal := range kubetest.Removals(start) {
+		first := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r", Labels: map[string]string{decision.CapacityLabelKey: "spot"}}}
+		states := removal.States(first, &v1.Pod{})
+		for how, looks := range removal.Looks(states) {
+			t.Run(name+", "+how, func(t *testing.T) {
+				w := newWorld("node o on-demand 9", "node r spot 0", "node s spot 9", "Deployment web 3 floor 1: o o o", "Deployment batch 1 floor 0: r")
+				p := rebalance.NewPlanner(settings)
+				w.node("s").facts.Signal = decision.Advisory // nothing moves to it, except in the last round
+				r, pod := w.node("r"), w.pod("batch-0")
+				var moves []string
+				for i, state := range states {
+					w.now = start.Add(time.Duration(i) * time.Second)
+					if i > 0 {
+						event, ok := reader.Ended(states[i-1].Node, w.now)
+						if state.Node != nil {
+							event, ok = reader.Changed(states[i-1].Node, state.Node, w.now)
+						}
+						if ok {
+							w.events = append(w.events, event)
+						}
+					}
+					if !slices.Contains(looks, i) {
+						continue
+					}
+					switch {
+					case len(state.Pods) == 0:
+						pod.node, pod.terminating = w.node("s"), false // its replacement
+					case state.Pods[0].DeletionTimestamp != nil:
+						pod.terminating = true
+					}
+					if state.Node == nil {
+						w.nodes = slices.DeleteFunc(w.nodes, func(n *node) bool { return n == r })
+					} else {
+						facts, _ := reader.Read(state.Node, true, w.now)
+						r.facts.Signal, r.disruption = facts.Signal, ptr.To(reader.Disruption(state.Node, w.now))
+						r.object = func(n *v1.Node) { *n = *state.Node }
+					}
+					if i == len(states)-1 {
+						w.node("s").facts.Signal = decision.NoSignal
+					}
+					moves = w.plan(p)
+				}
+				want := []string{"web-0 return-to-spot"}
+				if removal.WantLost || removal.Doubtful && how != "every state" {
+					want = nil
+				}
+				if diff := cmp.Diff(want, moves); diff != "" {
+					t.Errorf("moves (-want +got):\n%s", diff)
+				}
+			})
+		}
 	}
 }
 

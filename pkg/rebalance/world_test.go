@@ -29,16 +29,20 @@ type world struct {
 	nodes     []*node
 	workloads []*workload
 	made      int
+	events    []kube.NodeEvent // since the last plan
 }
 
 type node struct {
-	name    string
-	facts   decision.Node
-	slots   int64
-	born    time.Time
-	unready bool
-	taints  []v1.Taint
-	zone    string
+	name  string
+	facts decision.Node
+	// disruption is nil for that of the class of its signal.
+	disruption *kube.NodeDisruption
+	object     func(*v1.Node) // changes the object; nil: nothing
+	slots      int64
+	born       time.Time
+	unready    bool
+	taints     []v1.Taint
+	zone       string
 }
 
 type workload struct {
@@ -120,6 +124,18 @@ func (w *world) addNode(name, capacity string, slots int64) *node {
 	return n
 }
 
+func (n *node) disrupted() kube.NodeDisruption {
+	switch {
+	case n.disruption != nil:
+		return *n.disruption
+	case n.facts.Signal == decision.Reclaim:
+		return kube.Reclaimed
+	case n.facts.Signal == decision.Drain:
+		return kube.Voluntary
+	}
+	return kube.NotDisrupted
+}
+
 func (w *world) node(name string) *node {
 	for _, n := range w.nodes {
 		if n.name == name {
@@ -157,7 +173,7 @@ func condition(kind v1.PodConditionType, is bool, reason string) v1.PodCondition
 
 // snapshot is what package cluster would read of the world.
 func (w *world) snapshot() *cluster.Snapshot {
-	s := &cluster.Snapshot{Now: w.now}
+	s := &cluster.Snapshot{Now: w.now, NodeEvents: w.events}
 	nodes := map[*node]*cluster.Node{}
 	for _, n := range w.nodes {
 		object := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name, UID: types.UID(n.name + n.born.String()), CreationTimestamp: metav1.NewTime(n.born)}}
@@ -169,7 +185,10 @@ func (w *world) snapshot() *cluster.Snapshot {
 			status = v1.ConditionFalse
 		}
 		object.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: status}}
-		nodes[n] = &cluster.Node{Node: object, Facts: n.facts}
+		if n.object != nil {
+			n.object(object)
+		}
+		nodes[n] = &cluster.Node{Node: object, Facts: n.facts, Disruption: n.disrupted()}
 		s.Nodes = append(s.Nodes, nodes[n])
 	}
 	for _, work := range w.workloads {
@@ -394,6 +413,7 @@ func (w *world) move(name string, surge bool) {
 // plan lets a planner look at the world and says what it would move, as "POD REASON".
 func (w *world) plan(p *rebalance.Planner) []string {
 	s := w.snapshot()
+	w.events = nil
 	var moves []string
 	for _, m := range p.Plan(s, newRoom(s)) {
 		moves = append(moves, m.Pod.Name+" "+string(m.Reason))

@@ -35,7 +35,7 @@ type Counter struct {
 	zones  map[string]int // name to index
 	turn   int            // of the pools: see orderedPools
 
-	notes    notes
+	notes    kube.NodeEvents
 	fresh    map[*pool][]time.Time     // losses that UpdateRisks has not seen yet
 	losses   map[*pool]decision.Losses // of pools that lost nodes within ten half-lives
 	withRisk int                       // how many of pools have their known risk
@@ -204,8 +204,6 @@ func (c *Counter) recount(n *node, now time.Time) {
 			c.vanished(n, now)
 		}
 		n.past = past{uid: object.UID}
-	} else if len(n.pods) > 0 {
-		n.past.hadPods = now.UnixNano()
 	}
 	c.forget(n)
 	facts, until := c.reader.Read(object, c.labeled, now)
@@ -216,12 +214,7 @@ func (c *Counter) recount(n *node, now time.Time) {
 		c.next = min(c.next, n.until)
 	}
 	c.count(n, facts.SpreadPool(object.Labels[v1.LabelTopologyZone]))
-	if len(n.pods) > 0 {
-		n.past.hadPods = now.UnixNano()
-	}
-	if n.past.deleted || c.reader.Interrupted(object, now) {
-		c.interrupted(n, now)
-	}
+	c.checkLoss(n, now)
 }
 
 // count counts n, which is not counted, in its pool, and its pods in their revisions.

@@ -110,7 +110,7 @@ func TestLosses(t *testing.T) {
 		"reclaim signal":                     {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed}, map[decision.Pool][]time.Duration{pool: {0}}},
 		"a signal counts once, then it ages": {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed, gone, gone}, map[decision.Pool][]time.Duration{pool: {2 * time.Second}}},
 		"reclaimed, then gone":               {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed, nil}, map[decision.Pool][]time.Duration{pool: {time.Second}}},
-		"reclaim signal on an empty node":    {nodeOf("n", "spot", "a"), []func(*nodeInfo){reclaimed}, nil},
+		"reclaim signal on an empty node":    {nodeOf("n", "spot", "a"), []func(*nodeInfo){reclaimed, nil}, map[decision.Pool][]time.Duration{pool: {time.Second}}},
 		"reclaimed on-demand node":           {nodeOf("n", "on-demand", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed}, nil},
 		"drained":                            {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){drained, nil}, nil},
 		"vanished with pods":                 {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){nil}, map[decision.Pool][]time.Duration{pool: {0}}},

@@ -1,107 +1,51 @@
 package placement
 
 import (
+	"math"
 	"slices"
-	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// A loss is a spot node that the cloud took back while it ran pods. Each node counts at most once:
-//
-//   - a signal of an interruption appears on it, or it falls silent (kube.NodeReader.Interrupted);
-//   - its deletion begins before anything drains it (NoteInterruption), which is how Karpenter starts on an interruption;
-//   - it vanishes with pods on it, and nothing drained it.
-//
-// Whoever announces an interruption also empties the node, often before the next scheduling cycle sees it. So a node that has just been
-// emptied counts as one that runs pods.
-
-// emptiedWithin is how long ago the node may have run its last pod. AWS, the cloud with the longest usual notice, gives two minutes.
-const emptiedWithin = 5 * time.Minute
-
-// past is what a Counter remembers of a Node beyond its present state.
+// past is what a Counter remembers of a Node beyond its present state. Whether the Node counts as lost is decided in package kube.
 type past struct {
-	uid     types.UID
-	hadPods int64 // when pods with a policy were last seen on it, in Unix nanoseconds; 0 for never
-	deleted bool  // its deletion was an interruption
-	drained bool  // something drained it before it was deleted
-	lost    bool  // it was counted as a loss
+	uid  types.UID
+	loss kube.NodeLoss
 }
 
-// note is what an informer has seen of a Node between two scheduling cycles.
-type note struct {
-	name        string
-	uid         types.UID
-	interrupted bool // otherwise drained
-}
+// Note records what an informer has seen of a Node. It may be called at any time, before or after the snapshot shows the same.
+func (c *Counter) Note(event kube.NodeEvent) { c.notes.Add(event) }
 
-// notes collects notes from the goroutines of informers.
-type notes struct {
-	mu   sync.Mutex
-	list []note
-}
-
-// maxNotes bounds what is remembered while no pod is scheduled.
-const maxNotes = 10_000
-
-func (n *notes) add(node *v1.Node, interrupted bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if len(n.list) == maxNotes {
-		n.list = slices.Delete(n.list, 0, maxNotes/2)
-	}
-	n.list = append(n.list, note{node.Name, node.UID, interrupted})
-}
-
-func (n *notes) take() []note {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	list := n.list
-	n.list = nil
-	return list
-}
-
-// NoteInterruption tells the Counter that the cloud takes node back. It may be called at any time, before or after the snapshot shows why.
-func (c *Counter) NoteInterruption(node *v1.Node) { c.notes.add(node, true) }
-
-// NoteDrained tells the Counter that node was drained before it was deleted. It may be called at any time.
-func (c *Counter) NoteDrained(node *v1.Node) { c.notes.add(node, false) }
-
-// readNotes takes over what informers have seen since the last Update. It comes before the snapshot, which drops nodes that are gone.
+// readNotes records what informers have seen since the last Update. It comes before the snapshot, which drops nodes that are gone.
 func (c *Counter) readNotes(now time.Time) {
-	for _, seen := range c.notes.take() {
-		n := c.nodes[seen.name]
-		if n == nil || n.past.uid != seen.uid {
-			continue
-		}
-		if seen.interrupted {
-			n.past.deleted = true
-			c.interrupted(n, now)
-		} else {
-			n.past.drained = true
+	for _, event := range c.notes.Take() {
+		if n := c.nodes[event.Name]; n != nil && n.past.uid == event.UID {
+			n.past.loss.Note(event)
+			n.until = math.MinInt64 // look at it again, although its generation may stay
+			c.next = math.MinInt64
 		}
 	}
 }
 
-// vanished counts n as a loss if it is no longer there although nothing drained it.
+// vanished counts n, which does not exist any more, as a loss of its pool if it is one.
 func (c *Counter) vanished(n *node, now time.Time) {
-	if n.facts.Signal < decision.Drain && !n.past.drained && len(n.pods) > 0 {
-		c.interrupted(n, now)
+	if n.past.loss.Vanish(now) {
+		c.lose(n.pool, now)
 	}
 }
 
-// interrupted counts n, which is interrupted, as a loss of its pool unless it was counted before or ran no pods.
-func (c *Counter) interrupted(n *node, now time.Time) {
-	ranPods := len(n.pods) > 0 || n.past.hadPods != 0 && now.UnixNano()-n.past.hadPods <= int64(emptiedWithin)
-	if n.past.lost || !ranPods {
-		return
+// checkLoss counts n, which was counted again, as a loss of its pool if it is one from now on.
+func (c *Counter) checkLoss(n *node, now time.Time) {
+	object := n.info.Node()
+	occupied := slices.ContainsFunc(n.info.GetPods(), func(p fwk.PodInfo) bool { return kube.Occupies(p.GetPod(), object) })
+	if n.past.loss.See(c.reader.Disruption(object, now), occupied, now) {
+		c.lose(n.pool, now)
 	}
-	n.past.lost = true
-	c.lose(n.pool, now)
 }
 
 // lose records that p has lost a node. Only pools of spot nodes lose any; nodes without instance type and zone have no pool.

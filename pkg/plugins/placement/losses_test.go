@@ -3,6 +3,7 @@ package placement
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube/kubetest"
 )
 
 var poolA = decision.Pool{InstanceType: "m", Zone: "a"}
@@ -37,13 +39,13 @@ func TestNotedLosses(t *testing.T) {
 			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
 				deleted(n)
 				update(time.Second, n)
-				c.NoteInterruption(n.node)
+				noteInterruption(c, n.node)
 				update(time.Second, n)
 				update(time.Minute)
 			}},
 		"noted first": {pods: []*v1.Pod{podOf("a", "rs")}, want: 1,
 			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
-				c.NoteInterruption(n.node)
+				noteInterruption(c, n.node)
 				update(time.Second, n)
 				deleted(n)
 				update(time.Second, n)
@@ -51,13 +53,13 @@ func TestNotedLosses(t *testing.T) {
 			}},
 		"gone at the next cycle": {pods: []*v1.Pod{podOf("a", "rs")}, want: 1,
 			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
-				c.NoteInterruption(n.node)
-				c.NoteDrained(n.node) // Karpenter's taint, which it puts on the Node next
+				noteInterruption(c, n.node)
+				noteRemoval(c, n.node) // Karpenter's taint, which it puts on the Node next
 				update(time.Minute)
 			}},
 		"its pods came later": {want: 1,
 			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
-				c.NoteInterruption(n.node)
+				noteInterruption(c, n.node)
 				n.pods = []fwk.PodInfo{podInfo{pod: podOf("a", "rs")}}
 				deleted(n)
 				update(time.Second, n)
@@ -67,41 +69,41 @@ func TestNotedLosses(t *testing.T) {
 				deleted(n)
 				n.pods = nil
 				update(time.Second, n)
-				c.NoteInterruption(n.node)
-				update(emptiedWithin, n)
+				noteInterruption(c, n.node)
+				update(5*time.Minute, n)
 			}},
 		"empty for longer": {pods: []*v1.Pod{podOf("a", "rs")},
 			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
 				deleted(n)
 				n.pods = nil
 				update(time.Second, n)
-				c.NoteInterruption(n.node)
-				update(emptiedWithin+1, n)
+				noteInterruption(c, n.node)
+				update(5*time.Minute+1, n)
 			}},
 		"never had pods": {steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
-			c.NoteInterruption(n.node)
+			noteInterruption(c, n.node)
 			update(time.Second, n)
 			update(time.Second)
 		}},
 		"drained between two cycles": {pods: []*v1.Pod{podOf("a", "rs")},
 			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
-				c.NoteDrained(n.node)
+				noteRemoval(c, n.node)
 				update(time.Minute)
 			}},
 		"on-demand": {pods: []*v1.Pod{podOf("a", "rs")}, capacity: "on-demand",
 			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
-				c.NoteInterruption(n.node)
+				noteInterruption(c, n.node)
 				update(time.Second, n)
 			}},
 		"another of its name": {pods: []*v1.Pod{podOf("a", "rs")},
 			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
 				other := n.node.DeepCopy()
 				other.UID = "another"
-				c.NoteInterruption(other)
+				noteInterruption(c, other)
 				update(time.Second, n)
 			}},
 		"not known": {steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
-			c.NoteInterruption(nodeOf("unknown", "spot", "a").node)
+			noteInterruption(c, nodeOf("unknown", "spot", "a").node)
 			update(time.Second, n)
 		}},
 	}
@@ -120,8 +122,8 @@ func TestNotedLosses(t *testing.T) {
 				n.generation++
 				c.Update(snapshot(nodes...), at)
 			})
-			if got := len(ages(c, at)[poolA]); got != test.want || len(c.notes.list) > 0 {
-				t.Errorf("%d losses, want %d; %d notes are left", got, test.want, len(c.notes.list))
+			if got := len(ages(c, at)[poolA]); got != test.want || len(c.notes.Take()) > 0 {
+				t.Errorf("%d losses, want %d, and no notes left", got, test.want)
 			}
 		})
 	}
@@ -129,16 +131,70 @@ func TestNotedLosses(t *testing.T) {
 
 func deleted(n *nodeInfo) { n.node.DeletionTimestamp = &metav1.Time{Time: now} }
 
-// While no pod is scheduled, what informers note does not pile up; the latest is kept.
-func TestNotesAreBounded(t *testing.T) {
+func noteInterruption(c *Counter, node *v1.Node) {
+	c.Note(kube.NodeEvent{Name: node.Name, UID: node.UID, Disruption: kube.DeletedFirst})
+}
+
+func noteRemoval(c *Counter, node *v1.Node) {
+	c.Note(kube.NodeEvent{Name: node.Name, UID: node.UID, Disruption: kube.Voluntary})
+}
+
+// An informer may see an interruption after the snapshot has, and then nothing of the node changes for long.
+func TestNoteWithoutChange(t *testing.T) {
+	n := nodeOf("n", "spot", "a", podOf("a", "rs"))
+	deleted(n)
 	c := NewCounter(testReader(), &kube.LabelHistory{})
-	for range 3 * maxNotes {
-		c.NoteInterruption(nodeOf("old", "spot", "a").node)
+	c.Update(snapshot(n), now)
+	noteInterruption(c, n.node)
+	c.Update(snapshot(n), now)
+	if got := len(ages(c, now)[poolA]); got != 1 {
+		t.Errorf("%d losses, want 1", got)
 	}
-	c.NoteInterruption(nodeOf("latest", "spot", "a").node)
-	notes := c.notes.take()
-	if len(notes) > maxNotes || notes[len(notes)-1].name != "latest" {
-		t.Errorf("%d notes, the last of %s; want at most %d, the last of latest", len(notes), notes[len(notes)-1].name, maxNotes)
+}
+
+// The ways in which nodes are removed, as informers and cycles of the scheduler see them. The informers may be ahead of the cycles.
+func TestRemovals(t *testing.T) {
+	for name, removal := range kubetest.Removals(now) {
+		first := nodeOf("n", "spot", "a")
+		first.node.UID = "n"
+		states := removal.States(first.node, podOf("a", "rs"))
+		for how, looks := range removal.Looks(states) {
+			t.Run(name+", "+how, func(t *testing.T) {
+				reader := testReader()
+				c, at := NewCounter(reader, &kube.LabelHistory{}), now
+				generation := int64(0)
+				for i, state := range states {
+					at = now.Add(time.Duration(i) * time.Second)
+					if i > 0 {
+						event, ok := reader.Ended(states[i-1].Node, at)
+						if state.Node != nil {
+							event, ok = reader.Changed(states[i-1].Node, state.Node, at)
+						}
+						if ok {
+							c.Note(event)
+						}
+					}
+					if !slices.Contains(looks, i) {
+						continue
+					}
+					var infos []*nodeInfo
+					if state.Node != nil {
+						generation++
+						info := nodeOf("n", "spot", "a", state.Pods...)
+						info.node, info.generation = state.Node, generation
+						infos = append(infos, info)
+					}
+					c.Update(snapshot(infos...), at)
+				}
+				want := 0
+				if removal.WantLost || removal.Doubtful && how != "every state" {
+					want = 1
+				}
+				if got := len(ages(c, at)[poolA]); got != want {
+					t.Errorf("%d losses, want %d", got, want)
+				}
+			})
+		}
 	}
 }
 

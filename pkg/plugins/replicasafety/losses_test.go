@@ -19,21 +19,23 @@ func TestLossesBetweenTwoCycles(t *testing.T) {
 		return func(n *v1.Node) { n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: key}) }
 	}
 	deleted := func(n *v1.Node) { n.DeletionTimestamp = &metav1.Time{Time: now} }
+	cordoned := func(n *v1.Node) { n.Spec.Unschedulable = true }
 	disrupted, itn := taint("karpenter.sh/disrupted"), taint("aws-node-termination-handler/spot-itn")
 	cases := map[string]struct {
 		writes []func(*v1.Node)
 		gone   bool // in the end, rather than empty
 		want   bool
 	}{
-		"Karpenter interrupts":                       {writes: []func(*v1.Node){deleted, disrupted}, want: true},
-		"Karpenter interrupts, and the node is gone": {writes: []func(*v1.Node){deleted, disrupted}, gone: true, want: true},
-		"Karpenter consolidates":                     {writes: []func(*v1.Node){disrupted, deleted}, want: false},
-		"Karpenter consolidates, and it is gone":     {writes: []func(*v1.Node){disrupted, deleted}, gone: true, want: false},
-		"the autoscaler scales down":                 {writes: []func(*v1.Node){taint("ToBeDeletedByClusterAutoscaler")}, gone: true, want: false},
-		"the termination handler drains":             {writes: []func(*v1.Node){itn}, want: true},
-		"the termination handler, and it is gone":    {writes: []func(*v1.Node){itn}, gone: true, want: true},
-		"gone without a word":                        {gone: true, want: true},
-		"emptied without a word":                     {want: false},
+		"Karpenter interrupts":                             {writes: []func(*v1.Node){deleted, disrupted}, want: true},
+		"Karpenter interrupts, and the node is gone":       {writes: []func(*v1.Node){deleted, disrupted}, gone: true, want: true},
+		"Karpenter consolidates":                           {writes: []func(*v1.Node){disrupted, deleted}, want: false},
+		"Karpenter consolidates, and it is gone":           {writes: []func(*v1.Node){disrupted, deleted}, gone: true, want: false},
+		"the autoscaler scales down":                       {writes: []func(*v1.Node){taint("ToBeDeletedByClusterAutoscaler")}, gone: true, want: false},
+		"an operator drains, and deletes with a finalizer": {writes: []func(*v1.Node){cordoned, deleted}, want: false},
+		"the termination handler drains":                   {writes: []func(*v1.Node){itn}, want: true},
+		"the termination handler, and it is gone":          {writes: []func(*v1.Node){itn}, gone: true, want: true},
+		"gone without a word":                              {gone: true, want: true},
+		"emptied without a word":                           {want: false},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -197,8 +197,8 @@ func (p *Plugin) nodeHandler() cache.ResourceEventHandlerFuncs {
 			if !maps.Equal(before.Labels, node.Labels) {
 				p.reportLabels(before, node)
 			}
-			if p.reader.Interrupts(before, node) {
-				p.counter.NoteInterruption(node)
+			if event, ok := p.reader.Changed(before, node, p.clock.Now()); ok {
+				p.counter.Note(event)
 			}
 		},
 		DeleteFunc: func(obj any) {
@@ -206,22 +206,12 @@ func (p *Plugin) nodeHandler() cache.ResourceEventHandlerFuncs {
 				obj = unknown.Obj
 			}
 			if node, ok := obj.(*v1.Node); ok {
-				p.noteEnd(node)
+				if event, ok := p.reader.Ended(node, p.clock.Now()); ok {
+					p.counter.Note(event)
+				}
 			}
 			p.waiting.WakeCountedSoon()
 		},
-	}
-}
-
-// noteEnd tells the counter how node ended: the scheduler may have run no cycle since it was announced.
-func (p *Plugin) noteEnd(node *v1.Node) {
-	now := p.clock.Now()
-	if p.reader.Interrupted(node, now) {
-		p.counter.NoteInterruption(node)
-		return
-	}
-	if facts, _ := p.reader.Read(node, false, now); facts.Signal >= decision.Drain {
-		p.counter.NoteDrained(node)
 	}
 }
 

@@ -1,0 +1,89 @@
+package cluster_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// A Snapshot has what the informer saw of nodes since the last one, although all of it happened between two Snapshots.
+func TestNodeEvents(t *testing.T) {
+	ctx := t.Context()
+	taint := func(n *v1.Node) {
+		n.Spec.Taints = []v1.Taint{{Key: "karpenter.sh/disrupted", Effect: v1.TaintEffectNoSchedule}}
+	}
+	deleted := func(n *v1.Node) { n.DeletionTimestamp = &metav1.Time{Time: now} }
+	writes := map[string][]func(*v1.Node){
+		"interrupted":  {deleted, taint},
+		"consolidated": {taint, deleted},
+		"cordoned":     {func(n *v1.Node) { n.Spec.Unschedulable = true }, deleted},
+		"vanished":     {},
+	}
+	client := fake.NewClientset()
+	factory := informers.NewSharedInformerFactory(client, 0)
+	reader, err := cluster.NewReader(factory, policy, kube.BuiltinSignals(), profile, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes := client.CoreV1().Nodes()
+	write := func(_ *v1.Node, err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name := range writes {
+		write(nodes.Create(ctx, nodeOf(name, "spot", "m/a", nil), metav1.CreateOptions{}))
+	}
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	for name, changes := range writes {
+		node := nodeOf(name, "spot", "m/a", nil)
+		for _, change := range changes {
+			node = node.DeepCopy() // the informer has the last one
+			change(node)
+			write(nodes.Update(ctx, node, metav1.UpdateOptions{}))
+		}
+		if err := nodes.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := map[string][]kube.NodeEvent{
+		"interrupted":  {{Name: "interrupted", UID: "interrupted-uid", Disruption: kube.DeletedFirst}, {Name: "interrupted", UID: "interrupted-uid", Disruption: kube.Voluntary}},
+		"consolidated": {{Name: "consolidated", UID: "consolidated-uid", Disruption: kube.Voluntary}},
+		"cordoned":     {{Name: "cordoned", UID: "cordoned-uid", Disruption: kube.DeletedFirst, Cordoned: true}, {Name: "cordoned", UID: "cordoned-uid", Disruption: kube.Voluntary}},
+	}
+	got := map[string][]kube.NodeEvent{}
+	for deadline := time.Now().Add(30 * time.Second); cmp.Diff(want, got) != "" && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		s, err := reader.Snapshot(now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, event := range s.NodeEvents {
+			got[event.Name] = append(got[event.Name], event)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// A Snapshot says how each node is disrupted as it is.
+func TestNodeDisruption(t *testing.T) {
+	w := newWorld(t)
+	w.build("node calm spot m/a\nnode drained spot m/a taint=karpenter.sh/disrupted\nnode reclaimed spot m/a taint=aws-node-termination-handler/spot-itn")
+	got := map[string]kube.NodeDisruption{}
+	for _, n := range w.snapshot().Nodes {
+		got[n.Name] = n.Disruption
+	}
+	if diff := cmp.Diff(map[string]kube.NodeDisruption{"calm": kube.NotDisrupted, "drained": kube.Voluntary, "reclaimed": kube.Reclaimed}, got); diff != "" {
+		t.Errorf("disruptions (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,182 @@
+package kube_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube/kubetest"
+)
+
+var at = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// Every way in which a node is removed, looked at often and seldom. The scheduler and the controller have the same test of their own.
+func TestRemovals(t *testing.T) {
+	reader := &kube.NodeReader{Signals: kube.BuiltinSignals()}
+	for name, removal := range kubetest.Removals(at) {
+		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n"}}
+		states := removal.States(node, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}})
+		for how, looks := range removal.Looks(states) {
+			t.Run(name+", "+how, func(t *testing.T) {
+				var loss kube.NodeLoss
+				losses := 0
+				count := func(first bool) {
+					if first {
+						losses++
+					}
+				}
+				for i, state := range states {
+					now := at.Add(time.Duration(i) * time.Second)
+					if i > 0 {
+						before := states[i-1].Node
+						event, ok := reader.Ended(before, now)
+						if state.Node != nil {
+							event, ok = reader.Changed(before, state.Node, now)
+						}
+						if ok {
+							loss.Note(event)
+						}
+					}
+					switch {
+					case !slices.Contains(looks, i):
+					case state.Node == nil:
+						count(loss.Vanish(now))
+					default:
+						occupied := false
+						for _, pod := range state.Pods {
+							occupied = occupied || kube.Occupies(pod, state.Node)
+						}
+						count(loss.See(reader.Disruption(state.Node, now), occupied, now))
+					}
+				}
+				want := removal.WantLost || removal.Doubtful && how != "every state"
+				if got := losses > 0; got != want || losses > 1 {
+					t.Errorf("counted as lost %d times, want it to be lost: %t", losses, want)
+				}
+			})
+		}
+	}
+}
+
+// A node that was emptied counts for as long as a notice may last. One that an operator had cordoned and drained does not.
+func TestEmptiedNode(t *testing.T) {
+	cases := map[string]struct {
+		disruption kube.NodeDisruption
+		cordoned   bool
+		after      time.Duration
+		want       bool
+	}{
+		"deleted in time":               {kube.DeletedFirst, false, 5 * time.Minute, true},
+		"deleted late":                  {kube.DeletedFirst, false, 5*time.Minute + 1, false},
+		"cordoned and deleted":          {kube.DeletedFirst, true, 0, false},
+		"silent in time":                {kube.Unreachable, false, 5 * time.Minute, true},
+		"silent late":                   {kube.Unreachable, false, 5*time.Minute + 1, false},
+		"reclaimed, however late":       {kube.Reclaimed, false, time.Hour, true},
+		"reclaimed, although cordoned":  {kube.Reclaimed, true, time.Hour, true},
+		"removed by an autoscaler":      {kube.Voluntary, false, 0, false},
+		"nothing announces its removal": {kube.NotDisrupted, false, 0, false},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			var loss kube.NodeLoss
+			loss.See(kube.NotDisrupted, true, at.Add(-time.Minute))
+			loss.See(kube.NotDisrupted, false, at)
+			loss.Note(kube.NodeEvent{Disruption: test.disruption, Cordoned: test.cordoned})
+			if got := loss.Vanish(at.Add(test.after)); got != test.want {
+				t.Errorf("Vanish = %t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+// A withdrawn notice is over, and what follows counts for Lost, but not once more for who counts nodes.
+func TestWithdrawnNotice(t *testing.T) {
+	var loss kube.NodeLoss
+	type result struct{ first, lost bool }
+	for i, step := range []struct {
+		act  func() bool
+		want result
+	}{
+		{func() bool { return loss.See(kube.NotDisrupted, true, at) }, result{false, false}},
+		{func() bool { return loss.See(kube.Reclaimed, true, at) }, result{true, true}},
+		{func() bool { return loss.See(kube.Reclaimed, false, at.Add(time.Hour)) }, result{false, true}},
+		{func() bool { return loss.See(kube.NotDisrupted, true, at) }, result{false, false}},
+		{func() bool { return loss.See(kube.Voluntary, true, at) }, result{false, false}},
+		{func() bool { return loss.See(kube.NotDisrupted, true, at) }, result{false, false}},
+		{func() bool { return loss.Vanish(at) }, result{false, true}},
+	} {
+		if got := (result{step.act(), loss.Lost()}); got != step.want {
+			t.Errorf("step %d: %+v, want %+v", i, got, step.want)
+		}
+	}
+}
+
+// The controller's own taint is no notice of the cloud; every other one with its key is.
+func TestOwnMark(t *testing.T) {
+	taint := v1.Taint{Key: kube.InterruptionTaint, Value: "x", Effect: v1.TaintEffectNoSchedule}
+	silence, evicting, empty := taint, taint, taint
+	silence.Value, evicting.Effect, empty.Value = kube.SilenceReason, v1.TaintEffectNoExecute, ""
+	for name, test := range map[string]struct {
+		state  string
+		taints []v1.Taint
+		want   bool
+
+		wantDisruption kube.NodeDisruption
+	}{
+		"advice":               {`{"class":"advisory","taint":"x"}`, []v1.Taint{taint}, true, kube.NotDisrupted},
+		"reclaim":              {`{"class":"reclaim","taint":"x"}`, []v1.Taint{taint}, false, kube.NotDisrupted},
+		"silence":              {`{"class":"reclaim","taint":"not-ready"}`, []v1.Taint{silence}, false, kube.Unreachable},
+		"silence is over":      {`{"class":"reclaim","taint":"not-ready"}`, nil, false, kube.NotDisrupted},
+		"silence, by another":  {``, []v1.Taint{silence}, false, kube.Reclaimed},
+		"another's taint":      {`{"class":"advisory","taint":"y"}`, []v1.Taint{taint}, false, kube.Reclaimed},
+		"another's effect":     {`{"class":"advisory","taint":"x"}`, []v1.Taint{evicting}, false, kube.Reclaimed},
+		"two taints":           {`{"class":"advisory","taint":"x"}`, []v1.Taint{taint, evicting}, true, kube.Reclaimed},
+		"the taint is missing": {`{"class":"advisory","taint":"x"}`, nil, false, kube.NotDisrupted},
+		"no taint of its own":  {`{"class":"advisory"}`, []v1.Taint{empty}, false, kube.Reclaimed},
+		"does not parse":       {`{`, []v1.Taint{taint}, false, kube.Reclaimed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{kube.StateAnnotation: test.state}}}
+			node.Spec.Taints = test.taints
+			if got := kube.Advised(node); got != test.want {
+				t.Errorf("Advised = %t, want %t", got, test.want)
+			}
+			reader := &kube.NodeReader{Signals: kube.BuiltinSignals()}
+			if got := reader.Disruption(node, at); got != test.wantDisruption {
+				t.Errorf("Disruption = %d, want %d", got, test.wantDisruption)
+			}
+		})
+	}
+}
+
+// While nobody takes them, events do not pile up; the latest is kept.
+func TestNodeEventsAreBounded(t *testing.T) {
+	const limit = 10_000
+	var events kube.NodeEvents
+	for range 3 * limit {
+		events.Add(kube.NodeEvent{Name: "old"})
+	}
+	events.Add(kube.NodeEvent{Name: "latest"})
+	list := events.Take()
+	if len(list) > limit || list[len(list)-1].Name != "latest" || len(events.Take()) > 0 {
+		t.Errorf("%d events, the last of %s; want at most %d, the last of latest, and none afterwards", len(list), list[len(list)-1].Name, limit)
+	}
+}
+
+// A Node that was deleted and created again while the watch was interrupted has ended as it was last seen.
+func TestNodeCreatedAgain(t *testing.T) {
+	reader := &kube.NodeReader{Signals: kube.BuiltinSignals()}
+	before := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "old"}}
+	after := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "new", DeletionTimestamp: &metav1.Time{Time: at}}}
+	if event, ok := reader.Changed(before, after, at); ok {
+		t.Errorf("event %+v, want none", event)
+	}
+	before.Spec.Taints = []v1.Taint{{Key: "karpenter.sh/disrupted"}}
+	if event, ok := reader.Changed(before, after, at); !ok || event != (kube.NodeEvent{Name: "n", UID: "old", Disruption: kube.Voluntary}) {
+		t.Errorf("event %+v, %t; want that the old one was removed", event, ok)
+	}
+}
