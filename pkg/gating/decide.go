@@ -16,6 +16,9 @@ type choice struct {
 	why      string
 	// require is added to each term of the pod's required node affinity.
 	require []v1.NodeSelectorRequirement
+	// prefer is added to the pod's preferred node affinity; nil for nothing. Karpenter takes a preference for a requirement until it finds that
+	// nothing meets it. Without, it puts overflow on the on-demand nodes that it buys for floors, and buys larger ones.
+	prefer []v1.NodeSelectorRequirement
 	// granted is what kube.GrantedAnnotation is to say; empty for nothing.
 	granted string
 	// warning is the note of an event, where the pod cannot get what the policy wants for it; empty for none. If it is ofRevision, it holds for
@@ -62,7 +65,9 @@ func (l *Labels) choose(subject *kube.Subject, settings decision.Settings, f fac
 	}
 	switch {
 	case f.granted != "":
-		return choice{assigned: decision.AssignedAny, why: "granted by " + f.granted + ": its predecessor found no on-demand node", granted: f.granted}
+		return choice{
+			assigned: decision.AssignedAny, why: "granted by " + f.granted + ": its predecessor found no on-demand node", granted: f.granted, prefer: l.preferSpot(),
+		}
 	case pod.OnlySpot:
 		c := choice{assigned: decision.AssignedSpot, why: "its own node selector or affinity admits only spot"}
 		if ofFloor {
@@ -70,7 +75,7 @@ func (l *Labels) choose(subject *kube.Subject, settings decision.Settings, f fac
 		}
 		return c
 	case ofFloor && settings.WhenUnsatisfiable == decision.ScheduleAnyway:
-		return choice{why: "whenUnsatisfiable ScheduleAnyway: the floor is a preference, " + floor}
+		return choice{why: "whenUnsatisfiable ScheduleAnyway: the floor is a preference, " + floor, prefer: l.notSpot}
 	case ofFloor:
 		return choice{assigned: decision.AssignedOnDemand, why: floor, require: l.notSpot}
 	case pod.OnlyOnDemand:
@@ -80,7 +85,7 @@ func (l *Labels) choose(subject *kube.Subject, settings decision.Settings, f fac
 	case settings.Overflow == decision.NeverOverflow && l.spot != nil:
 		return choice{assigned: decision.AssignedSpot, why: "overflow Never, " + floor, require: []v1.NodeSelectorRequirement{*l.spot}}
 	}
-	c := choice{assigned: decision.AssignedAny, why: floor}
+	c := choice{assigned: decision.AssignedAny, why: floor, prefer: l.preferSpot()}
 	if plan.PoolCap > 0 {
 		c.ofRevision = true
 		c.warning = fmt.Sprintf("No autoscaler sees maxPerPool: once a pool holds %d replicas, the pod may wait for a node that nobody starts", plan.PoolCap)

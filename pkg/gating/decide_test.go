@@ -58,6 +58,14 @@ func TestChoose(t *testing.T) {
 			if got := strings.Join(operators, " "); got != test.require {
 				t.Errorf("requires %v, want %q", c.require, test.require)
 			}
+			prefers := ""
+			if len(c.prefer) > 0 {
+				prefers = string(c.prefer[0].Operator)
+			}
+			want := map[decision.Assignment]string{decision.AssignedAny: "In", decision.Unassigned: "NotIn"}[test.want]
+			if prefers != want {
+				t.Errorf("prefers %v, want %q", c.prefer, want)
+			}
 			if c.why == "" {
 				t.Error("it does not say why")
 			}

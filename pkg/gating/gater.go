@@ -378,8 +378,11 @@ func (g *Gater) patch(ctx context.Context, pod *v1.Pod, c choice) error {
 		annotations[kube.GrantedAnnotation] = c.granted
 	}
 	spec := map[string]any{"schedulingGates": withoutGate(pod)}
-	if len(c.require) > 0 {
+	switch {
+	case len(c.require) > 0:
 		spec["affinity"] = narrow(pod.Spec.Affinity, c.require)
+	case len(c.prefer) > 0:
+		spec["affinity"] = prefer(pod.Spec.Affinity, c.prefer)
 	}
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion, "annotations": annotations}, "spec": spec,

@@ -331,7 +331,8 @@ func TestFallback(t *testing.T) {
 			w.create(gated("apps/v1", "ReplicaSet", "web-1", "web-1"))
 			w.assigned()
 			pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), "web-1", metav1.GetOptions{})
-			if err != nil || pod.Annotations[kube.GrantedAnnotation] != kube.GrantedFallback || pod.Spec.Affinity != nil {
+			if err != nil || pod.Annotations[kube.GrantedAnnotation] != kube.GrantedFallback ||
+				pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 				t.Errorf("the successor is %v, %v, want it granted spot", pod, err)
 			}
 			w.create(gated("apps/v1", "ReplicaSet", "web-1", "web-2"))

@@ -79,6 +79,14 @@ func notSpot(policy *decision.Policy, key string) (v1.NodeSelectorRequirement, e
 	return v1.NodeSelectorRequirement{}, errors.New("expected a capacity label whose values, or whose presence, stand for spot")
 }
 
+// preferSpot returns what a pod prefers that may run on either capacity type; nil if nothing says spot.
+func (l *Labels) preferSpot() []v1.NodeSelectorRequirement {
+	if l.spot == nil {
+		return nil
+	}
+	return []v1.NodeSelectorRequirement{*l.spot}
+}
+
 // takesForOnDemand reports whether a node with these labels is open to pods that require not spot.
 func (l *Labels) takesForOnDemand(node labels.Set) bool {
 	return !slices.ContainsFunc(l.notSpot, func(e v1.NodeSelectorRequirement) bool { return !holds(e, node) })
@@ -122,6 +130,23 @@ func narrow(affinity *v1.Affinity, expressions []v1.NodeSelectorRequirement) *v1
 			}
 		}
 	}
+	return affinity
+}
+
+// leastWeight is that of what the controller prefers: what the pod's user prefers comes first.
+const leastWeight = 1
+
+// prefer returns affinity with one more preferred term, of these expressions. The affinity, which may be nil, is not changed.
+func prefer(affinity *v1.Affinity, expressions []v1.NodeSelectorRequirement) *v1.Affinity {
+	affinity = affinity.DeepCopy()
+	if affinity == nil {
+		affinity = &v1.Affinity{}
+	}
+	if affinity.NodeAffinity == nil {
+		affinity.NodeAffinity = &v1.NodeAffinity{}
+	}
+	preferred := &affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+	*preferred = append(*preferred, v1.PreferredSchedulingTerm{Weight: leastWeight, Preference: v1.NodeSelectorTerm{MatchExpressions: expressions}})
 	return affinity
 }
 

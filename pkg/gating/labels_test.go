@@ -131,6 +131,30 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
+// What the user prefers stays, and weighs no less.
+func TestPrefer(t *testing.T) {
+	spot := []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpIn, "spot")}
+	users := v1.PreferredSchedulingTerm{Weight: 5, Preference: v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{expression("a", v1.NodeSelectorOpExists)}}}
+	ours := v1.PreferredSchedulingTerm{Weight: 1, Preference: v1.NodeSelectorTerm{MatchExpressions: spot}}
+	preferring := func(terms ...v1.PreferredSchedulingTerm) *v1.Affinity {
+		return &v1.Affinity{NodeAffinity: &v1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: terms}}
+	}
+	for name, test := range map[string]struct{ affinity, want *v1.Affinity }{
+		"none":       {nil, preferring(ours)},
+		"the user's": {preferring(users), preferring(users, ours)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := test.affinity.DeepCopy()
+			if diff := cmp.Diff(test.want, prefer(test.affinity, spot)); diff != "" {
+				t.Errorf("affinity (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(before, test.affinity); diff != "" {
+				t.Errorf("the affinity itself was changed:\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestTakesForOnDemand(t *testing.T) {
 	l, err := NewLabels(builtin(), []string{karpenter, "cluster.x-k8s.io/interruptible"}, "")
 	if err != nil {

@@ -1,0 +1,107 @@
+//go:build long
+
+package autoscaler
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+// TestLongBufferIsTakenOnce: Karpenter keeps an on-demand node ready for a CapacityBuffer. A singleton starts there without waiting for a node to
+// boot, Karpenter buys the next one, and no node gets more pods than it has room for. docs/autoscalers.md recommends this.
+func TestLongBufferIsTakenOnce(t *testing.T) {
+	const boot = 20 * time.Second
+	s := start(t, setup{mode: true, karpenter: lab.KarpenterOptions{
+		InstanceTypes: []string{"c-1x-amd64-linux"}, NodeRegistrationDelay: boot, Flags: []string{"--feature-gates=CapacityBuffer=true"},
+	}})
+	s.buffer("on-demand-room", 1, "500m", "64Mi")
+	s.eventually(boot+soon, s.ready(1))
+
+	began := time.Now()
+	s.deploy("first", 1, "500m", "64Mi")
+	s.eventually(soon, s.is("first", split{OnDemand: 1}))
+	pod := s.seen.of("first")[0]
+	t.Logf("ready %s after its creation, beside a boot of %s", pod.Ready.Sub(began).Round(time.Millisecond), boot)
+	if pod.Ready.Sub(began) > boot/2 {
+		t.Errorf("it was ready after %s: it did not get the node that was kept for it", pod.Ready.Sub(began))
+	}
+	s.eventually(boot+soon, s.ready(2)) // the next one that is kept
+
+	for i := range 3 {
+		s.deploy(fmt.Sprintf("more-%d", i), 1, "500m", "64Mi")
+	}
+	s.eventually(2*boot+soon, s.whole)
+	s.must(s.nothingDoubleBooked())
+	s.must(s.floorsHold())
+}
+
+// buffer has Karpenter keep room on on-demand for so many pods.
+func (s *scenario) buffer(name string, replicas int64, cpu, memory string) {
+	s.Helper()
+	template := live.PodTemplate(name)
+	template.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
+	template.Spec.NodeSelector = map[string]string{lab.KarpenterCapacityLabel: lab.OnDemand}
+	_, err := kube.CoreV1().PodTemplates(s.namespace).Create(s.ctx, &v1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}, Template: template}, metav1.CreateOptions{})
+	s.must(err)
+	buffer := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"podTemplateRef": map[string]any{"name": name}, "replicas": replicas}}}
+	buffer.SetGroupVersionKind(schema.GroupVersionKind{Group: "autoscaling.x-k8s.io", Version: "v1beta1", Kind: "CapacityBuffer"})
+	buffer.SetNamespace(s.namespace)
+	buffer.SetName(name)
+	s.must(objects.Create(s.ctx, buffer))
+}
+
+// ready returns a check that so many nodes are ready.
+func (s *scenario) ready(want int) func() error {
+	return func() error {
+		nodes, err := kube.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		got := 0
+		for _, node := range nodes.Items {
+			for _, c := range node.Status.Conditions {
+				if c.Type == v1.NodeReady && c.Status == v1.ConditionTrue {
+					got++
+				}
+			}
+		}
+		if got != want {
+			return fmt.Errorf("%d nodes are ready, want %d", got, want)
+		}
+		return nil
+	}
+}
+
+// nothingDoubleBooked returns an error if the pods on a node request more CPU than it has. The simulated kubelet would run them all.
+func (s *scenario) nothingDoubleBooked() error {
+	pods, err := kube.CoreV1().Pods("").List(s.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName!="})
+	if err != nil {
+		return err
+	}
+	requested := map[string]int64{}
+	for _, pod := range pods.Items {
+		for _, c := range pod.Spec.Containers {
+			requested[pod.Spec.NodeName] += c.Resources.Requests.Cpu().MilliValue()
+		}
+	}
+	nodes, err := kube.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, node := range nodes.Items {
+		if has := node.Status.Allocatable.Cpu().MilliValue(); requested[node.Name] > has {
+			return fmt.Errorf("the pods on node %s request %dm CPU, and it has %dm", node.Name, requested[node.Name], has)
+		}
+	}
+	return nil
+}
