@@ -146,6 +146,7 @@ func (e *Expirer) expire(ctx context.Context, name cache.ObjectName) (time.Durat
 	}
 	profile := e.profiles[pod.Spec.SchedulerName]
 	expiredGates.Inc()
+	klog.FromContext(ctx).Info("Removed expired capacity gate", "pod", klog.KObj(pod), "gateTimeout", profile.Timeout)
 	profile.Recorder.Eventf(pod, nil, v1.EventTypeWarning, kube.ReasonGateExpired, "RemoveGate",
 		"spot-controller has not removed the gate %s within %s: autoscalers do not see whether the pod needs on-demand", kube.CapacityGate, profile.Timeout)
 	return 0, nil

@@ -52,7 +52,9 @@ func TestManifests(t *testing.T) {
 	monitoring := filepath.Join(cp.Root, "manifests", "overlays", "monitoring")
 
 	// What the lab granted itself from the same files.
-	k.must(t, "delete", "--filename="+filepath.Join(base, "serviceaccount.yaml"), "--filename="+filepath.Join(base, "rbac.yaml"))
+	for _, file := range []string{"serviceaccount.yaml", "rbac.yaml", "admissionpolicy.yaml"} {
+		k.must(t, "delete", "--filename="+filepath.Join(base, file))
+	}
 	k.must(t, "label", "namespace", "kube-system", "pod-security.kubernetes.io/enforce=restricted",
 		"pod-security.kubernetes.io/warn=restricted", "pod-security.kubernetes.io/audit=restricted")
 	remains(t, k, "before anything is applied")

@@ -1,0 +1,139 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+// The names that users read; spelled out, so that a change of a constant in the code does not go unnoticed.
+const (
+	capacityGate = "spot-aware-scheduler.io/capacity"
+	foreignGate  = "example.com/theirs"
+	expiredGates = "spot_aware_scheduler_expired_capacity_gates_total"
+)
+
+// gateTimeout is that of these tests.
+const gateTimeout = 3 * time.Second
+
+func gated(names ...string) func(*v1.PodSpec) {
+	return func(spec *v1.PodSpec) {
+		for _, name := range names {
+			spec.SchedulingGates = append(spec.SchedulingGates, v1.PodSchedulingGate{Name: name})
+		}
+	}
+}
+
+// gatesOf returns the scheduling gates of the pods with the label app, all of them in order.
+func (s *scenario) gatesOf(app string) (gates []string, err error) {
+	pods, err := s.pods(app)
+	for i := range pods {
+		for _, gate := range pods[i].Spec.SchedulingGates {
+			gates = append(gates, gate.Name)
+		}
+	}
+	return gates, err
+}
+
+// TestGateTimeout: without a controller that removes the capacity gate, the scheduler removes it after gateTimeout, and the floor holds.
+func TestGateTimeout(t *testing.T) {
+	s := start(t, slices.Concat(onDemand(2, 10), spot(4, 10)), args(map[string]any{"gateTimeout": gateTimeout.String()}))
+	began := time.Now()
+	with := func(gates ...string) func(*appsv1.Deployment) {
+		return func(d *appsv1.Deployment) { gated(gates...)(&d.Spec.Template.Spec) }
+	}
+	s.deploy("single", 1, with(capacityGate))
+	s.deploy("web", 4, with(capacityGate))
+	s.deploy("theirs", 1, with(foreignGate, capacityGate))
+	s.barePod("foreign", func(p *v1.Pod) {
+		p.Spec.SchedulerName = "somebody-else"
+		gated(capacityGate)(&p.Spec)
+	})
+
+	s.eventually(soon, s.are(map[string]split{
+		"single": {onDemand: 1}, "web": {onDemand: 1, spot: 3}, "theirs": {waiting: 1}, "foreign": {waiting: 1},
+	}))
+	// The API server truncates the time of creation to a second.
+	if took := time.Since(began); took < gateTimeout-time.Second {
+		t.Errorf("gates were removed after %s, want %s", took, gateTimeout)
+	}
+	s.eventually(soon, func() error {
+		gates, err := s.gatesOf("theirs")
+		if err == nil && !slices.Equal(gates, []string{foreignGate}) {
+			err = fmt.Errorf("gates %v are left, want %s", gates, foreignGate)
+		}
+		return err
+	})
+	s.eventually(soon, s.measures(6, expiredGates, nil))
+	s.eventually(soon, func() error {
+		notes, err := s.eventsOf(s.namespace, "CapacityGateExpired")
+		if err == nil && len(notes) != 6 {
+			err = fmt.Errorf("events on %d pods, want 6: %v", len(notes), notes)
+		}
+		for pod, note := range notes {
+			if !strings.Contains(note, capacityGate) || !strings.Contains(note, gateTimeout.String()) {
+				t.Errorf("event on %s: %q", pod, note)
+			}
+		}
+		return err
+	})
+	if gates, err := s.gatesOf("foreign"); err != nil || !slices.Equal(gates, []string{capacityGate}) {
+		t.Errorf("gates of another scheduler's pod: %v, %v", gates, err)
+	}
+}
+
+// TestOnlyTheLeaderRemovesGates: of two schedulers the standby patches no pod. The next leader goes on where the last one ended.
+func TestOnlyTheLeaderRemovesGates(t *testing.T) {
+	s := start(t, slices.Concat(onDemand(2, 10), spot(2, 10)), args(map[string]any{"gateTimeout": gateTimeout.String()}))
+	pair := s.standBy()
+	leading := s.leader(pair)
+	create := func(n int, prefix string) {
+		for i := range n {
+			s.pod(prefix, fmt.Sprintf("%s-%d", prefix, i), func(p *v1.Pod) { gated(capacityGate)(&p.Spec) })
+		}
+	}
+	removed := func(p *lab.Process, want int) func() error {
+		return func() error {
+			got, err := s.gauge(p, expiredGates, nil)
+			if err == nil && int(got) != want {
+				err = fmt.Errorf("removed %v gates, want %d", got, want)
+			}
+			return err
+		}
+	}
+	create(5, "first")
+	s.eventually(soon, s.is("first", split{onDemand: 5}))
+	s.must(removed(pair[leading], 5)())
+	s.must(removed(pair[1-leading], 0)())
+	s.onlyPatchedBy(pair[leading], "first")
+
+	create(5, "second")
+	s.must(pair[leading].Stop())
+	s.eventually(longestTakeover+onRequests, s.is("second", split{onDemand: 5}))
+	s.eventually(soon, removed(pair[1-leading], 5))
+}
+
+// onlyPatchedBy fails the test unless that scheduler's log, and no other's, says of all pods with the label app that it removed their gates.
+func (s *scenario) onlyPatchedBy(p *lab.Process, app string) {
+	s.Helper()
+	pods, err := client.CoreV1().Pods(s.namespace).List(s.ctx, metav1.ListOptions{LabelSelector: "app=" + app})
+	s.must(err)
+	for _, other := range controlPlane.Schedulers() {
+		log := live.Tail(other.Log, 100_000)
+		for i := range pods.Items {
+			line := fmt.Sprintf(`"Removed expired capacity gate" pod="%s/%s"`, s.namespace, pods.Items[i].Name)
+			if got := strings.Contains(log, line); got != (other == p) {
+				s.Errorf("%s removed the gate of %s: %t", other.Name, pods.Items[i].Name, got)
+			}
+		}
+	}
+}
