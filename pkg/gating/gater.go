@@ -28,10 +28,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
-// How many revisions are worked on at a time, and how many pods of one. The client bounds the requests.
+// How many revisions are worked on at a time, and how many pods are patched at a time: few, because the scheduler binds at the same time.
 const (
 	workers  = 32
-	patching = 8
+	patching = 32
 )
 
 // askAgain is how soon a pod is looked at again whose owner is not known yet, or is known to be older than the pod.
@@ -59,6 +59,7 @@ type Gater struct {
 	pods    cache.Indexer // by revision
 	nodes   *nodes
 	queue   workqueue.TypedRateLimitingInterface[kube.OwnerKey]
+	slots   chan struct{} // taken by a patch under way
 	leading atomic.Bool
 
 	mu sync.Mutex
@@ -92,6 +93,7 @@ func New(
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[kube.OwnerKey](askAgain, 5*time.Second),
 			workqueue.TypedRateLimitingQueueConfig[kube.OwnerKey]{Name: "gating", Clock: clock}),
+		slots:   make(chan struct{}, patching),
 		decided: map[types.UID]decision.Assignment{}, seen: map[types.UID]time.Time{},
 		grants: map[successor][]grant{}, gatedAt: map[string]time.Time{}, told: map[types.UID]string{},
 	}
@@ -340,7 +342,9 @@ func (g *Gater) release(ctx context.Context, revision kube.OwnerKey, gated []sib
 		}
 		g.decide(s.pod.UID, c.assigned)
 		patches.Go(func() error {
+			g.slots <- struct{}{}
 			err := g.patch(ctx, s.pod, c)
+			<-g.slots
 			if err == nil {
 				return nil
 			}
