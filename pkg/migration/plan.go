@@ -37,7 +37,7 @@ type Progress map[types.UID]Kind
 
 // Room finds where replacements would be placed, and keeps count of them, as *cluster.Room does.
 type Room interface {
-	Replace(p *cluster.Pod) (to *cluster.Node, why string)
+	Replace(p *cluster.Pod, requires decision.Assignment) (to *cluster.Node, why string)
 }
 
 // Plan returns the next step of every move and of every pod that was released, at most one for a pod: what cannot wait first, then what has
@@ -147,7 +147,7 @@ func (p *planner) expect() {
 // reserve takes the room of the replacement of a pod, or of a pod that waits.
 func (p *planner) reserve(pod *cluster.Pod) {
 	defer recovery.Recover(recovery.Pod, klog.KObj(pod))
-	if to, _ := p.room.Replace(pod); to != nil {
+	if to, _ := p.room.Replace(pod, decision.Unassigned); to != nil {
 		p.awaited = true
 	}
 }

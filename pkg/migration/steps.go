@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
@@ -26,7 +27,7 @@ func (p *planner) begin(m urgent) {
 		return
 	}
 	a := Action{Pod: m.Pod, Reason: m.Reason, Deadline: m.Deadline}
-	to, full := p.room.Replace(m.Pod)
+	to, full := p.room.Replace(m.Pod, decision.Unassigned)
 	way, noSurge := p.wayOf(m.Pod)
 	switch capacity, only := m.Reason.wants(); {
 	case to == nil && (m.Deadline.IsZero() || way == Evict && !p.budgeted(m.Pod)):

@@ -47,7 +47,7 @@ func (r *round) healable(w *cluster.Workload) (lacks int) {
 func (r *round) healOne(w *cluster.Workload) {
 	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
 	for _, p := range r.ill(w) {
-		if to, _ := r.room.Replace(p); to != nil && to.Facts.Capacity.Type == decision.OnDemand {
+		if to, _ := r.room.Replace(p, decision.Unassigned); to != nil && to.Facts.Capacity.Type == decision.OnDemand {
 			r.begin(p, migration.Heal, to)
 			return
 		}

@@ -38,7 +38,7 @@ type Settings struct {
 
 // Room is where a replacement would be placed: *cluster.Room.
 type Room interface {
-	Replace(p *cluster.Pod) (to *cluster.Node, why string)
+	Replace(p *cluster.Pod, requires decision.Assignment) (to *cluster.Node, why string)
 	// Over reports whether there is no time left to look for more.
 	Over() bool
 }
@@ -46,9 +46,9 @@ type Room interface {
 // guarded is a Room that has none for a pod which it cannot be asked about.
 type guarded struct{ Room }
 
-func (g guarded) Replace(p *cluster.Pod) (to *cluster.Node, why string) {
+func (g guarded) Replace(p *cluster.Pod, requires decision.Assignment) (to *cluster.Node, why string) {
 	defer recovery.Recover(recovery.Pod, klog.KObj(p))
-	return g.Room.Replace(p)
+	return g.Room.Replace(p, requires)
 }
 
 // Planner plans, and remembers what limits need. It is not for concurrent use.

@@ -84,7 +84,7 @@ func (r *round) pools() map[decision.Pool]time.Time {
 // spotFor returns where the pod would be placed if that is on spot, on a node that nothing is said against, in a pool to be trusted; else nil. A
 // restless pool is trusted with one replica of a workload a calm period where the need of another pod speaks for it.
 func (r *round) spotFor(p *cluster.Pod, pools map[decision.Pool]time.Time, needed bool) *cluster.Node {
-	to, _ := r.room.Replace(p)
+	to, _ := r.room.Replace(p, decision.Unassigned)
 	if to == nil || to.Facts.Capacity.Type != decision.Spot || to.Facts.Signal != decision.NoSignal {
 		return nil
 	}

@@ -271,11 +271,17 @@ type room struct {
 	snapshot *cluster.Snapshot
 	left     map[*cluster.Node]int64
 	placed   map[*cluster.Revision]decision.Placed
-	gone     map[*cluster.Pod]bool
+	answers  map[question]*cluster.Node
+}
+
+// question is what a room is asked.
+type question struct {
+	pod      *cluster.Pod
+	requires decision.Assignment
 }
 
 func newRoom(s *cluster.Snapshot) *room {
-	r := &room{s, map[*cluster.Node]int64{}, map[*cluster.Revision]decision.Placed{}, map[*cluster.Pod]bool{}}
+	r := &room{s, map[*cluster.Node]int64{}, map[*cluster.Revision]decision.Placed{}, map[question]*cluster.Node{}}
 	for _, n := range s.Nodes {
 		r.left[n] = value(n.Status.Allocatable)
 		for _, p := range n.Pods {
@@ -289,7 +295,7 @@ func newRoom(s *cluster.Snapshot) *room {
 	}
 	for _, p := range s.Pods {
 		if p.Live() && p.Node == nil {
-			r.place(p)
+			r.place(p, decision.Unassigned)
 		}
 	}
 	return r
@@ -312,23 +318,34 @@ func count(placed *decision.Placed, n *cluster.Node, by int) {
 func (r *room) Over() bool { return false }
 
 // Replace implements rebalance.Room.
-func (r *room) Replace(p *cluster.Pod) (*cluster.Node, string) {
-	if placed := r.placed[p.Revision]; !r.gone[p] {
-		count(&placed, p.Node, -1)
-		r.placed[p.Revision], r.gone[p] = placed, true
+func (r *room) Replace(p *cluster.Pod, requires decision.Assignment) (*cluster.Node, string) {
+	asks := question{p, requires}
+	to, known := r.answers[asks]
+	if !known {
+		before := r.placed[p.Revision]
+		without := before
+		count(&without, p.Node, -1)
+		r.placed[p.Revision] = without
+		if to = r.place(p, requires); to == nil {
+			r.placed[p.Revision] = before
+		}
+		r.answers[asks] = to
 	}
-	if to := r.place(p); to != nil {
-		return to, ""
+	if to == nil {
+		return nil, "no node has room"
 	}
-	return nil, "no node has room"
+	return to, ""
 }
 
-func (r *room) place(p *cluster.Pod) *cluster.Node {
-	plan := decision.NewPlan(&p.Subject.Pod, p.Workload.Settings, r.placed[p.Revision], decision.Waiting{})
+func (r *room) place(p *cluster.Pod, requires decision.Assignment) *cluster.Node {
+	subject := p.Subject.Pod
+	subject.OnlyOnDemand = subject.OnlyOnDemand || requires == decision.AssignedOnDemand
+	plan := decision.NewPlan(&subject, p.Workload.Settings, r.placed[p.Revision], decision.Waiting{})
 	var best *cluster.Node
 	for _, n := range r.snapshot.Nodes {
 		if r.left[n] < value(p.Requests) || plan.Admit(n.Facts, 0, 0) != decision.Admitted || len(n.Spec.Taints) > 0 ||
-			p.Subject.Pod.OnlySpot && n.Facts.Capacity.Type != decision.Spot {
+			subject.OnlySpot && n.Facts.Capacity.Type != decision.Spot || subject.OnlyOnDemand && n.Facts.Capacity.Type != decision.OnDemand ||
+			!requires.Admits(n.Facts.Capacity.Type) {
 			continue
 		}
 		if best == nil || plan.Rank(n.Facts, decision.Siblings{}, 0) > plan.Rank(best.Facts, decision.Siblings{}, 0) {
@@ -354,7 +371,7 @@ func (w *world) schedule() {
 					if read.Name == p.name {
 						// A room of its own: newRoom would place what waits before it.
 						waiting := slices.DeleteFunc(slices.Clone(s.Pods), func(o *cluster.Pod) bool { return o.Node == nil })
-						if n := newRoom(&cluster.Snapshot{Now: s.Now, Nodes: s.Nodes, Pods: waiting, Workloads: s.Workloads}).place(read); n != nil {
+						if n := newRoom(&cluster.Snapshot{Now: s.Now, Nodes: s.Nodes, Pods: waiting, Workloads: s.Workloads}).place(read, decision.Unassigned); n != nil {
 							p.node = w.node(n.Name)
 						}
 					}
