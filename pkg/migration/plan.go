@@ -21,6 +21,10 @@ type Settings struct {
 	// SurgeTimeout is how long a released pod waits for its replacement to be ready, beyond the ReplicaSet's minReadySeconds, before it goes
 	// back to its ReplicaSet, and how much longer for its eviction. A pod whose node goes waits until its last moment instead.
 	SurgeTimeout time.Duration
+	// NodeStartup is how long an autoscaler may take to start a node. A pod that was released for one of the reasons of Buying waits that long if
+	// SurgeTimeout is shorter.
+	NodeStartup time.Duration
+	Buying      []Reason
 	// DeleteAtDeadline deletes a pod when no time is left for a budget. Without it the pod is still asked to leave by eviction.
 	DeleteAtDeadline bool
 	// EvictableOwners are kinds of controllers, not known here, that make a pod again after its
