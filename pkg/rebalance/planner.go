@@ -7,6 +7,7 @@ package rebalance
 import (
 	"cmp"
 	"slices"
+	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -32,6 +33,13 @@ type Settings struct {
 	Calm time.Duration
 	// MoveLocalStorage: pods that lose data on their node by it return to spot, too.
 	MoveLocalStorage bool
+	// Gating: new pods require the capacity type that they were assigned, by their own node affinity, so that autoscalers buy it: a replica of a
+	// floor on-demand. A surge for a floor then needs no room that exists.
+	Gating bool
+	// BuyForReturn: a replica that returns to spot by surge requires spot, and needs no room that exists. It counts only with Gating.
+	BuyForReturn bool
+	// HealRunning: replicas that make up a floor on on-demand and do not require it are replaced. It counts only with Gating.
+	HealRunning bool
 	// Selects reports whether the workloads of a namespace are moved; nil: those of all are.
 	Selects func(namespace string) bool
 }
@@ -65,7 +73,8 @@ func NewPlanner(settings Settings) *Planner {
 	return &Planner{settings: settings, memory: newMemory()}
 }
 
-// Plan returns the moves to make, heal first, then make room, then return to spot; a move that is not begun yet is named again. What s says
+// Plan returns the moves to make, heal first, then make room, then what a floor has that does not require on-demand, then return to spot; a
+// move that is not begun yet is named again. What s says
 // must be later than what the last one said. room must be one of s that nobody has taken from: a replacement that would land wrong keeps what it
 // took, so a round may see less room than there is, never more.
 //
@@ -74,7 +83,11 @@ func NewPlanner(settings Settings) *Planner {
 // is settled: nothing of it leaves, waits, is missing or has just started. What waits or is missing for long keeps nothing from being healed.
 func (p *Planner) Plan(s *cluster.Snapshot, room Room) []migration.Move {
 	r := &round{Planner: p, now: s.Now, snapshot: s, room: guarded{room}, motions: s.Motions(), moved: map[kube.OwnerKey]bool{}, places: map[*cluster.Pod]*cluster.Node{}}
+	if p.since.IsZero() {
+		p.since = s.Now
+	}
 	p.observe(s)
+	r.surges = sync.OnceValue(func() func(*cluster.Pod) bool { return migration.Surges(s) })
 	p.noteLacking(r.motions, r.now)
 	r.underWay = p.follow(r)
 	if p.settings.Heal {
@@ -82,6 +95,9 @@ func (p *Planner) Plan(s *cluster.Snapshot, room Room) []migration.Move {
 	}
 	if p.settings.MakeRoom {
 		r.makeRoom()
+	}
+	if p.settings.Gating && p.settings.HealRunning {
+		r.assignRunning()
 	}
 	if p.settings.ReturnToSpot {
 		r.returnToSpot()
@@ -104,6 +120,8 @@ type round struct {
 	moves []migration.Move
 	// places is where pods that are on their way will stand, or their replacements; nil: not known, or nowhere.
 	places map[*cluster.Pod]*cluster.Node
+	// surges returns which pods can be moved by surge.
+	surges func() func(*cluster.Pod) bool
 }
 
 // full reports whether no more moves may be begun.
@@ -140,15 +158,15 @@ func spared(p *cluster.Pod) bool {
 	return !anyPod(p.Workload, func(other *cluster.Pod) bool { return other != p && other.Node != nil && !ready(other) })
 }
 
-// begin adds a move; to is where the replacement would be placed.
-func (r *round) begin(pod *cluster.Pod, reason migration.Reason, to *cluster.Node) {
+// begin adds a move. requires is what the replacement will require, and to is where it would be placed; nil: on a node that has to be bought.
+func (r *round) begin(pod *cluster.Pod, reason migration.Reason, requires decision.Assignment, to *cluster.Node) {
 	w := pod.Workload
 	// As in stuck: the Deployment may not surge.
 	onlySurge := reason == migration.Heal && r.motions[w.Key].Missing > 0
 	if a := r.attempts[w.Key]; a == nil || a.pod != pod.UID || a.reason != reason {
 		r.attempts[w.Key] = &attempt{pod: pod.UID, reason: reason, begun: r.now, before: lacks(w, reason), lacking: lacking(r.motions[w.Key])}
 	}
-	r.moves = append(r.moves, migration.Move{Pod: pod, Reason: reason, OnlySurge: onlySurge})
+	r.moves = append(r.moves, migration.Move{Pod: pod, Reason: reason, OnlySurge: onlySurge, Requires: requires})
 	r.moved[w.Key], r.places[pod] = true, to
 }
 

@@ -52,26 +52,27 @@ type workload struct {
 }
 
 type pod struct {
-	name        string
-	revision    int
-	ordinal     int
-	slots       int64
-	node        *node // nil while it waits
-	born        time.Time
-	unready     bool
-	released    string    // the reason
-	releasedAt  time.Time // zero for now
-	leftover    bool      // what it was released from is gone
-	terminating bool
-	ends        time.Time // the end of the grace period of a terminating pod; zero for now
-	annotations map[string]string
-	onlySpot    bool
-	priority    int32
-	nominated   string
-	port        int32
-	scratch     bool   // it has an emptyDir
-	apartFrom   string // the workload that it is never with
-	apartBy     string // in a domain of this topology key
+	name         string
+	revision     int
+	ordinal      int
+	slots        int64
+	node         *node // nil while it waits
+	born         time.Time
+	unready      bool
+	released     string    // the reason
+	releasedAt   time.Time // zero for now
+	leftover     bool      // what it was released from is gone
+	terminating  bool
+	ends         time.Time // the end of the grace period of a terminating pod; zero for now
+	annotations  map[string]string
+	onlySpot     bool
+	onlyOnDemand bool
+	priority     int32
+	nominated    string
+	port         int32
+	scratch      bool   // it has an emptyDir
+	apartFrom    string // the workload that it is never with
+	apartBy      string // in a domain of this topology key
 }
 
 // newWorld reads a cluster from lines:
@@ -197,6 +198,9 @@ func (w *world) snapshot() *cluster.Snapshot {
 				Key:      kube.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: types.UID(fmt.Sprintf("%s/%d", work.name, i))},
 				Workload: object,
 			}
+			if work.kind == "Deployment" {
+				revisions[i].ReplicaSet = &appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labelsOf(work, i)}}}
+			}
 			object.Revisions = append(object.Revisions, revisions[i])
 		}
 		for _, p := range work.pods {
@@ -212,11 +216,16 @@ func (w *world) snapshot() *cluster.Snapshot {
 	return s
 }
 
+// labelsOf are the labels of the pods of a revision.
+func labelsOf(work *workload, revision int) map[string]string {
+	return map[string]string{"app": work.name, appsv1.DefaultDeploymentUniqueLabelKey: strconv.Itoa(revision)}
+}
+
 func (w *world) read(p *pod, work *workload, revision *cluster.Revision, on *cluster.Node) *cluster.Pod {
 	object := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "shop", Name: p.name, UID: types.UID(p.name), CreationTimestamp: metav1.NewTime(p.born), Annotations: p.annotations,
 	}}
-	object.Labels = map[string]string{"app": work.name}
+	object.Labels = labelsOf(work, p.revision)
 	object.Spec.Priority = &p.priority
 	if p.port > 0 {
 		object.Spec.Containers = []v1.Container{{Ports: []v1.ContainerPort{{HostPort: p.port}}}}
@@ -250,7 +259,7 @@ func (w *world) read(p *pod, work *workload, revision *cluster.Revision, on *clu
 		return result
 	}
 	result.Workload, result.Revision = revision.Workload, revision
-	result.Subject = &kube.Subject{Pod: decision.Pod{OnlySpot: p.onlySpot, Workload: decision.Workload{
+	result.Subject = &kube.Subject{Pod: decision.Pod{OnlySpot: p.onlySpot, OnlyOnDemand: p.onlyOnDemand, Workload: decision.Workload{
 		Kind: work.kind, Revision: string(revision.Key.UID), Desired: work.desired, Ordered: work.kind == "StatefulSet", Ordinal: p.ordinal,
 	}}}
 	if !p.terminating {
