@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -17,10 +16,9 @@ import (
 const gatesPerSecond = 1000
 
 // newGater returns what lets gated pods go; nil if the configuration does not want it, or in a dry run. It has a client of its own, so that no
-// new pod waits for those that are moved. The factory must not have been started.
+// new pod waits for those that are moved. The caches must not have been started.
 func newGater(
-	config *rest.Config, setup *setup, factory informers.SharedInformerFactory, full <-chan struct{}, may func() error,
-	recorder events.EventRecorder,
+	config *rest.Config, setup *setup, caches *caches, parts *parts, may func() error, recorder events.EventRecorder,
 ) (manager.Runnable, error) {
 	if !setup.Gating || setup.DryRun {
 		return nil, nil
@@ -29,7 +27,7 @@ func newGater(
 	if err != nil {
 		return nil, fmt.Errorf("making the client that removes gates: %w", err)
 	}
-	gater, err := gating.New(factory, client, recorder, clock.RealClock{}, &gating.Wishes{}, gating.Settings{
+	gater, err := gating.New(caches.factory, client, recorder, clock.RealClock{}, parts.wishes, parts.installed, gating.Settings{
 		Profile: setup.profile, Policy: setup.policy, Labels: setup.gatingLabels, NodeStartup: setup.NodeStartup,
 	})
 	if err != nil {
@@ -37,7 +35,7 @@ func newGater(
 	}
 	return manager.RunnableFunc(func(ctx context.Context) error {
 		select {
-		case <-full:
+		case <-caches.full:
 			gater.Run(ctx)
 		case <-ctx.Done():
 		}

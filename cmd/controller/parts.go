@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/interruption"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
@@ -30,6 +31,10 @@ type parts struct {
 	wait func()
 	// watched are the informers whose events may change a plan.
 	watched []cache.SharedIndexInformer
+	// wishes are what the replacements of moved pods are to require, for what assigns capacity types to new pods.
+	wishes *gating.Wishes
+	// installed says whether new pods are gated.
+	installed *gating.Installed
 }
 
 // join joins the planners and the executor. The factory must not have been started.
@@ -46,14 +51,16 @@ func join(
 		return nil, err
 	}
 	reader.UseHeartbeats(heartbeats)
+	wishes, installed := &gating.Wishes{}, &gating.Installed{}
 	executor := migration.NewExecutor(writer, recorder, clock.RealClock{}, migration.ExecutorSettings{
-		Concurrency: setup.Concurrency, RequestTimeout: answerWithin, DryRun: setup.DryRun,
+		Concurrency: setup.Concurrency, RequestTimeout: answerWithin, DryRun: setup.DryRun, Wishes: wishes,
 	})
 	namespaces := factory.Core().V1().Namespaces()
 	watched := append(slices.Clone(reader.Informers()), namespaces.Informer())
 	interruptions, rebalancing := interruptionSettings(setup), rebalanceSettings(setup)
 	interruptions.Selects = selects(namespaces.Lister(), setup.InterruptionNamespaces)
 	rebalancing.Selects = selects(namespaces.Lister(), setup.RebalanceNamespaces)
+	rebalancing.WouldBeGated = installed.Replaces
 	rebalancer := rebalance.NewPlanner(rebalancing)
 	var wrong defects
 	var due time.Time // the next last moment, as the round before knew it
@@ -103,7 +110,7 @@ func join(
 		}
 		return p, nil
 	}
-	return &parts{look, executor.Wait, watched}, nil
+	return &parts{look, executor.Wait, watched, wishes, installed}, nil
 }
 
 // selects returns whether the pods of a namespace are moved; nil: those of all are. Of a namespace that is not known yet they are not.
@@ -139,8 +146,15 @@ func interruptionSettings(s *setup) interruption.Settings {
 }
 
 func migrationSettings(s *setup) migration.Settings {
+	var buying []migration.Reason
+	if s.Gating {
+		buying = []migration.Reason{migration.Heal, migration.Assign}
+	}
+	if buysForReturn(s) {
+		buying = append(buying, migration.ReturnToSpot)
+	}
 	return migration.Settings{
-		SurgeTimeout: s.SurgeTimeout, DeleteAtDeadline: s.DeleteAtDeadline,
+		SurgeTimeout: s.SurgeTimeout, NodeStartup: s.NodeStartup, Buying: buying, DeleteAtDeadline: s.DeleteAtDeadline,
 		EvictableOwners: s.EvictableOwners, RequestsPerSecond: s.RequestsPerSecond,
 	}
 }
@@ -149,5 +163,10 @@ func rebalanceSettings(s *setup) rebalance.Settings {
 	return rebalance.Settings{
 		Heal: s.Heal, MakeRoom: s.MakeRoom, ReturnToSpot: s.ReturnToSpot, MoveLocalStorage: s.MoveLocalStorage,
 		MaxMoves: s.MaxMoves, Pause: s.PauseAfterInterruption, Calm: s.CalmPeriod,
+		Gating: s.Gating, BuyForReturn: buysForReturn(s), HealRunning: s.Gating && s.Heal && s.HealRunning,
 	}
 }
+
+// buysForReturn reports whether spot is bought for replicas that return to it. Without a label by which a pod requires spot an autoscaler could
+// buy on-demand.
+func buysForReturn(s *setup) bool { return s.Gating && s.BuyForReturn && s.GatingSpotLabel != "" }

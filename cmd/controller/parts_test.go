@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +20,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
 func TestSelects(t *testing.T) {
@@ -69,5 +71,41 @@ func TestLeasesWakeNobody(t *testing.T) {
 	}
 	if !slices.Contains(parts.watched, factory.Core().V1().Namespaces().Informer()) {
 		t.Error("no round follows a change of a Namespace")
+	}
+}
+
+// What autoscalers buy for follows from the settings of the autoscaler mode.
+func TestBuyingSettings(t *testing.T) {
+	heal, all := []migration.Reason{migration.Heal, migration.Assign}, []migration.Reason{migration.Heal, migration.Assign, migration.ReturnToSpot}
+	for name, test := range map[string]struct {
+		config                            string
+		buying                            []migration.Reason
+		gating, buyForReturn, healRunning bool
+	}{
+		"off":               {"gating: {enabled: false, buyForReturn: true, healRunning: true}", nil, false, false, false},
+		"on":                {"gating: {enabled: true}", all, true, true, true},
+		"no label for spot": {`gating: {enabled: true, spotLabel: ""}`, heal, true, false, true},
+		"not for return":    {"gating: {enabled: true, buyForReturn: false}", heal, true, false, true},
+		"not what runs":     {"gating: {enabled: true, healRunning: false}", all, true, true, false},
+		"no heal":           {"gating: {enabled: true}\nrebalance: {heal: false}", all, true, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			settings, err := controller.Read([]byte("apiVersion: spot-aware-scheduler.io/v1alpha1\nkind: SpotControllerConfiguration\n" + test.config))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &setup{Settings: settings}
+			moves, planned := migrationSettings(s), rebalanceSettings(s)
+			if diff := cmp.Diff(test.buying, moves.Buying); diff != "" {
+				t.Errorf("reasons to buy for (-want +got):\n%s", diff)
+			}
+			if moves.NodeStartup != 3*time.Minute {
+				t.Errorf("a node starts within %s, want the default of 3m", moves.NodeStartup)
+			}
+			got, want := []bool{planned.Gating, planned.BuyForReturn, planned.HealRunning}, []bool{test.gating, test.buyForReturn, test.healRunning}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("mode, return and running replicas (-want +got):\n%s", diff)
+			}
+		})
 	}
 }

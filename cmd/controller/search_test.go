@@ -54,7 +54,7 @@ type slowRoom struct{ over func() bool }
 
 func (r slowRoom) Over() bool { return r.over() }
 
-func (r slowRoom) Replace(*cluster.Pod) (*cluster.Node, string) {
+func (r slowRoom) Replace(*cluster.Pod, decision.Assignment) (*cluster.Node, string) {
 	if r.over() {
 		return nil, cluster.NotExamined
 	}

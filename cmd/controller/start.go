@@ -120,7 +120,7 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, may func() erro
 	if err != nil {
 		return err
 	}
-	gater, err := newGater(config, setup, caches.factory, caches.full, may, recorder)
+	gater, err := newGater(config, setup, caches, parts, may, recorder)
 	if err != nil {
 		return err
 	}

@@ -84,7 +84,7 @@ func replaceReclaimed(s *cluster.Snapshot) (room *cluster.Room, asked, found int
 	for _, p := range s.Pods {
 		if p.Node.Facts.Signal == decision.Reclaim {
 			asked++
-			if to, _ := room.Replace(p); to != nil {
+			if to, _ := room.Replace(p, decision.Unassigned); to != nil {
 				found++
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
 // A pod with thousands of terms takes neither time nor room from the others.
@@ -54,7 +55,7 @@ func TestReplaceExcessivePods(t *testing.T) {
 					}
 					w.put(pod)
 					s := w.snapshot()
-					if to, why := cluster.NewRoom(s).Replace(find(t, s, "bad")); (to != nil) != want {
+					if to, why := cluster.NewRoom(s).Replace(find(t, s, "bad"), decision.Unassigned); (to != nil) != want {
 						t.Errorf("%s (%s), want room: %t", nameOf(to), why, want)
 					}
 				})

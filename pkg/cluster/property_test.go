@@ -71,14 +71,21 @@ func TestAnyRoom(t *testing.T) {
 		w.build(lines)
 		s := w.snapshot()
 		room, slow := cluster.NewRoom(s), newSlowRoom(s)
-		var asked, answers []string
+		var asked []question
+		var answers []string
 		for _, p := range rapid.Permutation(s.Pods).Draw(rt, "order") {
-			to, _ := room.Replace(p)
-			want := slow.replace(p)
+			requires := decision.Unassigned
+			if p.Spec.NodeName != "" { // what waits has been asked for already
+				requires = rapid.SampledFrom([]decision.Assignment{
+					decision.Unassigned, decision.Unassigned, decision.AssignedOnDemand, decision.AssignedSpot,
+				}).Draw(rt, "requires")
+			}
+			to, _ := room.Replace(p, requires)
+			want := slow.replace(p, requires)
 			if to != want {
 				rt.Fatalf("%s goes to %s, want %s, in\n%s", p.Name, nameOf(to), nameOf(want), lines)
 			}
-			asked, answers = append(asked, p.Name), append(answers, nameOf(to))
+			asked, answers = append(asked, question{p.Name, requires}), append(answers, nameOf(to))
 		}
 		// The caches list in the order of a map, another one every time.
 		again := newWorld(t)
@@ -86,14 +93,20 @@ func TestAnyRoom(t *testing.T) {
 		s = again.snapshot()
 		room = cluster.NewRoom(s)
 		var same []string
-		for _, name := range asked {
-			to, _ := room.Replace(find(t, s, name))
+		for _, q := range asked {
+			to, _ := room.Replace(find(t, s, q.pod), q.requires)
 			same = append(same, nameOf(to))
 		}
 		if diff := cmp.Diff(answers, same); diff != "" {
 			rt.Fatalf("another answer for the same cluster:\n%s\n%s", diff, lines)
 		}
 	})
+}
+
+// question is what a Room is asked: the name of a pod, and what its replacement requires.
+type question struct {
+	pod      string
+	requires decision.Assignment
 }
 
 func nameOf(n *cluster.Node) string {
@@ -130,7 +143,7 @@ func newSlowRoom(s *cluster.Snapshot) *slowRoom {
 	}
 	for _, p := range s.Pods {
 		if p.Spec.NodeName == "" && p.Live() {
-			r.replace(p)
+			r.replace(p, decision.Unassigned)
 		}
 	}
 	return r
@@ -143,7 +156,7 @@ func revisionOf(p *cluster.Pod) *cluster.Revision {
 	return p.Revision
 }
 
-func (r *slowRoom) replace(p *cluster.Pod) *cluster.Node {
+func (r *slowRoom) replace(p *cluster.Pod, requires decision.Assignment) *cluster.Node {
 	if to, ok := r.answers[p]; ok {
 		return to
 	}
@@ -170,6 +183,10 @@ func (r *slowRoom) replace(p *cluster.Pod) *cluster.Node {
 	var best *cluster.Node
 	var bestRank decision.Rank
 	for _, node := range r.s.Nodes {
+		if capacity := node.Facts.Capacity.Type; requires == decision.AssignedOnDemand && capacity != decision.OnDemand ||
+			requires == decision.AssignedSpot && capacity != decision.Spot {
+			continue
+		}
 		if !r.fits(p, node) || !termsAllow(r.s.Nodes, there, p, node) {
 			continue
 		}
@@ -179,6 +196,7 @@ func (r *slowRoom) replace(p *cluster.Pod) *cluster.Node {
 			if p.Subject != nil {
 				subject = p.Subject.Pod
 			}
+			subject.OnlyOnDemand = subject.OnlyOnDemand || requires == decision.AssignedOnDemand
 			plan := decision.NewPlan(&subject, revision.Workload.Settings, placed, decision.Waiting{})
 			var around decision.Siblings
 			for _, s := range others {
@@ -247,7 +265,7 @@ func TestNeverTooMuch(t *testing.T) {
 		cpu, given := map[*cluster.Node]int64{}, map[*cluster.Node]bool{}
 		onSpot, toSpot := map[*cluster.Revision]int{}, map[*cluster.Revision]bool{}
 		for _, p := range s.Pods {
-			to, _ := room.Replace(p)
+			to, _ := room.Replace(p, decision.Unassigned)
 			stands := p.Node
 			if to != nil {
 				cpu[to] += p.Requests.Cpu().Value()

@@ -28,9 +28,15 @@ type Room struct {
 	standings map[*Revision]*standing
 	classes   map[any][]*class // of equal pods, by their revision, else by the pod
 	changes   *changes
-	answers   map[*Pod]answer
+	answers   map[question]answer
 	over      func() bool
 	ranked    []ranked // scratch
+}
+
+// question is what Replace is asked.
+type question struct {
+	pod      *Pod
+	requires decision.Assignment
 }
 
 type answer struct {
@@ -96,7 +102,7 @@ func NewRoomUntil(s *Snapshot, over func() bool) *Room {
 	r := &Room{
 		over:     over,
 		snapshot: s, index: indexOf(s), sites: make([]site, len(s.Nodes)), standings: map[*Revision]*standing{},
-		classes: map[any][]*class{}, changes: newChanges(indexOf(s)), answers: map[*Pod]answer{},
+		classes: map[any][]*class{}, changes: newChanges(indexOf(s)), answers: map[question]answer{},
 	}
 	groups := map[groupKey]*group{}
 	for i, node := range s.Nodes {
@@ -167,12 +173,12 @@ func (r *Room) seat(s *Snapshot) {
 		// Pods that preemption has put to death still hold what it is to have: then nothing is left for anybody else.
 		if at := nominated[p]; at != nil {
 			r.take(p, at, r.classOf(p))
-			r.answers[p] = answer{to: at.Node}
+			r.answers[question{pod: p}] = answer{to: at.Node}
 		}
 	}
 	for _, p := range waiting {
 		if nominated[p] == nil {
-			r.Replace(p)
+			r.Replace(p, decision.Unassigned)
 		}
 	}
 }
@@ -180,21 +186,26 @@ func (r *Room) seat(s *Snapshot) {
 // Replace finds where a replacement of p would be placed once p no longer counts, takes that room and counts the replacement; p itself
 // keeps its room. If the scheduler would find none, nothing changes: it returns nil, and why says what is in the way. Asked again for p it
 // returns the same. For a pod that waits it is where that would be placed itself.
-func (r *Room) Replace(p *Pod) (to *Node, why string) {
-	known, asked := r.answers[p]
+//
+// If requires is decision.AssignedOnDemand or decision.AssignedSpot, the replacement requires that capacity type. Once room was found for p,
+// Replace must not be asked for p with another requires.
+func (r *Room) Replace(p *Pod, requires decision.Assignment) (to *Node, why string) {
+	asks := question{p, requires}
+	known, asked := r.answers[asks]
 	if !asked {
 		if r.over() {
 			return nil, NotExamined
 		}
 		if known = (answer{why: "it has too many terms (affinity, constraints, tolerations) to be examined"}); !p.Excessive() {
-			known = r.replace(p)
+			known = r.replace(asks)
 		}
-		r.answers[p] = known
+		r.answers[asks] = known
 	}
 	return known.to, known.why
 }
 
-func (r *Room) replace(p *Pod) answer {
+func (r *Room) replace(asks question) answer {
+	p := asks.pod
 	revision := cmp.Or(p.Revision, p.ReleasedFrom)
 	stands := r.standingOf(revision)
 	from := r.siteOf(p.Node)
@@ -210,8 +221,8 @@ func (r *Room) replace(p *Pod) answer {
 			}
 		}()
 	}
-	plan := planOf(p, revision, stands.placed)
-	at, refused, examined := r.find(c, plan, stands)
+	plan := planOf(p, revision, stands.placed, asks.requires)
+	at, refused, examined := r.find(c, plan, stands, asks.requires)
 	if found = at != nil; !found {
 		if !examined {
 			return answer{why: NotExamined}
@@ -241,8 +252,9 @@ func nowhere(plan *decision.Plan, refused decision.Verdict) string {
 	return fmt.Sprintf("no node that it may go to has room for it: %s", plan.Reason(refused))
 }
 
-// planOf returns the decision for a replacement of p, of a revision that stands as placed says; nil if the policy has no say in it.
-func planOf(p *Pod, revision *Revision, placed decision.Placed) *decision.Plan {
+// planOf returns the decision for a replacement of p, of a revision that stands as placed says; nil if the policy has no say in it. A
+// replacement that requires on-demand is not kept off it by overflow Never.
+func planOf(p *Pod, revision *Revision, placed decision.Placed, requires decision.Assignment) *decision.Plan {
 	pod := p.replacement
 	if pod == nil && p.Subject != nil {
 		pod = &p.Subject.Pod
@@ -254,7 +266,9 @@ func planOf(p *Pod, revision *Revision, placed decision.Placed) *decision.Plan {
 	if revision.settings != nil {
 		settings = revision.settings
 	}
-	plan := decision.NewPlan(pod, *settings, placed, decision.Waiting{})
+	replacement := *pod
+	replacement.OnlyOnDemand = replacement.OnlyOnDemand || requires == decision.AssignedOnDemand
+	plan := decision.NewPlan(&replacement, *settings, placed, decision.Waiting{})
 	return &plan
 }
 
@@ -291,11 +305,13 @@ type ranked struct {
 	rank decision.Rank
 }
 
-// find returns the best node that takes a pod of class c: by Plan.Rank, then by name. Without a
+// find returns the best node of the required capacity type that takes a pod of class c: by Plan.Rank, then by name. Without a
 // plan it is the first by name, one with an advisory signal last. nil: none; then refused is why the
 // policy keeps the pod off open nodes, the first such Verdict of all. examined is false, and best
 // nil, if the time of the Room was over before the end.
-func (r *Room) find(c *class, plan *decision.Plan, stands *standing) (best *site, refused decision.Verdict, examined bool) {
+func (r *Room) find(
+	c *class, plan *decision.Plan, stands *standing, requires decision.Assignment,
+) (best *site, refused decision.Verdict, examined bool) {
 	rank := func(g *group, onNode int) decision.Rank {
 		switch {
 		case plan != nil:
@@ -308,6 +324,9 @@ func (r *Room) find(c *class, plan *decision.Plan, stands *standing) (best *site
 	}
 	r.ranked = r.ranked[:0]
 	for _, g := range r.groups {
+		if !requires.Admits(g.facts.Capacity.Type) {
+			continue
+		}
 		if plan != nil {
 			if verdict := plan.Admit(g.facts, 0, stands.inPool[g.pool()]); verdict != decision.Admitted {
 				if refused == decision.Admitted || verdict < refused {

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
 func TestReplace(t *testing.T) {
@@ -288,7 +289,7 @@ func TestReplace(t *testing.T) {
 			room := cluster.NewRoom(s)
 			var got []string
 			for _, name := range strings.Fields(test.replace) {
-				to, why := room.Replace(find(t, s, name))
+				to, why := room.Replace(find(t, s, name), decision.Unassigned)
 				if to != nil {
 					why = to.Name
 				}
@@ -317,12 +318,45 @@ func TestReplaceAvoidsSettlingNodes(t *testing.T) {
 			node.CreationTimestamp = metav1.NewTime(now.Add(-test.age))
 			w.put(node)
 			s := w.snapshot()
-			to, why := cluster.NewRoom(s).Replace(find(t, s, "web-0"))
+			to, why := cluster.NewRoom(s).Replace(find(t, s, "web-0"), decision.Unassigned)
 			if to != nil {
 				why = to.Name
 			}
 			if why != test.want {
 				t.Errorf("%q, want %q", why, test.want)
+			}
+		})
+	}
+}
+
+// A replacement that requires a capacity type finds room on that only, whatever the policy prefers.
+func TestReplaceRequires(t *testing.T) {
+	w := newWorld(t)
+	w.build(`
+		node gone on-demand m/a cordoned
+		node o on-demand m/a
+		node s spot m/a
+		deployment web 3 gone gone gone min=1
+		deployment low 3 gone gone gone min=1`)
+	never := find(t, w.snapshot(), "low-0").Workload.Deployment
+	never.Annotations["spot-aware-scheduler.io/overflow"] = "Never"
+	w.put(never)
+	for name, test := range map[string]struct {
+		pod      string
+		requires decision.Assignment
+		want     string
+	}{
+		"nothing: beyond the floor, spot":    {"web-0", decision.Unassigned, "s"},
+		"anything":                           {"web-0", decision.AssignedAny, "s"},
+		"on-demand":                          {"web-0", decision.AssignedOnDemand, "o"},
+		"spot":                               {"web-0", decision.AssignedSpot, "s"},
+		"on-demand, although overflow Never": {"low-0", decision.AssignedOnDemand, "o"},
+		"nothing: overflow Never, beyond a floor": {"low-0", decision.Unassigned, "s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := w.snapshot()
+			if to, why := cluster.NewRoom(s).Replace(find(t, s, test.pod), test.requires); nameOf(to) != test.want {
+				t.Errorf("goes to %s (%s), want %s", nameOf(to), why, test.want)
 			}
 		})
 	}
@@ -338,26 +372,26 @@ func TestRoomUntil(t *testing.T) {
 		deployment web 3 gone gone gone min=3`)
 	s := w.snapshot()
 	all := 0
-	cluster.NewRoomUntil(s, func() bool { all++; return false }).Replace(find(t, s, "web-0"))
+	cluster.NewRoomUntil(s, func() bool { all++; return false }).Replace(find(t, s, "web-0"), decision.Unassigned)
 	if all < 2 {
 		t.Fatalf("looked at the time %d times for one pod, want more often than once", all)
 	}
 	for left := range all {
 		room := cluster.NewRoomUntil(s, func() bool { left--; return left < 0 })
 		for range 2 {
-			if to, why := room.Replace(find(t, s, "web-0")); to != nil || why != cluster.NotExamined {
+			if to, why := room.Replace(find(t, s, "web-0"), decision.Unassigned); to != nil || why != cluster.NotExamined {
 				t.Errorf("%s, %q, want %q", nameOf(to), why, cluster.NotExamined)
 			}
 		}
 	}
 	over := false
 	room := cluster.NewRoomUntil(s, func() bool { return over })
-	first, _ := room.Replace(find(t, s, "web-0"))
+	first, _ := room.Replace(find(t, s, "web-0"), decision.Unassigned)
 	over = true
-	if again, _ := room.Replace(find(t, s, "web-0")); again == nil || again != first {
+	if again, _ := room.Replace(find(t, s, "web-0"), decision.Unassigned); again == nil || again != first {
 		t.Errorf("%s, want the answer from before: %s", nameOf(again), nameOf(first))
 	}
-	if to, why := room.Replace(find(t, s, "web-1")); to != nil || why != cluster.NotExamined {
+	if to, why := room.Replace(find(t, s, "web-1"), decision.Unassigned); to != nil || why != cluster.NotExamined {
 		t.Errorf("%s, %q, want %q", nameOf(to), why, cluster.NotExamined)
 	}
 }

@@ -28,3 +28,14 @@ func ParseAssignment(word string) Assignment {
 	}
 	return Unassigned
 }
+
+// Admits reports whether a pod that was assigned a may take capacity of that type.
+func (a Assignment) Admits(capacity CapacityType) bool {
+	switch a {
+	case AssignedOnDemand:
+		return capacity == OnDemand
+	case AssignedSpot:
+		return capacity == Spot
+	}
+	return true
+}

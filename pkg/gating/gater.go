@@ -54,6 +54,8 @@ type Gater struct {
 	recorder events.EventRecorder
 	clock    clock.Clock
 	wishes   *Wishes
+	// installed is kept up to date while this replica leads.
+	installed *Installed
 
 	owners  *kube.Owners
 	pods    cache.Indexer // by revision
@@ -81,7 +83,7 @@ const podsByRevision = "spot-aware-scheduler.io/pods-by-revision"
 // refused.
 func New(
 	factory informers.SharedInformerFactory, client kubernetes.Interface, recorder events.EventRecorder, clock clock.WithTicker,
-	wishes *Wishes, settings Settings,
+	wishes *Wishes, installed *Installed, settings Settings,
 ) (*Gater, error) {
 	owners, err := kube.NewOwners(factory, settings.Policy)
 	if err != nil {
@@ -89,7 +91,7 @@ func New(
 	}
 	pods := factory.Core().V1().Pods().Informer()
 	g := &Gater{
-		settings: settings, client: client, recorder: recorder, clock: clock, wishes: wishes, owners: owners, pods: pods.GetIndexer(),
+		settings: settings, client: client, recorder: recorder, clock: clock, wishes: wishes, installed: installed, owners: owners, pods: pods.GetIndexer(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[kube.OwnerKey](askAgain, 5*time.Second),
 			workqueue.TypedRateLimitingQueueConfig[kube.OwnerKey]{Name: "gating", Clock: clock}),
@@ -141,6 +143,7 @@ func (g *Gater) Run(ctx context.Context) {
 		g.observeNode(obj)
 	}
 	var running sync.WaitGroup
+	running.Go(func() { g.installed.watch(ctx, g.client) })
 	for range workers {
 		running.Go(func() {
 			for g.next(ctx) {

@@ -46,7 +46,7 @@ func start(t *testing.T, settings decision.Settings, objects ...runtime.Object) 
 	}
 	w := &world{t: t, client: fake.NewClientset(objects...), events: events.NewFakeRecorder(100)}
 	factory := informers.NewSharedInformerFactory(w.client, 0)
-	w.Gater, err = New(factory, w.client, w.events, clock.RealClock{}, &Wishes{},
+	w.Gater, err = New(factory, w.client, w.events, clock.RealClock{}, &Wishes{}, &Installed{},
 		Settings{Profile: profile, Policy: policy, Labels: labels, NodeStartup: 3 * time.Minute})
 	if err != nil {
 		t.Fatal(err)

@@ -27,6 +27,8 @@ const (
 	Advice Reason = "advice"
 	// Heal: it stands on spot, over its revision's budget or where its workload's floor is not met, and on-demand has room.
 	Heal Reason = "heal"
+	// Assign: it stands on on-demand as one of the floor, and does not say so on its own node affinity, where autoscalers would see it.
+	Assign Reason = "assign"
 	// MakeRoom: it may run on spot, and stands where a pod that must not waits for room.
 	MakeRoom Reason = "make-room"
 	// ReturnToSpot: it may run on spot, which has room, and stands on on-demand beyond its workload's floor.
@@ -36,12 +38,12 @@ const (
 )
 
 // reasons are those that a release may name.
-var reasons = []Reason{Interruption, Advice, Heal, MakeRoom, ReturnToSpot}
+var reasons = []Reason{Interruption, Advice, Heal, Assign, MakeRoom, ReturnToSpot}
 
 // wants returns the capacity type that the replacement has to find for the move to be worth it; false if either will do.
 func (r Reason) wants() (decision.CapacityType, bool) {
 	switch r {
-	case Heal:
+	case Heal, Assign:
 		return decision.OnDemand, true
 	case MakeRoom, ReturnToSpot:
 		return decision.Spot, true
@@ -59,6 +61,9 @@ type Move struct {
 	Noticed time.Time
 	// OnlySurge: the pod is not to be evicted before its replacement is ready. A move with a deadline does not ask for it.
 	OnlySurge bool
+	// Requires is the capacity type that the replacement will require by its own node affinity, in the autoscaler mode. An autoscaler buys it, so
+	// that a surge needs no room that exists. decision.Unassigned: the replacement requires nothing, or that is not known.
+	Requires decision.Assignment
 }
 
 // Way is how a pod is moved: the label of the migrations metric.
@@ -118,6 +123,8 @@ type Action struct {
 	Unlikely bool
 	// Unplaced: nothing has room for the replacement, as far as there was time to look. It may wait for a new node.
 	Unplaced bool
+	// ToSpot: the replacement of a released pod is to require spot.
+	ToSpot bool
 	// Why says for people what decided.
 	Why string
 }

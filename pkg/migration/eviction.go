@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
@@ -142,7 +143,14 @@ func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
 	if owners := ownersReleased(a.Pod, rs); owners != nil {
 		metadata["ownerReferences"] = owners
 	}
+	if a.ToSpot && e.settings.Wishes != nil {
+		// Before the request: the replacement may be there before its answer.
+		e.settings.Wishes.Want(a.Pod.Revision.Key, decision.Spot, e.clock.Now().Add(wishedFor))
+	}
 	o, err := e.patch(ctx, a.Pod, metadata)
+	if o != accepted {
+		e.forgetWish(a.Pod.Revision)
+	}
 	switch {
 	case apierrors.IsForbidden(err):
 		o = forbidden
@@ -165,7 +173,15 @@ func (e *Executor) restore(ctx context.Context, a Action) (outcome, error) {
 		metadata["ownerReferences"] = ownersRestored(a.Pod, a.Pod.Release.ReplicaSetUID)
 		metadata["annotations"] = map[string]any{kube.ReleaseAnnotation: nil}
 	}
+	e.forgetWish(a.Pod.ReleasedFrom)
 	return e.patch(ctx, a.Pod, metadata)
+}
+
+// forgetWish withdraws what a replacement of a revision is to require, because no replacement is expected any more.
+func (e *Executor) forgetWish(revision *cluster.Revision) {
+	if e.settings.Wishes != nil && revision != nil {
+		e.settings.Wishes.Forget(revision.Key)
+	}
 }
 
 // forget takes the annotation off a pod.

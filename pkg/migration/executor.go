@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
@@ -26,6 +27,14 @@ type ExecutorSettings struct {
 	RequestTimeout time.Duration
 	// DryRun only says what would be done, once for each pod: nothing is written, events included.
 	DryRun bool
+	// Wishes learns of replacements that are to require spot: a *gating.Wishes. nil: there are none.
+	Wishes Wishes
+}
+
+// Wishes has the next new pod of a revision require a capacity type.
+type Wishes interface {
+	Want(revision kube.OwnerKey, capacity decision.CapacityType, until time.Time)
+	Forget(revision kube.OwnerKey)
 }
 
 // Times between two tries for one pod. Whatever is tried is planned anew by then, and a deletion at the deadline waits for none of them.
@@ -40,6 +49,9 @@ const (
 	// forbiddenFor is after how long a release that was forbidden is asked for again. An API server forbids all when it starts, until it has
 	// read the roles: only what is forbidden then too counts as denied.
 	forbiddenFor = 10 * time.Second
+	// wishedFor is how long the replacement of a released pod may take to be made if it is to require spot. A ReplicaSet makes it within
+	// milliseconds, and after failures within seconds.
+	wishedFor = time.Minute
 )
 
 // Executor performs actions. What it remembers only saves requests: all that matters stands on the objects.

@@ -21,6 +21,10 @@ type Settings struct {
 	// SurgeTimeout is how long a released pod waits for its replacement to be ready, beyond the ReplicaSet's minReadySeconds, before it goes
 	// back to its ReplicaSet, and how much longer for its eviction. A pod whose node goes waits until its last moment instead.
 	SurgeTimeout time.Duration
+	// NodeStartup is how long an autoscaler may take to start a node. A pod that was released for one of the reasons of Buying waits that long if
+	// SurgeTimeout is shorter.
+	NodeStartup time.Duration
+	Buying      []Reason
 	// DeleteAtDeadline deletes a pod when no time is left for a budget. Without it the pod is still asked to leave by eviction.
 	DeleteAtDeadline bool
 	// EvictableOwners are kinds of controllers, not known here, that make a pod again after its
@@ -37,7 +41,7 @@ type Progress map[types.UID]Kind
 
 // Room finds where replacements would be placed, and keeps count of them, as *cluster.Room does.
 type Room interface {
-	Replace(p *cluster.Pod) (to *cluster.Node, why string)
+	Replace(p *cluster.Pod, requires decision.Assignment) (to *cluster.Node, why string)
 }
 
 // Plan returns the next step of every move and of every pod that was released, at most one for a pod: what cannot wait first, then what has
@@ -147,7 +151,7 @@ func (p *planner) expect() {
 // reserve takes the room of the replacement of a pod, or of a pod that waits.
 func (p *planner) reserve(pod *cluster.Pod) {
 	defer recovery.Recover(recovery.Pod, klog.KObj(pod))
-	if to, _ := p.room.Replace(pod); to != nil {
+	if to, _ := p.room.Replace(pod, decision.Unassigned); to != nil {
 		p.awaited = true
 	}
 }

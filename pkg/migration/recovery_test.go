@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
@@ -16,11 +17,11 @@ type brokenRoom struct {
 	bad string
 }
 
-func (r *brokenRoom) Replace(p *cluster.Pod) (*cluster.Node, string) {
+func (r *brokenRoom) Replace(p *cluster.Pod, requires decision.Assignment) (*cluster.Node, string) {
 	if p.Name == r.bad {
 		panic("no such domain")
 	}
-	return r.room.Replace(p)
+	return r.room.Replace(p, requires)
 }
 
 // A panic about one pod ends the planning of no other.

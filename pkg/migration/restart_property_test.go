@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
@@ -51,6 +52,11 @@ func TestAnyInterruption(t *testing.T) {
 		b := newBench(w, false)
 		var noticed, deadline time.Time
 		healing := map[string]bool{}
+		with, requires := settings, decision.Unassigned
+		if rapid.Bool().Draw(t, "autoscaler mode") {
+			requires = decision.AssignedOnDemand
+			with.Buying, with.NodeStartup = []migration.Reason{migration.Heal}, 3*time.Minute
+		}
 		asked := func(s *cluster.Snapshot) []migration.Move {
 			var all []migration.Move
 			for _, pod := range s.Pods {
@@ -58,7 +64,7 @@ func TestAnyInterruption(t *testing.T) {
 				case !deadline.IsZero() && pod.Spec.NodeName == "going":
 					all = append(all, migration.Move{Pod: pod, Reason: migration.Interruption, Deadline: deadline, Noticed: noticed})
 				case healing[pod.Name] && pod.Release == nil:
-					all = append(all, migration.Move{Pod: pod, Reason: migration.Heal})
+					all = append(all, migration.Move{Pod: pod, Reason: migration.Heal, Requires: requires})
 				}
 			}
 			return all
@@ -66,7 +72,12 @@ func TestAnyInterruption(t *testing.T) {
 		broken := "" // said on goroutines of the executor, where a test must not end
 		round := func() {
 			s := w.snapshot()
-			actions := migration.Plan(s, &room{left: rapid.IntRange(0, 2).Draw(t, "room")}, asked(s), settings, b.executor.Observe(s))
+			actions := migration.Plan(s, &room{left: rapid.IntRange(0, 2).Draw(t, "room")}, asked(s), with, b.executor.Observe(s))
+			for _, a := range actions {
+				if a.Unplaced && a.Deadline.IsZero() && (a.Kind != migration.Release || requires == decision.Unassigned) {
+					t.Fatalf("%s of %s without room for a replacement, and without a deadline", a.Kind, a.Pod.Name)
+				}
+			}
 			likely := map[types.UID]int32{}
 			for _, a := range actions {
 				if a.Kind == migration.EvictPod && !a.Unlikely && isReady(a.Pod.Pod) {

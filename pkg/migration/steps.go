@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
@@ -26,9 +27,15 @@ func (p *planner) begin(m urgent) {
 		return
 	}
 	a := Action{Pod: m.Pod, Reason: m.Reason, Deadline: m.Deadline}
-	to, full := p.room.Replace(m.Pod)
 	way, noSurge := p.wayOf(m.Pod)
+	requires := m.Requires
+	if requires == decision.AssignedSpot && way != Surge {
+		requires = decision.Unassigned // only the replacement of a released pod is made to require spot
+	}
+	to, full := p.room.Replace(m.Pod, requires)
 	switch capacity, only := m.Reason.wants(); {
+	case to == nil && way == Surge && requires != decision.Unassigned && m.Deadline.IsZero() && full != cluster.NotExamined:
+		a.Unplaced, a.Why = true, fmt.Sprintf("nothing has room for a replacement: %s; it requires %s, so that an autoscaler adds a node", full, requires)
 	case to == nil && (m.Deadline.IsZero() || way == Evict && !p.budgeted(m.Pod)):
 		if full != cluster.NotExamined { // else a later round looks for room
 			p.stay(a, full)
@@ -46,9 +53,9 @@ func (p *planner) begin(m urgent) {
 		a.Why = fmt.Sprintf("a replacement fits on node %s", to.Name)
 		p.awaited = p.awaited || !m.Deadline.IsZero()
 	}
-	a.Kind, a.Way = Release, way
+	a.Kind, a.Way, a.ToSpot = Release, way, requires == decision.AssignedSpot
 	step := firstStep{m.Move, a, noSurge}
-	if a.Unplaced {
+	if a.Unplaced && !m.Deadline.IsZero() {
 		p.unplaced = append(p.unplaced, step)
 		return
 	}
@@ -172,8 +179,8 @@ func (p *planner) finish() {
 			surplus[revision]--
 			p.evict(a, "its replacement is ready")
 			return
-		case m.Deadline.IsZero() && p.now.Sub(m.Pod.Release.At) >= p.patience(revision):
-			a.Kind, a.Why = Restore, fmt.Sprintf("no replacement was ready after %s", p.patience(revision))
+		case m.Deadline.IsZero() && p.now.Sub(m.Pod.Release.At) >= p.patience(revision, m.Reason):
+			a.Kind, a.Why = Restore, fmt.Sprintf("no replacement was ready after %s", p.patience(revision, m.Reason))
 		default:
 			return
 		}
@@ -195,16 +202,20 @@ func (p *planner) surplusOf(revision *cluster.Revision, released int, first time
 func (p *planner) evict(a Action, why string) {
 	a.Kind, a.Why = EvictPod, why
 	if revision := a.Pod.ReleasedFrom; a.Deadline.IsZero() && revision != nil {
-		if within := p.patience(revision) + p.settings.SurgeTimeout; p.now.Sub(a.Pod.Release.At) >= within {
+		if within := p.patience(revision, a.Reason) + p.settings.SurgeTimeout; p.now.Sub(a.Pod.Release.At) >= within {
 			a.Kind, a.Why = Restore, fmt.Sprintf("%s, but it was not evicted within %s", why, within)
 		}
 	}
 	p.add(a)
 }
 
-// patience is how long a replacement of a revision may take to be available.
-func (p *planner) patience(revision *cluster.Revision) time.Duration {
-	return p.settings.SurgeTimeout + minReady(revision.ReplicaSet)
+// patience is how long a replacement of a revision, for a pod that is moved for that reason, may take to be available.
+func (p *planner) patience(revision *cluster.Revision, reason Reason) time.Duration {
+	timeout := p.settings.SurgeTimeout
+	if slices.Contains(p.settings.Buying, reason) {
+		timeout = max(timeout, p.settings.NodeStartup)
+	}
+	return timeout + minReady(revision.ReplicaSet)
 }
 
 // reasonOf reads why a pod was released. Anybody may have written it, and a metric's label is no place for that.
@@ -321,7 +332,7 @@ func (p *planner) illOf(revision *cluster.Revision, released time.Time) int {
 	for _, pod := range revision.Pods {
 		since, ok := ready(pod)
 		lost := pod.Node == nil && pod.Spec.NodeName != ""
-		old := !pod.CreationTimestamp.Add(p.patience(revision)).After(released)
+		old := !pod.CreationTimestamp.Add(p.patience(revision, Unknown)).After(released)
 		if !ok && old && !lost && !since.After(released) {
 			n++
 		}

@@ -7,13 +7,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
 // exhaustedRoom is a Room whose time was over before anybody asked.
 type exhaustedRoom struct{}
 
-func (exhaustedRoom) Replace(*cluster.Pod) (*cluster.Node, string) { return nil, cluster.NotExamined }
+func (exhaustedRoom) Replace(*cluster.Pod, decision.Assignment) (*cluster.Node, string) {
+	return nil, cluster.NotExamined
+}
 
 // However long the search for room takes, replacements of pods whose node goes are begun in time.
 func TestNoTimeToSearch(t *testing.T) {

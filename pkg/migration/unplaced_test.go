@@ -8,13 +8,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
 // roomFor is a Room that has room for the replacements of these pods only.
 type roomFor map[string]bool
 
-func (r roomFor) Replace(p *cluster.Pod) (*cluster.Node, string) {
+func (r roomFor) Replace(p *cluster.Pod, _ decision.Assignment) (*cluster.Node, string) {
 	if r[p.Name] {
 		return &cluster.Node{Node: &v1.Node{}}, ""
 	}

@@ -47,8 +47,8 @@ func (p *planner) urgency() []urgent {
 	return all
 }
 
-// inTurn orders planned actions as they are to be done: what cannot wait first, then what has a deadline, then what waits for a new node, then
-// the rest. Of these the first of each workload comes before the second of any, in the given order, and the others of a workload come together, those with an earlier
+// inTurn orders planned actions as they are to be done: what cannot wait first, then what has a deadline, of that last what waits for a
+// new node, then the rest. Of these the first of each workload comes before the second of any, in the given order, and the others of a workload come together, those with an earlier
 // deadline first: the controllers of Kubernetes look at a workload once for several pods then, which in a mass reclaim is much of what they
 // do.
 func inTurn(actions []Action) []Action {
@@ -85,7 +85,7 @@ func (a *Action) rank() int {
 		return 0
 	case a.Unlikely:
 		return 4
-	case a.Unplaced:
+	case a.Unplaced && !a.Deadline.IsZero():
 		return 2
 	case !a.Deadline.IsZero():
 		return 1

@@ -19,6 +19,13 @@ import (
 // asked for.
 const SurgeAnnotation = "spot-aware-scheduler.io/surge"
 
+// Surges returns a function that reports whether a live pod of s can be moved by surge, as far as s shows. The API server may refuse it all the
+// same.
+func Surges(s *cluster.Snapshot) func(*cluster.Pod) bool {
+	p := newPlanner(s, nil, nil, Settings{}, nil)
+	return func(pod *cluster.Pod) bool { return p.noSurge(pod) == "" }
+}
+
 // wayOf returns the gentlest way that works for a live pod, with why that is not Surge.
 func (p *planner) wayOf(pod *cluster.Pod) (Way, string) {
 	if no := p.noSurge(pod); no != "" {

@@ -565,7 +565,7 @@ type room struct {
 	taken []string
 }
 
-func (r *room) Replace(p *cluster.Pod) (*cluster.Node, string) {
+func (r *room) Replace(p *cluster.Pod, _ decision.Assignment) (*cluster.Node, string) {
 	r.taken = append(r.taken, p.Name)
 	if r.left--; r.left < 0 {
 		return nil, "all full"

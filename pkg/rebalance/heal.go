@@ -15,22 +15,30 @@ import (
 // heal moves pods that stand on spot against the policy to on-demand that has room, those of the workloads first that lack most. It waits for
 // no calm: on-demand is where nothing is reclaimed. A rollout is left to itself unless it is paused: what it lacks, its end may bring.
 func (r *round) heal() {
+	r.toOnDemand(migration.Heal, r.healable, r.ill)
+}
+
+// toOnDemand moves a pod of each workload to on-demand, those of the workloads first that lack most by lacks. pods returns the pods of a workload
+// in the order in which they are tried. What can be placed on nodes that exist comes before what an autoscaler has to buy for.
+func (r *round) toOnDemand(reason migration.Reason, lacks func(*cluster.Workload) int, pods func(*cluster.Workload) []*cluster.Pod) {
 	type patient struct {
 		*cluster.Workload
 		lacks int
 	}
 	var patients []patient
 	for _, w := range r.snapshot.Workloads {
-		if lacks := r.healable(w); lacks > 0 {
+		if lacks := lacks(w); lacks > 0 {
 			patients = append(patients, patient{w, lacks})
 		}
 	}
 	slices.SortStableFunc(patients, func(a, b patient) int { return cmp.Compare(b.lacks, a.lacks) })
-	for _, w := range patients {
-		if r.full() {
-			return
+	for _, buy := range []bool{false, true} {
+		for _, w := range patients {
+			if r.full() {
+				return
+			}
+			r.oneToOnDemand(w.Workload, reason, pods, buy)
 		}
-		r.healOne(w.Workload)
 	}
 }
 
@@ -43,12 +51,17 @@ func (r *round) healable(w *cluster.Workload) (lacks int) {
 	return deficit(w)
 }
 
-// healOne moves a pod of a workload to on-demand if that has room.
-func (r *round) healOne(w *cluster.Workload) {
+// oneToOnDemand moves a pod of a workload to on-demand if that has room, or with buy if an autoscaler can buy it.
+func (r *round) oneToOnDemand(w *cluster.Workload, reason migration.Reason, pods func(*cluster.Workload) []*cluster.Pod, buy bool) {
 	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
-	for _, p := range r.ill(w) {
-		if to, _ := r.room.Replace(p); to != nil && to.Facts.Capacity.Type == decision.OnDemand {
-			r.begin(p, migration.Heal, to)
+	if r.moved[w.Key] || buy && !r.settings.Gating {
+		return
+	}
+	for _, p := range pods(w) {
+		requires := r.requiresOnDemand(p)
+		to, why := r.room.Replace(p, requires)
+		if to != nil && to.Facts.Capacity.Type == decision.OnDemand || buy && to == nil && r.buyable(p, requires, why) {
+			r.begin(p, reason, requires, to)
 			return
 		}
 	}

@@ -177,7 +177,7 @@ func (c *clearing) serve(waits *cluster.Pod) {
 			if c.full() || c.moved[p.Workload.Key] {
 				continue // it follows in a later round
 			}
-			c.beginToSpot(p, migration.MakeRoom, to[p], pools)
+			c.beginToSpot(p, migration.MakeRoom, to[p], pools[to[p].Facts.Pool])
 			at.add(p, 1)
 		}
 		if at.fits(waits) {
@@ -211,7 +211,7 @@ func (c *clearing) leave(room *onDemandRoom, waits *cluster.Pod, demand *cluster
 	var may []*cluster.Pod
 	asked := map[kube.OwnerKey]int{}
 	for _, p := range room.Pods {
-		if p.Revision == nil || !p.Live() || belowFloor(p) || !spared(p) || c.moved[p.Workload.Key] || !kube.MayDisrupt(p.Pod, c.now) ||
+		if p.Revision == nil || !p.Live() || belowFloor(p) || !spared(p) || !c.mayBecomeSpot(p) || c.moved[p.Workload.Key] || !kube.MayDisrupt(p.Pod, c.now) ||
 			c.mayLeave(p.Workload, waits.Workload) == 0 {
 			continue
 		}

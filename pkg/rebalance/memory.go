@@ -25,6 +25,8 @@ const (
 
 // memory is what a planner remembers from round to round.
 type memory struct {
+	// since is when the first round was.
+	since time.Time
 	// attempts are the last moves whose outcome is open, by workload.
 	attempts map[kube.OwnerKey]*attempt
 	// backOffs are by workload.
@@ -205,8 +207,11 @@ func (m *memory) unsettled(r *round, w *cluster.Workload, a *attempt, pod *clust
 // lacks says how far a workload is from what a reason is for, so that less is better. Whether the pod was helped for which it made room is not
 // its doing: it has given up what it did not need.
 func lacks(w *cluster.Workload, reason migration.Reason) int {
-	if reason == migration.Heal {
+	switch reason {
+	case migration.Heal:
 		return deficit(w)
+	case migration.Assign:
+		return unassigned(w)
 	}
 	return surplus(w)
 }
@@ -262,5 +267,5 @@ func (m *memory) forget(r *round) {
 
 // rebalancing reports whether a released pod was released by a move of this package.
 func rebalancing(reason string) bool {
-	return slices.Contains([]migration.Reason{migration.Heal, migration.MakeRoom, migration.ReturnToSpot}, migration.Reason(reason))
+	return slices.Contains([]migration.Reason{migration.Heal, migration.Assign, migration.MakeRoom, migration.ReturnToSpot}, migration.Reason(reason))
 }

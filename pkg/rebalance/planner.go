@@ -7,6 +7,7 @@ package rebalance
 import (
 	"cmp"
 	"slices"
+	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -32,13 +33,22 @@ type Settings struct {
 	Calm time.Duration
 	// MoveLocalStorage: pods that lose data on their node by it return to spot, too.
 	MoveLocalStorage bool
+	// Gating: new pods require the capacity type that they were assigned, by their own node affinity, so that autoscalers buy it: a replica of a
+	// floor on-demand. A surge for a floor then needs no room that exists.
+	Gating bool
+	// BuyForReturn: a replica that returns to spot by surge requires spot, and needs no room that exists. It counts only with Gating.
+	BuyForReturn bool
+	// HealRunning: replicas that make up a floor on on-demand and do not require it are replaced. It counts only with Gating.
+	HealRunning bool
+	// WouldBeGated reports whether a pod that was made at that time, and has been assigned nothing, would be replaced by one that is. nil: it would.
+	WouldBeGated func(made time.Time) bool
 	// Selects reports whether the workloads of a namespace are moved; nil: those of all are.
 	Selects func(namespace string) bool
 }
 
 // Room is where a replacement would be placed: *cluster.Room.
 type Room interface {
-	Replace(p *cluster.Pod) (to *cluster.Node, why string)
+	Replace(p *cluster.Pod, requires decision.Assignment) (to *cluster.Node, why string)
 	// Over reports whether there is no time left to look for more.
 	Over() bool
 }
@@ -46,9 +56,9 @@ type Room interface {
 // guarded is a Room that has none for a pod which it cannot be asked about.
 type guarded struct{ Room }
 
-func (g guarded) Replace(p *cluster.Pod) (to *cluster.Node, why string) {
+func (g guarded) Replace(p *cluster.Pod, requires decision.Assignment) (to *cluster.Node, why string) {
 	defer recovery.Recover(recovery.Pod, klog.KObj(p))
-	return g.Room.Replace(p)
+	return g.Room.Replace(p, requires)
 }
 
 // Planner plans, and remembers what limits need. It is not for concurrent use.
@@ -65,7 +75,8 @@ func NewPlanner(settings Settings) *Planner {
 	return &Planner{settings: settings, memory: newMemory()}
 }
 
-// Plan returns the moves to make, heal first, then make room, then return to spot; a move that is not begun yet is named again. What s says
+// Plan returns the moves to make, heal first, then make room, then what a floor has that does not require on-demand, then return to spot; a
+// move that is not begun yet is named again. What s says
 // must be later than what the last one said. room must be one of s that nobody has taken from: a replacement that would land wrong keeps what it
 // took, so a round may see less room than there is, never more.
 //
@@ -74,7 +85,11 @@ func NewPlanner(settings Settings) *Planner {
 // is settled: nothing of it leaves, waits, is missing or has just started. What waits or is missing for long keeps nothing from being healed.
 func (p *Planner) Plan(s *cluster.Snapshot, room Room) []migration.Move {
 	r := &round{Planner: p, now: s.Now, snapshot: s, room: guarded{room}, motions: s.Motions(), moved: map[kube.OwnerKey]bool{}, places: map[*cluster.Pod]*cluster.Node{}}
+	if p.since.IsZero() {
+		p.since = s.Now
+	}
 	p.observe(s)
+	r.surges = sync.OnceValue(func() func(*cluster.Pod) bool { return migration.Surges(s) })
 	p.noteLacking(r.motions, r.now)
 	r.underWay = p.follow(r)
 	if p.settings.Heal {
@@ -82,6 +97,9 @@ func (p *Planner) Plan(s *cluster.Snapshot, room Room) []migration.Move {
 	}
 	if p.settings.MakeRoom {
 		r.makeRoom()
+	}
+	if p.settings.Gating && p.settings.HealRunning {
+		r.assignRunning()
 	}
 	if p.settings.ReturnToSpot {
 		r.returnToSpot()
@@ -104,6 +122,8 @@ type round struct {
 	moves []migration.Move
 	// places is where pods that are on their way will stand, or their replacements; nil: not known, or nowhere.
 	places map[*cluster.Pod]*cluster.Node
+	// surges returns which pods can be moved by surge.
+	surges func() func(*cluster.Pod) bool
 }
 
 // full reports whether no more moves may be begun.
@@ -140,15 +160,15 @@ func spared(p *cluster.Pod) bool {
 	return !anyPod(p.Workload, func(other *cluster.Pod) bool { return other != p && other.Node != nil && !ready(other) })
 }
 
-// begin adds a move; to is where the replacement would be placed.
-func (r *round) begin(pod *cluster.Pod, reason migration.Reason, to *cluster.Node) {
+// begin adds a move. requires is what the replacement will require, and to is where it would be placed; nil: on a node that has to be bought.
+func (r *round) begin(pod *cluster.Pod, reason migration.Reason, requires decision.Assignment, to *cluster.Node) {
 	w := pod.Workload
 	// As in stuck: the Deployment may not surge.
 	onlySurge := reason == migration.Heal && r.motions[w.Key].Missing > 0
 	if a := r.attempts[w.Key]; a == nil || a.pod != pod.UID || a.reason != reason {
 		r.attempts[w.Key] = &attempt{pod: pod.UID, reason: reason, begun: r.now, before: lacks(w, reason), lacking: lacking(r.motions[w.Key])}
 	}
-	r.moves = append(r.moves, migration.Move{Pod: pod, Reason: reason, OnlySurge: onlySurge})
+	r.moves = append(r.moves, migration.Move{Pod: pod, Reason: reason, OnlySurge: onlySurge, Requires: requires})
 	r.moved[w.Key], r.places[pod] = true, to
 }
 

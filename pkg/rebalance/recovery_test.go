@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
 )
 
@@ -15,11 +16,11 @@ type brokenRoom struct {
 	bad string
 }
 
-func (r brokenRoom) Replace(p *cluster.Pod) (*cluster.Node, string) {
+func (r brokenRoom) Replace(p *cluster.Pod, requires decision.Assignment) (*cluster.Node, string) {
 	if p.Workload.Name == r.bad {
 		panic("no such domain")
 	}
-	return r.room.Replace(p)
+	return r.room.Replace(p, requires)
 }
 
 // A panic about one workload ends the planning of no other, and takes none of its moves.

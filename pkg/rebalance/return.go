@@ -14,29 +14,44 @@ import (
 
 // returnToSpot moves replicas beyond the floor from on-demand to calm spot that has room. While a pool has been calm for less than two calm
 // periods, a workload moves to it only once a calm period: what was wrong to trust it costs one replica. Such a move only saves money, so a pod
-// that would lose data on its node is left alone.
+// that would lose data on its node is left alone. What can be placed on nodes that exist comes before what an autoscaler has to buy for.
 func (r *round) returnToSpot() {
-	pools := r.pools()
-	if len(pools) == 0 {
-		return
+	if pools := r.pools(); len(pools) > 0 {
+		r.returnAll(func(p *cluster.Pod) (*cluster.Node, time.Time, bool) {
+			to := r.spotFor(p, pools, false)
+			if to == nil {
+				return nil, time.Time{}, false
+			}
+			return to, pools[to.Facts.Pool], true
+		})
 	}
+	if r.settings.Gating && r.settings.BuyForReturn {
+		since := r.calmest()
+		r.returnAll(func(p *cluster.Pod) (*cluster.Node, time.Time, bool) {
+			return nil, since, r.spotBuyable(p) && r.trusts(p, since, false)
+		})
+	}
+}
+
+// returnAll moves a replica of each workload beyond its floor to spot. place returns where it goes and since when that spot has been calm; false
+// if it stays.
+func (r *round) returnAll(place func(*cluster.Pod) (to *cluster.Node, since time.Time, ok bool)) {
 	for _, w := range r.snapshot.Workloads {
 		if r.full() {
 			return
 		}
-		r.returnOne(w, pools)
+		r.returnOne(w, place)
 	}
 }
 
-// returnOne moves a replica of a workload beyond its floor to spot if that has room.
-func (r *round) returnOne(w *cluster.Workload, pools map[decision.Pool]time.Time) {
+func (r *round) returnOne(w *cluster.Workload, place func(*cluster.Pod) (*cluster.Node, time.Time, bool)) {
 	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
 	if surplus(w) == 0 || w.RollingOut || !r.free(w, false) {
 		return
 	}
 	for _, p := range r.beyondFloor(w) {
-		if to := r.spotFor(p, pools, false); to != nil {
-			r.beginToSpot(p, migration.ReturnToSpot, to, pools)
+		if to, since, ok := place(p); ok {
+			r.beginToSpot(p, migration.ReturnToSpot, to, since)
 			return
 		}
 	}
@@ -50,7 +65,7 @@ func surplus(w *cluster.Workload) int { return w.Standing().Surplus }
 func (r *round) beyondFloor(w *cluster.Workload) (pods []*cluster.Pod) {
 	for _, revision := range w.Revisions {
 		for _, p := range r.candidates(revision, decision.OnDemand) {
-			if belowFloor(p) || !spared(p) || !r.settings.MoveLocalStorage && kube.LosesLocalData(p.Pod) {
+			if belowFloor(p) || !spared(p) || !r.mayBecomeSpot(p) || !r.settings.MoveLocalStorage && kube.LosesLocalData(p.Pod) {
 				continue
 			}
 			pods = append(pods, p)
@@ -81,24 +96,27 @@ func (r *round) pools() map[decision.Pool]time.Time {
 	return pools
 }
 
-// spotFor returns where the pod would be placed if that is on spot, on a node that nothing is said against, in a pool to be trusted; else nil. A
-// restless pool is trusted with one replica of a workload a calm period where the need of another pod speaks for it.
+// spotFor returns where the pod would be placed if that is on spot, on a node that nothing is said against, in a pool to be trusted; else nil.
 func (r *round) spotFor(p *cluster.Pod, pools map[decision.Pool]time.Time, needed bool) *cluster.Node {
-	to, _ := r.room.Replace(p)
-	if to == nil || to.Facts.Capacity.Type != decision.Spot || to.Facts.Signal != decision.NoSignal {
-		return nil
-	}
-	calm := r.now.Sub(pools[to.Facts.Pool])
-	if calm >= 2*r.settings.Calm {
-		return to
-	}
-	if calm < r.settings.Calm && !needed {
-		return nil
-	}
-	if a := r.attempts[p.Workload.Key]; r.trusted(p.Workload) && (a == nil || a.pod != p.UID) {
+	to, _ := r.room.Replace(p, r.requiresSpot(p))
+	if to == nil || to.Facts.Capacity.Type != decision.Spot || to.Facts.Signal != decision.NoSignal || !r.trusts(p, pools[to.Facts.Pool], needed) {
 		return nil
 	}
 	return to
+}
+
+// trusts reports whether a pod may be moved to spot that has been calm since then. Restless spot is trusted with one replica of a workload a calm
+// period if another pod needs the room.
+func (r *round) trusts(p *cluster.Pod, since time.Time, needed bool) bool {
+	calm := r.now.Sub(since)
+	if calm >= 2*r.settings.Calm {
+		return true
+	}
+	if calm < r.settings.Calm && !needed {
+		return false
+	}
+	a := r.attempts[p.Workload.Key]
+	return !r.trusted(p.Workload) || a != nil && a.pod == p.UID
 }
 
 // trusted reports whether the workload has had its move to a pool that had not been calm for long.
@@ -107,10 +125,14 @@ func (r *round) trusted(w *cluster.Workload) bool {
 	return moved && r.now.Sub(last) < r.settings.Calm
 }
 
-// beginToSpot adds a move to a node that spotFor has returned.
-func (r *round) beginToSpot(p *cluster.Pod, reason migration.Reason, to *cluster.Node, pools map[decision.Pool]time.Time) {
-	if r.now.Sub(pools[to.Facts.Pool]) < 2*r.settings.Calm && !r.trusted(p.Workload) {
+// beginToSpot adds a move to a node that spotFor has returned; nil: to one that has to be bought. since is since when that spot has been calm.
+func (r *round) beginToSpot(p *cluster.Pod, reason migration.Reason, to *cluster.Node, since time.Time) {
+	if r.now.Sub(since) < 2*r.settings.Calm && !r.trusted(p.Workload) {
 		r.toSpot[p.Workload.Key] = r.now
 	}
-	r.begin(p, reason, to)
+	requires := decision.Unassigned
+	if reason == migration.ReturnToSpot { // make room takes only what there is
+		requires = r.requiresSpot(p)
+	}
+	r.begin(p, reason, requires, to)
 }

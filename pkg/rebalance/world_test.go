@@ -217,6 +217,9 @@ func (w *world) snapshot() *cluster.Snapshot {
 				Key:      kube.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: types.UID(fmt.Sprintf("%s/%d", work.name, i))},
 				Workload: object,
 			}
+			if work.kind == "Deployment" {
+				revisions[i].ReplicaSet = &appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labelsOf(work, i)}}}
+			}
 			object.Revisions = append(object.Revisions, revisions[i])
 		}
 		for _, p := range work.pods {
@@ -232,11 +235,16 @@ func (w *world) snapshot() *cluster.Snapshot {
 	return s
 }
 
+// labelsOf are the labels of the pods of a revision.
+func labelsOf(work *workload, revision int) map[string]string {
+	return map[string]string{"app": work.name, appsv1.DefaultDeploymentUniqueLabelKey: strconv.Itoa(revision)}
+}
+
 func (w *world) read(p *pod, work *workload, revision *cluster.Revision, on *cluster.Node) *cluster.Pod {
 	object := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "shop", Name: p.name, UID: types.UID(p.name), CreationTimestamp: metav1.NewTime(p.born), Annotations: p.annotations,
 	}}
-	object.Labels = map[string]string{"app": work.name}
+	object.Labels = labelsOf(work, p.revision)
 	object.Spec.Priority = &p.priority
 	if p.port > 0 {
 		object.Spec.Containers = []v1.Container{{Ports: []v1.ContainerPort{{HostPort: p.port}}}}
@@ -291,11 +299,17 @@ type room struct {
 	snapshot *cluster.Snapshot
 	left     map[*cluster.Node]int64
 	placed   map[*cluster.Revision]decision.Placed
-	gone     map[*cluster.Pod]bool
+	answers  map[question]*cluster.Node
+}
+
+// question is what a room is asked.
+type question struct {
+	pod      *cluster.Pod
+	requires decision.Assignment
 }
 
 func newRoom(s *cluster.Snapshot) *room {
-	r := &room{s, map[*cluster.Node]int64{}, map[*cluster.Revision]decision.Placed{}, map[*cluster.Pod]bool{}}
+	r := &room{s, map[*cluster.Node]int64{}, map[*cluster.Revision]decision.Placed{}, map[question]*cluster.Node{}}
 	for _, n := range s.Nodes {
 		r.left[n] = value(n.Status.Allocatable)
 		for _, p := range n.Pods {
@@ -309,7 +323,7 @@ func newRoom(s *cluster.Snapshot) *room {
 	}
 	for _, p := range s.Pods {
 		if p.Live() && p.Node == nil {
-			r.place(p)
+			r.place(p, decision.Unassigned)
 		}
 	}
 	return r
@@ -332,23 +346,34 @@ func count(placed *decision.Placed, n *cluster.Node, by int) {
 func (r *room) Over() bool { return false }
 
 // Replace implements rebalance.Room.
-func (r *room) Replace(p *cluster.Pod) (*cluster.Node, string) {
-	if placed := r.placed[p.Revision]; !r.gone[p] {
-		count(&placed, p.Node, -1)
-		r.placed[p.Revision], r.gone[p] = placed, true
+func (r *room) Replace(p *cluster.Pod, requires decision.Assignment) (*cluster.Node, string) {
+	asks := question{p, requires}
+	to, known := r.answers[asks]
+	if !known {
+		before := r.placed[p.Revision]
+		without := before
+		count(&without, p.Node, -1)
+		r.placed[p.Revision] = without
+		if to = r.place(p, requires); to == nil {
+			r.placed[p.Revision] = before
+		}
+		r.answers[asks] = to
 	}
-	if to := r.place(p); to != nil {
-		return to, ""
+	if to == nil {
+		return nil, "no node has room"
 	}
-	return nil, "no node has room"
+	return to, ""
 }
 
-func (r *room) place(p *cluster.Pod) *cluster.Node {
-	plan := decision.NewPlan(&p.Subject.Pod, p.Workload.Settings, r.placed[p.Revision], decision.Waiting{})
+func (r *room) place(p *cluster.Pod, requires decision.Assignment) *cluster.Node {
+	subject := p.Subject.Pod
+	subject.OnlyOnDemand = subject.OnlyOnDemand || requires == decision.AssignedOnDemand
+	plan := decision.NewPlan(&subject, p.Workload.Settings, r.placed[p.Revision], decision.Waiting{})
 	var best *cluster.Node
 	for _, n := range r.snapshot.Nodes {
 		if r.left[n] < value(p.Requests) || plan.Admit(n.Facts, 0, 0) != decision.Admitted || len(n.Spec.Taints) > 0 ||
-			p.Subject.Pod.OnlySpot && n.Facts.Capacity.Type != decision.Spot {
+			subject.OnlySpot && n.Facts.Capacity.Type != decision.Spot || subject.OnlyOnDemand && n.Facts.Capacity.Type != decision.OnDemand ||
+			!requires.Admits(n.Facts.Capacity.Type) {
 			continue
 		}
 		if best == nil || plan.Rank(n.Facts, decision.Siblings{}, 0) > plan.Rank(best.Facts, decision.Siblings{}, 0) {
@@ -374,7 +399,7 @@ func (w *world) schedule() {
 					if read.Name == p.name {
 						// A room of its own: newRoom would place what waits before it.
 						waiting := slices.DeleteFunc(slices.Clone(s.Pods), func(o *cluster.Pod) bool { return o.Node == nil })
-						if n := newRoom(&cluster.Snapshot{Now: s.Now, Nodes: s.Nodes, Pods: waiting, Workloads: s.Workloads}).place(read); n != nil {
+						if n := newRoom(&cluster.Snapshot{Now: s.Now, Nodes: s.Nodes, Pods: waiting, Workloads: s.Workloads}).place(read, decision.Unassigned); n != nil {
 							p.node = w.node(n.Name)
 						}
 					}

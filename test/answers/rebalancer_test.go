@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
 // elsewhere is the node that the pod stands on which the rebalancer is to replace. It takes no pods, and says nothing of its capacity type,
@@ -68,7 +69,7 @@ func (r *rebalancing) open(some ...string) {
 func (r *rebalancing) replace() (to, why string) {
 	r.Helper()
 	p, snapshot := r.find()
-	node, why := cluster.NewRoom(snapshot).Replace(p)
+	node, why := cluster.NewRoom(snapshot).Replace(p, decision.Unassigned)
 	if node == nil {
 		return "", why
 	}

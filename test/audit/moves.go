@@ -116,7 +116,7 @@ func (c *core) followMove(p *pod, before membership, when stamp, how change) {
 	case workload == "" || how == listed:
 		return
 	case p.release != nil:
-		if was != nil || !slices.Contains([]string{"heal", "make-room", "return-to-spot"}, p.release.Reason) {
+		if was != nil || !slices.Contains([]string{"heal", "assign", "make-room", "return-to-spot"}, p.release.Reason) {
 			return
 		}
 		m.how, m.surge = "released to "+p.release.Reason, true

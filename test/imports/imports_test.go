@@ -26,7 +26,7 @@ var rules = []struct {
 	{[]string{"pkg/plugins/spotpreference"}, []string{module + "/pkg/plugins/replicasafety", module + "/pkg/plugins/gang"}, "plugins do not import each other"},
 	{[]string{"pkg/plugins/gang"}, []string{module + "/pkg/plugins", module + "/pkg/decision"}, "it adds to Coscheduling and knows nothing of spot"},
 	{[]string{"pkg/lab", "cmd/spot-lab", "pkg/plugins"}, []string{"k8s.io/kubernetes"}, "a cold build of Kubernetes takes minutes: only cmd/scheduler and pkg/apis/config/scheme need it"},
-	{[]string{"cmd/controller", "pkg/apis/controller", "pkg/apis/scalar", "pkg/lease", "pkg/daemon", "pkg/cluster", "pkg/interruption", "pkg/migration", "pkg/rebalance"},
+	{[]string{"cmd/controller", "pkg/apis/controller", "pkg/apis/scalar", "pkg/lease", "pkg/daemon", "pkg/cluster", "pkg/gating", "pkg/interruption", "pkg/migration", "pkg/rebalance"},
 		[]string{"k8s.io/kubernetes", module + "/pkg/plugins", module + "/pkg/lab"}, "the controller knows the policy, and not the scheduler"},
 	{[]string{"cmd/kubectl-spot", "pkg/survey", "pkg/report", "pkg/instances"},
 		[]string{"k8s.io/kubernetes", module + "/pkg/plugins", module + "/pkg/lab", "sigs.k8s.io/controller-runtime"}, "kubectl spot asks the core, and is small"},

@@ -1,0 +1,68 @@
+package gating_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/gating"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+func TestWishes(t *testing.T) {
+	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	web, api := kube.OwnerKey{UID: "web"}, kube.OwnerKey{UID: "api"}
+	for name, test := range map[string]struct {
+		given func(*gating.Wishes)
+		after time.Duration
+		want  []bool // what the next pods of web get
+	}{
+		"none":        {func(*gating.Wishes) {}, 0, []bool{false}},
+		"for one pod": {func(w *gating.Wishes) { w.Want(web, decision.Spot, start.Add(time.Minute)) }, time.Second, []bool{true, false}},
+		"of another":  {func(w *gating.Wishes) { w.Want(api, decision.Spot, start.Add(time.Minute)) }, 0, []bool{false}},
+		"in time":     {func(w *gating.Wishes) { w.Want(web, decision.Spot, start.Add(time.Minute)) }, time.Minute - 1, []bool{true}},
+		"too late":    {func(w *gating.Wishes) { w.Want(web, decision.Spot, start.Add(time.Minute)) }, time.Minute, []bool{false}},
+		"withdrawn":   {func(w *gating.Wishes) { w.Want(web, decision.Spot, start.Add(time.Minute)); w.Forget(web) }, 0, []bool{false}},
+		"asked for twice": {func(w *gating.Wishes) {
+			w.Want(web, decision.Spot, start)
+			w.Want(web, decision.Spot, start.Add(time.Minute))
+		}, 0, []bool{true, false}},
+		"another's is taken": {func(w *gating.Wishes) { w.Want(web, decision.Spot, start.Add(time.Minute)); w.Take(api, start) }, 0, []bool{true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w gating.Wishes
+			test.given(&w)
+			for i, want := range test.want {
+				capacity, ok := w.Take(web, start.Add(test.after))
+				if ok != want || ok && capacity != decision.Spot {
+					t.Errorf("pod %d: %s, %t; want %t", i, capacity, ok, want)
+				}
+			}
+		})
+	}
+}
+
+// A wish is granted once, however many ask at a time.
+func TestWishesAtOnce(t *testing.T) {
+	var w gating.Wishes
+	now := time.Now()
+	key := kube.OwnerKey{UID: "web"}
+	w.Want(key, decision.Spot, now.Add(time.Minute))
+	var mu sync.Mutex
+	var running sync.WaitGroup
+	granted := 0
+	for range 50 {
+		running.Go(func() {
+			if _, ok := w.Take(key, now); ok {
+				mu.Lock()
+				defer mu.Unlock()
+				granted++
+			}
+		})
+	}
+	running.Wait()
+	if granted != 1 {
+		t.Errorf("granted %d times, want once", granted)
+	}
+}
