@@ -164,6 +164,8 @@ func TestBuyingCanBeOff(t *testing.T) {
 			[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 0: o o o"}, []string{"web-0 return-to-spot"}},
 		"running": {func(s *rebalance.Settings) { s.HealRunning = false },
 			[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"}, nil},
+		"running, no gate for their like": {func(s *rebalance.Settings) { s.WouldBeGated = func(time.Time) bool { return false } },
+			[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			with := buying()
