@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
@@ -118,6 +119,12 @@ func TestBuying(t *testing.T) {
 			[]string{"b-0 heal on-demand", "a-0 assign on-demand"}, nil},
 		"running: not what is ill itself": {[]string{"node s spot 9", "node o on-demand 9", "Deployment web 3 floor 2: o s s"}, nothing,
 			[]string{"web-1 heal on-demand"}, []string{"web-1 heal"}},
+		"running: not while a heal is due, although nothing of it may be disturbed": {
+			[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 2: o s s"},
+			func(w *world) {
+				w.pod("web-1").annotations = map[string]string{"karpenter.sh/do-not-disrupt": "true"}
+				w.pod("web-2").annotations = w.pod("web-1").annotations
+			}, nil, nil},
 		"running: not what would lose its data": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"},
 			func(w *world) { w.pod("web-0").scratch = true }, nil, nil},
 		"running: not what is not to be disturbed": {[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"},
@@ -132,7 +139,10 @@ func TestBuying(t *testing.T) {
 			}, nil, nil},
 		"make room: needs room on spot": {[]string{"node o on-demand 3", "node s spot 0", "Deployment one 1 floor 1: -", "Deployment web 3 floor 1: o o o"},
 			func(w *world) { assign(w, "web-0", "one-0"); w.node("s").born = start }, nil, nil},
-		"make room: not with a replica whose replacement would get on-demand": {
+		"make room: not with a replica whose replacement would be assigned on-demand": {
+			[]string{"node o on-demand 3", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 3 floor 1: o o o"},
+			func(w *world) { w.node("s").born = start }, []string{"web-0 assign on-demand"}, []string{"web-0 make-room"}},
+		"make room: not with a replica whose user wants on-demand": {
 			[]string{"node o on-demand 2", "node s spot 4", "Deployment one 1 floor 1: -", "StatefulSet x 1 floor 0: o", "Deployment web 1 floor 0: o"},
 			func(w *world) { w.pod("web-0").onlyOnDemand, w.node("s").born = true, start }, []string{"x-0 make-room"}, []string{"x-0 make-room"}},
 	} {
@@ -207,6 +217,40 @@ func TestBuyingInVain(t *testing.T) {
 				t.Errorf("time from one surge to the next %v, want %v", gaps, want)
 			}
 		})
+	}
+}
+
+// A replica that was replaced by one that requires on-demand is followed by the next at once.
+func TestAssignsOneAfterTheOther(t *testing.T) {
+	w, p := newWorld("node o on-demand 9", "node s spot 9", "Deployment web 4 floor 2: o o s s"), rebalance.NewPlanner(buying())
+	var got []string
+	for minute := range 3 {
+		w.now = start.Add(time.Duration(minute) * time.Minute)
+		for _, move := range w.planBuying(p) {
+			got = append(got, fmt.Sprintf("%d: %s", minute, move))
+		}
+		if next := fmt.Sprintf("web-%d", minute); minute < 2 {
+			assign(w, next)
+			w.pod(next).name = next + "-replaced"
+		}
+	}
+	if diff := cmp.Diff([]string{"0: web-0 assign on-demand", "1: web-1 assign on-demand"}, got); diff != "" {
+		t.Errorf("moves (-want +got):\n%s", diff)
+	}
+}
+
+// exhaustedRoom is a room whose time was over before anything was asked.
+type exhaustedRoom struct{ *room }
+
+func (exhaustedRoom) Replace(*cluster.Pod, decision.Assignment) (*cluster.Node, string) {
+	return nil, cluster.NotExamined
+}
+
+// Nothing is bought only because no time was left to look for room.
+func TestBuysNothingUnexamined(t *testing.T) {
+	s := newWorld("node o on-demand 9", "node s spot 9", "Deployment ill 2 floor 1: s s", "Deployment run 2 floor 1: o s", "Deployment web 2 floor 0: o o").snapshot()
+	if moves := rebalance.NewPlanner(buying()).Plan(s, exhaustedRoom{newRoom(s)}); len(moves) > 0 {
+		t.Errorf("%d moves, the first of %s", len(moves), moves[0].Pod.Name)
 	}
 }
 
