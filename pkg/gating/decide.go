@@ -69,7 +69,7 @@ func (l *Labels) choose(subject *kube.Subject, settings decision.Settings, f fac
 			assigned: decision.AssignedAny, why: "granted by " + f.granted + ": its predecessor found no on-demand node", granted: f.granted, prefer: l.preferSpot(),
 		}
 	case pod.OnlySpot:
-		c := choice{assigned: decision.AssignedSpot, why: "its own node selector or affinity admits only spot"}
+		c := choice{why: "its own node selector or affinity admits only spot"}
 		if ofFloor {
 			c.warning = "It is part of the floor, but its own node selector or affinity admits only spot: autoscalers do not see the floor"
 		}

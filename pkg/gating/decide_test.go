@@ -35,9 +35,9 @@ func TestChoose(t *testing.T) {
 		"a floor that is a preference":      {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MinOnDemand: third, WhenUnsatisfiable: decision.ScheduleAnyway}, want: decision.Unassigned},
 		"an ordinal of the floor":           {pod: decision.Pod{Workload: at(set, 0)}, settings: decision.Settings{MinOnDemand: decision.Count(1)}, facts: facts{assigned: 3}, want: decision.AssignedOnDemand, require: "NotIn"},
 		"an ordinal beyond":                 {pod: decision.Pod{Workload: at(set, 1)}, settings: decision.Settings{MinOnDemand: decision.Count(1)}, want: decision.AssignedAny},
-		"only spot, of the floor":           {pod: decision.Pod{Workload: deployment, OnlySpot: true}, settings: decision.Settings{MinOnDemand: third}, want: decision.AssignedSpot, warns: true},
-		"only spot, exemptions ignored":     {pod: decision.Pod{Workload: deployment, OnlySpot: true}, settings: decision.Settings{MinOnDemand: third, Exemptions: decision.IgnoreExemptions}, want: decision.AssignedSpot, warns: true},
-		"only spot, beyond the floor":       {pod: decision.Pod{Workload: deployment, OnlySpot: true}, settings: decision.Settings{MinOnDemand: third}, facts: facts{assigned: 3}, want: decision.AssignedSpot},
+		"only spot, of the floor":           {pod: decision.Pod{Workload: deployment, OnlySpot: true}, settings: decision.Settings{MinOnDemand: third}, want: decision.Unassigned, warns: true},
+		"only spot, exemptions ignored":     {pod: decision.Pod{Workload: deployment, OnlySpot: true}, settings: decision.Settings{MinOnDemand: third, Exemptions: decision.IgnoreExemptions}, want: decision.Unassigned, warns: true},
+		"only spot, beyond the floor":       {pod: decision.Pod{Workload: deployment, OnlySpot: true}, settings: decision.Settings{MinOnDemand: third}, facts: facts{assigned: 3}, want: decision.Unassigned},
 		"a cap":                             {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MaxPerPool: &pools}, want: decision.AssignedAny, warns: true},
 		"a retriable Job":                   {pod: decision.Pod{Workload: decision.Workload{Kind: "Job", Desired: 5, Batch: decision.Retriable}}, want: decision.AssignedAny},
 		"on-demand its own, of the floor":   {pod: decision.Pod{Workload: deployment, OnlyOnDemand: true}, settings: decision.Settings{MinOnDemand: third}, want: decision.AssignedOnDemand, require: "NotIn"},
@@ -63,6 +63,9 @@ func TestChoose(t *testing.T) {
 				prefers = string(c.prefer[0].Operator)
 			}
 			want := map[decision.Assignment]string{decision.AssignedAny: "In", decision.Unassigned: "NotIn"}[test.want]
+			if test.pod.OnlySpot {
+				want = ""
+			}
 			if prefers != want {
 				t.Errorf("prefers %v, want %q", c.prefer, want)
 			}

@@ -11,8 +11,10 @@ import (
 // onlySpot reports whether the pod's own node selector, or every term of its required node affinity, names a capacity label with
 // spot values only. It reads what the user wrote, not which nodes exist: a selector for a zone that happens to have nothing but
 // spot is no decision for spot.
+//
+// A pod that was assigned spot requires it by the controller's word, not by its user's: it is not exempt from a floor.
 func onlySpot(pod *v1.Pod, policy *decision.Policy) bool {
-	return demands(pod, func(e *v1.NodeSelectorRequirement) bool {
+	return AssignmentOf(pod) != decision.AssignedSpot && demands(pod, func(e *v1.NodeSelectorRequirement) bool {
 		switch e.Operator {
 		case v1.NodeSelectorOpIn:
 			return allSay(e, policy, decision.Spot)

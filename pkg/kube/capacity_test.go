@@ -213,6 +213,17 @@ func TestOnlySpotOrOnDemand(t *testing.T) {
 	}
 }
 
+// What the controller wrote is no decision of the pod's user.
+func TestAssignedSpotIsNotOnlySpot(t *testing.T) {
+	pod := &v1.Pod{Spec: v1.PodSpec{NodeSelector: map[string]string{"karpenter.sh/capacity-type": "spot"}}}
+	for annotation, want := range map[string]bool{"": true, "spot: overflow Never": false, "any: beyond the floor": true} {
+		pod.Annotations = map[string]string{AssignedAnnotation: annotation}
+		if got := onlySpot(pod, builtin); got != want {
+			t.Errorf("assigned %q: onlySpot = %v, want %v", annotation, got, want)
+		}
+	}
+}
+
 // What a user prefers is no requirement.
 func TestPreferredAffinityIsNotOnlySpot(t *testing.T) {
 	preferred := []v1.PreferredSchedulingTerm{{Weight: 100, Preference: v1.NodeSelectorTerm{
