@@ -80,7 +80,7 @@ func (s *scenario) remove(name string) {
 // split is where the pods of an app run.
 type split struct{ OnDemand, Spot, Waiting int }
 
-// splits returns where all live pods run, by app. Every label that says spot counts.
+// splits returns where all live pods run, by app. Every label that says spot counts. Pods that leave when their replacements are ready do not.
 func (s *scenario) splits() (map[string]split, error) {
 	pods, err := live.Pods(s.ctx, kube, s.namespace, metav1.ListOptions{})
 	if err != nil {
@@ -98,6 +98,7 @@ func (s *scenario) splits() (map[string]split, error) {
 	for _, pod := range pods {
 		at := got[pod.Labels["app"]]
 		switch {
+		case pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == "released":
 		case pod.Spec.NodeName == "":
 			at.Waiting++
 		case spot[pod.Spec.NodeName]:
