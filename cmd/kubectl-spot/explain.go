@@ -131,6 +131,12 @@ func (p *printing) policy(b *strings.Builder, e *report.Explanation) {
 	for _, ignored := range e.Ignored {
 		fmt.Fprintf(b, "  %s\n", ignored)
 	}
+	if e.Assigned != "" {
+		fmt.Fprintf(b, "  %-18s %q by the controller, before the pod was scheduled\n", "assigned", e.Assigned)
+	}
+	if e.Granted != "" {
+		fmt.Fprintf(b, "  %-18s %q by the controller: any spot node, over budget and cap\n", "granted", e.Granted)
+	}
 	fmt.Fprintf(b, "  So of %d replicas %d must survive the loss of all spot. ", e.Desired, e.Floor)
 	if e.Ordinal != nil {
 		fmt.Fprintf(b, "%s; this is ordinal %d.\n", sentence(e.Budgeted), *e.Ordinal)

@@ -30,8 +30,12 @@ type Explanation struct {
 	// Settings are those in force, with what gave each; Ignored are the annotations that do not count.
 	Settings []Setting `json:"settings,omitempty"`
 	Ignored  []string  `json:"ignored,omitempty"`
-	Desired  int       `json:"desired"`
-	Floor    int       `json:"floor"`
+	// Assigned is the annotation of that name: the capacity type that the controller assigned to the pod, and why. Granted is the other one:
+	// why the controller lets the pod take any spot node. Values that mean nothing are left out.
+	Assigned string `json:"assigned,omitempty"`
+	Granted  string `json:"granted,omitempty"`
+	Desired  int    `json:"desired"`
+	Floor    int    `json:"floor"`
 	// Budget is how many of the revision may be on spot; OnSpot and OnOnDemand how many of it are there, the pod itself left out. For an
 	// ordered workload (a StatefulSet) Ordinal decides instead: the floor is the first ones. Both counts are nil where nodes could not be read.
 	Budget     int  `json:"budget"`
@@ -132,8 +136,9 @@ func (v *View) explainWorkload(w *cluster.Workload) (*Explanation, error) {
 	if last.Subject.Pod.Workload.Ordered {
 		return v.explainPod(refOf(w), last) // what holds for one ordinal says nothing of another
 	}
-	more := *last
-	more.Node = nil
+	more, subject := *last, *last.Subject
+	subject.Pod = *subject.Pod.Replacement()
+	more.Node, more.Subject = nil, &subject
 	e := &Explanation{Of: refOf(w)}
 	if !v.ours(e, last.Pod) {
 		return e, nil
@@ -200,6 +205,12 @@ func (v *View) explainPod(of Ref, p *cluster.Pod) (*Explanation, error) {
 	}
 	waiting := v.waiting(p)
 	plan := v.plan(e, p, refOf(p.Workload), placed, siblings, waiting)
+	if p.Subject.Pod.Assigned != decision.Unassigned {
+		e.Assigned = p.Annotations[kube.AssignedAnnotation]
+	}
+	if p.Subject.Pod.Granted != decision.NotGranted {
+		e.Granted = p.Annotations[kube.GrantedAnnotation]
+	}
 	switch {
 	case p.DeletionTimestamp != nil:
 		e.Answer = "it is being deleted"
@@ -211,6 +222,9 @@ func (v *View) explainPod(of Ref, p *cluster.Pod) (*Explanation, error) {
 		e.Answer = fmt.Sprintf("it is bound to node %s, which is not known", p.Spec.NodeName)
 	default:
 		e.Answer = "it waits: " + waitsFor(p)
+		if kube.Gated(p.Pod) {
+			e.Answer = "it waits behind the scheduling gate " + kube.CapacityGate + " until the controller has assigned a capacity type to it"
+		}
 		if v.NoNodes {
 			e.Answer += "; " + nodesUnread
 		} else {
@@ -353,7 +367,12 @@ func (v *View) standsAs(p *cluster.Pod, siblings []*cluster.Pod, waiting decisio
 		return q.Node == nil || q.Node.Facts.Capacity.Type != capacity || cluster.ByRank(q, p) > 0
 	})
 	settings, _ := v.Policy.Settings(&p.Subject.Pod)
-	there := decision.Placed{Spot: len(before), OnDemand: len(before)} // on on-demand only the one is looked at, on spot the other
+	var there decision.Placed
+	for _, q := range siblings {
+		if q.Node != nil && (q.Node.Facts.Capacity.Type != capacity || cluster.ByRank(q, p) <= 0) {
+			there.Add(q.Node.Facts.Capacity.Type, 1)
+		}
+	}
 	plan := decision.NewPlan(&p.Subject.Pod, settings, there, waiting)
 	switch plan.Outcome(p.Node.Facts, inPool(p.Node, before)) {
 	case decision.OnFloor:
@@ -377,7 +396,7 @@ func (v *View) standsAs(p *cluster.Pod, siblings []*cluster.Pod, waiting decisio
 // unblock says what would have a pod placed that waits.
 func (v *View) unblock(e *Explanation, p *cluster.Pod, plan *decision.Plan, waiting decision.Waiting) (all []string) {
 	if len(p.Spec.SchedulingGates) > 0 {
-		return []string{"its scheduling gates: " + p.Spec.SchedulingGates[0].Name}
+		return v.unblockGated(p)
 	}
 	takes, kept := 0, map[decision.Verdict]int{} // how many nodes would take it but for the policy
 	short := map[string]int{}                    // how many that the policy allows lack one thing only
@@ -414,7 +433,7 @@ func (v *View) unblock(e *Explanation, p *cluster.Pod, plan *decision.Plan, wait
 	if kept[decision.OverflowRefused] > 0 {
 		all = append(all, fmt.Sprintf("overflow Allow: annotation %s on the %s", decision.OverflowAnnotation, e.Workload.Kind))
 	}
-	if plan.Grant == decision.NotGranted && !plan.MayTakeSpot() {
+	if plan.Grant == decision.NotGranted && !plan.MayTakeSpot() && !p.Subject.Pod.OnlyOnDemand {
 		settings, _ := v.Policy.Settings(&p.Subject.Pod)
 		if in, ok := settings.NextChange(waiting.For, waiting.OlderOnDemand); ok {
 			all = append(all, fmt.Sprintf("time: in %s it may take any spot node (it has waited for %s; a scheduler started since counts anew)",
@@ -423,6 +442,20 @@ func (v *View) unblock(e *Explanation, p *cluster.Pod, plan *decision.Plan, wait
 	}
 	if len(all) == 0 {
 		all = append(all, "another node: those that there are lack more than one thing each")
+	}
+	return all
+}
+
+// unblockGated says who removes each scheduling gate of a pod, as far as that is known.
+func (v *View) unblockGated(p *cluster.Pod) (all []string) {
+	for _, gate := range p.Spec.SchedulingGates {
+		if gate.Name != kube.CapacityGate {
+			all = append(all, "its scheduling gates: "+gate.Name)
+			continue
+		}
+		left := max(0, v.Policy.GateTimeout-v.Snapshot.Now.Sub(p.CreationTimestamp.Time))
+		all = append(all, fmt.Sprintf("the controller, with gating.enabled: it removes the scheduling gate %s; else the scheduler does in %s (gateTimeout)",
+			gate.Name, left.Round(time.Second)))
 	}
 	return all
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/ptr"
@@ -23,6 +24,9 @@ func told(e *report.Explanation) []string {
 		}
 		lines = append(lines, line)
 	}
+	if e.Assigned+e.Granted != "" {
+		lines = append(lines, fmt.Sprintf("assigned %q, granted %q", e.Assigned, e.Granted))
+	}
 	for _, g := range e.Nodes {
 		lines = append(lines, fmt.Sprintf("%s %s %v %t %q %q", g.Capacity, g.Pool, g.Names, g.Takes, g.Policy, g.Obstacles))
 	}
@@ -37,6 +41,8 @@ func TestExplain(t *testing.T) {
 	half := decision.Percent(50)
 	noOverflow := basic()
 	noOverflow.Defaults.Overflow = decision.NeverOverflow
+	gateTimeout := basic()
+	gateTimeout.GateTimeout = 30 * time.Second
 	capped := basic()
 	capped.Defaults.MaxPerPool, capped.Defaults.MinOnDemand = &half, decision.Count(0)
 	for name, test := range map[string]struct {
@@ -197,6 +203,64 @@ func TestExplain(t *testing.T) {
 				"deployment/web shop/web-r: floor 1 of 1, budget 0, 0 on spot, 0 on on-demand",
 				`on-demand m/a [od] true "" []`,
 				"- its scheduling gates: example.com/gate",
+			},
+		},
+		"the capacity gate": {
+			policy:  gateTimeout,
+			cluster: "node od on-demand m/a\ndeployment web 1 - gated=spot-aware-scheduler.io/capacity born=10s",
+			of:      "pod/web-0",
+			want: []string{
+				"web-0: it waits behind the scheduling gate spot-aware-scheduler.io/capacity until the controller has assigned a capacity type to it",
+				"deployment/web shop/web-r: floor 1 of 1, budget 0, 0 on spot, 0 on on-demand",
+				`on-demand m/a [od] true "" []`,
+				"- the controller, with gating.enabled: it removes the scheduling gate spot-aware-scheduler.io/capacity; " +
+					"else the scheduler does in 20s (gateTimeout)",
+			},
+		},
+		"assigned to the floor": {
+			cluster: "node sp spot m/a\ndeployment web 2 sp - waits=30s assigned=on-demand:floor only=on-demand",
+			of:      "pod/web-1",
+			want: []string{
+				"web-1: it waits: 0/2 nodes are available: 2 Insufficient cpu",
+				"deployment/web shop/web-r: floor 1 of 2, budget 1, 1 on spot, 0 on on-demand",
+				`assigned "on-demand:floor", granted ""`,
+				`spot m/a [sp] false "spot budget used up: 1 of 1 replicas of shop/web-r may run on spot (waits for on-demand room)" ["not in the pod's node selector or affinity"]`,
+				"- another node: those that there are lack more than one thing each",
+			},
+		},
+		"assigned beyond the floor": {
+			policy:  noOverflow,
+			cluster: "node od on-demand m/a\ndeployment web 2 - assigned=any:beyond",
+			of:      "pod/web-0",
+			want: []string{
+				"web-0: it waits: no scheduler has said why",
+				"deployment/web shop/web-r: floor 1 of 2, budget 1, 0 on spot, 0 on on-demand",
+				`assigned "any:beyond", granted ""`,
+				`on-demand m/a [od] false "overflow Never: the pod was assigned beyond the floor of 1 of shop/web-r (waits for room on spot)" []`,
+				"- 1 node would take it but for the policy: overflow Never: the pod was assigned beyond the floor of 1 of shop/web-r (waits for room on spot)",
+				"- overflow Allow: annotation spot-aware-scheduler.io/overflow on the Deployment",
+			},
+		},
+		"it stands beyond the floor": {
+			cluster: "node od on-demand m/a\ndeployment web 4 od assigned=any:beyond min=2",
+			of:      "pod/web-0",
+			want: []string{
+				"web-0: it stands on od (on-demand): beyond the floor: no spot node took it, or the budget was used up",
+				"deployment/web shop/web-r: floor 2 of 4, budget 2, 0 on spot, 0 on on-demand",
+				`assigned "any:beyond", granted ""`,
+				`on-demand m/a [od] true "" []`,
+			},
+		},
+		"a fallback was granted": {
+			cluster: "node sp spot m/a\ndeployment web 1 - granted=fallback",
+			of:      "pod/web-0",
+			want: []string{
+				"web-0: it waits: no scheduler has said why",
+				"deployment/web shop/web-r: floor 1 of 1, budget 0, 0 on spot, 0 on on-demand",
+				`assigned "", granted "fallback"`,
+				`spot m/a [sp] true "" []`,
+				"- 1 node would take it: the scheduler has not tried it again yet, or is kept off by what is not looked at here " +
+					"(limits on volumes, resource claims, gangs, the anti-affinity of others)",
 			},
 		},
 		"no pods at all": {

@@ -1,6 +1,7 @@
 package report_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -47,7 +49,7 @@ func basic() *decision.Policy {
 //
 // There is a pod of one CPU for each PLACE: a node, or - where it waits. Pods of deployment web are web-0, web-1 and so on, their ReplicaSet
 // web-r; with old=N the first N are of an older one, web-old. The options: min=N (min-on-demand) profile=NAME cpu=1 zone=Z anti=KEY
-// only=spot|on-demand start=N (of a StatefulSet's ordinals) waits=DURATION (since when PodScheduled says so) gated born=DURATION (ago) kept
+// only=spot|on-demand start=N (of a StatefulSet's ordinals) waits=DURATION (since when PodScheduled says so) gated=NAME (or none: example.com/gate) assigned=TEXT granted=TEXT born=DURATION (ago) kept
 // (by the controller's deletion cost) class=NAME (of priority).
 func look(t *testing.T, policy *decision.Policy, lines string) *report.View {
 	t.Helper()
@@ -253,8 +255,13 @@ func podOf(name, place string, o options, owners ...metav1.OwnerReference) *v1.P
 	if _, kept := o.get("kept"); kept {
 		pod.Annotations = map[string]string{v1.PodDeletionCost: "1000", cluster.CostAnnotation: "1000"}
 	}
-	if _, gated := o.get("gated"); gated {
-		pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/gate"}}
+	if gate, gated := o.get("gated"); gated {
+		pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: cmp.Or(gate, "example.com/gate")}}
+	}
+	for option, key := range map[string]string{"assigned": kube.AssignedAnnotation, "granted": kube.GrantedAnnotation} {
+		if value, given := o.get(option); given {
+			pod.Annotations = labels.Merge(pod.Annotations, labels.Set{key: value})
+		}
 	}
 	if zone, given := o.get("zone"); given {
 		pod.Spec.NodeSelector = map[string]string{v1.LabelTopologyZone: zone}
