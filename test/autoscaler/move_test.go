@@ -1,0 +1,62 @@
+package autoscaler
+
+import (
+	"fmt"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// TestHealBuysOnDemand: a floor is raised while no on-demand node exists. Its replicas move by surge to on-demand that Karpenter buys.
+func TestHealBuysOnDemand(t *testing.T) {
+	s := start(t, setup{mode: true})
+	s.deploy("web", 3, "200m", "64Mi", floor("0"))
+	s.eventually(soon, s.is("web", split{Spot: 3}))
+	s.setFloor("web", "2")
+	s.eventually(2*soon, s.is("web", split{OnDemand: 2, Spot: 1}))
+	s.eventually(soon, s.surged(2, "heal"))
+	s.noInventedLabels()
+}
+
+// TestReturnBuysSpot: all replicas run on on-demand, because Karpenter could buy nothing else. When it can, the surplus moves by surge to spot
+// that it buys for it, and the floor stays.
+func TestReturnBuysSpot(t *testing.T) {
+	s := start(t, setup{
+		mode: true, controller: settings{"rebalance.returnToSpot": false},
+		karpenter: lab.KarpenterOptions{NodePools: []lab.NodePool{{CapacityTypes: []string{lab.OnDemand}}}},
+	})
+	s.deploy("web", 3, "200m", "64Mi", floor("1"))
+	s.eventually(soon, s.is("web", split{OnDemand: 3}))
+	s.pools[0].CapacityTypes = nil
+	s.must(controlPlane.ApplyNodePool(s.ctx, s.pools[0]))
+	s.must(s.controller.Stop())
+	s.setup.controller = nil
+	s.startController()
+	s.eventually(2*soon, s.is("web", split{OnDemand: 1, Spot: 2}))
+	s.eventually(soon, s.surged(2, "return-to-spot"))
+	s.noInventedLabels()
+}
+
+// setFloor changes how many replicas of a Deployment must run on on-demand.
+func (s *scenario) setFloor(name, value string) {
+	s.Helper()
+	patch := []byte(`{"metadata":{"annotations":{"` + minOnDemand + `":"` + value + `"}}}`)
+	_, err := kube.AppsV1().Deployments(s.namespace).Patch(s.ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	s.must(err)
+}
+
+// surged returns a check that so many pods were moved by surge for this reason, and none in another way.
+func (s *scenario) surged(want int, reason string) func() error {
+	return func() error {
+		const moves = "spot_aware_scheduler_migrations_total"
+		if all, got := s.counted(s.controller, moves, nil), s.counted(s.controller, moves, map[string]string{
+			"way": "surge", "reason": reason, "outcome": "moved",
+		}); all != want || got != want {
+			return fmt.Errorf("%d of %d moves are surges for %s, want %d of %d", got, all, reason, want, want)
+		}
+		return nil
+	}
+}
