@@ -125,8 +125,6 @@ func (p *Plan) floorHeld() string {
 		return fmt.Sprintf("%s has no floor", p.revision)
 	case p.ordered:
 		return fmt.Sprintf("only the first %d of the ordinals of %s may run on on-demand", p.Floor, p.revision)
-	case p.placed.OnDemand < p.Floor:
-		return fmt.Sprintf("the floor of %d of %s is assigned to other replicas", p.Floor, p.revision)
 	}
 	return fmt.Sprintf("on-demand holds the floor of %d of %s", p.Floor, p.revision)
 }

@@ -53,10 +53,8 @@ type Pod struct {
 	OnlySpot bool
 	// OnlyOnDemand: they admit no spot node.
 	OnlyOnDemand bool
-	// Assigned is the capacity type that the pod's annotation says it was assigned. Anybody may have written it.
+	// Assigned is the capacity type that the pod's annotation says it was assigned.
 	Assigned Assignment
-	// Granted is what a predecessor of the pod has earned by waiting.
-	Granted  Grant
 	Workload Workload
 }
 
@@ -129,7 +127,6 @@ type Plan struct {
 	Prefer CapacityType
 
 	placed        Placed
-	assigned      Assignment
 	onlySpot      bool
 	onlyOnDemand  bool
 	overflow      OverflowPolicy
@@ -148,7 +145,6 @@ func NewPlan(pod *Pod, settings Settings, placed Placed, waiting Waiting) Plan {
 		Exempt:        settings.Exempts(pod),
 		PoolCap:       poolCap(settings.MaxPerPool, w.Desired),
 		placed:        placed,
-		assigned:      pod.Assigned,
 		onlySpot:      pod.OnlySpot,
 		onlyOnDemand:  pod.OnlyOnDemand,
 		overflow:      settings.Overflow,
@@ -162,9 +158,6 @@ func NewPlan(pod *Pod, settings Settings, placed Placed, waiting Waiting) Plan {
 	switch {
 	case settings.WhenUnsatisfiable == ScheduleAnyway:
 		plan.Grant = Anyway
-	case pod.Granted != NotGranted:
-		plan.Grant = pod.Granted
-		plan.assigned = Unassigned // it was assigned nothing but the grant
 	case waiting.For > 0 && settings.FallbackAfter != Never && waiting.For >= settings.FallbackAfter:
 		plan.Grant = FellBack
 	case waiting.OlderOnDemand && settings.Relieves(waiting.For):
@@ -191,18 +184,14 @@ func (p *Plan) WithinBudget(morePlaced int) bool {
 func (p *Plan) MayTakeSpot() bool { return p.Exempt || p.Grant != NotGranted || p.WithinBudget(0) }
 
 // BeyondFloor reports whether the floor is met without the pod: as many replicas of its revision as the floor has are on on-demand, or
-// are to be, because the pod was assigned to be none of them; or its ordinal is none of the floor's.
+// its ordinal is none of the floor's.
 func (p *Plan) BeyondFloor() bool {
 	if p.ordered {
 		// As in WithinBudget, ordinals below the set's first one go with the floor.
 		return p.Floor == 0 || p.ordinal >= p.Floor
 	}
-	return p.placed.OnDemand >= p.Floor || p.assignedBeyond()
+	return p.placed.OnDemand >= p.Floor
 }
-
-// assignedBeyond reports whether the pod was assigned to be none of the floor's replicas, which other ones are. Room on on-demand that an
-// autoscaler has bought for those is not for the pod.
-func (p *Plan) assignedBeyond() bool { return p.assigned == AssignedSpot || p.assigned == AssignedAny }
 
 // KeptOffOnDemand reports whether the pod may take no on-demand node because of overflow Never. A pod that admits no spot node by itself
 // is not kept off: it could never run.

@@ -50,8 +50,7 @@ type facts struct {
 // what requires on-demand, wherever it is. A replica that is on on-demand and does not require it is the autoscaler's to move.
 func (l *Labels) choose(subject *kube.Subject, settings decision.Settings, f facts) choice {
 	pod := subject.Pod
-	// Somebody else's word: the pod has neither before this decision.
-	pod.Assigned, pod.Granted = decision.Unassigned, decision.NotGranted
+	pod.Assigned = decision.Unassigned // somebody else's word: the pod has no assignment before this one
 	plan := decision.NewPlan(&pod, settings, decision.Placed{OnDemand: f.assigned}, decision.Waiting{})
 	ofFloor := !plan.BeyondFloor()
 	floor := "beyond the floor of " + pod.Workload.Revision

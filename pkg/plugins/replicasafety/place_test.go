@@ -12,7 +12,6 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
@@ -129,17 +128,15 @@ func TestSignPod(t *testing.T) {
 	}
 	fixed := podOf("p")
 	fixed.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "on-demand"}
-	const plain = "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow onlySpot=false onlyOnDemand=false assigned=\"\" granted=0"
+	const plain = "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow onlySpot=false onlyOnDemand=false"
 	cases := map[string]struct {
 		pod  *v1.Pod
 		want string // "" for none
 	}{
 		"no controller":      {podOf("p"), plain},
 		"another one":        {podOf("q"), plain},
-		"with an annotation": {annotate(podOf("p"), decision.MinOnDemandAnnotation, "0"), "minOnDemand=0 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow onlySpot=false onlyOnDemand=false assigned=\"\" granted=0"},
-		"requires spot":      {critical, "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow onlySpot=true onlyOnDemand=false assigned=\"\" granted=0"},
-		"assigned":           {annotate(podOf("p"), kube.AssignedAnnotation, "any: test"), strings.Replace(plain, `assigned=""`, `assigned="any"`, 1)},
-		"granted":            {annotate(podOf("p"), kube.GrantedAnnotation, "fallback"), strings.Replace(plain, "granted=0", "granted=2", 1)},
+		"with an annotation": {annotate(podOf("p"), decision.MinOnDemandAnnotation, "0"), "minOnDemand=0 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow onlySpot=false onlyOnDemand=false"},
+		"requires spot":      {critical, "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow onlySpot=true onlyOnDemand=false"},
 		"requires on-demand": {fixed, strings.Replace(plain, "onlyOnDemand=false", "onlyOnDemand=true", 1)},
 		"no opinion":         {podOf("p", by("DaemonSet", "ds")), "none"},
 		"of a Deployment":    {web("p"), ""},
