@@ -266,7 +266,7 @@ func planOf(p *Pod, revision *Revision, placed decision.Placed, requires decisio
 	if revision.settings != nil {
 		settings = revision.settings
 	}
-	replacement := *pod
+	replacement := *pod.Replacement()
 	replacement.OnlyOnDemand = replacement.OnlyOnDemand || requires == decision.AssignedOnDemand
 	plan := decision.NewPlan(&replacement, *settings, placed, decision.Waiting{})
 	return &plan

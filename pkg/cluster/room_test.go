@@ -42,6 +42,14 @@ func TestReplace(t *testing.T) {
 			cluster: "node od on-demand m/a\nnode sp spot m/a\nnode gone on-demand m/a cordoned\ndeployment web 2 gone sp",
 			replace: "web-0", want: []string{"od"},
 		},
+		"an assignment does not pass on to a replacement": {
+			cluster: "node od on-demand m/a\nnode sp spot m/a\nnode gone spot m/a cordoned\ndeployment web 2 gone assigned=any:x",
+			replace: "web-0", want: []string{"od"},
+		},
+		"nor does a grant": {
+			cluster: "node sp spot m/a\nnode gone spot m/a cordoned\ndeployment web 1 gone granted=fallback",
+			replace: "web-0", want: []string{over},
+		},
 		"replacements count for those after them": {
 			cluster: "node od on-demand m/a\nnode sp spot m/a\nnode gone spot m/a cordoned\ndeployment web 3 gone gone gone",
 			replace: "web-0 web-1 web-2", want: []string{"od", "sp", "sp"},

@@ -162,7 +162,7 @@ func (o options) number(name string, otherwise int) int {
 //	deployment|statefulset|job NAME REPLICAS [PLACE…] [OPTION…]
 //
 // There is a pod for each PLACE: NODE, !NODE (it terminates), ~NODE (it was released) or - (it waits). The options of pods: cpu=1 min=N (min-on-demand) profile=NAME priority=N nominated=NODE anti=KEY near=APP/KEY port=N zone=Z
-// spread=KEY,… (with skew=N domains=N taints=POLICY selector=POLICY perrevision) volume=ZONE tolerates=KEY gated mixed (their labels differ). Pods of deployment web, whose ReplicaSet is web-r, are web-0, web-1 and so on.
+// spread=KEY,… (with skew=N domains=N taints=POLICY selector=POLICY perrevision) volume=ZONE tolerates=KEY gated assigned=TEXT granted=TEXT mixed (their labels differ). Pods of deployment web, whose ReplicaSet is web-r, are web-0, web-1 and so on.
 func (w *world) build(lines string) {
 	w.t.Helper()
 	for line := range strings.Lines(lines) {
@@ -295,6 +295,11 @@ func (w *world) pod(name string, owner metav1.OwnerReference, o options) *v1.Pod
 	pod.Status.NominatedNodeName, _ = o.get("nominated")
 	if _, given := o.get("gated"); given {
 		pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "gate"}}
+	}
+	for option, key := range map[string]string{"assigned": kube.AssignedAnnotation, "granted": kube.GrantedAnnotation} {
+		if value, given := o.get(option); given {
+			pod.Annotations = map[string]string{key: value}
+		}
 	}
 	if port := o.number("port", 0); port > 0 {
 		pod.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: int32(port)}}

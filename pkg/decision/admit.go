@@ -125,6 +125,8 @@ func (p *Plan) floorHeld() string {
 		return fmt.Sprintf("%s has no floor", p.revision)
 	case p.ordered:
 		return fmt.Sprintf("only the first %d of the ordinals of %s may run on on-demand", p.Floor, p.revision)
+	case !p.floorMet():
+		return fmt.Sprintf("the pod was assigned beyond the floor of %d of %s", p.Floor, p.revision)
 	}
 	return fmt.Sprintf("on-demand holds the floor of %d of %s", p.Floor, p.revision)
 }
@@ -150,8 +152,12 @@ func (p *Plan) Waits() string {
 		return p.Reason(OverBudget)
 	case p.KeptOffOnDemand():
 		return p.Reason(OverflowRefused)
+	case p.onlySpot && p.assigned == AssignedSpot:
+		return "no node takes it: it was assigned spot, and admits no on-demand node"
 	case p.onlySpot:
 		return "no node takes it: its own node selector or affinity admits only spot"
+	case p.onlyOnDemand:
+		return "no node takes it: its own node selector or affinity admits only on-demand"
 	case p.PoolCap > 0 && p.Grant == NotGranted:
 		return fmt.Sprintf("no node takes it: it may go to on-demand, and to spot pools with less than %d replicas of %s", p.PoolCap, p.revision)
 	}
@@ -171,6 +177,9 @@ func (p *Plan) Budgeted() string {
 
 // keptOffSpot says what a pod waits for that the floor keeps off spot: otherwise is what lets it run if on-demand cannot.
 func (p *Plan) keptOffSpot(otherwise string) string {
+	if p.onlySpot && p.assigned == AssignedSpot {
+		return "; the pod was assigned spot, and admits no on-demand node" + p.outlook(otherwise)
+	}
 	if p.onlySpot {
 		return "; its own node selector or affinity admits only spot, but exemptions are ignored" + p.outlook(otherwise)
 	}
@@ -182,7 +191,7 @@ func (p *Plan) keptOffSpot(otherwise string) string {
 
 // outlook says what the pod waits for.
 func (p *Plan) outlook(room string) string {
-	if p.fallbackAfter == Never {
+	if p.fallbackAfter == Never || p.onlyOnDemand {
 		return fmt.Sprintf(" (waits for %s)", room)
 	}
 	return fmt.Sprintf(" (waits for %s, takes any spot node after %s)", room, short(p.fallbackAfter))

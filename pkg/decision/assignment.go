@@ -8,7 +8,7 @@ const (
 	Unassigned Assignment = iota
 	// AssignedOnDemand: the pod belongs to the floor, and requires on-demand.
 	AssignedOnDemand
-	// AssignedSpot: the pod is beyond the floor, and requires spot.
+	// AssignedSpot: the pod is beyond the floor, and requires spot, which it would not without the assignment: that exempts it from nothing.
 	AssignedSpot
 	// AssignedAny: the pod is beyond the floor, and requires neither.
 	AssignedAny
@@ -38,4 +38,17 @@ func (a Assignment) Admits(capacity CapacityType) bool {
 		return capacity == Spot
 	}
 	return true
+}
+
+// Beyond reports whether the pod was assigned to run beyond the floor.
+func (a Assignment) Beyond() bool { return a == AssignedSpot || a == AssignedAny }
+
+// Replacement returns the pod that p's workload makes in place of p, as far as it is known: nothing has been assigned to that or granted yet.
+func (p *Pod) Replacement() *Pod {
+	next := *p
+	next.Assigned, next.Granted = Unassigned, NotGranted
+	if p.Assigned == AssignedSpot {
+		next.OnlySpot = false // the assignment wrote that
+	}
+	return &next
 }

@@ -53,8 +53,11 @@ type Pod struct {
 	OnlySpot bool
 	// OnlyOnDemand: they admit no spot node.
 	OnlyOnDemand bool
-	// Assigned is the capacity type that the pod's annotation says it was assigned.
+	// Assigned is the capacity type that the pod was assigned before it was scheduled. Its writer may be anybody who may write the pod, so it
+	// only makes a pod more modest: no plan admits it to a node that it would not be admitted to without, and it evicts no more.
 	Assigned Assignment
+	// Granted is the Grant that a predecessor of the pod has earned by waiting; NotGranted if none has.
+	Granted  Grant
 	Workload Workload
 }
 
@@ -106,9 +109,9 @@ const (
 	NotGranted Grant = iota
 	// Anyway: the workload says ScheduleAnyway.
 	Anyway
-	// FellBack: it has waited for FallbackAfter.
+	// FellBack: it has waited for FallbackAfter, or a pod that it replaces has.
 	FellBack
-	// Relieved: it has waited for RolloutRelief while an older revision holds on-demand.
+	// Relieved: it has waited for RolloutRelief, or a pod that it replaces has, while an older revision holds on-demand.
 	Relieved
 )
 
@@ -129,6 +132,7 @@ type Plan struct {
 	placed        Placed
 	onlySpot      bool
 	onlyOnDemand  bool
+	assigned      Assignment
 	overflow      OverflowPolicy
 	ordered       bool
 	ordinal       int
@@ -147,6 +151,7 @@ func NewPlan(pod *Pod, settings Settings, placed Placed, waiting Waiting) Plan {
 		placed:        placed,
 		onlySpot:      pod.OnlySpot,
 		onlyOnDemand:  pod.OnlyOnDemand,
+		assigned:      pod.Assigned,
 		overflow:      settings.Overflow,
 		ordered:       w.Ordered,
 		ordinal:       w.Ordinal,
@@ -158,6 +163,10 @@ func NewPlan(pod *Pod, settings Settings, placed Placed, waiting Waiting) Plan {
 	switch {
 	case settings.WhenUnsatisfiable == ScheduleAnyway:
 		plan.Grant = Anyway
+	case pod.Granted != NotGranted:
+		plan.Grant = pod.Granted
+	case pod.OnlyOnDemand:
+		// No spot node would take it: it waits for on-demand, however long it has waited.
 	case waiting.For > 0 && settings.FallbackAfter != Never && waiting.For >= settings.FallbackAfter:
 		plan.Grant = FellBack
 	case waiting.OlderOnDemand && settings.Relieves(waiting.For):
@@ -184,13 +193,24 @@ func (p *Plan) WithinBudget(morePlaced int) bool {
 func (p *Plan) MayTakeSpot() bool { return p.Exempt || p.Grant != NotGranted || p.WithinBudget(0) }
 
 // BeyondFloor reports whether the floor is met without the pod: as many replicas of its revision as the floor has are on on-demand, or
-// its ordinal is none of the floor's.
+// its ordinal is none of the floor's. The same holds for a pod that was assigned beyond the floor, as long as the budget has room for it:
+// room on on-demand is for siblings that were assigned to the floor, and may not be there yet. If the budget is used up, fewer siblings were
+// assigned to the floor than it has now, and the pod is judged as if nothing had been assigned.
 func (p *Plan) BeyondFloor() bool {
 	if p.ordered {
 		// As in WithinBudget, ordinals below the set's first one go with the floor.
 		return p.Floor == 0 || p.ordinal >= p.Floor
 	}
-	return p.placed.OnDemand >= p.Floor
+	return p.floorMet() || p.assigned.Beyond() && p.WithinBudget(0)
+}
+
+// floorMet reports whether on-demand holds as many replicas of a revision that is not ordered as the floor has.
+func (p *Plan) floorMet() bool { return p.placed.OnDemand >= p.Floor }
+
+// MayFreeSiblings reports whether siblings that were assigned beyond the floor may take on-demand once the pod is on spot, and not before:
+// overflow Never keeps them off as long as the budget has room, and the pod uses it up.
+func (p *Plan) MayFreeSiblings() bool {
+	return p.overflow == NeverOverflow && !p.ordered && !p.floorMet() && p.placed.Spot+1 >= p.Budget
 }
 
 // KeptOffOnDemand reports whether the pod may take no on-demand node because of overflow Never. A pod that admits no spot node by itself
@@ -219,8 +239,8 @@ func (p *Plan) Counted() bool {
 }
 
 // MayOpen reports whether next may admit the pod to a node that p refuses. Both are plans for the same pod; in between, the replica count
-// of its workload has changed, and its settings have not. It assumes that no replica of the revision has left spot since p was made: the
-// scheduler tries waiting pods again when one does.
+// of its workload has changed, and its settings have not. It assumes that no replica of the revision has left spot since p was made, and none
+// has used up the budget (MayFreeSiblings): the scheduler tries waiting pods again when one does.
 func (p *Plan) MayOpen(next *Plan) bool {
 	switch {
 	case p.Overflows() && !next.Overflows():
@@ -265,8 +285,11 @@ func (s Settings) Relieves(waited time.Duration) bool {
 	return waited > 0 && s.RolloutRelief != Never && waited >= s.RolloutRelief
 }
 
-// Exempts reports whether no floor keeps the pod off spot, because its own node selector or affinity admits nothing else.
-func (s Settings) Exempts(pod *Pod) bool { return pod.OnlySpot && s.Exemptions == AllowExemptions }
+// Exempts reports whether no floor keeps the pod off spot, because its own node selector or affinity admits nothing else. What it requires
+// by an assignment is not its own.
+func (s Settings) Exempts(pod *Pod) bool {
+	return pod.OnlySpot && pod.Assigned != AssignedSpot && s.Exemptions == AllowExemptions
+}
 
 // Floor returns how many of desired replicas must survive the loss of all spot.
 func (s Settings) Floor(desired int) int { return floor(s.MinOnDemand, desired) }

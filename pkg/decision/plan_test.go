@@ -218,7 +218,8 @@ func TestOverflowNever(t *testing.T) {
 		"it admits only on-demand": {
 			pod: decision.Pod{Workload: five, OnlyOnDemand: true}, minOnDemand: two, placed: decision.Placed{OnDemand: 2},
 			want: outline{
-				Beyond: true, Spot: true, OnDemand: true, Counted: true, Prefer: decision.Spot, Waits: "no node takes it: it may go to on-demand and to spot",
+				Beyond: true, Spot: true, OnDemand: true, Counted: true, Prefer: decision.Spot,
+				Waits: "no node takes it: its own node selector or affinity admits only on-demand",
 			},
 		},
 		"it admits only spot": {

@@ -370,7 +370,8 @@ func TestAdmitIsMonotone(t *testing.T) {
 // spot in between.
 func TestMayOpenMissesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		pod := decision.Pod{OnlySpot: rapid.Bool().Draw(t, "onlySpot"), Workload: decision.Workload{
+		assigned := decision.Assignment(rapid.IntRange(0, 3).Draw(t, "assigned"))
+		pod := decision.Pod{OnlySpot: rapid.Bool().Draw(t, "onlySpot"), Assigned: assigned, Workload: decision.Workload{
 			Desired: rapid.IntRange(0, 12).Draw(t, "desired"), Ordered: rapid.Bool().Draw(t, "ordered"), Ordinal: rapid.IntRange(-1, 12).Draw(t, "ordinal"),
 		}}
 		settings := decision.Settings{

@@ -49,8 +49,7 @@ type facts struct {
 // choose decides what a gated pod is to require. It asks the plan that the scheduler makes, with one difference: what counts as the floor is
 // what requires on-demand, wherever it is. A replica that is on on-demand and does not require it is the autoscaler's to move.
 func (l *Labels) choose(subject *kube.Subject, settings decision.Settings, f facts) choice {
-	pod := subject.Pod
-	pod.Assigned = decision.Unassigned // somebody else's word: the pod has no assignment before this one
+	pod := *subject.Pod.Replacement() // what it was created with is somebody else's word
 	plan := decision.NewPlan(&pod, settings, decision.Placed{OnDemand: f.assigned}, decision.Waiting{})
 	ofFloor := !plan.BeyondFloor()
 	floor := "beyond the floor of " + pod.Workload.Revision

@@ -13,7 +13,7 @@ type Exception struct{ Type, Reason, Note string }
 
 var exceptions = map[decision.Outcome]Exception{
 	decision.ByExemption:      {v1.EventTypeNormal, ReasonExempt, "the pod's own node selector or affinity admits only spot: it is there whatever its floor"},
-	decision.ByFallback:       {v1.EventTypeWarning, ReasonFellBack, "not placed within fallbackAfter: on spot over its budget or cap"},
+	decision.ByFallback:       {v1.EventTypeWarning, ReasonFellBack, "no other node had room within fallbackAfter: on spot over its budget or cap"},
 	decision.ByRelief:         {v1.EventTypeWarning, ReasonRolloutRelief, "older replicas of its workload hold on-demand room: on spot so that the rollout can finish"},
 	decision.ByScheduleAnyway: {v1.EventTypeWarning, ReasonScheduledAnyway, "ScheduleAnyway: on spot over its budget or cap"},
 }

@@ -35,3 +35,14 @@ func AssignmentOf(pod *v1.Pod) decision.Assignment {
 	word, _, _ := strings.Cut(pod.Annotations[AssignedAnnotation], ":")
 	return decision.ParseAssignment(word)
 }
+
+// GrantOf returns what GrantedAnnotation says; decision.NotGranted if it is not there or says nothing known.
+func GrantOf(pod *v1.Pod) decision.Grant {
+	switch pod.Annotations[GrantedAnnotation] {
+	case GrantedFallback:
+		return decision.FellBack
+	case GrantedRelief:
+		return decision.Relieved
+	}
+	return decision.NotGranted
+}

@@ -209,6 +209,7 @@ func (o *Owners) subject(pod *v1.Pod, livePods func(OwnerKey) (int, error)) (*Su
 			OnlySpot:      onlySpot(pod, o.policy),
 			OnlyOnDemand:  OnlyOnDemand(pod, o.policy),
 			Assigned:      AssignmentOf(pod),
+			Granted:       GrantOf(pod),
 		},
 		RevisionKey: RevisionOf(pod),
 	}

@@ -278,6 +278,32 @@ func TestSubjectPod(t *testing.T) {
 	}
 }
 
+// The annotations of the controller reach the decision if they say something known.
+func TestSubjectAssignment(t *testing.T) {
+	for name, test := range map[string]struct {
+		annotations map[string]string
+		assigned    decision.Assignment
+		granted     decision.Grant
+	}{
+		"none":           {},
+		"spot":           {annotations: map[string]string{AssignedAnnotation: "spot: beyond the floor"}, assigned: decision.AssignedSpot},
+		"any":            {annotations: map[string]string{AssignedAnnotation: "any: beyond the floor"}, assigned: decision.AssignedAny},
+		"on-demand":      {annotations: map[string]string{AssignedAnnotation: "on-demand: of the floor"}, assigned: decision.AssignedOnDemand},
+		"without a why":  {annotations: map[string]string{AssignedAnnotation: "any"}, assigned: decision.AssignedAny},
+		"unknown":        {annotations: map[string]string{AssignedAnnotation: "Any: x", GrantedAnnotation: "Fallback"}},
+		"empty":          {annotations: map[string]string{AssignedAnnotation: "", GrantedAnnotation: ""}},
+		"fallback":       {annotations: map[string]string{GrantedAnnotation: "fallback"}, granted: decision.FellBack},
+		"rollout relief": {annotations: map[string]string{GrantedAnnotation: "rollout-relief"}, granted: decision.Relieved},
+	} {
+		pod := podOf("p")
+		pod.Annotations = test.annotations
+		got, err := ownersOf(t).Subject(pod)
+		if err != nil || got.Pod.Assigned != test.assigned || got.Pod.Granted != test.granted {
+			t.Errorf("%s: %d, %d, %v; want %d, %d", name, got.Pod.Assigned, got.Pod.Granted, err, test.assigned, test.granted)
+		}
+	}
+}
+
 // An owner that is not in the cache is never guessed: the error says which.
 func TestUnknownOwner(t *testing.T) {
 	cases := map[string]struct {

@@ -64,7 +64,7 @@ func (o *Owners) Standings(pods []*v1.Pod, profile string, capacityOf func(node 
 		if r == nil || !concerns(pod) {
 			continue
 		}
-		admits := decision.Pod{OnlySpot: onlySpot(pod, o.policy)}
+		admits := decision.Pod{OnlySpot: onlySpot(pod, o.policy), Assigned: AssignmentOf(pod)}
 		replica := decision.Replica{OnlySpot: admits.OnlySpot, Exempt: r.settings.Exempts(&admits)}
 		if r.ordered { // every pod has an ordinal of its own
 			subject, err := o.Subject(pod)

@@ -39,6 +39,13 @@ func TestStandingsDoNotDependOnOrder(t *testing.T) {
 			[]*v1.Pod{pod("good", "ReplicaSet", "web", asIs), pod("bad", "ReplicaSet", "web", func(p *v1.Pod) { p.OwnerReferences[0].Name = "other" })},
 			decision.Standing{Spot: 2, FloorOnSpot: 1, FloorDeficit: 1, OverBudget: 1, Heals: 1},
 		},
+		"what an assignment requires exempts from nothing": {
+			replicaSet("web", ptr.To[int32](2)),
+			[]*v1.Pod{pod("web-a", "ReplicaSet", "web", asIs), pod("web-b", "ReplicaSet", "web", func(p *v1.Pod) {
+				p.Spec.NodeSelector, p.Annotations = map[string]string{decision.CapacityLabelKey: "spot"}, map[string]string{AssignedAnnotation: "spot: x"}
+			})},
+			decision.Standing{Spot: 2, FloorOnSpot: 1, FloorDeficit: 1, OverBudget: 1, Heals: 1},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			owners := ownersOf(t, test.owner)

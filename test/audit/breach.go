@@ -192,7 +192,7 @@ func (c *core) deny(r reading, b binding, target targetKind) (BreachKind, string
 	if !r.known {
 		return UnknownOwner, fmt.Sprintf("its owner %s %s, or what owns that, is not known", p.controllerKind(), p.member.name)
 	}
-	if r.anyway || r.exempt || c.waitedOut(r, p, b.seen.at.Add(early)) || c.relievedAt(r, b) {
+	if r.anyway || r.exempt || r.granted || c.waitedOut(r, p, b.seen.at.Add(early)) || c.relievedAt(r, b) {
 		return "", ""
 	}
 	kind := OverBudget

@@ -277,6 +277,28 @@ func TestBreaches(t *testing.T) {
 			},
 			want: over,
 		},
+		"a pod that admits only spot because it was assigned that": {
+			play: func(h *history) {
+				h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a")
+				edit(h, "a", func(p *corev1.Pod) {
+					p.Spec.NodeSelector, p.Annotations = map[string]string{ownLabel: "spot"}, map[string]string{prefix + "assigned": "spot: x"}
+				}).wait(5*time.Second).bind("s", "a")
+			},
+			want: over,
+		},
+		"granted": {
+			play: func(h *history) {
+				h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a")
+				edit(h, "a", func(p *corev1.Pod) { p.Annotations = map[string]string{prefix + "granted": "fallback"} }).wait(5*time.Second).bind("s", "a")
+			},
+		},
+		"granted nothing known": {
+			play: func(h *history) {
+				h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a")
+				edit(h, "a", func(p *corev1.Pod) { p.Annotations = map[string]string{prefix + "granted": "any"} }).wait(5*time.Second).bind("s", "a")
+			},
+			want: over,
+		},
 		"overflow Never: one more than the floor on on-demand": {
 			args: "overflow: Never",
 			play: func(h *history) {

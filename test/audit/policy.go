@@ -22,6 +22,9 @@ type Policy struct {
 	signals        []signal
 }
 
+// prefix is that of the project's annotations.
+const prefix = "spot-aware-scheduler.io/"
+
 // never is longer than any test.
 const never = time.Duration(math.MaxInt64)
 
@@ -93,7 +96,6 @@ type annotations struct {
 }
 
 func policyAnnotations(from map[string]string) annotations {
-	const prefix = "spot-aware-scheduler.io/"
 	return annotations{
 		minOnDemand:       from[prefix+"min-on-demand"],
 		maxPerPool:        from[prefix+"max-per-pool"],

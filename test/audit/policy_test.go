@@ -23,7 +23,6 @@ type knobs struct {
 }
 
 func TestResolve(t *testing.T) {
-	const prefix = "spot-aware-scheduler.io/"
 	for name, test := range map[string]struct {
 		args    string
 		kind    string // Deployment unless given

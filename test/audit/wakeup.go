@@ -210,6 +210,9 @@ func (l pass) place(p *pod) (string, string) {
 	}
 	spot := l.allowedOnSpot(r, p, len(placed), l.now)
 	onDemand := r.overflow != "Never" || !r.beyondFloor(p.object.Name, l.onDemand(p))
+	if r.overflow == "Never" && r.assignedBeyond && !r.onlyOnDemand && len(placed) < r.budget() {
+		onDemand = false // it leaves that to siblings that were assigned to the floor
+	}
 	nominated := l.nominated(p)
 	// Looking at every node for every pod at every change would make the auditor fall behind: where it could run last time will do.
 	if n := l.nodes[p.wait.node]; n != nil && l.takes(n, r, placed, spot != "", onDemand, l.now) && n.fits(p, nominated[p.wait.node]) {
@@ -280,10 +283,13 @@ func (c *core) allowedOnSpot(r reading, p *pod, placed int, now time.Time) strin
 		return "spot: it requires spot itself"
 	case r.anyway:
 		return "spot: ScheduleAnyway"
+	case r.granted:
+		return "spot: the controller has granted that"
 	case ordered && (ordinal < r.start || ordinal >= r.start+r.floor):
 		return fmt.Sprintf("spot: ordinal %d is not below the floor of %d", ordinal, r.floor)
 	case !ordered && placed < r.budget():
 		return fmt.Sprintf("spot: %d of a budget of %d are placed", placed, r.budget())
+	case r.onlyOnDemand: // it earns nothing by waiting
 	case !p.refused.IsZero() && now.Sub(from) >= r.fallbackAfter:
 		return fmt.Sprintf("spot: unschedulable for longer than fallbackAfter (%s)", r.fallbackAfter)
 	case !p.refused.IsZero() && !p.wait.held.IsZero() && now.Sub(from) >= r.rolloutRelief && now.Sub(p.wait.held) >= r.rolloutRelief:

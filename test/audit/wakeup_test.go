@@ -184,6 +184,27 @@ func TestLostWakeups(t *testing.T) {
 			},
 			want: a(5 * s),
 		},
+		"overflow Never, assigned beyond the floor": {
+			args: "overflow: Never",
+			play: func(h *history) {
+				h.onDemand("d").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a")
+				edit(h, "a", func(p *corev1.Pod) { p.Annotations = map[string]string{prefix + "assigned": "any: x"} }).wait(60 * s)
+			},
+		},
+		"overflow Never, assigned beyond the floor, the budget is used up": {
+			args: "overflow: Never",
+			play: func(h *history) {
+				h.onDemand("d").spot("s").deployment("web", 2, nil).pods("ReplicaSet", "web-1", "b").bind("s", "b").pods("ReplicaSet", "web-1", "a")
+				edit(h, "a", func(p *corev1.Pod) { p.Annotations = map[string]string{prefix + "assigned": "any: x"} }).wait(13 * s)
+			},
+			want: a(0),
+		},
+		"granted": {
+			play: func(h *history) {
+				edit(singleton(h), "a", func(p *corev1.Pod) { p.Annotations = map[string]string{prefix + "granted": "rollout-relief"} }).wait(13 * s)
+			},
+			want: a(0),
+		},
 		"exemptions ignored": {
 			args: "rules: [{namespaces: [shop], exemptions: Ignore}]",
 			play: func(h *history) {

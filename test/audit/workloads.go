@@ -200,6 +200,8 @@ type reading struct {
 	floor        int
 	exempt       bool // its own selector or affinity admits spot only, and the policy allows that
 	onlyOnDemand bool // they admit no spot node
+	// assignedBeyond: an annotation says that the pod was assigned beyond the floor. granted: another lets it go to spot.
+	assignedBeyond, granted bool
 }
 
 func (r reading) budget() int { return r.desired - r.floor }
@@ -221,8 +223,11 @@ func (c *core) readings(p *pod, from time.Time, to stamp) []reading {
 			for _, w := range c.workloads(p, from, to) {
 				s := subject{pod: version.value, kind: w.kind, annotations: w.annotations, desired: w.desired, fragileJob: w.fragileJob}
 				resolved, floor := policy.value.resolve(s)
+				assigned, _, _ := strings.Cut(version.value.Annotations[prefix+"assigned"], ":")
 				out = append(out, reading{
-					w, resolved, floor, resolved.exemptions == "Allow" && policy.value.onlySpot(version.value), policy.value.onlyOnDemand(version.value),
+					w, resolved, floor, resolved.exemptions == "Allow" && assigned != "spot" && policy.value.onlySpot(version.value),
+					policy.value.onlyOnDemand(version.value), assigned == "spot" || assigned == "any",
+					slices.Contains([]string{"fallback", "rollout-relief"}, version.value.Annotations[prefix+"granted"]),
 				})
 			}
 		}

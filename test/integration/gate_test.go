@@ -137,3 +137,25 @@ func (s *scenario) onlyPatchedBy(p *lab.Process, app string) {
 		}
 	}
 }
+
+// TestAssignedAndGranted: replicas that were assigned beyond the floor leave on-demand to others as long as the budget has room for them, and
+// the floor holds all the same. A grant lets a pod run on spot that would wait.
+func TestAssignedAndGranted(t *testing.T) {
+	s := start(t, onDemand(1, 10), args(map[string]any{"overflow": "Never", "minOnDemand": 2}))
+	with := func(key, value string) func(*appsv1.Deployment) {
+		return func(d *appsv1.Deployment) {
+			d.Spec.Template.Annotations = map[string]string{"spot-aware-scheduler.io/" + key: value}
+		}
+	}
+	s.deploy("web", 4, with("assigned", "any: beyond the floor"))
+	s.eventually(soon, s.waitsBecause("web", 4, "overflow Never: the pod was assigned beyond the floor of 2"))
+	s.addNodes(spot(1, 10)...)
+	s.eventually(soon, s.is("web", split{onDemand: 2, spot: 2}))
+
+	s.editNode("od-1", func(n *v1.Node) { n.Spec.Unschedulable = true })
+	s.deploy("waits", 1)
+	s.deploy("granted", 1, with("granted", "fallback"))
+	s.eventually(soon, s.is("granted", split{spot: 1}))
+	s.must(s.is("waits", split{waiting: 1})())
+	s.eventually(soon, s.measures(1, "spot_aware_scheduler_placements_total", map[string]string{"reason": "fallback"}))
+}

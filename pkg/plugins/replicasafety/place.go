@@ -42,7 +42,7 @@ func (p *Plugin) PostBind(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod
 		return
 	}
 	placement.RecordPlacement(p.profile, *s.Placed)
-	if s.Nominated != "" && s.Nominated != nodeName {
+	if s.Nominated != "" && s.Nominated != nodeName || s.Placed.Capacity == decision.Spot && s.Plan.MayFreeSiblings() {
 		p.waiting.WakeCounted(s.Subject.RevisionKey)
 	}
 	if logger := klog.FromContext(ctx).V(2); logger.Enabled() { // its arguments are not for nothing

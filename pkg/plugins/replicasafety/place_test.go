@@ -12,6 +12,7 @@ import (
 	"k8s.io/component-base/metrics/testutil"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
@@ -38,7 +39,7 @@ func TestPlacements(t *testing.T) {
 			wantEvent: "Normal SpotByOwnAffinity the pod's own node selector or affinity admits only spot: it is there whatever its floor" + overBudget},
 		"fallback": {annotations: map[string]string{decision.FallbackAfterAnnotation: "5s"}, standing: map[string]string{"spot": "web-1"}, pod: web("p"), waited: 5 * time.Second, node: "spot",
 			want:      &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByFallback},
-			wantEvent: "Warning FellBackToSpot not placed within fallbackAfter: on spot over its budget or cap" + overBudget},
+			wantEvent: "Warning FellBackToSpot no other node had room within fallbackAfter: on spot over its budget or cap" + overBudget},
 		"fallback, but on-demand had room": {annotations: map[string]string{decision.FallbackAfterAnnotation: "5s"}, standing: map[string]string{"spot": "web-1"}, pod: web("p"), waited: 5 * time.Second,
 			node: "on-demand", want: &placement.Placement{Capacity: decision.OnDemand, Outcome: decision.OnFloor}},
 		"relief": {annotations: map[string]string{decision.MinOnDemandAnnotation: "100%"}, standing: map[string]string{"on-demand": "web-1"}, pod: relieved, waited: time.Minute, node: "spot",
@@ -128,16 +129,21 @@ func TestSignPod(t *testing.T) {
 	}
 	fixed := podOf("p")
 	fixed.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "on-demand"}
-	const plain = "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow onlySpot=false onlyOnDemand=false"
+	const plain = "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow onlySpot=false onlyOnDemand=false assigned= granted=0"
 	cases := map[string]struct {
 		pod  *v1.Pod
 		want string // "" for none
 	}{
 		"no controller":      {podOf("p"), plain},
 		"another one":        {podOf("q"), plain},
-		"with an annotation": {annotate(podOf("p"), decision.MinOnDemandAnnotation, "0"), "minOnDemand=0 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow onlySpot=false onlyOnDemand=false"},
-		"requires spot":      {critical, "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow onlySpot=true onlyOnDemand=false"},
+		"with an annotation": {annotate(podOf("p"), decision.MinOnDemandAnnotation, "0"), "minOnDemand=0 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow onlySpot=false onlyOnDemand=false assigned= granted=0"},
+		"requires spot":      {critical, "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow onlySpot=true onlyOnDemand=false assigned= granted=0"},
 		"requires on-demand": {fixed, strings.Replace(plain, "onlyOnDemand=false", "onlyOnDemand=true", 1)},
+		"assigned any":       {annotate(podOf("p"), kube.AssignedAnnotation, "any: x"), strings.Replace(plain, "assigned=", "assigned=any", 1)},
+		"for another reason": {annotate(podOf("p"), kube.AssignedAnnotation, "any: y"), strings.Replace(plain, "assigned=", "assigned=any", 1)},
+		"assigned nonsense":  {annotate(podOf("p"), kube.AssignedAnnotation, "x"), plain},
+		"granted a fallback": {annotate(podOf("p"), kube.GrantedAnnotation, kube.GrantedFallback), strings.Replace(plain, "granted=0", "granted=2", 1)},
+		"granted relief":     {annotate(podOf("p"), kube.GrantedAnnotation, kube.GrantedRelief), strings.Replace(plain, "granted=0", "granted=3", 1)},
 		"no opinion":         {podOf("p", by("DaemonSet", "ds")), "none"},
 		"of a Deployment":    {web("p"), ""},
 		"of an unknown kind": {podOf("p", by("CloneSet", "c")), ""},

@@ -33,5 +33,7 @@ func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *f
 	if len(invalid) > 0 {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "the pod's annotations are to be reported")
 	}
-	return []fwk.SignFragment{{Key: key, Value: fmt.Sprintf("%s onlySpot=%t onlyOnDemand=%t", settings, subject.Pod.OnlySpot, subject.Pod.OnlyOnDemand)}}, nil
+	of := &subject.Pod
+	return []fwk.SignFragment{{Key: key, Value: fmt.Sprintf("%s onlySpot=%t onlyOnDemand=%t assigned=%s granted=%d",
+		settings, of.OnlySpot, of.OnlyOnDemand, of.Assigned, of.Granted)}}, nil
 }

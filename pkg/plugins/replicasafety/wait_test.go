@@ -479,6 +479,48 @@ func TestOverflowPodTakesTheFloorsPlace(t *testing.T) {
 	}
 }
 
+// Replicas that were assigned beyond the floor are kept off on-demand as long as the budget has room, and are tried again when a sibling has
+// used it up: the floor was raised after the assignment, and one of them is needed on on-demand.
+func TestAssignedPodTakesTheFloorsPlace(t *testing.T) {
+	w := newWorld(t, func(a *config.ReplicaSafetyArgs) { a.Overflow, a.MinOnDemand = "Never", "2" }, deployment("web", 4, 1, nil)...)
+	w.nodes(onDemand("on-demand"), spot("spot"), spot("full"))
+	beyond := func(name string) *v1.Pod {
+		return annotate(web(name), kube.AssignedAnnotation, "any: beyond the floor")
+	}
+	w.stand("on-demand", web("a"))
+	w.stand("full", beyond("b"))
+	waits, sibling := beyond("p"), beyond("c")
+	o := w.try(waits)
+	if diff := cmp.Diff([]string{"full", "spot"}, o.feasible); diff != "" {
+		t.Errorf("feasible (-want +got):\n%s", diff)
+	}
+	w.framework.RunPostFilterPlugins(w.ctx, o.state, waits, framework.NewDefaultNodeToStatus()) // spot had no room
+	o = w.try(sibling)
+	w.stand("spot", sibling)
+	w.bind(o, sibling, "spot")
+	if diff := cmp.Diff([]string{"shop/p"}, w.woken.take()); diff != "" {
+		t.Errorf("woken (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"on-demand"}, w.try(waits).feasible); diff != "" {
+		t.Errorf("feasible when the budget is used up (-want +got):\n%s", diff)
+	}
+}
+
+// What the controller granted to a pod holds at its first attempt.
+func TestGrantedPodTakesSpot(t *testing.T) {
+	for value, want := range map[string][]string{
+		kube.GrantedFallback: {"on-demand", "spot"}, kube.GrantedRelief: {"on-demand", "spot"}, "anything": {"on-demand"}, "": {"on-demand"},
+	} {
+		t.Run(value, func(t *testing.T) {
+			w := newWorld(t, nil)
+			w.nodes(onDemand("on-demand"), spot("spot"))
+			if diff := cmp.Diff(want, w.try(annotate(podOf("p"), kube.GrantedAnnotation, value)).feasible); diff != "" {
+				t.Errorf("feasible (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // A node without a label is tried again when its label can no longer come, although nothing else happens.
 func TestSettledNodeIsTriedAgain(t *testing.T) {
 	w := newWorld(t, nil)

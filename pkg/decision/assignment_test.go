@@ -1,0 +1,245 @@
+package decision_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+func TestParseAssignment(t *testing.T) {
+	for _, a := range []decision.Assignment{decision.AssignedOnDemand, decision.AssignedSpot, decision.AssignedAny} {
+		if got := decision.ParseAssignment(a.String()); got != a {
+			t.Errorf("%q is parsed as %d, want %d", a, got, a)
+		}
+	}
+	for _, word := range []string{"", "Spot", "spot ", "none"} {
+		if got := decision.ParseAssignment(word); got != decision.Unassigned {
+			t.Errorf("%q is parsed as %d, want %d", word, got, decision.Unassigned)
+		}
+	}
+}
+
+// A replica that was assigned beyond the floor leaves on-demand to its siblings as long as the budget has room for it.
+func TestAssigned(t *testing.T) {
+	five := decision.Workload{Kind: "Deployment", Revision: "shop/web-5d9f", Desired: 5}
+	ordinal := func(n int) decision.Workload {
+		return decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Desired: 5, Ordered: true, Ordinal: n}
+	}
+	type outline struct {
+		Prefer                          decision.CapacityType
+		Overflows, Spot, OnDemand, Must bool
+	}
+	onSpot, onAnything := outline{Prefer: decision.Spot, Overflows: true, Spot: true}, outline{Prefer: decision.Spot, Overflows: true, Spot: true, OnDemand: true}
+	ofFloor := outline{OnDemand: true, Must: true}
+	for name, test := range map[string]struct {
+		pod   decision.Pod
+		never bool // overflow
+		at    decision.Placed
+		want  outline
+		waits string
+	}{
+		"not assigned":           {pod: decision.Pod{Workload: five}, want: outline{Spot: true, OnDemand: true}},
+		"assigned on-demand":     {pod: decision.Pod{Workload: five, Assigned: decision.AssignedOnDemand}, want: outline{Spot: true, OnDemand: true}},
+		"any, no sibling placed": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, want: onAnything},
+		"spot, no sibling placed": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedSpot}, want: onAnything,
+			waits: "no node takes it: it may go to on-demand and to spot"},
+		"any, overflow Never": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, never: true, want: onSpot,
+			waits: "overflow Never: the pod was assigned beyond the floor of 2 of shop/web-5d9f (waits for room on spot)"},
+		"spot, overflow Never": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedSpot}, never: true, want: onSpot},
+		"the floor is met, overflow Never": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, never: true,
+			at: decision.Placed{OnDemand: 2}, want: onSpot, waits: "overflow Never: on-demand holds the floor of 2 of shop/web-5d9f (waits for room on spot)"},
+		// The floor was raised after the assignment: the replica is needed on on-demand.
+		"the budget is used up":                 {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, at: decision.Placed{Spot: 3, OnDemand: 1}, want: ofFloor},
+		"the budget is used up, overflow Never": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, never: true, at: decision.Placed{Spot: 3, OnDemand: 1}, want: ofFloor},
+		"one replica too many": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, at: decision.Placed{Spot: 3, OnDemand: 2},
+			want: outline{Overflows: true, OnDemand: true, Must: true}},
+		"its affinity is that of the assignment": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedSpot, OnlySpot: true},
+			want: onSpot, waits: "no node takes it: it was assigned spot, and admits no on-demand node"},
+		"that is no exemption from the budget": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedSpot, OnlySpot: true},
+			at: decision.Placed{Spot: 3}, want: outline{},
+			waits: "spot budget used up: 3 of 3 replicas of shop/web-5d9f may run on spot; the pod was assigned spot, and admits no on-demand node (waits for room in the spot budget)"},
+		"its own affinity is one": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny, OnlySpot: true},
+			at: decision.Placed{Spot: 3}, want: outline{Prefer: decision.Spot, Spot: true}},
+		"it admits only on-demand": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny, OnlyOnDemand: true}, never: true,
+			want: outline{Prefer: decision.Spot, Spot: true, OnDemand: true}, waits: "no node takes it: its own node selector or affinity admits only on-demand"},
+		"ordinal of the floor":     {pod: decision.Pod{Workload: ordinal(1), Assigned: decision.AssignedSpot}, never: true, want: ofFloor},
+		"ordinal beyond the floor": {pod: decision.Pod{Workload: ordinal(2), Assigned: decision.AssignedSpot}, never: true, want: onSpot},
+	} {
+		t.Run(name, func(t *testing.T) {
+			settings := decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never, RolloutRelief: decision.Never}
+			if test.never {
+				settings.Overflow = decision.NeverOverflow
+			}
+			plan := decision.NewPlan(&test.pod, settings, test.at, decision.Waiting{})
+			got := outline{plan.Prefer, plan.Overflows(), plan.MayTakeSpot(), plan.MayTakeOnDemand(), plan.MustHaveOnDemand()}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("plan (-want +got):\n%s", diff)
+			}
+			if got := plan.Waits(); test.waits != "" && got != test.waits {
+				t.Errorf("waits: %q, want %q", got, test.waits)
+			}
+		})
+	}
+}
+
+// anyPlan draws what a plan is made from.
+type anyPlan struct {
+	pod      decision.Pod
+	settings decision.Settings
+	placed   decision.Placed
+	waiting  decision.Waiting
+}
+
+func drawPlan(t *rapid.T) anyPlan {
+	a := anyPlan{
+		pod: decision.Pod{OnlySpot: rapid.Bool().Draw(t, "onlySpot"), Workload: decision.Workload{
+			Desired: rapid.IntRange(0, 8).Draw(t, "desired"), Ordered: rapid.Bool().Draw(t, "ordered"), Ordinal: rapid.IntRange(-1, 8).Draw(t, "ordinal"),
+		}},
+		settings: decision.Settings{
+			MinOnDemand: quantities().Draw(t, "minOnDemand"), FallbackAfter: rapid.SampledFrom([]time.Duration{decision.Never, time.Minute}).Draw(t, "fallbackAfter"),
+			Overflow:   decision.OverflowPolicy(rapid.IntRange(0, 1).Draw(t, "overflow")),
+			Exemptions: decision.ExemptionPolicy(rapid.IntRange(0, 1).Draw(t, "exemptions")),
+		},
+		placed:  decision.Placed{Spot: rapid.IntRange(0, 8).Draw(t, "spot"), OnDemand: rapid.IntRange(0, 8).Draw(t, "on-demand")},
+		waiting: decision.Waiting{For: rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(t, "waited")},
+	}
+	a.pod.OnlyOnDemand = !a.pod.OnlySpot && rapid.Bool().Draw(t, "onlyOnDemand")
+	return a
+}
+
+func (a *anyPlan) plan() decision.Plan {
+	return decision.NewPlan(&a.pod, a.settings, a.placed, a.waiting)
+}
+
+var (
+	spotNode     = decision.Node{Capacity: decision.Capacity{Type: decision.Spot}, Pool: decision.NewPool("m5", "a")}
+	onDemandNode = decision.Node{Capacity: decision.Capacity{Type: decision.OnDemand}}
+)
+
+// Who forges an assignment gains nothing by it: the pod is admitted to no further node, and evicts no more. Nor does it keep the pod from
+// running, unless overflow is Never.
+func TestAssignmentGrantsNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := drawPlan(t)
+		without := a.plan()
+		a.pod.Assigned = decision.Assignment(rapid.IntRange(1, 3).Draw(t, "assigned"))
+		with := a.plan()
+		for _, node := range []decision.Node{spotNode, onDemandNode} {
+			before, after := without.Admit(node, 0, 0), with.Admit(node, 0, 0)
+			switch lost := before == decision.Admitted && after != decision.Admitted; {
+			case before != decision.Admitted && after == decision.Admitted:
+				t.Fatalf("assigned %s: a node of type %s is open that is closed without: %s", a.pod.Assigned, node.Capacity.Type, without.Reason(before))
+			case lost && node == spotNode && !without.Exempt:
+				t.Fatalf("assigned %s: spot is closed: %s", a.pod.Assigned, with.Reason(after))
+			case lost && node == onDemandNode && (a.settings.Overflow == decision.AllowOverflow || !with.MayTakeSpot()):
+				t.Fatalf("assigned %s: on-demand is closed: %s", a.pod.Assigned, with.Reason(after))
+			}
+		}
+		if without.Overflows() && !with.Overflows() {
+			t.Fatalf("assigned %s: it may evict from on-demand, and without it may not", a.pod.Assigned)
+		}
+		if with.Floor != without.Floor || with.Budget != without.Budget || with.Grant != without.Grant {
+			t.Fatalf("assigned %s: %+v, without %+v", a.pod.Assigned, with, without)
+		}
+	})
+}
+
+// A pod that is assigned beyond the floor and refused on-demand may go there at the earliest when a sibling has gone to spot, and
+// MayFreeSiblings said so of that.
+func TestMayFreeSiblingsMissesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := drawPlan(t)
+		sibling := a.plan()
+		a.pod.Assigned = decision.Assignment(rapid.IntRange(0, 3).Draw(t, "assigned"))
+		before := a.plan()
+		a.placed.Spot++
+		after := a.plan()
+		opens := before.Admit(onDemandNode, 0, 0) != decision.Admitted && after.Admit(onDemandNode, 0, 0) == decision.Admitted
+		opens = opens && !a.pod.OnlySpot
+		if opens && !sibling.MayFreeSiblings() {
+			t.Fatalf("%+v admits on-demand, and %+v did not", after, before)
+		}
+		if opens && !before.Counted() {
+			t.Fatalf("%+v depends on its siblings, and is not counted", before)
+		}
+	})
+}
+
+// What the controller grants holds from the first attempt on, and does not depend on settings that say never.
+func TestGranted(t *testing.T) {
+	web := decision.Workload{Kind: "Deployment", Revision: "shop/web-5d9f", Desired: 1}
+	for name, test := range map[string]struct {
+		pod      decision.Pod
+		settings decision.Settings
+		waiting  decision.Waiting
+		want     decision.Grant
+		outcome  decision.Outcome
+	}{
+		"nothing":          {pod: decision.Pod{}, want: decision.NotGranted},
+		"fallback":         {pod: decision.Pod{Granted: decision.FellBack}, want: decision.FellBack, outcome: decision.ByFallback},
+		"rollout relief":   {pod: decision.Pod{Granted: decision.Relieved}, want: decision.Relieved, outcome: decision.ByRelief},
+		"it waited, too":   {pod: decision.Pod{Granted: decision.Relieved}, settings: decision.Settings{FallbackAfter: 1}, waiting: decision.Waiting{For: 1}, want: decision.Relieved, outcome: decision.ByRelief},
+		"it only waited":   {settings: decision.Settings{FallbackAfter: 1}, waiting: decision.Waiting{For: 1}, want: decision.FellBack, outcome: decision.ByFallback},
+		"Anyway is stated": {pod: decision.Pod{Granted: decision.FellBack}, settings: decision.Settings{WhenUnsatisfiable: decision.ScheduleAnyway}, want: decision.Anyway, outcome: decision.ByScheduleAnyway},
+		"it waited, and admits no spot node": {pod: decision.Pod{OnlyOnDemand: true}, settings: decision.Settings{FallbackAfter: 1},
+			waiting: decision.Waiting{For: time.Hour, OlderOnDemand: true}, want: decision.NotGranted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if test.settings.FallbackAfter == 0 {
+				test.settings.FallbackAfter, test.settings.RolloutRelief = decision.Never, decision.Never
+			}
+			test.settings.MinOnDemand, test.pod.Workload = decision.Count(1), web
+			plan := decision.NewPlan(&test.pod, test.settings, decision.Placed{}, test.waiting)
+			if plan.Grant != test.want || plan.MayTakeSpot() != (test.want != decision.NotGranted) {
+				t.Errorf("grant %d, spot %t; want %d", plan.Grant, plan.MayTakeSpot(), test.want)
+			}
+			if got := plan.Outcome(spotNode, 0); test.outcome != "" && got != test.outcome {
+				t.Errorf("outcome %s, want %s", got, test.outcome)
+			}
+		})
+	}
+}
+
+// No message promises spot to a pod that admits no spot node.
+func TestNoPromiseOfSpot(t *testing.T) {
+	settings := decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: 5 * time.Minute, RolloutRelief: 30 * time.Second}
+	pod := decision.Pod{OnlyOnDemand: true, Assigned: decision.AssignedOnDemand, Workload: decision.Workload{Kind: "Deployment", Revision: "shop/web-5d9f", Desired: 5}}
+	for _, waited := range []time.Duration{0, time.Second, time.Hour} {
+		plan := decision.NewPlan(&pod, settings, decision.Placed{Spot: 3}, decision.Waiting{For: waited, OlderOnDemand: true})
+		const want = "spot budget used up: 3 of 3 replicas of shop/web-5d9f may run on spot (waits for on-demand room)"
+		if got := plan.Waits(); got != want {
+			t.Errorf("after %s: %q, want %q", waited, got, want)
+		}
+		if !plan.MustHaveOnDemand() {
+			t.Errorf("after %s it does not count as waiting for on-demand", waited)
+		}
+		for v := range decision.Verdict(decision.Verdicts) {
+			if reason := plan.Reason(v); strings.Contains(reason, "takes any spot node") {
+				t.Errorf("after %s: %s", waited, reason)
+			}
+		}
+	}
+}
+
+// The pod that a workload makes in place of another one has none of what was assigned or granted to that.
+func TestReplacement(t *testing.T) {
+	for name, test := range map[string]struct{ pod, want decision.Pod }{
+		"spot":      {decision.Pod{Namespace: "shop", OnlySpot: true, Assigned: decision.AssignedSpot, Granted: decision.FellBack}, decision.Pod{Namespace: "shop"}},
+		"any":       {decision.Pod{OnlySpot: true, Assigned: decision.AssignedAny}, decision.Pod{OnlySpot: true}},
+		"on-demand": {decision.Pod{OnlyOnDemand: true, Assigned: decision.AssignedOnDemand}, decision.Pod{OnlyOnDemand: true}},
+		"nothing":   {decision.Pod{OnlySpot: true}, decision.Pod{OnlySpot: true}},
+	} {
+		before := test.pod
+		if diff := cmp.Diff(test.want, *test.pod.Replacement()); diff != "" {
+			t.Errorf("%s: replacement (-want +got):\n%s", name, diff)
+		}
+		if diff := cmp.Diff(before, test.pod); diff != "" {
+			t.Errorf("%s: the pod itself has changed (-was +is):\n%s", name, diff)
+		}
+	}
+}
