@@ -33,6 +33,9 @@ const namespace = "shop"
 // scheduler's profile: one or the other runs there, and here both do.
 const extended = "through-the-extender"
 
+// held is the app whose pods have the capacity gate, as the admission policy of the autoscaler mode adds it.
+const held = "held"
+
 // watched is a lab with all programs, and a Prometheus that scrapes them as the overlays have it done.
 type watched struct {
 	*testing.T
@@ -252,7 +255,9 @@ func start(t *testing.T) *watched {
 	w.must(w.cp.CreateNodes(w.ctx, slices.Concat(live.OnDemand(1, 2), live.Spot(3, 4), []lab.NodeSpec{contradictory})...))
 	w.scheduler, err = w.cp.StartScheduler(w.ctx, lab.SchedulerOptions{Flags: []string{"-v=2"}})
 	w.must(err)
-	w.controller, err = w.cp.StartController(w.ctx, lab.ControllerOptions{Flags: []string{"-v=2"}})
+	w.controller, err = w.cp.StartController(w.ctx, lab.ControllerOptions{Flags: []string{"-v=2"}, Edit: func(config map[string]any) {
+		config["gating"] = map[string]any{"enabled": true, "labels": []any{lab.CapacityLabel}, "spotLabel": lab.CapacityLabel}
+	}})
 	w.must(err)
 	w.startExtender()
 	rules := filepath.Join(w.TempDir(), "rules.yaml")
@@ -299,6 +304,8 @@ func (w *watched) act() {
 	w.deploy(namespace, "single", 1, map[string]string{decision.FallbackAfterAnnotation: "1h"})
 	w.deploy(namespace, "misspelt", 2, map[string]string{decision.MinOnDemandAnnotation: "0", decision.MaxPerPoolAnnotation: "many"})
 	w.stand("misspelt", live.Split{Spot: 2})
+	w.deploy(namespace, held, 2, map[string]string{decision.MinOnDemandAnnotation: "0"})
+	w.stand(held, live.Split{Spot: 2})
 	w.deploy(extended, "asked", 2, map[string]string{decision.MinOnDemandAnnotation: "0"})
 	w.eventually("web is ready", func() error { // or it is not moved by a surge
 		d, err := w.client.AppsV1().Deployments(namespace).Get(w.ctx, "web", metav1.GetOptions{})
@@ -344,6 +351,9 @@ func (w *watched) deploy(in, name string, replicas int32, annotations map[string
 	template := live.PodTemplate(name)
 	if in == extended {
 		template.Spec.SchedulerName = extended
+	}
+	if name == held {
+		template.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: kube.CapacityGate}}
 	}
 	_, err := w.client.AppsV1().Deployments(in).Create(w.ctx, &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
