@@ -72,12 +72,12 @@ func (l *Labels) choose(subject *kube.Subject, settings decision.Settings, f fac
 			c.warning = "It is part of the floor, but its own node selector or affinity admits only spot: autoscalers do not see the floor"
 		}
 		return c
+	case pod.OnlyOnDemand:
+		return choice{why: "its own node selector or affinity admits no spot"} // it counts as part of the floor
 	case ofFloor && settings.WhenUnsatisfiable == decision.ScheduleAnyway:
 		return choice{why: "whenUnsatisfiable ScheduleAnyway: the floor is a preference, " + floor, prefer: l.notSpot}
 	case ofFloor:
 		return choice{assigned: decision.AssignedOnDemand, why: floor, require: l.notSpot}
-	case pod.OnlyOnDemand:
-		return choice{assigned: decision.AssignedOnDemand, why: "its own node selector or affinity admits no spot"}
 	case f.toSpot && l.spot != nil:
 		return choice{assigned: decision.AssignedSpot, why: "replaces a replica that returns to spot", require: []v1.NodeSelectorRequirement{*l.spot}}
 	case settings.Overflow == decision.NeverOverflow && l.spot != nil:

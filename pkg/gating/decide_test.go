@@ -28,7 +28,7 @@ func TestChoose(t *testing.T) {
 		"what somebody wrote says nothing":  {pod: decision.Pod{Workload: deployment, Assigned: decision.AssignedAny}, settings: decision.Settings{MinOnDemand: third}, want: decision.AssignedOnDemand, require: "NotIn"},
 		"no floor":                          {pod: decision.Pod{Workload: deployment}, want: decision.AssignedAny},
 		"overflow Never":                    {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{Overflow: decision.NeverOverflow}, want: decision.AssignedSpot, require: "In"},
-		"overflow Never, on-demand its own": {pod: decision.Pod{Workload: deployment, OnlyOnDemand: true}, settings: decision.Settings{Overflow: decision.NeverOverflow}, want: decision.AssignedOnDemand},
+		"overflow Never, on-demand its own": {pod: decision.Pod{Workload: deployment, OnlyOnDemand: true}, settings: decision.Settings{Overflow: decision.NeverOverflow}, want: decision.Unassigned},
 		"returns to spot":                   {pod: decision.Pod{Workload: deployment}, facts: facts{toSpot: true}, want: decision.AssignedSpot, require: "In"},
 		"returns to spot, but of the floor": {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MinOnDemand: third}, facts: facts{toSpot: true}, want: decision.AssignedOnDemand, require: "NotIn"},
 		"granted":                           {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MinOnDemand: third}, facts: facts{granted: kube.GrantedFallback}, want: decision.AssignedAny},
@@ -40,7 +40,7 @@ func TestChoose(t *testing.T) {
 		"only spot, beyond the floor":       {pod: decision.Pod{Workload: deployment, OnlySpot: true}, settings: decision.Settings{MinOnDemand: third}, facts: facts{assigned: 3}, want: decision.Unassigned},
 		"a cap":                             {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MaxPerPool: &pools}, want: decision.AssignedAny, warns: true},
 		"a retriable Job":                   {pod: decision.Pod{Workload: decision.Workload{Kind: "Job", Desired: 5, Batch: decision.Retriable}}, want: decision.AssignedAny},
-		"on-demand its own, of the floor":   {pod: decision.Pod{Workload: deployment, OnlyOnDemand: true}, settings: decision.Settings{MinOnDemand: third}, want: decision.AssignedOnDemand, require: "NotIn"},
+		"on-demand its own, of the floor":   {pod: decision.Pod{Workload: deployment, OnlyOnDemand: true}, settings: decision.Settings{MinOnDemand: third}, want: decision.Unassigned},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, err := NewLabels(builtin(), []string{karpenter}, karpenter)
@@ -63,7 +63,7 @@ func TestChoose(t *testing.T) {
 				prefers = string(c.prefer[0].Operator)
 			}
 			want := map[decision.Assignment]string{decision.AssignedAny: "In", decision.Unassigned: "NotIn"}[test.want]
-			if test.pod.OnlySpot {
+			if test.pod.OnlySpot || test.pod.OnlyOnDemand {
 				want = ""
 			}
 			if prefers != want {

@@ -34,6 +34,9 @@ const (
 	patching = 32
 )
 
+// mostAtOnce is how many pods of a revision are let go before other revisions have their turn.
+const mostAtOnce = 100
+
 // askAgain is how soon a pod is looked at again whose owner is not known yet, or is known to be older than the pod.
 const askAgain = 50 * time.Millisecond
 
@@ -71,8 +74,12 @@ type Gater struct {
 	seen map[types.UID]time.Time
 	// grants are what the successors of deleted pods have earned.
 	grants map[successor][]grant
-	// gatedAt is when a gated pod was seen last, by namespace.
-	gatedAt map[string]time.Time
+	// releasedAt is when the gate of a pod was removed last, by namespace.
+	releasedAt map[string]time.Time
+	// waiting is when each pod without a gate was first seen unschedulable.
+	waiting map[types.UID]time.Time
+	// reassigned is until when the successors of pods that were deleted to be reassigned count as part of the floor.
+	reassigned map[kube.OwnerKey][]time.Time
 	// told are the events that were recorded once.
 	told map[types.UID]string
 }
@@ -97,7 +104,8 @@ func New(
 			workqueue.TypedRateLimitingQueueConfig[kube.OwnerKey]{Name: "gating", Clock: clock}),
 		slots:   make(chan struct{}, patching),
 		decided: map[types.UID]decision.Assignment{}, seen: map[types.UID]time.Time{},
-		grants: map[successor][]grant{}, gatedAt: map[string]time.Time{}, told: map[types.UID]string{},
+		grants: map[successor][]grant{}, releasedAt: map[string]time.Time{}, waiting: map[types.UID]time.Time{},
+		reassigned: map[kube.OwnerKey][]time.Time{}, told: map[types.UID]string{},
 	}
 	g.nodes = &nodes{settings: settings, recorder: recorder, told: map[types.UID]string{}, lister: factory.Core().V1().Nodes().Lister()}
 	err = pods.AddIndexers(cache.Indexers{podsByRevision: func(obj any) ([]string, error) {
@@ -157,19 +165,30 @@ func (g *Gater) Run(ctx context.Context) {
 
 // observe queues the revision of a pod that there may be something to do for.
 func (g *Gater) observe(pod *v1.Pod) {
-	if !g.leading.Load() || pod.Spec.SchedulerName != g.settings.Profile || pod.Spec.NodeName != "" || !kube.Live(pod) {
+	if !g.leading.Load() || pod.Spec.SchedulerName != g.settings.Profile {
 		return
 	}
-	gated := kube.Gated(pod)
+	if pod.Spec.NodeName != "" || !kube.Live(pod) {
+		g.forget(pod.UID)
+		return
+	}
+	g.mu.Lock()
+	gated, unschedulable := kube.Gated(pod), false
 	if gated {
-		g.mu.Lock()
 		if _, known := g.seen[pod.UID]; !known {
 			g.seen[pod.UID] = g.clock.Now()
 		}
-		g.gatedAt[pod.Namespace] = g.clock.Now()
-		g.mu.Unlock()
+	} else {
+		delete(g.seen, pod.UID)
+		delete(g.decided, pod.UID)
+		if unschedulable = kube.Unschedulable(pod); unschedulable {
+			if _, known := g.waiting[pod.UID]; !known {
+				g.waiting[pod.UID] = g.clock.Now()
+			}
+		}
 	}
-	if gated || kube.Unschedulable(pod) {
+	g.mu.Unlock()
+	if gated || unschedulable {
 		g.queue.Add(kube.RevisionOf(pod))
 	}
 }
@@ -186,6 +205,7 @@ func (g *Gater) forget(uid types.UID) {
 	defer g.mu.Unlock()
 	delete(g.decided, uid)
 	delete(g.seen, uid)
+	delete(g.waiting, uid)
 	delete(g.told, uid)
 }
 
@@ -227,7 +247,8 @@ func (g *Gater) reconcile(ctx context.Context, revision kube.OwnerKey) (again ti
 		return 0, err
 	}
 	var gated, waiting []sibling
-	assigned := 0
+	subjects := g.owners.Subjects()
+	assigned, granted := 0, 0
 	for _, pod := range pods {
 		pending := kube.Gated(pod)
 		if made, done := g.assignmentOf(pod.UID, pending); pending && done {
@@ -236,11 +257,15 @@ func (g *Gater) reconcile(ctx context.Context, revision kube.OwnerKey) (again ti
 			}
 			continue
 		}
-		if !pending && kube.OnlyOnDemand(pod, g.settings.Policy) {
+		switch {
+		case pending:
+		case kube.OnlyOnDemand(pod, g.settings.Policy):
 			assigned++
+		case kube.GrantOf(pod) != decision.NotGranted:
+			granted++
 		}
 		if pending || pod.Spec.NodeName == "" && kube.Unschedulable(pod) {
-			s, wait, err := g.look(pod, len(pods))
+			s, wait, err := g.look(subjects, pod, len(pods))
 			switch {
 			case err != nil:
 				return 0, err
@@ -253,10 +278,14 @@ func (g *Gater) reconcile(ctx context.Context, revision kube.OwnerKey) (again ti
 			}
 		}
 	}
-	next, err := g.relieve(ctx, revision, waiting, assigned)
-	again = earlier(again, next)
+	if len(gated) > mostAtOnce {
+		gated, again = gated[:mostAtOnce], time.Nanosecond // other revisions have their turn in between
+	}
 	// A revision is new as long as none of its pods has been let go.
-	return again, errors.Join(err, g.release(ctx, revision, gated, assigned, len(gated) == len(pods)))
+	assigned, err = g.release(ctx, revision, gated, assigned, len(gated) == len(pods))
+	// What was granted stands for a replica of the floor that on-demand had no room for.
+	next, failed := g.relieve(ctx, revision, waiting, assigned+granted)
+	return earlier(again, next), errors.Join(err, failed)
 }
 
 // earlier returns the shorter of two times; 0 stands for never.
@@ -275,7 +304,7 @@ func (g *Gater) live(revision kube.OwnerKey) ([]*v1.Pod, error) {
 	}
 	var pods []*v1.Pod
 	for _, obj := range objs {
-		if pod := obj.(*v1.Pod); kube.Live(pod) && !kube.Released(pod) {
+		if pod := obj.(*v1.Pod); kube.Live(pod) && !kube.Released(pod) && kube.HasOpinion(pod) {
 			pods = append(pods, pod)
 		}
 	}
@@ -299,8 +328,10 @@ func (g *Gater) assignmentOf(pod types.UID, gated bool) (decision.Assignment, bo
 
 // look finds out what a pod belongs to. It returns a time to wait if that is not known yet, or is older than the pod: no owner makes more pods
 // than replicas.
-func (g *Gater) look(pod *v1.Pod, siblings int) (s sibling, wait time.Duration, err error) {
-	subject, err := g.owners.Subject(pod)
+func (g *Gater) look(
+	subjects func(*v1.Pod) (*kube.Subject, error), pod *v1.Pod, siblings int,
+) (s sibling, wait time.Duration, err error) {
+	subject, err := subjects(pod)
 	age := g.clock.Since(pod.CreationTimestamp.Time)
 	if unknown := (*kube.UnknownOwner)(nil); errors.As(err, &unknown) {
 		if age < decision.OwnerNews {
@@ -320,13 +351,14 @@ func (g *Gater) look(pod *v1.Pod, siblings int) (s sibling, wait time.Duration, 
 }
 
 // release decides on the gated pods of a revision one after the other, and patches them at the same time. isNew: they are all pods that the
-// revision has.
-func (g *Gater) release(ctx context.Context, revision kube.OwnerKey, gated []sibling, assigned int, isNew bool) error {
+// revision has. It returns how many pods require on-demand then.
+func (g *Gater) release(ctx context.Context, revision kube.OwnerKey, gated []sibling, assigned int, isNew bool) (int, error) {
 	var patches errgroup.Group
 	patches.SetLimit(patching)
 	for _, s := range gated {
 		own := s.subject.Pod.OnlyOnDemand
 		f := facts{assigned: assigned}
+		g.takeReassigned(revision)
 		grant, granted := g.takeGrant(successorOf(revision, s))
 		if granted {
 			f.granted = grant.why
@@ -346,8 +378,8 @@ func (g *Gater) release(ctx context.Context, revision kube.OwnerKey, gated []sib
 		g.decide(s.pod.UID, c.assigned)
 		patches.Go(func() error {
 			g.slots <- struct{}{}
+			defer func() { <-g.slots }()
 			err := g.patch(ctx, s.pod, c)
-			<-g.slots
 			if err == nil {
 				return nil
 			}
@@ -369,7 +401,7 @@ func (g *Gater) release(ctx context.Context, revision kube.OwnerKey, gated []sib
 			return err
 		})
 	}
-	return patches.Wait()
+	return assigned, patches.Wait()
 }
 
 func (g *Gater) decide(pod types.UID, a decision.Assignment) {
@@ -387,9 +419,9 @@ func (g *Gater) patch(ctx context.Context, pod *v1.Pod, c choice) error {
 	spec := map[string]any{"schedulingGates": withoutGate(pod)}
 	switch {
 	case len(c.require) > 0:
-		spec["affinity"] = narrow(pod.Spec.Affinity, c.require)
+		spec["affinity"] = map[string]any{"nodeAffinity": narrow(pod.Spec.Affinity, c.require).NodeAffinity}
 	case len(c.prefer) > 0:
-		spec["affinity"] = prefer(pod.Spec.Affinity, c.prefer)
+		spec["affinity"] = map[string]any{"nodeAffinity": prefer(pod.Spec.Affinity, c.prefer).NodeAffinity}
 	}
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion, "annotations": annotations}, "spec": spec,
@@ -404,6 +436,7 @@ func (g *Gater) patch(ctx context.Context, pod *v1.Pod, c choice) error {
 	g.mu.Lock()
 	since, known := g.seen[pod.UID]
 	delete(g.seen, pod.UID)
+	g.releasedAt[pod.Namespace] = g.clock.Now()
 	g.mu.Unlock()
 	if known {
 		gateDuration.Observe(g.clock.Since(since).Seconds())

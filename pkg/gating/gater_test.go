@@ -51,6 +51,11 @@ func start(t *testing.T, settings decision.Settings, objects ...runtime.Object) 
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, object := range objects { // as if they had been seen since then
+		if pod, ok := object.(*v1.Pod); ok && len(pod.Status.Conditions) > 0 {
+			w.waiting[pod.UID] = pod.Status.Conditions[0].LastTransitionTime.Time
+		}
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
@@ -391,6 +396,56 @@ func TestReassign(t *testing.T) {
 				t.Error("it was deleted, though its successor would be like it")
 			}
 		})
+	}
+}
+
+// A floor that lacks one replica costs one waiting pod, however late its successor is.
+func TestReassignsOneAtATime(t *testing.T) {
+	objects := append(deployment("web", 6), deployment("other", 1)...)
+	for i := range 5 {
+		objects = append(objects, unschedulable(gated("apps/v1", "ReplicaSet", "web-1", fmt.Sprint("web-", i)), time.Minute, ""))
+	}
+	w := start(t, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, objects...)
+	w.create(gated("apps/v1", "ReplicaSet", "other-1", "other-0"))
+	w.assigned()
+	revision := kube.RevisionOf(objects[4].(*v1.Pod))
+	gone := func() (n int) {
+		for i := range 5 {
+			if w.gone(fmt.Sprint("web-", i)) {
+				n++
+			}
+		}
+		return n
+	}
+	w.queue.Add(revision)
+	w.until("a pod is deleted", func() bool { return gone() == 1 })
+	for range 5 {
+		w.queue.Add(revision)
+		time.Sleep(50 * time.Millisecond)
+	}
+	if got := gone(); got != 1 {
+		t.Errorf("%d pods were deleted, want 1", got)
+	}
+	w.create(gated("apps/v1", "ReplicaSet", "web-1", "web-5"))
+	if got := w.assigned(); got["web-5"] != "on-demand" {
+		t.Errorf("assigned %v, want the successor on on-demand", got)
+	}
+}
+
+// Where something refuses for good what the controller writes, pods are not replaced: their successors would be like them.
+func TestRefusedForGood(t *testing.T) {
+	pod := unschedulable(gated("apps/v1", "ReplicaSet", "web-1", "web-0"), time.Minute, "")
+	w := start(t, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, append(append(deployment("web", 2), deployment("other", 1)...), pod)...)
+	w.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(v1.Resource("pods"), "web", nil)
+	})
+	w.create(gated("apps/v1", "ReplicaSet", "other-1", "other-0"))
+	for range 5 {
+		w.queue.Add(kube.RevisionOf(pod))
+		time.Sleep(50 * time.Millisecond)
+	}
+	if w.gone("web-0") {
+		t.Error("the pod was deleted")
 	}
 }
 

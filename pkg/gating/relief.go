@@ -27,6 +27,9 @@ const grantFor = time.Minute
 // to. Such pods were let go while the controller did not run.
 const reassignAfter = 30 * time.Second
 
+// mostAsked is how many pods' events are listed at a time for one revision.
+const mostAsked = 10
+
 // The events by which autoscalers tell of a node that they start for a pod, or that they count on for it: Karpenter and the cluster autoscaler.
 var nodeStarts = []string{"Nominated", "TriggeredScaleUp"}
 
@@ -77,8 +80,10 @@ func (g *Gater) giveGrant(s successor, given grant) {
 // assigned is how many live pods of the revision require on-demand. It returns after how long one more may have waited for long enough; 0 for
 // never.
 func (g *Gater) relieve(ctx context.Context, revision kube.OwnerKey, waiting []sibling, assigned int) (next time.Duration, err error) {
+	asked := 0
+	assigned += g.reassignedOf(revision)
 	for _, s := range waiting {
-		waited, ok := waitedFor(s.pod, g.clock.Now())
+		waited, ok := g.waitedFor(s.pod)
 		if !ok {
 			continue
 		}
@@ -88,9 +93,15 @@ func (g *Gater) relieve(ctx context.Context, revision kube.OwnerKey, waiting []s
 			continue
 		}
 		if !makesAgain(s.pod) {
+			if why == reassigned {
+				continue
+			}
 			g.tellOnce(s.pod, kube.ReasonNoSuccessor, "It waits for on-demand for longer than its policy wants, but its affinity cannot be changed any more, "+
 				"and no controller would make it anew if it were deleted")
 			continue
+		}
+		if asked++; asked > mostAsked {
+			return earlier(next, time.Second), nil
 		}
 		starting, err := g.nodeStarting(ctx, s.pod)
 		if err != nil {
@@ -114,14 +125,14 @@ const reassigned = "reassigned"
 // earned returns what a pod has earned by waiting that long, and since how long, or after how much more waiting that may change; 0 for never.
 func (g *Gater) earned(s sibling, waited time.Duration, assigned int) (why string, since, after time.Duration) {
 	settings := s.settings
-	if s.pod.Annotations[kube.GrantedAnnotation] != "" || s.subject.Pod.OnlySpot || settings.WhenUnsatisfiable == decision.ScheduleAnyway {
+	if s.subject.Pod.Granted != decision.NotGranted || s.subject.Pod.OnlySpot || settings.WhenUnsatisfiable == decision.ScheduleAnyway {
 		return "", 0, 0
 	}
 	if !s.subject.Pod.OnlyOnDemand {
 		c := g.settings.Labels.choose(s.subject, settings, facts{assigned: assigned})
 		switch {
-		case c.assigned != decision.AssignedOnDemand:
-			return "", 0, 0
+		case c.assigned != decision.AssignedOnDemand || s.subject.Pod.Assigned == decision.AssignedOnDemand:
+			return "", 0, 0 // or its affinity cannot say so, and its successor's could not either
 		case !g.gates(s.pod):
 			return "", 0, time.Minute
 		case waited >= reassignAfter:
@@ -151,14 +162,39 @@ func (g *Gater) earned(s sibling, waited time.Duration, assigned int) (why strin
 	return "", 0, after
 }
 
-// waitedFor returns for how long no scheduler has found a node for the pod.
-func waitedFor(pod *v1.Pod, now time.Time) (time.Duration, bool) {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse && c.Reason == v1.PodReasonUnschedulable {
-			return now.Sub(c.LastTransitionTime.Time), true
-		}
+// waitedFor returns for how long no scheduler has found a node for the pod, since its last gate was removed. The API server counts a gate as
+// waiting, so that the time of the condition says nothing.
+func (g *Gater) waitedFor(pod *v1.Pod) (time.Duration, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	since, known := g.waiting[pod.UID]
+	return g.clock.Since(since), known
+}
+
+// reassignedOf returns how many successors of pods that were deleted to be reassigned are still to come.
+func (g *Gater) reassignedOf(revision kube.OwnerKey) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.clock.Now()
+	left := slices.DeleteFunc(g.reassigned[revision], func(until time.Time) bool { return !until.After(now) })
+	if len(left) == 0 {
+		delete(g.reassigned, revision)
+	} else {
+		g.reassigned[revision] = left
 	}
-	return 0, false
+	return len(left)
+}
+
+// takeReassigned notes that one of these successors has come.
+func (g *Gater) takeReassigned(revision kube.OwnerKey) {
+	if g.reassignedOf(revision) == 0 {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.reassigned[revision] = g.reassigned[revision][1:]; len(g.reassigned[revision]) == 0 {
+		delete(g.reassigned, revision)
+	}
 }
 
 // makesAgain reports whether the pod's controller makes another one when it is deleted, and nothing else comes of it. A Job may count the pod as
@@ -175,12 +211,12 @@ func makesAgain(pod *v1.Pod) bool {
 	return false
 }
 
-// gates reports whether a successor of the pod would be gated: in its namespace a gated pod was seen after it was made. Otherwise the admission
-// policy may not be there, and the successor would be like the pod.
+// gates reports whether a successor of the pod would be assigned something: in its namespace the controller has removed a gate after it was
+// made. Otherwise the admission policy may not be there, or something refuses what the controller writes, and the successor would be like the pod.
 func (g *Gater) gates(pod *v1.Pod) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.gatedAt[pod.Namespace].After(pod.CreationTimestamp.Time)
+	return g.releasedAt[pod.Namespace].After(pod.CreationTimestamp.Time)
 }
 
 // olderOnDemand reports whether an older revision of the pod's workload has pods on on-demand nodes.
@@ -233,7 +269,11 @@ func latest(e *v1.Event) time.Time {
 // it was bound, is left alone.
 func (g *Gater) replace(ctx context.Context, revision kube.OwnerKey, s sibling, why string) error {
 	key := successorOf(revision, s)
-	if why != reassigned {
+	if why == reassigned {
+		g.mu.Lock()
+		g.reassigned[revision] = append(g.reassigned[revision], g.clock.Now().Add(grantFor))
+		g.mu.Unlock()
+	} else {
 		// Before the deletion: the successor may be there before its answer.
 		g.giveGrant(key, grant{why, g.clock.Now().Add(grantFor)})
 	}

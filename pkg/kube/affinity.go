@@ -14,7 +14,7 @@ import (
 //
 // A pod that was assigned spot requires it by the controller's word, not by its user's: it is not exempt from a floor.
 func onlySpot(pod *v1.Pod, policy *decision.Policy) bool {
-	return AssignmentOf(pod) != decision.AssignedSpot && demands(pod, func(e *v1.NodeSelectorRequirement) bool {
+	return (Gated(pod) || AssignmentOf(pod) != decision.AssignedSpot) && demands(pod, func(e *v1.NodeSelectorRequirement) bool {
 		switch e.Operator {
 		case v1.NodeSelectorOpIn:
 			return allSay(e, policy, decision.Spot)
@@ -56,14 +56,20 @@ func demands(pod *v1.Pod, says func(*v1.NodeSelectorRequirement) bool) bool {
 	if required == nil || len(required.NodeSelectorTerms) == 0 {
 		return false
 	}
-	// Terms are alternatives; the expressions of one term must all hold.
+	// Terms are alternatives; the expressions of one term must all hold. An empty term selects no node.
+	some := false
 	for i := range required.NodeSelectorTerms {
-		expressions := required.NodeSelectorTerms[i].MatchExpressions
+		term := &required.NodeSelectorTerms[i]
+		if len(term.MatchExpressions) == 0 && len(term.MatchFields) == 0 {
+			continue
+		}
+		some = true
+		expressions := term.MatchExpressions
 		if !slices.ContainsFunc(expressions, func(e v1.NodeSelectorRequirement) bool { return says(&e) }) {
 			return false
 		}
 	}
-	return true
+	return some
 }
 
 // allSay reports whether each of the expression's values, of which there is one, stands for this capacity type.

@@ -224,6 +224,27 @@ func TestAssignedSpotIsNotOnlySpot(t *testing.T) {
 	}
 }
 
+// An empty term selects no node: the others say what the pod admits.
+func TestEmptyTerms(t *testing.T) {
+	onDemand := v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{
+		{Key: decision.CapacityLabelKey, Operator: v1.NodeSelectorOpIn, Values: []string{"on-demand"}},
+	}}
+	for name, test := range map[string]struct {
+		terms []v1.NodeSelectorTerm
+		want  bool
+	}{
+		"beside another": {[]v1.NodeSelectorTerm{{}, onDemand}, true},
+		"alone":          {[]v1.NodeSelectorTerm{{}}, false},
+	} {
+		pod := &v1.Pod{Spec: v1.PodSpec{Affinity: &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: test.terms},
+		}}}}
+		if got := OnlyOnDemand(pod, builtin); got != test.want {
+			t.Errorf("%s: OnlyOnDemand = %v, want %v", name, got, test.want)
+		}
+	}
+}
+
 // What a user prefers is no requirement.
 func TestPreferredAffinityIsNotOnlySpot(t *testing.T) {
 	preferred := []v1.PreferredSchedulingTerm{{Weight: 100, Preference: v1.NodeSelectorTerm{
