@@ -8,8 +8,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
@@ -44,7 +47,7 @@ func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, 
 	}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	bindings, err := b.watchBindings(watching)
+	bindings, failed, err := b.watchBindings(watching)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +69,7 @@ func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, 
 		work.Go(func() error { return create(workCtx, b.client, b.workloads, a) })
 	}
 	work.Go(func() (err error) {
-		placed, err = b.await(workCtx, process, bindings, m)
+		placed, err = b.await(workCtx, process, bindings, failed, m)
 		return err
 	})
 	if err := work.Wait(); err != nil {
@@ -100,28 +103,43 @@ type binding struct {
 	at        time.Time
 }
 
-// watchBindings returns a channel that has every binding from now on, once, until ctx ends. An informer goes on where a watch ends: the API
-// server closes those that do not keep up.
-func (b *bench) watchBindings(ctx context.Context) (<-chan binding, error) {
-	bindings := make(chan binding, b.options.pods)
-	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: cache.NewListWatchFromClient(b.client.CoreV1().RESTClient(), "pods", namespace,
-			fields.OneTermNotEqualSelector("spec.nodeName", "")),
-		ObjectType: &corev1.Pod{},
-		Handler: cache.ResourceEventHandlerFuncs{AddFunc: func(object any) {
-			pod := object.(*corev1.Pod)
-			bindings <- binding{pod.Labels[appLabel], pod.Spec.NodeName, time.Now()}
-		}},
-	})
-	go informer.RunWithContext(ctx)
-	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-		return nil, fmt.Errorf("watching the pods: %w", context.Cause(ctx))
+// watchBindings sends every binding from now on, once, until ctx ends or it fails. The API server ends watches that do not keep up. Then a
+// new one continues at once where the last one ended: a client that lists the pods anew would take all bindings for those of one moment.
+func (b *bench) watchBindings(ctx context.Context) (<-chan binding, <-chan error, error) {
+	pods := b.client.CoreV1().Pods(namespace)
+	list, err := pods.List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return nil, nil, err
 	}
-	return bindings, nil
+	bindings, failed := make(chan binding, b.options.pods), make(chan error, 1)
+	go func() {
+		bound := fields.OneTermNotEqualSelector("spec.nodeName", "").String()
+		version, seen := list.ResourceVersion, sets.New[types.UID]()
+		for ctx.Err() == nil {
+			watch, err := pods.Watch(ctx, metav1.ListOptions{FieldSelector: bound, ResourceVersion: version, AllowWatchBookmarks: true})
+			if err != nil {
+				failed <- fmt.Errorf("watching the pods: %w", err)
+				return
+			}
+			for event := range watch.ResultChan() {
+				pod, ok := event.Object.(*corev1.Pod)
+				if !ok {
+					failed <- fmt.Errorf("watching the pods: %w", apierrors.FromObject(event.Object))
+					return
+				}
+				version = pod.ResourceVersion
+				if pod.Spec.NodeName != "" && !seen.Has(pod.UID) {
+					seen.Insert(pod.UID)
+					bindings <- binding{pod.Labels[appLabel], pod.Spec.NodeName, time.Now()}
+				}
+			}
+		}
+	}()
+	return bindings, failed, nil
 }
 
 // await waits until every pod is bound, fills in the rates and what the process used, and returns where the pods are.
-func (b *bench) await(ctx context.Context, process *lab.Process, bindings <-chan binding, m *Measurement) (placements, error) {
+func (b *bench) await(ctx context.Context, process *lab.Process, bindings <-chan binding, failed <-chan error, m *Measurement) (placements, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.options.limit)
 	defer cancel()
 	placed := placements{}
@@ -132,6 +150,8 @@ func (b *bench) await(ctx context.Context, process *lab.Process, bindings <-chan
 		select {
 		case <-process.Done():
 			return nil, process.Err()
+		case err := <-failed:
+			return nil, err
 		case <-ctx.Done():
 			// Once it is killed, its error has the end of its log.
 			return nil, errors.Join(fmt.Errorf("%d of %d pods are bound: %w", len(times), b.options.pods, context.Cause(ctx)),
