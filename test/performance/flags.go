@@ -16,6 +16,7 @@ import (
 type options struct {
 	nodes        []int
 	pods, rounds int
+	rate         int
 	arms         []arm
 	layout       layout
 	limit        time.Duration
@@ -32,6 +33,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.SetOutput(stderr)
 	flags.StringVar(&nodes, "nodes", "5000", "numbers of nodes, comma-separated; each is measured on a control plane of its own")
 	flags.IntVar(&o.pods, "pods", 3000, "number of pods")
+	flags.IntVar(&o.rate, "rate", 0,
+		"pods created per second while the scheduler runs, which measures how long each takes to its binding; 0: all are created before")
 	flags.IntVar(&o.rounds, "rounds", 3, "number of rounds, in each of which every arm runs once")
 	flags.StringVar(&armNames, "arms", strings.Join(namesOf(arms), ","), "arms to measure, comma-separated")
 	flags.StringVar(&checkout, "before", "",
@@ -79,6 +82,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	o.layout = layouts[i]
 	if o.pods < 2 {
 		return o, fmt.Errorf("-pods: %d: expected at least 2, to measure the time between them", o.pods)
+	}
+	if o.rate < 0 {
+		return o, fmt.Errorf("-rate: %d: expected at least 1, or 0 to create all pods before the scheduler starts", o.rate)
 	}
 	if o.rounds < 1 {
 		return o, fmt.Errorf("-rounds: %d: expected at least 1", o.rounds)

@@ -76,6 +76,39 @@ func TestEveryArm(t *testing.T) {
 	}
 }
 
+// TestRate creates pods while the scheduler and the controller run, and finds how long each waits.
+func TestRate(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "bench.json")
+	o, err := parse([]string{"-nodes", "100", "-pods", "300", "-rate", "100", "-rounds", "1", "-limit", "1m", "-arms", gated, "-json", file}, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table strings.Builder
+	if err := run(t.Context(), o, &table, t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(table.String())
+	if !strings.Contains(table.String(), "placed p99") {
+		t.Error("the table has no column for the time from creation to binding")
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var report Report
+	if err := json.Unmarshal(data, &report); err != nil {
+		t.Fatal(err)
+	}
+	m := report.Sizes[0].Measurements[0]
+	if m.PlacedP50Milliseconds <= 0 || m.PlacedP99Milliseconds < m.PlacedP50Milliseconds {
+		t.Errorf("from creation to binding: p50 %v ms, p99 %v ms", m.PlacedP50Milliseconds, m.PlacedP99Milliseconds)
+	}
+	// More than 100 only because of those that were created while the scheduler started.
+	if m.PodsPerSecond > 200 {
+		t.Errorf("%.0f pods/s are placed, but 100 are created", m.PodsPerSecond)
+	}
+}
+
 // TestBrokenArm has workloads below their floor where this project's scheduler should be at work, and a scheduler that places nothing in
 // time.
 func TestBrokenArm(t *testing.T) {
@@ -133,7 +166,8 @@ func TestFlags(t *testing.T) {
 		"unknown arm":          {[]string{"-arms", "default,best"}, []string{"-arms", `"best"`, "bind-only"}},
 		"unknown layout":       {[]string{"-layout", "all"}, []string{"-layout", `"all"`, "rare-on-demand"}},
 		"no time":              {[]string{"-limit", "0s"}, []string{"-limit", "0s", "above 0"}},
-		"negative rate":        {[]string{"-qps", "-5"}, []string{"-qps", "-5", "at least 1"}},
+		"negative rate":        {[]string{"-rate", "-5"}, []string{"-rate", "-5", "at least 1"}},
+		"negative limit":       {[]string{"-qps", "-5"}, []string{"-qps", "-5", "at least 1"}},
 		"no such folder":       {[]string{"-profile", "no/such"}, []string{"-profile", "no/such", "existing folder"}},
 		"nor for the JSON":     {[]string{"-json", "no/such/file"}, []string{"-json", "no/such", "existing folder"}},
 		"an argument":          {[]string{"100"}, []string{`"100"`, "flags only"}},

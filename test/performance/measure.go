@@ -27,6 +27,10 @@ type Measurement struct {
 	// RateP50 and RateP99 are pods per second that half of the whole seconds since the first binding reached, and 99 % of them.
 	RateP50 float64 `json:"rateP50"`
 	RateP99 float64 `json:"rateP99"`
+	// Quantiles of the time from before a pod's creation to its binding, as a watch saw it, of the pods that are created after the first
+	// binding: those before it waited for the scheduler to start. 0 if there are none.
+	PlacedP50Milliseconds float64 `json:"placedP50Milliseconds,omitempty"`
+	PlacedP99Milliseconds float64 `json:"placedP99Milliseconds,omitempty"`
 	// Quantiles of the time from taking a pod from the queue to its binding, from the scheduler's own histogram.
 	LatencyP50Milliseconds float64 `json:"latencyP50Milliseconds"`
 	LatencyP99Milliseconds float64 `json:"latencyP99Milliseconds"`
@@ -37,11 +41,13 @@ type Measurement struct {
 }
 
 // measure lets the arm's scheduler place all workloads, and removes them. The scheduler is started anew, so that all it counts is of
-// this run. Where nodes join late the pods come after them, so that their speed is partly that of the bench.
+// this run. Where nodes join late the pods come after them, and with -rate after the scheduler, so that their speed is partly that of the bench.
 func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, err error) {
 	late := b.options.layout.late != ""
-	if !late {
-		if err := create(ctx, b.client, b.workloads, a); err != nil {
+	creation := newCreation(b.client, b.options.rate)
+	before := !late && b.options.rate == 0
+	if before {
+		if err := creation.create(ctx, b.workloads, a); err != nil {
 			return nil, err
 		}
 	}
@@ -63,10 +69,10 @@ func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, 
 		}
 	}
 	m := &Measurement{Round: round, Arm: a.name}
-	var placed placements
+	var placed []binding
 	work, workCtx := errgroup.WithContext(ctx)
-	if late {
-		work.Go(func() error { return create(workCtx, b.client, b.workloads, a) })
+	if !before {
+		work.Go(func() error { return creation.create(workCtx, b.workloads, a) })
 	}
 	work.Go(func() (err error) {
 		placed, err = b.await(workCtx, process, bindings, failed, m)
@@ -78,7 +84,18 @@ func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, 
 	if err := m.readHistogram(ctx, process); err != nil {
 		return nil, err
 	}
-	m.Spread = spreadOf(placed, b.workloads, b.nodes)
+	at := placements{}
+	var took []float64
+	for _, binding := range placed {
+		at.add(binding.app, binding.node)
+		if began := creation.began[binding.pod]; began.After(placed[0].at) {
+			took = append(took, binding.at.Sub(began).Seconds()*1000)
+		}
+	}
+	m.Spread = spreadOf(at, b.workloads, b.nodes)
+	if len(took) > 0 {
+		m.PlacedP50Milliseconds, m.PlacedP99Milliseconds = quantile(took, 0.5), quantile(took, 0.99)
+	}
 	ours := a.name == spotAware || a.extended || a.gated
 	if n := m.Spread.WithoutOnDemand; ours && n > 0 {
 		return nil, fmt.Errorf("%d of %d workloads have no pod on on-demand, which is below their floor", n, len(b.workloads))
@@ -99,8 +116,8 @@ func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, 
 
 // binding is a pod that has got a node, and when the bench learned of it.
 type binding struct {
-	app, node string
-	at        time.Time
+	pod, app, node string
+	at             time.Time
 }
 
 // watchBindings sends every binding from now on, once, until ctx ends or it fails. The API server ends watches that do not keep up. Then a
@@ -130,7 +147,7 @@ func (b *bench) watchBindings(ctx context.Context) (<-chan binding, <-chan error
 				version = pod.ResourceVersion
 				if pod.Spec.NodeName != "" && !seen.Has(pod.UID) {
 					seen.Insert(pod.UID)
-					bindings <- binding{pod.Labels[appLabel], pod.Spec.NodeName, time.Now()}
+					bindings <- binding{pod.Name, pod.Labels[appLabel], pod.Spec.NodeName, time.Now()}
 				}
 			}
 		}
@@ -138,11 +155,11 @@ func (b *bench) watchBindings(ctx context.Context) (<-chan binding, <-chan error
 	return bindings, failed, nil
 }
 
-// await waits until every pod is bound, fills in the rates and what the process used, and returns where the pods are.
-func (b *bench) await(ctx context.Context, process *lab.Process, bindings <-chan binding, failed <-chan error, m *Measurement) (placements, error) {
+// await waits until every pod is bound, fills in the rates and what the process used, and returns the bindings in their order.
+func (b *bench) await(ctx context.Context, process *lab.Process, bindings <-chan binding, failed <-chan error, m *Measurement) ([]binding, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.options.limit)
 	defer cancel()
-	placed := placements{}
+	var placed []binding
 	var times []time.Time
 	var cpuBefore float64
 	profiled := make(chan error, 1)
@@ -165,7 +182,7 @@ func (b *bench) await(ctx context.Context, process *lab.Process, bindings <-chan
 				go func() { profiled <- b.saveProfile(ctx, process, m) }()
 			}
 			times = append(times, binding.at)
-			placed.add(binding.app, binding.node)
+			placed = append(placed, binding)
 		}
 	}
 	cpu, peak, err := usage(process.PID)

@@ -107,6 +107,12 @@ var speed = []column{
 	{"peak MiB", "%.0f", func(m Measurement) float64 { return m.PeakMiB }},
 }
 
+// waiting is only measured of pods that are created while the scheduler runs.
+var waiting = []column{
+	{"placed p50 ms", "%.0f", func(m Measurement) float64 { return m.PlacedP50Milliseconds }},
+	{"placed p99 ms", "%.0f", func(m Measurement) float64 { return m.PlacedP99Milliseconds }},
+}
+
 var spread = []column{
 	{"skew over nodes", "%.0f", func(m Measurement) float64 { return float64(m.Spread.Node.Max) }},
 	{"zones", "%.0f", func(m Measurement) float64 { return float64(m.Spread.Zone.Max) }},
@@ -130,6 +136,10 @@ func (s *Size) print(out io.Writer, facts Facts) error {
 		if !slices.Contains(names, m.Arm) {
 			names = append(names, m.Arm)
 		}
+	}
+	speed := speed
+	if slices.Max(s.of(names[0], waiting[1].figure)) > 0 {
+		speed = slices.Concat(speed, waiting)
 	}
 	for _, columns := range [][]column{speed, spread} {
 		table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -171,6 +181,7 @@ func explain(out io.Writer, arms []arm) {
 Each figure is the median over the rounds, with its range in brackets.
 pods/s          from the first binding to the last; p50 and p99: the rate that 50 % and 99 % of the seconds in between reached
 latency         from taking a pod from the queue to its binding, by the scheduler's own histogram
+placed          from the request that creates a pod to its binding; only pods that are created after the first binding
 CPU, peak       of the scheduler's process: from the first binding to the last; the most memory that it ever held
 skew            pods of a workload in its fullest domain less those in its emptiest: the largest of all workloads, and their mean;
                 over all nodes, zones and pools (instance type and zone), and over the spot nodes of each pool

@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -40,14 +43,31 @@ func workloadsFor(pods int) []workload {
 	return workloads
 }
 
+// creation makes workloads and their pods.
+type creation struct {
+	client kubernetes.Interface
+	limit  *rate.Limiter
+	mu     sync.Mutex
+	began  map[string]time.Time // when the creation of each pod was requested
+}
+
+// newCreation returns a creation of so many pods per second; 0: as many as the API server takes.
+func newCreation(client kubernetes.Interface, perSecond int) *creation {
+	limit := rate.NewLimiter(rate.Inf, 0)
+	if perSecond > 0 {
+		limit = rate.NewLimiter(rate.Limit(perSecond), 1)
+	}
+	return &creation{client: client, limit: limit, began: map[string]time.Time{}}
+}
+
 // create makes the workloads with all their pods as the arm has them. There is no controller to make the pods, so that none works
 // while the scheduler is measured.
-func create(ctx context.Context, client kubernetes.Interface, workloads []workload, a arm) error {
+func (c *creation) create(ctx context.Context, workloads []workload, a arm) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
 	for _, w := range workloads {
 		group.Go(func() error {
-			if err := w.create(ctx, client, a); err != nil {
+			if err := c.createOne(ctx, w, a); err != nil {
 				return fmt.Errorf("creating %s: %w", w.app, err)
 			}
 			return nil
@@ -56,10 +76,10 @@ func create(ctx context.Context, client kubernetes.Interface, workloads []worklo
 	return group.Wait()
 }
 
-func (w workload) create(ctx context.Context, client kubernetes.Interface, a arm) error {
+func (c *creation) createOne(ctx context.Context, w workload, a arm) error {
 	labels := map[string]string{appLabel: w.app}
 	template := podTemplate(labels, a)
-	owner, err := client.AppsV1().ReplicaSets(namespace).Create(ctx, &appsv1.ReplicaSet{
+	owner, err := c.client.AppsV1().ReplicaSets(namespace).Create(ctx, &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Name: w.app},
 		Spec: appsv1.ReplicaSetSpec{
 			Replicas: ptr.To(int32(w.replicas)), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template,
@@ -68,7 +88,7 @@ func (w workload) create(ctx context.Context, client kubernetes.Interface, a arm
 	if err != nil {
 		return err
 	}
-	_, err = client.CoreV1().Services(namespace).Create(ctx, &corev1.Service{
+	_, err = c.client.CoreV1().Services(namespace).Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: w.app},
 		// Without an address of its own, of which the API server has 254.
 		Spec: corev1.ServiceSpec{Selector: labels, ClusterIP: corev1.ClusterIPNone},
@@ -80,7 +100,13 @@ func (w workload) create(ctx context.Context, client kubernetes.Interface, a arm
 	for i := range w.replicas {
 		pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 		pod.Name, pod.OwnerReferences = fmt.Sprintf("%s-%03d", w.app, i), []metav1.OwnerReference{reference}
-		if _, err := client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		if err := c.limit.Wait(ctx); err != nil {
+			return err
+		}
+		c.mu.Lock()
+		c.began[pod.Name] = time.Now()
+		c.mu.Unlock()
+		if _, err := c.client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 			return err
 		}
 	}
