@@ -142,13 +142,14 @@ func interruptionSettings(s *setup) interruption.Settings {
 		Signals: s.signals, NotReadyAfter: s.NotReadyAfter,
 		Reclaim: s.Interruption, DefaultNotice: s.DefaultNotice,
 		Advice: s.Advisory, AdviceLimit: s.AdvisoryLimit, AdvicePause: s.AdvisoryPause,
+		Assist: s.DrainAssist, Cordons: s.DrainCordons,
 	}
 }
 
 func migrationSettings(s *setup) migration.Settings {
 	var buying []migration.Reason
 	if s.Gating {
-		buying = []migration.Reason{migration.Heal, migration.Assign}
+		buying = []migration.Reason{migration.Heal, migration.Assign, migration.Drain}
 	}
 	if buysForReturn(s) {
 		buying = append(buying, migration.ReturnToSpot)

@@ -76,7 +76,8 @@ func TestLeasesWakeNobody(t *testing.T) {
 
 // What autoscalers buy for follows from the settings of the autoscaler mode.
 func TestBuyingSettings(t *testing.T) {
-	heal, all := []migration.Reason{migration.Heal, migration.Assign}, []migration.Reason{migration.Heal, migration.Assign, migration.ReturnToSpot}
+	heal := []migration.Reason{migration.Heal, migration.Assign, migration.Drain}
+	all := append(slices.Clone(heal), migration.ReturnToSpot)
 	for name, test := range map[string]struct {
 		config                            string
 		buying                            []migration.Reason

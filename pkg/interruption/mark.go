@@ -31,6 +31,8 @@ type state struct {
 	// Ahead is what the Node says of the start of a signal if that was still to come when the signal was first seen, by its name. Without it
 	// the signal would seem to come again when that time has come.
 	Ahead map[string]time.Time `json:"ahead,omitempty"`
+	// Released are the pods that were released because somebody else drains the node. While it is drained, none is released for the second time.
+	Released []types.UID `json:"released,omitempty"`
 	// Advised is when the last advice began that was acted upon.
 	Advised *time.Time `json:"advised,omitempty"`
 

@@ -33,6 +33,9 @@ type Settings struct {
 	// the node's advice is not heard for AdvicePause.
 	Advice                   bool
 	AdviceLimit, AdvicePause time.Duration
+	// Assist: pods are released from nodes that somebody else drains, where that is needed (migration.Drain). Cordons: a cordoned node counts as
+	// one that is drained.
+	Assist, Cordons bool
 	// Selects reports whether the pods of a namespace are moved; nil: those of all are. Nodes are marked for the sake of all.
 	Selects func(namespace string) bool
 }
@@ -43,7 +46,7 @@ type Settings struct {
 //   - reclaim: the project's taint and the deadline. Every pod leaves by then, but for those of DaemonSets, static ones, those that already
 //     leave, and those that came although the taint stood there, which they tolerate: they would come again. If the node is merely silent, see
 //     staysOnSilentNode.
-//   - drain: nothing, somebody else empties the node.
+//   - drain: nothing is marked, because somebody else drains the node. See Settings.Assist.
 //   - advisory: see Settings.Advice. One pod of a workload at a time, none that must not be disturbed for less than need (MayDisrupt), or
 //     that nothing makes anew elsewhere without loss (Jobs, pods without a controller).
 //
@@ -106,6 +109,9 @@ func (p *planner) node(n *cluster.Node) (mark Mark, ok bool) {
 		want = p.reclaim(n, had, announced)
 	case p.Advice:
 		want = p.advice(n, had, announced, class == decision.Advisory)
+	}
+	if class == decision.Drain || p.Cordons && class < decision.Drain && n.Spec.Unschedulable {
+		want.Released = p.assist(n, had)
 	}
 	return newMark(n, had, want, class, announced)
 }

@@ -37,6 +37,8 @@ const (
 	ReasonBlocked = "EvictionBlocked"
 	// ReasonNowhere (Warning, on the pod): it is to leave, and stays because nothing has room for its replacement.
 	ReasonNowhere = "NowhereToMove"
+	// ReasonNotReplacedFirst (Warning, on the pod): its node is drained by somebody else, and no replacement can start before it is evicted.
+	ReasonNotReplacedFirst = "NotReplacedFirst"
 	// ReasonOverdue (Warning, on the pod): it was moved, and still terminates a minute after its grace period.
 	ReasonOverdue = "TerminationOverdue"
 	// ReasonPodsLost (Warning, on the node): it vanished while pods that had to leave it were still there.

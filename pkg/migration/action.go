@@ -33,12 +33,14 @@ const (
 	MakeRoom Reason = "make-room"
 	// ReturnToSpot: it may run on spot, which has room, and stands on on-demand beyond its workload's floor.
 	ReturnToSpot Reason = "return-to-spot"
+	// Drain: somebody else drains its node, and would have to wait for its eviction, or would leave its workload without a ready replica.
+	Drain Reason = "drain"
 	// Unknown: it was released, and its annotation names none of the others.
 	Unknown Reason = "unknown"
 )
 
 // reasons are those that a release may name.
-var reasons = []Reason{Interruption, Advice, Heal, Assign, MakeRoom, ReturnToSpot}
+var reasons = []Reason{Interruption, Advice, Heal, Assign, MakeRoom, ReturnToSpot, Drain}
 
 // wants returns the capacity type that the replacement has to find for the move to be worth it; false if either will do.
 func (r Reason) wants() (decision.CapacityType, bool) {

@@ -177,6 +177,10 @@ func (e *Executor) Observe(s *cluster.Snapshot) Progress {
 
 // observe compares what was asked for with the pod as the caches show it; nil: it is gone.
 func (e *Executor) observe(w *work, pod *cluster.Pod) {
+	if w.state == idle && w.action.Kind == Release && w.action.Reason == Drain && (pod == nil || pod.DeletionTimestamp != nil) {
+		e.count(w.action) // whoever drains its node has evicted it
+		w.action = Action{}
+	}
 	if w.state == leaving && pod == nil {
 		e.count(w.action)
 		w.become(idle, e.clock.Now())
@@ -386,6 +390,10 @@ func (e *Executor) pretend(ctx context.Context, a Action) {
 func (e *Executor) stays(ctx context.Context, a Action) {
 	if e.of(a).tell(string(Stay)) {
 		klog.FromContext(ctx).Info("Stays", append(about(a), "why", a.Why)...)
+		if a.Reason == Drain {
+			e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, kube.ReasonNotReplacedFirst, "Stay", "Node %s is drained: %s", a.Pod.Node.Name, a.Why)
+			return
+		}
 		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, kube.ReasonNowhere, "Stay", "Stays on node %s: %s", a.Pod.Node.Name, a.Why)
 	}
 }

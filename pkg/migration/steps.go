@@ -26,16 +26,29 @@ func (p *planner) begin(m urgent) {
 	if irreplaceable(m.Pod) || kube.CountedByPods(m.Pod.Pod) && (m.Deadline.IsZero() || !p.recreated(m.Pod)) {
 		return
 	}
+	if m.Reason == Drain && !p.heldUp(m.Pod) {
+		return
+	}
 	a := Action{Pod: m.Pod, Reason: m.Reason, Deadline: m.Deadline}
 	way, noSurge := p.wayOf(m.Pod)
+	if m.Reason == Drain && way != Surge {
+		a.Kind, a.Way, a.Why = Stay, way, "no replacement starts before it is evicted: "+noSurge
+		p.add(a)
+		return
+	}
 	requires := m.Requires
 	if requires == decision.AssignedSpot && way != Surge {
 		requires = decision.Unassigned // only the replacement of a released pod is made to require spot
 	}
 	to, full := p.room.Replace(m.Pod, requires)
 	switch capacity, only := m.Reason.wants(); {
-	case to == nil && way == Surge && requires != decision.Unassigned && m.Deadline.IsZero() && full != cluster.NotExamined:
-		a.Unplaced, a.Why = true, fmt.Sprintf("nothing has room for a replacement: %s; it requires %s, so that an autoscaler adds a node", full, requires)
+	case to == nil && way == Surge && p.buys(m.Move, requires) && m.Deadline.IsZero() && full != cluster.NotExamined:
+		a.Unplaced, a.Why = true, fmt.Sprintf("nothing has room for a replacement: %s; ", full)
+		if requires == decision.Unassigned {
+			a.Why += "an autoscaler may add a node"
+		} else {
+			a.Why += fmt.Sprintf("it requires %s, so that an autoscaler adds a node", requires)
+		}
 	case to == nil && (m.Deadline.IsZero() || way == Evict && !p.budgeted(m.Pod)):
 		if full != cluster.NotExamined { // else a later round looks for room
 			p.stay(a, full)
@@ -175,6 +188,13 @@ func (p *planner) finish() {
 		defer recovery.Recover(recovery.Pod, klog.KObj(m.Pod))
 		a := Action{Pod: m.Pod, Reason: m.Reason, Way: Surge, Deadline: m.Deadline}
 		switch revision := m.Pod.ReleasedFrom; {
+		case m.Reason == Drain && m.Deadline.IsZero():
+			replaced := surplus[revision] > 0
+			if replaced {
+				surplus[revision]--
+			}
+			p.awaitDrain(a, replaced)
+			return
 		case surplus[revision] > 0:
 			surplus[revision]--
 			p.evict(a, "its replacement is ready")

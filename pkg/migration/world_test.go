@@ -160,9 +160,13 @@ func (w *world) setReady(pod *v1.Pod, status v1.ConditionStatus) {
 
 // released makes a pod one that was released from its ReplicaSet so long ago, and that the ReplicaSet has let go.
 func (w *world) released(pod *v1.Pod, ago time.Duration) *v1.Pod {
+	return w.releasedFor(pod, migration.Heal, ago)
+}
+
+func (w *world) releasedFor(pod *v1.Pod, reason migration.Reason, ago time.Duration) *v1.Pod {
 	state, err := json.Marshal(cluster.Release{
 		ReplicaSet: pod.OwnerReferences[0].Name, ReplicaSetUID: pod.OwnerReferences[0].UID, Hash: pod.Labels[hashKey],
-		Reason: string(migration.Heal), At: w.now.Add(-ago),
+		Reason: string(reason), At: w.now.Add(-ago),
 	})
 	if err != nil {
 		panic(err)

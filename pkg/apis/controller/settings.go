@@ -33,6 +33,8 @@ type Settings struct {
 	Advisory                     bool
 	AdvisoryLimit, AdvisoryPause time.Duration
 
+	DrainAssist, DrainCordons bool
+
 	SurgeTimeout    time.Duration
 	EvictableOwners []schema.GroupKind
 
@@ -104,6 +106,9 @@ func (c *SpotControllerConfiguration) convert() (*Settings, field.ErrorList) {
 		Advisory:         scalar.Parse(&errs, advisory.Child("enabled"), c.Interruption.Advisory.Enabled, scalar.Bool),
 		AdvisoryLimit:    scalar.Parse(&errs, advisory.Child("timeLimit"), c.Interruption.Advisory.TimeLimit, atLeast(10*time.Second)),
 		AdvisoryPause:    scalar.Parse(&errs, advisory.Child("pause"), c.Interruption.Advisory.Pause, atLeast(time.Minute)),
+
+		DrainAssist:  scalar.Parse(&errs, field.NewPath("drain", "assist"), c.Drain.Assist, scalar.Bool),
+		DrainCordons: scalar.Parse(&errs, field.NewPath("drain", "cordons"), c.Drain.Cordons, scalar.Bool),
 
 		SurgeTimeout: scalar.Parse(&errs, field.NewPath("migration", "surgeTimeout"), c.Migration.SurgeTimeout, atLeast(5*time.Second)),
 

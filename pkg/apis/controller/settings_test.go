@@ -22,7 +22,7 @@ const head = "apiVersion: spot-aware-scheduler.io/v1alpha1\nkind: SpotController
 var defaults = Settings{
 	RequestsPerSecond: 200, Concurrency: 50, LeaseDuration: 15 * time.Second, MetricsAddress: ":8443", HealthAddress: ":8081",
 	Interruption: true, DefaultNotice: 2 * time.Minute, NotReadyAfter: 40 * time.Second, DeleteAtDeadline: true,
-	AdvisoryLimit: 30 * time.Minute, AdvisoryPause: time.Hour, SurgeTimeout: 2 * time.Minute,
+	AdvisoryLimit: 30 * time.Minute, AdvisoryPause: time.Hour, DrainAssist: true, SurgeTimeout: 2 * time.Minute,
 	Heal: true, MakeRoom: true, ReturnToSpot: true, MaxMoves: 5, PauseAfterInterruption: 5 * time.Minute, CalmPeriod: 10 * time.Minute,
 	GatingLabels: []string{"karpenter.sh/capacity-type"}, GatingSpotLabel: "karpenter.sh/capacity-type", NodeStartup: 3 * time.Minute,
 	BuyForReturn: true, HealRunning: true,
@@ -47,6 +47,7 @@ interruption:
   notReadyAfter: 25s
   deleteAtDeadline: false
   advisory: {enabled: true, timeLimit: 10s, pause: 1m}
+drain: {assist: false, cordons: true}
 migration: {surgeTimeout: 3m, evictableOwners: [Shard.example.com]}
 rebalance:
   namespaceSelector: {matchExpressions: [{key: team, operator: In, values: [mail, shop]}]}
@@ -84,7 +85,7 @@ func TestRead(t *testing.T) {
 		"everything said": {every, Settings{
 			DryRun: true, RequestsPerSecond: 7, Concurrency: 3, LeaseDuration: time.Minute, MetricsAddress: "127.0.0.1:0", HealthAddress: "[::1]:1",
 			Interruption: true, DefaultNotice: 30 * time.Second, NotReadyAfter: 25 * time.Second, Advisory: true,
-			AdvisoryLimit: 10 * time.Second, AdvisoryPause: time.Minute, SurgeTimeout: 3 * time.Minute, MaxMoves: 1, CalmPeriod: time.Millisecond, MoveLocalStorage: true,
+			AdvisoryLimit: 10 * time.Second, AdvisoryPause: time.Minute, DrainCordons: true, SurgeTimeout: 3 * time.Minute, MaxMoves: 1, CalmPeriod: time.Millisecond, MoveLocalStorage: true,
 			EvictableOwners: []schema.GroupKind{{Group: "example.com", Kind: "Shard"}},
 			Gating:          true, GatingLabels: []string{"eks.amazonaws.com/capacityType"}, NodeStartup: 10 * time.Second,
 			InterruptionNamespaces: parsed("team=shop"), RebalanceNamespaces: parsed("team in (mail,shop)"),

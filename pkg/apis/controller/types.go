@@ -31,6 +31,7 @@ type SpotControllerConfiguration struct {
 	Metrics        Server         `json:"metrics,omitempty"`
 	Health         Server         `json:"health,omitempty"`
 	Interruption   Interruption   `json:"interruption,omitempty"`
+	Drain          Drain          `json:"drain,omitempty"`
 	Migration      Migration      `json:"migration,omitempty"`
 	Rebalance      Rebalance      `json:"rebalance,omitempty"`
 	DeletionCosts  DeletionCosts  `json:"deletionCosts,omitempty"`
@@ -75,6 +76,15 @@ type Advisory struct {
 	TimeLimit scalar.Value `json:"timeLimit,omitempty"`
 	// Pause is for how long such a node is then left alone, whatever it says: 1m or more. Default 1h.
 	Pause scalar.Value `json:"pause,omitempty"`
+}
+
+// Drain says what happens on nodes that somebody else drains: an autoscaler, a managed service, or kubectl drain.
+type Drain struct {
+	// Assist: a pod whose eviction a PodDisruptionBudget forbids now, or that is the only ready replica of its workload, is released, so that its
+	// replacement is ready before it is evicted. The controller evicts none. Default true.
+	Assist scalar.Value `json:"assist,omitempty"`
+	// Cordons: a cordoned node counts as one that is drained. kubectl drain cordons it and leaves no other sign. Default false.
+	Cordons scalar.Value `json:"cordons,omitempty"`
 }
 
 // Migration says how pods are moved.
@@ -151,6 +161,9 @@ func (c *SpotControllerConfiguration) SetDefaults() {
 	c.Interruption.Advisory.Enabled.SetDefault("false")
 	c.Interruption.Advisory.TimeLimit.SetDefault("30m")
 	c.Interruption.Advisory.Pause.SetDefault("1h")
+
+	c.Drain.Assist.SetDefault("true")
+	c.Drain.Cordons.SetDefault("false")
 
 	c.Migration.SurgeTimeout.SetDefault("2m")
 	if c.Migration.EvictableOwners == nil {

@@ -1,0 +1,108 @@
+package migration_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+)
+
+// Of a node that somebody else drains, those pods are released that the drain would wait for, or whose workload would have no ready replica.
+func TestBeginDrain(t *testing.T) {
+	for name, test := range map[string]struct {
+		given  func(*world)
+		full   bool
+		buying []migration.Reason
+		want   []string
+	}{
+		"a singleton whose budget allows nothing": {func(w *world) { w.deployment("web", 1); w.budget("web", 1) }, false, nil, []string{"release web-0 by surge"}},
+		"a singleton without a budget":            {func(w *world) { w.deployment("web", 1) }, false, nil, []string{"release web-0 by surge"}},
+		"a budget that allows its eviction": {func(w *world) {
+			w.deployment("web", 2)
+			w.budget("web", 1)
+			w.pod("web-1", w.replicaSets["web-1"], "staying")
+		}, false, nil, nil},
+		"a budget that does not": {func(w *world) {
+			w.deployment("web", 2)
+			w.budget("web", 2)
+			w.pod("web-1", w.replicaSets["web-1"], "staying")
+		}, false, nil, []string{"release web-0 by surge"}},
+		"no budget, and another replica": {func(w *world) {
+			w.deployment("web", 2)
+			w.pod("web-1", w.replicaSets["web-1"], "staying")
+		}, false, nil, nil},
+		"no budget, and another replica that is not ready": {func(w *world) {
+			w.deployment("web", 2)
+			w.setReady(w.pod("web-1", w.replicaSets["web-1"], "staying"), v1.ConditionFalse)
+		}, false, nil, []string{"release web-0 by surge"}},
+		"two budgets": {func(w *world) { w.deployment("web", 1); w.budget("web", 1); w.budget("web", 1) }, false, nil, nil},
+		"no surge": {func(w *world) {
+			w.deployment("web", 1).Annotations = map[string]string{migration.SurgeAnnotation: "false"}
+		}, false, nil, []string{"stay web-0 by evict"}},
+		"no room":                         {func(w *world) { w.deployment("web", 1) }, true, nil, []string{"stay web-0"}},
+		"no room, and an autoscaler buys": {func(w *world) { w.deployment("web", 1) }, true, []migration.Reason{migration.Drain}, []string{"release web-0 by surge"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.calm = true
+			test.given(w)
+			w.pod("web-0", w.replicaSets["web-1"], "going")
+			w.sync()
+			s := w.snapshot()
+			asked := moves(s, migration.Drain, time.Time{}, "web-0")
+			asked[0].OnlySurge = true
+			settings, room := settings, &room{left: 10}
+			settings.Buying = test.buying
+			if test.full {
+				room.left = 0
+			}
+			if diff := cmp.Diff(test.want, told(migration.Plan(s, room, asked, settings, nil))); diff != "" {
+				t.Errorf("actions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Whoever drains the node evicts a pod that was released for it. The pod goes back if the drain ends, or if no replacement becomes ready.
+func TestFinishDrain(t *testing.T) {
+	const drained, reclaimed = "drained", "reclaimed"
+	for name, test := range map[string]struct {
+		node     string
+		ago      time.Duration
+		replaced bool
+		want     []string
+	}{
+		"a replacement is ready":                {drained, time.Minute, true, nil},
+		"a replacement is not ready yet":        {drained, time.Minute, false, nil},
+		"no replacement in time":                {drained, 2 * time.Minute, false, []string{"restore web-0 by surge"}},
+		"ready for long":                        {drained, time.Hour, true, nil},
+		"the drain ended":                       {"", time.Second, true, []string{"restore web-0 by surge"}},
+		"the drain ended before a replacement":  {"", time.Second, false, []string{"restore web-0 by surge"}},
+		"reclaimed, and a replacement is ready": {reclaimed, time.Second, true, []string{"evict web-0 by surge"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.calm = true
+			w.deployment("web", 1)
+			w.releasedFor(w.pod("web-0", w.replicaSets["web-1"], "going"), migration.Drain, test.ago)
+			if test.replaced {
+				w.pod("web-1", w.replicaSets["web-1"], "staying")
+			}
+			w.sync()
+			s := w.snapshot()
+			var asked []migration.Move
+			switch test.node {
+			case drained:
+				asked = moves(s, migration.Drain, time.Time{}, "web-0")
+			case reclaimed:
+				asked = moves(s, migration.Interruption, w.now.Add(time.Minute), "web-0")
+			}
+			if diff := cmp.Diff(test.want, told(migration.Plan(s, &room{left: 10}, asked, settings, nil))); diff != "" {
+				t.Errorf("actions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
