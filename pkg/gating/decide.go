@@ -78,12 +78,14 @@ func (l *Labels) choose(subject *kube.Subject, settings decision.Settings, f fac
 		return choice{why: "whenUnsatisfiable ScheduleAnyway: the floor is a preference, " + floor, prefer: l.notSpot}
 	case ofFloor:
 		return choice{assigned: decision.AssignedOnDemand, why: floor, require: l.notSpot}
-	case f.toSpot && l.spot != nil:
-		return choice{assigned: decision.AssignedSpot, why: "replaces a replica that returns to spot", require: []v1.NodeSelectorRequirement{*l.spot}}
-	case settings.Overflow == decision.NeverOverflow && l.spot != nil:
-		return choice{assigned: decision.AssignedSpot, why: "overflow Never, " + floor, require: []v1.NodeSelectorRequirement{*l.spot}}
 	}
 	c := choice{assigned: decision.AssignedAny, why: floor, prefer: l.preferSpot()}
+	switch {
+	case f.toSpot && l.spot != nil:
+		c = choice{assigned: decision.AssignedSpot, why: "replaces a replica that returns to spot", require: []v1.NodeSelectorRequirement{*l.spot}}
+	case settings.Overflow == decision.NeverOverflow && l.spot != nil:
+		c = choice{assigned: decision.AssignedSpot, why: "overflow Never, " + floor, require: []v1.NodeSelectorRequirement{*l.spot}}
+	}
 	if plan.PoolCap > 0 {
 		c.ofRevision = true
 		c.warning = fmt.Sprintf("No autoscaler sees maxPerPool: once a pool holds %d replicas, the pod may wait for a node that nobody starts", plan.PoolCap)

@@ -39,6 +39,7 @@ func TestChoose(t *testing.T) {
 		"only spot, exemptions ignored":     {pod: decision.Pod{Workload: deployment, OnlySpot: true}, settings: decision.Settings{MinOnDemand: third, Exemptions: decision.IgnoreExemptions}, want: decision.Unassigned, warns: true},
 		"only spot, beyond the floor":       {pod: decision.Pod{Workload: deployment, OnlySpot: true}, settings: decision.Settings{MinOnDemand: third}, facts: facts{assigned: 3}, want: decision.Unassigned},
 		"a cap":                             {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MaxPerPool: &pools}, want: decision.AssignedAny, warns: true},
+		"a cap, and overflow Never":         {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MaxPerPool: &pools, Overflow: decision.NeverOverflow}, want: decision.AssignedSpot, require: "In", warns: true},
 		"a retriable Job":                   {pod: decision.Pod{Workload: decision.Workload{Kind: "Job", Desired: 5, Batch: decision.Retriable}}, want: decision.AssignedAny},
 		"on-demand its own, of the floor":   {pod: decision.Pod{Workload: deployment, OnlyOnDemand: true}, settings: decision.Settings{MinOnDemand: third}, want: decision.Unassigned},
 	} {

@@ -249,12 +249,14 @@ func (g *Gater) reconcile(ctx context.Context, revision kube.OwnerKey) (again ti
 	}
 	var gated, waiting []sibling
 	subjects := g.owners.Subjects()
-	assigned, granted := 0, 0
+	assigned, granted, others := 0, 0, 0
 	for _, pod := range pods {
 		pending := kube.Gated(pod)
 		if made, done := g.assignmentOf(pod.UID, pending); pending && done {
 			if made == decision.AssignedOnDemand {
 				assigned++
+			} else {
+				others++
 			}
 			continue
 		}
@@ -262,8 +264,11 @@ func (g *Gater) reconcile(ctx context.Context, revision kube.OwnerKey) (again ti
 		case pending:
 		case kube.OnlyOnDemand(pod, g.settings.Policy):
 			assigned++
-		case kube.GrantOf(pod) != decision.NotGranted:
-			granted++
+		default:
+			others++
+			if kube.GrantOf(pod) != decision.NotGranted {
+				granted++
+			}
 		}
 		if pending || pod.Spec.NodeName == "" && kube.Unschedulable(pod) {
 			s, wait, err := g.look(subjects, pod, len(pods))
@@ -282,8 +287,8 @@ func (g *Gater) reconcile(ctx context.Context, revision kube.OwnerKey) (again ti
 	if len(gated) > mostAtOnce {
 		gated, again = gated[:mostAtOnce], time.Nanosecond // other revisions have their turn in between
 	}
-	// A revision is new as long as none of its pods has been let go.
-	assigned, err = g.release(ctx, revision, gated, assigned, len(gated) == len(pods))
+	// What concerns the pods beyond the floor is reported with the first of them. Those of the floor may have been let go before.
+	assigned, err = g.release(ctx, revision, gated, assigned, others == 0)
 	// What was granted stands for a replica of the floor that on-demand had no room for.
 	next, failed := g.relieve(ctx, revision, waiting, assigned+granted)
 	return earlier(again, next), errors.Join(err, failed)
@@ -351,9 +356,9 @@ func (g *Gater) look(
 	return sibling{pod, subject, settings}, 0, nil
 }
 
-// release decides on the gated pods of a revision one after the other, and patches them at the same time. isNew: they are all pods that the
-// revision has. It returns how many pods require on-demand then.
-func (g *Gater) release(ctx context.Context, revision kube.OwnerKey, gated []sibling, assigned int, isNew bool) (int, error) {
+// release decides on the gated pods of a revision one after the other, and patches them at the same time. first: the revision has no pod without
+// a gate that does not require on-demand. It returns how many pods require on-demand then.
+func (g *Gater) release(ctx context.Context, revision kube.OwnerKey, gated []sibling, assigned int, first bool) (int, error) {
 	var patches errgroup.Group
 	patches.SetLimit(patching)
 	for _, s := range gated {
@@ -371,10 +376,10 @@ func (g *Gater) release(ctx context.Context, revision kube.OwnerKey, gated []sib
 			assigned++
 		}
 		if c.ofRevision {
-			if !isNew {
+			if !first {
 				c.warning = ""
 			}
-			isNew = isNew && c.warning == ""
+			first = first && c.warning == ""
 		}
 		g.decide(s.pod.UID, c.assigned)
 		patches.Go(func() error {

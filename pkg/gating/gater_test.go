@@ -449,19 +449,20 @@ func TestRefusedForGood(t *testing.T) {
 	}
 }
 
-// What concerns all pods of a revision is reported once, and not again for those that come later.
+// What concerns all pods of a revision beyond the floor is reported once: with the first of them, also if a pod of the floor came before, and not
+// again for those that come later.
 func TestWarnsOncePerRevision(t *testing.T) {
 	one := decision.Count(1)
-	w := start(t, decision.Settings{MaxPerPool: &one, FallbackAfter: decision.Never}, deployment("web", 5)...)
-	for i := range 3 {
-		w.create(gated("apps/v1", "ReplicaSet", "web-1", fmt.Sprint("web-", i)))
-	}
-	w.assigned()
-	w.create(gated("apps/v1", "ReplicaSet", "web-1", "web-3"))
-	w.assigned()
-	time.Sleep(50 * time.Millisecond)
-	if got := len(w.events.Events); got != 1 {
-		t.Errorf("%d events, want 1", got)
+	w := start(t, decision.Settings{MinOnDemand: one, MaxPerPool: &one, FallbackAfter: decision.Never}, deployment("web", 5)...)
+	for _, step := range []struct{ from, to, events int }{{0, 1, 0}, {1, 3, 1}, {3, 4, 1}} {
+		for i := range step.to - step.from {
+			w.create(gated("apps/v1", "ReplicaSet", "web-1", fmt.Sprint("web-", step.from+i)))
+		}
+		w.assigned()
+		time.Sleep(50 * time.Millisecond)
+		if got := len(w.events.Events); got != step.events {
+			t.Errorf("%d events after %d pods, want %d", got, step.to, step.events)
+		}
 	}
 }
 
