@@ -56,7 +56,27 @@ func (r *round) buyable(p *cluster.Pod, requires decision.Assignment, why string
 func (r *round) spotBuyable(p *cluster.Pod) bool {
 	requires := r.requiresSpot(p)
 	to, why := r.room.Replace(p, requires)
-	return to == nil && r.buyable(p, requires, why)
+	return to == nil && !capped(p) && r.buyable(p, requires, why)
+}
+
+// capped reports whether some spot pool holds as many replicas of the pod's revision as maxPerPool allows. An autoscaler does not see the cap: if
+// the pool has room it buys nothing, and the replacement would wait until it may exceed the cap.
+func capped(p *cluster.Pod) bool {
+	plan := decision.NewPlan(&p.Subject.Pod, p.Workload.Settings, decision.Placed{}, decision.Waiting{})
+	if plan.PoolCap == 0 {
+		return false
+	}
+	inPool := map[decision.Pool]int{}
+	for _, sibling := range p.Revision.Pods {
+		node := sibling.Node
+		if node == nil || node.Facts.Capacity.Type != decision.Spot || node.Facts.Pool == (decision.Pool{}) {
+			continue
+		}
+		if inPool[node.Facts.Pool]++; inPool[node.Facts.Pool] >= plan.PoolCap {
+			return true
+		}
+	}
+	return false
 }
 
 // calmest returns since when some spot pool has been calm: an autoscaler chooses the pool that it buys from. Without any pool it is since the first

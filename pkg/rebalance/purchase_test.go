@@ -29,6 +29,12 @@ func assign(w *world, names ...string) {
 	}
 }
 
+// capPools lets a spot pool hold one replica of a workload.
+func capPools(w *world, name string) {
+	one := decision.Count(1)
+	w.workload(name).settings = func(s *decision.Settings) { s.MaxPerPool = &one }
+}
+
 // planBuying is plan, and says of each move what its replacement is to require.
 func (w *world) planBuying(p *rebalance.Planner) []string {
 	s := w.snapshot()
@@ -81,6 +87,16 @@ func TestBuying(t *testing.T) {
 			func(w *world) { assign(w, "web-0") }, []string{"web-1 return-to-spot spot"}, nil},
 		"return: spot is full, and on-demand has more room": {[]string{"node o on-demand 4", "node p on-demand 4", "node s spot 0", "Deployment web 3 floor 1: o o o"},
 			func(w *world) { assign(w, "web-0") }, []string{"web-1 return-to-spot spot"}, nil},
+		"return: the pool holds as many as it may": {[]string{"node o on-demand 4", "node s spot 1", "Deployment web 3 floor 1: o o s"},
+			func(w *world) {
+				assign(w, "web-0")
+				capPools(w, "web")
+			}, nil, nil},
+		"return: no pool holds as many as it may": {[]string{"node o on-demand 4", "node s spot 0", "Deployment web 3 floor 1: o o o"},
+			func(w *world) {
+				assign(w, "web-0")
+				capPools(w, "web")
+			}, []string{"web-1 return-to-spot spot"}, nil},
 		"return: no surge, spot is full": {[]string{"node o on-demand 4", "node s spot 0", "StatefulSet db 3 floor 1: o o o"},
 			func(w *world) { assign(w, "db-0") }, nil, nil},
 		"return: no surge, spot has room": {[]string{"node o on-demand 4", "node s spot 4", "StatefulSet db 3 floor 1: o o o"},
