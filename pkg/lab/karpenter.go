@@ -190,12 +190,7 @@ func (cp *ControlPlane) StartKarpenter(ctx context.Context, options KarpenterOpt
 
 // applyNodePools creates the node class and the NodePools and returns when Karpenter says that it can use them.
 func (cp *ControlPlane) applyNodePools(ctx context.Context, c client.Client, p *Process, options KarpenterOptions) error {
-	class := &unstructured.Unstructured{Object: map[string]any{
-		"spec": map[string]any{"nodeRegistrationDelay": options.NodeRegistrationDelay.String()},
-	}}
-	class.SetGroupVersionKind(nodeClassKind)
-	class.SetName(nodeClassName)
-	if err := apply(ctx, c, class); err != nil {
+	if err := applyNodeClass(ctx, c, options.NodeRegistrationDelay); err != nil {
 		return err
 	}
 	pools := options.NodePools
@@ -219,6 +214,25 @@ func (cp *ControlPlane) applyNodePools(ctx context.Context, c client.Client, p *
 		}
 		return nil
 	})
+}
+
+// applyNodeClass creates or replaces the node class of all NodePools.
+func applyNodeClass(ctx context.Context, c client.Client, registrationDelay time.Duration) error {
+	class := &unstructured.Unstructured{Object: map[string]any{
+		"spec": map[string]any{"nodeRegistrationDelay": registrationDelay.String()},
+	}}
+	class.SetGroupVersionKind(nodeClassKind)
+	class.SetName(nodeClassName)
+	return apply(ctx, c, class)
+}
+
+// SetNodeRegistrationDelay changes KarpenterOptions.NodeRegistrationDelay of a running Karpenter, for nodes that it launches afterwards.
+func (cp *ControlPlane) SetNodeRegistrationDelay(ctx context.Context, delay time.Duration) error {
+	c, err := client.New(cp.config, client.Options{})
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	return applyNodeClass(ctx, c, delay)
 }
 
 // ApplyNodePool creates a NodePool of a running Karpenter, or replaces the specification of the one with that name. Karpenter caches for up

@@ -2,9 +2,11 @@ package autoscaler
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -25,6 +27,8 @@ type podRecord struct {
 	Created, Bound, Ready, Left time.Time
 	// Evicted reports whether the pod was removed by an eviction.
 	Evicted bool
+	// Serving reports whether the pod is ready and not terminating, as a PodDisruptionBudget counts.
+	Serving bool
 }
 
 // nodeRecord is what was seen of one node.
@@ -35,18 +39,22 @@ type nodeRecord struct {
 	Hosted int
 }
 
-// history is what watches have seen of the scenario's pods and of all nodes.
+// history is what watches have seen of the scenario's pods and of all nodes. It fails the test when fewer pods of an app serve than were
+// promised.
 type history struct {
+	t     testing.TB
 	mu    sync.Mutex
 	over  bool // the test has ended, and what it made is being removed
 	pods  map[types.UID]*podRecord
 	nodes map[string]*nodeRecord
+	// least is how many pods of an app must serve at every moment.
+	least map[string]int
 }
 
 // watch starts to watch the scenario's pods and all nodes until the test ends.
 func (s *scenario) watch() *history {
 	s.Helper()
-	h := &history{pods: map[types.UID]*podRecord{}, nodes: map[string]*nodeRecord{}}
+	h := &history{t: s.T, pods: map[types.UID]*podRecord{}, nodes: map[string]*nodeRecord{}, least: map[string]int{}}
 	factory := informers.NewSharedInformerFactory(kube, 0)
 	own := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(s.namespace))
 	nodes, err := factory.Core().V1().Nodes().Informer().AddEventHandler(handler(h.takeNode))
@@ -121,17 +129,53 @@ func (h *history) takePod(now time.Time, pod *v1.Pod, deleted bool) {
 		record.Bound, record.Node = now, pod.Spec.NodeName
 		h.node(pod.Spec.NodeName).Hosted++
 	}
+	served, leaves := record.Serving, deleted || pod.DeletionTimestamp != nil
+	record.Serving = false
 	for _, c := range pod.Status.Conditions {
 		switch {
 		case c.Type == v1.PodReady && c.Status == v1.ConditionTrue:
 			record.Ready = cmp.Or(record.Ready, now)
+			record.Serving = !leaves
 		case c.Type == v1.DisruptionTarget && c.Reason == "EvictionByEvictionAPI":
 			record.Evicted = true
 		}
 	}
-	if deleted || pod.DeletionTimestamp != nil {
+	if leaves {
 		record.Left = cmp.Or(record.Left, now)
 	}
+	if serving := h.serving(record.App, nil); served && serving < h.least[record.App] {
+		h.t.Errorf("%s: %d pods serve at %s without %s on %s (evicted: %t), and at least %d must",
+			record.App, serving, now.Format("15:04:05.000"), record.Name, record.Node, record.Evicted, h.least[record.App])
+	}
+}
+
+// promise has the test fail at every moment at which fewer pods of the app serve.
+func (h *history) promise(app string, least int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.least[app] = least
+}
+
+// serving counts the pods of an app that serve on other nodes than these.
+func (h *history) serving(app string, except map[string]bool) (n int) {
+	for _, record := range h.pods {
+		if record.App == app && record.Serving && !except[record.Node] {
+			n++
+		}
+	}
+	return n
+}
+
+// serve returns an error unless so many pods of each app serve on other nodes than these.
+func (h *history) serve(want map[string]int, except map[string]bool) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for app, n := range want {
+		if got := h.serving(app, except); got < n {
+			return fmt.Errorf("%s: %d pods serve, want %d", app, got, n)
+		}
+	}
+	return nil
 }
 
 // of returns what was seen of the pods of an app, the oldest first.

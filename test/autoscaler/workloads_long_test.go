@@ -11,6 +11,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -131,19 +132,26 @@ func (s *scenario) limit(pool, cpu string) {
 // loseSpot removes all spot nodes with their pods at once, as a reclaim without notice does.
 func (s *scenario) loseSpot() {
 	s.Helper()
+	s.lose(func(capacity, _ string) bool { return capacity == lab.Spot })
+}
+
+// lose removes nodes with their pods at once. Of a node that Karpenter is launching the name is "".
+func (s *scenario) lose(lost func(capacity, node string) bool) {
+	s.Helper()
 	nodes, err := kube.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
 	s.must(err)
 	claims, err := list(s.ctx, lab.NodeClaimKind)
 	s.must(err)
 	for _, claim := range claims {
 		// Otherwise Karpenter would take it for a node that is about to register.
-		if claim.GetLabels()[lab.KarpenterCapacityLabel] == lab.Spot {
+		node, _, _ := unstructured.NestedString(claim.Object, "status", "nodeName")
+		if lost(claim.GetLabels()[lab.KarpenterCapacityLabel], node) {
 			s.must(removeObject(s.ctx, &claim))
 		}
 	}
 	now := int64(0)
 	for _, node := range nodes.Items {
-		if capacityOf(&node) != lab.Spot {
+		if !lost(capacityOf(&node), node.Name) {
 			continue
 		}
 		s.must(removeNode(s.ctx, node.Name))

@@ -1,0 +1,80 @@
+//go:build long
+
+package autoscaler
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+)
+
+// poolCapFallback is how long a replica that only maxPerPool keeps off spot waits in these tests until it may exceed the cap.
+const poolCapFallback = 20 * time.Second
+
+// TestLongPoolCap: the only spot pool has room, but holds as many replicas as maxPerPool allows, and overflow may not use on-demand. Karpenter
+// does not see the cap, and buys nothing. An event says so, and after fallbackAfter the replica runs over the cap. (Row 4c.)
+func TestLongPoolCap(t *testing.T) {
+	s := startCapped(t, "Never")
+	s.eventually(soon, s.splitIs("web", split{OnDemand: 1, Spot: 1, Waiting: 1}))
+	s.eventually(soon, s.told("web-", "HiddenFromAutoscaler", "maxPerPool"))
+	s.eventually(poolCapFallback+soon, s.is("web", split{OnDemand: 1, Spot: 2}))
+	s.must(s.claimed(map[string]int{lab.Spot: 1, lab.OnDemand: 1})())
+	var waited time.Duration
+	for _, pod := range s.seen.of("web") {
+		waited = max(waited, pod.Bound.Sub(pod.Created))
+	}
+	t.Logf("the last replica waited for %s", waited.Round(100*time.Millisecond))
+	if waited < poolCapFallback {
+		t.Errorf("the last replica waited for %s, want %s at least: nothing but the cap keeps it off the node", waited, poolCapFallback)
+	}
+	s.eventually(soon, s.told("web-", "FellBackToSpot", ""))
+}
+
+// TestLongPoolCapOverflows: as above, but overflow may use on-demand. The replica runs there at once, and stays: the controller does not move it
+// to spot, because nobody would buy the node for it.
+func TestLongPoolCapOverflows(t *testing.T) {
+	s := startCapped(t, "Allow")
+	capped := s.is("web", split{OnDemand: 2, Spot: 1})
+	s.eventually(soon, capped)
+	s.eventually(soon, s.told("web-", "HiddenFromAutoscaler", "maxPerPool"))
+	s.stays(poolCapFallback+soon, capped)
+	s.must(s.claimed(map[string]int{lab.Spot: 1, lab.OnDemand: 1})())
+}
+
+// startCapped deploys three replicas, one of which is the floor, beside one spot node that has room for two. A pool may hold one.
+func startCapped(t *testing.T, overflow string) *scenario {
+	t.Helper()
+	s := start(t, setup{
+		mode: true, safety: settings{"fallbackAfter": poolCapFallback.String()},
+		karpenter: lab.KarpenterOptions{InstanceTypes: []string{"c-4x-amd64-linux"}},
+	})
+	s.deploy("filler", 1, "2500m", "64Mi", floor("0"))
+	s.eventually(soon, s.is("filler", split{Spot: 1}))
+	s.deploy("web", 3, "500m", "64Mi", func(d *appsv1.Deployment) {
+		d.Annotations["spot-aware-scheduler.io/max-per-pool"] = "1"
+		d.Annotations["spot-aware-scheduler.io/overflow"] = overflow
+	})
+	return s
+}
+
+// told returns a check that an object whose name begins so has an event with this reason, the note of which contains a text.
+func (s *scenario) told(object, reason, text string) func() error {
+	return func() error {
+		list, err := kube.CoreV1().Events(s.namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
+		if err != nil {
+			return err
+		}
+		for _, event := range list.Items {
+			if strings.HasPrefix(event.InvolvedObject.Name, object) && strings.Contains(event.Message, text) {
+				return nil
+			}
+		}
+		return fmt.Errorf("no event %s of %s says %q", reason, object, text)
+	}
+}

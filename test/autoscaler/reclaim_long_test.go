@@ -1,0 +1,210 @@
+//go:build long
+
+package autoscaler
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+const (
+	interruptionTaint  = "spot-aware-scheduler.io/interruption"
+	deadlineAnnotation = "spot-aware-scheduler.io/interruption-deadline"
+)
+
+// asShipped are the pauses of the controller's configuration after an interruption, without which replicas would return to spot at once.
+var asShipped = settings{"rebalance.pauseAfterInterruption": "5m", "rebalance.calmPeriod": "10m"}
+
+func TestLongMassReclaim(t *testing.T)             { massReclaim(t, true) }
+func TestLongMassReclaimWithSpotLeft(t *testing.T) { massReclaim(t, false) }
+
+// massReclaim reclaims all spot nodes at once, with a notice of two minutes, beside nodes that take 30 s to boot. With spotGone Karpenter can
+// launch no spot node any more, so that it buys on-demand. No workload has an outage, and all have their replicas before the deadline.
+func massReclaim(t *testing.T, spotGone bool) {
+	const (
+		apps         = 24
+		notice, boot = 2 * time.Minute, 30 * time.Second
+		pendingAfter = 2 * time.Second // within which all replacements must exist
+	)
+	s := start(t, setup{mode: true, controller: asShipped, karpenter: lab.KarpenterOptions{
+		// Small types, so that there are many nodes.
+		InstanceTypes: []string{"c-1x-amd64-linux", "c-2x-amd64-linux", "c-4x-amd64-linux"},
+		NodePools: []lab.NodePool{
+			{Name: "spot", CapacityTypes: []string{lab.Spot}, Weight: 10, ConsolidateAfter: 5 * time.Second}, // tried first
+			{Name: "on-demand", CapacityTypes: []string{lab.OnDemand}, ConsolidateAfter: 5 * time.Second},
+		},
+	}})
+	replicas, least := map[string]int{}, map[string]int{}
+	cpus, floors := []string{"100m", "200m", "300m", "500m"}, []string{"1", "30%", "2"}
+	for i := range apps {
+		app, atLeast := fmt.Sprintf("app-%02d", i), floors[i%len(floors)]
+		replicas[app] = i%10 + 1
+		s.deploy(app, replicas[app], cpus[i%len(cpus)], "64Mi", floor(atLeast))
+		least[app] = floorOf(atLeast, replicas[app])
+		// Without a budget Karpenter's consolidation may evict the whole floor of a small workload.
+		if i%4 == 0 || replicas[app] <= 3 {
+			unavailable := min(1, replicas[app]-least[app])
+			s.budget(app, unavailable)
+			least[app] = replicas[app] - unavailable
+		}
+	}
+	s.eventually(2*time.Minute, s.whole)
+	s.eventually(soon, s.floorsHold)
+	s.steady(15 * time.Second)
+	before, err := s.price()
+	s.must(err)
+	for app, n := range least {
+		s.seen.promise(app, n)
+	}
+	s.must(controlPlane.SetNodeRegistrationDelay(s.ctx, boot))
+	if spotGone {
+		s.limit("spot", "0")
+	}
+
+	began := time.Now()
+	deadline := began.Add(notice)
+	reclaimed := s.announce(lab.Spot, deadline)
+	moving := s.seen.on(reclaimed)
+	pods := 0
+	for _, n := range moving {
+		pods += n
+	}
+	if pods == 0 {
+		t.Fatal("no pod runs on spot")
+	}
+	t.Logf("%d spot nodes with %d pods of %d Deployments have a notice of %s; nodes for %.4f USD/h", len(reclaimed), pods, len(moving), notice, before)
+
+	var last time.Time
+	s.eventually(notice, func() (err error) {
+		last, err = s.seen.replaced(moving, began)
+		return err
+	})
+	t.Logf("the last replacement existed %s after the notice", last.Sub(began).Round(time.Millisecond))
+	if late := last.Sub(began); late > pendingAfter {
+		t.Errorf("the last replacement existed %s after the notice, want %s at most", late.Round(time.Millisecond), pendingAfter)
+	}
+	s.eventually(time.Until(deadline), func() error {
+		for _, deficit := range s.auditor.Deficits() {
+			t.Errorf("%s after the notice: %v", time.Since(began).Round(time.Millisecond), deficit)
+		}
+		return s.seen.serve(replicas, reclaimed)
+	})
+	t.Logf("all workloads were ready without the reclaimed nodes %s after the notice", time.Since(began).Round(100*time.Millisecond))
+	s.eventually(time.Until(deadline), func() error {
+		if left := s.seen.on(reclaimed); len(left) > 0 {
+			return fmt.Errorf("pods are on reclaimed nodes: %v", left)
+		}
+		return nil
+	})
+	t.Logf("the reclaimed nodes were empty %s after the notice", time.Since(began).Round(100*time.Millisecond))
+
+	time.Sleep(time.Until(deadline)) // a cloud does not take the nodes earlier
+	s.lose(func(_, node string) bool { return reclaimed[node] })
+	s.eventually(soon, s.whole)
+	s.eventually(soon, s.floorsHold)
+	if spotGone {
+		s.must(s.onlyOnDemand())
+	}
+	s.must(s.nothingDoubleBooked())
+	s.noInventedLabels()
+	after, err := s.price()
+	s.must(err)
+	t.Logf("nodes for %.4f USD/h after the deadline; bought %d on-demand nodes and %d spot nodes, %d of them never had a pod; consolidation evicted %d pods",
+		after, len(s.seen.bought(lab.OnDemand)), len(s.seen.bought(lab.Spot)), len(s.seen.empty()), s.consolidated())
+	s.auditor.Require(t)
+}
+
+// budget creates a PodDisruptionBudget for an app.
+func (s *scenario) budget(app string, unavailable int) {
+	s.Helper()
+	maxUnavailable := intstr.FromInt(unavailable)
+	_, err := kube.PolicyV1().PodDisruptionBudgets(s.namespace).Create(s.ctx, &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: app},
+		Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &maxUnavailable, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}},
+	}, metav1.CreateOptions{})
+	s.must(err)
+}
+
+// steady waits until Karpenter has neither bought nor removed a node for that long.
+func (s *scenario) steady(length time.Duration) {
+	s.Helper()
+	var since time.Time
+	var known []nodeClaim
+	s.eventually(5*time.Minute, func() error {
+		claims, err := s.nodeClaims()
+		switch {
+		case err != nil:
+			return err
+		case !slices.Equal(claims, known):
+			known, since = claims, time.Now()
+		}
+		if age := time.Since(since); age < length {
+			return fmt.Errorf("the nodes have been the same for %s", age.Round(time.Second))
+		}
+		return nil
+	})
+}
+
+// announce tells all nodes of a capacity type at once that they are reclaimed at the deadline, and returns their names.
+func (s *scenario) announce(capacity string, deadline time.Time) map[string]bool {
+	s.Helper()
+	nodes, err := kube.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
+	s.must(err)
+	names := map[string]bool{}
+	var edits errgroup.Group
+	for _, node := range nodes.Items {
+		if capacityOf(&node) != capacity || node.DeletionTimestamp != nil {
+			continue
+		}
+		names[node.Name] = true
+		edits.Go(func() error {
+			return live.EditNode(s.ctx, kube, soon, node.Name, func(n *v1.Node) {
+				n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: interruptionTaint, Value: "test", Effect: v1.TaintEffectNoSchedule})
+				if n.Annotations == nil {
+					n.Annotations = map[string]string{}
+				}
+				n.Annotations[deadlineAnnotation] = deadline.UTC().Format(time.RFC3339)
+			})
+		})
+	}
+	s.must(edits.Wait())
+	return names
+}
+
+// on counts the pods on these nodes that have not begun to leave, by app.
+func (h *history) on(nodes map[string]bool) map[string]int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	pods := map[string]int{}
+	for _, record := range h.pods {
+		if nodes[record.Node] && record.Left.IsZero() {
+			pods[record.App]++
+		}
+	}
+	return pods
+}
+
+// replaced returns when the last of so many pods of each app was created since then.
+func (h *history) replaced(want map[string]int, since time.Time) (last time.Time, err error) {
+	for app, n := range want {
+		created := slices.DeleteFunc(h.of(app), func(p podRecord) bool { return p.Created.Before(since) })
+		if len(created) < n {
+			return last, fmt.Errorf("%s: %d pods were created, want %d", app, len(created), n)
+		}
+		if at := created[n-1].Created; at.After(last) {
+			last = at
+		}
+	}
+	return last, nil
+}
