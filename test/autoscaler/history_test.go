@@ -2,7 +2,6 @@ package autoscaler
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -149,13 +148,6 @@ func (h *history) takePod(now time.Time, pod *v1.Pod, deleted bool) {
 	}
 }
 
-// promise has the test fail at every moment at which fewer pods of the app serve.
-func (h *history) promise(app string, least int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.least[app] = least
-}
-
 // serving counts the pods of an app that serve on other nodes than these.
 func (h *history) serving(app string, except map[string]bool) (n int) {
 	for _, record := range h.pods {
@@ -164,18 +156,6 @@ func (h *history) serving(app string, except map[string]bool) (n int) {
 		}
 	}
 	return n
-}
-
-// serve returns an error unless so many pods of each app serve on other nodes than these.
-func (h *history) serve(want map[string]int, except map[string]bool) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for app, n := range want {
-		if got := h.serving(app, except); got < n {
-			return fmt.Errorf("%s: %d pods serve, want %d", app, got, n)
-		}
-	}
-	return nil
 }
 
 // of returns what was seen of the pods of an app, the oldest first.

@@ -231,3 +231,22 @@ func (s *scenario) onlyOnDemand() error {
 	}
 	return nil
 }
+
+// promise has the test fail at every moment at which fewer pods of the app serve.
+func (h *history) promise(app string, least int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.least[app] = least
+}
+
+// serve returns an error unless so many pods of each app serve on other nodes than these.
+func (h *history) serve(want map[string]int, except map[string]bool) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for app, n := range want {
+		if got := h.serving(app, except); got < n {
+			return fmt.Errorf("%s: %d pods serve, want %d", app, got, n)
+		}
+	}
+	return nil
+}
