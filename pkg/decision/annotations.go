@@ -13,6 +13,7 @@ const (
 	FallbackAfterAnnotation     = "spot-aware-scheduler.io/fallback-after"
 	RolloutReliefAnnotation     = "spot-aware-scheduler.io/rollout-relief"
 	OverflowAnnotation          = "spot-aware-scheduler.io/overflow"
+	ProtectAnnotation           = "spot-aware-scheduler.io/protect"
 )
 
 // InvalidAnnotation is an annotation that was skipped because its value does not parse.
@@ -54,6 +55,7 @@ func parseAnnotations(annotations map[string]string, on string) (o Overrides, in
 	read(FallbackAfterAnnotation, func(value string) error { return parseInto(&o.FallbackAfter, ParseFallbackAfter, value) })
 	read(RolloutReliefAnnotation, func(value string) error { return parseInto(&o.RolloutRelief, ParseRolloutRelief, value) })
 	read(OverflowAnnotation, func(value string) error { return parseInto(&o.Overflow, ParseOverflow, value) })
+	read(ProtectAnnotation, func(value string) error { return parseInto(&o.Protect, ParseProtect, value) })
 	return o, invalid
 }
 
@@ -106,6 +108,17 @@ func ParseExemptions(s string) (ExemptionPolicy, error) {
 		return IgnoreExemptions, nil
 	}
 	return 0, fmt.Errorf("expected Allow or Ignore")
+}
+
+// ParseProtect reads "true" or "false".
+func ParseProtect(s string) (bool, error) {
+	switch s {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	}
+	return false, fmt.Errorf("expected true or false")
 }
 
 // ParseFallbackAfter reads a duration of 0 or more such as "5m", or "never".

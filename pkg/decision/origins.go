@@ -8,7 +8,7 @@ import (
 // Origins say, for a person, where each of a pod's Settings comes from: "the profile", "the default of Jobs that retry", `rule "critical"` or
 // "annotation spot-aware-scheduler.io/min-on-demand on the Deployment".
 type Origins struct {
-	MinOnDemand, MaxPerPool, WhenUnsatisfiable, FallbackAfter, RolloutRelief, Overflow, Exemptions string
+	MinOnDemand, MaxPerPool, WhenUnsatisfiable, FallbackAfter, RolloutRelief, Overflow, Exemptions, Protect string
 	// Overruled are the annotations that parse, or are not even read, and do not count because of the annotation policy; in words.
 	Overruled []string
 }
@@ -19,7 +19,7 @@ const fromProfile = "the profile"
 func (p *Policy) Explain(pod *Pod) (Settings, Origins, []InvalidAnnotation) {
 	origins := Origins{
 		MinOnDemand: fromProfile, MaxPerPool: fromProfile, WhenUnsatisfiable: fromProfile, FallbackAfter: fromProfile,
-		RolloutRelief: fromProfile, Overflow: fromProfile, Exemptions: fromProfile,
+		RolloutRelief: fromProfile, Overflow: fromProfile, Exemptions: fromProfile, Protect: "the default",
 	}
 	switch pod.Workload.Batch {
 	case Retriable:
@@ -55,6 +55,7 @@ func (o *Origins) annotations(given, count Overrides, on string) {
 		FallbackAfterAnnotation:     given.FallbackAfter != nil && count.FallbackAfter == nil,
 		RolloutReliefAnnotation:     given.RolloutRelief != nil && count.RolloutRelief == nil,
 		OverflowAnnotation:          given.Overflow != nil && count.Overflow == nil,
+		ProtectAnnotation:           given.Protect != nil && count.Protect == nil,
 	} {
 		if lost {
 			o.Overruled = append(o.Overruled, onObject(key, on)+": annotationPolicy StricterOnly lets it only be stricter")
@@ -74,7 +75,7 @@ func (o *Origins) ignored(pod *Pod) {
 	}{{pod.Annotations, "pod"}, {pod.Workload.Annotations, pod.Workload.Kind}} {
 		for _, key := range []string{
 			MinOnDemandAnnotation, MaxPerPoolAnnotation, WhenUnsatisfiableAnnotation, FallbackAfterAnnotation, RolloutReliefAnnotation,
-			OverflowAnnotation,
+			OverflowAnnotation, ProtectAnnotation,
 		} {
 			if _, given := at.annotations[key]; given {
 				o.Overruled = append(o.Overruled, onObject(key, at.on)+": annotationPolicy Ignore")
@@ -105,5 +106,8 @@ func (o *Origins) note(overrides Overrides, from func(key string) string) {
 	}
 	if overrides.Overflow != nil {
 		o.Overflow = from(OverflowAnnotation)
+	}
+	if overrides.Protect != nil {
+		o.Protect = from(ProtectAnnotation)
 	}
 }

@@ -12,14 +12,15 @@ import (
 func TestExplain(t *testing.T) {
 	two, half, all := decision.Count(2), decision.Percent(50), decision.Percent(100)
 	anyway, soon, stricter, ignore, none := decision.ScheduleAnyway, time.Minute, decision.StricterOnly, decision.IgnoreExemptions, decision.NeverOverflow
+	protect := true
 	onPod := map[string]string{decision.MinOnDemandAnnotation: "1", decision.FallbackAfterAnnotation: "never", decision.RolloutReliefAnnotation: "10s"}
-	onOwner := map[string]string{decision.MinOnDemandAnnotation: "0"}
+	onOwner := map[string]string{decision.MinOnDemandAnnotation: "0", decision.ProtectAnnotation: "false"}
 	base := decision.Policy{Defaults: decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second}}
 	ruled := base
 	ruled.Rules = []decision.Rule{
 		{Name: "other", Namespaces: []string{"other"}, Overrides: decision.Overrides{MinOnDemand: &all}},
 		{Name: "shop", Overrides: decision.Overrides{MinOnDemand: &two, MaxPerPool: &half, WhenUnsatisfiable: &anyway, FallbackAfter: &soon, RolloutRelief: &soon, Overflow: &none,
-			Exemptions: &ignore}},
+			Exemptions: &ignore, Protect: &protect}},
 	}
 	strict := base
 	strict.Rules = []decision.Rule{{Name: "strict", Annotations: &stricter}}
@@ -29,7 +30,7 @@ func TestExplain(t *testing.T) {
 		const profile = "the profile"
 		o := decision.Origins{
 			MinOnDemand: profile, MaxPerPool: profile, WhenUnsatisfiable: profile, FallbackAfter: profile, RolloutRelief: profile,
-			Overflow: profile, Exemptions: profile,
+			Overflow: profile, Exemptions: profile, Protect: "the default",
 		}
 		change(&o)
 		return o
@@ -45,13 +46,14 @@ func TestExplain(t *testing.T) {
 		"the first rule that matches": {ruled, decision.Pod{Workload: decision.Workload{Batch: decision.Retriable}},
 			decision.Origins{
 				MinOnDemand: `rule "shop"`, MaxPerPool: `rule "shop"`, WhenUnsatisfiable: `rule "shop"`, FallbackAfter: `rule "shop"`,
-				RolloutRelief: `rule "shop"`, Overflow: `rule "shop"`, Exemptions: `rule "shop"`,
+				RolloutRelief: `rule "shop"`, Overflow: `rule "shop"`, Exemptions: `rule "shop"`, Protect: `rule "shop"`,
 			}},
 		"the owner before the pod, the pod before the rule": {ruled, decision.Pod{Annotations: onPod, Workload: decision.Workload{Kind: "Deployment", Annotations: onOwner}},
 			decision.Origins{
 				MinOnDemand: "annotation spot-aware-scheduler.io/min-on-demand on the Deployment", MaxPerPool: `rule "shop"`, WhenUnsatisfiable: `rule "shop"`,
 				FallbackAfter: "annotation spot-aware-scheduler.io/fallback-after on the pod",
 				RolloutRelief: "annotation spot-aware-scheduler.io/rollout-relief on the pod", Overflow: `rule "shop"`, Exemptions: `rule "shop"`,
+				Protect: "annotation spot-aware-scheduler.io/protect on the Deployment",
 			}},
 		"not stricter": {strict, decision.Pod{Annotations: onPod, Workload: decision.Workload{Kind: "Deployment", Annotations: onOwner, Desired: 3}},
 			from(func(o *decision.Origins) {
@@ -59,6 +61,7 @@ func TestExplain(t *testing.T) {
 				o.FallbackAfter = "annotation spot-aware-scheduler.io/fallback-after on the pod"
 				o.Overruled = []string{
 					"annotation spot-aware-scheduler.io/min-on-demand on the Deployment: annotationPolicy StricterOnly lets it only be stricter",
+					"annotation spot-aware-scheduler.io/protect on the Deployment: annotationPolicy StricterOnly lets it only be stricter",
 					"annotation spot-aware-scheduler.io/rollout-relief on the pod: annotationPolicy StricterOnly lets it only be stricter",
 				}
 			})},

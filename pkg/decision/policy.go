@@ -58,9 +58,12 @@ type Settings struct {
 	Overflow OverflowPolicy
 	// Exemptions says whether pods that admit only spot are exempt from the floor. No annotation sets it.
 	Exemptions ExemptionPolicy
+	// Protect says whether the controller keeps a PodDisruptionBudget for the workload, so that whoever drains a node has to wait for
+	// replacements. It changes no placement.
+	Protect bool
 }
 
-// String says all settings in one line, the same for equal settings.
+// String says all settings that placements depend on in one line, the same for equal settings.
 func (s Settings) String() string {
 	perPool, anyway := "none", "DoNotSchedule"
 	if s.MaxPerPool != nil {
@@ -107,6 +110,7 @@ type Overrides struct {
 	Overflow          *OverflowPolicy
 	// Exemptions is nil in the Overrides of annotations.
 	Exemptions *ExemptionPolicy
+	Protect    *bool
 }
 
 func (s Settings) with(o Overrides) Settings {
@@ -131,6 +135,9 @@ func (s Settings) with(o Overrides) Settings {
 	if o.Exemptions != nil {
 		s.Exemptions = *o.Exemptions
 	}
+	if o.Protect != nil {
+		s.Protect = *o.Protect
+	}
 	return s
 }
 
@@ -141,7 +148,7 @@ const (
 	// AllowAnnotations: annotations win over rules and defaults.
 	AllowAnnotations AnnotationPolicy = iota
 	// StricterOnly: an annotation counts only where it makes the workload safer: a higher floor, a lower cap, DoNotSchedule,
-	// a later fallback or relief of rollouts; or where it takes less of what is shared: overflow Never.
+	// a later fallback or relief of rollouts, protection; or where it takes less of what is shared: overflow Never.
 	StricterOnly
 	// IgnoreAnnotations: annotations are not read.
 	IgnoreAnnotations
@@ -258,6 +265,9 @@ func (o Overrides) stricterThan(base Settings, desired int) Overrides {
 	}
 	if o.Overflow != nil && *o.Overflow != NeverOverflow {
 		o.Overflow = nil
+	}
+	if o.Protect != nil && !*o.Protect {
+		o.Protect = nil
 	}
 	return o
 }

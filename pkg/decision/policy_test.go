@@ -137,6 +137,8 @@ func TestStricterOnly(t *testing.T) {
 	base := decision.Settings{MinOnDemand: decision.Percent(30), MaxPerPool: new(decision.Count(3)), FallbackAfter: time.Minute, RolloutRelief: time.Minute}
 	never := base
 	never.Overflow = decision.NeverOverflow
+	protected := base
+	protected.Protect = true
 	loose := decision.Settings{WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: decision.Never, RolloutRelief: decision.Never}
 	tests := map[string]struct {
 		defaults   decision.Settings
@@ -158,6 +160,8 @@ func TestStricterOnly(t *testing.T) {
 		"a later fallback":         {base, decision.FallbackAfterAnnotation, "61s", true},
 		"never":                    {base, decision.FallbackAfterAnnotation, "never", true},
 		"a fallback where none is": {loose, decision.FallbackAfterAnnotation, "1000h", false},
+		"protection":               {base, decision.ProtectAnnotation, "true", true},
+		"no protection":            {protected, decision.ProtectAnnotation, "false", false},
 		"an earlier relief":        {base, decision.RolloutReliefAnnotation, "59s", false},
 		"a later relief":           {base, decision.RolloutReliefAnnotation, "61s", true},
 		"no relief":                {base, decision.RolloutReliefAnnotation, "never", true},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -299,6 +300,7 @@ func settingsOf(s decision.Settings, from *decision.Origins) []Setting {
 		{"rolloutRelief", orNever(s.RolloutRelief), from.RolloutRelief},
 		{"overflow", s.Overflow.String(), from.Overflow},
 		{"exemptions", s.Exemptions.String(), from.Exemptions},
+		{"protect", strconv.FormatBool(s.Protect), from.Protect},
 	}
 }
 

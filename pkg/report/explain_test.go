@@ -388,6 +388,7 @@ func TestExplainSettings(t *testing.T) {
 		{Name: "rolloutRelief", Value: "30s", From: "the profile"},
 		{Name: "overflow", Value: "Allow", From: "the profile"},
 		{Name: "exemptions", Value: "Allow", From: "the profile"},
+		{Name: "protect", Value: "false", From: "the default"},
 	}
 	if diff := cmp.Diff(want, e.Settings); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)

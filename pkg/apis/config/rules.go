@@ -65,13 +65,14 @@ func (r *Rule) convert(path *field.Path) (decision.Rule, field.ErrorList) {
 			RolloutRelief:     scalar.ParseOptional(&errs, path.Child("rolloutRelief"), r.RolloutRelief, decision.ParseRolloutRelief),
 			Overflow:          scalar.ParseOptional(&errs, path.Child("overflow"), r.Overflow, decision.ParseOverflow),
 			Exemptions:        scalar.ParseOptional(&errs, path.Child("exemptions"), r.Exemptions, decision.ParseExemptions),
+			Protect:           scalar.ParseOptional(&errs, path.Child("protect"), r.Protect, decision.ParseProtect),
 		},
 		Annotations: scalar.ParseOptional(&errs, path.Child("annotationPolicy"), r.AnnotationPolicy, parseAnnotationPolicy),
 	}
-	if r.MinOnDemand+r.MaxPerPool+r.WhenUnsatisfiable+r.FallbackAfter+r.RolloutRelief+r.Overflow+r.Exemptions+r.AnnotationPolicy == "" {
+	if r.MinOnDemand+r.MaxPerPool+r.WhenUnsatisfiable+r.FallbackAfter+r.RolloutRelief+r.Overflow+r.Exemptions+r.AnnotationPolicy+r.Protect == "" {
 		errs = append(errs, field.Required(path,
 			"the rule sets nothing: at least one of minOnDemand, maxPerPool, whenUnsatisfiable, fallbackAfter, rolloutRelief, "+
-				"overflow, exemptions, annotationPolicy"))
+				"overflow, exemptions, annotationPolicy, protect"))
 	}
 	errs = append(errs, eachValid(r.Namespaces, path.Child("namespaces"), validation.IsDNS1123Label)...)
 	errs = append(errs, eachValid(r.PriorityClasses, path.Child("priorityClasses"), validation.IsDNS1123Subdomain)...)

@@ -85,6 +85,9 @@ type Rule struct {
 	Overflow          Scalar `json:"overflow,omitempty"`
 	Exemptions        Scalar `json:"exemptions,omitempty"`
 	AnnotationPolicy  Scalar `json:"annotationPolicy,omitempty"`
+	// Protect, true, has the controller keep a PodDisruptionBudget for each Deployment that no other one selects, so that whoever drains a
+	// node has to wait for replacements. Default false; the profile has no such field.
+	Protect Scalar `json:"protect,omitempty"`
 }
 
 // CapacityLabel says which values of a node label mean spot and which on-demand. Where both are listed, a node with another value counts as
