@@ -27,7 +27,8 @@ import (
 
 // newSchedulerCommand returns kube-scheduler's command with these plugins, as app.NewSchedulerCommand of Kubernetes 1.36 does: the same
 // flags, help, logging, signals and metrics. The only differences are guardTakeover, guardLease, rememberLabels, expireGates,
-// searchNarrowly and boundBindings, for which there is no place in the original: it keeps to itself the scheduler that app.Setup makes and app.Run runs.
+// withdrawBudgets, searchNarrowly and boundBindings, for which there is no place in the original: it keeps to itself the scheduler that app.Setup
+// makes and app.Run runs.
 func newSchedulerCommand(labels *kube.LabelHistory, plugins ...app.Option) *cobra.Command {
 	opts := options.NewOptions()
 	command := &cobra.Command{
@@ -87,6 +88,9 @@ func runScheduler(command *cobra.Command, opts *options.Options, labels *kube.La
 	fresh := guardLease(ctx, config.LeaderElection, sched)
 	rememberLabels(config.LeaderElection, labels)
 	if err := expireGates(ctx, *config, sched, fresh); err != nil {
+		return err
+	}
+	if err := withdrawBudgets(ctx, *config, sched, fresh); err != nil {
 		return err
 	}
 	searchNarrowly(sched, config.ComponentConfig.PercentageOfNodesToScore)

@@ -39,6 +39,14 @@ const (
 	ReasonNowhere = "NowhereToMove"
 	// ReasonNotReplacedFirst (Warning, on the pod): its node is drained by somebody else, and no replacement can start before it is evicted.
 	ReasonNotReplacedFirst = "NotReplacedFirst"
+	// ReasonProtected (Normal, on the Deployment): a PodDisruptionBudget of the controller holds its pods until they are replaced.
+	ReasonProtected = "Protected"
+	// ReasonProtectionRelaxed (Warning, on the Deployment): that budget lets pods be evicted that are not replaced.
+	ReasonProtectionRelaxed = "ProtectionRelaxed"
+	// ReasonNotProtected (Warning, on the Deployment or StatefulSet): it asks for protection, and cannot have it.
+	ReasonNotProtected = "NotProtected"
+	// ReasonProtectionWithdrawn (Warning, on the budget): the scheduler deleted it, because no controller runs.
+	ReasonProtectionWithdrawn = "ProtectionWithdrawn"
 	// ReasonOverdue (Warning, on the pod): it was moved, and still terminates a minute after its grace period.
 	ReasonOverdue = "TerminationOverdue"
 	// ReasonPodsLost (Warning, on the node): it vanished while pods that had to leave it were still there.

@@ -33,6 +33,7 @@ type account struct {
 var (
 	schedulerAccount = account{"spot-aware-scheduler", []string{
 		"manifests/base/serviceaccount.yaml", "manifests/base/rbac.yaml", "manifests/base/admissionpolicy.yaml",
+		"manifests/base/budgets-admissionpolicy.yaml",
 	}}
 	controllerAccount = account{"spot-controller", []string{
 		"manifests/base/controller-serviceaccount.yaml", "manifests/base/controller-rbac.yaml", "manifests/base/controller-admissionpolicies.yaml",

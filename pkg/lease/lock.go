@@ -10,6 +10,9 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
+// Controller is the name of the Lease, in kube-system, that the leading controller renews.
+const Controller = "spot-controller"
+
 // Lock is the lock of a leader election, and knows when the leader last renewed it. A leader that cannot renew its lease goes on
 // for longer than the lease lasts: client-go tries for renewDeadline, and for as long again to give the lease back, before it
 // stops what leads. One that was frozen does not know at first that it lost it.

@@ -52,7 +52,7 @@ func TestManifests(t *testing.T) {
 	monitoring := filepath.Join(cp.Root, "manifests", "overlays", "monitoring")
 
 	// What the lab granted itself from the same files.
-	for _, file := range []string{"serviceaccount.yaml", "rbac.yaml", "admissionpolicy.yaml"} {
+	for _, file := range []string{"serviceaccount.yaml", "rbac.yaml", "admissionpolicy.yaml", "budgets-admissionpolicy.yaml"} {
 		k.must(t, "delete", "--filename="+filepath.Join(base, file))
 	}
 	k.must(t, "label", "namespace", "kube-system", "pod-security.kubernetes.io/enforce=restricted",

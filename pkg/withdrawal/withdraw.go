@@ -1,0 +1,95 @@
+// Package withdrawal deletes the PodDisruptionBudgets that a controller which does not run any more keeps for workloads (package protection).
+package withdrawal
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	policylisters "k8s.io/client-go/listers/policy/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	leases "github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lease"
+)
+
+// staleAfter is how long after the last renewal of its Lease the controller is taken not to run. checkEvery is how often that is looked at.
+const staleAfter, checkEvery = 5 * time.Minute, 5 * time.Second
+
+// Withdrawer deletes the budgets that a controller left behind, so that no drain waits for a program that does not run. It is part of the
+// scheduler. A controller that runs again makes them again.
+type Withdrawer struct {
+	client   kubernetes.Interface
+	recorder events.EventRecorder
+	clock    clock.WithTicker
+	budgets  policylisters.PodDisruptionBudgetLister
+	may      func() bool
+}
+
+// NewWithdrawer returns a Withdrawer. It reads from factory, which must not have been started. While may returns false nothing is deleted,
+// because another replica leads.
+func NewWithdrawer(
+	factory informers.SharedInformerFactory, client kubernetes.Interface, recorder events.EventRecorder, clock clock.WithTicker, may func() bool,
+) *Withdrawer {
+	budgets := factory.Policy().V1().PodDisruptionBudgets()
+	budgets.Informer() // so that the factory starts it
+	return &Withdrawer{client, recorder, clock, budgets.Lister(), may}
+}
+
+// Run works until ctx is done.
+func (w *Withdrawer) Run(ctx context.Context) {
+	wait.BackoffUntil(func() {
+		if err := w.check(ctx); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "PodDisruptionBudgets of a controller that may not run stay for now")
+		}
+	}, wait.NewJitteredBackoffManager(checkEvery, 0, w.clock), true, ctx.Done())
+}
+
+// check deletes the budgets if no controller has run for staleAfter.
+func (w *Withdrawer) check(ctx context.Context) error {
+	if !w.may() {
+		return nil
+	}
+	budgets, err := w.budgets.List(labels.SelectorFromSet(labels.Set{kube.ProtectLabel: "true"}))
+	if err != nil || len(budgets) == 0 {
+		return err
+	}
+	lease, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, leases.Controller, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("looking for a controller: %w", err)
+	}
+	for _, budget := range budgets {
+		last := budget.CreationTimestamp.Time // without a Lease: it was made by a controller
+		if err == nil && lease.Spec.RenewTime != nil {
+			last = lease.Spec.RenewTime.Time
+		}
+		if w.clock.Since(last) >= staleAfter {
+			w.withdraw(ctx, budget)
+		}
+	}
+	return nil
+}
+
+func (w *Withdrawer) withdraw(ctx context.Context, budget *policyv1.PodDisruptionBudget) {
+	logger := klog.FromContext(ctx).WithValues("podDisruptionBudget", klog.KObj(budget))
+	err := w.client.PolicyV1().PodDisruptionBudgets(budget.Namespace).Delete(ctx, budget.Name, *metav1.NewPreconditionDeleteOptions(string(budget.UID)))
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+	case err != nil:
+		logger.Error(err, "PodDisruptionBudget stays for now, although no controller runs")
+	default:
+		logger.Info("Deleted PodDisruptionBudget, because no controller runs", "after", staleAfter)
+		w.recorder.Eventf(budget, nil, v1.EventTypeWarning, kube.ReasonProtectionWithdrawn, "Withdraw",
+			"spot-controller has not renewed its Lease for %s: no eviction is to wait for it", staleAfter)
+	}
+}
