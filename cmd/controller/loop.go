@@ -39,10 +39,14 @@ const (
 	writeWithin = 2 * time.Second
 	// writeAtLeast is how long it waits although a pod has to be deleted meanwhile.
 	writeAtLeast = 250 * time.Millisecond
+	// budgetsAtOnce is how many PodDisruptionBudgets a round writes, so that moves and marks come through.
+	budgetsAtOnce = 20
 	// costsAtOnce is how many deletion costs a round writes: the first rounds in a large cluster have thousands, none of them urgent.
 	costsAtOnce = 10
-	// writeAgainAfter is how long a write that failed is left alone.
-	writeAgainAfter = time.Second
+	// writeAgainAfter is how long a write that failed is left alone. That of a budget may fail for good, as by a quota of its namespace: it is
+	// left alone for twice as long each time, up to budgetAgainAtMost.
+	writeAgainAfter   = time.Second
+	budgetAgainAtMost = 5 * time.Minute
 	// fillWithin is how long a leader may wait for its caches: the other replica, whose may be full, could lead meanwhile.
 	fillWithin = time.Minute
 	// stalledAfter is after how long without a round, or with rounds that all fail, a leader counts as not healthy.
@@ -68,12 +72,13 @@ type writeKind string
 const (
 	mark         writeKind = "node-mark"
 	deletionCost writeKind = "deletion-cost"
+	budget       writeKind = "budget"
 )
 
 // plan is what one look at the cluster comes to.
 type plan struct {
-	// marks and costs are the writes, the most urgent first. Costs may wait for everything else.
-	marks, costs []write
+	// marks, budgets and costs are the writes, the most urgent first. Costs may wait for everything else.
+	marks, budgets, costs []write
 	// move starts the moves and does not wait for them. In a dry run it tells of them.
 	move func(context.Context)
 	// moving: something is under way, or has a deadline.
@@ -104,6 +109,8 @@ type written struct {
 	version string
 	// again is when it may be made again for the same version: zero for never, because it was made and the cache does not show it yet.
 	again time.Time
+	// pause is how long it is left alone if it failed.
+	pause time.Duration
 }
 
 func newLoop(look func(time.Time) (plan, error), full <-chan struct{}, dryRun bool, concurrency int) *loop {
@@ -259,8 +266,8 @@ func (l *loop) round(ctx context.Context, began time.Time) (next time.Time, took
 func (l *loop) act(ctx context.Context, p plan) (moving bool) {
 	l.forget(p)
 	now := time.Now()
-	marks, costs := l.due(p.marks, now), l.due(p.costs, now)
-	costs = costs[:min(len(costs), costsAtOnce)]
+	marks, budgets, costs := l.due(p.marks, now), l.due(p.budgets, now), l.due(p.costs, now)
+	budgets, costs = budgets[:min(len(budgets), budgetsAtOnce)], costs[:min(len(costs), costsAtOnce)]
 	// Moves come first: a mark tells others what our own scheduler sees for itself.
 	p.move(ctx)
 	wait := writeWithin
@@ -269,8 +276,8 @@ func (l *loop) act(ctx context.Context, p plan) (moving bool) {
 	}
 	within, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	anyFailed := l.write(within, slices.Concat(marks, costs))
-	return p.moving || len(marks) > 0 || anyFailed
+	anyFailed := l.write(within, slices.Concat(marks, budgets, costs))
+	return p.moving || len(marks)+len(budgets) > 0 || anyFailed
 }
 
 // due returns those of the planned writes that are to be made now.
@@ -284,7 +291,7 @@ func (l *loop) due(planned []write, now time.Time) []write {
 // forget forgets the writes that are not planned any more.
 func (l *loop) forget(p plan) {
 	planned := map[types.UID]bool{}
-	for _, w := range slices.Concat(p.marks, p.costs) {
+	for _, w := range slices.Concat(p.marks, p.budgets, p.costs) {
 		planned[w.uid] = true
 	}
 	maps.DeleteFunc(l.written, func(uid types.UID, _ written) bool { return !planned[uid] })
@@ -325,14 +332,18 @@ func (l *loop) write(ctx context.Context, writes []write) (anyFailed bool) {
 		case errors.Is(err, errDryRun):
 			outcome = dryRun
 			logger.Info("Would write", about...)
-		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-			// Another version is on its way into the cache, or the object is gone.
+		case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
+			// Another version is on its way into the cache, or the object is gone, or there already.
 			outcome = outdated
 			made.again = time.Now().Add(writeAgainAfter)
 			logger.V(2).Info("Not written: the object has changed", about...)
 		default:
 			outcome, anyFailed = failed, true
-			made.again = time.Now().Add(writeAgainAfter)
+			made.pause = writeAgainAfter
+			if w.kind == budget {
+				made.pause = min(max(2*l.written[w.uid].pause, writeAgainAfter), budgetAgainAtMost)
+			}
+			made.again = time.Now().Add(made.pause)
 			logger.Error(err, "Writing failed", about...)
 		}
 		l.written[w.uid] = made
@@ -352,7 +363,7 @@ func (w *write) try(ctx context.Context) (err error) {
 }
 
 // unitOf is what a write is about.
-var unitOf = map[writeKind]recovery.Unit{mark: recovery.Node, deletionCost: recovery.Pod}
+var unitOf = map[writeKind]recovery.Unit{mark: recovery.Node, deletionCost: recovery.Pod, budget: recovery.Workload}
 
 // healthy is a healthz.Checker: a leader makes rounds, and they do not all fail.
 func (l *loop) healthy(*http.Request) error {

@@ -305,6 +305,48 @@ func TestWrites(t *testing.T) {
 	}
 }
 
+// A budget may fail for good, as by a quota of its namespace: it is tried less and less often, and at once when its object has changed.
+func TestBudgetThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &writer{made: map[types.UID]int{}, err: errors.New("exceeded quota")}
+		l := newLoop(nil, nil, false, 1)
+		try := func(version string) int {
+			b := w.write("b", version)
+			b.kind = budget
+			l.act(t.Context(), plan{budgets: []write{b}, move: noMoves})
+			return w.made["b"]
+		}
+		for range int(time.Hour / time.Second) {
+			try("1")
+			time.Sleep(time.Second)
+		}
+		// After 1, 2, 4, … 256 s, and then each 5 min.
+		if got := try("1"); got != 20 {
+			t.Errorf("tried %d times in an hour, want 20", got)
+		}
+		if got := try("2"); got != 21 {
+			t.Errorf("tried %d times in all after the object changed, want 21", got)
+		}
+	})
+}
+
+// Budgets of a large cluster do not hold up a round.
+func TestBudgetsAtOnce(t *testing.T) {
+	w := &writer{made: map[types.UID]int{}}
+	p := plan{move: noMoves}
+	for i := range 2*budgetsAtOnce + 1 {
+		b := w.write(fmt.Sprintf("budget-%d", i), "1")
+		b.kind = budget
+		p.budgets = append(p.budgets, b)
+	}
+	l := newLoop(nil, nil, false, 5)
+	for round, want := range []int{budgetsAtOnce, 2 * budgetsAtOnce, 2*budgetsAtOnce + 1} {
+		if moving := l.act(t.Context(), p); !moving || len(w.made) != want {
+			t.Errorf("round %d: %d written, moving %t; want %d and true, so that the next round follows soon", round, len(w.made), moving, want)
+		}
+	}
+}
+
 func TestDryRunWritesNothing(t *testing.T) {
 	w := &writer{made: map[types.UID]int{}}
 	l := newLoop(nil, nil, true, 1)

@@ -20,6 +20,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/interruption"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/protection"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
 )
 
@@ -62,6 +63,7 @@ func join(
 	rebalancing.Selects = selects(namespaces.Lister(), setup.RebalanceNamespaces)
 	rebalancing.WouldBeGated = installed.Replaces
 	rebalancer := rebalance.NewPlanner(rebalancing)
+	protector := protection.NewPlanner(protectionSettings(setup, interruptions))
 	var wrong defects
 	var due time.Time // the next last moment, as the round before knew it
 	look := func(now time.Time) (plan, error) {
@@ -102,6 +104,7 @@ func join(
 				},
 			})
 		}
+		p.budgets = protect(protector, snapshot, writer, recorder)
 		for _, c := range costs(snapshot, setup.DeletionCosts) {
 			p.costs = append(p.costs, write{
 				kind: deletionCost, uid: c.Pod.UID, version: c.Pod.ResourceVersion, name: klog.KObj(c.Pod),

@@ -26,7 +26,7 @@ import (
 )
 
 // name is that of the lock and of who reports events.
-const name = "spot-controller"
+const name = lease.Controller
 
 // stopWithin is how long a replica that is told to end waits for what it has begun before it gives its lease back.
 const stopWithin = 10 * time.Second

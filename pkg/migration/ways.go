@@ -26,6 +26,12 @@ func Surges(s *cluster.Snapshot) func(*cluster.Pod) bool {
 	return func(pod *cluster.Pod) bool { return p.noSurge(pod) == "" }
 }
 
+// NeverSurges returns a function that says why a pod of s cannot be moved by surge whatever happens around it; "" if it can, though perhaps not
+// now.
+func NeverSurges(s *cluster.Snapshot) func(*cluster.Pod) string {
+	return newPlanner(s, nil, nil, Settings{}, nil).neverSurges
+}
+
 // wayOf returns the gentlest way that works for a live pod, with why that is not Surge.
 func (p *planner) wayOf(pod *cluster.Pod) (Way, string) {
 	if no := p.noSurge(pod); no != "" {
@@ -36,6 +42,23 @@ func (p *planner) wayOf(pod *cluster.Pod) (Way, string) {
 
 // noSurge says why a pod cannot be released from its ReplicaSet while a replacement starts; "" if it can.
 func (p *planner) noSurge(pod *cluster.Pod) string {
+	if no := p.neverSurges(pod); no != "" {
+		return no
+	}
+	_, serves := ready(pod)
+	switch {
+	case pod.Workload.RollingOut:
+		return "a rollout is in progress"
+	case !serves:
+		return "it is not ready"
+	case p.progress[pod.UID] == Unreleasable:
+		return "the API server refuses to change its label"
+	}
+	return ""
+}
+
+// neverSurges is noSurge as far as it does not depend on the moment.
+func (p *planner) neverSurges(pod *cluster.Pod) string {
 	if pod.Revision == nil || pod.Revision.ReplicaSet == nil {
 		return "not of a ReplicaSet"
 	}
@@ -48,16 +71,8 @@ func (p *planner) noSurge(pod *cluster.Pod) string {
 		return "its ReplicaSet is not of a Deployment"
 	case annotation(workload, rs) == "false":
 		return SurgeAnnotation + " says so"
-	case workload.RollingOut:
-		return "a rollout is in progress"
 	case workload.Deployment != nil && !surges(workload.Deployment):
 		return "its Deployment's strategy allows no surge"
-	}
-	if _, ok := ready(pod); !ok {
-		return "it is not ready"
-	}
-	if p.progress[pod.UID] == Unreleasable {
-		return "the API server refuses to change its label"
 	}
 	return cmp.Or(heldByOne(pod), p.toldApart(pod), p.adoptable(pod), repelsItself(pod))
 }

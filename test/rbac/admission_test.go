@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	policyclient "k8s.io/client-go/kubernetes/typed/policy/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
@@ -104,7 +105,7 @@ func newAdmission(t *testing.T) *admission {
 func TestPoliciesCompile(t *testing.T) {
 	_, err := controlPlane.ControllerKubeconfig(t.Context()) // which applies that of the controller
 	must(t, err)
-	for _, name := range []string{podsPolicy, "spot-aware-scheduler-pods"} {
+	for _, name := range []string{podsPolicy, "spot-aware-scheduler-pods", "spot-aware-scheduler-budgets"} {
 		must(t, live.Until(t.Context(), limit, func() error {
 			policy, err := client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), name, metav1.GetOptions{})
 			if err == nil && (policy.Status.TypeChecking == nil || policy.Status.ObservedGeneration != policy.Generation) {
@@ -482,4 +483,80 @@ func TestTenantsMarkNoPods(t *testing.T) {
 	must(t, live.Until(t.Context(), limit, owned(2)))
 	must(t, a.patch(a.controller, "given-back", `{"metadata":{"labels":{"pod-template-hash":"released"}}}`))
 	must(t, live.Until(t.Context(), limit, owned(3)))
+}
+
+// TestOwnBudgetsOnly: of PodDisruptionBudgets the controller and the scheduler may change those that bear the label, and no others, whatever RBAC
+// grants.
+func TestOwnBudgetsOnly(t *testing.T) {
+	const policy = "spot-aware-scheduler-budgets"
+	a := newAdmission(t)
+	scheduler, err := as("system:serviceaccount:kube-system:spot-aware-scheduler", "system:masters")
+	must(t, err)
+	deployment := &metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "web", Controller: ptr.To(true)}
+	budget := func(name string, own bool, owner *metav1.OwnerReference) *policyv1.PodDisruptionBudget {
+		b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: name}}
+		b.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+		if own {
+			b.Labels = map[string]string{"spot-aware-scheduler.io/protect": "true"}
+		}
+		if owner != nil {
+			b.OwnerReferences = []metav1.OwnerReference{*owner}
+		}
+		return b
+	}
+	owner := a.owner // of an object that exists, or the garbage collector would delete them
+	for _, b := range []*policyv1.PodDisruptionBudget{budget("own", true, &owner), budget("theirs", false, nil)} {
+		_, err := client.PolicyV1().PodDisruptionBudgets(a.namespace).Create(t.Context(), b, metav1.CreateOptions{})
+		must(t, err)
+	}
+	dryRun := []string{metav1.DryRunAll}
+	budgets := func(c kubernetes.Interface) policyclient.PodDisruptionBudgetInterface {
+		return c.PolicyV1().PodDisruptionBudgets(a.namespace)
+	}
+	patch := func(name, patch string) error {
+		_, err := budgets(a.mighty).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{DryRun: dryRun})
+		return err
+	}
+	create := func(b *policyv1.PodDisruptionBudget) error {
+		_, err := budgets(a.mighty).Create(t.Context(), b, metav1.CreateOptions{DryRun: dryRun})
+		return err
+	}
+	const owned = `"ownerReferences":[{"apiVersion":"apps/v1","kind":"Deployment","name":"web","uid":"web","controller":true}]`
+	for what, step := range map[string]struct {
+		do      func() error
+		refused bool
+	}{
+		"its own is created":                  {do: func() error { return create(budget("new", true, deployment)) }},
+		"one without the label is created":    {do: func() error { return create(budget("new", false, deployment)) }, refused: true},
+		"one without a Deployment is created": {do: func() error { return create(budget("new", true, nil)) }, refused: true},
+		"its own is relaxed":                  {do: func() error { return patch("own", `{"metadata":{`+owned+`},"spec":{"maxUnavailable":1}}`) }},
+		"its label is taken off":              {do: func() error { return patch("own", `{"metadata":{`+owned+`,"labels":null}}`) }, refused: true},
+		"another is relaxed":                  {do: func() error { return patch("theirs", `{"spec":{"maxUnavailable":1}}`) }, refused: true},
+		"another is made its own": {do: func() error {
+			return patch("theirs", `{"metadata":{`+owned+`,"labels":{"spot-aware-scheduler.io/protect":"true"}}}`)
+		}, refused: true},
+		"its own is deleted": {do: func() error {
+			return budgets(a.mighty).Delete(t.Context(), "own", metav1.DeleteOptions{DryRun: dryRun})
+		}},
+		"another is deleted": {do: func() error {
+			return budgets(a.mighty).Delete(t.Context(), "theirs", metav1.DeleteOptions{DryRun: dryRun})
+		}, refused: true},
+		"the scheduler deletes its own": {do: func() error {
+			return budgets(scheduler).Delete(t.Context(), "own", metav1.DeleteOptions{DryRun: dryRun})
+		}},
+		"the scheduler deletes another": {do: func() error {
+			return budgets(scheduler).Delete(t.Context(), "theirs", metav1.DeleteOptions{DryRun: dryRun})
+		}, refused: true},
+	} {
+		check := func() error {
+			err := step.do()
+			if step.refused {
+				err = refusedBy(policy, err)
+			}
+			return err
+		}
+		if err := live.Until(t.Context(), limit, check); err != nil { // a policy is in force some time after it was created
+			t.Errorf("%s: %v", what, err)
+		}
+	}
 }

@@ -49,12 +49,15 @@ func TestControllerChanges(t *testing.T) {
 	want := []string{
 		"create events.events.k8s.io ",
 		"create leases.coordination.k8s.io kube-system",
+		"create poddisruptionbudgets.policy ", // its own: TestOwnBudgetsOnly
 		"create pods/eviction ",
 		"create subjectaccessreviews.authorization.k8s.io ", // stores nothing
 		"create tokenreviews.authentication.k8s.io ",        // stores nothing
+		"delete poddisruptionbudgets.policy ",
 		"delete pods ",
 		"patch events.events.k8s.io ",
 		"patch nodes ",
+		"patch poddisruptionbudgets.policy ",
 		"patch pods ",
 		"patch pods/status ",
 		"update leases.coordination.k8s.io spot-controller kube-system",

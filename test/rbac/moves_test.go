@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -11,10 +12,12 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
@@ -106,13 +109,14 @@ func makeMoves(ctx context.Context) (*moves, error) {
 		return m, err
 	}
 
-	// What surges, two pods at once so that the same is told of their workload, and what is evicted.
+	// What surges, two pods at once so that the same is told of their workload, and what is evicted. What surges asks for protection.
 	parts := func(app string) (metav1.ObjectMeta, *metav1.LabelSelector, v1.PodTemplateSpec) {
 		labels := map[string]string{"app": app}
 		return metav1.ObjectMeta{Name: app, Annotations: map[string]string{"spot-aware-scheduler.io/min-on-demand": "0"}},
 			&metav1.LabelSelector{MatchLabels: labels}, v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod("").Spec}
 	}
 	meta, selector, template := parts("surge")
+	meta.Annotations[decision.ProtectAnnotation] = "true"
 	if _, err := client.AppsV1().Deployments(m.namespace).Create(ctx, &appsv1.Deployment{
 		ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](2), Selector: selector, Template: template},
 	}, none); err != nil {
@@ -147,6 +151,9 @@ func makeMoves(ctx context.Context) (*moves, error) {
 	if err := live.Until(ctx, limit, func() error { return m.ready(ctx, 5) }); err != nil {
 		return m, err
 	}
+	if err := m.makeBudgets(ctx); err != nil {
+		return m, err
+	}
 	for node, deadline := range map[string]time.Time{m.going: time.Now().Add(2 * time.Minute), m.late: time.Now().Add(-time.Minute)} {
 		if err := live.EditNode(ctx, client, limit, node, func(n *v1.Node) {
 			// It was added before the deadline that is past, which would count for nothing otherwise.
@@ -158,6 +165,51 @@ func makeMoves(ctx context.Context) (*moves, error) {
 		}
 	}
 	return m, nil
+}
+
+// makeBudgets makes a budget of the controller that it has to change, because somebody else did, and one that it has to delete.
+func (m *moves) makeBudgets(ctx context.Context) error {
+	surge, err := client.AppsV1().Deployments(m.namespace).Get(ctx, "surge", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	kept, err := client.AppsV1().Deployments(m.namespace).Create(ctx, &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "kept", Annotations: surge.Annotations},
+		Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "kept"}},
+			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "kept"}}, Spec: pod("").Spec},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"kept-protected", "left-protected"} {
+		budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: map[string]string{"spot-aware-scheduler.io/protect": "true"},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(kept, appsv1.SchemeGroupVersion.WithKind("Deployment"))},
+		}}
+		budget.Spec.Selector = kept.Spec.Selector
+		if _, err := client.PolicyV1().PodDisruptionBudgets(m.namespace).Create(ctx, budget, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// budgets returns an error unless the budgets are those of what asks for protection, and allow nothing.
+func (m *moves) budgets(ctx context.Context) error {
+	budgets, err := client.PolicyV1().PodDisruptionBudgets(m.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	got := map[string]string{}
+	for _, budget := range budgets.Items {
+		got[budget.Name] = budget.Spec.MaxUnavailable.String()
+	}
+	if want := map[string]string{"surge-protected": "0", "kept-protected": "0"}; !maps.Equal(got, want) {
+		return fmt.Errorf("the budgets allow %v, want %v", got, want)
+	}
+	return nil
 }
 
 // reclaimed is what the AWS node termination handler sets on a node that is about to go.
@@ -194,6 +246,9 @@ func (m *moves) done(ctx context.Context) error {
 		if slices.Contains(m.uids, p.UID) {
 			return fmt.Errorf("%s is on %s", p.Name, p.Spec.NodeName)
 		}
+	}
+	if err := m.budgets(ctx); err != nil {
+		return err
 	}
 	events, err := client.EventsV1().Events(m.namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=MovingPods"})
 	if err != nil {

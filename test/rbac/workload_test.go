@@ -10,11 +10,14 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -207,6 +210,10 @@ func makeWorkload(ctx context.Context) (*workload, error) {
 		return nil, err
 	}
 
+	if err := w.makeBudget(ctx); err != nil {
+		return nil, err
+	}
+
 	onDevices := onNode(devices)
 	for _, p := range []*v1.Pod{
 		pod("victim", func(spec *v1.PodSpec) { spec.NodeName = full }),
@@ -269,6 +276,22 @@ func (w *workload) makeVolume(ctx context.Context) error {
 	return err
 }
 
+// makeBudget makes a budget of a controller that has not run for an hour.
+func (w *workload) makeBudget(ctx context.Context) error {
+	leases, ago := client.CoordinationV1().Leases(namespace), metav1.NewMicroTime(time.Now().Add(-time.Hour))
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: string(controllers)}, Spec: coordinationv1.LeaseSpec{RenewTime: &ago}}
+	if err := leases.Delete(ctx, lease.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if _, err := leases.Create(ctx, lease, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "left", Labels: map[string]string{"spot-aware-scheduler.io/protect": "true"}}}
+	budget.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "protected"}}
+	_, err := client.PolicyV1().PodDisruptionBudgets(w.namespace).Create(ctx, budget, metav1.CreateOptions{})
+	return err
+}
+
 // stir changes objects until ctx is done: the claim contended, so that the scheduler's own changes of it meet conflicts, and now and
 // then the owner of waiting-0, so that it is tried again and fails with the same event.
 func (w *workload) stir(ctx context.Context) {
@@ -297,6 +320,9 @@ func (w *workload) done(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+	}
+	if _, err := client.PolicyV1().PodDisruptionBudgets(w.namespace).Get(ctx, "left", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		return fmt.Errorf("the budget of a controller that does not run: %v, want it deleted", err)
 	}
 	waiting, err := pods.Get(ctx, "waiting-0", metav1.GetOptions{})
 	if err == nil && len(waiting.Status.Conditions) == 0 {

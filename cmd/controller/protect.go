@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/interruption"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/protection"
+)
+
+func protectionSettings(s *setup, interruptions interruption.Settings) protection.Settings {
+	patience := s.SurgeTimeout
+	if s.Gating {
+		patience = max(patience, s.NodeStartup) // as long as a replacement may take
+	}
+	return protection.Settings{
+		Assist: interruptions.Assist, Cordons: interruptions.Cordons, Reclaim: interruptions.Reclaim, Selects: interruptions.Selects,
+		Patience: patience,
+	}
+}
+
+// protect returns the writes of the budgets that the controller keeps, and tells which workloads cannot have one.
+func protect(planner *protection.Planner, s *cluster.Snapshot, writer kubernetes.Interface, recorder events.EventRecorder) (writes []write) {
+	changes, refusals := planner.Plan(s)
+	for _, r := range refusals {
+		if object, err := meta.Accessor(r.Object); err == nil {
+			klog.Background().Info("Workload cannot be protected", "workload", klog.KObj(object), "why", r.Why)
+		}
+		recorder.Eventf(r.Object, nil, v1.EventTypeWarning, kube.ReasonNotProtected, "Protect", "%s", r.Why)
+	}
+	for _, c := range changes {
+		w := write{kind: budget, uid: c.Budget.UID, version: c.Budget.ResourceVersion, name: klog.KObj(c.Budget), why: c.Why}
+		if c.Kind == protection.Create {
+			w.uid, w.version = c.Deployment.UID, strconv.FormatInt(c.Deployment.Generation, 10)
+		}
+		w.apply = func(ctx context.Context) error {
+			if err := c.Apply(ctx, writer); err != nil {
+				return err
+			}
+			switch {
+			case c.Kind == protection.Delete:
+			case c.Why == "":
+				recorder.Eventf(c.Deployment, nil, v1.EventTypeNormal, kube.ReasonProtected, "Protect",
+					"PodDisruptionBudget %s holds each pod until its replacement is ready", c.Budget.Name)
+			default:
+				recorder.Eventf(c.Deployment, nil, v1.EventTypeWarning, kube.ReasonProtectionRelaxed, "Protect",
+					"PodDisruptionBudget %s lets %s be unavailable: %s", c.Budget.Name, c.Budget.Spec.MaxUnavailable, c.Why)
+			}
+			return nil
+		}
+		writes = append(writes, w)
+	}
+	return writes
+}

@@ -1,0 +1,70 @@
+package protection
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// suffix ends the name of a budget. A Deployment of a longer name than leaves room for it could not name its ReplicaSets either.
+const suffix = "-protected"
+
+// newBudget returns the budget of a Deployment. Kubernetes deletes it with the Deployment.
+func newBudget(d *appsv1.Deployment, maxUnavailable intstr.IntOrString) *policyv1.PodDisruptionBudget {
+	owner := metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))
+	owner.BlockOwnerDeletion = nil // setting it takes the right to update finalizers of Deployments
+	return &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: d.Namespace, Name: d.Name + suffix,
+			Labels:          map[string]string{kube.ProtectLabel: "true"},
+			OwnerReferences: []metav1.OwnerReference{*owner},
+		},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MaxUnavailable: &maxUnavailable,
+			Selector:       d.Spec.Selector,
+			// A pod that does not serve is no reason to wait.
+			UnhealthyPodEvictionPolicy: ptr.To(policyv1.AlwaysAllow),
+		},
+	}
+}
+
+func nameOf(b *policyv1.PodDisruptionBudget) types.NamespacedName {
+	return types.NamespacedName{Namespace: b.Namespace, Name: b.Name}
+}
+
+// Apply makes a change. It changes and deletes only the very object that the change was planned for; that another has its name, or that it is
+// gone, is an error.
+func (c *Change) Apply(ctx context.Context, client kubernetes.Interface) error {
+	budgets, name := client.PolicyV1().PodDisruptionBudgets(c.Budget.Namespace), c.Budget.Name
+	var err error
+	switch c.Kind {
+	case Create:
+		_, err = budgets.Create(ctx, c.Budget, metav1.CreateOptions{})
+	case Delete:
+		err = budgets.Delete(ctx, name, *metav1.NewPreconditionDeleteOptions(string(c.Budget.UID)))
+	case Update:
+		var body []byte
+		// Without a resource version: the disruption controller writes the status all the time.
+		body, err = json.Marshal([]map[string]any{
+			{"op": "test", "path": "/metadata/uid", "value": c.Budget.UID},
+			{"op": "replace", "path": "/spec", "value": c.Budget.Spec},
+		})
+		if err == nil {
+			_, err = budgets.Patch(ctx, name, types.JSONPatchType, body, metav1.PatchOptions{})
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s of PodDisruptionBudget %s: %w", c.Kind, nameOf(c.Budget), err)
+	}
+	return nil
+}

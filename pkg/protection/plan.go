@@ -1,0 +1,262 @@
+// Package protection keeps a PodDisruptionBudget for each Deployment that asks for one, so that whoever drains a node has to wait until the
+// controller has replaced the pods there (package migration, Drain). It also makes sure that no drain waits for ever: Planner relaxes the
+// budget of a Deployment that the controller cannot help, and package withdrawal deletes all budgets while no controller runs.
+package protection
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+)
+
+// Settings are what a plan depends on besides the cluster. The zero Settings keep no budget.
+type Settings struct {
+	// Assist: the controller replaces pods on nodes that somebody else drains. Without that no budget is kept. Cordons: also on cordoned nodes.
+	Assist, Cordons bool
+	// Reclaim: the controller empties nodes with a reclaim signal.
+	Reclaim bool
+	// Patience is how long a budget holds a pod on a drained node that the controller does not replace. After twice that time it holds none.
+	Patience time.Duration
+	// Selects reports whether the pods of a namespace are moved; nil: those of all are.
+	Selects func(namespace string) bool
+}
+
+// Change is what is to be done to one budget.
+type Change struct {
+	// Kind is what is done to Budget, which is the object as it is to be, or for Delete as it is.
+	Kind   Kind
+	Budget *policyv1.PodDisruptionBudget
+	// Deployment is what the budget is for; nil if it is gone or does not ask for protection any more.
+	Deployment *appsv1.Deployment
+	// Why says for a person why the budget allows evictions, or is deleted; "" if it allows none.
+	Why string
+}
+
+// Kind is what is done to a budget.
+type Kind string
+
+// Every Kind there is.
+const (
+	Create Kind = "create"
+	Update Kind = "update"
+	Delete Kind = "delete"
+)
+
+// Refusal says why a workload that asks for protection has none.
+type Refusal struct {
+	Object runtime.Object
+	Why    string
+}
+
+// Planner plans the budgets. It remembers since when pods have waited on drained nodes. A controller that has just started has them wait for
+// Patience anew.
+type Planner struct {
+	settings Settings
+	// waiting are the protected pods on drained nodes, released ones included, with when they were first seen there.
+	waiting map[types.UID]time.Time
+	// refused is why the workloads, by their UID, have no budget; told once.
+	refused map[types.UID]string
+}
+
+// NewPlanner returns a Planner that has seen nothing.
+func NewPlanner(settings Settings) *Planner {
+	return &Planner{settings: settings, waiting: map[types.UID]time.Time{}, refused: map[types.UID]string{}}
+}
+
+// Plan returns what is to be done to budgets, by namespace and name, and the workloads that have lost their claim to one since the last
+// Plan, or never had it.
+//
+// A Deployment that asks for protection has a budget of ours unless another PodDisruptionBudget selects its pods, because the API server evicts
+// no pod that two select, or its selector also selects pods of another workload. The budget allows no eviction, or those that allows says.
+func (p *Planner) Plan(s *cluster.Snapshot) ([]Change, []Refusal) {
+	p.observe(s)
+	r := &round{
+		Planner: p, snapshot: s, neverSurges: migration.NeverSurges(s), wanted: map[types.NamespacedName]Change{}, refused: map[types.UID]string{},
+	}
+	if p.settings.Assist {
+		for _, w := range s.Workloads {
+			r.claim(w)
+		}
+	}
+	for _, budgets := range s.Budgets {
+		for _, has := range budgets {
+			r.compare(has)
+		}
+	}
+	for _, create := range r.wanted {
+		r.changes = append(r.changes, create)
+	}
+	slices.SortFunc(r.changes, func(a, b Change) int {
+		return cmp.Or(cmp.Compare(a.Budget.Namespace, b.Budget.Namespace), cmp.Compare(a.Budget.Name, b.Budget.Name))
+	})
+	p.refused = r.refused
+	return r.changes, r.refusals
+}
+
+// round is one run of Plan.
+type round struct {
+	*Planner
+	snapshot    *cluster.Snapshot
+	neverSurges func(*cluster.Pod) string
+	overlaps    *overlaps // of the namespace of the last workload that asked; nil at first
+	// wanted are the budgets that are to be, as they would be created.
+	wanted   map[types.NamespacedName]Change
+	changes  []Change
+	refused  map[types.UID]string
+	refusals []Refusal
+}
+
+// claim decides whether a workload is to have a budget, and which.
+func (r *round) claim(w *cluster.Workload) {
+	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
+	if !w.Settings.Protect || w.Desired == 0 || r.settings.Selects != nil && !r.settings.Selects(w.Namespace) {
+		return
+	}
+	if w.Deployment == nil {
+		// A rule may ask for it by namespace, and then means Deployments.
+		if set := w.StatefulSet; set != nil && set.Annotations[decision.ProtectAnnotation] != "" {
+			r.refuse(set, set.UID, "a pod of a StatefulSet cannot be replaced before it is evicted")
+		}
+		return
+	}
+	if w.Deployment.DeletionTimestamp != nil {
+		return
+	}
+	if r.overlaps == nil || r.overlaps.namespace != w.Namespace {
+		r.overlaps = findOverlaps(r.snapshot, w.Namespace)
+	}
+	if other := r.overlaps.of(w); other != "" {
+		r.refuse(w.Deployment, w.Deployment.UID, other)
+		return
+	}
+	allowed, why := r.allows(w)
+	budget := newBudget(w.Deployment, allowed)
+	r.wanted[nameOf(budget)] = Change{Create, budget, w.Deployment, why}
+}
+
+func (r *round) refuse(object runtime.Object, uid types.UID, why string) {
+	r.refused[uid] = why
+	if r.Planner.refused[uid] != why {
+		r.refusals = append(r.refusals, Refusal{object, why})
+	}
+}
+
+// compare compares a budget with what is wanted under its name.
+func (r *round) compare(has *policyv1.PodDisruptionBudget) {
+	name := nameOf(has)
+	want, ok := r.wanted[name]
+	delete(r.wanted, name)
+	switch {
+	case !kube.OwnBudget(has):
+		if ok {
+			r.refuse(want.Deployment, want.Deployment.UID, fmt.Sprintf("the PodDisruptionBudget %s is not the controller's", has.Name))
+		}
+	case !ok || !metav1.IsControlledBy(has, want.Deployment):
+		r.changes = append(r.changes, Change{Kind: Delete, Budget: has, Why: "no Deployment is to have it"})
+	case !equality.Semantic.DeepEqual(has.Spec, want.Budget.Spec):
+		want.Kind, want.Budget.UID, want.Budget.ResourceVersion = Update, has.UID, has.ResourceVersion
+		r.changes = append(r.changes, want)
+	}
+}
+
+// observe finds out which pods wait on drained nodes.
+func (p *Planner) observe(s *cluster.Snapshot) {
+	waiting := map[types.UID]time.Time{}
+	for _, n := range s.Nodes {
+		if p.drainOf(n) == notDrained {
+			continue
+		}
+		for _, pod := range n.Pods {
+			workload, since := pod.Workload, s.Now
+			if pod.ReleasedFrom != nil { // it may be given back, and has waited all the same
+				workload, since = pod.ReleasedFrom.Workload, pod.Release.At
+			}
+			if workload == nil || !workload.Settings.Protect {
+				continue
+			}
+			if known, ok := p.waiting[pod.UID]; ok {
+				since = known
+			}
+			waiting[pod.UID] = since
+		}
+	}
+	p.waiting = waiting
+}
+
+// drain is what budgets need to know of a node.
+type drain int
+
+const (
+	notDrained drain = iota // nobody drains it, or the controller itself empties it
+	assisted                // somebody else drains it, and the controller replaces pods there first
+	alone                   // somebody else may drain it, and the controller does not help
+)
+
+// drainOf returns what a node's signals come to.
+func (p *Planner) drainOf(n *cluster.Node) drain {
+	switch {
+	case n.Facts.Signal == decision.Reclaim && !p.settings.Reclaim:
+		return alone
+	case n.Facts.Signal == decision.Reclaim:
+		return notDrained
+	case n.Facts.Signal == decision.Drain || n.Spec.Unschedulable && p.settings.Cordons:
+		return assisted
+	case n.Spec.Unschedulable:
+		return alone
+	}
+	return notDrained
+}
+
+var (
+	none = intstr.FromInt32(0)
+	one  = intstr.FromInt32(1)
+	all  = intstr.FromString("100%")
+)
+
+// allows returns how many pods of a Deployment its budget lets be missing, and why they are not none. It is
+//
+//   - none while each of its pods can be replaced first;
+//   - one if none of its pods ever can, or if one has waited on a drained node for Patience and was not replaced;
+//   - all if one has waited for twice that time, or the controller does not help on its node.
+func (r *round) allows(w *cluster.Workload) (allowed intstr.IntOrString, why string) {
+	allowed = none
+	for _, revision := range w.Revisions {
+		for i, pod := range revision.Pods {
+			if i == 0 && allowed == none { // the pods of a revision are alike
+				if no := r.neverSurges(pod); no != "" {
+					allowed, why = one, "its pods cannot be replaced before they are evicted: "+no
+				}
+			}
+			since, waits := r.waiting[pod.UID]
+			if !waits {
+				continue
+			}
+			waited := r.snapshot.Now.Sub(since)
+			switch {
+			case r.drainOf(pod.Node) == alone:
+				return all, fmt.Sprintf("node %s may be drained, and the controller is configured not to help there", pod.Node.Name)
+			case waited >= 2*r.settings.Patience:
+				return all, fmt.Sprintf("pod %s was not replaced within %s on node %s, which is drained", pod.Name, 2*r.settings.Patience, pod.Node.Name)
+			case waited >= r.settings.Patience:
+				allowed, why = one, fmt.Sprintf("pod %s was not replaced within %s on node %s, which is drained", pod.Name, r.settings.Patience, pod.Node.Name)
+			}
+		}
+	}
+	return allowed, why
+}

@@ -1,0 +1,368 @@
+package protection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+const (
+	shop     = "shop"
+	patience = 2 * time.Minute
+)
+
+var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// world is a cluster with one node, "n", and what a Planner has remembered of it.
+type world struct {
+	*testing.T
+	planner  *Planner
+	snapshot *cluster.Snapshot
+	node     *cluster.Node
+	client   *fake.Clientset
+}
+
+func newWorld(t *testing.T) *world {
+	node := &cluster.Node{Node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n"}}}
+	client := fake.NewClientset()
+	uids := 0
+	client.PrependReactor("create", "poddisruptionbudgets", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		uids++
+		action.(clienttesting.CreateAction).GetObject().(*policyv1.PodDisruptionBudget).UID = types.UID(fmt.Sprint(uids))
+		return false, nil, nil
+	})
+	return &world{
+		T: t, planner: NewPlanner(Settings{Assist: true, Cordons: true, Reclaim: true, Patience: patience}), node: node,
+		snapshot: &cluster.Snapshot{Now: start, Nodes: []*cluster.Node{node}, Budgets: map[string][]*policyv1.PodDisruptionBudget{}},
+		client:   client,
+	}
+}
+
+// deployment adds a Deployment that asks for protection, with one ready pod on the node, and returns the pod.
+func (w *world) deployment(name string, edits ...func(*appsv1.Deployment)) *cluster.Pod {
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name, UID: types.UID("d-" + name), Generation: 1}}
+	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}
+	for _, edit := range edits {
+		edit(d)
+	}
+	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name + "-1"}}
+	rs.Spec.Selector = metav1.AddLabelToSelector(d.Spec.Selector.DeepCopy(), appsv1.DefaultDeploymentUniqueLabelKey, "1")
+	workload := &cluster.Workload{
+		Kind: "Deployment", Namespace: shop, Name: name, Ours: true, Desired: 1, Deployment: d, Settings: decision.Settings{Protect: true},
+	}
+	revision := &cluster.Revision{Workload: workload, ReplicaSet: rs}
+	workload.Revisions = []*cluster.Revision{revision}
+	pod := &cluster.Pod{
+		Pod: &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name + "-x", UID: types.UID("p-" + name), Labels: map[string]string{
+				"app": name, appsv1.DefaultDeploymentUniqueLabelKey: "1",
+			}},
+			Status: v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}},
+		},
+		Node: w.node, Workload: workload, Revision: revision,
+	}
+	revision.Pods = []*cluster.Pod{pod}
+	w.node.Pods = append(w.node.Pods, pod)
+	w.snapshot.Pods = append(w.snapshot.Pods, pod)
+	w.snapshot.Workloads = append(w.snapshot.Workloads, workload)
+	return pod
+}
+
+// plan plans, makes the changes, and returns what was changed and refused, a line each.
+func (w *world) plan() (got []string) {
+	w.Helper()
+	changes, refusals := w.planner.Plan(w.snapshot)
+	for _, c := range changes {
+		allowed := ""
+		if c.Kind != Delete {
+			allowed = " " + c.Budget.Spec.MaxUnavailable.String()
+		} else if c.Deployment != nil {
+			w.Errorf("%s of %s is planned for a Deployment", c.Kind, c.Budget.Name)
+		}
+		got = append(got, fmt.Sprintf("%s %s%s", c.Kind, c.Budget.Name, allowed))
+		if err := c.Apply(w.Context(), w.client); err != nil {
+			w.Fatal(err)
+		}
+	}
+	for _, r := range refusals {
+		object, _ := r.Object.(metav1.Object)
+		got = append(got, "refused "+object.GetName()+": "+r.Why)
+	}
+	w.sync()
+	return got
+}
+
+// sync has the snapshot hold the budgets that the API server does.
+func (w *world) sync() {
+	w.Helper()
+	list, err := w.client.PolicyV1().PodDisruptionBudgets("").List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.snapshot.Budgets = map[string][]*policyv1.PodDisruptionBudget{}
+	for i := range list.Items {
+		w.snapshot.Budgets[list.Items[i].Namespace] = append(w.snapshot.Budgets[list.Items[i].Namespace], &list.Items[i])
+	}
+}
+
+func (w *world) wants(what string, want ...string) {
+	w.Helper()
+	if diff := cmp.Diff(want, w.plan()); diff != "" {
+		w.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// budget adds a budget of somebody else for pods with these labels.
+func (w *world) budget(name string, selects map[string]string) *policyv1.PodDisruptionBudget {
+	w.Helper()
+	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name, UID: types.UID(name)}}
+	b.Spec.Selector = &metav1.LabelSelector{MatchLabels: selects}
+	if _, err := w.client.PolicyV1().PodDisruptionBudgets(shop).Create(w.Context(), b, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+	w.sync()
+	return b
+}
+
+func TestBudget(t *testing.T) {
+	w := newWorld(t)
+	w.deployment("web")
+	w.wants("protected", "create web-protected 0")
+	got := w.snapshot.Budgets[shop][0]
+	got.UID, got.TypeMeta, got.ManagedFields = "", metav1.TypeMeta{}, nil
+	want := &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: shop, Name: "web-protected", Labels: map[string]string{"spot-aware-scheduler.io/protect": "true"},
+			// Without blockOwnerDeletion, which would take more rights.
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "d-web", Controller: ptr.To(true)}},
+		},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MaxUnavailable: &none, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+			UnhealthyPodEvictionPolicy: ptr.To(policyv1.AlwaysAllow),
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("budget (-want +got):\n%s", diff)
+	}
+	w.sync()
+	w.wants("a second time")
+
+	w.snapshot.Budgets[shop][0].Spec.MaxUnavailable = &all
+	w.wants("changed by hand", "update web-protected 0")
+
+	for what, edit := range map[string]func(*cluster.Workload) func(){
+		"it does not ask any more": func(c *cluster.Workload) func() {
+			c.Settings.Protect = false
+			return func() { c.Settings.Protect = true }
+		},
+		"it is scaled to 0": func(c *cluster.Workload) func() { c.Desired = 0; return func() { c.Desired = 1 } },
+		"it is being deleted": func(c *cluster.Workload) func() {
+			c.Deployment.DeletionTimestamp = ptr.To(metav1.NewTime(start))
+			return func() { c.Deployment.DeletionTimestamp = nil }
+		},
+		"its namespace is not selected": func(*cluster.Workload) func() {
+			w.planner.settings.Selects = func(string) bool { return false }
+			return func() { w.planner.settings.Selects = nil }
+		},
+		"the controller does not help": func(*cluster.Workload) func() {
+			w.planner.settings.Assist = false
+			return func() { w.planner.settings.Assist = true }
+		},
+	} {
+		undo := edit(w.snapshot.Workloads[0])
+		w.wants(what, "delete web-protected")
+		undo()
+		w.wants(what+", and that is over", "create web-protected 0")
+	}
+
+	w.snapshot.Workloads[0].Deployment.UID = "another"
+	w.wants("of a Deployment that was created again", "delete web-protected")
+	w.wants("a round later", "create web-protected 0")
+	w.snapshot.Workloads = nil
+	w.wants("the Deployment is gone", "delete web-protected")
+}
+
+// TestBudgetIsRelaxed: no drain waits for longer than twice Patience, and none where the controller does not help.
+func TestBudgetIsRelaxed(t *testing.T) {
+	for name, test := range map[string]struct {
+		node func(*cluster.Node)
+		with func(*Settings)
+		// at the beginning, after Patience and after twice Patience.
+		want [3]string
+	}{
+		"drained":                        {node: func(n *cluster.Node) { n.Facts.Signal = decision.Drain }, want: [3]string{"0", "1", "100%"}},
+		"cordoned":                       {node: func(n *cluster.Node) { n.Spec.Unschedulable = true }, want: [3]string{"0", "1", "100%"}},
+		"cordoned, which is no drain":    {node: func(n *cluster.Node) { n.Spec.Unschedulable = true }, with: func(s *Settings) { s.Cordons = false }, want: [3]string{"100%", "100%", "100%"}},
+		"reclaimed, and emptied":         {node: func(n *cluster.Node) { n.Facts.Signal = decision.Reclaim }, want: [3]string{"0", "0", "0"}},
+		"reclaimed, and somebody else's": {node: func(n *cluster.Node) { n.Facts.Signal = decision.Reclaim }, with: func(s *Settings) { s.Reclaim = false }, want: [3]string{"100%", "100%", "100%"}},
+		"advised":                        {node: func(n *cluster.Node) { n.Facts.Signal = decision.Advisory }, want: [3]string{"0", "0", "0"}},
+		"left alone":                     {node: func(*cluster.Node) {}, want: [3]string{"0", "0", "0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			if test.with != nil {
+				test.with(&w.planner.settings)
+			}
+			w.deployment("web")
+			w.deployment("other").Node = nil
+			w.node.Pods = w.node.Pods[:1]
+			test.node(w.node)
+			for i, want := range test.want {
+				w.snapshot.Now = start.Add(time.Duration(i) * patience)
+				w.plan()
+				for _, budget := range w.snapshot.Budgets[shop] {
+					got, expected := budget.Spec.MaxUnavailable.String(), want
+					if budget.Name == "other-protected" { // whose pod is elsewhere
+						expected = "0"
+					}
+					if got != expected {
+						t.Errorf("after %s: %s allows %s, want %s", time.Duration(i)*patience, budget.Name, got, expected)
+					}
+				}
+			}
+			w.node.Facts.Signal, w.node.Spec.Unschedulable = decision.NoSignal, false
+			w.plan()
+			if got := w.snapshot.Budgets[shop][len(w.snapshot.Budgets[shop])-1].Spec.MaxUnavailable.String(); got != "0" {
+				t.Errorf("when the drain has ended, it allows %s", got)
+			}
+		})
+	}
+}
+
+// TestReleasedPodHasWaited: what was released and is given back has waited all the time.
+func TestReleasedPodHasWaited(t *testing.T) {
+	w := newWorld(t)
+	pod := w.deployment("web")
+	workload := pod.Workload
+	w.node.Facts.Signal = decision.Drain
+	w.wants("drained", "create web-protected 0")
+
+	pod.Release, pod.ReleasedFrom = &cluster.Release{At: start}, pod.Revision
+	pod.Workload, pod.Revision, pod.ReleasedFrom.Pods = nil, nil, nil
+	w.snapshot.Now = start.Add(patience)
+	w.wants("while it is released")
+	w.planner = NewPlanner(w.planner.settings) // which has seen nothing
+	w.wants("with another controller")
+
+	pod.Workload, pod.Revision, pod.ReleasedFrom.Pods = workload, pod.ReleasedFrom, []*cluster.Pod{pod}
+	pod.Release, pod.ReleasedFrom = nil, nil
+	w.wants("given back", "update web-protected 1")
+}
+
+// TestBudgetOfWhatNeverSurges: where no replacement can be first, one pod at a time may be evicted.
+func TestBudgetOfWhatNeverSurges(t *testing.T) {
+	w := newWorld(t)
+	w.deployment("web", func(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType })
+	changes, _ := w.planner.Plan(w.snapshot)
+	if why := "its pods cannot be replaced before they are evicted: its Deployment's strategy allows no surge"; len(changes) != 1 || changes[0].Why != why {
+		t.Errorf("got %v, want one because %s", changes, why)
+	}
+	w.wants("recreated", "create web-protected 1")
+
+	w = newWorld(t)
+	w.deployment("web").Workload.RollingOut = true
+	w.wants("while it is rolled out", "create web-protected 0") // that ends
+}
+
+// TestRefusals: two budgets of one pod make the API server refuse every eviction.
+func TestRefusals(t *testing.T) {
+	const two = ", and the API server evicts no pod that two select"
+	w := newWorld(t)
+	w.deployment("web")
+	w.wants("alone", "create web-protected 0")
+	w.budget("theirs", map[string]string{"app": "web"})
+	w.wants("another budget appears", "delete web-protected", "refused web: PodDisruptionBudget theirs selects its pods"+two)
+	w.wants("told once")
+	if err := w.client.PolicyV1().PodDisruptionBudgets(shop).Delete(t.Context(), "theirs", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.sync()
+	w.wants("it is gone", "create web-protected 0")
+
+	w = newWorld(t)
+	w.deployment("web")
+	w.budget("all", map[string]string{})
+	w.wants("a budget of all", "refused web: PodDisruptionBudget all selects its pods"+two)
+
+	w = newWorld(t)
+	w.deployment("web")
+	w.budget("other", map[string]string{"app": "other"})
+	w.wants("a budget of others", "create web-protected 0")
+
+	w = newWorld(t)
+	w.deployment("web")
+	w.budget("web-protected", map[string]string{"app": "other"})
+	w.wants("its name is taken", "refused web: the PodDisruptionBudget web-protected is not the controller's")
+
+	w = newWorld(t)
+	w.deployment("web")
+	w.deployment("web-2", func(d *appsv1.Deployment) { d.Spec.Selector.MatchLabels = map[string]string{"tier": "front"} }).Labels["app"] = "web"
+	w.wants("pods of another workload", "create web-2-protected 0", "refused web: its selector selects pods of Deployment web-2, too")
+
+	w = newWorld(t)
+	w.deployment("web", func(d *appsv1.Deployment) {
+		d.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}}}
+	})
+	w.deployment("other")
+	w.wants("pods of others by an expression", "create other-protected 0", "refused web: its selector selects pods of Deployment other, too")
+
+	w = newWorld(t)
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: "db", UID: "db"}}
+	w.snapshot.Workloads = []*cluster.Workload{{
+		Kind: "StatefulSet", Namespace: shop, Name: "db", Desired: 1, StatefulSet: set, Settings: decision.Settings{Protect: true},
+	}}
+	w.wants("a StatefulSet that a rule protects with others")
+	set.Annotations = map[string]string{decision.ProtectAnnotation: "true"}
+	w.wants("a StatefulSet that asks", "refused db: a pod of a StatefulSet cannot be replaced before it is evicted")
+}
+
+// TestPanicOfOneWorkload: what is wrong with one Deployment does not keep others from being protected.
+func TestPanicOfOneWorkload(t *testing.T) {
+	w := newWorld(t)
+	w.deployment("bad").Workload.Revisions = []*cluster.Revision{nil}
+	w.deployment("web")
+	w.wants("beside one that panics", "create web-protected 0")
+}
+
+// TestApplyChangesTheVeryObject: one of the same name that was created since is left alone.
+func TestApplyChangesTheVeryObject(t *testing.T) {
+	w := newWorld(t)
+	w.deployment("web")
+	w.wants("protected", "create web-protected 0")
+	other := w.snapshot.Budgets[shop][0].DeepCopy()
+	other.UID = "another"
+	change := Change{Kind: Update, Budget: other}
+	if err := change.Apply(t.Context(), w.client); err == nil {
+		t.Error("another object of its name was changed")
+	}
+	change = Change{Kind: Create, Budget: other}
+	if err := change.Apply(t.Context(), w.client); !apierrors.IsAlreadyExists(errors.Unwrap(err)) || !strings.Contains(err.Error(), "shop/web-protected") {
+		t.Errorf("creating it again: %v", err)
+	}
+	w.client.ClearActions()
+	change = Change{Kind: Delete, Budget: other}
+	_ = change.Apply(t.Context(), w.client) // the fake API server knows no preconditions
+	deletion, ok := w.client.Actions()[0].(interface{ GetDeleteOptions() metav1.DeleteOptions })
+	if !ok || string(*deletion.GetDeleteOptions().Preconditions.UID) != "another" || kube.OwnBudget(other) == false {
+		t.Errorf("deleted without its UID: %v", w.client.Actions())
+	}
+}

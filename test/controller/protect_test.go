@@ -1,0 +1,131 @@
+package controller
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+// The controller keeps a PodDisruptionBudget for the Deployments that ask for it, so that a drain waits for their replacements.
+
+const protectAnnotation = "spot-aware-scheduler.io/protect"
+
+// protected is an edit that asks for protection.
+var protected = annotated(protectAnnotation, "true")
+
+// guards returns a check that the controller's budget of the app exists, is worked out, and lets so many pods be unavailable.
+func (s *scenario) guards(app, maxUnavailable string) func() error {
+	return func() error {
+		b, err := client.PolicyV1().PodDisruptionBudgets(s.namespace).Get(s.ctx, app+"-protected", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if got := b.Spec.MaxUnavailable.String(); got != maxUnavailable || b.Status.ObservedGeneration < b.Generation {
+			return fmt.Errorf("budget of %s lets %s be unavailable (worked out: %d of %d), want %s",
+				app, got, b.Status.ObservedGeneration, b.Generation, maxUnavailable)
+		}
+		return nil
+	}
+}
+
+// unguarded returns a check that the controller keeps no budget of the app.
+func (s *scenario) unguarded(app string) func() error {
+	return func() error {
+		_, err := client.PolicyV1().PodDisruptionBudgets(s.namespace).Get(s.ctx, app+"-protected", metav1.GetOptions{})
+		if err == nil {
+			return fmt.Errorf("%s has a budget of the controller's", app)
+		}
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	}
+}
+
+// TestProtect: a drain of three singletons without budgets leaves none of them without a ready endpoint, and ends by itself. Their budgets are
+// there as long as it is asked for and no other budget selects the pods. (Row 6 of drains.)
+func TestProtect(t *testing.T) {
+	s := start(t, live.OnDemand(1, 5)...)
+	apps := []string{"one", "two", "three"}
+	for _, app := range apps {
+		s.deploy(app, 1, protected)
+	}
+	for _, app := range apps {
+		s.eventually(soon, s.is(app, split{OnDemand: 1}))
+		s.serve(app, 1)
+	}
+	s.addNodes(live.OnDemand(2, 5)[1:]...)
+	s.control(drains())
+	for _, app := range apps {
+		s.eventually(soon, s.guards(app, "0"))
+		s.eventually(soon, s.told(app, "Protected", app+"-protected"))
+	}
+	took, err := s.drain("od-1", time.Minute)
+	s.must(err)
+	t.Logf("the drain took %s", took.Round(time.Millisecond))
+	s.must(s.empty("od-1")())
+	s.eventually(soon, s.nothingReleased)
+	for _, app := range apps {
+		s.eventually(soon, s.whole(app, 1))
+	}
+	s.eventually(soon, s.moved(3, "surge", "drain"))
+
+	s.patch("one", `{"metadata":{"annotations":{"`+protectAnnotation+`":"false"}}}`)
+	s.eventually(soon, s.unguarded("one"))
+
+	s.budget("users", "two", maxUnavailable("0"))
+	s.eventually(soon, s.unguarded("two"))
+	s.eventually(soon, s.told("two", "NotProtected", "PodDisruptionBudget users selects its pods"))
+	s.must(client.PolicyV1().PodDisruptionBudgets(s.namespace).Delete(s.ctx, "users", metav1.DeleteOptions{}))
+	s.eventually(soon, s.guards("two", "0"))
+}
+
+// TestProtectOfWhatIsNotReplaced: a pod whose replacement finds no room is held for surgeTimeout, one that can never be replaced first is not
+// held at all, and a StatefulSet has no budget. Events say so.
+func TestProtectOfWhatIsNotReplaced(t *testing.T) {
+	s := start(t, live.OnDemand(1, 5)...)
+	s.deploy("stuck", 1, protected)
+	s.deploy("recreated", 1, protected, func(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType })
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "set"}}
+	_, err := client.AppsV1().StatefulSets(s.namespace).Create(s.ctx, &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "set", Annotations: map[string]string{protectAnnotation: "true"}},
+		Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](1), Selector: selector, Template: v1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: selector.MatchLabels},
+			Spec: v1.PodSpec{
+				SchedulerName: "spot-aware-scheduler", Containers: []v1.Container{{Name: "c", Image: "registry.invalid/c"}},
+			},
+		}},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	for _, app := range []string{"stuck", "recreated", "set"} {
+		s.eventually(soon, s.is(app, split{OnDemand: 1}))
+	}
+	with := drains()
+	with["migration.surgeTimeout"] = "10s"
+	s.control(with)
+	s.eventually(soon, s.guards("stuck", "0"))
+	s.eventually(soon, s.guards("recreated", "1"))
+	s.eventually(soon, s.told("recreated", "ProtectionRelaxed", "its Deployment's strategy allows no surge"))
+	s.eventually(soon, s.told("set", "NotProtected", "StatefulSet"))
+
+	took, err := s.drain("od-1", time.Minute)
+	s.must(err)
+	t.Logf("the drain took %s", took.Round(time.Millisecond))
+	if took < 10*time.Second || took > 25*time.Second {
+		t.Errorf("the drain took %s, want it to be held for 10 s, and for little longer", took)
+	}
+	s.eventually(soon, s.told("stuck", "ProtectionRelaxed", "was not replaced within 10s on node od-1"))
+	s.uncordon("od-1")
+	s.eventually(soon, s.guards("stuck", "0"))
+
+	s.must(client.AppsV1().Deployments(s.namespace).Delete(s.ctx, "stuck", metav1.DeleteOptions{}))
+	s.eventually(soon, s.unguarded("stuck")) // by the garbage collector, or by the controller
+}
