@@ -34,6 +34,10 @@ func TestInterruptionSignals(t *testing.T) {
 		"condition Terminating=True":                                                         true,
 		"label autoscaling.cast.ai/draining=spot-interruption":                               true,
 		"label autoscaling.cast.ai/draining=spot-prediction":                                 false,
+		"condition DrainInProgress=True":                                                     false,
+		"condition Drained=True":                                                             false,
+		"condition MaintenancePlanned=True":                                                  false,
+		"condition MaintenanceInProgress=True":                                               false,
 		"taint node.kubernetes.io/out-of-service":                                            false,
 	}
 	got := map[string]bool{}

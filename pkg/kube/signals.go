@@ -91,6 +91,11 @@ func BuiltinSignals() []Signal {
 		// CAST AI drains.
 		{Kind: LabelSignal, Key: castDraining, Value: "spot-interruption", Class: decision.Drain},
 		{Kind: LabelSignal, Key: castDraining, Value: "spot-prediction", Class: decision.Drain},
+		// Kubernetes 1.37, KEP-5683: conditions that an admin sets and clears. Maintenance need not drain the node.
+		{Kind: ConditionSignal, Key: "DrainInProgress", Value: "True", Class: decision.Drain},
+		{Kind: ConditionSignal, Key: "Drained", Value: "True", Class: decision.Drain},
+		{Kind: ConditionSignal, Key: "MaintenancePlanned", Value: "True", Class: decision.Advisory},
+		{Kind: ConditionSignal, Key: "MaintenanceInProgress", Value: "True", Class: decision.Advisory},
 		// Kubernetes, non-graceful node shutdown: the node is gone.
 		{Kind: TaintSignal, Key: v1.TaintNodeOutOfService, Class: decision.Drain},
 	}

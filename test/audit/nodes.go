@@ -83,6 +83,8 @@ var builtinSignals = []signal{
 	{kind: condition, key: "Terminating", value: "True", reason: "TerminationRequested", onlySpot: true},
 	{kind: label, key: "autoscaling.cast.ai/draining", value: "spot-interruption"},
 	{kind: label, key: "autoscaling.cast.ai/draining", value: "spot-prediction"},
+	{kind: condition, key: "DrainInProgress", value: "True"},
+	{kind: condition, key: "Drained", value: "True"},
 	{kind: taint, key: "node.kubernetes.io/out-of-service", value: anyValue},
 }
 
