@@ -360,7 +360,7 @@ func (e *Executor) done(ctx context.Context, a Action, o outcome, err error) {
 		if o == denied {
 			w.denied = now
 			if w.tell(string(o)) {
-				logger.Info("Cannot be released, is evicted instead", "cause", err)
+				logger.Info("Cannot be released", "cause", err)
 			}
 		}
 		if (o == refused || o == barred) && w.tell(string(o)) {

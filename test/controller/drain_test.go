@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -9,8 +10,15 @@ import (
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
@@ -133,4 +141,142 @@ func TestDrainIsCancelled(t *testing.T) {
 		s.eventually(30*time.Second, s.whole(app, 1))
 	}
 	s.eventually(soon, s.counts(3, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "drain", "outcome": "undone"}))
+}
+
+// TestDrainOfChangingDeployments: Deployments that are deleted, scaled to 0, rolled out or paused while their pods are released for a drain.
+// Nothing is left over, and none of them loses its last pod.
+func TestDrainOfChangingDeployments(t *testing.T) {
+	s := start(t, live.OnDemand(1, 10)...)
+	apps := []string{"deleted", "zero", "updated", "paused"}
+	for _, app := range apps {
+		// So that the change comes before any replacement is available.
+		s.deploy(app, 1, func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 15 })
+	}
+	for _, app := range apps {
+		s.eventually(soon, s.is(app, split{OnDemand: 1}))
+		s.budget(app, app, maxUnavailable("0"))
+	}
+	for _, app := range []string{"updated", "paused"} {
+		s.serve(app, 1)
+	}
+	s.addNodes(live.OnDemand(2, 10)[1:]...)
+	s.control(drains())
+	s.editNode("od-1", func(n *v1.Node) { n.Spec.Unschedulable = true })
+	for _, app := range apps {
+		s.eventually(soon, s.released(app, 1))
+	}
+	s.must(client.AppsV1().Deployments(s.namespace).Delete(s.ctx, "deleted", metav1.DeleteOptions{}))
+	s.scale("zero", 0)
+	s.update("updated", "c:2")
+	s.patch("paused", `{"spec":{"paused":true}}`)
+
+	_, err := s.drain("od-1", time.Minute)
+	s.must(err)
+	s.must(s.empty("od-1")())
+	s.eventually(soon, s.nothingReleased)
+	for app, want := range map[string]int{"deleted": 0, "zero": 0, "updated": 1, "paused": 1} {
+		s.eventually(30*time.Second, s.is(app, split{OnDemand: want}))
+	}
+	s.eventually(soon, s.whole("updated", 1))
+	s.eventually(soon, s.whole("paused", 1))
+}
+
+// TestDrainOfWhatCannotBeReleased: what keeps a pod from being released leaves its drain as it is in plain Kubernetes, and an event says what it
+// is. A budget of two workloads keeps nothing from it.
+func TestDrainOfWhatCannotBeReleased(t *testing.T) {
+	s := start(t, live.OnDemand(1, 10)...)
+	refused := []string{"hashed", "guarded"}
+	for _, app := range append([]string{"first", "second"}, refused...) {
+		s.deploy(app, 1)
+	}
+	for _, app := range refused {
+		s.eventually(soon, s.is(app, split{OnDemand: 1}))
+		s.protect(app, 1, maxUnavailable("0"))
+	}
+	s.eventually(soon, s.are(map[string]split{"first": {OnDemand: 1}, "second": {OnDemand: 1}}))
+	_, err := client.PolicyV1().PodDisruptionBudgets(s.namespace).Create(s.ctx, &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "both"},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: ptr.To(intstr.FromInt32(2)),
+			Selector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{"first", "second"}},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	s.serve("first", 1)
+	s.serve("second", 1)
+	hash := s.podOf("hashed").Labels[appsv1.DefaultDeploymentUniqueLabelKey]
+	_, err = client.CoreV1().Services(s.namespace).Create(s.ctx, &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "hashed"},
+		Spec: v1.ServiceSpec{
+			Selector: map[string]string{"app": "hashed", appsv1.DefaultDeploymentUniqueLabelKey: hash}, Ports: []v1.ServicePort{{Port: 80}},
+		},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	s.forbidOwners("guarded")
+	s.addNodes(live.OnDemand(2, 10)[1:]...)
+	s.control(drains())
+	_, err = s.drain("od-1", 30*time.Second)
+	if err == nil || !strings.Contains(err.Error(), "disruption budget") {
+		t.Errorf("the drain: %v, want it to be blocked by the budgets of what cannot be released", err)
+	}
+	s.eventually(soon, s.told("hashed", "NotReplacedFirst", "pod-template-hash"))
+	s.eventually(soon, s.told("guarded", "NotReplacedFirst", "the API server refuses to change its label"))
+	for _, app := range refused {
+		if node := s.podOf(app).Spec.NodeName; node != "od-1" {
+			t.Errorf("the pod of %s is on %s", app, node)
+		}
+	}
+	for _, app := range []string{"first", "second"} {
+		if node := s.podOf(app).Spec.NodeName; node != "od-2" {
+			t.Errorf("the pod of %s is on %s, want it to have been replaced", app, node)
+		}
+	}
+	s.eventually(soon, s.nothingReleased)
+}
+
+// forbidOwners has the API server refuse every change of the owners of the app's pods, and returns when it does.
+func (s *scenario) forbidOwners(app string) {
+	s.Helper()
+	s.forbids = true
+	name := s.namespace + "-" + app
+	admission := client.AdmissionregistrationV1()
+	_, err := admission.ValidatingAdmissionPolicies().Create(s.ctx, &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
+				RuleWithOperations: admissionv1.RuleWithOperations{
+					Operations: []admissionv1.OperationType{admissionv1.Update},
+					Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+				},
+			}}},
+			Validations: []admissionv1.Validation{{
+				Expression: fmt.Sprintf("object.metadata.namespace != %q || object.metadata.?labels[?'app'].orValue('') != %q || "+
+					"object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([])", s.namespace, app),
+				Message: "owners do not change here",
+				Reason:  ptr.To(metav1.StatusReasonForbidden),
+			}},
+		},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	_, err = admission.ValidatingAdmissionPolicyBindings().Create(s.ctx, &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	s.Cleanup(func() {
+		ctx := context.Background()
+		s.must(admission.ValidatingAdmissionPolicyBindings().Delete(ctx, name, metav1.DeleteOptions{}))
+		s.must(admission.ValidatingAdmissionPolicies().Delete(ctx, name, metav1.DeleteOptions{}))
+	})
+	pod := s.podOf(app).Name
+	s.eventually(soon, func() error {
+		_, err := client.CoreV1().Pods(s.namespace).Patch(s.ctx, pod, types.JSONPatchType,
+			[]byte(`[{"op":"remove","path":"/metadata/ownerReferences"}]`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		if apierrors.IsForbidden(err) {
+			return nil
+		}
+		return fmt.Errorf("a change of the owner: %v, want it to be forbidden", err)
+	})
 }
