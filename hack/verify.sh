@@ -30,6 +30,9 @@ check "mend what it names" .local/bin/staticcheck -tags node ./test/node
 # What only make test-long runs.
 check "mend what it names" go vet -tags long ./test/autoscaler ./test/controller ./test/kubectl
 check "mend what it names" .local/bin/staticcheck -tags long ./test/autoscaler ./test/controller ./test/kubectl
+# What only make test-skew runs.
+check "mend what it names" go vet -tags skew ./test/controller
+check "mend what it names" .local/bin/staticcheck -tags skew ./test/controller
 
 generated() { # says what differs from what hack/generate.sh makes
   local made status

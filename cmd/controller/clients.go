@@ -37,19 +37,29 @@ func connect(kubeconfig string) (*rest.Config, error) {
 
 // newReader returns the client of the informers, which only reads.
 func newReader(config *rest.Config) (kubernetes.Interface, error) {
-	config = rest.CopyConfig(config)
-	config.Wrap(guard(func() error { return errors.New("this client only reads") }))
-	return kubernetes.NewForConfig(config)
+	return kubernetes.NewForConfig(readOnly(config))
 }
 
-// newWriter returns the client that changes objects. A request that changes something is not sent while may returns an error, which then is
-// its result, and no call waits inside to repeat what is refused. perSecond is how many are sent, on average and at once.
+// readOnly returns the configuration of a client that only reads.
+func readOnly(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Wrap(guard(func() error { return errors.New("this client only reads") }))
+	return config
+}
+
+// newWriter returns the client that changes objects; see writing.
 func newWriter(config *rest.Config, perSecond int, may func() error) (kubernetes.Interface, error) {
+	return kubernetes.NewForConfig(writing(config, perSecond, may))
+}
+
+// writing returns the configuration of a client that changes objects. A request that changes something is not sent while may returns an error, which then is
+// its result, and no call waits inside to repeat what is refused. perSecond is how many are sent, on average and at once.
+func writing(config *rest.Config, perSecond int, may func() error) *rest.Config {
 	config = migration.WithoutRetries(config)
 	config.QPS, config.Burst = float32(perSecond), perSecond
 	config.Timeout = answerWithin
 	config.Wrap(guard(may))
-	return kubernetes.NewForConfig(config)
+	return config
 }
 
 type transport func(*http.Request) (*http.Response, error)

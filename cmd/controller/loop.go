@@ -73,12 +73,14 @@ const (
 	mark         writeKind = "node-mark"
 	deletionCost writeKind = "deletion-cost"
 	budget       writeKind = "budget"
+	// evictionResponse is the status of an Eviction of Kubernetes 1.37.
+	evictionResponse writeKind = "eviction-response"
 )
 
 // plan is what one look at the cluster comes to.
 type plan struct {
-	// marks, budgets and costs are the writes, the most urgent first. Costs may wait for everything else.
-	marks, budgets, costs []write
+	// marks, responses, budgets and costs are the writes, the most urgent first. Costs may wait for everything else.
+	marks, responses, budgets, costs []write
 	// move starts the moves and does not wait for them. In a dry run it tells of them.
 	move func(context.Context)
 	// moving: something is under way, or has a deadline.
@@ -266,7 +268,7 @@ func (l *loop) round(ctx context.Context, began time.Time) (next time.Time, took
 func (l *loop) act(ctx context.Context, p plan) (moving bool) {
 	l.forget(p)
 	now := time.Now()
-	marks, budgets, costs := l.due(p.marks, now), l.due(p.budgets, now), l.due(p.costs, now)
+	marks, budgets, costs := slices.Concat(l.due(p.marks, now), l.due(p.responses, now)), l.due(p.budgets, now), l.due(p.costs, now)
 	budgets, costs = budgets[:min(len(budgets), budgetsAtOnce)], costs[:min(len(costs), costsAtOnce)]
 	// Moves come first: a mark tells others what our own scheduler sees for itself.
 	p.move(ctx)
@@ -291,7 +293,7 @@ func (l *loop) due(planned []write, now time.Time) []write {
 // forget forgets the writes that are not planned any more.
 func (l *loop) forget(p plan) {
 	planned := map[types.UID]bool{}
-	for _, w := range slices.Concat(p.marks, p.budgets, p.costs) {
+	for _, w := range slices.Concat(p.marks, p.responses, p.budgets, p.costs) {
 		planned[w.uid] = true
 	}
 	maps.DeleteFunc(l.written, func(uid types.UID, _ written) bool { return !planned[uid] })
@@ -363,7 +365,7 @@ func (w *write) try(ctx context.Context) (err error) {
 }
 
 // unitOf is what a write is about.
-var unitOf = map[writeKind]recovery.Unit{mark: recovery.Node, deletionCost: recovery.Pod, budget: recovery.Workload}
+var unitOf = map[writeKind]recovery.Unit{mark: recovery.Node, deletionCost: recovery.Pod, budget: recovery.Workload, evictionResponse: recovery.Pod}
 
 // healthy is a healthz.Checker: a leader makes rounds, and they do not all fail.
 func (l *loop) healthy(*http.Request) error {

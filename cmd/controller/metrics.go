@@ -41,7 +41,7 @@ var (
 	writesTotal = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "controller_writes_total",
-		Help: "Changes of objects other than moves, by kind (node-mark, budget, deletion-cost) and by outcome: done, outdated (the object had " +
+		Help: "Changes of objects other than moves, by kind (node-mark, eviction-response, budget, deletion-cost) and by outcome: done, outdated (the object had " +
 			"changed), failed, or dry-run.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"kind", "outcome"})
@@ -58,7 +58,7 @@ var (
 // this project's, and Kubernetes', is in the other.
 func registerMetrics() {
 	legacyregistry.MustRegister(planDuration, cachesSynced, writesTotal, invalidPods)
-	for _, kind := range []writeKind{mark, budget, deletionCost} {
+	for _, kind := range []writeKind{mark, evictionResponse, budget, deletionCost} {
 		for _, outcome := range []string{done, outdated, failed, dryRun} {
 			writesTotal.WithLabelValues(string(kind), outcome).Add(0) // or the first one would be no increase
 		}

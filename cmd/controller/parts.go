@@ -22,6 +22,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/protection"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/responder"
 )
 
 // parts are the planners and the executor, as the loop uses them.
@@ -40,7 +41,7 @@ type parts struct {
 
 // join joins the planners and the executor. The factory must not have been started.
 func join(
-	setup *setup, factory informers.SharedInformerFactory, writer kubernetes.Interface, recorder events.EventRecorder,
+	setup *setup, factory informers.SharedInformerFactory, evictions *evictions, writer kubernetes.Interface, recorder events.EventRecorder,
 	newRoom func(*cluster.Snapshot, func() bool) rebalance.Room,
 ) (*parts, error) {
 	reader, err := cluster.NewReader(factory, setup.policy, setup.signals, setup.profile, setup.NotReadyAfter)
@@ -79,7 +80,8 @@ func join(
 		until := searchUntil(began, due, next)
 		due = next
 		// The rebalancer has the room for itself: who gets it is decided in migration.Plan, where what is urgent comes first.
-		moves = slices.Concat(moves, rebalancer.Plan(snapshot, newRoom(snapshot, after(halfWay(began, until)))))
+		asked, requested, responses := evictions.plan(snapshot, responder.Settings{Patience: patience(setup), Selects: interruptions.Selects})
+		moves = slices.Concat(moves, asked, rebalancer.Plan(snapshot, newRoom(snapshot, after(halfWay(began, until)))))
 		actions := migration.Plan(snapshot, newRoom(snapshot, after(until)), moves, migrationSettings(setup), progress)
 		p := plan{
 			move:   func(ctx context.Context) { executor.Do(ctx, actions) },
@@ -104,7 +106,8 @@ func join(
 				},
 			})
 		}
-		p.budgets = protect(protector, snapshot, writer, recorder)
+		p.responses = responses
+		p.budgets = protect(protector, snapshot, requested, writer, recorder)
 		for _, c := range costs(snapshot, setup.DeletionCosts) {
 			p.costs = append(p.costs, write{
 				kind: deletionCost, uid: c.Pod.UID, version: c.Pod.ResourceVersion, name: klog.KObj(c.Pod),
@@ -152,7 +155,7 @@ func interruptionSettings(s *setup) interruption.Settings {
 func migrationSettings(s *setup) migration.Settings {
 	var buying []migration.Reason
 	if s.Gating {
-		buying = []migration.Reason{migration.Heal, migration.Assign, migration.Drain}
+		buying = []migration.Reason{migration.Heal, migration.Assign, migration.Drain, migration.Requested}
 	}
 	if buysForReturn(s) {
 		buying = append(buying, migration.ReturnToSpot)

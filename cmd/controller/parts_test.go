@@ -58,7 +58,7 @@ func TestLeasesWakeNobody(t *testing.T) {
 	}
 	client := fake.NewClientset()
 	factory := daemon.NewInformers(client)
-	parts, err := join(&setup{Settings: settings, policy: &decision.Policy{}, signals: kube.BuiltinSignals()}, factory, client, silence{}, nil)
+	parts, err := join(&setup{Settings: settings, policy: &decision.Policy{}, signals: kube.BuiltinSignals()}, factory, nil, client, silence{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestLeasesWakeNobody(t *testing.T) {
 
 // What autoscalers buy for follows from the settings of the autoscaler mode.
 func TestBuyingSettings(t *testing.T) {
-	heal := []migration.Reason{migration.Heal, migration.Assign, migration.Drain}
+	heal := []migration.Reason{migration.Heal, migration.Assign, migration.Drain, migration.Requested}
 	all := append(slices.Clone(heal), migration.ReturnToSpot)
 	for name, test := range map[string]struct {
 		config                            string

@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"strconv"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
@@ -17,19 +19,25 @@ import (
 )
 
 func protectionSettings(s *setup, interruptions interruption.Settings) protection.Settings {
-	patience := s.SurgeTimeout
-	if s.Gating {
-		patience = max(patience, s.NodeStartup) // as long as a replacement may take
-	}
 	return protection.Settings{
 		Assist: interruptions.Assist, Cordons: interruptions.Cordons, Reclaim: interruptions.Reclaim, Selects: interruptions.Selects,
-		Patience: patience,
+		Patience: patience(s),
 	}
 }
 
+// patience is how long a replacement may take.
+func patience(s *setup) time.Duration {
+	if s.Gating {
+		return max(s.SurgeTimeout, s.NodeStartup)
+	}
+	return s.SurgeTimeout
+}
+
 // protect returns the writes of the budgets that the controller keeps, and tells which workloads cannot have one.
-func protect(planner *protection.Planner, s *cluster.Snapshot, writer kubernetes.Interface, recorder events.EventRecorder) (writes []write) {
-	changes, refusals := planner.Plan(s)
+func protect(
+	planner *protection.Planner, s *cluster.Snapshot, requested map[types.UID]bool, writer kubernetes.Interface, recorder events.EventRecorder,
+) (writes []write) {
+	changes, refusals := planner.Plan(s, requested)
 	for _, r := range refusals {
 		if object, err := meta.Accessor(r.Object); err == nil {
 			klog.Background().Info("Workload cannot be protected", "workload", klog.KObj(object), "why", r.Why)

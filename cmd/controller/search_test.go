@@ -111,7 +111,7 @@ func TestSlowSearch(t *testing.T) {
 			return false, nil, nil
 		})
 		factory := daemon.NewInformers(client)
-		parts, err := join(setup, factory, client, silence{}, func(_ *cluster.Snapshot, over func() bool) rebalance.Room { return slowRoom{over} })
+		parts, err := join(setup, factory, nil, client, silence{}, func(_ *cluster.Snapshot, over func() bool) rebalance.Room { return slowRoom{over} })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +144,7 @@ func TestRebalancingLeavesTime(t *testing.T) {
 		client := fake.NewClientset(objects...)
 		factory := daemon.NewInformers(client)
 		var left []bool // of each Room: whether it had time
-		parts, err := join(setup, factory, client, silence{}, func(_ *cluster.Snapshot, over func() bool) rebalance.Room {
+		parts, err := join(setup, factory, nil, client, silence{}, func(_ *cluster.Snapshot, over func() bool) rebalance.Room {
 			left = append(left, !over())
 			for len(left) == 1 && !over() {
 				time.Sleep(100 * time.Millisecond)

@@ -114,7 +114,13 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, may func() erro
 	if err != nil {
 		return fmt.Errorf("making the caches: %w", err)
 	}
-	parts, err := join(setup, caches.factory, writer, recorder, func(s *cluster.Snapshot, over func() bool) rebalance.Room {
+	var evictions *evictions
+	if setup.EvictionRequests {
+		if evictions, err = newEvictions(config, may); err != nil {
+			return err
+		}
+	}
+	parts, err := join(setup, caches.factory, evictions, writer, recorder, func(s *cluster.Snapshot, over func() bool) rebalance.Room {
 		return cluster.NewRoomUntil(s, over)
 	})
 	if err != nil {
@@ -138,6 +144,11 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, may func() erro
 		defer parts.wait()
 		return loop.Start(ctx)
 	})
+	if evictions != nil {
+		if err := errors.Join(loop.watch(evictions.informer), mgr.Add(evictions)); err != nil {
+			return err
+		}
+	}
 	if gater != nil {
 		if err := mgr.Add(gater); err != nil {
 			return err

@@ -35,12 +35,14 @@ const (
 	ReturnToSpot Reason = "return-to-spot"
 	// Drain: somebody else drains its node, and would have to wait for its eviction, or would leave its workload without a ready replica.
 	Drain Reason = "drain"
+	// Requested: somebody asked for its eviction by an EvictionRequest (package responder).
+	Requested Reason = "eviction-request"
 	// Unknown: it was released, and its annotation names none of the others.
 	Unknown Reason = "unknown"
 )
 
 // reasons are those that a release may name.
-var reasons = []Reason{Interruption, Advice, Heal, Assign, MakeRoom, ReturnToSpot, Drain}
+var reasons = []Reason{Interruption, Advice, Heal, Assign, MakeRoom, ReturnToSpot, Drain, Requested}
 
 // wants returns the capacity type that the replacement has to find for the move to be worth it; false if either will do.
 func (r Reason) wants() (decision.CapacityType, bool) {

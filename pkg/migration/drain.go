@@ -27,7 +27,7 @@ func (p *planner) heldUp(pod *cluster.Pod) bool {
 
 // buys reports whether an autoscaler adds a node for a replacement that nothing has room for: its own affinity shows what it needs.
 func (p *planner) buys(m Move, requires decision.Assignment) bool {
-	return requires != decision.Unassigned || m.Reason == Drain && slices.Contains(p.settings.Buying, Drain)
+	return requires != decision.Unassigned || (m.Reason == Drain || m.Reason == Requested) && slices.Contains(p.settings.Buying, m.Reason)
 }
 
 // awaitDrain adds the step of a pod that was released because its node is drained. surplus: its replacement is ready.

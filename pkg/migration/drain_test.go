@@ -66,6 +66,47 @@ func TestBeginDrain(t *testing.T) {
 	}
 }
 
+// A pod whose eviction is requested is released whatever budgets allow, evicted when its replacement is ready, and goes back if that is not asked
+// for any more or no replacement becomes ready.
+func TestRequested(t *testing.T) {
+	for name, test := range map[string]struct {
+		released, asked, replaced bool
+		ago                       time.Duration
+		want                      []string
+	}{
+		"asked for":                       {asked: true, want: []string{"release web-0 by surge"}},
+		"a replacement is not ready yet":  {released: true, asked: true, ago: time.Minute},
+		"a replacement is ready":          {released: true, asked: true, replaced: true, want: []string{"evict web-0 by surge"}},
+		"no replacement in time":          {released: true, asked: true, ago: 2 * time.Minute, want: []string{"restore web-0 by surge"}},
+		"cancelled":                       {released: true, ago: time.Second, want: []string{"restore web-0 by surge"}},
+		"cancelled, with the replacement": {released: true, replaced: true, want: []string{"restore web-0 by surge"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.calm = true
+			w.deployment("web", 2)
+			pod := w.pod("web-0", w.replicaSets["web-1"], "going")
+			w.pod("web-1", w.replicaSets["web-1"], "staying")
+			if test.released {
+				w.releasedFor(pod, migration.Requested, test.ago)
+			}
+			if test.replaced {
+				w.pod("web-2", w.replicaSets["web-1"], "staying")
+			}
+			w.sync()
+			s := w.snapshot()
+			var asked []migration.Move
+			if test.asked {
+				asked = moves(s, migration.Requested, time.Time{}, "web-0")
+				asked[0].OnlySurge = true
+			}
+			if diff := cmp.Diff(test.want, told(migration.Plan(s, &room{left: 10}, asked, settings, nil))); diff != "" {
+				t.Errorf("actions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // Whoever drains the node evicts a pod that was released for it. The pod goes back if the drain ends, or if no replacement becomes ready.
 func TestFinishDrain(t *testing.T) {
 	const drained, reclaimed = "drained", "reclaimed"

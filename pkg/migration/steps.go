@@ -187,7 +187,10 @@ func (p *planner) finish() {
 	wait := func(m Move) {
 		defer recovery.Recover(recovery.Pod, klog.KObj(m.Pod))
 		a := Action{Pod: m.Pod, Reason: m.Reason, Way: Surge, Deadline: m.Deadline}
+		_, asked := p.moves[m.Pod.UID]
 		switch revision := m.Pod.ReleasedFrom; {
+		case m.Reason == Requested && !asked && m.Deadline.IsZero():
+			a.Kind, a.Why = Restore, "its eviction is not requested any more"
 		case m.Reason == Drain && m.Deadline.IsZero():
 			replaced := surplus[revision] > 0
 			if replaced {

@@ -68,7 +68,7 @@ type Refusal struct {
 // Patience anew.
 type Planner struct {
 	settings Settings
-	// waiting are the protected pods on drained nodes, released ones included, with when they were first seen there.
+	// waiting are the protected pods on drained nodes and those whose eviction is requested, released ones included, with since when.
 	waiting map[types.UID]time.Time
 	// refused is why the workloads, by their UID, have no budget; told once.
 	refused map[types.UID]string
@@ -84,8 +84,10 @@ func NewPlanner(settings Settings) *Planner {
 //
 // A Deployment that asks for protection has a budget of ours unless another PodDisruptionBudget selects its pods, because the API server evicts
 // no pod that two select, or its selector also selects pods of another workload. The budget allows no eviction, or those that allows says.
-func (p *Planner) Plan(s *cluster.Snapshot) ([]Change, []Refusal) {
-	p.observe(s)
+//
+// requested are pods whose eviction somebody waits for, whatever becomes of their node.
+func (p *Planner) Plan(s *cluster.Snapshot, requested map[types.UID]bool) ([]Change, []Refusal) {
+	p.observe(s, requested)
 	r := &round{
 		Planner: p, snapshot: s, neverSurges: migration.NeverSurges(s), wanted: map[types.NamespacedName]Change{}, refused: map[types.UID]string{},
 	}
@@ -175,14 +177,15 @@ func (r *round) compare(has *policyv1.PodDisruptionBudget) {
 	}
 }
 
-// observe finds out which pods wait on drained nodes.
-func (p *Planner) observe(s *cluster.Snapshot) {
+// observe finds out which pods are waited for.
+func (p *Planner) observe(s *cluster.Snapshot, requested map[types.UID]bool) {
 	waiting := map[types.UID]time.Time{}
 	for _, n := range s.Nodes {
-		if p.drainOf(n) == notDrained {
-			continue
-		}
+		drained := p.drainOf(n) != notDrained
 		for _, pod := range n.Pods {
+			if !drained && !requested[pod.UID] {
+				continue
+			}
 			workload, since := pod.Workload, s.Now
 			if pod.ReleasedFrom != nil { // it may be given back, and has waited all the same
 				workload, since = pod.ReleasedFrom.Workload, pod.Release.At
@@ -232,8 +235,8 @@ var (
 // allows returns how many pods of a Deployment its budget lets be missing, and why they are not none. It is
 //
 //   - none while each of its pods can be replaced first;
-//   - one if none of its pods ever can, or if one has waited on a drained node for Patience and was not replaced;
-//   - all if one has waited for twice that time, or the controller does not help on its node.
+//   - one if none of its pods ever can, or if one has been waited for during Patience and was not replaced;
+//   - all if that is twice as long, or the controller does not help on its node.
 func (r *round) allows(w *cluster.Workload) (allowed intstr.IntOrString, why string) {
 	allowed = none
 	for _, revision := range w.Revisions {
@@ -252,11 +255,15 @@ func (r *round) allows(w *cluster.Workload) (allowed intstr.IntOrString, why str
 			case r.drainOf(pod.Node) == alone:
 				return all, fmt.Sprintf("node %s may be drained, and the controller is configured not to help there", pod.Node.Name)
 			case waited >= 2*r.settings.Patience:
-				return all, fmt.Sprintf("pod %s was not replaced within %s on node %s, which is drained", pod.Name, 2*r.settings.Patience, pod.Node.Name)
+				return all, notReplaced(pod, 2*r.settings.Patience)
 			case waited >= r.settings.Patience:
-				allowed, why = one, fmt.Sprintf("pod %s was not replaced within %s on node %s, which is drained", pod.Name, r.settings.Patience, pod.Node.Name)
+				allowed, why = one, notReplaced(pod, r.settings.Patience)
 			}
 		}
 	}
 	return allowed, why
+}
+
+func notReplaced(pod *cluster.Pod, within time.Duration) string {
+	return fmt.Sprintf("pod %s is to leave node %s, and was not replaced within %s", pod.Name, pod.Node.Name, within)
 }

@@ -39,6 +39,8 @@ type world struct {
 	snapshot *cluster.Snapshot
 	node     *cluster.Node
 	client   *fake.Clientset
+	// requested are the pods whose eviction is requested.
+	requested map[types.UID]bool
 }
 
 func newWorld(t *testing.T) *world {
@@ -90,7 +92,7 @@ func (w *world) deployment(name string, edits ...func(*appsv1.Deployment)) *clus
 // plan plans, makes the changes, and returns what was changed and refused, a line each.
 func (w *world) plan() (got []string) {
 	w.Helper()
-	changes, refusals := w.planner.Plan(w.snapshot)
+	changes, refusals := w.planner.Plan(w.snapshot, w.requested)
 	for _, c := range changes {
 		allowed := ""
 		if c.Kind != Delete {
@@ -268,11 +270,26 @@ func TestReleasedPodHasWaited(t *testing.T) {
 	w.wants("given back", "update web-protected 1")
 }
 
+// TestRequestedPodHasWaited: an eviction that is requested is not waited for without end, on whatever node.
+func TestRequestedPodHasWaited(t *testing.T) {
+	w := newWorld(t)
+	pod := w.deployment("web")
+	w.wants("at first", "create web-protected 0")
+	w.requested = map[types.UID]bool{pod.UID: true}
+	w.wants("requested")
+	w.snapshot.Now = start.Add(patience)
+	w.wants("not replaced", "update web-protected 1")
+	w.snapshot.Now = start.Add(2 * patience)
+	w.wants("still not replaced", "update web-protected 100%")
+	w.requested = nil
+	w.wants("not requested any more", "update web-protected 0")
+}
+
 // TestBudgetOfWhatNeverSurges: where no replacement can be first, one pod at a time may be evicted.
 func TestBudgetOfWhatNeverSurges(t *testing.T) {
 	w := newWorld(t)
 	w.deployment("web", func(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType })
-	changes, _ := w.planner.Plan(w.snapshot)
+	changes, _ := w.planner.Plan(w.snapshot, w.requested)
 	if why := "its pods cannot be replaced before they are evicted: its Deployment's strategy allows no surge"; len(changes) != 1 || changes[0].Why != why {
 		t.Errorf("got %v, want one because %s", changes, why)
 	}

@@ -29,6 +29,9 @@ var (
 	client       kubernetes.Interface
 	// asked is what the controllers asked of the API server.
 	asked *ledger
+	// kubernetesVersion is the minor version of the control plane; empty for the scheduler's own. alphaFlags are further flags of its API server.
+	kubernetesVersion string
+	alphaFlags        []string
 )
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -61,8 +64,9 @@ func startControlPlane(ctx context.Context, dir string) error {
 		return err
 	}
 	cp, err := lab.Start(ctx, lab.Options{
+		Kubernetes:     kubernetesVersion,
 		PodStartup:     podStartup,
-		APIServerFlags: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + requests},
+		APIServerFlags: append([]string{"--audit-policy-file=" + policy, "--audit-log-path=" + requests}, alphaFlags...),
 		// At the default of 15 s an autoscaler can miss all of a surge.
 		ControllerManagerFlags: []string{"--horizontal-pod-autoscaler-sync-period=1s"},
 	})

@@ -122,7 +122,7 @@ func TestProtectOfWhatIsNotReplaced(t *testing.T) {
 	if took < 10*time.Second || took > 25*time.Second {
 		t.Errorf("the drain took %s, want it to be held for 10 s, and for little longer", took)
 	}
-	s.eventually(soon, s.told("stuck", "ProtectionRelaxed", "was not replaced within 10s on node od-1"))
+	s.eventually(soon, s.told("stuck", "ProtectionRelaxed", "is to leave node od-1, and was not replaced within 10s"))
 	s.uncordon("od-1")
 	s.eventually(soon, s.guards("stuck", "0"))
 

@@ -33,7 +33,7 @@ type Settings struct {
 	Advisory                     bool
 	AdvisoryLimit, AdvisoryPause time.Duration
 
-	DrainAssist, DrainCordons bool
+	DrainAssist, DrainCordons, EvictionRequests bool
 
 	SurgeTimeout    time.Duration
 	EvictableOwners []schema.GroupKind
@@ -109,6 +109,8 @@ func (c *SpotControllerConfiguration) convert() (*Settings, field.ErrorList) {
 
 		DrainAssist:  scalar.Parse(&errs, field.NewPath("drain", "assist"), c.Drain.Assist, scalar.Bool),
 		DrainCordons: scalar.Parse(&errs, field.NewPath("drain", "cordons"), c.Drain.Cordons, scalar.Bool),
+
+		EvictionRequests: scalar.Parse(&errs, field.NewPath("drain", "evictionRequests"), c.Drain.EvictionRequests, scalar.Bool),
 
 		SurgeTimeout: scalar.Parse(&errs, field.NewPath("migration", "surgeTimeout"), c.Migration.SurgeTimeout, atLeast(5*time.Second)),
 

@@ -47,7 +47,7 @@ interruption:
   notReadyAfter: 25s
   deleteAtDeadline: false
   advisory: {enabled: true, timeLimit: 10s, pause: 1m}
-drain: {assist: false, cordons: true}
+drain: {assist: false, cordons: true, evictionRequests: true}
 migration: {surgeTimeout: 3m, evictableOwners: [Shard.example.com]}
 rebalance:
   namespaceSelector: {matchExpressions: [{key: team, operator: In, values: [mail, shop]}]}
@@ -85,7 +85,7 @@ func TestRead(t *testing.T) {
 		"everything said": {every, Settings{
 			DryRun: true, RequestsPerSecond: 7, Concurrency: 3, LeaseDuration: time.Minute, MetricsAddress: "127.0.0.1:0", HealthAddress: "[::1]:1",
 			Interruption: true, DefaultNotice: 30 * time.Second, NotReadyAfter: 25 * time.Second, Advisory: true,
-			AdvisoryLimit: 10 * time.Second, AdvisoryPause: time.Minute, DrainCordons: true, SurgeTimeout: 3 * time.Minute, MaxMoves: 1, CalmPeriod: time.Millisecond, MoveLocalStorage: true,
+			AdvisoryLimit: 10 * time.Second, AdvisoryPause: time.Minute, DrainCordons: true, EvictionRequests: true, SurgeTimeout: 3 * time.Minute, MaxMoves: 1, CalmPeriod: time.Millisecond, MoveLocalStorage: true,
 			EvictableOwners: []schema.GroupKind{{Group: "example.com", Kind: "Shard"}},
 			Gating:          true, GatingLabels: []string{"eks.amazonaws.com/capacityType"}, NodeStartup: 10 * time.Second,
 			InterruptionNamespaces: parsed("team=shop"), RebalanceNamespaces: parsed("team in (mail,shop)"),

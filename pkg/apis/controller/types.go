@@ -85,6 +85,9 @@ type Drain struct {
 	Assist scalar.Value `json:"assist,omitempty"`
 	// Cordons: a cordoned node counts as one that is drained. kubectl drain cordons it and leaves no other sign. Default false.
 	Cordons scalar.Value `json:"cordons,omitempty"`
+	// EvictionRequests: pods that name the responder spot-aware-scheduler.io/surge, and whose eviction is asked for by an EvictionRequest of
+	// Kubernetes 1.37 (alpha), are replaced first and evicted then. Default false.
+	EvictionRequests scalar.Value `json:"evictionRequests,omitempty"`
 }
 
 // Migration says how pods are moved.
@@ -164,6 +167,7 @@ func (c *SpotControllerConfiguration) SetDefaults() {
 
 	c.Drain.Assist.SetDefault("true")
 	c.Drain.Cordons.SetDefault("false")
+	c.Drain.EvictionRequests.SetDefault("false")
 
 	c.Migration.SurgeTimeout.SetDefault("2m")
 	if c.Migration.EvictableOwners == nil {

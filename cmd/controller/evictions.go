@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/responder"
+)
+
+// responsesPerSecond is how many Evictions are responded to in a second, on average and at once.
+const responsesPerSecond = 20
+
+// evictions are the Evictions that the controller responds to; nil if it responds to none.
+type evictions struct {
+	informer cache.SharedIndexInformer
+	writer   dynamic.Interface
+}
+
+func newEvictions(config *rest.Config, may func() error) (*evictions, error) {
+	reader, err := dynamic.NewForConfig(readOnly(config))
+	if err != nil {
+		return nil, fmt.Errorf("making the client that reads Evictions: %w", err)
+	}
+	writer, err := dynamic.NewForConfig(writing(config, responsesPerSecond, may))
+	if err != nil {
+		return nil, fmt.Errorf("making the client that responds to Evictions: %w", err)
+	}
+	return &evictions{dynamicinformer.NewDynamicSharedInformerFactory(reader, 0).ForResource(responder.Resource).Informer(), writer}, nil
+}
+
+// Start implements manager.Runnable. An API server that does not serve Evictions is asked again and again, and that delays nothing else.
+func (e *evictions) Start(ctx context.Context) error {
+	e.informer.RunWithContext(ctx)
+	return nil
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (e *evictions) NeedLeaderElection() bool { return false }
+
+// plan returns the moves of pods whose eviction is requested, those pods, and the responses.
+func (e *evictions) plan(s *cluster.Snapshot, settings responder.Settings) (moves []migration.Move, requested map[types.UID]bool, writes []write) {
+	if e == nil {
+		return nil, nil, nil
+	}
+	if !e.informer.HasSynced() {
+		return responder.Released(s), nil, nil
+	}
+	var all []*unstructured.Unstructured
+	for _, object := range e.informer.GetStore().List() {
+		all = append(all, object.(*unstructured.Unstructured))
+	}
+	plan := responder.New(s, all, settings)
+	for _, r := range plan.Responses {
+		writes = append(writes, write{
+			kind: evictionResponse, uid: r.Eviction.GetUID(), version: r.Eviction.GetResourceVersion(), name: klog.KObj(r.Eviction), why: r.Message,
+			apply: func(ctx context.Context) error { return r.Apply(ctx, e.writer, time.Now()) },
+		})
+	}
+	return plan.Moves, plan.Requested, writes
+}

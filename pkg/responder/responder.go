@@ -1,0 +1,196 @@
+// Package responder has the controller answer the Evictions of Kubernetes 1.37 (KEP-4563): a pod that names this responder in
+// spec.evictionResponders, and whose eviction somebody asks for by an EvictionRequest, is replaced first and evicted then. If it cannot be
+// replaced, the responder says why, and Kubernetes asks the next one.
+//
+// The API is alpha. Nothing else in this project knows of it, and k8s.io/api has it from 0.37 on only, so the few fields that are read are
+// declared here.
+package responder
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+)
+
+// Name is what pods name in spec.evictionResponders.
+const Name = "spot-aware-scheduler.io/surge"
+
+// Resource is that of the Evictions that Kubernetes makes of EvictionRequests. It is not the subresource of pods.
+var Resource = schema.GroupVersionResource{Group: "lifecycle.k8s.io", Version: "v1alpha1", Resource: "evictions"}
+
+// beatEvery is how often Kubernetes is told that a replacement is still awaited. It asks the next responder after 20 min without.
+const beatEvery = 5 * time.Minute
+
+// eviction is what is read of an Eviction.
+type eviction struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Target struct {
+			Pod *struct {
+				Name string    `json:"name"`
+				UID  types.UID `json:"uid"`
+			} `json:"pod"`
+		} `json:"target"`
+	} `json:"spec"`
+	Status struct {
+		Conditions       []metav1.Condition `json:"conditions"`
+		TargetResponders []struct {
+			Name  string `json:"name"`
+			State string `json:"state"`
+		} `json:"targetResponders"`
+		Responders []responderStatus `json:"responders"`
+	} `json:"status"`
+}
+
+type responderStatus struct {
+	Name           string       `json:"name"`
+	StartTime      *metav1.Time `json:"startTime"`
+	HeartbeatTime  *metav1.Time `json:"heartbeatTime"`
+	CompletionTime *metav1.Time `json:"completionTime"`
+}
+
+// Settings are what answers depend on besides the cluster.
+type Settings struct {
+	// Patience is for how long a replacement may find no room before the next responder is asked.
+	Patience time.Duration
+	// Selects reports whether the pods of a namespace are moved; nil: those of all are.
+	Selects func(namespace string) bool
+}
+
+// Plan is what the Evictions of a moment come to.
+type Plan struct {
+	// Moves are of the pods that this responder is asked to move.
+	Moves []migration.Move
+	// Requested are the pods whose eviction somebody waits for, whoever responds. A budget that holds them must not do so for ever.
+	Requested map[types.UID]bool
+	// Responses are what to write.
+	Responses []Response
+}
+
+// Response is what this responder says of one Eviction.
+type Response struct {
+	Eviction *unstructured.Unstructured
+	// Message is for a person. Done: the responder does no more, and Kubernetes asks the next one.
+	Message string
+	Done    bool
+}
+
+// New returns the plan for Evictions. Those that cannot be read, and those of pods that the snapshot does not know, are left out.
+func New(s *cluster.Snapshot, evictions []*unstructured.Unstructured, settings Settings) Plan {
+	plan := Plan{Requested: map[types.UID]bool{}}
+	if len(evictions) == 0 {
+		return plan
+	}
+	pods := map[types.UID]*cluster.Pod{}
+	for _, pod := range s.Pods {
+		pods[pod.UID] = pod
+	}
+	neverSurges := migration.NeverSurges(s)
+	for _, object := range evictions {
+		var e eviction
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &e); err != nil || e.Spec.Target.Pod == nil || e.over() {
+			continue
+		}
+		pod := pods[e.Spec.Target.Pod.UID]
+		if pod == nil || pod.Namespace != e.Namespace || pod.DeletionTimestamp != nil {
+			continue
+		}
+		plan.Requested[pod.UID] = true
+		own := e.own()
+		if own == nil || own.CompletionTime != nil {
+			continue
+		}
+		done := ""
+		switch begun := own.HeartbeatTime != nil; {
+		case pod.Release != nil:
+			if !begun || s.Now.Sub(own.HeartbeatTime.Time) >= beatEvery {
+				plan.Responses = append(plan.Responses, Response{object, "its replacement starts; it is evicted when that is ready", false})
+			}
+		case !kube.HasOpinion(pod.Pod), settings.Selects != nil && !settings.Selects(pod.Namespace):
+			done = "the controller is configured not to move it"
+		case neverSurges(pod) != "":
+			done = "it cannot be replaced before it is evicted: " + neverSurges(pod)
+		case begun:
+			done = "its replacement was not ready in time"
+		case own.StartTime != nil && s.Now.Sub(own.StartTime.Time) >= settings.Patience:
+			done = fmt.Sprintf("no replacement could start within %s", settings.Patience)
+		}
+		if done != "" {
+			plan.Responses = append(plan.Responses, Response{object, done, true})
+			continue
+		}
+		plan.Moves = append(plan.Moves, migration.Move{Pod: pod, Reason: migration.Requested, OnlySurge: true})
+	}
+	return plan
+}
+
+// Released returns moves of the pods that were released for this, for as long as the Evictions are not known: they stay released.
+func Released(s *cluster.Snapshot) (moves []migration.Move) {
+	for _, pod := range s.Pods {
+		if pod.Release != nil && pod.Release.Reason == string(migration.Requested) {
+			moves = append(moves, migration.Move{Pod: pod, Reason: migration.Requested, OnlySurge: true})
+		}
+	}
+	return moves
+}
+
+// over reports whether nobody waits for the eviction any more.
+func (e *eviction) over() bool {
+	return e.DeletionTimestamp != nil ||
+		meta.IsStatusConditionTrue(e.Status.Conditions, "Failed") || meta.IsStatusConditionTrue(e.Status.Conditions, "TargetEvicted")
+}
+
+// own returns the status of this responder while it is its turn; nil otherwise.
+func (e *eviction) own() *responderStatus {
+	for _, target := range e.Status.TargetResponders {
+		if target.Name != Name || target.State != "Active" {
+			continue
+		}
+		for i := range e.Status.Responders {
+			if e.Status.Responders[i].Name == Name {
+				return &e.Status.Responders[i]
+			}
+		}
+	}
+	return nil
+}
+
+// Apply writes the response. It is a conflict if the Eviction has changed since the plan.
+func (r *Response) Apply(ctx context.Context, client dynamic.Interface, now time.Time) error {
+	written := r.Eviction.DeepCopy()
+	responders, _, err := unstructured.NestedSlice(written.Object, "status", "responders")
+	if err != nil {
+		return fmt.Errorf("reading status.responders: %w", err)
+	}
+	for _, entry := range responders {
+		own, ok := entry.(map[string]any)
+		if !ok || own["name"] != Name {
+			continue
+		}
+		at := now.UTC().Format(time.RFC3339)
+		own["heartbeatTime"], own["message"] = at, r.Message
+		if r.Done {
+			own["completionTime"] = at
+		}
+	}
+	if err := unstructured.SetNestedSlice(written.Object, responders, "status", "responders"); err != nil {
+		return fmt.Errorf("writing status.responders: %w", err)
+	}
+	_, err = client.Resource(Resource).Namespace(written.GetNamespace()).UpdateStatus(ctx, written, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("response to Eviction %s/%s: %w", written.GetNamespace(), written.GetName(), err)
+	}
+	return nil
+}

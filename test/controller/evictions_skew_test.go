@@ -1,0 +1,303 @@
+//go:build skew
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+// The controller responds to EvictionRequests of Kubernetes 1.37 (KEP-4563, alpha). Its API server is real, and validates all that is written.
+// Kubernetes' own evictionrequest-controller is not merged yet: standIn does what its API says of it, as far as these tests need.
+
+func init() {
+	kubernetesVersion = "1.37"
+	alphaFlags = []string{"--feature-gates=EvictionRequestAPI=true", "--runtime-config=lifecycle.k8s.io/v1alpha1=true"}
+}
+
+const (
+	surgeResponder = "spot-aware-scheduler.io/surge"
+	evictor        = "imperative-eviction.k8s.io/evictor"
+)
+
+var (
+	evictionRequestResource = schema.GroupVersionResource{Group: "lifecycle.k8s.io", Version: "v1alpha1", Resource: "evictionrequests"}
+	evictionResource        = schema.GroupVersionResource{Group: "lifecycle.k8s.io", Version: "v1alpha1", Resource: "evictions"}
+)
+
+// respond makes pods of the app name our responder, grants the controller what manifests/overlays/eviction-requests does, starts it, and
+// starts the stand-in. It returns the client for EvictionRequests.
+func (s *scenario) respond(app string, with settings) dynamic.Interface {
+	s.Helper()
+	s.patch(app, `{"spec":{"template":{"spec":{"evictionResponders":[{"name":"`+surgeResponder+`","priority":10000}]}}}}`)
+	s.eventually(soon, s.whole(app, 1))
+	overlay := filepath.Join(controlPlane.Root, "manifests", "overlays", "eviction-requests")
+	out, err := exec.CommandContext(s.ctx, filepath.Join(controlPlane.Root, ".local", "bin", "kubectl"), "--kubeconfig", controlPlane.Kubeconfig,
+		"apply", "-k", overlay).CombinedOutput()
+	if err != nil {
+		s.Fatalf("%v: %s", err, out)
+	}
+	own, err := dynamic.NewForConfig(controlPlane.Config())
+	s.must(err)
+	with["drain.evictionRequests"] = true
+	s.control(with)
+	in := &standIn{own}
+	ctx, cancel := context.WithCancel(s.ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			if err := in.sync(ctx, s.namespace); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) {
+				s.Errorf("the stand-in for the evictionrequest-controller: %v", err)
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+	}()
+	s.Cleanup(func() { cancel(); <-ended })
+	return own
+}
+
+// request asks for the eviction of the app's pod, and returns its name.
+func (s *scenario) request(own dynamic.Interface, app string) string {
+	s.Helper()
+	pod := s.podOf(app)
+	_, err := own.Resource(evictionRequestResource).Namespace(s.namespace).Create(s.ctx, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "lifecycle.k8s.io/v1alpha1", "kind": "EvictionRequest",
+		"metadata": map[string]any{"name": app},
+		"spec": map[string]any{
+			"target":    map[string]any{"pod": map[string]any{"name": pod.Name, "uid": string(pod.UID)}},
+			"requester": "example.com/test", "intent": "Eviction",
+		},
+	}}, metav1.CreateOptions{})
+	s.must(err)
+	return pod.Name
+}
+
+// gone returns a check that a pod does not exist any more.
+func (s *scenario) gone(pod string) func() error {
+	return func() error {
+		_, err := client.CoreV1().Pods(s.namespace).Get(s.ctx, pod, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("pod %s: %v, want it to be gone", pod, err)
+	}
+}
+
+// says returns a check that the responder of that name wrote this, and is in that state.
+func (s *scenario) says(own dynamic.Interface, pod, responder, state, message string) func() error {
+	return func() error {
+		e, err := own.Resource(evictionResource).Namespace(s.namespace).Get(s.ctx, pod, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		got, status := entryOf(e, "targetResponders", responder)["state"], entryOf(e, "responders", responder)
+		if got != state || status["message"] != message {
+			return fmt.Errorf("%s is %v and says %v, want %s and %s", responder, got, status["message"], state, message)
+		}
+		return nil
+	}
+}
+
+// TestEvictionRequest: a single replica whose budget allows nothing is replaced, and then evicted; its Service always has a ready endpoint.
+// (Row 8 of drains.)
+func TestEvictionRequest(t *testing.T) {
+	s := start(t, live.OnDemand(2, 5)...)
+	s.deploy("one", 1)
+	s.eventually(soon, s.is("one", split{OnDemand: 1}))
+	own := s.respond("one", interruptionsOnly())
+	s.protect("one", 1, maxUnavailable("0"))
+	s.serve("one", 1)
+
+	began := time.Now()
+	pod := s.request(own, "one")
+	s.eventually(30*time.Second, s.gone(pod))
+	t.Logf("evicted %s after the request", time.Since(began).Round(time.Millisecond))
+	s.eventually(soon, s.whole("one", 1))
+	s.eventually(soon, s.moved(1, "surge", "eviction-request"))
+}
+
+// TestEvictionRequestIsCancelled: the released pod goes back to its ReplicaSet, and serves all the time. (Row 8 of drains.)
+func TestEvictionRequestIsCancelled(t *testing.T) {
+	s := start(t, live.OnDemand(2, 5)...)
+	s.deploy("one", 1)
+	s.eventually(soon, s.is("one", split{OnDemand: 1}))
+	s.patch("one", `{"spec":{"minReadySeconds":15}}`) // so that the surge lasts
+	own := s.respond("one", interruptionsOnly())
+	s.eventually(30*time.Second, s.whole("one", 1))
+	s.protect("one", 1, maxUnavailable("0"))
+	s.serve("one", 1)
+
+	pod := s.request(own, "one")
+	s.eventually(soon, s.released("one", 1))
+	s.eventually(soon, s.says(own, pod, surgeResponder, "Active", "its replacement starts; it is evicted when that is ready"))
+	s.must(own.Resource(evictionRequestResource).Namespace(s.namespace).Delete(s.ctx, "one", metav1.DeleteOptions{}))
+	s.eventually(soon, s.nothingReleased)
+	s.eventually(40*time.Second, s.whole("one", 1))
+	if _, err := client.CoreV1().Pods(s.namespace).Get(s.ctx, pod, metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	s.eventually(soon, s.counts(1, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "eviction-request", "outcome": "undone"}))
+}
+
+// TestEvictionRequestWithoutRoom: Kubernetes asks the next responder when no replacement could start in time.
+func TestEvictionRequestWithoutRoom(t *testing.T) {
+	s := start(t, live.OnDemand(1, 1)...)
+	s.deploy("one", 1)
+	s.eventually(soon, s.is("one", split{OnDemand: 1}))
+	s.patch("one", `{"spec":{"strategy":{"rollingUpdate":{"maxSurge":1,"maxUnavailable":1}}}}`) // the only room is its own
+	with := interruptionsOnly()
+	with["migration.surgeTimeout"] = "10s"
+	own := s.respond("one", with)
+	pod := s.request(own, "one")
+	s.eventually(30*time.Second, s.says(own, pod, surgeResponder, "Completed", "no replacement could start within 10s"))
+	s.eventually(30*time.Second, s.gone(pod)) // the next responder evicts at once
+	s.eventually(soon, s.whole("one", 1))
+}
+
+// standIn is a stand-in for Kubernetes' evictionrequest-controller, with its default responder.
+type standIn struct{ own dynamic.Interface }
+
+func (in *standIn) sync(ctx context.Context, namespace string) error {
+	requests, err := in.own.Resource(evictionRequestResource).Namespace(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	wanted := map[string]bool{}
+	for _, request := range requests.Items {
+		pod, _, _ := unstructured.NestedString(request.Object, "spec", "target", "pod", "name")
+		if intent, _, _ := unstructured.NestedString(request.Object, "spec", "intent"); intent != "Eviction" {
+			continue
+		}
+		wanted[pod] = true
+		if err := in.make(ctx, namespace, pod, &request); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	evictions, err := in.own.Resource(evictionResource).Namespace(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, e := range evictions.Items {
+		if err := in.advance(ctx, &e, wanted[e.GetName()]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// make makes the Eviction of a request, named as the pod.
+func (in *standIn) make(ctx context.Context, namespace, pod string, request *unstructured.Unstructured) error {
+	target, _, err := unstructured.NestedMap(request.Object, "spec", "target")
+	if err != nil {
+		return err
+	}
+	_, err = in.own.Resource(evictionResource).Namespace(namespace).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "lifecycle.k8s.io/v1alpha1", "kind": "Eviction",
+		"metadata": map[string]any{"name": pod}, "spec": map[string]any{"target": target},
+	}}, metav1.CreateOptions{})
+	return err
+}
+
+// advance writes the next status of an Eviction, if it has one.
+func (in *standIn) advance(ctx context.Context, e *unstructured.Unstructured, wanted bool) error {
+	namespace, name := e.GetNamespace(), e.GetName()
+	conditions, _, err := unstructured.NestedSlice(e.Object, "status", "conditions")
+	if err != nil || len(conditions) > 0 {
+		return err // it is over
+	}
+	now := time.Now().UTC().Format(time.RFC3339)
+	end := func(condition, reason, state string) error {
+		entryOf(e, "targetResponders", active(e))["state"] = state
+		conditions := []any{map[string]any{"type": condition, "status": "True", "reason": reason, "message": "", "lastTransitionTime": now}}
+		if err := unstructured.SetNestedSlice(e.Object, conditions, "status", "conditions"); err != nil {
+			return err
+		}
+		return in.write(ctx, e)
+	}
+	pod, err := client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	gone := apierrors.IsNotFound(err)
+	switch turn := active(e); {
+	case err != nil && !gone:
+		return err
+	case turn == "" && gone:
+		return nil
+	case turn == "": // as the pod asks for
+		raw, err := in.own.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		named, _, err := unstructured.NestedSlice(raw.Object, "spec", "evictionResponders")
+		if err != nil {
+			return err
+		}
+		targets := append(named, map[string]any{"name": evictor, "priority": int64(100)})
+		var statuses []any
+		for i, target := range targets {
+			target, status := target.(map[string]any), map[string]any{}
+			target["state"], status["name"] = "Inactive", target["name"]
+			if i == 0 {
+				target["state"], status["startTime"] = "Active", now
+			}
+			statuses = append(statuses, status)
+		}
+		e.Object["status"] = map[string]any{"observedGeneration": int64(1), "targetResponders": targets, "responders": statuses}
+		return in.write(ctx, e)
+	case gone:
+		return end("TargetEvicted", "PodDeleted", "Interrupted")
+	case !wanted:
+		return end("Failed", "CanceledDueToNoRequesters", "Canceled")
+	case turn == evictor:
+		err := client.PolicyV1().Evictions(namespace).Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}})
+		if err != nil && !apierrors.IsTooManyRequests(err) && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("evicting pod %s: %w", pod.Name, err)
+		}
+		return nil
+	case entryOf(e, "responders", turn)["completionTime"] != nil:
+		entryOf(e, "targetResponders", turn)["state"] = "Completed"
+		entryOf(e, "targetResponders", evictor)["state"] = "Active"
+		entryOf(e, "responders", evictor)["startTime"] = now
+		return in.write(ctx, e)
+	}
+	return nil
+}
+
+func (in *standIn) write(ctx context.Context, e *unstructured.Unstructured) error {
+	_, err := in.own.Resource(evictionResource).Namespace(e.GetNamespace()).UpdateStatus(ctx, e, metav1.UpdateOptions{})
+	return err
+}
+
+// entryOf returns the entry of a list of an Eviction's status with that name, to be read and changed; empty if there is none.
+func entryOf(e *unstructured.Unstructured, list, name string) map[string]any {
+	status, _ := e.Object["status"].(map[string]any)
+	entries, _ := status[list].([]any)
+	i := slices.IndexFunc(entries, func(entry any) bool { return entry.(map[string]any)["name"] == name })
+	if i < 0 {
+		return map[string]any{}
+	}
+	return entries[i].(map[string]any)
+}
+
+// active returns the name of the responder whose turn it is; "" if there is none.
+func active(e *unstructured.Unstructured) string {
+	for _, name := range []string{surgeResponder, evictor} {
+		if entryOf(e, "targetResponders", name)["state"] == "Active" {
+			return name
+		}
+	}
+	return ""
+}
