@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	policylisters "k8s.io/client-go/listers/policy/v1"
@@ -48,11 +47,18 @@ func NewWithdrawer(
 
 // Run works until ctx is done.
 func (w *Withdrawer) Run(ctx context.Context) {
-	wait.BackoffUntil(func() {
+	ticker := w.clock.NewTicker(checkEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
 		if err := w.check(ctx); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "PodDisruptionBudgets of a controller that may not run stay for now")
 		}
-	}, wait.NewJitteredBackoffManager(checkEvery, 0, w.clock), true, ctx.Done())
+	}
 }
 
 // check deletes the budgets if no controller has run for staleAfter.
