@@ -32,11 +32,12 @@ type account struct {
 
 var (
 	schedulerAccount = account{"spot-aware-scheduler", []string{
-		"manifests/base/serviceaccount.yaml", "manifests/base/rbac.yaml", "manifests/base/admissionpolicy.yaml",
-		"manifests/base/budgets-admissionpolicy.yaml",
+		"manifests/components/scheduler/serviceaccount.yaml", "manifests/components/scheduler/rbac.yaml",
+		"manifests/components/scheduler/admissionpolicy.yaml", "manifests/components/controller/budgets-admissionpolicy.yaml",
 	}}
 	controllerAccount = account{"spot-controller", []string{
-		"manifests/base/controller-serviceaccount.yaml", "manifests/base/controller-rbac.yaml", "manifests/base/controller-admissionpolicies.yaml",
+		"manifests/components/controller/serviceaccount.yaml", "manifests/components/controller/rbac.yaml",
+		"manifests/components/controller/admissionpolicies.yaml", "manifests/components/controller/budgets-admissionpolicy.yaml",
 	}}
 )
 

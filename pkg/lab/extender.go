@@ -51,7 +51,7 @@ type Certificates struct {
 const ExtenderName = "spot-extender.kube-system.svc"
 
 var extenderAccount = account{"spot-extender",
-	[]string{"manifests/overlays/extender/serviceaccount.yaml", "manifests/overlays/extender/rbac.yaml"}}
+	[]string{"manifests/components/extender/serviceaccount.yaml", "manifests/components/extender/rbac.yaml"}}
 
 // extenders is what all extenders of a control plane share; each is empty until it is asked for, and guarded by ControlPlane.granting.
 type extenders struct {

@@ -58,7 +58,7 @@ type ControlPlane struct {
 	// Kubeconfig is a file with the credential of an administrator.
 	Kubeconfig string
 	// SchedulerKubeconfig is a file with the credential of the ServiceAccount kube-system/spot-aware-scheduler, which may do
-	// what manifests/base/rbac.yaml grants and nothing else. Empty with Options.RealNodes.
+	// what manifests/components/scheduler/rbac.yaml grants and nothing else. Empty with Options.RealNodes.
 	SchedulerKubeconfig string
 	// StockKubeconfig is a file with the credential of the user system:kube-scheduler.
 	StockKubeconfig string

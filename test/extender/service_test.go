@@ -21,7 +21,7 @@ import (
 // container is that of the extender in the manifest.
 func container(t *testing.T) v1.Container {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(controlPlane.Root, "manifests/overlays/extender/deployment.yaml"))
+	data, err := os.ReadFile(filepath.Join(controlPlane.Root, "manifests/components/extender/deployment.yaml"))
 	must(t, err)
 	var deployment appsv1.Deployment
 	must(t, yaml.UnmarshalStrict(data, &deployment))

@@ -28,8 +28,8 @@ import (
 
 const partOf = "app.kubernetes.io/part-of=spot-aware-scheduler"
 
-// deployments are those that ship, by name: their manifests in manifests/base.
-var deployments = map[string]string{"spot-aware-scheduler": "deployment.yaml", "spot-controller": "controller-deployment.yaml"}
+// deployments are the shipped Deployments by name, with their manifests in manifests/components.
+var deployments = map[string]string{"spot-aware-scheduler": "scheduler/deployment.yaml", "spot-controller": "controller/deployment.yaml"}
 
 // TestManifests installs the scheduler and the controller as a user does, with kubectl in a kube-system that enforces Pod Security
 // restricted, and removes them again. The control plane is the test's own: the shared one holds the scheduler's rights already, for the other tests.
@@ -52,8 +52,10 @@ func TestManifests(t *testing.T) {
 	monitoring := filepath.Join(cp.Root, "manifests", "overlays", "monitoring")
 
 	// What the lab granted itself from the same files.
-	for _, file := range []string{"serviceaccount.yaml", "rbac.yaml", "admissionpolicy.yaml", "budgets-admissionpolicy.yaml"} {
-		k.must(t, "delete", "--filename="+filepath.Join(base, file))
+	for _, file := range []string{
+		"scheduler/serviceaccount.yaml", "scheduler/rbac.yaml", "scheduler/admissionpolicy.yaml", "controller/budgets-admissionpolicy.yaml",
+	} {
+		k.must(t, "delete", "--filename="+filepath.Join(cp.Root, "manifests", "components", file))
 	}
 	k.must(t, "label", "namespace", "kube-system", "pod-security.kubernetes.io/enforce=restricted",
 		"pod-security.kubernetes.io/warn=restricted", "pod-security.kubernetes.io/audit=restricted")
@@ -378,7 +380,7 @@ func built(t *testing.T, k kubectl, dir string) []metav1.PartialObjectMetadata {
 // shippedDeployment reads one of deployments.
 func shippedDeployment(t *testing.T, name string) *appsv1.Deployment {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(controlPlane.Root, "manifests", "base", deployments[name]))
+	data, err := os.ReadFile(filepath.Join(controlPlane.Root, "manifests", "components", deployments[name]))
 	must(t, err)
 	var d appsv1.Deployment
 	must(t, yaml.UnmarshalStrict(data, &d))

@@ -16,7 +16,7 @@ import (
 // TestControllerChanges holds the shipped rights of the controller to what it changes: whoever adds a right to write adds it here too. The
 // rest it may only read, and no Secret, no ConfigMap and nothing by a wildcard.
 func TestControllerChanges(t *testing.T) {
-	file, err := os.Open(filepath.Join(controlPlane.Root, "manifests", "base", "controller-rbac.yaml"))
+	file, err := os.Open(filepath.Join(controlPlane.Root, "manifests", "components", "controller", "rbac.yaml"))
 	must(t, err)
 	defer file.Close()
 	var changes []string
