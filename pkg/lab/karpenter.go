@@ -70,6 +70,12 @@ type NodePool struct {
 	// ConsolidateAfter is how long no pod may have come to a node or gone from it before Karpenter consolidates the node, in whole seconds.
 	// Zero: Karpenter consolidates nothing.
 	ConsolidateAfter time.Duration
+	// ExpireAfter is how old a node may become before Karpenter deletes it, in whole seconds, whatever its budgets are. Zero: it may become
+	// any age.
+	ExpireAfter time.Duration
+	// TerminationGracePeriod is how long Karpenter drains a node before it deletes the pods that are left there, in whole seconds. Zero: until
+	// they are evicted.
+	TerminationGracePeriod time.Duration
 	// Labels are set on the pool's nodes.
 	Labels map[string]string
 }
@@ -83,9 +89,11 @@ func (p NodePool) object() *unstructured.Unstructured {
 	requirement := func(key string, values ...string) any {
 		return map[string]any{"key": key, "operator": "In", "values": anySlice(values)}
 	}
-	consolidateAfter := "Never"
-	if p.ConsolidateAfter != 0 {
-		consolidateAfter = p.ConsolidateAfter.String()
+	orNever := func(d time.Duration) string {
+		if d == 0 {
+			return "Never"
+		}
+		return d.String()
 	}
 	labels := map[string]any{}
 	for key, value := range p.Labels {
@@ -100,14 +108,18 @@ func (p NodePool) object() *unstructured.Unstructured {
 					requirement(KarpenterCapacityLabel, capacityTypes...),
 				},
 				"nodeClassRef": map[string]any{"group": nodeClassKind.Group, "kind": nodeClassKind.Kind, "name": nodeClassName},
-				"expireAfter":  "Never",
+				"expireAfter":  orNever(p.ExpireAfter),
 			},
 		},
 		"disruption": map[string]any{
-			"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": consolidateAfter,
+			"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": orNever(p.ConsolidateAfter),
 			// The default of 10 % would slow consolidation down, and hide what it does.
 			"budgets": []any{map[string]any{"nodes": "100%"}},
 		},
+	}
+	if p.TerminationGracePeriod != 0 {
+		template := spec["template"].(map[string]any)["spec"].(map[string]any)
+		template["terminationGracePeriod"] = p.TerminationGracePeriod.String()
 	}
 	if p.Weight != 0 {
 		spec["weight"] = int64(p.Weight)
