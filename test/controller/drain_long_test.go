@@ -1,0 +1,134 @@
+//go:build long
+
+package controller
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+// TestLongNodeUpgrade: 20 nodes are upgraded one after the other: `kubectl drain`, and each comes back when it is empty. Each of 60 Deployments
+// has a budget that allows no eviction, its own or the controller's, and none has ever fewer ready endpoints than replicas. (Row 5 of drains.)
+func TestLongNodeUpgrade(t *testing.T) {
+	const apps = 60
+	nodes := live.OnDemand(20, 8)
+	s := start(t, nodes...)
+	s.control(drains())
+	replicas, all := map[string]int{}, 0
+	for i := range apps {
+		app := fmt.Sprintf("app-%02d", i)
+		replicas[app] = 1 + i%3/2 // every third one has two
+		all += replicas[app]
+		if i%2 == 0 {
+			s.deploy(app, int32(replicas[app]), protected)
+		} else {
+			s.deploy(app, int32(replicas[app]))
+		}
+	}
+	for i := range apps {
+		app := fmt.Sprintf("app-%02d", i)
+		s.eventually(time.Minute, s.is(app, split{OnDemand: replicas[app]}))
+		s.serve(app, replicas[app])
+		if i%2 == 0 {
+			s.eventually(soon, s.guards(app, "0"))
+			s.seen.promise(app, replicas[app])
+		} else {
+			s.protect(app, replicas[app], maxUnavailable("0"))
+		}
+	}
+
+	began, longest := time.Now(), time.Duration(0)
+	for _, node := range nodes {
+		took, err := s.drain(node.Name, time.Minute)
+		s.must(err)
+		s.must(s.empty(node.Name)())
+		longest = max(longest, took)
+		s.uncordon(node.Name)
+	}
+	t.Logf("%d nodes with %d pods of %d Deployments were drained in %s, one after the other; a drain took %s on average, %s at most",
+		len(nodes), all, apps, time.Since(began).Round(time.Second), (time.Since(began) / time.Duration(len(nodes))).Round(100*time.Millisecond),
+		longest.Round(100*time.Millisecond))
+	s.eventually(soon, s.nothingReleased)
+	for app, n := range replicas {
+		s.eventually(soon, s.whole(app, n))
+	}
+	s.eventually(soon, func() error {
+		released, err := s.counted("spot_aware_scheduler_migrations_total", map[string]string{"way": "surge", "reason": "drain", "outcome": "moved"})
+		if err == nil && (released < all || released != s.seen.gone()) {
+			err = fmt.Errorf("%d pods were released and evicted, and %d left, want the same, and at least %d", released, s.seen.gone(), all)
+		}
+		return err
+	})
+	t.Logf("%d pods were released and evicted", s.seen.gone())
+	s.auditor.Require(t)
+}
+
+// TestLongCordonWithoutDrain: nobody drains the node that was cordoned. After ten minutes the pods that were released for a drain go back to
+// their ReplicaSets, and no pod is released again on this cordon. (Row 5b of drains.)
+func TestLongCordonWithoutDrain(t *testing.T) {
+	const assistFor, after = 10 * time.Minute, time.Minute
+	s := start(t, live.OnDemand(1, 5)...)
+	apps := s.singletons()
+	pods, err := live.Pods(s.ctx, client, s.namespace, metav1.ListOptions{})
+	s.must(err)
+	for _, pod := range pods {
+		// So that ReplicaSets remove the replacements when they have the pods back: those that stay on the node could be released again.
+		_, err := client.CoreV1().Pods(s.namespace).Patch(s.ctx, pod.Name, types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"`+deletionCost+`":"100"}}}`), metav1.PatchOptions{})
+		s.must(err)
+	}
+	s.addNodes(live.OnDemand(2, 5)[1:]...)
+	s.control(drains())
+	s.editNode("od-1", func(n *v1.Node) { n.Spec.Unschedulable = true })
+	for _, app := range apps {
+		s.eventually(soon, s.released(app, 1))
+	}
+	for _, app := range apps {
+		s.eventually(assistFor+soon, s.released(app, 0))
+	}
+	for _, app := range apps {
+		s.eventually(soon, s.whole(app, 1))
+		s.must(s.is(app, split{OnDemand: 1})())
+	}
+	s.eventually(soon, s.counts(3, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "drain", "outcome": "undone"}))
+	for _, pod := range pods {
+		at, err := s.sightingOf(pod.Name)
+		s.must(err)
+		stayed := at.restored.Sub(at.released)
+		t.Logf("%s was released for %s", pod.Name, stayed.Round(100*time.Millisecond))
+		// A moment is written in whole seconds.
+		if stayed < assistFor-time.Second {
+			t.Errorf("%s was released for %s, want %s", pod.Name, stayed.Round(time.Second), assistFor)
+		}
+		if !at.leaves.IsZero() {
+			t.Errorf("%s was removed, want its replacement to be", pod.Name)
+		}
+	}
+
+	touched := len(s.seen.touched(""))
+	s.stays(after, func() error {
+		if now := len(s.seen.touched("")); now != touched {
+			return fmt.Errorf("%d pods were released or have left after those that went back, want none", now-touched)
+		}
+		return s.nothingReleased()
+	})
+	s.must(s.counts(3, "spot_aware_scheduler_migrations_total", nil)())
+	s.auditor.Require(t)
+}
+
+// sightingOf returns what was seen of a pod.
+func (s *scenario) sightingOf(name string) (sighting, error) {
+	for _, at := range s.seen.all("") {
+		if at.name == name {
+			return at, nil
+		}
+	}
+	return sighting{}, fmt.Errorf("pod %s was not seen", name)
+}
