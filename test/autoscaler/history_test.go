@@ -33,7 +33,8 @@ type podRecord struct {
 // nodeRecord is what was seen of one node.
 type nodeRecord struct {
 	Name, Capacity, Pool, Type string
-	Created, Gone              time.Time
+	// Draining is when it was first seen to be deleted: Karpenter drains it before it is gone.
+	Created, Draining, Gone time.Time
 	// Hosted is how many of the scenario's pods were bound to it.
 	Hosted int
 }
@@ -97,6 +98,9 @@ func (h *history) takeNode(now time.Time, node *v1.Node, deleted bool) {
 	record := h.node(node.Name)
 	record.Capacity, record.Pool, record.Type = capacityOf(node), node.Labels[lab.KarpenterPoolLabel], node.Labels[v1.LabelInstanceTypeStable]
 	record.Created = cmp.Or(record.Created, now)
+	if node.DeletionTimestamp != nil {
+		record.Draining = cmp.Or(record.Draining, now)
+	}
 	if deleted {
 		record.Gone = now
 	}

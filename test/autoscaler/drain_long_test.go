@@ -1,0 +1,381 @@
+//go:build long
+
+package autoscaler
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+// Karpenter drains nodes in all its ways, and the controller replaces first the pods that would be missed. Each test runs a second time
+// without the controller's help, for comparison: that also shows that its checks can fail.
+
+const (
+	protectAnnotation = "spot-aware-scheduler.io/protect"
+	drainedApps       = 50
+)
+
+// manyNodes are instance types so small that 50 Deployments need a dozen nodes.
+var manyNodes = []string{"c-1x-amd64-linux", "c-2x-amd64-linux"}
+
+// TestLongConsolidation: Karpenter removes half of the nodes because workloads have ended. Budgets allow one eviction at a time: Karpenter
+// considers no node of which a budget allows none. (Row 3 of drains.)
+func TestLongConsolidation(t *testing.T) {
+	eachWay(t, func(t *testing.T, assist bool) {
+		s := start(t, setup{
+			mode: true, controller: asShipped.with(settings{"drain.assist": assist}), karpenter: lab.KarpenterOptions{InstanceTypes: manyNodes},
+		})
+		const ended = 10
+		end := s.fill(ended)
+		apps := s.drainable(1)
+		before, err := s.nodeClaims()
+		s.must(err)
+
+		end()
+		s.consolidate(5 * time.Second)
+		s.eventually(2*time.Minute, func() error {
+			if done, _ := s.seen.drains(); len(done) == 0 {
+				return errors.New("Karpenter has drained no node")
+			}
+			return nil
+		})
+		s.steady(40 * time.Second)
+		done, open := s.seen.drains()
+		if len(open) > 0 {
+			t.Errorf("drains that have not ended: %q", open)
+		}
+		s.eventually(soon, s.whole)
+		s.logDrains(apps, fmt.Sprintf("consolidation of %d nodes", len(before)), done)
+		apps.requireNoGap()
+		s.requireReleases(assist)
+		s.auditor.Require(t)
+	})
+}
+
+// TestLongExpiry: all nodes expire at once, and no budget allows an eviction. Without the controller's help Karpenter cannot drain them.
+// (Row 3 of drains.)
+func TestLongExpiry(t *testing.T) {
+	const (
+		age = time.Minute
+		// blocked is how long no drain ends without the controller's help, until the test ends.
+		blocked = time.Minute
+	)
+	eachWay(t, func(t *testing.T, assist bool) {
+		s := start(t, setup{
+			mode: true, controller: asShipped.with(settings{"drain.assist": assist}),
+			karpenter: lab.KarpenterOptions{InstanceTypes: manyNodes, NodePools: []lab.NodePool{
+				{Name: "old", Weight: 10, ExpireAfter: age}, // tried first
+				{Name: "new"},
+			}},
+		})
+		apps := s.drainable(0)
+		s.limit("old", "0") // replacements do not expire
+		if done, open := s.seen.drains(); len(done)+len(open) > 0 {
+			t.Fatal("nodes have expired before the test was ready")
+		}
+		claims, err := s.nodeClaims()
+		s.must(err)
+		s.eventually(2*age, s.draining(len(claims)))
+		if !assist {
+			held := s.held(apps)
+			s.stays(blocked, func() error {
+				_, open := s.seen.drains()
+				if missing := slices.DeleteFunc(slices.Clone(held), func(node string) bool { return slices.Contains(open, node) }); len(missing) > 0 {
+					return fmt.Errorf("nodes whose budgets allow no eviction were drained: %q", missing)
+				}
+				return nil
+			})
+			_, open := s.seen.drains()
+			t.Logf("expiry of %d nodes without help: %d are not drained %s after the last of them expired, and will not be while the budgets are there; %s",
+				len(claims), len(open), blocked, apps)
+			s.requireReleases(false)
+			return
+		}
+		s.eventually(2*time.Minute, s.drained)
+		done, _ := s.seen.drains()
+		s.logDrains(apps, fmt.Sprintf("expiry of %d nodes", len(claims)), done)
+		s.eventually(soon, s.whole)
+		apps.requireNoGap()
+		s.requireReleases(true)
+		s.auditor.Require(t)
+	})
+}
+
+// TestLongInterruption: NodeClaims are deleted, as Karpenter does when it hears of a reclaim, and have two minutes. Without the controller's
+// help Karpenter deletes at the end of that time the pods that budgets hold. (Row 4 of drains.)
+func TestLongInterruption(t *testing.T) {
+	const grace = 2 * time.Minute
+	eachWay(t, func(t *testing.T, assist bool) {
+		s := start(t, setup{
+			mode: true, controller: asShipped.with(settings{"drain.assist": assist}),
+			karpenter: lab.KarpenterOptions{InstanceTypes: manyNodes, NodePools: []lab.NodePool{{TerminationGracePeriod: grace}}},
+		})
+		apps := s.drainable(0)
+		claims, err := s.nodeClaims()
+		s.must(err)
+		began := time.Now()
+		for _, claim := range claims {
+			s.must(s.deleteNodeClaim(claim.Name))
+		}
+		s.eventually(soon, s.draining(len(claims)))
+		s.eventually(grace+30*time.Second, s.drained)
+		took := time.Since(began)
+		done, _ := s.seen.drains()
+		s.eventually(soon, s.whole)
+		s.logDrains(apps, fmt.Sprintf("deletion of %d NodeClaims", len(claims)), done)
+		if assist && took >= grace {
+			t.Errorf("the drains ended %s after they began, want them to end within %s", took.Round(time.Second), grace)
+		}
+		if !assist && took < grace {
+			t.Errorf("the drains ended %s after they began, want the budgets to hold them for %s", took.Round(time.Second), grace)
+		}
+		if assist {
+			apps.requireNoGap()
+		} else if apps.count() == 0 {
+			t.Error("no Deployment had a gap, want Karpenter to delete the pods that budgets hold")
+		}
+		s.requireReleases(assist)
+		s.auditor.Require(t)
+	})
+}
+
+// eachWay runs a test with drain.assist and without.
+func eachWay(t *testing.T, test func(t *testing.T, assist bool)) {
+	for _, assist := range []bool{true, false} {
+		t.Run(fmt.Sprintf("assist=%t", assist), func(t *testing.T) { test(t, assist) })
+	}
+}
+
+// served are the gaps of the Deployments of drainable.
+type served struct {
+	t *testing.T
+	// blocked are the apps with a budget of the user's that allows no eviction.
+	blocked map[string]bool
+
+	mu sync.Mutex
+	// gaps are those that a budget forbids; spared are those of single replicas whose budget allows their eviction.
+	gaps, spared map[string][]live.Gap
+}
+
+func (a *served) String() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return fmt.Sprintf("Deployments with fewer ready endpoints than their budgets ask for: %d; single replicas that were missed although a budget allows it: %d",
+		len(a.gaps), len(a.spared))
+}
+
+// count returns how many Deployments had fewer ready endpoints than their budget asks for.
+func (a *served) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.gaps)
+}
+
+// requireNoGap fails the test for every Deployment that had fewer ready endpoints than its budget asks for.
+func (a *served) requireNoGap() {
+	a.t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, app := range slices.Sorted(maps.Keys(a.gaps)) {
+		a.t.Errorf("%d gaps, the first: %v", len(a.gaps[app]), a.gaps[app][0])
+	}
+}
+
+// drainable creates 50 Deployments of 1 to 5 replicas, of which each has a budget for so many unavailable replicas. If that is 0, every second
+// one has a budget of the controller's instead. It returns when all are ready; from then on their endpoints are watched.
+func (s *scenario) drainable(unavailable int) *served {
+	s.Helper()
+	a := &served{t: s.T, blocked: map[string]bool{}, gaps: map[string][]live.Gap{}, spared: map[string][]live.Gap{}}
+	replicas, protected := map[string]int{}, []string{}
+	for i := range drainedApps {
+		app := fmt.Sprintf("app-%02d", i)
+		replicas[app] = i%5 + 1
+		if unavailable == 0 && i%2 == 0 {
+			protected = append(protected, app)
+			s.deploy(app, replicas[app], "200m", "64Mi", func(d *appsv1.Deployment) { d.Annotations[protectAnnotation] = "true" })
+			continue
+		}
+		s.deploy(app, replicas[app], "200m", "64Mi")
+		s.budget(app, unavailable)
+		a.blocked[app] = unavailable == 0
+	}
+	s.eventually(time.Minute, s.whole)
+	var serving errgroup.Group
+	for app, n := range replicas {
+		serving.Go(func() error {
+			return live.Serve(s.ctx, kube, s.namespace, app, max(n-unavailable, 1), func(gap live.Gap) {
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				if n > unavailable {
+					a.gaps[app] = append(a.gaps[app], gap)
+				} else {
+					a.spared[app] = append(a.spared[app], gap)
+				}
+			})
+		})
+	}
+	s.must(serving.Wait())
+	s.eventually(soon, s.budgetsKnow(replicas))
+	if s.setup.controller["drain.assist"] == true {
+		for _, app := range protected {
+			s.eventually(soon, s.protected(app, replicas[app]))
+		}
+	}
+	return a
+}
+
+// budgetsKnow returns a check that every PodDisruptionBudget counts all pods of its app.
+func (s *scenario) budgetsKnow(replicas map[string]int) func() error {
+	return func() error {
+		list, err := kube.PolicyV1().PodDisruptionBudgets(s.namespace).List(s.ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, b := range list.Items {
+			app := strings.TrimSuffix(b.Name, "-protected")
+			if int(b.Status.CurrentHealthy) != replicas[app] {
+				return fmt.Errorf("PodDisruptionBudget %s counts %d pods, want %d", b.Name, b.Status.CurrentHealthy, replicas[app])
+			}
+		}
+		return nil
+	}
+}
+
+// protected returns a check that the controller keeps a budget for a Deployment that allows no eviction.
+func (s *scenario) protected(app string, replicas int) func() error {
+	return func() error {
+		b, err := kube.PolicyV1().PodDisruptionBudgets(s.namespace).Get(s.ctx, app+"-protected", metav1.GetOptions{})
+		if err == nil && (b.Status.DisruptionsAllowed > 0 || int(b.Status.CurrentHealthy) != replicas) {
+			err = fmt.Errorf("PodDisruptionBudget %s: %+v, want %d pods and no eviction allowed", b.Name, b.Status, replicas)
+		}
+		return err
+	}
+}
+
+// fill creates workloads that run beside the others, and returns a function that ends them.
+func (s *scenario) fill(n int) (end func()) {
+	s.Helper()
+	name := func(i int) string { return fmt.Sprintf("ending-%02d", i) }
+	for i := range n {
+		s.deploy(name(i), 10, "200m", "64Mi")
+	}
+	return func() {
+		for i := range n {
+			s.remove(name(i))
+		}
+		for i := range n {
+			s.eventually(soon, s.gone(name(i)))
+		}
+	}
+}
+
+// deleteNodeClaim begins the deletion of a NodeClaim, which drains its node.
+func (s *scenario) deleteNodeClaim(name string) error {
+	claims, err := list(s.ctx, lab.NodeClaimKind)
+	if err != nil {
+		return err
+	}
+	for _, claim := range claims {
+		if claim.GetName() == name {
+			return objects.Delete(s.ctx, &claim)
+		}
+	}
+	return fmt.Errorf("no NodeClaim %s", name)
+}
+
+// draining returns a check that so many nodes are being deleted, or are gone.
+func (s *scenario) draining(want int) func() error {
+	return func() error {
+		if done, open := s.seen.drains(); len(done)+len(open) < want {
+			return fmt.Errorf("%d nodes are being deleted or gone, want %d", len(done)+len(open), want)
+		}
+		return nil
+	}
+}
+
+// drained is a check that no node is being deleted.
+func (s *scenario) drained() error {
+	if _, open := s.seen.drains(); len(open) > 0 {
+		return fmt.Errorf("%d nodes are being drained: %q", len(open), open)
+	}
+	return nil
+}
+
+// held returns the nodes with a pod that a budget holds.
+func (s *scenario) held(a *served) []string {
+	s.seen.mu.Lock()
+	defer s.seen.mu.Unlock()
+	nodes := map[string]bool{}
+	for _, pod := range s.seen.pods {
+		if node := s.seen.nodes[pod.Node]; a.blocked[pod.App] && pod.Left.IsZero() && node != nil && !node.Draining.IsZero() {
+			nodes[pod.Node] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(nodes))
+}
+
+// releases returns how many pods the controller has released for drains, and how many of them went back.
+func (s *scenario) releases() (moved, undone int) {
+	s.Helper()
+	count := func(outcome string) int {
+		return s.counted(s.controller, "spot_aware_scheduler_migrations_total", map[string]string{"way": "surge", "reason": "drain", "outcome": outcome})
+	}
+	return count("moved"), count("undone")
+}
+
+// requireReleases fails the test unless the controller has released pods, or none without drain.assist.
+func (s *scenario) requireReleases(assist bool) {
+	s.Helper()
+	if moved, undone := s.releases(); assist != (moved > 0) || !assist && undone > 0 {
+		s.Errorf("drain.assist %t: %d pods were released and evicted, %d went back", assist, moved, undone)
+	}
+}
+
+// logDrains logs how long drains that have ended took, and what they came to.
+func (s *scenario) logDrains(a *served, what string, done []nodeRecord) {
+	s.Helper()
+	var longest, sum time.Duration
+	var first, last time.Time
+	for _, node := range done {
+		took := node.Gone.Sub(node.Draining)
+		longest, sum = max(longest, took), sum+took
+		if first.IsZero() || node.Draining.Before(first) {
+			first = node.Draining
+		}
+		if node.Gone.After(last) {
+			last = node.Gone
+		}
+	}
+	moved, undone := s.releases()
+	s.Logf("%s: %d nodes drained, the last one was gone %s after the first drain began; a drain took %s on average, %s at most; "+
+		"%d pods released and evicted, %d went back; %d nodes bought, %d of them never had a pod; %s", what, len(done), last.Sub(first).Round(100*time.Millisecond),
+		(sum / time.Duration(max(len(done), 1))).Round(100*time.Millisecond), longest.Round(100*time.Millisecond), moved, undone,
+		len(s.seen.bought(lab.OnDemand))+len(s.seen.bought(lab.Spot)), len(s.seen.empty()), a)
+}
+
+// drains returns the nodes that have been drained, and the names of those that are being deleted.
+func (h *history) drains() (done []nodeRecord, open []string) {
+	for _, node := range h.all() {
+		switch {
+		case node.Draining.IsZero():
+		case node.Gone.IsZero():
+			open = append(open, node.Name)
+		default:
+			done = append(done, node)
+		}
+	}
+	return done, open
+}
