@@ -24,8 +24,8 @@ if [ -n "${LONG:-}" ]; then
   go test -count=1 ./pkg/decision ./pkg/plugins/placement ./pkg/apis/config -rapid.checks=20000
   go test -count=3 -timeout 40m -run 'TestWaitingPodWakes|TestFallback|TestKilledWhilePlacing' ./test/integration
   # A reclaim of 300 nodes at once, 20 killed controllers, and spot that comes and goes for five minutes; five killed schedulers; kubectl spot
-  # on 5,000 nodes and 50,000 pods; Karpenter beside 100 workloads, and half an hour of churn.
-  go test -count=1 -p 1 -tags long -timeout 90m -run '^TestLong' ./test/autoscaler ./test/controller ./test/integration ./test/kubectl
+  # on 5,000 nodes and 50,000 pods; Karpenter beside 100 workloads, and half an hour of churn; nodes that Karpenter and kubectl drain.
+  go test -count=1 -p 1 -tags long -timeout 120m -run '^TestLong' ./test/autoscaler ./test/controller ./test/integration ./test/kubectl
   go test -count=1 ./test/extender
   # Placement once more, by a stock kube-scheduler that asks the extender: what needs neither preemption nor a pod that is woken in time.
   SPOT_THROUGH=extender go test -count=1 -timeout 20m -run '^(TestSingletonsStandOnOnDemand|TestFloorThenSpot|TestOnDemandFull|TestSpotFull|TestNothingFree|TestJobs|TestKnobsOfAWorkload|TestNodesWithoutAnyLabel|TestConfiguredNodes|TestOwners|TestRules|TestAnnotationPolicy|TestScale|TestManyDeploymentsAtOnce|TestSignalledNodesTakeNoPods|TestAdvisedNodesAreUsedLast|TestStatefulSetKeepsItsFirstOrdinalsOffSpot|TestPodRightAfterItsOwner|TestRolloutsWithRoomToSpare|TestExampleWorkloads)$' ./test/integration
