@@ -40,21 +40,21 @@ type nodeRecord struct {
 }
 
 // history is what watches have seen of the scenario's pods and of all nodes. It fails the test when fewer pods of an app serve than were
-// promised.
+// promised, or fewer on on-demand.
 type history struct {
 	t     testing.TB
 	mu    sync.Mutex
 	over  bool // the test has ended, and what it made is being removed
 	pods  map[types.UID]*podRecord
 	nodes map[string]*nodeRecord
-	// least is how many pods of an app must serve at every moment.
-	least map[string]int
+	// least is how many pods of an app must serve at every moment, and floors how many of them on on-demand.
+	least, floors map[string]int
 }
 
 // watch starts to watch the scenario's pods and all nodes until the test ends.
 func (s *scenario) watch() *history {
 	s.Helper()
-	h := &history{t: s.T, pods: map[types.UID]*podRecord{}, nodes: map[string]*nodeRecord{}, least: map[string]int{}}
+	h := &history{t: s.T, pods: map[types.UID]*podRecord{}, nodes: map[string]*nodeRecord{}, least: map[string]int{}, floors: map[string]int{}}
 	factory := informers.NewSharedInformerFactory(kube, 0)
 	own := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(s.namespace))
 	nodes, err := factory.Core().V1().Nodes().Informer().AddEventHandler(handler(h.takeNode))
@@ -150,6 +150,19 @@ func (h *history) takePod(now time.Time, pod *v1.Pod, deleted bool) {
 		h.t.Errorf("%s: %d pods serve at %s without %s on %s (evicted: %t), and at least %d must",
 			record.App, serving, now.Format("15:04:05.000"), record.Name, record.Node, record.Evicted, h.least[record.App])
 	}
+	if serving := h.serving(record.App, h.spot()); served && serving < h.floors[record.App] {
+		h.t.Errorf("%s: %d pods serve on on-demand at %s without %s on %s (evicted: %t), and the floor is %d",
+			record.App, serving, now.Format("15:04:05.000"), record.Name, record.Node, record.Evicted, h.floors[record.App])
+	}
+}
+
+// spot returns the names of the spot nodes.
+func (h *history) spot() map[string]bool {
+	nodes := map[string]bool{}
+	for name, record := range h.nodes {
+		nodes[name] = record.Capacity == lab.Spot
+	}
+	return nodes
 }
 
 // serving counts the pods of an app that serve on other nodes than these.

@@ -1,0 +1,445 @@
+//go:build long
+
+package autoscaler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
+)
+
+// The tests in this file switch the autoscaler mode on and off, or only half of it, beside workloads that run. (Row 8.)
+
+// shippedGateTimeout is gateTimeout of the shipped configuration.
+const shippedGateTimeout = 30 * time.Second
+
+// modeOff are the controller's settings without the mode. As in modeOn, the controller does not wait for a calm period.
+var modeOff = modeOn.with(settings{"gating.enabled": false})
+
+// running is a workload that runs while the mode is switched.
+type running struct {
+	app      string
+	replicas int
+	floor    string
+}
+
+// workloads have six floor replicas in all.
+var workloads = []running{{"single", 1, "1"}, {"mail", 3, "1"}, {"shop", 4, "30%"}, {"web", 4, "2"}}
+
+const allFloors = 6
+
+// onDemand returns how many replicas must run on on-demand.
+func (r running) onDemand() int { return floorOf(r.floor, r.replicas) }
+
+// TestLongSwitchedOn: the mode is switched on while workloads of the base run. The controller replaces the replicas of each floor, one of a
+// workload at a time and without a gap. Consolidation leaves the nodes of the new ones alone.
+func TestLongSwitchedOn(t *testing.T) {
+	s := startRunning(t, setup{controller: modeOff})
+	s.promiseAll()
+	began := s.switchOn(nil)
+	s.eventually(5*time.Minute, s.floorsVisible)
+	t.Logf("all %d floor replicas required on-demand %s after the mode was switched on", allFloors, time.Since(began).Round(time.Second))
+	s.eventually(soon, s.settled)
+	s.eventually(soon, s.surged(allFloors, "assign"))
+	for _, w := range workloads {
+		if got := s.seen.mostAtOnce(w.app); got > w.replicas+1 {
+			t.Errorf("%s had %d pods at a time, want %d at most: one of a workload is replaced at a time", w.app, got, w.replicas+1)
+		}
+	}
+	s.stays(20*time.Second, s.surged(allFloors, "assign"))
+
+	s.remove("keeps-on-demand")
+	s.consolidate(5 * time.Second)
+	s.stays(time.Minute, s.settled)
+	if got := s.consolidated(); got != 0 {
+		t.Errorf("consolidation evicted %d pods, want none", got)
+	}
+	s.sound()
+}
+
+// TestLongSwitchedOnWithoutHealing: as above, with gating.healRunning false. No pod is replaced until something else replaces it.
+func TestLongSwitchedOnWithoutHealing(t *testing.T) {
+	s := startRunning(t, setup{controller: modeOff})
+	s.promiseAll()
+	began := s.switchOn(settings{"gating.healRunning": false})
+	s.stays(time.Minute, s.unchangedSince(began))
+	if err := s.floorsVisible(); err == nil {
+		t.Error("the floors of running pods are visible to Karpenter, and no pod was replaced")
+	}
+
+	s.promiseNothing()
+	for _, w := range workloads {
+		s.update(w.app, "app:2")
+	}
+	s.eventually(2*time.Minute, s.whole)
+	s.eventually(time.Minute, s.floorsVisible)
+	s.eventually(time.Minute, s.settled)
+	s.sound()
+}
+
+// TestLongSwitchedOff: the mode is switched off by the commands of docs/autoscalers.md, while pods run and others have their gates.
+func TestLongSwitchedOff(t *testing.T) {
+	s := startRunning(t, setup{mode: true})
+	s.must(s.floorsVisible())
+	// A rollout and a new workload have gated pods when the mode is switched off.
+	s.must(s.controller.Pause())
+	s.update("web", "app:2")
+	s.deploy("gated", 4, "200m", "64Mi", floor("2"))
+	s.eventually(soon, s.gatedPods("gated", 4))
+	s.eventually(soon, func() error {
+		if err := s.gatedPods("web", 0)(); err == nil {
+			return errors.New("no pod of the rollout is gated")
+		}
+		return nil
+	})
+
+	commands := s.documented("### Switch it off", 3)
+	s.run(commands[0])
+	s.must(s.controller.Resume())
+	began := time.Now()
+	s.eventually(shippedGateTimeout, func() error {
+		// grep ends with 1 when it counts none.
+		out, err := s.shell(commands[1])
+		if out != "0" {
+			err = fmt.Errorf("%s prints %q (%v), want 0", commands[1], out, err)
+		} else {
+			err = nil
+		}
+		return err
+	})
+	t.Logf("no pod was gated %s after the binding was deleted", time.Since(began).Round(100*time.Millisecond))
+	s.must(s.controller.Stop())
+	s.setup.mode, s.setup.controller = false, modeOff
+	s.startController()
+	s.run(commands[2])
+
+	s.eventually(2*time.Minute, s.whole)
+	s.eventually(time.Minute, s.settled)
+	s.eventually(soon, s.is("gated", split{OnDemand: 2, Spot: 2}))
+	t.Logf("all workloads were whole %s after the binding was deleted", time.Since(began).Round(time.Second))
+
+	// What is created from now on has neither gate nor affinity, and runs at once.
+	created := time.Now()
+	s.deploy("after", 4, "200m", "64Mi", floor("2"))
+	s.eventually(soon, s.is("after", split{OnDemand: 2, Spot: 2}))
+	s.update("shop", "app:2")
+	s.scale("mail", 5)
+	s.eventually(2*time.Minute, s.whole)
+	s.eventually(time.Minute, s.floorsHold)
+	for _, app := range []string{"after", "shop", "mail"} {
+		for _, pod := range s.seen.of(app) {
+			if pod.Created.After(created) && pod.Assigned != "" {
+				t.Errorf("%s was assigned %q after the mode was switched off", pod.Name, pod.Assigned)
+			}
+		}
+	}
+	t.Logf("the longest wait of a pod that was created afterwards: %s", s.longestWait(created).Round(100*time.Millisecond))
+	s.sound()
+}
+
+// TestLongPolicyWithoutGating: the admission policy gates pods, and gating is off in the controller. The scheduler removes the gates after
+// gateTimeout, and every floor holds: in a new workload, in a rollout and in a move. (TestLongWithoutController has no controller at all.)
+func TestLongPolicyWithoutGating(t *testing.T) {
+	s := startRunning(t, setup{mode: true, controller: settings{"gating.enabled": false}})
+	for _, w := range workloads {
+		for _, pod := range s.seen.of(w.app) {
+			if waited := pod.Bound.Sub(pod.Created); waited < shippedGateTimeout-2*time.Second {
+				t.Errorf("%s was bound %s after its creation, want %s at least", pod.Name, waited.Round(time.Second), shippedGateTimeout)
+			}
+			if pod.Assigned != "" {
+				t.Errorf("%s was assigned %q, and gating is off", pod.Name, pod.Assigned)
+			}
+		}
+	}
+	t.Logf("the longest wait of a new pod: %s", s.longestWait(time.Time{}).Round(100*time.Millisecond))
+
+	began := time.Now()
+	s.setFloor("mail", "2")
+	s.eventually(shippedGateTimeout+time.Minute, s.is("mail", split{OnDemand: 2, Spot: 1}))
+	s.eventually(soon, s.surged(1, "heal"))
+	s.update("web", "app:2")
+	s.update("single", "app:2")
+	s.eventually(4*shippedGateTimeout+time.Minute, s.whole)
+	s.eventually(2*time.Minute, s.floorsHold)
+	t.Logf("the longest wait of a pod that a move or a rollout made: %s", s.longestWait(began).Round(100*time.Millisecond))
+	s.sound()
+}
+
+// TestLongGatingWithoutPolicy: gating is on in the controller, and nothing gates pods. They run as without the mode, in a new workload, in a
+// rollout and in a scale-up.
+func TestLongGatingWithoutPolicy(t *testing.T) {
+	s := startRunning(t, setup{controller: modeOn})
+	s.update("web", "app:2")
+	s.update("single", "app:2")
+	s.scale("mail", 5)
+	s.eventually(time.Minute, s.whole)
+	s.eventually(time.Minute, s.floorsHold)
+	t.Logf("the longest wait of a pod: %s", s.longestWait(time.Time{}).Round(100*time.Millisecond))
+	s.stopWithoutRights()
+	s.sound()
+}
+
+// TestLongNothingIsMovedWithoutPolicy: as above, and replicas run on the wrong capacity type while the nodes of the right one are full. Their
+// replacements would not be gated, so that Karpenter would buy nothing for them. The controller moves none.
+func TestLongNothingIsMovedWithoutPolicy(t *testing.T) {
+	s := start(t, setup{controller: modeOn, karpenter: lab.KarpenterOptions{
+		InstanceTypes: []string{"c-4x-amd64-linux"}, NodePools: []lab.NodePool{{CapacityTypes: []string{lab.OnDemand}}},
+	}})
+	s.deploy("beyond-floor", 3, "500m", "64Mi")
+	s.eventually(soon, s.is("beyond-floor", split{OnDemand: 3}))
+	s.pools[0].CapacityTypes = nil
+	s.must(controlPlane.ApplyNodePool(s.ctx, s.pools[0]))
+	s.deploy("below-floor", 1, "3500m", "64Mi", floor("0"))
+	s.eventually(soon, s.is("below-floor", split{Spot: 1}))
+
+	began := time.Now()
+	s.setFloor("below-floor", "1")
+	s.stays(time.Minute, s.unchangedSince(began))
+	s.stopWithoutRights()
+}
+
+// startRunning starts a scenario with an on-demand node and a spot node that have room, and with workloads that run where they should.
+func startRunning(t *testing.T, with setup) *scenario {
+	t.Helper()
+	with.karpenter.InstanceTypes = []string{"c-4x-amd64-linux"}
+	s := start(t, with)
+	s.deploy("keeps-on-demand", 1, "100m", "64Mi", floor("0"), onlyOn(lab.OnDemand))
+	s.deploy("keeps-spot", 1, "100m", "64Mi", floor("0"), onlyOn(lab.Spot))
+	s.eventually(shippedGateTimeout+soon, s.whole)
+	for _, w := range workloads {
+		s.deploy(w.app, w.replicas, "200m", "64Mi", floor(w.floor))
+	}
+	s.budget("web", 0)
+	s.eventually(shippedGateTimeout+time.Minute, s.settled)
+	return s
+}
+
+// settled is a check that all workloads are available, with no more than their floors on on-demand.
+func (s *scenario) settled() error {
+	for _, w := range workloads {
+		if err := s.is(w.app, split{OnDemand: w.onDemand(), Spot: w.replicas - w.onDemand()})(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// promiseAll has the test fail when one of the workloads has fewer than all its replicas, or less than its floor on on-demand.
+func (s *scenario) promiseAll() {
+	for _, w := range workloads {
+		s.seen.promise(w.app, w.replicas)
+		s.seen.promiseFloor(w.app, w.onDemand())
+	}
+}
+
+// promiseNothing takes back what promiseAll promised: a rollout may have fewer replicas for a time.
+func (s *scenario) promiseNothing() {
+	for _, w := range workloads {
+		s.seen.promise(w.app, 0)
+		s.seen.promiseFloor(w.app, 0)
+	}
+}
+
+// promiseFloor has the test fail at every moment at which fewer pods of the app serve on on-demand.
+func (h *history) promiseFloor(app string, least int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.floors[app] = least
+}
+
+// switchOn switches the mode on as docs/autoscalers.md says, with these settings of the controller besides, and returns when.
+func (s *scenario) switchOn(controller settings) time.Time {
+	s.Helper()
+	began := time.Now()
+	s.setup.mode, s.setup.controller = true, controller
+	s.applyMode()
+	s.must(s.controller.Stop())
+	s.startController()
+	return began
+}
+
+// floorsVisible is a check that as many pods of each workload as its floor has are excluded from spot by their own affinity.
+func (s *scenario) floorsVisible() error {
+	pods, err := live.Pods(s.ctx, kube, s.namespace, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	visible := map[string]int{}
+	for i := range pods {
+		if excludesSpot(&pods[i]) {
+			visible[pods[i].Labels["app"]]++
+		}
+	}
+	for _, w := range workloads {
+		if visible[w.app] != w.onDemand() {
+			return fmt.Errorf("%d pods of %s require on-demand, want %d", visible[w.app], w.app, w.onDemand())
+		}
+	}
+	return nil
+}
+
+// excludesSpot reports whether the pod's required node affinity admits no spot node of Karpenter.
+func excludesSpot(pod *v1.Pod) bool {
+	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil {
+		return false
+	}
+	required := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	return required != nil && !slices.ContainsFunc(required.NodeSelectorTerms, func(term v1.NodeSelectorTerm) bool {
+		return !slices.ContainsFunc(term.MatchExpressions, func(e v1.NodeSelectorRequirement) bool {
+			return e.Key == lab.KarpenterCapacityLabel && e.Operator == v1.NodeSelectorOpNotIn && slices.Contains(e.Values, lab.Spot)
+		})
+	})
+}
+
+// mostAtOnce returns how many pods of an app there were at a time, at most.
+func (h *history) mostAtOnce(app string) (most int) {
+	pods := h.of(app)
+	for _, at := range pods {
+		n := 0
+		for _, pod := range pods {
+			if !pod.Created.After(at.Created) && (pod.Left.IsZero() || pod.Left.After(at.Created)) {
+				n++
+			}
+		}
+		most = max(most, n)
+	}
+	return most
+}
+
+// unchangedSince returns a check that no pod has come or gone since then.
+func (s *scenario) unchangedSince(then time.Time) func() error {
+	return func() error {
+		for _, pod := range s.seen.everyone() {
+			if pod.Created.After(then) || pod.Left.After(then) {
+				return fmt.Errorf("%s came or went: %+v", pod.Name, pod)
+			}
+		}
+		return nil
+	}
+}
+
+// everyone returns what was seen of all pods, by app.
+func (h *history) everyone() (pods []podRecord) {
+	h.mu.Lock()
+	apps := map[string]bool{}
+	for _, record := range h.pods {
+		apps[record.App] = true
+	}
+	h.mu.Unlock()
+	for app := range apps {
+		pods = append(pods, h.of(app)...)
+	}
+	return pods
+}
+
+// longestWait returns how long a pod that was created since then waited for a node, at most.
+func (s *scenario) longestWait(since time.Time) (longest time.Duration) {
+	for _, pod := range s.seen.everyone() {
+		if pod.Created.After(since) && !pod.Bound.IsZero() {
+			longest = max(longest, pod.Bound.Sub(pod.Created))
+		}
+	}
+	return longest
+}
+
+// gatedPods returns a check that so many pods of an app have the gate.
+func (s *scenario) gatedPods(app string, want int) func() error {
+	return func() error {
+		pods, err := live.Pods(s.ctx, kube, s.namespace, metav1.ListOptions{LabelSelector: "app=" + app})
+		if err != nil {
+			return err
+		}
+		got := 0
+		for i := range pods {
+			if gated(&pods[i]) {
+				got++
+			}
+		}
+		if got != want {
+			return fmt.Errorf("%d pods of %s are gated, want %d", got, app, want)
+		}
+		return nil
+	}
+}
+
+// documented returns the commands of kubectl under a heading of docs/autoscalers.md.
+func (s *scenario) documented(heading string, want int) (commands []string) {
+	s.Helper()
+	page, err := os.ReadFile(filepath.Join(controlPlane.Root, "docs", "autoscalers.md"))
+	s.must(err)
+	_, section, found := strings.Cut(string(page), "\n"+heading+"\n")
+	if !found {
+		s.Fatalf("docs/autoscalers.md has no heading %q", heading)
+	}
+	section, _, _ = strings.Cut(section, "\n### ")
+	for _, match := range regexp.MustCompile("`(kubectl [^`]+)`").FindAllStringSubmatch(section, -1) {
+		commands = append(commands, match[1])
+	}
+	if len(commands) != want {
+		s.Fatalf("docs/autoscalers.md has %d commands under %q, want %d: %q", len(commands), heading, want, commands)
+	}
+	return commands
+}
+
+// run runs a command as shell does. It must succeed.
+func (s *scenario) run(command string) {
+	s.Helper()
+	_, err := s.shell(command)
+	s.must(err)
+}
+
+// shell runs a command at the root of the checkout, with kubectl at hand, and returns what it prints.
+func (s *scenario) shell(command string) (string, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
+	defer cancel()
+	shell := exec.CommandContext(ctx, "bash", "-c", command)
+	shell.Dir = controlPlane.Root
+	shell.Env = append(os.Environ(),
+		"KUBECONFIG="+controlPlane.Kubeconfig, "PATH="+filepath.Join(controlPlane.Root, ".local", "bin")+":"+os.Getenv("PATH"))
+	out, err := shell.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%s: %w: %s", command, err, out)
+	}
+	return strings.TrimSpace(string(out)), err
+}
+
+// stopWithoutRights stops a controller that gates without the manifests of the mode. The only right that it lacked is the one to look for them.
+func (s *scenario) stopWithoutRights() {
+	s.Helper()
+	s.must(s.controller.Stop())
+	denials, err := s.controller.Denials()
+	s.must(err)
+	for _, line := range denials {
+		if !strings.Contains(line, "mutatingadmissionpolicybindings") {
+			s.Errorf("the controller was denied: %s", line)
+		}
+	}
+	s.controller = nil
+}
+
+// sound fails the test at anything that was breached, or is stuck at its end.
+func (s *scenario) sound() {
+	s.Helper()
+	s.eventually(soon, s.whole)
+	s.must(s.floorsHold())
+	s.must(s.nothingDoubleBooked())
+	s.noInventedLabels()
+	if released := s.auditor.Released(); len(released) > 0 {
+		s.Errorf("pods are left that were released: %v", released)
+	}
+	s.auditor.Require(s.T)
+}
