@@ -75,14 +75,15 @@ func join(
 		wrong.observe(snapshot)
 		progress := executor.Observe(snapshot)
 		marks, moves := interruption.Plan(snapshot, interruptions)
-		next := migration.NextLastMoment(snapshot, moves, migrationSettings(setup))
+		migrating := migrationSettings(setup, installed.Effective())
+		next := migration.NextLastMoment(snapshot, moves, migrating)
 		began := time.Now()
 		until := searchUntil(began, due, next)
 		due = next
 		// The rebalancer has the room for itself: who gets it is decided in migration.Plan, where what is urgent comes first.
 		asked, requested, responses := evictions.plan(snapshot, responder.Settings{Patience: patience(setup), Selects: interruptions.Selects})
 		moves = slices.Concat(moves, asked, rebalancer.Plan(snapshot, newRoom(snapshot, after(halfWay(began, until)))))
-		actions := migration.Plan(snapshot, newRoom(snapshot, after(until)), moves, migrationSettings(setup), progress)
+		actions := migration.Plan(snapshot, newRoom(snapshot, after(until)), moves, migrating, progress)
 		p := plan{
 			move:   func(ctx context.Context) { executor.Do(ctx, actions) },
 			moving: len(moves)+len(actions)+len(progress) > 0,
@@ -152,12 +153,13 @@ func interruptionSettings(s *setup) interruption.Settings {
 	}
 }
 
-func migrationSettings(s *setup) migration.Settings {
+// migrationSettings returns the settings of moves. gated: new pods get the capacity gate. An autoscaler buys nothing for others.
+func migrationSettings(s *setup, gated bool) migration.Settings {
 	var buying []migration.Reason
-	if s.Gating {
+	if s.Gating && gated {
 		buying = []migration.Reason{migration.Heal, migration.Assign, migration.Drain, migration.Requested}
 	}
-	if buysForReturn(s) {
+	if buysForReturn(s) && gated {
 		buying = append(buying, migration.ReturnToSpot)
 	}
 	return migration.Settings{

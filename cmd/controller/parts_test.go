@@ -96,9 +96,12 @@ func TestBuyingSettings(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := &setup{Settings: settings}
-			moves, planned := migrationSettings(s), rebalanceSettings(s)
+			moves, planned := migrationSettings(s, true), rebalanceSettings(s)
 			if diff := cmp.Diff(test.buying, moves.Buying); diff != "" {
 				t.Errorf("reasons to buy for (-want +got):\n%s", diff)
+			}
+			if blind := migrationSettings(s, false); blind.Buying != nil {
+				t.Errorf("without the admission policy autoscalers buy for %v", blind.Buying)
 			}
 			if moves.NodeStartup != 3*time.Minute {
 				t.Errorf("a node starts within %s, want the default of 3m", moves.NodeStartup)

@@ -32,6 +32,9 @@ func (i *Installed) Since() time.Time {
 	return time.Time{}
 }
 
+// Effective reports whether new pods get the gate.
+func (i *Installed) Effective() bool { return !i.Since().IsZero() }
+
 // Replaces reports whether pods that were made at that time without a gate would be replaced by gated ones. A pod that is younger than the policy
 // shows that the policy does not apply to its like: replacing it would never end.
 func (i *Installed) Replaces(made time.Time) bool {

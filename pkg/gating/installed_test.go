@@ -13,12 +13,15 @@ func TestInstalled(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	client := fake.NewClientset(&admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: policyBinding, CreationTimestamp: metav1.NewTime(at)}})
 	var i Installed
-	if i.Replaces(at.Add(-time.Hour)) {
+	if i.Effective() || i.Replaces(at.Add(-time.Hour)) || i.Replaces(time.Time{}) {
 		t.Error("nothing is known of a policy, and pods are to be replaced")
 	}
 	go i.watch(t.Context(), client)
 	w := &world{t: t}
 	w.until("the policy is known", func() bool { return i.Since().Equal(at) })
+	if !i.Effective() || !i.Replaces(time.Time{}) {
+		t.Error("the policy is known, and not in effect")
+	}
 	for made, want := range map[time.Duration]bool{-time.Hour: true, time.Second: true, time.Minute: false} {
 		if got := i.Replaces(at.Add(made)); got != want {
 			t.Errorf("a pod made %s after the policy is replaced: %v, want %v", made, got, want)

@@ -54,7 +54,7 @@ func (r *round) healable(w *cluster.Workload) (lacks int) {
 // oneToOnDemand moves a pod of a workload to on-demand if that has room, or with buy if an autoscaler can buy it.
 func (r *round) oneToOnDemand(w *cluster.Workload, reason migration.Reason, pods func(*cluster.Workload) []*cluster.Pod, buy bool) {
 	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
-	if r.moved[w.Key] || buy && !r.settings.Gating {
+	if r.moved[w.Key] || buy && !r.gating {
 		return
 	}
 	for _, p := range pods(w) {

@@ -34,13 +34,14 @@ type Settings struct {
 	// MoveLocalStorage: pods that lose data on their node by it return to spot, too.
 	MoveLocalStorage bool
 	// Gating: new pods require the capacity type that they were assigned, by their own node affinity, so that autoscalers buy it: a replica of a
-	// floor on-demand. A surge for a floor then needs no room that exists.
+	// floor on-demand. A surge for a floor then needs no room that exists. It counts only while new pods are gated: see WouldBeGated.
 	Gating bool
 	// BuyForReturn: a replica that returns to spot by surge requires spot, and needs no room that exists. It counts only with Gating.
 	BuyForReturn bool
 	// HealRunning: replicas that make up a floor on on-demand and do not require it are replaced. It counts only with Gating.
 	HealRunning bool
 	// WouldBeGated reports whether a pod that was made at that time, and has been assigned nothing, would be replaced by one that is. nil: it would.
+	// If it reports false for the zero time, no new pod is gated, and the planner plans as without Gating.
 	WouldBeGated func(made time.Time) bool
 	// Selects reports whether the workloads of a namespace are moved; nil: those of all are.
 	Selects func(namespace string) bool
@@ -89,6 +90,7 @@ func (p *Planner) Plan(s *cluster.Snapshot, room Room) []migration.Move {
 		p.since = s.Now
 	}
 	p.observe(s)
+	r.gating = p.settings.Gating && (p.settings.WouldBeGated == nil || p.settings.WouldBeGated(time.Time{}))
 	r.surges = sync.OnceValue(func() func(*cluster.Pod) bool { return migration.Surges(s) })
 	p.noteLacking(r.motions, r.now)
 	r.underWay = p.follow(r)
@@ -98,7 +100,7 @@ func (p *Planner) Plan(s *cluster.Snapshot, room Room) []migration.Move {
 	if p.settings.MakeRoom {
 		r.makeRoom()
 	}
-	if p.settings.Gating && p.settings.HealRunning {
+	if r.gating && p.settings.HealRunning {
 		r.assignRunning()
 	}
 	if p.settings.ReturnToSpot {
@@ -115,6 +117,8 @@ type round struct {
 	snapshot *cluster.Snapshot
 	room     Room
 	motions  map[kube.OwnerKey]cluster.Motion
+	// gating reports whether new pods are gated, and so require what they are assigned.
+	gating bool
 	// underWay is how many moves have begun and not ended.
 	underWay int
 	// moved are the workloads that have their move.

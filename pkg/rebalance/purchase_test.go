@@ -49,8 +49,10 @@ func (w *world) planBuying(p *rebalance.Planner) []string {
 	return moves
 }
 
-// What the autoscaler mode moves in its first round, and what is moved in the same cluster without it.
+// What the autoscaler mode moves in its first round, and what is moved in the same cluster without it, or without its admission policy.
 func TestBuying(t *testing.T) {
+	ungated := buying()
+	ungated.WouldBeGated = func(time.Time) bool { return false }
 	nothing := func(*world) {}
 	for name, test := range map[string]struct {
 		lines     []string
@@ -166,7 +168,7 @@ func TestBuying(t *testing.T) {
 			for mode, of := range map[string]struct {
 				settings rebalance.Settings
 				want     []string
-			}{"on": {buying(), test.want}, "off": {settings, test.off}} {
+			}{"on": {buying(), test.want}, "off": {settings, test.off}, "on, and nothing gates pods": {ungated, test.off}} {
 				w := newWorld(test.lines...)
 				test.change(w)
 				if diff := cmp.Diff(of.want, w.planBuying(rebalance.NewPlanner(of.settings))); diff != "" {
@@ -190,7 +192,7 @@ func TestBuyingCanBeOff(t *testing.T) {
 			[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 0: o o o"}, []string{"web-0 return-to-spot"}},
 		"running": {func(s *rebalance.Settings) { s.HealRunning = false },
 			[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"}, nil},
-		"running, no gate for their like": {func(s *rebalance.Settings) { s.WouldBeGated = func(time.Time) bool { return false } },
+		"running, no gate for their like": {func(s *rebalance.Settings) { s.WouldBeGated = time.Time.IsZero },
 			[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
