@@ -2,6 +2,7 @@ package gating
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -345,6 +346,26 @@ func TestFallback(t *testing.T) {
 				t.Errorf("a grant was taken twice: %v", got)
 			}
 		})
+	}
+}
+
+// Who may not read events takes it that a node is being started, and waits no longer than that takes.
+func TestFallbackWithoutEvents(t *testing.T) {
+	settings := decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: 5 * time.Minute, RolloutRelief: decision.Never}
+	for waited, want := range map[time.Duration]bool{7 * time.Minute: false, 9 * time.Minute: true} {
+		w := start(t, settings, deployment("web", 2)...)
+		w.client.PrependReactor("list", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(v1.Resource("events"), "", errors.New("no right"))
+		})
+		pod := unschedulable(gated("apps/v1", "ReplicaSet", "web-1", "web-0"), waited, "on-demand")
+		w.mu.Lock()
+		w.waiting[pod.UID] = pod.CreationTimestamp.Time
+		w.mu.Unlock()
+		w.create(pod)
+		time.Sleep(200 * time.Millisecond)
+		if got := w.gone("web-0"); got != want {
+			t.Errorf("deleted after %s: %v, want %v", waited, got, want)
+		}
 	}
 }
 

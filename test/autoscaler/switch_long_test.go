@@ -212,6 +212,31 @@ func TestLongNothingIsMovedWithoutPolicy(t *testing.T) {
 	s.stopWithoutRights()
 }
 
+// TestLongOverlayDeletedFirst: the overlay is deleted at once, with the rights that it grants, and gating stays on in the controller. A pod that
+// requires on-demand, which cannot be had, falls back to spot all the same.
+func TestLongOverlayDeletedFirst(t *testing.T) {
+	const fallback, startup = 20 * time.Second, 10 * time.Second
+	s := start(t, setup{
+		mode: true, safety: settings{"fallbackAfter": fallback.String()}, controller: settings{"gating.nodeStartup": startup.String()},
+		karpenter: lab.KarpenterOptions{NodePools: []lab.NodePool{{CapacityTypes: []string{lab.Spot}}}},
+	})
+	s.deploy("single", 1, "200m", "64Mi")
+	s.eventually(soon, func() error {
+		pods, err := live.Pods(s.ctx, kube, s.namespace, metav1.ListOptions{})
+		if err == nil && (len(pods) != 1 || !excludesSpot(&pods[0])) {
+			err = errors.New("the pod does not require on-demand yet")
+		}
+		return err
+	})
+	began := time.Now()
+	s.setup.mode = false
+	s.must(kubectlOverlay(s.ctx, "delete"))
+	// The successor of the pod waits once more, because no gate was on it.
+	s.eventually(2*fallback+startup+soon, s.is("single", split{Spot: 1}))
+	t.Logf("the pod's successor ran on spot %s after the overlay was deleted", time.Since(began).Round(time.Second))
+	s.stopWithoutRights()
+}
+
 // startRunning starts a scenario with an on-demand node and a spot node that have room, and with workloads that run where they should.
 func startRunning(t *testing.T, with setup) *scenario {
 	t.Helper()
