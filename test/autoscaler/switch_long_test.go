@@ -95,6 +95,9 @@ func TestLongSwitchedOnWithoutHealing(t *testing.T) {
 func TestLongSwitchedOff(t *testing.T) {
 	s := startRunning(t, setup{mode: true})
 	s.must(s.floorsVisible())
+	s.promiseAll()
+	s.seen.promise("web", 3) // in its rollout
+	s.seen.promiseFloor("web", 0)
 	// A rollout and a new workload have gated pods when the mode is switched off.
 	s.must(s.controller.Pause())
 	s.update("web", "app:2")
@@ -133,6 +136,7 @@ func TestLongSwitchedOff(t *testing.T) {
 	t.Logf("all workloads were whole %s after the binding was deleted", time.Since(began).Round(time.Second))
 
 	// What is created from now on has neither gate nor affinity, and runs at once.
+	s.promiseNothing()
 	created := time.Now()
 	s.deploy("after", 4, "200m", "64Mi", floor("2"))
 	s.eventually(soon, s.is("after", split{OnDemand: 2, Spot: 2}))
