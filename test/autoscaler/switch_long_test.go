@@ -51,7 +51,7 @@ func TestLongSwitchedOn(t *testing.T) {
 	s := startRunning(t, setup{controller: modeOff})
 	s.promiseAll()
 	began := s.switchOn(nil)
-	s.eventually(5*time.Minute, s.floorsVisible)
+	s.eventually(2*time.Minute, s.floorsVisible)
 	t.Logf("all %d floor replicas required on-demand %s after the mode was switched on", allFloors, time.Since(began).Round(time.Second))
 	s.eventually(soon, s.settled)
 	s.eventually(soon, s.surged(allFloors, "assign"))
