@@ -91,8 +91,12 @@ func TestLongSwitchedOnWithoutHealing(t *testing.T) {
 	s.sound()
 }
 
-// TestLongSwitchedOff: the mode is switched off by the commands of docs/autoscalers.md, while pods run and others have their gates.
-func TestLongSwitchedOff(t *testing.T) {
+func TestLongSwitchedOff(t *testing.T)                  { switchedOff(t, true) }
+func TestLongSwitchedOffWithoutController(t *testing.T) { switchedOff(t, false) }
+
+// switchedOff switches the mode off by the commands of docs/autoscalers.md, while pods run and others have their gates. With controlled the
+// controller removes these gates, else the scheduler does after gateTimeout.
+func switchedOff(t *testing.T, controlled bool) {
 	s := startRunning(t, setup{mode: true})
 	s.must(s.floorsVisible())
 	s.promiseAll()
@@ -112,20 +116,17 @@ func TestLongSwitchedOff(t *testing.T) {
 
 	commands := s.documented("### Switch it off", 3)
 	s.run(commands[0])
-	s.must(s.controller.Resume())
 	began := time.Now()
-	s.eventually(shippedGateTimeout, func() error {
-		// grep ends with 1 when it counts none.
-		out, err := s.shell(commands[1])
-		if out != "0" {
-			err = fmt.Errorf("%s prints %q (%v), want 0", commands[1], out, err)
-		} else {
-			err = nil
-		}
-		return err
-	})
+	if controlled {
+		s.must(s.controller.Resume())
+	} else {
+		s.must(s.controller.Kill())
+	}
+	s.eventually(shippedGateTimeout+soon, s.prints(commands[1], "0"))
 	t.Logf("no pod was gated %s after the binding was deleted", time.Since(began).Round(100*time.Millisecond))
-	s.must(s.controller.Stop())
+	if controlled {
+		s.must(s.controller.Stop())
+	}
 	s.setup.mode, s.setup.controller = false, modeOff
 	s.startController()
 	s.run(commands[2])
@@ -429,6 +430,17 @@ func (s *scenario) run(command string) {
 	s.Helper()
 	_, err := s.shell(command)
 	s.must(err)
+}
+
+// prints returns a check that a command prints this. It may fail: grep -c does when it counts none.
+func (s *scenario) prints(command, want string) func() error {
+	return func() error {
+		got, err := s.shell(command)
+		if got != want {
+			return fmt.Errorf("%s prints %q (%v), want %q", command, got, err, want)
+		}
+		return nil
+	}
 }
 
 // shell runs a command at the root of the checkout, with kubectl at hand, and returns what it prints.
