@@ -199,7 +199,8 @@ func TestLongGatingWithoutPolicy(t *testing.T) {
 }
 
 // TestLongNothingIsMovedWithoutPolicy: as above, and replicas run on the wrong capacity type while the nodes of the right one are full. Their
-// replacements would not be gated, so that Karpenter would buy nothing for them. The controller moves none.
+// replacements would not be gated, so that Karpenter would buy nothing for them. The controller moves none, and does not delete a pod that waits
+// for on-demand either: its successor would wait as well.
 func TestLongNothingIsMovedWithoutPolicy(t *testing.T) {
 	s := start(t, setup{controller: modeOn, karpenter: lab.KarpenterOptions{
 		InstanceTypes: []string{"c-4x-amd64-linux"}, NodePools: []lab.NodePool{{CapacityTypes: []string{lab.OnDemand}}},
@@ -210,11 +211,15 @@ func TestLongNothingIsMovedWithoutPolicy(t *testing.T) {
 	s.must(controlPlane.ApplyNodePool(s.ctx, s.pools[0]))
 	s.deploy("below-floor", 1, "3500m", "64Mi", floor("0"))
 	s.eventually(soon, s.is("below-floor", split{Spot: 1}))
+	s.deploy("waits", 1, "3800m", "64Mi")
+	s.eventually(soon, s.claimed(map[string]int{lab.OnDemand: 1, lab.Spot: 2}))
 
 	began := time.Now()
 	s.setFloor("below-floor", "1")
 	s.stays(time.Minute, s.unchangedSince(began))
+	s.must(s.is("waits", split{Waiting: 1})())
 	s.stopWithoutRights()
+	s.auditor.Require(t)
 }
 
 // TestLongOverlayDeletedFirst: the overlay is deleted at once, with the rights that it grants, and gating stays on in the controller. A pod that
