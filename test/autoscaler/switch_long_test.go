@@ -202,7 +202,7 @@ func TestLongGatingWithoutPolicy(t *testing.T) {
 // replacements would not be gated, so that Karpenter would buy nothing for them. The controller moves none, and does not delete a pod that waits
 // for on-demand either: its successor would wait as well.
 func TestLongNothingIsMovedWithoutPolicy(t *testing.T) {
-	s := start(t, setup{controller: modeOn, karpenter: lab.KarpenterOptions{
+	s := start(t, setup{controller: modeOn.with(settings{"gating.nodeStartup": "10s"}), karpenter: lab.KarpenterOptions{
 		InstanceTypes: []string{"c-4x-amd64-linux"}, NodePools: []lab.NodePool{{CapacityTypes: []string{lab.OnDemand}}},
 	}})
 	s.deploy("beyond-floor", 3, "500m", "64Mi")
