@@ -22,7 +22,11 @@ const (
 )
 
 // Installed says whether new pods get the capacity gate. The zero value says that they do not. It is safe for concurrent use.
-type Installed struct{ since atomic.Pointer[time.Time] }
+type Installed struct {
+	since atomic.Pointer[time.Time]
+	// missing: there is no such policy, as far as the API server has been asked.
+	missing atomic.Bool
+}
 
 // Since returns since when the admission policy has been bound; the zero time if it is not.
 func (i *Installed) Since() time.Time {
@@ -32,8 +36,9 @@ func (i *Installed) Since() time.Time {
 	return time.Time{}
 }
 
-// Effective reports whether new pods get the gate.
-func (i *Installed) Effective() bool { return !i.Since().IsZero() }
+// Effective reports whether new pods get the gate. It is true until the API server has been asked for the first time, so that a new leader
+// does not undo the moves that wait for a node.
+func (i *Installed) Effective() bool { return !i.missing.Load() }
 
 // Replaces reports whether pods that were made at that time without a gate would be replaced by gated ones. A pod that is younger than the policy
 // shows that the policy does not apply to its like: replacing it would never end.
@@ -50,8 +55,10 @@ func (i *Installed) watch(ctx context.Context, client kubernetes.Interface) {
 		switch {
 		case err == nil:
 			i.since.Store(&binding.CreationTimestamp.Time)
+			i.missing.Store(false)
 		case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
 			i.since.Store(nil)
+			i.missing.Store(true)
 			if !told {
 				klog.FromContext(ctx).Info("New pods get no capacity gate: apply manifests/overlays/autoscaler", "err", err)
 			}

@@ -13,7 +13,10 @@ func TestInstalled(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	client := fake.NewClientset(&admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: policyBinding, CreationTimestamp: metav1.NewTime(at)}})
 	var i Installed
-	if i.Effective() || i.Replaces(at.Add(-time.Hour)) || i.Replaces(time.Time{}) {
+	if !i.Effective() {
+		t.Error("nothing is known of a policy, and moves that wait for a node would be undone")
+	}
+	if i.Replaces(at.Add(-time.Hour)) || i.Replaces(time.Time{}) {
 		t.Error("nothing is known of a policy, and pods are to be replaced")
 	}
 	go i.watch(t.Context(), client)
@@ -27,4 +30,10 @@ func TestInstalled(t *testing.T) {
 			t.Errorf("a pod made %s after the policy is replaced: %v, want %v", made, got, want)
 		}
 	}
+	if err := client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings().Delete(t.Context(), policyBinding, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var without Installed
+	go without.watch(t.Context(), client)
+	w.until("it is known that there is no policy", func() bool { return !without.Effective() })
 }
