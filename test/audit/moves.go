@@ -19,6 +19,8 @@ const (
 	// forgetAfter is how long a released pod may stay: the two minutes that its replacement has to become ready, or that most clouds give
 	// notice, and one for an eviction that a budget holds up.
 	forgetAfter = 3 * time.Minute
+	// forgetDrainedAfter is the same for a pod that was released because somebody else drains its node: it waits ten minutes for its eviction.
+	forgetDrainedAfter = 11 * time.Minute
 	// outlive is how long it may stay when what it was released from is gone or wants no pods: the controller may have been killed, and the
 	// next one has to wait for its lease.
 	outlive = 30 * time.Second
@@ -238,8 +240,12 @@ func (c *core) lookForForgotten(now time.Time) {
 			r.orphaned = now
 		}
 		finding := Forgotten{At: now, Pod: p.name(), Node: p.node}
+		limit := forgetAfter
+		if r.Reason == "drain" {
+			limit = forgetDrainedAfter
+		}
 		switch {
-		case now.Sub(r.since) > forgetAfter:
+		case now.Sub(r.since) > limit:
 			finding.Detail = "it was released at " + clock(r.since)
 		case !r.orphaned.IsZero() && now.Sub(r.orphaned) > outlive:
 			finding.Detail = "what it was released from has been gone or has wanted no pods since " + clock(r.orphaned)

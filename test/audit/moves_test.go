@@ -165,7 +165,9 @@ func TestMovesOneAtATime(t *testing.T) {
 
 func TestForgotten(t *testing.T) {
 	for name, test := range map[string]struct {
-		play func(h *history)
+		// reason is what it was released for; "" is interruption.
+		reason string
+		play   func(h *history)
 		// wait is how long after the release the cluster is looked at again.
 		wait time.Duration
 		want []string
@@ -174,6 +176,8 @@ func TestForgotten(t *testing.T) {
 	}{
 		"waits for its replacement":      {wait: forgetAfter, left: []string{"shop/a"}},
 		"stays":                          {wait: forgetAfter + time.Second, want: []string{"shop/a"}, left: []string{"shop/a"}},
+		"waits for a drain":              {reason: "drain", wait: forgetDrainedAfter, left: []string{"shop/a"}},
+		"stays on a drained node":        {reason: "drain", wait: forgetDrainedAfter + time.Second, want: []string{"shop/a"}, left: []string{"shop/a"}},
 		"leaves":                         {play: func(h *history) { h.vanish("a") }, wait: 2 * forgetAfter},
 		"is given back":                  {play: func(h *history) { h.restore("a", "web-1") }, wait: 2 * forgetAfter},
 		"its ReplicaSet still has it":    {play: func(h *history) { h.restore("a", "web-1").annotate("a", "web-1", "heal") }, wait: forgetAfter + time.Second, want: []string{"shop/a"}, left: []string{"shop/a"}},
@@ -186,8 +190,11 @@ func TestForgotten(t *testing.T) {
 		"with the label, and without it": {play: func(h *history) { edit(h, "a", func(p *corev1.Pod) { p.Annotations = nil }) }, wait: forgetAfter + time.Second, want: []string{"shop/a"}, left: []string{"shop/a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if test.reason == "" {
+				test.reason = "interruption"
+			}
 			h := newHistory(t, "")
-			h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a").bind("s", "a").release("a", "web-1", "interruption")
+			h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a").bind("s", "a").release("a", "web-1", test.reason)
 			if test.play != nil {
 				test.play(h)
 			}
