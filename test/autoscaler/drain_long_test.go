@@ -114,7 +114,7 @@ func TestLongExpiry(t *testing.T) {
 	})
 }
 
-// TestLongInterruption: NodeClaims are deleted, as Karpenter does when it hears of a reclaim, and have two minutes. Without the controller's
+// TestLongInterruption: NodeClaims are deleted, as Karpenter does on an interruption, and have two minutes. Without the controller's
 // help Karpenter deletes at the end of that time the pods that budgets hold. (Row 4 of drains.)
 func TestLongInterruption(t *testing.T) {
 	const grace = 2 * time.Minute
