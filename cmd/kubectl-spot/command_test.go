@@ -89,7 +89,7 @@ func TestWrongUsage(t *testing.T) {
 		"what-if --policy /nowhere":         {exitFailed, "configuration file: open /nowhere"},
 		"what-if --policy " + bad:           {exitFailed, `args.minOnDemand: Invalid value: "130%"`},
 		"status --scheduler-config " + bad:  {exitFailed, `args.minOnDemand: Invalid value: "130%"`},
-		"status --profile other " + shipped: {exitFailed, `expected one whose schedulerName is "other"`},
+		"status --profile other " + shipped: {exitFailed, `expected a profile whose schedulerName is "other"`},
 		"savings --prices /nowhere":         {exitFailed, "price list: open /nowhere"},
 		"status -l a=b=c":                   {exitUsage, "--selector: "},
 		"nodes -l ,":                        {exitUsage, "--selector: "},

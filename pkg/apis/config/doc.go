@@ -1,6 +1,7 @@
-// Package config holds the arguments of the plugins: their types, defaults, validation, and conversion into the values that the
-// decisions are made from. They stand in the KubeSchedulerConfiguration, which is the one place where a cluster is configured.
+// Package config contains the arguments of the plugins: types, defaults, validation and conversion
+// to the types of package decision. Users set the arguments in the KubeSchedulerConfiguration,
+// which is the only place where the policy of a cluster is configured.
 //
-// It does not import k8s.io/kubernetes, so that every binary can read the same policy; package config/scheme registers the types
-// with the scheduler.
+// The package does not import k8s.io/kubernetes, so that every binary can read the same policy.
+// Package config/scheme registers the types with the scheduler.
 package config

@@ -13,14 +13,16 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// Validate returns every mistake in the arguments, which must have their defaults. path is where they stand; nil for the root.
+// Validate returns every error in the arguments, whose defaults must be set. path is the field path
+// of the arguments; nil for the root.
 func (a *ReplicaSafetyArgs) Validate(path *field.Path) field.ErrorList {
 	_, _, errs := a.convert(path)
 	return errs
 }
 
-// Policy returns what the arguments, which must have their defaults, mean: the policy, and the signals of nodes, both with what is
-// built in. The error names every mistake that Validate finds.
+// Policy converts the arguments, whose defaults must be set. It returns the policy and the
+// interruption signals of nodes, both including the built-in ones. The error contains every error
+// that Validate finds.
 func (a *ReplicaSafetyArgs) Policy() (*decision.Policy, []kube.Signal, error) {
 	policy, signals, errs := a.convert(nil)
 	if err := errs.ToAggregate(); err != nil {
@@ -35,7 +37,7 @@ var (
 		decision.AllowAnnotations, decision.StricterOnly, decision.IgnoreAnnotations)
 )
 
-// convert is validation and conversion in one, so that neither can know of a field that the other does not.
+// convert validates and converts in one pass, so that both always cover the same fields.
 func (a *ReplicaSafetyArgs) convert(path *field.Path) (*decision.Policy, []kube.Signal, field.ErrorList) {
 	var errs field.ErrorList
 	policy := &decision.Policy{
@@ -73,7 +75,7 @@ func gateTimeout(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// convertCapacityLabels returns the labels that are built in, then those configured.
+// convertCapacityLabels returns the built-in labels, then the configured labels.
 func convertCapacityLabels(labels []CapacityLabel, path *field.Path) ([]decision.CapacityLabel, field.ErrorList) {
 	var errs field.ErrorList
 	result := decision.BuiltinCapacityLabels()

@@ -15,19 +15,21 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// DefaultProfile is the schedulerName of the profile that ships.
+// DefaultProfile is the schedulerName of the profile in the shipped configuration.
 const DefaultProfile = "spot-aware-scheduler"
 
-// The plugins whose arguments are read: those of replicaSafety are the policy.
+// The plugins whose arguments this package reads. The arguments of replicaSafety are the policy.
 const (
 	replicaSafety  = "ReplicaSafety"
 	spotPreference = "SpotPreference"
 )
 
-// ReadPolicy returns the policy that the scheduler keeps with a KubeSchedulerConfiguration (YAML or JSON), for the first of its profiles
-// whose schedulerName is profile, and the signals of nodes, as ReplicaSafetyArgs.Policy does. So every program that knows the
-// policy knows it from the one file. It decodes as strictly as the scheduler, but for the arguments of plugins that are neither ours
-// nor Kubernetes' own. The error names all mistakes in the policy, each with its path, value and what was expected.
+// ReadPolicy returns the policy and the interruption signals in a KubeSchedulerConfiguration (YAML
+// or JSON), as ReplicaSafetyArgs.Policy does. They belong to the first profile whose
+// schedulerName is profile. All programs that need the policy read it from this one file.
+//
+// ReadPolicy decodes as strictly as the scheduler, except for the arguments of third-party plugins.
+// The error contains all errors in the policy, each with its path, value and expected format.
 func ReadPolicy(data []byte, profile string) (*decision.Policy, []kube.Signal, error) {
 	p, path, err := readProfile(data, profile)
 	if err != nil {
@@ -44,8 +46,8 @@ func ReadPolicy(data []byte, profile string) (*decision.Policy, []kube.Signal, e
 	return policy, signals, nil
 }
 
-// RiskFields returns which arguments of SpotPreference the profile of that name sets to other than their defaults: riskHalfLife, poolRisk.
-// Their values are not looked at.
+// RiskFields returns the names of the SpotPreference arguments that the given profile sets to other
+// values than the defaults: riskHalfLife, poolRisk. It does not validate their values.
 func RiskFields(data []byte, profile string) (fields []string, err error) {
 	p, _, err := readProfile(data, profile)
 	if err != nil {
@@ -64,7 +66,7 @@ func RiskFields(data []byte, profile string) (fields []string, err error) {
 	return fields, nil
 }
 
-// readProfile returns the profile of that name in a file, and where it stands.
+// readProfile returns the profile with the given name and its field path.
 func readProfile(data []byte, profile string) (*kubescheduler.KubeSchedulerProfile, *field.Path, error) {
 	config, err := decodeConfiguration(data)
 	if err != nil {
@@ -73,7 +75,7 @@ func readProfile(data []byte, profile string) (*kubescheduler.KubeSchedulerProfi
 	var names []string
 	for i := range config.Profiles {
 		p := &config.Profiles[i]
-		// What the scheduler fills in where a name is missing.
+		// The scheduler's default for a missing name.
 		name := ptr.Deref(p.SchedulerName, "default-scheduler")
 		if name == profile {
 			return p, field.NewPath("profiles").Index(i), nil
@@ -81,7 +83,7 @@ func readProfile(data []byte, profile string) (*kubescheduler.KubeSchedulerProfi
 		names = append(names, name)
 	}
 	return nil, nil, field.Invalid(field.NewPath("profiles"), strings.Join(names, ", "),
-		fmt.Sprintf("expected one whose schedulerName is %q", profile))
+		fmt.Sprintf("expected a profile whose schedulerName is %q", profile))
 }
 
 func decodeConfiguration(data []byte) (*kubescheduler.KubeSchedulerConfiguration, error) {
@@ -103,13 +105,14 @@ func decodeConfiguration(data []byte) (*kubescheduler.KubeSchedulerConfiguration
 	return config, config.DecodeNestedObjects(decoder)
 }
 
-// policyArgs returns the arguments of ReplicaSafety in a profile, with their defaults, and where they stand or would stand.
+// policyArgs returns the arguments of ReplicaSafety in a profile, with defaults set, and the field
+// path that they have or would have.
 func policyArgs(profile *kubescheduler.KubeSchedulerProfile, path *field.Path) (*ReplicaSafetyArgs, *field.Path, error) {
 	plugins := ptr.Deref(profile.Plugins, kubescheduler.Plugins{})
 	enabled := slices.Concat(plugins.MultiPoint.Enabled, plugins.PreFilter.Enabled, plugins.Filter.Enabled)
 	if !slices.ContainsFunc(enabled, func(p kubescheduler.Plugin) bool { return p.Name == replicaSafety }) {
 		return nil, nil, field.Required(path.Child("plugins", "multiPoint", "enabled"),
-			replicaSafety+" must be enabled: a profile without it keeps no floors")
+			replicaSafety+" must be enabled: a profile without it enforces no floor")
 	}
 	args, i := argsOf[ReplicaSafetyArgs](profile, replicaSafety)
 	path = path.Child("pluginConfig")
@@ -120,11 +123,12 @@ func policyArgs(profile *kubescheduler.KubeSchedulerProfile, path *field.Path) (
 	return args, path, nil
 }
 
-// argsOf returns the arguments of a plugin in a profile, without defaults, and which of its pluginConfig they are; -1 for none.
+// argsOf returns the arguments of a plugin in a profile, without defaults, and the index of its
+// pluginConfig entry; -1 for none.
 func argsOf[T any](profile *kubescheduler.KubeSchedulerProfile, plugin string) (args *T, i int) {
 	i = slices.IndexFunc(profile.PluginConfig, func(p kubescheduler.PluginConfig) bool { return p.Name == plugin })
 	if i >= 0 {
-		args, _ = any(profile.PluginConfig[i].Args.Object).(*T) // the decoder made it of the kind that its plugin's name says
+		args, _ = any(profile.PluginConfig[i].Args.Object).(*T) // the decoder chose the type by the plugin's name
 	}
 	if args == nil {
 		args = new(T)

@@ -72,8 +72,8 @@ func TestReadPolicyOf(t *testing.T) {
 		"a mistake in another":                     {profile("a", "130%") + profile("b", "2"), decision.Count(2), ""},
 		"a mistake":                                {profile("a", "1") + profile("b", "130%"), decision.Quantity{}, `profiles[1].pluginConfig[0].args.minOnDemand: Invalid value: "130%"`},
 		"an unknown field":                         {strings.Replace(profile("b", "1"), "minOnDemand", "minDemand", 1), decision.Quantity{}, `unknown field "minDemand"`},
-		"no profile of the name":                   {profile("a", "1") + profile("c", "1"), decision.Quantity{}, `profiles: Invalid value: "a, c": expected one whose schedulerName is "b"`},
-		"no profile":                               {" []", decision.Quantity{}, `expected one whose schedulerName is "b"`},
+		"no profile of the name":                   {profile("a", "1") + profile("c", "1"), decision.Quantity{}, `profiles: Invalid value: "a, c": expected a profile whose schedulerName is "b"`},
+		"no profile":                               {" []", decision.Quantity{}, `expected a profile whose schedulerName is "b"`},
 		"a profile without the plugin":             {"\n- {schedulerName: b}", decision.Quantity{}, "profiles[0].plugins.multiPoint.enabled: Required value"},
 		"arguments of a plugin of somebody else's": {profile("b", "2") + "\n- {schedulerName: x, pluginConfig: [{name: Other, args: {any: thing}}]}", decision.Count(2), ""},
 	} {

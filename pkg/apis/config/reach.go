@@ -9,13 +9,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// reach is the set of pods that a rule's conditions hold for, in a form that can be compared with that of another rule.
+// reach is the set of pods that the conditions of a rule match, in a form that is comparable with
+// the reach of another rule.
 type reach struct {
 	rule string
-	// lists are the namespaces, priority classes, QoS classes and owner kinds; an empty one holds for every pod.
+	// lists are the namespaces, priority classes, QoS classes and owner kinds. An empty list
+	// matches every pod.
 	lists       [4][]string
 	minPriority int32
-	// labels are the values that the pod's labels may have, by key; every other label may have any.
+	// labels are the permitted values of the pod's labels, by key. Labels with other keys may have
+	// any value.
 	labels map[string]values
 }
 
@@ -49,7 +52,8 @@ func (r *Rule) reach(minPriority *int32) reach {
 	return result
 }
 
-// neverMatches returns why the rule would never match a pod, given the rules before it; nil if it can.
+// neverMatches returns an error if the rule can never match a pod, given the earlier rules; nil if
+// it can.
 func (r reach) neverMatches(earlier []reach) error {
 	for _, labels := range r.labels {
 		if labels.empty() {
@@ -67,8 +71,8 @@ func (r reach) neverMatches(earlier []reach) error {
 	return nil
 }
 
-// withinAny reports whether each pod of r is also one of some other reach. r is split by the values in its lists, so that others
-// are found that only cover it together.
+// withinAny reports whether each pod of r is also in one of the other reaches. It splits r by the
+// values in its lists, to find other reaches that cover r only together.
 func (r reach) withinAny(others []reach) bool {
 	for i, list := range r.lists {
 		if len(list) > 1 {
@@ -82,7 +86,7 @@ func (r reach) withinAny(others []reach) bool {
 	return slices.ContainsFunc(others, r.within)
 }
 
-// within reports whether each pod of r is also one of other.
+// within reports whether each pod of r is also in other.
 func (r reach) within(other reach) bool {
 	for i, allowed := range other.lists {
 		if len(allowed) == 0 {
@@ -104,16 +108,16 @@ func (r reach) within(other reach) bool {
 	return r.minPriority >= other.minPriority
 }
 
-// values are the values that one label may have.
+// values is the set of permitted values of one label.
 type values struct {
-	// listed are the values; with except, they are the values that the label may not have.
+	// listed are the permitted values, or the forbidden values if except is set.
 	listed sets.Set[string]
 	except bool
-	// absent: the label may also be absent.
+	// absent: the pod need not have the label.
 	absent bool
 }
 
-// anyValue is what a label may have that nothing is required of.
+// anyValue permits every value and an absent label.
 var anyValue = values{except: true, absent: true}
 
 func valuesOf(r metav1.LabelSelectorRequirement) values {
@@ -124,12 +128,12 @@ func valuesOf(r metav1.LabelSelectorRequirement) values {
 		return values{listed: sets.New(r.Values...), except: true, absent: true}
 	case metav1.LabelSelectorOpExists:
 		return values{except: true}
-	default: // DoesNotExist; validation has refused all others.
+	default: // DoesNotExist; validation rejected all other operators.
 		return values{absent: true}
 	}
 }
 
-// and returns the values that are in both.
+// and returns the intersection of v and w.
 func (v values) and(w values) values {
 	result := values{except: v.except && w.except, absent: v.absent && w.absent}
 	switch {
@@ -147,7 +151,7 @@ func (v values) and(w values) values {
 
 func (v values) empty() bool { return !v.except && !v.absent && len(v.listed) == 0 }
 
-// within reports whether every value of v is one of w.
+// within reports whether every value of v is also in w.
 func (v values) within(w values) bool {
 	switch {
 	case v.absent && !w.absent, v.except && !w.except:

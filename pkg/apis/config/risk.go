@@ -13,14 +13,16 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// Validate returns every mistake in the arguments, which must have their defaults. path is where they stand; nil for the root.
+// Validate returns every error in the arguments, whose defaults must be set. path is the field path
+// of the arguments; nil for the root.
 func (a *SpotPreferenceArgs) Validate(path *field.Path) field.ErrorList {
 	_, _, errs := a.convert(path)
 	return errs
 }
 
-// Risk returns what the arguments, which must have their defaults, mean: after how long an interruption that was seen counts half,
-// and the risk (0 to 1) of pools that is known beforehand. The error names every mistake that Validate finds.
+// Risk converts the arguments, whose defaults must be set. It returns the half-life of an observed
+// interruption, and the risk (0 to 1) of pools that is known in advance. The error contains every
+// error that Validate finds.
 func (a *SpotPreferenceArgs) Risk() (halfLife time.Duration, poolRisk map[decision.Pool]float64, err error) {
 	halfLife, poolRisk, errs := a.convert(nil)
 	if err := errs.ToAggregate(); err != nil {
@@ -56,7 +58,7 @@ func requiredLabelValue(value string, path *field.Path) field.ErrorList {
 
 func parseRisk(text string) (float64, error) {
 	risk, err := strconv.ParseFloat(text, 64)
-	// Written so that NaN is refused too.
+	// The negation also rejects NaN.
 	if err != nil || !(risk >= 0 && risk <= 1) {
 		return 0, errors.New("expected a number from 0 to 1")
 	}

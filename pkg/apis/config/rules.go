@@ -19,7 +19,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// convertRules returns the rules as the decisions use them.
+// convertRules converts the rules to the type of package decision.
 func convertRules(rules []Rule, path *field.Path) ([]decision.Rule, field.ErrorList) {
 	var errs field.ErrorList
 	var result []decision.Rule
@@ -93,7 +93,7 @@ func (r *Rule) convert(path *field.Path) (decision.Rule, field.ErrorList) {
 	return rule, errs
 }
 
-// eachValid returns what problems finds wrong with the values of a list, and those that it has twice.
+// eachValid returns the problems with the values of a list, and its duplicate values.
 func eachValid(list []string, path *field.Path, problems func(string) []string) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[string]bool{}
@@ -107,7 +107,7 @@ func eachValid(list []string, path *field.Path, problems func(string) []string) 
 	return errs
 }
 
-// invalid returns an error that names all problems with value; none without problems.
+// invalid returns one error with all problems of value, or nil if there are none.
 func invalid(path *field.Path, value string, problems []string) field.ErrorList {
 	if len(problems) == 0 {
 		return nil
@@ -129,9 +129,9 @@ var kindPattern = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
 func isOwnerKind(kind string) []string {
 	switch {
 	case kind == "DaemonSet" || kind == "Node":
-		return []string{"rules never apply to the pods of a DaemonSet and to static pods, which are tied to their node"}
+		return []string{"rules do not apply to pods of a DaemonSet or to static pods: their node is fixed"}
 	case kind == "CronJob":
-		return []string{"the workload of a CronJob's pods is their Job: expected Job"}
+		return []string{"expected Job: the workload of a CronJob's pods is their Job"}
 	case !kindPattern.MatchString(kind):
 		return []string{"expected a kind such as Deployment, StatefulSet or Job; Pod for pods without a controller"}
 	}

@@ -16,7 +16,7 @@ import (
 
 var parseSignalClass = scalar.OneOf([]string{"reclaim", "drain", "advisory"}, decision.Reclaim, decision.Drain, decision.Advisory)
 
-// convertSignals returns the signals that are built in, then those configured.
+// convertSignals returns the built-in signals, then the configured signals.
 func convertSignals(signals []Signal, path *field.Path) ([]kube.Signal, field.ErrorList) {
 	var errs field.ErrorList
 	var configured []kube.Signal
@@ -57,7 +57,7 @@ func convertSignals(signals []Signal, path *field.Path) ([]kube.Signal, field.Er
 	return append(kube.BuiltinSignals(), configured...), errs
 }
 
-// given returns the kinds that s gives, and the text of the last of them.
+// given returns the kinds that s sets, and the text of the last kind.
 func (s *Signal) given() (kinds []kube.SignalKind, text string) {
 	for _, kind := range []struct {
 		name kube.SignalKind
@@ -75,7 +75,8 @@ func (s *Signal) given() (kinds []kube.SignalKind, text string) {
 	return kinds, text
 }
 
-// parseSignal reads "key" or "key=value". The value is "" where any will do; that of a condition is its status.
+// parseSignal parses "key" or "key=value". The value is "" if any value matches. For a condition it
+// is the status.
 func parseSignal(kind kube.SignalKind, text string) (key, value string, err error) {
 	key, value, hasValue := strings.Cut(text, "=")
 	expected := `expected "key" or "key=value"`

@@ -8,75 +8,91 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/scalar"
 )
 
-// Scalar is a value that decodes whatever it is, so that validation can report every bad one.
+// Scalar accepts any JSON value, so that validation can report every invalid value at once.
 type Scalar = scalar.Value
 
-// ReplicaSafetyArgs are the arguments of the plugin ReplicaSafety: the whole policy of one profile.
+// ReplicaSafetyArgs are the arguments of the plugin ReplicaSafety: the complete policy of one
+// profile.
 type ReplicaSafetyArgs struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// MinOnDemand is how many replicas of a workload must be able to survive the loss of all spot: a count, or a percentage of
-	// the desired replicas, rounded up. Jobs have a default of their own (decision.Workload.Batch). Default 1.
+	// MinOnDemand is the number of replicas of a workload that must survive the loss of all spot
+	// nodes: a count, or a percentage of the desired replicas, rounded up. Jobs have their own
+	// default (decision.Workload.Batch). Default 1.
 	MinOnDemand Scalar `json:"minOnDemand,omitempty"`
-	// UnlabeledNodes is the capacity type of nodes that no label speaks of: OnDemand (the default) or Spot.
+	// UnlabeledNodes is the capacity type of nodes without a capacity label: OnDemand (the default)
+	// or Spot.
 	UnlabeledNodes Scalar `json:"unlabeledNodes,omitempty"`
-	// MaxPerPool caps the replicas of a revision in one spot pool (instance type x zone): a count of 1 or more, or a percentage of
-	// the desired replicas, rounded up and at least 1. Unset means no cap.
+	// MaxPerPool caps the replicas of a revision in one spot pool (instance type x zone): a count
+	// of 1 or more, or a percentage of the desired replicas, rounded up and at least 1. Unset means
+	// no cap.
 	MaxPerPool Scalar `json:"maxPerPool,omitempty"`
-	// WhenUnsatisfiable says what happens to a pod that floor or cap keep off every node with room: DoNotSchedule (the default:
-	// it waits) or ScheduleAnyway (floor and cap are preferences).
+	// WhenUnsatisfiable decides what happens to a pod if floor and cap refuse every node that has
+	// room. DoNotSchedule (the default): the pod waits. ScheduleAnyway: floor and cap are
+	// preferences.
 	WhenUnsatisfiable Scalar `json:"whenUnsatisfiable,omitempty"`
-	// FallbackAfter is how long after it was first found unschedulable a pod may take spot regardless of floor and cap: a duration,
-	// or "never". Unset means never.
+	// FallbackAfter is the time after which a pod may use spot regardless of floor and cap. It
+	// starts when the pod is first found unschedulable: a duration, or "never". Unset means never.
 	FallbackAfter Scalar `json:"fallbackAfter,omitempty"`
-	// RolloutRelief is how long after it was first found unschedulable a pod of a new revision may take spot regardless of floor and
-	// cap, if an older revision of its workload has pods on on-demand: a duration, or "never". Default 30s: this outlasts the start
-	// of most containers, after which most rollouts delete an old replica.
+	// RolloutRelief is the time after which a pod of a new revision may use spot regardless of
+	// floor and cap, if an older revision of its workload has pods on on-demand. It starts when the
+	// pod is first found unschedulable: a duration, or "never". Default 30s. Most containers start
+	// in less time, and most rollouts then delete an old replica.
 	RolloutRelief Scalar `json:"rolloutRelief,omitempty"`
-	// Overflow says what happens to replicas beyond the floor that no spot node takes: Allow (the default: they may take on-demand) or
-	// Never (they wait for spot). A pod whose own node selector or required node affinity admits no spot node may take on-demand anyway.
+	// Overflow decides what happens to replicas beyond the floor if no spot node is feasible. Allow
+	// (the default): they may use on-demand. Never: they wait for spot. A pod may always use
+	// on-demand if its own node selector or required node affinity admits no spot node.
 	Overflow Scalar `json:"overflow,omitempty"`
-	// Exemptions says whether the floor applies to a pod whose own node selector or required node affinity admits only spot: Allow (the
-	// default: it does not) or Ignore (it does, and the pod waits if the floor keeps it off spot). No annotation changes it.
+	// Exemptions decides whether the floor applies to a pod whose own node selector or required
+	// node affinity admits only spot. Allow (the default): the floor does not apply. Ignore: the
+	// floor applies, and the pod waits if the floor requires on-demand. No annotation changes this
+	// setting.
 	Exemptions Scalar `json:"exemptions,omitempty"`
-	// Rules give some pods settings of their own. They are tried in order: the first that matches a pod applies, the others do not.
+	// Rules give some pods their own settings. They are matched in order, and only the first rule
+	// that matches a pod applies.
 	Rules []Rule `json:"rules,omitempty"`
-	// LabelGrace is how long a node without a capacity label takes no floor pod after it was created, where other nodes carry or carried one:
-	// with some provisioners labels arrive after registration. Default 30s; 0s for no grace.
+	// LabelGrace is the age that a node without a capacity label must reach before pods of a floor
+	// may use it, if other nodes have or had a capacity label. With some provisioners labels arrive
+	// after registration. Default 30s; 0s disables the grace period.
 	LabelGrace Scalar `json:"labelGrace,omitempty"`
-	// GateTimeout is after how long the scheduler removes the scheduling gate of the autoscaler mode from a pod, counted from the pod's creation,
-	// because the controller should have done so before. Default 30s, at least 1s. It holds whether or not the mode is used.
+	// GateTimeout is the age at which a pod loses the scheduling gate of the autoscaler mode: the
+	// scheduler removes the gate if the controller has not. Default 30s, at least 1s. It applies
+	// whether or not the mode is enabled.
 	GateTimeout Scalar `json:"gateTimeout,omitempty"`
-	// AnnotationPolicy says how far workloads may decide for themselves: Allow (the default), StricterOnly (an annotation counts
-	// only where it makes the workload safer) or Ignore.
+	// AnnotationPolicy decides how far annotations may override the policy. Allow is the default.
+	// StricterOnly: an annotation counts only if it makes the workload safer. Ignore: annotations
+	// have no effect.
 	AnnotationPolicy Scalar `json:"annotationPolicy,omitempty"`
-	// CapacityLabels are node labels that tell spot from on-demand, besides decision.BuiltinCapacityLabels.
+	// CapacityLabels are node labels that mark spot and on-demand nodes, in addition to
+	// decision.BuiltinCapacityLabels.
 	CapacityLabels []CapacityLabel `json:"capacityLabels,omitempty"`
-	// Signals are ways in which a node says that it will go, besides kube.BuiltinSignals.
+	// Signals are interruption signals of nodes, in addition to kube.BuiltinSignals.
 	Signals []Signal `json:"signals,omitempty"`
 }
 
-// Rule gives the pods that meet all of its conditions settings of their own. A condition that is not given holds for every pod,
-// so a rule without conditions matches them all. It must set something.
+// Rule gives the pods that match all of its conditions their own settings. An unset condition
+// matches every pod, so a rule without conditions matches all pods. A rule must set at least one
+// setting.
 type Rule struct {
-	// Name tells the rule from the others, for people. Required.
+	// Name identifies the rule to users. Required.
 	Name string `json:"name,omitempty"`
 
-	// Namespaces holds for pods of one of these namespaces.
+	// Namespaces matches pods in any listed namespace.
 	Namespaces []string `json:"namespaces,omitempty"`
-	// PodSelector holds for pods whose labels it selects; an empty one selects every pod.
+	// PodSelector matches pods by their labels; an empty selector matches every pod.
 	PodSelector *metav1.LabelSelector `json:"podSelector,omitempty"`
-	// PriorityClasses holds for pods of one of these priority classes.
+	// PriorityClasses matches pods with any listed priority class.
 	PriorityClasses []string `json:"priorityClasses,omitempty"`
-	// MinPriority holds for pods of this priority or a higher one.
+	// MinPriority matches pods with this priority or a higher one.
 	MinPriority Scalar `json:"minPriority,omitempty"`
-	// QOSClasses holds for pods of one of these classes: Guaranteed, Burstable, BestEffort.
+	// QOSClasses matches pods with any of the QoS classes Guaranteed, Burstable and BestEffort.
 	QOSClasses []string `json:"qosClasses,omitempty"`
-	// OwnerKinds holds for pods whose workload is of one of these kinds, such as Deployment, StatefulSet or Job; Pod is the pod
-	// without a controller.
+	// OwnerKinds matches pods whose workload has any listed kind, such as Deployment,
+	// StatefulSet or Job. Pod matches a pod without a controller.
 	OwnerKinds []string `json:"ownerKinds,omitempty"`
 
-	// The settings below replace those of ReplicaSafetyArgs where they are set. (A fallbackAfter of "never" and a maxPerPool of "100%" switch off what the profile sets.)
+	// The settings below override ReplicaSafetyArgs. A fallbackAfter of "never" or a
+	// maxPerPool of "100%" disables the setting of the profile.
 	MinOnDemand       Scalar `json:"minOnDemand,omitempty"`
 	MaxPerPool        Scalar `json:"maxPerPool,omitempty"`
 	WhenUnsatisfiable Scalar `json:"whenUnsatisfiable,omitempty"`
@@ -85,37 +101,42 @@ type Rule struct {
 	Overflow          Scalar `json:"overflow,omitempty"`
 	Exemptions        Scalar `json:"exemptions,omitempty"`
 	AnnotationPolicy  Scalar `json:"annotationPolicy,omitempty"`
-	// Protect, true, has the controller keep a PodDisruptionBudget for each Deployment that no other one selects, so that whoever drains a
-	// node has to wait for replacements. Default false; the profile has no such field.
+	// Protect: if true, the controller maintains a PodDisruptionBudget for each Deployment that no
+	// other PodDisruptionBudget selects. Every drain of a node then waits for replacements. Default
+	// false. The profile has no such field.
 	Protect Scalar `json:"protect,omitempty"`
 }
 
-// CapacityLabel says which values of a node label mean spot and which on-demand. Where both are listed, a node with another value counts as
-// spot unless another capacity label has a known value. Where only one is listed, other values say nothing.
+// CapacityLabel lists the values of a node label that mean spot or on-demand. If both lists are
+// set, a node with any other value counts as spot unless another capacity label has a known value.
+// If only one list is set, other values are ignored.
 type CapacityLabel struct {
 	Key      string   `json:"key,omitempty"`
 	Spot     []string `json:"spot,omitempty"`
 	OnDemand []string `json:"onDemand,omitempty"`
 }
 
-// Signal is one way in which a node says that it will go. Exactly one of Taint, Condition, Label and Annotation is set.
+// Signal is an interruption signal of a node. Exactly one of Taint, Condition, Label and Annotation
+// is set.
 type Signal struct {
-	// Taint is the "key" or "key=value" of a taint, which counts whatever its effect.
+	// Taint is the "key" or "key=value" of a taint with any effect.
 	Taint string `json:"taint,omitempty"`
 	// Condition is the "Type=Status" of a node condition; "Type" alone means "Type=True".
 	Condition string `json:"condition,omitempty"`
-	// Mentions is a text that the reason or the message of the condition must contain. Only for conditions.
+	// Mentions is a substring of the condition's reason or message. Only for conditions.
 	Mentions string `json:"mentions,omitempty"`
 	// Label and Annotation are a "key" or "key=value".
 	Label      string `json:"label,omitempty"`
 	Annotation string `json:"annotation,omitempty"`
-	// Class says what the signal asks for. reclaim: the node goes at a deadline and nobody else empties it; it takes no new pods.
-	// drain: somebody else already removes its pods; it takes no new ones. advisory: it may go; it is scored last. Required.
+	// Class of the signal. Required. reclaim: the node is reclaimed at a deadline, and no other
+	// actor drains it; it gets no new pods. drain: another actor already evicts its pods; it gets
+	// no new pods. advisory: the node may be reclaimed; it gets the lowest scores.
 	Class Scalar `json:"class,omitempty"`
-	// OnlySpot: on a node that is not spot the signal is advisory at most, whatever its class. Default false: it empties on-demand nodes too.
+	// OnlySpot: on a node that is not spot the signal is at most advisory, regardless of its class.
+	// Default false: the controller also empties on-demand nodes with the signal.
 	OnlySpot Scalar `json:"onlySpot,omitempty"`
-	// Notice is how much time is left when the signal appears; unset means unknown. Only what moves pods away uses it, the scheduler
-	// does not.
+	// Notice is the remaining time when the signal appears; unset means unknown. Only the
+	// controller uses it.
 	Notice Scalar `json:"notice,omitempty"`
 }
 
@@ -123,23 +144,26 @@ type Signal struct {
 type SpotPreferenceArgs struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// RiskHalfLife is after how long an interruption that was seen in a pool counts half: a duration above 0. Default 1h. (In two
-	// recordings of AWS spot pools over 16 and 18 days, a pool that had just lost capacity lost more at a rate of 0.9 an hour in the
-	// first hour, 0.5 in the second, and 0.1 eight hours later: half as much about every one to two hours.)
+	// RiskHalfLife is the time after which an observed interruption in a pool counts half: a
+	// duration above 0. Default 1h. The default comes from two recordings of AWS spot pools over 16
+	// and 18 days. Pools that had just lost capacity lost more at a rate of 0.9 an hour in the
+	// first hour, 0.5 in the second, and 0.1 eight hours later. The rate halved about every one to
+	// two hours.
 	RiskHalfLife Scalar `json:"riskHalfLife,omitempty"`
-	// PoolRisk is what is known beforehand of pools.
+	// PoolRisk is the risk of pools that is known in advance.
 	PoolRisk []PoolRisk `json:"poolRisk,omitempty"`
 }
 
-// PoolRisk is the known interruption risk of the spot nodes of one instance type in one zone. All three are required.
+// PoolRisk is the known interruption risk of the spot nodes of one instance type in one zone. All
+// three fields are required.
 type PoolRisk struct {
 	InstanceType string `json:"instanceType,omitempty"`
 	Zone         string `json:"zone,omitempty"`
-	// Risk is 0 (none known) to 1.
+	// Risk ranges from 0 (no known risk) to 1.
 	Risk Scalar `json:"risk,omitempty"`
 }
 
-// SetDefaults fills in what is not set.
+// SetDefaults fills in unset fields.
 func (a *ReplicaSafetyArgs) SetDefaults() {
 	a.MinOnDemand.SetDefault("1")
 	a.UnlabeledNodes.SetDefault("OnDemand")
@@ -152,12 +176,13 @@ func (a *ReplicaSafetyArgs) SetDefaults() {
 	a.AnnotationPolicy.SetDefault("Allow")
 }
 
-// SetDefaults fills in what is not set.
+// SetDefaults fills in unset fields.
 func (a *SpotPreferenceArgs) SetDefaults() {
 	a.RiskHalfLife.SetDefault("1h")
 }
 
-// AddToScheme registers the arguments as kinds of kubescheduler.config.k8s.io/v1, with their defaults.
+// AddToScheme registers the arguments and their defaults as kinds of
+// kubescheduler.config.k8s.io/v1.
 func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(kubescheduler.SchemeGroupVersion, &ReplicaSafetyArgs{}, &SpotPreferenceArgs{})
 	scheme.AddTypeDefaultingFunc(&ReplicaSafetyArgs{}, func(obj any) { obj.(*ReplicaSafetyArgs).SetDefaults() })

@@ -1,3 +1,4 @@
-// Package controller holds the configuration of spot-controller: its type, defaults, strict decoding and validation. The policy does not
-// stand in it but in the scheduler's configuration (package config), so that there is one place for it.
+// Package controller contains the configuration of spot-controller: type, defaults, strict decoding
+// and validation. The policy is part of the scheduler's configuration (package config), so that it
+// has only one source.
 package controller

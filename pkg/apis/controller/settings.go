@@ -20,7 +20,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/scalar"
 )
 
-// Settings are what a configuration means: SpotControllerConfiguration says of each what it does.
+// Settings are the converted values of a configuration. SpotControllerConfiguration documents them.
 type Settings struct {
 	DryRun                         bool
 	RequestsPerSecond, Concurrency int
@@ -51,12 +51,14 @@ type Settings struct {
 	NodeStartup               time.Duration
 	BuyForReturn, HealRunning bool
 
-	// InterruptionNamespaces and RebalanceNamespaces select the namespaces whose pods are moved; nil selects all.
+	// InterruptionNamespaces and RebalanceNamespaces select the namespaces whose pods may be moved;
+	// nil selects all.
 	InterruptionNamespaces, RebalanceNamespaces labels.Selector
 }
 
-// Read returns the settings of a configuration file (YAML or JSON), with its defaults. Unknown fields are refused. Validation names every
-// mistake that it finds, each with its path, value and what was expected; decoding stops at its first.
+// Read returns the settings of a configuration file (YAML or JSON), including defaults. It rejects
+// unknown fields. Validation reports every error with its path, value and expected format; decoding
+// stops at the first error.
 func Read(data []byte) (*Settings, error) {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(GroupVersion, &SpotControllerConfiguration{})
@@ -67,7 +69,7 @@ func Read(data []byte) (*Settings, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := object.(*SpotControllerConfiguration) // the scheme knows no other kind
+	config := object.(*SpotControllerConfiguration) // the scheme contains no other kind
 	config.SetDefaults()
 	settings, errs := config.convert()
 	if len(errs) > 0 {
@@ -76,13 +78,13 @@ func Read(data []byte) (*Settings, error) {
 	return settings, nil
 }
 
-// Validate returns every mistake in the configuration, which must have its defaults.
+// Validate returns every error in the configuration, whose defaults must be set.
 func (c *SpotControllerConfiguration) Validate() field.ErrorList {
 	_, errs := c.convert()
 	return errs
 }
 
-// convert is validation and conversion in one, so that neither can know of a field that the other does not.
+// convert validates and converts in one pass, so that both always cover the same fields.
 func (c *SpotControllerConfiguration) convert() (*Settings, field.ErrorList) {
 	var errs field.ErrorList
 	var (
@@ -142,16 +144,16 @@ func (c *SpotControllerConfiguration) convert() (*Settings, field.ErrorList) {
 		s.GatingLabels = append(s.GatingLabels, scalar.Parse(&errs, gating.Child("labels").Index(i), label, labelKey))
 	}
 	if s.Gating && len(c.Gating.Labels) == 0 {
-		errs = append(errs, field.Invalid(gating.Child("labels"), "[]", "expected a label of nodes that says spot, such as karpenter.sh/capacity-type"))
+		errs = append(errs, field.Invalid(gating.Child("labels"), "[]", "expected a node label that marks spot nodes, such as karpenter.sh/capacity-type"))
 	}
-	if c.Gating.SpotLabel != `""` { // as scalar.Value keeps the empty string
+	if c.Gating.SpotLabel != `""` { // scalar.Value stores the empty string as JSON
 		s.GatingSpotLabel = scalar.Parse(&errs, gating.Child("spotLabel"), c.Gating.SpotLabel, labelKey)
 	}
 	if s.Advisory && c.Interruption.Enabled == "false" {
-		errs = append(errs, field.Invalid(advisory.Child("enabled"), true, "expected false where interruption.enabled is false"))
+		errs = append(errs, field.Invalid(advisory.Child("enabled"), true, "must be false if interruption.enabled is false"))
 	}
 	if s.MetricsAddress != "" && s.MetricsAddress == s.HealthAddress {
-		errs = append(errs, field.Invalid(field.NewPath("health", "bindAddress"), s.HealthAddress, "expected another than that of metrics"))
+		errs = append(errs, field.Invalid(field.NewPath("health", "bindAddress"), s.HealthAddress, "must differ from metrics.bindAddress"))
 	}
 	return s, errs
 }
@@ -185,7 +187,8 @@ func count(text string) (int, error) {
 	return int(n), nil
 }
 
-// leaseDuration reads what a Lease can say, which is whole seconds, and leaves time for more than one renewal.
+// leaseDuration parses the duration of a Lease, which is in whole seconds. The minimum leaves time
+// for more than one renewal.
 func leaseDuration(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 2*time.Second || d%time.Second != 0 {
@@ -194,7 +197,8 @@ func leaseDuration(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// atLeast reads a duration that is not so short that pods would be deleted, or moved to and fro, for a mistyped unit.
+// atLeast returns a function that parses a duration. The minimum prevents that a mistyped unit
+// makes the controller delete pods, or move them back and forth.
 func atLeast(least time.Duration) func(string) (time.Duration, error) {
 	return func(text string) (time.Duration, error) {
 		d, err := time.ParseDuration(text)
@@ -205,8 +209,8 @@ func atLeast(least time.Duration) func(string) (time.Duration, error) {
 	}
 }
 
-// groupKind reads the kind and the group of a controller. The name of a resource, which is in lower
-// case, would never match.
+// groupKind parses the kind and the group of a controller. It rejects the name of a resource, which
+// is in lower case and would never match.
 func groupKind(text string) (schema.GroupKind, error) {
 	kind, group, _ := strings.Cut(text, ".")
 	if lower := strings.ToLower(kind); lower == "" || kind[0] == lower[0] || len(validation.IsDNS1035Label(lower)) > 0 ||

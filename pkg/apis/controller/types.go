@@ -10,21 +10,24 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/scalar"
 )
 
-// Kind is what a configuration file must say that it is.
+// Kind is the required kind of a configuration file.
 const Kind = "SpotControllerConfiguration"
 
-// GroupVersion is that of Kind.
+// GroupVersion is the group and version of Kind.
 var GroupVersion = schema.GroupVersion{Group: "spot-aware-scheduler.io", Version: "v1alpha1"}
 
-// SpotControllerConfiguration is the configuration file of spot-controller. Nothing in it is required.
+// SpotControllerConfiguration is the configuration file of spot-controller. All fields are
+// optional.
 type SpotControllerConfiguration struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// DryRun says what would be done and does nothing: no object is written, no Lease and no event either. Default false.
+	// DryRun: the controller logs its actions and performs none. It writes no object, Lease or
+	// event. Default false.
 	DryRun scalar.Value `json:"dryRun,omitempty"`
-	// RequestsPerSecond is how many requests a second, on average and at once, moves, marks and deletion costs make together. Default 200.
+	// RequestsPerSecond is both the average rate and the burst of API requests for moves, node
+	// marks and deletion costs together. Default 200.
 	RequestsPerSecond scalar.Value `json:"requestsPerSecond,omitempty"`
-	// Concurrency is how many of these requests are under way at a time. Default 50.
+	// Concurrency is the maximum number of such requests in flight. Default 50.
 	Concurrency scalar.Value `json:"concurrency,omitempty"`
 
 	LeaderElection LeaderElection `json:"leaderElection,omitempty"`
@@ -38,117 +41,146 @@ type SpotControllerConfiguration struct {
 	Gating         Gating         `json:"gating,omitempty"`
 }
 
-// LeaderElection says how the replicas agree on the one that acts. The lock is the Lease kube-system/spot-controller.
+// LeaderElection configures how the replicas elect the active one. The lock is the Lease
+// kube-system/spot-controller.
 type LeaderElection struct {
-	// LeaseDuration is how long nobody acts after a leader has died without a word: whole seconds, 2 or more. Default 15s.
+	// LeaseDuration is the time without an active replica after a leader has died without releasing
+	// the Lease: whole seconds, 2 or more. Default 15s.
 	LeaseDuration scalar.Value `json:"leaseDuration,omitempty"`
 }
 
-// Server is an HTTP server of the controller.
+// Server configures an HTTP server of the controller.
 type Server struct {
-	// BindAddress is a host (may be empty: all addresses) and a port: ":8443" of metrics, ":8081" of health by default.
+	// BindAddress is a host and a port. An empty host means all addresses. Default ":8443" for
+	// metrics and ":8081" for health.
 	BindAddress scalar.Value `json:"bindAddress,omitempty"`
 }
 
-// Interruption says what happens on nodes that go.
+// Interruption configures the handling of nodes that are about to be reclaimed.
 type Interruption struct {
-	// Enabled: nodes that are reclaimed are tainted and emptied in time. Default true.
+	// Enabled: the controller taints nodes that are being reclaimed and moves their pods in time.
+	// Default true.
 	Enabled scalar.Value `json:"enabled,omitempty"`
-	// NamespaceSelector selects the namespaces, by their labels, whose pods are moved. Pods of the others stay to the end of their node, which is
-	// tainted all the same. Default all.
+	// NamespaceSelector selects, by namespace labels, the namespaces whose pods are moved. Pods of
+	// other namespaces run until their node is reclaimed; the node is tainted anyway. Default all.
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
-	// DefaultNotice is how long a reclaimed node is taken to last where neither its signal nor an annotation says: 10s or more. Default 2m.
+	// DefaultNotice is the assumed time until a node is reclaimed if neither its signal nor an
+	// annotation specifies it: 10s or more. Default 2m.
 	DefaultNotice scalar.Value `json:"defaultNotice,omitempty"`
-	// NotReadyAfter is for how long nothing must be heard of a spot node's kubelet for the node to count as reclaimed: 20s or more. Default 40s,
-	// as the scheduler has it.
+	// NotReadyAfter is the time without contact to the kubelet after which a spot node counts as
+	// reclaimed: 20s or more. Default 40s, the same as in the scheduler.
 	NotReadyAfter scalar.Value `json:"notReadyAfter,omitempty"`
-	// DeleteAtDeadline: a pod whose budget still forbids its eviction when only its grace period is left is deleted. Default true.
+	// DeleteAtDeadline: the controller deletes a pod if a PodDisruptionBudget still forbids its
+	// eviction when only the pod's grace period is left. Default true.
 	DeleteAtDeadline scalar.Value `json:"deleteAtDeadline,omitempty"`
-	// Advisory is for nodes that may go.
+	// Advisory configures the handling of nodes that may be reclaimed.
 	Advisory Advisory `json:"advisory,omitempty"`
 }
 
-// Advisory says what happens on nodes that may go, and often do not.
+// Advisory configures the handling of nodes that may be reclaimed, but often are not.
 type Advisory struct {
-	// Enabled: they are tainted and emptied, without haste. Default false: they only get no new pods if others have room.
+	// Enabled: the controller taints these nodes and moves their pods without a deadline. Default
+	// false: these nodes only get no new pods while other nodes have room.
 	Enabled scalar.Value `json:"enabled,omitempty"`
-	// TimeLimit is after how long the taint is removed again from a node that did not go: 10s or more. Default 30m.
+	// TimeLimit is the time after which the controller removes the taint again if the node was not
+	// reclaimed: 10s or more. Default 30m.
 	TimeLimit scalar.Value `json:"timeLimit,omitempty"`
-	// Pause is for how long such a node is then left alone, whatever it says: 1m or more. Default 1h.
+	// Pause is the time for which the controller then ignores advisory signals of the node: 1m or
+	// more. Default 1h.
 	Pause scalar.Value `json:"pause,omitempty"`
 }
 
-// Drain says what happens on nodes that somebody else drains: an autoscaler, a managed service, or kubectl drain.
+// Drain configures the handling of nodes that another actor drains: an autoscaler, a managed
+// service, or kubectl drain.
 type Drain struct {
-	// Assist: a pod whose eviction a PodDisruptionBudget forbids now, or that is the only ready replica of its workload, is released, so that its
-	// replacement is ready before it is evicted. The controller evicts none. Default true.
+	// Assist: the controller releases a pod if a PodDisruptionBudget forbids its eviction now, or
+	// if it is the only ready replica of its workload. Its replacement is then ready before the pod
+	// is evicted. The controller evicts no pod itself. Default true.
 	Assist scalar.Value `json:"assist,omitempty"`
-	// Cordons: a cordoned node counts as one that is drained. kubectl drain cordons it and leaves no other sign. Default false.
+	// Cordons: a cordoned node counts as being drained. kubectl drain cordons the node and leaves
+	// no other sign. Default false.
 	Cordons scalar.Value `json:"cordons,omitempty"`
-	// EvictionRequests: pods that name the responder spot-aware-scheduler.io/surge, and whose eviction is asked for by an EvictionRequest of
-	// Kubernetes 1.37 (alpha), are replaced first and evicted then. Default false.
+	// EvictionRequests: the controller replaces a pod before it evicts it, if the pod names the
+	// responder spot-aware-scheduler.io/surge and an EvictionRequest of Kubernetes 1.37 (alpha)
+	// targets the pod. Default false.
 	EvictionRequests scalar.Value `json:"evictionRequests,omitempty"`
 }
 
-// Migration says how pods are moved.
+// Migration configures how pods are moved.
 type Migration struct {
-	// SurgeTimeout is how long a pod waits for its replacement to become ready, besides minReadySeconds, before it is given back to its
-	// ReplicaSet: 5s or more. Where its node goes, the deadline counts instead. Default 2m.
+	// SurgeTimeout is the time in which a replacement must become ready, in addition to
+	// minReadySeconds, before the controller restores the released pod to its ReplicaSet: 5s or
+	// more. If the node is being reclaimed, the deadline applies instead. Default 2m.
 	SurgeTimeout scalar.Value `json:"surgeTimeout,omitempty"`
-	// EvictableOwners are kinds of controllers, such as "CloneSet.apps.kruise.io", that make a pod
-	// again after its eviction: such a pod is evicted as soon as its node gets notice. Kubernetes'
-	// own kinds need not be named. Default: those of Strimzi, CloudNativePG and OpenKruise.
+	// EvictableOwners are kinds of controllers, such as "CloneSet.apps.kruise.io", that recreate a
+	// pod after its eviction. The controller evicts such a pod as soon as its node gets notice. The
+	// kinds of Kubernetes itself are always included. Default: the kinds of Strimzi, CloudNativePG
+	// and OpenKruise.
 	EvictableOwners []scalar.Value `json:"evictableOwners,omitempty"`
 }
 
-// Rebalance says which pods are moved for a better place, and how many.
+// Rebalance configures which pods are moved to better nodes, and how many.
 type Rebalance struct {
-	// NamespaceSelector selects the namespaces, by their labels, whose pods are moved. Default all.
+	// NamespaceSelector selects, by namespace labels, the namespaces whose pods are moved. Default
+	// all.
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
-	// Heal: pods that stand on spot against the policy go to on-demand that has room. Default true.
+	// Heal: the controller moves pods that run on spot against the policy to on-demand nodes with
+	// room. Default true.
 	Heal scalar.Value `json:"heal,omitempty"`
-	// MakeRoom: pods that may run on spot leave on-demand to one that must not. Default true.
+	// MakeRoom: the controller moves pods that may run on spot off on-demand if a pod that may not
+	// needs the room. Default true.
 	MakeRoom scalar.Value `json:"makeRoom,omitempty"`
-	// ReturnToSpot: pods that may run on spot, and went to on-demand when spot was full, go to spot that has room. Default true.
+	// ReturnToSpot: the controller moves pods that may run on spot, but were placed on on-demand
+	// when spot was full, to spot nodes with room. Default true.
 	ReturnToSpot scalar.Value `json:"returnToSpot,omitempty"`
-	// LocalStorage says whether pods that lose data on their node by it (hostPath, emptyDir) return to spot: Keep (the default: they do not,
-	// unless their annotations say that they may be evicted) or Move.
+	// LocalStorage decides whether pods that would lose data on their node (hostPath, emptyDir)
+	// return to spot. Keep (the default): only if annotations permit their eviction. Move: always.
 	LocalStorage scalar.Value `json:"localStorage,omitempty"`
-	// MaxMoves is how many such moves are under way at a time in the whole cluster; one of a workload, always. Default 5.
+	// MaxMoves is the maximum number of rebalance moves in progress in the whole cluster. A
+	// workload never has more than one. Default 5.
 	MaxMoves scalar.Value `json:"maxMoves,omitempty"`
-	// PauseAfterInterruption is how long a workload is left alone after an interruption of one of its pods. Default 5m.
+	// PauseAfterInterruption is the time for which the controller does not rebalance a workload
+	// after an interruption of one of its pods. Default 5m.
 	PauseAfterInterruption scalar.Value `json:"pauseAfterInterruption,omitempty"`
-	// CalmPeriod is how long a spot pool must have lost no node before pods return to it. Default 10m.
+	// CalmPeriod is the time without a lost node after which pods may return to a spot pool.
+	// Default 10m.
 	CalmPeriod scalar.Value `json:"calmPeriod,omitempty"`
 }
 
-// DeletionCosts says whether a scale-down of a Deployment is to leave its floor.
+// DeletionCosts configures whether a scale-down of a Deployment spares its floor.
 type DeletionCosts struct {
-	// Enabled: the pods of the floor get the annotation controller.kubernetes.io/pod-deletion-cost. Default true.
+	// Enabled: the controller sets the annotation controller.kubernetes.io/pod-deletion-cost on the
+	// pods of the floor. Default true.
 	Enabled scalar.Value `json:"enabled,omitempty"`
 }
 
-// Gating says how the capacity type that a pod must have is written on the pod, where autoscalers see it. It needs the admission policy of
-// manifests/overlays/autoscaler, which holds new pods by a scheduling gate until that has been done.
+// Gating configures the autoscaler mode: the controller writes the required capacity type on each
+// pod, where autoscalers can see it. It requires the admission policy of
+// manifests/overlays/autoscaler, which adds a scheduling gate to new pods.
 type Gating struct {
-	// Enabled: gated pods are given their capacity type and let go. Default false: the scheduler lets them go after gateTimeout.
+	// Enabled: the controller writes the capacity type on gated pods and removes their gate.
+	// Default false: the scheduler removes the gate after gateTimeout.
 	Enabled scalar.Value `json:"enabled,omitempty"`
-	// Labels are the node labels by which pods of a floor are kept off spot: capacity labels that the autoscaler itself sets. Karpenter makes up
-	// a value for any other. Default karpenter.sh/capacity-type.
+	// Labels are the node labels that exclude pods of a floor from spot nodes. They must be
+	// capacity labels that the autoscaler itself sets: Karpenter invents a value for any other
+	// label. Default karpenter.sh/capacity-type.
 	Labels []scalar.Value `json:"labels,omitempty"`
-	// SpotLabel is the node label by which pods require spot. Default karpenter.sh/capacity-type; "": no pod requires spot.
+	// SpotLabel is the node label by which pods require spot. Default karpenter.sh/capacity-type.
+	// With "" no pod requires spot.
 	SpotLabel scalar.Value `json:"spotLabel,omitempty"`
-	// NodeStartup is how long an autoscaler may take to start a node, before a pod that waits for that node falls back, or a move is undone:
-	// 10s or more. Default 3m.
+	// NodeStartup is the time in which an autoscaler may start a node before a pod that waits for
+	// it falls back, or a move is undone: 10s or more. Default 3m.
 	NodeStartup scalar.Value `json:"nodeStartup,omitempty"`
-	// BuyForReturn: a replica that returns to spot requires it, so that an autoscaler buys spot for it. Default true.
+	// BuyForReturn: a replica that returns to spot requires spot, so that an autoscaler buys spot
+	// capacity for it. Default true.
 	BuyForReturn scalar.Value `json:"buyForReturn,omitempty"`
-	// HealRunning: replicas of a floor that run on on-demand and do not require it are replaced, one of a workload at a time. They are those from
-	// before the mode was switched on. Default true.
+	// HealRunning: the controller replaces replicas of a floor that run on on-demand without
+	// requiring it, one of a workload at a time. These replicas started before the mode was
+	// enabled. Default true.
 	HealRunning scalar.Value `json:"healRunning,omitempty"`
 }
 
-// SetDefaults fills in what is not set.
+// SetDefaults fills in unset fields.
 func (c *SpotControllerConfiguration) SetDefaults() {
 	c.DryRun.SetDefault("false")
 	c.RequestsPerSecond.SetDefault("200")

@@ -1,5 +1,5 @@
-// Package scalar reads the values of configuration files in such a way that validation can report every bad one at once, each with its
-// path, its value and what was expected.
+// Package scalar decodes and parses the values of configuration files. Validation can then report
+// every invalid value at once, each with its path, value and expected format.
 package scalar
 
 import (
@@ -14,20 +14,21 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Value is a value as the configuration spells it: a number, a truth value or a string, or whatever somebody wrote in place of one. ""
-// means that it is not set. Decoding never fails, so that validation can report every bad value at once, each with its path
-// and what was expected; the decoder would stop at the first and not say which.
+// Value is the text of a configuration value: a number, a boolean, a string, or any other JSON that
+// the user wrote in its place. "" means unset. Decoding never fails, so that validation can report
+// every invalid value at once, with its path and expected format. A decoder would stop at the first
+// invalid value without a path.
 type Value string
 
-// SetDefault sets v where it is not set.
+// SetDefault sets v to value if it is unset.
 func (v *Value) SetDefault(value Value) {
 	if *v == "" {
 		*v = value
 	}
 }
 
-// UnmarshalJSON keeps the text of strings, and the JSON of everything else. The empty string is kept as its JSON too, because somebody
-// who writes "" does not mean the default.
+// UnmarshalJSON stores the text of a string, and the JSON of any other value. It stores the empty
+// string as JSON too, because a user who writes "" does not mean the default.
 func (v *Value) UnmarshalJSON(data []byte) error {
 	var text string
 	switch {
@@ -40,7 +41,7 @@ func (v *Value) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// MarshalJSON writes numbers as numbers and everything else as a string.
+// MarshalJSON writes numbers as numbers and any other value as a string.
 func (v Value) MarshalJSON() ([]byte, error) {
 	if isNumber := json.Valid([]byte(v)) && strings.ContainsAny(string(v[:1]), "-0123456789"); isNumber {
 		return []byte(v), nil
@@ -48,8 +49,8 @@ func (v Value) MarshalJSON() ([]byte, error) {
 	return json.Marshal(string(v))
 }
 
-// Parse reads a value that must be set (a default may have set it). Where parseText refuses it, the mistake goes to errs with what
-// was expected, and the result is the zero value.
+// Parse parses a value that must be set, possibly by a default. If parseText fails, Parse adds an
+// error with the expected format to errs and returns the zero value.
 func Parse[T any](errs *field.ErrorList, path *field.Path, v Value, parseText func(string) (T, error)) T {
 	if v == "" {
 		*errs = append(*errs, field.Required(path, ""))
@@ -61,7 +62,7 @@ func Parse[T any](errs *field.ErrorList, path *field.Path, v Value, parseText fu
 	return *value
 }
 
-// ParseOptional is Parse for a value that may be unset, which gives nil.
+// ParseOptional is like Parse for an optional value. It returns nil if the value is unset.
 func ParseOptional[T any](errs *field.ErrorList, path *field.Path, v Value, parseText func(string) (T, error)) *T {
 	if v == "" {
 		return nil
@@ -74,7 +75,7 @@ func ParseOptional[T any](errs *field.ErrorList, path *field.Path, v Value, pars
 	return &value
 }
 
-// OneOf returns a function that reads one of the words, which stand for the values in the same place.
+// OneOf returns a function that parses one of the words to the value at the same index.
 func OneOf[T any](words []string, values ...T) func(string) (T, error) {
 	return func(text string) (T, error) {
 		if i := slices.Index(words, text); i >= 0 {
@@ -84,10 +85,10 @@ func OneOf[T any](words []string, values ...T) func(string) (T, error) {
 	}
 }
 
-// Bool reads true or false.
+// Bool parses true or false.
 var Bool = OneOf([]string{"true", "false"}, true, false)
 
-// Duration reads a duration of 0 or more.
+// Duration parses a duration of 0 or more.
 func Duration(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
@@ -96,7 +97,7 @@ func Duration(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// PositiveDuration reads a duration above 0.
+// PositiveDuration parses a duration above 0.
 func PositiveDuration(text string) (time.Duration, error) {
 	d, err := Duration(text)
 	if err != nil || d == 0 {

@@ -1,5 +1,6 @@
-// Package scheme registers the plugins' arguments with the scheduler. Importing it is enough: from then on the scheduler decodes
-// them strictly, fills in their defaults (also for a plugin without a pluginConfig entry) and can write them back.
+// Package scheme registers the plugins' arguments with the scheduler when it is imported. The
+// scheduler then decodes them strictly, sets their defaults (also for a plugin without a
+// pluginConfig entry) and can encode them.
 package scheme
 
 import (
@@ -11,14 +12,15 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 
-	// The args of Coscheduling. They have to be registered before this package's init: the scheduler makes the second of the schemes
-	// below once, when it is first asked for, of what is registered by then.
+	// Registers the args of Coscheduling. This must happen before the init function of this package
+	// runs: the scheduler builds the second scheme below on first use, from the types registered
+	// then.
 	_ "sigs.k8s.io/scheduler-plugins/apis/config/scheme"
 )
 
 func init() {
-	// The scheduler decodes with the first scheme, and fills in defaults and converts with the second. One Go type stands for both
-	// the v1 and the internal version, so that converting between them has nothing to do.
+	// The scheduler decodes with the first scheme, and sets defaults and converts with the second.
+	// The same Go type serves as the v1 and as the internal version, so no conversion is needed.
 	for _, scheme := range []*runtime.Scheme{schedulerscheme.Scheme, schedulerv1.GetPluginArgConversionScheme()} {
 		utilruntime.Must(config.AddToScheme(scheme))
 		scheme.AddKnownTypes(schedulerconfig.SchemeGroupVersion, &config.ReplicaSafetyArgs{}, &config.SpotPreferenceArgs{})
