@@ -184,7 +184,7 @@ func TestReplace(t *testing.T) {
 		"ordinals of the floor stay off spot": {
 			cluster: "node sp spot m/a\nnode gone on-demand m/b cordoned\nstatefulset db 2 gone gone",
 			replace: "db-0 db-1", want: []string{
-				"no node that it may go to has room for it: ordinal kept off spot: the first 1 of the ordinals of shop/db stay on on-demand, " +
+				"no node that it may go to has room for it: ordinal kept off spot: the first 1 ordinals of shop/db must run on on-demand, " +
 					"and later ordinals wait for this one (waits for on-demand room)", "sp"},
 		},
 		"pods of other profiles go anywhere": {

@@ -183,20 +183,20 @@ func TestReason(t *testing.T) {
 		},
 		"ordinal": {
 			candidate: candidate{ordered: true}, verdict: decision.OnFloorOrdinal,
-			want: "ordinal kept off spot: the first 2 of the ordinals of shop/web-5d9f stay on on-demand (waits for on-demand room)",
+			want: "ordinal kept off spot: the first 2 ordinals of shop/web-5d9f must run on on-demand (waits for on-demand room)",
 		},
 		"ordinal that others wait for": {
 			candidate: candidate{ordered: true, holdsUpLater: true}, verdict: decision.OnFloorOrdinal,
-			want: "ordinal kept off spot: the first 2 of the ordinals of shop/web-5d9f stay on on-demand, and later ordinals wait for this one (waits for on-demand room)",
+			want: "ordinal kept off spot: the first 2 ordinals of shop/web-5d9f must run on on-demand, and later ordinals wait for this one (waits for on-demand room)",
 		},
 		"settling": {verdict: decision.NodeSettling, want: "node has no capacity label yet and is too young to count as on-demand"},
 		"pool": {
 			verdict: decision.PoolFull,
-			want:    "spot pool full: a pool may hold 2 replicas of shop/web-5d9f (waits for room in another spot pool or on on-demand)",
+			want:    "spot pool full: at most 2 replicas of shop/web-5d9f may run in one pool (waits for room in another spot pool or on on-demand)",
 		},
 		"pool, only spot": {
 			candidate: candidate{onlySpot: true, fallbackAfter: time.Hour}, verdict: decision.PoolFull,
-			want: "spot pool full: a pool may hold 2 replicas of shop/web-5d9f (waits for room in another spot pool, takes any spot node after 1h)",
+			want: "spot pool full: at most 2 replicas of shop/web-5d9f may run in one pool (waits for room in another spot pool, takes any spot node after 1h)",
 		},
 		"budget, only spot, exemptions ignored": {
 			candidate: candidate{onlySpot: true, ignoreExemptions: true, placed: decision.Placed{Spot: 3}}, verdict: decision.OverBudget,
@@ -205,24 +205,24 @@ func TestReason(t *testing.T) {
 		},
 		"ordinal, only spot, exemptions ignored": {
 			candidate: candidate{onlySpot: true, ignoreExemptions: true, ordered: true, fallbackAfter: time.Hour}, verdict: decision.OnFloorOrdinal,
-			want: "ordinal kept off spot: the first 2 of the ordinals of shop/web-5d9f stay on on-demand; its own node selector or affinity " +
+			want: "ordinal kept off spot: the first 2 ordinals of shop/web-5d9f must run on on-demand; its own node selector or affinity " +
 				"admits only spot, but exemptions are ignored (waits for a lower floor, takes any spot node after 1h)",
 		},
 		"pool, only spot, exemptions ignored": {
 			candidate: candidate{onlySpot: true, ignoreExemptions: true}, verdict: decision.PoolFull,
-			want: "spot pool full: a pool may hold 2 replicas of shop/web-5d9f (waits for room in another spot pool)",
+			want: "spot pool full: at most 2 replicas of shop/web-5d9f may run in one pool (waits for room in another spot pool)",
 		},
 		"pool, overflow Never": {
 			candidate: candidate{noOverflow: true, placed: decision.Placed{OnDemand: 2}}, verdict: decision.PoolFull,
-			want: "spot pool full: a pool may hold 2 replicas of shop/web-5d9f (waits for room in another spot pool)",
+			want: "spot pool full: at most 2 replicas of shop/web-5d9f may run in one pool (waits for room in another spot pool)",
 		},
 		"overflow": {
 			candidate: candidate{noOverflow: true, fallbackAfter: time.Hour, placed: decision.Placed{OnDemand: 2}}, verdict: decision.OverflowRefused,
-			want: "overflow Never: on-demand holds the floor of 2 of shop/web-5d9f (waits for room on spot)",
+			want: "overflow Never: the floor of 2 of shop/web-5d9f is met (waits for room on spot)",
 		},
 		"overflow, one replica too many": {
 			candidate: candidate{noOverflow: true, fallbackAfter: time.Hour, placed: decision.Placed{OnDemand: 2, Spot: 3}}, verdict: decision.OverflowRefused,
-			want: "overflow Never: on-demand holds the floor of 2 of shop/web-5d9f (waits for a replica to leave, takes any spot node after 1h)",
+			want: "overflow Never: the floor of 2 of shop/web-5d9f is met (waits for another replica to terminate, takes any spot node after 1h)",
 		},
 		"five minutes": {
 			candidate: candidate{placed: decision.Placed{Spot: 3}, fallbackAfter: 5 * time.Minute}, verdict: decision.OverBudget,
@@ -241,7 +241,7 @@ func TestReason(t *testing.T) {
 
 func TestBudgeted(t *testing.T) {
 	counted, ordered := candidate{placed: decision.Placed{Spot: 1}}.plan(), candidate{ordered: true}.plan()
-	want := []string{"before it 1 of 3 replicas that may be on spot were there, of shop/web-5d9f", "the first 2 of the ordinals of shop/web-5d9f belong on on-demand"}
+	want := []string{"spot budget of shop/web-5d9f: 1 of 3 used before it", "the first 2 ordinals of shop/web-5d9f must run on on-demand"}
 	if diff := cmp.Diff(want, []string{counted.Budgeted(), ordered.Budgeted()}); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

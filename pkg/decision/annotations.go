@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The annotations of a workload, on its owner or on its pods. Users rely on these names.
+// The annotations of a workload, on its owner or on its pods. These names are part of the API.
 const (
 	MinOnDemandAnnotation       = "spot-aware-scheduler.io/min-on-demand"
 	MaxPerPoolAnnotation        = "spot-aware-scheduler.io/max-per-pool"
@@ -16,16 +16,16 @@ const (
 	ProtectAnnotation           = "spot-aware-scheduler.io/protect"
 )
 
-// InvalidAnnotation is an annotation that was skipped because its value does not parse.
+// InvalidAnnotation is an annotation that was skipped because its value is invalid.
 type InvalidAnnotation struct {
-	// On is the kind of the object that carries it, "pod" for the pod itself.
+	// On is the kind of the object with the annotation; "pod" for the pod itself.
 	On, Key, Value string
-	// Expected says what the value should have looked like.
+	// Expected describes the expected format of the value.
 	Expected string
 }
 
-// String says what is wrong, for a person. It shows the beginning of a long value: a message that is too long for an event would be
-// lost.
+// String returns a message for users. It truncates a long value, because the API server rejects an
+// event whose message is too long.
 func (i InvalidAnnotation) String() string {
 	const most = 64
 	value := []rune(i.Value)
@@ -35,7 +35,8 @@ func (i InvalidAnnotation) String() string {
 	return fmt.Sprintf("annotation %s on the %s is ignored: invalid value %q: %s", i.Key, i.On, string(value), i.Expected)
 }
 
-// parseAnnotations reads the annotations of one object; on names it in what is reported invalid.
+// parseAnnotations parses the annotations of one object. on is the object's name in
+// InvalidAnnotation.
 func parseAnnotations(annotations map[string]string, on string) (o Overrides, invalid []InvalidAnnotation) {
 	if len(annotations) == 0 {
 		return o, nil
@@ -68,7 +69,7 @@ func parseInto[T any](into **T, parse func(string) (T, error), value string) err
 	return nil
 }
 
-// ParseMaxPerPool reads a pool cap: a count of 1 or more, or a percentage of the desired replicas.
+// ParseMaxPerPool parses a pool cap: a count of 1 or more, or a percentage of the desired replicas.
 func ParseMaxPerPool(s string) (Quantity, error) {
 	q, err := ParseQuantity(s)
 	if err != nil || q == Count(0) {
@@ -77,7 +78,7 @@ func ParseMaxPerPool(s string) (Quantity, error) {
 	return q, nil
 }
 
-// ParseWhenUnsatisfiable reads "DoNotSchedule" or "ScheduleAnyway".
+// ParseWhenUnsatisfiable parses "DoNotSchedule" or "ScheduleAnyway".
 func ParseWhenUnsatisfiable(s string) (WhenUnsatisfiable, error) {
 	switch s {
 	case "DoNotSchedule":
@@ -88,7 +89,7 @@ func ParseWhenUnsatisfiable(s string) (WhenUnsatisfiable, error) {
 	return 0, fmt.Errorf("expected DoNotSchedule or ScheduleAnyway")
 }
 
-// ParseOverflow reads "Allow" or "Never".
+// ParseOverflow parses "Allow" or "Never".
 func ParseOverflow(s string) (OverflowPolicy, error) {
 	switch s {
 	case "Allow":
@@ -99,7 +100,7 @@ func ParseOverflow(s string) (OverflowPolicy, error) {
 	return 0, fmt.Errorf("expected Allow or Never")
 }
 
-// ParseExemptions reads "Allow" or "Ignore".
+// ParseExemptions parses "Allow" or "Ignore".
 func ParseExemptions(s string) (ExemptionPolicy, error) {
 	switch s {
 	case "Allow":
@@ -110,7 +111,7 @@ func ParseExemptions(s string) (ExemptionPolicy, error) {
 	return 0, fmt.Errorf("expected Allow or Ignore")
 }
 
-// ParseProtect reads "true" or "false".
+// ParseProtect parses "true" or "false".
 func ParseProtect(s string) (bool, error) {
 	switch s {
 	case "true":
@@ -121,10 +122,10 @@ func ParseProtect(s string) (bool, error) {
 	return false, fmt.Errorf("expected true or false")
 }
 
-// ParseFallbackAfter reads a duration of 0 or more such as "5m", or "never".
+// ParseFallbackAfter parses a duration of 0 or more such as "5m", or "never".
 func ParseFallbackAfter(s string) (time.Duration, error) { return parseWait(s, "5m") }
 
-// ParseRolloutRelief reads a duration of 0 or more such as "30s", or "never".
+// ParseRolloutRelief parses a duration of 0 or more such as "30s", or "never".
 func ParseRolloutRelief(s string) (time.Duration, error) { return parseWait(s, "30s") }
 
 func parseWait(s, example string) (time.Duration, error) {

@@ -1,25 +1,26 @@
 package decision
 
-// Assignment is the capacity type that a pod was assigned while a scheduling gate held it, for autoscalers to see.
+// Assignment is the capacity type that was assigned to a gated pod, where autoscalers can see it.
 type Assignment int8
 
 const (
-	// Unassigned: none was assigned.
+	// Unassigned: no capacity type was assigned.
 	Unassigned Assignment = iota
-	// AssignedOnDemand: the pod belongs to the floor, and requires on-demand.
+	// AssignedOnDemand: the pod belongs to the floor and requires on-demand.
 	AssignedOnDemand
-	// AssignedSpot: the pod is beyond the floor, and requires spot, which it would not without the assignment: that exempts it from nothing.
+	// AssignedSpot: the pod is beyond the floor, and the assignment makes it require spot. It
+	// exempts the pod from nothing.
 	AssignedSpot
-	// AssignedAny: the pod is beyond the floor, and requires neither.
+	// AssignedAny: the pod is beyond the floor and requires neither type.
 	AssignedAny
 )
 
 var assignments = [...]string{AssignedOnDemand: "on-demand", AssignedSpot: "spot", AssignedAny: "any"}
 
-// String returns the word that annotations use for a; "" for Unassigned.
+// String returns the annotation value for a; "" for Unassigned.
 func (a Assignment) String() string { return assignments[a] }
 
-// ParseAssignment is the opposite of String; Unassigned for any word that it does not know.
+// ParseAssignment is the inverse of String. It returns Unassigned for any unknown word.
 func ParseAssignment(word string) Assignment {
 	for i, known := range assignments {
 		if word == known {
@@ -29,7 +30,7 @@ func ParseAssignment(word string) Assignment {
 	return Unassigned
 }
 
-// Admits reports whether a pod that was assigned a may take capacity of that type.
+// Admits reports whether a pod with assignment a may run on capacity of that type.
 func (a Assignment) Admits(capacity CapacityType) bool {
 	switch a {
 	case AssignedOnDemand:
@@ -43,12 +44,13 @@ func (a Assignment) Admits(capacity CapacityType) bool {
 // Beyond reports whether the pod was assigned to run beyond the floor.
 func (a Assignment) Beyond() bool { return a == AssignedSpot || a == AssignedAny }
 
-// Replacement returns the pod that p's workload makes in place of p, as far as it is known: nothing has been assigned to that or granted yet.
+// Replacement returns the pod that p's workload creates to replace p, as far as it is known.
+// Nothing has been assigned or granted to that pod yet.
 func (p *Pod) Replacement() *Pod {
 	next := *p
 	next.Assigned, next.Granted = Unassigned, NotGranted
 	if p.Assigned == AssignedSpot {
-		next.OnlySpot = false // the assignment wrote that
+		next.OnlySpot = false // the assignment added this requirement
 	}
 	return &next
 }

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// CapacityType says how a node's capacity was bought.
+// CapacityType is the purchase option of a node's capacity.
 type CapacityType int8
 
 const (
-	// OnDemand capacity stays until its owner gives it back.
+	// OnDemand capacity is available until the user releases it.
 	OnDemand CapacityType = iota
-	// Spot capacity can be reclaimed by the cloud at short notice.
+	// Spot capacity can be reclaimed by the cloud provider at short notice.
 	Spot
 )
 
-// String returns the value that the capacity label has for t.
+// String returns the value of the capacity label for t.
 func (t CapacityType) String() string {
 	if t == Spot {
 		return "spot"
@@ -23,21 +23,23 @@ func (t CapacityType) String() string {
 	return "on-demand"
 }
 
-// CapacityLabelKey is the project's own node label. If its value is "spot" or "on-demand", it alone decides. Any other value is unknown:
-// see Policy.UnknownLabels.
+// CapacityLabelKey is the project's own node label. The values "spot" and "on-demand" override all
+// other labels. Any other value is unknown: see Policy.UnknownLabels.
 const CapacityLabelKey = "node.kubernetes.io/capacity"
 
-// CapacityLabel says which values of one node label mean spot and which mean on-demand.
+// CapacityLabel lists the values of a node label that mean spot or on-demand.
 type CapacityLabel struct {
 	Key string
-	// Spot and OnDemand are the values that decide. Every other value says nothing, or is unknown if the row has values for both.
+	// Spot and OnDemand are the values with a meaning. Any other value is ignored if only one of
+	// the lists is set, and unknown if both are set.
 	Spot, OnDemand []string
-	// SpotUnless, where not nil, makes every value spot that is neither in it nor in OnDemand (labels whose mere presence means spot).
+	// SpotUnless, if not nil, makes every value mean spot that is in neither SpotUnless nor
+	// OnDemand. It is for labels whose mere presence means spot.
 	SpotUnless []string
 }
 
-// BuiltinCapacityLabels returns what provisioners are known to set, each row with its source. The project's own label is not
-// among them: it outranks them all.
+// BuiltinCapacityLabels returns the labels that provisioners are known to set, each row with its
+// source. The project's own label is not in the list, because it overrides the whole list.
 func BuiltinCapacityLabels() []CapacityLabel {
 	return []CapacityLabel{
 		// Karpenter and EKS Auto Mode: karpenter pkg/apis/v1/labels.go.
@@ -58,15 +60,16 @@ func BuiltinCapacityLabels() []CapacityLabel {
 		{Key: "cluster.x-k8s.io/interruptible", SpotUnless: []string{}},
 		// OpenShift: the machine API sets it, with any value, on spot machines.
 		{Key: "machine.openshift.io/interruptible-instance", SpotUnless: []string{}},
-		// Spot Ocean: the label says od on on-demand nodes, and nothing certain otherwise.
+		// Spot Ocean: on-demand nodes have the value od; other values are not reliable.
 		{Key: "spotinst.io/node-lifecycle", OnDemand: []string{"od"}},
-		// CAST AI: any value but false means spot; spot-fallback marks the on-demand node that stands in for one.
+		// CAST AI: any value except false means spot; spot-fallback marks an on-demand node that
+		// replaces a spot node.
 		{Key: "scheduling.cast.ai/spot", SpotUnless: []string{"false"}},
 		{Key: "scheduling.cast.ai/spot-fallback", OnDemand: []string{"true"}},
 	}
 }
 
-// Source says what a node's capacity type was read from.
+// Source is the origin of a node's capacity type.
 type Source int8
 
 const (
@@ -74,35 +77,37 @@ const (
 	FromLabel Source = iota
 	// FromAlias: one or more aliases that agree.
 	FromAlias
-	// FromContradiction: aliases that disagree, or an unknown value of a capacity label and no known value of another one; the node
-	// counts as spot, the cautious reading.
+	// FromContradiction: aliases that disagree, or an unknown value of a capacity label without a
+	// known value of another one. The node counts as spot, which is the cautious reading.
 	FromContradiction
-	// FromDefault: no label says anything; Policy.UnlabeledNodes decides.
+	// FromDefault: no capacity label; Policy.UnlabeledNodes decides.
 	FromDefault
-	// Settling: no label says anything yet, other nodes carry or carried one, and the node is younger than Policy.LabelGrace. Its label
-	// may still arrive, so it counts as spot: it takes no pod of a floor, and what it takes uses up budget.
+	// Settling: no capacity label yet, other nodes have or had one, and the node is younger than
+	// Policy.LabelGrace. Its label may still arrive, so the node counts as spot: no pod of a floor
+	// may run on it, and other pods on it use budget.
 	Settling
 )
 
-// String names the source in one lower-case word.
+// String returns the source as one lower-case word.
 func (s Source) String() string {
 	return [...]string{"label", "alias", "contradiction", "default", "settling"}[s]
 }
 
-// Capacity is a node's capacity type and where it was read from.
+// Capacity is the capacity type of a node and its source.
 type Capacity struct {
 	Type   CapacityType
 	Source Source
 }
 
-// Labeled reports whether a label, rather than a default, decided.
+// Labeled reports whether a label, not a default, decided.
 func (c Capacity) Labeled() bool { return c.Source <= FromContradiction }
 
-// Capacity returns the capacity type of a node with these labels and this age. othersLabeled says whether any node of the cluster carries
-// or ever carried a capacity label (Capacity.Labeled); without one, labels are not used here and there is none to wait for.
+// Capacity returns the capacity type of a node with these labels and this age. othersLabeled
+// reports whether any node of the cluster has or had a capacity label (Capacity.Labeled). If not,
+// the cluster does not use labels, and no label is awaited.
 func (p *Policy) Capacity(labels map[string]string, age time.Duration, othersLabeled bool) Capacity {
 	own := labels[CapacityLabelKey]
-	if t, ok := ownLabelSays(own); ok {
+	if t, ok := ownLabelType(own); ok {
 		return Capacity{t, FromLabel}
 	}
 	unknown := own != ""
@@ -113,7 +118,7 @@ func (p *Policy) Capacity(labels map[string]string, age time.Duration, othersLab
 		if !ok {
 			continue
 		}
-		if t, ok := row.says(value); ok {
+		if t, ok := row.meaning(value); ok {
 			spot, onDemand = spot || t == Spot, onDemand || t == OnDemand
 		} else {
 			unknown = unknown || row.unknown(value)
@@ -134,12 +139,14 @@ func (p *Policy) Capacity(labels map[string]string, age time.Duration, othersLab
 	return Capacity{p.UnlabeledNodes, FromDefault}
 }
 
-// UnknownLabels returns the keys of the capacity labels that have an unknown value on a node with these labels: the project's own label
-// first, then the aliases in the order of the table. Autoscalers make up such values for pods that exclude a known one. Of the aliases only
-// those are meant whose row lists values for both capacity types, because a label of which the row lists one type may have any other value.
+// UnknownLabels returns the keys of the capacity labels that have an unknown value on a node with
+// these labels: the project's own label first, then the aliases in the order of the table.
+// Autoscalers invent such values for pods that exclude a known one. An alias counts only if its row
+// lists values for both capacity types, because a label whose row lists one type may have any other
+// value.
 func (p *Policy) UnknownLabels(labels map[string]string) (keys []string) {
 	if own := labels[CapacityLabelKey]; own != "" {
-		if _, known := ownLabelSays(own); !known {
+		if _, known := ownLabelType(own); !known {
 			keys = append(keys, CapacityLabelKey)
 		}
 	}
@@ -156,14 +163,14 @@ func (p *Policy) UnknownLabels(labels map[string]string) (keys []string) {
 	return keys
 }
 
-// LabelSays returns the capacity type that a node label of this key and value stands for; false if it stands for none.
+// LabelSays returns the capacity type that the node label key=value means; false if it means none.
 func (p *Policy) LabelSays(key, value string) (CapacityType, bool) {
 	if key == CapacityLabelKey {
-		return ownLabelSays(value)
+		return ownLabelType(value)
 	}
 	for i := range p.CapacityLabels {
 		if row := &p.CapacityLabels[i]; row.Key == key {
-			if t, ok := row.says(value); ok {
+			if t, ok := row.meaning(value); ok {
 				return t, true
 			}
 		}
@@ -171,8 +178,9 @@ func (p *Policy) LabelSays(key, value string) (CapacityType, bool) {
 	return OnDemand, false
 }
 
-// ValuesOf returns the values of the node label of this key that stand for capacity, and whether instead the mere presence of the label does. It
-// returns neither if all values but some do: that cannot be said of one node selector.
+// ValuesOf returns the values of the node label key that mean capacity. byPresence reports that the
+// presence of the label, with any value, means it. Both results are zero if every value except some
+// means it: a node selector cannot express that.
 func (p *Policy) ValuesOf(key string, capacity CapacityType) (values []string, byPresence bool) {
 	if key == CapacityLabelKey {
 		return []string{capacity.String()}, false
@@ -192,7 +200,8 @@ func (p *Policy) ValuesOf(key string, capacity CapacityType) (values []string, b
 	return values, false
 }
 
-// PresenceSaysSpot reports whether a node label of this key is set on spot nodes only, so that its mere presence decides.
+// PresenceSaysSpot reports whether only spot nodes have the node label key, so that its presence
+// means spot.
 func (p *Policy) PresenceSaysSpot(key string) bool {
 	found := false
 	for i := range p.CapacityLabels {
@@ -206,7 +215,7 @@ func (p *Policy) PresenceSaysSpot(key string) bool {
 	return found
 }
 
-func ownLabelSays(value string) (CapacityType, bool) {
+func ownLabelType(value string) (CapacityType, bool) {
 	switch value {
 	case "spot":
 		return Spot, true
@@ -216,7 +225,7 @@ func ownLabelSays(value string) (CapacityType, bool) {
 	return OnDemand, false
 }
 
-func (row *CapacityLabel) says(value string) (CapacityType, bool) {
+func (row *CapacityLabel) meaning(value string) (CapacityType, bool) {
 	switch {
 	case slices.Contains(row.OnDemand, value):
 		return OnDemand, true
@@ -226,22 +235,24 @@ func (row *CapacityLabel) says(value string) (CapacityType, bool) {
 	return OnDemand, false
 }
 
-// unknown reports whether a value that is not empty is none of those that the row lists, although it lists some for both capacity types.
+// unknown reports whether value is not empty and not in the row, although the row lists values for
+// both capacity types.
 func (row *CapacityLabel) unknown(value string) bool {
 	if value == "" || len(row.Spot) == 0 || len(row.OnDemand) == 0 {
 		return false
 	}
-	_, says := row.says(value)
-	return !says
+	_, known := row.meaning(value)
+	return !known
 }
 
-// Pool names the nodes that are reclaimed together: those of one instance type in one zone. The zero Pool belongs to nodes
-// without both labels: it is no pool at all, and no cap applies to it.
+// Pool identifies nodes that are reclaimed together: the nodes of one instance type in one zone.
+// The zero Pool is the value for nodes without both labels: they are in no pool, and no cap
+// applies.
 type Pool struct {
 	InstanceType, Zone string
 }
 
-// NewPool returns the pool of a node, the zero Pool unless it has both an instance type and a zone.
+// NewPool returns the pool of a node: the zero Pool unless both instance type and zone are known.
 func NewPool(instanceType, zone string) Pool {
 	if instanceType == "" || zone == "" {
 		return Pool{}
@@ -249,36 +260,38 @@ func NewPool(instanceType, zone string) Pool {
 	return Pool{InstanceType: instanceType, Zone: zone}
 }
 
-// SpreadPool identifies the nodes among which siblings are counted as being in one pool, for the pool cap and for the spread over pools. It
-// is the one rule for this. On-demand nodes are not reclaimed with the spot nodes of their Pool, so they are apart from them. Nodes without a
-// Pool share one with the other such nodes of their zone; no cap applies to them.
+// SpreadPool identifies the group of nodes in which siblings count as being in the same pool, both
+// for the pool cap and for the spread over pools. On-demand nodes are not reclaimed together with
+// the spot nodes of their Pool, so they form a separate group. The nodes of a zone without a Pool
+// share one group; no cap applies to them.
 type SpreadPool struct {
 	Capacity CapacityType
 	Pool     Pool
 	Zone     string
 }
 
-// SpreadPool returns the pool that siblings on the node are counted in, given the node's zone: its label, which a node without a Pool may
-// have too.
+// SpreadPool returns the group in which siblings on the node are counted. zone is the value of the
+// node's zone label, which a node without a Pool may have too.
 func (n Node) SpreadPool(zone string) SpreadPool {
 	return SpreadPool{Capacity: n.Capacity.Type, Pool: n.Pool, Zone: zone}
 }
 
-// SignalClass says what a node's interruption signals, taken together, ask for. A larger class outranks a smaller one.
+// SignalClass is the combined class of a node's interruption signals. A larger class outranks a
+// smaller one.
 type SignalClass int8
 
 const (
-	// NoSignal: nothing is known to happen to the node.
+	// NoSignal: no interruption of the node is known.
 	NoSignal SignalClass = iota
-	// Advisory: the node may go. It is scored last.
+	// Advisory: the node may be reclaimed. It gets the lowest scores.
 	Advisory
-	// Drain: somebody else already removes its pods. It takes no new ones.
+	// Drain: another actor already evicts its pods. It gets no new pods.
 	Drain
-	// Reclaim: the node goes at a deadline. It takes no new pods.
+	// Reclaim: the node is reclaimed at a deadline. It gets no new pods.
 	Reclaim
 )
 
-// String returns the class as configuration spells it, in lower case; "none" for NoSignal.
+// String returns the class as the configuration spells it; "none" for NoSignal.
 func (c SignalClass) String() string {
 	return [...]string{"none", "advisory", "drain", "reclaim"}[c]
 }

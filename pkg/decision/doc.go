@@ -1,14 +1,18 @@
-// Package decision holds every placement decision of the project: which capacity type a node has, how many replicas of a
-// workload must survive the loss of all spot (its floor), how many may therefore stand on spot (its budget), whether one
-// pod may go to one node, and which of the nodes that it may go to is best.
+// Package decision makes every placement decision of the project: the capacity type of a node, how
+// many replicas of a workload must survive the loss of all spot nodes (its floor), how many may
+// therefore run on spot (its budget), whether a pod may run on a node, and which feasible node is
+// best.
 //
-// It is pure: facts in, decision and reasons out. It imports the standard library only, reads no clock and keeps no state,
-// so the scheduler, the extender, the rebalancer and `explain` give the same answer for the same facts.
+// The package is pure: facts in, decision and reasons out. It imports only the standard library,
+// reads no clock and stores no state. The scheduler, the extender, the rebalancer and `explain`
+// therefore give the same answer for the same facts.
 //
-// The way of one decision:
+// A decision has four steps:
 //
-//	Policy.Settings(pod)            rules and annotations  -> Settings (and the annotations that do not parse)
-//	NewPlan(pod, settings, counts)  floor, budget, grants  -> Plan
-//	Plan.Admit(node, ...)           may it go there        -> Verdict   (Plan.Reason says it in words)
-//	Plan.Rank(node, ...)            how good is it         -> Rank      (ScoreBands maps the ranks to 0..100; Losses.Risk is a pool's risk)
+//	Policy.Settings(pod)            rules, annotations   -> Settings (and invalid annotations)
+//	NewPlan(pod, settings, counts)  floor, budget, grant -> Plan
+//	Plan.Admit(node, ...)           may the pod run here -> Verdict (Plan.Reason explains it)
+//	Plan.Rank(node, ...)            how good is the node -> Rank
+//
+// ScoreBands maps ranks to scores of 0 to MaxScore. Losses.Risk is the risk of a pool.
 package decision

@@ -5,17 +5,19 @@ import (
 	"slices"
 )
 
-// Origins say, for a person, where each of a pod's Settings comes from: "the profile", "the default of Jobs that retry", `rule "critical"` or
-// "annotation spot-aware-scheduler.io/min-on-demand on the Deployment".
+// Origins names the source of each of a pod's Settings, for users: "the profile", "the default of
+// Jobs that retry", `rule "critical"` or "annotation spot-aware-scheduler.io/min-on-demand on the
+// Deployment".
 type Origins struct {
 	MinOnDemand, MaxPerPool, WhenUnsatisfiable, FallbackAfter, RolloutRelief, Overflow, Exemptions, Protect string
-	// Overruled are the annotations that parse, or are not even read, and do not count because of the annotation policy; in words.
+	// Overruled lists the annotations that have no effect because of the annotation policy. They
+	// are valid, or were not parsed.
 	Overruled []string
 }
 
 const fromProfile = "the profile"
 
-// Explain returns what Settings does, and where each setting comes from.
+// Explain returns the result of Settings and the source of each setting.
 func (p *Policy) Explain(pod *Pod) (Settings, Origins, []InvalidAnnotation) {
 	origins := Origins{
 		MinOnDemand: fromProfile, MaxPerPool: fromProfile, WhenUnsatisfiable: fromProfile, FallbackAfter: fromProfile,
@@ -25,29 +27,30 @@ func (p *Policy) Explain(pod *Pod) (Settings, Origins, []InvalidAnnotation) {
 	case Retriable:
 		origins.MinOnDemand = "the default of Jobs that retry"
 	case NotRetriable:
-		origins.MinOnDemand = "the default of Jobs that one lost pod fails"
+		origins.MinOnDemand = "the default of Jobs without retries"
 	}
 	settings, invalid := p.settings(pod, &origins)
 	return settings, origins, invalid
 }
 
-// rule notes what a rule gives. As the other methods it does nothing for nil.
+// rule records the settings of a rule. Like the other methods it does nothing if o is nil.
 func (o *Origins) rule(rule *Rule) {
 	if o != nil {
 		from := fmt.Sprintf("rule %q", rule.Name)
-		o.note(rule.Overrides, func(string) string { return from })
+		o.record(rule.Overrides, func(string) string { return from })
 		if rule.Exemptions != nil {
 			o.Exemptions = from
 		}
 	}
 }
 
-// annotations notes what the annotations of one object give, out of what is given there.
+// annotations records the settings that the annotations of one object change. given are all of its
+// valid settings; count are the settings with effect.
 func (o *Origins) annotations(given, count Overrides, on string) {
 	if o == nil {
 		return
 	}
-	o.note(count, func(key string) string { return onObject(key, on) })
+	o.record(count, func(key string) string { return onObject(key, on) })
 	for key, lost := range map[string]bool{
 		MinOnDemandAnnotation:       given.MinOnDemand != nil && count.MinOnDemand == nil,
 		MaxPerPoolAnnotation:        given.MaxPerPool != nil && count.MaxPerPool == nil,
@@ -58,13 +61,13 @@ func (o *Origins) annotations(given, count Overrides, on string) {
 		ProtectAnnotation:           given.Protect != nil && count.Protect == nil,
 	} {
 		if lost {
-			o.Overruled = append(o.Overruled, onObject(key, on)+": annotationPolicy StricterOnly lets it only be stricter")
+			o.Overruled = append(o.Overruled, onObject(key, on)+": not stricter than the policy (annotationPolicy StricterOnly)")
 		}
 	}
 	slices.Sort(o.Overruled)
 }
 
-// ignored notes the annotations of a pod and its owner where none is read.
+// ignored records the annotations of a pod and its owner if annotations are not read.
 func (o *Origins) ignored(pod *Pod) {
 	if o == nil {
 		return
@@ -87,8 +90,8 @@ func (o *Origins) ignored(pod *Pod) {
 
 func onObject(key, on string) string { return fmt.Sprintf("annotation %s on the %s", key, on) }
 
-// note notes that these overrides are in force; from says what gives the setting of the annotation of that key.
-func (o *Origins) note(overrides Overrides, from func(key string) string) {
+// record sets the source of every setting in overrides. from returns it by annotation key.
+func (o *Origins) record(overrides Overrides, from func(key string) string) {
 	if overrides.MinOnDemand != nil {
 		o.MinOnDemand = from(MinOnDemandAnnotation)
 	}

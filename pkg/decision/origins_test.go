@@ -42,7 +42,7 @@ func TestExplain(t *testing.T) {
 	}{
 		"the profile":      {base, decision.Pod{}, from(func(o *decision.Origins) {})},
 		"a Job":            {base, decision.Pod{Workload: decision.Workload{Batch: decision.Retriable}}, from(func(o *decision.Origins) { o.MinOnDemand = "the default of Jobs that retry" })},
-		"a Job that fails": {base, decision.Pod{Workload: decision.Workload{Batch: decision.NotRetriable}}, from(func(o *decision.Origins) { o.MinOnDemand = "the default of Jobs that one lost pod fails" })},
+		"a Job that fails": {base, decision.Pod{Workload: decision.Workload{Batch: decision.NotRetriable}}, from(func(o *decision.Origins) { o.MinOnDemand = "the default of Jobs without retries" })},
 		"the first rule that matches": {ruled, decision.Pod{Workload: decision.Workload{Batch: decision.Retriable}},
 			decision.Origins{
 				MinOnDemand: `rule "shop"`, MaxPerPool: `rule "shop"`, WhenUnsatisfiable: `rule "shop"`, FallbackAfter: `rule "shop"`,
@@ -60,9 +60,9 @@ func TestExplain(t *testing.T) {
 				o.MinOnDemand = "annotation spot-aware-scheduler.io/min-on-demand on the pod"
 				o.FallbackAfter = "annotation spot-aware-scheduler.io/fallback-after on the pod"
 				o.Overruled = []string{
-					"annotation spot-aware-scheduler.io/min-on-demand on the Deployment: annotationPolicy StricterOnly lets it only be stricter",
-					"annotation spot-aware-scheduler.io/protect on the Deployment: annotationPolicy StricterOnly lets it only be stricter",
-					"annotation spot-aware-scheduler.io/rollout-relief on the pod: annotationPolicy StricterOnly lets it only be stricter",
+					"annotation spot-aware-scheduler.io/min-on-demand on the Deployment: not stricter than the policy (annotationPolicy StricterOnly)",
+					"annotation spot-aware-scheduler.io/protect on the Deployment: not stricter than the policy (annotationPolicy StricterOnly)",
+					"annotation spot-aware-scheduler.io/rollout-relief on the pod: not stricter than the policy (annotationPolicy StricterOnly)",
 				}
 			})},
 		"not read": {deaf, decision.Pod{Annotations: map[string]string{decision.MinOnDemandAnnotation: "0", decision.RolloutReliefAnnotation: "1s"}, Workload: decision.Workload{Kind: "Deployment"}},

@@ -5,43 +5,48 @@ import (
 	"time"
 )
 
-// OwnerNews is how long a pod waits for news of a workload that it has outgrown before it is judged by what is known. Watches of different
-// kinds are milliseconds apart, on a busy machine a second or two.
+// OwnerNews is the maximum time that a pod waits for an update of a workload that it has outgrown.
+// After this time the scheduler decides with the state that it knows. Watches of different
+// resources differ by milliseconds, on a busy machine by a second or two.
 const OwnerNews = 5 * time.Second
 
-// Batch says whether a workload is a Job, and whether the loss of one of its pods only costs time.
+// Batch reports whether a workload is a Job, and whether a lost pod of it costs only time.
 type Batch int8
 
 const (
-	// NotBatch: no Job.
+	// NotBatch: the workload is not a Job.
 	NotBatch Batch = iota
-	// Retriable: a Job that starts a lost pod again.
+	// Retriable: the Job replaces a lost pod.
 	Retriable
-	// NotRetriable: a Job that a lost pod fails (backoffLimit 0, and no podFailurePolicy that ignores disruptions).
+	// NotRetriable: a lost pod fails the Job (backoffLimit 0, and no podFailurePolicy that ignores
+	// disruptions).
 	NotRetriable
 )
 
-// Workload is what owns a pod and carries its replica count.
+// Workload is the owner of a pod, the object that has the replica count.
 type Workload struct {
-	// Kind is the kind of the object that carries the replica count ("Deployment", "StatefulSet", "Job", …); "Pod" for a pod
-	// without a controller.
+	// Kind is the kind of the object with the replica count ("Deployment", "StatefulSet", "Job",
+	// …). It is "Pod" for a pod without a controller.
 	Kind string
-	// Revision names, for people, what the pod's siblings are counted by: for a Deployment the pod's ReplicaSet.
+	// Revision is the display name of the group in which the pod's siblings are counted. For a
+	// Deployment it is the pod's ReplicaSet.
 	Revision string
-	// Annotations are those of the object that carries the replica count.
+	// Annotations of the object with the replica count.
 	Annotations map[string]string
-	// Desired is its replica count.
+	// Desired is the replica count.
 	Desired int
-	// Ordinal is the pod's place in its StatefulSet, counted from the set's first ordinal; meaningful if Ordered.
+	// Ordinal is the pod's index in its StatefulSet, relative to the first ordinal of the set. It
+	// is set only if Ordered.
 	Ordinal int
-	// Ordered: the floor is the first ordinals, and nothing is counted.
+	// Ordered: the first ordinals form the floor, and replicas are not counted.
 	Ordered bool
-	// HoldsUpLater: pods of later ordinals are not even created before this one is ready (OrderedReady).
+	// HoldsUpLater: the StatefulSet controller creates no pod of a later ordinal before this one is
+	// ready (OrderedReady).
 	HoldsUpLater bool
 	Batch        Batch
 }
 
-// Pod is one pod to place.
+// Pod is the pod to place.
 type Pod struct {
 	Namespace     string
 	Labels        map[string]string
@@ -51,40 +56,44 @@ type Pod struct {
 	QOSClass      string
 	// OnlySpot: the pod's own node selector or required node affinity admits no on-demand node.
 	OnlySpot bool
-	// OnlyOnDemand: they admit no spot node.
+	// OnlyOnDemand: the pod's own node selector or required node affinity admits no spot node.
 	OnlyOnDemand bool
-	// Assigned is the capacity type that the pod was assigned before it was scheduled. Its writer may be anybody who may write the pod, so it
-	// only makes a pod more modest: no plan admits it to a node that it would not be admitted to without, and it evicts no more.
+	// Assigned is the capacity type that was assigned to the pod before it was scheduled. Anyone
+	// who may write the pod can set it, so it only restricts the pod: no plan admits the pod to
+	// more nodes or lets it preempt more pods because of it.
 	Assigned Assignment
-	// Granted is the Grant that a predecessor of the pod has earned by waiting; NotGranted if none has.
+	// Granted is the Grant that a predecessor of the pod obtained by waiting; NotGranted if none.
 	Granted  Grant
 	Workload Workload
 }
 
-// Outgrown returns why what is known of the pod's workload must be older than the pod; empty if nothing says so. No controller makes more
-// pods than replicas, nor an ordinal beyond the last: such a pod was made after the workload was scaled up, or is about to be deleted after
-// it was scaled down. A floor of too few replicas would put it on on-demand for good, or an ordinal of the floor on spot. A Job says
-// nothing by its pods: they end before it notices.
+// Outgrown returns why the known state of the pod's workload must be older than the pod, or "" if
+// it need not be. No controller creates more pods than replicas, or an ordinal beyond the last.
+// Such a pod was created after the workload was scaled up, or will be deleted after a scale-down.
+// With a floor computed from too few replicas the pod would stay on on-demand for its lifetime, or
+// an ordinal of the floor would run on spot. The pods of a Job prove nothing: they end before the
+// Job's status shows it.
 func (p *Pod) Outgrown(settings Settings, placed Placed) string {
 	w := &p.Workload
 	switch {
 	case w.Batch != NotBatch || settings.Exempts(p):
 	case w.Ordered && w.Ordinal >= w.Desired:
-		return fmt.Sprintf("owner not up to date yet: %s has no ordinal %d with %d replicas; waits for news of its %s, %s at most",
+		return fmt.Sprintf("owner not up to date yet: %s has no ordinal %d with %d replicas (waits for an update of its %s, at most %s)",
 			w.Revision, w.Ordinal, w.Desired, w.Kind, OwnerNews)
 	case !w.Ordered && placed.OnDemand+placed.Spot >= w.Desired:
-		return fmt.Sprintf("owner not up to date yet: all %d replicas of %s are placed; waits for news of its %s, %s at most",
+		return fmt.Sprintf("owner not up to date yet: all %d replicas of %s are placed (waits for an update of its %s, at most %s)",
 			w.Desired, w.Revision, w.Kind, OwnerNews)
 	}
 	return ""
 }
 
-// Placed counts the pods of one revision that are bound, assumed or nominated to nodes that exist, and are neither terminal nor terminating.
+// Placed counts the pods of one revision that are bound, assumed or nominated to existing nodes.
+// Terminal and terminating pods are not counted.
 type Placed struct {
 	Spot, OnDemand int
 }
 
-// Add counts n more pods on nodes of that capacity type.
+// Add counts n more pods on nodes of the given capacity type.
 func (p *Placed) Add(capacity CapacityType, n int) {
 	if capacity == Spot {
 		p.Spot += n
@@ -93,7 +102,7 @@ func (p *Placed) Add(capacity CapacityType, n int) {
 	}
 }
 
-// Waiting is what a pod's waiting so far may have earned it.
+// Waiting describes how long a pod has waited, as far as a Grant may depend on it.
 type Waiting struct {
 	// For is the time since the pod was first found unschedulable; 0 if it never was.
 	For time.Duration
@@ -101,32 +110,34 @@ type Waiting struct {
 	OlderOnDemand bool
 }
 
-// Grant is why a pod may take any spot node, over budget and cap.
+// Grant is the reason why a pod may use any spot node, regardless of budget and cap.
 type Grant int8
 
 const (
-	// NotGranted: it may not.
+	// NotGranted: budget and cap apply.
 	NotGranted Grant = iota
-	// Anyway: the workload says ScheduleAnyway.
+	// Anyway: whenUnsatisfiable of the workload is ScheduleAnyway.
 	Anyway
-	// FellBack: it has waited for FallbackAfter, or a pod that it replaces has.
+	// FellBack: the pod, or a pod that it replaces, has waited for FallbackAfter.
 	FellBack
-	// Relieved: it has waited for RolloutRelief, or a pod that it replaces has, while an older revision holds on-demand.
+	// Relieved: the pod, or a pod that it replaces, has waited for RolloutRelief while an older
+	// revision had pods on on-demand.
 	Relieved
 )
 
-// Plan is the decision for one pod as far as it does not depend on the node.
+// Plan is the part of a pod's decision that does not depend on the node.
 type Plan struct {
-	// Floor is how many replicas of the workload must survive the loss of all spot; Budget how many of the revision may be on spot.
+	// Floor is the number of replicas of the workload that must survive the loss of all spot nodes.
+	// Budget is the number of replicas of the revision that may run on spot.
 	Floor, Budget int
-	// PoolCap is how many of the revision one spot pool may hold; 0 means no cap.
+	// PoolCap is the maximum number of replicas of the revision in one spot pool; 0 means no cap.
 	PoolCap int
-	// Exempt: the user's own node selector or affinity admits only spot, and Settings.Exemptions allows that, so the budget is lifted
-	// from this pod. The cap is not: it says where on spot.
+	// Exempt: the budget does not apply to the pod. The pod's own node selector or affinity admits
+	// only spot, and Settings.Exemptions allows that. The cap still applies.
 	Exempt bool
-	// Grant, if any, lifts both budget and cap from this pod: it has to run somewhere.
+	// Grant, if not NotGranted, lifts budget and cap, because the pod has to run somewhere.
 	Grant Grant
-	// Prefer is the capacity type that the pod should have where it can: the floor first, then spot.
+	// Prefer is the preferred capacity type: on-demand until the floor is met, then spot.
 	Prefer CapacityType
 
 	placed        Placed
@@ -141,7 +152,8 @@ type Plan struct {
 	fallbackAfter time.Duration
 }
 
-// NewPlan returns the decision for pod under settings, given where its revision stands and how long it has waited.
+// NewPlan returns the decision for pod under settings. placed counts the pods of its revision, and
+// waiting describes how long the pod has waited.
 func NewPlan(pod *Pod, settings Settings, placed Placed, waiting Waiting) Plan {
 	w := &pod.Workload
 	plan := Plan{
@@ -166,7 +178,7 @@ func NewPlan(pod *Pod, settings Settings, placed Placed, waiting Waiting) Plan {
 	case pod.Granted != NotGranted:
 		plan.Grant = pod.Granted
 	case pod.OnlyOnDemand:
-		// No spot node would take it: it waits for on-demand, however long it has waited.
+		// No spot node is feasible. The pod waits for on-demand, however long it has waited.
 	case waiting.For > 0 && settings.FallbackAfter != Never && waiting.For >= settings.FallbackAfter:
 		plan.Grant = FellBack
 	case waiting.OlderOnDemand && settings.Relieves(waiting.For):
@@ -179,58 +191,67 @@ func NewPlan(pod *Pod, settings Settings, placed Placed, waiting Waiting) Plan {
 	return plan
 }
 
-// WithinBudget reports whether one more replica may go to spot, if morePlaced more of the revision stood there than the plan
-// was made for. A StatefulSet is not counted: the pod's ordinal decides.
+// WithinBudget reports whether one more replica may run on spot. morePlaced is added to the number
+// of replicas of the revision that were on spot when the plan was made. StatefulSets have no such
+// count: the pod's ordinal decides.
 func (p *Plan) WithinBudget(morePlaced int) bool {
 	if p.ordered {
-		// Ordinals below the set's first one are what an edited start leaves behind: they go with the floor, if there is one.
+		// Ordinals below the first ordinal of the set remain after the user changes
+		// spec.ordinals.start. They count as part of the floor, if there is a floor.
 		return p.Floor == 0 || p.ordinal >= p.Floor
 	}
 	return p.placed.Spot+morePlaced < p.Budget
 }
 
-// MayTakeSpot reports whether some spot node may be open to the pod.
+// MayTakeSpot reports whether the policy admits the pod to some spot node.
 func (p *Plan) MayTakeSpot() bool { return p.Exempt || p.Grant != NotGranted || p.WithinBudget(0) }
 
-// BeyondFloor reports whether the floor is met without the pod: as many replicas of its revision as the floor has are on on-demand, or
-// its ordinal is none of the floor's. The same holds for a pod that was assigned beyond the floor, as long as the budget has room for it:
-// room on on-demand is for siblings that were assigned to the floor, and may not be there yet. If the budget is used up, fewer siblings were
-// assigned to the floor than it has now, and the pod is judged as if nothing had been assigned.
+// BeyondFloor reports whether the floor is met without the pod: on-demand runs as many replicas of
+// its revision as the floor requires, or the pod's ordinal is outside the floor.
+//
+// A pod that was assigned beyond the floor is also beyond it while the budget has room. On-demand
+// room is then left to siblings that were assigned to the floor and may not exist yet. If the
+// budget is used up, fewer siblings were assigned to the floor than it now requires. The assignment
+// is then ignored.
 func (p *Plan) BeyondFloor() bool {
 	if p.ordered {
-		// As in WithinBudget, ordinals below the set's first one go with the floor.
+		// See WithinBudget for ordinals below the first ordinal of the set.
 		return p.Floor == 0 || p.ordinal >= p.Floor
 	}
 	return p.floorMet() || p.assigned.Beyond() && p.WithinBudget(0)
 }
 
-// floorMet reports whether on-demand holds as many replicas of a revision that is not ordered as the floor has.
+// floorMet reports whether on-demand runs as many replicas of an unordered revision as the floor
+// requires.
 func (p *Plan) floorMet() bool { return p.placed.OnDemand >= p.Floor }
 
-// MayFreeSiblings reports whether siblings that were assigned beyond the floor may take on-demand once the pod is on spot, and not before:
-// overflow Never keeps them off as long as the budget has room, and the pod uses it up.
+// MayFreeSiblings reports whether binding the pod to spot allows siblings that were assigned beyond
+// the floor to use on-demand. Overflow Never blocks them while the budget has room, and this pod
+// uses the last of it.
 func (p *Plan) MayFreeSiblings() bool {
 	return p.overflow == NeverOverflow && !p.ordered && !p.floorMet() && p.placed.Spot+1 >= p.Budget
 }
 
-// KeptOffOnDemand reports whether the pod may take no on-demand node because of overflow Never. A pod that admits no spot node by itself
-// is not kept off: it could never run.
+// KeptOffOnDemand reports whether overflow Never keeps the pod off every on-demand node. It is
+// false for a pod that itself admits no spot node, because that pod could never run.
 func (p *Plan) KeptOffOnDemand() bool {
 	return p.overflow == NeverOverflow && p.Overflows()
 }
 
-// Overflows reports whether the pod, on an on-demand node, would take room that is meant for floors: it is beyond the floor, and its own node
-// selector or affinity admits spot. Such a pod evicts no other one from on-demand.
+// Overflows reports whether the pod would use on-demand room that is reserved for floors: it is
+// beyond the floor, and its own node selector or affinity admits spot. Such a pod preempts no pod
+// on on-demand.
 func (p *Plan) Overflows() bool { return !p.onlyOnDemand && p.BeyondFloor() }
 
-// MayTakeOnDemand reports whether some on-demand node may be open to the pod.
+// MayTakeOnDemand reports whether the policy admits the pod to some on-demand node.
 func (p *Plan) MayTakeOnDemand() bool { return !p.onlySpot && !p.KeptOffOnDemand() }
 
-// MustHaveOnDemand reports whether the policy keeps the pod off every spot node, and some on-demand node may be open to it.
+// MustHaveOnDemand reports whether the policy keeps the pod off every spot node and admits it to
+// some on-demand node.
 func (p *Plan) MustHaveOnDemand() bool { return !p.MayTakeSpot() && p.MayTakeOnDemand() }
 
-// Counted reports whether the plan depends on where the pod's siblings are: on how many are on spot, or with overflow Never on how many
-// are on on-demand.
+// Counted reports whether the plan depends on where the pod's siblings run: on the number on spot,
+// or with overflow Never on the number on on-demand.
 func (p *Plan) Counted() bool {
 	if p.overflow == NeverOverflow && !p.onlyOnDemand && !p.onlySpot && !p.ordered && p.Floor > 0 {
 		return true
@@ -238,13 +259,16 @@ func (p *Plan) Counted() bool {
 	return p.Grant == NotGranted && (p.PoolCap > 0 || !p.ordered && !p.Exempt && p.Budget > 0)
 }
 
-// MayOpen reports whether next may admit the pod to a node that p refuses. Both are plans for the same pod; in between, the replica count
-// of its workload has changed, and its settings have not. It assumes that no replica of the revision has left spot since p was made, and none
-// has used up the budget (MayFreeSiblings): the scheduler tries waiting pods again when one does.
+// MayOpen reports whether next may admit the pod to a node that p refuses. Both are plans for the
+// same pod; the replica count of its workload changed in between, and its settings did not.
+//
+// MayOpen ignores two other changes since p was made: a replica of the revision left spot, or a
+// replica used up the budget (MayFreeSiblings). The scheduler retries waiting pods on each of
+// these.
 func (p *Plan) MayOpen(next *Plan) bool {
 	switch {
 	case p.Overflows() && !next.Overflows():
-		return true // a replica of the floor may take on-demand with overflow Never, and may preempt there
+		return true // a replica of the floor may use on-demand with overflow Never, and may preempt there
 	case p.Grant != NotGranted:
 		return false // p refuses no node that next admits
 	case next.Grant != NotGranted:
@@ -259,11 +283,13 @@ func (p *Plan) MayOpen(next *Plan) bool {
 	return next.Budget > p.Budget
 }
 
-// NextChange returns after how much more waiting, for a pod that has waited for waited, time alone may change the plan of a pod
-// that waits for on-demand; false if it never will. newRevision says whether older revisions of its workload may be in its way.
+// NextChange returns how much longer a pod that waits for on-demand must wait before time alone may
+// change its plan. The result is false if time never changes it. waited is the time that the pod
+// has waited so far. newRevision reports whether older revisions of its workload may occupy
+// on-demand.
 func (s Settings) NextChange(waited time.Duration, newRevision bool) (time.Duration, bool) {
 	next := Never
-	// A pod that has not waited at all has not fallen back, not even after 0.
+	// A pod that has not waited at all has not fallen back, not even with a period of 0.
 	if s.FallbackAfter != Never && (s.FallbackAfter > waited || waited == 0) {
 		next = s.FallbackAfter - waited
 	}
@@ -274,22 +300,22 @@ func (s Settings) NextChange(waited time.Duration, newRevision bool) (time.Durat
 	return max(next, 0), next != Never
 }
 
-// Counts reports whether the plan of a pod of w may depend on where its siblings are.
+// Counts reports whether the plan of a pod of w may depend on where its siblings run.
 func (s Settings) Counts(w *Workload) bool {
 	return s.MaxPerPool != nil || !w.Ordered && s.Floor(w.Desired) > 0
 }
 
-// Relieves reports whether a pod of a new revision that has waited for waited may take spot if an older revision of its workload
-// has pods on on-demand. A pod that has not waited at all may not.
+// Relieves reports whether a pod of a new revision may use spot after the time waited, if an older
+// revision of its workload has pods on on-demand. A pod that has not waited at all may not.
 func (s Settings) Relieves(waited time.Duration) bool {
 	return waited > 0 && s.RolloutRelief != Never && waited >= s.RolloutRelief
 }
 
-// Exempts reports whether no floor keeps the pod off spot, because its own node selector or affinity admits nothing else. What it requires
-// by an assignment is not its own.
+// Exempts reports whether the floor does not apply to the pod, because the pod's own node selector
+// or affinity admits only spot. Requirements that an assignment added are not the pod's own.
 func (s Settings) Exempts(pod *Pod) bool {
 	return pod.OnlySpot && pod.Assigned != AssignedSpot && s.Exemptions == AllowExemptions
 }
 
-// Floor returns how many of desired replicas must survive the loss of all spot.
+// Floor returns how many of desired replicas must survive the loss of all spot nodes.
 func (s Settings) Floor(desired int) int { return floor(s.MinOnDemand, desired) }

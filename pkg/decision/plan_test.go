@@ -166,7 +166,7 @@ func TestOverflowNever(t *testing.T) {
 		Prefer                                   decision.CapacityType
 		Waits                                    string
 	}
-	const held = "overflow Never: on-demand holds the floor of 2 of shop/web-5d9f (waits for room on spot)"
+	const held = "overflow Never: the floor of 2 of shop/web-5d9f is met (waits for room on spot)"
 	tests := map[string]struct {
 		pod         decision.Pod
 		minOnDemand decision.Quantity
@@ -177,7 +177,7 @@ func TestOverflowNever(t *testing.T) {
 	}{
 		"floor not full": {
 			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 1},
-			want: outline{Spot: true, OnDemand: true, Counted: true, Waits: "no node takes it: it may go to on-demand and to spot"},
+			want: outline{Spot: true, OnDemand: true, Counted: true, Waits: "no feasible node: the pod may run on on-demand and on spot"},
 		},
 		"floor not full, budget used up": {
 			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 1, Spot: 3},
@@ -194,7 +194,7 @@ func TestOverflowNever(t *testing.T) {
 		"floor full, overflow allowed": {
 			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 2}, allow: true,
 			want: outline{
-				Beyond: true, Spot: true, OnDemand: true, Counted: true, Prefer: decision.Spot, Waits: "no node takes it: it may go to on-demand and to spot",
+				Beyond: true, Spot: true, OnDemand: true, Counted: true, Prefer: decision.Spot, Waits: "no feasible node: the pod may run on on-demand and on spot",
 			},
 		},
 		"floor full, ScheduleAnyway": {
@@ -205,7 +205,7 @@ func TestOverflowNever(t *testing.T) {
 			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 2, Spot: 3},
 			want: outline{
 				Beyond: true, KeptOff: true, Counted: true, Prefer: decision.Spot,
-				Waits: "spot budget used up: 3 of 3 replicas of shop/web-5d9f may run on spot (waits for a replica to leave)",
+				Waits: "spot budget used up: 3 of 3 replicas of shop/web-5d9f may run on spot (waits for another replica to terminate)",
 			},
 		},
 		"no floor": {
@@ -219,23 +219,23 @@ func TestOverflowNever(t *testing.T) {
 			pod: decision.Pod{Workload: five, OnlyOnDemand: true}, minOnDemand: two, placed: decision.Placed{OnDemand: 2},
 			want: outline{
 				Beyond: true, Spot: true, OnDemand: true, Counted: true, Prefer: decision.Spot,
-				Waits: "no node takes it: its own node selector or affinity admits only on-demand",
+				Waits: "no feasible node: the pod's own node selector or affinity admits only on-demand",
 			},
 		},
 		"it admits only spot": {
 			pod: decision.Pod{Workload: five, OnlySpot: true}, minOnDemand: two, placed: decision.Placed{OnDemand: 1},
-			want: outline{Spot: true, Prefer: decision.Spot, Waits: "no node takes it: its own node selector or affinity admits only spot"},
+			want: outline{Spot: true, Prefer: decision.Spot, Waits: "no feasible node: the pod's own node selector or affinity admits only spot"},
 		},
 		"ordinal of the floor": {
 			pod: decision.Pod{Workload: ordinal(1)}, minOnDemand: two, placed: decision.Placed{OnDemand: 4},
-			want: outline{OnDemand: true, Waits: "ordinal kept off spot: the first 2 of the ordinals of shop/db stay on on-demand, " +
+			want: outline{OnDemand: true, Waits: "ordinal kept off spot: the first 2 ordinals of shop/db must run on on-demand, " +
 				"and later ordinals wait for this one (waits for on-demand room)"},
 		},
 		"ordinal beyond the floor": {
 			pod: decision.Pod{Workload: ordinal(2)}, minOnDemand: two,
 			want: outline{
 				Beyond: true, KeptOff: true, Spot: true, Prefer: decision.Spot,
-				Waits: "overflow Never: only the first 2 of the ordinals of shop/db may run on on-demand, and later ordinals wait for this one " +
+				Waits: "overflow Never: only the first 2 ordinals of shop/db may run on on-demand, and later ordinals wait for this one " +
 					"(waits for room on spot)",
 			},
 		},
@@ -289,12 +289,12 @@ func TestOutgrown(t *testing.T) {
 		"the last replica": {workload: three, placed: decision.Placed{Spot: 1, OnDemand: 1}},
 		"one more than replicas": {
 			workload: three, placed: decision.Placed{Spot: 2, OnDemand: 1},
-			want: "owner not up to date yet: all 3 replicas of shop/web-1 are placed; waits for news of its Deployment, 5s at most",
+			want: "owner not up to date yet: all 3 replicas of shop/web-1 are placed (waits for an update of its Deployment, at most 5s)",
 		},
 		"nothing depends on the count": {workload: three, onlySpot: true, placed: decision.Placed{Spot: 3}},
 		"exemptions ignored": {
 			workload: three, onlySpot: true, settings: decision.Settings{Exemptions: decision.IgnoreExemptions}, placed: decision.Placed{Spot: 3},
-			want: "owner not up to date yet: all 3 replicas of shop/web-1 are placed; waits for news of its Deployment, 5s at most",
+			want: "owner not up to date yet: all 3 replicas of shop/web-1 are placed (waits for an update of its Deployment, at most 5s)",
 		},
 		"a Job's pods end before it notices": {
 			workload: decision.Workload{Kind: "Job", Desired: 1, Batch: decision.NotRetriable}, placed: decision.Placed{OnDemand: 1},
@@ -304,7 +304,7 @@ func TestOutgrown(t *testing.T) {
 		"an ordinal below the first": {workload: ordinal(-1)},
 		"an ordinal beyond the last": {
 			workload: ordinal(3),
-			want:     "owner not up to date yet: shop/db has no ordinal 3 with 3 replicas; waits for news of its StatefulSet, 5s at most",
+			want:     "owner not up to date yet: shop/db has no ordinal 3 with 3 replicas (waits for an update of its StatefulSet, at most 5s)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

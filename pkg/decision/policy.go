@@ -6,64 +6,71 @@ import (
 	"time"
 )
 
-// WhenUnsatisfiable says what happens to a pod that the floor or the pool cap keeps off every node with room.
+// WhenUnsatisfiable decides what happens to a pod if the floor or the pool cap refuses every node
+// that has room.
 type WhenUnsatisfiable int8
 
 const (
-	// DoNotSchedule: it waits.
+	// DoNotSchedule: the pod waits.
 	DoNotSchedule WhenUnsatisfiable = iota
-	// ScheduleAnyway: floor and cap are preferences only.
+	// ScheduleAnyway: floor and cap are only preferences.
 	ScheduleAnyway
 )
 
-// OverflowPolicy says what happens to replicas beyond the floor that no spot node takes.
+// OverflowPolicy decides what happens to replicas beyond the floor if no spot node is feasible.
 type OverflowPolicy int8
 
 const (
-	// AllowOverflow: they may take on-demand.
+	// AllowOverflow: these replicas may use on-demand.
 	AllowOverflow OverflowPolicy = iota
-	// NeverOverflow: they wait for spot.
+	// NeverOverflow: these replicas wait for spot.
 	NeverOverflow
 )
 
-// ExemptionPolicy says whether a pod whose own node selector or required node affinity admits only spot is exempt from the floor.
+// ExemptionPolicy decides whether a pod is exempt from the floor if its own node selector or
+// required node affinity admits only spot.
 type ExemptionPolicy int8
 
 const (
-	// AllowExemptions: the pod goes to spot whatever the floor.
+	// AllowExemptions: the pod may run on spot regardless of the floor.
 	AllowExemptions ExemptionPolicy = iota
-	// IgnoreExemptions: the pod waits if the floor keeps it off spot.
+	// IgnoreExemptions: the pod waits if the floor requires on-demand.
 	IgnoreExemptions
 )
 
-// Never, as Settings.FallbackAfter or Settings.RolloutRelief, means that no time of waiting lets a pod take spot.
+// Never, as Settings.FallbackAfter or Settings.RolloutRelief, means that a pod may not use spot
+// however long it waits.
 const Never time.Duration = -1
 
-// Settings are the knobs of one workload, after rules and annotations.
+// Settings are the settings of one workload, after rules and annotations are applied.
 type Settings struct {
-	// MinOnDemand is how many replicas must be able to survive the loss of all spot.
+	// MinOnDemand is the number of replicas that must survive the loss of all spot nodes.
 	MinOnDemand Quantity
 	// MaxPerPool caps the replicas of a revision in one spot pool; nil means no cap.
 	MaxPerPool *Quantity
-	// WhenUnsatisfiable says whether floor and cap are hard.
+	// WhenUnsatisfiable decides whether floor and cap are hard constraints.
 	WhenUnsatisfiable WhenUnsatisfiable
-	// FallbackAfter is how long after it was first found unschedulable a pod may take spot regardless; Never for never.
+	// FallbackAfter is the time after which a pod may use spot regardless of floor and cap. It
+	// starts when the pod is first found unschedulable. Never disables the fallback.
 	FallbackAfter time.Duration
-	// RolloutRelief is how long a pod of a new revision waits for on-demand that an older revision of its workload holds, before it
-	// may take spot regardless; Never for never. Without relief a rollout that may not delete an old replica first (maxUnavailable
-	// 0, which 25 % of up to 3 replicas rounds to) waits forever if on-demand holds exactly the floor.
+	// RolloutRelief is the time after which a pod of a new revision may use spot regardless of
+	// floor and cap, if an older revision of its workload occupies on-demand. Never disables the
+	// relief. Without relief a rollout that may not delete an old replica first waits forever if
+	// on-demand has room for exactly the floor. That is the case for maxUnavailable 0, to which 25
+	// % of up to 3 replicas rounds.
 	RolloutRelief time.Duration
-	// Overflow says whether replicas beyond the floor may take on-demand. WhenUnsatisfiable and the waits above do not change it: they
-	// concern spot only.
+	// Overflow decides whether replicas beyond the floor may use on-demand. WhenUnsatisfiable,
+	// FallbackAfter and RolloutRelief do not change it: they concern only spot.
 	Overflow OverflowPolicy
-	// Exemptions says whether pods that admit only spot are exempt from the floor. No annotation sets it.
+	// Exemptions decides whether pods that admit only spot are exempt from the floor. No annotation
+	// sets it.
 	Exemptions ExemptionPolicy
-	// Protect says whether the controller keeps a PodDisruptionBudget for the workload, so that whoever drains a node has to wait for
-	// replacements. It changes no placement.
+	// Protect: the controller maintains a PodDisruptionBudget for the workload, so that every drain
+	// waits for replacements. It does not change placement.
 	Protect bool
 }
 
-// String says all settings that placements depend on in one line, the same for equal settings.
+// String returns all settings that affect placement in one line. Equal settings give the same line.
 func (s Settings) String() string {
 	perPool, anyway := "none", "DoNotSchedule"
 	if s.MaxPerPool != nil {
@@ -76,7 +83,7 @@ func (s Settings) String() string {
 		s.MinOnDemand, perPool, anyway, orNever(s.FallbackAfter), orNever(s.RolloutRelief), s.Overflow, s.Exemptions)
 }
 
-// String returns p as ParseOverflow reads it.
+// String returns p in the form that ParseOverflow reads.
 func (p OverflowPolicy) String() string {
 	if p == NeverOverflow {
 		return "Never"
@@ -84,7 +91,7 @@ func (p OverflowPolicy) String() string {
 	return "Allow"
 }
 
-// String returns p as ParseExemptions reads it.
+// String returns p in the form that ParseExemptions reads.
 func (p ExemptionPolicy) String() string {
 	if p == IgnoreExemptions {
 		return "Ignore"
@@ -92,7 +99,7 @@ func (p ExemptionPolicy) String() string {
 	return "Allow"
 }
 
-// orNever writes a duration that may be Never.
+// orNever formats a duration that may be Never.
 func orNever(d time.Duration) string {
 	if d == Never {
 		return "never"
@@ -100,7 +107,8 @@ func orNever(d time.Duration) string {
 	return d.String()
 }
 
-// Overrides are the settings that one rule or one object's annotations give; nil leaves the level below in force.
+// Overrides are the settings of one rule or of the annotations of one object. A nil field does not
+// override anything.
 type Overrides struct {
 	MinOnDemand       *Quantity
 	MaxPerPool        *Quantity
@@ -141,37 +149,41 @@ func (s Settings) with(o Overrides) Settings {
 	return s
 }
 
-// AnnotationPolicy says how far workloads may decide for themselves.
+// AnnotationPolicy decides how far the annotations of a workload may override the policy.
 type AnnotationPolicy int8
 
 const (
-	// AllowAnnotations: annotations win over rules and defaults.
+	// AllowAnnotations: annotations override rules and defaults.
 	AllowAnnotations AnnotationPolicy = iota
-	// StricterOnly: an annotation counts only where it makes the workload safer: a higher floor, a lower cap, DoNotSchedule,
-	// a later fallback or relief of rollouts, protection; or where it takes less of what is shared: overflow Never.
+	// StricterOnly: an annotation counts only if it makes the workload safer (a higher floor, a
+	// lower cap, DoNotSchedule, a later fallback or rollout relief, protection) or reduces its use
+	// of shared capacity (overflow Never).
 	StricterOnly
 	// IgnoreAnnotations: annotations are not read.
 	IgnoreAnnotations
 )
 
-// Policy is what one scheduler profile promises. The zero Policy promises nothing (floor 0); configuration fills in defaults.
+// Policy is the policy of one scheduler profile. The zero Policy has a floor of 0; the
+// configuration fills in defaults.
 type Policy struct {
 	Defaults Settings
-	// Rules are tried in order; the first that matches a pod applies, the others do not.
+	// Rules are matched in order. Only the first rule that matches a pod applies.
 	Rules []Rule
-	// Annotations applies where the matching rule does not say otherwise.
+	// Annotations applies unless the matching rule overrides it.
 	Annotations AnnotationPolicy
-	// UnlabeledNodes is the capacity type of nodes that no label speaks of.
+	// UnlabeledNodes is the capacity type of nodes without a capacity label.
 	UnlabeledNodes CapacityType
-	// LabelGrace is how young an unlabeled node must be to count as Settling.
+	// LabelGrace is the age below which an unlabeled node counts as Settling.
 	LabelGrace time.Duration
-	// GateTimeout is how long the controller has, from a pod's creation on, to remove the scheduling gate of the autoscaler mode.
+	// GateTimeout is the time, from a pod's creation, in which the controller must remove the
+	// scheduling gate of the autoscaler mode.
 	GateTimeout time.Duration
 	// CapacityLabels are the aliases of CapacityLabelKey.
 	CapacityLabels []CapacityLabel
 }
 
-// Rule gives some pods settings of their own. A condition that is empty holds for every pod; all must hold.
+// Rule gives the pods that match all of its conditions their own settings. An empty condition
+// matches every pod.
 type Rule struct {
 	Name            string
 	Namespaces      []string
@@ -179,11 +191,11 @@ type Rule struct {
 	PriorityClasses []string
 	MinPriority     *int32
 	QOSClasses      []string
-	// OwnerKinds are kinds of workloads as in Workload.Kind; "Pod" is the pod without a controller.
+	// OwnerKinds are workload kinds as in Workload.Kind; "Pod" matches a pod without a controller.
 	OwnerKinds []string
 
 	Overrides
-	// Annotations, where not nil, replaces Policy.Annotations.
+	// Annotations, if not nil, replaces Policy.Annotations.
 	Annotations *AnnotationPolicy
 }
 
@@ -197,19 +209,21 @@ func (r *Rule) matches(pod *Pod) bool {
 		(r.PodSelector == nil || r.PodSelector(pod.Labels))
 }
 
-// NeedsPriorityClass reports whether some rule depends on what the PriorityClass of that name says, or for "" on which class is the
-// default.
+// NeedsPriorityClass reports whether a rule depends on the content of the PriorityClass with this
+// name. For "" it reports whether a rule depends on which class is the default.
 func (p *Policy) NeedsPriorityClass(name string) bool {
 	return slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.MinPriority != nil || name == "" && len(r.PriorityClasses) > 0 })
 }
 
-// Settings returns what is in force for pod, and the annotations that were skipped because they do not parse.
+// Settings returns the effective settings of pod, and the annotations that were skipped because
+// their values are invalid.
 //
-// An annotation on the owner wins over one on the pod, which wins over the first matching rule, which wins over the defaults.
-// Jobs have a default floor of their own (see Workload.Batch), so that the profile's does not force retriable work onto on-demand.
+// An annotation on the owner overrides an annotation on the pod, which overrides the first matching
+// rule, which overrides the defaults. Jobs have their own default floor (see Workload.Batch), so
+// that the floor of the profile does not force retriable work onto on-demand.
 func (p *Policy) Settings(pod *Pod) (Settings, []InvalidAnnotation) { return p.settings(pod, nil) }
 
-// settings is Settings; it notes in origins, if that is not nil, where each setting comes from.
+// settings implements Settings. If origins is not nil, it records the source of each setting there.
 func (p *Policy) settings(pod *Pod, origins *Origins) (Settings, []InvalidAnnotation) {
 	settings := p.Defaults
 	switch pod.Workload.Batch {
@@ -246,7 +260,8 @@ func (p *Policy) settings(pod *Pod, origins *Origins) (Settings, []InvalidAnnota
 	return settings.with(onPod).with(onOwner), invalid
 }
 
-// stricterThan returns the part of o that is at least as strict as base for a workload of desired replicas.
+// stricterThan returns the settings of o that are at least as strict as base for a workload of
+// desired replicas.
 func (o Overrides) stricterThan(base Settings, desired int) Overrides {
 	if o.MinOnDemand != nil && floor(*o.MinOnDemand, desired) < floor(base.MinOnDemand, desired) {
 		o.MinOnDemand = nil
@@ -275,15 +290,16 @@ func (o Overrides) stricterThan(base Settings, desired int) Overrides {
 // earlier reports whether a ends before b. Either may be Never.
 func earlier(a, b time.Duration) bool { return a != Never && (b == Never || a < b) }
 
-// floor is how many of desired replicas q keeps on on-demand.
+// floor returns how many of desired replicas q requires on on-demand.
 func floor(q Quantity, desired int) int { return min(desired, q.Of(desired)) }
 
-// poolCap is how many of desired replicas of a revision one spot pool may hold; 0 means no cap.
+// poolCap returns how many of desired replicas of a revision may run in one spot pool; 0 means no
+// cap.
 func poolCap(max *Quantity, desired int) int {
 	if max == nil {
 		return 0
 	}
-	// A cap of 0 would keep the workload off spot altogether, which is the floor's business.
+	// A cap of 0 would keep the workload off spot entirely. Only the floor may do that.
 	if n := max.Of(desired); n > 1 {
 		return n
 	}

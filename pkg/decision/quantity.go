@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Quantity is a number of replicas, given as a count or as a percentage of the desired replicas.
-// The zero value is the count 0.
+// Quantity is a number of replicas, either a count or a percentage of the desired replicas. The
+// zero value is the count 0.
 type Quantity struct {
 	n       int
 	percent bool
@@ -19,10 +19,11 @@ func Count(n int) Quantity { return Quantity{n: n} }
 // Percent returns the Quantity of p percent of the desired replicas. p must be within 0..100.
 func Percent(p int) Quantity { return Quantity{n: p, percent: true} }
 
-// ParseQuantity reads a count ("2") or a percentage ("30%"). The error says what was expected; it does not repeat s.
+// ParseQuantity parses a count ("2") or a percentage ("30%"). The error describes the expected
+// format; it does not repeat s.
 func ParseQuantity(s string) (Quantity, error) {
 	number, isPercent := strings.CutSuffix(s, "%")
-	// Atoi would also take "+2" and "-0", which nobody writes on purpose.
+	// Atoi would also accept "+2" and "-0", which are likely to be mistakes.
 	n, err := strconv.Atoi(number)
 	if err != nil || strings.ContainsAny(number, "+-") {
 		return Quantity{}, fmt.Errorf(`expected a count of 0 or more such as "2", or a percentage such as "30%%"`)
@@ -33,8 +34,8 @@ func ParseQuantity(s string) (Quantity, error) {
 	return Quantity{n: n, percent: isPercent}, nil
 }
 
-// Of returns the number of replicas that q means for a workload of desired replicas: percentages are rounded up, so that
-// a floor is never below what was asked for. A count may be larger than desired.
+// Of returns the number of replicas that q means for a workload of desired replicas. Percentages
+// are rounded up, so that a floor is never lower than requested. A count may exceed desired.
 func (q Quantity) Of(desired int) int {
 	if !q.percent {
 		return q.n
@@ -43,7 +44,7 @@ func (q Quantity) Of(desired int) int {
 	return int((int64(q.n)*int64(desired) + 99) / 100)
 }
 
-// String returns q as ParseQuantity reads it.
+// String returns q in the form that ParseQuantity reads.
 func (q Quantity) String() string {
 	if q.percent {
 		return strconv.Itoa(q.n) + "%"

@@ -2,16 +2,18 @@ package decision
 
 import "slices"
 
-// Siblings counts a revision's pods around one node.
+// Siblings counts the pods of a revision on a node, in its zone and in its pool.
 type Siblings struct {
 	OnNode, InZone, InPool int
 }
 
-// Rank orders the nodes that a pod may go to: a larger Rank is a better node. Ranks compare only within one Plan.
+// Rank orders the nodes that a pod may run on: a larger Rank is a better node. Ranks are comparable
+// only within one Plan.
 type Rank int64
 
-// The widths of a Rank's fields, most significant first: a node's class, whether its capacity type is settled, whether its pool is below the
-// cap, then the spread over nodes, zones and pools, then the pool's risk. Counts beyond a field's width are as bad as its largest.
+// The widths of a Rank's fields, most significant first: the class of the node, whether its
+// capacity type is settled, whether its pool is below the cap, the spread over nodes, zones and
+// pools, and the risk of the pool. A count beyond a field's width ranks as the field's maximum.
 const (
 	countBits = 12
 	riskBits  = 10
@@ -26,21 +28,23 @@ const (
 	classShift   = settledShift + 1
 )
 
-// Class is the first thing that ranks a node. A larger one is better.
+// Class is the first criterion of a Rank. A larger class is better.
 type Class int64
 
 const (
-	// NoClass is less than that of any node.
+	// NoClass is less than the class of any node.
 	NoClass Class = iota - 1
-	// LastResort: the node may go soon, or its capacity label may still arrive, and nothing is known of it.
+	// LastResort: the node may be reclaimed soon, or its capacity label may still arrive and its
+	// capacity type is unknown until then.
 	LastResort
-	// otherType: not the capacity type that the pod should have.
+	// otherType: the node does not have the preferred capacity type.
 	otherType
-	// preferredType: the capacity type that the pod should have.
+	// preferredType: the node has the preferred capacity type.
 	preferredType
 )
 
-// Class returns the class of node for the pod. Nodes of one class have one capacity type, except those of the last resort.
+// Class returns the class of node for the pod. All nodes of a class have the same capacity type,
+// except in the class LastResort.
 func (p *Plan) Class(node Node) Class {
 	switch {
 	case node.Signal != NoSignal || node.Capacity.Source == Settling:
@@ -51,8 +55,9 @@ func (p *Plan) Class(node Node) Class {
 	return otherType
 }
 
-// Rank returns how good node is for the pod: first the capacity type that the pod should have, then the fewest replicas of the
-// revision on the node, in its zone and in its pool, then the lowest risk of the pool. risk is 0 (none known) to 1.
+// Rank returns how good node is for the pod. The criteria are, in order: the preferred capacity
+// type; the fewest replicas of the revision on the node, in its zone and in its pool; the lowest
+// risk of the pool. risk ranges from 0 (no known risk) to 1.
 func (p *Plan) Rank(node Node, siblings Siblings, risk float64) Rank {
 	rank := Rank(p.Class(node)) << classShift
 	if node.Capacity.Source != Settling {
@@ -61,27 +66,30 @@ func (p *Plan) Rank(node Node, siblings Siblings, risk float64) Rank {
 	if !p.capped(node, siblings.InPool) {
 		rank |= 1 << capShift
 	}
-	few := func(n int) Rank { return Rank(maxCount - min(max(n, 0), maxCount)) }
-	rank |= few(siblings.OnNode) << nodeShift
-	rank |= few(siblings.InZone) << zoneShift
-	rank |= few(siblings.InPool) << poolShift
+	inverse := func(n int) Rank { return Rank(maxCount - min(max(n, 0), maxCount)) }
+	rank |= inverse(siblings.OnNode) << nodeShift
+	rank |= inverse(siblings.InZone) << zoneShift
+	rank |= inverse(siblings.InPool) << poolShift
 	return rank | Rank(maxRisk-int(min(max(risk, 0), 1)*maxRisk))
 }
 
-// The bands that the three classes of nodes are mapped to. The gap between two bands, times the shipped weight of 40, is more than all
-// default scorers of Kubernetes 1.36 can add up to together: 1,520 against 1,500 (TaintToleration 3; NodeAffinity, PodTopologySpread,
-// InterPodAffinity and DynamicResources 2 each; NodeResourcesFit, NodeResourcesBalancedAllocation, ImageLocality and VolumeBinding 1
-// each; times 100; pkg/scheduler/apis/config/v1/default_plugins.go). So the capacity type decides alone. Within a band the spread is
-// worth 8 points, 320 with the weight: as much as three of them, so packing and image locality still have their say.
+// The score bands of the three classes of nodes. The capacity type decides alone: the gap between
+// two bands, times the shipped weight of 40, exceeds the sum of all default scorers of Kubernetes
+// 1.36, 1,520 to 1,500. The scorers are TaintToleration (weight 3); NodeAffinity,
+// PodTopologySpread, InterPodAffinity and DynamicResources (2 each); NodeResourcesFit,
+// NodeResourcesBalancedAllocation, ImageLocality and VolumeBinding (1 each); each times 100. The
+// source is pkg/scheduler/apis/config/v1/default_plugins.go. Within a band the spread contributes 8
+// points, 320 with the weight. That equals about three default scorers, so packing and image
+// locality still count.
 const (
 	bandWidth = 8
 	bandStep  = 46
-	// MaxScore is the highest score, that of the best node of the preferred capacity type.
+	// MaxScore is the score of the best node of the preferred capacity type.
 	MaxScore = 2*bandStep + bandWidth
 )
 
-// ScoreBands maps ranks to scores of 0..MaxScore, in place: the order stays, nodes of one class share a band, and within it
-// the best rank gets the band's top and the worst its bottom.
+// ScoreBands maps ranks to scores of 0 to MaxScore, in place, and preserves their order. The nodes
+// of one class share a band: the best rank gets the top of the band, the worst gets the bottom.
 func ScoreBands(ranks []Rank) {
 	distinct := slices.Clone(ranks)
 	slices.Sort(distinct)
@@ -108,16 +116,17 @@ func ScoreBands(ranks []Rank) {
 	}
 }
 
-// The bands of an extender, whose scores are 0 to 10. With the shipped weight of 51, and the 10 by which kube-scheduler multiplies besides
-// (its MaxNodeScore by MaxExtenderPriority), the 3 from the top of one band to the bottom of the next are worth 1,530: more than all default
-// scorers together, as those of ScoreBands. The one point within a band is worth 510.
+// The score bands of an extender, whose scores range from 0 to 10. kube-scheduler multiplies them
+// by 10 (MaxNodeScore / MaxExtenderPriority) and by the shipped weight of 51. The 3 points between
+// the top of one band and the bottom of the next are therefore worth 1,530, more than the sum of
+// all default scorers, as with ScoreBands. The single point within a band is worth 510.
 const (
 	extenderBandWidth = 1
 	extenderBandStep  = 4
 )
 
-// ExtenderScore returns the score of an extender, 0 to 10, for one of ScoreBands: the bands stay, and within one the best nodes stand out
-// from the others.
+// ExtenderScore converts a score of ScoreBands to the score of an extender, 0 to 10. It preserves
+// the bands; within a band only the best nodes get the extra point.
 func ExtenderScore(score Rank) int64 {
 	return int64(score/bandStep*extenderBandStep + score%bandStep*extenderBandWidth/bandWidth)
 }

@@ -1,51 +1,55 @@
 package decision
 
-// Replica is one live pod of a workload.
+// Replica is a live pod of a workload.
 type Replica struct {
-	// Bound: it is bound to a node that exists, of the capacity type Capacity.
+	// Bound: the replica is bound to an existing node, whose capacity type is Capacity.
 	Bound    bool
 	Capacity CapacityType
-	// Ordinal is that of Workload; meaningful for an ordered workload.
+	// Ordinal is as in Workload; it is set only for an ordered workload.
 	Ordinal int
-	// Exempt: the budget is lifted from it (Plan.Exempt). OnlySpot: its own node selector or affinity admits no on-demand node, whether or
-	// not that exempts it.
+	// Exempt: the budget does not apply to the replica (Plan.Exempt). OnlySpot: its own node
+	// selector or affinity admits no on-demand node, whether or not that exempts it.
 	Exempt, OnlySpot bool
 }
 
-// Standing compares where the live pods of a whole workload are with its floor. The scheduler's metrics, the extender's, the reports of
-// kubectl spot and the rebalancer all use it, so that they agree.
+// The placement of the live pods of a workload, compared with its floor. The scheduler's metrics,
+// the extender's metrics, the reports of kubectl spot and the rebalancer all use it, so that they
+// agree.
 type Standing struct {
 	// OnDemand and Spot count the bound replicas.
 	OnDemand, Spot int
-	// FloorOnSpot are the replicas on spot that the floor lacks on on-demand.
+	// FloorOnSpot is the number of replicas on spot that the floor lacks on on-demand.
 	FloorOnSpot int
-	// FloorOnDemand are the replicas on on-demand that make up the floor: of an ordered workload its first ordinals, else as many as the floor
-	// has. Surplus are the others on on-demand.
+	// FloorOnDemand is the number of replicas on on-demand that form the floor: the first ordinals
+	// of an ordered workload, or else at most Floor replicas. Surplus is the number of other
+	// replicas on on-demand.
 	FloorOnDemand, Surplus int
-	// FloorDeficit is how many replicas the floor lacks on on-demand: those that it should have, at most the live ones, less FloorOnDemand.
-	// Replicas that wait are lacking too. It is reported and healed, and not a breach: rollouts and scale-downs cause it, not placements.
+	// FloorDeficit is the number of replicas that the floor lacks on on-demand, limited by the
+	// number of live replicas. Pending replicas are lacking too. The deficit is reported and
+	// healed, but it is not a breach: rollouts and scale-downs cause it, placements do not.
 	FloorDeficit int
-	// OverBudget is how many replicas are on spot that should not be: those of each revision beyond its budget, or the ordinals of the floor.
+	// OverBudget is the number of replicas that run on spot against the policy: the replicas of
+	// each revision beyond its budget, or the ordinals of the floor.
 	OverBudget int
-	// Misplaced are the replicas of an ordered workload that are counted by OverBudget, as positions in the list of their revision.
+	// Misplaced lists the replicas of an ordered workload that OverBudget counts.
 	Misplaced []Position
-	// Heals is how many replicas on spot belong on on-demand and could run there.
+	// Heals is the number of replicas on spot that belong on on-demand and could run there.
 	Heals int
 }
 
-// Position names a replica by its revision and its place in that.
+// Position identifies a replica by the index of its revision and its index in the revision.
 type Position struct{ Revision, Replica int }
 
-// StandingOf returns the standing of a workload of that many desired replicas and that floor, with the live replicas of each of its revisions.
-// ordered is Workload.Ordered.
+// StandingOf compares a workload with its floor. desired is its number of replicas, ordered is
+// Workload.Ordered, and revisions has the live replicas of each revision.
 //
-// A deficit of the floor counts over all revisions, because all of them serve; the budget is each revision's own. Exempt replicas have
-// neither.
+// The floor deficit counts all revisions, because pods of every revision serve. Each revision has
+// its own budget. Exempt replicas have neither deficit nor budget.
 func StandingOf(desired, floor int, ordered bool, revisions [][]Replica) Standing {
 	var s Standing
-	live, onSpot, curable := 0, 0, 0 // without exempt replicas
+	live, onSpot, healable := 0, 0, 0 // without exempt replicas
 	for i, replicas := range revisions {
-		spot, counted := 0, 0 // on spot: all of the revision, and without exempt replicas
+		spot, counted := 0, 0 // replicas on spot: all, and all without exempt replicas
 		for j, r := range replicas {
 			ofFloor := ordered && floor > 0 && r.Ordinal < floor && !r.Exempt
 			switch {
@@ -74,7 +78,7 @@ func StandingOf(desired, floor int, ordered bool, revisions [][]Replica) Standin
 				counted++
 				onSpot++
 				if !r.OnlySpot {
-					curable++
+					healable++
 				}
 			}
 		}
@@ -89,7 +93,7 @@ func StandingOf(desired, floor int, ordered bool, revisions [][]Replica) Standin
 		s.FloorOnDemand = min(floor, s.OnDemand)
 		s.FloorDeficit = max(0, min(floor, live)-s.OnDemand)
 		s.FloorOnSpot = min(onSpot, s.FloorDeficit)
-		s.Heals = min(curable, max(s.OverBudget, s.FloorDeficit))
+		s.Heals = min(healable, max(s.OverBudget, s.FloorDeficit))
 	}
 	s.Surplus = s.OnDemand - s.FloorOnDemand
 	return s

@@ -19,7 +19,7 @@ const (
 	reclaimed = "node is being reclaimed"
 	drained   = "node is being drained"
 	settling  = "node has no capacity label yet and is too young to count as on-demand"
-	held      = "node has no capacity label yet and is held for pods that wait for on-demand"
+	held      = "node has no capacity label yet and is reserved for pods that wait for on-demand"
 	waits     = " (waits for on-demand room)"
 )
 
@@ -36,7 +36,7 @@ func usedUpOnlySpot(n, of int, revision string) string {
 
 // floorHeld says that on-demand holds a floor, and overflow is Never.
 func floorHeld(floor int, revision string) string {
-	return fmt.Sprintf("overflow Never: on-demand holds the floor of %d of shop/%s (waits for room on spot)", floor, revision)
+	return fmt.Sprintf("overflow Never: the floor of %d of shop/%s is met (waits for room on spot)", floor, revision)
 }
 
 // noOverflow are the default settings but for the overflow.
@@ -157,7 +157,7 @@ func cases() map[string]scenario {
 		},
 		"an ordinal of the floor": {
 			objects: objects(nodes, statefulSet("db", 3)), pod: podOf(by("StatefulSet", "db"), "0"),
-			want: answers{"od": "", "sp": "ordinal kept off spot: the first 1 of the ordinals of shop/db stay on on-demand, " +
+			want: answers{"od": "", "sp": "ordinal kept off spot: the first 1 ordinals of shop/db must run on on-demand, " +
 				"and later ordinals wait for this one" + waits},
 			first: []string{"od"},
 		},
@@ -171,7 +171,7 @@ func cases() map[string]scenario {
 				s.Spec.Ordinals, s.Spec.PodManagementPolicy = &appsv1.StatefulSetOrdinals{Start: 5}, appsv1.ParallelPodManagement
 			})),
 			pod:   podOf(by("StatefulSet", "db"), "6"),
-			want:  answers{"od": "", "sp": "ordinal kept off spot: the first 2 of the ordinals of shop/db stay on on-demand" + waits},
+			want:  answers{"od": "", "sp": "ordinal kept off spot: the first 2 ordinals of shop/db must run on on-demand" + waits},
 			first: []string{"od"}, settings: keeps("2"),
 		},
 		"a ReplicaSet without a Deployment": {
@@ -236,8 +236,8 @@ func cases() map[string]scenario {
 			pod:     next(),
 			want: answers{
 				"od": "", "b1": "", "loose": "",
-				"a1": "spot pool full: a pool may hold 1 replicas of shop/web-1 (waits for room in another spot pool or on on-demand)",
-				"a2": "spot pool full: a pool may hold 1 replicas of shop/web-1 (waits for room in another spot pool or on on-demand)",
+				"a1": "spot pool full: at most 1 replicas of shop/web-1 may run in one pool (waits for room in another spot pool or on on-demand)",
+				"a2": "spot pool full: at most 1 replicas of shop/web-1 may run in one pool (waits for room in another spot pool or on on-demand)",
 			},
 			first: []string{"b1"}, settings: "minOnDemand=1 maxPerPool=1 whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others,
 		},
@@ -247,7 +247,7 @@ func cases() map[string]scenario {
 			pod: next(),
 			want: answers{
 				"od": "", "b1": "",
-				"a1": "spot pool full: a pool may hold 3 replicas of shop/web-1 (waits for room in another spot pool or on on-demand)",
+				"a1": "spot pool full: at most 3 replicas of shop/web-1 may run in one pool (waits for room in another spot pool or on on-demand)",
 			},
 			first: []string{"b1"}, settings: "minOnDemand=1 maxPerPool=50% whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others,
 		},
@@ -278,7 +278,7 @@ func cases() map[string]scenario {
 			policy:  "maxPerPool: 1",
 			objects: objects(spot("a1"), spot("b1", inZone("b")), web(3, "a1")), pod: next(selects(decision.CapacityLabelKey, "spot")),
 			want: answers{
-				"a1": "spot pool full: a pool may hold 1 replicas of shop/web-1 (waits for room in another spot pool)", "b1": "",
+				"a1": "spot pool full: at most 1 replicas of shop/web-1 may run in one pool (waits for room in another spot pool)", "b1": "",
 			},
 			first: []string{"b1"}, settings: "minOnDemand=1 maxPerPool=1 whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others,
 		},
@@ -315,7 +315,7 @@ func cases() map[string]scenario {
 		},
 		"overflow Never: an ordinal beyond the floor": {
 			policy: "overflow: Never", objects: objects(nodes, statefulSet("db", 3)), pod: podOf(by("StatefulSet", "db"), "1"),
-			want: answers{"od": "overflow Never: only the first 1 of the ordinals of shop/db may run on on-demand, and later ordinals wait for this one " +
+			want: answers{"od": "overflow Never: only the first 1 ordinals of shop/db may run on on-demand, and later ordinals wait for this one " +
 				"(waits for room on spot)", "sp": ""},
 			first: []string{"sp"}, settings: noOverflow,
 		},

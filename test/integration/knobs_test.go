@@ -55,10 +55,10 @@ func TestKnobsOfAWorkload(t *testing.T) {
 		s.eventually(soon, s.is("cap-1", split{onDemand: 2, spot: 4}))
 		s.eventually(soon, s.is("cap-poolless", split{spot: 3}))
 		s.eventually(soon, s.is("cap-half", split{spot: 2, waiting: 2}))
-		s.eventually(soon, s.waitsBecause("cap-half", 2, "spot pool full: a pool may hold 2 replicas"))
+		s.eventually(soon, s.waitsBecause("cap-half", 2, "spot pool full: at most 2 replicas"))
 		s.eventually(soon, s.onePerNode("cap-1"))
 		s.scale("cap-half", 6) // and with it the cap, which lets one of those that wait go
-		s.eventually(soon, s.waitsBecause("cap-half", 3, "spot pool full: a pool may hold 3 replicas"))
+		s.eventually(soon, s.waitsBecause("cap-half", 3, "spot pool full: at most 3 replicas"))
 		s.scale("cap-half", 0)
 	})
 

@@ -115,7 +115,7 @@ func TestUnlabelledNodeIsHeldForFloors(t *testing.T) {
 	s.eventually(soon, s.waitsBecause("web", 2, "2 Insufficient cpu"))
 
 	s.addNodes(lab.NodeSpec{Name: "od-new", CPU: "2"})
-	s.eventually(soon, s.waitsBecause("web", 2, "1 node has no capacity label yet and is held for pods that wait for on-demand"))
+	s.eventually(soon, s.waitsBecause("web", 2, "1 node has no capacity label yet and is reserved for pods that wait for on-demand"))
 	s.eventually(labelGrace+soon, s.on("single", "od-new"))
 	s.eventually(soon, s.on("alone", "od-new"))
 	s.eventually(soon, s.waitsBecause("web", 2, "3 Insufficient cpu"))

@@ -16,7 +16,7 @@ func TestOverflowNever(t *testing.T) {
 	s.fill("spot-1", 1)
 
 	s.deploy("app", 3)
-	s.eventually(soon, s.waitsBecause("app", 2, "overflow Never: on-demand holds the floor of 1 of "+s.namespace+"/app-"))
+	s.eventually(soon, s.waitsBecause("app", 2, "overflow Never: the floor of 1 of "+s.namespace+"/app-"))
 	s.eventually(soon, s.is("app", split{onDemand: 1, waiting: 2}))
 	// They wait for spot, and not for on-demand.
 	s.eventually(soon, s.measures(0, "spot_aware_scheduler_waiting_for_on_demand_pods", nil))

@@ -129,7 +129,7 @@ func TestFilter(t *testing.T) {
 		"overflow Never": {
 			args:     func(a *config.ReplicaSafetyArgs) { a.Overflow = "Never" },
 			standing: func(w *world) { w.stand("on-demand", web("a")) }, pod: web("p"), wantFeasible: []string{"spot"},
-			wantRefused: map[string]string{"on-demand": "overflow Never: on-demand holds the floor of 1 of shop/web-1 (waits for room on spot)"},
+			wantRefused: map[string]string{"on-demand": "overflow Never: the floor of 1 of shop/web-1 is met (waits for room on spot)"},
 		},
 		"overflow Never, the floor comes first": {
 			annotations: map[string]string{decision.OverflowAnnotation: "Never"},
@@ -154,14 +154,14 @@ func TestFilter(t *testing.T) {
 		},
 		"StatefulSet, floor ordinal": {
 			pod: podOf("db-0", by("StatefulSet", "db")), wantFeasible: []string{"on-demand"},
-			wantRefused: map[string]string{"spot": "ordinal kept off spot: the first 1 of the ordinals of shop/db stay on on-demand, and later ordinals wait for this one" + waits},
+			wantRefused: map[string]string{"spot": "ordinal kept off spot: the first 1 ordinals of shop/db must run on on-demand, and later ordinals wait for this one" + waits},
 		},
 		"StatefulSet, later ordinal": {
 			pod: podOf("db-1", by("StatefulSet", "db")), wantFeasible: []string{"on-demand", "spot"},
 		},
 		"pool full": {
 			annotations: map[string]string{decision.MaxPerPoolAnnotation: "1"}, standing: onSpot(1), pod: web("p"), wantFeasible: []string{"on-demand"},
-			wantRefused: map[string]string{"spot": "spot pool full: a pool may hold 1 replicas of shop/web-1 (waits for room in another spot pool or on on-demand)"},
+			wantRefused: map[string]string{"spot": "spot pool full: at most 1 replicas of shop/web-1 may run in one pool (waits for room in another spot pool or on on-demand)"},
 		},
 		"node without a label, just made": {
 			standing: func(w *world) { w.nodes(young("young")) }, pod: podOf("p"), wantFeasible: []string{"on-demand"},

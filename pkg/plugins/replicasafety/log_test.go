@@ -66,10 +66,10 @@ func TestWhyAPodWaits(t *testing.T) {
 		pod         *v1.Pod
 		want        []string
 	}{
-		"without room":       {nil, web("p"), []string{"no node takes it: it may go to on-demand and to spot"}},
-		"with a cap":         {map[string]string{decision.MaxPerPoolAnnotation: "1"}, web("p"), []string{"no node takes it: it may go to on-demand, and to spot pools with less than 1 replicas of shop/web-1"}},
-		"bound to spot":      {nil, exempt, []string{"no node takes it: its own node selector or affinity admits only spot"}},
-		"a floor's ordinal":  {nil, podOf("db-0", by("StatefulSet", "db")), []string{"ordinal kept off spot: the first 1 of the ordinals of shop/db stay on on-demand, and later ordinals wait for this one (waits for on-demand room)"}},
+		"without room":       {nil, web("p"), []string{"no feasible node: the pod may run on on-demand and on spot"}},
+		"with a cap":         {map[string]string{decision.MaxPerPoolAnnotation: "1"}, web("p"), []string{"no feasible node: the pod may run on on-demand, and in spot pools with fewer than 1 replicas of shop/web-1"}},
+		"bound to spot":      {nil, exempt, []string{"no feasible node: the pod's own node selector or affinity admits only spot"}},
+		"a floor's ordinal":  {nil, podOf("db-0", by("StatefulSet", "db")), []string{"ordinal kept off spot: the first 1 ordinals of shop/db must run on on-demand, and later ordinals wait for this one (waits for on-demand room)"}},
 		"owner not known":    {nil, podOf("p", by("ReplicaSet", "gone")), []string{"owner not known yet: waits for ReplicaSet shop/gone to appear in the cache"}},
 		"without an opinion": {nil, podOf("p", by("DaemonSet", "ds")), nil},
 	}

@@ -22,7 +22,7 @@ func TestPlacements(t *testing.T) {
 	exempt := web("p")
 	exempt.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "spot"}
 	daemon := podOf("p", by("DaemonSet", "ds"))
-	overBudget := " (node spot; before it 1 of 1 replicas that may be on spot were there, of shop/web-1)"
+	overBudget := " (node spot; spot budget of shop/web-1: 1 of 1 used before it)"
 	cases := map[string]struct {
 		annotations map[string]string // of the Deployment "web", of 2 replicas
 		standing    map[string]string // ReplicaSets by the node that one of their pods stands on
@@ -45,7 +45,7 @@ func TestPlacements(t *testing.T) {
 		"relief": {annotations: map[string]string{decision.MinOnDemandAnnotation: "100%"}, standing: map[string]string{"on-demand": "web-1"}, pod: relieved, waited: time.Minute, node: "spot",
 			want: &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByRelief},
 			wantEvent: "Warning RolloutTookSpot older replicas of its workload hold on-demand room: on spot so that the rollout can finish" +
-				" (node spot; before it 0 of 0 replicas that may be on spot were there, of shop/web-2)"},
+				" (node spot; spot budget of shop/web-2: 0 of 0 used before it)"},
 		"ScheduleAnyway": {annotations: map[string]string{decision.WhenUnsatisfiableAnnotation: "ScheduleAnyway"}, standing: map[string]string{"spot": "web-1"}, pod: web("p"), node: "spot",
 			want:      &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByScheduleAnyway},
 			wantEvent: "Warning SpotBudgetExceeded ScheduleAnyway: on spot over its budget or cap" + overBudget},

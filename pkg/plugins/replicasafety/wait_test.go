@@ -129,17 +129,17 @@ func TestOutgrownOwner(t *testing.T) {
 	}{
 		"Deployment": {
 			owners: deployment("web", 3, 1, nil), onDemand: []*v1.Pod{web("a")}, spot: []*v1.Pod{web("b"), web("c")}, pod: web("p"),
-			want:       "owner not up to date yet: all 3 replicas of shop/web-1 are placed; waits for news of its Deployment, 5s at most",
+			want:       "owner not up to date yet: all 3 replicas of shop/web-1 are placed (waits for an update of its Deployment, at most 5s)",
 			wantInTime: []string{"on-demand", "spot"}, wantWithoutNews: []string{"on-demand"},
 		},
 		"ReplicaSet": {
 			owners: []runtime.Object{alone}, onDemand: []*v1.Pod{ofAlone("a")}, spot: []*v1.Pod{ofAlone("b"), ofAlone("c")}, pod: ofAlone("p"),
-			want:       "owner not up to date yet: all 3 replicas of shop/alone are placed; waits for news of its ReplicaSet, 5s at most",
+			want:       "owner not up to date yet: all 3 replicas of shop/alone are placed (waits for an update of its ReplicaSet, at most 5s)",
 			wantInTime: []string{"on-demand", "spot"}, wantWithoutNews: []string{"on-demand"},
 		},
 		"StatefulSet, whose floor is higher than was known": {
 			owners: []runtime.Object{set}, onDemand: []*v1.Pod{ofSet("db-0"), ofSet("db-1")}, spot: []*v1.Pod{ofSet("db-2")}, pod: ofSet("db-3"),
-			want:       "owner not up to date yet: shop/db has no ordinal 3 with 3 replicas; waits for news of its StatefulSet, 5s at most",
+			want:       "owner not up to date yet: shop/db has no ordinal 3 with 3 replicas (waits for an update of its StatefulSet, at most 5s)",
 			wantInTime: []string{"on-demand"}, wantWithoutNews: []string{"on-demand", "spot"},
 		},
 	} {
@@ -559,7 +559,7 @@ func TestSettlingNodeIsHeldForFloors(t *testing.T) {
 		n.Status.Allocatable = v1.ResourceList{v1.ResourcePods: resource.MustParse("110")}
 	}))
 	floor, replica := podOf("single-0", by("StatefulSet", "single")), podOf("db-1", by("StatefulSet", "db"))
-	held := map[string]string{"young": "node has no capacity label yet and is held for pods that wait for on-demand"}
+	held := map[string]string{"young": "node has no capacity label yet and is reserved for pods that wait for on-demand"}
 
 	if diff := cmp.Diff([]string{"young"}, w.try(replica).feasible); diff != "" {
 		t.Errorf("feasible while no floor waits (-want +got):\n%s", diff)
