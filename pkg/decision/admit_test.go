@@ -9,7 +9,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// candidate is a plan that is easily written down: that of a revision of shop/web with 5 replicas, a floor of 2 and a cap of 2.
+// candidate describes the plan for a pod of shop/web with 5 replicas, a floor of 2 and a pool cap
+// of 2.
 type candidate struct {
 	ordered, holdsUpLater bool
 	onlySpot, anyway      bool
@@ -41,7 +42,7 @@ func (c candidate) plan() decision.Plan {
 	return decision.NewPlan(pod, settings, c.placed, c.waiting)
 }
 
-// A node that is held is refused to pods that could have it, and to the others for the reason that they have anyway.
+// Held changes only the verdict Admitted. Other verdicts stay, because the pod is refused anyway.
 func TestHeld(t *testing.T) {
 	for v := range decision.Verdict(decision.Verdicts) {
 		want := v
@@ -56,14 +57,14 @@ func TestHeld(t *testing.T) {
 
 func TestAdmit(t *testing.T) {
 	var (
-		pool     = decision.NewPool("m5.large", "a")
-		spot     = decision.Node{Capacity: decision.Capacity{Type: decision.Spot}, Pool: pool}
-		noPool   = decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}
-		onDemand = decision.Node{Pool: pool}
-		settling = decision.Node{Capacity: decision.Capacity{Type: decision.Spot, Source: decision.Settling}, Pool: pool}
-		usedUp   = decision.Placed{Spot: 3}
+		pool       = decision.NewPool("m5.large", "a")
+		spot       = decision.Node{Capacity: decision.Capacity{Type: decision.Spot}, Pool: pool}
+		noPool     = decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}
+		onDemand   = decision.Node{Pool: pool}
+		settling   = decision.Node{Capacity: decision.Capacity{Type: decision.Spot, Source: decision.Settling}, Pool: pool}
+		budgetUsed = decision.Placed{Spot: 3}
 	)
-	signalled := func(n decision.Node, class decision.SignalClass) decision.Node {
+	withSignal := func(n decision.Node, class decision.SignalClass) decision.Node {
 		n.Signal = class
 		return n
 	}
@@ -72,47 +73,47 @@ func TestAdmit(t *testing.T) {
 		node               decision.Node
 		morePlaced, inPool int
 		want               decision.Verdict
-		wantOutcome        decision.Outcome // of those that are admitted
+		wantOutcome        decision.Outcome // only if admitted
 	}{
-		"spot within the budget":     {node: spot, want: decision.Admitted, wantOutcome: decision.InBudget},
-		"spot, the last of it":       {node: spot, candidate: candidate{placed: decision.Placed{Spot: 2}}, want: decision.Admitted, wantOutcome: decision.InBudget},
-		"spot, budget used up":       {node: spot, candidate: candidate{placed: usedUp}, want: decision.OverBudget},
-		"used up with a nominated":   {node: spot, candidate: candidate{placed: decision.Placed{Spot: 2}}, morePlaced: 1, want: decision.OverBudget},
-		"used up less a victim":      {node: spot, candidate: candidate{placed: usedUp}, morePlaced: -1, want: decision.Admitted, wantOutcome: decision.InBudget},
-		"on-demand, as floor":        {node: onDemand, candidate: candidate{placed: usedUp}, want: decision.Admitted, wantOutcome: decision.OnFloor},
-		"on-demand beyond the floor": {node: onDemand, candidate: candidate{placed: decision.Placed{OnDemand: 2}}, want: decision.Admitted, wantOutcome: decision.Overflow},
-		"on-demand has no cap":       {node: onDemand, inPool: 9, want: decision.Admitted, wantOutcome: decision.OnFloor},
+		"spot within the budget":               {node: spot, want: decision.Admitted, wantOutcome: decision.InBudget},
+		"spot, the last replica of the budget": {node: spot, candidate: candidate{placed: decision.Placed{Spot: 2}}, want: decision.Admitted, wantOutcome: decision.InBudget},
+		"spot, budget used up":                 {node: spot, candidate: candidate{placed: budgetUsed}, want: decision.OverBudget},
+		"budget used up by a nominated pod":    {node: spot, candidate: candidate{placed: decision.Placed{Spot: 2}}, morePlaced: 1, want: decision.OverBudget},
+		"budget used up, minus a victim":       {node: spot, candidate: candidate{placed: budgetUsed}, morePlaced: -1, want: decision.Admitted, wantOutcome: decision.InBudget},
+		"on-demand, as floor":                  {node: onDemand, candidate: candidate{placed: budgetUsed}, want: decision.Admitted, wantOutcome: decision.OnFloor},
+		"on-demand beyond the floor":           {node: onDemand, candidate: candidate{placed: decision.Placed{OnDemand: 2}}, want: decision.Admitted, wantOutcome: decision.Overflow},
+		"on-demand has no cap":                 {node: onDemand, inPool: 9, want: decision.Admitted, wantOutcome: decision.OnFloor},
 
 		"pool full":             {node: spot, inPool: 2, want: decision.PoolFull},
 		"pool not full":         {node: spot, inPool: 1, want: decision.Admitted, wantOutcome: decision.InBudget},
 		"no pool has no cap":    {node: noPool, inPool: 9, want: decision.Admitted, wantOutcome: decision.InBudget},
-		"budget before pool":    {node: spot, candidate: candidate{placed: usedUp}, inPool: 9, want: decision.OverBudget},
-		"exempt":                {node: spot, candidate: candidate{onlySpot: true, placed: usedUp}, want: decision.Admitted, wantOutcome: decision.ByExemption},
+		"budget before pool":    {node: spot, candidate: candidate{placed: budgetUsed}, inPool: 9, want: decision.OverBudget},
+		"exempt":                {node: spot, candidate: candidate{onlySpot: true, placed: budgetUsed}, want: decision.Admitted, wantOutcome: decision.ByExemption},
 		"exempt, in its budget": {node: spot, candidate: candidate{onlySpot: true}, want: decision.Admitted, wantOutcome: decision.ByExemption},
-		"ignored, over budget":  {node: spot, candidate: candidate{onlySpot: true, ignoreExemptions: true, placed: usedUp}, want: decision.OverBudget},
+		"ignored, over budget":  {node: spot, candidate: candidate{onlySpot: true, ignoreExemptions: true, placed: budgetUsed}, want: decision.OverBudget},
 		"ignored, in its budget": {
 			node: spot, candidate: candidate{onlySpot: true, ignoreExemptions: true}, want: decision.Admitted, wantOutcome: decision.InBudget,
 		},
 		"exempt, pool full": {node: spot, candidate: candidate{onlySpot: true}, inPool: 2, want: decision.PoolFull},
 
 		"ordinal of the floor":     {node: spot, candidate: candidate{ordered: true, ordinal: 1}, want: decision.OnFloorOrdinal},
-		"ordinal beyond the floor": {node: spot, candidate: candidate{ordered: true, ordinal: 2, placed: usedUp}, want: decision.Admitted, wantOutcome: decision.InBudget},
+		"ordinal beyond the floor": {node: spot, candidate: candidate{ordered: true, ordinal: 2, placed: budgetUsed}, want: decision.Admitted, wantOutcome: decision.InBudget},
 		"ordinals are not counted": {node: spot, candidate: candidate{ordered: true, ordinal: 1}, morePlaced: -9, want: decision.OnFloorOrdinal},
 		"ordinal, pool full":       {node: spot, candidate: candidate{ordered: true, ordinal: 4}, inPool: 2, want: decision.PoolFull},
 
 		"settling, within the budget": {node: settling, want: decision.Admitted, wantOutcome: decision.InBudget},
-		"settling, budget used up":    {node: settling, candidate: candidate{placed: usedUp}, want: decision.NodeSettling},
+		"settling, budget used up":    {node: settling, candidate: candidate{placed: budgetUsed}, want: decision.NodeSettling},
 		"settling, ordinal of floor":  {node: settling, candidate: candidate{ordered: true}, want: decision.NodeSettling},
 
-		"anyway":                    {node: spot, candidate: candidate{anyway: true, placed: usedUp}, inPool: 9, want: decision.Admitted, wantOutcome: decision.ByScheduleAnyway},
+		"anyway":                    {node: spot, candidate: candidate{anyway: true, placed: budgetUsed}, inPool: 9, want: decision.Admitted, wantOutcome: decision.ByScheduleAnyway},
 		"anyway, over the cap only": {node: spot, candidate: candidate{anyway: true}, inPool: 2, want: decision.Admitted, wantOutcome: decision.ByScheduleAnyway},
 		"anyway, within the budget": {node: spot, candidate: candidate{anyway: true}, want: decision.Admitted, wantOutcome: decision.InBudget},
 		"fallen back": {
-			node: spot, candidate: candidate{placed: usedUp, fallbackAfter: time.Second, waiting: decision.Waiting{For: time.Second}}, inPool: 9,
+			node: spot, candidate: candidate{placed: budgetUsed, fallbackAfter: time.Second, waiting: decision.Waiting{For: time.Second}}, inPool: 9,
 			want: decision.Admitted, wantOutcome: decision.ByFallback,
 		},
 		"relieved": {
-			node: spot, candidate: candidate{placed: usedUp, waiting: decision.Waiting{For: time.Minute, OlderOnDemand: true}}, inPool: 9,
+			node: spot, candidate: candidate{placed: budgetUsed, waiting: decision.Waiting{For: time.Minute, OlderOnDemand: true}}, inPool: 9,
 			want: decision.Admitted, wantOutcome: decision.ByRelief,
 		},
 
@@ -127,20 +128,20 @@ func TestAdmit(t *testing.T) {
 			node: spot, candidate: candidate{noOverflow: true, placed: decision.Placed{OnDemand: 2}}, want: decision.Admitted, wantOutcome: decision.InBudget,
 		},
 		"overflow Never, reclaim": {
-			node: signalled(onDemand, decision.Reclaim), candidate: candidate{noOverflow: true, placed: decision.Placed{OnDemand: 2}}, want: decision.NodeReclaimed,
+			node: withSignal(onDemand, decision.Reclaim), candidate: candidate{noOverflow: true, placed: decision.Placed{OnDemand: 2}}, want: decision.NodeReclaimed,
 		},
 		"overflow Never, ordinal beyond the floor": {
 			node: onDemand, candidate: candidate{noOverflow: true, ordered: true, ordinal: 2}, want: decision.OverflowRefused,
 		},
 
-		"reclaim":                {node: signalled(spot, decision.Reclaim), want: decision.NodeReclaimed},
-		"reclaim, on-demand":     {node: signalled(onDemand, decision.Reclaim), want: decision.NodeReclaimed},
-		"reclaim, anyway":        {node: signalled(spot, decision.Reclaim), candidate: candidate{anyway: true}, want: decision.NodeReclaimed},
-		"drain":                  {node: signalled(spot, decision.Drain), want: decision.NodeDrained},
-		"drain, on-demand":       {node: signalled(onDemand, decision.Drain), want: decision.NodeDrained},
-		"drain, exempt":          {node: signalled(spot, decision.Drain), candidate: candidate{onlySpot: true}, want: decision.NodeDrained},
-		"advisory":               {node: signalled(spot, decision.Advisory), want: decision.Admitted, wantOutcome: decision.InBudget},
-		"advisory lifts nothing": {node: signalled(spot, decision.Advisory), candidate: candidate{placed: usedUp}, want: decision.OverBudget},
+		"reclaim":                  {node: withSignal(spot, decision.Reclaim), want: decision.NodeReclaimed},
+		"reclaim, on-demand":       {node: withSignal(onDemand, decision.Reclaim), want: decision.NodeReclaimed},
+		"reclaim, anyway":          {node: withSignal(spot, decision.Reclaim), candidate: candidate{anyway: true}, want: decision.NodeReclaimed},
+		"drain":                    {node: withSignal(spot, decision.Drain), want: decision.NodeDrained},
+		"drain, on-demand":         {node: withSignal(onDemand, decision.Drain), want: decision.NodeDrained},
+		"drain, exempt":            {node: withSignal(spot, decision.Drain), candidate: candidate{onlySpot: true}, want: decision.NodeDrained},
+		"advisory":                 {node: withSignal(spot, decision.Advisory), want: decision.Admitted, wantOutcome: decision.InBudget},
+		"advisory, budget used up": {node: withSignal(spot, decision.Advisory), candidate: candidate{placed: budgetUsed}, want: decision.OverBudget},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -159,7 +160,7 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-// TestReason holds the wording: people search for it, and the README quotes it.
+// TestReason pins the wording: users search for it, and the README quotes it.
 func TestReason(t *testing.T) {
 	tests := map[string]struct {
 		candidate
@@ -185,7 +186,7 @@ func TestReason(t *testing.T) {
 			candidate: candidate{ordered: true}, verdict: decision.OnFloorOrdinal,
 			want: "ordinal kept off spot: the first 2 ordinals of shop/web-5d9f must run on on-demand (waits for on-demand room)",
 		},
-		"ordinal that others wait for": {
+		"ordinal that blocks later ordinals": {
 			candidate: candidate{ordered: true, holdsUpLater: true}, verdict: decision.OnFloorOrdinal,
 			want: "ordinal kept off spot: the first 2 ordinals of shop/web-5d9f must run on on-demand, and later ordinals wait for this one (waits for on-demand room)",
 		},

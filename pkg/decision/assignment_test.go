@@ -24,7 +24,8 @@ func TestParseAssignment(t *testing.T) {
 	}
 }
 
-// A replica that was assigned beyond the floor leaves on-demand to its siblings as long as the budget has room for it.
+// A replica that was assigned beyond the floor does not use on-demand while the budget has room for
+// it.
 func TestAssigned(t *testing.T) {
 	five := decision.Workload{Kind: "Deployment", Revision: "shop/web-5d9f", Desired: 5}
 	ordinal := func(n int) decision.Workload {
@@ -37,45 +38,45 @@ func TestAssigned(t *testing.T) {
 	onSpot, onAnything := outline{Prefer: decision.Spot, Overflows: true, Spot: true}, outline{Prefer: decision.Spot, Overflows: true, Spot: true, OnDemand: true}
 	ofFloor := outline{OnDemand: true, Must: true}
 	for name, test := range map[string]struct {
-		pod   decision.Pod
-		never bool // overflow
-		at    decision.Placed
-		want  outline
-		waits string
+		pod        decision.Pod
+		noOverflow bool // overflow Never
+		placed     decision.Placed
+		want       outline
+		waits      string
 	}{
 		"not assigned":           {pod: decision.Pod{Workload: five}, want: outline{Spot: true, OnDemand: true}},
 		"assigned on-demand":     {pod: decision.Pod{Workload: five, Assigned: decision.AssignedOnDemand}, want: outline{Spot: true, OnDemand: true}},
 		"any, no sibling placed": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, want: onAnything},
 		"spot, no sibling placed": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedSpot}, want: onAnything,
 			waits: "no feasible node: the pod may run on on-demand and on spot"},
-		"any, overflow Never": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, never: true, want: onSpot,
+		"any, overflow Never": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, noOverflow: true, want: onSpot,
 			waits: "overflow Never: the pod was assigned beyond the floor of 2 of shop/web-5d9f (waits for room on spot)"},
-		"spot, overflow Never": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedSpot}, never: true, want: onSpot},
-		"the floor is met, overflow Never": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, never: true,
-			at: decision.Placed{OnDemand: 2}, want: onSpot, waits: "overflow Never: the floor of 2 of shop/web-5d9f is met (waits for room on spot)"},
-		// The floor was raised after the assignment: the replica is needed on on-demand.
-		"the budget is used up":                 {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, at: decision.Placed{Spot: 3, OnDemand: 1}, want: ofFloor},
-		"the budget is used up, overflow Never": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, never: true, at: decision.Placed{Spot: 3, OnDemand: 1}, want: ofFloor},
-		"one replica too many": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, at: decision.Placed{Spot: 3, OnDemand: 2},
+		"spot, overflow Never": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedSpot}, noOverflow: true, want: onSpot},
+		"the floor is met, overflow Never": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, noOverflow: true,
+			placed: decision.Placed{OnDemand: 2}, want: onSpot, waits: "overflow Never: the floor of 2 of shop/web-5d9f is met (waits for room on spot)"},
+		// The floor was raised after the assignment, so the replica is needed on on-demand.
+		"the budget is used up":                 {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, placed: decision.Placed{Spot: 3, OnDemand: 1}, want: ofFloor},
+		"the budget is used up, overflow Never": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, noOverflow: true, placed: decision.Placed{Spot: 3, OnDemand: 1}, want: ofFloor},
+		"one replica too many": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny}, placed: decision.Placed{Spot: 3, OnDemand: 2},
 			want: outline{Overflows: true, OnDemand: true, Must: true}},
-		"its affinity is that of the assignment": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedSpot, OnlySpot: true},
+		"affinity added by the assignment": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedSpot, OnlySpot: true},
 			want: onSpot, waits: "no feasible node: the pod was assigned spot and admits no on-demand node"},
-		"that is no exemption from the budget": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedSpot, OnlySpot: true},
-			at: decision.Placed{Spot: 3}, want: outline{},
+		"affinity added by the assignment, budget used up": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedSpot, OnlySpot: true},
+			placed: decision.Placed{Spot: 3}, want: outline{},
 			waits: "spot budget used up: 3 of 3 replicas of shop/web-5d9f may run on spot; the pod was assigned spot, and admits no on-demand node (waits for room in the spot budget)"},
-		"its own affinity is one": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny, OnlySpot: true},
-			at: decision.Placed{Spot: 3}, want: outline{Prefer: decision.Spot, Spot: true}},
-		"it admits only on-demand": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny, OnlyOnDemand: true}, never: true,
+		"own affinity to spot, budget used up": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny, OnlySpot: true},
+			placed: decision.Placed{Spot: 3}, want: outline{Prefer: decision.Spot, Spot: true}},
+		"admits only on-demand": {pod: decision.Pod{Workload: five, Assigned: decision.AssignedAny, OnlyOnDemand: true}, noOverflow: true,
 			want: outline{Prefer: decision.Spot, Spot: true, OnDemand: true}, waits: "no feasible node: the pod's own node selector or affinity admits only on-demand"},
-		"ordinal of the floor":     {pod: decision.Pod{Workload: ordinal(1), Assigned: decision.AssignedSpot}, never: true, want: ofFloor},
-		"ordinal beyond the floor": {pod: decision.Pod{Workload: ordinal(2), Assigned: decision.AssignedSpot}, never: true, want: onSpot},
+		"ordinal of the floor":     {pod: decision.Pod{Workload: ordinal(1), Assigned: decision.AssignedSpot}, noOverflow: true, want: ofFloor},
+		"ordinal beyond the floor": {pod: decision.Pod{Workload: ordinal(2), Assigned: decision.AssignedSpot}, noOverflow: true, want: onSpot},
 	} {
 		t.Run(name, func(t *testing.T) {
 			settings := decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never, RolloutRelief: decision.Never}
-			if test.never {
+			if test.noOverflow {
 				settings.Overflow = decision.NeverOverflow
 			}
-			plan := decision.NewPlan(&test.pod, settings, test.at, decision.Waiting{})
+			plan := decision.NewPlan(&test.pod, settings, test.placed, decision.Waiting{})
 			got := outline{plan.Prefer, plan.Overflows(), plan.MayTakeSpot(), plan.MayTakeOnDemand(), plan.MustHaveOnDemand()}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("plan (-want +got):\n%s", diff)
@@ -87,16 +88,16 @@ func TestAssigned(t *testing.T) {
 	}
 }
 
-// anyPlan draws what a plan is made from.
-type anyPlan struct {
+// planInput is the input of NewPlan.
+type planInput struct {
 	pod      decision.Pod
 	settings decision.Settings
 	placed   decision.Placed
 	waiting  decision.Waiting
 }
 
-func drawPlan(t *rapid.T) anyPlan {
-	a := anyPlan{
+func drawPlan(t *rapid.T) planInput {
+	a := planInput{
 		pod: decision.Pod{OnlySpot: rapid.Bool().Draw(t, "onlySpot"), Workload: decision.Workload{
 			Desired: rapid.IntRange(0, 8).Draw(t, "desired"), Ordered: rapid.Bool().Draw(t, "ordered"), Ordinal: rapid.IntRange(-1, 8).Draw(t, "ordinal"),
 		}},
@@ -112,7 +113,7 @@ func drawPlan(t *rapid.T) anyPlan {
 	return a
 }
 
-func (a *anyPlan) plan() decision.Plan {
+func (a *planInput) plan() decision.Plan {
 	return decision.NewPlan(&a.pod, a.settings, a.placed, a.waiting)
 }
 
@@ -121,8 +122,8 @@ var (
 	onDemandNode = decision.Node{Capacity: decision.Capacity{Type: decision.OnDemand}}
 )
 
-// Who forges an assignment gains nothing by it: the pod is admitted to no further node, and evicts no more. Nor does it keep the pod from
-// running, unless overflow is Never.
+// A forged assignment has no benefit: it admits the pod to no other node and lets it preempt no
+// more pods. It also does not prevent the pod from running, unless overflow is Never.
 func TestAssignmentGrantsNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := drawPlan(t)
@@ -133,15 +134,15 @@ func TestAssignmentGrantsNothing(t *testing.T) {
 			before, after := without.Admit(node, 0, 0), with.Admit(node, 0, 0)
 			switch lost := before == decision.Admitted && after != decision.Admitted; {
 			case before != decision.Admitted && after == decision.Admitted:
-				t.Fatalf("assigned %s: a node of type %s is open that is closed without: %s", a.pod.Assigned, node.Capacity.Type, without.Reason(before))
+				t.Fatalf("assigned %s: it admits the pod to a node of type %s that refuses the pod without it: %s", a.pod.Assigned, node.Capacity.Type, without.Reason(before))
 			case lost && node == spotNode && !without.Exempt:
-				t.Fatalf("assigned %s: spot is closed: %s", a.pod.Assigned, with.Reason(after))
+				t.Fatalf("assigned %s: refused on spot: %s", a.pod.Assigned, with.Reason(after))
 			case lost && node == onDemandNode && (a.settings.Overflow == decision.AllowOverflow || !with.MayTakeSpot()):
-				t.Fatalf("assigned %s: on-demand is closed: %s", a.pod.Assigned, with.Reason(after))
+				t.Fatalf("assigned %s: refused on on-demand: %s", a.pod.Assigned, with.Reason(after))
 			}
 		}
 		if without.Overflows() && !with.Overflows() {
-			t.Fatalf("assigned %s: it may evict from on-demand, and without it may not", a.pod.Assigned)
+			t.Fatalf("assigned %s: the pod may preempt on on-demand only because of the assignment", a.pod.Assigned)
 		}
 		if with.Floor != without.Floor || with.Budget != without.Budget || with.Grant != without.Grant {
 			t.Fatalf("assigned %s: %+v, without %+v", a.pod.Assigned, with, without)
@@ -149,8 +150,8 @@ func TestAssignmentGrantsNothing(t *testing.T) {
 	})
 }
 
-// A pod that is assigned beyond the floor and refused on-demand may go there at the earliest when a sibling has gone to spot, and
-// MayFreeSiblings said so of that.
+// A pod that was assigned beyond the floor and refused on-demand may become feasible there when a
+// sibling is bound to spot. MayFreeSiblings must report this for every such sibling.
 func TestMayFreeSiblingsMissesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := drawPlan(t)
@@ -165,12 +166,12 @@ func TestMayFreeSiblingsMissesNothing(t *testing.T) {
 			t.Fatalf("%+v admits on-demand, and %+v did not", after, before)
 		}
 		if opens && !before.Counted() {
-			t.Fatalf("%+v depends on its siblings, and is not counted", before)
+			t.Fatalf("%+v depends on siblings, but Counted is false", before)
 		}
 	})
 }
 
-// What the controller grants holds from the first attempt on, and does not depend on settings that say never.
+// A grant of the controller applies from the first attempt and overrides settings of "never".
 func TestGranted(t *testing.T) {
 	web := decision.Workload{Kind: "Deployment", Revision: "shop/web-5d9f", Desired: 1}
 	for name, test := range map[string]struct {
@@ -180,13 +181,13 @@ func TestGranted(t *testing.T) {
 		want     decision.Grant
 		outcome  decision.Outcome
 	}{
-		"nothing":          {pod: decision.Pod{}, want: decision.NotGranted},
-		"fallback":         {pod: decision.Pod{Granted: decision.FellBack}, want: decision.FellBack, outcome: decision.ByFallback},
-		"rollout relief":   {pod: decision.Pod{Granted: decision.Relieved}, want: decision.Relieved, outcome: decision.ByRelief},
-		"it waited, too":   {pod: decision.Pod{Granted: decision.Relieved}, settings: decision.Settings{FallbackAfter: 1}, waiting: decision.Waiting{For: 1}, want: decision.Relieved, outcome: decision.ByRelief},
-		"it only waited":   {settings: decision.Settings{FallbackAfter: 1}, waiting: decision.Waiting{For: 1}, want: decision.FellBack, outcome: decision.ByFallback},
-		"Anyway is stated": {pod: decision.Pod{Granted: decision.FellBack}, settings: decision.Settings{WhenUnsatisfiable: decision.ScheduleAnyway}, want: decision.Anyway, outcome: decision.ByScheduleAnyway},
-		"it waited, and admits no spot node": {pod: decision.Pod{OnlyOnDemand: true}, settings: decision.Settings{FallbackAfter: 1},
+		"nothing":             {pod: decision.Pod{}, want: decision.NotGranted},
+		"fallback":            {pod: decision.Pod{Granted: decision.FellBack}, want: decision.FellBack, outcome: decision.ByFallback},
+		"rollout relief":      {pod: decision.Pod{Granted: decision.Relieved}, want: decision.Relieved, outcome: decision.ByRelief},
+		"granted and waited":  {pod: decision.Pod{Granted: decision.Relieved}, settings: decision.Settings{FallbackAfter: 1}, waiting: decision.Waiting{For: 1}, want: decision.Relieved, outcome: decision.ByRelief},
+		"waited, not granted": {settings: decision.Settings{FallbackAfter: 1}, waiting: decision.Waiting{For: 1}, want: decision.FellBack, outcome: decision.ByFallback},
+		"ScheduleAnyway":      {pod: decision.Pod{Granted: decision.FellBack}, settings: decision.Settings{WhenUnsatisfiable: decision.ScheduleAnyway}, want: decision.Anyway, outcome: decision.ByScheduleAnyway},
+		"waited, admits only on-demand": {pod: decision.Pod{OnlyOnDemand: true}, settings: decision.Settings{FallbackAfter: 1},
 			waiting: decision.Waiting{For: time.Hour, OlderOnDemand: true}, want: decision.NotGranted},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -205,8 +206,8 @@ func TestGranted(t *testing.T) {
 	}
 }
 
-// No message promises spot to a pod that admits no spot node.
-func TestNoPromiseOfSpot(t *testing.T) {
+// No message announces a spot node to a pod that admits no spot node.
+func TestWaitsWithoutSpot(t *testing.T) {
 	settings := decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: 5 * time.Minute, RolloutRelief: 30 * time.Second}
 	pod := decision.Pod{OnlyOnDemand: true, Assigned: decision.AssignedOnDemand, Workload: decision.Workload{Kind: "Deployment", Revision: "shop/web-5d9f", Desired: 5}}
 	for _, waited := range []time.Duration{0, time.Second, time.Hour} {
@@ -216,7 +217,7 @@ func TestNoPromiseOfSpot(t *testing.T) {
 			t.Errorf("after %s: %q, want %q", waited, got, want)
 		}
 		if !plan.MustHaveOnDemand() {
-			t.Errorf("after %s it does not count as waiting for on-demand", waited)
+			t.Errorf("after %s: MustHaveOnDemand is false, want true", waited)
 		}
 		for v := range decision.Verdict(decision.Verdicts) {
 			if reason := plan.Reason(v); strings.Contains(reason, "takes any spot node") {
@@ -226,7 +227,7 @@ func TestNoPromiseOfSpot(t *testing.T) {
 	}
 }
 
-// The pod that a workload makes in place of another one has none of what was assigned or granted to that.
+// The replacement of a pod inherits no assignment and no grant.
 func TestReplacement(t *testing.T) {
 	for name, test := range map[string]struct{ pod, want decision.Pod }{
 		"spot":      {decision.Pod{Namespace: "shop", OnlySpot: true, Assigned: decision.AssignedSpot, Granted: decision.FellBack}, decision.Pod{Namespace: "shop"}},
@@ -239,7 +240,7 @@ func TestReplacement(t *testing.T) {
 			t.Errorf("%s: replacement (-want +got):\n%s", name, diff)
 		}
 		if diff := cmp.Diff(before, test.pod); diff != "" {
-			t.Errorf("%s: the pod itself has changed (-was +is):\n%s", name, diff)
+			t.Errorf("%s: the pod was modified (-before +after):\n%s", name, diff)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// benchmarkNodes is how many nodes a large cluster has.
+// benchmarkNodes is the number of nodes of a large cluster.
 const benchmarkNodes = 5000
 
 func manyNodes() []decision.Node {
@@ -21,7 +21,7 @@ func manyNodes() []decision.Node {
 	return nodes
 }
 
-// BenchmarkAdmit is one pod against every node of a large cluster.
+// BenchmarkAdmit admits one pod to every node of a large cluster.
 func BenchmarkAdmit(b *testing.B) {
 	nodes, plan := manyNodes(), candidate{}.plan()
 	b.ReportAllocs()
@@ -38,7 +38,7 @@ func BenchmarkAdmit(b *testing.B) {
 	}
 }
 
-// BenchmarkRank is one pod against every node of a large cluster.
+// BenchmarkRank ranks every node of a large cluster for one pod.
 func BenchmarkRank(b *testing.B) {
 	nodes, plan := manyNodes(), candidate{}.plan()
 	b.ReportAllocs()
@@ -53,7 +53,7 @@ func BenchmarkRank(b *testing.B) {
 	}
 }
 
-// BenchmarkScoreBands maps the ranks of every node of a large cluster, once per pod.
+// BenchmarkScoreBands scores every node of a large cluster, once per pod.
 func BenchmarkScoreBands(b *testing.B) {
 	nodes, plan := manyNodes(), candidate{}.plan()
 	ranks, scores := make([]decision.Rank, len(nodes)), make([]decision.Rank, len(nodes))
@@ -67,7 +67,7 @@ func BenchmarkScoreBands(b *testing.B) {
 	}
 }
 
-// TestNoAllocationPerNode: what is asked once per node allocates nothing.
+// TestNoAllocationPerNode: functions that run once per node do not allocate.
 func TestNoAllocationPerNode(t *testing.T) {
 	nodes, plan := manyNodes()[:10], candidate{}.plan()
 	allocations := testing.AllocsPerRun(10, func() {

@@ -9,7 +9,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// TestCapacity covers every row of the table of known labels, and what decides between them.
+// TestCapacity covers every row of the table of known labels, and the precedence between labels.
 func TestCapacity(t *testing.T) {
 	var (
 		ownSpot       = decision.Capacity{Type: decision.Spot, Source: decision.FromLabel}
@@ -17,8 +17,8 @@ func TestCapacity(t *testing.T) {
 		spot          = decision.Capacity{Type: decision.Spot, Source: decision.FromAlias}
 		onDemand      = decision.Capacity{Type: decision.OnDemand, Source: decision.FromAlias}
 		contradiction = decision.Capacity{Type: decision.Spot, Source: decision.FromContradiction}
-		unsaid        = decision.Capacity{Type: decision.OnDemand, Source: decision.FromDefault}
-		unsaidSpot    = decision.Capacity{Type: decision.Spot, Source: decision.FromDefault}
+		byDefault     = decision.Capacity{Type: decision.OnDemand, Source: decision.FromDefault}
+		spotByDefault = decision.Capacity{Type: decision.Spot, Source: decision.FromDefault}
 		settling      = decision.Capacity{Type: decision.Spot, Source: decision.Settling}
 	)
 	type labels = map[string]string
@@ -32,20 +32,20 @@ func TestCapacity(t *testing.T) {
 		"own label, spot":      {labels: labels{"node.kubernetes.io/capacity": "spot"}, want: ownSpot},
 		"own label, on-demand": {labels: labels{"node.kubernetes.io/capacity": "on-demand"}, want: ownOnDemand},
 		"own label, misspelt":  {labels: labels{"node.kubernetes.io/capacity": "Spot"}, want: contradiction},
-		"own label, empty":     {labels: labels{"node.kubernetes.io/capacity": ""}, want: unsaid},
+		"own label, empty":     {labels: labels{"node.kubernetes.io/capacity": ""}, want: byDefault},
 
 		"Karpenter, spot":      {labels: labels{"karpenter.sh/capacity-type": "spot"}, want: spot},
 		"Karpenter, on-demand": {labels: labels{"karpenter.sh/capacity-type": "on-demand"}, want: onDemand},
 		"Karpenter, reserved":  {labels: labels{"karpenter.sh/capacity-type": "reserved"}, want: onDemand},
 		"Karpenter, unknown":   {labels: labels{"karpenter.sh/capacity-type": "SPOT"}, want: contradiction},
-		"Karpenter, empty":     {labels: labels{"karpenter.sh/capacity-type": ""}, want: unsaid},
+		"Karpenter, empty":     {labels: labels{"karpenter.sh/capacity-type": ""}, want: byDefault},
 
 		"EKS, SPOT":           {labels: labels{"eks.amazonaws.com/capacityType": "SPOT"}, want: spot},
 		"EKS, ON_DEMAND":      {labels: labels{"eks.amazonaws.com/capacityType": "ON_DEMAND"}, want: onDemand},
 		"EKS, CAPACITY_BLOCK": {labels: labels{"eks.amazonaws.com/capacityType": "CAPACITY_BLOCK"}, want: onDemand},
 
 		"GKE, spot":                     {labels: labels{"cloud.google.com/gke-spot": "true"}, want: spot},
-		"GKE, not spot":                 {labels: labels{"cloud.google.com/gke-spot": "false"}, want: unsaid},
+		"GKE, not spot":                 {labels: labels{"cloud.google.com/gke-spot": "false"}, want: byDefault},
 		"GKE, preemptible":              {labels: labels{"cloud.google.com/gke-preemptible": "true"}, want: spot},
 		"GKE, provisioning spot":        {labels: labels{"cloud.google.com/gke-provisioning": "spot"}, want: spot},
 		"GKE, provisioning preemptible": {labels: labels{"cloud.google.com/gke-provisioning": "preemptible"}, want: spot},
@@ -63,24 +63,24 @@ func TestCapacity(t *testing.T) {
 		"Cluster API, with a value":  {labels: labels{"cluster.x-k8s.io/interruptible": "true"}, want: spot},
 		"OpenShift":                  {labels: labels{"machine.openshift.io/interruptible-instance": ""}, want: spot},
 		"Ocean, od":                  {labels: labels{"spotinst.io/node-lifecycle": "od"}, want: onDemand},
-		"Ocean, other":               {labels: labels{"spotinst.io/node-lifecycle": "spot"}, want: unsaid},
+		"Ocean, other":               {labels: labels{"spotinst.io/node-lifecycle": "spot"}, want: byDefault},
 		"CAST AI, true":              {labels: labels{"scheduling.cast.ai/spot": "true"}, want: spot},
 		"CAST AI, empty":             {labels: labels{"scheduling.cast.ai/spot": ""}, want: spot},
-		"CAST AI, false":             {labels: labels{"scheduling.cast.ai/spot": "false"}, want: unsaid},
+		"CAST AI, false":             {labels: labels{"scheduling.cast.ai/spot": "false"}, want: byDefault},
 		"CAST AI, fallback":          {labels: labels{"scheduling.cast.ai/spot-fallback": "true"}, want: onDemand},
-		"CAST AI, fallback of false": {labels: labels{"scheduling.cast.ai/spot-fallback": "false"}, want: unsaid},
+		"CAST AI, fallback of false": {labels: labels{"scheduling.cast.ai/spot-fallback": "false"}, want: byDefault},
 
-		"own label wins over an alias": {
+		"own label overrides an alias": {
 			labels: labels{"node.kubernetes.io/capacity": "on-demand", "karpenter.sh/capacity-type": "spot"}, want: ownOnDemand,
 		},
-		"own label wins over a contradiction": {
+		"own label overrides a contradiction": {
 			labels: labels{"node.kubernetes.io/capacity": "on-demand", "karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "ON_DEMAND"},
 			want:   ownOnDemand,
 		},
 		"an unknown value of the own label beside a known alias": {
 			labels: labels{"node.kubernetes.io/capacity": "5958825377106311128", "karpenter.sh/capacity-type": "on-demand"}, want: onDemand,
 		},
-		"the same on spot": {
+		"an unknown value of the own label beside a known alias, spot": {
 			labels: labels{"node.kubernetes.io/capacity": "5958825377106311128", "karpenter.sh/capacity-type": "spot"}, want: spot,
 		},
 		"an unknown value of an alias beside a known one": {
@@ -96,7 +96,7 @@ func TestCapacity(t *testing.T) {
 			labels: labels{"node.kubernetes.io/capacity": "x", "karpenter.sh/capacity-type": "on-demand", "eks.amazonaws.com/capacityType": "SPOT"},
 			want:   contradiction,
 		},
-		"an unknown value beside a label that says nothing": {
+		"an unknown value beside a label without meaning": {
 			labels: labels{"node.kubernetes.io/capacity": "x", "cloud.google.com/gke-spot": "false"}, want: contradiction,
 		},
 		"two aliases that agree": {
@@ -105,29 +105,29 @@ func TestCapacity(t *testing.T) {
 		"two aliases that contradict each other": {
 			labels: labels{"karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "ON_DEMAND"}, want: contradiction,
 		},
-		"the same the other way round": {
+		"two aliases that contradict each other, values swapped": {
 			labels: labels{"karpenter.sh/capacity-type": "on-demand", "eks.amazonaws.com/capacityType": "SPOT"}, want: contradiction,
 		},
 		"an unknown value does not contradict": {
 			labels: labels{"karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "unknown"}, want: spot,
 		},
 
-		"a row of the configuration":  {labels: labels{"example.com/lifecycle": "cheap"}, want: spot},
-		"another value of it":         {labels: labels{"example.com/lifecycle": "dear"}, want: onDemand},
-		"an unknown value of it":      {labels: labels{"example.com/lifecycle": "free"}, want: contradiction},
-		"it contradicts like any row": {labels: labels{"example.com/lifecycle": "cheap", "karpenter.sh/capacity-type": "on-demand"}, want: contradiction},
+		"configured label, spot":                     {labels: labels{"example.com/lifecycle": "cheap"}, want: spot},
+		"configured label, on-demand":                {labels: labels{"example.com/lifecycle": "dear"}, want: onDemand},
+		"configured label, unknown value":            {labels: labels{"example.com/lifecycle": "free"}, want: contradiction},
+		"configured label that contradicts an alias": {labels: labels{"example.com/lifecycle": "cheap", "karpenter.sh/capacity-type": "on-demand"}, want: contradiction},
 
-		"no label":                        {want: unsaid},
-		"no label, default spot":          {unlabeled: decision.Spot, want: unsaidSpot},
-		"unrelated labels":                {labels: labels{"kubernetes.io/os": "linux"}, want: unsaid},
-		"young, others labelled":          {age: 29 * time.Second, othersLabeled: true, want: settling},
-		"young with a clock that is back": {age: -time.Minute, othersLabeled: true, want: settling},
-		"as old as the grace":             {age: 30 * time.Second, othersLabeled: true, want: unsaid},
-		"as old, default spot":            {age: 30 * time.Second, othersLabeled: true, unlabeled: decision.Spot, want: unsaidSpot},
-		"young, no other labelled":        {age: time.Second, want: unsaid},
-		"young, but labelled":             {labels: labels{"karpenter.sh/capacity-type": "on-demand"}, othersLabeled: true, want: onDemand},
-		"young, unknown value":            {labels: labels{"node.kubernetes.io/capacity": "x"}, othersLabeled: true, want: contradiction},
-		"young, own label":                {labels: labels{"node.kubernetes.io/capacity": "on-demand"}, othersLabeled: true, want: ownOnDemand},
+		"no label":                                     {want: byDefault},
+		"no label, default spot":                       {unlabeled: decision.Spot, want: spotByDefault},
+		"unrelated labels":                             {labels: labels{"kubernetes.io/os": "linux"}, want: byDefault},
+		"young, others labeled":                        {age: 29 * time.Second, othersLabeled: true, want: settling},
+		"created in the future (clock skew)":           {age: -time.Minute, othersLabeled: true, want: settling},
+		"at the end of the grace period":               {age: 30 * time.Second, othersLabeled: true, want: byDefault},
+		"at the end of the grace period, default spot": {age: 30 * time.Second, othersLabeled: true, unlabeled: decision.Spot, want: spotByDefault},
+		"young, no other node labeled":                 {age: time.Second, want: byDefault},
+		"young, but labeled":                           {labels: labels{"karpenter.sh/capacity-type": "on-demand"}, othersLabeled: true, want: onDemand},
+		"young, unknown value":                         {labels: labels{"node.kubernetes.io/capacity": "x"}, othersLabeled: true, want: contradiction},
+		"young, own label":                             {labels: labels{"node.kubernetes.io/capacity": "on-demand"}, othersLabeled: true, want: ownOnDemand},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -144,8 +144,8 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
-// TestEveryBuiltinLabelIsTested fails for a row or value of the table that TestCapacity would have to cover: whatever a row names
-// as spot or on-demand must be read so.
+// TestEveryBuiltinLabelIsTested fails if the table has a row or value that TestCapacity does not
+// cover. Every value in a row must mean the capacity type under which it is listed.
 func TestEveryBuiltinLabelIsTested(t *testing.T) {
 	policy := decision.Policy{CapacityLabels: decision.BuiltinCapacityLabels()}
 	seen := map[string]bool{}
@@ -158,7 +158,7 @@ func TestEveryBuiltinLabelIsTested(t *testing.T) {
 			for _, value := range values {
 				got := policy.Capacity(map[string]string{row.Key: value}, 0, true)
 				if got != (decision.Capacity{Type: want, Source: decision.FromAlias}) || !got.Labeled() {
-					t.Errorf("%s=%s is read as %v", row.Key, value, got)
+					t.Errorf("%s=%s means %v", row.Key, value, got)
 				}
 			}
 		}
@@ -183,7 +183,7 @@ func TestUnknownLabels(t *testing.T) {
 		"alias that lists only on-demand": {
 			labels: labels{"spotinst.io/node-lifecycle": "spot", "scheduling.cast.ai/spot-fallback": "false", "scheduling.cast.ai/spot": "false"},
 		},
-		"beside a known one": {
+		"unknown alias, known own label": {
 			labels: labels{"karpenter.sh/capacity-type": "x", "node.kubernetes.io/capacity": "on-demand"}, want: []string{"karpenter.sh/capacity-type"},
 		},
 		"several": {
@@ -207,7 +207,7 @@ func TestLabelSays(t *testing.T) {
 	tests := map[string]struct {
 		key, value string
 		want       decision.CapacityType
-		wantSays   bool
+		wantOK     bool
 	}{
 		"own, spot":          {"node.kubernetes.io/capacity", "spot", decision.Spot, true},
 		"own, on-demand":     {"node.kubernetes.io/capacity", "on-demand", decision.OnDemand, true},
@@ -222,8 +222,8 @@ func TestLabelSays(t *testing.T) {
 	policy := decision.Policy{CapacityLabels: decision.BuiltinCapacityLabels()}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got, says := policy.LabelSays(test.key, test.value); got != test.want || says != test.wantSays {
-				t.Errorf("LabelSays(%q, %q) = %v, %v; want %v, %v", test.key, test.value, got, says, test.want, test.wantSays)
+			if got, ok := policy.LabelSays(test.key, test.value); got != test.want || ok != test.wantOK {
+				t.Errorf("LabelSays(%q, %q) = %v, %v; want %v, %v", test.key, test.value, got, ok, test.want, test.wantOK)
 			}
 		})
 	}
@@ -231,9 +231,9 @@ func TestLabelSays(t *testing.T) {
 
 func TestPresenceSaysSpot(t *testing.T) {
 	tests := map[string]bool{
-		"node.kubernetes.io/capacity":                 false, // it has a value for on-demand
+		"node.kubernetes.io/capacity":                 false, // it has a value that means on-demand
 		"karpenter.sh/capacity-type":                  false,
-		"scheduling.cast.ai/spot":                     false, // it may say false
+		"scheduling.cast.ai/spot":                     false, // the value false does not mean spot
 		"scheduling.cast.ai/spot-fallback":            false,
 		"spotinst.io/node-lifecycle":                  false,
 		"kubernetes.io/os":                            false,
@@ -251,9 +251,9 @@ func TestPresenceSaysSpot(t *testing.T) {
 }
 
 func TestNewPool(t *testing.T) {
-	for _, half := range []decision.Pool{decision.NewPool("m5.large", ""), decision.NewPool("", "a"), decision.NewPool("", "")} {
-		if half != (decision.Pool{}) {
-			t.Errorf("%+v is a pool, though it lacks its type or its zone", half)
+	for _, incomplete := range []decision.Pool{decision.NewPool("m5.large", ""), decision.NewPool("", "a"), decision.NewPool("", "")} {
+		if incomplete != (decision.Pool{}) {
+			t.Errorf("%+v is a pool, though it has no type or no zone", incomplete)
 		}
 	}
 	if got, want := decision.NewPool("m5.large", "a"), (decision.Pool{InstanceType: "m5.large", Zone: "a"}); got != want {
@@ -261,8 +261,8 @@ func TestNewPool(t *testing.T) {
 	}
 }
 
-// TestSpelling holds the names that users see in labels, configuration and messages.
-func TestSpelling(t *testing.T) {
+// TestNames pins the names that users see in labels, configuration and messages.
+func TestNames(t *testing.T) {
 	got := []string{
 		decision.OnDemand.String(), decision.Spot.String(),
 		decision.NoSignal.String(), decision.Advisory.String(), decision.Drain.String(), decision.Reclaim.String(),

@@ -11,16 +11,17 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// cluster is a simulated cluster, just large enough to place pods by policy: a node has slots, a pod takes one and is ready at once.
+// cluster is a minimal simulated cluster for placement by policy: a node has slots, and each pod
+// uses one slot and is Ready immediately after binding.
 type cluster struct {
 	policy    decision.Policy
 	now       time.Duration
-	nodes     []*node     // in any order: ties are broken by name
-	workloads []*workload // in the order of their creation
-	// warnings are the annotations that were skipped, each once.
+	nodes     []*node     // in any order: placement breaks ties by name
+	workloads []*workload // in the order of creation
+	// warnings lists each skipped annotation once.
 	warnings []string
-	// bound, where not nil, is told of every pod just after it was bound.
-	bound func(*pod)
+	// onBind, if not nil, is called after each binding.
+	onBind func(*pod)
 }
 
 type node struct {
@@ -29,7 +30,7 @@ type node struct {
 	pool     decision.Pool
 	slots    int
 	used     int
-	born     time.Duration
+	created  time.Duration
 	signal   decision.SignalClass
 	risk     float64
 	capacity decision.Capacity // as of the last refresh
@@ -39,19 +40,20 @@ type pod struct {
 	name     string
 	revision *revision
 	ordinal  int
-	node     *node // nil while it waits
-	// unschedulable is when it was first found so, negative if it never was.
+	node     *node // nil while the pod is pending
+	// unschedulable is the time when the pod was first found unschedulable; negative if it never
+	// was.
 	unschedulable time.Duration
-	outcome       decision.Outcome // why it stands there
+	outcome       decision.Outcome // the reason for the placement
 }
 
-// option is one node as one pod sees it.
+// option is the evaluation of one node for one pod.
 type option struct {
 	node     *node
 	siblings decision.Siblings
 	rank     decision.Rank
 	verdict  decision.Verdict
-	refusal  string // why not; "" means that the pod may go there
+	refusal  string // the reason against the node; "" if it is feasible
 }
 
 func newCluster() *cluster {
@@ -62,20 +64,20 @@ func newCluster() *cluster {
 	}}
 }
 
-// refresh reads every node's capacity type anew: labels and time may have changed it.
+// refresh updates every node's capacity type, which depends on labels and time.
 func (c *cluster) refresh() {
 	labeled := slices.ContainsFunc(c.nodes, func(n *node) bool { return c.policy.Capacity(n.labels, 0, false).Labeled() })
 	for _, n := range c.nodes {
-		n.capacity = c.policy.Capacity(n.labels, c.now-n.born, labeled)
+		n.capacity = c.policy.Capacity(n.labels, c.now-n.created, labeled)
 	}
 }
 
-func (n *node) fact() decision.Node {
+func (n *node) decisionNode() decision.Node {
 	return decision.Node{Capacity: n.capacity, Pool: n.pool, Signal: n.signal}
 }
 
-// subject is the pod as the core sees it.
-func (c *cluster) subject(p *pod) *decision.Pod {
+// decisionPod converts p to the type of package decision.
+func (c *cluster) decisionPod(p *pod) *decision.Pod {
 	w := p.revision.workload
 	return &decision.Pod{
 		Namespace:     w.namespace,
@@ -112,9 +114,9 @@ func (r *revision) placed() (placed decision.Placed) {
 	return placed
 }
 
-// consider returns the plan for a pod and what it says of every node, the best first.
-func (c *cluster) consider(p *pod) (decision.Plan, []option) {
-	subject := c.subject(p)
+// evaluate returns the plan for a pod and the evaluation of every node, best node first.
+func (c *cluster) evaluate(p *pod) (decision.Plan, []option) {
+	subject := c.decisionPod(p)
 	settings, invalid := c.policy.Settings(subject)
 	for _, i := range invalid {
 		if text := i.String(); !slices.Contains(c.warnings, text) {
@@ -141,12 +143,12 @@ func (c *cluster) consider(p *pod) (decision.Plan, []option) {
 				o.siblings.InPool += count(sibling.node.pool == n.pool && sibling.node.capacity.Type == n.capacity.Type)
 			}
 		}
-		o.verdict = plan.Admit(n.fact(), 0, o.siblings.InPool)
+		o.verdict = plan.Admit(n.decisionNode(), 0, o.siblings.InPool)
 		switch w := p.revision.workload; {
 		case w.onlySpot && n.capacity.Type != decision.Spot:
-			o.refusal = "node is not spot, which the pod asks for"
+			o.refusal = "node is not spot, which the pod requires"
 		case w.onlyOnDemand && n.capacity.Type == decision.Spot:
-			o.refusal = "node is not on-demand, which the pod asks for"
+			o.refusal = "node is not on-demand, which the pod requires"
 		case w.zone != "" && w.zone != n.pool.Zone:
 			o.refusal = "node is not in zone " + w.zone
 		case o.verdict != decision.Admitted:
@@ -154,7 +156,7 @@ func (c *cluster) consider(p *pod) (decision.Plan, []option) {
 		case n.used >= n.slots:
 			o.refusal = "node is full"
 		}
-		o.rank = plan.Rank(n.fact(), o.siblings, n.risk)
+		o.rank = plan.Rank(n.decisionNode(), o.siblings, n.risk)
 		options = append(options, o)
 	}
 	slices.SortFunc(options, func(a, b option) int {
@@ -170,15 +172,15 @@ func count(b bool) int {
 	return 0
 }
 
-// place binds a pod to the best node that takes it, and reports whether there is one.
+// place binds a pod to the best feasible node, and reports whether one exists.
 func (c *cluster) place(p *pod) bool {
-	plan, options := c.consider(p)
+	plan, options := c.evaluate(p)
 	for _, o := range options {
 		if o.refusal == "" {
-			p.node, p.outcome = o.node, plan.Outcome(o.node.fact(), o.siblings.InPool)
+			p.node, p.outcome = o.node, plan.Outcome(o.node.decisionNode(), o.siblings.InPool)
 			p.node.used++
-			if c.bound != nil {
-				c.bound(p)
+			if c.onBind != nil {
+				c.onBind(p)
 			}
 			return true
 		}
@@ -189,7 +191,7 @@ func (c *cluster) place(p *pod) bool {
 	return false
 }
 
-// pending are the pods that wait to be placed, in the order of their creation.
+// pending returns the pods to place, in the order of their creation.
 func (c *cluster) pending() (pods []*pod) {
 	for _, w := range c.workloads {
 		for _, r := range w.revisions {
@@ -203,25 +205,26 @@ func (c *cluster) pending() (pods []*pod) {
 	return pods
 }
 
-// step lets every controller act once, then tries every pending pod once, and reports whether anything happened.
-func (c *cluster) step() (happened bool) {
+// step runs every controller once, tries every pending pod once, and reports whether anything
+// changed.
+func (c *cluster) step() (changed bool) {
 	c.refresh()
 	for _, w := range c.workloads {
-		happened = c.reconcile(w) || happened
+		changed = c.reconcile(w) || changed
 	}
 	for _, p := range c.pending() {
-		happened = c.place(p) || happened
+		changed = c.place(p) || changed
 	}
-	return happened
+	return changed
 }
 
-// settle takes steps until nothing happens any more.
+// settle runs steps until nothing changes.
 func (c *cluster) settle() {
 	for c.step() {
 	}
 }
 
-// wait lets d pass in which everything acts whenever it can.
+// wait advances the time by d in steps of a second, and settles the cluster after each step.
 func (c *cluster) wait(d time.Duration) {
 	for end := c.now + d; c.now < end; {
 		c.now = min(c.now+time.Second, end)
@@ -229,7 +232,7 @@ func (c *cluster) wait(d time.Duration) {
 	}
 }
 
-// removeNode takes a node away with everything on it.
+// removeNode removes a node and its pods.
 func (c *cluster) removeNode(n *node) {
 	c.nodes = slices.DeleteFunc(c.nodes, func(other *node) bool { return other == n })
 	for _, w := range c.workloads {
@@ -239,19 +242,19 @@ func (c *cluster) removeNode(n *node) {
 	}
 }
 
-func (p *pod) leave() {
+func (p *pod) remove() {
 	if p.node != nil {
 		p.node.used--
 	}
 	p.revision.pods = slices.DeleteFunc(p.revision.pods, func(other *pod) bool { return other == p })
 }
 
-// waitingFor says, in one line, why a pod is on no node.
-func (c *cluster) waitingFor(p *pod) string {
+// pendingReason returns, in one line, why a pod is not bound.
+func (c *cluster) pendingReason(p *pod) string {
 	if p.revision.workload.gated {
 		return "gated"
 	}
-	_, options := c.consider(p)
+	_, options := c.evaluate(p)
 	nodes := map[string]int{}
 	for _, o := range options {
 		if o.refusal != "" {
@@ -262,12 +265,13 @@ func (c *cluster) waitingFor(p *pod) string {
 	for _, refusal := range slices.Sorted(maps.Keys(nodes)) {
 		parts = append(parts, fmt.Sprintf("%d x %s", nodes[refusal], refusal))
 	}
-	return cmp.Or(strings.Join(parts, "; "), "there is no node")
+	return cmp.Or(strings.Join(parts, "; "), "no nodes")
 }
 
-// victims are the nodes on which a pod could be let in by taking away one of lower priority.
+// victims returns the names of the nodes that become feasible for a pod if one pod of lower
+// priority is evicted.
 func (c *cluster) victims(p *pod) (names []string) {
-	plan, options := c.consider(p)
+	plan, options := c.evaluate(p)
 	for _, o := range options {
 		for _, w := range c.workloads {
 			for _, r := range w.revisions {
@@ -278,7 +282,7 @@ func (c *cluster) victims(p *pod) (names []string) {
 					own := count(r == p.revision)
 					freed := own * count(o.node.capacity.Type == decision.Spot)
 					evicts := o.node.capacity.Type == decision.Spot || !plan.Overflows()
-					if evicts && plan.Admit(o.node.fact(), -freed, o.siblings.InPool-own) == decision.Admitted && !slices.Contains(names, o.node.name) {
+					if evicts && plan.Admit(o.node.decisionNode(), -freed, o.siblings.InPool-own) == decision.Admitted && !slices.Contains(names, o.node.name) {
 						names = append(names, o.node.name)
 					}
 				}

@@ -32,7 +32,8 @@ var directives = map[string]func(*cluster, command) error{
 	"release":  (*cluster).release,
 }
 
-// onWorkload makes a directive of a workload's name and, if number is not empty, one number.
+// onWorkload returns a directive whose arguments are the name of a workload and, if number is not
+// empty, a number.
 func onWorkload(number string, do func(c *cluster, w *workload, n int)) func(*cluster, command) error {
 	words := []string{"workload"}
 	if number != "" {
@@ -106,7 +107,7 @@ var annotationPolicies = map[string]decision.AnnotationPolicy{
 	"Allow": decision.AllowAnnotations, "StricterOnly": decision.StricterOnly, "Ignore": decision.IgnoreAnnotations,
 }
 
-// override reads one of the settings that rules may give, and reports whether key is one of them.
+// override parses a setting that rules may set, and reports whether key is such a setting.
 func override(o *decision.Overrides, key, value string) (ok bool, err error) {
 	switch key {
 	case "minOnDemand":
@@ -179,7 +180,7 @@ func (c *cluster) addNodes(cmd command) error {
 			return err
 		}
 		instanceType, zone, _ := strings.Cut(line.words[2], "/")
-		proto := node{labels: map[string]string{}, slots: 1, born: c.now - time.Hour, pool: decision.NewPool(instanceType, zone)}
+		proto := node{labels: map[string]string{}, slots: 1, created: c.now - time.Hour, pool: decision.NewPool(instanceType, zone)}
 		switch capacity := line.words[1]; capacity {
 		case "spot", "on-demand":
 			proto.labels[decision.CapacityLabelKey] = capacity
@@ -197,7 +198,7 @@ func (c *cluster) addNodes(cmd command) error {
 			case "age":
 				var age time.Duration
 				age, err = time.ParseDuration(value)
-				proto.born = c.now - age
+				proto.created = c.now - age
 			case "risk":
 				proto.risk, err = strconv.ParseFloat(value, 64)
 			case "signal":
@@ -301,7 +302,7 @@ func (c *cluster) create(cmd command) error {
 func (c *cluster) finish(w *workload, n int) {
 	for _, p := range w.pods() {
 		if p.node != nil && n > 0 {
-			p.leave()
+			p.remove()
 			w.succeeded++
 			n--
 		}
@@ -313,7 +314,7 @@ func (c *cluster) annotate(cmd command) error {
 	if err != nil {
 		return err
 	}
-	for _, key := range cmd.args.after().words { // "key-" takes the annotation away
+	for _, key := range cmd.args.after().words { // "key-" removes the annotation
 		delete(w.annotations, annotationPrefix+strings.TrimSuffix(key, "-"))
 	}
 	return cmd.args.each(func(key, value string) error {
@@ -344,7 +345,7 @@ func (c *cluster) signal(cmd command) error {
 	return err
 }
 
-// delete takes away pods, or nodes with everything on them, or workloads with their pods.
+// delete removes pods, or nodes with their pods, or workloads with their pods.
 func (c *cluster) delete(cmd command) error {
 	if len(cmd.args.words) < 2 {
 		return fmt.Errorf("expected <pod|node|workload> <name>...")
@@ -356,7 +357,7 @@ func (c *cluster) delete(cmd command) error {
 			if err != nil {
 				return err
 			}
-			p.leave()
+			p.remove()
 		case "node":
 			n, err := c.node(name)
 			if err != nil {
@@ -369,7 +370,7 @@ func (c *cluster) delete(cmd command) error {
 				return err
 			}
 			for _, p := range w.pods() {
-				p.leave()
+				p.remove()
 			}
 			c.workloads = slices.DeleteFunc(c.workloads, func(other *workload) bool { return other == w })
 		default:
@@ -379,16 +380,17 @@ func (c *cluster) delete(cmd command) error {
 	return nil
 }
 
-// release cuts a pod off from its workload: it keeps its slot and counts nowhere.
+// release detaches a pod from its workload: the pod still uses its slot, but is not counted
+// anywhere.
 func (c *cluster) release(cmd command) error {
 	p, err := c.pod(cmd.args.first())
 	if err != nil {
 		return err
 	}
 	if p.node != nil {
-		p.node.used++ // leave gives it back
+		p.node.used++ // remove decrements it again
 	}
-	p.leave()
+	p.remove()
 	return nil
 }
 
@@ -411,7 +413,7 @@ func oneOf[T any](value string, values map[string]T) (T, error) {
 
 func pointer[T any](v T, err error) (*T, error) { return &v, err }
 
-// numbered are the names of n things, just name if n is 0.
+// numbered returns n names with the suffixes -1 to -n, or just name if n is 0.
 func numbered(name string, n int) []string {
 	if n == 0 {
 		return []string{name}

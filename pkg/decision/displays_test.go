@@ -10,7 +10,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// displays print something. Those that place pods do so first.
+// displays are the directives with output. Some place pods first.
 var displays = map[string]func(*cluster, args) (string, error){
 	"place": func(c *cluster, a args) (string, error) {
 		c.settle()
@@ -39,7 +39,8 @@ var displays = map[string]func(*cluster, args) (string, error){
 	"preempt":   (*cluster).showVictims,
 }
 
-// summary says where the pods of every workload stand; workloads that were created together share a line.
+// summary prints the placement of every workload. Workloads that were created together share a
+// line.
 func (c *cluster) summary() string {
 	var out strings.Builder
 	for _, warning := range c.warnings {
@@ -79,7 +80,8 @@ func (c *cluster) summary() string {
 	return out.String()
 }
 
-// line says where pods stand, why, and what the others wait for.
+// line prints the number of placed pods by capacity type and outcome, and the reasons of pending
+// pods.
 func (c *cluster) line(title string, pods []*pod) string {
 	if len(pods) == 0 {
 		return title + ": no pods\n"
@@ -90,21 +92,21 @@ func (c *cluster) line(title string, pods []*pod) string {
 	waiting := map[string]int{}
 	for _, p := range pods {
 		if p.node == nil {
-			waiting[c.waitingFor(p)]++
+			waiting[c.pendingReason(p)]++
 			continue
 		}
 		numbers[p.node.capacity.Type]++
 		outcomes[p.node.capacity.Type][string(p.outcome)]++
 	}
 	text := fmt.Sprintf("%s: %d on-demand%s, %d spot%s", title,
-		numbers[decision.OnDemand], inBrackets(outcomes[decision.OnDemand]), numbers[decision.Spot], inBrackets(outcomes[decision.Spot]))
+		numbers[decision.OnDemand], parenthesized(outcomes[decision.OnDemand]), numbers[decision.Spot], parenthesized(outcomes[decision.Spot]))
 	for _, why := range slices.Sorted(maps.Keys(waiting)) {
 		text += fmt.Sprintf("\n  %d waiting: %s", waiting[why], why)
 	}
 	return text + "\n"
 }
 
-func inBrackets(counts map[string]int) string {
+func parenthesized(counts map[string]int) string {
 	if len(counts) == 0 {
 		return ""
 	}
@@ -115,13 +117,13 @@ func inBrackets(counts map[string]int) string {
 	return " (" + strings.Join(parts, ", ") + ")"
 }
 
-// deficit is how many replicas w lacks on on-demand.
+// deficit returns the floor deficit of w.
 func (c *cluster) deficit(w *workload) int {
 	pods := w.pods()
 	if len(pods) == 0 {
 		return 0
 	}
-	settings, _ := c.policy.Settings(c.subject(pods[0]))
+	settings, _ := c.policy.Settings(c.decisionPod(pods[0]))
 	var revisions [][]decision.Replica
 	for _, r := range w.revisions {
 		var replicas []decision.Replica
@@ -137,7 +139,7 @@ func (c *cluster) deficit(w *workload) int {
 	return decision.StandingOf(w.desired(), settings.Floor(w.desired()), w.kind == "StatefulSet", revisions).FloorDeficit
 }
 
-// reclaim takes all spot nodes at once, and says what is left of every workload.
+// reclaim removes all spot nodes at once, and prints the remaining pods of every workload.
 func (c *cluster) reclaim(a args) (string, error) {
 	if err := a.expect(); err != nil {
 		return "", err
@@ -154,21 +156,21 @@ func (c *cluster) reclaim(a args) (string, error) {
 	var out strings.Builder
 	left := func(w *workload) int { return len(w.pods()) }
 	for start := 0; start < len(c.workloads); {
-		w, end, total, had, least := c.workloads[start], start, 0, 0, left(c.workloads[start])
+		w, end, live, initial, lowest := c.workloads[start], start, 0, 0, left(c.workloads[start])
 		for ; end < len(c.workloads) && c.workloads[end].family == w.family; end++ {
-			total, had, least = total+left(c.workloads[end]), had+before[c.workloads[end]], min(least, left(c.workloads[end]))
+			live, initial, lowest = live+left(c.workloads[end]), initial+before[c.workloads[end]], min(lowest, left(c.workloads[end]))
 		}
 		if end-start == 1 {
-			fmt.Fprintf(&out, "%s: %d of %d left\n", w.family, total, had)
+			fmt.Fprintf(&out, "%s: %d of %d left\n", w.family, live, initial)
 		} else {
-			fmt.Fprintf(&out, "%d x %s: %d of %d left, at least %d of each\n", end-start, w.family, total, had, least)
+			fmt.Fprintf(&out, "%d x %s: %d of %d left, at least %d of each\n", end-start, w.family, live, initial, lowest)
 		}
 		start = end
 	}
 	return out.String(), nil
 }
 
-// showPods says where each pod of a workload is.
+// showPods prints the node of each pod of a workload.
 func (c *cluster) showPods(a args) (string, error) {
 	if err := a.expect("workload"); err != nil {
 		return "", err
@@ -188,7 +190,7 @@ func (c *cluster) showPods(a args) (string, error) {
 	return out.String(), nil
 }
 
-// showPools says how many pods of a workload each spot pool holds.
+// showPools prints the number of pods of a workload in each spot pool.
 func (c *cluster) showPools(a args) (string, error) {
 	if err := a.expect("workload"); err != nil {
 		return "", err
@@ -222,7 +224,7 @@ func poolName(n *node) string {
 	return n.pool.InstanceType + "/" + n.pool.Zone
 }
 
-// showTypes says every node's capacity type, and what says so.
+// showTypes prints every node's capacity type and its source.
 func (c *cluster) showTypes(a args) (string, error) {
 	var lines []string
 	for _, n := range c.nodes {
@@ -232,13 +234,13 @@ func (c *cluster) showTypes(a args) (string, error) {
 	return strings.Join(lines, ""), a.expect()
 }
 
-// showScores says what the next pod of a workload would find, the best node first.
+// showScores prints the scores of the nodes for the next pod of a workload, best node first.
 func (c *cluster) showScores(a args) (string, error) {
 	p, err := c.next(a)
 	if err != nil {
 		return "", err
 	}
-	_, options := c.consider(p)
+	_, options := c.evaluate(p)
 	options = slices.DeleteFunc(options, func(o option) bool { return o.refusal != "" })
 	ranks := make([]decision.Rank, len(options))
 	for i, o := range options {
@@ -252,7 +254,7 @@ func (c *cluster) showScores(a args) (string, error) {
 	return out.String(), nil
 }
 
-// showVictims says on which nodes the next pod of a workload could be let in by preemption.
+// showVictims prints the nodes on which the next pod of a workload may preempt.
 func (c *cluster) showVictims(a args) (string, error) {
 	p, err := c.next(a)
 	if err != nil {
@@ -265,7 +267,7 @@ func (c *cluster) showVictims(a args) (string, error) {
 	return fmt.Sprintf("%s may preempt on %s\n", p.name, strings.Join(nodes, ", ")), nil
 }
 
-// next is the first pod of a workload that waits.
+// next returns the first pending pod of a workload.
 func (c *cluster) next(a args) (*pod, error) {
 	if err := a.expect("workload"); err != nil {
 		return nil, err

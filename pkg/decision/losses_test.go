@@ -18,15 +18,15 @@ func TestLosses(t *testing.T) {
 		wantRisk      float64
 		wantForgotten bool
 	}{
-		"none":                     {nil, 0, true},
-		"just now":                 {[]time.Duration{0}, 0.5, false},
-		"two just now":             {[]time.Duration{0, 0}, 0.75, false},
-		"two a half-life ago":      {[]time.Duration{halfLife, halfLife}, 0.5, false},
-		"from the future":          {[]time.Duration{-halfLife}, 0.5, false},
-		"four two half-lives ago":  {[]time.Duration{2 * halfLife, 2 * halfLife, 2 * halfLife, 2 * halfLife}, 0.5, false},
-		"a moment before the end":  {[]time.Duration{10*halfLife - 10}, 1 - math.Exp2(-math.Exp2(-10)), false},
-		"ten half-lives ago":       {[]time.Duration{10 * halfLife}, 1 - math.Exp2(-math.Exp2(-10)), true},
-		"an old one and a new one": {[]time.Duration{20 * halfLife, 0}, 0.5, false},
+		"none":                          {nil, 0, true},
+		"just now":                      {[]time.Duration{0}, 0.5, false},
+		"two just now":                  {[]time.Duration{0, 0}, 0.75, false},
+		"two a half-life ago":           {[]time.Duration{halfLife, halfLife}, 0.5, false},
+		"in the future":                 {[]time.Duration{-halfLife}, 0.5, false},
+		"four two half-lives ago":       {[]time.Duration{2 * halfLife, 2 * halfLife, 2 * halfLife, 2 * halfLife}, 0.5, false},
+		"just under ten half-lives ago": {[]time.Duration{10*halfLife - 10}, 1 - math.Exp2(-math.Exp2(-10)), false},
+		"ten half-lives ago":            {[]time.Duration{10 * halfLife}, 1 - math.Exp2(-math.Exp2(-10)), true},
+		"an old one and a new one":      {[]time.Duration{20 * halfLife, 0}, 0.5, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -44,12 +44,13 @@ func TestLosses(t *testing.T) {
 	}
 }
 
-// The one number that is kept is the sum over all losses, in whatever order they were added and however often it was read in between.
-func TestLossesAreTheSumOverAll(t *testing.T) {
+// The single stored number equals the sum over all losses, for every order of additions and any
+// number of reads in between.
+func TestLossesAddUp(t *testing.T) {
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	rapid.Check(t, func(t *rapid.T) {
 		halfLife := time.Duration(rapid.Int64Range(1, int64(1000*time.Hour)).Draw(t, "halfLife"))
-		// In half-lives, so that some have decayed and some have not.
+		// In half-lives, so that some losses have decayed and some have not.
 		at := rapid.SliceOfN(rapid.Float64Range(0, 12), 0, decision.MaxLosses).Draw(t, "at")
 		now := start.Add(time.Duration(rapid.Float64Range(12, 14).Draw(t, "now") * float64(halfLife)))
 		var losses decision.Losses
@@ -68,7 +69,7 @@ func TestLossesAreTheSumOverAll(t *testing.T) {
 	})
 }
 
-// However many nodes a pool loses at once, it is forgotten as soon as if it had lost MaxLosses.
+// A pool that loses thousands of nodes at once is forgotten as soon as a pool that lost MaxLosses.
 func TestLossesAreLimited(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var losses decision.Losses

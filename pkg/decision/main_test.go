@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestMain makes the property tests try more than rapid does by itself, and leave no files behind: a failure prints its seed.
-// The same flags on the command line win.
+// TestMain raises the number of checks of the property tests, and disables fail files: a failure
+// prints its seed. The same flags on the command line take precedence.
 func TestMain(m *testing.M) {
 	for name, value := range map[string]string{"rapid.checks": "1000", "rapid.steps": "50", "rapid.nofailfile": "true"} {
 		if err := flag.Set(name, value); err != nil {

@@ -16,16 +16,16 @@ func TestExplain(t *testing.T) {
 	onPod := map[string]string{decision.MinOnDemandAnnotation: "1", decision.FallbackAfterAnnotation: "never", decision.RolloutReliefAnnotation: "10s"}
 	onOwner := map[string]string{decision.MinOnDemandAnnotation: "0", decision.ProtectAnnotation: "false"}
 	base := decision.Policy{Defaults: decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second}}
-	ruled := base
-	ruled.Rules = []decision.Rule{
+	withRules := base
+	withRules.Rules = []decision.Rule{
 		{Name: "other", Namespaces: []string{"other"}, Overrides: decision.Overrides{MinOnDemand: &all}},
 		{Name: "shop", Overrides: decision.Overrides{MinOnDemand: &two, MaxPerPool: &half, WhenUnsatisfiable: &anyway, FallbackAfter: &soon, RolloutRelief: &soon, Overflow: &none,
 			Exemptions: &ignore, Protect: &protect}},
 	}
 	strict := base
 	strict.Rules = []decision.Rule{{Name: "strict", Annotations: &stricter}}
-	deaf := base
-	deaf.Annotations = decision.IgnoreAnnotations
+	ignoring := base
+	ignoring.Annotations = decision.IgnoreAnnotations
 	from := func(change func(*decision.Origins)) decision.Origins {
 		const profile = "the profile"
 		o := decision.Origins{
@@ -40,15 +40,15 @@ func TestExplain(t *testing.T) {
 		pod    decision.Pod
 		want   decision.Origins
 	}{
-		"the profile":      {base, decision.Pod{}, from(func(o *decision.Origins) {})},
-		"a Job":            {base, decision.Pod{Workload: decision.Workload{Batch: decision.Retriable}}, from(func(o *decision.Origins) { o.MinOnDemand = "the default of Jobs that retry" })},
-		"a Job that fails": {base, decision.Pod{Workload: decision.Workload{Batch: decision.NotRetriable}}, from(func(o *decision.Origins) { o.MinOnDemand = "the default of Jobs without retries" })},
-		"the first rule that matches": {ruled, decision.Pod{Workload: decision.Workload{Batch: decision.Retriable}},
+		"the profile":           {base, decision.Pod{}, from(func(o *decision.Origins) {})},
+		"a Job":                 {base, decision.Pod{Workload: decision.Workload{Batch: decision.Retriable}}, from(func(o *decision.Origins) { o.MinOnDemand = "the default of Jobs that retry" })},
+		"a Job without retries": {base, decision.Pod{Workload: decision.Workload{Batch: decision.NotRetriable}}, from(func(o *decision.Origins) { o.MinOnDemand = "the default of Jobs without retries" })},
+		"the first rule that matches": {withRules, decision.Pod{Workload: decision.Workload{Batch: decision.Retriable}},
 			decision.Origins{
 				MinOnDemand: `rule "shop"`, MaxPerPool: `rule "shop"`, WhenUnsatisfiable: `rule "shop"`, FallbackAfter: `rule "shop"`,
 				RolloutRelief: `rule "shop"`, Overflow: `rule "shop"`, Exemptions: `rule "shop"`, Protect: `rule "shop"`,
 			}},
-		"the owner before the pod, the pod before the rule": {ruled, decision.Pod{Annotations: onPod, Workload: decision.Workload{Kind: "Deployment", Annotations: onOwner}},
+		"the owner before the pod, the pod before the rule": {withRules, decision.Pod{Annotations: onPod, Workload: decision.Workload{Kind: "Deployment", Annotations: onOwner}},
 			decision.Origins{
 				MinOnDemand: "annotation spot-aware-scheduler.io/min-on-demand on the Deployment", MaxPerPool: `rule "shop"`, WhenUnsatisfiable: `rule "shop"`,
 				FallbackAfter: "annotation spot-aware-scheduler.io/fallback-after on the pod",
@@ -65,7 +65,7 @@ func TestExplain(t *testing.T) {
 					"annotation spot-aware-scheduler.io/rollout-relief on the pod: not stricter than the policy (annotationPolicy StricterOnly)",
 				}
 			})},
-		"not read": {deaf, decision.Pod{Annotations: map[string]string{decision.MinOnDemandAnnotation: "0", decision.RolloutReliefAnnotation: "1s"}, Workload: decision.Workload{Kind: "Deployment"}},
+		"not read": {ignoring, decision.Pod{Annotations: map[string]string{decision.MinOnDemandAnnotation: "0", decision.RolloutReliefAnnotation: "1s"}, Workload: decision.Workload{Kind: "Deployment"}},
 			from(func(o *decision.Origins) {
 				o.Overruled = []string{
 					"annotation spot-aware-scheduler.io/min-on-demand on the pod: annotationPolicy Ignore",
@@ -81,7 +81,7 @@ func TestExplain(t *testing.T) {
 			}
 			wantSettings, wantInvalid := test.policy.Settings(&test.pod)
 			if settings.String() != wantSettings.String() || len(invalid) != len(wantInvalid) {
-				t.Errorf("explains %s (%d invalid), and Settings says %s (%d)", settings, len(invalid), wantSettings, len(wantInvalid))
+				t.Errorf("Explain returns %s (%d invalid), Settings returns %s (%d invalid)", settings, len(invalid), wantSettings, len(wantInvalid))
 			}
 		})
 	}

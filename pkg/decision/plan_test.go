@@ -39,11 +39,11 @@ func TestNewPlan(t *testing.T) {
 			workload: five, settings: never,
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand, MayTakeSpot: true},
 		},
-		"floor not full yet": {
+		"floor not met": {
 			workload: five, settings: never, placed: decision.Placed{OnDemand: 1},
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand, MayTakeSpot: true},
 		},
-		"floor full": {
+		"floor met": {
 			workload: five, settings: never, placed: decision.Placed{OnDemand: 2},
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.Spot, MayTakeSpot: true},
 		},
@@ -51,7 +51,7 @@ func TestNewPlan(t *testing.T) {
 			workload: five, settings: never, placed: decision.Placed{Spot: 3, OnDemand: 1},
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
 		},
-		"more than the budget on spot, floor full": {
+		"more than the budget on spot, floor met": {
 			workload: five, settings: never, placed: decision.Placed{Spot: 4, OnDemand: 3},
 			want: outline{Floor: 2, Budget: 3, Prefer: decision.OnDemand},
 		},
@@ -59,7 +59,7 @@ func TestNewPlan(t *testing.T) {
 			workload: decision.Workload{Desired: 1}, settings: never,
 			want: outline{Floor: 1, Prefer: decision.OnDemand},
 		},
-		"nothing desired": {
+		"no desired replicas": {
 			settings: never, want: outline{Prefer: decision.OnDemand},
 		},
 		"no floor": {
@@ -154,7 +154,8 @@ func TestNewPlan(t *testing.T) {
 	}
 }
 
-// TestOverflowNever: which replicas it keeps off on-demand, and what the plan says of them.
+// TestOverflowNever: which replicas overflow Never keeps off on-demand, and which reason Waits
+// gives.
 func TestOverflowNever(t *testing.T) {
 	five := decision.Workload{Kind: "Deployment", Revision: "shop/web-5d9f", Desired: 5}
 	ordinal := func(n int) decision.Workload {
@@ -166,40 +167,40 @@ func TestOverflowNever(t *testing.T) {
 		Prefer                                   decision.CapacityType
 		Waits                                    string
 	}
-	const held = "overflow Never: the floor of 2 of shop/web-5d9f is met (waits for room on spot)"
+	const floorMet = "overflow Never: the floor of 2 of shop/web-5d9f is met (waits for room on spot)"
 	tests := map[string]struct {
 		pod         decision.Pod
 		minOnDemand decision.Quantity
 		placed      decision.Placed
 		anyway      bool
-		allow       bool // overflow
+		allow       bool // overflow Allow
 		want        outline
 	}{
-		"floor not full": {
+		"floor not met": {
 			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 1},
 			want: outline{Spot: true, OnDemand: true, Counted: true, Waits: "no feasible node: the pod may run on on-demand and on spot"},
 		},
-		"floor not full, budget used up": {
+		"floor not met, budget used up": {
 			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 1, Spot: 3},
 			want: outline{OnDemand: true, Counted: true, Waits: "spot budget used up: 3 of 3 replicas of shop/web-5d9f may run on spot (waits for on-demand room)"},
 		},
-		"floor full": {
+		"floor met": {
 			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 2},
-			want: outline{Beyond: true, KeptOff: true, Spot: true, Counted: true, Prefer: decision.Spot, Waits: held},
+			want: outline{Beyond: true, KeptOff: true, Spot: true, Counted: true, Prefer: decision.Spot, Waits: floorMet},
 		},
 		"more than the floor on on-demand": {
 			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 4},
-			want: outline{Beyond: true, KeptOff: true, Spot: true, Counted: true, Prefer: decision.Spot, Waits: held},
+			want: outline{Beyond: true, KeptOff: true, Spot: true, Counted: true, Prefer: decision.Spot, Waits: floorMet},
 		},
-		"floor full, overflow allowed": {
+		"floor met, overflow allowed": {
 			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 2}, allow: true,
 			want: outline{
 				Beyond: true, Spot: true, OnDemand: true, Counted: true, Prefer: decision.Spot, Waits: "no feasible node: the pod may run on on-demand and on spot",
 			},
 		},
-		"floor full, ScheduleAnyway": {
+		"floor met, ScheduleAnyway": {
 			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 2, Spot: 3}, anyway: true,
-			want: outline{Beyond: true, KeptOff: true, Spot: true, Counted: true, Prefer: decision.Spot, Waits: held},
+			want: outline{Beyond: true, KeptOff: true, Spot: true, Counted: true, Prefer: decision.Spot, Waits: floorMet},
 		},
 		"one replica too many": {
 			pod: decision.Pod{Workload: five}, minOnDemand: two, placed: decision.Placed{OnDemand: 2, Spot: 3},
@@ -215,14 +216,14 @@ func TestOverflowNever(t *testing.T) {
 				Waits: "overflow Never: shop/web-5d9f has no floor (waits for room on spot)",
 			},
 		},
-		"it admits only on-demand": {
+		"admits only on-demand": {
 			pod: decision.Pod{Workload: five, OnlyOnDemand: true}, minOnDemand: two, placed: decision.Placed{OnDemand: 2},
 			want: outline{
 				Beyond: true, Spot: true, OnDemand: true, Counted: true, Prefer: decision.Spot,
 				Waits: "no feasible node: the pod's own node selector or affinity admits only on-demand",
 			},
 		},
-		"it admits only spot": {
+		"admits only spot": {
 			pod: decision.Pod{Workload: five, OnlySpot: true}, minOnDemand: two, placed: decision.Placed{OnDemand: 1},
 			want: outline{Spot: true, Prefer: decision.Spot, Waits: "no feasible node: the pod's own node selector or affinity admits only spot"},
 		},
@@ -273,7 +274,8 @@ func TestOverflowNever(t *testing.T) {
 	}
 }
 
-// TestOutgrown: one pod more than replicas, or an ordinal beyond the last, shows that what is known of the owner is old.
+// TestOutgrown: one pod more than replicas, or an ordinal beyond the last, shows that the known
+// state of the owner is outdated.
 func TestOutgrown(t *testing.T) {
 	three := decision.Workload{Kind: "Deployment", Revision: "shop/web-1", Desired: 3}
 	ordinal := func(n int) decision.Workload {
@@ -296,7 +298,7 @@ func TestOutgrown(t *testing.T) {
 			workload: three, onlySpot: true, settings: decision.Settings{Exemptions: decision.IgnoreExemptions}, placed: decision.Placed{Spot: 3},
 			want: "owner not up to date yet: all 3 replicas of shop/web-1 are placed (waits for an update of its Deployment, at most 5s)",
 		},
-		"a Job's pods end before it notices": {
+		"pods of a Job": {
 			workload: decision.Workload{Kind: "Job", Desired: 1, Batch: decision.NotRetriable}, placed: decision.Placed{OnDemand: 1},
 		},
 		"no controller":              {workload: decision.Workload{Kind: "Pod", Desired: 1}},
@@ -316,7 +318,7 @@ func TestOutgrown(t *testing.T) {
 	}
 }
 
-// TestCounted: a plan is counted where the number of siblings on spot may decide.
+// TestCounted: Counted is true if the number of siblings on spot may change the plan.
 func TestCounted(t *testing.T) {
 	tests := map[string]struct {
 		candidate
@@ -364,17 +366,17 @@ func TestNextChangeTable(t *testing.T) {
 		"no relief, fallback": {
 			fallbackAfter: time.Minute, relief: decision.Never, newRevision: true, waited: 10 * time.Second, want: 50 * time.Second, wantOK: true,
 		},
-		"another relief":                    {fallbackAfter: decision.Never, relief: time.Minute, newRevision: true, waited: 30 * time.Second, want: 30 * time.Second, wantOK: true},
-		"nothing to wait for":               {fallbackAfter: decision.Never},
-		"fallback":                          {fallbackAfter: time.Minute, want: time.Minute, wantOK: true},
-		"fallback, part of it over":         {fallbackAfter: time.Minute, waited: 20 * time.Second, want: 40 * time.Second, wantOK: true},
-		"fallback over":                     {fallbackAfter: time.Minute, waited: time.Minute},
-		"fallback of 0":                     {fallbackAfter: 0, want: 0, wantOK: true},
-		"relief":                            {fallbackAfter: decision.Never, newRevision: true, want: 30 * time.Second, wantOK: true},
-		"relief over":                       {fallbackAfter: decision.Never, newRevision: true, waited: 30 * time.Second},
-		"relief before fallback":            {fallbackAfter: time.Minute, newRevision: true, waited: 10 * time.Second, want: 20 * time.Second, wantOK: true},
-		"fallback before relief":            {fallbackAfter: 20 * time.Second, newRevision: true, waited: 10 * time.Second, want: 10 * time.Second, wantOK: true},
-		"fallback after a relief not given": {fallbackAfter: time.Minute, newRevision: true, waited: 40 * time.Second, want: 20 * time.Second, wantOK: true},
+		"relief of a minute":               {fallbackAfter: decision.Never, relief: time.Minute, newRevision: true, waited: 30 * time.Second, want: 30 * time.Second, wantOK: true},
+		"no fallback, no new revision":     {fallbackAfter: decision.Never},
+		"fallback":                         {fallbackAfter: time.Minute, want: time.Minute, wantOK: true},
+		"fallback, partly elapsed":         {fallbackAfter: time.Minute, waited: 20 * time.Second, want: 40 * time.Second, wantOK: true},
+		"fallback elapsed":                 {fallbackAfter: time.Minute, waited: time.Minute},
+		"fallback of 0":                    {fallbackAfter: 0, want: 0, wantOK: true},
+		"relief":                           {fallbackAfter: decision.Never, newRevision: true, want: 30 * time.Second, wantOK: true},
+		"relief elapsed":                   {fallbackAfter: decision.Never, newRevision: true, waited: 30 * time.Second},
+		"relief before fallback":           {fallbackAfter: time.Minute, newRevision: true, waited: 10 * time.Second, want: 20 * time.Second, wantOK: true},
+		"fallback before relief":           {fallbackAfter: 20 * time.Second, newRevision: true, waited: 10 * time.Second, want: 10 * time.Second, wantOK: true},
+		"fallback after an elapsed relief": {fallbackAfter: time.Minute, newRevision: true, waited: 40 * time.Second, want: 20 * time.Second, wantOK: true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -389,8 +391,8 @@ func TestNextChangeTable(t *testing.T) {
 	}
 }
 
-// A relief of 0 is due as soon as the pod was found unschedulable, and then no more.
-func TestNextChangeOfAReliefOf0(t *testing.T) {
+// A relief of 0 is due when the pod is first found unschedulable, and never again.
+func TestNextChangeWithZeroRelief(t *testing.T) {
 	settings := decision.Settings{FallbackAfter: decision.Never, RolloutRelief: 0}
 	if in, ok := settings.NextChange(0, true); in != 0 || !ok {
 		t.Errorf("before any waiting: %v, %v; want 0s, true", in, ok)
@@ -400,7 +402,7 @@ func TestNextChangeOfAReliefOf0(t *testing.T) {
 	}
 }
 
-// A new replica count is worth another attempt only if it may open a node to the pod.
+// A new replica count justifies another attempt only if it may make a node feasible for the pod.
 func TestMayOpen(t *testing.T) {
 	never := decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}
 	half := decision.Settings{MinOnDemand: decision.Percent(50), FallbackAfter: decision.Never}
@@ -425,11 +427,11 @@ func TestMayOpen(t *testing.T) {
 			before: decision.Workload{Desired: 8}, after: decision.Workload{Desired: 9}, want: true},
 		"cap stays": {settings: decision.Settings{MaxPerPool: new(decision.Percent(50)), FallbackAfter: decision.Never},
 			before: decision.Workload{Desired: 7}, after: decision.Workload{Desired: 8}},
-		"ordinal leaves the floor": {settings: half, before: decision.Workload{Desired: 8, Ordered: true, Ordinal: 3},
+		"ordinal moves beyond the floor": {settings: half, before: decision.Workload{Desired: 8, Ordered: true, Ordinal: 3},
 			after: decision.Workload{Desired: 6, Ordered: true, Ordinal: 3}, want: true},
-		"ordinal stays on the floor": {settings: half, before: decision.Workload{Desired: 8, Ordered: true, Ordinal: 2},
+		"ordinal stays in the floor": {settings: half, before: decision.Workload{Desired: 8, Ordered: true, Ordinal: 2},
 			after: decision.Workload{Desired: 6, Ordered: true, Ordinal: 2}},
-		"ordinal comes to the floor, and may preempt on on-demand": {settings: half, before: decision.Workload{Desired: 6, Ordered: true, Ordinal: 3},
+		"ordinal moves into the floor and may preempt on on-demand": {settings: half, before: decision.Workload{Desired: 6, Ordered: true, Ordinal: 3},
 			after: decision.Workload{Desired: 8, Ordered: true, Ordinal: 3}, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {

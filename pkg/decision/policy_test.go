@@ -10,7 +10,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// pods and workloads may be annotated with this, all settings at once.
+// annotated has all annotations, for pods and workloads.
 var annotated = map[string]string{
 	decision.MinOnDemandAnnotation:       "3",
 	decision.MaxPerPoolAnnotation:        "50%",
@@ -24,8 +24,8 @@ var comparable = cmp.Comparer(func(a, b decision.Quantity) bool { return a == b 
 
 func TestSettingsPrecedence(t *testing.T) {
 	defaults := decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: 5 * time.Minute, RolloutRelief: 30 * time.Second}
-	// No annotation sets the exemptions.
-	ofAnnotations := decision.Settings{
+	// No annotation sets Exemptions.
+	fromAnnotations := decision.Settings{
 		MinOnDemand: decision.Count(3), MaxPerPool: new(decision.Percent(50)), WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: 90 * time.Second,
 		RolloutRelief: 2 * time.Minute, Overflow: decision.NeverOverflow,
 	}
@@ -33,7 +33,7 @@ func TestSettingsPrecedence(t *testing.T) {
 		MinOnDemand: new(decision.Count(2)), MaxPerPool: new(decision.Count(4)), WhenUnsatisfiable: new(decision.ScheduleAnyway), FallbackAfter: new(decision.Never),
 		RolloutRelief: new(decision.Never), Overflow: new(decision.NeverOverflow), Exemptions: new(decision.IgnoreExemptions),
 	}}
-	ofRule := decision.Settings{
+	fromRule := decision.Settings{
 		MinOnDemand: decision.Count(2), MaxPerPool: new(decision.Count(4)), WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: decision.Never,
 		RolloutRelief: decision.Never, Overflow: decision.NeverOverflow, Exemptions: decision.IgnoreExemptions,
 	}
@@ -49,17 +49,17 @@ func TestSettingsPrecedence(t *testing.T) {
 		wantInvalid []decision.InvalidAnnotation
 	}{
 		"defaults":      {want: defaults},
-		"rule":          {policy: decision.Policy{Rules: []decision.Rule{rule}}, pod: decision.Pod{Namespace: "shop"}, want: ofRule},
+		"rule":          {policy: decision.Policy{Rules: []decision.Rule{rule}}, pod: decision.Pod{Namespace: "shop"}, want: fromRule},
 		"no rule":       {policy: decision.Policy{Rules: []decision.Rule{rule}}, pod: decision.Pod{Namespace: "other"}, want: defaults},
-		"pod":           {pod: decision.Pod{Annotations: annotated}, want: ofAnnotations},
-		"owner":         {pod: decision.Pod{Workload: decision.Workload{Annotations: annotated}}, want: ofAnnotations},
-		"pod over rule": {policy: decision.Policy{Rules: []decision.Rule{rule}}, pod: decision.Pod{Namespace: "shop", Annotations: annotated}, want: with(ofAnnotations, ignored)},
+		"pod":           {pod: decision.Pod{Annotations: annotated}, want: fromAnnotations},
+		"owner":         {pod: decision.Pod{Workload: decision.Workload{Annotations: annotated}}, want: fromAnnotations},
+		"pod over rule": {policy: decision.Policy{Rules: []decision.Rule{rule}}, pod: decision.Pod{Namespace: "shop", Annotations: annotated}, want: with(fromAnnotations, ignored)},
 		"owner over pod, each setting by itself": {
 			pod: decision.Pod{
 				Annotations: annotated,
 				Workload:    decision.Workload{Annotations: map[string]string{decision.MinOnDemandAnnotation: "4", decision.FallbackAfterAnnotation: "never"}},
 			},
-			want: with(ofAnnotations, func(s *decision.Settings) { s.MinOnDemand, s.FallbackAfter = decision.Count(4), decision.Never }),
+			want: with(fromAnnotations, func(s *decision.Settings) { s.MinOnDemand, s.FallbackAfter = decision.Count(4), decision.Never }),
 		},
 		"the first of two rules that match": {
 			policy: decision.Policy{Rules: []decision.Rule{{}, rule}}, pod: decision.Pod{Namespace: "shop"}, want: defaults,
@@ -68,14 +68,14 @@ func TestSettingsPrecedence(t *testing.T) {
 			pod:  decision.Pod{Workload: decision.Workload{Batch: decision.Retriable}},
 			want: with(defaults, func(s *decision.Settings) { s.MinOnDemand = decision.Count(0) }),
 		},
-		"Job that a lost pod fails": {
+		"Job without retries": {
 			pod:  decision.Pod{Workload: decision.Workload{Batch: decision.NotRetriable}},
 			want: with(defaults, func(s *decision.Settings) { s.MinOnDemand = decision.Percent(100) }),
 		},
 		"Job under a rule": {
 			policy: decision.Policy{Rules: []decision.Rule{rule}},
 			pod:    decision.Pod{Namespace: "shop", Workload: decision.Workload{Batch: decision.Retriable}},
-			want:   ofRule,
+			want:   fromRule,
 		},
 		"annotations ignored": {
 			policy: decision.Policy{Annotations: decision.IgnoreAnnotations},
@@ -87,17 +87,17 @@ func TestSettingsPrecedence(t *testing.T) {
 			pod:    decision.Pod{Annotations: annotated},
 			want:   defaults,
 		},
-		"a rule allows them again": {
+		"a rule allows annotations": {
 			policy: decision.Policy{Annotations: decision.IgnoreAnnotations, Rules: []decision.Rule{{Annotations: new(decision.AllowAnnotations)}}},
 			pod:    decision.Pod{Annotations: annotated},
-			want:   ofAnnotations,
+			want:   fromAnnotations,
 		},
-		"a rule that says nothing of annotations leaves them to the profile": {
+		"a rule without an annotation policy uses that of the profile": {
 			policy: decision.Policy{Annotations: decision.IgnoreAnnotations, Rules: []decision.Rule{{}}},
 			pod:    decision.Pod{Annotations: annotated},
 			want:   defaults,
 		},
-		"invalid values leave the next level in force": {
+		"invalid values do not override the next level": {
 			policy: decision.Policy{Rules: []decision.Rule{rule}},
 			pod: decision.Pod{
 				Namespace:   "shop",
@@ -106,7 +106,7 @@ func TestSettingsPrecedence(t *testing.T) {
 					decision.MinOnDemandAnnotation: "130%", decision.WhenUnsatisfiableAnnotation: "scheduleAnyway", decision.FallbackAfterAnnotation: "-5s",
 				}},
 			},
-			want: with(ofRule, func(s *decision.Settings) { s.MinOnDemand = decision.Count(5) }),
+			want: with(fromRule, func(s *decision.Settings) { s.MinOnDemand = decision.Count(5) }),
 			wantInvalid: []decision.InvalidAnnotation{
 				{On: "Deployment", Key: decision.MinOnDemandAnnotation, Value: "130%", Expected: "expected a percentage of at most 100%"},
 				{On: "Deployment", Key: decision.WhenUnsatisfiableAnnotation, Value: "scheduleAnyway", Expected: "expected DoNotSchedule or ScheduleAnyway"},
@@ -114,7 +114,7 @@ func TestSettingsPrecedence(t *testing.T) {
 				{On: "pod", Key: decision.MaxPerPoolAnnotation, Value: "0", Expected: `expected a count of 1 or more such as "2", or a percentage from 0% to 100% such as "50%"`},
 			},
 		},
-		"other annotations are not ours": {
+		"unknown annotations are ignored": {
 			pod:  decision.Pod{Annotations: map[string]string{"spot-aware-scheduler.io/interruption-deadline": "junk", "min-on-demand": "9"}},
 			want: defaults,
 		},
@@ -141,33 +141,33 @@ func TestStricterOnly(t *testing.T) {
 	protected.Protect = true
 	loose := decision.Settings{WhenUnsatisfiable: decision.ScheduleAnyway, FallbackAfter: decision.Never, RolloutRelief: decision.Never}
 	tests := map[string]struct {
-		defaults   decision.Settings
-		key, value string
-		taken      bool
+		defaults    decision.Settings
+		key, value  string
+		wantApplied bool
 	}{
-		"a lower count":            {base, decision.MinOnDemandAnnotation, "2", false},
-		"an equal count":           {base, decision.MinOnDemandAnnotation, "3", true},
-		"a higher count":           {base, decision.MinOnDemandAnnotation, "4", true},
-		"a lower percentage":       {base, decision.MinOnDemandAnnotation, "20%", false},
-		"a higher percentage":      {base, decision.MinOnDemandAnnotation, "31%", true},
-		"a wider cap":              {base, decision.MaxPerPoolAnnotation, "4", false},
-		"a narrower cap":           {base, decision.MaxPerPoolAnnotation, "2", true},
-		"a wider cap in percent":   {base, decision.MaxPerPoolAnnotation, "31%", false},
-		"a cap where none was":     {loose, decision.MaxPerPoolAnnotation, "9", true},
-		"anyway":                   {base, decision.WhenUnsatisfiableAnnotation, "ScheduleAnyway", false},
-		"hard where it was not":    {loose, decision.WhenUnsatisfiableAnnotation, "DoNotSchedule", true},
-		"an earlier fallback":      {base, decision.FallbackAfterAnnotation, "59s", false},
-		"a later fallback":         {base, decision.FallbackAfterAnnotation, "61s", true},
-		"never":                    {base, decision.FallbackAfterAnnotation, "never", true},
-		"a fallback where none is": {loose, decision.FallbackAfterAnnotation, "1000h", false},
-		"protection":               {base, decision.ProtectAnnotation, "true", true},
-		"no protection":            {protected, decision.ProtectAnnotation, "false", false},
-		"an earlier relief":        {base, decision.RolloutReliefAnnotation, "59s", false},
-		"a later relief":           {base, decision.RolloutReliefAnnotation, "61s", true},
-		"no relief":                {base, decision.RolloutReliefAnnotation, "never", true},
-		"no overflow":              {base, decision.OverflowAnnotation, "Never", true},
-		"overflow":                 {never, decision.OverflowAnnotation, "Allow", false},
-		"a relief where none is":   {loose, decision.RolloutReliefAnnotation, "1000h", false},
+		"a lower count":                           {base, decision.MinOnDemandAnnotation, "2", false},
+		"an equal count":                          {base, decision.MinOnDemandAnnotation, "3", true},
+		"a higher count":                          {base, decision.MinOnDemandAnnotation, "4", true},
+		"a lower percentage":                      {base, decision.MinOnDemandAnnotation, "20%", false},
+		"a higher percentage":                     {base, decision.MinOnDemandAnnotation, "31%", true},
+		"a wider cap":                             {base, decision.MaxPerPoolAnnotation, "4", false},
+		"a narrower cap":                          {base, decision.MaxPerPoolAnnotation, "2", true},
+		"a wider cap in percent":                  {base, decision.MaxPerPoolAnnotation, "31%", false},
+		"a cap instead of none":                   {loose, decision.MaxPerPoolAnnotation, "9", true},
+		"anyway":                                  {base, decision.WhenUnsatisfiableAnnotation, "ScheduleAnyway", false},
+		"DoNotSchedule instead of ScheduleAnyway": {loose, decision.WhenUnsatisfiableAnnotation, "DoNotSchedule", true},
+		"an earlier fallback":                     {base, decision.FallbackAfterAnnotation, "59s", false},
+		"a later fallback":                        {base, decision.FallbackAfterAnnotation, "61s", true},
+		"never":                                   {base, decision.FallbackAfterAnnotation, "never", true},
+		"a fallback instead of none":              {loose, decision.FallbackAfterAnnotation, "1000h", false},
+		"protection":                              {base, decision.ProtectAnnotation, "true", true},
+		"no protection":                           {protected, decision.ProtectAnnotation, "false", false},
+		"an earlier relief":                       {base, decision.RolloutReliefAnnotation, "59s", false},
+		"a later relief":                          {base, decision.RolloutReliefAnnotation, "61s", true},
+		"no relief":                               {base, decision.RolloutReliefAnnotation, "never", true},
+		"no overflow":                             {base, decision.OverflowAnnotation, "Never", true},
+		"overflow":                                {never, decision.OverflowAnnotation, "Allow", false},
+		"a relief instead of none":                {loose, decision.RolloutReliefAnnotation, "1000h", false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -179,7 +179,7 @@ func TestStricterOnly(t *testing.T) {
 				policy := decision.Policy{Defaults: test.defaults, Annotations: decision.StricterOnly}
 				got, _ := policy.Settings(pod)
 				want := test.defaults
-				if test.taken {
+				if test.wantApplied {
 					allowed := decision.Policy{Defaults: test.defaults}
 					want, _ = allowed.Settings(pod)
 				}
@@ -191,7 +191,8 @@ func TestStricterOnly(t *testing.T) {
 	}
 }
 
-// TestRuleConditions: each condition alone, met and not met; a rule matches if the pod gets its floor.
+// TestRuleConditions tests each condition alone, satisfied and not. A rule matches if its floor
+// applies to the pod.
 func TestRuleConditions(t *testing.T) {
 	tests := map[string]struct {
 		rule decision.Rule
@@ -239,7 +240,7 @@ func TestParseSettings(t *testing.T) {
 	tests := map[string]struct {
 		parse func(string) (any, error)
 		value string
-		want  any // nil if it is refused
+		want  any // nil if the value is invalid
 	}{
 		"cap":                         {perPool, "2", decision.Count(2)},
 		"cap in percent":              {perPool, "50%", decision.Percent(50)},
@@ -253,7 +254,7 @@ func TestParseSettings(t *testing.T) {
 		"duration of 0":               {fallback, "0s", time.Duration(0)},
 		"never":                       {fallback, "never", decision.Never},
 		"negative duration":           {fallback, "-1s", nil},
-		"what would be Never":         {fallback, "-1ns", nil},
+		"duration that equals Never":  {fallback, "-1ns", nil},
 		"duration without a unit":     {fallback, "300", nil},
 		"empty duration":              {fallback, "", nil},
 		"overflow":                    {overflow, "Allow", decision.AllowOverflow},
@@ -273,14 +274,14 @@ func TestParseSettings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := test.parse(test.value)
 			if (err != nil) != (test.want == nil) || err == nil && got != test.want {
-				t.Errorf("%q is read as %v, %v; want %v", test.value, got, err, test.want)
+				t.Errorf("parsed %q as %v, %v; want %v", test.value, got, err, test.want)
 			}
 		})
 	}
 }
 
-// TestWords holds what users read in events.
-func TestWords(t *testing.T) {
+// TestMessages pins the texts that users read in events.
+func TestMessages(t *testing.T) {
 	tests := map[string]struct{ got, want string }{
 		"invalid annotation": {
 			got:  decision.InvalidAnnotation{On: "Deployment", Key: decision.MinOnDemandAnnotation, Value: "3O%", Expected: "expected a number"}.String(),
@@ -307,8 +308,8 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// A message that is too long for an event would be lost.
-func TestInvalidAnnotationShowsTheBeginningOfALongValue(t *testing.T) {
+// The API server rejects an event whose message is too long.
+func TestInvalidAnnotationTruncatesLongValues(t *testing.T) {
 	invalid := decision.InvalidAnnotation{On: "pod", Key: decision.MinOnDemandAnnotation, Value: strings.Repeat("ä", 5000), Expected: "expected less"}
 	text := invalid.String()
 	if len(text) > 400 || !strings.Contains(text, strings.Repeat("ä", 64)+"…") || !strings.Contains(text, "expected less") {
@@ -329,10 +330,10 @@ func TestNeedsPriorityClass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			policy := &decision.Policy{Rules: []decision.Rule{{}, test.rule}}
 			if got := policy.NeedsPriorityClass("high"); got != test.named {
-				t.Errorf("of a class that is named: %t, want %t", got, test.named)
+				t.Errorf("named class: %t, want %t", got, test.named)
 			}
 			if got := policy.NeedsPriorityClass(""); got != test.unnamed {
-				t.Errorf("of the default: %t, want %t", got, test.unnamed)
+				t.Errorf("default class: %t, want %t", got, test.unnamed)
 			}
 		})
 	}

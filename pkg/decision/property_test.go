@@ -13,9 +13,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// TestAnyHistory drives a cluster through random histories of placing, scaling, deletion, rollouts and lost nodes, and holds every single
-// placement against the policy as recount reads it.
-func TestAnyHistory(t *testing.T) {
+// TestRandomHistories drives a cluster through random histories of placements, scaling, deletions,
+// rollouts and lost nodes. checkPlacement verifies every single placement.
+func TestRandomHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := newCluster()
 		c.policy.Defaults.MinOnDemand = quantities().Draw(t, "minOnDemand")
@@ -26,21 +26,21 @@ func TestAnyHistory(t *testing.T) {
 		if rapid.Bool().Draw(t, "capped") {
 			c.policy.Defaults.MaxPerPool = new(decision.Count(rapid.IntRange(1, 3).Draw(t, "maxPerPool")))
 		}
-		c.bound = func(p *pod) { recount(t, c, p) }
-		made := 0
+		c.onBind = func(p *pod) { checkPlacement(t, c, p) }
+		created := 0
 		addNode := func(t *rapid.T) {
-			made++
-			n := node{name: fmt.Sprintf("n%d", made), labels: map[string]string{}, slots: rapid.IntRange(1, 4).Draw(t, "slots"), born: c.now}
+			created++
+			n := node{name: fmt.Sprintf("n%d", created), labels: map[string]string{}, slots: rapid.IntRange(1, 4).Draw(t, "slots"), created: c.now}
 			n.labels[decision.CapacityLabelKey] = rapid.SampledFrom([]string{"spot", "on-demand", ""}).Draw(t, "capacity")
 			n.pool = decision.NewPool(rapid.SampledFrom([]string{"m5", "c5", ""}).Draw(t, "type"), rapid.SampledFrom([]string{"a", "b"}).Draw(t, "zone"))
 			c.nodes = append(c.nodes, &n)
 			c.refresh()
 		}
 		addWorkload := func(t *rapid.T) {
-			made++
+			created++
 			kind := rapid.SampledFrom([]string{"Deployment", "Deployment", "StatefulSet", "ReplicaSet", "Job", "Pod", "CloneSet"}).Draw(t, "kind")
 			w := &workload{
-				kind: kind, namespace: "default", name: fmt.Sprintf("w%d", made), replicas: rapid.IntRange(0, 6).Draw(t, "replicas"),
+				kind: kind, namespace: "default", name: fmt.Sprintf("w%d", created), replicas: rapid.IntRange(0, 6).Draw(t, "replicas"),
 				completions: 5, backoffLimit: rapid.IntRange(0, 1).Draw(t, "backoffLimit"), annotations: map[string]string{},
 				maxSurge: -1, maxUnavailable: -1, parallel: rapid.Bool().Draw(t, "parallel"),
 				onlySpot: rapid.IntRange(0, 5).Draw(t, "onlySpot") == 0,
@@ -79,7 +79,7 @@ func TestAnyHistory(t *testing.T) {
 			},
 			"settle": func(t *rapid.T) {
 				c.settle()
-				nothingWaitsInVain(t, c)
+				checkPending(t, c)
 			},
 			"scale": func(t *rapid.T) {
 				if w := anyWorkload(t); w.kind != "Pod" {
@@ -101,7 +101,7 @@ func TestAnyHistory(t *testing.T) {
 			},
 			"delete pod": func(t *rapid.T) {
 				if pods := anyWorkload(t).pods(); len(pods) > 0 {
-					rapid.SampledFrom(pods).Draw(t, "pod").leave()
+					rapid.SampledFrom(pods).Draw(t, "pod").remove()
 				}
 			},
 			"lose node": func(t *rapid.T) {
@@ -119,21 +119,22 @@ func TestAnyHistory(t *testing.T) {
 	})
 }
 
-// recount holds one placement against policy.md. It shares no arithmetic with the core: it counts pods and floors by itself.
-func recount(t *rapid.T, c *cluster, p *pod) {
+// checkPlacement verifies one placement against policy.md. It shares no arithmetic with the
+// package: it counts pods and computes floors itself.
+func checkPlacement(t *rapid.T, c *cluster, p *pod) {
 	w, n := p.revision.workload, p.node
 	if n.signal == decision.Drain || n.signal == decision.Reclaim {
-		t.Fatalf("%s was placed on %s, which goes", p.name, n.name)
+		t.Fatalf("%s was placed on %s, which is drained or reclaimed", p.name, n.name)
 	}
 	if isOnDemand(c, n) {
-		if keptOffOnDemand(c, p) {
+		if overflowRefuses(c, p) {
 			t.Fatalf("%s of %s %s was placed on on-demand beyond its floor", p.name, w.kind, w.name)
 		}
 		return
 	}
-	floor, desired := floorByHand(c, w)
+	floor, desired := expectedFloor(c, w)
 	onSpot, inPool := 0, 0
-	for _, sibling := range p.revision.pods { // p is among them by now
+	for _, sibling := range p.revision.pods { // including p
 		if sibling.node != nil && !isOnDemand(c, sibling.node) {
 			onSpot++
 			inPool += count(sibling.node.pool == n.pool)
@@ -159,7 +160,8 @@ func recount(t *rapid.T, c *cluster, p *pod) {
 	}
 	fallback := c.policy.Defaults.FallbackAfter
 	allowed := map[decision.Outcome]bool{
-		// A pod that admits only spot is exempt from the budget, and without a floor it is no exception.
+		// A pod that admits only spot is exempt from the budget; without a floor it needs no
+		// exemption.
 		decision.InBudget:         withinCap && (withinBudget && !w.onlySpot || w.onlySpot && floor == 0),
 		decision.ByExemption:      w.onlySpot && floor > 0,
 		decision.ByScheduleAnyway: w.annotations[decision.WhenUnsatisfiableAnnotation] == "ScheduleAnyway",
@@ -175,11 +177,11 @@ func recount(t *rapid.T, c *cluster, p *pod) {
 	}
 }
 
-// nothingWaitsInVain fails if a pod waits for whose sake the policy and the room would let it run.
-func nothingWaitsInVain(t *rapid.T, c *cluster) {
+// checkPending fails if a pod is pending although the policy admits it to a node with room.
+func checkPending(t *rapid.T, c *cluster) {
 	for _, p := range c.pending() {
 		w := p.revision.workload
-		floor, desired := floorByHand(c, w)
+		floor, desired := expectedFloor(c, w)
 		onSpot := 0
 		for _, sibling := range p.revision.pods {
 			onSpot += count(sibling.node != nil && !isOnDemand(c, sibling.node))
@@ -188,27 +190,28 @@ func nothingWaitsInVain(t *rapid.T, c *cluster) {
 			if n.used >= n.slots || n.signal == decision.Drain || n.signal == decision.Reclaim {
 				continue
 			}
-			if isOnDemand(c, n) && !w.onlySpot && !keptOffOnDemand(c, p) {
-				t.Fatalf("%s waits though %s is on-demand and has room", p.name, n.name)
+			if isOnDemand(c, n) && !w.onlySpot && !overflowRefuses(c, p) {
+				t.Fatalf("%s is pending though %s is on-demand and has room", p.name, n.name)
 			}
 			withinBudget := onSpot < desired-floor
 			if w.kind == "StatefulSet" {
 				withinBudget = p.ordinal >= floor
 			}
 			if c.policy.Defaults.MaxPerPool == nil && !isOnDemand(c, n) && !w.onlyOnDemand && (withinBudget || w.onlySpot) {
-				t.Fatalf("%s waits though %s has room and %d of %d, less a floor of %d, are on spot", p.name, n.name, onSpot, desired, floor)
+				t.Fatalf("%s is pending though %s has room: %d on spot, desired %d, floor %d", p.name, n.name, onSpot, desired, floor)
 			}
 		}
 	}
 }
 
-// keptOffOnDemand reports whether overflow Never keeps a pod, which may be placed, off on-demand.
-func keptOffOnDemand(c *cluster, p *pod) bool {
+// overflowRefuses reports whether overflow Never keeps a pod, which may already be placed, off
+// on-demand.
+func overflowRefuses(c *cluster, p *pod) bool {
 	w := p.revision.workload
 	if c.policy.Defaults.Overflow != decision.NeverOverflow || w.onlyOnDemand {
 		return false
 	}
-	floor, _ := floorByHand(c, w)
+	floor, _ := expectedFloor(c, w)
 	if w.kind == "StatefulSet" {
 		return p.ordinal >= floor
 	}
@@ -219,8 +222,8 @@ func keptOffOnDemand(c *cluster, p *pod) bool {
 	return others >= floor
 }
 
-// floorByHand is the floor of w, and how many replicas it wants, straight from the text of policy.md.
-func floorByHand(c *cluster, w *workload) (floor, desired int) {
+// expectedFloor computes the floor of w and its desired replicas from the text of policy.md.
+func expectedFloor(c *cluster, w *workload) (floor, desired int) {
 	desired = w.replicas
 	minOnDemand := c.policy.Defaults.MinOnDemand
 	switch w.kind {
@@ -248,7 +251,8 @@ func floorByHand(c *cluster, w *workload) (floor, desired int) {
 	return min(n, desired), desired
 }
 
-// isOnDemand goes by the label alone: the one label that these clusters use, or the lack of it for 30 s.
+// isOnDemand considers only the project's own label, which is the only one in these clusters. A
+// node without it counts as on-demand when it is 30 s old, or if no node has the label.
 func isOnDemand(c *cluster, n *node) bool {
 	switch n.labels[decision.CapacityLabelKey] {
 	case "spot":
@@ -258,13 +262,13 @@ func isOnDemand(c *cluster, n *node) bool {
 	}
 	for _, other := range c.nodes {
 		if label := other.labels[decision.CapacityLabelKey]; label != "" {
-			return c.now-n.born >= 30*time.Second
+			return c.now-n.created >= 30*time.Second
 		}
 	}
 	return true
 }
 
-// TestNodeOrder: the order in which nodes are looked at changes no placement.
+// TestNodeOrder: the order of the nodes does not affect placement.
 func TestNodeOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		place := func(seed uint64) map[string]string {
@@ -282,18 +286,18 @@ func TestNodeOrder(t *testing.T) {
 				w.addRevision()
 				c.workloads = append(c.workloads, w)
 			}
-			c.bound = func(p *pod) { where[p.name] = p.node.name }
+			c.onBind = func(p *pod) { where[p.name] = p.node.name }
 			c.settle()
 			return where
 		}
 		seed := rapid.Uint64().Draw(t, "seed")
 		if got, want := place(seed), place(0); !maps.Equal(got, want) {
-			t.Fatalf("in another order of the nodes, pods were placed on %v, not %v", got, want)
+			t.Fatalf("placement with shuffled nodes: %v, want %v", got, want)
 		}
 	})
 }
 
-// quantities are counts and percentages.
+// quantities generates counts and percentages.
 func quantities() *rapid.Generator[decision.Quantity] {
 	return rapid.OneOf(
 		rapid.Map(rapid.IntRange(0, 12), decision.Count),
@@ -301,27 +305,27 @@ func quantities() *rapid.Generator[decision.Quantity] {
 	)
 }
 
-// planOf is the plan for the next pod of a Deployment of desired replicas.
+// planOf returns the plan for the next pod of a Deployment with desired replicas.
 func planOf(minOnDemand decision.Quantity, desired int, placed decision.Placed) decision.Plan {
 	pod := &decision.Pod{Workload: decision.Workload{Kind: "Deployment", Desired: desired}}
 	return decision.NewPlan(pod, decision.Settings{MinOnDemand: minOnDemand, FallbackAfter: decision.Never}, placed, decision.Waiting{})
 }
 
-// TestFloorGrowsWithReplicas: more replicas never lower a floor, nor a budget.
+// TestFloorGrowsWithReplicas: more replicas never lower a floor or a budget.
 func TestFloorGrowsWithReplicas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q, desired := quantities().Draw(t, "minOnDemand"), rapid.IntRange(0, 2_000_000).Draw(t, "desired")
-		few, more := planOf(q, desired, decision.Placed{}), planOf(q, desired+1, decision.Placed{})
-		if more.Floor < few.Floor || more.Budget < few.Budget {
-			t.Fatalf("%s of %d: floor %d, budget %d; of one more: floor %d, budget %d", q, desired, few.Floor, few.Budget, more.Floor, more.Budget)
+		before, after := planOf(q, desired, decision.Placed{}), planOf(q, desired+1, decision.Placed{})
+		if after.Floor < before.Floor || after.Budget < before.Budget {
+			t.Fatalf("%s of %d: floor %d, budget %d; of one more: floor %d, budget %d", q, desired, before.Floor, before.Budget, after.Floor, after.Budget)
 		}
-		if few.Floor < 0 || few.Budget < 0 || few.Floor+few.Budget != desired {
-			t.Fatalf("%s of %d: floor %d and budget %d", q, desired, few.Floor, few.Budget)
+		if before.Floor < 0 || before.Budget < 0 || before.Floor+before.Budget != desired {
+			t.Fatalf("%s of %d: floor %d and budget %d", q, desired, before.Floor, before.Budget)
 		}
 	})
 }
 
-// TestPercentIsCountRoundedUp: a percentage is the smallest count that is at least so many hundredths.
+// TestPercentIsCountRoundedUp: a percentage equals the smallest count that reaches it.
 func TestPercentIsCountRoundedUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		percent, desired := rapid.IntRange(0, 100).Draw(t, "percent"), rapid.IntRange(0, 2_000_000_000).Draw(t, "desired")
@@ -336,7 +340,8 @@ func TestPercentIsCountRoundedUp(t *testing.T) {
 	})
 }
 
-// TestAdmitIsMonotone: what is admitted stays so with fewer siblings on spot, fewer in the pool, and a larger budget.
+// TestAdmitIsMonotone: an admitted pod stays admitted with fewer siblings on spot, fewer siblings
+// in the pool, or a larger budget.
 func TestAdmitIsMonotone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		desired, minOnDemand := rapid.IntRange(1, 10).Draw(t, "desired"), rapid.IntRange(0, 10).Draw(t, "minOnDemand")
@@ -360,14 +365,14 @@ func TestAdmitIsMonotone(t *testing.T) {
 			"on on-demand":           plan.Admit(onDemand, morePlaced, inPool),
 		} {
 			if verdict != decision.Admitted {
-				t.Fatalf("%s it is refused: %s", name, plan.Reason(verdict))
+				t.Fatalf("%s the pod is refused: %s", name, plan.Reason(verdict))
 			}
 		}
 	})
 }
 
-// TestMayOpenMissesNothing: a replica count that opens a node to a pod is never called one that cannot, even if more replicas have come to
-// spot in between.
+// TestMayOpenMissesNothing: MayOpen is true for every replica count that makes a node feasible for
+// the pod, even if more replicas were bound to spot in between.
 func TestMayOpenMissesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		assigned := decision.Assignment(rapid.IntRange(0, 3).Draw(t, "assigned"))
@@ -400,7 +405,8 @@ func TestMayOpenMissesNothing(t *testing.T) {
 	})
 }
 
-// TestStricterOnlyOnlyTightens: under StricterOnly no annotation leaves a workload less safe than rules and defaults do.
+// TestStricterOnlyOnlyTightens: with StricterOnly no annotation makes a workload less safe than
+// rules and defaults do.
 func TestStricterOnlyOnlyTightens(t *testing.T) {
 	annotations := rapid.MapOfN(
 		rapid.SampledFrom([]string{
@@ -444,7 +450,8 @@ func TestStricterOnlyOnlyTightens(t *testing.T) {
 	})
 }
 
-// TestNextChange: a waiting pod that is looked at again after NextChange, and not sooner, misses nothing that time alone grants.
+// TestNextChange: a pod that is retried only after NextChange misses no grant that depends on time
+// alone.
 func TestNextChange(t *testing.T) {
 	seconds := rapid.Map(rapid.IntRange(0, 100), func(n int) time.Duration { return time.Duration(n) * time.Second })
 	rapid.Check(t, func(t *rapid.T) {
@@ -468,14 +475,15 @@ func TestNextChange(t *testing.T) {
 		case next < 0:
 			t.Fatalf("the next change is %v from now", next)
 		case ok && grant(waited+max(next, 1)) == decision.NotGranted:
-			t.Fatalf("nothing is granted at the next change, after %v", next)
+			t.Fatalf("no grant at NextChange, after %v", next)
 		case grant(later) != decision.NotGranted && (!ok || waited+next > later):
-			t.Fatalf("%v is granted after %v, and the next change is said to be after %v (%v)", grant(later), later, waited+next, ok)
+			t.Fatalf("%v is granted after %v, and NextChange returns %v (%v)", grant(later), later, waited+next, ok)
 		}
 	})
 }
 
-// TestScoreBandsKeepOrder: scores are ordered as ranks are, whatever the order they are given in, and stay within 0..MaxScore.
+// TestScoreBandsKeepOrder: scores have the order of the ranks, for every order of the input, and
+// are within 0 to MaxScore.
 func TestScoreBandsKeepOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ranks := rapid.SliceOfN(rapid.Map(places(), place.rank), 1, 40).Draw(t, "ranks")
@@ -496,7 +504,7 @@ func TestScoreBandsKeepOrder(t *testing.T) {
 		decision.ScoreBands(reversed)
 		slices.Reverse(reversed)
 		if !slices.Equal(reversed, scores) {
-			t.Fatalf("in another order the scores are %v, not %v", reversed, scores)
+			t.Fatalf("scores of reversed ranks: %v, want %v", reversed, scores)
 		}
 	})
 }

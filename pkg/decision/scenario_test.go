@@ -14,9 +14,10 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected output of testdata/*.txt")
 
-// TestScenarios runs testdata/*.txt. A file is a list of steps: lines with a directive each, a line "----", and what they print, up
-// to the next empty line. Indented lines belong to the directive above them; lines that start with # are comments. The first
-// word of a line is the directive; testdata/README.md describes each.
+// TestScenarios runs testdata/*.txt. A file is a list of steps: one line per directive, a line
+// "----", and the output up to the next empty line. Indented lines belong to the directive above
+// them. Lines that start with # are comments. The first word of a line is the directive;
+// testdata/README.md describes each.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -45,7 +46,7 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// runScenario returns text with what every step really prints.
+// runScenario returns text with the actual output of every step.
 func runScenario(text string) (string, error) {
 	var out strings.Builder
 	var step []command
@@ -58,7 +59,7 @@ func runScenario(text string) (string, error) {
 		case strings.HasPrefix(line, "#"):
 		case line == "----":
 			for i+1 < len(lines) && lines[i+1] != "" {
-				i++ // what it printed before
+				i++ // skip the expected output
 			}
 			several := slices.ContainsFunc(step[:max(0, len(step)-1)], func(cmd command) bool { return displays[cmd.name] != nil })
 			for _, cmd := range step {
@@ -105,7 +106,7 @@ type command struct {
 	block []args
 }
 
-// args are the words of a line, and its key=value pairs in their order.
+// args are the words and the key=value pairs of a line, each in order.
 type args struct {
 	words []string
 	pairs [][2]string
@@ -122,7 +123,7 @@ func parseArgs(line string) (a args) {
 	return a
 }
 
-// first is the first word, "" if there is none.
+// first returns the first word, or "".
 func (a args) first() string {
 	if len(a.words) == 0 {
 		return ""
@@ -130,10 +131,10 @@ func (a args) first() string {
 	return a.words[0]
 }
 
-// after are the args without their first word.
+// after returns the args without their first word.
 func (a args) after() args { return args{a.words[min(1, len(a.words)):], a.pairs} }
 
-// expect reports an error unless there are as many words as wanted.
+// expect returns an error unless the number of words is the number of names in words.
 func (a args) expect(words ...string) error {
 	if len(a.words) != len(words) {
 		return fmt.Errorf("expected <%s>, got %q", strings.Join(words, "> <"), a.words)
@@ -141,7 +142,7 @@ func (a args) expect(words ...string) error {
 	return nil
 }
 
-// run carries out one directive and returns what it prints.
+// run executes one directive and returns its output.
 func (c *cluster) run(cmd command) (string, error) {
 	if run, ok := directives[cmd.name]; ok {
 		c.refresh()
@@ -156,7 +157,7 @@ func (c *cluster) run(cmd command) (string, error) {
 	return "", fmt.Errorf("no such directive")
 }
 
-// workload looks a workload up by name, with or without its namespace.
+// workload returns a workload by name, with or without its namespace.
 func (c *cluster) workload(name string) (*workload, error) {
 	for _, w := range c.workloads {
 		if w.name == name || w.namespace+"/"+w.name == name {

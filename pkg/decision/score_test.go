@@ -10,14 +10,14 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// place is a node as Rank sees it.
+// place is the input of Rank for one node.
 type place struct {
 	Node     decision.Node
 	Siblings decision.Siblings
 	Risk     float64
 }
 
-// spotPlan prefers spot and caps pools at 2, as a preference.
+// spotPlan returns a plan that prefers spot and has a pool cap of 2 as a preference.
 func spotPlan() decision.Plan {
 	pod := &decision.Pod{Workload: decision.Workload{Kind: "Deployment", Desired: 100}}
 	settings := decision.Settings{MaxPerPool: new(decision.Count(2)), WhenUnsatisfiable: decision.ScheduleAnyway}
@@ -46,7 +46,7 @@ func places() *rapid.Generator[place] {
 	})
 }
 
-// compare says which of two nodes is better for a pod of spotPlan, in the order that policy.md states.
+// compare compares two nodes for a pod of spotPlan by the priorities in policy.md.
 func (p place) compare(other place) int {
 	first := func(p place) int {
 		switch {
@@ -72,7 +72,7 @@ func (p place) compare(other place) int {
 	)
 }
 
-// TestRankFollowsPriorities: nodes are ranked as the stated priorities order them, one after the other.
+// TestRankFollowsPriorities: ranks have the order of the documented priorities.
 func TestRankFollowsPriorities(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := places().Draw(t, "a"), places().Draw(t, "b")
@@ -82,7 +82,8 @@ func TestRankFollowsPriorities(t *testing.T) {
 	})
 }
 
-// TestRankSaturates: what is beyond a field of Rank is as bad as its worst, and does not spill into the fields above it.
+// TestRankSaturates: a value beyond a field of Rank equals the field's worst value, and does not
+// affect higher fields.
 func TestRankSaturates(t *testing.T) {
 	spot := decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}
 	tests := map[string]struct{ better, worse place }{
@@ -128,9 +129,9 @@ func TestScoreBands(t *testing.T) {
 		"none":                         {ranks: []decision.Rank{}, want: []decision.Rank{}},
 		"one":                          {ranks: []decision.Rank{preferred(3)}, want: []decision.Rank{100}},
 		"one of another type":          {ranks: []decision.Rank{other(0)}, want: []decision.Rank{54}},
-		"one that may go":              {ranks: []decision.Rank{last(0)}, want: []decision.Rank{8}},
+		"one with an advisory":         {ranks: []decision.Rank{last(0)}, want: []decision.Rank{8}},
 		"one without a label yet":      {ranks: []decision.Rank{other(1), last(1), settling(0)}, want: []decision.Rank{54, 8, 0}},
-		"all alike":                    {ranks: []decision.Rank{other(1), other(1)}, want: []decision.Rank{54, 54}},
+		"equal ranks":                  {ranks: []decision.Rank{other(1), other(1)}, want: []decision.Rank{54, 54}},
 		"best and worst of each class": {ranks: []decision.Rank{last(1), other(1), preferred(1), preferred(0), other(0), last(0)}, want: []decision.Rank{0, 46, 92, 100, 54, 8}},
 		"evenly between":               {ranks: []decision.Rank{preferred(0), preferred(1), preferred(2)}, want: []decision.Rank{100, 96, 92}},
 		"by rank, not by number":       {ranks: []decision.Rank{preferred(0), preferred(1), preferred(1), preferred(1), preferred(2)}, want: []decision.Rank{100, 96, 96, 96, 92}},
@@ -145,8 +146,9 @@ func TestScoreBands(t *testing.T) {
 	}
 }
 
-// TestCapacityTypeOutranksDefaultScorers holds the arithmetic behind the bands: with the shipped weight of 40, the gap between the worst
-// node of the preferred type and the best of the other is more than all default scorers together give, 15 times 100.
+// TestCapacityTypeOutranksDefaultScorers checks the arithmetic of the bands. With the shipped
+// weight of 40, the gap between the worst node of the preferred type and the best of the other type
+// exceeds the sum of all default scorers, 15 times 100.
 func TestCapacityTypeOutranksDefaultScorers(t *testing.T) {
 	const weight, defaultScorers = 40, 1500
 	plan := spotPlan()

@@ -8,8 +8,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// replicasOf reads a line for each revision, a word for each replica: o on on-demand, s on spot, - without a node; e is exempt on spot, x on spot
-// and admits only spot although that exempts it not. A number after it is its ordinal.
+// replicasOf parses a line for each revision and a word for each replica:
+//
+//	o  on on-demand
+//	s  on spot
+//	-  not bound
+//	e  on spot, exempt
+//	x  on spot, admits only spot, not exempt
+//
+// A number after the letter is the ordinal.
 func replicasOf(lines ...string) (revisions [][]Replica) {
 	for _, line := range lines {
 		var replicas []Replica
@@ -35,30 +42,30 @@ func TestStandingOf(t *testing.T) {
 		revisions      []string
 		want           Standing
 	}{
-		"as it should be":           {3, 1, false, []string{"o s s"}, Standing{OnDemand: 1, Spot: 2, FloorOnDemand: 1}},
+		"floor met":                 {3, 1, false, []string{"o s s"}, Standing{OnDemand: 1, Spot: 2, FloorOnDemand: 1}},
 		"over budget":               {3, 1, false, []string{"s s s"}, Standing{FloorOnSpot: 1, Spot: 3, FloorDeficit: 1, OverBudget: 1, Heals: 1}},
 		"surplus":                   {3, 1, false, []string{"o o s"}, Standing{OnDemand: 2, Spot: 1, FloorOnDemand: 1, Surplus: 1}},
-		"a floor pod waits":         {3, 1, false, []string{"- s s"}, Standing{FloorOnSpot: 1, Spot: 2, FloorDeficit: 1, Heals: 1}},
+		"pending floor replica":     {3, 1, false, []string{"- s s"}, Standing{FloorOnSpot: 1, Spot: 2, FloorDeficit: 1, Heals: 1}},
 		"scaled down":               {2, 1, false, []string{"s s"}, Standing{FloorOnSpot: 1, Spot: 2, FloorDeficit: 1, OverBudget: 1, Heals: 1}},
 		"fewer live than the floor": {5, 3, false, []string{"o s"}, Standing{FloorOnSpot: 1, OnDemand: 1, Spot: 1, FloorOnDemand: 1, FloorDeficit: 1, Heals: 1}},
-		"budgets are each revision's, the floor is the workload's": {3, 1, false, []string{"s s", "s s"},
+		"each revision has a budget, the workload has one floor": {3, 1, false, []string{"s s", "s s"},
 			Standing{FloorOnSpot: 1, Spot: 4, FloorDeficit: 1, Heals: 1}},
-		"two revisions over budget":           {3, 2, false, []string{"s s", "s s"}, Standing{FloorOnSpot: 2, Spot: 4, FloorDeficit: 2, OverBudget: 2, Heals: 2}},
-		"exempt":                              {2, 1, false, []string{"e e"}, Standing{Spot: 2}},
-		"one exempt":                          {3, 1, false, []string{"e s s"}, Standing{FloorOnSpot: 1, Spot: 3, FloorDeficit: 1, OverBudget: 1, Heals: 1}},
-		"admits only spot, and is not exempt": {2, 1, false, []string{"x x"}, Standing{FloorOnSpot: 1, Spot: 2, FloorDeficit: 1, OverBudget: 1}},
-		"no floor":                            {3, 0, false, []string{"s o -"}, Standing{OnDemand: 1, Spot: 1, Surplus: 1}},
-		"none":                                {3, 1, false, nil, Standing{}},
+		"two revisions over budget":    {3, 2, false, []string{"s s", "s s"}, Standing{FloorOnSpot: 2, Spot: 4, FloorDeficit: 2, OverBudget: 2, Heals: 2}},
+		"exempt":                       {2, 1, false, []string{"e e"}, Standing{Spot: 2}},
+		"one exempt":                   {3, 1, false, []string{"e s s"}, Standing{FloorOnSpot: 1, Spot: 3, FloorDeficit: 1, OverBudget: 1, Heals: 1}},
+		"admits only spot, not exempt": {2, 1, false, []string{"x x"}, Standing{FloorOnSpot: 1, Spot: 2, FloorDeficit: 1, OverBudget: 1}},
+		"no floor":                     {3, 0, false, []string{"s o -"}, Standing{OnDemand: 1, Spot: 1, Surplus: 1}},
+		"no replicas":                  {3, 1, false, nil, Standing{}},
 
 		"ordinals": {4, 2, true, []string{"o0 o1 s2 s3"}, Standing{OnDemand: 2, Spot: 2, FloorOnDemand: 2}},
-		"as many on on-demand, but others": {3, 1, true, []string{"s0 o1 s2"},
+		"wrong ordinal on on-demand": {3, 1, true, []string{"s0 o1 s2"},
 			Standing{FloorOnSpot: 1, OnDemand: 1, Spot: 2, Surplus: 1, FloorDeficit: 1, OverBudget: 1, Misplaced: []Position{{0, 0}}, Heals: 1}},
-		"an ordinal of the floor waits":       {3, 2, true, []string{"o0 -1 s2"}, Standing{OnDemand: 1, Spot: 1, FloorOnDemand: 1, FloorDeficit: 1}},
-		"exempt ordinals":                     {2, 1, true, []string{"e0 e1"}, Standing{Spot: 2}},
-		"an ordinal that admits only spot":    {2, 1, true, []string{"x0 s1"}, Standing{FloorOnSpot: 1, Spot: 2, FloorDeficit: 1, OverBudget: 1, Misplaced: []Position{{0, 0}}}},
-		"ordinals without a floor":            {2, 0, true, []string{"s0 o1"}, Standing{OnDemand: 1, Spot: 1, Surplus: 1}},
-		"an ordinal beyond it on on-demand":   {3, 1, true, []string{"o0 o1 s2"}, Standing{OnDemand: 2, Spot: 1, FloorOnDemand: 1, Surplus: 1}},
-		"its first ordinals are still missed": {3, 2, true, []string{"s2"}, Standing{Spot: 1}},
+		"pending floor ordinal":                    {3, 2, true, []string{"o0 -1 s2"}, Standing{OnDemand: 1, Spot: 1, FloorOnDemand: 1, FloorDeficit: 1}},
+		"exempt ordinals":                          {2, 1, true, []string{"e0 e1"}, Standing{Spot: 2}},
+		"an ordinal that admits only spot":         {2, 1, true, []string{"x0 s1"}, Standing{FloorOnSpot: 1, Spot: 2, FloorDeficit: 1, OverBudget: 1, Misplaced: []Position{{0, 0}}}},
+		"ordinals without a floor":                 {2, 0, true, []string{"s0 o1"}, Standing{OnDemand: 1, Spot: 1, Surplus: 1}},
+		"an ordinal beyond the floor on on-demand": {3, 1, true, []string{"o0 o1 s2"}, Standing{OnDemand: 2, Spot: 1, FloorOnDemand: 1, Surplus: 1}},
+		"first ordinals missing":                   {3, 2, true, []string{"s2"}, Standing{Spot: 1}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +76,7 @@ func TestStandingOf(t *testing.T) {
 	}
 }
 
-// What holds of every workload; and the order of replicas and revisions does not matter to a number.
+// Invariants of StandingOf. The order of replicas and revisions affects no number.
 func TestStandingProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		desired := rapid.IntRange(0, 8).Draw(t, "desired")
@@ -97,7 +104,7 @@ func TestStandingProperties(t *testing.T) {
 		case !ordered && s.FloorOnDemand > floor, !ordered && s.FloorOnDemand+s.FloorDeficit > max(floor, s.FloorOnDemand):
 			t.Fatalf("more than the floor of %d: %+v", floor, s)
 		case s.Heals > onSpot, s.Heals > max(s.OverBudget, s.FloorDeficit):
-			t.Fatalf("heals more than can be, or need be: %+v", s)
+			t.Fatalf("heals more than possible or necessary: %+v", s)
 		case ordered && len(s.Misplaced) != s.OverBudget, !ordered && s.Misplaced != nil:
 			t.Fatalf("misplaced: %+v", s)
 		case floor == 0 && s.FloorDeficit > 0:

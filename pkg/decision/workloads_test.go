@@ -7,10 +7,11 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// workload is what owns pods. Its controller, reconcile, does what Kubernetes' own does, as far as placement can tell.
+// workload owns pods. Its controller, reconcile, behaves like the Kubernetes controllers as far as
+// placement depends on it.
 type workload struct {
 	kind, namespace, name string
-	family                string // the name it was created under, with others like it
+	family                string // the name in the create directive, shared by all workloads of the directive
 	replicas              int
 	revisions             []*revision
 
@@ -19,25 +20,26 @@ type workload struct {
 	priority                            int32
 	onlySpot, onlyOnDemand, gated       bool
 
-	// of Deployments: negative means Kubernetes' default of 25 %.
+	// For Deployments: a negative value means the Kubernetes default of 25 %.
 	maxSurge, maxUnavailable int
 	paused                   bool
-	// of StatefulSets
+	// For StatefulSets.
 	start    int
 	parallel bool
-	// of Jobs; replicas is the parallelism
+	// For Jobs; replicas is the parallelism.
 	completions, succeeded, backoffLimit int
 	ignoresDisruption                    bool
 }
 
-// revision is what a pod's siblings are counted by: a Deployment has one per ReplicaSet, everything else has one.
+// revision is the group in which siblings are counted. A Deployment has one per ReplicaSet, any
+// other workload has one.
 type revision struct {
 	workload *workload
 	name     string
 	number   int
 	size     int
 	pods     []*pod
-	made     int // pods made so far
+	created  int // number of pods created so far
 }
 
 func (w *workload) addRevision() {
@@ -52,12 +54,12 @@ func (w *workload) addRevision() {
 	w.revisions = append(w.revisions, r)
 }
 
-// newest is the revision that a rollout goes to.
+// newest returns the target revision of a rollout.
 func (w *workload) newest() *revision {
 	return slices.MaxFunc(w.revisions, func(a, b *revision) int { return a.number - b.number })
 }
 
-// undo makes the revision before the newest the newest.
+// undo rolls back to the revision before the newest.
 func (w *workload) undo() {
 	newest := w.newest()
 	var previous *revision
@@ -71,7 +73,7 @@ func (w *workload) undo() {
 	}
 }
 
-// desired is the replica count that the policy speaks of.
+// desired returns the replica count for the policy.
 func (w *workload) desired() int {
 	switch w.kind {
 	case "Job":
@@ -79,7 +81,7 @@ func (w *workload) desired() int {
 	case "Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "Pod":
 		return w.replicas
 	}
-	return len(w.revisions[0].pods) // of an unknown kind: its live pods
+	return len(w.revisions[0].pods) // unknown kind: the number of live pods
 }
 
 func (w *workload) batch() decision.Batch {
@@ -92,7 +94,7 @@ func (w *workload) batch() decision.Batch {
 	return decision.Retriable
 }
 
-// pods are the live pods of all revisions.
+// pods returns the live pods of all revisions.
 func (w *workload) pods() (pods []*pod) {
 	for _, r := range w.revisions {
 		pods = append(pods, r.pods...)
@@ -100,7 +102,8 @@ func (w *workload) pods() (pods []*pod) {
 	return pods
 }
 
-// reconcile makes and deletes the pods that w's controller would, and reports whether there were any.
+// reconcile creates and deletes pods as the controller of w does, and reports whether anything
+// changed.
 func (c *cluster) reconcile(w *workload) bool {
 	switch w.kind {
 	case "StatefulSet":
@@ -111,7 +114,7 @@ func (c *cluster) reconcile(w *workload) bool {
 		}
 	case "Job":
 		w.revisions[0].size = w.desired()
-	case "Pod": // nobody makes it anew
+	case "Pod": // no controller recreates it
 		return false
 	default:
 		w.revisions[0].size = w.replicas
@@ -123,24 +126,25 @@ func (c *cluster) reconcile(w *workload) bool {
 	return changed
 }
 
-// resize makes pods up to the revision's size, or deletes what is over it: pods that wait first, then the newest.
+// resize creates or deletes pods until the revision has its size. It deletes pending pods first,
+// then the newest.
 func (r *revision) resize() bool {
 	before := len(r.pods)
 	for len(r.pods) < r.size {
-		r.add(r.made+1, r.made)
+		r.add(r.created+1, r.created)
 	}
 	for len(r.pods) > r.size {
 		victim := r.pods[len(r.pods)-1]
 		if i := slices.IndexFunc(r.pods, func(p *pod) bool { return p.node == nil }); i >= 0 {
 			victim = r.pods[i]
 		}
-		victim.leave()
+		victim.remove()
 	}
 	return len(r.pods) != before
 }
 
 func (r *revision) add(suffix, ordinal int) {
-	r.made++
+	r.created++
 	name := fmt.Sprintf("%s-%d", r.name, suffix)
 	if r.workload.kind == "Pod" {
 		name = r.name
@@ -148,7 +152,7 @@ func (r *revision) add(suffix, ordinal int) {
 	r.pods = append(r.pods, &pod{name: name, revision: r, ordinal: ordinal, unschedulable: -1})
 }
 
-// roll sizes a Deployment's revisions for one round of a rolling update.
+// roll sets the sizes of a Deployment's revisions for one round of a rolling update.
 func (w *workload) roll() {
 	surge, unavailable := w.maxSurge, w.maxUnavailable
 	if surge < 0 {
@@ -165,30 +169,31 @@ func (w *workload) roll() {
 	room := max(0, w.replicas+surge-total)
 	newest.size = min(w.replicas, len(newest.pods)+room)
 	if newest.size > len(newest.pods) {
-		return // the others shrink in the next round
+		return // the other revisions shrink in the next round
 	}
 	placed := newest.placed()
 	pendingNewest := newest.size - placed.Spot - placed.OnDemand
-	unready := total - (w.replicas - unavailable) - pendingNewest // how many that are not ready may go
-	ready := available - (w.replicas - unavailable)               // how many that are ready may go
+	unready := total - (w.replicas - unavailable) - pendingNewest // how many pods that are not ready may be removed
+	ready := available - (w.replicas - unavailable)               // how many ready pods may be removed
 	for _, r := range w.revisions {
 		if r == newest {
 			continue
 		}
 		placed := r.placed()
-		goPending := max(0, min(len(r.pods)-placed.Spot-placed.OnDemand, unready))
-		goReady := max(0, min(len(r.pods)-goPending, ready))
-		r.size = len(r.pods) - goPending - goReady
-		unready, ready = unready-goPending, ready-goReady
+		removePending := max(0, min(len(r.pods)-placed.Spot-placed.OnDemand, unready))
+		removeReady := max(0, min(len(r.pods)-removePending, ready))
+		r.size = len(r.pods) - removePending - removeReady
+		unready, ready = unready-removePending, ready-removeReady
 	}
 }
 
-// reconcileSet makes a StatefulSet's ordinals in their order, one when the one before it is ready unless the set is parallel.
+// reconcileSet creates the ordinals of a StatefulSet in order. Unless the set is parallel, it
+// creates an ordinal only after the previous one is ready.
 func (w *workload) reconcileSet() (changed bool) {
 	r := w.revisions[0]
 	for _, p := range slices.Clone(r.pods) {
 		if p.ordinal >= w.replicas {
-			p.leave()
+			p.remove()
 			changed = true
 		}
 	}
