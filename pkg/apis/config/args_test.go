@@ -88,7 +88,7 @@ func TestDefaults(t *testing.T) {
 			LabelGrace: "30s", GateTimeout: "30s", AnnotationPolicy: "Allow", RolloutRelief: "30s",
 			Overflow: "Allow", Exemptions: "Allow",
 		}},
-		"what is set stays": {replicaSafety, "{minOnDemand: 0, unlabeledNodes: Spot, labelGrace: 0s}", &config.ReplicaSafetyArgs{
+		"set values are not defaulted": {replicaSafety, "{minOnDemand: 0, unlabeledNodes: Spot, labelGrace: 0s}", &config.ReplicaSafetyArgs{
 			TypeMeta: meta("ReplicaSafetyArgs"), MinOnDemand: "0", UnlabeledNodes: "Spot", WhenUnsatisfiable: "DoNotSchedule",
 			LabelGrace: "0s", GateTimeout: "30s", AnnotationPolicy: "Allow", RolloutRelief: "30s",
 			Overflow: "Allow", Exemptions: "Allow",
@@ -101,7 +101,7 @@ func TestDefaults(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ignoreTypeMeta := cmpopts.IgnoreTypes(metav1.TypeMeta{}) // The decoder takes it away, the defaults put it there.
+			ignoreTypeMeta := cmpopts.IgnoreTypes(metav1.TypeMeta{}) // The decoder removes TypeMeta, the defaults set it.
 			if diff := cmp.Diff(test.want, decodeArgs(t, test.plugin, test.args), ignoreTypeMeta); diff != "" {
 				t.Errorf("arguments (-want +got):\n%s", diff)
 			}
@@ -221,7 +221,7 @@ func TestRisk(t *testing.T) {
 	}
 }
 
-// Arguments without their defaults are refused rather than read as zeros.
+// Arguments without defaults are rejected, not converted to zeros.
 func TestWithoutDefaults(t *testing.T) {
 	if _, _, err := (&config.ReplicaSafetyArgs{}).Policy(); err == nil {
 		t.Error("ReplicaSafetyArgs without defaults have a policy")
@@ -231,7 +231,7 @@ func TestWithoutDefaults(t *testing.T) {
 	}
 }
 
-// What the scheduler writes back (--write-config-to) it can read, and it means the same.
+// The scheduler can read its own output (--write-config-to), with the same meaning.
 func TestRoundTrip(t *testing.T) {
 	for plugin, args := range map[string]string{replicaSafety: everyReplicaSafetyArg, spotPreference: everySpotPreferenceArg} {
 		t.Run(plugin, func(t *testing.T) {
@@ -263,7 +263,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// A copy is equal, and shares nothing that could be written to.
+// A copy is equal to the original and shares no mutable memory with it.
 func TestDeepCopy(t *testing.T) {
 	for plugin, args := range map[string]string{replicaSafety: everyReplicaSafetyArg, spotPreference: everySpotPreferenceArg} {
 		original := decodeArgs(t, plugin, args)
@@ -279,7 +279,8 @@ func TestDeepCopy(t *testing.T) {
 	}
 }
 
-// requireUnshared walks two equal values, reports pointers, slices and maps that are one and the same, and counts those it looked at.
+// requireUnshared compares two equal values recursively. It reports pointers, slices and maps that
+// both share, and counts the values it visited.
 func requireUnshared(t *testing.T, path string, a, b reflect.Value, visited *int) {
 	t.Helper()
 	switch a.Kind() {

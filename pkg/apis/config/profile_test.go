@@ -14,7 +14,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// The policy read from a file is the one that the scheduler decodes from it.
+// ReadPolicy returns the same policy as the scheduler's decoder.
 func TestReadPolicy(t *testing.T) {
 	compareQuantities := cmp.Comparer(func(a, b decision.Quantity) bool { return a == b })
 	for name, args := range map[string]string{
@@ -56,7 +56,7 @@ func TestReadPolicyShipped(t *testing.T) {
 	}
 }
 
-// Which profile is meant, and what keeps it from being read.
+// Selection of the profile, and errors that prevent reading it.
 func TestReadPolicyOf(t *testing.T) {
 	profile := func(name, minOnDemand string) string {
 		return fmt.Sprintf(`
@@ -66,16 +66,16 @@ func TestReadPolicyOf(t *testing.T) {
 	for name, test := range map[string]struct {
 		profiles string
 		want     decision.Quantity
-		wantErr  string // in the error
+		wantErr  string // substring of the error
 	}{
-		"the first of the name":                    {profile("a", "1") + profile("b", "2") + profile("b", "3"), decision.Count(2), ""},
-		"a mistake in another":                     {profile("a", "130%") + profile("b", "2"), decision.Count(2), ""},
-		"a mistake":                                {profile("a", "1") + profile("b", "130%"), decision.Quantity{}, `profiles[1].pluginConfig[0].args.minOnDemand: Invalid value: "130%"`},
-		"an unknown field":                         {strings.Replace(profile("b", "1"), "minOnDemand", "minDemand", 1), decision.Quantity{}, `unknown field "minDemand"`},
-		"no profile of the name":                   {profile("a", "1") + profile("c", "1"), decision.Quantity{}, `profiles: Invalid value: "a, c": expected a profile whose schedulerName is "b"`},
-		"no profile":                               {" []", decision.Quantity{}, `expected a profile whose schedulerName is "b"`},
-		"a profile without the plugin":             {"\n- {schedulerName: b}", decision.Quantity{}, "profiles[0].plugins.multiPoint.enabled: Required value"},
-		"arguments of a plugin of somebody else's": {profile("b", "2") + "\n- {schedulerName: x, pluginConfig: [{name: Other, args: {any: thing}}]}", decision.Count(2), ""},
+		"first profile with the name":       {profile("a", "1") + profile("b", "2") + profile("b", "3"), decision.Count(2), ""},
+		"a mistake in another profile":      {profile("a", "130%") + profile("b", "2"), decision.Count(2), ""},
+		"a mistake":                         {profile("a", "1") + profile("b", "130%"), decision.Quantity{}, `profiles[1].pluginConfig[0].args.minOnDemand: Invalid value: "130%"`},
+		"an unknown field":                  {strings.Replace(profile("b", "1"), "minOnDemand", "minDemand", 1), decision.Quantity{}, `unknown field "minDemand"`},
+		"no profile with the name":          {profile("a", "1") + profile("c", "1"), decision.Quantity{}, `profiles: Invalid value: "a, c": expected a profile whose schedulerName is "b"`},
+		"no profile":                        {" []", decision.Quantity{}, `expected a profile whose schedulerName is "b"`},
+		"a profile without the plugin":      {"\n- {schedulerName: b}", decision.Quantity{}, "profiles[0].plugins.multiPoint.enabled: Required value"},
+		"arguments of a third-party plugin": {profile("b", "2") + "\n- {schedulerName: x, pluginConfig: [{name: Other, args: {any: thing}}]}", decision.Count(2), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:" + test.profiles

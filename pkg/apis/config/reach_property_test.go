@@ -11,7 +11,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// A rule is refused as one that never matches only if no pod has it as its first match; without selectors, also the other way round.
+// Validation rejects a rule as never matching only if it is the first match of no pod. Without
+// selectors the converse is also true.
 func TestNeverMatchingAgreesWithMatching(t *testing.T) {
 	for name, withSelectors := range map[string]bool{"with selectors": true, "without selectors": false} {
 		t.Run(name, func(t *testing.T) {
@@ -20,7 +21,7 @@ func TestNeverMatchingAgreesWithMatching(t *testing.T) {
 				var rules []Rule
 				for i := range rapid.IntRange(1, 5).Draw(t, "rules") {
 					rule := drawRule(t, withSelectors)
-					// Tells the rule that applied to a pod from the others.
+					// The floor identifies the rule that applied to a pod.
 					rule.Name, rule.MinOnDemand = fmt.Sprint(i), Scalar(fmt.Sprint(i))
 					rules = append(rules, rule)
 				}
@@ -49,7 +50,7 @@ func TestNeverMatchingAgreesWithMatching(t *testing.T) {
 	}
 }
 
-// drawRule returns a rule with some conditions out of a small world.
+// drawRule returns a rule with random conditions on few values.
 func drawRule(t *rapid.T, withSelector bool) Rule {
 	some := func(label string, values ...string) []string {
 		return rapid.SliceOfNDistinct(rapid.SampledFrom(values), 0, len(values), rapid.ID).Draw(t, label)
@@ -78,7 +79,7 @@ func drawRequirement(t *rapid.T) metav1.LabelSelectorRequirement {
 	return r
 }
 
-// everyPod returns one pod of each sort that the rules of drawRule can tell apart.
+// everyPod returns one pod of each kind that the rules of drawRule can distinguish.
 func everyPod(withLabels bool) []decision.Pod {
 	values := []string{""} // The label is absent.
 	if withLabels {

@@ -13,7 +13,8 @@ import (
 
 func TestRulesThatNeverMatch(t *testing.T) {
 	for name, test := range map[string]struct {
-		// rules are the conditions, in order; wantNever are the places of those that never match.
+		// rules are the conditions, in order; wantNever lists the indexes of rules that never
+		// match.
 		rules     []string
 		wantNever []int
 	}{
@@ -71,7 +72,7 @@ func TestRulesThatNeverMatch(t *testing.T) {
 	}
 }
 
-// sel returns a condition on the labels, of requirements such as "a In x, z".
+// sel returns a podSelector from requirements such as "a In x, z".
 func sel(requirements ...string) string {
 	var expressions []string
 	for _, requirement := range requirements {

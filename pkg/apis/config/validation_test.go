@@ -15,13 +15,13 @@ import (
 	_ "github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config/scheme"
 )
 
-// The plugins, as profiles name them.
+// The plugin names in profiles.
 const (
 	replicaSafety  = "ReplicaSafety"
 	spotPreference = "SpotPreference"
 )
 
-// decode reads a configuration file as the scheduler does.
+// decode decodes a configuration file as the scheduler does.
 func decode(file string) (*schedulerconfig.KubeSchedulerConfiguration, error) {
 	obj, _, err := schedulerscheme.Codecs.UniversalDecoder().Decode([]byte(file), nil, nil)
 	if err != nil {
@@ -30,7 +30,8 @@ func decode(file string) (*schedulerconfig.KubeSchedulerConfiguration, error) {
 	return obj.(*schedulerconfig.KubeSchedulerConfiguration), nil
 }
 
-// file returns a configuration file with our plugins, one of which has these arguments (YAML; none for no pluginConfig entry).
+// file returns a configuration file with both plugins. One plugin has the given arguments (YAML;
+// without arguments there is no pluginConfig entry).
 func file(plugin, args string) string {
 	text := `
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -49,7 +50,7 @@ func indent(text string) string {
 	return "      " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n      ")
 }
 
-// decodeArgs returns the arguments of a plugin after they went through the scheduler's decoder.
+// decodeArgs returns the arguments of a plugin as decoded by the scheduler.
 func decodeArgs(t *testing.T, plugin, args string) runtime.Object {
 	t.Helper()
 	cfg, err := decode(file(plugin, args))
@@ -70,7 +71,7 @@ func argsOf(t *testing.T, cfg *schedulerconfig.KubeSchedulerConfiguration, plugi
 	return nil
 }
 
-// mistake is what tests look at of a field.Error: what was said in words is not among it.
+// mistake is a field.Error without its message: tests do not depend on the wording.
 type mistake struct {
 	Type         field.ErrorType
 	Field, Value string
@@ -105,7 +106,7 @@ func TestReplicaSafetyArgsMistakes(t *testing.T) {
 		"null is unset":                {`minOnDemand: null`, nil},
 		"cap of 0":                     {`maxPerPool: 0`, []mistake{{invalid, "args.maxPerPool", "0"}}},
 		"no time for the controller":   {`gateTimeout: 999ms`, []mistake{{invalid, "args.gateTimeout", "999ms"}}},
-		"gates for ever":               {`gateTimeout: never`, []mistake{{invalid, "args.gateTimeout", "never"}}},
+		"no gate timeout":              {`gateTimeout: never`, []mistake{{invalid, "args.gateTimeout", "never"}}},
 		"negative fallback":            {`fallbackAfter: -5m`, []mistake{{invalid, "args.fallbackAfter", "-5m"}}},
 		"fallback without a unit":      {`fallbackAfter: 5`, []mistake{{invalid, "args.fallbackAfter", "5"}}},
 		"fallback that is no duration": {`fallbackAfter: soon`, []mistake{{invalid, "args.fallbackAfter", "soon"}}},
@@ -114,7 +115,7 @@ func TestReplicaSafetyArgsMistakes(t *testing.T) {
 		"relief that is no duration":   {`rolloutRelief: Never`, []mistake{{invalid, "args.rolloutRelief", "Never"}}},
 		"relief that is empty":         {`rolloutRelief: ""`, []mistake{{invalid, "args.rolloutRelief", `""`}}},
 		"no relief":                    {`rolloutRelief: never`, nil},
-		"relief at once":               {`rolloutRelief: 0s`, nil},
+		"relief of 0":                  {`rolloutRelief: 0s`, nil},
 		"unknown overflow":             {`overflow: never`, []mistake{{invalid, "args.overflow", "never"}}},
 		"overflow as a truth value":    {`overflow: true`, []mistake{{invalid, "args.overflow", "true"}}},
 		"no overflow":                  {`overflow: Never`, nil},
@@ -192,8 +193,8 @@ func TestReplicaSafetyArgsMistakes(t *testing.T) {
 		"condition with a strange status": {`signals: [{condition: A=true, class: drain}]`, []mistake{{invalid, "args.signals[0].condition", "A=true"}}},
 		"signal twice": {`signals: [{condition: A, class: drain}, {label: A, class: drain}, {condition: A=True, class: reclaim}]`,
 			[]mistake{{duplicate, "args.signals[2].condition", "A=True"}}},
-		"mention of a taint":  {`signals: [{taint: a, mentions: b, class: drain}]`, []mistake{{invalid, "args.signals[0].mentions", "b"}}},
-		"onlySpot of no kind": {`signals: [{taint: a, onlySpot: perhaps, class: drain}]`, []mistake{{invalid, "args.signals[0].onlySpot", "perhaps"}}},
+		"mentions with a taint": {`signals: [{taint: a, mentions: b, class: drain}]`, []mistake{{invalid, "args.signals[0].mentions", "b"}}},
+		"onlySpot of no kind":   {`signals: [{taint: a, onlySpot: perhaps, class: drain}]`, []mistake{{invalid, "args.signals[0].onlySpot", "perhaps"}}},
 		"condition twice, with different mentions": {`signals: [{condition: A, mentions: b, class: drain}, {condition: A, mentions: c, class: drain}, {condition: A, mentions: b, class: reclaim}]`,
 			[]mistake{{duplicate, "args.signals[2].condition", "A"}}},
 		"one key in two kinds": {`signals: [{taint: a, class: drain}, {label: a, class: drain}, {label: a=b, class: drain}]`, nil},
@@ -246,7 +247,7 @@ func TestSpotPreferenceArgsMistakes(t *testing.T) {
 	}
 }
 
-// What the decoder itself refuses: it names the profile, the plugin and the field.
+// Errors of the decoder name the profile, the plugin and the field.
 func TestDecoderRefuses(t *testing.T) {
 	for name, test := range map[string]struct {
 		plugin, args string
@@ -268,7 +269,7 @@ func TestDecoderRefuses(t *testing.T) {
 			}
 			for _, want := range append(test.want, ".profiles[0].pluginConfig[0]", "plugin "+test.plugin) {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("error %q does not say %q", err, want)
+					t.Errorf("error %q does not contain %q", err, want)
 				}
 			}
 		})

@@ -32,7 +32,7 @@ var defaults = Settings{
 	},
 }
 
-// every is a configuration in which nothing has its default.
+// every is a configuration in which no value is the default.
 const every = head + `
 dryRun: true
 requestsPerSecond: 7
@@ -79,10 +79,10 @@ func TestRead(t *testing.T) {
 		file string
 		want Settings
 	}{
-		"nothing said": {head, defaults},
-		"as shipped":   {string(shipped), defaults},
-		"nulls":        {head + "dryRun: null\ninterruption: null\n", defaults},
-		"everything said": {every, Settings{
+		"no settings": {head, defaults},
+		"as shipped":  {string(shipped), defaults},
+		"nulls":       {head + "dryRun: null\ninterruption: null\n", defaults},
+		"all settings": {every, Settings{
 			DryRun: true, RequestsPerSecond: 7, Concurrency: 3, LeaseDuration: time.Minute, MetricsAddress: "127.0.0.1:0", HealthAddress: "[::1]:1",
 			Interruption: true, DefaultNotice: 30 * time.Second, NotReadyAfter: 25 * time.Second, Advisory: true,
 			AdvisoryLimit: 10 * time.Second, AdvisoryPause: time.Minute, DrainCordons: true, EvictionRequests: true, SurgeTimeout: 3 * time.Minute, MaxMoves: 1, CalmPeriod: time.Millisecond, MoveLocalStorage: true,
@@ -108,32 +108,32 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// The file that ships says every setting there is, so that nobody has to look elsewhere.
+// The shipped file contains every setting, so that it is a complete reference.
 func TestShippedFileIsComplete(t *testing.T) {
 	shipped, err := os.ReadFile("../../../config/controller-config.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var missing []string
-	var look func(reflect.Type)
-	look = func(of reflect.Type) {
-		for i := range of.NumField() {
-			name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+	var visit func(reflect.Type)
+	visit = func(config reflect.Type) {
+		for i := range config.NumField() {
+			name, _, _ := strings.Cut(config.Field(i).Tag.Get("json"), ",")
 			if name != "" && !strings.Contains(string(shipped), name+":") {
 				missing = append(missing, name)
 			}
-			if f := of.Field(i).Type; f.Kind() == reflect.Struct && f.PkgPath() == of.PkgPath() {
-				look(f)
+			if f := config.Field(i).Type; f.Kind() == reflect.Struct && f.PkgPath() == config.PkgPath() {
+				visit(f)
 			}
 		}
 	}
-	look(reflect.TypeFor[SpotControllerConfiguration]())
+	visit(reflect.TypeFor[SpotControllerConfiguration]())
 	if len(missing) > 0 {
-		t.Errorf("config/controller-config.yaml does not say %v", missing)
+		t.Errorf("config/controller-config.yaml does not contain %v", missing)
 	}
 }
 
-// Every mistake is found, each with its field.
+// Validation reports every error with its field.
 func TestMistakes(t *testing.T) {
 	for name, test := range map[string]struct {
 		file string
@@ -188,12 +188,12 @@ rebalance: {namespaceSelector: {matchLabels: {a: "b c"}}}
 			"interruption.namespaceSelector.matchExpressions[0].operator", "interruption.namespaceSelector.matchLabels",
 			"rebalance.namespaceSelector.matchLabels",
 		}},
-		"gating by no label":         {"gating: {enabled: true, labels: []}", []string{"gating.labels"}},
-		"a lease of a second":        {"leaderElection: {leaseDuration: 1s}", []string{"leaderElection.leaseDuration"}},
-		"half a request":             {"requestsPerSecond: 0.5", []string{"requestsPerSecond"}},
-		"advisory without the other": {"interruption: {enabled: false, advisory: {enabled: true}}", []string{"interruption.advisory.enabled"}},
-		"one address for two":        {`health: {bindAddress: ":8443"}`, []string{"health.bindAddress"}},
-		"an address without a port":  {"metrics: {bindAddress: localhost}", []string{"metrics.bindAddress"}},
+		"gating without labels":             {"gating: {enabled: true, labels: []}", []string{"gating.labels"}},
+		"a lease of a second":               {"leaderElection: {leaseDuration: 1s}", []string{"leaderElection.leaseDuration"}},
+		"half a request":                    {"requestsPerSecond: 0.5", []string{"requestsPerSecond"}},
+		"advisory without interruption":     {"interruption: {enabled: false, advisory: {enabled: true}}", []string{"interruption.advisory.enabled"}},
+		"metrics and health on one address": {`health: {bindAddress: ":8443"}`, []string{"health.bindAddress"}},
+		"an address without a port":         {"metrics: {bindAddress: localhost}", []string{"metrics.bindAddress"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Read([]byte(head + test.file))
@@ -205,7 +205,7 @@ rebalance: {namespaceSelector: {matchLabels: {a: "b c"}}}
 			for _, err := range list.Errors() {
 				var mistake *field.Error
 				if !errors.As(err, &mistake) || mistake.Type != field.ErrorTypeInvalid || mistake.Detail == "" {
-					t.Errorf("%v: want an invalid value, and what was expected", err)
+					t.Errorf("%v: want an invalid value with the expected format", err)
 					continue
 				}
 				got = append(got, mistake.Field)
@@ -218,7 +218,7 @@ rebalance: {namespaceSelector: {matchLabels: {a: "b c"}}}
 	}
 }
 
-// What does not decode is refused too, and the message says where.
+// Strict decoding rejects unknown content, and the error names the location.
 func TestStrictDecoding(t *testing.T) {
 	for name, test := range map[string]struct {
 		file string
