@@ -10,7 +10,7 @@ import (
 // resources differ by milliseconds, on a busy machine by a second or two.
 const OwnerNews = 5 * time.Second
 
-// Batch reports whether a workload is a Job, and whether a lost pod of it costs only time.
+// Batch distinguishes Jobs from other workloads, and Jobs by whether a lost pod costs only time.
 type Batch int8
 
 const (
@@ -210,7 +210,7 @@ func (p *Plan) MayTakeSpot() bool { return p.Exempt || p.Grant != NotGranted || 
 // its revision as the floor requires, or the pod's ordinal is outside the floor.
 //
 // A pod that was assigned beyond the floor is also beyond it while the budget has room. On-demand
-// room is then left to siblings that were assigned to the floor and may not exist yet. If the
+// room is then reserved for siblings that were assigned to the floor and may not exist yet. If the
 // budget is used up, fewer siblings were assigned to the floor than it now requires. The assignment
 // is then ignored.
 func (p *Plan) BeyondFloor() bool {
@@ -233,7 +233,7 @@ func (p *Plan) MayFreeSiblings() bool {
 }
 
 // KeptOffOnDemand reports whether overflow Never keeps the pod off every on-demand node. It is
-// false for a pod that itself admits no spot node, because that pod could never run.
+// false for a pod that itself admits no spot node, because it could otherwise never run.
 func (p *Plan) KeptOffOnDemand() bool {
 	return p.overflow == NeverOverflow && p.Overflows()
 }

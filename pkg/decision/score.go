@@ -74,9 +74,9 @@ func (p *Plan) Rank(node Node, siblings Siblings, risk float64) Rank {
 }
 
 // The score bands of the three classes of nodes. The capacity type decides alone: the gap between
-// two bands, times the shipped weight of 40, exceeds the sum of all default scorers of Kubernetes
-// 1.36, 1,520 to 1,500. The scorers are TaintToleration (weight 3); NodeAffinity,
-// PodTopologySpread, InterPodAffinity and DynamicResources (2 each); NodeResourcesFit,
+// two bands, times the shipped weight of 40, is 1,520. All default scorers of Kubernetes 1.36 add
+// up to at most 1,500. They are TaintToleration (weight 3); NodeAffinity, PodTopologySpread,
+// InterPodAffinity and DynamicResources (2 each); NodeResourcesFit,
 // NodeResourcesBalancedAllocation, ImageLocality and VolumeBinding (1 each); each times 100. The
 // source is pkg/scheduler/apis/config/v1/default_plugins.go. Within a band the spread contributes 8
 // points, 320 with the weight. That equals about three default scorers, so packing and image
