@@ -117,7 +117,7 @@ func (p *Plan) Reason(v Verdict) string {
 		}
 		return fmt.Sprintf("spot pool full: at most %d replicas of %s may run in one pool%s", p.PoolCap, p.revision, p.waitHint(room))
 	case OverflowPreempts:
-		return fmt.Sprintf("replicas beyond the floor preempt no pod on on-demand: the floor of %s is %d", p.revision, p.Floor)
+		return fmt.Sprintf("overflow may not preempt on on-demand: the floor of %s is %d", p.revision, p.Floor)
 	case OverflowRefused:
 		return "overflow Never: " + p.beyondFloorReason() + p.overflowWait()
 	}
