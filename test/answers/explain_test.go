@@ -56,10 +56,14 @@ func explained(t *testing.T, e *report.Explanation) answers {
 	return all
 }
 
-// shown returns the settings that an explanation shows, as decision.Settings says them.
+// shown returns the settings that an explanation shows, in the format of decision.Settings. These
+// have no protect, because no placement depends on it.
 func shown(e *report.Explanation) string {
 	var words []string
 	for _, setting := range e.Settings {
+		if setting.Name == "protect" {
+			continue
+		}
 		value := setting.Value
 		if value == "no cap" {
 			value = "none" // the one value that the two say differently
