@@ -8,16 +8,18 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// onlySpot reports whether the pod's own node selector, or every term of its required node affinity, names a capacity label with
-// spot values only. It reads what the user wrote, not which nodes exist: a selector for a zone that happens to have nothing but
-// spot is no decision for spot.
+// onlySpot reports whether the pod's own node selector or required node affinity admits only spot
+// nodes. That is so if the node selector, or every term of the affinity, requires a capacity label
+// with spot values only. onlySpot reads the pod's specification, not the existing nodes: a selector
+// for a zone that happens to have only spot nodes does not ask for spot.
 //
-// A pod that was assigned spot requires it by the controller's word, not by its user's: it is not exempt from a floor.
+// If the controller assigned spot to the pod, the controller wrote this requirement, not the user.
+// Such a pod is not exempt from a floor.
 func onlySpot(pod *v1.Pod, policy *decision.Policy) bool {
-	return (Gated(pod) || AssignmentOf(pod) != decision.AssignedSpot) && demands(pod, func(e *v1.NodeSelectorRequirement) bool {
+	return (Gated(pod) || AssignmentOf(pod) != decision.AssignedSpot) && requires(pod, func(e *v1.NodeSelectorRequirement) bool {
 		switch e.Operator {
 		case v1.NodeSelectorOpIn:
-			return allSay(e, policy, decision.Spot)
+			return allMatch(e, policy, decision.Spot)
 		case v1.NodeSelectorOpExists:
 			return policy.PresenceSaysSpot(e.Key)
 		}
@@ -25,15 +27,16 @@ func onlySpot(pod *v1.Pod, policy *decision.Policy) bool {
 	})
 }
 
-// OnlyOnDemand reports whether the pod's own node selector, or every term of its required node affinity, keeps it off spot: it names a
-// capacity label with on-demand values only, or refuses one that says spot.
+// OnlyOnDemand reports whether the pod's own node selector or required node affinity excludes spot
+// nodes. That is so if the node selector, or every term of the affinity, requires a capacity label
+// with on-demand values only, or excludes a value that means spot.
 func OnlyOnDemand(pod *v1.Pod, policy *decision.Policy) bool {
-	return demands(pod, func(e *v1.NodeSelectorRequirement) bool {
+	return requires(pod, func(e *v1.NodeSelectorRequirement) bool {
 		switch e.Operator {
 		case v1.NodeSelectorOpIn:
-			return allSay(e, policy, decision.OnDemand)
+			return allMatch(e, policy, decision.OnDemand)
 		case v1.NodeSelectorOpNotIn:
-			return slices.ContainsFunc(e.Values, func(value string) bool { return says(e.Key, value, policy, decision.Spot) })
+			return slices.ContainsFunc(e.Values, func(value string) bool { return valueMeans(e.Key, value, policy, decision.Spot) })
 		case v1.NodeSelectorOpDoesNotExist:
 			return policy.PresenceSaysSpot(e.Key)
 		}
@@ -41,11 +44,11 @@ func OnlyOnDemand(pod *v1.Pod, policy *decision.Policy) bool {
 	})
 }
 
-// demands reports whether the pod can go to no node for which says does not hold of some expression. A label of the node selector is one
-// with a single value.
-func demands(pod *v1.Pod, says func(*v1.NodeSelectorRequirement) bool) bool {
+// requires reports whether every node that the pod admits satisfies an expression for which match
+// returns true. It treats each label of the node selector as an expression with a single value.
+func requires(pod *v1.Pod, match func(*v1.NodeSelectorRequirement) bool) bool {
 	for key, value := range pod.Spec.NodeSelector {
-		if says(&v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: []string{value}}) {
+		if match(&v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: []string{value}}) {
 			return true
 		}
 	}
@@ -56,28 +59,30 @@ func demands(pod *v1.Pod, says func(*v1.NodeSelectorRequirement) bool) bool {
 	if required == nil || len(required.NodeSelectorTerms) == 0 {
 		return false
 	}
-	// Terms are alternatives; the expressions of one term must all hold. An empty term selects no node.
-	some := false
+	// Terms are alternatives. The expressions of one term must all match. An empty term matches no
+	// node.
+	selects := false
 	for i := range required.NodeSelectorTerms {
 		term := &required.NodeSelectorTerms[i]
 		if len(term.MatchExpressions) == 0 && len(term.MatchFields) == 0 {
 			continue
 		}
-		some = true
+		selects = true
 		expressions := term.MatchExpressions
-		if !slices.ContainsFunc(expressions, func(e v1.NodeSelectorRequirement) bool { return says(&e) }) {
+		if !slices.ContainsFunc(expressions, func(e v1.NodeSelectorRequirement) bool { return match(&e) }) {
 			return false
 		}
 	}
-	return some
+	return selects
 }
 
-// allSay reports whether each of the expression's values, of which there is one, stands for this capacity type.
-func allSay(e *v1.NodeSelectorRequirement, policy *decision.Policy, capacity decision.CapacityType) bool {
-	return len(e.Values) > 0 && !slices.ContainsFunc(e.Values, func(value string) bool { return !says(e.Key, value, policy, capacity) })
+// allMatch reports whether the expression has values, and every value means this capacity type.
+func allMatch(e *v1.NodeSelectorRequirement, policy *decision.Policy, capacity decision.CapacityType) bool {
+	return len(e.Values) > 0 && !slices.ContainsFunc(e.Values, func(value string) bool { return !valueMeans(e.Key, value, policy, capacity) })
 }
 
-func says(key, value string, policy *decision.Policy, capacity decision.CapacityType) bool {
+// valueMeans reports whether the value of a capacity label means this capacity type.
+func valueMeans(key, value string, policy *decision.Policy, capacity decision.CapacityType) bool {
 	t, ok := policy.LabelSays(key, value)
 	return ok && t == capacity
 }

@@ -12,10 +12,10 @@ import (
 )
 
 var (
-	now     = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	spot    = map[string]string{decision.CapacityLabelKey: "spot"}
-	bought  = map[string]string{decision.CapacityLabelKey: "on-demand"}
-	builtin = &decision.Policy{LabelGrace: 30 * time.Second, CapacityLabels: decision.BuiltinCapacityLabels()}
+	now            = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	spot           = map[string]string{decision.CapacityLabelKey: "spot"}
+	onDemandLabels = map[string]string{decision.CapacityLabelKey: "on-demand"}
+	builtin        = &decision.Policy{LabelGrace: 30 * time.Second, CapacityLabels: decision.BuiltinCapacityLabels()}
 )
 
 // nodeWith returns a node with these labels that is an hour old.
@@ -23,7 +23,7 @@ func nodeWith(labels map[string]string) *v1.Node {
 	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: labels, CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}}
 }
 
-// The first table of the design page on signals, row by row.
+// One case for each row of the capacity table on the design page about signals.
 func TestCapacityType(t *testing.T) {
 	type labels = map[string]string
 	var (
@@ -37,39 +37,39 @@ func TestCapacityType(t *testing.T) {
 		want   decision.Capacity
 	}{
 		"own label, spot":      {spot, decision.Capacity{Type: decision.Spot, Source: decision.FromLabel}},
-		"own label, on-demand": {bought, decision.Capacity{Type: decision.OnDemand, Source: decision.FromLabel}},
+		"own label, on-demand": {onDemandLabels, decision.Capacity{Type: decision.OnDemand, Source: decision.FromLabel}},
 		"own label, unknown":   {labels{decision.CapacityLabelKey: "Spot"}, contradiction},
 
-		"Karpenter, spot":                    {labels{"karpenter.sh/capacity-type": "spot"}, spotByAlias},
-		"Karpenter, on-demand":               {labels{"karpenter.sh/capacity-type": "on-demand"}, onDemandByAlias},
-		"Karpenter, reserved":                {labels{"karpenter.sh/capacity-type": "reserved"}, onDemandByAlias},
-		"EKS managed group, spot":            {labels{"eks.amazonaws.com/capacityType": "SPOT"}, spotByAlias},
-		"EKS managed group, on-demand":       {labels{"eks.amazonaws.com/capacityType": "ON_DEMAND"}, onDemandByAlias},
-		"EKS managed group, block":           {labels{"eks.amazonaws.com/capacityType": "CAPACITY_BLOCK"}, onDemandByAlias},
-		"GKE, spot":                          {labels{"cloud.google.com/gke-spot": "true"}, spotByAlias},
-		"GKE, not spot":                      {labels{"cloud.google.com/gke-spot": "false"}, byDefault},
-		"GKE, preemptible":                   {labels{"cloud.google.com/gke-preemptible": "true"}, spotByAlias},
-		"GKE, provisioned spot":              {labels{"cloud.google.com/gke-provisioning": "spot"}, spotByAlias},
-		"GKE, provisioned preemptible":       {labels{"cloud.google.com/gke-provisioning": "preemptible"}, spotByAlias},
-		"GKE, provisioned standard":          {labels{"cloud.google.com/gke-provisioning": "standard"}, onDemandByAlias},
-		"AKS, spot":                          {labels{"kubernetes.azure.com/scalesetpriority": "spot"}, spotByAlias},
-		"AKS, regular":                       {labels{"kubernetes.azure.com/scalesetpriority": "regular"}, onDemandByAlias},
-		"ACK, with a price limit":            {labels{"node.alibabacloud.com/spot-strategy": "SpotWithPriceLimit"}, spotByAlias},
-		"ACK, at any price":                  {labels{"node.alibabacloud.com/spot-strategy": "SpotAsPriceGo"}, spotByAlias},
-		"ACK, no spot":                       {labels{"node.alibabacloud.com/spot-strategy": "NoSpot"}, onDemandByAlias},
-		"OKE, preemptible":                   {labels{"oci.oraclecloud.com/oke-is-preemptible": "true"}, spotByAlias},
-		"Cluster API, present":               {labels{"cluster.x-k8s.io/interruptible": ""}, spotByAlias},
-		"OpenShift, present":                 {labels{"machine.openshift.io/interruptible-instance": ""}, spotByAlias},
-		"Ocean, on-demand":                   {labels{"spotinst.io/node-lifecycle": "od"}, onDemandByAlias},
-		"Ocean, spot says nothing":           {labels{"spotinst.io/node-lifecycle": "spot"}, byDefault},
-		"CAST, spot":                         {labels{"scheduling.cast.ai/spot": "true"}, spotByAlias},
-		"CAST, any other value":              {labels{"scheduling.cast.ai/spot": "yes"}, spotByAlias},
-		"CAST, not spot":                     {labels{"scheduling.cast.ai/spot": "false"}, byDefault},
-		"CAST, stand-in for spot":            {labels{"scheduling.cast.ai/spot-fallback": "true"}, onDemandByAlias},
-		"AKS, ACK, OKE, CAPI, none present":  {nil, byDefault},
-		"an unknown value of a known label":  {labels{"karpenter.sh/capacity-type": "free"}, contradiction},
-		"aliases that agree":                 {labels{"karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "SPOT"}, spotByAlias},
-		"aliases that disagree, as was seen": {labels{"karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "ON_DEMAND"}, contradiction},
+		"Karpenter, spot":                                 {labels{"karpenter.sh/capacity-type": "spot"}, spotByAlias},
+		"Karpenter, on-demand":                            {labels{"karpenter.sh/capacity-type": "on-demand"}, onDemandByAlias},
+		"Karpenter, reserved":                             {labels{"karpenter.sh/capacity-type": "reserved"}, onDemandByAlias},
+		"EKS managed group, spot":                         {labels{"eks.amazonaws.com/capacityType": "SPOT"}, spotByAlias},
+		"EKS managed group, on-demand":                    {labels{"eks.amazonaws.com/capacityType": "ON_DEMAND"}, onDemandByAlias},
+		"EKS managed group, block":                        {labels{"eks.amazonaws.com/capacityType": "CAPACITY_BLOCK"}, onDemandByAlias},
+		"GKE, spot":                                       {labels{"cloud.google.com/gke-spot": "true"}, spotByAlias},
+		"GKE, not spot":                                   {labels{"cloud.google.com/gke-spot": "false"}, byDefault},
+		"GKE, preemptible":                                {labels{"cloud.google.com/gke-preemptible": "true"}, spotByAlias},
+		"GKE, provisioned spot":                           {labels{"cloud.google.com/gke-provisioning": "spot"}, spotByAlias},
+		"GKE, provisioned preemptible":                    {labels{"cloud.google.com/gke-provisioning": "preemptible"}, spotByAlias},
+		"GKE, provisioned standard":                       {labels{"cloud.google.com/gke-provisioning": "standard"}, onDemandByAlias},
+		"AKS, spot":                                       {labels{"kubernetes.azure.com/scalesetpriority": "spot"}, spotByAlias},
+		"AKS, regular":                                    {labels{"kubernetes.azure.com/scalesetpriority": "regular"}, onDemandByAlias},
+		"ACK, with a price limit":                         {labels{"node.alibabacloud.com/spot-strategy": "SpotWithPriceLimit"}, spotByAlias},
+		"ACK, at any price":                               {labels{"node.alibabacloud.com/spot-strategy": "SpotAsPriceGo"}, spotByAlias},
+		"ACK, no spot":                                    {labels{"node.alibabacloud.com/spot-strategy": "NoSpot"}, onDemandByAlias},
+		"OKE, preemptible":                                {labels{"oci.oraclecloud.com/oke-is-preemptible": "true"}, spotByAlias},
+		"Cluster API, present":                            {labels{"cluster.x-k8s.io/interruptible": ""}, spotByAlias},
+		"OpenShift, present":                              {labels{"machine.openshift.io/interruptible-instance": ""}, spotByAlias},
+		"Ocean, on-demand":                                {labels{"spotinst.io/node-lifecycle": "od"}, onDemandByAlias},
+		"Ocean, spot is ambiguous":                        {labels{"spotinst.io/node-lifecycle": "spot"}, byDefault},
+		"CAST, spot":                                      {labels{"scheduling.cast.ai/spot": "true"}, spotByAlias},
+		"CAST, any other value":                           {labels{"scheduling.cast.ai/spot": "yes"}, spotByAlias},
+		"CAST, not spot":                                  {labels{"scheduling.cast.ai/spot": "false"}, byDefault},
+		"CAST, fallback for spot":                         {labels{"scheduling.cast.ai/spot-fallback": "true"}, onDemandByAlias},
+		"AKS, ACK, OKE, CAPI, none present":               {nil, byDefault},
+		"an unknown value of a known label":               {labels{"karpenter.sh/capacity-type": "free"}, contradiction},
+		"aliases that agree":                              {labels{"karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "SPOT"}, spotByAlias},
+		"aliases that disagree, as observed in a cluster": {labels{"karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "ON_DEMAND"}, contradiction},
 		"own label over aliases that disagree": {labels{decision.CapacityLabelKey: "on-demand",
 			"karpenter.sh/capacity-type": "spot", "eks.amazonaws.com/capacityType": "ON_DEMAND"},
 			decision.Capacity{Type: decision.OnDemand, Source: decision.FromLabel}},
@@ -86,7 +86,7 @@ func TestCapacityType(t *testing.T) {
 				t.Errorf("Read (-want +got):\n%s", diff)
 			}
 			if !until.IsZero() {
-				t.Errorf("Read: changes at %v, want never", until)
+				t.Errorf("Read: until = %v, want zero", until)
 			}
 		})
 	}
@@ -144,7 +144,7 @@ func TestPool(t *testing.T) {
 	}
 }
 
-// A user who requires spot, or refuses it, is told apart from one who merely allows it.
+// A pod that requires or excludes spot differs from a pod that only permits it.
 func TestOnlySpotOrOnDemand(t *testing.T) {
 	const karpenter = "karpenter.sh/capacity-type"
 	type expressions = []v1.NodeSelectorRequirement
@@ -163,7 +163,7 @@ func TestOnlySpotOrOnDemand(t *testing.T) {
 	}{
 		"nothing":                                           {},
 		"selector, own label":                               {selector: spot, want: true},
-		"selector, own label, on-demand":                    {selector: bought, onDemand: true},
+		"selector, own label, on-demand":                    {selector: onDemandLabels, onDemand: true},
 		"selector, alias":                                   {selector: map[string]string{karpenter: "spot"}, want: true},
 		"selector, alias by presence":                       {selector: map[string]string{"cluster.x-k8s.io/interruptible": "x"}, want: true},
 		"selector, zone":                                    {selector: map[string]string{v1.LabelTopologyZone: "a"}},
@@ -187,7 +187,7 @@ func TestOnlySpotOrOnDemand(t *testing.T) {
 		"Exists, own label":                                 {terms: []expressions{{op(decision.CapacityLabelKey, v1.NodeSelectorOpExists)}}},
 		"DoesNotExist":                                      {terms: []expressions{{op("machine.openshift.io/interruptible-instance", v1.NodeSelectorOpDoesNotExist)}}, onDemand: true},
 		"a term of fields":                                  {fields: expressions{in("metadata.name", "node-1")}},
-		"a term of fields beside one for spot":              {terms: []expressions{{in(karpenter, "spot")}}, fields: expressions{in("metadata.name", "node-1")}},
+		"a term of fields and a term for spot":              {terms: []expressions{{in(karpenter, "spot")}}, fields: expressions{in("metadata.name", "node-1")}},
 		"no term at all":                                    {terms: []expressions{}},
 	}
 	for name, test := range cases {
@@ -213,7 +213,7 @@ func TestOnlySpotOrOnDemand(t *testing.T) {
 	}
 }
 
-// What the controller wrote is no decision of the pod's user.
+// A node selector that the controller wrote does not express the user's wish.
 func TestAssignedSpotIsNotOnlySpot(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{NodeSelector: map[string]string{"karpenter.sh/capacity-type": "spot"}}}
 	for annotation, want := range map[string]bool{"": true, "spot: overflow Never": false, "any: beyond the floor": true} {
@@ -224,7 +224,7 @@ func TestAssignedSpotIsNotOnlySpot(t *testing.T) {
 	}
 }
 
-// An empty term selects no node: the others say what the pod admits.
+// An empty term matches no node: the other terms determine which nodes the pod admits.
 func TestEmptyTerms(t *testing.T) {
 	onDemand := v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{
 		{Key: decision.CapacityLabelKey, Operator: v1.NodeSelectorOpIn, Values: []string{"on-demand"}},
@@ -233,8 +233,8 @@ func TestEmptyTerms(t *testing.T) {
 		terms []v1.NodeSelectorTerm
 		want  bool
 	}{
-		"beside another": {[]v1.NodeSelectorTerm{{}, onDemand}, true},
-		"alone":          {[]v1.NodeSelectorTerm{{}}, false},
+		"with another term": {[]v1.NodeSelectorTerm{{}, onDemand}, true},
+		"alone":             {[]v1.NodeSelectorTerm{{}}, false},
 	} {
 		pod := &v1.Pod{Spec: v1.PodSpec{Affinity: &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
 			RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: test.terms},
@@ -245,7 +245,7 @@ func TestEmptyTerms(t *testing.T) {
 	}
 }
 
-// What a user prefers is no requirement.
+// A preference is not a requirement.
 func TestPreferredAffinityIsNotOnlySpot(t *testing.T) {
 	preferred := []v1.PreferredSchedulingTerm{{Weight: 100, Preference: v1.NodeSelectorTerm{
 		MatchExpressions: []v1.NodeSelectorRequirement{{Key: decision.CapacityLabelKey, Operator: v1.NodeSelectorOpIn, Values: []string{"spot"}}},

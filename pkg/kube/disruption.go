@@ -8,23 +8,22 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The pod annotations by which users ask Karpenter and the cluster autoscaler to leave a pod alone.
+// Users set these pod annotations to ask Karpenter and the cluster autoscaler not to evict a pod.
 const (
 	doNotDisrupt = "karpenter.sh/do-not-disrupt"
 	safeToEvict  = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-	// safeVolumes names, separated by commas, the volumes whose data may be lost.
+	// safeVolumes is a comma-separated list of volumes whose data may be lost.
 	safeVolumes = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 )
 
-// MayDisrupt reports whether a pod may be moved at now although it need not be: its annotations do
-// not forbid it.
+// MayDisrupt reports whether the pod's annotations permit a voluntary move at now.
 func MayDisrupt(pod *v1.Pod, now time.Time) bool {
 	return pod.Annotations[safeToEvict] != "false" && !protected(pod, now)
 }
 
 // protected reports whether the pod's do-not-disrupt annotation protects it at now. The rules are
-// Karpenter's: "true" always does, a positive duration does until the pod has run for so long, also
-// while it is not known since when it has run; any other value protects nothing.
+// Karpenter's: "true" always protects. A positive duration protects until the pod has run for that
+// long, and also while its start time is unknown. Any other value protects nothing.
 func protected(pod *v1.Pod, now time.Time) bool {
 	value := pod.Annotations[doNotDisrupt]
 	if value == "true" {
@@ -34,9 +33,9 @@ func protected(pod *v1.Pod, now time.Time) bool {
 	return err == nil && d > 0 && (pod.Status.StartTime == nil || now.Sub(pod.Status.StartTime.Time) < d)
 }
 
-// LosesLocalData reports whether a pod that is moved loses data that its node holds for it: it has
-// a volume hostPath or emptyDir, and its annotations do not say that these may be lost. As to the
-// cluster autoscaler, an emptyDir in memory holds none.
+// LosesLocalData reports whether a move of the pod loses data on its node: the pod has a hostPath
+// or emptyDir volume, and its annotations do not permit the loss. As in the cluster autoscaler, an
+// emptyDir in memory contains no such data.
 func LosesLocalData(pod *v1.Pod) bool {
 	if pod.Annotations[safeToEvict] == "true" {
 		return false

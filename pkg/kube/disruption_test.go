@@ -16,20 +16,20 @@ func TestMayDisrupt(t *testing.T) {
 		start      *metav1.Time
 		want       bool
 	}{
-		"none":                         {"", "", started(time.Minute), true},
-		"Karpenter":                    {karpenter, "true", started(time.Hour), false},
-		"Karpenter, not":               {karpenter, "false", started(time.Minute), true},
-		"Karpenter, for longer":        {karpenter, "1h30m", started(90*time.Minute - 1), false},
-		"Karpenter, for so long":       {karpenter, "1h30m", started(90 * time.Minute), true},
-		"Karpenter, not started yet":   {karpenter, "5m", nil, false},
-		"Karpenter, a number":          {karpenter, "300", nil, true},
-		"Karpenter, a negative time":   {karpenter, "-5m", nil, true},
-		"Karpenter, no time":           {karpenter, "0s", nil, true},
-		"Karpenter, does not parse":    {karpenter, "5 minutes", nil, true},
-		"Karpenter, another case":      {karpenter, "True", nil, true},
-		"cluster autoscaler":           {autoscaler, "false", started(time.Hour), false},
-		"cluster autoscaler, not":      {autoscaler, "true", started(time.Hour), true},
-		"cluster autoscaler, for long": {autoscaler, "5m", started(time.Minute), true},
+		"none":                              {"", "", started(time.Minute), true},
+		"Karpenter":                         {karpenter, "true", started(time.Hour), false},
+		"Karpenter, false":                  {karpenter, "false", started(time.Minute), true},
+		"Karpenter, duration has not ended": {karpenter, "1h30m", started(90*time.Minute - 1), false},
+		"Karpenter, duration has ended":     {karpenter, "1h30m", started(90 * time.Minute), true},
+		"Karpenter, not started yet":        {karpenter, "5m", nil, false},
+		"Karpenter, a number":               {karpenter, "300", nil, true},
+		"Karpenter, negative duration":      {karpenter, "-5m", nil, true},
+		"Karpenter, zero duration":          {karpenter, "0s", nil, true},
+		"Karpenter, does not parse":         {karpenter, "5 minutes", nil, true},
+		"Karpenter, another case":           {karpenter, "True", nil, true},
+		"cluster autoscaler":                {autoscaler, "false", started(time.Hour), false},
+		"cluster autoscaler, true":          {autoscaler, "true", started(time.Hour), true},
+		"cluster autoscaler, a duration":    {autoscaler, "5m", started(time.Minute), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := &v1.Pod{Status: v1.PodStatus{StartTime: test.start}}
@@ -62,14 +62,14 @@ func TestLosesLocalData(t *testing.T) {
 		"hostPath":           {"", "", []v1.Volume{token, hostPath}, true},
 		"emptyDir":           {"", "", []v1.Volume{emptyDir}, true},
 		"huge pages":         {"", "", []v1.Volume{pages}, true},
-		"elsewhere":          {"", "", []v1.Volume{memory, claim, token}, false},
+		"no local data":      {"", "", []v1.Volume{memory, claim, token}, false},
 		"safe":               {safe, "true", []v1.Volume{hostPath, emptyDir}, false},
 		"not safe":           {safe, "false", []v1.Volume{hostPath}, true},
 		"safe, misspelled":   {safe, "True", []v1.Volume{hostPath}, true},
 		"all named":          {volumes, "scratch,host", []v1.Volume{hostPath, emptyDir, memory}, false},
 		"one named":          {volumes, "scratch", []v1.Volume{hostPath, emptyDir}, true},
 		"others named":       {volumes, "scratches,", []v1.Volume{emptyDir}, true},
-		"named with a space": {volumes, "host, scratch", []v1.Volume{hostPath, emptyDir}, true}, // as to the cluster autoscaler
+		"named with a space": {volumes, "host, scratch", []v1.Volume{hostPath, emptyDir}, true}, // as in the cluster autoscaler
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := &v1.Pod{Spec: v1.PodSpec{Volumes: test.volumes}}

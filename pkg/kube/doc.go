@@ -1,3 +1,4 @@
-// Package kube reads API objects into the values that package decision works with: the capacity type and the interruption signals
-// of a node, and the workload, revision and replica count behind a pod. It decides nothing.
+// Package kube converts API objects into the values that package decision uses: the capacity type
+// and interruption signals of a node, and the workload, revision and replica count of a pod. It
+// makes no policy decisions.
 package kube

@@ -8,32 +8,36 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// Exception is the event that tells of a pod that was placed as a deliberate exception.
+// Exception is the event for a pod that the scheduler placed as a deliberate exception to its
+// policy.
 type Exception struct{ Type, Reason, Note string }
 
 var exceptions = map[decision.Outcome]Exception{
-	decision.ByExemption:      {v1.EventTypeNormal, ReasonExempt, "the pod's own node selector or affinity admits only spot: it is there whatever its floor"},
-	decision.ByFallback:       {v1.EventTypeWarning, ReasonFellBack, "no other node had room within fallbackAfter: on spot over its budget or cap"},
-	decision.ByRelief:         {v1.EventTypeWarning, ReasonRolloutRelief, "older replicas of its workload hold on-demand room: on spot so that the rollout can finish"},
-	decision.ByScheduleAnyway: {v1.EventTypeWarning, ReasonScheduledAnyway, "ScheduleAnyway: on spot over its budget or cap"},
+	decision.ByExemption:      {v1.EventTypeNormal, ReasonExempt, "placed on spot despite its floor: the pod's own node selector or affinity admits only spot"},
+	decision.ByFallback:       {v1.EventTypeWarning, ReasonFellBack, "placed on spot over its budget or cap: no other node had room within fallbackAfter"},
+	decision.ByRelief:         {v1.EventTypeWarning, ReasonRolloutRelief, "placed on spot to let the rollout finish: older replicas of its workload occupy the on-demand capacity"},
+	decision.ByScheduleAnyway: {v1.EventTypeWarning, ReasonScheduledAnyway, "placed on spot over its budget or cap: whenUnsatisfiable is ScheduleAnyway"},
 }
 
-// ExceptionOf returns the event for an outcome that a person should hear of; false for every other one.
+// ExceptionOf returns the event for an outcome. It returns false for an outcome that needs no
+// event.
 func ExceptionOf(outcome decision.Outcome) (Exception, bool) {
 	e, ok := exceptions[outcome]
 	return e, ok
 }
 
-// InvalidNote is the note of the event that tells of annotations that were ignored, of which there is at least one: it names the mistakes,
-// and how many more there are where an event has no room for all of them. It is one event, because of several like events on one object the
-// recorder keeps the first note only.
+// InvalidNote returns the note of the event for ignored annotations. invalid must not be empty. The
+// note lists the mistakes, and the number of omitted ones if not all mistakes fit. The scheduler
+// records a single event because the recorder aggregates similar events on one object and keeps
+// only the first note.
 func InvalidNote(invalid []decision.InvalidAnnotation) string {
-	// The API server refuses notes of more than 1,024 bytes (validation of events.k8s.io/v1); one mistake is shorter.
-	const most, more = 1024, "; and %d more"
+	// The API server rejects notes of more than 1,024 bytes (validation of events.k8s.io/v1). A
+	// single mistake is always shorter.
+	const maxNote, more = 1024, "; and %d more"
 	note := invalid[0].String()
 	for i, annotation := range invalid[1:] {
 		longer := note + "; " + annotation.String()
-		if left := len(invalid) - i - 1; len(longer) > most-len(more) {
+		if left := len(invalid) - i - 1; len(longer) > maxNote-len(more) {
 			return note + fmt.Sprintf(more, left)
 		}
 		note = longer

@@ -10,33 +10,38 @@ import (
 )
 
 const (
-	// CapacityGate is the scheduling gate that the admission policy of the autoscaler overlay adds to new pods. The controller removes it
-	// when it has written the pod's capacity type as node affinity; the scheduler removes it if the controller does not in time.
+	// CapacityGate is the scheduling gate that the admission policy of the autoscaler overlay adds
+	// to new pods. The controller removes it after it has written the pod's capacity type as node
+	// affinity. If the controller does not remove it in time, the scheduler does.
 	CapacityGate = "spot-aware-scheduler.io/capacity"
-	// AssignedAnnotation records on a pod what the controller decided when it removed CapacityGate: an Assignment, a colon and why. Anybody who
-	// may write the pod can write it, so that it decides nothing but preferences of that pod.
+	// AssignedAnnotation records on a pod the decision of the controller when it removed
+	// CapacityGate: an Assignment, a colon and the reason. Anyone who may write the pod can write
+	// it. It therefore affects only preferences of that pod.
 	AssignedAnnotation = "spot-aware-scheduler.io/assigned"
-	// GrantedAnnotation says why a pod may take any spot node, over budget and cap: GrantedFallback or GrantedRelief. An admission
-	// policy lets only the controller write it.
+	// GrantedAnnotation is GrantedFallback or GrantedRelief on a pod that may use any spot node,
+	// regardless of budget and cap. An admission policy lets only the controller write it.
 	GrantedAnnotation = "spot-aware-scheduler.io/granted"
-	// GrantedFallback: a predecessor of the pod has waited for fallbackAfter.
+	// GrantedFallback means that a predecessor of the pod waited for fallbackAfter.
 	GrantedFallback = "fallback"
-	// GrantedRelief: a predecessor of the pod has waited for rolloutRelief while an older revision held on-demand.
+	// GrantedRelief means that a predecessor of the pod waited for rolloutRelief while an older
+	// revision occupied on-demand capacity.
 	GrantedRelief = "rollout-relief"
 )
 
-// Gated reports whether pod waits for CapacityGate to be removed.
+// Gated reports whether the pod has CapacityGate.
 func Gated(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(gate v1.PodSchedulingGate) bool { return gate.Name == CapacityGate })
 }
 
-// AssignmentOf returns what AssignedAnnotation says; decision.Unassigned if it is not there or says nothing known.
+// AssignmentOf returns the assignment in AssignedAnnotation, or decision.Unassigned if the
+// annotation is missing or has an unknown value.
 func AssignmentOf(pod *v1.Pod) decision.Assignment {
 	word, _, _ := strings.Cut(pod.Annotations[AssignedAnnotation], ":")
 	return decision.ParseAssignment(word)
 }
 
-// GrantOf returns what GrantedAnnotation says; decision.NotGranted if it is not there or says nothing known.
+// GrantOf returns the grant in GrantedAnnotation, or decision.NotGranted if the annotation is
+// missing or has an unknown value.
 func GrantOf(pod *v1.Pod) decision.Grant {
 	switch pod.Annotations[GrantedAnnotation] {
 	case GrantedFallback:

@@ -13,28 +13,28 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// overdueAfter is how long a kubelet's Lease may go without a renewal before it is overdue: a
-// kubelet renews its Lease every 10 s.
+// A kubelet's Lease is overdue if it was not renewed for overdueAfter. A kubelet renews its Lease
+// every 10 s.
 const overdueAfter = 20 * time.Second
 
-// Heartbeats records when each kubelet's Lease was seen to be renewed. As in the node lifecycle
-// controller, that is the local time at which renewTime was seen to change: the clock of a node
-// proves nothing. A Lease that is seen for the first time counts as renewed just now.
+// Heartbeats records when each kubelet's Lease was last renewed. As in the node lifecycle
+// controller, this is the local time at which renewTime was observed to change, because the clock
+// of a node cannot be trusted. A Lease that is observed for the first time counts as just renewed.
 //
-// If no Lease at all is renewed for overdueAfter, the API server or the watch is away, and not
-// every kubelet: then no Lease is overdue, and afterwards all of them count as renewed. All methods
-// may be called concurrently.
+// If no Lease at all is renewed for overdueAfter, the API server or the watch is unavailable, not
+// every kubelet. Then no Lease is overdue. All Leases count as renewed when renewals resume. All
+// methods may be called concurrently.
 type Heartbeats struct {
 	clock clock.PassiveClock
 
 	mu      sync.Mutex
-	renewed map[string]time.Time // by name of the node
-	last    time.Time            // when any Lease was renewed
-	resumed time.Time            // when renewals were seen again after a pause
+	renewed map[string]time.Time // by node name
+	last    time.Time            // latest renewal of any Lease
+	resumed time.Time            // when renewals were observed again after a pause
 }
 
-// WatchHeartbeats registers an informer of the kubelets' Leases with factory, which must not have
-// been started.
+// WatchHeartbeats registers an informer of the kubelets' Leases with factory, which must not be
+// started yet.
 func WatchHeartbeats(factory informers.SharedInformerFactory, clock clock.PassiveClock) (*Heartbeats, error) {
 	h := &Heartbeats{clock: clock, renewed: map[string]time.Time{}}
 	informer := factory.InformerFor(&coordinationv1.Lease{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
@@ -44,8 +44,8 @@ func WatchHeartbeats(factory informers.SharedInformerFactory, clock clock.Passiv
 	return h, err
 }
 
-// handler returns the handler for the informer of Leases. It wakes nobody: in a cluster of 5,000
-// nodes there are 500 renewals a second.
+// handler returns the handler for the Lease informer. It triggers no reconciliation: a cluster of
+// 5,000 nodes has 500 renewals per second.
 func (h *Heartbeats) handler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { h.note(obj.(*coordinationv1.Lease).Name) },
@@ -65,8 +65,8 @@ func (h *Heartbeats) handler() cache.ResourceEventHandler {
 	}
 }
 
-// note notes that a Lease was renewed. The times have no monotonic part: a clock that is set
-// forward is a pause like any other.
+// note records a renewal of a Lease. The times have no monotonic part, so a clock that is set
+// forward counts as a pause.
 func (h *Heartbeats) note(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -83,8 +83,8 @@ func (h *Heartbeats) forget(name string) {
 	delete(h.renewed, name)
 }
 
-// Overdue returns the nodes whose Lease is overdue at now, with the time of the last renewal. A
-// node without a Lease is not among them.
+// Overdue returns the nodes whose Lease is overdue at now, with the time of the last renewal. It
+// omits nodes without a Lease.
 func (h *Heartbeats) Overdue(now time.Time) map[string]time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()

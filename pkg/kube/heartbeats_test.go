@@ -19,20 +19,21 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// hearing is Heartbeats with a clock, and Leases that kubelets whose clocks are all wrong renew.
-type hearing struct {
+// heartbeatsFixture is Heartbeats with a fake clock and with Leases. The renewTime of all Leases is
+// a day behind.
+type heartbeatsFixture struct {
 	*Heartbeats
 	clock  *clocktesting.FakePassiveClock
 	leases map[string]*coordinationv1.Lease
 }
 
-func newHearing() *hearing {
+func newHeartbeatsFixture() *heartbeatsFixture {
 	clock := clocktesting.NewFakePassiveClock(now)
-	return &hearing{&Heartbeats{clock: clock, renewed: map[string]time.Time{}}, clock, map[string]*coordinationv1.Lease{}}
+	return &heartbeatsFixture{&Heartbeats{clock: clock, renewed: map[string]time.Time{}}, clock, map[string]*coordinationv1.Lease{}}
 }
 
-// renew renews the Leases of nodes, which are made if there are none.
-func (h *hearing) renew(nodes ...string) {
+// renew renews the Leases of nodes. It creates missing Leases.
+func (h *heartbeatsFixture) renew(nodes ...string) {
 	for _, name := range nodes {
 		before := h.leases[name]
 		after := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -46,8 +47,8 @@ func (h *hearing) renew(nodes ...string) {
 	}
 }
 
-// wait lets time pass, in which the Leases of nodes are renewed every 10 s.
-func (h *hearing) wait(d time.Duration, nodes ...string) {
+// wait advances the clock by d. The Leases of nodes are renewed every 10 s meanwhile.
+func (h *heartbeatsFixture) wait(d time.Duration, nodes ...string) {
 	for end := h.clock.Now().Add(d); h.clock.Now().Before(end); {
 		h.clock.SetTime(h.clock.Now().Add(min(10*time.Second, end.Sub(h.clock.Now()))))
 		h.renew(nodes...)
@@ -56,38 +57,38 @@ func (h *hearing) wait(d time.Duration, nodes ...string) {
 
 func TestHeartbeats(t *testing.T) {
 	for name, test := range map[string]struct {
-		play func(*hearing)
-		want map[string]time.Duration // what is overdue, and for how long nothing has been heard of it
+		play func(*heartbeatsFixture)
+		want map[string]time.Duration // time since the last renewal of overdue Leases
 	}{
-		"nothing":     {func(*hearing) {}, nil},
-		"all renewed": {func(h *hearing) { h.renew("a", "b"); h.wait(time.Hour, "a", "b") }, nil},
-		"not for 19 s": {func(h *hearing) {
+		"nothing":     {func(*heartbeatsFixture) {}, nil},
+		"all renewed": {func(h *heartbeatsFixture) { h.renew("a", "b"); h.wait(time.Hour, "a", "b") }, nil},
+		"not renewed for 19 s": {func(h *heartbeatsFixture) {
 			h.renew("a", "b")
 			h.wait(10*time.Second, "a")
 			h.wait(9*time.Second, "a")
 		}, nil},
-		"not for 20 s": {func(h *hearing) { h.renew("a", "b"); h.wait(20*time.Second, "a") }, map[string]time.Duration{"b": 20 * time.Second}},
-		"renewed again": {func(h *hearing) { h.renew("a", "b"); h.wait(time.Minute, "a"); h.renew("b") },
+		"not renewed for 20 s": {func(h *heartbeatsFixture) { h.renew("a", "b"); h.wait(20*time.Second, "a") }, map[string]time.Duration{"b": 20 * time.Second}},
+		"renewed again": {func(h *heartbeatsFixture) { h.renew("a", "b"); h.wait(time.Minute, "a"); h.renew("b") },
 			nil},
-		"the same renewal once more is none": {func(h *hearing) {
+		"an update without a renewal": {func(h *heartbeatsFixture) {
 			h.renew("a", "b")
 			h.wait(30*time.Second, "a")
 			h.handler().OnUpdate(h.leases["b"], h.leases["b"].DeepCopy())
 		}, map[string]time.Duration{"b": 30 * time.Second}},
-		"deleted": {func(h *hearing) {
+		"deleted": {func(h *heartbeatsFixture) {
 			h.renew("a", "b", "c")
 			h.wait(30*time.Second, "a")
 			h.handler().OnDelete(h.leases["b"])
 			h.handler().OnDelete(cache.DeletedFinalStateUnknown{Obj: h.leases["c"]})
 		}, nil},
-		"all silent: rather nothing is heard": {func(h *hearing) { h.renew("a", "b", "c"); h.wait(time.Hour) }, nil},
-		"after a pause all count as renewed": {func(h *hearing) {
+		"no renewals at all": {func(h *heartbeatsFixture) { h.renew("a", "b", "c"); h.wait(time.Hour) }, nil},
+		"all count as renewed after a pause": {func(h *heartbeatsFixture) {
 			h.renew("a", "b", "c")
 			h.wait(time.Hour)
 			h.renew("a")
 			h.wait(19*time.Second, "a")
 		}, nil},
-		"and are overdue when nothing follows": {func(h *hearing) {
+		"overdue after a pause without renewals": {func(h *heartbeatsFixture) {
 			h.renew("a", "b", "c")
 			h.wait(time.Hour)
 			h.renew("a")
@@ -96,7 +97,7 @@ func TestHeartbeats(t *testing.T) {
 		}, map[string]time.Duration{"b": 30 * time.Second, "c": 40 * time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHearing()
+			h := newHeartbeatsFixture()
 			test.play(h)
 			var got map[string]time.Duration
 			for name, at := range h.Overdue(h.clock.Now()) {
@@ -112,9 +113,9 @@ func TestHeartbeats(t *testing.T) {
 	}
 }
 
-// A renewal is 500 events a second in a cluster of 5,000 nodes.
-func TestARenewalAllocatesNothing(t *testing.T) {
-	h := newHearing()
+// A cluster of 5,000 nodes has 500 renewals per second.
+func TestRenewalAllocatesNothing(t *testing.T) {
+	h := newHeartbeatsFixture()
 	h.renew("a")
 	before, after := h.leases["a"], h.leases["a"].DeepCopy()
 	after.Spec.RenewTime.Time = now
@@ -124,7 +125,7 @@ func TestARenewalAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Only the Leases of kubelets are watched, and they reach Heartbeats through the shared factory.
+// Heartbeats watches only the Leases of kubelets, through the shared factory.
 func TestWatchHeartbeats(t *testing.T) {
 	lease := func(namespace, name string) *coordinationv1.Lease {
 		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -155,14 +156,14 @@ func TestWatchHeartbeats(t *testing.T) {
 	}
 }
 
-// A node is lost by what its condition or its Lease says; a kubelet that says itself that it is not
-// ready is alive.
+// A node counts as lost because of its condition or its Lease. A kubelet that reports NotReady is
+// alive.
 func TestUnheard(t *testing.T) {
 	for _, test := range []struct {
-		status  v1.ConditionStatus // "": no condition
+		status  v1.ConditionStatus // "" means no condition
 		since   time.Duration
-		overdue time.Duration // 0: the Lease is not
-		want    time.Duration // since when; 0: it is heard
+		overdue time.Duration // 0 means not overdue
+		want    time.Duration // time since the last sign of life; 0 means not silent
 	}{
 		{v1.ConditionTrue, time.Hour, 0, 0},
 		{v1.ConditionFalse, time.Hour, 0, 0},

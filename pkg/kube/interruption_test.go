@@ -13,7 +13,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// Which signals teach that a pool is risky. Each built-in one is named: a new one needs an answer.
+// The signals that raise the risk of a spot pool. The test lists every built-in signal, so that a
+// new signal requires a decision.
 func TestInterruptionSignals(t *testing.T) {
 	want := map[string]bool{
 		"taint spot-aware-scheduler.io/interruption":                                         true,
@@ -42,13 +43,13 @@ func TestInterruptionSignals(t *testing.T) {
 	}
 	got := map[string]bool{}
 	for _, s := range BuiltinSignals() {
-		got[s.String()] = s.interruption()
+		got[s.String()] = s.isInterruption()
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("interruptions (-want +got):\n%s", diff)
 	}
 	for class, want := range map[decision.SignalClass]bool{decision.Reclaim: true, decision.Drain: false, decision.Advisory: false} {
-		if s := (Signal{Kind: TaintSignal, Key: "example.com/gone", Class: class}); s.interruption() != want {
+		if s := (Signal{Kind: TaintSignal, Key: "example.com/gone", Class: class}); s.isInterruption() != want {
 			t.Errorf("a configured signal of the class %s is an interruption: %t, want %t", class, !want, want)
 		}
 	}
@@ -56,13 +57,13 @@ func TestInterruptionSignals(t *testing.T) {
 
 func TestDisruption(t *testing.T) {
 	var (
-		itn         = withTaint("aws-node-termination-handler/spot-itn", "")
-		maintenance = withTaint("aws-node-termination-handler/scheduled-maintenance", "")
-		karpenter   = withTaint("karpenter.sh/disrupted", "")
-		recommended = withTaint("aws-node-termination-handler/rebalance-recommendation", "")
-		deleted     = func(n *v1.Node) { n.DeletionTimestamp = &metav1.Time{Time: now} }
-		silent      = withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(-NotReadyReclaimAfter))
-		silentYet   = withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(1-NotReadyReclaimAfter))
+		itn                 = withTaint("aws-node-termination-handler/spot-itn", "")
+		maintenance         = withTaint("aws-node-termination-handler/scheduled-maintenance", "")
+		karpenter           = withTaint("karpenter.sh/disrupted", "")
+		recommended         = withTaint("aws-node-termination-handler/rebalance-recommendation", "")
+		deleted             = func(n *v1.Node) { n.DeletionTimestamp = &metav1.Time{Time: now} }
+		silent              = withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(-NotReadyReclaimAfter))
+		notSilentLongEnough = withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(1-NotReadyReclaimAfter))
 	)
 	cases := map[string]struct {
 		changes []func(*v1.Node)
@@ -75,7 +76,7 @@ func TestDisruption(t *testing.T) {
 		"drained":                   {[]func(*v1.Node){karpenter, deleted}, Voluntary},
 		"maintenance":               {[]func(*v1.Node){maintenance}, Voluntary},
 		"silent":                    {[]func(*v1.Node){silent}, Unreachable},
-		"silent, for too short":     {[]func(*v1.Node){silentYet}, NotDisrupted},
+		"silent, not long enough":   {[]func(*v1.Node){notSilentLongEnough}, NotDisrupted},
 		"recommended, and silent":   {[]func(*v1.Node){recommended, silent}, Unreachable},
 		"drained, and silent":       {[]func(*v1.Node){karpenter, silent}, Voluntary},
 		"deleted, and silent":       {[]func(*v1.Node){deleted, silent}, Voluntary},
@@ -95,7 +96,7 @@ func TestDisruption(t *testing.T) {
 	}
 }
 
-// The order in which Karpenter writes tells an interruption from what it does by choice.
+// The order in which Karpenter writes distinguishes an interruption from a voluntary disruption.
 func TestInterrupts(t *testing.T) {
 	states := map[string]func(*v1.Node){
 		"plain":     func(*v1.Node) {},
@@ -111,7 +112,7 @@ func TestInterrupts(t *testing.T) {
 		withTaint(InterruptionTaint, "rebalance-recommendation")(n)
 		n.Annotations = map[string]string{StateAnnotation: `{"class":"advisory","taint":"rebalance-recommendation"}`}
 	}
-	// Taint and deletion in one event: the order is unknown.
+	// Taint and deletion arrive in one event: their order is unknown.
 	begin := []string{"candidate, deleted", "deleted", "tainted, deleted"}
 	want := map[string][]string{"plain": begin, "labelled": begin, "candidate": begin, "advised": begin}
 	reader := &NodeReader{Policy: builtin, Signals: BuiltinSignals()}

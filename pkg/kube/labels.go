@@ -10,35 +10,38 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// LabelHistory remembers whether a node with a capacity label was ever seen, so that the label grace still applies after all such nodes were
-// reclaimed: the new ones are the ones whose labels are awaited. Only Nodes feed it, which no tenant may write. The zero value has seen none.
-// All methods may be called concurrently.
+// LabelHistory records whether a node with a capacity label was ever observed. The label grace then
+// still applies after all such nodes were reclaimed, when only new nodes without labels exist. Its
+// only input is Node objects, which tenants cannot write. The zero value has observed none. All
+// methods may be called concurrently.
 type LabelHistory struct{ seen atomic.Bool }
 
-// Seen reports whether a node with a capacity label was ever seen. It is the othersLabeled of decision.Policy.Capacity.
+// Seen reports whether a node with a capacity label was ever observed. The result is the
+// othersLabeled argument of decision.Policy.Capacity.
 func (h *LabelHistory) Seen() bool { return h.seen.Load() }
 
-// Remember remembers that such a node was seen, by this process or by an earlier leader.
+// Remember records that this process or an earlier leader observed such a node.
 func (h *LabelHistory) Remember() { h.seen.Store(true) }
 
-// Note remembers that a node of this capacity was seen.
+// Note records the capacity of an observed node.
 func (h *LabelHistory) Note(capacity decision.Capacity) {
 	if capacity.Labeled() && !h.seen.Load() {
 		h.seen.Store(true)
 	}
 }
 
-// Handler returns a handler for the informer of nodes that notes every node. It runs in a replica that stands by, too, so a new leader knows
-// what was there before its term.
+// Handler returns a handler for the node informer that records every node. It also runs in a
+// standby replica, so that a new leader knows the nodes that existed before its term.
 func (h *LabelHistory) Handler(policy *decision.Policy) cache.ResourceEventHandler {
 	note := func(obj any) {
-		// An unlabeled node is never Labeled, whatever its age.
+		// An unlabeled node is never Labeled, regardless of its age.
 		h.Note(policy.Capacity(obj.(*v1.Node).Labels, 0, false))
 	}
 	return cache.ResourceEventHandlerFuncs{AddFunc: note, UpdateFunc: func(_, obj any) { note(obj) }}
 }
 
-// GraceLeft returns how long node has to wait for its capacity label from now on; 0 if it has a label or is too old.
+// GraceLeft returns how long the node may still wait for its capacity label. It is 0 if the node
+// has a label or its grace has ended.
 func GraceLeft(policy *decision.Policy, node *v1.Node, now time.Time) time.Duration {
 	age := now.Sub(node.CreationTimestamp.Time)
 	if policy.Capacity(node.Labels, age, true).Source != decision.Settling {

@@ -14,7 +14,8 @@ import (
 
 var at = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// Every way in which a node is removed, looked at often and seldom. The scheduler and the controller have the same test of their own.
+// Every way in which a node is removed, observed at every state or only at the first and the last.
+// The scheduler and the controller have their own tests of the same removals.
 func TestRemovals(t *testing.T) {
 	reader := &kube.NodeReader{Signals: kube.BuiltinSignals()}
 	for name, removal := range kubetest.Removals(at) {
@@ -55,14 +56,15 @@ func TestRemovals(t *testing.T) {
 				}
 				want := removal.WantLost || removal.Doubtful && how != "every state"
 				if got := losses > 0; got != want || losses > 1 {
-					t.Errorf("counted as lost %d times, want it to be lost: %t", losses, want)
+					t.Errorf("counted as lost %d times, want lost: %t", losses, want)
 				}
 			})
 		}
 	}
 }
 
-// A node that was emptied counts for as long as a notice may last. One that an operator had cordoned and drained does not.
+// A drained node that disappears counts as lost within the longest notice. A node that an operator
+// cordoned and drained does not.
 func TestEmptiedNode(t *testing.T) {
 	cases := map[string]struct {
 		disruption kube.NodeDisruption
@@ -70,15 +72,15 @@ func TestEmptiedNode(t *testing.T) {
 		after      time.Duration
 		want       bool
 	}{
-		"deleted in time":               {kube.DeletedFirst, false, 5 * time.Minute, true},
-		"deleted late":                  {kube.DeletedFirst, false, 5*time.Minute + 1, false},
-		"cordoned and deleted":          {kube.DeletedFirst, true, 0, false},
-		"silent in time":                {kube.Unreachable, false, 5 * time.Minute, true},
-		"silent late":                   {kube.Unreachable, false, 5*time.Minute + 1, false},
-		"reclaimed, however late":       {kube.Reclaimed, false, time.Hour, true},
-		"reclaimed, although cordoned":  {kube.Reclaimed, true, time.Hour, true},
-		"removed by an autoscaler":      {kube.Voluntary, false, 0, false},
-		"nothing announces its removal": {kube.NotDisrupted, false, 0, false},
+		"deleted in time":          {kube.DeletedFirst, false, 5 * time.Minute, true},
+		"deleted late":             {kube.DeletedFirst, false, 5*time.Minute + 1, false},
+		"cordoned and deleted":     {kube.DeletedFirst, true, 0, false},
+		"silent in time":           {kube.Unreachable, false, 5 * time.Minute, true},
+		"silent late":              {kube.Unreachable, false, 5*time.Minute + 1, false},
+		"reclaimed late":           {kube.Reclaimed, false, time.Hour, true},
+		"reclaimed and cordoned":   {kube.Reclaimed, true, time.Hour, true},
+		"removed by an autoscaler": {kube.Voluntary, false, 0, false},
+		"no signal":                {kube.NotDisrupted, false, 0, false},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -93,7 +95,8 @@ func TestEmptiedNode(t *testing.T) {
 	}
 }
 
-// A withdrawn notice is over, and what follows counts for Lost, but not once more for who counts nodes.
+// A node whose notice was withdrawn is no longer Lost. If the node is interrupted again, it is Lost
+// again, but See and Vanish report only the first loss.
 func TestWithdrawnNotice(t *testing.T) {
 	var loss kube.NodeLoss
 	type result struct{ first, lost bool }
@@ -115,7 +118,7 @@ func TestWithdrawnNotice(t *testing.T) {
 	}
 }
 
-// The controller's own taint is no notice of the cloud; every other one with its key is.
+// The controller's own taint is not a notice of the cloud. Every other taint with the same key is.
 func TestOwnMark(t *testing.T) {
 	taint := v1.Taint{Key: kube.InterruptionTaint, Value: "x", Effect: v1.TaintEffectNoSchedule}
 	silence, evicting, empty := taint, taint, taint
@@ -127,17 +130,17 @@ func TestOwnMark(t *testing.T) {
 
 		wantDisruption kube.NodeDisruption
 	}{
-		"advice":               {`{"class":"advisory","taint":"x"}`, []v1.Taint{taint}, true, kube.NotDisrupted},
-		"reclaim":              {`{"class":"reclaim","taint":"x"}`, []v1.Taint{taint}, false, kube.NotDisrupted},
-		"silence":              {`{"class":"reclaim","taint":"not-ready"}`, []v1.Taint{silence}, false, kube.Unreachable},
-		"silence is over":      {`{"class":"reclaim","taint":"not-ready"}`, nil, false, kube.NotDisrupted},
-		"silence, by another":  {``, []v1.Taint{silence}, false, kube.Reclaimed},
-		"another's taint":      {`{"class":"advisory","taint":"y"}`, []v1.Taint{taint}, false, kube.Reclaimed},
-		"another's effect":     {`{"class":"advisory","taint":"x"}`, []v1.Taint{evicting}, false, kube.Reclaimed},
-		"two taints":           {`{"class":"advisory","taint":"x"}`, []v1.Taint{taint, evicting}, true, kube.Reclaimed},
-		"the taint is missing": {`{"class":"advisory","taint":"x"}`, nil, false, kube.NotDisrupted},
-		"no taint of its own":  {`{"class":"advisory"}`, []v1.Taint{empty}, false, kube.Reclaimed},
-		"does not parse":       {`{`, []v1.Taint{taint}, false, kube.Reclaimed},
+		"advice":                          {`{"class":"advisory","taint":"x"}`, []v1.Taint{taint}, true, kube.NotDisrupted},
+		"reclaim":                         {`{"class":"reclaim","taint":"x"}`, []v1.Taint{taint}, false, kube.NotDisrupted},
+		"silence":                         {`{"class":"reclaim","taint":"not-ready"}`, []v1.Taint{silence}, false, kube.Unreachable},
+		"silence has ended":               {`{"class":"reclaim","taint":"not-ready"}`, nil, false, kube.NotDisrupted},
+		"silence, taint of another actor": {``, []v1.Taint{silence}, false, kube.Reclaimed},
+		"taint of another actor":          {`{"class":"advisory","taint":"y"}`, []v1.Taint{taint}, false, kube.Reclaimed},
+		"another effect":                  {`{"class":"advisory","taint":"x"}`, []v1.Taint{evicting}, false, kube.Reclaimed},
+		"two taints":                      {`{"class":"advisory","taint":"x"}`, []v1.Taint{taint, evicting}, true, kube.Reclaimed},
+		"the taint is missing":            {`{"class":"advisory","taint":"x"}`, nil, false, kube.NotDisrupted},
+		"no taint of its own":             {`{"class":"advisory"}`, []v1.Taint{empty}, false, kube.Reclaimed},
+		"does not parse":                  {`{`, []v1.Taint{taint}, false, kube.Reclaimed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{kube.StateAnnotation: test.state}}}
@@ -153,7 +156,7 @@ func TestOwnMark(t *testing.T) {
 	}
 }
 
-// While nobody takes them, events do not pile up; the latest is kept.
+// The list of events is bounded and retains the latest event.
 func TestNodeEventsAreBounded(t *testing.T) {
 	const limit = 10_000
 	var events kube.NodeEvents
@@ -167,8 +170,9 @@ func TestNodeEventsAreBounded(t *testing.T) {
 	}
 }
 
-// A Node that was deleted and created again while the watch was interrupted has ended as it was last seen.
-func TestNodeCreatedAgain(t *testing.T) {
+// If a Node was deleted and recreated while the watch was interrupted, the event describes the last
+// state of the old Node.
+func TestNodeRecreated(t *testing.T) {
 	reader := &kube.NodeReader{Signals: kube.BuiltinSignals()}
 	before := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "old"}}
 	after := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "new", DeletionTimestamp: &metav1.Time{Time: at}}}
@@ -177,6 +181,6 @@ func TestNodeCreatedAgain(t *testing.T) {
 	}
 	before.Spec.Taints = []v1.Taint{{Key: "karpenter.sh/disrupted"}}
 	if event, ok := reader.Changed(before, after, at); !ok || event != (kube.NodeEvent{Name: "n", UID: "old", Disruption: kube.Voluntary}) {
-		t.Errorf("event %+v, %t; want that the old one was removed", event, ok)
+		t.Errorf("event %+v, %t; want a Voluntary disruption of the old Node", event, ok)
 	}
 }

@@ -8,29 +8,34 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// StateAnnotation is on nodes that the controller has marked, as JSON: what it wrote there, so that it never takes off what somebody else
-// wrote, and what a Node does not say by itself. A taint or a deadline that differs from it is somebody else's: it is heard, and stays. So is
-// everything where the annotation is missing or does not parse.
+// StateAnnotation is on nodes that the controller has marked. It contains, as JSON, the marks that
+// the controller wrote, so that the controller never removes marks of other actors. It also
+// contains facts that a Node does not record by itself. A taint or deadline that differs from the
+// annotation belongs to another actor: the controller respects it and does not remove it. The same
+// applies to all marks if the annotation is missing or does not parse.
 const StateAnnotation = "spot-aware-scheduler.io/interruption-state"
 
-// SilenceReason is the value of the controller's taint on a node that is marked for Silence.
+// SilenceReason is the value of the controller's taint on a node whose kubelet is silent (see
+// Silence).
 const SilenceReason = "not-ready"
 
 // OwnMark is the part of StateAnnotation that identifies the controller's own taint.
 type OwnMark struct {
-	// Class is the decision.SignalClass that the node was marked for; "" if it is not any more.
+	// Class is the decision.SignalClass that the controller marked the node for, or "" if the node
+	// is no longer marked.
 	Class string `json:"class,omitempty"`
-	// Taint is the value of the controller's taint, which has the effect NoSchedule; "": none is its own.
+	// Taint is the value of the controller's taint, whose effect is NoSchedule. It is "" if the
+	// controller has no taint on the node.
 	Taint string `json:"taint,omitempty"`
 }
 
-// Own reports whether the controller wrote a taint.
+// Own reports whether the controller wrote the taint.
 func (m *OwnMark) Own(t *v1.Taint) bool {
 	return m.Taint != "" && t.Key == InterruptionTaint && t.Effect == v1.TaintEffectNoSchedule && t.Value == m.Taint
 }
 
-// on reports whether the controller's taint is on node.
-func (m *OwnMark) on(node *v1.Node) bool {
+// isOn reports whether the controller's taint is on the node.
+func (m *OwnMark) isOn(node *v1.Node) bool {
 	for i := range node.Spec.Taints {
 		if m.Own(&node.Spec.Taints[i]) {
 			return true
@@ -39,16 +44,18 @@ func (m *OwnMark) on(node *v1.Node) bool {
 	return false
 }
 
-// ownMark returns what the controller wrote on node; zero if that is nothing, or does not parse.
-func ownMark(node *v1.Node) (m OwnMark) {
+// readOwnMark returns the controller's mark on the node. It is zero if there is none, or if the
+// annotation does not parse.
+func readOwnMark(node *v1.Node) (m OwnMark) {
 	if text, ok := node.Annotations[StateAnnotation]; ok && json.Unmarshal([]byte(text), &m) != nil {
 		return OwnMark{}
 	}
 	return m
 }
 
-// Advised reports whether the controller marked node for an advisory signal only: the node may stay.
+// Advised reports whether the controller marked the node for an advisory signal only, so the node
+// may survive.
 func Advised(node *v1.Node) bool {
-	m := ownMark(node)
-	return m.Class == decision.Advisory.String() && m.on(node)
+	m := readOwnMark(node)
+	return m.Class == decision.Advisory.String() && m.isOn(node)
 }

@@ -10,30 +10,32 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// NodeEvent is what an informer saw of a Node and what a later look at the Node does not show.
+// NodeEvent is a fact about a Node that an informer observed and that a later read of the Node does
+// not show.
 type NodeEvent struct {
 	Name       string
 	UID        types.UID
 	Disruption NodeDisruption
-	// Cordoned: the Node was unschedulable before its deletion began. Kubectl drain cordons a node; Karpenter does not.
+	// Cordoned: the Node was unschedulable before its deletion began. kubectl drain cordons a node;
+	// Karpenter does not.
 	Cordoned bool
 }
 
-// Changed returns what a change of a Node reveals; ok is false if that is nothing.
+// Changed returns the event for a change of a Node; ok is false if the change reveals nothing.
 func (r *NodeReader) Changed(before, after *v1.Node, now time.Time) (event NodeEvent, ok bool) {
-	if before.UID != after.UID { // deleted and created again while the watch was interrupted
+	if before.UID != after.UID { // deleted and recreated while the watch was interrupted
 		return r.Ended(before, now)
 	}
 	return NodeEvent{after.Name, after.UID, DeletedFirst, before.Spec.Unschedulable}, r.Interrupts(before, after)
 }
 
-// Ended returns how a Node that no longer exists was disrupted; ok is false if it was not.
+// Ended returns how a deleted Node was disrupted; ok is false if it was not.
 func (r *NodeReader) Ended(node *v1.Node, now time.Time) (event NodeEvent, ok bool) {
 	event = NodeEvent{Name: node.Name, UID: node.UID, Disruption: r.Disruption(node, now)}
 	return event, event.Disruption != NotDisrupted
 }
 
-// EventHandler returns a handler for the informer of nodes that passes every NodeEvent to note.
+// EventHandler returns a handler for the node informer that passes every NodeEvent to note.
 func (r *NodeReader) EventHandler(now func() time.Time, note func(NodeEvent)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(before, after any) {
@@ -54,16 +56,17 @@ func (r *NodeReader) EventHandler(now func() time.Time, note func(NodeEvent)) ca
 	}
 }
 
-// NodeEvents collects events from the goroutines of informers. The zero NodeEvents is empty.
+// NodeEvents collects events from the goroutines of informers. The zero value is empty.
 type NodeEvents struct {
 	mu   sync.Mutex
 	list []NodeEvent
 }
 
-// maxNodeEvents bounds what is collected while nobody takes it: in a scheduler that schedules nothing, or a controller that stands by.
+// maxNodeEvents limits the events between two calls of Take. A scheduler that schedules nothing, or
+// a standby controller, may not call Take for a long time.
 const maxNodeEvents = 10_000
 
-// Add adds an event. If nobody takes them, the oldest are dropped.
+// Add adds an event. If the list is full, Add drops its older half.
 func (e *NodeEvents) Add(event NodeEvent) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -73,7 +76,7 @@ func (e *NodeEvents) Add(event NodeEvent) {
 	e.list = append(e.list, event)
 }
 
-// Take returns the events since the last Take, the earliest first.
+// Take returns the events since the previous Take, oldest first.
 func (e *NodeEvents) Take() []NodeEvent {
 	e.mu.Lock()
 	defer e.mu.Unlock()

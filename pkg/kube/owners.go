@@ -11,7 +11,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	batchlisters "k8s.io/client-go/listers/batch/v1"
@@ -22,64 +21,27 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// Subject is a pod to place, with what it belongs to.
+// Subject is a pod to place, with its workload and revision.
 type Subject struct {
 	decision.Pod
-	// RevisionKey is the key of what the pod's siblings are counted by: its controller, or itself without one.
+	// RevisionKey identifies the group in which the pod and its siblings are counted: its
+	// controller, or the pod itself if it has none.
 	RevisionKey OwnerKey
-	// WorkloadKey is the key of the object that carries the replica count and the annotations; RevisionKey if that is the same object.
+	// WorkloadKey identifies the object with the replica count and the annotations. It equals
+	// RevisionKey if that is the same object.
 	WorkloadKey OwnerKey
-	// RevisionNumber is that of the ReplicaSet in its Deployment, as of the function of that name; 0 for all other workloads.
+	// RevisionNumber is the number of the ReplicaSet in its Deployment (see function
+	// RevisionNumber); 0 for all other workloads.
 	RevisionNumber int64
 }
 
-// OwnerKey identifies the controller of a pod or ReplicaSet. It has the namespace and the kind beside the UID because owner references are
-// written by tenants: the UID of an object of another namespace or kind identifies nothing. The version is left out: a reference keeps the
-// one that its writer used.
-type OwnerKey struct {
-	Namespace, Group, Kind string
-	UID                    types.UID
-}
-
-// KeyOf returns the key of what ref, on an object of that namespace, refers to.
-func KeyOf(namespace string, ref *metav1.OwnerReference) OwnerKey {
-	return OwnerKey{Namespace: namespace, Group: groupOf(ref), Kind: ref.Kind, UID: ref.UID}
-}
-
-// RevisionOf returns the key that pod's siblings are counted by; see Subject.RevisionKey.
-func RevisionOf(pod *v1.Pod) OwnerKey {
-	if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
-		return KeyOf(pod.Namespace, ref)
-	}
-	return OwnerKey{Namespace: pod.Namespace, Kind: "Pod", UID: pod.UID}
-}
-
-// ControllerKey returns the key of object, which is of one of the kinds that Owners watches; false for every other kind.
-func ControllerKey(object metav1.Object) (OwnerKey, bool) {
-	key := OwnerKey{Namespace: object.GetNamespace(), Group: appsv1.GroupName, UID: object.GetUID()}
-	switch object.(type) {
-	case *appsv1.ReplicaSet:
-		key.Kind = "ReplicaSet"
-	case *appsv1.Deployment:
-		key.Kind = "Deployment"
-	case *appsv1.StatefulSet:
-		key.Kind = "StatefulSet"
-	case *v1.ReplicationController:
-		key.Group, key.Kind = v1.GroupName, "ReplicationController"
-	case *batchv1.Job:
-		key.Group, key.Kind = batchv1.GroupName, "Job"
-	default:
-		return OwnerKey{}, false
-	}
-	return key, true
-}
-
-// UnknownOwner is the error for a pod whose owner is not in the cache, or not yet: what it may do cannot be known, and is not guessed.
+// UnknownOwner is the error for a pod whose owner is not in the cache (yet). The pod waits, because
+// its policy cannot be determined.
 type UnknownOwner struct {
 	Name string
 	Key  OwnerKey
-	// Going: the owner is there, but is being deleted: its pods are deleted with it or left to themselves, one by one, so neither its
-	// replica count nor the number of siblings says anything any more.
+	// Going: the owner exists, but is being deleted. The garbage collector deletes or orphans its
+	// pods one by one, so neither the replica count nor the number of siblings is meaningful.
 	Going bool
 }
 
@@ -90,8 +52,8 @@ func (e *UnknownOwner) Error() string {
 	return fmt.Sprintf("owner not known yet: waits for %s %s/%s to appear in the cache", e.Key.Kind, e.Key.Namespace, e.Name)
 }
 
-// HasOpinion reports whether the policy says anything about pod: not about those of a DaemonSet and static pods, which are tied
-// to their node.
+// HasOpinion reports whether the policy applies to the pod. It does not apply to pods of a
+// DaemonSet and to static pods, which are bound to their nodes.
 func HasOpinion(pod *v1.Pod) bool {
 	if _, mirror := pod.Annotations[v1.MirrorPodAnnotationKey]; mirror {
 		return false
@@ -100,7 +62,7 @@ func HasOpinion(pod *v1.Pod) bool {
 	return ref == nil || !isKind(ref, appsv1.SchemeGroupVersion.Group, "DaemonSet") && !isKind(ref, v1.GroupName, "Node")
 }
 
-// Owners looks up the workloads behind pods in shared informer caches.
+// Owners looks up the workloads of pods in shared informer caches.
 type Owners struct {
 	policy       *decision.Policy
 	replicaSets  appslisters.ReplicaSetLister
@@ -113,16 +75,17 @@ type Owners struct {
 	informers                 []cache.SharedIndexInformer
 }
 
-// The indexes that Owners adds to the shared informers: both by the key of an object's controller. That of pods holds only those
-// whose controller is of a kind that is not known here.
+// The indexes that Owners adds to the shared informers. Both use the key of an object's controller.
+// The index of pods contains only pods whose controller is of an unsupported kind.
 const (
 	replicaSetsByController = "spot-aware-scheduler.io/replicasets-by-controller"
 	podsByUnknownController = "spot-aware-scheduler.io/pods-by-unknown-controller"
 )
 
-// NewOwners registers the informers it needs with factory, which must not have been started: an informer asked for later would
-// never be. It adds its indexes to them, once for all that are made from factory, and has them hold owners as Trim does. Only Subject reads policy, and must not be called if
-// that is nil.
+// NewOwners registers the informers that it needs with factory, which must not be started yet: the
+// factory does not start informers that are registered later. It adds its indexes once per factory,
+// and sets Trim as the transform of the informers. Only Subject reads policy; do not call Subject
+// if policy is nil.
 func NewOwners(factory informers.SharedInformerFactory, policy *decision.Policy) (*Owners, error) {
 	apps, core, batch := factory.Apps().V1(), factory.Core().V1(), factory.Batch().V1()
 	o := &Owners{
@@ -162,12 +125,7 @@ func NewOwners(factory informers.SharedInformerFactory, policy *decision.Policy)
 	})
 }
 
-// Index returns k as the value of an index. No two keys have the same: group and kind, which tenants write, are quoted.
-func (k OwnerKey) Index() string {
-	return k.Namespace + "/" + strconv.Quote(k.Group) + strconv.Quote(k.Kind) + string(k.UID)
-}
-
-// addIndex adds an index to a shared informer, once for all profiles of a scheduler.
+// addIndex adds an index to a shared informer, unless another profile of the scheduler already did.
 func addIndex(informer cache.SharedIndexInformer, name string, index cache.IndexFunc) error {
 	if _, ok := informer.GetIndexer().GetIndexers()[name]; ok {
 		return nil
@@ -175,13 +133,16 @@ func addIndex(informer cache.SharedIndexInformer, name string, index cache.Index
 	return informer.AddIndexers(cache.Indexers{name: index})
 }
 
-// Informers returns the informers of the kinds that own pods: a change of one of their objects may change what a pod may do.
+// Informers returns the informers of the kinds that own pods. A change of one of their objects may
+// make a pod schedulable.
 func (o *Owners) Informers() []cache.SharedIndexInformer { return o.informers }
 
-// Subject returns what pod belongs to. The error is an *UnknownOwner or one of the cache.
+// Subject returns the pod with its workload and revision. The error is an *UnknownOwner or an error
+// of the cache.
 func (o *Owners) Subject(pod *v1.Pod) (*Subject, error) { return o.subject(pod, o.livePods) }
 
-// Subjects returns a function that is Subject for many pods at one moment: it counts the live pods of a controller once.
+// Subjects returns a function like Subject for many pods at one moment. The function counts the
+// live pods of each controller only once.
 func (o *Owners) Subjects() func(pod *v1.Pod) (*Subject, error) {
 	counts := map[OwnerKey]int{}
 	livePods := func(controller OwnerKey) (int, error) {
@@ -237,7 +198,8 @@ func (o *Owners) subject(pod *v1.Pod, livePods func(OwnerKey) (int, error)) (*Su
 			w.Annotations, w.Desired, w.Batch = job.Annotations, jobDesired(job), batchOf(job)
 		}
 	case isKind(ref, appsv1.GroupName, "Deployment"):
-		// Its ReplicaSets control pods, and it controls none. Counted by its key, such a pod would be one of the workload's own.
+		// The ReplicaSets of a Deployment control its pods; the Deployment itself controls none.
+		// With this key, such a pod would count as one of the Deployment's own.
 		err = &UnknownOwner{Name: ref.Name, Key: s.RevisionKey}
 	default:
 		w.Desired, err = livePods(s.RevisionKey)
@@ -275,7 +237,8 @@ func (o *Owners) statefulSet(pod *v1.Pod, ref *metav1.OwnerReference, w *decisio
 	}
 	w.Annotations, w.Desired, w.Ordered = set.Annotations, Replicas(set.Spec.Replicas), true
 	w.HoldsUpLater = set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement
-	// A pod whose name does not say its ordinal is treated as one of the floor's.
+	// If the ordinal cannot be parsed from the pod's name, the pod counts as a replica of the
+	// floor.
 	w.Ordinal = -1
 	if ordinal, err := strconv.Atoi(strings.TrimPrefix(pod.Name, set.Name+"-")); err == nil {
 		w.Ordinal = ordinal
@@ -286,14 +249,15 @@ func (o *Owners) statefulSet(pod *v1.Pod, ref *metav1.OwnerReference, w *decisio
 	return nil
 }
 
-// CountedByPods reports whether pod's controller is of a kind that is not known here, so that its replica count is that of its live
-// pods (Subject asks the pod informer for them).
+// CountedByPods reports whether the pod's controller is of an unsupported kind. Subject then uses
+// the number of live pods, from the pod informer, as the replica count.
 func CountedByPods(pod *v1.Pod) bool {
 	ref := metav1.GetControllerOfNoCopy(pod)
-	return ref != nil && !isKnown(ref)
+	return ref != nil && !isSupportedKind(ref)
 }
 
-// livePods counts the pods of a controller of an unknown kind: the nearest thing to a replica count that it has.
+// livePods counts the live pods of a controller of an unsupported kind, as an estimate of its
+// replica count.
 func (o *Owners) livePods(controller OwnerKey) (int, error) {
 	objs, err := o.podIndex.ByIndex(podsByUnknownController, controller.Index())
 	if err != nil {
@@ -308,13 +272,13 @@ func (o *Owners) livePods(controller OwnerKey) (int, error) {
 	return n, nil
 }
 
-// Live reports whether pod counts: it is neither terminal nor terminating.
+// Live reports whether the pod is neither terminal nor terminating.
 func Live(pod *v1.Pod) bool {
 	return pod.DeletionTimestamp == nil && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed
 }
 
-// OlderRevisions returns the ReplicaSets of s's Deployment that are older than its own, by their keys as in Subject.RevisionKey; none for
-// every other workload.
+// OlderRevisions returns the keys of the ReplicaSets of s's Deployment that are older than its own
+// (see Subject.RevisionKey). It returns none for other workloads.
 func (o *Owners) OlderRevisions(s *Subject) ([]OwnerKey, error) {
 	if s.WorkloadKey == s.RevisionKey {
 		return nil, nil
@@ -348,7 +312,8 @@ func (o *Owners) OtherRevision(pod, other *v1.Pod) bool {
 	return a != OwnerKey{} && a == b
 }
 
-// deploymentOf returns the key of pod's Deployment, the zero key if it has none or its ReplicaSet is not in the cache.
+// deploymentOf returns the key of the pod's Deployment. It is zero if the pod has none, or if its
+// ReplicaSet is not in the cache.
 func (o *Owners) deploymentOf(pod *v1.Pod) OwnerKey {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil || !isKind(ref, appsv1.GroupName, "ReplicaSet") {
@@ -364,14 +329,15 @@ func (o *Owners) deploymentOf(pod *v1.Pod) OwnerKey {
 	return OwnerKey{}
 }
 
-// RevisionNumber orders the ReplicaSets of a Deployment, the newest has the highest; 0 if the Deployment controller has given none. An
-// undone rollout gives an old ReplicaSet the newest number.
+// RevisionNumber orders the ReplicaSets of a Deployment: the newest has the highest number. It is 0
+// if the Deployment controller has not assigned one. After a rollback, the old ReplicaSet has the
+// highest number.
 func RevisionNumber(rs *appsv1.ReplicaSet) int64 {
 	n, _ := strconv.ParseInt(rs.Annotations[revisionAnnotation], 10, 64)
 	return n
 }
 
-// jobDesired is how many pods a Job still wants to run at once.
+// jobDesired returns how many pods a Job still wants to run in parallel.
 func jobDesired(job *batchv1.Job) int {
 	desired := Replicas(job.Spec.Parallelism)
 	if job.Spec.Completions != nil {
@@ -380,8 +346,9 @@ func jobDesired(job *batchv1.Job) int {
 	return max(desired, 0)
 }
 
-// batchOf tells whether a lost pod only costs time. The first rule of a podFailurePolicy that speaks of disruptions decides; without
-// one a Job starts a lost pod again unless its limit, or with a limit per index each index's, is 0.
+// batchOf returns whether the Job retries a lost pod, so that the loss only costs time. The first
+// rule of podFailurePolicy that applies to disruptions decides. Without one, a Job retries unless
+// its backoff limit, or its limit per index, is 0.
 func batchOf(job *batchv1.Job) decision.Batch {
 	if policy := job.Spec.PodFailurePolicy; policy != nil {
 		for i := range policy.Rules {
@@ -394,21 +361,22 @@ func batchOf(job *batchv1.Job) decision.Batch {
 			}
 		}
 	}
-	once := func(limit *int32) bool { return limit != nil && *limit == 0 }
-	if once(job.Spec.BackoffLimit) || once(job.Spec.BackoffLimitPerIndex) {
+	noRetries := func(limit *int32) bool { return limit != nil && *limit == 0 }
+	if noRetries(job.Spec.BackoffLimit) || noRetries(job.Spec.BackoffLimitPerIndex) {
 		return decision.NotRetriable
 	}
 	return decision.Retriable
 }
 
-// onDisruption reports whether a rule applies to pods that a reclaim or a drain removes.
+// onDisruption reports whether the rule applies to pods that a reclaim or a drain removes.
 func onDisruption(rule *batchv1.PodFailurePolicyRule) bool {
 	return slices.ContainsFunc(rule.OnPodConditions, func(c batchv1.PodFailurePolicyOnPodConditionsPattern) bool {
 		return c.Type == v1.DisruptionTarget && (c.Status == v1.ConditionTrue || c.Status == "")
 	})
 }
 
-// getController is get for a pod's own controller. One that is being deleted makes no pods any more, and lets go of those it has.
+// getController is get for a pod's own controller. It returns an error if the controller is being
+// deleted: then it creates no more pods, and its pods are deleted or orphaned.
 func getController[T metav1.Object](lookUp func(name string) (T, error), namespace string, ref *metav1.OwnerReference) (T, error) {
 	obj, err := get(lookUp, namespace, ref)
 	if err == nil && obj.GetDeletionTimestamp() != nil {
@@ -417,7 +385,8 @@ func getController[T metav1.Object](lookUp func(name string) (T, error), namespa
 	return obj, err
 }
 
-// get looks ref up by name, and takes only the very object that it means: one that was made anew under the name is another.
+// get looks up the object that ref refers to by name. It returns an error if the UID differs: the
+// object was recreated under the same name.
 func get[T metav1.Object](lookUp func(name string) (T, error), namespace string, ref *metav1.OwnerReference) (T, error) {
 	obj, err := lookUp(ref.Name)
 	if apierrors.IsNotFound(err) || err == nil && obj.GetUID() != ref.UID {
@@ -426,41 +395,10 @@ func get[T metav1.Object](lookUp func(name string) (T, error), namespace string,
 	return obj, err
 }
 
-// Replicas reads an optional count: the API's default for one that is not set is 1.
+// Replicas returns an optional replica count. The API's default is 1.
 func Replicas(n *int32) int {
 	if n == nil {
 		return 1
 	}
 	return int(*n)
-}
-
-// isKnown reports whether Subject looks ref up itself, or leaves its pods alone.
-func isKnown(ref *metav1.OwnerReference) bool {
-	switch ref.Kind {
-	case "ReplicaSet", "StatefulSet", "DaemonSet", "Deployment":
-		return isKind(ref, appsv1.GroupName, ref.Kind)
-	case "Job":
-		return isKind(ref, batchv1.GroupName, ref.Kind)
-	case "ReplicationController", "Node":
-		return isKind(ref, v1.GroupName, ref.Kind)
-	}
-	return false
-}
-
-// IsDeployment reports whether ref is to a Deployment. It controls pods only that were released from one of its ReplicaSets.
-func IsDeployment(ref *metav1.OwnerReference) bool {
-	return isKind(ref, appsv1.GroupName, "Deployment")
-}
-
-// isKind compares the group, not the version; see OwnerKey.
-func isKind(ref *metav1.OwnerReference, group, kind string) bool {
-	return ref.Kind == kind && groupOf(ref) == group
-}
-
-// groupOf returns the API group that ref names; that of an unversioned name such as v1 is the core group.
-func groupOf(ref *metav1.OwnerReference) string {
-	if group, _, versioned := strings.Cut(ref.APIVersion, "/"); versioned {
-		return group
-	}
-	return v1.GroupName
 }

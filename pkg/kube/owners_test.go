@@ -23,7 +23,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube/kubetest"
 )
 
-// ownersOf returns Owners whose caches hold objects. The informers are not started: what they would bring is put in.
+// ownersOf returns Owners whose caches contain objects. It adds the objects to the caches directly
+// and does not start the informers.
 func ownersOf(t *testing.T, objects ...runtime.Object) *Owners {
 	t.Helper()
 	factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
@@ -60,12 +61,12 @@ func ownersOf(t *testing.T, objects ...runtime.Object) *Owners {
 	return owners
 }
 
-// meta is the metadata of an object of that name, whose UID is "<name>-uid".
+// meta returns the metadata of an object with the UID "<name>-uid".
 func meta(name string, owners ...metav1.OwnerReference) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name + "-uid"), OwnerReferences: owners}
 }
 
-// annotated is meta with the annotation that says whose it is.
+// annotated returns meta with an annotation whose value is the name.
 func annotated(name string, owners ...metav1.OwnerReference) metav1.ObjectMeta {
 	m := meta(name, owners...)
 	m.Annotations = map[string]string{"spot-aware-scheduler.io/of": name}
@@ -122,7 +123,7 @@ func TestSubject(t *testing.T) {
 			want:         decision.Workload{Kind: "Pod", Revision: "shop/p", Desired: 1},
 			wantRevision: "p-uid", wantWorkload: "p-uid",
 		},
-		"an owner that does not control": {
+		"an owner that is not the controller": {
 			pod:          podOf("p", metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "c", UID: "c-uid"}),
 			want:         decision.Workload{Kind: "Pod", Revision: "shop/p", Desired: 1},
 			wantRevision: "p-uid", wantWorkload: "p-uid",
@@ -145,7 +146,7 @@ func TestSubject(t *testing.T) {
 			want:         decision.Workload{Kind: "Deployment", Revision: "shop/web-1", Annotations: of("web"), Desired: 0},
 			wantRevision: "web-1-uid", wantWorkload: "web-uid",
 		},
-		"ReplicaSet alone": {
+		"ReplicaSet without an owner": {
 			caches:       []runtime.Object{replicaSet("alone", ptr.To[int32](5))},
 			pod:          podOf("p", by("apps/v1", "ReplicaSet", "alone")),
 			want:         decision.Workload{Kind: "ReplicaSet", Revision: "shop/alone", Annotations: of("alone"), Desired: 5},
@@ -182,7 +183,7 @@ func TestSubject(t *testing.T) {
 			want:         decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Annotations: of("db"), Desired: 5, Ordered: true, HoldsUpLater: true, Ordinal: 3},
 			wantRevision: "db-uid", wantWorkload: "db-uid",
 		},
-		"StatefulSet, all pods at once": {
+		"StatefulSet, Parallel pod management": {
 			caches:       []runtime.Object{parallel(statefulSet("db", ptr.To[int32](5), 0))},
 			pod:          podOf("db-0", by("apps/v1", "StatefulSet", "db")),
 			want:         decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Annotations: of("db"), Desired: 5, Ordered: true},
@@ -213,7 +214,7 @@ func TestSubject(t *testing.T) {
 			want:         decision.Workload{Kind: "Job", Revision: "shop/job", Annotations: of("job"), Desired: 2, Batch: decision.Retriable},
 			wantRevision: "job-uid", wantWorkload: "job-uid",
 		},
-		"an unknown kind, by its live pods": {
+		"an unsupported kind, by its live pods": {
 			caches: []runtime.Object{
 				clone("unbound", nil),
 				clone("bound", func(p *v1.Pod) { p.Spec.NodeName = "n"; p.Status.Phase = v1.PodRunning }),
@@ -227,7 +228,7 @@ func TestSubject(t *testing.T) {
 			want:         decision.Workload{Kind: "CloneSet", Revision: "shop/clones", Desired: 2},
 			wantRevision: "clones-uid", wantWorkload: "clones-uid",
 		},
-		"a known kind of another group is unknown": {
+		"a supported kind of another group is unsupported": {
 			caches:       []runtime.Object{podOf("p", by("example.com/v1", "StatefulSet", "odd"))},
 			pod:          podOf("p", by("example.com/v1", "StatefulSet", "odd")),
 			want:         decision.Workload{Kind: "StatefulSet", Revision: "shop/odd", Desired: 1},
@@ -250,7 +251,7 @@ func TestSubject(t *testing.T) {
 	}
 }
 
-// Every fact of the pod that a rule may ask for reaches the decision.
+// The decision receives every field of the pod that a rule may select by.
 func TestSubjectPod(t *testing.T) {
 	pod := podOf("p")
 	pod.Labels, pod.Annotations = map[string]string{"app": "web"}, map[string]string{"a": "b"}
@@ -278,22 +279,22 @@ func TestSubjectPod(t *testing.T) {
 	}
 }
 
-// The annotations of the controller reach the decision if they say something known.
+// The decision receives the controller's annotations if their values are known.
 func TestSubjectAssignment(t *testing.T) {
 	for name, test := range map[string]struct {
 		annotations map[string]string
 		assigned    decision.Assignment
 		granted     decision.Grant
 	}{
-		"none":           {},
-		"spot":           {annotations: map[string]string{AssignedAnnotation: "spot: beyond the floor"}, assigned: decision.AssignedSpot},
-		"any":            {annotations: map[string]string{AssignedAnnotation: "any: beyond the floor"}, assigned: decision.AssignedAny},
-		"on-demand":      {annotations: map[string]string{AssignedAnnotation: "on-demand: of the floor"}, assigned: decision.AssignedOnDemand},
-		"without a why":  {annotations: map[string]string{AssignedAnnotation: "any"}, assigned: decision.AssignedAny},
-		"unknown":        {annotations: map[string]string{AssignedAnnotation: "Any: x", GrantedAnnotation: "Fallback"}},
-		"empty":          {annotations: map[string]string{AssignedAnnotation: "", GrantedAnnotation: ""}},
-		"fallback":       {annotations: map[string]string{GrantedAnnotation: "fallback"}, granted: decision.FellBack},
-		"rollout relief": {annotations: map[string]string{GrantedAnnotation: "rollout-relief"}, granted: decision.Relieved},
+		"none":             {},
+		"spot":             {annotations: map[string]string{AssignedAnnotation: "spot: beyond the floor"}, assigned: decision.AssignedSpot},
+		"any":              {annotations: map[string]string{AssignedAnnotation: "any: beyond the floor"}, assigned: decision.AssignedAny},
+		"on-demand":        {annotations: map[string]string{AssignedAnnotation: "on-demand: of the floor"}, assigned: decision.AssignedOnDemand},
+		"without a reason": {annotations: map[string]string{AssignedAnnotation: "any"}, assigned: decision.AssignedAny},
+		"unknown":          {annotations: map[string]string{AssignedAnnotation: "Any: x", GrantedAnnotation: "Fallback"}},
+		"empty":            {annotations: map[string]string{AssignedAnnotation: "", GrantedAnnotation: ""}},
+		"fallback":         {annotations: map[string]string{GrantedAnnotation: "fallback"}, granted: decision.FellBack},
+		"rollout relief":   {annotations: map[string]string{GrantedAnnotation: "rollout-relief"}, granted: decision.Relieved},
 	} {
 		pod := podOf("p")
 		pod.Annotations = test.annotations
@@ -304,7 +305,7 @@ func TestSubjectAssignment(t *testing.T) {
 	}
 }
 
-// An owner that is not in the cache is never guessed: the error says which.
+// The policy of a pod with an unknown owner is never guessed. The error contains the owner.
 func TestUnknownOwner(t *testing.T) {
 	cases := map[string]struct {
 		caches []runtime.Object
@@ -317,9 +318,9 @@ func TestUnknownOwner(t *testing.T) {
 		"StatefulSet":           {nil, by("apps/v1", "StatefulSet", "s"), UnknownOwner{Name: "s", Key: OwnerKey{"shop", "apps", "StatefulSet", "s-uid"}}},
 		"ReplicationController": {nil, by("v1", "ReplicationController", "rc"), UnknownOwner{Name: "rc", Key: OwnerKey{"shop", "", "ReplicationController", "rc-uid"}}},
 		"Job":                   {nil, by("batch/v1", "Job", "j"), UnknownOwner{Name: "j", Key: OwnerKey{"shop", "batch", "Job", "j-uid"}}},
-		"ReplicaSet that is being deleted": {[]runtime.Object{going(replicaSet("rs", ptr.To[int32](3)))}, by("apps/v1", "ReplicaSet", "rs"),
+		"ReplicaSet that is being deleted": {[]runtime.Object{terminating(replicaSet("rs", ptr.To[int32](3)))}, by("apps/v1", "ReplicaSet", "rs"),
 			UnknownOwner{Name: "rs", Key: OwnerKey{"shop", "apps", "ReplicaSet", "rs-uid"}, Going: true}},
-		"the same name, made anew": {[]runtime.Object{replicaSet("rs", ptr.To[int32](3))},
+		"the same name, recreated": {[]runtime.Object{replicaSet("rs", ptr.To[int32](3))},
 			metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs", UID: "before", Controller: ptr.To(true)},
 			UnknownOwner{Name: "rs", Key: OwnerKey{"shop", "apps", "ReplicaSet", "before"}}},
 	}
@@ -337,13 +338,13 @@ func TestUnknownOwner(t *testing.T) {
 	}
 }
 
-// going returns rs as it is while it is being deleted.
-func going(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
+// terminating returns rs with a deletionTimestamp.
+func terminating(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 	rs.DeletionTimestamp, rs.Finalizers = &metav1.Time{Time: time.Unix(1, 0)}, []string{"orphan"}
 	return rs
 }
 
-// A Deployment that is held up in its deletion still has its ReplicaSets replace pods that are lost.
+// The ReplicaSets of a Deployment still replace lost pods while a finalizer delays its deletion.
 func TestDeploymentBeingDeleted(t *testing.T) {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "d", UID: "d-uid",
 		DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)}, Finalizers: []string{"held"}}, Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](3)}}
@@ -384,14 +385,14 @@ func TestJobs(t *testing.T) {
 		wantDesired int
 		wantBatch   decision.Batch
 	}{
-		"nothing said":                        {batchv1.JobSpec{}, 0, 1, decision.Retriable},
+		"no fields set":                       {batchv1.JobSpec{}, 0, 1, decision.Retriable},
 		"parallelism":                         {batchv1.JobSpec{Parallelism: ptr.To[int32](4)}, 0, 4, decision.Retriable},
 		"parallelism 0":                       {batchv1.JobSpec{Parallelism: ptr.To[int32](0)}, 0, 0, decision.Retriable},
 		"more completions than parallelism":   {batchv1.JobSpec{Parallelism: ptr.To[int32](4), Completions: ptr.To[int32](9)}, 0, 4, decision.Retriable},
 		"fewer completions than parallelism":  {batchv1.JobSpec{Parallelism: ptr.To[int32](4), Completions: ptr.To[int32](2)}, 0, 2, decision.Retriable},
 		"few completions left":                {batchv1.JobSpec{Parallelism: ptr.To[int32](4), Completions: ptr.To[int32](9)}, 6, 3, decision.Retriable},
 		"no completions left":                 {batchv1.JobSpec{Parallelism: ptr.To[int32](4), Completions: ptr.To[int32](9)}, 9, 0, decision.Retriable},
-		"more succeeded than asked for":       {batchv1.JobSpec{Parallelism: ptr.To[int32](4), Completions: ptr.To[int32](9)}, 10, 0, decision.Retriable},
+		"more succeeded than wanted":          {batchv1.JobSpec{Parallelism: ptr.To[int32](4), Completions: ptr.To[int32](9)}, 10, 0, decision.Retriable},
 		"a work queue, one done":              {batchv1.JobSpec{Parallelism: ptr.To[int32](4)}, 1, 4, decision.Retriable},
 		"backoffLimit 1":                      {batchv1.JobSpec{BackoffLimit: ptr.To[int32](1)}, 0, 1, decision.Retriable},
 		"backoffLimit 0":                      {batchv1.JobSpec{BackoffLimit: ptr.To[int32](0)}, 0, 1, decision.NotRetriable},
@@ -400,9 +401,9 @@ func TestJobs(t *testing.T) {
 		"backoffLimit 0, disruptions ignored": {batchv1.JobSpec{BackoffLimit: ptr.To[int32](0), PodFailurePolicy: ignore(v1.DisruptionTarget)}, 0, 1, decision.Retriable},
 		"backoffLimit 0, another condition ignored": {batchv1.JobSpec{BackoffLimit: ptr.To[int32](0), PodFailurePolicy: ignore("Other")}, 0, 1,
 			decision.NotRetriable},
-		"disruptions fail the Job, whatever its limit": {batchv1.JobSpec{PodFailurePolicy: failing}, 0, 1, decision.NotRetriable},
-		"disruptions are counted":                      {batchv1.JobSpec{PodFailurePolicy: counting}, 0, 1, decision.Retriable},
-		"backoffLimit 0, disruptions fail the Job":     {batchv1.JobSpec{BackoffLimit: ptr.To[int32](0), PodFailurePolicy: failing}, 0, 1, decision.NotRetriable},
+		"disruptions fail the Job, no limit":       {batchv1.JobSpec{PodFailurePolicy: failing}, 0, 1, decision.NotRetriable},
+		"disruptions are counted":                  {batchv1.JobSpec{PodFailurePolicy: counting}, 0, 1, decision.Retriable},
+		"backoffLimit 0, disruptions fail the Job": {batchv1.JobSpec{BackoffLimit: ptr.To[int32](0), PodFailurePolicy: failing}, 0, 1, decision.NotRetriable},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -462,24 +463,24 @@ func TestOlderRevisions(t *testing.T) {
 	caches := []runtime.Object{
 		deployment("web", ptr.To[int32](3)), revision("web-a", "3", "web"), revision("web-b", "10", "web"), revision("web-c", "2", "web"),
 		revision("web-new", "", "web"), // the Deployment controller has not numbered it yet
-		// Undone: the first ReplicaSet has become the newest revision.
-		deployment("undone", ptr.To[int32](3)), revision("undone-a", "3", "undone"), revision("undone-b", "2", "undone"),
+		// Rolled back: the first ReplicaSet is the newest revision again.
+		deployment("rolledback", ptr.To[int32](3)), revision("rolledback-a", "3", "rolledback"), revision("rolledback-b", "2", "rolledback"),
 		deployment("other", ptr.To[int32](3)), revision("other-a", "1", "other"),
 		replicaSet("alone", ptr.To[int32](3)),
-		elsewhere, // of another namespace, names web's Deployment
+		elsewhere, // in another namespace, with a reference to Deployment web
 	}
 	cases := map[string]struct {
 		pod  *v1.Pod
 		want []types.UID
 	}{
-		"newest, numbers not words":       {podOf("p", by("apps/v1", "ReplicaSet", "web-b")), []types.UID{"web-a-uid", "web-c-uid", "web-new-uid"}},
-		"in the middle":                   {podOf("p", by("apps/v1", "ReplicaSet", "web-a")), []types.UID{"web-c-uid", "web-new-uid"}},
-		"not numbered yet":                {podOf("p", by("apps/v1", "ReplicaSet", "web-new")), nil},
-		"the one that was gone back to":   {podOf("p", by("apps/v1", "ReplicaSet", "undone-a")), []types.UID{"undone-b-uid"}},
-		"the one that was gone back from": {podOf("p", by("apps/v1", "ReplicaSet", "undone-b")), nil},
-		"the only one":                    {podOf("p", by("apps/v1", "ReplicaSet", "other-a")), nil},
-		"ReplicaSet alone":                {podOf("p", by("apps/v1", "ReplicaSet", "alone")), nil},
-		"no controller":                   {podOf("p"), nil},
+		"newest, by number not by text": {podOf("p", by("apps/v1", "ReplicaSet", "web-b")), []types.UID{"web-a-uid", "web-c-uid", "web-new-uid"}},
+		"in the middle":                 {podOf("p", by("apps/v1", "ReplicaSet", "web-a")), []types.UID{"web-c-uid", "web-new-uid"}},
+		"not numbered yet":              {podOf("p", by("apps/v1", "ReplicaSet", "web-new")), nil},
+		"revision after a rollback":     {podOf("p", by("apps/v1", "ReplicaSet", "rolledback-a")), []types.UID{"rolledback-b-uid"}},
+		"revision before a rollback":    {podOf("p", by("apps/v1", "ReplicaSet", "rolledback-b")), nil},
+		"only revision":                 {podOf("p", by("apps/v1", "ReplicaSet", "other-a")), nil},
+		"ReplicaSet without an owner":   {podOf("p", by("apps/v1", "ReplicaSet", "alone")), nil},
+		"no controller":                 {podOf("p"), nil},
 	}
 	owners := ownersOf(t, caches...)
 	for name, test := range cases {
@@ -506,7 +507,8 @@ func TestOlderRevisions(t *testing.T) {
 	}
 }
 
-// Owner references are written by tenants: one that borrows the UID of an object of another namespace or kind is a reference to something else.
+// Tenants write owner references. A reference with the UID of an object of another namespace or
+// kind refers to a different owner.
 func TestForgedOwners(t *testing.T) {
 	genuine := podOf("p", by("apps/v1", "ReplicaSet", "web"))
 	forged := kubetest.Forged(genuine)
@@ -520,7 +522,7 @@ func TestForgedOwners(t *testing.T) {
 	for _, pod := range forged {
 		t.Run(pod.Name, func(t *testing.T) {
 			if RevisionOf(pod) == RevisionOf(genuine) {
-				t.Errorf("the pod is counted with those of shop/web: %v", RevisionOf(pod))
+				t.Errorf("the pod is counted as a replica of shop/web: %v", RevisionOf(pod))
 			}
 			if owners.OtherRevision(genuine, pod) || owners.OtherRevision(pod, genuine) {
 				t.Error("the pod counts as one of another revision of shop/web")
@@ -529,7 +531,7 @@ func TestForgedOwners(t *testing.T) {
 			if unknown := (*UnknownOwner)(nil); err != nil && !errors.As(err, &unknown) {
 				t.Fatal(err)
 			}
-			// A made-up controller has the pods that name it in the same way, and no other.
+			// An invented controller owns the pods with the same reference, and no others.
 			if err == nil && (subject.Pod.Workload.Desired != revisions[RevisionOf(pod)] || subject.WorkloadKey != RevisionOf(pod)) {
 				t.Errorf("Subject = %+v, want a workload of %d pods", subject, revisions[RevisionOf(pod)])
 			}
@@ -555,15 +557,15 @@ func TestOtherRevision(t *testing.T) {
 		pod, other *v1.Pod
 		want       bool
 	}{
-		"another revision":               {of("web-a"), of("web-b"), true},
-		"the same revision":              {of("web-a"), of("web-a"), false},
-		"another Deployment":             {of("web-a"), of("api-a"), false},
-		"another namespace":              {of("web-a"), elsewhere, false},
-		"no Deployment behind them":      {of("alone"), of("alone-too"), false},
-		"a kind that is no Deployment":   {of("canary-a"), of("canary-b"), false},
-		"a ReplicaSet that is not known": {of("web-a"), of("gone"), false},
-		"without a controller":           {of("web-a"), podOf("q"), false},
-		"both without a controller":      {podOf("p"), podOf("q"), false},
+		"another revision":          {of("web-a"), of("web-b"), true},
+		"the same revision":         {of("web-a"), of("web-a"), false},
+		"another Deployment":        {of("web-a"), of("api-a"), false},
+		"another namespace":         {of("web-a"), elsewhere, false},
+		"no Deployment":             {of("alone"), of("alone-too"), false},
+		"an owner of another kind":  {of("canary-a"), of("canary-b"), false},
+		"an unknown ReplicaSet":     {of("web-a"), of("gone"), false},
+		"without a controller":      {of("web-a"), podOf("q"), false},
+		"both without a controller": {podOf("p"), podOf("q"), false},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -574,7 +576,7 @@ func TestOtherRevision(t *testing.T) {
 	}
 }
 
-// Every profile of a scheduler builds its own Owners on the one factory.
+// Every profile of a scheduler builds its own Owners from the same factory.
 func TestNewOwnersTwice(t *testing.T) {
 	factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
 	for profile := range 2 {

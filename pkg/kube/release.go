@@ -6,15 +6,16 @@ import (
 )
 
 const (
-	// ReleaseAnnotation is the annotation that makes a pod a released one: the controller has taken it out of its ReplicaSet, to leave when
-	// its replacement is ready.
+	// ReleaseAnnotation marks a released pod: the controller has removed it from its ReplicaSet,
+	// and evicts it when its replacement is ready.
 	ReleaseAnnotation = "spot-aware-scheduler.io/released"
-	// ReleasedHash is what the label pod-template-hash of a released pod says: no ReplicaSet selects it.
+	// ReleasedHash is the value of the label pod-template-hash on a released pod. No ReplicaSet
+	// selects it.
 	ReleasedHash = "released"
 )
 
-// Released reports whether pod claims to have been released, by ReleaseAnnotation or by ReleasedHash. Anybody who may write the pod can make
-// the claim: package cluster decides whether it is trusted.
+// Released reports whether the pod claims to be released, by ReleaseAnnotation or by ReleasedHash.
+// Anyone who may write the pod can make this claim. Package cluster decides whether to trust it.
 func Released(pod *v1.Pod) bool {
 	_, annotated := pod.Annotations[ReleaseAnnotation]
 	return annotated || pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == ReleasedHash

@@ -9,20 +9,23 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// InterruptionTaint is the project's own signal, and the one to set by hand or from a webhook; its value is a short reason.
+// InterruptionTaint is the project's own signal. Users and webhooks may set it; its value is a
+// short reason.
 const InterruptionTaint = "spot-aware-scheduler.io/interruption"
 
-// DeadlineAnnotation says, on a node with a reclaim signal, when the node goes (RFC 3339). It counts with every such signal.
+// DeadlineAnnotation is the time (RFC 3339) at which a node with a reclaim signal is reclaimed. It
+// applies to every reclaim signal.
 const DeadlineAnnotation = "spot-aware-scheduler.io/interruption-deadline"
 
-// NotReadyReclaimAfter is for how long nothing must be heard of a spot node's kubelet for the node to count as lost: the node monitor grace
-// period of the controller manager was 40 s for years, so a spot node silent for longer is rather gone than slow.
+// NotReadyReclaimAfter is how long the kubelet of a spot node must be silent until the node counts
+// as lost. The node monitor grace period of the controller manager was 40 s for years. A spot node
+// that is silent for longer is more likely reclaimed than slow.
 const NotReadyReclaimAfter = 40 * time.Second
 
-// SignalKind says where on a Node a signal stands.
+// SignalKind is the part of a Node in which a signal appears.
 type SignalKind string
 
-// The kinds of signals, as configuration spells them.
+// The kinds of signals, as in the configuration.
 const (
 	TaintSignal      SignalKind = "taint"
 	ConditionSignal  SignalKind = "condition"
@@ -30,21 +33,25 @@ const (
 	AnnotationSignal SignalKind = "annotation"
 )
 
-// Signal is one way in which a cloud or a provisioner announces that a node will go.
+// Signal is one way in which a cloud or a provisioner announces that a node is about to be
+// reclaimed or drained.
 type Signal struct {
 	Kind SignalKind
-	// Key is the taint's, label's or annotation's key, or the condition's type.
+	// Key is the key of the taint, label or annotation, or the type of the condition.
 	Key string
-	// Value must equal the taint's, label's or annotation's value, or the condition's status; empty means any value (a
-	// condition always has one). A taint counts whatever its effect.
+	// Value must equal the value of the taint, label or annotation, or the status of the condition.
+	// An empty Value matches any value, but a condition always has one. The effect of a taint does
+	// not matter.
 	Value string
-	// Mentions must be part of the condition's reason or message; empty means any. Only conditions have it.
+	// Mentions must be contained in the reason or message of the condition; empty matches any. Only
+	// conditions have it.
 	Mentions string
 	Class    decision.SignalClass
-	// OnlySpot: on a node that is not spot the signal is advisory at most.
+	// OnlySpot limits the class to advisory on a node that is not spot.
 	OnlySpot bool
-	// Notice is how much time is left when the signal appears; 0 if that is unknown or stands elsewhere. Only the controller uses it: to the
-	// scheduler a node that goes takes no pod, however long it lasts.
+	// Notice is how much time is left when the signal appears; 0 if it is unknown or recorded
+	// elsewhere. Only the controller uses it: the scheduler places no pods on a node that is about
+	// to be reclaimed, however much time is left.
 	Notice time.Duration
 }
 
@@ -56,14 +63,15 @@ const (
 	karpenterDisrupted = "karpenter.sh/disrupted"
 )
 
-// BuiltinSignals returns the signals that clouds and provisioners are known to set, each row with its source. What a cloud says of a node
-// that it reclaims is OnlySpot: an on-demand node is not reclaimed, so there it announces maintenance, which the node may survive.
+// BuiltinSignals returns the known signals of clouds and provisioners, each with its source.
+// Signals of a reclaim by the cloud are OnlySpot. A cloud does not reclaim on-demand nodes: there,
+// such a signal announces maintenance, which the node may survive.
 func BuiltinSignals() []Signal {
 	return []Signal{
 		{Kind: TaintSignal, Key: InterruptionTaint, Class: decision.Reclaim},
 		// aws-node-termination-handler pkg/node; AWS gives two minutes, best effort.
 		{Kind: TaintSignal, Key: nth + "spot-itn", Class: decision.Reclaim, OnlySpot: true, Notice: 2 * time.Minute},
-		// Often never comes true (NTH #321, #458).
+		// Often not followed by an interruption (NTH #321, #458).
 		{Kind: TaintSignal, Key: nth + "rebalance-recommendation", Class: decision.Advisory},
 		{Kind: TaintSignal, Key: nth + "scheduled-maintenance", Class: decision.Reclaim},
 		{Kind: TaintSignal, Key: nth + "asg-lifecycle-termination", Class: decision.Reclaim},
@@ -74,11 +82,13 @@ func BuiltinSignals() []Signal {
 		{Kind: TaintSignal, Key: "DeletionCandidateOfClusterAutoscaler", Class: decision.Advisory},
 		// k8s-node-termination-handler for GCE.
 		{Kind: TaintSignal, Key: "cloud.google.com/impending-node-termination", Class: decision.Reclaim, OnlySpot: true, Notice: 30 * time.Second},
-		// AKS node problem detector. The condition is set for every scheduled event: "Preempt Scheduled: …" comes at least 30 s before the VM is
-		// reclaimed; a Freeze lasts seconds, and Reboot, Redeploy and Terminate are not for spot alone (karpenter-provider-azure #1594).
+		// AKS node problem detector. The condition is set for every scheduled event. "Preempt
+		// Scheduled: …" appears at least 30 s before the VM is reclaimed. A Freeze lasts seconds.
+		// Reboot, Redeploy and Terminate also occur on on-demand nodes (karpenter-provider-azure
+		// #1594).
 		{Kind: ConditionSignal, Key: vmEvent, Value: "True", Mentions: "Preempt", Class: decision.Reclaim, OnlySpot: true, Notice: 30 * time.Second},
 		{Kind: ConditionSignal, Key: vmEvent, Value: "True", Class: decision.Advisory},
-		// The same since 2026, for preemption alone (karpenter-provider-azure #1695, #1829).
+		// The same since 2026, for preemption only (karpenter-provider-azure #1695, #1829).
 		{Kind: ConditionSignal, Key: "PreemptionScheduled", Value: "True", Class: decision.Reclaim, OnlySpot: true, Notice: 30 * time.Second},
 		// AKS node auto-repair drains.
 		{Kind: TaintSignal, Key: "remediator.kubernetes.azure.com/unschedulable", Class: decision.Drain},
@@ -86,12 +96,14 @@ func BuiltinSignals() []Signal {
 		{Kind: ConditionSignal, Key: "InstanceExpired", Value: "True", Class: decision.Reclaim, OnlySpot: true, Notice: 5 * time.Minute},
 		// OKE.
 		{Kind: TaintSignal, Key: "ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination", Class: decision.Reclaim, OnlySpot: true},
-		// OpenShift machine-api-provider-aws, termination handler; its reason is TerminationRequested.
+		// OpenShift machine-api-provider-aws, termination handler; its reason is
+		// TerminationRequested.
 		{Kind: ConditionSignal, Key: "Terminating", Value: "True", Class: decision.Reclaim, OnlySpot: true, Notice: 2 * time.Minute},
 		// CAST AI drains.
 		{Kind: LabelSignal, Key: castDraining, Value: "spot-interruption", Class: decision.Drain},
 		{Kind: LabelSignal, Key: castDraining, Value: "spot-prediction", Class: decision.Drain},
-		// Kubernetes 1.37, KEP-5683: conditions that an admin sets and clears. Maintenance need not drain the node.
+		// Kubernetes 1.37, KEP-5683: an administrator sets and clears these conditions. Maintenance
+		// need not drain the node.
 		{Kind: ConditionSignal, Key: "DrainInProgress", Value: "True", Class: decision.Drain},
 		{Kind: ConditionSignal, Key: "Drained", Value: "True", Class: decision.Drain},
 		{Kind: ConditionSignal, Key: "MaintenancePlanned", Value: "True", Class: decision.Advisory},
@@ -101,7 +113,7 @@ func BuiltinSignals() []Signal {
 	}
 }
 
-// classOn returns the class that the signal has on a node of a capacity type.
+// classOn returns the class of the signal on a node of a capacity type.
 func (s *Signal) classOn(capacity decision.CapacityType) decision.SignalClass {
 	if s.OnlySpot && capacity != decision.Spot {
 		return min(s.Class, decision.Advisory)
@@ -109,23 +121,26 @@ func (s *Signal) classOn(capacity decision.CapacityType) decision.SignalClass {
 	return s.Class
 }
 
-// interruption reports whether the signal says that the cloud takes a spot node back, as opposed to maintenance, repair, replacement or
-// scaling, of which one pool is no more at risk than another. Signals of the class reclaim do, with these exceptions.
-func (s *Signal) interruption() bool {
+// isInterruption reports whether the signal means that the cloud reclaims a spot node. Maintenance,
+// repair, replacement and scaling are not interruptions, because they do not indicate the risk of
+// a spot pool. All signals of the class reclaim are interruptions, except those listed here.
+func (s *Signal) isInterruption() bool {
 	switch s.Key {
 	case nth + "scheduled-maintenance":
 		return false
 	case nth + "asg-lifecycle-termination":
-		return false // the group also scales in and balances its zones
+		return false // the group also scales in and rebalances its zones
 	case castDraining:
-		// CAST drains the node itself, hence its class. A prediction need not come true.
+		// CAST AI drains the node itself, hence the class Drain. A prediction need not be followed
+		// by an interruption.
 		return s.Value == "spot-interruption"
 	}
 	return s.Class == decision.Reclaim
 }
 
-// String names the signal as it stands on a node: "taint example.com/going=soon", without the value where any will do, and
-// "condition Failing=True (disk)" if the condition must mention something.
+// String returns the signal as it appears on a node: "taint example.com/maintenance=soon", or
+// without the value if any value matches. It returns "condition Failing=True (disk)" if the
+// condition must mention a text.
 func (s *Signal) String() string {
 	name := string(s.Kind) + " " + s.Key
 	if s.Value != "" {
@@ -137,16 +152,17 @@ func (s *Signal) String() string {
 	return name
 }
 
-// on reports whether the signal stands on node.
-func (s *Signal) on(node *v1.Node) bool {
-	_, on := s.since(node)
-	return on
+// isOn reports whether the signal is on the node.
+func (s *Signal) isOn(node *v1.Node) bool {
+	_, present := s.presentSince(node)
+	return present
 }
 
-// onExcept reports whether the signal is on node by something that the controller did not write.
-func (s *Signal) onExcept(node *v1.Node, own OwnMark) bool {
+// isOnExcept reports whether the signal is on the node because of a mark that the controller did
+// not write.
+func (s *Signal) isOnExcept(node *v1.Node, own OwnMark) bool {
 	if s.Kind != TaintSignal || s.Key != InterruptionTaint || own.Taint == "" {
-		return s.on(node)
+		return s.isOn(node)
 	}
 	for i := range node.Spec.Taints {
 		if t := &node.Spec.Taints[i]; t.Key == s.Key && (s.Value == "" || s.Value == t.Value) && !own.Own(t) {
@@ -156,8 +172,9 @@ func (s *Signal) onExcept(node *v1.Node, own OwnMark) bool {
 	return false
 }
 
-// since returns since when the signal has stood on node, zero if the Node does not say, and whether it does.
-func (s *Signal) since(node *v1.Node) (since time.Time, on bool) {
+// presentSince reports whether the signal is on the node, and since when; zero if the Node does not
+// record it.
+func (s *Signal) presentSince(node *v1.Node) (since time.Time, present bool) {
 	matches := func(value string, ok bool) bool { return ok && (s.Value == "" || s.Value == value) }
 	switch s.Kind {
 	case TaintSignal:

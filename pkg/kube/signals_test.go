@@ -41,7 +41,7 @@ func withLabel(key, value string) func(*v1.Node) {
 	}
 }
 
-// The second table of the design page on signals, row by row, on spot nodes.
+// One case for each row of the signal table on the design page about signals, on spot nodes.
 func TestSignals(t *testing.T) {
 	cases := map[string]struct {
 		node       func(*v1.Node)
@@ -64,20 +64,20 @@ func TestSignals(t *testing.T) {
 		"Azure, Reboot":             {withEvent("VMEventScheduled", "Reboot Scheduled"), decision.Advisory, 0},
 		"Azure, Redeploy":           {withEvent("RedeployScheduled", ""), decision.Advisory, 0},
 		"Azure, Terminate":          {withEvent("VMEventScheduled", "Terminate Scheduled"), decision.Advisory, 0},
-		"Azure, does not say what":  {withCondition("VMEventScheduled", v1.ConditionTrue, now), decision.Advisory, 0},
+		"Azure, no event type":      {withCondition("VMEventScheduled", v1.ConditionTrue, now), decision.Advisory, 0},
 		"Azure, nothing scheduled":  {withCondition("VMEventScheduled", v1.ConditionFalse, now), decision.NoSignal, 0},
 		"AKS":                       {withTaint("remediator.kubernetes.azure.com/unschedulable", ""), decision.Drain, 0},
 		"Azure, preemption only":    {withCondition("PreemptionScheduled", v1.ConditionTrue, now), decision.Reclaim, 30 * time.Second},
 		"ACK":                       {withCondition("InstanceExpired", v1.ConditionTrue, now), decision.Reclaim, 5 * time.Minute},
-		"ACK, not known":            {withCondition("InstanceExpired", v1.ConditionUnknown, now), decision.NoSignal, 0},
+		"ACK, unknown":              {withCondition("InstanceExpired", v1.ConditionUnknown, now), decision.NoSignal, 0},
 		"OKE":                       {withTaint("ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination", ""), decision.Reclaim, 0},
 		"OpenShift":                 {withCondition("Terminating", v1.ConditionTrue, now), decision.Reclaim, 2 * time.Minute},
-		"OpenShift, not":            {withCondition("Terminating", v1.ConditionFalse, now), decision.NoSignal, 0},
+		"OpenShift, false":          {withCondition("Terminating", v1.ConditionFalse, now), decision.NoSignal, 0},
 		"CAST, interruption":        {withLabel("autoscaling.cast.ai/draining", "spot-interruption"), decision.Drain, 0},
 		"CAST, prediction":          {withLabel("autoscaling.cast.ai/draining", "spot-prediction"), decision.Drain, 0},
 		"CAST, other":               {withLabel("autoscaling.cast.ai/draining", "manual"), decision.NoSignal, 0},
 		"drain in progress":         {withCondition("DrainInProgress", v1.ConditionTrue, now), decision.Drain, 0},
-		"drain is over":             {withCondition("DrainInProgress", v1.ConditionFalse, now), decision.NoSignal, 0},
+		"drain has ended":           {withCondition("DrainInProgress", v1.ConditionFalse, now), decision.NoSignal, 0},
 		"drained":                   {withCondition("Drained", v1.ConditionTrue, now), decision.Drain, 0},
 		"maintenance planned":       {withCondition("MaintenancePlanned", v1.ConditionTrue, now), decision.Advisory, 0},
 		"maintenance in progress":   {withCondition("MaintenanceInProgress", v1.ConditionTrue, now), decision.Advisory, 0},
@@ -99,11 +99,11 @@ func TestSignals(t *testing.T) {
 				t.Errorf("Signal (-want +got):\n%s", diff)
 			}
 			if !until.IsZero() {
-				t.Errorf("changes at %v, want never", until)
+				t.Errorf("until = %v, want zero", until)
 			}
 			var notice time.Duration
 			for i := range signals {
-				if signals[i].on(node) {
+				if signals[i].isOn(node) {
 					covered[i], notice = true, max(notice, signals[i].Notice)
 				}
 			}
@@ -119,8 +119,8 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// Only the project's own signal, maintenance and a signal of the configuration say of an on-demand node that it is reclaimed: everything else
-// that announces the end of a spot node is advisory there.
+// On an on-demand node, only the project's own signal, maintenance and configured signals have the
+// class reclaim. All other signals that announce the end of a spot node are advisory there.
 func TestSignalsOfOnDemandNodes(t *testing.T) {
 	reader := &NodeReader{Policy: builtin, Signals: append(BuiltinSignals(),
 		Signal{Kind: TaintSignal, Key: "example.com/gone", Class: decision.Reclaim},
@@ -163,7 +163,7 @@ func TestSignalsOfOnDemandNodes(t *testing.T) {
 	}
 }
 
-func TestTaintsCountWhateverTheirEffect(t *testing.T) {
+func TestTaintEffectDoesNotMatter(t *testing.T) {
 	reader := &NodeReader{Policy: builtin, Signals: BuiltinSignals()}
 	for _, effect := range []v1.TaintEffect{v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute} {
 		node := nodeWith(nil)
@@ -174,7 +174,7 @@ func TestTaintsCountWhateverTheirEffect(t *testing.T) {
 	}
 }
 
-// Several signals at once: the worst wins, in whatever order they are met.
+// If a node has several signals, the highest class counts, regardless of their order.
 func TestWorstSignalWins(t *testing.T) {
 	var (
 		advisory = withTaint("DeletionCandidateOfClusterAutoscaler", "")
@@ -212,7 +212,7 @@ func TestWorstSignalWins(t *testing.T) {
 
 func TestExtendedSignals(t *testing.T) {
 	reader := &NodeReader{Policy: builtin, Signals: append(BuiltinSignals(),
-		Signal{Kind: TaintSignal, Key: "example.com/going", Value: "now", Class: decision.Reclaim},
+		Signal{Kind: TaintSignal, Key: "example.com/retiring-soon", Value: "now", Class: decision.Reclaim},
 		Signal{Kind: ConditionSignal, Key: "Healthy", Value: "False", Class: decision.Drain},
 		Signal{Kind: LabelSignal, Key: "example.com/retiring", Class: decision.Advisory},
 		Signal{Kind: AnnotationSignal, Key: "example.com/maintenance", Value: "tonight", Class: decision.Drain},
@@ -224,11 +224,11 @@ func TestExtendedSignals(t *testing.T) {
 		node func(*v1.Node)
 		want decision.SignalClass
 	}{
-		"taint":                       {withTaint("example.com/going", "now"), decision.Reclaim},
-		"taint of another value":      {withTaint("example.com/going", "later"), decision.NoSignal},
+		"taint":                       {withTaint("example.com/retiring-soon", "now"), decision.Reclaim},
+		"taint of another value":      {withTaint("example.com/retiring-soon", "later"), decision.NoSignal},
 		"condition":                   {withCondition("Healthy", v1.ConditionFalse, now), decision.Drain},
 		"condition, other status":     {withCondition("Healthy", v1.ConditionTrue, now), decision.NoSignal},
-		"label, any value":            {withLabel("example.com/retiring", "whatever"), decision.Advisory},
+		"label, any value":            {withLabel("example.com/retiring", "any"), decision.Advisory},
 		"label, empty value":          {withLabel("example.com/retiring", ""), decision.Advisory},
 		"annotation":                  {annotated("tonight"), decision.Drain},
 		"annotation of another value": {annotated("tomorrow"), decision.NoSignal},
@@ -245,7 +245,8 @@ func TestExtendedSignals(t *testing.T) {
 	}
 }
 
-// What time alone changes: a silent spot node is given up, and a label is no longer waited for. until says when, to the instant.
+// Facts that change only with time: a silent spot node counts as lost, and the label grace ends.
+// until is the exact time of the change.
 func TestReadUntil(t *testing.T) {
 	created := func(age time.Duration) func(*v1.Node) {
 		return func(n *v1.Node) { n.CreationTimestamp = metav1.NewTime(now.Add(-age)) }
@@ -264,7 +265,7 @@ func TestReadUntil(t *testing.T) {
 	}{
 		"spot, unknown for 10 s": {spot, true, []func(*v1.Node){silent(v1.ConditionUnknown, 10*time.Second)},
 			decision.Node{Capacity: onSpot}, 30 * time.Second},
-		"spot, not ready for an hour by its own word": {spot, true, []func(*v1.Node){silent(v1.ConditionFalse, time.Hour)},
+		"spot, reports NotReady for an hour": {spot, true, []func(*v1.Node){silent(v1.ConditionFalse, time.Hour)},
 			decision.Node{Capacity: onSpot}, 0},
 		"spot, unknown for 39.999 s": {spot, true, []func(*v1.Node){silent(v1.ConditionUnknown, 39999*time.Millisecond)},
 			decision.Node{Capacity: onSpot}, time.Millisecond},
@@ -274,23 +275,23 @@ func TestReadUntil(t *testing.T) {
 			decision.Node{Capacity: onSpot, Signal: decision.Reclaim}, 0},
 		"spot, ready for an hour": {spot, true, []func(*v1.Node){silent(v1.ConditionTrue, time.Hour)},
 			decision.Node{Capacity: onSpot}, 0},
-		"spot, not heard of yet": {spot, true, nil, decision.Node{Capacity: onSpot}, 0},
+		"spot, not reported yet": {spot, true, nil, decision.Node{Capacity: onSpot}, 0},
 		"spot, unknown for 10 s, and reclaimed anyway": {spot, true,
 			[]func(*v1.Node){silent(v1.ConditionUnknown, 10*time.Second), withTaint(InterruptionTaint, "")},
 			decision.Node{Capacity: onSpot, Signal: decision.Reclaim}, 0},
-		"on-demand, unknown for 10 s": {bought, true, []func(*v1.Node){silent(v1.ConditionUnknown, 10*time.Second)},
+		"on-demand, unknown for 10 s": {onDemandLabels, true, []func(*v1.Node){silent(v1.ConditionUnknown, 10*time.Second)},
 			decision.Node{Capacity: decision.Capacity{Type: decision.OnDemand, Source: decision.FromLabel}}, 0},
 		"unlabelled and young, others labelled": {nil, true, []func(*v1.Node){created(10 * time.Second)},
 			decision.Node{Capacity: settling}, 20 * time.Second},
 		"unlabelled and young, no other labelled": {nil, false, []func(*v1.Node){created(10 * time.Second)},
 			decision.Node{Capacity: decision.Capacity{Source: decision.FromDefault}}, 0},
-		"unlabelled, exactly as old as the grace": {nil, true, []func(*v1.Node){created(30 * time.Second)},
+		"unlabelled, age equals the grace": {nil, true, []func(*v1.Node){created(30 * time.Second)},
 			decision.Node{Capacity: decision.Capacity{Source: decision.FromDefault}}, 0},
 		"labelled and young": {spot, true, []func(*v1.Node){created(time.Second)}, decision.Node{Capacity: onSpot}, 0},
-		"settling, and unknown since it was made: the label first": {nil, true,
+		"settling and unknown since its creation: the label grace ends first": {nil, true,
 			[]func(*v1.Node){created(10 * time.Second), silent(v1.ConditionUnknown, 10*time.Second)},
 			decision.Node{Capacity: settling}, 20 * time.Second},
-		"settling, and unknown for long: the silence first": {nil, true,
+		"settling and unknown for long: NotReadyAfter ends first": {nil, true,
 			[]func(*v1.Node){created(10 * time.Second), silent(v1.ConditionUnknown, 35*time.Second)},
 			decision.Node{Capacity: settling}, 5 * time.Second},
 	}
@@ -310,16 +311,16 @@ func TestReadUntil(t *testing.T) {
 				want = now.Add(test.wantUntil)
 			}
 			if !until.Equal(want) {
-				t.Fatalf("changes at %v, want %v", until, want)
+				t.Fatalf("until = %v, want %v", until, want)
 			}
 			if until.IsZero() {
 				return
 			}
 			if before, _ := reader.Read(node, test.others, until.Add(-1)); before != got {
-				t.Errorf("already different before %v: %+v", until, before)
+				t.Errorf("facts already changed before %v: %+v", until, before)
 			}
 			if after, _ := reader.Read(node, test.others, until); after == got {
-				t.Errorf("still the same at %v: %+v", until, after)
+				t.Errorf("facts not changed at %v: %+v", until, after)
 			}
 		})
 	}

@@ -1,4 +1,4 @@
-// Package kubetest holds fixtures for tests of packages that read API objects.
+// Package kubetest provides fixtures for tests of packages that read API objects.
 package kubetest
 
 import (
@@ -10,9 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Forged returns pods that a tenant could write to be mistaken for a sibling of genuine, which must have a controller: they borrow the UID of
-// its controller from another namespace, or under another kind. No reader of pods may count any of them as one of genuine's revision, or panic.
-// Each is a copy of genuine (same node, labels and scheduler) with a UID and, except for one, a name of its own; the order is fixed.
+// Forged returns pods that a tenant could write to pass them off as siblings of genuine, which must
+// have a controller. They use the UID of its controller in another namespace or with another kind.
+// A reader of pods must not count them as a replica of genuine's revision, and must not
+// panic. Each pod is a copy of genuine (same node, labels and scheduler) with its own UID. All but
+// one have their own name. The order is fixed.
 func Forged(genuine *v1.Pod) []*v1.Pod {
 	changes := map[string]func(*v1.Pod, *metav1.OwnerReference){
 		"another-namespace":   func(p *v1.Pod, _ *metav1.OwnerReference) { p.Namespace = "elsewhere" },

@@ -16,7 +16,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
-// Every deliberate exception is an event on the pod; what the policy provides for is none. Both are counted by why.
+// Every deliberate exception is an event on the pod; what the policy provides for is none. Both are
+// counted by why.
 func TestPlacements(t *testing.T) {
 	relieved := podOf("p", by("ReplicaSet", "web-2"))
 	exempt := web("p")
@@ -36,19 +37,19 @@ func TestPlacements(t *testing.T) {
 		"overflow":      {standing: map[string]string{"on-demand": "web-1"}, pod: web("p"), node: "on-demand", want: &placement.Placement{Capacity: decision.OnDemand, Outcome: decision.Overflow}},
 		"within budget": {standing: map[string]string{"on-demand": "web-1"}, pod: web("p"), node: "spot", want: &placement.Placement{Capacity: decision.Spot, Outcome: decision.InBudget}},
 		"exempt": {standing: map[string]string{"spot": "web-1"}, pod: exempt, node: "spot", want: &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByExemption},
-			wantEvent: "Normal SpotByOwnAffinity the pod's own node selector or affinity admits only spot: it is there whatever its floor" + overBudget},
+			wantEvent: "Normal SpotByOwnAffinity placed on spot despite its floor: the pod's own node selector or affinity admits only spot" + overBudget},
 		"fallback": {annotations: map[string]string{decision.FallbackAfterAnnotation: "5s"}, standing: map[string]string{"spot": "web-1"}, pod: web("p"), waited: 5 * time.Second, node: "spot",
 			want:      &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByFallback},
-			wantEvent: "Warning FellBackToSpot no other node had room within fallbackAfter: on spot over its budget or cap" + overBudget},
+			wantEvent: "Warning FellBackToSpot placed on spot over its budget or cap: no other node had room within fallbackAfter" + overBudget},
 		"fallback, but on-demand had room": {annotations: map[string]string{decision.FallbackAfterAnnotation: "5s"}, standing: map[string]string{"spot": "web-1"}, pod: web("p"), waited: 5 * time.Second,
 			node: "on-demand", want: &placement.Placement{Capacity: decision.OnDemand, Outcome: decision.OnFloor}},
 		"relief": {annotations: map[string]string{decision.MinOnDemandAnnotation: "100%"}, standing: map[string]string{"on-demand": "web-1"}, pod: relieved, waited: time.Minute, node: "spot",
 			want: &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByRelief},
-			wantEvent: "Warning RolloutTookSpot older replicas of its workload hold on-demand room: on spot so that the rollout can finish" +
+			wantEvent: "Warning RolloutTookSpot placed on spot to let the rollout finish: older replicas of its workload occupy the on-demand capacity" +
 				" (node spot; spot budget of shop/web-2: 0 of 0 used before it)"},
 		"ScheduleAnyway": {annotations: map[string]string{decision.WhenUnsatisfiableAnnotation: "ScheduleAnyway"}, standing: map[string]string{"spot": "web-1"}, pod: web("p"), node: "spot",
 			want:      &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByScheduleAnyway},
-			wantEvent: "Warning SpotBudgetExceeded ScheduleAnyway: on spot over its budget or cap" + overBudget},
+			wantEvent: "Warning SpotBudgetExceeded placed on spot over its budget or cap: whenUnsatisfiable is ScheduleAnyway" + overBudget},
 		"DaemonSet": {pod: daemon, node: "spot"},
 	}
 	for name, test := range cases {

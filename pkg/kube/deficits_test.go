@@ -12,7 +12,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// Pods of one workload need not be alike, and are listed in no order: each is judged by itself.
+// Standings judges each pod by itself. The result does not depend on the order of the pods.
 func TestStandingsDoNotDependOnOrder(t *testing.T) {
 	onSpot := func(string) (decision.CapacityType, bool) { return decision.Spot, true }
 	pod := func(name, kind, owner string, change func(*v1.Pod)) *v1.Pod {
@@ -34,12 +34,12 @@ func TestStandingsDoNotDependOnOrder(t *testing.T) {
 			})},
 			decision.Standing{Spot: 2, FloorOnSpot: 1, FloorDeficit: 1, OverBudget: 1, Misplaced: []decision.Position{{}}, Heals: 1},
 		},
-		"one names its owner wrongly": {
+		"one pod has a wrong owner reference": {
 			replicaSet("web", ptr.To[int32](2)),
 			[]*v1.Pod{pod("good", "ReplicaSet", "web", asIs), pod("bad", "ReplicaSet", "web", func(p *v1.Pod) { p.OwnerReferences[0].Name = "other" })},
 			decision.Standing{Spot: 2, FloorOnSpot: 1, FloorDeficit: 1, OverBudget: 1, Heals: 1},
 		},
-		"what an assignment requires exempts from nothing": {
+		"an assigned node selector does not exempt": {
 			replicaSet("web", ptr.To[int32](2)),
 			[]*v1.Pod{pod("web-a", "ReplicaSet", "web", asIs), pod("web-b", "ReplicaSet", "web", func(p *v1.Pod) {
 				p.Spec.NodeSelector, p.Annotations = map[string]string{decision.CapacityLabelKey: "spot"}, map[string]string{AssignedAnnotation: "spot: x"}

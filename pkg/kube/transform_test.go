@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// bulky returns the metadata of an owner with everything in it that real ones have.
+// bulky returns the metadata of an owner with all fields that real owners have.
 func bulky(name string) metav1.ObjectMeta {
 	m := meta(name, metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "web-uid", Controller: new(true)})
 	m.Generation, m.ResourceVersion = 7, "42"
@@ -34,7 +34,7 @@ func bulky(name string) metav1.ObjectMeta {
 	return m
 }
 
-// slim is bulky as Trim leaves it.
+// slim returns the trimmed form of bulky.
 func slim(name string) metav1.ObjectMeta {
 	m := bulky(name)
 	m.Labels, m.ManagedFields = nil, nil
@@ -111,18 +111,18 @@ func TestTrim(t *testing.T) {
 					PodFailurePolicy: failures, Selector: selector},
 				Status: batchv1.JobStatus{Succeeded: 2}},
 		},
-		"no annotation of ours": {
+		"no annotation of the project": {
 			&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"meta.helm.sh/release-name": "web"}}},
 			&appsv1.ReplicaSet{},
 		},
-		// ImageLocality reads the images of nodes, and the policy labels and annotations.
+		// ImageLocality reads the images of nodes. The policy reads their labels and annotations.
 		"Node": {
 			&v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"}, ManagedFields: managed}, Status: v1.NodeStatus{Images: images}},
 			&v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"}}, Status: v1.NodeStatus{Images: images}},
 		},
-		"Pod":        {&v1.Pod{ObjectMeta: metav1.ObjectMeta{ManagedFields: managed}, Spec: template.Spec}, &v1.Pod{Spec: template.Spec}},
-		"a deletion": {cache.DeletedFinalStateUnknown{Key: "shop/web"}, cache.DeletedFinalStateUnknown{Key: "shop/web"}},
-		"no object":  {"text", "text"},
+		"Pod":           {&v1.Pod{ObjectMeta: metav1.ObjectMeta{ManagedFields: managed}, Spec: template.Spec}, &v1.Pod{Spec: template.Spec}},
+		"a deletion":    {cache.DeletedFinalStateUnknown{Key: "shop/web"}, cache.DeletedFinalStateUnknown{Key: "shop/web"}},
+		"not an object": {"text", "text"},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -136,16 +136,16 @@ func TestTrim(t *testing.T) {
 				t.Errorf("Trim (-want +got): %v\n%s", err, diff)
 			}
 			if again, err := Trim(got); !cmp.Equal(got, again) || err != nil {
-				t.Errorf("a second time (-once +twice): %v\n%s", err, cmp.Diff(got, again))
+				t.Errorf("second call (-first +second): %v\n%s", err, cmp.Diff(got, again))
 			}
 			if isOwner := slices.Contains([]string{"ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "ReplicationController", "Job"}, name); isOwner && !cmp.Equal(before, object) {
-				t.Errorf("what was given has changed (-before +after):\n%s", cmp.Diff(before, object))
+				t.Errorf("the argument has changed (-before +after):\n%s", cmp.Diff(before, object))
 			}
 		})
 	}
 }
 
-// Informers hold owners as Trim leaves them.
+// Informers store trimmed owners.
 func TestOwnersAreTrimmed(t *testing.T) {
 	factory := informers.NewSharedInformerFactory(fake.NewClientset(
 		&appsv1.ReplicaSet{ObjectMeta: bulky("web-1")}, &appsv1.Deployment{ObjectMeta: bulky("web")}, &appsv1.StatefulSet{ObjectMeta: bulky("db")},
@@ -154,7 +154,7 @@ func TestOwnersAreTrimmed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := NewOwners(factory, builtin); err != nil { // of a second profile
+	if _, err := NewOwners(factory, builtin); err != nil { // for a second profile
 		t.Fatal(err)
 	}
 	factory.Start(t.Context().Done())
@@ -171,10 +171,11 @@ func TestOwnersAreTrimmed(t *testing.T) {
 	}
 }
 
-// A ReplicaSet of a past revision, as it is in an informer's cache: that of an ordinary service was 11.8 KiB when nothing was dropped.
+// The memory of a ReplicaSet of a past revision in an informer's cache. For an ordinary service, it
+// was 11.8 KiB without trimming.
 func TestMemoryOfReplicaSets(t *testing.T) {
 	const n, atMost = 2_000, 3.0
-	data, err := ordinaryReplicaSet().Marshal() // protobuf, as an informer gets it
+	data, err := ordinaryReplicaSet().Marshal() // protobuf, as an informer receives it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +198,7 @@ func TestMemoryOfReplicaSets(t *testing.T) {
 	whole, trimmed := kib(func(obj any) (any, error) { return obj, nil }), kib(Trim)
 	t.Logf("%.1f KiB whole, %.1f KiB trimmed", whole, trimmed)
 	if trimmed > atMost || whole < 2*trimmed {
-		t.Errorf("a ReplicaSet takes %.1f KiB, and %.1f KiB trimmed; want at most %.1f KiB, and less than half", whole, trimmed, atMost)
+		t.Errorf("a ReplicaSet uses %.1f KiB, trimmed %.1f KiB; want at most %.1f KiB, and less than half", whole, trimmed, atMost)
 	}
 }
 

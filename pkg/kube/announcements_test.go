@@ -23,14 +23,14 @@ func TestAnnounced(t *testing.T) {
 		"nothing": {func(*v1.Node) {}, decision.Spot, nil},
 		"a taint": {withTaint("aws-node-termination-handler/spot-itn", "x"), decision.Spot,
 			[]Announcement{{"taint aws-node-termination-handler/spot-itn", decision.Reclaim, time.Time{}, 2 * time.Minute, true}}},
-		"a taint that says since when": {func(n *v1.Node) {
+		"a taint with its time": {func(n *v1.Node) {
 			n.Spec.Taints = []v1.Taint{{Key: "karpenter.sh/disrupted", TimeAdded: &metav1.Time{Time: ago(time.Minute)}}}
 		}, decision.OnDemand, []Announcement{{"taint karpenter.sh/disrupted", decision.Drain, ago(time.Minute), 0, false}}},
 		"a condition": {withCondition("InstanceExpired", v1.ConditionTrue, ago(time.Second)), decision.Spot,
 			[]Announcement{{"condition InstanceExpired=True", decision.Reclaim, ago(time.Second), 5 * time.Minute, true}}},
 		"a label": {withLabel("autoscaling.cast.ai/draining", "spot-prediction"), decision.Spot,
 			[]Announcement{{"label autoscaling.cast.ai/draining=spot-prediction", decision.Drain, time.Time{}, 0, false}}},
-		"several, in the order of the table, then the others": {func(n *v1.Node) {
+		"several signals, in the order of the table, then deletion and silence": {func(n *v1.Node) {
 			n.DeletionTimestamp = &metav1.Time{Time: ago(time.Second)}
 			withCondition(v1.NodeReady, v1.ConditionUnknown, ago(time.Minute))(n)
 			withTaint("karpenter.sh/disrupted", "")(n)
@@ -41,8 +41,8 @@ func TestAnnounced(t *testing.T) {
 			{Deletion, decision.Drain, ago(time.Second), 0, false},
 			{Silence, decision.Reclaim, ago(50 * time.Second), 0, true},
 		}},
-		"silence is nothing on on-demand": {withCondition(v1.NodeReady, v1.ConditionUnknown, ago(time.Hour)), decision.OnDemand, nil},
-		"silence of 9 s":                  {withCondition(v1.NodeReady, v1.ConditionUnknown, ago(9*time.Second)), decision.Spot, nil},
+		"silence of an on-demand node": {withCondition(v1.NodeReady, v1.ConditionUnknown, ago(time.Hour)), decision.OnDemand, nil},
+		"silence of 9 s":               {withCondition(v1.NodeReady, v1.ConditionUnknown, ago(9*time.Second)), decision.Spot, nil},
 		"silence of 10 s": {withCondition(v1.NodeReady, v1.ConditionUnknown, ago(10*time.Second)), decision.Spot,
 			[]Announcement{{Silence, decision.Reclaim, now, 0, true}}},
 	}
@@ -58,11 +58,11 @@ func TestAnnounced(t *testing.T) {
 	}
 }
 
-// The controller and the scheduler read one and the same class from a node, however many signals it has.
+// Announced and Read return the same class for any combination of signals.
 func TestAnnouncedAgreesWithRead(t *testing.T) {
 	reader := &NodeReader{Policy: builtin, Signals: BuiltinSignals(), NotReadyAfter: time.Minute}
 	rapid.Check(t, func(t *rapid.T) {
-		node := nodeWith(maps.Clone(rapid.SampledFrom([]map[string]string{spot, bought}).Draw(t, "labels")))
+		node := nodeWith(maps.Clone(rapid.SampledFrom([]map[string]string{spot, onDemandLabels}).Draw(t, "labels")))
 		for _, s := range rapid.SliceOfN(rapid.SampledFrom(reader.Signals), 0, 3).Draw(t, "signals") {
 			switch s.Kind {
 			case TaintSignal:
@@ -86,7 +86,7 @@ func TestAnnouncedAgreesWithRead(t *testing.T) {
 			class = max(class, a.Class)
 		}
 		if class != facts.Signal {
-			t.Fatalf("Announced says %s, Read says %s", class, facts.Signal)
+			t.Fatalf("largest class of Announced = %s, Signal of Read = %s", class, facts.Signal)
 		}
 	})
 }

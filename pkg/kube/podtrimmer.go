@@ -13,19 +13,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// PodTrimmer trims the pods in the caches of a scheduler, which are most of what it has. Of a pod that has its node a scheduler needs what it
-// occupies there, and what others are to be near to or far from. How its containers are started and how they are is dropped, and what it
-// has in common with the other pods of its controller is held once for all of them. A pod that waits for a node is kept whole, except
-// managedFields: all plugins read it, and extenders are sent it.
+// PodTrimmer trims the pods in the caches of a scheduler, where they use most of the memory. For a
+// bound pod, a scheduler needs the resources that the pod occupies on its node, and the fields that
+// affinity and spreading of other pods refer to. PodTrimmer drops how the containers are started
+// and their status. It shares equal parts between the pods of one controller. It retains all fields
+// of a pod without a node except managedFields: all plugins read them, and extenders receive them.
 //
-// Its Trim is a cache.TransformFunc. It never changes what it is given, and returns what it has returned before as it is.
+// Its Trim is a cache.TransformFunc. It never changes the pod that it is given, and returns an
+// already trimmed pod unchanged.
 type PodTrimmer struct {
-	// moves keeps what a program reads that moves pods.
-	moves bool
-	mu    sync.Mutex
-	// latest has one trimmed pod of each controller, for as long as a cache holds it.
+	// forMoves retains the fields that the controller needs to move pods.
+	forMoves bool
+	mu       sync.Mutex
+	// latest contains the most recently trimmed pod of each controller, while a cache refers to it.
 	latest map[types.UID]weak.Pointer[v1.Pod]
-	// sweepAt is how large latest gets before controllers without pods are removed from it.
+	// sweepAt is the size of latest at which controllers without pods are removed from it.
 	sweepAt int
 }
 
@@ -36,15 +38,16 @@ func NewPodTrimmer() *PodTrimmer {
 	return &PodTrimmer{latest: map[types.UID]weak.Pointer[v1.Pod]{}, sweepAt: minSweep}
 }
 
-// NewMovedPodTrimmer returns a PodTrimmer for an informer of spot-controller. It keeps what says whether a pod serves and may be
-// moved, too: its readiness, all annotations and emptyDir volumes.
+// NewMovedPodTrimmer returns a PodTrimmer for an informer of spot-controller. It also retains the
+// fields that show whether a pod is ready and may be moved: its readiness, all annotations and
+// emptyDir volumes.
 func NewMovedPodTrimmer() *PodTrimmer {
 	t := NewPodTrimmer()
-	t.moves = true
+	t.forMoves = true
 	return t
 }
 
-// Trim returns the pod obj trimmed, and everything else as it is.
+// Trim returns a trimmed copy of a pod. It returns any other object unchanged.
 func (t *PodTrimmer) Trim(obj any) (any, error) {
 	pod, ok := obj.(*v1.Pod)
 	if !ok {
@@ -55,7 +58,7 @@ func (t *PodTrimmer) Trim(obj any) (any, error) {
 	if trimmed.Spec.NodeName != "" {
 		t.trimBound(&trimmed)
 	}
-	if changed(pod, &trimmed) == pod {
+	if wholeIfEqual(pod, &trimmed) == pod {
 		return pod, nil
 	}
 	if trimmed.Spec.NodeName != "" {
@@ -64,26 +67,26 @@ func (t *PodTrimmer) Trim(obj any) (any, error) {
 	return &trimmed, nil
 }
 
-// trimBound drops from a pod with a node what is not read of it.
+// trimBound drops the fields of a bound pod that no reader uses.
 func (t *PodTrimmer) trimBound(pod *v1.Pod) {
-	pod.Annotations = only(pod.Annotations, func(key string) bool {
-		return t.moves || key == v1.MirrorPodAnnotationKey || strings.HasPrefix(key, annotationDomain)
+	pod.Annotations = filterKeys(pod.Annotations, func(key string) bool {
+		return t.forMoves || key == v1.MirrorPodAnnotationKey || strings.HasPrefix(key, annotationDomain)
 	})
 	spec, status := &pod.Spec, &pod.Status
-	status.ContainerStatuses = resized(status.ContainerStatuses, spec.Containers, func(*v1.Container) bool { return true })
-	status.InitContainerStatuses = resized(status.InitContainerStatuses, spec.InitContainers, func(c *v1.Container) bool {
+	status.ContainerStatuses = resizedStatuses(status.ContainerStatuses, spec.Containers, func(*v1.Container) bool { return true })
+	status.InitContainerStatuses = resizedStatuses(status.InitContainerStatuses, spec.InitContainers, func(c *v1.Container) bool {
 		return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 	})
-	spec.Containers, spec.InitContainers = occupants(spec.Containers), occupants(spec.InitContainers)
+	spec.Containers, spec.InitContainers = schedulingFields(spec.Containers), schedulingFields(spec.InitContainers)
 	spec.EphemeralContainers, status.EphemeralContainerStatuses = nil, nil
 	spec.Volumes = filtered(spec.Volumes, func(v *v1.Volume) bool {
-		return v.ConfigMap == nil && v.Secret == nil && (t.moves || v.EmptyDir == nil) && v.DownwardAPI == nil && v.Projected == nil
+		return v.ConfigMap == nil && v.Secret == nil && (t.forMoves || v.EmptyDir == nil) && v.DownwardAPI == nil && v.Projected == nil
 	})
 	spec.DNSConfig, spec.HostAliases, spec.SecurityContext, spec.ImagePullSecrets, spec.ReadinessGates = nil, nil, nil, nil, nil
 	status.Conditions = filtered(status.Conditions, func(c *v1.PodCondition) bool {
 		switch c.Type {
 		case v1.PodReady:
-			return t.moves
+			return t.forMoves
 		case v1.ContainersReady, v1.PodInitialized, v1.PodReadyToStartContainers:
 			return false
 		}
@@ -92,8 +95,9 @@ func (t *PodTrimmer) trimBound(pod *v1.Pod) {
 	status.Message, status.HostIP, status.HostIPs, status.PodIP, status.PodIPs = "", "", nil, "", nil
 }
 
-// occupants returns of containers what they occupy on their node.
-func occupants(containers []v1.Container) []v1.Container {
+// schedulingFields returns the containers with only the fields that describe what they occupy on
+// their node.
+func schedulingFields(containers []v1.Container) []v1.Container {
 	if len(containers) == 0 {
 		return nil
 	}
@@ -105,9 +109,10 @@ func occupants(containers []v1.Container) []v1.Container {
 	return all
 }
 
-// resized returns the statuses of containers whose resources are other than the specification's: while a pod is being resized, the larger
-// ones count (PodRequests in k8s.io/component-helpers/resource). Only those of containers that counts reports are read.
-func resized(statuses []v1.ContainerStatus, containers []v1.Container, counts func(*v1.Container) bool) []v1.ContainerStatus {
+// resizedStatuses returns the statuses of containers whose resources differ from the specification.
+// While a pod is being resized, the larger resources count (PodRequests in
+// k8s.io/component-helpers/resource). It considers only containers for which counts returns true.
+func resizedStatuses(statuses []v1.ContainerStatus, containers []v1.Container, counts func(*v1.Container) bool) []v1.ContainerStatus {
 	var kept []v1.ContainerStatus
 	for i := range statuses {
 		s := &statuses[i]
@@ -115,8 +120,8 @@ func resized(statuses []v1.ContainerStatus, containers []v1.Container, counts fu
 		if c < 0 || s.Resources == nil || !counts(&containers[c]) {
 			continue
 		}
-		asked := containers[c].Resources.Requests
-		if equality.Semantic.DeepEqual(s.Resources.Requests, asked) && equality.Semantic.DeepEqual(s.AllocatedResources, asked) {
+		requests := containers[c].Resources.Requests
+		if equality.Semantic.DeepEqual(s.Resources.Requests, requests) && equality.Semantic.DeepEqual(s.AllocatedResources, requests) {
 			continue
 		}
 		kept = append(kept, v1.ContainerStatus{Name: s.Name, AllocatedResources: s.AllocatedResources, Resources: s.Resources})
@@ -124,7 +129,8 @@ func resized(statuses []v1.ContainerStatus, containers []v1.Container, counts fu
 	return kept
 }
 
-// share lets pod have what is equal in the pod of its controller that was trimmed last: objects in caches are never changed.
+// share replaces parts of the pod by equal parts of the last trimmed pod of the same controller.
+// This is safe because objects in caches are never changed.
 func (t *PodTrimmer) share(pod *v1.Pod) {
 	controller := metav1.GetControllerOfNoCopy(pod)
 	if controller == nil {
@@ -141,7 +147,8 @@ func (t *PodTrimmer) share(pod *v1.Pod) {
 	t.latest[controller.UID] = weak.Make(pod)
 }
 
-// shareParts gives pod the parts of other that are equal to its own. All of them are compared: what owns a pod is what its writer says.
+// shareParts replaces parts of pod by equal parts of other. It compares every part, because the
+// controller reference is a claim of the pod's writer.
 func shareParts(pod, other *v1.Pod) {
 	sameText(&pod.Namespace, other.Namespace)
 	sameText(&pod.GenerateName, other.GenerateName)
@@ -174,21 +181,21 @@ func shareParts(pod, other *v1.Pod) {
 	same(&pod.Status.Conditions, other.Status.Conditions)
 }
 
-// sameText is same for texts.
+// sameText replaces *mine by other if they are equal, so that both share memory.
 func sameText[T ~string](mine *T, other T) {
 	if *mine == other {
 		*mine = other
 	}
 }
 
-// same makes mine the value that it is equal to.
+// same replaces *mine by other if they are semantically equal.
 func same[T any](mine *T, other T) {
 	if equality.Semantic.DeepEqual(*mine, other) {
 		*mine = other
 	}
 }
 
-// filtered returns the items that keep reports, in a slice without room for more.
+// filtered returns the items that keep accepts, in a slice without spare capacity.
 func filtered[T any](items []T, keep func(*T) bool) []T {
 	n := 0
 	for i := range items {

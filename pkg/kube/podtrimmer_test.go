@@ -21,7 +21,7 @@ func resources(cpu string) v1.ResourceList {
 	return v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}
 }
 
-// boundPod returns a pod on a node with what real ones have.
+// boundPod returns a bound pod with the fields that real pods have.
 func boundPod(name string) *v1.Pod {
 	volume := func(name string, source v1.VolumeSource) v1.Volume {
 		return v1.Volume{Name: name, VolumeSource: source}
@@ -69,10 +69,10 @@ func trimmedPod(t testing.TB, trimmer *PodTrimmer, pod *v1.Pod) *v1.Pod {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(before, pod); diff != "" {
-		t.Errorf("what was given has changed (-before +after):\n%s", diff)
+		t.Errorf("the argument has changed (-before +after):\n%s", diff)
 	}
 	if again, err := trimmer.Trim(trimmed); again != trimmed || err != nil {
-		t.Errorf("a second time: another object, %v", err)
+		t.Errorf("second call: another object, %v", err)
 	}
 	return trimmed.(*v1.Pod)
 }
@@ -94,7 +94,7 @@ func TestTrimBoundPod(t *testing.T) {
 	}
 }
 
-// A program that moves pods reads their readiness, annotations and volumes, too.
+// The controller also reads readiness, annotations and volumes.
 func TestTrimMovedPod(t *testing.T) {
 	pod := boundPod("p")
 	pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "tmp", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
@@ -107,8 +107,8 @@ func TestTrimMovedPod(t *testing.T) {
 	}
 }
 
-// Plugins and extenders see a pod that waits as it is.
-func TestTrimWaitingPod(t *testing.T) {
+// Plugins and extenders receive a pending pod untrimmed.
+func TestTrimPendingPod(t *testing.T) {
 	pod := boundPod("p")
 	pod.Spec.NodeName = ""
 	want := pod.DeepCopy()
@@ -118,7 +118,7 @@ func TestTrimWaitingPod(t *testing.T) {
 	}
 }
 
-// A trimmed pod occupies as much as the whole one, also while it is being resized.
+// A trimmed pod requests as much as the whole pod, also while it is being resized.
 func TestTrimmedPodsOccupyTheSame(t *testing.T) {
 	quantities := rapid.SampledFrom([]string{"", "1", "1000m", "2", "3"})
 	rapid.Check(t, func(t *rapid.T) {
@@ -166,15 +166,16 @@ func TestTrimmedPodsOccupyTheSame(t *testing.T) {
 	})
 }
 
-// Pods of one controller share what is equal, and nothing else: each is as it would be alone.
-func TestPodsShareWhatIsEqual(t *testing.T) {
+// Pods of one controller share equal parts. Sharing never changes a pod.
+func TestPodsShareEqualParts(t *testing.T) {
 	trimmer := NewPodTrimmer()
 	first := trimmedPod(t, trimmer, boundPod("first"))
 	second := trimmedPod(t, trimmer, boundPod("second"))
 	if unsafe.SliceData(first.Spec.Containers) != unsafe.SliceData(second.Spec.Containers) {
 		t.Error("equal containers are not shared")
 	}
-	// Whoever writes a pod says what controls it: one of others is not to change these.
+	// The writer of a pod chooses its controller reference. A forged reference must not change
+	// other pods.
 	changes := map[string]func(*v1.Pod){
 		"labels":      func(p *v1.Pod) { p.Labels["app"] = "other" },
 		"annotations": func(p *v1.Pod) { p.Annotations["spot-aware-scheduler.io/min-on-demand"] = "0" },
@@ -195,7 +196,7 @@ func TestPodsShareWhatIsEqual(t *testing.T) {
 		changes[name](pod)
 		alone, got := trimmedPod(t, NewPodTrimmer(), pod), trimmedPod(t, trimmer, pod)
 		if diff := cmp.Diff(alone, got); diff != "" {
-			t.Errorf("other %s (-alone +beside others):\n%s", name, diff)
+			t.Errorf("other %s (-alone +shared):\n%s", name, diff)
 		}
 	}
 	if diff := cmp.Diff(trimmedPod(t, NewPodTrimmer(), boundPod("first")), first); diff != "" {
@@ -203,7 +204,7 @@ func TestPodsShareWhatIsEqual(t *testing.T) {
 	}
 }
 
-// Controllers whose pods are gone are forgotten.
+// The trimmer forgets controllers without pods.
 func TestPodTrimmerForgets(t *testing.T) {
 	trimmer := NewPodTrimmer()
 	for i := range 20 * minSweep {
@@ -217,6 +218,6 @@ func TestPodTrimmerForgets(t *testing.T) {
 		}
 	}
 	if n := len(trimmer.latest); n > 5*minSweep {
-		t.Errorf("%d controllers are remembered, of none of which there is a pod", n)
+		t.Errorf("%d controllers without pods are remembered", n)
 	}
 }

@@ -8,18 +8,18 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// WorkloadStanding is where the pods of one workload are.
+// WorkloadStanding counts the replicas of one workload by capacity type.
 type WorkloadStanding struct {
 	decision.Standing
-	// OnlyOnDemand counts the replicas of OnDemand whose own node selector or affinity keeps them off spot.
+	// OnlyOnDemand counts the on-demand replicas whose own node selector or affinity excludes spot.
 	OnlyOnDemand int
-	// Exempt counts the replicas of Spot that the policy exempts.
+	// Exempt counts the spot replicas that the policy exempts.
 	Exempt int
 }
 
-// Standings returns where the live pods of the profile of that name are, by workload and over all its revisions. capacityOf returns the
-// capacity type of a node; false if there is no such node. Left out are released pods, because their replacements count, and pods whose owner
-// is not known.
+// Standings counts the live pods of a scheduler profile by workload, over all its revisions.
+// capacityOf returns the capacity type of a node, or false if the node does not exist. Standings
+// omits released pods, because their replacements count, and pods with an unknown owner.
 func (o *Owners) Standings(pods []*v1.Pod, profile string, capacityOf func(node string) (decision.CapacityType, bool)) map[OwnerKey]WorkloadStanding {
 	type workload struct {
 		desired, floor int
@@ -30,18 +30,19 @@ func (o *Owners) Standings(pods []*v1.Pod, profile string, capacityOf func(node 
 	}
 	type revision struct {
 		*workload
-		at       int // in workload.revisions
+		index    int // index in workload.revisions
 		settings decision.Settings
 	}
 	workloads := map[OwnerKey]*workload{}
-	revisions := map[OwnerKey]*revision{} // the owner is looked up once a revision
-	concerns := func(pod *v1.Pod) bool {
+	revisions := map[OwnerKey]*revision{} // looks up the owner once per revision
+	isCounted := func(pod *v1.Pod) bool {
 		return pod.Spec.SchedulerName == profile && Live(pod) && !Released(pod) && HasOpinion(pod)
 	}
-	// All revisions first: a pod that names its owner wrongly says nothing about the others, wherever it is in the list.
+	// Collect all revisions first: a pod with a wrong owner reference then does not affect the
+	// others, regardless of its position in the list.
 	for _, pod := range pods {
 		key := RevisionOf(pod)
-		if revisions[key] != nil || !concerns(pod) {
+		if revisions[key] != nil || !isCounted(pod) {
 			continue
 		}
 		subject, err := o.Subject(pod)
@@ -53,7 +54,7 @@ func (o *Owners) Standings(pods []*v1.Pod, profile string, capacityOf func(node 
 			w = &workload{desired: subject.Pod.Workload.Desired, ordered: subject.Pod.Workload.Ordered}
 			workloads[subject.WorkloadKey] = w
 		}
-		r := &revision{workload: w, at: len(w.revisions)}
+		r := &revision{workload: w, index: len(w.revisions)}
 		r.settings, _ = o.policy.Settings(&subject.Pod)
 		w.floor = max(w.floor, r.settings.Floor(w.desired))
 		w.revisions = append(w.revisions, nil)
@@ -61,12 +62,12 @@ func (o *Owners) Standings(pods []*v1.Pod, profile string, capacityOf func(node 
 	}
 	for _, pod := range pods {
 		r := revisions[RevisionOf(pod)]
-		if r == nil || !concerns(pod) {
+		if r == nil || !isCounted(pod) {
 			continue
 		}
 		admits := decision.Pod{OnlySpot: onlySpot(pod, o.policy), Assigned: AssignmentOf(pod)}
 		replica := decision.Replica{OnlySpot: admits.OnlySpot, Exempt: r.settings.Exempts(&admits)}
-		if r.ordered { // every pod has an ordinal of its own
+		if r.ordered { // every pod has its own ordinal
 			subject, err := o.Subject(pod)
 			if err != nil {
 				continue
@@ -83,7 +84,7 @@ func (o *Owners) Standings(pods []*v1.Pod, profile string, capacityOf func(node 
 		case replica.Capacity == decision.Spot && replica.Exempt:
 			r.exempt++
 		}
-		r.revisions[r.at] = append(r.revisions[r.at], replica)
+		r.revisions[r.index] = append(r.revisions[r.index], replica)
 	}
 	standings := make(map[OwnerKey]WorkloadStanding, len(workloads))
 	for key, w := range workloads {
@@ -92,28 +93,29 @@ func (o *Owners) Standings(pods []*v1.Pod, profile string, capacityOf func(node 
 	return standings
 }
 
-// Deficits remembers since when the floors of workloads have not been met. The zero value remembers nothing. It is not for concurrent use.
+// Deficits records since when the floors of workloads have not been met. The zero value is empty.
+// It is not safe for concurrent use.
 type Deficits struct {
 	since map[OwnerKey]time.Time
 }
 
-// Update takes over standings as they are at now. It returns how many floors are not met, how many replicas they lack together, and how long
-// one of them has not been met at any Update, the longest.
+// Update records the standings at now. It returns the number of unmet floors, the number of
+// replicas that they lack in total, and how long the oldest has been unmet at every Update.
 func (d *Deficits) Update(standings map[OwnerKey]WorkloadStanding, now time.Time) (floors, replicas int, longest time.Duration) {
-	still := map[OwnerKey]time.Time{}
+	unmet := map[OwnerKey]time.Time{}
 	for key, s := range standings {
 		if s.FloorDeficit == 0 {
 			continue
 		}
-		since, before := d.since[key]
-		if !before {
+		since, wasUnmet := d.since[key]
+		if !wasUnmet {
 			since = now
 		}
-		still[key] = since
+		unmet[key] = since
 		floors++
 		replicas += s.FloorDeficit
 		longest = max(longest, now.Sub(since))
 	}
-	d.since = still
+	d.since = unmet
 	return floors, replicas, longest
 }
