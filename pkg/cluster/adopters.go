@@ -10,16 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Adopter is a controller that adopts pods without a controller by their labels, and does not
-// require pod-template-hash.
+// Adopter is a controller that adopts pods without a controller by their labels, and whose selector
+// does not require pod-template-hash.
 type Adopter struct {
 	// Kind and Name identify the controller in its namespace.
 	Kind, Name string
 	Selector   *metav1.LabelSelector
 }
 
-// readAdopters returns the adopters of each namespace, ordered by kind and name. A StatefulSet is
-// none: it only adopts pods that have one of its names.
+// readAdopters returns the adopters of each namespace, ordered by kind and name. It omits
+// StatefulSets, which adopt only pods with one of their own names.
 func (r *Reader) readAdopters(replicaSets []*appsv1.ReplicaSet) (map[string][]Adopter, error) {
 	byNamespace := map[string][]Adopter{}
 	add := func(kind string, object metav1.Object, selector *metav1.LabelSelector) {
@@ -53,7 +53,7 @@ func (r *Reader) readAdopters(replicaSets []*appsv1.ReplicaSet) (map[string][]Ad
 	return byNamespace, nil
 }
 
-// selectorOf returns the selector of a ReplicationController. One that is empty selects nothing.
+// selectorOf returns the selector of a ReplicationController. An empty selector selects nothing.
 func selectorOf(rc *v1.ReplicationController) *metav1.LabelSelector {
 	if len(rc.Spec.Selector) == 0 {
 		return nil

@@ -11,7 +11,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 )
 
-// Whatever adopts pods by labels that a released pod may have is an adopter, of its own namespace.
+// An adopter is a controller of the pod's own namespace that adopts pods by labels that a released
+// pod may have.
 func TestAdopters(t *testing.T) {
 	w := newWorld(t)
 	app := map[string]string{"app": "web"}

@@ -1,7 +1,9 @@
-// Package cluster takes one look at the cluster, in the values that the planners of spot-controller work with: which pods stand on which
-// nodes, what workloads they belong to and what the policy says of them, and whether a pod would find room elsewhere.
+// Package cluster reads a snapshot of the cluster in the values that the planners of
+// spot-controller use: which pods run on which nodes, to which workloads they belong, which policy
+// applies to them, and whether another node has room for a pod.
 //
-// A Snapshot is read-only: planners say what must be done as data, and one executor (package migration) does it.
+// A Snapshot is read-only. Planners return actions as data, and one executor (package migration)
+// performs them.
 package cluster
 
 import (
@@ -16,136 +18,156 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// Snapshot is the cluster at one moment, as the informers' caches say it. Every list has a fixed order, so that the same cluster gives the
-// same plans.
+// Snapshot is the state of the cluster at one moment, as recorded in the informers' caches. Every
+// list has a fixed order, so that the same cluster gives the same plans.
 type Snapshot struct {
 	Now time.Time
-	// Until is when the Facts of a node change next although the node does not; zero: never.
+	// Until is when the Facts of a node next change although the node does not; zero means never.
 	Until time.Time
-	// Overdue are the nodes whose Lease is overdue, as in kube.NodeReader.
+	// Overdue contains the nodes whose Lease is overdue, as in kube.NodeReader.
 	Overdue map[string]time.Time
-	// Nodes are all nodes, by name.
+	// Nodes contains all nodes, by name.
 	Nodes []*Node
-	// NodeEvents are what the informer saw of nodes since the Reader's last Snapshot, the earliest first.
+	// NodeEvents contains the events of nodes since the Reader's previous Snapshot, oldest first.
 	NodeEvents []kube.NodeEvent
-	// Pods are all pods that have not come to their end (Succeeded, Failed), terminating ones included, by namespace and name.
+	// Pods contains all pods that are not Succeeded or Failed, including terminating pods, by
+	// namespace and name.
 	Pods []*Pod
-	// Workloads are the workloads of those pods, released ones included, by namespace, kind and name: for what the policy has no opinion
-	// on (DaemonSets, static pods) there is none.
+	// Workloads contains the workloads of all Pods, including released pods, by namespace, kind
+	// and name. Pods that the policy does not apply to (DaemonSets, static pods) have no workload.
 	Workloads []*Workload
-	// Defects are the pods whose claims have no effect, in the order of Pods.
+	// Defects contains the pods whose claims are ignored, in the order of Pods.
 	Defects []Defect
-	// Budgets are all PodDisruptionBudgets, by namespace.
+	// Budgets contains all PodDisruptionBudgets, by namespace.
 	Budgets map[string][]*policyv1.PodDisruptionBudget
-	// Services are the selectors of all Services that have one, by namespace.
+	// Services contains the selectors of all Services that have one, by namespace.
 	Services map[string][]map[string]string
-	// Adopters are the controllers that could adopt a released pod, by namespace.
+	// Adopters contains the controllers that could adopt a released pod, by namespace.
 	Adopters map[string][]Adopter
 
-	// index is shared by the Rooms, Demands and Inspections of the Snapshot, which are therefore
-	// not for concurrent use; nil until one needs it.
+	// index is built on first use. The Rooms, Demands and Inspections of the Snapshot share it, so
+	// they are not safe for concurrent use.
 	index *index
 }
 
-// Node is a node with what a decision needs to know of it.
+// Node is a node with the facts that a decision needs.
 type Node struct {
 	*v1.Node
-	// Facts are its capacity type, its pool and the class of its strongest signal.
+	// Facts contains its capacity type, its pool and the class of its strongest signal.
 	Facts decision.Node
-	// Disruption is how it is disrupted, as far as the Node shows it.
+	// Disruption is how the node is disrupted, as far as the Node object shows it.
 	Disruption kube.NodeDisruption
-	// Pods are those on it, in the order of Snapshot.Pods.
+	// Pods contains the pods that are bound to the node, in the order of Snapshot.Pods.
 	Pods []*Pod
 }
 
-// Pod is a pod with what it belongs to.
+// Pod is a pod with its workload.
 type Pod struct {
 	*v1.Pod
-	// Node is where it stands; nil if it is not bound, or its node does not exist (any more).
+	// Node is the node that the pod is bound to. It is nil if the pod is not bound, or if the node
+	// does not exist.
 	Node *Node
-	// Requests is what it takes up of a node, one for itself under "pods" included.
+	// Requests contains the resources that the pod occupies on a node, including one unit of
+	// "pods".
 	Requests v1.ResourceList
-	// Subject is what it belongs to. nil: the policy has no opinion (kube.HasOpinion), or its owner is not known.
+	// Subject describes the pod's owner. It is nil if the policy does not apply to the pod (see
+	// kube.HasOpinion) or if the owner is unknown.
 	Subject *kube.Subject
-	// Workload and Revision are those of Subject; nil with it.
+	// Workload and Revision belong to Subject; they are nil if it is nil.
 	Workload *Workload
 	Revision *Revision
-	// Release says that the pod was released from its ReplicaSet, to leave when its replacement is ready; nil if it was not, or if it claims to
-	// have been and the claim is not trusted (see census.distrust). A released pod belongs to no workload.
+	// Release is set if the pod was released from its ReplicaSet: the controller evicts the pod
+	// when its replacement is ready. It is nil if the pod claims no release, or if the claim is not
+	// trusted (see census.releaseDefect). A released pod belongs to no workload.
 	Release *Release
-	// ReleasedFrom is the revision that a released pod was released from, also while that has no other pod. nil: the pod was not released, or
-	// the caches have no ReplicaSet of Release.ReplicaSetUID that is not being deleted, or not the Deployment that owns it.
+	// ReleasedFrom is the revision that the pod was released from, even if the revision has no
+	// other pod. It is nil if the pod was not released. It is also nil if the caches have no
+	// ReplicaSet with Release.ReplicaSetUID, if that ReplicaSet is being deleted, or if the caches
+	// do not have its Deployment.
 	ReleasedFrom *Revision
 
-	// replacement is the pod's replacement to the policy: Subject.Pod, or as a pod of ReleasedFrom. nil: nothing of it is known.
+	// replacement describes the pod's replacement for the policy: Subject.Pod, or the pod as a
+	// replica of ReleasedFrom. It is nil if nothing is known.
 	replacement *decision.Pod
-	// volumes are those that the pod's claims are bound to: a replacement with the same claims has to reach them too.
+	// volumes contains the volumes that the pod's claims are bound to. A replacement with the same
+	// claims must reach them too.
 	volumes []*v1.PersistentVolume
 }
 
-// Live reports whether the pod counts: it is neither terminal nor terminating, and was not released.
+// Live reports whether the pod counts as a replica: it is not terminal, not terminating and not
+// released.
 func (p *Pod) Live() bool { return p.Release == nil && kube.Live(p.Pod) }
 
-// overdueAfter is how long after its grace period a terminating pod is taken to be one that may never end.
+// overdueAfter is how long after its grace period a terminating pod counts as overdue: it may never
+// end.
 const overdueAfter = time.Minute
 
-// Overdue reports whether the pod still terminates, although its grace period ended a minute ago: a finalizer or a node may hold it for ever,
-// so nothing waits for it. The DeletionTimestamp of a pod is the end of its grace period.
+// Overdue reports whether the pod is still terminating one minute after its grace period. A
+// finalizer or a failed node may delay it forever, so the controller does not wait for it. The
+// DeletionTimestamp of a pod is the end of its grace period.
 func (p *Pod) Overdue(now time.Time) bool {
 	return p.DeletionTimestamp != nil && now.After(p.DeletionTimestamp.Add(overdueAfter))
 }
 
-// Workload is what owns pods and carries their replica count.
+// Workload is the object that owns pods and has their replica count.
 type Workload struct {
 	// Key identifies the workload.
 	Key kube.OwnerKey
-	// APIVersion is that of Kind: the one in which its pods name it, unless it is Deployment or StatefulSet, which are read in their own.
+	// APIVersion is the version of Kind in the owner references of the pods. For a Deployment or
+	// StatefulSet it is the version that the controller reads.
 	APIVersion, Kind, Namespace, Name string
-	// Ours: all its live pods, or if none is live all it has, name the profile whose policy the controller reads. The policy speaks of no
-	// other pods; they are only moved off nodes that go.
+	// Ours reports whether all live pods of the workload name the scheduler profile whose policy
+	// the controller reads. If no pod is live, all its pods must name it. The policy does not apply
+	// to other workloads: the controller only moves their pods off nodes that are about to be
+	// reclaimed or drained.
 	Ours bool
 	// Desired is its replica count.
 	Desired int
-	// Floor is how many replicas must survive the loss of all spot: the most that any of its revisions asks for; 0 if it is not Ours.
+	// Floor is how many replicas must survive the loss of all spot nodes: the largest floor of its
+	// revisions. It is 0 if the workload is not Ours.
 	Floor int
-	// Settings are those of its newest revision; zero if it is not Ours.
+	// Settings are the settings of its newest revision; zero if the workload is not Ours.
 	Settings decision.Settings
 	// Deployment is the object itself if it is one, else nil.
 	Deployment *appsv1.Deployment
 	// StatefulSet is the object itself if it is one, else nil.
 	StatefulSet *appsv1.StatefulSet
-	// RollingOut: some of its pods still are, or soon will be, of a revision that is not the newest, or the controller manager has not seen
-	// its newest specification yet. A rollout that is paused half-way is one too.
+	// RollingOut reports whether some pods belong, or are about to belong, to a revision that is
+	// not the newest. It is also true if the controller manager has not observed the newest
+	// specification yet, and while a rollout is paused half-way.
 	RollingOut bool
-	// Revisions are those that have pods, released ones included, or want some, oldest first. What has no rollouts has one.
+	// Revisions contains the revisions that have pods, including released pods, or want some,
+	// oldest first. A workload without rollouts has one.
 	Revisions []*Revision
 }
 
-// Revision is the part of a workload that survives a rollout; for a Deployment a ReplicaSet.
+// Revision is a group of a workload's pods with the same template. For a Deployment it is a
+// ReplicaSet.
 type Revision struct {
 	// Key identifies the revision.
 	Key      kube.OwnerKey
 	Workload *Workload
-	// ReplicaSet is the object itself if it is one, else nil.
+	// ReplicaSet is the object itself if the revision is one, else nil.
 	ReplicaSet *appsv1.ReplicaSet
 	// Pods are its live pods, bound or not, in the order of Snapshot.Pods.
 	Pods []*Pod
-	// Placed counts those that are bound to nodes that exist.
+	// Placed counts the pods that are bound to existing nodes.
 	Placed decision.Placed
 
-	// settings are what the policy says of its pods; nil: what it says of the workload.
+	// settings are the settings of its pods. If nil, the settings of the workload apply.
 	settings *decision.Settings
 }
 
-// Release is the value of kube.ReleaseAnnotation on a released pod, as JSON: all that is needed to finish or undo the release, also by a
-// controller that was started after it.
+// Release is the value of kube.ReleaseAnnotation on a released pod, as JSON. It contains everything
+// that the controller needs to finish or undo the release, also after a restart.
 type Release struct {
-	// ReplicaSet and ReplicaSetUID name what the pod was released from, and Hash is the value that its label pod-template-hash had.
+	// ReplicaSet and ReplicaSetUID identify the ReplicaSet that the pod was released from. Hash is
+	// the previous value of the pod's label pod-template-hash.
 	ReplicaSet    string    `json:"replicaSet"`
 	ReplicaSetUID types.UID `json:"replicaSetUID"`
 	Hash          string    `json:"hash"`
-	// Reason is why: a migration.Reason.
+	// Reason is the reason of the release, a migration.Reason.
 	Reason string `json:"reason"`
-	// At is when.
+	// At is the time of the release.
 	At time.Time `json:"at"`
 }

@@ -10,26 +10,27 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// Defect is a pod that claims to belong to something, or to have been released from something, that is not so. The claim has no effect.
+// Defect is a pod that makes a false claim about its owner or its release. The claim has no effect.
 type Defect struct {
 	Pod  *v1.Pod
 	Kind DefectKind
-	// Why says what is wrong.
+	// Why describes what is wrong.
 	Why string
 }
 
-// DefectKind is what is wrong with a pod: the label of a metric.
+// DefectKind classifies defects. It is the label of a metric.
 type DefectKind string
 
-// Every DefectKind there is.
+// All values of DefectKind.
 const (
-	// WrongOwner: the UID of its controller reference is that of an object of another namespace, kind or name.
+	// WrongOwner: the UID of the controller reference belongs to an object of another namespace,
+	// kind or name.
 	WrongOwner DefectKind = "owner"
-	// WrongRelease: its label or annotation says that it was released, and that is not trusted.
+	// WrongRelease: the pod's label or annotation claims a release that is not trusted.
 	WrongRelease DefectKind = "release"
 )
 
-// DefectKinds are all of them.
+// DefectKinds contains all kinds.
 var DefectKinds = []DefectKind{WrongOwner, WrongRelease}
 
 // owner is an object that can own pods.
@@ -38,14 +39,15 @@ type owner struct {
 	name string
 }
 
-// contradiction says what the pod's controller reference contradicts in the caches; "" if nothing. The UID of an object that no cache has
-// contradicts nothing: the object may be gone, or not seen yet.
+// contradiction describes how the pod's controller reference contradicts the caches; it is "" if it
+// does not. A UID that no cache has contradicts nothing: the object may be deleted, or not observed
+// yet.
 func (c *census) contradiction(pod *v1.Pod) string {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil {
 		return ""
 	}
-	if c.byUID == nil { // few pods ask
+	if c.byUID == nil { // few pods need it
 		c.byUID = map[types.UID]owner{}
 		for _, informer := range c.owners.Informers() {
 			for _, obj := range informer.GetStore().List() {
@@ -56,8 +58,8 @@ func (c *census) contradiction(pod *v1.Pod) string {
 			}
 		}
 	}
-	if is, known := c.byUID[ref.UID]; known && (is != owner{kube.KeyOf(pod.Namespace, ref), ref.Name}) {
-		return fmt.Sprintf("%s %s has the UID of %s %s/%s", ref.Kind, ref.Name, is.key.Kind, is.key.Namespace, is.name)
+	if actual, found := c.byUID[ref.UID]; found && (actual != owner{kube.KeyOf(pod.Namespace, ref), ref.Name}) {
+		return fmt.Sprintf("%s %s has the UID of %s %s/%s", ref.Kind, ref.Name, actual.key.Kind, actual.key.Namespace, actual.name)
 	}
 	return ""
 }

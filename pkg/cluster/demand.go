@@ -4,45 +4,50 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// Demand is what a pod that waits asks of a node beside its requests, as far as Room knows of it: that it is open, with taints that the pod
-// tolerates, in its node selector and affinity, within reach of its bound volumes, with its host ports free, and that its own required pod
-// affinity and anti-affinity and its hard topology spread allow it. It is not for concurrent use.
+// Demand contains the requirements of a pending pod on a node, except its resource requests, as far
+// as Room considers them. The node accepts new pods, and the pod tolerates its taints. The node
+// matches the pod's node selector and affinity, and reaches its bound volumes. The pod's host ports
+// are free. The pod's own required pod affinity and anti-affinity and its hard topology spread
+// permit the node. A Demand is not safe for concurrent use.
 type Demand struct {
 	changes *changes
 	class   *class
 	places  map[*Pod]*Node
-	// counted: the class has its terms, which are not worked out before a node is suitable but for them.
-	counted bool
+	// hasTerms reports whether the class has its terms. They are expensive, so the Demand computes
+	// them only when a node meets all other requirements.
+	hasTerms bool
 }
 
-// NewDemand returns the demand of p, which is on no node of s. places says where pods are taken to be that will leave their nodes or get one,
-// nil for nowhere; it must not change while the Demand is in use.
+// NewDemand returns the demand of p, which is bound to no node of s. places overrides the nodes of
+// pods that are about to move; nil means no node. The caller must not change places while it uses
+// the Demand.
 func NewDemand(s *Snapshot, p *Pod, places map[*Pod]*Node) *Demand {
 	return &Demand{changes: newChanges(indexOf(s)), class: newClass(p), places: places}
 }
 
-// Takes reports whether a node would take the pod if it had room for its requests, once the pods in then, which are on nodes of the Snapshot and
-// not in places, are where that says; nil is nowhere.
-func (d *Demand) Takes(node *Node, then map[*Pod]*Node) bool {
-	if !open(node) || !d.class.suit(node) || !d.portsFree(node, then) {
+// Takes reports whether the node would accept the pod if it had enough resources. moves overrides
+// the nodes of further pods, which are bound to nodes of the Snapshot; nil means no node. No pod
+// may be in both moves and places.
+func (d *Demand) Takes(node *Node, moves map[*Pod]*Node) bool {
+	if !open(node) || !d.class.suitable(node) || !d.portsFree(node, moves) {
 		return false
 	}
-	if !d.counted {
+	if !d.hasTerms {
 		d.countTerms()
 	}
-	d.changes.move(then, 1)
-	defer d.changes.move(then, -1)
-	return d.class.terms.allow(d.changes.index.numbers[node])
+	d.changes.move(moves, 1)
+	defer d.changes.move(moves, -1)
+	return d.class.terms.allows(d.changes.index.numbers[node])
 }
 
-// countTerms works out the terms of the class.
+// countTerms computes the terms of the class.
 func (d *Demand) countTerms() {
-	d.counted, d.class.terms = true, d.changes.newTerms(d.class.pod)
+	d.hasTerms, d.class.terms = true, d.changes.newTerms(d.class.pod)
 	d.changes.move(d.places, 1)
 }
 
-// portsFree reports whether nobody on the node uses a port of the pod's.
-func (d *Demand) portsFree(node *Node, then map[*Pod]*Node) bool {
+// portsFree reports whether no other pod on the node uses one of the pod's host ports.
+func (d *Demand) portsFree(node *Node, moves map[*Pod]*Node) bool {
 	if len(d.class.ports) == 0 {
 		return true
 	}
@@ -54,11 +59,11 @@ func (d *Demand) portsFree(node *Node, then map[*Pod]*Node) bool {
 	}
 	for _, p := range node.Pods {
 		_, placed := d.places[p]
-		if _, leaves := then[p]; !placed && !leaves {
+		if _, moving := moves[p]; !placed && !moving {
 			use(p)
 		}
 	}
-	for _, places := range []map[*Pod]*Node{d.places, then} {
+	for _, places := range []map[*Pod]*Node{d.places, moves} {
 		for p, to := range places {
 			if to == node {
 				use(p)

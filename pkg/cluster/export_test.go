@@ -5,13 +5,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Forget lets the reader read every pod again.
-func (r *Reader) Forget() { r.known = known{} }
+// Forget makes the reader read every pod again.
+func (r *Reader) Forget() { r.podCache = podCache{} }
 
-// ForgetIndex has the next Room or Demand read the labels of all nodes and pods again.
+// ForgetIndex makes the next Room or Demand read the labels of all nodes and pods again.
 func (s *Snapshot) ForgetIndex() { s.index = nil }
 
-// LoseReplicaSets lets every ReplicaSet go after the reader has seen that it owns a pod, and before it looks at it.
+// LoseReplicaSets makes all ReplicaSets disappear between the lookup of a pod's owner and the read
+// of the ReplicaSet.
 func (r *Reader) LoseReplicaSets() {
 	r.replicaSets = appslisters.NewReplicaSetLister(cache.NewIndexer(nil, cache.Indexers{}))
 }

@@ -12,7 +12,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// amounts are requests or capacities in whole units, CPU in thousandths.
+// amounts contains requests or capacities in whole units, and CPU in thousandths.
 type amounts struct {
 	milliCPU, memory, ephemeral, pods int64
 	others                            map[v1.ResourceName]int64 // nil: none
@@ -39,8 +39,9 @@ func (a *amounts) add(list v1.ResourceList, sign int64) {
 	}
 }
 
-// hold reports whether there is enough of everything that need asks for. What it does not ask for may be overdrawn.
-func (a *amounts) hold(need *amounts) bool {
+// covers reports whether there is enough of every requested resource. Resources that are not
+// requested may be overcommitted.
+func (a *amounts) covers(need *amounts) bool {
 	short := func(need, have int64) bool { return need > 0 && need > have }
 	if short(need.pods, a.pods) || short(need.milliCPU, a.milliCPU) || short(need.memory, a.memory) || short(need.ephemeral, a.ephemeral) {
 		return false
@@ -53,14 +54,14 @@ func (a *amounts) hold(need *amounts) bool {
 	return true
 }
 
-// free is what a node has left.
+// free contains the unused resources of a node.
 type free struct {
 	measured bool
 	amounts
-	ports fwk.HostPortInfo // in use; nil: not looked at yet
+	ports fwk.HostPortInfo // in use; nil: not computed yet
 }
 
-// measure works out what is left of a node. Most are never asked for it.
+// measure computes the unused resources of the node on first use. Most nodes never need it.
 func (at *site) measure() {
 	if at.free.measured {
 		return
@@ -72,7 +73,7 @@ func (at *site) measure() {
 	}
 }
 
-// usedPorts returns the host ports that are in use on a node.
+// usedPorts returns the host ports that are in use on the node.
 func (at *site) usedPorts() fwk.HostPortInfo {
 	if at.free.ports == nil {
 		at.free.ports = fwk.HostPortInfo{}
@@ -85,8 +86,8 @@ func (at *site) usedPorts() fwk.HostPortInfo {
 	return at.free.ports
 }
 
-// take takes room for one pod of a class.
-func (at *site) take(c *class) {
+// reserve reserves room on the node for one pod of a class.
+func (at *site) reserve(c *class) {
 	at.measure()
 	at.free.add(c.pod.Requests, -1)
 	if len(c.ports) > 0 {
@@ -97,18 +98,18 @@ func (at *site) take(c *class) {
 	}
 }
 
-// class is all pods that the same nodes can take.
+// class is a set of pods that fit on the same nodes.
 type class struct {
-	pod      *Pod // one of them
+	pod      *Pod // an example
 	needs    amounts
 	ports    []v1.ContainerPort
-	affinity *nodeaffinity.RequiredNodeAffinity // nil: every node will do
-	terms    *terms                             // nil: no other pod matters
+	affinity *nodeaffinity.RequiredNodeAffinity // nil: any node
+	terms    *terms                             // nil: independent of other pods
 
-	// suits remembers, by site.index, which nodes can take such pods at all.
+	// suits caches, by site.index, whether a node is suitable for such pods.
 	suits []suitability
-	// from is, by group.index, before which of its nodes none will ever have room again.
-	from []int
+	// next contains, by group.index, the index of the group's first node that may still have room.
+	next []int
 }
 
 type suitability int8
@@ -119,7 +120,7 @@ const (
 	unsuitable
 )
 
-// classOf returns the class of p. Only pods of one revision are compared.
+// classOf returns the class of p. It compares only pods of one revision.
 func (r *Room) classOf(p *Pod) *class {
 	var key any = p
 	if p.Revision != nil {
@@ -128,18 +129,18 @@ func (r *Room) classOf(p *Pod) *class {
 		key = p.ReleasedFrom
 	}
 	for _, c := range r.classes[key] {
-		if c.has(p) {
+		if c.contains(p) {
 			return c
 		}
 	}
 	c := newClass(p)
 	c.terms = r.changes.newTerms(p)
-	c.suits, c.from = make([]suitability, len(r.snapshot.Nodes)), make([]int, len(r.groups))
+	c.suits, c.next = make([]suitability, len(r.snapshot.Nodes)), make([]int, len(r.groups))
 	r.classes[key] = append(r.classes[key], c)
 	return c
 }
 
-// newClass returns the class of p with what says nothing of other pods.
+// newClass returns the class of p, without the terms that depend on other pods.
 func newClass(p *Pod) *class {
 	c := &class{pod: p, ports: hostPorts(p.Pod)}
 	c.needs.add(p.Requests, 1)
@@ -150,27 +151,27 @@ func newClass(p *Pod) *class {
 	return c
 }
 
-// has reports whether p is of the class, among pods of one revision.
-func (c *class) has(p *Pod) bool {
+// contains reports whether p belongs to the class. p must be of the same revision.
+func (c *class) contains(p *Pod) bool {
 	a, b := &c.pod.Spec, &p.Spec
 	return c.pod == p || slices.Equal(c.pod.volumes, p.volumes) && slices.Equal(c.ports, hostPorts(p.Pod)) &&
 		equality.Semantic.DeepEqual(c.pod.Requests, p.Requests) &&
 		equality.Semantic.DeepEqual(a.NodeSelector, b.NodeSelector) && equality.Semantic.DeepEqual(a.Affinity, b.Affinity) &&
 		equality.Semantic.DeepEqual(a.Tolerations, b.Tolerations) &&
 		equality.Semantic.DeepEqual(a.TopologySpreadConstraints, b.TopologySpreadConstraints) &&
-		c.terms.concern(c.pod, p)
+		c.terms.applyTo(c.pod, p)
 }
 
-// fits reports whether an open node takes one more pod of the class. Where it does not, ever says whether it may once other pods have been
-// placed.
+// fits reports whether an open node has room for one more pod of the class. If it has not, ever
+// reports whether it may have room after other pods were placed.
 func (c *class) fits(at *site) (fits, ever bool) {
 	at.measure()
-	if !at.free.hold(&c.needs) {
+	if !at.free.covers(&c.needs) {
 		return false, false
 	}
 	if c.suits[at.index] == unknown {
 		c.suits[at.index] = unsuitable
-		if c.suit(at.Node) {
+		if c.suitable(at.Node) {
 			c.suits[at.index] = suitable
 		}
 	}
@@ -182,26 +183,28 @@ func (c *class) fits(at *site) (fits, ever bool) {
 			return false, false
 		}
 	}
-	return c.terms.allow(at.index), true
+	return c.terms.allows(at.index), true
 }
 
-// suit reports whether a node can take pods of the class as far as neither depends on other pods.
-func (c *class) suit(node *Node) bool {
-	return c.keptOffBy(node) == "" && c.matches(node) && c.reaches(node)
+// suitable reports whether the node is suitable for pods of the class, as far as neither depends on
+// other pods.
+func (c *class) suitable(node *Node) bool {
+	return c.untoleratedTaint(node) == "" && c.matches(node) && c.reaches(node)
 }
 
-// keptOffBy returns the key of a taint of the node that pods of the class do not tolerate; "" if there is none.
-func (c *class) keptOffBy(node *Node) string {
+// untoleratedTaint returns the key of a taint of the node that pods of the class do not tolerate,
+// or "".
+func (c *class) untoleratedTaint(node *Node) string {
 	if len(node.Spec.Taints) > 0 {
-		taint, kept := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, c.pod.Spec.Tolerations, keepsOff, true)
-		if kept {
+		taint, found := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, c.pod.Spec.Tolerations, excludesPods, true)
+		if found {
 			return taint.Key
 		}
 	}
 	return ""
 }
 
-// matches reports whether the node is one of those that the node selector and affinity of the class want.
+// matches reports whether the node matches the node selector and affinity of the class.
 func (c *class) matches(node *Node) bool {
 	if c.affinity == nil {
 		return true
@@ -210,17 +213,17 @@ func (c *class) matches(node *Node) bool {
 	return match && err == nil
 }
 
-// reaches reports whether the volumes of the class can be reached from the node.
+// reaches reports whether the node can reach the volumes of the class.
 func (c *class) reaches(node *Node) bool {
 	return !slices.ContainsFunc(c.pod.volumes, func(pv *v1.PersistentVolume) bool {
 		return volume.CheckNodeAffinity(pv, node.Labels) != nil
 	})
 }
 
-// keepsOff reports whether a taint keeps pods off that do not tolerate it.
-func keepsOff(taint *v1.Taint) bool { return taint.Effect != v1.TaintEffectPreferNoSchedule }
+// excludesPods reports whether a taint excludes pods that do not tolerate it.
+func excludesPods(taint *v1.Taint) bool { return taint.Effect != v1.TaintEffectPreferNoSchedule }
 
-// hostPorts returns the ports of the node that a pod holds while it runs.
+// hostPorts returns the host ports that the pod uses while it runs.
 func hostPorts(pod *v1.Pod) (ports []v1.ContainerPort) {
 	collect := func(container *v1.Container) {
 		for _, port := range container.Ports {

@@ -15,8 +15,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// index finds the nodes and pods of one Snapshot by their labels. Every answer is computed once,
-// because thousands of workloads ask the same questions. It is not for concurrent use.
+// index finds the nodes and pods of one Snapshot by their labels. It caches every result, because
+// thousands of workloads need the same ones. It is not safe for concurrent use.
 type index struct {
 	snapshot   *Snapshot
 	numbers    map[*Node]int // positions in Snapshot.Nodes
@@ -25,7 +25,7 @@ type index struct {
 	labelled   map[labelKey]map[string][]*Pod
 }
 
-// labelKey is a label key among the pods of a namespace; an empty namespace means all.
+// labelKey is a label key in the pods of a namespace. An empty namespace means all namespaces.
 type labelKey struct{ namespace, key string }
 
 // indexOf returns the index of s.
@@ -44,15 +44,15 @@ func indexOf(s *Snapshot) *index {
 	return x
 }
 
-// topology is the domain of each node, by its number: noDomain, or a number for each value of the
+// topology maps the number of each node to its domain: noDomain, or a number for each value of the
 // topology key.
 type topology []int32
 
 const noDomain = -1
 
 func (x *index) topology(key string) topology {
-	if known, ok := x.topologies[key]; ok {
-		return known
+	if cached, ok := x.topologies[key]; ok {
+		return cached
 	}
 	t := make(topology, len(x.snapshot.Nodes))
 	domains := map[string]int32{}
@@ -71,20 +71,20 @@ func (x *index) topology(key string) topology {
 	return t
 }
 
-// eligibility is which nodes, by their number, count for a topology spread constraint, and how many
-// domains they form.
+// eligibility contains the nodes, by number, that count for a topology spread constraint, and the
+// number of their domains.
 type eligibility struct {
 	nodes   []bool
 	domains int
 }
 
-// eligibility returns the one for a constraint of p. keys are the topology keys of all hard
-// constraints of p: a node without one of them counts for none.
+// eligibility returns the eligibility for a constraint of p. keys are the topology keys of all hard
+// constraints of p. A node that lacks such a label counts for no constraint.
 func (x *index) eligibility(p *Pod, c *v1.TopologySpreadConstraint, keys []string) *eligibility {
 	honorsAffinity := ptr.Deref(c.NodeAffinityPolicy, v1.NodeInclusionPolicyHonor) == v1.NodeInclusionPolicyHonor
 	honorsTaints := ptr.Deref(c.NodeTaintsPolicy, v1.NodeInclusionPolicyIgnore) == v1.NodeInclusionPolicyHonor
-	// All that the answer depends on.
-	var question struct {
+	// All inputs of the result.
+	var inputs struct {
 		Key          string
 		Keys         []string
 		NodeSelector map[string]string
@@ -92,20 +92,20 @@ func (x *index) eligibility(p *Pod, c *v1.TopologySpreadConstraint, keys []strin
 		HonorsTaints bool
 		Tolerations  []v1.Toleration
 	}
-	question.Key, question.Keys, question.HonorsTaints = c.TopologyKey, keys, honorsTaints
+	inputs.Key, inputs.Keys, inputs.HonorsTaints = c.TopologyKey, keys, honorsTaints
 	if honorsAffinity {
-		question.NodeSelector = p.Spec.NodeSelector
+		inputs.NodeSelector = p.Spec.NodeSelector
 		if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil {
-			question.Required = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+			inputs.Required = a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 		}
 	}
 	if honorsTaints {
-		question.Tolerations = p.Spec.Tolerations
+		inputs.Tolerations = p.Spec.Tolerations
 	}
-	text, _ := json.Marshal(question) // these types have no value that cannot be encoded
+	text, _ := json.Marshal(inputs) // these types have no value that cannot be encoded
 	id := string(text)
-	if known := x.eligible[id]; known != nil {
-		return known
+	if cached := x.eligible[id]; cached != nil {
+		return cached
 	}
 	e := &eligibility{nodes: make([]bool, len(x.snapshot.Nodes))}
 	domains, seen := x.topology(c.TopologyKey), map[int32]bool{}
@@ -120,7 +120,7 @@ func (x *index) eligibility(p *Pod, c *v1.TopologySpreadConstraint, keys []strin
 			}
 		}
 		if honorsTaints && len(node.Spec.Taints) > 0 {
-			if _, kept := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, p.Spec.Tolerations, keepsOff, true); kept {
+			if _, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, p.Spec.Tolerations, excludesPods, true); untolerated {
 				continue
 			}
 		}
@@ -131,11 +131,12 @@ func (x *index) eligibility(p *Pod, c *v1.TopologySpreadConstraint, keys []strin
 	return e
 }
 
-// scope narrows down which pods a selector can match: those of a namespace (all if empty) with one
+// scope limits which pods a selector can match: the pods of a namespace (all if empty) with one
 // value of a label (any if the key is empty).
 type scope struct{ namespace, key, value string }
 
-// scope returns the scope with the fewest pods for a selector in a namespace.
+// scope returns the smallest scope that contains all pods that the selector matches in the
+// namespace.
 func (x *index) scope(namespace string, selector labels.Selector) scope {
 	best := scope{namespace: namespace}
 	requirements, _ := selector.Requirements()
@@ -152,7 +153,7 @@ func (x *index) scope(namespace string, selector labels.Selector) scope {
 	return best
 }
 
-// scopesOf returns all scopes that have p.
+// scopesOf returns all scopes that contain p.
 func scopesOf(p *Pod) []scope {
 	scopes := make([]scope, 0, 2+2*len(p.Labels))
 	for _, namespace := range []string{p.Namespace, ""} {
@@ -170,8 +171,8 @@ func (x *index) pods(s scope) []*Pod {
 		return x.podsIn(s.namespace)
 	}
 	key := labelKey{s.namespace, s.key}
-	byValue, known := x.labelled[key]
-	if !known {
+	byValue, cached := x.labelled[key]
+	if !cached {
 		byValue = map[string][]*Pod{}
 		for _, p := range x.podsIn(s.namespace) {
 			if value, ok := p.Labels[s.key]; ok {
@@ -183,7 +184,7 @@ func (x *index) pods(s scope) []*Pod {
 	return byValue[s.value]
 }
 
-// podsIn returns the pods of a namespace; of all if it is empty.
+// podsIn returns the pods of a namespace, or all pods if it is empty.
 func (x *index) podsIn(namespace string) []*Pod {
 	pods := x.snapshot.Pods
 	if namespace == "" {

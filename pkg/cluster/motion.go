@@ -4,19 +4,20 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// Motion counts what keeps a workload from being settled.
+// Motion counts the pods that are on the move in a workload.
 type Motion struct {
-	// Released and Terminating count its pods that are on their way out.
+	// Released and Terminating count the pods that are leaving.
 	Released, Terminating int
-	// Waiting counts its live pods that stand on no node that exists, Missing the pods that its controller still has to make (only for a
-	// workload that is Ours: nobody else's replica count is known).
+	// Waiting counts the live pods that are not bound to an existing node. Missing counts the pods
+	// that the controller of the workload has not created yet. It is 0 unless the workload is Ours,
+	// because the replica count of others is unknown.
 	Waiting, Missing int
 }
 
-// Leaves reports whether a pod of the workload is on its way out.
+// Leaves reports whether a pod of the workload is leaving.
 func (m Motion) Leaves() bool { return m.Released+m.Terminating > 0 }
 
-// Motions returns what is on the move, by Workload.Key; a workload that is settled is not in it.
+// Motions returns the motion of each workload by Workload.Key. It omits workloads without motion.
 func (s *Snapshot) Motions() map[kube.OwnerKey]Motion {
 	motions := map[kube.OwnerKey]Motion{}
 	for _, w := range s.Workloads {

@@ -14,7 +14,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// A Snapshot has what the informer saw of nodes since the last one, although all of it happened between two Snapshots.
+// A Snapshot contains the events of nodes since the previous Snapshot, even if nodes changed
+// repeatedly between the two.
 func TestNodeEvents(t *testing.T) {
 	ctx := t.Context()
 	taint := func(n *v1.Node) {
@@ -47,7 +48,7 @@ func TestNodeEvents(t *testing.T) {
 	for name, changes := range writes {
 		node := nodeOf(name, "spot", "m/a", nil)
 		for _, change := range changes {
-			node = node.DeepCopy() // the informer has the last one
+			node = node.DeepCopy() // the informer owns the previous object
 			change(node)
 			write(nodes.Update(ctx, node, metav1.UpdateOptions{}))
 		}
@@ -75,7 +76,7 @@ func TestNodeEvents(t *testing.T) {
 	}
 }
 
-// A Snapshot says how each node is disrupted as it is.
+// A Snapshot contains the current disruption of each node.
 func TestNodeDisruption(t *testing.T) {
 	w := newWorld(t)
 	w.build("node calm spot m/a\nnode drained spot m/a taint=karpenter.sh/disrupted\nnode reclaimed spot m/a taint=aws-node-termination-handler/spot-itn")

@@ -14,7 +14,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// anyCluster draws a cluster as world.build reads it.
+// anyCluster draws a cluster in the notation of world.build.
 func anyCluster(t *rapid.T) string {
 	var lines strings.Builder
 	places := []string{"-", "nowhere"}
@@ -45,7 +45,7 @@ func anyCluster(t *rapid.T) string {
 	return lines.String()
 }
 
-// anyConstraint draws what keeps pods off nodes.
+// anyConstraint draws scheduling constraints of pods.
 func anyConstraint(t *rapid.T) string {
 	words := []string{rapid.SampledFrom([]string{"", "", "tolerates=x", "zone=a", "port=80"}).Draw(t, "constraint")}
 	if rapid.Bool().Draw(t, "terms") {
@@ -62,8 +62,8 @@ func anyConstraint(t *rapid.T) string {
 	return strings.Join(words, " ")
 }
 
-// TestAnyRoom asks for replacements of random pods of random clusters, in random order, and holds every answer against what a search of
-// all nodes without any shortcut says.
+// TestAnyRoom requests replacements of random pods of random clusters in random order. It compares
+// every result with a search of all nodes without any shortcut.
 func TestAnyRoom(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		lines := anyCluster(rt)
@@ -71,11 +71,11 @@ func TestAnyRoom(t *testing.T) {
 		w.build(lines)
 		s := w.snapshot()
 		room, slow := cluster.NewRoom(s), newSlowRoom(s)
-		var asked []question
-		var answers []string
+		var asked []query
+		var results []string
 		for _, p := range rapid.Permutation(s.Pods).Draw(rt, "order") {
 			requires := decision.Unassigned
-			if p.Spec.NodeName != "" { // what waits has been asked for already
+			if p.Spec.NodeName != "" { // a pending pod already has a result
 				requires = rapid.SampledFrom([]decision.Assignment{
 					decision.Unassigned, decision.Unassigned, decision.AssignedOnDemand, decision.AssignedSpot,
 				}).Draw(rt, "requires")
@@ -83,11 +83,11 @@ func TestAnyRoom(t *testing.T) {
 			to, _ := room.Replace(p, requires)
 			want := slow.replace(p, requires)
 			if to != want {
-				rt.Fatalf("%s goes to %s, want %s, in\n%s", p.Name, nameOf(to), nameOf(want), lines)
+				rt.Fatalf("replacement of %s on %s, want %s, in\n%s", p.Name, nameOf(to), nameOf(want), lines)
 			}
-			asked, answers = append(asked, question{p.Name, requires}), append(answers, nameOf(to))
+			asked, results = append(asked, query{p.Name, requires}), append(results, nameOf(to))
 		}
-		// The caches list in the order of a map, another one every time.
+		// The caches list objects in map order, which differs every time.
 		again := newWorld(t)
 		again.build(lines)
 		s = again.snapshot()
@@ -97,14 +97,15 @@ func TestAnyRoom(t *testing.T) {
 			to, _ := room.Replace(find(t, s, q.pod), q.requires)
 			same = append(same, nameOf(to))
 		}
-		if diff := cmp.Diff(answers, same); diff != "" {
-			rt.Fatalf("another answer for the same cluster:\n%s\n%s", diff, lines)
+		if diff := cmp.Diff(results, same); diff != "" {
+			rt.Fatalf("different results for the same cluster:\n%s\n%s", diff, lines)
 		}
 	})
 }
 
-// question is what a Room is asked: the name of a pod, and what its replacement requires.
-type question struct {
+// query is the input of Replace: the name of a pod, and the capacity type that its replacement
+// requires.
+type query struct {
 	pod      string
 	requires decision.Assignment
 }
@@ -116,28 +117,30 @@ func nameOf(n *cluster.Node) string {
 	return n.Name
 }
 
-// slowRoom knows where everything stands, and works out all else each time it is asked. It shares nothing with Room but the decision.
+// slowRoom records the node of every pod, and computes everything else for each query. It shares
+// only package decision with Room.
 type slowRoom struct {
 	s *cluster.Snapshot
-	// stands are the pods that count, by what they are or replace; holds are the pods that take room.
-	stands, holds []seat
-	// there are the pods that terms see.
-	there   []seat
-	answers map[*cluster.Pod]*cluster.Node
+	// replicas contains the pods that count as replicas, by their own node or that of their
+	// replacement. occupants contains the pods that occupy resources.
+	replicas, occupants []placedPod
+	// termPods contains the pods that the terms of other pods count.
+	termPods []placedPod
+	results  map[*cluster.Pod]*cluster.Node
 }
 
-type seat struct {
+type placedPod struct {
 	pod  *cluster.Pod
 	node *cluster.Node
 }
 
 func newSlowRoom(s *cluster.Snapshot) *slowRoom {
-	r := &slowRoom{s: s, answers: map[*cluster.Pod]*cluster.Node{}}
+	r := &slowRoom{s: s, results: map[*cluster.Pod]*cluster.Node{}}
 	for _, p := range s.Pods {
 		if p.Node != nil {
-			r.holds, r.there = append(r.holds, seat{p, p.Node}), append(r.there, seat{p, p.Node})
+			r.occupants, r.termPods = append(r.occupants, placedPod{p, p.Node}), append(r.termPods, placedPod{p, p.Node})
 			if p.Live() {
-				r.stands = append(r.stands, seat{p, p.Node})
+				r.replicas = append(r.replicas, placedPod{p, p.Node})
 			}
 		}
 	}
@@ -157,12 +160,12 @@ func revisionOf(p *cluster.Pod) *cluster.Revision {
 }
 
 func (r *slowRoom) replace(p *cluster.Pod, requires decision.Assignment) *cluster.Node {
-	if to, ok := r.answers[p]; ok {
+	if to, ok := r.results[p]; ok {
 		return to
 	}
 	revision := revisionOf(p)
-	var others []seat
-	for _, s := range r.stands {
+	var others []placedPod
+	for _, s := range r.replicas {
 		if s.pod != p {
 			others = append(others, s)
 		}
@@ -178,8 +181,8 @@ func (r *slowRoom) replace(p *cluster.Pod, requires decision.Assignment) *cluste
 			placed.OnDemand++
 		}
 	}
-	// A released pod stays until its replacement is ready.
-	there := slices.DeleteFunc(slices.Clone(r.there), func(s seat) bool { return s.pod == p && p.Release == nil })
+	// A released pod remains until its replacement is ready.
+	termPods := slices.DeleteFunc(slices.Clone(r.termPods), func(s placedPod) bool { return s.pod == p && p.Release == nil })
 	var best *cluster.Node
 	var bestRank decision.Rank
 	for _, node := range r.s.Nodes {
@@ -187,7 +190,7 @@ func (r *slowRoom) replace(p *cluster.Pod, requires decision.Assignment) *cluste
 			requires == decision.AssignedSpot && capacity != decision.Spot {
 			continue
 		}
-		if !r.fits(p, node) || !termsAllow(r.s.Nodes, there, p, node) {
+		if !r.fits(p, node) || !termsAllow(r.s.Nodes, termPods, p, node) {
 			continue
 		}
 		rank := decision.Rank(0)
@@ -222,10 +225,10 @@ func (r *slowRoom) replace(p *cluster.Pod, requires decision.Assignment) *cluste
 			best, bestRank = node, rank
 		}
 	}
-	r.answers[p] = best
+	r.results[p] = best
 	if best != nil {
-		r.stands = append(others, seat{p, best})
-		r.holds, r.there = append(r.holds, seat{p, best}), append(there, seat{p, best})
+		r.replicas = append(others, placedPod{p, best})
+		r.occupants, r.termPods = append(r.occupants, placedPod{p, best}), append(termPods, placedPod{p, best})
 	}
 	return best
 }
@@ -241,7 +244,7 @@ func (r *slowRoom) fits(p *cluster.Pod, node *cluster.Node) bool {
 		return false
 	}
 	cpu, pods := node.Status.Allocatable.Cpu().Value(), node.Status.Allocatable.Pods().Value()
-	for _, h := range r.holds {
+	for _, h := range r.occupants {
 		if h.node != node {
 			continue
 		}
@@ -254,7 +257,8 @@ func (r *slowRoom) fits(p *cluster.Pod, node *cluster.Node) bool {
 	return pods >= 1 && (need == 0 || cpu >= need)
 }
 
-// TestNeverTooMuch holds what was given against the nodes' capacity and the workloads' budgets, counted afterwards.
+// TestNeverTooMuch compares the results with the capacity of nodes and the budgets of workloads,
+// counted afterwards.
 func TestNeverTooMuch(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		lines := anyCluster(rt)
@@ -266,29 +270,29 @@ func TestNeverTooMuch(t *testing.T) {
 		onSpot, toSpot := map[*cluster.Revision]int{}, map[*cluster.Revision]bool{}
 		for _, p := range s.Pods {
 			to, _ := room.Replace(p, decision.Unassigned)
-			stands := p.Node
+			node := p.Node
 			if to != nil {
 				cpu[to] += p.Requests.Cpu().Value()
 				given[to] = given[to] || p.Requests.Cpu().Value() > 0
-				stands = to
+				node = to
 			}
 			if p.Node != nil {
 				cpu[p.Node] += p.Requests.Cpu().Value()
 			}
-			// What leaves without a replacement, or with one, does not count any more; what stays does.
-			if r := revisionOf(p); r != nil && stands != nil && stands.Facts.Capacity.Type == decision.Spot && (to != nil || p.Live()) {
+			// A pod that is not live counts only if it has a replacement.
+			if r := revisionOf(p); r != nil && node != nil && node.Facts.Capacity.Type == decision.Spot && (to != nil || p.Live()) {
 				onSpot[r]++
 				toSpot[r] = toSpot[r] || to != nil
 			}
 		}
 		for node := range given {
 			if has := node.Status.Allocatable.Cpu().Value(); given[node] && cpu[node] > has {
-				rt.Fatalf("%s has %d CPUs, and was given away to hold %d, in\n%s", node.Name, has, cpu[node], lines)
+				rt.Fatalf("%s has %d CPUs, and the requests of its pods are %d, in\n%s", node.Name, has, cpu[node], lines)
 			}
 		}
 		for r, n := range onSpot {
 			if w := r.Workload; w.Ours && w.StatefulSet == nil && toSpot[r] && n > max(w.Desired-w.Floor, r.Placed.Spot) {
-				rt.Fatalf("%s has %d on spot, may have %d, had %d, in\n%s", w.Name, n, w.Desired-w.Floor, r.Placed.Spot, lines)
+				rt.Fatalf("%s has %d replicas on spot, budget %d, %d before, in\n%s", w.Name, n, w.Desired-w.Floor, r.Placed.Spot, lines)
 			}
 		}
 	})

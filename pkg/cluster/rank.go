@@ -6,27 +6,31 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// CostAnnotation is on pods whose deletion cost is the controller's, and says what it made it: one that differs is the user's.
+// CostAnnotation records the deletion cost that the controller wrote on a pod. A deletion cost that
+// differs from it belongs to the user.
 const CostAnnotation = "spot-aware-scheduler.io/deletion-cost"
 
-// HasOurCost reports whether the deletion cost of the pod is the controller's: it stays, as one of the floor's, where its workload shrinks.
+// HasOurCost reports whether the controller wrote the deletion cost of the pod. Such a pod belongs
+// to the floor, so a scale-down deletes it last.
 func (p *Pod) HasOurCost() bool {
 	cost, ok := p.Annotations[v1.PodDeletionCost]
 	return ok && cost == p.Annotations[CostAnnotation]
 }
 
-// ByRank orders the pods of a revision on one capacity type as the scheduler has counted them there: those that require on-demand, then those
-// that the controller keeps, then the oldest, by name. As many as the floor has come first on on-demand; the controller moves and a scale-down
-// takes the last. In the autoscaler mode those that require on-demand are the floor: an autoscaler may move every other one.
+// ByRank orders the pods of a revision on one capacity type in the order in which the scheduler
+// counted them: pods that require on-demand, then pods whose deletion cost the controller wrote,
+// then the oldest, then by name. On on-demand, the pods of the floor come first. Moves and
+// scale-downs start at the end of this order. In autoscaler mode, the pods that require on-demand
+// are the floor, because an autoscaler may move every other pod.
 func ByRank(a, b *Pod) int {
-	return cmp.Or(last(a, requiresOnDemand)-last(b, requiresOnDemand), last(a, (*Pod).HasOurCost)-last(b, (*Pod).HasOurCost),
+	return cmp.Or(falseLast(a, requiresOnDemand)-falseLast(b, requiresOnDemand), falseLast(a, (*Pod).HasOurCost)-falseLast(b, (*Pod).HasOurCost),
 		a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
 func requiresOnDemand(p *Pod) bool { return p.Subject != nil && p.Subject.Pod.OnlyOnDemand }
 
-// last returns 0 for a pod that has the property, and 1 for one that comes after those.
-func last(p *Pod, has func(*Pod) bool) int {
+// falseLast returns 0 if the pod has the property, and 1 otherwise.
+func falseLast(p *Pod, has func(*Pod) bool) int {
 	if has(p) {
 		return 0
 	}

@@ -22,14 +22,16 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
-// Reader takes Snapshots of shared informer caches. It remembers from one to the next what depends on a pod alone. Its Snapshot must not be
-// called concurrently; the Snapshots themselves are independent of it.
+// Reader reads Snapshots from shared informer caches. Between Snapshots it caches the facts that
+// depend on a pod alone. Snapshot must not be called concurrently. The returned Snapshots are
+// independent of the Reader.
 type Reader struct {
 	policy  *decision.Policy
 	profile string
 	reader  *kube.NodeReader
 	owners  *kube.Owners
-	// heartbeats are those of the kubelets; nil: only the condition Ready of a node counts.
+	// heartbeats contains the renewals of the kubelets' Leases. If nil, only the condition Ready of
+	// a node counts.
 	heartbeats *kube.Heartbeats
 
 	nodes        corelisters.NodeLister
@@ -47,12 +49,13 @@ type Reader struct {
 
 	labels    kube.LabelHistory
 	events    kube.NodeEvents
-	known     known
-	revisions int // how many the last Snapshot had
+	podCache  podCache
+	revisions int // number of revisions in the last Snapshot
 }
 
-// NewReader registers the informers it needs with factory, which must not have been started. signals are all there are, the built-in ones
-// included; profile is the name that pods of the policy give as their scheduler; notReadyAfter is as in kube.NodeReader.
+// NewReader registers the informers that it needs with factory, which must not be started yet.
+// signals contains all signals, including the built-in ones. profile is the scheduler name of pods
+// that the policy applies to. notReadyAfter is as in kube.NodeReader.
 func NewReader(
 	factory informers.SharedInformerFactory, policy *decision.Policy, signals []kube.Signal, profile string, notReadyAfter time.Duration,
 ) (*Reader, error) {
@@ -93,14 +96,16 @@ func NewReader(
 	return r, nil
 }
 
-// UseHeartbeats has Snapshots know which Leases are overdue. It must be called before the first Snapshot.
+// UseHeartbeats makes Snapshots include overdue Leases. It must be called before the first
+// Snapshot.
 func (r *Reader) UseHeartbeats(h *kube.Heartbeats) { r.heartbeats = h }
 
-// Informers returns the informers whose events may change a plan: all that a Snapshot is made from.
+// Informers returns the informers whose events may change a plan: all inputs of a Snapshot.
 func (r *Reader) Informers() []cache.SharedIndexInformer { return r.informers }
 
-// Snapshot returns the cluster as the caches, which must have synced, say it is at now. Each cache is read once, but they are not read at
-// the same moment: a pod may be seen whose owner or node is not known yet. An error is one of the caches.
+// Snapshot returns the state of the cluster at now according to the caches, which must have synced.
+// It reads each cache once, but not all at the same moment. A Snapshot may therefore contain a pod
+// whose owner or node is not known yet. An error is an error of a cache.
 func (r *Reader) Snapshot(now time.Time) (*Snapshot, error) {
 	s := &Snapshot{Now: now}
 	nodes, err := r.nodes.List(labels.Everything())
@@ -116,7 +121,7 @@ func (r *Reader) Snapshot(now time.Time) (*Snapshot, error) {
 		return nil, err
 	}
 	nodeOf := r.readNodes(s, nodes)
-	if err := r.readPods(s, r.known.update(pods), replicaSets, nodeOf); err != nil {
+	if err := r.readPods(s, r.podCache.update(pods), replicaSets, nodeOf); err != nil {
 		return nil, err
 	}
 	if s.Budgets, err = r.readBudgets(); err != nil {
@@ -132,10 +137,10 @@ func (r *Reader) Snapshot(now time.Time) (*Snapshot, error) {
 	return s, nil
 }
 
-// readNodes fills s.Nodes and returns them by name.
+// readNodes fills s.Nodes and returns the nodes by name.
 func (r *Reader) readNodes(s *Snapshot, nodes []*v1.Node) map[string]*Node {
 	slices.SortFunc(nodes, func(a, b *v1.Node) int { return strings.Compare(a.Name, b.Name) })
-	for _, node := range nodes { // the handler may not have seen all of them yet
+	for _, node := range nodes { // the handler may not have received all nodes yet
 		if r.labels.Seen() {
 			break
 		}
@@ -157,8 +162,9 @@ func (r *Reader) readNodes(s *Snapshot, nodes []*v1.Node) map[string]*Node {
 	return byName
 }
 
-// factsOf returns what a decision needs to know of a node, how the node is disrupted, and when either will change although the node does not
-// (zero: never). To a node that cannot be read nothing is moved, and nothing is moved off it.
+// factsOf returns the facts about a node that a decision needs, and how the node is disrupted.
+// until is when either changes although the node does not; zero means never. If the node cannot be
+// read, the controller moves no pods to it or off it.
 func (r *Reader) factsOf(node *v1.Node, s *Snapshot) (facts decision.Node, disruption kube.NodeDisruption, until time.Time) {
 	facts = decision.Node{Capacity: decision.Capacity{Type: decision.Spot}, Signal: decision.Drain}
 	defer recovery.Recover(recovery.Node, klog.KObj(node))
@@ -169,7 +175,7 @@ func (r *Reader) factsOf(node *v1.Node, s *Snapshot) (facts decision.Node, disru
 	return facts, disruption, until
 }
 
-// readBudgets returns all PodDisruptionBudgets by namespace, each list by name.
+// readBudgets returns all PodDisruptionBudgets by namespace, in the order of their names.
 func (r *Reader) readBudgets() (map[string][]*policyv1.PodDisruptionBudget, error) {
 	budgets, err := r.budgets.List(labels.Everything())
 	if err != nil {
@@ -183,7 +189,8 @@ func (r *Reader) readBudgets() (map[string][]*policyv1.PodDisruptionBudget, erro
 	return byNamespace, nil
 }
 
-// readServices returns the selectors of all Services that have one by namespace, each list by the name of the Service.
+// readServices returns the selectors of all Services that have one by namespace, in the order of
+// the Services' names.
 func (r *Reader) readServices() (map[string][]map[string]string, error) {
 	services, err := r.services.List(labels.Everything())
 	if err != nil {
@@ -199,7 +206,7 @@ func (r *Reader) readServices() (map[string][]map[string]string, error) {
 	return byNamespace, nil
 }
 
-// volumesOf returns the volumes that a pod's claims are bound to, as far as they are known.
+// volumesOf returns the volumes that the pod's claims are bound to, as far as the caches have them.
 func (r *Reader) volumesOf(namespace string, claims []string) (volumes []*v1.PersistentVolume) {
 	for _, name := range claims {
 		claim, err := r.claims.PersistentVolumeClaims(namespace).Get(name)

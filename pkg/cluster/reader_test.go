@@ -21,7 +21,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube/kubetest"
 )
 
-// describe says in a line each which workloads there are, and where each pod stands and belongs.
+// describe returns a line for each workload and for each pod, with its node, workload and revision.
 func describe(s *cluster.Snapshot) (lines []string) {
 	for _, w := range s.Workloads {
 		line := fmt.Sprintf("%s %s desired=%d", w.Kind, w.Name, w.Desired)
@@ -62,7 +62,7 @@ func TestSnapshot(t *testing.T) {
 		change  func(*world)
 		want    []string
 	}{
-		"what pods belong to": {
+		"workloads of pods": {
 			cluster: `
 				node sp spot m/a
 				node od on-demand m/a
@@ -78,7 +78,7 @@ func TestSnapshot(t *testing.T) {
 				"web-0 on sp of web/web-r-uid", "web-1 on sp of web/web-r-uid", "web-2 on od of web/web-r-uid", "web-3 of web/web-r-uid",
 			},
 		},
-		"what does not count": {
+		"terminating, released and unbound pods": {
 			cluster: "node sp spot m/a\ndeployment web 5 sp !sp ~sp nowhere",
 			want: []string{
 				"Deployment web desired=5 ours floor=1 1 [web-r-uid 1+0 of 2]",
@@ -89,7 +89,7 @@ func TestSnapshot(t *testing.T) {
 			cluster: "node sp spot m/a\ndeployment web 1 ~sp",
 			want:    []string{"Deployment web desired=1 ours floor=1 1 [web-r-uid 0+0 of 0]", "web-0 on sp released from web-r-uid"},
 		},
-		"released from what is gone": {
+		"released from a deleted ReplicaSet": {
 			cluster: "node sp spot m/a\ndeployment web 1 ~sp",
 			change: func(w *world) {
 				w.remove(&appsv1.ReplicaSet{ObjectMeta: meta("web-r")})
@@ -116,7 +116,7 @@ func TestSnapshot(t *testing.T) {
 				"app-0 on sp of app/app-r-uid", "app-1 on sp of app/app-r-uid", "web-0 on sp of web/web-r-uid", "web-1 of web/web-r-uid",
 			},
 		},
-		"pods that belong to nothing": {
+		"pods without a workload": {
 			cluster: "node od on-demand m/a",
 			change:  func(w *world) { w.put(daemon, orphan, bare, done) },
 			want:    []string{"Pod bare desired=1 ours floor=1 1 [bare-uid 0+0 of 1]", "bare of bare/bare-uid", "daemon on od", "orphan on od"},
@@ -133,13 +133,14 @@ func TestSnapshot(t *testing.T) {
 				t.Errorf("snapshot (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(test.want, describe(w.snapshot())); diff != "" {
-				t.Errorf("second snapshot, from memory (-want +got):\n%s", diff)
+				t.Errorf("second snapshot, cached (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// What tenants write about the objects of others, as owner references or as the annotation of a release, changes nothing for those.
+// Owner references and release annotations that tenants forge do not affect other pods and
+// workloads.
 func TestForgedOwners(t *testing.T) {
 	const genuineCluster = "node sp spot m/a\nnode od on-demand m/a\ndeployment web 3 sp od -\nstatefulset db 1 od\njob batch 1 sp"
 	keys := map[kube.OwnerKey]bool{} // of the genuine workloads
@@ -174,7 +175,7 @@ func TestForgedOwners(t *testing.T) {
 			pod.UID += types.UID("-" + name)
 			w.put(pod)
 		}
-		direct := genuine.DeepCopy() // names what owns its owner
+		direct := genuine.DeepCopy() // names the owner of its owner
 		direct.Name, direct.UID = "direct-"+name, types.UID("direct-"+name)
 		direct.OwnerReferences[0].Kind, direct.OwnerReferences[0].Name, direct.OwnerReferences[0].UID = "Deployment", "web", "web-uid"
 		w.put(direct)
@@ -184,14 +185,14 @@ func TestForgedOwners(t *testing.T) {
 		released.Annotations = map[string]string{kube.ReleaseAnnotation: fmt.Sprintf(`{"replicaSet":%q,"replicaSetUID":%q,"hash":"r"}`, owner.Name, owner.UID)}
 		w.put(released)
 	}
-	for _, when := range []string{"first", "from memory"} {
+	for _, when := range []string{"first", "cached"} {
 		if diff := cmp.Diff(want, describe(w.snapshot())); diff != "" {
 			t.Errorf("%s: the workloads of shop (-before +after the forged pods):\n%s", when, diff)
 		}
 	}
 }
 
-// What the Reader remembers of a pod must not outlive what it was read from.
+// The Reader's cached facts about a pod must not outlive the objects that they were read from.
 func TestSnapshotFollowsChanges(t *testing.T) {
 	w := newWorld(t)
 	w.build("node sp spot m/a\nnode od on-demand m/a\ndeployment web 2 sp sp\nstatefulset db 2 od od")
@@ -201,7 +202,7 @@ func TestSnapshotFollowsChanges(t *testing.T) {
 		change func()
 		want   []string
 	}{
-		{"pods come, go and move", func() {
+		{"pods are created, deleted and moved", func() {
 			w.remove(w.pods["web-0"])
 			w.put(w.pod("web-2", by("apps/v1", "ReplicaSet", "web-r"), nil), w.pod("aaa", by("apps/v1", "ReplicaSet", "web-r"), nil))
 			moved := w.pods["web-1"].DeepCopy()
@@ -220,7 +221,7 @@ func TestSnapshotFollowsChanges(t *testing.T) {
 			"Deployment web desired=4 ours floor=2 50% [web-r-uid 0+1 of 3]", "StatefulSet db desired=3 ours floor=1 1 [db-uid 0+2 of 2]",
 			"aaa of web/web-r-uid", "db-0 on od of db/db-uid", "db-1 on od of db/db-uid", "web-1 on od of web/web-r-uid", "web-2 of web/web-r-uid",
 		}},
-		{"an owner goes", func() { w.remove(&appsv1.Deployment{ObjectMeta: meta("web")}) }, []string{
+		{"an owner is deleted", func() { w.remove(&appsv1.Deployment{ObjectMeta: meta("web")}) }, []string{
 			"StatefulSet db desired=3 ours floor=1 1 [db-uid 0+2 of 2]",
 			"aaa", "db-0 on od of db/db-uid", "db-1 on od of db/db-uid", "web-1 on od", "web-2",
 		}},
@@ -236,7 +237,7 @@ func TestSnapshotFollowsChanges(t *testing.T) {
 				continue
 			}
 			if w := p.Subject.Pod.Workload; w.Desired != p.Workload.Desired {
-				t.Errorf("%s: %s belongs to %d replicas of %d", step.name, p.Name, w.Desired, p.Workload.Desired)
+				t.Errorf("%s: workload of %s has %d replicas in Subject, %d in Workload", step.name, p.Name, w.Desired, p.Workload.Desired)
 			}
 		}
 	}
@@ -252,8 +253,9 @@ func TestSnapshotFollowsChanges(t *testing.T) {
 	}
 }
 
-// A ReplicaSet that goes between two looks at the cache owns nothing: there is no revision of one without it.
-func TestSnapshotWhileAReplicaSetGoes(t *testing.T) {
+// If a ReplicaSet is deleted between two reads of the cache, it owns no pods, and the Snapshot has
+// no revision for it.
+func TestSnapshotDuringReplicaSetDeletion(t *testing.T) {
 	w := newWorld(t)
 	w.build("node sp spot m/a\ndeployment web 2 sp ~sp")
 	bare := &appsv1.ReplicaSet{ObjectMeta: meta("web-r"), Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](2)}}
@@ -291,28 +293,28 @@ func TestRollingOut(t *testing.T) {
 		want          bool
 		wantRevisions []types.UID
 	}{
-		"settled":                            {func(w *world) { w.put(deployment(2, 2), set("old", "9", 0), set("new", "10", 2), pod("new")) }, false, []types.UID{"new-uid"}},
-		"the specification was not seen yet": {func(w *world) { w.put(deployment(2, 1), set("new", "2", 2), pod("new")) }, true, []types.UID{"new-uid"}},
-		"an older one wants pods": {func(w *world) { w.put(deployment(2, 2), set("old", "9", 1), set("new", "10", 2), pod("new")) },
+		"settled":                        {func(w *world) { w.put(deployment(2, 2), set("old", "9", 0), set("new", "10", 2), pod("new")) }, false, []types.UID{"new-uid"}},
+		"specification not observed yet": {func(w *world) { w.put(deployment(2, 1), set("new", "2", 2), pod("new")) }, true, []types.UID{"new-uid"}},
+		"an older revision wants pods": {func(w *world) { w.put(deployment(2, 2), set("old", "9", 1), set("new", "10", 2), pod("new")) },
 			true, []types.UID{"old-uid", "new-uid"}},
-		"an older one has pods": {func(w *world) {
+		"an older revision has pods": {func(w *world) {
 			w.put(deployment(2, 2), set("old", "9", 0), set("new", "10", 2), pod("new"), pod("old"))
 		},
 			true, []types.UID{"old-uid", "new-uid"}},
 		"the last old pod terminates": {func(w *world) { w.put(deployment(2, 2), set("old", "9", 0), set("new", "10", 2), pod("new"), leaving) },
 			false, []types.UID{"old-uid", "new-uid"}},
-		"the newest wants fewer": {func(w *world) { w.put(deployment(3, 2), set("new", "10", 2), pod("new")) }, true, []types.UID{"new-uid"}},
-		"the newest wants none yet": {func(w *world) { w.put(deployment(2, 2), set("old", "9", 2), set("new", "10", 0), pod("old")) },
+		"the newest revision wants fewer pods": {func(w *world) { w.put(deployment(3, 2), set("new", "10", 2), pod("new")) }, true, []types.UID{"new-uid"}},
+		"the newest revision wants no pods yet": {func(w *world) { w.put(deployment(2, 2), set("old", "9", 2), set("new", "10", 0), pod("old")) },
 			true, []types.UID{"old-uid"}},
-		"an undone rollout": {func(w *world) {
+		"a rollback": {func(w *world) {
 			w.put(deployment(2, 2), set("old", "11", 2), set("new", "10", 1), pod("new"), pod("old"))
 		},
 			true, []types.UID{"new-uid", "old-uid"}},
-		"a pod is missing":                     {func(w *world) { w.put(deployment(9, 2), set("new", "10", 9), pod("new")) }, false, []types.UID{"new-uid"}},
-		"StatefulSet":                          {func(w *world) { w.put(stateful("a", "a", 2), ordinal) }, false, []types.UID{"db-uid"}},
-		"StatefulSet in a rollout":             {func(w *world) { w.put(stateful("a", "b", 2), ordinal) }, true, []types.UID{"db-uid"}},
-		"StatefulSet that was not seen yet":    {func(w *world) { w.put(stateful("a", "a", 1), ordinal) }, true, []types.UID{"db-uid"}},
-		"the newest of all is being collected": {func(w *world) { w.put(deployment(2, 2), set("new", "10", 2), pod("new"), collected()) }, false, []types.UID{"new-uid"}},
+		"a pod is missing":                       {func(w *world) { w.put(deployment(9, 2), set("new", "10", 9), pod("new")) }, false, []types.UID{"new-uid"}},
+		"StatefulSet":                            {func(w *world) { w.put(stateful("a", "a", 2), ordinal) }, false, []types.UID{"db-uid"}},
+		"StatefulSet in a rollout":               {func(w *world) { w.put(stateful("a", "b", 2), ordinal) }, true, []types.UID{"db-uid"}},
+		"StatefulSet not observed yet":           {func(w *world) { w.put(stateful("a", "a", 1), ordinal) }, true, []types.UID{"db-uid"}},
+		"the newest ReplicaSet is being deleted": {func(w *world) { w.put(deployment(2, 2), set("new", "10", 2), pod("new"), terminatingReplicaSet()) }, false, []types.UID{"new-uid"}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -333,8 +335,8 @@ func TestRollingOut(t *testing.T) {
 	}
 }
 
-// collected is a ReplicaSet that is being deleted.
-func collected() *appsv1.ReplicaSet {
+// terminatingReplicaSet returns a ReplicaSet that is being deleted.
+func terminatingReplicaSet() *appsv1.ReplicaSet {
 	rs := &appsv1.ReplicaSet{ObjectMeta: meta("last", by("apps/v1", "Deployment", "web"))}
 	rs.Annotations = map[string]string{"deployment.kubernetes.io/revision": "12"}
 	rs.DeletionTimestamp = &metav1.Time{Time: now}
@@ -358,7 +360,7 @@ func TestSnapshotOfNodes(t *testing.T) {
 		got[node.Name] = node.Facts
 	}
 	if want := now.Add(time.Second); !s.Until.Equal(want) {
-		t.Errorf("the facts of a node change at %v, want %v: its label is not awaited any more", s.Until, want)
+		t.Errorf("Until = %v, want %v, when the label grace ends", s.Until, want)
 	}
 	if !slices.IsSorted(names) {
 		t.Errorf("nodes are not in order: %v", names)
@@ -375,8 +377,9 @@ func TestSnapshotOfNodes(t *testing.T) {
 	}
 }
 
-// The grace outlives the labelled nodes: after all spot was reclaimed, the new nodes are those whose labels are still to come.
-func TestGraceAfterAllLabelledNodesWent(t *testing.T) {
+// The label grace still applies after all labeled nodes were reclaimed, when all nodes are new and
+// unlabeled.
+func TestGraceWithoutLabeledNodes(t *testing.T) {
 	w := newWorld(t)
 	w.build("node a spot m/a")
 	w.snapshot()
@@ -407,11 +410,12 @@ func TestSnapshotOfBudgetsAndServices(t *testing.T) {
 	}
 }
 
-// Every informer that a Snapshot is made from is named, and was registered before the factory starts.
+// Informers returns every informer that a Snapshot reads. All were registered before the factory
+// starts.
 func TestInformers(t *testing.T) {
 	w := newWorld(t)
 	if got := len(w.reader.Informers()); got != 12 {
-		t.Errorf("got %d informers, want those of nodes, pods, six kinds of owners, budgets, services, claims and volumes", got)
+		t.Errorf("got %d informers, want one for nodes, pods, six kinds of owners, budgets, services, claims and volumes each", got)
 	}
 	stop := make(chan struct{})
 	w.factory.Start(stop)
@@ -420,7 +424,7 @@ func TestInformers(t *testing.T) {
 	w.factory.WaitForCacheSync(stop)
 	for _, informer := range w.reader.Informers() {
 		if !informer.HasSynced() {
-			t.Error("an informer was not started")
+			t.Error("informer not started")
 		}
 	}
 }

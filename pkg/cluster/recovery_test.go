@@ -8,8 +8,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// A pod that cannot be read belongs to nothing and counts nowhere; all others are as without it.
-func TestPodThatCannotBeRead(t *testing.T) {
+// A pod that cannot be read belongs to no workload and counts nowhere. It does not affect other
+// pods.
+func TestUnreadablePod(t *testing.T) {
 	const lines = "node sp spot m/a\nnode od on-demand m/a\ndeployment web 3 sp od ~sp"
 	w := newWorld(t)
 	w.policy.Rules = []decision.Rule{{Name: "broken", PodSelector: func(labels map[string]string) bool {
@@ -21,10 +22,10 @@ func TestPodThatCannotBeRead(t *testing.T) {
 	w.build(lines)
 	want := describe(w.snapshot())
 	w.build("deployment bad 2 sp sp\nstatefulset bad 1 od")
-	foreign := w.pod("aaa", by("example.com/v1", "Foo", "foo"), nil) // of a workload of its own
+	foreign := w.pod("aaa", by("example.com/v1", "Foo", "foo"), nil) // with its own workload
 	foreign.Labels = map[string]string{"app": "bad"}
 	w.put(foreign)
-	for _, when := range []string{"first", "from memory"} {
+	for _, when := range []string{"first", "cached"} {
 		s := w.snapshot()
 		bad := map[string]bool{"aaa": true, "bad-0": true, "bad-1": true}
 		for name := range bad {
@@ -39,13 +40,14 @@ func TestPodThatCannotBeRead(t *testing.T) {
 			}
 		}
 		if diff := cmp.Diff(want, describe(s)); diff != "" {
-			t.Errorf("%s: the others (-without +with the pods that cannot be read):\n%s", when, diff)
+			t.Errorf("%s: the others (-without +with unreadable pods):\n%s", when, diff)
 		}
 	}
 }
 
-// A pod that is released and cannot be read is neither a released pod nor one of its workload: nothing is done about it.
-func TestReleasedPodThatCannotBeRead(t *testing.T) {
+// A released pod that cannot be read counts neither as released nor as a replica, and the
+// controller does nothing with it.
+func TestUnreadableReleasedPod(t *testing.T) {
 	w := newWorld(t)
 	w.policy.Rules = []decision.Rule{{Name: "broken", PodSelector: func(map[string]string) bool { panic("no such label") }}}
 	w.build("node sp spot m/a\ndeployment web 1 ~sp")
@@ -55,8 +57,8 @@ func TestReleasedPodThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A node that cannot be read stays in the Snapshot with its pods, and takes no new ones.
-func TestNodeThatCannotBeRead(t *testing.T) {
+// A node that cannot be read remains in the Snapshot with its pods, but accepts no new pods.
+func TestUnreadableNode(t *testing.T) {
 	w := newWorld(t)
 	w.build("node sp spot m/a\ndeployment web 1 sp")
 	w.reader.BreakNodes()

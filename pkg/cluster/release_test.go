@@ -19,7 +19,7 @@ import (
 
 const hashKey = appsv1.DefaultDeploymentUniqueLabelKey
 
-// claim is an edit that releases a pod, and then changes the annotation.
+// claim returns a function that releases a pod and then edits the annotation.
 func claim(edit func(*cluster.Release)) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		release(p)
@@ -33,8 +33,8 @@ func claim(edit func(*cluster.Release)) func(*v1.Pod) {
 	}
 }
 
-// A release is trusted if the ReplicaSet that it names exists in the pod's own namespace and selected the pod, or is gone. Any other claim makes no
-// difference to the pod, and is reported.
+// A release is trusted if its ReplicaSet exists in the pod's own namespace and selected the pod, or
+// is gone. Any other claim is ignored and reported.
 func TestRelease(t *testing.T) {
 	released := cluster.Release{ReplicaSet: "web-r", ReplicaSetUID: "web-r-uid", Hash: "r", Reason: "heal", At: now}
 	back := func(p *v1.Pod) { release(p); p.Labels[hashKey] = "r" }
@@ -54,61 +54,62 @@ func TestRelease(t *testing.T) {
 	cases := map[string]struct {
 		change  func(*v1.Pod)
 		cluster func(*world)
-		// trusted: the release counts; from is the revision that it is from, "" if that is gone.
+		// trusted reports whether the release counts. from is the revision of the release, or "" if
+		// it is gone.
 		trusted bool
 		from    string
-		// wrong is what the defect says; "" for none.
-		wrong string
+		// wantDefect is a part of the defect's text; "" for no defect.
+		wantDefect string
 	}{
 		"not released":           {change: func(*v1.Pod) {}},
 		"released":               {change: release, trusted: true, from: "web-r-uid"},
-		"released, owned yet":    {change: func(p *v1.Pod) { refs := p.OwnerReferences; release(p); p.OwnerReferences = refs }, trusted: true, from: "web-r-uid"},
-		"given back":             {change: back, trusted: true, from: "web-r-uid"},
+		"released, still owned":  {change: func(p *v1.Pod) { refs := p.OwnerReferences; release(p); p.OwnerReferences = refs }, trusted: true, from: "web-r-uid"},
+		"restored":               {change: back, trusted: true, from: "web-r-uid"},
 		"adopted again":          {change: func(p *v1.Pod) { refs := p.OwnerReferences; back(p); p.OwnerReferences = refs }, trusted: true, from: "web-r-uid"},
 		"the ReplicaSet is gone": {change: release, cluster: gone, trusted: true},
-		"the ReplicaSet was made anew": {change: release, cluster: func(w *world) {
+		"the ReplicaSet was recreated": {change: release, cluster: func(w *world) {
 			again := &appsv1.ReplicaSet{ObjectMeta: meta("web-r")}
 			again.UID = "another"
 			w.put(again)
 		}, trusted: true},
 		"a clock that is a little ahead": {change: claim(func(r *cluster.Release) { r.At = now.Add(time.Second) }), trusted: true, from: "web-r-uid"},
 
-		"handed over":             {change: handed("web"), trusted: true, from: "web-r-uid"},
-		"handed over, given back": {change: func(p *v1.Pod) { handed("web")(p); p.Labels[hashKey] = "r" }, trusted: true, from: "web-r-uid"},
-		"the Deployment is left":  {change: handed("web"), cluster: gone, trusted: true},
-		"handed over to another":  {change: handed("other"), cluster: func(w *world) { w.put(&appsv1.Deployment{ObjectMeta: meta("other")}) }, wrong: "is not that of ReplicaSet web-r"},
-		"handed over to none":     {change: handed("other"), wrong: "is not that of ReplicaSet web-r"},
-		"handed over, nothing is left": {change: handed("web"), cluster: func(w *world) {
+		"handed over":                         {change: handed("web"), trusted: true, from: "web-r-uid"},
+		"handed over, restored":               {change: func(p *v1.Pod) { handed("web")(p); p.Labels[hashKey] = "r" }, trusted: true, from: "web-r-uid"},
+		"only the Deployment exists":          {change: handed("web"), cluster: gone, trusted: true},
+		"handed over to another":              {change: handed("other"), cluster: func(w *world) { w.put(&appsv1.Deployment{ObjectMeta: meta("other")}) }, wantDefect: "does not own ReplicaSet web-r"},
+		"handed over to a missing Deployment": {change: handed("other"), wantDefect: "does not own ReplicaSet web-r"},
+		"handed over, all owners are gone": {change: handed("web"), cluster: func(w *world) {
 			gone(w)
 			w.remove(&appsv1.Deployment{ObjectMeta: meta("web")})
-		}, wrong: "which does not exist"},
+		}, wantDefect: "which does not exist"},
 
-		"only the label":        {change: func(p *v1.Pod) { release(p); p.Annotations = nil }, wrong: "without the annotation"},
-		"no JSON":               {change: func(p *v1.Pod) { release(p); p.Annotations[kube.ReleaseAnnotation] = "yes" }, wrong: "does not parse"},
-		"no JSON, on a replica": {change: func(p *v1.Pod) { p.Annotations = map[string]string{kube.ReleaseAnnotation: "{"} }, wrong: "does not parse"},
+		"only the label":             {change: func(p *v1.Pod) { release(p); p.Annotations = nil }, wantDefect: "without the annotation"},
+		"invalid JSON":               {change: func(p *v1.Pod) { release(p); p.Annotations[kube.ReleaseAnnotation] = "yes" }, wantDefect: "does not parse"},
+		"invalid JSON, on a replica": {change: func(p *v1.Pod) { p.Annotations = map[string]string{kube.ReleaseAnnotation: "{"} }, wantDefect: "does not parse"},
 		"no time": {change: func(p *v1.Pod) {
 			release(p)
 			p.Annotations[kube.ReleaseAnnotation] = `{"replicaSet":"web-r","replicaSetUID":"web-r-uid","hash":"r","at":"noon"}`
-		}, wrong: "does not parse"},
-		"an empty object":           {change: func(p *v1.Pod) { release(p); p.Annotations[kube.ReleaseAnnotation] = "{}" }, wrong: "does not name a ReplicaSet"},
-		"no hash":                   {change: claim(func(r *cluster.Release) { r.Hash = "" }), wrong: "does not name a ReplicaSet"},
-		"the hash of released pods": {change: claim(func(r *cluster.Release) { r.Hash = kube.ReleasedHash }), wrong: "does not name a ReplicaSet"},
-		"another label":             {change: func(p *v1.Pod) { release(p); p.Labels[hashKey] = "x" }, wrong: "neither that of a released pod"},
+		}, wantDefect: "does not parse"},
+		"an empty object":           {change: func(p *v1.Pod) { release(p); p.Annotations[kube.ReleaseAnnotation] = "{}" }, wantDefect: "does not name a ReplicaSet"},
+		"no hash":                   {change: claim(func(r *cluster.Release) { r.Hash = "" }), wantDefect: "does not name a ReplicaSet"},
+		"the hash of released pods": {change: claim(func(r *cluster.Release) { r.Hash = kube.ReleasedHash }), wantDefect: "does not name a ReplicaSet"},
+		"another label":             {change: func(p *v1.Pod) { release(p); p.Labels[hashKey] = "x" }, wantDefect: "neither that of a released pod"},
 		"another controller": {change: func(p *v1.Pod) {
 			release(p)
 			p.OwnerReferences = []metav1.OwnerReference{by("apps/v1", "StatefulSet", "db")}
-		}, wrong: "its controller is StatefulSet db"},
+		}, wantDefect: "its controller is StatefulSet db"},
 		"of a DaemonSet": {change: func(p *v1.Pod) {
 			release(p)
 			p.OwnerReferences = []metav1.OwnerReference{by("apps/v1", "DaemonSet", "agent")}
-		}, wrong: "it belongs to its node"},
-		"a time to come":                 {change: claim(func(r *cluster.Release) { r.At = now.Add(time.Hour) }), wrong: "in the future"},
-		"labels that are not selected":   {change: func(p *v1.Pod) { release(p); p.Labels["app"] = "other" }, wrong: "ReplicaSet web-r does not select"},
-		"another hash":                   {change: claim(func(r *cluster.Release) { r.Hash = "x" }), wrong: "ReplicaSet web-r does not select"},
-		"a ReplicaSet that selects both": {change: release, cluster: selects(map[string]string{"app": "web"}), wrong: "or also selects released ones"},
-		"another namespace's ReplicaSet": {change: func(p *v1.Pod) { release(p); p.Namespace = "zoo" }, wrong: "has the UID of ReplicaSet shop/web-r"},
-		"the ReplicaSet by another name": {change: claim(func(r *cluster.Release) { r.ReplicaSet = "gone" }), wrong: "has the UID of ReplicaSet shop/web-r"},
-		"the UID of a Deployment":        {change: claim(func(r *cluster.Release) { r.ReplicaSetUID = "web-uid" }), wrong: "has the UID of Deployment shop/web"},
+		}, wantDefect: "it is a DaemonSet pod or a static pod"},
+		"a time in the future":           {change: claim(func(r *cluster.Release) { r.At = now.Add(time.Hour) }), wantDefect: "in the future"},
+		"labels that are not selected":   {change: func(p *v1.Pod) { release(p); p.Labels["app"] = "other" }, wantDefect: "ReplicaSet web-r does not select"},
+		"another hash":                   {change: claim(func(r *cluster.Release) { r.Hash = "x" }), wantDefect: "ReplicaSet web-r does not select"},
+		"a ReplicaSet that selects both": {change: release, cluster: selects(map[string]string{"app": "web"}), wantDefect: "or also selects released pods"},
+		"another namespace's ReplicaSet": {change: func(p *v1.Pod) { release(p); p.Namespace = "zoo" }, wantDefect: "has the UID of ReplicaSet shop/web-r"},
+		"the ReplicaSet by another name": {change: claim(func(r *cluster.Release) { r.ReplicaSet = "gone" }), wantDefect: "has the UID of ReplicaSet shop/web-r"},
+		"the UID of a Deployment":        {change: claim(func(r *cluster.Release) { r.ReplicaSetUID = "web-uid" }), wantDefect: "has the UID of Deployment shop/web"},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -121,18 +122,18 @@ func TestRelease(t *testing.T) {
 			if test.cluster != nil {
 				test.cluster(w)
 			}
-			for _, when := range []string{"first", "from memory"} {
+			for _, when := range []string{"first", "cached"} {
 				s := w.snapshot()
 				got := find(t, s, "web-0")
 				if (got.Release != nil) != test.trusted {
-					t.Errorf("%s: release %+v, want it trusted: %t", when, got.Release, test.trusted)
+					t.Errorf("%s: release %+v, want trusted: %t", when, got.Release, test.trusted)
 				}
 				if from := ""; test.trusted {
 					if got.ReleasedFrom != nil {
 						from = string(got.ReleasedFrom.Key.UID)
 					}
 					if from != test.from || got.Live() || got.Workload != nil {
-						t.Errorf("%s: released from %q, live: %t, of a workload: %t; want from %q and neither", when, from, got.Live(), got.Workload != nil, test.from)
+						t.Errorf("%s: released from %q, live: %t, has a workload: %t; want from %q and neither", when, from, got.Live(), got.Workload != nil, test.from)
 					}
 				} else if !got.Live() || got.ReleasedFrom != nil {
 					t.Errorf("%s: live: %t, released from %v; want an ordinary pod", when, got.Live(), got.ReleasedFrom)
@@ -140,12 +141,12 @@ func TestRelease(t *testing.T) {
 				var defects []string
 				for _, d := range s.Defects {
 					defects = append(defects, fmt.Sprintf("%s %s", d.Pod.Name, d.Kind))
-					if !strings.Contains(d.Why, test.wrong) {
-						t.Errorf("%s: the defect says %q, want %q in it", when, d.Why, test.wrong)
+					if !strings.Contains(d.Why, test.wantDefect) {
+						t.Errorf("%s: defect %q, want %q in it", when, d.Why, test.wantDefect)
 					}
 				}
 				var want []string
-				if test.wrong != "" {
+				if test.wantDefect != "" {
 					want = []string{"web-0 release"}
 				}
 				if diff := cmp.Diff(want, defects); diff != "" {
@@ -157,11 +158,11 @@ func TestRelease(t *testing.T) {
 	w := newWorld(t)
 	w.build("node sp spot m/a\ndeployment web 1 ~sp")
 	if diff := cmp.Diff(&released, find(t, w.snapshot(), "web-0").Release); diff != "" {
-		t.Errorf("what a release says (-want +got):\n%s", diff)
+		t.Errorf("Release (-want +got):\n%s", diff)
 	}
 }
 
-// A release becomes trusted, and stops to be, with what the caches say of its ReplicaSet.
+// A release gains or loses trust when its ReplicaSet in the caches changes.
 func TestReleaseFollowsItsReplicaSet(t *testing.T) {
 	w := newWorld(t)
 	w.build("node sp spot m/a\ndeployment web 2 ~sp sp")
@@ -178,12 +179,13 @@ func TestReleaseFollowsItsReplicaSet(t *testing.T) {
 		test.change()
 		s := w.snapshot()
 		if got := find(t, s, "web-0"); (got.ReleasedFrom != nil) != test.want || (got.Release != nil) != test.want || got.Live() == test.want {
-			t.Errorf("step %d: release %v from %v, live: %t; want it trusted: %t", i, got.Release, got.ReleasedFrom, got.Live(), test.want)
+			t.Errorf("step %d: release %v from %v, live: %t; want trusted: %t", i, got.Release, got.ReleasedFrom, got.Live(), test.want)
 		}
 	}
 }
 
-// An owner reference that the caches contradict is reported once a Snapshot, and only that.
+// An owner reference that contradicts the caches is reported once per Snapshot. Other references
+// are not reported.
 func TestWrongOwners(t *testing.T) {
 	w := newWorld(t)
 	w.build("node sp spot m/a\ndeployment web 1 sp\nstatefulset db 1 sp")
@@ -205,7 +207,7 @@ func TestWrongOwners(t *testing.T) {
 		"name owner: ReplicaSet other has the UID of ReplicaSet shop/web-r",
 		"elsewhere owner: StatefulSet db has the UID of StatefulSet shop/db",
 	}
-	for _, when := range []string{"first", "from memory"} {
+	for _, when := range []string{"first", "cached"} {
 		s := w.snapshot()
 		var got []string
 		for _, d := range s.Defects {
@@ -214,9 +216,9 @@ func TestWrongOwners(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: defects (-want +got):\n%s", when, diff)
 		}
-		for _, of := range []string{"web-0", "db-0"} {
-			if p := find(t, s, of); len(p.Revision.Pods) != 1 {
-				t.Errorf("%s: the workload of %s has %d pods, want 1", when, of, len(p.Revision.Pods))
+		for _, name := range []string{"web-0", "db-0"} {
+			if p := find(t, s, name); len(p.Revision.Pods) != 1 {
+				t.Errorf("%s: the workload of %s has %d pods, want 1", when, name, len(p.Revision.Pods))
 			}
 		}
 	}

@@ -12,34 +12,37 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// Room simulates where the scheduler would still find room. It knows the capacity of nodes, their taints, cordons, readiness and signals,
-// and of a pod its requests, ports, node selector and affinity, where its bound volumes can be reached, its own required pod affinity and
-// anti-affinity and its hard topology spread; and for pods of the profile the policy, as if none had waited. What it does not know of lets
-// a pod in: limits on attached volumes, resource claims, gangs, the anti-affinity of others. There a move may end in a pod that waits.
+// Room simulates on which nodes the scheduler would still find room. For nodes it considers
+// capacity, taints, cordons, readiness and signals. For pods it considers requests, host ports,
+// node selector and affinity, the reach of bound volumes, the pod's own required pod affinity and
+// anti-affinity, and hard topology spread. For pods of the profile it also considers the policy, as
+// if no pod had waited. Room ignores limits on attached volumes, resource claims, gangs and the
+// anti-affinity of other pods. A move that depends on them may result in a pending
+// replacement.
 //
-// It only ever fills: what a pod leaves behind keeps its room until the pod is gone. It is not for concurrent use, and valid as long as its
-// Snapshot is not changed.
+// Room never frees resources: a moved pod occupies its room until the pod is gone. Room is not safe
+// for concurrent use. It is valid as long as its Snapshot does not change.
 type Room struct {
 	snapshot *Snapshot
 	index    *index
-	sites    []site   // by the number of the node
-	groups   []*group // of open nodes, by the name of their first
+	sites    []site   // by node number
+	groups   []*group // of open nodes, by the name of their first node
 
-	standings map[*Revision]*standing
-	classes   map[any][]*class // of equal pods, by their revision, else by the pod
-	changes   *changes
-	answers   map[question]answer
-	over      func() bool
-	ranked    []ranked // scratch
+	distributions map[*Revision]*distribution
+	classes       map[any][]*class // of equal pods, by revision, or by pod without a revision
+	changes       *changes
+	results       map[query]result
+	expired       func() bool
+	ranked        []ranked // reused by find
 }
 
-// question is what Replace is asked.
-type question struct {
+// query is the input of Replace.
+type query struct {
 	pod      *Pod
 	requires decision.Assignment
 }
 
-type answer struct {
+type result struct {
 	to  *Node
 	why string
 }
@@ -49,10 +52,10 @@ type site struct {
 	*Node
 	index int // in Snapshot.Nodes
 	free  free
-	group *group // nil: closed
+	group *group // nil: not open
 }
 
-// group is all open nodes that are the same to the policy.
+// group is a set of open nodes that are equal to the policy.
 type group struct {
 	groupKey
 	index int // in Room.groups
@@ -64,18 +67,18 @@ type groupKey struct {
 	zone  string
 }
 
-// pool is what siblings in a pool are counted by.
+// pool returns the pool that the pods of a revision are spread over.
 func (k groupKey) pool() decision.SpreadPool { return k.facts.SpreadPool(k.zone) }
 
-// standing is where the pods of one revision stand in the simulation.
-type standing struct {
+// distribution counts the pods of one revision in the simulation.
+type distribution struct {
 	placed decision.Placed
 	onNode map[*site]int
 	inZone map[string]int
 	inPool map[decision.SpreadPool]int
 }
 
-func (s *standing) add(at *site, n int) {
+func (s *distribution) add(at *site, n int) {
 	key := keyOf(at.Node)
 	if key.facts.Capacity.Type == decision.Spot {
 		s.placed.Spot += n
@@ -89,20 +92,20 @@ func (s *standing) add(at *site, n int) {
 
 func keyOf(node *Node) groupKey { return groupKey{node.Facts, node.Labels[v1.LabelTopologyZone]} }
 
-// NewRoom returns the room there is in s once the pods that wait have taken theirs: those nominated to a node, then the others by priority,
-// age, namespace and name. A pod that has scheduling gates does not wait for room yet.
+// NewRoom returns the room in s after the pending pods were placed: first pods that are nominated
+// to a node, then by priority, age, namespace and name. Pods with scheduling gates are not placed.
 func NewRoom(s *Snapshot) *Room { return NewRoomUntil(s, func() bool { return false }) }
 
-// NotExamined is the answer of a Room whose time is over.
+// NotExamined is the reason that a Room returns after its time has ended.
 const NotExamined = "not examined in this round"
 
-// NewRoomUntil returns what NewRoom does, but searches no more once over reports true, which then it
-// must do ever after: every pod that was not asked for before is NotExamined.
-func NewRoomUntil(s *Snapshot, over func() bool) *Room {
+// NewRoomUntil is like NewRoom, but stops searching when expired returns true. Once true, expired
+// must remain true. Pods without an earlier result are then NotExamined.
+func NewRoomUntil(s *Snapshot, expired func() bool) *Room {
 	r := &Room{
-		over:     over,
-		snapshot: s, index: indexOf(s), sites: make([]site, len(s.Nodes)), standings: map[*Revision]*standing{},
-		classes: map[any][]*class{}, changes: newChanges(indexOf(s)), answers: map[question]answer{},
+		expired:  expired,
+		snapshot: s, index: indexOf(s), sites: make([]site, len(s.Nodes)), distributions: map[*Revision]*distribution{},
+		classes: map[any][]*class{}, changes: newChanges(indexOf(s)), results: map[query]result{},
 	}
 	groups := map[groupKey]*group{}
 	for i, node := range s.Nodes {
@@ -119,14 +122,14 @@ func NewRoomUntil(s *Snapshot, over func() bool) *Room {
 		}
 		at.group, g.sites = g, append(g.sites, at)
 	}
-	r.seat(s)
+	r.placePending(s)
 	return r
 }
 
-// Over reports whether the time of the Room is over: see NewRoomUntil.
-func (r *Room) Over() bool { return r.over() }
+// Over reports whether the time of the Room has ended; see NewRoomUntil.
+func (r *Room) Over() bool { return r.expired() }
 
-// siteOf returns the site of a node; nil for nil.
+// siteOf returns the site of a node, or nil for nil.
 func (r *Room) siteOf(node *Node) *site {
 	if i, ok := r.index.numbers[node]; ok {
 		return &r.sites[i]
@@ -134,19 +137,20 @@ func (r *Room) siteOf(node *Node) *site {
 	return nil
 }
 
-// open reports whether a node takes new pods. One whose capacity label may still arrive does not: it may be what a floor waits for, and is
-// no place to move a pod to before its capacity type is known.
+// open reports whether a node accepts new pods. A node whose capacity label may still arrive does
+// not: a floor may be waiting for it, and the controller moves no pod to a node of unknown capacity
+// type.
 func open(node *Node) bool {
 	ready := slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
 		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
 	})
-	ours := func(t v1.Taint) bool { return t.Key == kube.InterruptionTaint }
+	isOwnTaint := func(t v1.Taint) bool { return t.Key == kube.InterruptionTaint }
 	settled := node.Facts.Capacity.Source != decision.Settling
-	return ready && settled && !node.Spec.Unschedulable && node.Facts.Signal < decision.Drain && !slices.ContainsFunc(node.Spec.Taints, ours)
+	return ready && settled && !node.Spec.Unschedulable && node.Facts.Signal < decision.Drain && !slices.ContainsFunc(node.Spec.Taints, isOwnTaint)
 }
 
-// seat gives the pods that wait the room that they will take.
-func (r *Room) seat(s *Snapshot) {
+// placePending reserves room for the pending pods.
+func (r *Room) placePending(s *Snapshot) {
 	var waiting []*Pod
 	nominated := map[*Pod]*site{}
 	nodes := map[string]*Node{}
@@ -170,10 +174,11 @@ func (r *Room) seat(s *Snapshot) {
 		return cmp.Or(cmp.Compare(corev1.PodPriority(b.Pod), corev1.PodPriority(a.Pod)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
 	})
 	for _, p := range waiting {
-		// Pods that preemption has put to death still hold what it is to have: then nothing is left for anybody else.
+		// Preemption victims still occupy the room of a nominated pod. The node's remaining room
+		// then becomes negative, and no other pod fits.
 		if at := nominated[p]; at != nil {
-			r.take(p, at, r.classOf(p))
-			r.answers[question{pod: p}] = answer{to: at.Node}
+			r.place(p, at, r.classOf(p))
+			r.results[query{pod: p}] = result{to: at.Node}
 		}
 	}
 	for _, p := range waiting {
@@ -183,77 +188,81 @@ func (r *Room) seat(s *Snapshot) {
 	}
 }
 
-// Replace finds where a replacement of p would be placed once p no longer counts, takes that room and counts the replacement; p itself
-// keeps its room. If the scheduler would find none, nothing changes: it returns nil, and why says what is in the way. Asked again for p it
-// returns the same. For a pod that waits it is where that would be placed itself.
+// Replace finds the node on which the scheduler would place a replacement of p after p no longer
+// counts. It reserves room there and counts the replacement; p itself occupies its room as before.
+// If no node has room, Replace changes nothing and returns nil and the reason. Repeated calls for p
+// return the same result. For a pending pod, the result is the node of the pod itself.
 //
-// If requires is decision.AssignedOnDemand or decision.AssignedSpot, the replacement requires that capacity type. Once room was found for p,
-// Replace must not be asked for p with another requires.
+// If requires is decision.AssignedOnDemand or decision.AssignedSpot, the replacement requires that
+// capacity type. After a call for p has found room, no call for p may have another requires.
 func (r *Room) Replace(p *Pod, requires decision.Assignment) (to *Node, why string) {
-	asks := question{p, requires}
-	known, asked := r.answers[asks]
-	if !asked {
-		if r.over() {
+	q := query{p, requires}
+	found, cached := r.results[q]
+	if !cached {
+		if r.expired() {
 			return nil, NotExamined
 		}
-		if known = (answer{why: "it has too many terms (affinity, constraints, tolerations) to be examined"}); !p.Excessive() {
-			known = r.replace(asks)
+		if found = (result{why: "it has too many terms (affinity, constraints, tolerations) to be examined"}); !p.Excessive() {
+			found = r.replace(q)
 		}
-		r.answers[asks] = known
+		r.results[q] = found
 	}
-	return known.to, known.why
+	return found.to, found.why
 }
 
-func (r *Room) replace(asks question) answer {
-	p := asks.pod
+func (r *Room) replace(q query) result {
+	p := q.pod
 	revision := cmp.Or(p.Revision, p.ReleasedFrom)
-	stands := r.standingOf(revision)
+	dist := r.distributionOf(revision)
 	from := r.siteOf(p.Node)
-	// A released pod stays until its replacement is ready; every other one is gone before that is placed.
-	leaves := from != nil && p.Release == nil
+	// A released pod remains until its replacement is ready. Any other pod is gone before its
+	// replacement is placed.
+	vacates := from != nil && p.Release == nil
 	c := r.classOf(p)
 	found := false
-	if leaves {
-		r.count(p, from, stands, -1)
+	if vacates {
+		r.count(p, from, dist, -1)
 		defer func() { // also after a panic
 			if !found {
-				r.count(p, from, stands, 1)
+				r.count(p, from, dist, 1)
 			}
 		}()
 	}
-	plan := planOf(p, revision, stands.placed, asks.requires)
-	at, refused, examined := r.find(c, plan, stands, asks.requires)
+	plan := planOf(p, revision, dist.placed, q.requires)
+	at, refused, examined := r.find(c, plan, dist, q.requires)
 	if found = at != nil; !found {
 		if !examined {
-			return answer{why: NotExamined}
+			return result{why: NotExamined}
 		}
-		return answer{why: nowhere(plan, refused)}
+		return result{why: noRoomReason(plan, refused)}
 	}
-	if leaves {
+	if vacates {
 		r.changes.record(p, from.Node, -1)
 	}
-	r.take(p, at, c)
-	return answer{to: at.Node}
+	r.place(p, at, c)
+	return result{to: at.Node}
 }
 
-// count counts p on its node once more (by 1), or no longer (by -1).
-func (r *Room) count(p *Pod, on *site, stands *standing, by int) {
+// count adds p on its node (by 1) or removes it (by -1).
+func (r *Room) count(p *Pod, on *site, dist *distribution, by int) {
 	if p.Live() {
-		stands.add(on, by)
+		dist.add(on, by)
 	}
 	r.changes.count(p, on.Node, by)
 }
 
-// nowhere says why nothing was found. refused is why the policy keeps the pod off some open nodes, Admitted if it does not.
-func nowhere(plan *decision.Plan, refused decision.Verdict) string {
+// noRoomReason returns why no node was found. refused is why the policy rejects some open nodes, or
+// Admitted if it does not.
+func noRoomReason(plan *decision.Plan, refused decision.Verdict) string {
 	if refused == decision.Admitted {
 		return "no node has room for it"
 	}
-	return fmt.Sprintf("no node that it may go to has room for it: %s", plan.Reason(refused))
+	return fmt.Sprintf("no node that the policy permits has room for it: %s", plan.Reason(refused))
 }
 
-// planOf returns the decision for a replacement of p, of a revision that stands as placed says; nil if the policy has no say in it. A
-// replacement that requires on-demand is not kept off it by overflow Never.
+// planOf returns the decision for a replacement of p, a replica of a revision with the pods in
+// placed. It returns nil if the policy does not apply. overflow Never does not reject a replacement
+// that requires on-demand.
 func planOf(p *Pod, revision *Revision, placed decision.Placed, requires decision.Assignment) *decision.Plan {
 	pod := p.replacement
 	if pod == nil && p.Subject != nil {
@@ -272,24 +281,24 @@ func planOf(p *Pod, revision *Revision, placed decision.Placed, requires decisio
 	return &plan
 }
 
-// take gives p's replacement, which is of class c, its room on a node.
-func (r *Room) take(p *Pod, at *site, c *class) {
-	at.take(c)
+// place reserves room on the node for p's replacement, which is of class c.
+func (r *Room) place(p *Pod, at *site, c *class) {
+	at.reserve(c)
 	if revision := cmp.Or(p.Revision, p.ReleasedFrom); revision != nil {
-		r.standingOf(revision).add(at, 1)
+		r.distributionOf(revision).add(at, 1)
 	}
 	r.changes.count(p, at.Node, 1)
 	r.changes.record(p, at.Node, 1)
 }
 
-// standingOf returns where the pods of a revision stand; an empty standing for nil.
-func (r *Room) standingOf(revision *Revision) *standing {
-	if s := r.standings[revision]; s != nil && revision != nil {
+// distributionOf returns the distribution of the pods of a revision. It is empty for nil.
+func (r *Room) distributionOf(revision *Revision) *distribution {
+	if s := r.distributions[revision]; s != nil && revision != nil {
 		return s
 	}
-	s := &standing{onNode: map[*site]int{}, inZone: map[string]int{}, inPool: map[decision.SpreadPool]int{}}
+	s := &distribution{onNode: map[*site]int{}, inZone: map[string]int{}, inPool: map[decision.SpreadPool]int{}}
 	if revision != nil {
-		r.standings[revision] = s
+		r.distributions[revision] = s
 		for _, p := range revision.Pods {
 			if at := r.siteOf(p.Node); at != nil {
 				s.add(at, 1)
@@ -299,23 +308,24 @@ func (r *Room) standingOf(revision *Revision) *standing {
 	return s
 }
 
-// ranked is a group with the rank of those of its nodes that have no sibling.
+// ranked is a group with the rank of its nodes without a sibling.
 type ranked struct {
 	*group
 	rank decision.Rank
 }
 
-// find returns the best node of the required capacity type that takes a pod of class c: by Plan.Rank, then by name. Without a
-// plan it is the first by name, one with an advisory signal last. nil: none; then refused is why the
-// policy keeps the pod off open nodes, the first such Verdict of all. examined is false, and best
-// nil, if the time of the Room was over before the end.
+// find returns the best node of the required capacity type with room for a pod of class c: by
+// Plan.Rank, then by name. Without a plan it returns the first node by name, but nodes with an
+// advisory signal last. If there is none, best is nil, and refused is the smallest Verdict by which
+// the policy rejects open nodes. If the time of the Room ended during the search, best is nil and
+// examined is false.
 func (r *Room) find(
-	c *class, plan *decision.Plan, stands *standing, requires decision.Assignment,
+	c *class, plan *decision.Plan, dist *distribution, requires decision.Assignment,
 ) (best *site, refused decision.Verdict, examined bool) {
 	rank := func(g *group, onNode int) decision.Rank {
 		switch {
 		case plan != nil:
-			around := decision.Siblings{OnNode: onNode, InZone: stands.inZone[g.zone], InPool: stands.inPool[g.pool()]}
+			around := decision.Siblings{OnNode: onNode, InZone: dist.inZone[g.zone], InPool: dist.inPool[g.pool()]}
 			return plan.Rank(g.facts, around, 0)
 		case g.facts.Signal == decision.NoSignal:
 			return 1
@@ -328,7 +338,7 @@ func (r *Room) find(
 			continue
 		}
 		if plan != nil {
-			if verdict := plan.Admit(g.facts, 0, stands.inPool[g.pool()]); verdict != decision.Admitted {
+			if verdict := plan.Admit(g.facts, 0, dist.inPool[g.pool()]); verdict != decision.Admitted {
 				if refused == decision.Admitted || verdict < refused {
 					refused = verdict
 				}
@@ -343,21 +353,21 @@ func (r *Room) find(
 		if best != nil && bestRank > g.rank {
 			break
 		}
-		if r.over() {
+		if r.expired() {
 			return nil, refused, false
 		}
 		prefix := true
-		for i := c.from[g.index]; i < len(g.sites); i++ {
+		for i := c.next[g.index]; i < len(g.sites); i++ {
 			at := g.sites[i]
 			here := g.rank
-			if plan != nil && len(stands.onNode) > 0 {
-				if n := stands.onNode[at]; n > 0 {
+			if plan != nil && len(dist.onNode) > 0 {
+				if n := dist.onNode[at]; n > 0 {
 					here = rank(g.group, n)
 				}
 			}
 			if best != nil && (here < bestRank || here == bestRank && at.index > best.index) {
 				if bestRank == g.rank && at.index > best.index {
-					break // those that follow are no better, and have later names
+					break // the nodes after it have no higher rank and later names
 				}
 				prefix = false
 				continue
@@ -368,7 +378,7 @@ func (r *Room) find(
 				continue
 			}
 			if prefix = prefix && !ever; prefix {
-				c.from[g.index] = i + 1
+				c.next[g.index] = i + 1
 			}
 		}
 	}

@@ -14,27 +14,27 @@ import (
 
 func TestReplace(t *testing.T) {
 	const (
-		noRoom = "no node has room for it"
-		over   = "no node that it may go to has room for it: spot budget used up: 0 of 0 replicas of shop/web-r may run on spot (waits for on-demand room)"
+		noRoom     = "no node has room for it"
+		overBudget = "no node that the policy permits has room for it: spot budget used up: 0 of 0 replicas of shop/web-r may run on spot (waits for on-demand room)"
 	)
 	cases := map[string]struct {
 		cluster, replace string
-		// want is where each of them goes, or why it does not.
+		// want contains the node of each replacement, or the reason why it has none.
 		want []string
 	}{
-		"a singleton goes to on-demand": {
+		"a singleton is placed on on-demand": {
 			cluster: "node sp spot m/a\nnode od on-demand m/a\nnode gone spot m/a cordoned\ndeployment web 1 gone",
 			replace: "web-0", want: []string{"od"},
 		},
-		"and nowhere else": {
+		"a singleton is not placed on spot": {
 			cluster: "node sp spot m/a\nnode gone spot m/a cordoned\ndeployment web 1 gone",
-			replace: "web-0", want: []string{over},
+			replace: "web-0", want: []string{overBudget},
 		},
 		"beyond the floor: spot first": {
 			cluster: "node od on-demand m/a\nnode sp spot m/a\nnode gone spot m/a cordoned\ndeployment web 2 od gone",
 			replace: "web-1", want: []string{"sp"},
 		},
-		"beyond the floor: on-demand where spot is full": {
+		"beyond the floor: on-demand if spot is full": {
 			cluster: "node od on-demand m/a\nnode sp spot m/a cpu=0\nnode gone spot m/a cordoned\ndeployment web 2 od gone",
 			replace: "web-1", want: []string{"od"},
 		},
@@ -46,35 +46,35 @@ func TestReplace(t *testing.T) {
 			cluster: "node od on-demand m/a\nnode sp spot m/a\nnode gone spot m/a cordoned\ndeployment web 2 gone assigned=any:x",
 			replace: "web-0", want: []string{"od"},
 		},
-		"nor does a grant": {
+		"a grant does not pass on to a replacement": {
 			cluster: "node sp spot m/a\nnode gone spot m/a cordoned\ndeployment web 1 gone granted=fallback",
-			replace: "web-0", want: []string{over},
+			replace: "web-0", want: []string{overBudget},
 		},
-		"replacements count for those after them": {
+		"replacements count for later replacements": {
 			cluster: "node od on-demand m/a\nnode sp spot m/a\nnode gone spot m/a cordoned\ndeployment web 3 gone gone gone",
 			replace: "web-0 web-1 web-2", want: []string{"od", "sp", "sp"},
 		},
-		"what leaves does not count for its own replacement": {
+		"a pod does not count for its own replacement": {
 			cluster: "node sp spot m/a\nnode gone spot m/a cordoned\nnode od on-demand m/a\ndeployment web 2 od gone",
 			replace: "web-1", want: []string{"sp"},
 		},
-		"a move that found nothing changes nothing": {
+		"a replacement without room changes nothing": {
 			cluster: "node sp spot m/a\nnode gone on-demand m/a cordoned\ndeployment web 2 sp gone\ndeployment big 1 gone cpu=9",
 			replace: "big-0 web-1 web-0", want: []string{
-				"no node that it may go to has room for it: spot budget used up: 0 of 0 replicas of shop/big-r may run on spot (waits for on-demand room)",
-				"no node that it may go to has room for it: spot budget used up: 1 of 1 replicas of shop/web-r may run on spot (waits for on-demand room)",
+				"no node that the policy permits has room for it: spot budget used up: 0 of 0 replicas of shop/big-r may run on spot (waits for on-demand room)",
+				"no node that the policy permits has room for it: spot budget used up: 1 of 1 replicas of shop/web-r may run on spot (waits for on-demand room)",
 				"sp",
 			},
 		},
-		"asked twice, answered and taken once": {
+		"repeated calls reserve room once": {
 			cluster: "node od on-demand m/a cpu=2\nnode gone spot m/a cordoned\ndeployment web 1 gone\ndeployment app 1 gone",
 			replace: "web-0 web-0 app-0", want: []string{"od", "od", "od"},
 		},
-		"the pod itself keeps its room": {
+		"the pod itself still occupies its room": {
 			cluster: "node od on-demand m/a cpu=1\ndeployment web 1 od",
 			replace: "web-0", want: []string{"no node has room for it"},
 		},
-		"so do pods that terminate": {
+		"terminating pods still occupy their room": {
 			cluster: "node od on-demand m/a cpu=1\nnode gone on-demand m/a cordoned\ndeployment web 1 gone\ndeployment app 1 !od",
 			replace: "web-0", want: []string{noRoom},
 		},
@@ -86,7 +86,7 @@ func TestReplace(t *testing.T) {
 			cluster: "node od on-demand m/a\nnode sp spot m/a\ndeployment web 2 ~sp od",
 			replace: "web-0", want: []string{"sp"},
 		},
-		"of the only one too": {
+		"the replacement of a released singleton": {
 			cluster: "node od on-demand m/a\nnode sp spot m/a\ndeployment web 1 ~sp",
 			replace: "web-0", want: []string{"od"},
 		},
@@ -101,7 +101,7 @@ func TestReplace(t *testing.T) {
 				deployment web 1 a1 tolerates=spot-aware-scheduler.io/interruption`,
 			replace: "web-0", want: []string{"b"},
 		},
-		"a taint that is tolerated": {
+		"a tolerated taint": {
 			cluster: `
 				node a on-demand m/a taint=example.com/own
 				node gone spot m/a cordoned
@@ -140,7 +140,7 @@ func TestReplace(t *testing.T) {
 				deployment two 1 b cpu=0`,
 			replace: "web-0 one-0", want: []string{"c", "a"},
 		},
-		"pods of one revision that ask for different amounts": {
+		"pods of one revision with different requests": {
 			cluster: `
 				node a on-demand m/a cpu=2
 				node gone spot m/a cordoned
@@ -148,7 +148,7 @@ func TestReplace(t *testing.T) {
 				deployment web 2 gone cpu=3 min=2`,
 			replace: "web-0 web-1", want: []string{noRoom, "a"},
 		},
-		"of equal pools the first node without a sibling": {
+		"equal pools: the first node without a sibling": {
 			cluster: `
 				node n0 on-demand m/a cpu=0
 				node n1 on-demand c/a
@@ -166,7 +166,7 @@ func TestReplace(t *testing.T) {
 			cluster: "node a on-demand m/a\nnode b on-demand m/b\nnode gone on-demand m/b cordoned\nstatefulset db 1 gone volume=b",
 			replace: "db-0", want: []string{"b"},
 		},
-		"a volume that is not bound": {
+		"an unbound volume": {
 			cluster: "node a on-demand m/a\nnode gone on-demand m/b cordoned\nstatefulset db 1 gone volume=unbound",
 			replace: "db-0", want: []string{"a"},
 		},
@@ -181,33 +181,33 @@ func TestReplace(t *testing.T) {
 				deployment dns 1 gone port=53`,
 			replace: "dns-0 web-0 api-0", want: []string{"a", "b", noRoom},
 		},
-		"ordinals of the floor stay off spot": {
+		"ordinals of the floor are not placed on spot": {
 			cluster: "node sp spot m/a\nnode gone on-demand m/b cordoned\nstatefulset db 2 gone gone",
 			replace: "db-0 db-1", want: []string{
-				"no node that it may go to has room for it: ordinal kept off spot: the first 1 ordinals of shop/db must run on on-demand, " +
+				"no node that the policy permits has room for it: ordinal kept off spot: the first 1 ordinals of shop/db must run on on-demand, " +
 					"and later ordinals wait for this one (waits for on-demand room)", "sp"},
 		},
-		"pods of other profiles go anywhere": {
+		"pods of other profiles are placed anywhere": {
 			cluster: "node sp spot m/a\nnode gone on-demand m/b cordoned\ndeployment web 1 gone profile=default-scheduler",
 			replace: "web-0", want: []string{"sp"},
 		},
-		"pods that wait take theirs first": {
+		"pending pods are placed first": {
 			cluster: "node od on-demand m/a cpu=1\nnode gone on-demand m/b cordoned\ndeployment web 1 gone\ndeployment zzz 1 -",
 			replace: "web-0 zzz-0", want: []string{noRoom, "od"},
 		},
-		"not those with gates": {
+		"pending pods with gates do not count": {
 			cluster: "node od on-demand m/a cpu=1\nnode gone on-demand m/b cordoned\ndeployment web 1 gone\ndeployment zzz 1 - gated",
 			replace: "web-0", want: []string{"od"},
 		},
-		"the more important first": {
+		"pending pods with higher priority first": {
 			cluster: "node od on-demand m/a cpu=1\ndeployment app 1 -\ndeployment web 1 - priority=7",
 			replace: "app-0 web-0", want: []string{noRoom, "od"},
 		},
-		"a floor pod that waits for on-demand does not take spot": {
+		"a pending pod of the floor does not reserve spot": {
 			cluster: "node sp spot m/a cpu=1\nnode od on-demand m/a cordoned\ndeployment app 1 -\ndeployment web 2 od od",
 			replace: "web-0", want: []string{"sp"},
 		},
-		"a nomination takes room that others still hold": {
+		"a nominated pod reserves room that victims still occupy": {
 			cluster: `
 				node od on-demand m/a cpu=2
 				node gone on-demand m/b cordoned
@@ -224,7 +224,7 @@ func TestReplace(t *testing.T) {
 				deployment web 3 a gone gone anti=kubernetes.io/hostname min=3`,
 			replace: "web-1 web-2", want: []string{"b", noRoom},
 		},
-		"anti-affinity by zone: what leaves makes way": {
+		"anti-affinity by zone: the moved pod does not count": {
 			cluster: `
 				node a on-demand m/a
 				node b on-demand m/b
@@ -232,7 +232,7 @@ func TestReplace(t *testing.T) {
 				deployment web 2 a gone anti=topology.kubernetes.io/zone min=2`,
 			replace: "web-1", want: []string{"b"},
 		},
-		"anti-affinity by zone: what was released does not": {
+		"anti-affinity by zone: a released pod counts": {
 			cluster: `
 				node a on-demand m/a
 				node b on-demand m/b
@@ -246,7 +246,8 @@ func TestReplace(t *testing.T) {
 				node b on-demand m/b cpu=1
 				node gone on-demand m/b cordoned
 				deployment web 4 a gone gone gone spread=topology.kubernetes.io/zone min=4`,
-			// One in a and two in b when web-3 leaves, two and one when web-2 does. Then b is full, and a third in a would make three to one.
+			// Without web-3, zone a has one pod and b two; without web-2, a has two and b one. Then
+			// b is full, and a third pod in a would result in three to one.
 			replace: "web-3 web-2 web-1", want: []string{"a", "b", noRoom},
 		},
 		"hard spread, as the zone with the fewest fills": {
@@ -265,7 +266,7 @@ func TestReplace(t *testing.T) {
 				deployment app 2 b gone spread=topology.kubernetes.io/zone taints=Honor min=2`,
 			replace: "web-1 app-1", want: []string{"a", "b"},
 		},
-		"near another": {
+		"affinity to another workload": {
 			cluster: `
 				node a on-demand m/a
 				node b on-demand m/b
@@ -274,14 +275,14 @@ func TestReplace(t *testing.T) {
 				deployment web 1 gone near=app/topology.kubernetes.io/zone`,
 			replace: "web-0", want: []string{"b"},
 		},
-		"near another that is nowhere": {
+		"affinity to a workload without pods": {
 			cluster: `
 				node a on-demand m/a
 				node gone on-demand m/b cordoned
 				deployment web 1 gone near=app/topology.kubernetes.io/zone`,
 			replace: "web-0", want: []string{noRoom},
 		},
-		"near its own kind, as the first": {
+		"affinity to itself, first pod": {
 			cluster: `
 				node a on-demand m/a
 				node gone on-demand m/b cordoned
@@ -310,7 +311,7 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// Nothing is moved to a node whose capacity label may still arrive.
+// The controller moves no pods to a node whose capacity label may still arrive.
 func TestReplaceAvoidsSettlingNodes(t *testing.T) {
 	for name, test := range map[string]struct {
 		age  time.Duration
@@ -337,7 +338,8 @@ func TestReplaceAvoidsSettlingNodes(t *testing.T) {
 	}
 }
 
-// A replacement that requires a capacity type finds room on that only, whatever the policy prefers.
+// A replacement that requires a capacity type finds room only on that type, regardless of the
+// policy.
 func TestReplaceRequires(t *testing.T) {
 	w := newWorld(t)
 	w.build(`
@@ -354,23 +356,23 @@ func TestReplaceRequires(t *testing.T) {
 		requires decision.Assignment
 		want     string
 	}{
-		"nothing: beyond the floor, spot":    {"web-0", decision.Unassigned, "s"},
-		"anything":                           {"web-0", decision.AssignedAny, "s"},
-		"on-demand":                          {"web-0", decision.AssignedOnDemand, "o"},
-		"spot":                               {"web-0", decision.AssignedSpot, "s"},
-		"on-demand, although overflow Never": {"low-0", decision.AssignedOnDemand, "o"},
-		"nothing: overflow Never, beyond a floor": {"low-0", decision.Unassigned, "s"},
+		"unassigned, beyond the floor":   {"web-0", decision.Unassigned, "s"},
+		"any":                            {"web-0", decision.AssignedAny, "s"},
+		"on-demand":                      {"web-0", decision.AssignedOnDemand, "o"},
+		"spot":                           {"web-0", decision.AssignedSpot, "s"},
+		"on-demand with overflow Never":  {"low-0", decision.AssignedOnDemand, "o"},
+		"unassigned with overflow Never": {"low-0", decision.Unassigned, "s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := w.snapshot()
 			if to, why := cluster.NewRoom(s).Replace(find(t, s, test.pod), test.requires); nameOf(to) != test.want {
-				t.Errorf("goes to %s (%s), want %s", nameOf(to), why, test.want)
+				t.Errorf("replacement on %s (%s), want %s", nameOf(to), why, test.want)
 			}
 		})
 	}
 }
 
-// A Room whose time is over gives no answer that it has not given before, and takes nothing.
+// After its time has ended, a Room returns only earlier results and reserves no room.
 func TestRoomUntil(t *testing.T) {
 	w := newWorld(t)
 	w.build(`
@@ -382,7 +384,7 @@ func TestRoomUntil(t *testing.T) {
 	all := 0
 	cluster.NewRoomUntil(s, func() bool { all++; return false }).Replace(find(t, s, "web-0"), decision.Unassigned)
 	if all < 2 {
-		t.Fatalf("looked at the time %d times for one pod, want more often than once", all)
+		t.Fatalf("checked the time %d times for one pod, want more than once", all)
 	}
 	for left := range all {
 		room := cluster.NewRoomUntil(s, func() bool { left--; return left < 0 })
@@ -397,7 +399,7 @@ func TestRoomUntil(t *testing.T) {
 	first, _ := room.Replace(find(t, s, "web-0"), decision.Unassigned)
 	over = true
 	if again, _ := room.Replace(find(t, s, "web-0"), decision.Unassigned); again == nil || again != first {
-		t.Errorf("%s, want the answer from before: %s", nameOf(again), nameOf(first))
+		t.Errorf("%s, want the earlier result: %s", nameOf(again), nameOf(first))
 	}
 	if to, why := room.Replace(find(t, s, "web-1"), decision.Unassigned); to != nil || why != cluster.NotExamined {
 		t.Errorf("%s, %q, want %q", nameOf(to), why, cluster.NotExamined)

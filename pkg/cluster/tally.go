@@ -9,72 +9,71 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// tally counts the pods that a term concerns by their topology domain, in a simulation.
+// tally counts the pods that match a term by topology domain, in a simulation.
 type tally struct {
 	matches  func(*Pod) bool
 	domains  topology
 	eligible *eligibility // nil: pods on all nodes count
-	// n has the domains that have such pods, and only those.
-	n map[int32]int
-	// least is the result of fewest, if it is known.
-	least      int
-	leastKnown bool
+	// counts contains only domains with at least one such pod.
+	counts map[int32]int
+	// minimum is the cached result of fewest if hasMinimum.
+	minimum    int
+	hasMinimum bool
 }
 
-// tallyKey identifies a tally in a Room. Two with equal keys count the same pods.
+// tallyKey identifies a tally in a Room. Tallies with equal keys count the same pods.
 type tallyKey struct {
 	pods, topologyKey string
 	eligible          *eligibility
 }
 
-// add counts by pods more like p on the node of that number.
+// add adds by pods like p on the node with the number node.
 func (t *tally) add(p *Pod, node, by int) {
 	domain := t.domains[node]
 	if domain == noDomain || t.eligible != nil && !t.eligible.nodes[node] || !t.matches(p) {
 		return
 	}
-	t.leastKnown = false
-	if t.n[domain] += by; t.n[domain] == 0 {
-		delete(t.n, domain)
+	t.hasMinimum = false
+	if t.counts[domain] += by; t.counts[domain] == 0 {
+		delete(t.counts, domain)
 	}
 }
 
-// fewest returns how many pods the eligible domain with the fewest has; 0 while there are fewer
-// than minDomains of them.
+// fewest returns the smallest number of pods in an eligible domain. It is 0 if there are fewer than
+// minDomains eligible domains.
 func (t *tally) fewest(minDomains int) int {
-	if len(t.n) < t.eligible.domains || t.eligible.domains < minDomains || len(t.n) == 0 {
+	if len(t.counts) < t.eligible.domains || t.eligible.domains < minDomains || len(t.counts) == 0 {
 		return 0
 	}
-	if !t.leastKnown {
-		t.least, t.leastKnown = slices.Min(slices.Collect(maps.Values(t.n))), true
+	if !t.hasMinimum {
+		t.minimum, t.hasMinimum = slices.Min(slices.Collect(maps.Values(t.counts))), true
 	}
-	return t.least
+	return t.minimum
 }
 
-// changes are what a simulation has done with pods since its Snapshot, and the tallies that count
-// them.
+// changes records the moves of pods in a simulation since its Snapshot, and updates the tallies.
 type changes struct {
 	index   *index
 	moved   map[*Pod][]change
 	tallies map[tallyKey]*tally
-	// interested are the tallies by the scopes whose pods they may count.
-	interested map[scope][]*tally
+	// byScope contains the tallies by the scopes whose pods they may count.
+	byScope map[scope][]*tally
 }
 
-// change is a pod that came to the node of that number (by 1), or left it (by -1).
+// change adds a pod to the node with that number (by 1) or removes it (by -1).
 type change struct{ node, by int }
 
 func newChanges(x *index) *changes {
-	return &changes{index: x, moved: map[*Pod][]change{}, tallies: map[tallyKey]*tally{}, interested: map[scope][]*tally{}}
+	return &changes{index: x, moved: map[*Pod][]change{}, tallies: map[tallyKey]*tally{}, byScope: map[scope][]*tally{}}
 }
 
-// tally returns the tally of a key, in which the pods are counted as they are now. All pods that
-// match are in one of the scopes, and in one only.
+// tally returns the tally of a key with the current counts. Each matching pod must be in exactly
+// one of the scopes.
 func (c *changes) tally(key tallyKey, scopes []scope, matches func(*Pod) bool) *tally {
-	if known := c.tallies[key]; known != nil {
-		return known
+	if existing := c.tallies[key]; existing != nil {
+		return existing
 	}
-	t := &tally{matches: matches, domains: c.index.topology(key.topologyKey), eligible: key.eligible, n: map[int32]int{}}
+	t := &tally{matches: matches, domains: c.index.topology(key.topologyKey), eligible: key.eligible, counts: map[int32]int{}}
 	for _, s := range scopes {
 		for _, p := range c.index.pods(s) {
 			if p.Node != nil {
@@ -84,31 +83,31 @@ func (c *changes) tally(key tallyKey, scopes []scope, matches func(*Pod) bool) *
 				t.add(p, change.node, change.by)
 			}
 		}
-		c.interested[s] = append(c.interested[s], t)
+		c.byScope[s] = append(c.byScope[s], t)
 	}
 	c.tallies[key] = t
 	return t
 }
 
-// count counts a pod that comes to node (by 1), or leaves it (by -1), in the tallies that there
-// are.
+// count updates the existing tallies when a pod is added to the node (by 1) or removed (by -1).
 func (c *changes) count(p *Pod, node *Node, by int) {
 	if len(c.tallies) == 0 {
 		return
 	}
 	for _, s := range scopesOf(p) {
-		for _, t := range c.interested[s] {
+		for _, t := range c.byScope[s] {
 			t.add(p, c.index.numbers[node], by)
 		}
 	}
 }
 
-// record has the tallies to come count it too.
+// record stores the same change for tallies that are created later.
 func (c *changes) record(p *Pod, node *Node, by int) {
 	c.moved[p] = append(c.moved[p], change{c.index.numbers[node], by})
 }
 
-// move counts pods where places has them instead of on their nodes (by 1), or undoes that (by -1).
+// move counts pods on their nodes in places instead of their own nodes (by 1), or undoes that (by
+// -1).
 func (c *changes) move(places map[*Pod]*Node, by int) {
 	for p, to := range places {
 		if p.Node != nil {
@@ -134,7 +133,7 @@ func affinityPods(terms []fwk.AffinityTerm) (text string) {
 	return text
 }
 
-// affinityScopes returns the scopes with the pods that match a term.
+// affinityScopes returns the scopes that contain the pods that match a term.
 func (x *index) affinityScopes(term *fwk.AffinityTerm) (scopes []scope) {
 	if term.NamespaceSelector.Empty() {
 		return []scope{x.scope("", term.Selector)}

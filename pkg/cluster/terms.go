@@ -10,28 +10,28 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// terms are the required affinity, anti-affinity and topology spread of a class of pods. nil: there
-// are none. They mean what they mean to the scheduler's plugins InterPodAffinity and
-// PodTopologySpread, except that the labels of namespaces are not known: an affinity that selects
-// namespaces by label never rejects a node, and an anti-affinity that does so sees only the
-// namespaces that it names.
+// terms contains the required affinity, anti-affinity and topology spread of a class of pods. nil
+// means none. The semantics are the same as in the scheduler's plugins InterPodAffinity and
+// PodTopologySpread, except that the labels of namespaces are unknown. An affinity that selects
+// namespaces by label therefore never rejects a node. An anti-affinity that does so applies only to
+// the namespaces that it names.
 type terms struct {
-	// near has the affinity; nil: none that can be judged. nearby counts the pods that match all of
-	// it, by the topology key of each term.
-	near   []fwk.AffinityTerm
-	nearby []*tally
-	// attractsItself: the pods of the class match their own affinity.
-	attractsItself bool
-	// repellers count the pods that match a term of the anti-affinity.
-	repellers []*tally
-	spread    []*spread
+	// affinity contains the affinity terms, or nil if they cannot be evaluated. affinityCounts
+	// counts the pods that match all the terms, by the topology key of each term.
+	affinity       []fwk.AffinityTerm
+	affinityCounts []*tally
+	// selfAffine reports whether the pods of the class match their own affinity.
+	selfAffine bool
+	// antiAffinityCounts counts, for each term, the pods that match that anti-affinity term.
+	antiAffinityCounts []*tally
+	spread             []*spread
 }
 
 // spread is one hard topology spread constraint.
 type spread struct {
 	*v1.TopologySpreadConstraint
 	selector labels.Selector
-	self     int // 1 if the pod itself matches
+	self     int // 1 if the pod itself matches, else 0
 	pods     *tally
 }
 
@@ -39,30 +39,30 @@ type spread struct {
 func (c *changes) newTerms(p *Pod) *terms {
 	t := &terms{spread: c.newSpread(p)}
 	if affinity := p.Spec.Affinity; affinity != nil {
-		near, apart := fwk.GetPodAffinityTerms(affinity), fwk.GetPodAntiAffinityTerms(affinity)
-		if !slices.ContainsFunc(near, selectsNamespaces) {
-			t.near, _ = fwk.GetAffinityTerms(p.Pod, near)
+		affinityTerms, antiAffinityTerms := fwk.GetPodAffinityTerms(affinity), fwk.GetPodAntiAffinityTerms(affinity)
+		if !slices.ContainsFunc(affinityTerms, selectsNamespaces) {
+			t.affinity, _ = fwk.GetAffinityTerms(p.Pod, affinityTerms)
 		}
-		t.attractsItself = t.isNear(p)
-		for i := range t.near {
-			key := tallyKey{pods: affinityPods(t.near), topologyKey: t.near[i].TopologyKey}
-			t.nearby = append(t.nearby, c.tally(key, c.index.affinityScopes(&t.near[0]), t.isNear))
+		t.selfAffine = t.matchesAffinity(p)
+		for i := range t.affinity {
+			key := tallyKey{pods: affinityPods(t.affinity), topologyKey: t.affinity[i].TopologyKey}
+			t.affinityCounts = append(t.affinityCounts, c.tally(key, c.index.affinityScopes(&t.affinity[0]), t.matchesAffinity))
 		}
-		terms, _ := fwk.GetAffinityTerms(p.Pod, apart)
+		terms, _ := fwk.GetAffinityTerms(p.Pod, antiAffinityTerms)
 		for i := range terms {
 			term := &terms[i]
 			key := tallyKey{pods: affinityPods(terms[i : i+1]), topologyKey: term.TopologyKey}
-			t.repellers = append(t.repellers, c.tally(key, c.index.affinityScopes(term), func(p *Pod) bool { return term.Matches(p.Pod, nil) }))
+			t.antiAffinityCounts = append(t.antiAffinityCounts, c.tally(key, c.index.affinityScopes(term), func(p *Pod) bool { return term.Matches(p.Pod, nil) }))
 		}
 	}
-	if len(t.nearby)+len(t.repellers)+len(t.spread) == 0 {
+	if len(t.affinityCounts)+len(t.antiAffinityCounts)+len(t.spread) == 0 {
 		return nil
 	}
 	return t
 }
 
-// selectsNamespaces reports whether a term selects namespaces by their labels; an empty selector
-// selects all.
+// selectsNamespaces reports whether a term selects namespaces by their labels. An empty selector
+// selects all namespaces.
 func selectsNamespaces(term v1.PodAffinityTerm) bool {
 	return term.NamespaceSelector != nil && len(term.NamespaceSelector.MatchLabels)+len(term.NamespaceSelector.MatchExpressions) > 0
 }
@@ -73,7 +73,8 @@ func (c *changes) newSpread(p *Pod) (all []*spread) {
 	for i := range p.Spec.TopologySpreadConstraints {
 		constraint := &p.Spec.TopologySpreadConstraints[i]
 		selector, err := metav1.LabelSelectorAsSelector(constraint.LabelSelector)
-		// The scheduler counts no pods for an empty selector, so it never keeps one off.
+		// The scheduler counts no pods for an empty selector, so the constraint never rejects a
+		// node.
 		if constraint.WhenUnsatisfiable != v1.DoNotSchedule || err != nil || selector.Empty() {
 			continue
 		}
@@ -96,21 +97,21 @@ func (c *changes) newSpread(p *Pod) (all []*spread) {
 			eligible: c.index.eligibility(p, s.TopologySpreadConstraint, keys),
 		}
 		s.pods = c.tally(key, []scope{c.index.scope(p.Namespace, s.selector)}, func(other *Pod) bool {
-			// Pods that are being deleted do not count.
+			// Terminating pods do not count.
 			return other.Namespace == p.Namespace && other.DeletionTimestamp == nil && s.selector.Matches(labels.Set(other.Labels))
 		})
 	}
 	return all
 }
 
-// concern reports whether the terms are also those of another pod, which has the same affinity and
-// constraints as pod, of which they are. The labels of the two may differ: those of a StatefulSet
-// or an Indexed Job always do.
-func (t *terms) concern(pod, other *Pod) bool {
+// applyTo reports whether the terms are the same for other, a pod with the same affinity and
+// constraints as pod, whose terms these are. The labels of the two may differ. In a StatefulSet or
+// an Indexed Job they always do.
+func (t *terms) applyTo(pod, other *Pod) bool {
 	if t == nil {
 		return true
 	}
-	if len(t.near) > 0 && t.isNear(other) != t.attractsItself {
+	if len(t.affinity) > 0 && t.matchesAffinity(other) != t.selfAffine {
 		return false
 	}
 	for _, s := range t.spread {
@@ -127,47 +128,47 @@ func (t *terms) concern(pod, other *Pod) bool {
 	return true
 }
 
-// isNear reports whether p matches all terms of the affinity.
-func (t *terms) isNear(p *Pod) bool {
-	for i := range t.near {
-		if !t.near[i].Matches(p.Pod, nil) {
+// matchesAffinity reports whether p matches all terms of the affinity.
+func (t *terms) matchesAffinity(p *Pod) bool {
+	for i := range t.affinity {
+		if !t.affinity[i].Matches(p.Pod, nil) {
 			return false
 		}
 	}
 	return true
 }
 
-// allow reports whether one more pod may come to the node of that number.
-func (t *terms) allow(node int) bool {
-	return t == nil || t.nearEnough(node) && t.farEnough(node) && t.evenEnough(node)
+// allows reports whether the terms allow one more pod on the node with that number.
+func (t *terms) allows(node int) bool {
+	return t == nil || t.satisfiesAffinity(node) && t.satisfiesAntiAffinity(node) && t.satisfiesSpread(node)
 }
 
-func (t *terms) nearEnough(node int) bool {
+func (t *terms) satisfiesAffinity(node int) bool {
 	found, any := true, false
-	for _, pods := range t.nearby {
+	for _, pods := range t.affinityCounts {
 		domain := pods.domains[node]
 		if domain == noDomain {
 			return false
 		}
-		found, any = found && pods.n[domain] > 0, any || len(pods.n) > 0
+		found, any = found && pods.counts[domain] > 0, any || len(pods.counts) > 0
 	}
-	// The first of those that want to be near each other may be placed anywhere.
-	return found || !any && t.attractsItself
+	// The first pod of a self-affine group may be placed anywhere.
+	return found || !any && t.selfAffine
 }
 
-func (t *terms) farEnough(node int) bool {
-	for _, pods := range t.repellers {
-		if domain := pods.domains[node]; domain != noDomain && pods.n[domain] > 0 {
+func (t *terms) satisfiesAntiAffinity(node int) bool {
+	for _, pods := range t.antiAffinityCounts {
+		if domain := pods.domains[node]; domain != noDomain && pods.counts[domain] > 0 {
 			return false
 		}
 	}
 	return true
 }
 
-func (t *terms) evenEnough(node int) bool {
+func (t *terms) satisfiesSpread(node int) bool {
 	for _, s := range t.spread {
 		domain := s.pods.domains[node]
-		if domain == noDomain || s.pods.n[domain]+s.self-s.pods.fewest(int(ptr.Deref(s.MinDomains, 1))) > int(s.MaxSkew) {
+		if domain == noDomain || s.pods.counts[domain]+s.self-s.pods.fewest(int(ptr.Deref(s.MinDomains, 1))) > int(s.MaxSkew) {
 			return false
 		}
 	}

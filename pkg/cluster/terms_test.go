@@ -10,12 +10,12 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 )
 
-// termsAllow reports whether the required affinity, anti-affinity and topology spread of p allow it
-// on node, with pods as they are there. It counts everything for every question, as the
-// documentation of Kubernetes describes it. It knows selectors by matchLabels, terms for the pod's
-// own namespace, and taints only as tolerated or not.
-func termsAllow(nodes []*cluster.Node, there []seat, p *cluster.Pod, node *cluster.Node) bool {
-	return nearAllows(there, p, node) && apartAllows(there, p, node) && spreadAllows(nodes, there, p, node)
+// termsAllow reports whether the required affinity, anti-affinity and topology spread of p allow
+// node. others contains the other pods with their nodes. termsAllow counts all pods for every
+// query, as documented by Kubernetes. It supports only selectors by matchLabels, terms for the
+// pod's own namespace, and a single taint and toleration.
+func termsAllow(nodes []*cluster.Node, others []placedPod, p *cluster.Pod, node *cluster.Node) bool {
+	return affinityAllows(others, p, node) && antiAffinityAllows(others, p, node) && spreadAllows(nodes, others, p, node)
 }
 
 func selects(selector map[string]string, p *cluster.Pod) bool {
@@ -27,22 +27,22 @@ func selects(selector map[string]string, p *cluster.Pod) bool {
 	return true
 }
 
-// together reports whether two nodes are in one domain.
-func together(a, b *cluster.Node, key string) bool {
+// sameDomain reports whether two nodes are in one topology domain.
+func sameDomain(a, b *cluster.Node, key string) bool {
 	domain, in := a.Labels[key]
 	other, too := b.Labels[key]
 	return in && too && domain == other
 }
 
-func nearAllows(there []seat, p *cluster.Pod, node *cluster.Node) bool {
+func affinityAllows(others []placedPod, p *cluster.Pod, node *cluster.Node) bool {
 	if p.Spec.Affinity == nil || p.Spec.Affinity.PodAffinity == nil {
 		return true
 	}
 	any := false
 	term := p.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0]
-	for _, s := range there {
+	for _, s := range others {
 		if selects(term.LabelSelector.MatchLabels, s.pod) {
-			if together(s.node, node, term.TopologyKey) {
+			if sameDomain(s.node, node, term.TopologyKey) {
 				return true
 			}
 			_, in := s.node.Labels[term.TopologyKey]
@@ -53,17 +53,17 @@ func nearAllows(there []seat, p *cluster.Pod, node *cluster.Node) bool {
 	return in && !any && selects(term.LabelSelector.MatchLabels, p)
 }
 
-func apartAllows(there []seat, p *cluster.Pod, node *cluster.Node) bool {
+func antiAffinityAllows(others []placedPod, p *cluster.Pod, node *cluster.Node) bool {
 	if p.Spec.Affinity == nil || p.Spec.Affinity.PodAntiAffinity == nil {
 		return true
 	}
 	term := p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0]
-	return !slices.ContainsFunc(there, func(s seat) bool {
-		return selects(term.LabelSelector.MatchLabels, s.pod) && together(s.node, node, term.TopologyKey)
+	return !slices.ContainsFunc(others, func(s placedPod) bool {
+		return selects(term.LabelSelector.MatchLabels, s.pod) && sameDomain(s.node, node, term.TopologyKey)
 	})
 }
 
-func spreadAllows(nodes []*cluster.Node, there []seat, p *cluster.Pod, node *cluster.Node) bool {
+func spreadAllows(nodes []*cluster.Node, others []placedPod, p *cluster.Pod, node *cluster.Node) bool {
 	for i := range p.Spec.TopologySpreadConstraints {
 		c := &p.Spec.TopologySpreadConstraints[i]
 		eligible := func(n *cluster.Node) bool {
@@ -89,7 +89,7 @@ func spreadAllows(nodes []*cluster.Node, there []seat, p *cluster.Pod, node *clu
 		for _, key := range c.MatchLabelKeys {
 			selector[key] = p.Labels[key]
 		}
-		for _, s := range there {
+		for _, s := range others {
 			if eligible(s.node) && s.pod.DeletionTimestamp == nil && selects(selector, s.pod) {
 				count[s.node.Labels[c.TopologyKey]]++
 			}

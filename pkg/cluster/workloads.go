@@ -19,70 +19,71 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
-// census finds out what the pods of one Snapshot belong to.
+// census assigns the pods of one Snapshot to revisions and workloads.
 type census struct {
 	*Reader
 	now     time.Time
 	defects []Defect
-	// byUID are the owners in the caches; nil until one is looked for.
+	// byUID contains the owners in the caches; nil until it is needed.
 	byUID map[types.UID]owner
-	// subjects has the Subject of one pod of each revision whose owner is known, by Subject.RevisionKey.
+	// subjects contains the Subject of one pod of each revision with a known owner, by
+	// Subject.RevisionKey.
 	subjects  map[kube.OwnerKey]*kube.Subject
 	revisions map[kube.OwnerKey]*Revision
-	workloads map[kube.OwnerKey]*counted
+	workloads map[kube.OwnerKey]*workloadState
 }
 
-// counted is a workload with what its pods name as their scheduler.
-type counted struct {
+// workloadState is a workload with the scheduler names of its pods.
+type workloadState struct {
 	Workload
-	live                 bool               // some pod is live
-	foreign, foreignLive bool               // some pod, or some live pod, names another profile
-	newest               *appsv1.ReplicaSet // of a Deployment, also while it wants no pods
+	live                 bool               // whether a pod is live
+	foreign, foreignLive bool               // whether a pod, or a live pod, names another profile
+	newest               *appsv1.ReplicaSet // the newest ReplicaSet of a Deployment, even if it wants no pods
 }
 
 // readPods fills s.Pods, s.Workloads and the pods of s.Nodes.
-func (r *Reader) readPods(s *Snapshot, pods []*knownPod, replicaSets []*appsv1.ReplicaSet, nodeOf map[string]*Node) error {
+func (r *Reader) readPods(s *Snapshot, pods []*podFacts, replicaSets []*appsv1.ReplicaSet, nodeOf map[string]*Node) error {
 	c := &census{
 		Reader:    r,
 		now:       s.Now,
 		subjects:  make(map[kube.OwnerKey]*kube.Subject, r.revisions),
 		revisions: make(map[kube.OwnerKey]*Revision, r.revisions),
-		workloads: make(map[kube.OwnerKey]*counted, r.revisions),
+		workloads: make(map[kube.OwnerKey]*workloadState, r.revisions),
 	}
 	slab := make([]Pod, len(pods))
 	s.Pods = make([]*Pod, len(pods))
-	for i, known := range pods {
+	for i, facts := range pods {
 		p := &slab[i]
 		s.Pods[i] = p
-		p.Pod, p.Requests = known.pod, known.requests
-		if p.Node = nodeOf[known.pod.Spec.NodeName]; p.Node != nil {
+		p.Pod, p.Requests = facts.pod, facts.requests
+		if p.Node = nodeOf[facts.pod.Spec.NodeName]; p.Node != nil {
 			p.Node.Pods = append(p.Node.Pods, p)
 		}
-		if len(known.claims) > 0 {
-			p.volumes = r.volumesOf(known.pod.Namespace, known.claims)
+		if len(facts.claims) > 0 {
+			p.volumes = r.volumesOf(facts.pod.Namespace, facts.claims)
 		}
-		if err := c.count(p, known); err != nil {
+		if err := c.count(p, facts); err != nil {
 			return err
 		}
 	}
-	c.addWanted(replicaSets)
+	c.addPodlessRevisions(replicaSets)
 	s.Workloads, s.Defects = c.finish(), c.defects
 	r.revisions = len(c.revisions)
 	return nil
 }
 
-// count finds out what p belongs to, and counts it there. It changes nothing before all is found out, so that a pod of which that fails
-// belongs to nothing and counts nowhere.
-func (c *census) count(p *Pod, known *knownPod) error {
-	defer recovery.Recover(recovery.Pod, klog.KObj(known.pod))
+// count assigns p to its revision and workload, and counts it there. It makes no changes before all
+// facts are known. If count fails, the pod belongs to no workload and counts nowhere.
+func (c *census) count(p *Pod, facts *podFacts) error {
+	defer recovery.Recover(recovery.Pod, klog.KObj(facts.pod))
 	var release *Release
-	release, known.owned = c.releaseOf(known)
-	subject, err := c.subjectOf(known)
+	release, facts.effective = c.releaseOf(facts)
+	subject, err := c.subjectOf(facts)
 	if err != nil {
 		return err
 	}
-	if known.hasOpinion && (subject == nil || kube.CountedByPods(known.owned)) && release == nil {
-		c.judge(known)
+	if facts.hasOpinion && (subject == nil || kube.CountedByPods(facts.effective)) && release == nil {
+		c.checkOwner(facts)
 	}
 	if subject == nil {
 		p.Release = release
@@ -90,7 +91,7 @@ func (c *census) count(p *Pod, known *knownPod) error {
 	}
 	revision := c.revisions[subject.RevisionKey]
 	if revision == nil {
-		if revision = c.newRevision(subject, known.owned); revision == nil {
+		if revision = c.newRevision(subject, facts.effective); revision == nil {
 			p.Release = release
 			return nil
 		}
@@ -119,42 +120,45 @@ func (c *census) count(p *Pod, known *knownPod) error {
 	return nil
 }
 
-// releaseOf returns the release of a pod if it is trusted, and the pod whose owner counts.
-func (c *census) releaseOf(p *knownPod) (*Release, *v1.Pod) {
-	why := p.wrong
+// releaseOf returns the release of a pod if it is trusted, and the version of the pod whose owner
+// counts.
+func (c *census) releaseOf(p *podFacts) (*Release, *v1.Pod) {
+	defect := p.claimDefect
 	if p.release != nil {
-		if why = c.distrust(p); why == "" {
-			return p.release, p.before
+		if defect = c.releaseDefect(p); defect == "" {
+			return p.release, p.original
 		}
 	}
-	if why != "" {
-		c.defects = append(c.defects, Defect{p.pod, WrongRelease, why})
+	if defect != "" {
+		c.defects = append(c.defects, Defect{p.pod, WrongRelease, defect})
 	}
 	return nil, p.pod
 }
 
-// judge compares the controller reference of a pod with the owners in the caches, once for each version of the pod: a UID never changes hands.
-func (c *census) judge(p *knownPod) {
-	if !p.judged {
-		p.judged, p.contradicts = true, c.contradiction(p.pod)
+// checkOwner compares the controller reference of a pod with the owners in the caches. It does so
+// once for each version of the pod, because a UID never changes its object.
+func (c *census) checkOwner(p *podFacts) {
+	if !p.ownerChecked {
+		p.ownerChecked, p.ownerDefect = true, c.contradiction(p.pod)
 	}
-	if p.contradicts != "" {
-		c.defects = append(c.defects, Defect{p.pod, WrongOwner, p.contradicts})
+	if p.ownerDefect != "" {
+		c.defects = append(c.defects, Defect{p.pod, WrongOwner, p.ownerDefect})
 	}
 }
 
-// subjectOf returns what a pod belongs to, or did before it was released; nil if the policy has no opinion or the owner is not known. The
-// owner is looked up once a revision, and for each pod only if that or the pod has changed.
-func (c *census) subjectOf(p *knownPod) (*kube.Subject, error) {
+// subjectOf returns the owner of a pod, or its owner before the release. It returns nil if the
+// policy does not apply or the owner is unknown. It looks up the owner once per revision, and again
+// for a pod only if the revision's result or the pod has changed.
+func (c *census) subjectOf(p *podFacts) (*kube.Subject, error) {
 	if !p.hasOpinion {
 		return nil, nil
 	}
-	key := kube.RevisionOf(p.owned)
+	key := kube.RevisionOf(p.effective)
 	base, seen := c.subjects[key]
 	if seen && base == p.base {
 		return p.subject, nil
 	}
-	subject, err := c.owners.Subject(p.owned)
+	subject, err := c.owners.Subject(p.effective)
 	if unknown := (*kube.UnknownOwner)(nil); errors.As(err, &unknown) {
 		subject, err = nil, nil
 	}
@@ -162,12 +166,13 @@ func (c *census) subjectOf(p *knownPod) (*kube.Subject, error) {
 		return nil, err
 	}
 	if !seen && subject == nil {
-		// Another pod may name its owner rightly: nothing is known of the revision yet.
+		// Another pod may name the same owner correctly, so the result is not valid for the
+		// revision.
 		p.subject, p.base = nil, nil
 		return nil, nil
 	}
 	if !seen {
-		if p.subject != nil && alike(subject, p.subject) {
+		if p.subject != nil && sameWorkload(subject, p.subject) {
 			subject = p.subject
 		}
 		p.subject, p.base = subject, subject
@@ -175,20 +180,21 @@ func (c *census) subjectOf(p *knownPod) (*kube.Subject, error) {
 		return subject, nil
 	}
 	p.subject, p.base = subject, nil
-	// Pods of a StatefulSet are never alike: a pod's ordinal changes when that of the set's first one does, so it is read every time.
-	if subject != nil && alike(subject, base) {
+	// Pods of a StatefulSet never share a result: their ordinal changes with the set's first
+	// ordinal, so it is read every time.
+	if subject != nil && sameWorkload(subject, base) {
 		p.base = base
 	}
 	return subject, nil
 }
 
-// alike reports whether two pods of one revision belong to the same.
-func alike(a, b *kube.Subject) bool {
+// sameWorkload reports whether two pods of one revision have the same workload.
+func sameWorkload(a, b *kube.Subject) bool {
 	return a.WorkloadKey == b.WorkloadKey && reflect.DeepEqual(a.Pod.Workload, b.Pod.Workload)
 }
 
-// newRevision adds the revision of subject, which is what pod belongs to, and the workload if that is new. It returns nil if the owner has
-// gone since subject was read.
+// newRevision adds the revision of subject, and its workload if that is new. pod is a pod of the
+// revision. newRevision returns nil if the owner has disappeared since subject was read.
 func (c *census) newRevision(subject *kube.Subject, pod *v1.Pod) *Revision {
 	revision := &Revision{Key: subject.RevisionKey}
 	apiVersion, name := "v1", pod.Name
@@ -212,7 +218,7 @@ func (c *census) newRevision(subject *kube.Subject, pod *v1.Pod) *Revision {
 	settings, _ := c.policy.Settings(&subject.Pod)
 	workload := c.workloads[subject.WorkloadKey]
 	if workload == nil {
-		workload = &counted{Workload: Workload{
+		workload = &workloadState{Workload: Workload{
 			Key: subject.WorkloadKey, APIVersion: apiVersion, Kind: subject.Pod.Workload.Kind, Namespace: pod.Namespace, Name: name,
 			Desired: subject.Pod.Workload.Desired, Deployment: deployment,
 		}}
@@ -229,7 +235,8 @@ func (c *census) newRevision(subject *kube.Subject, pod *v1.Pod) *Revision {
 	return revision
 }
 
-// deploymentOf returns the Deployment of that UID that controls rs, which may be nil; nil if the cache does not have it.
+// deploymentOf returns the Deployment with that UID that controls rs, or nil if the cache does not
+// have it. rs may be nil.
 func (c *census) deploymentOf(rs *appsv1.ReplicaSet, uid types.UID) *appsv1.Deployment {
 	if rs == nil {
 		return nil
@@ -245,8 +252,9 @@ func (c *census) deploymentOf(rs *appsv1.ReplicaSet, uid types.UID) *appsv1.Depl
 	return deployment
 }
 
-// addWanted adds the revisions of known Deployments that have no pods yet, but want some, and notes which is the newest.
-func (c *census) addWanted(replicaSets []*appsv1.ReplicaSet) {
+// addPodlessRevisions adds the revisions of known Deployments that want pods but have none yet. It
+// also records the newest revision.
+func (c *census) addPodlessRevisions(replicaSets []*appsv1.ReplicaSet) {
 	for _, rs := range replicaSets {
 		owner := metav1.GetControllerOfNoCopy(rs)
 		if owner == nil || rs.DeletionTimestamp != nil {
@@ -256,7 +264,7 @@ func (c *census) addWanted(replicaSets []*appsv1.ReplicaSet) {
 		if workload == nil || workload.Deployment == nil {
 			continue
 		}
-		if workload.newest == nil || older(workload.newest, rs) < 0 {
+		if workload.newest == nil || compareReplicaSets(workload.newest, rs) < 0 {
 			workload.newest = rs
 		}
 		key, _ := kube.ControllerKey(rs)
@@ -266,12 +274,12 @@ func (c *census) addWanted(replicaSets []*appsv1.ReplicaSet) {
 	}
 }
 
-// finish returns the workloads in order, with what only their whole says.
+// finish completes the workloads and returns them in order.
 func (c *census) finish() []*Workload {
 	all := make([]*Workload, 0, len(c.workloads))
-	for _, counted := range c.workloads {
-		counted.complete()
-		all = append(all, &counted.Workload)
+	for _, state := range c.workloads {
+		state.complete()
+		all = append(all, &state.Workload)
 	}
 	slices.SortFunc(all, func(a, b *Workload) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name),
@@ -280,12 +288,13 @@ func (c *census) finish() []*Workload {
 	return all
 }
 
-// complete fills in what only all pods of a workload say. If that fails, the workload is not Ours.
-func (c *counted) complete() {
+// complete computes the fields that depend on all pods of the workload. If it fails, the workload
+// is not Ours.
+func (c *workloadState) complete() {
 	w := &c.Workload
 	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
-	// Only a Deployment has more than one.
-	slices.SortFunc(w.Revisions, func(a, b *Revision) int { return older(a.ReplicaSet, b.ReplicaSet) })
+	// Only a Deployment has more than one revision.
+	slices.SortFunc(w.Revisions, func(a, b *Revision) int { return compareReplicaSets(a.ReplicaSet, b.ReplicaSet) })
 	w.RollingOut = rollingOut(w, c.newest)
 	if c.foreignLive || !c.live && c.foreign {
 		return
@@ -301,13 +310,14 @@ func (c *counted) complete() {
 	w.Ours, w.Settings, w.Floor = true, settings, floor
 }
 
-// older orders the ReplicaSets of a Deployment, the oldest first.
-func older(a, b *appsv1.ReplicaSet) int {
+// compareReplicaSets orders the ReplicaSets of a Deployment, oldest first.
+func compareReplicaSets(a, b *appsv1.ReplicaSet) int {
 	return cmp.Or(cmp.Compare(kube.RevisionNumber(a), kube.RevisionNumber(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
 		strings.Compare(a.Name, b.Name))
 }
 
-// rollingOut is Workload.RollingOut of w. newest is its newest ReplicaSet, if it is a Deployment.
+// rollingOut returns the value of Workload.RollingOut. newest is the newest ReplicaSet if w is a
+// Deployment.
 func rollingOut(w *Workload, newest *appsv1.ReplicaSet) bool {
 	if set := w.StatefulSet; set != nil {
 		return set.Status.ObservedGeneration < set.Generation || set.Status.CurrentRevision != set.Status.UpdateRevision
@@ -315,7 +325,8 @@ func rollingOut(w *Workload, newest *appsv1.ReplicaSet) bool {
 	if w.Deployment == nil {
 		return false
 	}
-	// What the newest ReplicaSet asks for tells, not how many pods it has: one that waits for a quota, or lost a pod just now, is no rollout.
+	// The replica count of the newest ReplicaSet decides, not the number of its pods: a ReplicaSet
+	// that waits for quota, or has just lost a pod, is not a rollout.
 	if w.Deployment.Status.ObservedGeneration < w.Deployment.Generation || newest == nil || kube.Replicas(newest.Spec.Replicas) < w.Desired {
 		return true
 	}

@@ -38,7 +38,8 @@ var (
 	}
 )
 
-// world is a Reader with what its caches hold. The informers are not started: what they would bring is put in.
+// world is a Reader with the contents of its caches. Tests add objects to the caches directly; the
+// informers are not started.
 type world struct {
 	t       testing.TB
 	factory informers.SharedInformerFactory
@@ -121,7 +122,7 @@ func (w *world) snapshot() *cluster.Snapshot {
 	return s
 }
 
-// meta is the metadata of an object of that name in namespace shop; its UID is "<name>-uid".
+// meta returns the metadata of an object in namespace shop; its UID is "<name>-uid".
 func meta(name string, owners ...metav1.OwnerReference) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace: "shop", Name: name, UID: types.UID(name + "-uid"), OwnerReferences: owners,
@@ -156,13 +157,17 @@ func (o options) number(name string, otherwise int) int {
 	return otherwise
 }
 
-// build puts in what lines describe:
+// build adds the objects that lines describe:
 //
-//	node NAME spot|on-demand TYPE/ZONE [cpu=4] [pods=110] [cordoned] [notready] [taint=KEY] [label=KEY=VALUE] [without=KEY]
+//	node NAME spot|on-demand TYPE/ZONE [cpu=4] [pods=110] [cordoned] [notready]
+//	     [taint=KEY] [label=KEY=VALUE] [without=KEY]
 //	deployment|statefulset|job NAME REPLICAS [PLACE…] [OPTION…]
 //
-// There is a pod for each PLACE: NODE, !NODE (it terminates), ~NODE (it was released) or - (it waits). The options of pods: cpu=1 min=N (min-on-demand) profile=NAME priority=N nominated=NODE anti=KEY near=APP/KEY port=N zone=Z
-// spread=KEY,… (with skew=N domains=N taints=POLICY selector=POLICY perrevision) volume=ZONE tolerates=KEY gated assigned=TEXT granted=TEXT mixed (their labels differ). Pods of deployment web, whose ReplicaSet is web-r, are web-0, web-1 and so on.
+// Each PLACE creates a pod: NODE, !NODE (terminating), ~NODE (released) or - (pending). The options
+// of pods: cpu=1 min=N (min-on-demand) profile=NAME priority=N nominated=NODE anti=KEY near=APP/KEY
+// port=N zone=Z spread=KEY,… (with skew=N domains=N taints=POLICY selector=POLICY perrevision)
+// volume=ZONE tolerates=KEY gated assigned=TEXT granted=TEXT mixed (their labels differ). The pods
+// of deployment web, whose ReplicaSet is web-r, are web-0, web-1 and so on.
 func (w *world) build(lines string) {
 	w.t.Helper()
 	for line := range strings.Lines(lines) {
@@ -265,7 +270,7 @@ func (w *world) workload(kind, name, desired string, rest []string) {
 	}
 }
 
-// release makes pod one that was released from its ReplicaSet, which has let go of it.
+// release turns pod into a pod that was released from its ReplicaSet.
 func release(pod *v1.Pod) {
 	ref := pod.OwnerReferences[0]
 	text, err := json.Marshal(cluster.Release{ReplicaSet: ref.Name, ReplicaSetUID: ref.UID, Hash: "r", Reason: "heal", At: now})
@@ -356,7 +361,7 @@ func (w *world) pod(name string, owner metav1.OwnerReference, o options) *v1.Pod
 	return pod
 }
 
-// find returns the pod of that name.
+// find returns the pod with that name.
 func find(t testing.TB, s *cluster.Snapshot, name string) *cluster.Pod {
 	t.Helper()
 	i := slices.IndexFunc(s.Pods, func(p *cluster.Pod) bool { return p.Name == name })

@@ -16,8 +16,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// elsewhere is the node that the pod stands on which the rebalancer is to replace. It takes no pods, and says nothing of its capacity type,
-// so that it does not make a cluster one whose nodes have labels.
+// elsewhere is the node that the pod stands on which the rebalancer is to replace. It takes no
+// pods, and says nothing of its capacity type, so that it does not make a cluster one whose nodes
+// have labels.
 const elsewhere = "elsewhere"
 
 // noRoom is what Room says of a node that is closed, for whatever reason.
@@ -103,7 +104,7 @@ func (r *rebalancing) answers() answers {
 		if to == "" && why == "" {
 			r.Fatalf("the pod goes nowhere, and nothing says why")
 		}
-		all[name] = strings.TrimPrefix(why, "no node that it may go to has room for it: ")
+		all[name] = strings.TrimPrefix(why, "no node that the policy permits has room for it: ")
 	}
 	return all
 }

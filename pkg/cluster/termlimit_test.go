@@ -11,7 +11,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// A pod with thousands of terms takes neither time nor room from the others.
+// A pod with thousands of terms uses neither the time nor the room of other pods.
 func TestReplaceExcessivePods(t *testing.T) {
 	one := func(i int) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{fmt.Sprint("k", i): "v"}}
@@ -40,8 +40,8 @@ func TestReplaceExcessivePods(t *testing.T) {
 		},
 	} {
 		for terms, want := range map[int]bool{20: true, 1000: false} {
-			for waits, where := range map[string]string{"it waits": "", "it is nominated": "a", "it leaves": "gone"} {
-				t.Run(fmt.Sprintf("%d terms of %s, %s", terms, name, waits), func(t *testing.T) {
+			for state, where := range map[string]string{"pending": "", "nominated": "a", "on a cordoned node": "gone"} {
+				t.Run(fmt.Sprintf("%d terms of %s, %s", terms, name, state), func(t *testing.T) {
 					w := newWorld(t)
 					w.build("node a on-demand m/a cpu=1\nnode gone on-demand m/a cordoned")
 					pod := &v1.Pod{ObjectMeta: meta("bad"), Spec: v1.PodSpec{Affinity: &v1.Affinity{}}}

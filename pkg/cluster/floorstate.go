@@ -2,10 +2,10 @@ package cluster
 
 import "github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 
-// Standing compares where the live pods of the workload are with its floor.
+// The result compares the live pods of the workload, by capacity type, with its floor.
 func (w *Workload) Standing() decision.Standing { return w.standingOf(w.Revisions) }
 
-// Standing is that of the workload if it had no other revision.
+// The result is that of the workload if it had no other revision.
 func (r *Revision) Standing() decision.Standing { return r.Workload.standingOf([]*Revision{r}) }
 
 func (w *Workload) standingOf(revisions []*Revision) decision.Standing {
@@ -13,9 +13,9 @@ func (w *Workload) standingOf(revisions []*Revision) decision.Standing {
 	ordered := false
 	for i, r := range revisions {
 		for _, p := range r.Pods {
-			of := &p.Subject.Pod
-			ordered = of.Workload.Ordered
-			replica := decision.Replica{Ordinal: of.Workload.Ordinal, Exempt: w.Settings.Exempts(of), OnlySpot: of.OnlySpot}
+			subject := &p.Subject.Pod
+			ordered = subject.Workload.Ordered
+			replica := decision.Replica{Ordinal: subject.Workload.Ordinal, Exempt: w.Settings.Exempts(subject), OnlySpot: subject.OnlySpot}
 			if p.Node != nil {
 				replica.Bound, replica.Capacity = true, p.Node.Facts.Capacity.Type
 			}

@@ -5,12 +5,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// mostTerms is how many terms a pod may have that Room examines: each may take milliseconds in a
-// large cluster, and an object has room for twenty thousand.
-const mostTerms = 200
+// maxTerms is the largest number of terms of a pod that Room evaluates. Each term may take
+// milliseconds in a large cluster, and an object has room for 20,000 terms.
+const maxTerms = 200
 
-// Excessive reports whether the pod has so many terms that a search for its room would take the
-// time of all others. No search is made for such a pod.
+// Excessive reports whether the pod has so many terms that a search for its room would take too
+// long for all other pods. Room does not search for such a pod.
 func (p *Pod) Excessive() bool {
 	spec := &p.Spec
 	n := len(spec.Tolerations) + len(spec.NodeSelector)
@@ -44,5 +44,5 @@ func (p *Pod) Excessive() bool {
 			pods(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
 		}
 	}
-	return n > mostTerms
+	return n > maxTerms
 }
