@@ -1,19 +1,21 @@
-// Package instances knows a dozen instance types: what a node of one offers, and its list price.
+// Package instances contains a dozen instance types, with the resources of their nodes and their
+// list prices.
 package instances
 
-// Type is what a node of one type offers and costs.
+// Type describes the resources and the price of a node of one instance type.
 type Type struct {
-	// CPUMilli, MemoryMiB and Pods are what pods may use of a node (its allocatable resources).
+	// CPUMilli, MemoryMiB and Pods are the allocatable resources of a node.
 	CPUMilli, MemoryMiB int64
 	Pods                int
-	// OnDemandUSD is the list price of an hour.
+	// OnDemandUSD is the list price per hour in US dollars.
 	OnDemandUSD float64
-	// SpotSavingPercent is how much cheaper spot is, on average.
+	// SpotSavingPercent is the average saving of spot over on-demand, in percent.
 	SpotSavingPercent float64
 }
 
-// Types are a dozen types of AWS in us-east-1, by name. Sources: the AWS us-east-1 Linux on-demand list price; the saving over on-demand that
-// the AWS Spot Advisor shows; allocatable resources as Karpenter's AWS provider publishes them.
+// Types contains a dozen AWS instance types in us-east-1, by name. Sources: the AWS us-east-1 Linux
+// on-demand list price; the saving over on-demand in the AWS Spot Advisor; the allocatable
+// resources that Karpenter's AWS provider publishes.
 var Types = map[string]Type{
 	"c5.2xlarge":  {CPUMilli: 7910, MemoryMiB: 14162, Pods: 58, OnDemandUSD: 0.34, SpotSavingPercent: 56},
 	"c5.xlarge":   {CPUMilli: 3920, MemoryMiB: 6584, Pods: 58, OnDemandUSD: 0.17, SpotSavingPercent: 56},
@@ -29,8 +31,9 @@ var Types = map[string]Type{
 	"r6i.large":   {CPUMilli: 1930, MemoryMiB: 14481, Pods: 29, OnDemandUSD: 0.126, SpotSavingPercent: 68},
 }
 
-// Price is what an hour costs in US dollars for "spot" or "on-demand" capacity. The price of spot is an estimate, the list price
-// less the average saving: the real one differs by zone and changes all the time.
+// Price returns the price per hour in US dollars of "spot" or "on-demand" capacity. The price of
+// spot is an estimate: the list price less the average saving. The real price differs by zone and
+// changes all the time.
 func (t Type) Price(capacity string) float64 {
 	if capacity == "spot" {
 		return t.OnDemandUSD * (1 - t.SpotSavingPercent/100)

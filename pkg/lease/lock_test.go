@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// counter counts what it is asked to write.
+// counter counts the writes.
 type counter struct {
 	resourcelock.Interface
 	wrote int
@@ -25,23 +25,24 @@ func (c *counter) Update(context.Context, resourcelock.LeaderElectionRecord) err
 	return nil
 }
 
-var mine = resourcelock.LeaderElectionRecord{HolderIdentity: "me"}
+var ownRecord = resourcelock.LeaderElectionRecord{HolderIdentity: "me"}
 
-// When a lease has run out others may have led: what they did is unknown here, and a process leads once.
-func TestLeaseThatRanOut(t *testing.T) {
+// After its lease has expired, others may have led: the process does not know their decisions, and
+// must not lead again.
+func TestExpiredLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &counter{}
-		lock := NewLock(server, 15*time.Second+500*time.Millisecond) // half a second cannot be written into a lease
-		if err := lock.Create(t.Context(), mine); err != nil {
+		lock := NewLock(server, 15*time.Second+500*time.Millisecond) // a lease has no fractions of a second
+		if err := lock.Create(t.Context(), ownRecord); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(15 * time.Second)
-		if err := errors.Join(lock.Update(t.Context(), mine), lock.Create(t.Context(), mine)); err == nil || server.wrote != 1 {
-			t.Errorf("the lease was written %d times, want once: %v", server.wrote, err)
+		if err := errors.Join(lock.Update(t.Context(), ownRecord), lock.Create(t.Context(), ownRecord)); err == nil || server.wrote != 1 {
+			t.Errorf("the lease was written %d times, want 1: %v", server.wrote, err)
 		}
-		// Nor may it give back what is another's by now.
+		// It must not release a lease that now belongs to another process.
 		if err := lock.Update(t.Context(), resourcelock.LeaderElectionRecord{}); err == nil || server.wrote != 1 {
-			t.Errorf("the lease was given back: %v", err)
+			t.Errorf("the lease was released: %v", err)
 		}
 	})
 }
@@ -50,22 +51,22 @@ func TestFresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lock := NewLock(&counter{}, 15*time.Second)
 		if lock.Fresh(time.Hour) {
-			t.Error("fresh before it was taken")
+			t.Error("fresh before it was acquired")
 		}
-		if err := lock.Update(t.Context(), mine); err != nil {
+		if err := lock.Update(t.Context(), ownRecord); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10*time.Second - 1)
 		if !lock.Fresh(10 * time.Second) {
-			t.Error("not fresh right before the time is over")
+			t.Error("not fresh before the limit")
 		}
 		time.Sleep(time.Nanosecond)
 		if lock.Fresh(10 * time.Second) {
-			t.Error("fresh when the time is over")
+			t.Error("fresh at the limit")
 		}
 		time.Sleep(5 * time.Second)
 		if lock.Fresh(time.Hour) {
-			t.Error("fresh when another may have it")
+			t.Error("fresh although the lease expired")
 		}
 	})
 }

@@ -10,26 +10,28 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// SawCapacityLabels is the label of the lease that tells later leaders that nodes with a capacity label were seen.
+// SawCapacityLabels is a label of the lease. It records for later leaders that a leader observed
+// nodes with a capacity label.
 const SawCapacityLabels = "spot-aware-scheduler.io/saw-capacity-labels"
 
-// memory is a fact that leaders keep for those after them, in a label of the lease.
+// memory is a fact that leaders record for later leaders in a label of the lease.
 type memory struct {
 	lock  *resourcelock.LeaseLock
 	label string
 	known func() bool
 }
 
-// Remember keeps a fact for later leaders: from the first renewal on at which known returns true, the lease has the label. found is called
-// each time the lease is read with the label, for the first time before this process leads, because an election reads a lease before it takes
-// it. It costs no request, and needs no right but those of the election. Call it before the election begins. Locks other than Leases
-// remember nothing.
+// Remember records a fact for later leaders: from the first renewal at which known returns true,
+// the lease has the label. found is called each time the lease is read with the label. The first
+// call is before this process leads, because an election reads a lease before it acquires it.
+// Remember adds no requests, and requires no additional rights. Call it before
+// the election begins. It has no effect on locks other than Leases.
 func (l *Lock) Remember(label string, known func() bool, found func()) {
 	inner, ok := l.Interface.(*resourcelock.LeaseLock)
 	if !ok {
 		return
 	}
-	inner.Client = reading{inner.Client, func(lease *coordinationv1.Lease) {
+	inner.Client = observingClient{inner.Client, func(lease *coordinationv1.Lease) {
 		if lease.Labels[label] == "true" {
 			found()
 		}
@@ -37,7 +39,8 @@ func (l *Lock) Remember(label string, known func() bool, found func()) {
 	l.memory = &memory{inner, label, known}
 }
 
-// write has the next write of the lease carry the label if the fact is known. Only the goroutine of the election writes.
+// write adds the label to the next write of the lease if the fact is known. Only the goroutine of
+// the election writes.
 func (m *memory) write() {
 	if m == nil || !m.known() {
 		return
@@ -47,25 +50,25 @@ func (m *memory) write() {
 	m.lock.Labels = labels
 }
 
-// reading is a client whose leases are seen as they are read.
-type reading struct {
+// observingClient is a client that passes every lease that it reads to observe.
+type observingClient struct {
 	coordinationclient.LeasesGetter
-	see func(*coordinationv1.Lease)
+	observe func(*coordinationv1.Lease)
 }
 
-func (r reading) Leases(namespace string) coordinationclient.LeaseInterface {
-	return readingLeases{r.LeasesGetter.Leases(namespace), r.see}
+func (r observingClient) Leases(namespace string) coordinationclient.LeaseInterface {
+	return observingLeases{r.LeasesGetter.Leases(namespace), r.observe}
 }
 
-type readingLeases struct {
+type observingLeases struct {
 	coordinationclient.LeaseInterface
-	see func(*coordinationv1.Lease)
+	observe func(*coordinationv1.Lease)
 }
 
-func (r readingLeases) Get(ctx context.Context, name string, options metav1.GetOptions) (*coordinationv1.Lease, error) {
+func (r observingLeases) Get(ctx context.Context, name string, options metav1.GetOptions) (*coordinationv1.Lease, error) {
 	lease, err := r.LeaseInterface.Get(ctx, name, options)
 	if err == nil {
-		r.see(lease)
+		r.observe(lease)
 	}
 	return lease, err
 }

@@ -1,4 +1,5 @@
-// Package recovery keeps a panic about one object from ending the work on all others. What it recovers is a bug: the stack is logged.
+// Package recovery prevents a panic about one object from stopping the work on all others. Every
+// recovered panic is a bug, so the package logs its stack.
 package recovery
 
 import (
@@ -9,10 +10,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Unit is what the work was about: the label of the metric.
+// Unit is the unit of work in which a panic occurred. It is the label of the metric.
 type Unit string
 
-// Every Unit there is.
+// All values of Unit.
 const (
 	Node     Unit = "node"
 	Pod      Unit = "pod"
@@ -27,10 +28,10 @@ var units = []Unit{Node, Pod, Workload, Round}
 var panics = prometheus.NewCounterVec(prometheus.CounterOpts{
 	Subsystem: "spot_aware_scheduler",
 	Name:      "panics_total",
-	Help:      "Panics that were recovered, by what the work was about: node, pod, workload, or round, for one that nothing smaller recovered.",
+	Help:      "Recovered panics, by the unit of work: node, pod, workload, or round if no smaller unit recovered it.",
 }, []string{"unit"})
 
-// RegisterMetrics registers the metric, once for a registry. Every series exists from then on, as 0.
+// RegisterMetrics registers the metric. It must be called once per registry. All series start at 0.
 func RegisterMetrics(registry prometheus.Registerer) {
 	registry.MustRegister(panics)
 	for _, unit := range units {
@@ -38,16 +39,18 @@ func RegisterMetrics(registry prometheus.Registerer) {
 	}
 }
 
-// Recover ends a panic of the function that defers it, logs it with the object and the stack, and counts it. That function returns what its
-// results are at that moment. It must not leave anything half changed: it changes state after all that can fail.
+// Recover recovers a panic of the function that defers it, logs it with the object and the stack,
+// and counts it. The function then returns the current values of its results. To avoid
+// half-finished changes, it must change state only after everything that can fail.
 func Recover(unit Unit, object klog.ObjectRef) {
 	if value := recover(); value != nil {
 		_ = Report(unit, object, value)
 	}
 }
 
-// Report logs and counts the value of a panic that the caller recovered, and returns it as an error. It must be called by the deferred
-// function, or the stack is not that of the panic.
+// Report logs and counts the value of a panic that the caller recovered, and returns it as an
+// error. The deferred function must call it directly, because otherwise the logged stack is not
+// that of the panic.
 func Report(unit Unit, object klog.ObjectRef, value any) error {
 	err := fmt.Errorf("panic: %v", value)
 	panics.WithLabelValues(string(unit)).Inc()

@@ -21,18 +21,18 @@ func TestRecover(t *testing.T) {
 	recovery.RegisterMetrics(registry)
 
 	if got := work(nil); got != "done" || log.Len() > 0 {
-		t.Errorf("without a panic: %q, log %q; want the result and nothing in the log", got, log.String())
+		t.Errorf("without a panic: %q, log %q; want the result and an empty log", got, log.String())
 	}
 	if got := work("no owner"); got != "" {
 		t.Errorf("after a panic: %q, want the zero result", got)
 	}
 	for _, want := range []string{"panic: no owner", `object="shop/web"`, `unit="workload"`, "recovery_test.work"} {
 		if !strings.Contains(log.String(), want) {
-			t.Errorf("the log does not say %q:\n%s", want, log.String())
+			t.Errorf("%q not in the log:\n%s", want, log.String())
 		}
 	}
 	const want = `
-# HELP spot_aware_scheduler_panics_total Panics that were recovered, by what the work was about: node, pod, workload, or round, for one that nothing smaller recovered.
+# HELP spot_aware_scheduler_panics_total Recovered panics, by the unit of work: node, pod, workload, or round if no smaller unit recovered it.
 # TYPE spot_aware_scheduler_panics_total counter
 spot_aware_scheduler_panics_total{unit="node"} 0
 spot_aware_scheduler_panics_total{unit="pod"} 0

@@ -18,34 +18,36 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// batchSize is how many bytes of objects, about, are decoded at a time.
+// batchSize is the approximate size in bytes of the objects that are decoded at a time.
 const batchSize = 1 << 20
 
-// decoders is how many batches of one resource are decoded at a time.
+// decoders is the number of batches of one resource that are decoded concurrently.
 const decoders = 2
 
-// object is a pointer to an object of the API that can decode itself.
+// object is a pointer to an API object that can decode itself.
 type object[T any] interface {
 	*T
 	metav1.Object
 	Unmarshal(data []byte) error
 }
 
-// list stores all objects of a resource, without what nobody reads here and is big. They are decoded and stored as they come: with a typed
-// client the API server and this program would wait for each other, and hold the list three times. Pages are no way out: all but the first are
-// read from etcd, which costs the API server three times as much as what it has in memory. The server must speak protobuf.
-// into is added to concurrently, and holds a part after an error.
+// list stores all objects of a resource, without large fields that no reader uses. It decodes and
+// stores objects while they arrive. With a typed client, the API server and this program would wait
+// for each other, and the list would be in memory three times. Paging does not help: the API server
+// reads all pages except the first from etcd, which costs it three times as much as its cache. The
+// server must support protobuf. list adds to into concurrently, and into contains a part of the
+// objects after an error.
 func list[T any, P object[T]](
 	ctx context.Context, client rest.Interface, resource, namespace string, options metav1.ListOptions, into cache.Store,
 ) error {
-	// Version 0 is what the API server has in memory. That may be a moment old.
+	// Version 0 is the state in the API server's cache, which may be slightly old.
 	options.ResourceVersion = "0"
 	body, err := client.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource).VersionedParams(&options, scheme.ParameterCodec).Stream(ctx)
 	if err != nil {
 		return err
 	}
 	defer body.Close()
-	decoder := &decoder[T, P]{parts: partsOf(resource), common: map[string]*T{}}
+	decoder := &decoder[T, P]{masks: masksOf(resource), common: map[string]*T{}}
 	buffers := sync.Pool{New: func() any { return &batch{} }}
 	var group errgroup.Group
 	group.SetLimit(decoders)
@@ -56,7 +58,7 @@ func list[T any, P object[T]](
 			start := 0
 			for i, end := range b.ends {
 				var err error
-				if b.kept, err = decoder.decode(&objects[i], b.bytes[start:end], b.kept); err != nil {
+				if b.scratch, err = decoder.decode(&objects[i], b.bytes[start:end], b.scratch); err != nil {
 					return err
 				}
 				if err := into.Add(P(&objects[i])); err != nil {
@@ -89,33 +91,33 @@ func list[T any, P object[T]](
 
 // decoder decodes the objects of a resource. It is safe for concurrent use.
 type decoder[T any, P object[T]] struct {
-	parts parts
+	masks masks
 
 	mu     sync.Mutex
-	common map[string]*T // what objects have in common, by its encoding
+	common map[string]*T // the shared parts of objects, by their encoding
 }
 
-// decode decodes an object. scratch is overwritten, and returned for the next.
+// decode decodes an object. It overwrites scratch, and returns it for the next call.
 func (d *decoder[T, P]) decode(into *T, message, scratch []byte) ([]byte, error) {
-	if d.parts.common != nil {
+	if d.masks.common != nil {
 		var err error
-		if scratch, err = d.parts.common.appendTo(scratch[:0], message); err != nil {
+		if scratch, err = d.masks.common.appendTo(scratch[:0], message); err != nil {
 			return nil, err
 		}
 		common, err := d.commonOf(scratch)
 		if err != nil {
 			return nil, err
 		}
-		*into = *common // they share what it points to: nobody changes what was listed
+		*into = *common // safe to share, because listed objects are never changed
 	}
-	scratch, err := d.parts.own.appendTo(scratch[:0], message)
+	scratch, err := d.masks.own.appendTo(scratch[:0], message)
 	if err != nil {
 		return nil, err
 	}
-	return scratch, P(into).Unmarshal(scratch) // which leaves alone what is not in it
+	return scratch, P(into).Unmarshal(scratch) // does not change fields that are not in scratch
 }
 
-// commonOf returns the one object with what is encoded so.
+// commonOf returns the shared object with this encoding.
 func (d *decoder[T, P]) commonOf(encoded []byte) (*T, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -127,11 +129,11 @@ func (d *decoder[T, P]) commonOf(encoded []byte) (*T, error) {
 	return common, P(common).Unmarshal(encoded)
 }
 
-// batch is some encoded objects, one after the other.
+// batch is a sequence of encoded objects.
 type batch struct {
-	bytes []byte
-	ends  []int
-	kept  []byte // scratch
+	bytes   []byte
+	ends    []int
+	scratch []byte // scratch
 }
 
 func (b *batch) reset() { b.bytes, b.ends = b.bytes[:0], b.ends[:0] }
@@ -144,27 +146,31 @@ func (b *batch) add(r io.Reader, size int) error {
 	return err
 }
 
-// magic is what everything of the API begins with that is encoded as protobuf; a runtime.Unknown follows, whose raw is the object.
+// magic is the prefix of all protobuf encodings of the API. A runtime.Unknown follows, whose field
+// raw is the object.
 var magic = []byte("k8s\x00")
 
-// What there is in the encoding of fields: their numbers, of raw in runtime.Unknown and of items in every list, and the one type that both have.
+// Constants of the encoding: the numbers of the fields raw of runtime.Unknown and items of every
+// list, and the types of fields.
 const (
 	rawField   = 2
 	itemsField = 2
 	bytesType  = 2
 	varintType = 0
-	// mostBytes is more than any object has: etcd takes 1.5 MiB.
-	mostBytes = 1 << 28
+	// maxBytes is larger than any object: etcd accepts 1.5 MiB.
+	maxBytes = 1 << 28
 )
 
-// eachItem calls each with every item of an encoded list, as it is; each must read its size from the reader.
+// eachItem calls each with every item of an encoded list. each must read size bytes from the
+// reader.
 func eachItem(body io.Reader, each func(r io.Reader, size int) error) error {
 	r := bufio.NewReaderSize(body, 64<<10)
 	start := make([]byte, len(magic))
 	if _, err := io.ReadFull(r, start); err != nil || !bytes.Equal(start, magic) {
 		return errors.Join(err, errors.New("expected protobuf"))
 	}
-	// The list is one field of the envelope, and its length is of no interest: what follows it in the envelope is empty.
+	// The list is one field of the envelope. Its length does not matter, because the fields after
+	// it are empty.
 	inList := false
 	for {
 		tag, err := binary.ReadUvarint(r)
@@ -174,9 +180,9 @@ func eachItem(body io.Reader, each func(r io.Reader, size int) error) error {
 		if err != nil {
 			return err
 		}
-		length, err := binary.ReadUvarint(r) // or the value itself, of a number
+		length, err := binary.ReadUvarint(r) // the length, or the value of a number
 		if err != nil {
-			return unexpected(err)
+			return unexpectedEOF(err)
 		}
 		number, kind := tag>>3, tag&7
 		switch {
@@ -185,21 +191,21 @@ func eachItem(body io.Reader, each func(r io.Reader, size int) error) error {
 			return fmt.Errorf("field %d has type %d, expected bytes", number, kind)
 		case !inList && number == rawField:
 			inList = true
-		case length > mostBytes:
-			return fmt.Errorf("field %d has %d bytes, expected at most %d", number, length, mostBytes)
+		case length > maxBytes:
+			return fmt.Errorf("field %d has %d bytes, expected at most %d", number, length, maxBytes)
 		case inList && number == itemsField:
 			err = each(r, int(length))
 		default:
 			_, err = r.Discard(int(length))
 		}
 		if err != nil {
-			return unexpected(err)
+			return unexpectedEOF(err)
 		}
 	}
 }
 
-// unexpected makes the end of a body in the middle of something an error that says so.
-func unexpected(err error) error {
+// unexpectedEOF converts the end of a body inside a message into io.ErrUnexpectedEOF.
+func unexpectedEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
 )
 
-// TestListsThatAreNone has an API server answer with what is no list of pods.
-func TestListsThatAreNone(t *testing.T) {
+// TestInvalidLists has an API server respond with bodies that are not lists of pods.
+func TestInvalidLists(t *testing.T) {
 	list := &v1.PodList{Items: []v1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, {ObjectMeta: metav1.ObjectMeta{Name: "b"}}}}
 	raw, err := list.Marshal()
 	if err != nil {
@@ -28,13 +28,13 @@ func TestListsThatAreNone(t *testing.T) {
 	}
 	whole := "k8s\x00" + string(envelope)
 	for name, test := range map[string]struct{ body, want string }{
-		"whole":            {whole, ""},
-		"empty":            {"", "expected protobuf"},
-		"JSON":             {`{"kind": "PodList"}`, "expected protobuf"},
-		"cut in an item":   {strings.TrimRight(whole, "\x1a\x22\x00")[:len(whole)/2], "unexpected EOF"},
-		"an absurd length": {"k8s\x00\x12\xff\xff\xff\xff\x0f\x12\xff\xff\xff\xff\x0f", "expected at most"},
-		"another encoding": {"k8s\x00\x12\x05\x15abcd", "expected bytes"},
-		"no pod":           {"k8s\x00\x12\x05\x12\x03\x0a\x05a", "list of pods"},
+		"whole":                    {whole, ""},
+		"empty":                    {"", "expected protobuf"},
+		"JSON":                     {`{"kind": "PodList"}`, "expected protobuf"},
+		"truncated in an item":     {strings.TrimRight(whole, "\x1a\x22\x00")[:len(whole)/2], "unexpected EOF"},
+		"a length above the limit": {"k8s\x00\x12\xff\xff\xff\xff\x0f\x12\xff\xff\xff\xff\x0f", "expected at most"},
+		"another encoding":         {"k8s\x00\x12\x05\x15abcd", "expected bytes"},
+		"not a pod":                {"k8s\x00\x12\x05\x12\x03\x0a\x05a", "list of pods"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

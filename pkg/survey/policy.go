@@ -13,32 +13,36 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// mounter is a Deployment of the manifests that mounts the scheduler's configuration.
-type mounter struct{ labels, flag string }
+// configMount is a Deployment of the manifests that mounts the scheduler's configuration, and the
+// flag that names the file.
+type configMount struct{ labels, flag string }
 
-// mounters are asked in this order: where the extender stands in for the scheduler there is no Deployment of that.
-var mounters = []mounter{
+// ReadConfiguration tries the configMounts in this order. If the extender replaces the scheduler,
+// the scheduler has no Deployment.
+var configMounts = []configMount{
 	{"app.kubernetes.io/name=spot-aware-scheduler,app.kubernetes.io/component=scheduler", "--config="},
 	{"app.kubernetes.io/name=spot-extender,app.kubernetes.io/component=extender", "--scheduler-config="},
 	{"app.kubernetes.io/name=spot-controller,app.kubernetes.io/component=controller", "--scheduler-config="},
 }
 
-// Configuration is the file that the scheduler in the cluster was started with.
+// Configuration is the configuration file that the scheduler in the cluster was started with.
 type Configuration struct {
 	Data []byte
-	// From says where it was found.
+	// From describes where the configuration was found.
 	From string
 }
 
-// ErrNoConfiguration is the error where the cluster has no scheduler of ours, or one that is set up in a way that is not known here.
+// ErrNoConfiguration means that the cluster has no scheduler of this project, or that its
+// Deployment has an unknown form.
 var ErrNoConfiguration = errors.New("no configuration found")
 
-// ReadConfiguration returns the configuration that the scheduler's Deployment mounts, or where there is none the extender's or the
-// controller's: the name of its ConfigMap ends in a hash, and an older one may still be there. The error says what is missing, be it a right
-// or the Deployment.
+// ReadConfiguration returns the configuration that the scheduler's Deployment mounts. If there is
+// none, it uses that of the extender or the controller. It starts from the Deployment because the
+// name of the ConfigMap ends in a hash, and older ConfigMaps may still exist. The error names the
+// missing right or object.
 func ReadConfiguration(ctx context.Context, client kubernetes.Interface) (Configuration, error) {
 	const namespace = metav1.NamespaceSystem
-	for _, m := range mounters {
+	for _, m := range configMounts {
 		deployments, err := client.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{LabelSelector: m.labels})
 		if err != nil {
 			return Configuration{}, err
@@ -48,16 +52,16 @@ func ReadConfiguration(ctx context.Context, client kubernetes.Interface) (Config
 			return readMounted(ctx, client, &deployments.Items[0], m.flag)
 		}
 	}
-	return Configuration{}, fmt.Errorf("%w: namespace %s has no Deployment with the labels %s, nor the extender's or the controller's",
-		ErrNoConfiguration, namespace, mounters[0].labels)
+	return Configuration{}, fmt.Errorf("%w: namespace %s has no Deployment with the labels %s, and no Deployment of the extender or the controller",
+		ErrNoConfiguration, namespace, configMounts[0].labels)
 }
 
-// readMounted returns the configuration that the flag of a Deployment names.
+// readMounted returns the configuration file that the flag of a Deployment names.
 func readMounted(ctx context.Context, client kubernetes.Interface, deployment *appsv1.Deployment, flag string) (Configuration, error) {
 	namespace := deployment.Namespace
 	name, key, err := mountedConfiguration(deployment, flag)
 	if err != nil {
-		return Configuration{}, fmt.Errorf("the Deployment %s/%s: %w", namespace, deployment.Name, err)
+		return Configuration{}, fmt.Errorf("Deployment %s/%s: %w", namespace, deployment.Name, err)
 	}
 	configMap, err := client.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -65,13 +69,13 @@ func readMounted(ctx context.Context, client kubernetes.Interface, deployment *a
 	}
 	data, ok := configMap.Data[key]
 	if !ok {
-		return Configuration{}, fmt.Errorf("%w: ConfigMap %s/%s has no key %s, which the Deployment's %sFILE names",
+		return Configuration{}, fmt.Errorf("%w: ConfigMap %s/%s has no key %s, the file of the Deployment's flag %sFILE",
 			ErrNoConfiguration, namespace, name, key, flag)
 	}
 	return Configuration{[]byte(data), fmt.Sprintf("ConfigMap %s/%s, key %s", namespace, name, key)}, nil
 }
 
-// mountedConfiguration returns the ConfigMap, and the key in it, of the file that flag names.
+// mountedConfiguration returns the ConfigMap and the key of the file that the flag names.
 func mountedConfiguration(deployment *appsv1.Deployment, flag string) (configMap, key string, err error) {
 	pod := &deployment.Spec.Template.Spec
 	for i := range pod.Containers {
@@ -91,7 +95,7 @@ func mountedConfiguration(deployment *appsv1.Deployment, flag string) (configMap
 					}
 				}
 			}
-			return "", "", fmt.Errorf("%w: its %s is in no mounted ConfigMap", ErrNoConfiguration, arg)
+			return "", "", fmt.Errorf("%w: no mounted ConfigMap contains the file of %s", ErrNoConfiguration, arg)
 		}
 	}
 	return "", "", fmt.Errorf("%w: no container has the argument %sFILE", ErrNoConfiguration, flag)

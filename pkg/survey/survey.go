@@ -1,6 +1,7 @@
-// Package survey reads a cluster once, for a command that answers a question and ends: plain lists, all at a time, into the caches that a
-// cluster.Reader takes its Snapshot of. It asks for no watch, so the rights to list are enough; what it may not list is a Gap, not an error,
-// as long as there is something to tell without it.
+// Package survey reads a cluster once, for a command that prints a result and exits. It lists all
+// resources concurrently into the caches that a cluster.Reader reads its Snapshot from. It does not
+// watch, so the right to list is sufficient. A resource that the user may not list is a Gap, not an
+// error, unless the command needs it.
 package survey
 
 import (
@@ -29,78 +30,84 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// Scope says what is to be read.
+// Scope selects the resources to read.
 type Scope struct {
-	// Namespace is the one whose pods and owners of pods are read; "" for all.
+	// Namespace is the namespace of the pods and their owners; "" means all.
 	Namespace string
-	// AllPods: the pods of all namespaces are read, also where the owners of one are enough: they take up room.
+	// AllPods also reads the pods of all other namespaces, because they occupy room on nodes. Their
+	// owners are not read.
 	AllPods bool
-	// Volumes: claims and volumes are read, which say where a pod can run.
+	// Volumes also reads claims and volumes, which limit the nodes that a pod can run on.
 	Volumes bool
-	// Idle: workloads that are scaled to 0 are among Wanted.
+	// Idle includes workloads that are scaled to 0 in Wanted.
 	Idle bool
 }
 
-// Gap is something that could not be read.
+// Gap is a resource that could not be read.
 type Gap struct {
-	// Err is the API server's: it names the user, the verb and the resource.
+	// Err is the error of the API server. It names the user, the verb and the resource.
 	Err error
-	// Means is what is not known because of it.
+	// Means describes the missing information.
 	Means string
 }
 
 func (g Gap) String() string { return fmt.Sprintf("%v: %s", g.Err, g.Means) }
 
-// Survey is what was read. Its methods must not be called concurrently.
+// Survey contains the resources that were read. Its methods are not safe for concurrent use.
 type Survey struct {
-	// Scope is what was to be read.
+	// Scope is the scope of the survey.
 	Scope Scope
-	// Gaps are what was not; Nodes and what makes NoOwners true are among them.
+	// Gaps contains all gaps except Priorities.
 	Gaps []Gap
-	// Nodes is the gap where nodes could not be listed, so that nothing is known of any; else nil.
+	// Nodes is the gap if nodes could not be listed, else nil.
 	Nodes *Gap
-	// NoOwners: some kind of owner could not be listed, so that some pods seem to belong to nothing.
+	// NoOwners reports whether a kind of owner could not be listed. Some pods then seem to have no
+	// workload.
 	NoOwners bool
-	// Priorities is the gap where PriorityClasses could not be listed, else nil. It is not among Gaps: only rules by priority ask for them,
-	// and only of workloads without pods.
+	// Priorities is the gap if PriorityClasses could not be listed, else nil. It is not in Gaps,
+	// because it matters only to rules by priority, for workloads without pods.
 	Priorities *Gap
 
 	factory informers.SharedInformerFactory
-	labels  map[workload]labels.Set // what podLabels returns; nil before
+	labels  map[workload]labels.Set // cache of podLabels
 }
 
-// kind is one kind of object that is read.
-type kind struct {
+// listing is the list of one kind of object.
+type listing struct {
 	list func(ctx context.Context, client rest.Interface, resource, namespace string, options metav1.ListOptions, into cache.Store) error
-	// client and resource are where it is read.
+	// client and resource identify the endpoint.
 	client   rest.Interface
 	resource string
 	into     cache.SharedIndexInformer
-	// namespace is the one of which it is read, "" for all; fallback, if not nil, is that of which it is read when that is denied.
+	// namespace is the namespace to list; "" means all. If the list is denied and fallback is not
+	// nil, fallback is listed instead.
 	namespace string
 	fallback  *string
 	options   metav1.ListOptions
-	// means is what is not known without it, partly what is not known if only fallback could be read.
+	// means describes the information that is missing without the list. partly describes the
+	// information that is missing if only fallback could be listed.
 	means, partly string
-	// missed is told the Gap.
-	missed func(Gap)
-	// needed: there is nothing to tell without it.
-	needed bool
+	// onGap receives the Gap.
+	onGap func(Gap)
+	// required reports whether the command cannot continue without the list.
+	required bool
 }
 
-// Take reads the cluster. The error is the API server's: it cannot be reached, knows nobody of that name, or denies the pods.
+// Take reads the cluster. It returns an error of the API server if the server is unavailable, does
+// not authenticate the user, or does not let the user list pods.
 func Take(ctx context.Context, client kubernetes.Interface, scope Scope) (*Survey, error) {
-	s := &Survey{Scope: scope, factory: informers.NewSharedInformerFactory(client, 0)} // never started: it only makes the caches
-	// This adds the indexes, which are then filled while the API server is at work instead of in the end. They are the same for every policy.
+	s := &Survey{Scope: scope, factory: informers.NewSharedInformerFactory(client, 0)} // never started: it only provides the caches
+	// This adds the indexes. They are then filled while the API server responds, not afterwards.
+	// They do not depend on the policy.
 	if _, err := s.Owners(nil); err != nil {
 		return nil, err
 	}
-	kinds := s.kinds(client, scope)
-	gaps := make([]*Gap, len(kinds))
+	listings := s.listings(client, scope)
+	gaps := make([]*Gap, len(listings))
 	group, ctx := errgroup.WithContext(ctx)
-	for i := range kinds {
+	for i := range listings {
 		group.Go(func() (err error) {
-			gaps[i], err = kinds[i].read(ctx)
+			gaps[i], err = listings[i].read(ctx)
 			return err
 		})
 	}
@@ -109,18 +116,18 @@ func Take(ctx context.Context, client kubernetes.Interface, scope Scope) (*Surve
 	}
 	for i, gap := range gaps {
 		if gap != nil {
-			kinds[i].missed(*gap)
+			listings[i].onGap(*gap)
 		}
 	}
 	return s, nil
 }
 
-func (s *Survey) kinds(client kubernetes.Interface, scope Scope) []kind {
+func (s *Survey) listings(client kubernetes.Interface, scope Scope) []listing {
 	core, apps, batch := client.CoreV1().RESTClient(), client.AppsV1().RESTClient(), client.BatchV1().RESTClient()
-	missed := func(gap Gap) { s.Gaps = append(s.Gaps, gap) }
+	onGap := func(gap Gap) { s.Gaps = append(s.Gaps, gap) }
 	inCore, inApps, inBatch := s.factory.Core().V1(), s.factory.Apps().V1(), s.factory.Batch().V1()
-	pods := kind{
-		list: list[v1.Pod], client: core, resource: "pods", into: inCore.Pods().Informer(), namespace: scope.Namespace, needed: true, missed: missed,
+	pods := listing{
+		list: list[v1.Pod], client: core, resource: "pods", into: inCore.Pods().Informer(), namespace: scope.Namespace, required: true, onGap: onGap,
 		// Pods that have ended count nowhere, and a cluster with Jobs has many.
 		options: metav1.ListOptions{FieldSelector: "status.phase!=Succeeded,status.phase!=Failed"},
 	}
@@ -128,8 +135,8 @@ func (s *Survey) kinds(client kubernetes.Interface, scope Scope) []kind {
 		pods.namespace, pods.fallback = "", &scope.Namespace
 		pods.partly = "pods of other namespaces are not seen, so nodes seem to have more room than they have"
 	}
-	// The largest first: all are asked for at once.
-	all := []kind{
+	// The largest lists come first. All requests are concurrent.
+	all := []listing{
 		pods,
 		{list: list[appsv1.ReplicaSet], client: apps, resource: "replicasets", into: inApps.ReplicaSets().Informer()},
 		{list: list[appsv1.Deployment], client: apps, resource: "deployments", into: inApps.Deployments().Informer()},
@@ -139,44 +146,44 @@ func (s *Survey) kinds(client kubernetes.Interface, scope Scope) []kind {
 	}
 	for i := range all[1:] {
 		owner := &all[1+i]
-		owner.namespace, owner.means = scope.Namespace, "what pods of "+owner.resource+" belong to is not known"
-		owner.missed = func(gap Gap) {
+		owner.namespace, owner.means = scope.Namespace, "the workloads of pods of "+owner.resource+" are unknown"
+		owner.onGap = func(gap Gap) {
 			s.NoOwners = true
-			missed(gap)
+			onGap(gap)
 		}
 	}
-	all = append(all, kind{
+	all = append(all, listing{
 		list: list[v1.Node], client: core, resource: "nodes", into: inCore.Nodes().Informer(),
-		means: "which pods stand on spot is not known",
-		missed: func(gap Gap) {
+		means: "which pods run on spot is unknown",
+		onGap: func(gap Gap) {
 			s.Nodes = &gap
-			missed(gap)
+			onGap(gap)
 		},
-	}, kind{
+	}, listing{
 		list: list[schedulingv1.PriorityClass], client: client.SchedulingV1().RESTClient(), resource: "priorityclasses",
-		into:   s.factory.Scheduling().V1().PriorityClasses().Informer(),
-		means:  "which rules by priority hold for workloads without pods is not known",
-		missed: func(gap Gap) { s.Priorities = &gap },
+		into:  s.factory.Scheduling().V1().PriorityClasses().Informer(),
+		means: "which rules by priority apply to workloads without pods is unknown",
+		onGap: func(gap Gap) { s.Priorities = &gap },
 	})
 	if scope.Volumes {
-		const means = "where a pod's volumes can be reached is not known"
+		const means = "which nodes can reach a pod's volumes is unknown"
 		all = append(all,
-			kind{list: list[v1.PersistentVolumeClaim], client: core, resource: "persistentvolumeclaims",
-				into: inCore.PersistentVolumeClaims().Informer(), namespace: scope.Namespace, means: means, missed: missed},
-			kind{list: list[v1.PersistentVolume], client: core, resource: "persistentvolumes", into: inCore.PersistentVolumes().Informer(), means: means, missed: missed})
+			listing{list: list[v1.PersistentVolumeClaim], client: core, resource: "persistentvolumeclaims",
+				into: inCore.PersistentVolumeClaims().Informer(), namespace: scope.Namespace, means: means, onGap: onGap},
+			listing{list: list[v1.PersistentVolume], client: core, resource: "persistentvolumes", into: inCore.PersistentVolumes().Informer(), means: means, onGap: onGap})
 	}
 	return all
 }
 
-// read reads the objects of a kind. The gap is nil if all could be read.
-func (k *kind) read(ctx context.Context) (*Gap, error) {
+// read lists the objects. The gap is nil if all could be listed.
+func (k *listing) read(ctx context.Context) (*Gap, error) {
 	err := k.list(ctx, k.client, k.resource, k.namespace, k.options, k.into.GetStore())
 	var gap *Gap
 	if apierrors.IsForbidden(err) && k.fallback != nil {
 		gap = &Gap{err, k.partly}
 		err = k.list(ctx, k.client, k.resource, *k.fallback, k.options, k.into.GetStore())
 	}
-	if apierrors.IsForbidden(err) && !k.needed {
+	if apierrors.IsForbidden(err) && !k.required {
 		return &Gap{err, k.means}, nil
 	}
 	if err != nil {
@@ -185,7 +192,8 @@ func (k *kind) read(ctx context.Context) (*Gap, error) {
 	return gap, nil
 }
 
-// Snapshot returns the cluster as a policy reads it, for the pods that name profile as their scheduler. signals are all there are.
+// Snapshot returns the cluster under the policy, for the pods whose scheduler name is profile.
+// signals contains all signals.
 func (s *Survey) Snapshot(policy *decision.Policy, signals []kube.Signal, profile string, now time.Time) (*cluster.Snapshot, error) {
 	reader, err := cluster.NewReader(s.factory, policy, signals, profile, 0)
 	if err != nil {
@@ -194,18 +202,19 @@ func (s *Survey) Snapshot(policy *decision.Policy, signals []kube.Signal, profil
 	return reader.Snapshot(now)
 }
 
-// Owners returns what looks up the workloads behind pods.
+// Owners returns the lookup of the workloads behind pods.
 func (s *Survey) Owners(policy *decision.Policy) (*kube.Owners, error) {
 	return kube.NewOwners(s.factory, policy)
 }
 
-// Labels returns the labels of a workload's own object, or of one of a kind that is not read here those that all its pods have; none if
-// there is no such workload. Of apiVersion the group counts.
+// Labels returns the labels of a workload's own object. For a kind that is not read, it returns the
+// labels that all pods of the workload share. It returns none if the workload does not exist. Of
+// apiVersion, only the group matters.
 func (s *Survey) Labels(apiVersion, kind, namespace, name string) labels.Set {
 	var object metav1.Object
 	var err error
-	of := workload{schema.FromAPIVersionAndKind(apiVersion, kind).GroupKind(), namespace, name}
-	switch of.kind.String() { // others have a Job or a StatefulSet, too
+	key := workload{schema.FromAPIVersionAndKind(apiVersion, kind).GroupKind(), namespace, name}
+	switch key.kind.String() { // other groups also have a Job or a StatefulSet
 	case "Deployment.apps":
 		object, err = s.factory.Apps().V1().Deployments().Lister().Deployments(namespace).Get(name)
 	case "ReplicaSet.apps":
@@ -219,7 +228,7 @@ func (s *Survey) Labels(apiVersion, kind, namespace, name string) labels.Set {
 	case "Pod":
 		object, err = s.factory.Core().V1().Pods().Lister().Pods(namespace).Get(name)
 	default:
-		return s.podLabels()[of]
+		return s.podLabels()[key]
 	}
 	if err != nil {
 		return nil
@@ -227,13 +236,14 @@ func (s *Survey) Labels(apiVersion, kind, namespace, name string) labels.Set {
 	return object.GetLabels()
 }
 
-// workload names one.
+// workload identifies a workload.
 type workload struct {
 	kind            schema.GroupKind
 	namespace, name string
 }
 
-// podLabels returns the labels that all pods of a workload have, of those whose kind is not read here.
+// podLabels returns the labels that all pods of a workload share, for workloads of kinds that are
+// not read.
 func (s *Survey) podLabels() map[workload]labels.Set {
 	if s.labels != nil {
 		return s.labels
@@ -245,18 +255,18 @@ func (s *Survey) podLabels() map[workload]labels.Set {
 			continue
 		}
 		ref := metav1.GetControllerOfNoCopy(pod)
-		of := workload{schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind(), pod.Namespace, ref.Name}
-		if common, ok := s.labels[of]; ok {
+		key := workload{schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind(), pod.Namespace, ref.Name}
+		if common, ok := s.labels[key]; ok {
 			maps.DeleteFunc(common, func(key, value string) bool {
 				other, ok := pod.Labels[key]
 				return !ok || other != value
 			})
 		} else {
-			s.labels[of] = maps.Clone(pod.Labels)
+			s.labels[key] = maps.Clone(pod.Labels)
 		}
 	}
 	return s.labels
 }
 
-// Denied reports whether an error of Take is that of a user who may not list pods.
+// Denied reports whether an error of Take means that the user may not list pods.
 func Denied(err error) bool { return apierrors.IsForbidden(err) }

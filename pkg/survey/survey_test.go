@@ -46,17 +46,17 @@ func TestTake(t *testing.T) {
 		noNodes, noOwners bool
 		wantErr           string
 	}{
-		"all":                {pods: []string{"bank/c", "shop/a", "shop/b"}},
-		"a namespace":        {scope: survey.Scope{Namespace: "shop"}, pods: []string{"shop/a", "shop/b"}},
-		"its owners":         {scope: survey.Scope{Namespace: "shop", AllPods: true, Volumes: true}, pods: []string{"bank/c", "shop/a", "shop/b"}},
-		"no other namespace": {scope: survey.Scope{Namespace: "shop", AllPods: true}, denied: []string{"pods/*"}, pods: []string{"shop/a", "shop/b"}, gaps: []string{"pods of other namespaces are not seen"}},
-		"no nodes":           {denied: []string{"nodes"}, pods: []string{"bank/c", "shop/a", "shop/b"}, gaps: []string{"which pods stand on spot is not known"}, noNodes: true},
+		"all":                      {pods: []string{"bank/c", "shop/a", "shop/b"}},
+		"a namespace":              {scope: survey.Scope{Namespace: "shop"}, pods: []string{"shop/a", "shop/b"}},
+		"a namespace and all pods": {scope: survey.Scope{Namespace: "shop", AllPods: true, Volumes: true}, pods: []string{"bank/c", "shop/a", "shop/b"}},
+		"no other namespace":       {scope: survey.Scope{Namespace: "shop", AllPods: true}, denied: []string{"pods/*"}, pods: []string{"shop/a", "shop/b"}, gaps: []string{"pods of other namespaces are not seen"}},
+		"no nodes":                 {denied: []string{"nodes"}, pods: []string{"bank/c", "shop/a", "shop/b"}, gaps: []string{"which pods run on spot is unknown"}, noNodes: true},
 		"no owners": {denied: []string{"jobs", "deployments"}, pods: []string{"bank/c", "shop/a", "shop/b"},
-			gaps: []string{"what pods of deployments belong to is not known", "what pods of jobs belong to is not known"}, noOwners: true},
+			gaps: []string{"the workloads of pods of deployments are unknown", "the workloads of pods of jobs are unknown"}, noOwners: true},
 		"no volumes": {scope: survey.Scope{Volumes: true}, denied: []string{"persistentvolumes"}, pods: []string{"bank/c", "shop/a", "shop/b"},
-			gaps: []string{"where a pod's volumes can be reached is not known"}},
-		"no pods":              {denied: []string{"pods"}, wantErr: "forbidden"},
-		"no pods at all there": {scope: survey.Scope{Namespace: "shop", AllPods: true}, denied: []string{"pods"}, wantErr: "forbidden"},
+			gaps: []string{"which nodes can reach a pod's volumes is unknown"}},
+		"no pods":                  {denied: []string{"pods"}, wantErr: "forbidden"},
+		"no pods in the namespace": {scope: survey.Scope{Namespace: "shop", AllPods: true}, denied: []string{"pods"}, wantErr: "forbidden"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := surveytest.Start(t, objects...)
@@ -100,8 +100,8 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// TestLabels: the labels are those of the workload's own object, whatever its pods have; only where that is not read they count, and what
-// all of them have.
+// TestLabels: the labels are copied from the workload's own object, regardless of its pods. For
+// kinds that are not read, they are the labels that all pods share.
 func TestLabels(t *testing.T) {
 	meta := func(kind string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: "shop", Name: "x", Labels: map[string]string{"kind": kind}}
@@ -128,19 +128,19 @@ func TestLabels(t *testing.T) {
 		{"batch/v1", "Job", "shop", "x"}:                  {"kind": "Job"},
 		{"v1", "Pod", "shop", "x"}:                        {"kind": "Pod"},
 		{"batch.volcano.sh/v1alpha1", "Job", "shop", "x"}: {"app": "sum"},
-		// There are none of these.
+		// These workloads do not exist.
 		{"apps.kruise.io/v1alpha1", "StatefulSet", "shop", "x"}: nil,
 		{"example.com/v1", "CloneSet", "shop", "x"}:             nil,
 	}
 	for w := range maps.Clone(want) {
 		want[workload{w.apiVersion, w.kind, "shop", "y"}], want[workload{w.apiVersion, w.kind, "bank", "x"}] = nil, nil
 	}
-	for _, apiVersion := range []string{"apps.kruise.io/v1alpha1", "apps.kruise.io/v1beta1"} { // a reference keeps the version of its writer
+	for _, apiVersion := range []string{"apps.kruise.io/v1alpha1", "apps.kruise.io/v1beta1"} { // a reference has the version of its writer
 		want[workload{apiVersion, "CloneSet", "shop", "x"}] = labels.Set{"app": "web"}
 		want[workload{apiVersion, "CloneSet", "bank", "x"}] = labels.Set{"app": "ledger"}
 		want[workload{apiVersion, "CloneSet", "shop", "y"}] = nil
 	}
-	for range 2 { // what was found out of pods is kept for the next
+	for range 2 { // the second result is cached
 		got := map[workload]labels.Set{}
 		for w := range want {
 			got[w] = taken.Labels(w.apiVersion, w.kind, w.namespace, w.name)
@@ -151,8 +151,9 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// TestAlikePods: what pods of one owner have in common is decoded once, and what each has of its own stays its own.
-func TestAlikePods(t *testing.T) {
+// TestPodsShareCommonPart: the shared part of the pods of one owner is decoded once. The other
+// fields remain separate.
+func TestPodsShareCommonPart(t *testing.T) {
 	like := func(name string) *v1.Pod {
 		pod := ownedBy("apps.kruise.io/v1alpha1", "CloneSet")(name, map[string]string{"app": "web"})
 		pod.GenerateName, pod.Finalizers = "x-", []string{"example.com/finalizer"}
@@ -202,11 +203,11 @@ func TestAlikePods(t *testing.T) {
 		t.Fatalf("(-want +got):\n%s", diff)
 	}
 	if a, b, c := &got[0].Spec.Containers[0], &got[1].Spec.Containers[0], &got[2].Spec.Containers[0]; a != b || b == c {
-		t.Errorf("two pods share what they have in common: %t, a third one that differs: %t", a == b, b == c)
+		t.Errorf("two equal pods share: %t, want true; a third with other fields: %t, want false", a == b, b == c)
 	}
 }
 
-// ownedBy returns what makes a pod of an owner of this kind, shop/x.
+// ownedBy returns a function that creates pods of the owner shop/x of this kind.
 func ownedBy(apiVersion, kind string) func(name string, labels map[string]string) *v1.Pod {
 	owner := metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: "x", UID: types.UID(kind), Controller: ptr.To(true)}
 	return func(name string, labels map[string]string) *v1.Pod {
@@ -215,11 +216,11 @@ func ownedBy(apiVersion, kind string) func(name string, labels map[string]string
 	}
 }
 
-// TestTakeFails: an outage is no gap.
+// TestTakeFails: an outage is not a Gap.
 func TestTakeFails(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/nodes") {
-			http.Error(w, "etcd is away", http.StatusInternalServerError)
+			http.Error(w, "etcd is unavailable", http.StatusInternalServerError)
 			return
 		}
 		fmt.Fprint(w, "k8s\x00")
@@ -229,12 +230,12 @@ func TestTakeFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := survey.Take(t.Context(), client, survey.Scope{}); err == nil || !strings.Contains(err.Error(), "etcd is away") {
+	if _, err := survey.Take(t.Context(), client, survey.Scope{}); err == nil || !strings.Contains(err.Error(), "etcd is unavailable") {
 		t.Errorf("%v, want the error of the server", err)
 	}
 }
 
-// TestStripped: what is taken off is nothing that a Snapshot is made from.
+// TestStripped: a Snapshot contains every field that is not dropped.
 func TestStripped(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	container := v1.Container{
@@ -285,7 +286,7 @@ func TestStripped(t *testing.T) {
 	wantDeployment := deployment.DeepCopy()
 	wantDeployment.ManagedFields, wantDeployment.Spec.Template.Spec = nil, want.Spec
 	wantReplicaSet := rs.DeepCopy()
-	wantReplicaSet.ManagedFields, wantReplicaSet.Spec.Template = nil, v1.PodTemplateSpec{} // which is that of the Deployment, or an old one
+	wantReplicaSet.ManagedFields, wantReplicaSet.Spec.Template = nil, v1.PodTemplateSpec{} // the template is that of the Deployment, or an old one
 	if len(snapshot.Workloads) != 1 || len(snapshot.Workloads[0].Revisions) != 1 {
 		t.Fatalf("%d workloads, want one with one revision", len(snapshot.Workloads))
 	}
@@ -303,7 +304,7 @@ func TestStripped(t *testing.T) {
 	}
 	requests := snapshot.Pods[0].Requests[v1.ResourceCPU]
 	if got := requests.Value(); got != 2 {
-		t.Errorf("the pod asks for %d CPUs, want 2: the sidecar counts", got)
+		t.Errorf("the pod requests %d CPUs, want 2: the sidecar counts", got)
 	}
 }
 
@@ -333,7 +334,7 @@ func TestReadConfiguration(t *testing.T) {
 		want    string
 		wantErr string
 	}{
-		"the one that is mounted": {objects: []runtime.Object{deployment(nil), configMap("config-old", "gang.yaml"), configMap("config-new", "gang.yaml")},
+		"the mounted ConfigMap": {objects: []runtime.Object{deployment(nil), configMap("config-old", "gang.yaml"), configMap("config-new", "gang.yaml")},
 			want: "config-new from ConfigMap kube-system/config-new, key gang.yaml"},
 		"the controller's": {objects: []runtime.Object{configMap("config-new", "gang.yaml"), deployment(func(d *appsv1.Deployment) {
 			d.Labels = map[string]string{"app.kubernetes.io/name": "spot-controller", "app.kubernetes.io/component": "controller"}
@@ -343,9 +344,9 @@ func TestReadConfiguration(t *testing.T) {
 		"no ConfigMap":  {objects: []runtime.Object{deployment(nil)}, wantErr: `configmaps "config-new" not found`},
 		"no key":        {objects: []runtime.Object{deployment(nil), configMap("config-new", "other.yaml")}, wantErr: "ConfigMap kube-system/config-new has no key gang.yaml"},
 		"no flag": {objects: []runtime.Object{deployment(func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Args = nil })},
-			wantErr: "the Deployment kube-system/scheduler: no configuration found: no container has the argument --config=FILE"},
-		"no ConfigMap's": {objects: []runtime.Object{deployment(func(d *appsv1.Deployment) { d.Spec.Template.Spec.Volumes[0].ConfigMap = nil })},
-			wantErr: "its --config=/etc/here/gang.yaml is in no mounted ConfigMap"},
+			wantErr: "Deployment kube-system/scheduler: no configuration found: no container has the argument --config=FILE"},
+		"no ConfigMap volume": {objects: []runtime.Object{deployment(func(d *appsv1.Deployment) { d.Spec.Template.Spec.Volumes[0].ConfigMap = nil })},
+			wantErr: "no mounted ConfigMap contains the file of --config=/etc/here/gang.yaml"},
 		"denied": {objects: []runtime.Object{deployment(nil)}, denied: "deployments", wantErr: "forbidden"},
 	} {
 		t.Run(name, func(t *testing.T) {

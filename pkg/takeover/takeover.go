@@ -1,5 +1,5 @@
-// Package takeover is the beginning of a leader's term: the leader waits until its cache holds the bindings of its predecessors.
-// docs/design/availability.md has the argument.
+// Package takeover implements the beginning of a leader's term: the leader waits until its cache
+// contains the bindings of its predecessors. docs/design/availability.md explains why.
 package takeover
 
 import (
@@ -14,37 +14,42 @@ import (
 )
 
 const (
-	// Settle is how long a new leader leaves to bindings that its predecessor sent and that the API server has not committed yet. The
-	// predecessor has ended or given them up before its lease could be taken, so it is the API server alone that may still be at them,
-	// and that takes milliseconds.
+	// Settle is how long a new leader waits for bindings that its predecessor sent and the API
+	// server has not committed yet. The predecessor has finished or abandoned them before its lease
+	// expired. Only the API server may still be processing them, which takes milliseconds.
 	Settle = time.Second
-	// PollEvery is how often the cache is asked for what it lacks.
+	// PollEvery is the interval between checks of the cache.
 	PollEvery = 20 * time.Millisecond
-	// RelistAfter is how long pods may be missing before the API server is asked whether they are still bound. It doubles every time, up
-	// to relistAtMost.
-	RelistAfter, relistAtMost = time.Second, 16 * time.Second
-	// RetryAfter is the pause after a list that failed.
+	// RelistAfter is how long pods may be missing before the leader asks the API server whether
+	// they are still bound. The interval doubles each time, up to maxRelist.
+	RelistAfter, maxRelist = time.Second, 16 * time.Second
+	// RetryAfter is the pause after a failed list.
 	RetryAfter = time.Second
-	// tellEvery is how often what is waited for is logged.
-	tellEvery = 5 * time.Second
-	// PageSize is how many pods are asked for at once: some 3 MB.
+	// logEvery is the interval between log messages about missing pods.
+	logEvery = 5 * time.Second
+	// PageSize is the number of pods per page of a list: some 3 MB.
 	PageSize = 2000
 )
 
-// boundPods selects the pods that hold room: the scheduler's own informer leaves out the ones that have ended, too.
+// boundPods selects the pods that occupy room on a node. The scheduler's own informer also omits
+// pods that have ended.
 const boundPods = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
-// Takeover is the beginning of a leader's term. A leader decides from its cache, which a watch fills; its own decisions are in it at
-// once, but those of its predecessors only when the watch brings them. docs/design/availability.md has the whole argument.
+// Takeover is the beginning of a leader's term. A leader decides from its cache, which a watch
+// fills. The cache contains the leader's own decisions immediately, but the decisions of its
+// predecessors only after the watch has delivered them. docs/design/availability.md explains this
+// in full.
 type Takeover struct {
-	// List returns the pods that are bound and have not ended, as no older than the call.
+	// List returns the pods that are bound and have not ended. The result must not be older than
+	// the call.
 	List func(context.Context) (map[types.UID]types.NamespacedName, error)
-	// Holds reports whether the cache from which is decided holds this pod as bound.
+	// Holds reports whether the scheduler's cache contains the pod as bound.
 	Holds func(types.UID) bool
 }
 
-// Wait returns, with how long it took, when the cache holds every pod that was bound when the term began, except for those that ended
-// meanwhile. The only error is that of ctx: to decide without would be unsafe however long it takes.
+// Wait returns when the cache contains every pod that was bound when the term began, except pods
+// that have ended meanwhile. It returns how long it waited. The only error is that of ctx: to
+// decide earlier would be unsafe, however long it takes.
 func (t Takeover) Wait(ctx context.Context) (time.Duration, error) {
 	logger, began := klog.FromContext(ctx), time.Now()
 	if err := Sleep(ctx, Settle); err != nil {
@@ -54,23 +59,24 @@ func (t Takeover) Wait(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	total, told := len(missing), time.Now()
+	total, logged := len(missing), time.Now()
 	for pause, listed := RelistAfter, time.Now(); ; {
 		maps.DeleteFunc(missing, func(uid types.UID, _ types.NamespacedName) bool { return t.Holds(uid) })
 		if len(missing) == 0 {
 			break
 		}
 		if time.Since(listed) >= pause {
-			// What ended meanwhile may never come. What was bound meanwhile is no longer a predecessor's.
+			// Pods that have ended meanwhile may never appear in the cache. The predecessor did not
+			// bind the pods that were bound meanwhile.
 			still, err := t.bound(ctx)
 			if err != nil {
 				return 0, err
 			}
 			maps.DeleteFunc(missing, func(uid types.UID, _ types.NamespacedName) bool { _, bound := still[uid]; return !bound })
-			pause, listed = min(2*pause, relistAtMost), time.Now()
+			pause, listed = min(2*pause, maxRelist), time.Now()
 		}
-		if time.Since(told) >= tellEvery {
-			told = time.Now()
+		if time.Since(logged) >= logEvery {
+			logged = time.Now()
 			logger.Info("Scheduling waits until the watch of pods has caught up with the bindings of earlier leaders",
 				"missing", len(missing), "bound", total, "first", first(missing), "waiting", time.Since(began))
 		}
@@ -79,11 +85,11 @@ func (t Takeover) Wait(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	took := time.Since(began)
-	logger.Info("The cache holds the bindings of earlier leaders: scheduling begins", "bound", total, "waited", took)
+	logger.Info("Started scheduling: the cache contains the bindings of earlier leaders", "bound", total, "waited", took)
 	return took, nil
 }
 
-// bound is List, once more after every failure until ctx is done.
+// bound calls List until it succeeds or ctx is done.
 func (t Takeover) bound(ctx context.Context) (map[types.UID]types.NamespacedName, error) {
 	for {
 		bound, err := t.List(ctx)
@@ -97,8 +103,8 @@ func (t Takeover) bound(ctx context.Context) (map[types.UID]types.NamespacedName
 	}
 }
 
-// ListBound returns the pods that boundPods selects as they are now: without a resource version a list is a consistent read. Only their
-// metadata is transferred.
+// ListBound returns the current pods that boundPods selects. It sets no resource version, so the
+// list is a consistent read. Only the metadata of the pods is transferred.
 func ListBound(ctx context.Context, pods metadata.ResourceInterface) (map[types.UID]types.NamespacedName, error) {
 	bound := map[types.UID]types.NamespacedName{}
 	options := metav1.ListOptions{FieldSelector: boundPods, Limit: PageSize}
@@ -113,12 +119,12 @@ func ListBound(ctx context.Context, pods metadata.ResourceInterface) (map[types.
 		if page.Continue == "" {
 			return bound, nil
 		}
-		// Of the same moment as the first page, or an error.
+		// The next page has the state of the first page, or the API server returns an error.
 		options.Continue = page.Continue
 	}
 }
 
-// first returns the alphabetically first of pods, which must not be empty.
+// first returns the alphabetically first pod. pods must not be empty.
 func first(pods map[types.UID]types.NamespacedName) string {
 	result := ""
 	for _, pod := range pods {
@@ -129,7 +135,7 @@ func first(pods map[types.UID]types.NamespacedName) string {
 	return result
 }
 
-// Sleep returns nil after d, and the error of ctx when that is done before.
+// Sleep returns nil after d, or the error of ctx if ctx is done earlier.
 func Sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

@@ -11,11 +11,11 @@ import (
 	"k8s.io/client-go/metadata"
 )
 
-// pages is a metadata client whose only use is to list pods page by page.
+// pages is a metadata client that only lists pods, page by page.
 type pages struct {
 	metadata.ResourceInterface
 	pages   []*metav1.PartialObjectMetadataList
-	failAt  int // the page that fails; 0 is none
+	failAt  int // the page that fails; 0 means none
 	options []metav1.ListOptions
 }
 
@@ -48,15 +48,16 @@ func TestListBound(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("pods (-want +got):\n%s", diff)
 	}
-	// Any resource version, "0" above all, would allow the API server to answer from what it remembers.
+	// With a resource version, in particular "0", the API server could return a state from its
+	// cache.
 	selector := "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
-	asked := []metav1.ListOptions{{FieldSelector: selector, Limit: PageSize}, {FieldSelector: selector, Limit: PageSize, Continue: "next"}}
-	if diff := cmp.Diff(asked, server.options); diff != "" {
-		t.Errorf("asked for (-want +got):\n%s", diff)
+	wantOptions := []metav1.ListOptions{{FieldSelector: selector, Limit: PageSize}, {FieldSelector: selector, Limit: PageSize, Continue: "next"}}
+	if diff := cmp.Diff(wantOptions, server.options); diff != "" {
+		t.Errorf("list options (-want +got):\n%s", diff)
 	}
 
 	server.options, server.failAt = nil, 2
 	if got, err := ListBound(t.Context(), server); err == nil {
-		t.Errorf("the second page failed, but the list is %v", got)
+		t.Errorf("got %v, want the error of the second page", got)
 	}
 }

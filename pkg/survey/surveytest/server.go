@@ -1,4 +1,5 @@
-// Package surveytest stands in for an API server in tests of what reads one: it holds objects, and answers gets and lists in protobuf.
+// Package surveytest provides an in-memory API server for tests. It contains objects, and responds
+// to get and list requests in protobuf.
 package surveytest
 
 import (
@@ -19,24 +20,27 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Server is an API server with objects of Kubernetes' own kinds. Selectors of labels count, those of fields do not.
+// Server is an API server with objects of Kubernetes' built-in kinds. It supports label selectors,
+// but ignores field selectors.
 type Server struct {
-	// URL is where it listens, without TLS or credentials, until the test has ended; of one that does not listen, no address at all.
+	// URL is the address of the server until the end of the test, without TLS or credentials. It is
+	// invalid if the server does not listen.
 	URL string
-	// Deny are the resources that may not be listed or got: "pods" everywhere, "pods/shop" in that namespace, "pods/*" in all namespaces at a
-	// time.
+	// Deny contains the resources that the user may not list or get: "pods" in all namespaces,
+	// "pods/shop" in that namespace, "pods/*" only for a list over all namespaces.
 	Deny []string
 
 	t       testing.TB
 	objects []runtime.Object
 }
 
-// New returns a server with these objects that listens nowhere, for Client. It fails the test at every request that is no read.
+// New returns a server with these objects that does not listen; use Client. It fails the test at
+// every request that is not a read.
 func New(t testing.TB, objects ...runtime.Object) *Server {
 	return &Server{URL: "http://nowhere.invalid", t: t, objects: objects}
 }
 
-// Start is New, and has the server listen.
+// Start is like New, but the server listens.
 func Start(t testing.TB, objects ...runtime.Object) *Server {
 	t.Helper()
 	s := New(t, objects...)
@@ -46,7 +50,8 @@ func Start(t testing.TB, objects ...runtime.Object) *Server {
 	return s
 }
 
-// Client returns a client of the server that reaches it without the network: also in a bubble of testing/synctest.
+// Client returns a client that reaches the server without the network, so it also works in a bubble
+// of testing/synctest.
 func (s *Server) Client() kubernetes.Interface {
 	s.t.Helper()
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: s.URL, QPS: -1, Transport: transport{s}, ContentConfig: rest.ContentConfig{
@@ -67,9 +72,10 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet || r.URL.Query().Has("watch") {
-		s.t.Errorf("%s %s: only reads are expected", r.Method, r.URL)
+		s.t.Errorf("%s %s: want only reads", r.Method, r.URL)
 	}
-	// /api/v1/namespaces/NAMESPACE/pods/NAME or /apis/apps/v1/deployments; a namespace by itself is not asked for.
+	// /api/v1/namespaces/NAMESPACE/pods/NAME or /apis/apps/v1/deployments. No client requests a
+	// namespace itself.
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	gv := schema.GroupVersion{Version: parts[1]}
 	parts = parts[2:]
@@ -83,7 +89,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	resource := parts[0]
 	if s.denies(resource, namespace) {
 		message := fmt.Errorf("user cannot list resource %q in API group %q", resource, gv.Group)
-		s.answer(w, http.StatusForbidden, ptrTo(apierrors.NewForbidden(gv.WithResource(resource).GroupResource(), "", message).Status()))
+		s.respond(w, http.StatusForbidden, ptrTo(apierrors.NewForbidden(gv.WithResource(resource).GroupResource(), "", message).Status()))
 		return
 	}
 	var found []runtime.Object
@@ -102,16 +108,16 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if len(parts) > 1 {
 		if len(found) == 0 {
-			s.answer(w, http.StatusNotFound, ptrTo(apierrors.NewNotFound(gv.WithResource(resource).GroupResource(), parts[1]).Status()))
+			s.respond(w, http.StatusNotFound, ptrTo(apierrors.NewNotFound(gv.WithResource(resource).GroupResource(), parts[1]).Status()))
 			return
 		}
-		s.answer(w, http.StatusOK, found[0])
+		s.respond(w, http.StatusOK, found[0])
 		return
 	}
 	s.list(w, r, gv, resource, found)
 }
 
-// list answers with a list.
+// list responds with a list.
 func (s *Server) list(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion, resource string, found []runtime.Object) {
 	for kind := range scheme.Scheme.KnownTypes(gv) {
 		item, isList := strings.CutSuffix(kind, "List")
@@ -125,13 +131,13 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, gv schema.GroupVer
 		if err := meta.SetList(list, found); err != nil {
 			s.t.Error(err)
 		}
-		s.answer(w, http.StatusOK, list)
+		s.respond(w, http.StatusOK, list)
 		return
 	}
 	s.t.Errorf("%s: no such resource", r.URL)
 }
 
-func (s *Server) answer(w http.ResponseWriter, status int, object runtime.Object) {
+func (s *Server) respond(w http.ResponseWriter, status int, object runtime.Object) {
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
 	data, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, schema.GroupVersions(scheme.Scheme.PrioritizedVersionsAllGroups())), object)
 	if err != nil {
@@ -148,7 +154,7 @@ func (s *Server) denies(resource, namespace string) bool {
 	})
 }
 
-// matches reports whether an object has the labels of a selector key=value,key=value.
+// matches reports whether an object matches a label selector key=value,key=value.
 func matches(object metav1.Object, selector string) bool {
 	for part := range strings.SplitSeq(selector, ",") {
 		if key, value, given := strings.Cut(part, "="); given && object.GetLabels()[key] != value {

@@ -13,9 +13,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// Wanted returns a pod of each Deployment and StatefulSet that wants pods which name profile as their scheduler, as its template says and
-// the API server would admit it; by namespace, kind and name of the owner. It is how a workload without any pod is known. A Deployment
-// without a ReplicaSet is left out.
+// Wanted returns a pod of each Deployment and StatefulSet that wants pods and whose scheduler name
+// is profile. The pod is made from the template, with the fields that the API server would set. The
+// order is by namespace, kind and name of the owner. Commands use these pods for workloads that
+// have none. A Deployment without a ReplicaSet is omitted.
 func (s *Survey) Wanted(profile string) ([]*v1.Pod, error) {
 	deployments, err := s.factory.Apps().V1().Deployments().Lister().List(labels.Everything())
 	if err != nil {
@@ -71,12 +72,12 @@ func (s *Survey) Wanted(profile string) ([]*v1.Pod, error) {
 	pods := make([]*v1.Pod, len(all))
 	for i := range all {
 		pods[i] = all[i].pod
-		admit(pods[i], classes)
+		applyDefaults(pods[i], classes)
 	}
 	return pods, nil
 }
 
-// podOf returns a pod that owner would make.
+// podOf returns a pod that owner would create.
 func podOf(owner metav1.Object, kind string, template *v1.PodTemplateSpec, name string) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: template.Spec}
 	pod.Namespace, pod.Name = owner.GetNamespace(), name

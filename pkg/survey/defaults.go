@@ -9,9 +9,10 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// admit gives a pod that was made from a template what the API server would give it, as far as rules of the policy ask for it: its QoS
-// class, and its priority by the classes that there are.
-func admit(pod *v1.Pod, classes []*schedulingv1.PriorityClass) {
+// applyDefaults sets the fields of a pod from a template that the API server would set, as far as
+// rules of the policy use them: its QoS class and its priority. classes contains the
+// PriorityClasses of the cluster.
+func applyDefaults(pod *v1.Pod, classes []*schedulingv1.PriorityClass) {
 	pod.Status.QOSClass = qosClass(&pod.Spec)
 	var class *schedulingv1.PriorityClass
 	for _, c := range classes {
@@ -20,7 +21,7 @@ func admit(pod *v1.Pod, classes []*schedulingv1.PriorityClass) {
 			if c.Name == pod.Spec.PriorityClassName {
 				class = c
 			}
-		case c.GlobalDefault && (class == nil || c.Value < class.Value): // the lowest, if there is more than one
+		case c.GlobalDefault && (class == nil || c.Value < class.Value): // the lowest if there are several
 			class = c
 		}
 	}
@@ -29,18 +30,18 @@ func admit(pod *v1.Pod, classes []*schedulingv1.PriorityClass) {
 	}
 }
 
-// qosClass returns the QoS class of a pod with this specification, after the API server has filled in its requests. What a LimitRange would
-// add is not known here.
+// qosClass returns the QoS class of a pod with this specification, after the API server has set the
+// default requests. It ignores LimitRanges.
 func qosClass(spec *v1.PodSpec) v1.PodQOSClass {
 	containers, inits := slices.Clone(spec.Containers), slices.Clone(spec.InitContainers)
 	var all []*v1.ResourceRequirements
-	for _, some := range [][]v1.Container{containers, inits} {
-		for i := range some {
-			some[i].Resources.Requests = withDefaults(some[i].Resources.Requests, some[i].Resources.Limits)
-			all = append(all, &some[i].Resources)
+	for _, list := range [][]v1.Container{containers, inits} {
+		for i := range list {
+			list[i].Resources.Requests = withDefaults(list[i].Resources.Requests, list[i].Resources.Limits)
+			all = append(all, &list[i].Resources)
 		}
 	}
-	if spec.Resources != nil { // what is said of the whole pod counts alone
+	if spec.Resources != nil { // pod-level resources replace the containers' resources
 		whole := *spec.Resources
 		if len(whole.Limits) > 0 {
 			pod := &v1.Pod{Spec: v1.PodSpec{Containers: containers, InitContainers: inits}}
@@ -49,16 +50,16 @@ func qosClass(spec *v1.PodSpec) v1.PodQOSClass {
 		}
 		all = []*v1.ResourceRequirements{&whole}
 	}
-	something, equal := false, true
+	requestsAny, equal := false, true
 	for _, r := range all {
 		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
 			request, limit := r.Requests[name], r.Limits[name]
-			something = something || request.Sign() > 0 || limit.Sign() > 0
+			requestsAny = requestsAny || request.Sign() > 0 || limit.Sign() > 0
 			equal = equal && limit.Sign() > 0 && request.Cmp(limit) == 0
 		}
 	}
 	switch {
-	case !something:
+	case !requestsAny:
 		return v1.PodQOSBestEffort
 	case equal:
 		return v1.PodQOSGuaranteed
@@ -66,7 +67,7 @@ func qosClass(spec *v1.PodSpec) v1.PodQOSClass {
 	return v1.PodQOSBurstable
 }
 
-// withDefaults returns requests with those of others that are not given.
+// withDefaults returns requests, and others for the resources that requests does not contain.
 func withDefaults(requests, others v1.ResourceList) v1.ResourceList {
 	all := maps.Clone(others)
 	if all == nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey/surveytest"
 )
 
-// setOf returns a StatefulSet whose pods are of this specification.
+// setOf returns a StatefulSet with this pod specification.
 func setOf(name string, replicas int32, spec v1.PodSpec) *appsv1.StatefulSet {
 	spec.SchedulerName = "spot-aware-scheduler"
 	return &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
@@ -31,8 +31,8 @@ func TestWanted(t *testing.T) {
 		scope survey.Scope
 		want  []string
 	}{
-		"what wants pods":          {survey.Scope{}, []string{"db-0"}},
-		"what is scaled to 0, too": {survey.Scope{Idle: true}, []string{"db-0", "idle-0"}},
+		"replicas wanted":       {survey.Scope{}, []string{"db-0"}},
+		"including scaled to 0": {survey.Scope{Idle: true}, []string{"db-0", "idle-0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := surveytest.Start(t, setOf("idle", 0, v1.PodSpec{}), setOf("db", 1, v1.PodSpec{}))
@@ -60,7 +60,8 @@ func wanted(t *testing.T, server *surveytest.Server, scope survey.Scope) []*v1.P
 	return pods
 }
 
-// TestWantedQOS: the classes are those that the API server gives, by its own defaults and its own rules.
+// TestWantedQOS: the QoS classes equal the classes that the API server computes with its own
+// defaults and rules.
 func TestWantedQOS(t *testing.T) {
 	list := func(amounts ...string) v1.ResourceList {
 		list := v1.ResourceList{}
@@ -74,7 +75,7 @@ func TestWantedQOS(t *testing.T) {
 	container := func(requests, limits v1.ResourceList) v1.Container {
 		return v1.Container{Resources: v1.ResourceRequirements{Requests: requests, Limits: limits}}
 	}
-	of := func(containers ...v1.Container) v1.PodSpec { return v1.PodSpec{Containers: containers} }
+	specOf := func(containers ...v1.Container) v1.PodSpec { return v1.PodSpec{Containers: containers} }
 	whole := func(requests, limits v1.ResourceList, containers ...v1.Container) v1.PodSpec {
 		return v1.PodSpec{Resources: &v1.ResourceRequirements{Requests: requests, Limits: limits}, Containers: containers}
 	}
@@ -83,20 +84,20 @@ func TestWantedQOS(t *testing.T) {
 		spec v1.PodSpec
 		want v1.PodQOSClass
 	}{
-		"nothing":                            {of(v1.Container{}), v1.PodQOSBestEffort},
-		"other resources, and none of one":   {of(container(list("0", "", "1Gi"), list("", "", "1Gi"))), v1.PodQOSBestEffort},
-		"a request":                          {of(container(list("1"), nil)), v1.PodQOSBurstable},
-		"a limit of one":                     {of(container(nil, list("1"))), v1.PodQOSBurstable},
-		"limits":                             {of(container(nil, list("1", "1Gi"))), v1.PodQOSGuaranteed},
-		"requests as limits":                 {of(full), v1.PodQOSGuaranteed},
-		"as limits in other units":           {of(container(list("1000m", "1024Mi"), list("1", "1Gi"))), v1.PodQOSGuaranteed},
-		"lower requests":                     {of(container(list("1", "1Mi"), list("1", "1Gi"))), v1.PodQOSBurstable},
-		"a container without":                {of(full, v1.Container{}), v1.PodQOSBurstable},
-		"an init container without":          {v1.PodSpec{InitContainers: []v1.Container{{}}, Containers: []v1.Container{full}}, v1.PodQOSBurstable},
-		"the whole pod's":                    {whole(list("1", "1Gi"), list("1", "1Gi"), v1.Container{}), v1.PodQOSGuaranteed},
-		"the whole pod's limits":             {whole(nil, list("2", "1Gi"), v1.Container{}), v1.PodQOSGuaranteed},
-		"the whole pod's, that says nothing": {whole(nil, nil, full), v1.PodQOSBestEffort},
-		"the whole pod's above the parts'":   {whole(nil, list("4", "4Gi"), full, full), v1.PodQOSBurstable},
+		"nothing":                                {specOf(v1.Container{}), v1.PodQOSBestEffort},
+		"other resources, and zero CPU":          {specOf(container(list("0", "", "1Gi"), list("", "", "1Gi"))), v1.PodQOSBestEffort},
+		"a request":                              {specOf(container(list("1"), nil)), v1.PodQOSBurstable},
+		"a limit of one resource":                {specOf(container(nil, list("1"))), v1.PodQOSBurstable},
+		"limits":                                 {specOf(container(nil, list("1", "1Gi"))), v1.PodQOSGuaranteed},
+		"requests as limits":                     {specOf(full), v1.PodQOSGuaranteed},
+		"requests as limits, in other units":     {specOf(container(list("1000m", "1024Mi"), list("1", "1Gi"))), v1.PodQOSGuaranteed},
+		"lower requests":                         {specOf(container(list("1", "1Mi"), list("1", "1Gi"))), v1.PodQOSBurstable},
+		"a container without resources":          {specOf(full, v1.Container{}), v1.PodQOSBurstable},
+		"an init container without resources":    {v1.PodSpec{InitContainers: []v1.Container{{}}, Containers: []v1.Container{full}}, v1.PodQOSBurstable},
+		"pod-level resources":                    {whole(list("1", "1Gi"), list("1", "1Gi"), v1.Container{}), v1.PodQOSGuaranteed},
+		"pod-level limits":                       {whole(nil, list("2", "1Gi"), v1.Container{}), v1.PodQOSGuaranteed},
+		"empty pod-level resources":              {whole(nil, nil, full), v1.PodQOSBestEffort},
+		"pod-level limits above the containers'": {whole(nil, list("4", "4Gi"), full, full), v1.PodQOSBurstable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pods := wanted(t, surveytest.Start(t, setOf("db", 1, test.spec)), survey.Scope{})
@@ -106,7 +107,7 @@ func TestWantedQOS(t *testing.T) {
 			admitted := &v1.Pod{Spec: *test.spec.DeepCopy()}
 			corev1.SetObjectDefaults_Pod(admitted)
 			if class := qos.ComputePodQOS(admitted); class != test.want {
-				t.Errorf("the API server gives %s, want %s", class, test.want)
+				t.Errorf("the API server computes %s, want %s", class, test.want)
 			}
 		})
 	}
@@ -124,11 +125,11 @@ func TestWantedPriority(t *testing.T) {
 		want    string
 		gap     bool
 	}{
-		"its class":         {class: "high", classes: classes, want: `"high" 100`},
-		"the default":       {classes: classes, want: `"normal" 10`},
-		"no default":        {classes: classes[:1], want: `"" 0`},
-		"no such class":     {class: "other", classes: classes, want: `"other" 0`},
-		"classes not known": {class: "high", classes: classes, denied: "priorityclasses", want: `"high" 0`, gap: true},
+		"its class":       {class: "high", classes: classes, want: `"high" 100`},
+		"the default":     {classes: classes, want: `"normal" 10`},
+		"no default":      {classes: classes[:1], want: `"" 0`},
+		"no such class":   {class: "other", classes: classes, want: `"other" 0`},
+		"classes unknown": {class: "high", classes: classes, denied: "priorityclasses", want: `"high" 0`, gap: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := surveytest.Start(t, append([]runtime.Object{setOf("db", 1, v1.PodSpec{PriorityClassName: test.class})}, test.classes...)...)
@@ -145,7 +146,7 @@ func TestWantedPriority(t *testing.T) {
 				t.Errorf("%s, want %s", got, test.want)
 			}
 			if (taken.Priorities != nil) != test.gap || len(taken.Gaps) > 0 {
-				t.Errorf("gap %v beside %v, want one: %t, and no other", taken.Priorities, taken.Gaps, test.gap)
+				t.Errorf("gap %v, other gaps %v, want a gap: %t, and no other gaps", taken.Priorities, taken.Gaps, test.gap)
 			}
 		})
 	}
