@@ -79,17 +79,17 @@ func reclaim(s *cluster.Snapshot, nodes int) {
 }
 
 // replaceReclaimed searches for replacements of all pods on reclaimed nodes in a new Room.
-func replaceReclaimed(s *cluster.Snapshot) (room *cluster.Room, asked, found int) {
+func replaceReclaimed(s *cluster.Snapshot) (room *cluster.Room, reclaimed, found int) {
 	room = cluster.NewRoom(s)
 	for _, p := range s.Pods {
 		if p.Node.Facts.Signal == decision.Reclaim {
-			asked++
+			reclaimed++
 			if to, _ := room.Replace(p, decision.Unassigned); to != nil {
 				found++
 			}
 		}
 	}
-	return room, asked, found
+	return room, reclaimed, found
 }
 
 // unconstrained and constrained are options of pods: none, and hard spread over zones and nodes.
@@ -113,8 +113,8 @@ func BenchmarkReplace(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					s.ForgetIndex()
-					_, asked, found := replaceReclaimed(s)
-					b.ReportMetric(float64(asked), "asked")
+					_, reclaimed, found := replaceReclaimed(s)
+					b.ReportMetric(float64(reclaimed), "reclaimed")
 					b.ReportMetric(float64(found), "found")
 				}
 			})
@@ -141,13 +141,13 @@ func TestRoomThresholds(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			began := time.Now()
-			room, asked, found := replaceReclaimed(s)
+			room, reclaimed, found := replaceReclaimed(s)
 			fastest = min(fastest, time.Since(began))
 			runtime.ReadMemStats(&after)
 			runtime.KeepAlive(room)
 			bytes = after.TotalAlloc - before.TotalAlloc
-			if asked != 1200 || found != asked {
-				t.Fatalf("%d of %d pods found room, want 1200", found, asked)
+			if reclaimed != 1200 || found != reclaimed {
+				t.Fatalf("%d of %d pods found room, want 1200", found, reclaimed)
 			}
 		}
 		return fastest, bytes

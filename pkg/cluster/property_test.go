@@ -71,7 +71,7 @@ func TestAnyRoom(t *testing.T) {
 		w.build(lines)
 		s := w.snapshot()
 		room, slow := cluster.NewRoom(s), newSlowRoom(s)
-		var asked []query
+		var queries []query
 		var results []string
 		for _, p := range rapid.Permutation(s.Pods).Draw(rt, "order") {
 			requires := decision.Unassigned
@@ -85,7 +85,7 @@ func TestAnyRoom(t *testing.T) {
 			if to != want {
 				rt.Fatalf("replacement of %s on %s, want %s, in\n%s", p.Name, nameOf(to), nameOf(want), lines)
 			}
-			asked, results = append(asked, query{p.Name, requires}), append(results, nameOf(to))
+			queries, results = append(queries, query{p.Name, requires}), append(results, nameOf(to))
 		}
 		// The caches list objects in map order, which differs every time.
 		again := newWorld(t)
@@ -93,7 +93,7 @@ func TestAnyRoom(t *testing.T) {
 		s = again.snapshot()
 		room = cluster.NewRoom(s)
 		var same []string
-		for _, q := range asked {
+		for _, q := range queries {
 			to, _ := room.Replace(find(t, s, q.pod), q.requires)
 			same = append(same, nameOf(to))
 		}

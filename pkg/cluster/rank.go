@@ -19,9 +19,9 @@ func (p *Pod) HasOurCost() bool {
 
 // ByRank orders the pods of a revision on one capacity type in the order in which the scheduler
 // counted them: pods that require on-demand, then pods whose deletion cost the controller wrote,
-// then the oldest, then by name. On on-demand, the pods of the floor come first. Moves and
-// scale-downs start at the end of this order. In autoscaler mode, the pods that require on-demand
-// are the floor, because an autoscaler may move every other pod.
+// then the oldest, then by name. On on-demand, the first pods are the floor, as many as it has.
+// Moves and scale-downs start at the end of this order. In autoscaler mode, the pods that require
+// on-demand are the floor, because an autoscaler may move every other pod.
 func ByRank(a, b *Pod) int {
 	return cmp.Or(falseLast(a, requiresOnDemand)-falseLast(b, requiresOnDemand), falseLast(a, (*Pod).HasOurCost)-falseLast(b, (*Pod).HasOurCost),
 		a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))

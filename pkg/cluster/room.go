@@ -175,7 +175,7 @@ func (r *Room) placePending(s *Snapshot) {
 	})
 	for _, p := range waiting {
 		// Preemption victims still occupy the room of a nominated pod. The node's remaining room
-		// then becomes negative, and no other pod fits.
+		// may become negative, so that no other pod fits.
 		if at := nominated[p]; at != nil {
 			r.place(p, at, r.classOf(p))
 			r.results[query{pod: p}] = result{to: at.Node}

@@ -29,7 +29,7 @@ func onlySpot(pod *v1.Pod, policy *decision.Policy) bool {
 
 // OnlyOnDemand reports whether the pod's own node selector or required node affinity excludes spot
 // nodes. That is so if the node selector, or every term of the affinity, requires a capacity label
-// with on-demand values only, or excludes a value that means spot.
+// with on-demand values only, or excludes a label value that means spot.
 func OnlyOnDemand(pod *v1.Pod, policy *decision.Policy) bool {
 	return requires(pod, func(e *v1.NodeSelectorRequirement) bool {
 		switch e.Operator {
