@@ -23,9 +23,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey/surveytest"
 )
 
-// cluster returns the kubeconfig of an API server that knows one pod on one spot node, in namespace
-// shop, and a StatefulSet that is scaled to 0, and more, and denies what denied names, separated by
-// commas.
+// cluster returns the kubeconfig of an API server that knows one pod on one spot node, in namespace shop, and a StatefulSet that is scaled
+// to 0, and more, and denies what denied names, separated by commas.
 func cluster(t *testing.T, denied string, more ...runtime.Object) (kubeconfig string) {
 	t.Helper()
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{
@@ -143,8 +142,8 @@ func TestPrints(t *testing.T) {
 	}
 }
 
-// TestSavingsOfNamespace: the nodes are everybody's, and with -n only the workloads there are told
-// of. Without, the context's does not count.
+// TestSavingsOfNamespace: the nodes are everybody's, and with -n only the workloads there are told of. Without, the context's does not
+// count.
 func TestSavingsOfNamespace(t *testing.T) {
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "od", Labels: map[string]string{
 		"node.kubernetes.io/capacity": "on-demand", v1.LabelInstanceTypeStable: "m5.xlarge"}}}
@@ -242,8 +241,7 @@ func TestNodesDenied(t *testing.T) {
 	}
 }
 
-// TestSelectsByPods: a workload of a kind that is not read here is selected by what its pods have
-// in common.
+// TestSelectsByPods: a workload of a kind that is not read here is selected by what its pods have in common.
 func TestSelectsByPods(t *testing.T) {
 	pod := func(name string, labels map[string]string) *v1.Pod {
 		owner := metav1.OwnerReference{APIVersion: "apps.kruise.io/v1alpha1", Kind: "CloneSet", Name: "db", UID: "c", Controller: ptr.To(true)}
@@ -270,8 +268,7 @@ func TestSelectsByPods(t *testing.T) {
 	}
 }
 
-// TestGapsForPrograms: what could not be read is in the answer too, and nothing is denied for
-// certain without owners.
+// TestGapsForPrograms: what could not be read is in the answer too, and nothing is denied for certain without owners.
 func TestGapsForPrograms(t *testing.T) {
 	out, _, status := execute(t, "status", "-o", "jsonpath={.gaps}{.readPolicy.assumedBecause}", "--kubeconfig="+cluster(t, "jobs"))
 	if status != exitPartial || !strings.Contains(out, "the workloads of pods of jobs are unknown") ||
@@ -290,8 +287,7 @@ func TestGapsForPrograms(t *testing.T) {
 	}
 }
 
-// TestOneNamespace: who may look at the pods of one namespace only is told by every door that
-// others do not count.
+// TestOneNamespace: who may look at the pods of one namespace only is told by every door that others do not count.
 func TestOneNamespace(t *testing.T) {
 	const counts = "only those of namespace shop count"
 	for _, line := range []string{"nodes", "savings"} {
@@ -302,8 +298,7 @@ func TestOneNamespace(t *testing.T) {
 	}
 }
 
-// TestPriorities: without the right to list priority classes nothing is said unless a rule depends
-// on one.
+// TestPriorities: without the right to list priority classes nothing is said unless a rule depends on one.
 func TestPriorities(t *testing.T) {
 	byPriority := policyFile(t, "minOnDemand: 1\n", "minOnDemand: 1\n      rules: [{name: important, minPriority: 100, minOnDemand: 2}]\n")
 	for line, gap := range map[string]bool{

@@ -16,9 +16,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// elsewhere is the node that the pod stands on which the rebalancer is to replace. It takes no
-// pods, and says nothing of its capacity type, so that it does not make a cluster one whose nodes
-// have labels.
+// elsewhere is the node that the pod stands on which the rebalancer is to replace. It takes no pods, and says nothing of its capacity type,
+// so that it does not make a cluster one whose nodes have labels.
 const elsewhere = "elsewhere"
 
 // noRoom is what Room says of a node that is closed, for whatever reason.

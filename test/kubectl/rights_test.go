@@ -34,8 +34,7 @@ func kubectl(t *testing.T, input string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// install applies the roles, and what the scheduler's overlay has that they are about: its
-// Deployment and its configuration.
+// install applies the roles, and what the scheduler's overlay has that they are about: its Deployment and its configuration.
 func install(t *testing.T) {
 	t.Helper()
 	root := controlPlane.Root
@@ -65,8 +64,7 @@ func commands(namespace string) map[string][]string {
 	}
 }
 
-// TestRights runs every command with the rights that ship, with none, and with each of them taken
-// away in turn.
+// TestRights runs every command with the rights that ship, with none, and with each of them taken away in turn.
 func TestRights(t *testing.T) {
 	install(t)
 	namespace := start(t)
@@ -102,8 +100,7 @@ func TestRights(t *testing.T) {
 // partial is the exit status of an answer without something that could not be read.
 const partial = 3
 
-// eachRightCounts takes away each right of the ClusterRole and sees a command answer in part or
-// complete less.
+// eachRightCounts takes away each right of the ClusterRole and sees a command answer in part or complete less.
 func eachRightCounts(t *testing.T, namespace string) {
 	ctx := t.Context()
 	roles := client.RbacV1().ClusterRoles()
@@ -165,8 +162,7 @@ func eachRightCounts(t *testing.T, namespace string) {
 	}))
 }
 
-// byPriority returns a file with the configuration that ships and a rule that asks for the priority
-// of pods.
+// byPriority returns a file with the configuration that ships and a rule that asks for the priority of pods.
 func byPriority(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(shippedConfig())

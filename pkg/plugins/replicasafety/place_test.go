@@ -16,8 +16,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
-// Every deliberate exception is an event on the pod; what the policy provides for is none. Both are
-// counted by why.
+// Every deliberate exception is an event on the pod; what the policy provides for is none. Both are counted by why.
 func TestPlacements(t *testing.T) {
 	relieved := podOf("p", by("ReplicaSet", "web-2"))
 	exempt := web("p")
