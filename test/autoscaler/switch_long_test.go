@@ -205,19 +205,20 @@ func TestLongNothingIsMovedWithoutPolicy(t *testing.T) {
 	s := start(t, setup{controller: modeOn.with(settings{"gating.nodeStartup": "10s"}), karpenter: lab.KarpenterOptions{
 		InstanceTypes: []string{"c-4x-amd64-linux"}, NodePools: []lab.NodePool{{CapacityTypes: []string{lab.OnDemand}}},
 	}})
-	s.deploy("beyond-floor", 3, "500m", "64Mi")
+	s.deploy("beyond-floor", 3, "1200m", "64Mi") // a node has 3900m
 	s.eventually(soon, s.is("beyond-floor", split{OnDemand: 3}))
 	s.pools[0].CapacityTypes = nil
 	s.must(controlPlane.ApplyNodePool(s.ctx, s.pools[0]))
 	s.deploy("below-floor", 1, "3500m", "64Mi", floor("0"))
 	s.eventually(soon, s.is("below-floor", split{Spot: 1}))
-	s.deploy("waits", 1, "3800m", "64Mi")
-	s.eventually(soon, s.claimed(map[string]int{lab.OnDemand: 1, lab.Spot: 2}))
+	s.deploy("waits", 1, "350m", "64Mi") // only spot has room for it, which Karpenter takes for good enough
+	s.eventually(soon, s.claimed(map[string]int{lab.OnDemand: 1, lab.Spot: 1}))
+	s.eventually(soon, s.splitIs("waits", split{Waiting: 1}))
 
 	began := time.Now()
 	s.setFloor("below-floor", "1")
 	s.stays(time.Minute, s.unchangedSince(began))
-	s.must(s.is("waits", split{Waiting: 1})())
+	s.must(s.splitIs("waits", split{Waiting: 1})())
 	s.stopWithoutRights()
 	s.auditor.Require(t)
 }
