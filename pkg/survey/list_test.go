@@ -1,69 +1,76 @@
 package survey_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
 )
 
-// TestInvalidLists has an API server respond with bodies that are not lists of pods.
-func TestInvalidLists(t *testing.T) {
-	list := &v1.PodList{Items: []v1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, {ObjectMeta: metav1.ObjectMeta{Name: "b"}}}}
-	raw, err := list.Marshal()
+// podsFrom returns a client of an API server that answers lists of pods as serve does and all other
+// lists with an empty one.
+func podsFrom(t *testing.T, serve func(http.ResponseWriter, *http.Request)) kubernetes.Interface {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, "/pods") {
+			serve(w, r)
+			return
+		}
+		fmt.Fprint(w, "{}")
+	}))
+	t.Cleanup(server.Close)
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	envelope, err := (&runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Raw: raw}).Marshal()
+	return client
+}
+
+// TestPages: all pages of a list are read, and counted.
+func TestPages(t *testing.T) {
+	const pages = 3
+	client := podsFrom(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("limit") == "" {
+			t.Errorf("asked for all pods at once: %s", r.URL)
+		}
+		page := len(r.URL.Query().Get("continue"))
+		list := &v1.PodList{Items: []v1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pod-%d", page), Namespace: "shop"}}}}
+		if page < pages-1 {
+			list.Continue = strings.Repeat("x", page+1)
+		}
+		if err := json.NewEncoder(w).Encode(list); err != nil {
+			t.Error(err)
+		}
+	})
+	var read atomic.Int64
+	taken, err := survey.Take(t.Context(), client, survey.Scope{Read: &read})
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole := "k8s\x00" + string(envelope)
-	for name, test := range map[string]struct{ body, want string }{
-		"whole":                    {whole, ""},
-		"empty":                    {"", "expected protobuf"},
-		"JSON":                     {`{"kind": "PodList"}`, "expected protobuf"},
-		"truncated in an item":     {strings.TrimRight(whole, "\x1a\x22\x00")[:len(whole)/2], "unexpected EOF"},
-		"a length above the limit": {"k8s\x00\x12\xff\xff\xff\xff\x0f\x12\xff\xff\xff\xff\x0f", "expected at most"},
-		"another encoding":         {"k8s\x00\x12\x05\x15abcd", "expected bytes"},
-		"not a pod":                {"k8s\x00\x12\x05\x12\x03\x0a\x05a", "list of pods"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
-				body := test.body
-				if !strings.HasSuffix(r.URL.Path, "/pods") {
-					body = "k8s\x00"
-				}
-				_, _ = w.Write([]byte(body))
-			}))
-			defer server.Close()
-			client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
-			if err != nil {
-				t.Fatal(err)
-			}
-			taken, err := survey.Take(t.Context(), client, survey.Scope{})
-			if test.want != "" {
-				if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "list of pods") {
-					t.Errorf("%v, want an error of pods with %q", err, test.want)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			snapshot, err := taken.Snapshot(policy, nil, "spot-aware-scheduler", now)
-			if err != nil || len(snapshot.Pods) != 2 {
-				t.Errorf("%v, %d pods, want 2", err, len(snapshot.Pods))
-			}
-		})
+	snapshot, err := taken.Snapshot(policy, nil, "spot-aware-scheduler", now)
+	if err != nil || len(snapshot.Pods) != pages || read.Load() != pages {
+		t.Errorf("%v, %d pods, %d objects counted, want %d of both", err, len(snapshot.Pods), read.Load(), pages)
+	}
+}
+
+// TestUnreadableList: an answer that is no list of pods, or ends early, is an error that names the
+// resource.
+func TestUnreadableList(t *testing.T) {
+	for _, body := range []string{"", "pods", `{"items": [{"metadata"`, `{"items": [{"spec": 5}]}`} {
+		client := podsFrom(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) })
+		if _, err := survey.Take(t.Context(), client, survey.Scope{}); err == nil || !strings.Contains(err.Error(), "list of pods") {
+			t.Errorf("%q: %v, want an error about the list of pods", body, err)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"sync/atomic"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -17,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -41,6 +43,8 @@ type Scope struct {
 	Volumes bool
 	// Idle includes workloads that are scaled to 0 in Wanted.
 	Idle bool
+	// Read counts the objects that have been read; nil means that they are not counted.
+	Read *atomic.Int64
 }
 
 // Gap is a resource that could not be read.
@@ -74,11 +78,8 @@ type Survey struct {
 
 // listing is the list of one kind of object.
 type listing struct {
-	list func(ctx context.Context, client rest.Interface, resource, namespace string, options metav1.ListOptions, into cache.Store) error
-	// client and resource identify the endpoint.
-	client   rest.Interface
-	resource string
-	into     cache.SharedIndexInformer
+	lister
+	into cache.SharedIndexInformer
 	// namespace is the namespace to list; "" means all. If the list is denied and fallback is not
 	// nil, fallback is listed instead.
 	namespace string
@@ -123,14 +124,22 @@ func Take(ctx context.Context, client kubernetes.Interface, scope Scope) (*Surve
 }
 
 func (s *Survey) listings(client kubernetes.Interface, scope Scope) []listing {
+	count := scope.Read
+	if count == nil {
+		count = new(atomic.Int64)
+	}
+	from := func(client rest.Interface, resource string, newList func() runtime.Object) lister {
+		return lister{client: client, resource: resource, newList: newList, trim: dropManagedFields, count: count}
+	}
 	core, apps, batch := client.CoreV1().RESTClient(), client.AppsV1().RESTClient(), client.BatchV1().RESTClient()
 	onGap := func(gap Gap) { s.Gaps = append(s.Gaps, gap) }
 	inCore, inApps, inBatch := s.factory.Core().V1(), s.factory.Apps().V1(), s.factory.Batch().V1()
 	pods := listing{
-		list: list[v1.Pod], client: core, resource: "pods", into: inCore.Pods().Informer(), namespace: scope.Namespace, required: true, onGap: onGap,
+		lister: from(core, "pods", func() runtime.Object { return &v1.PodList{} }), into: inCore.Pods().Informer(), namespace: scope.Namespace, required: true, onGap: onGap,
 		// Pods that have ended count nowhere, and a cluster with Jobs has many.
 		options: metav1.ListOptions{FieldSelector: "status.phase!=Succeeded,status.phase!=Failed"},
 	}
+	pods.trim = kube.NewMovedPodTrimmer().Trim
 	if scope.AllPods && scope.Namespace != "" {
 		pods.namespace, pods.fallback = "", &scope.Namespace
 		pods.partly = "pods of other namespaces are not seen, so nodes seem to have more room than they have"
@@ -138,11 +147,11 @@ func (s *Survey) listings(client kubernetes.Interface, scope Scope) []listing {
 	// The largest lists come first. All requests are concurrent.
 	all := []listing{
 		pods,
-		{list: list[appsv1.ReplicaSet], client: apps, resource: "replicasets", into: inApps.ReplicaSets().Informer()},
-		{list: list[appsv1.Deployment], client: apps, resource: "deployments", into: inApps.Deployments().Informer()},
-		{list: list[appsv1.StatefulSet], client: apps, resource: "statefulsets", into: inApps.StatefulSets().Informer()},
-		{list: list[v1.ReplicationController], client: core, resource: "replicationcontrollers", into: inCore.ReplicationControllers().Informer()},
-		{list: list[batchv1.Job], client: batch, resource: "jobs", into: inBatch.Jobs().Informer()},
+		{lister: from(apps, "replicasets", func() runtime.Object { return &appsv1.ReplicaSetList{} }), into: inApps.ReplicaSets().Informer()},
+		{lister: from(apps, "deployments", func() runtime.Object { return &appsv1.DeploymentList{} }), into: inApps.Deployments().Informer()},
+		{lister: from(apps, "statefulsets", func() runtime.Object { return &appsv1.StatefulSetList{} }), into: inApps.StatefulSets().Informer()},
+		{lister: from(core, "replicationcontrollers", func() runtime.Object { return &v1.ReplicationControllerList{} }), into: inCore.ReplicationControllers().Informer()},
+		{lister: from(batch, "jobs", func() runtime.Object { return &batchv1.JobList{} }), into: inBatch.Jobs().Informer()},
 	}
 	for i := range all[1:] {
 		owner := &all[1+i]
@@ -153,35 +162,35 @@ func (s *Survey) listings(client kubernetes.Interface, scope Scope) []listing {
 		}
 	}
 	all = append(all, listing{
-		list: list[v1.Node], client: core, resource: "nodes", into: inCore.Nodes().Informer(),
+		lister: from(core, "nodes", func() runtime.Object { return &v1.NodeList{} }), into: inCore.Nodes().Informer(),
 		means: "which pods run on spot is unknown",
 		onGap: func(gap Gap) {
 			s.Nodes = &gap
 			onGap(gap)
 		},
 	}, listing{
-		list: list[schedulingv1.PriorityClass], client: client.SchedulingV1().RESTClient(), resource: "priorityclasses",
-		into:  s.factory.Scheduling().V1().PriorityClasses().Informer(),
-		means: "which rules by priority apply to workloads without pods is unknown",
-		onGap: func(gap Gap) { s.Priorities = &gap },
+		lister: from(client.SchedulingV1().RESTClient(), "priorityclasses", func() runtime.Object { return &schedulingv1.PriorityClassList{} }),
+		into:   s.factory.Scheduling().V1().PriorityClasses().Informer(),
+		means:  "which rules by priority apply to workloads without pods is unknown",
+		onGap:  func(gap Gap) { s.Priorities = &gap },
 	})
 	if scope.Volumes {
 		const means = "which nodes can reach a pod's volumes is unknown"
 		all = append(all,
-			listing{list: list[v1.PersistentVolumeClaim], client: core, resource: "persistentvolumeclaims",
+			listing{lister: from(core, "persistentvolumeclaims", func() runtime.Object { return &v1.PersistentVolumeClaimList{} }),
 				into: inCore.PersistentVolumeClaims().Informer(), namespace: scope.Namespace, means: means, onGap: onGap},
-			listing{list: list[v1.PersistentVolume], client: core, resource: "persistentvolumes", into: inCore.PersistentVolumes().Informer(), means: means, onGap: onGap})
+			listing{lister: from(core, "persistentvolumes", func() runtime.Object { return &v1.PersistentVolumeList{} }), into: inCore.PersistentVolumes().Informer(), means: means, onGap: onGap})
 	}
 	return all
 }
 
 // read lists the objects. The gap is nil if all could be listed.
 func (k *listing) read(ctx context.Context) (*Gap, error) {
-	err := k.list(ctx, k.client, k.resource, k.namespace, k.options, k.into.GetStore())
+	err := k.list(ctx, k.namespace, k.options, k.into.GetStore())
 	var gap *Gap
 	if apierrors.IsForbidden(err) && k.fallback != nil {
 		gap = &Gap{err, k.partly}
-		err = k.list(ctx, k.client, k.resource, *k.fallback, k.options, k.into.GetStore())
+		err = k.list(ctx, *k.fallback, k.options, k.into.GetStore())
 	}
 	if apierrors.IsForbidden(err) && !k.required {
 		return &Gap{err, k.means}, nil

@@ -21,7 +21,7 @@ import (
 
 // What every command may take on a cluster of 5,000 nodes and 50,000 pods, on 2 cores that the API server and etcd share with it.
 const (
-	within    = 3 * time.Second
+	within    = 6 * time.Second
 	mostBytes = 1 << 30
 )
 
