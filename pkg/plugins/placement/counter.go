@@ -13,104 +13,110 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// Counter knows where the pods of every revision stand, and what a decision needs to know of every node. It reads the scheduler's
-// snapshot, which holds assumed pods already, and counts again only the nodes whose generation has changed.
+// Counter counts the pods of every revision by pool and caches the facts about every node that a
+// decision needs. It reads the scheduler's snapshot, which already includes assumed pods. It
+// recounts only the nodes whose generation changed.
 //
-// Update, UpdateRisks and State.Search must not run at the same time as anything else; between them everything may be read concurrently.
+// Update, UpdateRisks and State.Search must not run concurrently with any other method. Between
+// these calls, everything may be read concurrently.
 type Counter struct {
 	reader *kube.NodeReader
 	labels *kube.LabelHistory
 
 	nodes     map[string]*node
-	order     []counted // as in the last snapshot
+	order     []snapshotNode // in the order of the last snapshot
 	revisions map[kube.OwnerKey]*revision
-	labeled   bool               // nodes were read as beside labelled ones
-	special   int                // nodes that are spot, or have a signal
+	labeled   bool               // the last Update read nodes as members of a cluster with capacity labels
+	special   int                // number of nodes that are spot or have an interruption signal
 	settling  map[*node]struct{} // nodes that wait for their capacity label
-	next      int64              // the earliest until of all nodes, or earlier
+	next      int64              // a lower bound of node.until over all nodes
 
-	// Pools and zones are kept for good: there are no more than the cloud has.
-	pools  []*pool // by their index
+	// Pools and zones are never removed: their number is bounded by what the cloud provider offers.
+	pools  []*pool // by pool.index
 	poolOf map[decision.SpreadPool]*pool
-	zones  map[string]int // name to index
-	turn   int            // of the pools: see orderedPools
+	zones  map[string]int // zone name to index
+	turn   int            // rotates the pools; see orderedPools
 
-	notes    kube.NodeEvents
-	fresh    map[*pool][]time.Time     // losses that UpdateRisks has not seen yet
-	losses   map[*pool]decision.Losses // of pools that lost nodes within ten half-lives
-	withRisk int                       // how many of pools have their known risk
-	risksAt  time.Time                 // when the risks of all pools with losses were worked out
+	events   kube.NodeEvents
+	fresh    map[*pool][]time.Time     // losses that UpdateRisks has not processed yet
+	losses   map[*pool]decision.Losses // pools that lost nodes within the last ten half-lives
+	withRisk int                       // number of pools whose prior risk is set
+	risksAt  time.Time                 // when the risks of all pools with losses were last computed
 }
 
-// revision counts the live pods of one revision by pool; those on a node are in node.pods. A nil *revision has none.
+// revision counts the live pods of one revision by pool. node.pods counts them by node. A nil
+// *revision has no pods.
 type revision struct {
 	key   kube.OwnerKey
-	pools []podsIn
+	pools []poolCount
 }
 
-type podsIn struct {
+type poolCount struct {
 	pool *pool
 	n    int
 }
 
-// pool is all nodes of one decision.SpreadPool.
+// pool contains all nodes of one decision.SpreadPool.
 type pool struct {
 	capacity decision.CapacityType
 	pool     decision.Pool
 	index    int
 	zone     int
 	nodes    []*node
-	next     int // in nodes: where the next search begins
-	// The pool's risk before it lost any node, and with its losses; both are 0 for on-demand nodes.
-	known, risk float64
+	next     int // index in nodes at which the next search begins
+	// prior is the pool's risk without its losses; risk includes them. Both are 0 for on-demand
+	// nodes.
+	prior, risk float64
 }
 
-// node is what was counted of one node.
+// node contains the facts and pod counts of one node.
 type node struct {
 	facts      decision.Node
 	free       free
-	pods       []podsOf
+	pods       []revisionCount
 	pool       *pool // nil: not counted
-	place      int   // in pool.nodes
+	position   int   // index in pool.nodes
 	name       string
 	info       fwk.NodeInfo
 	generation int64
-	until      int64 // when facts change although the node does not, in Unix nanoseconds; math.MaxInt64 for never
-	seen       bool  // in the Update that is running
-	past       past
+	until      int64 // Unix nanoseconds at which facts change even if the node does not; math.MaxInt64 for never
+	seen       bool  // used by reorder only
+	history    nodeHistory
 }
 
-// free is what a node has left. A search asks it of a hundred nodes that it has not touched for long: each pointer on the way would cost
-// more than all the rest.
+// free is the unused capacity of a node. A copy is stored in the node because a search reads it for
+// a hundred nodes that are not in the CPU cache. Following pointers would dominate its cost.
 type free struct {
 	milliCPU, memory int64
 	pods             int
-	guarded          bool // cordoned or tainted: not for every pod
+	restricted       bool // cordoned or tainted: some pods cannot be scheduled here
 }
 
 func freeOf(info fwk.NodeInfo) free {
 	has, used, node := info.GetAllocatable(), info.GetRequested(), info.Node()
 	return free{
-		milliCPU: has.GetMilliCPU() - used.GetMilliCPU(),
-		memory:   has.GetMemory() - used.GetMemory(),
-		pods:     has.GetAllowedPodNumber() - len(info.GetPods()),
-		guarded:  node.Spec.Unschedulable || len(node.Spec.Taints) > 0,
+		milliCPU:   has.GetMilliCPU() - used.GetMilliCPU(),
+		memory:     has.GetMemory() - used.GetMemory(),
+		pods:       has.GetAllowedPodNumber() - len(info.GetPods()),
+		restricted: node.Spec.Unschedulable || len(node.Spec.Taints) > 0,
 	}
 }
 
-// counted is a node of the last snapshot, and its generation then. Update compares that for every node of the cluster: side by side in
-// memory, because following a pointer for each would take most of the time.
-type counted struct {
+// snapshotNode is a node of the last snapshot with its generation at that time. Update compares the
+// generations of all nodes. They are contiguous in memory because following one pointer per node
+// would take most of the time.
+type snapshotNode struct {
 	generation int64
 	node       *node
 }
 
-type podsOf struct {
+type revisionCount struct {
 	revision *revision
 	n        int
 }
 
-// NewCounter returns an empty Counter that reads nodes with reader. It also adds what it reads to labels.
+// NewCounter returns an empty Counter that reads nodes with reader. It reports the capacity of
+// every node that it reads to labels.
 func NewCounter(reader *kube.NodeReader, labels *kube.LabelHistory) *Counter {
 	return &Counter{
 		reader:    reader,
@@ -125,15 +131,17 @@ func NewCounter(reader *kube.NodeReader, labels *kube.LabelHistory) *Counter {
 	}
 }
 
-// Update brings the count up to the snapshot that snapshot lists: all its nodes, as they are at now.
+// Update synchronizes the counts with snapshot, which must list all nodes of the scheduler's
+// snapshot. Facts that depend on time are evaluated at now.
 func (c *Counter) Update(snapshot []fwk.NodeInfo, now time.Time) {
-	c.readNotes(now)
-	seen := c.labels.Seen() // once: an informer may set it at any time
+	c.readEvents(now)
+	seen := c.labels.Seen() // read once: an informer may set it at any time
 	first := !c.labeled && seen
 	c.labeled = seen
 	c.scan(snapshot, now, first)
 	if !c.labeled && c.labels.Seen() {
-		// Unlabeled nodes settle from the first labelled one on: read all again.
+		// The first labeled node starts the settling period of unlabeled nodes, so all nodes are
+		// read again.
 		c.labeled = true
 		c.scan(snapshot, now, true)
 	}
@@ -144,8 +152,9 @@ func (c *Counter) scan(snapshot []fwk.NodeInfo, now time.Time, all bool) {
 	due := nanos >= c.next
 	moved := len(snapshot) != len(c.order)
 	for i, info := range snapshot {
-		// A generation is given once, to one state of one node (nextGeneration in pkg/scheduler/framework/types.go of Kubernetes). They are
-		// compared for equality only: a restored snapshot goes back.
+		// A generation is assigned once, to one state of one node (nextGeneration in
+		// pkg/scheduler/framework/types.go of Kubernetes). Only equality is compared, because a
+		// restored snapshot has an older generation.
 		if !all && !due && i < len(c.order) && c.order[i].generation == info.GetGeneration() {
 			continue
 		}
@@ -176,13 +185,13 @@ func (c *Counter) scan(snapshot []fwk.NodeInfo, now time.Time, all bool) {
 	}
 }
 
-// reorder takes over the order of snapshot and drops the nodes that are not in it.
+// reorder applies the order of snapshot and removes the nodes that are not in it.
 func (c *Counter) reorder(snapshot []fwk.NodeInfo, now time.Time) {
 	c.order = slices.Grow(c.order[:0], len(snapshot))
 	for _, info := range snapshot {
 		n := c.nodes[info.Node().Name]
 		n.seen = true
-		c.order = append(c.order, counted{n.generation, n})
+		c.order = append(c.order, snapshotNode{n.generation, n})
 	}
 	clear(c.order[len(c.order):cap(c.order)])
 	for name, n := range c.nodes {
@@ -190,7 +199,7 @@ func (c *Counter) reorder(snapshot []fwk.NodeInfo, now time.Time) {
 			n.seen = false
 			continue
 		}
-		c.vanished(n, now)
+		c.recordDeletion(n, now)
 		c.forget(n)
 		delete(c.nodes, name)
 	}
@@ -199,11 +208,11 @@ func (c *Counter) reorder(snapshot []fwk.NodeInfo, now time.Time) {
 // recount reads n and its pods again.
 func (c *Counter) recount(n *node, now time.Time) {
 	object := n.info.Node()
-	if n.past.uid != object.UID {
-		if n.pool != nil { // another node has taken its name since
-			c.vanished(n, now)
+	if n.history.uid != object.UID {
+		if n.pool != nil { // another node has reused the name
+			c.recordDeletion(n, now)
 		}
-		n.past = past{uid: object.UID}
+		n.history = nodeHistory{uid: object.UID}
 	}
 	c.forget(n)
 	facts, until := c.reader.Read(object, c.labeled, now)
@@ -217,29 +226,29 @@ func (c *Counter) recount(n *node, now time.Time) {
 	c.checkLoss(n, now)
 }
 
-// count counts n, which is not counted, in its pool, and its pods in their revisions.
+// count adds n to its pool and adds its pods to their revisions. n must not be counted yet.
 func (c *Counter) count(n *node, key decision.SpreadPool) {
 	p := c.pool(key)
-	n.pool, n.place = p, len(p.nodes)
+	n.pool, n.position = p, len(p.nodes)
 	p.nodes = append(p.nodes, n)
-	c.tell(n, 1)
+	c.trackNode(n, 1)
 	n.pods = c.tally(n.pods[:0], n.info.GetPods())
 	for _, pods := range n.pods {
 		pods.revision.add(p, pods.n)
 	}
 }
 
-// forget takes back what n was counted for, if it was.
+// forget reverts count. It does nothing if n is not counted.
 func (c *Counter) forget(n *node) {
 	p := n.pool
 	if p == nil {
 		return
 	}
 	last := p.nodes[len(p.nodes)-1]
-	p.nodes[n.place], last.place = last, n.place
+	p.nodes[n.position], last.position = last, n.position
 	p.nodes = slices.Delete(p.nodes, len(p.nodes)-1, len(p.nodes))
 	n.pool = nil
-	c.tell(n, -1)
+	c.trackNode(n, -1)
 	for _, pods := range n.pods {
 		pods.revision.add(p, -pods.n)
 		if len(pods.revision.pools) == 0 {
@@ -248,8 +257,8 @@ func (c *Counter) forget(n *node) {
 	}
 }
 
-// tell counts what n itself is.
-func (c *Counter) tell(n *node, sign int) {
+// trackNode updates the cluster-wide node counts for n: sign is 1 to add n and -1 to remove it.
+func (c *Counter) trackNode(n *node, sign int) {
 	if n.facts.Capacity.Type == decision.Spot || n.facts.Signal != decision.NoSignal {
 		c.special += sign
 	}
@@ -262,8 +271,9 @@ func (c *Counter) tell(n *node, sign int) {
 	}
 }
 
-// tally counts the pods of a node by revision. Those without siblings (no controller) and those without a policy are left out.
-func (c *Counter) tally(into []podsOf, pods []fwk.PodInfo) []podsOf {
+// tally counts the pods of a node by revision. It ignores pods without a controller, which have no
+// siblings, and pods without a policy.
+func (c *Counter) tally(into []revisionCount, pods []fwk.PodInfo) []revisionCount {
 	for _, info := range pods {
 		pod := info.GetPod()
 		controller := metav1.GetControllerOfNoCopy(pod)
@@ -271,7 +281,7 @@ func (c *Counter) tally(into []podsOf, pods []fwk.PodInfo) []podsOf {
 			continue
 		}
 		key := kube.KeyOf(pod.Namespace, controller)
-		if i := slices.IndexFunc(into, func(p podsOf) bool { return p.revision.key == key }); i >= 0 {
+		if i := slices.IndexFunc(into, func(p revisionCount) bool { return p.revision.key == key }); i >= 0 {
 			into[i].n++
 			continue
 		}
@@ -280,12 +290,12 @@ func (c *Counter) tally(into []podsOf, pods []fwk.PodInfo) []podsOf {
 			r = &revision{key: key}
 			c.revisions[key] = r
 		}
-		into = append(into, podsOf{r, 1})
+		into = append(into, revisionCount{r, 1})
 	}
 	return into
 }
 
-// pool returns the pool of that key, a new one if there was none.
+// pool returns the pool for key and creates it if necessary.
 func (c *Counter) pool(key decision.SpreadPool) *pool {
 	if p := c.poolOf[key]; p != nil {
 		return p
@@ -302,9 +312,9 @@ func (c *Counter) pool(key decision.SpreadPool) *pool {
 
 // add counts n more pods of r in p.
 func (r *revision) add(p *pool, n int) {
-	i := slices.IndexFunc(r.pools, func(in podsIn) bool { return in.pool == p })
+	i := slices.IndexFunc(r.pools, func(in poolCount) bool { return in.pool == p })
 	if i < 0 {
-		r.pools = append(r.pools, podsIn{p, n})
+		r.pools = append(r.pools, poolCount{p, n})
 		return
 	}
 	if r.pools[i].n += n; r.pools[i].n == 0 {
@@ -312,7 +322,7 @@ func (r *revision) add(p *pool, n int) {
 	}
 }
 
-// placed returns where r's pods stand, by capacity type.
+// placed returns the number of r's pods by capacity type.
 func (r *revision) placed() decision.Placed {
 	var placed decision.Placed
 	if r == nil {
@@ -324,7 +334,7 @@ func (r *revision) placed() decision.Placed {
 	return placed
 }
 
-// siblings returns how many of r's pods are on n.
+// siblings returns the number of r's pods on n.
 func (n *node) siblings(r *revision) int {
 	for _, pods := range n.pods {
 		if pods.revision == r {
@@ -334,12 +344,13 @@ func (n *node) siblings(r *revision) int {
 	return 0
 }
 
-// Placed returns where the pods of a revision stand.
+// Placed returns the number of pods of a revision by capacity type.
 func (c *Counter) Placed(revision kube.OwnerKey) decision.Placed {
 	return c.revisions[revision].placed()
 }
 
-// NextSettled returns when the next of the nodes that wait for their capacity label stops doing so; the zero time if none does.
+// NextSettled returns the earliest time at which a node stops waiting for its capacity label. It
+// returns the zero time if no node waits.
 func (c *Counter) NextSettled() time.Time {
 	next := int64(math.MaxInt64)
 	for n := range c.settling {

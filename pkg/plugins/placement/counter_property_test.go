@@ -15,7 +15,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// tallied is what one recount from nothing finds.
+// tallied is the result of one full recount.
 type tallied struct {
 	Nodes       map[string]decision.Node
 	Placed      map[kube.OwnerKey]decision.Placed
@@ -24,7 +24,8 @@ type tallied struct {
 	Special     int
 }
 
-// recount counts the snapshot in the plainest way there is. labelled says whether a labelled node was in it or in one before.
+// recount counts the snapshot without any optimization. labelled reports whether this or an earlier
+// snapshot contained a labeled node.
 func recount(reader *kube.NodeReader, infos []*nodeInfo, labelled bool, at time.Time) tallied {
 	want := tallied{map[string]decision.Node{}, map[kube.OwnerKey]decision.Placed{}, map[kube.OwnerKey]map[string]decision.Siblings{}, time.Time{}, 0}
 	for _, info := range infos {
@@ -60,7 +61,8 @@ func recount(reader *kube.NodeReader, infos []*nodeInfo, labelled bool, at time.
 					if sameZone {
 						s.InZone++
 					}
-					// Only spot nodes make a pool: on-demand nodes are not reclaimed with it.
+					// Only spot nodes form a pool, because on-demand nodes are not reclaimed
+					// together.
 					spotThere := want.Nodes[other.node.Name].Capacity.Type == decision.Spot
 					if sameZone && spotThere && facts.Capacity.Type == decision.Spot && want.Nodes[other.node.Name].Pool == facts.Pool {
 						s.InPool++
@@ -76,18 +78,18 @@ func recount(reader *kube.NodeReader, infos []*nodeInfo, labelled bool, at time.
 	return want
 }
 
-// incremental is what the counter says.
+// incremental returns the counts of the Counter.
 func incremental(c *Counter, infos []*nodeInfo) tallied {
 	got := tallied{map[string]decision.Node{}, map[kube.OwnerKey]decision.Placed{}, map[kube.OwnerKey]map[string]decision.Siblings{}, c.NextSettled(), c.special}
 	for name, n := range c.nodes {
 		got.Nodes[name] = n.facts
 	}
-	for revision := range c.revisions { // not only those asked for: what is forgotten must be gone
+	for revision := range c.revisions { // all revisions, because forgotten ones must have been removed
 		got.Placed[revision] = c.Placed(revision)
 		siblings := map[string]decision.Siblings{}
 		state := NewState(&kube.Subject{RevisionKey: revision}, decision.Settings{}, decision.Waiting{}, c)
 		for _, info := range infos {
-			if s := state.around(c.nodes[info.node.Name]); s != (decision.Siblings{}) {
+			if s := state.siblingsAround(c.nodes[info.node.Name]); s != (decision.Siblings{}) {
 				siblings[info.node.Name] = s
 			}
 		}
@@ -98,7 +100,7 @@ func incremental(c *Counter, infos []*nodeInfo) tallied {
 
 var revisions = []kube.OwnerKey{replicaSetKey("rs-0"), replicaSetKey("rs-1"), replicaSetKey("rs-2")}
 
-// history is a cluster in which anything may happen to the nodes, as the scheduler's cache shows it.
+// history is a cluster with random changes of its nodes, in the form of the scheduler's cache.
 type history struct {
 	infos      []*nodeInfo
 	at         time.Time
@@ -107,7 +109,7 @@ type history struct {
 	backup     map[*nodeInfo]nodeInfo
 }
 
-// touch gives info a generation that nothing has had before.
+// touch gives info a new generation.
 func (h *history) touch(info *nodeInfo) {
 	h.generation++
 	info.generation = h.generation
@@ -138,7 +140,7 @@ func (h *history) labels(t *rapid.T) map[string]string {
 	return labels
 }
 
-// change replaces the Node object, as an update from the API server does.
+// change replaces the Node object, like an update from the API server.
 func (h *history) change(info *nodeInfo, how func(*v1.Node)) {
 	info.node = info.node.DeepCopy()
 	how(info.node)
@@ -147,7 +149,7 @@ func (h *history) change(info *nodeInfo, how func(*v1.Node)) {
 
 func (h *history) actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
-		"node comes": func(t *rapid.T) {
+		"node is added": func(t *rapid.T) {
 			info := &nodeInfo{node: &v1.Node{ObjectMeta: metav1.ObjectMeta{
 				Name:              fmt.Sprintf("node-%d", rapid.IntRange(0, 5).Draw(t, "name")),
 				Labels:            h.labels(t),
@@ -159,21 +161,21 @@ func (h *history) actions() map[string]func(*rapid.T) {
 			h.touch(info)
 			h.infos = slices.Insert(h.infos, rapid.IntRange(0, len(h.infos)).Draw(t, "place"), info)
 		},
-		"node goes": func(t *rapid.T) {
+		"node is deleted": func(t *rapid.T) {
 			gone := h.any(t)
 			h.infos = slices.DeleteFunc(h.infos, func(info *nodeInfo) bool { return info == gone })
 		},
-		"node goes and comes again": func(t *rapid.T) {
+		"node is recreated": func(t *rapid.T) {
 			info := h.any(t)
 			again := &nodeInfo{node: info.node.DeepCopy()}
 			again.node.Labels = h.labels(t)
-			h.touch(again) // no two have the same generation
+			h.touch(again) // generations are unique
 			h.infos[slices.Index(h.infos, info)] = again
 		},
 		"relabelled": func(t *rapid.T) {
 			h.change(h.any(t), func(n *v1.Node) { n.Labels = h.labels(t) })
 		},
-		"signal comes or goes": func(t *rapid.T) {
+		"signal is set or cleared": func(t *rapid.T) {
 			h.change(h.any(t), func(n *v1.Node) {
 				if n.Spec.Taints == nil {
 					n.Spec.Taints = []v1.Taint{{Key: kube.InterruptionTaint}}
@@ -182,18 +184,18 @@ func (h *history) actions() map[string]func(*rapid.T) {
 				}
 			})
 		},
-		"falls silent": func(t *rapid.T) {
+		"stops reporting": func(t *rapid.T) {
 			h.change(h.any(t), func(n *v1.Node) {
 				n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionUnknown, LastTransitionTime: metav1.NewTime(h.at)}}
 			})
 		},
-		"pod comes": func(t *rapid.T) {
+		"pod is added": func(t *rapid.T) {
 			info, owner := h.any(t), rapid.SampledFrom([]string{"rs-0", "rs-1", "rs-2", ""}).Draw(t, "owner")
 			h.names++
 			info.pods = append(slices.Clone(info.pods), podInfo{pod: podOf(fmt.Sprintf("pod-%d", h.names), owner)})
 			h.touch(info)
 		},
-		"pod goes": func(t *rapid.T) {
+		"pod is deleted": func(t *rapid.T) {
 			info := h.any(t)
 			if len(info.pods) == 0 {
 				t.Skip("no pod")
@@ -225,7 +227,7 @@ func (h *history) actions() map[string]func(*rapid.T) {
 		"snapshot is restored": func(t *rapid.T) {
 			for _, info := range h.infos {
 				if old, ok := h.backup[info]; ok {
-					*info = old // the generation goes back with the rest
+					*info = old // the generation is restored too
 				}
 			}
 		},
@@ -240,7 +242,7 @@ func anyLabelled(reader *kube.NodeReader, infos []*nodeInfo, at time.Time) bool 
 	})
 }
 
-// Whatever happened, counting only what changed gives what counting everything gives.
+// After any sequence of changes, incremental counts equal a full recount.
 func TestCounterAgainstRecount(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := &history{at: now}
@@ -249,7 +251,7 @@ func TestCounterAgainstRecount(t *testing.T) {
 		c := NewCounter(reader, labels)
 		labelled := false
 		actions := h.actions()
-		actions["a labelled node comes and goes between two snapshots"] = func(*rapid.T) {
+		actions["a labeled node exists only between two snapshots"] = func(*rapid.T) {
 			labels.Note(decision.Capacity{Type: decision.Spot, Source: decision.FromAlias})
 			labelled = true
 		}
@@ -264,7 +266,7 @@ func TestCounterAgainstRecount(t *testing.T) {
 	})
 }
 
-// nonzero leaves out the nodes around which there is nothing.
+// nonzero omits the nodes without siblings around them.
 func nonzero(siblings map[string]decision.Siblings) []string {
 	var lines []string
 	for name, s := range siblings {

@@ -13,7 +13,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube/kubetest"
 )
 
-// Which pods count at all.
+// The Counter counts these pods.
 func TestCounterCounts(t *testing.T) {
 	done, failed := podOf("done", "rs"), podOf("failed", "rs")
 	done.Status.Phase, failed.Status.Phase = v1.PodSucceeded, v1.PodFailed
@@ -29,7 +29,7 @@ func TestCounterCounts(t *testing.T) {
 		"terminating":        {[]*v1.Pod{podOf("a", "rs"), terminating(podOf("b", "rs"))}, 1},
 		"succeeded, failed":  {[]*v1.Pod{podOf("a", "rs"), done, failed}, 1},
 		"without controller": {[]*v1.Pod{podOf("rs", "")}, 0},
-		"of a DaemonSet":     {[]*v1.Pod{daemon}, 0},
+		"DaemonSet pod":      {[]*v1.Pod{daemon}, 0},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestCounterCounts(t *testing.T) {
 	}
 }
 
-// What did not change is not counted again: that is what makes a cycle cheap.
+// Unchanged nodes are not recounted, which makes a cycle cheap.
 func TestCounterTrustsGenerations(t *testing.T) {
 	info := nodeOf("n", "spot", "a", podOf("a", "rs"))
 	nodes := snapshot(info, nodeOf("m", "spot", "a"))
@@ -52,9 +52,9 @@ func TestCounterTrustsGenerations(t *testing.T) {
 	info.pods = nil
 	c.Update(nodes, now)
 	if got := c.Placed(replicaSetKey("rs")).Spot; got != 1 {
-		t.Errorf("same generation: %d pods, want the 1 counted before", got)
+		t.Errorf("same generation: %d pods, want the 1 of the earlier count", got)
 	}
-	info.generation = 0 // a restored snapshot goes back
+	info.generation = 0 // a restored snapshot has an older generation
 	c.Update(nodes, now)
 	if got := c.Placed(replicaSetKey("rs")).Spot; got != 0 {
 		t.Errorf("an older generation: %d pods, want 0", got)
@@ -64,7 +64,8 @@ func TestCounterTrustsGenerations(t *testing.T) {
 	}
 }
 
-// ages returns how long ago the losses were that UpdateRisks has not seen yet, by pool; nil if there are none.
+// ages returns the ages of the losses that UpdateRisks has not processed, by pool; nil if there are
+// none.
 func ages(c *Counter, now time.Time) map[decision.Pool][]time.Duration {
 	var ages map[decision.Pool][]time.Duration
 	for p, times := range c.fresh {
@@ -78,7 +79,7 @@ func ages(c *Counter, now time.Time) map[decision.Pool][]time.Duration {
 	return ages
 }
 
-// Pools that lost spot nodes, by how that was noticed.
+// The Counter detects these losses of spot nodes.
 func TestLosses(t *testing.T) {
 	pool := decision.Pool{InstanceType: "m", Zone: "a"}
 	taint := func(key string) func(*nodeInfo) {
@@ -104,31 +105,31 @@ func TestLosses(t *testing.T) {
 	}
 	cases := map[string]struct {
 		node  *nodeInfo
-		steps []func(*nodeInfo) // each a second after the last; a nil step: the node is not in the snapshot
+		steps []func(*nodeInfo) // one second apart; nil: the node is not in the snapshot
 		want  map[decision.Pool][]time.Duration
 	}{
-		"reclaim signal":                     {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed}, map[decision.Pool][]time.Duration{pool: {0}}},
-		"a signal counts once, then it ages": {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed, gone, gone}, map[decision.Pool][]time.Duration{pool: {2 * time.Second}}},
-		"reclaimed, then gone":               {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed, nil}, map[decision.Pool][]time.Duration{pool: {time.Second}}},
-		"reclaim signal on an empty node":    {nodeOf("n", "spot", "a"), []func(*nodeInfo){reclaimed, nil}, map[decision.Pool][]time.Duration{pool: {time.Second}}},
-		"reclaimed on-demand node":           {nodeOf("n", "on-demand", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed}, nil},
-		"drained":                            {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){drained, nil}, nil},
-		"vanished with pods":                 {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){nil}, map[decision.Pool][]time.Duration{pool: {0}}},
-		"vanished empty":                     {nodeOf("n", "spot", "a"), []func(*nodeInfo){nil}, nil},
-		"on-demand node vanished with pods":  {nodeOf("n", "on-demand", "a", podOf("a", "rs")), []func(*nodeInfo){nil}, nil},
-		"no pool":                            {nodeOf("n", "spot", "", podOf("a", "rs")), []func(*nodeInfo){reclaimed, nil}, nil},
-		"signal taken back and set again": {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed, taint("other"), reclaimed},
+		"reclaim signal":                   {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed}, map[decision.Pool][]time.Duration{pool: {0}}},
+		"a signal counts once":             {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed, gone, gone}, map[decision.Pool][]time.Duration{pool: {2 * time.Second}}},
+		"reclaimed, then deleted":          {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed, nil}, map[decision.Pool][]time.Duration{pool: {time.Second}}},
+		"reclaim signal on an empty node":  {nodeOf("n", "spot", "a"), []func(*nodeInfo){reclaimed, nil}, map[decision.Pool][]time.Duration{pool: {time.Second}}},
+		"reclaimed on-demand node":         {nodeOf("n", "on-demand", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed}, nil},
+		"drained":                          {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){drained, nil}, nil},
+		"deleted with pods":                {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){nil}, map[decision.Pool][]time.Duration{pool: {0}}},
+		"deleted empty":                    {nodeOf("n", "spot", "a"), []func(*nodeInfo){nil}, nil},
+		"on-demand node deleted with pods": {nodeOf("n", "on-demand", "a", podOf("a", "rs")), []func(*nodeInfo){nil}, nil},
+		"no pool":                          {nodeOf("n", "spot", "", podOf("a", "rs")), []func(*nodeInfo){reclaimed, nil}, nil},
+		"signal cleared and set again": {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed, taint("other"), reclaimed},
 			map[decision.Pool][]time.Duration{pool: {2 * time.Second}}},
-		"emptied before it was seen again":   {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){both(terminationHandler, emptied)}, map[decision.Pool][]time.Duration{pool: {0}}},
-		"emptied, and then a signal":         {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){emptied, terminationHandler}, map[decision.Pool][]time.Duration{pool: {0}}},
-		"emptied, and then silent":           {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){emptied, silent}, map[decision.Pool][]time.Duration{pool: {0}}},
-		"emptied, and then vanished":         {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){emptied, nil}, nil},
-		"drained, and then silent":           {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){drained, both(emptied, silent), nil}, nil},
-		"drained, and then interrupted":      {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){drained, terminationHandler}, map[decision.Pool][]time.Duration{pool: {0}}},
-		"maintenance":                        {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){maintenance, nil}, nil},
-		"vanished, and another has its name": {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){replaced}, map[decision.Pool][]time.Duration{pool: {0}}},
-		"drained, and another has its name":  {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){drained, both(replaced, gone)}, nil},
-		"interrupted, and so is another of its name": {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed, replaced},
+		"emptied before the next snapshot": {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){both(terminationHandler, emptied)}, map[decision.Pool][]time.Duration{pool: {0}}},
+		"emptied, then signal":             {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){emptied, terminationHandler}, map[decision.Pool][]time.Duration{pool: {0}}},
+		"emptied, then not reporting":      {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){emptied, silent}, map[decision.Pool][]time.Duration{pool: {0}}},
+		"emptied, then deleted":            {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){emptied, nil}, nil},
+		"drained, then not reporting":      {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){drained, both(emptied, silent), nil}, nil},
+		"drained, then interrupted":        {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){drained, terminationHandler}, map[decision.Pool][]time.Duration{pool: {0}}},
+		"maintenance":                      {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){maintenance, nil}, nil},
+		"deleted, name reused":             {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){replaced}, map[decision.Pool][]time.Duration{pool: {0}}},
+		"drained, name reused":             {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){drained, both(replaced, gone)}, nil},
+		"interrupted, name reused by another interrupted node": {nodeOf("n", "spot", "a", podOf("a", "rs")), []func(*nodeInfo){reclaimed, replaced},
 			map[decision.Pool][]time.Duration{pool: {time.Second, 0}}},
 	}
 	for name, test := range cases {
@@ -153,7 +154,7 @@ func TestLosses(t *testing.T) {
 	}
 }
 
-// A spot node that falls silent is noticed when the time comes, although its NodeInfo stays the same.
+// The Counter detects that a spot node stopped reporting, although its NodeInfo does not change.
 func TestSilentNodeIsNoticedInTime(t *testing.T) {
 	info := nodeOf("n", "spot", "a")
 	info.node.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionUnknown, LastTransitionTime: metav1.NewTime(now)}}
@@ -169,7 +170,7 @@ func TestSilentNodeIsNoticedInTime(t *testing.T) {
 	}
 }
 
-// NextSettled is when the first of the nodes that wait for their label stops.
+// NextSettled returns the earliest end of a label grace.
 func TestNextSettled(t *testing.T) {
 	young := func(name string, age time.Duration) *nodeInfo {
 		info := nodeOf(name, "", "a")
@@ -181,10 +182,10 @@ func TestNextSettled(t *testing.T) {
 		nodes []*nodeInfo
 		want  time.Time
 	}{
-		"none young":             {[]*nodeInfo{labelled, nodeOf("n", "", "a")}, time.Time{}},
-		"two young ones":         {[]*nodeInfo{labelled, young("n", 5*time.Second), young("m", 10*time.Second)}, now.Add(20 * time.Second)},
-		"no node is labelled":    {[]*nodeInfo{young("n", 5*time.Second)}, time.Time{}},
-		"one is exactly in time": {[]*nodeInfo{labelled, young("n", 30*time.Second)}, time.Time{}},
+		"no new node":         {[]*nodeInfo{labelled, nodeOf("n", "", "a")}, time.Time{}},
+		"two new nodes":       {[]*nodeInfo{labelled, young("n", 5*time.Second), young("m", 10*time.Second)}, now.Add(20 * time.Second)},
+		"no node is labelled": {[]*nodeInfo{young("n", 5*time.Second)}, time.Time{}},
+		"grace ends now":      {[]*nodeInfo{labelled, young("n", 30*time.Second)}, time.Time{}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -1,5 +1,7 @@
-// Package placement is what the plugins ReplicaSafety and SpotPreference share: the count of every workload's pods, kept from the
-// scheduler's own snapshot; the state of one scheduling cycle; and the memory of the pods that wait.
+// Package placement is the shared part of the plugins ReplicaSafety and SpotPreference. It contains
+// the pod counts of every workload, the state of one scheduling cycle, and the registry of waiting
+// pods. The counts are maintained from the scheduler's own snapshot.
 //
-// ReplicaSafety makes the State at PreFilter and SpotPreference reads it, so that neither plugin knows the other.
+// ReplicaSafety creates the State at PreFilter and SpotPreference reads it, so neither plugin
+// depends on the other.
 package placement

@@ -12,44 +12,49 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// past is what a Counter remembers of a Node beyond its present state. Whether the Node counts as lost is decided in package kube.
-type past struct {
+// nodeHistory is the history of a Node that a Counter needs beyond the Node's current state.
+// Package kube decides whether the Node counts as lost.
+type nodeHistory struct {
 	uid  types.UID
 	loss kube.NodeLoss
 }
 
-// Note records what an informer has seen of a Node. It may be called at any time, before or after the snapshot shows the same.
-func (c *Counter) Note(event kube.NodeEvent) { c.notes.Add(event) }
+// Note records a Node event of an informer. It may be called at any time, before or after the
+// snapshot shows the same change.
+func (c *Counter) Note(event kube.NodeEvent) { c.events.Add(event) }
 
-// readNotes records what informers have seen since the last Update. It comes before the snapshot, which drops nodes that are gone.
-func (c *Counter) readNotes(now time.Time) {
-	for _, event := range c.notes.Take() {
-		if n := c.nodes[event.Name]; n != nil && n.past.uid == event.UID {
-			n.past.loss.Note(event)
-			n.until = math.MinInt64 // look at it again, although its generation may stay
+// readEvents applies the informer events since the last Update. It must run before the snapshot is
+// read, because that removes the nodes that no longer exist.
+func (c *Counter) readEvents(now time.Time) {
+	for _, event := range c.events.Take() {
+		if n := c.nodes[event.Name]; n != nil && n.history.uid == event.UID {
+			n.history.loss.Note(event)
+			n.until = math.MinInt64 // read the node again even if its generation is unchanged
 			c.next = math.MinInt64
 		}
 	}
 }
 
-// vanished counts n, which does not exist any more, as a loss of its pool if it is one.
-func (c *Counter) vanished(n *node, now time.Time) {
-	if n.past.loss.Vanish(now) {
-		c.lose(n.pool, now)
+// recordDeletion records the deletion of n. If that counts as a loss, it also records a loss of the
+// pool.
+func (c *Counter) recordDeletion(n *node, now time.Time) {
+	if n.history.loss.Vanish(now) {
+		c.recordLoss(n.pool, now)
 	}
 }
 
-// checkLoss counts n, which was counted again, as a loss of its pool if it is one from now on.
+// checkLoss records a loss of the pool if n, which was just recounted, has become one.
 func (c *Counter) checkLoss(n *node, now time.Time) {
 	object := n.info.Node()
 	occupied := slices.ContainsFunc(n.info.GetPods(), func(p fwk.PodInfo) bool { return kube.Occupies(p.GetPod(), object) })
-	if n.past.loss.See(c.reader.Disruption(object, now), occupied, now) {
-		c.lose(n.pool, now)
+	if n.history.loss.See(c.reader.Disruption(object, now), occupied, now) {
+		c.recordLoss(n.pool, now)
 	}
 }
 
-// lose records that p has lost a node. Only pools of spot nodes lose any; nodes without instance type and zone have no pool.
-func (c *Counter) lose(p *pool, at time.Time) {
+// recordLoss records that p has lost a node. It ignores on-demand pools and nodes without instance
+// type and zone, which have no pool.
+func (c *Counter) recordLoss(p *pool, at time.Time) {
 	if p.capacity != decision.Spot || p.pool == (decision.Pool{}) {
 		return
 	}
@@ -57,18 +62,20 @@ func (c *Counter) lose(p *pool, at time.Time) {
 	c.fresh[p] = times[max(0, len(times)-decision.MaxLosses):]
 }
 
-// risksPerHalfLife is how often in a half-life the risks are worked out anew. In the time between, no risk changes by more than a Rank can
-// tell apart: its slope is at most a quarter per half-life, and a Rank has 1,023 steps.
+// risksPerHalfLife is how often the risks are recomputed per half-life. Between two computations no
+// risk changes by more than a Rank can represent: its slope is at most a quarter per half-life, and
+// a Rank has 1,023 steps.
 const risksPerHalfLife = 256
 
-// UpdateRisks works out the risk of every pool at now: known is what is known beforehand, and losses count half after each halfLife,
-// which must be the same in every call. A call costs next to nothing unless a pool has lost a node since the last one, or a 256th of a
-// half-life has passed. UpdateRisks must not run at the same time as anything else.
-func (c *Counter) UpdateRisks(known map[decision.Pool]float64, halfLife time.Duration, now time.Time) {
+// UpdateRisks computes the risk of every pool at now. prior contains the prior risks. A loss counts
+// half after each halfLife, which must be the same in every call. A call is cheap unless a pool has
+// lost a node since the last call, or a 256th of a half-life has passed. UpdateRisks must not run
+// concurrently with any other method.
+func (c *Counter) UpdateRisks(prior map[decision.Pool]float64, halfLife time.Duration, now time.Time) {
 	for ; c.withRisk < len(c.pools); c.withRisk++ {
 		if p := c.pools[c.withRisk]; p.capacity == decision.Spot {
-			p.known = known[p.pool]
-			p.risk = p.known
+			p.prior = prior[p.pool]
+			p.risk = p.prior
 		}
 	}
 	for p, times := range c.fresh {
@@ -94,5 +101,5 @@ func (c *Counter) UpdateRisks(known map[decision.Pool]float64, halfLife time.Dur
 	}
 }
 
-// setRisk sets p's risk: there are two independent ways to lose it, what is known of it and what its losses stand for.
-func (p *pool) setRisk(ofLosses float64) { p.risk = 1 - (1-p.known)*(1-ofLosses) }
+// setRisk combines the prior risk of p and the risk from its losses as independent probabilities.
+func (p *pool) setRisk(ofLosses float64) { p.risk = 1 - (1-p.prior)*(1-ofLosses) }

@@ -19,7 +19,7 @@ import (
 
 var poolA = decision.Pool{InstanceType: "m", Zone: "a"}
 
-// riskOf returns the risk of the spot nodes of pool, 0 if there never were any.
+// riskOf returns the risk of the spot nodes of pool; 0 if none ever existed.
 func (c *Counter) riskOf(pool decision.Pool) float64 {
 	if p := c.poolOf[decision.SpreadPool{Capacity: decision.Spot, Pool: pool, Zone: pool.Zone}]; p != nil {
 		return p.risk
@@ -27,7 +27,7 @@ func (c *Counter) riskOf(pool decision.Pool) float64 {
 	return 0
 }
 
-// What informers see of a node counts, whether the snapshot shows it before, after or never.
+// Informer events of a node count whether the snapshot shows the change before, after or never.
 func TestNotedLosses(t *testing.T) {
 	cases := map[string]struct {
 		pods     []*v1.Pod
@@ -35,7 +35,7 @@ func TestNotedLosses(t *testing.T) {
 		steps    func(c *Counter, n *nodeInfo, update func(after time.Duration, nodes ...*nodeInfo))
 		want     int
 	}{
-		"seen in the snapshot first": {pods: []*v1.Pod{podOf("a", "rs")}, want: 1,
+		"snapshot first": {pods: []*v1.Pod{podOf("a", "rs")}, want: 1,
 			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
 				deleted(n)
 				update(time.Second, n)
@@ -43,7 +43,7 @@ func TestNotedLosses(t *testing.T) {
 				update(time.Second, n)
 				update(time.Minute)
 			}},
-		"noted first": {pods: []*v1.Pod{podOf("a", "rs")}, want: 1,
+		"event first": {pods: []*v1.Pod{podOf("a", "rs")}, want: 1,
 			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
 				noteInterruption(c, n.node)
 				update(time.Second, n)
@@ -51,13 +51,13 @@ func TestNotedLosses(t *testing.T) {
 				update(time.Second, n)
 				update(time.Minute)
 			}},
-		"gone at the next cycle": {pods: []*v1.Pod{podOf("a", "rs")}, want: 1,
+		"deleted before the next cycle": {pods: []*v1.Pod{podOf("a", "rs")}, want: 1,
 			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
 				noteInterruption(c, n.node)
-				noteRemoval(c, n.node) // Karpenter's taint, which it puts on the Node next
+				noteRemoval(c, n.node) // Karpenter next sets its taint on the Node
 				update(time.Minute)
 			}},
-		"its pods came later": {want: 1,
+		"pods added later": {want: 1,
 			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
 				noteInterruption(c, n.node)
 				n.pods = []fwk.PodInfo{podInfo{pod: podOf("a", "rs")}}
@@ -95,14 +95,14 @@ func TestNotedLosses(t *testing.T) {
 				noteInterruption(c, n.node)
 				update(time.Second, n)
 			}},
-		"another of its name": {pods: []*v1.Pod{podOf("a", "rs")},
+		"name reused": {pods: []*v1.Pod{podOf("a", "rs")},
 			steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
 				other := n.node.DeepCopy()
 				other.UID = "another"
 				noteInterruption(c, other)
 				update(time.Second, n)
 			}},
-		"not known": {steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
+		"unknown node": {steps: func(c *Counter, n *nodeInfo, update func(time.Duration, ...*nodeInfo)) {
 			noteInterruption(c, nodeOf("unknown", "spot", "a").node)
 			update(time.Second, n)
 		}},
@@ -122,8 +122,8 @@ func TestNotedLosses(t *testing.T) {
 				n.generation++
 				c.Update(snapshot(nodes...), at)
 			})
-			if got := len(ages(c, at)[poolA]); got != test.want || len(c.notes.Take()) > 0 {
-				t.Errorf("%d losses, want %d, and no notes left", got, test.want)
+			if got := len(ages(c, at)[poolA]); got != test.want || len(c.events.Take()) > 0 {
+				t.Errorf("%d losses, want %d, and no pending events", got, test.want)
 			}
 		})
 	}
@@ -139,7 +139,8 @@ func noteRemoval(c *Counter, node *v1.Node) {
 	c.Note(kube.NodeEvent{Name: node.Name, UID: node.UID, Disruption: kube.Voluntary})
 }
 
-// An informer may see an interruption after the snapshot has, and then nothing of the node changes for long.
+// An informer may see an interruption after the snapshot, and the node may then not change for a
+// long time.
 func TestNoteWithoutChange(t *testing.T) {
 	n := nodeOf("n", "spot", "a", podOf("a", "rs"))
 	deleted(n)
@@ -152,7 +153,8 @@ func TestNoteWithoutChange(t *testing.T) {
 	}
 }
 
-// The ways in which nodes are removed, as informers and cycles of the scheduler see them. The informers may be ahead of the cycles.
+// These are removals of nodes as informers and scheduling cycles see them. The informers may be
+// ahead.
 func TestRemovals(t *testing.T) {
 	for name, removal := range kubetest.Removals(now) {
 		first := nodeOf("n", "spot", "a")
@@ -198,10 +200,11 @@ func TestRemovals(t *testing.T) {
 	}
 }
 
-// A pool's risk decays with time, and its record is dropped when its last loss is ten half-lives old. The known risk stays.
+// A pool's risk decays with time. The Counter drops its record when the last loss is ten half-lives
+// old. The prior risk remains.
 func TestRisksAreForgotten(t *testing.T) {
 	const halfLife, pools = time.Hour, 500
-	known := map[decision.Pool]float64{{InstanceType: "m", Zone: "0"}: 0.25}
+	prior := map[decision.Pool]float64{{InstanceType: "m", Zone: "0"}: 0.25}
 	c := NewCounter(testReader(), &kube.LabelHistory{})
 	nodes := make([]*nodeInfo, pools)
 	for i := range nodes {
@@ -210,27 +213,27 @@ func TestRisksAreForgotten(t *testing.T) {
 	c.Update(snapshot(nodes...), now)
 	for _, p := range c.pools {
 		for range 32 {
-			c.lose(p, now)
+			c.recordLoss(p, now)
 		}
 	}
 	first, last := decision.Pool{InstanceType: "m", Zone: "0"}, decision.Pool{InstanceType: "m", Zone: fmt.Sprint(pools - 1)}
 	for _, step := range []struct {
 		after       time.Duration
 		losing      int
-		known, lost float64
+		prior, lost float64
 	}{
 		{0, pools, 1 - 0.75*math.Exp2(-32), 1 - math.Exp2(-32)},
 		{5 * halfLife, pools, 1 - 0.75*math.Exp2(-1), 0.5},
 		{10*halfLife - 1, pools, 1 - 0.75*math.Exp2(-1./32), 1 - math.Exp2(-1./32)},
 		{10*halfLife + halfLife/256, 0, 0.25, 0},
 	} {
-		c.UpdateRisks(known, halfLife, now.Add(step.after))
+		c.UpdateRisks(prior, halfLife, now.Add(step.after))
 		if len(c.losses) != step.losing || len(c.fresh) > 0 {
 			t.Errorf("after %v: records of %d pools, and %d fresh ones; want %d and 0", step.after, len(c.losses), len(c.fresh), step.losing)
 		}
 		close := func(got, want float64) bool { return math.Abs(got-want) < 1./1023 }
-		if got := c.riskOf(first); !close(got, step.known) {
-			t.Errorf("after %v: risk of the pool with a known one %v, want %v", step.after, got, step.known)
+		if got := c.riskOf(first); !close(got, step.prior) {
+			t.Errorf("after %v: risk of the pool with a prior risk %v, want %v", step.after, got, step.prior)
 		}
 		if got := c.riskOf(last); !close(got, step.lost) {
 			t.Errorf("after %v: risk %v, want %v", step.after, got, step.lost)
@@ -238,10 +241,11 @@ func TestRisksAreForgotten(t *testing.T) {
 	}
 }
 
-// Between two times at which all risks are worked out, a loss changes that of its own pool, and a new pool has what is known of it.
+// Between two recomputations of all risks, a loss changes only its own pool, and a new pool gets
+// its prior risk.
 func TestRisksInBetween(t *testing.T) {
 	b := decision.Pool{InstanceType: "m", Zone: "b"}
-	known := map[decision.Pool]float64{b: 0.4}
+	prior := map[decision.Pool]float64{b: 0.4}
 	c := NewCounter(testReader(), &kube.LabelHistory{})
 	infoA, infoB := nodeOf("a", "spot", "a", podOf("a", "rs")), nodeOf("b", "spot", "b")
 	want := func(when string, riskA, riskB float64) {
@@ -251,30 +255,31 @@ func TestRisksInBetween(t *testing.T) {
 		}
 	}
 	c.Update(snapshot(infoA), now)
-	c.UpdateRisks(known, time.Hour, now)
+	c.UpdateRisks(prior, time.Hour, now)
 	want("at first", 0, 0)
 	c.Update(snapshot(infoA, infoB), now.Add(time.Second))
-	c.UpdateRisks(known, time.Hour, now.Add(time.Second))
+	c.UpdateRisks(prior, time.Hour, now.Add(time.Second))
 	want("a new pool", 0, 0.4)
 	c.Update(snapshot(infoB), now.Add(2*time.Second))
-	c.UpdateRisks(known, time.Hour, now.Add(2*time.Second))
+	c.UpdateRisks(prior, time.Hour, now.Add(2*time.Second))
 	want("a loss", 0.5, 0.4)
-	c.UpdateRisks(known, time.Hour, now.Add(3*time.Second))
-	want("nothing new", 0.5, 0.4)
-	if allocs := testing.AllocsPerRun(10, func() { c.UpdateRisks(known, time.Hour, now.Add(3*time.Second)) }); allocs != 0 {
+	c.UpdateRisks(prior, time.Hour, now.Add(3*time.Second))
+	want("no change", 0.5, 0.4)
+	if allocs := testing.AllocsPerRun(10, func() { c.UpdateRisks(prior, time.Hour, now.Add(3*time.Second)) }); allocs != 0 {
 		t.Errorf("UpdateRisks without changes allocates %v times", allocs)
 	}
 }
 
-// A profile without SpotPreference never asks for risks: what waits for it is bounded, and the latest losses are kept.
+// A profile without SpotPreference never calls UpdateRisks. The number of pending losses is
+// bounded, and the latest losses are preserved.
 func TestFreshLossesAreBounded(t *testing.T) {
 	c := NewCounter(testReader(), &kube.LabelHistory{})
 	c.Update(snapshot(nodeOf("n", "spot", "a")), now)
 	for i := range 2 * decision.MaxLosses {
-		c.lose(c.pools[0], now.Add(time.Duration(i)*time.Second))
+		c.recordLoss(c.pools[0], now.Add(time.Duration(i)*time.Second))
 	}
 	got := ages(c, now.Add((2*decision.MaxLosses-1)*time.Second))[poolA]
 	if len(got) != decision.MaxLosses || got[len(got)-1] != 0 {
-		t.Errorf("%d losses are kept, the latest %v old; want %d and 0", len(got), got[len(got)-1], decision.MaxLosses)
+		t.Errorf("%d pending losses, the latest %v old; want %d and 0", len(got), got[len(got)-1], decision.MaxLosses)
 	}
 }

@@ -6,24 +6,25 @@ import (
 	"time"
 )
 
-// Metrics that are asked for all the time do not make the scheduler look at all pods all the time.
-func TestObservedIsNotAlwaysLookedAt(t *testing.T) {
+// Frequent scrapes must not make the scheduler read all pods each time.
+func TestObservationsAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		looks := 0
+		observations := 0
 		o := &observed{observe: func() Observed {
-			looks++
+			observations++
 			time.Sleep(10 * time.Millisecond)
-			return Observed{FloorDeficit: looks}
+			return Observed{FloorDeficit: observations}
 		}}
 		for range 25 {
-			if got := o.now(); got.FloorDeficit != looks {
-				t.Errorf("told of look %d, want the last one, %d", got.FloorDeficit, looks)
+			if got := o.now(); got.FloorDeficit != observations {
+				t.Errorf("values of observation %d, want the last one, %d", got.FloorDeficit, observations)
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
-		// The first takes 10 ms, so the next comes 1 s after it began, and so on, for 2.5 s.
-		if looks != 3 {
-			t.Errorf("looked %d times, want 3", looks)
+		// An observation takes 10 ms, so the next one is due 1 s after it began. The test lasts 2.5
+		// s.
+		if observations != 3 {
+			t.Errorf("observed %d times, want 3", observations)
 		}
 	})
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// refusals makes the statuses of one cycle. Filter runs on thousands of nodes, in parallel, and the framework writes the plugin's name into
-// every status: each node needs one of its own. So they are made by the block, and the words of a reason once.
+// refusals creates the statuses of one cycle. Filter runs on thousands of nodes in parallel, and
+// the framework writes the plugin's name into every status, so each node needs its own. Statuses
+// are allocated in blocks, and each reason is formatted once.
 type refusals struct {
 	mu      sync.Mutex
 	reasons [decision.Verdicts]*fwk.Status
@@ -18,8 +19,9 @@ type refusals struct {
 
 const refusalsPerBlock = 64
 
-// Refusal returns the status that refuses a node by v, which must not be decision.Admitted. All refusals are unresolvable: removing other
-// pods from the node changes neither the budget nor the node's fate, so preemption has nothing to look for there.
+// Refusal returns the status that refuses a node with verdict v, which must not be
+// decision.Admitted. All refusals are unresolvable: evicting other pods from the node changes
+// neither the budget nor the state of the node, so preemption cannot help.
 func (s *State) Refusal(v decision.Verdict) *fwk.Status {
 	r := s.refusals
 	r.mu.Lock()

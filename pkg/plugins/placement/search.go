@@ -16,34 +16,36 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// mostNodes is how many nodes a narrow search looks at: as many as the scheduler itself never goes below (minFeasibleNodesToFind in
-// pkg/scheduler/schedule_one.go of Kubernetes 1.36).
+// mostNodes is the number of nodes in a narrow search. It equals the scheduler's own minimum
+// (minFeasibleNodesToFind in pkg/scheduler/schedule_one.go of Kubernetes 1.36).
 const mostNodes = 100
 
-// Scope says how many nodes a search looks at: the label search of decision_duration_seconds.
+// Scope is the extent of a search: the label search of decision_duration_seconds.
 type Scope string
 
 const (
-	// FewNodes: some of every pool of one capacity type, chosen from the count.
+	// FewNodes: some nodes of every pool of one capacity type, chosen by the Counter.
 	FewNodes Scope = "few"
-	// AllNodes: as many as the scheduler itself wants, of all there are.
+	// AllNodes: the scheduler searches all nodes until it has found as many as it needs.
 	AllNodes Scope = "all"
-	// AllAfterFew: as AllNodes, because none of the few took the pod.
+	// AllAfterFew: like AllNodes, because the pod fit on none of the few nodes.
 	AllAfterFew Scope = "all-after-few"
 )
 
-// search is what became of a cycle's search for a node. A cycle without one looks at all nodes.
+// search records the scope of a cycle's search. A cycle without one searches all nodes.
 type search struct{ scope Scope }
 
 const searchKey fwk.StateKey = "spot-aware-scheduler.io/search"
 
-// Clone returns s itself: it changes between searches only.
+// Clone returns s itself, because s changes between searches only.
 func (s *search) Clone() fwk.StateData { return s }
 
-// Narrow lets this cycle's search look at few nodes, which State.Search chooses. Who calls it has to search again when Widen says so.
+// Narrow allows this cycle to search few nodes, which State.Search chooses. The caller must search
+// again if Widen returns true.
 func Narrow(cycle fwk.CycleState) { cycle.Write(searchKey, &search{}) }
 
-// Widen lets the cycle's next search look at all nodes, and reports whether the last one looked at few only.
+// Widen makes the cycle's next search cover all nodes. It reports whether the last search covered
+// few nodes only.
 func Widen(cycle fwk.CycleState) bool {
 	data, err := cycle.Read(searchKey)
 	if err != nil {
@@ -57,10 +59,14 @@ func Widen(cycle fwk.CycleState) bool {
 	return true
 }
 
-// Search returns the nodes that the cycle's search should look at, for PreFilter to return, and their scope; nil for all. They are few
-// if Narrow was called and Widen was not since: some nodes of every pool, of the capacity type that the pod should have, or of the other
-// one where that has no room; those with the fewest siblings and, as far as can be told cheaply, with room for the pod. So no pool is
-// missed because it is rare, and the scores decide among them all. Of more than mostNodes pools with room some are left out.
+// Search returns the nodes that the cycle should search and their scope, as the result of
+// PreFilter. The result is nil for all nodes.
+//
+// The search is narrow if Narrow was called and Widen was not called since. A narrow search
+// includes some nodes of every pool of the preferred capacity type, or of the other type if that
+// has no room. It prefers nodes with the fewest siblings, and includes only nodes on which the pod
+// roughly fits. A rare pool is thus never missed, and the scores decide among all pools. If more
+// than mostNodes pools have room, some pools are omitted.
 func (s *State) Search(logger klog.Logger, cycle fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult, Scope) {
 	data, err := cycle.Read(searchKey)
 	if err != nil {
@@ -91,27 +97,28 @@ func (s *State) Search(logger klog.Logger, cycle fwk.CycleState, pod *v1.Pod) (*
 			return &fwk.PreFilterResult{NodeNames: names}, FewNodes
 		}
 		if fits.extended != nil {
-			break // DRA may have on these nodes what they do not list
+			break // DRA drivers may provide resources that the nodes do not list
 		}
 	}
 	return nil, AllNodes
 }
 
-// candidates returns at most mostNodes nodes of a capacity type that take the pod as far as the policy and fits can tell: about as many of
-// every pool; what one has too few, those after it make up for.
+// candidates returns at most mostNodes nodes of a capacity type that the policy and fits admit.
+// Each pool contributes about the same number of nodes. Later pools fill the share that a pool
+// cannot use.
 func (s *State) candidates(capacity decision.CapacityType, fits *fit) sets.Set[string] {
 	names := make(sets.Set[string], mostNodes)
 	pools := s.orderedPools(capacity)
 	for i, p := range pools {
 		quota := max(1, (mostNodes-len(names))/(len(pools)-i))
-		// Where a pool has more nodes than siblings, some have none: these first.
+		// If a pool has more nodes than siblings, some nodes have none. Prefer these.
 		few := s.inPool[p.index] / len(p.nodes)
 		var rest []*node
 		visited := 0
 		for ; visited < len(p.nodes) && quota > 0; visited++ {
 			n := p.nodes[(p.next+visited)%len(p.nodes)]
 			switch {
-			case s.Plan.Class(n.facts) == decision.LastResort || s.admit(n) != decision.Admitted || !fits.on(n):
+			case s.Plan.Class(n.facts) == decision.LastResort || s.admit(n) != decision.Admitted || !fits.matches(n):
 			case s.inPool[p.index] > 0 && n.siblings(s.revision) > few:
 				rest = append(rest, n)
 			default:
@@ -125,7 +132,7 @@ func (s *State) candidates(capacity decision.CapacityType, fits *fit) sets.Set[s
 				names.Insert(n.name)
 			}
 		}
-		// The next search goes on from here, so that all nodes have their turn.
+		// The next search continues here, so each node is eventually searched.
 		p.next = (p.next + visited) % len(p.nodes)
 		if len(names) == mostNodes {
 			break
@@ -134,8 +141,9 @@ func (s *State) candidates(capacity decision.CapacityType, fits *fit) sets.Set[s
 	return names
 }
 
-// orderedPools returns the pools of a capacity type that have nodes: in turn, and where there are so many that some may be left out, those
-// with the fewest siblings in their zone and in themselves first.
+// orderedPools returns the pools of a capacity type that have nodes, rotated by turn. If there are
+// more than mostNodes pools, so that candidates may omit some, the pools with the fewest siblings
+// in their zone, then in themselves, are first.
 func (s *State) orderedPools(capacity decision.CapacityType) []*pool {
 	c := s.Counter
 	pools := make([]*pool, 0, len(c.pools))
@@ -152,12 +160,12 @@ func (s *State) orderedPools(capacity decision.CapacityType) []*pool {
 	return pools
 }
 
-// fit tells cheaply and roughly whether a pod fits on a node. The plugins of Kubernetes have the last word: what it overlooks costs a second
-// search, not a wrong place.
+// fit is a cheap, approximate test of whether a pod fits on a node. The plugins of Kubernetes
+// decide in the end: an error of fit costs a second search but never causes a wrong placement.
 type fit struct {
 	logger           klog.Logger
 	tolerations      []v1.Toleration
-	affinity         *nodeaffinity.RequiredNodeAffinity // nil: every node will do
+	affinity         *nodeaffinity.RequiredNodeAffinity // nil: every node matches
 	milliCPU, memory int64
 	extended         map[v1.ResourceName]int64
 }
@@ -171,7 +179,7 @@ func newFit(logger klog.Logger, pod *v1.Pod) *fit {
 		case v1.ResourceMemory:
 			f.memory = quantity.Value()
 		case v1.ResourceEphemeralStorage:
-			// Seldom what a node is short of.
+			// Nodes are rarely short of ephemeral storage.
 		default:
 			if f.extended == nil {
 				f.extended = map[v1.ResourceName]int64{}
@@ -186,8 +194,8 @@ func newFit(logger klog.Logger, pod *v1.Pod) *fit {
 	return f
 }
 
-func (f *fit) on(n *node) bool {
-	if n.free.pods < 1 || f.milliCPU > n.free.milliCPU || f.memory > n.free.memory || n.free.guarded && !f.passes(n.info.Node()) {
+func (f *fit) matches(n *node) bool {
+	if n.free.pods < 1 || f.milliCPU > n.free.milliCPU || f.memory > n.free.memory || n.free.restricted && !f.toleratesNode(n.info.Node()) {
 		return false
 	}
 	for name, want := range f.extended {
@@ -202,17 +210,18 @@ func (f *fit) on(n *node) bool {
 	return match && err == nil
 }
 
-// cordon is the taint that stands for a cordon, whether or not the node has it yet.
+// cordon is the taint that represents a cordon, even if the node does not have it yet.
 var cordon = v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
 
-// passes reports whether the pod may pass a node's taints and cordon.
-func (f *fit) passes(node *v1.Node) bool {
+// toleratesNode reports whether the pod tolerates a node's taints and cordon.
+func (f *fit) toleratesNode(node *v1.Node) bool {
 	if node.Spec.Unschedulable && !corev1.TolerationsTolerateTaint(f.logger, f.tolerations, &cordon, true) {
 		return false
 	}
-	_, untolerated := corev1.FindMatchingUntoleratedTaint(f.logger, node.Spec.Taints, f.tolerations, keepsOff, true)
+	_, untolerated := corev1.FindMatchingUntoleratedTaint(f.logger, node.Spec.Taints, f.tolerations, preventsScheduling, true)
 	return !untolerated
 }
 
-// keepsOff reports whether a taint keeps pods off that do not tolerate it.
-func keepsOff(taint *v1.Taint) bool { return taint.Effect != v1.TaintEffectPreferNoSchedule }
+// preventsScheduling reports whether a taint prevents the scheduling of pods that do not tolerate
+// it.
+func preventsScheduling(taint *v1.Taint) bool { return taint.Effect != v1.TaintEffectPreferNoSchedule }

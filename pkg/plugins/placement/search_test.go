@@ -14,7 +14,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// cycleState has the part of a CycleState that is used here.
+// cycleState implements the methods of CycleState that this package uses.
 type cycleState struct {
 	fwk.CycleState
 	data map[fwk.StateKey]fwk.StateData
@@ -31,21 +31,21 @@ func (c cycleState) Read(key fwk.StateKey) (fwk.StateData, error) {
 	return nil, fwk.ErrNotFound
 }
 
-// narrowed is a cycle whose search may look at few nodes.
+// narrowed returns a cycle whose search may be narrow.
 func narrowed() cycleState {
 	cycle := newCycle()
 	Narrow(cycle)
 	return cycle
 }
 
-// asks returns a pod that wants a CPU and a GiB.
-func asks() *v1.Pod {
+// requestingPod returns a pod that requests one CPU and one GiB.
+func requestingPod() *v1.Pod {
 	return &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
 		v1.ResourceCPU: resource.MustParse("1"), v1.ResourceMemory: resource.MustParse("1Gi"),
 	}}}}}}
 }
 
-// group is nodes of one capacity type in one zone, named after the two.
+// group describes nodes of one capacity type in one zone. They are named after both.
 type group struct {
 	capacity, zone string
 	n              int
@@ -66,7 +66,8 @@ func cluster(groups ...group) []*nodeInfo {
 	return infos
 }
 
-// stateFor returns the state of a pod of the ReplicaSet "rs", of which all but one of desired may be on spot.
+// stateFor returns the state of a pod of the ReplicaSet "rs". All but one of desired may run on
+// spot.
 func stateFor(desired int, infos []*nodeInfo) *State {
 	c := NewCounter(testReader(), &kube.LabelHistory{})
 	c.Update(snapshot(infos...), now)
@@ -74,7 +75,7 @@ func stateFor(desired int, infos []*nodeInfo) *State {
 	return NewState(subject, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, decision.Waiting{}, c)
 }
 
-// byGroup counts the nodes that a search returned by group; nil if it was not narrowed.
+// byGroup counts the nodes of a search result by group; nil if the search was not narrow.
 func byGroup(result *fwk.PreFilterResult, infos []*nodeInfo) map[string]int {
 	if result == nil {
 		return nil
@@ -88,7 +89,7 @@ func byGroup(result *fwk.PreFilterResult, infos []*nodeInfo) map[string]int {
 	return counts
 }
 
-// Which nodes a search looks at, by capacity type and zone.
+// A search returns these numbers of nodes by capacity type and zone.
 func TestSearch(t *testing.T) {
 	full := func(info *nodeInfo) { info.used.cpu = info.has.cpu }
 	sibling := func(info *nodeInfo) { info.pods = []fwk.PodInfo{podInfo{pod: podOf("on-"+info.node.Name, "rs")}} }
@@ -98,7 +99,7 @@ func TestSearch(t *testing.T) {
 	advised := func(info *nodeInfo) {
 		info.node.Spec.Taints = []v1.Taint{{Key: "DeletionCandidateOfClusterAutoscaler", Effect: v1.TaintEffectPreferNoSchedule}}
 	}
-	onFloor := group{"on-demand", "f", 1, sibling} // the floor is met, so that spot is preferred
+	onFloor := group{"on-demand", "f", 1, sibling} // meets the floor, so spot is preferred
 	type search struct {
 		desired int
 		groups  []group
@@ -114,43 +115,43 @@ func TestSearch(t *testing.T) {
 		search
 		want map[string]int
 	}{
-		"the floor is looked for on on-demand": {search{desired: 3, groups: []group{{"on-demand", "a", 200, nil}, {"spot", "a", 200, nil}}}, map[string]int{"on-demand-a": 100}},
+		"the floor needs on-demand": {search{desired: 3, groups: []group{{"on-demand", "a", 200, nil}, {"spot", "a", 200, nil}}}, map[string]int{"on-demand-a": 100}},
 		"spot is full: on-demand": {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 200, nil}, {"spot", "a", 200, full}}},
 			map[string]int{"on-demand-a": 50, "on-demand-f": 1}},
 		"spot is full, overflow Never: no on-demand": {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 200, nil}, {"spot", "a", 200, full}}, plan: noOverflow}, nil},
 		"spot, overflow Never": {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 200, nil}, {"spot", "a", 200, nil}}, plan: noOverflow},
 			map[string]int{"spot-a": 100}},
-		"as many of every pool": {search{desired: 3, groups: []group{onFloor, {"spot", "a", 400, nil}, {"spot", "b", 60, nil}, {"spot", "c", 5, nil}}},
+		"equal shares of the pools": {search{desired: 3, groups: []group{onFloor, {"spot", "a", 400, nil}, {"spot", "b", 60, nil}, {"spot", "c", 5, nil}}},
 			map[string]int{"spot-a": 33, "spot-b": 33, "spot-c": 5}},
-		"as many of every pool, once more": {search{desired: 3, groups: []group{onFloor, {"spot", "c", 5, nil}, {"spot", "b", 60, nil}, {"spot", "a", 400, nil}}},
+		"equal shares, small pool first": {search{desired: 3, groups: []group{onFloor, {"spot", "c", 5, nil}, {"spot", "b", 60, nil}, {"spot", "a", 400, nil}}},
 			map[string]int{"spot-a": 48, "spot-b": 47, "spot-c": 5}},
 		"pods that name their node": {search{desired: 3, groups: []group{{"on-demand", "a", 200, nil}}, pod: func(p *v1.Pod) {
 			p.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
 				NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchFields: []v1.NodeSelectorRequirement{{Key: "metadata.name", Operator: v1.NodeSelectorOpIn, Values: []string{"on-demand-a-1"}}}}},
 			}}}
 		}}, nil},
-		"a rare pool, and last": {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 900, nil}, {"spot", "c", 20, nil}}}, map[string]int{"spot-c": 20}},
-		"spot is full":          {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 200, nil}, {"spot", "a", 200, full}}}, map[string]int{"on-demand-a": 50, "on-demand-f": 1}},
-		"one has room": {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 200, nil}, {"spot", "a", 200, full}, {"spot", "b", 1, nil}}},
+		"a rare pool, listed last": {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 900, nil}, {"spot", "c", 20, nil}}}, map[string]int{"spot-c": 20}},
+		"spot is full":             {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 200, nil}, {"spot", "a", 200, full}}}, map[string]int{"on-demand-a": 50, "on-demand-f": 1}},
+		"one spot node has room": {search{desired: 3, groups: []group{onFloor, {"on-demand", "a", 200, nil}, {"spot", "a", 200, full}, {"spot", "b", 1, nil}}},
 			map[string]int{"spot-b": 1}},
-		"spot is full, and the budget used up on a floor": {search{desired: 1, groups: []group{{"on-demand", "a", 200, full}, {"spot", "a", 200, nil}}}, nil},
-		"all is full":        {search{desired: 3, groups: []group{{"on-demand", "a", 200, full}, {"spot", "a", 200, full}}}, nil},
-		"a small cluster":    {search{desired: 3, groups: []group{{"on-demand", "a", 100, nil}}}, nil},
-		"memory":             {search{desired: 3, groups: []group{{"on-demand", "a", 150, func(i *nodeInfo) { i.used.memory = i.has.memory }}, {"on-demand", "b", 3, nil}}}, map[string]int{"on-demand-b": 3}},
-		"number of pods":     {search{desired: 3, groups: []group{{"on-demand", "a", 150, func(i *nodeInfo) { i.has.pods = 0 }}, {"on-demand", "b", 3, nil}}}, map[string]int{"on-demand-b": 3}},
-		"unschedulable":      {search{desired: 3, groups: []group{{"on-demand", "a", 150, func(i *nodeInfo) { i.node.Spec.Unschedulable = true }}, {"on-demand", "b", 3, nil}}}, map[string]int{"on-demand-b": 3}},
-		"taints":             {search{desired: 3, groups: []group{{"on-demand", "a", 150, tainted(v1.TaintEffectNoSchedule)}, {"on-demand", "b", 3, nil}}}, map[string]int{"on-demand-b": 3}},
-		"taints that advise": {search{desired: 3, groups: []group{{"on-demand", "a", 150, tainted(v1.TaintEffectPreferNoSchedule)}}}, map[string]int{"on-demand-a": 100}},
-		"tolerated taints":   {search{desired: 3, groups: []group{{"on-demand", "a", 150, tainted(v1.TaintEffectNoExecute)}}, pod: func(p *v1.Pod) { p.Spec.Tolerations = []v1.Toleration{{Key: "team", Operator: v1.TolerationOpExists}} }}, map[string]int{"on-demand-a": 100}},
-		"node selector":      {search{desired: 3, groups: []group{{"on-demand", "a", 150, nil}, {"on-demand", "b", 150, nil}}, pod: func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{v1.LabelTopologyZone: "b"} }}, map[string]int{"on-demand-b": 50}},
-		"a resource that few have": {search{desired: 3, groups: []group{{"on-demand", "a", 150, nil}, {"on-demand", "b", 3, func(i *nodeInfo) { i.has.scalar = map[v1.ResourceName]int64{"example.com/gpu": 1} }}},
+		"on-demand is full, no budget": {search{desired: 1, groups: []group{{"on-demand", "a", 200, full}, {"spot", "a", 200, nil}}}, nil},
+		"all is full":                  {search{desired: 3, groups: []group{{"on-demand", "a", 200, full}, {"spot", "a", 200, full}}}, nil},
+		"a small cluster":              {search{desired: 3, groups: []group{{"on-demand", "a", 100, nil}}}, nil},
+		"memory":                       {search{desired: 3, groups: []group{{"on-demand", "a", 150, func(i *nodeInfo) { i.used.memory = i.has.memory }}, {"on-demand", "b", 3, nil}}}, map[string]int{"on-demand-b": 3}},
+		"number of pods":               {search{desired: 3, groups: []group{{"on-demand", "a", 150, func(i *nodeInfo) { i.has.pods = 0 }}, {"on-demand", "b", 3, nil}}}, map[string]int{"on-demand-b": 3}},
+		"unschedulable":                {search{desired: 3, groups: []group{{"on-demand", "a", 150, func(i *nodeInfo) { i.node.Spec.Unschedulable = true }}, {"on-demand", "b", 3, nil}}}, map[string]int{"on-demand-b": 3}},
+		"taints":                       {search{desired: 3, groups: []group{{"on-demand", "a", 150, tainted(v1.TaintEffectNoSchedule)}, {"on-demand", "b", 3, nil}}}, map[string]int{"on-demand-b": 3}},
+		"PreferNoSchedule taints":      {search{desired: 3, groups: []group{{"on-demand", "a", 150, tainted(v1.TaintEffectPreferNoSchedule)}}}, map[string]int{"on-demand-a": 100}},
+		"tolerated taints":             {search{desired: 3, groups: []group{{"on-demand", "a", 150, tainted(v1.TaintEffectNoExecute)}}, pod: func(p *v1.Pod) { p.Spec.Tolerations = []v1.Toleration{{Key: "team", Operator: v1.TolerationOpExists}} }}, map[string]int{"on-demand-a": 100}},
+		"node selector":                {search{desired: 3, groups: []group{{"on-demand", "a", 150, nil}, {"on-demand", "b", 150, nil}}, pod: func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{v1.LabelTopologyZone: "b"} }}, map[string]int{"on-demand-b": 50}},
+		"an extended resource of few nodes": {search{desired: 3, groups: []group{{"on-demand", "a", 150, nil}, {"on-demand", "b", 3, func(i *nodeInfo) { i.has.scalar = map[v1.ResourceName]int64{"example.com/gpu": 1} }}},
 			pod: func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse("1") }}, map[string]int{"on-demand-b": 3}},
-		"a signal, even if it only advises": {search{desired: 3, groups: []group{{"on-demand", "a", 150, advised}, {"on-demand", "b", 3, nil}}}, map[string]int{"on-demand-b": 3}},
+		"an advisory signal": {search{desired: 3, groups: []group{{"on-demand", "a", 150, advised}, {"on-demand", "b", 3, nil}}}, map[string]int{"on-demand-b": 3}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			infos := cluster(test.groups...)
-			pod := asks()
+			pod := requestingPod()
 			if test.pod != nil {
 				test.pod(pod)
 			}
@@ -160,7 +161,7 @@ func TestSearch(t *testing.T) {
 			}
 			result, scope := s.Search(klog.Background(), narrowed(), pod)
 			if diff := cmp.Diff(test.want, byGroup(result, infos)); diff != "" {
-				t.Errorf("nodes to look at (-want +got):\n%s", diff)
+				t.Errorf("nodes to search (-want +got):\n%s", diff)
 			}
 			if want := map[bool]Scope{true: AllNodes, false: FewNodes}[test.want == nil]; scope != want {
 				t.Errorf("scope %q, want %q", scope, want)
@@ -169,7 +170,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// Nodes without a sibling come first; those with one are better than none.
+// Nodes without siblings are preferred. Nodes with one sibling fill the rest.
 func TestSearchAvoidsSiblings(t *testing.T) {
 	infos := cluster(group{"on-demand", "a", 300, nil})
 	for i, info := range infos {
@@ -179,14 +180,14 @@ func TestSearchAvoidsSiblings(t *testing.T) {
 	}
 	s := stateFor(1, infos)
 	for range 3 {
-		result, _ := s.Search(klog.Background(), narrowed(), asks())
+		result, _ := s.Search(klog.Background(), narrowed(), requestingPod())
 		if !result.NodeNames.HasAll("on-demand-a-7", "on-demand-a-250") || len(result.NodeNames) != 100 {
-			t.Errorf("%d nodes to look at; want 100, with both that have no sibling", len(result.NodeNames))
+			t.Errorf("%d nodes to search; want 100, including both without siblings", len(result.NodeNames))
 		}
 	}
 }
 
-// Where every node with room has siblings, those with the fewest come first.
+// If every node with room has siblings, nodes with the fewest siblings are preferred.
 func TestSearchPrefersFewerSiblings(t *testing.T) {
 	infos := cluster(group{"on-demand", "a", 300, nil})
 	for i, info := range infos {
@@ -201,7 +202,7 @@ func TestSearchPrefersFewerSiblings(t *testing.T) {
 			info.pods = append(info.pods, podInfo{pod: podOf(fmt.Sprintf("p-%d-%d", i, j), "rs")})
 		}
 	}
-	result, _ := stateFor(1, infos).Search(klog.Background(), narrowed(), asks())
+	result, _ := stateFor(1, infos).Search(klog.Background(), narrowed(), requestingPod())
 	got := map[int]int{}
 	for _, info := range infos {
 		if result.NodeNames.Has(info.node.Name) {
@@ -209,11 +210,12 @@ func TestSearchPrefersFewerSiblings(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(map[int]int{2: 55, 3: 45}, got); diff != "" {
-		t.Errorf("nodes to look at by their siblings (-want +got):\n%s", diff)
+		t.Errorf("nodes to search by their siblings (-want +got):\n%s", diff)
 	}
 }
 
-// Where there are more pools than nodes to look at, those with the fewest siblings in their zone are looked at, and like ones in turn.
+// If there are more pools than nodes in a search, pools with the fewest siblings in their zone are
+// preferred. Equal pools take turns.
 func TestSearchOfManyPools(t *testing.T) {
 	var groups []group
 	for i := range 75 {
@@ -225,14 +227,14 @@ func TestSearchOfManyPools(t *testing.T) {
 	infos := cluster(groups...)
 	s, turns := stateFor(1, infos), map[string]int{}
 	for range 150 {
-		result, _ := s.Search(klog.Background(), narrowed(), asks())
+		result, _ := s.Search(klog.Background(), narrowed(), requestingPod())
 		for name := range result.NodeNames {
 			turns[name]++
 		}
 	}
 	for _, info := range infos {
 		if got := turns[info.node.Name]; got != 50 {
-			t.Errorf("%s was looked at %d times in 150 searches, want 50: 100 of 150 pools each time, and one of their two nodes", info.node.Name, got)
+			t.Errorf("%s was in %d of 150 searches, want 50: 100 of 150 pools each time, and one of their two nodes", info.node.Name, got)
 		}
 	}
 
@@ -241,7 +243,7 @@ func TestSearchOfManyPools(t *testing.T) {
 			info.pods = []fwk.PodInfo{podInfo{pod: podOf("on-"+info.node.Name, "rs")}}
 		}
 	}
-	result, _ := stateFor(1, infos).Search(klog.Background(), narrowed(), asks())
+	result, _ := stateFor(1, infos).Search(klog.Background(), narrowed(), requestingPod())
 	got := byGroup(result, infos)
 	for zone := range 75 {
 		if want := 2 * min(zone/25, 1); got[fmt.Sprintf("on-demand-%d", zone)] != want {
@@ -249,22 +251,22 @@ func TestSearchOfManyPools(t *testing.T) {
 		}
 	}
 
-	for _, info := range infos[4:] { // one zone has room, and its pools come last
+	for _, info := range infos[4:] { // one zone has room, and its pools are last
 		info.used.cpu = info.has.cpu
 	}
-	result, _ = stateFor(1, infos).Search(klog.Background(), narrowed(), asks())
+	result, _ = stateFor(1, infos).Search(klog.Background(), narrowed(), requestingPod())
 	if diff := cmp.Diff(map[string]int{"on-demand-0": 4}, byGroup(result, infos)); diff != "" {
-		t.Errorf("nodes to look at where most are full (-want +got):\n%s", diff)
+		t.Errorf("nodes to search if most are full (-want +got):\n%s", diff)
 	}
 }
 
-// All nodes have their turn, and so have all pools that are as good.
+// All nodes take turns, and so do all equal pools.
 func TestSearchesTakeTurns(t *testing.T) {
 	infos := cluster(group{"on-demand", "a", 200, nil}, group{"on-demand", "b", 500, nil})
 	s := stateFor(1, infos)
 	turns := map[string]int{}
 	for range 20 {
-		result, _ := s.Search(klog.Background(), narrowed(), asks())
+		result, _ := s.Search(klog.Background(), narrowed(), requestingPod())
 		for name := range result.NodeNames {
 			turns[name]++
 		}
@@ -272,18 +274,18 @@ func TestSearchesTakeTurns(t *testing.T) {
 	for _, info := range infos {
 		want := map[string]int{"a": 20 * 50 / 200, "b": 20 * 50 / 500}[info.node.Labels[v1.LabelTopologyZone]]
 		if turns[info.node.Name] != want {
-			t.Errorf("%s was looked at %d times in 20 searches, want %d", info.node.Name, turns[info.node.Name], want)
+			t.Errorf("%s was in %d of 20 searches, want %d", info.node.Name, turns[info.node.Name], want)
 		}
 	}
 }
 
-// What Narrow and Widen do to a cycle.
+// Narrow and Widen change a cycle as follows.
 func TestNarrowAndWiden(t *testing.T) {
 	infos := cluster(group{"on-demand", "a", 200, nil})
 	s, cycle := stateFor(1, infos), newCycle()
 	expect := func(step string, want Scope, wantWiden bool) {
 		t.Helper()
-		result, scope := s.Search(klog.Background(), cycle, asks())
+		result, scope := s.Search(klog.Background(), cycle, requestingPod())
 		if scope != want || (result == nil) != (want != FewNodes) {
 			t.Errorf("%s: scope %q and %v, want %q", step, scope, result, want)
 		}

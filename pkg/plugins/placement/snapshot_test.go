@@ -15,7 +15,7 @@ import (
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// testReader reads nodes by a policy with a grace of 30 s for their labels.
+// testReader returns a reader whose policy has a label grace of 30 s.
 func testReader() *kube.NodeReader {
 	return &kube.NodeReader{
 		Policy:  &decision.Policy{LabelGrace: 30 * time.Second, CapacityLabels: decision.BuiltinCapacityLabels()},
@@ -23,7 +23,7 @@ func testReader() *kube.NodeReader {
 	}
 }
 
-// nodeInfo has the part of a NodeInfo that is read here.
+// nodeInfo implements the methods of NodeInfo that this package uses.
 type nodeInfo struct {
 	fwk.NodeInfo
 	node       *v1.Node
@@ -38,7 +38,7 @@ func (i *nodeInfo) GetGeneration() int64         { return i.generation }
 func (i *nodeInfo) GetAllocatable() fwk.Resource { return &i.has }
 func (i *nodeInfo) GetRequested() fwk.Resource   { return &i.used }
 
-// room has the part of a Resource that is read here.
+// room implements the methods of Resource that this package uses.
 type room struct {
 	fwk.Resource
 	cpu, memory int64
@@ -51,7 +51,7 @@ func (r *room) GetMemory() int64                              { return r.memory 
 func (r *room) GetAllowedPodNumber() int                      { return r.pods }
 func (r *room) GetScalarResources() map[v1.ResourceName]int64 { return r.scalar }
 
-// podInfo has the part of a PodInfo that is read here.
+// podInfo implements the method of PodInfo that this package uses.
 type podInfo struct {
 	fwk.PodInfo
 	pod *v1.Pod
@@ -59,7 +59,7 @@ type podInfo struct {
 
 func (i podInfo) GetPod() *v1.Pod { return i.pod }
 
-// nodeOf returns a node of that capacity type ("" for none) in the pool "m/<zone>", an hour old.
+// nodeOf returns a node of that capacity type ("" for none) in the pool "m/<zone>", one hour old.
 func nodeOf(name, capacity, zone string, pods ...*v1.Pod) *nodeInfo {
 	labels := map[string]string{v1.LabelInstanceTypeStable: "m", v1.LabelTopologyZone: zone}
 	if capacity != "" {
@@ -76,7 +76,7 @@ func nodeOf(name, capacity, zone string, pods ...*v1.Pod) *nodeInfo {
 	return info
 }
 
-// podOf returns a running pod of that ReplicaSet; one without a controller for "".
+// podOf returns a running pod of that ReplicaSet, or a pod without a controller for "".
 func podOf(name, replicaSet string) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}}
 	if replicaSet != "" {
@@ -89,7 +89,7 @@ func ownedBy(kind, name string) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "apps/v1", Kind: kind, Name: name, UID: types.UID(name), Controller: ptr.To(true)}
 }
 
-// replicaSetKey is the key of the ReplicaSet that podOf names.
+// replicaSetKey returns the key of the ReplicaSet in podOf.
 func replicaSetKey(name string) kube.OwnerKey {
 	return kube.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: types.UID(name)}
 }

@@ -16,48 +16,53 @@ import (
 
 const stateKey fwk.StateKey = "spot-aware-scheduler.io/placement"
 
-// State is the decision for one pod in one scheduling cycle. Everything but Placed is set at PreFilter.
+// State is the decision for one pod in one scheduling cycle. PreFilter sets all fields except
+// Placed.
 type State struct {
 	Subject  *kube.Subject
 	Settings decision.Settings
-	// Invalid are the annotations that were ignored.
+	// Invalid lists the annotations that were ignored.
 	Invalid []decision.InvalidAnnotation
-	// Waited is the time since the pod was first found unschedulable, 0 if it never was; the plan was made with it.
+	// Waited is the time since the pod was first found unschedulable; 0 if it never was. It is an
+	// input of the plan.
 	Waited  time.Duration
 	Plan    decision.Plan
 	Counter *Counter
-	// Nominated is the node that preemption has promised the pod, if any.
+	// Nominated is the node that preemption nominated for the pod, if any.
 	Nominated string
-	// Placed is what became of the pod; set at Reserve, on the state of the cycle itself.
+	// Placed is the placement of the pod. Reserve sets it on the state of the cycle itself, not on
+	// a copy.
 	Placed *Placement
 
 	revision *revision
-	// The revision's pods by pool index, and by zone index; nominees are among them.
+	// These count the revision's pods by pool index and by zone index, including nominees.
 	inPool, inZone []int
 	nominees       []Nominee
 	refusals       *refusals
-	preempts       *atomic.Bool       // an eviction was simulated, in any copy of the state
+	preempts       *atomic.Bool       // preemption was simulated in some copy of the state
 	held           map[*node]struct{} // set by Hold
-	// What preemption and nominated pods change, in this copy of the state only.
-	moreOnSpot int
-	morePools  map[*pool]int
-	evicts     bool // pods were removed from the node: preemption is simulated
+	// The fields below record simulated changes, by preemption and nominated pods, in this copy
+	// only.
+	simulatedOnSpot     int
+	simulatedInPool     map[*pool]int
+	simulatesPreemption bool // pods were removed from a node: preemption is simulated
 }
 
-// Nominee is a pod of the revision to which preemption has promised a node, where it is neither assumed nor bound yet.
+// Nominee is a pod of the revision with a nominated node. It is neither assumed nor bound yet.
 type Nominee struct {
 	UID  types.UID
 	Node string
 }
 
-// Placement is where and why a pod was placed.
+// Placement records the capacity type and the reason of a pod's placement.
 type Placement struct {
 	Capacity decision.CapacityType
 	Outcome  decision.Outcome
 }
 
-// NewState returns the state for subject under settings: it makes the plan from what counter says of the subject's revision. The nominees
-// of the revision count as pods on their nodes. counter must not be updated as long as the state is in use.
+// NewState returns the state for subject under settings. It creates the plan from the counts of the
+// subject's revision in counter. The nominees of the revision count as pods on their nominated
+// nodes. The caller must not update counter while the state is in use.
 func NewState(subject *kube.Subject, settings decision.Settings, waiting decision.Waiting, counter *Counter, nominees ...Nominee) *State {
 	revision := counter.revisions[subject.RevisionKey]
 	s := &State{
@@ -89,10 +94,11 @@ func NewState(subject *kube.Subject, settings decision.Settings, waiting decisio
 	return s
 }
 
-// Write puts s into the cycle's state.
+// Write stores s in the cycle's state.
 func (s *State) Write(cycle fwk.CycleState) { cycle.Write(stateKey, s) }
 
-// Read returns the State of this cycle, nil if ReplicaSafety has no opinion on the pod.
+// Read returns the State of this cycle; nil if the policy of ReplicaSafety does not apply to the
+// pod.
 func Read(cycle fwk.CycleState) *State {
 	data, err := cycle.Read(stateKey)
 	if err != nil {
@@ -105,12 +111,12 @@ func Read(cycle fwk.CycleState) *State {
 // Clone returns a copy that preemption may change.
 func (s *State) Clone() fwk.StateData {
 	c := *s
-	c.morePools = maps.Clone(s.morePools)
+	c.simulatedInPool = maps.Clone(s.simulatedInPool)
 	return &c
 }
 
-// Admit decides whether the pod may go to the node of that name. An unknown node is refused as one that is going: the
-// snapshot no longer has it.
+// Admit returns the verdict for the pod on the named node. It refuses an unknown node as drained,
+// because the node is no longer in the snapshot.
 func (s *State) Admit(nodeName string) decision.Verdict {
 	n := s.Counter.nodes[nodeName]
 	if n == nil {
@@ -120,41 +126,44 @@ func (s *State) Admit(nodeName string) decision.Verdict {
 }
 
 func (s *State) admit(n *node) decision.Verdict {
-	if s.evicts && n.facts.Capacity.Type == decision.OnDemand && s.Plan.Overflows() {
+	if s.simulatesPreemption && n.facts.Capacity.Type == decision.OnDemand && s.Plan.Overflows() {
 		return decision.OverflowPreempts
 	}
-	verdict := s.Plan.Admit(n.facts, s.moreOnSpot, s.onSpotIn(n.pool))
+	verdict := s.Plan.Admit(n.facts, s.simulatedOnSpot, s.onSpotIn(n.pool))
 	if _, held := s.held[n]; held {
 		return decision.Held(verdict)
 	}
 	return verdict
 }
 
-// AdmitsAll reports whether every node is open to the pod as far as the policy says, also when preemption is simulated: all are on-demand,
-// none is about to be removed, and the pod is one of its floor.
+// AdmitsAll reports whether the policy admits the pod on every node, even if preemption is
+// simulated: all nodes are on-demand without an interruption signal, and the pod is within its
+// workload's floor.
 func (s *State) AdmitsAll() bool { return s.Counter.special == 0 && !s.Plan.Overflows() }
 
-// Preempts returns what tells, also later, whether preemption may have promised the pod a node after this cycle: an eviction was simulated.
-// Where Filter is skipped, none is reported to the State, so MayPreempt must be called.
+// Preempts returns a flag that is set when preemption may nominate a node for the pod. The flag
+// remains valid after the cycle. If Filter is skipped, the State sees no simulated eviction, so the
+// caller must call MayPreempt.
 func (s *State) Preempts() *atomic.Bool { return s.preempts }
 
-// MayPreempt notes that preemption may promise the pod a node without the State being asked.
+// MayPreempt records that preemption may nominate a node for the pod without a call to the State.
 func (s *State) MayPreempt() { s.preempts.Store(true) }
 
-// RanksAlike reports whether all nodes are as good for the pod: they are alike, and there is nothing to spread from.
+// RanksAlike reports whether all nodes have the same rank for the pod: all nodes are on-demand
+// without a signal, and the pod has no siblings to spread from.
 func (s *State) RanksAlike() bool { return s.Counter.special == 0 && s.revision == nil }
 
-// Rank returns how good the node of that name is for the pod, by the risks that Counter.UpdateRisks has worked out.
+// Rank returns the rank of the named node for the pod, using the risks of Counter.UpdateRisks.
 func (s *State) Rank(nodeName string) decision.Rank {
 	n := s.Counter.nodes[nodeName]
 	if n == nil {
 		return 0
 	}
-	return s.Plan.Rank(n.facts, s.around(n), n.pool.risk)
+	return s.Plan.Rank(n.facts, s.siblingsAround(n), n.pool.risk)
 }
 
-// around counts the siblings around n.
-func (s *State) around(n *node) decision.Siblings {
+// siblingsAround counts the siblings on n, in its zone and in its pool.
+func (s *State) siblingsAround(n *node) decision.Siblings {
 	around := decision.Siblings{OnNode: n.siblings(s.revision), InZone: s.inZone[n.pool.zone]}
 	if n.pool.capacity == decision.Spot { // on-demand nodes are not reclaimed with their pool
 		around.InPool = s.inPool[n.pool.index]
@@ -162,48 +171,50 @@ func (s *State) around(n *node) decision.Siblings {
 	return around
 }
 
-// Place notes that the pod goes to the node of that name.
+// Place records that the scheduler chose the named node.
 func (s *State) Place(nodeName string) {
 	if n := s.Counter.nodes[nodeName]; n != nil {
 		s.Placed = &Placement{n.facts.Capacity.Type, s.Plan.Outcome(n.facts, s.onSpotIn(n.pool))}
 	}
 }
 
-// onSpotIn returns how many of the revision stand in p, if it is a spot pool and a cap makes it matter.
+// onSpotIn returns the number of the revision's pods in p. It returns 0 if p is not a spot pool or
+// no pool cap applies.
 func (s *State) onSpotIn(p *pool) int {
 	if s.Plan.PoolCap == 0 || p.capacity != decision.Spot {
 		return 0
 	}
-	return s.inPool[p.index] + s.morePools[p]
+	return s.inPool[p.index] + s.simulatedInPool[p]
 }
 
-// holds reports whether the pod is on n in the snapshot.
-func (n *node) holds(pod types.UID) bool {
+// hasPod reports whether the pod is on n in the snapshot.
+func (n *node) hasPod(pod types.UID) bool {
 	return slices.ContainsFunc(n.info.GetPods(), func(info fwk.PodInfo) bool { return info.GetPod().UID == pod })
 }
 
-// Add counts pod on the node of that name as one more, in this copy of the state only; Remove as one less.
+// Add counts pod as one more on the named node, in this copy of the state only. Remove counts one
+// less.
 func (s *State) Add(pod *v1.Pod, nodeName string)    { s.change(pod, nodeName, 1) }
 func (s *State) Remove(pod *v1.Pod, nodeName string) { s.change(pod, nodeName, -1) }
 
 func (s *State) change(pod *v1.Pod, nodeName string, delta int) {
-	if delta < 0 && !s.evicts {
-		s.evicts = true
+	if delta < 0 && !s.simulatesPreemption {
+		s.simulatesPreemption = true
 		s.preempts.Store(true)
 	}
 	n := s.Counter.nodes[nodeName]
 	if slices.ContainsFunc(s.nominees, func(nominee Nominee) bool { return nominee.UID == pod.UID }) {
-		return // counted by NewState
+		return // already counted by NewState
 	}
-	if delta > 0 && !s.evicts && n != nil && n.holds(pod.UID) {
-		return // assumed, and still nominated: counted by the Counter
+	if delta > 0 && !s.simulatesPreemption && n != nil && n.hasPod(pod.UID) {
+		return // assumed and still nominated: already counted by the Counter
 	}
 	if n == nil || n.pool.capacity != decision.Spot || !kube.Live(pod) || kube.RevisionOf(pod) != s.Subject.RevisionKey {
 		return
 	}
-	s.moreOnSpot += delta
-	if s.morePools == nil {
-		s.morePools = map[*pool]int{}
+	s.simulatedOnSpot += delta
+	if s.simulatedInPool == nil {
+		s.simulatedInPool = map[*pool]int{}
 	}
-	s.morePools[n.pool] += delta
+	s.simulatedInPool[n.pool] += delta
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// stateOf returns the state of a pod of the ReplicaSet "rs", of which 2 of 3 may be on spot and 2 in a pool, on these nodes.
+// stateOf returns the state of a pod of the ReplicaSet "rs" on these nodes. Two of three replicas
+// may run on spot, and two in a pool.
 func stateOf(nodes ...*nodeInfo) *State {
 	c := NewCounter(testReader(), &kube.LabelHistory{})
 	c.Update(snapshot(nodes...), now)
@@ -38,11 +39,11 @@ func TestStateAdmit(t *testing.T) {
 		change func(*State)
 		want   map[string]decision.Verdict
 	}{
-		"as counted": {func(*State) {}, map[string]decision.Verdict{
+		"no change": {func(*State) {}, map[string]decision.Verdict{
 			"spot-a": decision.Admitted, "spot-b": decision.Admitted, "on-demand": decision.Admitted,
 			"drained": decision.NodeDrained, "not in the snapshot": decision.NodeDrained,
 		}},
-		"a sibling more on spot": {func(s *State) { s.Add(podOf("2", "rs"), "spot-b") }, map[string]decision.Verdict{
+		"one more sibling on spot": {func(s *State) { s.Add(podOf("2", "rs"), "spot-b") }, map[string]decision.Verdict{
 			"spot-a": decision.OverBudget, "spot-b": decision.OverBudget, "on-demand": decision.Admitted,
 			"drained": decision.NodeDrained, "not in the snapshot": decision.NodeDrained,
 		}},
@@ -53,7 +54,7 @@ func TestStateAdmit(t *testing.T) {
 			"spot-a": decision.Admitted, "spot-b": decision.Admitted, "on-demand": decision.Admitted,
 			"drained": decision.NodeDrained, "not in the snapshot": decision.NodeDrained,
 		}},
-		"what does not count": {func(s *State) {
+		"pods that do not count": {func(s *State) {
 			s.Add(podOf("2", "rs"), "on-demand")
 			s.Add(podOf("3", "other"), "spot-a")
 			s.Add(podOf("4", ""), "spot-a")
@@ -75,17 +76,17 @@ func TestStateAdmit(t *testing.T) {
 	}
 }
 
-// A pod that terminates was not counted: taking it off its node must not count it a second time.
+// A terminating pod does not count, so its removal must not reduce the count.
 func TestRemovingATerminatingPodChangesNothing(t *testing.T) {
 	going := terminating(podOf("going", "rs"))
 	s := stateOf(nodeOf("spot", "spot", "a", podOf("1", "rs"), podOf("2", "rs"), going))
 	s.Remove(going, "spot")
 	if got := s.Admit("spot"); got != decision.OverBudget {
-		t.Errorf("Admit = %d, want OverBudget: two live siblings are still there", got)
+		t.Errorf("Admit = %d, want OverBudget: two live siblings are on spot", got)
 	}
 }
 
-// The cap of a pool counts what preemption adds and takes in that pool, and in no other.
+// The cap of a pool includes the pods that preemption adds and removes in that pool only.
 func TestStatePoolCap(t *testing.T) {
 	perPool := decision.Count(1)
 	c := NewCounter(testReader(), &kube.LabelHistory{})
@@ -97,7 +98,7 @@ func TestStatePoolCap(t *testing.T) {
 		change func()
 		want   map[string]decision.Verdict
 	}{
-		{"as counted", func() {}, map[string]decision.Verdict{"spot-a": decision.PoolFull, "spot-b": decision.Admitted}},
+		{"no change", func() {}, map[string]decision.Verdict{"spot-a": decision.PoolFull, "spot-b": decision.Admitted}},
 		{"taken", func() { s.Remove(podOf("1", "rs"), "spot-a") }, map[string]decision.Verdict{"spot-a": decision.Admitted, "spot-b": decision.Admitted}},
 		{"added", func() { s.Add(podOf("2", "rs"), "spot-b") }, map[string]decision.Verdict{"spot-a": decision.Admitted, "spot-b": decision.PoolFull}},
 	}
@@ -109,14 +110,15 @@ func TestStatePoolCap(t *testing.T) {
 	}
 }
 
-// Preemption tries many nodes at once, each on a clone: no clone may see what another was told, nor the original.
+// Preemption tries many nodes concurrently, each on a clone. A change of one clone must affect
+// neither other clones nor the original.
 func TestStateClonesAreIndependent(t *testing.T) {
 	s := stateOf(nodeOf("spot", "spot", "a"))
 	s.Add(podOf("1", "rs"), "spot")
 	first, second := s.Clone().(*State), s.Clone().(*State)
 	first.Add(podOf("2", "rs"), "spot")
 	second.Remove(podOf("1", "rs"), "spot")
-	got := []int{s.moreOnSpot, first.moreOnSpot, second.moreOnSpot}
+	got := []int{s.simulatedOnSpot, first.simulatedOnSpot, second.simulatedOnSpot}
 	pool := s.Counter.nodes["spot"].pool
 	s.Plan.PoolCap, first.Plan.PoolCap, second.Plan.PoolCap = 1, 1, 1
 	inPool := []int{s.onSpotIn(pool), first.onSpotIn(pool), second.onSpotIn(pool)}
@@ -139,7 +141,7 @@ func TestStatePlace(t *testing.T) {
 	}{
 		"within budget":       {func(*State) {}, "spot-b", &Placement{decision.Spot, decision.InBudget}},
 		"on the floor":        {func(*State) {}, "on-demand", &Placement{decision.OnDemand, decision.OnFloor}},
-		"fallen back":         {func(s *State) { s.Plan.Budget, s.Plan.Grant = 0, decision.FellBack }, "spot-b", &Placement{decision.Spot, decision.ByFallback}},
+		"fallback":            {func(s *State) { s.Plan.Budget, s.Plan.Grant = 0, decision.FellBack }, "spot-b", &Placement{decision.Spot, decision.ByFallback}},
 		"over the cap":        {func(s *State) { s.Plan.PoolCap, s.Plan.Grant = 1, decision.Anyway }, "spot-a", &Placement{decision.Spot, decision.ByScheduleAnyway}},
 		"below the cap":       {func(s *State) { s.Plan.PoolCap, s.Plan.Grant = 1, decision.Anyway }, "spot-b", &Placement{decision.Spot, decision.InBudget}},
 		"not in the snapshot": {func(*State) {}, "gone", nil},
@@ -156,8 +158,8 @@ func TestStatePlace(t *testing.T) {
 	}
 }
 
-// A node where a sibling stands is worse than an empty one, a nearer sibling worse than a farther one, and a risky pool worse than a safe
-// one: each weighs only where those before it are equal.
+// A node with a sibling ranks below an empty one, a nearer sibling below a farther one, and a risky
+// pool below a safe one. Each criterion matters only if the previous ones are equal.
 func TestStateRank(t *testing.T) {
 	s := stateOf(
 		nodeOf("spot with sibling", "spot", "a", podOf("1", "rs")), nodeOf("spot beside it", "spot", "a"), nodeOf("spot elsewhere", "spot", "b"),
@@ -172,7 +174,7 @@ func TestStateRank(t *testing.T) {
 	}
 }
 
-// A revision that the counter has not seen has no siblings anywhere.
+// A revision that the Counter does not know has no siblings.
 func TestStateOfAnUnseenRevision(t *testing.T) {
 	s := stateOf(nodeOf("spot", "spot", "a", podOf("1", "other")))
 	if got := s.Plan.Prefer; got != decision.OnDemand {

@@ -13,66 +13,73 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// Waiting remembers the pods of one profile that were found unschedulable: since when, what they wait for, and when to try them
-// again although nothing has happened in the cluster. It is memory only: after a restart the waiting starts anew, because
-// nothing on a pod says when it was first found unschedulable (the transition time of PodScheduled is that of its gates).
-// All methods may be called concurrently.
+// Waiting records the pods of one profile that were found unschedulable: since when, why, and when
+// to retry them even without an event in the cluster. It exists in memory only. After a restart the
+// waits begin again, because no field of a pod states when it was first found unschedulable: the
+// transition time of PodScheduled is that of the pod's gates. All methods may be called
+// concurrently.
 type Waiting struct {
 	clock clock.WithDelayedExecution
 	wake  func(pods map[string]*v1.Pod)
 
 	mu   sync.Mutex
 	pods map[types.UID]*waiter
-	// byOwner holds the waiting pods by each object that they wait on.
+	// byOwner contains the waiting pods by each object that they wait for.
 	byOwner map[kube.OwnerKey]map[types.UID]*waiter
-	// gangs holds those with pods that wait or are bound; gangOf is the gang of each bound pod.
-	gangs  map[Gang]*gang
+	// gangs contains the gangs that have waiting or bound pods. gangOf maps each bound pod to its
+	// gang.
+	gangs  map[Gang]*gangState
 	gangOf map[types.UID]Gang
-	// heldSoon is set while pods are to be woken that Wait says were Held. They are in byOwner by heldKey.
-	heldSoon clock.Timer
-	// floors are the pods that Wait says are ForOnDemand, by what they ask of a node.
+	// heldTimer is set while a wake-up is pending for pods with Wait.Held. They are in byOwner
+	// under heldKey.
+	heldTimer clock.Timer
+	// floors contains the pods with Wait.ForOnDemand, by their requirements for a node.
 	floors map[string]*floorPods
-	// windows holds the owners for which pods were woken within the last wakePeriod; see WakeFor.
-	windows map[kube.OwnerKey]*window
-	turns   uint64      // how often WakeFor has woken pods
-	soon    clock.Timer // set while WakeCountedSoon is pending
+	// windows contains the owners for which pods were woken within the last wakePeriod. See
+	// WakeFor.
+	windows      map[kube.OwnerKey]*window
+	turns        uint64      // how often WakeFor has woken pods
+	countedTimer clock.Timer // set while WakeCountedSoon is pending
 }
 
-// Wait says what a pod waits for.
+// Wait describes the changes that a pod waits for.
 type Wait struct {
 	// Owners are the objects whose change may unblock the pod.
 	Owners []kube.OwnerKey
-	// ForOnDemand: the policy keeps the pod off spot.
+	// ForOnDemand means that the policy keeps the pod off spot.
 	ForOnDemand bool
-	// Held: a node was held for pods that wait for on-demand, and would be open to the pod otherwise.
+	// Held means that the scheduler withheld a node for pods that wait for on-demand capacity. The
+	// policy would have admitted this pod otherwise.
 	Held bool
-	// Counted: fewer siblings on spot, or with overflow Never on on-demand, may unblock it.
+	// Counted means that fewer siblings on spot, or on on-demand with overflow Never, may unblock
+	// the pod.
 	Counted bool
-	// Invalid are the annotations that were reported as ignored.
+	// Invalid lists the annotations that were reported as ignored.
 	Invalid []decision.InvalidAnnotation
-	// Why is what was logged of it; empty if nothing was.
+	// Why is the logged reason; empty if none was logged.
 	Why string
-	// Again is when time alone may unblock it; the zero time for never.
+	// Again is when time alone may unblock the pod; the zero time for never.
 	Again time.Time
-	// Gang is the gang of the pod; the zero Gang if it is in none.
+	// Gang is the gang of the pod; the zero Gang if it has none.
 	Gang Gang
-	// Preempts is State.Preempts of the last cycle; nil if that had none.
+	// Preempts is State.Preempts of the last cycle; nil if that cycle had no State.
 	Preempts *atomic.Bool
-	// Basis is what the pod's plan was made from. Only the Judge reads it.
+	// Basis is the input of the pod's plan. Only the Judge reads it.
 	Basis any
 }
 
-// Gang identifies pods that are placed all together or not at all, and that share the clock of their waiting: those of one revision with
-// one PodGroup. The revision is part of it because anyone who may create pods may give them the label of any PodGroup.
+// Gang identifies pods of one revision and one PodGroup. They are scheduled all together or not at
+// all, and they share one waiting time. The revision is part of the key because any user who may
+// create pods may give them the label of any PodGroup.
 type Gang struct {
 	Revision kube.OwnerKey
 	PodGroup string // namespace/name
 }
 
-type gang struct {
+type gangState struct {
 	waiting map[types.UID]*waiter
 	bound   int
-	// scheduled: a pod of the gang has been bound since the gang was first known.
+	// scheduled means that a pod of the gang has been bound since the gang was first recorded.
 	scheduled bool
 }
 
@@ -81,17 +88,17 @@ type waiter struct {
 	pod   *v1.Pod
 	since time.Time
 	timer clock.Timer
-	shape string // of Waiting.floors; "" if it is in none
-	due   bool   // an owner's change may unblock the pod, and it has not been woken since
+	shape string // key in Waiting.floors; "" if the pod is not in it
+	due   bool   // a change of an owner may unblock the pod, and it has not been woken since
 	woken uint64 // the last turn in which WakeFor woke the pod; 0 if none
 }
 
-// NewWaiting returns an empty memory that has pods tried again by calling wake, which must not block.
+// NewWaiting returns an empty registry that retries pods by calling wake, which must not block.
 func NewWaiting(c clock.WithDelayedExecution, wake func(pods map[string]*v1.Pod)) *Waiting {
-	return &Waiting{clock: c, wake: wake, pods: map[types.UID]*waiter{}, byOwner: map[kube.OwnerKey]map[types.UID]*waiter{}, gangs: map[Gang]*gang{}, gangOf: map[types.UID]Gang{}, windows: map[kube.OwnerKey]*window{}, floors: map[string]*floorPods{}}
+	return &Waiting{clock: c, wake: wake, pods: map[types.UID]*waiter{}, byOwner: map[kube.OwnerKey]map[types.UID]*waiter{}, gangs: map[Gang]*gangState{}, gangOf: map[types.UID]Gang{}, windows: map[kube.OwnerKey]*window{}, floors: map[string]*floorPods{}}
 }
 
-// Found notes that pod was found unschedulable now, and what it waits for this time.
+// Found records that pod was found unschedulable now, and the changes that it waits for.
 func (w *Waiting) Found(pod *v1.Pod, wait Wait) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -102,10 +109,10 @@ func (w *Waiting) Found(pod *v1.Pod, wait Wait) {
 		entry.since, entry.woken = old.since, old.woken
 	}
 	if wait.Gang != (Gang{}) {
-		w.gang(wait.Gang).waiting[pod.UID] = entry // before old is dropped, and with it a gang without pods
+		w.gang(wait.Gang).waiting[pod.UID] = entry // before old is removed, which would remove a gang without pods
 	}
 	if old != nil {
-		w.drop(old)
+		w.remove(old)
 		if old.ForOnDemand && !wait.ForOnDemand {
 			w.wakeHeldSoon()
 		}
@@ -137,15 +144,18 @@ func dropWaiter[K comparable](from map[K]map[types.UID]*waiter, key K, entry *wa
 	}
 }
 
-// WaitingSince returns when the pod, or the first of its gang that still waits, was first found unschedulable; false if none was. One pod
-// that finds no node has the whole gang wait, so that the others are not tried in vain as often as it: with clocks of their own, each of
-// the floor's pods would begin its wait where the last one's ends. Once a pod of the gang has been bound, each of its pods has its own
-// clock: a replacement, or a pod beyond the gang's minimum, does not wait for the others.
-func (w *Waiting) WaitingSince(pod types.UID, of Gang) (time.Time, bool) {
+// WaitingSince returns when the pod, or the first waiting pod of its gang, was first found
+// unschedulable. It returns false if none was.
+//
+// The pods of a gang share one waiting time because one pod without a node blocks the whole gang,
+// so the others are tried less often. With separate times, each pod of the floor would begin its
+// wait when that of the previous one ends. After the first pod of the gang is bound, each pod has
+// its own time: a replacement, or a pod beyond the gang's minimum, does not wait for the others.
+func (w *Waiting) WaitingSince(pod types.UID, gang Gang) (time.Time, bool) {
 	since, waits := w.Since(pod)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if g := w.gangs[of]; g != nil && !g.scheduled {
+	if g := w.gangs[gang]; g != nil && !g.scheduled {
 		for _, entry := range g.waiting {
 			if !waits || entry.since.Before(since) {
 				since, waits = entry.since, true
@@ -155,34 +165,35 @@ func (w *Waiting) WaitingSince(pod types.UID, of Gang) (time.Time, bool) {
 	return since, waits
 }
 
-// Bound forgets a pod that was bound. If it is in a gang, the gang's common clock ends.
-func (w *Waiting) Bound(pod types.UID, of Gang) {
+// Bound removes a pod that was bound. If the pod is in a gang, the shared waiting time of the gang
+// ends.
+func (w *Waiting) Bound(pod types.UID, gang Gang) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.leave(pod)
-	if _, known := w.gangOf[pod]; known || of == (Gang{}) {
+	w.stopWaiting(pod)
+	if _, known := w.gangOf[pod]; known || gang == (Gang{}) {
 		return
 	}
-	g := w.gang(of)
+	g := w.gang(gang)
 	g.scheduled = true
 	g.bound++
-	w.gangOf[pod] = of
+	w.gangOf[pod] = gang
 }
 
-// gang returns the gang of that key, a new one if it is not known.
-func (w *Waiting) gang(of Gang) *gang {
-	g := w.gangs[of]
+// gang returns the record of a gang and creates it if necessary.
+func (w *Waiting) gang(gang Gang) *gangState {
+	g := w.gangs[gang]
 	if g == nil {
-		g = &gang{waiting: map[types.UID]*waiter{}}
-		w.gangs[of] = g
+		g = &gangState{waiting: map[types.UID]*waiter{}}
+		w.gangs[gang] = g
 	}
 	return g
 }
 
-// forgetIfGone forgets a gang without pods.
-func (w *Waiting) forgetIfGone(of Gang) {
-	if g := w.gangs[of]; g != nil && g.bound == 0 && len(g.waiting) == 0 {
-		delete(w.gangs, of)
+// removeIfEmpty removes a gang without pods.
+func (w *Waiting) removeIfEmpty(gang Gang) {
+	if g := w.gangs[gang]; g != nil && g.bound == 0 && len(g.waiting) == 0 {
+		delete(w.gangs, gang)
 	}
 }
 
@@ -196,7 +207,7 @@ func (w *Waiting) Since(pod types.UID) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// Preempts reports whether preemption may have promised a node to a pod that waits on owner.
+// Preempts reports whether preemption may have nominated a node for a pod that waits on owner.
 func (w *Waiting) Preempts(owner kube.OwnerKey) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -208,13 +219,14 @@ func (w *Waiting) Preempts(owner kube.OwnerKey) bool {
 	return false
 }
 
-// After calls f in a goroutine of its own after d, by the clock that pods wait by.
+// After calls f in a separate goroutine after d, measured by the clock of the waits.
 func (w *Waiting) After(d time.Duration, f func()) {
-	// A clock may run the function while it is locked, and f may use the clock.
+	// A clock may call the function while the clock is locked, and f may use the clock.
 	w.clock.AfterFunc(d, func() { go f() })
 }
 
-// Invalid returns the annotations of the pod that were last reported as ignored; nil if it is not waiting.
+// Invalid returns the annotations of the pod that were last reported as ignored; nil if it is not
+// waiting.
 func (w *Waiting) Invalid(pod types.UID) []decision.InvalidAnnotation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -224,7 +236,8 @@ func (w *Waiting) Invalid(pod types.UID) []decision.InvalidAnnotation {
 	return nil
 }
 
-// Why returns what was last logged of why the pod waits; empty if nothing was, or it is not waiting.
+// Why returns the reason that was last logged for the pod. It is empty if none was logged or the
+// pod is not waiting.
 func (w *Waiting) Why(pod types.UID) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -234,31 +247,31 @@ func (w *Waiting) Why(pod types.UID) string {
 	return ""
 }
 
-// Forget forgets a pod that was deleted, and reports whether it waited.
+// Forget removes a pod that was deleted and reports whether it was waiting.
 func (w *Waiting) Forget(pod types.UID) (waited bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, waited = w.pods[pod]
-	w.leave(pod)
-	if of, bound := w.gangOf[pod]; bound {
+	w.stopWaiting(pod)
+	if gang, bound := w.gangOf[pod]; bound {
 		delete(w.gangOf, pod)
-		w.gangs[of].bound--
-		w.forgetIfGone(of)
+		w.gangs[gang].bound--
+		w.removeIfEmpty(gang)
 	}
 	return waited
 }
 
-// leave forgets a pod that does not wait any more, and wakes those from which nodes are held for it.
-func (w *Waiting) leave(pod types.UID) {
+// stopWaiting removes a pod that no longer waits. It wakes the pods that had nodes withheld for it.
+func (w *Waiting) stopWaiting(pod types.UID) {
 	if entry := w.pods[pod]; entry != nil {
-		w.drop(entry)
+		w.remove(entry)
 		if entry.ForOnDemand {
 			w.wakeHeldSoon()
 		}
 	}
 }
 
-func (w *Waiting) drop(entry *waiter) {
+func (w *Waiting) remove(entry *waiter) {
 	if entry.timer != nil {
 		entry.timer.Stop()
 	}
@@ -272,29 +285,31 @@ func (w *Waiting) drop(entry *waiter) {
 	}
 	if g := w.gangs[entry.Gang]; g != nil && g.waiting[entry.pod.UID] == entry {
 		delete(g.waiting, entry.pod.UID)
-		w.forgetIfGone(entry.Gang)
+		w.removeIfEmpty(entry.Gang)
 	}
 }
 
-// Wake has one pod tried again.
+// Wake retries one pod.
 func (w *Waiting) Wake(pod *v1.Pod) { w.wake(keyed(pod)) }
 
-// WakeCountedSoon has the pods tried again in a second that fewer siblings may unblock. Calls within that second count as one.
+// WakeCountedSoon retries, after one second, the pods that fewer siblings may unblock. Calls within
+// that second count as one.
 func (w *Waiting) WakeCountedSoon() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.soon != nil || len(w.pods) == 0 {
+	if w.countedTimer != nil || len(w.pods) == 0 {
 		return
 	}
-	w.soon = w.clock.AfterFunc(time.Second, func() {
+	w.countedTimer = w.clock.AfterFunc(time.Second, func() {
 		w.mu.Lock()
-		w.soon = nil
+		w.countedTimer = nil
 		w.mu.Unlock()
 		w.wakeAll(func() map[types.UID]*waiter { return w.pods }, func(entry *waiter) bool { return entry.Counted })
 	})
 }
 
-// wakeAll wakes some of the entries. It calls wake without holding the lock: the queue has a lock of its own.
+// wakeAll wakes the entries that which reports. It calls wake without the lock, because the
+// scheduling queue has its own lock.
 func (w *Waiting) wakeAll(entries func() map[types.UID]*waiter, which func(*waiter) bool) {
 	w.mu.Lock()
 	pods := map[string]*v1.Pod{}
@@ -309,8 +324,9 @@ func (w *Waiting) wakeAll(entries func() map[types.UID]*waiter, which func(*wait
 	}
 }
 
-// ForOnDemand returns how many pods wait for on-demand room because the policy keeps them off spot, and how long the one of them has
-// waited that was found unschedulable first; 0 without any.
+// ForOnDemand returns the number of pods that wait for on-demand capacity because the policy keeps
+// them off spot. It also returns the longest time since such a pod was first found
+// unschedulable; 0 without any.
 func (w *Waiting) ForOnDemand() (pods int, longest time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

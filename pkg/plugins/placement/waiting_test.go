@@ -16,7 +16,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// woken collects the pods that are tried again.
+// woken collects the woken pods.
 type woken struct {
 	mu    sync.Mutex
 	names []string
@@ -34,7 +34,7 @@ func (w *woken) wake(pods map[string]*v1.Pod) {
 	slices.Sort(w.names)
 }
 
-// take returns what was woken since it was last asked.
+// take returns the pods that were woken since its last call.
 func (w *woken) take() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -55,7 +55,7 @@ func (w *woken) expect(t *testing.T, when string, want ...string) {
 	}
 }
 
-// eventually is expect of pods that another goroutine wakes.
+// eventually is like expect, for pods that another goroutine wakes.
 func (w *woken) eventually(t *testing.T, when string, want ...string) {
 	t.Helper()
 	var got []string
@@ -67,7 +67,7 @@ func (w *woken) eventually(t *testing.T, when string, want ...string) {
 	}
 }
 
-// The waiting began when the pod was first found unschedulable, however often it was since.
+// Since returns when the pod was first found unschedulable, however often it was found again.
 func TestSinceIsTheFirstTime(t *testing.T) {
 	w, c, _ := newWaiting()
 	pod := podOf("p", "rs")
@@ -87,7 +87,7 @@ func TestSinceIsTheFirstTime(t *testing.T) {
 	}
 	w.Found(pod, Wait{})
 	if since, _ := w.Since("p"); !since.Equal(now.Add(3 * time.Second)) {
-		t.Errorf("Since after Forget = %v, want the time it was found anew", since)
+		t.Errorf("Since after Forget = %v, want the time of the new Found", since)
 	}
 }
 
@@ -105,9 +105,9 @@ func TestAgain(t *testing.T) {
 	w.Found(pod, Wait{Again: c.Now().Add(5 * time.Second)})
 	w.Found(pod, Wait{Again: c.Now().Add(9 * time.Second)})
 	c.Step(5 * time.Second)
-	woken.expect(t, "at a time that was replaced")
+	woken.expect(t, "at the replaced time")
 	c.Step(4 * time.Second)
-	woken.expect(t, "at the time that replaced it", "shop/p")
+	woken.expect(t, "at the new time", "shop/p")
 
 	w.Found(pod, Wait{Again: c.Now().Add(5 * time.Second)})
 	w.Forget("p")
@@ -117,13 +117,13 @@ func TestAgain(t *testing.T) {
 	w.Found(pod, Wait{Again: c.Now().Add(5 * time.Second)})
 	w.Found(pod, Wait{})
 	c.Step(time.Hour)
-	woken.expect(t, "when time will change nothing any more")
+	woken.expect(t, "without a new time")
 	if c.HasWaiters() {
 		t.Error("a timer is left over")
 	}
 }
 
-// all is a Judge for which every pod may be unblocked.
+// all is a Judge that reports every pod.
 func all() func(Wait) bool { return func(Wait) bool { return true } }
 
 func TestWakeFor(t *testing.T) {
@@ -138,12 +138,12 @@ func TestWakeFor(t *testing.T) {
 	w.WakeFor(replicaSetKey("web"), all)
 	woken.expect(t, "web", "shop/a", "shop/b")
 	w.WakeFor(replicaSetKey("nobody's"), all)
-	woken.expect(t, "an owner that nobody waits for")
+	woken.expect(t, "an owner without waiting pods")
 	w.closeWindows(t, c)
 	w.Found(podOf("a", "rs-1"), Wait{Owners: []kube.OwnerKey{replicaSetKey("rs-9")}})
 	w.Forget("b")
 	w.WakeFor(replicaSetKey("web"), all)
-	woken.expect(t, "web, when one waits for another and one no longer waits")
+	woken.expect(t, "web, two of its pods no longer wait for it")
 	w.WakeFor(replicaSetKey("rs-9"), all)
 	woken.expect(t, "rs-9", "shop/a")
 	w.Wake(podOf("d", ""))
@@ -152,7 +152,7 @@ func TestWakeFor(t *testing.T) {
 	w.Forget("c")
 	w.closeWindows(t, c)
 	if len(w.byOwner) != 0 {
-		t.Errorf("owners that nobody waits for are remembered: %v", w.byOwner)
+		t.Errorf("owners without waiting pods are recorded: %v", w.byOwner)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestWakeCountedSoon(t *testing.T) {
 	w, c, woken := newWaiting()
 	w.WakeCountedSoon()
 	if c.HasWaiters() {
-		t.Error("a timer although nothing waits")
+		t.Error("a timer without waiting pods")
 	}
 	w.Found(podOf("a", "rs"), Wait{Counted: true})
 	w.Found(podOf("b", "rs"), Wait{})
@@ -170,7 +170,7 @@ func TestWakeCountedSoon(t *testing.T) {
 	w.WakeCountedSoon()
 	woken.expect(t, "within the second")
 	c.Step(500 * time.Millisecond)
-	woken.expect(t, "after it: all that are counted, once", "shop/a", "shop/c")
+	woken.expect(t, "after it: all counted pods, once", "shop/a", "shop/c")
 	c.Step(time.Hour)
 	woken.expect(t, "later")
 	w.WakeCountedSoon()
@@ -200,7 +200,8 @@ func TestForOnDemand(t *testing.T) {
 	expect("found once more", 1, time.Second)
 }
 
-// Everything at once, as scheduler, informer handlers, timers and metrics do. The race detector judges; and in the end nothing is left.
+// The scheduler, informer handlers, timers and metrics call all methods concurrently. The race
+// detector checks the locks. In the end the registry must be empty.
 func TestWaitingConcurrently(t *testing.T) {
 	woken := &woken{}
 	w := NewWaiting(clock.RealClock{}, woken.wake)
@@ -228,14 +229,15 @@ func TestWaitingConcurrently(t *testing.T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.pods)+len(w.byOwner)+len(w.gangs)+len(w.gangOf) != 0 {
-		t.Errorf("left over: %v, %v, %v, %v", w.pods, w.byOwner, w.gangs, w.gangOf)
+		t.Errorf("not removed: %v, %v, %v, %v", w.pods, w.byOwner, w.gangs, w.gangOf)
 	}
 	if len(woken.take()) == 0 {
 		t.Error("nothing was woken")
 	}
 }
 
-// The pods of a gang wait together, since the first of them that still waits was found unschedulable: until one of them is bound.
+// The pods of a gang share the time since its first waiting pod was found unschedulable, until a pod
+// of the gang is bound.
 func TestGangWaitsTogether(t *testing.T) {
 	w, c, _ := newWaiting()
 	train := Gang{replicaSetKey("rs"), "shop/train"}
@@ -269,7 +271,7 @@ func TestGangWaitsTogether(t *testing.T) {
 	found("never")
 	w.Bound("alone", Gang{})
 	w.Bound("first", train)
-	w.Bound("first", train) // seen twice
+	w.Bound("first", train) // reported twice
 	expect("first bound", map[types.UID]time.Duration{"second": time.Second, "never": 2 * time.Second})
 	w.Forget("first")
 	expect("first bound and deleted, while others wait", map[types.UID]time.Duration{"second": time.Second, "never": 2 * time.Second})
@@ -277,20 +279,21 @@ func TestGangWaitsTogether(t *testing.T) {
 	w.Forget("never")
 	w.Forget("second")
 	if len(w.gangs)+len(w.gangOf) != 0 {
-		t.Errorf("gangs without pods are remembered: %v, %v", w.gangs, w.gangOf)
+		t.Errorf("gangs without pods are recorded: %v, %v", w.gangs, w.gangOf)
 	}
 	found("first")
 	c.Step(time.Second)
 	expect("a new gang of the same name", map[types.UID]time.Duration{"first": 2 * time.Second, "second": 2 * time.Second, "never": 2 * time.Second})
 }
 
-// Pods that a node is held from are tried again when a pod that it may be held for no longer waits for on-demand. Many at once wake them once.
+// Pods that had a node withheld are retried when a pod that the node may be withheld for stops
+// waiting for on-demand. Several such pods at once cause one retry.
 func TestWakesHeldPods(t *testing.T) {
 	for name, end := range map[string]func(w *Waiting){
-		"placed or deleted":         func(w *Waiting) { w.Forget("floor") },
-		"no longer for on-demand":   func(w *Waiting) { w.Found(podOf("floor", ""), Wait{}) },
-		"two of them at once":       func(w *Waiting) { w.Forget("floor"); w.Forget("other") },
-		"nothing else wakes anyone": nil,
+		"placed or deleted":             func(w *Waiting) { w.Forget("floor") },
+		"no longer waits for on-demand": func(w *Waiting) { w.Found(podOf("floor", ""), Wait{}) },
+		"two pods at once":              func(w *Waiting) { w.Forget("floor"); w.Forget("other") },
+		"no change":                     nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, c, woken := newWaiting()

@@ -13,7 +13,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// Which nodes without a capacity label are held, for which waiting pods and from which pods.
+// These unlabeled nodes are withheld, for these waiting pods and from these pods.
 func TestHold(t *testing.T) {
 	young := func(name string, edits ...func(*nodeInfo)) *nodeInfo {
 		info := nodeOf(name, "", "a")
@@ -28,7 +28,7 @@ func TestHold(t *testing.T) {
 		info.node.Spec.Taints = []v1.Taint{{Key: "team", Effect: v1.TaintEffectNoSchedule}}
 	}
 	waits := func(name string, edits ...func(*v1.Pod)) *v1.Pod {
-		pod := asks()
+		pod := requestingPod()
 		pod.Name, pod.UID = name, types.UID(name)
 		for _, edit := range edits {
 			edit(pod)
@@ -48,22 +48,22 @@ func TestHold(t *testing.T) {
 	old := nodeOf("old", "", "a")
 	cases := map[string]struct {
 		node    *nodeInfo
-		desired int // 3 unless it is set: two may be on spot
+		desired int // default 3, two may run on spot
 		pod     *v1.Pod
 		waiting []*v1.Pod
 		want    decision.Verdict
 	}{
-		"nobody waits":                        {node: young("young"), want: decision.Admitted},
-		"one that fits waits":                 {node: young("young"), waiting: []*v1.Pod{waits("w")}, want: decision.NodeHeld},
-		"the second that waits fits":          {node: young("young"), waiting: []*v1.Pod{waits("v", inZone("b")), waits("w")}, want: decision.NodeHeld},
-		"it has no room":                      {node: young("young", full), waiting: []*v1.Pod{waits("w")}, want: decision.Admitted},
-		"it is in another zone":               {node: young("young"), waiting: []*v1.Pod{waits("w", inZone("b"))}, want: decision.Admitted},
-		"its taint is not tolerated":          {node: young("young", tainted), waiting: []*v1.Pod{waits("w")}, want: decision.Admitted},
-		"its taint is tolerated":              {node: young("young", tainted), waiting: []*v1.Pod{waits("w", tolerates)}, want: decision.NodeHeld},
-		"the pod itself waits":                {node: young("young"), pod: waits("w"), waiting: []*v1.Pod{waits("w")}, want: decision.Admitted},
-		"the pod names its nodes":             {node: young("young"), pod: waits("p", byName), waiting: []*v1.Pod{waits("w")}, want: decision.Admitted},
-		"the pod must have on-demand as well": {node: young("young"), desired: 1, waiting: []*v1.Pod{waits("w")}, want: decision.NodeSettling},
-		"the node is old":                     {node: old, waiting: []*v1.Pod{waits("w")}, want: decision.Admitted},
+		"no pod waits":                {node: young("young"), want: decision.Admitted},
+		"a fitting pod waits":         {node: young("young"), waiting: []*v1.Pod{waits("w")}, want: decision.NodeHeld},
+		"the second waiting pod fits": {node: young("young"), waiting: []*v1.Pod{waits("v", inZone("b")), waits("w")}, want: decision.NodeHeld},
+		"the node is full":            {node: young("young", full), waiting: []*v1.Pod{waits("w")}, want: decision.Admitted},
+		"the node is in another zone": {node: young("young"), waiting: []*v1.Pod{waits("w", inZone("b"))}, want: decision.Admitted},
+		"the taint is not tolerated":  {node: young("young", tainted), waiting: []*v1.Pod{waits("w")}, want: decision.Admitted},
+		"the taint is tolerated":      {node: young("young", tainted), waiting: []*v1.Pod{waits("w", tolerates)}, want: decision.NodeHeld},
+		"the pod itself waits":        {node: young("young"), pod: waits("w"), waiting: []*v1.Pod{waits("w")}, want: decision.Admitted},
+		"the pod names its nodes":     {node: young("young"), pod: waits("p", byName), waiting: []*v1.Pod{waits("w")}, want: decision.Admitted},
+		"the pod needs on-demand too": {node: young("young"), desired: 1, waiting: []*v1.Pod{waits("w")}, want: decision.NodeSettling},
+		"the node is old":             {node: old, waiting: []*v1.Pod{waits("w")}, want: decision.Admitted},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -90,11 +90,11 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// A search that looks at few nodes chooses none without a capacity label, as none that may go soon.
-func TestSearchLeavesOutSettlingNodes(t *testing.T) {
+// A narrow search omits nodes without a capacity label, like nodes with an advisory.
+func TestSearchOmitsUnlabeledNodes(t *testing.T) {
 	infos := cluster(group{"spot", "a", 150, nil}, group{"", "b", 150, func(info *nodeInfo) { info.node.CreationTimestamp = metav1.NewTime(now) }})
 	state := stateFor(1000, infos)
-	result, scope := state.Search(klog.Background(), narrowed(), asks())
+	result, scope := state.Search(klog.Background(), narrowed(), requestingPod())
 	if scope != FewNodes {
 		t.Fatalf("scope %s, want %s", scope, FewNodes)
 	}
@@ -103,7 +103,7 @@ func TestSearchLeavesOutSettlingNodes(t *testing.T) {
 	}
 }
 
-// A node is no longer held once its grace is over.
+// A node is no longer withheld after its label grace.
 func TestHoldEndsWithTheGrace(t *testing.T) {
 	info := nodeOf("young", "", "a")
 	info.node.CreationTimestamp = metav1.NewTime(now)
@@ -111,12 +111,12 @@ func TestHoldEndsWithTheGrace(t *testing.T) {
 	state := stateFor(3, []*nodeInfo{nodeOf("spot", "spot", "a"), info})
 	state.Counter.Update(infos, now.Add(30*time.Second))
 	w, _, _ := newWaiting()
-	floor := asks()
+	floor := requestingPod()
 	floor.UID = "floor"
 	w.Found(floor, Wait{ForOnDemand: true})
 	after := NewState(state.Subject, state.Settings, decision.Waiting{}, state.Counter)
-	after.Hold(asks(), w)
+	after.Hold(requestingPod(), w)
 	if after.Holds() || after.Admit("young") != decision.Admitted {
-		t.Errorf("the node is still held: verdict %d", after.Admit("young"))
+		t.Errorf("the node is still withheld: verdict %d", after.Admit("young"))
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// endPeriod lets wakePeriod pass, and waits until the windows that end then are dealt with: each is open
-// again, with a timer, or forgotten.
+// endPeriod advances the clock by wakePeriod and waits until the ended windows are handled: each is
+// open again with a timer, or removed.
 func (w *Waiting) endPeriod(t *testing.T, c *clocktesting.FakeClock) (open int) {
 	t.Helper()
 	c.Step(wakePeriod)
@@ -32,7 +32,7 @@ func (w *Waiting) endPeriod(t *testing.T, c *clocktesting.FakeClock) (open int) 
 	}
 }
 
-// closeWindows lets time pass until no window is open.
+// closeWindows advances the clock until no window is open.
 func (w *Waiting) closeWindows(t *testing.T, c *clocktesting.FakeClock) {
 	t.Helper()
 	for range 100 {
@@ -43,7 +43,8 @@ func (w *Waiting) closeWindows(t *testing.T, c *clocktesting.FakeClock) {
 	t.Fatal("windows stay open although nothing changes")
 }
 
-// foundFor notes n pods that wait on owner, the first of them for the longest time. It returns their keys.
+// foundFor records n pods that wait on owner, the first one for the longest time. It returns their
+// keys.
 func (w *Waiting) foundFor(c *clocktesting.FakeClock, owner kube.OwnerKey, n int) (keys []string) {
 	for i := range n {
 		pod := podOf(fmt.Sprintf("p-%04d", i), "rs")
@@ -54,7 +55,8 @@ func (w *Waiting) foundFor(c *clocktesting.FakeClock, owner kube.OwnerKey, n int
 	return keys
 }
 
-// The first change of an owner wakes its pods at once; those that follow within a second wake them once, at its end.
+// The first change of an owner wakes its pods at once. Further changes within a second wake them
+// once, at the end of the second.
 func TestWakeForIsLimitedPerOwner(t *testing.T) {
 	w, c, woken := newWaiting()
 	owner := replicaSetKey("rs")
@@ -78,11 +80,12 @@ func TestWakeForIsLimitedPerOwner(t *testing.T) {
 	w.Forget("other")
 	w.closeWindows(t, c)
 	if w.WakeFor(owner, all); len(w.windows) != 0 {
-		t.Errorf("owners without waiting pods are remembered: %v", w.windows)
+		t.Errorf("owners without waiting pods are recorded: %v", w.windows)
 	}
 }
 
-// Only pods that the judge reports are woken, and it is asked once a second at most: that costs time for each pod.
+// Only pods that the judge reports are woken. It is called at most once per second, because its
+// cost grows with the number of pods.
 func TestWakeForJudges(t *testing.T) {
 	w, c, woken := newWaiting()
 	owner := replicaSetKey("rs")
@@ -108,7 +111,8 @@ func TestWakeForJudges(t *testing.T) {
 	}
 }
 
-// One change wakes as many pods a second as the limit says, the longest waiting first, and in the end each of them once.
+// One change wakes as many pods per second as the limit allows, the longest waiting first, and each
+// pod once.
 func TestWakeForInBatches(t *testing.T) {
 	w, c, woken := newWaiting()
 	owner := replicaSetKey("rs")
@@ -121,7 +125,7 @@ func TestWakeForInBatches(t *testing.T) {
 	woken.expect(t, "after the last batch")
 }
 
-// An owner that changes all the time wakes all of its pods in turn, and not the same ones again and again.
+// An owner that changes continuously wakes all of its pods in turn.
 func TestWakeForInTurns(t *testing.T) {
 	w, c, woken := newWaiting()
 	owner := replicaSetKey("rs")
@@ -134,7 +138,7 @@ func TestWakeForInTurns(t *testing.T) {
 				w.endPeriod(t, c)
 			}
 			batch := woken.take()
-			for _, key := range batch { // each is tried in vain
+			for _, key := range batch { // each attempt fails
 				pod := podOf(key[len("shop/"):], "rs")
 				w.Found(pod, Wait{Owners: []kube.OwnerKey{owner}})
 			}
@@ -147,13 +151,14 @@ func TestWakeForInTurns(t *testing.T) {
 	}
 }
 
-// News of an owner and the end of a nomination within one second are both acted on, in whatever order they come.
-func TestNewsOfOneSecondAddUp(t *testing.T) {
+// A change of an owner and the end of a nomination within one second both take effect, in either
+// order.
+func TestChangesOfOneSecondAddUp(t *testing.T) {
 	owner := replicaSetKey("rs")
 	none := func() func(Wait) bool { return func(Wait) bool { return false } }
 	for name, test := range map[string]struct {
-		wait Wait
-		news []func(*Waiting)
+		wait    Wait
+		changes []func(*Waiting)
 	}{
 		"an owner's status after the end of a nomination": {Wait{Counted: true}, []func(*Waiting){
 			func(w *Waiting) { w.WakeCounted(owner) }, func(w *Waiting) { w.WakeFor(owner, none) },
@@ -169,7 +174,7 @@ func TestNewsOfOneSecondAddUp(t *testing.T) {
 			w.Found(pod, test.wait)
 			w.WakeFor(owner, none)
 			woken.expect(t, "when the window opens")
-			for _, happens := range test.news {
+			for _, happens := range test.changes {
 				happens(w)
 			}
 			w.closeWindows(t, c)
@@ -178,7 +183,8 @@ func TestNewsOfOneSecondAddUp(t *testing.T) {
 	}
 }
 
-// However often floors stop waiting, pods from which nodes are held are woken within the limits of other changes.
+// However often floor pods stop waiting, the wake-ups of pods that had nodes withheld respect the
+// limits.
 func TestHeldPodsAreWokenInBatches(t *testing.T) {
 	const held, seconds = 5 * wakeBatch, 10
 	w, c, woken := newWaiting()
@@ -190,7 +196,7 @@ func TestHeldPodsAreWokenInBatches(t *testing.T) {
 		w.Found(podOf("floor", ""), Wait{ForOnDemand: true})
 		w.Forget("floor")
 		c.Step(time.Second)
-		for range 20 { // until the goroutines have had their turn
+		for range 20 { // until the goroutines have run
 			activations += len(woken.take())
 			time.Sleep(time.Millisecond)
 		}
@@ -200,7 +206,8 @@ func TestHeldPodsAreWokenInBatches(t *testing.T) {
 	}
 }
 
-// What is compared with a node is bounded, whatever tenants make wait, and equal pods count as one.
+// The number of comparisons per node is bounded, whatever pods tenants create, and equal pods count
+// as one.
 func TestFloorsAreComparedByShape(t *testing.T) {
 	w, _, _ := newWaiting()
 	single := func(name, cpu string) *v1.Pod {
@@ -224,6 +231,6 @@ func TestFloorsAreComparedByShape(t *testing.T) {
 		w.Forget(uid)
 	}
 	if len(w.floors) > 0 {
-		t.Errorf("%d shapes are remembered without pods", len(w.floors))
+		t.Errorf("%d shapes are recorded without pods", len(w.floors))
 	}
 }
