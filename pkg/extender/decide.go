@@ -182,7 +182,7 @@ func (e *Extender) decide(ctx context.Context, pod *v1.Pod, c *candidates, do fu
 	settings, invalid := e.policy.Settings(&subject.Pod)
 	now := e.clock.Now()
 	for _, node := range e.index.refresh(now) {
-		klog.FromContext(ctx).Info("Node got no capacity label within its grace", "node", klog.KObj(node),
+		klog.FromContext(ctx).Info("Node not labeled within its grace", "node", klog.KObj(node),
 			"labelGrace", e.policy.LabelGrace, "capacityType", e.policy.UnlabeledNodes)
 	}
 

@@ -43,7 +43,7 @@ func NewLabels(policy *decision.Policy, keys []string, spotKey string) (*Labels,
 		}
 	}
 	if len(keys) == 0 {
-		errs = append(errs, field.Invalid(path, "[]", "expected a label of nodes that says spot"))
+		errs = append(errs, field.Invalid(path, "[]", "expected a node label that marks spot nodes"))
 	}
 	if spotKey != "" {
 		values, byPresence := policy.ValuesOf(spotKey, decision.Spot)

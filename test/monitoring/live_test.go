@@ -189,9 +189,9 @@ func (w *watched) checkLogs(t *testing.T) {
 			said[shape(line[1], line[2])] = true
 			pod, _, _ := strings.Cut(strings.TrimPrefix(line[2], " pod="), " ")
 			switch line[1] {
-			case "Placed":
+			case "Placed pod":
 				placed[pod]++
-			case "Waits":
+			case "Pod waiting":
 				if !strings.Contains(line[2], "owner not known yet") { // the news of owners may come after those of pods
 					waits++
 				}

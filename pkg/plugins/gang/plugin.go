@@ -1,9 +1,10 @@
-// Package gang is the Coscheduling plugin of scheduler-plugins, which places the pods of a PodGroup all together or not at all, with what
-// it lacks: its pods are tried again when something happens that may help them, and not over and over when nothing does.
+// Package gang extends the Coscheduling plugin of scheduler-plugins, which schedules the pods of a
+// PodGroup all together or not at all. It adds retries: the scheduler tries a gang again after an
+// event that may help it, and does not try it repeatedly without one.
 //
-//	plugin.go    the plugin
-//	wake.go      events: what has a gang tried again
-//	rest.go      which gangs rest after a rejection, and when the clock has them tried again
+//	plugin.go   the plugin
+//	events.go   events that retry a gang
+//	backoff.go  gangs that pause after a rejection, and retries by a timer
 package gang
 
 import (
@@ -28,15 +29,16 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// Name is the plugin's name in a KubeSchedulerConfiguration, that of the plugin it stands for.
+// Name is the plugin's name in a KubeSchedulerConfiguration. It equals the name of the plugin that
+// it replaces.
 const Name = coscheduling.Name
 
 // Plugin is Coscheduling for one profile.
 type Plugin struct {
 	*coscheduling.Coscheduling
-	pods  corelisters.PodLister
-	nodes fwk.SharedLister
-	rests *rests
+	pods     corelisters.PodLister
+	nodes    fwk.SharedLister
+	backoffs *backoffs
 }
 
 var (
@@ -55,8 +57,10 @@ func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugi
 	if err != nil {
 		return nil, err
 	}
-	// With this gate the scheduler writes to every pod that waits at Permit which node it is to have. A gang is often rejected before it
-	// sees its own writes, and then takes none of them back: the nodes stay promised to pods that hold nothing, and are lost to all others.
+	// With this feature gate the scheduler writes the expected node to every pod that waits at
+	// Permit. A gang is often rejected before the scheduler sees these writes, and then it clears
+	// no nomination. The nodes stay nominated for pods that do not use them, and no other pod can
+	// use them.
 	if err := utilfeature.DefaultMutableFeatureGate.Set("NominatedNodeNameForExpectation=false"); err != nil {
 		return nil, err
 	}
@@ -66,7 +70,7 @@ func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugi
 		pods:         handle.SharedInformerFactory().Core().V1().Pods().Lister(),
 		nodes:        handle.SnapshotSharedLister(),
 	}
-	p.rests = newRests(clock.RealClock{}, func(gang string) bool {
+	p.backoffs = newBackoffs(clock.RealClock{}, func(gang string) bool {
 		pods := p.waiting(gang)
 		handle.Activate(logger, pods)
 		return len(pods) > 0
@@ -74,7 +78,7 @@ func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugi
 	return p, nil
 }
 
-// waiting returns the pods of a gang that have no node, by their keys.
+// waiting returns the pods of a gang without a node, by their keys.
 func (p *Plugin) waiting(gang string) map[string]*v1.Pod {
 	waiting := map[string]*v1.Pod{}
 	namespace, name, err := cache.SplitMetaNamespaceKey(gang)
@@ -93,18 +97,18 @@ func (p *Plugin) waiting(gang string) map[string]*v1.Pod {
 	return waiting
 }
 
-// PreFilter refuses the pods of a gang that rests, or that lacks pods.
+// PreFilter refuses the pods of a gang that pauses or lacks pods.
 func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	gang := kube.GangOf(pod)
 	if gang == "" {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	if why, rests := p.rests.Resting(gang, pod.UID); rests {
+	if why, paused := p.backoffs.Paused(gang, pod.UID); paused {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, why)
 	}
 	result, status := p.Coscheduling.PreFilter(ctx, cycle, pod, nodes)
 	if !status.IsSuccess() {
-		p.rests.Refused(gang)
+		p.backoffs.Refused(gang)
 	}
 	return result, status
 }
@@ -112,29 +116,29 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 // PostFilter rejects the gang of a pod that found no node.
 func (p *Plugin) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	if gang := kube.GangOf(pod); gang != "" {
-		if _, rests := p.rests.Resting(gang, pod.UID); !rests {
-			p.rests.Unfit(gang, p.why(gang, pod, statuses))
+		if _, paused := p.backoffs.Paused(gang, pod.UID); !paused {
+			p.backoffs.NoNode(gang, p.why(gang, pod, statuses))
 		}
 	}
 	return p.Coscheduling.PostFilter(ctx, cycle, pod, statuses)
 }
 
-// Unreserve rejects the rest of the gang of a pod that lost its node before it was bound.
+// Unreserve rejects the other pods of the gang if a pod lost its node before it was bound.
 func (p *Plugin) Unreserve(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, node string) {
 	if gang := kube.GangOf(pod); gang != "" {
-		p.rests.Rejected(gang, pod.UID)
+		p.backoffs.Rejected(gang, pod.UID)
 	}
 	p.Coscheduling.Unreserve(ctx, cycle, pod, node)
 }
 
-// PostBind forgets that the gang ever waited.
+// PostBind removes the record of the gang's refusals.
 func (p *Plugin) PostBind(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ string) {
 	if gang := kube.GangOf(pod); gang != "" {
-		p.rests.Forget(gang)
+		p.backoffs.Forget(gang)
 	}
 }
 
-// why says what kept the pod off every node, as the scheduler's own message does.
+// why returns the reasons of the nodes in the format of the scheduler's own message.
 func (p *Plugin) why(gang string, pod *v1.Pod, statuses fwk.NodeToStatusReader) string {
 	nodes, err := p.nodes.NodeInfos().List()
 	if err != nil {

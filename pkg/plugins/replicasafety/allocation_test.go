@@ -8,7 +8,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
-// Admitting a node allocates nothing: it is asked thousands of times in a cycle.
+// Filter must not allocate when it admits a node, because it runs thousands of times per cycle.
 func TestFilterDoesNotAllocate(t *testing.T) {
 	w := newWorld(t, nil, deployment("web", 10, 1, nil)...)
 	w.nodes(spot("spot"))

@@ -15,11 +15,12 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
-// errNotSynced is an error, not a verdict: the scheduler tries the pod again after a back-off, whatever happens in the cluster.
+// errNotSynced is an error and not an Unschedulable status. The scheduler then retries the pod
+// after a back-off, even without an event in the cluster.
 var errNotSynced = errors.New("informer caches are not in sync yet")
 
-// PreFilter finds out what the pod belongs to, counts its siblings in the snapshot and makes the plan for it. It skips pods that the
-// policy has no opinion on, and Filter where every node is open to the pod.
+// PreFilter finds the pod's owners, counts its siblings in the snapshot and creates its plan. It
+// skips pods without a policy. It also skips Filter if the policy admits the pod on every node.
 func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	if !kube.HasOpinion(pod) {
 		return nil, fwk.NewStatus(fwk.Skip)
@@ -31,14 +32,14 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 	subject, err := p.owners.Subject(pod)
 	if unknown := (*kube.UnknownOwner)(nil); errors.As(err, &unknown) {
 		ownerWait{owner: unknown.Key, why: err.Error()}.write(cycle)
-		// Unresolvable: no preemption can make the owner known.
+		// Unresolvable: preemption cannot make the owner known.
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
 	}
 	if err != nil {
 		return nil, fwk.AsStatus(err)
 	}
 	p.counter.Update(nodes, start)
-	first, again := p.waiting.Since(pod.UID) // its own time and not its gang's: each pod may be the first to tell of a scaling
+	first, again := p.waiting.Since(pod.UID) // not the gang's time: each pod may be the first to show that its workload was scaled up
 	if !again {
 		first = start
 	}
@@ -50,19 +51,19 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 		}
 	}
 	if len(invalid) > 0 && !slices.Equal(invalid, p.waiting.Invalid(pod.UID)) && placement.Read(cycle) == nil {
-		// Once is enough, not at every attempt, nor at the second search of one.
+		// Report once per pod: not at every attempt, and not at the second search of an attempt.
 		p.reportInvalid(pod, invalid)
 	}
 	var waiting decision.Waiting
 	if since, waits := p.waiting.WaitingSince(pod.UID, p.gangOf(pod)); waits {
-		if waiting, err = p.earned(subject, settings, start.Sub(since)); err != nil {
+		if waiting, err = p.waitingFor(subject, settings, start.Sub(since)); err != nil {
 			return nil, fwk.AsStatus(err)
 		}
 	}
 	nominees, nominated := p.nomineesOf(pod, subject, settings, nodes)
 	state := placement.NewState(subject, settings, waiting, p.counter, nominees...)
 	if state.Nominated = nominated; nominated != "" {
-		state.MayPreempt() // it may keep the node without another eviction
+		state.MayPreempt() // the pod may keep the nomination without another eviction
 	}
 	state.Invalid = invalid
 	state.Hold(pod, p.waiting)
@@ -70,34 +71,34 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 	logger := klog.FromContext(ctx)
 	nodesToSearch, scope := state.Search(logger, cycle, pod)
 	placement.RecordDecision(p.profile, scope, p.clock.Since(start).Seconds())
-	if logger = logger.V(4); logger.Enabled() { // its arguments cost more than the plan
+	if logger = logger.V(4); logger.Enabled() { // computing the arguments costs more than the plan
 		logger.Info("Planned placement", "pod", klog.KObj(pod), "revision", subject.Pod.Workload.Revision, "desired", subject.Pod.Workload.Desired,
 			"floor", state.Plan.Floor, "spotBudget", state.Plan.Budget, "grant", state.Plan.Grant, "search", scope)
 	}
 	if scope != placement.FewNodes && state.AdmitsAll() {
 		state.MayPreempt()
-		return nil, fwk.NewStatus(fwk.Skip) // Filter would be asked thousands of times for the same answer
+		return nil, fwk.NewStatus(fwk.Skip) // otherwise Filter would return the same answer for thousands of nodes
 	}
 	return nodesToSearch, nil
 }
 
-// earned returns what having waited that long may have earned the pod.
-func (p *Plugin) earned(subject *kube.Subject, settings decision.Settings, waited time.Duration) (decision.Waiting, error) {
-	earned := decision.Waiting{For: waited}
+// waitingFor returns the relaxations that the pod may get for its waiting time.
+func (p *Plugin) waitingFor(subject *kube.Subject, settings decision.Settings, waited time.Duration) (decision.Waiting, error) {
+	waiting := decision.Waiting{For: waited}
 	if !settings.Relieves(waited) {
-		return earned, nil
+		return waiting, nil
 	}
 	older, err := p.owners.OlderRevisions(subject)
 	for _, revision := range older {
-		earned.OlderOnDemand = earned.OlderOnDemand || p.counter.Placed(revision).OnDemand > 0
+		waiting.OlderOnDemand = waiting.OlderOnDemand || p.counter.Placed(revision).OnDemand > 0
 	}
-	return earned, err
+	return waiting, err
 }
 
 // PreFilterExtensions returns the plugin itself.
 func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return p }
 
-// AddPod counts a pod that preemption or a nomination puts on a node.
+// AddPod counts a pod that preemption or a nomination adds to a node.
 func (p *Plugin) AddPod(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, add fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
 	if s := placement.Read(cycle); s != nil {
 		s.Add(add.GetPod(), node.Node().Name)
@@ -105,7 +106,7 @@ func (p *Plugin) AddPod(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, add 
 	return nil
 }
 
-// RemovePod counts a pod that preemption takes off a node.
+// RemovePod counts a pod that preemption removes from a node.
 func (p *Plugin) RemovePod(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, remove fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
 	if s := placement.Read(cycle); s != nil {
 		s.Remove(remove.GetPod(), node.Node().Name)
@@ -113,7 +114,7 @@ func (p *Plugin) RemovePod(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, r
 	return nil
 }
 
-// Filter says whether the pod may go to the node.
+// Filter returns whether the policy admits the pod on the node.
 func (p *Plugin) Filter(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) *fwk.Status {
 	s := placement.Read(cycle)
 	if s == nil {
@@ -126,12 +127,12 @@ func (p *Plugin) Filter(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node
 	return s.Refusal(verdict)
 }
 
-// ownerWait tells PostFilter which owner the pod waits for, or for news of, and why in words.
+// ownerWait passes the owner that the pod waits for, and the reason, from PreFilter to PostFilter.
 type ownerWait struct {
 	owner kube.OwnerKey
 	why   string
-	// outgrown is what was known of the workload that the pod has outgrown, and until is how long the pod waits for news of it; nil if the
-	// owner is not known at all.
+	// outgrown is the observed state of a workload that has fewer desired replicas than pods. The
+	// pod waits for an update of it until until. outgrown is nil if the owner is unknown.
 	outgrown *decision.Workload
 	until    time.Time
 }

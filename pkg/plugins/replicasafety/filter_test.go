@@ -23,12 +23,12 @@ import (
 func TestNewRefusesOtherArgs(t *testing.T) {
 	for name, args := range map[string]runtime.Object{"none": nil, "another plugin's": &config.SpotPreferenceArgs{}} {
 		if _, err := New(t.Context(), args, nil); err == nil || !strings.Contains(err.Error(), "ReplicaSafetyArgs") {
-			t.Errorf("%s: error %v, want one that asks for ReplicaSafetyArgs", name, err)
+			t.Errorf("%s: error %v, want one that names ReplicaSafetyArgs", name, err)
 		}
 	}
 }
 
-// Pods that are tied to their node go wherever other plugins let them.
+// The policy does not apply to pods that are bound to their node.
 func TestPreFilterSkips(t *testing.T) {
 	w := newWorld(t, nil)
 	w.nodes(spot("spot"))
@@ -44,8 +44,9 @@ func TestPreFilterSkips(t *testing.T) {
 	}
 }
 
-// Where every node is on-demand and none is about to go, Filter need not be asked. What comes after it is done all the same.
-func TestFilterIsSkippedWhereAllNodesAreOpen(t *testing.T) {
+// If every node is on-demand without a signal, PreFilter skips Filter. The later extension points
+// still run.
+func TestFilterIsSkippedIfAllNodesAreOpen(t *testing.T) {
 	taint := func(key string) func(*v1.Node) {
 		return func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: key, Effect: v1.TaintEffectNoSchedule}} }
 	}
@@ -53,12 +54,12 @@ func TestFilterIsSkippedWhereAllNodesAreOpen(t *testing.T) {
 		other *v1.Node
 		want  bool
 	}{
-		"all on-demand":       {onDemand("other"), true},
-		"one is spot":         {spot("other"), false},
-		"one is to go":        {changed(onDemand("other"), taint(kube.InterruptionTaint)), false},
-		"one may go":          {changed(onDemand("other"), taint("DeletionCandidateOfClusterAutoscaler")), false},
-		"one has no label":    {&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, true},
-		"one may get its own": {&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other", CreationTimestamp: metav1.NewTime(now)}}, false},
+		"all on-demand":           {onDemand("other"), true},
+		"one is spot":             {spot("other"), false},
+		"one is being reclaimed":  {changed(onDemand("other"), taint(kube.InterruptionTaint)), false},
+		"one has an advisory":     {changed(onDemand("other"), taint("DeletionCandidateOfClusterAutoscaler")), false},
+		"one has no label":        {&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, true},
+		"one waits for its label": {&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other", CreationTimestamp: metav1.NewTime(now)}}, false},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -70,19 +71,20 @@ func TestFilterIsSkippedWhereAllNodesAreOpen(t *testing.T) {
 			}
 			w.bind(o, web("p"), "on-demand")
 			if s := placement.Read(o.state); s == nil || s.Placed == nil {
-				t.Error("where it was placed is not noted")
+				t.Error("the placement was not recorded")
 			}
 		})
 	}
 }
 
-// Before its caches are in sync the plugin decides nothing: an empty cache looks like a cluster without replicas.
+// The plugin makes no decision before its caches are in sync: an empty cache looks like a cluster
+// without replicas.
 func TestNothingIsDecidedBeforeSync(t *testing.T) {
 	w := newWorldNotSynced(t, nil, deployment("web", 3, 1, nil)...)
 	w.nodes(spot("spot"))
 	o := w.try(web("p"))
 	if o.rejected.Code() != fwk.Error || !errors.Is(o.rejected.AsError(), errNotSynced) {
-		t.Fatalf("PreFilter: %v, want an error that says that the caches are not in sync", o.rejected)
+		t.Fatalf("PreFilter: %v, want an error about unsynced caches", o.rejected)
 	}
 	w.factory.Start(w.ctx.Done())
 	w.eventually("the caches are in sync", w.plugin.synced)
@@ -91,7 +93,7 @@ func TestNothingIsDecidedBeforeSync(t *testing.T) {
 	}
 }
 
-// What Filter says of each node, and in which words.
+// Filter returns these reasons for each node.
 func TestFilter(t *testing.T) {
 	const waits = " (waits for on-demand room)"
 	reclaimed, drained := onDemand("reclaimed"), spot("drained")
@@ -100,7 +102,7 @@ func TestFilter(t *testing.T) {
 	onSpot := func(n int) func(w *world) {
 		return func(w *world) {
 			for i := range n {
-				w.stand("spot", web("sibling-"+string(rune('a'+i))))
+				w.addPods("spot", web("sibling-"+string(rune('a'+i))))
 			}
 		}
 	}
@@ -109,41 +111,41 @@ func TestFilter(t *testing.T) {
 	cases := map[string]struct {
 		args         func(*config.ReplicaSafetyArgs)
 		annotations  map[string]string // of the Deployment "web", of 3 replicas
-		standing     func(*world)
+		existing     func(*world)
 		pod          *v1.Pod
 		wantFeasible []string
 		wantRefused  map[string]string
 	}{
 		"within budget": {
-			standing: onSpot(1), pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
+			existing: onSpot(1), pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
 		},
 		"budget used up": {
-			standing: onSpot(2), pod: web("p"), wantFeasible: []string{"on-demand"},
+			existing: onSpot(2), pod: web("p"), wantFeasible: []string{"on-demand"},
 			wantRefused: map[string]string{"spot": "spot budget used up: 2 of 2 replicas of shop/web-1 may run on spot" + waits},
 		},
-		"budget used up, fallback to come": {
+		"budget used up, fallback pending": {
 			args:     func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "5m" },
-			standing: onSpot(2), pod: web("p"), wantFeasible: []string{"on-demand"},
+			existing: onSpot(2), pod: web("p"), wantFeasible: []string{"on-demand"},
 			wantRefused: map[string]string{"spot": "spot budget used up: 2 of 2 replicas of shop/web-1 may run on spot (waits for on-demand room, takes any spot node after 5m)"},
 		},
 		"overflow Never": {
 			args:     func(a *config.ReplicaSafetyArgs) { a.Overflow = "Never" },
-			standing: func(w *world) { w.stand("on-demand", web("a")) }, pod: web("p"), wantFeasible: []string{"spot"},
+			existing: func(w *world) { w.addPods("on-demand", web("a")) }, pod: web("p"), wantFeasible: []string{"spot"},
 			wantRefused: map[string]string{"on-demand": "overflow Never: the floor of 1 of shop/web-1 is met (waits for room on spot)"},
 		},
-		"overflow Never, the floor comes first": {
+		"overflow Never, floor unmet": {
 			annotations: map[string]string{decision.OverflowAnnotation: "Never"},
-			standing:    onSpot(1), pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
+			existing:    onSpot(1), pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
 		},
 		"terminating siblings do not count": {
-			standing: func(w *world) { w.stand("spot", web("a"), terminating(web("b"))) }, pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
+			existing: func(w *world) { w.addPods("spot", web("a"), terminating(web("b"))) }, pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
 		},
 		"singleton": {
 			pod: podOf("p"), wantFeasible: []string{"on-demand"},
 			wantRefused: map[string]string{"spot": "spot budget used up: 0 of 0 replicas of shop/p may run on spot" + waits},
 		},
 		"annotation on the owner": {
-			annotations: map[string]string{decision.MinOnDemandAnnotation: "0"}, standing: onSpot(2), pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
+			annotations: map[string]string{decision.MinOnDemandAnnotation: "0"}, existing: onSpot(2), pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
 		},
 		"rule": {
 			args: func(a *config.ReplicaSafetyArgs) {
@@ -160,30 +162,30 @@ func TestFilter(t *testing.T) {
 			pod: podOf("db-1", by("StatefulSet", "db")), wantFeasible: []string{"on-demand", "spot"},
 		},
 		"pool full": {
-			annotations: map[string]string{decision.MaxPerPoolAnnotation: "1"}, standing: onSpot(1), pod: web("p"), wantFeasible: []string{"on-demand"},
+			annotations: map[string]string{decision.MaxPerPoolAnnotation: "1"}, existing: onSpot(1), pod: web("p"), wantFeasible: []string{"on-demand"},
 			wantRefused: map[string]string{"spot": "spot pool full: at most 1 replicas of shop/web-1 may run in one pool (waits for room in another spot pool or on on-demand)"},
 		},
-		"node without a label, just made": {
-			standing: func(w *world) { w.nodes(young("young")) }, pod: podOf("p"), wantFeasible: []string{"on-demand"},
+		"new node without a label": {
+			existing: func(w *world) { w.nodes(young("young")) }, pod: podOf("p"), wantFeasible: []string{"on-demand"},
 			wantRefused: map[string]string{
 				"spot":  "spot budget used up: 0 of 0 replicas of shop/p may run on spot" + waits,
 				"young": "node has no capacity label yet and is too young to count as on-demand",
 			},
 		},
 		"signals": {
-			standing: func(w *world) { w.nodes(reclaimed, drained) }, pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
+			existing: func(w *world) { w.nodes(reclaimed, drained) }, pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
 			wantRefused: map[string]string{"reclaimed": "node is being reclaimed", "drained": "node is being drained"},
 		},
 		"the pod itself requires spot": {
-			standing: onSpot(2), pod: requiresSpot, wantFeasible: []string{"on-demand", "spot"},
+			existing: onSpot(2), pod: requiresSpot, wantFeasible: []string{"on-demand", "spot"},
 		},
 		"ScheduleAnyway": {
 			annotations: map[string]string{decision.WhenUnsatisfiableAnnotation: "ScheduleAnyway"},
-			standing:    onSpot(2), pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
+			existing:    onSpot(2), pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
 		},
 		"unlabeledNodes: Spot": {
 			args:     func(a *config.ReplicaSafetyArgs) { a.UnlabeledNodes = "Spot" },
-			standing: func(w *world) { w.nodes(node("unlabelled", "")) }, pod: podOf("p"), wantFeasible: []string{"on-demand"},
+			existing: func(w *world) { w.nodes(node("unlabelled", "")) }, pod: podOf("p"), wantFeasible: []string{"on-demand"},
 			wantRefused: map[string]string{
 				"spot":       "spot budget used up: 0 of 0 replicas of shop/p may run on spot" + waits,
 				"unlabelled": "spot budget used up: 0 of 0 replicas of shop/p may run on spot" + waits,
@@ -194,8 +196,8 @@ func TestFilter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, test.args, append(deployment("web", 3, 1, test.annotations), statefulSet("db", 3))...)
 			w.nodes(onDemand("on-demand"), spot("spot"))
-			if test.standing != nil {
-				test.standing(w)
+			if test.existing != nil {
+				test.existing(w)
 			}
 			o := w.try(test.pod)
 			if o.rejected != nil {
@@ -215,7 +217,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// A pod that is assumed, its binding still under way, counts as one that is bound.
+// A pod that is assumed but not yet bound counts like a bound pod.
 func TestAssumedPodsCount(t *testing.T) {
 	w := newWorld(t, nil, deployment("web", 2, 1, nil)...)
 	w.nodes(onDemand("on-demand"), spot("spot"))
@@ -235,7 +237,8 @@ func TestAssumedPodsCount(t *testing.T) {
 	}
 }
 
-// A sibling that preemption nominated to a spot node uses up budget there; the pod's own nomination does not.
+// A sibling that is nominated to a spot node uses the budget there. The pod's own nomination does
+// not.
 func TestNominatedPodsCount(t *testing.T) {
 	w := newWorld(t, nil, deployment("web", 2, 1, nil)...)
 	w.nodes(onDemand("on-demand"), spot("spot"))
@@ -255,12 +258,13 @@ func TestNominatedPodsCount(t *testing.T) {
 	}
 }
 
-// Preemption tries nodes without their victims: a live sibling that would go frees budget, one that is going already does not.
+// Preemption tries nodes without their victims. Evicting a live sibling frees budget; evicting a
+// terminating one does not.
 func TestPreemptionDryRun(t *testing.T) {
 	w := newWorld(t, nil, deployment("web", 3, 1, nil)...)
 	w.nodes(spot("spot"), onDemand("on-demand"))
 	live, going := web("live"), terminating(web("going"))
-	w.stand("spot", live, web("other"), going)
+	w.addPods("spot", live, web("other"), going)
 	o := w.try(web("p"))
 	info, err := w.snapshot.Get("spot")
 	w.must(err)
@@ -272,7 +276,7 @@ func TestPreemptionDryRun(t *testing.T) {
 		return w.framework.RunFilterPlugins(w.ctx, state, web("p"), info)
 	}
 	if status := without(going); status.IsSuccess() {
-		t.Error("without a pod that terminates anyway: feasible, want the budget used up as before")
+		t.Error("without a terminating pod: feasible, want the budget used up as before")
 	}
 	if status := without(live); !status.IsSuccess() {
 		t.Errorf("without a live sibling: %v, want feasible", status)
@@ -282,8 +286,8 @@ func TestPreemptionDryRun(t *testing.T) {
 	}
 }
 
-// An annotation that does not parse is told once, however often the pod is tried.
-func TestInvalidAnnotationIsToldOnce(t *testing.T) {
+// An invalid annotation is reported once, however often the pod is tried.
+func TestInvalidAnnotationIsReportedOnce(t *testing.T) {
 	w := newWorld(t, nil)
 	w.nodes(spot("spot"))
 	pod := annotate(podOf("p"), decision.MinOnDemandAnnotation, "3O%")
@@ -298,8 +302,8 @@ func TestInvalidAnnotationIsToldOnce(t *testing.T) {
 	}
 }
 
-// Nor is it told again at the second search of one attempt.
-func TestInvalidAnnotationIsToldOnceInTwoSearches(t *testing.T) {
+// An invalid annotation is not reported again at the second search of one attempt.
+func TestInvalidAnnotationIsReportedOnceInTwoSearches(t *testing.T) {
 	w := newWorld(t, nil)
 	pod, state := annotate(podOf("p"), decision.MinOnDemandAnnotation, "3O%"), framework.NewCycleState()
 	for range 2 {
@@ -310,8 +314,9 @@ func TestInvalidAnnotationIsToldOnceInTwoSearches(t *testing.T) {
 	}
 }
 
-// Several mistakes come in one event: of two like events on one pod the recorder keeps the first note. One that would be too long
-// for the API server says how many it leaves out.
+// Several invalid annotations share one event, because the recorder preserves only the first note
+// of similar events on one pod. A note that is too long for the API server states how many it
+// omits.
 func TestInvalidAnnotationsShareAnEvent(t *testing.T) {
 	w := newWorld(t, nil)
 	w.nodes(spot("spot"))
@@ -329,12 +334,12 @@ func TestInvalidAnnotationsShareAnEvent(t *testing.T) {
 	one := decision.InvalidAnnotation{On: "pod", Key: decision.MinOnDemandAnnotation, Value: strings.Repeat("\U0010ffff", 64), Expected: "more"}
 	note := kube.InvalidNote([]decision.InvalidAnnotation{one, one, one})
 	if len(note) > 1024 || !strings.HasSuffix(note, "; and 2 more") {
-		t.Errorf("%d bytes, want at most 1024 and the number of those left out: %s", len(note), note)
+		t.Errorf("%d bytes, want at most 1024 and the number of omitted annotations: %s", len(note), note)
 	}
 }
 
-// A waiting pod whose annotations are edited to something else that does not parse is told of that too.
-func TestInvalidAnnotationIsToldAgainWhenItChanges(t *testing.T) {
+// If an annotation of a waiting pod changes to another invalid value, that value is reported too.
+func TestInvalidAnnotationIsReportedWhenItChanges(t *testing.T) {
 	w := newWorld(t, nil)
 	w.nodes(spot("spot"))
 	w.try(podOf("p"))
@@ -348,6 +353,6 @@ func TestInvalidAnnotationIsToldAgainWhenItChanges(t *testing.T) {
 		values = append(values, value)
 	}
 	if diff := cmp.Diff([]string{`"3O%"`, `"-1"`}, values); diff != "" {
-		t.Errorf("values told (-want +got):\n%s", diff)
+		t.Errorf("reported values (-want +got):\n%s", diff)
 	}
 }

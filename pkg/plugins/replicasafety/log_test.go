@@ -16,13 +16,14 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// logged has what the plugin logs at that verbosity go to the returned function, which takes the lines since its last call.
+// logged captures the log of the plugin at that verbosity. The returned function returns the lines
+// since its last call.
 func (w *world) logged(verbosity int) (take func() []string) {
 	var out bytes.Buffer
 	w.ctx = klog.NewContext(w.ctx, textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(verbosity), textlogger.Output(&out))))
 	return func() (lines []string) {
 		for line := range strings.Lines(out.String()) {
-			_, line, _ = strings.Cut(strings.TrimSuffix(line, "\n"), "] ") // after the time and the place
+			_, line, _ = strings.Cut(strings.TrimSuffix(line, "\n"), "] ") // after the time and the source position
 			lines = append(lines, line)
 		}
 		out.Reset()
@@ -30,11 +31,12 @@ func (w *world) logged(verbosity int) (take func() []string) {
 	}
 }
 
-// At the level that ships a pod that is placed is a line, and one that waits is one line for as long as it waits for the same.
+// At the default level, a placed pod has one log line. A waiting pod has one line until its reason
+// changes.
 func TestLogOfAPod(t *testing.T) {
 	w := newWorld(t, nil, deployment("web", 3, 1, map[string]string{decision.FallbackAfterAnnotation: "5s"})...)
 	w.nodes(spot("spot"))
-	w.stand("spot", web("a"))
+	w.addPods("spot", web("a"))
 	take := w.logged(2)
 	expect := func(when string, want ...string) {
 		t.Helper()
@@ -44,18 +46,18 @@ func TestLogOfAPod(t *testing.T) {
 	}
 	pod := web("p")
 	w.bind(w.try(pod), pod, "spot")
-	expect("placed", `"Placed" pod="shop/p" workload="shop/web-1" desired=3 floor=1 onDemand=0 spot=1 spotBudget=2 node="spot" capacityType="spot" reason="budget" waited="0s"`)
+	expect("placed", `"Placed pod" pod="shop/p" workload="shop/web-1" desired=3 floor=1 onDemand=0 spot=1 spotBudget=2 node="spot" capacityType="spot" reason="budget" waited="0s"`)
 
-	w.stand("spot", pod)
+	w.addPods("spot", pod)
 	last := web("q")
 	w.try(last)
 	const why = "spot budget used up: 2 of 2 replicas of shop/web-1 may run on spot (waits for on-demand room, takes any spot node after 5s)"
-	expect("nowhere to go", `"Waits" pod="shop/q" workload="shop/web-1" desired=3 floor=1 onDemand=0 spot=2 spotBudget=2 why="`+why+`"`)
+	expect("no feasible node", `"Pod waiting" pod="shop/q" workload="shop/web-1" desired=3 floor=1 onDemand=0 spot=2 spotBudget=2 why="`+why+`"`)
 	w.try(last)
-	expect("still nowhere")
+	expect("still no feasible node")
 	w.clock.Step(5 * time.Second)
 	w.bind(w.try(last), last, "spot")
-	expect("placed at last", `"Placed" pod="shop/q" workload="shop/web-1" desired=3 floor=1 onDemand=0 spot=2 spotBudget=2 node="spot" capacityType="spot" reason="fallback" waited="5s"`)
+	expect("placed", `"Placed pod" pod="shop/q" workload="shop/web-1" desired=3 floor=1 onDemand=0 spot=2 spotBudget=2 node="spot" capacityType="spot" reason="fallback" waited="5s"`)
 }
 
 func TestWhyAPodWaits(t *testing.T) {
@@ -66,12 +68,12 @@ func TestWhyAPodWaits(t *testing.T) {
 		pod         *v1.Pod
 		want        []string
 	}{
-		"without room":       {nil, web("p"), []string{"no feasible node: the pod may run on on-demand and on spot"}},
-		"with a cap":         {map[string]string{decision.MaxPerPoolAnnotation: "1"}, web("p"), []string{"no feasible node: the pod may run on on-demand, and in spot pools with fewer than 1 replicas of shop/web-1"}},
-		"bound to spot":      {nil, exempt, []string{"no feasible node: the pod's own node selector or affinity admits only spot"}},
-		"a floor's ordinal":  {nil, podOf("db-0", by("StatefulSet", "db")), []string{"ordinal kept off spot: the first 1 ordinals of shop/db must run on on-demand, and later ordinals wait for this one (waits for on-demand room)"}},
-		"owner not known":    {nil, podOf("p", by("ReplicaSet", "gone")), []string{"owner not known yet: waits for ReplicaSet shop/gone to appear in the cache"}},
-		"without an opinion": {nil, podOf("p", by("DaemonSet", "ds")), nil},
+		"without room":      {nil, web("p"), []string{"no feasible node: the pod may run on on-demand and on spot"}},
+		"with a cap":        {map[string]string{decision.MaxPerPoolAnnotation: "1"}, web("p"), []string{"no feasible node: the pod may run on on-demand, and in spot pools with fewer than 1 replicas of shop/web-1"}},
+		"bound to spot":     {nil, exempt, []string{"no feasible node: the pod's own node selector or affinity admits only spot"}},
+		"a floor's ordinal": {nil, podOf("db-0", by("StatefulSet", "db")), []string{"ordinal kept off spot: the first 1 ordinals of shop/db must run on on-demand, and later ordinals wait for this one (waits for on-demand room)"}},
+		"unknown owner":     {nil, podOf("p", by("ReplicaSet", "gone")), []string{"owner not known yet: waits for ReplicaSet shop/gone to appear in the cache"}},
+		"without a policy":  {nil, podOf("p", by("DaemonSet", "ds")), nil},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +100,7 @@ func TestNothingIsLoggedBelow(t *testing.T) {
 		pod := web(name)
 		if o := w.try(pod); len(o.feasible) > 0 {
 			w.bind(o, pod, "spot")
-			w.stand("spot", pod)
+			w.addPods("spot", pod)
 		}
 	}
 	if lines := take(); len(lines) > 0 {
@@ -106,7 +108,7 @@ func TestNothingIsLoggedBelow(t *testing.T) {
 	}
 }
 
-// What a line costs that is written, and one that is not.
+// This measures the cost of a line that is written, and of a line that is not.
 func BenchmarkLogOfAPod(b *testing.B) {
 	for _, verbosity := range []int{1, 2} {
 		b.Run(fmt.Sprintf("v=%d", verbosity), func(b *testing.B) {

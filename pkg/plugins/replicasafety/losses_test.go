@@ -12,8 +12,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
-// A provisioner writes to a Node step by step and empties it, all between two scheduling cycles. Whether the pool lost a node is told by
-// the order of what it wrote, which only the informer sees.
+// A provisioner changes a Node step by step and empties it between two scheduling cycles. Only the
+// order of its writes, which the informer sees, shows whether the pool lost a node.
 func TestLossesBetweenTwoCycles(t *testing.T) {
 	taint := func(key string) func(*v1.Node) {
 		return func(n *v1.Node) { n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: key}) }
@@ -23,19 +23,19 @@ func TestLossesBetweenTwoCycles(t *testing.T) {
 	disrupted, itn := taint("karpenter.sh/disrupted"), taint("aws-node-termination-handler/spot-itn")
 	cases := map[string]struct {
 		writes []func(*v1.Node)
-		gone   bool // in the end, rather than empty
+		gone   bool // at the end, instead of empty
 		want   bool
 	}{
-		"Karpenter interrupts":                             {writes: []func(*v1.Node){deleted, disrupted}, want: true},
-		"Karpenter interrupts, and the node is gone":       {writes: []func(*v1.Node){deleted, disrupted}, gone: true, want: true},
-		"Karpenter consolidates":                           {writes: []func(*v1.Node){disrupted, deleted}, want: false},
-		"Karpenter consolidates, and it is gone":           {writes: []func(*v1.Node){disrupted, deleted}, gone: true, want: false},
-		"the autoscaler scales down":                       {writes: []func(*v1.Node){taint("ToBeDeletedByClusterAutoscaler")}, gone: true, want: false},
-		"an operator drains, and deletes with a finalizer": {writes: []func(*v1.Node){cordoned, deleted}, want: false},
-		"the termination handler drains":                   {writes: []func(*v1.Node){itn}, want: true},
-		"the termination handler, and it is gone":          {writes: []func(*v1.Node){itn}, gone: true, want: true},
-		"gone without a word":                              {gone: true, want: true},
-		"emptied without a word":                           {want: false},
+		"Karpenter interrupts":                           {writes: []func(*v1.Node){deleted, disrupted}, want: true},
+		"Karpenter interrupts, node deleted":             {writes: []func(*v1.Node){deleted, disrupted}, gone: true, want: true},
+		"Karpenter consolidates":                         {writes: []func(*v1.Node){disrupted, deleted}, want: false},
+		"Karpenter consolidates, node deleted":           {writes: []func(*v1.Node){disrupted, deleted}, gone: true, want: false},
+		"autoscaler scales down":                         {writes: []func(*v1.Node){taint("ToBeDeletedByClusterAutoscaler")}, gone: true, want: false},
+		"operator drains, then deletes with a finalizer": {writes: []func(*v1.Node){cordoned, deleted}, want: false},
+		"termination handler drains":                     {writes: []func(*v1.Node){itn}, want: true},
+		"termination handler drains, node deleted":       {writes: []func(*v1.Node){itn}, gone: true, want: true},
+		"deleted without a signal":                       {gone: true, want: true},
+		"emptied without a signal":                       {want: false},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestLossesBetweenTwoCycles(t *testing.T) {
 			w := newWorld(t, nil, append(deployment("web", 3, 1, nil), lost)...)
 			w.nodes(lost, spot("kept"))
 			pod := podOf("there", by("ReplicaSet", "other-1"))
-			w.stand("lost", pod)
+			w.addPods("lost", pod)
 			w.try(web("first"))
 
 			nodes, logger := w.client.CoreV1().Nodes(), klog.FromContext(w.ctx)
@@ -63,12 +63,12 @@ func TestLossesBetweenTwoCycles(t *testing.T) {
 				w.must(w.cache.RemoveNode(logger, node))
 				w.must(nodes.Delete(w.ctx, node.Name, metav1.DeleteOptions{}))
 			}
-			// The handlers are done with these writes when they have seen one after them.
+			// When the handlers have seen a later write, they have processed these writes.
 			marker := onDemand("marker")
 			marker.Labels[decision.CapacityLabelKey] = "neither"
 			_, err := nodes.Create(w.ctx, marker, metav1.CreateOptions{})
 			w.must(err)
-			w.eventually("the handlers have seen all", func() bool { return len(w.recorded()) > 0 })
+			w.eventually("the handlers have processed all writes", func() bool { return len(w.recorded()) > 0 })
 
 			back := spot("back")
 			back.Labels[v1.LabelTopologyZone] = "b"

@@ -14,14 +14,15 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
-// nomineesOf returns the siblings of pod to which preemption has promised a node, and the node that it has promised pod itself. The framework
-// runs Filter with the nominees of the same node only. Without those of other nodes, every pending replica would evict pods from spot for a
-// budget of one.
+// nomineesOf returns the siblings of pod with nominated nodes, and the nominated node of pod
+// itself. The framework runs Filter with the nominees of the same node only. If the nominees of
+// other nodes did not count, every pending replica would preempt pods on spot for a budget of one.
 //
 // A nominated pod counts only the siblings before it (kube.NominatedBefore).
 //
-// Only the scheduler's own list is up to date in the next cycle, and it can only be asked node by node. So it is asked only if an
-// eviction was simulated for a pod of the revision, or one is known to be nominated, and if that matters to the plan.
+// Only the scheduler's own list is up to date in the next cycle, and it must be read node by node.
+// So nomineesOf reads it only if the plan depends on it, and if preemption was simulated for a pod
+// of the revision or one of its pods is known to be nominated.
 func (p *Plugin) nomineesOf(pod *v1.Pod, subject *kube.Subject, settings decision.Settings, nodes []fwk.NodeInfo) (nominees []placement.Nominee, nominated string) {
 	if !settings.Counts(&subject.Pod.Workload) || !p.waiting.Preempts(subject.RevisionKey) && !p.nominations.has(subject.RevisionKey) {
 		return nil, ""
@@ -38,7 +39,7 @@ func (p *Plugin) nomineesOf(pod *v1.Pod, subject *kube.Subject, settings decisio
 			switch {
 			case other.UID == pod.UID:
 				nominated = name
-			case kube.RevisionOf(other) == subject.RevisionKey && kube.Live(other) && !holds(node, other.UID):
+			case kube.RevisionOf(other) == subject.RevisionKey && kube.Live(other) && !hasPod(node, other.UID):
 				siblings = append(siblings, sibling{placement.Nominee{UID: other.UID, Node: name}, other})
 			}
 		}
@@ -51,8 +52,9 @@ func (p *Plugin) nomineesOf(pod *v1.Pod, subject *kube.Subject, settings decisio
 	return nominees, nominated
 }
 
-// watchNomination wakes the siblings of a nominated pod, which found no node in this cycle, if the scheduler then takes the nomination back.
-// It may do so before it has written the nomination to the API server: then no event reports it.
+// watchNomination wakes the siblings of a nominated pod that found no node in this cycle, if the
+// scheduler then clears the nomination. The scheduler may do so before it has written the
+// nomination to the API server. In that case no event reports the change.
 func (p *Plugin) watchNomination(revision kube.OwnerKey, of placement.Nominee) {
 	p.waiting.After(time.Second, func() {
 		still := slices.ContainsFunc(p.nominator.NominatedPodsForNode(of.Node), func(info fwk.PodInfo) bool { return info.GetPod().UID == of.UID })
@@ -62,13 +64,15 @@ func (p *Plugin) watchNomination(revision kube.OwnerKey, of placement.Nominee) {
 	})
 }
 
-// holds reports whether the pod is on the node in the snapshot, where it is counted: a pod that is assumed may still be nominated.
-func holds(node fwk.NodeInfo, pod types.UID) bool {
+// hasPod reports whether the snapshot contains the pod on the node, where it is already counted. An
+// assumed pod may still be nominated.
+func hasPod(node fwk.NodeInfo, pod types.UID) bool {
 	return slices.ContainsFunc(node.GetPods(), func(info fwk.PodInfo) bool { return info.GetPod().UID == pod })
 }
 
-// nominations are the pods that have no node and are nominated to one, as the API server knows them, by revision. They include pods that an
-// earlier leader nominated. All methods may be called concurrently.
+// nominations contains the unbound pods with a nominated node according to the API server, by
+// revision. It includes pods that an earlier leader nominated. All methods may be called
+// concurrently.
 type nominations struct {
 	mu   sync.Mutex
 	pods map[kube.OwnerKey]map[types.UID]struct{}
@@ -85,8 +89,9 @@ func (n *nominations) has(revision kube.OwnerKey) bool {
 	return len(n.pods[revision]) > 0
 }
 
-// set records a pod that has changed from before to after; nil for one that is new or gone. It reports whether a nomination ended without
-// the pod being bound to that node: its place in the budget is free.
+// set records the change of a pod from before, nil for a new pod, to after, nil for a deleted pod.
+// It reports whether a nomination ended and the pod is not bound to that node. Its place in the
+// budget is then free.
 func (n *nominations) set(before, after *v1.Pod) (ended bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

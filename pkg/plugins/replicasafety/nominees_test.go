@@ -19,7 +19,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
-// nominate has preemption promise a node to these pods.
+// nominate simulates that preemption nominated a node for these pods.
 func (w *world) nominate(node string, pods ...*v1.Pod) {
 	w.t.Helper()
 	for _, pod := range pods {
@@ -30,19 +30,19 @@ func (w *world) nominate(node string, pods ...*v1.Pod) {
 	}
 }
 
-// preempts is what a cycle leaves in which an eviction was simulated.
+// preempts returns the flag of a cycle in which preemption was simulated.
 func preempts() *atomic.Bool {
 	var b atomic.Bool
 	b.Store(true)
 	return &b
 }
 
-// bound returns the pod as it is on a node.
+// bound returns the pod as bound to a node.
 func bound(pod *v1.Pod, node string) *v1.Pod {
 	return changed(pod, func(p *v1.Pod) { p.Spec.NodeName = node })
 }
 
-// Siblings that are nominated to other nodes use up the budget, each once.
+// Siblings that are nominated to other nodes use the budget, each once.
 func TestNomineesOnOtherNodesCount(t *testing.T) {
 	created := func(name string, after time.Duration) *v1.Pod {
 		pod := web(name)
@@ -62,9 +62,9 @@ func TestNomineesOnOtherNodesCount(t *testing.T) {
 		"of another revision": {func(w *world) {
 			w.nominate("spot-1", podOf("a", by("ReplicaSet", "web-2")), podOf("b", by("ReplicaSet", "web-2")))
 		}, web("p"), all},
-		"one that terminates":       {func(w *world) { w.nominate("spot-1", web("a"), terminating(web("b"))) }, web("p"), all},
-		"to a node that is gone":    {func(w *world) { w.nominate("gone", web("a"), web("b")) }, web("p"), all},
-		"one of them assumed there": {func(w *world) { a := web("a"); w.nominate("spot-1", a); w.stand("spot-1", a.DeepCopy()) }, web("p"), all},
+		"one terminates":            {func(w *world) { w.nominate("spot-1", web("a"), terminating(web("b"))) }, web("p"), all},
+		"to a deleted node":         {func(w *world) { w.nominate("gone", web("a"), web("b")) }, web("p"), all},
+		"one already assumed there": {func(w *world) { a := web("a"); w.nominate("spot-1", a); w.addPods("spot-1", a.DeepCopy()) }, web("p"), all},
 		"the pod itself":            {func(w *world) { w.nominate("spot-1", web("p")); w.nominate("spot-2", web("z")) }, web("p"), all},
 		"the pod itself, and older ones": {func(w *world) {
 			w.nominate("spot-1", created("p", 0))
@@ -73,7 +73,7 @@ func TestNomineesOnOtherNodesCount(t *testing.T) {
 		"the pod itself, and younger ones": {func(w *world) {
 			w.nominate("spot-1", created("p", 0))
 			w.nominate("spot-2", created("a", time.Second), created("b", time.Second))
-			// The framework itself has the pod yield to those of the same node.
+			// The framework itself counts the nominees of the same node.
 		}, created("p", 0), []string{"on-demand", "spot-1"}},
 	}
 	for name, test := range cases {
@@ -88,7 +88,7 @@ func TestNomineesOnOtherNodesCount(t *testing.T) {
 	}
 }
 
-// A nomination that an earlier leader wrote counts although the pod has not been tried by this one.
+// A nomination by an earlier leader counts although this leader has not tried the pod.
 func TestNomineesOfAnEarlierLeaderCount(t *testing.T) {
 	w := newWorld(t, nil, deployment("web", 2, 1, nil)...)
 	w.nodes(onDemand("on-demand"), spot("spot-1"), spot("spot-2"))
@@ -105,7 +105,7 @@ func TestNomineesOfAnEarlierLeaderCount(t *testing.T) {
 	}
 }
 
-// The siblings of a nominated pod are woken when its place in the budget is free again, and not before.
+// The end of a nomination wakes the siblings when the place in the budget is free, and not before.
 func TestEndOfANominationWakes(t *testing.T) {
 	nominated := web("a")
 	nominated.Status.NominatedNodeName = "spot-1"
@@ -113,13 +113,13 @@ func TestEndOfANominationWakes(t *testing.T) {
 		after *v1.Pod
 		want  []string
 	}{
-		"taken back":          {web("a"), []string{"shop/p"}},
-		"deleted":             {nil, []string{"shop/p"}},
-		"bound elsewhere":     {bound(nominated, "on-demand"), []string{"shop/p"}},
-		"bound there":         {bound(nominated, "spot-1"), nil},
-		"still nominated":     {annotate(nominated.DeepCopy(), "a", "b"), nil},
-		"to another node now": {changed(nominated, func(p *v1.Pod) { p.Status.NominatedNodeName = "spot-2" }), []string{"shop/p"}},
-		"terminating":         {terminating(nominated.DeepCopy()), []string{"shop/p"}},
+		"cleared":                   {web("a"), []string{"shop/p"}},
+		"deleted":                   {nil, []string{"shop/p"}},
+		"bound elsewhere":           {bound(nominated, "on-demand"), []string{"shop/p"}},
+		"bound to that node":        {bound(nominated, "spot-1"), nil},
+		"still nominated":           {annotate(nominated.DeepCopy(), "a", "b"), nil},
+		"nominated to another node": {changed(nominated, func(p *v1.Pod) { p.Status.NominatedNodeName = "spot-2" }), []string{"shop/p"}},
+		"terminating":               {terminating(nominated.DeepCopy()), []string{"shop/p"}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -139,11 +139,12 @@ func TestEndOfANominationWakes(t *testing.T) {
 	}
 }
 
-// The scheduler may take a nomination back before it has written it to the API server: then no event reports its end.
-func TestNominationTakenBackUnseenWakes(t *testing.T) {
+// The scheduler may clear a nomination before it has written it to the API server. No event reports
+// this.
+func TestUnwrittenNominationClearedWakes(t *testing.T) {
 	w := newWorld(t, nil, deployment("web", 3, 1, nil)...)
 	w.nodes(spot("spot-1"))
-	w.stand("spot-1", web("b"), web("c")) // the budget is used up
+	w.addPods("spot-1", web("b"), web("c")) // the budget is used up
 	pod := web("a")
 	w.nominate("spot-1", pod)
 	w.try(pod)
@@ -168,11 +169,12 @@ func TestNominationTakenBackUnseenWakes(t *testing.T) {
 	})
 }
 
-// A replica beyond the floor evicts nothing from on-demand, whether or not the cluster has spot nodes; one of the floor does.
+// A replica beyond the floor preempts nothing on on-demand, with or without spot nodes in the
+// cluster. A replica of the floor does.
 func TestOverflowDoesNotPreemptOnOnDemand(t *testing.T) {
 	for _, hasSpot := range []bool{false, true} {
 		for name, test := range map[string]struct {
-			standing []*v1.Pod
+			existing []*v1.Pod
 			pod      *v1.Pod
 			evicts   bool
 		}{
@@ -189,13 +191,13 @@ func TestOverflowDoesNotPreemptOnOnDemand(t *testing.T) {
 				if hasSpot {
 					w.nodes(spot("spot"))
 				}
-				w.stand("od-2", test.standing...)
+				w.addPods("od-2", test.existing...)
 				if name == "beyond the floor, nominated" {
 					w.nominate("od-2", web("a"))
 				}
 				victim := podOf("victim")
 				victim.Spec.Priority = ptr.To[int32](-10)
-				w.stand("od-1", victim)
+				w.addPods("od-1", victim)
 				o := w.try(test.pod)
 				info, err := w.snapshot.Get("od-1")
 				w.must(err)
@@ -218,11 +220,12 @@ func TestOverflowDoesNotPreemptOnOnDemand(t *testing.T) {
 	}
 }
 
-// A pod is deleted between its nomination and the write of the nomination: no event of the framework has its siblings tried again.
+// A pod is deleted between its nomination and the write of the nomination. No event of the
+// framework retries its siblings.
 func TestUnseenNomineeDeletedWakes(t *testing.T) {
 	w := newWorld(t, nil, deployment("web", 3, 1, nil)...)
 	w.nodes(spot("spot-1"))
-	w.stand("spot-1", web("b"))
+	w.addPods("spot-1", web("b"))
 	pod := web("a")
 	w.try(pod)
 	w.nominate("spot-1", pod)
@@ -235,8 +238,9 @@ func TestUnseenNomineeDeletedWakes(t *testing.T) {
 	w.eventually("the sibling is woken", func() bool { return slices.Contains(w.woken.take(), "shop/p") })
 }
 
-// A pod without a node that terminates is not tried again. It must not hold nodes, nor count as waiting.
-func TestTerminatingPodWaitsNoMore(t *testing.T) {
+// A terminating pod without a node is not retried. It must neither withhold nodes nor count as
+// waiting.
+func TestTerminatingPodStopsWaiting(t *testing.T) {
 	w := newWorld(t, nil)
 	w.nodes(spot("spot-1"))
 	pod := podOf("single")

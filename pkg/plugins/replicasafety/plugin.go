@@ -1,14 +1,14 @@
-// Package replicasafety is the scheduler plugin that keeps every workload's floor of replicas off spot nodes. It adapts the scheduler
-// framework to package decision, which decides.
+// Package replicasafety is the scheduler plugin that keeps the floor of every workload off spot
+// nodes. It adapts the scheduler framework to package decision, which contains the policy.
 //
-//	plugin.go    construction
-//	nominees.go  which siblings preemption has promised a node
-//	filter.go    PreFilter with AddPod and RemovePod, Filter: may the pod go there
-//	wait.go      PostFilter: what an unschedulable pod waits for
-//	wake.go      events and informer handlers: what has it tried again
-//	place.go     Reserve, PostBind: metrics and events of placements
-//	sign.go      SignPod: which pods may share one decision
-//	observe.go   floor deficits and nodes, for metrics
+//	plugin.go      construction
+//	nominees.go    siblings with nominated nodes
+//	filter.go      PreFilter with AddPod and RemovePod, Filter
+//	postfilter.go  PostFilter: the changes that an unschedulable pod waits for
+//	events.go      queueing hints and informer handlers that retry waiting pods
+//	binding.go     Reserve, PostBind: metrics and events of placements
+//	signature.go   SignPod: pods that may share one decision
+//	gauges.go      metrics of floor deficits and nodes
 package replicasafety
 
 import (
@@ -53,10 +53,10 @@ type Plugin struct {
 	logger   klog.Logger
 	clock    clock.WithDelayedExecution
 	handlers []cache.ResourceEventHandlerRegistration
-	// gangs reports whether the profile places gangs.
+	// gangs reports whether the profile schedules gangs.
 	gangs func() bool
 
-	// deficits is observe's.
+	// Only observe uses deficits.
 	deficits kube.Deficits
 }
 
@@ -71,22 +71,23 @@ var (
 	_ fwk.SignPlugin          = &Plugin{}
 )
 
-// New builds the plugin from its args, a *config.ReplicaSafetyArgs, for a profile that places no gangs. It remembers by itself whether nodes
-// with capacity labels were seen.
+// New builds the plugin from its args, a *config.ReplicaSafetyArgs, for a profile that does not
+// schedule gangs. The plugin has its own record of whether nodes with capacity labels were seen.
 func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 	return newPlugin(ctx, args, handle, &kube.LabelHistory{}, func() bool { return false })
 }
 
-// With returns a New for profiles that may place gangs. gangs reports whether the profile of a handle does. It is called when the profile is
-// complete, which it is not yet when its plugins are built. The plugins of all profiles share labels.
+// With returns a New function for profiles that may schedule gangs. gangs reports whether the
+// profile of a handle does. The plugin calls it after the profile is complete, which it is not
+// while its plugins are built. The plugins of all profiles share labels.
 func With(labels *kube.LabelHistory, gangs func(fwk.Handle) bool) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
 	return func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 		return newPlugin(ctx, args, handle, labels, sync.OnceValue(func() bool { return gangs(handle) }))
 	}
 }
 
-// newPlugin asks the shared informer factory for all that the plugin needs, so that the scheduler starts those informers and waits for
-// them.
+// newPlugin requests all its informers from the shared factory, so the scheduler starts them and
+// waits for their sync.
 func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, labels *kube.LabelHistory, gangs func() bool) (fwk.Plugin, error) {
 	safety, ok := args.(*config.ReplicaSafetyArgs)
 	if !ok {
@@ -139,8 +140,9 @@ func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, labe
 // Name returns the plugin's name.
 func (p *Plugin) Name() string { return Name }
 
-// gangOf returns the gang that pod is placed with; the zero Gang if it is placed by itself. The label alone makes no gang: without a plugin
-// that places gangs, it would only let a pod fall back by the clock of another.
+// gangOf returns the gang of pod; the zero Gang if the pod is scheduled individually. The label
+// alone does not make a gang. Without a plugin that schedules gangs, it would only let one pod fall
+// back after the waiting time of another.
 func (p *Plugin) gangOf(pod *v1.Pod) placement.Gang {
 	group := kube.GangOf(pod)
 	if group == "" || !p.gangs() {
@@ -149,8 +151,8 @@ func (p *Plugin) gangOf(pod *v1.Pod) placement.Gang {
 	return placement.Gang{Revision: kube.RevisionOf(pod), PodGroup: group}
 }
 
-// synced reports whether every handler has seen the whole of its first list. Empty caches are how a scheduler breaks every floor
-// when it starts.
+// synced reports whether every handler has processed its complete initial list. With incomplete
+// caches, a starting scheduler would violate every floor.
 func (p *Plugin) synced() bool {
 	for _, handler := range p.handlers {
 		if !handler.HasSynced() {

@@ -10,7 +10,8 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/helper"
 )
 
-// kube-scheduler's PodTopologySpread reads the same caches: its default constraints spread the pods that an owner selects.
+// PodTopologySpread of kube-scheduler reads the same caches: its default constraints spread the
+// pods that an owner selects.
 func TestTrimmedOwnersSelectTheirPods(t *testing.T) {
 	selected := map[string]string{"app": "web"}
 	selector := &metav1.LabelSelector{MatchLabels: selected}
@@ -35,7 +36,7 @@ func TestTrimmedOwnersSelectTheirPods(t *testing.T) {
 	}
 }
 
-// The scheduler's caches are trimmed: those of pods and nodes are most of its memory.
+// The scheduler's caches of pods and nodes are trimmed, because they use most of its memory.
 func TestCachesAreTrimmed(t *testing.T) {
 	managed := []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}
 	bound, waiting, n := web("bound"), web("waiting"), spot("n")
@@ -57,7 +58,7 @@ func TestCachesAreTrimmed(t *testing.T) {
 		}
 	}
 	if gotBound.Spec.Containers[0].Env != nil || gotWaiting.Spec.Containers[0].Env == nil {
-		t.Errorf("environment of the bound pod %v, of the waiting one %v; want it dropped and kept",
+		t.Errorf("environment of the bound pod %v, of the waiting pod %v; want it removed and preserved",
 			gotBound.Spec.Containers[0].Env, gotWaiting.Spec.Containers[0].Env)
 	}
 }

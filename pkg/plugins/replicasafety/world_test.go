@@ -45,8 +45,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// world is the plugin in the scheduler's own framework, with the scheduler's own cache, on a fake API server and a fake clock. Nothing
-// schedules by itself: a test runs one cycle with try.
+// world is the plugin in the scheduler's own framework and cache, with a fake API server and a fake
+// clock. No pod is scheduled automatically: a test runs one cycle with try.
 type world struct {
 	t      testing.TB
 	ctx    context.Context
@@ -63,7 +63,8 @@ type world struct {
 	recorder  *events.FakeRecorder
 }
 
-// newWorld returns a world whose informers hold objects and are in sync. change, which may be nil, changes the default args.
+// newWorld returns a world whose informers contain objects and are in sync. change modifies the
+// default args; it may be nil.
 func newWorld(t testing.TB, change func(*config.ReplicaSafetyArgs), objects ...runtime.Object) *world {
 	t.Helper()
 	w := newWorldNotSynced(t, change, objects...)
@@ -72,7 +73,7 @@ func newWorld(t testing.TB, change func(*config.ReplicaSafetyArgs), objects ...r
 	return w
 }
 
-// newWorldNotSynced is newWorld before its informers are started.
+// newWorldNotSynced is like newWorld but does not start the informers.
 func newWorldNotSynced(t testing.TB, change func(*config.ReplicaSafetyArgs), objects ...runtime.Object) *world {
 	t.Helper()
 	args := &config.ReplicaSafetyArgs{}
@@ -114,7 +115,7 @@ func newWorldNotSynced(t testing.TB, change func(*config.ReplicaSafetyArgs), obj
 	return w
 }
 
-// nominator stands for the scheduler's list of nominated pods. It is safe for concurrent use.
+// nominator simulates the scheduler's list of nominated pods. It is safe for concurrent use.
 type nominator struct {
 	mu    sync.Mutex
 	pods  map[string][]fwk.PodInfo // by the node's name
@@ -150,7 +151,7 @@ func (n *nominator) readCount() int {
 	return n.reads
 }
 
-// activator stands for the scheduling queue: it notes which pods were woken.
+// activator simulates the scheduling queue and records the woken pods.
 type activator struct {
 	mu    sync.Mutex
 	names []string
@@ -164,7 +165,7 @@ func (a *activator) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
 	}
 }
 
-// take returns who was woken since it was last asked.
+// take returns the pods that were woken since its last call.
 func (a *activator) take() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -174,11 +175,11 @@ func (a *activator) take() []string {
 	return slices.Compact(names)
 }
 
-// outcome is how one scheduling cycle went, as far as this plugin has a say.
+// outcome is the result of this plugin in one scheduling cycle.
 type outcome struct {
 	state    fwk.CycleState
-	rejected *fwk.Status            // by PreFilter; nil if it was passed
-	refused  map[string]*fwk.Status // by Filter, by node
+	rejected *fwk.Status            // status of PreFilter; nil if it succeeded
+	refused  map[string]*fwk.Status // statuses of Filter, by node
 	feasible []string
 }
 
@@ -191,7 +192,7 @@ func (w *world) try(pod *v1.Pod) outcome {
 	if _, status, _ := w.framework.RunPreFilterPlugins(w.ctx, o.state, pod); !status.IsSuccess() {
 		o.rejected = status
 		if !status.IsRejected() {
-			return o // an error: the scheduler tries again after a back-off
+			return o // an error: the scheduler retries after a back-off
 		}
 	} else {
 		infos, err := w.snapshot.NodeInfos().List()
@@ -211,13 +212,13 @@ func (w *world) try(pod *v1.Pod) outcome {
 	return o
 }
 
-// seen puts pod into the informer's cache: the scheduler tries no pod that is not there.
+// seen adds pod to the informer's cache, because the scheduler tries only pods in its cache.
 func (w *world) seen(pod *v1.Pod) {
 	w.t.Helper()
 	w.must(w.factory.Core().V1().Pods().Informer().GetIndexer().Add(pod))
 }
 
-// bind runs what follows a cycle that found node.
+// bind runs the extension points that follow a cycle that found node.
 func (w *world) bind(o outcome, pod *v1.Pod, node string) {
 	w.t.Helper()
 	w.must(w.framework.RunReservePluginsReserve(w.ctx, o.state, pod, node).AsError())
@@ -231,10 +232,10 @@ func (w *world) must(err error) {
 	}
 }
 
-// eventually waits for a fact that informers bring about.
-func (w *world) eventually(what string, holds func() bool) {
+// eventually waits until a condition that depends on informers is true.
+func (w *world) eventually(what string, condition func() bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); !condition(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("not within 20 s: %s", what)
 		}
@@ -254,14 +255,14 @@ func (w *world) recorded() []string {
 	}
 }
 
-// nodes puts nodes into the scheduler's cache, and pods that stand on nodes.
+// nodes adds nodes to the scheduler's cache. addPods adds pods that are bound to a node.
 func (w *world) nodes(nodes ...*v1.Node) {
 	for _, node := range nodes {
 		w.cache.AddNode(klog.FromContext(w.ctx), node)
 	}
 }
 
-func (w *world) stand(node string, pods ...*v1.Pod) {
+func (w *world) addPods(node string, pods ...*v1.Pod) {
 	w.t.Helper()
 	for _, pod := range pods {
 		pod.Spec.NodeName = node
@@ -280,7 +281,7 @@ func node(name, capacity string) *v1.Node {
 func onDemand(name string) *v1.Node { return node(name, "on-demand") }
 func spot(name string) *v1.Node     { return node(name, "spot") }
 
-// young returns a node without a capacity label that came into being just now.
+// young returns a new node without a capacity label.
 func young(name string) *v1.Node {
 	n := node(name, "")
 	n.CreationTimestamp = metav1.NewTime(now)
@@ -299,7 +300,8 @@ func by(kind, name string) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: group, Kind: kind, Name: name, UID: types.UID(name), Controller: ptr.To(true)}
 }
 
-// keyOf returns the key of what by refers to; of a pod without a controller for the kind Pod.
+// keyOf returns the key of the reference that by creates, or of a pod without a controller for the
+// kind Pod.
 func keyOf(kind, name string) kube.OwnerKey {
 	if kind == "Pod" {
 		return kube.OwnerKey{Namespace: "shop", Kind: kind, UID: types.UID(name)}
@@ -313,7 +315,7 @@ func podOf(name string, owners ...metav1.OwnerReference) *v1.Pod {
 	return &v1.Pod{ObjectMeta: meta(name, owners...), Spec: v1.PodSpec{SchedulerName: profile}}
 }
 
-// deployment returns a Deployment and its ReplicaSets, named "<name>-<revision>" from 1 up.
+// deployment returns a Deployment and its ReplicaSets, named "<name>-<revision>" starting at 1.
 func deployment(name string, replicas int32, revisions int, annotations map[string]string) []runtime.Object {
 	d := &appsv1.Deployment{ObjectMeta: meta(name), Spec: appsv1.DeploymentSpec{Replicas: &replicas}}
 	d.Annotations = annotations
@@ -348,7 +350,7 @@ func terminating(pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
-// reasons returns the refusals of an outcome by node, each checked to be one that preemption cannot help.
+// reasons returns the reasons of an outcome by node. It checks that preemption cannot resolve them.
 func (w *world) reasons(o outcome) map[string]string {
 	w.t.Helper()
 	reasons := map[string]string{}

@@ -1,5 +1,6 @@
-// Package spotpreference is the scheduler plugin that ranks the nodes a pod may go to: the capacity type it should have first, then spread
-// over nodes, zones and pools, then the pool that was interrupted least. It reads what ReplicaSafety found out in the same cycle.
+// Package spotpreference is the scheduler plugin that ranks the admitted nodes of a pod. It prefers
+// the planned capacity type, then spreads pods over nodes, zones and pools, then prefers pools with
+// fewer interruptions. It reads the State that ReplicaSafety created in the same cycle.
 package spotpreference
 
 import (
@@ -22,7 +23,8 @@ import (
 // Name is the plugin's name in a KubeSchedulerConfiguration.
 const Name = "SpotPreference"
 
-// Plugin is SpotPreference for one profile. The profile must also have ReplicaSafety; without it nothing is scored.
+// Plugin is SpotPreference for one profile. The profile must also enable ReplicaSafety, or no node
+// is scored.
 type Plugin struct {
 	clock    clock.PassiveClock
 	halfLife time.Duration
@@ -54,15 +56,16 @@ func (p *Plugin) Name() string { return Name }
 
 const scoringKey fwk.StateKey = "spot-aware-scheduler.io/scoring"
 
-// scoring is what Score needs in this cycle.
+// scoring is the state that Score needs in this cycle.
 type scoring struct {
 	state *placement.State
 }
 
-// Clone returns s itself: it is not changed after PreScore.
+// Clone returns s itself, because s does not change after PreScore.
 func (s *scoring) Clone() fwk.StateData { return s }
 
-// PreScore works out the risk of the pools. It skips pods that ReplicaSafety has no opinion on, and those for which all nodes are as good.
+// PreScore computes the risk of the pools. It skips pods without a policy, and pods for which all
+// nodes have the same rank.
 func (p *Plugin) PreScore(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, _ []fwk.NodeInfo) *fwk.Status {
 	s := placement.Read(cycle)
 	if s == nil || s.RanksAlike() {
@@ -73,11 +76,11 @@ func (p *Plugin) PreScore(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, _ 
 	return nil
 }
 
-// Score returns the node's rank. NormalizeScore makes a score of it.
+// Score returns the node's rank. NormalizeScore converts it to a score.
 func (p *Plugin) Score(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
 	data, err := cycle.Read(scoringKey)
 	if err != nil {
-		return 0, fwk.AsStatus(fmt.Errorf("%s was not asked at PreScore: %w", Name, err))
+		return 0, fwk.AsStatus(fmt.Errorf("PreScore of %s did not run: %w", Name, err))
 	}
 	s, _ := data.(*scoring)
 	return int64(s.state.Rank(node.Node().Name)), nil
@@ -86,7 +89,7 @@ func (p *Plugin) Score(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node 
 // ScoreExtensions returns the plugin itself.
 func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
 
-// NormalizeScore maps the ranks to scores.
+// NormalizeScore converts the ranks to scores.
 func (p *Plugin) NormalizeScore(_ context.Context, _ fwk.CycleState, _ *v1.Pod, scores fwk.NodeScoreList) *fwk.Status {
 	ranks := make([]decision.Rank, len(scores))
 	for i := range scores {
@@ -99,8 +102,8 @@ func (p *Plugin) NormalizeScore(_ context.Context, _ fwk.CycleState, _ *v1.Pod, 
 	return nil
 }
 
-// SignPod refuses pods with a controller: their scores depend on where their siblings are. What else a score depends on is in
-// ReplicaSafety's signature.
+// SignPod refuses pods with a controller, because their scores depend on the nodes of their
+// siblings. The signature of ReplicaSafety contains the other inputs of a score.
 func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
 	if kube.HasOpinion(pod) && metav1.GetControllerOfNoCopy(pod) != nil {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "the score depends on the pod's siblings")

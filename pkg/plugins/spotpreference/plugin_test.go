@@ -29,7 +29,8 @@ var (
 	reader = &kube.NodeReader{Policy: &decision.Policy{}, Signals: kube.BuiltinSignals()}
 )
 
-// nodeOf returns a node of that capacity type in the pool "m/<zone>", with pods of the ReplicaSets named.
+// nodeOf returns a node of that capacity type in the pool "m/<zone>", with pods of the named
+// ReplicaSets.
 func nodeOf(name, capacity, zone string, replicaSets ...string) *framework.NodeInfo {
 	info := framework.NewNodeInfo()
 	for i, replicaSet := range replicaSets {
@@ -75,7 +76,8 @@ func newPlugin(t testing.TB, args config.SpotPreferenceArgs) *Plugin {
 	return p
 }
 
-// cycleOf returns the state of a cycle for a pod of the ReplicaSet "rs", of desired replicas with a floor of 1, as ReplicaSafety leaves it.
+// cycleOf returns the cycle state that ReplicaSafety creates for a pod of the ReplicaSet "rs",
+// which has desired replicas and a floor of 1.
 func cycleOf(counter *placement.Counter, desired int) fwk.CycleState {
 	subject := &kube.Subject{RevisionKey: kube.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: "rs"}, Pod: decision.Pod{Workload: decision.Workload{Desired: desired}}}
 	cycle := framework.NewCycleState()
@@ -103,7 +105,7 @@ func score(t testing.TB, p *Plugin, cycle fwk.CycleState, nodes []fwk.NodeInfo) 
 	return scores
 }
 
-// order writes scores as "best > next = as good > worst".
+// order formats scores as "best > next = equal > worst".
 func order(scores fwk.NodeScoreList) string {
 	scores = slices.Clone(scores)
 	slices.SortFunc(scores, func(a, b fwk.NodeScore) int {
@@ -128,7 +130,7 @@ func TestOrder(t *testing.T) {
 	cases := map[string]struct {
 		args    config.SpotPreferenceArgs
 		desired int
-		before  []*framework.NodeInfo // what an earlier cycle saw, so long ago
+		before  []*framework.NodeInfo // nodes of an earlier cycle
 		ago     time.Duration
 		nodes   []*framework.NodeInfo
 		want    string
@@ -141,28 +143,28 @@ func TestOrder(t *testing.T) {
 		"advisory last, whatever its type": {desired: 3,
 			nodes: []*framework.NodeInfo{withTaint(nodeOf("going", "on-demand", "a"), advisory), nodeOf("s", "spot", "a", "rs"), nodeOf("o", "on-demand", "b", "other")},
 			want:  "o > s > going"},
-		"spread over nodes, zones, then nothing": {desired: 9, nodes: []*framework.NodeInfo{
+		"spread over nodes, then zones": {desired: 9, nodes: []*framework.NodeInfo{
 			nodeOf("here", "spot", "a", "rs"), nodeOf("beside", "spot", "a"), nodeOf("away-1", "spot", "b"), nodeOf("away-2", "spot", "c"), nodeOf("floor", "on-demand", "z", "rs")},
 			want: "away-1 = away-2 > beside > here > floor"},
-		"known risk, where all else is equal": {args: risky, desired: 9, nodes: []*framework.NodeInfo{
+		"prior risk breaks ties": {args: risky, desired: 9, nodes: []*framework.NodeInfo{
 			nodeOf("risky", "spot", "a"), nodeOf("safe", "spot", "b"), nodeOf("floor", "on-demand", "z", "rs")}, want: "safe > risky > floor"},
 		"spread outweighs risk": {args: risky, desired: 9, nodes: []*framework.NodeInfo{
 			nodeOf("risky", "spot", "a"), nodeOf("safe", "spot", "b", "rs"), nodeOf("floor", "on-demand", "z", "rs")}, want: "risky > safe > floor"},
-		"the risk of a spot pool says nothing of on-demand nodes": {args: risky, desired: 1, nodes: []*framework.NodeInfo{
+		"spot risk does not affect on-demand nodes": {args: risky, desired: 1, nodes: []*framework.NodeInfo{
 			nodeOf("a", "on-demand", "a"), nodeOf("b", "on-demand", "b"), nodeOf("s", "spot", "b")}, want: "a = b > s"},
 		"on-demand only, with siblings": {desired: 3, nodes: []*framework.NodeInfo{nodeOf("a", "on-demand", "a", "rs"), nodeOf("b", "on-demand", "b")}, want: "b > a"},
-		"a pool that was just interrupted": {desired: 9,
+		"recent interruption": {desired: 9,
 			before: []*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), kube.InterruptionTaint)},
 			nodes:  []*framework.NodeInfo{nodeOf("hit", "spot", "a"), nodeOf("calm", "spot", "b"), nodeOf("floor", "on-demand", "z", "rs")}, want: "calm > hit > floor"},
-		"just interrupted is worse than a known risk below a half": {
+		"recent interruption outweighs a prior risk below 0.5": {
 			args:    config.SpotPreferenceArgs{PoolRisk: []config.PoolRisk{{InstanceType: "m", Zone: "b", Risk: "0.4"}}},
 			desired: 9, before: []*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), kube.InterruptionTaint)},
 			nodes: []*framework.NodeInfo{nodeOf("hit", "spot", "a"), nodeOf("known", "spot", "b"), nodeOf("floor", "on-demand", "z", "rs")}, want: "known > hit > floor"},
-		"and better when it is two half-lives old": {
+		"interruption decays after two half-lives": {
 			args:    config.SpotPreferenceArgs{RiskHalfLife: "10m", PoolRisk: []config.PoolRisk{{InstanceType: "m", Zone: "b", Risk: "0.4"}}},
 			desired: 9, before: []*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), kube.InterruptionTaint)}, ago: 20 * time.Minute,
 			nodes: []*framework.NodeInfo{nodeOf("hit", "spot", "a"), nodeOf("known", "spot", "b"), nodeOf("floor", "on-demand", "z", "rs")}, want: "hit > known > floor"},
-		"known risk and interruption add up": {
+		"prior risk and interruption combine": {
 			args:    config.SpotPreferenceArgs{PoolRisk: []config.PoolRisk{{InstanceType: "m", Zone: "a", Risk: "0.4"}, {InstanceType: "m", Zone: "b", Risk: "0.6"}}},
 			desired: 9, before: []*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), kube.InterruptionTaint)},
 			nodes: []*framework.NodeInfo{nodeOf("both", "spot", "a"), nodeOf("known", "spot", "b"), nodeOf("floor", "on-demand", "z", "rs")}, want: "known > both > floor"},
@@ -186,7 +188,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// What was seen in one cycle must not stay in the configuration: it is to decay.
+// Losses of a cycle must not change the configured prior risk, because they decay.
 func TestInterruptionsLeaveTheKnownRiskAlone(t *testing.T) {
 	p := newPlugin(t, config.SpotPreferenceArgs{PoolRisk: []config.PoolRisk{{InstanceType: "m", Zone: "a", Risk: "0.25"}}})
 	nodes := list([]*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), kube.InterruptionTaint)})
@@ -194,12 +196,13 @@ func TestInterruptionsLeaveTheKnownRiskAlone(t *testing.T) {
 	counter.Update(nodes, now)
 	score(t, p, cycleOf(counter, 3), nodes)
 	if diff := gocmp.Diff(map[decision.Pool]float64{{InstanceType: "m", Zone: "a"}: 0.25}, p.poolRisk); diff != "" {
-		t.Errorf("known risk (-want +got):\n%s", diff)
+		t.Errorf("prior risk (-want +got):\n%s", diff)
 	}
 }
 
-// A pod that ReplicaSafety has no opinion on is not scored, nor one for which all nodes are as good; being asked all the same is an error, not a score.
-func TestWithoutAnOpinion(t *testing.T) {
+// PreScore skips pods without a policy, and pods for which all nodes have the same rank. Score
+// without PreScore is an error, not a score.
+func TestWithoutAPolicy(t *testing.T) {
 	p := newPlugin(t, config.SpotPreferenceArgs{})
 	cycle := framework.NewCycleState()
 	if status := p.PreScore(t.Context(), cycle, nil, nil); !status.IsSkip() {
@@ -208,7 +211,7 @@ func TestWithoutAnOpinion(t *testing.T) {
 	alike := placement.NewCounter(reader, &kube.LabelHistory{})
 	alike.Update(list([]*framework.NodeInfo{nodeOf("a", "on-demand", "a"), nodeOf("b", "on-demand", "b", "another")}), now)
 	if status := p.PreScore(t.Context(), cycleOf(alike, 3), nil, nil); !status.IsSkip() {
-		t.Errorf("PreScore where all nodes are as good: %v, want Skip", status)
+		t.Errorf("PreScore with equal ranks: %v, want Skip", status)
 	}
 	if _, status := p.Score(t.Context(), cycle, nil, nodeOf("n", "spot", "a")); status.Code() != fwk.Error {
 		t.Errorf("Score: %v, want an error", status)
@@ -227,14 +230,14 @@ func TestSignPod(t *testing.T) {
 		want bool
 	}{
 		"no controller": {podOf("p", ""), true},
-		"no opinion":    {daemon, true},
+		"no policy":     {daemon, true},
 		"ReplicaSet":    {podOf("p", "rs"), false},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			fragments, status := newPlugin(t, config.SpotPreferenceArgs{}).SignPod(t.Context(), test.pod)
 			if status.IsSuccess() != test.want || len(fragments) > 0 {
-				t.Errorf("SignPod = %v, %v; want signed %t and nothing to add", fragments, status, test.want)
+				t.Errorf("SignPod = %v, %v; want signed %t without fragments", fragments, status, test.want)
 			}
 			if !test.want && !status.IsRejected() {
 				t.Errorf("SignPod: %v, want a refusal", status)
@@ -250,9 +253,9 @@ func TestNewRefuses(t *testing.T) {
 		args runtime.Object
 		want string
 	}{
-		"nothing":          {nil, "SpotPreferenceArgs"},
-		"another plugin's": {&config.ReplicaSafetyArgs{}, "SpotPreferenceArgs"},
-		"a bad half-life":  {bad, "riskHalfLife"},
+		"nothing":              {nil, "SpotPreferenceArgs"},
+		"another plugin's":     {&config.ReplicaSafetyArgs{}, "SpotPreferenceArgs"},
+		"an invalid half-life": {bad, "riskHalfLife"},
 	} {
 		if _, err := New(t.Context(), test.args, nil); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: error %v, want one that names %s", name, err, test.want)

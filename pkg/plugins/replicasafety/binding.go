@@ -13,8 +13,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
-// Reserve notes where the pod goes and why, while the count that says so is still that of this cycle. It counts nothing: the scheduler's
-// cache holds the assumed pod, and the next snapshot with it.
+// Reserve records the placement and its reason while the counts still belong to this cycle. It
+// changes no count: the scheduler's cache contains the assumed pod, and so does the next snapshot.
 func (p *Plugin) Reserve(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, nodeName string) *fwk.Status {
 	if s := placement.Read(cycle); s != nil {
 		s.Place(nodeName)
@@ -25,9 +25,9 @@ func (p *Plugin) Reserve(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, nod
 // Unreserve has nothing to undo.
 func (p *Plugin) Unreserve(context.Context, fwk.CycleState, *v1.Pod, string) {}
 
-// planned is what the log says of a pod and its plan: where the replicas of its revision stood that were placed before it, how many of them
-// may be on spot, and how many of its workload must be on on-demand.
-func planned(pod *v1.Pod, s *placement.State) []any {
+// planFields returns the log fields of a pod and its plan. They include the replicas of its
+// revision that were placed before it, the budget of the revision and the floor of the workload.
+func planFields(pod *v1.Pod, s *placement.State) []any {
 	w, placed := &s.Subject.Pod.Workload, s.Plan.Placed()
 	return []any{
 		"pod", klog.KObj(pod), "workload", w.Revision, "desired", w.Desired, "floor", s.Plan.Floor, "onDemand", placed.OnDemand,
@@ -35,7 +35,8 @@ func planned(pod *v1.Pod, s *placement.State) []any {
 	}
 }
 
-// PostBind counts the placement, logs it, and records an event where it is a deliberate exception.
+// PostBind counts the placement and logs it. It records an event if the placement is a deliberate
+// exception.
 func (p *Plugin) PostBind(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, nodeName string) {
 	s := placement.Read(cycle)
 	if s == nil || s.Placed == nil {
@@ -45,8 +46,8 @@ func (p *Plugin) PostBind(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod
 	if s.Nominated != "" && s.Nominated != nodeName || s.Placed.Capacity == decision.Spot && s.Plan.MayFreeSiblings() {
 		p.waiting.WakeCounted(s.Subject.RevisionKey)
 	}
-	if logger := klog.FromContext(ctx).V(2); logger.Enabled() { // its arguments are not for nothing
-		logger.Info("Placed", append(planned(pod, s), "node", nodeName, "capacityType", s.Placed.Capacity, "reason", s.Placed.Outcome,
+	if logger := klog.FromContext(ctx).V(2); logger.Enabled() { // computing the arguments has a cost
+		logger.Info("Placed pod", append(planFields(pod, s), "node", nodeName, "capacityType", s.Placed.Capacity, "reason", s.Placed.Outcome,
 			"waited", s.Waited.Round(time.Millisecond))...)
 	}
 	if e, ok := kube.ExceptionOf(s.Placed.Outcome); ok {
@@ -54,8 +55,8 @@ func (p *Plugin) PostBind(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod
 	}
 }
 
-// reportInvalid tells that annotations were ignored: all in one event, because of several like events on one object the recorder keeps
-// the first note only.
+// reportInvalid reports all ignored annotations in one event, because the recorder merges similar
+// events for one object and preserves only the first note.
 func (p *Plugin) reportInvalid(pod *v1.Pod, invalid []decision.InvalidAnnotation) {
 	placement.RecordInvalidAnnotations(p.profile, len(invalid))
 	if len(invalid) > 0 {

@@ -17,7 +17,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
-// What a scrape reports of floors: over all live revisions of a workload, and of this profile's pods only.
+// A scrape reports floors over all live revisions of a workload, and for pods of this profile only.
 func TestObserveFloors(t *testing.T) {
 	on := func(node string, pods ...*v1.Pod) []runtime.Object {
 		var objects []runtime.Object
@@ -42,9 +42,10 @@ func TestObserveFloors(t *testing.T) {
 		return pod
 	}
 	floor2 := map[string]string{decision.MinOnDemandAnnotation: "2"}
-	// bound is what stands on on-demand as part of a floor and beyond it, and so on spot.
-	bound := func(floor, beyond, spotFloor, spotBeyond int) map[placement.Standing]int {
-		return map[placement.Standing]int{
+	// bound returns the expected pods on on-demand within and beyond the floor, then the same on
+	// spot.
+	bound := func(floor, beyond, spotFloor, spotBeyond int) map[placement.BoundPart]int {
+		return map[placement.BoundPart]int{
 			{Capacity: decision.OnDemand, Floor: true}: floor, {Capacity: decision.OnDemand}: beyond,
 			{Capacity: decision.Spot, Floor: true}: spotFloor, {Capacity: decision.Spot}: spotBeyond,
 		}
@@ -52,24 +53,24 @@ func TestObserveFloors(t *testing.T) {
 	cases := map[string]struct {
 		objects                [][]runtime.Object
 		wantUnmet, wantDeficit int
-		wantBound              map[placement.Standing]int
+		wantBound              map[placement.BoundPart]int
 	}{
-		"met":                      {[][]runtime.Object{deployment("web", 3, 1, nil), on("on-demand", web("a")), on("spot", web("b"), web("c"))}, 0, 0, bound(1, 0, 0, 2)},
-		"all on spot":              {[][]runtime.Object{deployment("web", 3, 1, floor2), on("spot", web("a"), web("b"), web("c"))}, 1, 2, bound(0, 0, 2, 1)},
-		"no more than are live":    {[][]runtime.Object{deployment("web", 3, 1, floor2), on("spot", web("a"))}, 1, 1, bound(0, 0, 1, 0)},
-		"a floor pod that waits":   {[][]runtime.Object{deployment("web", 3, 1, nil), on("spot", web("a"), web("b")), on("", web("c"))}, 1, 1, bound(0, 0, 1, 1)},
-		"over revisions, met":      {[][]runtime.Object{deployment("web", 3, 2, nil), on("on-demand", of("a", "web-1")), on("spot", of("b", "web-2"), of("c", "web-2"))}, 0, 0, bound(1, 0, 0, 2)},
-		"over revisions, unmet":    {[][]runtime.Object{deployment("web", 3, 2, floor2), on("on-demand", of("a", "web-1")), on("spot", of("b", "web-2"), of("c", "web-2"))}, 1, 1, bound(1, 0, 1, 1)},
-		"on-demand ones terminate": {[][]runtime.Object{deployment("web", 2, 1, nil), on("on-demand", terminating(web("a"))), on("spot", web("b"))}, 1, 1, bound(0, 0, 1, 0)},
-		"on a node that is gone":   {[][]runtime.Object{on("gone", podOf("a"))}, 1, 1, bound(0, 0, 0, 0)},
-		"beyond the floor":         {[][]runtime.Object{deployment("web", 3, 1, nil), on("on-demand", web("a"), web("b")), on("spot", web("c"))}, 0, 0, bound(1, 1, 0, 1)},
-		"only on-demand will do":   {[][]runtime.Object{deployment("web", 3, 1, nil), on("on-demand", fixed("a"), fixed("b"), fixed("c"))}, 0, 0, bound(1, 0, 0, 0)},
-		"or does for some":         {[][]runtime.Object{deployment("web", 5, 1, floor2), on("on-demand", fixed("a"), web("b"), fixed("c"), fixed("d"), web("e"))}, 0, 0, bound(2, 2, 0, 0)},
-		"or does for one":          {[][]runtime.Object{deployment("web", 3, 1, floor2), on("on-demand", fixed("a"), web("b"), web("c"))}, 0, 0, bound(2, 1, 0, 0)},
-		"several workloads":        {[][]runtime.Object{deployment("web", 2, 1, nil), on("spot", web("a"), podOf("single"))}, 2, 2, bound(0, 0, 2, 0)},
-		"some are released":        {[][]runtime.Object{deployment("web", 2, 1, nil), on("on-demand", web("a"), released("b")), on("spot", released("c"), web("d"))}, 0, 0, bound(1, 0, 0, 1)},
-		"none of ours":             {[][]runtime.Object{on("spot", foreign, exempt, podOf("daemon", by("DaemonSet", "ds")))}, 0, 0, nil},
-		"owner not known":          {[][]runtime.Object{on("spot", web("a"))}, 0, 0, nil},
+		"met":                           {[][]runtime.Object{deployment("web", 3, 1, nil), on("on-demand", web("a")), on("spot", web("b"), web("c"))}, 0, 0, bound(1, 0, 0, 2)},
+		"all on spot":                   {[][]runtime.Object{deployment("web", 3, 1, floor2), on("spot", web("a"), web("b"), web("c"))}, 1, 2, bound(0, 0, 2, 1)},
+		"floor capped at the live pods": {[][]runtime.Object{deployment("web", 3, 1, floor2), on("spot", web("a"))}, 1, 1, bound(0, 0, 1, 0)},
+		"one pod waits":                 {[][]runtime.Object{deployment("web", 3, 1, nil), on("spot", web("a"), web("b")), on("", web("c"))}, 1, 1, bound(0, 0, 1, 1)},
+		"over revisions, met":           {[][]runtime.Object{deployment("web", 3, 2, nil), on("on-demand", of("a", "web-1")), on("spot", of("b", "web-2"), of("c", "web-2"))}, 0, 0, bound(1, 0, 0, 2)},
+		"over revisions, unmet":         {[][]runtime.Object{deployment("web", 3, 2, floor2), on("on-demand", of("a", "web-1")), on("spot", of("b", "web-2"), of("c", "web-2"))}, 1, 1, bound(1, 0, 1, 1)},
+		"on-demand pod terminates":      {[][]runtime.Object{deployment("web", 2, 1, nil), on("on-demand", terminating(web("a"))), on("spot", web("b"))}, 1, 1, bound(0, 0, 1, 0)},
+		"on a deleted node":             {[][]runtime.Object{on("gone", podOf("a"))}, 1, 1, bound(0, 0, 0, 0)},
+		"beyond the floor":              {[][]runtime.Object{deployment("web", 3, 1, nil), on("on-demand", web("a"), web("b")), on("spot", web("c"))}, 0, 0, bound(1, 1, 0, 1)},
+		"all require on-demand":         {[][]runtime.Object{deployment("web", 3, 1, nil), on("on-demand", fixed("a"), fixed("b"), fixed("c"))}, 0, 0, bound(1, 0, 0, 0)},
+		"some require on-demand":        {[][]runtime.Object{deployment("web", 5, 1, floor2), on("on-demand", fixed("a"), web("b"), fixed("c"), fixed("d"), web("e"))}, 0, 0, bound(2, 2, 0, 0)},
+		"one requires on-demand":        {[][]runtime.Object{deployment("web", 3, 1, floor2), on("on-demand", fixed("a"), web("b"), web("c"))}, 0, 0, bound(2, 1, 0, 0)},
+		"several workloads":             {[][]runtime.Object{deployment("web", 2, 1, nil), on("spot", web("a"), podOf("single"))}, 2, 2, bound(0, 0, 2, 0)},
+		"some pods are released":        {[][]runtime.Object{deployment("web", 2, 1, nil), on("on-demand", web("a"), released("b")), on("spot", released("c"), web("d"))}, 0, 0, bound(1, 0, 0, 1)},
+		"no pods of this profile":       {[][]runtime.Object{on("spot", foreign, exempt, podOf("daemon", by("DaemonSet", "ds")))}, 0, 0, nil},
+		"unknown owner":                 {[][]runtime.Object{on("spot", web("a"))}, 0, 0, nil},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -88,7 +89,8 @@ func TestObserveFloors(t *testing.T) {
 	}
 }
 
-// With exemptions ignored a pod that admits only spot is counted as every other one, and lacks on-demand.
+// If exemptions are ignored, a pod that admits only spot counts like any other pod, and its
+// workload has a deficit.
 func TestObserveIgnoredExemptions(t *testing.T) {
 	pod := podOf("p")
 	pod.Spec.NodeName, pod.Spec.NodeSelector = "spot", map[string]string{decision.CapacityLabelKey: "spot"}
@@ -101,7 +103,7 @@ func TestObserveIgnoredExemptions(t *testing.T) {
 	}
 }
 
-// A deficit is as old as that of one workload: others that come and go do not make it last.
+// The longest deficit is that of one workload. Deficits of other workloads do not extend it.
 func TestObserveLongestDeficit(t *testing.T) {
 	w := newWorld(t, nil, onDemand("on-demand"), spot("spot"))
 	pods := w.factory.Core().V1().Pods().Informer().GetStore()
@@ -139,7 +141,7 @@ func TestObserveNodesAndWaiting(t *testing.T) {
 	w.plugin.waiting.Found(podOf("p"), placement.Wait{ForOnDemand: true})
 	w.clock.Step(time.Second)
 	want := placement.Observed{
-		CachesSynced: true, WaitingForOnDemand: 1, LongestWait: time.Second, Bound: map[placement.Standing]int{},
+		CachesSynced: true, WaitingForOnDemand: 1, LongestWait: time.Second, Bound: map[placement.BoundPart]int{},
 		Nodes: map[decision.Capacity]int{
 			{Type: decision.OnDemand, Source: decision.FromLabel}:     1,
 			{Type: decision.Spot, Source: decision.FromLabel}:         2,

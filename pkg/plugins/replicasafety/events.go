@@ -19,16 +19,19 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// EventsToRegister lists the events of nodes and pods that can unblock a pod which this plugin refused. Those of owners are not among
-// them: the framework would open a second, unordered informer for them, and a hint could fire before the lister knows. watch sees them.
+// EventsToRegister lists the node and pod events that can unblock a pod that this plugin refused.
+// It lists no owner events: the framework would start a second informer for them, and a hint could
+// run before the lister has the change. watch handles the owners.
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{
-		// A node came; one became on-demand, or changed its pool; a signal on it came or went; a node went, and with it what
-		// stood there and used up the budget, or held the floor.
+		// A node was added. A node became on-demand or changed its pool. An interruption signal was
+		// set or cleared. A node was deleted, with pods that used the budget or satisfied the
+		// floor.
 		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.Delete | fwk.UpdateNodeLabel | fwk.UpdateNodeTaint |
 			fwk.UpdateNodeCondition | fwk.UpdateNodeAnnotation}, QueueingHintFn: p.afterNode},
-		// A sibling went, started to terminate, or was taken out of its revision (these two arrive as general updates only); the pod itself
-		// got another owner, labels or annotations; an older revision took on-demand.
+		// A sibling was deleted, started to terminate, or was removed from its revision (the last
+		// two arrive as general updates only). The pod itself got another owner, other labels or
+		// other annotations. An older revision was bound to on-demand.
 		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Add | fwk.Delete | fwk.Update}, QueueingHintFn: p.afterPod},
 	}, nil
 }
@@ -39,7 +42,7 @@ func (p *Plugin) afterNode(_ klog.Logger, _ *v1.Pod, oldObj, newObj any) (fwk.Qu
 	if before == nil || after == nil {
 		return fwk.Queue, nil
 	}
-	// Whether others are labelled does not matter to what the labels themselves say.
+	// Labels of other nodes do not matter for a comparison of this node's own labels.
 	now := p.clock.Now()
 	was, _ := p.reader.Read(before, false, now)
 	is, _ := p.reader.Read(after, false, now)
@@ -60,7 +63,8 @@ func (p *Plugin) afterPod(_ klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.Q
 	case before == nil || after == nil:
 		return fwk.Queue, nil
 	case after.UID == pod.UID:
-		// Its status changes with every attempt: that alone is no reason for another.
+		// Every attempt changes the pod's status, so a status change alone is not a reason to
+		// retry.
 		return queueIf(!equality.Semantic.DeepEqual(before.OwnerReferences, after.OwnerReferences) ||
 			!maps.Equal(before.Labels, after.Labels) || !maps.Equal(before.Annotations, after.Annotations)), nil
 	}
@@ -75,8 +79,8 @@ func queueIf(unblocks bool) fwk.QueueingHint {
 	return fwk.QueueSkip
 }
 
-// watch adds this plugin's own handlers to the shared informers. They run after the index that the listers read is updated, so a pod
-// that they wake sees the change that woke it.
+// watch adds this plugin's handlers to the shared informers. They run after the index of the
+// listers is updated, so a pod that they wake sees the change that woke it.
 func (p *Plugin) watch(factory informers.SharedInformerFactory) error {
 	add := func(informer cache.SharedIndexInformer, handler cache.ResourceEventHandler) error {
 		registration, err := informer.AddEventHandler(handler)
@@ -97,8 +101,8 @@ func (p *Plugin) watch(factory informers.SharedInformerFactory) error {
 	return add(factory.Core().V1().Nodes().Informer(), p.nodeHandler())
 }
 
-// ownerHandler wakes pods of an owner that appeared, was scaled, annotated or given to another owner, or whose Job came further: those
-// that judge reports.
+// ownerHandler wakes the pods of an owner if judge reports them. It reacts if the owner was
+// created, scaled, annotated or given another owner, or if a Job made progress.
 func (p *Plugin) ownerHandler() cache.ResourceEventHandlerFuncs {
 	wake := func(owner metav1.Object) {
 		if key, ok := kube.ControllerKey(owner); ok {
@@ -125,8 +129,9 @@ func succeeded(obj any) int32 {
 	return 0
 }
 
-// podHandler forgets pods that no longer wait. It wakes the siblings of a pod whose nomination ended. Of a pod whose workload has as many
-// replicas as pods, it wakes the siblings that judge reports.
+// podHandler removes pods that no longer wait. It wakes the siblings of a pod whose nomination
+// ended. If the replica count of a workload is the number of its pods, it wakes the siblings that
+// judge reports.
 func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
 	counted := func(pod *v1.Pod) {
 		if kube.CountedByPods(pod) {
@@ -138,7 +143,8 @@ func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
 			p.waiting.WakeCounted(kube.RevisionOf(before))
 		}
 	}
-	// What waited may have been counted as nominated by its siblings, also if the nomination was not written yet.
+	// Siblings may have counted a waiting pod as nominated, even if the nomination was not written
+	// yet.
 	forget := func(pod *v1.Pod) {
 		if p.waiting.Forget(pod.UID) {
 			p.waiting.WakeCounted(kube.RevisionOf(pod))
@@ -156,10 +162,10 @@ func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
 		UpdateFunc: func(oldObj, newObj any) {
 			before, after := oldObj.(*v1.Pod), newObj.(*v1.Pod)
 			nominated(before, after)
-			if before.UID != after.UID { // deleted and made anew while the watch was interrupted
+			if before.UID != after.UID { // deleted and recreated while the watch was interrupted
 				forget(before)
 			}
-			if after.Spec.NodeName == "" && !kube.Live(after) { // the scheduler does not try it again
+			if after.Spec.NodeName == "" && !kube.Live(after) { // the scheduler does not retry it
 				forget(after)
 			}
 			if after.Spec.NodeName != "" && (before.Spec.NodeName == "" || before.UID != after.UID) {
@@ -183,9 +189,9 @@ func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
 	}
 }
 
-// nodeHandler reports capacity labels that make no sense, reports to the counter how nodes ended, and wakes waiting pods after a node was deleted: the
-// scheduler wakes them before it
-// takes the node out of its cache, so a quick one still finds its siblings there.
+// nodeHandler reports invalid capacity labels and reports the end of nodes to the counter. It wakes
+// waiting pods after a node was deleted. The scheduler wakes them too, but before it removes the
+// node from its cache: a fast attempt would still find the siblings there.
 func (p *Plugin) nodeHandler() cache.ResourceEventHandlerFuncs {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
@@ -215,8 +221,8 @@ func (p *Plugin) nodeHandler() cache.ResourceEventHandlerFuncs {
 	}
 }
 
-// reportLabels records an event if the capacity labels of after make no sense and those of before, nil for a new node, had another fault or
-// none.
+// reportLabels records an event if the capacity labels of after are invalid, unless before had the
+// same fault. before is nil for a new node.
 func (p *Plugin) reportLabels(before, after *v1.Node) {
 	reason, note := p.labelFault(after.Labels)
 	if before != nil {
@@ -229,8 +235,8 @@ func (p *Plugin) reportLabels(before, after *v1.Node) {
 	}
 }
 
-// awaitLabel records an event, and a line in the log, if a new node still has no capacity label when its grace ends, whether or not anything
-// is being scheduled then.
+// awaitLabel records an event and a log line if a new node still has no capacity label when its
+// grace ends. It does not depend on a scheduling attempt at that time.
 func (p *Plugin) awaitLabel(node *v1.Node) {
 	left := kube.GraceLeft(p.policy, node, p.clock.Now())
 	if left <= 0 {
@@ -239,19 +245,20 @@ func (p *Plugin) awaitLabel(node *v1.Node) {
 	p.clock.AfterFunc(left, func() {
 		current, err := p.nodes.Get(node.Name)
 		if err != nil || current.UID != node.UID || !p.labels.Seen() {
-			return // it is gone, or no node of the cluster was ever labelled, so there was no grace
+			return // the node is gone, or no node of the cluster ever had a label, so there was no grace
 		}
 		capacity := p.policy.Capacity(current.Labels, p.policy.LabelGrace, true)
 		if capacity.Source != decision.FromDefault {
 			return
 		}
-		p.logger.Info("Node got no capacity label within its grace", "node", klog.KObj(current), "labelGrace", p.policy.LabelGrace, "capacityType", capacity.Type)
+		p.logger.Info("Node not labeled within its grace", "node", klog.KObj(current), "labelGrace", p.policy.LabelGrace, "capacityType", capacity.Type)
 		p.recorder.Eventf(current, nil, v1.EventTypeNormal, kube.ReasonNoLabel, "Scheduling",
-			"no capacity label arrived within labelGrace (%s): the node counts as %s", p.policy.LabelGrace, capacity.Type)
+			"no capacity label was set within labelGrace (%s): the node counts as %s", p.policy.LabelGrace, capacity.Type)
 	})
 }
 
-// labelFault returns what is wrong with the capacity labels of a node, as an event tells it; empty if nothing is.
+// labelFault returns the event reason and note for a fault in a node's capacity labels. Both are
+// empty if there is no fault.
 func (p *Plugin) labelFault(labels map[string]string) (reason, note string) {
 	unknown := p.policy.UnknownLabels(labels)
 	for i, key := range unknown {

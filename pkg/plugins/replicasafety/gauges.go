@@ -7,10 +7,11 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
-// observe looks at the informer caches, at every scrape of the metrics. It must not be called concurrently.
+// observe reads the values of the metrics from the informer caches at a scrape. It must not be
+// called concurrently.
 func (p *Plugin) observe() placement.Observed {
 	seen := placement.Observed{
-		CachesSynced: p.synced(), Bound: map[placement.Standing]int{}, Nodes: map[decision.Capacity]int{},
+		CachesSynced: p.synced(), Bound: map[placement.BoundPart]int{}, Nodes: map[decision.Capacity]int{},
 	}
 	seen.WaitingForOnDemand, seen.LongestWait = p.waiting.ForOnDemand()
 	nodes := p.readNodes()
@@ -28,17 +29,18 @@ func (p *Plugin) observe() placement.Observed {
 	seen.FloorsUnmet, seen.FloorDeficit, seen.LongestDeficit = p.deficits.Update(standings, p.clock.Now())
 	for _, s := range standings {
 		if s.OnDemand == 0 && s.Spot == s.Exempt && s.FloorDeficit == 0 {
-			continue // without a floor or a choice
+			continue // without a floor or a choice of capacity type
 		}
-		seen.Bound[placement.Standing{Capacity: decision.OnDemand, Floor: true}] += s.FloorOnDemand
-		seen.Bound[placement.Standing{Capacity: decision.OnDemand}] += min(s.Surplus, s.OnDemand-s.OnlyOnDemand)
-		seen.Bound[placement.Standing{Capacity: decision.Spot, Floor: true}] += s.FloorOnSpot
-		seen.Bound[placement.Standing{Capacity: decision.Spot}] += s.Spot - s.FloorOnSpot - s.Exempt
+		seen.Bound[placement.BoundPart{Capacity: decision.OnDemand, Floor: true}] += s.FloorOnDemand
+		seen.Bound[placement.BoundPart{Capacity: decision.OnDemand}] += min(s.Surplus, s.OnDemand-s.OnlyOnDemand)
+		seen.Bound[placement.BoundPart{Capacity: decision.Spot, Floor: true}] += s.FloorOnSpot
+		seen.Bound[placement.BoundPart{Capacity: decision.Spot}] += s.Spot - s.FloorOnSpot - s.Exempt
 	}
 	return seen
 }
 
-// readNodes reads all nodes of the informer cache; like the counter, it lets nodes settle only where others are or were labelled.
+// readNodes reads all nodes of the informer cache. Like the counter, it applies the label grace
+// only if some node has or had a capacity label.
 func (p *Plugin) readNodes() map[string]decision.Node {
 	nodes, err := p.nodes.List(labels.Everything())
 	if err != nil {

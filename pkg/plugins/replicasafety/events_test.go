@@ -23,14 +23,14 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
-// changed returns a copy of object with a change.
+// changed returns a changed copy of object.
 func changed[T interface{ DeepCopy() T }](object T, change func(T)) T {
 	object = object.DeepCopy()
 	change(object)
 	return object
 }
 
-// hints returns the plugin's hint for nodes and the one for pods.
+// hints returns the plugin's hints for nodes and for pods.
 func (w *world) hints() (forNodes, forPods fwk.QueueingHintFn) {
 	w.t.Helper()
 	events, err := w.plugin.EventsToRegister(w.ctx)
@@ -48,7 +48,7 @@ func (w *world) hints() (forNodes, forPods fwk.QueueingHintFn) {
 	return forNodes, forPods
 }
 
-// isRegistered reports whether the plugin is asked about one of the events that the scheduler raises.
+// isRegistered reports whether the plugin registered for one of the raised events.
 func (w *world) isRegistered(raised ...fwk.ClusterEvent) bool {
 	registered, err := w.plugin.EventsToRegister(w.ctx)
 	w.must(err)
@@ -75,20 +75,20 @@ func TestNodeHint(t *testing.T) {
 		before, after *v1.Node
 		want          fwk.QueueingHint
 	}{
-		"added":                  {nil, onDemand("n"), fwk.Queue},
-		"spot added":             {nil, spot("n"), fwk.Queue},
-		"deleted":                {spot("n"), nil, fwk.Queue},
-		"becomes on-demand":      {spot("n"), onDemand("n"), fwk.Queue},
-		"label arrives":          {node("n", ""), onDemand("n"), fwk.Queue},
-		"another pool":           {spot("n"), changed(spot("n"), func(n *v1.Node) { n.Labels[v1.LabelTopologyZone] = "b" }), fwk.Queue},
-		"signal goes":            {changed(spot("n"), taint("karpenter.sh/disrupted")), spot("n"), fwk.Queue},
-		"signal comes":           {spot("n"), changed(spot("n"), taint("karpenter.sh/disrupted")), fwk.Queue},
-		"ready again":            {changed(spot("n"), silent(time.Hour)), spot("n"), fwk.Queue},
-		"ready again in time":    {changed(spot("n"), silent(time.Second)), spot("n"), fwk.QueueSkip},
-		"heartbeat":              {spot("n"), changed(spot("n"), func(n *v1.Node) { n.Status.Images = []v1.ContainerImage{{}} }), fwk.QueueSkip},
-		"another label":          {spot("n"), changed(spot("n"), func(n *v1.Node) { n.Labels["x"] = "y" }), fwk.QueueSkip},
-		"another taint":          {spot("n"), changed(spot("n"), taint("example.com/gpu")), fwk.QueueSkip},
-		"on-demand falls silent": {onDemand("n"), changed(onDemand("n"), silent(time.Hour)), fwk.QueueSkip},
+		"added":                       {nil, onDemand("n"), fwk.Queue},
+		"spot added":                  {nil, spot("n"), fwk.Queue},
+		"deleted":                     {spot("n"), nil, fwk.Queue},
+		"becomes on-demand":           {spot("n"), onDemand("n"), fwk.Queue},
+		"label set":                   {node("n", ""), onDemand("n"), fwk.Queue},
+		"another pool":                {spot("n"), changed(spot("n"), func(n *v1.Node) { n.Labels[v1.LabelTopologyZone] = "b" }), fwk.Queue},
+		"signal cleared":              {changed(spot("n"), taint("karpenter.sh/disrupted")), spot("n"), fwk.Queue},
+		"signal set":                  {spot("n"), changed(spot("n"), taint("karpenter.sh/disrupted")), fwk.Queue},
+		"ready again":                 {changed(spot("n"), silent(time.Hour)), spot("n"), fwk.Queue},
+		"ready again before the loss": {changed(spot("n"), silent(time.Second)), spot("n"), fwk.QueueSkip},
+		"heartbeat":                   {spot("n"), changed(spot("n"), func(n *v1.Node) { n.Status.Images = []v1.ContainerImage{{}} }), fwk.QueueSkip},
+		"another label":               {spot("n"), changed(spot("n"), func(n *v1.Node) { n.Labels["x"] = "y" }), fwk.QueueSkip},
+		"another taint":               {spot("n"), changed(spot("n"), taint("example.com/gpu")), fwk.QueueSkip},
+		"on-demand stops reporting":   {onDemand("n"), changed(onDemand("n"), silent(time.Hour)), fwk.QueueSkip},
 	}
 	w := newWorldNotSynced(t, nil)
 	hint, _ := w.hints()
@@ -99,13 +99,13 @@ func TestNodeHint(t *testing.T) {
 				t.Errorf("hint = %s, error %v; want %s", got, err, test.want)
 			}
 			if raised := raisedByNode(test.before, test.after); test.want == fwk.Queue && !w.isRegistered(raised...) {
-				t.Errorf("the plugin is not asked about %v", raised)
+				t.Errorf("the plugin did not register for %v", raised)
 			}
 		})
 	}
 }
 
-// raisedByNode and raisedByPod return the events that the scheduler makes of a change.
+// raisedByNode and raisedByPod return the events that the scheduler raises for a change.
 func raisedByNode(before, after *v1.Node) []fwk.ClusterEvent {
 	switch {
 	case before == nil:
@@ -126,7 +126,7 @@ func raisedByPod(before, after *v1.Pod) []fwk.ClusterEvent {
 	return framework.PodSchedulingPropertiesChange(after, before)
 }
 
-// object is p as an event has it: a nil interface for nothing.
+// object converts p to the form in an event: nil becomes a nil interface.
 func object[T any](p *T) any {
 	if p == nil {
 		return nil
@@ -150,16 +150,16 @@ func TestPodHint(t *testing.T) {
 		"sibling terminates": {bound("s", "web-2"), terminating(bound("s", "web-2")), fwk.Queue},
 		"sibling succeeds":   {bound("s", "web-2"), changed(bound("s", "web-2"), func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded }), fwk.Queue},
 		"sibling released":   {bound("s", "web-2"), changed(bound("s", "web-2"), func(p *v1.Pod) { p.OwnerReferences = nil }), fwk.Queue},
-		"sibling that terminates anyway is released": {terminating(bound("s", "web-2")),
+		"terminating sibling released": {terminating(bound("s", "web-2")),
 			changed(terminating(bound("s", "web-2")), func(p *v1.Pod) { p.OwnerReferences = nil }), fwk.QueueSkip},
-		"sibling's status":           {bound("s", "web-2"), changed(bound("s", "web-2"), func(p *v1.Pod) { p.Status.Phase = v1.PodRunning }), fwk.QueueSkip},
-		"sibling bound":              {nil, bound("s", "web-2"), fwk.QueueSkip},
-		"other revision bound":       {nil, bound("s", "web-1"), fwk.Queue},
-		"other revision deleted":     {bound("s", "web-1"), nil, fwk.QueueSkip},
-		"other Deployment's bound":   {nil, bound("s", "api-1"), fwk.QueueSkip},
-		"other Deployment's deleted": {bound("s", "api-1"), nil, fwk.QueueSkip},
-		"other namespace's deleted":  {elsewhere, nil, fwk.QueueSkip},
-		"stranger deleted":           {podOf("s"), nil, fwk.QueueSkip},
+		"sibling's status":               {bound("s", "web-2"), changed(bound("s", "web-2"), func(p *v1.Pod) { p.Status.Phase = v1.PodRunning }), fwk.QueueSkip},
+		"sibling bound":                  {nil, bound("s", "web-2"), fwk.QueueSkip},
+		"other revision bound":           {nil, bound("s", "web-1"), fwk.Queue},
+		"other revision deleted":         {bound("s", "web-1"), nil, fwk.QueueSkip},
+		"other Deployment's bound":       {nil, bound("s", "api-1"), fwk.QueueSkip},
+		"other Deployment's deleted":     {bound("s", "api-1"), nil, fwk.QueueSkip},
+		"other namespace's deleted":      {elsewhere, nil, fwk.QueueSkip},
+		"pod without controller deleted": {podOf("s"), nil, fwk.QueueSkip},
 		"itself, status only": {waiting, changed(waiting, func(p *v1.Pod) {
 			p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse}}
 			p.Status.NominatedNodeName = "n"
@@ -178,13 +178,13 @@ func TestPodHint(t *testing.T) {
 				t.Errorf("hint = %s, error %v; want %s", got, err, test.want)
 			}
 			if raised := raisedByPod(test.before, test.after); test.want == fwk.Queue && !w.isRegistered(raised...) {
-				t.Errorf("the plugin is not asked about %v", raised)
+				t.Errorf("the plugin did not register for %v", raised)
 			}
 		})
 	}
 }
 
-// Changes of an owner that may change the budget wake its pods; those that cannot do not.
+// A change of an owner wakes its pods if it may change the budget. Other changes do not.
 func TestOwnerHandler(t *testing.T) {
 	scaled := func(generation int64) *appsv1.Deployment {
 		return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{UID: "web", Generation: generation}}
@@ -197,9 +197,9 @@ func TestOwnerHandler(t *testing.T) {
 		"annotated":   {scaled(1), changed(scaled(1), func(d *appsv1.Deployment) { d.Annotations = map[string]string{decision.MinOnDemandAnnotation: "2"} }), true},
 		"status only": {scaled(1), changed(scaled(1), func(d *appsv1.Deployment) { d.Status.Replicas, d.ResourceVersion = 3, "7" }), false},
 		"labels only": {scaled(1), changed(scaled(1), func(d *appsv1.Deployment) { d.Labels = map[string]string{"a": "b"} }), false},
-		"left by its owner": {&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{UID: "web", OwnerReferences: []metav1.OwnerReference{by("Deployment", "d")}}},
+		"owner reference removed": {&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{UID: "web", OwnerReferences: []metav1.OwnerReference{by("Deployment", "d")}}},
 			&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{UID: "web"}}, true},
-		"Job came further": {&batchv1.Job{ObjectMeta: metav1.ObjectMeta{UID: "web"}},
+		"Job progressed": {&batchv1.Job{ObjectMeta: metav1.ObjectMeta{UID: "web"}},
 			&batchv1.Job{ObjectMeta: metav1.ObjectMeta{UID: "web"}, Status: batchv1.JobStatus{Succeeded: 1}}, true},
 		"Job's active pods": {&batchv1.Job{ObjectMeta: metav1.ObjectMeta{UID: "web"}},
 			&batchv1.Job{ObjectMeta: metav1.ObjectMeta{UID: "web"}, Status: batchv1.JobStatus{Active: 1, Failed: 1}}, false},
@@ -222,7 +222,8 @@ func TestOwnerHandler(t *testing.T) {
 	}
 }
 
-// The same through the informers: a pod over its budget is woken by what happens to its Deployment on the API server.
+// The same through the informers: a change of its Deployment in the API server wakes a pod over its
+// budget.
 func TestScalingAndAnnotatingWake(t *testing.T) {
 	for name, change := range map[string]func(*appsv1.Deployment){
 		"scaled":    func(d *appsv1.Deployment) { d.Spec.Replicas, d.Generation = new(int32), 2; *d.Spec.Replicas = 2 },
@@ -245,9 +246,9 @@ func TestScalingAndAnnotatingWake(t *testing.T) {
 	}
 }
 
-// Of a change of an owner only those pods are tried again to which it may open a node. Each pod was refused for real before; the index
-// gets the change as an informer would bring it, and the handler is called as the informer would call it.
-func TestOwnerChangeWakesWhomItMayHelp(t *testing.T) {
+// A change of an owner retries only the pods for which it may open a node. Each test first has the
+// pod refused by a cycle, then adds the change to the informer's index, then calls the handler.
+func TestOwnerChangeWakesPodsThatItMayHelp(t *testing.T) {
 	const floorAnnotation = decision.MinOnDemandAnnotation
 	on := func(replicas int32, annotations map[string]string) *appsv1.Deployment {
 		return deployment("web", replicas, 1, annotations)[0].(*appsv1.Deployment)
@@ -276,37 +277,37 @@ func TestOwnerChangeWakesWhomItMayHelp(t *testing.T) {
 	cases := map[string]struct {
 		args          func(*config.ReplicaSafetyArgs)
 		pod           *v1.Pod
-		onSpot        int // siblings that are on the spot node already
+		onSpot        int // siblings on the spot node
 		before, after runtime.Object
 		want          bool
 	}{
-		"Job without a floor progresses":           {nil, jobPod, 0, job("j", 9, 99), progressed(job("j", 9, 99), 1), false},
-		"Job without a floor comes to its end":     {nil, jobPod, 0, job("j", 9, 9), progressed(job("j", 9, 9), 1), false},
-		"Job with a floor progresses":              {nil, jobPod, 1, floorOf(job("j", 2, 99), "1"), progressed(floorOf(job("j", 2, 99), "1"), 1), false},
-		"Job with a floor comes to its end":        {nil, jobPod, 1, floorOf(job("j", 2, 2), "1"), progressed(floorOf(job("j", 2, 2), "1"), 1), false},
-		"Job with a floor gets more parallelism":   {nil, jobPod, 1, floorOf(job("j", 2, 99), "1"), floorOf(job("j", 3, 99), "1"), true},
-		"Job's floor is lifted":                    {nil, jobPod, 1, floorOf(job("j", 2, 99), "1"), job("j", 2, 99), true},
-		"Job becomes one that a lost pod fails":    {nil, jobPod, 0, job("j", 2, 99), changed(job("j", 2, 99), func(j *batchv1.Job) { j.Spec.BackoffLimit = new(int32) }), true},
-		"Deployment over its budget is scaled up":  {nil, webPod, 2, on(3, nil), on(4, nil), true},
-		"Deployment over its budget is cut":        {nil, webPod, 2, on(4, map[string]string{floorAnnotation: "2"}), on(3, map[string]string{floorAnnotation: "2"}), false},
-		"Deployment within its budget is scaled":   {nil, webPod, 1, on(3, nil), on(4, nil), false},
-		"Deployment has outgrown, and is scaled":   {nil, webPod, 3, on(3, nil), on(4, nil), true},
-		"Deployment has outgrown, and is cut":      {nil, webPod, 3, on(3, nil), on(2, nil), false},
-		"Deployment has outgrown, and is labelled": {nil, webPod, 3, on(3, nil), on(3, map[string]string{"a": "b"}), false},
-		"Deployment's floor is lowered":            {nil, webPod, 2, on(3, nil), on(3, map[string]string{floorAnnotation: "0"}), true},
-		"Deployment's floor is lowered in vain":    {ignore, webPod, 2, on(3, nil), on(3, map[string]string{floorAnnotation: "0"}), false},
-		"Deployment's floor is not a number":       {nil, webPod, 2, on(3, nil), on(3, map[string]string{floorAnnotation: "x"}), true},
-		"Deployment falls back sooner":             {nil, webPod, 2, on(3, nil), on(3, map[string]string{decision.FallbackAfterAnnotation: "1s"}), true},
-		"Deployment's other annotation":            {nil, webPod, 2, on(3, nil), on(3, map[string]string{"a": "b"}), false},
-		"ReplicaSet is the newest again":           {nil, webPod, 2, revision("1"), revision("3"), true},
+		"Job without a floor progresses":                     {nil, jobPod, 0, job("j", 9, 99), progressed(job("j", 9, 99), 1), false},
+		"Job without a floor completes":                      {nil, jobPod, 0, job("j", 9, 9), progressed(job("j", 9, 9), 1), false},
+		"Job with a floor progresses":                        {nil, jobPod, 1, floorOf(job("j", 2, 99), "1"), progressed(floorOf(job("j", 2, 99), "1"), 1), false},
+		"Job with a floor completes":                         {nil, jobPod, 1, floorOf(job("j", 2, 2), "1"), progressed(floorOf(job("j", 2, 2), "1"), 1), false},
+		"Job with a floor gets more parallelism":             {nil, jobPod, 1, floorOf(job("j", 2, 99), "1"), floorOf(job("j", 3, 99), "1"), true},
+		"Job's floor is lifted":                              {nil, jobPod, 1, floorOf(job("j", 2, 99), "1"), job("j", 2, 99), true},
+		"Job gets backoffLimit 0":                            {nil, jobPod, 0, job("j", 2, 99), changed(job("j", 2, 99), func(j *batchv1.Job) { j.Spec.BackoffLimit = new(int32) }), true},
+		"Deployment over its budget is scaled up":            {nil, webPod, 2, on(3, nil), on(4, nil), true},
+		"Deployment over its budget is scaled down":          {nil, webPod, 2, on(4, map[string]string{floorAnnotation: "2"}), on(3, map[string]string{floorAnnotation: "2"}), false},
+		"Deployment within its budget is scaled":             {nil, webPod, 1, on(3, nil), on(4, nil), false},
+		"outgrown Deployment is scaled up":                   {nil, webPod, 3, on(3, nil), on(4, nil), true},
+		"outgrown Deployment is scaled down":                 {nil, webPod, 3, on(3, nil), on(2, nil), false},
+		"outgrown Deployment is annotated":                   {nil, webPod, 3, on(3, nil), on(3, map[string]string{"a": "b"}), false},
+		"Deployment's floor is lowered":                      {nil, webPod, 2, on(3, nil), on(3, map[string]string{floorAnnotation: "0"}), true},
+		"Deployment's floor is lowered, annotations ignored": {ignore, webPod, 2, on(3, nil), on(3, map[string]string{floorAnnotation: "0"}), false},
+		"Deployment's floor is not a number":                 {nil, webPod, 2, on(3, nil), on(3, map[string]string{floorAnnotation: "x"}), true},
+		"Deployment falls back sooner":                       {nil, webPod, 2, on(3, nil), on(3, map[string]string{decision.FallbackAfterAnnotation: "1s"}), true},
+		"Deployment's other annotation":                      {nil, webPod, 2, on(3, nil), on(3, map[string]string{"a": "b"}), false},
+		"ReplicaSet is the newest again":                     {nil, webPod, 2, revision("1"), revision("3"), true},
 		"ReplicaSet's other annotation": {nil, webPod, 2, revision("1"),
 			changed(revision("1"), func(set *appsv1.ReplicaSet) { set.Annotations["a"] = "b" }), false},
-		"ReplicaSet is left to itself":     {nil, webPod, 2, revision("1"), orphan, true},
-		"StatefulSet's floor shrinks":      {nil, ofDB("3"), 0, ordered(8, 0), ordered(6, 0), true},
-		"StatefulSet's floor grows":        {nil, ofDB("3"), 0, ordered(8, 0), ordered(9, 0), false},
-		"StatefulSet starts lower":         {nil, ofDB("3"), 0, ordered(8, 1), ordered(8, 0), true},
-		"StatefulSet's ordinal is no more": {nil, ofDB("9"), 0, ordered(9, 0), ordered(8, 0), false},
-		"StatefulSet gets the ordinal":     {nil, ofDB("9"), 0, ordered(9, 0), ordered(10, 0), true},
+		"ReplicaSet is orphaned":        {nil, webPod, 2, revision("1"), orphan, true},
+		"StatefulSet's floor shrinks":   {nil, ofDB("3"), 0, ordered(8, 0), ordered(6, 0), true},
+		"StatefulSet's floor grows":     {nil, ofDB("3"), 0, ordered(8, 0), ordered(9, 0), false},
+		"StatefulSet starts lower":      {nil, ofDB("3"), 0, ordered(8, 1), ordered(8, 0), true},
+		"StatefulSet loses the ordinal": {nil, ofDB("9"), 0, ordered(9, 0), ordered(8, 0), false},
+		"StatefulSet gets the ordinal":  {nil, ofDB("9"), 0, ordered(9, 0), ordered(10, 0), true},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -321,7 +322,7 @@ func TestOwnerChangeWakesWhomItMayHelp(t *testing.T) {
 			for i := range test.onSpot {
 				sibling := test.pod.DeepCopy()
 				sibling.Name, sibling.UID = fmt.Sprintf("s-%d", i), types.UID(fmt.Sprintf("s-%d", i))
-				w.stand("full", sibling)
+				w.addPods("full", sibling)
 			}
 			w.refuse(test.pod)
 			w.change(test.before, test.after)
@@ -336,18 +337,19 @@ func TestOwnerChangeWakesWhomItMayHelp(t *testing.T) {
 	}
 }
 
-// refuse has pod found unschedulable: by ReplicaSafety, or for another plugin's reason where ReplicaSafety admits it.
+// refuse has pod found unschedulable by ReplicaSafety, or by another plugin if ReplicaSafety admits
+// it.
 func (w *world) refuse(pod *v1.Pod) {
 	w.t.Helper()
 	if o := w.try(pod); len(o.feasible) > 0 {
 		w.framework.RunPostFilterPlugins(w.ctx, o.state, pod, framework.NewDefaultNodeToStatus())
 	}
 	if got := w.woken.take(); got != nil {
-		w.t.Fatalf("woken at once: %v", got)
+		w.t.Fatalf("woken immediately: %v", got)
 	}
 }
 
-// change brings an owner's change as the informer does: first to the cache, then to the handler.
+// change applies an owner's change like an informer: first to the cache, then to the handler.
 func (w *world) change(before, after runtime.Object) {
 	w.t.Helper()
 	apps := w.factory.Apps().V1()
@@ -370,7 +372,8 @@ func (w *world) change(before, after runtime.Object) {
 	w.plugin.ownerHandler().UpdateFunc(before, after)
 }
 
-// Where live pods are the replica count, a new one is worth an attempt of the others only if it makes room for them on spot.
+// If the number of live pods is the replica count, a new pod retries its siblings only if it
+// increases the budget.
 func TestClonesWake(t *testing.T) {
 	clone := func(name string) *v1.Pod { return podOf(name, by("CloneSet", "clones")) }
 	cases := map[string]struct {
@@ -389,7 +392,7 @@ func TestClonesWake(t *testing.T) {
 			for i := range test.onSpot {
 				sibling := clone(fmt.Sprintf("s-%d", i))
 				w.seen(sibling)
-				w.stand("full", sibling)
+				w.addPods("full", sibling)
 			}
 			for i := range test.waiting {
 				w.seen(clone(fmt.Sprintf("w-%d", i)))
@@ -405,7 +408,8 @@ func TestClonesWake(t *testing.T) {
 	}
 }
 
-// Where live pods are the replica count, their coming and going wakes the siblings. And no pod is remembered that no longer waits.
+// If the number of live pods is the replica count, its changes wake the siblings. The plugin has no
+// record of a pod that no longer waits.
 func TestPodHandler(t *testing.T) {
 	clone := func(name string) *v1.Pod { return podOf(name, by("CloneSet", "clones")) }
 	bound := func(pod *v1.Pod) *v1.Pod { return changed(pod, func(p *v1.Pod) { p.Spec.NodeName = "n" }) }
@@ -414,8 +418,8 @@ func TestPodHandler(t *testing.T) {
 		want      []string
 		wantWaits bool // the pod "p", a clone
 	}{
-		"clone comes":            {func(h cache.ResourceEventHandlerFuncs) { h.AddFunc(clone("s")) }, []string{"shop/p"}, true},
-		"other kind's pod comes": {func(h cache.ResourceEventHandlerFuncs) { h.AddFunc(web("s")) }, nil, true},
+		"clone added":            {func(h cache.ResourceEventHandlerFuncs) { h.AddFunc(clone("s")) }, []string{"shop/p"}, true},
+		"other kind's pod added": {func(h cache.ResourceEventHandlerFuncs) { h.AddFunc(web("s")) }, nil, true},
 		"clone terminates":       {func(h cache.ResourceEventHandlerFuncs) { h.UpdateFunc(clone("s"), terminating(clone("s"))) }, []string{"shop/p"}, true},
 		"clone is bound":         {func(h cache.ResourceEventHandlerFuncs) { h.UpdateFunc(clone("s"), bound(clone("s"))) }, nil, true},
 		"clone is deleted":       {func(h cache.ResourceEventHandlerFuncs) { h.DeleteFunc(clone("s")) }, []string{"shop/p"}, true},
@@ -443,14 +447,15 @@ func TestPodHandler(t *testing.T) {
 	}
 }
 
-// A node that went takes its pods' budget with it, once the scheduler's cache has noticed: pods that are counted try again a second later.
-func TestNodeHandlerWakesAfterANodeWent(t *testing.T) {
+// The deletion of a node wakes the counted pods one second later, after the scheduler's cache has
+// removed the node.
+func TestNodeHandlerWakesAfterNodeDeletion(t *testing.T) {
 	w := newWorldNotSynced(t, nil)
 	w.plugin.waiting.Found(web("counted"), placement.Wait{Counted: true})
 	w.plugin.waiting.Found(podOf("singleton"), placement.Wait{ForOnDemand: true})
 	w.plugin.nodeHandler().DeleteFunc(spot("n"))
 	if got := w.woken.take(); got != nil {
-		t.Errorf("woken at once: %v", got)
+		t.Errorf("woken immediately: %v", got)
 	}
 	w.clock.Step(time.Second)
 	if diff := cmp.Diff([]string{"shop/counted"}, w.woken.take()); diff != "" {
@@ -458,13 +463,13 @@ func TestNodeHandlerWakesAfterANodeWent(t *testing.T) {
 	}
 }
 
-// Capacity labels that contradict each other or have unknown values are reported on the node when they are first seen, and not at every
-// heartbeat.
+// Contradictory and unknown capacity labels are reported on the node when they are first seen, not
+// at every heartbeat.
 func TestCapacityLabelEvents(t *testing.T) {
 	contradictory := node("n", "")
 	contradictory.Labels["karpenter.sh/capacity-type"], contradictory.Labels["eks.amazonaws.com/capacityType"] = "spot", "ON_DEMAND"
 	event := []string{"Warning ContradictoryCapacityLabels capacity labels contradict each other: the node counts as spot"}
-	// What Karpenter makes of a pod that excludes spot.
+	// Karpenter creates such a value for a pod that excludes spot.
 	invented := node("n", "5958825377106311128")
 	bought := changed(invented, func(n *v1.Node) { n.Labels["karpenter.sh/capacity-type"] = "on-demand" })
 	stays := changed(bought, func(n *v1.Node) { n.Labels["example.com/rack"] = "7" })
@@ -476,17 +481,17 @@ func TestCapacityLabelEvents(t *testing.T) {
 		happens func()
 		want    []string
 	}{
-		{"a sound node comes", func() { handler.AddFunc(spot("n")) }, nil},
-		{"its labels contradict", func() { handler.UpdateFunc(spot("n"), contradictory) }, event},
+		{"a valid node is added", func() { handler.AddFunc(spot("n")) }, nil},
+		{"its labels become contradictory", func() { handler.UpdateFunc(spot("n"), contradictory) }, event},
 		{"heartbeat", func() { handler.UpdateFunc(contradictory, contradictory) }, nil},
-		{"such a node comes", func() { handler.AddFunc(contradictory) }, event},
+		{"a contradictory node is added", func() { handler.AddFunc(contradictory) }, event},
 		{"settled", func() { handler.UpdateFunc(contradictory, onDemand("n")) }, nil},
 		{"an unknown value is ignored", func() { handler.AddFunc(bought) }, []string{"Warning UnknownCapacityLabel ignored unknown values of capacity labels: " +
 			"node.kubernetes.io/capacity=5958825377106311128; the node counts as on-demand by its other labels"}},
 		{"another label changes", func() { handler.UpdateFunc(bought, stays) }, nil},
 		{"an unknown value alone", func() { handler.AddFunc(invented) }, []string{"Warning ContradictoryCapacityLabels capacity labels contradict each other " +
 			"or have unknown values (node.kubernetes.io/capacity=5958825377106311128): the node counts as spot"}},
-		{"a value that is no surprise", func() { handler.AddFunc(plain) }, nil},
+		{"a known value", func() { handler.AddFunc(plain) }, nil},
 	} {
 		step.happens()
 		if diff := cmp.Diff(step.want, w.recorded()); diff != "" {
@@ -495,30 +500,31 @@ func TestCapacityLabelEvents(t *testing.T) {
 	}
 }
 
-// A node that still has no capacity label when its grace ends is reported once, whether or not anything is being scheduled.
+// A node without a capacity label at the end of its grace is reported once, whether or not the
+// scheduler is idle.
 func TestNoCapacityLabelEvent(t *testing.T) {
-	event := []string{"Normal NoCapacityLabel no capacity label arrived within labelGrace (30s): the node counts as on-demand"}
+	event := []string{"Normal NoCapacityLabel no capacity label was set within labelGrace (30s): the node counts as on-demand"}
 	for name, test := range map[string]struct {
 		change func(*config.ReplicaSafetyArgs)
 		before []runtime.Object
 		then   func(w *world)
 		want   []string
 	}{
-		"the label never arrives": {before: []runtime.Object{spot("spot"), young("young")}, want: event},
+		"the label is never set": {before: []runtime.Object{spot("spot"), young("young")}, want: event},
 		"unlabelled nodes are spot": {
 			change: func(args *config.ReplicaSafetyArgs) { args.UnlabeledNodes = "Spot" },
 			before: []runtime.Object{spot("spot"), young("young")},
-			want:   []string{"Normal NoCapacityLabel no capacity label arrived within labelGrace (30s): the node counts as spot"},
+			want:   []string{"Normal NoCapacityLabel no capacity label was set within labelGrace (30s): the node counts as spot"},
 		},
-		"all labelled nodes are gone by then": {
+		"all labeled nodes are deleted before": {
 			before: []runtime.Object{spot("spot"), young("young")},
 			then: func(w *world) {
 				w.must(w.client.CoreV1().Nodes().Delete(w.ctx, "spot", metav1.DeleteOptions{}))
-				w.eventually("the node is gone", func() bool { _, err := w.plugin.nodes.Get("spot"); return err != nil })
+				w.eventually("the node is deleted", func() bool { _, err := w.plugin.nodes.Get("spot"); return err != nil })
 			},
 			want: event,
 		},
-		"the label arrives": {
+		"the label is set": {
 			before: []runtime.Object{spot("spot"), young("young")},
 			then: func(w *world) {
 				_, err := w.client.CoreV1().Nodes().Update(w.ctx, onDemand("young"), metav1.UpdateOptions{})
@@ -529,16 +535,16 @@ func TestNoCapacityLabelEvent(t *testing.T) {
 				})
 			},
 		},
-		"the node goes": {
+		"the node is deleted": {
 			before: []runtime.Object{spot("spot"), young("young")},
 			then: func(w *world) {
 				w.must(w.client.CoreV1().Nodes().Delete(w.ctx, "young", metav1.DeleteOptions{}))
-				w.eventually("the node is gone", func() bool { _, err := w.plugin.nodes.Get("young"); return err != nil })
+				w.eventually("the node is deleted", func() bool { _, err := w.plugin.nodes.Get("young"); return err != nil })
 			},
 		},
 		"the node is old":     {before: []runtime.Object{spot("spot"), node("old", "")}},
 		"no node has a label": {before: []runtime.Object{node("old", ""), young("young")}},
-		"there is no such grace": {
+		"labelGrace is 0": {
 			change: func(args *config.ReplicaSafetyArgs) { args.LabelGrace = "0s" }, before: []runtime.Object{spot("spot"), young("young")},
 		},
 	} {
@@ -551,7 +557,7 @@ func TestNoCapacityLabelEvent(t *testing.T) {
 			if early := w.recorded(); early != nil {
 				t.Errorf("events within the grace: %v", early)
 			}
-			for range 2 { // once
+			for range 2 { // only once
 				w.clock.Step(time.Second)
 			}
 			if diff := cmp.Diff(test.want, w.recorded()); diff != "" {

@@ -16,7 +16,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
-// Every deliberate exception is an event on the pod; what the policy provides for is none. Both are counted by why.
+// Every deliberate exception is an event on the pod. A regular placement is not. Metrics count both
+// by reason.
 func TestPlacements(t *testing.T) {
 	relieved := podOf("p", by("ReplicaSet", "web-2"))
 	exempt := web("p")
@@ -25,7 +26,7 @@ func TestPlacements(t *testing.T) {
 	overBudget := " (node spot; spot budget of shop/web-1: 1 of 1 used before it)"
 	cases := map[string]struct {
 		annotations map[string]string // of the Deployment "web", of 2 replicas
-		standing    map[string]string // ReplicaSets by the node that one of their pods stands on
+		existing    map[string]string // ReplicaSets by the node of one of their pods
 		pod         *v1.Pod
 		waited      time.Duration
 		node        string
@@ -33,20 +34,20 @@ func TestPlacements(t *testing.T) {
 		wantEvent   string
 	}{
 		"floor":         {pod: web("p"), node: "on-demand", want: &placement.Placement{Capacity: decision.OnDemand, Outcome: decision.OnFloor}},
-		"overflow":      {standing: map[string]string{"on-demand": "web-1"}, pod: web("p"), node: "on-demand", want: &placement.Placement{Capacity: decision.OnDemand, Outcome: decision.Overflow}},
-		"within budget": {standing: map[string]string{"on-demand": "web-1"}, pod: web("p"), node: "spot", want: &placement.Placement{Capacity: decision.Spot, Outcome: decision.InBudget}},
-		"exempt": {standing: map[string]string{"spot": "web-1"}, pod: exempt, node: "spot", want: &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByExemption},
+		"overflow":      {existing: map[string]string{"on-demand": "web-1"}, pod: web("p"), node: "on-demand", want: &placement.Placement{Capacity: decision.OnDemand, Outcome: decision.Overflow}},
+		"within budget": {existing: map[string]string{"on-demand": "web-1"}, pod: web("p"), node: "spot", want: &placement.Placement{Capacity: decision.Spot, Outcome: decision.InBudget}},
+		"exempt": {existing: map[string]string{"spot": "web-1"}, pod: exempt, node: "spot", want: &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByExemption},
 			wantEvent: "Normal SpotByOwnAffinity placed on spot despite its floor: the pod's own node selector or affinity admits only spot" + overBudget},
-		"fallback": {annotations: map[string]string{decision.FallbackAfterAnnotation: "5s"}, standing: map[string]string{"spot": "web-1"}, pod: web("p"), waited: 5 * time.Second, node: "spot",
+		"fallback": {annotations: map[string]string{decision.FallbackAfterAnnotation: "5s"}, existing: map[string]string{"spot": "web-1"}, pod: web("p"), waited: 5 * time.Second, node: "spot",
 			want:      &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByFallback},
 			wantEvent: "Warning FellBackToSpot placed on spot over its budget or cap: no other node had room within fallbackAfter" + overBudget},
-		"fallback, but on-demand had room": {annotations: map[string]string{decision.FallbackAfterAnnotation: "5s"}, standing: map[string]string{"spot": "web-1"}, pod: web("p"), waited: 5 * time.Second,
+		"fallback, on-demand has room": {annotations: map[string]string{decision.FallbackAfterAnnotation: "5s"}, existing: map[string]string{"spot": "web-1"}, pod: web("p"), waited: 5 * time.Second,
 			node: "on-demand", want: &placement.Placement{Capacity: decision.OnDemand, Outcome: decision.OnFloor}},
-		"relief": {annotations: map[string]string{decision.MinOnDemandAnnotation: "100%"}, standing: map[string]string{"on-demand": "web-1"}, pod: relieved, waited: time.Minute, node: "spot",
+		"relief": {annotations: map[string]string{decision.MinOnDemandAnnotation: "100%"}, existing: map[string]string{"on-demand": "web-1"}, pod: relieved, waited: time.Minute, node: "spot",
 			want: &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByRelief},
 			wantEvent: "Warning RolloutTookSpot placed on spot to let the rollout finish: older replicas of its workload occupy the on-demand capacity" +
 				" (node spot; spot budget of shop/web-2: 0 of 0 used before it)"},
-		"ScheduleAnyway": {annotations: map[string]string{decision.WhenUnsatisfiableAnnotation: "ScheduleAnyway"}, standing: map[string]string{"spot": "web-1"}, pod: web("p"), node: "spot",
+		"ScheduleAnyway": {annotations: map[string]string{decision.WhenUnsatisfiableAnnotation: "ScheduleAnyway"}, existing: map[string]string{"spot": "web-1"}, pod: web("p"), node: "spot",
 			want:      &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByScheduleAnyway},
 			wantEvent: "Warning SpotBudgetExceeded placed on spot over its budget or cap: whenUnsatisfiable is ScheduleAnyway" + overBudget},
 		"DaemonSet": {pod: daemon, node: "spot"},
@@ -55,8 +56,8 @@ func TestPlacements(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, nil, deployment("web", 2, 2, test.annotations)...)
 			w.nodes(onDemand("on-demand"), spot("spot"))
-			for node, replicaSet := range test.standing {
-				w.stand(node, podOf("sibling", by("ReplicaSet", replicaSet)))
+			for node, replicaSet := range test.existing {
+				w.addPods(node, podOf("sibling", by("ReplicaSet", replicaSet)))
 			}
 			if test.waited > 0 {
 				w.plugin.waiting.Found(test.pod, placement.Wait{})
@@ -90,7 +91,7 @@ func TestPlacements(t *testing.T) {
 	}
 }
 
-// placementsTotal reads the metric of that name, by capacity type and reason.
+// placementsTotal reads the metric placements_total, by capacity type and reason.
 func placementsTotal(t *testing.T) map[string]float64 {
 	t.Helper()
 	total := map[string]float64{}
@@ -98,7 +99,7 @@ func placementsTotal(t *testing.T) map[string]float64 {
 		labels := map[string]string{"profile": profile, "capacity_type": capacity}
 		byReason, err := testutil.GetCounterValuesFromGatherer(legacyregistry.DefaultGatherer, "spot_aware_scheduler_placements_total", labels, "reason")
 		if err != nil {
-			continue // not a single placement yet
+			continue // no placement yet
 		}
 		for reason, n := range byReason {
 			total[capacity+" "+reason] = n
@@ -107,7 +108,7 @@ func placementsTotal(t *testing.T) map[string]float64 {
 	return total
 }
 
-// Which pods may share one decision: equal signatures do, no signature never does.
+// Pods with equal signatures may share one decision. Pods without a signature never do.
 func TestSignPod(t *testing.T) {
 	critical := podOf("p")
 	critical.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "spot"}
@@ -134,21 +135,21 @@ func TestSignPod(t *testing.T) {
 		pod  *v1.Pod
 		want string // "" for none
 	}{
-		"no controller":      {podOf("p"), plain},
-		"another one":        {podOf("q"), plain},
-		"with an annotation": {annotate(podOf("p"), decision.MinOnDemandAnnotation, "0"), "minOnDemand=0 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow onlySpot=false onlyOnDemand=false assigned= granted=0"},
-		"requires spot":      {critical, "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow onlySpot=true onlyOnDemand=false assigned= granted=0"},
-		"requires on-demand": {fixed, strings.Replace(plain, "onlyOnDemand=false", "onlyOnDemand=true", 1)},
-		"assigned any":       {annotate(podOf("p"), kube.AssignedAnnotation, "any: x"), strings.Replace(plain, "assigned=", "assigned=any", 1)},
-		"for another reason": {annotate(podOf("p"), kube.AssignedAnnotation, "any: y"), strings.Replace(plain, "assigned=", "assigned=any", 1)},
-		"assigned nonsense":  {annotate(podOf("p"), kube.AssignedAnnotation, "x"), plain},
-		"granted a fallback": {annotate(podOf("p"), kube.GrantedAnnotation, kube.GrantedFallback), strings.Replace(plain, "granted=0", "granted=2", 1)},
-		"granted relief":     {annotate(podOf("p"), kube.GrantedAnnotation, kube.GrantedRelief), strings.Replace(plain, "granted=0", "granted=3", 1)},
-		"no opinion":         {podOf("p", by("DaemonSet", "ds")), "none"},
-		"of a Deployment":    {web("p"), ""},
-		"of an unknown kind": {podOf("p", by("CloneSet", "c")), ""},
-		"waits":              {waiting, ""},
-		"annotated badly":    {annotate(podOf("p"), decision.MinOnDemandAnnotation, "many"), ""},
+		"no controller":              {podOf("p"), plain},
+		"no controller, other pod":   {podOf("q"), plain},
+		"with an annotation":         {annotate(podOf("p"), decision.MinOnDemandAnnotation, "0"), "minOnDemand=0 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow onlySpot=false onlyOnDemand=false assigned= granted=0"},
+		"requires spot":              {critical, "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow onlySpot=true onlyOnDemand=false assigned= granted=0"},
+		"requires on-demand":         {fixed, strings.Replace(plain, "onlyOnDemand=false", "onlyOnDemand=true", 1)},
+		"assigned any":               {annotate(podOf("p"), kube.AssignedAnnotation, "any: x"), strings.Replace(plain, "assigned=", "assigned=any", 1)},
+		"assigned any, other reason": {annotate(podOf("p"), kube.AssignedAnnotation, "any: y"), strings.Replace(plain, "assigned=", "assigned=any", 1)},
+		"assigned invalid value":     {annotate(podOf("p"), kube.AssignedAnnotation, "x"), plain},
+		"granted a fallback":         {annotate(podOf("p"), kube.GrantedAnnotation, kube.GrantedFallback), strings.Replace(plain, "granted=0", "granted=2", 1)},
+		"granted relief":             {annotate(podOf("p"), kube.GrantedAnnotation, kube.GrantedRelief), strings.Replace(plain, "granted=0", "granted=3", 1)},
+		"no policy":                  {podOf("p", by("DaemonSet", "ds")), "none"},
+		"of a Deployment":            {web("p"), ""},
+		"of an unknown kind":         {podOf("p", by("CloneSet", "c")), ""},
+		"waits":                      {waiting, ""},
+		"invalid annotation":         {annotate(podOf("p"), decision.MinOnDemandAnnotation, "many"), ""},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
-// create gives an object to the API server; the informers bring it.
+// create creates an object in the API server. The informers receive it.
 func (w *world) create(object runtime.Object) {
 	w.t.Helper()
 	w.must(w.client.Tracker().Add(object))
@@ -38,16 +38,16 @@ func (w *world) wokenEventually(names ...string) {
 	})
 }
 
-// A pod whose owner the informers have not brought yet is never guessed about: it waits, is woken when the owner comes, and is then
-// placed by what the owner says.
+// If the informers do not know the owner of a pod, the plugin does not guess: the pod waits and is
+// woken when the owner appears. It is then placed according to the owner.
 func TestOwnerNotInTheCache(t *testing.T) {
 	objects := deployment("web", 1, 1, nil)
 	owner, replicaSet := objects[0], objects[1]
 	cases := map[string]struct {
 		pod  *v1.Pod
 		have []runtime.Object
-		// come in this order; each is what the pod waited for
-		come       []runtime.Object
+		// appear in this order; the pod waits for each
+		appear     []runtime.Object
 		wantReason []string
 	}{
 		"ReplicaSet": {web("p"), []runtime.Object{owner}, []runtime.Object{replicaSet},
@@ -68,7 +68,7 @@ func TestOwnerNotInTheCache(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, nil, test.have...)
 			w.nodes(onDemand("on-demand"), spot("spot"))
-			for i, object := range test.come {
+			for i, object := range test.appear {
 				o := w.try(test.pod)
 				if o.rejected.Code() != fwk.UnschedulableAndUnresolvable {
 					t.Fatalf("PreFilter: %v, want UnschedulableAndUnresolvable", o.rejected)
@@ -89,7 +89,7 @@ func TestOwnerNotInTheCache(t *testing.T) {
 	}
 }
 
-// scaleTo10 scales an owner; the informers bring it.
+// scaleTo10 scales an owner in the API server. The informers receive the change.
 func (w *world) scaleTo10(object runtime.Object) {
 	w.t.Helper()
 	apps, options := w.client.AppsV1(), metav1.UpdateOptions{}
@@ -110,8 +110,9 @@ func (w *world) scaleTo10(object runtime.Object) {
 	w.must(err)
 }
 
-// A workload was scaled up, and its new pod is seen before that: the pod waits for the news, and is then placed by it. Without the news it
-// is placed after five seconds by what is known.
+// A workload was scaled up, and the scheduler sees the new pod before the change of the workload.
+// The pod waits for the change and is then placed according to it. Without a change it is placed
+// after five seconds according to the known state.
 func TestOutgrownOwner(t *testing.T) {
 	half := map[string]string{decision.MinOnDemandAnnotation: "50%"}
 	set := statefulSet("db", 3)
@@ -120,11 +121,11 @@ func TestOutgrownOwner(t *testing.T) {
 	ofAlone := func(name string) *v1.Pod { return podOf(name, by("ReplicaSet", "alone")) }
 	ofSet := func(name string) *v1.Pod { return podOf(name, by("StatefulSet", "db")) }
 	for name, test := range map[string]struct {
-		owners          []runtime.Object // the first is the one that is scaled
+		owners          []runtime.Object // the first is scaled
 		onDemand, spot  []*v1.Pod
 		pod             *v1.Pod
 		want            string
-		wantInTime      []string // where it may go after the news
+		wantInTime      []string // admitted nodes after the change
 		wantWithoutNews []string
 	}{
 		"Deployment": {
@@ -137,7 +138,7 @@ func TestOutgrownOwner(t *testing.T) {
 			want:       "owner not up to date yet: all 3 replicas of shop/alone are placed (waits for an update of its ReplicaSet, at most 5s)",
 			wantInTime: []string{"on-demand", "spot"}, wantWithoutNews: []string{"on-demand"},
 		},
-		"StatefulSet, whose floor is higher than was known": {
+		"StatefulSet with a higher floor": {
 			owners: []runtime.Object{set}, onDemand: []*v1.Pod{ofSet("db-0"), ofSet("db-1")}, spot: []*v1.Pod{ofSet("db-2")}, pod: ofSet("db-3"),
 			want:       "owner not up to date yet: shop/db has no ordinal 3 with 3 replicas (waits for an update of its StatefulSet, at most 5s)",
 			wantInTime: []string{"on-demand"}, wantWithoutNews: []string{"on-demand", "spot"},
@@ -151,10 +152,10 @@ func TestOutgrownOwner(t *testing.T) {
 			w := newWorld(t, nil, owners...)
 			w.nodes(onDemand("on-demand"), spot("spot"))
 			for _, pod := range test.onDemand {
-				w.stand("on-demand", pod.DeepCopy())
+				w.addPods("on-demand", pod.DeepCopy())
 			}
 			for _, pod := range test.spot {
-				w.stand("spot", pod.DeepCopy())
+				w.addPods("spot", pod.DeepCopy())
 			}
 			o := w.try(test.pod)
 			if o.rejected.Code() != fwk.UnschedulableAndUnresolvable {
@@ -164,7 +165,7 @@ func TestOutgrownOwner(t *testing.T) {
 				t.Errorf("reasons (-want +got):\n%s", diff)
 			}
 			if got := w.woken.take(); got != nil {
-				t.Errorf("woken although nothing happened: %v", got)
+				t.Errorf("woken without a change: %v", got)
 			}
 			return w
 		}
@@ -173,10 +174,10 @@ func TestOutgrownOwner(t *testing.T) {
 			w.scaleTo10(test.owners[0])
 			w.wokenEventually("shop/" + test.pod.Name)
 			if diff := cmp.Diff(test.wantInTime, w.try(test.pod).feasible); diff != "" {
-				t.Errorf("feasible after the news (-want +got):\n%s", diff)
+				t.Errorf("feasible after the change (-want +got):\n%s", diff)
 			}
 		})
-		t.Run(name+", and no news comes", func(t *testing.T) {
+		t.Run(name+", no change", func(t *testing.T) {
 			w := waits(t)
 			w.clock.Step(decision.OwnerNews - 1)
 			if o := w.try(test.pod); len(o.feasible) > 0 || w.woken.take() != nil {
@@ -199,24 +200,25 @@ func inGang(pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
-// A pod falls back by the clock of another one only if the profile places gangs, both are of one gang and one workload, and no pod of the
-// gang has been bound yet: otherwise the label would let anyone fall back at once.
+// A pod falls back after the waiting time of another pod only under three conditions: the profile
+// schedules gangs, both pods are in one gang and one workload, and no pod of the gang has been
+// bound yet. Otherwise the label would let any pod fall back at once.
 func TestGangClock(t *testing.T) {
 	pod := inGang(web("p"))
 	cases := map[string]struct {
-		noGangs   bool
-		mate      *v1.Pod // has waited for as long as fallbackAfter
-		bound     *v1.Pod // was bound, and deleted again
-		wantFalls bool
+		noGangs      bool
+		gangMate     *v1.Pod // has waited for as long as fallbackAfter
+		bound        *v1.Pod // was bound, and deleted again
+		wantFallback bool
 	}{
-		"a gang":                    {mate: inGang(web("mate")), wantFalls: true},
-		"no gang plugin":            {noGangs: true, mate: inGang(web("mate"))},
-		"without the label":         {mate: web("mate")},
-		"another workload":          {mate: inGang(podOf("mate", by("ReplicaSet", "api-1")))},
-		"no workload":               {mate: inGang(podOf("mate"))},
-		"the gang was bound once":   {mate: inGang(web("mate")), bound: inGang(web("first"))},
-		"another gang was bound":    {mate: inGang(web("mate")), bound: inGang(podOf("first", by("ReplicaSet", "api-1"))), wantFalls: true},
-		"a pod without it is bound": {mate: inGang(web("mate")), bound: web("first"), wantFalls: true},
+		"a gang":                            {gangMate: inGang(web("mate")), wantFallback: true},
+		"no gang plugin":                    {noGangs: true, gangMate: inGang(web("mate"))},
+		"without the label":                 {gangMate: web("mate")},
+		"another workload":                  {gangMate: inGang(podOf("mate", by("ReplicaSet", "api-1")))},
+		"no workload":                       {gangMate: inGang(podOf("mate"))},
+		"the gang was bound once":           {gangMate: inGang(web("mate")), bound: inGang(web("first"))},
+		"another gang was bound":            {gangMate: inGang(web("mate")), bound: inGang(podOf("first", by("ReplicaSet", "api-1"))), wantFallback: true},
+		"a pod without the label was bound": {gangMate: inGang(web("mate")), bound: web("first"), wantFallback: true},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -224,7 +226,7 @@ func TestGangClock(t *testing.T) {
 				append(deployment("web", 1, 1, nil), deployment("api", 1, 1, nil)...)...)
 			w.plugin.gangs = func() bool { return !test.noGangs }
 			w.nodes(spot("spot"))
-			w.refuse(test.mate)
+			w.refuse(test.gangMate)
 			w.clock.Step(5 * time.Second)
 			handler := w.plugin.podHandler()
 			if test.bound != nil {
@@ -233,7 +235,7 @@ func TestGangClock(t *testing.T) {
 				handler.DeleteFunc(bound)
 			}
 			var want []string
-			if test.wantFalls {
+			if test.wantFallback {
 				want = []string{"spot"}
 			}
 			if diff := cmp.Diff(want, w.try(pod).feasible); diff != "" {
@@ -243,21 +245,23 @@ func TestGangClock(t *testing.T) {
 	}
 }
 
-// That another pod of its gang has waited for long says nothing of how long this one has waited for news.
+// The long wait of another pod in the gang does not count as this pod's wait for an update of its
+// owner.
 func TestOutgrownOwnerInAGang(t *testing.T) {
 	w := newWorld(t, nil, deployment("web", 3, 1, nil)...)
 	w.plugin.gangs = func() bool { return true }
 	w.nodes(onDemand("on-demand"), spot("spot"))
-	w.stand("spot", web("a"), web("b"), web("c"))
+	w.addPods("spot", web("a"), web("b"), web("c"))
 	mate := inGang(web("mate"))
 	w.plugin.waiting.Found(mate, placement.Wait{Gang: w.plugin.gangOf(mate)})
 	w.clock.Step(2 * decision.OwnerNews)
 	if o := w.try(inGang(web("p"))); len(o.feasible) > 0 {
-		t.Errorf("feasible: %v, want that it waits for news of its owner", o.feasible)
+		t.Errorf("feasible: %v, want the pod to wait for an update of its owner", o.feasible)
 	}
 }
 
-// What happens to the owner, or to the pod, between PreFilter and PostFilter finds nobody waiting: PostFilter must notice.
+// The handlers find no waiting pod if the owner or the pod changes between PreFilter and
+// PostFilter. PostFilter must detect such changes.
 func TestChangesWhileThePodIsInFlight(t *testing.T) {
 	objects := deployment("web", 1, 1, nil)
 	unknown := []runtime.Object{objects[1]}
@@ -275,21 +279,21 @@ func TestChangesWhileThePodIsInFlight(t *testing.T) {
 		wantWoken []string
 		wantWaits bool
 	}{
-		"nothing":                             {objects, func(*world) {}, nil, true},
-		"nothing, and the owner is not known": {unknown, func(*world) {}, nil, true},
-		"the owner appears":                   {unknown, func(w *world) { index(w, objects[0]) }, []string{"shop/p"}, true},
-		"the ReplicaSet appears, without its Deployment": {nil, func(w *world) { index(w, objects[1]) }, []string{"shop/p"}, true},
-		"the owner is scaled":                            {objects, func(w *world) { index(w, deployment("web", 2, 1, nil)[0]) }, []string{"shop/p"}, true},
+		"nothing":                  {objects, func(*world) {}, nil, true},
+		"no change, unknown owner": {unknown, func(*world) {}, nil, true},
+		"the owner appears":        {unknown, func(w *world) { index(w, objects[0]) }, []string{"shop/p"}, true},
+		"the ReplicaSet appears without its Deployment": {nil, func(w *world) { index(w, objects[1]) }, []string{"shop/p"}, true},
+		"the owner is scaled":                           {objects, func(w *world) { index(w, deployment("web", 2, 1, nil)[0]) }, []string{"shop/p"}, true},
 		"the owner is annotated": {objects, func(w *world) {
 			index(w, deployment("web", 1, 1, map[string]string{decision.MinOnDemandAnnotation: "0"})[0])
 		}, []string{"shop/p"}, true},
-		"nothing, and the pod has outgrown its owner": {outgrown, func(*world) {}, nil, true},
-		"the outgrown owner is scaled":                {outgrown, func(w *world) { index(w, deployment("web", 1, 1, nil)[0]) }, []string{"shop/p"}, true},
+		"no change, outgrown owner":    {outgrown, func(*world) {}, nil, true},
+		"the outgrown owner is scaled": {outgrown, func(w *world) { index(w, deployment("web", 1, 1, nil)[0]) }, []string{"shop/p"}, true},
 		"the outgrown owner is deleted": {outgrown, func(w *world) {
 			w.must(w.factory.Apps().V1().Deployments().Informer().GetIndexer().Delete(outgrown[0]))
 		}, []string{"shop/p"}, true},
 		"the pod is deleted": {objects, func(w *world) { w.must(w.factory.Core().V1().Pods().Informer().GetIndexer().Delete(web("p"))) }, nil, false},
-		"the pod is made anew": {objects, func(w *world) {
+		"the pod is recreated": {objects, func(w *world) {
 			again := web("p")
 			again.UID = "again"
 			w.seen(again)
@@ -316,7 +320,7 @@ func TestChangesWhileThePodIsInFlight(t *testing.T) {
 	}
 }
 
-// What PostFilter notes down of a pod that found no node.
+// PostFilter records this for a pod that found no node.
 func TestWaitOf(t *testing.T) {
 	fallback := func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "20s" }
 	later := func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "5m" }
@@ -328,18 +332,18 @@ func TestWaitOf(t *testing.T) {
 	}
 	noOverflow := func(a *config.ReplicaSafetyArgs) { a.Overflow = "Never" }
 	noRelief := func(a *config.ReplicaSafetyArgs) { a.RolloutRelief = "never" }
-	full := func(w *world) { w.stand("spot", web("a"), web("b")) }
+	full := func(w *world) { w.addPods("spot", web("a"), web("b")) }
 	webOwners := []kube.OwnerKey{keyOf("ReplicaSet", "web-1"), keyOf("Deployment", "web")}
 	cases := map[string]struct {
 		args     func(*config.ReplicaSafetyArgs)
-		standing func(*world)
+		existing func(*world)
 		pod      *v1.Pod
 		waited   time.Duration
 		want     placement.Wait
 	}{
-		"no controller, for ever": {nil, nil, podOf("p"), 0, placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true}},
+		"no controller, no timer": {nil, nil, podOf("p"), 0, placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true}},
 		"fallback":                {fallback, nil, podOf("p"), 0, placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now.Add(20 * time.Second)}},
-		"fallback, after a while": {fallback, nil, podOf("p"), 5 * time.Second, placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now.Add(20 * time.Second)}},
+		"fallback, after 5 s":     {fallback, nil, podOf("p"), 5 * time.Second, placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now.Add(20 * time.Second)}},
 		"fallback at once":        {func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "0s" }, nil, podOf("p"), 0, placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now}},
 		"fallen back":             {fallback, nil, podOf("p"), 20 * time.Second, placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}}},
 		"Deployment, over budget": {nil, full, web("p"), 0, placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now.Add(30 * time.Second)}},
@@ -347,31 +351,31 @@ func TestWaitOf(t *testing.T) {
 			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now.Add(30 * time.Second)}},
 		"Deployment, relief after fallback": {fallback, full, web("p"), 0,
 			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now.Add(20 * time.Second)}},
-		"Deployment, no relief to be had": {later, full, web("p"), 30 * time.Second,
+		"Deployment, relief time has passed": {later, full, web("p"), 30 * time.Second,
 			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now.Add(5 * time.Minute)}},
-		"Deployment, relief of another time": {func(a *config.ReplicaSafetyArgs) { a.RolloutRelief = "2m" }, full, web("p"), 30 * time.Second,
+		"Deployment, other relief time": {func(a *config.ReplicaSafetyArgs) { a.RolloutRelief = "2m" }, full, web("p"), 30 * time.Second,
 			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now.Add(2 * time.Minute)}},
 		"Deployment, relief at once": {func(a *config.ReplicaSafetyArgs) { a.RolloutRelief = "0s" }, full, web("p"), 0,
 			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now}},
-		"Deployment, no relief":       {noRelief, full, web("p"), 0, placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true}},
-		"Deployment, nothing to come": {nil, full, web("p"), 30 * time.Second, placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true}},
-		"within budget, but no room":  {nil, nil, web("p"), 40 * time.Second, placement.Wait{Owners: webOwners, Counted: true}},
+		"Deployment, no relief":             {noRelief, full, web("p"), 0, placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true}},
+		"Deployment, all times have passed": {nil, full, web("p"), 30 * time.Second, placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true}},
+		"within budget, but no room":        {nil, nil, web("p"), 40 * time.Second, placement.Wait{Owners: webOwners, Counted: true}},
 		"only spot, exemptions ignored": {ignore, nil, annotate(onlySpot("p"), decision.FallbackAfterAnnotation, "20s"), 0,
 			placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}, Again: now.Add(20 * time.Second)}},
-		"overflow Never, the floor is met": {noOverflow, func(w *world) { w.nodes(onDemand("on-demand")); w.stand("on-demand", web("a")) }, web("p"), 40 * time.Second,
+		"overflow Never, the floor is met": {noOverflow, func(w *world) { w.nodes(onDemand("on-demand")); w.addPods("on-demand", web("a")) }, web("p"), 40 * time.Second,
 			placement.Wait{Owners: webOwners, Counted: true}},
 		"overflow Never, the floor is not met": {noOverflow, full, web("p"), 40 * time.Second,
 			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true}},
 		"overflow Never, ScheduleAnyway": {func(a *config.ReplicaSafetyArgs) { a.Overflow, a.WhenUnsatisfiable = "Never", "ScheduleAnyway" },
-			func(w *world) { w.nodes(onDemand("on-demand")); w.stand("on-demand", web("a")) }, web("p"), 40 * time.Second,
+			func(w *world) { w.nodes(onDemand("on-demand")); w.addPods("on-demand", web("a")) }, web("p"), 40 * time.Second,
 			placement.Wait{Owners: webOwners, Counted: true}},
 		"overflow Never, an ordinal beyond the floor": {noOverflow, nil, podOf("db-1", by("StatefulSet", "db")), 0, placement.Wait{Owners: []kube.OwnerKey{keyOf("StatefulSet", "db")}}},
-		"a node that settles": {later, func(w *world) { w.nodes(young("young")) }, podOf("p"), 0,
+		"a node waits for its label": {later, func(w *world) { w.nodes(young("young")) }, podOf("p"), 0,
 			placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now.Add(30 * time.Second)}},
-		"a node that settles after fallback": {fallback, func(w *world) { w.nodes(young("young")) }, podOf("p"), 0,
+		"a node waits for its label, fallback first": {fallback, func(w *world) { w.nodes(young("young")) }, podOf("p"), 0,
 			placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now.Add(20 * time.Second)}},
 		"StatefulSet, floor ordinal": {nil, nil, podOf("db-0", by("StatefulSet", "db")), 0, placement.Wait{Owners: []kube.OwnerKey{keyOf("StatefulSet", "db")}, ForOnDemand: true}},
-		"more pods than replicas": {fallback, func(w *world) { w.stand("spot", web("a"), web("b"), web("c")) }, web("p"), 3 * time.Second,
+		"more pods than replicas": {fallback, func(w *world) { w.addPods("spot", web("a"), web("b"), web("c")) }, web("p"), 3 * time.Second,
 			placement.Wait{Owners: []kube.OwnerKey{keyOf("Deployment", "web"), keyOf("ReplicaSet", "web-1")}, Counted: true, Again: now.Add(5 * time.Second)}},
 		"unknown owner": {fallback, nil, podOf("p", by("ReplicaSet", "gone")), 0, placement.Wait{Owners: []kube.OwnerKey{keyOf("ReplicaSet", "gone"), keyOf("ReplicaSet", "gone")}}},
 	}
@@ -379,8 +383,8 @@ func TestWaitOf(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, test.args, append(deployment("web", 3, 1, nil), statefulSet("db", 3))...)
 			w.nodes(spot("spot"))
-			if test.standing != nil {
-				test.standing(w)
+			if test.existing != nil {
+				test.existing(w)
 			}
 			if test.waited > 0 {
 				w.plugin.waiting.Found(test.pod, placement.Wait{})
@@ -394,7 +398,8 @@ func TestWaitOf(t *testing.T) {
 	}
 }
 
-// fallbackAfter runs out although nothing else happens; an attempt in between neither shortens nor stretches it.
+// The pod falls back after fallbackAfter even without an event. An attempt in between neither
+// shortens nor extends the time.
 func TestFallback(t *testing.T) {
 	w := newWorld(t, func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "5s" })
 	w.nodes(spot("spot"))
@@ -418,17 +423,18 @@ func TestFallback(t *testing.T) {
 	}
 }
 
-// A pod over its budget may take spot after 30 s if an older revision of its Deployment, and only an older one, holds on-demand then.
+// A pod over its budget may run on spot after 30 s if an older revision of its Deployment then has
+// a replica on on-demand. Replicas of a newer revision do not count.
 func TestRolloutRelief(t *testing.T) {
 	of := func(name, replicaSet string) *v1.Pod { return podOf(name, by("ReplicaSet", replicaSet)) }
-	older := func(w *world) { w.stand("on-demand", of("old", "web-1")) }
+	older := func(w *world) { w.addPods("on-demand", of("old", "web-1")) }
 	relief := func(after string) func(*v1.Pod) *v1.Pod {
 		return func(p *v1.Pod) *v1.Pod {
 			return annotate(p, decision.RolloutReliefAnnotation, after)
 		}
 	}
 	cases := map[string]struct {
-		standing func(*world)
+		existing func(*world)
 		pod      *v1.Pod
 		waited   time.Duration
 		want     []string
@@ -439,18 +445,18 @@ func TestRolloutRelief(t *testing.T) {
 		"less than another time":             {older, relief("2m")(of("new", "web-2")), time.Minute, []string{"on-demand"}},
 		"sooner":                             {older, relief("1s")(of("new", "web-2")), time.Second, []string{"on-demand", "spot"}},
 		"never":                              {older, relief("never")(of("new", "web-2")), time.Hour, []string{"on-demand"}},
-		"older on spot":                      {func(w *world) { w.stand("spot", of("old", "web-1")) }, of("new", "web-2"), time.Hour, []string{"on-demand"}},
-		"older terminating":                  {func(w *world) { w.stand("on-demand", terminating(of("old", "web-1"))) }, of("new", "web-2"), time.Hour, []string{"on-demand"}},
+		"older on spot":                      {func(w *world) { w.addPods("spot", of("old", "web-1")) }, of("new", "web-2"), time.Hour, []string{"on-demand"}},
+		"older terminating":                  {func(w *world) { w.addPods("on-demand", terminating(of("old", "web-1"))) }, of("new", "web-2"), time.Hour, []string{"on-demand"}},
 		"none older":                         {func(*world) {}, of("new", "web-2"), time.Hour, []string{"on-demand"}},
-		"newer on on-demand":                 {func(w *world) { w.stand("on-demand", of("new", "web-2")) }, of("old", "web-1"), time.Hour, []string{"on-demand"}},
-		"another Deployment's older":         {func(w *world) { w.stand("on-demand", of("old", "api-1")) }, of("new", "web-2"), time.Hour, []string{"on-demand"}},
-		"no Deployment":                      {func(w *world) { w.stand("on-demand", of("old", "web-1")) }, podOf("p"), time.Hour, []string{"on-demand"}},
+		"newer on on-demand":                 {func(w *world) { w.addPods("on-demand", of("new", "web-2")) }, of("old", "web-1"), time.Hour, []string{"on-demand"}},
+		"another Deployment's older":         {func(w *world) { w.addPods("on-demand", of("old", "api-1")) }, of("new", "web-2"), time.Hour, []string{"on-demand"}},
+		"no Deployment":                      {func(w *world) { w.addPods("on-demand", of("old", "web-1")) }, podOf("p"), time.Hour, []string{"on-demand"}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, nil, append(deployment("web", 1, 2, nil), deployment("api", 1, 1, nil)...)...)
 			w.nodes(onDemand("on-demand"), spot("spot"))
-			test.standing(w)
+			test.existing(w)
 			w.plugin.waiting.Found(test.pod, placement.Wait{})
 			w.clock.Step(test.waited)
 			if diff := cmp.Diff(test.want, w.try(test.pod).feasible); diff != "" {
@@ -460,12 +466,13 @@ func TestRolloutRelief(t *testing.T) {
 	}
 }
 
-// A replica that overflow Never keeps off on-demand is tried again after a sibling there has left, and then may go there.
-func TestOverflowPodTakesTheFloorsPlace(t *testing.T) {
+// A replica that overflow Never keeps off on-demand is retried after a sibling there is deleted. It
+// is then admitted on on-demand.
+func TestOverflowPodReplacesFloorPod(t *testing.T) {
 	w := newWorld(t, func(a *config.ReplicaSafetyArgs) { a.Overflow = "Never" }, deployment("web", 3, 1, nil)...)
 	w.nodes(onDemand("on-demand"), onDemand("another"))
 	sibling, pod := web("a"), web("p")
-	w.stand("on-demand", sibling)
+	w.addPods("on-demand", sibling)
 	if o := w.try(pod); len(o.feasible) > 0 || o.state.GetSkipFilterPlugins().Has(Name) {
 		t.Fatalf("feasible: %v", o.feasible)
 	}
@@ -479,16 +486,17 @@ func TestOverflowPodTakesTheFloorsPlace(t *testing.T) {
 	}
 }
 
-// Replicas that were assigned beyond the floor are kept off on-demand as long as the budget has room, and are tried again when a sibling has
-// used it up: the floor was raised after the assignment, and one of them is needed on on-demand.
-func TestAssignedPodTakesTheFloorsPlace(t *testing.T) {
+// Replicas that were assigned beyond the floor stay off on-demand while the budget has room. They
+// are retried when a sibling has used the rest of the budget: the floor was raised after the
+// assignment, and on-demand needs one of the replicas.
+func TestAssignedPodReplacesFloorPod(t *testing.T) {
 	w := newWorld(t, func(a *config.ReplicaSafetyArgs) { a.Overflow, a.MinOnDemand = "Never", "2" }, deployment("web", 4, 1, nil)...)
 	w.nodes(onDemand("on-demand"), spot("spot"), spot("full"))
 	beyond := func(name string) *v1.Pod {
 		return annotate(web(name), kube.AssignedAnnotation, "any: beyond the floor")
 	}
-	w.stand("on-demand", web("a"))
-	w.stand("full", beyond("b"))
+	w.addPods("on-demand", web("a"))
+	w.addPods("full", beyond("b"))
 	waits, sibling := beyond("p"), beyond("c")
 	o := w.try(waits)
 	if diff := cmp.Diff([]string{"full", "spot"}, o.feasible); diff != "" {
@@ -496,7 +504,7 @@ func TestAssignedPodTakesTheFloorsPlace(t *testing.T) {
 	}
 	w.framework.RunPostFilterPlugins(w.ctx, o.state, waits, framework.NewDefaultNodeToStatus()) // spot had no room
 	o = w.try(sibling)
-	w.stand("spot", sibling)
+	w.addPods("spot", sibling)
 	w.bind(o, sibling, "spot")
 	if diff := cmp.Diff([]string{"shop/p"}, w.woken.take()); diff != "" {
 		t.Errorf("woken (-want +got):\n%s", diff)
@@ -506,7 +514,7 @@ func TestAssignedPodTakesTheFloorsPlace(t *testing.T) {
 	}
 }
 
-// What the controller granted to a pod holds at its first attempt.
+// A grant of the controller applies at the first attempt of the pod.
 func TestGrantedPodTakesSpot(t *testing.T) {
 	for value, want := range map[string][]string{
 		kube.GrantedFallback: {"on-demand", "spot"}, kube.GrantedRelief: {"on-demand", "spot"}, "anything": {"on-demand"}, "": {"on-demand"},
@@ -521,8 +529,8 @@ func TestGrantedPodTakesSpot(t *testing.T) {
 	}
 }
 
-// A node without a label is tried again when its label can no longer come, although nothing else happens.
-func TestSettledNodeIsTriedAgain(t *testing.T) {
+// The end of a node's label grace retries the pods, even without an event.
+func TestPodIsRetriedAfterLabelGrace(t *testing.T) {
 	w := newWorld(t, nil)
 	w.nodes(spot("spot"), young("young"))
 	pod := podOf("p")
@@ -538,11 +546,12 @@ func TestSettledNodeIsTriedAgain(t *testing.T) {
 	}
 }
 
-// The grace outlives the labelled nodes: after all spot was reclaimed, the new nodes are those whose labels are still to come.
-func TestGraceAfterAllLabelledNodesWent(t *testing.T) {
+// The label grace applies after all labeled nodes were deleted. After a reclaim of all spot nodes,
+// new nodes still get a label later.
+func TestGraceAfterAllLabelledNodesWereDeleted(t *testing.T) {
 	w := newWorld(t, nil, spot("spot"))
 	w.must(w.client.CoreV1().Nodes().Delete(w.ctx, "spot", metav1.DeleteOptions{}))
-	w.eventually("the node is gone", func() bool { _, err := w.plugin.nodes.Get("spot"); return err != nil })
+	w.eventually("the node is deleted", func() bool { _, err := w.plugin.nodes.Get("spot"); return err != nil })
 	w.nodes(young("young"))
 	want := map[string]string{"young": "node has no capacity label yet and is too young to count as on-demand"}
 	if diff := cmp.Diff(want, w.reasons(w.try(podOf("p")))); diff != "" {
@@ -550,11 +559,12 @@ func TestGraceAfterAllLabelledNodesWent(t *testing.T) {
 	}
 }
 
-// A node that waits for its label is held for the floors that wait. The pods that it is held from are tried again when the floor's pod no
-// longer waits, and at the latest after its grace: a second later than the floor's pod.
+// A node that waits for its label is withheld for waiting floor pods. The other pods are retried
+// when the floor pod no longer waits, and at the latest one second after the floor pod at the end
+// of the grace.
 func TestSettlingNodeIsHeldForFloors(t *testing.T) {
 	w := newWorld(t, nil, statefulSet("db", 3), statefulSet("single", 1))
-	w.plugin.labels.Note(decision.Capacity{Type: decision.Spot}) // of a node that is gone
+	w.plugin.labels.Note(decision.Capacity{Type: decision.Spot}) // of a deleted node
 	w.nodes(changed(young("young"), func(n *v1.Node) {
 		n.Status.Allocatable = v1.ResourceList{v1.ResourcePods: resource.MustParse("110")}
 	}))
@@ -562,14 +572,14 @@ func TestSettlingNodeIsHeldForFloors(t *testing.T) {
 	held := map[string]string{"young": "node has no capacity label yet and is reserved for pods that wait for on-demand"}
 
 	if diff := cmp.Diff([]string{"young"}, w.try(replica).feasible); diff != "" {
-		t.Errorf("feasible while no floor waits (-want +got):\n%s", diff)
+		t.Errorf("feasible while no floor pod waits (-want +got):\n%s", diff)
 	}
 	settling := map[string]string{"young": "node has no capacity label yet and is too young to count as on-demand"}
 	if diff := cmp.Diff(settling, w.reasons(w.try(floor))); diff != "" {
 		t.Errorf("refusals of the floor's pod (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(held, w.reasons(w.try(replica))); diff != "" {
-		t.Errorf("refusals while a floor waits (-want +got):\n%s", diff)
+		t.Errorf("refusals while a floor pod waits (-want +got):\n%s", diff)
 	}
 	w.clock.Step(30 * time.Second)
 	if diff := cmp.Diff([]string{"shop/single-0"}, w.woken.take()); diff != "" {
@@ -580,7 +590,7 @@ func TestSettlingNodeIsHeldForFloors(t *testing.T) {
 	}
 	w.clock.Step(time.Second)
 	if diff := cmp.Diff([]string{"shop/db-1"}, w.woken.take()); diff != "" {
-		t.Errorf("woken a second later (-want +got):\n%s", diff)
+		t.Errorf("woken one second later (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"young"}, w.try(replica).feasible); diff != "" {
 		t.Errorf("feasible after labelGrace (-want +got):\n%s", diff)

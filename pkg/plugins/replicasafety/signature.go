@@ -11,9 +11,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// SignPod lets pods share one decision (opportunistic batching) where it depends on nothing but the pod and the args: pods that
-// the policy has no opinion on, and pods without a controller that are tried for the first time. It refuses all others: what they may
-// do depends on where their siblings are, or on how long they have waited.
+// SignPod lets pods share one decision (opportunistic batching) if it depends on the pod and the
+// args only. This applies to pods without a policy, and to pods without a controller that are tried
+// for the first time. SignPod refuses all other pods, because their decision depends on the nodes
+// of their siblings or on their waiting time.
 func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
 	const key = "spot-aware-scheduler.io/policy"
 	if !kube.HasOpinion(pod) {
@@ -31,9 +32,9 @@ func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *f
 	}
 	settings, invalid := p.policy.Settings(&subject.Pod)
 	if len(invalid) > 0 {
-		return nil, fwk.NewStatus(fwk.Unschedulable, "the pod's annotations are to be reported")
+		return nil, fwk.NewStatus(fwk.Unschedulable, "the pod has invalid annotations to report")
 	}
-	of := &subject.Pod
+	subjectPod := &subject.Pod
 	return []fwk.SignFragment{{Key: key, Value: fmt.Sprintf("%s onlySpot=%t onlyOnDemand=%t assigned=%s granted=%d",
-		settings, of.OnlySpot, of.OnlyOnDemand, of.Assigned, of.Granted)}}, nil
+		settings, subjectPod.OnlySpot, subjectPod.OnlyOnDemand, subjectPod.Assigned, subjectPod.Granted)}}, nil
 }

@@ -17,18 +17,20 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// EventsToRegister lists the events that can help a pod which Coscheduling refused. What it is that its gang lacks does not show on the
-// pod: another of its pods found no node, and any plugin may have been the reason. So all events count, but those that cannot matter.
+// EventsToRegister lists the events that can help a pod that Coscheduling refused. The pod does not
+// show what its gang lacks: another pod of the gang found no node, and any plugin may be the
+// reason. So all events count, except events that cannot help.
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	podGroups := fwk.EventResource("podgroups.v1alpha1." + scheduling.GroupName)
 	return []fwk.ClusterEventWithHint{
-		{Event: fwk.ClusterEvent{Resource: podGroups, ActionType: fwk.Add | fwk.Update}, QueueingHintFn: noted(afterPodGroup, p.rests.HappenedFirst)},
-		{Event: fwk.ClusterEvent{Resource: fwk.WildCard, ActionType: fwk.All}, QueueingHintFn: noted(p.afterEvent, p.rests.Happened)},
+		{Event: fwk.ClusterEvent{Resource: podGroups, ActionType: fwk.Add | fwk.Update}, QueueingHintFn: hintOf(afterPodGroup, p.backoffs.EventSeenEarly)},
+		{Event: fwk.ClusterEvent{Resource: fwk.WildCard, ActionType: fwk.All}, QueueingHintFn: hintOf(p.afterEvent, p.backoffs.EventSeen)},
 	}, nil
 }
 
-// noted returns a hint that has a pod tried again if helps says so, and tells it of its gang.
-func noted(helps func(pod *v1.Pod, oldObj, newObj any) bool, note func(gang string)) fwk.QueueingHintFn {
+// hintOf returns a hint that retries a pod if helps reports true, and that then calls note with its
+// gang.
+func hintOf(helps func(pod *v1.Pod, oldObj, newObj any) bool, note func(gang string)) fwk.QueueingHintFn {
 	return func(_ klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
 		if !helps(pod, oldObj, newObj) {
 			return fwk.QueueSkip, nil
@@ -45,7 +47,7 @@ func afterPodGroup(pod *v1.Pod, _, newObj any) bool {
 
 // afterEvent reports whether an event of any kind may help the pod.
 func (p *Plugin) afterEvent(pod *v1.Pod, oldObj, newObj any) bool {
-	// A PodGroup, of which afterPodGroup judges; no other kind comes like this.
+	// This is a PodGroup, which afterPodGroup handles. No other kind is unstructured.
 	for _, object := range []any{oldObj, newObj} {
 		if _, ok := object.(*unstructured.Unstructured); ok {
 			return false
@@ -55,30 +57,32 @@ func (p *Plugin) afterEvent(pod *v1.Pod, oldObj, newObj any) bool {
 	after, isPod := newObj.(*v1.Pod)
 	switch {
 	case !wasPod && !isPod:
-		// Nodes, of which the framework tells only when something has changed that schedulers look at; and volumes, claims and what belongs
-		// to them, of which every change counts.
+		// These are nodes, volumes, claims and related objects. The framework reports a node only
+		// if a scheduling-relevant field changed. Every change of the other kinds counts.
 		return true
 	case !wasPod:
-		// One more pod of the gang; or one that others may want to stand beside, or to be spread over.
-		return kube.GangOf(after) == kube.GangOf(pod) || after.Spec.NodeName != "" && looksAtPods(pod)
+		// This is one more pod of the gang, or a pod that matters for affinity or spreading.
+		return kube.GangOf(after) == kube.GangOf(pod) || after.Spec.NodeName != "" && dependsOnPods(pod)
 	case !isPod:
-		// A pod that still exists only lost a node that it had not got yet: that a gang is rejected helps neither it nor, for longer than
-		// until the next, another one. Two gangs without room would wake each other for ever.
+		// If the pod still exists, it only lost an assumed node, because its gang was rejected.
+		// That does not help the gang, and helps another gang only until the next attempt. Two
+		// gangs without room would wake each other without end.
 		return !p.waits(before)
 	case after.UID == pod.UID:
-		// Its status changes with every attempt.
+		// Every attempt changes the pod's status.
 		return !reflect.DeepEqual(before.Spec, after.Spec) || !maps.Equal(before.Labels, after.Labels) || !maps.Equal(before.Annotations, after.Annotations) ||
 			!reflect.DeepEqual(before.OwnerReferences, after.OwnerReferences)
 	case after.Spec.NodeName == "":
 		return false
 	}
-	// It starts to terminate, is released by its owner, asks for less, or has new labels that others look at.
+	// The pod starts to terminate, loses its owner, requests less, or has new labels that affinity
+	// or spreading of other pods may match.
 	return (before.DeletionTimestamp == nil) != (after.DeletionTimestamp == nil) || !maps.Equal(before.Labels, after.Labels) ||
 		!reflect.DeepEqual(before.OwnerReferences, after.OwnerReferences) || !reflect.DeepEqual(requests(before), requests(after))
 }
 
-// looksAtPods reports whether where other pods stand can let the pod on a node.
-func looksAtPods(pod *v1.Pod) bool {
+// dependsOnPods reports whether the nodes of other pods can affect where the pod fits.
+func dependsOnPods(pod *v1.Pod) bool {
 	return pod.Spec.Affinity != nil && pod.Spec.Affinity.PodAffinity != nil || len(pod.Spec.TopologySpreadConstraints) > 0
 }
 

@@ -17,12 +17,12 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
-// afterSettled is how long after the end of a node's label grace the pods are tried again that it was held from: the pods that it was held
-// for come first.
+// afterSettled is the delay after a node's label grace before the pods that the node was withheld
+// from are retried. The pods that it was withheld for are tried first.
 const afterSettled = time.Second
 
-// PostFilter notes that the pod was found unschedulable, since when and what for. It makes nothing schedulable: preemption, which
-// comes after it in the shipped configuration, has its turn.
+// PostFilter records that the pod is unschedulable, and the changes that it waits for. It makes no
+// pod schedulable, so that preemption runs: it follows this plugin in the shipped configuration.
 func (p *Plugin) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	wait := p.waitOf(cycle, pod)
 	wait.Gang = p.gangOf(pod)
@@ -31,10 +31,11 @@ func (p *Plugin) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.P
 	}
 	p.waiting.Found(pod, wait)
 	switch {
-	case p.gone(pod):
+	case p.wasDeleted(pod):
 		p.waiting.Forget(pod.UID)
 	case wait.Basis != nil && p.judge()(wait):
-		// The handler of the owner's change ran before the pod was noted as waiting, and did not find it.
+		// The handler of the owner's change ran before the pod was recorded as waiting, so it did
+		// not find the pod.
 		p.waiting.Wake(pod)
 	}
 	if s := placement.Read(cycle); s != nil && s.Nominated != "" {
@@ -43,33 +44,35 @@ func (p *Plugin) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.P
 	return nil, fwk.NewStatus(fwk.Unschedulable)
 }
 
-// logWait logs why the pod waits unless that has been logged before, and returns it: one line for all nodes, and none for an attempt that
-// ends like the last one. It is empty where another plugin refused the pod before this one was asked: the scheduler itself logs that.
+// logWait logs why the pod waits and returns the reason. It writes one line for all nodes, and none
+// if the reason equals the last logged one. The reason is empty if another plugin refused the pod
+// before this plugin ran. In that case the scheduler itself logs the refusal.
 func (p *Plugin) logWait(logger klog.Logger, cycle fwk.CycleState, pod *v1.Pod) (why string) {
 	s := placement.Read(cycle)
 	var about []any
 	if data, err := cycle.Read(ownerWaitKey); err == nil {
 		why, about = data.(ownerWait).why, []any{"pod", klog.KObj(pod)}
 	} else if s != nil {
-		why, about = s.Plan.Waits(), planned(pod, s)
+		why, about = s.Plan.Waits(), planFields(pod, s)
 	}
 	if why != "" && why != p.waiting.Why(pod.UID) {
-		logger.Info("Waits", append(about, "why", why)...)
+		logger.Info("Pod waiting", append(about, "why", why)...)
 	}
 	return why
 }
 
-// waitOf returns what the pod waits for after this cycle.
+// waitOf returns the changes that the pod waits for after this cycle.
 func (p *Plugin) waitOf(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 	if data, err := cycle.Read(ownerWaitKey); err == nil {
-		// The owner may appear or change, or the pod's ReplicaSet be given to another one or left to itself; siblings may go with their node.
+		// The owner may appear or change. The pod's ReplicaSet may change or lose its owner.
+		// Siblings may be deleted together with their node.
 		wait := data.(ownerWait)
 		return placement.Wait{Owners: []kube.OwnerKey{wait.owner, kube.RevisionOf(pod)}, Counted: wait.outgrown != nil, Again: wait.until,
 			Basis: &basis{pod: pod, unknown: wait.owner, outgrown: wait.outgrown}}
 	}
 	s := placement.Read(cycle)
 	if s == nil {
-		// Another plugin refused the pod before this one was asked.
+		// Another plugin refused the pod before this plugin ran.
 		return placement.Wait{}
 	}
 	inDeployment := s.Subject.WorkloadKey != s.Subject.RevisionKey
@@ -86,7 +89,8 @@ func (p *Plugin) waitOf(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 		wait.Owners = append(wait.Owners, s.Subject.WorkloadKey)
 	}
 	if s.Plan.Grant == decision.NotGranted {
-		// With the waiting time that the plan was made for: what has passed since must not fall between two plans.
+		// Use the waiting time of the plan. Time that has passed since must not be lost between two
+		// plans.
 		if in, ok := s.Settings.NextChange(s.Waited, inDeployment); ok {
 			wait.Again = p.clock.Now().Add(in)
 		}
@@ -102,28 +106,31 @@ func (p *Plugin) waitOf(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 	return wait
 }
 
-// gone reports whether the pod was deleted in this cycle: the handler that would have forgotten it ran before it was noted down.
-func (p *Plugin) gone(pod *v1.Pod) bool {
+// wasDeleted reports whether the pod was deleted during this cycle. In that case the delete handler
+// ran before PostFilter recorded the pod.
+func (p *Plugin) wasDeleted(pod *v1.Pod) bool {
 	current, err := p.pods.Pods(pod.Namespace).Get(pod.Name)
 	return apierrors.IsNotFound(err) || err == nil && current.UID != pod.UID
 }
 
-// basis is what was known of a pod's owners when the pod was refused.
+// basis is the state of a pod's owners when the pod was refused.
 type basis struct {
 	pod *v1.Pod
-	// subject, settings, invalid and plan are those of the attempt; subject is nil if no plan was made.
+	// subject, settings, invalid and plan belong to the attempt. subject is nil if there was no
+	// plan.
 	subject  *kube.Subject
 	settings decision.Settings
 	invalid  []decision.InvalidAnnotation
 	plan     decision.Plan
-	// outgrown is the workload that the pod has outgrown; nil if it has not.
+	// outgrown is the workload that has fewer desired replicas than pods; nil if it has not.
 	outgrown *decision.Workload
-	// unknown is the owner that is not known, if both subject and outgrown are nil.
+	// unknown is the owner that the informers do not know, if both subject and outgrown are nil.
 	unknown kube.OwnerKey
 }
 
-// judge is a placement.Judge: it compares the owners with what they were when the pod was refused. A change that cannot open a node to the
-// pod, such as the progress of a Job without a floor, is no reason to try the pod again.
+// judge is a placement.Judge. It compares the owners with their state when the pod was refused. A
+// change that cannot open a node to the pod, such as the progress of a Job without a floor, does
+// not cause another attempt.
 func (p *Plugin) judge() func(placement.Wait) bool {
 	subjectOf := p.owners.Subjects()
 	return func(wait placement.Wait) bool {
@@ -134,7 +141,7 @@ func (p *Plugin) judge() func(placement.Wait) bool {
 		subject, err := subjectOf(before.pod)
 		switch {
 		case before.subject != nil:
-			// Without its owner the pod could do nothing but wait for it.
+			// Without its owner the pod would only wait for the owner.
 			return err == nil && p.mayOpen(before, subject)
 		case before.outgrown != nil:
 			return err != nil || subject.Pod.Workload.Desired > before.outgrown.Desired || !sameShape(subject.Pod.Workload, *before.outgrown)
@@ -144,10 +151,11 @@ func (p *Plugin) judge() func(placement.Wait) bool {
 	}
 }
 
-// mayOpen reports whether a node that was closed to the pod may be open now that its owners say what is in subject.
+// mayOpen reports whether a node that was closed to the pod may be open with the new state of its
+// owners, subject.
 func (p *Plugin) mayOpen(before *basis, subject *kube.Subject) bool {
 	if subject.WorkloadKey != before.subject.WorkloadKey || !sameShape(subject.Pod.Workload, before.subject.Pod.Workload) ||
-		subject.RevisionNumber != before.subject.RevisionNumber { // relief depends on which revisions are older
+		subject.RevisionNumber != before.subject.RevisionNumber { // rollout relief depends on which revisions are older
 		return true
 	}
 	settings, invalid := p.policy.Settings(&subject.Pod)
@@ -158,7 +166,8 @@ func (p *Plugin) mayOpen(before *basis, subject *kube.Subject) bool {
 	return before.plan.MayOpen(&next)
 }
 
-// sameShape reports whether a and b are the same but for the replica count, and for annotations: most of those say nothing here.
+// sameShape reports whether a and b are equal except for the replica count and the annotations.
+// Most annotations have no effect on placement.
 func sameShape(a, b decision.Workload) bool {
 	a.Desired, b.Desired = 0, 0
 	a.Annotations, b.Annotations = nil, nil
