@@ -3,17 +3,13 @@ package gating
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -28,67 +24,72 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
-// How many revisions are worked on at a time, and how many pods are patched at a time. On 2 cores that everything shares, 128 patches at a time
-// placed 3,000 pods in a seventh less time than 32 (test/performance, arm gated): fewer gated pods are left for the scheduler to look through.
+// workers limits how many revisions are reconciled concurrently, and maxPatches how many pods are
+// patched concurrently. On 2 shared cores, 128 concurrent patches placed 3,000 pods in a seventh
+// less time than 32 (test/performance, arm gated), because the scheduler has fewer gated pods to
+// inspect.
 const (
-	workers  = 32
-	patching = 128
+	workers    = 32
+	maxPatches = 128
 )
 
-// mostAtOnce is how many pods of a revision are let go before other revisions have their turn.
-const mostAtOnce = 100
+// maxPerTurn is how many pods of a revision are assigned before other revisions have their turn.
+const maxPerTurn = 100
 
-// askAgain is how soon a pod is looked at again whose owner is not known yet, or is known to be older than the pod.
-const askAgain = 50 * time.Millisecond
+// ownerRetry is the retry interval for a pod whose owner is unknown or outdated.
+const ownerRetry = 50 * time.Millisecond
 
-// Settings are those of a Gater.
+// Settings configures a Gater.
 type Settings struct {
-	// Profile is the schedulerName of the pods that are decided on.
+	// Profile is the schedulerName of the pods to assign.
 	Profile string
 	Policy  *decision.Policy
 	Labels  *Labels
-	// NodeStartup is how long a pod waits for a node that an autoscaler starts for it, before it falls back.
+	// NodeStartup is how long a pod waits for a node that an autoscaler starts for it, before it
+	// falls back.
 	NodeStartup time.Duration
 }
 
-// Gater decides on gated pods and lets them go.
+// Gater assigns gated pods and removes their gates.
 type Gater struct {
 	settings Settings
 	client   kubernetes.Interface
 	recorder events.EventRecorder
 	clock    clock.Clock
 	wishes   *Wishes
-	// installed is kept up to date while this replica leads.
+	// installed is updated while this replica leads.
 	installed *Installed
 
 	owners  *kube.Owners
-	pods    cache.Indexer // by revision
+	pods    cache.Indexer // indexed by revision
 	nodes   *nodes
 	queue   workqueue.TypedRateLimitingInterface[kube.OwnerKey]
-	slots   chan struct{} // taken by a patch under way
+	slots   chan struct{} // limits concurrent patches
 	leading atomic.Bool
 
 	mu sync.Mutex
-	// decided are the pods whose gate was removed, until the cache shows it: what each requires.
+	// decided contains the assignment of each pod whose gate was removed, until the cache shows the
+	// removal.
 	decided map[types.UID]decision.Assignment
-	// seen is when each gated pod was first seen, until its gate is removed.
+	// seen contains when each gated pod was first seen, until its gate is removed.
 	seen map[types.UID]time.Time
-	// grants are what the successors of deleted pods have earned.
+	// grants contains the grants for the successors of deleted pods.
 	grants map[successor][]grant
-	// releasedAt is when the gate of a pod was removed last, by namespace.
+	// releasedAt contains when the gate of a pod was last removed, by namespace.
 	releasedAt map[string]time.Time
-	// waiting is when each pod without a gate was first seen unschedulable.
+	// waiting contains when each pod without a gate was first seen unschedulable.
 	waiting map[types.UID]time.Time
-	// reassigned is until when the successors of pods that were deleted to be reassigned count as part of the floor.
+	// reassigned contains, for each pod deleted for reassignment, until when its successor counts
+	// as part of the floor.
 	reassigned map[kube.OwnerKey][]time.Time
-	// told are the events that were recorded once.
-	told map[types.UID]string
+	// reported contains the last event reason that recordOnce recorded for each pod.
+	reported map[types.UID]string
 }
 
 const podsByRevision = "spot-aware-scheduler.io/pods-by-revision"
 
-// New returns a Gater that reads from factory, which must not have been started. Calls of client must not wait inside to repeat what is
-// refused.
+// New returns a Gater that reads from factory, which must not have been started. client must not
+// block in order to retry refused calls.
 func New(
 	factory informers.SharedInformerFactory, client kubernetes.Interface, recorder events.EventRecorder, clock clock.WithTicker,
 	wishes *Wishes, installed *Installed, settings Settings,
@@ -101,14 +102,14 @@ func New(
 	g := &Gater{
 		settings: settings, client: client, recorder: recorder, clock: clock, wishes: wishes, installed: installed, owners: owners, pods: pods.GetIndexer(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[kube.OwnerKey](askAgain, 5*time.Second),
+			workqueue.NewTypedItemExponentialFailureRateLimiter[kube.OwnerKey](ownerRetry, 5*time.Second),
 			workqueue.TypedRateLimitingQueueConfig[kube.OwnerKey]{Name: "gating", Clock: clock}),
-		slots:   make(chan struct{}, patching),
+		slots:   make(chan struct{}, maxPatches),
 		decided: map[types.UID]decision.Assignment{}, seen: map[types.UID]time.Time{},
 		grants: map[successor][]grant{}, releasedAt: map[string]time.Time{}, waiting: map[types.UID]time.Time{},
-		reassigned: map[kube.OwnerKey][]time.Time{}, told: map[types.UID]string{},
+		reassigned: map[kube.OwnerKey][]time.Time{}, reported: map[types.UID]string{},
 	}
-	g.nodes = &nodes{settings: settings, recorder: recorder, told: map[types.UID]string{}, lister: factory.Core().V1().Nodes().Lister()}
+	g.nodes = &nodes{settings: settings, recorder: recorder, reported: map[types.UID]string{}, lister: factory.Core().V1().Nodes().Lister()}
 	err = pods.AddIndexers(cache.Indexers{podsByRevision: func(obj any) ([]string, error) {
 		if pod, ok := obj.(*v1.Pod); ok && pod.Spec.SchedulerName == settings.Profile {
 			return []string{kube.RevisionOf(pod).Index()}, nil
@@ -140,10 +141,10 @@ func New(
 	return g, err
 }
 
-// Run works until ctx is done. The caches must be full. It may be called once.
+// Run assigns gated pods until ctx is done. The caches must be synced. It may be called once.
 func (g *Gater) Run(ctx context.Context) {
 	defer g.queue.ShutDown()
-	klog.FromContext(ctx).Info("Writing the capacity types of new pods for autoscalers", "affinity", g.settings.Labels)
+	klog.FromContext(ctx).Info("Started assigning capacity types to gated pods", "affinity", g.settings.Labels)
 	g.leading.Store(true)
 	for _, obj := range g.pods.List() {
 		g.observe(obj.(*v1.Pod))
@@ -164,7 +165,7 @@ func (g *Gater) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// observe queues the revision of a pod that there may be something to do for.
+// observe queues the revision of a pod that may need work.
 func (g *Gater) observe(pod *v1.Pod) {
 	if !g.leading.Load() || pod.Spec.SchedulerName != g.settings.Profile {
 		return
@@ -200,17 +201,17 @@ func (g *Gater) observeNode(obj any) {
 	}
 }
 
-// forget drops what is known of a pod that is gone.
+// forget removes the records of a pod.
 func (g *Gater) forget(uid types.UID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.decided, uid)
 	delete(g.seen, uid)
 	delete(g.waiting, uid)
-	delete(g.told, uid)
+	delete(g.reported, uid)
 }
 
-// next works on one revision; false if there will be none any more.
+// next processes one revision. It returns false after the queue has shut down.
 func (g *Gater) next(ctx context.Context) bool {
 	revision, down := g.queue.Get()
 	if down {
@@ -221,7 +222,7 @@ func (g *Gater) next(ctx context.Context) bool {
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		klog.FromContext(ctx).Error(err, "Pods keep their scheduling gate for now", "revision", revision)
+		klog.FromContext(ctx).Error(err, "Failed to reconcile gated pods, retrying", "revision", revision)
 		g.queue.AddRateLimited(revision)
 	default:
 		g.queue.Forget(revision)
@@ -232,15 +233,16 @@ func (g *Gater) next(ctx context.Context) bool {
 	return true
 }
 
-// sibling is a pod of a revision, with what it belongs to.
+// sibling is a pod of a revision with its owners and settings.
 type sibling struct {
 	pod      *v1.Pod
 	subject  *kube.Subject
 	settings decision.Settings
 }
 
-// reconcile lets the gated pods of a revision go, and deletes those that wait in vain. It returns after how long there may be more to do; 0 if
-// an event will tell. No two calls for one revision are under way at a time.
+// reconcile assigns the gated pods of a revision and deletes unschedulable pods whose affinity must
+// change. It returns when to reconcile again; 0 if an event will trigger it. The queue prevents
+// concurrent calls for one revision.
 func (g *Gater) reconcile(ctx context.Context, revision kube.OwnerKey) (again time.Duration, err error) {
 	defer recovery.Recover(recovery.Workload, klog.KRef(revision.Namespace, string(revision.UID)))
 	pods, err := g.live(revision)
@@ -271,7 +273,7 @@ func (g *Gater) reconcile(ctx context.Context, revision kube.OwnerKey) (again ti
 			}
 		}
 		if pending || pod.Spec.NodeName == "" && kube.Unschedulable(pod) {
-			s, wait, err := g.look(subjects, pod, len(pods))
+			s, wait, err := g.resolve(subjects, pod, len(pods))
 			switch {
 			case err != nil:
 				return 0, err
@@ -284,17 +286,18 @@ func (g *Gater) reconcile(ctx context.Context, revision kube.OwnerKey) (again ti
 			}
 		}
 	}
-	if len(gated) > mostAtOnce {
-		gated, again = gated[:mostAtOnce], time.Nanosecond // other revisions have their turn in between
+	if len(gated) > maxPerTurn {
+		gated, again = gated[:maxPerTurn], time.Nanosecond // other revisions have their turn in between
 	}
-	// What concerns the pods beyond the floor is reported with the first of them. Those of the floor may have been let go before.
+	// A warning about the pods beyond the floor is recorded on the first one. Pods of the
+	// floor may have been assigned before.
 	assigned, err = g.release(ctx, revision, gated, assigned, others == 0)
-	// What was granted stands for a replica of the floor that on-demand had no room for.
+	// A granted pod replaces a replica of the floor that did not fit on on-demand.
 	next, failed := g.relieve(ctx, revision, waiting, assigned+granted)
 	return earlier(again, next), errors.Join(err, failed)
 }
 
-// earlier returns the shorter of two times; 0 stands for never.
+// earlier returns the shorter of two durations; 0 means never.
 func earlier(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -320,7 +323,8 @@ func (g *Gater) live(revision kube.OwnerKey) ([]*v1.Pod, error) {
 	return pods, nil
 }
 
-// assignmentOf returns what was decided on a pod whose gate the cache still shows; false if nothing was.
+// assignmentOf returns the assignment of a pod whose gate the cache still shows; false if it has
+// none.
 func (g *Gater) assignmentOf(pod types.UID, gated bool) (decision.Assignment, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -332,16 +336,16 @@ func (g *Gater) assignmentOf(pod types.UID, gated bool) (decision.Assignment, bo
 	return made, done
 }
 
-// look finds out what a pod belongs to. It returns a time to wait if that is not known yet, or is older than the pod: no owner makes more pods
-// than replicas.
-func (g *Gater) look(
+// resolve finds the owners and settings of a pod. It returns a time to wait if the owner is
+// unknown, or if the cached owner is outdated: a controller creates no more pods than replicas.
+func (g *Gater) resolve(
 	subjects func(*v1.Pod) (*kube.Subject, error), pod *v1.Pod, siblings int,
 ) (s sibling, wait time.Duration, err error) {
 	subject, err := subjects(pod)
 	age := g.clock.Since(pod.CreationTimestamp.Time)
 	if unknown := (*kube.UnknownOwner)(nil); errors.As(err, &unknown) {
 		if age < decision.OwnerNews {
-			return s, askAgain, nil
+			return s, ownerRetry, nil
 		}
 		return s, time.Second, nil // the scheduler removes the gate after gateTimeout
 	}
@@ -349,119 +353,9 @@ func (g *Gater) look(
 		return s, 0, err
 	}
 	settings, _ := g.settings.Policy.Settings(&subject.Pod)
-	// The pod itself is one of the siblings.
+	// siblings includes the pod itself.
 	if subject.Pod.Outgrown(settings, decision.Placed{OnDemand: siblings - 1}) != "" && age < decision.OwnerNews {
-		return s, askAgain, nil
+		return s, ownerRetry, nil
 	}
 	return sibling{pod, subject, settings}, 0, nil
-}
-
-// release decides on the gated pods of a revision one after the other, and patches them at the same time. first: the revision has no pod without
-// a gate that does not require on-demand. It returns how many pods require on-demand then.
-func (g *Gater) release(ctx context.Context, revision kube.OwnerKey, gated []sibling, assigned int, first bool) (int, error) {
-	var patches errgroup.Group
-	patches.SetLimit(patching)
-	for _, s := range gated {
-		own := s.subject.Pod.OnlyOnDemand
-		f := facts{assigned: assigned}
-		g.takeReassigned(revision)
-		grant, granted := g.takeGrant(successorOf(revision, s))
-		if granted {
-			f.granted = grant.why
-		} else if capacity, wanted := g.wishes.Take(revision, g.clock.Now()); wanted {
-			f.toSpot = capacity == decision.Spot
-		}
-		c := g.settings.Labels.choose(s.subject, s.settings, f)
-		if c.assigned == decision.AssignedOnDemand || own {
-			assigned++
-		}
-		if c.ofRevision {
-			if !first {
-				c.warning = ""
-			}
-			first = first && c.warning == ""
-		}
-		g.decide(s.pod.UID, c.assigned)
-		patches.Go(func() error {
-			g.slots <- struct{}{}
-			defer func() { <-g.slots }()
-			err := g.patch(ctx, s.pod, c)
-			if err == nil {
-				return nil
-			}
-			g.mu.Lock()
-			delete(g.decided, s.pod.UID)
-			g.mu.Unlock()
-			switch {
-			case apierrors.IsNotFound(err):
-				return nil
-			case granted:
-				g.giveGrant(successorOf(revision, s), grant)
-			case f.toSpot:
-				g.wishes.Want(revision, decision.Spot, g.clock.Now().Add(g.settings.NodeStartup))
-			}
-			if apierrors.IsConflict(err) { // the cache shows another version soon
-				g.queue.AddAfter(revision, askAgain)
-				return nil
-			}
-			return err
-		})
-	}
-	return assigned, patches.Wait()
-}
-
-func (g *Gater) decide(pod types.UID, a decision.Assignment) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.decided[pod] = a
-}
-
-// patch writes a choice on the very version of the pod that it was made for, and removes the gate.
-func (g *Gater) patch(ctx context.Context, pod *v1.Pod, c choice) error {
-	annotations := map[string]string{kube.AssignedAnnotation: c.annotation()}
-	if c.granted != "" {
-		annotations[kube.GrantedAnnotation] = c.granted
-	}
-	spec := map[string]any{"schedulingGates": withoutGate(pod)}
-	switch {
-	case len(c.require) > 0:
-		spec["affinity"] = map[string]any{"nodeAffinity": narrow(pod.Spec.Affinity, c.require).NodeAffinity}
-	case len(c.prefer) > 0:
-		spec["affinity"] = map[string]any{"nodeAffinity": prefer(pod.Spec.Affinity, c.prefer).NodeAffinity}
-	}
-	body, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion, "annotations": annotations}, "spec": spec,
-	})
-	if err != nil {
-		return err
-	}
-	_, err = g.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
-	if err != nil {
-		return err
-	}
-	g.mu.Lock()
-	since, known := g.seen[pod.UID]
-	delete(g.seen, pod.UID)
-	g.releasedAt[pod.Namespace] = g.clock.Now()
-	g.mu.Unlock()
-	if known {
-		gateDuration.Observe(g.clock.Since(since).Seconds())
-	}
-	assignedPods.WithLabelValues(cmp.Or(c.assigned.String(), "none")).Inc()
-	klog.FromContext(ctx).V(2).Info("Removed the capacity gate", "pod", klog.KObj(pod), "assigned", c.annotation())
-	if c.warning != "" {
-		g.recorder.Eventf(pod, nil, v1.EventTypeWarning, kube.ReasonHiddenFromAutoscaler, "Assign", "%s", c.warning)
-	}
-	return nil
-}
-
-// withoutGate returns the scheduling gates of the pod but the capacity gate; never nil.
-func withoutGate(pod *v1.Pod) []v1.PodSchedulingGate {
-	gates := make([]v1.PodSchedulingGate, 0, len(pod.Spec.SchedulingGates))
-	for _, gate := range pod.Spec.SchedulingGates {
-		if gate.Name != kube.CapacityGate {
-			gates = append(gates, gate)
-		}
-	}
-	return gates
 }

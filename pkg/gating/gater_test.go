@@ -28,7 +28,8 @@ import (
 
 const profile = "spot-aware-scheduler"
 
-// world is a Gater with its caches, on an API server that is not real: it checks no affinity. test/autoscaler has the real one.
+// world is a Gater with its caches and a fake API server, which does not validate affinity.
+// test/autoscaler uses a real one.
 type world struct {
 	*Gater
 	t      *testing.T
@@ -36,7 +37,7 @@ type world struct {
 	events *events.FakeRecorder
 }
 
-// start starts a Gater with a cluster that holds the objects.
+// start starts a Gater in a cluster with objects.
 func start(t *testing.T, settings decision.Settings, objects ...runtime.Object) *world {
 	t.Helper()
 	policy := builtin()
@@ -52,7 +53,7 @@ func start(t *testing.T, settings decision.Settings, objects ...runtime.Object) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, object := range objects { // as if they had been seen since then
+	for _, object := range objects { // as if the Gater had seen them since then
 		if pod, ok := object.(*v1.Pod); ok && len(pod.Status.Conditions) > 0 {
 			w.waiting[pod.UID] = pod.Status.Conditions[0].LastTransitionTime.Time
 		}
@@ -66,7 +67,7 @@ func start(t *testing.T, settings decision.Settings, objects ...runtime.Object) 
 	return w
 }
 
-// deployment returns a Deployment of that many replicas, and its ReplicaSet.
+// deployment returns a Deployment with that many replicas and its ReplicaSet.
 func deployment(name string, replicas int32) []runtime.Object {
 	d := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)},
@@ -101,7 +102,7 @@ func (w *world) create(pods ...*v1.Pod) {
 	}
 }
 
-// assigned returns what each pod was assigned, when no pod is gated any more.
+// assigned returns the assignment of each pod after no pod is gated.
 func (w *world) assigned() map[string]string {
 	w.t.Helper()
 	got := map[string]string{}
@@ -135,8 +136,8 @@ func (w *world) until(what string, ok func() bool) {
 	}
 }
 
-func count(of map[string]string, what string) (n int) {
-	for _, is := range of {
+func count(assigned map[string]string, what string) (n int) {
+	for _, is := range assigned {
 		if is == what {
 			n++
 		}
@@ -144,7 +145,8 @@ func count(of map[string]string, what string) (n int) {
 	return n
 }
 
-// A floor is assigned once, however the pods arrive, and although the caches show late what was patched.
+// The Gater assigns each replica of the floor once, in any order of the pods, even if the caches
+// show the patches late.
 func TestFloorOfABurst(t *testing.T) {
 	w := start(t, decision.Settings{MinOnDemand: decision.Percent(30), FallbackAfter: decision.Never}, deployment("web", 10)...)
 	for i := range 10 {
@@ -156,7 +158,7 @@ func TestFloorOfABurst(t *testing.T) {
 	if got := w.assigned(); count(got, "on-demand") != 3 || count(got, "any") != 7 {
 		t.Errorf("assigned %v, want 3 on-demand and 7 any", got)
 	}
-	// Of those that replace two of them, as many belong to the floor as it has lost.
+	// As many replacements of the two pods belong to the floor as the floor has lost.
 	lost := 0
 	for name, capacity := range w.assigned() {
 		if capacity == "on-demand" && lost < 2 {
@@ -181,11 +183,11 @@ func TestOrdinals(t *testing.T) {
 		w.create(gated("apps/v1", "StatefulSet", "db", name))
 	}
 	if got := w.assigned(); got["db-0"] != "on-demand" || got["db-1"] != "any" || got["db-2"] != "any" {
-		t.Errorf("assigned %v, want ordinal 0 alone on on-demand", got)
+		t.Errorf("assigned %v, want only ordinal 0 on on-demand", got)
 	}
 }
 
-// A gate of somebody else stays, and a pod of another scheduler is not touched.
+// The Gater preserves foreign gates and ignores pods of other schedulers.
 func TestForeignGates(t *testing.T) {
 	w := start(t, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, deployment("web", 2)...)
 	two := gated("apps/v1", "ReplicaSet", "web-1", "web-0")
@@ -193,7 +195,7 @@ func TestForeignGates(t *testing.T) {
 	other := gated("apps/v1", "ReplicaSet", "web-1", "web-1")
 	other.Spec.SchedulerName = "default-scheduler"
 	w.create(other, two)
-	w.until("web-0 has lost the capacity gate alone", func() bool {
+	w.until("web-0 has lost only the capacity gate", func() bool {
 		pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), "web-0", metav1.GetOptions{})
 		return err == nil && len(pod.Spec.SchedulingGates) == 1 && pod.Spec.SchedulingGates[0].Name == "quota.example/wait"
 	})
@@ -203,8 +205,8 @@ func TestForeignGates(t *testing.T) {
 	}
 }
 
-// Pods whose owner is not known, or is known with fewer replicas, wait for news of it.
-func TestNewsOfTheOwner(t *testing.T) {
+// Pods wait for an update if their owner is unknown, or known with fewer replicas.
+func TestOutdatedOwner(t *testing.T) {
 	w := start(t, decision.Settings{MinOnDemand: decision.Percent(50), FallbackAfter: decision.Never}, deployment("web", 1)...)
 	for i := range 4 {
 		w.create(gated("apps/v1", "ReplicaSet", "web-1", fmt.Sprint("web-", i)))
@@ -233,7 +235,7 @@ func TestNewsOfTheOwner(t *testing.T) {
 	}
 }
 
-// A patch that is refused is tried again; the decision is made anew.
+// The Gater retries a refused patch with a new decision.
 func TestRefusedPatches(t *testing.T) {
 	w := start(t, decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: decision.Never}, deployment("web", 4)...)
 	refusals := 6
@@ -260,7 +262,7 @@ func TestRefusedPatches(t *testing.T) {
 	<-refused
 }
 
-// unschedulable returns a pod that has no gate and has waited.
+// unschedulable returns a pod without a gate that has waited.
 func unschedulable(pod *v1.Pod, waited time.Duration, assigned string) *v1.Pod {
 	pod.Spec.SchedulingGates = nil
 	if assigned != "" {
@@ -280,7 +282,7 @@ func (w *world) gone(name string) bool {
 	return apierrors.IsNotFound(err)
 }
 
-// nominated returns an event that says that a node is being started for the pod.
+// nominated returns an event that reports a starting node for the pod.
 func nominated(pod *v1.Pod, before time.Duration) *v1.Event {
 	at := metav1.NewTime(time.Now().Add(-before))
 	return &v1.Event{
@@ -294,25 +296,25 @@ func TestFallback(t *testing.T) {
 	settings := decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: 5 * time.Minute, RolloutRelief: decision.Never}
 	web := func() *v1.Pod { return gated("apps/v1", "ReplicaSet", "web-1", "web-0") }
 	for name, test := range map[string]struct {
-		pod   *v1.Pod
-		event *v1.Event
-		gone  bool
-		told  string
+		pod       *v1.Pod
+		event     *v1.Event
+		gone      bool
+		wantEvent string
 	}{
-		"it has waited":                        {pod: unschedulable(web(), 6*time.Minute, "on-demand"), gone: true, told: kube.ReasonReplacedPending},
-		"it has not waited for long":           {pod: unschedulable(web(), 4*time.Minute, "on-demand")},
-		"its user's own affinity":              {pod: func() *v1.Pod { p := unschedulable(web(), time.Hour, "on-demand"); p.Annotations = nil; return p }()},
-		"a node is being started":              {pod: unschedulable(web(), 6*time.Minute, "on-demand"), event: nominated(web(), time.Minute)},
-		"a node should have been there long":   {pod: unschedulable(web(), 6*time.Minute, "on-demand"), event: nominated(web(), 4*time.Minute), gone: true, told: kube.ReasonReplacedPending},
-		"nodes are being started all the time": {pod: unschedulable(web(), 9*time.Minute, "on-demand"), event: nominated(web(), time.Second), gone: true, told: kube.ReasonReplacedPending},
-		"it has fallen back already": {pod: func() *v1.Pod {
+		"waited long enough":       {pod: unschedulable(web(), 6*time.Minute, "on-demand"), gone: true, wantEvent: kube.ReasonReplacedPending},
+		"not waited long enough":   {pod: unschedulable(web(), 4*time.Minute, "on-demand")},
+		"user's own affinity":      {pod: func() *v1.Pod { p := unschedulable(web(), time.Hour, "on-demand"); p.Annotations = nil; return p }()},
+		"node is starting":         {pod: unschedulable(web(), 6*time.Minute, "on-demand"), event: nominated(web(), time.Minute)},
+		"node start has timed out": {pod: unschedulable(web(), 6*time.Minute, "on-demand"), event: nominated(web(), 4*time.Minute), gone: true, wantEvent: kube.ReasonReplacedPending},
+		"nodes start repeatedly":   {pod: unschedulable(web(), 9*time.Minute, "on-demand"), event: nominated(web(), time.Second), gone: true, wantEvent: kube.ReasonReplacedPending},
+		"has fallen back already": {pod: func() *v1.Pod {
 			p := unschedulable(web(), time.Hour, "on-demand")
 			p.Annotations[kube.GrantedAnnotation] = "fallback"
 			return p
 		}()},
-		"a Job's pod has no certain successor": {pod: unschedulable(gated("batch/v1", "Job", "job", "job-0"), time.Hour, "on-demand"), told: kube.ReasonNoSuccessor},
-		"a pod of its own has no successor":    {pod: func() *v1.Pod { p := unschedulable(web(), time.Hour, "on-demand"); p.OwnerReferences = nil; return p }(), told: kube.ReasonNoSuccessor},
-		"it has a node":                        {pod: func() *v1.Pod { p := unschedulable(web(), time.Hour, "on-demand"); p.Spec.NodeName = "n"; return p }()},
+		"Job pod may have no successor": {pod: unschedulable(gated("batch/v1", "Job", "job", "job-0"), time.Hour, "on-demand"), wantEvent: kube.ReasonNoSuccessor},
+		"pod without controller":        {pod: func() *v1.Pod { p := unschedulable(web(), time.Hour, "on-demand"); p.OwnerReferences = nil; return p }(), wantEvent: kube.ReasonNoSuccessor},
+		"bound":                         {pod: func() *v1.Pod { p := unschedulable(web(), time.Hour, "on-demand"); p.Spec.NodeName = "n"; return p }()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "job", UID: "job"}, Spec: batchv1.JobSpec{BackoffLimit: ptr.To[int32](0)}}
@@ -321,9 +323,9 @@ func TestFallback(t *testing.T) {
 				objects = append(objects, test.event)
 			}
 			w := start(t, settings, objects...)
-			if test.told != "" {
-				if event := <-w.events.Events; strings.Fields(event)[1] != test.told {
-					t.Errorf("event %q, want %q", event, test.told)
+			if test.wantEvent != "" {
+				if event := <-w.events.Events; strings.Fields(event)[1] != test.wantEvent {
+					t.Errorf("event %q, want %q", event, test.wantEvent)
 				}
 			} else {
 				time.Sleep(100 * time.Millisecond)
@@ -343,13 +345,14 @@ func TestFallback(t *testing.T) {
 			}
 			w.create(gated("apps/v1", "ReplicaSet", "web-1", "web-2"))
 			if got := w.assigned(); got["web-2"] != "on-demand" {
-				t.Errorf("a grant was taken twice: %v", got)
+				t.Errorf("a grant was used twice: %v", got)
 			}
 		})
 	}
 }
 
-// Who may not read events takes it that a node is being started, and waits no longer than that takes.
+// Without the right to list events, the controller assumes that a node is being started, and waits
+// for at most nodeStartup.
 func TestFallbackWithoutEvents(t *testing.T) {
 	settings := decision.Settings{MinOnDemand: decision.Count(2), FallbackAfter: 5 * time.Minute, RolloutRelief: decision.Never}
 	for waited, want := range map[time.Duration]bool{7 * time.Minute: false, 9 * time.Minute: true} {
@@ -369,7 +372,7 @@ func TestFallbackWithoutEvents(t *testing.T) {
 	}
 }
 
-// A rollout is relieved while its older revision is on on-demand.
+// Rollout relief applies while the older revision has pods on on-demand.
 func TestRelief(t *testing.T) {
 	for name, test := range map[string]struct {
 		capacity string
@@ -394,9 +397,9 @@ func TestRelief(t *testing.T) {
 	}
 }
 
-// A pod that was let go without a decision is replaced, but only where its successor would be gated.
+// A pod without a decision is replaced only if its successor would be gated.
 func TestReassign(t *testing.T) {
-	for name, works := range map[string]bool{"the gate works": true, "there is no gate": false} {
+	for name, works := range map[string]bool{"the gate works": true, "no gate": false} {
 		t.Run(name, func(t *testing.T) {
 			pod := unschedulable(gated("apps/v1", "ReplicaSet", "web-1", "web-0"), time.Minute, "")
 			w := start(t, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never},
@@ -404,7 +407,7 @@ func TestReassign(t *testing.T) {
 			if works {
 				w.create(gated("apps/v1", "ReplicaSet", "other-1", "other-0"))
 				w.assigned()
-				w.queue.Add(kube.RevisionOf(pod)) // what a minute later would be done by itself
+				w.queue.Add(kube.RevisionOf(pod)) // otherwise the queue would do this a minute later
 				w.until("the pod is deleted", func() bool { return w.gone("web-0") })
 				w.create(gated("apps/v1", "ReplicaSet", "web-1", "web-1"))
 				if got := w.assigned(); got["web-1"] != "on-demand" {
@@ -414,13 +417,13 @@ func TestReassign(t *testing.T) {
 			}
 			time.Sleep(300 * time.Millisecond)
 			if w.gone("web-0") {
-				t.Error("it was deleted, though its successor would be like it")
+				t.Error("the pod was deleted, although its successor would have no gate either")
 			}
 		})
 	}
 }
 
-// A floor that lacks one replica costs one waiting pod, however late its successor is.
+// If a floor lacks one replica, one waiting pod is deleted, however late its successor is.
 func TestReassignsOneAtATime(t *testing.T) {
 	objects := append(deployment("web", 6), deployment("other", 1)...)
 	for i := range 5 {
@@ -453,8 +456,9 @@ func TestReassignsOneAtATime(t *testing.T) {
 	}
 }
 
-// Where something refuses for good what the controller writes, pods are not replaced: their successors would be like them.
-func TestRefusedForGood(t *testing.T) {
+// If an admission policy permanently refuses the controller's patches, pods are not replaced: their
+// successors would have the same problem.
+func TestPermanentRefusal(t *testing.T) {
 	pod := unschedulable(gated("apps/v1", "ReplicaSet", "web-1", "web-0"), time.Minute, "")
 	w := start(t, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, append(append(deployment("web", 2), deployment("other", 1)...), pod)...)
 	w.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -470,8 +474,8 @@ func TestRefusedForGood(t *testing.T) {
 	}
 }
 
-// What concerns all pods of a revision beyond the floor is reported once: with the first of them, also if a pod of the floor came before, and not
-// again for those that come later.
+// A warning for all pods beyond the floor is recorded once per revision, on its first pod. It
+// does not matter whether pods of the floor came earlier, and later pods do not repeat it.
 func TestWarnsOncePerRevision(t *testing.T) {
 	one := decision.Count(1)
 	w := start(t, decision.Settings{MinOnDemand: one, MaxPerPool: &one, FallbackAfter: decision.Never}, deployment("web", 5)...)
@@ -487,7 +491,7 @@ func TestWarnsOncePerRevision(t *testing.T) {
 	}
 }
 
-// A node is reported once, as long as nothing about it changes.
+// A node is reported once, until its labels change.
 func TestHiddenNodes(t *testing.T) {
 	node := func(name string, labels map[string]string) *v1.Node {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: labels}}

@@ -14,19 +14,21 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// Labels says how a capacity type is written as expressions of node affinity.
+// Labels contains the node affinity expressions for capacity types.
 type Labels struct {
-	// notSpot must all hold of a node that is not spot, as an autoscaler sees it; never empty.
+	// notSpot are the expressions that a node that is not spot must match, as an autoscaler sees
+	// the node; never empty.
 	notSpot []v1.NodeSelectorRequirement
-	// spot must hold of a spot node; nil if no pod requires spot.
+	// spot is the expression that a spot node must match; nil if no pod requires spot.
 	spot *v1.NodeSelectorRequirement
 }
 
-// NewLabels returns the expressions for the node labels of these keys, whose values policy knows. spotKey may be empty: no pod requires spot.
-// The errors name the fields of the section gating.
+// NewLabels returns the expressions for the node labels keys, whose values policy defines. If
+// spotKey is empty, no pod requires spot. The errors name the fields of the section gating.
 //
-// Only labels that the autoscaler itself sets may be named: Karpenter makes up a value for every other one that a NotIn names, and puts that
-// on the node that it buys (nodeclaimtemplate.go in 1.14.1).
+// Only labels that the autoscaler itself sets may be named. If a NotIn expression names another
+// label, Karpenter invents a value for it and sets that on the node that it creates
+// (nodeclaimtemplate.go in 1.14.1).
 func NewLabels(policy *decision.Policy, keys []string, spotKey string) (*Labels, error) {
 	var errs field.ErrorList
 	l := &Labels{}
@@ -39,7 +41,7 @@ func NewLabels(policy *decision.Policy, keys []string, spotKey string) (*Labels,
 		}
 		l.notSpot = append(l.notSpot, e)
 		if policy.UnlabeledNodes == decision.Spot {
-			break // one label that must be there says all
+			break // one label that must exist is sufficient
 		}
 	}
 	if len(keys) == 0 {
@@ -54,21 +56,21 @@ func NewLabels(policy *decision.Policy, keys []string, spotKey string) (*Labels,
 			l.spot = &v1.NodeSelectorRequirement{Key: spotKey, Operator: v1.NodeSelectorOpIn, Values: values}
 		default:
 			errs = append(errs, field.Invalid(field.NewPath("gating", "spotLabel"), spotKey,
-				`expected a capacity label with values that stand for spot, or "" so that no pod requires spot`))
+				`expected a capacity label with values that mean spot, or "" if no pod shall require spot`))
 		}
 	}
 	return l, errs.ToAggregate()
 }
 
-// notSpot returns the expression that holds of nodes that are not spot by the label of that key.
+// notSpot returns the expression that matches nodes that are not spot according to the label key.
 func notSpot(policy *decision.Policy, key string) (v1.NodeSelectorRequirement, error) {
 	spot, byPresence := policy.ValuesOf(key, decision.Spot)
 	onDemand, _ := policy.ValuesOf(key, decision.OnDemand)
 	switch {
 	case policy.UnlabeledNodes == decision.Spot:
-		// A node without the label counts as spot, so that the label must be there.
+		// A node without the label counts as spot, so the label must exist.
 		if len(onDemand) == 0 {
-			return v1.NodeSelectorRequirement{}, errors.New("expected a capacity label with values that stand for on-demand, because unlabeledNodes is Spot")
+			return v1.NodeSelectorRequirement{}, errors.New("expected a capacity label with values that mean on-demand, because unlabeledNodes is Spot")
 		}
 		return v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: onDemand}, nil
 	case byPresence:
@@ -76,10 +78,11 @@ func notSpot(policy *decision.Policy, key string) (v1.NodeSelectorRequirement, e
 	case len(spot) > 0:
 		return v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpNotIn, Values: spot}, nil
 	}
-	return v1.NodeSelectorRequirement{}, errors.New("expected a capacity label whose values, or whose presence, stand for spot")
+	return v1.NodeSelectorRequirement{}, errors.New("expected a capacity label whose values or whose presence mean spot")
 }
 
-// preferSpot returns what a pod prefers that may run on either capacity type; nil if nothing says spot.
+// preferSpot returns the preference of a pod that may run on either capacity type; nil if no
+// expression for spot exists.
 func (l *Labels) preferSpot() []v1.NodeSelectorRequirement {
 	if l.spot == nil {
 		return nil
@@ -87,13 +90,14 @@ func (l *Labels) preferSpot() []v1.NodeSelectorRequirement {
 	return []v1.NodeSelectorRequirement{*l.spot}
 }
 
-// takesForOnDemand reports whether a node with these labels is open to pods that require not spot.
-func (l *Labels) takesForOnDemand(node labels.Set) bool {
-	return !slices.ContainsFunc(l.notSpot, func(e v1.NodeSelectorRequirement) bool { return !holds(e, node) })
+// admitsFloor reports whether pods that require nodes other than spot fit on a node with these
+// labels.
+func (l *Labels) admitsFloor(node labels.Set) bool {
+	return !slices.ContainsFunc(l.notSpot, func(e v1.NodeSelectorRequirement) bool { return !matches(e, node) })
 }
 
-// holds reports whether the expression holds of the labels. NewLabels makes no other operators.
-func holds(e v1.NodeSelectorRequirement, node labels.Set) bool {
+// matches reports whether the labels match the expression. NewLabels creates no other operators.
+func matches(e v1.NodeSelectorRequirement, node labels.Set) bool {
 	operator := map[v1.NodeSelectorOperator]selection.Operator{
 		v1.NodeSelectorOpIn: selection.In, v1.NodeSelectorOpNotIn: selection.NotIn,
 		v1.NodeSelectorOpExists: selection.Exists, v1.NodeSelectorOpDoesNotExist: selection.DoesNotExist,
@@ -102,9 +106,10 @@ func holds(e v1.NodeSelectorRequirement, node labels.Set) bool {
 	return err == nil && requirement.Matches(node)
 }
 
-// narrow returns affinity with the expressions added to the end of each term of its required node affinity, which is all that the API server
-// allows of a gated pod that has such terms. Terms that have an expression already do not get it again. An empty term gets none: it selects no
-// node, and the API server refuses to change that. The affinity, which may be nil, is not changed.
+// narrow returns affinity with the expressions added to each term of its required node affinity.
+// The API server allows only this change for a gated pod that has such terms. narrow skips
+// expressions that a term already contains. It skips empty terms, which match no node, because the
+// API server refuses to change them. The argument, which may be nil, is not modified.
 func narrow(affinity *v1.Affinity, expressions []v1.NodeSelectorRequirement) *v1.Affinity {
 	affinity = affinity.DeepCopy()
 	if affinity == nil {
@@ -133,10 +138,12 @@ func narrow(affinity *v1.Affinity, expressions []v1.NodeSelectorRequirement) *v1
 	return affinity
 }
 
-// leastWeight is that of what the controller prefers: what the pod's user prefers comes first.
+// leastWeight is the weight of the controller's preference, so that the user's preferences have
+// priority.
 const leastWeight = 1
 
-// prefer returns affinity with one more preferred term, of these expressions. The affinity, which may be nil, is not changed.
+// prefer returns affinity with the expressions added as one preferred term. The argument, which may
+// be nil, is not modified.
 func prefer(affinity *v1.Affinity, expressions []v1.NodeSelectorRequirement) *v1.Affinity {
 	affinity = affinity.DeepCopy()
 	if affinity == nil {
@@ -150,7 +157,7 @@ func prefer(affinity *v1.Affinity, expressions []v1.NodeSelectorRequirement) *v1
 	return affinity
 }
 
-// String says what is required of nodes, for the log.
+// String formats the expressions for the log.
 func (l *Labels) String() string {
 	spot := "nothing"
 	if l.spot != nil {

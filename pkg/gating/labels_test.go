@@ -30,14 +30,14 @@ func TestNewLabels(t *testing.T) {
 		spotKey string
 		notSpot []v1.NodeSelectorRequirement
 		spot    *v1.NodeSelectorRequirement
-		err     string // of fields
+		err     string // field names in the error
 	}{
 		"Karpenter": {
 			keys: []string{karpenter}, spotKey: karpenter,
 			notSpot: []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpNotIn, "spot")},
 			spot:    &v1.NodeSelectorRequirement{Key: karpenter, Operator: v1.NodeSelectorOpIn, Values: []string{"spot"}},
 		},
-		"the cluster autoscaler's groups of three clouds": {
+		"cluster autoscaler groups of three clouds": {
 			keys: []string{"eks.amazonaws.com/capacityType", "cloud.google.com/gke-spot", "kubernetes.azure.com/scalesetpriority"},
 			notSpot: []v1.NodeSelectorRequirement{
 				expression("eks.amazonaws.com/capacityType", v1.NodeSelectorOpNotIn, "SPOT"),
@@ -45,12 +45,12 @@ func TestNewLabels(t *testing.T) {
 				expression("kubernetes.azure.com/scalesetpriority", v1.NodeSelectorOpNotIn, "spot"),
 			},
 		},
-		"the project's own label": {
+		"label of this project": {
 			keys: []string{decision.CapacityLabelKey}, spotKey: decision.CapacityLabelKey,
 			notSpot: []v1.NodeSelectorRequirement{expression(decision.CapacityLabelKey, v1.NodeSelectorOpNotIn, "spot")},
 			spot:    &v1.NodeSelectorRequirement{Key: decision.CapacityLabelKey, Operator: v1.NodeSelectorOpIn, Values: []string{"spot"}},
 		},
-		"a label that is on spot alone": {
+		"label of spot nodes only": {
 			keys: []string{"cluster.x-k8s.io/interruptible"}, spotKey: "cluster.x-k8s.io/interruptible",
 			notSpot: []v1.NodeSelectorRequirement{expression("cluster.x-k8s.io/interruptible", v1.NodeSelectorOpDoesNotExist)},
 			spot:    &v1.NodeSelectorRequirement{Key: "cluster.x-k8s.io/interruptible", Operator: v1.NodeSelectorOpExists},
@@ -94,7 +94,7 @@ func TestNewLabels(t *testing.T) {
 	}
 }
 
-// Additions are at the end of each term, and nowhere else.
+// narrow adds expressions at the end of each term, and nowhere else.
 func TestNarrow(t *testing.T) {
 	not := expression(karpenter, v1.NodeSelectorOpNotIn, "spot")
 	zone := expression("topology.kubernetes.io/zone", v1.NodeSelectorOpIn, "a")
@@ -111,13 +111,13 @@ func TestNarrow(t *testing.T) {
 	}
 	spread := &v1.PodAntiAffinity{}
 	for name, test := range map[string]struct{ affinity, want *v1.Affinity }{
-		"none":             {nil, required(term(not))},
-		"of pods alone":    {&v1.Affinity{PodAntiAffinity: spread}, &v1.Affinity{PodAntiAffinity: spread, NodeAffinity: required(term(not)).NodeAffinity}},
-		"one term":         {required(term(zone)), required(term(zone, not))},
-		"it is there":      {required(term(not, zone)), required(term(not, zone))},
-		"an empty term":    {required(term(), term(zone)), required(term(), term(zone, not))},
-		"a term of fields": {required(named), required(v1.NodeSelectorTerm{MatchFields: named.MatchFields, MatchExpressions: []v1.NodeSelectorRequirement{not}})},
-		"fifty terms":      {required(many...), required(narrowed...)},
+		"none":              {nil, required(term(not))},
+		"only pod affinity": {&v1.Affinity{PodAntiAffinity: spread}, &v1.Affinity{PodAntiAffinity: spread, NodeAffinity: required(term(not)).NodeAffinity}},
+		"one term":          {required(term(zone)), required(term(zone, not))},
+		"already included":  {required(term(not, zone)), required(term(not, zone))},
+		"an empty term":     {required(term(), term(zone)), required(term(), term(zone, not))},
+		"a term of fields":  {required(named), required(v1.NodeSelectorTerm{MatchFields: named.MatchFields, MatchExpressions: []v1.NodeSelectorRequirement{not}})},
+		"fifty terms":       {required(many...), required(narrowed...)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := test.affinity.DeepCopy()
@@ -131,7 +131,7 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
-// What the user prefers stays, and weighs no less.
+// prefer preserves the user's preferences, which have at least the same weight.
 func TestPrefer(t *testing.T) {
 	spot := []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpIn, "spot")}
 	users := v1.PreferredSchedulingTerm{Weight: 5, Preference: v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{expression("a", v1.NodeSelectorOpExists)}}}
@@ -155,7 +155,7 @@ func TestPrefer(t *testing.T) {
 	}
 }
 
-func TestTakesForOnDemand(t *testing.T) {
+func TestAdmitsFloor(t *testing.T) {
 	l, err := NewLabels(builtin(), []string{karpenter, "cluster.x-k8s.io/interruptible"}, "")
 	if err != nil {
 		t.Fatal(err)
@@ -168,8 +168,8 @@ func TestTakesForOnDemand(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := l.takesForOnDemand(node); got != want {
-			t.Errorf("takesForOnDemand(%q) = %v, want %v", text, got, want)
+		if got := l.admitsFloor(node); got != want {
+			t.Errorf("admitsFloor(%q) = %v, want %v", text, got, want)
 		}
 	}
 }

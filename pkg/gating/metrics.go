@@ -10,12 +10,12 @@ import (
 
 const subsystem = "spot_aware_scheduler"
 
-// docs/metrics.md lists them.
+// docs/metrics.md lists these metrics.
 var (
 	gateDuration = metrics.NewHistogram(&metrics.HistogramOpts{
 		Subsystem: subsystem,
 		Name:      "capacity_gate_duration_seconds",
-		Help:      "Time from when the controller first saw a gated pod until it had removed the gate.",
+		Help:      "Time in seconds from when the controller first saw a gated pod until it removed the gate.",
 		// 1 ms to 33 s.
 		Buckets:        metrics.ExponentialBuckets(1e-3, 2, 16),
 		StabilityLevel: metrics.ALPHA,
@@ -29,23 +29,23 @@ var (
 	replacedPods = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "replaced_pending_pods_total",
-		Help: "Pods that waited in vain and were deleted for a successor with another affinity, by why: fallback, rollout-relief or " +
+		Help: "Unschedulable pods deleted for a successor with another affinity, by reason (label why): fallback, rollout-relief or " +
 			"reassigned.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"why"})
 	hiddenNodes = metrics.NewGauge(&metrics.GaugeOpts{
 		Subsystem:      subsystem,
 		Name:           "hidden_capacity_nodes",
-		Help:           "Nodes that autoscalers take for another capacity type than the policy does.",
+		Help:           "Nodes for which autoscalers and the policy see different capacity types.",
 		StabilityLevel: metrics.ALPHA,
 	})
 )
 
-// RegisterMetrics is to be called once.
+// RegisterMetrics registers the metrics of the controller. It must be called at most once.
 func RegisterMetrics() {
 	legacyregistry.MustRegister(gateDuration, assignedPods, replacedPods, hiddenNodes)
 	for _, a := range []decision.Assignment{decision.AssignedOnDemand, decision.AssignedSpot, decision.AssignedAny} {
-		assignedPods.WithLabelValues(a.String()).Add(0) // or the first one would be no increase
+		assignedPods.WithLabelValues(a.String()).Add(0) // a series that appears with its first count would not show an increase
 	}
 	assignedPods.WithLabelValues("none").Add(0)
 	for _, why := range []string{kube.GrantedFallback, kube.GrantedRelief, reassigned} {

@@ -15,61 +15,62 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// nodes reports nodes about which the affinity of floors and the policy disagree.
+// nodes reports nodes for which the affinity of floors and the policy disagree.
 type nodes struct {
 	settings Settings
 	recorder events.EventRecorder
 	lister   corelisters.NodeLister
 
 	mu sync.Mutex
-	// told is what was reported of each node.
-	told map[types.UID]string
+	// reported contains the reported note of each node.
+	reported map[types.UID]string
 }
 
-// observe reports a node once that autoscalers take for another capacity type than the policy does.
+// observe reports, once, a node for which autoscalers and the policy see different capacity types.
 func (n *nodes) observe(node *v1.Node) {
 	note := n.disagreement(node)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.told[node.UID] == note {
+	if n.reported[node.UID] == note {
 		return
 	}
-	if n.told[node.UID] = note; note == "" {
-		delete(n.told, node.UID)
+	if n.reported[node.UID] = note; note == "" {
+		delete(n.reported, node.UID)
 	} else {
 		n.recorder.Eventf(node, nil, v1.EventTypeWarning, kube.ReasonHiddenCapacity, "Compare", "%s", note)
 	}
-	hiddenNodes.Set(float64(len(n.told)))
+	hiddenNodes.Set(float64(len(n.reported)))
 }
 
-// disagreement says how the affinity of floors and the policy disagree about a node; empty if they do not.
+// disagreement describes how the affinity of floors and the policy disagree about a node; empty if
+// they agree.
 func (n *nodes) disagreement(node *v1.Node) string {
 	capacity := n.capacity(node)
-	open := n.settings.Labels.takesForOnDemand(node.Labels)
+	open := n.settings.Labels.admitsFloor(node.Labels)
 	switch {
 	case !capacity.Labeled():
 	case capacity.Type == decision.Spot && open:
-		return "This spot node looks like on-demand to autoscalers, so that none starts an on-demand node while it has room: it has none of the labels of " +
-			"gating.labels that say spot"
+		return "Autoscalers consider this spot node on-demand and start no on-demand node while it has room: it has none of the labels in " +
+			"gating.labels that mark spot nodes"
 	case capacity.Type == decision.OnDemand && !open:
-		return "This on-demand node takes no pods of a floor: a label of gating.labels says spot"
+		return "Pods of a floor do not fit on this on-demand node: a label in gating.labels marks it as spot"
 	}
 	return ""
 }
 
-// capacity returns the capacity type of a node as the policy reads it.
+// capacity returns the capacity type of a node according to the policy.
 func (n *nodes) capacity(node *v1.Node) decision.Capacity {
 	return n.settings.Policy.Capacity(node.Labels, time.Since(node.CreationTimestamp.Time), true)
 }
 
-// onDemand reports whether the node of that name is there and on-demand.
+// onDemand reports whether the named node exists and is on-demand.
 func (n *nodes) onDemand(name string) bool {
 	node, err := n.lister.Get(name)
 	return err == nil && n.capacity(node).Type == decision.OnDemand
 }
 
 func (n *nodes) list() []*v1.Node {
-	all, _ := n.lister.List(labels.Everything()) // a cache returns no error
+	all, _ := n.lister.List(labels.Everything()) // a cache lister returns no error
 	return all
 }
 
@@ -80,7 +81,7 @@ func (n *nodes) forget(obj any) {
 	if node, ok := obj.(*v1.Node); ok {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		delete(n.told, node.UID)
-		hiddenNodes.Set(float64(len(n.told)))
+		delete(n.reported, node.UID)
+		hiddenNodes.Set(float64(len(n.reported)))
 	}
 }

@@ -11,8 +11,9 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodeaffinity"
 )
 
-// TestTemplateNodes: the cluster autoscaler asks kube-scheduler's own NodeAffinity plugin whether a pod fits on the template of a node group,
-// whose labels are those of the group. A floor's pod fits on on-demand groups alone, one that requires spot on spot groups alone.
+// TestTemplateNodes runs kube-scheduler's own NodeAffinity plugin, like the cluster autoscaler, on
+// the template labels of node groups. A pod of the floor must fit on on-demand groups only. A pod
+// that requires spot must fit on spot groups only.
 func TestTemplateNodes(t *testing.T) {
 	type labels = map[string]string
 	for name, test := range map[string]struct {
@@ -28,7 +29,7 @@ func TestTemplateNodes(t *testing.T) {
 			[]string{"cloud.google.com/gke-spot", "cloud.google.com/gke-preemptible"}, "cloud.google.com/gke-spot",
 			labels{"cloud.google.com/gke-spot": "true", "cloud.google.com/gke-provisioning": "spot"}, labels{"cloud.google.com/gke-provisioning": "standard"},
 		},
-		"AKS": { // on-demand groups have no such label
+		"AKS": { // on-demand groups do not have the label
 			[]string{"kubernetes.azure.com/scalesetpriority"}, "kubernetes.azure.com/scalesetpriority",
 			labels{"kubernetes.azure.com/scalesetpriority": "spot"}, labels{},
 		},
@@ -62,7 +63,7 @@ func TestTemplateNodes(t *testing.T) {
 	}
 }
 
-// fits asks the NodeAffinity plugin.
+// fits runs the NodeAffinity plugin.
 func fits(t *testing.T, pod *v1.Pod, labels map[string]string) bool {
 	t.Helper()
 	plugin, err := nodeaffinity.New(t.Context(), &schedulerconfig.NodeAffinityArgs{}, nil, feature.Features{})

@@ -9,27 +9,29 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// Wishes are the capacity types that the next new pods of revisions are to require: the replacements of pods that are moved. They are in
-// memory only. If another replica becomes the leader before the replacement is made, the replacement requires nothing and goes to whatever
-// capacity the autoscaler chooses.
+// Wishes contains the capacity types that the next new pods of revisions must require: the
+// replacements of pods that are moved. It exists in memory only. If another replica becomes the
+// leader before the replacement is created, the replacement has no requirement, and the autoscaler
+// chooses its capacity type.
 //
-// The next new pod of a revision may be one of a scale-up rather than the replacement. That is harmless: as many pods of the revision require
-// the capacity type as were meant to.
+// The next new pod of a revision may belong to a scale-up instead of the move. This is harmless:
+// the intended number of pods of the revision requires the capacity type.
 //
-// The zero value holds no wishes. Wishes are safe for concurrent use.
+// The zero value is empty. Wishes is safe for concurrent use.
 type Wishes struct {
 	mu    sync.Mutex
 	wants map[kube.OwnerKey]wish
 }
 
-// wish is a capacity type that a new pod is to require if it is made before until.
+// wish is a capacity type that a new pod must require if it is created before until.
 type wish struct {
 	capacity decision.CapacityType
 	until    time.Time
 }
 
-// Want has the next new pod of a revision require a capacity type, if it is made before until. It replaces an earlier wish for that revision,
-// because a workload has one move at a time.
+// Want makes the next new pod of a revision require a capacity type, if the pod is created before
+// until. It replaces an earlier wish for that revision, because a workload has at most one move at
+// a time.
 func (w *Wishes) Want(revision kube.OwnerKey, capacity decision.CapacityType, until time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -39,7 +41,7 @@ func (w *Wishes) Want(revision kube.OwnerKey, capacity decision.CapacityType, un
 	w.wants[revision] = wish{capacity, until}
 }
 
-// Take returns what the new pod of a revision is to require, and forgets it; false if nothing is wanted.
+// Take removes and returns the wish for a new pod of a revision; false if there is none.
 func (w *Wishes) Take(revision kube.OwnerKey, now time.Time) (decision.CapacityType, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -49,7 +51,7 @@ func (w *Wishes) Take(revision kube.OwnerKey, now time.Time) (decision.CapacityT
 	return want.capacity, ok
 }
 
-// Forget withdraws the wish for a revision, if there is one: its pod is not moved, or not any more.
+// Forget removes the wish for a revision, if any, because its pod is no longer moved.
 func (w *Wishes) Forget(revision kube.OwnerKey) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

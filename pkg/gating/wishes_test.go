@@ -16,19 +16,19 @@ func TestWishes(t *testing.T) {
 	for name, test := range map[string]struct {
 		given func(*gating.Wishes)
 		after time.Duration
-		want  []bool // what the next pods of web get
+		want  []bool // whether the next pods of web get the wish
 	}{
-		"none":        {func(*gating.Wishes) {}, 0, []bool{false}},
-		"for one pod": {func(w *gating.Wishes) { w.Want(web, decision.Spot, start.Add(time.Minute)) }, time.Second, []bool{true, false}},
-		"of another":  {func(w *gating.Wishes) { w.Want(api, decision.Spot, start.Add(time.Minute)) }, 0, []bool{false}},
-		"in time":     {func(w *gating.Wishes) { w.Want(web, decision.Spot, start.Add(time.Minute)) }, time.Minute - 1, []bool{true}},
-		"too late":    {func(w *gating.Wishes) { w.Want(web, decision.Spot, start.Add(time.Minute)) }, time.Minute, []bool{false}},
-		"withdrawn":   {func(w *gating.Wishes) { w.Want(web, decision.Spot, start.Add(time.Minute)); w.Forget(web) }, 0, []bool{false}},
-		"asked for twice": {func(w *gating.Wishes) {
+		"none":           {func(*gating.Wishes) {}, 0, []bool{false}},
+		"one pod":        {func(w *gating.Wishes) { w.Want(web, decision.Spot, start.Add(time.Minute)) }, time.Second, []bool{true, false}},
+		"other revision": {func(w *gating.Wishes) { w.Want(api, decision.Spot, start.Add(time.Minute)) }, 0, []bool{false}},
+		"in time":        {func(w *gating.Wishes) { w.Want(web, decision.Spot, start.Add(time.Minute)) }, time.Minute - 1, []bool{true}},
+		"too late":       {func(w *gating.Wishes) { w.Want(web, decision.Spot, start.Add(time.Minute)) }, time.Minute, []bool{false}},
+		"withdrawn":      {func(w *gating.Wishes) { w.Want(web, decision.Spot, start.Add(time.Minute)); w.Forget(web) }, 0, []bool{false}},
+		"replaced wish": {func(w *gating.Wishes) {
 			w.Want(web, decision.Spot, start)
 			w.Want(web, decision.Spot, start.Add(time.Minute))
 		}, 0, []bool{true, false}},
-		"another's is taken": {func(w *gating.Wishes) { w.Want(web, decision.Spot, start.Add(time.Minute)); w.Take(api, start) }, 0, []bool{true}},
+		"other revision takes": {func(w *gating.Wishes) { w.Want(web, decision.Spot, start.Add(time.Minute)); w.Take(api, start) }, 0, []bool{true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var w gating.Wishes
@@ -43,8 +43,8 @@ func TestWishes(t *testing.T) {
 	}
 }
 
-// A wish is granted once, however many ask at a time.
-func TestWishesAtOnce(t *testing.T) {
+// Concurrent calls of Take grant a wish only once.
+func TestConcurrentTake(t *testing.T) {
 	var w gating.Wishes
 	now := time.Now()
 	key := kube.OwnerKey{UID: "web"}

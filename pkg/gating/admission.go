@@ -14,17 +14,18 @@ import (
 // policyBinding is the name of the MutatingAdmissionPolicyBinding in manifests/overlays/autoscaler.
 const policyBinding = "spot-aware-scheduler-capacity"
 
-// lookEvery is how often it is looked whether the policy is bound, and effectAfter is how long after that the API server takes at most to
-// add gates.
+// checkInterval is the interval at which the controller checks whether the policy is bound.
+// effectDelay is the maximum time until the API server applies a new binding.
 const (
-	lookEvery   = 10 * time.Second
-	effectAfter = 5 * time.Second
+	checkInterval = 10 * time.Second
+	effectDelay   = 5 * time.Second
 )
 
-// Installed says whether new pods get the capacity gate. The zero value says that they do not. It is safe for concurrent use.
+// Installed records whether new pods get the capacity gate. The zero value means that this is
+// unknown. It is safe for concurrent use.
 type Installed struct {
 	since atomic.Pointer[time.Time]
-	// missing: there is no such policy, as far as the API server has been asked.
+	// missing reports whether the API server answered that there is no such policy.
 	missing atomic.Bool
 }
 
@@ -36,20 +37,21 @@ func (i *Installed) Since() time.Time {
 	return time.Time{}
 }
 
-// Effective reports whether new pods get the gate. It is true until the API server has been asked for the first time, so that a new leader
-// does not undo the moves that wait for a node.
+// Effective reports whether new pods get the gate. It returns true until the API server has
+// answered for the first time, so that a new leader does not undo moves that wait for a node.
 func (i *Installed) Effective() bool { return !i.missing.Load() }
 
-// Replaces reports whether pods that were made at that time without a gate would be replaced by gated ones. A pod that is younger than the policy
-// shows that the policy does not apply to its like: replacing it would never end.
+// Replaces reports whether pods created at that time without a gate would be replaced by gated
+// pods. If a pod is newer than the binding, the policy does not apply to it: replacing it would
+// never end.
 func (i *Installed) Replaces(made time.Time) bool {
 	since := i.Since()
-	return !since.IsZero() && made.Before(since.Add(effectAfter))
+	return !since.IsZero() && made.Before(since.Add(effectDelay))
 }
 
-// watch looks again and again whether the policy is bound, until ctx is done.
+// watch checks periodically whether the policy is bound, until ctx is done.
 func (i *Installed) watch(ctx context.Context, client kubernetes.Interface) {
-	told := false
+	reported := false
 	for {
 		binding, err := client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings().Get(ctx, policyBinding, metav1.GetOptions{})
 		switch {
@@ -59,13 +61,13 @@ func (i *Installed) watch(ctx context.Context, client kubernetes.Interface) {
 		case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
 			i.since.Store(nil)
 			i.missing.Store(true)
-			if !told {
-				klog.FromContext(ctx).Info("New pods get no capacity gate: apply manifests/overlays/autoscaler", "err", err)
+			if !reported {
+				klog.FromContext(ctx).Info("Admission policy not bound, new pods get no capacity gate; apply manifests/overlays/autoscaler", "err", err)
 			}
 		}
-		told = err != nil
+		reported = err != nil
 		select {
-		case <-time.After(lookEvery):
+		case <-time.After(checkInterval):
 		case <-ctx.Done():
 			return
 		}

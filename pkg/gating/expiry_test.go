@@ -19,8 +19,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// TestExpirer: a gate expires by the age of its pod and the timeout of its profile, in the replica that leads, whatever the API server says at
-// first.
+// TestExpirer checks that a gate expires by the age of its pod and the timeout of its profile. The
+// leading replica removes it, even if the API server first refuses.
 func TestExpirer(t *testing.T) {
 	aged := func(name, scheduler string, age time.Duration) *v1.Pod {
 		pod := gated("apps/v1", "ReplicaSet", "web-1", name)
@@ -59,17 +59,17 @@ func TestExpirer(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(pod.Spec.SchedulingGates) == 1 && kube.Gated(pod) {
-			t.Errorf("%s lost the gate of somebody else", name)
+			t.Errorf("%s lost a foreign gate", name)
 		}
 		return len(pod.Spec.SchedulingGates)
 	}
 	time.Sleep(200 * time.Millisecond)
 	if got := gates("old"); got != 2 {
-		t.Fatalf("a replica that does not lead has removed a gate: %d left", got)
+		t.Fatalf("a replica that is not the leader removed a gate: %d left", got)
 	}
 	leads.Store(true)
 	w := &world{t: t}
-	w.until("the gate of the old pod has been removed", func() bool { return gates("old") == 1 })
+	w.until("the gate of the old pod is removed", func() bool { return gates("old") == 1 })
 	if event := <-recorder.Events; event[:len("Warning CapacityGateExpired")] != "Warning CapacityGateExpired" {
 		t.Errorf("event %q", event)
 	}

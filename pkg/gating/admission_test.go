@@ -14,20 +14,20 @@ func TestInstalled(t *testing.T) {
 	client := fake.NewClientset(&admissionv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: policyBinding, CreationTimestamp: metav1.NewTime(at)}})
 	var i Installed
 	if !i.Effective() {
-		t.Error("nothing is known of a policy, and moves that wait for a node would be undone")
+		t.Error("the gate counts as absent before the API server has answered")
 	}
 	if i.Replaces(at.Add(-time.Hour)) || i.Replaces(time.Time{}) {
-		t.Error("nothing is known of a policy, and pods are to be replaced")
+		t.Error("pods are replaced without a known policy")
 	}
 	go i.watch(t.Context(), client)
 	w := &world{t: t}
-	w.until("the policy is known", func() bool { return i.Since().Equal(at) })
+	w.until("the policy is bound", func() bool { return i.Since().Equal(at) })
 	if !i.Effective() || !i.Replaces(time.Time{}) {
-		t.Error("the policy is known, and not in effect")
+		t.Error("the policy is bound and not in effect")
 	}
 	for made, want := range map[time.Duration]bool{-time.Hour: true, time.Second: true, time.Minute: false} {
 		if got := i.Replaces(at.Add(made)); got != want {
-			t.Errorf("a pod made %s after the policy is replaced: %v, want %v", made, got, want)
+			t.Errorf("a pod created %s after the policy is replaced: %v, want %v", made, got, want)
 		}
 	}
 	if err := client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings().Delete(t.Context(), policyBinding, metav1.DeleteOptions{}); err != nil {
@@ -35,5 +35,5 @@ func TestInstalled(t *testing.T) {
 	}
 	var without Installed
 	go without.watch(t.Context(), client)
-	w.until("it is known that there is no policy", func() bool { return !without.Effective() })
+	w.until("the policy is missing", func() bool { return !without.Effective() })
 }

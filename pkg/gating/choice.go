@@ -9,25 +9,27 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// choice is what becomes of a gated pod.
+// choice is the decision on a gated pod.
 type choice struct {
-	// assigned and why are what kube.AssignedAnnotation is to say.
+	// assigned and why are the content of kube.AssignedAnnotation.
 	assigned decision.Assignment
 	why      string
 	// require is added to each term of the pod's required node affinity.
 	require []v1.NodeSelectorRequirement
-	// prefer is added to the pod's preferred node affinity; nil for nothing. Karpenter takes a preference for a requirement until it finds that
-	// nothing meets it. Without, it puts overflow on the on-demand nodes that it buys for floors, and buys larger ones.
+	// prefer is added to the pod's preferred node affinity; nil for nothing. Karpenter treats a
+	// preference as a requirement until no node can satisfy it. Without the preference, Karpenter
+	// puts overflow on the on-demand nodes that it creates for floors, and creates larger nodes.
 	prefer []v1.NodeSelectorRequirement
-	// granted is what kube.GrantedAnnotation is to say; empty for nothing.
+	// granted is the value of kube.GrantedAnnotation; empty for none.
 	granted string
-	// warning is the note of an event, where the pod cannot get what the policy wants for it; empty for none. If it is ofRevision, it holds for
-	// all pods of the revision, and one event is enough.
+	// warning is the note of an event if autoscalers cannot provide what the policy requires; empty
+	// for none. If ofRevision is true, the warning applies to all pods of the revision, and one
+	// event is enough.
 	warning    string
 	ofRevision bool
 }
 
-// annotation returns what kube.AssignedAnnotation is to say.
+// annotation returns the value of kube.AssignedAnnotation.
 func (c choice) annotation() string {
 	word := c.assigned.String()
 	if word == "" {
@@ -36,20 +38,22 @@ func (c choice) annotation() string {
 	return word + ": " + c.why
 }
 
-// facts are what a choice depends on beside the pod and its settings.
+// facts are the inputs of a choice besides the pod and its settings.
 type facts struct {
-	// assigned is how many other live pods of the revision require on-demand, or are about to.
+	// assigned is the number of other live pods of the revision that require on-demand, or will.
 	assigned int
-	// granted is what a predecessor of the pod has earned by waiting: kube.GrantedFallback, kube.GrantedRelief or nothing.
+	// granted is the grant for the waiting time of the pod's predecessor: kube.GrantedFallback,
+	// kube.GrantedRelief or "".
 	granted string
-	// toSpot: the pod replaces one that returns to spot.
+	// toSpot means that the pod replaces one that returns to spot.
 	toSpot bool
 }
 
-// choose decides what a gated pod is to require. It asks the plan that the scheduler makes, with one difference: what counts as the floor is
-// what requires on-demand, wherever it is. A replica that is on on-demand and does not require it is the autoscaler's to move.
+// choose decides the affinity of a gated pod. It uses the scheduler's plan with one difference: the
+// pods that require on-demand count as the floor, wherever they run. The autoscaler may move a
+// replica that runs on on-demand without requiring it.
 func (l *Labels) choose(subject *kube.Subject, settings decision.Settings, f facts) choice {
-	pod := *subject.Pod.Replacement() // what it was created with is somebody else's word
+	pod := *subject.Pod.Replacement() // ignore annotations that the pod was created with
 	plan := decision.NewPlan(&pod, settings, decision.Placed{OnDemand: f.assigned}, decision.Waiting{})
 	ofFloor := !plan.BeyondFloor()
 	floor := "beyond the floor of " + pod.Workload.Revision
@@ -57,7 +61,7 @@ func (l *Labels) choose(subject *kube.Subject, settings decision.Settings, f fac
 	case plan.Floor == 0:
 		floor = w.Revision + " has no floor"
 	case ofFloor && w.Ordered:
-		floor = fmt.Sprintf("ordinal %d of %s, the first %d of which are the floor", w.Ordinal, w.Revision, plan.Floor)
+		floor = fmt.Sprintf("ordinal %d of %s, whose first %d ordinals are the floor", w.Ordinal, w.Revision, plan.Floor)
 	case ofFloor:
 		floor = fmt.Sprintf("floor of %s, %d of %d", w.Revision, f.assigned+1, plan.Floor)
 	}
@@ -69,7 +73,7 @@ func (l *Labels) choose(subject *kube.Subject, settings decision.Settings, f fac
 	case pod.OnlySpot:
 		c := choice{why: "its own node selector or affinity admits only spot"}
 		if ofFloor {
-			c.warning = "It is part of the floor, but its own node selector or affinity admits only spot: autoscalers do not see the floor"
+			c.warning = "The pod is part of the floor, but its own node selector or affinity admits only spot: autoscalers do not see the floor"
 		}
 		return c
 	case pod.OnlyOnDemand:
@@ -88,7 +92,7 @@ func (l *Labels) choose(subject *kube.Subject, settings decision.Settings, f fac
 	}
 	if plan.PoolCap > 0 {
 		c.ofRevision = true
-		c.warning = fmt.Sprintf("No autoscaler sees maxPerPool: once a pool holds %d replicas, the pod may wait for a node that nobody starts", plan.PoolCap)
+		c.warning = fmt.Sprintf("Autoscalers do not see maxPerPool: once a pool runs %d replicas, the pod may wait for a node that no autoscaler starts", plan.PoolCap)
 	}
 	return c
 }

@@ -23,26 +23,26 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// notYet is after how long a replica that does not act looks again at a gate that has expired.
-const notYet = time.Second
+// leaderRetry is when a replica that is not the leader checks an expired gate again.
+const leaderRetry = time.Second
 
-// expiredGates counts in the scheduler. docs/metrics.md lists it.
+// The scheduler increments expiredGates. docs/metrics.md lists it.
 var expiredGates = metrics.NewCounter(&metrics.CounterOpts{
 	Subsystem:      subsystem,
 	Name:           "expired_capacity_gates_total",
-	Help:           "Capacity gates that the scheduler removed because the controller had not done so within gateTimeout.",
+	Help:           "Capacity gates that the scheduler removed because the controller did not remove them within gateTimeout.",
 	StabilityLevel: metrics.ALPHA,
 })
 
-// Expired are the gates that a profile of the scheduler removes.
+// Expired configures the removal of gates for one profile of the scheduler.
 type Expired struct {
-	// Timeout is how long after a pod's creation its gate expires.
+	// Timeout is the age of a pod at which its gate expires.
 	Timeout  time.Duration
 	Recorder events.EventRecorder
 }
 
-// Expirer removes capacity gates that the controller has not removed in time, so that no pod waits for a program that does not run. The Filter
-// keeps its floor; only autoscalers do not see it.
+// Expirer removes capacity gates that the controller has not removed in time, so no pod waits for a
+// controller that does not run. The Filter still protects the floor, but autoscalers do not see it.
 type Expirer struct {
 	client   kubernetes.Interface
 	clock    clock.Clock
@@ -52,8 +52,9 @@ type Expirer struct {
 	queue    workqueue.TypedRateLimitingInterface[cache.ObjectName]
 }
 
-// NewExpirer returns an Expirer for the pods of these profiles, by their names. It reads from factory, which must not have been started. While
-// may returns false nothing is removed, because another replica leads.
+// NewExpirer returns an Expirer for the pods of the named profiles. It reads from factory, which
+// must not have been started. It removes no gate while may returns false, because another replica
+// leads.
 func NewExpirer(
 	factory informers.SharedInformerFactory, client kubernetes.Interface, clock clock.WithTicker, profiles map[string]Expired, may func() bool,
 ) (*Expirer, error) {
@@ -64,7 +65,7 @@ func NewExpirer(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](100*time.Millisecond, 30*time.Second),
 			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: "expired-capacity-gates", Clock: clock}),
 	}
-	// An update brings nothing that the time of creation has not told, but a gate that somebody added again.
+	// The creation time determines the expiry. An update matters only if a gate was added again.
 	_, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { e.observe(nil, obj.(*v1.Pod)) },
 		UpdateFunc: func(before, after any) {
@@ -74,7 +75,7 @@ func NewExpirer(
 	return e, err
 }
 
-// RegisterExpiryMetrics is to be called once, by a scheduler.
+// RegisterExpiryMetrics registers the metrics of a scheduler. It must be called at most once.
 func RegisterExpiryMetrics() { legacyregistry.MustRegister(expiredGates) }
 
 func (e *Expirer) observe(before, pod *v1.Pod) {
@@ -86,7 +87,8 @@ func (e *Expirer) observe(before, pod *v1.Pod) {
 	}
 }
 
-// left returns when the gate of a pod expires, which may be past; false if it is none of ours.
+// left returns the time until the gate of a pod expires, which may be negative. It returns false if
+// the pod is not in a profile, not live or not gated.
 func (e *Expirer) left(pod *v1.Pod) (time.Duration, bool) {
 	profile, ours := e.profiles[pod.Spec.SchedulerName]
 	if !ours || !kube.Live(pod) || !kube.Gated(pod) {
@@ -95,7 +97,7 @@ func (e *Expirer) left(pod *v1.Pod) (time.Duration, bool) {
 	return pod.CreationTimestamp.Add(profile.Timeout).Sub(e.clock.Now()), true
 }
 
-// Run works until ctx is done. It may be called once.
+// Run removes expired gates until ctx is done. It may be called once.
 func (e *Expirer) Run(ctx context.Context) {
 	context.AfterFunc(ctx, e.queue.ShutDown)
 	for {
@@ -104,7 +106,7 @@ func (e *Expirer) Run(ctx context.Context) {
 			return
 		}
 		if again, err := e.expire(ctx, name); err != nil {
-			klog.FromContext(ctx).Error(err, "A capacity gate that has expired stays for now", "pod", name)
+			klog.FromContext(ctx).Error(err, "Failed to remove expired capacity gate, retrying", "pod", name)
 			e.queue.AddRateLimited(name)
 		} else if e.queue.Forget(name); again > 0 {
 			e.queue.AddAfter(name, again)
@@ -113,11 +115,12 @@ func (e *Expirer) Run(ctx context.Context) {
 	}
 }
 
-// expire removes the gate of a pod if it has expired. It returns after how long it is to be looked at again; 0 for never.
+// expire removes the gate of a pod if it has expired. It returns when to check the pod again; 0 for
+// never.
 func (e *Expirer) expire(ctx context.Context, name cache.ObjectName) (time.Duration, error) {
 	pod, err := e.pods.Pods(name.Namespace).Get(name.Name)
 	if err != nil {
-		return 0, nil // it is gone
+		return 0, nil // the pod was deleted
 	}
 	left, ours := e.left(pod)
 	switch {
@@ -126,7 +129,7 @@ func (e *Expirer) expire(ctx context.Context, name cache.ObjectName) (time.Durat
 	case left > 0:
 		return left, nil
 	case !e.may():
-		return notYet, nil
+		return leaderRetry, nil
 	}
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion},
@@ -140,7 +143,7 @@ func (e *Expirer) expire(ctx context.Context, name cache.ObjectName) (time.Durat
 	case apierrors.IsNotFound(err):
 		return 0, nil
 	case apierrors.IsConflict(err):
-		return notYet, nil
+		return leaderRetry, nil
 	case err != nil:
 		return 0, err
 	}
@@ -148,6 +151,6 @@ func (e *Expirer) expire(ctx context.Context, name cache.ObjectName) (time.Durat
 	expiredGates.Inc()
 	klog.FromContext(ctx).Info("Removed expired capacity gate", "pod", klog.KObj(pod), "gateTimeout", profile.Timeout)
 	profile.Recorder.Eventf(pod, nil, v1.EventTypeWarning, kube.ReasonGateExpired, "RemoveGate",
-		"spot-controller has not removed the gate %s within %s: autoscalers do not see whether the pod needs on-demand", kube.CapacityGate, profile.Timeout)
+		"spot-controller did not remove the gate %s within %s: autoscalers do not see whether the pod requires on-demand", kube.CapacityGate, profile.Timeout)
 	return 0, nil
 }

@@ -19,21 +19,25 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// grantFor is how long a grant waits for the successor of a deleted pod. Its controller makes one within milliseconds, and after failures
-// within seconds. If the leader dies in between, the successor waits anew.
+// grantFor is how long a grant is valid for the successor of a deleted pod. The pod's controller
+// creates the successor within milliseconds, and after failures within seconds. If the leader dies
+// in between, the successor waits again.
 const grantFor = time.Minute
 
-// reassignAfter is how long a pod waits that does not require on-demand although the floor lacks one that does, before its successor is asked
-// to. Such pods were let go while the controller did not run.
+// reassignAfter is how long a pod waits without requiring on-demand, although the floor lacks a
+// replica, before the controller replaces it by a pod that requires on-demand. Such pods lost their
+// gate while the controller did not run.
 const reassignAfter = 30 * time.Second
 
-// mostAsked is how many pods' events are listed at a time for one revision.
-const mostAsked = 10
+// maxEventLists limits for how many pods of one revision the controller lists events at a time.
+const maxEventLists = 10
 
-// The events by which autoscalers tell of a node that they start for a pod, or that they count on for it: Karpenter and the cluster autoscaler.
+// nodeStarts are the event reasons by which Karpenter and the cluster autoscaler report a node that
+// they start, or expect, for a pod.
 var nodeStarts = []string{"Nominated", "TriggeredScaleUp"}
 
-// successor identifies who earns what a deleted pod has waited for: the next pod of its revision; of a StatefulSet that with its name.
+// successor identifies the pod that gets the grant of a deleted pod: the next pod of the revision,
+// or the pod with the same name in a StatefulSet.
 type successor struct {
 	revision kube.OwnerKey
 	name     string
@@ -46,13 +50,13 @@ func successorOf(revision kube.OwnerKey, s sibling) successor {
 	return successor{revision: revision}
 }
 
-// grant is why a pod may take spot, and until when one may ask for it.
+// grant is the reason why a pod may run on spot, and until when a successor may use it.
 type grant struct {
 	why   string
 	until time.Time
 }
 
-// takeGrant returns the oldest grant of a successor, once.
+// takeGrant removes and returns the oldest valid grant of a successor.
 func (g *Gater) takeGrant(s successor) (grant, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -76,31 +80,32 @@ func (g *Gater) giveGrant(s successor, given grant) {
 	g.grants[s] = append(g.grants[s], given)
 }
 
-// relieve deletes those of a revision's pods that wait in vain, because affinity cannot be loosened on a pod without a gate, nor tightened.
-// assigned is how many live pods of the revision require on-demand. It returns after how long one more may have waited for long enough; 0 for
-// never.
+// relieve deletes the pods of a revision that have waited too long, because the API server does not
+// allow a change of affinity on a pod without a gate. assigned is the number of live pods of the
+// revision that require on-demand. relieve returns when another pod may have waited long enough; 0
+// for never.
 func (g *Gater) relieve(ctx context.Context, revision kube.OwnerKey, waiting []sibling, assigned int) (next time.Duration, err error) {
-	asked := 0
+	lists := 0
 	assigned += g.reassignedOf(revision)
 	for _, s := range waiting {
 		waited, ok := g.waitedFor(s.pod)
 		if !ok {
 			continue
 		}
-		why, since, after := g.earned(s, waited, assigned)
+		why, since, after := g.replaceReason(s, waited, assigned)
 		if why == "" {
 			next = earlier(next, after)
 			continue
 		}
-		if !makesAgain(s.pod) {
+		if !isRecreated(s.pod) {
 			if why == reassigned {
 				continue
 			}
-			g.tellOnce(s.pod, kube.ReasonNoSuccessor, "It waits for on-demand for longer than its policy wants, but its affinity cannot be changed any more, "+
-				"and no controller would make it anew if it were deleted")
+			g.recordOnce(s.pod, kube.ReasonNoSuccessor, "The pod has waited for on-demand longer than its policy allows, but its affinity can no longer be changed, "+
+				"and no controller would recreate it after a deletion")
 			continue
 		}
-		if asked++; asked > mostAsked {
+		if lists++; lists > maxEventLists {
 			return earlier(next, time.Second), nil
 		}
 		starting, err := g.nodeStarting(ctx, s.pod)
@@ -114,16 +119,18 @@ func (g *Gater) relieve(ctx context.Context, revision kube.OwnerKey, waiting []s
 		if err := g.replace(ctx, revision, s, why); err != nil {
 			return next, err
 		}
-		return earlier(next, time.Second), nil // one at a time: its successor counts, too
+		return earlier(next, time.Second), nil // one at a time, because the successor counts too
 	}
 	return next, nil
 }
 
-// reassigned is the reason to replace a pod that is not a grant: its successor is to require on-demand.
+// reassigned is a reason to replace a pod without a grant: the successor must require on-demand.
 const reassigned = "reassigned"
 
-// earned returns what a pod has earned by waiting that long, and since how long, or after how much more waiting that may change; 0 for never.
-func (g *Gater) earned(s sibling, waited time.Duration, assigned int) (why string, since, after time.Duration) {
+// replaceReason returns the reason to replace a pod that has waited that long, and since when the
+// reason applies. Without a reason, it returns after how much more waiting this may change; 0 for
+// never.
+func (g *Gater) replaceReason(s sibling, waited time.Duration, assigned int) (why string, since, after time.Duration) {
 	settings := s.settings
 	if s.subject.Pod.Granted != decision.NotGranted || s.subject.Pod.OnlySpot || settings.WhenUnsatisfiable == decision.ScheduleAnyway {
 		return "", 0, 0
@@ -132,8 +139,8 @@ func (g *Gater) earned(s sibling, waited time.Duration, assigned int) (why strin
 		c := g.settings.Labels.choose(s.subject, settings, facts{assigned: assigned})
 		switch {
 		case c.assigned != decision.AssignedOnDemand || s.subject.Pod.Assigned == decision.AssignedOnDemand:
-			return "", 0, 0 // or its affinity cannot say so, and its successor's could not either
-		case !g.gates(s.pod):
+			return "", 0, 0 // or its affinity cannot express it, and neither could its successor's
+		case !g.assignsSuccessors(s.pod):
 			return "", 0, time.Minute
 		case waited >= reassignAfter:
 			return reassigned, waited - reassignAfter, 0
@@ -141,7 +148,7 @@ func (g *Gater) earned(s sibling, waited time.Duration, assigned int) (why strin
 		return "", 0, reassignAfter - waited
 	}
 	if s.subject.Pod.Assigned != decision.AssignedOnDemand {
-		return "", 0, 0 // its user's own affinity, which is nobody's to loosen
+		return "", 0, 0 // the affinity of its user, which the controller must not loosen
 	}
 	if settings.FallbackAfter != decision.Never {
 		if waited >= settings.FallbackAfter {
@@ -156,14 +163,15 @@ func (g *Gater) earned(s sibling, waited time.Duration, assigned int) (why strin
 		case g.olderOnDemand(s.subject):
 			return kube.GrantedRelief, waited - relief, 0
 		default:
-			after = earlier(after, max(relief, time.Second)) // older replicas may get there
+			after = earlier(after, max(relief, time.Second)) // older replicas may be bound there later
 		}
 	}
 	return "", 0, after
 }
 
-// waitedFor returns for how long no scheduler has found a node for the pod, since its last gate was removed. The API server counts a gate as
-// waiting, so that the time of the condition says nothing.
+// waitedFor returns how long no scheduler has found a node for the pod, since its last gate was
+// removed. The transition time of the condition is useless, because the API server also counts the
+// time with gates.
 func (g *Gater) waitedFor(pod *v1.Pod) (time.Duration, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -171,7 +179,8 @@ func (g *Gater) waitedFor(pod *v1.Pod) (time.Duration, bool) {
 	return g.clock.Since(since), known
 }
 
-// reassignedOf returns how many successors of pods that were deleted to be reassigned are still to come.
+// reassignedOf returns the number of expected successors of pods that were deleted for
+// reassignment.
 func (g *Gater) reassignedOf(revision kube.OwnerKey) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -185,7 +194,7 @@ func (g *Gater) reassignedOf(revision kube.OwnerKey) int {
 	return len(left)
 }
 
-// takeReassigned notes that one of these successors has come.
+// takeReassigned records that one of the expected successors exists.
 func (g *Gater) takeReassigned(revision kube.OwnerKey) {
 	if g.reassignedOf(revision) == 0 {
 		return
@@ -197,9 +206,9 @@ func (g *Gater) takeReassigned(revision kube.OwnerKey) {
 	}
 }
 
-// makesAgain reports whether the pod's controller makes another one when it is deleted, and nothing else comes of it. A Job may count the pod as
-// failed.
-func makesAgain(pod *v1.Pod) bool {
+// isRecreated reports whether the pod's controller recreates it after a deletion without other
+// effects. A Job may count the pod as failed.
+func isRecreated(pod *v1.Pod) bool {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil {
 		return false
@@ -211,15 +220,18 @@ func makesAgain(pod *v1.Pod) bool {
 	return false
 }
 
-// gates reports whether a successor of the pod would be assigned something: in its namespace the controller has removed a gate after it was
-// made. Otherwise the admission policy may not be there, or something refuses what the controller writes, and the successor would be like the pod.
-func (g *Gater) gates(pod *v1.Pod) bool {
+// assignsSuccessors reports whether a successor of the pod would be assigned: the controller has
+// removed a gate in the namespace after the pod was created. Otherwise the admission policy may be
+// missing, or the API server may refuse the controller's patches, and the successor would be in the
+// same situation as the pod.
+func (g *Gater) assignsSuccessors(pod *v1.Pod) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.releasedAt[pod.Namespace].After(pod.CreationTimestamp.Time)
 }
 
-// olderOnDemand reports whether an older revision of the pod's workload has pods on on-demand nodes.
+// olderOnDemand reports whether an older revision of the pod's workload has pods on on-demand
+// nodes.
 func (g *Gater) olderOnDemand(subject *kube.Subject) bool {
 	older, err := g.owners.OlderRevisions(subject)
 	if err != nil {
@@ -233,8 +245,9 @@ func (g *Gater) olderOnDemand(subject *kube.Subject) bool {
 	})
 }
 
-// nodeStarting returns for how much longer an autoscaler may be starting a node for the pod; 0 if none said so lately. Whoever writes such an
-// event for a pod lets that pod wait: its own tenant.
+// nodeStarting returns how much longer an autoscaler may need to start a node for the pod; 0 if
+// none reported it recently. A user who can create such an event can only delay pods of the own
+// namespace.
 func (g *Gater) nodeStarting(ctx context.Context, pod *v1.Pod) (time.Duration, error) {
 	list, err := g.client.CoreV1().Events(pod.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(pod.UID)).String(), Limit: 100,
@@ -254,7 +267,7 @@ func (g *Gater) nodeStarting(ctx context.Context, pod *v1.Pod) (time.Duration, e
 	return left, nil
 }
 
-// latest returns when an event was recorded last, in whichever of the two APIs.
+// latest returns when an event was last recorded, in either of the two event APIs.
 func latest(e *v1.Event) time.Time {
 	at := e.EventTime.Time
 	for _, t := range []time.Time{e.CreationTimestamp.Time, e.FirstTimestamp.Time, e.LastTimestamp.Time} {
@@ -268,8 +281,8 @@ func latest(e *v1.Event) time.Time {
 	return at
 }
 
-// replace deletes a pod that never ran, and has its successor take what it has earned. A pod that has changed in any way, for example because
-// it was bound, is left alone.
+// replace deletes a pod that never ran, and gives its successor the grant. It does nothing if the
+// pod has changed, for example because it was bound.
 func (g *Gater) replace(ctx context.Context, revision kube.OwnerKey, s sibling, why string) error {
 	key := successorOf(revision, s)
 	if why == reassigned {
@@ -277,7 +290,7 @@ func (g *Gater) replace(ctx context.Context, revision kube.OwnerKey, s sibling, 
 		g.reassigned[revision] = append(g.reassigned[revision], g.clock.Now().Add(grantFor))
 		g.mu.Unlock()
 	} else {
-		// Before the deletion: the successor may be there before its answer.
+		// Grant before the deletion: the successor may exist before the API server answers.
 		g.giveGrant(key, grant{why, g.clock.Now().Add(grantFor)})
 	}
 	err := g.client.CoreV1().Pods(s.pod.Namespace).Delete(ctx, s.pod.Name, metav1.DeleteOptions{
@@ -291,24 +304,24 @@ func (g *Gater) replace(ctx context.Context, revision kube.OwnerKey, s sibling, 
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("deleting pod %s, which waits in vain: %w", klog.KObj(s.pod), err)
+		return fmt.Errorf("deleting unschedulable pod %s: %w", klog.KObj(s.pod), err)
 	}
 	replacedPods.WithLabelValues(why).Inc()
-	note := "It waited for on-demand in vain, and its affinity could not be loosened: its successor may take spot (" + why + ")"
+	note := "No on-demand node was found, and the pod's affinity cannot be loosened: its successor may run on spot (" + why + ")"
 	if why == reassigned {
-		note = "It waited without a word on its affinity that autoscalers would see: its successor requires on-demand"
+		note = "The pod waited without affinity that autoscalers can see: its successor requires on-demand"
 	}
 	g.recorder.Eventf(s.pod, nil, v1.EventTypeWarning, kube.ReasonReplacedPending, "Replace", "%s", note)
-	klog.FromContext(ctx).Info("Deleted a pod that waited in vain", "pod", klog.KObj(s.pod), "why", why)
+	klog.FromContext(ctx).Info("Deleted unschedulable pod", "pod", klog.KObj(s.pod), "why", why)
 	return nil
 }
 
-// tellOnce records an event on a pod, unless it is the last that was recorded.
-func (g *Gater) tellOnce(pod *v1.Pod, reason, note string) {
+// recordOnce records an event on a pod unless it was the last one recorded.
+func (g *Gater) recordOnce(pod *v1.Pod, reason, note string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.told[pod.UID] != reason {
-		g.told[pod.UID] = reason
+	if g.reported[pod.UID] != reason {
+		g.reported[pod.UID] = reason
 		g.recorder.Eventf(pod, nil, v1.EventTypeWarning, reason, "Assign", "%s", note)
 	}
 }

@@ -1,0 +1,92 @@
+package gating
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+func TestChoose(t *testing.T) {
+	deployment := decision.Workload{Kind: "Deployment", Revision: "shop/web-1", Desired: 10}
+	set := decision.Workload{Kind: "StatefulSet", Revision: "shop/db", Desired: 3, Ordered: true}
+	at := func(w decision.Workload, ordinal int) decision.Workload { w.Ordinal = ordinal; return w }
+	third := decision.Percent(30)
+	pools := decision.Count(1)
+	for name, test := range map[string]struct {
+		pod      decision.Pod
+		settings decision.Settings
+		facts    facts
+		want     decision.Assignment
+		require  string
+		warns    bool
+	}{
+		"first of the floor":                            {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MinOnDemand: third}, want: decision.AssignedOnDemand, require: "NotIn"},
+		"last of the floor":                             {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MinOnDemand: third}, facts: facts{assigned: 2}, want: decision.AssignedOnDemand, require: "NotIn"},
+		"first beyond the floor":                        {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MinOnDemand: third}, facts: facts{assigned: 3}, want: decision.AssignedAny},
+		"user's annotation is ignored":                  {pod: decision.Pod{Workload: deployment, Assigned: decision.AssignedAny}, settings: decision.Settings{MinOnDemand: third}, want: decision.AssignedOnDemand, require: "NotIn"},
+		"no floor":                                      {pod: decision.Pod{Workload: deployment}, want: decision.AssignedAny},
+		"overflow Never":                                {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{Overflow: decision.NeverOverflow}, want: decision.AssignedSpot, require: "In"},
+		"overflow Never, own affinity for on-demand":    {pod: decision.Pod{Workload: deployment, OnlyOnDemand: true}, settings: decision.Settings{Overflow: decision.NeverOverflow}, want: decision.Unassigned},
+		"returns to spot":                               {pod: decision.Pod{Workload: deployment}, facts: facts{toSpot: true}, want: decision.AssignedSpot, require: "In"},
+		"returns to spot, part of the floor":            {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MinOnDemand: third}, facts: facts{toSpot: true}, want: decision.AssignedOnDemand, require: "NotIn"},
+		"granted":                                       {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MinOnDemand: third}, facts: facts{granted: kube.GrantedFallback}, want: decision.AssignedAny},
+		"a floor that is a preference":                  {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MinOnDemand: third, WhenUnsatisfiable: decision.ScheduleAnyway}, want: decision.Unassigned},
+		"an ordinal of the floor":                       {pod: decision.Pod{Workload: at(set, 0)}, settings: decision.Settings{MinOnDemand: decision.Count(1)}, facts: facts{assigned: 3}, want: decision.AssignedOnDemand, require: "NotIn"},
+		"an ordinal beyond":                             {pod: decision.Pod{Workload: at(set, 1)}, settings: decision.Settings{MinOnDemand: decision.Count(1)}, want: decision.AssignedAny},
+		"only spot, of the floor":                       {pod: decision.Pod{Workload: deployment, OnlySpot: true}, settings: decision.Settings{MinOnDemand: third}, want: decision.Unassigned, warns: true},
+		"only spot, exemptions ignored":                 {pod: decision.Pod{Workload: deployment, OnlySpot: true}, settings: decision.Settings{MinOnDemand: third, Exemptions: decision.IgnoreExemptions}, want: decision.Unassigned, warns: true},
+		"only spot, beyond the floor":                   {pod: decision.Pod{Workload: deployment, OnlySpot: true}, settings: decision.Settings{MinOnDemand: third}, facts: facts{assigned: 3}, want: decision.Unassigned},
+		"a cap":                                         {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MaxPerPool: &pools}, want: decision.AssignedAny, warns: true},
+		"a cap, and overflow Never":                     {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MaxPerPool: &pools, Overflow: decision.NeverOverflow}, want: decision.AssignedSpot, require: "In", warns: true},
+		"a retriable Job":                               {pod: decision.Pod{Workload: decision.Workload{Kind: "Job", Desired: 5, Batch: decision.Retriable}}, want: decision.AssignedAny},
+		"own affinity for on-demand, part of the floor": {pod: decision.Pod{Workload: deployment, OnlyOnDemand: true}, settings: decision.Settings{MinOnDemand: third}, want: decision.Unassigned},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := NewLabels(builtin(), []string{karpenter}, karpenter)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := l.choose(&kube.Subject{Pod: test.pod}, test.settings, test.facts)
+			if c.assigned != test.want || c.warning != "" != test.warns || c.granted != test.facts.granted {
+				t.Errorf("choose = %+v, want %q and a warning %v", c, test.want, test.warns)
+			}
+			var operators []string
+			for _, e := range c.require {
+				operators = append(operators, string(e.Operator))
+			}
+			if got := strings.Join(operators, " "); got != test.require {
+				t.Errorf("requires %v, want %q", c.require, test.require)
+			}
+			prefers := ""
+			if len(c.prefer) > 0 {
+				prefers = string(c.prefer[0].Operator)
+			}
+			want := map[decision.Assignment]string{decision.AssignedAny: "In", decision.Unassigned: "NotIn"}[test.want]
+			if test.pod.OnlySpot || test.pod.OnlyOnDemand {
+				want = ""
+			}
+			if prefers != want {
+				t.Errorf("prefers %v, want %q", c.prefer, want)
+			}
+			if c.why == "" {
+				t.Error("the annotation has no reason")
+			}
+		})
+	}
+}
+
+// Without a label for spot, choose cannot require spot for replicas beyond the floor.
+func TestChooseWithoutSpotLabel(t *testing.T) {
+	l, err := NewLabels(builtin(), []string{karpenter}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := decision.Pod{Workload: decision.Workload{Kind: "Deployment", Desired: 2}}
+	for _, f := range []facts{{}, {toSpot: true}} {
+		if c := l.choose(&kube.Subject{Pod: pod}, decision.Settings{Overflow: decision.NeverOverflow}, f); c.assigned != decision.AssignedAny || c.require != nil {
+			t.Errorf("choose = %+v, want no requirement", c)
+		}
+	}
+}
