@@ -19,16 +19,18 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 
-	// What the main package of kube-scheduler registers, too: logs as JSON, and the metrics of clients, leader election and version.
+	// The main package of kube-scheduler registers these too: logs as JSON, and the metrics of
+	// clients, leader election and version.
 	_ "k8s.io/component-base/logs/json/register"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
 )
 
-// newSchedulerCommand returns kube-scheduler's command with these plugins, as app.NewSchedulerCommand of Kubernetes 1.36 does: the same
-// flags, help, logging, signals and metrics. The only differences are guardTakeover, guardLease, rememberLabels, expireGates,
-// withdrawBudgets, searchNarrowly and boundBindings, for which there is no place in the original: it keeps to itself the scheduler that app.Setup
-// makes and app.Run runs.
+// newSchedulerCommand returns kube-scheduler's command with these plugins, like
+// app.NewSchedulerCommand of Kubernetes 1.36: it has the same flags, help, logging, signals and
+// metrics. It adds guardTakeover, guardLease, rememberLabels, expireGates, withdrawBudgets,
+// searchNarrowly and limitBindings. The original has no hook for them, because it does not expose
+// the scheduler between app.Setup and app.Run.
 func newSchedulerCommand(labels *kube.LabelHistory, plugins ...app.Option) *cobra.Command {
 	opts := options.NewOptions()
 	command := &cobra.Command{
@@ -39,7 +41,7 @@ still has its floor of replicas on on-demand nodes. It runs beside the cluster's
 kube-scheduler and places the pods that name it in spec.schedulerName.`,
 		Args: cobra.NoArgs,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
-			// Feature gates are set before RunE reads them.
+			// Feature gates must be set before RunE reads them.
 			return opts.ComponentGlobalsRegistry.Set()
 		},
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -53,17 +55,17 @@ kube-scheduler and places the pods that name it in spec.schedulerName.`,
 	for _, set := range flags.FlagSets {
 		command.Flags().AddFlagSet(set)
 	}
-	columns, _, _ := term.TerminalSize(command.OutOrStdout()) // 0, which is no wrapping, where it is no terminal
+	columns, _, _ := term.TerminalSize(command.OutOrStdout()) // 0 without a terminal, which disables wrapping
 	cliflag.SetUsageAndHelpFunc(command, *flags, columns)
 	if err := command.MarkFlagFilename("config", "yaml", "yml", "json"); err != nil {
-		panic(err) // there is no flag of that name
+		panic(err) // unreachable: the flag exists
 	}
 	return command
 }
 
 // runScheduler runs until a signal, the loss of the lease or an error.
 func runScheduler(command *cobra.Command, opts *options.Options, labels *kube.LabelHistory, plugins []app.Option) error {
-	// Mistakes are told before anything is asked of the API server.
+	// Report mistakes before the first call to the API server.
 	if err := checkFlags(command); err != nil {
 		return err
 	}
@@ -72,7 +74,7 @@ func runScheduler(command *cobra.Command, opts *options.Options, labels *kube.La
 		return err
 	}
 	if err := logsapi.ValidateAndApply(opts.Logs, features); err != nil {
-		fmt.Fprintln(os.Stderr, err) // nothing else can be logged without
+		fmt.Fprintln(os.Stderr, err) // without logging, nothing else can be reported
 		os.Exit(1)
 	}
 	cliflag.PrintFlags(command.Flags())
@@ -94,7 +96,7 @@ func runScheduler(command *cobra.Command, opts *options.Options, labels *kube.La
 		return err
 	}
 	searchNarrowly(sched, config.ComponentConfig.PercentageOfNodesToScore)
-	boundBindings(sched, fresh)
+	limitBindings(sched, fresh)
 	features.(featuregate.MutableFeatureGate).AddMetrics()
 	opts.ComponentGlobalsRegistry.AddMetrics()
 	return app.Run(ctx, config, sched)

@@ -7,8 +7,9 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// Packages that the main package of kube-scheduler imports for their effect give these: they would be missed by nobody but users.
-func TestWhatKubeSchedulerRegisters(t *testing.T) {
+// These metrics and formats exist only because of blank imports, as in the main package of
+// kube-scheduler. No other test would fail without them.
+func TestRegistrationsOfKubeScheduler(t *testing.T) {
 	logging := logsapi.NewLoggingConfiguration()
 	logging.Format = logsapi.JSONLogFormat
 	if errs := logsapi.Validate(logging, nil, nil); len(errs) > 0 {

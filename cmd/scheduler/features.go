@@ -7,13 +7,14 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 )
 
-// unsupported are feature gates under which the plugins would count wrongly.
+// unsupported lists feature gates that would make the plugins count incorrectly, with the reason.
 var unsupported = map[featuregate.Feature]string{
-	// Snapshot.AssumePod and ForgetPod change a node and keep its generation, by which placement.Counter knows which nodes have changed.
-	features.GenericWorkload: "it changes the scheduler's snapshot in a way in which ReplicaSafety would miscount replicas on spot",
+	// Snapshot.AssumePod and ForgetPod change a node without a new generation. placement.Counter
+	// detects changed nodes by their generation.
+	features.GenericWorkload: "it changes the scheduler's snapshot without new generations, so ReplicaSafety would miscount replicas on spot",
 }
 
-// checkFeatures refuses feature gates under which floors could be broken.
+// checkFeatures refuses feature gates that could violate floors.
 func checkFeatures(gates featuregate.FeatureGate) error {
 	for feature, why := range unsupported {
 		if gates.Enabled(feature) {

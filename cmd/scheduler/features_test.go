@@ -7,7 +7,7 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// A scheduler that would miscount does not start, and says which gate is the reason.
+// The scheduler does not start with a feature gate that would make it miscount, and names the gate.
 func TestUnsupportedFeatureGates(t *testing.T) {
 	for flag, refused := range map[string]bool{
 		"GenericWorkload=true": true,

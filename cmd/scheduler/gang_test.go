@@ -24,7 +24,8 @@ import (
 
 const withGangs = "../../config/gang.yaml"
 
-// TestGangConfig keeps config/gang.yaml to what config/scheduler-config.yaml says, with Coscheduling added and nothing else.
+// TestGangConfig checks that config/gang.yaml equals config/scheduler-config.yaml plus
+// Coscheduling.
 func TestGangConfig(t *testing.T) {
 	if err := checkConfig(withGangs); err != nil {
 		t.Fatal(err)
@@ -44,8 +45,8 @@ func TestGangConfig(t *testing.T) {
 	}
 }
 
-// TestGangOrder shows what the scheduler makes of config/gang.yaml: the queue is Coscheduling's, and it rejects gangs after ReplicaSafety
-// and preemption have had their turn.
+// TestGangOrder checks the plugin order of config/gang.yaml: Coscheduling orders the queue, and it
+// rejects gangs after ReplicaSafety and preemption have run.
 func TestGangOrder(t *testing.T) {
 	points := pointsOf(t, withGangs)
 	names := func(set schedulerconfig.PluginSet) (names []string) {
@@ -62,7 +63,8 @@ func TestGangOrder(t *testing.T) {
 	}
 }
 
-// TestGangArgs shows that the arguments are decoded: nothing may read the scheduler's schemes before they are registered.
+// TestGangArgs checks that the arguments are decoded: no code may read the scheduler's schemes
+// before they are registered.
 func TestGangArgs(t *testing.T) {
 	cfg, err := options.LoadConfigFromFile(klog.Background(), withGangs)
 	if err != nil {
@@ -80,8 +82,9 @@ func TestGangArgs(t *testing.T) {
 	t.Error("no args of Coscheduling")
 }
 
-// TestPlacesGangs: a profile places gangs if Coscheduling is enabled at Permit, not if the queue alone is ordered by it.
-func TestPlacesGangs(t *testing.T) {
+// TestSchedulesGangs checks that a profile schedules gangs if Coscheduling is enabled at Permit,
+// and not if it only orders the queue.
+func TestSchedulesGangs(t *testing.T) {
 	coscheduling := []schedulerconfig.Plugin{{Name: gang.Name}}
 	sorts := schedulerconfig.PluginSet{Enabled: coscheduling}
 	for name, test := range map[string]struct {
@@ -108,20 +111,20 @@ func TestPlacesGangs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := placesGangs(handle); got != test.want {
-				t.Errorf("placesGangs = %t, want %t", got, test.want)
+			if got := schedulesGangs(handle); got != test.want {
+				t.Errorf("schedulesGangs = %t, want %t", got, test.want)
 			}
 		})
 	}
 }
 
-// fakePlugin has the handle of its profile taken.
+// fakePlugin records the handle of its profile.
 type fakePlugin struct{}
 
 func (fakePlugin) Name() string                                              { return "Handle" }
 func (fakePlugin) PostBind(context.Context, fwk.CycleState, *v1.Pod, string) {}
 
-// fakeCoscheduling stands for Coscheduling, which cannot be built without an API server.
+// fakeCoscheduling replaces Coscheduling, which requires an API server.
 type fakeCoscheduling struct{ fakePlugin }
 
 func (fakeCoscheduling) Name() string                                   { return gang.Name }

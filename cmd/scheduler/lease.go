@@ -14,20 +14,22 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/takeover"
 )
 
-// guardLease lets sched decide nothing while its lease is older than the renew deadline, which is shorter than the lease lasts, and lets
-// one process lead for one term only. It returns what says whether the lease is that fresh now. It is to be called before sched runs, and
-// once; ctx ends the wait. Without leader election, which is a nil config, there is nothing to guard.
+// guardLease stops the decisions of sched while its lease is older than the renew deadline, which
+// is shorter than the lease duration. A process leads for at most one term. guardLease returns a
+// function that reports whether the lease is fresh. It must be called once, before sched runs. ctx
+// ends a wait. Without leader election config is nil, and guardLease has no effect.
 func guardLease(ctx context.Context, config *leaderelection.LeaderElectionConfig, sched *scheduler.Scheduler) (fresh func() bool) {
 	if config == nil {
 		return func() bool { return true }
 	}
 	lock := lease.NewLock(config.Lock, config.LeaseDuration)
 	config.Lock = lock
-	sched.NextPod = whenFresh(ctx, lock, config.RenewDeadline, sched.NextPod)
+	sched.NextPod = afterFreshLease(ctx, lock, config.RenewDeadline, sched.NextPod)
 	return func() bool { return lock.Fresh(config.RenewDeadline) }
 }
 
-// rememberLabels has the lease remember for later leaders that nodes with a capacity label were seen. It is to be called after guardLease.
+// rememberLabels stores in the lease, for later leaders, that nodes with a capacity label were
+// seen. It must be called after guardLease.
 func rememberLabels(config *leaderelection.LeaderElectionConfig, labels *kube.LabelHistory) {
 	if config == nil {
 		return
@@ -37,8 +39,9 @@ func rememberLabels(config *leaderelection.LeaderElectionConfig, labels *kube.La
 	}
 }
 
-// whenFresh returns next with a wait for a fresh lease after it, and so right before the scheduling cycle of the pod.
-func whenFresh(ctx context.Context, lock *lease.Lock, atMost time.Duration, next nextPod) nextPod {
+// afterFreshLease returns a function that calls next and then waits for a fresh lease, directly
+// before the scheduling cycle of the pod.
+func afterFreshLease(ctx context.Context, lock *lease.Lock, atMost time.Duration, next nextPod) nextPod {
 	return func(logger klog.Logger) (*framework.QueuedPodInfo, error) {
 		pod, err := next(logger)
 		if !lock.Fresh(atMost) {

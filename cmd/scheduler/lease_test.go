@@ -17,7 +17,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/takeover"
 )
 
-// lock answers every request with err, after a time.
+// lock returns err for every request, after a delay.
 type lock struct {
 	resourcelock.Interface
 	err   error
@@ -38,35 +38,35 @@ func TestLeaseMustBeFresh(t *testing.T) {
 	const deadline, lasts = 10 * time.Second, 15 * time.Second
 	mine := resourcelock.LeaderElectionRecord{HolderIdentity: "me"}
 	for name, test := range map[string]struct {
-		// lead does what the leader election does before the scheduler asks for a pod.
+		// lead simulates the calls of the leader election before the scheduler requests a pod.
 		lead func(*lock, resourcelock.Interface) error
 		want bool
 	}{
-		"created":   {func(_ *lock, l resourcelock.Interface) error { return l.Create(t.Context(), mine) }, true},
-		"taken":     {func(_ *lock, l resourcelock.Interface) error { return l.Update(t.Context(), mine) }, true},
-		"never had": {func(*lock, resourcelock.Interface) error { return nil }, false},
-		"created in vain": {func(s *lock, l resourcelock.Interface) error {
+		"created":        {func(_ *lock, l resourcelock.Interface) error { return l.Create(t.Context(), mine) }, true},
+		"taken":          {func(_ *lock, l resourcelock.Interface) error { return l.Update(t.Context(), mine) }, true},
+		"never acquired": {func(*lock, resourcelock.Interface) error { return nil }, false},
+		"creation failed": {func(s *lock, l resourcelock.Interface) error {
 			s.err = errors.New("conflict")
 			return l.Create(t.Context(), mine)
 		}, false},
-		"taken in vain": {func(s *lock, l resourcelock.Interface) error {
+		"update failed": {func(s *lock, l resourcelock.Interface) error {
 			s.err = errors.New("conflict")
 			return l.Update(t.Context(), mine)
 		}, false},
-		"given back": {func(_ *lock, l resourcelock.Interface) error {
+		"released": {func(_ *lock, l resourcelock.Interface) error {
 			return l.Update(t.Context(), resourcelock.LeaderElectionRecord{})
 		}, false},
-		"taken long ago": {func(_ *lock, l resourcelock.Interface) error {
+		"acquired long ago": {func(_ *lock, l resourcelock.Interface) error {
 			defer time.Sleep(deadline)
 			return l.Update(t.Context(), mine)
 		}, false},
-		"taken a while ago": {func(_ *lock, l resourcelock.Interface) error {
+		"acquired recently": {func(_ *lock, l resourcelock.Interface) error {
 			defer time.Sleep(deadline - 1)
 			return l.Update(t.Context(), mine)
 		}, true},
-		// What counts for the others is what the leader wrote into it when it asked.
-		"taken slowly":   {func(s *lock, l resourcelock.Interface) error { s.takes = deadline; return l.Update(t.Context(), mine) }, false},
-		"created slowly": {func(s *lock, l resourcelock.Interface) error { s.takes = deadline; return l.Create(t.Context(), mine) }, false},
+		// Other schedulers use the time that the leader wrote at the start of its request.
+		"acquired slowly": {func(s *lock, l resourcelock.Interface) error { s.takes = deadline; return l.Update(t.Context(), mine) }, false},
+		"created slowly":  {func(s *lock, l resourcelock.Interface) error { s.takes = deadline; return l.Create(t.Context(), mine) }, false},
 		"renewed after a while": {func(s *lock, l resourcelock.Interface) error {
 			err := l.Update(t.Context(), mine)
 			time.Sleep(lasts - 1)
@@ -75,7 +75,7 @@ func TestLeaseMustBeFresh(t *testing.T) {
 		"lost after a while": {func(s *lock, l resourcelock.Interface) error {
 			err := l.Update(t.Context(), mine)
 			time.Sleep(deadline)
-			s.err = errors.New("the API server is away")
+			s.err = errors.New("the API server is unavailable")
 			return errors.Join(err, l.Update(t.Context(), mine))
 		}, false},
 	} {
@@ -99,30 +99,30 @@ func TestLeaseMustBeFresh(t *testing.T) {
 				select {
 				case <-returned:
 					if !test.want || pod == nil {
-						t.Errorf("a pod came: %t", pod != nil)
+						t.Errorf("NextPod returned a pod: %t", pod != nil)
 					}
 				default:
 					if test.want {
-						t.Error("no pod came")
+						t.Error("NextPod returned no pod")
 					}
 				}
 				// A process that ends does not wait for its lease.
 				cancel()
 				<-returned
 				if !test.want && pod != nil {
-					t.Error("a pod came when the process was to end")
+					t.Error("NextPod returned a pod although the process ends")
 				}
 			})
 		})
 	}
 }
 
-// A leader whose renewals succeed again goes on with the pod that it had.
+// A leader that renews its lease again continues with the pod that waited.
 func TestLeaseIsRenewedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lease := lease.NewLock(&lock{}, 2*time.Minute)
 		popped := 0
-		next := whenFresh(t.Context(), lease, 10*time.Second, func(klog.Logger) (*framework.QueuedPodInfo, error) {
+		next := afterFreshLease(t.Context(), lease, 10*time.Second, func(klog.Logger) (*framework.QueuedPodInfo, error) {
 			popped++
 			return &framework.QueuedPodInfo{Attempts: popped}, nil
 		})

@@ -1,5 +1,5 @@
-// Command spot-aware-scheduler is kube-scheduler with the plugins ReplicaSafety and SpotPreference, and with Coscheduling for
-// gangs.
+// Command spot-aware-scheduler is kube-scheduler with the plugins ReplicaSafety and SpotPreference,
+// and with Coscheduling for gangs.
 package main
 
 import (
@@ -30,29 +30,31 @@ func newCommand() *cobra.Command {
 	return newSchedulerCommand(labels, plugins(labels)...)
 }
 
-// plugins returns the plugins that a profile may enable beside those of kube-scheduler. They share labels.
+// plugins returns the plugins that a profile may enable in addition to kube-scheduler's. They share
+// labels.
 func plugins(labels *kube.LabelHistory) []app.Option {
 	return []app.Option{
-		app.WithPlugin(replicasafety.Name, replicasafety.With(labels, placesGangs)),
+		app.WithPlugin(replicasafety.Name, replicasafety.With(labels, schedulesGangs)),
 		app.WithPlugin(spotpreference.Name, spotpreference.New),
 		app.WithPlugin(gang.Name, gang.New),
 	}
 }
 
-// placesGangs reports whether the profile has pods of gangs wait for each other at Permit. A profile may have Coscheduling in queueSort
-// alone: the order of the queue is the same in all profiles.
-func placesGangs(handle fwk.Handle) bool {
+// schedulesGangs reports whether the profile enables Coscheduling at Permit, where pods of a gang
+// wait for each other. A profile may have Coscheduling in queueSort only, because all profiles must
+// have the same queue order.
+func schedulesGangs(handle fwk.Handle) bool {
 	profile, ok := handle.(framework.Framework)
 	return ok && has(profile.ListPlugins().Permit.Enabled, gang.Name)
 }
 
-// checkFlags checks the configuration file that --config names. Without one this would be a second stock scheduler, competing for the
-// stock scheduler's lock.
+// checkFlags validates the configuration file of --config. Without a file this program would be a
+// second stock scheduler that competes for the stock scheduler's lock.
 func checkFlags(command *cobra.Command) error {
 	file := command.Flag("config").Value.String()
 	if file == "" {
-		return errors.New("--config is required: the file with the profile that enables ReplicaSafety and SpotPreference " +
-			"(config/scheduler-config.yaml is one to start from)")
+		return errors.New("--config is required: a file with a profile that enables ReplicaSafety and SpotPreference " +
+			"(start from config/scheduler-config.yaml)")
 	}
 	return checkConfig(file)
 }

@@ -13,9 +13,11 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/replicasafety"
 )
 
-// searchNarrowly has sched look at few nodes first, which ReplicaSafety chooses, and at all of them, as it would without, when none of
-// the few takes the pod. Both searches are one scheduling attempt: what comes of it, preemption included, depends on the last one alone.
-// percentage is the configuration's percentageOfNodesToScore, which profiles may override: who sets it gets what it says.
+// searchNarrowly makes sched first search few nodes, which ReplicaSafety chooses. If the pod fits
+// on no such node, sched searches all nodes as usual. Both searches are one scheduling attempt: its
+// result, including preemption, depends only on the last search. percentage is
+// percentageOfNodesToScore of the configuration, which profiles may override. If it is set, the
+// search is not narrow.
 func searchNarrowly(sched *scheduler.Scheduler, percentage *int32) {
 	schedule := sched.SchedulePod
 	sched.SchedulePod = func(
@@ -25,11 +27,12 @@ func searchNarrowly(sched *scheduler.Scheduler, percentage *int32) {
 			placement.Narrow(cycle)
 		}
 		result, err := schedule(ctx, profile, cycle, pod)
-		// Without ReplicaSafety among them, another plugin has refused the pod before any node was looked at.
-		leftOut := func(unfit *framework.FitError) bool {
+		// If ReplicaSafety is not in the diagnosis, another plugin refused the pod before any node
+		// was searched.
+		nodesOmitted := func(unfit *framework.FitError) bool {
 			return unfit.Diagnosis.UnschedulablePlugins.Has(replicasafety.Name)
 		}
-		if unfit := (*framework.FitError)(nil); errors.As(err, &unfit) && leftOut(unfit) && placement.Widen(cycle) {
+		if unfit := (*framework.FitError)(nil); errors.As(err, &unfit) && nodesOmitted(unfit) && placement.Widen(cycle) {
 			return schedule(ctx, profile, cycle, pod)
 		}
 		return result, err

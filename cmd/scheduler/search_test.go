@@ -23,7 +23,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/replicasafety"
 )
 
-// stockProfile has the part of a profile that is read here.
+// stockProfile implements the method of a profile that searchNarrowly uses.
 type stockProfile struct {
 	framework.Framework
 	percentage *int32
@@ -31,8 +31,8 @@ type stockProfile struct {
 
 func (p stockProfile) PercentageOfNodesToScore() *int32 { return p.percentage }
 
-// TestSearchNarrowly: there is a second search if, and only if, the first one looked at few nodes and found none that fits; what it brings
-// is the result.
+// TestSearchNarrowly checks that a second search runs if and only if the first one was narrow and
+// found no feasible node. The result of the last search is returned.
 func TestSearchNarrowly(t *testing.T) {
 	refusedBy := func(plugin string) error {
 		return &framework.FitError{Pod: &v1.Pod{}, Diagnosis: framework.Diagnosis{NodeToStatus: framework.NewDefaultNodeToStatus(), UnschedulablePlugins: sets.New(plugin)}}
@@ -65,7 +65,7 @@ func TestSearchNarrowly(t *testing.T) {
 				was := test.searches[did]
 				did++
 				if was.narrow {
-					lookAtNodes(cycle)
+					searchNodes(cycle)
 				}
 				return scheduler.ScheduleResult{EvaluatedNodes: did}, was.err
 			}}
@@ -78,23 +78,23 @@ func TestSearchNarrowly(t *testing.T) {
 	}
 }
 
-// Who sets percentageOfNodesToScore, for all profiles or for one, gets no narrow search.
+// If percentageOfNodesToScore is set, for all profiles or for one, the search is not narrow.
 func TestPercentageOfNodesToScore(t *testing.T) {
 	cases := map[string]struct {
 		all, one *int32
 		want     placement.Scope
 	}{
-		"not set":                  {nil, nil, placement.FewNodes},
-		"zero is not set":          {ptr.To[int32](0), nil, placement.FewNodes},
-		"set for all":              {ptr.To[int32](100), nil, placement.AllNodes},
-		"set for the profile":      {nil, ptr.To[int32](5), placement.AllNodes},
-		"switched off for it only": {ptr.To[int32](100), ptr.To[int32](0), placement.FewNodes},
+		"not set":              {nil, nil, placement.FewNodes},
+		"zero means not set":   {ptr.To[int32](0), nil, placement.FewNodes},
+		"set for all":          {ptr.To[int32](100), nil, placement.AllNodes},
+		"set for the profile":  {nil, ptr.To[int32](5), placement.AllNodes},
+		"zero for the profile": {ptr.To[int32](100), ptr.To[int32](0), placement.FewNodes},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			sched := &scheduler.Scheduler{SchedulePod: func(_ context.Context, _ framework.Framework, cycle fwk.CycleState, _ *framework.QueuedPodInfo) (scheduler.ScheduleResult, error) {
-				if got := lookAtNodes(cycle); got != test.want {
-					t.Errorf("the search looks at %q nodes, want %q", got, test.want)
+				if got := searchNodes(cycle); got != test.want {
+					t.Errorf("the search covers %q nodes, want %q", got, test.want)
 				}
 				return scheduler.ScheduleResult{}, nil
 			}}
@@ -106,8 +106,8 @@ func TestPercentageOfNodesToScore(t *testing.T) {
 	}
 }
 
-// lookAtNodes does ReplicaSafety's part of a search, in a cluster of 200 nodes.
-func lookAtNodes(cycle fwk.CycleState) placement.Scope {
+// searchNodes simulates ReplicaSafety in a search of a cluster with 200 nodes.
+func searchNodes(cycle fwk.CycleState) placement.Scope {
 	nodes := make([]fwk.NodeInfo, 200)
 	for i := range nodes {
 		info := framework.NewNodeInfo()

@@ -21,17 +21,17 @@ import (
 var takeoverDuration = metrics.NewGauge(&metrics.GaugeOpts{
 	Subsystem: "spot_aware_scheduler",
 	Name:      "takeover_duration_seconds",
-	Help: "Time from the start of this instance's leadership to its first decision, in which it waits for the bindings of its " +
-		"predecessors. 0 in one that does not lead, and as long as it waits.",
+	Help: "Time in seconds from the start of this instance's leadership to its first decision, while it waits for the bindings of its " +
+		"predecessors. 0 if the instance does not lead or still waits.",
 	StabilityLevel: metrics.ALPHA,
 })
 
-// guardTakeover lets sched decide nothing until its cache holds every binding that was made before it began to lead. It is to be called
-// before sched runs, and once; ctx ends the wait.
+// guardTakeover stops the decisions of sched until its cache contains every binding of earlier
+// leaders. It must be called once, before sched runs. ctx ends the wait.
 func guardTakeover(ctx context.Context, config *rest.Config, sched *scheduler.Scheduler) error {
 	client, err := metadata.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("making a client for takeovers: %w", err)
+		return fmt.Errorf("creating a client for takeovers: %w", err)
 	}
 	legacyregistry.MustRegister(takeoverDuration)
 	t := takeover.Takeover{
@@ -43,16 +43,18 @@ func guardTakeover(ctx context.Context, config *rest.Config, sched *scheduler.Sc
 			return err == nil && pod.Spec.NodeName != ""
 		},
 	}
-	sched.NextPod = before(ctx, t, sched.NextPod)
+	sched.NextPod = afterTakeover(ctx, t, sched.NextPod)
 	return nil
 }
 
-// nextPod is the type of Scheduler.NextPod: it blocks until there is a pod to schedule, and returns nil when there will be none any more.
+// nextPod is the type of Scheduler.NextPod. It blocks until there is a pod to schedule, and returns
+// nil after the scheduling queue is closed.
 type nextPod = func(klog.Logger) (*framework.QueuedPodInfo, error)
 
-// before returns next with the takeover before its first call. The scheduler calls it at the beginning of every scheduling cycle, one
-// after the other, and for the first time when it leads; a process leads once at most.
-func before(ctx context.Context, t takeover.Takeover, next nextPod) nextPod {
+// afterTakeover returns a function that runs the takeover before the first call of next. The
+// scheduler calls it at the beginning of every scheduling cycle, sequentially, and only after it
+// leads. A process leads at most once.
+func afterTakeover(ctx context.Context, t takeover.Takeover, next nextPod) nextPod {
 	done := false
 	return func(logger klog.Logger) (*framework.QueuedPodInfo, error) {
 		if !done {

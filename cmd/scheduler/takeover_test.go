@@ -17,13 +17,14 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/takeover"
 )
 
-// cluster is what a takeover sees: the pods that are bound according to the API server, and those of them that the cache holds.
+// cluster contains the pods that are bound according to the API server, and which pods the cache
+// contains.
 type cluster struct {
 	mu        sync.Mutex
 	bound     map[types.UID]types.NamespacedName
 	cached    map[types.UID]bool
-	failures  int             // how many lists from now on fail
-	lists     []time.Duration // when each list was asked for, since the beginning
+	failures  int             // number of next lists that fail
+	lists     []time.Duration // start of each list, since the beginning
 	began     time.Time
 	decisions int // calls of the scheduler's own NextPod
 }
@@ -41,7 +42,7 @@ func (c *cluster) list(context.Context) (map[types.UID]types.NamespacedName, err
 	c.lists = append(c.lists, time.Since(c.began))
 	if c.failures > 0 {
 		c.failures--
-		return nil, errors.New("the API server is away")
+		return nil, errors.New("the API server is unavailable")
 	}
 	bound := map[types.UID]types.NamespacedName{}
 	for uid, name := range c.bound {
@@ -56,9 +57,9 @@ func (c *cluster) holds(uid types.UID) bool {
 	return c.cached[uid]
 }
 
-// lead calls NextPod as a scheduler does that begins to lead, and again when it has returned a pod, until ctx is done.
+// lead calls NextPod like a scheduler that begins to lead, repeatedly until ctx is done.
 func (c *cluster) lead(ctx context.Context) {
-	next := before(ctx, takeover.Takeover{List: c.list, Holds: c.holds}, func(klog.Logger) (*framework.QueuedPodInfo, error) {
+	next := afterTakeover(ctx, takeover.Takeover{List: c.list, Holds: c.holds}, func(klog.Logger) (*framework.QueuedPodInfo, error) {
 		c.do(func() { c.decisions++ })
 		return &framework.QueuedPodInfo{}, nil
 	})
@@ -72,7 +73,7 @@ func (c *cluster) lead(ctx context.Context) {
 	}()
 }
 
-// after lets time pass and fails the test unless that many decisions have been made by then.
+// after advances the time and fails the test unless that many decisions have been made.
 func (c *cluster) after(t *testing.T, d time.Duration, decisions int) {
 	t.Helper()
 	time.Sleep(d)
@@ -84,7 +85,7 @@ func (c *cluster) after(t *testing.T, d time.Duration, decisions int) {
 	})
 }
 
-// inCluster runs a test in a time of its own, with the pods a and b bound and nothing in the cache.
+// inCluster runs a test in a synctest bubble, with the pods a and b bound and an empty cache.
 func inCluster(t *testing.T, test func(*testing.T, *cluster)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -129,8 +130,8 @@ func TestTakeoverIsShortWhenNothingIsMissing(t *testing.T) {
 	}
 }
 
-// What the API server commits in the first moments of the term was sent before it.
-func TestTakeoverSeesBindingsThatWereOnTheirWay(t *testing.T) {
+// The API server may commit bindings shortly after the start of the term that were sent before it.
+func TestTakeoverSeesLateCommits(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.cached["a"], c.cached["b"] = true, true
 		c.lead(t.Context())
@@ -142,8 +143,9 @@ func TestTakeoverSeesBindingsThatWereOnTheirWay(t *testing.T) {
 	})
 }
 
-// A pod that was deleted or has ended before the watch told of its binding never comes.
-func TestTakeoverDoesNotWaitForWhatIsGone(t *testing.T) {
+// The cache never contains a pod that was deleted or has ended before the watch reported its
+// binding.
+func TestTakeoverIgnoresDeletedPods(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.cached["a"] = true
 		c.lead(t.Context())
@@ -153,8 +155,9 @@ func TestTakeoverDoesNotWaitForWhatIsGone(t *testing.T) {
 	})
 }
 
-// Other schedulers go on binding. Nobody has to wait for those: it would never end.
-func TestTakeoverDoesNotWaitForWhatComesLater(t *testing.T) {
+// Other schedulers continue to bind pods. The takeover must not wait for these bindings, or it
+// would never end.
+func TestTakeoverIgnoresLaterBindings(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.lead(t.Context())
 		c.after(t, takeover.Settle+takeover.RelistAfter/2, 0)
@@ -165,7 +168,7 @@ func TestTakeoverDoesNotWaitForWhatComesLater(t *testing.T) {
 	})
 }
 
-func TestTakeoverListsSeldomer(t *testing.T) {
+func TestTakeoverListsLessOften(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.lead(t.Context())
 		c.after(t, 10*time.Minute, 0)
@@ -176,7 +179,7 @@ func TestTakeoverListsSeldomer(t *testing.T) {
 	})
 }
 
-func TestTakeoverAsksAgainWhenListsFail(t *testing.T) {
+func TestTakeoverRetriesFailedLists(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.cached["a"], c.cached["b"] = true, true
 		c.failures = 3
@@ -186,8 +189,8 @@ func TestTakeoverAsksAgainWhenListsFail(t *testing.T) {
 	})
 }
 
-// A failing list must not look like one in which the missing pods are gone.
-func TestTakeoverAsksAgainWhenLaterListsFail(t *testing.T) {
+// After a failed list, the takeover must not assume that the missing pods were deleted.
+func TestTakeoverRetriesFailedLaterLists(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.lead(t.Context())
 		c.after(t, takeover.Settle+takeover.RelistAfter/2, 0)
@@ -222,7 +225,7 @@ func TestTakeoverEndsWithTheProcess(t *testing.T) {
 	}
 }
 
-// It is the beginning of a term, no part of every cycle.
+// The takeover runs once per term, not in every cycle.
 func TestTakeoverHappensOnce(t *testing.T) {
 	inCluster(t, func(t *testing.T, c *cluster) {
 		c.cached["a"], c.cached["b"] = true, true

@@ -34,8 +34,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// world is the running scheduler with the shipped configuration, on a fake API server. Waiting pods are
-// not flushed from the queue after a while: only events have them tried again.
+// world is the running scheduler with the shipped configuration and a fake API server. Waiting pods
+// are not flushed from the queue after a timeout, so only events retry them.
 type world struct {
 	t       testing.TB
 	ctx     context.Context
@@ -45,11 +45,11 @@ type world struct {
 	mu       sync.Mutex
 	attempts map[string]int    // by pod
 	bound    map[string]string // pod to node
-	deleted  []string          // pods, in the order of their deletion: the victims of preemption
+	deleted  []string          // in the order of their deletion: the victims of preemption
 }
 
-// newWorld starts the scheduler. edits are pairs of a text in config/scheduler-config.yaml and what to
-// put in its place.
+// newWorld starts the scheduler. edits are pairs of a text in config/scheduler-config.yaml and its
+// replacement.
 func newWorld(t testing.TB, edits []string, objects ...runtime.Object) *world {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -89,7 +89,7 @@ func newWorld(t testing.TB, edits []string, objects ...runtime.Object) *world {
 	return w
 }
 
-// config writes the shipped configuration with edits to a file, and returns its name.
+// config writes the shipped configuration with edits to a file and returns its name.
 func (w *world) config(edits []string) string {
 	w.t.Helper()
 	data, err := os.ReadFile(shipped)
@@ -106,7 +106,7 @@ func (w *world) config(edits []string) string {
 	return file
 }
 
-// bind is what the API server and the kubelet do with a binding.
+// bind simulates the API server and the kubelet after a binding.
 func (w *world) bind(action clienttesting.Action) (bool, runtime.Object, error) {
 	if action.GetSubresource() != "binding" {
 		return false, nil, nil
@@ -131,21 +131,21 @@ func (w *world) noteDeleted(action clienttesting.Action) (bool, runtime.Object, 
 	return false, nil, nil
 }
 
-// tried returns how often the scheduler has tried each pod.
+// tried returns how often the scheduler tried each pod.
 func (w *world) tried() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return maps.Clone(w.attempts)
 }
 
-// nodeOf returns the node that the scheduler bound the pod to; "" if it has not.
+// nodeOf returns the node that the pod is bound to; "" if it is not bound.
 func (w *world) nodeOf(pod string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.bound[pod]
 }
 
-// place creates pod, waits until it is bound, and returns how long that took.
+// place creates pod, waits until it is bound, and returns how long it took.
 func (w *world) place(pod *v1.Pod) time.Duration {
 	w.t.Helper()
 	began := time.Now()
@@ -169,9 +169,9 @@ func (w *world) must(err error) {
 	}
 }
 
-func (w *world) eventually(what string, holds func() bool) {
+func (w *world) eventually(what string, condition func() bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !condition(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("not within a minute: %s", what)
 		}
@@ -210,7 +210,7 @@ func podWith(name, cpu string, owners ...metav1.OwnerReference) *v1.Pod {
 	}
 }
 
-// runsOn has pod run on node.
+// runsOn returns pod as a pod that runs on node.
 func runsOn(node string, pod *v1.Pod) *v1.Pod {
 	pod.Spec.NodeName, pod.Status.Phase = node, v1.PodRunning
 	return pod

@@ -20,8 +20,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// Connect returns how the API server is reached: by a kubeconfig, or without one as the pod that this runs in. $KUBECONFIG does not count:
-// nothing acts on a cluster by accident.
+// Connect returns the configuration for the API server: from a kubeconfig, or else from the pod
+// that this process runs in. It ignores $KUBECONFIG, so the program never acts on a cluster by
+// accident.
 func Connect(kubeconfig string) (*rest.Config, error) {
 	config, err := rest.InClusterConfig()
 	if kubeconfig != "" {
@@ -36,10 +37,10 @@ func Connect(kubeconfig string) (*rest.Config, error) {
 	return config, nil
 }
 
-// NewInformers returns informers of what decisions are made from.
+// NewInformers returns the informers that decisions depend on.
 func NewInformers(client kubernetes.Interface) informers.SharedInformerFactory {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(kube.Trim))
-	// Pods that have ended count nowhere, and a cluster with Jobs has many.
+	// Completed pods never count, and a cluster with Jobs has many.
 	factory.InformerFor(&v1.Pod{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 		return corev1.NewFilteredPodInformer(client, metav1.NamespaceAll, resync,
 			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
@@ -50,8 +51,9 @@ func NewInformers(client kubernetes.Interface) informers.SharedInformerFactory {
 	return factory
 }
 
-// ServeAllMetrics is to be called once, before a manager serves metrics: it would serve controller-runtime's registry alone, and Kubernetes'
-// metrics are in another.
+// ServeAllMetrics adds the metrics of the Kubernetes registry to controller-runtime's registry,
+// which is the only one that a manager serves. It must be called once, before a manager serves
+// metrics.
 func ServeAllMetrics() {
 	ctrlmetrics.Registry = struct {
 		prometheus.Registerer

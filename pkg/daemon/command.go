@@ -1,5 +1,5 @@
-// Package daemon is what spot-controller and spot-extender have in common: how they understand a command line, reach the API server, keep
-// informers' caches and serve metrics.
+// Package daemon contains the common parts of spot-controller and spot-extender: command line,
+// connection to the API server, informers and metrics.
 package daemon
 
 import (
@@ -20,7 +20,7 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	// Logs as JSON, and the metric of the version.
+	// Register logs as JSON and the metric of the version.
 	_ "k8s.io/component-base/logs/json/register"
 	_ "k8s.io/component-base/metrics/prometheus/version"
 )
@@ -36,12 +36,13 @@ type Command struct {
 	Name, Long string
 	// AddFlags adds the program's own flags, in named sets.
 	AddFlags func(*cliflag.NamedFlagSets)
-	// Read reads what the flags name and returns what runs the program: mistakes are told before anything is asked of the API server. One of
-	// the command line itself is a Misuse.
+	// Read reads the files that the flags name and returns a function that runs the program, so
+	// mistakes are reported before the first call to the API server. It returns a Misuse for an
+	// error of the command line itself.
 	Read func() (start func(context.Context) error, err error)
 }
 
-// Misuse says that an error is one of the command line.
+// Misuse marks err as an error of the command line.
 func Misuse(err error) error { return misuse{err} }
 
 type misuse struct{ error }
@@ -50,7 +51,7 @@ func (m misuse) Unwrap() error { return m.error }
 
 // Execute runs a command line and returns the exit status.
 func (c *Command) Execute(ctx context.Context, args []string, stderr io.Writer) int {
-	understood := false // whether the flags were: errors before that are wrong usage
+	understood := false // the flags were parsed; earlier errors are wrong usage
 	command := c.cobra(&understood)
 	command.SetArgs(args)
 	command.SetErr(stderr)
@@ -72,7 +73,7 @@ func (c *Command) Execute(ctx context.Context, args []string, stderr io.Writer) 
 	}
 }
 
-// cobra returns the command. It sets understood when the command line has no mistake that cobra sees.
+// cobra returns the command. It sets understood after cobra has accepted the command line.
 func (c *Command) cobra(understood *bool) *cobra.Command {
 	logging := logsapi.NewLoggingConfiguration()
 	command := &cobra.Command{
@@ -105,12 +106,13 @@ func (c *Command) cobra(understood *bool) *cobra.Command {
 	for _, set := range sets.FlagSets {
 		command.Flags().AddFlagSet(set)
 	}
-	columns, _, _ := term.TerminalSize(command.OutOrStdout()) // 0, which is no wrapping, where it is no terminal
+	columns, _, _ := term.TerminalSize(command.OutOrStdout()) // 0 without a terminal, which disables wrapping
 	cliflag.SetUsageAndHelpFunc(command, sets, columns)
 	return command
 }
 
-// ReadFile has parse read a configuration file. The error names it; of several mistakes each stands on a line of its own.
+// ReadFile reads a configuration file with parse. The error names the file and lists several
+// mistakes on separate lines.
 func ReadFile(name string, parse func([]byte) error) error {
 	data, err := os.ReadFile(name)
 	if err != nil {

@@ -15,15 +15,17 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/gating"
 )
 
-// gatesPerSecond is how many expired gates are removed in a second, on average and at once. It is slow, so that bindings come first.
+// gatesPerSecond limits the removals of expired gates, as average rate and as burst. It is low
+// because bindings have priority.
 const gatesPerSecond = 50
 
-// expireGates has the scheduler, while fresh says that it leads, remove the capacity gates that spot-controller has not removed in time. It is
-// to be called before sched runs, and once; ctx ends it.
+// expireGates makes the scheduler remove capacity gates that spot-controller has not removed in
+// time, while fresh reports that it leads. It must be called once, before sched runs. It ends with
+// ctx.
 func expireGates(ctx context.Context, cc schedulerserverconfig.CompletedConfig, sched *scheduler.Scheduler, fresh func() bool) error {
 	timeouts := map[string]time.Duration{}
 	for _, profile := range cc.ComponentConfig.Profiles {
-		args := &config.ReplicaSafetyArgs{} // what a profile has that says nothing
+		args := &config.ReplicaSafetyArgs{} // defaults of a profile without args
 		args.SetDefaults()
 		for _, plugin := range profile.PluginConfig {
 			if set, ok := plugin.Args.(*config.ReplicaSafetyArgs); ok {
@@ -44,7 +46,7 @@ func expireGates(ctx context.Context, cc schedulerserverconfig.CompletedConfig, 
 	limited.QPS, limited.Burst = gatesPerSecond, gatesPerSecond
 	client, err := kubernetes.NewForConfig(limited)
 	if err != nil {
-		return fmt.Errorf("making the client that removes expired gates: %w", err)
+		return fmt.Errorf("creating the client that removes expired gates: %w", err)
 	}
 	gating.RegisterExpiryMetrics()
 	expirer, err := gating.NewExpirer(cc.InformerFactory, client, clock.RealClock{}, profiles, fresh)

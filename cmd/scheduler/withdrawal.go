@@ -15,17 +15,19 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/withdrawal"
 )
 
-// budgetsPerSecond is how many PodDisruptionBudgets are deleted in a second, on average and at once. It is slow, so that bindings come first.
+// budgetsPerSecond limits the deletions of PodDisruptionBudgets, as average rate and as burst. It
+// is low because bindings have priority.
 const budgetsPerSecond = 10
 
-// withdrawBudgets has the scheduler, while fresh says that it leads, delete the PodDisruptionBudgets of a controller that does not run any
-// more. It is to be called before sched runs, and once; ctx ends it.
+// withdrawBudgets makes the scheduler delete the PodDisruptionBudgets of a controller that no
+// longer runs, while fresh reports that it leads. It must be called once, before sched runs. It
+// ends with ctx.
 func withdrawBudgets(ctx context.Context, cc schedulerserverconfig.CompletedConfig, sched *scheduler.Scheduler, fresh func() bool) error {
 	limited := rest.CopyConfig(cc.KubeConfig)
 	limited.QPS, limited.Burst = budgetsPerSecond, budgetsPerSecond
 	client, err := kubernetes.NewForConfig(limited)
 	if err != nil {
-		return fmt.Errorf("making the client that deletes PodDisruptionBudgets: %w", err)
+		return fmt.Errorf("creating the client that deletes PodDisruptionBudgets: %w", err)
 	}
 	anyProfile := sched.Profiles[slices.Min(slices.Collect(maps.Keys(sched.Profiles)))]
 	go withdrawal.NewWithdrawer(cc.InformerFactory, client, anyProfile.EventRecorder(), clock.RealClock{}, fresh).Run(ctx)

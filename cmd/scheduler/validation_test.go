@@ -44,7 +44,7 @@ func write(t *testing.T, profiles string) string {
 	return file
 }
 
-// mistakesIn returns the type and field of each mistake that err joins.
+// mistakesIn returns the type and field of each error that err joins.
 func mistakesIn(err error) []string {
 	var result []string
 	for ; err != nil; err = errors.Unwrap(err) {
@@ -78,8 +78,8 @@ func TestCheckPlugins(t *testing.T) {
 		"each point by itself": {`{preFilter: {enabled: [{name: ReplicaSafety}]}, filter: {enabled: [{name: ReplicaSafety}]},
     postFilter: {enabled: [{name: ReplicaSafety}]}, score: {enabled: [{name: SpotPreference}]}}`, nil},
 		"postFilter missing":                           {`{preFilter: {enabled: [{name: ReplicaSafety}]}, filter: {enabled: [{name: ReplicaSafety}]}}`, []string{noPost}},
-		"preemption switched off":                      {`{multiPoint: {enabled: [{name: ReplicaSafety}]}, postFilter: {disabled: [{name: "*"}]}}`, []string{noPost}},
-		"only preemption switched off":                 {`{multiPoint: {enabled: [{name: ReplicaSafety}]}, postFilter: {disabled: [{name: DefaultPreemption}]}}`, nil},
+		"all postFilter plugins disabled":              {`{multiPoint: {enabled: [{name: ReplicaSafety}]}, postFilter: {disabled: [{name: "*"}]}}`, []string{noPost}},
+		"only preemption disabled":                     {`{multiPoint: {enabled: [{name: ReplicaSafety}]}, postFilter: {disabled: [{name: DefaultPreemption}]}}`, nil},
 		"filter only":                                  {`{filter: {enabled: [{name: ReplicaSafety}]}, score: {enabled: [{name: SpotPreference}]}}`, []string{noPreFilter, noPost}},
 		"half of ReplicaSafety without SpotPreference": {`{preFilter: {enabled: [{name: ReplicaSafety}]}}`, []string{noFilter, noPost}},
 		"filter disabled by name": {`{multiPoint: {enabled: [{name: ReplicaSafety}, {name: SpotPreference}]},
@@ -88,7 +88,7 @@ func TestCheckPlugins(t *testing.T) {
     preFilter: {disabled: [{name: "*"}]}}`, []string{noPreFilter}},
 		"all disabled, ours enabled again": {`{multiPoint: {enabled: [{name: ReplicaSafety}, {name: SpotPreference}]},
     filter: {disabled: [{name: "*"}], enabled: [{name: ReplicaSafety}]}}`, nil},
-		"SpotPreference disabled where it matters": {`{multiPoint: {enabled: [{name: SpotPreference}]},
+		"SpotPreference disabled at preScore and score": {`{multiPoint: {enabled: [{name: SpotPreference}]},
     preScore: {disabled: [{name: "*"}]}, score: {disabled: [{name: SpotPreference}]}}`, nil},
 		"disabled among the default plugins, but enabled": {`{multiPoint: {disabled: [{name: ReplicaSafety}],
     enabled: [{name: ReplicaSafety}, {name: SpotPreference}]}}`, nil},
@@ -98,7 +98,7 @@ func TestCheckPlugins(t *testing.T) {
 			if diff := cmp.Diff(test.want, mistakesIn(checkConfig(file))); diff != "" {
 				t.Errorf("mistakes (-want +got):\n%s", diff)
 			}
-			// The framework must see it the same way.
+			// The framework must agree with checkPlugins.
 			points := pointsOf(t, file)
 			prefers := has(points.Score.Enabled, spotpreference.Name) || has(points.PreScore.Enabled, spotpreference.Name)
 			preFilters, filters := has(points.PreFilter.Enabled, replicasafety.Name), has(points.Filter.Enabled, replicasafety.Name)
@@ -116,7 +116,7 @@ func TestCheckConfig(t *testing.T) {
 		profiles string
 		want     []string
 	}{
-		"bad arguments": {"- schedulerName: a\n" + ours + "  pluginConfig: [{name: ReplicaSafety, args: {minOnDemand: -1}}]\n",
+		"invalid arguments": {"- schedulerName: a\n" + ours + "  pluginConfig: [{name: ReplicaSafety, args: {minOnDemand: -1}}]\n",
 			[]string{"profiles[0].pluginConfig[0].args.minOnDemand: Invalid value"}},
 		"every profile, every mistake": {"- schedulerName: a\n" + ours + `
   pluginConfig:
@@ -133,9 +133,9 @@ func TestCheckConfig(t *testing.T) {
 			"profiles[1].plugins.postFilter.enabled: Required value",
 			"profiles[1].pluginConfig[0].args.riskHalfLife: Invalid value",
 		}},
-		"none of ours":     {"- schedulerName: a\n", []string{"profiles: Required value"}},
-		"one without ours": {"- schedulerName: a\n- schedulerName: b\n" + ours, nil},
-		"a weight against spot": {`
+		"no plugin of this project":       {"- schedulerName: a\n", []string{"profiles: Required value"}},
+		"one profile without the plugins": {"- schedulerName: a\n- schedulerName: b\n" + ours, nil},
+		"a negative weight": {`
 - schedulerName: a
   plugins:
     multiPoint: {enabled: [{name: ReplicaSafety}, {name: SpotPreference, weight: -1}]}
@@ -165,7 +165,7 @@ func TestCheckConfig(t *testing.T) {
 	}
 }
 
-// The lock of the cluster's own scheduler is the default.
+// The default is the lock of the cluster's own scheduler.
 func TestCheckLock(t *testing.T) {
 	for name, test := range map[string]struct {
 		election string
@@ -218,7 +218,7 @@ func TestShippedConfig(t *testing.T) {
 	}
 	cfg := load(t, shipped)
 	if got := cfg.Profiles[0].SchedulerName; got != "spot-aware-scheduler" {
-		t.Errorf("first profile is %q", got)
+		t.Errorf("name of the first profile is %q", got)
 	}
 	lock := cfg.LeaderElection
 	if got := lock.ResourceNamespace + "/" + lock.ResourceName; !lock.LeaderElect || got != "kube-system/spot-aware-scheduler" {
@@ -228,7 +228,8 @@ func TestShippedConfig(t *testing.T) {
 		t.Errorf("the path of a kubeconfig in it: %s", kubeconfig)
 	}
 	points := pointsOf(t, shipped)
-	// PostFilter stops at the first plugin that finds a victim: ours has to have seen the pod by then.
+	// The framework stops at the first PostFilter plugin that nominates a node, so ReplicaSafety
+	// must run before.
 	var postFilter []string
 	for _, plugin := range points.PostFilter.Enabled {
 		postFilter = append(postFilter, plugin.Name)
@@ -255,8 +256,8 @@ func load(t *testing.T, file string) *schedulerconfig.KubeSchedulerConfiguration
 	return cfg
 }
 
-// pointsOf returns which plugins the scheduler's own framework runs at which extension point for the file's first profile. Stand-ins
-// implement the points in question.
+// pointsOf returns the plugins that the scheduler's own framework runs at each extension point for
+// the first profile of the file. Stubs implement these extension points.
 func pointsOf(t *testing.T, file string) *schedulerconfig.Plugins {
 	t.Helper()
 	profile := &load(t, file).Profiles[0]
@@ -287,7 +288,7 @@ func pointsOf(t *testing.T, file string) *schedulerconfig.Plugins {
 			}
 		}
 	}
-	metrics.Register() // The framework uses them without asking.
+	metrics.Register() // the framework requires these metrics
 	framework, err := frameworkruntime.NewFramework(t.Context(), registry, profile)
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/profile"
 )
 
-// binder is a profile whose bindings last until released.
+// binder is a profile whose bindings block until released.
 type binder struct {
 	framework.Framework
 	begun   chan string
@@ -27,16 +27,17 @@ func (b binder) RunBindPlugins(_ context.Context, _ fwk.CycleState, _ *v1.Pod, n
 	return nil
 }
 
-// No more bindings than the most are under way, over all profiles; the next begins when one ends, and what waits gives up with its context.
-func TestBoundBindings(t *testing.T) {
+// At most maxBindings bindings run concurrently, over all profiles. The next one begins when one
+// ends. A waiting binding fails when its context ends.
+func TestLimitBindings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := binder{begun: make(chan string, 3*mostBindings), release: make(chan struct{})}
+		b := binder{begun: make(chan string, 3*maxBindings), release: make(chan struct{})}
 		sched := &scheduler.Scheduler{Profiles: profile.Map{"a": b, "b": b}}
-		boundBindings(sched, func() bool { return true })
+		limitBindings(sched, func() bool { return true })
 		bind := func(ctx context.Context, name string) *fwk.Status {
 			return sched.Profiles[name].RunBindPlugins(ctx, nil, nil, name)
 		}
-		for range mostBindings {
+		for range maxBindings {
 			go bind(t.Context(), "a")
 			go bind(t.Context(), "b")
 		}
@@ -45,8 +46,8 @@ func TestBoundBindings(t *testing.T) {
 		waits := make(chan *fwk.Status)
 		go func() { waits <- bind(ctx, "a") }()
 		synctest.Wait()
-		if n := len(b.begun); n != mostBindings {
-			t.Errorf("%d bindings of %d are under way, want %d", n, 2*mostBindings, mostBindings)
+		if n := len(b.begun); n != maxBindings {
+			t.Errorf("%d bindings of %d are running, want %d", n, 2*maxBindings, maxBindings)
 		}
 
 		lost := errors.New("lease lost")
@@ -56,26 +57,26 @@ func TestBoundBindings(t *testing.T) {
 		}
 		b.release <- struct{}{}
 		synctest.Wait()
-		if n := len(b.begun); n != mostBindings+1 {
-			t.Errorf("%d bindings have begun after one ended, want %d", n, mostBindings+1)
+		if n := len(b.begun); n != maxBindings+1 {
+			t.Errorf("%d bindings have begun after one ended, want %d", n, maxBindings+1)
 		}
 		close(b.release)
 		synctest.Wait()
-		if n := len(b.begun); n != 2*mostBindings {
-			t.Errorf("%d bindings have begun at last, want %d", n, 2*mostBindings)
+		if n := len(b.begun); n != 2*maxBindings {
+			t.Errorf("%d bindings have begun in the end, want %d", n, 2*maxBindings)
 		}
 	})
 }
 
-// What has waited until the lease ran out is not sent.
+// Bindings that waited until the lease expired are not sent.
 func TestBindingsOfAnEarlierTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := binder{begun: make(chan string, 2*mostBindings), release: make(chan struct{})}
+		b := binder{begun: make(chan string, 2*maxBindings), release: make(chan struct{})}
 		sched, fresh := &scheduler.Scheduler{Profiles: profile.Map{"a": b}}, atomic.Bool{}
 		fresh.Store(true)
-		boundBindings(sched, fresh.Load)
-		results := make(chan *fwk.Status, 2*mostBindings)
-		for range 2 * mostBindings {
+		limitBindings(sched, fresh.Load)
+		results := make(chan *fwk.Status, 2*maxBindings)
+		for range 2 * maxBindings {
 			go func() { results <- sched.Profiles["a"].RunBindPlugins(t.Context(), nil, nil, "n") }()
 		}
 		synctest.Wait()
@@ -83,13 +84,13 @@ func TestBindingsOfAnEarlierTerm(t *testing.T) {
 		close(b.release)
 		synctest.Wait()
 		stale := 0
-		for range 2 * mostBindings {
+		for range 2 * maxBindings {
 			if status := <-results; errors.Is(status.AsError(), errStaleLease) {
 				stale++
 			}
 		}
-		if stale != mostBindings || len(b.begun) != mostBindings {
-			t.Errorf("%d of %d bindings were sent and %d were not because of the lease, want %d each", len(b.begun), 2*mostBindings, stale, mostBindings)
+		if stale != maxBindings || len(b.begun) != maxBindings {
+			t.Errorf("%d of %d bindings were sent and %d were not because of the lease, want %d each", len(b.begun), 2*maxBindings, stale, maxBindings)
 		}
 	})
 }

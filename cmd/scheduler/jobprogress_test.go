@@ -11,8 +11,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// busyJob is a world with a Job that has a pod on each of two full spot nodes, and pending pods without
-// room. The on-demand node has room for small pods.
+// busyJob is a world with a Job that has a pod on each of two full spot nodes, and pending pods
+// that do not fit. The on-demand node has room for small pods.
 type busyJob struct {
 	*world
 	job     *batchv1.Job
@@ -36,7 +36,7 @@ func newBusyJob(t *testing.T, pending int) *busyJob {
 	return b
 }
 
-// progress reports one more succeeded pod, and waits until the scheduler's cache has it.
+// progress reports one more succeeded pod and waits until the scheduler's cache contains it.
 func (b *busyJob) progress() {
 	b.t.Helper()
 	b.job = b.job.DeepCopy()
@@ -54,20 +54,21 @@ func (b *busyJob) update() {
 	})
 }
 
-// placeSmall places a pod that has room, and returns how long that took.
+// placeSmall creates a pod that fits, and returns how long it took until the pod was bound.
 func (b *busyJob) placeSmall() time.Duration {
 	b.t.Helper()
 	b.placed++
 	return b.place(podWith(fmt.Sprintf("small-%d", b.placed), "10m"))
 }
 
-// The progress of a Job without a floor changes no plan: none of its pods is tried again for it. What does change the plan has each of
-// them tried once more.
-func TestJobProgressTriesNoPodAgain(t *testing.T) {
+// The progress of a Job without a floor changes no plan, so it retries none of the Job's pods. A
+// change that affects the plan retries each pod once.
+func TestJobProgressRetriesNoPod(t *testing.T) {
 	b := newBusyJob(t, 40)
 	for range 5 {
 		b.progress()
-		// This pod is tried after all that the progress has woken: they came to the queue before.
+		// This pod is tried after all pods that the progress has woken, because they were queued
+		// earlier.
 		b.placeSmall()
 	}
 	b.job = b.job.DeepCopy()
@@ -80,14 +81,15 @@ func TestJobProgressTriesNoPodAgain(t *testing.T) {
 	tried := b.tried()
 	for _, pod := range b.pending {
 		if tried[pod] != 2 {
-			t.Errorf("%s was tried %d times, want 2: at first, and for the annotation", pod, tried[pod])
+			t.Errorf("%s was tried %d times, want 2: initially, and for the annotation", pod, tried[pod])
 		}
 	}
 }
 
-// A pod that has room waits no longer than twice as long when a Job with many pending pods makes progress all the time. Quiet and noisy
-// placements alternate, and their medians are compared; a busy machine gets a few more rounds.
-func TestJobProgressDelaysNobody(t *testing.T) {
+// The continuous progress of a Job with many pending pods must not double the time to place a pod
+// that fits. The test alternates placements with and without progress and compares their medians. A
+// busy machine gets a few more rounds.
+func TestJobProgressDelaysNoOtherPod(t *testing.T) {
 	const rounds, placements = 5, 9
 	b := newBusyJob(t, 400)
 	b.placeSmall()
@@ -111,16 +113,17 @@ func TestJobProgressDelaysNobody(t *testing.T) {
 	t.Errorf("in none of %d rounds was a pod placed within twice the time", rounds)
 }
 
-// Without Coscheduling the label of a PodGroup means nothing: a pod does not fall back by the clock of another pod that has it.
+// Without Coscheduling the label of a PodGroup has no effect: a pod does not fall back after the
+// waiting time of another pod with the label.
 func TestPodGroupLabelWithoutCoscheduling(t *testing.T) {
 	const label, fallbackAfter = "scheduling.x-k8s.io/pod-group", time.Second
 	owner := ownedBy("apps/v1", "ReplicaSet", "web-1")
 	w := newWorld(t, []string{"fallbackAfter: 5m", "fallbackAfter: " + fallbackAfter.String()},
 		append(deploymentOf("web", 2, map[string]string{decision.MinOnDemandAnnotation: "100%"}), nodeWith("spot", "spot", "2"))...)
-	hopeless, pod := podWith("hopeless", "1000", owner), podWith("pod", "10m", owner)
+	hopeless, pod := podWith("unschedulable", "1000", owner), podWith("pod", "10m", owner)
 	hopeless.Labels, pod.Labels = map[string]string{label: "x"}, map[string]string{label: "x"}
 	w.create(hopeless)
-	w.eventually("the hopeless pod has been tried", func() bool { return w.tried()["hopeless"] > 0 })
+	w.eventually("the unschedulable pod has been tried", func() bool { return w.tried()["unschedulable"] > 0 })
 	w.place(podWith("other", "10m")) // which takes at least fallbackAfter
 	if took := w.place(pod); took < fallbackAfter {
 		t.Errorf("placed on %s after %s, before fallbackAfter, %s", w.nodeOf("pod"), took, fallbackAfter)

@@ -16,8 +16,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/spotpreference"
 )
 
-// checkConfig reads the scheduler's configuration file as the scheduler does and returns what is wrong with what it says of our
-// plugins: every mistake, each on a line with its path. The scheduler itself would notice later, and not all.
+// checkConfig reads the configuration file like the scheduler and validates its settings for the
+// plugins of this project. It returns every mistake on a separate line with its path. The scheduler
+// itself would find fewer mistakes, and later.
 func checkConfig(file string) error {
 	cfg, err := options.LoadConfigFromFile(klog.Background(), file)
 	if err != nil {
@@ -31,7 +32,7 @@ func checkConfig(file string) error {
 		ours = ours || enables(profile, replicasafety.Name) || enables(profile, spotpreference.Name)
 	}
 	if !ours {
-		errs = append(errs, field.Required(profiles, "one of them must enable ReplicaSafety and SpotPreference, as in config/scheduler-config.yaml"))
+		errs = append(errs, field.Required(profiles, "one profile must enable ReplicaSafety and SpotPreference, as in config/scheduler-config.yaml"))
 	}
 	if len(errs) == 0 {
 		return nil
@@ -43,17 +44,18 @@ func checkConfig(file string) error {
 	return fmt.Errorf("configuration file %s:\n%w", file, errors.Join(mistakes...))
 }
 
-// checkLock refuses the lock of the cluster's own scheduler, which is the default: the two would lead in turns, each for its own pods.
+// checkLock refuses the lock of the cluster's own scheduler, which is the default. Otherwise the
+// two schedulers would lead in turns, each for its own pods.
 func checkLock(election *componentbaseconfig.LeaderElectionConfiguration, path *field.Path) field.ErrorList {
 	if election.LeaderElect && election.ResourceNamespace == metav1.NamespaceSystem && election.ResourceName == "kube-scheduler" {
 		return field.ErrorList{field.Invalid(path.Child("resourceName"), election.ResourceName,
-			"it is the lock of the cluster's own scheduler, and the default: expected another name, such as spot-aware-scheduler")}
+			"this is the default and the lock of the cluster's own scheduler: expected another name, such as spot-aware-scheduler")}
 	}
 	return nil
 }
 
-// checkWeights refuses a weight that would prefer on-demand. The plugins of a profile are those of its file and the defaults, so a number
-// would not tell which it is.
+// checkWeights refuses a weight that would prefer on-demand. The error path uses the plugin's name
+// and not an index, because the list merges the plugins of the file and the defaults.
 func checkWeights(profile *schedulerconfig.KubeSchedulerProfile, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	check := func(point string, set schedulerconfig.PluginSet) {
@@ -69,8 +71,8 @@ func checkWeights(profile *schedulerconfig.KubeSchedulerProfile, path *field.Pat
 	return errs
 }
 
-// checkPlugins refuses a profile that has one of our plugins, but not all of ReplicaSafety that keeps the floors. A plugin cannot see
-// for itself what else its profile has.
+// checkPlugins refuses a profile that enables a plugin of this project without the extension points
+// of ReplicaSafety that protect the floors. A plugin cannot check the rest of its profile itself.
 func checkPlugins(profile *schedulerconfig.KubeSchedulerProfile, path *field.Path) field.ErrorList {
 	plugins := profile.Plugins
 	enabled := func(name string, at schedulerconfig.PluginSet) bool {
@@ -92,14 +94,14 @@ func checkPlugins(profile *schedulerconfig.KubeSchedulerProfile, path *field.Pat
 			errs = append(errs, field.Required(path.Child("plugins", point, "enabled"), "ReplicaSafety must be enabled here (or by multiPoint): "+why))
 		}
 	}
-	require(preFilter, "preFilter", "a profile that prefers spot without it keeps no floors")
-	require(filter, "filter", "a profile that prefers spot without it keeps no floors")
+	require(preFilter, "preFilter", "without it, a profile that prefers spot does not protect floors")
+	require(filter, "filter", "without it, a profile that prefers spot does not protect floors")
 	require(enabled(replicasafety.Name, plugins.PostFilter), "postFilter",
-		"without it, pods that wait are not tried again when their owner changes or their fallback is due")
+		"without it, waiting pods are not retried when their owner changes or their fallback is due")
 	return errs
 }
 
-// enables reports whether a profile has the plugin at any extension point, or at all of its own.
+// enables reports whether a profile enables the plugin at any extension point or by multiPoint.
 func enables(profile *schedulerconfig.KubeSchedulerProfile, name string) bool {
 	return slices.Contains(profile.Plugins.Names(), name) || has(profile.Plugins.MultiPoint.Enabled, name)
 }
@@ -108,8 +110,9 @@ func has(plugins []schedulerconfig.Plugin, name string) bool {
 	return slices.ContainsFunc(plugins, func(p schedulerconfig.Plugin) bool { return p.Name == name })
 }
 
-// checkArgs validates the arguments of our plugins, and refuses those of a plugin that the profile does not have: they would be
-// ignored, and a misspelled name with them.
+// checkArgs validates the arguments of the project's plugins. It refuses arguments of a plugin that
+// the profile does not enable, because the scheduler would ignore them, for example after a
+// misspelled name.
 func checkArgs(profile *schedulerconfig.KubeSchedulerProfile, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, plugin := range profile.PluginConfig {
