@@ -1,15 +1,16 @@
-# Everything the project does, one command each. `make help` lists them.
+# The commands of the project. `make help` lists them.
 SHELL := bash
 .DEFAULT_GOAL := help
 
-# One set of flags for everything, so that product, tests and tools share one build cache. No toolchain is downloaded.
+# Product, tests and tools use the same flags, so they share one build cache. No toolchain is
+# downloaded.
 export GOTOOLCHAIN := local
 export CGO_ENABLED := 0
 export GOFLAGS := -trimpath
 
 VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 KUBERNETES := $(shell sed -n 's|^\tk8s.io/kubernetes ||p' go.mod)
-# What --version, logs and the Prometheus metric kubernetes_build_info say.
+# The version in --version, logs and the Prometheus metric kubernetes_build_info.
 LDFLAGS    := -s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)+spot-aware-scheduler.$(VERSION)
 
 .PHONY: help
@@ -24,8 +25,9 @@ build: ## Builds all binaries into bin/.
 	go build -ldflags '$(LDFLAGS)' -o bin/spot-lab ./cmd/spot-lab
 	go build -ldflags '$(LDFLAGS)' -o bin/kubectl-spot ./cmd/kubectl-spot
 
-# What make image makes, one image for each binary: their names, for which architectures, and with PUSH=1 they go to the names' registry,
-# each as one multi-arch image. The controller's and the extender's stand beside the scheduler's, with the same tag, unless they are named.
+# make image builds one image per binary. These are the image names and the architectures. With
+# PUSH=1 it pushes each as one multi-arch image to the registry in the name. By default the images
+# of the controller and the extender have the scheduler image's repository prefix and tag.
 IMAGE ?= localhost/spot-aware-scheduler:dev
 CONTROLLER_IMAGE ?= $(patsubst ./%,%,$(dir $(IMAGE))spot-controller:$(lastword $(subst :, ,$(IMAGE))))
 EXTENDER_IMAGE ?= $(patsubst ./%,%,$(dir $(IMAGE))spot-extender:$(lastword $(subst :, ,$(IMAGE))))
@@ -48,19 +50,20 @@ tools: ## Builds the local control plane and the linters into .local/bin (minute
 	@hack/tools.sh
 
 .PHONY: demo
-demo: tools build ## Shows what this scheduler saves and what it keeps alive, on a real control plane. Works on a fresh machine.
+demo: tools build ## Demonstrates cost and availability on a real control plane. Works on a fresh machine.
 	@bin/spot-lab demo
 
 .PHONY: test
-test: tools build ## Runs everything that must pass: unit, property and live tests.
+test: tools build ## Runs all required tests: unit, property and live tests.
 	@hack/test.sh
 
 .PHONY: test-long
-test-long: tools build ## Runs make test and what takes longer: the race detector, many more random histories, timing again and again.
+test-long: tools build ## Runs make test plus slow tests: race detector, many more random histories, repeated timing tests.
 	@LONG=1 hack/test.sh
 
-# What make bench measures: numbers of nodes (100,1000), of pods and of rounds; QUICK=1 is the size for CI. BENCH is more flags of
-# test/performance, such as "-json FILE" or "-layout rare-spot".
+# Parameters of make bench: numbers of nodes (100,1000), of pods and of rounds. QUICK=1 selects the
+# size for CI. BENCH contains more flags of test/performance, such as "-json FILE" or "-layout
+# rare-spot".
 QUICK  ?=
 NODES  ?= $(if $(QUICK),100,5000)
 PODS   ?= $(if $(QUICK),300,3000)
@@ -68,7 +71,7 @@ ROUNDS ?= $(if $(QUICK),1,3)
 BENCH  ?=
 
 .PHONY: bench
-bench: tools build ## Measures speed and spread beside kube-scheduler, on a real API server (QUICK=1, NODES, PODS, ROUNDS, BENCH).
+bench: tools build ## Compares speed and spread with kube-scheduler, on a real API server (QUICK=1, NODES, PODS, ROUNDS, BENCH).
 	@go build -o bin/bench ./test/performance
 	@exec bin/bench -nodes $(NODES) -pods $(PODS) -rounds $(ROUNDS) $(BENCH)
 
@@ -81,11 +84,11 @@ test-node: ## Runs the shipped image from the shipped manifests on a real kubele
 	@hack/test-node.sh
 
 .PHONY: bench-micro
-bench-micro: ## Measures the plugins at each extension point beside in-tree ones, up to 100,000 nodes (minutes, 4 GB of memory).
+bench-micro: ## Compares the plugins at each extension point with in-tree plugins, up to 100,000 nodes (minutes, 4 GB of memory).
 	go test -count=1 -run '^$$' -bench . -benchtime 500ms -timeout 1h ./test/performance/micro
 
 .PHONY: bench-extender
-bench-extender: tools build ## Measures how long spot-extender takes to answer, at 5,000 nodes and with 16 clients at a time (BENCH).
+bench-extender: tools build ## Measures the latency of spot-extender with 5,000 nodes and 16 concurrent clients (BENCH).
 	@go build -o bin/bench-extender ./test/performance/extender
 	@exec bin/bench-extender $(BENCH)
 
@@ -95,7 +98,7 @@ bench-memory: tools build ## Measures the scheduler's memory with 5,000 nodes, 1
 	@exec bin/bench-memory $(BENCH)
 
 .PHONY: bench-controller
-bench-controller: tools build ## Measures the controller at rest with 5,000 nodes, 50,000 pods and 20 pod events a second: processor time and memory (BENCH).
+bench-controller: tools build ## Measures CPU time and memory of the idle controller with 5,000 nodes, 50,000 pods and 20 pod events per second (BENCH).
 	@go build -o bin/bench-memory ./test/performance/memory
 	@exec bin/bench-memory -controller -pods 50000 $(BENCH)
 
@@ -104,12 +107,12 @@ bench-upstream: tools ## Compares the shipped profile with the default one on Ku
 	@hack/bench-upstream.sh
 
 .PHONY: picture
-picture: tools build ## Draws docs/dashboard.svg: what the dashboard shows while spot goes and comes back (three minutes).
+picture: tools build ## Draws docs/dashboard.svg: the dashboard during a reclaim of all spot nodes and the return to spot (three minutes).
 	@hack/prometheus.sh
 	@go run ./test/monitoring/picture
 
 .PHONY: generate
-generate: tools ## Writes the files that are made from Go types.
+generate: tools ## Generates files from Go types.
 	@hack/generate.sh
 
 .PHONY: verify
@@ -117,5 +120,5 @@ verify: tools ## Checks formatting, lint, modules and manifests.
 	@hack/verify.sh
 
 .PHONY: clean
-clean: ## Removes what was built, tools included.
+clean: ## Removes all build results, including tools.
 	rm -rf bin .local

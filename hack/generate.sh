@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Writes the files that are made from Go types into the checkout, or with an argument into that folder.
+# Generates files from Go types into the checkout, or into the folder given as an argument.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 to=${1:-.}
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
-# The kind that the gang plugin reads, as the pinned version of scheduler-plugins has it. Its package holds another kind as well.
+# The PodGroup kind of the gang plugin, in the pinned version of scheduler-plugins. Its package
+# contains another kind too.
 .local/bin/controller-gen crd paths=sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1 output:crd:dir="$made"
 mkdir -p "$to/manifests/overlays/gang"
 cp "$made/scheduling.x-k8s.io_podgroups.yaml" "$to/manifests/overlays/gang/podgroups.yaml"

@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# Builds the images of the scheduler, the controller and the extender for each of ARCHS, with docker if an engine answers and with buildah
-# otherwise, and has hack/checkimage prove what is in them. Called by make image, which sets IMAGE, CONTROLLER_IMAGE, EXTENDER_IMAGE,
-# ARCHS, PUSH, VERSION and LDFLAGS.
+# Builds the images of the scheduler, the controller and the extender for each of ARCHS, with docker
+# if an engine is available and otherwise with buildah. hack/checkimage verifies the contents. make
+# image calls this script and sets IMAGE, CONTROLLER_IMAGE, EXTENDER_IMAGE, ARCHS, PUSH, VERSION and
+# LDFLAGS.
 #
-# It leaves bin/images/spot-aware-scheduler-linux-ARCH.tar, spot-controller-linux-ARCH.tar and spot-extender-linux-ARCH.tar
-# (docker-archive) to be loaded into docker, podman or containerd under the names IMAGE, CONTROLLER_IMAGE and EXTENDER_IMAGE. docker also
-# has the images of this machine's architecture under those names; buildah works in a store of its own that is thrown away. With PUSH=1 one
-# image of each for all ARCHS goes to its name's registry.
+# The results are bin/images/spot-aware-scheduler-linux-ARCH.tar, spot-controller-linux-ARCH.tar and
+# spot-extender-linux-ARCH.tar (docker-archive). docker, podman and containerd load them as IMAGE,
+# CONTROLLER_IMAGE and EXTENDER_IMAGE. docker also has the images of this machine's architecture
+# under these names; buildah uses a temporary store. With PUSH=1 the script pushes each image, as
+# one image for all ARCHS, to the registry in its name.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 refuse() { echo "image: $1" >&2; exit 2; }
-# Names as registries take them (the distribution reference grammar), and a tag.
+# A name that registries accept (the distribution reference grammar), with a tag.
 for name in IMAGE CONTROLLER_IMAGE EXTENDER_IMAGE; do
   [[ ${!name} =~ ^[a-zA-Z0-9.-]+(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*:[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}$ ]] ||
     refuse "$name=${!name}: expected a name and a tag, such as registry.example/team/spot-aware-scheduler:v1"
@@ -25,10 +27,11 @@ case $PUSH in '' | 0 | 1) ;; *) refuse "PUSH=$PUSH: expected 1, or nothing" ;; e
 for arch in $ARCHS; do
   case $arch in amd64 | arm64) ;; *) refuse "ARCHS=$ARCHS: $arch: expected amd64, arm64 or both, with a space between them" ;; esac
 done
-# BuildKit, because docker's first builder cannot make an image for another architecture out of nothing. No attestations: they would
-# make an image of one architecture a list of two.
+# Use BuildKit, because docker's classic builder cannot build an image for another architecture from
+# scratch. Disable attestations, because they would turn an image of one architecture into a list of
+# two.
 export DOCKER_BUILDKIT=1 BUILDX_NO_DEFAULT_ATTESTATIONS=1
-# Clients before 23 have BuildKit built in, later ones as the plugin buildx.
+# BuildKit is built into clients before version 23; later clients need the plugin buildx.
 docker_builds() {
   docker info && { docker buildx version || [ "$(docker version --format '{{.Client.Version}}' | cut -d. -f1)" -lt 23 ]; }
 }
@@ -47,19 +50,20 @@ work=$(mktemp -d)
 store=(--root "$work/root" --runroot "$work/run" --storage-driver vfs)
 trap 'rm -rf "$work"' EXIT
 
-build() { # target of the Dockerfile, name of the image, architecture, archive to write
+build() { # target of the Dockerfile, image name, architecture, output archive
   local args=(--file Dockerfile --target "$1" --platform "linux/$3" --build-arg "TARGETARCH=$3" --build-arg "VERSION=$VERSION")
   if [ $builder = docker ]; then
     docker build --quiet "${args[@]}" --tag "$2" . >/dev/null
     docker save --output "$4" "$2"
   else
-    # Without namespaces, so that it also works inside a container. The timestamp makes equal binaries equal images.
+    # Do not use namespaces, so this also works inside a container. The fixed timestamp makes images
+    # of equal binaries equal.
     buildah "${store[@]}" bud --quiet --isolation chroot --timestamp 0 "${args[@]}" --tag "$2" . >/dev/null
     buildah "${store[@]}" push --quiet "$2" "docker-archive:$4:$2"
   fi
 }
 
-push() { # binary, name of the image: of the archives that were checked, so that what was proven is what is pushed
+push() { # binary, image name; pushes the verified archives, so exactly the verified contents are pushed
   local arch parts=()
   for arch in $ARCHS; do
     local archive=bin/images/$1-linux-$arch.tar
@@ -83,7 +87,7 @@ push() { # binary, name of the image: of the archives that were checked, so that
   echo "image: pushed $2 for $ARCHS"
 }
 
-make_image() { # target of the Dockerfile and folder in cmd, binary, name of the image
+make_image() { # target of the Dockerfile and folder in cmd, binary, image name
   local arch archive want
   for arch in $ARCHS; do
     GOOS=linux GOARCH=$arch go build -ldflags "$LDFLAGS" -o "bin/linux-$arch/$2" "./cmd/$1"
@@ -107,7 +111,7 @@ if [ "$PUSH" = 1 ]; then
   push spot-controller "$CONTROLLER_IMAGE"
   push spot-extender "$EXTENDER_IMAGE"
 fi
-# Of all that went through docker under one name, this machine's own stays.
+# docker has loaded several architectures under one name. Load this machine's architecture last.
 own=$(go env GOHOSTARCH)
 if [ $builder = docker ] && [[ " $ARCHS " = *" $own "* ]]; then
   for binary in spot-aware-scheduler spot-controller spot-extender; do docker load --quiet --input "bin/images/$binary-linux-$own.tar" >/dev/null; done

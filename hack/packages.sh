@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Debian packages named as arguments unless they are installed. It needs root and says what it does.
+# Installs the Debian packages named as arguments unless they are installed. It requires root and
+# reports what it installs.
 set -euo pipefail
 
 missing=()
@@ -15,11 +16,11 @@ command -v apt-get >/dev/null || refuse "this is no Debian: install what holds t
 echo "packages: installing Debian's ${missing[*]}" >&2
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-# Another apt-get may hold the lock.
+# Wait if another apt-get has the lock.
 install() {
   DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -qq --no-install-recommends "${missing[@]}"
 }
-# The lists of packages may be missing or old, so a second try comes after fetching them.
+# The package lists may be missing or old, so update them and try again after a failure.
 install >"$log" 2>&1 || { apt-get -o DPkg::Lock::Timeout=300 update -qq && install; } >>"$log" 2>&1 || {
   cat "$log" >&2
   refuse "apt-get failed, see above"

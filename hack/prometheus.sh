@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Puts prometheus and promtool into .local/bin, for the tests of the alerts and the dashboard: those of PATH, or else Debian's. That package
-# is unpacked and not installed, because it would start a service. Does nothing when they are there.
+# Installs prometheus and promtool in .local/bin, for the tests of the alerts and the dashboard. It
+# links the programs on PATH, or unpacks Debian's package. It does not install the package, because
+# that would start a service. It does nothing if both programs exist.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=$PWD/.local/bin
@@ -20,10 +21,11 @@ echo "prometheus: unpacking Debian's package" >&2
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 cd "$dir"
-# The lists of packages may be missing or old, so a second try comes after fetching them, which needs root.
+# The package lists may be missing or old, so update them and try again after a failure. The update
+# requires root.
 apt-get download -qq prometheus >log 2>&1 ||
   { apt-get -o DPkg::Lock::Timeout=300 update -qq && apt-get download -qq prometheus; } >>log 2>&1 || { cat log >&2; refuse "apt-get failed"; }
 dpkg-deb -x prometheus_*.deb .
 for program in "${programs[@]}"; do
-  cp "usr/bin/$program" "$bin/.$program" && mv "$bin/.$program" "$bin/$program" # never half a program
+  cp "usr/bin/$program" "$bin/.$program" && mv "$bin/.$program" "$bin/$program" # never install a partial file
 done

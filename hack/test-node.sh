@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Runs the shipped image from the shipped manifests on a real kubelet with Debian's containerd (test/node). It needs Linux, root, cgroups
-# and namespaces that may be made; on Debian it installs what is missing. What is started lives in namespaces of its own and ends with
-# the test program, however that ends.
+# Runs the shipped image from the shipped manifests on a real kubelet with Debian's containerd
+# (test/node). It requires Linux, root, and permission to create cgroups and namespaces. On Debian
+# it installs missing packages. All processes run in separate namespaces and end with the test
+# program, even if that crashes.
 #
-# Where the machine does not allow it, one line says "test-node: NOT RUN" and why, and the status is 2: a test that did not run has not
-# passed. With IF_POSSIBLE=1, as .ci/run sets it, the status is 0.
+# If the machine does not allow this, the script prints one line "test-node: NOT RUN" with the
+# reason and exits with status 2, because a test that did not run has not passed. With
+# IF_POSSIBLE=1, which .ci/run sets, it exits with status 0.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 not_run() {
@@ -34,7 +36,7 @@ for hierarchy in /sys/fs/cgroup /sys/fs/cgroup/*; do
   probe=$hierarchy/spot-node-probe-$$
   { mkdir "$probe" && rmdir "$probe"; } 2>/dev/null || not_run "no cgroup can be made in $hierarchy"
   cgroups=yes
-  [ "$hierarchy" != /sys/fs/cgroup ] || break # version 2: the folders in it are cgroups, not hierarchies
+  [ "$hierarchy" != /sys/fs/cgroup ] || break # cgroup version 2: the folders in it are cgroups, not hierarchies
 done
 [ -n "${cgroups:-}" ] || not_run "there are no cgroups in /sys/fs/cgroup"
 
@@ -45,7 +47,7 @@ trap 'rm -rf "$work"' EXIT
 go build -ldflags '-s -w' -o "$work/context/pause" ./test/node/pause
 store=(--root "$work/root" --runroot "$work/run" --storage-driver vfs)
 buildah "${store[@]}" bud --quiet --isolation chroot --file test/node/pause/Dockerfile --tag localhost/pause:1 "$work/context" >/dev/null
-rm -f bin/images/pause.tar # an archive is not written over
+rm -f bin/images/pause.tar # buildah does not overwrite an archive
 buildah "${store[@]}" push --quiet localhost/pause:1 "docker-archive:$PWD/bin/images/pause.tar:localhost/pause:1"
 rm -rf "$work"
 

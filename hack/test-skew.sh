@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs the tests of placement against the API server and the controller manager of the minor version after the scheduler's, and those of the
-# controller that need APIs of that version. Says which they were and how many tests passed. Builds both when they are missing (minutes). RUN
-# limits the tests of placement to those that match.
+# Runs the placement tests against the API server and the controller manager of the minor version
+# after the scheduler's, and the controller tests that need APIs of that version. Prints the
+# versions and the numbers of passed tests. Builds both programs if they are missing (minutes). RUN
+# selects placement tests by a regular expression.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 minor=1.37
@@ -18,7 +19,7 @@ run() { # package, go test flags...
   passed=$(grep -c '^--- PASS' "$log") || { echo "skew: no test of $package was run" >&2; exit 1; }
   echo "skew: $(grep -m1 '^API server v' "$log"), $package: $passed tests passed, $(grep -c '^ *--- PASS' "$log") with their parts"
 }
-# TestBadConfiguration is about starts without any API server.
+# TestBadConfiguration starts the scheduler without an API server.
 run ./test/integration -run "${RUN:-.}" -skip '^TestBadConfiguration$'
-# What needs APIs of that version.
+# These tests need APIs of that version.
 run ./test/controller -tags skew -run '^TestEvictionRequest'

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Builds the local control plane and the build's tools into .local/bin, at the versions pinned in hack/tools/go.mod. With the argument
-# kubelet it builds that as well. With a minor version of Kubernetes (1.37) it builds that one's API server and controller manager
-# instead, into .local/bin/1.37, at the version pinned in hack/kubernetes-1.37/go.mod. With the argument karpenter it builds only Karpenter,
-# pinned in hack/karpenter/go.mod, and copies its CRDs and instance types out of the module cache into .local/karpenter.
-# Does nothing when they were built from the same pins already.
+# Builds the local control plane and the build tools into .local/bin, at the versions pinned in
+# hack/tools/go.mod. With the argument kubelet it also builds the kubelet. With a minor version of
+# Kubernetes (1.37) it builds only that version's API server and controller manager into
+# .local/bin/1.37, pinned in hack/kubernetes-1.37/go.mod. With the argument karpenter it builds only
+# Karpenter, pinned in hack/karpenter/go.mod, and copies its CRDs and instance types from the module
+# cache into .local/karpenter. It does nothing if the programs were built from the same pins.
 set -euo pipefail
 case ${1:-} in
   [0-9]*) module=kubernetes-$1 folder=bin/$1 ;;
@@ -17,7 +18,7 @@ mkdir -p "$bin"
 want=$(cat go.mod go.sum ../tools.sh | sha256sum | cut -d' ' -f1)-$(go env GOVERSION GOARCH | tr '\n' '-')
 built() { [ "$(cat "$bin/$1" 2>/dev/null)" = "$want" ]; }
 
-# The same flags as the product's build, so that both share one build cache.
+# Use the flags of the product's build to share one build cache.
 export CGO_ENABLED=0 GOFLAGS=-trimpath GOWORK=off
 if [ $module = karpenter ]; then
   built .built-karpenter && exit
@@ -35,7 +36,7 @@ fi
 
 build() { # name package
   echo "tools: building $1 (the first time takes minutes)" >&2
-  # Unstamped, the API server calls itself v0.0.0-master, which clients cannot parse.
+  # Without a version, the API server reports v0.0.0-master, which clients cannot parse.
   go build -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)" \
     -o "$bin/$1" "$2"
 }
@@ -52,10 +53,10 @@ if ! built .built; then
   fi
   echo "$want" >"$bin/.built"
 fi
-# Only make test-node needs one.
+# Only make test-node needs a kubelet.
 if [ "${1:-}" = kubelet ] && ! built .built-kubelet; then
   build kubelet k8s.io/kubernetes/cmd/kubelet
   echo "$want" >"$bin/.built-kubelet"
 fi
-# Last, because it is a module of its own.
+# This is last because Karpenter has a separate module.
 if [ $module = tools ]; then exec ../tools.sh karpenter; fi

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Checks everything that can be checked without running the product, and says what to do about each finding.
+# Runs all checks that do not run the product, and prints a remedy for each finding.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 failed=0
 errors=$(mktemp)
 trap 'rm -f "$errors"' EXIT
-check() { # what to do about it, command...
+check() { # remedy, command...
   local remedy=$1 out
   shift
-  # A finding is a failure or something on standard output. Standard error also tells of modules being downloaded.
+  # A check fails if the command fails or prints to standard output. Standard error also contains
+  # messages about module downloads.
   if ! out=$("$@" 2>"$errors") || [ -n "$out" ]; then
     printf 'verify: %s\n%s\n%s\n  remedy: %s\n' "$*" "$out" "$(cat "$errors")" "$remedy" >&2
     failed=1
@@ -20,21 +21,21 @@ check "go mod tidy in hack/tools" env -C hack/tools go mod tidy -diff
 check "go mod tidy in hack/karpenter" env -C hack/karpenter go mod tidy -diff
 check "go mod tidy in hack/kubernetes-1.37" env -C hack/kubernetes-1.37 go mod tidy -diff
 check "go mod tidy in test/performance/upstream" env -C test/performance/upstream go mod tidy -diff
-check "mend what it names" go vet ./...
-check "mend what it names" .local/bin/staticcheck ./...
-check "mend what it names" env -C test/performance/upstream go vet ./...
-check "mend what it names" env -C test/performance/upstream "$PWD/.local/bin/staticcheck" ./...
-# What only a real node can run.
-check "mend what it names" go vet -tags node ./test/node
-check "mend what it names" .local/bin/staticcheck -tags node ./test/node
-# What only make test-long runs.
-check "mend what it names" go vet -tags long ./test/autoscaler ./test/controller ./test/kubectl
-check "mend what it names" .local/bin/staticcheck -tags long ./test/autoscaler ./test/controller ./test/kubectl
-# What only make test-skew runs.
-check "mend what it names" go vet -tags skew ./test/controller
-check "mend what it names" .local/bin/staticcheck -tags skew ./test/controller
+check "fix the reported problems" go vet ./...
+check "fix the reported problems" .local/bin/staticcheck ./...
+check "fix the reported problems" env -C test/performance/upstream go vet ./...
+check "fix the reported problems" env -C test/performance/upstream "$PWD/.local/bin/staticcheck" ./...
+# Only a real node can run these tests.
+check "fix the reported problems" go vet -tags node ./test/node
+check "fix the reported problems" .local/bin/staticcheck -tags node ./test/node
+# Only make test-long runs these tests.
+check "fix the reported problems" go vet -tags long ./test/autoscaler ./test/controller ./test/kubectl
+check "fix the reported problems" .local/bin/staticcheck -tags long ./test/autoscaler ./test/controller ./test/kubectl
+# Only make test-skew runs these tests.
+check "fix the reported problems" go vet -tags skew ./test/controller
+check "fix the reported problems" .local/bin/staticcheck -tags skew ./test/controller
 
-generated() { # says what differs from what hack/generate.sh makes
+generated() { # prints the differences from the result of hack/generate.sh
   local made status
   made=$(mktemp -d)
   hack/generate.sh "$made" && diff "$made/manifests/overlays/gang/podgroups.yaml" manifests/overlays/gang/podgroups.yaml
@@ -44,13 +45,13 @@ generated() { # says what differs from what hack/generate.sh makes
 }
 check "make generate" generated
 
-built() { # kustomization: says so when it builds to nothing
+built() { # kustomization; prints a message if it has no objects
   local objects
   objects=$(.local/bin/kubectl kustomize "$1") || return
   grep -q '^kind: ' <<<"$objects" || echo "builds to no object"
 }
 while read -r file; do
-  check "mend the manifests" built "$(dirname "$file")"
+  check "fix the manifests" built "$(dirname "$file")"
 done < <(find config manifests -name kustomization.yaml)
-[ $failed = 0 ] && echo "verify: all well"
+[ $failed = 0 ] && echo "verify: passed"
 exit $failed

@@ -14,14 +14,14 @@ import (
 	"path"
 )
 
-// image is what a docker-archive holds.
+// image is the content of a docker-archive.
 type image struct {
 	names  []string
 	config config
 	files  []file // of all layers, directories included
 }
 
-// config is the part of an image's configuration that is checked.
+// config contains the checked fields of an image's configuration.
 type config struct {
 	Architecture string `json:"architecture"`
 	OS           string `json:"os"`
@@ -35,7 +35,7 @@ type config struct {
 
 // file is an entry of a layer.
 type file struct {
-	path     string // absolute in a layer; as it is named in the archive itself
+	path     string // absolute in a layer; unchanged in the archive itself
 	mode     fs.FileMode
 	uid, gid int
 	data     []byte

@@ -1,6 +1,7 @@
-// Checkimage proves what is in a container image, given as a docker-archive: one static, stripped binary for one architecture that
-// runs as nobody, of a size that is quick to pull. On a machine of that architecture it also runs the binary that it took
-// from the archive. It prints what it found and ends with status 1 at the first thing that is not as it should be.
+// Checkimage verifies a container image in a docker-archive. The image must contain only one
+// static, stripped binary for one architecture, run as an unprivileged user, and be quick to pull.
+// On a machine of that architecture it also runs the binary from the archive. It prints its
+// findings and exits with status 1 at the first error.
 package main
 
 import (
@@ -20,8 +21,9 @@ import (
 )
 
 const (
-	user = 65532 // the uid and gid of the image; Pod Security "restricted" wants a number other than 0
-	// maxCompressed is how big the image may be when pulled: 80 MB, of which a registry's megabyte has 1,000,000 bytes.
+	user = 65532 // uid and gid of the image; Pod Security "restricted" requires a number other than 0
+	// maxCompressed is the maximum compressed size of the image: 80 MB, with 1,000,000 bytes per
+	// MB.
 	maxCompressed = 80_000_000
 )
 
@@ -42,7 +44,7 @@ func main() {
 	}
 }
 
-// check prints what the image in the archive is and returns what is wrong with it.
+// check prints a description of the image in the archive and returns an error if a check fails.
 func check(archive, arch, name, version string) error {
 	image, err := readImage(archive)
 	if err != nil {
@@ -59,7 +61,7 @@ func check(archive, arch, name, version string) error {
 		for _, f := range image.files {
 			paths = append(paths, f.path)
 		}
-		return fmt.Errorf("contains %d files, want the binary alone: %s", len(paths), strings.Join(paths, ", "))
+		return fmt.Errorf("contains %d files, want only the binary: %s", len(paths), strings.Join(paths, ", "))
 	}
 	file := image.files[0]
 	if want := image.config.Config.Entrypoint[0]; file.path != want || file.mode != 0o755 {
@@ -88,7 +90,7 @@ func check(archive, arch, name, version string) error {
 	return run(file, version)
 }
 
-// checkConfig returns what is wrong with how the image says that it is to be run.
+// checkConfig returns an error if the image's configuration is wrong.
 func checkConfig(c config, arch, version string) error {
 	for _, field := range []struct{ name, got, want string }{
 		{"os", c.OS, "linux"},
@@ -103,12 +105,13 @@ func checkConfig(c config, arch, version string) error {
 		}
 	}
 	if len(c.Config.Entrypoint) != 1 {
-		return fmt.Errorf("entrypoint: %q, want the binary alone", c.Config.Entrypoint)
+		return fmt.Errorf("entrypoint: %q, want only the binary", c.Config.Entrypoint)
 	}
 	return nil
 }
 
-// checkBinary returns why the ELF file would not start where there is nothing else, or is bigger than it must be.
+// checkBinary returns an error if the ELF file cannot run without other files, or is larger than
+// necessary.
 func checkBinary(data []byte, arch string) error {
 	binary, err := elf.NewFile(bytes.NewReader(data))
 	if err != nil {
@@ -119,18 +122,18 @@ func checkBinary(data []byte, arch string) error {
 	}
 	for _, program := range binary.Progs {
 		if program.Type == elf.PT_INTERP || program.Type == elf.PT_DYNAMIC {
-			return errors.New("is not static: it asks for a dynamic linker")
+			return errors.New("is not static: it requires a dynamic linker")
 		}
 	}
 	for _, section := range binary.Sections {
 		if section.Type == elf.SHT_SYMTAB || strings.HasPrefix(section.Name, ".debug_") || strings.HasPrefix(section.Name, ".zdebug_") {
-			return fmt.Errorf("is not stripped: it has a section %s", section.Name)
+			return fmt.Errorf("is not stripped: it contains a section %s", section.Name)
 		}
 	}
 	return nil
 }
 
-// gzipped returns how many bytes data has compressed, as registries keep layers.
+// gzipped returns the compressed size of data, in the format of registries.
 func gzipped(data []byte) (int64, error) {
 	var n counter
 	w := gzip.NewWriter(&n)
@@ -147,8 +150,8 @@ func (n *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// run starts the image's binary as the image would: as its user, with an empty root. Only root may do that; anybody else runs it as
-// it is.
+// run starts the image's binary like a container: as its user, with an empty root. This requires
+// root. Other users run it without these restrictions.
 func run(f file, version string) error {
 	root, err := os.MkdirTemp("", "checkimage-")
 	if err != nil {
@@ -175,7 +178,7 @@ func run(f file, version string) error {
 	said := strings.TrimSpace(string(output))
 	fmt.Printf("  run         %s: %s\n", how, said)
 	if !strings.HasSuffix(said, "+spot-aware-scheduler."+version) {
-		return fmt.Errorf("--version says %q, want it to end in %q", said, "+spot-aware-scheduler."+version)
+		return fmt.Errorf("--version prints %q, want it to end in %q", said, "+spot-aware-scheduler."+version)
 	}
 	return nil
 }
