@@ -17,8 +17,8 @@ import (
 )
 
 // release decides on the gated pods of a revision one after the other, and patches them
-// concurrently. first reports whether the revision has no ungated pod beyond the floor. release
-// returns the new number of pods that require on-demand.
+// concurrently. first reports whether no assigned pod of the revision may run on spot.
+// release returns the new number of pods that require on-demand.
 func (g *Gater) release(ctx context.Context, revision kube.OwnerKey, gated []sibling, assigned int, first bool) (int, error) {
 	var patches errgroup.Group
 	patches.SetLimit(maxPatches)

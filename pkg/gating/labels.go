@@ -138,9 +138,9 @@ func narrow(affinity *v1.Affinity, expressions []v1.NodeSelectorRequirement) *v1
 	return affinity
 }
 
-// leastWeight is the weight of the controller's preference, so that the user's preferences have
+// minWeight is the weight of the controller's preference, so that the user's preferences have
 // priority.
-const leastWeight = 1
+const minWeight = 1
 
 // prefer returns affinity with the expressions added as one preferred term. The argument, which may
 // be nil, is not modified.
@@ -153,7 +153,7 @@ func prefer(affinity *v1.Affinity, expressions []v1.NodeSelectorRequirement) *v1
 		affinity.NodeAffinity = &v1.NodeAffinity{}
 	}
 	preferred := &affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
-	*preferred = append(*preferred, v1.PreferredSchedulingTerm{Weight: leastWeight, Preference: v1.NodeSelectorTerm{MatchExpressions: expressions}})
+	*preferred = append(*preferred, v1.PreferredSchedulingTerm{Weight: minWeight, Preference: v1.NodeSelectorTerm{MatchExpressions: expressions}})
 	return affinity
 }
 

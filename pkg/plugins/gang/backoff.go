@@ -11,8 +11,8 @@ import (
 const (
 	// pausePeriod is how long a gang pauses after one of its pods released its node. The pods
 	// release their nodes one by one, each after a write to the API server. Each release retries
-	// the pod that had found no node. That pod would be assumed on the released node, and the cycle
-	// would begin again.
+	// the pod that had found no node. That pod would be assumed on the released node, and the
+	// rejection would begin again.
 	pausePeriod = 300 * time.Millisecond
 	// A timer retries a refused gang after firstRetry, and doubles the interval up to lastRetry. No
 	// event shows that two attempts blocked each other, or that Coscheduling had a stale PodGroup.

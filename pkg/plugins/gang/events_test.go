@@ -96,9 +96,9 @@ func TestEvents(t *testing.T) {
 			p := &Plugin{backoffs: r, pods: corelisters.NewPodLister(indexer(t, pod("rejected", "h", ""), pod("bound", "h", "n")))}
 			r.NoNode("shop/g", "no room")
 			r.Rejected("shop/g", "victim")
-			of := test.pod
-			if of == nil {
-				of = waiting
+			waitingPod := test.pod
+			if waitingPod == nil {
+				waitingPod = waiting
 			}
 			events, err := p.EventsToRegister(t.Context())
 			if err != nil {
@@ -113,7 +113,7 @@ func TestEvents(t *testing.T) {
 			if _, ok := test.newObj.(*v1alpha1.PodGroup); ok {
 				event = podGroups
 			}
-			hint, err := event.QueueingHintFn(logger, of, test.oldObj, test.newObj)
+			hint, err := event.QueueingHintFn(logger, waitingPod, test.oldObj, test.newObj)
 			if err != nil || (hint == fwk.Queue) != test.want {
 				t.Errorf("hint %v, %v, want queue %t", hint, err, test.want)
 			}

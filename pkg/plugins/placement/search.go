@@ -16,9 +16,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// mostNodes is the number of nodes in a narrow search. It equals the scheduler's own minimum
+// maxNarrowNodes is the number of nodes in a narrow search. It equals the scheduler's own minimum
 // (minFeasibleNodesToFind in pkg/scheduler/schedule_one.go of Kubernetes 1.36).
-const mostNodes = 100
+const maxNarrowNodes = 100
 
 // Scope is the extent of a search: the label search of decision_duration_seconds.
 type Scope string
@@ -66,7 +66,7 @@ func Widen(cycle fwk.CycleState) bool {
 // includes some nodes of every pool of the preferred capacity type, or of the other type if that
 // has no room. It prefers nodes with the fewest siblings, and includes only nodes on which the pod
 // roughly fits. A rare pool is thus never missed, and the scores decide among all pools. If more
-// than mostNodes pools have room, some pools are omitted.
+// than maxNarrowNodes pools have room, some pools are omitted.
 func (s *State) Search(logger klog.Logger, cycle fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult, Scope) {
 	data, err := cycle.Read(searchKey)
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *State) Search(logger klog.Logger, cycle fwk.CycleState, pod *v1.Pod) (*
 		return nil, AllAfterFew
 	}
 	this.scope = AllNodes
-	if len(s.Counter.order) <= mostNodes || kube.NamesItsNodes(pod) {
+	if len(s.Counter.order) <= maxNarrowNodes || kube.NamesItsNodes(pod) {
 		return nil, AllNodes
 	}
 	fits := newFit(logger, pod)
@@ -103,14 +103,14 @@ func (s *State) Search(logger klog.Logger, cycle fwk.CycleState, pod *v1.Pod) (*
 	return nil, AllNodes
 }
 
-// candidates returns at most mostNodes nodes of a capacity type that the policy and fits admit.
-// Each pool contributes about the same number of nodes. Later pools fill the share that a pool
-// cannot use.
+// candidates returns at most maxNarrowNodes nodes of a capacity type that the policy and fits
+// admit. Each pool contributes about the same number of nodes. Later pools fill the share that a
+// pool cannot use.
 func (s *State) candidates(capacity decision.CapacityType, fits *fit) sets.Set[string] {
-	names := make(sets.Set[string], mostNodes)
+	names := make(sets.Set[string], maxNarrowNodes)
 	pools := s.orderedPools(capacity)
 	for i, p := range pools {
-		quota := max(1, (mostNodes-len(names))/(len(pools)-i))
+		quota := max(1, (maxNarrowNodes-len(names))/(len(pools)-i))
 		// If a pool has more nodes than siblings, some nodes have none. Prefer these.
 		few := s.inPool[p.index] / len(p.nodes)
 		var rest []*node
@@ -134,7 +134,7 @@ func (s *State) candidates(capacity decision.CapacityType, fits *fit) sets.Set[s
 		}
 		// The next search continues here, so each node is eventually searched.
 		p.next = (p.next + visited) % len(p.nodes)
-		if len(names) == mostNodes {
+		if len(names) == maxNarrowNodes {
 			break
 		}
 	}
@@ -142,8 +142,8 @@ func (s *State) candidates(capacity decision.CapacityType, fits *fit) sets.Set[s
 }
 
 // orderedPools returns the pools of a capacity type that have nodes, rotated by turn. If there are
-// more than mostNodes pools, so that candidates may omit some, the pools with the fewest siblings
-// in their zone, then in themselves, are first.
+// more than maxNarrowNodes pools, so that candidates may omit some, the pools with the fewest
+// siblings in their zone, then in themselves, are first.
 func (s *State) orderedPools(capacity decision.CapacityType) []*pool {
 	c := s.Counter
 	pools := make([]*pool, 0, len(c.pools))
@@ -152,7 +152,7 @@ func (s *State) orderedPools(capacity decision.CapacityType) []*pool {
 			pools = append(pools, p)
 		}
 	}
-	if len(pools) > mostNodes {
+	if len(pools) > maxNarrowNodes {
 		slices.SortStableFunc(pools, func(a, b *pool) int {
 			return cmp.Or(cmp.Compare(s.inZone[a.zone], s.inZone[b.zone]), cmp.Compare(s.inPool[a.index], s.inPool[b.index]))
 		})

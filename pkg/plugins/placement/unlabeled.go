@@ -36,11 +36,11 @@ func (s *State) Hold(pod *v1.Pod, waiting *Waiting) {
 // Holds reports whether a node is withheld from the state's pod.
 func (s *State) Holds() bool { return len(s.held) > 0 }
 
-// mostShapes limits how many shapes of waiting floor pods are compared with each unlabeled node.
+// maxShapes limits how many shapes of waiting floor pods are compared with each unlabeled node.
 // All pods of a workload have one shape, so no ordinary cluster reaches the limit. It protects the
 // scheduler against tenants that create pods to slow it down. Beyond the limit, arbitrary shapes
 // are compared.
-const mostShapes = 200
+const maxShapes = 200
 
 // floorPods are waiting pods that need on-demand capacity and have the same requirements for a
 // node.
@@ -98,7 +98,7 @@ func (w *Waiting) fitsForOnDemand(except types.UID) (fits []*fit) {
 		if _, itself := group.pods[except]; itself && len(group.pods) == 1 {
 			continue
 		}
-		if fits = append(fits, group.fit); len(fits) == mostShapes {
+		if fits = append(fits, group.fit); len(fits) == maxShapes {
 			break
 		}
 	}

@@ -236,8 +236,8 @@ func TestWaitingConcurrently(t *testing.T) {
 	}
 }
 
-// The pods of a gang share the time since its first waiting pod was found unschedulable, until a pod
-// of the gang is bound.
+// The pods of a gang share the time since its first waiting pod was found unschedulable, until a
+// pod of the gang is bound.
 func TestGangWaitsTogether(t *testing.T) {
 	w, c, _ := newWaiting()
 	train := Gang{replicaSetKey("rs"), "shop/train"}

@@ -221,11 +221,11 @@ func TestFloorsAreComparedByShape(t *testing.T) {
 	if n := len(w.fitsForOnDemand("")); n != 1 {
 		t.Errorf("%d shapes of 1,000 equal pods, want 1", n)
 	}
-	for i := range 2 * mostShapes {
+	for i := range 2 * maxShapes {
 		w.Found(single(fmt.Sprintf("other-%d", i), fmt.Sprintf("%dm", i+1)), Wait{ForOnDemand: true})
 	}
-	if n := len(w.fitsForOnDemand("")); n != mostShapes {
-		t.Errorf("%d shapes are compared, want %d", n, mostShapes)
+	if n := len(w.fitsForOnDemand("")); n != maxShapes {
+		t.Errorf("%d shapes are compared, want %d", n, maxShapes)
 	}
 	for uid := range w.pods {
 		w.Forget(uid)

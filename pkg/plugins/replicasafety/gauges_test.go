@@ -27,7 +27,7 @@ func TestObserveFloors(t *testing.T) {
 		}
 		return objects
 	}
-	of := func(name, replicaSet string) *v1.Pod { return podOf(name, by("ReplicaSet", replicaSet)) }
+	podIn := func(name, replicaSet string) *v1.Pod { return podOf(name, by("ReplicaSet", replicaSet)) }
 	foreign, exempt := podOf("foreign"), podOf("exempt")
 	foreign.Spec.SchedulerName = "default-scheduler"
 	exempt.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "spot"}
@@ -59,8 +59,8 @@ func TestObserveFloors(t *testing.T) {
 		"all on spot":                   {[][]runtime.Object{deployment("web", 3, 1, floor2), on("spot", web("a"), web("b"), web("c"))}, 1, 2, bound(0, 0, 2, 1)},
 		"floor capped at the live pods": {[][]runtime.Object{deployment("web", 3, 1, floor2), on("spot", web("a"))}, 1, 1, bound(0, 0, 1, 0)},
 		"one pod waits":                 {[][]runtime.Object{deployment("web", 3, 1, nil), on("spot", web("a"), web("b")), on("", web("c"))}, 1, 1, bound(0, 0, 1, 1)},
-		"over revisions, met":           {[][]runtime.Object{deployment("web", 3, 2, nil), on("on-demand", of("a", "web-1")), on("spot", of("b", "web-2"), of("c", "web-2"))}, 0, 0, bound(1, 0, 0, 2)},
-		"over revisions, unmet":         {[][]runtime.Object{deployment("web", 3, 2, floor2), on("on-demand", of("a", "web-1")), on("spot", of("b", "web-2"), of("c", "web-2"))}, 1, 1, bound(1, 0, 1, 1)},
+		"over revisions, met":           {[][]runtime.Object{deployment("web", 3, 2, nil), on("on-demand", podIn("a", "web-1")), on("spot", podIn("b", "web-2"), podIn("c", "web-2"))}, 0, 0, bound(1, 0, 0, 2)},
+		"over revisions, unmet":         {[][]runtime.Object{deployment("web", 3, 2, floor2), on("on-demand", podIn("a", "web-1")), on("spot", podIn("b", "web-2"), podIn("c", "web-2"))}, 1, 1, bound(1, 0, 1, 1)},
 		"on-demand pod terminates":      {[][]runtime.Object{deployment("web", 2, 1, nil), on("on-demand", terminating(web("a"))), on("spot", web("b"))}, 1, 1, bound(0, 0, 1, 0)},
 		"on a deleted node":             {[][]runtime.Object{on("gone", podOf("a"))}, 1, 1, bound(0, 0, 0, 0)},
 		"beyond the floor":              {[][]runtime.Object{deployment("web", 3, 1, nil), on("on-demand", web("a"), web("b")), on("spot", web("c"))}, 0, 0, bound(1, 1, 0, 1)},

@@ -17,9 +17,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
-// afterSettled is the delay after a node's label grace before the pods that the node was withheld
-// from are retried. The pods that it was withheld for are tried first.
-const afterSettled = time.Second
+// withheldRetryDelay is the delay after a node's label grace before the pods that the node was
+// withheld from are retried. The pods that it was withheld for are tried first.
+const withheldRetryDelay = time.Second
 
 // PostFilter records that the pod is unschedulable, and the changes that it waits for. It makes no
 // pod schedulable, so that preemption runs: it follows this plugin in the shipped configuration.
@@ -97,7 +97,7 @@ func (p *Plugin) waitOf(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 	}
 	if settled := s.Counter.NextSettled(); !settled.IsZero() && (s.Plan.Grant == decision.NotGranted || wait.Held) {
 		if wait.Held {
-			settled = settled.Add(afterSettled)
+			settled = settled.Add(withheldRetryDelay)
 		}
 		if wait.Again.IsZero() || settled.Before(wait.Again) {
 			wait.Again = settled

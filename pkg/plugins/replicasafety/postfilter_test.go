@@ -426,8 +426,8 @@ func TestFallback(t *testing.T) {
 // A pod over its budget may run on spot after 30 s if an older revision of its Deployment then has
 // a replica on on-demand. Replicas of a newer revision do not count.
 func TestRolloutRelief(t *testing.T) {
-	of := func(name, replicaSet string) *v1.Pod { return podOf(name, by("ReplicaSet", replicaSet)) }
-	older := func(w *world) { w.addPods("on-demand", of("old", "web-1")) }
+	podIn := func(name, replicaSet string) *v1.Pod { return podOf(name, by("ReplicaSet", replicaSet)) }
+	older := func(w *world) { w.addPods("on-demand", podIn("old", "web-1")) }
 	relief := func(after string) func(*v1.Pod) *v1.Pod {
 		return func(p *v1.Pod) *v1.Pod {
 			return annotate(p, decision.RolloutReliefAnnotation, after)
@@ -439,18 +439,18 @@ func TestRolloutRelief(t *testing.T) {
 		waited   time.Duration
 		want     []string
 	}{
-		"older on on-demand, 30 s":           {older, of("new", "web-2"), 30 * time.Second, []string{"on-demand", "spot"}},
-		"older on on-demand, less than 30 s": {older, of("new", "web-2"), 30*time.Second - 1, []string{"on-demand"}},
-		"another time":                       {older, relief("2m")(of("new", "web-2")), 2 * time.Minute, []string{"on-demand", "spot"}},
-		"less than another time":             {older, relief("2m")(of("new", "web-2")), time.Minute, []string{"on-demand"}},
-		"sooner":                             {older, relief("1s")(of("new", "web-2")), time.Second, []string{"on-demand", "spot"}},
-		"never":                              {older, relief("never")(of("new", "web-2")), time.Hour, []string{"on-demand"}},
-		"older on spot":                      {func(w *world) { w.addPods("spot", of("old", "web-1")) }, of("new", "web-2"), time.Hour, []string{"on-demand"}},
-		"older terminating":                  {func(w *world) { w.addPods("on-demand", terminating(of("old", "web-1"))) }, of("new", "web-2"), time.Hour, []string{"on-demand"}},
-		"none older":                         {func(*world) {}, of("new", "web-2"), time.Hour, []string{"on-demand"}},
-		"newer on on-demand":                 {func(w *world) { w.addPods("on-demand", of("new", "web-2")) }, of("old", "web-1"), time.Hour, []string{"on-demand"}},
-		"another Deployment's older":         {func(w *world) { w.addPods("on-demand", of("old", "api-1")) }, of("new", "web-2"), time.Hour, []string{"on-demand"}},
-		"no Deployment":                      {func(w *world) { w.addPods("on-demand", of("old", "web-1")) }, podOf("p"), time.Hour, []string{"on-demand"}},
+		"older on on-demand, 30 s":           {older, podIn("new", "web-2"), 30 * time.Second, []string{"on-demand", "spot"}},
+		"older on on-demand, less than 30 s": {older, podIn("new", "web-2"), 30*time.Second - 1, []string{"on-demand"}},
+		"another time":                       {older, relief("2m")(podIn("new", "web-2")), 2 * time.Minute, []string{"on-demand", "spot"}},
+		"less than another time":             {older, relief("2m")(podIn("new", "web-2")), time.Minute, []string{"on-demand"}},
+		"sooner":                             {older, relief("1s")(podIn("new", "web-2")), time.Second, []string{"on-demand", "spot"}},
+		"never":                              {older, relief("never")(podIn("new", "web-2")), time.Hour, []string{"on-demand"}},
+		"older on spot":                      {func(w *world) { w.addPods("spot", podIn("old", "web-1")) }, podIn("new", "web-2"), time.Hour, []string{"on-demand"}},
+		"older terminating":                  {func(w *world) { w.addPods("on-demand", terminating(podIn("old", "web-1"))) }, podIn("new", "web-2"), time.Hour, []string{"on-demand"}},
+		"none older":                         {func(*world) {}, podIn("new", "web-2"), time.Hour, []string{"on-demand"}},
+		"newer on on-demand":                 {func(w *world) { w.addPods("on-demand", podIn("new", "web-2")) }, podIn("old", "web-1"), time.Hour, []string{"on-demand"}},
+		"another Deployment's older":         {func(w *world) { w.addPods("on-demand", podIn("old", "api-1")) }, podIn("new", "web-2"), time.Hour, []string{"on-demand"}},
+		"no Deployment":                      {func(w *world) { w.addPods("on-demand", podIn("old", "web-1")) }, podOf("p"), time.Hour, []string{"on-demand"}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
