@@ -4,16 +4,15 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
-	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
 // overlaps are the workloads of a namespace whose pods are selected by what is not theirs.
@@ -22,20 +21,38 @@ type overlaps struct {
 	// budgets are the names of the PodDisruptionBudgets, other than ours, that select pods of a workload.
 	budgets map[*cluster.Workload]string
 	// byLabel are the workloads by the labels of their pods, as "key=value", and by their keys; all are those that have pods.
-	byLabel map[string][]*cluster.Workload
-	all     []*cluster.Workload
+	byLabel map[string][]*labelled
+	all     []*labelled
+}
+
+// labelled is a workload with the labels of one or more of its pods. Somebody may have labelled a single pod, as a leader is.
+type labelled struct {
+	workload *cluster.Workload
+	labels   labels.Set
 }
 
 func findOverlaps(s *cluster.Snapshot, namespace string) *overlaps {
-	o := &overlaps{namespace: namespace, budgets: map[*cluster.Workload]string{}, byLabel: map[string][]*cluster.Workload{}}
-	first, _ := slices.BinarySearchFunc(s.Workloads, namespace, func(w *cluster.Workload, namespace string) int {
-		return cmp.Compare(w.Namespace, namespace)
+	o := &overlaps{namespace: namespace, budgets: map[*cluster.Workload]string{}, byLabel: map[string][]*labelled{}}
+	first, _ := slices.BinarySearchFunc(s.Pods, namespace, func(pod *cluster.Pod, namespace string) int {
+		return cmp.Compare(pod.Namespace, namespace)
 	})
-	for _, w := range s.Workloads[first:] {
-		if w.Namespace != namespace {
+	last := map[*cluster.Workload]*labelled{}
+	for _, pod := range s.Pods[first:] {
+		if pod.Namespace != namespace {
 			break
 		}
-		o.add(w)
+		// Released and terminating pods count, too: for a moment a workload may have no others.
+		w := pod.Workload
+		if pod.ReleasedFrom != nil {
+			w = pod.ReleasedFrom.Workload
+		}
+		if w == nil {
+			continue
+		}
+		if known := last[w]; known == nil || !maps.Equal(known.labels, pod.Labels) {
+			last[w] = &labelled{w, pod.Labels}
+			o.add(last[w])
+		}
 	}
 	for _, budget := range s.Budgets[namespace] {
 		if kube.OwnBudget(budget) {
@@ -52,35 +69,17 @@ func findOverlaps(s *cluster.Snapshot, namespace string) *overlaps {
 	return o
 }
 
-func (o *overlaps) add(w *cluster.Workload) {
-	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
-	seen := map[string]bool{}
-	for podLabels := range labelsOf(w) {
-		for key, value := range podLabels {
-			for _, entry := range []string{key, key + "=" + value} {
-				if !seen[entry] {
-					seen[entry] = true
-					o.byLabel[entry] = append(o.byLabel[entry], w)
-				}
-			}
+func (o *overlaps) add(l *labelled) {
+	for key, value := range l.labels {
+		for _, entry := range []string{key, key + "=" + value} {
+			o.byLabel[entry] = append(o.byLabel[entry], l)
 		}
 	}
-	o.all = append(o.all, w)
+	o.all = append(o.all, l)
 }
 
-// labelsOf are the labels of the pods of a workload: those of one revision have the same, but for what is each one's own.
-func labelsOf(w *cluster.Workload) iter.Seq[labels.Set] {
-	return func(yield func(labels.Set) bool) {
-		for _, revision := range w.Revisions {
-			if len(revision.Pods) > 0 && !yield(revision.Pods[0].Labels) {
-				return
-			}
-		}
-	}
-}
-
-// selected are the workloads whose pods a selector selects. It looks only at those that have one of the selector's labels: a namespace may have
-// thousands of workloads and of budgets.
+// selected are the workloads of which a selector selects a pod; one may come twice. It looks only at those that have one of the selector's
+// labels: a namespace may have thousands of workloads and of budgets.
 func (o *overlaps) selected(selector labels.Selector) iter.Seq[*cluster.Workload] {
 	candidates := o.all
 	requirements, selectable := selector.Requirements()
@@ -88,10 +87,10 @@ func (o *overlaps) selected(selector labels.Selector) iter.Seq[*cluster.Workload
 		candidates = nil
 	}
 	for _, r := range requirements {
-		var having []*cluster.Workload
+		var having []*labelled
 		switch r.Operator() {
 		case selection.In, selection.Equals, selection.DoubleEquals:
-			for value := range r.Values() {
+			for _, value := range slices.Sorted(maps.Keys(r.Values())) {
 				having = append(having, o.byLabel[r.Key()+"="+value]...)
 			}
 		case selection.Exists:
@@ -104,14 +103,9 @@ func (o *overlaps) selected(selector labels.Selector) iter.Seq[*cluster.Workload
 		}
 	}
 	return func(yield func(*cluster.Workload) bool) {
-		for _, w := range candidates {
-			for podLabels := range labelsOf(w) {
-				if selector.Matches(podLabels) {
-					if !yield(w) {
-						return
-					}
-					break
-				}
+		for _, l := range candidates {
+			if selector.Matches(l.labels) && !yield(l.workload) {
+				return
 			}
 		}
 	}

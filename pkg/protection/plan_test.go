@@ -383,3 +383,50 @@ func TestApplyChangesTheVeryObject(t *testing.T) {
 		t.Errorf("deleted without its UID: %v", w.client.Actions())
 	}
 }
+
+// TestBudgetOfSomePods: a budget of somebody else keeps ours away also while it selects only pods that are not live, or one pod of many.
+func TestBudgetOfSomePods(t *testing.T) {
+	for name, edit := range map[string]func(w *world, pod *cluster.Pod){
+		"the pod is released": func(_ *world, pod *cluster.Pod) {
+			pod.Release, pod.ReleasedFrom = &cluster.Release{At: start}, pod.Revision
+			pod.Workload, pod.Revision, pod.ReleasedFrom.Pods = nil, nil, nil
+		},
+		"the pod terminates": func(_ *world, pod *cluster.Pod) {
+			pod.DeletionTimestamp = ptr.To(metav1.NewTime(start))
+			pod.Revision.Pods = nil
+		},
+		"the label of one pod": func(w *world, pod *cluster.Pod) {
+			other := *pod
+			other.Pod = pod.Pod.DeepCopy()
+			other.Name, other.UID = "web-y", "p-web-y"
+			delete(other.Labels, "role")
+			pod.Revision.Pods = []*cluster.Pod{&other, pod}
+			w.snapshot.Pods = []*cluster.Pod{pod, &other}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			pod := w.deployment("web")
+			pod.Labels["role"] = "leader"
+			w.budget("leaders", map[string]string{"role": "leader"})
+			edit(w, pod)
+			w.wants(name, "refused web: PodDisruptionBudget leaders selects its pods, and the API server evicts no pod that two select")
+		})
+	}
+}
+
+// TestRefusalIsToldOnce: which of several other workloads a refusal names does not change from round to round.
+func TestRefusalIsToldOnce(t *testing.T) {
+	w := newWorld(t)
+	values := []string{"a", "b", "c", "d", "e", "web"}
+	w.deployment("web", func(d *appsv1.Deployment) {
+		d.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: values}}}
+	})
+	for _, name := range append([]string{"another"}, values[:5]...) {
+		w.deployment(name).Workload.Settings.Protect = false
+	}
+	w.wants("at first", "refused web: its selector selects pods of Deployment a, too")
+	for range 50 {
+		w.wants("told once")
+	}
+}
