@@ -87,10 +87,11 @@ func NewPlanner(settings Settings) *Planner {
 //
 // requested are pods whose eviction somebody waits for, whatever becomes of their node.
 func (p *Planner) Plan(s *cluster.Snapshot, requested map[types.UID]bool) ([]Change, []Refusal) {
-	p.observe(s, requested)
 	r := &round{
-		Planner: p, snapshot: s, neverSurges: migration.NeverSurges(s), wanted: map[types.NamespacedName]Change{}, refused: map[types.UID]string{},
+		Planner: p, snapshot: s, neverSurges: migration.NeverSurges(s), waits: map[*cluster.Workload][]wait{},
+		wanted: map[types.NamespacedName]Change{}, refused: map[types.UID]string{},
 	}
+	r.observe(requested)
 	if p.settings.Assist {
 		for _, w := range s.Workloads {
 			r.claim(w)
@@ -111,12 +112,20 @@ func (p *Planner) Plan(s *cluster.Snapshot, requested map[types.UID]bool) ([]Cha
 	return r.changes, r.refusals
 }
 
+// wait is a pod that somebody waits for. since is when that began, or when the pod was released: it may be replaced from then on.
+type wait struct {
+	pod   *cluster.Pod
+	since time.Time
+}
+
 // round is one run of Plan.
 type round struct {
 	*Planner
 	snapshot    *cluster.Snapshot
 	neverSurges func(*cluster.Pod) string
-	overlaps    *overlaps // of the namespace of the last workload that asked; nil at first
+	// waits are the pods that are waited for, by their workload.
+	waits    map[*cluster.Workload][]wait
+	overlaps *overlaps // of the namespace of the last workload that asked; nil at first
 	// wanted are the budgets that are to be, as they would be created.
 	wanted   map[types.NamespacedName]Change
 	changes  []Change
@@ -178,28 +187,32 @@ func (r *round) compare(has *policyv1.PodDisruptionBudget) {
 }
 
 // observe finds out which pods are waited for.
-func (p *Planner) observe(s *cluster.Snapshot, requested map[types.UID]bool) {
+func (r *round) observe(requested map[types.UID]bool) {
 	waiting := map[types.UID]time.Time{}
-	for _, n := range s.Nodes {
-		drained := p.drainOf(n) != notDrained
+	for _, n := range r.snapshot.Nodes {
+		drained := r.drainOf(n) != notDrained
 		for _, pod := range n.Pods {
 			if !drained && !requested[pod.UID] {
 				continue
 			}
-			workload, since := pod.Workload, s.Now
+			workload, since := pod.Workload, r.snapshot.Now
 			if pod.ReleasedFrom != nil { // it may be given back, and has waited all the same
 				workload, since = pod.ReleasedFrom.Workload, pod.Release.At
 			}
 			if workload == nil || !workload.Settings.Protect {
 				continue
 			}
-			if known, ok := p.waiting[pod.UID]; ok {
+			if known, ok := r.waiting[pod.UID]; ok {
 				since = known
 			}
 			waiting[pod.UID] = since
+			if pod.ReleasedFrom != nil {
+				since = pod.Release.At
+			}
+			r.waits[workload] = append(r.waits[workload], wait{pod, since})
 		}
 	}
-	p.waiting = waiting
+	r.waiting = waiting
 }
 
 // drain is what budgets need to know of a node.
@@ -235,35 +248,41 @@ var (
 // allows returns how many pods of a Deployment its budget lets be missing, and why they are not none. It is
 //
 //   - none while each of its pods can be replaced first;
-//   - one if none of its pods ever can, or if one has been waited for during Patience and was not replaced;
+//   - one if none of its pods ever can, or if one has been waited for during Patience. A released pod may wait for as long again, and for
+//     minReadySeconds. Its replacement may be ready then, and the budget allow nothing all the same, because other replicas are not ready;
 //   - all if that is twice as long, or the controller does not help on its node.
 func (r *round) allows(w *cluster.Workload) (allowed intstr.IntOrString, why string) {
 	allowed = none
 	for _, revision := range w.Revisions {
-		for i, pod := range revision.Pods {
-			if i == 0 && allowed == none { // the pods of a revision are alike
-				if no := r.neverSurges(pod); no != "" {
-					allowed, why = one, "its pods cannot be replaced before they are evicted: "+no
-				}
-			}
-			since, waits := r.waiting[pod.UID]
-			if !waits {
-				continue
-			}
-			waited := r.snapshot.Now.Sub(since)
-			switch {
-			case r.drainOf(pod.Node) == alone:
-				return all, fmt.Sprintf("node %s may be drained, and the controller is configured not to help there", pod.Node.Name)
-			case waited >= 2*r.settings.Patience:
-				return all, notReplaced(pod, 2*r.settings.Patience)
-			case waited >= r.settings.Patience:
-				allowed, why = one, notReplaced(pod, r.settings.Patience)
-			}
+		if len(revision.Pods) == 0 || allowed != none {
+			continue
+		}
+		if no := r.neverSurges(revision.Pods[0]); no != "" { // the pods of a revision are alike
+			allowed, why = one, "its pods cannot be replaced before they are evicted: "+no
+		}
+	}
+	for _, wait := range r.waits[w] {
+		within := r.settings.Patience
+		if wait.pod.Release != nil {
+			within += time.Duration(w.Deployment.Spec.MinReadySeconds) * time.Second
+		}
+		waited := r.snapshot.Now.Sub(wait.since)
+		switch {
+		case r.drainOf(wait.pod.Node) == alone:
+			return all, fmt.Sprintf("node %s may be drained, and the controller is configured not to help there", wait.pod.Node.Name)
+		case waited >= 2*within:
+			return all, notReplaced(wait.pod, 2*within)
+		case waited >= within:
+			allowed, why = one, notReplaced(wait.pod, within)
 		}
 	}
 	return allowed, why
 }
 
 func notReplaced(pod *cluster.Pod, within time.Duration) string {
-	return fmt.Sprintf("pod %s is to leave node %s, and was not replaced within %s", pod.Name, pod.Node.Name, within)
+	outcome := "replaced"
+	if pod.Release != nil {
+		outcome = "evicted after its release"
+	}
+	return fmt.Sprintf("pod %s is to leave node %s, and was not %s within %s", pod.Name, pod.Node.Name, outcome, within)
 }

@@ -260,14 +260,33 @@ func TestReleasedPodHasWaited(t *testing.T) {
 
 	pod.Release, pod.ReleasedFrom = &cluster.Release{At: start}, pod.Revision
 	pod.Workload, pod.Revision, pod.ReleasedFrom.Pods = nil, nil, nil
-	w.snapshot.Now = start.Add(patience)
+	w.snapshot.Now = start.Add(patience - 1)
 	w.wants("while it is released")
 	w.planner = NewPlanner(w.planner.settings) // which has seen nothing
 	w.wants("with another controller")
 
+	w.snapshot.Now = start.Add(patience)
 	pod.Workload, pod.Revision, pod.ReleasedFrom.Pods = workload, pod.ReleasedFrom, []*cluster.Pod{pod}
 	pod.Release, pod.ReleasedFrom = nil, nil
 	w.wants("given back", "update web-protected 1")
+}
+
+// TestReleasedPodIsHeld: a replacement that is ready does not help where the Deployment lacks another pod, too.
+func TestReleasedPodIsHeld(t *testing.T) {
+	w := newWorld(t)
+	pod := w.deployment("web", func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 30 })
+	w.node.Facts.Signal = decision.Drain
+	w.wants("drained", "create web-protected 0")
+	released := start.Add(time.Minute)
+	pod.Release, pod.ReleasedFrom = &cluster.Release{At: released}, pod.Revision
+	pod.Workload, pod.Revision, pod.ReleasedFrom.Pods = nil, nil, nil
+	within := patience + 30*time.Second
+	w.snapshot.Now = released.Add(within - 1)
+	w.wants("while it may be replaced")
+	w.snapshot.Now = released.Add(within)
+	w.wants("still not evicted", "update web-protected 1")
+	w.snapshot.Now = released.Add(2 * within)
+	w.wants("as if nothing helped", "update web-protected 100%")
 }
 
 // TestRequestedPodHasWaited: an eviction that is requested is not waited for without end, on whatever node.
