@@ -6,12 +6,14 @@ package protection
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -72,11 +74,24 @@ type Planner struct {
 	waiting map[types.UID]time.Time
 	// refused is why the workloads, by their UID, have no budget; told once.
 	refused map[types.UID]string
+	// uncounted are the Deployments, by their UID, of whose budgets Kubernetes cannot count the pods.
+	uncounted map[types.UID]uncounted
 }
+
+// uncounted is since when Kubernetes has failed to count the pods of a budget, and what it says. Such a budget allows no eviction, whatever its
+// maxUnavailable is.
+type uncounted struct {
+	since time.Time
+	why   string
+}
+
+// A budget whose pods Kubernetes has not counted within countWithin, although it tries again after an error, is deleted, and made again after
+// countAgain. The pods that cannot be counted may be none that the controller sees: those of a Job that has ended.
+const countWithin, countAgain = 30 * time.Second, time.Hour
 
 // NewPlanner returns a Planner that has seen nothing.
 func NewPlanner(settings Settings) *Planner {
-	return &Planner{settings: settings, waiting: map[types.UID]time.Time{}, refused: map[types.UID]string{}}
+	return &Planner{settings: settings, waiting: map[types.UID]time.Time{}, refused: map[types.UID]string{}, uncounted: map[types.UID]uncounted{}}
 }
 
 // Plan returns what is to be done to budgets, by namespace and name, and the workloads that have lost their claim to one since the last
@@ -92,6 +107,7 @@ func (p *Planner) Plan(s *cluster.Snapshot, requested map[types.UID]bool) ([]Cha
 		wanted: map[types.NamespacedName]Change{}, refused: map[types.UID]string{},
 	}
 	r.observe(requested)
+	p.observeCounts(s)
 	if p.settings.Assist {
 		for _, w := range s.Workloads {
 			r.claim(w)
@@ -156,6 +172,10 @@ func (r *round) claim(w *cluster.Workload) {
 		r.refuse(w.Deployment, w.Deployment.UID, other)
 		return
 	}
+	if failed, ok := r.uncounted[w.Deployment.UID]; ok && r.snapshot.Now.Sub(failed.since) >= countWithin {
+		r.refuse(w.Deployment, w.Deployment.UID, fmt.Sprintf("Kubernetes cannot count the pods that its selector selects: %.256s", failed.why))
+		return
+	}
 	allowed, why := r.allows(w)
 	budget := newBudget(w.Deployment, allowed)
 	r.wanted[nameOf(budget)] = Change{Create, budget, w.Deployment, why}
@@ -213,6 +233,25 @@ func (r *round) observe(requested map[types.UID]bool) {
 		}
 	}
 	r.waiting = waiting
+}
+
+// observeCounts finds out of which budgets Kubernetes cannot count the pods.
+func (p *Planner) observeCounts(s *cluster.Snapshot) {
+	maps.DeleteFunc(p.uncounted, func(_ types.UID, u uncounted) bool { return s.Now.Sub(u.since) >= countAgain })
+	for _, budgets := range s.Budgets {
+		for _, budget := range budgets {
+			owner := metav1.GetControllerOfNoCopy(budget)
+			if !kube.OwnBudget(budget) || owner == nil {
+				continue
+			}
+			allowed := meta.FindStatusCondition(budget.Status.Conditions, policyv1.DisruptionAllowedCondition)
+			if allowed == nil || allowed.Reason != policyv1.SyncFailedReason {
+				delete(p.uncounted, owner.UID)
+			} else if _, known := p.uncounted[owner.UID]; !known {
+				p.uncounted[owner.UID] = uncounted{s.Now, allowed.Message}
+			}
+		}
+	}
 }
 
 // drain is what budgets need to know of a node.

@@ -449,3 +449,34 @@ func TestRefusalIsToldOnce(t *testing.T) {
 		w.wants("told once")
 	}
 }
+
+// TestBudgetThatKubernetesCannotCount: such a budget allows no eviction, whatever it says, and is not made again at once.
+func TestBudgetThatKubernetesCannotCount(t *testing.T) {
+	const refused = "refused web: Kubernetes cannot count the pods that its selector selects: jobs.batch does not implement the scale subresource"
+	w := newWorld(t)
+	w.deployment("web")
+	w.wants("protected", "create web-protected 0")
+	fail := func() {
+		w.snapshot.Budgets[shop][0].Status.Conditions = []metav1.Condition{{
+			Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.SyncFailedReason,
+			Message: "jobs.batch does not implement the scale subresource",
+		}}
+	}
+	at := func(after time.Duration) { w.snapshot.Now = start.Add(after) }
+	fail()
+	w.wants("for a moment")
+	at(countWithin)
+	w.wants("counted again")
+	fail()
+	w.wants("failed again")
+	at(2*countWithin - 1)
+	fail()
+	w.wants("failing for long")
+	at(2 * countWithin)
+	fail()
+	w.wants("failing for too long", "delete web-protected", refused)
+	at(countWithin + countAgain - 1)
+	w.wants("told once")
+	at(countWithin + countAgain)
+	w.wants("tried again", "create web-protected 0")
+}
