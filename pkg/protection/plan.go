@@ -94,8 +94,8 @@ func NewPlanner(settings Settings) *Planner {
 	return &Planner{settings: settings, waiting: map[types.UID]time.Time{}, refused: map[types.UID]string{}, uncounted: map[types.UID]uncounted{}}
 }
 
-// Plan returns what is to be done to budgets, by namespace and name, and the workloads that have lost their claim to one since the last
-// Plan, or never had it.
+// Plan returns what is to be done to budgets, the most urgent first, and the workloads that have lost their claim to one since the last Plan,
+// or never had it.
 //
 // A Deployment that asks for protection has a budget of ours unless another PodDisruptionBudget selects its pods, because the API server evicts
 // no pod that two select, or its selector also selects pods of another workload. The budget allows no eviction, or those that allows says.
@@ -121,11 +121,43 @@ func (p *Planner) Plan(s *cluster.Snapshot, requested map[types.UID]bool) ([]Cha
 	for _, create := range r.wanted {
 		r.changes = append(r.changes, create)
 	}
-	slices.SortFunc(r.changes, func(a, b Change) int {
-		return cmp.Or(cmp.Compare(a.Budget.Namespace, b.Budget.Namespace), cmp.Compare(a.Budget.Name, b.Budget.Name))
-	})
 	p.refused = r.refused
-	return r.changes, r.refusals
+	return inTurn(r.changes), r.refusals
+}
+
+// inTurn orders changes as they are to be made: first those that a drain may wait for, then the rest, and of either the first of each namespace
+// before the second of any. Few are made in a round, and a namespace may have thousands, or a quota that lets none be made.
+func inTurn(changes []Change) []Change {
+	slices.SortFunc(changes, func(a, b Change) int {
+		return cmp.Or(a.rank()-b.rank(), cmp.Compare(a.Budget.Namespace, b.Budget.Namespace), cmp.Compare(a.Budget.Name, b.Budget.Name))
+	})
+	type place struct {
+		rank      int
+		namespace string
+	}
+	type turn struct {
+		Change
+		number int
+	}
+	turns, next := make([]turn, len(changes)), map[place]int{}
+	for i, c := range changes {
+		at := place{c.rank(), c.Budget.Namespace}
+		turns[i] = turn{c, next[at]}
+		next[at]++
+	}
+	slices.SortStableFunc(turns, func(a, b turn) int { return cmp.Or(a.rank()-b.rank(), a.number-b.number) })
+	for i, t := range turns {
+		changes[i] = t.Change
+	}
+	return changes
+}
+
+// rank is 0 for what a drain may wait for.
+func (c *Change) rank() int {
+	if c.Kind == Delete || c.Kind == Update && c.Why != "" {
+		return 0
+	}
+	return 1
 }
 
 // wait is a pod that somebody waits for. since is when that began, or when the pod was released: it may be replaced from then on.

@@ -371,6 +371,31 @@ func TestRefusals(t *testing.T) {
 	w.wants("a StatefulSet that asks", "refused db: a pod of a StatefulSet cannot be replaced before it is evicted")
 }
 
+// TestTurns: what a drain may wait for comes first, and no namespace waits until all budgets of another are made.
+func TestTurns(t *testing.T) {
+	w := newWorld(t)
+	change := func(kind Kind, namespace, name, why string) Change {
+		return Change{Kind: kind, Budget: &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}, Why: why}
+	}
+	var got []string
+	for _, c := range inTurn([]Change{
+		change(Create, "a", "1", ""), change(Update, "b", "5", "relaxed"), change(Create, "a", "2", "relaxed"), change(Update, "a", "3", ""),
+		change(Create, "b", "4", ""), change(Delete, "a", "7", ""), change(Delete, "a", "6", ""),
+	}) {
+		got = append(got, c.Budget.Namespace+c.Budget.Name)
+	}
+	if diff := cmp.Diff([]string{"a6", "b5", "a7", "a1", "b4", "a2", "a3"}, got); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+
+	w.deployment("a-1")
+	w.deployment("z")
+	w.wants("protected", "create a-1-protected 0", "create z-protected 0")
+	w.deployment("a-2")
+	w.snapshot.Workloads[1].Settings.Protect = false
+	w.wants("one asks, and one does not any more", "delete z-protected", "create a-2-protected 0")
+}
+
 // TestPanicOfOneWorkload: what is wrong with one Deployment does not keep others from being protected.
 func TestPanicOfOneWorkload(t *testing.T) {
 	w := newWorld(t)
