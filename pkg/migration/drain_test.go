@@ -107,6 +107,49 @@ func TestRequested(t *testing.T) {
 	}
 }
 
+// A drained node's pod whose eviction is requested as well is released whether or not the drain would wait for it, and evicted by the
+// controller: whoever drains the node waits for that. If the request is withdrawn, the pod goes back.
+func TestRequestedOnDrainedNode(t *testing.T) {
+	for name, test := range map[string]struct {
+		releasedFor         migration.Reason
+		requested, replaced bool
+		want                []string
+	}{
+		"not held up":                            {requested: true, want: []string{"release web-0 by surge"}},
+		"not held up, and not requested":         {},
+		"released for the drain":                 {releasedFor: migration.Drain, requested: true},
+		"released for the drain, and replaced":   {releasedFor: migration.Drain, requested: true, replaced: true, want: []string{"evict web-0 by surge"}},
+		"released for the request, and replaced": {releasedFor: migration.Requested, requested: true, replaced: true, want: []string{"evict web-0 by surge"}},
+		"the request is withdrawn":               {releasedFor: migration.Requested, replaced: true, want: []string{"restore web-0 by surge"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.calm = true
+			w.deployment("web", 2)
+			pod := w.pod("web-0", w.replicaSets["web-1"], "going")
+			w.pod("web-1", w.replicaSets["web-1"], "staying")
+			if test.releasedFor != "" {
+				w.releasedFor(pod, test.releasedFor, time.Second)
+			}
+			if test.replaced {
+				w.pod("web-2", w.replicaSets["web-1"], "staying")
+			}
+			w.sync()
+			s := w.snapshot()
+			asked := moves(s, migration.Drain, time.Time{}, "web-0")
+			if test.requested {
+				asked = append(asked, moves(s, migration.Requested, time.Time{}, "web-0")...)
+			}
+			for i := range asked {
+				asked[i].OnlySurge = true
+			}
+			if diff := cmp.Diff(test.want, told(migration.Plan(s, &room{left: 10}, asked, settings, nil))); diff != "" {
+				t.Errorf("actions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // Whoever drains the node evicts a pod that was released for it. The pod goes back if the drain ends, or if no replacement becomes ready.
 func TestFinishDrain(t *testing.T) {
 	const drained, reclaimed = "drained", "reclaimed"

@@ -48,7 +48,8 @@ type Room interface {
 // a deadline, then the rest. A pod that only has to wait gets none, one that stays because nothing has room for it a Stay.
 //
 // room must be one that nobody has taken from: every move takes its own, so that a move that somebody tried on the same one would count
-// twice. A later move of the same pod is dropped, unless its deadline is tighter.
+// twice. A later move of the same pod is dropped, unless its deadline is tighter. Requested comes before Drain: who asked waits for the controller
+// to evict the pod.
 func Plan(s *cluster.Snapshot, room Room, moves []Move, settings Settings, progress Progress) []Action {
 	p := newPlanner(s, room, moves, settings, progress)
 	p.expect()
@@ -68,7 +69,8 @@ func newPlanner(s *cluster.Snapshot, room Room, moves []Move, settings Settings,
 		moves: map[types.UID]Move{}, byHash: map[string][]byHash{}, adopters: map[string][]adopter{}, budgets: newBudgets(s, progress),
 	}
 	for _, m := range moves {
-		if known, ok := p.moves[m.Pod.UID]; !ok || sooner(m.Deadline, known.Deadline) {
+		known, ok := p.moves[m.Pod.UID]
+		if !ok || sooner(m.Deadline, known.Deadline) || known.Reason == Drain && m.Reason == Requested {
 			p.moves[m.Pod.UID] = m
 		}
 	}

@@ -157,7 +157,8 @@ func (p *planner) finish() {
 		}
 		if pod.DeletionTimestamp == nil {
 			m := Move{Pod: pod, Reason: reasonOf(pod.Release)}
-			if asked, ok := p.moves[pod.UID]; ok && !asked.Deadline.IsZero() {
+			asked := p.moves[pod.UID]
+			if !asked.Deadline.IsZero() || m.Reason == Drain && asked.Reason == Requested {
 				m = asked
 			}
 			released = append(released, m)
@@ -187,9 +188,8 @@ func (p *planner) finish() {
 	wait := func(m Move) {
 		defer recovery.Recover(recovery.Pod, klog.KObj(m.Pod))
 		a := Action{Pod: m.Pod, Reason: m.Reason, Way: Surge, Deadline: m.Deadline}
-		_, asked := p.moves[m.Pod.UID]
 		switch revision := m.Pod.ReleasedFrom; {
-		case m.Reason == Requested && !asked && m.Deadline.IsZero():
+		case m.Reason == Requested && p.moves[m.Pod.UID].Reason != Requested:
 			a.Kind, a.Why = Restore, "its eviction is not requested any more"
 		case m.Reason == Drain && m.Deadline.IsZero():
 			replaced := surplus[revision] > 0
