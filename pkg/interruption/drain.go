@@ -2,7 +2,6 @@ package interruption
 
 import (
 	"slices"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -11,12 +10,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
-// assistFor is how long a pod that was released for a drain waits for its eviction. kubectl drain tries every 5 s and Karpenter every 10 s at
-// most, so a node whose pod nobody evicts for so long is rather cordoned than drained.
-const assistFor = 10 * time.Minute
-
 // assist asks for the pods of a node that somebody else drains, and returns those that are or were released for that. migration.Plan releases
-// only those that the drain would wait for.
+// only those that the drain would wait for, and gives back those that nobody evicts: none is released twice for the same drain.
 func (p *planner) assist(n *cluster.Node, had state) (released []types.UID) {
 	if !p.Assist {
 		return nil
@@ -30,7 +25,7 @@ func (p *planner) assist(n *cluster.Node, had state) (released []types.UID) {
 		if ours || before {
 			released = append(released, pod.UID)
 		}
-		if ours && p.at.Before(pod.Release.At.Add(assistFor)) || !ours && !before {
+		if ours || !before {
 			p.moves = append(p.moves, migration.Move{Pod: pod, Reason: migration.Drain, OnlySurge: true})
 		}
 	}

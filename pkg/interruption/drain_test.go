@@ -51,7 +51,7 @@ func TestAssist(t *testing.T) {
 	}
 }
 
-// A pod that nobody evicts goes back after ten minutes, and is not released again on the same drain, also by another controller.
+// A pod that went back is not released again on the same drain, also by another controller.
 func TestAssistsOnce(t *testing.T) {
 	w := newWorld(t)
 	w.settings.Assist, w.settings.Cordons = true, true
@@ -66,8 +66,6 @@ func TestAssistsOnce(t *testing.T) {
 	expect(0, "web-0 drain, web-1 drain")
 	release()
 	expect(time.Minute, "web-0 drain, web-1 drain")
-	expect(9*time.Minute-time.Second, "web-0 drain, web-1 drain")
-	expect(time.Second, "web-1 drain")
 	w.pods[0].Release = nil
 	expect(time.Minute, "web-1 drain")
 	w.node.Spec.Unschedulable = false

@@ -162,7 +162,8 @@ func TestFinishDrain(t *testing.T) {
 		"a replacement is ready":                {drained, time.Minute, true, nil},
 		"a replacement is not ready yet":        {drained, time.Minute, false, nil},
 		"no replacement in time":                {drained, 2 * time.Minute, false, []string{"restore web-0 by surge"}},
-		"ready for long":                        {drained, time.Hour, true, nil},
+		"ready, and nobody evicts it yet":       {drained, 10*time.Minute - time.Second, true, nil},
+		"ready, and nobody evicts it":           {drained, 10 * time.Minute, true, []string{"restore web-0 by surge"}},
 		"the drain ended":                       {"", time.Second, true, []string{"restore web-0 by surge"}},
 		"the drain ended before a replacement":  {"", time.Second, false, []string{"restore web-0 by surge"}},
 		"reclaimed, and a replacement is ready": {reclaimed, time.Second, true, []string{"evict web-0 by surge"}},
@@ -185,6 +186,39 @@ func TestFinishDrain(t *testing.T) {
 				asked = moves(s, migration.Interruption, w.now.Add(time.Minute), "web-0")
 			}
 			if diff := cmp.Diff(test.want, told(migration.Plan(s, &room{left: 10}, asked, settings, nil))); diff != "" {
+				t.Errorf("actions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A replacement may take longer to start than a pod otherwise waits for its eviction.
+func TestFinishDrainWithSlowReplacement(t *testing.T) {
+	const startup = 15 * time.Minute
+	for name, test := range map[string]struct {
+		ago      time.Duration
+		replaced bool
+		want     []string
+	}{
+		"not ready yet":               {10 * time.Minute, false, nil},
+		"ready at last":               {startup - time.Second, true, nil},
+		"not ready in time":           {startup, false, []string{"restore web-0 by surge"}},
+		"ready, and nobody evicts it": {startup + time.Minute, true, []string{"restore web-0 by surge"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			w.calm = true
+			w.deployment("web", 1)
+			w.releasedFor(w.pod("web-0", w.replicaSets["web-1"], "going"), migration.Drain, test.ago)
+			if test.replaced {
+				w.pod("web-1", w.replicaSets["web-1"], "staying")
+			}
+			w.sync()
+			s := w.snapshot()
+			settings := settings
+			settings.Buying, settings.NodeStartup = []migration.Reason{migration.Drain}, startup
+			got := told(migration.Plan(s, &room{left: 10}, moves(s, migration.Drain, time.Time{}, "web-0"), settings, nil))
+			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("actions (-want +got):\n%s", diff)
 			}
 		})
