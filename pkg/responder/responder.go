@@ -179,7 +179,7 @@ func (r *Response) Apply(ctx context.Context, client dynamic.Interface, now time
 		if !ok || own["name"] != Name {
 			continue
 		}
-		at := now.UTC().Format(time.RFC3339)
+		at := notBefore(now.UTC(), own["startTime"], own["heartbeatTime"]).Format(time.RFC3339)
 		own["heartbeatTime"], own["message"] = at, r.Message
 		if r.Done {
 			own["completionTime"] = at
@@ -193,4 +193,17 @@ func (r *Response) Apply(ctx context.Context, client dynamic.Interface, now time
 		return fmt.Errorf("response to Eviction %s/%s: %w", written.GetNamespace(), written.GetName(), err)
 	}
 	return nil
+}
+
+// notBefore returns now, or the latest of the times if that is later. The API server refuses times in another order, and the clock of whoever
+// wrote them may be ahead.
+func notBefore(now time.Time, times ...any) time.Time {
+	for _, text := range times {
+		if text, ok := text.(string); ok {
+			if at, err := time.Parse(time.RFC3339, text); err == nil && at.After(now) {
+				now = at
+			}
+		}
+	}
+	return now
 }

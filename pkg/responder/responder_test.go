@@ -1,6 +1,7 @@
 package responder
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -161,6 +162,40 @@ func TestApply(t *testing.T) {
 		if diff := cmp.Diff(want.Object, got.Object); diff != "" {
 			t.Errorf("done %t (-want +got):\n%s", r.Done, diff)
 		}
+	}
+}
+
+// TestApplyWithClockBehind: the API server refuses times before the responder's turn and before its last heartbeat.
+func TestApplyWithClockBehind(t *testing.T) {
+	at := func(after time.Duration) string { return now.Add(after).Format(time.RFC3339) }
+	for name, test := range map[string]struct {
+		own  map[string]any
+		want string
+	}{
+		"its turn began in this second": {map[string]any{"startTime": at(0)}, at(0)},
+		"its turn is to come":           {map[string]any{"startTime": at(3 * time.Second)}, at(3 * time.Second)},
+		"its heartbeat is past":         {map[string]any{"startTime": at(-time.Minute), "heartbeatTime": at(-time.Second)}, at(0)},
+		"its heartbeat is to come":      {map[string]any{"startTime": at(-time.Minute), "heartbeatTime": at(2 * time.Second)}, at(2 * time.Second)},
+		"no turn yet":                   {map[string]any{"startTime": nil}, at(0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			object := &unstructured.Unstructured{Object: newEviction(0, -1)}
+			maps.Copy(ownOf(object.Object), test.own)
+			client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), object)
+			r := Response{Eviction: object, Message: "why", Done: true}
+			if err := r.Apply(t.Context(), client, now.Add(time.Second/2)); err != nil {
+				t.Fatal(err)
+			}
+			got, err := client.Resource(Resource).Namespace("shop").Get(t.Context(), "e", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, field := range []string{"heartbeatTime", "completionTime"} {
+				if is := ownOf(got.Object)[field]; is != test.want {
+					t.Errorf("%s is %v, want %s", field, is, test.want)
+				}
+			}
+		})
 	}
 }
 
