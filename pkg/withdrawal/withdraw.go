@@ -4,8 +4,10 @@ package withdrawal
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	leases "github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lease"
@@ -33,6 +36,8 @@ type Withdrawer struct {
 	clock    clock.WithTicker
 	budgets  policylisters.PodDisruptionBudgetLister
 	may      func() bool
+	// renewed is when the Lease was renewed by the clock of the controller, and seen is when that was first read by the clock of this process.
+	renewed, seen time.Time
 }
 
 // NewWithdrawer returns a Withdrawer. It reads from factory, which must not have been started. While may returns false nothing is deleted,
@@ -42,7 +47,7 @@ func NewWithdrawer(
 ) *Withdrawer {
 	budgets := factory.Policy().V1().PodDisruptionBudgets()
 	budgets.Informer() // so that the factory starts it
-	return &Withdrawer{client, recorder, clock, budgets.Lister(), may}
+	return &Withdrawer{client: client, recorder: recorder, clock: clock, budgets: budgets.Lister(), may: may}
 }
 
 // Run works until ctx is done.
@@ -74,16 +79,26 @@ func (w *Withdrawer) check(ctx context.Context) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("looking for a controller: %w", err)
 	}
+	leased := err == nil && lease.Spec.RenewTime != nil
+	stale := leased && w.stale(lease)
 	for _, budget := range budgets {
-		last := budget.CreationTimestamp.Time // without a Lease: it was made by a controller
-		if err == nil && lease.Spec.RenewTime != nil {
-			last = lease.Spec.RenewTime.Time
-		}
-		if w.clock.Since(last) >= staleAfter {
+		// Without a Lease: it was made by a controller.
+		if stale || !leased && w.clock.Since(budget.CreationTimestamp.Time) >= staleAfter {
 			w.withdraw(ctx, budget)
 		}
 	}
 	return nil
+}
+
+// stale reports whether the Lease was not renewed for staleAfter. The clock of the controller may differ: a Lease that looks old counts only if
+// it was not renewed for as long as it lasts, either.
+func (w *Withdrawer) stale(lease *coordinationv1.Lease) bool {
+	if renewed := lease.Spec.RenewTime.Time; !renewed.Equal(w.renewed) {
+		w.renewed, w.seen = renewed, w.clock.Now()
+	}
+	lasts := min(time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, math.MaxInt32))*time.Second, staleAfter)
+	unchanged := w.clock.Since(w.seen)
+	return unchanged >= staleAfter || unchanged >= lasts && w.clock.Since(w.renewed) >= staleAfter
 }
 
 func (w *Withdrawer) withdraw(ctx context.Context, budget *policyv1.PodDisruptionBudget) {

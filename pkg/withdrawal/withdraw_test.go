@@ -44,18 +44,22 @@ func TestWithdraw(t *testing.T) {
 			client := fake.NewClientset(ours, theirs)
 			if test.renewed != nil {
 				lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "spot-controller"}}
-				lease.Spec.RenewTime = new(metav1.NewMicroTime(*test.renewed))
+				lease.Spec.RenewTime, lease.Spec.LeaseDurationSeconds = new(metav1.NewMicroTime(*test.renewed)), new(int32(15))
 				if err := client.Tracker().Add(lease); err != nil {
 					t.Fatal(err)
 				}
 			}
 			factory := informers.NewSharedInformerFactory(client, 0)
 			recorder := events.NewFakeRecorder(10)
-			w := NewWithdrawer(factory, client, recorder, clocktesting.NewFakeClock(now), func() bool { return !test.standby })
+			clock := clocktesting.NewFakeClock(now.Add(-15 * time.Second))
+			w := NewWithdrawer(factory, client, recorder, clock, func() bool { return !test.standby })
 			factory.Start(t.Context().Done())
 			factory.WaitForCacheSync(t.Context().Done())
-			if err := w.check(t.Context()); err != nil {
-				t.Fatal(err)
+			for range 2 { // the Lease has to stay as it is for as long as it lasts
+				if err := w.check(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				clock.SetTime(now)
 			}
 			left, err := client.PolicyV1().PodDisruptionBudgets("shop").List(t.Context(), metav1.ListOptions{})
 			if err != nil {
@@ -63,6 +67,58 @@ func TestWithdraw(t *testing.T) {
 			}
 			if gone := len(left.Items) == 1; gone != test.want || left.Items[0].Name != "theirs" || len(recorder.Events) != 2-len(left.Items) {
 				t.Errorf("%d of 2 budgets are left, and %d events; deleted is %v, want %v", len(left.Items), len(recorder.Events), gone, test.want)
+			}
+		})
+	}
+}
+
+// TestWithdrawWithAnotherClock: the budgets of a controller that runs stay, however far behind its clock is, and those of one that does not are
+// deleted, however far ahead its clock was.
+func TestWithdrawWithAnotherClock(t *testing.T) {
+	const every = 2 * time.Second
+	for name, test := range map[string]struct {
+		clock time.Duration // the controller's, compared with the scheduler's
+		ends  bool
+		want  time.Duration // after which the budget is deleted; 0: never
+	}{
+		"behind":              {clock: -time.Hour},
+		"behind, and it ends": {clock: -time.Hour, ends: true, want: 15 * time.Second},
+		"ahead":               {clock: time.Hour},
+		"ahead, and it ends":  {clock: time.Hour, ends: true, want: staleAfter},
+	} {
+		t.Run(name, func(t *testing.T) {
+			budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "shop", Name: "web-protected", UID: "b", Labels: map[string]string{kube.ProtectLabel: "true"},
+			}}
+			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "spot-controller"}}
+			client := fake.NewClientset(budget, lease)
+			factory := informers.NewSharedInformerFactory(client, 0)
+			clock := clocktesting.NewFakeClock(now)
+			w := NewWithdrawer(factory, client, events.NewFakeRecorder(10), clock, func() bool { return true })
+			factory.Start(t.Context().Done())
+			factory.WaitForCacheSync(t.Context().Done())
+			deleted := time.Duration(0)
+			for after := time.Duration(0); after <= 2*staleAfter && deleted == 0; after += every {
+				clock.SetTime(now.Add(after))
+				if after == 0 || !test.ends {
+					lease.Spec.RenewTime, lease.Spec.LeaseDurationSeconds = new(metav1.NewMicroTime(clock.Now().Add(test.clock))), new(int32(15))
+					if _, err := client.CoordinationV1().Leases("kube-system").Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := w.check(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				left, err := client.PolicyV1().PodDisruptionBudgets("shop").List(t.Context(), metav1.ListOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(left.Items) == 0 {
+					deleted = after
+				}
+			}
+			if deleted < test.want || deleted > test.want+every || test.want == 0 && deleted != 0 {
+				t.Errorf("the budget was deleted after %s, want %s (0: never)", deleted, test.want)
 			}
 		})
 	}
