@@ -47,6 +47,8 @@ const (
 	// left alone for twice as long each time, up to budgetAgainAtMost.
 	writeAgainAfter   = time.Second
 	budgetAgainAtMost = 5 * time.Minute
+	// budgetSeenWithin is how long a budget that was made may be missing in the caches before it is made again: somebody may have deleted it.
+	budgetSeenWithin = 30 * time.Second
 	// fillWithin is how long a leader may wait for its caches: the other replica, whose may be full, could lead meanwhile.
 	fillWithin = time.Minute
 	// stalledAfter is after how long without a round, or with rounds that all fail, a leader counts as not healthy.
@@ -109,7 +111,7 @@ type loop struct {
 // written is a write that was made, or failed, for one version of an object.
 type written struct {
 	version string
-	// again is when it may be made again for the same version: zero for never, because it was made and the cache does not show it yet.
+	// again is when it may be made again for the same version: zero for never, because it was made, and an object that is written has another.
 	again time.Time
 	// pause is how long it is left alone if it failed.
 	pause time.Duration
@@ -330,6 +332,9 @@ func (l *loop) write(ctx context.Context, writes []write) (anyFailed bool) {
 		}
 		switch err := errs[i]; {
 		case err == nil:
+			if w.kind == budget {
+				made.again = time.Now().Add(budgetSeenWithin)
+			}
 			logger.V(2).Info("Wrote", about...)
 		case errors.Is(err, errDryRun):
 			outcome = dryRun

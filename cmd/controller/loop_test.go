@@ -330,6 +330,25 @@ func TestBudgetThatFails(t *testing.T) {
 	})
 }
 
+// A budget that was made, and deleted before the caches showed it, is made again: its version is that of the Deployment.
+func TestBudgetThatIsDeletedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &writer{made: map[types.UID]int{}}
+		l := newLoop(nil, nil, false, 1)
+		b := w.write("b", "1")
+		b.kind = budget
+		for _, step := range []struct {
+			after time.Duration
+			want  int
+		}{{0, 1}, {budgetSeenWithin - 1, 1}, {1, 2}} {
+			time.Sleep(step.after)
+			if l.act(t.Context(), plan{budgets: []write{b}, move: noMoves}); w.made["b"] != step.want {
+				t.Errorf("%s later: made %d times, want %d", step.after, w.made["b"], step.want)
+			}
+		}
+	})
+}
+
 // Budgets of a large cluster do not hold up a round.
 func TestBudgetsAtOnce(t *testing.T) {
 	w := &writer{made: map[types.UID]int{}}
