@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -27,6 +28,9 @@ import (
 
 // staleAfter is how long after the last renewal of its Lease the controller is taken not to run. checkEvery is how often that is looked at.
 const staleAfter, checkEvery = 5 * time.Minute, 5 * time.Second
+
+// atOnce is how many budgets are deleted before the Lease is read again: a controller may be back, and the client is slow.
+const atOnce = 50
 
 // Withdrawer deletes the budgets that a controller left behind, so that no drain waits for a program that does not run. It is part of the
 // scheduler. A controller that runs again makes them again.
@@ -81,11 +85,12 @@ func (w *Withdrawer) check(ctx context.Context) error {
 	}
 	leased := err == nil && lease.Spec.RenewTime != nil
 	stale := leased && w.stale(lease)
-	for _, budget := range budgets {
-		// Without a Lease: it was made by a controller.
-		if stale || !leased && w.clock.Since(budget.CreationTimestamp.Time) >= staleAfter {
-			w.withdraw(ctx, budget)
-		}
+	budgets = slices.DeleteFunc(budgets, func(budget *policyv1.PodDisruptionBudget) bool {
+		// Without a Lease: a controller made it.
+		return !stale && (leased || w.clock.Since(budget.CreationTimestamp.Time) < staleAfter)
+	})
+	for _, budget := range budgets[:min(len(budgets), atOnce)] {
+		w.withdraw(ctx, budget)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package withdrawal
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -121,5 +122,32 @@ func TestWithdrawWithAnotherClock(t *testing.T) {
 				t.Errorf("the budget was deleted after %s, want %s (0: never)", deleted, test.want)
 			}
 		})
+	}
+}
+
+// TestWithdrawMany: the Lease is read again before thousands of budgets are deleted.
+func TestWithdrawMany(t *testing.T) {
+	client := fake.NewClientset()
+	for i := range 2 * atOnce {
+		budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: fmt.Sprint(i), CreationTimestamp: metav1.NewTime(now.Add(-time.Hour)), Labels: map[string]string{kube.ProtectLabel: "true"},
+		}}
+		if err := client.Tracker().Add(budget); err != nil {
+			t.Fatal(err)
+		}
+	}
+	factory := informers.NewSharedInformerFactory(client, 0)
+	w := NewWithdrawer(factory, client, events.NewFakeRecorder(2*atOnce), clocktesting.NewFakeClock(now), func() bool { return true })
+	factory.Start(t.Context().Done())
+	factory.WaitForCacheSync(t.Context().Done())
+	if err := w.check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	left, err := client.PolicyV1().PodDisruptionBudgets("shop").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(left.Items) != atOnce {
+		t.Errorf("%d budgets are left, want %d", len(left.Items), atOnce)
 	}
 }
