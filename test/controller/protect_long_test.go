@@ -6,6 +6,10 @@ import (
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
@@ -31,4 +35,33 @@ func TestLongProtectWithoutController(t *testing.T) {
 
 	s.control(drains())
 	s.eventually(time.Minute, s.guards("one", "0")) // the lease of the one that was killed ends first
+}
+
+// TestLongProtectBesideJob: Kubernetes cannot count the pods of a Deployment together with that of a Job, although it has ended, and allows no
+// eviction. The controller deletes its budget, and the drain ends.
+func TestLongProtectBesideJob(t *testing.T) {
+	s := start(t, live.OnDemand(2, 5)...)
+	template := live.PodTemplate("one")
+	template.Spec.RestartPolicy = v1.RestartPolicyNever
+	_, err := client.BatchV1().Jobs(s.namespace).Create(s.ctx, &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: "migrate"}, Spec: batchv1.JobSpec{Template: template},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	s.eventually(soon, s.is("one", split{OnDemand: 1}))
+	s.ends(s.podOf("one"), v1.PodSucceeded)
+	s.eventually(soon, s.jobIs("migrate", batchv1.JobComplete))
+
+	s.deploy("one", 1, protected)
+	s.eventually(soon, s.whole("one", 1))
+	s.control(drains())
+	s.eventually(soon, s.told("one", "Protected", "one-protected"))
+	s.eventually(time.Minute, s.unguarded("one"))
+	s.eventually(soon, s.told("one", "NotProtected", "Kubernetes cannot count the pods"))
+	for _, node := range []string{"od-1", "od-2"} {
+		took, err := s.drain(node, time.Minute)
+		s.must(err)
+		t.Logf("the drain took %s", took.Round(time.Millisecond))
+		s.uncordon(node)
+		s.eventually(soon, s.whole("one", 1))
+	}
 }
