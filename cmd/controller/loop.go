@@ -47,7 +47,8 @@ const (
 	// left alone for twice as long each time, up to budgetAgainAtMost.
 	writeAgainAfter   = time.Second
 	budgetAgainAtMost = 5 * time.Minute
-	// budgetSeenWithin is how long a budget that was made may be missing in the caches before it is made again: somebody may have deleted it.
+	// budgetSeenWithin is how long a created budget may be missing in the caches before the
+	// controller creates it again. It may have been deleted before the caches had it.
 	budgetSeenWithin = 30 * time.Second
 	// fillWithin is how long a leader may wait for its caches: the other replica, whose may be full, could lead meanwhile.
 	fillWithin = time.Minute
@@ -111,7 +112,8 @@ type loop struct {
 // written is a write that was made, or failed, for one version of an object.
 type written struct {
 	version string
-	// again is when it may be made again for the same version: zero for never, because it was made, and an object that is written has another.
+	// again is when it may be made again for the same version. It is zero for never: the write
+	// succeeded, and gave the object another version.
 	again time.Time
 	// pause is how long it is left alone if it failed.
 	pause time.Duration

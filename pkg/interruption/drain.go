@@ -10,8 +10,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
-// assist asks for the pods of a node that somebody else drains, and returns those that are or were released for that. migration.Plan releases
-// only those that the drain would wait for, and gives back those that nobody evicts: none is released twice for the same drain.
+// assist requests moves of the pods on a node that another program drains. It returns the pods that
+// are or were released for the drain. A pod that migration.Plan returned to its ReplicaSet gets no
+// second move, so that it is released once for each drain.
 func (p *planner) assist(n *cluster.Node, had state) (released []types.UID) {
 	if !p.Assist {
 		return nil

@@ -31,18 +31,17 @@ func (p *planner) buys(m Move, requires decision.Assignment) bool {
 	return requires != decision.Unassigned || (m.Reason == Drain || m.Reason == Requested) && slices.Contains(p.settings.Buying, m.Reason)
 }
 
-// A pod that was released because its node is drained waits evictedWithin for its eviction, from its release on; but no less than
-// evictedAtLeast after the time that its replacement may take. kubectl drain tries every 5 s and Karpenter every 10 s at most, so a node whose
-// pod nobody evicts for so long is rather cordoned than drained.
+// A pod that was released for a drain returns if it was not evicted within evictedWithin. If its
+// replacement may take longer, the pod waits for evictedAtLeast after that time. kubectl drain
+// retries every 5 s and Karpenter every 10 s, so without an eviction the node is only cordoned.
 const evictedWithin, evictedAtLeast = 10 * time.Minute, time.Minute
 
 // awaitDrain adds the step of a pod that was released because its node is drained. surplus: its replacement is ready.
 func (p *planner) awaitDrain(a Action, surplus bool) {
-	asked, drained := p.moves[a.Pod.UID]
 	within, waited := p.patience(a.Pod.ReleasedFrom, Drain), p.now.Sub(a.Pod.Release.At)
 	evicted := max(evictedWithin, within+evictedAtLeast)
 	switch {
-	case !drained || asked.Reason != Drain:
+	case p.moves[a.Pod.UID].Reason != Drain:
 		a.Kind, a.Why = Restore, "its node is not drained any more"
 	case !surplus && waited >= within:
 		a.Kind, a.Why = Restore, fmt.Sprintf("no replacement was ready after %s", within)

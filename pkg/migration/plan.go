@@ -48,8 +48,8 @@ type Room interface {
 // a deadline, then the rest. A pod that only has to wait gets none, one that stays because nothing has room for it a Stay.
 //
 // room must be one that nobody has taken from: every move takes its own, so that a move that somebody tried on the same one would count
-// twice. A later move of the same pod is dropped, unless its deadline is tighter. Requested comes before Drain: who asked waits for the controller
-// to evict the pod.
+// twice. A later move of the same pod is dropped, unless its deadline is tighter. Requested replaces
+// Drain, because the requester waits until the controller evicts the pod.
 func Plan(s *cluster.Snapshot, room Room, moves []Move, settings Settings, progress Progress) []Action {
 	p := newPlanner(s, room, moves, settings, progress)
 	p.expect()

@@ -25,7 +25,8 @@ type overlaps struct {
 	all     []*labelled
 }
 
-// labelled is a workload with the labels of one or more of its pods. Somebody may have labelled a single pod, as a leader is.
+// labelled is a workload with the labels of one or more of its pods. Pods of one revision may have
+// different labels: some applications label their leader.
 type labelled struct {
 	workload *cluster.Workload
 	labels   labels.Set
@@ -41,7 +42,7 @@ func findOverlaps(s *cluster.Snapshot, namespace string) *overlaps {
 		if pod.Namespace != namespace {
 			break
 		}
-		// Released and terminating pods count, too: for a moment a workload may have no others.
+		// Released and terminating pods count, because a workload may have no other pods.
 		w := pod.Workload
 		if pod.ReleasedFrom != nil {
 			w = pod.ReleasedFrom.Workload
@@ -78,8 +79,9 @@ func (o *overlaps) add(l *labelled) {
 	o.all = append(o.all, l)
 }
 
-// selected are the workloads of which a selector selects a pod; one may come twice. It looks only at those that have one of the selector's
-// labels: a namespace may have thousands of workloads and of budgets.
+// selected returns the workloads of which a selector selects a pod, some repeatedly. It examines only
+// pods with one of the selector's labels, because a namespace may have thousands of workloads and of
+// budgets.
 func (o *overlaps) selected(selector labels.Selector) iter.Seq[*cluster.Workload] {
 	candidates := o.all
 	requirements, selectable := selector.Requirements()

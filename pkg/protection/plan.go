@@ -74,19 +74,20 @@ type Planner struct {
 	waiting map[types.UID]time.Time
 	// refused is why the workloads, by their UID, have no budget; told once.
 	refused map[types.UID]string
-	// uncounted are the Deployments, by their UID, of whose budgets Kubernetes cannot count the pods.
+	// uncounted has the Deployments whose budgets Kubernetes fails to evaluate, by UID.
 	uncounted map[types.UID]uncounted
 }
 
-// uncounted is since when Kubernetes has failed to count the pods of a budget, and what it says. Such a budget allows no eviction, whatever its
-// maxUnavailable is.
+// uncounted is since when the disruption controller has failed to count the pods of a budget, and its
+// error. Such a budget allows no eviction, whatever its maxUnavailable is.
 type uncounted struct {
 	since time.Time
 	why   string
 }
 
-// A budget whose pods Kubernetes has not counted within countWithin, although it tries again after an error, is deleted, and made again after
-// countAgain. The pods that cannot be counted may be none that the controller sees: those of a Job that has ended.
+// The controller deletes a budget if Kubernetes did not count its pods within countWithin, and
+// creates it again after countAgain. It cannot find the cause itself: the informer has no completed
+// pods, such as those of a Job, and Kubernetes counts them.
 const countWithin, countAgain = 30 * time.Second, time.Hour
 
 // NewPlanner returns a Planner that has seen nothing.
@@ -125,8 +126,9 @@ func (p *Planner) Plan(s *cluster.Snapshot, requested map[types.UID]bool) ([]Cha
 	return inTurn(r.changes), r.refusals
 }
 
-// inTurn orders changes as they are to be made: first those that a drain may wait for, then the rest, and of either the first of each namespace
-// before the second of any. Few are made in a round, and a namespace may have thousands, or a quota that lets none be made.
+// inTurn orders changes: changes that may block a drain come before the rest. Among equals the first
+// change of each namespace comes before the second of any. A round makes few changes, and one
+// namespace may have thousands, or a quota that rejects all of its budgets.
 func inTurn(changes []Change) []Change {
 	slices.SortFunc(changes, func(a, b Change) int {
 		return cmp.Or(a.rank()-b.rank(), cmp.Compare(a.Budget.Namespace, b.Budget.Namespace), cmp.Compare(a.Budget.Name, b.Budget.Name))
@@ -152,7 +154,7 @@ func inTurn(changes []Change) []Change {
 	return changes
 }
 
-// rank is 0 for what a drain may wait for.
+// rank is 0 if a drain may wait for the change, else 1.
 func (c *Change) rank() int {
 	if c.Kind == Delete || c.Kind == Update && c.Why != "" {
 		return 0
@@ -160,7 +162,8 @@ func (c *Change) rank() int {
 	return 1
 }
 
-// wait is a pod that somebody waits for. since is when that began, or when the pod was released: it may be replaced from then on.
+// wait is a pod whose eviction a drain or a request waits for. since is when that began, or when the
+// pod was released, because its replacement starts then.
 type wait struct {
 	pod   *cluster.Pod
 	since time.Time
@@ -171,7 +174,7 @@ type round struct {
 	*Planner
 	snapshot    *cluster.Snapshot
 	neverSurges func(*cluster.Pod) string
-	// waits are the pods that are waited for, by their workload.
+	// waits are the pods whose eviction is waited for, by workload.
 	waits    map[*cluster.Workload][]wait
 	overlaps *overlaps // of the namespace of the last workload that asked; nil at first
 	// wanted are the budgets that are to be, as they would be created.
@@ -267,7 +270,7 @@ func (r *round) observe(requested map[types.UID]bool) {
 	r.waiting = waiting
 }
 
-// observeCounts finds out of which budgets Kubernetes cannot count the pods.
+// observeCounts records the budgets whose pods Kubernetes fails to count.
 func (p *Planner) observeCounts(s *cluster.Snapshot) {
 	maps.DeleteFunc(p.uncounted, func(_ types.UID, u uncounted) bool { return s.Now.Sub(u.since) >= countAgain })
 	for _, budgets := range s.Budgets {
@@ -319,8 +322,9 @@ var (
 // allows returns how many pods of a Deployment its budget lets be missing, and why they are not none. It is
 //
 //   - none while each of its pods can be replaced first;
-//   - one if none of its pods ever can, or if one has been waited for during Patience. A released pod may wait for as long again, and for
-//     minReadySeconds. Its replacement may be ready then, and the budget allow nothing all the same, because other replicas are not ready;
+//   - one if none of its pods ever can, or if one of them has waited for Patience. A released pod
+//     waits for Patience and minReadySeconds from its release on. Even if its replacement is ready,
+//     the budget allows no eviction while other replicas are not ready;
 //   - all if that is twice as long, or the controller does not help on its node.
 func (r *round) allows(w *cluster.Workload) (allowed intstr.IntOrString, why string) {
 	allowed = none

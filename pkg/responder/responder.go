@@ -195,8 +195,8 @@ func (r *Response) Apply(ctx context.Context, client dynamic.Interface, now time
 	return nil
 }
 
-// notBefore returns now, or the latest of the times if that is later. The API server refuses times in another order, and the clock of whoever
-// wrote them may be ahead.
+// notBefore returns now, or the latest of times if that is later. The API server rejects a time that
+// is before them, and the clock of their writer may be ahead.
 func notBefore(now time.Time, times ...any) time.Time {
 	for _, text := range times {
 		if text, ok := text.(string); ok {

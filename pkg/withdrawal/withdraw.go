@@ -29,7 +29,8 @@ import (
 // staleAfter is how long after the last renewal of its Lease the controller is taken not to run. checkEvery is how often that is looked at.
 const staleAfter, checkEvery = 5 * time.Minute, 5 * time.Second
 
-// atOnce is how many budgets are deleted before the Lease is read again: a controller may be back, and the client is slow.
+// atOnce is how many budgets the Withdrawer deletes before it reads the Lease again. Its client is
+// slow, and the controller may run again meanwhile.
 const atOnce = 50
 
 // Withdrawer deletes the budgets that a controller left behind, so that no drain waits for a program that does not run. It is part of the
@@ -40,7 +41,8 @@ type Withdrawer struct {
 	clock    clock.WithTicker
 	budgets  policylisters.PodDisruptionBudgetLister
 	may      func() bool
-	// renewed is when the Lease was renewed by the clock of the controller, and seen is when that was first read by the clock of this process.
+	// renewed is the renewTime of the Lease, by the clock of the controller. seen is when this process
+	// first read that value, by its own clock.
 	renewed, seen time.Time
 }
 
@@ -86,7 +88,7 @@ func (w *Withdrawer) check(ctx context.Context) error {
 	leased := err == nil && lease.Spec.RenewTime != nil
 	stale := leased && w.stale(lease)
 	budgets = slices.DeleteFunc(budgets, func(budget *policyv1.PodDisruptionBudget) bool {
-		// Without a Lease: a controller made it.
+		// Without a Lease the age of the budget counts, because a controller created it.
 		return !stale && (leased || w.clock.Since(budget.CreationTimestamp.Time) < staleAfter)
 	})
 	for _, budget := range budgets[:min(len(budgets), atOnce)] {
@@ -95,8 +97,9 @@ func (w *Withdrawer) check(ctx context.Context) error {
 	return nil
 }
 
-// stale reports whether the Lease was not renewed for staleAfter. The clock of the controller may differ: a Lease that looks old counts only if
-// it was not renewed for as long as it lasts, either.
+// stale reports whether the controller has not renewed its Lease for staleAfter. The clock of the
+// controller may be wrong, so a renewTime that seems old counts only if it did not change for the
+// duration of the Lease.
 func (w *Withdrawer) stale(lease *coordinationv1.Lease) bool {
 	if renewed := lease.Spec.RenewTime.Time; !renewed.Equal(w.renewed) {
 		w.renewed, w.seen = renewed, w.clock.Now()
