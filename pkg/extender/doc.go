@@ -1,14 +1,31 @@
-// Package extender decides placements for a stock kube-scheduler, over the scheduler-extender protocol. It is a third door to the same
-// decisions: package decision answers, as in the plugins, from what informers say instead of from the scheduler's own snapshot.
+// Package extender makes placement decisions for a stock kube-scheduler, over the
+// scheduler-extender protocol. It is the third user of package decision, after the scheduler
+// plugins and the controller. It reads the cluster from informers instead of the scheduler's
+// snapshot.
 //
-//	index.go     where the pods of every revision stand, and what is known of every node
-//	asked.go     the pods that were asked about and are not known to be bound yet: what they were approved for
-//	decide.go    Filter and Prioritize: one decision
-//	message.go   requests and answers, as JSON
-//	serve.go     HTTP
-//	forward.go   from a replica that stands by to the one that leads
+//	index.go        pods of every revision by node, and the facts of every node
+//	pending.go      pods that the scheduler asked about and that are not bound yet
+//	extender.go     one decision: subject, siblings, plan and verdicts
+//	filter.go       Filter: which nodes a pod may use, and what the answer approves
+//	score.go        Prioritize: scores of nodes
+//	preemption.go   Preempt: nodes on which the pod may preempt other pods
+//	reservation.go  nodes without a capacity label that are reserved for pods that need on-demand
+//	watch.go        informer events, takeover from an earlier leader, cleanup
+//	message.go      requests and answers, as JSON
+//	handler.go      HTTP
+//	forwarder.go    forwarding from a standby replica to the leader
 //
-// What differs from the plugins: a scheduler assumes a pod on its node at once, and an extender learns of a binding from a watch, some
-// time later. So an answer is an approval, and counts like a pod until the pod is seen to be bound. docs/design/extender.md has the
-// argument.
+// The extender differs from the plugins in one point. A scheduler assumes a pod on its node at
+// once, but an extender learns of the binding later, from a watch. Therefore an answer is an
+// approval: it counts like a pod until the watch shows that the pod is bound.
+// docs/design/extender.md explains why this is safe.
+//
+//	message.go      requests and answers, as JSON
+//	handler.go      HTTP
+//	forwarder.go    forwarding from a standby replica to the leader
+//
+// The extender differs from the plugins in one point. A scheduler assumes a pod on its node at
+// once, but an extender learns of the binding later, from a watch. Therefore an answer is an
+// approval: it counts like a pod until the watch shows that the pod is bound.
+// docs/design/extender.md explains why this is safe.
 package extender

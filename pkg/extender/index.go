@@ -15,37 +15,40 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// strayFor is how long a pod counts as one on spot whose node is not known: the watches of pods and nodes are not ordered, so the node may
-// be new. One that is still not known then is gone, and its pods with it.
+// strayFor is the time for which a pod on an unknown node counts as one on spot. The watches of
+// pods and nodes are not ordered, so the node may be new. If it is still unknown after this time,
+// the node and its pods are deleted.
 const strayFor = 10 * time.Second
 
-// index knows where the pods of every revision stand, and what a decision needs to know of every node. Events of informers keep it up to
-// date, so that a decision costs what its candidates and the pod's siblings cost, and not what the cluster has.
+// index has the pods of every revision by node, and the facts of every node that decisions need.
+// Informer events update it, so the cost of a decision depends on its candidates and the pod's
+// siblings, not on the size of the cluster.
 type index struct {
 	reader *kube.NodeReader
 
-	// mu is held for reading as long as a decision is made, and for writing by events.
+	// A decision locks mu for reading, and events lock it for writing.
 	mu    sync.RWMutex
 	nodes map[string]*node
-	// kindsByName says the kind of every node. A request looks up thousands, and this takes less memory to read than nodes.
+	// kindsByName has the kind of every node. A request looks up thousands of nodes, and this table
+	// needs fewer memory accesses than nodes.
 	kindsByName *table
-	revisions   map[kube.OwnerKey]map[string]int // how many live pods, by the name of their node
-	bound       map[types.UID]struct{}           // every pod that is known to be bound
+	revisions   map[kube.OwnerKey]map[string]int // number of live pods by the name of their node
+	bound       map[types.UID]struct{}           // all pods that are known to be bound
 	nominees    map[kube.OwnerKey]map[types.UID]*v1.Pod
-	strays      map[string]time.Time // unknown nodes that pods are bound to: until when these count
+	strays      map[string]time.Time // unknown nodes with bound pods, and until when their pods count
 	labels      kube.LabelHistory
-	labeled     atomic.Bool      // the nodes were read as beside labelled ones
+	labeled     atomic.Bool      // whether the nodes were read after a capacity label had been seen
 	settling    map[string]*node // nodes that wait for their capacity label
 
-	// Kinds and zones are kept for good: there are no more than the cloud has.
+	// Kinds and zones are never removed: the cloud has a limited number of each.
 	kinds  []*kind // by their index
 	kindOf map[kindKey]*kind
 	zones  map[string]int // name to index
 
-	next atomic.Int64 // the earliest until of all nodes, or earlier
+	next atomic.Int64 // no later than the earliest until of all nodes
 }
 
-// kind is all nodes that are the same to a decision, but for the pods on them.
+// kind is a set of nodes that are equal to a decision, apart from the pods on them.
 type kind struct {
 	kindKey
 	index, zone int
@@ -56,14 +59,14 @@ type kindKey struct {
 	zone  string
 }
 
-// pool is what siblings in a pool are counted by.
+// pool returns the pool by which siblings are counted.
 func (k kindKey) pool() decision.SpreadPool { return k.facts.SpreadPool(k.zone) }
 
-// node is what is known of one node.
+// node has the facts of one node.
 type node struct {
 	object *v1.Node
 	kind   *kind
-	until  int64 // when its kind changes although the Node does not, in Unix nanoseconds; math.MaxInt64 for never
+	until  int64 // when its kind changes without a change of the Node, in Unix nanoseconds; math.MaxInt64 for never
 }
 
 func newIndex(reader *kube.NodeReader) *index {
@@ -77,7 +80,8 @@ func newIndex(reader *kube.NodeReader) *index {
 	return x
 }
 
-// setNode takes over a node that is new or has changed. mu must be held for writing, as for all that change the index.
+// setNode adds or updates a node. Callers of all methods that change the index must hold mu for
+// writing.
 func (x *index) setNode(object *v1.Node, now time.Time) {
 	n := x.nodes[object.Name]
 	if n == nil {
@@ -86,11 +90,11 @@ func (x *index) setNode(object *v1.Node, now time.Time) {
 		delete(x.strays, object.Name)
 	}
 	n.object = object
-	x.read(n, now)
+	x.readNode(n, now)
 	x.relabel(now)
 }
 
-// deleteNode forgets a node. Its pods no longer count, whether or not they are there still.
+// deleteNode removes a node. Its pods stop counting, even if they are not deleted yet.
 func (x *index) deleteNode(name string, now time.Time) {
 	if x.nodes[name] == nil {
 		return
@@ -98,19 +102,20 @@ func (x *index) deleteNode(name string, now time.Time) {
 	delete(x.nodes, name)
 	delete(x.settling, name)
 	x.kindsByName.set(name, noKind)
-	x.strays[name] = now // no longer than until now
+	x.strays[name] = now // its pods count no longer than until now
 }
 
-// relabel reads all nodes again if a capacity label was seen for the first time: unlabeled nodes settle from then on.
+// relabel reads all nodes again after a capacity label was seen for the first time: from then on,
+// unlabeled nodes wait for their label.
 func (x *index) relabel(now time.Time) {
 	if x.labels.Seen() && x.labeled.CompareAndSwap(false, true) {
 		for _, n := range x.nodes {
-			x.read(n, now)
+			x.readNode(n, now)
 		}
 	}
 }
 
-func (x *index) read(n *node, now time.Time) {
+func (x *index) readNode(n *node, now time.Time) {
 	facts, until := x.reader.Read(n.object, x.labeled.Load(), now)
 	x.labels.Note(facts.Capacity)
 	if facts.Capacity.Source == decision.Settling {
@@ -127,14 +132,14 @@ func (x *index) read(n *node, now time.Time) {
 	x.kindsByName.set(n.object.Name, int32(n.kind.index))
 }
 
-func count(is bool) int {
+func btoi(is bool) int {
 	if is {
 		return 1
 	}
 	return 0
 }
 
-// kind returns the kind of that key, a new one if there was none.
+// kind returns the kind with this key, and adds it if it is new.
 func (x *index) kind(key kindKey) *kind {
 	if k := x.kindOf[key]; k != nil {
 		return k
@@ -149,8 +154,8 @@ func (x *index) kind(key kindKey) *kind {
 	return k
 }
 
-// refresh reads again the nodes whose kind has changed by now although the Node has not. It returns those that got no capacity label within
-// their grace. mu must not be held.
+// refresh reads again the nodes whose kind changes by now without a change of the Node. It returns
+// the nodes that got no capacity label within their grace. The caller must not hold mu.
 func (x *index) refresh(now time.Time) (unlabeled []*v1.Node) {
 	nanos := now.UnixNano()
 	if nanos < x.next.Load() && x.labeled.Load() == x.labels.Seen() {
@@ -164,7 +169,7 @@ func (x *index) refresh(now time.Time) (unlabeled []*v1.Node) {
 			continue
 		}
 		before := n.kind.facts.Capacity.Source
-		x.read(n, now)
+		x.readNode(n, now)
 		if capacity := n.kind.facts.Capacity; before == decision.Settling && capacity.Source == decision.FromDefault {
 			unlabeled = append(unlabeled, n.object)
 		}
@@ -177,22 +182,24 @@ func (x *index) refresh(now time.Time) (unlabeled []*v1.Node) {
 	return unlabeled
 }
 
-// setPod takes over a pod that has changed from before to after; nil for one that is new or gone.
+// setPod updates the index after a pod changed from before to after. before is nil for a new pod,
+// after for a deleted pod.
 func (x *index) setPod(before, after *v1.Pod, now time.Time) {
 	x.nominate(before, after)
 	if before != nil {
-		x.tally(before, -1, now)
+		x.countPod(before, -1, now)
 		delete(x.bound, before.UID)
 	}
 	if after != nil {
-		x.tally(after, 1, now)
+		x.countPod(after, 1, now)
 		if after.Spec.NodeName != "" {
 			x.bound[after.UID] = struct{}{}
 		}
 	}
 }
 
-// nominate records a pod that has changed from before to after if preemption has promised it a node; nil for one that is new or gone.
+// nominate records whether preemption nominated the pod to a node. before is nil for a new pod,
+// after for a deleted pod.
 func (x *index) nominate(before, after *v1.Pod) {
 	if before != nil {
 		revision := kube.RevisionOf(before)
@@ -211,8 +218,9 @@ func (x *index) nominate(before, after *v1.Pod) {
 	x.nominees[revision][after.UID] = after
 }
 
-// countNominees adds the nominated pods of a revision, except for one of it and for those that are counted already, to where its pods are.
-// If that one is nominated too, only those before it count (kube.NominatedBefore).
+// countNominees adds the nominated pods of a revision to s, without except and without the pods
+// that counted reports. If except is nominated too, only the pods nominated before it count
+// (kube.NominatedBefore).
 func (x *index) countNominees(revision kube.OwnerKey, except types.UID, s *siblings, counted func(types.UID) bool) {
 	own, nominated := x.nominees[revision][except]
 	for uid, sibling := range x.nominees[revision] {
@@ -230,8 +238,9 @@ func (x *index) countNominees(revision kube.OwnerKey, except types.UID, s *sibli
 	}
 }
 
-// tally counts a pod in its revision. Those without siblings (no controller) and those without a policy are left out.
-func (x *index) tally(pod *v1.Pod, n int, now time.Time) {
+// countPod adds n to the pods of the pod's revision on its node. Pods without a controller have no
+// siblings. They are skipped, as are pods without a policy.
+func (x *index) countPod(pod *v1.Pod, n int, now time.Time) {
 	name := pod.Spec.NodeName
 	controller := metav1.GetControllerOfNoCopy(pod)
 	if name == "" || controller == nil || !kube.Live(pod) || !kube.HasOpinion(pod) {
@@ -254,7 +263,7 @@ func (x *index) tally(pod *v1.Pod, n int, now time.Time) {
 	}
 }
 
-// forgetStrays forgets the unknown nodes whose pods have not counted for a while.
+// forgetStrays removes the unknown nodes whose pods no longer count.
 func (x *index) forgetStrays(now time.Time) {
 	inUse := map[string]bool{}
 	for _, on := range x.revisions {
@@ -271,16 +280,18 @@ func (x *index) forgetStrays(now time.Time) {
 	}
 }
 
-// siblings is where the pods of one revision stand. The zero value has none.
+// siblings has the placement of the pods of one revision. The zero value means no pods.
 type siblings struct {
 	placed decision.Placed
-	// onNode counts by the name of the node, inZone by the index of the zone. inPool counts those on spot only.
+	// onNode counts by the name of the node and inZone by the index of the zone. inPool counts only
+	// pods on spot.
 	onNode map[string]int
 	inZone []int
 	inPool map[decision.SpreadPool]int
 }
 
-// siblings counts a revision's pods around every node. mu must be held for reading as long as the result is used.
+// siblings counts a revision's pods by node, zone and pool. The caller must hold mu for reading
+// while it uses the result.
 func (x *index) siblings(revision kube.OwnerKey, now time.Time) siblings {
 	s := siblings{onNode: x.revisions[revision], inZone: make([]int, len(x.zones)), inPool: map[decision.SpreadPool]int{}}
 	for name, pods := range s.onNode {
@@ -302,7 +313,7 @@ func (x *index) siblings(revision kube.OwnerKey, now time.Time) siblings {
 	return s
 }
 
-// onOnDemand reports whether any pod of these revisions stands on an on-demand node.
+// onOnDemand reports whether any pod of the given revisions runs on an on-demand node.
 func (x *index) onOnDemand(revisions []kube.OwnerKey) bool {
 	return slices.ContainsFunc(revisions, func(revision kube.OwnerKey) bool {
 		for name := range x.revisions[revision] {
@@ -314,7 +325,7 @@ func (x *index) onOnDemand(revisions []kube.OwnerKey) bool {
 	})
 }
 
-// nodesBy counts the nodes by capacity type and by what said so.
+// nodesBy counts the nodes by capacity type and by its source.
 func (x *index) nodesBy() map[decision.Capacity]int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -325,7 +336,7 @@ func (x *index) nodesBy() map[decision.Capacity]int {
 	return by
 }
 
-// capacityOf returns the capacity type of the node of that name; false if there is none.
+// capacityOf returns the capacity type of a node; false if the node is unknown.
 func (x *index) capacityOf(name string) (decision.CapacityType, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -336,8 +347,8 @@ func (x *index) capacityOf(name string) (decision.CapacityType, bool) {
 	return n.kind.facts.Capacity.Type, true
 }
 
-// holds reports whether a pod is known to be bound.
-func (x *index) holds(uid types.UID) bool {
+// isBound reports whether a pod is known to be bound.
+func (x *index) isBound(uid types.UID) bool {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	_, bound := x.bound[uid]

@@ -12,19 +12,21 @@ import (
 )
 
 const (
-	// maxCandidates is how many nodes a request may name, and maxPod how long its pod may be, in bytes: of a few bytes of either, decoding
-	// makes many times as much memory. etcd takes no more than 1.5 MiB.
+	// maxCandidates limits the nodes in a request. maxPod limits the pod in it, in bytes; etcd
+	// stores at most 1.5 MiB. Without these limits, a few bytes of input could decode to many times
+	// as much memory.
 	maxCandidates = 100_000
 	maxPod        = 2 << 20
 )
 
 var errTooMany = fmt.Errorf("expected at most %d nodes", maxCandidates)
 
-// podFields say where fields of a Pod go, by name: a func(*v1.Pod) any returns the address of the variable; podFields are those of an object.
+// podFields maps field names to their destinations in a Pod. A func(*v1.Pod) any returns the
+// address of the variable; a podFields has the fields of a nested object.
 type podFields map[string]any
 
-// decisionFields are the fields that a decision reads, and those by which an event names the pod. To decode no more than these takes less
-// time, and no body makes much more memory of it than it has bytes.
+// decisionFields are the fields that a decision reads, and the fields by which an event names the
+// pod. Decoding only these saves time, and bounds the memory that a body can cause to be allocated.
 var decisionFields = podFields{
 	"metadata": podFields{
 		"namespace":         func(p *v1.Pod) any { return &p.Namespace },
@@ -50,8 +52,8 @@ var decisionFields = podFields{
 	},
 }
 
-// read reads these fields of an object into the pod, and no others. It shares no memory with data: the register and events keep parts of the
-// pod after the body's memory is used again.
+// read reads the fields in f of an object into the pod and skips all others. The pod shares no
+// memory with data: the register and events use parts of the pod after the body's memory is reused.
 func (f podFields) read(s *scanner, pod *v1.Pod) error {
 	return s.object(func(key string) (err error) {
 		if s.null() {
@@ -74,7 +76,7 @@ func (f podFields) read(s *scanner, pod *v1.Pod) error {
 
 // readPod reads a pod of at most maxPod bytes.
 func readPod(s *scanner) (*v1.Pod, error) {
-	s.firstBackslash() // and not in the copy, too
+	s.firstBackslash() // so that the copy does not search for it again
 	pod, head := &v1.Pod{}, *s
 	head.data = s.data[:min(len(s.data), s.at+maxPod)]
 	if err := decisionFields.read(&head, pod); err != nil {
@@ -87,22 +89,25 @@ func readPod(s *scanner) (*v1.Pod, error) {
 	return pod, nil
 }
 
-// request is an ExtenderArgs of k8s.io/kube-scheduler/extender/v1, read as far as a decision needs it. Most of it are the names of
-// nodes, thousands of them: encoding/json takes longer to read them than everything else takes together.
+// request is an ExtenderArgs of k8s.io/kube-scheduler/extender/v1, with the fields that a decision
+// needs. Most of it is thousands of node names. encoding/json needs more time for these than the
+// rest of the request needs.
 type request struct {
 	pod *v1.Pod
-	// names are the candidates.
+	// names has the names of the candidates.
 	names *nameList
-	// items are the candidates as they came, if the scheduler does not believe this extender to know its nodes; nil otherwise.
+	// items has the candidates as raw JSON if the scheduler sent Nodes (nodeCacheCapable: false);
+	// nil otherwise.
 	items []json.RawMessage
 }
 
-// readRequest reads body, which must not be changed as long as the request is in use, and the names of the candidates into names.
+// readRequest reads body, and the names of the candidates into names. body must not change while
+// the request is in use.
 func readRequest(body []byte, names *nameList) (*request, error) {
 	r := &request{names: names}
 	names.reset(body)
 	var nodes []byte
-	var given []string // which of the arguments are, in lower case
+	var given []string // the arguments that were read, in lower case
 	s := &scanner{data: body}
 	err := s.object(func(key string) (err error) {
 		if s.null() {
@@ -191,8 +196,9 @@ func (r *request) readNodes(data []byte) error {
 	return nil
 }
 
-// appendFiltered appends the ExtenderFilterResult that tells of a decision. All refusals are unresolvable: removing other pods from the
-// node changes neither the budget nor the node's fate, so preemption has nothing to look for there.
+// appendFiltered appends the ExtenderFilterResult of a decision. All refusals are unresolvable:
+// evicting other pods from the node changes neither the budget nor the node's interruption signals.
+// So preemption cannot help.
 func (r *request) appendFiltered(out []byte, f *Filtered) []byte {
 	out = append(out, '{')
 	kept := func(each func(i int)) {
@@ -245,7 +251,8 @@ func (r *request) appendFiltered(out []byte, f *Filtered) []byte {
 	return append(out, '}')
 }
 
-// appendScores appends the HostPriorityList with the scores, in the order of the candidates; nil are all the same.
+// appendScores appends the HostPriorityList with the scores, in the order of the candidates. If
+// scores is nil, all are 0.
 func (r *request) appendScores(out []byte, scores []int64) []byte {
 	out = append(out, '[')
 	for i := range r.names.len() {
@@ -264,19 +271,19 @@ func (r *request) appendScores(out []byte, scores []int64) []byte {
 
 // appendName appends the name of a candidate as JSON.
 func (r *request) appendName(out []byte, i int) []byte {
-	if len(r.names.copies) == 0 { // it stands so in the request, with nothing escaped in it
+	if len(r.names.copies) == 0 { // no name in the request has an escape, so it can be copied
 		return append(append(append(out, '"'), r.names.at(i)...), '"')
 	}
 	return appendString(out, r.names.at(i))
 }
 
-// appendError appends the ExtenderFilterResult that says why nothing could be decided.
+// appendError appends an ExtenderFilterResult with an error.
 func appendError(out []byte, err error) []byte {
 	return append(appendString(append(out, `{"Error":`...), err.Error()), '}')
 }
 
 // appendString appends s as JSON.
 func appendString(out []byte, s string) []byte {
-	quoted, _ := json.Marshal(s) // a string has no error
+	quoted, _ := json.Marshal(s) // a string cannot fail
 	return append(out, quoted...)
 }

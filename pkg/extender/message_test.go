@@ -24,7 +24,7 @@ func asJSON(t testing.TB, v any) []byte {
 	return data
 }
 
-// What kube-scheduler writes is read, and what it reads is written: with its own types.
+// The decoder accepts the JSON of kube-scheduler's own types, and they accept the encoder's output.
 func TestMessages(t *testing.T) {
 	pod := podOf("web", 0)
 	names := []string{"a", `with "quotes", \ and ü`, ""}
@@ -85,7 +85,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// What a decision reads of a pod is read, and nothing else.
+// The decoder reads the fields that a decision needs, and no others.
 func TestReadPod(t *testing.T) {
 	want := podOf("web", 0)
 	want.Annotations = map[string]string{"a": `with "quotes" and \ {`}
@@ -105,13 +105,14 @@ func TestReadPod(t *testing.T) {
 	if err := decisionFields.read(&scanner{data: body}, got); err != nil {
 		t.Fatal(err)
 	}
-	clear(body) // the pod is kept longer than the body
+	clear(body) // the pod outlives the body
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-// Names are answered as they stand in the request, unless something in one of them is escaped. Escapes elsewhere change nothing.
+// Names are copied verbatim from the request unless one of the names has an escape. Escapes
+// elsewhere have no effect.
 func TestNamesAsTheyStand(t *testing.T) {
 	for name, test := range map[string]struct{ pod, names, want string }{
 		"nothing escaped": {`p`, `["<a>","b"]`, `["<a>","b"]`},
@@ -135,10 +136,10 @@ func TestNamesAsTheyStand(t *testing.T) {
 	}
 }
 
-// Whatever names are written, however they are set out and whatever stands beside them, they are read as encoding/json reads them, and
-// answers name them. Of a body that is cut off nothing is read.
+// Names are read as encoding/json reads them, and answers return them, regardless of formatting and
+// of other fields. A truncated body is rejected.
 func TestAnyNames(t *testing.T) {
-	list := new(nameList) // used again, as the server does
+	list := new(nameList) // reused, as the server does
 	rapid.Check(t, func(t *rapid.T) {
 		names := rapid.SliceOf(rapid.OneOf(rapid.String(), rapid.StringMatching(`[a-z0-9.-]{1,40}`))).Draw(t, "names")
 		extra := rapid.MapOf(rapid.StringMatching(`x[a-z"\\]{0,5}`), rapid.OneOf(rapid.Just[any](nil), rapid.Just[any](1.5), rapid.Just[any](true),
@@ -148,7 +149,7 @@ func TestAnyNames(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var want extenderv1.ExtenderArgs // as invalid UTF-8 comes out
+		var want extenderv1.ExtenderArgs // because invalid UTF-8 changes in a round trip
 		if err := json.Unmarshal(body, &want); err != nil {
 			t.Fatal(err)
 		}
@@ -175,12 +176,12 @@ func TestAnyNames(t *testing.T) {
 		}
 		for i, hash := range r.names.hashes {
 			if name := r.names.at(i); hash != hashOf(name) {
-				t.Errorf("the hash of %q is that of something else", name)
+				t.Errorf("wrong hash of %q", name)
 			}
 		}
 		if cut := rapid.IntRange(0, len(body)-1).Draw(t, "cut"); !json.Valid(body[:cut]) {
 			if _, err := readRequest(body[:cut], list); err == nil {
-				t.Errorf("read although it was cut off: %s", body[:cut])
+				t.Errorf("accepted a truncated body: %s", body[:cut])
 			}
 		}
 	})
@@ -191,19 +192,19 @@ func TestBadRequests(t *testing.T) {
 	for name, test := range map[string]struct{ body, want string }{
 		"empty":                  {"", "expected the JSON of an ExtenderArgs"},
 		"no object":              {"[]", "expected the JSON of an ExtenderArgs"},
-		"cut off":                {`{"Pod":` + pod + `,"NodeNames":["a","b`, "expected the JSON of an ExtenderArgs"},
-		"something after it":     {`{"Pod":` + pod + `,"NodeNames":["a"]} x`, "expected the JSON of an ExtenderArgs"},
+		"truncated":              {`{"Pod":` + pod + `,"NodeNames":["a","b`, "expected the JSON of an ExtenderArgs"},
+		"trailing data":          {`{"Pod":` + pod + `,"NodeNames":["a"]} x`, "expected the JSON of an ExtenderArgs"},
 		"no pod":                 {`{"NodeNames":["a"]}`, "Pod: expected the pod to place"},
 		"pod null":               {`{"Pod":null,"NodeNames":["a"]}`, "Pod: expected the pod to place"},
-		"pod without a name":     {`{"Pod":{},"NodeNames":["a"]}`, "Pod: expected one with metadata.name and metadata.uid"},
+		"pod without name":       {`{"Pod":{},"NodeNames":["a"]}`, "Pod: expected one with metadata.name and metadata.uid"},
 		"broken pod":             {`{"Pod":{"metadata":{"name":},"NodeNames":["a"]}`, "args.Pod: metadata: name: expected a string"},
 		"pod of another type":    {`{"Pod":{"metadata":5},"NodeNames":["a"]}`, "Pod: "},
-		"a pod too long":         {`{"Pod":{"metadata":{"ownerReferences":[` + strings.Repeat(`{},`, maxPod/3) + `{}]}},"NodeNames":["a"]}`, "args.Pod: expected at most 2097152 bytes, got 20971"},
+		"pod too long":           {`{"Pod":{"metadata":{"ownerReferences":[` + strings.Repeat(`{},`, maxPod/3) + `{}]}},"NodeNames":["a"]}`, "args.Pod: expected at most 2097152 bytes, got 20971"},
 		"two pods":               {`{"Pod":` + pod + `,"pod":` + pod + `,"NodeNames":["a"]}`, "args.pod: expected no more than one"},
 		"nodes twice":            {`{"Pod":` + pod + `,"Nodes":{},"Nodes":{}}`, "args.Nodes: expected no more than one"},
 		"names twice":            {`{"Pod":` + pod + `,"NodeNames":["a"],"NodeNames":["a"]}`, "args.NodeNames: expected no more than one"},
 		"no nodes":               {`{"Pod":` + pod + `}`, "expected either NodeNames"},
-		"both":                   {`{"Pod":` + pod + `,"NodeNames":[],"Nodes":{"items":[]}}`, "expected either NodeNames"},
+		"names and nodes":        {`{"Pod":` + pod + `,"NodeNames":[],"Nodes":{"items":[]}}`, "expected either NodeNames"},
 		"numbers for names":      {`{"Pod":` + pod + `,"NodeNames":[1]}`, "args.NodeNames: expected a string"},
 		"nodes of another type":  {`{"Pod":` + pod + `,"Nodes":[]}`, "Nodes: "},
 		"a node of another type": {`{"Pod":` + pod + `,"Nodes":{"items":[{"metadata":{"name":"a"}},7]}}`, "Nodes.items[1]: "},

@@ -14,52 +14,53 @@ import (
 
 const subsystem = "spot_aware_scheduler"
 
-// The metrics of the extender. docs/metrics.md lists them. Those that the scheduler has as well mean the same. Their labels are small
-// closed sets; profile is the schedulerName of the configured profile.
+// The metrics of the extender; docs/metrics.md lists them. Metrics that the scheduler also has mean
+// the same there. Their labels are small closed sets; profile is the schedulerName of the
+// configured profile.
 var (
 	placements = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem:      subsystem,
 		Name:           "placements_total",
-		Help:           "Pods bound, by capacity type of the node and by why it was chosen: floor, overflow (on-demand beyond the floor), budget, or the exceptions exempt, fallback, rollout-relief and schedule-anyway.",
+		Help:           "Pods bound, by capacity type of the node and by reason: floor, overflow (on-demand beyond the floor), budget, or the exceptions exempt, fallback, rollout-relief and schedule-anyway.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"profile", "capacity_type", "reason"})
 
 	invalidAnnotations = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem:      subsystem,
 		Name:           "invalid_annotations_total",
-		Help:           "Annotations that were ignored because their value does not parse, counted once per pod.",
+		Help:           "Annotations that were ignored because their values cannot be parsed, counted once per pod.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"profile"})
 
 	requestDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Subsystem: subsystem,
 		Name:      "extender_request_duration_seconds",
-		Help: "Time from a request's headers to the end of its answer, by verb (filter, prioritize, preempt) and by outcome: answered, " +
-			"forwarded (to the replica that leads), refused (a bad request), or failed (nothing could be decided; the scheduler tries again).",
-		// 50 us to 1.6 s: 5,000 nodes take about a millisecond.
+		Help: "Time from a request's headers to the end of its answer, by verb (filter, prioritize, preempt) and outcome: answered, " +
+			"forwarded (to the leader), refused (bad request) or failed (no decision was possible; the scheduler retries).",
+		// 50 us to 1.6 s: a request with 5,000 nodes takes about a millisecond.
 		Buckets:        metrics.ExponentialBuckets(50e-6, 2, 16),
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"verb", "outcome"})
 
 	approvedDesc = metrics.NewDesc(subsystem+"_extender_approved_pods",
-		"Pods that an answer let go somewhere and that are not known to be bound yet. They count as if they were.", []string{"profile"}, nil, metrics.ALPHA, "")
+		"Pods that an answer approved and that are not known to be bound yet. They count as if they were bound.", []string{"profile"}, nil, metrics.ALPHA, "")
 	cachesSyncedDesc = metrics.NewDesc(subsystem+"_caches_synced",
-		"1 when the informer caches that decisions are made from have been filled, 0 before.", []string{"profile"}, nil, metrics.ALPHA, "")
+		"1 if the informer caches that decisions need have synced, else 0.", []string{"profile"}, nil, metrics.ALPHA, "")
 	longestWaitDesc = metrics.NewDesc(subsystem+"_longest_wait_for_on_demand_seconds",
-		"How long the one of these pods has waited that has waited the longest, since it was first found unschedulable by this process; 0 without any.", []string{"profile"}, nil, metrics.ALPHA, "")
+		"Longest current wait for on-demand capacity, in seconds, since this process first found the pod unschedulable; 0 if no pod waits.", []string{"profile"}, nil, metrics.ALPHA, "")
 	waitingDesc = metrics.NewDesc(subsystem+"_waiting_for_on_demand_pods",
-		"Pods that wait for on-demand room because the policy keeps them off spot.", []string{"profile"}, nil, metrics.ALPHA, "")
+		"Pods that wait for on-demand capacity because the policy keeps them off spot.", []string{"profile"}, nil, metrics.ALPHA, "")
 	floorsUnmetDesc = metrics.NewDesc(subsystem+"_floors_unmet_workloads",
 		"Workloads with fewer replicas on on-demand nodes than their floor, counted over all live revisions and at most their live pods.", []string{"profile"}, nil, metrics.ALPHA, "")
 	deficitDesc = metrics.NewDesc(subsystem+"_floor_deficit_replicas",
-		"Replicas that these workloads lack on on-demand nodes.", []string{"profile"}, nil, metrics.ALPHA, "")
+		"Replicas that workloads with an unmet floor lack on on-demand nodes.", []string{"profile"}, nil, metrics.ALPHA, "")
 	longestDeficitDesc = metrics.NewDesc(subsystem+"_longest_floor_deficit_seconds",
-		"Longest time that the floor of one of these workloads has not been met, at every look of this process since it was first seen; 0 without any.", []string{"profile"}, nil, metrics.ALPHA, "")
+		"Seconds that the longest unmet floor has been unmet, since this process first observed it; 0 if all floors are met.", []string{"profile"}, nil, metrics.ALPHA, "")
 	nodesDesc = metrics.NewDesc(subsystem+"_nodes",
-		"Nodes by capacity type and by what said so: label, alias, contradiction (aliases that disagree), default (no label) or settling (no label yet).", []string{"profile", "capacity_type", "source"}, nil, metrics.ALPHA, "")
+		"Nodes by capacity type and its source: label, alias, contradiction (aliases that disagree), default (no label) or settling (no label yet).", []string{"profile", "capacity_type", "source"}, nil, metrics.ALPHA, "")
 )
 
-// collector collects what is known when metrics are asked for.
+// collector collects the current values when metrics are scraped.
 type collector struct {
 	metrics.BaseStableCollector
 	*Extender
@@ -67,40 +68,44 @@ type collector struct {
 	floors floors
 }
 
-// floors is what was last seen of the floors of workloads.
+// floors has the last observed deficits of workloads.
 type floors struct {
-	mu       sync.Mutex
-	deficits kube.Deficits
-	again    time.Time // when to look again
+	mu              sync.Mutex
+	deficits        kube.Deficits
+	nextObservation time.Time // when to observe again
 
 	unmet, lacking int
 	longest        time.Duration
 }
 
-// floorsShare keeps looking to a hundredth of one CPU, however often metrics are asked for: a look goes over all pods.
+// floorsShare limits observations to a hundredth of one CPU, however often metrics are scraped: an
+// observation reads all pods.
 const floorsShare = 100
 
-// look returns how many floors are not met, how many replicas they lack, and for how long the longest has not been met.
-func (c *collector) look() (unmet, lacking int, longest time.Duration) {
+// observe returns the number of unmet floors, the number of missing replicas and the longest time
+// that a floor has been unmet.
+func (c *collector) observe() (unmet, lacking int, longest time.Duration) {
 	f := &c.floors
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	start := time.Now()
-	if start.Before(f.again) {
+	if start.Before(f.nextObservation) {
 		return f.unmet, f.lacking, f.longest
 	}
 	if pods, err := c.pods.List(labels.Everything()); err == nil {
 		f.unmet, f.lacking, f.longest = f.deficits.Update(c.owners.Standings(pods, c.profile, c.index.capacityOf), c.clock.Now())
-		f.again = start.Add(floorsShare * time.Since(start))
+		f.nextObservation = start.Add(floorsShare * time.Since(start))
 	}
 	return f.unmet, f.lacking, f.longest
 }
 
-// RegisterMetrics registers the metrics with the registry of Kubernetes' components. It is to be called once, with what Watch returned.
+// RegisterMetrics registers the metrics with the registry of the Kubernetes components. It must be
+// called once, with the result of Watch.
 func (e *Extender) RegisterMetrics(synced func() bool) {
 	legacyregistry.MustRegister(placements, invalidAnnotations, requestDuration)
 	legacyregistry.CustomMustRegister(&collector{Extender: e, synced: synced})
-	// Every series is there from the start, as 0: one that appeared with its first count would be no increase.
+	// Export every series as 0 from the start: a series that appears with its first count is not an
+	// increase to Prometheus.
 	for capacity, outcomes := range map[decision.CapacityType][]decision.Outcome{
 		decision.OnDemand: {decision.OnFloor, decision.Overflow},
 		decision.Spot:     {decision.InBudget, decision.ByExemption, decision.ByFallback, decision.ByRelief, decision.ByScheduleAnyway},
@@ -129,8 +134,8 @@ func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
 	gauge := func(desc *metrics.Desc, value float64, labels ...string) {
 		ch <- metrics.NewLazyConstMetric(desc, metrics.GaugeValue, value, append([]string{c.profile}, labels...)...)
 	}
-	gauge(cachesSyncedDesc, float64(count(c.synced())))
-	approved, waiting := c.register.numbers()
+	gauge(cachesSyncedDesc, float64(btoi(c.synced())))
+	approved, waiting := c.register.counts()
 	gauge(approvedDesc, float64(approved))
 	gauge(waitingDesc, float64(waiting))
 	longest := time.Duration(0)
@@ -140,7 +145,7 @@ func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
 		}
 	}
 	gauge(longestWaitDesc, longest.Seconds())
-	unmet, lacking, longestUnmet := c.look()
+	unmet, lacking, longestUnmet := c.observe()
 	gauge(floorsUnmetDesc, float64(unmet))
 	gauge(deficitDesc, float64(lacking))
 	gauge(longestDeficitDesc, longestUnmet.Seconds())

@@ -9,7 +9,8 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// Alerts look at increases, and a series that appears with its first count is none; the dashboard finds the profile by its caches.
+// Alerts use increases, and a series that appears with its first count is not one. The dashboard
+// finds the profile by its caches_synced series.
 func TestMetricsFromTheStart(t *testing.T) {
 	w := newWorld(t)
 	w.nodes(1, "spot")
@@ -52,7 +53,7 @@ func TestMetricsFromTheStart(t *testing.T) {
 		`longest_wait_for_on_demand_seconds`+profile+` 0`,
 		`floor_deficit_replicas`+profile+` 0`,
 	)
-	// The informer's cache is where the metric looks.
+	// The metric reads the informer's cache.
 	misplaced := podOf("web", 1)
 	misplaced.Spec.NodeName = "spot-0"
 	if err := w.factory.Core().V1().Pods().Informer().GetStore().Add(misplaced); err != nil {
@@ -62,7 +63,7 @@ func TestMetricsFromTheStart(t *testing.T) {
 		text := served()
 		return strings.Contains(text, "floors_unmet_workloads"+profile+" 1\n") && strings.Contains(text, "floor_deficit_replicas"+profile+" 1\n")
 	}
-	for deadline := time.Now().Add(10 * time.Second); !unmet(); time.Sleep(time.Millisecond) { // it does not look again at once
+	for deadline := time.Now().Add(10 * time.Second); !unmet(); time.Sleep(time.Millisecond) { // observations are rate-limited
 		if time.Now().After(deadline) {
 			t.Fatalf("the floor of web is not reported as unmet:\n%s", served())
 		}

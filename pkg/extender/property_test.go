@@ -12,21 +12,23 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// truth is the cluster as it is, of which the extender hears late: the scheduler asks about pods, binds or fails to bind them to any of the
-// nodes that it was let, and pods are deleted, while every event waits for its turn.
+// truth is the actual state of the cluster, which the extender observes late. The scheduler asks
+// about pods and binds them, or fails to bind them, to any node of the answer. Pods are deleted.
+// Every event waits in a queue.
 type truth struct {
 	*world
 	pods    []*v1.Pod
-	flight  map[*v1.Pod]string // pods that the scheduler is binding, to the node
-	at      map[*v1.Pod]string // the node of each pod that is bound
+	flight  map[*v1.Pod]string // pods that the scheduler is binding, by node
+	at      map[*v1.Pod]string // the node of each bound pod
 	gone    map[*v1.Pod]bool
 	unheard []func()
 	floor   int
 	desired int
-	pool    int // the cap; 0 for none
+	pool    int // the pool cap; 0 for none
 }
 
-// TestNeverOverBudget: whatever the order of things, no binding to spot goes over the budget or a pool's cap.
+// TestNeverOverBudget checks that no binding to spot exceeds the budget or a pool's cap, in any
+// order of events.
 func TestNeverOverBudget(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c := &truth{
@@ -59,10 +61,10 @@ func (c *truth) create(*rapid.T) {
 	}
 	pod := podOf("web", len(c.pods))
 	c.pods = append(c.pods, pod)
-	c.unheard = append(c.unheard, func() { c.appears(pod) })
+	c.unheard = append(c.unheard, func() { c.created(pod) })
 }
 
-// pick returns one of the pods for which is holds, nil if there is none.
+// pick returns a pod for which is returns true, or nil if there is none.
 func (c *truth) pick(rt *rapid.T, is func(*v1.Pod) bool) *v1.Pod {
 	some := slices.DeleteFunc(slices.Clone(c.pods), func(pod *v1.Pod) bool { return c.gone[pod] || !is(pod) })
 	if len(some) == 0 {
@@ -76,7 +78,7 @@ func (c *truth) ask(rt *rapid.T) {
 	if pod == nil {
 		return
 	}
-	// What else filters nodes has left some of them.
+	// Other filters may have removed nodes.
 	names := rapid.SliceOfNDistinct(rapid.SampledFrom(c.names), 1, len(c.names), rapid.ID).Draw(rt, "nodes")
 	if kept := c.asks(pod, names...); len(kept) > 0 {
 		c.flight[pod] = rapid.SampledFrom(kept).Draw(rt, "chosen")
@@ -110,7 +112,7 @@ func (c *truth) delete(rt *rapid.T) {
 	node := c.at[pod]
 	c.gone[pod] = true
 	delete(c.at, pod)
-	delete(c.flight, pod) // the API server refuses to bind it
+	delete(c.flight, pod) // the API server rejects the binding
 	last := pod.DeepCopy()
 	last.Spec.NodeName = node
 	c.unheard = append(c.unheard, func() { c.deleted(last) })
@@ -133,11 +135,11 @@ func (c *truth) check(rt *rapid.T) {
 		}
 	}
 	if budget := c.desired - c.floor; onSpot > budget {
-		rt.Fatalf("%d pods on spot, %d may be: %v", onSpot, budget, c.at)
+		rt.Fatalf("%d pods on spot, budget %d: %v", onSpot, budget, c.at)
 	}
 	for first, second := range map[string]string{"0": "1", "2": "3"} {
 		if n := inPool[first] + inPool[second]; c.pool > 0 && n > c.pool {
-			rt.Fatalf("%d pods in one pool, %d may be: %v", n, c.pool, c.at)
+			rt.Fatalf("%d pods in one pool, cap %d: %v", n, c.pool, c.at)
 		}
 	}
 }

@@ -8,16 +8,16 @@ import (
 	"unsafe"
 )
 
-// scanner reads JSON whose form is known. What it returns shares the memory of data where nothing else is said. After an error nothing more is
-// to be read.
+// scanner reads JSON of a known form. Its results share the memory of data unless a method
+// documents otherwise. After an error, the scanner must not be used.
 type scanner struct {
 	data []byte
 	at   int
-	// backslash is what firstBackslash returned last. As long as that is after at, it still is the first.
+	// backslash is the last result of firstBackslash. It is valid while it is greater than at.
 	backslash int
 }
 
-// space skips white space and returns what comes next; 0 at the end.
+// space skips white space and returns the next byte, or 0 at the end.
 func (s *scanner) space() byte {
 	for ; s.at < len(s.data); s.at++ {
 		switch c := s.data[s.at]; c {
@@ -29,7 +29,7 @@ func (s *scanner) space() byte {
 	return 0
 }
 
-// next skips c if it comes next, which it reports.
+// next skips c if it is the next byte, and reports whether it is.
 func (s *scanner) next(c byte) bool {
 	if s.space() != c {
 		return false
@@ -45,7 +45,7 @@ func (s *scanner) expected(what string) error {
 	return fmt.Errorf("expected %s, got %q after %d bytes", what, s.data[s.at], s.at)
 }
 
-// object reads an object. field is called at each value, which it has to read.
+// object reads an object. It calls field at each value, and field must read that value.
 func (s *scanner) object(field func(key string) error) error {
 	if !s.next('{') {
 		return s.expected("{")
@@ -68,7 +68,7 @@ func (s *scanner) object(field func(key string) error) error {
 	return nil
 }
 
-// array reads an array. element is called at each value, which it has to read.
+// array reads an array. It calls element at each value, and element must read that value.
 func (s *scanner) array(element func() error) error {
 	if !s.next('[') {
 		return s.expected("[")
@@ -84,7 +84,8 @@ func (s *scanner) array(element func() error) error {
 	return nil
 }
 
-// names reads an array of strings into list, which was reset to data. More than maxCandidates are errTooMany.
+// names reads an array of strings into list, which must have been reset to data. It returns
+// errTooMany if there are more than maxCandidates.
 func (s *scanner) names(list *nameList) error {
 	return s.array(func() error {
 		before := list.len()
@@ -97,7 +98,7 @@ func (s *scanner) names(list *nameList) error {
 		if before >= maxCandidates {
 			return errTooMany
 		}
-		name, err := s.text() // something is escaped in it, or it is no string
+		name, err := s.text() // a string with an escape, or not a string
 		if err == nil {
 			list.add(name)
 		}
@@ -105,7 +106,8 @@ func (s *scanner) names(list *nameList) error {
 	})
 }
 
-// text reads a string. It shares the memory of data, unless something in it is escaped; otherwise nobody looks whether all in it is valid.
+// text reads a string. If the string has no escape, it shares the memory of data and is not
+// validated.
 func (s *scanner) text() (string, error) {
 	if s.space() == '"' {
 		inner := s.data[s.at+1:]
@@ -123,8 +125,9 @@ func (s *scanner) text() (string, error) {
 	return text, err
 }
 
-// into reads a value other than null into a variable, given its address. What encoding/json would take several times as long for, it reads
-// itself. What it reads shares no memory with data.
+// into reads a value other than null into the variable at the given address. It decodes strings and
+// string maps itself, because encoding/json takes several times as long. The result shares no
+// memory with data.
 func (s *scanner) into(variable any) (err error) {
 	switch v := variable.(type) {
 	case *string:
@@ -142,7 +145,7 @@ func (s *scanner) into(variable any) (err error) {
 	return json.Unmarshal(value, variable)
 }
 
-// texts reads an object of strings, into memory of its own. A null in it counts as "".
+// texts reads an object of strings into its own memory. null counts as "".
 func (s *scanner) texts() (map[string]string, error) {
 	texts := map[string]string{}
 	err := s.object(func(key string) error {
@@ -157,7 +160,7 @@ func (s *scanner) texts() (map[string]string, error) {
 	return texts, err
 }
 
-// firstBackslash returns where the first one stands from here on; the length of data if there is none.
+// firstBackslash returns the position of the next backslash; the length of data if there is none.
 func (s *scanner) firstBackslash() int {
 	if s.backslash <= s.at {
 		s.backslash = len(s.data)
@@ -190,17 +193,18 @@ func (s *scanner) quoted() ([]byte, error) {
 	}
 }
 
-// null reads null if that comes next, which it reports.
+// null reads null if it is the next value, and reports whether it is.
 func (s *scanner) null() bool {
 	s.space()
-	is := bytes.HasPrefix(s.data[s.at:], []byte("null"))
-	if is {
+	null := bytes.HasPrefix(s.data[s.at:], []byte("null"))
+	if null {
 		s.at += len("null")
 	}
-	return is
+	return null
 }
 
-// value reads any value and returns its bytes. Only where it ends is looked at: whether all in it is as it must be is left to who decodes it.
+// value reads any value and returns its bytes. It finds only the end of the value; the caller's
+// decoder validates it.
 func (s *scanner) value() ([]byte, error) {
 	first := s.space()
 	begin := s.at
@@ -236,7 +240,7 @@ func (s *scanner) value() ([]byte, error) {
 	return nil, s.expected("the end of a value")
 }
 
-// end returns an error if anything but white space is left.
+// end returns an error unless only white space is left.
 func (s *scanner) end() error {
 	if s.space() != 0 || s.at < len(s.data) {
 		return s.expected("nothing more")

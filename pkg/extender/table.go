@@ -1,17 +1,18 @@
 package extender
 
-// table says the kind of every node, by its name. A request looks up thousands of names in no order, and what takes the time is to wait for
-// memory: so a table holds no more of a name than its hash. Two of 100,000 names have the same one with a probability of 3e-10 (n²/2⁶⁵);
-// they would count as one node. The lock of the index guards it.
+// table maps names of nodes to their kinds. A request looks up thousands of names in no order, and
+// most of its time is spent waiting for memory. So the table stores only the hash of a name. Two of
+// 100,000 names have the same hash with a probability of 3e-10 (n²/2⁶⁵); they would count as one
+// node. The lock of the index guards the table.
 type table struct {
-	// hashes are a power of two. A name's place is the first one from its hash on where that stands, or 0. kinds are the indices of the
-	// kinds in the same places.
+	// The length of hashes is a power of two. The slot of a name is the first one, starting at its
+	// hash, that has this hash or 0. kinds has the index of the kind in the same slot.
 	hashes []uint64
 	kinds  []int32
-	used   int // places with a hash
+	used   int // slots with a hash
 }
 
-// noKind is the index of the kind of a node that is not known.
+// noKind is the index of the kind of an unknown node.
 const noKind = -1
 
 func newTable() *table {
@@ -20,13 +21,13 @@ func newTable() *table {
 	return t
 }
 
-// set sets the kind of a node, noKind for one that is gone.
+// set sets the kind of a node; noKind for a deleted one.
 func (t *table) set(name string, kind int32) {
 	hash := hashOf(name)
-	i := t.place(hash)
-	t.used += count(t.hashes[i] == 0)
+	i := t.slot(hash)
+	t.used += btoi(t.hashes[i] == 0)
 	t.hashes[i], t.kinds[i] = hash, kind
-	if 2*t.used > len(t.hashes) { // with more, most look-ups would not end at the first place
+	if 2*t.used > len(t.hashes) { // if more slots are used, most look-ups need more than one step
 		t.rebuild()
 	}
 }
@@ -34,14 +35,14 @@ func (t *table) set(name string, kind int32) {
 // lookUp finds the kinds of candidates.
 func (t *table) lookUp(c *candidates) {
 	c.kinds = c.kinds[:0]
-	// With the hashes made before, many look-ups wait for memory at a time.
+	// The hashes are precomputed, so that the CPU can wait for the memory of many look-ups at once.
 	for _, hash := range c.names.hashes {
-		c.kinds = append(c.kinds, t.kinds[t.place(hash)])
+		c.kinds = append(c.kinds, t.kinds[t.slot(hash)])
 	}
 }
 
-// place returns the place of a hash.
-func (t *table) place(hash uint64) uint64 {
+// slot returns the slot of a hash.
+func (t *table) slot(hash uint64) uint64 {
 	last := uint64(len(t.hashes) - 1)
 	for i := hash & last; ; i = (i + 1) & last {
 		if h := t.hashes[i]; h == hash || h == 0 {
@@ -50,28 +51,28 @@ func (t *table) place(hash uint64) uint64 {
 	}
 }
 
-// rebuild makes as much room as the nodes need that are there, and forgets those that are gone.
+// rebuild resizes the table for the current nodes and removes deleted ones.
 func (t *table) rebuild() {
 	hashes, kinds := t.hashes, t.kinds
-	there := 0
+	existing := 0
 	for _, kind := range kinds {
-		there += count(kind != noKind)
+		existing += btoi(kind != noKind)
 	}
 	size := len(hashes)
-	for size < 3*there { // or the next one would be soon
+	for size < 3*existing { // leaves room until the next rebuild
 		size *= 2
 	}
 	t.empty(size)
 	for i, kind := range kinds {
 		if kind != noKind {
-			place := t.place(hashes[i])
-			t.hashes[place], t.kinds[place] = hashes[i], kind
+			slot := t.slot(hashes[i])
+			t.hashes[slot], t.kinds[slot] = hashes[i], kind
 		}
 	}
-	t.used = there
+	t.used = existing
 }
 
-// empty makes so many places, which are all free.
+// empty replaces the table with size free slots.
 func (t *table) empty(size int) {
 	t.hashes, t.kinds = make([]uint64, size), make([]int32, size)
 	for i := range t.kinds {

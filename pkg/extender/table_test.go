@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever nodes come, change and go, a table says of each what a map would.
+// A table returns the same kinds as a map, whatever nodes are added, changed and deleted.
 func TestTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		table, want := newTable(), map[string]int32{}
@@ -21,7 +21,7 @@ func TestTable(t *testing.T) {
 		}
 		c := &candidates{}
 		var kinds []int32
-		for i := range nodes + 1 { // one more than there ever was
+		for i := range nodes + 1 { // includes one unknown node
 			c.names.add(fmt.Sprintf("node-%d", i))
 			kind, known := want[c.names.at(i)]
 			if !known {
@@ -36,7 +36,7 @@ func TestTable(t *testing.T) {
 	})
 }
 
-// Nodes with new names that come and go do not take up more and more room.
+// The size of a table does not grow when nodes with new names are added and deleted.
 func TestTableForgets(t *testing.T) {
 	table := newTable()
 	for i := range 100_000 {
@@ -44,6 +44,6 @@ func TestTableForgets(t *testing.T) {
 		table.set(fmt.Sprintf("node-%d", i-10), noKind)
 	}
 	if len(table.hashes) > 64 {
-		t.Errorf("%d places for 10 nodes", len(table.hashes))
+		t.Errorf("%d slots for 10 nodes", len(table.hashes))
 	}
 }

@@ -18,19 +18,21 @@ import (
 )
 
 const (
-	// sweepEvery is how often pods are looked for that nothing will be heard of any more.
-	sweepEvery = 10 * time.Second
-	// missingFor is how long an approved pod may be missing from the cache before the API server is asked whether there is such a pod.
-	missingFor = 30 * time.Second
-	// approvedAtMost is how long an approval of a pod that stays pending counts. The longest that a binding may take in a scheduler are the
-	// 15 minutes that a Permit plugin may hold a pod, and 10 for its volumes.
-	approvedAtMost = 30 * time.Minute
-	// listAgainAfter is the pause after a list that failed.
-	listAgainAfter = time.Second
+	// sweepInterval is the interval between checks for pods that no watch event will remove.
+	sweepInterval = 10 * time.Second
+	// missingTimeout is the time for which an approved pod may be missing from the cache before the
+	// extender asks the API server whether it exists.
+	missingTimeout = 30 * time.Second
+	// maxApproval is the time for which an approval of a pending pod counts. A binding takes at
+	// most 25 minutes: a Permit plugin may delay a pod for 15 minutes, and its volumes for 10.
+	maxApproval = 30 * time.Minute
+	// listRetryInterval is the pause after a failed list.
+	listRetryInterval = time.Second
 )
 
-// Watch has the extender count what the informers of the factory say that it was made with. synced reports whether their first lists
-// have been counted: nothing is to be decided before.
+// Watch registers the extender with the informers of factory, which must be the one passed to New.
+// synced reports whether the extender has counted their first lists; callers must not decide
+// before.
 func (e *Extender) Watch(factory informers.SharedInformerFactory) (synced func() bool, err error) {
 	core := factory.Core().V1()
 	var all []func() bool
@@ -48,7 +50,8 @@ func (e *Extender) Watch(factory informers.SharedInformerFactory) (synced func()
 		all = append(all, registration.HasSynced)
 	}
 	for _, informer := range e.owners.Informers() {
-		// Listers read their caches, and no handler is needed to know that those are full.
+		// The listers read these caches directly, so no handler is needed to know that they are
+		// full.
 		all = append(all, informer.HasSynced)
 	}
 	return func() bool {
@@ -96,23 +99,24 @@ func last[T any](obj any) (T, bool) {
 	return object, ok
 }
 
-// setPod takes over a pod that has changed from before to after; nil for one that is new or gone. Its approval ends in the same moment in
-// which it counts where it is.
+// setPod processes the change of a pod from before to after. before is nil for a new pod, after for
+// a deleted pod. In one step, the approval of the pod ends and its binding counts.
 func (e *Extender) setPod(before, after *v1.Pod) {
-	if place := e.count(before, after); place != nil {
-		e.placed(after, place)
+	if place := e.countChange(before, after); place != nil {
+		e.recordPlacement(after, place)
 	}
 }
 
-// place is where and why a pod was placed that this extender approved.
-type place struct {
+// placement is a binding of a pod that this extender approved.
+type placement struct {
 	capacity decision.CapacityType
 	outcome  decision.Outcome
-	asked    *asked
+	asked    *pendingPod
 }
 
-// count counts the change of a pod. It returns where the pod was placed if it has just been, as this extender approved.
-func (e *Extender) count(before, after *v1.Pod) *place {
+// countChange counts the change of a pod. It returns the placement if the pod was just bound after an
+// approval of this extender.
+func (e *Extender) countChange(before, after *v1.Pod) *placement {
 	e.index.mu.Lock()
 	defer e.index.mu.Unlock()
 	e.index.setPod(before, after, e.clock.Now())
@@ -131,18 +135,20 @@ func (e *Extender) count(before, after *v1.Pod) *place {
 		return nil
 	}
 	facts := n.kind.facts
-	return &place{facts.Capacity.Type, entry.plan.Outcome(facts, entry.inPool[n.kind.pool()]), entry}
+	return &placement{facts.Capacity.Type, entry.plan.Outcome(facts, entry.inPool[n.kind.pool()]), entry}
 }
 
 // Holds reports whether a pod is known to be bound, and counted.
-func (e *Extender) Holds(pod types.UID) bool { return e.index.holds(pod) }
+func (e *Extender) Holds(pod types.UID) bool { return e.index.isBound(pod) }
 
-// TakeOver returns when what earlier leaders approved is counted. wait returns when every pod is counted that was bound a second after its
-// call; nominated lists the pods without a node that are nominated to one, as no older than the call.
+// TakeOver returns when the approvals of earlier leaders are counted. wait returns when every pod
+// that was bound up to a second after its call is counted. nominated lists the unbound pods with a
+// nomination; the list must not be older than the call.
 //
-// The scheduler outlives the leaders that it asked, so it may still be binding what one of them let it bind. It binds as fast as its limit
-// of requests allows, which the pods of all profiles share: over when a second has passed in which no pod at all was bound. After atMost it
-// begins anyway, with a line in the log: other profiles may go on for ever.
+// The scheduler outlives the leaders that it asked, so it may still be binding pods that an earlier
+// leader approved. Its client rate limit, which the pods of all profiles share, limits the speed.
+// These bindings are over when no pod at all was bound for a second. After atMost, TakeOver returns
+// anyway and logs this, because other profiles may bind pods without a pause.
 func (e *Extender) TakeOver(ctx context.Context, wait func(context.Context) error, nominated func(context.Context) ([]v1.Pod, error),
 	atMost time.Duration) error {
 	inherit := func() (int, error) {
@@ -151,15 +157,15 @@ func (e *Extender) TakeOver(ctx context.Context, wait func(context.Context) erro
 			if err == nil {
 				return e.inherit(pods), nil
 			}
-			klog.FromContext(ctx).Error(err, "Deciding waits until the pods that are nominated to nodes can be listed")
+			klog.FromContext(ctx).Error(err, "Failed to list nominated pods; decisions wait until the list succeeds")
 			select {
 			case <-ctx.Done():
 				return 0, ctx.Err()
-			case <-e.clock.After(listAgainAfter):
+			case <-e.clock.After(listRetryInterval):
 			}
 		}
 	}
-	// Those that are bound while it is waited are counted only if they were seen before.
+	// Pods that are bound during the wait count as approved only if they were inherited before.
 	if _, err := inherit(); err != nil {
 		return err
 	}
@@ -175,21 +181,22 @@ func (e *Extender) TakeOver(ctx context.Context, wait func(context.Context) erro
 		case more == 0 && e.bindings.Load() == before:
 			return nil
 		case !e.clock.Now().Before(deadline):
-			klog.FromContext(ctx).Info("Deciding begins although pods are still being bound, perhaps some that an earlier leader approved", "waited", atMost)
+			klog.FromContext(ctx).Info("Started deciding while pods are still being bound; an earlier leader may have approved some", "waited", atMost)
 			return nil
 		}
 	}
 }
 
-// inherit counts pods whose nodes an earlier leader may have approved, and that wait for what comes before their binding: volumes, and
-// what else the scheduler writes a nomination for. It returns how many were not counted yet.
+// inherit counts pods whose nodes an earlier leader may have approved and that wait for a step
+// before their binding, such as volumes. The scheduler writes a nomination before such steps. It
+// returns the number of pods that were not counted before.
 func (e *Extender) inherit(nominated []v1.Pod) (more int) {
 	e.index.mu.Lock()
 	defer e.index.mu.Unlock()
 	for i := range nominated {
 		pod := &nominated[i]
 		if _, bound := e.index.bound[pod.UID]; bound {
-			continue // since the list was made: it counts where it is, and nothing would end an approval
+			continue // bound after the list was made: the index counts it, and no later event would end an approval
 		}
 		n := e.index.nodes[pod.Status.NominatedNodeName]
 		if n == nil || pod.Spec.NodeName != "" || !e.concerns(pod) || !kube.Live(pod) || e.register.get(pod.UID) != nil {
@@ -197,9 +204,9 @@ func (e *Extender) inherit(nominated []v1.Pod) (more int) {
 		}
 		facts := n.kind.facts
 		onSpot := facts.Capacity.Type == decision.Spot
-		entry := &asked{
+		entry := &pendingPod{
 			pod: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, uid: pod.UID, revision: kube.RevisionOf(pod),
-			last: e.clock.Now(), spot: onSpot, onDemand: !onSpot,
+			lastAsked: e.clock.Now(), spot: onSpot, onDemand: !onSpot,
 		}
 		if onSpot {
 			entry.pools = map[decision.SpreadPool]bool{n.kind.pool(): true}
@@ -210,20 +217,21 @@ func (e *Extender) inherit(nominated []v1.Pod) (more int) {
 	return more
 }
 
-// Approved returns how many pods may be about to be bound because of an answer.
+// Approved returns the number of approved pods that are not known to be bound.
 func (e *Extender) Approved() int {
-	approved, _ := e.register.numbers()
+	approved, _ := e.register.counts()
 	return approved
 }
 
-// Sweep forgets, until ctx is done, the pods that nothing will be heard of any more: those that were deleted before the watch told of
-// them, and those that have been pending for so long that no binding can be under way. get asks the API server for a pod.
+// Sweep removes, until ctx is done, the pods that no watch event will remove. These are pods that
+// were deleted before the watch showed them, and pods that have been pending for so long that no
+// binding can be in progress. get asks the API server for a pod.
 func (e *Extender) Sweep(ctx context.Context, get func(context.Context, types.NamespacedName) (types.UID, error)) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-e.clock.After(sweepEvery):
+		case <-e.clock.After(sweepInterval):
 		}
 		e.sweep(ctx, get)
 	}
@@ -235,30 +243,30 @@ func (e *Extender) sweep(ctx context.Context, get func(context.Context, types.Na
 	e.index.forgetStrays(now)
 	e.index.mu.Unlock()
 	for _, entry := range e.register.all() {
-		age := now.Sub(entry.last)
-		if age < missingFor {
+		age := now.Sub(entry.lastAsked)
+		if age < missingTimeout {
 			continue
 		}
 		if pod, err := e.pods.Pods(entry.pod.Namespace).Get(entry.pod.Name); err == nil && pod.UID == entry.uid {
-			if age >= approvedAtMost && (entry.spot || entry.onDemand) {
-				e.expire(entry.uid, entry.last)
+			if age >= maxApproval && (entry.spot || entry.onDemand) {
+				e.expire(entry.uid, entry.lastAsked)
 			}
 			continue
 		}
 		uid, err := get(ctx, entry.pod)
 		if apierrors.IsNotFound(err) || err == nil && uid != entry.uid {
-			e.expire(entry.uid, entry.last)
+			e.expire(entry.uid, entry.lastAsked)
 		} else if err != nil {
-			klog.FromContext(ctx).Error(err, "Asking for a pod failed", "pod", entry.pod)
+			klog.FromContext(ctx).Error(err, "Failed to get pod", "pod", entry.pod)
 		}
 	}
 }
 
-// expire forgets a pod unless it was asked about since.
+// expire removes a pod unless the scheduler has asked about it since last.
 func (e *Extender) expire(uid types.UID, last time.Time) {
-	e.index.mu.Lock() // nothing is decided meanwhile
+	e.index.mu.Lock() // blocks decisions
 	defer e.index.mu.Unlock()
-	if entry := e.register.get(uid); entry != nil && entry.last.Equal(last) {
+	if entry := e.register.get(uid); entry != nil && entry.lastAsked.Equal(last) {
 		e.register.forget(uid)
 	}
 }

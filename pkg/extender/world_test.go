@@ -22,14 +22,14 @@ import (
 
 const profile = "spot-aware-scheduler"
 
-// world is an extender and what its informers say, without an API server: what happens is what the test tells.
+// world is an extender with informers that the test feeds, without an API server.
 type world struct {
 	testing.TB
 	*Extender
 	factory informers.SharedInformerFactory
 	clock   *clocktesting.FakeClock
 	events  chan string
-	names   []string // of all nodes, in the order in which they came
+	names   []string // of all nodes, in the order in which they were added
 }
 
 func newWorld(t testing.TB, edits ...func(*decision.Policy)) *world {
@@ -50,7 +50,7 @@ func newWorld(t testing.TB, edits ...func(*decision.Policy)) *world {
 	return w
 }
 
-// node adds a node, in a pool of its own unless pool says which.
+// node adds a node. Its pool has its own name unless pool is set.
 func (w *world) node(name, capacity, pool string) {
 	w.names = append(w.names, name)
 	w.setNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(w.clock.Now()), Labels: map[string]string{
@@ -60,7 +60,7 @@ func (w *world) node(name, capacity, pool string) {
 
 func (w *world) setNode(node *v1.Node) { w.nodeHandler().OnAdd(node, false) }
 
-// nodes adds n nodes of a capacity type, each a pool.
+// nodes adds n nodes of a capacity type, each in its own pool.
 func (w *world) nodes(n int, capacity string) {
 	for i := range n {
 		name := fmt.Sprintf("%s-%d", capacity, i)
@@ -68,7 +68,7 @@ func (w *world) nodes(n int, capacity string) {
 	}
 }
 
-// deployment makes a Deployment and its ReplicaSet known.
+// deployment adds a Deployment and its ReplicaSet to the caches.
 func (w *world) deployment(name string, replicas int32, annotations map[string]string) {
 	w.Helper()
 	controller := true
@@ -82,12 +82,12 @@ func (w *world) deployment(name string, replicas int32, annotations map[string]s
 		}}},
 		Spec: appsv1.ReplicaSetSpec{Replicas: &replicas},
 	}
-	w.hold(w.factory.Apps().V1().Deployments().Informer(), d)
-	w.hold(w.factory.Apps().V1().ReplicaSets().Informer(), rs)
+	w.cache(w.factory.Apps().V1().Deployments().Informer(), d)
+	w.cache(w.factory.Apps().V1().ReplicaSets().Informer(), rs)
 }
 
-// hold puts object into an informer's cache, as the informer would.
-func (w *world) hold(informer cache.SharedIndexInformer, object any) {
+// cache adds object to an informer's cache, as the informer would.
+func (w *world) cache(informer cache.SharedIndexInformer, object any) {
 	w.Helper()
 	trimmed, err := kube.Trim(object)
 	if err != nil {
@@ -110,14 +110,14 @@ func podOf(deployment string, n int) *v1.Pod {
 	}
 }
 
-// asks has the scheduler ask about a pod, and returns the nodes that it may go to, in alphabetical order.
+// asks sends a filter request for a pod and returns the permitted nodes in alphabetical order.
 func (w *world) asks(pod *v1.Pod, names ...string) []string {
 	w.Helper()
 	kept, _ := w.answer(pod, names...)
 	return kept
 }
 
-// answer is asks with the reasons where no node is left.
+// answer is asks, with the reasons if no node is permitted.
 func (w *world) answer(pod *v1.Pod, names ...string) (kept, reasons []string) {
 	w.Helper()
 	if len(names) == 0 {
@@ -137,10 +137,10 @@ func (w *world) answer(pod *v1.Pod, names ...string) (kept, reasons []string) {
 	return kept, filtered.Reasons
 }
 
-// appears tells of a new pod, without a node.
-func (w *world) appears(pod *v1.Pod) { w.podHandler().OnAdd(pod, false) }
+// created sends the event of a new pod without a node.
+func (w *world) created(pod *v1.Pod) { w.podHandler().OnAdd(pod, false) }
 
-// bound tells that a pod was bound, and returns it so.
+// bound sends the event of a binding and returns the bound pod.
 func (w *world) bound(pod *v1.Pod, node string) *v1.Pod {
 	after := pod.DeepCopy()
 	after.Spec.NodeName = node
@@ -150,7 +150,8 @@ func (w *world) bound(pod *v1.Pod, node string) *v1.Pod {
 
 func (w *world) deleted(pod *v1.Pod) { w.podHandler().OnDelete(pod) }
 
-// newLargeWorld is a world with 5,000 nodes, 3,500 of them spot, in 12 pools of each capacity type, and a Deployment of 100.
+// newLargeWorld has 5,000 nodes, 3,500 on spot, in 12 pools of each capacity type, and a
+// Deployment with 100 replicas.
 func newLargeWorld(t testing.TB) *world {
 	w := newWorld(t)
 	for i := range 5000 {

@@ -30,7 +30,7 @@ var (
 	spot     = []string{"spot-0", "spot-1", "spot-2"}
 )
 
-// newCluster is a world with two on-demand nodes and three spot nodes, each a pool.
+// newCluster returns a world with two on-demand nodes and three spot nodes, each in its own pool.
 func newCluster(t testing.TB, edits ...func(*decision.Policy)) *world {
 	w := newWorld(t, edits...)
 	w.nodes(2, "on-demand")
@@ -45,26 +45,27 @@ func (w *world) want(what string, got []string, want ...string) {
 	}
 }
 
-// Pods of one workload come one right after the other, and no binding has been seen yet: each counts those before.
+// The scheduler asks about the pods of one workload in quick succession, before the watch shows any
+// binding. Each decision counts the pods before it.
 func TestBackToBack(t *testing.T) {
 	w := newCluster(t)
 	w.deployment("web", 3, nil)
 	w.want("the floor", w.asks(podOf("web", 0)), onDemand...)
 	w.want("the first on spot", w.asks(podOf("web", 1)), spot...)
 	w.want("the second on spot", w.asks(podOf("web", 2)), spot...)
-	w.want("one over the budget", w.asks(podOf("web", 3)), onDemand...)
+	w.want("beyond the budget", w.asks(podOf("web", 3)), onDemand...)
 	kept, reasons := w.answer(podOf("web", 4), spot...)
-	w.want("where only spot has room", kept)
+	w.want("only spot has room", kept)
 	const reason = "spot budget used up: 2 of 2 replicas of shop/web-1 may run on spot (waits for on-demand room)"
 	w.want("the reasons", reasons, reason, reason, reason)
 
 	// Another workload has a budget of its own.
 	w.deployment("api", 2, nil)
-	w.want("another floor", w.asks(podOf("api", 0)), onDemand...)
-	w.want("another one on spot", w.asks(podOf("api", 1)), spot...)
+	w.want("floor of another workload", w.asks(podOf("api", 0)), onDemand...)
+	w.want("spot pod of another workload", w.asks(podOf("api", 1)), spot...)
 }
 
-// The same, at the same time.
+// TestBackToBack with concurrent requests.
 func TestAtTheSameTime(t *testing.T) {
 	w := newCluster(t)
 	w.deployment("web", 30, map[string]string{decision.MinOnDemandAnnotation: "10"})
@@ -83,21 +84,21 @@ func TestAtTheSameTime(t *testing.T) {
 	}
 	asking.Wait()
 	if onSpot != 20 {
-		t.Errorf("%d pods may go to spot, want 20", onSpot)
+		t.Errorf("%d pods may use spot, want 20", onSpot)
 	}
 }
 
 func TestApprovalsEnd(t *testing.T) {
 	for name, test := range map[string]struct {
 		end  func(w *world, pod *v1.Pod)
-		open bool // afterwards spot is open to a sibling
+		open bool // whether spot is open to a sibling afterwards
 	}{
-		"not at all":         {func(*world, *v1.Pod) {}, false},
-		"appears late":       {func(w *world, pod *v1.Pod) { w.appears(pod) }, false},
+		"no event":           {func(*world, *v1.Pod) {}, false},
+		"created late":       {func(w *world, pod *v1.Pod) { w.created(pod) }, false},
 		"bound to spot":      {func(w *world, pod *v1.Pod) { w.bound(pod, "spot-0") }, false},
 		"bound to on-demand": {func(w *world, pod *v1.Pod) { w.bound(pod, "on-demand-0") }, true},
-		"bound and gone":     {func(w *world, pod *v1.Pod) { w.deleted(w.bound(pod, "spot-0")) }, true},
-		"deleted":            {func(w *world, pod *v1.Pod) { w.appears(pod); w.deleted(pod) }, true},
+		"bound, deleted":     {func(w *world, pod *v1.Pod) { w.deleted(w.bound(pod, "spot-0")) }, true},
+		"deleted":            {func(w *world, pod *v1.Pod) { w.created(pod); w.deleted(pod) }, true},
 		"its node is deleted": {func(w *world, pod *v1.Pod) {
 			w.bound(pod, "spot-0")
 			w.nodeHandler().OnDelete(w.index.nodes["spot-0"].object)
@@ -114,45 +115,45 @@ func TestApprovalsEnd(t *testing.T) {
 			after.DeletionTimestamp = &pod.CreationTimestamp
 			w.podHandler().OnUpdate(before, after)
 		}, true},
-		"refused since": {func(w *world, pod *v1.Pod) {
-			// What was sent before may still be bound.
+		"refused later": {func(w *world, pod *v1.Pod) {
+			// The scheduler may still bind the pod because of the first answer.
 			w.asks(pod, "unlabeled-and-unknown", "on-demand-0")
 		}, false},
-		"bound to a node that is not known yet": {func(w *world, pod *v1.Pod) { w.bound(pod, "new") }, false},
-		"bound to a node that never appears": {func(w *world, pod *v1.Pod) {
+		"bound to a node that is still unknown": {func(w *world, pod *v1.Pod) { w.bound(pod, "new") }, false},
+		"bound to a node that remains unknown": {func(w *world, pod *v1.Pod) {
 			w.bound(pod, "gone")
 			w.clock.Step(strayFor)
 		}, true},
-		"never heard of, and the API server knows it": {func(w *world, pod *v1.Pod) {
+		"missing from the cache, exists": {func(w *world, pod *v1.Pod) {
 			w.clock.Step(time.Hour)
 			w.sweepWith(func(context.Context, types.NamespacedName) (types.UID, error) { return pod.UID, nil })
 		}, false},
-		"never heard of, and the API server is away": {func(w *world, pod *v1.Pod) {
+		"missing from the cache, API server unavailable": {func(w *world, pod *v1.Pod) {
 			w.clock.Step(time.Hour)
-			w.sweepWith(func(context.Context, types.NamespacedName) (types.UID, error) { return "", errors.New("away") })
+			w.sweepWith(func(context.Context, types.NamespacedName) (types.UID, error) { return "", errors.New("unavailable") })
 		}, false},
-		"never heard of, and there is no such pod": {func(w *world, pod *v1.Pod) {
-			w.clock.Step(missingFor)
+		"missing from the cache, not found": {func(w *world, pod *v1.Pod) {
+			w.clock.Step(missingTimeout)
 			w.sweepWith(func(_ context.Context, pod types.NamespacedName) (types.UID, error) {
 				return "", apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, pod.Name)
 			})
 		}, true},
-		"never heard of, and there is another one": {func(w *world, pod *v1.Pod) {
-			w.clock.Step(missingFor)
+		"missing from the cache, replaced by a pod of the same name": {func(w *world, pod *v1.Pod) {
+			w.clock.Step(missingTimeout)
 			w.sweepWith(func(context.Context, types.NamespacedName) (types.UID, error) { return "another", nil })
 		}, true},
 		"pending for hours": {func(w *world, pod *v1.Pod) {
 			if err := w.factory.Core().V1().Pods().Informer().GetStore().Add(pod); err != nil {
 				w.Fatal(err)
 			}
-			w.clock.Step(approvedAtMost)
+			w.clock.Step(maxApproval)
 			w.sweepWith(nil)
 		}, true},
-		"pending for less": {func(w *world, pod *v1.Pod) {
+		"pending for minutes": {func(w *world, pod *v1.Pod) {
 			if err := w.factory.Core().V1().Pods().Informer().GetStore().Add(pod); err != nil {
 				w.Fatal(err)
 			}
-			w.clock.Step(approvedAtMost - time.Second)
+			w.clock.Step(maxApproval - time.Second)
 			w.sweepWith(nil)
 		}, false},
 	} {
@@ -174,7 +175,8 @@ func (w *world) sweepWith(get func(context.Context, types.NamespacedName) (types
 	w.sweep(w.Context(), get)
 }
 
-// A pod that comes back again and again is refused by somebody else on the nodes that it was sent to.
+// If the scheduler asks about a pod again and again, a later filter refuses the pod on the nodes
+// that the extender returned.
 func TestComesBack(t *testing.T) {
 	w := newCluster(t)
 	w.deployment("web", 3, nil)
@@ -182,14 +184,15 @@ func TestComesBack(t *testing.T) {
 	w.want("first", w.asks(pod), onDemand...)
 	w.want("second", w.asks(pod), onDemand...)
 	w.want("third", w.asks(pod), slices.Concat(onDemand, spot)...)
-	// It may be on spot now, and is likely to be on on-demand.
+	// The pod may be bound to spot, and is probably bound to on-demand.
 	w.want("its sibling", w.asks(podOf("web", 1)), spot...)
 	w.want("the next", w.asks(podOf("web", 2)), onDemand...)
 	w.bound(pod, "on-demand-0")
-	w.want("another", w.asks(podOf("web", 3)), spot...)
+	w.want("a third sibling", w.asks(podOf("web", 3)), spot...)
 }
 
-// Where pools are capped, a pod is sent to one pool, so that the next one knows which is taken.
+// If pools are capped, the answer for a pod has nodes of one pool only, so that the next decision
+// knows which pool is full.
 func TestPoolCap(t *testing.T) {
 	w := newCluster(t)
 	w.deployment("web", 6, map[string]string{decision.MinOnDemandAnnotation: "2", decision.MaxPerPoolAnnotation: "1"})
@@ -215,26 +218,27 @@ func TestWhoIsConcerned(t *testing.T) {
 	w.deployment("web", 1, nil)
 	other := podOf("web", 0)
 	other.Spec.SchedulerName = v1.DefaultSchedulerName
-	w.want("another profile", w.asks(other), w.names...)
+	w.want("pod of another profile", w.asks(other), w.names...)
 	daemon := podOf("web", 1)
 	daemon.OwnerReferences[0].Kind = "DaemonSet"
-	w.want("a DaemonSet's", w.asks(daemon), w.names...)
-	w.want("ours", w.asks(podOf("web", 2)), onDemand...)
+	w.want("pod of a DaemonSet", w.asks(daemon), w.names...)
+	w.want("pod of this profile", w.asks(podOf("web", 2)), onDemand...)
 }
 
-// Pods that borrow the UID of a ReplicaSet use up nothing of its budget, whether they are bound or asked about.
+// Pods that forge a ReplicaSet's UID do not use its budget, whether they are bound or the scheduler
+// asks about them.
 func TestForgedOwners(t *testing.T) {
 	w := newCluster(t)
 	w.deployment("web", 2, nil)
 	w.bound(podOf("web", 0), onDemand[0])
 	for i, pod := range kubetest.Forged(podOf("web", 9)) {
 		w.bound(pod, spot[0])
-		// An owner that is not known is waited for.
+		// The extender waits for an unknown owner.
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
 			for ctx.Err() == nil {
 				if w.clock.HasWaiters() {
-					w.clock.Step(arrivesWithin)
+					w.clock.Step(arrivalTimeout)
 				}
 				time.Sleep(time.Millisecond)
 			}
@@ -251,17 +255,18 @@ func TestForgedOwners(t *testing.T) {
 	w.want("a genuine pod", w.asks(podOf("web", 1)), spot...)
 }
 
-// Errors have the scheduler ask again by the clock; a refusal would make the pod wait for something to happen in the cluster.
+// After an error the scheduler retries after its backoff. A refusal makes the pod wait for an event
+// in the cluster.
 func TestCannotDecide(t *testing.T) {
 	w := newCluster(t)
 	pod := podOf("web", 0)
 	waiting := make(chan struct{})
-	go func() { // for the owner to arrive
+	go func() { // until the owner appears
 		defer close(waiting)
 		for !w.clock.HasWaiters() {
 			time.Sleep(time.Millisecond)
 		}
-		w.clock.Step(arrivesWithin)
+		w.clock.Step(arrivalTimeout)
 	}()
 	_, err := w.Filter(t.Context(), pod, candidatesOf(w.names))
 	<-waiting
@@ -272,10 +277,11 @@ func TestCannotDecide(t *testing.T) {
 	if _, err := w.Filter(t.Context(), pod, candidatesOf([]string{"spot-0", "new"})); err == nil || !strings.Contains(err.Error(), "1 of 2 nodes: "+unknownNode) {
 		t.Errorf("with an unknown node: %v", err)
 	}
-	w.want("with others", w.asks(pod, "new", "on-demand-0"), "on-demand-0")
+	w.want("with an unknown node and a known one", w.asks(pod, "new", "on-demand-0"), "on-demand-0")
 }
 
-// Where the live pods are the replica count, the pod in question is one of them, also when the watch has not told of it yet.
+// If the replica count is the number of live pods, it includes this pod, even if the watch has not
+// shown the pod yet.
 func TestCountedByPods(t *testing.T) {
 	w := newCluster(t)
 	store := w.factory.Core().V1().Pods().Informer().GetStore()
@@ -294,7 +300,7 @@ func TestCountedByPods(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		err := store.Add(pods[1])
-		w.clock.Step(arrivesPoll)
+		w.clock.Step(arrivalPollInterval)
 		arrived <- err
 	}()
 	w.want("the second", w.asks(pods[1]), spot...)
@@ -303,8 +309,9 @@ func TestCountedByPods(t *testing.T) {
 	}
 }
 
-// However many replicas ask at once, no more preempt on spot than the budget has room for: the answer to a preemption counts until the watch
-// shows the nomination, and the nomination until it ends.
+// However many replicas ask at once, they preempt no more pods on spot than the budget permits. The
+// answer to a preemption counts until the watch shows the nomination. The nomination counts until
+// it ends.
 func TestPreemptionsCount(t *testing.T) {
 	w := newCluster(t)
 	w.deployment("web", 3, nil)
@@ -319,22 +326,22 @@ func TestPreemptionsCount(t *testing.T) {
 		return slices.Sorted(maps.Keys(names))
 	}
 	w.want("the first", open(2), "spot-0", "spot-1", "spot-2")
-	w.want("the second, at once", open(3))
+	w.want("the second, immediately", open(3))
 	w.want("the first again", open(2), "spot-0", "spot-1", "spot-2")
 	nominated := podOf("web", 2).DeepCopy()
 	nominated.Status.NominatedNodeName = "spot-1"
 	w.podHandler().OnUpdate(podOf("web", 2), nominated)
 	w.clock.Step(time.Hour)
 	w.want("the second, while the first is nominated", open(3))
-	w.want("the first, for which its own nomination does not count", open(2), "spot-0", "spot-1", "spot-2")
+	w.want("the first, whose own nomination does not count", open(2), "spot-0", "spot-1", "spot-2")
 	w.podHandler().OnUpdate(nominated, podOf("web", 2))
-	w.clock.Step(preemptionShows)
+	w.clock.Step(nominationTimeout)
 	w.want("the second, after the nomination has ended", open(3), "spot-0", "spot-1", "spot-2")
-	w.clock.Step(preemptionShows)
-	w.want("the first, when the answer to the second has been without consequence", open(2), "spot-0", "spot-1", "spot-2")
+	w.clock.Step(nominationTimeout)
+	w.want("the first, after the claim of the second has expired", open(2), "spot-0", "spot-1", "spot-2")
 }
 
-// Two pods that are both nominated, in a budget for one, do not wait for each other.
+// Two nominated pods with a budget for one do not block each other.
 func TestNomineesDoNotWaitForEachOther(t *testing.T) {
 	w := newCluster(t)
 	w.deployment("web", 2, nil)
@@ -343,26 +350,26 @@ func TestNomineesDoNotWaitForEachOther(t *testing.T) {
 	for n := 1; n <= 3; n++ {
 		pod := podOf("web", n)
 		pod.Status.NominatedNodeName = "spot-0"
-		w.appears(pod)
+		w.created(pod)
 	}
 	for n := 1; n <= 3; n++ {
 		open += len(w.asks(podOf("web", n), spot...))
 	}
 	if open != len(spot) {
-		t.Errorf("%d answers let a pod on a spot node, want %d: one of the pods", open, len(spot))
+		t.Errorf("%d answers permit a spot node, want %d: for one of the pods", open, len(spot))
 	}
 }
 
-// Waiting earns a pod what the policy says, by the clock of the extender.
+// After a wait, the pod gets the relief that its policy defines, by the extender's clock.
 func TestWaiting(t *testing.T) {
 	w := newCluster(t, func(p *decision.Policy) { p.Defaults.FallbackAfter = 5 * time.Minute })
 	w.deployment("web", 1, nil)
 	pod := podOf("web", 0)
 	w.want("at once", w.asks(pod, spot...))
 	w.clock.Step(5*time.Minute - time.Second)
-	w.want("before the time", w.asks(pod, spot...))
+	w.want("before the timeout", w.asks(pod, spot...))
 	w.clock.Step(time.Second)
-	w.want("when it is time", w.asks(pod, spot...), spot...)
+	w.want("after the timeout", w.asks(pod, spot...), spot...)
 	w.bound(pod, "spot-0")
 	select {
 	case event := <-w.events:
@@ -374,15 +381,15 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
-// With overflow Never an approval for on-demand counts for the floor before the pod is bound; a replica beyond the floor does not count as
-// one that waits for on-demand.
+// With overflow Never, an approval for on-demand counts for the floor before the pod is bound. A
+// replica beyond the floor does not count as waiting for on-demand.
 func TestOverflowNever(t *testing.T) {
 	w := newCluster(t, func(p *decision.Policy) { p.Defaults.Overflow = decision.NeverOverflow })
 	w.deployment("web", 3, nil)
 	first, second := podOf("web", 0), podOf("web", 1)
 	w.want("the floor", w.asks(first, onDemand...), onDemand...)
 	w.want("beyond the floor", w.asks(second, onDemand...))
-	if _, waiting := w.register.numbers(); waiting != 0 {
+	if _, waiting := w.register.counts(); waiting != 0 {
 		t.Errorf("%d pods wait for on-demand, want none", waiting)
 	}
 	w.want("beyond the floor, on spot", w.asks(second), spot...)
@@ -401,7 +408,7 @@ func TestInvalidAnnotationIsReportedOnce(t *testing.T) {
 	}
 }
 
-// The nodes that preemption may make room on are those that the policy admits.
+// Open returns the nodes that the policy admits.
 func TestOpen(t *testing.T) {
 	w := newCluster(t)
 	w.deployment("web", 1, nil)
@@ -420,13 +427,14 @@ func TestScores(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Spot first; in it the nodes without a sibling, in pools without one.
+	// Spot nodes score highest, and among them the nodes without a sibling, in pools without a
+	// sibling.
 	if diff := cmp.Diff([]int64{4, 5, 9, 8, 9, 0}, scores); diff != "" {
 		t.Errorf("scores of %v (-want +got):\n%s", w.names, diff)
 	}
 }
 
-// A successor counts the nominations that it finds: the scheduler writes them before what takes long comes before a binding.
+// A new leader counts nominations: the scheduler writes them before slow steps of a binding.
 func TestInherit(t *testing.T) {
 	w := newCluster(t)
 	w.deployment("web", 2, nil)
@@ -437,27 +445,28 @@ func TestInherit(t *testing.T) {
 		t.Errorf("%d pods, want 1", more)
 	}
 	if more := w.inherit([]v1.Pod{*pod}); more != 0 {
-		t.Errorf("the same once more: %d pods, want none", more)
+		t.Errorf("the same again: %d pods, want none", more)
 	}
 	w.want("a sibling", w.asks(podOf("web", 2), spot...))
 	w.want("itself", w.asks(pod, spot...), spot...)
 
-	// One that was seen to be bound after the list was made counts where it is, once.
+	// A pod that was bound after the list was made counts once.
 	w.bound(pod, "spot-0")
 	if more := w.inherit([]v1.Pod{*pod}); more != 0 || w.Approved() != 0 {
-		t.Errorf("bound since: %d pods, and %d approved, want none", more, w.Approved())
+		t.Errorf("bound after the list: %d pods, and %d approved, want none", more, w.Approved())
 	}
 }
 
-// TakeOver waits as long as the scheduler binds what it was let bind earlier, whatever their profile: all share its limit. But not for ever.
+// TakeOver waits while the scheduler binds pods, of any profile because all share its client rate
+// limit. The wait is limited.
 func TestTakeOver(t *testing.T) {
 	for name, test := range map[string]struct {
 		bindings, nominations, want time.Duration
 	}{
-		"nothing is bound":        {0, 0, time.Second},
-		"bindings for a while":    {2 * time.Second, 0, 3 * time.Second},
-		"bindings without end":    {time.Hour, 0, time.Minute},
-		"nominations for a while": {0, 2 * time.Second, 3 * time.Second},
+		"nothing is bound":    {0, 0, time.Second},
+		"bindings for 2 s":    {2 * time.Second, 0, 3 * time.Second},
+		"endless bindings":    {time.Hour, 0, time.Minute},
+		"nominations for 2 s": {0, 2 * time.Second, 3 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -493,14 +502,14 @@ func TestTakeOver(t *testing.T) {
 				if took := time.Since(began); took != test.want {
 					t.Errorf("took over after %s, want %s", took, test.want)
 				}
-				time.Sleep(3 * time.Minute) // the other bindings
+				time.Sleep(3 * time.Minute) // for the remaining bindings
 			})
 		})
 	}
 	w := newCluster(t)
 	if err := w.TakeOver(t.Context(), func(context.Context) error { return context.Canceled }, func(context.Context) ([]v1.Pod, error) { return nil, nil },
 		time.Minute); !errors.Is(err, context.Canceled) {
-		t.Errorf("the end of the term while it is waited: %v", err)
+		t.Errorf("end of the term during the wait: %v", err)
 	}
 }
 
@@ -512,10 +521,11 @@ func TestUnlabeledNodesSettle(t *testing.T) {
 	_, reasons := w.answer(podOf("web", 0), "young")
 	w.want("while it is young", reasons, "node has no capacity label yet and is too young to count as on-demand")
 	w.clock.Step(30 * time.Second)
-	w.want("later, although nothing has happened", w.asks(podOf("web", 0), "young"), "young")
+	w.want("later, without an event", w.asks(podOf("web", 0), "young"), "young")
 }
 
-// The grace outlives the labelled nodes: after all spot was reclaimed, the new nodes are those whose labels are still to come.
+// The grace also applies without labeled nodes: after all spot nodes were reclaimed, new nodes get
+// their labels later.
 func TestGraceAfterAllLabelledNodesWent(t *testing.T) {
 	w := newWorld(t, func(p *decision.Policy) { p.LabelGrace = 30 * time.Second })
 	w.node("spot-0", "spot", "a")
@@ -530,10 +540,10 @@ func TestGraceAfterAllLabelledNodesWent(t *testing.T) {
 		names = append(names, node.Name)
 	}
 	w.want("the nodes that got no label in time", names, "young")
-	w.want("later, although nothing has happened", w.asks(podOf("web", 0), "young"), "young")
+	w.want("later, without an event", w.asks(podOf("web", 0), "young"), "young")
 }
 
-// What the lease says of an earlier leader holds for the nodes that are known already.
+// The record of an earlier leader in the lease applies to nodes that were read before.
 func TestGraceAfterAnEarlierLeaderSawLabels(t *testing.T) {
 	w := newWorld(t, func(p *decision.Policy) { p.LabelGrace = 30 * time.Second })
 	w.node("young", "", "b")
@@ -543,12 +553,13 @@ func TestGraceAfterAnEarlierLeaderSawLabels(t *testing.T) {
 	w.want("while it is young", reasons, "node has no capacity label yet and is too young to count as on-demand")
 }
 
-// A pod whose owner does not become known is waited for once: kube-scheduler does nothing else meanwhile.
+// The extender waits once for an owner that remains unknown: kube-scheduler schedules no other pod
+// during the wait.
 func TestWaitsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t)
 		w.Extender.clock = clock.RealClock{}
-		for i, want := range []time.Duration{arrivesWithin, 0, 0} {
+		for i, want := range []time.Duration{arrivalTimeout, 0, 0} {
 			began := time.Now()
 			if _, err := w.Filter(t.Context(), podOf("unknown", 0), candidatesOf(w.names)); err == nil {
 				t.Error("decided without an owner")
@@ -560,8 +571,9 @@ func TestWaitsOnce(t *testing.T) {
 	})
 }
 
-// Of many nodes as many are let through as kube-scheduler would look at: all of a pool of which there are few, and in time each of the others.
-// What is refused after these may be refused everywhere there, so the third answer has all.
+// Of many nodes, the answer has as many as kube-scheduler would score: all nodes of a small pool,
+// and a random part of the others. A later filter may refuse them all, so the third answer has
+// all nodes.
 func TestManyNodes(t *testing.T) {
 	w := newWorld(t)
 	for i := range 1000 {
@@ -572,10 +584,10 @@ func TestManyNodes(t *testing.T) {
 	}
 	w.node("od", "on-demand", "od")
 	w.deployment("web", 1000, nil)
-	w.appears(podOf("web", 0))
+	w.created(podOf("web", 0))
 	w.bound(podOf("web", 0), "od")
 	seen := map[string]bool{}
-	for i := range 60 { // that a node is in none of so many halves is as good as impossible
+	for i := range 60 { // the probability that a node is in no sample is negligible
 		kept := w.asks(podOf("web", 1+i))
 		small := 0
 		for _, name := range kept {
@@ -585,11 +597,11 @@ func TestManyNodes(t *testing.T) {
 			}
 		}
 		if want := 1021 * 42 / 100; len(kept) != want || small != 20 || slices.Contains(kept, "od") {
-			t.Fatalf("%d nodes, %d of them of the small pool; want %d and 20, all of them spot", len(kept), small, want)
+			t.Fatalf("%d nodes, %d from the small pool; want %d spot nodes, 20 from the small pool", len(kept), small, want)
 		}
 	}
 	if len(seen) != 1020 {
-		t.Errorf("%d of 1,020 spot nodes were ever let through", len(seen))
+		t.Errorf("%d of 1,020 spot nodes were in any answer", len(seen))
 	}
 	w.asks(podOf("web", 1))
 	if kept := w.asks(podOf("web", 1)); len(kept) != 1021 {
@@ -597,13 +609,13 @@ func TestManyNodes(t *testing.T) {
 	}
 }
 
-// One node of each kind at least is let through, however many kinds there are.
+// The answer has at least one node of each kind, however many kinds there are.
 func TestManyKinds(t *testing.T) {
 	w := newWorld(t)
 	w.nodes(150, "spot")
 	w.deployment("web", 100, map[string]string{decision.MinOnDemandAnnotation: "0"})
 	if kept, reasons := w.answer(podOf("web", 0)); len(kept) != 150 {
-		t.Errorf("%d of 150 nodes, each a pool, are let through: %v", len(kept), reasons)
+		t.Errorf("%d of 150 nodes, each in its own pool, are in the answer: %v", len(kept), reasons)
 	}
 }
 
@@ -621,13 +633,13 @@ func TestSample(t *testing.T) {
 		enough int
 		want   []int
 	}{
-		"no kind":                 {nil, 0, nil},
-		"no more than enough":     {[]int{60, 0, 40}, 100, []int{60, 0, 40}},
-		"one kind":                {[]int{500}, 100, []int{100}},
-		"all the same":            {[]int{90, 90, 90}, 100, []int{34, 34, 34}},
-		"few of some":             {[]int{5, 0, 1000, 5, 1000}, 100, []int{5, 0, 45, 5, 45}},
-		"more kinds than enough":  {[]int{1, 1, 1, 5}, 2, []int{1, 1, 1, 1}},
-		"enough without the most": {[]int{99, 98, 1000}, 200, []int{67, 67, 67}},
+		"no kinds":               {nil, 0, nil},
+		"exactly enough":         {[]int{60, 0, 40}, 100, []int{60, 0, 40}},
+		"one kind":               {[]int{500}, 100, []int{100}},
+		"equal kinds":            {[]int{90, 90, 90}, 100, []int{34, 34, 34}},
+		"small kinds":            {[]int{5, 0, 1000, 5, 1000}, 100, []int{5, 0, 45, 5, 45}},
+		"more kinds than enough": {[]int{1, 1, 1, 5}, 2, []int{1, 1, 1, 1}},
+		"one large kind":         {[]int{99, 98, 1000}, 200, []int{67, 67, 67}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := slices.Clone(test.of)
@@ -639,12 +651,13 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// A decision that panics leaves nothing locked: net/http goes on to serve, and every other decision would wait for it.
+// A panic in a decision leaves no lock held: net/http continues to serve, and all other decisions
+// would block.
 func TestPanic(t *testing.T) {
 	w := newWorld(t)
 	w.node("spot-0", "spot", "a")
 	w.deployment("web", 2, nil)
-	w.index.kindsByName.set("spot-0", 99) // there is no such kind
+	w.index.kindsByName.set("spot-0", 99) // no such kind
 	func() {
 		defer func() { _ = recover() }()
 		kept := w.asks(podOf("web", 0), "spot-0")

@@ -17,8 +17,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// preempt answers which of the nodes that preemption would make room on are open to the pod. The scheduler's simulation does not ask
-// extenders, and without this it would evict pods from nodes that the pod may not go to.
+// preempt returns the preemption candidates that the policy permits for the pod. The scheduler's
+// preemption simulation does not ask extenders. Without this verb it would evict pods from nodes
+// that the pod may not use.
 func (h *handler) preempt(ctx context.Context, x *exchange) error {
 	args := extenderv1.ExtenderPreemptionArgs{}
 	if err := json.Unmarshal(x.body.Bytes(), &args); err != nil {
@@ -41,7 +42,7 @@ func (h *handler) preempt(ctx context.Context, x *exchange) error {
 			result.NodeNameToMetaVictims[name] = meta
 		}
 	}
-	return h.decides(args.Pod, func() error {
+	return h.ifLeading(args.Pod, func() error {
 		open, err := h.extender.Open(ctx, args.Pod, slices.Sorted(maps.Keys(result.NodeNameToMetaVictims)))
 		if err != nil {
 			return err
@@ -52,7 +53,7 @@ func (h *handler) preempt(ctx context.Context, x *exchange) error {
 	})
 }
 
-// checkVictims returns which victims are missing: kube-scheduler sends none that are null.
+// checkVictims returns an error if victims are null. kube-scheduler sends none that are null.
 func checkVictims(args *extenderv1.ExtenderPreemptionArgs) error {
 	for name, victims := range args.NodeNameToMetaVictims {
 		if victims == nil || slices.Contains(victims.Pods, nil) {
@@ -67,12 +68,15 @@ func checkVictims(args *extenderv1.ExtenderPreemptionArgs) error {
 	return nil
 }
 
-// preemptionShows is within what time the watch shows that a pod was nominated. Until then its siblings are decided about as if it were.
-const preemptionShows = 10 * time.Second
+// nominationTimeout is the time within which the watch shows the pod's nomination. Until then, the
+// pod counts as nominated in decisions about its siblings.
+const nominationTimeout = 10 * time.Second
 
-// Open returns which of the nodes of these names, each of which has room for the pod after an eviction, the policy lets it be scheduled to.
-// It counts the pod as if it had one of them for a while, so that its siblings preempt no more than the budget allows. The victims of a
-// preemption are of a lower priority than the pod, so they are none of its siblings, and their end does not change the budget.
+// Open returns the names of the nodes that the policy permits for the pod. Every such node has
+// room for the pod after an eviction. For a while, Open counts the pod as if it ran on one,
+// so that its siblings preempt no more than the budget permits. The victims of a preemption have a
+// lower priority than the pod. So they are not its siblings, and their eviction does not change the
+// budget.
 func (e *Extender) Open(ctx context.Context, pod *v1.Pod, names []string) (map[string]bool, error) {
 	open := make(map[string]bool, len(names))
 	if !e.concerns(pod) {
@@ -104,23 +108,23 @@ func (e *Extender) Open(ctx context.Context, pod *v1.Pod, names []string) (map[s
 	return open, err
 }
 
-// claim notes that the pod may soon be nominated to a node of that capacity type.
+// claim records that the scheduler may soon nominate the pod to a node of this capacity type.
 func (d *deciding) claim(capacity decision.CapacityType) {
 	if _, bound := d.index.bound[d.pod.UID]; bound {
 		return
 	}
 	entry := d.entry()
-	entry.preempts, entry.claims = d.now.Add(preemptionShows), capacity
+	entry.claimUntil, entry.claims = d.now.Add(nominationTimeout), capacity
 	d.register.put(entry)
 }
 
-// entry returns a copy of what is known of the pod.
-func (d *deciding) entry() *asked {
-	entry := &asked{
-		pod: types.NamespacedName{Namespace: d.pod.Namespace, Name: d.pod.Name}, uid: d.pod.UID, last: d.now,
+// entry returns a copy of the stored state of the pod.
+func (d *deciding) entry() *pendingPod {
+	entry := &pendingPod{
+		pod: types.NamespacedName{Namespace: d.pod.Namespace, Name: d.pod.Name}, uid: d.pod.UID, lastAsked: d.now,
 	}
-	if d.before != nil {
-		*entry = *d.before
+	if d.stored != nil {
+		*entry = *d.stored
 	}
 	entry.revision = d.subject.RevisionKey
 	return entry

@@ -18,7 +18,7 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 )
 
-// role is a Role that a test sets.
+// role is a Role that a test controls.
 type role struct {
 	why    atomic.Pointer[error]
 	leader string
@@ -35,7 +35,7 @@ func (r *role) Leader() string { return r.leader }
 
 func (r *role) because(err error) { r.why.Store(&err) }
 
-// serves starts a server for w that ends with the test, and returns its address.
+// serves starts a server for w and returns its address. The server stops at the end of the test.
 func (w *world) serves(role Role) string {
 	server := httptest.NewServer(NewHandler(w.Extender, role, NewForwarder(nil)))
 	w.Cleanup(server.Close)
@@ -96,7 +96,7 @@ func TestServing(t *testing.T) {
 	}
 }
 
-// preemption is a request about a pod, with the victims that the beginning of an object has.
+// preemption returns a request about a pod. victims is the beginning of its JSON object.
 func preemption(victims string) string {
 	return victims + `,"Pod":{"metadata":{"name":"p","uid":"u"}}}`
 }
@@ -110,19 +110,19 @@ func TestStatuses(t *testing.T) {
 		want int
 		says string
 	}{
-		"broken JSON":        {"/filter", strings.NewReader(`{"Pod":`), http.StatusBadRequest, "ExtenderArgs"},
-		"broken preemption":  {"/preempt", strings.NewReader(`{"Pod":`), http.StatusBadRequest, "ExtenderPreemptionArgs"},
-		"nobody to place":    {"/preempt", strings.NewReader(`{}`), http.StatusBadRequest, "Pod: expected"},
-		"no victims":         {"/preempt", strings.NewReader(preemption(`{"NodeNameToVictims":{"a":null}`)), http.StatusBadRequest, `NodeNameToVictims["a"]`},
-		"no victim":          {"/preempt", strings.NewReader(preemption(`{"NodeNameToVictims":{"a":{"Pods":[null]}}`)), http.StatusBadRequest, `NodeNameToVictims["a"]`},
-		"no meta victims":    {"/preempt", strings.NewReader(preemption(`{"NodeNameToMetaVictims":{"a":null}`)), http.StatusBadRequest, `NodeNameToMetaVictims["a"]`},
-		"no meta victim":     {"/preempt", strings.NewReader(preemption(`{"NodeNameToMetaVictims":{"a":{"Pods":[null]}}`)), http.StatusBadRequest, `NodeNameToMetaVictims["a"]`},
-		"another verb":       {"/bind", strings.NewReader(`{}`), http.StatusNotFound, ""},
-		"too long":           {"/filter", bytes.NewReader(make([]byte, MaxBody+1)), http.StatusRequestEntityTooLarge, "at most 67108864 bytes"},
-		"of no known length": {"/filter", io.LimitReader(zeros{}, 100), http.StatusLengthRequired, "Content-Length"},
+		"broken JSON":       {"/filter", strings.NewReader(`{"Pod":`), http.StatusBadRequest, "ExtenderArgs"},
+		"broken preemption": {"/preempt", strings.NewReader(`{"Pod":`), http.StatusBadRequest, "ExtenderPreemptionArgs"},
+		"no pod":            {"/preempt", strings.NewReader(`{}`), http.StatusBadRequest, "Pod: expected"},
+		"no victims":        {"/preempt", strings.NewReader(preemption(`{"NodeNameToVictims":{"a":null}`)), http.StatusBadRequest, `NodeNameToVictims["a"]`},
+		"no victim":         {"/preempt", strings.NewReader(preemption(`{"NodeNameToVictims":{"a":{"Pods":[null]}}`)), http.StatusBadRequest, `NodeNameToVictims["a"]`},
+		"no meta victims":   {"/preempt", strings.NewReader(preemption(`{"NodeNameToMetaVictims":{"a":null}`)), http.StatusBadRequest, `NodeNameToMetaVictims["a"]`},
+		"no meta victim":    {"/preempt", strings.NewReader(preemption(`{"NodeNameToMetaVictims":{"a":{"Pods":[null]}}`)), http.StatusBadRequest, `NodeNameToMetaVictims["a"]`},
+		"another verb":      {"/bind", strings.NewReader(`{}`), http.StatusNotFound, ""},
+		"too long":          {"/filter", bytes.NewReader(make([]byte, MaxBody+1)), http.StatusRequestEntityTooLarge, "at most 67108864 bytes"},
+		"unknown length":    {"/filter", io.LimitReader(zeros{}, 100), http.StatusLengthRequired, "Content-Length"},
 		"too many names": {"/filter", strings.NewReader(`{"NodeNames":[` + strings.Repeat(`"",`, maxCandidates) + `""]}`), http.StatusRequestEntityTooLarge,
 			"args.NodeNames: expected at most 100000 nodes"},
-		"as many as may be": {"/filter", strings.NewReader(`{"Pod":{"metadata":{"name":"p","uid":"u"}},"NodeNames":[` +
+		"maximum number of names": {"/filter", strings.NewReader(`{"Pod":{"metadata":{"name":"p","uid":"u"}},"NodeNames":[` +
 			strings.Repeat(`"",`, maxCandidates-1) + `"\u0061"]}`), http.StatusOK, `"a"]}`},
 		"too many with an escaped one": {"/filter", strings.NewReader(`{"NodeNames":[` + strings.Repeat(`"",`, maxCandidates) + `"\u0061"]}`),
 			http.StatusRequestEntityTooLarge, "args.NodeNames: expected at most 100000 nodes"},
@@ -150,9 +150,9 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// A replica that stands by sends requests on to the one that leads, once.
+// A standby replica forwards requests to the leader, once.
 func TestForwarding(t *testing.T) {
-	errStandby := errors.New("this replica stands by")
+	errStandby := errors.New("this replica is on standby")
 	active, standby := newCluster(t), newCluster(t)
 	active.deployment("web", 2, nil)
 	leads, waits := &role{}, &role{}
@@ -164,10 +164,10 @@ func TestForwarding(t *testing.T) {
 	if status != http.StatusOK || !strings.Contains(answer, `"on-demand-0","on-demand-1"`) {
 		t.Errorf("status %d: %s", status, answer)
 	}
-	if approved, _ := active.register.numbers(); approved != 1 {
-		t.Errorf("%d pods approved by the replica that leads, want 1", approved)
+	if approved, _ := active.register.counts(); approved != 1 {
+		t.Errorf("%d pods approved by the leader, want 1", approved)
 	}
-	// Pods that nothing is to be decided about are let pass by any replica.
+	// Every replica passes pods to which the policy does not apply.
 	other := podOf("web", 1)
 	other.Spec.SchedulerName = v1.DefaultSchedulerName
 	leads.because(errStandby)
@@ -175,27 +175,28 @@ func TestForwarding(t *testing.T) {
 		t.Errorf("status %d: %s", status, answer)
 	}
 	wantError(t, address, standby.args(podOf("web", 0)), errStandby.Error())
-	// Each takes the other for the leader.
+	// Each replica takes the other one for the leader.
 	leads.leader = address
 	wantError(t, address, standby.args(podOf("web", 0)), errForwarded.Error())
-	// The other one does not know this one's certificate.
+	// The leader rejects this replica's certificate.
 	strict := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who?", http.StatusUnauthorized) }))
 	defer strict.Close()
 	waits.leader = strict.Listener.Addr().String()
-	wantError(t, address, standby.args(podOf("web", 0)), "does not know this one any more")
+	wantError(t, address, standby.args(podOf("web", 0)), "rejected the client certificate")
 	waits.leader = ""
 	wantError(t, address, standby.args(podOf("web", 0)), errNoLeader.Error())
 }
 
-// wantError fails the test unless /filter answers, as kube-scheduler reads it, why it cannot decide.
-func wantError(t *testing.T, address string, args io.Reader, says string) {
+// wantError fails the test unless /filter answers with an error that kube-scheduler can read and
+// that contains message.
+func wantError(t *testing.T, address string, args io.Reader, message string) {
 	t.Helper()
-	if status, answer := post(t, address, "/filter", args); status != http.StatusOK || !strings.HasPrefix(answer, `{"Error":`) || !strings.Contains(answer, says) {
-		t.Errorf("status %d: %s; want 200 and the error %q", status, answer, says)
+	if status, answer := post(t, address, "/filter", args); status != http.StatusOK || !strings.HasPrefix(answer, `{"Error":`) || !strings.Contains(answer, message) {
+		t.Errorf("status %d: %s; want 200 and the error %q", status, answer, message)
 	}
 }
 
-// What was decided under a lease that ran out meanwhile is not answered.
+// A decision is not answered if the lease expired meanwhile.
 func TestLeaseRunsOutWhileDeciding(t *testing.T) {
 	w := newCluster(t)
 	w.deployment("web", 2, nil)
@@ -204,7 +205,7 @@ func TestLeaseRunsOutWhileDeciding(t *testing.T) {
 	wantError(t, address, w.args(podOf("web", 0)), "too late")
 }
 
-// lateRole leads when it is asked for the first time, and no more later.
+// lateRole leads at the first call only.
 type lateRole struct{ asked atomic.Int32 }
 
 func (l *lateRole) Leads() error {
@@ -216,12 +217,12 @@ func (l *lateRole) Leads() error {
 
 func (*lateRole) Leader() string { return "" }
 
-// BenchmarkRequests is what the requests about a pod among 5,000 nodes cost, without the network.
+// BenchmarkRequests measures requests about a pod with 5,000 nodes, without the network.
 func BenchmarkRequests(b *testing.B) {
 	w := newLargeWorld(b)
 	h := &handler{extender: w.Extender, role: &role{}}
 	left := w.asks(podOf("web", 0))
-	// In no order: each of kube-scheduler's workers finds a part of the nodes.
+	// Random order: each of kube-scheduler's workers finds some of the nodes.
 	for _, names := range [][]string{w.names, left} {
 		rand.New(rand.NewPCG(0, 0)).Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	}
@@ -235,7 +236,7 @@ func BenchmarkRequests(b *testing.B) {
 			x.body.Write(asJSON(b, extenderv1.ExtenderArgs{Pod: podOf("web", 0), NodeNames: &c.nodes}))
 			b.ReportAllocs()
 			for b.Loop() {
-				w.register.forget(podOf("web", 0).UID) // or it would be the same pod again and again, and get other answers
+				w.register.forget(podOf("web", 0).UID) // otherwise later answers for this pod would differ
 				if err := c.do(context.Background(), x); err != nil {
 					b.Fatal(err)
 				}

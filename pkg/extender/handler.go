@@ -17,25 +17,29 @@ import (
 )
 
 const (
-	// MaxBody is how long a request may be, in bytes. With nodeCacheCapable 100,000 nodes take 3 MB; without, a node takes about 10 kB.
+	// MaxBody is the maximum size of a request in bytes. 100,000 nodes take 3 MB with
+	// nodeCacheCapable; without it, one node takes about 10 kB.
 	MaxBody = 64 << 20
-	// bodiesAtOnce bounds what all requests together hold in memory; further ones wait, in the order in which they came.
+	// bodiesAtOnce limits the memory that all requests use together. Further requests wait in order
+	// of arrival.
 	bodiesAtOnce = 2 * MaxBody
-	// pooledAtMost is how large the memory of a request may be to be used again.
-	pooledAtMost = 4 << 20
-	// decideWithin is how long a request may take, from its body's end on, and how long one may wait to be read.
-	decideWithin = 5 * time.Second
+	// maxPooled is the maximum size of a request's memory that is reused.
+	maxPooled = 4 << 20
+	// decideTimeout is the maximum time for a request after its body was read, and the maximum time
+	// that a request waits to be read.
+	decideTimeout = 5 * time.Second
 )
 
-// Role says which of the replicas decides.
+// Role reports which replica is the leader.
 type Role interface {
-	// Leads returns nil while this replica may decide, and otherwise why not.
+	// Leads returns nil while this replica may decide, and otherwise the reason why it may not.
 	Leads() error
-	// Leader returns where the replica that leads is reached, as host:port; "" if that is not known or this one.
+	// Leader returns the address of the leader as host:port; "" if it is unknown or if this replica
+	// is the leader.
 	Leader() string
 }
 
-// filterVerb is the verb whose answer can say what is wrong.
+// filterVerb is the only verb whose answer has an error field.
 const filterVerb = "filter"
 
 // handler serves the verbs of an extender.
@@ -52,15 +56,16 @@ type exchange struct {
 	body       bytes.Buffer
 	candidates candidates
 	out        []byte
-	// lent: net/http may still read body after it has returned from sending it.
+	// lent reports whether net/http may still read body after the request was forwarded.
 	lent bool
 }
 
-// verb decides about a request. The error says why nothing can be decided, or what is wrong with the request.
+// verb makes the decision for one request. It returns an error if no decision is possible or the
+// request is invalid.
 type verb func(ctx context.Context, x *exchange) error
 
-// NewHandler returns what serves POST /filter, /prioritize and /preempt, for extender while role says that this replica leads, and through
-// forward otherwise.
+// NewHandler returns a handler for POST /filter, /prioritize and /preempt. It uses extender while
+// role reports that this replica leads, and forward otherwise.
 func NewHandler(extender *Extender, role Role, forward *Forwarder) http.Handler {
 	h := &handler{
 		extender: extender, role: role, forward: forward, memory: semaphore.NewWeighted(bodiesAtOnce),
@@ -77,7 +82,7 @@ func NewHandler(extender *Extender, role Role, forward *Forwarder) http.Handler 
 	return mux
 }
 
-// The outcomes of a request: the label of a metric.
+// The outcomes of a request, which are values of a metric label.
 const (
 	answered  = "answered"
 	forwarded = "forwarded"
@@ -85,7 +90,7 @@ const (
 	failed    = "failed"
 )
 
-// badRequest is an error of who asks.
+// badRequest is an error of the client.
 type badRequest struct {
 	status int
 	error
@@ -93,13 +98,14 @@ type badRequest struct {
 
 func (b badRequest) Unwrap() error { return b.error }
 
-// notLeading is why this replica does not decide.
+// notLeading is the reason why this replica does not decide.
 type notLeading struct{ error }
 
 func (n notLeading) Unwrap() error { return n.error }
 
-// decides calls decide if this replica leads, or nothing is to be decided about pod: such pods are let pass whatever goes on.
-func (h *handler) decides(pod *v1.Pod, decide func() error) error {
+// ifLeading calls decide if this replica leads, or if the policy does not apply to pod: every replica
+// passes such pods.
+func (h *handler) ifLeading(pod *v1.Pod, decide func() error) error {
 	if !h.extender.concerns(pod) {
 		return decide()
 	}
@@ -109,7 +115,7 @@ func (h *handler) decides(pod *v1.Pod, decide func() error) error {
 	if err := decide(); err != nil {
 		return err
 	}
-	// What was decided under a lease that has run out meanwhile may have been decided by another replica, too.
+	// If the lease expired during the decision, another replica may have decided too.
 	return h.role.Leads()
 }
 
@@ -120,7 +126,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, do verb) (outcom
 		return h.fail(w, r, err)
 	}
 	defer release()
-	ctx, cancel := context.WithTimeout(r.Context(), decideWithin)
+	ctx, cancel := context.WithTimeout(r.Context(), decideTimeout)
 	defer cancel()
 	err = do(ctx, x)
 	if not := (notLeading{}); errors.As(err, &not) {
@@ -136,23 +142,24 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, do verb) (outcom
 		return h.fail(w, r, err)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(x.out))) // or it would be cut in chunks
-	_, _ = w.Write(x.out)                                      // who asked is gone if it fails, and asks again
+	w.Header().Set("Content-Length", strconv.Itoa(len(x.out))) // avoids chunked encoding
+	_, _ = w.Write(x.out)                                      // if it fails, the client has disconnected and will retry
 	return answered
 }
 
-// read reads the body of a request. What it returns may be used until release is called.
+// read reads the body of a request. The exchange is valid until release is called.
 func (h *handler) read(w http.ResponseWriter, r *http.Request) (x *exchange, release func(), err error) {
 	size := r.ContentLength
 	if size > MaxBody {
 		return nil, nil, tooLong()
 	}
 	if size < 0 {
-		// It would have to count as the longest, however short it is: two of them would have all others wait.
+		// A body of unknown length would have to count with MaxBody. Two such bodies would block all
+		// other requests.
 		return nil, nil, badRequest{http.StatusLengthRequired, errors.New("expected a Content-Length")}
 	}
-	if !h.memory.TryAcquire(size) { // nearly never: a timeout and its timer need not be made for every request
-		ctx, cancel := context.WithTimeout(r.Context(), decideWithin)
+	if !h.memory.TryAcquire(size) { // nearly always succeeds, which saves a timeout and its timer
+		ctx, cancel := context.WithTimeout(r.Context(), decideTimeout)
 		defer cancel()
 		if err := h.memory.Acquire(ctx, size); err != nil {
 			return nil, nil, fmt.Errorf("waiting for memory: %w", err)
@@ -161,19 +168,19 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) (x *exchange, rel
 	x = h.pool.Get().(*exchange)
 	release = func() {
 		h.memory.Release(size)
-		if !x.lent && x.body.Cap() <= pooledAtMost && cap(x.out) <= pooledAtMost {
+		if !x.lent && x.body.Cap() <= maxPooled && cap(x.out) <= maxPooled {
 			x.body.Reset()
-			x.candidates.names.reset(nil) // or an older, shorter body would be kept
+			x.candidates.names.reset(nil) // the text would keep the old body in memory
 			h.pool.Put(x)
 		}
 	}
-	x.body.Grow(int(size) + bytes.MinRead) // at once: growing as it comes takes up to three times as much
+	x.body.Grow(int(size) + bytes.MinRead) // growing step by step needs up to three times as much memory
 	if _, err := x.body.ReadFrom(http.MaxBytesReader(w, r.Body, MaxBody)); err != nil {
 		release()
 		if long := (*http.MaxBytesError)(nil); errors.As(err, &long) {
 			err = tooLong()
 		} else if errors.Is(err, os.ErrDeadlineExceeded) {
-			err = badRequest{http.StatusRequestTimeout, fmt.Errorf("the body took too long: %w", err)}
+			err = badRequest{http.StatusRequestTimeout, fmt.Errorf("timed out reading the body: %w", err)}
 		} else {
 			err = badRequest{http.StatusBadRequest, fmt.Errorf("reading the body: %w", err)}
 		}
@@ -191,12 +198,13 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (outco
 	status, outcome := http.StatusServiceUnavailable, failed
 	if bad := (badRequest{}); errors.As(err, &bad) {
 		status, outcome = bad.status, refused
-		w.Header().Set("Connection", "close") // part of the body may still be on its way
+		w.Header().Set("Connection", "close") // the client may still be sending the body
 	}
-	klog.FromContext(r.Context()).V(2).Info("Not answered", "path", r.URL.Path, "from", r.RemoteAddr, "status", status, "why", err.Error())
+	klog.FromContext(r.Context()).V(2).Info("Request failed", "path", r.URL.Path, "from", r.RemoteAddr, "status", status, "err", err.Error())
 	if outcome == failed && r.URL.Path == "/"+filterVerb {
-		// kube-scheduler reads no further than the status of anything but 200: the pod's condition would not say why, and the connection
-		// would be closed. An answer with an error is no approval either.
+		// kube-scheduler reads only the status of an answer other than 200: the pod's condition
+		// would lack the reason, and the connection would be closed. An answer with an error is not
+		// an approval.
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(appendError(nil, err))
 		return outcome
@@ -223,10 +231,10 @@ func (h *handler) filter(ctx context.Context, x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return h.decides(request.pod, func() error {
+	return h.ifLeading(request.pod, func() error {
 		filtered, err := h.extender.Filter(ctx, request.pod, &x.candidates)
 		if err != nil {
-			klog.FromContext(ctx).V(2).Info("Not decided", "pod", klog.KObj(request.pod), "why", err.Error())
+			klog.FromContext(ctx).V(2).Info("Decision failed", "pod", klog.KObj(request.pod), "err", err.Error())
 			x.out = appendError(x.out[:0], err)
 			return nil
 		}
@@ -240,7 +248,7 @@ func (h *handler) prioritize(ctx context.Context, x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return h.decides(request.pod, func() error {
+	return h.ifLeading(request.pod, func() error {
 		scores, err := h.extender.Scores(ctx, request.pod, &x.candidates)
 		if err != nil {
 			return err

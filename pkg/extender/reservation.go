@@ -13,32 +13,34 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// heldKinds returns the indices of the kinds of node that are held from the pod: those of nodes that wait for their capacity label and that
-// a pod could use, as far as can be told cheaply, that waits for on-demand. It costs nothing if no node waits for its label.
-func (d *deciding) heldKinds() map[int]bool {
+// reservedKinds returns the indices of the kinds of nodes that are reserved: nodes without a
+// capacity label yet that a pod which waits for on-demand could use. The check is cheap and
+// approximate. It costs nothing if no node waits for its label.
+func (d *deciding) reservedKinds() map[int]bool {
 	if len(d.index.settling) == 0 || !d.plan.MayTakeSpot() || kube.NamesItsNodes(d.pod) {
 		return nil
 	}
-	var needs []need
+	var waiting []requirements
 	for _, name := range d.register.forOnDemand(d.pod.UID) {
 		if pod, err := d.pods.Pods(name.Namespace).Get(name.Name); err == nil {
-			needs = append(needs, newNeed(pod))
+			waiting = append(waiting, newRequirements(pod))
 		}
 	}
-	held := map[int]bool{}
+	reserved := map[int]bool{}
 	for _, n := range d.index.settling {
-		if !held[n.kind.index] {
-			held[n.kind.index] = slices.ContainsFunc(needs, func(of need) bool { return of.fits(n.object) })
+		if !reserved[n.kind.index] {
+			reserved[n.kind.index] = slices.ContainsFunc(waiting, func(pod requirements) bool { return pod.fits(n.object) })
 		}
 	}
-	return held
+	return reserved
 }
 
-// mostFloors is how many waiting floors are compared with the nodes that wait for their label. Of more, some are compared, no particular ones:
-// a tenant may make any number of pods.
-const mostFloors = 200
+// maxFloors is the number of waiting revisions that are compared with the nodes that wait for their
+// label. Of more, an arbitrary subset is compared, because a tenant can create any number of pods.
+const maxFloors = 200
 
-// forOnDemand returns the pods that wait for on-demand because of the policy, but one: one of each revision, whose pods ask for the same.
+// forOnDemand returns the pods that wait for on-demand because of the policy, without except. It
+// returns one pod per revision, because the pods of a revision have the same requirements.
 func (r *register) forOnDemand(except types.UID) (names []types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,38 +51,38 @@ func (r *register) forOnDemand(except types.UID) (names []types.NamespacedName) 
 				break
 			}
 		}
-		if len(names) == mostFloors {
+		if len(names) == maxFloors {
 			break
 		}
 	}
 	return names
 }
 
-// need is what a pod asks of a node, as far as it can be told without knowing what is left of it.
-type need struct {
+// requirements are the requirements of a pod that do not depend on the free capacity of a node.
+type requirements struct {
 	requests    v1.ResourceList
 	tolerations []v1.Toleration
 	affinity    nodeaffinity.RequiredNodeAffinity
 }
 
-func newNeed(pod *v1.Pod) need {
-	return need{
+func newRequirements(pod *v1.Pod) requirements {
+	return requirements{
 		requests:    resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}),
 		tolerations: pod.Spec.Tolerations,
 		affinity:    nodeaffinity.GetRequiredNodeAffinity(pod),
 	}
 }
 
-// fits reports whether the node would take the pod if it were empty.
-func (n *need) fits(node *v1.Node) bool {
+// fits reports whether the pod would fit on the node if the node were empty.
+func (n *requirements) fits(node *v1.Node) bool {
 	for name, request := range n.requests {
 		if allocatable := node.Status.Allocatable[name]; request.Cmp(allocatable) > 0 {
 			return false
 		}
 	}
-	_, kept := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, n.tolerations,
+	_, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, n.tolerations,
 		func(t *v1.Taint) bool { return t.Effect != v1.TaintEffectPreferNoSchedule }, true)
-	if kept {
+	if untolerated {
 		return false
 	}
 	match, err := n.affinity.Match(node)

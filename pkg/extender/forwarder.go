@@ -13,25 +13,26 @@ import (
 	"time"
 )
 
-// forwardedHeader marks a request that another replica sent on. It is not sent on again, so that two replicas that each take the other one
-// for the leader do not send it back and forth.
+// forwardedHeader marks a request from another replica. Such a request is not forwarded again, so
+// that two replicas that take each other for the leader do not forward it in a loop.
 const forwardedHeader = "Spot-Extender-Forwarded"
 
-// maxAnswer is how long the answer of another replica may be: all of a request, and a reason for every node.
+// maxAnswer limits the answer of another replica, in bytes: the names of the request, and a reason
+// for each node.
 const maxAnswer = 2 * MaxBody
 
 var (
-	errNoLeader  = errors.New("no replica is known to lead")
-	errForwarded = errors.New("the request was forwarded already")
+	errNoLeader  = errors.New("the leader is unknown")
+	errForwarded = errors.New("the request was already forwarded")
 )
 
-// Forwarder sends requests on to another replica.
+// Forwarder forwards requests to another replica.
 type Forwarder struct {
 	client *http.Client
 	scheme string
 }
 
-// NewForwarder returns a Forwarder that speaks HTTPS with config, or plain HTTP without one.
+// NewForwarder returns a Forwarder that uses HTTPS with config, or plain HTTP if config is nil.
 func NewForwarder(config *tls.Config) *Forwarder {
 	scheme := "https"
 	if config == nil {
@@ -46,7 +47,7 @@ func NewForwarder(config *tls.Config) *Forwarder {
 	}}}
 }
 
-// answer is what the other replica answered.
+// answer is the answer of the other replica.
 type answer struct {
 	status      int
 	contentType string
@@ -56,10 +57,10 @@ type answer struct {
 func (a *answer) write(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", a.contentType)
 	w.WriteHeader(a.status)
-	_, _ = w.Write(a.body) // who asked is gone if it fails, and asks again
+	_, _ = w.Write(a.body) // if it fails, the client has disconnected and will retry
 }
 
-// send sends a request, whose body has been read, to the replica at an address.
+// send sends a request, whose body has been read, to the replica at address.
 func (f *Forwarder) send(ctx context.Context, address string, r *http.Request, body []byte) (*answer, error) {
 	switch {
 	case r.Header.Get(forwardedHeader) != "":
@@ -76,19 +77,20 @@ func (f *Forwarder) send(ctx context.Context, address string, r *http.Request, b
 	request.Header.Set(forwardedHeader, "1")
 	response, err := f.client.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("asking the replica that leads: %w", err)
+		return nil, fmt.Errorf("forwarding to the leader: %w", err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode == http.StatusUnauthorized {
-		// To this connection, whose certificate is good no more. It ends, and the next one has the certificate of now.
-		return nil, errors.New("the replica that leads does not know this one any more by an earlier certificate")
+		// The client certificate of this connection has expired or is no longer trusted. The leader
+		// closes the connection, and the next one uses the current certificate.
+		return nil, errors.New("the leader rejected the client certificate of this connection")
 	}
 	a := &answer{status: response.StatusCode, contentType: response.Header.Get("Content-Type")}
 	if a.body, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer+1)); err != nil {
-		return nil, fmt.Errorf("reading the answer of the replica that leads: %w", err)
+		return nil, fmt.Errorf("reading the answer of the leader: %w", err)
 	}
 	if len(a.body) > maxAnswer {
-		return nil, fmt.Errorf("the answer of the replica that leads is longer than %d bytes", maxAnswer)
+		return nil, fmt.Errorf("the answer of the leader is longer than %d bytes", maxAnswer)
 	}
 	return a, nil
 }

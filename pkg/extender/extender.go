@@ -1,0 +1,209 @@
+package extender
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+const (
+	// A decision waits at most arrivalTimeout for the pod and its owner to appear in the caches,
+	// because the scheduler's watch may be milliseconds ahead of this one.
+	arrivalTimeout, arrivalPollInterval = 200 * time.Millisecond, 10 * time.Millisecond
+	// maxWaitedFor is the number of pods for which the extender remembers that it has waited.
+	maxWaitedFor = 10_000
+	// maxNarrowAnswers is the number of answers that send a pod to one capacity type only. If the
+	// scheduler asks again after these, a later filter probably refuses those nodes.
+	maxNarrowAnswers = 2
+	// revisionLocks is the number of locks that all revisions share.
+	revisionLocks = 64
+)
+
+// unknownNode is the reason for a node that is not in the cache: the node may be new or already
+// deleted.
+const unknownNode = "node is not known to the extender yet"
+
+// Extender makes placement decisions. It is safe for concurrent use.
+type Extender struct {
+	profile  string
+	policy   *decision.Policy
+	owners   *kube.Owners
+	pods     corelisters.PodLister
+	recorder events.EventRecorder
+	clock    clock.Clock
+
+	index    *index
+	register *register
+	// waitedFor has the pods for which waiting was in vain. kube-scheduler schedules no other pod
+	// during the wait, and retries such pods every few seconds.
+	waitedFor *lru.Cache
+	// bindings counts the observed bindings of pods of all profiles.
+	bindings atomic.Int64
+	// revisions serializes the decisions about one revision: each decision must count the approval
+	// that the previous one gave.
+	revisions [revisionLocks]sync.Mutex
+}
+
+// New returns an Extender for the pods whose schedulerName is profile. It counts nothing until
+// Watch registers it with the informers of factory, which must not have been started.
+func New(profile string, policy *decision.Policy, signals []kube.Signal, factory informers.SharedInformerFactory,
+	recorder events.EventRecorder, clock clock.Clock) (*Extender, error) {
+	owners, err := kube.NewOwners(factory, policy)
+	if err != nil {
+		return nil, err
+	}
+	return &Extender{
+		profile: profile, policy: policy, owners: owners, pods: factory.Core().V1().Pods().Lister(), recorder: recorder, clock: clock,
+		index: newIndex(&kube.NodeReader{Policy: policy, Signals: signals}), register: newRegister(),
+		waitedFor: lru.New(maxWaitedFor),
+	}, nil
+}
+
+// Labels returns the history of capacity labels on nodes.
+func (e *Extender) Labels() *kube.LabelHistory { return &e.index.labels }
+
+// candidates are the nodes of one request, by name, with the results of its decision. They can be
+// reused.
+type candidates struct {
+	names nameList
+	// kinds has the index of each node's kind, in the order of names; noKind for an unknown node.
+	kinds []int32
+	// kept and scores are reused by answers.
+	kept   []int
+	scores []int64
+}
+
+// candidatesOf returns candidates with the given names.
+func candidatesOf(names []string) *candidates {
+	c := &candidates{}
+	for _, name := range names {
+		c.names.add(name)
+	}
+	return c
+}
+
+// concerns reports whether the policy applies to pod.
+func (e *Extender) concerns(pod *v1.Pod) bool {
+	return pod.Spec.SchedulerName == e.profile && kube.HasOpinion(pod)
+}
+
+// deciding is the state of one decision.
+type deciding struct {
+	*Extender
+	pod              *v1.Pod
+	subject          *kube.Subject
+	now              time.Time
+	plan             decision.Plan
+	siblings         siblings
+	stored           *pendingPod // the stored state of the pod; nil if there is none
+	invalid          []decision.InvalidAnnotation
+	waited           time.Duration
+	unknown          int // number of candidates that are not in the index
+	verdicts         []decision.Verdict
+	candidatesByKind []int // by the index of the kind: candidates; after choose, chosen nodes
+}
+
+// decide makes the plan for a pod, looks up its candidates and calls do. Until do returns, the
+// index does not change and no other decision about the revision is made.
+func (e *Extender) decide(ctx context.Context, pod *v1.Pod, c *candidates, do func(*deciding) error) error {
+	subject, err := e.subject(ctx, pod)
+	if err != nil {
+		return err
+	}
+	older, err := e.owners.OlderRevisions(subject)
+	if err != nil {
+		return err
+	}
+	settings, invalid := e.policy.Settings(&subject.Pod)
+	now := e.clock.Now()
+	for _, node := range e.index.refresh(now) {
+		klog.FromContext(ctx).Info("Node got no capacity label within its grace", "node", klog.KObj(node),
+			"labelGrace", e.policy.LabelGrace, "capacityType", e.policy.UnlabeledNodes)
+	}
+
+	lock := &e.revisions[hashOf(string(subject.RevisionKey.UID))%revisionLocks]
+	lock.Lock()
+	defer lock.Unlock()
+	e.index.mu.RLock()
+	defer e.index.mu.RUnlock()
+	d := &deciding{
+		Extender: e, pod: pod, subject: subject, now: now, invalid: invalid, stored: e.register.get(pod.UID),
+		siblings: e.index.siblings(subject.RevisionKey, now),
+	}
+	e.register.addTo(subject.RevisionKey, pod.UID, now, &d.siblings)
+	e.index.countNominees(subject.RevisionKey, pod.UID, &d.siblings, func(sibling types.UID) bool { return e.register.includes(sibling, now) })
+	var waiting decision.Waiting
+	if d.stored != nil && !d.stored.since.IsZero() {
+		d.waited = now.Sub(d.stored.since)
+		waiting.For = d.waited
+		waiting.OlderOnDemand = settings.Relieves(d.waited) && e.index.onOnDemand(older)
+	}
+	d.plan = decision.NewPlan(&subject.Pod, settings, d.siblings.placed, waiting)
+	d.lookUp(c)
+	return do(d)
+}
+
+// subject returns kube.Owners.Subject. If the owner is unknown, or if replicas are counted by pods
+// and the cache lacks this pod, it retries for a moment. It does so once per pod.
+func (e *Extender) subject(ctx context.Context, pod *v1.Pod) (*kube.Subject, error) {
+	for deadline := e.clock.Now().Add(arrivalTimeout); ; {
+		subject, err := e.owners.Subject(pod)
+		unknown := (*kube.UnknownOwner)(nil)
+		late := errors.As(err, &unknown) && !unknown.Going || err == nil && kube.CountedByPods(pod) && !e.known(pod)
+		if !late {
+			return subject, err
+		}
+		if _, before := e.waitedFor.Get(pod.UID); before || !e.clock.Now().Before(deadline) {
+			e.waitedFor.Add(pod.UID, nil)
+			return subject, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-e.clock.After(arrivalPollInterval):
+		}
+	}
+}
+
+// known reports whether the cache has a pod.
+func (e *Extender) known(pod *v1.Pod) bool {
+	cached, err := e.pods.Pods(pod.Namespace).Get(pod.Name)
+	return err == nil && cached.UID == pod.UID
+}
+
+// lookUp finds the candidates and decides about each of their kinds.
+func (d *deciding) lookUp(c *candidates) {
+	d.index.kindsByName.lookUp(c)
+	d.candidatesByKind = make([]int, len(d.index.kinds))
+	for _, kind := range c.kinds {
+		if kind == noKind {
+			d.unknown++
+		} else {
+			d.candidatesByKind[kind]++
+		}
+	}
+	d.verdicts = make([]decision.Verdict, len(d.index.kinds))
+	reserved := d.reservedKinds()
+	for i, k := range d.index.kinds {
+		if d.candidatesByKind[i] > 0 {
+			d.verdicts[i] = d.plan.Admit(k.facts, 0, d.siblings.inPool[k.pool()])
+			if reserved[i] {
+				d.verdicts[i] = decision.Held(d.verdicts[i])
+			}
+		}
+	}
+}

@@ -1,0 +1,262 @@
+package extender
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+// Filtered is the result of Filter. It is valid until the candidates are reused.
+type Filtered struct {
+	// All reports whether the policy permits every node.
+	All bool
+	// Kept has the indices in names of the nodes that the pod may use.
+	Kept []int
+	// Reasons has the reason for refusing each node, in the order of names. It is set only if Kept
+	// is empty.
+	Reasons []string
+}
+
+// Filter returns the nodes that the pod may use, and records this as an approval. An error means
+// that the extender cannot decide now; the scheduler should retry.
+func (e *Extender) Filter(ctx context.Context, pod *v1.Pod, c *candidates) (Filtered, error) {
+	if !e.concerns(pod) {
+		return Filtered{All: true}, nil
+	}
+	var result Filtered
+	var log logLine
+	err := e.decide(ctx, pod, c, func(d *deciding) (err error) {
+		result, log, err = d.filter(ctx, c)
+		return err
+	})
+	log.write(ctx) // outside the locks, because writing may be slow
+	return result, err
+}
+
+// filter implements Filter within decide.
+func (d *deciding) filter(ctx context.Context, c *candidates) (Filtered, logLine, error) {
+	result := d.choose(c)
+	if len(result.Kept) == 0 && d.unknown > 0 {
+		// A refusal makes the pod wait for an event in the cluster. After an error, the scheduler
+		// retries after its backoff.
+		return Filtered{}, nil, fmt.Errorf("%d of %d nodes: %s, and no other node is admitted", d.unknown, c.names.len(), unknownNode)
+	}
+	d.recordAnswer(&result)
+	return result, d.logLine(ctx, c.names.len(), &result), nil
+}
+
+// choose returns the nodes that the pod may use. Of the nodes that the policy admits, it returns
+// nodes of one capacity type only. If pools are capped, it returns one spot pool only. So the
+// approval is known before the scheduler has chosen a node. Of many nodes it returns no more than
+// kube-scheduler scores by default, to save scoring time.
+func (d *deciding) choose(c *candidates) Filtered {
+	best := decision.NoClass
+	for i, k := range d.index.kinds {
+		if d.admits(i) {
+			best = max(best, d.plan.Class(k.facts))
+		}
+	}
+	narrow := d.stored == nil || d.stored.approvals < maxNarrowAnswers
+	onePool, pool := false, decision.SpreadPool{}
+	if narrow && best != decision.NoClass && d.plan.PoolCap > 0 && d.plan.Grant == decision.NotGranted {
+		onePool, pool = d.bestPool(c, best)
+	}
+	chosen := make([]int, len(d.candidatesByKind))
+	for i, k := range d.index.kinds {
+		if d.admits(i) && (!narrow || d.plan.Class(k.facts) == best && (!onePool || k.pool() == pool)) {
+			chosen[i] = d.candidatesByKind[i]
+		}
+	}
+	copy(d.candidatesByKind, chosen)
+	at := 0
+	if narrow && sample(chosen, enough(c.names.len())) {
+		at = rand.IntN(len(c.kinds)) // so that every node is returned at some time
+	}
+	result := Filtered{Kept: c.kept[:0]}
+	for left := sum(chosen); left > 0; at++ { // the chosen nodes usually occupy a small part of names
+		if at == len(c.kinds) {
+			at = 0
+		}
+		if kind := c.kinds[at]; kind != noKind && chosen[kind] > 0 {
+			chosen[kind]--
+			left--
+			result.Kept = append(result.Kept, at)
+		}
+	}
+	c.kept = result.Kept
+	if len(result.Kept) > 0 {
+		return result
+	}
+	var reasons [decision.Verdicts]string
+	result.Reasons = make([]string, len(c.kinds))
+	for i, kind := range c.kinds {
+		if kind == noKind {
+			result.Reasons[i] = unknownNode
+			continue
+		}
+		v := d.verdicts[kind]
+		if reasons[v] == "" {
+			reasons[v] = d.plan.Reason(v)
+		}
+		result.Reasons[i] = reasons[v]
+	}
+	return result
+}
+
+func (d *deciding) admits(kind int) bool {
+	return d.candidatesByKind[kind] > 0 && d.verdicts[kind] == decision.Admitted
+}
+
+// enough returns the number of nodes that kube-scheduler scores by default: numFeasibleNodesToFind
+// in its schedule_one.go.
+func enough(nodes int) int {
+	return min(nodes, max(100, nodes*max(50-nodes/125, 5)/100))
+}
+
+// sample lowers the numbers of nodes by kind until their sum is enough or slightly more. Kinds with
+// few nodes are not lowered. It reports whether it lowered any number.
+func sample(counts []int, enough int) bool {
+	fewestFirst := slices.Clone(counts)
+	slices.Sort(fewestFirst)
+	for i, n := range fewestFirst {
+		each := max((enough+len(fewestFirst)-i-1)/(len(fewestFirst)-i), 1) // there may be more kinds than enough
+		if n > each {
+			for kind := range counts {
+				counts[kind] = min(counts[kind], each)
+			}
+			return true
+		}
+		enough -= n
+	}
+	return false
+}
+
+func sum(counts []int) int {
+	total := 0
+	for _, n := range counts {
+		total += n
+	}
+	return total
+}
+
+// bestPool returns the spot pool of the best node of a class; false if that node is not on spot.
+func (d *deciding) bestPool(c *candidates, class decision.Class) (bool, decision.SpreadPool) {
+	ranks := d.kindRanks()
+	var best decision.Rank
+	var found *kind
+	for i, kind := range c.kinds {
+		if kind == noKind || !d.admits(int(kind)) {
+			continue
+		}
+		k := d.index.kinds[kind]
+		if d.plan.Class(k.facts) != class {
+			continue
+		}
+		if rank := d.rank(c.names.at(i), k, ranks); found == nil || rank > best {
+			best, found = rank, k
+		}
+	}
+	if found == nil || found.facts.Capacity.Type != decision.Spot {
+		return false, decision.SpreadPool{}
+	}
+	return true, found.pool()
+}
+
+// recordAnswer records the approval of the pod, or that the pod waits.
+func (d *deciding) recordAnswer(result *Filtered) {
+	entry := d.entry()
+	if _, bound := d.index.bound[d.pod.UID]; bound {
+		return // the index counts it, and no later event would remove the entry
+	}
+	entry.lastAsked, entry.plan, entry.inPool, entry.onDemand, entry.forOnDemand = d.now, d.plan, d.siblings.inPool, false, false
+	if len(d.invalid) > 0 && !slices.Equal(d.invalid, entry.invalid) {
+		d.reportInvalid(d.pod, d.invalid)
+	}
+	entry.invalid = d.invalid
+	if len(result.Kept) == 0 {
+		if entry.since.IsZero() {
+			entry.since = d.now
+		}
+		entry.forOnDemand = d.plan.MustHaveOnDemand()
+		d.register.put(entry)
+		return
+	}
+	entry.approvals++
+	pools := map[decision.SpreadPool]bool{}
+	maps.Copy(pools, entry.pools)
+	onSpot := false
+	for i, k := range d.index.kinds {
+		if d.candidatesByKind[i] == 0 {
+			continue
+		}
+		if k.facts.Capacity.Type == decision.OnDemand {
+			entry.onDemand = true
+			continue
+		}
+		onSpot = true
+		if d.plan.PoolCap > 0 {
+			pools[k.pool()] = true
+		}
+	}
+	if entry.onDemand && onSpot {
+		// The pod probably gets the capacity type that it prefers, but the other one counts too.
+		entry.onDemand = d.plan.Prefer == decision.OnDemand
+	}
+	entry.spot, entry.pools = entry.spot || onSpot, pools
+	d.register.put(entry)
+}
+
+// logLine has the keys and values of a log line about a decision; nil for none.
+type logLine []any
+
+func (l logLine) write(ctx context.Context) {
+	if l != nil {
+		klog.FromContext(ctx).V(2).Info("Decided", l...)
+	}
+}
+
+// logLine describes the decision and its reasons.
+func (d *deciding) logLine(ctx context.Context, candidates int, result *Filtered) logLine {
+	if !klog.FromContext(ctx).V(2).Enabled() {
+		return nil
+	}
+	answer := "refused"
+	if len(result.Kept) > 0 {
+		var types []string
+		for _, t := range []decision.CapacityType{decision.OnDemand, decision.Spot} {
+			if slices.ContainsFunc(d.index.kinds, func(k *kind) bool { return d.candidatesByKind[k.index] > 0 && k.facts.Capacity.Type == t }) {
+				types = append(types, t.String())
+			}
+		}
+		answer = strings.Join(types, " or ")
+	}
+	var reasons []string
+	for v, has := range d.verdictsHere() {
+		if has {
+			reasons = append(reasons, d.plan.Reason(decision.Verdict(v)))
+		}
+	}
+	workload := d.subject.Pod.Workload
+	return logLine{"pod", klog.KObj(d.pod), "workload", workload.Kind + " " + workload.Revision, "desired", workload.Desired,
+		"floor", d.plan.Floor, "spotBudget", d.plan.Budget, "onSpot", d.siblings.placed.Spot, "onDemand", d.siblings.placed.OnDemand,
+		"waited", d.waited.Round(time.Millisecond), "answer", answer, "nodes", len(result.Kept), "of", candidates,
+		"refusals", strings.Join(reasons, "; ")}
+}
+
+// verdictsHere reports the verdicts by which candidates were refused.
+func (d *deciding) verdictsHere() (has [decision.Verdicts]bool) {
+	for _, v := range d.verdicts {
+		has[v] = true
+	}
+	has[decision.Admitted] = false
+	return has
+}

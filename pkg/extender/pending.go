@@ -1,0 +1,156 @@
+package extender
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+)
+
+// pendingPod is the state of a pod that the scheduler asked about and that is not known to be bound
+// yet.
+type pendingPod struct {
+	pod       types.NamespacedName
+	uid       types.UID
+	revision  kube.OwnerKey
+	lastAsked time.Time // when the scheduler last asked about it
+
+	// approvals counts the answers that let the scheduler place the pod.
+	approvals int
+	// spot reports whether an answer, or a nomination, allowed a spot node. Such a pod
+	// counts as one on spot, because a binding may be in progress regardless of later answers. If
+	// the workload caps its pools, pools lists the spot pools that the pod may be in.
+	spot  bool
+	pools map[decision.SpreadPool]bool
+	// onDemand reports whether the last answer sent the pod to on-demand.
+	onDemand bool
+
+	// Until claimUntil, the pod counts on capacity type claims because of an answer to a preemption
+	// request. By then the watch shows whether the scheduler nominated the pod.
+	claimUntil time.Time
+	claims     decision.CapacityType
+
+	// plan is the last plan for the pod. inPool has its siblings on spot by pool at that time.
+	plan   decision.Plan
+	inPool map[decision.SpreadPool]int
+
+	// since is the time at which the policy first refused all nodes; zero if it never did.
+	since time.Time
+	// forOnDemand reports whether the last answer refused all nodes and the policy keeps the pod
+	// off spot.
+	forOnDemand bool
+	// invalid lists the annotations that were reported as ignored.
+	invalid []decision.InvalidAnnotation
+}
+
+// register stores the pods that the scheduler asked about. It is safe for concurrent use. An entry
+// never changes; put replaces it.
+type register struct {
+	mu         sync.Mutex
+	pods       map[types.UID]*pendingPod
+	byRevision map[kube.OwnerKey]map[types.UID]*pendingPod
+}
+
+func newRegister() *register {
+	return &register{pods: map[types.UID]*pendingPod{}, byRevision: map[kube.OwnerKey]map[types.UID]*pendingPod{}}
+}
+
+// get returns the entry of a pod, or nil if it has none.
+func (r *register) get(pod types.UID) *pendingPod {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pods[pod]
+}
+
+// put adds or replaces the entry of a pod.
+func (r *register) put(entry *pendingPod) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.drop(entry.uid)
+	r.pods[entry.uid] = entry
+	siblings := r.byRevision[entry.revision]
+	if siblings == nil {
+		siblings = map[types.UID]*pendingPod{}
+		r.byRevision[entry.revision] = siblings
+	}
+	siblings[entry.uid] = entry
+}
+
+// forget removes the entry of a pod and returns it, or nil if it had none.
+func (r *register) forget(pod types.UID) *pendingPod {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.drop(pod)
+}
+
+func (r *register) drop(pod types.UID) *pendingPod {
+	entry := r.pods[pod]
+	if entry == nil {
+		return nil
+	}
+	delete(r.pods, pod)
+	delete(r.byRevision[entry.revision], pod)
+	if len(r.byRevision[entry.revision]) == 0 {
+		delete(r.byRevision, entry.revision)
+	}
+	return entry
+}
+
+// addTo adds the approvals and preemption claims of the revision's other pods to s.
+func (r *register) addTo(revision kube.OwnerKey, except types.UID, now time.Time, s *siblings) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for uid, entry := range r.byRevision[revision] {
+		if uid == except {
+			continue
+		}
+		if entry.spot {
+			s.placed.Spot++
+		}
+		for pool := range entry.pools {
+			s.inPool[pool]++
+		}
+		// A pod that may run on either capacity type does not run on both. For safety it counts on
+		// spot. It counts on on-demand so that other pods do not use the same room.
+		if entry.onDemand {
+			s.placed.OnDemand++
+		}
+		if !entry.approved() && now.Before(entry.claimUntil) {
+			s.placed.Add(entry.claims, 1)
+		}
+	}
+}
+
+func (a *pendingPod) approved() bool { return a.spot || a.onDemand }
+
+// includes reports whether count includes the pod.
+func (r *register) includes(pod types.UID, now time.Time) bool {
+	entry := r.get(pod)
+	return entry != nil && (entry.approved() || now.Before(entry.claimUntil))
+}
+
+// all returns copies of all entries, in no order.
+func (r *register) all() []pendingPod {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]pendingPod, 0, len(r.pods))
+	for _, entry := range r.pods {
+		all = append(all, *entry)
+	}
+	return all
+}
+
+// counts returns the number of approved pods that are not known to be bound, and of pods that wait
+// for on-demand because of the policy.
+func (r *register) counts() (approved, forOnDemand int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, entry := range r.pods {
+		approved += btoi(entry.approved())
+		forOnDemand += btoi(entry.forOnDemand)
+	}
+	return approved, forOnDemand
+}
