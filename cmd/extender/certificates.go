@@ -16,25 +16,27 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// verifyAgainAfter is how long a connection's client is trusted before its certificate is verified again: one that is in use stays open,
-// and meanwhile certificates expire and authorities are taken away. Not with every request, of which there may be hundreds in a second.
-const verifyAgainAfter = time.Second
+// verifyInterval is the interval between verifications of an open connection's client certificate.
+// Connections stay open while certificates expire and authorities are removed. There may be
+// hundreds of requests per second, so not every request is verified.
+const verifyInterval = time.Second
 
-// certificates are the files by which replicas and schedulers know each other. They are read again when they change.
+// certificates has the files by which replicas and schedulers authenticate each other. The files
+// are read again when they change.
 type certificates struct {
 	serving  *dynamiccertificates.DynamicCertKeyPairContent
 	clientCA *dynamiccertificates.DynamicFileCAContent
-	// clients are the names of the clients that may ask, beside other replicas.
+	// clients lists the names of the permitted clients, except the other replicas.
 	clients []string
 	now     func() time.Time
-	// asked is of the last client that may ask and is no replica; nil before the first.
-	asked atomic.Pointer[asker]
+	// lastClient is the last permitted client that is not a replica; nil before the first.
+	lastClient atomic.Pointer[clientCheck]
 }
 
-// asker is a client that asked: at is when it was verified, until is when its certificate ends.
-type asker struct{ at, until time.Time }
+// clientCheck is the verification of a client at a time. until is the expiry of its certificate.
+type clientCheck struct{ at, until time.Time }
 
-// newCertificates reads the files. The error says which flag is to blame.
+// newCertificates reads the files. An error names the flag that is wrong.
 func newCertificates(certFile, keyFile, clientCAFile string, clients []string) (*certificates, error) {
 	serving, servingErr := dynamiccertificates.NewDynamicServingContentFromFiles("serving", certFile, keyFile)
 	if servingErr != nil {
@@ -62,11 +64,11 @@ func newCertificates(certFile, keyFile, clientCAFile string, clients []string) (
 	return c, nil
 }
 
-// chainOf returns a certificate that was read, and the authorities after it in its file.
+// chainOf returns a certificate and the authorities after it in its file.
 func chainOf(own *tls.Certificate) []*x509.Certificate {
 	chain := make([]*x509.Certificate, 0, len(own.Certificate))
 	for _, raw := range own.Certificate {
-		if certificate, err := x509.ParseCertificate(raw); err == nil { // else nobody takes it for an authority
+		if certificate, err := x509.ParseCertificate(raw); err == nil { // a certificate that cannot be parsed is not used as an authority
 			chain = append(chain, certificate)
 		}
 	}
@@ -79,16 +81,17 @@ func (c *certificates) run(ctx context.Context) {
 	c.serving.Run(ctx, 1)
 }
 
-// own returns the certificate to serve with, which has a DNS name.
+// own returns the serving certificate, which has a DNS name.
 func (c *certificates) own() (*tls.Certificate, error) {
 	pair, err := tls.X509KeyPair(c.serving.CurrentCertKeyContent())
 	if err == nil && len(pair.Leaf.DNSNames) == 0 {
-		err = errors.New("the certificate to serve with has no DNS name")
+		err = errors.New("the serving certificate has no DNS name")
 	}
 	return &pair, err
 }
 
-// verifyReplica returns why a certificate is not one of a replica: signed by the client authority for that usage, for the name of our own.
+// verifyReplica returns an error unless a certificate belongs to a replica: the client authority
+// must have signed it for usage and for the DNS name of the own certificate.
 func (c *certificates) verifyReplica(chain []*x509.Certificate, usage x509.ExtKeyUsage) error {
 	own, err := c.own()
 	if err != nil {
@@ -98,12 +101,12 @@ func (c *certificates) verifyReplica(chain []*x509.Certificate, usage x509.ExtKe
 	return err
 }
 
-// verify returns until when a certificate is one that the client authority signed for that usage and DNS name, any for "". The error says
-// why it is not now.
+// verify returns the expiry of a certificate that the client authority signed for usage and for the
+// DNS name; "" permits any name. It returns an error if the certificate is not valid now.
 func (c *certificates) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage, name string) (until time.Time, err error) {
 	options, ok := c.clientCA.VerifyOptions()
 	if !ok {
-		return time.Time{}, errors.New("there is no client authority")
+		return time.Time{}, errors.New("the client authority is missing")
 	}
 	options.KeyUsages, options.DNSName, options.CurrentTime = []x509.ExtKeyUsage{usage}, name, c.now()
 	options.Intermediates = x509.NewCertPool()
@@ -120,9 +123,10 @@ func (c *certificates) verify(chain []*x509.Certificate, usage x509.ExtKeyUsage,
 	return until, err
 }
 
-// server is how schedulers, and replicas that stand by, are served.
+// server returns the TLS configuration for schedulers and standby replicas.
 func (c *certificates) server() *tls.Config {
-	// Only HTTP/1.1: bodies are large and come one after the other, for which the windows and frames of HTTP/2 cost time and gain nothing.
+	// Only HTTP/1.1: bodies are large and sequential, so the windows and frames of HTTP/2 would
+	// cost time without a benefit.
 	const protocol = "http/1.1"
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -134,37 +138,38 @@ func (c *certificates) server() *tls.Config {
 			}
 			options, ok := c.clientCA.VerifyOptions()
 			if !ok {
-				return nil, errors.New("there is no client authority")
+				return nil, errors.New("the client authority is missing")
 			}
 			return &tls.Config{
 				MinVersion: tls.VersionTLS12, NextProtos: []string{protocol}, Certificates: []tls.Certificate{*own}, Time: c.now,
 				ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: options.Roots,
 				VerifyConnection: func(state tls.ConnectionState) error {
-					return c.mayAsk(state.PeerCertificates[0], own.Leaf)
+					return c.permits(state.PeerCertificates[0], own.Leaf)
 				},
 			}, nil
 		},
 	}
 }
 
-// connection is of one client. Its requests come one after the other, as HTTP/1.1 has it.
+// connection is the state of a client's connection. With HTTP/1.1 its requests are sequential.
 type connection struct{ verified time.Time }
 
 type connectionKey struct{}
 
-// connected is for http.Server.ConnContext, as answerKnown needs it.
+// connected implements http.Server.ConnContext for requireClient.
 func connected(ctx context.Context, _ net.Conn) context.Context {
 	return context.WithValue(ctx, connectionKey{}, &connection{})
 }
 
-// answerKnown has handler answer only those who may still ask: whoever could when the connection began need not be one of them any more.
-// Others get 401, and have to connect again.
-func (c *certificates) answerKnown(handler http.Handler) http.Handler {
+// requireClient passes requests to handler only while their client is permitted. A client that was
+// permitted when the connection began may have lost this permission. It gets status 401 and has to
+// connect again.
+func (c *certificates) requireClient(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		connection := r.Context().Value(connectionKey{}).(*connection)
-		if now := c.now(); now.Sub(connection.verified) >= verifyAgainAfter {
-			if err := c.stillMayAsk(r.TLS.PeerCertificates); err != nil {
-				klog.FromContext(r.Context()).V(2).Info("Not answered any more", "from", r.RemoteAddr, "why", err.Error())
+		if now := c.now(); now.Sub(connection.verified) >= verifyInterval {
+			if err := c.verifyClient(r.TLS.PeerCertificates); err != nil {
+				klog.FromContext(r.Context()).V(2).Info("Rejected client of an open connection", "from", r.RemoteAddr, "err", err.Error())
 				w.Header().Set("Connection", "close")
 				http.Error(w, err.Error(), http.StatusUnauthorized)
 				return
@@ -175,8 +180,9 @@ func (c *certificates) answerKnown(handler http.Handler) http.Handler {
 	})
 }
 
-// stillMayAsk returns why the client with these certificates may not ask, by the files as they are now.
-func (c *certificates) stillMayAsk(chain []*x509.Certificate) error {
+// verifyClient returns an error unless the client with these certificates is permitted by the
+// current files.
+func (c *certificates) verifyClient(chain []*x509.Certificate) error {
 	own, err := c.own()
 	if err != nil {
 		return err
@@ -185,18 +191,19 @@ func (c *certificates) stillMayAsk(chain []*x509.Certificate) error {
 	if err != nil {
 		return err
 	}
-	if err := c.mayAsk(chain[0], own.Leaf); err != nil {
+	if err := c.permits(chain[0], own.Leaf); err != nil {
 		return err
 	}
 	if chain[0].VerifyHostname(own.Leaf.DNSNames[0]) != nil {
-		c.asked.Store(&asker{at: c.now(), until: until})
+		c.lastClient.Store(&clientCheck{at: c.now(), until: until})
 	}
 	return nil
 }
 
-// mayAsk returns why a client is not one that may ask, although the client authority signed its certificate: another replica, whose
-// certificate is for our own name, or one of clients. Others could move and make approvals, and so have pods placed over their budget.
-func (c *certificates) mayAsk(client, own *x509.Certificate) error {
+// permits returns an error unless a client that the client authority verified is permitted.
+// Permitted clients are other replicas, whose certificates are for the own DNS name, and clients.
+// Other clients could make and move approvals, and so place pods beyond their budget.
+func (c *certificates) permits(client, own *x509.Certificate) error {
 	names := append([]string{client.Subject.CommonName}, client.DNSNames...)
 	if slices.ContainsFunc(names, func(name string) bool {
 		return name != "" && (slices.Contains(c.clients, name) || name == own.DNSNames[0])
@@ -206,13 +213,15 @@ func (c *certificates) mayAsk(client, own *x509.Certificate) error {
 	return fmt.Errorf("client certificate for %q: expected one for any of %q (--allowed-client-names)", names, append([]string{own.DNSNames[0]}, c.clients...))
 }
 
-// client is how this replica asks the one that leads. It is reached at the address of its pod, for which it has no certificate: it is known
-// by the name that all replicas share.
+// client returns the TLS configuration for requests to the leader. The replica connects to the IP
+// address of the leader's pod, which is not in the certificate. So it verifies the DNS name that
+// all replicas share.
 func (c *certificates) client() *tls.Config {
 	return &tls.Config{
 		MinVersion:           tls.VersionTLS12,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.own() },
-		InsecureSkipVerify:   true, // VerifyConnection does what is skipped, with authorities that may change and a name that is not the address
+		// VerifyConnection verifies instead: the authorities may change, and the name is not the address.
+		InsecureSkipVerify: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			return c.verifyReplica(state.PeerCertificates, x509.ExtKeyUsageServerAuth)
 		},

@@ -24,12 +24,12 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// served is a server of schedulers whose clock and certificates a test sets.
+// served is a server for schedulers. The test sets its clock and certificates.
 type served struct {
 	*testing.T
 	files        lab.Certificates
 	certificates *certificates
-	later        atomic.Int64 // how much later it is
+	offset       atomic.Int64 // offset of its clock in nanoseconds
 	address      string
 }
 
@@ -43,8 +43,8 @@ func serve(t *testing.T) *served {
 	if s.certificates, err = newCertificates(s.files.Cert, s.files.Key, s.files.CA, []string{"kube-scheduler"}); err != nil {
 		t.Fatal(err)
 	}
-	s.certificates.now = func() time.Time { return time.Now().Add(time.Duration(s.later.Load())) }
-	server := newServer(s.certificates.answerKnown(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	s.certificates.now = func() time.Time { return time.Now().Add(time.Duration(s.offset.Load())) }
+	server := newServer(s.certificates.requireClient(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func serve(t *testing.T) *served {
 	return s
 }
 
-// client returns a scheduler that takes any certificate of the server.
+// client returns a scheduler that accepts any server certificate.
 func (s *served) client() *http.Client {
 	s.Helper()
 	pair, err := tls.LoadX509KeyPair(s.files.ClientCert, s.files.ClientKey)
@@ -67,8 +67,8 @@ func (s *served) client() *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// ask returns the status of the answer, and what went wrong.
-func (s *served) ask(c *http.Client) (status int, why string) {
+// request returns the status of the answer, or the error.
+func (s *served) request(c *http.Client) (status int, why string) {
 	s.Helper()
 	response, err := c.Post("https://"+s.address, "application/json", strings.NewReader("{}"))
 	if err != nil {
@@ -78,15 +78,15 @@ func (s *served) ask(c *http.Client) (status int, why string) {
 	return response.StatusCode, ""
 }
 
-// A connection that is open is not used for longer than its client's certificate is good, and a new one is not begun with it.
-func TestCertificatesThatAreGoodNoMore(t *testing.T) {
+// A certificate that is no longer valid ends open connections and is rejected on new ones.
+func TestInvalidCertificates(t *testing.T) {
 	for name, test := range map[string]struct {
 		happen func(*testing.T, *served)
-		says   string
+		want   string
 	}{
-		"expired": {func(_ *testing.T, s *served) { s.later.Store(int64(48 * time.Hour)) }, "expired"},
-		"authority taken away": {func(t *testing.T, s *served) {
-			s.later.Store(int64(verifyAgainAfter))
+		"expired": {func(_ *testing.T, s *served) { s.offset.Store(int64(48 * time.Hour)) }, "expired"},
+		"authority removed": {func(t *testing.T, s *served) {
+			s.offset.Store(int64(verifyInterval))
 			other, err := os.ReadFile(newFiles(t).ca)
 			if err != nil {
 				t.Fatal(err)
@@ -103,25 +103,26 @@ func TestCertificatesThatAreGoodNoMore(t *testing.T) {
 			s := serve(t)
 			before := s.client()
 			for range 2 {
-				if status, why := s.ask(before); status != http.StatusOK {
-					t.Fatalf("status %d, %s, want 200 while it is good", status, why)
+				if status, why := s.request(before); status != http.StatusOK {
+					t.Fatalf("status %d, %s, want 200 while the certificate is valid", status, why)
 				}
 			}
 			test.happen(t, s)
-			if status, why := s.ask(before); status != http.StatusUnauthorized {
+			if status, why := s.request(before); status != http.StatusUnauthorized {
 				t.Errorf("status %d, %s, on the open connection, want 401", status, why)
 			}
-			// It is closed, and whoever comes back is refused as everybody is.
+			// The connection is closed, and new connections are rejected.
 			for _, c := range []*http.Client{before, s.client()} {
-				if status, why := s.ask(c); status != 0 || !strings.Contains(why, test.says) {
-					t.Errorf("status %d, %s, on a new connection, want an error with %q", status, why, test.says)
+				if status, why := s.request(c); status != 0 || !strings.Contains(why, test.want) {
+					t.Errorf("status %d, %s, on a new connection, want an error with %q", status, why, test.want)
 				}
 			}
 		})
 	}
 }
 
-// An authority may have another one sign for it: the file has both certificates then, and the client authority is the root only.
+// An intermediate authority may sign the serving certificate. Then the file has both certificates,
+// and the client authority is only the root.
 func TestCertificateOfAnIntermediateAuthority(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
@@ -174,16 +175,16 @@ func TestCertificateOfAnIntermediateAuthority(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string]time.Time{"serving": own.NotAfter}, c.ends()); diff != "" {
+	if diff := cmp.Diff(map[string]time.Time{"serving": own.NotAfter}, c.expiryTimes()); diff != "" {
 		t.Errorf("ends (-want +got):\n%s", diff)
 	}
 	write("tls.crt", "CERTIFICATE", own.Raw)
 	if _, err := newCertificates(file("tls.crt"), file("tls.key"), file("ca.crt"), nil); err == nil {
-		t.Error("taken without the authority between")
+		t.Error("accepted without the intermediate authority")
 	}
 }
 
-// When certificates end can be seen beforehand, and that they have.
+// The expiries are reported before and after certificates expire.
 func TestExpiries(t *testing.T) {
 	s := serve(t)
 	ends := func(file string) time.Time {
@@ -194,32 +195,32 @@ func TestExpiries(t *testing.T) {
 		return pair.Leaf.NotAfter
 	}
 	want := map[string]time.Time{"serving": ends(s.files.Cert)}
-	if diff := cmp.Diff(want, s.certificates.ends()); diff != "" {
-		t.Errorf("before anybody asked (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, s.certificates.expiryTimes()); diff != "" {
+		t.Errorf("before any request (-want +got):\n%s", diff)
 	}
 	own, err := s.certificates.own()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.certificates.stillMayAsk([]*x509.Certificate{own.Leaf}); err != nil {
+	if err := s.certificates.verifyClient([]*x509.Certificate{own.Leaf}); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, s.certificates.ends()); diff != "" {
-		t.Errorf("after another replica asked (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, s.certificates.expiryTimes()); diff != "" {
+		t.Errorf("after a request of another replica (-want +got):\n%s", diff)
 	}
-	if status, why := s.ask(s.client()); status != http.StatusOK {
+	if status, why := s.request(s.client()); status != http.StatusOK {
 		t.Fatalf("status %d, %s", status, why)
 	}
 	want["client"] = ends(s.files.ClientCert)
-	if diff := cmp.Diff(want, s.certificates.ends()); diff != "" {
-		t.Errorf("after a scheduler asked (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, s.certificates.expiryTimes()); diff != "" {
+		t.Errorf("after a request of a scheduler (-want +got):\n%s", diff)
 	}
-	s.later.Store(int64(48 * time.Hour))
-	if diff := cmp.Diff(map[string]time.Time{"serving": time.Unix(0, 0)}, s.certificates.ends()); diff != "" {
+	s.offset.Store(int64(48 * time.Hour))
+	if diff := cmp.Diff(map[string]time.Time{"serving": time.Unix(0, 0)}, s.certificates.expiryTimes()); diff != "" {
 		t.Errorf("two days later (-want +got):\n%s", diff)
 	}
 	err = testutil.CustomCollectAndCompare(&expiries{certificates: s.certificates}, strings.NewReader(`
-		# HELP spot_aware_scheduler_extender_certificate_expiry_timestamp_seconds [ALPHA] When a certificate ends, or an authority that signed it, in seconds since 1970, by certificate: serving, which replicas also show each other (0: it is not good now), or client, of the scheduler that asked last, unless that was long ago.
+		# HELP spot_aware_scheduler_extender_certificate_expiry_timestamp_seconds [ALPHA] Expiry of a certificate or of the authority that signed it, whichever is first, in seconds since 1970. By certificate: serving, which replicas also present to each other (0 if it is not valid now), or client, of the last scheduler that sent a request in the past 24 hours.
 		# TYPE spot_aware_scheduler_extender_certificate_expiry_timestamp_seconds gauge
 		spot_aware_scheduler_extender_certificate_expiry_timestamp_seconds{certificate="serving"} 0
 	`))

@@ -13,11 +13,11 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 
-	// The metrics of leader election.
+	// Registers the metrics of leader election.
 	_ "k8s.io/component-base/metrics/prometheus/clientgo/leaderelection"
 )
 
-// options are the command line.
+// options has the values of the command line.
 type options struct {
 	schedulerConfigFile, profile, kubeconfig string
 	bindAddress, advertiseAddress            string
@@ -27,12 +27,12 @@ type options struct {
 	plainHTTP                                bool
 }
 
-// setup is what the command line and its files say.
+// setup has the command line and the contents of its files.
 type setup struct {
 	options
 	policy  *decision.Policy
 	signals []kube.Signal
-	unused  []string      // arguments in the file that change nothing here
+	unused  []string      // arguments in the file that have no effect here
 	tls     *certificates // nil for plain HTTP
 }
 
@@ -43,39 +43,39 @@ func newCommand() *daemon.Command {
 		Name: "spot-extender",
 		Long: `spot-extender gives a stock kube-scheduler the placement decisions of
 spot-aware-scheduler, over the scheduler-extender protocol: workloads run on spot
-nodes as far as is safe, and no further. It reads the policy from the
-configuration file of spot-aware-scheduler and decides about the pods that name
-that file's profile in spec.schedulerName; all others it lets pass.
-config/extender.yaml is the scheduler's side.`,
+nodes as far as is safe, but no further. It reads the policy from the
+configuration file of spot-aware-scheduler. It decides about the pods that name
+that file's profile in spec.schedulerName, and permits all nodes for other pods.
+config/extender.yaml has the configuration of the scheduler.`,
 		AddFlags: func(sets *cliflag.NamedFlagSets) {
 			flags := sets.FlagSet("extender")
 			flags.StringVar(&opts.schedulerConfigFile, "scheduler-config", "",
-				"The configuration file of spot-aware-scheduler, which has the policy. Required; config/scheduler-config.yaml is one to start from.")
+				"Path to the configuration file of spot-aware-scheduler, which has the policy. Required; config/scheduler-config.yaml is an example.")
 			flags.StringVar(&opts.profile, "profile", config.DefaultProfile,
-				"The schedulerName of the profile in it whose policy is kept, for the pods that name it.")
+				"schedulerName of the profile in --scheduler-config. Its policy applies to the pods that name this profile.")
 			flags.StringVar(&opts.kubeconfig, "kubeconfig", "",
-				"A kubeconfig with the cluster and the credential. Without, those of the ServiceAccount of the pod that this runs in.")
+				"Path to a kubeconfig. If empty, the ServiceAccount of the pod is used.")
 			serving := sets.FlagSet("serving")
 			serving.StringVar(&opts.bindAddress, "bind-address", ":8445",
-				"Where kube-scheduler is served, as host:port; without a host on all addresses.")
+				"Address on which kube-scheduler is served, as host:port. Without a host, all addresses.")
 			serving.StringVar(&opts.advertiseAddress, "advertise-address", "",
-				"Where other replicas reach this one, as host:port, or as an IP address with the port of --bind-address. Required where --bind-address "+
-					"has no host; otherwise that is the default.")
+				"Address of this replica for other replicas, as host:port, or as an IP address with the port of --bind-address. Required if --bind-address "+
+					"has no host; otherwise --bind-address is the default.")
 			serving.StringVar(&opts.certFile, "tls-cert-file", "",
-				"The certificate to serve with, as PEM, read again when it changes. --client-ca-file must have signed it, for a DNS name and for the "+
-					"usages server auth and client auth: replicas know each other by it. Required.")
-			serving.StringVar(&opts.keyFile, "tls-private-key-file", "", "The key of --tls-cert-file. Required.")
+				"Path to the serving certificate as PEM, reloaded when it changes. --client-ca-file must have signed it, for a DNS name and for the "+
+					"usages server auth and client auth: replicas authenticate each other with it. Required.")
+			serving.StringVar(&opts.keyFile, "tls-private-key-file", "", "Path to the key of --tls-cert-file. Required.")
 			serving.StringVar(&opts.clientCAFile, "client-ca-file", "",
-				"The authorities whose client certificates are accepted, as PEM, read again when it changes. Required.")
+				"Path to the authorities whose client certificates are accepted, as PEM, reloaded when it changes. Required.")
 			serving.StringSliceVar(&opts.allowedClients, "allowed-client-names", []string{"kube-scheduler"},
-				"Which of the clients with such a certificate may ask: a common name or DNS name in it. Other replicas may, by the DNS name in "+
+				"Common names or DNS names of the client certificates that are permitted. Other replicas are permitted by the DNS name in "+
 					"--tls-cert-file.")
 			serving.BoolVar(&opts.plainHTTP, "plain-http", false,
-				"Serve HTTP without certificates, to whoever can reach the address. For trials: --bind-address must be on loopback.")
+				"Serve HTTP without certificates, to every client that can reach the address. For trials: --bind-address must be on loopback.")
 			serving.StringVar(&opts.metricsAddress, "metrics-bind-address", ":8443",
-				"Where /metrics is served, over HTTPS, to those who may read it; 0 for nowhere.")
+				"Address of /metrics, served over HTTPS to clients with permission to read it. 0 disables it.")
 			serving.StringVar(&opts.healthAddress, "health-probe-bind-address", ":8081",
-				"Where /healthz and /readyz are served, over HTTP; 0 for nowhere.")
+				"Address of /healthz and /readyz, served over HTTP. 0 disables them.")
 		},
 		Read: func() (func(context.Context) error, error) {
 			setup, err := opts.read()
@@ -87,7 +87,7 @@ config/extender.yaml is the scheduler's side.`,
 	}
 }
 
-// read checks the flags and reads the files. The error names the mistakes in all of them.
+// read checks the flags and reads the files. The error names all mistakes.
 func (o *options) read() (*setup, error) {
 	if err := o.check(); err != nil {
 		return nil, daemon.Misuse(err)
@@ -107,7 +107,7 @@ func (o *options) read() (*setup, error) {
 	return s, errors.Join(policyErr, tlsErr)
 }
 
-// check returns the mistakes in the flags themselves, and fills in the default that depends on another one.
+// check returns the mistakes in the flags, and sets the default of --advertise-address.
 func (o *options) check() error {
 	var errs []error
 	mistake := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -124,7 +124,7 @@ func (o *options) check() error {
 	}
 	switch advertised, _, err := net.SplitHostPort(o.advertiseAddress); {
 	case o.advertiseAddress == "" && everywhere:
-		mistake("--advertise-address: required where --bind-address is %q: the IP address at which other replicas reach this one", o.bindAddress)
+		mistake("--advertise-address: required if --bind-address is %q: the IP address of this replica for other replicas", o.bindAddress)
 	case o.advertiseAddress == "":
 		o.advertiseAddress = o.bindAddress
 	case err != nil || advertised == "":

@@ -23,7 +23,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// files are those of a command line that has nothing wrong.
+// files has the paths for a valid command line.
 type files struct{ policy, cert, key, ca string }
 
 func newFiles(t *testing.T) files {
@@ -35,7 +35,7 @@ func newFiles(t *testing.T) files {
 	return files{filepath.Join("..", "..", "config", "scheduler-config.yaml"), certificates.Cert, certificates.Key, certificates.CA}
 }
 
-// flags are those of f, with more, of which the last one of a name wins.
+// flags returns the flags for f and then more. If a name is repeated, the last one wins.
 func (f files) flags(more ...string) []string {
 	return append([]string{
 		"--scheduler-config=" + f.policy, "--advertise-address=10.0.0.7:8445", "--tls-cert-file=" + f.cert,
@@ -44,16 +44,16 @@ func (f files) flags(more ...string) []string {
 }
 
 func TestBadCommandLines(t *testing.T) {
-	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged // of a process that runs several command lines
+	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged // one process runs several command lines
 	good := newFiles(t)
 	other := newFiles(t)
 	for name, test := range map[string]struct {
 		args   []string
 		status int
-		says   []string
+		output []string
 	}{
-		"nothing wrong but the cluster": {good.flags(), daemon.ExitFailed, nil},
-		"nothing at all": {nil, daemon.ExitUsage, []string{
+		"valid, but no such cluster": {good.flags(), daemon.ExitFailed, nil},
+		"no flags": {nil, daemon.ExitUsage, []string{
 			"--scheduler-config: required", "--advertise-address: required", "--tls-cert-file: required", "--client-ca-file: required",
 		}},
 		"unknown flag":             {good.flags("--port=1"), daemon.ExitUsage, []string{"unknown flag: --port"}},
@@ -69,16 +69,16 @@ func TestBadCommandLines(t *testing.T) {
 			if status := newCommand().Execute(context.Background(), test.args, &stderr); status != test.status {
 				t.Errorf("status %d, want %d: %s", status, test.status, &stderr)
 			}
-			for _, says := range test.says {
-				if !strings.Contains(stderr.String(), says) {
-					t.Errorf("does not say %q: %s", says, &stderr)
+			for _, want := range test.output {
+				if !strings.Contains(stderr.String(), want) {
+					t.Errorf("no %q in the output: %s", want, &stderr)
 				}
 			}
 		})
 	}
 	for name, test := range map[string]struct {
 		edit func(*options)
-		says []string
+		want []string
 	}{
 		"no policy file":             {func(o *options) { o.schedulerConfigFile = "missing.yaml" }, []string{"missing.yaml"}},
 		"no such profile":            {func(o *options) { o.profile = "other" }, []string{"profiles", `"other"`}},
@@ -94,16 +94,17 @@ func TestBadCommandLines(t *testing.T) {
 				certFile: good.cert, keyFile: good.key, clientCAFile: good.ca}
 			test.edit(&o)
 			_, err := o.read()
-			for _, says := range test.says {
-				if err == nil || !strings.Contains(err.Error(), says) {
-					t.Errorf("error %v, want one with %q", err, says)
+			for _, want := range test.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("error %v, want one with %q", err, want)
 				}
 			}
 		})
 	}
 }
 
-// A certificate that serves only would keep a replica that stands by from asking the one that leads.
+// With a certificate for server auth only, a standby replica could not forward requests to the
+// leader.
 func TestCertificateForServingOnly(t *testing.T) {
 	dir := t.TempDir()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -133,7 +134,7 @@ func TestCertificateForServingOnly(t *testing.T) {
 	}
 }
 
-// The IP address of a pod has no port, and one of IPv6 needs brackets beside one.
+// The IP address of a pod has no port, and an IPv6 address with a port needs brackets.
 func TestAdvertised(t *testing.T) {
 	for _, test := range []struct{ address, want string }{
 		{"10.0.0.7", "10.0.0.7:8445"}, {"fd00::1", "[fd00::1]:8445"}, {"[fd00::1]:9", "[fd00::1]:9"}, {"extender:9", "extender:9"},
@@ -145,8 +146,8 @@ func TestAdvertised(t *testing.T) {
 	}
 }
 
-// Of those that the client authority knows, only schedulers and replicas may ask.
-func TestWhoMayAsk(t *testing.T) {
+// Of the clients that the client authority verifies, only schedulers and replicas are permitted.
+func TestPermittedClients(t *testing.T) {
 	f := newFiles(t)
 	c, err := newCertificates(f.cert, f.key, f.ca, []string{"kube-scheduler"})
 	if err != nil {
@@ -161,35 +162,36 @@ func TestWhoMayAsk(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		client *x509.Certificate
-		may    bool
+		want   bool
 	}{
 		"scheduler":             {named("kube-scheduler"), true},
 		"scheduler, a DNS name": {named("", "kube-scheduler"), true},
 		"replica":               {own.Leaf, true},
 		"kubelet":               {named("system:node:a", "a"), false},
-		"nobody":                {named(""), false},
+		"no name":               {named(""), false},
 	} {
-		if err := c.mayAsk(test.client, own.Leaf); (err == nil) != test.may {
-			t.Errorf("%s: %v, may ask: %t", name, err, test.may)
+		if err := c.permits(test.client, own.Leaf); (err == nil) != test.want {
+			t.Errorf("%s: %v, want permitted: %t", name, err, test.want)
 		}
 	}
 }
 
-// Whoever sets what only the scheduler reads is told; the file that ships sets the default.
-func TestRiskDoesNothing(t *testing.T) {
+// The extender warns about arguments that only the scheduler uses. The shipped file has their
+// defaults.
+func TestUnusedRiskArguments(t *testing.T) {
 	f := newFiles(t)
 	shipped, err := os.ReadFile(f.policy)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct {
-		halfLife string // what stands in the place of the half-life
+		halfLife string // replaces the half-life
 		want     []string
 	}{
-		"as it ships":  {"riskHalfLife: 1h", nil},
-		"half-life":    {"riskHalfLife: 2h", []string{"riskHalfLife"}},
-		"pools":        {"poolRisk: [{instanceType: a, zone: b, risk: 0.2}]", []string{"poolRisk"}},
-		"both of them": {"{riskHalfLife: 2h, poolRisk: [{instanceType: a, zone: b, risk: 0.2}]}", []string{"riskHalfLife", "poolRisk"}},
+		"shipped":   {"riskHalfLife: 1h", nil},
+		"half-life": {"riskHalfLife: 2h", []string{"riskHalfLife"}},
+		"pools":     {"poolRisk: [{instanceType: a, zone: b, risk: 0.2}]", []string{"poolRisk"}},
+		"both":      {"{riskHalfLife: 2h, poolRisk: [{instanceType: a, zone: b, risk: 0.2}]}", []string{"riskHalfLife", "poolRisk"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "policy.yaml")
@@ -203,13 +205,13 @@ func TestRiskDoesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(test.want, setup.unused); diff != "" {
-				t.Errorf("do nothing (-want +got):\n%s", diff)
+				t.Errorf("unused arguments (-want +got):\n%s", diff)
 			}
 			logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 			setup.warn(logger)
 			log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
-			if told := strings.Contains(log, "these arguments of SpotPreference do nothing"); told != (test.want != nil) {
-				t.Errorf("told: %t, log: %s", told, log)
+			if warned := strings.Contains(log, "these arguments of SpotPreference have no effect"); warned != (test.want != nil) {
+				t.Errorf("warned: %t, log: %s", warned, log)
 			}
 		})
 	}

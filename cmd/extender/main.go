@@ -1,5 +1,6 @@
-// Command spot-extender gives a stock kube-scheduler this project's placement decisions, over the scheduler-extender protocol: for clusters
-// that can configure their scheduler and cannot run a second one.
+// Command spot-extender gives a stock kube-scheduler this project's placement decisions, over the
+// scheduler-extender protocol. It is for clusters whose scheduler can be configured but that cannot
+// run a second scheduler.
 package main
 
 import (
@@ -9,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager/signals"
 )
 
-// gcPercent lets the heap grow to so many percent more than what is in use before it is collected: that is little, and a collection takes
-// time from answers. GOGC wins over it, and GOMEMLIMIT keeps it within bounds.
+// gcPercent is the percentage by which the heap may grow before a garbage collection. The heap is
+// small, and a collection delays answers. GOGC overrides it, and GOMEMLIMIT limits the memory.
 const gcPercent = 400
 
 func main() {

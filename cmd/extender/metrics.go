@@ -8,23 +8,25 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// askedWithin is how long a client is of interest after it asked: longer than a quiet night, or an alert about its certificate would begin
-// anew with every pod. One that has got a new certificate does not come back with the old one, but may ask the other replica from then on.
-const askedWithin = 24 * time.Hour
+// clientRetention is the time for which a client's certificate is reported after its last request.
+// It is longer than a quiet night; otherwise, an alert about the certificate would start again with
+// every pod. A client with a renewed certificate no longer uses the old one, but its requests may
+// then go to the other replica.
+const clientRetention = 24 * time.Hour
 
-// expiryDesc is of the metric of certificates. docs/metrics.md lists it.
+// expiryDesc describes the metric of certificates. docs/metrics.md lists it.
 var expiryDesc = metrics.NewDesc("spot_aware_scheduler_extender_certificate_expiry_timestamp_seconds",
-	"When a certificate ends, or an authority that signed it, in seconds since 1970, by certificate: serving, which replicas also show each "+
-		"other (0: it is not good now), or client, of the scheduler that asked last, unless that was long ago.",
+	"Expiry of a certificate or of the authority that signed it, whichever is first, in seconds since 1970. By certificate: serving, which replicas also present to each "+
+		"other (0 if it is not valid now), or client, of the last scheduler that sent a request in the past 24 hours.",
 	[]string{"certificate"}, nil, metrics.ALPHA, "")
 
-// expiries collects when certificates end.
+// expiries collects the expiries of certificates.
 type expiries struct {
 	metrics.BaseStableCollector
 	*certificates
 }
 
-// registerMetrics is to be called once.
+// registerMetrics must be called once.
 func (c *certificates) registerMetrics() {
 	legacyregistry.CustomMustRegister(&expiries{certificates: c})
 }
@@ -32,13 +34,14 @@ func (c *certificates) registerMetrics() {
 func (e *expiries) DescribeWithStability(ch chan<- *metrics.Desc) { ch <- expiryDesc }
 
 func (e *expiries) CollectWithStability(ch chan<- metrics.Metric) {
-	for certificate, until := range e.ends() {
+	for certificate, until := range e.expiryTimes() {
 		ch <- metrics.NewLazyConstMetric(expiryDesc, metrics.GaugeValue, float64(until.Unix()), certificate)
 	}
 }
 
-// ends returns when certificates end: that to serve with, in 1970 if it is not good now, and that of the client that asked last.
-func (c *certificates) ends() map[string]time.Time {
+// expiryTimes returns the expiries of the serving certificate, 1970 if it is not valid now, and of
+// the last client.
+func (c *certificates) expiryTimes() map[string]time.Time {
 	serving := time.Unix(0, 0)
 	if own, err := c.own(); err == nil {
 		if until, err := c.verify(chainOf(own), x509.ExtKeyUsageServerAuth, ""); err == nil {
@@ -46,7 +49,7 @@ func (c *certificates) ends() map[string]time.Time {
 		}
 	}
 	ends := map[string]time.Time{"serving": serving}
-	if asked := c.asked.Load(); asked != nil && c.now().Sub(asked.at) < askedWithin {
+	if asked := c.lastClient.Load(); asked != nil && c.now().Sub(asked.at) < clientRetention {
 		ends["client"] = asked.until
 	}
 	return ends

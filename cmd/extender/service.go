@@ -25,24 +25,28 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/takeover"
 )
 
-// How long who asks may take. kube-scheduler is on the same network, and waits for 2 s altogether (config/extender.yaml).
+// Timeouts of clients. kube-scheduler is on the same network, and waits at most 2 s in total
+// (config/extender.yaml).
 const (
-	headersWithin = 5 * time.Second
-	bodyWithin    = 10 * time.Second
-	answerWithin  = 20 * time.Second // from the headers on
-	idleAtMost    = 2 * time.Minute
-	maxHeaders    = 16 << 10
+	headerTimeout  = 5 * time.Second
+	bodyTimeout    = 10 * time.Second
+	answerTimeout  = 20 * time.Second // from the headers on
+	idleTimeout    = 2 * time.Minute
+	maxHeaderBytes = 16 << 10
 )
 
-// quietAtMost is how long a new leader waits for a scheduler that still binds what it was let bind: 3,000 pods by its default limit. One
-// that goes on with the pods of other profiles would keep it waiting for ever.
-const quietAtMost = time.Minute
+// maxTakeover is the maximum time that a new leader waits for a scheduler that still binds pods
+// which an earlier leader approved. By default the scheduler's rate limit permits 3,000 bindings in
+// this time. Without this limit, a scheduler that binds pods of other profiles could block the
+// leader forever.
+const maxTakeover = time.Minute
 
-// bindWithin is how long a leader that is told to end keeps the lease, without deciding any more, for what it approved to be bound: nobody
-// else knows of that.
-const bindWithin = 5 * time.Second
+// settleTimeout is the maximum time that a stopping leader waits for the bindings of pods that it
+// approved. It still holds the lease, but makes no decisions. Other replicas do not know these
+// approvals.
+const settleTimeout = 5 * time.Second
 
-// service serves schedulers, and leads or stands by.
+// service serves schedulers, as leader or as standby.
 type service struct {
 	setup    *setup
 	factory  informers.SharedInformerFactory
@@ -51,7 +55,7 @@ type service struct {
 	election *election
 	takeover takeover.Takeover
 	getPod   func(context.Context, types.NamespacedName) (types.UID, error)
-	// nominated lists the profile's pods without a node that are nominated to one.
+	// nominated lists the profile's unbound pods with a nomination.
 	nominated func(context.Context) ([]v1.Pod, error)
 }
 
@@ -59,7 +63,7 @@ func newService(setup *setup, config *rest.Config, client kubernetes.Interface, 
 	decider *extender.Extender, synced func() bool) (*service, error) {
 	metadataClient, err := metadata.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for takeovers: %w", err)
+		return nil, fmt.Errorf("creating a client for takeovers: %w", err)
 	}
 	pods := metadataClient.Resource(v1.SchemeGroupVersion.WithResource("pods"))
 	s := &service{
@@ -78,7 +82,7 @@ func newService(setup *setup, config *rest.Config, client kubernetes.Interface, 
 			return object.UID, nil
 		},
 		nominated: func(ctx context.Context) ([]v1.Pod, error) {
-			// Without a resource version a list is a consistent read.
+			// A list without a resource version is a consistent read.
 			list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
 				FieldSelector: "spec.nodeName=,status.nominatedNodeName!=,spec.schedulerName=" + setup.profile,
 			})
@@ -95,16 +99,16 @@ func newService(setup *setup, config *rest.Config, client kubernetes.Interface, 
 	return s, nil
 }
 
-// begin is the beginning of a term: it returns when what earlier leaders approved is counted.
+// begin begins a term: it returns when the approvals of earlier leaders are counted.
 func (s *service) begin(ctx context.Context) error {
 	return s.decider.TakeOver(ctx, func(ctx context.Context) error {
 		_, err := s.takeover.Wait(ctx)
 		return err
-	}, s.nominated, quietAtMost)
+	}, s.nominated, maxTakeover)
 }
 
-// Start implements manager.Runnable: it runs until ctx is done. Then it answers what it has been asked, waits for what it approved to be
-// bound, and only after that another replica may lead.
+// Start implements manager.Runnable: it runs until ctx is done. Then it answers pending requests,
+// waits for the bindings of approved pods, and releases the lease last.
 func (s *service) Start(ctx context.Context) error {
 	listener, err := net.Listen("tcp", s.setup.bindAddress)
 	if err != nil {
@@ -114,7 +118,7 @@ func (s *service) Start(ctx context.Context) error {
 	if s.setup.tls != nil {
 		listener, forwarder = tls.NewListener(listener, s.setup.tls.server()), extender.NewForwarder(s.setup.tls.client())
 	}
-	// What serves and leads goes on for a while when ctx is done.
+	// After ctx is done, the server and the election continue for a while.
 	working, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	if s.setup.tls != nil {
@@ -122,7 +126,7 @@ func (s *service) Start(ctx context.Context) error {
 	}
 	handler := extender.NewHandler(s.decider, s.election, forwarder)
 	if s.setup.tls != nil {
-		handler = s.setup.tls.answerKnown(handler)
+		handler = s.setup.tls.requireClient(handler)
 	}
 	server := newServer(handler)
 	served := make(chan error, 1)
@@ -143,47 +147,49 @@ func (s *service) Start(ctx context.Context) error {
 	case err = <-led:
 		led <- nil
 	}
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	if server.Shutdown(stopping) != nil {
 		err = errors.Join(err, server.Close())
 	}
 	s.settle(context.WithoutCancel(ctx))
-	end() // gives the lease back
+	end() // releases the lease
 	err = errors.Join(err, <-led)
 	s.factory.Shutdown()
 	return err
 }
 
-// settle returns when all pods are bound that were approved, or after bindWithin. It is to be called when nothing more is decided.
+// settle returns when all approved pods are bound, or after settleTimeout. It must be called after
+// the last decision.
 func (s *service) settle(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, bindWithin)
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	for s.election.Leads() == nil && s.decider.Approved() > 0 {
 		if takeover.Sleep(ctx, takeover.PollEvery) != nil {
-			klog.FromContext(ctx).Info("Ending although approved pods are not known to be bound", "pods", s.decider.Approved(), "waited", bindWithin)
+			klog.FromContext(ctx).Info("Stopped before approved pods were known to be bound", "pods", s.decider.Approved(), "waited", settleTimeout)
 			return
 		}
 	}
 }
 
-// newServer returns the server of schedulers.
+// newServer returns the server for schedulers.
 func newServer(handler http.Handler) *http.Server {
 	protocols := &http.Protocols{}
 	protocols.SetHTTP1(true)
 	return &http.Server{
 		Handler:           handler,
 		ConnContext:       connected,
-		ReadHeaderTimeout: headersWithin, ReadTimeout: bodyWithin, WriteTimeout: answerWithin, IdleTimeout: idleAtMost,
-		MaxHeaderBytes: maxHeaders, Protocols: protocols,
+		ReadHeaderTimeout: headerTimeout, ReadTimeout: bodyTimeout, WriteTimeout: answerTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxHeaderBytes, Protocols: protocols,
 		ErrorLog: log.New(connectionErrors{}, "", 0),
 	}
 }
 
-// connectionErrors logs what net/http has to say of connections: mostly clients without a certificate, of which there may be many.
+// connectionErrors logs the connection errors of net/http. Most are from clients without a
+// certificate, which may be frequent.
 type connectionErrors struct{}
 
 func (connectionErrors) Write(line []byte) (int, error) {
-	klog.V(2).InfoS("Connection refused or broken", "why", string(line))
+	klog.V(2).InfoS("Connection rejected or broken", "err", string(line))
 	return len(line), nil
 }

@@ -50,23 +50,23 @@ func (w *world) want(what string, got []string, want ...string) {
 func TestBackToBack(t *testing.T) {
 	w := newCluster(t)
 	w.deployment("web", 3, nil)
-	w.want("the floor", w.asks(podOf("web", 0)), onDemand...)
-	w.want("the first on spot", w.asks(podOf("web", 1)), spot...)
-	w.want("the second on spot", w.asks(podOf("web", 2)), spot...)
-	w.want("beyond the budget", w.asks(podOf("web", 3)), onDemand...)
-	kept, reasons := w.answer(podOf("web", 4), spot...)
+	w.want("the floor", w.filter(podOf("web", 0)), onDemand...)
+	w.want("the first on spot", w.filter(podOf("web", 1)), spot...)
+	w.want("the second on spot", w.filter(podOf("web", 2)), spot...)
+	w.want("beyond the budget", w.filter(podOf("web", 3)), onDemand...)
+	kept, reasons := w.filterWithReasons(podOf("web", 4), spot...)
 	w.want("only spot has room", kept)
 	const reason = "spot budget used up: 2 of 2 replicas of shop/web-1 may run on spot (waits for on-demand room)"
 	w.want("the reasons", reasons, reason, reason, reason)
 
 	// Another workload has a budget of its own.
 	w.deployment("api", 2, nil)
-	w.want("floor of another workload", w.asks(podOf("api", 0)), onDemand...)
-	w.want("spot pod of another workload", w.asks(podOf("api", 1)), spot...)
+	w.want("floor of another workload", w.filter(podOf("api", 0)), onDemand...)
+	w.want("spot pod of another workload", w.filter(podOf("api", 1)), spot...)
 }
 
-// TestBackToBack with concurrent requests.
-func TestAtTheSameTime(t *testing.T) {
+// TestConcurrentFilter is TestBackToBack with concurrent requests.
+func TestConcurrentFilter(t *testing.T) {
 	w := newCluster(t)
 	w.deployment("web", 30, map[string]string{decision.MinOnDemandAnnotation: "10"})
 	var mu sync.Mutex
@@ -74,7 +74,7 @@ func TestAtTheSameTime(t *testing.T) {
 	var asking sync.WaitGroup
 	for i := range 60 {
 		asking.Go(func() {
-			kept := w.asks(podOf("web", i))
+			kept := w.filter(podOf("web", i))
 			mu.Lock()
 			defer mu.Unlock()
 			if slices.Contains(kept, "spot-0") {
@@ -117,7 +117,7 @@ func TestApprovalsEnd(t *testing.T) {
 		}, true},
 		"refused later": {func(w *world, pod *v1.Pod) {
 			// The scheduler may still bind the pod because of the first answer.
-			w.asks(pod, "unlabeled-and-unknown", "on-demand-0")
+			w.filter(pod, "unlabeled-and-unknown", "on-demand-0")
 		}, false},
 		"bound to a node that is still unknown": {func(w *world, pod *v1.Pod) { w.bound(pod, "new") }, false},
 		"bound to a node that remains unknown": {func(w *world, pod *v1.Pod) {
@@ -162,9 +162,9 @@ func TestApprovalsEnd(t *testing.T) {
 			w.deployment("web", 2, nil)
 			w.bound(podOf("web", 0), "on-demand-1")
 			pod := podOf("web", 1)
-			w.want("the pod", w.asks(pod), spot...)
+			w.want("the pod", w.filter(pod), spot...)
 			test.end(w, pod)
-			if got := len(w.asks(podOf("web", 2), spot...)) > 0; got != test.open {
+			if got := len(w.filter(podOf("web", 2), spot...)) > 0; got != test.open {
 				t.Errorf("spot is open to a sibling: %t, want %t", got, test.open)
 			}
 		})
@@ -177,18 +177,18 @@ func (w *world) sweepWith(get func(context.Context, types.NamespacedName) (types
 
 // If the scheduler asks about a pod again and again, a later filter refuses the pod on the nodes
 // that the extender returned.
-func TestComesBack(t *testing.T) {
+func TestRepeatedFilter(t *testing.T) {
 	w := newCluster(t)
 	w.deployment("web", 3, nil)
 	pod := podOf("web", 0)
-	w.want("first", w.asks(pod), onDemand...)
-	w.want("second", w.asks(pod), onDemand...)
-	w.want("third", w.asks(pod), slices.Concat(onDemand, spot)...)
+	w.want("first", w.filter(pod), onDemand...)
+	w.want("second", w.filter(pod), onDemand...)
+	w.want("third", w.filter(pod), slices.Concat(onDemand, spot)...)
 	// The pod may be bound to spot, and is probably bound to on-demand.
-	w.want("its sibling", w.asks(podOf("web", 1)), spot...)
-	w.want("the next", w.asks(podOf("web", 2)), onDemand...)
+	w.want("its sibling", w.filter(podOf("web", 1)), spot...)
+	w.want("the next", w.filter(podOf("web", 2)), onDemand...)
 	w.bound(pod, "on-demand-0")
-	w.want("a third sibling", w.asks(podOf("web", 3)), spot...)
+	w.want("a third sibling", w.filter(podOf("web", 3)), spot...)
 }
 
 // If pools are capped, the answer for a pod has nodes of one pool only, so that the next decision
@@ -196,11 +196,11 @@ func TestComesBack(t *testing.T) {
 func TestPoolCap(t *testing.T) {
 	w := newCluster(t)
 	w.deployment("web", 6, map[string]string{decision.MinOnDemandAnnotation: "2", decision.MaxPerPoolAnnotation: "1"})
-	w.want("floor", w.asks(podOf("web", 0)), onDemand...)
-	w.want("floor", w.asks(podOf("web", 1)), onDemand...)
+	w.want("floor", w.filter(podOf("web", 0)), onDemand...)
+	w.want("floor", w.filter(podOf("web", 1)), onDemand...)
 	var got []string
 	for i := range 3 {
-		kept := w.asks(podOf("web", 2+i))
+		kept := w.filter(podOf("web", 2+i))
 		if len(kept) != 1 {
 			t.Fatalf("pod %d: %v, want one node", i, kept)
 		}
@@ -208,21 +208,21 @@ func TestPoolCap(t *testing.T) {
 	}
 	slices.Sort(got)
 	w.want("the pools", got, spot...)
-	w.want("all pools full", w.asks(podOf("web", 5)), onDemand...)
-	_, reasons := w.answer(podOf("web", 6), "spot-0")
-	w.want("why", reasons, "spot pool full: at most 1 replicas of shop/web-1 may run in one pool (waits for room in another spot pool or on on-demand)")
+	w.want("all pools full", w.filter(podOf("web", 5)), onDemand...)
+	_, reasons := w.filterWithReasons(podOf("web", 6), "spot-0")
+	w.want("why", reasons, "spot pool full: a pool may hold 1 replicas of shop/web-1 (waits for room in another spot pool or on on-demand)")
 }
 
-func TestWhoIsConcerned(t *testing.T) {
+func TestConcernedPods(t *testing.T) {
 	w := newCluster(t)
 	w.deployment("web", 1, nil)
 	other := podOf("web", 0)
 	other.Spec.SchedulerName = v1.DefaultSchedulerName
-	w.want("pod of another profile", w.asks(other), w.names...)
+	w.want("pod of another profile", w.filter(other), w.names...)
 	daemon := podOf("web", 1)
 	daemon.OwnerReferences[0].Kind = "DaemonSet"
-	w.want("pod of a DaemonSet", w.asks(daemon), w.names...)
-	w.want("pod of this profile", w.asks(podOf("web", 2)), onDemand...)
+	w.want("pod of a DaemonSet", w.filter(daemon), w.names...)
+	w.want("pod of this profile", w.filter(podOf("web", 2)), onDemand...)
 }
 
 // Pods that forge a ReplicaSet's UID do not use its budget, whether they are bound or the scheduler
@@ -252,12 +252,12 @@ func TestForgedOwners(t *testing.T) {
 		}
 		cancel()
 	}
-	w.want("a genuine pod", w.asks(podOf("web", 1)), spot...)
+	w.want("a genuine pod", w.filter(podOf("web", 1)), spot...)
 }
 
 // After an error the scheduler retries after its backoff. A refusal makes the pod wait for an event
 // in the cluster.
-func TestCannotDecide(t *testing.T) {
+func TestDecisionErrors(t *testing.T) {
 	w := newCluster(t)
 	pod := podOf("web", 0)
 	waiting := make(chan struct{})
@@ -277,7 +277,7 @@ func TestCannotDecide(t *testing.T) {
 	if _, err := w.Filter(t.Context(), pod, candidatesOf([]string{"spot-0", "new"})); err == nil || !strings.Contains(err.Error(), "1 of 2 nodes: "+unknownNode) {
 		t.Errorf("with an unknown node: %v", err)
 	}
-	w.want("with an unknown node and a known one", w.asks(pod, "new", "on-demand-0"), "on-demand-0")
+	w.want("with an unknown node and a known one", w.filter(pod, "new", "on-demand-0"), "on-demand-0")
 }
 
 // If the replica count is the number of live pods, it includes this pod, even if the watch has not
@@ -293,7 +293,7 @@ func TestCountedByPods(t *testing.T) {
 	if err := store.Add(pods[0]); err != nil {
 		t.Fatal(err)
 	}
-	w.want("the first", w.asks(pods[0]), onDemand...)
+	w.want("the first", w.filter(pods[0]), onDemand...)
 	arrived := make(chan error)
 	go func() {
 		for !w.clock.HasWaiters() {
@@ -303,7 +303,7 @@ func TestCountedByPods(t *testing.T) {
 		w.clock.Step(arrivalPollInterval)
 		arrived <- err
 	}()
-	w.want("the second", w.asks(pods[1]), spot...)
+	w.want("the second", w.filter(pods[1]), spot...)
 	if err := <-arrived; err != nil {
 		t.Fatal(err)
 	}
@@ -353,7 +353,7 @@ func TestNomineesDoNotWaitForEachOther(t *testing.T) {
 		w.created(pod)
 	}
 	for n := 1; n <= 3; n++ {
-		open += len(w.asks(podOf("web", n), spot...))
+		open += len(w.filter(podOf("web", n), spot...))
 	}
 	if open != len(spot) {
 		t.Errorf("%d answers permit a spot node, want %d: for one of the pods", open, len(spot))
@@ -365,11 +365,11 @@ func TestWaiting(t *testing.T) {
 	w := newCluster(t, func(p *decision.Policy) { p.Defaults.FallbackAfter = 5 * time.Minute })
 	w.deployment("web", 1, nil)
 	pod := podOf("web", 0)
-	w.want("at once", w.asks(pod, spot...))
+	w.want("at once", w.filter(pod, spot...))
 	w.clock.Step(5*time.Minute - time.Second)
-	w.want("before the timeout", w.asks(pod, spot...))
+	w.want("before the timeout", w.filter(pod, spot...))
 	w.clock.Step(time.Second)
-	w.want("after the timeout", w.asks(pod, spot...), spot...)
+	w.want("after the timeout", w.filter(pod, spot...), spot...)
 	w.bound(pod, "spot-0")
 	select {
 	case event := <-w.events:
@@ -387,21 +387,21 @@ func TestOverflowNever(t *testing.T) {
 	w := newCluster(t, func(p *decision.Policy) { p.Defaults.Overflow = decision.NeverOverflow })
 	w.deployment("web", 3, nil)
 	first, second := podOf("web", 0), podOf("web", 1)
-	w.want("the floor", w.asks(first, onDemand...), onDemand...)
-	w.want("beyond the floor", w.asks(second, onDemand...))
+	w.want("the floor", w.filter(first, onDemand...), onDemand...)
+	w.want("beyond the floor", w.filter(second, onDemand...))
 	if _, waiting := w.register.counts(); waiting != 0 {
 		t.Errorf("%d pods wait for on-demand, want none", waiting)
 	}
-	w.want("beyond the floor, on spot", w.asks(second), spot...)
+	w.want("beyond the floor, on spot", w.filter(second), spot...)
 	w.deleted(w.bound(first, onDemand[0]))
-	w.want("in place of the first", w.asks(podOf("web", 2), onDemand...), onDemand...)
+	w.want("in place of the first", w.filter(podOf("web", 2), onDemand...), onDemand...)
 }
 
 func TestInvalidAnnotationIsReportedOnce(t *testing.T) {
 	w := newCluster(t)
 	w.deployment("web", 3, map[string]string{decision.MinOnDemandAnnotation: "lots"})
 	for range 3 {
-		w.asks(podOf("web", 0))
+		w.filter(podOf("web", 0))
 	}
 	if got := len(w.events); got != 1 {
 		t.Errorf("%d events, want 1", got)
@@ -447,8 +447,8 @@ func TestInherit(t *testing.T) {
 	if more := w.inherit([]v1.Pod{*pod}); more != 0 {
 		t.Errorf("the same again: %d pods, want none", more)
 	}
-	w.want("a sibling", w.asks(podOf("web", 2), spot...))
-	w.want("itself", w.asks(pod, spot...), spot...)
+	w.want("a sibling", w.filter(podOf("web", 2), spot...))
+	w.want("itself", w.filter(pod, spot...), spot...)
 
 	// A pod that was bound after the list was made counts once.
 	w.bound(pod, "spot-0")
@@ -518,21 +518,21 @@ func TestUnlabeledNodesSettle(t *testing.T) {
 	w.node("spot-0", "spot", "a")
 	w.node("young", "", "b")
 	w.deployment("web", 1, nil)
-	_, reasons := w.answer(podOf("web", 0), "young")
+	_, reasons := w.filterWithReasons(podOf("web", 0), "young")
 	w.want("while it is young", reasons, "node has no capacity label yet and is too young to count as on-demand")
 	w.clock.Step(30 * time.Second)
-	w.want("later, without an event", w.asks(podOf("web", 0), "young"), "young")
+	w.want("later, without an event", w.filter(podOf("web", 0), "young"), "young")
 }
 
 // The grace also applies without labeled nodes: after all spot nodes were reclaimed, new nodes get
 // their labels later.
-func TestGraceAfterAllLabelledNodesWent(t *testing.T) {
+func TestGraceAfterLabeledNodesWereDeleted(t *testing.T) {
 	w := newWorld(t, func(p *decision.Policy) { p.LabelGrace = 30 * time.Second })
 	w.node("spot-0", "spot", "a")
 	w.nodeHandler().OnDelete(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "spot-0"}})
 	w.node("young", "", "b")
 	w.deployment("web", 1, nil)
-	_, reasons := w.answer(podOf("web", 0), "young")
+	_, reasons := w.filterWithReasons(podOf("web", 0), "young")
 	w.want("while it is young", reasons, "node has no capacity label yet and is too young to count as on-demand")
 	w.clock.Step(30 * time.Second)
 	var names []string
@@ -540,7 +540,7 @@ func TestGraceAfterAllLabelledNodesWent(t *testing.T) {
 		names = append(names, node.Name)
 	}
 	w.want("the nodes that got no label in time", names, "young")
-	w.want("later, without an event", w.asks(podOf("web", 0), "young"), "young")
+	w.want("later, without an event", w.filter(podOf("web", 0), "young"), "young")
 }
 
 // The record of an earlier leader in the lease applies to nodes that were read before.
@@ -549,13 +549,13 @@ func TestGraceAfterAnEarlierLeaderSawLabels(t *testing.T) {
 	w.node("young", "", "b")
 	w.deployment("web", 1, nil)
 	w.Labels().Remember()
-	_, reasons := w.answer(podOf("web", 0), "young")
+	_, reasons := w.filterWithReasons(podOf("web", 0), "young")
 	w.want("while it is young", reasons, "node has no capacity label yet and is too young to count as on-demand")
 }
 
 // The extender waits once for an owner that remains unknown: kube-scheduler schedules no other pod
 // during the wait.
-func TestWaitsOnce(t *testing.T) {
+func TestWaitForOwnerOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(t)
 		w.Extender.clock = clock.RealClock{}
@@ -588,7 +588,7 @@ func TestManyNodes(t *testing.T) {
 	w.bound(podOf("web", 0), "od")
 	seen := map[string]bool{}
 	for i := range 60 { // the probability that a node is in no sample is negligible
-		kept := w.asks(podOf("web", 1+i))
+		kept := w.filter(podOf("web", 1+i))
 		small := 0
 		for _, name := range kept {
 			seen[name] = true
@@ -603,8 +603,8 @@ func TestManyNodes(t *testing.T) {
 	if len(seen) != 1020 {
 		t.Errorf("%d of 1,020 spot nodes were in any answer", len(seen))
 	}
-	w.asks(podOf("web", 1))
-	if kept := w.asks(podOf("web", 1)); len(kept) != 1021 {
+	w.filter(podOf("web", 1))
+	if kept := w.filter(podOf("web", 1)); len(kept) != 1021 {
 		t.Errorf("%d nodes in the third answer, want all 1,021", len(kept))
 	}
 }
@@ -614,7 +614,7 @@ func TestManyKinds(t *testing.T) {
 	w := newWorld(t)
 	w.nodes(150, "spot")
 	w.deployment("web", 100, map[string]string{decision.MinOnDemandAnnotation: "0"})
-	if kept, reasons := w.answer(podOf("web", 0)); len(kept) != 150 {
+	if kept, reasons := w.filterWithReasons(podOf("web", 0)); len(kept) != 150 {
 		t.Errorf("%d of 150 nodes, each in its own pool, are in the answer: %v", len(kept), reasons)
 	}
 }
@@ -660,7 +660,7 @@ func TestPanic(t *testing.T) {
 	w.index.kindsByName.set("spot-0", 99) // no such kind
 	func() {
 		defer func() { _ = recover() }()
-		kept := w.asks(podOf("web", 0), "spot-0")
+		kept := w.filter(podOf("web", 0), "spot-0")
 		t.Errorf("expected a panic, got %v", kept)
 	}()
 	if !w.index.mu.TryLock() {

@@ -103,8 +103,8 @@ type notLeading struct{ error }
 
 func (n notLeading) Unwrap() error { return n.error }
 
-// ifLeading calls decide if this replica leads, or if the policy does not apply to pod: every replica
-// passes such pods.
+// ifLeading calls decide if this replica leads, or if the policy does not apply to pod: every
+// replica passes such pods.
 func (h *handler) ifLeading(pod *v1.Pod, decide func() error) error {
 	if !h.extender.concerns(pod) {
 		return decide()
@@ -154,8 +154,8 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) (x *exchange, rel
 		return nil, nil, tooLong()
 	}
 	if size < 0 {
-		// A body of unknown length would have to count with MaxBody. Two such bodies would block all
-		// other requests.
+		// A body of unknown length would have to count with MaxBody. Two such bodies would block
+		// all other requests.
 		return nil, nil, badRequest{http.StatusLengthRequired, errors.New("expected a Content-Length")}
 	}
 	if !h.memory.TryAcquire(size) { // nearly always succeeds, which saves a timeout and its timer

@@ -221,7 +221,7 @@ func (*lateRole) Leader() string { return "" }
 func BenchmarkRequests(b *testing.B) {
 	w := newLargeWorld(b)
 	h := &handler{extender: w.Extender, role: &role{}}
-	left := w.asks(podOf("web", 0))
+	left := w.filter(podOf("web", 0))
 	// Random order: each of kube-scheduler's workers finds some of the nodes.
 	for _, names := range [][]string{w.names, left} {
 		rand.New(rand.NewPCG(0, 0)).Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })

@@ -113,7 +113,7 @@ func TestReadPod(t *testing.T) {
 
 // Names are copied verbatim from the request unless one of the names has an escape. Escapes
 // elsewhere have no effect.
-func TestNamesAsTheyStand(t *testing.T) {
+func TestVerbatimNames(t *testing.T) {
 	for name, test := range map[string]struct{ pod, names, want string }{
 		"nothing escaped": {`p`, `["<a>","b"]`, `["<a>","b"]`},
 		"in the pod only": {`\"p\\`, `["<a>","b"]`, `["<a>","b"]`},
@@ -138,7 +138,7 @@ func TestNamesAsTheyStand(t *testing.T) {
 
 // Names are read as encoding/json reads them, and answers return them, regardless of formatting and
 // of other fields. A truncated body is rejected.
-func TestAnyNames(t *testing.T) {
+func TestNames(t *testing.T) {
 	list := new(nameList) // reused, as the server does
 	rapid.Check(t, func(t *rapid.T) {
 		names := rapid.SliceOf(rapid.OneOf(rapid.String(), rapid.StringMatching(`[a-z0-9.-]{1,40}`))).Draw(t, "names")

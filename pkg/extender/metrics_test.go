@@ -11,7 +11,7 @@ import (
 
 // Alerts use increases, and a series that appears with its first count is not one. The dashboard
 // finds the profile by its caches_synced series.
-func TestMetricsFromTheStart(t *testing.T) {
+func TestInitialMetrics(t *testing.T) {
 	w := newWorld(t)
 	w.nodes(1, "spot")
 	w.deployment("web", 1, nil)
@@ -69,7 +69,7 @@ func TestMetricsFromTheStart(t *testing.T) {
 		}
 	}
 	full = true
-	w.want("the floor", w.asks(podOf("web", 0)))
+	w.want("the floor", w.filter(podOf("web", 0)))
 	w.clock.Step(time.Minute)
 	want(`caches_synced`+profile+` 1`, `waiting_for_on_demand_pods`+profile+` 1`, `longest_wait_for_on_demand_seconds`+profile+` 60`)
 }

@@ -80,7 +80,7 @@ func (c *truth) ask(rt *rapid.T) {
 	}
 	// Other filters may have removed nodes.
 	names := rapid.SliceOfNDistinct(rapid.SampledFrom(c.names), 1, len(c.names), rapid.ID).Draw(rt, "nodes")
-	if kept := c.asks(pod, names...); len(kept) > 0 {
+	if kept := c.filter(pod, names...); len(kept) > 0 {
 		c.flight[pod] = rapid.SampledFrom(kept).Draw(rt, "chosen")
 	}
 }

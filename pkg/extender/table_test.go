@@ -37,7 +37,7 @@ func TestTable(t *testing.T) {
 }
 
 // The size of a table does not grow when nodes with new names are added and deleted.
-func TestTableForgets(t *testing.T) {
+func TestTableSize(t *testing.T) {
 	table := newTable()
 	for i := range 100_000 {
 		table.set(fmt.Sprintf("node-%d", i), 1)

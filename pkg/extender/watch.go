@@ -114,8 +114,8 @@ type placement struct {
 	asked    *pendingPod
 }
 
-// countChange counts the change of a pod. It returns the placement if the pod was just bound after an
-// approval of this extender.
+// countChange counts the change of a pod. It returns the placement if the pod was just bound after
+// an approval of this extender.
 func (e *Extender) countChange(before, after *v1.Pod) *placement {
 	e.index.mu.Lock()
 	defer e.index.mu.Unlock()

@@ -110,15 +110,15 @@ func podOf(deployment string, n int) *v1.Pod {
 	}
 }
 
-// asks sends a filter request for a pod and returns the permitted nodes in alphabetical order.
-func (w *world) asks(pod *v1.Pod, names ...string) []string {
+// filter sends a filter request for a pod and returns the permitted nodes in alphabetical order.
+func (w *world) filter(pod *v1.Pod, names ...string) []string {
 	w.Helper()
-	kept, _ := w.answer(pod, names...)
+	kept, _ := w.filterWithReasons(pod, names...)
 	return kept
 }
 
-// answer is asks, with the reasons if no node is permitted.
-func (w *world) answer(pod *v1.Pod, names ...string) (kept, reasons []string) {
+// filterWithReasons is asks, with the reasons if no node is permitted.
+func (w *world) filterWithReasons(pod *v1.Pod, names ...string) (kept, reasons []string) {
 	w.Helper()
 	if len(names) == 0 {
 		names = w.names

@@ -20,37 +20,39 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/extender"
 )
 
-// name is that of the lock and of who reports events.
+// name is the name of the lease and of the reporter of events.
 const name = "spot-extender"
 
-// stopWithin is how long a replica that is told to end takes to answer what it has been asked; bindWithin comes after it.
-const stopWithin = 10 * time.Second
+// stopTimeout is the time within which a stopping replica answers pending requests; settleTimeout
+// follows.
+const stopTimeout = 10 * time.Second
 
-// perSecond is how many requests each client sends, on average and at once: events and takeovers, but no placement.
-const perSecond = 100
+// clientQPS is the rate limit and burst of each client, in requests per second. Events and
+// takeovers use it; placements send no requests.
+const clientQPS = 100
 
-// start runs the extender until ctx is done, the lease is lost or something cannot be started.
+// start runs the extender until ctx is done, the lease is lost or a component fails to start.
 func start(ctx context.Context, setup *setup) error {
 	setup.warn(klog.FromContext(ctx))
 	config, err := daemon.Connect(setup.kubeconfig)
 	if err != nil {
 		return err
 	}
-	config.QPS, config.Burst = perSecond, perSecond
+	config.QPS, config.Burst = clientQPS, clientQPS
 	mgr, err := manager.New(config, manager.Options{
 		Logger:                  klog.Background(),
 		HealthProbeBindAddress:  setup.healthAddress,
-		GracefulShutdownTimeout: ptr.To(stopWithin + bindWithin + 2*time.Second),
+		GracefulShutdownTimeout: ptr.To(stopTimeout + settleTimeout + 2*time.Second),
 		Metrics: metricsserver.Options{
 			BindAddress: setup.metricsAddress, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("making the manager: %w", err)
+		return fmt.Errorf("creating the manager: %w", err)
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("making a client: %w", err)
+		return fmt.Errorf("creating a client: %w", err)
 	}
 	factory := daemon.NewInformers(client)
 	decider, err := extender.New(setup.profile, setup.policy, setup.signals, factory, mgr.GetEventRecorder(name), clock.RealClock{})
@@ -77,15 +79,15 @@ func start(ctx context.Context, setup *setup) error {
 	)
 }
 
-// warn logs what the configuration says and does not get.
+// warn logs arguments in the configuration that have no effect.
 func (s *setup) warn(logger klog.Logger) {
 	if len(s.unused) > 0 {
-		logger.Info("Warning: pools are not compared by risk here, so these arguments of SpotPreference do nothing",
+		logger.Info("Warning: the extender does not compare pools by risk, so these arguments of SpotPreference have no effect",
 			"arguments", s.unused, "file", s.schedulerConfigFile)
 	}
 }
 
-// ready is a healthz.Checker: a replica is ready with full caches, whether it leads or stands by.
+// ready implements healthz.Checker. A replica with synced caches is ready, as leader or as standby.
 func (s *service) ready(*http.Request) error {
 	if !s.synced() {
 		return errNotSynced
