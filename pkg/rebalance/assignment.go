@@ -12,24 +12,27 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
-// assignRunning replaces pods that make up a floor on on-demand, and do not require on-demand: they are from before the autoscaler mode was
-// switched on. Autoscalers see no reason for their places, and would move them to spot. Nothing is wrong with such a pod yet, so one that would lose
-// data on its node is left alone, and every other replica must be ready.
+// assignRunning replaces pods on on-demand that make up a floor but do not require on-demand. Such
+// pods were created before the autoscaler mode was switched on. An autoscaler would move them to
+// spot, because they do not require their capacity type. Nothing is wrong with such a pod yet. So a
+// pod that would lose local data stays, and every other replica must be ready.
 func (r *round) assignRunning() {
-	r.toOnDemand(migration.Assign, r.assignable, r.running)
+	r.toOnDemand(migration.Assign, r.assignable, r.assignCandidates)
 }
 
-// assignable returns how many pods of a workload should require on-demand if one of it may be replaced now, else 0.
-func (r *round) assignable(w *cluster.Workload) (lacks int) {
+// assignable returns the number of pods of a workload that should require on-demand, or 0 if none
+// may be replaced now.
+func (r *round) assignable(w *cluster.Workload) (pods int) {
 	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
-	if w.RollingOut || deficit(w) > 0 || !r.free(w, false) || !r.wouldBeGated(w) {
+	if w.RollingOut || deficit(w) > 0 || !r.mayMove(w, false) || !r.wouldBeGated(w) {
 		return 0
 	}
 	return unassigned(w)
 }
 
-// wouldBeGated reports whether the replacement of a pod would be assigned a capacity type: the youngest of the pods that were not is older than
-// the admission policy. Otherwise replacing pods would never end.
+// wouldBeGated reports whether the replacement of a pod would be assigned a capacity type. It would
+// if the youngest unassigned pod is older than the admission policy. Without this check,
+// replacements would never end.
 func (r *round) wouldBeGated(w *cluster.Workload) bool {
 	var youngest time.Time
 	for _, revision := range w.Revisions {
@@ -42,10 +45,10 @@ func (r *round) wouldBeGated(w *cluster.Workload) bool {
 	return r.settings.WouldBeGated == nil || r.settings.WouldBeGated(youngest)
 }
 
-// unassigned returns how many pods of a workload on on-demand should require that, and do not.
-func unassigned(w *cluster.Workload) (lacks int) {
+// unassigned returns the number of pods on on-demand that should require on-demand but do not.
+func unassigned(w *cluster.Workload) (total int) {
 	if w.Settings.WhenUnsatisfiable == decision.ScheduleAnyway {
-		return 0 // the floor is a preference, and no replica requires anything
+		return 0 // the floor is a preference, so no replica requires a capacity type
 	}
 	for _, revision := range w.Revisions {
 		running, assigned, ordered := 0, 0, false
@@ -54,30 +57,32 @@ func unassigned(w *cluster.Workload) (lacks int) {
 			switch {
 			case p.Subject.Pod.OnlyOnDemand:
 				assigned++
-			case unassignedOn(p):
+			case unassignedOnDemand(p):
 				running++
 			}
 		}
 		if !ordered {
 			running = min(running, max(0, w.Floor-assigned))
 		}
-		lacks += running
+		total += running
 	}
-	return lacks
+	return total
 }
 
-// unassignedOn reports whether a pod is on on-demand, may be one of the floor and does not require on-demand.
-func unassignedOn(p *cluster.Pod) bool {
+// unassignedOnDemand reports whether a pod runs on on-demand, may be part of the floor and does not
+// require on-demand.
+func unassignedOnDemand(p *cluster.Pod) bool {
 	pod := &p.Subject.Pod
-	return on(p, decision.OnDemand) && !pod.OnlyOnDemand && !pod.OnlySpot && (!pod.Workload.Ordered || belowFloor(p))
+	return runsOn(p, decision.OnDemand) && !pod.OnlyOnDemand && !pod.OnlySpot && (!pod.Workload.Ordered || belowFloor(p))
 }
 
-// running returns the pods of a workload that may be replaced by ones that require on-demand, in the order in which they are tried; as in ill, of
-// those that are counted one a revision.
-func (r *round) running(w *cluster.Workload) (pods []*cluster.Pod) {
+// assignCandidates returns the pods of a workload that may be replaced by pods that require
+// on-demand, in the order in which the planner tries them. As in healCandidates, it returns one pod
+// per revision unless the workload is a StatefulSet.
+func (r *round) assignCandidates(w *cluster.Workload) (pods []*cluster.Pod) {
 	for _, revision := range w.Revisions {
 		for _, p := range r.candidates(revision, decision.OnDemand) {
-			if !unassignedOn(p) || !spared(p) || !r.settings.MoveLocalStorage && kube.LosesLocalData(p.Pod) {
+			if !unassignedOnDemand(p) || !spareable(p) || !r.settings.MoveLocalStorage && kube.LosesLocalData(p.Pod) {
 				continue
 			}
 			pods = append(pods, p)

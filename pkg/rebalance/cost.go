@@ -17,22 +17,26 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
-// floorCost is the deletion cost of a floor's pods. That of every other is 0, so any number above would do.
+// floorCost is the deletion cost of pods in the floor. The default cost is 0, so any positive
+// number has the same effect.
 const floorCost = "1000"
 
-// Cost is the deletion cost that a pod is to have.
+// Cost is a planned change of a pod's deletion cost.
 type Cost struct {
 	Pod *cluster.Pod
-	// Value is what controller.kubernetes.io/pod-deletion-cost is to say; "": nothing.
+	// Value is the new value of controller.kubernetes.io/pod-deletion-cost; "" removes the
+	// controller's value.
 	Value string
 }
 
-// DeletionCosts returns which pods are to get a deletion cost, and which to lose ours, in the order of the workloads, so that a scale-down of a
-// Deployment of ours takes its spot replicas and leaves its floor: as many of its newest revision's pods on on-demand as the floor has, by
-// their rank. A pod that stays in the floor is written to once.
+// DeletionCosts returns the pods that need a deletion cost and the pods that should lose the
+// controller's cost, in the order of the workloads. With these costs, the scale-down of a managed
+// Deployment removes spot replicas first and keeps the floor. The floor is the first pods by rank
+// on on-demand of the newest revision. A pod that stays in the floor is written once.
 //
-// None gets one while the floor is all there is, or during a rollout: the scale-down of an old revision spares the pods that have one already.
-// Where the user has set the cost of any pod of a workload, his order counts, and ours is taken off.
+// No pod gets a cost during a rollout or if the workload has no more replicas than its floor. Pods
+// of an old revision keep their cost, so its scale-down spares them. If the user has set the cost
+// of any pod of a workload, the user's order applies, and the controller's costs are removed.
 func DeletionCosts(s *cluster.Snapshot) (costs []Cost) {
 	for _, w := range s.Workloads {
 		costs = append(costs, costsOf(w)...)
@@ -64,10 +68,10 @@ func costsOf(w *cluster.Workload) (costs []Cost) {
 	return costs
 }
 
-// floorOf returns the pods that make up a workload's floor, as far as there are as many.
+// floorOf returns the pods that make up a workload's floor. There may be fewer than the floor.
 func floorOf(w *cluster.Workload) []*cluster.Pod {
 	newest := w.Revisions[len(w.Revisions)-1]
-	pods := slices.DeleteFunc(slices.Clone(newest.Pods), func(p *cluster.Pod) bool { return !on(p, decision.OnDemand) })
+	pods := slices.DeleteFunc(slices.Clone(newest.Pods), func(p *cluster.Pod) bool { return !runsOn(p, decision.OnDemand) })
 	slices.SortStableFunc(pods, cluster.ByRank)
 	return pods[:min(w.Floor, len(pods))]
 }
@@ -77,8 +81,9 @@ func hasUsersCost(p *cluster.Pod) bool {
 	return ok && !p.HasOurCost()
 }
 
-// Apply writes the cost, only on the very version of the pod that it was planned for, so that one that the user sets meanwhile stays. A
-// conflict is an error like every other; the next plan, from a newer snapshot, says what is still to be done.
+// Apply writes the cost. The resourceVersion in the patch prevents that it overwrites a cost that
+// the user set meanwhile. A conflict is returned as an error; the plan of a newer snapshot contains
+// the change again if it is still needed.
 func (c Cost) Apply(ctx context.Context, client kubernetes.Interface) error {
 	annotations := map[string]*string{cluster.CostAnnotation: nil}
 	if c.Value != "" {

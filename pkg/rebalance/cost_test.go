@@ -29,31 +29,31 @@ func TestDeletionCosts(t *testing.T) {
 		change func(*world)
 		want   []string
 	}{
-		"the floor": {spread, func(*world) {}, []string{"web-0=1000", "web-1=1000"}},
-		"the oldest": {spread, func(w *world) { w.pod("web-2").born = start.Add(-2 * time.Hour) },
+		"floor": {spread, func(*world) {}, []string{"web-0=1000", "web-1=1000"}},
+		"oldest pods": {spread, func(w *world) { w.pod("web-2").created = start.Add(-2 * time.Hour) },
 			[]string{"web-2=1000", "web-0=1000"}},
-		"those that require on-demand": {spread, func(w *world) { w.pod("web-2").onlyOnDemand = true; w.pod("web-1").annotations = ours() },
+		"pods that require on-demand": {spread, func(w *world) { w.pod("web-2").onlyOnDemand = true; w.pod("web-1").annotations = ours() },
 			[]string{"web-2=1000"}},
-		"those that have it stay": {spread, func(w *world) { w.pod("web-1").annotations, w.pod("web-2").annotations = ours(), ours() }, nil},
-		"one more than the floor loses it": {spread, func(w *world) {
+		"pods with a cost keep it": {spread, func(w *world) { w.pod("web-1").annotations, w.pod("web-2").annotations = ours(), ours() }, nil},
+		"one pod more than the floor": {spread, func(w *world) {
 			w.pod("web-0").annotations, w.pod("web-1").annotations, w.pod("web-2").annotations = ours(), ours(), ours()
 		}, []string{"web-2="}},
-		"one on spot loses it": {spread, func(w *world) { w.pod("web-4").annotations = ours() }, []string{"web-0=1000", "web-1=1000", "web-4="}},
-		"fewer on on-demand than the floor": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 3: o o s s"},
+		"pod on spot loses the cost": {spread, func(w *world) { w.pod("web-4").annotations = ours() }, []string{"web-0=1000", "web-1=1000", "web-4="}},
+		"fewer pods on on-demand than the floor": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 3: o o s s"},
 			func(*world) {}, []string{"web-0=1000", "web-1=1000"}},
-		"scaled down to the floor: nothing is taken off": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 2 floor 2: o o"},
+		"scaled down to the floor: pods keep their cost": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 2 floor 2: o o"},
 			func(w *world) { w.pod("web-0").annotations, w.pod("web-1").annotations = ours(), ours() }, nil},
-		"nothing but the floor: nothing to tell apart": {[]string{"node o on-demand 9", "Deployment web 2 floor 2: o o"}, func(*world) {}, nil},
-		"a rollout: as it is":                          {spread, func(w *world) { w.workload("web").rollingOut = true; w.pod("web-4").annotations = ours() }, nil},
-		"a StatefulSet, whose ordinals say it":         {[]string{"node o on-demand 9", "node s spot 9", "StatefulSet db 3 floor 1: o s s"}, func(*world) {}, nil},
-		"somebody else's":                              {spread, func(w *world) { w.workload("web").notOurs = true }, nil},
-		"not ours any more":                            {spread, func(w *world) { w.workload("web").notOurs = true; w.pod("web-0").annotations = ours() }, []string{"web-0="}},
-		"the user has an order of his own":             {spread, func(w *world) { w.pod("web-4").annotations = map[string]string{v1.PodDeletionCost: "-5"} }, nil},
-		"the user changed ours: only our marker goes": {spread, func(w *world) {
+		"no pods beyond the floor":             {[]string{"node o on-demand 9", "Deployment web 2 floor 2: o o"}, func(*world) {}, nil},
+		"rollout: no change":                   {spread, func(w *world) { w.workload("web").rollingOut = true; w.pod("web-4").annotations = ours() }, nil},
+		"StatefulSet: ordered by its ordinals": {[]string{"node o on-demand 9", "node s spot 9", "StatefulSet db 3 floor 1: o s s"}, func(*world) {}, nil},
+		"unmanaged workload":                   {spread, func(w *world) { w.workload("web").unmanaged = true }, nil},
+		"workload no longer managed":           {spread, func(w *world) { w.workload("web").unmanaged = true; w.pod("web-0").annotations = ours() }, []string{"web-0="}},
+		"the user has set a cost":              {spread, func(w *world) { w.pod("web-4").annotations = map[string]string{v1.PodDeletionCost: "-5"} }, nil},
+		"the user changed our cost: only our marker is removed": {spread, func(w *world) {
 			w.pod("web-0").annotations = ours()
 			w.pod("web-0").annotations[v1.PodDeletionCost] = "7"
 		}, []string{"web-0="}},
-		"only our marker is left: somebody took the cost": {spread, func(w *world) {
+		"another actor removed the cost, not our marker": {spread, func(w *world) {
 			w.pod("web-0").annotations = map[string]string{cluster.CostAnnotation: "1000"}
 		}, []string{"web-0=1000", "web-1=1000"}},
 	}
@@ -61,7 +61,7 @@ func TestDeletionCosts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(test.lines...)
 			test.change(w)
-			// The fake API server knows nothing of preconditions; TestCostConflict has them.
+			// The fake API server does not check preconditions; TestCostConflict does.
 			var objects []runtime.Object
 			for _, p := range w.snapshot().Pods {
 				objects = append(objects, p.Pod)
@@ -89,19 +89,20 @@ func TestDeletionCosts(t *testing.T) {
 					p.annotations = written.Annotations
 				}
 			}
-			if name == "the user changed ours: only our marker goes" {
+			if name == "the user changed our cost: only our marker is removed" {
 				if diff := cmp.Diff(map[string]string{v1.PodDeletionCost: "7"}, w.pod("web-0").annotations); diff != "" {
 					t.Errorf("annotations (-want +got):\n%s", diff)
 				}
 			}
 			if again := rebalance.DeletionCosts(w.snapshot()); len(again) > 0 {
-				t.Errorf("written, and to be written again: %v", again)
+				t.Errorf("planned again after they were written: %v", again)
 			}
 		})
 	}
 }
 
-// What was planned for an older version of the pod is refused by the API server, and says so.
+// The API server rejects a cost that was planned for an older version of the pod, and Apply returns
+// a conflict.
 func TestCostConflict(t *testing.T) {
 	client := fake.NewClientset()
 	var body string

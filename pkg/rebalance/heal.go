@@ -12,71 +12,78 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
-// heal moves pods that stand on spot against the policy to on-demand that has room, those of the workloads first that lack most. It waits for
-// no calm: on-demand is where nothing is reclaimed. A rollout is left to itself unless it is paused: what it lacks, its end may bring.
+// heal moves pods that exceed their budget from spot to on-demand, if on-demand has room. The
+// workloads with the largest deficit are first. Heal does not wait for a calm period, because
+// on-demand nodes are not reclaimed. It skips workloads during a rollout unless the rollout is
+// paused: the end of the rollout may remove the deficit.
 func (r *round) heal() {
-	r.toOnDemand(migration.Heal, r.healable, r.ill)
+	r.toOnDemand(migration.Heal, r.healable, r.healCandidates)
 }
 
-// toOnDemand moves a pod of each workload to on-demand, those of the workloads first that lack most by lacks. pods returns the pods of a workload
-// in the order in which they are tried. What can be placed on nodes that exist comes before what an autoscaler has to buy for.
-func (r *round) toOnDemand(reason migration.Reason, lacks func(*cluster.Workload) int, pods func(*cluster.Workload) []*cluster.Pod) {
-	type patient struct {
+// toOnDemand moves one pod of each workload to on-demand. deficitOf returns a workload's deficit;
+// the largest deficit is first. candidates returns the pods of a workload in the order in which the
+// planner tries them. Moves to existing nodes are planned before moves for which an autoscaler has
+// to buy a node.
+func (r *round) toOnDemand(reason migration.Reason, deficitOf func(*cluster.Workload) int, candidates func(*cluster.Workload) []*cluster.Pod) {
+	type deficient struct {
 		*cluster.Workload
-		lacks int
+		deficit int
 	}
-	var patients []patient
+	var workloads []deficient
 	for _, w := range r.snapshot.Workloads {
-		if lacks := lacks(w); lacks > 0 {
-			patients = append(patients, patient{w, lacks})
+		if pods := deficitOf(w); pods > 0 {
+			workloads = append(workloads, deficient{w, pods})
 		}
 	}
-	slices.SortStableFunc(patients, func(a, b patient) int { return cmp.Compare(b.lacks, a.lacks) })
+	slices.SortStableFunc(workloads, func(a, b deficient) int { return cmp.Compare(b.deficit, a.deficit) })
 	for _, buy := range []bool{false, true} {
-		for _, w := range patients {
-			if r.full() {
+		for _, w := range workloads {
+			if r.limitReached() {
 				return
 			}
-			r.oneToOnDemand(w.Workload, reason, pods, buy)
+			r.oneToOnDemand(w.Workload, reason, candidates, buy)
 		}
 	}
 }
 
-// healable returns how many pods of a workload belong on on-demand if it may be healed now, else 0.
-func (r *round) healable(w *cluster.Workload) (lacks int) {
+// healable returns the number of pods of a workload that should run on on-demand, or 0 if the
+// workload may not be healed now.
+func (r *round) healable(w *cluster.Workload) (pods int) {
 	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
-	if w.RollingOut && !halted(w) || !r.free(w, r.stuck(w)) {
+	if w.RollingOut && !halted(w) || !r.mayMove(w, r.stuck(w)) {
 		return 0
 	}
 	return deficit(w)
 }
 
-// oneToOnDemand moves a pod of a workload to on-demand if that has room, or with buy if an autoscaler can buy it.
-func (r *round) oneToOnDemand(w *cluster.Workload, reason migration.Reason, pods func(*cluster.Workload) []*cluster.Pod, buy bool) {
+// oneToOnDemand moves a pod of a workload to on-demand if an existing node has room. With buy, it
+// moves a pod for which an autoscaler can buy a node.
+func (r *round) oneToOnDemand(w *cluster.Workload, reason migration.Reason, candidates func(*cluster.Workload) []*cluster.Pod, buy bool) {
 	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
 	if r.moved[w.Key] || buy && !r.gating {
 		return
 	}
-	for _, p := range pods(w) {
+	for _, p := range candidates(w) {
 		requires := r.requiresOnDemand(p)
 		to, why := r.room.Replace(p, requires)
 		if to != nil && to.Facts.Capacity.Type == decision.OnDemand || buy && to == nil && r.buyable(p, requires, why) {
-			r.begin(p, reason, requires, to)
+			r.addMove(p, reason, requires, to)
 			return
 		}
 	}
 }
 
-// deficit returns how many pods of a workload on spot belong on on-demand and could run there.
+// deficit returns the number of pods of a workload on spot that should and could run on on-demand.
 func deficit(w *cluster.Workload) int { return w.Standing().Heals }
 
-// overBudget returns how many pods of a revision are on spot and should not be.
+// overBudget returns the number of pods of a revision on spot beyond its budget.
 func overBudget(revision *cluster.Revision) int { return revision.Standing().OverBudget }
 
-// ill returns the pods of a workload whose move to on-demand would help, in the order in which they are tried: of a revision that is over
-// its budget, else of the newest. Pods of one revision are alike to the room but for what is bound to a place, so of those that are counted
-// one a revision is tried.
-func (r *round) ill(w *cluster.Workload) (pods []*cluster.Pod) {
+// healCandidates returns the pods of a workload whose move to on-demand reduces the deficit, in the
+// order in which the planner tries them. Pods of a revision over its budget are first, then pods of
+// the newest revision. To the room, the pods of one revision are equal unless they are bound to a
+// location. So one pod per revision is tried, unless the workload is a StatefulSet.
+func (r *round) healCandidates(w *cluster.Workload) (pods []*cluster.Pod) {
 	revisions := slices.Clone(w.Revisions)
 	slices.Reverse(revisions)
 	slices.SortStableFunc(revisions, func(a, b *cluster.Revision) int {

@@ -16,50 +16,52 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
-// makeRoom moves replicas beyond their floors from on-demand to spot where a pod that must have on-demand waits and would then fit, by its requests
-// and its cluster.Demand.
+// makeRoom moves replicas beyond their floors from on-demand to spot if an unschedulable pod that
+// needs on-demand then fits, by its requests and its cluster.Demand.
 //
-// The pods that wait are served as the scheduler would: by priority, then the one that waits longest. Of the nodes that could be made to take one
-// it is the one with the fewest pods to move, the first by name.
+// The waiting pods are served in the order of the scheduler: by priority, then by waiting time. Of
+// the suitable nodes, makeRoom chooses the one with the fewest pods to move, then the first by
+// name.
 func (r *round) makeRoom() {
-	waiters := r.waiters()
-	if len(waiters) == 0 {
+	waiting := r.waitingPods()
+	if len(waiting) == 0 {
 		return
 	}
-	c := &clearing{round: r, usable: map[kube.OwnerKey]int{}}
+	c := &roomRound{round: r, movable: map[kube.OwnerKey]int{}}
 	for _, n := range r.snapshot.Nodes {
 		if n.Facts.Capacity.Type == decision.OnDemand {
 			c.rooms = append(c.rooms, r.roomOn(n))
 		}
 	}
 	for _, p := range r.snapshot.Pods {
-		if p.Node != nil && r.leaves(p) {
+		if p.Node != nil && r.leaving(p) {
 			r.places[p] = nil
 		}
 	}
-	for _, w := range waiters {
-		if r.full() || r.room.Over() {
+	for _, w := range waiting {
+		if r.limitReached() || r.room.Over() {
 			return
 		}
-		c.serve(w)
+		c.makeRoomFor(w)
 	}
 }
 
-// waiters returns the pods that found no node and may take on-demand only. One for which others are being preempted has its room already.
-func (r *round) waiters() (waiters []*cluster.Pod) {
+// waitingPods returns the unschedulable pods that may run on on-demand only. A pod with a nominated
+// node is excluded: preemption makes room for it.
+func (r *round) waitingPods() (waiting []*cluster.Pod) {
 	for _, p := range r.snapshot.Pods {
-		if waits(p) {
-			waiters = append(waiters, p)
+		if waitsForOnDemand(p) {
+			waiting = append(waiting, p)
 		}
 	}
-	slices.SortStableFunc(waiters, func(a, b *cluster.Pod) int {
+	slices.SortStableFunc(waiting, func(a, b *cluster.Pod) int {
 		return cmp.Or(cmp.Compare(corev1.PodPriority(b.Pod), corev1.PodPriority(a.Pod)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
 	})
-	return waiters
+	return waiting
 }
 
-// waits reports whether a pod found no node and may take on-demand only.
-func waits(p *cluster.Pod) bool {
+// waitsForOnDemand reports whether a pod is unschedulable and may run on on-demand only.
+func waitsForOnDemand(p *cluster.Pod) bool {
 	defer recovery.Recover(recovery.Pod, klog.KObj(p))
 	if p.Spec.NodeName != "" || p.Workload == nil || !p.Workload.Ours || !p.Live() || p.Status.NominatedNodeName != "" || !kube.Unschedulable(p.Pod) || p.Excessive() {
 		return false
@@ -68,21 +70,22 @@ func waits(p *cluster.Pod) bool {
 	return plan.MustHaveOnDemand()
 }
 
-// leaves reports whether the room of a pod is about to be free. That of one which may never end is not.
-func (r *round) leaves(p *cluster.Pod) bool {
+// leaving reports whether a pod will soon free its room. A pod that may never end is not leaving.
+func (r *round) leaving(p *cluster.Pod) bool {
 	return (p.ReleasedFrom != nil || p.DeletionTimestamp != nil) && !r.lingers(p)
 }
 
-// onDemandRoom is an on-demand node with what is left of it when everything has left that is on its way out.
+// onDemandRoom is an on-demand node with the resources that are free after all leaving pods have
+// ended.
 type onDemandRoom struct {
 	*cluster.Node
-	left v1.ResourceList
+	free v1.ResourceList
 }
 
 func (r *round) roomOn(n *cluster.Node) *onDemandRoom {
 	room := &onDemandRoom{n, n.Status.Allocatable.DeepCopy()}
 	for _, p := range n.Pods {
-		if !r.leaves(p) {
+		if !r.leaving(p) {
 			room.add(p, -1)
 		}
 	}
@@ -94,151 +97,156 @@ func (r *round) roomOn(n *cluster.Node) *onDemandRoom {
 	return room
 }
 
-// add gives the room that a pod has to the node, or with a sign of -1 takes it.
+// add returns the requests of a pod to the node; with sign -1 it subtracts them.
 func (o *onDemandRoom) add(p *cluster.Pod, sign int) {
 	for name, request := range p.Requests {
-		q := o.left[name]
+		q := o.free[name]
 		if sign < 0 {
 			q.Sub(request)
 		} else {
 			q.Add(request)
 		}
-		o.left[name] = q
+		o.free[name] = q
 	}
 }
 
-// fits reports whether what is left is enough for a pod.
+// fits reports whether the free resources are enough for a pod.
 func (o *onDemandRoom) fits(p *cluster.Pod) bool {
 	for name, request := range p.Requests {
-		if left := o.left[name]; left.Cmp(request) < 0 {
+		if free := o.free[name]; free.Cmp(request) < 0 {
 			return false
 		}
 	}
 	return true
 }
 
-// clearing is one round of making room.
-type clearing struct {
+// roomRound is the make-room step of one round.
+type roomRound struct {
 	*round
 	rooms []*onDemandRoom
-	// usable is how many replicas of a workload may leave on-demand; the workloads of which none may are in it with 0.
-	usable map[kube.OwnerKey]int
+	// movable is the number of replicas of a workload that may leave on-demand. Workloads without
+	// such replicas have the value 0.
+	movable map[kube.OwnerKey]int
 }
 
-// mayLeave returns how many replicas of a workload may leave on-demand for the sake of a waiting pod.
-func (c *clearing) mayLeave(w, waits *cluster.Workload) int {
-	n, ok := c.usable[w.Key]
+// movableReplicas returns the number of replicas of a workload that may leave on-demand for a
+// waiting pod.
+func (c *roomRound) movableReplicas(w, waiting *cluster.Workload) int {
+	n, ok := c.movable[w.Key]
 	if !ok {
-		// A StatefulSet makes its later pods only when its first ones are ready: those may be the ones that wait.
-		if !w.RollingOut && c.free(w, w == waits && w.StatefulSet != nil) {
+		// A StatefulSet creates its later pods only after its first pods are ready, and the waiting
+		// pods may be the first ones.
+		if !w.RollingOut && c.mayMove(w, w == waiting && w.StatefulSet != nil) {
 			n = surplus(w)
 		}
-		c.usable[w.Key] = n
+		c.movable[w.Key] = n
 	}
 	return n
 }
 
-// serve makes room for one pod, unless there is some or it is being made. All that must leave are asked before the first one does. A workload
-// whose replica would not be placed on spot is not asked again, nor is a node on which what leaves would still be in the way where it goes, and
-// the next best node is looked for.
-func (c *clearing) serve(waits *cluster.Pod) {
-	defer recovery.Recover(recovery.Pod, klog.KObj(waits))
-	demand := cluster.NewDemand(c.snapshot, waits, c.places)
+// makeRoomFor makes room for one pod, unless there is room or room is being made. It finds
+// placements for all pods that must leave before the first one moves. It tries the next best node
+// if a replica would not be placed on spot, or if a leaving pod would keep the waiting pod off the
+// node from its new place too. It does not try the workload of that replica, or that node, again.
+func (c *roomRound) makeRoomFor(waiting *cluster.Pod) {
+	defer recovery.Recover(recovery.Pod, klog.KObj(waiting))
+	demand := cluster.NewDemand(c.snapshot, waiting, c.places)
 	for _, room := range c.rooms {
-		if room.fits(waits) && demand.Takes(room.Node, nil) {
-			c.seat(waits, room)
+		if room.fits(waiting) && demand.Takes(room.Node, nil) {
+			c.reserve(waiting, room)
 			return
 		}
 	}
 	useless := map[*onDemandRoom]bool{}
-	for pools := c.pools(); ; {
+	for pools := c.poolsCalmSince(); ; {
 		var best []*cluster.Pod
-		var at *onDemandRoom
+		var target *onDemandRoom
 		for _, room := range c.rooms {
 			if useless[room] {
 				continue
 			}
-			if leave := c.leave(room, waits, demand); len(leave) > 0 && (at == nil || len(leave) < len(best)) {
-				best, at = leave, room
+			if leaving := c.leavers(room, waiting, demand); len(leaving) > 0 && (target == nil || len(leaving) < len(best)) {
+				best, target = leaving, room
 			}
 		}
-		if at == nil {
+		if target == nil {
 			return
 		}
-		to := c.ask(best, pools)
+		to := c.spotPlacements(best, pools)
 		if to == nil {
 			continue
 		}
-		if !demand.Takes(at.Node, to) {
-			useless[at] = true
+		if !demand.Takes(target.Node, to) {
+			useless[target] = true
 			continue
 		}
 		for _, p := range best {
-			if c.full() || c.moved[p.Workload.Key] {
-				continue // it follows in a later round
+			if c.limitReached() || c.moved[p.Workload.Key] {
+				continue // it moves in a later round
 			}
-			c.beginToSpot(p, migration.MakeRoom, to[p], pools[to[p].Facts.Pool])
-			at.add(p, 1)
+			c.addMoveToSpot(p, migration.MakeRoom, to[p], pools[to[p].Facts.Pool])
+			target.add(p, 1)
 		}
-		if at.fits(waits) {
-			c.seat(waits, at)
+		if target.fits(waiting) {
+			c.reserve(waiting, target)
 		}
 		return
 	}
 }
 
-// seat gives a pod that waits the room that it has now.
-func (c *clearing) seat(waits *cluster.Pod, room *onDemandRoom) {
-	room.add(waits, -1)
-	c.places[waits] = room.Node
+// reserve assigns the room on a node to a waiting pod.
+func (c *roomRound) reserve(waiting *cluster.Pod, room *onDemandRoom) {
+	room.add(waiting, -1)
+	c.places[waiting] = room.Node
 }
 
-// ask returns where pods would be placed on spot; nil unless all of them would.
-func (c *clearing) ask(pods []*cluster.Pod, pools map[decision.Pool]time.Time) map[*cluster.Pod]*cluster.Node {
+// spotPlacements returns the placements of pods on spot; nil unless all pods have one.
+func (c *roomRound) spotPlacements(pods []*cluster.Pod, pools map[decision.Pool]time.Time) map[*cluster.Pod]*cluster.Node {
 	to := map[*cluster.Pod]*cluster.Node{}
 	for _, p := range pods {
 		if to[p] = c.spotFor(p, pools, true); to[p] == nil {
-			c.usable[p.Workload.Key] = 0
+			c.movable[p.Workload.Key] = 0
 			return nil
 		}
 	}
 	return to
 }
 
-// leave returns the pods whose leaving lets the waiting pod onto a node: one if that is enough, else the first that together are; none if all of
-// them are not.
-func (c *clearing) leave(room *onDemandRoom, waits *cluster.Pod, demand *cluster.Demand) []*cluster.Pod {
-	var may []*cluster.Pod
-	asked := map[kube.OwnerKey]int{}
+// leavers returns the pods that must leave a node so that the waiting pod can run there. It returns
+// one pod if that is enough, else the shortest sufficient prefix of the candidates. It returns none
+// if all candidates together are not enough.
+func (c *roomRound) leavers(room *onDemandRoom, waiting *cluster.Pod, demand *cluster.Demand) []*cluster.Pod {
+	var candidates []*cluster.Pod
+	perWorkload := map[kube.OwnerKey]int{}
 	for _, p := range room.Pods {
-		if p.Revision == nil || !p.Live() || belowFloor(p) || !spared(p) || !c.mayBecomeSpot(p) || c.moved[p.Workload.Key] || !kube.MayDisrupt(p.Pod, c.now) ||
-			c.mayLeave(p.Workload, waits.Workload) == 0 {
+		if p.Revision == nil || !p.Live() || belowFloor(p) || !spareable(p) || !c.mayBecomeSpot(p) || c.moved[p.Workload.Key] || !kube.MayDisrupt(p.Pod, c.now) ||
+			c.movableReplicas(p.Workload, waiting.Workload) == 0 {
 			continue
 		}
-		may = append(may, p)
+		candidates = append(candidates, p)
 	}
-	c.order(may)
-	may = slices.DeleteFunc(may, func(p *cluster.Pod) bool {
-		asked[p.Workload.Key]++
-		return asked[p.Workload.Key] > c.mayLeave(p.Workload, waits.Workload)
+	c.sortCandidates(candidates)
+	candidates = slices.DeleteFunc(candidates, func(p *cluster.Pod) bool {
+		perWorkload[p.Workload.Key]++
+		return perWorkload[p.Workload.Key] > c.movableReplicas(p.Workload, waiting.Workload)
 	})
-	after := func(leaving ...*cluster.Pod) bool {
-		then := &onDemandRoom{room.Node, room.left.DeepCopy()}
+	sufficient := func(leaving ...*cluster.Pod) bool {
+		emptied := &onDemandRoom{room.Node, room.free.DeepCopy()}
 		gone := map[*cluster.Pod]*cluster.Node{}
 		for _, p := range leaving {
-			then.add(p, 1)
+			emptied.add(p, 1)
 			gone[p] = nil
 		}
-		return then.fits(waits) && demand.Takes(room.Node, gone)
+		return emptied.fits(waiting) && demand.Takes(room.Node, gone)
 	}
-	for _, p := range may {
-		if after(p) {
+	for _, p := range candidates {
+		if sufficient(p) {
 			return []*cluster.Pod{p}
 		}
 	}
-	for n := range may {
-		if after(may[:n+1]...) {
-			return may[:n+1]
+	for n := range candidates {
+		if sufficient(candidates[:n+1]...) {
+			return candidates[:n+1]
 		}
 	}
 	return nil

@@ -15,43 +15,47 @@ import (
 )
 
 const (
-	// firstBackOff is how long a workload is left alone after a move that improved nothing. It doubles each time, lastBackOff at most: what
-	// hinders it may go away.
-	firstBackOff, lastBackOff = time.Minute, time.Hour
-	// patience is how long a move may be named without anything happening to the pod (a budget forbids it, or others were more urgent)
-	// before it counts as one that improved nothing: it keeps others from being made.
-	patience = 5 * time.Minute
+	// A workload is not moved for minBackOff after a move that improved nothing. The back-off
+	// doubles with each failure, up to maxBackOff, because the obstacle may disappear.
+	minBackOff, maxBackOff = time.Minute, time.Hour
+	// moveTimeout is the time for which a move may be planned without a change to the pod, because
+	// a budget forbids the change or other moves are more urgent. Then it counts as a failed move,
+	// so that it does not block other moves.
+	moveTimeout = 5 * time.Minute
 )
 
-// memory is what a planner remembers from round to round.
+// memory is the state that a planner keeps between rounds.
 type memory struct {
-	// since is when the first round was.
-	since time.Time
-	// attempts are the last moves whose outcome is open, by workload.
+	// firstRound is the time of the first round.
+	firstRound time.Time
+	// attempts has the latest move of each workload with an open outcome.
 	attempts map[kube.OwnerKey]*attempt
-	// backOffs are by workload.
+	// backOffs has the back-off of each workload.
 	backOffs map[kube.OwnerKey]backOff
-	// interrupted is when a workload last had a pod on a node that was being reclaimed.
+	// interrupted is the time at which a workload last had a pod on a node that was being
+	// reclaimed.
 	interrupted map[kube.OwnerKey]time.Time
-	// unrest is when a spot pool last lost a node, or had one that is being reclaimed.
+	// unrest is the time at which a spot pool last lost a node or had a node that is being
+	// reclaimed.
 	unrest map[decision.Pool]time.Time
-	// toSpot is when a workload last moved to a pool that had not been calm for long.
-	toSpot map[kube.OwnerKey]time.Time
-	// lacking is since when a workload has had replicas that do not run.
-	lacking map[kube.OwnerKey]time.Time
-	// nodes are those of the last round.
+	// earlyMoves is the time at which a workload last moved to a pool that had not been calm for
+	// two calm periods.
+	earlyMoves map[kube.OwnerKey]time.Time
+	// unavailableSince is the time since which a workload has had replicas that do not run.
+	unavailableSince map[kube.OwnerKey]time.Time
+	// nodes has the nodes of the last round.
 	nodes map[types.UID]*seenNode
 }
 
-// attempt is a move whose outcome is open.
+// attempt is a move with an open outcome.
 type attempt struct {
-	pod      types.UID
-	reason   migration.Reason
-	begun    time.Time
-	released bool      // has been seen so
-	gone     time.Time // when the pod was first seen to be; zero: not yet
-	before   int       // what the workload lacked when it began
-	lacking  int       // how many of its replicas did not run then
+	pod               types.UID
+	reason            migration.Reason
+	started           time.Time
+	released          bool      // whether its pod was seen as released
+	goneSince         time.Time // when the pod was first seen to be gone; zero if it is not
+	shortfallBefore   int       // the workload's deficit at the start of the move
+	unavailableBefore int       // the number of replicas that did not run at that time
 }
 
 type backOff struct {
@@ -62,8 +66,8 @@ type backOff struct {
 func newMemory() memory {
 	return memory{
 		attempts: map[kube.OwnerKey]*attempt{}, backOffs: map[kube.OwnerKey]backOff{}, interrupted: map[kube.OwnerKey]time.Time{},
-		unrest: map[decision.Pool]time.Time{}, toSpot: map[kube.OwnerKey]time.Time{},
-		lacking: map[kube.OwnerKey]time.Time{},
+		unrest: map[decision.Pool]time.Time{}, earlyMoves: map[kube.OwnerKey]time.Time{},
+		unavailableSince: map[kube.OwnerKey]time.Time{},
 	}
 }
 
@@ -73,7 +77,8 @@ type seenNode struct {
 	loss kube.NodeLoss
 }
 
-// observe records which spot pools lost nodes and which workloads had pods on nodes that are reclaimed. What an autoscaler removes is no loss.
+// observe records which spot pools lost nodes, and which workloads had pods on reclaimed nodes. The
+// removal of a node by an autoscaler is not a loss.
 func (m *memory) observe(s *cluster.Snapshot) {
 	last := m.nodes
 	m.nodes = make(map[types.UID]*seenNode, len(s.Nodes))
@@ -97,16 +102,16 @@ func (m *memory) observe(s *cluster.Snapshot) {
 		seen := m.nodes[n.UID]
 		seen.loss.See(n.Disruption, slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { return kube.Occupies(p.Pod, n.Node) }), s.Now)
 		if !m.lost(seen, s.Now) && n.Facts.Signal == decision.Reclaim && !kube.Advised(n.Node) {
-			m.interrupt(n, s.Now) // maintenance, or an on-demand node: the controller empties it too
+			m.interrupt(n, s.Now) // maintenance, or an on-demand node: the controller drains it too
 		}
 	}
-	for _, seen := range last { // those that vanished
+	for _, seen := range last { // nodes that vanished
 		seen.loss.Vanish(s.Now)
 		m.lost(seen, s.Now)
 	}
 }
 
-// lost records that a node was lost, and reports whether it was.
+// lost records the loss of a spot node, and reports whether the node was lost.
 func (m *memory) lost(seen *seenNode, now time.Time) bool {
 	if !seen.loss.Lost() || seen.Facts.Capacity.Type != decision.Spot {
 		return false
@@ -116,7 +121,7 @@ func (m *memory) lost(seen *seenNode, now time.Time) bool {
 	return true
 }
 
-// interrupt records an interruption of the workloads that have pods on n.
+// interrupt records an interruption of the workloads with pods on n.
 func (m *memory) interrupt(n *cluster.Node, now time.Time) {
 	for _, p := range n.Pods {
 		if p.Workload != nil {
@@ -125,20 +130,22 @@ func (m *memory) interrupt(n *cluster.Node, now time.Time) {
 	}
 }
 
-// rests reports whether a workload is to be left alone.
-func (m *memory) rests(workload kube.OwnerKey, now time.Time, pause time.Duration) bool {
-	struck, ok := m.interrupted[workload]
-	return ok && now.Before(struck.Add(pause)) || now.Before(m.backOffs[workload].until)
+// paused reports whether the pause or back-off of a workload has not ended.
+func (m *memory) paused(workload kube.OwnerKey, now time.Time, pause time.Duration) bool {
+	last, ok := m.interrupted[workload]
+	return ok && now.Before(last.Add(pause)) || now.Before(m.backOffs[workload].until)
 }
 
-// follow finds out what became of the moves, and returns how many are under way: their pods are on their way out, or are gone and their workloads
-// not settled yet. A move has ended when its workload is settled; then it either has improved what it was to improve, or its workload is left
-// alone for a while. A replacement that does not get ready keeps others from moving no longer than patience, and a pod that does not end no
-// longer than until it lingers.
+// track updates the attempts and returns the number of moves in progress. A move is in progress
+// while its pod is leaving, and then until its workload is settled. When the workload is settled,
+// the move either has reduced the deficit, or the workload is backed off. A replacement that does
+// not become ready blocks other moves for moveTimeout at most. A pod that does not end blocks them
+// until it lingers.
 //
-// A pod that was released by an earlier controller counts as well, but only if it was released from a workload that exists, and one for each
-// workload, because a workload has one move at a time: no number of pods that claim to have been released uses up the moves of all others.
-func (m *memory) follow(r *round) (underWay int) {
+// A pod that an earlier controller released counts too, but only if it was released from an
+// existing workload. Each workload counts at most once, because it has at most one move. So pods
+// with forged release records cannot use up the limit of moves.
+func (m *memory) track(r *round) (inProgress int) {
 	pods := map[types.UID]*cluster.Pod{}
 	attempted, releases := map[types.UID]bool{}, map[kube.OwnerKey]bool{}
 	for _, a := range m.attempts {
@@ -153,31 +160,32 @@ func (m *memory) follow(r *round) (underWay int) {
 		case p.ReleasedFrom != nil && rebalancing(p.Release.Reason):
 			releases[p.ReleasedFrom.Workload.Key] = true
 		case p.DeletionTimestamp != nil && attempted[p.UID]:
-			underWay++
+			inProgress++
 		}
 	}
-	underWay += len(releases)
+	inProgress += len(releases)
 	for _, w := range r.snapshot.Workloads {
 		if a := m.attempts[w.Key]; a != nil && m.unsettled(r, w, a, pods[a.pod]) {
-			underWay++
+			inProgress++
 		}
 	}
-	return underWay
+	return inProgress
 }
 
-// longestMove is how long a pod that is on its way out may keep other workloads from moving. How long
-// it stays is up to who writes it: by minReadySeconds, a budget or its grace period.
-const longestMove = time.Hour
+// maxMoveTime is the maximum time for which a leaving pod counts against the limit of moves. The
+// user can extend the time that a pod takes to leave, by minReadySeconds, a PodDisruptionBudget or
+// its grace period.
+const maxMoveTime = time.Hour
 
-// lingers reports whether a pod that is on its way out is not expected to be gone soon: it is
-// overdue, was released longestMove ago, or has more than that left of its grace period.
+// lingers reports whether a leaving pod is not expected to end soon: it is overdue, was released
+// maxMoveTime ago, or has more than maxMoveTime left of its grace period.
 func (r *round) lingers(p *cluster.Pod) bool {
-	return p.Overdue(r.now) || p.Release != nil && r.now.Sub(p.Release.At) >= longestMove ||
-		p.DeletionTimestamp != nil && p.DeletionTimestamp.Sub(r.now) > longestMove
+	return p.Overdue(r.now) || p.Release != nil && r.now.Sub(p.Release.At) >= maxMoveTime ||
+		p.DeletionTimestamp != nil && p.DeletionTimestamp.Sub(r.now) > maxMoveTime
 }
 
-// unsettled reports whether the pod of an attempt, which is nil then, is gone and its workload is not settled yet. It takes note of how the
-// attempt ended.
+// unsettled reports whether the pod of an attempt is gone and its workload is not settled yet. pod
+// is nil if it is gone. unsettled also records how the attempt ended.
 func (m *memory) unsettled(r *round, w *cluster.Workload, a *attempt, pod *cluster.Pod) bool {
 	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
 	switch {
@@ -185,28 +193,29 @@ func (m *memory) unsettled(r *round, w *cluster.Workload, a *attempt, pod *clust
 		a.released = true
 	case pod != nil && pod.DeletionTimestamp != nil:
 	case pod != nil:
-		if a.released || r.now.Sub(a.begun) >= patience {
-			m.fail(w.Key, r.now)
+		if a.released || r.now.Sub(a.started) >= moveTimeout {
+			m.recordFailure(w.Key, r.now)
 		}
 	case w.RollingOut && !halted(w):
-		delete(m.attempts, w.Key) // what there was to improve is being replaced
+		delete(m.attempts, w.Key) // the rollout replaces the pods that the move should improve
 	case !r.settled(w, a) || r.starting(w):
-		if a.gone.IsZero() {
-			a.gone = r.now
+		if a.goneSince.IsZero() {
+			a.goneSince = r.now
 		}
-		return r.now.Sub(a.gone) < patience
-	case lacks(w, a.reason) < a.before:
+		return r.now.Sub(a.goneSince) < moveTimeout
+	case shortfall(w, a.reason) < a.shortfallBefore:
 		delete(m.attempts, w.Key)
 		delete(m.backOffs, w.Key)
 	default:
-		m.fail(w.Key, r.now)
+		m.recordFailure(w.Key, r.now)
 	}
 	return false
 }
 
-// lacks says how far a workload is from what a reason is for, so that less is better. Whether the pod was helped for which it made room is not
-// its doing: it has given up what it did not need.
-func lacks(w *cluster.Workload, reason migration.Reason) int {
+// shortfall returns how far a workload is from the goal of reason; less is better. For make room
+// this is its surplus: the workload gave up a replica on on-demand, whether or not that helped the
+// waiting pod.
+func shortfall(w *cluster.Workload, reason migration.Reason) int {
 	switch reason {
 	case migration.Heal:
 		return deficit(w)
@@ -216,16 +225,16 @@ func lacks(w *cluster.Workload, reason migration.Reason) int {
 	return surplus(w)
 }
 
-func (m *memory) fail(workload kube.OwnerKey, now time.Time) {
-	wait := firstBackOff
+func (m *memory) recordFailure(workload kube.OwnerKey, now time.Time) {
+	wait := minBackOff
 	if b, ok := m.backOffs[workload]; ok {
-		wait = min(2*b.wait, lastBackOff)
+		wait = min(2*b.wait, maxBackOff)
 	}
 	m.backOffs[workload] = backOff{now.Add(wait), wait}
 	delete(m.attempts, workload)
 }
 
-// forget drops what has no meaning any more.
+// forget removes entries that are no longer needed.
 func (m *memory) forget(r *round) {
 	workloads := map[kube.OwnerKey]bool{}
 	for _, w := range r.snapshot.Workloads {
@@ -238,13 +247,13 @@ func (m *memory) forget(r *round) {
 		}
 	}
 	for key, a := range m.attempts {
-		// A pod that still stands, and is not named any more, has no need to move.
+		// A pod that still runs and is not in the plan any more does not need to move.
 		if !workloads[key] || live[a.pod] && !r.moved[key] {
 			delete(m.attempts, key)
 		}
 	}
 	for key, b := range m.backOffs {
-		if !workloads[key] || r.now.Sub(b.until) >= lastBackOff {
+		if !workloads[key] || r.now.Sub(b.until) >= maxBackOff {
 			delete(m.backOffs, key)
 		}
 	}
@@ -258,14 +267,14 @@ func (m *memory) forget(r *round) {
 			delete(m.unrest, pool)
 		}
 	}
-	for key, at := range m.toSpot {
+	for key, at := range m.earlyMoves {
 		if r.now.Sub(at) >= r.settings.Calm {
-			delete(m.toSpot, key)
+			delete(m.earlyMoves, key)
 		}
 	}
 }
 
-// rebalancing reports whether a released pod was released by a move of this package.
+// rebalancing reports whether reason is the reason of a move of this package.
 func rebalancing(reason string) bool {
 	return slices.Contains([]migration.Reason{migration.Heal, migration.Assign, migration.MakeRoom, migration.ReturnToSpot}, migration.Reason(reason))
 }

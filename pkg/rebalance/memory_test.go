@@ -17,7 +17,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
 )
 
-// script plans at times after the start, in minutes, and says when what was moved. act, where not nil, changes the world before a round.
+// script plans at the given minutes after the start and returns the moves with their minute. act,
+// if not nil, changes the world before each round.
 func script(w *world, minutes []float64, act func(minute float64)) []string {
 	p := rebalance.NewPlanner(settings)
 	var log []string
@@ -36,50 +37,50 @@ func script(w *world, minutes []float64, act func(minute float64)) []string {
 func TestMemory(t *testing.T) {
 	surplus := []string{"node o on-demand 9", "node r spot 0", "node s spot 9", "Deployment web 3 floor 1: o o o"}
 	occupied := append(slices.Clone(surplus), "Deployment batch 1 floor 0: r")
-	ill := []string{"node o on-demand 9", "node s spot 9", "Deployment web 2 floor 1: s s"}
+	overBudget := []string{"node o on-demand 9", "node s spot 9", "Deployment web 2 floor 1: s s"}
 	cases := map[string]struct {
 		lines   []string
 		minutes []float64
 		act     func(w *world, minute float64)
 		want    []string
 	}{
-		"a move that is not begun is named again": {surplus, []float64{0, 1, 2}, nil,
+		"a move is planned until it starts": {surplus, []float64{0, 1, 2}, nil,
 			[]string{"0: web-0 return-to-spot", "1: web-0 return-to-spot", "2: web-0 return-to-spot"}},
-		"the same one, although another would be the first now": {surplus, []float64{0, 1},
+		"a planned move stays first": {surplus, []float64{0, 1},
 			func(w *world, minute float64) {
 				if minute == 1 {
-					w.pod("web-2").born = start.Add(-time.Minute)
+					w.pod("web-2").created = start.Add(-time.Minute)
 				}
 			}, []string{"0: web-0 return-to-spot", "1: web-0 return-to-spot"}},
-		"one that nobody begins gives way": {surplus, []float64{0, 4.9, 5, 5.9, 6}, nil,
+		"a move that does not start in time is backed off": {surplus, []float64{0, 4.9, 5, 5.9, 6}, nil,
 			[]string{"0: web-0 return-to-spot", "4.9: web-0 return-to-spot", "6: web-0 return-to-spot"}},
-		"one that was undone is not repeated at once, then later and later": {surplus, []float64{0, 0.5, 1, 1.9, 2, 2.5, 3, 4.9, 5},
+		"an undone move is retried with an increasing back-off": {surplus, []float64{0, 0.5, 1, 1.9, 2, 2.5, 3, 4.9, 5},
 			func(w *world, minute float64) {
 				w.pod("web-0").released = map[bool]string{true: "return-to-spot"}[minute == 0.5 || minute == 2.5]
 			}, []string{"0: web-0 return-to-spot", "2: web-0 return-to-spot", "5: web-0 return-to-spot"}},
-		"one that did not help is not repeated at once": {ill, []float64{0, 1, 1.9, 2},
+		"a move that did not help is retried after a back-off": {overBudget, []float64{0, 1, 1.9, 2},
 			func(w *world, minute float64) {
-				if minute == 1 { // replaced where it was
+				if minute == 1 { // replaced on the same node
 					w.pod("web-0").name = "web-9"
 				}
 			}, []string{"0: web-0 heal", "2: web-1 heal"}},
-		"one that helped is followed by the next": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 3 floor 2: s s s"}, []float64{0, 1, 1.1},
+		"a move that helped is followed by the next": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 3 floor 2: s s s"}, []float64{0, 1, 1.1},
 			func(w *world, minute float64) {
 				if minute == 1 {
 					w.pod("web-0").node, w.pod("web-0").name = w.node("o"), "web-9"
 				}
 			}, []string{"0: web-0 heal", "1: web-1 heal", "1.1: web-1 heal"}},
-		"not while the replacement starts": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 3 floor 2: s s s"}, []float64{0, 1, 2},
+		"no move while the replacement starts": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 3 floor 2: s s s"}, []float64{0, 1, 2},
 			func(w *world, minute float64) {
 				switch minute {
 				case 1:
 					p := w.pod("web-0")
-					p.node, p.name, p.born, p.unready = w.node("o"), "web-9", w.now, true
+					p.node, p.name, p.created, p.unready = w.node("o"), "web-9", w.now, true
 				case 2:
 					w.pod("web-9").unready = false
 				}
 			}, []string{"0: web-0 heal", "2: web-1 heal"}},
-		"a replica that has waited for 5 minutes keeps nothing from being healed": {
+		"a replica that has waited for 5 minutes does not block heal": {
 			[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 2: s s s -"}, []float64{0, 1, 5.9, 6, 7},
 			func(w *world, minute float64) {
 				switch minute {
@@ -90,15 +91,15 @@ func TestMemory(t *testing.T) {
 					w.node("o").slots = 9
 				}
 			}, []string{"5.9: web-0 heal", "6: web-0 heal", "7: web-0 heal"}},
-		"not one that has waited for less": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 2: s s s -"}, []float64{0, 1, 4.9, 5},
+		"a replica that has waited for less blocks heal": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 2: s s s -"}, []float64{0, 1, 4.9, 5},
 			func(w *world, minute float64) { w.pod("web-3").slots = 99 }, []string{"5: web-0 heal"}},
-		"nor does one that is missing": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 3 floor 2: s s"}, []float64{0, 1, 4.9, 5},
+		"a replica that has been missing for 5 minutes does not block heal": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 3 floor 2: s s"}, []float64{0, 1, 4.9, 5},
 			nil, []string{"5: web-0 heal"}},
-		"a StatefulSet with a replica that waits": {[]string{"node o on-demand 9", "node s spot 9", "StatefulSet db 3 floor 2: s s -"}, []float64{0, 5},
+		"a StatefulSet with a waiting replica": {[]string{"node o on-demand 9", "node s spot 9", "StatefulSet db 3 floor 2: s s -"}, []float64{0, 5},
 			func(w *world, minute float64) { w.pod("db-2").slots = 99 }, []string{"5: db-0 heal"}},
-		"a StatefulSet with one that is missing: it evicts first": {[]string{"node o on-demand 9", "node s spot 9", "StatefulSet db 3 floor 2: s s"}, []float64{0, 5, 60},
+		"a StatefulSet with a missing replica, because it evicts first": {[]string{"node o on-demand 9", "node s spot 9", "StatefulSet db 3 floor 2: s s"}, []float64{0, 5, 60},
 			nil, nil},
-		"the time counts anew when all have run": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 3 floor 2: s s -"}, []float64{0, 3, 4, 8.9, 9},
+		"the time starts again after all replicas have run": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 3 floor 2: s s -"}, []float64{0, 3, 4, 8.9, 9},
 			func(w *world, minute float64) {
 				w.pod("web-2").slots, w.pod("web-2").node = 99, nil
 				if minute == 3 {
@@ -108,32 +109,32 @@ func TestMemory(t *testing.T) {
 					w.node("o").slots = 9
 				}
 			}, []string{"9: web-0 heal"}},
-		"a heal beside a stuck replica ends, and is followed by the next": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 2: s s s -"}, []float64{0, 5, 6, 7},
+		"a heal with a stuck replica ends and is followed by the next": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 2: s s s -"}, []float64{0, 5, 6, 7},
 			func(w *world, minute float64) {
 				w.pod("web-3").slots = 99
 				switch minute {
 				case 6:
 					p := w.pod("web-0")
-					p.node, p.name, p.born, p.unready = w.node("o"), "web-9", w.now, true
+					p.node, p.name, p.created, p.unready = w.node("o"), "web-9", w.now, true
 				case 7:
 					w.pod("web-9").unready = false
 				}
 			}, []string{"5: web-0 heal", "7: web-1 heal"}},
-		"a heal whose replacement waits is the last": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 2: s s s -"}, []float64{0, 5, 6, 12, 60, 600},
+		"no heal follows a heal whose replacement waits": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 2: s s s -"}, []float64{0, 5, 6, 12, 60, 600},
 			func(w *world, minute float64) {
 				w.pod("web-3").slots = 99
 				if minute == 6 {
 					p := w.pod("web-0")
-					p.node, p.name, p.born, p.slots = nil, "web-9", w.now, 99
+					p.node, p.name, p.created, p.slots = nil, "web-9", w.now, 99
 				}
 			}, []string{"5: web-0 heal"}},
-		"nothing is moved for cost beside a stuck replica": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 1: o o o -"}, []float64{0, 5, 60},
+		"no return to spot with a stuck replica": {[]string{"node o on-demand 9", "node s spot 9", "Deployment web 4 floor 1: o o o -"}, []float64{0, 5, 60},
 			func(w *world, minute float64) { w.pod("web-3").slots = 99 }, nil},
-		"a vanished spot node: the pool is calm 10 minutes later, and then takes one replica a period": {occupied, []float64{-1, 0, 5, 9.9, 10, 11, 19.9, 20, 21},
+		"a vanished spot node: the pool is calm after 10 minutes, then gets one replica per period": {occupied, []float64{-1, 0, 5, 9.9, 10, 11, 19.9, 20, 21},
 			func(w *world, minute float64) {
 				switch minute {
 				case -1:
-					w.node("s").facts.Signal = decision.Advisory // nothing moves to it
+					w.node("s").facts.Signal = decision.Advisory // no move to it
 				case 0:
 					w.pod("batch-0").node = w.node("s")
 					w.nodes = slices.DeleteFunc(w.nodes, func(n *node) bool { return n.name == "r" })
@@ -142,7 +143,7 @@ func TestMemory(t *testing.T) {
 					w.pod("web-0").node, w.pod("web-0").name = w.node("s"), "web-9"
 				}
 			}, []string{"10: web-0 return-to-spot", "20: web-1 return-to-spot", "21: web-1 return-to-spot"}},
-		"a vanished on-demand node is no interruption": {[]string{"node a on-demand 1", "node o on-demand 9", "node s spot 9", "Deployment web 2 floor 1: s s"}, []float64{0, 1},
+		"a vanished on-demand node is not an interruption": {[]string{"node a on-demand 1", "node o on-demand 9", "node s spot 9", "Deployment web 2 floor 1: s s"}, []float64{0, 1},
 			func(w *world, minute float64) {
 				if minute == 0 {
 					w.pod("web-1").node = w.node("a")
@@ -151,12 +152,12 @@ func TestMemory(t *testing.T) {
 					w.nodes = slices.DeleteFunc(w.nodes, func(n *node) bool { return n.name == "a" })
 				}
 			}, []string{"1: web-0 heal"}},
-		"a node made anew under its name has vanished": {occupied, []float64{-1, 0},
+		"a node recreated with the same name has vanished": {occupied, []float64{-1, 0},
 			func(w *world, minute float64) {
 				w.node("s").facts.Signal = map[bool]decision.SignalClass{true: decision.Advisory}[minute == -1]
-				w.node("r").born = start.Add(-2 * time.Hour).Add(time.Duration(minute) * time.Hour)
+				w.node("r").created = start.Add(-2 * time.Hour).Add(time.Duration(minute) * time.Hour)
 			}, nil},
-		"its workloads are paused": {[]string{"node o on-demand 9", "node r spot 9", "node s spot 9", "Deployment web 2 floor 1: s r"}, []float64{0, 1, 5.9, 6},
+		"workloads of a vanished spot node are paused": {[]string{"node o on-demand 9", "node r spot 9", "node s spot 9", "Deployment web 2 floor 1: s r"}, []float64{0, 1, 5.9, 6},
 			func(w *world, minute float64) {
 				switch minute {
 				case 0:
@@ -167,7 +168,7 @@ func TestMemory(t *testing.T) {
 					w.nodes = slices.DeleteFunc(w.nodes, func(n *node) bool { return n.name == "r" })
 				}
 			}, []string{"6: web-0 heal"}},
-		"nor paused are those of a node that an autoscaler removes": {[]string{"node o on-demand 9", "node r spot 9", "node s spot 9", "Deployment web 2 floor 1: s r"}, []float64{0, 1},
+		"workloads of a node that an autoscaler removes are not paused": {[]string{"node o on-demand 9", "node r spot 9", "node s spot 9", "Deployment web 2 floor 1: s r"}, []float64{0, 1},
 			func(w *world, minute float64) {
 				switch minute {
 				case 0:
@@ -179,14 +180,14 @@ func TestMemory(t *testing.T) {
 					w.nodes = slices.DeleteFunc(w.nodes, func(n *node) bool { return n.name == "r" })
 				}
 			}, []string{"1: web-0 heal"}},
-		"nor those of a node that may be removed": {[]string{"node o on-demand 9", "node r spot 9", "node s spot 9", "Deployment web 2 floor 1: s r"}, []float64{0, 1},
+		"workloads of a node with an advisory signal are not paused": {[]string{"node o on-demand 9", "node r spot 9", "node s spot 9", "Deployment web 2 floor 1: s r"}, []float64{0, 1},
 			func(w *world, minute float64) {
 				switch minute {
 				case 0:
 					w.node("o").slots = 0
 					advised := w.node("r")
 					advised.facts.Signal, advised.disruption = decision.Reclaim, ptr.To(kube.Voluntary) // by the controller's own taint
-					advised.object = func(n *v1.Node) {
+					advised.mutate = func(n *v1.Node) {
 						n.Annotations = map[string]string{kube.StateAnnotation: `{"class":"advisory","taint":"x"}`}
 						n.Spec.Taints = []v1.Taint{{Key: kube.InterruptionTaint, Value: "x", Effect: v1.TaintEffectNoSchedule}}
 					}
@@ -194,13 +195,13 @@ func TestMemory(t *testing.T) {
 					w.node("o").slots = 9
 				}
 			}, []string{"1: web-0 heal"}},
-		"paused are those of an on-demand node with notice": {[]string{"node d on-demand 1", "node o on-demand 9", "node s spot 9", "Deployment web 3 floor 2: s s d"}, []float64{0, 1, 4.9, 5},
+		"workloads of an on-demand node with a notice are paused": {[]string{"node d on-demand 1", "node o on-demand 9", "node s spot 9", "Deployment web 3 floor 2: s s d"}, []float64{0, 1, 4.9, 5},
 			func(w *world, minute float64) {
 				if w.node("d").facts.Signal = decision.NoSignal; minute == 0 {
 					w.node("d").facts.Signal = decision.Reclaim
 				}
 			}, []string{"5: web-0 heal"}},
-		"room was made, and the scheduler takes a moment to see it": {[]string{"node o on-demand 1", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 1 floor 0: o"}, []float64{0, 1, 1.2, 1.3},
+		"room was made, and the scheduler uses it a moment later": {[]string{"node o on-demand 1", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 1 floor 0: o"}, []float64{0, 1, 1.2, 1.3},
 			func(w *world, minute float64) {
 				switch minute {
 				case 1:
@@ -209,15 +210,15 @@ func TestMemory(t *testing.T) {
 					w.pod("one-0").node = w.node("o")
 				}
 			}, []string{"0: web-0 make-room"}},
-		"room that two had to make, when spot has room for the second": {[]string{"node a on-demand 2", "node s spot 1", "Deployment big 1 floor 1: -",
+		"two pods make room when spot has room for both": {[]string{"node a on-demand 2", "node s spot 1", "Deployment big 1 floor 1: -",
 			"Deployment v 1 floor 0: a", "Deployment w 1 floor 0: a"}, []float64{0, 1},
 			func(w *world, minute float64) {
-				w.pod("big-0").slots, w.node("s").born = 2, start
+				w.pod("big-0").slots, w.node("s").created = 2, start
 				if minute == 1 {
 					w.node("s").slots = 2
 				}
 			}, []string{"1: v-0 make-room", "1: w-0 make-room"}},
-		"room was made, and the moved pod came back to it": {[]string{"node o on-demand 1", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 1 floor 0: o"}, []float64{0, 1, 1.9, 2},
+		"room was made, and the replacement used it": {[]string{"node o on-demand 1", "node s spot 4", "Deployment one 1 floor 1: -", "Deployment web 1 floor 0: o"}, []float64{0, 1, 1.9, 2},
 			func(w *world, minute float64) {
 				if minute == 1 {
 					w.pod("web-0").name = "web-9"
@@ -239,7 +240,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// The ways in which nodes are removed: the pool is calm unless the node counts as lost, and so are its workloads.
+// For each way in which nodes are removed, the pool and the workloads are calm unless the node
+// counts as lost.
 func TestRemovals(t *testing.T) {
 	reader := &kube.NodeReader{Policy: &decision.Policy{CapacityLabels: decision.BuiltinCapacityLabels()}, Signals: kube.BuiltinSignals()}
 	for name, removal := range kubetest.Removals(start) {
@@ -249,7 +251,7 @@ func TestRemovals(t *testing.T) {
 			t.Run(name+", "+how, func(t *testing.T) {
 				w := newWorld("node o on-demand 9", "node r spot 0", "node s spot 9", "Deployment web 3 floor 1: o o o", "Deployment batch 1 floor 0: r")
 				p := rebalance.NewPlanner(settings)
-				w.node("s").facts.Signal = decision.Advisory // nothing moves to it, except in the last round
+				w.node("s").facts.Signal = decision.Advisory // no move to it, except in the last round
 				r, pod := w.node("r"), w.pod("batch-0")
 				var moves []string
 				for i, state := range states {
@@ -277,7 +279,7 @@ func TestRemovals(t *testing.T) {
 					} else {
 						facts, _ := reader.Read(state.Node, true, w.now)
 						r.facts.Signal, r.disruption = facts.Signal, ptr.To(reader.Disruption(state.Node, w.now))
-						r.object = func(n *v1.Node) { *n = *state.Node }
+						r.mutate = func(n *v1.Node) { *n = *state.Node }
 					}
 					if i == len(states)-1 {
 						w.node("s").facts.Signal = decision.NoSignal
@@ -296,15 +298,16 @@ func TestRemovals(t *testing.T) {
 	}
 }
 
-// A move by eviction is under way until the replacement is ready, or has had the time: it counts towards the most that may be.
-func TestMovesUnderWay(t *testing.T) {
+// A move by eviction is in progress until the replacement is ready or the time is over: it counts
+// against MaxMoves.
+func TestMovesInProgress(t *testing.T) {
 	for name, test := range map[string]struct {
 		replace func(w *world, p *pod)
 		want    []string
 	}{
-		"the replacement starts":  {func(w *world, p *pod) { p.node, p.unready = w.node("s"), true }, []string{"0: api-0", "3: web-0"}},
-		"the replacement waits":   {func(w *world, p *pod) { p.node = nil }, []string{"0: api-0", "3: web-0"}},
-		"it never gets its place": {func(w *world, p *pod) { p.node, p.name = nil, "api-8" }, []string{"0: api-0", "6: web-0"}},
+		"the replacement starts":     {func(w *world, p *pod) { p.node, p.unready = w.node("s"), true }, []string{"0: api-0", "3: web-0"}},
+		"the replacement waits":      {func(w *world, p *pod) { p.node = nil }, []string{"0: api-0", "3: web-0"}},
+		"the replacement never runs": {func(w *world, p *pod) { p.node, p.name = nil, "api-8" }, []string{"0: api-0", "6: web-0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			limited := settings
@@ -317,7 +320,7 @@ func TestMovesUnderWay(t *testing.T) {
 				switch minute {
 				case 1:
 					replacement := w.pod("api-0")
-					replacement.name, replacement.born = "api-9", w.now
+					replacement.name, replacement.created = "api-9", w.now
 					test.replace(w, replacement)
 				case 3:
 					for _, replacement := range w.workload("api").pods {
@@ -340,11 +343,12 @@ func TestMovesUnderWay(t *testing.T) {
 	}
 }
 
-// Spot that comes and goes every 20 s for 5 minutes, and what is lost there starts on on-demand: a workload moves at most once a calm period.
-func TestSpotThatComesAndGoes(t *testing.T) {
+// A spot pool appears and disappears every 20 s for 5 minutes, and the lost pods restart on
+// on-demand. A workload moves at most once per calm period.
+func TestUnstableSpot(t *testing.T) {
 	w := newWorld("node o on-demand 12", "node s spot 12", "Deployment one 1 floor 1: -", "Deployment two 1 floor 1: -",
 		"Deployment web 6 floor 1: o o o o o o", "Deployment api 6 floor 1: o o o o o o")
-	w.node("s").born = start // makes no difference: it comes and goes
+	w.node("s").created = start // the node is recreated, so its age is not relevant
 	p := rebalance.NewPlanner(settings)
 	moved := map[string][]time.Time{}
 	for second := 0; second < 900; second++ {
@@ -360,7 +364,7 @@ func TestSpotThatComesAndGoes(t *testing.T) {
 				}
 				w.nodes = slices.DeleteFunc(w.nodes, func(n *node) bool { return n == s })
 			} else {
-				w.addNode("s", "spot", 12).born = w.now
+				w.addNode("s", "spot", 12).created = w.now
 			}
 		}
 		w.schedule()
@@ -371,7 +375,7 @@ func TestSpotThatComesAndGoes(t *testing.T) {
 		}
 	}
 	if len(moved) == 0 {
-		t.Fatal("nothing moved at all: this proves nothing")
+		t.Fatal("no moves: the test proves nothing")
 	}
 	for name, times := range moved {
 		for i := 1; i < len(times); i++ {
@@ -382,9 +386,9 @@ func TestSpotThatComesAndGoes(t *testing.T) {
 	}
 }
 
-// Where a replica cannot be made, an evicted one may not be made again: only a surge will do. A replica that cannot be scheduled takes no one
-// else's place.
-func TestHealsBesideAMissingReplicaBySurge(t *testing.T) {
+// If a replica cannot be created, the replacement of an evicted pod may not be created either, so
+// the move must be a surge. An unschedulable replica does not require this.
+func TestHealBySurgeIfReplicaIsMissing(t *testing.T) {
 	for line, want := range map[string]bool{"Deployment web 3 floor 2: s s": true, "Deployment web 3 floor 2: s s -": false} {
 		w := newWorld("node o on-demand 9", "node s spot 9", line)
 		if len(w.workload("web").pods) > 2 {

@@ -12,7 +12,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
 )
 
-// floorDeficits counts by itself what each workload lacks.
+// floorDeficits computes the floor deficit of each workload independently of the planner.
 func floorDeficits(w *world) map[string]int {
 	deficits := map[string]int{}
 	for _, work := range w.workloads {
@@ -27,9 +27,9 @@ func floorDeficits(w *world) map[string]int {
 	return deficits
 }
 
-// Whatever the cluster: no round moves more than it may, no floor suffers, and it comes to an end, in which nothing is left that on-demand has
-// room to heal.
-func TestComesToAnEnd(t *testing.T) {
+// In any cluster, no round exceeds the limits of moves, no floor deficit grows, and the moves end.
+// At the end no deficit remains that on-demand has room to heal.
+func TestMovesEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
 		for i := range rapid.IntRange(1, 5).Draw(t, "nodes") {
@@ -41,8 +41,8 @@ func TestComesToAnEnd(t *testing.T) {
 			work.desired = rapid.IntRange(1, 5).Draw(t, "desired")
 			work.floor = rapid.IntRange(0, work.desired).Draw(t, "floor")
 			for ordinal := range work.desired {
-				p := &pod{name: fmt.Sprintf("%s-%d", work.name, ordinal), ordinal: ordinal, slots: 1, born: start.Add(-time.Hour)}
-				// Anywhere: what history may have left behind is not of this test.
+				p := &pod{name: fmt.Sprintf("%s-%d", work.name, ordinal), ordinal: ordinal, slots: 1, created: start.Add(-time.Hour)}
+				// Any node: the test does not cover how this state was reached.
 				if n := rapid.SampledFrom(w.nodes).Draw(t, "on"); used[n] < n.slots {
 					p.node = n
 					used[n]++

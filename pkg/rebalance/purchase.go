@@ -8,59 +8,64 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// In the autoscaler mode a replacement is assigned the capacity type that it requires when it is made: on-demand, while fewer live pods of its
-// revision than the floor require that (package gating). A released pod is not one of them. So a replacement can be foretold, and an autoscaler
-// buys a node for it.
+// In the autoscaler mode, package gating assigns each new pod a capacity type, which the pod then
+// requires. The type is on-demand while fewer live pods of the revision than the floor require
+// on-demand. A released pod does not count. So the planner can predict the requirement of a
+// replacement, and an autoscaler buys a node for it.
 
-// requiresOnDemand returns what the replacement of a pod that belongs on on-demand will require; decision.Unassigned if it will not require
-// on-demand.
+// requiresOnDemand returns the requirement of the replacement of a pod that should run on
+// on-demand: decision.AssignedOnDemand, or decision.Unassigned if it will not require on-demand.
 func (r *round) requiresOnDemand(p *cluster.Pod) decision.Assignment {
 	w := p.Workload
 	switch {
-	case !r.gating || w.Settings.WhenUnsatisfiable == decision.ScheduleAnyway || onlySpot(p):
+	case !r.settings.Gating || w.Settings.WhenUnsatisfiable == decision.ScheduleAnyway || onlySpot(p):
 		return decision.Unassigned
-	case belowFloor(p), !p.Subject.Pod.Workload.Ordered && assignedBeside(p) < w.Floor:
+	case belowFloor(p), !p.Subject.Pod.Workload.Ordered && otherAssigned(p) < w.Floor:
 		return decision.AssignedOnDemand
 	}
 	return decision.Unassigned
 }
 
-// requiresSpot returns what the replacement of a pod that returns to spot will require: decision.AssignedSpot, or decision.Unassigned.
+// requiresSpot returns the requirement of the replacement of a pod that returns to spot:
+// decision.AssignedSpot or decision.Unassigned.
 func (r *round) requiresSpot(p *cluster.Pod) decision.Assignment {
 	preferred := p.Workload.Settings.WhenUnsatisfiable == decision.ScheduleAnyway && p.Workload.Floor > 0
-	if r.gating && r.settings.BuyForReturn && !preferred && r.surges()(p) {
+	if r.settings.Gating && r.settings.BuyForReturn && !preferred && r.surges()(p) {
 		return decision.AssignedSpot
 	}
 	return decision.Unassigned
 }
 
-// mayBecomeSpot reports whether the replacement of a pod on on-demand beyond the floor will not require on-demand itself.
+// mayBecomeSpot reports whether the replacement of a pod beyond the floor will not require
+// on-demand.
 func (r *round) mayBecomeSpot(p *cluster.Pod) bool {
 	pod := &p.Subject.Pod
 	switch {
-	case !r.gating:
-		return !pod.OnlyOnDemand // else it may be left from the mode, and Room knows of no spot for it
+	case !r.settings.Gating:
+		return !pod.OnlyOnDemand // an assignment may remain from the autoscaler mode, and Room finds no spot node for it
 	case pod.OnlyOnDemand && kube.AssignmentOf(p.Pod) != decision.AssignedOnDemand:
-		return false // its user's own affinity, which the replacement has too
+		return false // the user's affinity, which the replacement has too
 	}
 	return r.requiresOnDemand(p) == decision.Unassigned
 }
 
-// buyable reports whether an autoscaler buys a node for the replacement of a pod, which requires that. why is what Room says of nodes that exist. A
-// pod that was not examined may have room there.
+// buyable reports whether an autoscaler buys a node for the replacement of a pod. why is the reason
+// for which Room found no existing node. A pod that was not examined may fit on an existing node.
 func (r *round) buyable(p *cluster.Pod, requires decision.Assignment, why string) bool {
 	return requires != decision.Unassigned && why != "" && why != cluster.NotExamined && !p.Excessive() && r.surges()(p)
 }
 
-// spotBuyable reports whether an autoscaler buys spot for a pod, of which no node that exists has room.
+// spotBuyable reports whether an autoscaler buys a spot node for a pod that fits on no existing
+// node.
 func (r *round) spotBuyable(p *cluster.Pod) bool {
 	requires := r.requiresSpot(p)
 	to, why := r.room.Replace(p, requires)
 	return to == nil && !capped(p) && r.buyable(p, requires, why)
 }
 
-// capped reports whether some spot pool holds as many replicas of the pod's revision as maxPerPool allows. An autoscaler does not see the cap: if
-// the pool has room it buys nothing, and the replacement would wait until it may exceed the cap.
+// capped reports whether a spot pool has as many replicas of the pod's revision as maxPerPool
+// permits. An autoscaler does not know the cap. If the pool has room, it buys nothing, and the
+// replacement waits until it may exceed the cap.
 func capped(p *cluster.Pod) bool {
 	plan := decision.NewPlan(&p.Subject.Pod, p.Workload.Settings, decision.Placed{}, decision.Waiting{})
 	if plan.PoolCap == 0 {
@@ -79,15 +84,16 @@ func capped(p *cluster.Pod) bool {
 	return false
 }
 
-// calmest returns since when some spot pool has been calm: an autoscaler chooses the pool that it buys from. Without any pool it is since the first
-// round, because the last pool may have been lost just before.
-func (r *round) calmest() time.Time {
+// calmSince returns the earliest time since which a spot pool has been calm, because the autoscaler
+// chooses the pool. If there is no pool, it returns the time of the first round or of the last
+// unrest: the last pool may have been lost just before.
+func (r *round) calmSince() time.Time {
 	var since time.Time
-	for _, at := range r.pools() {
+	for _, at := range r.poolsCalmSince() {
 		since = kube.Earlier(since, at)
 	}
 	if since.IsZero() {
-		since = r.since
+		since = r.firstRound
 		for _, at := range r.unrest {
 			if at.After(since) {
 				since = at
@@ -97,8 +103,9 @@ func (r *round) calmest() time.Time {
 	return since
 }
 
-// assignedBeside counts the other live pods of the pod's revision that require on-demand, as package gating does.
-func assignedBeside(p *cluster.Pod) int {
+// otherAssigned counts the other live pods of the pod's revision that require on-demand, as package
+// gating does.
+func otherAssigned(p *cluster.Pod) int {
 	n := 0
 	for _, other := range p.Revision.Pods {
 		if other != p && other.Subject.Pod.OnlyOnDemand {

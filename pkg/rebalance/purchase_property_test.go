@@ -14,19 +14,19 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
 )
 
-// market is a world in the autoscaler mode: new pods are assigned what they require as package gating does, and an autoscaler buys for them what
-// can be bought.
+// market is a world in the autoscaler mode: new pods get assignments as in package gating, and an
+// autoscaler buys the nodes that are for sale.
 type market struct {
 	*world
 	sells map[decision.CapacityType]bool
-	// surging are the replacements of released pods.
+	// surging has the replacements of released pods.
 	surging map[*pod]*pod
 }
 
-// replace makes the replacement of a pod of a workload.
+// replace creates the replacement of a pod.
 func (m *market) replace(work *workload, p *pod, requires decision.Assignment) *pod {
-	m.made++
-	next := &pod{name: fmt.Sprintf("%s-r%d", work.name, m.made), ordinal: p.ordinal, slots: p.slots, born: m.now}
+	m.replacements++
+	next := &pod{name: fmt.Sprintf("%s-r%d", work.name, m.replacements), ordinal: p.ordinal, slots: p.slots, created: m.now}
 	assigned := 0
 	for _, other := range work.pods {
 		if other != p && other.released == "" && other.onlyOnDemand {
@@ -42,21 +42,21 @@ func (m *market) replace(work *workload, p *pod, requires decision.Assignment) *
 	return next
 }
 
-// place lets the scheduler place what waits, then the autoscaler buy for what still waits and requires something.
+// place schedules waiting pods, and then buys nodes for waiting pods that require a capacity type.
 func (m *market) place() {
 	m.schedule()
 	for _, p := range m.surging {
 		for capacity, requires := range map[decision.CapacityType]bool{decision.OnDemand: p.onlyOnDemand, decision.Spot: p.onlySpot} {
 			if p.node == nil && requires && m.sells[capacity] {
-				m.made++
-				m.addNode(fmt.Sprintf("bought%03d", m.made), capacity.String(), 1).born = m.now
+				m.replacements++
+				m.addNode(fmt.Sprintf("bought%03d", m.replacements), capacity.String(), 1).created = m.now
 			}
 		}
 	}
 	m.schedule()
 }
 
-// begin begins a move: a surge of a Deployment's pod, else an eviction.
+// begin begins a move: a surge for a Deployment, otherwise an eviction.
 func (m *market) begin(work *workload, move migration.Move) {
 	i := slices.IndexFunc(work.pods, func(p *pod) bool { return p.name == move.Pod.Name })
 	p := work.pods[i]
@@ -71,8 +71,8 @@ func (m *market) begin(work *workload, move migration.Move) {
 	m.place()
 }
 
-// end ends what was begun two rounds ago: pods whose replacements run leave, the others stay, and their replacements go. It returns the names of the
-// workloads of both.
+// end ends the moves that began two rounds ago. Pods with a running replacement leave; other pods
+// stay, and their replacements are deleted. It returns the names of the workloads of both.
 func (m *market) end() (done, undone []string) {
 	for _, work := range m.workloads {
 		for _, p := range slices.Clone(work.pods) {
@@ -94,9 +94,11 @@ func (m *market) end() (done, undone []string) {
 	return done, undone
 }
 
-// As TestComesToAnEnd, in the autoscaler mode. A workload for which nothing can be bought surges less and less often. If on-demand can be bought,
-// every floor of a Deployment ends there and requires it; if spot can, no other replica of one is left on on-demand.
-func TestBuyingComesToAnEnd(t *testing.T) {
+// TestBuyingMovesEnd is TestMovesEnd in the autoscaler mode. A workload whose nodes are not
+// for sale surges less and less often. If on-demand is for sale, every floor of a Deployment ends
+// there and requires it. If spot is for sale, no other replica of a Deployment remains on
+// on-demand.
+func TestBuyingMovesEnd(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &market{newWorld(), map[decision.CapacityType]bool{}, map[*pod]*pod{}}
 		m.sells[decision.OnDemand], m.sells[decision.Spot] = rapid.Bool().Draw(t, "sells on-demand"), rapid.Bool().Draw(t, "sells spot")
@@ -109,7 +111,7 @@ func TestBuyingComesToAnEnd(t *testing.T) {
 			work.desired = rapid.IntRange(1, 5).Draw(t, "desired")
 			work.floor = rapid.IntRange(0, work.desired).Draw(t, "floor")
 			for ordinal := range work.desired {
-				p := &pod{name: fmt.Sprintf("%s-%d", work.name, ordinal), ordinal: ordinal, slots: 1, born: start.Add(-time.Hour)}
+				p := &pod{name: fmt.Sprintf("%s-%d", work.name, ordinal), ordinal: ordinal, slots: 1, created: start.Add(-time.Hour)}
 				if n := rapid.SampledFrom(m.nodes).Draw(t, "on"); used[n] < n.slots {
 					p.node = n
 					used[n]++
@@ -134,7 +136,7 @@ func TestBuyingComesToAnEnd(t *testing.T) {
 			}
 			quiet++
 			for _, name := range done {
-				delete(vain, name) // what helped is followed by the next
+				delete(vain, name) // the next move follows a successful one
 				quiet = 0
 			}
 			m.place()
@@ -171,7 +173,7 @@ func TestBuyingComesToAnEnd(t *testing.T) {
 			for _, p := range work.pods {
 				if p.node == nil {
 					onDemand, required = -1, -1
-					break // what waits from the beginning keeps its workload from settling
+					break // a pod that waits from the start prevents its workload from settling
 				}
 				if p.node.facts.Capacity.Type == decision.OnDemand {
 					onDemand++

@@ -10,7 +10,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
 )
 
-// brokenRoom panics when it is asked about the pods of one workload.
+// brokenRoom panics if it is asked about the pods of one workload.
 type brokenRoom struct {
 	*room
 	bad string
@@ -23,8 +23,8 @@ func (r brokenRoom) Replace(p *cluster.Pod, requires decision.Assignment) (*clus
 	return r.room.Replace(p, requires)
 }
 
-// A panic about one workload ends the planning of no other, and takes none of its moves.
-func TestPlanAroundAPanic(t *testing.T) {
+// A panic in the planning of one workload does not affect other workloads or use up their moves.
+func TestPlanAfterPanic(t *testing.T) {
 	for name, test := range map[string]struct {
 		lines []string
 		edit  func(s *cluster.Snapshot)

@@ -12,11 +12,13 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
-// returnToSpot moves replicas beyond the floor from on-demand to calm spot that has room. While a pool has been calm for less than two calm
-// periods, a workload moves to it only once a calm period: what was wrong to trust it costs one replica. Such a move only saves money, so a pod
-// that would lose data on its node is left alone. What can be placed on nodes that exist comes before what an autoscaler has to buy for.
+// returnToSpot moves replicas beyond the floor from on-demand to calm spot with room. While a pool
+// has been calm for less than two calm periods, a workload moves at most one replica to it per calm
+// period. So misplaced trust in a pool costs one replica. Such a move only saves cost, so a pod
+// that would lose local data stays. Moves to existing nodes are planned before moves for which an
+// autoscaler has to buy a node.
 func (r *round) returnToSpot() {
-	if pools := r.pools(); len(pools) > 0 {
+	if pools := r.poolsCalmSince(); len(pools) > 0 {
 		r.returnAll(func(p *cluster.Pod) (*cluster.Node, time.Time, bool) {
 			to := r.spotFor(p, pools, false)
 			if to == nil {
@@ -25,19 +27,19 @@ func (r *round) returnToSpot() {
 			return to, pools[to.Facts.Pool], true
 		})
 	}
-	if r.gating && r.settings.BuyForReturn {
-		since := r.calmest()
+	if r.settings.Gating && r.settings.BuyForReturn {
+		since := r.calmSince()
 		r.returnAll(func(p *cluster.Pod) (*cluster.Node, time.Time, bool) {
 			return nil, since, r.spotBuyable(p) && r.trusts(p, since, false)
 		})
 	}
 }
 
-// returnAll moves a replica of each workload beyond its floor to spot. place returns where it goes and since when that spot has been calm; false
-// if it stays.
+// returnAll moves one replica of each workload beyond its floor to spot. place returns the new node
+// and since when its pool has been calm; ok is false if the replica stays.
 func (r *round) returnAll(place func(*cluster.Pod) (to *cluster.Node, since time.Time, ok bool)) {
 	for _, w := range r.snapshot.Workloads {
-		if r.full() {
+		if r.limitReached() {
 			return
 		}
 		r.returnOne(w, place)
@@ -46,26 +48,27 @@ func (r *round) returnAll(place func(*cluster.Pod) (to *cluster.Node, since time
 
 func (r *round) returnOne(w *cluster.Workload, place func(*cluster.Pod) (*cluster.Node, time.Time, bool)) {
 	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
-	if surplus(w) == 0 || w.RollingOut || !r.free(w, false) {
+	if surplus(w) == 0 || w.RollingOut || !r.mayMove(w, false) {
 		return
 	}
 	for _, p := range r.beyondFloor(w) {
 		if to, since, ok := place(p); ok {
-			r.beginToSpot(p, migration.ReturnToSpot, to, since)
+			r.addMoveToSpot(p, migration.ReturnToSpot, to, since)
 			return
 		}
 	}
 }
 
-// surplus returns how many replicas of a workload are on on-demand beyond its floor.
+// surplus returns the number of replicas of a workload on on-demand beyond its floor.
 func surplus(w *cluster.Workload) int { return w.Standing().Surplus }
 
-// beyondFloor returns the pods on on-demand that a workload with a surplus can do without there, in the order in which they are tried; as in ill,
-// of those that are counted one a revision.
+// beyondFloor returns the pods that a workload with a surplus does not need on on-demand, in the
+// order in which the planner tries them. As in healCandidates, it returns one pod per revision
+// unless the workload is a StatefulSet.
 func (r *round) beyondFloor(w *cluster.Workload) (pods []*cluster.Pod) {
 	for _, revision := range w.Revisions {
 		for _, p := range r.candidates(revision, decision.OnDemand) {
-			if belowFloor(p) || !spared(p) || !r.mayBecomeSpot(p) || !r.settings.MoveLocalStorage && kube.LosesLocalData(p.Pod) {
+			if belowFloor(p) || !spareable(p) || !r.mayBecomeSpot(p) || !r.settings.MoveLocalStorage && kube.LosesLocalData(p.Pod) {
 				continue
 			}
 			pods = append(pods, p)
@@ -77,8 +80,9 @@ func (r *round) beyondFloor(w *cluster.Workload) (pods []*cluster.Pod) {
 	return pods
 }
 
-// pools returns since when each spot pool that can be moved to has been without unrest: since the last, or since its oldest node was made.
-func (r *round) pools() map[decision.Pool]time.Time {
+// poolsCalmSince returns for each usable spot pool since when it has been calm: since its last
+// unrest, or since its oldest node was created.
+func (r *round) poolsCalmSince() map[decision.Pool]time.Time {
 	pools := map[decision.Pool]time.Time{}
 	for _, n := range r.snapshot.Nodes {
 		if n.Facts.Capacity.Type != decision.Spot || n.Facts.Signal >= decision.Drain {
@@ -96,7 +100,8 @@ func (r *round) pools() map[decision.Pool]time.Time {
 	return pools
 }
 
-// spotFor returns where the pod would be placed if that is on spot, on a node that nothing is said against, in a pool to be trusted; else nil.
+// spotFor returns the node on which the replacement would be placed if that is a spot node without
+// an interruption signal in a trusted pool; else nil.
 func (r *round) spotFor(p *cluster.Pod, pools map[decision.Pool]time.Time, needed bool) *cluster.Node {
 	to, _ := r.room.Replace(p, r.requiresSpot(p))
 	if to == nil || to.Facts.Capacity.Type != decision.Spot || to.Facts.Signal != decision.NoSignal || !r.trusts(p, pools[to.Facts.Pool], needed) {
@@ -105,8 +110,9 @@ func (r *round) spotFor(p *cluster.Pod, pools map[decision.Pool]time.Time, neede
 	return to
 }
 
-// trusts reports whether a pod may be moved to spot that has been calm since then. Restless spot is trusted with one replica of a workload a calm
-// period if another pod needs the room.
+// trusts reports whether a pod may be moved to spot that has been calm since then. If another pod
+// needs the room, a pool that is not calm is trusted with one replica of a workload per calm
+// period.
 func (r *round) trusts(p *cluster.Pod, since time.Time, needed bool) bool {
 	calm := r.now.Sub(since)
 	if calm >= 2*r.settings.Calm {
@@ -116,23 +122,25 @@ func (r *round) trusts(p *cluster.Pod, since time.Time, needed bool) bool {
 		return false
 	}
 	a := r.attempts[p.Workload.Key]
-	return !r.trusted(p.Workload) || a != nil && a.pod == p.UID
+	return !r.hadEarlyMove(p.Workload) || a != nil && a.pod == p.UID
 }
 
-// trusted reports whether the workload has had its move to a pool that had not been calm for long.
-func (r *round) trusted(w *cluster.Workload) bool {
-	last, moved := r.toSpot[w.Key]
+// hadEarlyMove reports whether the workload has used its move to a pool that had not been calm for
+// two calm periods.
+func (r *round) hadEarlyMove(w *cluster.Workload) bool {
+	last, moved := r.earlyMoves[w.Key]
 	return moved && r.now.Sub(last) < r.settings.Calm
 }
 
-// beginToSpot adds a move to a node that spotFor has returned; nil: to one that has to be bought. since is since when that spot has been calm.
-func (r *round) beginToSpot(p *cluster.Pod, reason migration.Reason, to *cluster.Node, since time.Time) {
-	if r.now.Sub(since) < 2*r.settings.Calm && !r.trusted(p.Workload) {
-		r.toSpot[p.Workload.Key] = r.now
+// addMoveToSpot adds a move to a node that spotFor returned, or to a node that has to be bought if
+// to is nil. since is the time since which that spot has been calm.
+func (r *round) addMoveToSpot(p *cluster.Pod, reason migration.Reason, to *cluster.Node, since time.Time) {
+	if r.now.Sub(since) < 2*r.settings.Calm && !r.hadEarlyMove(p.Workload) {
+		r.earlyMoves[p.Workload.Key] = r.now
 	}
 	requires := decision.Unassigned
-	if reason == migration.ReturnToSpot { // make room takes only what there is
+	if reason == migration.ReturnToSpot { // make room uses only existing nodes
 		requires = r.requiresSpot(p)
 	}
-	r.begin(p, reason, requires, to)
+	r.addMove(p, reason, requires, to)
 }

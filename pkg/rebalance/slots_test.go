@@ -10,8 +10,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
 )
 
-// Slots of MaxMoves are held by pods that were released from workloads that exist, one for each workload, and by moved pods until they are
-// overdue. What a tenant makes of its own pods leaves the moves of others alone.
+// Slots of MaxMoves are used by pods that were released from existing workloads, one per workload,
+// and by moved pods until they are overdue. A tenant's own pods cannot block the moves of other
+// workloads.
 func TestSlots(t *testing.T) {
 	const others = 5 // pods of another workload, as many as there are slots
 	lines := []string{"node o on-demand 9", "node s spot 20", "Deployment bad 5 floor 0: s s s s s", "Deployment web 2 floor 1: s s"}
@@ -21,20 +22,20 @@ func TestSlots(t *testing.T) {
 		bad   func(w *world, p *pod)
 		want  []string
 	}{
-		"released, each of another workload": {
+		"released from different workloads": {
 			lines: []string{"node o on-demand 9", "node s spot 20", "Deployment bad 1 floor 0: s", "Deployment b 1 floor 0: s", "Deployment c 1 floor 0: s",
 				"Deployment d 1 floor 0: s", "Deployment e 1 floor 0: s", "Deployment web 2 floor 1: s s"},
 			bad: func(_ *world, p *pod) { p.released = "heal" },
 		},
-		"released, all of one workload": {bad: func(_ *world, p *pod) { p.released = "heal" }, want: heals},
-		"released, each of another workload, long ago": {
+		"released from one workload": {bad: func(_ *world, p *pod) { p.released = "heal" }, want: heals},
+		"released from different workloads long ago": {
 			lines: []string{"node o on-demand 9", "node s spot 20", "Deployment bad 1 floor 0: s", "Deployment b 1 floor 0: s", "Deployment c 1 floor 0: s",
 				"Deployment d 1 floor 0: s", "Deployment e 1 floor 0: s", "Deployment web 2 floor 1: s s"},
 			bad: func(_ *world, p *pod) { p.released, p.releasedAt = "heal", start.Add(-time.Hour) }, want: heals,
 		},
-		"released from what does not exist":    {bad: func(_ *world, p *pod) { p.released, p.leftover = "heal", true }, want: heals},
-		"released for an interruption":         {bad: func(_ *world, p *pod) { p.released = "interruption" }, want: heals},
-		"terminating, and not moved by anyone": {bad: func(_ *world, p *pod) { p.terminating = true }, want: heals},
+		"released from a deleted workload": {bad: func(_ *world, p *pod) { p.released, p.orphaned = "heal", true }, want: heals},
+		"released for an interruption":     {bad: func(_ *world, p *pod) { p.released = "interruption" }, want: heals},
+		"terminating, but not moved":       {bad: func(_ *world, p *pod) { p.terminating = true }, want: heals},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.lines == nil {
@@ -51,7 +52,7 @@ func TestSlots(t *testing.T) {
 				}
 			}
 			if n != others {
-				t.Fatalf("%d pods in the way, want %d", n, others)
+				t.Fatalf("%d pods of other workloads, want %d", n, others)
 			}
 			if diff := cmp.Diff(test.want, w.plan(rebalance.NewPlanner(settings))); diff != "" {
 				t.Errorf("moves (-want +got):\n%s", diff)
@@ -60,15 +61,16 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// A moved pod that does not end holds its slot until a minute after its grace period, unless that is very long.
-func TestSlotOfAPodThatDoesNotEnd(t *testing.T) {
+// A moved pod that does not end uses its slot until a minute after its grace period, unless the
+// grace period is very long.
+func TestSlotOfLingeringPod(t *testing.T) {
 	for name, test := range map[string]struct {
 		end  func(*pod)
 		want []string
 	}{
 		"evicted":  {func(*pod) {}, []string{"91: web-0 heal", "120: web-0 heal"}},
 		"released": {func(p *pod) { p.released = "heal" }, []string{"91: web-0 heal", "120: web-0 heal"}},
-		"evicted, and may take hours": {func(p *pod) { p.ends = start.Add(2 * time.Hour) },
+		"evicted, with a grace period of hours": {func(p *pod) { p.ends = start.Add(2 * time.Hour) },
 			[]string{"10: web-0 heal", "90: web-0 heal", "91: web-0 heal", "120: web-0 heal"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -95,15 +97,15 @@ func TestSlotOfAPodThatDoesNotEnd(t *testing.T) {
 	}
 }
 
-// A pod that does not end makes no room for one that waits: other room is made.
-func TestRoomOfAPodThatDoesNotEnd(t *testing.T) {
+// A pod that does not end does not count as making room for a waiting pod: other room is made.
+func TestRoomOfLingeringPod(t *testing.T) {
 	for name, test := range map[string]struct {
 		ends time.Time
 		want []string
 	}{
-		"its grace period has just ended": {start, nil},
-		"it is overdue":                   {start.Add(-time.Hour), []string{"web-0 make-room"}},
-		"its grace period is very long":   {start.Add(2 * time.Hour), []string{"web-0 make-room"}},
+		"grace period has just ended": {start, nil},
+		"overdue":                     {start.Add(-time.Hour), []string{"web-0 make-room"}},
+		"very long grace period":      {start.Add(2 * time.Hour), []string{"web-0 make-room"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld("node o on-demand 2", "node s spot 9", "Deployment bad 1 floor 0: o", "Deployment one 1 floor 1: -", "Deployment web 2 floor 1: o s")

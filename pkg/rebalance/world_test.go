@@ -23,23 +23,24 @@ import (
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// world is a mock of a cluster: nodes have slots, workloads keep their counts at once, and the scheduler places by package decision.
+// world is a simulated cluster: nodes have slots, workload controllers replace pods immediately,
+// and the scheduler uses package decision.
 type world struct {
-	now       time.Time
-	nodes     []*node
-	workloads []*workload
-	made      int
-	events    []kube.NodeEvent // since the last plan
+	now          time.Time
+	nodes        []*node
+	workloads    []*workload
+	replacements int
+	events       []kube.NodeEvent // since the last plan
 }
 
 type node struct {
 	name  string
 	facts decision.Node
-	// disruption is nil for that of the class of its signal.
+	// disruption is nil for the default of the signal's class.
 	disruption *kube.NodeDisruption
-	object     func(*v1.Node) // changes the object; nil: nothing
+	mutate     func(*v1.Node) // changes the Node; nil for no change
 	slots      int64
-	born       time.Time
+	created    time.Time
 	unready    bool
 	taints     []v1.Taint
 	zone       string
@@ -51,8 +52,8 @@ type workload struct {
 	pods           []*pod // of all revisions
 	rollingOut     bool
 	paused         bool
-	notOurs        bool
-	settings       func(*decision.Settings) // changes those that its floor gives; nil: none
+	unmanaged      bool
+	settings       func(*decision.Settings) // changes the settings; nil for no change
 }
 
 type pod struct {
@@ -61,30 +62,31 @@ type pod struct {
 	ordinal      int
 	slots        int64
 	node         *node // nil while it waits
-	born         time.Time
+	created      time.Time
 	unready      bool
-	released     string    // the reason
+	released     string    // the reason; empty if it is not released
 	releasedAt   time.Time // zero for now
-	leftover     bool      // what it was released from is gone
+	orphaned     bool      // whether the workload that it was released from is gone
 	terminating  bool
-	ends         time.Time // the end of the grace period of a terminating pod; zero for now
+	ends         time.Time // the end of a terminating pod's grace period; zero for now
 	annotations  map[string]string
 	onlySpot     bool
 	onlyOnDemand bool
 	priority     int32
 	nominated    string
 	port         int32
-	scratch      bool   // it has an emptyDir
-	apartFrom    string // the workload that it is never with
-	apartBy      string // in a domain of this topology key
+	scratch      bool   // whether it has an emptyDir
+	apartFrom    string // the workload that its anti-affinity excludes
+	apartBy      string // the topology key of its anti-affinity
 }
 
-// newWorld reads a cluster from lines:
+// newWorld creates a cluster from lines:
 //
-//	node NAME spot|on-demand SLOTS           an hour old, of pool "pool"
-//	KIND NAME DESIRED floor FLOOR: NODE …    one pod for each node, an hour old and ready; - for one that waits
+//	node NAME spot|on-demand SLOTS           an hour old, in pool "pool"
+//	KIND NAME DESIRED floor FLOOR: NODE …    one pod per node, an hour old, ready; - if waiting
 //
-// A pod is named after its workload with the number of its place in the line, which in a StatefulSet is its ordinal.
+// The name of a pod is its workload's name with the index in the line, which is the ordinal in a
+// StatefulSet.
 func newWorld(lines ...string) *world {
 	w := &world{now: start}
 	for _, line := range lines {
@@ -97,7 +99,7 @@ func newWorld(lines ...string) *world {
 		work := &workload{kind: fields[0], name: fields[1], desired: number(fields[2]), floor: number(fields[4])}
 		for i, place := range strings.Fields(places) {
 			work.pods = append(work.pods, &pod{
-				name: fmt.Sprintf("%s-%d", work.name, i), ordinal: i, slots: 1, node: w.node(place), born: start.Add(-time.Hour),
+				name: fmt.Sprintf("%s-%d", work.name, i), ordinal: i, slots: 1, node: w.node(place), created: start.Add(-time.Hour),
 			})
 		}
 		w.workloads = append(w.workloads, work)
@@ -114,7 +116,7 @@ func number(s string) int {
 }
 
 func (w *world) addNode(name, capacity string, slots int64) *node {
-	n := &node{name: name, slots: slots, born: w.now.Add(-time.Hour)}
+	n := &node{name: name, slots: slots, created: w.now.Add(-time.Hour)}
 	n.facts.Pool = decision.NewPool("pool", "zone")
 	if capacity == "spot" {
 		n.facts.Capacity.Type = decision.Spot
@@ -160,7 +162,7 @@ func (w *world) pod(name string) *pod {
 	panic("no pod " + name)
 }
 
-// apart keeps the pod off the domains of a topology key that have pods of a workload.
+// apart gives the pod an anti-affinity to the pods of a workload by a topology key.
 func (p *pod) apart(from, key string) { p.apartFrom, p.apartBy = from, key }
 
 func condition(kind v1.PodConditionType, is bool, reason string) v1.PodCondition {
@@ -171,12 +173,12 @@ func condition(kind v1.PodConditionType, is bool, reason string) v1.PodCondition
 	return v1.PodCondition{Type: kind, Status: status, Reason: reason}
 }
 
-// snapshot is what package cluster would read of the world.
+// snapshot returns the snapshot that package cluster would read.
 func (w *world) snapshot() *cluster.Snapshot {
 	s := &cluster.Snapshot{Now: w.now, NodeEvents: w.events}
 	nodes := map[*node]*cluster.Node{}
 	for _, n := range w.nodes {
-		object := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name, UID: types.UID(n.name + n.born.String()), CreationTimestamp: metav1.NewTime(n.born)}}
+		object := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name, UID: types.UID(n.name + n.created.String()), CreationTimestamp: metav1.NewTime(n.created)}}
 		object.Labels = map[string]string{v1.LabelHostname: n.name, v1.LabelTopologyZone: n.zone}
 		object.Spec.Taints = n.taints
 		object.Status.Allocatable = v1.ResourceList{"slots": *resource.NewQuantity(n.slots, resource.DecimalSI)}
@@ -185,15 +187,15 @@ func (w *world) snapshot() *cluster.Snapshot {
 			status = v1.ConditionFalse
 		}
 		object.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: status}}
-		if n.object != nil {
-			n.object(object)
+		if n.mutate != nil {
+			n.mutate(object)
 		}
 		nodes[n] = &cluster.Node{Node: object, Facts: n.facts, Disruption: n.disrupted()}
 		s.Nodes = append(s.Nodes, nodes[n])
 	}
 	for _, work := range w.workloads {
 		object := &cluster.Workload{
-			Key: kube.OwnerKey{Namespace: "shop", Kind: work.kind, UID: types.UID(work.name)}, Kind: work.kind, Namespace: "shop", Name: work.name, Ours: !work.notOurs,
+			Key: kube.OwnerKey{Namespace: "shop", Kind: work.kind, UID: types.UID(work.name)}, Kind: work.kind, Namespace: "shop", Name: work.name, Ours: !work.unmanaged,
 			Desired: work.desired, Floor: work.floor, RollingOut: work.rollingOut,
 			Settings: decision.Settings{MinOnDemand: decision.Count(work.floor), FallbackAfter: decision.Never},
 		}
@@ -235,14 +237,14 @@ func (w *world) snapshot() *cluster.Snapshot {
 	return s
 }
 
-// labelsOf are the labels of the pods of a revision.
+// labelsOf returns the labels of the pods of a revision.
 func labelsOf(work *workload, revision int) map[string]string {
 	return map[string]string{"app": work.name, appsv1.DefaultDeploymentUniqueLabelKey: strconv.Itoa(revision)}
 }
 
 func (w *world) read(p *pod, work *workload, revision *cluster.Revision, on *cluster.Node) *cluster.Pod {
 	object := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "shop", Name: p.name, UID: types.UID(p.name), CreationTimestamp: metav1.NewTime(p.born), Annotations: p.annotations,
+		Namespace: "shop", Name: p.name, UID: types.UID(p.name), CreationTimestamp: metav1.NewTime(p.created), Annotations: p.annotations,
 	}}
 	object.Labels = labelsOf(work, p.revision)
 	object.Spec.Priority = &p.priority
@@ -259,7 +261,7 @@ func (w *world) read(p *pod, work *workload, revision *cluster.Revision, on *clu
 	object.Status.NominatedNodeName = p.nominated
 	object.Status.Conditions = []v1.PodCondition{condition(v1.PodReady, on != nil && !p.unready, "")}
 	if on != nil {
-		object.Spec.NodeName, object.Status.StartTime = on.Name, &metav1.Time{Time: p.born}
+		object.Spec.NodeName, object.Status.StartTime = on.Name, &metav1.Time{Time: p.created}
 	} else {
 		object.Status.Conditions = append(object.Status.Conditions, condition(v1.PodScheduled, false, v1.PodReasonUnschedulable))
 	}
@@ -272,7 +274,7 @@ func (w *world) read(p *pod, work *workload, revision *cluster.Revision, on *clu
 	result := &cluster.Pod{Pod: object, Node: on, Requests: v1.ResourceList{"slots": *resource.NewQuantity(p.slots, resource.DecimalSI)}}
 	if p.released != "" {
 		result.Release, result.ReleasedFrom = &cluster.Release{ReplicaSetUID: revision.Key.UID, Reason: p.released, At: cmp.Or(p.releasedAt, w.now)}, revision
-		if p.leftover {
+		if p.orphaned {
 			result.ReleasedFrom = nil
 		}
 		return result
@@ -294,15 +296,15 @@ func (w *world) read(p *pod, work *workload, revision *cluster.Revision, on *clu
 	return result
 }
 
-// room stands in for cluster.Room: slots, and the policy.
+// room implements rebalance.Room with slots and the policy.
 type room struct {
 	snapshot *cluster.Snapshot
-	left     map[*cluster.Node]int64
+	free     map[*cluster.Node]int64
 	placed   map[*cluster.Revision]decision.Placed
 	answers  map[question]*cluster.Node
 }
 
-// question is what a room is asked.
+// question is the argument of Replace.
 type question struct {
 	pod      *cluster.Pod
 	requires decision.Assignment
@@ -311,9 +313,9 @@ type question struct {
 func newRoom(s *cluster.Snapshot) *room {
 	r := &room{s, map[*cluster.Node]int64{}, map[*cluster.Revision]decision.Placed{}, map[question]*cluster.Node{}}
 	for _, n := range s.Nodes {
-		r.left[n] = value(n.Status.Allocatable)
+		r.free[n] = value(n.Status.Allocatable)
 		for _, p := range n.Pods {
-			r.left[n] -= value(p.Requests)
+			r.free[n] -= value(p.Requests)
 		}
 	}
 	for _, w := range s.Workloads {
@@ -347,8 +349,8 @@ func (r *room) Over() bool { return false }
 
 // Replace implements rebalance.Room.
 func (r *room) Replace(p *cluster.Pod, requires decision.Assignment) (*cluster.Node, string) {
-	asks := question{p, requires}
-	to, known := r.answers[asks]
+	key := question{p, requires}
+	to, known := r.answers[key]
 	if !known {
 		before := r.placed[p.Revision]
 		without := before
@@ -357,7 +359,7 @@ func (r *room) Replace(p *cluster.Pod, requires decision.Assignment) (*cluster.N
 		if to = r.place(p, requires); to == nil {
 			r.placed[p.Revision] = before
 		}
-		r.answers[asks] = to
+		r.answers[key] = to
 	}
 	if to == nil {
 		return nil, "no node has room"
@@ -371,7 +373,7 @@ func (r *room) place(p *cluster.Pod, requires decision.Assignment) *cluster.Node
 	plan := decision.NewPlan(&subject, p.Workload.Settings, r.placed[p.Revision], decision.Waiting{})
 	var best *cluster.Node
 	for _, n := range r.snapshot.Nodes {
-		if r.left[n] < value(p.Requests) || plan.Admit(n.Facts, 0, 0) != decision.Admitted || len(n.Spec.Taints) > 0 ||
+		if r.free[n] < value(p.Requests) || plan.Admit(n.Facts, 0, 0) != decision.Admitted || len(n.Spec.Taints) > 0 ||
 			subject.OnlySpot && n.Facts.Capacity.Type != decision.Spot || subject.OnlyOnDemand && n.Facts.Capacity.Type != decision.OnDemand ||
 			!requires.Admits(n.Facts.Capacity.Type) {
 			continue
@@ -381,7 +383,7 @@ func (r *room) place(p *cluster.Pod, requires decision.Assignment) *cluster.Node
 		}
 	}
 	if best != nil {
-		r.left[best] -= value(p.Requests)
+		r.free[best] -= value(p.Requests)
 		placed := r.placed[p.Revision]
 		count(&placed, best, 1)
 		r.placed[p.Revision] = placed
@@ -389,7 +391,7 @@ func (r *room) place(p *cluster.Pod, requires decision.Assignment) *cluster.Node
 	return best
 }
 
-// schedule lets the scheduler place what waits, the workload's pods in their order.
+// schedule places waiting pods in the order of the workloads' pods.
 func (w *world) schedule() {
 	for _, work := range w.workloads {
 		for _, p := range work.pods {
@@ -397,7 +399,7 @@ func (w *world) schedule() {
 				s := w.snapshot()
 				for _, read := range s.Pods {
 					if read.Name == p.name {
-						// A room of its own: newRoom would place what waits before it.
+						// A separate room, because newRoom places waiting pods first.
 						waiting := slices.DeleteFunc(slices.Clone(s.Pods), func(o *cluster.Pod) bool { return o.Node == nil })
 						if n := newRoom(&cluster.Snapshot{Now: s.Now, Nodes: s.Nodes, Pods: waiting, Workloads: s.Workloads}).place(read, decision.Unassigned); n != nil {
 							p.node = w.node(n.Name)
@@ -409,15 +411,15 @@ func (w *world) schedule() {
 	}
 }
 
-// move replaces a pod: with surge its replacement is placed while it is still there.
+// move replaces a pod. With surge, the replacement is placed before the pod leaves.
 func (w *world) move(name string, surge bool) {
 	for _, work := range w.workloads {
 		for i, p := range work.pods {
 			if p.name != name {
 				continue
 			}
-			w.made++
-			replacement := &pod{name: fmt.Sprintf("%s-r%d", work.name, w.made), revision: p.revision, ordinal: p.ordinal, slots: p.slots, born: w.now}
+			w.replacements++
+			replacement := &pod{name: fmt.Sprintf("%s-r%d", work.name, w.replacements), revision: p.revision, ordinal: p.ordinal, slots: p.slots, created: w.now}
 			if work.kind == "StatefulSet" {
 				surge = false
 			}
@@ -435,7 +437,7 @@ func (w *world) move(name string, surge bool) {
 	}
 }
 
-// plan lets a planner look at the world and says what it would move, as "POD REASON".
+// plan returns the moves that a planner plans, as "POD REASON".
 func (w *world) plan(p *rebalance.Planner) []string {
 	s := w.snapshot()
 	w.events = nil
