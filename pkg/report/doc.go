@@ -1,6 +1,7 @@
-// Package report answers what an operator asks of a cluster: how its workloads stand, what its nodes are, why a pod is where it is or waits,
-// who would go down with which nodes, and what spot saves. Every answer is a value made from one cluster.Snapshot, and comes from the core
-// that the scheduler decides by (package decision): nothing is decided here.
+// Package report answers an operator's questions about a cluster: the state of its workloads, the
+// facts of its nodes, why a pod is on its node or waits, which replicas would be lost with which
+// nodes, and what spot saves. Every answer is a value made from one cluster.Snapshot. Package
+// report makes no decisions of its own: it uses package decision, as the scheduler does.
 //
 // The values are what `-o json` prints; the names of their fields are an interface.
 package report
@@ -17,60 +18,63 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// View is a cluster as one policy sees it. Its methods do not change it, and must not be called concurrently.
+// View is a cluster under one policy. Its methods do not change it, and are not safe for concurrent
+// use.
 type View struct {
 	Snapshot *cluster.Snapshot
-	// Policy and Signals are what the Snapshot was read with; Profile is the scheduler name of the pods that the policy speaks of.
+	// Policy and Signals are the ones with which the Snapshot was read. Profile is the
+	// schedulerName of the pods to which the policy applies.
 	Policy  *decision.Policy
 	Signals []kube.Signal
 	Profile string
-	// Owners looks up what pods belong to.
+	// Owners finds the owners of pods.
 	Owners *kube.Owners
-	// Wanted has a pod of each workload of the profile that wants some (survey.Wanted), or is scaled to 0: workloads without any pod are known
-	// by it.
+	// Wanted has a pod of each workload of the profile with replicas (survey.Wanted), or that is
+	// scaled to 0. It represents workloads without any pod.
 	Wanted []*v1.Pod
-	// NoNodes: nodes could not be read.
+	// NoNodes reports whether reading nodes failed.
 	NoNodes bool
 }
 
 // Ref names an object.
 type Ref struct {
-	// APIVersion is that of Kind.
+	// APIVersion is the API version of Kind.
 	APIVersion string `json:"apiVersion,omitempty"`
 	Kind       string `json:"kind"`
 	Namespace  string `json:"namespace,omitempty"`
 	Name       string `json:"name"`
 }
 
-// String names the object as kubectl does: deployment/web.
+// String returns the name in the form of kubectl: deployment/web.
 func (r Ref) String() string { return strings.ToLower(r.Kind) + "/" + r.Name }
 
 func compareRefs(a, b Ref) int {
 	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name))
 }
 
-// refOf names a workload.
+// refOf returns the Ref of a workload.
 func refOf(w *cluster.Workload) Ref {
 	return Ref{APIVersion: w.APIVersion, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}
 }
 
-// standing is where the live pods of a workload are.
-type standing struct {
+// placement has the placement of a workload's live pods.
+type placement struct {
 	decision.Standing
-	// waiting have no node; astray are bound to one that does not exist.
-	waiting, astray []*cluster.Pod
-	// misplaced are the pods of Standing.Misplaced.
+	// waiting pods have no node; stray pods are bound to a node that does not exist.
+	waiting, stray []*cluster.Pod
+	// misplaced has the pods on the wrong capacity type.
 	misplaced []*cluster.Pod
-	// inPool counts those on spot by what is reclaimed together.
+	// inPool counts the pods on spot by poolName.
 	inPool map[string]int
-	// exempt: the own selector or affinity of its newest pods admits nothing but spot, and the policy allows that.
+	// exempt reports whether the node selector or affinity of the newest pods admits only spot, and
+	// the policy permits that.
 	exempt bool
 }
 
-func standingOf(w *cluster.Workload) standing {
-	s := standing{Standing: w.Standing(), inPool: map[string]int{}}
-	for _, at := range s.Misplaced {
-		s.misplaced = append(s.misplaced, w.Revisions[at.Revision].Pods[at.Replica])
+func placementOf(w *cluster.Workload) placement {
+	s := placement{Standing: w.Standing(), inPool: map[string]int{}}
+	for _, misplaced := range s.Misplaced {
+		s.misplaced = append(s.misplaced, w.Revisions[misplaced.Revision].Pods[misplaced.Replica])
 	}
 	for _, r := range w.Revisions {
 		for _, p := range r.Pods {
@@ -79,7 +83,7 @@ func standingOf(w *cluster.Workload) standing {
 			case p.Spec.NodeName == "":
 				s.waiting = append(s.waiting, p)
 			case p.Node == nil:
-				s.astray = append(s.astray, p)
+				s.stray = append(s.stray, p)
 			case p.Node.Facts.Capacity.Type == decision.Spot:
 				s.inPool[poolName(p.Node)]++
 			}
@@ -88,8 +92,9 @@ func standingOf(w *cluster.Workload) standing {
 	return s
 }
 
-// largestPool returns the spot pool with most of the pods, the first by name of several; "" if none is on spot.
-func (s *standing) largestPool() (name string, pods int) {
+// largestPool returns the spot pool with most of the pods, and the first by name of several. It
+// returns "" if no pod is on spot.
+func (s *placement) largestPool() (name string, pods int) {
 	names := make([]string, 0, len(s.inPool))
 	for pool := range s.inPool {
 		names = append(names, pool)
@@ -103,7 +108,8 @@ func (s *standing) largestPool() (name string, pods int) {
 	return name, pods
 }
 
-// poolName names what a spot node is reclaimed with: its pool as TYPE/ZONE, or itself where its labels do not say.
+// poolName returns the name of the pool of a spot node as TYPE/ZONE, or the node's name if its
+// labels do not define a pool.
 func poolName(n *cluster.Node) string {
 	if n.Facts.Pool == (decision.Pool{}) {
 		return "node " + n.Name

@@ -16,74 +16,84 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// Explanation says why a pod is where it is, or waits, and what the policy says of its workload.
+// Explanation explains why a pod is on its node or waits, and how the policy applies to its
+// workload.
 type Explanation struct {
-	// Of is what was asked for; Pod is the pod that Nodes speak of, OnNode where it stands. Without Pod they speak of one more replica.
+	// Of is the requested object. Pod is the explained pod and OnNode its node. Without Pod, Nodes
+	// apply to one more replica.
 	Of     Ref    `json:"of"`
 	Pod    string `json:"pod,omitempty"`
 	OnNode string `json:"onNode,omitempty"`
-	// Answer is the whole in one sentence.
+	// Answer is the summary in one sentence.
 	Answer string `json:"answer"`
-	// Workload is what the pod belongs to, Revision what its siblings are counted by; nil and "": the policy has no opinion on it, or its owner
-	// is not known. Then nothing below is set.
+	// Workload is the owner of the pod. Revision is the revision with which its siblings are
+	// counted. They are nil and "" if the policy does not apply to the pod or its owner is unknown.
+	// Then no field below is set.
 	Workload *Ref   `json:"workload,omitempty"`
 	Revision string `json:"revision,omitempty"`
-	// Settings are those in force, with what gave each; Ignored are the annotations that do not count.
+	// Settings are the settings in effect, with their origins. Ignored lists the annotations that
+	// have no effect.
 	Settings []Setting `json:"settings,omitempty"`
 	Ignored  []string  `json:"ignored,omitempty"`
-	// Assigned is the annotation of that name: the capacity type that the controller assigned to the pod, and why. Granted is the other one:
-	// why the controller lets the pod take any spot node. Values that mean nothing are left out.
+	// Assigned is the value of the annotation by which the controller assigned a capacity type to
+	// the pod, with the reason. Granted is the value of the annotation by which the controller
+	// permits any spot node, with the reason. Invalid values are omitted.
 	Assigned string `json:"assigned,omitempty"`
 	Granted  string `json:"granted,omitempty"`
 	Desired  int    `json:"desired"`
 	Floor    int    `json:"floor"`
-	// Budget is how many of the revision may be on spot; OnSpot and OnOnDemand how many of it are there, the pod itself left out. For an
-	// ordered workload (a StatefulSet) Ordinal decides instead: the floor is the first ones. Both counts are nil where nodes could not be read.
+	// Budget is the number of the revision's pods that may be on spot. OnSpot and OnOnDemand count
+	// the revision's pods without this pod; they are nil if nodes could not be read. For an ordered
+	// workload (a StatefulSet), Ordinal decides instead: the first ordinals are the floor.
 	Budget     int  `json:"budget"`
 	OnSpot     *int `json:"onSpot,omitempty"`
 	OnOnDemand *int `json:"onOnDemand,omitempty"`
 	Ordinal    *int `json:"ordinal,omitempty"`
-	// Budgeted says it in the scheduler's words.
+	// Budgeted is the budget in the scheduler's words.
 	Budgeted string `json:"budgeted,omitempty"`
-	// Nodes are all nodes, in groups of those that are alike to the pod: those that would take it first, then the largest.
+	// Nodes has all nodes, grouped by their properties for the pod: groups that accept the pod
+	// first, then by size.
 	Nodes []NodeGroup `json:"nodes,omitempty"`
-	// Unblock is what would have the pod placed; nil for one that stands where it should.
+	// Unblock lists the changes that would let a waiting pod be scheduled; nil if the pod has a
+	// node.
 	Unblock []string `json:"unblock,omitempty"`
 }
 
-// Setting is one setting of a pod, with what gave it.
+// Setting is one setting of a pod, with its origin.
 type Setting struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 	From  string `json:"from"`
 }
 
-// NodeGroup is all nodes that are alike to a pod.
+// NodeGroup is a group of nodes that are equal for a pod.
 type NodeGroup struct {
 	Capacity string `json:"capacity"`
-	// Pool is TYPE/ZONE; "" where labels do not say.
+	// Pool is TYPE/ZONE; "" if labels do not define it.
 	Pool string `json:"pool,omitempty"`
-	// Takes: nothing keeps the pod off them.
+	// Takes reports whether the nodes accept the pod.
 	Takes bool `json:"takes"`
-	// Policy is why the policy keeps it off, in the scheduler's words. Obstacles are what does so beside the policy.
+	// Policy is why the policy refuses the nodes, in the scheduler's words. Obstacles are the other
+	// reasons.
 	Policy    string   `json:"policy,omitempty"`
 	Obstacles []string `json:"obstacles,omitempty"`
-	// Names are the nodes.
+	// Names has the names of the nodes.
 	Names []string `json:"names"`
 
 	verdict decision.Verdict
 }
 
-// nodesUnread is what is said instead of what only nodes tell.
-const nodesUnread = "nodes cannot be read, so where on-demand or spot takes it is not known"
+// nodesUnread replaces the facts that need nodes.
+const nodesUnread = "nodes cannot be read, so it is unknown which nodes have room"
 
-// noneMade is said of a workload that wants pods, and has none.
-const noneMade = "none of its pods has been made: see the events of its ReplicaSet or StatefulSet"
+// noneCreated is the answer for a workload that wants pods and has none.
+const noneCreated = "its controller has created none of its pods: see the events of its ReplicaSet or StatefulSet"
 
-// ErrNotFound is the error for what is not in the cluster, or was not read.
+// ErrNotFound means that an object is not in the cluster, or was not read.
 var ErrNotFound = errors.New("not found")
 
-// Explain explains a pod, or a workload by its first pod that waits, or else by one more replica of it. kind is as in Ref, in any case.
+// Explain explains a pod. For a workload it explains the first waiting pod, or else one more
+// replica. kind is as in Ref, in any case.
 func (v *View) Explain(kind, namespace, name string) (*Explanation, error) {
 	if strings.EqualFold(kind, "Pod") {
 		for _, p := range v.Snapshot.Pods {
@@ -91,7 +101,7 @@ func (v *View) Explain(kind, namespace, name string) (*Explanation, error) {
 				return v.explainPod(Ref{"v1", "Pod", namespace, name}, p)
 			}
 		}
-		return nil, fmt.Errorf("pod %s/%s: %w (pods that have ended are not looked at)", namespace, name, ErrNotFound)
+		return nil, fmt.Errorf("pod %s/%s: %w (terminated pods are not considered)", namespace, name, ErrNotFound)
 	}
 	for _, w := range v.Snapshot.Workloads {
 		if strings.EqualFold(w.Kind, kind) && w.Namespace == namespace && w.Name == name {
@@ -105,13 +115,13 @@ func (v *View) Explain(kind, namespace, name string) (*Explanation, error) {
 	}
 	for _, pod := range v.Wanted {
 		if subject, err := v.Owners.Subject(pod); err == nil {
-			if of := ownerOf(pod, subject.Pod.Workload.Kind); strings.EqualFold(of.Kind, kind) && of.Namespace == namespace && of.Name == name {
+			if owner := ownerOf(pod, subject.Pod.Workload.Kind); strings.EqualFold(owner.Kind, kind) && owner.Namespace == namespace && owner.Name == name {
 				p := cluster.Hypothetical(pod)
 				p.Subject = subject
-				e := &Explanation{Of: of, Answer: noneMade}
-				v.plan(e, p, of, decision.Placed{}, nil, decision.Waiting{})
-				if e.Desired == 0 { // no node takes a replica that nobody wants
-					e.Answer, e.Nodes = "it is scaled to 0, and has no pods", nil
+				e := &Explanation{Of: owner, Answer: noneCreated}
+				v.plan(e, p, owner, decision.Placed{}, nil, decision.Waiting{})
+				if e.Desired == 0 { // no replica is wanted, so the nodes do not matter
+					e.Answer, e.Nodes = "it is scaled to 0 and has no pods", nil
 				}
 				return e, nil
 			}
@@ -120,7 +130,8 @@ func (v *View) Explain(kind, namespace, name string) (*Explanation, error) {
 	return nil, fmt.Errorf("%s %s/%s: %w, or it has no pods", kind, namespace, name, ErrNotFound)
 }
 
-// explainWorkload explains the first pod of w that waits, or else one more replica of its newest revision that has pods.
+// explainWorkload explains the first waiting pod of w, or else one more replica of its newest
+// revision with pods.
 func (v *View) explainWorkload(w *cluster.Workload) (*Explanation, error) {
 	var last *cluster.Pod
 	for _, r := range w.Revisions {
@@ -132,30 +143,30 @@ func (v *View) explainWorkload(w *cluster.Workload) (*Explanation, error) {
 		}
 	}
 	if last == nil {
-		return &Explanation{Of: refOf(w), Answer: "all its pods are on the way out"}, nil
+		return &Explanation{Of: refOf(w), Answer: "all its pods are leaving"}, nil
 	}
 	if last.Subject.Pod.Workload.Ordered {
-		return v.explainPod(refOf(w), last) // what holds for one ordinal says nothing of another
+		return v.explainPod(refOf(w), last) // another ordinal may differ
 	}
 	more, subject := *last, *last.Subject
 	subject.Pod = *subject.Pod.Replacement()
 	more.Node, more.Subject = nil, &subject
 	e := &Explanation{Of: refOf(w)}
-	if !v.ours(e, last.Pod) {
+	if !v.applies(e, last.Pod) {
 		return e, nil
 	}
-	at := standingOf(w)
+	placement := placementOf(w)
 	plan := v.plan(e, &more, refOf(w), last.Revision.Placed, last.Revision.Pods, decision.Waiting{})
 	if v.NoNodes {
-		e.Answer = fmt.Sprintf("%s of %d, and none waits; %s", Count(live(w), "replica", "replicas"), w.Desired, nodesUnread)
+		e.Answer = fmt.Sprintf("%s of %d; none is waiting; %s", Count(live(w), "replica", "replicas"), w.Desired, nodesUnread)
 		return e, nil
 	}
-	e.Answer = fmt.Sprintf("%d of %d replicas stand on nodes, %d on on-demand and %d on spot; none waits. One more would prefer %s",
-		at.OnDemand+at.Spot, w.Desired, at.OnDemand, at.Spot, plan.Prefer)
+	e.Answer = fmt.Sprintf("%d of %d replicas are bound to nodes, %d on on-demand and %d on spot; none is waiting. One more would prefer %s",
+		placement.OnDemand+placement.Spot, w.Desired, placement.OnDemand, placement.Spot, plan.Prefer)
 	return e, nil
 }
 
-// live returns how many live pods w has.
+// live returns the number of live pods of w.
 func live(w *cluster.Workload) (n int) {
 	for _, r := range w.Revisions {
 		n += len(r.Pods)
@@ -163,13 +174,13 @@ func live(w *cluster.Workload) (n int) {
 	return n
 }
 
-// ours reports whether the policy speaks of a pod, and says why not in the answer.
-func (v *View) ours(e *Explanation, pod *v1.Pod) bool {
+// applies reports whether the policy applies to a pod. If not, it sets the answer to the reason.
+func (v *View) applies(e *Explanation, pod *v1.Pod) bool {
 	switch {
 	case !kube.HasOpinion(pod):
-		e.Answer = "the policy has no opinion on it: pods of DaemonSets and static pods belong to their nodes"
+		e.Answer = "the policy does not apply to it: pods of DaemonSets and static pods are bound to their nodes"
 	case pod.Spec.SchedulerName != v.Profile:
-		e.Answer = fmt.Sprintf("the policy does not speak of it: its schedulerName is %q, not %q", pod.Spec.SchedulerName, v.Profile)
+		e.Answer = fmt.Sprintf("the policy does not apply to it: its schedulerName is %q, not %q", pod.Spec.SchedulerName, v.Profile)
 	default:
 		return true
 	}
@@ -181,17 +192,17 @@ func (v *View) explainPod(of Ref, p *cluster.Pod) (*Explanation, error) {
 	if p.Node != nil {
 		e.OnNode = p.Node.Name
 	}
-	if !v.ours(e, p.Pod) {
+	if !v.applies(e, p.Pod) {
 		return e, nil
 	}
 	if p.Release != nil {
-		e.Answer = "it was released from its ReplicaSet, to leave when its replacement is ready: " + cmp.Or(p.Release.Reason, "for a reason that is not known")
+		e.Answer = "it was released from its ReplicaSet and will be removed when its replacement is ready: " + cmp.Or(p.Release.Reason, "unknown reason")
 		return e, nil
 	}
 	if p.Subject == nil {
 		_, err := v.Owners.Subject(p.Pod)
 		if err == nil {
-			err = errors.New("what it belongs to is not known")
+			err = errors.New("its owner is unknown")
 		}
 		e.Answer = err.Error()
 		return e, nil
@@ -216,15 +227,15 @@ func (v *View) explainPod(of Ref, p *cluster.Pod) (*Explanation, error) {
 	case p.DeletionTimestamp != nil:
 		e.Answer = "it is being deleted"
 	case p.Node != nil:
-		e.Answer = fmt.Sprintf("it stands on %s (%s): %s", p.Node.Name, p.Node.Facts.Capacity.Type, v.standsAs(p, siblings, waiting))
+		e.Answer = fmt.Sprintf("it runs on %s (%s): %s", p.Node.Name, p.Node.Facts.Capacity.Type, v.placementReason(p, siblings, waiting))
 	case p.Spec.NodeName != "" && v.NoNodes:
 		e.Answer = fmt.Sprintf("it is bound to node %s; %s", p.Spec.NodeName, nodesUnread)
 	case p.Spec.NodeName != "":
-		e.Answer = fmt.Sprintf("it is bound to node %s, which is not known", p.Spec.NodeName)
+		e.Answer = fmt.Sprintf("it is bound to node %s, which does not exist", p.Spec.NodeName)
 	default:
-		e.Answer = "it waits: " + waitsFor(p)
+		e.Answer = "it waits: " + waitReason(p)
 		if kube.Gated(p.Pod) {
-			e.Answer = "it waits behind the scheduling gate " + kube.CapacityGate + " until the controller has assigned a capacity type to it"
+			e.Answer = "it has the scheduling gate " + kube.CapacityGate + " until the controller assigns a capacity type to it"
 		}
 		if v.NoNodes {
 			e.Answer += "; " + nodesUnread
@@ -235,24 +246,26 @@ func (v *View) explainPod(of Ref, p *cluster.Pod) (*Explanation, error) {
 	return e, nil
 }
 
-// waiting returns what having waited may have earned a pod. The scheduler remembers since when; from outside there is only the condition,
-// which tells the same unless the pod had a scheduling gate before, or the scheduler has been started since.
-func (v *View) waiting(p *cluster.Pod) (earned decision.Waiting) {
+// waiting returns the relief that the pod may have earned by waiting. Only the scheduler knows
+// exactly since when the pod has waited. The pod's condition shows the same time, unless the pod
+// had a scheduling gate before or the scheduler was started later.
+func (v *View) waiting(p *cluster.Pod) (relief decision.Waiting) {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse && c.Reason == v1.PodReasonUnschedulable {
-			earned.For = max(0, v.Snapshot.Now.Sub(c.LastTransitionTime.Time))
+			relief.For = max(0, v.Snapshot.Now.Sub(c.LastTransitionTime.Time))
 		}
 	}
 	for _, r := range p.Workload.Revisions {
 		if r == p.Revision {
-			break // the oldest comes first
+			break // the oldest revision is first
 		}
-		earned.OlderOnDemand = earned.OlderOnDemand || r.Placed.OnDemand > 0
+		relief.OlderOnDemand = relief.OlderOnDemand || r.Placed.OnDemand > 0
 	}
-	return earned
+	return relief
 }
 
-// plan fills in what the policy says of p, whose revision stands as placed says, siblings being its other pods, and returns it.
+// plan adds to e how the policy applies to p, and returns the plan. placed counts the other pods of
+// its revision, and siblings has these pods.
 func (v *View) plan(
 	e *Explanation, p *cluster.Pod, w Ref, placed decision.Placed, siblings []*cluster.Pod, waiting decision.Waiting,
 ) decision.Plan {
@@ -277,7 +290,7 @@ func (v *View) plan(
 	return plan
 }
 
-// settingsOf lists settings with where they come from.
+// settingsOf lists settings with their origins.
 func settingsOf(s decision.Settings, from *decision.Origins) []Setting {
 	perPool, unsatisfiable := "no cap", "DoNotSchedule"
 	orNever := func(d time.Duration) string {
@@ -304,7 +317,7 @@ func settingsOf(s decision.Settings, from *decision.Origins) []Setting {
 	}
 }
 
-// inPool counts the siblings on nodes of a node's pool.
+// inPool counts the siblings on nodes in the pool of n.
 func inPool(n *cluster.Node, siblings []*cluster.Pod) (pods int) {
 	for _, p := range siblings {
 		if p.Node != nil && poolOf(p.Node) == poolOf(n) {
@@ -314,12 +327,12 @@ func inPool(n *cluster.Node, siblings []*cluster.Pod) (pods int) {
 	return pods
 }
 
-// poolOf is what siblings on a node are counted by.
+// poolOf returns the pool by which siblings on a node are counted.
 func poolOf(n *cluster.Node) decision.SpreadPool {
 	return n.Facts.SpreadPool(n.Labels[v1.LabelTopologyZone])
 }
 
-// groups asks the plan and the pod's own demands of every node.
+// groups checks every node against the plan and the pod's requirements.
 func (v *View) groups(p *cluster.Pod, plan *decision.Plan, siblings []*cluster.Pod) (all []NodeGroup) {
 	inspection := cluster.NewInspection(v.Snapshot, p)
 	perPool := map[decision.SpreadPool]int{}
@@ -331,7 +344,7 @@ func (v *View) groups(p *cluster.Pod, plan *decision.Plan, siblings []*cluster.P
 			perPool[poolOf(n)] = pods
 		}
 		verdict, obstacles := plan.Admit(n.Facts, 0, pods), inspection.Obstacles(n)
-		if n.Facts.Capacity.Source == decision.Settling && verdict == decision.Admitted && v.wantedForFloor(n, p) {
+		if n.Facts.Capacity.Source == decision.Settling && verdict == decision.Admitted && v.reservedForFloor(n, p) {
 			verdict = decision.Held(verdict)
 		}
 		g := NodeGroup{
@@ -361,11 +374,12 @@ func (v *View) groups(p *cluster.Pod, plan *decision.Plan, siblings []*cluster.P
 	return all
 }
 
-// standsAs says in words why a pod stands where it does, by the siblings that come before it there (cluster.ByRank): where more of them
-// stand than the floor or the budget has, the last are those beyond it.
-func (v *View) standsAs(p *cluster.Pod, siblings []*cluster.Pod, waiting decision.Waiting) string {
+// placementReason explains why a pod is on its node. It counts the siblings that precede the pod
+// there (cluster.ByRank). If more pods are there than the floor or the budget permits, the last
+// ones are beyond it.
+func (v *View) placementReason(p *cluster.Pod, siblings []*cluster.Pod, waiting decision.Waiting) string {
 	capacity := p.Node.Facts.Capacity.Type
-	before := slices.DeleteFunc(slices.Clone(siblings), func(q *cluster.Pod) bool {
+	preceding := slices.DeleteFunc(slices.Clone(siblings), func(q *cluster.Pod) bool {
 		return q.Node == nil || q.Node.Facts.Capacity.Type != capacity || cluster.ByRank(q, p) > 0
 	})
 	settings, _ := v.Policy.Settings(&p.Subject.Pod)
@@ -376,16 +390,16 @@ func (v *View) standsAs(p *cluster.Pod, siblings []*cluster.Pod, waiting decisio
 		}
 	}
 	plan := decision.NewPlan(&p.Subject.Pod, settings, there, waiting)
-	switch plan.Outcome(p.Node.Facts, inPool(p.Node, before)) {
+	switch plan.Outcome(p.Node.Facts, inPool(p.Node, preceding)) {
 	case decision.OnFloor:
 		return "part of the floor"
 	case decision.Overflow:
 		if plan.KeptOffOnDemand() {
 			return "beyond the floor, although overflow is Never: the setting, the floor or the replica count has changed since"
 		}
-		return "beyond the floor: no spot node took it, or the budget was used up"
+		return "beyond the floor: no spot node had room, or the budget was used up"
 	case decision.ByExemption:
-		return "its own selector or affinity admits only spot, so no floor holds it back"
+		return "its own selector or affinity admits only spot, so the floor does not apply"
 	case decision.ByScheduleAnyway:
 		return "over its budget or cap: whenUnsatisfiable is ScheduleAnyway"
 	}
@@ -393,71 +407,4 @@ func (v *View) standsAs(p *cluster.Pod, siblings []*cluster.Pod, waiting decisio
 		return "over its budget: it fell back to spot, or the floor or the replica count has changed since"
 	}
 	return "within its budget"
-}
-
-// unblock says what would have a pod placed that waits.
-func (v *View) unblock(e *Explanation, p *cluster.Pod, plan *decision.Plan, waiting decision.Waiting) (all []string) {
-	if len(p.Spec.SchedulingGates) > 0 {
-		return v.unblockGated(p)
-	}
-	takes, kept := 0, map[decision.Verdict]int{} // how many nodes would take it but for the policy
-	short := map[string]int{}                    // how many that the policy allows lack one thing only
-	for i := range e.Nodes {
-		switch g := &e.Nodes[i]; {
-		case g.Takes:
-			takes += len(g.Names)
-		case g.verdict != decision.Admitted && len(g.Obstacles) == 0:
-			kept[g.verdict] += len(g.Names)
-		case g.verdict == decision.Admitted && len(g.Obstacles) == 1:
-			short[g.Capacity+" nodes: "+g.Obstacles[0]] += len(g.Names)
-		}
-	}
-	if takes > 0 {
-		return []string{fmt.Sprintf("%s would take it: the scheduler has not tried it again yet, or is kept off by what is not looked at here "+
-			"(limits on volumes, resource claims, gangs, the anti-affinity of others)", Count(takes, "node", "nodes"))}
-	}
-	things := make([]string, 0, len(short))
-	for thing := range short {
-		things = append(things, thing)
-	}
-	slices.SortFunc(things, func(a, b string) int { return cmp.Or(cmp.Compare(short[b], short[a]), strings.Compare(a, b)) })
-	for _, thing := range things {
-		all = append(all, fmt.Sprintf("%d %s is all that is in the way", short[thing], thing))
-	}
-	for verdict := range decision.Verdict(decision.Verdicts) {
-		if n := kept[verdict]; n > 0 {
-			all = append(all, fmt.Sprintf("%s would take it but for the policy: %s", Count(n, "node", "nodes"), plan.Reason(verdict)))
-		}
-	}
-	if kept[decision.OverBudget] > 0 || kept[decision.OnFloorOrdinal] > 0 {
-		all = append(all, fmt.Sprintf("a lower floor: annotation %s on the %s", decision.MinOnDemandAnnotation, e.Workload.Kind))
-	}
-	if kept[decision.OverflowRefused] > 0 {
-		all = append(all, fmt.Sprintf("overflow Allow: annotation %s on the %s", decision.OverflowAnnotation, e.Workload.Kind))
-	}
-	if plan.Grant == decision.NotGranted && !plan.MayTakeSpot() && !p.Subject.Pod.OnlyOnDemand {
-		settings, _ := v.Policy.Settings(&p.Subject.Pod)
-		if in, ok := settings.NextChange(waiting.For, waiting.OlderOnDemand); ok {
-			all = append(all, fmt.Sprintf("time: in %s it may take any spot node (it has waited for %s; a scheduler started since counts anew)",
-				in.Round(time.Second), waiting.For.Round(time.Second)))
-		}
-	}
-	if len(all) == 0 {
-		all = append(all, "another node: those that there are lack more than one thing each")
-	}
-	return all
-}
-
-// unblockGated says who removes each scheduling gate of a pod, as far as that is known.
-func (v *View) unblockGated(p *cluster.Pod) (all []string) {
-	for _, gate := range p.Spec.SchedulingGates {
-		if gate.Name != kube.CapacityGate {
-			all = append(all, "its scheduling gates: "+gate.Name)
-			continue
-		}
-		left := max(0, v.Policy.GateTimeout-v.Snapshot.Now.Sub(p.CreationTimestamp.Time))
-		all = append(all, fmt.Sprintf("the controller, with gating.enabled: it removes the scheduling gate %s; else the scheduler does in %s (gateTimeout)",
-			gate.Name, left.Round(time.Second)))
-	}
-	return all
 }

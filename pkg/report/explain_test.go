@@ -14,8 +14,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
 )
 
-// told says an explanation in lines, without its settings.
-func told(e *report.Explanation) []string {
+// explanationLines returns an explanation as lines, without its settings.
+func explanationLines(e *report.Explanation) []string {
 	lines := []string{fmt.Sprintf("%s: %s", e.Pod, e.Answer)}
 	if e.Workload != nil {
 		line := fmt.Sprintf("%s %s: floor %d of %d, budget %d", e.Workload, e.Revision, e.Floor, e.Desired, e.Budget)
@@ -51,7 +51,7 @@ func TestExplain(t *testing.T) {
 		of      string
 		want    []string
 	}{
-		"a pod of the floor waits for on-demand": {
+		"a pod in the floor waits for on-demand": {
 			cluster: `
 				node od on-demand m/a cpu=1
 				node sp spot m/a
@@ -63,24 +63,24 @@ func TestExplain(t *testing.T) {
 				"deployment/web shop/web-r: floor 1 of 3, budget 2, 2 on spot, 0 on on-demand",
 				`on-demand m/a [od] false "" ["insufficient cpu"]`,
 				`spot m/a [sp] false "` + usedUp + `" []`,
-				"- 1 on-demand nodes: insufficient cpu is all that is in the way",
-				"- 1 node would take it but for the policy: " + usedUp,
+				"- 1 on-demand nodes: insufficient cpu is the only obstacle",
+				"- 1 node is refused only by the policy: " + usedUp,
 				"- a lower floor: annotation spot-aware-scheduler.io/min-on-demand on the Deployment",
-				"- time: in 4m30s it may take any spot node (it has waited for 30s; a scheduler started since counts anew)",
+				"- time: in 4m30s it may use any spot node (it has waited for 30s; a later start of the scheduler resets this time)",
 			},
 		},
-		"what has waited takes spot": {
+		"a pod that has waited long enough for spot": {
 			cluster: "node sp spot m/a\ndeployment web 3 sp sp - waits=6m",
 			of:      "deployment/web",
 			want: []string{
 				"web-2: it waits: 0/2 nodes are available: 2 Insufficient cpu",
 				"deployment/web shop/web-r: floor 1 of 3, budget 2, 2 on spot, 0 on on-demand",
 				`spot m/a [sp] true "" []`,
-				"- 1 node would take it: the scheduler has not tried it again yet, or is kept off by what is not looked at here " +
-					"(limits on volumes, resource claims, gangs, the anti-affinity of others)",
+				"- 1 node would accept it: the scheduler has not retried it yet, or a constraint prevents it that this command does not check " +
+					"(volume limits, resource claims, gangs, the anti-affinity of other pods)",
 			},
 		},
-		"its own demands": {
+		"its own requirements": {
 			cluster: `
 				node od on-demand m/a taint=example.com/mine
 				node od-b on-demand m/b cordoned
@@ -88,20 +88,20 @@ func TestExplain(t *testing.T) {
 				deployment web 4 sp - min=0 zone=b anti=kubernetes.io/hostname`,
 			of: "pod/web-1",
 			want: []string{
-				"web-1: it waits: no scheduler has said why",
+				"web-1: it waits: no scheduler has reported a reason",
 				"deployment/web shop/web-r: floor 0 of 4, budget 4, 1 on spot, 0 on on-demand",
 				`on-demand m/a [od] false "" ["not in the pod's node selector or affinity" "taint example.com/mine"]`,
 				`on-demand m/b [od-b] false "" ["taint node.kubernetes.io/unschedulable"]`,
 				`spot m/b [sp] false "" ["the pod's anti-affinity to other pods"]`,
-				"- 1 on-demand nodes: taint node.kubernetes.io/unschedulable is all that is in the way",
-				"- 1 spot nodes: the pod's anti-affinity to other pods is all that is in the way",
+				"- 1 on-demand nodes: taint node.kubernetes.io/unschedulable is the only obstacle",
+				"- 1 spot nodes: the pod's anti-affinity to other pods is the only obstacle",
 			},
 		},
-		"a pod that stands does not count itself": {
+		"a bound pod does not count itself": {
 			cluster: "node od on-demand m/a cpu=1\nnode sp spot m/a\ndeployment web 2 od sp",
 			of:      "pod/web-0",
 			want: []string{
-				"web-0: it stands on od (on-demand): part of the floor",
+				"web-0: it runs on od (on-demand): part of the floor",
 				"deployment/web shop/web-r: floor 1 of 2, budget 1, 1 on spot, 0 on on-demand",
 				`on-demand m/a [od] true "" []`,
 				`spot m/a [sp] false "spot budget used up: 1 of 1 replicas of shop/web-r may run on spot (waits for on-demand room, takes any spot node after 5m)" []`,
@@ -111,7 +111,7 @@ func TestExplain(t *testing.T) {
 			cluster: "node sp spot m/a\ndeployment web 1 sp",
 			of:      "pod/web-0",
 			want: []string{
-				"web-0: it stands on sp (spot): over its budget: it fell back to spot, or the floor or the replica count has changed since",
+				"web-0: it runs on sp (spot): over its budget: it fell back to spot, or the floor or the replica count has changed since",
 				"deployment/web shop/web-r: floor 1 of 1, budget 0, 0 on spot, 0 on on-demand",
 				`spot m/a [sp] false "spot budget used up: 0 of 0 replicas of shop/web-r may run on spot (waits for on-demand room, takes any spot node after 5m)" []`,
 			},
@@ -120,27 +120,27 @@ func TestExplain(t *testing.T) {
 			cluster: "node od on-demand m/a\nnode sp spot m/a\ndeployment web 3 od sp sp",
 			of:      "deployment/web",
 			want: []string{
-				": 3 of 3 replicas stand on nodes, 1 on on-demand and 2 on spot; none waits. One more would prefer on-demand",
+				": 3 of 3 replicas are bound to nodes, 1 on on-demand and 2 on spot; none is waiting. One more would prefer on-demand",
 				"deployment/web shop/web-r: floor 1 of 3, budget 2, 2 on spot, 1 on on-demand",
 				`on-demand m/a [od] true "" []`,
 				`spot m/a [sp] false "` + usedUp + `" []`,
 			},
 		},
-		"an ordinal of the floor": {
+		"an ordinal in the floor": {
 			cluster: "node sp spot m/a\nstatefulset db 2 - waits=1m",
 			of:      "statefulset/db",
 			want: []string{
 				"db-0: it waits: 0/2 nodes are available: 2 Insufficient cpu",
 				"statefulset/db shop/db: floor 1 of 2, budget 1, 0 on spot, 0 on on-demand",
-				`spot m/a [sp] false "ordinal kept off spot: the first 1 ordinals of shop/db must run on on-demand, and later ordinals wait for this one ` +
+				`spot m/a [sp] false "ordinal kept off spot: the first 1 of the ordinals of shop/db stay on on-demand, and later ordinals wait for this one ` +
 					`(waits for on-demand room, takes any spot node after 5m)" []`,
-				"- 1 node would take it but for the policy: ordinal kept off spot: the first 1 ordinals of shop/db must run on on-demand, " +
+				"- 1 node is refused only by the policy: ordinal kept off spot: the first 1 of the ordinals of shop/db stay on on-demand, " +
 					"and later ordinals wait for this one (waits for on-demand room, takes any spot node after 5m)",
 				"- a lower floor: annotation spot-aware-scheduler.io/min-on-demand on the StatefulSet",
-				"- time: in 4m0s it may take any spot node (it has waited for 1m0s; a scheduler started since counts anew)",
+				"- time: in 4m0s it may use any spot node (it has waited for 1m0s; a later start of the scheduler resets this time)",
 			},
 		},
-		"a pool that is full, a node that goes": {
+		"a full pool and a reclaimed node": {
 			policy: capped,
 			cluster: `
 				node sp-1 spot m/a
@@ -148,11 +148,11 @@ func TestExplain(t *testing.T) {
 				deployment web 2 sp-1 -`,
 			of: "pod/web-1",
 			want: []string{
-				"web-1: it waits: no scheduler has said why",
+				"web-1: it waits: no scheduler has reported a reason",
 				"deployment/web shop/web-r: floor 0 of 2, budget 2, 1 on spot, 0 on on-demand",
-				`spot m/a [sp-1] false "spot pool full: at most 1 replicas of shop/web-r may run in one pool (waits for room in another spot pool or on on-demand, takes any spot node after 5m)" []`,
+				`spot m/a [sp-1] false "spot pool full: a pool may hold 1 replicas of shop/web-r (waits for room in another spot pool or on on-demand, takes any spot node after 5m)" []`,
 				`spot m/b [sp-2] false "node is being reclaimed" ["taint aws-node-termination-handler/spot-itn"]`,
-				"- 1 node would take it but for the policy: spot pool full: at most 1 replicas of shop/web-r may run in one pool " +
+				"- 1 node is refused only by the policy: spot pool full: a pool may hold 1 replicas of shop/web-r " +
 					"(waits for room in another spot pool or on on-demand, takes any spot node after 5m)",
 			},
 		},
@@ -164,11 +164,11 @@ func TestExplain(t *testing.T) {
 				"deployment/web shop/web-r: floor 1 of 1, budget 0, 0 on spot, 0 on on-demand",
 				`on-demand m/a [od] false "" ["insufficient cpu"]`,
 				`spot m/a [sp] false "spot budget used up: 0 of 0 replicas of shop/web-r may run on spot (waits for on-demand room, takes any spot node after 5m)" []`,
-				"- 1 on-demand nodes: insufficient cpu is all that is in the way",
-				"- 1 node would take it but for the policy: spot budget used up: 0 of 0 replicas of shop/web-r may run on spot " +
+				"- 1 on-demand nodes: insufficient cpu is the only obstacle",
+				"- 1 node is refused only by the policy: spot budget used up: 0 of 0 replicas of shop/web-r may run on spot " +
 					"(waits for on-demand room, takes any spot node after 5m)",
 				"- a lower floor: annotation spot-aware-scheduler.io/min-on-demand on the Deployment",
-				"- time: in 20s it may take any spot node (it has waited for 10s; a scheduler started since counts anew)",
+				"- time: in 20s it may use any spot node (it has waited for 10s; a later start of the scheduler resets this time)",
 			},
 		},
 		"beyond the floor, overflow Never": {
@@ -178,28 +178,28 @@ func TestExplain(t *testing.T) {
 			want: []string{
 				"web-1: it waits: 0/2 nodes are available: 2 Insufficient cpu",
 				"deployment/web shop/web-r: floor 1 of 2, budget 1, 0 on spot, 1 on on-demand",
-				`on-demand m/a [od] false "overflow Never: the floor of 1 of shop/web-r is met (waits for room on spot)" []`,
+				`on-demand m/a [od] false "overflow Never: on-demand holds the floor of 1 of shop/web-r (waits for room on spot)" []`,
 				`spot m/a [sp] false "" ["insufficient cpu"]`,
-				"- 1 spot nodes: insufficient cpu is all that is in the way",
-				"- 1 node would take it but for the policy: overflow Never: the floor of 1 of shop/web-r is met (waits for room on spot)",
+				"- 1 spot nodes: insufficient cpu is the only obstacle",
+				"- 1 node is refused only by the policy: overflow Never: on-demand holds the floor of 1 of shop/web-r (waits for room on spot)",
 				"- overflow Allow: annotation spot-aware-scheduler.io/overflow on the Deployment",
 			},
 		},
-		"nodes that lack several things": {
+		"nodes with several obstacles": {
 			cluster: "node sp spot m/a cpu=0 cordoned\ndeployment web 1 - min=0",
 			of:      "pod/web-0",
 			want: []string{
-				"web-0: it waits: no scheduler has said why",
+				"web-0: it waits: no scheduler has reported a reason",
 				"deployment/web shop/web-r: floor 0 of 1, budget 1, 0 on spot, 0 on on-demand",
 				`spot m/a [sp] false "" ["taint node.kubernetes.io/unschedulable" "insufficient cpu"]`,
-				"- another node: those that there are lack more than one thing each",
+				"- another node: each existing node has more than one obstacle",
 			},
 		},
 		"gates": {
 			cluster: "node od on-demand m/a\ndeployment web 1 - gated",
 			of:      "pod/web-0",
 			want: []string{
-				"web-0: it waits: no scheduler has said why",
+				"web-0: it waits: no scheduler has reported a reason",
 				"deployment/web shop/web-r: floor 1 of 1, budget 0, 0 on spot, 0 on on-demand",
 				`on-demand m/a [od] true "" []`,
 				"- its scheduling gates: example.com/gate",
@@ -210,11 +210,11 @@ func TestExplain(t *testing.T) {
 			cluster: "node od on-demand m/a\ndeployment web 1 - gated=spot-aware-scheduler.io/capacity born=10s",
 			of:      "pod/web-0",
 			want: []string{
-				"web-0: it waits behind the scheduling gate spot-aware-scheduler.io/capacity until the controller has assigned a capacity type to it",
+				"web-0: it has the scheduling gate spot-aware-scheduler.io/capacity until the controller assigns a capacity type to it",
 				"deployment/web shop/web-r: floor 1 of 1, budget 0, 0 on spot, 0 on on-demand",
 				`on-demand m/a [od] true "" []`,
-				"- the controller, with gating.enabled: it removes the scheduling gate spot-aware-scheduler.io/capacity; " +
-					"else the scheduler does in 20s (gateTimeout)",
+				"- the controller, with gating.enabled, removes the scheduling gate spot-aware-scheduler.io/capacity; " +
+					"otherwise the scheduler removes it in 20s (gateTimeout)",
 			},
 		},
 		"assigned to the floor": {
@@ -225,7 +225,7 @@ func TestExplain(t *testing.T) {
 				"deployment/web shop/web-r: floor 1 of 2, budget 1, 1 on spot, 0 on on-demand",
 				`assigned "on-demand:floor", granted ""`,
 				`spot m/a [sp] false "spot budget used up: 1 of 1 replicas of shop/web-r may run on spot (waits for on-demand room)" ["not in the pod's node selector or affinity"]`,
-				"- another node: those that there are lack more than one thing each",
+				"- another node: each existing node has more than one obstacle",
 			},
 		},
 		"assigned beyond the floor": {
@@ -233,19 +233,19 @@ func TestExplain(t *testing.T) {
 			cluster: "node od on-demand m/a\ndeployment web 2 - assigned=any:beyond",
 			of:      "pod/web-0",
 			want: []string{
-				"web-0: it waits: no scheduler has said why",
+				"web-0: it waits: no scheduler has reported a reason",
 				"deployment/web shop/web-r: floor 1 of 2, budget 1, 0 on spot, 0 on on-demand",
 				`assigned "any:beyond", granted ""`,
 				`on-demand m/a [od] false "overflow Never: the pod was assigned beyond the floor of 1 of shop/web-r (waits for room on spot)" []`,
-				"- 1 node would take it but for the policy: overflow Never: the pod was assigned beyond the floor of 1 of shop/web-r (waits for room on spot)",
+				"- 1 node is refused only by the policy: overflow Never: the pod was assigned beyond the floor of 1 of shop/web-r (waits for room on spot)",
 				"- overflow Allow: annotation spot-aware-scheduler.io/overflow on the Deployment",
 			},
 		},
-		"it stands beyond the floor": {
+		"a pod beyond the floor": {
 			cluster: "node od on-demand m/a\ndeployment web 4 od assigned=any:beyond min=2",
 			of:      "pod/web-0",
 			want: []string{
-				"web-0: it stands on od (on-demand): beyond the floor: no spot node took it, or the budget was used up",
+				"web-0: it runs on od (on-demand): beyond the floor: no spot node had room, or the budget was used up",
 				"deployment/web shop/web-r: floor 2 of 4, budget 2, 0 on spot, 0 on on-demand",
 				`assigned "any:beyond", granted ""`,
 				`on-demand m/a [od] true "" []`,
@@ -255,19 +255,19 @@ func TestExplain(t *testing.T) {
 			cluster: "node sp spot m/a\ndeployment web 1 - granted=fallback",
 			of:      "pod/web-0",
 			want: []string{
-				"web-0: it waits: no scheduler has said why",
+				"web-0: it waits: no scheduler has reported a reason",
 				"deployment/web shop/web-r: floor 1 of 1, budget 0, 0 on spot, 0 on on-demand",
 				`assigned "", granted "fallback"`,
 				`spot m/a [sp] true "" []`,
-				"- 1 node would take it: the scheduler has not tried it again yet, or is kept off by what is not looked at here " +
-					"(limits on volumes, resource claims, gangs, the anti-affinity of others)",
+				"- 1 node would accept it: the scheduler has not retried it yet, or a constraint prevents it that this command does not check " +
+					"(volume limits, resource claims, gangs, the anti-affinity of other pods)",
 			},
 		},
-		"no pods at all": {
+		"no pods": {
 			cluster: "node od on-demand m/a\ndeployment web 1",
 			of:      "deployment/web",
 			want: []string{
-				": none of its pods has been made: see the events of its ReplicaSet or StatefulSet",
+				": its controller has created none of its pods: see the events of its ReplicaSet or StatefulSet",
 				"deployment/web shop/web-r: floor 1 of 1, budget 0, 0 on spot, 0 on on-demand",
 				`on-demand m/a [od] true "" []`,
 			},
@@ -276,32 +276,32 @@ func TestExplain(t *testing.T) {
 			cluster: "node od on-demand m/a\ndeployment web 0",
 			of:      "deployment/web",
 			want: []string{
-				": it is scaled to 0, and has no pods",
+				": it is scaled to 0 and has no pods",
 				"deployment/web shop/web-r: floor 0 of 0, budget 0, 0 on spot, 0 on on-demand",
 			},
 		},
-		"another scheduler's": {
+		"pod of another scheduler": {
 			cluster: "deployment web 1 - profile=other",
 			of:      "deployment/web",
-			want:    []string{`web-0: the policy does not speak of it: its schedulerName is "other", not "spot-aware-scheduler"`},
+			want:    []string{`web-0: the policy does not apply to it: its schedulerName is "other", not "spot-aware-scheduler"`},
 		},
-		"a DaemonSet's": {
+		"pod of a DaemonSet": {
 			cluster: "node od on-demand m/a\ndaemonset log od",
 			of:      "pod/log",
-			want:    []string{"log: the policy has no opinion on it: pods of DaemonSets and static pods belong to their nodes"},
+			want:    []string{"log: the policy does not apply to it: pods of DaemonSets and static pods are bound to their nodes"},
 		},
-		"an owner that is not there": {
-			cluster: "pod orphan - rs=nobody",
+		"a missing owner": {
+			cluster: "pod orphan - rs=missing",
 			of:      "pod/orphan",
-			want:    []string{"orphan: owner not known yet: waits for ReplicaSet shop/nobody to appear in the cache"},
+			want:    []string{"orphan: owner not known yet: waits for ReplicaSet shop/missing to appear in the cache"},
 		},
-		"a pod of its own": {
+		"a pod without an owner": {
 			cluster: "pod lone -",
 			of:      "pod/lone",
 			want: []string{
-				"lone: it waits: no scheduler has said why",
+				"lone: it waits: no scheduler has reported a reason",
 				"pod/lone shop/lone: floor 1 of 1, budget 0, 0 on spot, 0 on on-demand",
-				"- time: in 5m0s it may take any spot node (it has waited for 0s; a scheduler started since counts anew)",
+				"- time: in 5m0s it may use any spot node (it has waited for 0s; a later start of the scheduler resets this time)",
 			},
 		},
 	} {
@@ -310,52 +310,53 @@ func TestExplain(t *testing.T) {
 				test.policy = basic()
 			}
 			kind, name, _ := strings.Cut(test.of, "/")
-			e, err := look(t, test.policy, test.cluster).Explain(kind, "shop", name)
+			e, err := newView(t, test.policy, test.cluster).Explain(kind, "shop", name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(test.want, told(e)); diff != "" {
+			if diff := cmp.Diff(test.want, explanationLines(e)); diff != "" {
 				t.Errorf("explanation (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// A replica beyond the floor may be on on-demand although overflow is Never: the setting is for new pods.
-func TestStandsAsWithoutOverflow(t *testing.T) {
+// A replica beyond the floor may be on on-demand although overflow is Never: the setting applies to
+// new pods.
+func TestPlacementReasonWithoutOverflow(t *testing.T) {
 	policy := basic()
 	policy.Defaults.Overflow = decision.NeverOverflow
-	e, err := look(t, policy, "node od on-demand m/a\ndeployment web 2 od od").Explain("pod", "shop", "web-1")
+	e, err := newView(t, policy, "node od on-demand m/a\ndeployment web 2 od od").Explain("pod", "shop", "web-1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "it stands on od (on-demand): beyond the floor, although overflow is Never: the setting, the floor or the replica count has changed since"
+	want := "it runs on od (on-demand): beyond the floor, although overflow is Never: the setting, the floor or the replica count has changed since"
 	if diff := cmp.Diff(want, e.Answer); diff != "" {
 		t.Errorf("answer (-want +got):\n%s", diff)
 	}
 }
 
-// TestStandsAs: of the pods that stand alike, as many are the floor's, or within the budget, as there may be, and always the same.
-func TestStandsAs(t *testing.T) {
+// Of equally placed pods, the first by rank are in the floor or within the budget.
+func TestPlacementReasons(t *testing.T) {
 	const (
-		floor, beyond = "part of the floor", "beyond the floor: no spot node took it, or the budget was used up"
+		floor, beyond = "part of the floor", "beyond the floor: no spot node had room, or the budget was used up"
 		within, over  = "within its budget", "over its budget: it fell back to spot, or the floor or the replica count has changed since"
 	)
 	const nodes = "node od on-demand m/a\nnode od-2 on-demand m/b\nnode sp spot m/a\nnode sp-2 spot m/b\n"
 	for name, test := range map[string]struct {
 		cluster string
-		want    []string // of web-0 and so on
+		want    []string // of web-0, web-1, ...
 	}{
-		"more than the floor, by name":      {"deployment web 5 od od-2 od min=2", []string{floor, floor, beyond}},
-		"the oldest":                        {"deployment web 5 od od-2 min=1\npod web-2 od rs=web-r born=2h", []string{beyond, beyond, floor}},
-		"the one that the controller keeps": {"deployment web 5 od od-2 min=1\npod web-2 od rs=web-r born=1m kept", []string{beyond, beyond, floor}},
-		"as many as the floor":              {"deployment web 5 od od min=2", []string{floor, floor}},
-		"of each revision":                  {"deployment web 5 od od od old=1", []string{floor, floor, beyond}},
-		"ordinals":                          {"statefulset web 3 od od sp", []string{floor, beyond, within}},
-		"more than the budget":              {"deployment web 3 sp sp-2 sp", []string{within, within, over}},
+		"more than the floor, by name": {"deployment web 5 od od-2 od min=2", []string{floor, floor, beyond}},
+		"the oldest pods":              {"deployment web 5 od od-2 min=1\npod web-2 od rs=web-r born=2h", []string{beyond, beyond, floor}},
+		"the pod with a deletion cost": {"deployment web 5 od od-2 min=1\npod web-2 od rs=web-r born=1m kept", []string{beyond, beyond, floor}},
+		"as many as the floor":         {"deployment web 5 od od min=2", []string{floor, floor}},
+		"two revisions":                {"deployment web 5 od od od old=1", []string{floor, floor, beyond}},
+		"ordinals":                     {"statefulset web 3 od od sp", []string{floor, beyond, within}},
+		"more than the budget":         {"deployment web 3 sp sp-2 sp", []string{within, within, over}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			view := look(t, basic(), nodes+test.cluster)
+			view := newView(t, basic(), nodes+test.cluster)
 			var got []string
 			for i := range test.want {
 				e, err := view.Explain("pod", "shop", fmt.Sprintf("web-%d", i))
@@ -366,7 +367,7 @@ func TestStandsAs(t *testing.T) {
 				got = append(got, as)
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("pods stand as (-want +got):\n%s", diff)
+				t.Errorf("placement reasons (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -376,7 +377,7 @@ func TestExplainSettings(t *testing.T) {
 	policy := basic()
 	anyway := decision.ScheduleAnyway
 	policy.Rules = []decision.Rule{{Name: "shop", Namespaces: []string{"shop"}, Overrides: decision.Overrides{WhenUnsatisfiable: &anyway}}}
-	e, err := look(t, policy, "node od on-demand m/a\ndeployment web 4 od min=50%").Explain("deployment", "shop", "web")
+	e, err := newView(t, policy, "node od on-demand m/a\ndeployment web 4 od min=50%").Explain("deployment", "shop", "web")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,7 +396,7 @@ func TestExplainSettings(t *testing.T) {
 	}
 }
 
-// TestRulesWithoutPods: rules by QoS class and by priority hold for workloads without pods too, by their templates.
+// Rules by QoS class and by priority also apply to workloads without pods, by their pod templates.
 func TestRulesWithoutPods(t *testing.T) {
 	two, three := decision.Count(2), decision.Count(3)
 	policy := basic()
@@ -404,7 +405,7 @@ func TestRulesWithoutPods(t *testing.T) {
 		{Name: "burstable", QOSClasses: []string{"Burstable"}, Overrides: decision.Overrides{MinOnDemand: &two}},
 	}
 	const workloads = "class high 100\ndeployment web 5 class=high\nstatefulset db 5\ndeployment idle 0 class=high"
-	view := look(t, policy, workloads)
+	view := newView(t, policy, workloads)
 	got := map[string]string{}
 	for _, of := range []string{"Deployment/web", "StatefulSet/db", "Deployment/idle"} {
 		kind, name, _ := strings.Cut(of, "/")
@@ -420,40 +421,41 @@ func TestRulesWithoutPods(t *testing.T) {
 	}
 	all, _ := view.Statuses()
 	if len(all) != 2 || all[0].Floor != 3 || all[1].Floor != 2 {
-		t.Errorf("statuses %v, want the floors 3 and 2", inLines(all))
+		t.Errorf("statuses %v, want the floors 3 and 2", statusLines(all))
 	}
 }
 
 func TestExplainWithoutNodes(t *testing.T) {
-	const unread = "nodes cannot be read, so where on-demand or spot takes it is not known"
-	view := look(t, basic(), "deployment web 2 somewhere -\ndeployment api 1 somewhere")
+	const unread = "nodes cannot be read, so it is unknown which nodes have room"
+	view := newView(t, basic(), "deployment web 2 somewhere -\ndeployment api 1 somewhere")
 	view.NoNodes = true
 	for of, want := range map[string]string{
-		"deployment/web": "web-1: it waits: no scheduler has said why; " + unread,
+		"deployment/web": "web-1: it waits: no scheduler has reported a reason; " + unread,
 		"pod/web-0":      "web-0: it is bound to node somewhere; " + unread,
-		"deployment/api": ": 1 replica of 1, and none waits; " + unread,
+		"deployment/api": ": 1 replica of 1; none is waiting; " + unread,
 	} {
 		kind, name, _ := strings.Cut(of, "/")
 		e, err := view.Explain(kind, "shop", name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := told(e); got[0] != want || len(got) != 2 || strings.Contains(got[1], "on spot") {
+		if got := explanationLines(e); got[0] != want || len(got) != 2 || strings.Contains(got[1], "on spot") {
 			t.Errorf("%s: %q, want %q and the policy without counts", of, got, want)
 		}
 	}
 }
 
-// TestExplainFirstOrdinal: a StatefulSet without pods begins where it says.
+// The first pod of a StatefulSet without pods is explained by its ordinal in the floor, regardless
+// of its start ordinal.
 func TestExplainFirstOrdinal(t *testing.T) {
-	e, err := look(t, basic(), "statefulset db 1 start=5").Explain("statefulset", "shop", "db")
+	e, err := newView(t, basic(), "statefulset db 1 start=5").Explain("statefulset", "shop", "db")
 	if err != nil || e.Ordinal == nil || *e.Ordinal != 0 {
 		t.Errorf("%+v, %v, want ordinal 0", e, err)
 	}
 }
 
-func TestExplainNothing(t *testing.T) {
-	view := look(t, basic(), "node od on-demand m/a\ndeployment web 1 od")
+func TestExplainNotFound(t *testing.T) {
+	view := newView(t, basic(), "node od on-demand m/a\ndeployment web 1 od")
 	for _, of := range []string{"pod/web", "deployment/web-0", "statefulset/web", "job/web"} {
 		kind, name, _ := strings.Cut(of, "/")
 		if _, err := view.Explain(kind, "shop", name); !errors.Is(err, report.ErrNotFound) {

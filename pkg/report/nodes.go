@@ -13,27 +13,30 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// Node is what a node is to the policy.
+// Node describes a node to the policy.
 type Node struct {
 	Name string `json:"name"`
-	// Capacity is "spot" or "on-demand", Because what said so: a label, or that none did.
+	// Capacity is "spot" or "on-demand". Because is its source: a label, or that no label defines
+	// it.
 	Capacity string `json:"capacity"`
 	Because  string `json:"because"`
-	// Pool is TYPE/ZONE; "" where the labels do not say.
+	// Pool is TYPE/ZONE; "" if the labels do not define it.
 	Pool string `json:"pool,omitempty"`
-	// Interruption is the class of the strongest signal: "none", "advisory", "drain" or "reclaim". Signals are all there are.
+	// Interruption is the class of the strongest signal: "none", "advisory", "drain" or "reclaim".
+	// Signals lists all signals.
 	Interruption string   `json:"interruption"`
 	Signals      []string `json:"signals,omitempty"`
-	// Deadline is when it goes, if that is known.
+	// Deadline is the time at which the node is reclaimed, if known.
 	Deadline *time.Time `json:"deadline,omitempty"`
-	// Replicas is how many pods of workloads go with it; FallBelow are the workloads that would have fewer left than their floor, or none.
+	// Replicas is the number of workload pods that would be lost with the node. FallBelow lists the
+	// workloads that would then have fewer replicas than their floor, or none.
 	Replicas  int   `json:"replicas"`
 	FallBelow []Ref `json:"fallBelow,omitempty"`
 
 	class decision.SignalClass
 }
 
-// Nodes returns the nodes whose labels are selected: those with the strongest signal first, then by name.
+// Nodes returns the nodes that selector selects: the strongest signal first, then by name.
 func (v *View) Nodes(selector labels.Selector) []Node {
 	reader := kube.NodeReader{Policy: v.Policy, Signals: v.Signals}
 	all := []Node{} // not null in JSON
@@ -69,40 +72,40 @@ func (v *View) Nodes(selector labels.Selector) []Node {
 	return all
 }
 
-// because says what a node's capacity type was read from.
+// because returns the source of a node's capacity type.
 func because(policy *decision.Policy, n *cluster.Node) string {
 	label := func(key string) string { return key + "=" + n.Labels[key] }
 	switch n.Facts.Capacity.Source {
 	case decision.FromLabel:
 		return label(decision.CapacityLabelKey)
 	case decision.FromDefault:
-		return "no label says: unlabeledNodes"
+		return "no capacity label: unlabeledNodes"
 	case decision.Settling:
-		return "no label yet: counts as spot within labelGrace"
+		return "no label yet: counts as spot during labelGrace"
 	}
-	var says, unknown []string
+	var deciding, unknown []string
 	for _, key := range policy.UnknownLabels(n.Labels) {
 		unknown = append(unknown, label(key))
 	}
 	for i := range policy.CapacityLabels {
 		key := policy.CapacityLabels[i].Key
-		if value, ok := n.Labels[key]; ok && !slices.Contains(says, label(key)) {
+		if value, ok := n.Labels[key]; ok && !slices.Contains(deciding, label(key)) {
 			if _, decides := policy.LabelSays(key, value); decides {
-				says = append(says, label(key))
+				deciding = append(deciding, label(key))
 			}
 		}
 	}
 	if n.Facts.Capacity.Source == decision.FromContradiction {
-		return "contradiction: " + strings.Join(append(says, unknown...), ", ")
+		return "contradiction: " + strings.Join(append(deciding, unknown...), ", ")
 	}
 	if len(unknown) > 0 {
-		return strings.Join(says, ", ") + "; ignored: " + strings.Join(unknown, ", ")
+		return strings.Join(deciding, ", ") + "; ignored: " + strings.Join(unknown, ", ")
 	}
-	return strings.Join(says, ", ")
+	return strings.Join(deciding, ", ")
 }
 
-// deadlineOf returns when a node goes that is being reclaimed: what its annotation says, or the first of its signals that say how much time
-// they leave; nil if none does.
+// deadlineOf returns when a node is reclaimed: the deadline in its annotation or the earliest
+// deadline of its signals, whichever is first. It returns nil if none is known.
 func deadlineOf(n *cluster.Node, announced []kube.Announcement) *time.Time {
 	var first *time.Time
 	if at, err := time.Parse(time.RFC3339, n.Annotations[kube.DeadlineAnnotation]); err == nil {

@@ -11,7 +11,7 @@ import (
 
 func TestNodes(t *testing.T) {
 	deadline := now.Add(time.Minute).UTC().Format(time.RFC3339)
-	view := look(t, basic(), `
+	view := newView(t, basic(), `
 		node a spot m/a
 		node b on-demand m/a
 		node c - m/a label=karpenter.sh/capacity-type=spot
@@ -37,7 +37,7 @@ func TestNodes(t *testing.T) {
 		`a spot by node.kubernetes.io/capacity=spot, m/a, none [], 2 []`,
 		`b on-demand by node.kubernetes.io/capacity=on-demand, m/a, none [], 1 []`,
 		`c spot by karpenter.sh/capacity-type=spot, m/a, none [], 0 []`,
-		`d on-demand by no label says: unlabeledNodes, m/a, none [], 0 []`,
+		`d on-demand by no capacity label: unlabeledNodes, m/a, none [], 0 []`,
 		`e spot by contradiction: node.kubernetes.io/capacity=typo, m/a, none [], 0 []`,
 		`h on-demand by karpenter.sh/capacity-type=on-demand; ignored: node.kubernetes.io/capacity=5958825377106311128, m/a, none [], 0 []`,
 	}

@@ -16,24 +16,24 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// Annotations of a node that say what it costs, in US dollars per hour, where a price list cannot: what it costs now, and what it would cost
-// on-demand. They win over lists.
+// Annotations of a node with its current price and its on-demand price, in US dollars per hour.
+// They override price lists.
 const (
 	PriceAnnotation         = "spot-aware-scheduler.io/usd-per-hour"
 	OnDemandPriceAnnotation = "spot-aware-scheduler.io/on-demand-usd-per-hour"
 )
 
-// Price is what an hour of one instance type costs, in US dollars.
+// Price is the price of one instance type, in US dollars per hour.
 type Price struct {
 	InstanceType string `json:"instanceType"`
-	// Zone is where; "" everywhere that no other row names.
+	// Zone is the zone of the price; "" applies to all zones without a row of their own.
 	Zone     string   `json:"zone,omitempty"`
 	Spot     *float64 `json:"spot,omitempty"`
 	OnDemand *float64 `json:"onDemand,omitempty"`
 }
 
-// of returns the price of a capacity type; false if the row does not say.
-func (p *Price) of(capacity decision.CapacityType) (float64, bool) {
+// forCapacity returns the price of a capacity type; false if the row has none.
+func (p *Price) forCapacity(capacity decision.CapacityType) (float64, bool) {
 	price := p.OnDemand
 	if capacity == decision.Spot {
 		price = p.Spot
@@ -47,11 +47,11 @@ func (p *Price) of(capacity decision.CapacityType) (float64, bool) {
 // Prices is a price list.
 type Prices struct {
 	rows map[decision.Pool]*Price
-	// From says where it is from, for a person.
+	// From describes the source of the list to the user.
 	From string
 }
 
-// NewPrices returns the list of these rows, which must have different types or zones.
+// NewPrices returns a list with the given rows, which must have different types or zones.
 func NewPrices(rows []Price, from string) *Prices {
 	p := &Prices{rows: map[decision.Pool]*Price{}, From: from}
 	for i := range rows {
@@ -60,11 +60,11 @@ func NewPrices(rows []Price, from string) *Prices {
 	return p
 }
 
-// lookUp returns a price: that of the zone, or else that of everywhere; false if there is none.
+// lookUp returns the price in the zone, or else the price for all zones; false if there is none.
 func (p *Prices) lookUp(instanceType, zone string, capacity decision.CapacityType) (float64, bool) {
 	for _, zone := range []string{zone, ""} {
 		if row := p.rows[decision.Pool{InstanceType: instanceType, Zone: zone}]; row != nil {
-			if price, ok := row.of(capacity); ok {
+			if price, ok := row.forCapacity(capacity); ok {
 				return price, true
 			}
 		}
@@ -72,16 +72,17 @@ func (p *Prices) lookUp(instanceType, zone string, capacity decision.CapacityTyp
 	return 0, false
 }
 
-// ReadPrices reads a price list: CSV with a header of the names instanceType, zone, spot and onDemand if the name of the file ends in .csv,
-// else YAML, a list of objects with those fields. zone, spot and onDemand may be left out. The error names every bad row, with the field, its
-// value and what was expected.
+// ReadPrices reads a price list. If the name of the file ends in .csv, it is CSV with a header of
+// the names instanceType, zone, spot and onDemand. Otherwise it is YAML: a list of objects with
+// those fields. zone, spot and onDemand are optional. The error lists every invalid row, with the
+// field, its value and the expected value.
 func ReadPrices(data []byte, file string) (*Prices, error) {
 	rows, err := decodePrices(data, file)
 	if err != nil {
 		return nil, fmt.Errorf("price list %s: %w", file, err)
 	}
 	if len(rows) == 0 {
-		return nil, fmt.Errorf("price list %s: it has no row", file)
+		return nil, fmt.Errorf("price list %s: it has no rows", file)
 	}
 	var errs []error
 	seen := map[decision.Pool]int{}
@@ -103,7 +104,7 @@ func ReadPrices(data []byte, file string) (*Prices, error) {
 		}
 		key := decision.Pool{InstanceType: row.InstanceType, Zone: row.Zone}
 		if first, again := seen[key]; again {
-			mistake("instanceType, zone", row.InstanceType+" "+row.Zone, fmt.Sprintf("something else than in row %d", first))
+			mistake("instanceType, zone", row.InstanceType+" "+row.Zone, fmt.Sprintf("a different pair than in row %d", first))
 		}
 		seen[key] = i + 1
 	}
@@ -142,7 +143,7 @@ func decodePrices(data []byte, file string) ([]Price, error) {
 	}
 }
 
-// set sets the field of a name in the header of a CSV file.
+// set sets the field with the name of a CSV column.
 func (p *Price) set(name, value string) error {
 	var into **float64
 	switch name {

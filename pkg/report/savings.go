@@ -14,25 +14,26 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// Savings is what the nodes cost, in US dollars per hour, and what is left on the table.
+// Savings is the cost of the nodes in US dollars per hour, and the savings that are possible.
 type Savings struct {
 	SpotNodes     int `json:"spotNodes"`
 	OnDemandNodes int `json:"onDemandNodes"`
-	// Now is what the nodes cost that have a price; AllOnDemand what they would cost if all were on-demand.
+	// Now is the cost of the nodes with a price. AllOnDemand is their cost if all were on-demand.
 	Now         float64 `json:"usdPerHour"`
 	AllOnDemand float64 `json:"usdPerHourAllOnDemand"`
-	// Prices says where prices are from. Unpriced are the nodes that have none, as TYPE/ZONE (or their name) with how many there are: they are
-	// in no sum.
+	// Prices describes the source of the prices.
 	Prices string `json:"prices"`
-	// Saved is what spot saves now: what the spot nodes would cost more as on-demand. What is paid less for on-demand is not spot's doing.
+	// Saved is what spot saves now: the additional cost of the spot nodes if they were on-demand.
+	// Discounts on on-demand nodes do not count.
 	Saved float64 `json:"savedUsdPerHour"`
-	// Ignored are the annotations that are no price; the node has the list's.
-	Ignored  []string       `json:"ignored,omitempty"`
+	// Ignored lists annotations that are not a valid price; such a node has the price of the list.
+	Ignored []string `json:"ignored,omitempty"`
+	// Unpriced counts the nodes without a price by TYPE/ZONE or node name. They are in no sum.
 	Unpriced map[string]int `json:"unpriced,omitempty"`
-	// Namespace is the one whose workloads are in Surplus; "" for all. Whoever has the cluster read says it.
+	// Namespace is the namespace of the workloads in Surplus; "" for all. The caller sets it.
 	Namespace string `json:"namespace,omitempty"`
-	// Surplus are the workloads with replicas on on-demand beyond their floors that could be on spot: those that cost most first. OnTheTable
-	// is what all of them would save there.
+	// Surplus lists the workloads with replicas on on-demand beyond their floors that could be on
+	// spot, the largest savings first. OnTheTable is the sum of their savings.
 	Surplus    []Surplus `json:"surplus"`
 	OnTheTable float64   `json:"onTheTableUsdPerHour"`
 }
@@ -42,21 +43,22 @@ type Surplus struct {
 	Ref      `json:",inline"`
 	Floor    int `json:"floor"`
 	OnDemand int `json:"onDemand"`
-	// Replicas is how many of them could be on spot; Saves what that would save.
+	// Replicas is the number of replicas that could be on spot. Saves is what that would save.
 	Replicas int     `json:"replicas"`
 	Saves    float64 `json:"savesUsdPerHour"`
 }
 
-// costs is what a node costs.
+// costs are the costs of a node.
 type costs struct {
 	now, onDemand float64
-	// spot is what it would cost as spot.
+	// spot is the cost of the node if it were spot.
 	spot float64
 }
 
-// Savings works out what the nodes cost by a price list. What a replica costs is its share of its node: the larger of the shares of CPU and
-// memory that it asks for. What it would cost on spot is its share of what the same node costs there by the list, or else of what spot costs
-// on average in this cluster.
+// Savings computes the costs of the nodes from a price list. The cost of a replica is its share of
+// its node: the larger of the shares of CPU and memory that it requests. Its cost on spot is the
+// same share of the node's spot price in the list, or else its current cost times the average ratio
+// of spot to on-demand in this cluster.
 func (v *View) Savings(prices *Prices) *Savings {
 	s := &Savings{Prices: prices.From, Unpriced: map[string]int{}, Surplus: []Surplus{}}
 	priced := map[*cluster.Node]*costs{}
@@ -82,14 +84,14 @@ func (v *View) Savings(prices *Prices) *Savings {
 			spotOnDemand += c.onDemand
 		}
 	}
-	ratio := 1.0 // of spot to on-demand; nothing is known to be saved without any spot
+	ratio := 1.0 // of spot to on-demand; without any spot node no saving is assumed
 	if spotOnDemand > 0 {
 		ratio = spotNow / spotOnDemand
 	}
 	s.Saved = spotOnDemand - spotNow
-	mayLeave := v.mayLeave()
+	maySpot := v.maySpot()
 	for _, w := range v.Snapshot.Workloads {
-		if surplus, ok := surplusOf(w, priced, ratio, mayLeave); ok {
+		if surplus, ok := surplusOf(w, priced, ratio, maySpot); ok {
 			s.Surplus = append(s.Surplus, surplus)
 			s.OnTheTable += surplus.Saves
 		}
@@ -98,14 +100,15 @@ func (v *View) Savings(prices *Prices) *Savings {
 	return s
 }
 
-// costsOf returns what a node costs, nil if that is not known, and the annotations that are no price. spot is 0 where the list does not say.
+// costsOf returns the costs of a node, nil if they are unknown, and the annotations that are not a
+// valid price. spot is 0 if the list has no spot price.
 func costsOf(n *cluster.Node, prices *Prices) (c *costs, ignored []string) {
 	instanceType, zone := n.Labels[v1.LabelInstanceTypeStable], n.Labels[v1.LabelTopologyZone]
-	now, known, err := annotated(n, PriceAnnotation)
+	now, known, err := annotatedPrice(n, PriceAnnotation)
 	if err != nil {
 		ignored = append(ignored, err.Error())
 	}
-	onDemand, knownOnDemand, err := annotated(n, OnDemandPriceAnnotation)
+	onDemand, knownOnDemand, err := annotatedPrice(n, OnDemandPriceAnnotation)
 	if err != nil {
 		ignored = append(ignored, err.Error())
 	}
@@ -128,7 +131,7 @@ func costsOf(n *cluster.Node, prices *Prices) (c *costs, ignored []string) {
 	return &costs{now: now, onDemand: onDemand, spot: spot}, ignored
 }
 
-func annotated(n *cluster.Node, key string) (price float64, given bool, err error) {
+func annotatedPrice(n *cluster.Node, key string) (price float64, given bool, err error) {
 	text, given := n.Annotations[key]
 	if !given {
 		return 0, false, nil
@@ -140,9 +143,10 @@ func annotated(n *cluster.Node, key string) (price float64, given bool, err erro
 	return price, true, nil
 }
 
-// mayLeave returns which pods on on-demand could be on spot at all: their own selector or affinity does not keep them off spot, and some
-// spot node suits them. Without any spot node nobody knows which there would be.
-func (v *View) mayLeave() func(*cluster.Pod) bool {
+// maySpot returns whether a pod on on-demand could be on spot: its own node selector or affinity
+// permits spot, and it fits some spot node. Without any spot node, only the first condition is
+// checked.
+func (v *View) maySpot() func(*cluster.Pod) bool {
 	spot := slices.DeleteFunc(slices.Clone(v.Snapshot.Nodes), func(n *cluster.Node) bool { return n.Facts.Capacity.Type != decision.Spot })
 	feasibility := cluster.NewFeasibility(spot)
 	return func(p *cluster.Pod) bool {
@@ -150,9 +154,9 @@ func (v *View) mayLeave() func(*cluster.Pod) bool {
 	}
 }
 
-// surplusOf returns what a workload has on on-demand beyond its floor that could be on spot; false if nothing. ratio is what spot costs on
-// average, as a share of on-demand.
-func surplusOf(w *cluster.Workload, priced map[*cluster.Node]*costs, ratio float64, mayLeave func(*cluster.Pod) bool) (Surplus, bool) {
+// surplusOf returns the replicas of a workload on on-demand beyond its floor that could be on spot;
+// false if there are none. ratio is the average cost of spot relative to on-demand.
+func surplusOf(w *cluster.Workload, priced map[*cluster.Node]*costs, ratio float64, maySpot func(*cluster.Pod) bool) (Surplus, bool) {
 	if !w.Ours {
 		return Surplus{}, false
 	}
@@ -164,10 +168,10 @@ func surplusOf(w *cluster.Workload, priced map[*cluster.Node]*costs, ratio float
 				continue
 			}
 			s.OnDemand++
-			if of := &p.Subject.Pod.Workload; w.Floor > 0 && of.Ordered && of.Ordinal < w.Floor {
-				continue // it is the floor's, whatever else is there
+			if workload := &p.Subject.Pod.Workload; w.Floor > 0 && workload.Ordered && workload.Ordinal < w.Floor {
+				continue // the ordinal belongs to the floor
 			}
-			if !mayLeave(p) {
+			if !maySpot(p) {
 				continue
 			}
 			saves := 0.0
@@ -192,14 +196,15 @@ func surplusOf(w *cluster.Workload, priced map[*cluster.Node]*costs, ratio float
 	return s, true
 }
 
-// share is how much of its node a pod pays for: the larger of its shares of CPU and memory. What nobody asks for is nobody's.
+// share returns the part of its node's cost that a pod pays: the larger of its shares of CPU and
+// memory. Unrequested resources belong to no pod.
 func share(p *cluster.Pod) float64 {
-	of := func(name v1.ResourceName) float64 {
-		have, asks := p.Node.Status.Allocatable[name], p.Requests[name]
-		if have.IsZero() {
+	shareOf := func(name v1.ResourceName) float64 {
+		allocatable, requested := p.Node.Status.Allocatable[name], p.Requests[name]
+		if allocatable.IsZero() {
 			return 0
 		}
-		return asks.AsApproximateFloat64() / have.AsApproximateFloat64()
+		return requested.AsApproximateFloat64() / allocatable.AsApproximateFloat64()
 	}
-	return max(of(v1.ResourceCPU), of(v1.ResourceMemory))
+	return max(shareOf(v1.ResourceCPU), shareOf(v1.ResourceMemory))
 }

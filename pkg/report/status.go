@@ -11,58 +11,63 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 )
 
-// State says in one word how a workload stands.
+// State is the state of a workload in one word.
 type State string
 
-// The states, worst first. A workload is in the first that fits.
+// The states, worst first. A workload has the first state that applies.
 const (
-	// BelowFloor: fewer of its pods stand on on-demand than its floor asks for, or an ordinal of a StatefulSet's floor stands on spot.
+	// BelowFloor means that fewer pods run on on-demand than the floor requires, or that an ordinal
+	// of a StatefulSet's floor runs on spot.
 	BelowFloor State = "BelowFloor"
-	// OverBudget: more of a revision stand on spot than may.
+	// OverBudget means that more pods of a revision run on spot than its budget permits.
 	OverBudget State = "OverBudget"
-	// Waiting: pods of it wait for a node, or are still to be made.
+	// Waiting means that pods wait for a node or are not created yet.
 	Waiting State = "Waiting"
-	// RollingOut: a rollout is under way, or has stopped half-way.
+	// RollingOut means that a rollout is in progress or paused.
 	RollingOut State = "RollingOut"
-	// Moving: pods of it are on their way out.
+	// Moving means that pods are leaving.
 	Moving State = "Moving"
-	// Unknown: nodes could not be read, so nobody knows whether its floor is kept.
+	// Unknown means that nodes could not be read, so it is unknown whether the floor is met.
 	Unknown State = "Unknown"
-	// OK: nothing is to be said of it.
+	// OK means that no other state applies.
 	OK State = "OK"
 )
 
 var states = []State{BelowFloor, OverBudget, Waiting, RollingOut, Moving, Unknown, OK}
 
-// Status is how one workload of the profile stands. What depends on nodes is nil where they could not be read.
+// Status is the state of one workload of the profile. Fields that depend on nodes are nil if nodes
+// could not be read.
 type Status struct {
 	Ref     `json:",inline"`
 	Desired int `json:"desired"`
-	// Floor is how many replicas must survive the loss of all spot.
+	// Floor is the number of replicas that must survive the loss of all spot.
 	Floor    int  `json:"floor"`
 	OnDemand *int `json:"onDemand,omitempty"`
 	Spot     *int `json:"spot,omitempty"`
-	// Waiting counts the pods that have no node, or one that does not exist, and those still to be made.
+	// Waiting counts the pods without a node or on a node that does not exist, and the pods that
+	// are not created yet.
 	Waiting int `json:"waiting"`
-	// WithoutSpot is how many replicas are left when all spot goes, WithoutPool when the spot pool goes that has most of them: LargestPool,
-	// TYPE/ZONE; "" if none is on spot.
+	// WithoutSpot is the number of replicas that remain if all spot nodes are lost. WithoutPool is
+	// the number that remain if the spot pool with most replicas is lost. LargestPool is that pool
+	// as TYPE/ZONE; "" if no replica is on spot.
 	WithoutSpot *int     `json:"withoutSpot,omitempty"`
 	WithoutPool *int     `json:"withoutLargestPool,omitempty"`
 	LargestPool string   `json:"largestPool,omitempty"`
 	State       State    `json:"state"`
 	Why         []string `json:"why,omitempty"`
 
-	lacks int // replicas on on-demand
+	deficit int // missing replicas on on-demand
 }
 
-// Statuses returns how the workloads of the profile stand, worst first: by State, then those that lack most, then by namespace, kind and
-// name. others is how many workloads there are that name another scheduler.
+// Statuses returns the states of the workloads of the profile, worst first: by State, then by the
+// missing and waiting replicas, then by namespace, kind and name. others is the number of workloads
+// with another scheduler.
 func (v *View) Statuses() (all []Status, others int) {
 	all = []Status{} // not null in JSON
 	seen := map[Ref]bool{}
 	motions := v.Snapshot.Motions()
 	for _, w := range v.Snapshot.Workloads {
-		seen[refOf(w)] = true // also one that is about to opt in: it has pods
+		seen[refOf(w)] = true // includes a workload that is about to opt in, because it has pods
 		if !w.Ours {
 			others++
 			continue
@@ -76,22 +81,22 @@ func (v *View) Statuses() (all []Status, others int) {
 	}
 	slices.SortStableFunc(all, func(a, b Status) int {
 		return cmp.Or(cmp.Compare(slices.Index(states, a.State), slices.Index(states, b.State)),
-			cmp.Compare(b.lacks, a.lacks), cmp.Compare(b.Waiting, a.Waiting), compareRefs(a.Ref, b.Ref))
+			cmp.Compare(b.deficit, a.deficit), cmp.Compare(b.Waiting, a.Waiting), compareRefs(a.Ref, b.Ref))
 	})
 	return all, others
 }
 
 func (v *View) status(w *cluster.Workload, motion cluster.Motion) Status {
-	at := standingOf(w)
-	s := Status{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor, Waiting: len(at.waiting) + motion.Missing, State: OK}
+	placement := placementOf(w)
+	s := Status{Ref: refOf(w), Desired: w.Desired, Floor: w.Floor, Waiting: len(placement.waiting) + motion.Missing, State: OK}
 	if !v.NoNodes {
-		s.Waiting += len(at.astray)
-		pool, inPool := at.largestPool()
-		withoutPool := at.OnDemand + at.Spot - inPool
-		s.OnDemand, s.Spot, s.WithoutSpot, s.WithoutPool, s.LargestPool = &at.OnDemand, &at.Spot, &at.OnDemand, &withoutPool, pool
-		s.lacks = at.FloorDeficit
+		s.Waiting += len(placement.stray)
+		pool, inPool := placement.largestPool()
+		withoutPool := placement.OnDemand + placement.Spot - inPool
+		s.OnDemand, s.Spot, s.WithoutSpot, s.WithoutPool, s.LargestPool = &placement.OnDemand, &placement.Spot, &placement.OnDemand, &withoutPool, pool
+		s.deficit = placement.FloorDeficit
 	}
-	s.explain(w, &at, motion, v.NoNodes)
+	s.explain(w, &placement, motion, v.NoNodes)
 	for _, r := range w.Revisions[max(0, len(w.Revisions)-1):] {
 		if len(r.Pods) > 0 {
 			_, origins, invalid := v.Policy.Explain(&r.Pods[0].Subject.Pod)
@@ -104,8 +109,8 @@ func (v *View) status(w *cluster.Workload, motion cluster.Motion) Status {
 	return s
 }
 
-// explain sets the State and why.
-func (s *Status) explain(w *cluster.Workload, at *standing, motion cluster.Motion, noNodes bool) {
+// explain sets State and Why.
+func (s *Status) explain(w *cluster.Workload, placement *placement, motion cluster.Motion, noNodes bool) {
 	note := func(state State, format string, args ...any) {
 		if slices.Index(states, state) < slices.Index(states, s.State) {
 			s.State = state
@@ -113,52 +118,53 @@ func (s *Status) explain(w *cluster.Workload, at *standing, motion cluster.Motio
 		s.Why = append(s.Why, fmt.Sprintf(format, args...))
 	}
 	switch {
-	case len(at.misplaced) > 0:
-		names := make([]string, len(at.misplaced))
-		for i, p := range at.misplaced {
+	case len(placement.misplaced) > 0:
+		names := make([]string, len(placement.misplaced))
+		for i, p := range placement.misplaced {
 			names[i] = p.Name
 		}
 		note(BelowFloor, "%s of the floor on spot", strings.Join(names, ", "))
-	case s.lacks > 0:
-		note(BelowFloor, "%d of the floor of %d on on-demand", at.FloorOnDemand, w.Floor)
+	case s.deficit > 0:
+		note(BelowFloor, "%d of the floor of %d on on-demand", placement.FloorOnDemand, w.Floor)
 	}
-	if at.OverBudget > len(at.misplaced) && !noNodes {
-		note(OverBudget, "%d on spot beyond the budget of %d", at.OverBudget, w.Desired-w.Floor)
+	if placement.OverBudget > len(placement.misplaced) && !noNodes {
+		note(OverBudget, "%d on spot beyond the budget of %d", placement.OverBudget, w.Desired-w.Floor)
 	}
-	if n := len(at.waiting); n > 0 {
-		note(Waiting, "%s: %s", Count(n, "pod waits", "pods wait"), waitsFor(at.waiting[0]))
+	if n := len(placement.waiting); n > 0 {
+		note(Waiting, "%s: %s", Count(n, "pod waits", "pods wait"), waitReason(placement.waiting[0]))
 	}
-	if n := len(at.astray); n > 0 && !noNodes {
-		note(Waiting, "%s on a node that is gone", Count(n, "pod is", "pods are"))
+	if n := len(placement.stray); n > 0 && !noNodes {
+		note(Waiting, "%s on a deleted node", Count(n, "pod is", "pods are"))
 	}
 	if motion.Missing > 0 {
-		note(Waiting, "%s still to be made by its controller", Count(motion.Missing, "pod is", "pods are"))
+		note(Waiting, "%s not created by its controller yet", Count(motion.Missing, "pod is", "pods are"))
 	}
 	if w.RollingOut {
 		note(RollingOut, "rolling out")
 	}
 	if n := motion.Released + motion.Terminating; n > 0 {
-		note(Moving, "%s on the way out", Count(n, "pod is", "pods are"))
+		note(Moving, "%s leaving", Count(n, "pod is", "pods are"))
 	}
 	if noNodes {
 		note(Unknown, "nodes cannot be read")
 	}
-	if at.exempt {
-		note(OK, "its own selector or affinity admits only spot: no floor is kept")
+	if placement.exempt {
+		note(OK, "its own selector or affinity admits only spot: the floor does not apply")
 	}
 }
 
-// wantedStatus is the status of a workload without any pod, by the pod that it would make; false if it is not known, or is to have none.
+// wantedStatus returns the status of a workload without pods, given a pod that it would create. It
+// returns false if the owner is unknown or wants no pods.
 func (v *View) wantedStatus(pod *v1.Pod) (Status, bool) {
 	subject, err := v.Owners.Subject(pod)
 	if err != nil || subject.Pod.Workload.Desired == 0 {
 		return Status{}, false
 	}
-	of := &subject.Pod.Workload
+	workload := &subject.Pod.Workload
 	settings, _ := v.Policy.Settings(&subject.Pod)
 	s := Status{
-		Ref: ownerOf(pod, of.Kind), Desired: of.Desired, Floor: settings.Floor(of.Desired), Waiting: of.Desired, State: Waiting,
-		Why: []string{noneMade},
+		Ref: ownerOf(pod, workload.Kind), Desired: workload.Desired, Floor: settings.Floor(workload.Desired), Waiting: workload.Desired, State: Waiting,
+		Why: []string{noneCreated},
 	}
 	if !v.NoNodes {
 		var none [4]int
@@ -167,7 +173,7 @@ func (v *View) wantedStatus(pod *v1.Pod) (Status, bool) {
 	return s, true
 }
 
-// ownerOf names what a pod of View.Wanted belongs to.
+// ownerOf returns the owner of a pod of View.Wanted.
 func ownerOf(pod *v1.Pod, kind string) Ref {
 	name := pod.Name
 	if kind == "StatefulSet" {
@@ -176,18 +182,18 @@ func ownerOf(pod *v1.Pod, kind string) Ref {
 	return Ref{APIVersion: "apps/v1", Kind: kind, Namespace: pod.Namespace, Name: name}
 }
 
-// waitsFor returns what the scheduler said of a pod that waits.
-func waitsFor(p *cluster.Pod) string {
+// waitReason returns the scheduler's message for a waiting pod.
+func waitReason(p *cluster.Pod) string {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse {
 			message, _, _ := strings.Cut(c.Message, " preemption:")
 			return cmp.Or(strings.TrimSuffix(message, "."), c.Reason)
 		}
 	}
-	return "no scheduler has said why"
+	return "no scheduler has reported a reason"
 }
 
-// Count says how many there are of something: "1 pod", "2 pods".
+// Count returns a number with its unit: "1 pod", "2 pods".
 func Count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one

@@ -10,8 +10,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
 )
 
-// inLines says each status in a line.
-func inLines(all []report.Status) (lines []string) {
+// statusLines returns each status as a line.
+func statusLines(all []report.Status) (lines []string) {
 	for _, s := range all {
 		line := fmt.Sprintf("%s %s: %d of %d", s.Ref, s.State, s.Floor, s.Desired)
 		if s.Spot != nil {
@@ -31,7 +31,7 @@ func TestStatuses(t *testing.T) {
 		want    []string
 		others  int
 	}{
-		"the worst first": {
+		"worst first": {
 			cluster: `
 				node od on-demand m/a
 				node sp-1 spot m/a
@@ -46,7 +46,7 @@ func TestStatuses(t *testing.T) {
 				`deployment/shorter BelowFloor: 2 of 3, 0+2, left 0 and 1 without m/a, 1 wait ` +
 					`["0 of the floor of 2 on on-demand" "1 on spot beyond the budget of 1" "1 pod waits: 0/2 nodes are available: 2 Insufficient cpu"]`,
 				`deployment/short BelowFloor: 1 of 3, 0+3, left 0 and 1 without m/a ["0 of the floor of 1 on on-demand" "1 on spot beyond the budget of 2"]`,
-				`deployment/few Waiting: 1 of 4, 1+1, left 1 and 1 without m/a, 2 wait ["2 pods are still to be made by its controller"]`,
+				`deployment/few Waiting: 1 of 4, 1+1, left 1 and 1 without m/a, 2 wait ["2 pods are not created by its controller yet"]`,
 				`deployment/slow Waiting: 1 of 2, 1+0, left 1 and 1 without , 1 wait ["1 pod waits: 0/2 nodes are available: 2 Insufficient cpu"]`,
 				`deployment/fine OK: 1 of 3, 1+2, left 1 and 2 without m/a []`,
 			},
@@ -56,7 +56,7 @@ func TestStatuses(t *testing.T) {
 			cluster: "node od on-demand m/a\nnode sp spot m/a\nstatefulset db 2 sp od",
 			want:    []string{`statefulset/db BelowFloor: 1 of 2, 1+1, left 1 and 1 without m/a ["db-0 of the floor on spot"]`},
 		},
-		"an ordinal below the first, and no floor": {
+		"an ordinal below the first, without a floor": {
 			cluster: "node sp spot m/a\nstatefulset db 1 sp start=5 min=0",
 			want:    []string{`statefulset/db OK: 0 of 1, 0+1, left 0 and 0 without m/a []`},
 		},
@@ -64,31 +64,31 @@ func TestStatuses(t *testing.T) {
 			cluster: "node sp spot m/a\njob sum 2 sp sp",
 			want:    []string{`job/sum OK: 0 of 2, 0+2, left 0 and 0 without m/a []`},
 		},
-		"only spot by its own selector": {
+		"spot only by its own selector": {
 			cluster: "node sp spot m/a\ndeployment web 2 sp sp only=spot",
 			want: []string{`deployment/web OK: 1 of 2, 0+2, left 0 and 0 without m/a ` +
-				`["its own selector or affinity admits only spot: no floor is kept"]`},
+				`["its own selector or affinity admits only spot: the floor does not apply"]`},
 		},
 		"a rollout": {
 			cluster: "node od on-demand m/a\nnode sp spot m/a\ndeployment web 2 od od sp old=1",
 			want:    []string{`deployment/web RollingOut: 1 of 2, 2+1, left 2 and 2 without m/a ["rolling out"]`},
 		},
-		"no pods at all": {
+		"no pods": {
 			cluster: "deployment web 2\nstatefulset db 1\ndeployment theirs 1 profile=other\ndeployment off 0",
 			want: []string{
-				`deployment/web Waiting: 1 of 2, 0+0, left 0 and 0 without , 2 wait ["none of its pods has been made: see the events of its ReplicaSet or StatefulSet"]`,
-				`statefulset/db Waiting: 1 of 1, 0+0, left 0 and 0 without , 1 wait ["none of its pods has been made: see the events of its ReplicaSet or StatefulSet"]`,
+				`deployment/web Waiting: 1 of 2, 0+0, left 0 and 0 without , 2 wait ["its controller has created none of its pods: see the events of its ReplicaSet or StatefulSet"]`,
+				`statefulset/db Waiting: 1 of 1, 0+0, left 0 and 0 without , 1 wait ["its controller has created none of its pods: see the events of its ReplicaSet or StatefulSet"]`,
 			},
 		},
-		"on its way from another scheduler": {
+		"moving from another scheduler": {
 			cluster: "node sp spot m/a\ndeployment web 1 profile=spot-aware-scheduler\npod web-0 sp rs=web-r profile=other",
 			others:  1,
 		},
-		"a node that is gone, and one without a pool": {
+		"a deleted node, and a node without a pool": {
 			cluster: "node od on-demand m/a\nnode sp spot /\ndeployment web 3 od sp gone",
-			want:    []string{`deployment/web Waiting: 1 of 3, 1+1, left 1 and 1 without node sp, 1 wait ["1 pod is on a node that is gone"]`},
+			want:    []string{`deployment/web Waiting: 1 of 3, 1+1, left 1 and 1 without node sp, 1 wait ["1 pod is on a deleted node"]`},
 		},
-		"an annotation that does not parse": {
+		"an invalid annotation": {
 			cluster: "node od on-demand m/a\ndeployment web 1 od min=many",
 			want: []string{`deployment/web OK: 1 of 1, 1+0, left 1 and 1 without  ` +
 				`["annotation spot-aware-scheduler.io/min-on-demand on the Deployment is ignored: invalid value \"many\": ` +
@@ -96,8 +96,8 @@ func TestStatuses(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			all, others := look(t, basic(), test.cluster).Statuses()
-			if diff := cmp.Diff(test.want, inLines(all)); diff != "" {
+			all, others := newView(t, basic(), test.cluster).Statuses()
+			if diff := cmp.Diff(test.want, statusLines(all)); diff != "" {
 				t.Errorf("statuses (-want +got):\n%s", diff)
 			}
 			if others != test.others {
@@ -107,24 +107,24 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// With exemptions ignored a workload that admits only spot is below its floor.
+// With exemptions ignored, a workload that admits only spot is below its floor.
 func TestStatusOfIgnoredExemptions(t *testing.T) {
 	policy := basic()
 	policy.Defaults.Exemptions = decision.IgnoreExemptions
-	all, _ := look(t, policy, "node sp spot m/a\ndeployment web 2 sp sp only=spot").Statuses()
+	all, _ := newView(t, policy, "node sp spot m/a\ndeployment web 2 sp sp only=spot").Statuses()
 	want := []string{`deployment/web BelowFloor: 1 of 2, 0+2, left 0 and 0 without m/a ` +
 		`["0 of the floor of 1 on on-demand" "1 on spot beyond the budget of 1"]`}
-	if diff := cmp.Diff(want, inLines(all)); diff != "" {
+	if diff := cmp.Diff(want, statusLines(all)); diff != "" {
 		t.Errorf("statuses (-want +got):\n%s", diff)
 	}
 }
 
 func TestStatusWithoutNodes(t *testing.T) {
-	view := look(t, basic(), "deployment web 2 somewhere -")
+	view := newView(t, basic(), "deployment web 2 somewhere -")
 	view.NoNodes = true
 	all, _ := view.Statuses()
-	want := []string{`deployment/web Waiting: 1 of 2, 1 wait ["1 pod waits: no scheduler has said why" "nodes cannot be read"]`}
-	if diff := cmp.Diff(want, inLines(all)); diff != "" {
+	want := []string{`deployment/web Waiting: 1 of 2, 1 wait ["1 pod waits: no scheduler has reported a reason" "nodes cannot be read"]`}
+	if diff := cmp.Diff(want, statusLines(all)); diff != "" {
 		t.Errorf("statuses (-want +got):\n%s", diff)
 	}
 }

@@ -12,21 +12,22 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// allSpot is all spot nodes as ParseLoss reads them, and lossForms all that it reads.
+// allSpot selects all spot nodes in ParseLoss. lossForms lists all forms.
 const (
 	allSpot   = "all-spot"
 	lossForms = "all-spot, pool=TYPE/ZONE, zone=ZONE or node=NAME"
 )
 
-// Loss is a set of nodes that go at once.
+// Loss is a set of nodes that are lost at once.
 type Loss struct {
-	// Text is how it was given.
+	// Text is the user's input.
 	Text    string
 	matches func(*cluster.Node) bool
 }
 
-// ParseLoss reads which nodes are lost: "all-spot"; "pool=TYPE/ZONE", the spot nodes of one instance type in one zone; "zone=ZONE", all nodes
-// there; "node=NAME". The error says what was expected.
+// ParseLoss parses a set of nodes: "all-spot"; "pool=TYPE/ZONE" for the spot nodes of one instance
+// type in one zone; "zone=ZONE" for all nodes of a zone; "node=NAME". The error has the expected
+// form.
 func ParseLoss(text string) (Loss, error) {
 	spot := func(n *cluster.Node) bool { return n.Facts.Capacity.Type == decision.Spot }
 	key, value, given := strings.Cut(text, "=")
@@ -51,7 +52,8 @@ func ParseLoss(text string) (Loss, error) {
 	return loss, nil
 }
 
-// LossChoices returns what ParseLoss would read that some node of the cluster matches: all-spot, then pools, zones and nodes by name.
+// LossChoices returns the inputs of ParseLoss that match a node of the cluster: all-spot, then
+// pools, zones and nodes by name.
 func (v *View) LossChoices() []string {
 	var pools, zones, nodes []string
 	choices := []string{allSpot}
@@ -71,46 +73,50 @@ func (v *View) LossChoices() []string {
 	return choices
 }
 
-// Fall says what a loss does to a workload.
+// Fall is the effect of a loss on a workload.
 type Fall string
 
-// The falls, worst first.
+// The effects, worst first.
 const (
-	// ToZero: no replica is left.
+	// ToZero means that no replica remains.
 	ToZero Fall = "ToZero"
-	// UnderFloor: fewer are left than its floor.
+	// UnderFloor means that fewer replicas than the floor remain.
 	UnderFloor Fall = "BelowFloor"
-	// Keeps: at least its floor is left.
+	// Keeps means that at least the floor remains.
 	Keeps Fall = "KeepsFloor"
 )
 
 var falls = []Fall{ToZero, UnderFloor, Keeps}
 
-// Lost is what a workload loses.
+// Lost is the loss of a workload.
 type Lost struct {
 	Ref `json:",inline"`
-	// Desired is its replica count; Floor is 0 for one whose pods name another scheduler.
+	// Desired is its replica count. Floor is 0 if its pods have another schedulerName.
 	Desired int `json:"desired"`
 	Floor   int `json:"floor"`
-	// Before counts its replicas that stand on nodes, After those that are left at the moment of the loss, before any is made anew.
+	// Before counts its replicas on nodes. After counts the replicas that remain at the moment of
+	// the loss, before any is recreated.
 	Before int  `json:"before"`
 	After  int  `json:"after"`
 	Falls  Fall `json:"falls"`
 }
 
-// WhatIf is what would happen if nodes were lost, or the policy were another one.
+// WhatIf is the result of a hypothetical loss of nodes or change of the policy.
 type WhatIf struct {
 	Lose []string `json:"lose,omitempty"`
-	// Nodes and Pods count what is lost; Workloads lose some of it: the worst first, then by namespace, kind and name.
+	// Nodes and Pods count the losses. Workloads are affected by them: the worst first, then by
+	// namespace, kind and name.
 	Nodes     int    `json:"nodesLost"`
 	Pods      int    `json:"podsLost"`
 	Workloads []Lost `json:"workloads"`
-	// Policy names the file of the other policy, by which Workloads were judged too; Changes are the workloads that it changes.
+	// Policy is the file of the other policy, which also applies to Workloads. Changes lists the
+	// workloads that it changes.
 	Policy  string   `json:"policy,omitempty"`
 	Changes []Change `json:"policyChanges"`
 }
 
-// Lose returns what happens when all nodes of the losses go at once. A loss that no node matches is an error.
+// Lose returns the result of losing all nodes of the losses at once. It returns an error if no node
+// matches a loss.
 func (v *View) Lose(losses []Loss) (*WhatIf, error) {
 	result := &WhatIf{Changes: []Change{}}
 	lost := map[*cluster.Node]bool{}
@@ -126,8 +132,8 @@ func (v *View) Lose(losses []Loss) (*WhatIf, error) {
 				}
 			}
 		}
-		if !found && loss.Text != allSpot { // which is nobody, where there is none
-			return nil, fmt.Errorf("--lose %s: no node is of it; there are %s", loss.Text, v.choicesLike(loss.Text))
+		if !found && loss.Text != allSpot { // which may be empty
+			return nil, fmt.Errorf("--lose %s: no node matches; possible values: %s", loss.Text, v.choicesLike(loss.Text))
 		}
 	}
 	result.Nodes = len(lost)
@@ -135,9 +141,9 @@ func (v *View) Lose(losses []Loss) (*WhatIf, error) {
 	return result, nil
 }
 
-// choicesLike returns some of the choices of the same form.
+// choicesLike returns some choices of the same form.
 func (v *View) choicesLike(text string) string {
-	const most = 10
+	const maxChoices = 10
 	form, _, _ := strings.Cut(text, "=")
 	var like []string
 	for _, choice := range v.LossChoices() {
@@ -147,22 +153,23 @@ func (v *View) choicesLike(text string) string {
 	}
 	switch {
 	case len(like) == 0:
-		return "no such nodes at all"
-	case len(like) > most:
-		return fmt.Sprintf("%s and %d more", strings.Join(like[:most], ", "), len(like)-most)
+		return "none"
+	case len(like) > maxChoices:
+		return fmt.Sprintf("%s and %d more", strings.Join(like[:maxChoices], ", "), len(like)-maxChoices)
 	}
 	return strings.Join(like, ", ")
 }
 
-// lose returns the workloads that have a live pod among pods, which are all that stand on the lost nodes, and how many such pods there are.
-func (v *View) lose(lost func(*cluster.Node) bool, pods []*cluster.Pod) (all []Lost, gone int) {
+// lose returns the workloads with a live pod among pods, and the number of such pods. pods must be
+// all pods on the lost nodes.
+func (v *View) lose(lost func(*cluster.Node) bool, pods []*cluster.Pod) (all []Lost, count int) {
 	all = []Lost{}
 	seen := map[*cluster.Workload]bool{}
 	for _, p := range pods {
 		if p.Workload == nil || !p.Live() {
 			continue
 		}
-		gone++
+		count++
 		w := p.Workload
 		if seen[w] {
 			continue
@@ -191,25 +198,27 @@ func (v *View) lose(lost func(*cluster.Node) bool, pods []*cluster.Pod) (all []L
 	slices.SortFunc(all, func(a, b Lost) int {
 		return cmp.Or(cmp.Compare(slices.Index(falls, a.Falls), slices.Index(falls, b.Falls)), compareRefs(a.Ref, b.Ref))
 	})
-	return all, gone
+	return all, count
 }
 
-// Change is what another policy means for a workload.
+// Change is the effect of another policy on a workload.
 type Change struct {
 	Ref     `json:",inline"`
 	Desired int `json:"desired"`
 	// FloorNow and FloorThen are its floors under the two policies.
 	FloorNow  int `json:"floorNow"`
 	FloorThen int `json:"floorThen"`
-	// OnDemandThen is how many replicas stand on what the other policy takes for on-demand.
+	// OnDemandThen is the number of replicas on nodes that are on-demand under the other policy.
 	OnDemandThen int `json:"onDemandThen"`
-	// Lacks is how many it would lack there: the controller would move them, or they would wait. Frees is how many more could go to spot.
+	// Lacks is the number of replicas that would then be missing on on-demand: the controller would
+	// move them, or they would wait. Frees is the number of additional replicas that could move to
+	// spot.
 	Lacks int `json:"lacks"`
 	Frees int `json:"frees"`
 }
 
-// Changes returns the workloads of which the policy of then, a View of the same cluster, says something else: those that would lack most
-// first, then by namespace, kind and name.
+// Changes returns the workloads for which the policy of then, a View of the same cluster, makes a
+// difference: by missing replicas in descending order, then by namespace, kind and name.
 func (v *View) Changes(then *View) []Change {
 	all := []Change{}
 	now := map[Ref]*cluster.Workload{}
@@ -218,27 +227,27 @@ func (v *View) Changes(then *View) []Change {
 			now[refOf(w)] = w
 		}
 	}
-	pods := map[Ref]bool{} // of the workloads that have some
+	hasPods := map[Ref]bool{} // of the workloads with pods
 	for _, w := range then.Snapshot.Workloads {
-		pods[refOf(w)] = true
+		hasPods[refOf(w)] = true
 		before := now[refOf(w)]
 		if before == nil || !w.Ours {
 			continue
 		}
-		was, is := standingOf(before), standingOf(w)
-		if before.Floor == w.Floor && was.OnDemand == is.OnDemand {
+		current, changed := placementOf(before), placementOf(w)
+		if before.Floor == w.Floor && current.OnDemand == changed.OnDemand {
 			continue
 		}
-		c := Change{Ref: refOf(w), Desired: w.Desired, FloorNow: before.Floor, FloorThen: w.Floor, OnDemandThen: is.OnDemand}
-		c.Lacks = is.FloorDeficit
-		// What it has beyond its floor already is no news.
-		c.Frees = max(0, is.Surplus-was.Surplus)
+		c := Change{Ref: refOf(w), Desired: w.Desired, FloorNow: before.Floor, FloorThen: w.Floor, OnDemandThen: changed.OnDemand}
+		c.Lacks = changed.FloorDeficit
+		// The surplus under the current policy is not a change.
+		c.Frees = max(0, changed.Surplus-current.Surplus)
 		all = append(all, c)
 	}
 	for _, pod := range then.Wanted {
 		before, known := v.wantedStatus(pod)
 		after, _ := then.wantedStatus(pod)
-		if known && !pods[before.Ref] && before.Floor != after.Floor {
+		if known && !hasPods[before.Ref] && before.Floor != after.Floor {
 			all = append(all, Change{Ref: before.Ref, Desired: after.Desired, FloorNow: before.Floor, FloorThen: after.Floor})
 		}
 	}

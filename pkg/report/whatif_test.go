@@ -34,13 +34,13 @@ func TestLose(t *testing.T) {
 		"all spot": {[]string{"all-spot"}, "2 nodes, 10 pods", []string{
 			"deployment/one ToZero 1 to 0", "deployment/theirs ToZero 2 to 0", "job/sum ToZero 2 to 0", "deployment/api BelowFloor 4 to 2",
 			"deployment/web KeepsFloor 4 to 1"}},
-		"a pool, and not the on-demand nodes of its type": {[]string{"pool=m/a"}, "1 nodes, 6 pods", []string{
+		"a pool, without the on-demand nodes of its type": {[]string{"pool=m/a"}, "1 nodes, 6 pods", []string{
 			"deployment/theirs ToZero 2 to 0", "deployment/api KeepsFloor 4 to 3", "deployment/web KeepsFloor 4 to 2", "job/sum KeepsFloor 2 to 1"}},
 		"a zone": {[]string{"zone=b"}, "2 nodes, 5 pods", []string{
 			"deployment/one ToZero 1 to 0", "deployment/api BelowFloor 4 to 2", "deployment/web KeepsFloor 4 to 3", "job/sum KeepsFloor 2 to 1"}},
 		"a node": {[]string{"node=od-a"}, "1 nodes, 2 pods", []string{
 			"deployment/api KeepsFloor 4 to 3", "deployment/web KeepsFloor 4 to 3"}},
-		"several, that overlap": {[]string{"zone=a", "pool=m/a", "node=od-b"}, "3 nodes, 9 pods", []string{
+		"several overlapping losses": {[]string{"zone=a", "pool=m/a", "node=od-b"}, "3 nodes, 9 pods", []string{
 			"deployment/theirs ToZero 2 to 0", "deployment/api BelowFloor 4 to 1", "deployment/web KeepsFloor 4 to 1", "job/sum KeepsFloor 2 to 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestLose(t *testing.T) {
 				}
 				losses = append(losses, loss)
 			}
-			result, err := look(t, basic(), shop).Lose(losses)
+			result, err := newView(t, basic(), shop).Lose(losses)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,34 +70,34 @@ func TestLose(t *testing.T) {
 	}
 }
 
-// TestLoseNothing: without spot nodes nobody goes with them.
-func TestLoseNothing(t *testing.T) {
+// Without spot nodes, the loss of all spot affects no workload.
+func TestLoseWithoutSpot(t *testing.T) {
 	loss, err := report.ParseLoss("all-spot")
 	if err != nil {
 		t.Fatal(err)
 	}
-	result, err := look(t, basic(), "node od on-demand m/a\ndeployment web 1 od").Lose([]report.Loss{loss})
+	result, err := newView(t, basic(), "node od on-demand m/a\ndeployment web 1 od").Lose([]report.Loss{loss})
 	if err != nil || result.Nodes != 0 || len(result.Workloads) != 0 {
-		t.Errorf("%+v, %v, want nobody", result, err)
+		t.Errorf("%+v, %v, want no loss", result, err)
 	}
 }
 
-func TestLossesThatAreNone(t *testing.T) {
+func TestInvalidLosses(t *testing.T) {
 	for text, want := range map[string]string{
-		"":            `invalid value "": expected all-spot, pool=`,
-		"spot":        `invalid value "spot": expected all-spot`,
-		"all-spot=1":  `invalid value "all-spot=1": expected all-spot`,
-		"pool=m":      `invalid value "pool=m": expected pool=TYPE/ZONE`,
-		"pool=m/":     `invalid value "pool=m/": expected pool=TYPE/ZONE`,
-		"zone=":       `invalid value "zone=": expected all-spot`,
-		"node=":       `invalid value "node=": expected all-spot`,
-		"zone=z":      "--lose zone=z: no node is of it; there are zone=a, zone=b",
-		"pool=c/a":    "--lose pool=c/a: no node is of it; there are pool=m/a, pool=m/b",
-		"node=nobody": "--lose node=nobody: no node is of it; there are node=od-a, node=od-b, node=sp-a, node=sp-b",
+		"":             `invalid value "": expected all-spot, pool=`,
+		"spot":         `invalid value "spot": expected all-spot`,
+		"all-spot=1":   `invalid value "all-spot=1": expected all-spot`,
+		"pool=m":       `invalid value "pool=m": expected pool=TYPE/ZONE`,
+		"pool=m/":      `invalid value "pool=m/": expected pool=TYPE/ZONE`,
+		"zone=":        `invalid value "zone=": expected all-spot`,
+		"node=":        `invalid value "node=": expected all-spot`,
+		"zone=z":       "--lose zone=z: no node matches; possible values: zone=a, zone=b",
+		"pool=c/a":     "--lose pool=c/a: no node matches; possible values: pool=m/a, pool=m/b",
+		"node=missing": "--lose node=missing: no node matches; possible values: node=od-a, node=od-b, node=sp-a, node=sp-b",
 	} {
 		loss, err := report.ParseLoss(text)
 		if err == nil {
-			_, err = look(t, basic(), shop).Lose([]report.Loss{loss})
+			_, err = newView(t, basic(), shop).Lose([]report.Loss{loss})
 		}
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
@@ -119,27 +119,27 @@ func TestChanges(t *testing.T) {
 		now, then *decision.Policy
 		want      []string
 	}{
-		"the same":  {then: basic()},
-		"a rule":    {then: stricter, want: []string{"deployment/web 1 to 2: 1 there, lacks 1, frees 0"}},
-		"no floors": {then: other, want: []string{"deployment/one 1 to 0: 0 there, lacks 0, frees 0", "deployment/web 1 to 0: 1 there, lacks 0, frees 1"}},
-		"what was free already": {
+		"same policy": {then: basic()},
+		"a rule":      {then: stricter, want: []string{"deployment/web 1 to 2: 1 there, lacks 1, frees 0"}},
+		"no floors":   {then: other, want: []string{"deployment/one 1 to 0: 0 there, lacks 0, frees 0", "deployment/web 1 to 0: 1 there, lacks 0, frees 1"}},
+		"an existing surplus": {
 			cluster: "node od on-demand m/a\ndeployment web 4 od od od",
 			now:     basic(), then: none,
 			want: []string{"deployment/web 1 to 0: 3 there, lacks 0, frees 1"},
 		},
-		"no pods, and none wanted": {
+		"no pods, or none wanted": {
 			cluster: "deployment web 4\nstatefulset db 2\ndeployment idle 0\ndeployment some 4 -",
 			now:     basic(), then: burstable,
 			want: []string{"deployment/web 1 to 2: 0 there, lacks 0, frees 0", "statefulset/db 1 to 2: 0 there, lacks 0, frees 0"},
 		},
-		"an ordinal on spot, and what admits only spot": {
+		"an ordinal on spot, and pods that admit only spot": {
 			cluster: "node od on-demand m/a\nnode sp spot m/a\nstatefulset db 2 sp od\ndeployment web 2 sp sp only=spot",
 			now:     none, then: basic(),
 			want: []string{"statefulset/db 0 to 1: 1 there, lacks 1, frees 0", "deployment/web 0 to 1: 0 there, lacks 0, frees 0"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// Both policies look at what was read once.
+			// Both policies apply to one survey.
 			if test.cluster == "" {
 				test.cluster, test.now = shop, basic()
 			}
@@ -148,7 +148,7 @@ func TestChanges(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, c := range see(t, taken, test.now).Changes(see(t, taken, test.then)) {
+			for _, c := range viewOf(t, taken, test.now).Changes(viewOf(t, taken, test.then)) {
 				got = append(got, fmt.Sprintf("%s %d to %d: %d there, lacks %d, frees %d", c.Ref, c.FloorNow, c.FloorThen, c.OnDemandThen, c.Lacks, c.Frees))
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {

@@ -32,7 +32,7 @@ const profile = "spot-aware-scheduler"
 
 var now = time.Now().Truncate(time.Second)
 
-// basic is the policy of most tests: a floor of 1, and spot for all after 5 minutes.
+// basic returns the policy of most tests: a floor of 1, and a fallback to spot after 5 minutes.
 func basic() *decision.Policy {
 	return &decision.Policy{
 		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: 5 * time.Minute, RolloutRelief: 30 * time.Second},
@@ -40,24 +40,36 @@ func basic() *decision.Policy {
 	}
 }
 
-// look returns a cluster as a policy sees it. Each line is one of
+// newView returns a View of a cluster under a policy. Each line is one of
 //
-//	node NAME spot|on-demand|- TYPE/ZONE [cpu=4] [cordoned] [taint=KEY] [label=KEY=VALUE] [annotation=KEY=VALUE]
+//	node NAME spot|on-demand|- TYPE/ZONE [cpu=4] [cordoned] [taint=KEY] [label=KEY=VALUE]
+//	     [annotation=KEY=VALUE]
 //	class NAME PRIORITY
 //	deployment|statefulset|job NAME REPLICAS [PLACE…] [OPTION…]
 //	daemonset|pod NAME PLACE [rs=OWNER] [OPTION…]
 //
-// There is a pod of one CPU for each PLACE: a node, or - where it waits. Pods of deployment web are web-0, web-1 and so on, their ReplicaSet
-// web-r; with old=N the first N are of an older one, web-old. The options: min=N (min-on-demand) profile=NAME cpu=1 zone=Z anti=KEY
-// only=spot|on-demand start=N (of a StatefulSet's ordinals) waits=DURATION (since when PodScheduled says so) gated=NAME (or none: example.com/gate) assigned=TEXT granted=TEXT born=DURATION (ago) kept
-// (by the controller's deletion cost) class=NAME (of priority).
-func look(t *testing.T, policy *decision.Policy, lines string) *report.View {
+// There is a pod of one CPU for each PLACE: a node, or - for a waiting pod. Pods of deployment web
+// are web-0, web-1 and so on, and their ReplicaSet is web-r. With old=N, the first N pods belong to
+// an older ReplicaSet, web-old. The options:
+//
+//	min=N                   the min-on-demand annotation
+//	profile=NAME            the schedulerName
+//	cpu=N  zone=Z  anti=KEY only=spot|on-demand
+//	start=N                 the first ordinal of a StatefulSet
+//	waits=DURATION          the age of the PodScheduled condition
+//	gated=NAME              a scheduling gate, by default example.com/gate
+//	assigned=TEXT           the annotation with the assignment
+//	granted=TEXT            the annotation with the grant
+//	born=DURATION           the age of the pod
+//	kept                    the controller's deletion cost
+//	class=NAME              the priority class
+func newView(t *testing.T, policy *decision.Policy, lines string) *report.View {
 	t.Helper()
 	taken, err := survey.Take(t.Context(), surveytest.Start(t, objectsOf(t, lines)...).Client(), survey.Scope{Idle: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return see(t, taken, policy)
+	return viewOf(t, taken, policy)
 }
 
 func objectsOf(t *testing.T, lines string) (objects []runtime.Object) {
@@ -81,7 +93,7 @@ func objectsOf(t *testing.T, lines string) (objects []runtime.Object) {
 	return objects
 }
 
-func see(t *testing.T, taken *survey.Survey, policy *decision.Policy) *report.View {
+func viewOf(t *testing.T, taken *survey.Survey, policy *decision.Policy) *report.View {
 	t.Helper()
 	snapshot, err := taken.Snapshot(policy, kube.BuiltinSignals(), profile, now)
 	if err != nil {
@@ -98,7 +110,7 @@ func see(t *testing.T, taken *survey.Survey, policy *decision.Policy) *report.Vi
 	return &report.View{Snapshot: snapshot, Policy: policy, Signals: kube.BuiltinSignals(), Profile: profile, Owners: owners, Wanted: wanted}
 }
 
-// options are the words NAME or NAME=VALUE of a line.
+// options has the words NAME or NAME=VALUE of a line.
 type options []string
 
 func (o options) get(name string) (string, bool) {
@@ -124,7 +136,7 @@ func meta(name string, owners ...metav1.OwnerReference) metav1.ObjectMeta {
 	}
 }
 
-func by(apiVersion, kind, name string) metav1.OwnerReference {
+func ownedBy(apiVersion, kind, name string) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID(name + "-uid"), Controller: ptr.To(true)}
 }
 
@@ -162,12 +174,12 @@ func workload(t *testing.T, kind, name string, rest []string) (objects []runtime
 	t.Helper()
 	if kind == "pod" {
 		if rs, given := options(rest[1:]).get("rs"); given {
-			return []runtime.Object{podOf(name, rest[0], rest[1:], by("apps/v1", "ReplicaSet", rs))}
+			return []runtime.Object{podOf(name, rest[0], rest[1:], ownedBy("apps/v1", "ReplicaSet", rs))}
 		}
 		return []runtime.Object{podOf(name, rest[0], rest[1:])}
 	}
 	if kind == "daemonset" {
-		return []runtime.Object{podOf(name, rest[0], rest[1:], by("apps/v1", "DaemonSet", name))}
+		return []runtime.Object{podOf(name, rest[0], rest[1:], ownedBy("apps/v1", "DaemonSet", name))}
 	}
 	n, err := strconv.Atoi(rest[0])
 	if err != nil {
@@ -190,15 +202,15 @@ func workload(t *testing.T, kind, name string, rest []string) (objects []runtime
 	case "deployment":
 		old, _ := strconv.Atoi(o.or("old", "0"))
 		for i := range owners {
-			owners[i] = by("apps/v1", "ReplicaSet", name+"-r")
+			owners[i] = ownedBy("apps/v1", "ReplicaSet", name+"-r")
 			if i < old {
-				owners[i] = by("apps/v1", "ReplicaSet", name+"-old")
+				owners[i] = ownedBy("apps/v1", "ReplicaSet", name+"-old")
 			}
 		}
 		objects = append(objects, &appsv1.Deployment{ObjectMeta: of, Spec: appsv1.DeploymentSpec{Replicas: replicas, Template: template}})
 		for i, rs := range []string{"-old", "-r"} {
 			if rs == "-r" || old > 0 {
-				m := meta(name+rs, by("apps/v1", "Deployment", name))
+				m := meta(name+rs, ownedBy("apps/v1", "Deployment", name))
 				m.Annotations = map[string]string{"deployment.kubernetes.io/revision": fmt.Sprint(i + 1)}
 				objects = append(objects, &appsv1.ReplicaSet{ObjectMeta: m, Spec: appsv1.ReplicaSetSpec{Replicas: replicas}})
 			}
@@ -206,13 +218,13 @@ func workload(t *testing.T, kind, name string, rest []string) (objects []runtime
 	case "statefulset":
 		start, _ := strconv.Atoi(o.or("start", "0"))
 		for i := range owners {
-			owners[i] = by("apps/v1", "StatefulSet", name)
+			owners[i] = ownedBy("apps/v1", "StatefulSet", name)
 		}
 		objects = append(objects, &appsv1.StatefulSet{ObjectMeta: of, Spec: appsv1.StatefulSetSpec{
 			Replicas: replicas, Template: template, Ordinals: &appsv1.StatefulSetOrdinals{Start: int32(start)}}})
 	case "job":
 		for i := range owners {
-			owners[i] = by("batch/v1", "Job", name)
+			owners[i] = ownedBy("batch/v1", "Job", name)
 		}
 		objects = append(objects, &batchv1.Job{ObjectMeta: of, Spec: batchv1.JobSpec{Parallelism: replicas}})
 	default:

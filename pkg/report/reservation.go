@@ -8,9 +8,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// wantedForFloor reports whether a pod other than p waits that must have on-demand and could use the node, which the scheduler then holds
-// until the node's capacity type is known.
-func (v *View) wantedForFloor(n *cluster.Node, p *cluster.Pod) bool {
+// reservedForFloor reports whether a pod other than p waits for on-demand and could use the node.
+// Then the scheduler reserves the node until its capacity type is known.
+func (v *View) reservedForFloor(n *cluster.Node, p *cluster.Pod) bool {
 	return slices.ContainsFunc(v.Snapshot.Pods, func(q *cluster.Pod) bool {
 		if q == p || q.Spec.NodeName != "" || !q.Live() || q.Subject == nil || q.Spec.SchedulerName != v.Profile || !kube.Unschedulable(q.Pod) {
 			return false
