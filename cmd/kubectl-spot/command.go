@@ -11,58 +11,59 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 )
 
-// options are the flags that all subcommands have.
+// options has the flags that all subcommands share.
 type options struct {
 	genericiooptions.IOStreams
 	flags *genericclioptions.ConfigFlags
-	// configFile is a KubeSchedulerConfiguration; empty: the cluster's own.
+	// configFile is a KubeSchedulerConfiguration; if empty, the cluster's own is used.
 	configFile    string
 	profile       string
 	allNamespaces bool
-	// source is what look has read from.
+	// source describes the data that readView has read.
 	source source
 }
 
-// newCommand returns the command; understood becomes true when the command line is.
-func newCommand(streams genericiooptions.IOStreams, understood *bool) *cobra.Command {
+// newCommand returns the command. It sets parsed after the command line was parsed.
+func newCommand(streams genericiooptions.IOStreams, parsed *bool) *cobra.Command {
 	o := &options{IOStreams: streams, flags: genericclioptions.NewConfigFlags(true)}
 	command := &cobra.Command{
 		Use:   "kubectl-spot",
-		Short: "Say how workloads stand on spot and on-demand nodes",
-		Long: `Says how the workloads of spot-aware-scheduler stand on spot and on-demand nodes, why a
-pod is where it is or waits, who would go down with which nodes, and what spot saves.
-The answers come from the code that the scheduler decides by. It only reads.
+		Short: "Show how workloads use spot and on-demand nodes",
+		Long: `Shows how the workloads of spot-aware-scheduler use spot and on-demand nodes, why a
+pod runs on its node or waits, which replicas would be lost with which nodes, and what
+spot saves. The answers come from the decision code of the scheduler. It only reads.
 
-The exit status is 0 for a whole answer, 1 for none, 2 for a wrong command line, and 3 for an
-answer without something that could not be read, or by a policy that had to be assumed.`,
+The exit status is 0 for a complete answer, 1 for no answer, 2 for an invalid command line,
+and 3 for an answer that lacks unreadable objects or assumes a policy.`,
 		SilenceErrors:      true,
 		SilenceUsage:       true,
 		Annotations:        map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl spot"},
-		PersistentPreRun:   func(*cobra.Command, []string) { *understood = true },
-		PersistentPostRunE: func(*cobra.Command, []string) error { return o.source.whole() },
+		PersistentPreRun:   func(*cobra.Command, []string) { *parsed = true },
+		PersistentPostRunE: func(*cobra.Command, []string) error { return o.source.complete() },
 		CompletionOptions:  cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
 	o.flags.AddFlags(command.PersistentFlags())
 	flags := command.PersistentFlags()
 	flags.StringVar(&o.configFile, "scheduler-config", "",
-		"The scheduler's configuration file, which has the policy. Without, that of the scheduler in the cluster.")
-	flags.StringVar(&o.profile, "profile", config.DefaultProfile, "The schedulerName of the profile in it, and of the pods that it is about.")
+		"Path to the scheduler's configuration file, which has the policy. If empty, the configuration in the cluster is used.")
+	flags.StringVar(&o.profile, "profile", config.DefaultProfile, "schedulerName of the profile in the configuration, and of the pods to show.")
 	command.AddCommand(o.statusCommand(), o.nodesCommand(), o.explainCommand(), o.whatIfCommand(), o.savingsCommand())
 	if err := command.RegisterFlagCompletionFunc("namespace", o.completeNamespaces); err != nil {
-		panic(err) // there is such a flag
+		panic(err) // the flag exists
 	}
 	return command
 }
 
-// addAllNamespaces gives a command the flag -A.
+// addAllNamespaces adds the flag -A to a command.
 func (o *options) addAllNamespaces(command *cobra.Command) {
-	command.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Look at all namespaces instead of one.")
+	command.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Use all namespaces instead of one.")
 }
 
-// addSelector gives a command the flag -l. What it returns parses that: without the flag the selector selects everything.
+// addSelector adds the flag -l to a command. parse returns its selector; without the flag, it
+// selects everything.
 func addSelector(command *cobra.Command) (parse func() (labels.Selector, error)) {
 	text := command.Flags().StringP("selector", "l", "",
-		"Labels to filter by, as kubectl get takes them: key=value, key!=value, key in (a,b), key, !key.")
+		"Label selector, as in kubectl get: key=value, key!=value, key in (a,b), key, !key.")
 	return func() (labels.Selector, error) {
 		selector, err := labels.Parse(*text)
 		if err != nil {
@@ -72,7 +73,7 @@ func addSelector(command *cobra.Command) (parse func() (labels.Selector, error))
 	}
 }
 
-// namespace returns the namespace that is asked about, "" for all.
+// namespace returns the requested namespace, or "" for all.
 func (o *options) namespace() (string, error) {
 	if o.allNamespaces {
 		return "", nil
@@ -84,18 +85,18 @@ func (o *options) namespace() (string, error) {
 	return namespace, nil
 }
 
-// where says which namespace is asked about, for a person.
-func where(namespace string) string {
+// scopeName returns the requested namespace for a message.
+func scopeName(namespace string) string {
 	if namespace == "" {
 		return "any namespace"
 	}
 	return "namespace " + namespace
 }
 
-// of says of which namespace something is, for a person: nothing where it is of all.
-func of(namespace string) string {
+// ofNamespace returns the suffix of a message with the namespace, or "" for all namespaces.
+func ofNamespace(namespace string) string {
 	if namespace == "" {
 		return ""
 	}
-	return " of " + where(namespace)
+	return " of " + scopeName(namespace)
 }

@@ -23,8 +23,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey/surveytest"
 )
 
-// cluster returns the kubeconfig of an API server that knows one pod on one spot node, in namespace shop, and a StatefulSet that is scaled
-// to 0, and more, and denies what denied names, separated by commas.
+// cluster returns the kubeconfig of an API server with one pod on one spot node in namespace shop,
+// a StatefulSet that is scaled to 0, and more. The API server denies the resources in denied,
+// separated by commas.
 func cluster(t *testing.T, denied string, more ...runtime.Object) (kubeconfig string) {
 	t.Helper()
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{
@@ -56,7 +57,7 @@ func execute(t *testing.T, args ...string) (out, errOut string, status int) {
 
 const shipped = "--scheduler-config=../../config/scheduler-config.yaml"
 
-// policyFile returns a file with the shipped configuration, something of it replaced.
+// policyFile returns a file with the shipped configuration after one replacement.
 func policyFile(t *testing.T, replaced, by string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../config/scheduler-config.yaml")
@@ -95,7 +96,7 @@ func TestWrongUsage(t *testing.T) {
 		"nodes -l ,":                        {exitUsage, "--selector: "},
 		"status --context nonsense":         {exitFailed, "context was not found for specified context: nonsense"},
 		"explain deploy/web " + shipped:     {exitFailed, "Deployment shop/web: not found, or it has no pods"},
-		"what-if --lose zone=z " + shipped:  {exitFailed, "--lose zone=z: no node is of it; there are zone=a"},
+		"what-if --lose zone=z " + shipped:  {exitFailed, "--lose zone=z: no node matches; possible values: zone=a"},
 	} {
 		args := append(strings.Fields(line), "--kubeconfig="+cluster(t, ""))
 		if out, err, status := execute(t, args...); status != want.status || !strings.Contains(err, want.err) || out != "" {
@@ -104,7 +105,7 @@ func TestWrongUsage(t *testing.T) {
 	}
 }
 
-func TestPrints(t *testing.T) {
+func TestOutput(t *testing.T) {
 	for line, want := range map[string]string{
 		"status": "WORKLOAD   STATE        DESIRED   FLOOR   ON-DEMAND   SPOT   WAITING   WITHOUT SPOT   WITHOUT POOL   WHY\n" +
 			"pod/p      BelowFloor   1         1       0           1      0         0              0              0 of the floor of 1 on on-demand; 1 on spot beyond the budget of 0\n",
@@ -125,9 +126,9 @@ func TestPrints(t *testing.T) {
 		"explain pods/p -o name":                                                                         "pod/p\n",
 		"what-if --lose all-spot --no-headers":                                                           "pod/p   ToZero   1     1     1     0\n",
 		"what-if --lose node=n -o name":                                                                  "pod/p\n",
-		"what-if --policy ../../config/scheduler-config.yaml":                                            "Under ../../config/scheduler-config.yaml 0 workloads have other floors or counts on on-demand: 0 replicas would have to go to on-demand, 0 replicas could go to spot.\n",
+		"what-if --policy ../../config/scheduler-config.yaml":                                            "With policy ../../config/scheduler-config.yaml, 0 workloads have different floors or on-demand counts: 0 replicas would have to move to on-demand, 0 replicas could move to spot.\n",
 		"status -o jsonpath={.gaps}{.readPolicy.from}":                                                   "[]../../config/scheduler-config.yaml",
-		"what-if --context other --lose node=n":                                                          "0 replicas of namespace elsewhere would go with 1 node. -A looks at all namespaces.\n",
+		"what-if --context other --lose node=n":                                                          "0 replicas of namespace elsewhere would be lost with 1 node. Use -A for all namespaces.\n",
 		"what-if --lose node=n --no-headers -A":                                                          "shop   pod/p   ToZero   1     1     1     0\n",
 		"status -l app=web -o name":                                                                      "pod/p\n",
 		"status -l app!=web -o jsonpath={.items}":                                                        "[]",
@@ -142,8 +143,8 @@ func TestPrints(t *testing.T) {
 	}
 }
 
-// TestSavingsOfNamespace: the nodes are everybody's, and with -n only the workloads there are told of. Without, the context's does not
-// count.
+// All nodes count, but -n limits the workloads to one namespace. The namespace of the context has
+// no effect.
 func TestSavingsOfNamespace(t *testing.T) {
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "od", Labels: map[string]string{
 		"node.kubernetes.io/capacity": "on-demand", v1.LabelInstanceTypeStable: "m5.xlarge"}}}
@@ -175,7 +176,7 @@ func TestSavingsOfNamespace(t *testing.T) {
 		}
 	}
 	out, _, _ := execute(t, "savings", "-n", "shop", shipped, "--kubeconfig="+cluster(t, "", node, pod))
-	if want := "No workload of namespace shop that opts in has replicas on on-demand beyond its floor that spot could take.\n"; !strings.HasSuffix(out, want) {
+	if want := "No workload of namespace shop that opts in has replicas on on-demand beyond its floor that could run on spot.\n"; !strings.HasSuffix(out, want) {
 		t.Errorf("%q, want %q", out, want)
 	}
 }
@@ -184,7 +185,7 @@ func TestNothingFound(t *testing.T) {
 	kubeconfig := "--kubeconfig=" + cluster(t, "")
 	for line, want := range map[string]string{
 		"status --context other": "No workload in namespace elsewhere opts in: no pod there has schedulerName spot-aware-scheduler. " +
-			"docs/opt-in.md says how to; -A looks everywhere, --profile at another scheduler's pods.\n",
+			"docs/opt-in.md explains how; use -A for all namespaces and --profile for another scheduler's pods.\n",
 		"status":           "",
 		"status -l app=db": "No workload in namespace shop that opts in matches -l app=db.\n",
 		"nodes -l a":       "No node matches -l a.\n",
@@ -194,7 +195,7 @@ func TestNothingFound(t *testing.T) {
 			t.Errorf("%s: exit status %d, %q, want %q", line, status, err, want)
 		}
 	}
-	// Without a scheduler in the cluster the defaults are assumed, and said to be.
+	// Without a scheduler in the cluster, the defaults are assumed and reported.
 	out, err, status := execute(t, "status", kubeconfig)
 	want := "the defaults are assumed: minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow."
 	if status != exitPartial || out == "" || !strings.Contains(err, want) ||
@@ -226,13 +227,13 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// TestNodesDenied: what is denied beside nodes is not what is lacking.
+// The error names nodes, even if other resources are denied too.
 func TestNodesDenied(t *testing.T) {
 	kubeconfig := "--kubeconfig=" + cluster(t, "replicasets,nodes")
 	for line, want := range map[string]string{
-		"nodes":                   "error: nodes cannot be read, and this is about nothing else: nodes is forbidden",
-		"savings":                 "error: nodes cannot be read, and they are what costs: nodes is forbidden",
-		"what-if --lose all-spot": "error: nodes cannot be read, so nobody knows what goes with them: nodes is forbidden",
+		"nodes":                   "error: nodes cannot be read, and this command needs them: nodes is forbidden",
+		"savings":                 "error: nodes cannot be read, so their cost is unknown: nodes is forbidden",
+		"what-if --lose all-spot": "error: nodes cannot be read, so the affected replicas are unknown: nodes is forbidden",
 	} {
 		_, err, status := execute(t, append(strings.Fields(line), shipped, kubeconfig)...)
 		if status != exitFailed || !strings.Contains(err, want) {
@@ -241,8 +242,8 @@ func TestNodesDenied(t *testing.T) {
 	}
 }
 
-// TestSelectsByPods: a workload of a kind that is not read here is selected by what its pods have in common.
-func TestSelectsByPods(t *testing.T) {
+// A workload of a kind that is not read is selected by the labels that all its pods have.
+func TestSelectorOfPods(t *testing.T) {
 	pod := func(name string, labels map[string]string) *v1.Pod {
 		owner := metav1.OwnerReference{APIVersion: "apps.kruise.io/v1alpha1", Kind: "CloneSet", Name: "db", UID: "c", Controller: ptr.To(true)}
 		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop", UID: types.UID(name), Labels: labels,
@@ -268,17 +269,17 @@ func TestSelectsByPods(t *testing.T) {
 	}
 }
 
-// TestGapsForPrograms: what could not be read is in the answer too, and nothing is denied for certain without owners.
-func TestGapsForPrograms(t *testing.T) {
+// The output for programs has the gaps, and answers without owners are qualified.
+func TestGapsInOutput(t *testing.T) {
 	out, _, status := execute(t, "status", "-o", "jsonpath={.gaps}{.readPolicy.assumedBecause}", "--kubeconfig="+cluster(t, "jobs"))
 	if status != exitPartial || !strings.Contains(out, "the workloads of pods of jobs are unknown") ||
 		!strings.Contains(out, "namespace kube-system has no Deployment") {
 		t.Errorf("exit status %d, %q", status, out)
 	}
 	for line, want := range map[string]string{
-		"status --context other":     "As far as can be told without all owners of pods: no workload in namespace elsewhere opts in",
-		"savings":                    "As far as can be told without all owners of pods: no workload that opts in",
-		"what-if --lose all-spot -A": "workloads are missing below",
+		"status --context other":     "Not all owners of pods could be read, so this may be incomplete: no workload in namespace elsewhere opts in",
+		"savings":                    "Not all owners of pods could be read, so this may be incomplete: no workload that opts in",
+		"what-if --lose all-spot -A": "are missing below",
 	} {
 		out, err, status := execute(t, append(strings.Fields(line), shipped, "--kubeconfig="+cluster(t, "jobs"))...)
 		if status != exitPartial || !strings.Contains(out+err, want) {
@@ -287,9 +288,9 @@ func TestGapsForPrograms(t *testing.T) {
 	}
 }
 
-// TestOneNamespace: who may look at the pods of one namespace only is told by every door that others do not count.
+// A user with rights in one namespace is warned that other pods do not count.
 func TestOneNamespace(t *testing.T) {
-	const counts = "only those of namespace shop count"
+	const counts = "only pods of namespace shop count"
 	for _, line := range []string{"nodes", "savings"} {
 		out, err, status := execute(t, line, shipped, "-o", "jsonpath={.gaps}", "--kubeconfig="+cluster(t, "pods/*"))
 		if status != exitPartial || !strings.Contains(err, counts) || !strings.Contains(out, counts) {
@@ -298,7 +299,7 @@ func TestOneNamespace(t *testing.T) {
 	}
 }
 
-// TestPriorities: without the right to list priority classes nothing is said unless a rule depends on one.
+// Without the right to list priority classes, a gap is reported only if a rule depends on a class.
 func TestPriorities(t *testing.T) {
 	byPriority := policyFile(t, "minOnDemand: 1\n", "minOnDemand: 1\n      rules: [{name: important, minPriority: 100, minOnDemand: 2}]\n")
 	for line, gap := range map[string]bool{

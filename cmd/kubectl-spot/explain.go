@@ -12,7 +12,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
 )
 
-// kinds are what workloads may be called, as kubectl calls them.
+// kinds maps the names that kubectl uses to the kinds of workloads.
 var kinds = map[string]string{
 	"pod": "Pod", "pods": "Pod", "po": "Pod",
 	"deployment": "Deployment", "deployments": "Deployment", "deploy": "Deployment",
@@ -22,7 +22,8 @@ var kinds = map[string]string{
 	"replicationcontroller": "ReplicationController", "replicationcontrollers": "ReplicationController", "rc": "ReplicationController",
 }
 
-// kindOf returns the kind that a person means by name, such as deploy or deployments.apps; another name is a kind that is not known here.
+// kindOf returns the kind for a name such as deploy or deployments.apps. An unknown name is
+// returned unchanged.
 func kindOf(name string) string {
 	resource, _, _ := strings.Cut(strings.ToLower(name), ".")
 	if kind, ok := kinds[resource]; ok {
@@ -34,10 +35,10 @@ func kindOf(name string) string {
 func (o *options) explainCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "explain (KIND/NAME | KIND NAME)",
-		Short: "Why a pod is where it is, or waits, and what would unblock it",
-		Long: `Says of a pod, or of a workload by its first pod that waits, which rule or annotation gave
-which setting, the budget as it is now, which nodes would take it and why the others would
-not, and what would unblock it. The reasons are those of the scheduler.`,
+		Short: "Explain why a pod runs on its node or waits, and what would unblock it",
+		Long: `Explains a pod, or the first waiting pod of a workload: which rule or annotation defines
+each setting, the current budget, which nodes accept the pod and why others do not, and
+what would unblock it. The scheduler reports the same reasons.`,
 		Example: `  kubectl spot explain pod/web-5d9f7c-x2x9z -n shop
   kubectl spot explain deploy/web -n shop
   kubectl spot explain sts/db -n shop -o yaml`,
@@ -57,7 +58,7 @@ not, and what would unblock it. The reasons are those of the scheduler.`,
 		if err != nil {
 			return err
 		}
-		view, taken, err := o.look(command.Context(), survey.Scope{Namespace: namespace, AllPods: true, Volumes: true, Idle: true})
+		view, taken, err := o.readView(command.Context(), survey.Scope{Namespace: namespace, AllPods: true, Volumes: true, Idle: true})
 		if err != nil {
 			return err
 		}
@@ -76,12 +77,12 @@ not, and what would unblock it. The reasons are those of the scheduler.`,
 	return command
 }
 
-// explanation prints an explanation, as kubectl describe does.
+// explanation prints an explanation in the style of kubectl describe.
 func (p *printing) explanation(out io.Writer, e *report.Explanation) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s in namespace %s: %s.\n", e.Of, e.Of.Namespace, e.Answer)
 	if e.Pod != "" && e.Of.Kind != "Pod" {
-		fmt.Fprintf(&b, "This is about its pod %s.\n", e.Pod)
+		fmt.Fprintf(&b, "This explains its pod %s.\n", e.Pod)
 	}
 	if e.Workload != nil {
 		p.policy(&b, e)
@@ -99,7 +100,7 @@ func (p *printing) explanation(out io.Writer, e *report.Explanation) error {
 	if e.Pod == "" {
 		subject = "one more replica"
 	}
-	if _, err := fmt.Fprintf(out, "\nNodes, as they are to %s:\n", subject); err != nil {
+	if _, err := fmt.Fprintf(out, "\nNodes for %s:\n", subject); err != nil {
 		return err
 	}
 	var t table
@@ -122,7 +123,7 @@ func (p *printing) explanation(out io.Writer, e *report.Explanation) error {
 	return p.table(out, &t)
 }
 
-// policy prints what the policy says.
+// policy prints the settings and the budget.
 func (p *printing) policy(b *strings.Builder, e *report.Explanation) {
 	fmt.Fprintf(b, "\nThe policy for %s (%s):\n", e.Workload, e.Revision)
 	for _, s := range e.Settings {
@@ -135,7 +136,7 @@ func (p *printing) policy(b *strings.Builder, e *report.Explanation) {
 		fmt.Fprintf(b, "  %-18s %q by the controller, before the pod was scheduled\n", "assigned", e.Assigned)
 	}
 	if e.Granted != "" {
-		fmt.Fprintf(b, "  %-18s %q by the controller: any spot node, over budget and cap\n", "granted", e.Granted)
+		fmt.Fprintf(b, "  %-18s %q by the controller: any spot node, regardless of budget and cap\n", "granted", e.Granted)
 	}
 	fmt.Fprintf(b, "  So of %d replicas %d must survive the loss of all spot. ", e.Desired, e.Floor)
 	if e.Ordinal != nil {
@@ -144,7 +145,7 @@ func (p *printing) policy(b *strings.Builder, e *report.Explanation) {
 	}
 	fmt.Fprintf(b, "%d of its revision may be on spot; %s are on spot and %s on on-demand", e.Budget, number(e.OnSpot), number(e.OnOnDemand))
 	if e.Pod != "" {
-		fmt.Fprint(b, ", this pod left out")
+		fmt.Fprint(b, ", without this pod")
 	}
 	fmt.Fprintln(b, ".")
 }

@@ -1,5 +1,5 @@
-// Command kubectl-spot is the kubectl plugin: `kubectl spot` says how workloads stand on spot and on-demand nodes, why, and what would happen
-// if. It only reads.
+// Command kubectl-spot is a kubectl plugin: `kubectl spot` shows how workloads use spot and
+// on-demand nodes, why, and the effect of hypothetical losses. It only reads.
 package main
 
 import (
@@ -14,23 +14,23 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
-// The exit statuses beside 0, which is that of a whole answer.
+// The exit statuses other than 0, which means a complete answer.
 const (
 	exitFailed = 1
 	exitUsage  = 2
-	// exitPartial: it has answered, as far as could be told without something that could not be read.
+	// exitPartial means that the answer lacks objects that could not be read.
 	exitPartial = 3
 )
 
 func main() {
 	collectLess()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends this at once
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process immediately
 	os.Exit(run(ctx, os.Args[1:], genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}))
 }
 
-// collectLess trades memory for time, because this ends when it has answered: garbage is left alone until there is much of it. Whoever sets
-// GOGC or GOMEMLIMIT decides for himself.
+// collectLess trades memory for time: the process is short-lived, so garbage is collected only when
+// there is much of it. GOGC or GOMEMLIMIT overrides this.
 func collectLess() {
 	const much = 800 << 20
 	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
@@ -39,16 +39,16 @@ func collectLess() {
 	}
 }
 
-// errUsage is what a wrong command line is.
+// errUsage is wrapped by errors of an invalid command line.
 var errUsage = errors.New("try kubectl spot --help")
 
-// errPartial is what an answer is that lacks something. What that is has been said.
-var errPartial = errors.New("not all could be read")
+// errPartial is returned for an incomplete answer. The gaps have already been printed.
+var errPartial = errors.New("not everything could be read")
 
 // run executes a command line and returns the exit status.
 func run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
-	understood := false // whether the command line was: errors before that are wrong usage
-	command := newCommand(streams, &understood)
+	parsed := false // errors before parsing has succeeded are usage errors
+	command := newCommand(streams, &parsed)
 	command.SetArgs(args)
 	command.SetIn(streams.In)
 	command.SetOut(streams.Out)
@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string, streams genericiooptions.IOStreams)
 	case errors.Is(err, errUsage):
 		fmt.Fprintf(streams.ErrOut, "error: %v\n", err)
 		return exitUsage
-	case !understood:
+	case !parsed:
 		fmt.Fprintf(streams.ErrOut, "error: %v; %v\n", err, errUsage)
 		return exitUsage
 	}

@@ -16,10 +16,10 @@ import (
 func (o *options) nodesCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "nodes",
-		Short: "What each node is, whether it goes, and what goes with it",
-		Long: `Says of each node whether it is spot or on-demand and which label says so, its pool, the
-strongest signal that it goes and when, how many replicas would go with it, and how many
-workloads would have fewer left than their floor, or none. Nodes that go come first.`,
+		Short: "Show capacity type, interruption signals and affected replicas",
+		Long: `Shows the capacity type of each node with its source, its pool, the strongest
+interruption signal and its deadline, how many replicas would be lost with it, and how many
+workloads would then be below their floor or have no replica. Nodes with signals come first.`,
 		Example: `  kubectl spot nodes
   kubectl spot nodes -l topology.kubernetes.io/zone=us-east-1a -o wide`,
 		Args: cobra.NoArgs,
@@ -35,12 +35,12 @@ workloads would have fewer left than their floor, or none. Nodes that go come fi
 		if err != nil {
 			return err
 		}
-		view, taken, err := o.lookWide(command.Context(), survey.Scope{})
+		view, taken, err := o.readWideView(command.Context(), survey.Scope{})
 		if err != nil {
 			return err
 		}
 		if taken.Nodes != nil {
-			return fmt.Errorf("nodes cannot be read, and this is about nothing else: %w", taken.Nodes.Err)
+			return fmt.Errorf("nodes cannot be read, and this command needs them: %w", taken.Nodes.Err)
 		}
 		all := view.Nodes(selector)
 		if len(all) == 0 && !selector.Empty() && p.human() {
@@ -52,9 +52,10 @@ workloads would have fewer left than their floor, or none. Nodes that go come fi
 	return command
 }
 
-// lookWide looks at the whole cluster, or where that is denied at the namespace; scope names none.
-func (o *options) lookWide(ctx context.Context, scope survey.Scope) (*report.View, *survey.Survey, error) {
-	view, taken, err := o.look(ctx, scope)
+// readWideView reads the whole cluster, or only the namespace if that is denied. scope must not
+// have a namespace.
+func (o *options) readWideView(ctx context.Context, scope survey.Scope) (*report.View, *survey.Survey, error) {
+	view, taken, err := o.readView(ctx, scope)
 	if !survey.Denied(err) {
 		return view, taken, err
 	}
@@ -62,9 +63,9 @@ func (o *options) lookWide(ctx context.Context, scope survey.Scope) (*report.Vie
 	if nsErr != nil || namespace == "" {
 		return nil, nil, err
 	}
-	o.missed(fmt.Sprintf("pods cannot be listed in all namespaces: only those of namespace %s count", namespace))
+	o.recordGap(fmt.Sprintf("pods cannot be listed in all namespaces: only pods of namespace %s count", namespace))
 	scope.Namespace = namespace
-	return o.look(ctx, scope)
+	return o.readView(ctx, scope)
 }
 
 func (o *options) printNodes(p *printing, all []report.Node, now time.Time) error {
@@ -108,7 +109,7 @@ func (o *options) printNodes(p *printing, all []report.Node, now time.Time) erro
 	return p.table(o.Out, &t)
 }
 
-// until says how long something is away.
+// until returns the time until an event in words.
 func until(d time.Duration) string {
 	if d < 0 {
 		return duration.HumanDuration(-d) + " ago"

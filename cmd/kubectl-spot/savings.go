@@ -20,13 +20,13 @@ func (o *options) savingsCommand() *cobra.Command {
 	var file string
 	command := &cobra.Command{
 		Use:   "savings",
-		Short: "What spot saves now, and what is left on the table",
-		Long: `Says what the nodes cost an hour, what they would cost if all were on-demand, and which
-workloads, with -n those of a namespace, have replicas on on-demand beyond their floors that
-spot could take. Prices are those of --prices, of
-the annotations spot-aware-scheduler.io/usd-per-hour and
-spot-aware-scheduler.io/on-demand-usd-per-hour of a node, which win, or without --prices the
-list prices of a dozen instance types of AWS in us-east-1 with the average saving of spot.`,
+		Short: "Show what spot saves now and could still save",
+		Long: `Shows what the nodes cost per hour, what they would cost if all were on-demand, and which
+workloads have replicas on on-demand beyond their floors that could run on spot (with -n,
+workloads of one namespace). Prices are from the file of --prices or from
+the node annotations spot-aware-scheduler.io/usd-per-hour and
+spot-aware-scheduler.io/on-demand-usd-per-hour, which take precedence. Without --prices, the
+list prices of a dozen AWS instance types in us-east-1 and the average spot discount apply.`,
 		Example: `  kubectl spot savings
   kubectl spot savings -n shop
   kubectl spot savings --prices prices.csv -o json`,
@@ -35,7 +35,7 @@ list prices of a dozen instance types of AWS in us-east-1 with the average savin
 	o.addAllNamespaces(command)
 	p := newPrinting(command)
 	command.Flags().StringVar(&file, "prices", "",
-		"A price list: CSV with the header instanceType,zone,spot,onDemand (.csv), or YAML, a list of such objects. US dollars per hour.")
+		"Path to a price list in US dollars per hour: CSV (.csv) with the header instanceType,zone,spot,onDemand, or YAML, a list of such objects.")
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		if err := p.check(); err != nil {
 			return err
@@ -50,37 +50,38 @@ list prices of a dozen instance types of AWS in us-east-1 with the average savin
 				return err
 			}
 		}
-		view, taken, err := o.lookForSavings(command.Context())
+		view, taken, err := o.readSavingsView(command.Context())
 		if err != nil {
 			return err
 		}
 		if taken.Nodes != nil {
-			return fmt.Errorf("nodes cannot be read, and they are what costs: %w", taken.Nodes.Err)
+			return fmt.Errorf("nodes cannot be read, so their cost is unknown: %w", taken.Nodes.Err)
 		}
 		savings := view.Savings(prices)
 		savings.Namespace = taken.Scope.Namespace
 		for _, annotation := range savings.Ignored {
-			o.warn("%s: it is ignored", annotation)
+			o.warn("%s: ignored", annotation)
 		}
 		return o.printSavings(p, savings)
 	}
 	return command
 }
 
-// lookForSavings looks at all workloads, as at all nodes, unless -n names a namespace.
-func (o *options) lookForSavings(ctx context.Context) (*report.View, *survey.Survey, error) {
+// readSavingsView reads all workloads and nodes, or only the workloads of the namespace that -n
+// names.
+func (o *options) readSavingsView(ctx context.Context) (*report.View, *survey.Survey, error) {
 	scope := survey.Scope{Volumes: true}
 	if *o.flags.Namespace == "" || o.allNamespaces {
-		return o.lookWide(ctx, scope)
+		return o.readWideView(ctx, scope)
 	}
 	var err error
 	if scope.Namespace, err = o.namespace(); err != nil {
 		return nil, nil, err
 	}
-	return o.look(ctx, scope)
+	return o.readView(ctx, scope)
 }
 
-// listPrices are the built-in ones.
+// listPrices returns the built-in prices.
 func listPrices() *report.Prices {
 	var rows []report.Price
 	for name, t := range instances.Types {
@@ -103,7 +104,7 @@ func (o *options) printSavings(p *printing, s *report.Savings) error {
 		for _, pool := range slices.Sorted(maps.Keys(s.Unpriced)) {
 			missing = append(missing, fmt.Sprintf("%s (%d)", pool, s.Unpriced[pool]))
 		}
-		o.warn("no price is known for %s: they are in no sum; --prices FILE gives them one", shorten(strings.Join(missing, ", ")))
+		o.warn("no price for %s: these nodes are in no sum; use --prices FILE to set prices", shorten(strings.Join(missing, ", ")))
 	}
 	if !p.noHeaders {
 		percent := 0.0
@@ -114,7 +115,7 @@ func (o *options) printSavings(p *printing, s *report.Savings) error {
 			report.Count(s.SpotNodes, "spot node", "spot nodes"), report.Count(s.OnDemandNodes, "on-demand node", "on-demand nodes"),
 			s.Now, s.AllOnDemand, s.Saved, percent, s.Prices)
 		if len(s.Surplus) == 0 {
-			fmt.Fprintln(o.Out, o.source.qualified("No workload"+of(s.Namespace)+" that opts in has replicas on on-demand beyond its floor that spot could take."))
+			fmt.Fprintln(o.Out, o.source.qualified("No workload"+ofNamespace(s.Namespace)+" that opts in has replicas on on-demand beyond its floor that could run on spot."))
 			return nil
 		}
 		replicas := 0

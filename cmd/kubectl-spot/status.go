@@ -14,11 +14,11 @@ import (
 func (o *options) statusCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "status",
-		Short: "How each workload stands: floor, on-demand, spot, what would be left",
-		Long: `Says of each workload that opts in how many replicas it wants, how many must survive the
-loss of all spot (FLOOR), how many stand on on-demand and on spot nodes, how many would be
-left without any spot and without the spot pool that has most of them, and how many wait.
-The worst come first.`,
+		Short: "Show floor, on-demand and spot replicas of each workload",
+		Long: `Shows for each workload that opts in how many replicas it wants, how many must survive the
+loss of all spot (FLOOR), how many run on on-demand and on spot nodes, how many would
+remain without any spot and without the spot pool with most replicas, and how many wait.
+The worst are first.`,
 		Example: `  kubectl spot status -A
   kubectl spot status -n shop -o wide
   kubectl spot status -n shop -l app.kubernetes.io/part-of=checkout
@@ -40,7 +40,7 @@ The worst come first.`,
 		if err != nil {
 			return err
 		}
-		view, taken, err := o.look(command.Context(), survey.Scope{Namespace: namespace})
+		view, taken, err := o.readView(command.Context(), survey.Scope{Namespace: namespace})
 		if err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ The worst come first.`,
 				return !selector.Matches(taken.Labels(s.APIVersion, s.Kind, s.Namespace, s.Name))
 			})
 			if len(all) == 0 && p.human() {
-				fmt.Fprintln(o.ErrOut, o.source.qualified(fmt.Sprintf("No workload in %s that opts in matches -l %s.", where(namespace), selector)))
+				fmt.Fprintln(o.ErrOut, o.source.qualified(fmt.Sprintf("No workload in %s that opts in matches -l %s.", scopeName(namespace), selector)))
 				return nil
 			}
 		}
@@ -68,11 +68,11 @@ func (o *options) printStatus(p *printing, all []report.Status, others int, name
 		return p.machine(o.Out, "SpotStatus", &o.source, map[string]any{"items": all, "otherWorkloads": others}, refs)
 	}
 	if len(all) == 0 {
-		fmt.Fprint(o.ErrOut, o.source.qualified(fmt.Sprintf("No workload in %s opts in: no pod there has schedulerName %s.", where(namespace), o.profile)))
+		fmt.Fprint(o.ErrOut, o.source.qualified(fmt.Sprintf("No workload in %s opts in: no pod there has schedulerName %s.", scopeName(namespace), o.profile)))
 		if others > 0 {
 			fmt.Fprintf(o.ErrOut, " %s another scheduler.", report.Count(others, "workload there names", "workloads there name"))
 		}
-		fmt.Fprintln(o.ErrOut, " docs/opt-in.md says how to; -A looks everywhere, --profile at another scheduler's pods.")
+		fmt.Fprintln(o.ErrOut, " docs/opt-in.md explains how; use -A for all namespaces and --profile for another scheduler's pods.")
 		return nil
 	}
 	var t table
@@ -104,7 +104,7 @@ var stateColours = map[report.State]colour{
 	report.BelowFloor: red, report.OverBudget: red, report.Waiting: yellow, report.RollingOut: yellow, report.Moving: yellow, report.Unknown: yellow,
 }
 
-// shorten leaves the beginning of what would break the lines of most terminals; -o wide shows all.
+// shorten truncates text that would break lines on most terminals; -o wide prints all of it.
 func shorten(text string) string {
 	const most = 72
 	if runes := []rune(text); len(runes) > most {

@@ -16,11 +16,11 @@ func (o *options) whatIfCommand() *cobra.Command {
 	var policyFile string
 	command := &cobra.Command{
 		Use:   "what-if (--lose NODES... | --policy FILE)",
-		Short: "Who would go down if nodes went now, or under another policy",
-		Long: `Says which workloads would have no replica left, or fewer than their floor, if nodes went
-at once: the state at that moment, before any replica is made anew. --lose may be given
-several times; the nodes of all go. With --policy also which floors another scheduler's
-configuration would change, and who would then lack replicas on on-demand.`,
+		Short: "Show what would be lost with nodes, or would change under another policy",
+		Long: `Shows which workloads would have no replica left, or fewer than their floor, if nodes were
+lost at once: the state at that moment, before any replica is recreated. --lose may be
+repeated; then all these nodes are lost. With --policy, it shows which floors another
+configuration would change, and which workloads would then lack replicas on on-demand.`,
 		Example: `  kubectl spot what-if --lose all-spot -A
   kubectl spot what-if --lose pool=m5.xlarge/us-east-1a --lose zone=us-east-1b -A
   kubectl spot what-if --policy stricter.yaml -A
@@ -30,10 +30,10 @@ configuration would change, and who would then lack replicas on on-demand.`,
 	o.addAllNamespaces(command)
 	p := newPrinting(command)
 	command.Flags().StringArrayVar(&lose, "lose", nil,
-		"Nodes that go: all-spot, pool=TYPE/ZONE (its spot nodes), zone=ZONE or node=NAME. May be repeated.")
-	command.Flags().StringVar(&policyFile, "policy", "", "A scheduler's configuration file with another policy.")
+		"Nodes that are lost: all-spot, pool=TYPE/ZONE (its spot nodes), zone=ZONE or node=NAME. May be repeated.")
+	command.Flags().StringVar(&policyFile, "policy", "", "Path to a scheduler configuration file with another policy.")
 	if err := command.RegisterFlagCompletionFunc("lose", o.completeLosses); err != nil {
-		panic(err) // there is such a flag
+		panic(err) // the flag exists
 	}
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		if len(lose) == 0 && policyFile == "" {
@@ -60,25 +60,25 @@ configuration would change, and who would then lack replicas on on-demand.`,
 		if err != nil {
 			return err
 		}
-		view, taken, err := o.look(command.Context(), survey.Scope{Namespace: namespace})
+		view, taken, err := o.readView(command.Context(), survey.Scope{Namespace: namespace})
 		if err != nil {
 			return err
 		}
 		if taken.Nodes != nil {
-			return fmt.Errorf("nodes cannot be read, so nobody knows what goes with them: %w", taken.Nodes.Err)
+			return fmt.Errorf("nodes cannot be read, so the affected replicas are unknown: %w", taken.Nodes.Err)
 		}
-		judged := view
+		alternative := view
 		if policyFile != "" {
-			if judged, err = o.see(taken, other); err != nil {
+			if alternative, err = o.viewOf(taken, other); err != nil {
 				return err
 			}
 		}
-		result, err := judged.Lose(losses)
+		result, err := alternative.Lose(losses)
 		if err != nil {
 			return err
 		}
 		if policyFile != "" {
-			result.Policy, result.Changes = policyFile, view.Changes(judged)
+			result.Policy, result.Changes = policyFile, view.Changes(alternative)
 		}
 		return o.printWhatIf(p, result, namespace)
 	}
@@ -107,12 +107,13 @@ func (o *options) printWhatIf(p *printing, result *report.WhatIf, namespace stri
 		fmt.Fprintln(o.Out)
 	}
 	if o.source.noOwners {
-		o.warn("workloads are missing below whose owners could not be read")
+		o.warn("workloads whose owners could not be read are missing below")
 	}
 	return p.losses(o.Out, result, namespace)
 }
 
-// losses prints who loses what; workloads that keep their floors only with -o wide.
+// losses prints the affected workloads. Workloads that still meet their floor are printed only with
+// -o wide.
 func (p *printing) losses(out io.Writer, result *report.WhatIf, namespace string) error {
 	zero, below := 0, 0
 	var t table
@@ -142,25 +143,25 @@ func (p *printing) losses(out io.Writer, result *report.WhatIf, namespace string
 		t.row(c, cells...)
 	}
 	if !p.noHeaders {
-		fmt.Fprintf(out, "%s%s would go with %s.",
-			report.Count(result.Pods, "replica", "replicas"), of(namespace), report.Count(result.Nodes, "node", "nodes"))
+		fmt.Fprintf(out, "%s%s would be lost with %s.",
+			report.Count(result.Pods, "replica", "replicas"), ofNamespace(namespace), report.Count(result.Nodes, "node", "nodes"))
 		switch {
 		case result.Pods > 0:
 		case namespace != "":
-			fmt.Fprintln(out, " -A looks at all namespaces.")
+			fmt.Fprintln(out, " Use -A for all namespaces.")
 			return nil
 		default:
 			fmt.Fprintln(out)
 			return nil
 		}
-		fmt.Fprintf(out, " Of %s %d would have none left, %d fewer than their floor, and %d would keep it.\n",
-			report.Count(len(result.Workloads), "workload that loses some", "workloads that lose some"),
+		fmt.Fprintf(out, " Of %s, %d would have no replica left, %d fewer than the floor, and %d would still meet it.\n",
+			report.Count(len(result.Workloads), "affected workload", "affected workloads"),
 			zero, below, len(result.Workloads)-zero-below)
 	}
 	return p.table(out, &t)
 }
 
-// changes prints what another policy means.
+// changes prints the effect of another policy.
 func (p *printing) changes(out io.Writer, result *report.WhatIf, namespace string) error {
 	lacks, frees := 0, 0
 	var t table
@@ -185,8 +186,8 @@ func (p *printing) changes(out io.Writer, result *report.WhatIf, namespace strin
 	}
 	if !p.noHeaders {
 		changed := report.Count(len(result.Changes),
-			"workload has another floor or count on on-demand", "workloads have other floors or counts on on-demand")
-		fmt.Fprintf(out, "Under %s %s: %s would have to go to on-demand, %s could go to spot.\n", result.Policy, changed,
+			"workload has a different floor or on-demand count", "workloads have different floors or on-demand counts")
+		fmt.Fprintf(out, "With policy %s, %s: %s would have to move to on-demand, %s could move to spot.\n", result.Policy, changed,
 			report.Count(lacks, "replica", "replicas"), report.Count(frees, "replica", "replicas"))
 	}
 	return p.table(out, &t)

@@ -228,8 +228,8 @@ func oneNamespace(t *testing.T, namespace string) {
 // TestPlugin runs it through kubectl, and in a cluster that has nothing to tell of.
 func TestPlugin(t *testing.T) {
 	if out, err := kubectl(t, "", "spot", "status", "-n", v1.NamespaceDefault, "--scheduler-config", shippedConfig()); err != nil ||
-		out != "No workload in namespace default opts in: no pod there has schedulerName spot-aware-scheduler. docs/opt-in.md says how to; "+
-			"-A looks everywhere, --profile at another scheduler's pods.\n" {
+		out != "No workload in namespace default opts in: no pod there has schedulerName spot-aware-scheduler. docs/opt-in.md explains how; "+
+			"use -A for all namespaces and --profile for another scheduler's pods.\n" {
 		t.Errorf("%v\n%s", err, out)
 	}
 	out, err := kubectl(t, "", "spot", "nodes", "--scheduler-config", shippedConfig())

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -23,7 +22,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
 )
 
-// policy is what a configuration says, and where it is from.
+// policy is a policy with its source.
 type policy struct {
 	*decision.Policy
 	signals []kube.Signal
@@ -38,51 +37,48 @@ func (o *options) connect() (kubernetes.Interface, error) {
 	}
 	cfg.ContentType = runtime.ContentTypeProtobuf
 	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	cfg.QPS = -1 // a dozen requests, all at a time
+	cfg.QPS = -1 // a dozen requests, in parallel
 	cfg.WarningHandler = rest.NoWarnings{}
 	return kubernetes.NewForConfig(cfg)
 }
 
-// look reads the cluster and the policy. It says on standard error, and in o.source, what could not be read, and what is not known because of
-// it.
-func (o *options) look(ctx context.Context, scope survey.Scope) (*report.View, *survey.Survey, error) {
+// readView reads the cluster and the policy. It prints on standard error, and records in o.source,
+// what could not be read and what is unknown because of this.
+func (o *options) readView(ctx context.Context, scope survey.Scope) (*report.View, *survey.Survey, error) {
 	client, err := o.connect()
 	if err != nil {
 		return nil, nil, err
 	}
 	var taken *survey.Survey
-	var kept policy
+	var current policy
 	var assumed error // why the policy had to be assumed
-	scope.Read = new(atomic.Int64)
-	stop := reportProgress(o.ErrOut, scope.Read)
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
 		taken, err = survey.Take(groupCtx, client, scope)
 		return err
 	})
 	group.Go(func() (err error) {
-		kept, assumed, err = o.readPolicy(groupCtx, client)
+		current, assumed, err = o.readPolicy(groupCtx, client)
 		return err
 	})
-	err = group.Wait()
-	stop()
-	if err != nil {
-		return nil, nil, helpful(err, scope.Namespace)
+	if err := group.Wait(); err != nil {
+		return nil, nil, withHint(err, scope.Namespace)
 	}
-	o.source.noOwners, o.source.Policy = taken.NoOwners, kept.from
+	o.source.noOwners, o.source.Policy = taken.NoOwners, current.from
 	for _, gap := range taken.Gaps {
-		o.missed(gap.String())
+		o.recordGap(gap.String())
 	}
 	if assumed != nil {
 		o.source.Assumed = assumed.Error()
-		o.warn("the policy could not be read (%v); the defaults are assumed: %s. --scheduler-config FILE names another", assumed, kept.Defaults)
+		o.warn("the policy could not be read (%v); the defaults are assumed: %s. Use --scheduler-config FILE to set the policy", assumed, current.Defaults)
 	}
-	view, err := o.see(taken, kept)
+	view, err := o.viewOf(taken, current)
 	return view, taken, err
 }
 
-// see returns the cluster as a policy sees it. It says like look what the policy needs that could not be read.
-func (o *options) see(taken *survey.Survey, by policy) (*report.View, error) {
+// viewOf returns the cluster under a policy. Like readView, it reports objects that the policy
+// needs and that could not be read.
+func (o *options) viewOf(taken *survey.Survey, by policy) (*report.View, error) {
 	snapshot, err := taken.Snapshot(by.Policy, by.signals, o.profile, time.Now())
 	if err != nil {
 		return nil, err
@@ -97,7 +93,7 @@ func (o *options) see(taken *survey.Survey, by policy) (*report.View, error) {
 	}
 	needed := func(pod *v1.Pod) bool { return by.NeedsPriorityClass(pod.Spec.PriorityClassName) }
 	if taken.Priorities != nil && slices.ContainsFunc(wanted, needed) {
-		o.missed(taken.Priorities.String())
+		o.recordGap(taken.Priorities.String())
 	}
 	return &report.View{
 		Snapshot: snapshot, Policy: by.Policy, Signals: by.signals, Profile: o.profile, Owners: owners, Wanted: wanted,
@@ -105,7 +101,8 @@ func (o *options) see(taken *survey.Survey, by policy) (*report.View, error) {
 	}, nil
 }
 
-// readPolicy returns the policy of the file, or of the cluster. Where the cluster's cannot be read it is the defaults, and assumed says why.
+// readPolicy returns the policy of the file or of the cluster. If the cluster's policy cannot be
+// read, it returns the defaults, and assumed is the reason.
 func (o *options) readPolicy(ctx context.Context, client kubernetes.Interface) (p policy, assumed, err error) {
 	if o.configFile != "" {
 		p, err = o.readPolicyFile(o.configFile)
@@ -142,13 +139,13 @@ func (o *options) readPolicyFile(file string) (p policy, err error) {
 	return p, err
 }
 
-// missed says, once, what could not be read.
-func (o *options) missed(gap string) {
+// recordGap reports once that an object could not be read.
+func (o *options) recordGap(gap string) {
 	if slices.Contains(o.source.gaps, gap) {
 		return
 	}
 	if len(o.source.gaps) == 0 {
-		o.warn("not all could be read: %s", askFor)
+		o.warn("not everything could be read: %s", rightsHint)
 	}
 	o.source.gaps = append(o.source.gaps, gap)
 	o.warn("%s", gap)
@@ -158,18 +155,18 @@ func (o *options) warn(format string, args ...any) {
 	fmt.Fprintf(o.ErrOut, "warning: "+format+"\n", args...)
 }
 
-// askFor is what somebody does who lacks rights.
-const askFor = "the ClusterRole spot-viewer has all rights that this needs (manifests/overlays/viewer; docs/kubectl-spot.md)"
+// rightsHint explains how to get missing rights.
+const rightsHint = "the ClusterRole spot-viewer has all required rights (manifests/overlays/viewer; docs/kubectl-spot.md)"
 
-// helpful adds to an error of the API server what can be done about it.
-func helpful(err error, namespace string) error {
+// withHint adds advice to an error of the API server.
+func withHint(err error, namespace string) error {
 	switch {
 	case survey.Denied(err) && namespace == "":
-		return fmt.Errorf("%w\nWith the rights of one namespace, name it: -n NAMESPACE. %s", err, capital(askFor))
+		return fmt.Errorf("%w\nIf you have rights in one namespace only, use -n NAMESPACE. %s", err, capital(rightsHint))
 	case survey.Denied(err):
-		return fmt.Errorf("%w\n%s", err, capital(askFor))
+		return fmt.Errorf("%w\n%s", err, capital(rightsHint))
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("%w: the API server does not know the credential of this context (kubectl config current-context)", err)
+		return fmt.Errorf("%w: the API server rejected the credential of the current context (kubectl config current-context)", err)
 	}
 	return err
 }

@@ -10,37 +10,38 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/json" // whole numbers stay so, which templates compare
+	"k8s.io/apimachinery/pkg/util/json" // keeps integers, which templates compare
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
 )
 
-// apiVersion is that of what -o json and the like print. Nothing of that kind is ever stored.
+// apiVersion is the version of the objects that -o json and similar formats print. Such objects are
+// never stored.
 const apiVersion = "spot-aware-scheduler.io/v1alpha1"
 
-// printing are the flags of how an answer is printed.
+// printing has the flags for the output format.
 type printing struct {
 	flags     *genericclioptions.PrintFlags
 	noHeaders bool
 }
 
-// newPrinting gives a command the flags -o and --no-headers.
+// newPrinting adds the flags -o and --no-headers to a command.
 func newPrinting(command *cobra.Command) *printing {
 	p := &printing{flags: genericclioptions.NewPrintFlags("")}
 	p.flags.AddFlags(command)
 	formats := append(p.flags.AllowedFormats(), "wide")
 	slices.Sort(formats)
 	command.Flag("output").Usage = fmt.Sprintf("Output format. One of: (%s).", strings.Join(formats, ", "))
-	command.Flags().BoolVar(&p.noHeaders, "no-headers", false, "Print no headers of columns.")
+	command.Flags().BoolVar(&p.noHeaders, "no-headers", false, "Do not print column headers.")
 	if err := command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // there is such a flag
+		panic(err) // the flag exists
 	}
 	return p
 }
 
-// check tells of a format that there is not before anything is read.
+// check rejects an unknown format before anything is read.
 func (p *printing) check() error {
 	if p.human() || p.format() == "name" {
 		return nil
@@ -54,38 +55,43 @@ func (p *printing) check() error {
 func (p *printing) format() string { return *p.flags.OutputFormat }
 func (p *printing) wide() bool     { return p.format() == "wide" }
 
-// human reports whether a person is to read it.
+// human reports whether the output is for a person.
 func (p *printing) human() bool {
 	return (p.format() == "" || p.wide()) && *p.flags.TemplatePrinterFlags.TemplateArgument == ""
 }
 
-// source is what an answer was made from: part of what programs read, because warnings go elsewhere.
+// source describes the data behind an answer. It is part of the output for programs, because
+// warnings go to standard error.
 type source struct {
-	// Policy says where the policy was found; Assumed is why it had to be assumed, "" if not.
+	// Policy is the source of the policy. Assumed is why the policy had to be assumed; "" if it was
+	// read.
 	Policy  string `json:"from"`
 	Assumed string `json:"assumedBecause,omitempty"`
-	// gaps are what could not be read; noOwners: owners are among it.
+	// gaps lists what could not be read. noOwners reports whether owners are missing.
 	gaps     []string
 	noOwners bool
 }
 
-// whole returns errPartial if an answer made from it lacks something, or may be by another policy than the scheduler's.
-func (s *source) whole() error {
+// complete returns errPartial if an answer lacks objects, or if its policy may differ from the
+// scheduler's.
+func (s *source) complete() error {
 	if len(s.gaps) > 0 || s.Assumed != "" {
 		return errPartial
 	}
 	return nil
 }
 
-// qualified returns the beginning of a sentence that says that something is not there: owners that could not be read may hide it.
+// qualified qualifies a sentence that reports the absence of something if unreadable owners may
+// hide it.
 func (s *source) qualified(sentence string) string {
 	if s.noOwners {
-		return "As far as can be told without all owners of pods: " + strings.ToLower(sentence[:1]) + sentence[1:]
+		return "Not all owners of pods could be read, so this may be incomplete: " + strings.ToLower(sentence[:1]) + sentence[1:]
 	}
 	return sentence
 }
 
-// machine prints an answer for programs, as an object of that kind; with -o name the objects that it is about, a line each.
+// machine prints an answer for programs as an object of the given kind. With -o name it prints a
+// line for each object in about.
 func (p *printing) machine(out io.Writer, kind string, from *source, answer any, about []report.Ref) error {
 	if p.format() == "name" {
 		printer := &printers.NamePrinter{ShortOutput: true}
@@ -127,19 +133,19 @@ func (p *printing) machine(out io.Writer, kind string, from *source, answer any,
 	return printer.PrintObj(object, out)
 }
 
-// table is what a person reads.
+// table is output for a person.
 type table struct {
 	metav1.Table
-	colours []colour // of the rows
+	colours []colour // by row
 }
 
-// column adds a column; of the wide ones only -o wide shows anything.
+// column adds a column. A wide column is shown only with -o wide.
 func (t *table) column(name string, wide bool) {
-	column := metav1.TableColumnDefinition{Name: name, Type: "string"}
+	definition := metav1.TableColumnDefinition{Name: name, Type: "string"}
 	if wide {
-		column.Priority = 1
+		definition.Priority = 1
 	}
-	t.ColumnDefinitions = append(t.ColumnDefinitions, column)
+	t.ColumnDefinitions = append(t.ColumnDefinitions, definition)
 }
 
 func (t *table) row(c colour, cells ...any) {
@@ -147,7 +153,7 @@ func (t *table) row(c colour, cells ...any) {
 	t.colours = append(t.colours, c)
 }
 
-// colour is how a terminal is told of one; "" is its own.
+// colour is the escape sequence of a colour; "" is the terminal's default.
 type colour string
 
 const (
@@ -157,7 +163,7 @@ const (
 	end           = "\x1b[0m"
 )
 
-// table prints a table, in colours only on a terminal. One without rows prints nothing.
+// table prints a table, with colours only on a terminal. A table without rows prints nothing.
 func (p *printing) table(out io.Writer, t *table) error {
 	if len(t.Rows) == 0 {
 		return nil
@@ -175,7 +181,7 @@ func (p *printing) table(out io.Writer, t *table) error {
 	return err
 }
 
-// coloured gives each row its colour.
+// coloured adds colours to the rows.
 func coloured(text string, colours []colour, noHeaders bool) string {
 	var b strings.Builder
 	row := -1
@@ -192,7 +198,7 @@ func coloured(text string, colours []colour, noHeaders bool) string {
 	return b.String()
 }
 
-// cell prints what may be empty, as kubectl does: programs count columns.
+// cell returns a placeholder for empty text, as kubectl does, so that programs can count columns.
 func cell(text string) string {
 	if text == "" {
 		return "<none>"
@@ -200,7 +206,7 @@ func cell(text string) string {
 	return text
 }
 
-// number prints what may not be known.
+// number returns a number, or ? if it is unknown.
 func number(n *int) string {
 	if n == nil {
 		return "?"

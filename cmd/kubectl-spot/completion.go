@@ -12,10 +12,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
 )
 
-// completeWithin is how long somebody who has pressed Tab waits.
-const completeWithin = 3 * time.Second
+// completionTimeout is the maximum time that a user waits after pressing Tab.
+const completionTimeout = 3 * time.Second
 
-// completing returns o for completion, which says nothing but its choices, and a context that ends soon.
+// completing returns options that print only the choices, and a context with completionTimeout.
 func (o *options) completing(command *cobra.Command) (*options, context.Context, context.CancelFunc) {
 	quiet := *o
 	quiet.ErrOut = io.Discard
@@ -23,7 +23,7 @@ func (o *options) completing(command *cobra.Command) (*options, context.Context,
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	ctx, cancel := context.WithTimeout(ctx, completeWithin)
+	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 	return &quiet, ctx, cancel
 }
 
@@ -36,7 +36,7 @@ func (o *options) completeWorkloads(command *cobra.Command, args []string, toCom
 	if err != nil || len(args) > 0 {
 		return nil, nothing
 	}
-	view, _, err := o.look(ctx, survey.Scope{Namespace: namespace})
+	view, _, err := o.readView(ctx, survey.Scope{Namespace: namespace})
 	if err != nil {
 		return nil, nothing
 	}
@@ -54,7 +54,7 @@ func (o *options) completeWorkloads(command *cobra.Command, args []string, toCom
 	for i := range all {
 		ref := all[i].Ref.String()
 		if named && kindOf(kind) == all[i].Kind {
-			ref = kind + "/" + all[i].Name // deploy/web stays deploy/web
+			ref = kind + "/" + all[i].Name // keeps the user's kind: deploy/web stays deploy/web
 		}
 		choices = append(choices, ref)
 	}
@@ -69,7 +69,7 @@ func (o *options) completeLosses(command *cobra.Command, _ []string, _ string) (
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	view, _, err := o.look(ctx, survey.Scope{Namespace: namespace})
+	view, _, err := o.readView(ctx, survey.Scope{Namespace: namespace})
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
