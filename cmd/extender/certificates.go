@@ -220,7 +220,8 @@ func (c *certificates) client() *tls.Config {
 	return &tls.Config{
 		MinVersion:           tls.VersionTLS12,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.own() },
-		// VerifyConnection verifies instead: the authorities may change, and the name is not the address.
+		// VerifyConnection verifies instead: the authorities may change, and the certificate is not
+		// for the address.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			return c.verifyReplica(state.PeerCertificates, x509.ExtKeyUsageServerAuth)

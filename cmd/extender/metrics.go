@@ -49,8 +49,8 @@ func (c *certificates) expiryTimes() map[string]time.Time {
 		}
 	}
 	ends := map[string]time.Time{"serving": serving}
-	if asked := c.lastClient.Load(); asked != nil && c.now().Sub(asked.at) < clientRetention {
-		ends["client"] = asked.until
+	if client := c.lastClient.Load(); client != nil && c.now().Sub(client.at) < clientRetention {
+		ends["client"] = client.until
 	}
 	return ends
 }

@@ -249,10 +249,10 @@ func TestSelectorOfPods(t *testing.T) {
 		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop", UID: types.UID(name), Labels: labels,
 			OwnerReferences: []metav1.OwnerReference{owner}}, Spec: v1.PodSpec{NodeName: "n", SchedulerName: "spot-aware-scheduler"}}
 	}
-	going := pod("old-1", map[string]string{"app": "old"})
-	going.DeletionTimestamp = &metav1.Time{Time: time.Now()}
-	going.OwnerReferences[0].Name, going.OwnerReferences[0].UID = "old", "o"
-	kubeconfig := "--kubeconfig=" + cluster(t, "", going,
+	leaving := pod("old-1", map[string]string{"app": "old"})
+	leaving.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	leaving.OwnerReferences[0].Name, leaving.OwnerReferences[0].UID = "old", "o"
+	kubeconfig := "--kubeconfig=" + cluster(t, "", leaving,
 		pod("db-1", map[string]string{"app": "db", "hash": "1"}), pod("db-2", map[string]string{"app": "db", "hash": "2"}))
 	for selector, want := range map[string]string{
 		"app=db":          "cloneset.apps.kruise.io/db\n",

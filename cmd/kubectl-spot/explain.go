@@ -58,12 +58,12 @@ what would unblock it. The scheduler reports the same reasons.`,
 		if err != nil {
 			return err
 		}
-		view, taken, err := o.readView(command.Context(), survey.Scope{Namespace: namespace, AllPods: true, Volumes: true, Idle: true})
+		view, surveyed, err := o.readView(command.Context(), survey.Scope{Namespace: namespace, AllPods: true, Volumes: true, Idle: true})
 		if err != nil {
 			return err
 		}
 		explanation, err := view.Explain(kindOf(kind), namespace, name)
-		if errors.Is(err, report.ErrNotFound) && taken.NoOwners {
+		if errors.Is(err, report.ErrNotFound) && surveyed.NoOwners {
 			return fmt.Errorf("%w; but not all owners of pods could be read", err)
 		}
 		if err != nil {

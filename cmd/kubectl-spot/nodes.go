@@ -35,12 +35,12 @@ workloads would then be below their floor or have no replica. Nodes with signals
 		if err != nil {
 			return err
 		}
-		view, taken, err := o.readWideView(command.Context(), survey.Scope{})
+		view, surveyed, err := o.readWideView(command.Context(), survey.Scope{})
 		if err != nil {
 			return err
 		}
-		if taken.Nodes != nil {
-			return fmt.Errorf("nodes cannot be read, and this command needs them: %w", taken.Nodes.Err)
+		if surveyed.Nodes != nil {
+			return fmt.Errorf("nodes cannot be read, and this command needs them: %w", surveyed.Nodes.Err)
 		}
 		all := view.Nodes(selector)
 		if len(all) == 0 && !selector.Empty() && p.human() {
@@ -55,9 +55,9 @@ workloads would then be below their floor or have no replica. Nodes with signals
 // readWideView reads the whole cluster, or only the namespace if that is denied. scope must not
 // have a namespace.
 func (o *options) readWideView(ctx context.Context, scope survey.Scope) (*report.View, *survey.Survey, error) {
-	view, taken, err := o.readView(ctx, scope)
+	view, surveyed, err := o.readView(ctx, scope)
 	if !survey.Denied(err) {
-		return view, taken, err
+		return view, surveyed, err
 	}
 	namespace, nsErr := o.namespace()
 	if nsErr != nil || namespace == "" {

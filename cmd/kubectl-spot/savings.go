@@ -50,15 +50,15 @@ list prices of a dozen AWS instance types in us-east-1 and the average spot disc
 				return err
 			}
 		}
-		view, taken, err := o.readSavingsView(command.Context())
+		view, surveyed, err := o.readSavingsView(command.Context())
 		if err != nil {
 			return err
 		}
-		if taken.Nodes != nil {
-			return fmt.Errorf("nodes cannot be read, so their cost is unknown: %w", taken.Nodes.Err)
+		if surveyed.Nodes != nil {
+			return fmt.Errorf("nodes cannot be read, so their cost is unknown: %w", surveyed.Nodes.Err)
 		}
 		savings := view.Savings(prices)
-		savings.Namespace = taken.Scope.Namespace
+		savings.Namespace = surveyed.Scope.Namespace
 		for _, annotation := range savings.Ignored {
 			o.warn("%s: ignored", annotation)
 		}

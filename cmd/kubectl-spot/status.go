@@ -40,14 +40,14 @@ The worst are first.`,
 		if err != nil {
 			return err
 		}
-		view, taken, err := o.readView(command.Context(), survey.Scope{Namespace: namespace})
+		view, surveyed, err := o.readView(command.Context(), survey.Scope{Namespace: namespace})
 		if err != nil {
 			return err
 		}
 		all, others := view.Statuses()
 		if len(all) > 0 && !selector.Empty() {
 			all = slices.DeleteFunc(all, func(s report.Status) bool {
-				return !selector.Matches(taken.Labels(s.APIVersion, s.Kind, s.Namespace, s.Name))
+				return !selector.Matches(surveyed.Labels(s.APIVersion, s.Kind, s.Namespace, s.Name))
 			})
 			if len(all) == 0 && p.human() {
 				fmt.Fprintln(o.ErrOut, o.source.qualified(fmt.Sprintf("No workload in %s that opts in matches -l %s.", scopeName(namespace), selector)))

@@ -49,12 +49,12 @@ func (o *options) readView(ctx context.Context, scope survey.Scope) (*report.Vie
 	if err != nil {
 		return nil, nil, err
 	}
-	var taken *survey.Survey
+	var surveyed *survey.Survey
 	var current policy
 	var assumed error // why the policy had to be assumed
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		taken, err = survey.Take(groupCtx, client, scope)
+		surveyed, err = survey.Take(groupCtx, client, scope)
 		return err
 	})
 	group.Go(func() (err error) {
@@ -64,40 +64,40 @@ func (o *options) readView(ctx context.Context, scope survey.Scope) (*report.Vie
 	if err := group.Wait(); err != nil {
 		return nil, nil, withHint(err, scope.Namespace)
 	}
-	o.source.noOwners, o.source.Policy = taken.NoOwners, current.from
-	for _, gap := range taken.Gaps {
+	o.source.noOwners, o.source.Policy = surveyed.NoOwners, current.from
+	for _, gap := range surveyed.Gaps {
 		o.recordGap(gap.String())
 	}
 	if assumed != nil {
 		o.source.Assumed = assumed.Error()
 		o.warn("the policy could not be read (%v); the defaults are assumed: %s. Use --scheduler-config FILE to set the policy", assumed, current.Defaults)
 	}
-	view, err := o.viewOf(taken, current)
-	return view, taken, err
+	view, err := o.viewOf(surveyed, current)
+	return view, surveyed, err
 }
 
 // viewOf returns the cluster under a policy. Like readView, it reports objects that the policy
 // needs and that could not be read.
-func (o *options) viewOf(taken *survey.Survey, by policy) (*report.View, error) {
-	snapshot, err := taken.Snapshot(by.Policy, by.signals, o.profile, time.Now())
+func (o *options) viewOf(surveyed *survey.Survey, current policy) (*report.View, error) {
+	snapshot, err := surveyed.Snapshot(current.Policy, current.signals, o.profile, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	owners, err := taken.Owners(by.Policy)
+	owners, err := surveyed.Owners(current.Policy)
 	if err != nil {
 		return nil, err
 	}
-	wanted, err := taken.Wanted(o.profile)
+	wanted, err := surveyed.Wanted(o.profile)
 	if err != nil {
 		return nil, err
 	}
-	needed := func(pod *v1.Pod) bool { return by.NeedsPriorityClass(pod.Spec.PriorityClassName) }
-	if taken.Priorities != nil && slices.ContainsFunc(wanted, needed) {
-		o.recordGap(taken.Priorities.String())
+	needed := func(pod *v1.Pod) bool { return current.NeedsPriorityClass(pod.Spec.PriorityClassName) }
+	if surveyed.Priorities != nil && slices.ContainsFunc(wanted, needed) {
+		o.recordGap(surveyed.Priorities.String())
 	}
 	return &report.View{
-		Snapshot: snapshot, Policy: by.Policy, Signals: by.signals, Profile: o.profile, Owners: owners, Wanted: wanted,
-		NoNodes: taken.Nodes != nil,
+		Snapshot: snapshot, Policy: current.Policy, Signals: current.signals, Profile: o.profile, Owners: owners, Wanted: wanted,
+		NoNodes: surveyed.Nodes != nil,
 	}, nil
 }
 

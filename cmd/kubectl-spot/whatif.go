@@ -60,16 +60,16 @@ configuration would change, and which workloads would then lack replicas on on-d
 		if err != nil {
 			return err
 		}
-		view, taken, err := o.readView(command.Context(), survey.Scope{Namespace: namespace})
+		view, surveyed, err := o.readView(command.Context(), survey.Scope{Namespace: namespace})
 		if err != nil {
 			return err
 		}
-		if taken.Nodes != nil {
-			return fmt.Errorf("nodes cannot be read, so the affected replicas are unknown: %w", taken.Nodes.Err)
+		if surveyed.Nodes != nil {
+			return fmt.Errorf("nodes cannot be read, so the affected replicas are unknown: %w", surveyed.Nodes.Err)
 		}
 		alternative := view
 		if policyFile != "" {
-			if alternative, err = o.viewOf(taken, other); err != nil {
+			if alternative, err = o.viewOf(surveyed, other); err != nil {
 				return err
 			}
 		}
@@ -163,7 +163,7 @@ func (p *printing) losses(out io.Writer, result *report.WhatIf, namespace string
 
 // changes prints the effect of another policy.
 func (p *printing) changes(out io.Writer, result *report.WhatIf, namespace string) error {
-	lacks, frees := 0, 0
+	missing, freed := 0, 0
 	var t table
 	if namespace == "" {
 		t.column("namespace", false)
@@ -173,7 +173,7 @@ func (p *printing) changes(out io.Writer, result *report.WhatIf, namespace strin
 	}
 	for i := range result.Changes {
 		c := &result.Changes[i]
-		lacks, frees = lacks+c.Lacks, frees+c.Frees
+		missing, freed = missing+c.Lacks, freed+c.Frees
 		cells := []any{c.Ref.String(), c.Desired, c.FloorNow, c.FloorThen, c.OnDemandThen, c.Lacks, c.Frees}
 		if namespace == "" {
 			cells = append([]any{c.Namespace}, cells...)
@@ -188,7 +188,7 @@ func (p *printing) changes(out io.Writer, result *report.WhatIf, namespace strin
 		changed := report.Count(len(result.Changes),
 			"workload has a different floor or on-demand count", "workloads have different floors or on-demand counts")
 		fmt.Fprintf(out, "With policy %s, %s: %s would have to move to on-demand, %s could move to spot.\n", result.Policy, changed,
-			report.Count(lacks, "replica", "replicas"), report.Count(frees, "replica", "replicas"))
+			report.Count(missing, "replica", "replicas"), report.Count(freed, "replica", "replicas"))
 	}
 	return p.table(out, &t)
 }

@@ -441,19 +441,19 @@ func TestInherit(t *testing.T) {
 	w.bound(podOf("web", 0), "on-demand-0")
 	pod := podOf("web", 1)
 	pod.Status.NominatedNodeName = "spot-0"
-	if more := w.inherit([]v1.Pod{*pod}); more != 1 {
-		t.Errorf("%d pods, want 1", more)
+	if added := w.inherit([]v1.Pod{*pod}); added != 1 {
+		t.Errorf("%d pods, want 1", added)
 	}
-	if more := w.inherit([]v1.Pod{*pod}); more != 0 {
-		t.Errorf("the same again: %d pods, want none", more)
+	if added := w.inherit([]v1.Pod{*pod}); added != 0 {
+		t.Errorf("the same again: %d pods, want none", added)
 	}
 	w.want("a sibling", w.filter(podOf("web", 2), spot...))
 	w.want("itself", w.filter(pod, spot...), spot...)
 
 	// A pod that was bound after the list was made counts once.
 	w.bound(pod, "spot-0")
-	if more := w.inherit([]v1.Pod{*pod}); more != 0 || w.Approved() != 0 {
-		t.Errorf("bound after the list: %d pods, and %d approved, want none", more, w.Approved())
+	if added := w.inherit([]v1.Pod{*pod}); added != 0 || w.Approved() != 0 {
+		t.Errorf("bound after the list: %d pods, and %d approved, want none", added, w.Approved())
 	}
 }
 

@@ -129,11 +129,11 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, do verb) (outcom
 	ctx, cancel := context.WithTimeout(r.Context(), decideTimeout)
 	defer cancel()
 	err = do(ctx, x)
-	if not := (notLeading{}); errors.As(err, &not) {
+	if standby := (notLeading{}); errors.As(err, &standby) {
 		x.lent = true
 		answer, ferr := h.forward.send(ctx, h.role.Leader(), r, x.body.Bytes())
 		if ferr != nil {
-			return h.fail(w, r, fmt.Errorf("%w; %w", not.error, ferr))
+			return h.fail(w, r, fmt.Errorf("%w; %w", standby.error, ferr))
 		}
 		answer.write(w)
 		return forwarded
@@ -177,7 +177,7 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) (x *exchange, rel
 	x.body.Grow(int(size) + bytes.MinRead) // growing step by step needs up to three times as much memory
 	if _, err := x.body.ReadFrom(http.MaxBytesReader(w, r.Body, MaxBody)); err != nil {
 		release()
-		if long := (*http.MaxBytesError)(nil); errors.As(err, &long) {
+		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 			err = tooLong()
 		} else if errors.Is(err, os.ErrDeadlineExceeded) {
 			err = badRequest{http.StatusRequestTimeout, fmt.Errorf("timed out reading the body: %w", err)}

@@ -20,12 +20,12 @@ import (
 
 // role is a Role that a test controls.
 type role struct {
-	why    atomic.Pointer[error]
+	reason atomic.Pointer[error]
 	leader string
 }
 
 func (r *role) Leads() error {
-	if why := r.why.Load(); why != nil {
+	if why := r.reason.Load(); why != nil {
 		return *why
 	}
 	return nil
@@ -33,7 +33,7 @@ func (r *role) Leads() error {
 
 func (r *role) Leader() string { return r.leader }
 
-func (r *role) because(err error) { r.why.Store(&err) }
+func (r *role) setReason(err error) { r.reason.Store(&err) }
 
 // serves starts a server for w and returns its address. The server stops at the end of the test.
 func (w *world) serves(role Role) string {
@@ -105,10 +105,10 @@ func TestStatuses(t *testing.T) {
 	w := newCluster(t)
 	address := w.serves(&role{})
 	for name, test := range map[string]struct {
-		path string
-		body io.Reader
-		want int
-		says string
+		path    string
+		body    io.Reader
+		want    int
+		message string
 	}{
 		"broken JSON":       {"/filter", strings.NewReader(`{"Pod":`), http.StatusBadRequest, "ExtenderArgs"},
 		"broken preemption": {"/preempt", strings.NewReader(`{"Pod":`), http.StatusBadRequest, "ExtenderPreemptionArgs"},
@@ -131,7 +131,7 @@ func TestStatuses(t *testing.T) {
 		"scores without a pod": {"/prioritize", strings.NewReader(`{"NodeNames":[]}`), http.StatusBadRequest, "Pod: expected"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if status, answer := post(t, address, test.path, test.body); status != test.want || !strings.Contains(answer, test.says) {
+			if status, answer := post(t, address, test.path, test.body); status != test.want || !strings.Contains(answer, test.message) {
 				t.Errorf("status %d, want %d: %s", status, test.want, answer)
 			}
 		})
@@ -155,10 +155,10 @@ func TestForwarding(t *testing.T) {
 	errStandby := errors.New("this replica is on standby")
 	active, standby := newCluster(t), newCluster(t)
 	active.deployment("web", 2, nil)
-	leads, waits := &role{}, &role{}
-	waits.because(errStandby)
-	waits.leader = active.serves(leads)
-	address := standby.serves(waits)
+	leads, follows := &role{}, &role{}
+	follows.setReason(errStandby)
+	follows.leader = active.serves(leads)
+	address := standby.serves(follows)
 
 	status, answer := post(t, address, "/filter", standby.args(podOf("web", 0)))
 	if status != http.StatusOK || !strings.Contains(answer, `"on-demand-0","on-demand-1"`) {
@@ -170,7 +170,7 @@ func TestForwarding(t *testing.T) {
 	// Every replica passes pods to which the policy does not apply.
 	other := podOf("web", 1)
 	other.Spec.SchedulerName = v1.DefaultSchedulerName
-	leads.because(errStandby)
+	leads.setReason(errStandby)
 	if status, answer := post(t, address, "/filter", standby.args(other)); status != http.StatusOK {
 		t.Errorf("status %d: %s", status, answer)
 	}
@@ -181,9 +181,9 @@ func TestForwarding(t *testing.T) {
 	// The leader rejects this replica's certificate.
 	strict := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who?", http.StatusUnauthorized) }))
 	defer strict.Close()
-	waits.leader = strict.Listener.Addr().String()
+	follows.leader = strict.Listener.Addr().String()
 	wantError(t, address, standby.args(podOf("web", 0)), "rejected the client certificate")
-	waits.leader = ""
+	follows.leader = ""
 	wantError(t, address, standby.args(podOf("web", 0)), errNoLeader.Error())
 }
 

@@ -329,11 +329,11 @@ func (x *index) onOnDemand(revisions []kube.OwnerKey) bool {
 func (x *index) nodesBy() map[decision.Capacity]int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	by := map[decision.Capacity]int{}
+	counts := map[decision.Capacity]int{}
 	for _, n := range x.nodes {
-		by[n.kind.facts.Capacity]++
+		counts[n.kind.facts.Capacity]++
 	}
-	return by
+	return counts
 }
 
 // capacityOf returns the capacity type of a node; false if the node is unknown.

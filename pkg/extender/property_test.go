@@ -17,14 +17,14 @@ import (
 // Every event waits in a queue.
 type truth struct {
 	*world
-	pods    []*v1.Pod
-	flight  map[*v1.Pod]string // pods that the scheduler is binding, by node
-	at      map[*v1.Pod]string // the node of each bound pod
-	gone    map[*v1.Pod]bool
-	unheard []func()
-	floor   int
-	desired int
-	pool    int // the pool cap; 0 for none
+	pods          []*v1.Pod
+	binding       map[*v1.Pod]string // pods that the scheduler is binding, by node
+	boundTo       map[*v1.Pod]string // the node of each bound pod
+	deletedPods   map[*v1.Pod]bool
+	pendingEvents []func()
+	floor         int
+	desired       int
+	pool          int // the pool cap; 0 for none
 }
 
 // TestNeverOverBudget checks that no binding to spot exceeds the budget or a pool's cap, in any
@@ -32,7 +32,7 @@ type truth struct {
 func TestNeverOverBudget(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c := &truth{
-			world: newWorld(t), flight: map[*v1.Pod]string{}, at: map[*v1.Pod]string{}, gone: map[*v1.Pod]bool{},
+			world: newWorld(t), binding: map[*v1.Pod]string{}, boundTo: map[*v1.Pod]string{}, deletedPods: map[*v1.Pod]bool{},
 			desired: rapid.IntRange(1, 6).Draw(rt, "desired"),
 		}
 		c.floor = rapid.IntRange(0, c.desired).Draw(rt, "floor")
@@ -49,7 +49,7 @@ func TestNeverOverBudget(t *testing.T) {
 		}
 		c.deployment("web", int32(c.desired), annotations)
 		rt.Repeat(map[string]func(*rapid.T){
-			"create": c.create, "ask": c.ask, "bind": c.bind, "fail": c.fail, "delete": c.delete, "hear": c.hear,
+			"create": c.create, "filter": c.filterPod, "bind": c.bind, "fail": c.fail, "delete": c.delete, "observe": c.observe,
 			"": func(rt *rapid.T) { c.check(rt) },
 		})
 	})
@@ -61,47 +61,47 @@ func (c *truth) create(*rapid.T) {
 	}
 	pod := podOf("web", len(c.pods))
 	c.pods = append(c.pods, pod)
-	c.unheard = append(c.unheard, func() { c.created(pod) })
+	c.pendingEvents = append(c.pendingEvents, func() { c.created(pod) })
 }
 
 // pick returns a pod for which is returns true, or nil if there is none.
 func (c *truth) pick(rt *rapid.T, is func(*v1.Pod) bool) *v1.Pod {
-	some := slices.DeleteFunc(slices.Clone(c.pods), func(pod *v1.Pod) bool { return c.gone[pod] || !is(pod) })
+	some := slices.DeleteFunc(slices.Clone(c.pods), func(pod *v1.Pod) bool { return c.deletedPods[pod] || !is(pod) })
 	if len(some) == 0 {
 		return nil
 	}
 	return rapid.SampledFrom(some).Draw(rt, "pod")
 }
 
-func (c *truth) ask(rt *rapid.T) {
-	pod := c.pick(rt, func(pod *v1.Pod) bool { return c.at[pod] == "" && c.flight[pod] == "" })
+func (c *truth) filterPod(rt *rapid.T) {
+	pod := c.pick(rt, func(pod *v1.Pod) bool { return c.boundTo[pod] == "" && c.binding[pod] == "" })
 	if pod == nil {
 		return
 	}
 	// Other filters may have removed nodes.
 	names := rapid.SliceOfNDistinct(rapid.SampledFrom(c.names), 1, len(c.names), rapid.ID).Draw(rt, "nodes")
 	if kept := c.filter(pod, names...); len(kept) > 0 {
-		c.flight[pod] = rapid.SampledFrom(kept).Draw(rt, "chosen")
+		c.binding[pod] = rapid.SampledFrom(kept).Draw(rt, "chosen")
 	}
 }
 
 func (c *truth) bind(rt *rapid.T) {
-	pod := c.pick(rt, func(pod *v1.Pod) bool { return c.flight[pod] != "" })
+	pod := c.pick(rt, func(pod *v1.Pod) bool { return c.binding[pod] != "" })
 	if pod == nil {
 		return
 	}
-	c.at[pod] = c.flight[pod]
-	delete(c.flight, pod)
-	node := c.at[pod]
-	c.unheard = append(c.unheard, func() { c.bound(pod, node) })
+	c.boundTo[pod] = c.binding[pod]
+	delete(c.binding, pod)
+	node := c.boundTo[pod]
+	c.pendingEvents = append(c.pendingEvents, func() { c.bound(pod, node) })
 }
 
 func (c *truth) fail(rt *rapid.T) {
-	pod := c.pick(rt, func(pod *v1.Pod) bool { return c.flight[pod] != "" })
+	pod := c.pick(rt, func(pod *v1.Pod) bool { return c.binding[pod] != "" })
 	if pod == nil {
 		return
 	}
-	delete(c.flight, pod)
+	delete(c.binding, pod)
 }
 
 func (c *truth) delete(rt *rapid.T) {
@@ -109,37 +109,37 @@ func (c *truth) delete(rt *rapid.T) {
 	if pod == nil {
 		return
 	}
-	node := c.at[pod]
-	c.gone[pod] = true
-	delete(c.at, pod)
-	delete(c.flight, pod) // the API server rejects the binding
+	node := c.boundTo[pod]
+	c.deletedPods[pod] = true
+	delete(c.boundTo, pod)
+	delete(c.binding, pod) // the API server rejects the binding
 	last := pod.DeepCopy()
 	last.Spec.NodeName = node
-	c.unheard = append(c.unheard, func() { c.deleted(last) })
+	c.pendingEvents = append(c.pendingEvents, func() { c.deleted(last) })
 }
 
-func (c *truth) hear(*rapid.T) {
-	if len(c.unheard) == 0 {
+func (c *truth) observe(*rapid.T) {
+	if len(c.pendingEvents) == 0 {
 		return
 	}
-	c.unheard[0]()
-	c.unheard = c.unheard[1:]
+	c.pendingEvents[0]()
+	c.pendingEvents = c.pendingEvents[1:]
 }
 
 func (c *truth) check(rt *rapid.T) {
 	onSpot, inPool := 0, map[string]int{}
-	for _, node := range c.at {
+	for _, node := range c.boundTo {
 		if strings.HasPrefix(node, "spot") {
 			onSpot++
 			inPool[node[len("spot-"):]]++
 		}
 	}
 	if budget := c.desired - c.floor; onSpot > budget {
-		rt.Fatalf("%d pods on spot, budget %d: %v", onSpot, budget, c.at)
+		rt.Fatalf("%d pods on spot, budget %d: %v", onSpot, budget, c.boundTo)
 	}
 	for first, second := range map[string]string{"0": "1", "2": "3"} {
 		if n := inPool[first] + inPool[second]; c.pool > 0 && n > c.pool {
-			rt.Fatalf("%d pods in one pool, cap %d: %v", n, c.pool, c.at)
+			rt.Fatalf("%d pods in one pool, cap %d: %v", n, c.pool, c.boundTo)
 		}
 	}
 }

@@ -111,7 +111,7 @@ func (e *Extender) setPod(before, after *v1.Pod) {
 type placement struct {
 	capacity decision.CapacityType
 	outcome  decision.Outcome
-	asked    *pendingPod
+	pending  *pendingPod
 }
 
 // countChange counts the change of a pod. It returns the placement if the pod was just bound after
@@ -174,11 +174,11 @@ func (e *Extender) TakeOver(ctx context.Context, wait func(context.Context) erro
 		if err := wait(ctx); err != nil {
 			return err
 		}
-		more, err := inherit()
+		added, err := inherit()
 		switch {
 		case err != nil:
 			return err
-		case more == 0 && e.bindings.Load() == before:
+		case added == 0 && e.bindings.Load() == before:
 			return nil
 		case !e.clock.Now().Before(deadline):
 			klog.FromContext(ctx).Info("Started deciding while pods are still being bound; an earlier leader may have approved some", "waited", atMost)
@@ -190,7 +190,7 @@ func (e *Extender) TakeOver(ctx context.Context, wait func(context.Context) erro
 // inherit counts pods whose nodes an earlier leader may have approved and that wait for a step
 // before their binding, such as volumes. The scheduler writes a nomination before such steps. It
 // returns the number of pods that were not counted before.
-func (e *Extender) inherit(nominated []v1.Pod) (more int) {
+func (e *Extender) inherit(nominated []v1.Pod) (added int) {
 	e.index.mu.Lock()
 	defer e.index.mu.Unlock()
 	for i := range nominated {
@@ -212,9 +212,9 @@ func (e *Extender) inherit(nominated []v1.Pod) (more int) {
 			entry.pools = map[decision.SpreadPool]bool{n.kind.pool(): true}
 		}
 		e.register.put(entry)
-		more++
+		added++
 	}
-	return more
+	return added
 }
 
 // Approved returns the number of approved pods that are not known to be bound.

@@ -232,12 +232,12 @@ func (c *roomRound) leavers(room *onDemandRoom, waiting *cluster.Pod, demand *cl
 	})
 	sufficient := func(leaving ...*cluster.Pod) bool {
 		emptied := &onDemandRoom{room.Node, room.free.DeepCopy()}
-		gone := map[*cluster.Pod]*cluster.Node{}
+		absent := map[*cluster.Pod]*cluster.Node{}
 		for _, p := range leaving {
 			emptied.add(p, 1)
-			gone[p] = nil
+			absent[p] = nil
 		}
-		return emptied.fits(waiting) && demand.Takes(room.Node, gone)
+		return emptied.fits(waiting) && demand.Takes(room.Node, absent)
 	}
 	for _, p := range candidates {
 		if sufficient(p) {

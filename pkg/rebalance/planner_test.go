@@ -286,15 +286,15 @@ func TestLocalStorage(t *testing.T) {
 			[]string{"web-0 make-room"}, []string{"web-0 make-room"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for may, want := range map[bool][]string{false: test.keep, true: test.move} {
+			for permitted, want := range map[bool][]string{false: test.keep, true: test.move} {
 				w := newWorld(test.lines...)
 				for _, p := range w.workload("web").pods {
 					p.scratch = true
 				}
 				with := settings
-				with.MoveLocalStorage = may
+				with.MoveLocalStorage = permitted
 				if diff := cmp.Diff(want, w.plan(rebalance.NewPlanner(with))); diff != "" {
-					t.Errorf("MoveLocalStorage %t: moves (-want +got):\n%s", may, diff)
+					t.Errorf("MoveLocalStorage %t: moves (-want +got):\n%s", permitted, diff)
 				}
 			}
 		})

@@ -80,14 +80,14 @@ func (m *market) end() (done, undone []string) {
 			if !ok || m.now.Sub(p.releasedAt) < 2*time.Minute {
 				continue
 			}
-			leaves := p
+			leaver := p
 			if next.node == nil {
-				leaves, p.released = next, ""
+				leaver, p.released = next, ""
 				undone = append(undone, work.name)
 			} else {
 				done = append(done, work.name)
 			}
-			work.pods = slices.DeleteFunc(work.pods, func(o *pod) bool { return o == leaves })
+			work.pods = slices.DeleteFunc(work.pods, func(o *pod) bool { return o == leaver })
 			delete(m.surging, p)
 		}
 	}

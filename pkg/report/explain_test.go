@@ -407,8 +407,8 @@ func TestRulesWithoutPods(t *testing.T) {
 	const workloads = "class high 100\ndeployment web 5 class=high\nstatefulset db 5\ndeployment idle 0 class=high"
 	view := newView(t, policy, workloads)
 	got := map[string]string{}
-	for _, of := range []string{"Deployment/web", "StatefulSet/db", "Deployment/idle"} {
-		kind, name, _ := strings.Cut(of, "/")
+	for _, object := range []string{"Deployment/web", "StatefulSet/db", "Deployment/idle"} {
+		kind, name, _ := strings.Cut(object, "/")
 		e, err := view.Explain(kind, "shop", name)
 		if err != nil {
 			t.Fatal(err)
@@ -429,18 +429,18 @@ func TestExplainWithoutNodes(t *testing.T) {
 	const unread = "nodes cannot be read, so it is unknown which nodes have room"
 	view := newView(t, basic(), "deployment web 2 somewhere -\ndeployment api 1 somewhere")
 	view.NoNodes = true
-	for of, want := range map[string]string{
+	for object, want := range map[string]string{
 		"deployment/web": "web-1: it waits: no scheduler has reported a reason; " + unread,
 		"pod/web-0":      "web-0: it is bound to node somewhere; " + unread,
 		"deployment/api": ": 1 replica of 1; none is waiting; " + unread,
 	} {
-		kind, name, _ := strings.Cut(of, "/")
+		kind, name, _ := strings.Cut(object, "/")
 		e, err := view.Explain(kind, "shop", name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := explanationLines(e); got[0] != want || len(got) != 2 || strings.Contains(got[1], "on spot") {
-			t.Errorf("%s: %q, want %q and the policy without counts", of, got, want)
+			t.Errorf("%s: %q, want %q and the policy without counts", object, got, want)
 		}
 	}
 }
@@ -456,10 +456,10 @@ func TestExplainFirstOrdinal(t *testing.T) {
 
 func TestExplainNotFound(t *testing.T) {
 	view := newView(t, basic(), "node od on-demand m/a\ndeployment web 1 od")
-	for _, of := range []string{"pod/web", "deployment/web-0", "statefulset/web", "job/web"} {
-		kind, name, _ := strings.Cut(of, "/")
+	for _, object := range []string{"pod/web", "deployment/web-0", "statefulset/web", "job/web"} {
+		kind, name, _ := strings.Cut(object, "/")
 		if _, err := view.Explain(kind, "shop", name); !errors.Is(err, report.ErrNotFound) {
-			t.Errorf("%s: %v, want %v", of, err, report.ErrNotFound)
+			t.Errorf("%s: %v, want %v", object, err, report.ErrNotFound)
 		}
 	}
 }

@@ -143,12 +143,12 @@ func TestChanges(t *testing.T) {
 			if test.cluster == "" {
 				test.cluster, test.now = shop, basic()
 			}
-			taken, err := survey.Take(t.Context(), surveytest.Start(t, objectsOf(t, test.cluster)...).Client(), survey.Scope{})
+			surveyed, err := survey.Take(t.Context(), surveytest.Start(t, objectsOf(t, test.cluster)...).Client(), survey.Scope{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, c := range viewOf(t, taken, test.now).Changes(viewOf(t, taken, test.then)) {
+			for _, c := range viewOf(t, surveyed, test.now).Changes(viewOf(t, surveyed, test.then)) {
 				got = append(got, fmt.Sprintf("%s %d to %d: %d there, lacks %d, frees %d", c.Ref, c.FloorNow, c.FloorThen, c.OnDemandThen, c.Lacks, c.Frees))
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {

@@ -65,11 +65,11 @@ func basic() *decision.Policy {
 //	class=NAME              the priority class
 func newView(t *testing.T, policy *decision.Policy, lines string) *report.View {
 	t.Helper()
-	taken, err := survey.Take(t.Context(), surveytest.Start(t, objectsOf(t, lines)...).Client(), survey.Scope{Idle: true})
+	surveyed, err := survey.Take(t.Context(), surveytest.Start(t, objectsOf(t, lines)...).Client(), survey.Scope{Idle: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return viewOf(t, taken, policy)
+	return viewOf(t, surveyed, policy)
 }
 
 func objectsOf(t *testing.T, lines string) (objects []runtime.Object) {
@@ -93,17 +93,17 @@ func objectsOf(t *testing.T, lines string) (objects []runtime.Object) {
 	return objects
 }
 
-func viewOf(t *testing.T, taken *survey.Survey, policy *decision.Policy) *report.View {
+func viewOf(t *testing.T, surveyed *survey.Survey, policy *decision.Policy) *report.View {
 	t.Helper()
-	snapshot, err := taken.Snapshot(policy, kube.BuiltinSignals(), profile, now)
+	snapshot, err := surveyed.Snapshot(policy, kube.BuiltinSignals(), profile, now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	owners, err := taken.Owners(policy)
+	owners, err := surveyed.Owners(policy)
 	if err != nil {
 		t.Fatal(err)
 	}
-	wanted, err := taken.Wanted(profile)
+	wanted, err := surveyed.Wanted(profile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,9 +192,9 @@ func workload(t *testing.T, kind, name string, rest []string) (objects []runtime
 		first = len(rest)
 	}
 	places, o := rest[:first], options(rest[first:])
-	of := meta(name)
+	owner := meta(name)
 	if least, given := o.get("min"); given {
-		of.Annotations = map[string]string{decision.MinOnDemandAnnotation: least}
+		owner.Annotations = map[string]string{decision.MinOnDemandAnnotation: least}
 	}
 	template := v1.PodTemplateSpec{Spec: podOf(name, "-", o).Spec}
 	owners := make([]metav1.OwnerReference, len(places))
@@ -207,7 +207,7 @@ func workload(t *testing.T, kind, name string, rest []string) (objects []runtime
 				owners[i] = ownedBy("apps/v1", "ReplicaSet", name+"-old")
 			}
 		}
-		objects = append(objects, &appsv1.Deployment{ObjectMeta: of, Spec: appsv1.DeploymentSpec{Replicas: replicas, Template: template}})
+		objects = append(objects, &appsv1.Deployment{ObjectMeta: owner, Spec: appsv1.DeploymentSpec{Replicas: replicas, Template: template}})
 		for i, rs := range []string{"-old", "-r"} {
 			if rs == "-r" || old > 0 {
 				m := meta(name+rs, ownedBy("apps/v1", "Deployment", name))
@@ -220,13 +220,13 @@ func workload(t *testing.T, kind, name string, rest []string) (objects []runtime
 		for i := range owners {
 			owners[i] = ownedBy("apps/v1", "StatefulSet", name)
 		}
-		objects = append(objects, &appsv1.StatefulSet{ObjectMeta: of, Spec: appsv1.StatefulSetSpec{
+		objects = append(objects, &appsv1.StatefulSet{ObjectMeta: owner, Spec: appsv1.StatefulSetSpec{
 			Replicas: replicas, Template: template, Ordinals: &appsv1.StatefulSetOrdinals{Start: int32(start)}}})
 	case "job":
 		for i := range owners {
 			owners[i] = ownedBy("batch/v1", "Job", name)
 		}
-		objects = append(objects, &batchv1.Job{ObjectMeta: of, Spec: batchv1.JobSpec{Parallelism: replicas}})
+		objects = append(objects, &batchv1.Job{ObjectMeta: owner, Spec: batchv1.JobSpec{Parallelism: replicas}})
 	default:
 		t.Fatalf("unknown directive %q", kind)
 	}
