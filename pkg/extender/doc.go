@@ -9,7 +9,7 @@
 //	filter.go       Filter: which nodes a pod may use, and what the answer approves
 //	score.go        Prioritize: scores of nodes
 //	preemption.go   Preempt: nodes on which the pod may preempt other pods
-//	reservation.go  nodes without a capacity label that are reserved for pods that need on-demand
+//	unlabeled.go    nodes without a capacity label, withheld for pods that need on-demand
 //	watch.go        informer events, takeover from an earlier leader, cleanup
 //	message.go      requests and answers, as JSON
 //	handler.go      HTTP

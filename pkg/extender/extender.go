@@ -131,7 +131,7 @@ func (e *Extender) decide(ctx context.Context, pod *v1.Pod, c *candidates, do fu
 	settings, invalid := e.policy.Settings(&subject.Pod)
 	now := e.clock.Now()
 	for _, node := range e.index.refresh(now) {
-		klog.FromContext(ctx).Info("Node got no capacity label within its grace", "node", klog.KObj(node),
+		klog.FromContext(ctx).Info("Node not labeled within its grace", "node", klog.KObj(node),
 			"labelGrace", e.policy.LabelGrace, "capacityType", e.policy.UnlabeledNodes)
 	}
 
@@ -197,11 +197,11 @@ func (d *deciding) lookUp(c *candidates) {
 		}
 	}
 	d.verdicts = make([]decision.Verdict, len(d.index.kinds))
-	reserved := d.reservedKinds()
+	withheld := d.withheldKinds()
 	for i, k := range d.index.kinds {
 		if d.candidatesByKind[i] > 0 {
 			d.verdicts[i] = d.plan.Admit(k.facts, 0, d.siblings.inPool[k.pool()])
-			if reserved[i] {
+			if withheld[i] {
 				d.verdicts[i] = decision.Held(d.verdicts[i])
 			}
 		}

@@ -220,7 +220,7 @@ type logLine []any
 
 func (l logLine) write(ctx context.Context) {
 	if l != nil {
-		klog.FromContext(ctx).V(2).Info("Decided", l...)
+		klog.FromContext(ctx).V(2).Info("Filtered nodes", l...)
 	}
 }
 

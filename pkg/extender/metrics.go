@@ -21,14 +21,14 @@ var (
 	placements = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem:      subsystem,
 		Name:           "placements_total",
-		Help:           "Pods bound, by capacity type of the node and by reason: floor, overflow (on-demand beyond the floor), budget, or the exceptions exempt, fallback, rollout-relief and schedule-anyway.",
+		Help:           "Pods bound, by capacity type of the node and by the reason for the choice: floor, overflow (on-demand beyond the floor), budget, or the exceptions exempt, fallback, rollout-relief and schedule-anyway.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"profile", "capacity_type", "reason"})
 
 	invalidAnnotations = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem:      subsystem,
 		Name:           "invalid_annotations_total",
-		Help:           "Annotations that were ignored because their values cannot be parsed, counted once per pod.",
+		Help:           "Annotations ignored because their value cannot be parsed, counted once per pod.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"profile"})
 
@@ -45,19 +45,19 @@ var (
 	approvedDesc = metrics.NewDesc(subsystem+"_extender_approved_pods",
 		"Pods that an answer approved and that are not known to be bound yet. They count as if they were bound.", []string{"profile"}, nil, metrics.ALPHA, "")
 	cachesSyncedDesc = metrics.NewDesc(subsystem+"_caches_synced",
-		"1 if the informer caches that decisions need have synced, else 0.", []string{"profile"}, nil, metrics.ALPHA, "")
+		"1 if the informer caches that decisions depend on have synced, otherwise 0.", []string{"profile"}, nil, metrics.ALPHA, "")
 	longestWaitDesc = metrics.NewDesc(subsystem+"_longest_wait_for_on_demand_seconds",
-		"Longest current wait for on-demand capacity, in seconds, since this process first found the pod unschedulable; 0 if no pod waits.", []string{"profile"}, nil, metrics.ALPHA, "")
+		"Longest current wait for on-demand capacity, in seconds since this process first found the pod unschedulable; 0 if no pod waits.", []string{"profile"}, nil, metrics.ALPHA, "")
 	waitingDesc = metrics.NewDesc(subsystem+"_waiting_for_on_demand_pods",
 		"Pods that wait for on-demand capacity because the policy keeps them off spot.", []string{"profile"}, nil, metrics.ALPHA, "")
 	floorsUnmetDesc = metrics.NewDesc(subsystem+"_floors_unmet_workloads",
-		"Workloads with fewer replicas on on-demand nodes than their floor, counted over all live revisions and at most their live pods.", []string{"profile"}, nil, metrics.ALPHA, "")
+		"Workloads with fewer replicas on on-demand nodes than their floor. The replicas of all live revisions count, and the floor is at most the number of live pods.", []string{"profile"}, nil, metrics.ALPHA, "")
 	deficitDesc = metrics.NewDesc(subsystem+"_floor_deficit_replicas",
-		"Replicas that workloads with an unmet floor lack on on-demand nodes.", []string{"profile"}, nil, metrics.ALPHA, "")
+		"Replicas missing on on-demand nodes, summed over the workloads with an unmet floor.", []string{"profile"}, nil, metrics.ALPHA, "")
 	longestDeficitDesc = metrics.NewDesc(subsystem+"_longest_floor_deficit_seconds",
-		"Seconds that the longest unmet floor has been unmet, since this process first observed it; 0 if all floors are met.", []string{"profile"}, nil, metrics.ALPHA, "")
+		"Seconds that the longest unmet floor has been unmet, as observed by this process; 0 if every floor is met.", []string{"profile"}, nil, metrics.ALPHA, "")
 	nodesDesc = metrics.NewDesc(subsystem+"_nodes",
-		"Nodes by capacity type and its source: label, alias, contradiction (aliases that disagree), default (no label) or settling (no label yet).", []string{"profile", "capacity_type", "source"}, nil, metrics.ALPHA, "")
+		"Nodes, by capacity type and by its source: label, alias, contradiction (aliases that disagree), default (no label) or settling (no label yet).", []string{"profile", "capacity_type", "source"}, nil, metrics.ALPHA, "")
 )
 
 // collector collects the current values when metrics are scraped.

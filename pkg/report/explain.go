@@ -231,7 +231,7 @@ func (v *View) explainPod(of Ref, p *cluster.Pod) (*Explanation, error) {
 	case p.Spec.NodeName != "" && v.NoNodes:
 		e.Answer = fmt.Sprintf("it is bound to node %s; %s", p.Spec.NodeName, nodesUnread)
 	case p.Spec.NodeName != "":
-		e.Answer = fmt.Sprintf("it is bound to node %s, which does not exist", p.Spec.NodeName)
+		e.Answer = fmt.Sprintf("it is bound to node %s, which is unknown", p.Spec.NodeName)
 	default:
 		e.Answer = "it waits: " + waitReason(p)
 		if kube.Gated(p.Pod) {
@@ -344,7 +344,7 @@ func (v *View) groups(p *cluster.Pod, plan *decision.Plan, siblings []*cluster.P
 			perPool[poolOf(n)] = pods
 		}
 		verdict, obstacles := plan.Admit(n.Facts, 0, pods), inspection.Obstacles(n)
-		if n.Facts.Capacity.Source == decision.Settling && verdict == decision.Admitted && v.reservedForFloor(n, p) {
+		if n.Facts.Capacity.Source == decision.Settling && verdict == decision.Admitted && v.withheldForFloor(n, p) {
 			verdict = decision.Held(verdict)
 		}
 		g := NodeGroup{

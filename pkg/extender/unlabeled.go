@@ -13,10 +13,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// reservedKinds returns the indices of the kinds of nodes that are reserved: nodes without a
-// capacity label yet that a pod which waits for on-demand could use. The check is cheap and
-// approximate. It costs nothing if no node waits for its label.
-func (d *deciding) reservedKinds() map[int]bool {
+// withheldKinds returns the indices of the kinds of nodes that are withheld from the pod. A node that
+// waits for its capacity label is withheld if a pod that waits for on-demand roughly fits on it. The
+// check costs nothing if no node waits for its label.
+func (d *deciding) withheldKinds() map[int]bool {
 	if len(d.index.settling) == 0 || !d.plan.MayTakeSpot() || kube.NamesItsNodes(d.pod) {
 		return nil
 	}
@@ -26,13 +26,13 @@ func (d *deciding) reservedKinds() map[int]bool {
 			waiting = append(waiting, newRequirements(pod))
 		}
 	}
-	reserved := map[int]bool{}
+	withheld := map[int]bool{}
 	for _, n := range d.index.settling {
-		if !reserved[n.kind.index] {
-			reserved[n.kind.index] = slices.ContainsFunc(waiting, func(pod requirements) bool { return pod.fits(n.object) })
+		if !withheld[n.kind.index] {
+			withheld[n.kind.index] = slices.ContainsFunc(waiting, func(pod requirements) bool { return pod.fits(n.object) })
 		}
 	}
-	return reserved
+	return withheld
 }
 
 // maxFloors is the number of waiting revisions that are compared with the nodes that wait for their
