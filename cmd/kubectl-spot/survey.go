@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -52,6 +53,8 @@ func (o *options) readView(ctx context.Context, scope survey.Scope) (*report.Vie
 	var surveyed *survey.Survey
 	var current policy
 	var assumed error // why the policy had to be assumed
+	scope.Read = new(atomic.Int64)
+	stop := reportProgress(o.ErrOut, scope.Read)
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
 		surveyed, err = survey.Take(groupCtx, client, scope)
@@ -61,7 +64,9 @@ func (o *options) readView(ctx context.Context, scope survey.Scope) (*report.Vie
 		current, assumed, err = o.readPolicy(groupCtx, client)
 		return err
 	})
-	if err := group.Wait(); err != nil {
+	err = group.Wait()
+	stop()
+	if err != nil {
 		return nil, nil, withHint(err, scope.Namespace)
 	}
 	o.source.noOwners, o.source.Policy = surveyed.NoOwners, current.from

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// A decision waits at most arrivalTimeout for the pod and its owner to appear in the caches,
-	// because the scheduler's watch may be milliseconds ahead of this one.
+	// arrivalTimeout is the maximum time that a decision waits for the pod and its owner to appear
+	// in the caches. The scheduler's watch may be milliseconds ahead of this one.
 	arrivalTimeout, arrivalPollInterval = 200 * time.Millisecond, 10 * time.Millisecond
 	// maxWaitedFor is the number of pods for which the extender remembers that it has waited.
 	maxWaitedFor = 10_000

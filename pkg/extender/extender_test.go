@@ -210,7 +210,7 @@ func TestPoolCap(t *testing.T) {
 	w.want("the pools", got, spot...)
 	w.want("all pools full", w.filter(podOf("web", 5)), onDemand...)
 	_, reasons := w.filterWithReasons(podOf("web", 6), "spot-0")
-	w.want("why", reasons, "spot pool full: a pool may hold 1 replicas of shop/web-1 (waits for room in another spot pool or on on-demand)")
+	w.want("why", reasons, "spot pool full: at most 1 replicas of shop/web-1 may run in one pool (waits for room in another spot pool or on on-demand)")
 }
 
 func TestConcernedPods(t *testing.T) {

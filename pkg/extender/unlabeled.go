@@ -13,9 +13,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// withheldKinds returns the indices of the kinds of nodes that are withheld from the pod. A node that
-// waits for its capacity label is withheld if a pod that waits for on-demand roughly fits on it. The
-// check costs nothing if no node waits for its label.
+// withheldKinds returns the indices of the kinds of nodes that are withheld from the pod. A node
+// that waits for its capacity label is withheld if a pod that waits for on-demand roughly fits on
+// it. The check costs nothing if no node waits for its label.
 func (d *deciding) withheldKinds() map[int]bool {
 	if len(d.index.settling) == 0 || !d.plan.MayTakeSpot() || kube.NamesItsNodes(d.pod) {
 		return nil

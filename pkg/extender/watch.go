@@ -223,9 +223,9 @@ func (e *Extender) Approved() int {
 	return approved
 }
 
-// Sweep removes, until ctx is done, the pods that no watch event will remove. These are pods that
-// were deleted before the watch showed them, and pods that have been pending for so long that no
-// binding can be in progress. get asks the API server for a pod.
+// Sweep removes, until ctx is done, the pods that no watch event will remove. Some pods were
+// deleted before the watch showed them. Others have been pending for so long that no binding can be
+// in progress. get asks the API server for a pod.
 func (e *Extender) Sweep(ctx context.Context, get func(context.Context, types.NamespacedName) (types.UID, error)) {
 	for {
 		select {

@@ -145,9 +145,9 @@ func (c *roomRound) movableReplicas(w, waiting *cluster.Workload) int {
 }
 
 // makeRoomFor makes room for one pod, unless there is room or room is being made. It finds
-// placements for all pods that must leave before the first one moves. It tries the next best node
-// if a replica would not be placed on spot, or if a leaving pod would keep the waiting pod off the
-// node from its new place too. It does not try the workload of that replica, or that node, again.
+// placements for all pods that must leave before the first one moves. If a replica would not be
+// placed on spot, it excludes the workload of that replica. If a leaving pod would also exclude the
+// waiting pod from its new place, it excludes the node. In both cases it tries the next best node.
 func (c *roomRound) makeRoomFor(waiting *cluster.Pod) {
 	defer recovery.Recover(recovery.Pod, klog.KObj(waiting))
 	demand := cluster.NewDemand(c.snapshot, waiting, c.places)

@@ -18,9 +18,9 @@ const (
 	// A workload is not moved for minBackOff after a move that improved nothing. The back-off
 	// doubles with each failure, up to maxBackOff, because the obstacle may disappear.
 	minBackOff, maxBackOff = time.Minute, time.Hour
-	// moveTimeout is the time for which a move may be planned without a change to the pod, because
-	// a budget forbids the change or other moves are more urgent. Then it counts as a failed move,
-	// so that it does not block other moves.
+	// moveTimeout is the time for which a move may be planned without a change to the pod. A
+	// PodDisruptionBudget may forbid the change, or other moves may be more urgent. After this
+	// time it counts as a failed move, so that it does not block other moves.
 	moveTimeout = 5 * time.Minute
 )
 

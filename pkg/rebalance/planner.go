@@ -29,8 +29,8 @@ type Settings struct {
 	Heal, MakeRoom, ReturnToSpot bool
 	// MaxMoves is the maximum number of moves in progress in the whole cluster.
 	MaxMoves int
-	// Pause is the time for which a workload is not moved after one of its pods ran on a node that
-	// was being reclaimed, or on a spot node that vanished.
+	// Pause is the time for which a workload is not moved after an interruption: one of its pods
+	// ran on a node that was being reclaimed, or on a spot node that vanished.
 	Pause time.Duration
 	// Calm is the calm period: pods return to a spot pool that has existed for this time without a
 	// lost or reclaimed node.
@@ -39,7 +39,8 @@ type Settings struct {
 	MoveLocalStorage bool
 	// Gating means that new pods require their assigned capacity type by node affinity, so that
 	// autoscalers buy it. Replicas of a floor require on-demand. A surge for a floor then does not
-	// need room on existing nodes.
+	// need room on existing nodes. Gating has an effect only while new pods are gated: see
+	// WouldBeGated.
 	Gating bool
 	// BuyForReturn means that a replica that returns to spot by surge requires spot, and does not
 	// need room on existing nodes. It has an effect only with Gating.
@@ -48,7 +49,8 @@ type Settings struct {
 	// replaced. It has an effect only with Gating.
 	HealRunning bool
 	// WouldBeGated reports whether a pod that was created at that time without an assignment would
-	// be replaced by an assigned pod. nil means true.
+	// be replaced by an assigned pod. nil means true. If it returns false for the zero time, no new
+	// pod is gated, and the planner plans as without Gating.
 	WouldBeGated func(made time.Time) bool
 	// Selects reports whether workloads of a namespace may be moved; nil means all.
 	Selects func(namespace string) bool
@@ -100,6 +102,7 @@ func (p *Planner) Plan(s *cluster.Snapshot, room Room) []migration.Move {
 		p.firstRound = s.Now
 	}
 	p.observe(s)
+	r.gating = p.settings.Gating && (p.settings.WouldBeGated == nil || p.settings.WouldBeGated(time.Time{}))
 	r.surges = sync.OnceValue(func() func(*cluster.Pod) bool { return migration.Surges(s) })
 	p.recordUnavailable(r.motions, r.now)
 	r.inProgress = p.track(r)
@@ -109,7 +112,7 @@ func (p *Planner) Plan(s *cluster.Snapshot, room Room) []migration.Move {
 	if p.settings.MakeRoom {
 		r.makeRoom()
 	}
-	if p.settings.Gating && p.settings.HealRunning {
+	if r.gating && p.settings.HealRunning {
 		r.assignRunning()
 	}
 	if p.settings.ReturnToSpot {
@@ -126,6 +129,8 @@ type round struct {
 	snapshot *cluster.Snapshot
 	room     Room
 	motions  map[kube.OwnerKey]cluster.Motion
+	// gating reports whether new pods are gated, and so require their assigned capacity type.
+	gating bool
 	// inProgress is the number of moves that have started and not ended.
 	inProgress int
 	// moved has the workloads with a move in this round.

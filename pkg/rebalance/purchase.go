@@ -18,7 +18,7 @@ import (
 func (r *round) requiresOnDemand(p *cluster.Pod) decision.Assignment {
 	w := p.Workload
 	switch {
-	case !r.settings.Gating || w.Settings.WhenUnsatisfiable == decision.ScheduleAnyway || onlySpot(p):
+	case !r.gating || w.Settings.WhenUnsatisfiable == decision.ScheduleAnyway || onlySpot(p):
 		return decision.Unassigned
 	case belowFloor(p), !p.Subject.Pod.Workload.Ordered && otherAssigned(p) < w.Floor:
 		return decision.AssignedOnDemand
@@ -30,7 +30,7 @@ func (r *round) requiresOnDemand(p *cluster.Pod) decision.Assignment {
 // decision.AssignedSpot or decision.Unassigned.
 func (r *round) requiresSpot(p *cluster.Pod) decision.Assignment {
 	preferred := p.Workload.Settings.WhenUnsatisfiable == decision.ScheduleAnyway && p.Workload.Floor > 0
-	if r.settings.Gating && r.settings.BuyForReturn && !preferred && r.surges()(p) {
+	if r.gating && r.settings.BuyForReturn && !preferred && r.surges()(p) {
 		return decision.AssignedSpot
 	}
 	return decision.Unassigned
@@ -41,7 +41,7 @@ func (r *round) requiresSpot(p *cluster.Pod) decision.Assignment {
 func (r *round) mayBecomeSpot(p *cluster.Pod) bool {
 	pod := &p.Subject.Pod
 	switch {
-	case !r.settings.Gating:
+	case !r.gating:
 		return !pod.OnlyOnDemand // an assignment may remain from the autoscaler mode, and Room finds no spot node for it
 	case pod.OnlyOnDemand && kube.AssignmentOf(p.Pod) != decision.AssignedOnDemand:
 		return false // the user's affinity, which the replacement has too

@@ -49,8 +49,11 @@ func (w *world) planBuying(p *rebalance.Planner) []string {
 	return moves
 }
 
-// Moves of the first round in the autoscaler mode, and in the same cluster without it.
+// Moves of the first round in the autoscaler mode, and in the same cluster without this mode or
+// without its admission policy.
 func TestBuying(t *testing.T) {
+	ungated := buying()
+	ungated.WouldBeGated = func(time.Time) bool { return false }
 	nothing := func(*world) {}
 	for name, test := range map[string]struct {
 		lines     []string
@@ -166,7 +169,7 @@ func TestBuying(t *testing.T) {
 			for mode, of := range map[string]struct {
 				settings rebalance.Settings
 				want     []string
-			}{"on": {buying(), test.want}, "off": {settings, test.off}} {
+			}{"on": {buying(), test.want}, "off": {settings, test.off}, "on, without gates": {ungated, test.off}} {
 				w := newWorld(test.lines...)
 				test.change(w)
 				if diff := cmp.Diff(of.want, w.planBuying(rebalance.NewPlanner(of.settings))); diff != "" {
@@ -190,7 +193,7 @@ func TestBuyingDisabled(t *testing.T) {
 			[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 0: o o o"}, []string{"web-0 return-to-spot"}},
 		"running": {func(s *rebalance.Settings) { s.HealRunning = false },
 			[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"}, nil},
-		"running, replacements would not be gated": {func(s *rebalance.Settings) { s.WouldBeGated = func(time.Time) bool { return false } },
+		"running, replacements would not be gated": {func(s *rebalance.Settings) { s.WouldBeGated = time.Time.IsZero },
 			[]string{"node o on-demand 4", "node s spot 4", "Deployment web 3 floor 1: o s s"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -27,7 +27,7 @@ func (r *round) returnToSpot() {
 			return to, pools[to.Facts.Pool], true
 		})
 	}
-	if r.settings.Gating && r.settings.BuyForReturn {
+	if r.gating && r.settings.BuyForReturn {
 		since := r.calmSince()
 		r.returnAll(func(p *cluster.Pod) (*cluster.Node, time.Time, bool) {
 			return nil, since, r.spotBuyable(p) && r.trusts(p, since, false)

@@ -132,9 +132,9 @@ func TestExplain(t *testing.T) {
 			want: []string{
 				"db-0: it waits: 0/2 nodes are available: 2 Insufficient cpu",
 				"statefulset/db shop/db: floor 1 of 2, budget 1, 0 on spot, 0 on on-demand",
-				`spot m/a [sp] false "ordinal kept off spot: the first 1 of the ordinals of shop/db stay on on-demand, and later ordinals wait for this one ` +
+				`spot m/a [sp] false "ordinal kept off spot: the first 1 ordinals of shop/db must run on on-demand, and later ordinals wait for this one ` +
 					`(waits for on-demand room, takes any spot node after 5m)" []`,
-				"- 1 node is refused only by the policy: ordinal kept off spot: the first 1 of the ordinals of shop/db stay on on-demand, " +
+				"- 1 node is refused only by the policy: ordinal kept off spot: the first 1 ordinals of shop/db must run on on-demand, " +
 					"and later ordinals wait for this one (waits for on-demand room, takes any spot node after 5m)",
 				"- a lower floor: annotation spot-aware-scheduler.io/min-on-demand on the StatefulSet",
 				"- time: in 4m0s it may use any spot node (it has waited for 1m0s; a later start of the scheduler resets this time)",
@@ -150,9 +150,9 @@ func TestExplain(t *testing.T) {
 			want: []string{
 				"web-1: it waits: no scheduler has reported a reason",
 				"deployment/web shop/web-r: floor 0 of 2, budget 2, 1 on spot, 0 on on-demand",
-				`spot m/a [sp-1] false "spot pool full: a pool may hold 1 replicas of shop/web-r (waits for room in another spot pool or on on-demand, takes any spot node after 5m)" []`,
+				`spot m/a [sp-1] false "spot pool full: at most 1 replicas of shop/web-r may run in one pool (waits for room in another spot pool or on on-demand, takes any spot node after 5m)" []`,
 				`spot m/b [sp-2] false "node is being reclaimed" ["taint aws-node-termination-handler/spot-itn"]`,
-				"- 1 node is refused only by the policy: spot pool full: a pool may hold 1 replicas of shop/web-r " +
+				"- 1 node is refused only by the policy: spot pool full: at most 1 replicas of shop/web-r may run in one pool " +
 					"(waits for room in another spot pool or on on-demand, takes any spot node after 5m)",
 			},
 		},
@@ -178,10 +178,10 @@ func TestExplain(t *testing.T) {
 			want: []string{
 				"web-1: it waits: 0/2 nodes are available: 2 Insufficient cpu",
 				"deployment/web shop/web-r: floor 1 of 2, budget 1, 0 on spot, 1 on on-demand",
-				`on-demand m/a [od] false "overflow Never: on-demand holds the floor of 1 of shop/web-r (waits for room on spot)" []`,
+				`on-demand m/a [od] false "overflow Never: the floor of 1 of shop/web-r is met (waits for room on spot)" []`,
 				`spot m/a [sp] false "" ["insufficient cpu"]`,
 				"- 1 spot nodes: insufficient cpu is the only obstacle",
-				"- 1 node is refused only by the policy: overflow Never: on-demand holds the floor of 1 of shop/web-r (waits for room on spot)",
+				"- 1 node is refused only by the policy: overflow Never: the floor of 1 of shop/web-r is met (waits for room on spot)",
 				"- overflow Allow: annotation spot-aware-scheduler.io/overflow on the Deployment",
 			},
 		},

@@ -57,8 +57,8 @@ type costs struct {
 
 // Savings computes the costs of the nodes from a price list. The cost of a replica is its share of
 // its node: the larger of the shares of CPU and memory that it requests. Its cost on spot is the
-// same share of the node's spot price in the list, or else its current cost times the average ratio
-// of spot to on-demand in this cluster.
+// same share of the node's spot price in the list. Without a spot price in the list, it is the
+// current cost times the average ratio of spot to on-demand in this cluster.
 func (v *View) Savings(prices *Prices) *Savings {
 	s := &Savings{Prices: prices.From, Unpriced: map[string]int{}, Surplus: []Surplus{}}
 	priced := map[*cluster.Node]*costs{}
