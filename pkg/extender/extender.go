@@ -3,6 +3,7 @@ package extender
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,25 +77,18 @@ func New(profile string, policy *decision.Policy, signals []kube.Signal, factory
 // Labels returns the history of capacity labels on nodes.
 func (e *Extender) Labels() *kube.LabelHistory { return &e.index.labels }
 
-// candidates are the nodes of one request, by name, with the results of its decision. They can be
-// reused.
+// lockSeed spreads revisions over the locks.
+var lockSeed = maphash.MakeSeed()
+
+// candidates are the nodes of one request.
 type candidates struct {
-	names nameList
+	names []string
 	// kinds has the index of each node's kind, in the order of names; noKind for an unknown node.
-	kinds []int32
-	// kept and scores are reused by answers.
-	kept   []int
-	scores []int64
+	kinds []int
 }
 
-// candidatesOf returns candidates with the given names.
-func candidatesOf(names []string) *candidates {
-	c := &candidates{}
-	for _, name := range names {
-		c.names.add(name)
-	}
-	return c
-}
+// noKind is the index of the kind of an unknown node.
+const noKind = -1
 
 // concerns reports whether the policy applies to pod.
 func (e *Extender) concerns(pod *v1.Pod) bool {
@@ -117,9 +111,9 @@ type deciding struct {
 	candidatesByKind []int // by the index of the kind: candidates; after choose, chosen nodes
 }
 
-// decide makes the plan for a pod, looks up its candidates and calls do. Until do returns, the
+// decide makes the plan for a pod, looks up its candidates by name and calls do. Until do returns, the
 // index does not change and no other decision about the revision is made.
-func (e *Extender) decide(ctx context.Context, pod *v1.Pod, c *candidates, do func(*deciding) error) error {
+func (e *Extender) decide(ctx context.Context, pod *v1.Pod, names []string, do func(*deciding, *candidates) error) error {
 	subject, err := e.subject(ctx, pod)
 	if err != nil {
 		return err
@@ -135,7 +129,7 @@ func (e *Extender) decide(ctx context.Context, pod *v1.Pod, c *candidates, do fu
 			"labelGrace", e.policy.LabelGrace, "capacityType", e.policy.UnlabeledNodes)
 	}
 
-	lock := &e.revisions[hashOf(string(subject.RevisionKey.UID))%revisionLocks]
+	lock := &e.revisions[maphash.String(lockSeed, string(subject.RevisionKey.UID))%revisionLocks]
 	lock.Lock()
 	defer lock.Unlock()
 	e.index.mu.RLock()
@@ -153,8 +147,7 @@ func (e *Extender) decide(ctx context.Context, pod *v1.Pod, c *candidates, do fu
 		waiting.OlderOnDemand = settings.Relieves(d.waited) && e.index.onOnDemand(older)
 	}
 	d.plan = decision.NewPlan(&subject.Pod, settings, d.siblings.placed, waiting)
-	d.lookUp(c)
-	return do(d)
+	return do(d, d.lookUp(names))
 }
 
 // subject returns kube.Owners.Subject. If the owner is unknown, or if replicas are counted by pods
@@ -186,14 +179,16 @@ func (e *Extender) known(pod *v1.Pod) bool {
 }
 
 // lookUp finds the candidates and decides about each of their kinds.
-func (d *deciding) lookUp(c *candidates) {
-	d.index.kindsByName.lookUp(c)
+func (d *deciding) lookUp(names []string) *candidates {
+	c := &candidates{names: names, kinds: make([]int, len(names))}
 	d.candidatesByKind = make([]int, len(d.index.kinds))
-	for _, kind := range c.kinds {
-		if kind == noKind {
-			d.unknown++
+	for i, name := range names {
+		if node := d.index.nodes[name]; node != nil {
+			c.kinds[i] = node.kind.index
+			d.candidatesByKind[node.kind.index]++
 		} else {
-			d.candidatesByKind[kind]++
+			c.kinds[i] = noKind
+			d.unknown++
 		}
 	}
 	d.verdicts = make([]decision.Verdict, len(d.index.kinds))
@@ -206,4 +201,5 @@ func (d *deciding) lookUp(c *candidates) {
 			}
 		}
 	}
+	return c
 }

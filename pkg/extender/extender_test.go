@@ -245,7 +245,7 @@ func TestForgedOwners(t *testing.T) {
 		}()
 		again := pod.DeepCopy()
 		again.Name, again.UID = fmt.Sprintf("asked-%d", i), types.UID(fmt.Sprintf("asked-%d", i))
-		if _, err := w.Filter(t.Context(), again, candidatesOf(w.names)); err != nil {
+		if _, err := w.Filter(t.Context(), again, w.names); err != nil {
 			if unknown := (*kube.UnknownOwner)(nil); !errors.As(err, &unknown) {
 				t.Errorf("%s: %v, want an UnknownOwner", pod.Name, err)
 			}
@@ -268,13 +268,13 @@ func TestDecisionErrors(t *testing.T) {
 		}
 		w.clock.Step(arrivalTimeout)
 	}()
-	_, err := w.Filter(t.Context(), pod, candidatesOf(w.names))
+	_, err := w.Filter(t.Context(), pod, w.names)
 	<-waiting
 	if unknown := (*kube.UnknownOwner)(nil); !errors.As(err, &unknown) {
 		t.Errorf("without an owner: %v, want an UnknownOwner", err)
 	}
 	w.deployment("web", 1, nil)
-	if _, err := w.Filter(t.Context(), pod, candidatesOf([]string{"spot-0", "new"})); err == nil || !strings.Contains(err.Error(), "1 of 2 nodes: "+unknownNode) {
+	if _, err := w.Filter(t.Context(), pod, []string{"spot-0", "new"}); err == nil || !strings.Contains(err.Error(), "1 of 2 nodes: "+unknownNode) {
 		t.Errorf("with an unknown node: %v", err)
 	}
 	w.want("with an unknown node and a known one", w.filter(pod, "new", "on-demand-0"), "on-demand-0")
@@ -423,7 +423,7 @@ func TestScores(t *testing.T) {
 	w.deployment("web", 10, map[string]string{decision.MinOnDemandAnnotation: "1"})
 	w.bound(podOf("web", 0), "on-demand-0")
 	w.bound(podOf("web", 1), "spot-1")
-	scores, err := w.Scores(t.Context(), podOf("web", 2), candidatesOf(slices.Concat(w.names, []string{"unknown"})))
+	scores, err := w.Scores(t.Context(), podOf("web", 2), slices.Concat(w.names, []string{"unknown"}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -561,7 +561,7 @@ func TestWaitForOwnerOnce(t *testing.T) {
 		w.Extender.clock = clock.RealClock{}
 		for i, want := range []time.Duration{arrivalTimeout, 0, 0} {
 			began := time.Now()
-			if _, err := w.Filter(t.Context(), podOf("unknown", 0), candidatesOf(w.names)); err == nil {
+			if _, err := w.Filter(t.Context(), podOf("unknown", 0), w.names); err == nil {
 				t.Error("decided without an owner")
 			}
 			if took := time.Since(began); took != want {
@@ -657,7 +657,7 @@ func TestPanic(t *testing.T) {
 	w := newWorld(t)
 	w.node("spot-0", "spot", "a")
 	w.deployment("web", 2, nil)
-	w.index.kindsByName.set("spot-0", 99) // no such kind
+	w.index.nodes["spot-0"].kind = &kind{index: 99} // no such kind
 	func() {
 		defer func() { _ = recover() }()
 		kept := w.filter(podOf("web", 0), "spot-0")

@@ -15,7 +15,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// Filtered is the result of Filter. It is valid until the candidates are reused.
+// Filtered is the result of Filter.
 type Filtered struct {
 	// All reports whether the policy permits every node.
 	All bool
@@ -28,13 +28,13 @@ type Filtered struct {
 
 // Filter returns the nodes that the pod may use, and records this as an approval. An error means
 // that the extender cannot decide now; the scheduler should retry.
-func (e *Extender) Filter(ctx context.Context, pod *v1.Pod, c *candidates) (Filtered, error) {
+func (e *Extender) Filter(ctx context.Context, pod *v1.Pod, names []string) (Filtered, error) {
 	if !e.concerns(pod) {
 		return Filtered{All: true}, nil
 	}
 	var result Filtered
 	var log logLine
-	err := e.decide(ctx, pod, c, func(d *deciding) (err error) {
+	err := e.decide(ctx, pod, names, func(d *deciding, c *candidates) (err error) {
 		result, log, err = d.filter(ctx, c)
 		return err
 	})
@@ -48,10 +48,10 @@ func (d *deciding) filter(ctx context.Context, c *candidates) (Filtered, logLine
 	if len(result.Kept) == 0 && d.unknown > 0 {
 		// A refusal makes the pod wait for an event in the cluster. After an error, the scheduler
 		// retries after its backoff.
-		return Filtered{}, nil, fmt.Errorf("%d of %d nodes: %s, and no other node is admitted", d.unknown, c.names.len(), unknownNode)
+		return Filtered{}, nil, fmt.Errorf("%d of %d nodes: %s, and no other node is admitted", d.unknown, len(c.names), unknownNode)
 	}
 	d.recordAnswer(&result)
-	return result, d.logLine(ctx, c.names.len(), &result), nil
+	return result, d.logLine(ctx, len(c.names), &result), nil
 }
 
 // choose returns the nodes that the pod may use. Of the nodes that the policy admits, it returns
@@ -78,10 +78,10 @@ func (d *deciding) choose(c *candidates) Filtered {
 	}
 	copy(d.candidatesByKind, chosen)
 	at := 0
-	if narrow && sample(chosen, enough(c.names.len())) {
+	if narrow && sample(chosen, enough(len(c.names))) {
 		at = rand.IntN(len(c.kinds)) // so that every node is returned at some time
 	}
-	result := Filtered{Kept: c.kept[:0]}
+	var result Filtered
 	for left := sum(chosen); left > 0; at++ { // the chosen nodes usually occupy a small part of names
 		if at == len(c.kinds) {
 			at = 0
@@ -92,7 +92,6 @@ func (d *deciding) choose(c *candidates) Filtered {
 			result.Kept = append(result.Kept, at)
 		}
 	}
-	c.kept = result.Kept
 	if len(result.Kept) > 0 {
 		return result
 	}
@@ -161,7 +160,7 @@ func (d *deciding) bestPool(c *candidates, class decision.Class) (bool, decision
 		if d.plan.Class(k.facts) != class {
 			continue
 		}
-		if rank := d.rank(c.names.at(i), k, ranks); found == nil || rank > best {
+		if rank := d.rank(c.names[i], k, ranks); found == nil || rank > best {
 			best, found = rank, k
 		}
 	}

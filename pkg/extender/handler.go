@@ -1,14 +1,14 @@
 package extender
 
 import (
-	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"strconv"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -23,8 +23,6 @@ const (
 	// bodiesAtOnce limits the memory that all requests use together. Further requests wait in order
 	// of arrival.
 	bodiesAtOnce = 2 * MaxBody
-	// maxPooled is the maximum size of a request's memory that is reused.
-	maxPooled = 4 << 20
 	// decideTimeout is the maximum time for a request after its body was read, and the maximum time
 	// that a request waits to be read.
 	decideTimeout = 5 * time.Second
@@ -48,28 +46,17 @@ type handler struct {
 	role     Role
 	forward  *Forwarder
 	memory   *semaphore.Weighted
-	pool     sync.Pool // of *exchange
 }
 
-// exchange is the memory of one request.
-type exchange struct {
-	body       bytes.Buffer
-	candidates candidates
-	out        []byte
-	// lent reports whether net/http may still read body after the request was forwarded.
-	lent bool
-}
-
-// verb makes the decision for one request. It returns an error if no decision is possible or the
-// request is invalid.
-type verb func(ctx context.Context, x *exchange) error
+// verb makes the decision for one request and returns the answer, which is encoded as JSON. It
+// returns an error if no decision is possible or the request is invalid.
+type verb func(ctx context.Context, body []byte) (answer any, err error)
 
 // NewHandler returns a handler for POST /filter, /prioritize and /preempt. It uses extender while
 // role reports that this replica leads, and forward otherwise.
 func NewHandler(extender *Extender, role Role, forward *Forwarder) http.Handler {
 	h := &handler{
 		extender: extender, role: role, forward: forward, memory: semaphore.NewWeighted(bodiesAtOnce),
-		pool: sync.Pool{New: func() any { return &exchange{} }},
 	}
 	mux := http.NewServeMux()
 	for name, do := range map[string]verb{filterVerb: h.filter, "prioritize": h.prioritize, "preempt": h.preempt} {
@@ -105,33 +92,33 @@ func (n notLeading) Unwrap() error { return n.error }
 
 // ifLeading calls decide if this replica leads, or if the policy does not apply to pod: every
 // replica passes such pods.
-func (h *handler) ifLeading(pod *v1.Pod, decide func() error) error {
+func (h *handler) ifLeading(pod *v1.Pod, decide func() (any, error)) (any, error) {
 	if !h.extender.concerns(pod) {
 		return decide()
 	}
 	if err := h.role.Leads(); err != nil {
-		return notLeading{err}
+		return nil, notLeading{err}
 	}
-	if err := decide(); err != nil {
-		return err
+	answer, err := decide()
+	if err != nil {
+		return nil, err
 	}
 	// If the lease expired during the decision, another replica may have decided too.
-	return h.role.Leads()
+	return answer, h.role.Leads()
 }
 
 // serve answers one request.
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, do verb) (outcome string) {
-	x, release, err := h.read(w, r)
+	body, release, err := h.read(w, r)
 	if err != nil {
 		return h.fail(w, r, err)
 	}
 	defer release()
 	ctx, cancel := context.WithTimeout(r.Context(), decideTimeout)
 	defer cancel()
-	err = do(ctx, x)
+	result, err := do(ctx, body)
 	if standby := (notLeading{}); errors.As(err, &standby) {
-		x.lent = true
-		answer, ferr := h.forward.send(ctx, h.role.Leader(), r, x.body.Bytes())
+		answer, ferr := h.forward.send(ctx, h.role.Leader(), r, body)
 		if ferr != nil {
 			return h.fail(w, r, fmt.Errorf("%w; %w", standby.error, ferr))
 		}
@@ -141,14 +128,18 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, do verb) (outcom
 	if err != nil {
 		return h.fail(w, r, err)
 	}
+	out, err := json.Marshal(result)
+	if err != nil {
+		return h.fail(w, r, fmt.Errorf("encoding the answer: %w", err))
+	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Content-Length", strconv.Itoa(len(x.out))) // avoids chunked encoding
-	_, _ = w.Write(x.out)                                      // if it fails, the client has disconnected and will retry
+	w.Header().Set("Content-Length", strconv.Itoa(len(out))) // avoids chunked encoding
+	_, _ = w.Write(out)                                      // if it fails, the client has disconnected and will retry
 	return answered
 }
 
-// read reads the body of a request. The exchange is valid until release is called.
-func (h *handler) read(w http.ResponseWriter, r *http.Request) (x *exchange, release func(), err error) {
+// read returns the body of a request. The caller calls release when it no longer needs the body.
+func (h *handler) read(w http.ResponseWriter, r *http.Request) (body []byte, release func(), err error) {
 	size := r.ContentLength
 	if size > MaxBody {
 		return nil, nil, tooLong()
@@ -158,35 +149,23 @@ func (h *handler) read(w http.ResponseWriter, r *http.Request) (x *exchange, rel
 		// all other requests.
 		return nil, nil, badRequest{http.StatusLengthRequired, errors.New("expected a Content-Length")}
 	}
-	if !h.memory.TryAcquire(size) { // nearly always succeeds, which saves a timeout and its timer
-		ctx, cancel := context.WithTimeout(r.Context(), decideTimeout)
-		defer cancel()
-		if err := h.memory.Acquire(ctx, size); err != nil {
-			return nil, nil, fmt.Errorf("waiting for memory: %w", err)
-		}
+	ctx, cancel := context.WithTimeout(r.Context(), decideTimeout)
+	defer cancel()
+	if err := h.memory.Acquire(ctx, size); err != nil {
+		return nil, nil, fmt.Errorf("waiting for memory: %w", err)
 	}
-	x = h.pool.Get().(*exchange)
-	release = func() {
-		h.memory.Release(size)
-		if !x.lent && x.body.Cap() <= maxPooled && cap(x.out) <= maxPooled {
-			x.body.Reset()
-			x.candidates.names.reset(nil) // the text would keep the old body in memory
-			h.pool.Put(x)
-		}
-	}
-	x.body.Grow(int(size) + bytes.MinRead) // growing step by step needs up to three times as much memory
-	if _, err := x.body.ReadFrom(http.MaxBytesReader(w, r.Body, MaxBody)); err != nil {
+	release = func() { h.memory.Release(size) }
+	body = make([]byte, size) // growing step by step needs up to three times as much memory
+	if _, err := io.ReadFull(r.Body, body); err != nil {
 		release()
-		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-			err = tooLong()
-		} else if errors.Is(err, os.ErrDeadlineExceeded) {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
 			err = badRequest{http.StatusRequestTimeout, fmt.Errorf("timed out reading the body: %w", err)}
 		} else {
 			err = badRequest{http.StatusBadRequest, fmt.Errorf("reading the body: %w", err)}
 		}
 		return nil, nil, err
 	}
-	return x, release, nil
+	return body, release, nil
 }
 
 func tooLong() error {
@@ -206,16 +185,16 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, err error) (outco
 		// would lack the reason, and the connection would be closed. An answer with an error is not
 		// an approval.
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(appendError(nil, err))
+		_ = json.NewEncoder(w).Encode(filterResult{Error: err.Error()})
 		return outcome
 	}
 	http.Error(w, err.Error(), status)
 	return outcome
 }
 
-// parse reads the request from the body.
-func (x *exchange) parse() (*request, error) {
-	request, err := readRequest(x.body.Bytes(), &x.candidates.names)
+// parse decodes the body of a filter or prioritize request.
+func parse(body []byte) (*request, error) {
+	request, err := readRequest(body)
 	if err != nil {
 		status := http.StatusBadRequest
 		if errors.Is(err, errTooMany) {
@@ -226,34 +205,31 @@ func (x *exchange) parse() (*request, error) {
 	return request, nil
 }
 
-func (h *handler) filter(ctx context.Context, x *exchange) error {
-	request, err := x.parse()
+func (h *handler) filter(ctx context.Context, body []byte) (any, error) {
+	request, err := parse(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return h.ifLeading(request.pod, func() error {
-		filtered, err := h.extender.Filter(ctx, request.pod, &x.candidates)
+	return h.ifLeading(request.pod, func() (any, error) {
+		filtered, err := h.extender.Filter(ctx, request.pod, request.names)
 		if err != nil {
 			klog.FromContext(ctx).V(2).Info("Decision failed", "pod", klog.KObj(request.pod), "err", err.Error())
-			x.out = appendError(x.out[:0], err)
-			return nil
+			return filterResult{Error: err.Error()}, nil
 		}
-		x.out = request.appendFiltered(x.out[:0], &filtered)
-		return nil
+		return request.filtered(&filtered), nil
 	})
 }
 
-func (h *handler) prioritize(ctx context.Context, x *exchange) error {
-	request, err := x.parse()
+func (h *handler) prioritize(ctx context.Context, body []byte) (any, error) {
+	request, err := parse(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return h.ifLeading(request.pod, func() error {
-		scores, err := h.extender.Scores(ctx, request.pod, &x.candidates)
+	return h.ifLeading(request.pod, func() (any, error) {
+		scores, err := h.extender.Scores(ctx, request.pod, request.names)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		x.out = request.appendScores(x.out[:0], scores)
-		return nil
+		return request.priorities(scores), nil
 	})
 }

@@ -27,18 +27,15 @@ type index struct {
 	reader *kube.NodeReader
 
 	// A decision locks mu for reading, and events lock it for writing.
-	mu    sync.RWMutex
-	nodes map[string]*node
-	// kindsByName has the kind of every node. A request looks up thousands of nodes, and this table
-	// needs fewer memory accesses than nodes.
-	kindsByName *table
-	revisions   map[kube.OwnerKey]map[string]int // number of live pods by the name of their node
-	bound       map[types.UID]struct{}           // all pods that are known to be bound
-	nominees    map[kube.OwnerKey]map[types.UID]*v1.Pod
-	strays      map[string]time.Time // unknown nodes with bound pods, and until when their pods count
-	labels      kube.LabelHistory
-	labeled     atomic.Bool      // whether the nodes were read after a capacity label had been seen
-	settling    map[string]*node // nodes that wait for their capacity label
+	mu        sync.RWMutex
+	nodes     map[string]*node
+	revisions map[kube.OwnerKey]map[string]int // number of live pods by the name of their node
+	bound     map[types.UID]struct{}           // all pods that are known to be bound
+	nominees  map[kube.OwnerKey]map[types.UID]*v1.Pod
+	strays    map[string]time.Time // unknown nodes with bound pods, and until when their pods count
+	labels    kube.LabelHistory
+	labeled   atomic.Bool      // whether the nodes were read after a capacity label had been seen
+	settling  map[string]*node // nodes that wait for their capacity label
 
 	// Kinds and zones are never removed: the cloud has a limited number of each.
 	kinds  []*kind // by their index
@@ -71,7 +68,7 @@ type node struct {
 
 func newIndex(reader *kube.NodeReader) *index {
 	x := &index{
-		reader: reader, nodes: map[string]*node{}, kindsByName: newTable(),
+		reader: reader, nodes: map[string]*node{},
 		revisions: map[kube.OwnerKey]map[string]int{}, bound: map[types.UID]struct{}{},
 		nominees: map[kube.OwnerKey]map[types.UID]*v1.Pod{}, settling: map[string]*node{},
 		strays: map[string]time.Time{}, kindOf: map[kindKey]*kind{}, zones: map[string]int{},
@@ -101,7 +98,6 @@ func (x *index) deleteNode(name string, now time.Time) {
 	}
 	delete(x.nodes, name)
 	delete(x.settling, name)
-	x.kindsByName.set(name, noKind)
 	x.strays[name] = now // its pods count no longer than until now
 }
 
@@ -129,7 +125,6 @@ func (x *index) readNode(n *node, now time.Time) {
 		x.next.Store(min(x.next.Load(), n.until))
 	}
 	n.kind = x.kind(kindKey{facts, n.object.Labels[v1.LabelTopologyZone]})
-	x.kindsByName.set(n.object.Name, int32(n.kind.index))
 }
 
 func btoi(is bool) int {

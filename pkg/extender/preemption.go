@@ -20,16 +20,16 @@ import (
 // preempt returns the preemption candidates that the policy permits for the pod. The scheduler's
 // preemption simulation does not ask extenders. Without this verb it would evict pods from nodes
 // that the pod may not use.
-func (h *handler) preempt(ctx context.Context, x *exchange) error {
+func (h *handler) preempt(ctx context.Context, body []byte) (any, error) {
 	args := extenderv1.ExtenderPreemptionArgs{}
-	if err := json.Unmarshal(x.body.Bytes(), &args); err != nil {
-		return badRequest{http.StatusBadRequest, fmt.Errorf("expected the JSON of an ExtenderPreemptionArgs: %w", err)}
+	if err := json.Unmarshal(body, &args); err != nil {
+		return nil, badRequest{http.StatusBadRequest, fmt.Errorf("expected the JSON of an ExtenderPreemptionArgs: %w", err)}
 	}
 	if args.Pod == nil {
-		return badRequest{http.StatusBadRequest, errors.New("args.Pod: expected the pod to make room for, got none")}
+		return nil, badRequest{http.StatusBadRequest, errors.New("args.Pod: expected the pod to make room for, got none")}
 	}
 	if err := checkVictims(&args); err != nil {
-		return badRequest{http.StatusBadRequest, err}
+		return nil, badRequest{http.StatusBadRequest, err}
 	}
 	result := extenderv1.ExtenderPreemptionResult{NodeNameToMetaVictims: args.NodeNameToMetaVictims}
 	if args.NodeNameToMetaVictims == nil {
@@ -42,14 +42,13 @@ func (h *handler) preempt(ctx context.Context, x *exchange) error {
 			result.NodeNameToMetaVictims[name] = meta
 		}
 	}
-	return h.ifLeading(args.Pod, func() error {
+	return h.ifLeading(args.Pod, func() (any, error) {
 		open, err := h.extender.Open(ctx, args.Pod, slices.Sorted(maps.Keys(result.NodeNameToMetaVictims)))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		maps.DeleteFunc(result.NodeNameToMetaVictims, func(name string, _ *extenderv1.MetaVictims) bool { return !open[name] })
-		x.out, err = json.Marshal(result)
-		return err
+		return result, nil
 	})
 }
 
@@ -85,8 +84,7 @@ func (e *Extender) Open(ctx context.Context, pod *v1.Pod, names []string) (map[s
 		}
 		return open, nil
 	}
-	c := candidatesOf(names)
-	err := e.decide(ctx, pod, c, func(d *deciding) error {
+	err := e.decide(ctx, pod, names, func(d *deciding, c *candidates) error {
 		claims := decision.OnDemand
 		for i, kind := range c.kinds {
 			if kind == noKind || d.verdicts[kind] != decision.Admitted {

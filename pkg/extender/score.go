@@ -10,13 +10,12 @@ import (
 )
 
 // Scores returns the score of each node, in the order of names, from 0 to 10 as defined by
-// decision.ExtenderScore. It is valid until the candidates are reused. nil means that the pod has
-// no preference.
-func (e *Extender) Scores(ctx context.Context, pod *v1.Pod, c *candidates) (scores []int64, err error) {
+// decision.ExtenderScore. nil means that the pod has no preference.
+func (e *Extender) Scores(ctx context.Context, pod *v1.Pod, names []string) (scores []int64, err error) {
 	if !e.concerns(pod) {
 		return nil, nil
 	}
-	err = e.decide(ctx, pod, c, func(d *deciding) error {
+	err = e.decide(ctx, pod, names, func(d *deciding, c *candidates) error {
 		scores = d.scores(c)
 		return nil
 	})
@@ -61,8 +60,8 @@ func (d *deciding) scores(c *candidates) []int64 {
 		}
 	}
 	for i, kind := range c.kinds {
-		if kind != noKind && d.siblings.onNode[c.names.at(i)] > 0 {
-			ranks = append(ranks, d.rank(c.names.at(i), d.index.kinds[kind], kindRanks))
+		if kind != noKind && d.siblings.onNode[c.names[i]] > 0 {
+			ranks = append(ranks, d.rank(c.names[i], d.index.kinds[kind], kindRanks))
 		}
 	}
 	bands := slices.Clone(ranks)
@@ -75,14 +74,13 @@ func (d *deciding) scores(c *candidates) []int64 {
 	for i, rank := range kindRanks {
 		kindScore[i] = score[rank]
 	}
-	scores := slices.Grow(c.scores[:0], len(c.kinds))[:len(c.kinds)]
-	c.scores = scores
+	scores := make([]int64, len(c.kinds))
 	for i, kind := range c.kinds {
 		switch {
 		case kind == noKind:
 			scores[i] = 0
-		case d.siblings.onNode[c.names.at(i)] > 0:
-			scores[i] = score[d.rank(c.names.at(i), d.index.kinds[kind], kindRanks)]
+		case d.siblings.onNode[c.names[i]] > 0:
+			scores[i] = score[d.rank(c.names[i], d.index.kinds[kind], kindRanks)]
 		default:
 			scores[i] = kindScore[kind]
 		}

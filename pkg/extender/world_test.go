@@ -123,7 +123,7 @@ func (w *world) filterWithReasons(pod *v1.Pod, names ...string) (kept, reasons [
 	if len(names) == 0 {
 		names = w.names
 	}
-	filtered, err := w.Filter(w.Context(), pod, candidatesOf(names))
+	filtered, err := w.Filter(w.Context(), pod, names)
 	if err != nil {
 		w.Fatal(err)
 	}
