@@ -47,6 +47,8 @@ type checker struct {
 	findings        []finding
 	// commentLines counts the checked lines by folder.
 	commentLines map[string]int
+	// documented reports by folder whether a package there has a doc comment.
+	documented map[string]bool
 }
 
 func main() {
@@ -65,6 +67,11 @@ func main() {
 		if err := filepath.WalkDir(path, c.visit); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(2)
+		}
+	}
+	for folder, documented := range c.documented {
+		if !documented {
+			c.add(folder, 1, "the package has no doc comment")
 		}
 	}
 	if *count {
@@ -100,7 +107,7 @@ func newChecker() (*checker, error) {
 	compile := func(patterns []string) (*regexp.Regexp, error) {
 		return regexp.Compile(`(?i)\b(?:` + strings.Join(patterns, "|") + `)\b`)
 	}
-	c := &checker{commentLines: map[string]int{}}
+	c := &checker{commentLines: map[string]int{}, documented: map[string]bool{}}
 	if c.banned, err = compile(banned); err != nil {
 		return nil, err
 	}
@@ -159,6 +166,8 @@ func (c *checker) goFile(path string) error {
 		return nil
 	}
 	slashed := filepath.ToSlash(path)
+	folder := filepath.Dir(slashed)
+	c.documented[folder] = c.documented[folder] || file.Doc != nil
 	if lines := bytes.Count(text, []byte("\n")); lines > maxFileLines && strings.HasPrefix(slashed, "pkg/") && !strings.HasSuffix(path, "_test.go") {
 		c.add(path, 1, "%d lines, at most %d", lines, maxFileLines)
 	}
@@ -166,7 +175,7 @@ func (c *checker) goFile(path string) error {
 		for _, comment := range group.List {
 			at := files.Position(comment.Pos())
 			for i, line := range strings.Split(comment.Text, "\n") {
-				c.commentLines[filepath.Dir(slashed)]++
+				c.commentLines[folder]++
 				c.words(path, at.Line+i, line)
 				column := len([]rune(line))
 				if i == 0 {

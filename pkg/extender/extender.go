@@ -111,8 +111,8 @@ type deciding struct {
 	candidatesByKind []int // by the index of the kind: candidates; after choose, chosen nodes
 }
 
-// decide makes the plan for a pod, looks up its candidates by name and calls do. Until do returns, the
-// index does not change and no other decision about the revision is made.
+// decide makes the plan for a pod, looks up its candidates by name and calls do. Until do returns,
+// the index does not change and no other decision about the revision is made.
 func (e *Extender) decide(ctx context.Context, pod *v1.Pod, names []string, do func(*deciding, *candidates) error) error {
 	subject, err := e.subject(ctx, pod)
 	if err != nil {
