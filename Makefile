@@ -57,6 +57,10 @@ demo: tools build ## Demonstrates cost and availability on a real control plane.
 test: tools build ## Runs all required tests: unit, property and live tests.
 	@hack/test.sh
 
+.PHONY: test-unit
+test-unit: tools build ## Runs the tests that start no control plane. Cached results count.
+	@UNIT=1 hack/test.sh
+
 .PHONY: test-long
 test-long: tools build ## Runs make test plus slow tests: race detector, many more random histories, repeated timing tests.
 	@LONG=1 hack/test.sh

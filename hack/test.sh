@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs all tests in this order: quick tests; tests on a real control plane, which mostly wait, two
 # packages at a time; the long-running packages side by side; benchmarks one by one, because
-# they share two cores. LONG=1 adds slow tests: the race detector; many more random histories; three
+# they share two cores. UNIT=1 runs only the quick tests, which start no control plane, and accepts
+# cached results. LONG=1 adds slow tests: the race detector; many more random histories; three
 # runs of the live tests that depend most on timing; live tests with many repetitions or full size;
 # extender tests; and the placement tests against the next minor version of Kubernetes.
 set -euo pipefail
@@ -12,6 +13,11 @@ alone=$(grep -E '/(test/performance|test/performance/micro)$' <<<"$packages")
 long=$(grep -E '/(test/controller|test/integration)$' <<<"$packages")
 waiting=$(grep -E '/(pkg/lab|pkg/lab/demo|test/audit|test/autoscaler|test/kubectl|test/monitoring|test/performance/memory|test/rbac)$' <<<"$packages")
 quick=$(grep -vE '/test/extender$' <<<"$packages" | grep -vxF -e "$alone" -e "$long" -e "$waiting")
+
+if [ -n "${UNIT:-}" ]; then
+  go test $quick
+  exit
+fi
 
 hack/prometheus.sh
 go test -count=1 $quick
