@@ -46,7 +46,7 @@ func (p *planner) awaitDrain(a Action, surplus bool) {
 	case !surplus && waited >= within:
 		a.Kind, a.Why = Restore, fmt.Sprintf("no replacement was ready after %s", within)
 	case waited >= evicted:
-		a.Kind, a.Why = Restore, fmt.Sprintf("nobody evicted it within %s", evicted)
+		a.Kind, a.Why = Restore, fmt.Sprintf("it was not evicted within %s", evicted)
 	default:
 		return
 	}
