@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -36,53 +37,59 @@ configuration would change, and which workloads would then lack replicas on on-d
 		panic(err) // the flag exists
 	}
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		if len(lose) == 0 && policyFile == "" {
-			return fmt.Errorf("--lose or --policy is required; %w", errUsage)
-		}
-		losses := make([]report.Loss, len(lose))
-		for i, text := range lose {
-			var err error
-			if losses[i], err = report.ParseLoss(text); err != nil {
-				return fmt.Errorf("--lose: %w; %w", err, errUsage)
-			}
-		}
-		if err := p.check(); err != nil {
-			return err
-		}
-		var other policy
-		if policyFile != "" {
-			var err error
-			if other, err = o.readPolicyFile(policyFile); err != nil {
-				return err
-			}
-		}
-		namespace, err := o.namespace()
-		if err != nil {
-			return err
-		}
-		view, surveyed, err := o.readView(command.Context(), survey.Scope{Namespace: namespace})
-		if err != nil {
-			return err
-		}
-		if surveyed.Nodes != nil {
-			return fmt.Errorf("nodes cannot be read, so the affected replicas are unknown: %w", surveyed.Nodes.Err)
-		}
-		alternative := view
-		if policyFile != "" {
-			if alternative, err = o.viewOf(surveyed, other); err != nil {
-				return err
-			}
-		}
-		result, err := alternative.Lose(losses)
-		if err != nil {
-			return err
-		}
-		if policyFile != "" {
-			result.Policy, result.Changes = policyFile, view.Changes(alternative)
-		}
-		return o.printWhatIf(p, result, namespace)
+		return o.whatIf(command.Context(), p, lose, policyFile)
 	}
 	return command
+}
+
+// whatIf prints what would be lost with nodes, and what the policy in a file would change. Either
+// may be empty, but not both.
+func (o *options) whatIf(ctx context.Context, p *printing, lose []string, policyFile string) error {
+	if len(lose) == 0 && policyFile == "" {
+		return fmt.Errorf("--lose or --policy is required; %w", errUsage)
+	}
+	losses := make([]report.Loss, len(lose))
+	for i, text := range lose {
+		var err error
+		if losses[i], err = report.ParseLoss(text); err != nil {
+			return fmt.Errorf("--lose: %w; %w", err, errUsage)
+		}
+	}
+	if err := p.check(); err != nil {
+		return err
+	}
+	var other policy
+	if policyFile != "" {
+		var err error
+		if other, err = o.readPolicyFile(policyFile); err != nil {
+			return err
+		}
+	}
+	namespace, err := o.namespace()
+	if err != nil {
+		return err
+	}
+	view, surveyed, err := o.readView(ctx, survey.Scope{Namespace: namespace})
+	if err != nil {
+		return err
+	}
+	if surveyed.Nodes != nil {
+		return fmt.Errorf("nodes cannot be read, so the affected replicas are unknown: %w", surveyed.Nodes.Err)
+	}
+	alternative := view
+	if policyFile != "" {
+		if alternative, err = o.viewOf(surveyed, other); err != nil {
+			return err
+		}
+	}
+	result, err := alternative.Lose(losses)
+	if err != nil {
+		return err
+	}
+	if policyFile != "" {
+		result.Policy, result.Changes = policyFile, view.Changes(alternative)
+	}
+	return o.printWhatIf(p, result, namespace)
 }
 
 func (o *options) printWhatIf(p *printing, result *report.WhatIf, namespace string) error {

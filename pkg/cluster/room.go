@@ -322,32 +322,7 @@ type ranked struct {
 func (r *Room) find(
 	c *class, plan *decision.Plan, dist *distribution, requires decision.Assignment,
 ) (best *site, refused decision.Verdict, examined bool) {
-	rank := func(g *group, onNode int) decision.Rank {
-		switch {
-		case plan != nil:
-			around := decision.Siblings{OnNode: onNode, InZone: dist.inZone[g.zone], InPool: dist.inPool[g.pool()]}
-			return plan.Rank(g.facts, around, 0)
-		case g.facts.Signal == decision.NoSignal:
-			return 1
-		}
-		return 0
-	}
-	r.ranked = r.ranked[:0]
-	for _, g := range r.groups {
-		if !requires.Admits(g.facts.Capacity.Type) {
-			continue
-		}
-		if plan != nil {
-			if verdict := plan.Admit(g.facts, 0, dist.inPool[g.pool()]); verdict != decision.Admitted {
-				if refused == decision.Admitted || verdict < refused {
-					refused = verdict
-				}
-				continue
-			}
-		}
-		r.ranked = append(r.ranked, ranked{g, rank(g, 0)})
-	}
-	slices.SortStableFunc(r.ranked, func(a, b ranked) int { return cmp.Compare(b.rank, a.rank) })
+	refused = r.rankGroups(plan, dist, requires)
 	var bestRank decision.Rank
 	for _, g := range r.ranked {
 		if best != nil && bestRank > g.rank {
@@ -362,7 +337,7 @@ func (r *Room) find(
 			here := g.rank
 			if plan != nil && len(dist.onNode) > 0 {
 				if n := dist.onNode[at]; n > 0 {
-					here = rank(g.group, n)
+					here = rankOf(g.group, plan, dist, n)
 				}
 			}
 			if best != nil && (here < bestRank || here == bestRank && at.index > best.index) {
@@ -386,4 +361,39 @@ func (r *Room) find(
 		refused = decision.Admitted
 	}
 	return best, refused, true
+}
+
+// rankGroups sets r.ranked to the groups that the policy admits, the best first. It returns the
+// lowest verdict of the refused groups; Admitted if the policy refuses none.
+func (r *Room) rankGroups(plan *decision.Plan, dist *distribution, requires decision.Assignment) (refused decision.Verdict) {
+	r.ranked = r.ranked[:0]
+	for _, g := range r.groups {
+		if !requires.Admits(g.facts.Capacity.Type) {
+			continue
+		}
+		if plan != nil {
+			if verdict := plan.Admit(g.facts, 0, dist.inPool[g.pool()]); verdict != decision.Admitted {
+				if refused == decision.Admitted || verdict < refused {
+					refused = verdict
+				}
+				continue
+			}
+		}
+		r.ranked = append(r.ranked, ranked{g, rankOf(g, plan, dist, 0)})
+	}
+	slices.SortStableFunc(r.ranked, func(a, b ranked) int { return cmp.Compare(b.rank, a.rank) })
+	return refused
+}
+
+// rankOf returns the rank of a node of the group with so many pods of the workload. Without a plan,
+// nodes without a signal come first.
+func rankOf(g *group, plan *decision.Plan, dist *distribution, onNode int) decision.Rank {
+	switch {
+	case plan != nil:
+		around := decision.Siblings{OnNode: onNode, InZone: dist.inZone[g.zone], InPool: dist.inPool[g.pool()]}
+		return plan.Rank(g.facts, around, 0)
+	case g.facts.Signal == decision.NoSignal:
+		return 1
+	}
+	return 0
 }

@@ -17,24 +17,28 @@ type WorkloadStanding struct {
 	Exempt int
 }
 
+// standingWorkload collects the replicas of one workload.
+type standingWorkload struct {
+	desired, floor int
+	ordered        bool
+	revisions      [][]decision.Replica
+	onlyOnDemand   int
+	exempt         int
+}
+
+// standingRevision is one revision of a workload.
+type standingRevision struct {
+	*standingWorkload
+	index    int // index in revisions
+	settings decision.Settings
+}
+
 // Standings counts the live pods of a scheduler profile by workload, over all its revisions.
 // capacityOf returns the capacity type of a node, or false if the node does not exist. Standings
 // omits released pods, because their replacements count, and pods with an unknown owner.
 func (o *Owners) Standings(pods []*v1.Pod, profile string, capacityOf func(node string) (decision.CapacityType, bool)) map[OwnerKey]WorkloadStanding {
-	type workload struct {
-		desired, floor int
-		ordered        bool
-		revisions      [][]decision.Replica
-		onlyOnDemand   int
-		exempt         int
-	}
-	type revision struct {
-		*workload
-		index    int // index in workload.revisions
-		settings decision.Settings
-	}
-	workloads := map[OwnerKey]*workload{}
-	revisions := map[OwnerKey]*revision{} // looks up the owner once per revision
+	workloads := map[OwnerKey]*standingWorkload{}
+	revisions := map[OwnerKey]*standingRevision{} // looks up the owner once per revision
 	isCounted := func(pod *v1.Pod) bool {
 		return pod.Spec.SchedulerName == profile && Live(pod) && !Released(pod) && HasOpinion(pod)
 	}
@@ -51,46 +55,49 @@ func (o *Owners) Standings(pods []*v1.Pod, profile string, capacityOf func(node 
 		}
 		w := workloads[subject.WorkloadKey]
 		if w == nil {
-			w = &workload{desired: subject.Pod.Workload.Desired, ordered: subject.Pod.Workload.Ordered}
+			w = &standingWorkload{desired: subject.Pod.Workload.Desired, ordered: subject.Pod.Workload.Ordered}
 			workloads[subject.WorkloadKey] = w
 		}
-		r := &revision{workload: w, index: len(w.revisions)}
+		r := &standingRevision{standingWorkload: w, index: len(w.revisions)}
 		r.settings, _ = o.policy.Settings(&subject.Pod)
 		w.floor = max(w.floor, r.settings.Floor(w.desired))
 		w.revisions = append(w.revisions, nil)
 		revisions[key] = r
 	}
 	for _, pod := range pods {
-		r := revisions[RevisionOf(pod)]
-		if r == nil || !isCounted(pod) {
-			continue
+		if r := revisions[RevisionOf(pod)]; r != nil && isCounted(pod) {
+			o.addReplica(r, pod, capacityOf)
 		}
-		admits := decision.Pod{OnlySpot: onlySpot(pod, o.policy), Assigned: AssignmentOf(pod)}
-		replica := decision.Replica{OnlySpot: admits.OnlySpot, Exempt: r.settings.Exempts(&admits)}
-		if r.ordered { // every pod has its own ordinal
-			subject, err := o.Subject(pod)
-			if err != nil {
-				continue
-			}
-			replica.Ordinal = subject.Pod.Workload.Ordinal
-		}
-		if pod.Spec.NodeName != "" {
-			replica.Capacity, replica.Bound = capacityOf(pod.Spec.NodeName)
-		}
-		switch {
-		case !replica.Bound:
-		case replica.Capacity == decision.OnDemand && OnlyOnDemand(pod, o.policy):
-			r.onlyOnDemand++
-		case replica.Capacity == decision.Spot && replica.Exempt:
-			r.exempt++
-		}
-		r.revisions[r.index] = append(r.revisions[r.index], replica)
 	}
 	standings := make(map[OwnerKey]WorkloadStanding, len(workloads))
 	for key, w := range workloads {
 		standings[key] = WorkloadStanding{decision.StandingOf(w.desired, w.floor, w.ordered, w.revisions), w.onlyOnDemand, w.exempt}
 	}
 	return standings
+}
+
+// addReplica adds a pod to its revision.
+func (o *Owners) addReplica(r *standingRevision, pod *v1.Pod, capacityOf func(node string) (decision.CapacityType, bool)) {
+	admits := decision.Pod{OnlySpot: onlySpot(pod, o.policy), Assigned: AssignmentOf(pod)}
+	replica := decision.Replica{OnlySpot: admits.OnlySpot, Exempt: r.settings.Exempts(&admits)}
+	if r.ordered { // every pod has its own ordinal
+		subject, err := o.Subject(pod)
+		if err != nil {
+			return
+		}
+		replica.Ordinal = subject.Pod.Workload.Ordinal
+	}
+	if pod.Spec.NodeName != "" {
+		replica.Capacity, replica.Bound = capacityOf(pod.Spec.NodeName)
+	}
+	switch {
+	case !replica.Bound:
+	case replica.Capacity == decision.OnDemand && OnlyOnDemand(pod, o.policy):
+		r.onlyOnDemand++
+	case replica.Capacity == decision.Spot && replica.Exempt:
+		r.exempt++
+	}
+	r.revisions[r.index] = append(r.revisions[r.index], replica)
 }
 
 // Deficits records since when the floors of workloads have not been met. The zero value is empty.

@@ -136,19 +136,7 @@ func (c *SpotControllerConfiguration) convert() (*Settings, field.ErrorList) {
 		InterruptionNamespaces: selector(&errs, interruption.Child("namespaceSelector"), c.Interruption.NamespaceSelector),
 		RebalanceNamespaces:    selector(&errs, rebalance.Child("namespaceSelector"), c.Rebalance.NamespaceSelector),
 	}
-	for i, owner := range c.Migration.EvictableOwners {
-		path := field.NewPath("migration", "evictableOwners").Index(i)
-		s.EvictableOwners = append(s.EvictableOwners, scalar.Parse(&errs, path, owner, groupKind))
-	}
-	for i, label := range c.Gating.Labels {
-		s.GatingLabels = append(s.GatingLabels, scalar.Parse(&errs, gating.Child("labels").Index(i), label, labelKey))
-	}
-	if s.Gating && len(c.Gating.Labels) == 0 {
-		errs = append(errs, field.Invalid(gating.Child("labels"), "[]", "expected a node label that marks spot nodes, such as karpenter.sh/capacity-type"))
-	}
-	if c.Gating.SpotLabel != `""` { // scalar.Value stores the empty string as JSON
-		s.GatingSpotLabel = scalar.Parse(&errs, gating.Child("spotLabel"), c.Gating.SpotLabel, labelKey)
-	}
+	c.convertLists(s, &errs)
 	if s.Advisory && c.Interruption.Enabled == "false" {
 		errs = append(errs, field.Invalid(advisory.Child("enabled"), true, "must be false if interruption.enabled is false"))
 	}
@@ -156,6 +144,24 @@ func (c *SpotControllerConfiguration) convert() (*Settings, field.ErrorList) {
 		errs = append(errs, field.Invalid(field.NewPath("health", "bindAddress"), s.HealthAddress, "must differ from metrics.bindAddress"))
 	}
 	return s, errs
+}
+
+// convertLists converts the lists, and spotLabel, which may be empty.
+func (c *SpotControllerConfiguration) convertLists(s *Settings, errs *field.ErrorList) {
+	gating := field.NewPath("gating")
+	for i, owner := range c.Migration.EvictableOwners {
+		path := field.NewPath("migration", "evictableOwners").Index(i)
+		s.EvictableOwners = append(s.EvictableOwners, scalar.Parse(errs, path, owner, groupKind))
+	}
+	for i, label := range c.Gating.Labels {
+		s.GatingLabels = append(s.GatingLabels, scalar.Parse(errs, gating.Child("labels").Index(i), label, labelKey))
+	}
+	if s.Gating && len(c.Gating.Labels) == 0 {
+		*errs = append(*errs, field.Invalid(gating.Child("labels"), "[]", "expected a node label that marks spot nodes, such as karpenter.sh/capacity-type"))
+	}
+	if c.Gating.SpotLabel != `""` { // scalar.Value stores the empty string as JSON
+		s.GatingSpotLabel = scalar.Parse(errs, gating.Child("spotLabel"), c.Gating.SpotLabel, labelKey)
+	}
 }
 
 // selector returns nil for a selector that selects everything.

@@ -17,7 +17,7 @@ type NodeState struct {
 
 // Removal is one way in which a spot node with pods is removed, as visible in the API.
 type Removal struct {
-	steps []func(*NodeState)
+	steps []change
 	// WantLost: the node counts as lost.
 	WantLost bool
 	// Doubtful: the node also counts as lost if no observation falls between the first state and
@@ -40,29 +40,35 @@ func (r *Removal) States(node *v1.Node, pods ...*v1.Pod) []NodeState {
 	return states
 }
 
+// change is one step of a removal.
+type change = func(*NodeState)
+
+func taint(key, value string) change {
+	return func(s *NodeState) {
+		s.Node.Spec.Taints = append(s.Node.Spec.Taints, v1.Taint{Key: key, Value: value, Effect: v1.TaintEffectNoSchedule})
+	}
+}
+
+func all(steps ...change) change {
+	return func(s *NodeState) {
+		for _, step := range steps {
+			step(s)
+		}
+	}
+}
+
+// mark adds the marks that the controller writes when it reacts to a signal.
+func mark(class, value string) change {
+	return all(taint("spot-aware-scheduler.io/interruption", value), func(s *NodeState) {
+		if s.Node.Annotations == nil {
+			s.Node.Annotations = map[string]string{}
+		}
+		s.Node.Annotations["spot-aware-scheduler.io/interruption-state"] = fmt.Sprintf(`{"class":%q,"taint":%q}`, class, value)
+	})
+}
+
 // Removals returns the known ways in which a spot node is removed at now, by name.
 func Removals(now time.Time) map[string]Removal {
-	taint := func(key, value string) func(*NodeState) {
-		return func(s *NodeState) {
-			s.Node.Spec.Taints = append(s.Node.Spec.Taints, v1.Taint{Key: key, Value: value, Effect: v1.TaintEffectNoSchedule})
-		}
-	}
-	all := func(steps ...func(*NodeState)) func(*NodeState) {
-		return func(s *NodeState) {
-			for _, step := range steps {
-				step(s)
-			}
-		}
-	}
-	// mark adds the marks that the controller writes when it reacts to a signal.
-	mark := func(class, value string) func(*NodeState) {
-		return all(taint("spot-aware-scheduler.io/interruption", value), func(s *NodeState) {
-			if s.Node.Annotations == nil {
-				s.Node.Annotations = map[string]string{}
-			}
-			s.Node.Annotations["spot-aware-scheduler.io/interruption-state"] = fmt.Sprintf(`{"class":%q,"taint":%q}`, class, value)
-		})
-	}
 	silent := func(s *NodeState) {
 		notReady := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionUnknown, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}
 		s.Node.Status.Conditions = []v1.NodeCondition{notReady}
@@ -82,9 +88,9 @@ func Removals(now time.Time) map[string]Removal {
 	candidate := taint("DeletionCandidateOfClusterAutoscaler", "1767225600")
 	itn, rebalance := taint("aws-node-termination-handler/spot-itn", "x"), taint("aws-node-termination-handler/rebalance-recommendation", "x")
 	maintenance := taint("aws-node-termination-handler/scheduled-maintenance", "x")
-	lost := func(steps ...func(*NodeState)) Removal { return Removal{steps: steps, WantLost: true} }
-	removed := func(steps ...func(*NodeState)) Removal { return Removal{steps: steps} }
-	doubtful := func(steps ...func(*NodeState)) Removal { return Removal{steps: steps, Doubtful: true} }
+	lost := func(steps ...change) Removal { return Removal{steps: steps, WantLost: true} }
+	removed := func(steps ...change) Removal { return Removal{steps: steps} }
+	doubtful := func(steps ...change) Removal { return Removal{steps: steps, Doubtful: true} }
 	return map[string]Removal{
 		"Karpenter consolidates an empty node":                  removed(empty, karpenter, deleted, gone),
 		"Karpenter consolidates an underutilized node":          removed(karpenter, deleted, ending, empty, gone),
