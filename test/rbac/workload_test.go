@@ -279,7 +279,9 @@ func (w *workload) makeVolume(ctx context.Context) error {
 // makeBudget makes a budget of a controller that has not run for an hour.
 func (w *workload) makeBudget(ctx context.Context) error {
 	leases, ago := client.CoordinationV1().Leases(namespace), metav1.NewMicroTime(time.Now().Add(-time.Hour))
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: string(controllers)}, Spec: coordinationv1.LeaseSpec{RenewTime: &ago}}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: string(controllers)}, Spec: coordinationv1.LeaseSpec{
+		RenewTime: &ago, LeaseDurationSeconds: ptr.To[int32](1),
+	}}
 	if err := leases.Delete(ctx, lease.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
