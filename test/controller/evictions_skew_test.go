@@ -44,7 +44,7 @@ var (
 func (s *scenario) respond(app string, with settings) dynamic.Interface {
 	s.Helper()
 	s.patch(app, `{"spec":{"template":{"spec":{"evictionResponders":[{"name":"`+surgeResponder+`","priority":10000}]}}}}`)
-	s.eventually(soon, s.whole(app, 1))
+	s.eventually(30*time.Second, s.rolledOut(app))
 	overlay := filepath.Join(controlPlane.Root, "manifests", "overlays", "eviction-requests")
 	out, err := exec.CommandContext(s.ctx, filepath.Join(controlPlane.Root, ".local", "bin", "kubectl"), "--kubeconfig", controlPlane.Kubeconfig,
 		"apply", "-k", overlay).CombinedOutput()
@@ -69,6 +69,16 @@ func (s *scenario) respond(app string, with settings) dynamic.Interface {
 	}()
 	s.Cleanup(func() { cancel(); <-ended })
 	return own
+}
+
+// rolledOut returns a check that the app's latest change is rolled out.
+func (s *scenario) rolledOut(app string) func() error {
+	return func() error {
+		if d := s.deployment(app); d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas != *d.Spec.Replicas {
+			return fmt.Errorf("%s is not rolled out: generation %d, status %+v", app, d.Generation, d.Status)
+		}
+		return s.whole(app, 1)()
+	}
 }
 
 // request asks for the eviction of the app's pod, and returns its name.
@@ -138,7 +148,6 @@ func TestEvictionRequestIsCancelled(t *testing.T) {
 	s.eventually(soon, s.is("one", split{OnDemand: 1}))
 	s.patch("one", `{"spec":{"minReadySeconds":15}}`) // so that the surge lasts
 	own := s.respond("one", interruptionsOnly())
-	s.eventually(30*time.Second, s.whole("one", 1))
 	s.protect("one", 1, maxUnavailable("0"))
 	s.serve("one", 1)
 
