@@ -1,5 +1,5 @@
-// Command spot-lab runs a local control plane without containers, with fake nodes and this project's scheduler, to try
-// things on; and the demo.
+// Command spot-lab runs a local control plane without containers, with fake nodes and this
+// project's scheduler, for experiments. It also runs the demo.
 package main
 
 import (
@@ -24,14 +24,14 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends this at once, and everything it started with it
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends this process and its children at once
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // run executes a command line and returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var root string
-	understood := false // whether the command line was: errors before that are wrong usage
+	understood := false // the command line is valid; earlier errors are usage errors
 	command := &cobra.Command{
 		Use:               "spot-lab",
 		Short:             "A local Kubernetes control plane with fake spot nodes",
@@ -41,7 +41,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		PersistentPreRun:  func(*cobra.Command, []string) { understood = true },
 	}
 	command.PersistentFlags().StringVar(&root, "root", "",
-		"the checkout with bin, .local/bin, config and manifests (default: found from where this program or the shell is)")
+		"the checkout with bin, .local/bin, config and manifests (default: found from the path of this program or the working directory)")
 	command.AddCommand(upCommand(&root), demoCommand(&root))
 	command.SetArgs(args)
 	command.SetOut(stdout)
@@ -52,8 +52,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case err == nil:
 		return 0
 	case understood && ctx.Err() != nil:
-		// What failed because of that is of no interest.
-		fmt.Fprintln(stderr, "spot-lab: interrupted; nothing is left running")
+		// The interrupt caused the error, so the error is not printed.
+		fmt.Fprintln(stderr, "spot-lab: interrupted; all processes have ended")
 		return exitFailed
 	case understood:
 		fmt.Fprintln(stderr, "spot-lab:", err)
@@ -69,7 +69,7 @@ func upCommand(root *string) *cobra.Command {
 	var karpenter bool
 	command := &cobra.Command{
 		Use:   "up",
-		Short: "Start a control plane and print KUBECONFIG=... when it is ready; Ctrl-C ends it",
+		Short: "Start a control plane and print KUBECONFIG=... when it is ready; Ctrl-C stops it",
 		Long: `Starts etcd, kube-apiserver, kube-controller-manager, fake nodes, spot-aware-scheduler (with
 config/scheduler-config.yaml and the shipped RBAC) and the default scheduler. Prints one line, KUBECONFIG=...,
 when all of it is ready, and runs until Ctrl-C, or until one of its processes ends.
@@ -85,7 +85,7 @@ for 30 s. Its NodePool is called default. No other nodes are created unless --no
 		"YAML list of node groups {namePrefix, count, capacity, instanceType, zone, labels, taints, cpu, memory, pods} "+
 			"(default: the demo's nodes)")
 	command.Flags().BoolVar(&karpenter, "karpenter", false, "start Karpenter with its provider of simulated nodes")
-	command.Flags().StringVar(&dir, "dir", "", "keep logs, kubeconfigs and data in this directory (default: a temporary one)")
+	command.Flags().StringVar(&dir, "dir", "", "directory for logs, kubeconfigs and data (default: a temporary directory)")
 	return command
 }
 
@@ -127,7 +127,7 @@ func up(ctx context.Context, root, nodesFile, dir string, karpenter bool, stdout
 	if err := plane.CreateNodes(ctx, nodes...); err != nil {
 		return err
 	}
-	progress("ready; Ctrl-C ends it")
+	progress("ready; Ctrl-C stops it")
 	fmt.Fprintf(stdout, "KUBECONFIG=%s\n", plane.Kubeconfig)
 	return plane.Wait(ctx)
 }
@@ -135,7 +135,7 @@ func up(ctx context.Context, root, nodesFile, dir string, karpenter bool, stdout
 func demoCommand(root *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "demo",
-		Short: "Show what this project saves and what it keeps alive when spot nodes go",
+		Short: "Show the savings, and the availability of workloads when spot nodes are reclaimed",
 		Long: `Places the same workloads with the default scheduler and with spot-aware-scheduler, and takes away all spot nodes
 each time; then gives the largest spot pool two minutes' notice while spot-controller runs, and brings the pool back.
 Prints what it measured. The exit status is 1 when a promise was not kept.`,
@@ -146,7 +146,7 @@ Prints what it measured. The exit status is 1 when a promise was not kept.`,
 	}
 }
 
-// isTerminal says whether a person watches who has not asked for plain text (no-color.org).
+// isTerminal reports whether out is a terminal and NO_COLOR is not set (no-color.org).
 func isTerminal(out io.Writer) bool {
 	file, ok := out.(*os.File)
 	if !ok || os.Getenv("NO_COLOR") != "" {

@@ -31,7 +31,7 @@ func TestExitStatus(t *testing.T) {
 		},
 		"no such nodes file": {[]string{"up", "--nodes", "/nowhere"}, exitFailed, "/nowhere"},
 		"bad nodes file":     {[]string{"up", "--nodes", badNodes}, exitFailed, "nodes[0].count: Invalid value: -1"},
-		"nothing built":      {[]string{"up", "--root", t.TempDir()}, exitFailed, "hack/tools.sh"},
+		"binaries missing":   {[]string{"up", "--root", t.TempDir()}, exitFailed, "hack/tools.sh"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -46,8 +46,8 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-// TestUp starts everything that up can start. It prints one line when a client can use what it names, and ends with status 0 when it is
-// interrupted.
+// TestUp starts every component that the command up can start. The command prints one line when
+// clients can connect, and exits with status 0 when it is interrupted.
 func TestUp(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a control plane")
@@ -81,12 +81,12 @@ func TestUp(t *testing.T) {
 	}
 	interrupt()
 	if rest, _ := io.ReadAll(lines); len(rest) != 0 {
-		t.Errorf("more on standard output: %q", rest)
+		t.Errorf("extra output on standard output: %q", rest)
 	}
 	if got := <-status; got != 0 {
 		t.Errorf("exit status %d, want 0; standard error:\n%s", got, stderr.String())
 	}
 	if _, err := os.Stat(filepath.Dir(kubeconfig)); !os.IsNotExist(err) {
-		t.Errorf("the temporary directory is still there: %v", err)
+		t.Errorf("the temporary directory still exists: %v", err)
 	}
 }

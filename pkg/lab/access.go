@@ -26,7 +26,7 @@ import (
 // account is a ServiceAccount in kube-system that the manifests ship.
 type account struct {
 	name string
-	// manifests are the shipped files that say who it is and what it may do.
+	// manifests are the shipped files that define the account and its rights.
 	manifests []string
 }
 
@@ -41,15 +41,15 @@ var (
 	}}
 )
 
-// apiServerCert and apiServerKey are the files with the API server's certificate and its key, in the lab's directory. The key signs the
-// tokens of ServiceAccounts, too.
+// apiServerCert and apiServerKey are the files with the API server's certificate and its key, in
+// the lab's directory. The key also signs the tokens of ServiceAccounts.
 const apiServerCert, apiServerKey = "apiserver.crt", "apiserver.key"
 
-// identity names the files that the API server knows itself and its users by.
+// identity names the files with the credentials of the API server and of its users.
 type identity struct{ certFile, keyFile, tokensFile string }
 
-// makeIdentities makes a serving certificate for the API server at address and port, tokens for the administrator and the stock
-// scheduler, and their kubeconfigs.
+// makeIdentities makes a serving certificate for the API server at address and port, and the
+// tokens and kubeconfigs of the administrator and the stock scheduler.
 func (cp *ControlPlane) makeIdentities(address, port string) (identity, error) {
 	id := identity{
 		certFile: filepath.Join(cp.Dir, apiServerCert), keyFile: filepath.Join(cp.Dir, apiServerKey),
@@ -69,7 +69,7 @@ func (cp *ControlPlane) makeIdentities(address, port string) (identity, error) {
 
 	cp.config = &rest.Config{
 		Host: "https://" + net.JoinHostPort(address, port), BearerToken: admin, TLSClientConfig: rest.TLSClientConfig{CAData: cert},
-		QPS: -1, // none: priority and fairness in the API server is limit enough
+		QPS: -1, // no client-side limit: the API server has priority and fairness
 	}
 	cp.Kubeconfig = filepath.Join(cp.Dir, "admin.kubeconfig")
 	if err := cp.writeKubeconfig(cp.Kubeconfig, admin); err != nil {
@@ -79,8 +79,9 @@ func (cp *ControlPlane) makeIdentities(address, port string) (identity, error) {
 	return id, cp.writeKubeconfig(cp.StockKubeconfig, stock)
 }
 
-// grant applies the shipped ServiceAccount, RBAC and admission policy and writes a kubeconfig with a token for it, whose name it returns: so what ships is
-// what is tested.
+// grant applies the shipped ServiceAccount, RBAC and admission policies, writes a kubeconfig with
+// a token of the account, and returns the file's name. So the tests run with the rights that
+// ship.
 func (cp *ControlPlane) grant(ctx context.Context, to account) (kubeconfig string, err error) {
 	c, err := client.New(cp.config, client.Options{})
 	if err != nil {

@@ -19,17 +19,19 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// RunTimeAnnotation on a pod says how long it runs before it succeeds, as a Go duration. Without it a pod runs for ever.
+// RunTimeAnnotation on a pod is the time that it runs before it succeeds, as a Go duration. A pod
+// without it runs until it is deleted.
 const RunTimeAnnotation = "lab.spot-aware-scheduler.io/run-time"
 
-// startTimeout is for one component on a machine that also compiles; each takes a few seconds on an idle one.
+// startTimeout is the limit for the start of one component, on a machine that also compiles. On
+// an idle machine, each component takes a few seconds.
 const startTimeout = 2 * time.Minute
 
 //go:embed stages.yaml
 var stages string
 
-// startAPIServer starts etcd and the API server, and returns when the latter is ready. That includes the bootstrap roles
-// and the system priority classes.
+// startAPIServer starts etcd and the API server, and returns when the latter is ready. That
+// includes the bootstrap roles and the system priority classes.
 func (cp *ControlPlane) startAPIServer(ctx context.Context, flags []string) error {
 	var ports [3]string
 	for i := range ports {
@@ -46,7 +48,7 @@ func (cp *ControlPlane) startAPIServer(ctx context.Context, flags []string) erro
 		"--data-dir="+filepath.Join(cp.Dir, "etcd"),
 		"--listen-client-urls="+clients, "--advertise-client-urls="+clients,
 		"--listen-peer-urls="+peers, "--initial-advertise-peer-urls="+peers, "--initial-cluster=lab="+peers,
-		"--unsafe-no-fsync", // nothing here outlives the machine
+		"--unsafe-no-fsync", // the data need not survive a crash of the machine
 		"--log-level=warn",
 	)
 	if err != nil {
@@ -63,15 +65,15 @@ func (cp *ControlPlane) startAPIServer(ctx context.Context, flags []string) erro
 	_, err = cp.start("kube-apiserver", cp.tool("kube-apiserver"), append(append(podFlags, flags...),
 		"--etcd-servers="+clients,
 		"--bind-address="+address, "--advertise-address="+address, "--secure-port="+secure,
-		"--endpoint-reconciler-type=none", // the Service kubernetes may not point to loopback
+		"--endpoint-reconciler-type=none", // Endpoints reject loopback addresses
 		"--service-cluster-ip-range=10.0.0.0/24",
 		"--tls-cert-file="+identity.certFile, "--tls-private-key-file="+identity.keyFile,
 		"--token-auth-file="+identity.tokensFile,
 		"--authorization-mode=RBAC",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file="+identity.keyFile, "--service-account-signing-key-file="+identity.keyFile,
-		// Without client CAs every component logs "missing content for CA bundle" for ever. Nobody has a certificate that these
-		// accept.
+		// Without client CAs, every component keeps logging "missing content for CA bundle". No
+		// client has a certificate that these CAs accept.
 		"--client-ca-file="+identity.certFile,
 		"--requestheader-client-ca-file="+identity.certFile, "--requestheader-allowed-names=front-proxy",
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
@@ -91,17 +93,18 @@ func (cp *ControlPlane) startAPIServer(ctx context.Context, flags []string) erro
 func (cp *ControlPlane) startControllerManager(flags []string) error {
 	var podFlags []string
 	if cp.realNodes {
-		podFlags = []string{"--root-ca-file=" + filepath.Join(cp.Dir, apiServerCert)} // goes into every pod
+		podFlags = []string{"--root-ca-file=" + filepath.Join(cp.Dir, apiServerCert)} // mounted into every pod
 	}
 	_, err := cp.start("kube-controller-manager", cp.tool("kube-controller-manager"), append(append(podFlags, flags...),
 		"--kubeconfig="+cp.Kubeconfig,
 		"--leader-elect=false",
 		"--use-service-account-credentials=false",
-		"--service-account-private-key-file="+filepath.Join(cp.Dir, apiServerKey), // for Secrets that ask for a token
+		"--service-account-private-key-file="+filepath.Join(cp.Dir, apiServerKey), // for token Secrets
 		"--secure-port=0",
-		// Fake kubelets send no heartbeats (see startKwok). A node is NotReady when its condition says so.
+		// Fake kubelets send no heartbeats (see startKwok). A node is NotReady if its condition
+		// is.
 		"--node-monitor-grace-period=8760h",
-		// At the defaults of 20 and 30, 3,000 pods take over a minute just to be created.
+		// At the defaults of 20 and 30, the controllers need over a minute to create 3,000 pods.
 		"--kube-api-qps=1000", "--kube-api-burst=2000",
 	)...)
 	return err
@@ -124,16 +127,19 @@ func (cp *ControlPlane) startKwok(podStartup time.Duration) error {
 		"--kubeconfig="+cp.Kubeconfig,
 		"--config="+config,
 		nodes,
-		// No Leases: when a node is deleted while its Lease is being renewed, and soon made again under the same name, KWOK 0.8.0
-		// stops renewing those of all other nodes, which are unreachable 50 s later (the name is twice in a heap that finds only one).
+		// KWOK renews no Leases. Otherwise KWOK 0.8.0 stops renewing the Leases of all other
+		// nodes if a node is deleted during a renewal and soon recreated under the same name: the
+		// name is twice in a heap that finds only one. The other nodes are unreachable 50 s
+		// later.
 		"--node-lease-duration-seconds=0",
 		"--cidr=10.64.0.0/10", // the default has room for 254 pods
-		"--v=WARN",            // at INFO it tells every step of every pod
+		"--v=WARN",            // INFO logs every step of every pod
 	)
 	return err
 }
 
-// waitForControllers returns when the controller manager has made the first thing that it makes in every cluster.
+// waitForControllers returns when the controller manager has created the ServiceAccount
+// "default", which every cluster has.
 func (cp *ControlPlane) waitForControllers(ctx context.Context) error {
 	return poll(ctx, "kube-controller-manager to work", cp.running(), func(ctx context.Context) error {
 		_, err := cp.client.CoreV1().ServiceAccounts(corev1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
@@ -141,8 +147,9 @@ func (cp *ControlPlane) waitForControllers(ctx context.Context) error {
 	})
 }
 
-// poll calls check until it returns nil. It gives up when one of the processes ends, with that as the error, and after
-// startTimeout or at the deadline of ctx if that is later, with check's last error.
+// poll calls check until it returns nil. It fails with the error of a process as soon as one of
+// the processes ends. It fails with the last error of check after startTimeout, or at the
+// deadline of ctx if that is later.
 func poll(ctx context.Context, what string, processes []*Process, check func(context.Context) error) error {
 	timeout := startTimeout
 	if deadline, ok := ctx.Deadline(); ok {
@@ -170,9 +177,9 @@ func poll(ctx context.Context, what string, processes []*Process, check func(con
 	return fmt.Errorf("waiting for %s: %w", what, err)
 }
 
-// loopback returns this process's own address in 127.0.0.0/8. Whoever looks for a free port has to close it before a
-// child can open it; on an address that no other process listens on, and that no client's connections come from, nobody
-// takes it in between.
+// loopback returns this process's own address in 127.0.0.0/8. The lab closes a free port that it
+// has found before a child process opens it. In between, no other process takes the port: no
+// other process listens on this address, and no client connects from it.
 func loopback() string {
 	pid := os.Getpid() // at most 22 bits on Linux
 	return net.IPv4(127, byte(pid>>16), byte(pid>>8), byte(pid)).String()
@@ -180,26 +187,28 @@ func loopback() string {
 
 func (cp *ControlPlane) host(port string) string { return net.JoinHostPort(cp.address, port) }
 
-// handedOut holds the addresses that freePort has given away, of all control planes of this process: they share its address on loopback.
-var handedOut sync.Map
+// usedAddresses holds the addresses that freePort has returned, for all control planes of this
+// process. They share its address on loopback.
+var usedAddresses sync.Map
 
-// freePort returns a TCP port on which nothing listens at the control plane's address. It never returns one twice: whoever got it first may
-// not listen yet, or may have ended and be started again.
+// freePort returns a TCP port on which no process listens at the control plane's address. It
+// never returns the same port twice. The first process that got the port may not listen yet, or
+// may be restarted.
 func (cp *ControlPlane) freePort() (string, error) {
 	for {
 		listener, err := net.Listen("tcp", cp.host("0"))
 		if err != nil {
 			return "", fmt.Errorf("looking for a free port: %w", err)
 		}
-		defer listener.Close() // when a port is found, so that each look finds another
-		if _, taken := handedOut.LoadOrStore(listener.Addr().String(), true); !taken {
+		defer listener.Close() // on return, so that each attempt finds another port
+		if _, taken := usedAddresses.LoadOrStore(listener.Addr().String(), true); !taken {
 			return strconv.Itoa(listener.Addr().(*net.TCPAddr).Port), nil
 		}
 	}
 }
 
-// FreeAddress returns host and port of the control plane on which nothing listens, for a program that is started beside it. It never
-// returns the same twice.
+// FreeAddress returns a host and port of the control plane on which no process listens, for a
+// program that runs beside it. It never returns the same address twice.
 func (cp *ControlPlane) FreeAddress() (string, error) {
 	port, err := cp.freePort()
 	return cp.host(port), err

@@ -2,7 +2,8 @@ package lab
 
 import "testing"
 
-// TestFreePorts asks for so many ports that some would come twice by chance: of some 28,000, or even 64,000, 3,000 are drawn.
+// TestFreePorts asks for so many ports that some would come twice by chance: of some 28,000, or
+// even 64,000, 3,000 are drawn.
 func TestFreePorts(t *testing.T) {
 	const ports = 3000
 	one, other := &ControlPlane{address: loopback()}, &ControlPlane{address: loopback()}

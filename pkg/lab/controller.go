@@ -6,27 +6,32 @@ import (
 	"slices"
 )
 
-// ControllerOptions say which controller StartController starts. The zero value is this project's controller as it ships.
+// ControllerOptions configures the controller that StartController starts. The zero value is this
+// project's controller with its shipped configuration.
 type ControllerOptions struct {
-	// ConfigFile is a SpotControllerConfiguration. Empty: config/controller-config.yaml of the checkout.
+	// ConfigFile is a SpotControllerConfiguration. Empty: config/controller-config.yaml of the
+	// checkout.
 	ConfigFile string
-	// Edit, when set, changes the decoded ConfigFile before the controller reads it. Numbers are float64, as in any decoded JSON.
+	// Edit, if set, changes the decoded ConfigFile before the controller reads it. Numbers are
+	// float64, as in any decoded JSON.
 	Edit func(config map[string]any)
-	// SchedulerConfigFile and EditScheduler are the same for the file that says the policy: what the scheduler was started with. Empty:
-	// config/scheduler-config.yaml of the checkout.
+	// SchedulerConfigFile and EditScheduler do the same for the file with the policy, which is
+	// the scheduler's configuration. Empty: config/scheduler-config.yaml of the checkout.
 	SchedulerConfigFile string
 	EditScheduler       func(config map[string]any)
-	// Kubeconfig is the credential it runs with. Empty: that of the ServiceAccount kube-system/spot-controller, which may do what the
-	// manifests grant and nothing else.
+	// Kubeconfig is the credential of the controller. Empty: the credential of the ServiceAccount
+	// kube-system/spot-controller, which has only the rights that the manifests grant.
 	Kubeconfig string
-	// Binary is the program. Empty: bin/spot-controller of the checkout.
+	// Binary is the path of the program. Empty: bin/spot-controller of the checkout.
 	Binary string
-	// Flags are added to those that the lab sets, and win over them.
+	// Flags are appended to the flags of the lab and override them.
 	Flags []string
 }
 
-// StartController starts a controller and returns when it is ready: its informers have synced, and it leads or stands by. A controller that
-// ends before that is an *ExitError with the tail of its log; one that is not ready after two minutes is killed.
+// StartController starts a controller and returns when it is ready: its informers have synced,
+// and it leads or waits for the lease. If the controller ends before that, the error is an
+// *ExitError with the end of its log. StartController kills a controller that is not ready after
+// two minutes.
 func (cp *ControlPlane) StartController(ctx context.Context, options ControllerOptions) (*Process, error) {
 	const name = "spot-controller"
 	if options.ConfigFile == "" {
@@ -84,8 +89,8 @@ func (cp *ControlPlane) StartController(ctx context.Context, options ControllerO
 	return cp.untilReady(ctx, p)
 }
 
-// ControllerKubeconfig returns a file with the credential of the ServiceAccount kube-system/spot-controller, to which the first call
-// grants what the manifests ship.
+// ControllerKubeconfig returns a file with the credential of the ServiceAccount
+// kube-system/spot-controller. The first call applies the shipped manifests of that account.
 func (cp *ControlPlane) ControllerKubeconfig(ctx context.Context) (string, error) {
 	cp.granting.Lock()
 	defer cp.granting.Unlock()
@@ -99,7 +104,8 @@ func (cp *ControlPlane) ControllerKubeconfig(ctx context.Context) (string, error
 	return cp.controllerKubeconfig, nil
 }
 
-// Controllers returns every controller that was started, in that order: also those that have ended, or never became ready.
+// Controllers returns every controller that was started, in order of their starts. It includes
+// controllers that have ended or never became ready.
 func (cp *ControlPlane) Controllers() []*Process {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()

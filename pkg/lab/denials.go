@@ -10,13 +10,14 @@ import (
 	"strings"
 )
 
-// inTerminatingNamespace is what the API server answers, also to an administrator, when something is to be created in a
-// namespace that is being deleted. It has the status of a denied right, and says nothing about rights.
+// inTerminatingNamespace matches the API server's answer to a request that creates an object in a
+// namespace that is being deleted. Administrators get it too. It has the status of a denied right
+// but does not depend on rights.
 var inTerminatingNamespace = regexp.MustCompile(
 	`is forbidden: unable to create new content in namespace \S+ because it is being terminated`)
 
-// Denials returns the lines of the process's log so far that tell of a right that it lacks: those with the word "forbidden",
-// however it is written.
+// Denials returns the lines of the process's log so far that report a missing right: lines with
+// the word "forbidden" in any case.
 func (p *Process) Denials() ([]string, error) {
 	log, err := os.Open(p.Log)
 	if err != nil {

@@ -18,32 +18,36 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// ExtenderOptions say which extender StartExtender starts. The zero value is this project's extender as it ships.
+// ExtenderOptions configures the extender that StartExtender starts. The zero value is this
+// project's extender with its shipped configuration.
 type ExtenderOptions struct {
-	// SchedulerConfigFile says the policy. Empty: config/scheduler-config.yaml of the checkout.
+	// SchedulerConfigFile contains the policy. Empty: config/scheduler-config.yaml of the
+	// checkout.
 	SchedulerConfigFile string
-	// EditScheduler, when set, changes the decoded SchedulerConfigFile before the extender reads it.
+	// EditScheduler, if set, changes the decoded SchedulerConfigFile before the extender reads
+	// it.
 	EditScheduler func(config map[string]any)
-	// Kubeconfig is the credential it runs with. Empty: that of the ServiceAccount kube-system/spot-extender, which may do what the
-	// manifests grant and nothing else.
+	// Kubeconfig is the credential of the extender. Empty: the credential of the ServiceAccount
+	// kube-system/spot-extender, which has only the rights that the manifests grant.
 	Kubeconfig string
-	// Certificates are the files that it serves with and knows its clients by; of them ClientCert and ClientKey are not used. Zero: those of
+	// Certificates are the extender's serving certificate and the authority that it trusts; it
+	// does not use ClientCert and ClientKey. Zero: the certificates of
 	// ControlPlane.ExtenderCertificates.
 	Certificates Certificates
-	// Flags are added to those that the lab sets, and win over them.
+	// Flags are appended to the flags of the lab and override them.
 	Flags []string
 }
 
-// Extender is an extender that the lab started.
 type Extender struct {
 	*Process
-	// Address is the host:port at which it serves kube-scheduler, and other replicas.
+	// Address is the host:port at which it serves kube-scheduler and other replicas.
 	Address string
 }
 
-// Certificates are the files by which extenders and their clients know each other.
+// Certificates are the files with which extenders and their clients authenticate each other.
 type Certificates struct {
-	// CA is the authority of all of them. Cert and Key are the extenders' own, for ExtenderName; ClientCert and ClientKey a client's.
+	// CA is the authority that issues all certificates. Cert and Key belong to the extenders and
+	// are issued for ExtenderName. ClientCert and ClientKey belong to a client.
 	CA, Cert, Key, ClientCert, ClientKey string
 }
 
@@ -53,14 +57,16 @@ const ExtenderName = "spot-extender.kube-system.svc"
 var extenderAccount = account{"spot-extender",
 	[]string{"manifests/components/extender/serviceaccount.yaml", "manifests/components/extender/rbac.yaml"}}
 
-// extenders is what all extenders of a control plane share; each is empty until it is asked for, and guarded by ControlPlane.granting.
+// extenders is the state that all extenders of a control plane share. The first call that needs a
+// field sets it. ControlPlane.granting guards the fields.
 type extenders struct {
 	kubeconfig   string
 	certificates *Certificates
 }
 
-// StartExtender starts an extender and returns when it is ready: its informers have synced, and it leads or stands by. An extender that
-// ends before that is an *ExitError with the tail of its log; one that is not ready after two minutes is killed.
+// StartExtender starts an extender and returns when it is ready: its informers have synced, and
+// it leads or waits for the lease. If the extender ends before that, the error is an *ExitError
+// with the end of its log. StartExtender kills an extender that is not ready after two minutes.
 func (cp *ControlPlane) StartExtender(ctx context.Context, options ExtenderOptions) (*Extender, error) {
 	const name = "spot-extender"
 	if options.SchedulerConfigFile == "" {
@@ -112,8 +118,9 @@ func (cp *ControlPlane) StartExtender(ctx context.Context, options ExtenderOptio
 	return &Extender{p, addresses["requests"]}, nil
 }
 
-// ExtendedScheduler returns how a stock kube-scheduler is started that asks the extender at an address, with config/extender.yaml of the
-// checkout: it places the pods of the profiles spot-aware-scheduler and default-scheduler.
+// ExtendedScheduler returns the options of a stock kube-scheduler that calls the extender at an
+// address, with config/extender.yaml of the checkout. It schedules the pods of the profiles
+// spot-aware-scheduler and default-scheduler.
 func (cp *ControlPlane) ExtendedScheduler(address string) (SchedulerOptions, error) {
 	certificates, err := cp.ExtenderCertificates()
 	if err != nil {
@@ -127,15 +134,15 @@ func (cp *ControlPlane) ExtendedScheduler(address string) (SchedulerOptions, err
 			extender["urlPrefix"] = "https://" + address
 			tls := extender["tlsConfig"].(map[string]any)
 			tls["caFile"], tls["certFile"], tls["keyFile"] = certificates.CA, certificates.ClientCert, certificates.ClientKey
-			// As StartStockScheduler.
+			// The same as in StartStockScheduler.
 			config["clientConnection"] = map[string]any{"qps": 500, "burst": 1000}
 			config["leaderElection"] = map[string]any{"leaderElect": false}
 		},
 	}, nil
 }
 
-// extenderKubeconfig returns a file with the credential of the ServiceAccount kube-system/spot-extender, to which the first call grants
-// what the manifests ship.
+// extenderKubeconfig returns a file with the credential of the ServiceAccount
+// kube-system/spot-extender. The first call applies the shipped manifests of that account.
 func (cp *ControlPlane) extenderKubeconfig(ctx context.Context) (string, error) {
 	cp.granting.Lock()
 	defer cp.granting.Unlock()
@@ -149,7 +156,8 @@ func (cp *ControlPlane) extenderKubeconfig(ctx context.Context) (string, error) 
 	return cp.extenders.kubeconfig, nil
 }
 
-// ExtenderCertificates returns the certificates of this control plane's extenders, which the first call makes.
+// ExtenderCertificates returns the certificates of this control plane's extenders. The first call
+// makes them.
 func (cp *ControlPlane) ExtenderCertificates() (Certificates, error) {
 	cp.granting.Lock()
 	defer cp.granting.Unlock()
@@ -163,7 +171,8 @@ func (cp *ControlPlane) ExtenderCertificates() (Certificates, error) {
 	return *cp.extenders.certificates, nil
 }
 
-// MakeCertificates makes certificates of an authority of their own, good for a day, in a new directory.
+// MakeCertificates makes an authority and certificates that are valid for a day, in a new
+// directory.
 func MakeCertificates(dir string) (Certificates, error) {
 	c := Certificates{
 		CA: filepath.Join(dir, "ca.crt"), Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"),
@@ -184,7 +193,7 @@ func MakeCertificates(dir string) (Certificates, error) {
 		return c, err
 	}
 	both := []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
-	for i, of := range []struct {
+	for i, certificate := range []struct {
 		cert, key, name string
 		usages          []x509.ExtKeyUsage
 	}{{c.Cert, c.Key, ExtenderName, both}, {c.ClientCert, c.ClientKey, "kube-scheduler", both[1:]}} {
@@ -193,21 +202,21 @@ func MakeCertificates(dir string) (Certificates, error) {
 			return c, fmt.Errorf("making certificates: %w", err)
 		}
 		raw, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-			SerialNumber: big.NewInt(int64(i) + 2), Subject: pkix.Name{CommonName: of.name}, DNSNames: []string{of.name},
+			SerialNumber: big.NewInt(int64(i) + 2), Subject: pkix.Name{CommonName: certificate.name}, DNSNames: []string{certificate.name},
 			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: slices.Clone(of.usages),
+			KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: slices.Clone(certificate.usages),
 		}, ca, key.Public(), caKey)
 		if err != nil {
 			return c, fmt.Errorf("making certificates: %w", err)
 		}
-		if err := writeCertificate(of.cert, of.key, raw, key); err != nil {
+		if err := writeCertificate(certificate.cert, certificate.key, raw, key); err != nil {
 			return c, err
 		}
 	}
 	return c, nil
 }
 
-// writeCertificate writes a certificate, and its key unless that has no file.
+// writeCertificate writes a certificate and, if keyFile is not empty, its key.
 func writeCertificate(certFile, keyFile string, raw []byte, key *ecdsa.PrivateKey) error {
 	cert, err := x509.ParseCertificate(raw)
 	if err != nil {

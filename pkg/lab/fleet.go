@@ -1,7 +1,7 @@
 package lab
 
-// DefaultNodes are the nodes of the demo, and of a lab that is not told others: on-demand nodes of one type and eight spot
-// pools (instance type and zone) over three zones.
+// DefaultNodes returns the nodes of the demo, which are also the default nodes of a lab:
+// on-demand nodes of one type, and eight spot pools (instance type and zone) in three zones.
 func DefaultNodes() []NodeSpec {
 	const a, b, c = "us-east-1a", "us-east-1b", "us-east-1c"
 	return Expand([]NodeGroup{

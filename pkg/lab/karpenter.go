@@ -2,7 +2,6 @@ package lab
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -10,30 +9,29 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 const (
-	// KarpenterCapacityLabel says on Karpenter's nodes whether they are Spot or OnDemand.
+	// KarpenterCapacityLabel is Karpenter's label for the capacity type of a node, Spot or
+	// OnDemand.
 	KarpenterCapacityLabel = "karpenter.sh/capacity-type"
 	// KarpenterPoolLabel names the NodePool of a node and of a NodeClaim.
 	KarpenterPoolLabel = "karpenter.sh/nodepool"
-	// KarpenterPriceLabel on Karpenter's nodes is what the node costs, in US dollars per hour.
+	// KarpenterPriceLabel is Karpenter's label for the price of a node, in US dollars per hour.
 	KarpenterPriceLabel = "eks-node-viewer/instance-price"
 
 	nodeClassName  = "default"
 	karpenterGroup = "karpenter.sh"
 )
 
-// The kinds of Karpenter, for clients that know no types of theirs.
+// The kinds of Karpenter, for clients that do not have its types.
 var (
 	NodePoolKind  = schema.GroupVersionKind{Group: karpenterGroup, Version: "v1", Kind: "NodePool"}
 	NodeClaimKind = schema.GroupVersionKind{Group: karpenterGroup, Version: "v1", Kind: "NodeClaim"}
@@ -41,46 +39,53 @@ var (
 	nodeClassKind = schema.GroupVersionKind{Group: "karpenter.kwok.sh", Version: "v1alpha1", Kind: "KWOKNodeClass"}
 )
 
-// DefaultKarpenterTypes are the instance types that Karpenter may buy unless the caller names others: 1, 2, 4 and 8 CPUs with 2 GiB each.
-// With few types it is clear which one is the cheapest.
+// DefaultKarpenterTypes are the instance types that Karpenter launches by default: 1, 2, 4 and 8
+// CPUs with 2 GiB of memory per CPU. With few types it is clear which type is the cheapest.
 var DefaultKarpenterTypes = []string{"c-1x-amd64-linux", "c-2x-amd64-linux", "c-4x-amd64-linux", "c-8x-amd64-linux"}
 
-// KarpenterOptions say which Karpenter StartKarpenter starts. The zero value is ready to use.
+// KarpenterOptions configures the Karpenter that StartKarpenter starts. The zero value is ready
+// to use.
 type KarpenterOptions struct {
-	// InstanceTypes are the names of the instance types that Karpenter may buy. Empty: DefaultKarpenterTypes.
+	// InstanceTypes are the names of the instance types that Karpenter may launch. Empty:
+	// DefaultKarpenterTypes.
 	InstanceTypes []string
-	// NodeRegistrationDelay is the time from the launch of a node to its Node object, in whole seconds: what a machine takes to boot.
+	// NodeRegistrationDelay is the time from the launch of a node to its Node object, in whole
+	// seconds. It simulates the boot time of a machine.
 	NodeRegistrationDelay time.Duration
-	// NodePools are created before StartKarpenter returns. Empty: one with the defaults of NodePool.
+	// NodePools are created before StartKarpenter returns. Empty: one NodePool with default
+	// values.
 	NodePools []NodePool
-	// Flags are added to those that the lab sets, and win over them.
+	// Flags are appended to the flags of the lab and override them.
 	Flags []string
 }
 
-// NodePool describes a NodePool of Karpenter. The zero value buys spot and on-demand, without a limit, and is not consolidated.
+// NodePool describes a NodePool of Karpenter. By default, Karpenter launches spot and on-demand
+// nodes for it without a limit and does not consolidate them.
 type NodePool struct {
 	// Name is default if empty.
 	Name string
 	// CapacityTypes are Spot and OnDemand if empty.
 	CapacityTypes []string
-	// Weight orders NodePools: Karpenter tries those with the greatest weight first. Zero: none.
+	// Weight orders NodePools: Karpenter tries the pool with the greatest weight first. Zero: no
+	// weight.
 	Weight int
-	// CPULimit is the quantity of CPUs that all nodes of the pool may have together. Empty: no limit.
+	// CPULimit limits the number of CPUs of all nodes of the pool together. Empty: no limit.
 	CPULimit string
-	// ConsolidateAfter is how long no pod may have come to a node or gone from it before Karpenter consolidates the node, in whole seconds.
-	// Zero: Karpenter consolidates nothing.
+	// ConsolidateAfter is the time without a new or removed pod after which Karpenter may
+	// consolidate a node, in whole seconds. Zero: Karpenter does not consolidate nodes.
 	ConsolidateAfter time.Duration
-	// ExpireAfter is how old a node may become before Karpenter deletes it, in whole seconds, whatever its budgets are. Zero: it may become
-	// any age.
+	// ExpireAfter is the age at which Karpenter deletes a node regardless of its budgets, in
+	// whole seconds. Zero: nodes do not expire.
 	ExpireAfter time.Duration
-	// TerminationGracePeriod is how long Karpenter drains a node before it deletes the pods that are left there, in whole seconds. Zero: until
-	// they are evicted.
+	// TerminationGracePeriod limits the time for which Karpenter drains a node, in whole seconds.
+	// After that, Karpenter deletes the remaining pods. Zero: Karpenter waits until all pods are
+	// evicted.
 	TerminationGracePeriod time.Duration
 	// Labels are set on the pool's nodes.
 	Labels map[string]string
 }
 
-// object returns the NodePool as the API server takes it.
+// object returns the NodePool as an API object.
 func (p NodePool) object() *unstructured.Unstructured {
 	capacityTypes := p.CapacityTypes
 	if len(capacityTypes) == 0 {
@@ -113,7 +118,7 @@ func (p NodePool) object() *unstructured.Unstructured {
 		},
 		"disruption": map[string]any{
 			"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": orNever(p.ConsolidateAfter),
-			// The default of 10 % would slow consolidation down, and hide what it does.
+			// The default of 10 % would slow consolidation down and hide its effects.
 			"budgets": []any{map[string]any{"nodes": "100%"}},
 		},
 	}
@@ -148,9 +153,11 @@ func anySlice(values []string) []any {
 	return out
 }
 
-// StartKarpenter installs Karpenter's CRDs, starts Karpenter with its provider of simulated nodes, creates the NodePools, and returns when
-// they are ready. KWOK serves the nodes that it buys. It runs as administrator; unlike everything else it serves its metrics and its health
-// on all addresses of the machine, because it has no setting for that. Only one can run at a time.
+// StartKarpenter installs Karpenter's CRDs, starts Karpenter with its provider of simulated
+// nodes, and creates the NodePools. It returns when they are ready. KWOK simulates the kubelets
+// of the nodes that Karpenter launches. Karpenter runs with the administrator's credential. It
+// serves metrics and health on all addresses of the machine, because it has no flag for the
+// address. Only one Karpenter can run at a time.
 func (cp *ControlPlane) StartKarpenter(ctx context.Context, options KarpenterOptions) (*Process, error) {
 	binary := cp.tool("karpenter-kwok")
 	if _, err := os.Stat(binary); err != nil {
@@ -180,7 +187,7 @@ func (cp *ControlPlane) StartKarpenter(ctx context.Context, options KarpenterOpt
 	if err != nil {
 		return nil, err
 	}
-	// Karpenter takes its credential from the environment only.
+	// Karpenter reads its credential only from the environment.
 	p, err := cp.start("karpenter", "env", append([]string{
 		"KUBECONFIG=" + cp.Kubeconfig, binary,
 		"--metrics-port=" + metrics, "--health-probe-port=" + health,
@@ -200,7 +207,8 @@ func (cp *ControlPlane) StartKarpenter(ctx context.Context, options KarpenterOpt
 	return p, nil
 }
 
-// applyNodePools creates the node class and the NodePools and returns when Karpenter says that it can use them.
+// applyNodePools creates the node class and the NodePools. It returns when Karpenter reports that
+// they are ready.
 func (cp *ControlPlane) applyNodePools(ctx context.Context, c client.Client, p *Process, options KarpenterOptions) error {
 	if err := applyNodeClass(ctx, c, options.NodeRegistrationDelay); err != nil {
 		return err
@@ -221,14 +229,14 @@ func (cp *ControlPlane) applyNodePools(ctx context.Context, c client.Client, p *
 				return err
 			}
 			if !conditionTrue(object, "Ready") {
-				return fmt.Errorf("NodePool %s is not", object.GetName())
+				return fmt.Errorf("NodePool %s is not ready", object.GetName())
 			}
 		}
 		return nil
 	})
 }
 
-// applyNodeClass creates or replaces the node class of all NodePools.
+// applyNodeClass creates or replaces the node class that all NodePools use.
 func applyNodeClass(ctx context.Context, c client.Client, registrationDelay time.Duration) error {
 	class := &unstructured.Unstructured{Object: map[string]any{
 		"spec": map[string]any{"nodeRegistrationDelay": registrationDelay.String()},
@@ -238,7 +246,8 @@ func applyNodeClass(ctx context.Context, c client.Client, registrationDelay time
 	return apply(ctx, c, class)
 }
 
-// SetNodeRegistrationDelay changes KarpenterOptions.NodeRegistrationDelay of a running Karpenter, for nodes that it launches afterwards.
+// SetNodeRegistrationDelay changes KarpenterOptions.NodeRegistrationDelay of a running Karpenter,
+// for nodes that it launches later.
 func (cp *ControlPlane) SetNodeRegistrationDelay(ctx context.Context, delay time.Duration) error {
 	c, err := client.New(cp.config, client.Options{})
 	if err != nil {
@@ -247,8 +256,9 @@ func (cp *ControlPlane) SetNodeRegistrationDelay(ctx context.Context, delay time
 	return applyNodeClass(ctx, c, delay)
 }
 
-// ApplyNodePool creates a NodePool of a running Karpenter, or replaces the specification of the one with that name. Karpenter caches for up
-// to five minutes that it need not consolidate a node; a changed specification voids that.
+// ApplyNodePool creates a NodePool of a running Karpenter, or replaces its specification.
+// Karpenter caches for up to five minutes that it cannot consolidate a node. A changed
+// specification invalidates that cache.
 func (cp *ControlPlane) ApplyNodePool(ctx context.Context, pool NodePool) error {
 	c, err := client.New(cp.config, client.Options{})
 	if err != nil {
@@ -257,7 +267,7 @@ func (cp *ControlPlane) ApplyNodePool(ctx context.Context, pool NodePool) error 
 	return apply(ctx, c, pool.object())
 }
 
-// apply creates an object, or replaces the specification of the one that exists.
+// apply creates an object or replaces the specification of an existing object.
 func apply(ctx context.Context, c client.Client, object *unstructured.Unstructured) error {
 	err := c.Create(ctx, object.DeepCopy())
 	for apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) {
@@ -275,7 +285,8 @@ func apply(ctx context.Context, c client.Client, object *unstructured.Unstructur
 	return nil
 }
 
-// installKarpenterCRDs creates those CRDs that do not exist and returns, with a client that knows them, when the API server serves them.
+// installKarpenterCRDs creates the CRDs that do not exist. It returns a client with these kinds
+// when the API server serves them.
 func (cp *ControlPlane) installKarpenterCRDs(ctx context.Context) (client.Client, error) {
 	files, err := filepath.Glob(filepath.Join(cp.karpenterData(), "crds", "*.yaml"))
 	if err != nil || len(files) == 0 {
@@ -299,7 +310,7 @@ func (cp *ControlPlane) installKarpenterCRDs(ctx context.Context) (client.Client
 					return err
 				}
 				if !conditionTrue(crd, "Established") {
-					return errors.New("it is not")
+					return errors.New("it is not established")
 				}
 				return nil
 			})
@@ -311,7 +322,7 @@ func (cp *ControlPlane) installKarpenterCRDs(ctx context.Context) (client.Client
 	return c, nil
 }
 
-// conditionTrue reports whether the object's status has this condition with the status True.
+// conditionTrue reports whether the object's status has this condition with status True.
 func conditionTrue(object *unstructured.Unstructured, conditionType string) bool {
 	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
 	return slices.ContainsFunc(conditions, func(c any) bool {
@@ -320,110 +331,9 @@ func conditionTrue(object *unstructured.Unstructured, conditionType string) bool
 	})
 }
 
-// karpenterData is where hack/tools.sh puts what Karpenter needs besides its binary.
-func (cp *ControlPlane) karpenterData() string { return filepath.Join(cp.Root, ".local", "karpenter") }
-
-// KarpenterType is an instance type of Karpenter's simulated provider.
-type KarpenterType struct {
-	Name string
-	// CPUMilli, MemoryMiB and Pods are what pods may use of a node.
-	CPUMilli, MemoryMiB, Pods int64
-	// Price is the lowest in any zone by capacity type, Spot or OnDemand, in US dollars per hour.
-	Price map[string]float64
-}
-
-// The provider takes this off every node's capacity.
-const karpenterReservedCPUMilli, karpenterReservedMemoryMiB = 100, 10
-
-// KarpenterTypes returns the instance types with these names, in the same order.
-func (cp *ControlPlane) KarpenterTypes(names ...string) ([]KarpenterType, error) {
-	raw, err := cp.readKarpenterTypes(names)
-	if err != nil {
-		return nil, err
-	}
-	var types []KarpenterType
-	for _, data := range raw {
-		var t struct {
-			Name      string                       `json:"name"`
-			Resources map[string]resource.Quantity `json:"resources"`
-			Offerings []struct {
-				Price        float64
-				Requirements []corev1.NodeSelectorRequirement
-			} `json:"offerings"`
-		}
-		if err := json.Unmarshal(data, &t); err != nil {
-			return nil, fmt.Errorf("reading Karpenter's instance types: %w", err)
-		}
-		cpu, memory, pods := t.Resources["cpu"], t.Resources["memory"], t.Resources["pods"]
-		out := KarpenterType{
-			Name: t.Name, CPUMilli: cpu.MilliValue() - karpenterReservedCPUMilli,
-			MemoryMiB: memory.Value()>>20 - karpenterReservedMemoryMiB, Pods: pods.Value(), Price: map[string]float64{},
-		}
-		for _, offering := range t.Offerings {
-			for _, requirement := range offering.Requirements {
-				if requirement.Key != KarpenterCapacityLabel {
-					continue
-				}
-				for _, capacity := range requirement.Values {
-					if known, ok := out.Price[capacity]; !ok || offering.Price < known {
-						out.Price[capacity] = offering.Price
-					}
-				}
-			}
-		}
-		types = append(types, out)
-	}
-	return types, nil
-}
-
-// readKarpenterTypes returns the descriptions of the instance types with these names, in the same order.
-func (cp *ControlPlane) readKarpenterTypes(names []string) ([]json.RawMessage, error) {
-	data, err := os.ReadFile(filepath.Join(cp.karpenterData(), "instance_types.json"))
-	if err != nil {
-		return nil, fmt.Errorf("%w: hack/tools.sh karpenter copies it", err)
-	}
-	var all []json.RawMessage
-	if err := json.Unmarshal(data, &all); err != nil {
-		return nil, fmt.Errorf("reading Karpenter's instance types: %w", err)
-	}
-	byName := map[string]json.RawMessage{}
-	for _, one := range all {
-		var named struct{ Name string }
-		if err := json.Unmarshal(one, &named); err != nil {
-			return nil, fmt.Errorf("reading Karpenter's instance types: %w", err)
-		}
-		byName[named.Name] = one
-	}
-	var chosen []json.RawMessage
-	for _, name := range names {
-		one, ok := byName[name]
-		if !ok {
-			return nil, fmt.Errorf("InstanceTypes: Karpenter has no %q; it has names such as %s", name, strings.Join(DefaultKarpenterTypes, ", "))
-		}
-		chosen = append(chosen, one)
-	}
-	return chosen, nil
-}
-
-// writeKarpenterTypes writes a file with the instance types of these names and returns its name.
-func (cp *ControlPlane) writeKarpenterTypes(names []string) (string, error) {
-	chosen, err := cp.readKarpenterTypes(names)
-	if err != nil {
-		return "", err
-	}
-	data, err := json.Marshal(chosen)
-	if err != nil {
-		return "", fmt.Errorf("writing Karpenter's instance types: %w", err)
-	}
-	file := filepath.Join(cp.Dir, "karpenter-types.json")
-	if err := os.WriteFile(file, data, 0o600); err != nil {
-		return "", fmt.Errorf("writing Karpenter's instance types: %w", err)
-	}
-	return file, nil
-}
-
-// portOnAllAddresses returns a TCP port on which nothing listens on any address of this machine. It is below those that the system gives to
-// clients, so that no connection takes it before it is used.
+// portOnAllAddresses returns a TCP port on which no process listens on any address of this
+// machine. The port is below the range that the kernel assigns to clients, so no connection uses
+// it before Karpenter listens.
 func portOnAllAddresses() (string, error) {
 	const first, ports = 10000, 20000
 	for try := range ports {
@@ -435,7 +345,7 @@ func portOnAllAddresses() (string, error) {
 		if err := listener.Close(); err != nil {
 			return "", err
 		}
-		if _, taken := handedOut.LoadOrStore(listener.Addr().String(), true); !taken {
+		if _, taken := usedAddresses.LoadOrStore(listener.Addr().String(), true); !taken {
 			return port, nil
 		}
 	}

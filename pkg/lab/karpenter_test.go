@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestKarpenter has Karpenter buy a node for pods that nothing else can run.
+// TestKarpenter starts Karpenter and pods that fit on no node: Karpenter launches a node.
 func TestKarpenter(t *testing.T) {
 	cp, client := startLab(t, Options{PodStartup: 100 * time.Millisecond})
 	if _, err := cp.StartStockScheduler(t.Context()); err != nil {
@@ -26,7 +26,7 @@ func TestKarpenter(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitUntilReady(t, client, createDeployment(t, client, "web", corev1.DefaultSchedulerName, 5))
-	// The pool with the greater weight has no capacity left.
+	// The pool with the greater weight has no capacity.
 	type node struct{ Pool, Capacity, Team, Type string }
 	bought := func() (got []node) {
 		nodes, err := client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
@@ -52,13 +52,13 @@ func TestKarpenter(t *testing.T) {
 	}
 	allocatable := nodes.Items[0].Status.Allocatable
 	if got, want := allocatable.Cpu().MilliValue(), types[0].CPUMilli; got != want {
-		t.Errorf("the node has %dm CPU, KarpenterTypes says %dm", got, want)
+		t.Errorf("the node has %dm CPU, KarpenterTypes reports %dm", got, want)
 	}
 	if got, want := allocatable.Memory().Value(), types[0].MemoryMiB<<20; got != want {
-		t.Errorf("the node has %d bytes of memory, KarpenterTypes says %d", got, want)
+		t.Errorf("the node has %d bytes of memory, KarpenterTypes reports %d", got, want)
 	}
 	if got, want := allocatable.Pods().Value(), types[0].Pods; got != want {
-		t.Errorf("the node takes %d pods, KarpenterTypes says %d", got, want)
+		t.Errorf("the node has room for %d pods, KarpenterTypes reports %d", got, want)
 	}
 	metrics, err := karpenter.Metrics(t.Context())
 	if err != nil {
@@ -68,12 +68,12 @@ func TestKarpenter(t *testing.T) {
 		t.Error("Karpenter's metrics do not count NodeClaims")
 	}
 
-	// The specification of a NodePool can be replaced while Karpenter runs.
+	// ApplyNodePool replaces the specification of a NodePool while Karpenter runs.
 	if err := cp.ApplyNodePool(t.Context(), NodePool{Name: "spot", CapacityTypes: []string{Spot}, Weight: 10}); err != nil {
 		t.Fatal(err)
 	}
 	waitUntilReady(t, client, createDeployment(t, client, "more", corev1.DefaultSchedulerName, 10))
-	eventually(t, "spot to be bought", func(context.Context) error {
+	eventually(t, "Karpenter to launch a spot node", func(context.Context) error {
 		got := bought()
 		for _, n := range got {
 			if n.Pool == "spot" && n.Capacity == Spot {

@@ -1,9 +1,10 @@
-// Package lab runs a real control plane on this machine, without containers: etcd, kube-apiserver,
-// kube-controller-manager and schedulers from their own binaries, with KWOK in the place of kubelets. Tests, the demo and
-// benches stand on it.
+// Package lab runs a real control plane on this machine, without containers: etcd,
+// kube-apiserver, kube-controller-manager and schedulers from their own binaries. KWOK replaces
+// the kubelets. Tests, the demo and benches use it.
 //
-// Everything but Karpenter listens on loopback, on free ports, so several labs run side by side. Nothing outlives the process that
-// called Start: not after Stop, nor when that process is killed.
+// Everything except Karpenter listens on loopback, on free ports, so several labs run side by
+// side. No process outlives the process that called Start, neither after Stop nor if that process
+// is killed.
 package lab
 
 import (
@@ -22,30 +23,36 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Options say what Start starts. The zero value is ready to use.
+// Options configures the control plane that Start starts. The zero value is ready to use.
 type Options struct {
-	// Root is the checkout that holds bin, .local/bin, config and manifests. Empty: what FindRoot finds.
+	// Root is the checkout with bin, .local/bin, config and manifests. Empty: the result of
+	// FindRoot.
 	Root string
-	// Dir is where logs, kubeconfigs and data go: a new or empty directory, or that of an earlier lab. Stop keeps it. Empty: a
-	// temporary directory that goes with the control plane.
+	// Dir is the directory for logs, kubeconfigs and data: a new or empty directory, or the
+	// directory of an earlier lab. Stop does not remove it. Empty: a temporary directory that
+	// Stop removes.
 	Dir string
-	// Kubernetes is the minor version of the API server and the controller manager, out of those that hack/tools.sh builds, such
-	// as "1.37". Empty: that of hack/tools, which is also the scheduler's.
+	// Kubernetes is the minor version of the API server and the controller manager, such as
+	// "1.37". hack/tools.sh must have built it. Empty: the version in hack/tools, which is also
+	// the version of the scheduler.
 	Kubernetes string
 	// APIServerFlags are flags of the API server that the lab does not set itself.
 	APIServerFlags []string
-	// ControllerManagerFlags are the same of the controller manager.
+	// ControllerManagerFlags are flags of the controller manager that the lab does not set
+	// itself.
 	ControllerManagerFlags []string
 	// PodStartup is the time from a pod's binding to its readiness. Zero: one second.
 	PodStartup time.Duration
-	// RealNodes makes a control plane that kubelets can join: ServiceAddress must be an address of this machine, and the API server
-	// listens there, on port 443; pods get their ServiceAccounts' tokens; KWOK plays only the nodes with FakeNodeAnnotation. No
-	// ServiceAccount is made for the scheduler: it comes with its manifests.
+	// RealNodes makes a control plane that kubelets can join. The API server listens on port 443
+	// of ServiceAddress, which must be an address of this machine. Pods get the tokens of their
+	// ServiceAccounts. KWOK manages only the nodes with FakeNodeAnnotation. The lab does not
+	// create the scheduler's ServiceAccount; the caller applies its manifests.
 	RealNodes bool
-	// NoControllers leaves out the controller manager and KWOK, for benches in which nothing but the scheduler is to work: nodes are
-	// Ready from the start, pods never become so, and nobody makes pods or removes what has lost its owner.
+	// NoControllers omits the controller manager and KWOK, for benches in which only the
+	// scheduler works. Nodes are Ready from the start. Pods never become Ready. No controller
+	// creates pods or collects garbage.
 	NoControllers bool
-	// Progress, when set, is told what is being done, a few words at a time.
+	// Progress, if set, is called with the current step, in a few words.
 	Progress func(step string)
 }
 
@@ -53,44 +60,47 @@ type Options struct {
 type ControlPlane struct {
 	// Root is the checkout in use.
 	Root string
-	// Dir holds logs and kubeconfigs.
+	// Dir contains logs and kubeconfigs.
 	Dir string
-	// Kubeconfig is a file with the credential of an administrator.
+	// Kubeconfig is a file with the administrator's credential.
 	Kubeconfig string
-	// SchedulerKubeconfig is a file with the credential of the ServiceAccount kube-system/spot-aware-scheduler, which may do
-	// what manifests/components/scheduler/rbac.yaml grants and nothing else. Empty with Options.RealNodes.
+	// SchedulerKubeconfig is a file with the credential of the ServiceAccount
+	// kube-system/spot-aware-scheduler, which has only the rights that
+	// manifests/components/scheduler/rbac.yaml grants. Empty with Options.RealNodes.
 	SchedulerKubeconfig string
 	// StockKubeconfig is a file with the credential of the user system:kube-scheduler.
 	StockKubeconfig string
-	// KubeletClientCA is a file with the authority by which a kubelet knows the API server. Empty without Options.RealNodes.
+	// KubeletClientCA is a file with the authority of the certificate that the API server
+	// presents to kubelets. Empty without Options.RealNodes.
 	KubeletClientCA string
 
 	config                   *rest.Config // the administrator's
-	etcd                     string       // where etcd listens for clients
+	etcd                     string       // the URL for etcd's clients
 	client                   kubernetes.Interface
 	address                  string // on loopback, where everything listens
 	version                  string // Options.Kubernetes
 	spawner                  spawner
 	realNodes, noControllers bool           // see Options
-	cleanup                  []func() error // in the order of acquisition; Stop runs it backwards
+	cleanup                  []func() error // in the order of acquisition; Stop runs it in reverse
 
 	mu          sync.Mutex
 	processes   []*Process
-	schedulers  []*Process // those of processes that are schedulers
-	controllers []*Process // and controllers
-	started     int        // processes ever started; numbers the log files
+	schedulers  []*Process // the schedulers among processes
+	controllers []*Process // the controllers among processes
+	started     int        // processes started so far; numbers the log files
 	stopped     bool
 	stopOnce    sync.Once
 	stopErr     error
 
-	granting             sync.Mutex // guards what follows, for as long as it is being made
-	controllerKubeconfig string     // empty until it is asked for
+	granting             sync.Mutex // guards the fields below while they are computed
+	controllerKubeconfig string     // empty until first needed
 	extenders            extenders
 }
 
-// Start starts etcd, the API server and, without NoControllers, the controller manager and KWOK, and grants the scheduler's
-// ServiceAccount what the manifests ship. It returns when the API server is ready and the controllers work; ctx bounds the
-// start only. After an error nothing is left.
+// Start starts etcd, the API server and, without NoControllers, the controller manager and KWOK.
+// It grants the scheduler's ServiceAccount the rights that the manifests ship. It returns when
+// the API server is ready and the controllers work. ctx limits only the start. After an error, no
+// process and no temporary directory is left.
 func Start(ctx context.Context, options Options) (_ *ControlPlane, err error) {
 	if options.PodStartup < 0 {
 		return nil, fmt.Errorf("PodStartup: %s: must not be negative", options.PodStartup)
@@ -152,14 +162,17 @@ func Start(ctx context.Context, options Options) (_ *ControlPlane, err error) {
 	return cp, nil
 }
 
-// Config returns a copy of an administrator's client configuration, without a client-side rate limit.
+// Config returns a copy of an administrator's client configuration, without a client-side rate
+// limit.
 func (cp *ControlPlane) Config() *rest.Config { return rest.CopyConfig(cp.config) }
 
-// Etcd returns the URL where etcd takes clients. What is written there reaches the API server without its checks.
+// Etcd returns the URL for etcd's clients. Data that a client writes there bypasses the API
+// server's checks.
 func (cp *ControlPlane) Etcd() string { return cp.etcd }
 
-// Wait blocks until ctx is done, and returns nil, or until a process that nobody stopped has ended, and returns its
-// *ExitError. It watches the processes that run when it is called.
+// Wait blocks until ctx is done or a process ends that was not stopped. It returns nil in the
+// first case and the process's *ExitError in the second. It watches the processes that run when
+// it is called.
 func (cp *ControlPlane) Wait(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -184,15 +197,15 @@ func (cp *ControlPlane) Wait(ctx context.Context) error {
 	}
 }
 
-// Stop ends every process of the control plane and removes its directory if that is temporary. Further calls return what
-// the first one did.
+// Stop ends every process of the control plane and removes its directory if that is temporary.
+// Later calls return the result of the first call.
 func (cp *ControlPlane) Stop() error {
 	cp.stopOnce.Do(func() {
 		cp.mu.Lock()
 		cp.stopped = true
 		cp.mu.Unlock()
 		var errs []error
-		// Nothing that these would write on their way out is wanted.
+		// Kill the processes at once: no data that they write on exit is needed.
 		for _, p := range cp.running() {
 			errs = append(errs, p.Kill())
 		}
@@ -218,7 +231,7 @@ func (cp *ControlPlane) running() []*Process {
 	return running
 }
 
-// prepareDir makes the lab's directory and takes it for this control plane.
+// prepareDir makes the lab's directory and locks it for this control plane.
 func (cp *ControlPlane) prepareDir(dir string) error {
 	if dir == "" {
 		temp, remove, err := tempDir()
@@ -238,7 +251,7 @@ func (cp *ControlPlane) prepareDir(dir string) error {
 		}
 	}
 	for _, name := range []string{"etcd", "logs"} {
-		// What an earlier control plane left here would be mixed up with this one's.
+		// Remove the data of an earlier control plane: it would mix with the data of this one.
 		if err := os.RemoveAll(filepath.Join(cp.Dir, name)); err != nil {
 			return fmt.Errorf("clearing the lab's directory: %w", err)
 		}
@@ -249,8 +262,8 @@ func (cp *ControlPlane) prepareDir(dir string) error {
 	return nil
 }
 
-// lockDir makes cp.Dir and holds a lock in it that ends with the control plane or this process. It refuses a directory
-// with something else in it: a lab overwrites files.
+// lockDir makes cp.Dir and locks it until the control plane or this process ends. It rejects a
+// directory with foreign files, because a lab overwrites files.
 func (cp *ControlPlane) lockDir() error {
 	const name = "spot-lab.lock"
 	if err := os.MkdirAll(cp.Dir, 0o755); err != nil {
@@ -276,8 +289,9 @@ func (cp *ControlPlane) lockDir() error {
 	return nil
 }
 
-// FindRoot returns the checkout that this program belongs to: the folder above the executable's (which is bin), or the
-// nearest of the working directory and its parents that has the shipped manifests.
+// FindRoot returns the checkout that this program belongs to: the parent of the executable's
+// directory (bin), or the nearest of the working directory and its parents with the shipped
+// manifests.
 func FindRoot() (string, error) {
 	var candidates []string
 	if executable, err := os.Executable(); err == nil {
@@ -296,8 +310,8 @@ func FindRoot() (string, error) {
 	return "", fmt.Errorf("no checkout around the executable or the working directory: expected a folder with %s", schedulerAccount.manifests[0])
 }
 
-// tool is the path of a program that hack/tools.sh builds. Of the versions of Kubernetes only the API server and the
-// controller manager differ.
+// tool returns the path of a program that hack/tools.sh builds. Only the API server and the
+// controller manager depend on the Kubernetes version.
 func (cp *ControlPlane) tool(name string) string {
 	version := ""
 	if name == "kube-apiserver" || name == "kube-controller-manager" {
@@ -306,7 +320,7 @@ func (cp *ControlPlane) tool(name string) string {
 	return filepath.Join(cp.Root, ".local", "bin", version, name)
 }
 
-// checkTools tells which programs are missing before anything is started.
+// checkTools returns an error with the missing programs, before any process is started.
 func (cp *ControlPlane) checkTools() error {
 	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"} {
 		if _, err := os.Stat(cp.tool(name)); err != nil {

@@ -23,7 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// One control plane serves all of these: its start costs more than they do.
+// The subtests share one control plane, because its start takes longer than the subtests.
 func TestControlPlane(t *testing.T) {
 	cp, client := startLab(t, Options{PodStartup: 100 * time.Millisecond})
 	stock, err := cp.StartStockScheduler(t.Context())
@@ -37,12 +37,12 @@ func TestControlPlane(t *testing.T) {
 	t.Run("workloads run", lab.testWorkloadsRun)
 	t.Run("jobs end", lab.testJobsEnd)
 	t.Run("terminating pods vanish", lab.testTerminatingPodsVanish)
-	t.Run("fake kubelets keep what is set by hand", lab.testKubeletsKeepMarks)
+	t.Run("fake kubelets preserve manual changes", lab.testKubeletsKeepMarks)
 	t.Run("a scheduler that cannot start", lab.testSchedulerThatCannotStart)
 	t.Run("the shipped RBAC is enough to schedule", lab.testShippedRBAC)
 }
 
-// TestNoControllers places a pod where nothing works but the API server and a scheduler.
+// TestNoControllers schedules a pod on a control plane with only the API server and a scheduler.
 func TestNoControllers(t *testing.T) {
 	cp, client := startLab(t, Options{NoControllers: true})
 	for _, name := range []string{"kube-controller-manager", "kwok"} {
@@ -67,7 +67,7 @@ func TestNoControllers(t *testing.T) {
 	err = poll(t.Context(), "the pod to be bound", cp.running(), func(ctx context.Context) error {
 		pod, err := pods.Get(ctx, "alone", metav1.GetOptions{})
 		if err == nil && pod.Spec.NodeName == "" {
-			err = errors.New("it waits")
+			err = errors.New("it is pending")
 		}
 		return err
 	})
@@ -142,7 +142,7 @@ func (lab *running) testTerminatingPodsVanish(t *testing.T) {
 	})
 }
 
-// What a test writes on a node must stay: signals are tested that way.
+// Changes that a test makes to a node must persist: tests simulate interruption signals that way.
 func (lab *running) testKubeletsKeepMarks(t *testing.T) {
 	ctx, nodes := t.Context(), lab.kube.CoreV1().Nodes()
 	for _, patch := range []struct{ node, data, subresource string }{
@@ -158,7 +158,8 @@ func (lab *running) testKubeletsKeepMarks(t *testing.T) {
 		}
 	}
 
-	// KWOK has been at them again when it has served a node that came after the marks.
+	// KWOK has processed these nodes again once it has handled a node that was created after the
+	// changes.
 	if err := lab.CreateNodes(ctx, NodeSpec{Name: "after-the-marks"}); err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +210,8 @@ func (lab *running) testSchedulerThatCannotStart(t *testing.T) {
 	}
 }
 
-// The stock scheduler's binary with the shipped ServiceAccount: the manifests grant what a scheduler needs, and no more.
+// Runs the stock scheduler's binary with the shipped ServiceAccount: the manifests grant the
+// rights that a scheduler needs, and no others.
 func (lab *running) testShippedRBAC(t *testing.T) {
 	scheduler, err := lab.StartScheduler(t.Context(), SchedulerOptions{
 		Binary: lab.tool("kube-scheduler"), ConfigFile: secondScheduler(t),
@@ -244,7 +246,7 @@ func (lab *running) testShippedRBAC(t *testing.T) {
 	}
 }
 
-// secondScheduler is a configuration with the shipped lock and a profile called second.
+// secondScheduler returns a configuration with the shipped lock and a profile called second.
 func secondScheduler(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.yaml")

@@ -10,14 +10,15 @@ import (
 	"syscall"
 )
 
-// spawner runs functions that start processes, all on one OS thread. The kernel sends the signal that a child asked for
-// with PR_SET_PDEATHSIG when the *thread* that started it ends, so that thread must live as long as the control plane.
+// spawner runs functions that start processes, all on one OS thread. A child with
+// PR_SET_PDEATHSIG gets its signal when the *thread* that started it ends. That thread must
+// therefore live as long as the control plane.
 type spawner chan func()
 
 func newSpawner() spawner {
 	s := make(spawner)
 	go func() {
-		// Never unlocked: the thread ends with this goroutine, and takes along whatever child is left.
+		// Never unlocked: the thread ends with this goroutine and kills any remaining child.
 		runtime.LockOSThread()
 		for start := range s {
 			start()
@@ -33,20 +34,21 @@ func (s spawner) do(start func() error) error {
 	return <-done
 }
 
-// childAttr makes a process end with this one even when this one is killed, and keeps a terminal's Ctrl-C from it, so
-// that the lab stops its processes in its own order.
+// childAttr makes the kernel kill a child when this process ends, even if this process is killed.
+// It also shields the child from a terminal's Ctrl-C, so that the lab stops its processes in its
+// own order.
 func childAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// tempDir makes a temporary directory that disappears when remove is called or, by a shell that waits for it, a second
-// after this process ended in any other way.
+// tempDir makes a temporary directory. A call of remove deletes it. If this process ends in any
+// other way, a shell that waits for it deletes the directory a second later.
 func tempDir() (dir string, remove func() error, err error) {
 	if dir, err = os.MkdirTemp("", "spot-lab-"); err != nil {
 		return "", nil, fmt.Errorf("making the lab's directory: %w", err)
 	}
-	// read returns at the end of its input: when the last copy of the pipe's other end closes, here the only one. A second
-	// later the children are dead and write no more.
+	// read returns at the end of its input, when the last copy of the pipe's other end closes;
+	// this process has the only copy. A second later the children are dead and write no more.
 	janitor := exec.Command("/bin/sh", "-c", `read _; sleep 1; rm -rf -- "$0"`, dir)
 	janitor.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	var lifeline io.WriteCloser

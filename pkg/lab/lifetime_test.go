@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// parentVariable makes this test binary start a control plane, print its directory and wait to be killed.
+// parentVariable makes this test binary start a control plane, print its directory and wait to be
+// killed.
 const parentVariable = "SPOT_LAB_TEST_PARENT"
 
 func TestMain(m *testing.M) {
@@ -37,7 +38,7 @@ func TestNothingIsLeftAfterStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := processesOf(t, cp.Dir); len(got) < 5 {
-		t.Fatalf("only these processes are seen: %q", got)
+		t.Fatalf("found only these processes: %q", got)
 	}
 	if err := cp.Stop(); err != nil {
 		t.Error(err)
@@ -46,7 +47,7 @@ func TestNothingIsLeftAfterStop(t *testing.T) {
 		t.Errorf("still running: %q", got)
 	}
 	if _, err := os.Stat(cp.Dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%s is still there: %v", cp.Dir, err)
+		t.Errorf("%s still exists: %v", cp.Dir, err)
 	}
 }
 
@@ -74,7 +75,7 @@ func TestNothingIsLeftWhenTheParentIsKilled(t *testing.T) {
 	}
 	dir = strings.TrimSpace(dir)
 	if got := processesOf(t, dir); len(got) < 5 {
-		t.Fatalf("only these processes are seen: %q", got)
+		t.Fatalf("found only these processes: %q", got)
 	}
 	if err := parent.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -84,7 +85,7 @@ func TestNothingIsLeftWhenTheParentIsKilled(t *testing.T) {
 			return fmt.Errorf("still running: %q", got)
 		}
 		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("%s is still there, or: %w", dir, err)
+			return fmt.Errorf("%s still exists, or: %w", dir, err)
 		}
 		return nil
 	})
@@ -94,15 +95,15 @@ func TestDirIsHeldByOneLab(t *testing.T) {
 	dir := t.TempDir()
 	cp, _ := startLab(t, Options{Dir: dir})
 	if _, err := Start(t.Context(), Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "in use") {
-		t.Errorf("a second lab in the same directory: %v, want it refused as in use", err)
+		t.Errorf("a second lab in the same directory: %v, want an error that contains in use", err)
 	}
 	if err := cp.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(cp.Kubeconfig); err != nil {
-		t.Errorf("a directory that was asked for does not stay: %v", err)
+		t.Errorf("Stop removed the directory of Options.Dir: %v", err)
 	}
-	startLab(t, Options{Dir: dir}) // and can be used again
+	startLab(t, Options{Dir: dir}) // a later lab can use it
 }
 
 func TestForeignDirIsRefused(t *testing.T) {
@@ -112,14 +113,15 @@ func TestForeignDirIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Start(t.Context(), Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "empty directory") {
-		t.Errorf("a directory with somebody's file in it: %v, want it refused", err)
+		t.Errorf("a directory with a foreign file: %v, want an error", err)
 	}
 	if _, err := os.Stat(file); err != nil {
-		t.Errorf("the file in it: %v", err)
+		t.Errorf("the foreign file: %v", err)
 	}
 }
 
-// A component that dies on its own is noticed, with what it said last.
+// TestWaitNoticesTheEndOfAComponent kills a component: Wait returns an error with the end of its
+// log.
 func TestWaitNoticesTheEndOfAComponent(t *testing.T) {
 	cp, _ := startLab(t, Options{})
 	scheduler, err := cp.StartStockScheduler(t.Context())
@@ -148,7 +150,7 @@ func processesOf(t *testing.T, dir string) []string {
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
-			continue // it ended meanwhile
+			continue // the process has ended
 		}
 		if line := strings.ReplaceAll(string(data), "\x00", " "); strings.Contains(line, dir) {
 			found = append(found, line)

@@ -16,13 +16,14 @@ import (
 )
 
 const (
-	// CapacityLabel says whether a node is spot or on-demand; it is this project's own and wins over every alias.
+	// CapacityLabel is this project's label for a node's capacity type. It takes precedence over
+	// every alias.
 	CapacityLabel = decision.CapacityLabelKey
 	// Spot and OnDemand are the values of CapacityLabel.
 	Spot     = "spot"
 	OnDemand = "on-demand"
 
-	// PriceAnnotation on a node is what the node costs, in US dollars per hour.
+	// PriceAnnotation on a node is the node's price, in US dollars per hour.
 	PriceAnnotation = "lab.spot-aware-scheduler.io/usd-per-hour"
 )
 
@@ -33,18 +34,19 @@ type NodeSpec struct {
 	Capacity string
 	// InstanceType and Zone are the values of the well-known labels. Empty: no such label.
 	InstanceType, Zone string
-	// Labels are added to those above and win over them: aliases of the capacity type, for example.
+	// Labels are added to these labels and override them. Example: aliases of the capacity type.
 	Labels      map[string]string
 	Annotations map[string]string
 	Taints      []corev1.Taint
-	// CPU and Memory are quantities and Pods a number of what pods may use. Empty and zero: what the instance type has, if
-	// InstanceTypes knows it, and 4 CPUs, 16Gi and 110 pods otherwise.
+	// CPU and Memory are quantities, and Pods is a number, of allocatable resources. Empty or
+	// zero: the values of the instance type if InstanceTypes has it; otherwise 4 CPUs, 16Gi and
+	// 110 pods.
 	CPU, Memory string
 	Pods        int
 }
 
-// Node returns the Node object of the spec. A node of a known instance type with a capacity type carries PriceAnnotation.
-// A CPU or Memory that is no quantity panics, as resource.MustParse does.
+// Node returns the Node object of the spec. A node with a capacity type and a known instance type
+// has PriceAnnotation. Node panics if CPU or Memory is not a quantity, like resource.MustParse.
 func (s NodeSpec) Node() *corev1.Node {
 	labels := map[string]string{corev1.LabelHostname: s.Name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"}
 	for key, value := range map[string]string{
@@ -86,8 +88,8 @@ func (s NodeSpec) Node() *corev1.Node {
 	}
 }
 
-// CreateNodes creates the nodes and returns when all of them are Ready and free of the taint that says otherwise, so that
-// pods can be scheduled to them.
+// CreateNodes creates the nodes. It returns when all nodes are Ready and do not have the
+// not-ready taint, so that pods can be scheduled to them.
 func (cp *ControlPlane) CreateNodes(ctx context.Context, specs ...NodeSpec) error {
 	nodes := cp.client.CoreV1().Nodes()
 	group, groupCtx := errgroup.WithContext(ctx)
@@ -122,14 +124,15 @@ func (cp *ControlPlane) CreateNodes(ctx context.Context, specs ...NodeSpec) erro
 			}
 		}
 		if ready < len(wanted) {
-			return fmt.Errorf("%d of %d are", ready, len(wanted))
+			return fmt.Errorf("%d of %d are Ready", ready, len(wanted))
 		}
 		return nil
 	})
 }
 
-// usable says whether the node is Ready and the node lifecycle controller has noticed. A node made again under its old name may be unreachable
-// to it first.
+// usable reports whether the node is Ready and the node lifecycle controller has removed its
+// taints. If a node is recreated under the same name, that controller may first mark it as
+// unreachable.
 func usable(node *corev1.Node) bool {
 	for _, taint := range node.Spec.Taints {
 		if taint.Key == corev1.TaintNodeNotReady || taint.Key == corev1.TaintNodeUnreachable {

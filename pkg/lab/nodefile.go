@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// NodeGroup is an entry of a nodes file: Count nodes that differ in their names, NamePrefix followed by 1, 2, 3 and so on.
-// The other fields are those of NodeSpec.
+// NodeGroup is an entry of a nodes file: Count nodes that differ only in their names, which are
+// NamePrefix followed by 1, 2, 3 and so on. The other fields are the same as in NodeSpec.
 type NodeGroup struct {
 	NamePrefix   string            `json:"namePrefix"`
 	Count        int               `json:"count"`
@@ -28,11 +28,12 @@ type NodeGroup struct {
 	Pods         int               `json:"pods,omitempty"`
 }
 
-// maxCount is more nodes than one machine can fake.
+// maxCount is larger than the number of nodes that one machine can simulate.
 const maxCount = 10000
 
-// ReadNodes returns the nodes that a nodes file describes: a YAML list of NodeGroups. An unknown field is an error; so are
-// wrong values, all of which are reported at once with the path of the field and what was expected.
+// ReadNodes returns the nodes of a nodes file, which is a YAML list of NodeGroups. An unknown
+// field is an error. Invalid values are reported together, each with the path of the field and
+// the expected value.
 func ReadNodes(path string) ([]NodeSpec, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -48,7 +49,7 @@ func ReadNodes(path string) ([]NodeSpec, error) {
 	return Expand(groups), nil
 }
 
-// Expand returns the nodes of the groups, in their order.
+// Expand returns the nodes of the groups, in the order of the groups.
 func Expand(groups []NodeGroup) []NodeSpec {
 	var nodes []NodeSpec
 	for _, g := range groups {
@@ -94,7 +95,7 @@ func (g NodeGroup) validate(path *field.Path) field.ErrorList {
 		}
 	}
 	if g.NamePrefix == "" {
-		errs = append(errs, field.Required(path.Child("namePrefix"), "what the names of the nodes begin with"))
+		errs = append(errs, field.Required(path.Child("namePrefix"), "the nodes' names begin with it"))
 	} else {
 		invalid("namePrefix", g.NamePrefix, validation.IsDNS1123Subdomain(g.nodeName(0))...)
 	}

@@ -32,7 +32,7 @@ func TestReadNodes(t *testing.T) {
 `,
 			want: []NodeSpec{everything("spot-a-1"), everything("spot-a-2")},
 		},
-		"the least, twice": {
+		"only required fields, two groups": {
 			text: "- {namePrefix: a, count: 1}\n- {namePrefix: b, count: 1}",
 			want: []NodeSpec{{Name: "a1"}, {Name: "b1"}},
 		},
@@ -68,10 +68,10 @@ func TestValidateGroups(t *testing.T) {
 		change func(*NodeGroup)
 		want   []problem
 	}{
-		"nothing wrong":      {func(*NodeGroup) {}, nil},
+		"valid":              {func(*NodeGroup) {}, nil},
 		"no prefix":          {func(g *NodeGroup) { g.NamePrefix = "" }, []problem{{field.ErrorTypeRequired, "nodes[1].namePrefix"}}},
 		"capital letters":    {func(g *NodeGroup) { g.NamePrefix = "Node-" }, []problem{{field.ErrorTypeInvalid, "nodes[1].namePrefix"}}},
-		"name taken":         {func(g *NodeGroup) { g.NamePrefix = "other-" }, []problem{{field.ErrorTypeDuplicate, "nodes[1].namePrefix"}}},
+		"duplicate name":     {func(g *NodeGroup) { g.NamePrefix = "other-" }, []problem{{field.ErrorTypeDuplicate, "nodes[1].namePrefix"}}},
 		"no count":           {func(g *NodeGroup) { g.Count = 0 }, []problem{{field.ErrorTypeInvalid, "nodes[1].count"}}},
 		"negative count":     {func(g *NodeGroup) { g.Count = -1 }, []problem{{field.ErrorTypeInvalid, "nodes[1].count"}}},
 		"count out of bound": {func(g *NodeGroup) { g.Count = 10001 }, []problem{{field.ErrorTypeInvalid, "nodes[1].count"}}},
@@ -127,7 +127,7 @@ func TestReadNodesRefuses(t *testing.T) {
 		})
 	}
 	if _, err := ReadNodes(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a file that is not there: %v", err)
+		t.Errorf("a missing file: %v", err)
 	}
 }
 

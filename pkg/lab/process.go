@@ -16,30 +16,30 @@ import (
 	"time"
 )
 
-// stopTimeout is how long a process may take to end after SIGTERM before it is killed.
+// stopTimeout is the time that a process has to end after SIGTERM. After that, it is killed.
 const stopTimeout = 15 * time.Second
 
 // Process is a program of the control plane that this lab started and watches.
 type Process struct {
-	// Name says what it is in messages.
+	// Name identifies the process in messages.
 	Name string
-	// Log is the file that takes its standard output and error. It goes with the control plane's directory.
+	// Log is the file with its standard output and error, in the control plane's directory.
 	Log string
-	// PID is its process id, valid until Done.
+	// PID is its process ID, valid until Done.
 	PID int
 
 	cmd  *exec.Cmd
 	done chan struct{}
 
-	url    string       // of its HTTP port; empty when it has none
-	health string       // of the port with its health; empty when that is the same
+	url    string       // of its HTTP port; empty if it has none
+	health string       // of its health port; empty if that is the HTTP port
 	client *http.Client // with the admin's credential
 }
 
-// ExitError is a process that ended although nobody stopped it.
+// ExitError reports that a process ended although it was not stopped.
 type ExitError struct {
 	Name string
-	// Code is its exit status, -1 when a signal ended it.
+	// Code is its exit status, or -1 if a signal ended it.
 	Code int
 	// Tail is the end of its log.
 	Tail string
@@ -49,7 +49,7 @@ func (e *ExitError) Error() string {
 	return fmt.Sprintf("%s ended with status %d; its log ends with:\n%s", e.Name, e.Code, e.Tail)
 }
 
-// start runs a program whose output goes to a new file in the control plane's log directory.
+// start runs a program. Its output is written to a new file in the control plane's log directory.
 func (cp *ControlPlane) start(name, binary string, args ...string) (*Process, error) {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
@@ -71,17 +71,17 @@ func (cp *ControlPlane) start(name, binary string, args ...string) (*Process, er
 	}
 	p := &Process{Name: name, Log: path, PID: cmd.Process.Pid, cmd: cmd, done: make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() // its outcome stays in cmd.ProcessState, for Err
+		_ = cmd.Wait() // Err reads the result from cmd.ProcessState
 		close(p.done)
 	}()
 	cp.processes = append(cp.processes, p)
 	return p, nil
 }
 
-// Done is closed when the process has ended, for whatever reason.
+// Done is closed when the process has ended for any reason.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Err is nil while the process runs, and an *ExitError afterwards (also when it was stopped on purpose).
+// Err returns nil while the process runs, and an *ExitError afterwards, even if it was stopped.
 func (p *Process) Err() error {
 	select {
 	case <-p.done:
@@ -91,8 +91,8 @@ func (p *Process) Err() error {
 	}
 }
 
-// Stop ends the process with SIGTERM, waits, and kills it when it takes longer than 15 s. It is no error when it has ended
-// already.
+// Stop sends SIGTERM to the process and waits; after 15 s it kills the process. It returns nil if
+// the process has already ended.
 func (p *Process) Stop() error {
 	if err := p.signal(syscall.SIGTERM); err != nil {
 		return err
@@ -105,7 +105,8 @@ func (p *Process) Stop() error {
 	}
 }
 
-// Kill ends the process with SIGKILL and waits until it is gone. It is no error when it has ended already.
+// Kill ends the process with SIGKILL and waits until it has ended. It returns nil if the process
+// has already ended.
 func (p *Process) Kill() error {
 	if err := p.signal(syscall.SIGKILL); err != nil {
 		return err
@@ -114,13 +115,15 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Pause stops the process as it is (SIGSTOP): its connections stay open and nobody answers on them. Resume lets it go on.
+// Pause suspends the process (SIGSTOP): its connections stay open, but it does not answer. Resume
+// continues it.
 func (p *Process) Pause() error { return p.signal(syscall.SIGSTOP) }
 
-// Resume lets a paused process go on. It is no error when it was not paused.
+// Resume continues a suspended process. It returns nil if the process is not suspended.
 func (p *Process) Resume() error { return p.signal(syscall.SIGCONT) }
 
-// Process returns the process of that name, such as etcd or kube-apiserver, that was started last; nil if there was none.
+// Process returns the process with this name, such as etcd or kube-apiserver, that was started
+// last. It returns nil if none was started.
 func (cp *ControlPlane) Process(name string) *Process {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
@@ -132,7 +135,8 @@ func (cp *ControlPlane) Process(name string) *Process {
 	return nil
 }
 
-// StartAgain starts a process that has ended with the arguments that it had, and does not wait until it is ready.
+// StartAgain restarts a process that has ended, with the same arguments. It does not wait until
+// the process is ready.
 func (cp *ControlPlane) StartAgain(p *Process) (*Process, error) {
 	if p.Err() == nil {
 		return nil, fmt.Errorf("starting %s again: it still runs", p.Name)
@@ -159,14 +163,15 @@ func (p *Process) signal(sig os.Signal) error {
 	return nil
 }
 
-// URL returns the address of the process's port for metrics, empty when it has none.
+// URL returns the address of the process's metrics port. It is empty if the process has none.
 func (p *Process) URL() string { return p.url }
 
-// Metrics returns what the process serves at /metrics, in the Prometheus text format, read with the admin's credential. Only schedulers
-// and controllers serve it.
+// Metrics returns the response of the process at /metrics, in the Prometheus text format. It uses
+// the administrator's credential. Only schedulers and controllers serve metrics.
 func (p *Process) Metrics(ctx context.Context) (string, error) { return p.Get(ctx, "/metrics") }
 
-// Get returns what the process serves at a path, with its query, read with the admin's credential. An answer other than 200 is an error.
+// Get returns the response of the process at a path with a query. It uses the administrator's
+// credential. A status other than 200 is an error.
 func (p *Process) Get(ctx context.Context, path string) (string, error) {
 	if p.url == "" {
 		return "", fmt.Errorf("%s: %s serves no HTTP", path, p.Name)

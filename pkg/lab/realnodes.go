@@ -17,25 +17,27 @@ const (
 	// ServiceAddress is the cluster IP of the Service kubernetes.
 	ServiceAddress = "10.0.0.1"
 
-	// FakeNodeAnnotation, with the value FakeNode, marks the nodes that KWOK plays when there are real ones beside them.
+	// FakeNodeAnnotation, with the value FakeNode, marks the nodes that KWOK manages if there are
+	// also real nodes.
 	FakeNodeAnnotation = "kwok.x-k8s.io/node"
 	FakeNode           = "fake"
 )
 
-// StartProgram starts a program that ends with the control plane, and with this process. It is watched as those of the control
-// plane are, and its output goes to a log beside theirs.
+// StartProgram starts a program that ends with the control plane and with this process. The
+// control plane watches it like its own processes and writes its output to a log file of its own.
 func (cp *ControlPlane) StartProgram(name, binary string, args ...string) (*Process, error) {
 	return cp.start(name, binary, args...)
 }
 
-// WaitFor calls check until it returns nil. It gives up when a process of the control plane ends, with that as the error, and after two
-// minutes or with ctx, with check's last error.
+// WaitFor calls check until it returns nil. It fails with the error of a process as soon as a
+// process of the control plane ends. It fails with the last error of check after two minutes or
+// when ctx is done.
 func (cp *ControlPlane) WaitFor(ctx context.Context, what string, check func(context.Context) error) error {
 	return poll(ctx, what, cp.running(), check)
 }
 
-// apiServerAt is where the API server listens. Real pods are told the address of the Service kubernetes, and without a kube-proxy
-// nobody translates that.
+// apiServerAt returns the address and port of the API server. Real pods get the address of the
+// Service kubernetes, and without a kube-proxy that address is not translated.
 func (cp *ControlPlane) apiServerAt(freePort string) (address, port string) {
 	if cp.realNodes {
 		return ServiceAddress, "443"
@@ -43,13 +45,13 @@ func (cp *ControlPlane) apiServerAt(freePort string) (address, port string) {
 	return cp.address, freePort
 }
 
-// podFlags are the API server's that depend on whether anything runs in pods.
+// podFlags returns the API server's flags that depend on whether containers run in pods.
 func (cp *ControlPlane) podFlags() ([]string, error) {
 	if !cp.realNodes {
-		// Pods need no ServiceAccount and get no token: nothing runs in them.
+		// Pods need no ServiceAccount and get no token, because no containers run in them.
 		disabled := "ServiceAccount"
 		if cp.noControllers {
-			disabled += ",TaintNodesByCondition" // nobody would take the taint away from a new node
+			disabled += ",TaintNodesByCondition" // no controller would remove the taint of a new node
 		}
 		return []string{"--disable-admission-plugins=" + disabled}, nil
 	}
@@ -59,12 +61,13 @@ func (cp *ControlPlane) podFlags() ([]string, error) {
 	}
 	cp.KubeletClientCA = cert
 	return []string{
-		"--kubelet-preferred-address-types=InternalIP", // nobody resolves the nodes' names
+		"--kubelet-preferred-address-types=InternalIP", // the nodes' names have no DNS records
 		"--kubelet-client-certificate=" + cert, "--kubelet-client-key=" + key,
 	}, nil
 }
 
-// makeKubeletClient makes the certificate with which the API server asks kubelets for logs. It is its own authority.
+// makeKubeletClient makes the certificate that the API server presents to kubelets when it reads
+// logs. The certificate is its own authority.
 func (cp *ControlPlane) makeKubeletClient() (certFile, keyFile string, err error) {
 	certFile, keyFile = filepath.Join(cp.Dir, "kubelet-client.crt"), filepath.Join(cp.Dir, "kubelet-client.key")
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -13,27 +13,30 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// SchedulerOptions say which scheduler StartScheduler starts. The zero value is this project's scheduler as it ships.
+// SchedulerOptions configures the scheduler that StartScheduler starts. The zero value is this
+// project's scheduler with its shipped configuration.
 type SchedulerOptions struct {
-	// Name is for logs and messages. Empty: the binary's.
+	// Name is used in logs and messages. Empty: the name of the binary.
 	Name string
-	// Binary is the program. Empty: bin/spot-aware-scheduler of the checkout.
+	// Binary is the path of the program. Empty: bin/spot-aware-scheduler of the checkout.
 	Binary string
-	// ConfigFile is a KubeSchedulerConfiguration without paths, such as those in config. Empty: config/scheduler-config.yaml
-	// of the checkout.
+	// ConfigFile is a KubeSchedulerConfiguration without paths, such as those in config. Empty:
+	// config/scheduler-config.yaml of the checkout.
 	ConfigFile string
-	// Edit, when set, changes the decoded ConfigFile before the scheduler reads it. Numbers are float64, as in any decoded
-	// JSON.
+	// Edit, if set, changes the decoded ConfigFile before the scheduler reads it. Numbers are
+	// float64, as in any decoded JSON.
 	Edit func(config map[string]any)
-	// Kubeconfig is the credential it runs with. Empty: the control plane's SchedulerKubeconfig.
+	// Kubeconfig is the credential of the scheduler. Empty: the control plane's
+	// SchedulerKubeconfig.
 	Kubeconfig string
-	// Flags are added to those that the lab sets, and win over them.
+	// Flags are appended to the flags of the lab and override them.
 	Flags []string
 }
 
-// StartScheduler starts a scheduler and returns when it is ready: its informers have synced and, with leader election, it
-// leads or stands by. A scheduler that ends before that is an *ExitError with the tail of its log; one that is not ready
-// after two minutes, or at the deadline of ctx if that is later, is killed.
+// StartScheduler starts a scheduler and returns when it is ready: its informers have synced and,
+// with leader election, it leads or waits for the lease. If the scheduler ends before that, the
+// error is an *ExitError with the end of its log. StartScheduler kills a scheduler that is not
+// ready after two minutes, or at the deadline of ctx if that is later.
 func (cp *ControlPlane) StartScheduler(ctx context.Context, options SchedulerOptions) (*Process, error) {
 	if options.Binary == "" {
 		options.Binary = filepath.Join(cp.Root, "bin", "spot-aware-scheduler")
@@ -51,24 +54,26 @@ func (cp *ControlPlane) StartScheduler(ctx context.Context, options SchedulerOpt
 	return cp.startScheduler(ctx, options, config)
 }
 
-// schedulerConfig is the scheduler's configuration as it ships.
+// schedulerConfig returns the path of the shipped configuration of the scheduler.
 func (cp *ControlPlane) schedulerConfig() string {
 	return filepath.Join(cp.Root, "config", "scheduler-config.yaml")
 }
 
-// StartStockScheduler starts the kube-scheduler of Kubernetes for pods with the scheduler name default-scheduler. It has
-// its defaults, except for the rate of its requests, and its own identity. It returns as StartScheduler does.
+// StartStockScheduler starts the kube-scheduler of Kubernetes for pods with the scheduler name
+// default-scheduler. It has its own identity and the default configuration, except for the rate
+// of its requests. StartStockScheduler returns when it is ready, like StartScheduler.
 func (cp *ControlPlane) StartStockScheduler(ctx context.Context) (*Process, error) {
 	return cp.startScheduler(ctx, SchedulerOptions{
 		Name: "kube-scheduler", Binary: cp.tool("kube-scheduler"), Kubeconfig: cp.StockKubeconfig,
 	}, map[string]any{
 		"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
-		// The defaults of 50 and 100 bind no more than 50 pods per second.
+		// At the defaults of 50 and 100, the scheduler binds at most 50 pods per second.
 		"clientConnection": map[string]any{"qps": 500, "burst": 1000},
 	})
 }
 
-// Schedulers returns every scheduler that was started, in that order: also those that have ended, or never became ready.
+// Schedulers returns every scheduler that was started, in order of their starts. It includes
+// schedulers that have ended or never became ready.
 func (cp *ControlPlane) Schedulers() []*Process {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
@@ -131,8 +136,8 @@ func (cp *ControlPlane) writeConfig(program string, config map[string]any) (stri
 	return file.Name(), nil
 }
 
-// untilReady returns the process when it says that it is ready. One that ends before that is an *ExitError; one that is not ready in time
-// is killed.
+// untilReady returns the process when it reports that it is ready. If the process ends before
+// that, the error is an *ExitError. untilReady kills a process that is not ready in time.
 func (cp *ControlPlane) untilReady(ctx context.Context, p *Process) (*Process, error) {
 	err := poll(ctx, p.Name+" to be ready", []*Process{p}, func(ctx context.Context) error {
 		_, err := p.Get(ctx, "/readyz")
@@ -149,7 +154,7 @@ func (cp *ControlPlane) untilReady(ctx context.Context, p *Process) (*Process, e
 	}
 }
 
-// readConfig returns a program's configuration, changed by edit if that is set.
+// readConfig returns a program's configuration, changed by edit if it is set.
 func readConfig(path string, edit func(config map[string]any)) (map[string]any, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -168,7 +173,8 @@ func readConfig(path string, edit func(config map[string]any)) (map[string]any, 
 	return config, nil
 }
 
-// metricsClient presents the admin's credential to a server with a self-signed certificate.
+// metricsClient returns a client with the administrator's credential for servers with self-signed
+// certificates.
 func metricsClient(config *rest.Config) (*http.Client, error) {
 	client, err := rest.HTTPClientFor(&rest.Config{
 		BearerToken: config.BearerToken, TLSClientConfig: rest.TLSClientConfig{Insecure: true},

@@ -18,24 +18,26 @@ import (
 )
 
 const (
-	// placeTimeout is how long the replicas may take to be ready; those that are not by then are missing in the report.
+	// placeTimeout is the time in which the replicas must become ready. The report does not count
+	// replicas that are not ready by then.
 	placeTimeout = 30 * time.Second
-	// watchFor is how long the workloads are watched after the loss, unless all of them are whole again before.
+	// watchFor is the time for which the demo watches the workloads after the loss, unless all
+	// replicas are ready earlier.
 	watchFor = 8 * time.Second
-	// parallel is how many requests are under way at a time where many objects are created or deleted.
+	// parallel is the number of concurrent requests when many objects are created or deleted.
 	parallel = 32
 )
 
 // result is what an act measured for one workload.
 type result struct {
 	OnSpot   int     // replicas on spot nodes before the loss
-	OnDemand int     // and on the other nodes
-	HourUSD  float64 // what all of them cost an hour, by hourlyCost
+	OnDemand int     // replicas on other nodes before the loss
+	HourUSD  float64 // cost of all replicas per hour, by hourlyCost
 	Outage   outage
 }
 
-// act places all workloads on the full set of nodes, takes every spot node away, and returns what happened to each
-// workload, by name. It removes the workloads.
+// act places all workloads on the full set of nodes, deletes every spot node, and returns a
+// result for each workload, by name. It deletes the workloads at the end.
 func (d *demo) act(ctx context.Context, p placement) (map[string]result, error) {
 	if err := d.completeNodes(ctx, d.nodes); err != nil {
 		return nil, err
@@ -52,11 +54,11 @@ func (d *demo) act(ctx context.Context, p placement) (map[string]result, error) 
 	}
 
 	d.recorder.start(time.Now(), names(workloads))
-	nodes, pods, err := d.loseSpot(ctx)
+	nodes, pods, err := d.deleteSpot(ctx)
 	if err != nil {
 		return nil, err
 	}
-	d.say("%d spot nodes vanished with %d pods; watching for up to %.0f s", nodes, len(pods), watchFor.Seconds())
+	d.progress("%d spot nodes deleted with %d pods; watching for up to %.0f s", nodes, len(pods), watchFor.Seconds())
 	if err := d.waitUntilSeen(ctx, pods); err != nil {
 		return nil, err
 	}
@@ -71,7 +73,7 @@ func (d *demo) act(ctx context.Context, p placement) (map[string]result, error) 
 	return results, d.clear(ctx)
 }
 
-// create creates what these workloads consist of.
+// create creates the objects of the workloads.
 func (d *demo) create(ctx context.Context, these []workload, p placement) error {
 	for _, w := range these {
 		for _, object := range w.objects(p) {
@@ -83,18 +85,19 @@ func (d *demo) create(ctx context.Context, these []workload, p placement) error 
 	return nil
 }
 
-// until calls look until it is done, but no longer than limit, and says its progress when that changes, once a second at most.
-// It is no error that look is not done by then; it is one that the controller, once it was started, does not run any more.
-func (d *demo) until(ctx context.Context, limit time.Duration, look func() (done bool, progress string)) (done bool, err error) {
-	told, last := time.Now(), ""
+// until calls check until it is done or limit has passed. It prints the progress when that
+// changes, at most once a second. It is not an error if check is not done by then. It is an error
+// if the controller was started but no longer runs.
+func (d *demo) until(ctx context.Context, limit time.Duration, check func() (done bool, progress string)) (done bool, err error) {
+	printed, last := time.Now(), ""
 	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, limit, true, func(context.Context) (bool, error) {
 		if d.controller != nil && d.controller.Err() != nil {
 			return false, d.controller.Err()
 		}
 		var progress string
-		if done, progress = look(); !done && progress != last && time.Since(told) > time.Second {
-			d.say("%s", progress)
-			told, last = time.Now(), progress
+		if done, progress = check(); !done && progress != last && time.Since(printed) > time.Second {
+			d.progress("%s", progress)
+			printed, last = time.Now(), progress
 		}
 		return done, nil
 	})
@@ -107,7 +110,8 @@ func (d *demo) until(ctx context.Context, limit time.Duration, look func() (done
 	return done, nil
 }
 
-// waitUntilWhole waits until every replica of these workloads is ready, but no longer than limit, and tells how many are.
+// waitUntilWhole waits until every replica of the workloads is ready or limit has passed. It
+// prints the number of ready replicas.
 func (d *demo) waitUntilWhole(ctx context.Context, these []workload, limit time.Duration) (whole bool, err error) {
 	wanted := 0
 	for _, w := range these {
@@ -128,15 +132,16 @@ func (d *demo) waitUntilWhole(ctx context.Context, these []workload, limit time.
 	case err != nil:
 		return false, err
 	case whole:
-		d.say("all %d replicas are ready", wanted)
+		d.progress("all %d replicas are ready", wanted)
 	default:
 		_, text := progress()
-		d.say("%s after %.0f s", text, limit.Seconds())
+		d.progress("%s after %.0f s", text, limit.Seconds())
 	}
 	return whole, nil
 }
 
-// waitUntilSeen waits until the watch has told of the end of the pods: before that, all would seem well.
+// waitUntilSeen waits until the watch has reported the deletion of the pods. Before that, the
+// deleted pods still count as ready.
 func (d *demo) waitUntilSeen(ctx context.Context, pods []client.Object) error {
 	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, placeTimeout, true, func(context.Context) (bool, error) {
 		return !slices.ContainsFunc(pods, func(pod client.Object) bool {
@@ -144,12 +149,12 @@ func (d *demo) waitUntilSeen(ctx context.Context, pods []client.Object) error {
 		}), nil
 	})
 	if err != nil {
-		return fmt.Errorf("waiting for the watch to see the loss: %w", err)
+		return fmt.Errorf("waiting for the watch to report the deleted pods: %w", err)
 	}
 	return nil
 }
 
-// measure returns where the replicas stand and what they cost.
+// measure returns the number of replicas on spot and on-demand nodes, and their cost.
 func (d *demo) measure(ctx context.Context) (map[string]result, error) {
 	nodes, err := d.listNodes(ctx)
 	if err != nil {
@@ -163,7 +168,7 @@ func (d *demo) measure(ctx context.Context) (map[string]result, error) {
 	for _, pod := range pods {
 		node, ok := nodes[pod.Spec.NodeName]
 		if !ok {
-			continue // it waits
+			continue // not bound yet
 		}
 		name := pod.Labels[workloadLabel]
 		r := results[name]
@@ -182,7 +187,8 @@ func (d *demo) measure(ctx context.Context) (map[string]result, error) {
 	return results, nil
 }
 
-// allOnDemandUSD returns what all replicas of these workloads would cost an hour on the on-demand nodes, which are of one type.
+// allOnDemandUSD returns the hourly cost of all replicas of the workloads on the on-demand
+// nodes, which are of one type.
 func (d *demo) allOnDemandUSD(these []workload) (float64, error) {
 	for _, spec := range d.nodes {
 		if spec.Capacity != lab.OnDemand {
@@ -201,8 +207,8 @@ func (d *demo) allOnDemandUSD(these []workload) (float64, error) {
 	return 0, fmt.Errorf("the demo has no on-demand node")
 }
 
-// loseSpot deletes every spot Node and its pods. It returns the number of nodes and the pods.
-func (d *demo) loseSpot(ctx context.Context) (nodes int, lostPods []client.Object, err error) {
+// deleteSpot deletes every spot Node and its pods. It returns the number of nodes and the pods.
+func (d *demo) deleteSpot(ctx context.Context) (nodes int, lostPods []client.Object, err error) {
 	all, err := d.listNodes(ctx)
 	if err != nil {
 		return 0, nil, err
@@ -213,12 +219,13 @@ func (d *demo) loseSpot(ctx context.Context) (nodes int, lostPods []client.Objec
 			spot[name] = true
 		}
 	}
-	lostPods, err = d.lose(ctx, spot)
+	lostPods, err = d.deleteNodes(ctx, spot)
 	return len(spot), lostPods, err
 }
 
-// lose deletes these Nodes and their pods at once, without a grace period. It returns the pods.
-func (d *demo) lose(ctx context.Context, names map[string]bool) (lostPods []client.Object, err error) {
+// deleteNodes deletes these Nodes and their pods at once, without a grace period. It returns the
+// pods.
+func (d *demo) deleteNodes(ctx context.Context, names map[string]bool) (lostPods []client.Object, err error) {
 	list, err := d.listPods(ctx)
 	if err != nil {
 		return nil, err
@@ -232,14 +239,14 @@ func (d *demo) lose(ctx context.Context, names map[string]bool) (lostPods []clie
 			lostPods = append(lostPods, &pod)
 		}
 	}
-	// The nodes first, so that no replacement goes to one of them.
+	// Delete the nodes first, so that no replacement is scheduled to them.
 	if err := d.deleteAll(ctx, lostNodes); err != nil {
 		return nil, err
 	}
 	return lostPods, d.deleteAll(ctx, lostPods)
 }
 
-// clear removes the workloads and waits until no pod is left.
+// clear deletes the workloads and waits until no pod is left.
 func (d *demo) clear(ctx context.Context) error {
 	var objects []client.Object
 	for _, w := range workloads {
@@ -253,7 +260,7 @@ func (d *demo) clear(ctx context.Context) error {
 		if err != nil || len(pods) == 0 {
 			return err == nil, err
 		}
-		// No kubelet ends a pod that was just bound to a node that vanished.
+		// No kubelet ends a pod that was bound to a node shortly before the node was deleted.
 		var objects []client.Object
 		for _, pod := range pods {
 			objects = append(objects, &pod)
@@ -261,12 +268,12 @@ func (d *demo) clear(ctx context.Context) error {
 		return false, d.deleteAll(ctx, objects)
 	})
 	if err != nil {
-		return fmt.Errorf("waiting for the pods to go: %w", err)
+		return fmt.Errorf("waiting for the deletion of the pods: %w", err)
 	}
 	return nil
 }
 
-// completeNodes creates those of the nodes that are not there.
+// completeNodes creates the nodes that do not exist.
 func (d *demo) completeNodes(ctx context.Context, nodes []lab.NodeSpec) error {
 	there, err := d.listNodes(ctx)
 	if err != nil {

@@ -9,9 +9,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// hourlyCost is what a pod with these requests pays for an hour on the node: the node's price times the larger of the
-// shares of its allocatable CPU and memory that the pod reserves. So an empty rest of a node is nobody's, and schedulers
-// are compared by where they put pods, not by how many nodes happen to be there.
+// hourlyCost returns the cost of a pod with these requests on the node, per hour. It is the
+// node's price times the larger of the pod's shares of the node's allocatable CPU and memory. So
+// the pods do not pay for unused capacity, and the comparison of schedulers depends on the
+// placement of the pods and not on the number of nodes.
 func hourlyCost(requests corev1.ResourceList, node *corev1.Node) (float64, error) {
 	price, err := strconv.ParseFloat(node.Annotations[lab.PriceAnnotation], 64)
 	if err != nil {

@@ -21,7 +21,7 @@ func TestHourlyCost(t *testing.T) {
 		"CPU is the larger share":    {"1", "1Gi", 0.05},
 		"memory is the larger share": {"1", "8Gi", 0.1},
 		"the whole node":             {"4", "1Gi", 0.2},
-		"nothing asked for":          {"0", "0", 0},
+		"no requests":                {"0", "0", 0},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -38,7 +38,8 @@ func TestHourlyCost(t *testing.T) {
 	}
 }
 
-// The floor that the demo demands must be what the annotation asks for, and the fleet what the demo says it is.
+// The floor of each workload must match its annotation. The nodes must match the numbers that the
+// demo and its documentation state.
 func TestDemoIsWhatItClaims(t *testing.T) {
 	wantFloor := map[string]int{"": 1, "2": 2, "30%": 3, "50%": 3} // of 1, 3, 10, 6 replicas and so on
 	replicas := map[int]bool{}
@@ -73,6 +74,6 @@ func TestDemoIsWhatItClaims(t *testing.T) {
 		t.Errorf("%d nodes, %d spot pools, %d zones: expected 18, 4 and 3", n, len(pools), len(zones))
 	}
 	if len(onDemandTypes) != 1 {
-		t.Errorf("on-demand nodes of %d types: what all on-demand would cost is reckoned with one", len(onDemandTypes))
+		t.Errorf("on-demand nodes of %d types: allOnDemandUSD assumes one type", len(onDemandTypes))
 	}
 }

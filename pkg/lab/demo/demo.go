@@ -1,6 +1,8 @@
-// Package demo shows on a local control plane what this project is for, in two acts. First the same workloads are placed by
-// the default scheduler with a preference for spot, and by this project's scheduler; each time all spot nodes vanish without
-// notice. Then the largest spot pool gets two minutes' notice while this project's controller runs, and comes back.
+// Package demo demonstrates this project on a local control plane, in two acts. In the first act,
+// the default scheduler with a preference for spot and this project's scheduler place the same
+// workloads. Each time, the demo deletes all spot nodes without notice. In the second act, the
+// largest spot pool gets two minutes' notice while this project's controller runs. Later the pool
+// returns.
 package demo
 
 import (
@@ -20,23 +22,24 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// podStartup is how long a fake pod takes to become ready. Real ones take longer, and outages with them.
+// podStartup is the time that a fake pod takes to become ready. Real pods take longer, and so do
+// real outages.
 const podStartup = 2 * time.Second
 
 // schedulerName is the profile of the shipped configuration.
 const schedulerName = "spot-aware-scheduler"
 
-// Options say how to run the demo.
+// Options configures the demo.
 type Options struct {
 	// Root is the checkout, as in lab.Options.
 	Root string
-	// Out takes the progress and the report.
+	// Out receives the progress and the report.
 	Out io.Writer
 	// Color allows escape sequences in Out.
 	Color bool
 }
 
-// demo is a run of it.
+// demo is one run of the demo.
 type demo struct {
 	plane      *lab.ControlPlane
 	client     client.Client
@@ -44,18 +47,18 @@ type demo struct {
 	recorder   *recorder
 	exits      *exits
 	controller *lab.Process // nil before the second act
-	say        func(format string, args ...any)
+	progress   func(format string, args ...any)
 }
 
-// Run plays both acts and prints after each what it measured. The error says what did not work, or what of the project's
-// promises was not kept, such as workloads that fell below their floor: then the demo fails.
+// Run runs both acts and prints the results after each act. The error describes a failed step or
+// a broken guarantee, such as workloads that fell below their floor. The demo fails then.
 func Run(ctx context.Context, options Options) (err error) {
 	begin := time.Now()
-	d := &demo{nodes: lab.DefaultNodes(), recorder: newRecorder(), exits: newExits(), say: func(format string, args ...any) {
+	d := &demo{nodes: lab.DefaultNodes(), recorder: newRecorder(), exits: newExits(), progress: func(format string, args ...any) {
 		fmt.Fprintf(options.Out, "%5.1fs  %s\n", time.Since(begin).Seconds(), fmt.Sprintf(format, args...))
 	}}
 	d.plane, err = lab.Start(ctx, lab.Options{
-		Root: options.Root, PodStartup: podStartup, Progress: func(step string) { d.say("%s", step) },
+		Root: options.Root, PodStartup: podStartup, Progress: func(step string) { d.progress("%s", step) },
 	})
 	if err != nil {
 		return err
@@ -65,7 +68,7 @@ func Run(ctx context.Context, options Options) (err error) {
 			err = stopErr
 		}
 	}()
-	d.say("starting both schedulers")
+	d.progress("starting both schedulers")
 	if _, err := d.plane.StartStockScheduler(ctx); err != nil {
 		return err
 	}
@@ -86,11 +89,11 @@ func Run(ctx context.Context, options Options) (err error) {
 	if first.allOnDemandUSD, err = d.allOnDemandUSD(workloads); err != nil {
 		return err
 	}
-	d.say("act 1: the default scheduler, pods prefer spot by node affinity (weight 100)")
+	d.progress("act 1: the default scheduler, pods prefer spot by node affinity (weight 100)")
 	if first.stock, err = d.act(ctx, placement{schedulerName: corev1.DefaultSchedulerName, affinity: preferSpot}); err != nil {
 		return fmt.Errorf("act 1 with the default scheduler: %w", err)
 	}
-	d.say("act 1: the same workloads with schedulerName: %s", schedulerName)
+	d.progress("act 1: the same workloads with schedulerName: %s", schedulerName)
 	if first.ours, err = d.act(ctx, placement{schedulerName: schedulerName}); err != nil {
 		return fmt.Errorf("act 1 with %s: %w", schedulerName, err)
 	}
@@ -104,7 +107,7 @@ func Run(ctx context.Context, options Options) (err error) {
 	return errors.Join(first.verdict(), second.verdict())
 }
 
-// watch keeps the recorder and the exits informed until ctx is done.
+// watch reports pod changes to the recorder and the exits until ctx is done.
 func (d *demo) watch(ctx context.Context) error {
 	clientset, err := kubernetes.NewForConfig(d.plane.Config())
 	if err != nil {

@@ -65,7 +65,7 @@ func TestExits(t *testing.T) {
 			},
 			wantLeft: []exit{left("a", migration.Surge, 13)},
 		},
-		"released, and still there": {
+		"released, not evicted yet": {
 			events: []event{{11, pod("a", "going", released), false}},
 			wantOn: map[string]int{"web": 1},
 		},
@@ -81,14 +81,14 @@ func TestExits(t *testing.T) {
 			events:   []event{{11, pod("a", "going", released), true}},
 			wantLeft: []exit{left("a", migration.Delete, 11)},
 		},
-		"disrupted by somebody else": {
+		"disrupted by another controller": {
 			events:   []event{{11, pod("a", "going", target("DeletionByTaintManager")), true}},
 			wantLeft: []exit{left("a", migration.Delete, 11)},
 		},
 		"before that time, or another node": {
 			events: []event{{9, pod("a", "going"), true}, {11, pod("b", "other"), true}},
 		},
-		"in the order in which they went": {
+		"in the order of their deletion": {
 			events:   []event{{1, pod("a", "going"), false}, {11, pod("b", "going"), true}, {12, pod("a", "going"), true}},
 			wantLeft: []exit{left("b", migration.Delete, 11), left("a", migration.Delete, 12)},
 		},
@@ -104,7 +104,7 @@ func TestExits(t *testing.T) {
 				test.wantOn = map[string]int{}
 			}
 			if diff := cmp.Diff(test.wantOn, e.on(going)); diff != "" {
-				t.Errorf("still there (-want +got):\n%s", diff)
+				t.Errorf("still on the node (-want +got):\n%s", diff)
 			}
 			if left := e.from(going, at(10)); len(left)+len(test.wantLeft) > 0 {
 				if diff := cmp.Diff(test.wantLeft, left); diff != "" {

@@ -14,7 +14,7 @@ const (
 	plain = "\x1b[0m"
 )
 
-// page takes lines of text, with escape sequences if color says so.
+// page writes lines of text, with escape sequences if color is set.
 type page struct {
 	out   io.Writer
 	color bool
@@ -22,7 +22,8 @@ type page struct {
 
 func (p page) line(format string, args ...any) { fmt.Fprintf(p.out, format+"\n", args...) }
 
-// paint returns text in the style. What is painted must be padded before: escape sequences have no width.
+// paint returns text in the style. Callers pad text before they paint it, because escape
+// sequences have no width.
 func (p page) paint(style, text string) string {
 	if !p.color {
 		return text

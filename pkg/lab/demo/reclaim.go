@@ -20,21 +20,24 @@ import (
 )
 
 const (
-	// notice is how long before its end AWS tells that a spot node goes, and noticeTaint what its node termination handler sets then.
+	// notice is the time between AWS's notice and the reclaim of a spot node. The AWS node
+	// termination handler sets noticeTaint at the notice.
 	notice      = 2 * time.Minute
 	noticeTaint = "aws-node-termination-handler/spot-itn"
-	// upgrade is for how long after the notice on-demand still takes no pods.
+	// upgrade is the time after the notice for which the on-demand nodes stay cordoned.
 	upgrade = 4 * time.Second
-	// fallbackAfter is what the singletons of the second act say: nobody wants to watch the five minutes of the default pass.
+	// fallbackAfter is set on the singletons of the second act. The default, five minutes, is too
+	// long for a demo.
 	fallbackAfter = "1s"
-	// calm is in place of the controller's calmPeriod and pauseAfterInterruption, for the same reason.
+	// calm replaces the controller's calmPeriod and pauseAfterInterruption, for the same reason.
 	calm = 5 * time.Second
-	// returnTimeout is how long the way back to spot may take.
+	// returnTimeout limits the return to spot.
 	returnTimeout = 90 * time.Second
 )
 
-// scarceNodes are those of the second act: the on-demand nodes of the first and less spot, nearly half of it in one pool, so that
-// the rest has no room for all that runs there. That pool is the only spot in its zone.
+// scarceNodes returns the nodes of the second act: the on-demand nodes of the first act and fewer
+// spot nodes. One pool has nearly half of the spot capacity, so the other pools have no room for
+// all of its pods. That pool is the only spot pool in its zone.
 func scarceNodes() []lab.NodeSpec {
 	nodes := slices.DeleteFunc(lab.DefaultNodes(), func(n lab.NodeSpec) bool { return n.Capacity != lab.OnDemand })
 	return append(nodes, lab.Expand([]lab.NodeGroup{
@@ -45,7 +48,8 @@ func scarceNodes() []lab.NodeSpec {
 	})...)
 }
 
-// largestPool returns the nodes of the spot pool that has the most; of several the first.
+// largestPool returns the nodes of the spot pool with the most nodes. If several pools have the
+// same number, it returns the first.
 func largestPool(nodes []lab.NodeSpec) []lab.NodeSpec {
 	type pool struct{ instanceType, zone string }
 	pools := map[pool][]lab.NodeSpec{}
@@ -62,43 +66,48 @@ func largestPool(nodes []lab.NodeSpec) []lab.NodeSpec {
 	return largest
 }
 
-// reclaimed is what the second act measured.
+// reclaimed is the result of the second act.
 type reclaimed struct {
-	// Pool are the nodes that got notice.
+	// Pool contains the nodes that got notice.
 	Pool []lab.NodeSpec
-	// Shortened is what of the controller's configuration was changed, as "name: shipped value".
+	// Shortened lists the changed settings of the controller, as "name: shipped value".
 	Shortened []string
-	// FellBack are the singletons that stood on the pool.
+	// FellBack lists the singletons that ran on the pool.
 	FellBack []string
-	// Before is where the replicas stood when the notice came, During when the pool was gone and After when it was used again.
+	// Before, During and After count the replicas on spot and on-demand: at the notice, after the
+	// pool was deleted, and after the pool was used again.
 	Before, During, After map[string]result
-	// AllOnDemandUSD is what the services would cost an hour on on-demand.
+	// AllOnDemandUSD is the hourly cost of the services if all of their replicas ran on on-demand
+	// nodes.
 	AllOnDemandUSD float64
-	// Notice is when it was given.
+	// Notice is the time of the notice.
 	Notice time.Time
-	// Left are the pods that left the pool.
+	// Left contains the pods that left the pool.
 	Left []exit
-	// Stranded are those that were still there at the deadline, by workload.
+	// Stranded counts the pods that were still on the pool at the deadline, by workload.
 	Stranded map[string]int
-	// Returned are the pods that left on-demand once the pool was back, and Back is how long that took.
+	// Returned contains the pods that left on-demand nodes after the pool returned. Back is the
+	// time that this took.
 	Returned []exit
 	Back     time.Duration
-	// Astray are the replicas on on-demand that were still missing or in excess there at the end, by workload.
-	Astray map[string]int
-	// Outages are from the notice to the end.
+	// Misplaced is the number of replicas on on-demand that were missing or in excess at the end,
+	// by workload.
+	Misplaced map[string]int
+	// Outages covers the time from the notice to the end.
 	Outages map[string]outage
-	// OnNotice and OnReturn are the events of the two.
-	OnNotice, OnReturn []told
+	// OnNotice and OnReturn summarize the events after the notice and after the pool's return.
+	OnNotice, OnReturn []eventSummary
 }
 
-// reclaim plays the second act: the largest spot pool gets notice, is emptied by the controller, goes, and comes back.
+// reclaim runs the second act: the largest spot pool gets notice, the controller drains it, the
+// demo deletes it and later recreates it.
 func (d *demo) reclaim(ctx context.Context) (reclaimed, error) {
 	r := reclaimed{Pool: largestPool(scarceNodes())}
 	var err error
 	if r.AllOnDemandUSD, err = d.allOnDemandUSD(services()); err != nil {
 		return r, err
 	}
-	d.say("act 2: less spot, nearly half of it in one pool, %s; and spot-controller", poolName(r.Pool))
+	d.progress("act 2: fewer spot nodes, nearly half in one pool, %s; and spot-controller", poolName(r.Pool))
 	if err := d.completeNodes(ctx, scarceNodes()); err != nil {
 		return r, err
 	}
@@ -111,25 +120,25 @@ func (d *demo) reclaim(ctx context.Context) (reclaimed, error) {
 	if r.Before, err = d.measure(ctx); err != nil {
 		return r, err
 	}
-	if err := d.empty(ctx, &r); err != nil {
+	if err := d.drainPool(ctx, &r); err != nil {
 		return r, err
 	}
 	if r.During, err = d.measure(ctx); err != nil {
 		return r, err
 	}
-	if err := d.comeBack(ctx, &r); err != nil {
+	if err := d.recreatePool(ctx, &r); err != nil {
 		return r, err
 	}
 	r.Outages = d.recorder.end(time.Now())
 	if r.After, err = d.measure(ctx); err != nil {
 		return r, err
 	}
-	d.say("done")
+	d.progress("done")
 	return r, nil
 }
 
-// settle places the workloads. The singletons, which need the zone of the pool, start while on-demand is cordoned: so they fall back
-// to the pool.
+// settle places the workloads. The singletons need the zone of the pool and start while the
+// on-demand nodes are cordoned, so they fall back to the pool.
 func (d *demo) settle(ctx context.Context, zone string) error {
 	var others, singletons []workload
 	for _, w := range workloads {
@@ -145,7 +154,7 @@ func (d *demo) settle(ctx context.Context, zone string) error {
 	if err := d.cordon(ctx, true); err != nil {
 		return err
 	}
-	d.say("on-demand is cordoned, as for an upgrade; meanwhile %s start in %s", list(names(singletons)), zone)
+	d.progress("the on-demand nodes are cordoned, as for an upgrade; meanwhile %s start in %s", list(names(singletons)), zone)
 	return d.place(ctx, singletons, placement{schedulerName: schedulerName, zone: zone, fallbackAfter: fallbackAfter})
 }
 
@@ -161,7 +170,7 @@ func (d *demo) place(ctx context.Context, these []workload, p placement) error {
 	return err
 }
 
-// startController starts the controller with shorter times than it ships with.
+// startController starts the controller with shorter times than in its shipped configuration.
 func (d *demo) startController(ctx context.Context, r *reclaimed) (err error) {
 	d.controller, err = d.plane.StartController(ctx, lab.ControllerOptions{Edit: func(config map[string]any) {
 		rebalance, ok := config["rebalance"].(map[string]any)
@@ -177,8 +186,8 @@ func (d *demo) startController(ctx context.Context, r *reclaimed) (err error) {
 	return err
 }
 
-// empty gives notice to the pool, and takes its nodes away when they are empty, or when their time is over.
-func (d *demo) empty(ctx context.Context, r *reclaimed) error {
+// drainPool gives the pool notice. It deletes the nodes when they are empty or at the deadline.
+func (d *demo) drainPool(ctx context.Context, r *reclaimed) error {
 	doomed := nodeNames(r.Pool)
 	placed := d.exits.on(doomed)
 	for _, w := range workloads {
@@ -192,38 +201,38 @@ func (d *demo) empty(ctx context.Context, r *reclaimed) error {
 	total := count(placed)
 	d.recorder.start(time.Now(), names(workloads))
 	r.Notice = time.Now()
-	if err := d.announce(ctx, doomed); err != nil {
+	if err := d.giveNotice(ctx, doomed); err != nil {
 		return err
 	}
-	d.say("notice: the %d nodes of %s go in %.0f s; %d pods are there, of which %s fell back to spot",
+	d.progress("notice: the %d nodes of %s are reclaimed in %.0f s; they run %d pods; %s fell back to spot",
 		len(doomed), poolName(r.Pool), notice.Seconds(), total, list(r.FellBack))
-	look := func() (bool, string) {
+	check := func() (bool, string) {
 		n := count(d.exits.on(doomed))
 		return n == 0, fmt.Sprintf("%d of %d pods have left", total-n, total)
 	}
-	isEmpty, err := d.until(ctx, time.Until(r.Notice.Add(upgrade)), look)
+	isEmpty, err := d.until(ctx, time.Until(r.Notice.Add(upgrade)), check)
 	if err != nil {
 		return err
 	}
 	if !isEmpty {
-		_, progress := look()
-		d.say("%s, the others are still there; the upgrade ends, and on-demand is uncordoned", progress)
+		_, progress := check()
+		d.progress("%s; the upgrade ends, and the on-demand nodes are uncordoned", progress)
 	}
 	if err := d.cordon(ctx, false); err != nil {
 		return err
 	}
 	if !isEmpty {
-		if isEmpty, err = d.until(ctx, time.Until(r.Notice.Add(notice)), look); err != nil {
+		if isEmpty, err = d.until(ctx, time.Until(r.Notice.Add(notice)), check); err != nil {
 			return err
 		}
 	}
 	r.Left, r.Stranded = d.exits.from(doomed, r.Notice), d.exits.on(doomed)
 	if isEmpty {
-		d.say("all %d pods have left after %.1f s; nothing is left to wait for, so the nodes go now", total, r.emptyAfter().Seconds())
+		d.progress("all %d pods have left after %.1f s; the nodes are empty and are deleted now", total, r.emptyAfter().Seconds())
 	} else {
-		d.say("%d pods are still there at the deadline, and go with their nodes", count(r.Stranded))
+		d.progress("%d pods are still on the pool at the deadline and are deleted with their nodes", count(r.Stranded))
 	}
-	pods, err := d.lose(ctx, doomed)
+	pods, err := d.deleteNodes(ctx, doomed)
 	if err != nil {
 		return err
 	}
@@ -241,8 +250,9 @@ func (d *demo) empty(ctx context.Context, r *reclaimed) error {
 	return err
 }
 
-// comeBack makes as many new nodes of the pool as it had, and waits until on-demand has no more than the floors again.
-func (d *demo) comeBack(ctx context.Context, r *reclaimed) error {
+// recreatePool creates as many new nodes of the pool as it had. It waits until on-demand runs no
+// more replicas than the floors.
+func (d *demo) recreatePool(ctx context.Context, r *reclaimed) error {
 	back := time.Now()
 	pool := slices.Clone(r.Pool)
 	for i := range pool {
@@ -257,17 +267,17 @@ func (d *demo) comeBack(ctx context.Context, r *reclaimed) error {
 			onDemand[n.Name] = true
 		}
 	}
-	astray := func() map[string]int { return astray(d.exits.on(onDemand)) }
-	total := count(astray())
-	d.say("the pool is back, with %d new nodes; %d replicas are on on-demand for want of spot", len(pool), total)
+	misplaced := func() map[string]int { return misplaced(d.exits.on(onDemand)) }
+	total := count(misplaced())
+	d.progress("the pool is back, with %d new nodes; %d replicas are on on-demand because spot has no room", len(pool), total)
 	_, err := d.until(ctx, returnTimeout, func() (bool, string) {
-		n := count(astray())
+		n := count(misplaced())
 		return n == 0 && d.notReady() == 0, fmt.Sprintf("%d of %d have yet to return", n, total)
 	})
 	if err != nil {
 		return err
 	}
-	r.Back, r.Returned, r.Astray = time.Since(back), d.exits.from(onDemand, back), astray()
+	r.Back, r.Returned, r.Misplaced = time.Since(back), d.exits.from(onDemand, back), misplaced()
 	r.OnReturn, err = d.events(ctx, back)
 	return err
 }
@@ -281,8 +291,9 @@ func (d *demo) notReady() int {
 	return n
 }
 
-// astray returns by how many replicas what is on on-demand differs from the floor, by workload. Jobs run where they started.
-func astray(onDemand map[string]int) map[string]int {
+// misplaced returns the difference between the replicas on on-demand and the floor, by workload.
+// It omits Jobs, because their pods stay on the nodes on which they started.
+func misplaced(onDemand map[string]int) map[string]int {
 	differ := map[string]int{}
 	for _, w := range services() {
 		if n := onDemand[w.name] - w.floor; n != 0 {
@@ -292,7 +303,8 @@ func astray(onDemand map[string]int) map[string]int {
 	return differ
 }
 
-// cordon cordons the on-demand nodes, or uncordons them, and returns when that has been noticed.
+// cordon cordons or uncordons the on-demand nodes. It returns when the node lifecycle controller
+// has updated their taints.
 func (d *demo) cordon(ctx context.Context, unschedulable bool) error {
 	nodes, err := d.listNodes(ctx)
 	if err != nil {
@@ -324,8 +336,8 @@ func (d *demo) cordon(ctx context.Context, unschedulable bool) error {
 	return nil
 }
 
-// announce does what the AWS node termination handler does when nodes get notice.
-func (d *demo) announce(ctx context.Context, names map[string]bool) error {
+// giveNotice sets the taint that the AWS node termination handler sets at a notice.
+func (d *demo) giveNotice(ctx context.Context, names map[string]bool) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for name := range names {
 		group.Go(func() error {
@@ -347,22 +359,24 @@ func (d *demo) announce(ctx context.Context, names map[string]bool) error {
 	return group.Wait()
 }
 
-// told is what events of one reason say.
-type told struct {
+// eventSummary summarizes the events with one reason.
+type eventSummary struct {
 	Reason string
-	// Objects is how many objects have one; Object and Note are of the first of them, by name.
+	// Objects is the number of objects with such an event. Object and Note belong to the first of
+	// these objects, by name.
 	Objects      int
 	Object, Note string
 }
 
-// shown are the reasons of events that the demo shows, in this order: those on nodes and pods, each of which says why.
+// shown lists the reasons of the events that the demo shows, in order. These events are on nodes
+// and pods, and each gives its cause.
 var shown = []string{
 	kube.ReasonInterruption, kube.ReasonNowhere, kube.ReasonReleased, kube.ReasonRestored, kube.ReasonBlocked, kube.ReasonEvicted,
 	kube.ReasonDeleted, kube.ReasonPodsLost,
 }
 
-// events returns what was told since then.
-func (d *demo) events(ctx context.Context, since time.Time) ([]told, error) {
+// events returns a summary of the events since a time.
+func (d *demo) events(ctx context.Context, since time.Time) ([]eventSummary, error) {
 	var list eventsv1.EventList
 	if err := d.client.List(ctx, &list); err != nil {
 		return nil, fmt.Errorf("listing events: %w", err)
@@ -370,9 +384,9 @@ func (d *demo) events(ctx context.Context, since time.Time) ([]told, error) {
 	return summary(slices.DeleteFunc(list.Items, func(e eventsv1.Event) bool { return e.EventTime.Time.Before(since) })), nil
 }
 
-// summary returns what the events tell, by reason.
-func summary(events []eventsv1.Event) []told {
-	var all []told
+// summary summarizes the events by reason.
+func summary(events []eventsv1.Event) []eventSummary {
+	var all []eventSummary
 	for _, reason := range shown {
 		first := map[string]string{} // object -> note
 		for _, e := range events {
@@ -380,7 +394,7 @@ func summary(events []eventsv1.Event) []told {
 				first[object] = e.Note
 			}
 		}
-		t := told{Reason: reason, Objects: len(first)}
+		t := eventSummary{Reason: reason, Objects: len(first)}
 		for object, note := range first {
 			if t.Object == "" || object < t.Object {
 				t.Object, t.Note = object, note
@@ -393,7 +407,7 @@ func summary(events []eventsv1.Event) []told {
 	return all
 }
 
-// emptyAfter is how long after the notice the last pod left.
+// emptyAfter returns the time from the notice until the last pod left.
 func (r reclaimed) emptyAfter() time.Duration {
 	var last time.Duration
 	for _, at := range r.Left {
@@ -402,7 +416,7 @@ func (r reclaimed) emptyAfter() time.Duration {
 	return last
 }
 
-// services are the workloads with a floor.
+// services returns the workloads with a floor.
 func services() []workload {
 	return slices.DeleteFunc(slices.Clone(workloads), func(w workload) bool { return w.floor == 0 })
 }

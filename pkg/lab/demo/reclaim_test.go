@@ -15,7 +15,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// The second act stands on what its nodes are: one pool that is too large for the rest of spot to take in, and the only spot in its zone.
+// The second act needs a pool that is too large for the other spot pools and that is the only
+// spot pool in its zone.
 func TestSecondActIsWhatItClaims(t *testing.T) {
 	nodes := scarceNodes()
 	pool := largestPool(nodes)
@@ -58,7 +59,7 @@ func TestSecondActIsWhatItClaims(t *testing.T) {
 		return s.Kind == kube.TaintSignal && s.Key == noticeTaint && s.Class == decision.Reclaim && s.Notice == notice
 	})
 	if !announced {
-		t.Errorf("taint %s is not known to give %s", noticeTaint, notice)
+		t.Errorf("taint %s does not imply %s", noticeTaint, notice)
 	}
 }
 
@@ -133,16 +134,16 @@ func TestAstray(t *testing.T) {
 		onDemand map[string]int
 		want     map[string]int
 	}{
-		"the floors":         {with("admin", 0), map[string]int{}},
-		"too many":           {with("search", 2), map[string]int{"search": 2}},
-		"too few":            {with("kafka", -1), map[string]int{"kafka": 1}},
-		"a Job is left":      {with("nightly-report", 3), map[string]int{}},
-		"a singleton strays": {with("admin", -1), map[string]int{"admin": 1}},
+		"the floors":               {with("admin", 0), map[string]int{}},
+		"too many":                 {with("search", 2), map[string]int{"search": 2}},
+		"too few":                  {with("kafka", -1), map[string]int{"kafka": 1}},
+		"a Job is ignored":         {with("nightly-report", 3), map[string]int{}},
+		"a singleton is misplaced": {with("admin", -1), map[string]int{"admin": 1}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, astray(test.onDemand)); diff != "" {
-				t.Errorf("astray (-want +got):\n%s", diff)
+			if diff := cmp.Diff(test.want, misplaced(test.onDemand)); diff != "" {
+				t.Errorf("misplaced (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -154,28 +155,28 @@ func TestSummary(t *testing.T) {
 	}
 	tests := map[string]struct {
 		events []eventsv1.Event
-		want   []told
+		want   []eventSummary
 	}{
 		"nothing": {},
-		"others say nothing of it": {
+		"other reasons are ignored": {
 			events: []eventsv1.Event{event("Scheduled", "Pod", "a", "to a node"), event(kube.ReasonMoving, "Deployment", "a", "moves")},
 		},
-		"in the order of what happens, and the first by name": {
+		"in the order of shown, with the first object by name": {
 			events: []eventsv1.Event{
 				event(kube.ReasonEvicted, "Pod", "b", "leaves b"), event(kube.ReasonInterruption, "Node", "n", "goes"),
 				event(kube.ReasonEvicted, "Pod", "a", "leaves a"), event(kube.ReasonEvicted, "Pod", "c", "leaves c"),
 			},
-			want: []told{{kube.ReasonInterruption, 1, "Node n", "goes"}, {kube.ReasonEvicted, 3, "Pod a", "leaves a"}},
+			want: []eventSummary{{kube.ReasonInterruption, 1, "Node n", "goes"}, {kube.ReasonEvicted, 3, "Pod a", "leaves a"}},
 		},
-		"told twice": {
+		"two events on one object": {
 			events: []eventsv1.Event{event(kube.ReasonNowhere, "Pod", "a", "first"), event(kube.ReasonNowhere, "Pod", "a", "again")},
-			want:   []told{{kube.ReasonNowhere, 1, "Pod a", "first"}},
+			want:   []eventSummary{{kube.ReasonNowhere, 1, "Pod a", "first"}},
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(test.want, summary(test.events)); diff != "" {
-				t.Errorf("told (-want +got):\n%s", diff)
+				t.Errorf("summaries (-want +got):\n%s", diff)
 			}
 		})
 	}

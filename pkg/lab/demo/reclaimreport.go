@@ -11,7 +11,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
-// verdict is nil when all was kept that the project promises, and says otherwise what was not.
+// verdict returns nil if the project kept its guarantees, and otherwise an error with the broken
+// guarantees.
 func (r reclaimed) verdict() error {
 	var broken []string
 	for _, w := range workloads {
@@ -23,11 +24,11 @@ func (r reclaimed) verdict() error {
 		}
 	}
 	if len(r.Stranded) > 0 {
-		broken = append(broken, "pods went with their nodes: "+each(r.Stranded))
+		broken = append(broken, "pods were deleted with their nodes: "+each(r.Stranded))
 	}
-	if len(r.Astray) > 0 {
+	if len(r.Misplaced) > 0 {
 		broken = append(broken, fmt.Sprintf("on-demand had too many or too few replicas %s after spot was back: %s",
-			seconds(r.Back), each(r.Astray)))
+			seconds(r.Back), each(r.Misplaced)))
 	}
 	if broken != nil {
 		return fmt.Errorf("with spot-controller: %s", strings.Join(broken, "; "))
@@ -57,7 +58,7 @@ func (r reclaimed) write(out io.Writer, color bool) {
 	}
 }
 
-// writeExits says of each workload how its pods left the pool.
+// writeExits writes a table with the ways the pods of each workload left the pool.
 func (r reclaimed) writeExits(p page) {
 	bar := p.paint(dim, "│")
 	p.line(" %-16s %-11s %9s %7s %s %-20s %9s %s %6s", "workload", "", "must keep", "budget", bar, "left the pool", "gone after", bar, "lowest")
@@ -84,7 +85,8 @@ func (r reclaimed) writeExits(p page) {
 	p.line("")
 }
 
-// writeCosts says where the replicas of the services stood, and what they cost, in the three parts of the act.
+// writeCosts writes the distribution of the services' replicas and their cost in the three phases
+// of the act.
 func (r reclaimed) writeCosts(p page) {
 	bar := p.paint(dim, "│")
 	row := func(title string, text func(t totals) string) {
@@ -96,7 +98,7 @@ func (r reclaimed) writeCosts(p page) {
 	}
 	p.line(" %-46s%s %-14s%s %-14s%s %s", "", bar, "before", bar, "pool gone", bar, "pool back")
 	row("replicas of services on spot", func(t totals) string { return fmt.Sprintf("%d of %d", t.onSpot, t.replicas) })
-	row(fmt.Sprintf("an hour of them costs (all on-demand: $%.2f)", r.AllOnDemandUSD), func(t totals) string {
+	row(fmt.Sprintf("their cost per hour (all on-demand: $%.2f)", r.AllOnDemandUSD), func(t totals) string {
 		return fmt.Sprintf("$%.2f", t.hourUSD)
 	})
 	for _, part := range []map[string]result{r.Before, r.During, r.After} {
@@ -107,12 +109,12 @@ func (r reclaimed) writeCosts(p page) {
 	}
 }
 
-// writeFindings says what the tables come to.
+// writeFindings writes a summary of the tables.
 func (r reclaimed) writeFindings(p page) {
 	if n := count(r.Stranded); n > 0 {
-		p.paragraph(red, fmt.Sprintf("%d pods were still on the nodes when these went.", n))
+		p.paragraph(red, fmt.Sprintf("%d pods were still on the nodes at the deadline.", n))
 	} else {
-		p.paragraph(green, fmt.Sprintf("All %d pods left the pool: %s. The last was gone %s after the notice, %s before the deadline.",
+		p.paragraph(green, fmt.Sprintf("All %d pods left the pool: %s. The last left %s after the notice, %s before the deadline.",
 			len(r.Left), ways(r.Left), seconds(r.emptyAfter()), seconds(notice-r.emptyAfter())))
 	}
 	home, gap := true, false
@@ -120,38 +122,38 @@ func (r reclaimed) writeFindings(p page) {
 		home = home && r.After[name].OnSpot == 0
 		gap = gap || r.Outages[name].Lowest == 0
 	}
-	text := fmt.Sprintf("%s had fallen back to spot, as on-demand took no pods until %s after the notice", list(r.FellBack), upgrade)
+	text := fmt.Sprintf("%s had fallen back to spot, because on-demand was cordoned until %s after the notice", list(r.FellBack), upgrade)
 	style := green
 	switch {
 	case gap:
-		text, style = text+"; not all of them served at every moment.", red
+		text, style = text+"; at least one had no ready replica at some moment.", red
 	case home:
-		text += ". They served at every moment, and stand on on-demand now, which costs more."
+		text += ". They always had a ready replica, and now run on on-demand, which costs more."
 	default:
-		text += ". They served at every moment."
+		text += ". They always had a ready replica."
 	}
 	p.paragraph(style, text)
-	if n := count(r.Astray); n > 0 {
-		p.paragraph(red, fmt.Sprintf("%s after the pool was back, on-demand has %d replicas too many or too few.", seconds(r.Back), n))
+	if n := count(r.Misplaced); n > 0 {
+		p.paragraph(red, fmt.Sprintf("%s after the pool was back, on-demand runs %d replicas too many or too few.", seconds(r.Back), n))
 	} else {
-		p.paragraph(green, fmt.Sprintf("%s after the pool was back, on-demand has the floors and no more. Back to spot: %s.",
+		p.paragraph(green, fmt.Sprintf("%s after the pool was back, on-demand runs exactly the floors. Back to spot: %s.",
 			seconds(r.Back), ways(r.Returned)))
 	}
 }
 
-// method says how the figures came about.
+// method describes the measurement.
 func (r reclaimed) method() []string {
 	return []string{
-		"surge: the pod went when its replacement was ready. evict: it went before, as it must in StatefulSets and Jobs, and as far as " +
-			"its budget (PodDisruptionBudget, minAvailable) allowed. delete: without asking the budget, as at the deadline.",
-		"lowest: the fewest ready replicas that a watch saw from the notice to the end. The Job is batch, which may be interrupted: " +
-			"the Job controller waits before it makes a pod again, and that stays where it starts.",
-		fmt.Sprintf("To be short, the demo takes the nodes away when they are empty, shortens times of the controller to %s (shipped: %s), "+
+		"surge: the pod was evicted when its replacement was ready. evict: it was evicted earlier, as in StatefulSets and Jobs, within " +
+			"its budget (PodDisruptionBudget, minAvailable). delete: it was deleted regardless of the budget, at the deadline.",
+		"lowest: the fewest ready replicas that a watch reported from the notice to the end. The Job is batch, which may be interrupted: " +
+			"the Job controller waits before it recreates a pod, and the new pod stays on its node.",
+		fmt.Sprintf("To save time, the demo deletes the nodes when they are empty, shortens times of the controller to %s (shipped: %s), "+
 			"and lets the singletons fall back after %s.", calm, strings.Join(r.Shortened, ", "), fallbackAfter),
 	}
 }
 
-// ways counts pods by how they left: "3 surge, 1 evict".
+// ways counts pods by the way they left: "3 surge, 1 evict".
 func ways(left []exit) string {
 	var parts []string
 	for _, way := range []migration.Way{migration.Surge, migration.Evict, migration.Delete} {
@@ -168,7 +170,7 @@ func ways(left []exit) string {
 	return strings.Join(parts, ", ")
 }
 
-// each enumerates workloads with their numbers: "kafka (1), login (2)".
+// each lists workloads with their numbers: "kafka (1), login (2)".
 func each(numbers map[string]int) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(numbers)) {

@@ -10,7 +10,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
-// handled is a second act in which all promises were kept: two pods left the pool, one of them of a singleton, and one came back to spot.
+// handled returns a second act that kept all guarantees: two pods left the pool, one of a
+// singleton, and one pod returned to spot.
 func handled() reclaimed {
 	begin := time.Unix(1000, 0)
 	part := func(onSpot int, usd float64) map[string]result {
@@ -36,17 +37,17 @@ func handled() reclaimed {
 			{Workload: "admin", Pod: "admin-1", Way: migration.Surge, At: begin.Add(20 * time.Second)},
 		},
 		Returned: []exit{{Workload: "search", Way: migration.Surge}}, Back: 12 * time.Second, Outages: outages,
-		OnNotice: []told{{kube.ReasonInterruption, 4, "Node spot-1", "it goes"}},
-		OnReturn: []told{{kube.ReasonReleased, 1, "Pod search-1", "a replacement fits"}},
+		OnNotice: []eventSummary{{kube.ReasonInterruption, 4, "Node spot-1", "it is reclaimed"}},
+		OnReturn: []eventSummary{{kube.ReasonReleased, 1, "Pod search-1", "a replacement fits"}},
 	}
 }
 
-// mishandled is one in which none was kept.
+// mishandled returns a second act that broke all guarantees.
 func mishandled() reclaimed {
 	r := handled()
-	r.Stranded, r.Astray, r.Outages = map[string]int{}, map[string]int{}, map[string]outage{}
+	r.Stranded, r.Misplaced, r.Outages = map[string]int{}, map[string]int{}, map[string]outage{}
 	for _, w := range workloads {
-		r.Stranded[w.name], r.Astray[w.name] = w.replicas, w.replicas
+		r.Stranded[w.name], r.Misplaced[w.name] = w.replicas, w.replicas
 	}
 	r.FellBack, r.After = []string{"admin", "billing", "mailer"}, nil
 	r.Back = returnTimeout
@@ -63,7 +64,7 @@ func TestReclaimReportFitsItsColumns(t *testing.T) {
 			}
 		}
 		if strings.Contains(out.String(), "\x1b") {
-			t.Errorf("%s: escape sequences without being asked for", name)
+			t.Errorf("%s: escape sequences although color is off", name)
 		}
 	}
 }
@@ -79,11 +80,11 @@ func TestReclaimReportSaysWhatWasMeasured(t *testing.T) {
 			"admin            Deployment     1 of 1       - │ 1 surge                  20.0 s │      1",
 			"login            Deployment     1 of 2       - │ -                             - │      1",
 			"replicas of services on spot                  │ 30 of 48      │ 27 of 48      │ 30 of 48\n",
-			"an hour of them costs (all on-demand: $3.00)  │ $1.00         │ $2.00         │ $1.50\n",
-			"All 2 pods left the pool: 1 surge, 1 evict. The last was gone 20.0 s after the notice, 100.0 s\n",
-			"admin had fallen back to spot, as on-demand took no pods until 4s after the notice. They served",
-			"12.0 s after the pool was back, on-demand has the floors and no more. Back to spot: 1 surge.",
-			"SpotInterruption (4), Node spot-1: it goes",
+			"their cost per hour (all on-demand: $3.00)    │ $1.00         │ $2.00         │ $1.50\n",
+			"All 2 pods left the pool: 1 surge, 1 evict. The last left 20.0 s after the notice, 100.0 s\n",
+			"admin had fallen back to spot, because on-demand was cordoned until 4s after the notice.",
+			"12.0 s after the pool was back, on-demand runs exactly the floors. Back to spot: 1 surge.",
+			"SpotInterruption (4), Node spot-1: it is reclaimed",
 			"ReleasedToMove (1), Pod search-1: a replacement fits",
 			"(shipped: calmPeriod: 10m)",
 		}},
@@ -91,9 +92,9 @@ func TestReclaimReportSaysWhatWasMeasured(t *testing.T) {
 			"admin            Deployment     1 of 1       - │ 1 surge, 1 never              - │      0",
 			"login            Deployment     1 of 2       - │ 2 never                       - │      0",
 			"their replicas without a node, at no cost     │ 0             │ 0             │ 48\n",
-			"54 pods were still on the nodes when these went.",
-			"until 4s after the\n   notice; not all of them served at every moment.",
-			"90.0 s after the pool was back, on-demand has 54 replicas too many or too few.",
+			"54 pods were still on the nodes at the deadline.",
+			"until 4s\n   after the notice; at least one had no ready replica at some moment.",
+			"90.0 s after the pool was back, on-demand runs 54 replicas too many or too few.",
 		}},
 	}
 	for name, test := range tests {
@@ -120,17 +121,17 @@ func TestReclaimVerdict(t *testing.T) {
 		"below a budget": {func(r *reclaimed) { r.Outages["kafka"] = outage{Lowest: 2} }, "kafka fell below its PodDisruptionBudget (2 of 3)"},
 		"never measured": {func(r *reclaimed) { delete(r.Outages, "redis") }, "redis fell below its floor (0 of 1)"},
 		"a Job at zero":  {func(r *reclaimed) { r.Outages["nightly-report"] = outage{} }, ""},
-		"left on a node that went": {
+		"on a node at the deadline": {
 			func(r *reclaimed) { r.Stranded = map[string]int{"nightly-report": 1, "kafka": 2} },
-			"pods went with their nodes: kafka (2), nightly-report (1)",
+			"pods were deleted with their nodes: kafka (2), nightly-report (1)",
 		},
 		"not back on spot": {
-			func(r *reclaimed) { r.Astray, r.Back = map[string]int{"search": 3}, returnTimeout },
+			func(r *reclaimed) { r.Misplaced, r.Back = map[string]int{"search": 3}, returnTimeout },
 			"on-demand had too many or too few replicas 90.0 s after spot was back: search (3)",
 		},
 		"all at once": {
 			func(r *reclaimed) { r.Outages["admin"], r.Stranded = outage{}, map[string]int{"login": 2} },
-			"admin fell below its floor (0 of 1); pods went with their nodes: login (2)",
+			"admin fell below its floor (0 of 1); pods were deleted with their nodes: login (2)",
 		},
 	}
 	for name, test := range tests {

@@ -8,21 +8,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// outage is what a workload went through between start and end of a recording.
+// outage is the worst availability of a workload during a recording.
 type outage struct {
 	// Lowest is the lowest number of ready replicas at any moment.
 	Lowest int
-	// AtZero is how long none was ready, all such times together.
+	// AtZero is the total time without a ready replica.
 	AtZero time.Duration
-	// StillAtZero says that none was ready at the end, so that AtZero is a lower bound.
+	// StillAtZero reports that no replica was ready at the end, so that AtZero is a lower bound.
 	StillAtZero bool
 }
 
-// recorder follows which pods are ready, as a watch tells, and remembers the worst. It is safe for concurrent use.
+// recorder records the ready pods and the worst availability, from a watch. It is safe for
+// concurrent use.
 type recorder struct {
 	mu        sync.Mutex
 	ready     map[string]map[types.UID]bool // workload -> its ready pods
-	outages   map[string]*outage            // nil while nothing is recorded
+	outages   map[string]*outage            // nil between recordings
 	zeroSince map[string]time.Time          // workloads without a ready pod now
 }
 
@@ -30,7 +31,8 @@ func newRecorder() *recorder {
 	return &recorder{ready: map[string]map[types.UID]bool{}}
 }
 
-// observe notes whether a pod of the workload is ready at the time now; a pod that is gone is not. Times do not decrease.
+// observe records whether a pod of the workload is ready at the time now. A deleted pod is not
+// ready. Times do not decrease.
 func (r *recorder) observe(now time.Time, workload string, pod types.UID, ready bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,7 +75,7 @@ func (r *recorder) start(now time.Time, workloads []string) {
 	}
 }
 
-// end ends the recording and returns it by workload.
+// end ends the recording and returns the outages by workload.
 func (r *recorder) end(now time.Time) map[string]outage {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,14 +98,14 @@ func (r *recorder) readyReplicas(workload string) int {
 	return len(r.ready[workload])
 }
 
-// isReady says whether this pod of the workload is ready now.
+// isReady reports whether this pod of the workload is ready now.
 func (r *recorder) isReady(workload string, pod types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.ready[workload][pod]
 }
 
-// isReady is what a Service would send traffic to.
+// isReady reports whether a Service would send traffic to the pod.
 func isReady(pod *corev1.Pod) bool {
 	if pod.DeletionTimestamp != nil {
 		return false

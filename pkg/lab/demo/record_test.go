@@ -20,7 +20,7 @@ func TestRecorder(t *testing.T) {
 		before, during []event
 		want           outage // of a recording from second 10 to second 20
 	}{
-		"nothing happens": {
+		"no change": {
 			before: []event{{0, "a", true}, {0, "b", true}},
 			want:   outage{Lowest: 2},
 		},
@@ -29,7 +29,7 @@ func TestRecorder(t *testing.T) {
 			during: []event{{11, "a", false}, {12, "c", true}},
 			want:   outage{Lowest: 1},
 		},
-		"both lost, one comes back": {
+		"both lost, one is replaced": {
 			before: []event{{0, "a", true}, {0, "b", true}},
 			during: []event{{11, "a", false}, {12, "b", false}, {15, "c", true}},
 			want:   outage{AtZero: 3 * time.Second},
@@ -48,16 +48,16 @@ func TestRecorder(t *testing.T) {
 			during: []event{{14, "a", true}},
 			want:   outage{AtZero: 4 * time.Second},
 		},
-		"what was before does not count": {
+		"changes before the recording do not count": {
 			before: []event{{0, "a", true}, {1, "a", false}, {5, "a", true}},
 			want:   outage{Lowest: 1},
 		},
-		"told twice": {
+		"reported twice": {
 			before: []event{{0, "a", true}, {1, "a", true}},
 			during: []event{{11, "a", false}, {12, "a", false}, {14, "b", true}, {15, "b", true}},
 			want:   outage{AtZero: 3 * time.Second},
 		},
-		"a replacement before the loss is seen": {
+		"a replacement before the loss is observed": {
 			before: []event{{0, "a", true}},
 			during: []event{{11, "b", true}, {12, "a", false}},
 			want:   outage{Lowest: 1},

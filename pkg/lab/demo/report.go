@@ -8,14 +8,14 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// report is what the first act measured.
+// report is the result of the first act.
 type report struct {
 	nodes          []lab.NodeSpec
 	stock, ours    map[string]result
 	allOnDemandUSD float64
 }
 
-// totals are figures over several workloads.
+// totals are sums over several workloads.
 type totals struct {
 	replicas, placed, onSpot int
 	hourUSD                  float64
@@ -37,7 +37,8 @@ func sum(these []workload, measured map[string]result) totals {
 	return t
 }
 
-// verdict is nil when every workload kept its floor under this project's scheduler, and says otherwise which did not.
+// verdict returns nil if every workload kept its floor under this project's scheduler, and
+// otherwise an error with the workloads that did not.
 func (r report) verdict() error {
 	var broken []string
 	for _, w := range workloads {
@@ -64,9 +65,9 @@ func (r report) write(out io.Writer, color bool) {
 		totals
 	}{{"the default scheduler", stock}, {schedulerName, ours}} {
 		if len(act.atZero) > 0 {
-			p.paragraph(red, fmt.Sprintf("To zero under %s: %s", act.scheduler, strings.Join(act.atZero, ", ")))
+			p.paragraph(red, fmt.Sprintf("Went to zero under %s: %s", act.scheduler, strings.Join(act.atZero, ", ")))
 		} else {
-			p.paragraph(green, fmt.Sprintf("To zero under %s: no service", act.scheduler))
+			p.paragraph(green, fmt.Sprintf("Went to zero under %s: no service", act.scheduler))
 		}
 	}
 	p.line("")
@@ -120,7 +121,7 @@ func (r report) writeTotals(p page, stock, ours totals) {
 	}
 }
 
-// method says how the figures came about.
+// method describes the measurement.
 func (r report) method() []string {
 	spot, pools, zones := 0, map[string]bool{}, map[string]bool{}
 	for _, n := range r.nodes {
@@ -133,15 +134,15 @@ func (r report) method() []string {
 	return []string{
 		fmt.Sprintf("Measured just now on %d nodes in %d zones: %d on-demand, %d spot in %d pools. After each placement every "+
 			"spot node and its pods were deleted at once, without notice.", len(r.nodes), len(zones), len(r.nodes)-spot, spot, len(pools)),
-		fmt.Sprintf("lowest: the fewest ready replicas that a watch saw. at zero: how long there was none; > if still so after "+
+		fmt.Sprintf("lowest: the fewest ready replicas that a watch reported. at zero: time without a ready replica; > if it had not ended after "+
 			"%.0f s. A new pod takes %.0f s to start here.", watchFor.Seconds(), podStartup.Seconds()),
-		"The Job is batch, which may be interrupted. PodDisruptionBudgets are there, but do not hold against lost nodes.",
+		"The Job is batch, which may be interrupted. PodDisruptionBudgets exist, but do not protect against lost nodes.",
 		"Cost: each replica pays the larger of its CPU and memory shares of its node's hourly price. That is the AWS us-east-1 " +
 			"Linux on-demand list price; for spot an estimate, that price less the Spot Advisor's average saving.",
 	}
 }
 
-// duration is the time at zero: - for none, > when it was not over.
+// duration formats the time at zero: - for none, and > if it had not ended.
 func duration(o outage) string {
 	switch {
 	case o.AtZero == 0:

@@ -11,7 +11,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// kept is an act in which every workload kept its floor on on-demand nodes at a cost of 10 cents.
+// kept returns an act in which every workload kept its floor on on-demand nodes at a cost of 10
+// cents.
 func kept() map[string]result {
 	act := map[string]result{}
 	for _, w := range workloads {
@@ -20,7 +21,7 @@ func kept() map[string]result {
 	return act
 }
 
-// lost is an act in which every workload was all on spot and at zero for long.
+// lost returns an act in which every workload ran on spot only and was at zero for a long time.
 func lost() map[string]result {
 	act := map[string]result{}
 	for _, w := range workloads {
@@ -40,7 +41,7 @@ func TestReportFitsItsColumns(t *testing.T) {
 		}
 	}
 	if strings.Contains(out.String(), "\x1b") {
-		t.Error("escape sequences without being asked for")
+		t.Error("escape sequences although color is off")
 	}
 }
 
@@ -51,7 +52,7 @@ func TestReportSaysWhatWasMeasured(t *testing.T) {
 		"│   10/10       0 >123.0 s │    7/10       3       -", // storefront
 		"services that went to zero               │ 12 of 12                 │ 0 of 12",
 		"an hour costs (all on-demand: $2.60)     │ $0.65 (75 % less)        │ $1.30 (50 % less)",
-		"To zero under spot-aware-scheduler: no service",
+		"Went to zero under spot-aware-scheduler: no service",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("missing: %s\n%s", want, out.String())

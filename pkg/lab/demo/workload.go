@@ -28,21 +28,23 @@ const (
 	job         kind = "Job"
 )
 
-// workload is one of the things that run in the demo.
+// workload is a workload of the demo.
 type workload struct {
 	name        string
 	kind        kind
 	replicas    int
 	cpu, memory string
-	// minOnDemand is the annotation of that name; empty: the scheduler's default, 1 (for a Job 0).
+	// minOnDemand is the value of the annotation min-on-demand. Empty: the scheduler's default, 1
+	// (for a Job 0).
 	minOnDemand string
-	// floor is how many replicas that asks to survive the loss of all spot: what the demo holds the scheduler to.
+	// floor is the number of replicas that must survive the loss of all spot nodes, by
+	// minOnDemand. The demo fails if the scheduler violates it.
 	floor int
-	// minAvailable is that of a PodDisruptionBudget; 0: none.
+	// minAvailable belongs to the PodDisruptionBudget of the workload. 0: it has none.
 	minAvailable int
 }
 
-// workloads are those of an ordinary web shop.
+// workloads are the workloads of a typical web shop.
 var workloads = []workload{
 	{name: "storefront", kind: deployment, replicas: 10, cpu: "500m", memory: "1Gi", minOnDemand: "30%", floor: 3, minAvailable: 5},
 	{name: "search", kind: deployment, replicas: 10, cpu: "800m", memory: "2Gi", floor: 1},
@@ -59,17 +61,19 @@ var workloads = []workload{
 	{name: "nightly-report", kind: job, replicas: 6, cpu: "1", memory: "2Gi", floor: 0},
 }
 
-// placement is what differs between the acts: how a workload asks for spot, and where else it wants to be.
+// placement contains the differences between the acts: how a workload prefers spot, and its other
+// constraints.
 type placement struct {
 	schedulerName string
 	affinity      *corev1.Affinity
-	// zone is the only one that it may run in; empty: any.
+	// zone is the only zone in which the pods may run. Empty: any zone.
 	zone string
-	// fallbackAfter is the annotation of that name; empty: the scheduler's default.
+	// fallbackAfter is the value of the annotation of that name. Empty: the scheduler's default.
 	fallbackAfter string
 }
 
-// preferSpot is what people do without a scheduler of their own: the strongest preference there is.
+// preferSpot is the usual way to prefer spot without a custom scheduler: the strongest preference
+// that Kubernetes has.
 var preferSpot = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 	PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
 		Weight: 100,
@@ -79,7 +83,7 @@ var preferSpot = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 	}},
 }}
 
-// requests are what one replica reserves.
+// requests returns the resource requests of one replica.
 func (w workload) requests() corev1.ResourceList {
 	return corev1.ResourceList{
 		corev1.ResourceCPU:    resource.MustParse(w.cpu),
@@ -87,7 +91,7 @@ func (w workload) requests() corev1.ResourceList {
 	}
 }
 
-// objects returns what has to be created for the workload.
+// objects returns the objects to create for the workload.
 func (w workload) objects(p placement) []client.Object {
 	labels := map[string]string{workloadLabel: w.name}
 	selector := &metav1.LabelSelector{MatchLabels: labels}
@@ -129,7 +133,7 @@ func (w workload) objects(p placement) []client.Object {
 		template.Annotations = map[string]string{lab.RunTimeAnnotation: "1h"}
 		owner = &batchv1.Job{ObjectMeta: meta, Spec: batchv1.JobSpec{
 			Parallelism: replicas, Completions: replicas, Template: template,
-			BackoffLimit: ptr.To[int32](100), // pods lost with their node are retried, not held against the Job
+			BackoffLimit: ptr.To[int32](100), // the Job does not fail because of pods lost with their nodes
 		}}
 	}
 	objects := []client.Object{owner}
