@@ -12,10 +12,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// SchedulerName is the profile that is audited.
+// SchedulerName is the profile that the auditor checks.
 const SchedulerName = "spot-aware-scheduler"
 
-// args are the fields of ReplicaSafetyArgs; fields unknown here are for the scheduler to refuse.
+// args contains the fields of ReplicaSafetyArgs. The scheduler rejects unknown fields; the
+// auditor ignores them.
 type args struct {
 	overrides
 	UnlabeledNodes string             `json:"unlabeledNodes"`
@@ -63,8 +64,9 @@ type signalArgs struct {
 	OnlySpot   bool   `json:"onlySpot"`
 }
 
-// PolicyFromSchedulerConfig reads the policy of profile SchedulerName from a KubeSchedulerConfiguration, the file that the
-// scheduler under audit runs with. A profile without ReplicaSafetyArgs has the defaults; a missing profile is an error.
+// PolicyFromSchedulerConfig reads the policy of profile SchedulerName from the
+// KubeSchedulerConfiguration of the audited scheduler. A profile without ReplicaSafetyArgs has
+// the defaults. A missing profile is an error.
 func PolicyFromSchedulerConfig(data []byte) (*Policy, error) {
 	var config struct {
 		Profiles []struct {
@@ -96,7 +98,7 @@ func PolicyFromSchedulerConfig(data []byte) (*Policy, error) {
 	return nil, fmt.Errorf("profiles: no profile has schedulerName %s", SchedulerName)
 }
 
-// DefaultPolicy is the policy of a profile without ReplicaSafetyArgs.
+// DefaultPolicy returns the policy of a profile without ReplicaSafetyArgs.
 func DefaultPolicy() *Policy {
 	return &Policy{
 		defaults:       settings{minOnDemand: amount{n: 1}, fallbackAfter: never, rolloutRelief: 30 * time.Second, overflow: "Allow", exemptions: "Allow", annotations: "Allow"},
@@ -106,7 +108,8 @@ func DefaultPolicy() *Policy {
 	}
 }
 
-// PolicyFromArgs reads the policy from ReplicaSafetyArgs as YAML or JSON; what is left out has its default.
+// PolicyFromArgs reads the policy from ReplicaSafetyArgs as YAML or JSON. Missing fields have
+// their defaults.
 func PolicyFromArgs(data []byte) (*Policy, error) {
 	var in args
 	if err := yaml.Unmarshal(data, &in); err != nil {
@@ -190,12 +193,12 @@ func (o overrides) rule() (rule, error) {
 	return r, nil
 }
 
-// signal translates one entry. A key may carry a value, as in "VMEventScheduled=True": without one, a condition must be
-// True and anything else may have any value.
+// signal translates one entry. A key may have a value, as in "VMEventScheduled=True". Without a
+// value, a condition must be True, and any other signal may have any value.
 func (s signalArgs) signal() (signal, error) {
 	for _, given := range []struct {
 		kind        signalKind
-		text, usual string // usual is the value where none is given
+		text, usual string // usual is the value if the entry has none
 	}{{taint, s.Taint, anyValue}, {condition, s.Condition, "True"}, {label, s.Label, anyValue}, {annotation, s.Annotation, anyValue}} {
 		if given.text == "" {
 			continue

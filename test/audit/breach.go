@@ -8,34 +8,37 @@ import (
 )
 
 const (
-	// window is how long a value may still be acted upon after it changed.
+	// window is the time for which the scheduler may still act on a value after the value
+	// changed.
 	window = 2 * time.Second
-	// settle is how long after a binding it is judged, so that slower watches can deliver what came before it.
+	// settle is the time between a binding and its judgement, so that slower watches can deliver
+	// earlier changes.
 	settle = 3 * time.Second
-	// early is by how much a wait may seem too short because its beginning was written or delivered late: the scheduler writes the condition
-	// some time after it has looked at its clock.
-	early = time.Second
+	// clockTolerance is the time by which a wait may seem too short, because its start was
+	// written or delivered late. The scheduler writes the condition some time after it has read
+	// its clock.
+	clockTolerance = time.Second
 )
 
 // BreachKind is one way to break the policy.
 type BreachKind string
 
 const (
-	// OverBudget: more pods of a revision on spot than its budget.
+	// OverBudget: a revision has more pods on spot than its budget.
 	OverBudget BreachKind = "over budget"
-	// OrdinalOnSpot: an ordinal below the floor of a StatefulSet on spot.
+	// OrdinalOnSpot: a StatefulSet's ordinal below the floor is on spot.
 	OrdinalOnSpot BreachKind = "ordinal on spot"
-	// OverPoolCap: more pods of a revision in a spot pool than maxPerPool.
+	// OverPoolCap: a revision has more pods in a spot pool than maxPerPool.
 	OverPoolCap BreachKind = "over pool cap"
-	// Overflow: a replica beyond the floor on on-demand, with overflow Never.
+	// Overflow: a replica beyond the floor is on on-demand although overflow is Never.
 	Overflow BreachKind = "overflow"
-	// UnknownOwner: a pod on spot whose replica count cannot be known.
+	// UnknownOwner: a pod is on spot although the number of its workload's replicas is unknown.
 	UnknownOwner BreachKind = "unknown owner"
-	// YoungNode: a floor pod on a node that may still get its capacity label.
+	// YoungNode: a floor pod is on a node that may still get its capacity label.
 	YoungNode BreachKind = "young node"
-	// SignalledNode: a pod on a node that is known to go.
+	// SignalledNode: a pod was bound to a node with an interruption signal.
 	SignalledNode BreachKind = "signalled node"
-	// Rebound: a pod whose node changed.
+	// Rebound: the node of a pod changed.
 	Rebound BreachKind = "rebound"
 )
 
@@ -45,7 +48,7 @@ type Breach struct {
 	At   time.Time // of the binding, as seen by the watch
 	Pod  string    // namespace/name
 	Node string
-	// Detail is the arithmetic and what it was based on, for a person.
+	// Detail contains the numbers and the observations behind them, for a person.
 	Detail string
 }
 
@@ -55,19 +58,19 @@ func (b Breach) String() string {
 
 func clock(t time.Time) string { return t.Format("15:04:05.000") }
 
-// binding is a pod that the scheduler put on a node.
+// binding is a pod that the scheduler bound to a node.
 type binding struct {
 	pod    *pod
 	node   string
-	before string    // the node it stood on already, "" as it should be
+	before string    // an earlier node of the pod, normally ""
 	seen   stamp     // when the watch delivered it
-	at     time.Time // when it may have happened: not after seen
+	at     time.Time // earliest possible time, not after seen
 }
 
-// from is the beginning of the window in which a value excuses the binding.
+// from returns the start of the window in which a value justifies the binding.
 func (b binding) from() time.Time { return b.at.Add(-window) }
 
-// settle judges the bindings whose settling time is over.
+// settle judges the bindings whose settling time has passed.
 func (c *core) settle(now time.Time) {
 	for len(c.bindings) > 0 && !now.Before(c.bindings[0].seen.at.Add(settle)) {
 		if breach := c.judge(c.bindings[0]); breach != nil {
@@ -77,7 +80,7 @@ func (c *core) settle(now time.Time) {
 	}
 }
 
-// unsettled reports whether what waits for judgement may turn out to be a finding.
+// unsettled reports whether a pending binding or move may turn out to be a finding.
 func (c *core) unsettled() bool {
 	return len(c.moves.pairs) > 0 || len(c.nodeChanges) > 0 || slices.ContainsFunc(c.bindings, func(b binding) bool {
 		n := c.nodes[b.node]
@@ -85,12 +88,12 @@ func (c *core) unsettled() bool {
 	})
 }
 
-// judge returns the breach that a binding is, nil if it is none.
+// judge returns the breach if the binding is one, and nil otherwise.
 func (c *core) judge(b binding) *Breach {
 	p := b.pod
 	breach := &Breach{At: b.seen.at, Pod: p.name(), Node: b.node}
 	if b.before != "" {
-		breach.Kind, breach.Detail = Rebound, "it stood on node "+b.before
+		breach.Kind, breach.Detail = Rebound, "it was on node "+b.before
 		return breach
 	}
 	if p.member.kind == noOpinion || p.member.kind == released {
@@ -98,7 +101,7 @@ func (c *core) judge(b binding) *Breach {
 	}
 	facts := c.factsDuring(b.node, b.from(), b.seen)
 	if since, signal := signalledSince(facts); signal != "" && since.Before(b.from()) {
-		breach.Kind, breach.Detail = SignalledNode, fmt.Sprintf("it has had a signal since %s: %s", clock(since), signal)
+		breach.Kind, breach.Detail = SignalledNode, fmt.Sprintf("the node has had a signal since %s: %s", clock(since), signal)
 		return breach
 	}
 	target := c.targetKind(facts, b)
@@ -124,7 +127,8 @@ func (c *core) judge(b binding) *Breach {
 	return breach
 }
 
-// factsDuring returns the node's facts in the window, without the times at which it did not exist.
+// factsDuring returns the node's facts in the window, without the times at which the node did not
+// exist.
 func (c *core) factsDuring(name string, from time.Time, to stamp) []entry[nodeFacts] {
 	n := c.nodes[name]
 	if n == nil {
@@ -133,7 +137,8 @@ func (c *core) factsDuring(name string, from time.Time, to stamp) []entry[nodeFa
 	return slices.DeleteFunc(slices.Clone(n.facts.during(from, to)), func(e entry[nodeFacts]) bool { return !e.value.exists })
 }
 
-// signalledSince returns when the first of the facts began and its signal, or "" if any of them has none.
+// signalledSince returns the start of the first of the facts, and its signal. The signal is "" if
+// one of the facts has none.
 func signalledSince(facts []entry[nodeFacts]) (time.Time, string) {
 	if len(facts) == 0 || slices.ContainsFunc(facts, func(e entry[nodeFacts]) bool { return e.value.signal == "" }) {
 		return time.Time{}, ""
@@ -149,7 +154,7 @@ const (
 	youngTarget
 )
 
-// targetKind says as what the node was to be treated throughout the window.
+// targetKind returns how the policy treats the node throughout the window.
 func (c *core) targetKind(facts []entry[nodeFacts], b binding) targetKind {
 	if len(facts) == 0 {
 		return onDemandTarget
@@ -162,7 +167,7 @@ func (c *core) targetKind(facts []entry[nodeFacts], b binding) targetKind {
 		return onDemandTarget
 	}
 	grace := c.shortestGrace(b.from(), b.seen)
-	// creationTimestamp is cut to whole seconds: the node may be up to one second younger, never older.
+	// creationTimestamp has whole seconds: the node may be up to one second younger, never older.
 	if b.seen.at.Before(facts[0].value.created.Add(grace)) && c.someLabelled(b.from()) {
 		return youngTarget
 	}
@@ -176,7 +181,8 @@ func (c *core) shortestGrace(from time.Time, to stamp) time.Duration {
 	}).value.labelGrace
 }
 
-// someLabelled reports whether a node carried a capacity label before a time, whether or not it still exists.
+// someLabelled reports whether a node had a capacity label before a time. The node need not exist
+// any more.
 func (c *core) someLabelled(before time.Time) bool {
 	for _, n := range c.nodes {
 		if slices.ContainsFunc(n.facts, func(e entry[nodeFacts]) bool { return e.value.labelled && e.since.at.Before(before) }) {
@@ -186,13 +192,14 @@ func (c *core) someLabelled(before time.Time) bool {
 	return false
 }
 
-// deny returns why one reading forbids the binding, "" if it allows it.
+// deny returns the reason for which a reading forbids the binding, and "" if the reading allows
+// it.
 func (c *core) deny(r reading, b binding, target targetKind) (BreachKind, string) {
 	p := b.pod
 	if !r.known {
-		return UnknownOwner, fmt.Sprintf("its owner %s %s, or what owns that, is not known", p.controllerKind(), p.member.name)
+		return UnknownOwner, fmt.Sprintf("its owner %s %s, or that object's owner, is unknown", p.controllerKind(), p.member.name)
 	}
-	if r.anyway || r.exempt || r.granted || c.waitedOut(r, p, b.seen.at.Add(early)) || c.relievedAt(r, b) {
+	if r.anyway || r.exempt || r.granted || c.waitedOut(r, p, b.seen.at.Add(clockTolerance)) || c.relievedAt(r, b) {
 		return "", ""
 	}
 	kind := OverBudget
@@ -206,10 +213,10 @@ func (c *core) deny(r reading, b binding, target targetKind) (BreachKind, string
 			if target == spotTarget {
 				kind = OrdinalOnSpot
 			}
-			return kind, fmt.Sprintf("ordinal %d of %s belongs on on-demand: ordinals %d to %d", ordinal, of, r.start, r.start+r.floor-1)
+			return kind, fmt.Sprintf("ordinal %d of %s must be on on-demand: ordinals %d to %d", ordinal, of, r.start, r.start+r.floor-1)
 		}
 	} else if len(others) >= r.budget() {
-		return kind, fmt.Sprintf("%d on spot with this one, where the budget of %s is %d; the others: %s",
+		return kind, fmt.Sprintf("%d on spot with this pod, but the budget of %s is %d; the others: %s",
 			len(others)+1, of, r.budget(), describe(others))
 	}
 	if r.maxPerPool == nil || target != spotTarget {
@@ -221,33 +228,35 @@ func (c *core) deny(r reading, b binding, target targetKind) (BreachKind, string
 		return pool == "" || c.poolDuring(q.node, b.from(), b.seen) != pool
 	})
 	if len(inPool) >= most {
-		return OverPoolCap, fmt.Sprintf("%d in pool %s with this one, where %s may have %d; the others: %s",
+		return OverPoolCap, fmt.Sprintf("%d in pool %s with this pod, but %s may have %d; the others: %s",
 			len(inPool)+1, pool, of, most, describe(inPool))
 	}
 	return "", ""
 }
 
-// surelyOnDemand reports whether the scheduler can have seen the node as nothing but on-demand throughout the window.
+// surelyOnDemand reports whether the scheduler must have seen the node as on-demand throughout
+// the window.
 func (c *core) surelyOnDemand(facts []entry[nodeFacts], b binding) bool {
 	policies := c.policies.during(b.from(), b.seen)
 	grace := slices.MaxFunc(policies, func(a, b entry[*Policy]) int { return int(a.value.labelGrace - b.value.labelGrace) }).value.labelGrace
 	return len(facts) > 0 && !slices.ContainsFunc(facts, func(e entry[nodeFacts]) bool {
-		// creationTimestamp is cut to whole seconds.
+		// creationTimestamp has whole seconds.
 		return e.value.spot || !e.value.labelled && b.from().Before(e.value.created.Add(grace+time.Second))
 	})
 }
 
-// denyOverflow is deny of a binding to on-demand, which only overflow Never forbids.
+// denyOverflow is deny for a binding to on-demand. Only overflow Never forbids such a binding.
 func (c *core) denyOverflow(r reading, b binding, _ targetKind) (BreachKind, string) {
-	others := c.standing(b.pod, b.from(), b.seen, false)
+	others := c.onCapacity(b.pod, b.from(), b.seen, false)
 	if !r.known || !r.beyondFloor(b.pod.object.Name, len(others)) {
 		return "", ""
 	}
-	return Overflow, fmt.Sprintf("it is beyond the floor of %s %s (desired %d, floor %d), whose overflow is Never; the others on on-demand: %s",
+	return Overflow, fmt.Sprintf("the pod is beyond the floor of %s %s (desired %d, floor %d) with overflow Never; the others on on-demand: %s",
 		r.kind, r.name, r.desired, r.floor, describe(others))
 }
 
-// beyondFloor reports whether overflow Never keeps a pod off on-demand, if so many others of its revision are there.
+// beyondFloor reports whether overflow Never forbids on-demand for the pod if `onDemand` other
+// pods of its revision are there.
 func (r reading) beyondFloor(podName string, onDemand int) bool {
 	if r.overflow != "Never" || r.onlyOnDemand {
 		return false
@@ -258,15 +267,16 @@ func (r reading) beyondFloor(podName string, onDemand int) bool {
 	return onDemand >= r.floor
 }
 
-// waitedOut reports whether the pod had waited long enough for fallbackAfter.
+// waitedOut reports whether the pod had waited for at least fallbackAfter.
 func (c *core) waitedOut(r reading, p *pod, now time.Time) bool {
 	return !p.refused.IsZero() && now.Sub(p.refused) >= r.fallbackAfter
 }
 
-// relievedAt reports whether the pod had waited long enough for on-demand that another revision of its Deployment held.
+// relievedAt reports whether the pod had waited for at least rolloutRelief for on-demand capacity
+// that another revision of its Deployment used.
 func (c *core) relievedAt(r reading, b binding) bool {
 	p := b.pod
-	if p.refused.IsZero() || b.seen.at.Add(early).Sub(p.refused) < r.rolloutRelief {
+	if p.refused.IsZero() || b.seen.at.Add(clockTolerance).Sub(p.refused) < r.rolloutRelief {
 		return false
 	}
 	for uid := range c.siblings[r.uid] {
@@ -274,7 +284,7 @@ func (c *core) relievedAt(r reading, b binding) bool {
 			continue
 		}
 		for _, q := range c.revisions[uid] {
-			if !q.held(b) {
+			if !q.occupied(b) {
 				continue
 			}
 			if slices.ContainsFunc(c.factsDuring(q.node, b.from(), b.seen), func(e entry[nodeFacts]) bool { return !e.value.spot }) {
@@ -285,17 +295,20 @@ func (c *core) relievedAt(r reading, b binding) bool {
 	return false
 }
 
-// held reports whether the pod took room on a node at any time in the window of a binding.
-func (p *pod) held(b binding) bool {
+// occupied reports whether the pod used resources of a node at any time in the window of a
+// binding.
+func (p *pod) occupied(b binding) bool {
 	return p.node != "" && !p.bound.after(b.seen) && (p.deleted.IsZero() || p.deleted.After(b.from()))
 }
 
-// onSpot returns the other pods of p's revision that stood on spot throughout the window and counted at its end,
-// ordered by name.
-func (c *core) onSpot(p *pod, from time.Time, to stamp) []*pod { return c.standing(p, from, to, true) }
+// onSpot returns the other pods of p's revision that were on spot throughout the window and
+// counted at its end, ordered by name.
+func (c *core) onSpot(p *pod, from time.Time, to stamp) []*pod {
+	return c.onCapacity(p, from, to, true)
+}
 
-// standing is onSpot for either capacity type.
-func (c *core) standing(p *pod, from time.Time, to stamp, spot bool) []*pod {
+// onCapacity is onSpot for either capacity type.
+func (c *core) onCapacity(p *pod, from time.Time, to stamp, spot bool) []*pod {
 	var out []*pod
 	for _, q := range c.revisions[p.member.revision] {
 		if q == p || q.node == "" || q.bound.after(to) || (!q.live() && !q.ended.after(to)) {
@@ -311,7 +324,8 @@ func (c *core) standing(p *pod, from time.Time, to stamp, spot bool) []*pod {
 	return out
 }
 
-// throughout reports whether a node existed as spot, or as on-demand, for the whole window, or since it was created in it.
+// throughout reports whether a node existed as spot, or as on-demand, for the whole window, or
+// since its creation within the window.
 func (c *core) throughout(name string, from time.Time, to stamp, spot bool) bool {
 	n := c.nodes[name]
 	if n == nil {
@@ -321,7 +335,7 @@ func (c *core) throughout(name string, from time.Time, to stamp, spot bool) bool
 	return len(facts) > 0 && !slices.ContainsFunc(facts, func(e entry[nodeFacts]) bool { return !e.value.exists || e.value.spot != spot })
 }
 
-// poolDuring returns the node's pool if it did not change in the window, otherwise "".
+// poolDuring returns the node's pool, or "" if it changed in the window.
 func (c *core) poolDuring(name string, from time.Time, to stamp) string {
 	facts := c.factsDuring(name, from, to)
 	if len(facts) == 0 || slices.ContainsFunc(facts, func(e entry[nodeFacts]) bool { return e.value.pool != facts[0].value.pool }) {
@@ -341,10 +355,10 @@ func describe(pods []*pod) string {
 	return strings.Join(out, ", ")
 }
 
-// history says what the pod had been through, for the message.
+// history describes the pod's waiting time for the message.
 func (c *core) history(p *pod, b binding) string {
 	if p.refused.IsZero() {
-		return "it was never found unschedulable before"
+		return "the scheduler had not found it unschedulable before"
 	}
 	return fmt.Sprintf("first found unschedulable at %s, %s before", clock(p.refused), b.seen.at.Sub(p.refused).Round(time.Millisecond))
 }

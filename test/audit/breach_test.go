@@ -13,7 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestBreaches has a history for each kind of breach, and beside it the nearest one that is none.
+// TestBreaches contains a history for each kind of breach, and beside it the most similar history
+// without a breach.
 func TestBreaches(t *testing.T) {
 	over := []BreachKind{OverBudget}
 	for name, test := range map[string]struct {
@@ -43,7 +44,7 @@ func TestBreaches(t *testing.T) {
 				h.spot("s").onDemand("d").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b", "c").bind("s", "a", "b").bind("d", "c")
 			},
 		},
-		"terminating pod counts no more": {
+		"a terminating pod does not count": {
 			play: func(h *history) {
 				h.spot("s").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b", "c").bind("s", "a", "b").terminate("a").bind("s", "c")
 			},
@@ -54,26 +55,26 @@ func TestBreaches(t *testing.T) {
 			},
 			want: over,
 		},
-		"finished pod counts no more": {
+		"a finished pod does not count": {
 			play: func(h *history) {
 				h.spot("s").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b", "c").bind("s", "a", "b")
 				edit(h, "a", func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }).bind("s", "c")
 			},
 		},
-		"pods of a lost node count no more": {
+		"pods of a deleted node do not count": {
 			play: func(h *history) {
 				h.spot("s", "gone").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b", "c").bind("gone", "a").bind("s", "b")
 				h.remove(get[*corev1.Node](h, "gone")).bind("s", "c")
 			},
 		},
-		"node lost after the binding counts": {
+		"pods of a node deleted after the binding count": {
 			play: func(h *history) {
 				h.spot("s", "gone").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b", "c").bind("gone", "a").bind("s", "b", "c")
 				h.remove(get[*corev1.Node](h, "gone"))
 			},
 			want: over,
 		},
-		"node lost before the binding, seen after it": {
+		"node deleted before the binding, observed after it": {
 			play: func(h *history) {
 				h.spot("s", "gone").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b", "c").bind("gone", "a").bind("s", "b")
 				late := h.store(get[*corev1.Node](h, "gone"))
@@ -93,7 +94,7 @@ func TestBreaches(t *testing.T) {
 			},
 			want: over,
 		},
-		"scaled up before, seen after": {
+		"scaled up before, observed after": {
 			play: func(h *history) {
 				h.spot("s").deployment("web", 2, nil).pods("ReplicaSet", "web-1", "a", "b").bind("s", "a").wait(5 * time.Second)
 				web := get[*appsv1.Deployment](h, "web")
@@ -108,7 +109,7 @@ func TestBreaches(t *testing.T) {
 			},
 			want: over,
 		},
-		"scaled down less than 2 s before a binding that is seen 4 s late": {
+		"scaled down less than 2 s before a binding that is observed 4 s late": {
 			play: func(h *history) {
 				h.spot("s").deployment("web", 2, nil).pods("ReplicaSet", "web-1", "a").wait(5*time.Second).scale("web", 1).wait(time.Second)
 				a := get[*corev1.Pod](h, "a")
@@ -118,7 +119,7 @@ func TestBreaches(t *testing.T) {
 				h.wait(4*time.Second).deliver(changed, late)
 			},
 		},
-		"scaled down more than 2 s before a binding that is seen 4 s late": {
+		"scaled down more than 2 s before a binding that is observed 4 s late": {
 			play: func(h *history) {
 				h.spot("s").deployment("web", 2, nil).pods("ReplicaSet", "web-1", "a").wait(5*time.Second).scale("web", 1).wait(3 * time.Second)
 				a := get[*corev1.Pod](h, "a")
@@ -129,7 +130,7 @@ func TestBreaches(t *testing.T) {
 			},
 			want: over,
 		},
-		"scaled down between the binding and its late sight": {
+		"scaled down between the binding and its late observation": {
 			play: func(h *history) {
 				h.spot("s").deployment("web", 2, nil).pods("ReplicaSet", "web-1", "a").wait(5 * time.Second)
 				a := get[*corev1.Pod](h, "a")
@@ -155,14 +156,14 @@ func TestBreaches(t *testing.T) {
 			},
 			want: over,
 		},
-		"the old revision does not keep the new one's floor": {
+		"the old revision does not satisfy the floor of the new revision": {
 			play: func(h *history) {
 				h.spot("s").onDemand("d").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "old").bind("d", "old")
 				h.revisionOf("web", 2, 1).pods("ReplicaSet", "web-2", "new").bind("s", "new")
 			},
 			want: over,
 		},
-		"the old revision does not use up the new one's budget": {
+		"the old revision does not use the budget of the new revision": {
 			play: func(h *history) {
 				h.spot("s").deployment("web", 2, nil).pods("ReplicaSet", "web-1", "old").bind("s", "old")
 				h.revisionOf("web", 2, 1).pods("ReplicaSet", "web-2", "new").bind("s", "new")
@@ -188,7 +189,7 @@ func TestBreaches(t *testing.T) {
 				h.revisionOf("web", 2, 1).pods("ReplicaSet", "web-2", "new").refuse("new").wait(5*time.Second).bind("s", "new")
 			},
 		},
-		"rollout relief where there is none": {
+		"rollout relief although it is off": {
 			args: "rolloutRelief: never",
 			play: func(h *history) {
 				h.spot("s").onDemand("d").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "old").bind("d", "old")
@@ -203,7 +204,7 @@ func TestBreaches(t *testing.T) {
 			},
 			want: over,
 		},
-		"relief although only its own revision holds on-demand": {
+		"relief although only its own revision uses on-demand": {
 			play: func(h *history) {
 				h.spot("s").onDemand("d").deployment("web", 3, minOnDemand("2")).pods("ReplicaSet", "web-1", "a", "b", "c").
 					bind("d", "a").bind("s", "b").refuse("c").wait(31*time.Second).bind("s", "c")
@@ -217,7 +218,7 @@ func TestBreaches(t *testing.T) {
 					refuse("a").wait(2*time.Second).bind("s", "a")
 			},
 		},
-		"fallback, the first refusal seen 3 s late": {
+		"fallback, the first refusal observed 3 s late": {
 			args: "fallbackAfter: 5s",
 			play: func(h *history) {
 				h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a")
@@ -229,13 +230,13 @@ func TestBreaches(t *testing.T) {
 				h.wait(2*time.Second).bind("s", "a")
 			},
 		},
-		"fallback when it is time, but for the delay of a watch": {
+		"fallback in time, except for the delay of a watch": {
 			args: "fallbackAfter: 5s",
 			play: func(h *history) {
 				h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a").refuse("a").wait(4100*time.Millisecond).bind("s", "a")
 			},
 		},
-		"fallback of a pod that was gated and found unschedulable only just now": {
+		"fallback of a pod that was gated and found unschedulable too recently": {
 			args: "fallbackAfter: 5s",
 			play: func(h *history) {
 				h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a")
@@ -259,7 +260,7 @@ func TestBreaches(t *testing.T) {
 				h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a").bind("s", "a")
 			},
 		},
-		"exempt pods count, and do not breach": {
+		"exempt pods count, but are no breach": {
 			play: func(h *history) {
 				h.spot("s").deployment("web", 2, nil).pods("ReplicaSet", "web-1", "a", "b", "c")
 				for _, name := range []string{"a", "b"} {
@@ -277,7 +278,7 @@ func TestBreaches(t *testing.T) {
 			},
 			want: over,
 		},
-		"a pod that admits only spot because it was assigned that": {
+		"a pod that admits only spot because the webhook assigned it to spot": {
 			play: func(h *history) {
 				h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a")
 				edit(h, "a", func(p *corev1.Pod) {
@@ -292,7 +293,7 @@ func TestBreaches(t *testing.T) {
 				edit(h, "a", func(p *corev1.Pod) { p.Annotations = map[string]string{prefix + "granted": "fallback"} }).wait(5*time.Second).bind("s", "a")
 			},
 		},
-		"granted nothing known": {
+		"granted with an unknown value": {
 			play: func(h *history) {
 				h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a")
 				edit(h, "a", func(p *corev1.Pod) { p.Annotations = map[string]string{prefix + "granted": "any"} }).wait(5*time.Second).bind("s", "a")
@@ -319,7 +320,7 @@ func TestBreaches(t *testing.T) {
 				h.onDemand("d").spot("s").deployment("web", 3, minOnDemand("2")).pods("ReplicaSet", "web-1", "a", "b", "c").bind("d", "a", "b").bind("s", "c")
 			},
 		},
-		"overflow Never: the place of one that terminates": {
+		"overflow Never: replacement of a terminating pod": {
 			args: "overflow: Never",
 			play: func(h *history) {
 				h.onDemand("d").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b").bind("d", "a").terminate("a").bind("d", "b")
@@ -419,7 +420,7 @@ func TestBreaches(t *testing.T) {
 			},
 			want: over,
 		},
-		"Job: pods beyond the completions that are left": {
+		"Job: pods beyond the remaining completions": {
 			play: func(h *history) {
 				h.spot("s").job("batch", func(j *batchv1.Job) { j.Spec.Completions, j.Status.Succeeded = ptr.To[int32](5), 4 }).
 					pods("Job", "batch", "a", "b").bind("s", "a", "b")
@@ -447,7 +448,7 @@ func TestBreaches(t *testing.T) {
 			},
 			want: over,
 		},
-		"ReplicaSet of a kind nobody knows": {
+		"ReplicaSet of an unknown kind": {
 			play: func(h *history) {
 				m := meta("web", "ReplicaSet", owned("argoproj.io/v1alpha1", "Rollout", "web"), nil)
 				h.spot("s").write(&appsv1.ReplicaSet{ObjectMeta: m, Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](2)}}).
@@ -501,7 +502,7 @@ func TestBreaches(t *testing.T) {
 				h.pods("", "", "a").wait(5*time.Second).node("d", nil, reclaimed).wait(time.Second).bind("d", "a")
 			},
 		},
-		"node lost its signal within 2 s": {
+		"signal cleared within 2 s": {
 			play: func(h *history) {
 				h.onDemand("d").pods("", "", "a").wait(5 * time.Second)
 				edit(h, "d", reclaimed).wait(10 * time.Second)
@@ -531,7 +532,7 @@ func TestBreaches(t *testing.T) {
 			},
 			want: []BreachKind{YoungNode},
 		},
-		"floor pod on such a node after the labelled ones went": {
+		"floor pod on such a node after the labelled nodes were deleted": {
 			play: func(h *history) {
 				h.spot("s").pods("", "", "a").wait(5 * time.Second)
 				h.remove(get[*corev1.Node](h, "s"))
@@ -539,22 +540,22 @@ func TestBreaches(t *testing.T) {
 			},
 			want: []BreachKind{YoungNode},
 		},
-		"floor pod on a node that got no label in time": {
+		"floor pod on a node that did not get a label in time": {
 			play: func(h *history) {
 				h.onDemand("d").pods("", "", "a").wait(5 * time.Second)
 				h.node("n", nil, func(n *corev1.Node) { n.CreationTimestamp = metav1.NewTime(h.now) }).wait(30*time.Second).bind("n", "a")
 			},
 		},
-		"floor pod on a young node where no node has labels": {
+		"floor pod on a young node in a cluster without capacity labels": {
 			play: func(h *history) {
 				h.pods("", "", "a").node("n", nil, func(n *corev1.Node) { n.CreationTimestamp = metav1.NewTime(h.now) }).wait(5*time.Second).bind("n", "a")
 			},
 		},
-		"node changed": {
+		"bound to another node": {
 			play: func(h *history) { h.onDemand("d", "e").pods("", "", "a").bind("d", "a").bind("e", "a") },
 			want: []BreachKind{Rebound},
 		},
-		"a released pod belongs to nothing": {
+		"a released pod counts for no workload": {
 			play: func(h *history) {
 				h.spot("s").deployment("web", 2, nil).pods("ReplicaSet", "web-1", "a", "b").bind("s", "a")
 				edit(h, "a", func(p *corev1.Pod) { p.OwnerReferences = nil }).bind("s", "b")
@@ -585,7 +586,7 @@ func TestWhatStoodBeforeIsCountedButNotJudged(t *testing.T) {
 		h.deliver(listed, h.store(p))
 	}
 	if got := h.kinds(); got != nil {
-		t.Errorf("breaches in what stood before: %v", got)
+		t.Errorf("breaches of pods bound before the audit: %v", got)
 	}
 	h.pods("ReplicaSet", "web-1", "d").bind("s", "d")
 	if diff := cmp.Diff([]BreachKind{OverBudget}, h.kinds()); diff != "" {
@@ -601,9 +602,9 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	h.remove(get[*corev1.Pod](h, "a")).wait(memory + time.Second)
 	if kept := len(h.core.owners["Deployment-web"].facts); kept > 13 {
-		t.Errorf("kept %d values of an owner, want what %s need", kept, memory)
+		t.Errorf("the timeline has %d values of an owner, want only the values of %s", kept, memory)
 	}
 	if len(h.core.pods) != 0 || len(h.core.revisions) != 0 || len(h.core.bindings) != 0 {
-		t.Errorf("kept %d pods, %d revisions, %d bindings of what is gone", len(h.core.pods), len(h.core.revisions), len(h.core.bindings))
+		t.Errorf("%d pods, %d revisions and %d bindings left of deleted objects", len(h.core.pods), len(h.core.revisions), len(h.core.bindings))
 	}
 }

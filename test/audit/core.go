@@ -14,42 +14,46 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// change says how an object came to be observed.
+// change is the way in which an object was observed.
 type change int
 
 const (
-	// listed: the object existed when the watch began. What stood then is counted, but never judged.
+	// listed: the object existed when the watch began. Its pods count, but their bindings are not
+	// judged.
 	listed change = iota
 	// changed: the object was added or modified.
 	changed
-	// deleted: the object is gone.
+	// deleted: the object was deleted.
 	deleted
 )
 
-// core is the state machine. It has no clock: time comes with what was observed and must not go backwards.
+// core is the state machine. It has no clock: callers pass the time of each observation. Time
+// must not decrease.
 type core struct {
-	profile  string // spec.schedulerName of the pods that are judged
+	profile  string // spec.schedulerName of the judged pods
 	policies timeline[*Policy]
 	nodes    map[string]*node
 	owners   map[types.UID]*owner
 	siblings map[types.UID]map[types.UID]*owner // ReplicaSets by Deployment
 	pods     map[types.UID]*pod
-	// revisions holds the pods by what survives the current rollout.
+	// revisions contains the pods by revision: the UID of their controller, or their own.
 	revisions map[types.UID]map[types.UID]*pod
 
 	bindings []binding // not judged yet, oldest first
 	wakeups  wakeups
-	// newest looks a pod up as the API server has it now, as far as is known; nil where nothing can be newer than what was observed.
+	// newest returns a pod from the informer's store, which may be newer than the latest
+	// observation. nil: no newer state can exist.
 	newest func(namespace, name string) (pod *corev1.Pod, exists bool)
-	// ask asks the API server for a pod; nil where no watch can break. It returns nil for one that does not exist or cannot be had.
-	ask func(namespace, name string) *corev1.Pod
+	// fetch reads a pod from the API server. It returns nil if the pod does not exist or cannot
+	// be read. nil: no watch can be interrupted.
+	fetch func(namespace, name string) *corev1.Pod
 
 	moves       moves
 	nodeChanges []nodeChange // not judged yet, oldest first
 	// wrote is Options.Wrote.
 	wrote func(node string, resourceVersion uint64) bool
 
-	findings []fmt.Stringer // of every kind, in the order in which they were found
+	findings []fmt.Stringer // of every kind, in the order of detection
 }
 
 func findingsOf[T fmt.Stringer](c *core) []T {
@@ -63,30 +67,30 @@ func findingsOf[T fmt.Stringer](c *core) []T {
 }
 
 type node struct {
-	object *corev1.Node // nil when deleted
+	object *corev1.Node // nil if deleted
 	facts  timeline[nodeFacts]
 	offers resources // allocatable
-	used   resources // requests of the pods that hold room here
-	marked bool      // the controller's taint is on it, and the controller put it there
+	used   resources // requests of the pods that use this node
+	marked bool      // the controller has set its taint
 }
 
 type pod struct {
 	uid      types.UID
-	object   *corev1.Pod // as last seen
+	object   *corev1.Pod // latest observation
 	versions timeline[*corev1.Pod]
 	member   membership
 	requests resources
 
 	seen    stamp
-	refused time.Time // when the scheduler first found it unschedulable; zero if it did not
+	refused time.Time // when the scheduler first found it unschedulable; zero if never
 	node    string    // "" while unbound
 	bound   stamp
 	ended   stamp     // when it became terminating, terminal or deleted; zero while live
-	gone    bool      // holds no room any more: terminal or deleted
+	gone    bool      // terminal or deleted, so it uses no resources
 	deleted time.Time // zero while the object exists
-	charged string    // the node whose room its requests take, "" for none
-	release *release  // nil while it is not released
-	evicted bool      // its eviction has been seen
+	charged string    // the node that its requests are charged to, "" for none
+	release *release  // nil unless released
+	evicted bool      // its eviction was observed
 
 	wait waiting
 }
@@ -102,7 +106,7 @@ func (p *pod) controllerKind() string {
 	return ""
 }
 
-// newCore begins an audit of one profile at a time.
+// newCore starts an audit of one profile.
 func newCore(profile string, policy *Policy, at time.Time) *core {
 	c := &core{
 		profile:   profile,
@@ -119,7 +123,8 @@ func newCore(profile string, policy *Policy, at time.Time) *core {
 	return c
 }
 
-// setPolicy replaces the policy. The one before stays in force for judgements within the window.
+// setPolicy replaces the policy. The previous policy still applies to judgements within the
+// window.
 func (c *core) setPolicy(policy *Policy, at time.Time) {
 	c.policies.add(policy, stamp{at: at})
 	for _, n := range c.nodes {
@@ -130,7 +135,7 @@ func (c *core) setPolicy(policy *Policy, at time.Time) {
 	c.schedulerStarted(at)
 }
 
-// observe takes in one change of a pod, a node, an owner or the scheduler's lease.
+// observe processes one change of a pod, a node, an owner or the scheduler's lease.
 func (c *core) observe(at time.Time, how change, object metav1.Object) {
 	when := stamp{at, revisionOf(object)}
 	relevant := true
@@ -150,7 +155,7 @@ func (c *core) observe(at time.Time, how change, object metav1.Object) {
 	}
 }
 
-// revisionOf returns an object's place in etcd's history, 0 where it is unknown.
+// revisionOf returns an object's etcd revision, or 0 if it is unknown.
 func revisionOf(object metav1.Object) uint64 {
 	revision, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
 	if err != nil {
@@ -159,13 +164,14 @@ func revisionOf(object metav1.Object) uint64 {
 	return revision
 }
 
-// knows reports whether a pod has been observed as it is here, or later.
-func (c *core) knows(object *corev1.Pod) bool {
+// observed reports whether this state of a pod, or a later state, has been observed.
+func (c *core) observed(object *corev1.Pod) bool {
 	p := c.pods[object.UID]
 	return p != nil && (!p.deleted.IsZero() || revisionOf(p.object) >= revisionOf(object))
 }
 
-// advance lets time pass: it judges what has settled, and looks for lost wake-ups and forgotten pods.
+// advance processes the passing of time. It judges settled bindings, moves and node changes, and
+// finds lost wake-ups and forgotten pods.
 func (c *core) advance(now time.Time) {
 	for _, n := range c.nodes {
 		if n.object != nil && unready(n.object) {
@@ -173,10 +179,10 @@ func (c *core) advance(now time.Time) {
 		}
 	}
 	c.settle(now)
-	c.lookForLost(now)
+	c.findLost(now)
 	c.judgeMoves(now)
 	c.judgeNodes(now)
-	c.lookForForgotten(now)
+	c.findForgotten(now)
 	for uid, p := range c.pods {
 		if !p.deleted.IsZero() && p.deleted.Before(now.Add(-memory)) {
 			delete(c.pods, uid)
@@ -210,7 +216,7 @@ func (c *core) nodeNamed(name string) *node {
 	return c.nodes[name]
 }
 
-// noteNode records facts that differ from those in force.
+// noteNode records facts that differ from the current facts.
 func (c *core) noteNode(n *node, facts nodeFacts, when stamp) bool {
 	if facts == n.facts.last() {
 		return false
@@ -257,11 +263,11 @@ func (c *core) observePod(when stamp, how change, object *corev1.Pod) bool {
 		c.join(p)
 	}
 	relevant, before := p.bound.at.IsZero(), p.member
-	c.endMoves(c.workloadOf(p, before)) // as things stood until now
+	c.endMoves(c.workloadOf(p, before)) // with the facts before this change
 	if member := memberOf(object); p.member.kind != noOpinion && member != p.member && how != deleted {
 		delete(c.revisions[p.member.revision], p.uid)
 		if member.kind == "" {
-			member.kind = released // it had a controller when it was first seen
+			member.kind = released // it had a controller at the first observation
 		}
 		p.member = member
 		c.join(p)
@@ -283,7 +289,8 @@ func (c *core) observePod(when stamp, how change, object *corev1.Pod) bool {
 	return relevant
 }
 
-// sameForPolicy compares what the policy reads in a pod and what may change while it lives.
+// sameForPolicy compares the fields of a pod that the policy reads and that may change during the
+// pod's life.
 func sameForPolicy(a, b *corev1.Pod) bool {
 	return maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations) &&
 		maps.Equal(a.Spec.NodeSelector, b.Spec.NodeSelector) && equality.Semantic.DeepEqual(a.Spec.Affinity, b.Spec.Affinity)
@@ -296,8 +303,8 @@ func (c *core) join(p *pod) {
 	c.revisions[p.member.revision][p.uid] = p
 }
 
-// noteCondition records when the scheduler first found the pod unschedulable. Not by lastTransitionTime: the condition
-// of a pod that was gated has been False since then.
+// noteCondition records when the scheduler first found the pod unschedulable. It does not use
+// lastTransitionTime, because the condition of a gated pod has been False since its creation.
 func (c *core) noteCondition(p *pod, when stamp) {
 	scheduled := podScheduled(p.object)
 	if scheduled == nil || scheduled.Status != corev1.ConditionFalse || scheduled.Reason != corev1.PodReasonUnschedulable || !p.refused.IsZero() {
@@ -321,8 +328,9 @@ func podScheduled(p *corev1.Pod) *corev1.PodCondition {
 	return &p.Status.Conditions[i]
 }
 
-// earliest returns when something seen at a time may have happened. The API writes whole seconds, so a written time
-// counts only where it proves that the watch was late.
+// earliest returns the earliest possible time of a change that was observed at a time. The API
+// server writes whole seconds, so a written time counts only if it proves that the watch was
+// late.
 func earliest(seen, written time.Time) time.Time {
 	if written.IsZero() || seen.Sub(written) < time.Second {
 		return seen
@@ -330,7 +338,8 @@ func earliest(seen, written time.Time) time.Time {
 	return written
 }
 
-// noteBinding records that the pod stands on a node, and queues the binding for judgement if the scheduler made it.
+// noteBinding records the pod's node, and queues the binding for judgement if the scheduler made
+// it.
 func (c *core) noteBinding(p *pod, when stamp, how change) {
 	target := p.object.Spec.NodeName
 	if target == "" || target == p.node {
@@ -342,7 +351,8 @@ func (c *core) noteBinding(p *pod, when stamp, how change) {
 	if scheduled != nil && scheduled.Status == corev1.ConditionTrue {
 		b.at = earliest(when.at, scheduled.LastTransitionTime.Time)
 	}
-	// A pod that is first seen on a node was created there, unless the scheduler's condition says otherwise.
+	// A pod that is bound at its first observation was created on its node, unless the scheduler
+	// has set its condition.
 	created := when == p.seen && scheduled == nil
 	if how == listed || p.object.Spec.SchedulerName != c.profile || created {
 		return
@@ -351,7 +361,7 @@ func (c *core) noteBinding(p *pod, when stamp, how change) {
 	c.wakeups.progress = when.at
 }
 
-// noteEnd records the moment from which the pod counts no more.
+// noteEnd records the time from which the pod does not count.
 func (c *core) noteEnd(p *pod, when stamp, how change) bool {
 	if how == deleted {
 		p.deleted = when.at
@@ -369,7 +379,8 @@ func (c *core) noteEnd(p *pod, when stamp, how change) bool {
 	return true
 }
 
-// noteRoom keeps the room that pods hold on their nodes, and the pods that keep others away.
+// noteRoom updates the requests that are charged to nodes, and the pods with required
+// anti-affinity.
 func (c *core) noteRoom(p *pod) {
 	if p.charged != "" {
 		c.nodeNamed(p.charged).used.add(p.requests, -1)

@@ -9,22 +9,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Deficit is a workload with fewer pods on on-demand than its floor asks for. It is a state, not a breach.
+// Deficit is a workload with fewer pods on on-demand than its floor. It is a state, not a breach.
 type Deficit struct {
 	Workload string // kind and namespace/name
-	Floor    int    // how many of Live belong on on-demand
+	Floor    int    // number of Live pods that must be on on-demand
 	OnDemand int
 	Live     int // pods of all live revisions that are neither terminating nor terminal
-	Waiting  int // how many of Live are not bound
+	Waiting  int // number of Live pods that are not bound
 }
 
 func (d Deficit) String() string {
-	return fmt.Sprintf("floor deficit: %s has %d on on-demand of a floor of %d (%d live pods, %d of them waiting)",
+	return fmt.Sprintf("floor deficit: %s has %d on on-demand of a floor of %d (%d live pods, %d waiting)",
 		d.Workload, d.OnDemand, d.Floor, d.Live, d.Waiting)
 }
 
-// deficits returns every workload of the profile that is below its floor, ordered by name. Pods that themselves require
-// spot and pods whose owner is unknown are left out.
+// deficits returns every workload of the profile that is below its floor, ordered by name. It
+// omits pods that require spot and pods with an unknown owner.
 func (c *core) deficits(now time.Time) []Deficit {
 	found := map[types.UID]*Deficit{}
 	for _, p := range c.pods {
@@ -48,7 +48,8 @@ func (c *core) deficits(now time.Time) []Deficit {
 		n := c.nodes[p.node]
 		stands := n != nil && n.facts.last().exists && !n.facts.last().spot
 		if ordinal, ok := r.ordinal(p.object.Name); ok {
-			// Only the first ordinals can satisfy the floor of a StatefulSet, and only those that live are missed.
+			// Only the first ordinals can satisfy the floor of a StatefulSet, and only existing
+			// pods count as missing.
 			if ordinal < r.start || ordinal >= r.start+r.floor {
 				continue
 			}

@@ -13,31 +13,31 @@ func TestDeficits(t *testing.T) {
 		play func(h *history)
 		want []Deficit
 	}{
-		"floor stands": {
+		"floor is met": {
 			play: func(h *history) {
 				h.spot("s").onDemand("d").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b", "c").bind("s", "a", "b").bind("d", "c")
 			},
 		},
-		"floor pod waits": {
+		"floor pod is pending": {
 			play: func(h *history) {
 				h.spot("s").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b", "c").bind("s", "a", "b")
 			},
 			want: []Deficit{{Workload: "Deployment shop/web", Floor: 1, Live: 3, Waiting: 1}},
 		},
-		"on-demand replica scaled away": {
+		"on-demand replica removed by a scale-down": {
 			play: func(h *history) {
 				h.spot("s").onDemand("d").deployment("web", 3, nil).pods("ReplicaSet", "web-1", "a", "b", "c").bind("s", "a", "b").bind("d", "c").
 					scale("web", 2).terminate("c")
 			},
 			want: []Deficit{{Workload: "Deployment shop/web", Floor: 1, Live: 2}},
 		},
-		"on-demand node gone": {
+		"on-demand node deleted": {
 			play: func(h *history) {
 				h.onDemand("d").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a").bind("d", "a").remove(get[*corev1.Node](h, "d"))
 			},
 			want: []Deficit{{Workload: "Deployment shop/web", Floor: 1, Live: 1}},
 		},
-		"an old revision's pod keeps the floor of the workload": {
+		"an old revision's pod satisfies the workload's floor": {
 			play: func(h *history) {
 				h.spot("s").onDemand("d").deployment("web", 2, nil).pods("ReplicaSet", "web-1", "a").bind("d", "a").
 					revisionOf("web", 2, 2).pods("ReplicaSet", "web-2", "b").bind("s", "b")

@@ -12,8 +12,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// modelled reports whether this package knows all that can keep the pod off a node. It does not model volumes, host
-// ports, claims, gangs and constraints on other pods.
+// modelled reports whether this package models all of the pod's scheduling constraints. It does
+// not model volumes, host ports, claims, gangs and constraints on other pods.
 func modelled(p *corev1.Pod) bool {
 	if len(p.Spec.ResourceClaims) > 0 || p.Spec.SchedulingGroup != nil || p.Labels["scheduling.x-k8s.io/pod-group"] != "" {
 		return false
@@ -41,8 +41,8 @@ func requiredAntiAffinity(p *corev1.Pod) []corev1.PodAffinityTerm {
 	return p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 }
 
-// repelled reports whether some pod's required anti-affinity selects this one. Where that leaves room is not worked out:
-// such pods are not judged.
+// repelled reports whether the required anti-affinity of a pod selects this pod. The auditor does
+// not compute the remaining nodes and does not judge such pods.
 func (c *core) repelled(p *corev1.Pod) bool {
 	for _, q := range c.wakeups.repel {
 		for _, term := range requiredAntiAffinity(q.object) {
@@ -54,7 +54,8 @@ func (c *core) repelled(p *corev1.Pod) bool {
 	return false
 }
 
-// nominated returns the room on each node that is kept for other waiting pods at least as important as p.
+// nominated returns the resources on each node that are reserved for other pending pods of at
+// least p's priority.
 func (c *core) nominated(p *pod) map[string]resources {
 	out := map[string]resources{}
 	for _, q := range c.wakeups.pending {
@@ -70,7 +71,8 @@ func (c *core) nominated(p *pod) map[string]resources {
 	return out
 }
 
-// fits reports whether an existing node has room for the pod besides what is reserved, and the pod's constraints admit it.
+// fits reports whether an existing node has room for the pod in addition to the reserved
+// resources, and satisfies the pod's constraints.
 func (n *node) fits(p *pod, reserved resources) bool {
 	for name, need := range p.requests {
 		if need > 0 && n.used[name]+reserved[name]+need > n.offers[name] {
@@ -89,10 +91,11 @@ func (n *node) fits(p *pod, reserved resources) bool {
 	return err == nil && matches
 }
 
-// resources are amounts by name: thousandths of a CPU, otherwise whole units. A pod takes one of "pods".
+// resources are amounts by name: CPU in thousandths, others in whole units. A pod uses one of
+// "pods".
 type resources map[corev1.ResourceName]int64
 
-// add adds other times sign.
+// add adds sign times other.
 func (r resources) add(other resources, sign int64) {
 	for name, amount := range other {
 		r[name] += sign * amount

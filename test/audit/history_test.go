@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// history plays what watches deliver, with a clock and an etcd of its own.
+// history simulates watches, with its own clock and etcd.
 type history struct {
 	t        *testing.T
 	core     *core
@@ -42,7 +42,7 @@ func policyOf(t *testing.T, args string) *Policy {
 	return policy
 }
 
-// wait lets time pass as the live auditor does.
+// wait advances the time in the steps of the live auditor.
 func (h *history) wait(d time.Duration) *history {
 	for end := h.now.Add(d); h.now.Before(end); {
 		h.now = h.now.Add(min(tickEvery, end.Sub(h.now)))
@@ -57,7 +57,8 @@ func (h *history) write(object metav1.Object) *history {
 	return h
 }
 
-// store gives an object its revision, as etcd does, and returns what a watch will deliver.
+// store gives an object the next revision, like etcd, and returns the object that a watch
+// delivers.
 func (h *history) store(object metav1.Object) metav1.Object {
 	h.revision++
 	object.SetResourceVersion(strconv.Itoa(h.revision))
@@ -73,7 +74,7 @@ func (h *history) remove(object metav1.Object) *history {
 	return h
 }
 
-// edit changes the stored object of a name.
+// edit changes the stored object with a name.
 func edit[T metav1.Object](h *history, name string, change func(T)) *history {
 	h.t.Helper()
 	object := get[T](h, name)
@@ -119,18 +120,18 @@ func (h *history) onDemand(names ...string) *history {
 	return h
 }
 
-// pool is a spot node of an instance type in zone a.
+// pool creates a spot node of an instance type in zone a.
 func (h *history) pool(name, instance string) *history {
 	return h.node(name, map[string]string{ownLabel: "spot", corev1.LabelInstanceTypeStable: instance, corev1.LabelTopologyZone: "a"})
 }
 
-// deployment makes a Deployment and its first ReplicaSet, named like it with -1.
+// deployment creates a Deployment and its first ReplicaSet, with the suffix -1.
 func (h *history) deployment(name string, replicas int32, annotations map[string]string) *history {
 	h.write(&appsv1.Deployment{ObjectMeta: meta(name, "Deployment", nil, annotations), Spec: appsv1.DeploymentSpec{Replicas: &replicas}})
 	return h.revisionOf(name, 1, replicas)
 }
 
-// revisionOf makes a ReplicaSet of a Deployment.
+// revisionOf creates a ReplicaSet of a Deployment.
 func (h *history) revisionOf(deployment string, n int, replicas int32) *history {
 	name := fmt.Sprintf("%s-%d", deployment, n)
 	m := meta(name, "ReplicaSet", owned("apps/v1", "Deployment", deployment), map[string]string{"deployment.kubernetes.io/revision": strconv.Itoa(n)})
@@ -149,7 +150,8 @@ func owned(version, kind, name string) []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: version, Kind: kind, Name: name, UID: types.UID(kind + "-" + name), Controller: ptr.To(true)}}
 }
 
-// pods makes unbound pods of an owner that ask for one CPU each; no owner for "".
+// pods creates unbound pods of an owner, with a request of one CPU each. The pods have no owner
+// if it is "".
 func (h *history) pods(kind, owner string, names ...string) *history {
 	versions := map[string]string{"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "Job": "batch/v1", "ReplicationController": "v1"}
 	for _, name := range names {
@@ -183,7 +185,7 @@ func bindTo(p *corev1.Pod, node string) {
 	setScheduled(p, corev1.ConditionTrue, "")
 }
 
-// refuse is the scheduler finding pods unschedulable.
+// refuse sets the condition with which the scheduler reports unschedulable pods.
 func (h *history) refuse(names ...string) *history {
 	for _, name := range names {
 		edit(h, name, func(p *corev1.Pod) { setScheduled(p, corev1.ConditionFalse, corev1.PodReasonUnschedulable) })
@@ -214,7 +216,7 @@ func (h *history) job(name string, edits ...func(*batchv1.Job)) *history {
 	return h.write(job)
 }
 
-// kinds lets everything settle and returns the breaches found.
+// kinds waits for all judgements and returns the kinds of the breaches.
 func (h *history) kinds() []BreachKind {
 	h.wait(settle + tickEvery)
 	var out []BreachKind

@@ -19,23 +19,25 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// tickEvery is how often time passes for the state machine.
+// tickEvery is the period at which the state machine processes the passing of time.
 const tickEvery = 250 * time.Millisecond
 
-// Options say what is audited.
+// Options configures an audit.
 type Options struct {
-	// Policy is what the scheduler runs with; nil means the defaults.
+	// Policy is the policy of the scheduler. nil means the defaults.
 	Policy *Policy
-	// SchedulerName is the profile whose pods are judged, and the name of the scheduler's lease in kube-system, if there is
-	// one; "" means SchedulerName.
+	// SchedulerName is the profile whose pods are judged, and the name of the scheduler's lease
+	// in kube-system if it has one. "" means the constant SchedulerName.
 	SchedulerName string
-	// Wrote says whether spot-controller wrote this version of a node. It is asked a second after the version was seen. nil: nobody
-	// knows, and who changes nodes is not audited.
+	// Wrote reports whether spot-controller wrote this version of a node. The auditor calls it a
+	// second after it observed the version. nil: the author is unknown, and the auditor does not
+	// check changes of nodes.
 	Wrote func(node string, resourceVersion uint64) bool
-	// Forged reports whether the marks of a release on a pod are not the controller's, so that they say nothing; nil: none are.
+	// Forged reports whether a pod's release annotation and label were not set by the controller,
+	// so that the auditor ignores them. nil: no pod's are.
 	Forged func(*corev1.Pod) bool
-	// Patience is how long a pod may stay pending although it could run; 0 means 12 s. Whatever else than the scheduler may be away for
-	// longer, such as an extender, needs more.
+	// Patience is the time for which a pod may stay pending although it could run. 0 means 12 s.
+	// Tests that interrupt another component for longer, such as an extender, need more.
 	Patience time.Duration
 }
 
@@ -43,28 +45,28 @@ type Options struct {
 type Auditor struct {
 	client  kubernetes.Interface
 	running sync.WaitGroup // watches and ticks
-	stop    func()         // ends them and waits for them
+	stop    func()         // stops them and waits until they have ended
 
 	stopOnce sync.Once
 	stopErr  error
 
-	mu     sync.Mutex // guards what follows
-	core   *core
-	report func(fmt.Stringer) // told of each finding once; nil tells nobody
-	told   int
+	mu       sync.Mutex // guards the fields below
+	core     *core
+	report   func(fmt.Stringer) // called once for each finding; may be nil
+	reported int                // number of findings passed to report
 }
 
-// Start begins to watch. It returns when everything that exists has been seen: that counts from then on, but was not
-// bound under this audit and is not judged. The audit ends with Stop.
+// Start starts an audit. It returns when all existing objects have been observed. These objects
+// count, but their bindings are not judged. Stop ends the audit.
 func Start(ctx context.Context, config *rest.Config, options Options) (*Auditor, error) {
 	return start(ctx, config, options, nil)
 }
 
-// Watch audits until the test ends and fails it at every finding. It starts when Watch is called: call
-// it before the scheduler places anything.
+// Watch audits until the test ends and fails the test at every finding. Call it before the
+// scheduler binds any pod.
 func Watch(t testing.TB, config *rest.Config, options Options) *Auditor {
 	t.Helper()
-	// Not the test's context: that ends before the last bindings are judged.
+	// The test's context would end before the last bindings are judged.
 	a, err := start(context.Background(), config, options, func(finding fmt.Stringer) { t.Errorf("%s: %s", t.Name(), finding) })
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +87,8 @@ func start(ctx context.Context, config *rest.Config, options Options, report fun
 	if profile == "" {
 		profile = SchedulerName
 	}
-	// An auditor watches all pods: as JSON that would be much of what a busy API server does.
+	// An auditor watches all pods. As JSON, that would be a large part of the load of a busy API
+	// server.
 	config = rest.CopyConfig(config)
 	config.ContentType = runtime.ContentTypeProtobuf
 	client, err := kubernetes.NewForConfig(config)
@@ -101,13 +104,13 @@ func start(ctx context.Context, config *rest.Config, options Options, report fun
 	ctx, cancel := context.WithCancel(ctx)
 	everywhere := informers.NewSharedInformerFactory(client, 0)
 	system := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(metav1.NamespaceSystem))
-	// The informer's store is filled before its handlers, such as this auditor's, have had their turn.
+	// The informer's store is updated before its handlers run, including this auditor's handler.
 	pods := everywhere.Core().V1().Pods().Lister()
 	a.core.newest = func(namespace, name string) (*corev1.Pod, bool) {
 		pod, err := pods.Pods(namespace).Get(name)
 		return pod, err == nil
 	}
-	a.core.ask = func(namespace, name string) *corev1.Pod {
+	a.core.fetch = func(namespace, name string) *corev1.Pod {
 		pod, err := client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return nil
@@ -126,7 +129,8 @@ func start(ctx context.Context, config *rest.Config, options Options, report fun
 	return a, nil
 }
 
-// watch starts the informers, pods last: a pod is best read when its owner and node are known.
+// watch starts the informers, and the informer of pods last: a pod is judged best when its owner
+// and node are known.
 func (a *Auditor) watch(ctx context.Context, everywhere, system informers.SharedInformerFactory) error {
 	err := a.follow(ctx,
 		system.Coordination().V1().Leases().Informer(),
@@ -142,7 +146,7 @@ func (a *Auditor) watch(ctx context.Context, everywhere, system informers.Shared
 	return a.follow(ctx, everywhere.Core().V1().Pods().Informer())
 }
 
-// follow starts informers and returns when their first lists have been observed.
+// follow starts informers and returns when their initial lists have been observed.
 func (a *Auditor) follow(ctx context.Context, followed ...cache.SharedIndexInformer) error {
 	var synced []cache.InformerSynced
 	for _, informer := range followed {
@@ -172,21 +176,22 @@ func (a *Auditor) tick(ctx context.Context) {
 	}
 }
 
-// do runs f on the state machine and reports what it found.
+// do runs f on the state machine and reports the new findings.
 func (a *Auditor) do(f func(*core)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	f(a.core)
-	for ; a.told < len(a.core.findings); a.told++ {
+	for ; a.reported < len(a.core.findings); a.reported++ {
 		if a.report != nil {
-			a.report(a.core.findings[a.told])
+			a.report(a.core.findings[a.reported])
 		}
 	}
 }
 
-// Stop judges what has been bound so far and ends the audit. It waits a few seconds where something looks like a breach,
-// until slower watches have had their say. A pod whose patience is not over is not reported. An error says why the last
-// bindings may not have been judged. Further calls return what the first one did.
+// Stop judges all bindings so far and ends the audit. If a binding looks like a breach, Stop
+// waits a few seconds for slower watches. It does not report a pod whose patience has not run
+// out. An error means that the last bindings may not have been judged. Later calls return the
+// result of the first call.
 func (a *Auditor) Stop() error {
 	a.stopOnce.Do(func() {
 		a.stopErr = a.settle()
@@ -198,17 +203,18 @@ func (a *Auditor) Stop() error {
 	return a.stopErr
 }
 
-// settle returns when no binding made before it was called may still turn out to be a breach.
+// settle returns when all bindings that were made before the call have been judged or cannot be a
+// breach.
 func (a *Auditor) settle() error {
-	// After an outage client-go waits for up to a minute before it watches again.
+	// After an outage, client-go waits for up to a minute before it watches again.
 	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
 	defer cancel()
 	pods, err := a.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("auditor's last look at the pods: %w", err)
+		return fmt.Errorf("auditor's last list of pods: %w", err)
 	}
 	err = a.until(ctx, func(c *core) bool {
-		return !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return !c.knows(&p) })
+		return !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return !c.observed(&p) })
 	})
 	if err != nil {
 		return fmt.Errorf("auditor's watch of pods lags behind the API: %w", err)
@@ -217,7 +223,7 @@ func (a *Auditor) settle() error {
 	return a.until(ctx, func(c *core) bool { return !c.unsettled() || time.Now().After(end) })
 }
 
-// until lets time pass until a condition holds or ctx is done.
+// until advances the time until a condition is true or ctx is done.
 func (a *Auditor) until(ctx context.Context, holds func(*core) bool) error {
 	return wait.PollUntilContextCancel(ctx, tickEvery/5, true, func(context.Context) (done bool, _ error) {
 		a.do(func(c *core) {
@@ -228,7 +234,7 @@ func (a *Auditor) until(ctx context.Context, holds func(*core) bool) error {
 	})
 }
 
-// Require ends the test with all findings so far, if there are any, after what has been bound so far was judged.
+// Require judges all bindings so far and ends the test if there are any findings.
 func (a *Auditor) Require(t testing.TB) {
 	t.Helper()
 	if err := a.settle(); err != nil {
@@ -247,13 +253,14 @@ func texts[T fmt.Stringer](list []T) []string {
 	return out
 }
 
-// Breaches returns the breaches found so far, in the order of judgement.
+// Breaches returns the breaches so far, in the order of judgement.
 func (a *Auditor) Breaches() []Breach { return found[Breach](a) }
 
-// LostWakeups returns the lost wake-ups found so far, each pod once.
+// LostWakeups returns the lost wake-ups so far, each pod once.
 func (a *Auditor) LostWakeups() []LostWakeup { return found[LostWakeup](a) }
 
-// Released returns the pods, as namespace/name, that were released from their ReplicaSets and exist, in alphabetical order.
+// Released returns the existing pods that were released from their ReplicaSets, as
+// namespace/name, in alphabetical order.
 func (a *Auditor) Released() (out []string) {
 	a.do(func(c *core) { out = c.releasedPods() })
 	return out
@@ -270,13 +277,13 @@ func (a *Auditor) Deficits() (out []Deficit) {
 	return out
 }
 
-// SetPolicy tells the auditor what the next scheduler runs with. Call it after the old scheduler has ended and before the
-// new one starts.
+// SetPolicy sets the policy of the next scheduler. Call it after the old scheduler has ended and
+// before the new scheduler starts.
 func (a *Auditor) SetPolicy(policy *Policy) {
 	a.do(func(c *core) { c.setPolicy(policy, time.Now()) })
 }
 
-// handler receives what the watches deliver.
+// handler receives the events of the watches.
 type handler struct{ *Auditor }
 
 func (h handler) OnAdd(object any, initial bool) {
@@ -284,14 +291,14 @@ func (h handler) OnAdd(object any, initial bool) {
 	if initial {
 		how = listed
 	}
-	h.take(how, object)
+	h.observe(how, object)
 }
 
-func (h handler) OnUpdate(_, object any) { h.take(changed, object) }
+func (h handler) OnUpdate(_, object any) { h.observe(changed, object) }
 
 func (h handler) OnDelete(object any) {
 	if missed, ok := object.(cache.DeletedFinalStateUnknown); ok {
-		// Only the last state is known, so its resourceVersion is not that of the deletion.
+		// Only the last state is known. Its resourceVersion is not the revision of the deletion.
 		last, ok := missed.Obj.(runtime.Object)
 		if !ok {
 			return
@@ -299,9 +306,9 @@ func (h handler) OnDelete(object any) {
 		object = last.DeepCopyObject()
 		object.(metav1.Object).SetResourceVersion("")
 	}
-	h.take(deleted, object)
+	h.observe(deleted, object)
 }
 
-func (h handler) take(how change, object any) {
+func (h handler) observe(how change, object any) {
 	h.do(func(c *core) { c.observe(time.Now(), how, object.(metav1.Object)) })
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// TestLive has the auditor watch a real control plane in which the test itself plays the scheduler, well and badly.
+// TestLive audits a real control plane on which the test itself binds pods, correctly and
+// incorrectly.
 func TestLive(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a control plane")
@@ -43,35 +44,35 @@ func TestLive(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	t.Run("keeps the policy", func(t *testing.T) {
+	t.Run("satisfies the policy", func(t *testing.T) {
 		player := newPlayer(t, client, "good")
 		a := Watch(t, cp.Config(), Options{})
 		pods := player.deploy("web", 3, "500m")
 		player.bind(pods[0], "spot-1")
 		player.bind(pods[1], "spot-2")
 		player.bind(pods[2], "full")
-		eventually(t, "the floor to stand", func() bool { return len(a.Deficits()) == 0 })
+		eventually(t, "the floor to be met", func() bool { return len(a.Deficits()) == 0 })
 		a.Require(t)
 		player.remove("web")
 	})
 
 	t.Run("puts all replicas on spot", func(t *testing.T) {
 		player := newPlayer(t, client, "broken")
-		told := &recorder{TB: t}
-		a := Watch(told, cp.Config(), Options{})
+		failing := &recorder{TB: t}
+		a := Watch(failing, cp.Config(), Options{})
 		pods := player.deploy("web", 3, "500m")
 		for _, pod := range pods {
 			player.bind(pod, "spot-1")
 		}
 		eventually(t, "the breach to be found", func() bool { return len(a.Breaches()) > 0 })
-		told.finish()
+		failing.finish()
 
 		breaches := a.Breaches()
 		if len(breaches) != 1 || breaches[0].Kind != OverBudget || breaches[0].Pod != "broken/"+pods[2] || breaches[0].Node != "spot-1" {
 			t.Errorf("breaches %v, want one: pod broken/%s, the third on spot", breaches, pods[2])
 		}
-		if len(told.errors) != 1 || !strings.Contains(told.errors[0], "3 on spot with this one, where the budget of Deployment broken/web (desired 3, floor 1) is 2") {
-			t.Errorf("the test was told %q, want the arithmetic, once", told.errors)
+		if len(failing.errors) != 1 || !strings.Contains(failing.errors[0], "3 on spot with this pod, but the budget of Deployment broken/web (desired 3, floor 1) is 2") {
+			t.Errorf("the test got the errors %q, want one with the numbers", failing.errors)
 		}
 		if deficits := a.Deficits(); len(deficits) != 1 || deficits[0].Floor != 1 || deficits[0].OnDemand != 0 {
 			t.Errorf("deficits %v, want one replica missing on on-demand", deficits)
@@ -81,12 +82,12 @@ func TestLive(t *testing.T) {
 
 	t.Run("puts the last replica on spot just before it is judged", func(t *testing.T) {
 		player := newPlayer(t, client, "late")
-		told := &recorder{TB: t}
-		Watch(told, cp.Config(), Options{})
+		failing := &recorder{TB: t}
+		Watch(failing, cp.Config(), Options{})
 		player.bind(player.deploy("web", 1, "500m")[0], "spot-1")
-		told.finish()
-		if len(told.errors) != 1 {
-			t.Errorf("the test was told %q, want the breach", told.errors)
+		failing.finish()
+		if len(failing.errors) != 1 {
+			t.Errorf("the test got the errors %q, want the breach", failing.errors)
 		}
 		player.remove("web")
 	})
@@ -119,7 +120,7 @@ func TestLive(t *testing.T) {
 	})
 }
 
-// recorder is a test that notes its errors instead of failing.
+// recorder is a test that records its errors instead of failing.
 type recorder struct {
 	testing.TB
 	errors  []string
@@ -138,7 +139,7 @@ func (r *recorder) finish() {
 	}
 }
 
-// player binds pods as a scheduler does, in one namespace.
+// player binds pods like a scheduler, in one namespace.
 type player struct {
 	t         *testing.T
 	client    kubernetes.Interface
@@ -154,7 +155,7 @@ func newPlayer(t *testing.T, client kubernetes.Interface, namespace string) *pla
 	return &player{t, client, namespace}
 }
 
-// deploy makes a Deployment and returns the names of its pods when they exist.
+// deploy creates a Deployment and returns the names of its pods when they exist.
 func (p *player) deploy(name string, replicas int32, cpu string) []string {
 	p.t.Helper()
 	labels := map[string]string{"app": name}
@@ -206,14 +207,14 @@ func (p *player) refuse(name string) {
 	}
 }
 
-// remove deletes a Deployment and returns when its pods are gone.
+// remove deletes a Deployment and returns when its pods have been deleted.
 func (p *player) remove(name string) {
 	p.t.Helper()
 	policy := metav1.DeletePropagationForeground
 	if err := p.client.AppsV1().Deployments(p.namespace).Delete(p.t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
 		p.t.Fatal(err)
 	}
-	eventually(p.t, "the pods of "+name+" to go", func() bool {
+	eventually(p.t, "the pods of "+name+" to be deleted", func() bool {
 		list, err := p.client.CoreV1().Pods(p.namespace).List(p.t.Context(), metav1.ListOptions{})
 		if err != nil {
 			p.t.Fatal(err)

@@ -12,34 +12,38 @@ import (
 )
 
 const (
-	// releasedAnnotation is on a pod that the controller took out of its ReplicaSet.
+	// releasedAnnotation marks a pod that the controller has released from its ReplicaSet.
 	releasedAnnotation = "spot-aware-scheduler.io/released"
-	// releasedHash is then the value of its label pod-template-hash.
+	// releasedHash is the value of the label pod-template-hash on such a pod.
 	releasedHash = "released"
-	// forgetAfter is how long a released pod may stay: the two minutes that its replacement has to become ready, or that most clouds give
-	// notice, and one for an eviction that a budget holds up.
+	// forgetAfter limits the time for which a released pod may exist. Its replacement has two
+	// minutes to become ready, and most clouds give two minutes' notice. One more minute allows
+	// for an eviction that a PodDisruptionBudget delays.
 	forgetAfter = 3 * time.Minute
-	// forgetDrainedAfter is the same for a pod that was released because somebody else drains its node: it waits ten minutes for its eviction.
+	// forgetDrainedAfter is the limit for a pod that was released because another actor drains
+	// its node. The pod waits ten minutes for its eviction.
 	forgetDrainedAfter = 11 * time.Minute
-	// outlive is how long it may stay when what it was released from is gone or wants no pods: the controller may have been killed, and the
-	// next one has to wait for its lease.
-	outlive = 30 * time.Second
+	// orphanLimit is the limit if the pod's former ReplicaSet is deleted or its workload has no
+	// desired replicas. The controller may have been killed, and the next controller must wait
+	// for the lease.
+	orphanLimit = 30 * time.Second
 )
 
-// DoubleMove is a workload of which a second pod was moved, to stand better, before the move of the first had ended. Whoever evicts a pod
-// from a node that is not about to go moves it in this sense.
+// DoubleMove reports that a second pod of a workload was moved before the move of the first had
+// ended, without an interruption. Every eviction from a node without an interruption signal is
+// such a move.
 type DoubleMove struct {
 	At       time.Time
 	Workload string
-	// First and Second are the pods, each with what was done to it.
+	// First and Second are the pods, each with the kind of its move.
 	First, Second string
 }
 
 func (d DoubleMove) String() string {
-	return fmt.Sprintf("two moves at once: %s: %s at %s, while the move of %s had not ended", d.Workload, d.Second, clock(d.At), d.First)
+	return fmt.Sprintf("two moves at once: %s: %s at %s, before the move of %s had ended", d.Workload, d.Second, clock(d.At), d.First)
 }
 
-// Forgotten is a pod that was released from its ReplicaSet and neither left nor was given back.
+// Forgotten is a pod that was released from its ReplicaSet and neither evicted nor restored.
 type Forgotten struct {
 	At     time.Time
 	Pod    string
@@ -51,23 +55,24 @@ func (f Forgotten) String() string {
 	return fmt.Sprintf("released and forgotten: pod %s on node %s at %s: %s", f.Pod, f.Node, clock(f.At), f.Detail)
 }
 
-// release is what stands on a pod that was released.
+// release is the annotation of a released pod.
 type release struct {
 	ReplicaSetUID types.UID `json:"replicaSetUID"`
 	Reason        string    `json:"reason"`
 
-	since    time.Time // when it was first seen
-	orphaned time.Time // since when what it was released from is gone or wants nothing; zero if it does
+	since    time.Time // first observation of the release
+	orphaned time.Time // since when its workload is deleted or has no desired replicas; zero otherwise
 }
 
-// readRelease returns what stands on a released pod, as far as it can be read, and nil for any other.
+// readRelease returns the release of a released pod, with the fields that can be parsed, and nil
+// for other pods.
 func readRelease(pod *corev1.Pod) *release {
 	text, annotated := pod.Annotations[releasedAnnotation]
 	if !annotated && pod.Labels["pod-template-hash"] != releasedHash {
 		return nil
 	}
 	r := &release{}
-	_ = json.Unmarshal([]byte(text), r) // one that does not parse is a released pod all the same
+	_ = json.Unmarshal([]byte(text), r) // a pod with an invalid annotation is still a released pod
 	return r
 }
 
@@ -76,7 +81,7 @@ type move struct {
 	pod      *pod
 	node     string
 	how      string // for people
-	surge    bool   // its replacement came first, and it goes when that is ready
+	surge    bool   // it is evicted when its replacement is ready
 	workload types.UID
 	desired  int // of the workload, when the move began
 	began    stamp
@@ -84,7 +89,7 @@ type move struct {
 
 func (m *move) String() string { return fmt.Sprintf("%s (%s)", m.pod.name(), m.how) }
 
-// moves is what the auditor remembers of moves.
+// moves is the auditor's state of moves.
 type moves struct {
 	underway map[types.UID][]*move // by workload
 	released map[types.UID]*pod
@@ -92,10 +97,11 @@ type moves struct {
 	forged   func(*corev1.Pod) bool // see Options
 }
 
-// pair is a move that began while another of the same workload was under way.
+// pair is a move that began while another move of the same workload was in progress.
 type pair struct{ first, second *move }
 
-// followMove takes in how a change of a pod moves it. before is the pod's membership before the change.
+// followMove updates the moves after a change of a pod. before is the pod's membership before the
+// change.
 func (c *core) followMove(p *pod, before membership, when stamp, how change) {
 	was, wasEvicted := p.release, p.evicted
 	p.release, p.evicted = nil, evicted(p.object)
@@ -133,14 +139,15 @@ func (c *core) followMove(p *pod, before membership, when stamp, how change) {
 	c.moves.underway[workload] = append(c.moves.underway[workload], m)
 }
 
-// evicted reports whether the pod goes because somebody asked for its eviction.
+// evicted reports whether the pod is terminating because of an eviction.
 func evicted(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == "EvictionByEvictionAPI"
 	})
 }
 
-// workloadOf returns the UID of what carries the pod's replica count, "" if there is none that lasts.
+// workloadOf returns the UID of the object with the pod's replica count, or "" if no long-lived
+// object has it.
 func (c *core) workloadOf(p *pod, member membership) types.UID {
 	revision := member.revision
 	switch {
@@ -157,7 +164,8 @@ func (c *core) workloadOf(p *pod, member membership) types.UID {
 	return revision
 }
 
-// desiredOf returns the replica count of a workload, 0 if it does not exist or is not known.
+// desiredOf returns the replica count of a workload, or 0 if the workload does not exist or is
+// unknown.
 func (c *core) desiredOf(workload types.UID) int {
 	if o := c.owners[workload]; o != nil {
 		return o.facts.last().desired
@@ -165,7 +173,8 @@ func (c *core) desiredOf(workload types.UID) int {
 	return 0
 }
 
-// endMoves forgets the workload's moves that have ended: the pod is gone or was given back, and as many are ready as are wanted.
+// endMoves removes the workload's ended moves. A move has ended when the pod was deleted or
+// restored and the desired number of pods is ready.
 func (c *core) endMoves(workload types.UID) {
 	list := c.moves.underway[workload]
 	if len(list) == 0 {
@@ -185,7 +194,7 @@ func (c *core) endMoves(workload types.UID) {
 	}
 }
 
-// readyOf counts the pods of all revisions of a workload that live and are ready.
+// readyOf counts the live, ready pods of all revisions of a workload.
 func (c *core) readyOf(workload types.UID) int {
 	revisions := []types.UID{workload}
 	for uid := range c.siblings[workload] {
@@ -208,12 +217,13 @@ func isReady(pod *corev1.Pod) bool {
 	})
 }
 
-// judgeMoves judges the pairs whose settling time is over, when it is known which nodes were about to go.
+// judgeMoves judges the pairs whose settling time has passed: by then the auditor knows which
+// nodes were about to be reclaimed.
 func (c *core) judgeMoves(now time.Time) {
 	for len(c.moves.pairs) > 0 && !now.Before(c.moves.pairs[0].second.began.at.Add(settle)) {
 		p := c.moves.pairs[0]
 		c.moves.pairs = c.moves.pairs[1:]
-		if c.goes(p.first, now) || c.goes(p.second, now) {
+		if c.interrupted(p.first, now) || c.interrupted(p.second, now) {
 			continue
 		}
 		name := "?"
@@ -224,14 +234,15 @@ func (c *core) judgeMoves(now time.Time) {
 	}
 }
 
-// goes reports whether the node from which a pod is moved was gone or said that it would go, at any time around the move.
-func (c *core) goes(m *move, now time.Time) bool {
+// interrupted reports whether the pod's node was deleted or had an interruption signal at any
+// time around the move.
+func (c *core) interrupted(m *move, now time.Time) bool {
 	facts := c.factsDuring(m.node, m.began.at.Add(-window), stamp{at: now})
 	return len(facts) == 0 || slices.ContainsFunc(facts, func(e entry[nodeFacts]) bool { return e.value.signal != "" })
 }
 
-// lookForForgotten reports released pods that are still there, each once.
-func (c *core) lookForForgotten(now time.Time) {
+// findForgotten reports released pods that still exist, each once.
+func (c *core) findForgotten(now time.Time) {
 	for uid, p := range c.moves.released {
 		r := p.release
 		if workload := c.workloadOf(p, p.member); workload == "" || c.desiredOf(workload) > 0 {
@@ -247,8 +258,8 @@ func (c *core) lookForForgotten(now time.Time) {
 		switch {
 		case now.Sub(r.since) > limit:
 			finding.Detail = "it was released at " + clock(r.since)
-		case !r.orphaned.IsZero() && now.Sub(r.orphaned) > outlive:
-			finding.Detail = "what it was released from has been gone or has wanted no pods since " + clock(r.orphaned)
+		case !r.orphaned.IsZero() && now.Sub(r.orphaned) > orphanLimit:
+			finding.Detail = "its workload has been deleted or scaled to zero since " + clock(r.orphaned)
 		default:
 			continue
 		}
@@ -257,7 +268,7 @@ func (c *core) lookForForgotten(now time.Time) {
 	}
 }
 
-// releasedPods returns the names of the released pods that exist, in alphabetical order.
+// releasedPods returns the names of the existing released pods, in alphabetical order.
 func (c *core) releasedPods() []string {
 	var names []string
 	for _, p := range c.pods {

@@ -10,13 +10,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// release takes a pod out of its ReplicaSet as the controller does, for a reason, and hands it over to Deployment web.
+// release removes a pod from its ReplicaSet like the controller, for a reason, and makes
+// Deployment web its owner.
 func (h *history) release(name, replicaSet, reason string) *history {
 	h.annotate(name, replicaSet, reason)
 	return edit(h, name, func(p *corev1.Pod) { p.OwnerReferences = owned("apps/v1", "Deployment", "web") })
 }
 
-// annotate is the controller's part of a release.
+// annotate sets the controller's label and annotation of a release.
 func (h *history) annotate(name, replicaSet, reason string) *history {
 	return edit(h, name, func(p *corev1.Pod) {
 		p.Labels = map[string]string{"pod-template-hash": releasedHash}
@@ -25,7 +26,7 @@ func (h *history) annotate(name, replicaSet, reason string) *history {
 	})
 }
 
-// restore gives a released pod back.
+// restore returns a released pod to its ReplicaSet.
 func (h *history) restore(name, replicaSet string) *history {
 	return edit(h, name, func(p *corev1.Pod) {
 		p.Labels, p.Annotations = nil, nil
@@ -33,7 +34,7 @@ func (h *history) restore(name, replicaSet string) *history {
 	})
 }
 
-// evict is the API server's part of an eviction.
+// evict does the API server's part of an eviction.
 func (h *history) evict(name string) *history {
 	edit(h, name, func(p *corev1.Pod) {
 		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{
@@ -68,7 +69,7 @@ func TestMovesOneAtATime(t *testing.T) {
 				h.evict("a").vanish("a").pods("ReplicaSet", "web-1", "d").bind("od", "d").ready("d").evict("b")
 			},
 		},
-		"evicted while the first still ends": {
+		"evicted while the first pod terminates": {
 			play: func(h *history) { h.evict("a").evict("b") },
 			want: []string{"shop/a (evicted)", "shop/b (evicted)"},
 		},
@@ -80,7 +81,7 @@ func TestMovesOneAtATime(t *testing.T) {
 			play: func(h *history) { h.evict("a").vanish("a").pods("ReplicaSet", "web-1", "d").bind("od", "d").evict("b") },
 			want: []string{"shop/a (evicted)", "shop/b (evicted)"},
 		},
-		"seen to terminate at once": {
+		"two pods terminate at once": {
 			play: func(h *history) {
 				h.evict("a").vanish("a").pods("ReplicaSet", "web-1", "d").bind("od", "d").ready("d")
 				edit(h, "b", func(p *corev1.Pod) {
@@ -97,7 +98,7 @@ func TestMovesOneAtATime(t *testing.T) {
 					evict("a").vanish("a").release("b", "web-1", "heal")
 			},
 		},
-		"released while the first is there": {
+		"released while the first pod exists": {
 			play: func(h *history) {
 				h.release("a", "web-1", "heal").pods("ReplicaSet", "web-1", "d").bind("od", "d").ready("d").release("b", "web-1", "return-to-spot")
 			},
@@ -107,10 +108,10 @@ func TestMovesOneAtATime(t *testing.T) {
 			play: func(h *history) { h.release("a", "web-1", "make-room").evict("b") },
 			want: []string{"shop/a (released to make-room)", "shop/b (evicted)"},
 		},
-		"a move that was undone has ended": {
+		"a restored pod ends its move": {
 			play: func(h *history) { h.release("a", "web-1", "heal").restore("a", "web-1").release("b", "web-1", "heal") },
 		},
-		"another workload's": {
+		"a pod of another workload": {
 			play: func(h *history) {
 				h.deployment("api", 1, nil).pods("ReplicaSet", "api-1", "x").bind("od", "x").ready("x").evict("a").evict("x")
 			},
@@ -121,7 +122,7 @@ func TestMovesOneAtATime(t *testing.T) {
 			},
 			want: []string{"shop/a (evicted)", "shop/x (evicted)"},
 		},
-		"off a node that goes": {
+		"off a node with an interruption signal": {
 			play: func(h *history) { edit(h, "s", taint("aws-node-termination-handler/spot-itn")).evict("a").evict("b") },
 		},
 		"off a node that the controller has marked": {
@@ -130,16 +131,16 @@ func TestMovesOneAtATime(t *testing.T) {
 		"off a node whose signal comes late": {
 			play: func(h *history) { edit(h.evict("a").evict("b"), "s", taint("karpenter.sh/disrupted")) },
 		},
-		"interrupted, and healed meanwhile": {
+		"heal during an interruption": {
 			play: func(h *history) { h.release("a", "web-1", "interruption").release("b", "web-1", "heal") },
 		},
-		"fewer are wanted by now": {
+		"scaled down in between": {
 			play: func(h *history) { h.evict("a").vanish("a").scale("web", 2).evict("b") },
 		},
-		"not by an eviction": {
+		"terminated without an eviction": {
 			play: func(h *history) { h.terminate("a").terminate("b") },
 		},
-		"a Job's": {
+		"pods of a Job": {
 			play: func(h *history) {
 				h.job("job").pods("Job", "job", "x", "y").bind("od", "x", "y").ready("x", "y").evict("x").vanish("x").evict("y")
 			},
@@ -165,29 +166,29 @@ func TestMovesOneAtATime(t *testing.T) {
 
 func TestForgotten(t *testing.T) {
 	for name, test := range map[string]struct {
-		// reason is what it was released for; "" is interruption.
+		// reason is the reason of the release; "" is interruption.
 		reason string
 		play   func(h *history)
-		// wait is how long after the release the cluster is looked at again.
+		// wait is the time between the release and the check.
 		wait time.Duration
 		want []string
-		// left are the released pods that are there in the end.
+		// left are the released pods that exist at the end.
 		left []string
 	}{
-		"waits for its replacement":      {wait: forgetAfter, left: []string{"shop/a"}},
-		"stays":                          {wait: forgetAfter + time.Second, want: []string{"shop/a"}, left: []string{"shop/a"}},
-		"waits for a drain":              {reason: "drain", wait: forgetDrainedAfter, left: []string{"shop/a"}},
-		"stays on a drained node":        {reason: "drain", wait: forgetDrainedAfter + time.Second, want: []string{"shop/a"}, left: []string{"shop/a"}},
-		"leaves":                         {play: func(h *history) { h.vanish("a") }, wait: 2 * forgetAfter},
-		"is given back":                  {play: func(h *history) { h.restore("a", "web-1") }, wait: 2 * forgetAfter},
-		"its ReplicaSet still has it":    {play: func(h *history) { h.restore("a", "web-1").annotate("a", "web-1", "heal") }, wait: forgetAfter + time.Second, want: []string{"shop/a"}, left: []string{"shop/a"}},
-		"its annotation does not parse":  {play: func(h *history) { edit(h, "a", func(p *corev1.Pod) { p.Annotations[releasedAnnotation] = "{" }) }, wait: outlive + 2*time.Second, left: []string{"shop/a"}},
-		"and is forgotten all the same":  {play: func(h *history) { edit(h, "a", func(p *corev1.Pod) { p.Annotations[releasedAnnotation] = "{" }) }, wait: forgetAfter + time.Second, want: []string{"shop/a"}, left: []string{"shop/a"}},
-		"its workload was deleted":       {play: func(h *history) { h.drop("web") }, wait: outlive + 2*time.Second, want: []string{"shop/a"}, left: []string{"shop/a"}},
-		"its workload was deleted now":   {play: func(h *history) { h.drop("web") }, wait: outlive - time.Second, left: []string{"shop/a"}},
-		"its workload wants no pods":     {play: func(h *history) { h.scale("web", 0) }, wait: outlive + 2*time.Second, want: []string{"shop/a"}, left: []string{"shop/a"}},
-		"its workload wanted none once":  {play: func(h *history) { h.scale("web", 0).wait(outlive/2).scale("web", 1) }, wait: outlive, left: []string{"shop/a"}},
-		"with the label, and without it": {play: func(h *history) { edit(h, "a", func(p *corev1.Pod) { p.Annotations = nil }) }, wait: forgetAfter + time.Second, want: []string{"shop/a"}, left: []string{"shop/a"}},
+		"waits for its replacement":            {wait: forgetAfter, left: []string{"shop/a"}},
+		"stays too long":                       {wait: forgetAfter + time.Second, want: []string{"shop/a"}, left: []string{"shop/a"}},
+		"waits for a drain":                    {reason: "drain", wait: forgetDrainedAfter, left: []string{"shop/a"}},
+		"stays on a drained node":              {reason: "drain", wait: forgetDrainedAfter + time.Second, want: []string{"shop/a"}, left: []string{"shop/a"}},
+		"is evicted":                           {play: func(h *history) { h.vanish("a") }, wait: 2 * forgetAfter},
+		"is restored":                          {play: func(h *history) { h.restore("a", "web-1") }, wait: 2 * forgetAfter},
+		"restored, with its annotation":        {play: func(h *history) { h.restore("a", "web-1").annotate("a", "web-1", "heal") }, wait: forgetAfter + time.Second, want: []string{"shop/a"}, left: []string{"shop/a"}},
+		"its annotation does not parse":        {play: func(h *history) { edit(h, "a", func(p *corev1.Pod) { p.Annotations[releasedAnnotation] = "{" }) }, wait: orphanLimit + 2*time.Second, left: []string{"shop/a"}},
+		"does not parse, and is forgotten":     {play: func(h *history) { edit(h, "a", func(p *corev1.Pod) { p.Annotations[releasedAnnotation] = "{" }) }, wait: forgetAfter + time.Second, want: []string{"shop/a"}, left: []string{"shop/a"}},
+		"its workload was deleted":             {play: func(h *history) { h.drop("web") }, wait: orphanLimit + 2*time.Second, want: []string{"shop/a"}, left: []string{"shop/a"}},
+		"its workload was deleted now":         {play: func(h *history) { h.drop("web") }, wait: orphanLimit - time.Second, left: []string{"shop/a"}},
+		"its workload is scaled to zero":       {play: func(h *history) { h.scale("web", 0) }, wait: orphanLimit + 2*time.Second, want: []string{"shop/a"}, left: []string{"shop/a"}},
+		"its workload was scaled to zero once": {play: func(h *history) { h.scale("web", 0).wait(orphanLimit/2).scale("web", 1) }, wait: orphanLimit, left: []string{"shop/a"}},
+		"without its annotation":               {play: func(h *history) { edit(h, "a", func(p *corev1.Pod) { p.Annotations = nil }) }, wait: forgetAfter + time.Second, want: []string{"shop/a"}, left: []string{"shop/a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.reason == "" {

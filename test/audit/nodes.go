@@ -8,16 +8,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// anyValue in a table stands for every value.
+// anyValue in a table matches every value.
 const anyValue = "*"
 
-// ownLabel is the project's own capacity label: where it is present it decides.
+// ownLabel is the project's own capacity label. It takes precedence over the other labels.
 const ownLabel = "node.kubernetes.io/capacity"
 
-// unreadyAfter is how long a spot node may be not ready before it counts as reclaimed.
+// unreadyAfter is the time for which a spot node may be unready before it counts as reclaimed.
 const unreadyAfter = 40 * time.Second
 
-// capacityLabel says what the values of a label mean. A value in never does not mean spot even where spot has anyValue.
+// capacityLabel maps the values of a label to capacity types. A value in never does not mean spot
+// even if spot contains anyValue.
 type capacityLabel struct {
 	key                   string
 	spot, onDemand, never []string
@@ -27,7 +28,7 @@ func (l capacityLabel) meansSpot(value string) bool {
 	return (slices.Contains(l.spot, value) || slices.Contains(l.spot, anyValue)) && !slices.Contains(l.never, value)
 }
 
-// builtinCapacityLabels are the labels of the provisioners; absence of a label says nothing.
+// builtinCapacityLabels are the labels of the provisioners. A missing label has no meaning.
 var builtinCapacityLabels = []capacityLabel{
 	{key: ownLabel, spot: []string{"spot"}, onDemand: []string{"on-demand"}},
 	{key: "karpenter.sh/capacity-type", spot: []string{"spot"}, onDemand: []string{"on-demand", "reserved"}},
@@ -54,19 +55,19 @@ const (
 	annotation signalKind = "annotation"
 )
 
-// signal is one way in which a node says that it will go. An advisory one keeps no pod away.
+// signal is one kind of interruption signal on a node. An advisory signal does not exclude pods.
 type signal struct {
 	kind     signalKind
 	key      string
-	value    string // anyValue, or the exact one
+	value    string // anyValue, or the exact value
 	reason   string // of a condition; "" for any
 	mentions string // part of a condition's reason or message; "" for any
 	advisory bool
 	onlySpot bool // advisory on on-demand
 }
 
-// builtinSignals leaves out advisory signals, deletion and unreadiness: the first keep nothing away, the others are not
-// in labels, taints or conditions of their own.
+// builtinSignals omits advisory signals, deletion and unreadiness. Advisory signals exclude no
+// pods; the others have no label, taint or condition of their own.
 var builtinSignals = []signal{
 	{kind: taint, key: "spot-aware-scheduler.io/interruption", value: anyValue},
 	{kind: taint, key: "aws-node-termination-handler/spot-itn", value: anyValue, onlySpot: true},
@@ -88,17 +89,18 @@ var builtinSignals = []signal{
 	{kind: taint, key: "node.kubernetes.io/out-of-service", value: anyValue},
 }
 
-// nodeFacts is what the policy sees in a node. The zero value is a node that does not exist.
+// nodeFacts are the facts about a node that the policy uses. The zero value is a node that does
+// not exist.
 type nodeFacts struct {
 	exists   bool
 	spot     bool
-	labelled bool      // some label says what the capacity type is
+	labelled bool      // a label defines the capacity type
 	signal   string    // the first reclaim or drain signal found, "" for none
-	pool     string    // instance type and zone, "" where a label is missing
+	pool     string    // instance type and zone, "" if a label is missing
 	created  time.Time // creationTimestamp: whole seconds
 }
 
-// nodeFacts reads a node at a time: only unreadiness depends on now.
+// nodeFacts returns the facts about a node at a time. Only unreadiness depends on now.
 func (p *Policy) nodeFacts(n *corev1.Node, now time.Time) nodeFacts {
 	facts := nodeFacts{exists: true, created: n.CreationTimestamp.Time}
 	facts.spot, facts.labelled = p.capacity(n.Labels)
@@ -122,11 +124,11 @@ func (p *Policy) capacity(nodeLabels map[string]string) (spot, labelled bool) {
 			return isSpot, true
 		}
 		spot, onDemand = spot || isSpot, onDemand || isOnDemand
-		// Of a label with values for one type only, others are no surprise.
+		// If a label has values for one type only, other values are expected and not unknown.
 		unknown = unknown || value != "" && !isSpot && !isOnDemand && len(row.spot) > 0 && len(row.onDemand) > 0
 	}
 	if spot || onDemand {
-		return spot, true // spot also where aliases contradict each other
+		return spot, true // spot also if aliases contradict each other
 	}
 	if unknown {
 		return true, true
@@ -168,7 +170,8 @@ func (s signal) on(n *corev1.Node) bool {
 	}
 }
 
-// unready reports whether condition Ready is Unknown. A node without the condition, or whose kubelet itself reports False, is not unready.
+// unready reports whether condition Ready is Unknown. A node without the condition is not
+// unready, and neither is a node whose kubelet reports False.
 func unready(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown

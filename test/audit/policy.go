@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Policy is what the scheduler under audit was told to keep. It is immutable.
+// Policy is the placement policy of the audited scheduler. It is immutable.
 type Policy struct {
 	defaults       settings
 	rules          []rule
@@ -22,25 +22,26 @@ type Policy struct {
 	signals        []signal
 }
 
-// prefix is that of the project's annotations.
+// prefix is the prefix of the project's annotations.
 const prefix = "spot-aware-scheduler.io/"
 
 // never is longer than any test.
 const never = time.Duration(math.MaxInt64)
 
-// settings are the knobs that a rule or an annotation may change. A nil maxPerPool caps nothing.
+// settings are the settings that a rule or an annotation may change. A nil maxPerPool is no
+// limit.
 type settings struct {
 	minOnDemand   amount
 	maxPerPool    *amount
 	anyway        bool
 	fallbackAfter time.Duration
-	rolloutRelief time.Duration // how long a pod of a new revision waits for on-demand that an older one holds
+	rolloutRelief time.Duration // time that a pod of a new revision waits for on-demand capacity of an older revision
 	overflow      string        // Allow or Never
 	exemptions    string        // Allow or Ignore
 	annotations   string        // Allow, StricterOnly or Ignore
 }
 
-// rule overrides settings for the pods it matches; nil and "" override nothing.
+// rule overrides settings for the pods that it matches. nil and "" override nothing.
 type rule struct {
 	namespaces      []string
 	selector        labels.Selector
@@ -90,7 +91,8 @@ func parseAmount(text string) (amount, error) {
 	return a, nil
 }
 
-// annotations are the policy annotations of one object; an absent one is "", which does not parse either.
+// annotations are the policy annotations of one object. A missing annotation is "", which does
+// not parse either.
 type annotations struct {
 	minOnDemand, maxPerPool, whenUnsatisfiable, fallbackAfter, rolloutRelief, overflow string
 }
@@ -106,21 +108,22 @@ func policyAnnotations(from map[string]string) annotations {
 	}
 }
 
-// subject is what settings are resolved for: a pod and the workload it belongs to.
+// subject is the input of resolve: a pod and its workload.
 type subject struct {
 	pod         *corev1.Pod
 	kind        string // the workload's kind; Pod without a controller
 	annotations annotations
 	desired     int
-	fragileJob  bool // a Job that a single lost pod fails for good
+	fragileJob  bool // a Job that fails if it loses a single pod
 }
 
-// resolve returns the settings of a subject and its floor: owner's annotation, then pod's, then the first matching rule,
-// then the defaults.
+// resolve returns the settings of a subject and its floor. The precedence is: the owner's
+// annotation, the pod's annotation, the first matching rule, the defaults.
 func (p *Policy) resolve(s subject) (settings, int) {
 	out := p.defaults
 	if s.kind == "Job" {
-		// Batch is retriable, so the profile's default does not apply, unless the loss of a pod fails the Job.
+		// The profile's default does not apply to Jobs, because their pods can be retried, unless
+		// the loss of a pod fails the Job.
 		out.minOnDemand = amount{}
 		if s.fragileJob {
 			out.minOnDemand = amount{100, true}
@@ -158,7 +161,7 @@ func (p *Policy) resolve(s subject) (settings, int) {
 		(!strict || after > out.rolloutRelief) {
 		out.rolloutRelief = after
 	}
-	if strict { // of what the levels say only Never counts
+	if strict { // of the levels, only Never counts
 		levels = slices.DeleteFunc(levels, func(a annotations) bool { return a.overflow != "Never" })
 	}
 	if overflow, ok := first(levels, func(a annotations) (string, error) { return parseOverflow(a.overflow) }); ok {
@@ -167,7 +170,7 @@ func (p *Policy) resolve(s subject) (settings, int) {
 	return out, floor(out.minOnDemand)
 }
 
-// first returns the first value that parses: a level with a bad value is skipped.
+// first returns the first value that parses. A level with a bad value is skipped.
 func first[T any](levels []annotations, parse func(annotations) (T, error)) (T, bool) {
 	for _, level := range levels {
 		if value, err := parse(level); err == nil {
@@ -255,13 +258,15 @@ func (r *rule) override(s *settings) {
 	}
 }
 
-// onlySpot reports whether the pod's own nodeSelector or required node affinity admits spot nodes only.
+// onlySpot reports whether the pod's own nodeSelector or required node affinity allows only spot
+// nodes.
 func (p *Policy) onlySpot(pod *corev1.Pod) bool { return demands(pod, p.requiresSpot) }
 
-// onlyOnDemand reports whether they admit no spot node.
+// onlyOnDemand reports whether they allow no spot node.
 func (p *Policy) onlyOnDemand(pod *corev1.Pod) bool { return demands(pod, p.refusesSpot) }
 
-// demands reports whether every node that the pod's own nodeSelector and required node affinity admit meets some requirement that is.
+// demands reports whether every node that the pod's own nodeSelector and required node affinity
+// allow meets a requirement for which `is` returns true.
 func demands(pod *corev1.Pod, is func(corev1.NodeSelectorRequirement) bool) bool {
 	for key, value := range pod.Spec.NodeSelector {
 		if is(corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}) {
@@ -272,7 +277,8 @@ func demands(pod *corev1.Pod, is func(corev1.NodeSelectorRequirement) bool) bool
 	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return false
 	}
-	// Terms are alternatives: each must demand it. An empty term matches no node.
+	// Terms are alternatives: each term must contain such a requirement. An empty term matches no
+	// node.
 	some := false
 	for _, term := range affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
 		if len(term.MatchExpressions) == 0 && len(term.MatchFields) == 0 {
@@ -301,7 +307,7 @@ func (p *Policy) requiresSpot(r corev1.NodeSelectorRequirement) bool {
 	return false
 }
 
-// refusesSpot reports whether no spot node meets a requirement, as far as the tables tell.
+// refusesSpot reports whether no spot node meets a requirement, according to the tables.
 func (p *Policy) refusesSpot(r corev1.NodeSelectorRequirement) bool {
 	for _, label := range p.capacityLabels {
 		if label.key != r.Key {

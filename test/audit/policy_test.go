@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// knobs is what a policy says of one subject.
+// knobs are the settings of one subject.
 type knobs struct {
 	Floor, PoolCap int // PoolCap 0: none
 	Anyway         bool
@@ -25,22 +25,22 @@ type knobs struct {
 func TestResolve(t *testing.T) {
 	for name, test := range map[string]struct {
 		args    string
-		kind    string // Deployment unless given
+		kind    string // default Deployment
 		desired int
 		fragile bool
 		owner   map[string]string
 		pod     func(*corev1.Pod)
 		want    knobs
 	}{
-		"defaults":                      {desired: 3, want: knobs{Floor: 1, FallbackAfter: never}},
-		"no replicas":                   {desired: 0, want: knobs{Floor: 0, FallbackAfter: never}},
-		"percent rounds up":             {args: "minOnDemand: 30%", desired: 4, want: knobs{Floor: 2, FallbackAfter: never}},
-		"floor is at most desired":      {args: "minOnDemand: 5", desired: 4, want: knobs{Floor: 4, FallbackAfter: never}},
-		"owner's annotation wins":       {args: "minOnDemand: 1", desired: 9, owner: minOnDemand("2"), pod: annotated(minOnDemand("3")), want: knobs{Floor: 2, FallbackAfter: never}},
-		"bad annotation is skipped":     {args: "minOnDemand: 1", desired: 9, owner: minOnDemand("3O%"), pod: annotated(minOnDemand("3")), want: knobs{Floor: 3, FallbackAfter: never}},
-		"more than 100% is bad":         {desired: 9, owner: minOnDemand("130%"), want: knobs{Floor: 1, FallbackAfter: never}},
-		"annotations: Ignore":           {args: "annotationPolicy: Ignore", desired: 9, owner: minOnDemand("2"), want: knobs{Floor: 1, FallbackAfter: never}},
-		"annotations: StricterOnly, up": {args: "annotationPolicy: StricterOnly", desired: 9, owner: minOnDemand("2"), want: knobs{Floor: 2, FallbackAfter: never}},
+		"defaults":                            {desired: 3, want: knobs{Floor: 1, FallbackAfter: never}},
+		"no replicas":                         {desired: 0, want: knobs{Floor: 0, FallbackAfter: never}},
+		"percent rounds up":                   {args: "minOnDemand: 30%", desired: 4, want: knobs{Floor: 2, FallbackAfter: never}},
+		"floor is at most desired":            {args: "minOnDemand: 5", desired: 4, want: knobs{Floor: 4, FallbackAfter: never}},
+		"owner's annotation takes precedence": {args: "minOnDemand: 1", desired: 9, owner: minOnDemand("2"), pod: annotated(minOnDemand("3")), want: knobs{Floor: 2, FallbackAfter: never}},
+		"bad annotation is skipped":           {args: "minOnDemand: 1", desired: 9, owner: minOnDemand("3O%"), pod: annotated(minOnDemand("3")), want: knobs{Floor: 3, FallbackAfter: never}},
+		"more than 100% is bad":               {desired: 9, owner: minOnDemand("130%"), want: knobs{Floor: 1, FallbackAfter: never}},
+		"annotations: Ignore":                 {args: "annotationPolicy: Ignore", desired: 9, owner: minOnDemand("2"), want: knobs{Floor: 1, FallbackAfter: never}},
+		"annotations: StricterOnly, up":       {args: "annotationPolicy: StricterOnly", desired: 9, owner: minOnDemand("2"), want: knobs{Floor: 2, FallbackAfter: never}},
 		"annotations: StricterOnly, down": {args: "{annotationPolicy: StricterOnly, minOnDemand: 3}", desired: 9, owner: map[string]string{
 			prefix + "min-on-demand": "2", prefix + "when-unsatisfiable": "ScheduleAnyway", prefix + "fallback-after": "1s", prefix + "max-per-pool": "3",
 		}, want: knobs{Floor: 3, PoolCap: 3, FallbackAfter: never}},
@@ -216,10 +216,10 @@ func TestFragileJob(t *testing.T) {
 		spec batchv1.JobSpec
 		want bool
 	}{
-		"retries":                    {batchv1.JobSpec{BackoffLimit: ptr.To[int32](1)}, false},
-		"no retries":                 {batchv1.JobSpec{BackoffLimit: ptr.To[int32](0)}, true},
-		"ignores disruption":         {batchv1.JobSpec{BackoffLimit: ptr.To[int32](0), PodFailurePolicy: disruption(batchv1.PodFailurePolicyActionIgnore)}, false},
-		"a policy, but no ignorance": {batchv1.JobSpec{BackoffLimit: ptr.To[int32](0), PodFailurePolicy: disruption(batchv1.PodFailurePolicyActionFailJob)}, true},
+		"retries":            {batchv1.JobSpec{BackoffLimit: ptr.To[int32](1)}, false},
+		"no retries":         {batchv1.JobSpec{BackoffLimit: ptr.To[int32](0)}, true},
+		"ignores disruption": {batchv1.JobSpec{BackoffLimit: ptr.To[int32](0), PodFailurePolicy: disruption(batchv1.PodFailurePolicyActionIgnore)}, false},
+		"a policy that does not ignore disruption": {batchv1.JobSpec{BackoffLimit: ptr.To[int32](0), PodFailurePolicy: disruption(batchv1.PodFailurePolicyActionFailJob)}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := fragile(&batchv1.Job{Spec: test.spec}); got != test.want {

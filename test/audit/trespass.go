@@ -11,11 +11,11 @@ import (
 
 const (
 	ownTaint = "spot-aware-scheduler.io/interruption"
-	// recorded is how long after a change of a node it is known who made it.
-	recorded = time.Second
+	// authorDelay is the time after a change of a node at which its author is known.
+	authorDelay = time.Second
 )
 
-// Trespass is a change by the controller of what somebody else put on a node.
+// Trespass is a change that the controller made to another actor's taint or cordon on a node.
 type Trespass struct {
 	At     time.Time
 	Node   string
@@ -26,31 +26,31 @@ func (t Trespass) String() string {
 	return fmt.Sprintf("trespass: node %s at %s: %s", t.Node, clock(t.At), t.Detail)
 }
 
-// nodeChange is one version of a node and the one before it.
+// nodeChange is one version of a node and its previous version.
 type nodeChange struct {
 	at            time.Time
 	before, after *corev1.Node
 }
 
-// noteChange keeps a change of a node until it is known who made it.
+// noteChange stores a change of a node until its author is known.
 func (c *core) noteChange(at time.Time, before, after *corev1.Node) {
-	if c.wrote != nil && before != nil && (len(interferes(before, after)) > 0 || hasOwnTaint(before) != hasOwnTaint(after)) {
+	if c.wrote != nil && before != nil && (len(interference(before, after)) > 0 || hasOwnTaint(before) != hasOwnTaint(after)) {
 		c.nodeChanges = append(c.nodeChanges, nodeChange{at, before, after})
 	}
 }
 
-// judgeNodes judges the changes of nodes whose authors are known by now.
+// judgeNodes judges the changes of nodes whose authors are known now.
 func (c *core) judgeNodes(now time.Time) {
-	for len(c.nodeChanges) > 0 && !now.Before(c.nodeChanges[0].at.Add(recorded)) {
+	for len(c.nodeChanges) > 0 && !now.Before(c.nodeChanges[0].at.Add(authorDelay)) {
 		change := c.nodeChanges[0]
 		c.nodeChanges = c.nodeChanges[1:]
 		name := change.after.Name
 		byController := c.wrote(name, revisionOf(change.after))
-		details := interferes(change.before, change.after)
+		details := interference(change.before, change.after)
 		if n := c.nodeNamed(name); hasOwnTaint(change.after) {
 			n.marked = byController || hasOwnTaint(change.before) && n.marked
 		} else if hasOwnTaint(change.before) && !n.marked {
-			details = append(details, "the taint "+ownTaint+", which somebody else had set, was removed")
+			details = append(details, "the taint "+ownTaint+", which another actor had set, was removed")
 		}
 		if byController && len(details) > 0 {
 			c.findings = append(c.findings, Trespass{At: change.at, Node: name, Detail: strings.Join(details, "; ")})
@@ -58,8 +58,9 @@ func (c *core) judgeNodes(now time.Time) {
 	}
 }
 
-// interferes says what a change of a node did to what is not the controller's: taints with keys of others, and the cordon.
-func interferes(before, after *corev1.Node) []string {
+// interference describes the effect of a node change on objects of other actors: foreign taints
+// and the cordon.
+func interference(before, after *corev1.Node) []string {
 	var details []string
 	if before.Spec.Unschedulable != after.Spec.Unschedulable {
 		details = append(details, fmt.Sprintf("unschedulable was set from %t to %t", before.Spec.Unschedulable, after.Spec.Unschedulable))
@@ -78,7 +79,8 @@ func interferes(before, after *corev1.Node) []string {
 	return details
 }
 
-// foreignTaints are the taints with keys of others; when they were added belongs to them.
+// foreignTaints returns the taints with keys of other actors, including the times at which they
+// were added.
 func foreignTaints(node *corev1.Node) []string {
 	var taints []string
 	for _, t := range node.Spec.Taints {

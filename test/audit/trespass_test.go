@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestTrespasses has changes of a node that carries a taint of somebody else, by the controller and by others.
+// TestTrespasses contains changes by the controller and by others of a node with a foreign taint.
 func TestTrespasses(t *testing.T) {
 	const controller, other = true, false
 	taints := func(keys ...string) func(*corev1.Node) {
@@ -29,18 +29,18 @@ func TestTrespasses(t *testing.T) {
 		steps []step
 		want  []string
 	}{
-		"its own taint comes and goes":    {steps: []step{{controller, taints("foreign", ownTaint)}, {controller, taints("foreign")}}},
-		"it removes a foreign taint":      {steps: []step{{controller, taints()}}, want: removed},
-		"others remove a foreign taint":   {steps: []step{{other, taints()}}},
-		"it removes one with its own":     {steps: []step{{controller, taints("foreign", ownTaint)}, {controller, taints()}}, want: removed},
-		"it sets a foreign taint":         {steps: []step{{controller, taints("foreign", "x")}}, want: []string{"the taint x:NoSchedule was set"}},
-		"it cordons":                      {steps: []step{{controller, cordon}}, want: []string{"unschedulable was set from false to true"}},
-		"it uncordons what others did":    {steps: []step{{other, cordon}, {controller, cordon}}, want: []string{"unschedulable was set from true to false"}},
-		"it removes its taint by others":  {steps: []step{{other, taints("foreign", ownTaint)}, {controller, taints("foreign")}}, want: []string{"the taint " + ownTaint + ", which somebody else had set, was removed"}},
-		"others remove its taint":         {steps: []step{{controller, taints("foreign", ownTaint)}, {other, taints("foreign")}}},
-		"what others change in between":   {steps: []step{{controller, taints("foreign", ownTaint)}, {other, taints(ownTaint)}, {controller, taints()}}},
-		"when a taint was added is kept":  {steps: []step{{other, taintedAt("foreign")}, {controller, taints("foreign")}}, want: []string{"the taint foreign:NoSchedule since 2026-01-01T06:00:00Z was removed or changed; the taint foreign:NoSchedule was set"}},
-		"labels and annotations are free": {steps: []step{{controller, func(n *corev1.Node) { n.Annotations = map[string]string{"a": "b"} }}}},
+		"it sets and removes its own taint":       {steps: []step{{controller, taints("foreign", ownTaint)}, {controller, taints("foreign")}}},
+		"it removes a foreign taint":              {steps: []step{{controller, taints()}}, want: removed},
+		"others remove a foreign taint":           {steps: []step{{other, taints()}}},
+		"it removes a foreign taint with its own": {steps: []step{{controller, taints("foreign", ownTaint)}, {controller, taints()}}, want: removed},
+		"it sets a foreign taint":                 {steps: []step{{controller, taints("foreign", "x")}}, want: []string{"the taint x:NoSchedule was set"}},
+		"it cordons":                              {steps: []step{{controller, cordon}}, want: []string{"unschedulable was set from false to true"}},
+		"it removes the cordon of others":         {steps: []step{{other, cordon}, {controller, cordon}}, want: []string{"unschedulable was set from true to false"}},
+		"it removes its taint of others":          {steps: []step{{other, taints("foreign", ownTaint)}, {controller, taints("foreign")}}, want: []string{"the taint " + ownTaint + ", which another actor had set, was removed"}},
+		"others remove its taint":                 {steps: []step{{controller, taints("foreign", ownTaint)}, {other, taints("foreign")}}},
+		"others change taints in between":         {steps: []step{{controller, taints("foreign", ownTaint)}, {other, taints(ownTaint)}, {controller, taints()}}},
+		"it changes the time of a foreign taint":  {steps: []step{{other, taintedAt("foreign")}, {controller, taints("foreign")}}, want: []string{"the taint foreign:NoSchedule since 2026-01-01T06:00:00Z was removed or changed; the taint foreign:NoSchedule was set"}},
+		"labels and annotations are ignored":      {steps: []step{{controller, func(n *corev1.Node) { n.Annotations = map[string]string{"a": "b"} }}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHistory(t, "")
@@ -51,7 +51,7 @@ func TestTrespasses(t *testing.T) {
 				byController[uint64(h.revision+1)] = step.byController
 				edit(h, "s", step.edit)
 			}
-			h.wait(recorded + tickEvery)
+			h.wait(authorDelay + tickEvery)
 			var got []string
 			for _, finding := range findingsOf[Trespass](h.core) {
 				t.Log(finding)

@@ -12,23 +12,25 @@ import (
 )
 
 const (
-	// patience is how long a pod may stay pending although it could run, unless Options say otherwise: the scheduler's longest back-off is
-	// 10 s.
+	// patience is the default of Options.Patience: the time for which a pod may stay pending
+	// although it could run. The scheduler's longest back-off is 10 s.
 	patience = 12 * time.Second
-	// backlog is how many pods that the scheduler never tried mean that it is still working through its queue.
+	// backlog is a number of pods that the scheduler has not tried yet. If more are pending, the
+	// scheduler is still working through its queue.
 	backlog = 20
-	// silence is how long a leader that renews its lease every 2 s may be silent before it counts as gone.
+	// silence is the time without a renewal after which a leader counts as lost. It renews its
+	// lease every 2 s.
 	silence = 5 * time.Second
 )
 
-// LostWakeup is a pod that stayed pending for longer than patience although all that time a node fitted and the policy
-// allowed it there.
+// LostWakeup is a pod that stayed pending for longer than patience although a node had room for
+// it and the policy allowed that node during all that time.
 type LostWakeup struct {
 	Pod   string // namespace/name
-	Node  string // one that fitted at the end
+	Node  string // a node with room at the end
 	Since time.Time
-	At    time.Time // when patience ended
-	// Detail says why the pod could run, for a person.
+	At    time.Time // when patience ran out
+	// Detail explains why the pod could run, for a person.
 	Detail string
 }
 
@@ -42,18 +44,18 @@ type wakeups struct {
 	patience time.Duration
 	pending  map[types.UID]*pod
 	repel    map[types.UID]*pod // pods with required anti-affinity, pending or not
-	progress time.Time          // when the scheduler last bound a pod or found one unschedulable
-	started  time.Time          // when it last began with nothing remembered
+	progress time.Time          // when the scheduler last bound a pod or found a pod unschedulable
+	started  time.Time          // when it last started with an empty queue
 	lease    *leadership
 }
 
-// leadership is the last that was seen of the scheduler's lease.
+// leadership is the last observation of the scheduler's lease.
 type leadership struct {
-	holder string // "" when it was given back
+	holder string // "" if it was released
 	seen   time.Time
 }
 
-// observeLease keeps what the scheduler's lease says about whether it works.
+// observeLease derives from the scheduler's lease whether a scheduler works.
 func (c *core) observeLease(at time.Time, how change, object *coordinationv1.Lease) {
 	if object.Namespace != metav1.NamespaceSystem || object.Name != c.profile {
 		return
@@ -68,21 +70,22 @@ func (c *core) observeLease(at time.Time, how change, object *coordinationv1.Lea
 	c.wakeups.lease = now
 }
 
-// works reports whether a scheduler is there to wake pods. Without a lease there is no leader election, and it is.
+// works reports whether a scheduler can wake pods. Without a lease there is no leader election,
+// and it is true.
 func (w *wakeups) works(now time.Time) bool {
 	return w.lease == nil || (w.lease.holder != "" && now.Sub(w.lease.seen) <= silence)
 }
 
-// waiting is what the search remembers of a pending pod.
+// waiting is the state of a pending pod in the search.
 type waiting struct {
-	since    time.Time // since when it could run without a break; zero if it cannot
-	node     string    // where it could run when last looked
+	since    time.Time // since when it could run continuously; zero if it cannot
+	node     string    // where it could run at the last check
 	detail   string
-	held     time.Time // since when an older revision has held on-demand without a break; zero if none does
+	held     time.Time // since when an older revision has used on-demand continuously; zero if none does
 	reported bool
 }
 
-// schedulerStarted begins every clock anew: what a scheduler remembered of its queue is gone after a restart.
+// schedulerStarted resets every clock: a scheduler loses the state of its queue in a restart.
 func (c *core) schedulerStarted(at time.Time) {
 	c.wakeups.started = at
 	for _, p := range c.wakeups.pending {
@@ -90,7 +93,7 @@ func (c *core) schedulerStarted(at time.Time) {
 	}
 }
 
-// notePending keeps the set of pods that wait for the scheduler under audit.
+// notePending updates the set of pods that wait for the audited scheduler.
 func (c *core) notePending(p *pod) {
 	waits := p.node == "" && p.live() && p.object.Spec.SchedulerName == c.profile && len(p.object.Spec.SchedulingGates) == 0 &&
 		p.member.kind != noOpinion && p.member.kind != released && modelled(p.object)
@@ -102,7 +105,8 @@ func (c *core) notePending(p *pod) {
 	p.wait = waiting{}
 }
 
-// recheck stops the clocks of pods that a change has deprived of their chance, at the moment of that change.
+// recheck stops the clocks of pods that cannot run any more after a change, at the time of that
+// change.
 func (c *core) recheck(at time.Time) {
 	pass := pass{core: c, now: at, placed: map[types.UID][]*pod{}}
 	for _, p := range c.wakeups.pending {
@@ -112,8 +116,8 @@ func (c *core) recheck(at time.Time) {
 	}
 }
 
-// lookForLost starts and stops clocks, and reports the pods whose patience is over.
-func (c *core) lookForLost(now time.Time) {
+// findLost starts and stops clocks, and reports the pods whose patience has run out.
+func (c *core) findLost(now time.Time) {
 	if c.busy(now) || !c.wakeups.works(now) {
 		for _, p := range c.wakeups.pending {
 			p.wait.since = time.Time{}
@@ -131,7 +135,7 @@ func (c *core) lookForLost(now time.Time) {
 		lost = append(lost, LostWakeup{p.name(), p.wait.node, p.wait.since, now, p.wait.detail})
 		pods = append(pods, p)
 	}
-	if len(lost) == 0 || c.behind() || c.cutOff(pods) {
+	if len(lost) == 0 || c.lagging() || c.stale(pods) {
 		return
 	}
 	slices.SortFunc(lost, func(a, b LostWakeup) int { return strings.Compare(a.Pod, b.Pod) })
@@ -143,9 +147,10 @@ func (c *core) lookForLost(now time.Time) {
 	}
 }
 
-// behind reports whether some pod that seems to wait has changed already, though that was not observed yet: with hundreds of pods bound at
-// once the auditor is slower than the scheduler, and must not take that for the scheduler's fault.
-func (c *core) behind() bool {
+// lagging reports whether a pending pod has a newer state that was not observed yet. If the
+// scheduler binds hundreds of pods at once, the auditor is slower than the scheduler and must not
+// report lost wake-ups.
+func (c *core) lagging() bool {
 	if c.newest == nil {
 		return false
 	}
@@ -158,16 +163,17 @@ func (c *core) behind() bool {
 	return false
 }
 
-// cutOff reports whether the API server knows better of pods that seem to wait. After an outage the watch of leases can be back long before
-// that of pods: client-go waits for up to a minute.
-func (c *core) cutOff(pods []*pod) bool {
-	return c.ask != nil && slices.ContainsFunc(pods, func(p *pod) bool {
-		current := c.ask(p.object.Namespace, p.object.Name)
+// stale reports whether the API server has a newer state of the pods. After an outage, the
+// watch of leases can recover long before the watch of pods: client-go waits for up to a minute.
+func (c *core) stale(pods []*pod) bool {
+	return c.fetch != nil && slices.ContainsFunc(pods, func(p *pod) bool {
+		current := c.fetch(p.object.Namespace, p.object.Name)
 		return current == nil || revisionOf(current) != revisionOf(p.object)
 	})
 }
 
-// busy reports whether the scheduler is working through a long queue, in which a pod may wait without being lost.
+// busy reports whether the scheduler is working through a long queue, in which a pod may wait
+// without being lost.
 func (c *core) busy(now time.Time) bool {
 	untried := 0
 	for _, p := range c.wakeups.pending {
@@ -178,14 +184,14 @@ func (c *core) busy(now time.Time) bool {
 	return untried > backlog && now.Sub(c.wakeups.progress) < window
 }
 
-// pass is one look at pending pods at one moment.
+// pass is one evaluation of pending pods at one time.
 type pass struct {
 	*core
 	now    time.Time
-	placed map[types.UID][]*pod // pods on spot by revision, as far as they were asked for
+	placed map[types.UID][]*pod // cached pods on spot by revision
 }
 
-// consider works out whether the pod could run now, and starts or stops its clock.
+// consider computes whether the pod could run now, and starts or stops its clock.
 func (l pass) consider(p *pod) {
 	l.noteHeld(p, l.now)
 	p.wait.node, p.wait.detail = l.place(p)
@@ -196,7 +202,8 @@ func (l pass) consider(p *pod) {
 	}
 }
 
-// place returns a node on which the pod could run now, and why; "" if there is none. It is the one of last time or the first by name.
+// place returns a node on which the pod could run now, and the reason; "" if no such node exists.
+// It prefers the node of the last check, then the first by name.
 func (l pass) place(p *pod) (string, string) {
 	all := l.readings(p, l.now, stamp{at: l.now})
 	r := all[len(all)-1]
@@ -211,11 +218,12 @@ func (l pass) place(p *pod) (string, string) {
 	spot := l.allowedOnSpot(r, p, len(placed), l.now)
 	onDemand := r.overflow != "Never" || !r.beyondFloor(p.object.Name, l.onDemand(p))
 	if r.overflow == "Never" && r.assignedBeyond && !r.onlyOnDemand && len(placed) < r.budget() {
-		onDemand = false // it leaves that to siblings that were assigned to the floor
+		onDemand = false // the floor is for siblings that were assigned to it
 	}
 	nominated := l.nominated(p)
-	// Looking at every node for every pod at every change would make the auditor fall behind: where it could run last time will do.
-	if n := l.nodes[p.wait.node]; n != nil && l.takes(n, r, placed, spot != "", onDemand, l.now) && n.fits(p, nominated[p.wait.node]) {
+	// Checking every node for every pod at every change would be too slow. The node of the last
+	// check is tried first.
+	if n := l.nodes[p.wait.node]; n != nil && l.allows(n, r, placed, spot != "", onDemand, l.now) && n.fits(p, nominated[p.wait.node]) {
 		if n.facts.last().spot {
 			return p.wait.node, spot
 		}
@@ -223,7 +231,7 @@ func (l pass) place(p *pod) (string, string) {
 	}
 	best, why := "", ""
 	for name, n := range l.nodes {
-		if (best == "" || name < best) && l.takes(n, r, placed, spot != "", onDemand, l.now) && n.fits(p, nominated[name]) {
+		if (best == "" || name < best) && l.allows(n, r, placed, spot != "", onDemand, l.now) && n.fits(p, nominated[name]) {
 			best, why = name, "on-demand"
 			if n.facts.last().spot {
 				why = spot
@@ -233,7 +241,7 @@ func (l pass) place(p *pod) (string, string) {
 	return best, why
 }
 
-// onDemand counts the other pods of p's revision that are on on-demand, or are nominated to it.
+// onDemand counts the other pods of p's revision that are on on-demand or nominated to it.
 func (l pass) onDemand(p *pod) (count int) {
 	for _, q := range l.revisions[p.member.revision] {
 		name := q.node
@@ -247,14 +255,15 @@ func (l pass) onDemand(p *pod) (count int) {
 	return count
 }
 
-// takes reports whether the policy lets a pod that waits run on the node. spot and onDemand say whether it lets it on nodes of that type.
-func (c *core) takes(n *node, r reading, placed []*pod, spot, onDemand bool, now time.Time) bool {
+// allows reports whether the policy allows a pending pod on the node. spot and onDemand report
+// whether it allows the pod on nodes of that type.
+func (c *core) allows(n *node, r reading, placed []*pod, spot, onDemand bool, now time.Time) bool {
 	facts := n.facts.last()
 	if !facts.exists || facts.signal != "" {
 		return false
 	}
 	if !facts.labelled && now.Before(facts.created.Add(c.policies.last().labelGrace+time.Second)) {
-		return false // whether a young node takes it depends on labels that may still come, and on other pods that wait
+		return false // the result depends on labels that the node may still get, and on other pending pods
 	}
 	if !facts.spot {
 		return onDemand
@@ -271,8 +280,9 @@ func (c *core) takes(n *node, r reading, placed []*pod, spot, onDemand bool, now
 	return inPool < max(1, r.maxPerPool.of(r.desired))
 }
 
-// allowedOnSpot returns why the policy lets the pod on spot, "" if it does not. Waits count from the scheduler's start
-// where that is later: it may not remember.
+// allowedOnSpot returns the reason for which the policy allows the pod on spot, or "" if it does
+// not. A wait counts from the scheduler's start if that is later, because the scheduler may not
+// know of earlier waits.
 func (c *core) allowedOnSpot(r reading, p *pod, placed int, now time.Time) string {
 	from := p.refused
 	if c.wakeups.started.After(from) {
@@ -284,22 +294,22 @@ func (c *core) allowedOnSpot(r reading, p *pod, placed int, now time.Time) strin
 	case r.anyway:
 		return "spot: ScheduleAnyway"
 	case r.granted:
-		return "spot: the controller has granted that"
+		return "spot: granted by the controller"
 	case ordered && (ordinal < r.start || ordinal >= r.start+r.floor):
 		return fmt.Sprintf("spot: ordinal %d is not below the floor of %d", ordinal, r.floor)
 	case !ordered && placed < r.budget():
 		return fmt.Sprintf("spot: %d of a budget of %d are placed", placed, r.budget())
-	case r.onlyOnDemand: // it earns nothing by waiting
+	case r.onlyOnDemand: // its waiting time has no effect
 	case !p.refused.IsZero() && now.Sub(from) >= r.fallbackAfter:
 		return fmt.Sprintf("spot: unschedulable for longer than fallbackAfter (%s)", r.fallbackAfter)
 	case !p.refused.IsZero() && !p.wait.held.IsZero() && now.Sub(from) >= r.rolloutRelief && now.Sub(p.wait.held) >= r.rolloutRelief:
-		return fmt.Sprintf("spot: an older revision has held on-demand for %s", r.rolloutRelief)
+		return fmt.Sprintf("spot: an older revision has used on-demand for %s", r.rolloutRelief)
 	}
 	return ""
 }
 
-// noteHeld keeps since when an older revision of the pod's Deployment has held on-demand. Only what is certain counts:
-// a lower revision number and a pod that is not terminating.
+// noteHeld records since when an older revision of the pod's Deployment has used on-demand. Only
+// certain facts count: a lower revision number and a pod that is not terminating.
 func (c *core) noteHeld(p *pod, now time.Time) {
 	own := c.owners[p.member.revision]
 	if own == nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// lost is a shorter LostWakeup: who, since when in seconds after dawn.
+// lost is a shorter LostWakeup: the pod, and the start in seconds after dawn.
 type lost struct {
 	Pod   string
 	Since time.Duration
@@ -31,9 +31,10 @@ func (h *history) lost() []lost {
 	return out
 }
 
-// TestLostWakeups plays what makes a waiting pod placeable, and what does not.
+// TestLostWakeups contains changes after which a pending pod can run, and changes after which it
+// cannot.
 func TestLostWakeups(t *testing.T) {
-	// singleton waits for on-demand from the start; spot is free.
+	// singleton is pending from the start and needs on-demand; spot has room.
 	singleton := func(h *history) *history {
 		return h.spot("s").deployment("web", 1, nil).pods("ReplicaSet", "web-1", "a").refuse("a")
 	}
@@ -59,7 +60,7 @@ func TestLostWakeups(t *testing.T) {
 		}},
 		"terminating":          {play: func(h *history) { h.pods("", "", "a").terminate("a").onDemand("d").wait(13 * s) }},
 		"of another scheduler": {play: func(h *history) { otherScheduler(h.pods("", "", "a")).onDemand("d").wait(13 * s) }},
-		"room taken in between, for a moment": {
+		"room used in between, for a moment": {
 			play: func(h *history) {
 				h.onDemand("d").pods("", "", "a", "b", "c", "e", "f").bind("d", "b", "c", "e").wait(8*s).bind("d", "f")
 				h.remove(get[*corev1.Pod](h, "f")).wait(12 * s)
@@ -72,7 +73,7 @@ func TestLostWakeups(t *testing.T) {
 			},
 			want: a(5 * s),
 		},
-		"a terminating pod still holds its room": {
+		"a terminating pod still uses its room": {
 			play: func(h *history) {
 				h.onDemand("d").pods("", "", "b", "c", "e", "f").bind("d", "b", "c", "e", "f").pods("", "", "a").terminate("f").wait(13 * s)
 			},
@@ -83,7 +84,7 @@ func TestLostWakeups(t *testing.T) {
 				h.pods("", "", "b").bind("d", "b").pods("", "", "a").wait(13 * s)
 			},
 		},
-		"room kept for a more important pod": {
+		"room nominated for a more important pod": {
 			play: func(h *history) {
 				h.onDemand("d").pods("", "", "b", "c", "e").bind("d", "b", "c", "e").pods("", "", "f")
 				edit(h, "f", func(p *corev1.Pod) { p.Spec.Priority = ptr.To[int32](9); p.Status.NominatedNodeName = "d" })
@@ -101,7 +102,7 @@ func TestLostWakeups(t *testing.T) {
 			h.onDemand("d").pods("", "", "a")
 			edit(h, "a", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"zone": "b"} }).wait(13 * s)
 		}},
-		"own selector, missed for a moment": {play: func(h *history) {
+		"own selector, not met for a moment": {play: func(h *history) {
 			h.node("d", map[string]string{"zone": "b"}).pods("", "", "a")
 			edit(h, "a", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"zone": "b"} }).wait(8 * s)
 			edit(h, "d", func(n *corev1.Node) { n.Labels = nil })
@@ -227,7 +228,7 @@ func TestLostWakeups(t *testing.T) {
 					wait(20*s).bind("d", "old").wait(42 * s)
 			},
 		},
-		"rollout, the old revision's pod on its way out": {
+		"rollout, the old revision's pod is terminating": {
 			play: func(h *history) { rollout(h).wait(20 * s).terminate("old").wait(60 * s) },
 		},
 		"young node without a label": {
@@ -235,7 +236,7 @@ func TestLostWakeups(t *testing.T) {
 				singleton(h).node("n", nil, func(n *corev1.Node) { n.CreationTimestamp = metav1.NewTime(h.now) }).wait(43 * s)
 			},
 		},
-		"grown node without a label": {
+		"old node without a label": {
 			play: func(h *history) {
 				singleton(h).node("n", nil, func(n *corev1.Node) { n.CreationTimestamp = metav1.NewTime(h.now) }).wait(44 * s)
 			},
@@ -249,21 +250,21 @@ func TestLostWakeups(t *testing.T) {
 						RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}}}},
 					}}
 				})
-				edit(h, "b", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "x"} }) // kept away by a
+				edit(h, "b", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "x"} }) // repelled by a
 				edit(h, "c", func(p *corev1.Pod) {
 					p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{WhenUnsatisfiable: corev1.DoNotSchedule}}
 				}).wait(13 * s)
 			},
 		},
-		"a long queue that moves": {play: func(h *history) { queue(h, true) }},
-		"a long queue that does not move": {
+		"a long queue that makes progress": {play: func(h *history) { queue(h, true) }},
+		"a long queue without progress": {
 			play: func(h *history) { queue(h, false) },
 			want: manyLost(30),
 		},
-		"scheduler away": {play: func(h *history) {
+		"no scheduler": {play: func(h *history) {
 			h.write(lease("old")).onDemand("d").pods("", "", "a").wait(60 * s)
 		}},
-		"scheduler there": {
+		"scheduler runs": {
 			play: func(h *history) {
 				h.write(lease("old")).onDemand("d").pods("", "", "a")
 				for range 7 {
@@ -272,7 +273,7 @@ func TestLostWakeups(t *testing.T) {
 			},
 			want: a(0),
 		},
-		"scheduler away for a while": {
+		"no scheduler for a while": {
 			play: func(h *history) {
 				h.write(lease("old")).onDemand("d").pods("", "", "a").wait(30 * s)
 				for range 5 {
@@ -280,7 +281,7 @@ func TestLostWakeups(t *testing.T) {
 				}
 			},
 		},
-		"a new scheduler by word of the test": {
+		"a new scheduler, announced by the test": {
 			play: func(h *history) {
 				h.onDemand("d").pods("", "", "a").wait(4 * s)
 				h.core.setPolicy(DefaultPolicy(), h.now)
@@ -332,13 +333,15 @@ func annotate(h *history, minimum string) *history {
 	return edit(h, "web", func(d *appsv1.Deployment) { d.Annotations = minOnDemand(minimum) })
 }
 
-// rollout is a singleton whose new revision waits for the on-demand room that the old one holds.
+// rollout creates a singleton whose new revision waits for the on-demand capacity of the old
+// revision.
 func rollout(h *history) *history {
 	h.spot("s").onDemand("d").deployment("web", 1, nil).pods("", "", "x", "y", "z").bind("d", "x", "y", "z")
 	return h.pods("ReplicaSet", "web-1", "old").bind("d", "old").revisionOf("web", 2, 1).pods("ReplicaSet", "web-2", "a").refuse("a")
 }
 
-// queue has 90 pods wait on free nodes. With moves, one is placed every half second for 30 s; without, 60 at once and then none.
+// queue makes 90 pods wait although nodes have room. With progress, one pod is bound every half
+// second for 30 s. Without progress, 60 pods are bound at once and then none.
 func queue(h *history, moves bool) {
 	for i := range 6 {
 		h.node(fmt.Sprintf("d%d", i), nil, func(n *corev1.Node) {
@@ -376,7 +379,8 @@ func lease(holder string) *coordinationv1.Lease {
 	}
 }
 
-// An auditor that is slower than the scheduler does not blame it: it waits until it has observed what has happened already.
+// A slow auditor does not report lost wake-ups: it waits until it has observed the scheduler's
+// changes.
 func TestLostWakeupsWaitForTheAuditor(t *testing.T) {
 	h := newHistory(t, "").onDemand("d").pods("", "", "a")
 	newer := get[*corev1.Pod](h, "a").DeepCopy()
@@ -396,12 +400,12 @@ func TestLostWakeupsWaitForTheAuditorsWatch(t *testing.T) {
 	newer := get[*corev1.Pod](h, "a").DeepCopy()
 	newer.ResourceVersion += "0"
 	for name, answer := range map[string]*corev1.Pod{"changed": newer, "deleted, or no answer": nil} {
-		h.core.ask = func(string, string) *corev1.Pod { return answer }
+		h.core.fetch = func(string, string) *corev1.Pod { return answer }
 		if diff := cmp.Diff([]lost(nil), h.wait(30*time.Second).lost()); diff != "" {
-			t.Errorf("%s: lost wake-ups while cut off (-want +got):\n%s", name, diff)
+			t.Errorf("%s: lost wake-ups with a stale watch (-want +got):\n%s", name, diff)
 		}
 	}
-	h.core.ask = func(string, string) *corev1.Pod { return get[*corev1.Pod](h, "a") }
+	h.core.fetch = func(string, string) *corev1.Pod { return get[*corev1.Pod](h, "a") }
 	if diff := cmp.Diff([]lost{{"shop/a", 0}}, h.wait(time.Second).lost()); diff != "" {
 		t.Errorf("lost wake-ups when the API server agrees (-want +got):\n%s", diff)
 	}

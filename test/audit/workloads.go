@@ -13,23 +13,24 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// membership says to what a pod belongs. It is fixed when the pod is first seen; a pod that loses its controller later
-// was released and belongs to nothing.
+// membership is the workload that a pod counts for. It is fixed at the pod's first observation. A
+// pod that loses its controller later was released and counts for no workload.
 type membership struct {
-	kind     string    // the controller's kind, "" without one, otherKind for kinds the policy does not know
+	kind     string    // the controller's kind, "" without a controller, otherKind for unknown kinds
 	name     string    // the controller's name, or the pod's own
 	revision types.UID // the controller's UID, or the pod's own
 }
 
 const (
 	otherKind = "other"
-	// released is a pod taken out of its ReplicaSet, which counts nowhere.
+	// released is the kind of a pod that was released from its ReplicaSet. It counts for no
+	// workload.
 	released = "released"
-	// noOpinion is a pod of a DaemonSet or a static pod.
+	// noOpinion is the kind of a pod of a DaemonSet and of a static pod.
 	noOpinion = "none"
 )
 
-// memberOf reads the controller of a pod.
+// memberOf returns the membership of a pod by its controller.
 func memberOf(pod *corev1.Pod) membership {
 	if _, static := pod.Annotations[corev1.MirrorPodAnnotationKey]; static {
 		return membership{kind: noOpinion, name: pod.Name, revision: pod.UID}
@@ -59,7 +60,8 @@ func controllerKind(ref *metav1.OwnerReference) string {
 	return otherKind
 }
 
-// ownerFacts is what the policy sees in an owner. The zero value is an owner that does not exist.
+// ownerFacts are the facts about an owner that the policy uses. The zero value is an owner that
+// does not exist.
 type ownerFacts struct {
 	exists      bool
 	kind        string
@@ -79,7 +81,7 @@ func replicas(n *int32) int {
 	return int(*n)
 }
 
-// readOwner returns the facts of an owner object; false for anything else.
+// readOwner returns the facts about an owner, and false if the object is not an owner.
 func readOwner(object metav1.Object) (ownerFacts, bool) {
 	facts := ownerFacts{
 		exists:      true,
@@ -94,7 +96,7 @@ func readOwner(object metav1.Object) (ownerFacts, bool) {
 		if ref := metav1.GetControllerOf(o); ref != nil && controllerKind(ref) == "Deployment" {
 			facts.deployment = ref.UID
 		}
-		facts.rollout, _ = strconv.Atoi(o.Annotations["deployment.kubernetes.io/revision"]) // 0 where absent
+		facts.rollout, _ = strconv.Atoi(o.Annotations["deployment.kubernetes.io/revision"]) // 0 if absent
 	case *appsv1.StatefulSet:
 		facts.kind, facts.desired = "StatefulSet", replicas(o.Spec.Replicas)
 		if o.Spec.Ordinals != nil {
@@ -114,7 +116,7 @@ func readOwner(object metav1.Object) (ownerFacts, bool) {
 	return facts, true
 }
 
-// fragile reports whether the loss of one pod to a drain or a reclaim fails the Job.
+// fragile reports whether the Job fails if it loses one pod to a drain or a reclaim.
 func fragile(job *batchv1.Job) bool {
 	if job.Spec.BackoffLimit == nil || *job.Spec.BackoffLimit != 0 {
 		return false
@@ -138,14 +140,15 @@ type owner struct {
 	facts timeline[ownerFacts]
 }
 
-// workload is what carries the replica count of a pod. known is false while an owner has not been seen.
+// workload is the object with the replica count of a pod. known is false until all owners have
+// been observed.
 type workload struct {
 	known bool
 	uid   types.UID
 	ownerFacts
 }
 
-// workloads returns every reading of a pod's workload in the window; at least one.
+// workloads returns every reading of a pod's workload in the window, at least one.
 func (c *core) workloads(p *pod, from time.Time, to stamp) []workload {
 	switch p.member.kind {
 	case "":
@@ -167,7 +170,8 @@ func (c *core) workloads(p *pod, from time.Time, to stamp) []workload {
 	return out
 }
 
-// ownerDuring returns every reading of an owner in the window: one that does not exist if it was never seen.
+// ownerDuring returns every reading of an owner in the window. If the owner was never observed,
+// it returns the zero value.
 func (c *core) ownerDuring(uid types.UID, from time.Time, to stamp) []ownerFacts {
 	var out []ownerFacts
 	if o := c.owners[uid]; o != nil {
@@ -181,8 +185,8 @@ func (c *core) ownerDuring(uid types.UID, from time.Time, to stamp) []ownerFacts
 	return out
 }
 
-// liveDuring counts the pods of p's controller that lived at any time in the window: the highest count that a
-// scheduler may have seen.
+// liveDuring counts the pods of p's controller that existed at any time in the window. This is
+// the highest number that a scheduler may have seen.
 func (c *core) liveDuring(p *pod, from time.Time, to stamp) int {
 	live := 0
 	for _, q := range c.revisions[p.member.revision] {
@@ -193,20 +197,21 @@ func (c *core) liveDuring(p *pod, from time.Time, to stamp) int {
 	return live
 }
 
-// reading is what one combination of values in the window said about a pod.
+// reading is the policy's view of a pod for one combination of values in the window.
 type reading struct {
 	workload
 	settings
 	floor        int
-	exempt       bool // its own selector or affinity admits spot only, and the policy allows that
-	onlyOnDemand bool // they admit no spot node
-	// assignedBeyond: an annotation says that the pod was assigned beyond the floor. granted: another lets it go to spot.
+	exempt       bool // its own selector or affinity allows only spot, and the policy respects that
+	onlyOnDemand bool // they allow no spot node
+	// assignedBeyond: an annotation assigns the pod beyond the floor. granted: an annotation
+	// allows the pod on spot.
 	assignedBeyond, granted bool
 }
 
 func (r reading) budget() int { return r.desired - r.floor }
 
-// ordinal returns the ordinal of a StatefulSet's pod; false for others.
+// ordinal returns the ordinal of a StatefulSet's pod, and false for other pods.
 func (r reading) ordinal(podName string) (int, bool) {
 	if r.kind != "StatefulSet" {
 		return 0, false
@@ -215,7 +220,8 @@ func (r reading) ordinal(podName string) (int, bool) {
 	return n, err == nil
 }
 
-// readings returns what each combination of policy, pod and workload in the window said; at least one.
+// readings returns the reading of each combination of policy, pod and workload in the window, at
+// least one.
 func (c *core) readings(p *pod, from time.Time, to stamp) []reading {
 	var out []reading
 	for _, policy := range c.policies.during(from, to) {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Gap is a moment at which a Service had fewer ready endpoints than it must have.
+// Gap is a moment at which a Service had too few ready endpoints.
 type Gap struct {
 	Service      string
 	Ready, Least int
@@ -23,11 +23,12 @@ type Gap struct {
 }
 
 func (g Gap) String() string {
-	return fmt.Sprintf("Service %s has %d ready endpoints at %s, and must have at least %d", g.Service, g.Ready, g.At.Format("15:04:05.000"), g.Least)
+	return fmt.Sprintf("Service %s has %d ready endpoints at %s, want at least %d", g.Service, g.Ready, g.At.Format("15:04:05.000"), g.Least)
 }
 
-// Serve creates a Service for the pods of an app and returns when so many of its endpoints are ready. From then on, until ctx is done, it
-// calls report for every change of the Service's EndpointSlices after which fewer are.
+// Serve creates a Service for the pods of an app and returns when at least `least` of its
+// endpoints are ready. Until ctx is done, it then calls report for every change of the Service's
+// EndpointSlices after which fewer endpoints are ready.
 func Serve(ctx context.Context, client kubernetes.Interface, namespace, app string, least int, report func(Gap)) error {
 	_, err := client.CoreV1().Services(namespace).Create(ctx, &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: app},
@@ -40,25 +41,25 @@ func Serve(ctx context.Context, client kubernetes.Interface, namespace, app stri
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = discoveryv1.LabelServiceName + "=" + app }))
 	_, err = factory.Discovery().V1().EndpointSlices().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { e.take(object.(*discoveryv1.EndpointSlice), false) },
-		UpdateFunc: func(_, object any) { e.take(object.(*discoveryv1.EndpointSlice), false) },
+		AddFunc:    func(object any) { e.observe(object.(*discoveryv1.EndpointSlice), false) },
+		UpdateFunc: func(_, object any) { e.observe(object.(*discoveryv1.EndpointSlice), false) },
 		DeleteFunc: func(object any) {
 			if missed, ok := object.(cache.DeletedFinalStateUnknown); ok {
 				object = missed.Obj
 			}
-			e.take(object.(*discoveryv1.EndpointSlice), true)
+			e.observe(object.(*discoveryv1.EndpointSlice), true)
 		},
 	})
 	if err != nil {
 		return err
 	}
 	factory.Start(ctx.Done())
-	return Until(ctx, Soon, func() error { return e.promise(least) })
+	return Until(ctx, Soon, func() error { return e.require(least) })
 }
 
-// endpoints is what a watch has seen of the ready endpoints of a Service.
+// endpoints records the ready endpoints of a Service, from a watch.
 type endpoints struct {
-	ctx     context.Context // what happens after its end is cleaning up
+	ctx     context.Context // later changes belong to the cleanup and are ignored
 	service string
 	report  func(Gap)
 
@@ -67,8 +68,9 @@ type endpoints struct {
 	slices map[string]map[types.UID]bool // the pods that are ready, by EndpointSlice
 }
 
-// promise has every later moment reported at which fewer endpoints are ready. So many must be now.
-func (e *endpoints) promise(least int) error {
+// require reports an error if fewer endpoints are ready now. Otherwise, every later moment with
+// fewer ready endpoints is reported.
+func (e *endpoints) require(least int) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if n := e.ready(); n < least {
@@ -78,7 +80,7 @@ func (e *endpoints) promise(least int) error {
 	return nil
 }
 
-func (e *endpoints) take(slice *discoveryv1.EndpointSlice, deleted bool) {
+func (e *endpoints) observe(slice *discoveryv1.EndpointSlice, deleted bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ctx.Err() != nil {
@@ -88,7 +90,7 @@ func (e *endpoints) take(slice *discoveryv1.EndpointSlice, deleted bool) {
 	if !deleted {
 		ready := map[types.UID]bool{}
 		for _, endpoint := range slice.Endpoints {
-			// nil means unknown, which consumers take as ready.
+			// nil means unknown, which consumers treat as ready.
 			if endpoint.TargetRef != nil && (endpoint.Conditions.Ready == nil || *endpoint.Conditions.Ready) {
 				ready[endpoint.TargetRef.UID] = true
 			}
@@ -100,7 +102,7 @@ func (e *endpoints) take(slice *discoveryv1.EndpointSlice, deleted bool) {
 	}
 }
 
-// ready counts the pods that are ready in any of the slices.
+// ready returns the number of pods that are ready in at least one of the slices.
 func (e *endpoints) ready() int {
 	pods := map[types.UID]bool{}
 	for _, ready := range e.slices {

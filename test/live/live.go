@@ -1,5 +1,5 @@
-// Package live is what the tests on a real control plane have in common: nodes and pods of one slot, the configuration that ships with
-// changes, waiting for facts, and clearing up.
+// Package live contains the shared code of the tests on a real control plane: nodes and pods of
+// one slot, variants of the shipped configuration, polling, and cleanup.
 package live
 
 import (
@@ -22,17 +22,19 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// Soon is how long what should happen at once may take on a loaded machine.
+// Soon limits the time of an immediate reaction on a loaded machine.
 const Soon = 20 * time.Second
 
-// OnDemand returns n on-demand nodes with that many slots each, named od-1 and so on, over three zones.
+// OnDemand returns n on-demand nodes with `slots` slots each, named od-1, od-2 and so on, over
+// three zones.
 func OnDemand(n, slots int) []lab.NodeSpec { return Nodes("od", lab.OnDemand, "m5.xlarge", n, slots) }
 
-// Spot returns n spot nodes with that many slots each, named spot-1 and so on, over three zones and so over three pools.
+// Spot returns n spot nodes with `slots` slots each, named spot-1, spot-2 and so on, over three
+// zones and therefore three pools.
 func Spot(n, slots int) []lab.NodeSpec { return Nodes("spot", lab.Spot, "c5.xlarge", n, slots) }
 
-// Nodes returns n nodes, named by the prefix and a number from 1 on, over three zones. Each pod asks for one CPU, so that a node's CPUs are
-// its slots.
+// Nodes returns n nodes over three zones, named by the prefix and a number from 1. Each pod
+// requests one CPU, so a node has as many slots as CPUs.
 func Nodes(prefix, capacity, instanceType string, n, slots int) []lab.NodeSpec {
 	specs := make([]lab.NodeSpec, n)
 	for i := range specs {
@@ -44,7 +46,7 @@ func Nodes(prefix, capacity, instanceType string, n, slots int) []lab.NodeSpec {
 	return specs
 }
 
-// PodTemplate is a pod of one slot that opts in, with the label app and without a grace period.
+// PodTemplate returns a pod of one slot that opts in. It has the label app and no grace period.
 func PodTemplate(app string) v1.PodTemplateSpec {
 	noGrace := int64(0)
 	return v1.PodTemplateSpec{
@@ -60,7 +62,8 @@ func PodTemplate(app string) v1.PodTemplateSpec {
 	}
 }
 
-// SchedulerConfig is the scheduler's configuration that the checkout ships, changed by edit; nil changes nothing.
+// SchedulerConfig returns the shipped configuration of the scheduler, changed by edit unless that
+// is nil.
 func SchedulerConfig(root string, edit func(config map[string]any)) ([]byte, error) {
 	data, err := os.ReadFile(filepath.Join(root, "config", "scheduler-config.yaml"))
 	if err != nil || edit == nil {
@@ -74,10 +77,12 @@ func SchedulerConfig(root string, edit func(config map[string]any)) ([]byte, err
 	return yaml.Marshal(config)
 }
 
-// Split is where the pods of an app stand.
+// Split counts the pods of an app by the capacity type of their nodes. Waiting pods are not
+// bound.
 type Split struct{ OnDemand, Spot, Waiting int }
 
-// Splits returns where all live pods of a namespace stand, by their label app. A node counts as spot by the project's label alone.
+// Splits counts all live pods of a namespace by their label app. Only the project's own label
+// makes a node a spot node.
 func Splits(ctx context.Context, client kubernetes.Interface, namespace string) (map[string]Split, error) {
 	pods, err := Pods(ctx, client, namespace, metav1.ListOptions{})
 	if err != nil {
@@ -122,7 +127,8 @@ func Pods(ctx context.Context, client kubernetes.Interface, namespace string, op
 	return live, nil
 }
 
-// Clear deletes the workloads of a namespace, the owners of pods first, and returns when no pod is left and none is created any more.
+// Clear deletes the workloads of a namespace, the owners of pods first. It returns when no pod
+// and no ReplicaSet is left.
 func Clear(ctx context.Context, client kubernetes.Interface, namespace string) error {
 	now, background, all := int64(0), metav1.DeletePropagationBackground, metav1.ListOptions{}
 	atOnce := metav1.DeleteOptions{GracePeriodSeconds: &now}
@@ -149,7 +155,8 @@ func Clear(ctx context.Context, client kubernetes.Interface, namespace string) e
 	})
 }
 
-// Until returns when check returns nil, and with its last error when that takes longer than limit or ctx is done.
+// Until returns nil when check returns nil. It returns the last error of check after limit, or
+// when ctx is done.
 func Until(ctx context.Context, limit time.Duration, check func() error) error {
 	deadline := time.Now().Add(limit)
 	for {
@@ -166,7 +173,7 @@ func Until(ctx context.Context, limit time.Duration, check func() error) error {
 	}
 }
 
-// EditNode changes a node, again where somebody else changed it meanwhile, and fails when that takes longer than limit.
+// EditNode changes a node and retries on conflicts. It fails after limit.
 func EditNode(ctx context.Context, client kubernetes.Interface, limit time.Duration, name string, edit func(*v1.Node)) error {
 	return Until(ctx, limit, func() error {
 		node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
@@ -179,7 +186,7 @@ func EditNode(ctx context.Context, client kubernetes.Interface, limit time.Durat
 	})
 }
 
-// Metric returns the sum of a metric of a process over those of its series that have these labels.
+// Metric returns the sum of a process's metric over all series with these labels.
 func Metric(ctx context.Context, p *lab.Process, name string, labels map[string]string) (float64, error) {
 	text, err := p.Metrics(ctx)
 	if err != nil {
@@ -202,10 +209,11 @@ series:
 	return sum, nil
 }
 
-// Start is the time in which an API server started: before it is ready it knows no rights yet, and denies what it will grant.
+// Start is the time in which an API server started. Before it is ready, it does not know any RBAC
+// rights and denies requests that it allows later.
 type Start struct{ Began, Ready time.Time }
 
-// StartAPIServerAgain starts an API server that has ended, and returns when it is ready.
+// StartAPIServerAgain restarts an API server that has ended, and returns when it is ready.
 func StartAPIServerAgain(ctx context.Context, cp *lab.ControlPlane, client kubernetes.Interface) (Start, error) {
 	began := time.Now()
 	if _, err := cp.StartAgain(cp.Process("kube-apiserver")); err != nil {
@@ -218,8 +226,9 @@ func StartAPIServerAgain(ctx context.Context, cp *lab.ControlPlane, client kuber
 	return Start{Began: began, Ready: time.Now()}, err
 }
 
-// explains reports whether a line of a log may tell of a denial during the start: its client may have come to write it down a while after.
-// A right that is lacking is missed again later, and in tests without such a start.
+// explains reports whether a log line can report a denial during the start. The client may log
+// the denial some time later. A right that is really missing causes later denials too, also in
+// tests without such a start.
 func (s Start) explains(line string) bool {
 	at, err := LogTime(line)
 	if at = at.AddDate(s.Began.Year(), 0, 0); at.Before(s.Began) {
@@ -228,14 +237,15 @@ func (s Start) explains(line string) bool {
 	return err == nil && !at.After(s.Ready.Add(Soon))
 }
 
-// LogTime returns when a line of a log was written, in year 0 of the local time: klog writes neither year nor zone (I1122 02:50:39.350717).
+// LogTime returns the time of a log line, in year 0 of the local time zone. klog writes neither
+// year nor zone (I1122 02:50:39.350717).
 func LogTime(line string) (time.Time, error) {
 	const layout = "0102 15:04:05.000000"
 	return time.ParseInLocation(layout, line[min(len(line), 1):min(len(line), len(layout)+1)], time.Local)
 }
 
-// Denied returns an error with the first lines of the process's log that tell of a right that it lacked; nil if there are none but those
-// that starts of the API server explain.
+// Denied returns an error with the first lines of the process's log that report missing rights.
+// It ignores lines that a start of the API server explains, and returns nil if no others exist.
 func Denied(p *lab.Process, starts ...Start) error {
 	denials, err := p.Denials()
 	denials = slices.DeleteFunc(denials, func(line string) bool {
@@ -247,7 +257,7 @@ func Denied(p *lab.Process, starts ...Start) error {
 	return fmt.Errorf("%s was denied (%d lines):\n%s", p.Name, len(denials), strings.Join(denials[:min(10, len(denials))], "\n"))
 }
 
-// Tail returns the last lines of a file, for messages.
+// Tail returns the last lines of a file for messages.
 func Tail(file string, lines int) string {
 	data, err := os.ReadFile(file)
 	if err != nil {

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestDeniedWhileTheAPIServerStarts holds that only what was denied during the start is left out, however late it was written down.
+// TestDeniedWhileTheAPIServerStarts checks that only denials during the start are ignored, even
+// if they are logged later.
 func TestDeniedWhileTheAPIServerStarts(t *testing.T) {
 	began := time.Date(2026, 12, 31, 23, 59, 58, 0, time.Local)
 	start := Start{Began: began, Ready: began.Add(1500 * time.Millisecond)}

@@ -12,8 +12,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// Main runs a package's tests on a control plane that they share, and returns the exit status. use is told of it before the first test; if
-// it returns an error, none is run.
+// Main runs a package's tests on one shared control plane and returns the exit status. It calls
+// use with the control plane before the first test. If use returns an error, no test runs.
 func Main(m *testing.M, options lab.Options, use func(*lab.ControlPlane, kubernetes.Interface) error) (status int) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
