@@ -24,14 +24,15 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// target is the CPU utilisation that autoscale asks for, in percent. Kubernetes takes a tenth more or less for the same.
+// target is the target CPU utilization of the autoscalers, in percent. Kubernetes tolerates a
+// deviation of a tenth.
 const target = 50
 
-// TestSurgeUnderAnAutoscaler: Kubernetes' own autoscaler gets figures every second and counts the pod that goes beside its replacement.
-// (Row 9b.)
+// TestSurgeUnderAnAutoscaler: a HorizontalPodAutoscaler gets metrics every second. It also counts
+// a released pod beside its replacement. (Row 9b.)
 func TestSurgeUnderAnAutoscaler(t *testing.T) {
 	s := start(t, live.Spot(1, 40)...)
-	// A long surge goes on when the replacement has been counted, for many rounds of the autoscaler.
+	// A long surge continues for many periods of the autoscaler after the replacement is counted.
 	long := func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 10 }
 	tests := map[string]struct {
 		replicas    int
@@ -45,12 +46,13 @@ func TestSurgeUnderAnAutoscaler(t *testing.T) {
 		"single":     {1, 54, nil, 1},
 		"at-long":    {2, 50, long, 2},
 		"below-long": {2, 46, long, 2},
-		// Two that were busy to 54 % are three at 36 %. That is not near the target any more, and 2.16 pods would be busy to 50 %: the
-		// autoscaler takes three.
+		// Two pods at 54 % are three pods at 36 %. That is outside the tolerance of the target.
+		// 2.16 pods would run at 50 %, so the autoscaler scales to three.
 		"above-long": {2, 54, long, 3},
 	}
-	// A pod is counted when it has been ready for a window. A surge that is not long is over many seconds before that of metrics-server; of a
-	// long one it is a quarter, so that the replacement counts soon.
+	// A pod counts when it has been ready for a window. With the window of metrics-server, a
+	// short surge ends many seconds before its replacement counts. For a long surge, the window
+	// is a quarter, so that the replacement counts soon.
 	metrics := s.serveMetrics(func(app string) time.Duration {
 		if tests[app].edit == nil {
 			return 15 * time.Second
@@ -66,13 +68,13 @@ func TestSurgeUnderAnAutoscaler(t *testing.T) {
 		s.deploy(app, int32(test.replicas), edits...)
 	}
 	for app, test := range tests {
-		s.eventually(2*soon, s.whole(app, test.replicas))
+		s.eventually(2*soon, s.complete(app, test.replicas))
 		s.autoscale(app)
 	}
 	for app, test := range tests {
 		s.eventually(2*soon, s.sees(app, test.utilisation))
 		if d := s.deployment(app); d.Generation != 1 {
-			t.Fatalf("%s was changed before anything moved: it wants %d replicas", app, *d.Spec.Replicas)
+			t.Fatalf("%s was scaled before the first move: it has %d desired replicas", app, *d.Spec.Replicas)
 		}
 	}
 	s.addNodes(live.OnDemand(1, 40)...)
@@ -81,14 +83,14 @@ func TestSurgeUnderAnAutoscaler(t *testing.T) {
 	s.eventually(2*soon, s.empty("spot-1"))
 	s.eventually(soon, s.nothingReleased)
 	for app, test := range tests {
-		s.eventually(soon, s.whole(app, test.want))
+		s.eventually(soon, s.complete(app, test.want))
 		s.eventually(soon, s.sees(app, int(math.Floor(float64(test.replicas*test.utilisation)/float64(test.want)))))
-		generation := int64(1) // which each change of the count raises
+		generation := int64(1) // incremented by each change of the replica count
 		if test.want != test.replicas {
 			generation = 2
 		}
 		if d := s.deployment(app); d.Generation != generation {
-			t.Errorf("the count of %s was changed %d times, and is %d now; want %d times", app, d.Generation-1, *d.Spec.Replicas, generation-1)
+			t.Errorf("the replicas of %s were changed %d times and are %d now; want %d times", app, d.Generation-1, *d.Spec.Replicas, generation-1)
 		}
 		for _, at := range s.seen.left(app) {
 			if way := at.way(); way != "surged" {
@@ -97,12 +99,13 @@ func TestSurgeUnderAnAutoscaler(t *testing.T) {
 		}
 	}
 
-	// The autoscaler would have done something, if it had been told of anything to do.
+	// The autoscaler must react to a load that requires a change. Otherwise this test could not
+	// fail.
 	metrics.load("at", 2)
-	s.eventually(soon, s.whole("at", 4))
+	s.eventually(soon, s.complete("at", 4))
 }
 
-// autoscale makes a HorizontalPodAutoscaler of a Deployment, on the utilisation of CPUs.
+// autoscale creates a HorizontalPodAutoscaler of a Deployment for CPU utilization.
 func (s *scenario) autoscale(app string) {
 	s.Helper()
 	_, err := client.AutoscalingV2().HorizontalPodAutoscalers(s.namespace).Create(s.ctx, &autoscalingv2.HorizontalPodAutoscaler{
@@ -118,7 +121,7 @@ func (s *scenario) autoscale(app string) {
 	s.must(err)
 }
 
-// sees returns a check that the app's autoscaler has seen this utilisation last, in percent.
+// sees returns a check that the app's autoscaler has last read this utilization, in percent.
 func (s *scenario) sees(app string, want int) func() error {
 	return func() error {
 		hpa, err := client.AutoscalingV2().HorizontalPodAutoscalers(s.namespace).Get(s.ctx, app, metav1.GetOptions{})
@@ -126,31 +129,32 @@ func (s *scenario) sees(app string, want int) func() error {
 			return err
 		}
 		if current := hpa.Status.CurrentMetrics; len(current) != 1 || current[0].Resource == nil || ptr.Deref(current[0].Resource.Current.AverageUtilization, -1) != int32(want) {
-			return fmt.Errorf("the autoscaler of %s has seen %v, want %d %%; it says %v", app, current, want, hpa.Status.Conditions)
+			return fmt.Errorf("the autoscaler of %s has read %v, want %d %%; conditions %v", app, current, want, hpa.Status.Conditions)
 		}
 		return nil
 	}
 }
 
-// metricsAPI is a mock of metrics-server: it serves as much of metrics.k8s.io as autoscalers ask for, and makes the figures up. What an
-// app has to do in all is given, and its ready pods share it evenly.
+// metricsAPI is a mock of metrics-server. It serves the part of metrics.k8s.io that autoscalers
+// request, with invented metrics. The load of an app is set in total, and its ready pods share it
+// evenly.
 type metricsAPI struct {
-	// window is how long a time the figures of an app are taken over.
+	// window returns the period that the metrics of an app cover.
 	window func(app string) time.Duration
 
 	mu    sync.Mutex
 	loads map[string]float64
 }
 
-// load sets how many CPUs all pods of an app use together.
+// load sets the number of CPUs that all pods of an app use together.
 func (m *metricsAPI) load(app string, cpus float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.loads[app] = cpus
 }
 
-// serveMetrics has the API server answer for metrics.k8s.io with a metricsAPI, until the test ends. window says how long a time the
-// figures of an app are taken over.
+// serveMetrics makes the API server forward metrics.k8s.io to a metricsAPI until the test ends.
+// window returns the period that the metrics of an app cover.
 func (s *scenario) serveMetrics(window func(app string) time.Duration) *metricsAPI {
 	s.Helper()
 	m := &metricsAPI{window: window, loads: map[string]float64{}}
@@ -184,7 +188,7 @@ func (s *scenario) serveMetrics(window func(app string) time.Duration) *metricsA
 	s.must(err)
 	rest := client.Discovery().RESTClient()
 	s.must(rest.Post().AbsPath(services).SetHeader("Content-Type", "application/json").Body(spec).Do(s.ctx).Error())
-	s.Cleanup(func() { // before the namespace goes, or Kubernetes looks for what this API has there
+	s.Cleanup(func() { // before the namespace is deleted: Kubernetes would list this API's objects in it
 		if err := rest.Delete().AbsPath(services, name).Do(context.Background()).Error(); err != nil {
 			s.Error(err)
 		}
@@ -193,7 +197,7 @@ func (s *scenario) serveMetrics(window func(app string) time.Duration) *metricsA
 	return m
 }
 
-// list answers with the figures of the ready pods that the request selects.
+// list returns the metrics of the ready pods that the request selects.
 func (m *metricsAPI) list(w http.ResponseWriter, r *http.Request) {
 	pods, err := live.Pods(r.Context(), client, r.PathValue("namespace"), metav1.ListOptions{LabelSelector: r.URL.Query().Get("labelSelector")})
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// The names that users write and read; spelled out, so that a change of a constant in the code does not go unnoticed.
+// The names in manifests and kubectl output, as literals, so that a change of a constant in the
+// code fails the tests.
 const (
 	minOnDemand        = "spot-aware-scheduler.io/min-on-demand"
 	fallbackAfter      = "spot-aware-scheduler.io/fallback-after"
@@ -26,12 +27,12 @@ const (
 	interruptionTaint  = "spot-aware-scheduler.io/interruption"
 	deadlineAnnotation = "spot-aware-scheduler.io/interruption-deadline"
 	stateAnnotation    = "spot-aware-scheduler.io/interruption-state"
-	// reclaimed and advised are what the AWS node termination handler sets.
+	// reclaimed and advised are taints of the AWS node termination handler.
 	reclaimed = "aws-node-termination-handler/spot-itn"
 	advised   = "aws-node-termination-handler/rebalance-recommendation"
 )
 
-// split is where the pods of an app stand.
+// split counts the pods of an app by the capacity type of their nodes.
 type split = live.Split
 
 // deploy creates a Deployment of podTemplate(name), changed by edits.
@@ -52,12 +53,12 @@ func (s *scenario) deploy(name string, replicas int32, edits ...func(*appsv1.Dep
 	s.must(err)
 }
 
-// annotated is an edit that sets an annotation of the Deployment.
+// annotated returns an edit that sets an annotation of the Deployment.
 func annotated(key, value string) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) { d.Annotations[key] = value }
 }
 
-// onlyOn is an edit that keeps the pods off all nodes but those with this label.
+// onlyOn returns an edit that restricts the pods to nodes with this label.
 func onlyOn(key, value string) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) { d.Spec.Template.Spec.NodeSelector = map[string]string{key: value} }
 }
@@ -89,14 +90,14 @@ func (s *scenario) update(name, image string) {
 	s.patch(name, fmt.Sprintf(`{"spec":{"template":{"spec":{"containers":[{"name":"c","image":%q}]}}}}`, "registry.invalid/"+image))
 }
 
-// protect makes a PodDisruptionBudget of the app and has the test fail when it is broken: when fewer of so many replicas are ready than it
-// asks for.
+// protect creates a PodDisruptionBudget of the app. The test fails at every moment at which fewer
+// of the app's replicas are ready than the budget requires.
 func (s *scenario) protect(app string, replicas int, spec policyv1.PodDisruptionBudgetSpec) {
 	s.Helper()
 	s.budget(app, app, spec)
 	least := 0
 	scaled := func(value *intstr.IntOrString) int {
-		n, err := intstr.GetScaledValueFromIntOrPercent(value, replicas, true) // as the disruption controller rounds
+		n, err := intstr.GetScaledValueFromIntOrPercent(value, replicas, true) // rounded like in the disruption controller
 		s.must(err)
 		return n
 	}
@@ -105,10 +106,11 @@ func (s *scenario) protect(app string, replicas int, spec policyv1.PodDisruption
 	} else {
 		least = replicas - scaled(spec.MaxUnavailable)
 	}
-	s.seen.promise(app, least)
+	s.seen.requireReady(app, least)
 }
 
-// budget makes a PodDisruptionBudget of the app and returns when it has been worked out.
+// budget creates a PodDisruptionBudget of the app and returns when the disruption controller has
+// computed its status.
 func (s *scenario) budget(name, app string, spec policyv1.PodDisruptionBudgetSpec) {
 	s.Helper()
 	spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
@@ -118,7 +120,7 @@ func (s *scenario) budget(name, app string, spec policyv1.PodDisruptionBudgetSpe
 	s.eventually(soon, func() error {
 		b, err := budgets.Get(s.ctx, name, metav1.GetOptions{})
 		if err == nil && b.Status.ObservedGeneration < b.Generation {
-			err = fmt.Errorf("PodDisruptionBudget %s has not been worked out", name)
+			err = fmt.Errorf("PodDisruptionBudget %s has no status yet", name)
 		}
 		return err
 	})
@@ -132,13 +134,14 @@ func maxUnavailable(value string) policyv1.PodDisruptionBudgetSpec {
 	return policyv1.PodDisruptionBudgetSpec{MaxUnavailable: ptr.To(intstr.Parse(value))}
 }
 
-// is returns a check that the pods of app stand like this and are all ready.
-func (s *scenario) is(app string, want split) func() error {
-	return s.are(map[string]split{app: want})
+// hasSplit returns a check that the pods of app have this split and are all ready.
+func (s *scenario) hasSplit(app string, want split) func() error {
+	return s.haveSplits(map[string]split{app: want})
 }
 
-// are returns a check that the pods of these apps stand like this and that all that do not wait are ready.
-func (s *scenario) are(want map[string]split) func() error {
+// haveSplits returns a check that the pods of the apps have these splits and that all bound
+// pods are ready.
+func (s *scenario) haveSplits(want map[string]split) func() error {
 	return func() error {
 		got := map[string]split{}
 		for _, namespace := range append(s.others, s.namespace) {
@@ -160,9 +163,9 @@ func (s *scenario) are(want map[string]split) func() error {
 	}
 }
 
-// whole returns a check that the Deployment has all the pods that it wants and no other pod has its label, and that no replica count was
-// changed.
-func (s *scenario) whole(name string, replicas int) func() error {
+// complete returns a check that the Deployment has its desired pods and no other pods have its
+// label, and that its replica counts did not change.
+func (s *scenario) complete(name string, replicas int) func() error {
 	return func() error {
 		d, err := client.AppsV1().Deployments(s.namespace).Get(s.ctx, name, metav1.GetOptions{})
 		if err != nil {
@@ -174,13 +177,13 @@ func (s *scenario) whole(name string, replicas int) func() error {
 		}
 		status := d.Status
 		if int(*d.Spec.Replicas) != replicas || int(status.Replicas) != replicas || int(status.AvailableReplicas) != replicas || len(pods) != replicas {
-			return fmt.Errorf("%s: wants %d replicas, has %d pods, status %+v, want %d of all", name, *d.Spec.Replicas, len(pods), status, replicas)
+			return fmt.Errorf("%s: %d desired replicas, %d pods, status %+v, want %d of each", name, *d.Spec.Replicas, len(pods), status, replicas)
 		}
 		return nil
 	}
 }
 
-// nothingReleased is a check that no pod is out of its ReplicaSet.
+// nothingReleased is a check that no pod is released from its ReplicaSet.
 func (s *scenario) nothingReleased() error {
 	if released := s.auditor.Released(); len(released) > 0 {
 		return fmt.Errorf("released: %q", released)
@@ -188,7 +191,7 @@ func (s *scenario) nothingReleased() error {
 	return nil
 }
 
-// released returns a check that so many pods of this app are out of their ReplicaSets.
+// released returns a check that `want` pods of this app are released from their ReplicaSets.
 func (s *scenario) released(app string, want int) func() error {
 	return func() error {
 		got := 0
@@ -204,14 +207,14 @@ func (s *scenario) released(app string, want int) func() error {
 	}
 }
 
-// tainted is an edit that sets a taint which keeps no pod off by itself.
+// tainted returns an edit that sets a taint with an effect that does not exclude pods.
 func tainted(key string) func(*v1.Node) {
 	return func(n *v1.Node) {
 		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: key, Value: "test", Effect: v1.TaintEffectPreferNoSchedule})
 	}
 }
 
-// untainted is an edit that takes a taint off.
+// untainted returns an edit that removes a taint.
 func untainted(key string) func(*v1.Node) {
 	return func(n *v1.Node) {
 		var kept []v1.Taint
@@ -224,8 +227,8 @@ func untainted(key string) func(*v1.Node) {
 	}
 }
 
-// notice announces the end of a node as people and webhooks do, by the project's own taint and annotation. It returns the deadline, which is
-// a whole second.
+// notice announces the reclaim of a node like a user or a webhook, with the project's own taint
+// and annotation. It returns the deadline, which is a whole second.
 func (s *scenario) notice(node string, left time.Duration) time.Time {
 	s.Helper()
 	deadline := time.Now().Add(left).Truncate(time.Second)
@@ -233,7 +236,7 @@ func (s *scenario) notice(node string, left time.Duration) time.Time {
 	return deadline
 }
 
-// announce sets the project's own taint and annotation, with a deadline that may be none.
+// announce sets the project's own taint and annotation. The deadline may be invalid.
 func (s *scenario) announce(node, deadline string, edits ...func(*v1.Taint)) {
 	s.Helper()
 	s.editNode(node, func(n *v1.Node) {
@@ -249,7 +252,8 @@ func (s *scenario) announce(node, deadline string, edits ...func(*v1.Taint)) {
 	})
 }
 
-// marked returns a check of whether the node has the project's taint; without it there is no deadline either.
+// marked returns a check whether the node has the project's taint. A node without the taint must
+// not have a deadline either.
 func (s *scenario) marked(node string, want bool) func() error {
 	return func() error {
 		n, err := client.CoreV1().Nodes().Get(s.ctx, node, metav1.GetOptions{})

@@ -14,8 +14,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestLongNodeUpgrade: 20 nodes are upgraded one after the other: `kubectl drain`, and each comes back when it is empty. Each of 60 Deployments
-// has a budget that allows no eviction, its own or the controller's, and none has ever fewer ready endpoints than replicas. (Row 5 of drains.)
+// TestLongNodeUpgrade: 20 nodes are upgraded one after the other with `kubectl drain`, and each
+// is uncordoned when it is empty. Each of 60 Deployments has a budget that allows no eviction,
+// its own or the controller's. No Deployment ever has fewer ready endpoints than replicas. (Row 5
+// of drains.)
 func TestLongNodeUpgrade(t *testing.T) {
 	const apps = 60
 	nodes := live.OnDemand(20, 8)
@@ -24,7 +26,7 @@ func TestLongNodeUpgrade(t *testing.T) {
 	replicas, all := map[string]int{}, 0
 	for i := range apps {
 		app := fmt.Sprintf("app-%02d", i)
-		replicas[app] = 1 + i%3/2 // every third one has two
+		replicas[app] = 1 + i%3/2 // every third app has two
 		all += replicas[app]
 		if i%2 == 0 {
 			s.deploy(app, int32(replicas[app]), protected)
@@ -34,11 +36,11 @@ func TestLongNodeUpgrade(t *testing.T) {
 	}
 	for i := range apps {
 		app := fmt.Sprintf("app-%02d", i)
-		s.eventually(time.Minute, s.is(app, split{OnDemand: replicas[app]}))
+		s.eventually(time.Minute, s.hasSplit(app, split{OnDemand: replicas[app]}))
 		s.serve(app, replicas[app])
 		if i%2 == 0 {
 			s.eventually(soon, s.guards(app, "0"))
-			s.seen.promise(app, replicas[app])
+			s.seen.requireReady(app, replicas[app])
 		} else {
 			s.protect(app, replicas[app], maxUnavailable("0"))
 		}
@@ -57,12 +59,12 @@ func TestLongNodeUpgrade(t *testing.T) {
 		longest.Round(100*time.Millisecond))
 	s.eventually(soon, s.nothingReleased)
 	for app, n := range replicas {
-		s.eventually(soon, s.whole(app, n))
+		s.eventually(soon, s.complete(app, n))
 	}
 	s.eventually(soon, func() error {
 		released, err := s.counted("spot_aware_scheduler_migrations_total", map[string]string{"way": "surge", "reason": "drain", "outcome": "moved"})
 		if err == nil && (released < all || released != s.seen.gone()) {
-			err = fmt.Errorf("%d pods were released and evicted, and %d left, want the same, and at least %d", released, s.seen.gone(), all)
+			err = fmt.Errorf("%d pods were released and evicted, and %d left; want the same number, at least %d", released, s.seen.gone(), all)
 		}
 		return err
 	})
@@ -70,8 +72,9 @@ func TestLongNodeUpgrade(t *testing.T) {
 	s.auditor.Require(t)
 }
 
-// TestLongCordonWithoutDrain: nobody drains the node that was cordoned. After ten minutes the pods that were released for a drain go back to
-// their ReplicaSets, and no pod is released again on this cordon. (Row 5b of drains.)
+// TestLongCordonWithoutDrain: the cordoned node is not drained. After ten minutes the controller
+// restores the pods that it released for a drain. It releases no pod again for this cordon. (Row
+// 5b of drains.)
 func TestLongCordonWithoutDrain(t *testing.T) {
 	const assistFor, after = 10 * time.Minute, time.Minute
 	s := start(t, live.OnDemand(1, 5)...)
@@ -79,7 +82,8 @@ func TestLongCordonWithoutDrain(t *testing.T) {
 	pods, err := live.Pods(s.ctx, client, s.namespace, metav1.ListOptions{})
 	s.must(err)
 	for _, pod := range pods {
-		// So that ReplicaSets remove the replacements when they have the pods back: those that stay on the node could be released again.
+		// With this cost, ReplicaSets delete the replacements when the pods are restored. The pods
+		// stay on the node, so the controller could release them again.
 		_, err := client.CoreV1().Pods(s.namespace).Patch(s.ctx, pod.Name, types.MergePatchType,
 			[]byte(`{"metadata":{"annotations":{"`+deletionCost+`":"100"}}}`), metav1.PatchOptions{})
 		s.must(err)
@@ -94,8 +98,8 @@ func TestLongCordonWithoutDrain(t *testing.T) {
 		s.eventually(assistFor+soon, s.released(app, 0))
 	}
 	for _, app := range apps {
-		s.eventually(soon, s.whole(app, 1))
-		s.must(s.is(app, split{OnDemand: 1})())
+		s.eventually(soon, s.complete(app, 1))
+		s.must(s.hasSplit(app, split{OnDemand: 1})())
 	}
 	s.eventually(soon, s.counts(3, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "drain", "outcome": "undone"}))
 	for _, pod := range pods {
@@ -103,19 +107,19 @@ func TestLongCordonWithoutDrain(t *testing.T) {
 		s.must(err)
 		stayed := at.restored.Sub(at.released)
 		t.Logf("%s was released for %s", pod.Name, stayed.Round(100*time.Millisecond))
-		// A moment is written in whole seconds.
+		// The recorded times are whole seconds.
 		if stayed < assistFor-time.Second {
 			t.Errorf("%s was released for %s, want %s", pod.Name, stayed.Round(time.Second), assistFor)
 		}
 		if !at.leaves.IsZero() {
-			t.Errorf("%s was removed, want its replacement to be", pod.Name)
+			t.Errorf("%s was removed, want its replacement removed", pod.Name)
 		}
 	}
 
 	touched := len(s.seen.touched(""))
 	s.stays(after, func() error {
 		if now := len(s.seen.touched("")); now != touched {
-			return fmt.Errorf("%d pods were released or have left after those that went back, want none", now-touched)
+			return fmt.Errorf("%d pods were released or deleted after the restore, want none", now-touched)
 		}
 		return s.nothingReleased()
 	})
@@ -123,12 +127,12 @@ func TestLongCordonWithoutDrain(t *testing.T) {
 	s.auditor.Require(t)
 }
 
-// sightingOf returns what was seen of a pod.
+// sightingOf returns the observations of a pod.
 func (s *scenario) sightingOf(name string) (sighting, error) {
 	for _, at := range s.seen.all("") {
 		if at.name == name {
 			return at, nil
 		}
 	}
-	return sighting{}, fmt.Errorf("pod %s was not seen", name)
+	return sighting{}, fmt.Errorf("pod %s was not observed", name)
 }

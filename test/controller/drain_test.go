@@ -23,16 +23,17 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// The controller helps those who drain nodes: `kubectl drain` here, as every user has it.
+// The controller supports users who drain nodes; these tests use `kubectl drain`.
 
-// drains are the settings of a controller that takes a cordon for a drain and moves nothing else.
+// drains returns the settings of a controller that treats a cordon as a drain and does not
+// rebalance.
 func drains() settings {
 	with := interruptionsOnly()
 	with["drain.cordons"] = true
 	return with
 }
 
-// drain runs `kubectl drain`, and returns how long it took. The error says what it printed.
+// drain runs `kubectl drain` and returns its duration. The error contains its output.
 func (s *scenario) drain(node string, timeout time.Duration) (time.Duration, error) {
 	began := time.Now()
 	out, err := exec.CommandContext(s.ctx, filepath.Join(controlPlane.Root, ".local", "bin", "kubectl"), "--kubeconfig", controlPlane.Kubeconfig,
@@ -43,7 +44,8 @@ func (s *scenario) drain(node string, timeout time.Duration) (time.Duration, err
 	return time.Since(began), err
 }
 
-// singletons makes three Deployments of one replica, with a Service and a PodDisruptionBudget that allows nothing, and returns their names.
+// singletons creates three Deployments of one replica, each with a Service and a
+// PodDisruptionBudget that allows no eviction. It returns their names.
 func (s *scenario) singletons(edits ...func(*appsv1.Deployment)) []string {
 	s.Helper()
 	apps := []string{"one", "two", "three"}
@@ -51,28 +53,29 @@ func (s *scenario) singletons(edits ...func(*appsv1.Deployment)) []string {
 		s.deploy(app, 1, edits...)
 	}
 	for _, app := range apps {
-		s.eventually(soon, s.is(app, split{OnDemand: 1}))
+		s.eventually(soon, s.hasSplit(app, split{OnDemand: 1}))
 		s.protect(app, 1, maxUnavailable("0"))
 		s.serve(app, 1)
 	}
 	return apps
 }
 
-// uncordon takes the cordon of `kubectl drain` off.
+// uncordon removes the cordon of `kubectl drain`.
 func (s *scenario) uncordon(node string) {
 	s.Helper()
 	s.editNode(node, func(n *v1.Node) { n.Spec.Unschedulable = false })
 }
 
-// TestDrainOfSingletons: a drain that their budgets block in plain Kubernetes ends by itself beside the controller, and no singleton is ever
-// without a ready endpoint. (Rows 1 and 2 of drains.)
+// TestDrainOfSingletons: in plain Kubernetes, the budgets of the singletons block a drain. With
+// the controller the drain ends, and every singleton always has a ready endpoint. (Rows 1 and 2
+// of drains.)
 func TestDrainOfSingletons(t *testing.T) {
 	s := start(t, live.OnDemand(1, 5)...)
 	apps := s.singletons()
 	s.addNodes(live.OnDemand(2, 5)[1:]...)
 
 	if _, err := s.drain("od-1", 10*time.Second); err == nil || !strings.Contains(err.Error(), "would violate the pod's disruption budget") {
-		t.Errorf("the drain without the controller: %v, want it to be blocked by the budgets", err)
+		t.Errorf("the drain without the controller: %v, want an error because of the budgets", err)
 	}
 	s.uncordon("od-1")
 
@@ -83,18 +86,18 @@ func TestDrainOfSingletons(t *testing.T) {
 	s.must(s.empty("od-1")())
 	s.eventually(soon, s.nothingReleased)
 	for _, app := range apps {
-		s.eventually(soon, s.whole(app, 1))
+		s.eventually(soon, s.complete(app, 1))
 	}
 	s.eventually(soon, s.moved(3, "surge", "drain"))
 }
 
-// TestDrainsAtOnce: three drains at once, two of them of one node, of singletons and of a workload whose budget spares one pod at a time.
-// (Row 7 of drains.)
+// TestDrainsAtOnce: three concurrent drains, two of the same node. The nodes run singletons and a
+// workload whose budget allows one eviction at a time. (Row 7 of drains.)
 func TestDrainsAtOnce(t *testing.T) {
 	s := start(t, live.OnDemand(2, 10)...)
 	apps := s.singletons()
 	s.deploy("spared", 4)
-	s.eventually(soon, s.is("spared", split{OnDemand: 4}))
+	s.eventually(soon, s.hasSplit("spared", split{OnDemand: 4}))
 	s.protect("spared", 4, maxUnavailable("1"))
 	nodes := live.OnDemand(4, 10)
 	s.addNodes(nodes[2:]...)
@@ -112,19 +115,20 @@ func TestDrainsAtOnce(t *testing.T) {
 	wait.Wait()
 	s.eventually(soon, s.nothingReleased)
 	for _, app := range apps {
-		s.eventually(soon, s.whole(app, 1))
+		s.eventually(soon, s.complete(app, 1))
 	}
-	s.eventually(soon, s.whole("spared", 4))
+	s.eventually(soon, s.complete("spared", 4))
 }
 
-// TestDrainIsCancelled: the pods that were released for it go back to their ReplicaSets, and serve all the time. A pod that cannot be
-// replaced first stays, and an event says why. (Row 7 of drains.)
+// TestDrainIsCancelled: after an uncordon, the controller restores the pods that it released for
+// the drain. They serve all the time. A pod that cannot be replaced first stays, and an event
+// states the reason. (Row 7 of drains.)
 func TestDrainIsCancelled(t *testing.T) {
 	s := start(t, live.OnDemand(1, 5)...)
-	// So that the drain lasts: no replacement is available before.
+	// No replacement is available before the drain is cancelled.
 	apps := s.singletons(func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 15 })
 	s.deploy("recreated", 1, func(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType })
-	s.eventually(soon, s.is("recreated", split{OnDemand: 1}))
+	s.eventually(soon, s.hasSplit("recreated", split{OnDemand: 1}))
 	s.addNodes(live.OnDemand(2, 5)[1:]...)
 	s.control(drains())
 	s.editNode("od-1", func(n *v1.Node) { n.Spec.Unschedulable = true })
@@ -138,22 +142,23 @@ func TestDrainIsCancelled(t *testing.T) {
 	}
 	s.eventually(soon, s.nothingReleased)
 	for _, app := range apps {
-		s.eventually(30*time.Second, s.whole(app, 1))
+		s.eventually(30*time.Second, s.complete(app, 1))
 	}
 	s.eventually(soon, s.counts(3, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "drain", "outcome": "undone"}))
 }
 
-// TestDrainOfChangingDeployments: Deployments that are deleted, scaled to 0, rolled out or paused while their pods are released for a drain.
-// Nothing is left over, and none of them loses its last pod.
+// TestDrainOfChangingDeployments: Deployments are deleted, scaled to 0, rolled out or paused
+// while their pods are released for a drain. No released pod remains, and no Deployment loses its
+// last pod.
 func TestDrainOfChangingDeployments(t *testing.T) {
 	s := start(t, live.OnDemand(1, 10)...)
 	apps := []string{"deleted", "zero", "updated", "paused"}
 	for _, app := range apps {
-		// So that the change comes before any replacement is available.
+		// No replacement is available before the Deployments change.
 		s.deploy(app, 1, func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 15 })
 	}
 	for _, app := range apps {
-		s.eventually(soon, s.is(app, split{OnDemand: 1}))
+		s.eventually(soon, s.hasSplit(app, split{OnDemand: 1}))
 		s.budget(app, app, maxUnavailable("0"))
 	}
 	for _, app := range []string{"updated", "paused"} {
@@ -175,14 +180,15 @@ func TestDrainOfChangingDeployments(t *testing.T) {
 	s.must(s.empty("od-1")())
 	s.eventually(soon, s.nothingReleased)
 	for app, want := range map[string]int{"deleted": 0, "zero": 0, "updated": 1, "paused": 1} {
-		s.eventually(30*time.Second, s.is(app, split{OnDemand: want}))
+		s.eventually(30*time.Second, s.hasSplit(app, split{OnDemand: want}))
 	}
-	s.eventually(soon, s.whole("updated", 1))
-	s.eventually(soon, s.whole("paused", 1))
+	s.eventually(soon, s.complete("updated", 1))
+	s.eventually(soon, s.complete("paused", 1))
 }
 
-// TestDrainOfWhatCannotBeReleased: what keeps a pod from being released leaves its drain as it is in plain Kubernetes, and an event says what it
-// is. A budget of two workloads keeps nothing from it.
+// TestDrainOfWhatCannotBeReleased: if a pod cannot be released, its drain behaves like in plain
+// Kubernetes, and an event states the reason. A shared budget of two workloads does not prevent a
+// release.
 func TestDrainOfWhatCannotBeReleased(t *testing.T) {
 	s := start(t, live.OnDemand(1, 10)...)
 	refused := []string{"hashed", "guarded"}
@@ -190,10 +196,10 @@ func TestDrainOfWhatCannotBeReleased(t *testing.T) {
 		s.deploy(app, 1)
 	}
 	for _, app := range refused {
-		s.eventually(soon, s.is(app, split{OnDemand: 1}))
+		s.eventually(soon, s.hasSplit(app, split{OnDemand: 1}))
 		s.protect(app, 1, maxUnavailable("0"))
 	}
-	s.eventually(soon, s.are(map[string]split{"first": {OnDemand: 1}, "second": {OnDemand: 1}}))
+	s.eventually(soon, s.haveSplits(map[string]split{"first": {OnDemand: 1}, "second": {OnDemand: 1}}))
 	_, err := client.PolicyV1().PodDisruptionBudgets(s.namespace).Create(s.ctx, &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: "both"},
 		Spec: policyv1.PodDisruptionBudgetSpec{
@@ -219,7 +225,7 @@ func TestDrainOfWhatCannotBeReleased(t *testing.T) {
 	s.control(drains())
 	_, err = s.drain("od-1", 30*time.Second)
 	if err == nil || !strings.Contains(err.Error(), "disruption budget") {
-		t.Errorf("the drain: %v, want it to be blocked by the budgets of what cannot be released", err)
+		t.Errorf("the drain: %v, want an error because of the budgets of the pods that cannot be released", err)
 	}
 	s.eventually(soon, s.told("hashed", "NotReplacedFirst", "pod-template-hash"))
 	s.eventually(soon, s.told("guarded", "NotReplacedFirst", "the API server refuses to change its label"))
@@ -230,13 +236,14 @@ func TestDrainOfWhatCannotBeReleased(t *testing.T) {
 	}
 	for _, app := range []string{"first", "second"} {
 		if node := s.podOf(app).Spec.NodeName; node != "od-2" {
-			t.Errorf("the pod of %s is on %s, want it to have been replaced", app, node)
+			t.Errorf("the pod of %s is on %s, want it replaced", app, node)
 		}
 	}
 	s.eventually(soon, s.nothingReleased)
 }
 
-// forbidOwners has the API server refuse every change of the owners of the app's pods, and returns when it does.
+// forbidOwners makes the API server reject every change of the owners of the app's pods, and
+// returns when it does.
 func (s *scenario) forbidOwners(app string) {
 	s.Helper()
 	s.forbids = true
@@ -277,6 +284,6 @@ func (s *scenario) forbidOwners(app string) {
 		if apierrors.IsForbidden(err) {
 			return nil
 		}
-		return fmt.Errorf("a change of the owner: %v, want it to be forbidden", err)
+		return fmt.Errorf("a change of the owner: %v, want it forbidden", err)
 	})
 }

@@ -6,14 +6,14 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// serve makes a Service of the app, returns when so many endpoints are ready, and has the test fail at every later moment at which fewer
-// are.
+// serve creates a Service of the app and returns when at least `least` endpoints are ready. The
+// test fails at every later moment with fewer ready endpoints.
 func (s *scenario) serve(app string, least int) {
 	s.Helper()
 	s.serveFor(s.T, app, least)
 }
 
-// serveFor is serve for another test than the scenario's.
+// serveFor is serve for a test other than the scenario's.
 func (s *scenario) serveFor(t testing.TB, app string, least int) {
 	s.Helper()
 	s.must(live.Serve(s.ctx, client, s.namespace, app, least, func(gap live.Gap) { t.Errorf("%v", gap) }))

@@ -21,8 +21,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// The controller responds to EvictionRequests of Kubernetes 1.37 (KEP-4563, alpha). Its API server is real, and validates all that is written.
-// Kubernetes' own evictionrequest-controller is not merged yet: standIn does what its API says of it, as far as these tests need.
+// The controller responds to EvictionRequests of Kubernetes 1.37 (KEP-4563, alpha). The API
+// server is real and validates all writes. Kubernetes' own evictionrequest-controller is not
+// merged yet. standIn implements the part of its API documentation that these tests need.
 
 func init() {
 	kubernetesVersion = "1.37"
@@ -39,8 +40,9 @@ var (
 	evictionResource        = schema.GroupVersionResource{Group: "lifecycle.k8s.io", Version: "v1alpha1", Resource: "evictions"}
 )
 
-// respond makes pods of the app name our responder, grants the controller what manifests/overlays/eviction-requests does, starts it, and
-// starts the stand-in. It returns the client for EvictionRequests.
+// respond adds our responder to the pods of the app and grants the controller the rights in
+// manifests/overlays/eviction-requests. It starts the controller and the stand-in, and returns
+// the client for EvictionRequests.
 func (s *scenario) respond(app string, with settings) dynamic.Interface {
 	s.Helper()
 	s.patch(app, `{"spec":{"template":{"spec":{"evictionResponders":[{"name":"`+surgeResponder+`","priority":10000}]}}}}`)
@@ -77,11 +79,11 @@ func (s *scenario) rolledOut(app string) func() error {
 		if d := s.deployment(app); d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas != *d.Spec.Replicas {
 			return fmt.Errorf("%s is not rolled out: generation %d, status %+v", app, d.Generation, d.Status)
 		}
-		return s.whole(app, 1)()
+		return s.complete(app, 1)()
 	}
 }
 
-// request asks for the eviction of the app's pod, and returns its name.
+// request creates an EvictionRequest for the app's pod and returns the pod's name.
 func (s *scenario) request(own dynamic.Interface, app string) string {
 	s.Helper()
 	pod := s.podOf(app)
@@ -97,18 +99,18 @@ func (s *scenario) request(own dynamic.Interface, app string) string {
 	return pod.Name
 }
 
-// gone returns a check that a pod does not exist any more.
+// gone returns a check that a pod does not exist.
 func (s *scenario) gone(pod string) func() error {
 	return func() error {
 		_, err := client.CoreV1().Pods(s.namespace).Get(s.ctx, pod, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("pod %s: %v, want it to be gone", pod, err)
+		return fmt.Errorf("pod %s: %v, want it deleted", pod, err)
 	}
 }
 
-// says returns a check that the responder of that name wrote this, and is in that state.
+// The check passes if the responder with this name has written this message and is in this state.
 func (s *scenario) says(own dynamic.Interface, pod, responder, state, message string) func() error {
 	return func() error {
 		e, err := own.Resource(evictionResource).Namespace(s.namespace).Get(s.ctx, pod, metav1.GetOptions{})
@@ -117,18 +119,18 @@ func (s *scenario) says(own dynamic.Interface, pod, responder, state, message st
 		}
 		got, status := entryOf(e, "targetResponders", responder)["state"], entryOf(e, "responders", responder)
 		if got != state || status["message"] != message {
-			return fmt.Errorf("%s is %v and says %v, want %s and %s", responder, got, status["message"], state, message)
+			return fmt.Errorf("%s is %v with message %v, want %s with %s", responder, got, status["message"], state, message)
 		}
 		return nil
 	}
 }
 
-// TestEvictionRequest: a single replica whose budget allows nothing is replaced, and then evicted; its Service always has a ready endpoint.
-// (Row 8 of drains.)
+// TestEvictionRequest: a single replica whose budget allows no eviction is replaced first and
+// then evicted. Its Service always has a ready endpoint. (Row 8 of drains.)
 func TestEvictionRequest(t *testing.T) {
 	s := start(t, live.OnDemand(2, 5)...)
 	s.deploy("one", 1)
-	s.eventually(soon, s.is("one", split{OnDemand: 1}))
+	s.eventually(soon, s.hasSplit("one", split{OnDemand: 1}))
 	own := s.respond("one", interruptionsOnly())
 	s.protect("one", 1, maxUnavailable("0"))
 	s.serve("one", 1)
@@ -137,16 +139,17 @@ func TestEvictionRequest(t *testing.T) {
 	pod := s.request(own, "one")
 	s.eventually(30*time.Second, s.gone(pod))
 	t.Logf("evicted %s after the request", time.Since(began).Round(time.Millisecond))
-	s.eventually(soon, s.whole("one", 1))
+	s.eventually(soon, s.complete("one", 1))
 	s.eventually(soon, s.moved(1, "surge", "eviction-request"))
 }
 
-// TestEvictionRequestIsCancelled: the released pod goes back to its ReplicaSet, and serves all the time. (Row 8 of drains.)
+// TestEvictionRequestIsCancelled: the controller restores the released pod, and the pod serves
+// all the time. (Row 8 of drains.)
 func TestEvictionRequestIsCancelled(t *testing.T) {
 	s := start(t, live.OnDemand(2, 5)...)
 	s.deploy("one", 1)
-	s.eventually(soon, s.is("one", split{OnDemand: 1}))
-	s.patch("one", `{"spec":{"minReadySeconds":15}}`) // so that the surge lasts
+	s.eventually(soon, s.hasSplit("one", split{OnDemand: 1}))
+	s.patch("one", `{"spec":{"minReadySeconds":15}}`) // keeps the surge in progress
 	own := s.respond("one", interruptionsOnly())
 	s.protect("one", 1, maxUnavailable("0"))
 	s.serve("one", 1)
@@ -156,29 +159,30 @@ func TestEvictionRequestIsCancelled(t *testing.T) {
 	s.eventually(soon, s.says(own, pod, surgeResponder, "Active", "its replacement starts; it is evicted when that is ready"))
 	s.must(own.Resource(evictionRequestResource).Namespace(s.namespace).Delete(s.ctx, "one", metav1.DeleteOptions{}))
 	s.eventually(soon, s.nothingReleased)
-	s.eventually(40*time.Second, s.whole("one", 1))
+	s.eventually(40*time.Second, s.complete("one", 1))
 	if _, err := client.CoreV1().Pods(s.namespace).Get(s.ctx, pod, metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
 	s.eventually(soon, s.counts(1, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "eviction-request", "outcome": "undone"}))
 }
 
-// TestEvictionRequestWithoutRoom: Kubernetes asks the next responder when no replacement could start in time.
+// TestEvictionRequestWithoutRoom: if no replacement can start in time, Kubernetes activates the
+// next responder.
 func TestEvictionRequestWithoutRoom(t *testing.T) {
 	s := start(t, live.OnDemand(1, 1)...)
 	s.deploy("one", 1)
-	s.eventually(soon, s.is("one", split{OnDemand: 1}))
-	s.patch("one", `{"spec":{"strategy":{"rollingUpdate":{"maxSurge":1,"maxUnavailable":1}}}}`) // the only room is its own
+	s.eventually(soon, s.hasSplit("one", split{OnDemand: 1}))
+	s.patch("one", `{"spec":{"strategy":{"rollingUpdate":{"maxSurge":1,"maxUnavailable":1}}}}`) // no node has room beside the pod
 	with := interruptionsOnly()
 	with["migration.surgeTimeout"] = "10s"
 	own := s.respond("one", with)
 	pod := s.request(own, "one")
 	s.eventually(30*time.Second, s.says(own, pod, surgeResponder, "Completed", "no replacement could start within 10s"))
 	s.eventually(30*time.Second, s.gone(pod)) // the next responder evicts at once
-	s.eventually(soon, s.whole("one", 1))
+	s.eventually(soon, s.complete("one", 1))
 }
 
-// standIn is a stand-in for Kubernetes' evictionrequest-controller, with its default responder.
+// standIn replaces Kubernetes' evictionrequest-controller, with its default responder.
 type standIn struct{ own dynamic.Interface }
 
 func (in *standIn) sync(ctx context.Context, namespace string) error {
@@ -209,7 +213,7 @@ func (in *standIn) sync(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// make makes the Eviction of a request, named as the pod.
+// make creates the Eviction of a request, with the name of the pod.
 func (in *standIn) make(ctx context.Context, namespace, pod string, request *unstructured.Unstructured) error {
 	target, _, err := unstructured.NestedMap(request.Object, "spec", "target")
 	if err != nil {
@@ -222,12 +226,12 @@ func (in *standIn) make(ctx context.Context, namespace, pod string, request *uns
 	return err
 }
 
-// advance writes the next status of an Eviction, if it has one.
+// advance writes the next status of an Eviction, if there is one.
 func (in *standIn) advance(ctx context.Context, e *unstructured.Unstructured, wanted bool) error {
 	namespace, name := e.GetNamespace(), e.GetName()
 	conditions, _, err := unstructured.NestedSlice(e.Object, "status", "conditions")
 	if err != nil || len(conditions) > 0 {
-		return err // it is over
+		return err // the Eviction has ended
 	}
 	now := time.Now().UTC().Format(time.RFC3339)
 	end := func(condition, reason, state string) error {
@@ -245,7 +249,7 @@ func (in *standIn) advance(ctx context.Context, e *unstructured.Unstructured, wa
 		return err
 	case turn == "" && gone:
 		return nil
-	case turn == "": // as the pod asks for
+	case turn == "": // the first status lists the pod's responders
 		raw, err := in.own.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -290,7 +294,8 @@ func (in *standIn) write(ctx context.Context, e *unstructured.Unstructured) erro
 	return err
 }
 
-// entryOf returns the entry of a list of an Eviction's status with that name, to be read and changed; empty if there is none.
+// entryOf returns the entry with a name in a list of an Eviction's status, for reading and
+// writing. It is empty if there is none.
 func entryOf(e *unstructured.Unstructured, list, name string) map[string]any {
 	status, _ := e.Object["status"].(map[string]any)
 	entries, _ := status[list].([]any)
@@ -301,7 +306,7 @@ func entryOf(e *unstructured.Unstructured, list, name string) map[string]any {
 	return entries[i].(map[string]any)
 }
 
-// active returns the name of the responder whose turn it is; "" if there is none.
+// active returns the name of the active responder, or "" if there is none.
 func active(e *unstructured.Unstructured) string {
 	for _, name := range []string{surgeResponder, evictor} {
 		if entryOf(e, "targetResponders", name)["state"] == "Active" {

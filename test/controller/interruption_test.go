@@ -17,8 +17,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestSingletonLeavesWithoutAGap: singletons on spot, because they waited too long for on-demand, under PodDisruptionBudgets that allow no
-// eviction. (Row 1 of the table.)
+// TestSingletonLeavesWithoutAGap: singletons run on spot because they waited too long for
+// on-demand. Their PodDisruptionBudgets allow no eviction. (Row 1 of the table.)
 func TestSingletonLeavesWithoutAGap(t *testing.T) {
 	s := start(t, live.Spot(1, 10)...)
 	budgets := map[string]policyv1.PodDisruptionBudgetSpec{"min": minAvailable("1"), "max": maxUnavailable("0")}
@@ -26,7 +26,7 @@ func TestSingletonLeavesWithoutAGap(t *testing.T) {
 		s.deploy(app, 1, annotated(fallbackAfter, "3s"))
 	}
 	for app, budget := range budgets {
-		s.eventually(soon, s.is(app, split{Spot: 1}))
+		s.eventually(soon, s.hasSplit(app, split{Spot: 1}))
 		s.protect(app, 1, budget)
 		s.serve(app, 1)
 	}
@@ -36,18 +36,18 @@ func TestSingletonLeavesWithoutAGap(t *testing.T) {
 	began := time.Now()
 	s.editNode("spot-1", tainted(reclaimed))
 	s.eventually(30*time.Second, s.empty("spot-1"))
-	t.Logf("gone after %s", time.Since(began).Round(100*time.Millisecond))
+	t.Logf("deleted after %s", time.Since(began).Round(100*time.Millisecond))
 	s.eventually(soon, s.moved(2, "surge", "interruption"))
 	for app := range budgets {
-		s.eventually(soon, s.is(app, split{OnDemand: 1}))
-		s.eventually(soon, s.whole(app, 1))
+		s.eventually(soon, s.hasSplit(app, split{OnDemand: 1}))
+		s.eventually(soon, s.complete(app, 1))
 		s.eventually(soon, s.told(app+"-", "ReleasedToMove", "interruption"))
 	}
 	s.eventually(soon, s.nothingReleased)
 }
 
-// TestMostReplicasOnOneNode: seven of ten replicas on the node that goes, under a PodDisruptionBudget of 80 %: of one workload that surges
-// and of one that is evicted. (Row 2.)
+// TestMostReplicasOnOneNode: seven of ten replicas run on the node to be reclaimed, under a
+// PodDisruptionBudget of 80 %. One workload surges and one is evicted. (Row 2.)
 func TestMostReplicasOnOneNode(t *testing.T) {
 	ways := map[string]string{"surge": "true", "evict": "false"}
 	s := start(t, append(live.Spot(1, 14), live.OnDemand(1, 6)...)...)
@@ -55,7 +55,7 @@ func TestMostReplicasOnOneNode(t *testing.T) {
 		s.deploy(way, 10, annotated(minOnDemand, "3"), annotated(surgeAnnotation, value))
 	}
 	for way := range ways {
-		s.eventually(soon, s.is(way, split{OnDemand: 3, Spot: 7}))
+		s.eventually(soon, s.hasSplit(way, split{OnDemand: 3, Spot: 7}))
 		s.protect(way, 10, minAvailable("80%"))
 		s.serve(way, 8)
 	}
@@ -65,10 +65,10 @@ func TestMostReplicasOnOneNode(t *testing.T) {
 	began := time.Now()
 	s.notice("spot-1", 2*time.Minute)
 	s.eventually(115*time.Second, s.empty("spot-1"))
-	t.Logf("gone after %s", time.Since(began).Round(100*time.Millisecond))
+	t.Logf("deleted after %s", time.Since(began).Round(100*time.Millisecond))
 	for way := range ways {
-		s.eventually(soon, s.is(way, split{OnDemand: 3, Spot: 7}))
-		s.eventually(soon, s.whole(way, 10))
+		s.eventually(soon, s.hasSplit(way, split{OnDemand: 3, Spot: 7}))
+		s.eventually(soon, s.complete(way, 10))
 		s.eventually(soon, s.movedBeside(7, 14, way, "interruption"))
 		for _, at := range s.seen.left(way) {
 			if surged := !at.released.IsZero(); surged != (way == "surge") {
@@ -78,8 +78,9 @@ func TestMostReplicasOnOneNode(t *testing.T) {
 	}
 }
 
-// TestBlockedPodsLeaveAtTheLastMoment: a StatefulSet's pod whose PodDisruptionBudget allows no eviction keeps running until only its grace
-// period is left, and one that two budgets match until the deadline, because no eviction passes two. (Rows 3 and 4.)
+// TestBlockedPodsLeaveAtTheLastMoment: the PodDisruptionBudget of a StatefulSet's pod allows no
+// eviction, so the pod runs until only its grace period is left. A pod that two budgets match
+// runs until the deadline, because the API server rejects its eviction. (Rows 3 and 4.)
 func TestBlockedPodsLeaveAtTheLastMoment(t *testing.T) {
 	const grace = 5 * time.Second
 	s := start(t, live.Spot(1, 5)...)
@@ -92,7 +93,7 @@ func TestBlockedPodsLeaveAtTheLastMoment(t *testing.T) {
 	s.must(err)
 	s.deploy("app", 1, annotated(minOnDemand, "0"))
 	for _, app := range []string{"set", "app"} {
-		s.eventually(soon, s.is(app, split{Spot: 1}))
+		s.eventually(soon, s.hasSplit(app, split{Spot: 1}))
 	}
 	s.budget("set", "set", maxUnavailable("0"))
 	s.budget("first", "app", maxUnavailable("1"))
@@ -105,23 +106,24 @@ func TestBlockedPodsLeaveAtTheLastMoment(t *testing.T) {
 	s.eventually(soon, s.told("set-0", "EvictionBlocked", "PodDisruptionBudget"))
 	s.eventually(soon, s.told("app-", "EvictionBlocked", "several PodDisruptionBudgets"))
 	s.leavesAt("set", deadline.Add(-grace))
-	s.leavesAt("app", deadline.Add(-time.Second)) // it asks for no grace period, and gets the shortest that there is
+	s.leavesAt("app", deadline.Add(-time.Second)) // its grace period of 0 s is raised to the minimum of 1 s
 	s.eventually(soon, s.told("set-0", "DeletedAtDeadline", ""))
 	s.eventually(soon, s.told("app-", "DeletedAtDeadline", ""))
 	s.eventually(soon, s.moved(2, "delete", "interruption"))
 	for _, by := range []string{"budget", "several-budgets"} {
 		s.must(s.counts(1, "spot_aware_scheduler_evictions_blocked_total", map[string]string{"by": by})())
 	}
-	s.eventually(soon, s.is("set", split{OnDemand: 1}))
-	s.eventually(soon, s.whole("app", 1))
+	s.eventually(soon, s.hasSplit("set", split{OnDemand: 1}))
+	s.eventually(soon, s.complete("app", 1))
 }
 
-// leavesAt waits for the one pod of the app that leaves, and fails unless that was at this moment, within two seconds.
+// leavesAt waits until one pod of the app leaves. The test fails unless that happens within two
+// seconds after this moment.
 func (s *scenario) leavesAt(app string, moment time.Time) {
 	s.Helper()
 	s.eventually(time.Until(moment)+soon, func() error {
 		if len(s.seen.left(app)) == 0 {
-			return fmt.Errorf("%s has not left, %s after it should have", app, time.Since(moment).Round(time.Millisecond))
+			return fmt.Errorf("%s has not left, %s after its last moment", app, time.Since(moment).Round(time.Millisecond))
 		}
 		return nil
 	})
@@ -129,20 +131,21 @@ func (s *scenario) leavesAt(app string, moment time.Time) {
 	late := at.leaves.Sub(moment).Round(time.Millisecond)
 	s.Logf("%s left %s after its last moment", at.name, late)
 	if late < -100*time.Millisecond || late > 2*time.Second {
-		s.Errorf("%s left %s after the moment at which it should have, want 0 s to 2 s", at.name, late)
+		s.Errorf("%s left %s after its last moment, want 0 s to 2 s", at.name, late)
 	}
 	if at.evicted {
 		s.Errorf("%s was evicted, want it deleted", at.name)
 	}
 }
 
-// TestSignalsThatGoAway: what does not come true is forgotten, and what others have put on nodes stays. (Row 14.)
+// TestSignalsThatGoAway: the controller removes its marks when signals are cleared or expire, and
+// preserves the changes of other actors on nodes. (Row 14.)
 func TestSignalsThatGoAway(t *testing.T) {
 	s := start(t, append(live.Spot(3, 5), live.OnDemand(1, 5)...)...)
 	with := interruptionsOnly()
 	with["interruption.advisory.enabled"], with["interruption.advisory.timeLimit"], with["interruption.advisory.pause"] = true, "10s", "1h"
 	s.deploy("app", 2, annotated(minOnDemand, "0"), onlyOn(v1.LabelHostname, "spot-1"))
-	s.eventually(soon, s.is("app", split{Spot: 2}))
+	s.eventually(soon, s.hasSplit("app", split{Spot: 2}))
 	cordoned := func(n *v1.Node) { n.Spec.Unschedulable = true }
 	for _, name := range []string{"spot-1", "spot-2", "spot-3"} {
 		s.editNode(name, tainted("example.com/foreign"))
@@ -153,16 +156,16 @@ func TestSignalsThatGoAway(t *testing.T) {
 
 	s.editNode("spot-1", tainted(advised))
 	s.editNode("spot-2", tainted(reclaimed))
-	s.announce("spot-3", time.Now().Add(time.Hour).UTC().Format(time.RFC3339)) // by hand, and without an end
+	s.announce("spot-3", time.Now().Add(time.Hour).UTC().Format(time.RFC3339)) // set by a user, and never cleared
 	s.eventually(soon, s.marked("spot-1", true))
 	s.eventually(soon, s.marked("spot-2", true))
 	s.editNode("spot-2", untainted(reclaimed))
 	s.eventually(soon, s.marked("spot-2", false))
 	s.eventually(10*time.Second+soon, s.marked("spot-1", false))
 	if state, ok := s.node("spot-2").Annotations[stateAnnotation]; ok {
-		t.Errorf("the controller has left its state on spot-2: %s", state)
+		t.Errorf("the controller did not remove its state from spot-2: %s", state)
 	}
-	// The advice still stands, and is not taken again.
+	// The advisory signal still exists but has expired. It must not mark the node again.
 	s.stays(5*time.Second, s.marked("spot-1", false))
 	for name, want := range map[string][]string{
 		"spot-1": {"example.com/foreign", advised, v1.TaintNodeUnschedulable},
@@ -183,17 +186,17 @@ func TestSignalsThatGoAway(t *testing.T) {
 			t.Errorf("%s has the taints %v and unschedulable=%t, want %v", name, has, node.Spec.Unschedulable, want)
 		}
 	}
-	// Nothing but spot-1 would take the replacements, so nothing was moved for advice.
+	// Only spot-1 has room for the replacements, so advice moves no pods.
 	if touched := s.seen.touched("app"); len(touched) > 0 {
-		t.Errorf("moved although there is nowhere to go: %q", touched)
+		t.Errorf("moved although no node has room: %q", touched)
 	}
 }
 
-// TestAdviceIsTaken: where the configuration says so, pods leave a node that only may go.
+// TestAdviceIsTaken: if the configuration enables it, pods leave a node with an advisory signal.
 func TestAdviceIsTaken(t *testing.T) {
 	s := start(t, live.Spot(1, 5)...)
 	s.deploy("app", 2, annotated(minOnDemand, "0"))
-	s.eventually(soon, s.is("app", split{Spot: 2}))
+	s.eventually(soon, s.hasSplit("app", split{Spot: 2}))
 	s.protect("app", 2, maxUnavailable("0"))
 	s.addNodes(live.Nodes("calm", lab.Spot, "m5.xlarge", 1, 5)...)
 	with := interruptionsOnly()
@@ -202,14 +205,15 @@ func TestAdviceIsTaken(t *testing.T) {
 	s.editNode("spot-1", tainted(advised))
 	s.eventually(2*soon, s.empty("spot-1"))
 	s.eventually(soon, s.moved(2, "surge", "advice"))
-	s.eventually(soon, s.whole("app", 2))
+	s.eventually(soon, s.complete("app", 2))
 }
 
-// TestAdviceIsNotTakenByDefault.
+// TestAdviceIsNotTakenByDefault: with the shipped configuration, an advisory signal moves no
+// pods.
 func TestAdviceIsNotTakenByDefault(t *testing.T) {
 	s := start(t, live.Spot(2, 5)...)
 	s.deploy("app", 4, annotated(minOnDemand, "0"))
-	s.eventually(soon, s.is("app", split{Spot: 4}))
+	s.eventually(soon, s.hasSplit("app", split{Spot: 4}))
 	s.control(nil)
 	s.editNode("spot-1", tainted(advised))
 	s.stays(5*time.Second, func() error {
@@ -220,11 +224,11 @@ func TestAdviceIsNotTakenByDefault(t *testing.T) {
 	})
 }
 
-// TestDryRun: what would be moved is told, and nothing is touched. (Row 15.)
+// TestDryRun: a dry run reports the planned moves and changes nothing. (Row 15.)
 func TestDryRun(t *testing.T) {
 	s := start(t, append(live.Spot(1, 3), live.OnDemand(1, 1)...)...)
 	s.deploy("app", 4)
-	s.eventually(soon, s.is("app", split{OnDemand: 1, Spot: 3}))
+	s.eventually(soon, s.hasSplit("app", split{OnDemand: 1, Spot: 3}))
 	s.addNodes(live.Nodes("more", lab.Spot, "m5.xlarge", 1, 10)...)
 	pods, err := live.Pods(s.ctx, client, s.namespace, metav1.ListOptions{})
 	s.must(err)
@@ -248,22 +252,23 @@ func TestDryRun(t *testing.T) {
 		t.Errorf("touched: %q", touched)
 	}
 
-	// The same moves are made when it is none.
+	// Without the dry run, the controller makes the same moves.
 	s.must(s.controller.Stop())
 	s.control(interruptionsOnly())
 	s.eventually(2*soon, s.empty("spot-1"))
 	s.eventually(soon, s.moved(3, "surge", "interruption"))
 }
 
-// TestBadDeadlines: an annotation that nobody can read, one in the past, and a clock that is two minutes ahead.
+// TestBadDeadlines: an annotation that cannot be parsed, a deadline in the past, and a deadline
+// by a clock that is two minutes ahead.
 func TestBadDeadlines(t *testing.T) {
 	const group = "example.com/group"
 	leftOver := time.Now().Add(-24 * time.Hour).UTC().Format(time.RFC3339)
 	tests := []struct {
 		name, deadline string
-		// added is when the taint says that it was added; zero: it does not say.
+		// added is the time in the taint; zero: the taint has none.
 		added time.Time
-		// within is how soon the node must be empty.
+		// within limits the time until the node is empty.
 		within time.Duration
 		way    string
 	}{
@@ -272,7 +277,7 @@ func TestBadDeadlines(t *testing.T) {
 		{"two-minutes-on", time.Now().Add(4 * time.Minute).UTC().Format(time.RFC3339), time.Time{}, 30 * time.Second, "surge"},
 		{"left-over", leftOver, time.Time{}, 30 * time.Second, "surge"},
 	}
-	// Each app has a spot node of its own, and one to go to.
+	// Each app has a spot node of its own, and an on-demand node for its replacement.
 	node := func(capacity, name string) lab.NodeSpec {
 		spec := live.Nodes(capacity+"-"+name, capacity, "m5.xlarge", 1, 5)[0]
 		spec.Labels = map[string]string{group: name}
@@ -284,7 +289,7 @@ func TestBadDeadlines(t *testing.T) {
 		s.deploy(test.name, 1, annotated(minOnDemand, "0"), onlyOn(group, test.name))
 	}
 	for _, test := range tests {
-		s.eventually(soon, s.is(test.name, split{Spot: 1}))
+		s.eventually(soon, s.hasSplit(test.name, split{Spot: 1}))
 		s.addNodes(node(lab.OnDemand, test.name))
 	}
 	s.control(interruptionsOnly())
@@ -296,13 +301,13 @@ func TestBadDeadlines(t *testing.T) {
 			}
 		})
 	}
-	for _, test := range tests { // the shortest time first
+	for _, test := range tests { // shortest limit first
 		s.eventually(time.Until(began.Add(test.within)), s.empty(node(lab.Spot, test.name).Name))
 	}
 	s.eventually(soon, s.movedBeside(1, 4, "delete", "interruption"))
 	s.eventually(soon, s.movedBeside(3, 4, "surge", "interruption"))
 	for _, test := range tests {
-		s.eventually(soon, s.is(test.name, split{OnDemand: 1}))
+		s.eventually(soon, s.hasSplit(test.name, split{OnDemand: 1}))
 		for _, at := range s.seen.left(test.name) {
 			if deleted := !at.evicted; deleted != (test.way == "delete") {
 				t.Errorf("%s was %s, want the way %s", at.name, at.way(), test.way)
@@ -310,23 +315,23 @@ func TestBadDeadlines(t *testing.T) {
 		}
 		got := s.node(node(lab.Spot, test.name).Name).Annotations[deadlineAnnotation]
 		if replaced := got != test.deadline; replaced != (test.deadline == leftOver) {
-			t.Errorf("the annotation that somebody set says %q now, and said %q", got, test.deadline)
+			t.Errorf("the user's annotation is %q now, and was %q", got, test.deadline)
 		}
 	}
 }
 
-// TestNodeGoesInTheMiddle: the node vanishes while its pods are still leaving.
+// TestNodeGoesInTheMiddle: the node is deleted while its pods are still leaving.
 func TestNodeGoesInTheMiddle(t *testing.T) {
 	s := start(t, live.Spot(1, 5)...)
 	s.deploy("app", 3, annotated(minOnDemand, "0"), func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 30 })
-	s.eventually(soon, s.is("app", split{Spot: 3}))
+	s.eventually(soon, s.hasSplit("app", split{Spot: 3}))
 	s.addNodes(live.OnDemand(1, 5)...)
 	s.control(interruptionsOnly())
 	s.notice("spot-1", 2*time.Minute)
 	s.eventually(soon, s.released("app", 3))
 	s.must(client.CoreV1().Nodes().Delete(s.ctx, "spot-1", metav1.DeleteOptions{}))
-	// The pods have served nobody since then, so that they wait for nothing.
-	s.eventually(soon, s.is("app", split{OnDemand: 3}))
+	// Without their node the pods are not ready, so the controller does not wait for replacements.
+	s.eventually(soon, s.hasSplit("app", split{OnDemand: 3}))
 	s.eventually(soon, s.nothingReleased)
 	s.eventually(soon, s.counts(3, "spot_aware_scheduler_pods_lost_with_node_total", nil))
 }

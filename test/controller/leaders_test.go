@@ -10,8 +10,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestLeaderStopsWhileMoving: the leader is asked to end in the middle of surges and evictions, as at a rollout of its own. The stand-by
-// goes on where it stopped, and does nothing again. (Row 6.)
+// TestLeaderStopsWhileMoving: the leader gets SIGTERM during surges and evictions, as in a
+// rollout of the controller. The stand-by continues the moves and repeats no action. (Row 6.)
 func TestLeaderStopsWhileMoving(t *testing.T) {
 	s := start(t, live.Spot(2, 20)...)
 	replicas := s.deployMovers()
@@ -31,32 +31,33 @@ func TestLeaderStopsWhileMoving(t *testing.T) {
 	}
 	s.eventually(soon, s.inTheMiddle)
 
-	asked := time.Now()
+	signalled := time.Now()
 	s.must(leader.Stop())
 	ended := time.Now()
-	// The lease lasts 15 s: it was given back.
+	// The lease lasts 15 s, so the leader must have released it.
 	s.eventually(10*time.Second, func() error {
 		_, _, err := s.leads([]*lab.Process{standby})
 		return err
 	})
-	t.Logf("it ended within %.1f s, and another led %.1f s later", ended.Sub(asked).Seconds(), time.Since(ended).Seconds())
+	t.Logf("it ended within %.1f s, and another leader started %.1f s later", ended.Sub(signalled).Seconds(), time.Since(ended).Seconds())
 	for _, node := range nodes {
 		s.eventually(time.Minute, s.empty(node))
 	}
-	t.Logf("all were gone %.1f s after the leader was asked to end", time.Since(asked).Seconds())
+	t.Logf("all pods had left %.1f s after the leader got SIGTERM", time.Since(signalled).Seconds())
 	for _, node := range nodes {
 		s.editNode(node, untainted(reclaimed))
 		s.eventually(soon, s.marked(node, false))
 	}
 	for app, n := range replicas {
-		s.eventually(soon, s.is(app, split{Spot: n}))
-		s.eventually(soon, s.whole(app, n))
+		s.eventually(soon, s.hasSplit(app, split{Spot: n}))
+		s.eventually(soon, s.complete(app, n))
 	}
 	s.eventually(soon, s.nothingReleased)
 	s.movedOnce(began, replicas)
 }
 
-// leads returns the one of these controllers that leads, and one that does not, if there is any. The error says that none does.
+// leads returns the leader of the controllers and a stand-by, if there is one. It returns an
+// error if no controller or more than one leads.
 func (s *scenario) leads(controllers []*lab.Process) (leader, standby *lab.Process, err error) {
 	for _, p := range controllers {
 		leads, err := live.Metric(s.ctx, p, "leader_election_master_status", nil)
@@ -64,7 +65,7 @@ func (s *scenario) leads(controllers []*lab.Process) (leader, standby *lab.Proce
 		case err != nil:
 			return nil, nil, err
 		case leads == 1 && leader != nil:
-			return nil, nil, fmt.Errorf("%s and another lead", p.Name)
+			return nil, nil, fmt.Errorf("%s and another controller lead", p.Name)
 		case leads == 1:
 			leader = p
 		default:
@@ -72,7 +73,7 @@ func (s *scenario) leads(controllers []*lab.Process) (leader, standby *lab.Proce
 		}
 	}
 	if leader == nil {
-		err = errors.New("none leads")
+		err = errors.New("no controller leads")
 	}
 	return leader, standby, err
 }

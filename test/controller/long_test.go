@@ -13,7 +13,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// What takes minutes: make test-long runs it.
+// Tests that take minutes. make test-long runs them.
 
 func TestLongMassReclaim(t *testing.T)                     { massReclaim(t, 300, 600) }
 func TestLongMassReclaimWithRoomForTheFloors(t *testing.T) { massReclaimForFloors(t, 100) }
@@ -23,7 +23,7 @@ func TestLongOutage(t *testing.T) {
 	outage(t, (*lab.Process).Pause, func(_ *scenario, p *lab.Process) error { return p.Resume() })
 }
 
-// spotComesAndGoes takes all spot nodes away every 20 s and brings them back 20 s later. (Row 12.)
+// spotComesAndGoes deletes all spot nodes every 20 s and recreates them 20 s later. (Row 12.)
 func spotComesAndGoes(t *testing.T, times int) {
 	const calm = time.Minute
 	s := start(t, append(live.OnDemand(2, 10), live.Spot(2, 10)...)...)
@@ -32,21 +32,21 @@ func spotComesAndGoes(t *testing.T, times int) {
 		s.deploy(app, int32(n))
 	}
 	for app, n := range apps {
-		s.eventually(soon, s.is(app, split{OnDemand: 1, Spot: n - 1}))
-		s.seen.promise(app, 1)
+		s.eventually(soon, s.hasSplit(app, split{OnDemand: 1, Spot: n - 1}))
+		s.seen.requireReady(app, 1)
 	}
 	s.control(settings{"rebalance.pauseAfterInterruption": "0s", "rebalance.calmPeriod": calm.String()})
 	began := time.Now()
 	for range times {
 		s.loseNodes("spot-1", "spot-2")
-		time.Sleep(20 * time.Second) // how long spot is away
+		time.Sleep(20 * time.Second) // spot is missing
 		s.addNodes(live.Spot(2, 10)...)
-		time.Sleep(20 * time.Second) // and how long it stays
+		time.Sleep(20 * time.Second) // spot exists
 	}
 	for app := range apps {
 		var moves []time.Time
 		for _, at := range s.seen.all(app) {
-			// What was lost with its node was neither released nor evicted.
+			// A pod that was deleted with its node was neither released nor evicted.
 			if at.evicted || !at.released.IsZero() {
 				moves = append(moves, cmp.Or(at.released, at.leaves))
 			}

@@ -1,9 +1,10 @@
-// Package controller runs the built controller beside the built scheduler, with the configuration and the rights that ship, on a real
-// control plane, and shows what the table asks for. KWOK stands in for kubelets, and takes 3 s to start a pod; everything else is
-// real.
+// Package controller runs the built controller and the built scheduler with the shipped
+// configuration and rights on a real control plane. It tests the rows of the table. KWOK
+// replaces the kubelets and takes 3 s to start a pod; everything else is real.
 //
-// The tests share one control plane and run one after the other, each with nodes, a namespace, a scheduler, a controller and an auditor of
-// its own. Those in files with the build tag long take minutes: make test-long runs them.
+// The tests share one control plane and run one after the other. Each test has its own nodes,
+// namespace, scheduler, controller and auditor. Tests in files with the build tag long take
+// minutes; make test-long runs them.
 package controller
 
 import (
@@ -27,9 +28,10 @@ const podStartup = 3 * time.Second
 var (
 	controlPlane *lab.ControlPlane
 	client       kubernetes.Interface
-	// asked is what the controllers asked of the API server.
-	asked *ledger
-	// kubernetesVersion is the minor version of the control plane; empty for the scheduler's own. alphaFlags are further flags of its API server.
+	// requestLog contains the requests of the controllers to the API server.
+	requestLog *ledger
+	// kubernetesVersion is the minor version of the control plane; empty: the scheduler's
+	// version. alphaFlags are additional flags of its API server.
 	kubernetesVersion string
 	alphaFlags        []string
 )
@@ -57,7 +59,8 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// startControlPlane starts the control plane that tests use from now on. Its API server writes down in dir what controllers ask of it.
+// startControlPlane starts the control plane for the following tests. Its API server logs the
+// controllers' requests in dir.
 func startControlPlane(ctx context.Context, dir string) error {
 	policy, requests := filepath.Join(dir, "audit-policy.yaml"), filepath.Join(dir, "audit.log")
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
@@ -67,7 +70,7 @@ func startControlPlane(ctx context.Context, dir string) error {
 		Kubernetes:     kubernetesVersion,
 		PodStartup:     podStartup,
 		APIServerFlags: append([]string{"--audit-policy-file=" + policy, "--audit-log-path=" + requests}, alphaFlags...),
-		// At the default of 15 s an autoscaler can miss all of a surge.
+		// At the default of 15 s, an autoscaler can miss a whole surge.
 		ControllerManagerFlags: []string{"--horizontal-pod-autoscaler-sync-period=1s"},
 	})
 	if err != nil {
@@ -80,22 +83,23 @@ func startControlPlane(ctx context.Context, dir string) error {
 		return errors.Join(err, cp.Stop())
 	}
 	controlPlane, client = cp, own
-	asked = &ledger{file: requests, nodes: map[string]map[uint64]bool{}}
+	requestLog = &ledger{file: requests, nodes: map[string]map[uint64]bool{}}
 	return nil
 }
 
-// ownControlPlane gives this test a control plane that it may break, in the place of the one that the tests share.
+// ownControlPlane replaces the shared control plane during this test, so that the test may
+// interrupt its components.
 func ownControlPlane(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	sharedPlane, sharedClient, sharedAsked := controlPlane, client, asked
+	sharedPlane, sharedClient, sharedLog := controlPlane, client, requestLog
 	if err := startControlPlane(ctx, t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	own := controlPlane
 	t.Cleanup(func() {
-		controlPlane, client, asked = sharedPlane, sharedClient, sharedAsked
+		controlPlane, client, requestLog = sharedPlane, sharedClient, sharedLog
 		if err := own.Stop(); err != nil {
 			t.Error(err)
 		}

@@ -18,13 +18,14 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// The tests of this file have a size. make test runs them small, make test-long (long_test.go) as large as they are meant to be.
+// The tests of this file have a size. make test runs them small; make test-long (long_test.go)
+// runs them at full size.
 
 func TestMassReclaim(t *testing.T)                     { massReclaim(t, 30, 60) }
 func TestMassReclaimWithRoomForTheFloors(t *testing.T) { massReclaimForFloors(t, 10) }
 func TestKilledWhileMoving(t *testing.T)               { killedWhileMoving(t, 10, 4) }
 
-// forAll does something for each of n apps, several at a time, and ends the test if that failed it.
+// forAll calls do for each of n apps, several at a time. It ends the test if one call failed it.
 func (s *scenario) forAll(n int, do func(app string)) {
 	s.Helper()
 	var group errgroup.Group
@@ -41,12 +42,13 @@ func (s *scenario) forAll(n int, do func(app string)) {
 	}
 }
 
-// massReclaim has all spot nodes go within a second, with some ten pods on each, five of each workload, and twenty workloads in each namespace.
-// Half of the workloads have hard constraints of topology. On-demand has room for all. The time that it takes is compared with that of the
-// machine for as many replacements.
+// massReclaim reclaims all spot nodes within a second. Each node runs some ten pods, and each
+// workload has five; each namespace has twenty workloads. Half of the workloads have hard
+// topology constraints. On-demand has room for all pods. The test compares the time with the time
+// that this machine takes for as many replacements.
 func massReclaim(t *testing.T, nodes, workloads int) {
 	const perWorkload, notice = 5, 2 * time.Minute
-	slots := perWorkload*workloads/nodes + 2 // constraints cannot be met on the last free ones
+	slots := perWorkload*workloads/nodes + 2 // not all free slots satisfy the constraints
 	s := start(t, live.Spot(nodes, slots)...)
 	want, moved := map[string]split{}, map[string]split{}
 	parts, of := s.parts(workloads/20), map[string]*scenario{}
@@ -62,13 +64,13 @@ func massReclaim(t *testing.T, nodes, workloads int) {
 		}
 		of[app].deploy(app, perWorkload, edits...)
 	})
-	s.eventually(5*time.Minute, s.are(want))
+	s.eventually(5*time.Minute, s.haveSplits(want))
 	s.forAll(workloads, func(app string) { of[app].budget(app, app, maxUnavailable("1")) })
-	s.control(interruptionsOnly()) // its admission policy too is part of what the machine does for each pod
-	floor := s.floor(want)
+	s.control(interruptionsOnly()) // its admission policy is part of the load of each pod
+	floor := s.replacementTime(want)
 	t.Logf("%d pods deleted at once were replaced after %s", workloads*perWorkload, floor.Round(10*time.Millisecond))
 	for app := range want {
-		s.seen.promise(app, perWorkload-1) // from here on: the floor was taken with deletions, which no budget holds up
+		s.seen.requireReady(app, perWorkload-1) // from now on: the measurement above deleted pods regardless of budgets
 	}
 	s.addNodes(live.OnDemand(nodes, slots)...)
 
@@ -98,28 +100,31 @@ func massReclaim(t *testing.T, nodes, workloads int) {
 		}
 	}
 	t.Logf("the p99 is %.2f times what it took to replace pods that were deleted at once", percentile(took, 99).Seconds()/floor.Seconds())
-	moves, events := s.busiest(began, "pods", "nodes"), s.ahead(began, 20, "events")
-	t.Logf("notice to gone: p50 %s, p99 %s, last %s; ways %v; at most %d requests for pods and nodes in a second; of events up to %d more "+
+	moves, events := s.busiest(began, "pods", "nodes"), s.excess(began, 20, "events")
+	t.Logf("notice to deletion: p50 %s, p99 %s, last %s; ways %v; at most %d requests for pods and nodes in a second; of events up to %d more "+
 		"than 20 a second", percentile(took, 50), percentile(took, 99), percentile(took, 100), ways, moves, events)
 	if ways["deleted"] > 0 {
 		t.Errorf("%d pods were deleted, want all to leave by surge or eviction", ways["deleted"])
 	}
-	// 200 a second on average, and 200 at once. They may arrive closer together than they were sent: of moves and of marks, 50 each are on
-	// their way at a time.
+	// The limits are 200 requests a second on average and a burst of 200. Requests may arrive
+	// closer together than they were sent: up to 50 for moves and 50 for marks are in flight at a
+	// time.
 	if moves > 500 {
-		t.Errorf("in a second %d requests for pods and nodes: want at most 400 to be sent, and 100 before", moves)
+		t.Errorf("%d requests for pods and nodes in a second: want at most 400, and 100 in flight", moves)
 	}
-	// Of events 20 a second, and 100 at once. None arrives before it was sent.
+	// The limits for events are 20 a second and a burst of 100. No request arrives before it was
+	// sent.
 	if events > 100 {
 		t.Errorf("%d requests for events more than 20 a second: want at most 100", events)
 	}
-	s.eventually(2*soon, s.are(moved))
+	s.eventually(2*soon, s.haveSplits(moved))
 	s.eventually(soon, s.nothingReleased)
 }
 
-// floor deletes all pods of these apps at once, and returns how long it takes until as many are ready again: what
-// API server, controllers and scheduler take for so many replacements on this machine.
-func (s *scenario) floor(apps map[string]split) time.Duration {
+// replacementTime deletes all pods of the apps at once and returns the time until as many are
+// ready again. This is the time that the API server, the controllers and the scheduler take for
+// these replacements on this machine.
+func (s *scenario) replacementTime(apps map[string]split) time.Duration {
 	s.Helper()
 	var pods []v1.Pod
 	for _, namespace := range append(s.others, s.namespace) {
@@ -147,11 +152,11 @@ func (s *scenario) floor(apps map[string]split) time.Duration {
 		return nil
 	})
 	took := time.Since(began)
-	s.eventually(soon, s.are(apps))
+	s.eventually(soon, s.haveSplits(apps))
 	return took
 }
 
-// spreadOver is an edit that spreads the pods over a topology key.
+// spreadOver returns an edit that spreads the pods over a topology key.
 func spreadOver(key string) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) {
 		spec := &d.Spec.Template.Spec
@@ -160,7 +165,7 @@ func spreadOver(key string) func(*appsv1.Deployment) {
 	}
 }
 
-// way says how the pod left.
+// way returns the way in which the pod left.
 func (at sighting) way() string {
 	switch {
 	case !at.evicted:
@@ -171,7 +176,8 @@ func (at sighting) way() string {
 	return "evicted"
 }
 
-// percentile returns the smallest of durations that at least p percent of them do not exceed.
+// percentile returns the smallest duration that is at least as long as p percent of the
+// durations.
 func percentile(durations []time.Duration, p int) time.Duration {
 	if len(durations) == 0 {
 		return 0
@@ -180,8 +186,8 @@ func percentile(durations []time.Duration, p int) time.Duration {
 	return durations[max(0, (len(durations)*p+99)/100-1)].Round(10 * time.Millisecond)
 }
 
-// massReclaimForFloors has all spot nodes go, with all replicas of every workload on them; on-demand has room for one of each, which is the
-// floor. (Row 5b.)
+// massReclaimForFloors reclaims all spot nodes, on which all replicas of every workload run.
+// On-demand has room for one replica of each workload, its floor. (Row 5b.)
 func massReclaimForFloors(t *testing.T, workloads int) {
 	const perWorkload, notice = 5, 40 * time.Second
 	s := start(t, live.Spot(workloads, perWorkload)...)
@@ -190,13 +196,13 @@ func massReclaimForFloors(t *testing.T, workloads int) {
 	for i := range workloads {
 		want[fmt.Sprintf("app-%d", i)] = split{Spot: perWorkload}
 	}
-	s.eventually(3*time.Minute, s.are(want))
+	s.eventually(3*time.Minute, s.haveSplits(want))
 	for i := range workloads {
-		s.seen.promise(fmt.Sprintf("app-%d", i), 1)
+		s.seen.requireReady(fmt.Sprintf("app-%d", i), 1)
 	}
 	s.addNodes(live.OnDemand(1, workloads)...)
 	s.control(interruptionsOnly())
-	var deadline time.Time // the last one
+	var deadline time.Time // the latest deadline
 	deadlines := map[string]time.Time{}
 	for i := range workloads {
 		node := fmt.Sprintf("spot-%d", i+1)
@@ -204,7 +210,7 @@ func massReclaimForFloors(t *testing.T, workloads int) {
 		deadlines[node] = deadline
 	}
 
-	// One of each workload leaves early, to the one place that there is for it.
+	// One replica of each workload leaves early, to the only slot for its floor.
 	early := func(app string) (n int) {
 		for _, at := range s.seen.left(app) {
 			if at.leaves.Before(deadlines[at.node].Add(-5 * time.Second)) {
@@ -216,16 +222,17 @@ func massReclaimForFloors(t *testing.T, workloads int) {
 	s.eventually(time.Until(deadline)+soon, s.haveLeft(workloads*perWorkload))
 	s.forAll(workloads, func(app string) {
 		if n := early(app); n != 1 {
-			t.Errorf("%d pods of %s left early, want the one that has room elsewhere", n, app)
+			t.Errorf("%d pods of %s left early, want the one with room elsewhere", n, app)
 		}
 		splits, err := live.Splits(s.ctx, client, s.namespace)
 		if at := splits[app]; err != nil || at.OnDemand != 1 {
-			t.Errorf("%s stands like this: %+v, %v, want its floor of 1 on on-demand", app, at, err)
+			t.Errorf("%s has the split %+v, %v, want its floor of 1 on on-demand", app, at, err)
 		}
 	})
 }
 
-// killedWhileMoving kills the leader of two controllers at random moments while this many workloads surge. (Row 6.)
+// killedWhileMoving kills the leader of two controllers at random moments while this many
+// workloads surge. (Row 6.)
 func killedWhileMoving(t *testing.T, workloads, kills int) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -237,14 +244,15 @@ func killedWhileMoving(t *testing.T, workloads, kills int) {
 		app := fmt.Sprintf("app-%d", i)
 		before[app], after[app] = split{Spot: 2}, split{Spot: 2}
 	}
-	s.eventually(3*time.Minute, s.are(before))
+	s.eventually(3*time.Minute, s.haveSplits(before))
 	s.forAll(workloads, func(app string) { s.protect(app, 2, maxUnavailable("0")) })
 	with := interruptionsOnly()
 	with["leaderElection.leaseDuration"] = "2s"
-	// A leader that cannot renew so short a lease, on a machine that is busy, ends as it should: that is one kill more.
-	controllers := []*kept{s.keep(s.another(with), 0), s.keep(s.another(with), 0)}
+	// On a busy machine, a leader may fail to renew this short lease. It then ends as intended,
+	// which is one more kill.
+	controllers := []*supervised{s.supervise(s.another(with), 0), s.supervise(s.another(with), 0)}
 
-	// From one node to another, again and again: there is always something in the middle of a surge.
+	// Pods move from node to node repeatedly, so surges are always in progress.
 	current := "spot-1"
 	for kill := range kills {
 		next := fmt.Sprintf("next-%d-1", kill)
@@ -252,20 +260,21 @@ func killedWhileMoving(t *testing.T, workloads, kills int) {
 		s.editNode(current, tainted(reclaimed))
 		time.Sleep(time.Duration(random.IntN(5000)) * time.Millisecond) // the random moment
 		s.must(controllers[random.IntN(len(controllers))].running().Kill())
-		// Who is killed in the middle of an eviction may have used up the budget for nothing: the API server has charged it, and deletes no pod
-		// for a client that is gone. Kubernetes gives it back after 2 minutes, and the notice ends then too.
+		// A leader that is killed during an eviction may have used the budget without effect: the
+		// API server has charged the budget but deletes no pod for a disconnected client.
+		// Kubernetes restores the budget after 2 minutes. The notice ends then, too.
 		s.eventually(2*time.Minute+soon, s.empty(current))
 		s.editNode(current, untainted(reclaimed))
 		s.eventually(soon, s.marked(current, false))
-		s.eventually(soon, s.are(after))
+		s.eventually(soon, s.haveSplits(after))
 		s.must(client.CoreV1().Nodes().Delete(s.ctx, current, metav1.DeleteOptions{}))
 		current = next
 	}
 	s.eventually(soon, s.nothingReleased)
 	s.forAll(workloads, func(app string) {
-		if err := live.Until(s.ctx, soon, s.whole(app, 2)); err != nil {
+		if err := live.Until(s.ctx, soon, s.complete(app, 2)); err != nil {
 			t.Error(err)
 		}
 	})
-	t.Logf("the controllers were started again %d and %d times", controllers[0].count(), controllers[1].count())
+	t.Logf("the controllers were restarted %d and %d times", controllers[0].count(), controllers[1].count())
 }

@@ -12,43 +12,44 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// told is a test that notes what it is told instead of failing.
-type told struct {
+// failureRecorder is a test that records its errors instead of failing.
+type failureRecorder struct {
 	testing.TB
 	mu     sync.Mutex
 	errors []string
 }
 
-func (t *told) Errorf(format string, args ...any) {
+func (t *failureRecorder) Errorf(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.errors = append(t.errors, fmt.Sprintf(format, args...))
 }
 
-// says returns a check that it was told this.
-func (t *told) says(what string) func() error {
+// The check passes if the test got this error.
+func (t *failureRecorder) says(what string) func() error {
 	return func() error {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if !slices.ContainsFunc(t.errors, func(e string) bool { return strings.Contains(e, what) }) {
-			return fmt.Errorf("told %q, want %q", t.errors, what)
+			return fmt.Errorf("errors %q, want %q", t.errors, what)
 		}
 		return nil
 	}
 }
 
-// TestObserversSee has a singleton vanish without a replacement, and expects that whoever watches it fails the test.
+// TestObserversSee deletes a singleton without a replacement. Every observer of the singleton
+// must fail the test.
 func TestObserversSee(t *testing.T) {
 	s := start(t, live.OnDemand(1, 5)...)
-	observer := &told{TB: t}
+	observer := &failureRecorder{TB: t}
 	s.seen.t = observer
 	s.deploy("app", 1)
-	s.eventually(soon, s.is("app", split{OnDemand: 1}))
+	s.eventually(soon, s.hasSplit("app", split{OnDemand: 1}))
 	s.protect("app", 1, minAvailable("1"))
 	s.serveFor(observer, "app", 1)
 	for _, what := range []string{"Service app has", "app: 0 pods are ready"} {
 		if err := observer.says(what)(); err == nil {
-			t.Errorf("told already: %q", observer.errors)
+			t.Errorf("errors before the deletion: %q", observer.errors)
 		}
 	}
 	pods, err := live.Pods(s.ctx, client, s.namespace, metav1.ListOptions{})

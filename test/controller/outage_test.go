@@ -14,37 +14,41 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestOutage: connections are refused. make test-long has one where nobody answers on them (long_test.go).
+// TestOutage: the API server refuses connections. make test-long has an outage in which it does
+// not answer (long_test.go).
 func TestOutage(t *testing.T) { outage(t, (*lab.Process).Kill, (*scenario).startAPIServer) }
 
-// outage takes the API server away for 20 s in the middle of surges and evictions, and expects that they end as if it had been there: each
-// pod leaves once, by its own way, its PodDisruptionBudget is kept, and no pod stays released. Who cannot renew its lease for 10 s ends; a
-// kubelet starts it again, and so does this test. leave takes the API server away, back brings it back. (Bad input of the issue.)
-func outage(t *testing.T, leave func(*lab.Process) error, back func(*scenario, *lab.Process) error) {
+// outage stops the API server for 20 s during surges and evictions. All moves must end as
+// without the outage: each pod leaves once, by its own way, its PodDisruptionBudget is respected,
+// and no pod stays released. A program that cannot renew its lease for 10 s ends. The test
+// restarts it, as a kubelet would. stop stops the API server, and restart makes it available
+// again. (Bad input of the issue.)
+func outage(t *testing.T, stop func(*lab.Process) error, restart func(*scenario, *lab.Process) error) {
 	ownControlPlane(t)
 	s := start(t, live.Spot(2, 20)...)
 	replicas := s.deployMovers()
 	s.addNodes(live.Nodes("next", lab.Spot, "m5.xlarge", 2, 20)...)
 	s.control(interruptionsOnly())
-	scheduler, controller := s.keep(s.scheduler, 10*time.Second), s.keep(s.controller, 10*time.Second)
+	scheduler, controller := s.supervise(s.scheduler, 10*time.Second), s.supervise(s.controller, 10*time.Second)
 	nodes := []string{"spot-1", "spot-2"}
 	began := time.Now()
 	for _, node := range nodes {
-		// Long enough that nothing has to be deleted, also where the API server has charged a budget for an eviction and went away before the
-		// pod did: Kubernetes gives that back after 2 minutes.
+		// The notice is long enough that no pod must be deleted. The API server may have charged
+		// a budget for an eviction and stopped before it deleted the pod. Kubernetes restores
+		// that budget after 2 minutes.
 		s.notice(node, 10*time.Minute)
 	}
 	s.eventually(soon, s.inTheMiddle)
 
 	apiServer := controlPlane.Process("kube-apiserver")
-	s.must(leave(apiServer))
+	s.must(stop(apiServer))
 	before := s.states()
 	time.Sleep(20 * time.Second) // the length of the outage
-	s.must(back(s, apiServer))
+	s.must(restart(s, apiServer))
 	returned := time.Now()
 	s.seen.follow(s, s.namespace)
-	// The fake kubelets and Kubernetes' controllers can take over a minute to connect again. Real ones do not wait for so long, and it is this
-	// controller that is looked at.
+	// The fake kubelets and Kubernetes' controllers can take over a minute to reconnect. Real
+	// kubelets reconnect faster, and this test is about our controller.
 	for _, name := range []string{"kwok", "kube-controller-manager"} {
 		other := controlPlane.Process(name)
 		s.must(other.Kill())
@@ -54,18 +58,20 @@ func outage(t *testing.T, leave func(*lab.Process) error, back func(*scenario, *
 	for _, node := range nodes {
 		s.eventually(3*time.Minute, s.empty(node))
 	}
-	t.Logf("away with so many pods untouched, released and gone: %v; the scheduler was started again %d times, the controller %d times; "+
-		"all were gone %.1f s after the return", before, scheduler.count(), controller.count(), time.Since(returned).Seconds())
+	t.Logf("outage with these numbers of untouched, released and deleted pods: %v; the scheduler was restarted %d times, the controller %d times; "+
+		"all pods had left %.1f s after the outage", before, scheduler.count(), controller.count(), time.Since(returned).Seconds())
 	for app, n := range replicas {
-		s.eventually(time.Minute, s.is(app, split{Spot: n}))
-		s.eventually(soon, s.whole(app, n))
+		s.eventually(time.Minute, s.hasSplit(app, split{Spot: n}))
+		s.eventually(soon, s.complete(app, n))
 	}
 	s.eventually(time.Minute, s.nothingReleased)
 	s.movedOnce(began, replicas)
 }
 
-// deployMovers makes workloads of which some surge, each for a time of its own, and some are evicted replica by replica, under budgets that
-// surges need and evictions keep. It returns their replicas when all are available.
+// deployMovers creates workloads that surge, each for a different time, and workloads that are
+// evicted replica by replica. The budgets of the former allow no eviction without a surge; the
+// budgets of the latter allow one eviction at a time. It returns their replicas when all are
+// available.
 func (s *scenario) deployMovers() (replicas map[string]int) {
 	s.Helper()
 	replicas = map[string]int{}
@@ -80,7 +86,7 @@ func (s *scenario) deployMovers() (replicas map[string]int) {
 		replicas[app] = 5
 	}
 	for app, n := range replicas {
-		s.eventually(2*soon, s.whole(app, n))
+		s.eventually(2*soon, s.complete(app, n))
 		budget := maxUnavailable("0")
 		if surges(app) {
 			s.serve(app, n)
@@ -93,10 +99,10 @@ func (s *scenario) deployMovers() (replicas map[string]int) {
 	return replicas
 }
 
-// surges reports whether a workload of deployMovers does.
+// surges reports whether a workload of deployMovers surges.
 func surges(app string) bool { return strings.HasPrefix(app, "surge-") }
 
-// inTheMiddle is a check that some pods surge and others have done so, and that evictions have begun.
+// inTheMiddle is a check that some pods surge, some have surged, and evictions have begun.
 func (s *scenario) inTheMiddle() error {
 	surging, ways := 0, map[string]int{}
 	for _, at := range s.seen.all("") {
@@ -108,12 +114,13 @@ func (s *scenario) inTheMiddle() error {
 		}
 	}
 	if surging == 0 || ways["surged"] == 0 || ways["evicted"] == 0 {
-		return fmt.Errorf("%d pods surge, and have left: %v; want some of each", surging, ways)
+		return fmt.Errorf("%d pods surge, and have left: %v; want some of each kind", surging, ways)
 	}
 	return nil
 }
 
-// states counts the pods on the nodes that go that stay so far, that are released, and that have left.
+// states counts the pods that are still on the reclaimed nodes, that are released, and that have
+// left.
 func (s *scenario) states() (counts [3]int) {
 	for _, at := range s.seen.all("") {
 		switch {
@@ -129,8 +136,9 @@ func (s *scenario) states() (counts [3]int) {
 	return counts
 }
 
-// movedOnce fails the test unless each pod that was on a node which had to be emptied left by its workload's way, and the controllers have
-// since then released and evicted none twice, touched no other and deleted none.
+// movedOnce fails the test unless each pod on a reclaimed node left by its workload's way. Since
+// then, the controllers must not have released or evicted a pod twice, touched another pod, or
+// deleted a pod.
 func (s *scenario) movedOnce(since time.Time, replicas map[string]int) {
 	s.Helper()
 	s.eventually(soon, s.haveAllLeft(replicas))
@@ -138,7 +146,7 @@ func (s *scenario) movedOnce(since time.Time, replicas map[string]int) {
 	moved := map[string]bool{}
 	for _, at := range s.seen.left("") {
 		if at.node == "" {
-			continue // the test restarts Kubernetes' controllers: they may create a replica too many, and delete it while it waits for a node
+			continue // the restarted Kubernetes controllers may create an extra replica and delete it before it is bound
 		}
 		left[at.app]++
 		moved[at.name] = true
@@ -147,7 +155,7 @@ func (s *scenario) movedOnce(since time.Time, replicas map[string]int) {
 			want = "surged"
 		}
 		if way := at.way(); way != want || !strings.HasPrefix(at.node, "spot-") {
-			s.Errorf("%s was %s from %s, want it to be %s from a node that goes", at.name, way, at.node, want)
+			s.Errorf("%s was %s from %s, want it %s from a reclaimed node", at.name, way, at.node, want)
 		}
 	}
 	for app, n := range replicas {
@@ -166,7 +174,7 @@ func (s *scenario) movedOnce(since time.Time, replicas map[string]int) {
 		}
 	}
 	if len(done) == 0 {
-		s.Error("the API server has written down nothing")
+		s.Error("the API server has logged no requests")
 	}
 }
 
@@ -176,16 +184,17 @@ func (s *scenario) startAPIServer(*lab.Process) error {
 	return err
 }
 
-// kept is a program that is started again whenever it ends.
-type kept struct {
+// supervised is a program that is restarted whenever it ends.
+type supervised struct {
 	mu       sync.Mutex
-	process  *lab.Process // the last that was started
+	process  *lab.Process // the latest process
 	restarts int
 }
 
-// keep starts a program again whenever it ends, until the test ends: at once the first time and then after a pause, like a kubelet.
-func (s *scenario) keep(p *lab.Process, pause time.Duration) *kept {
-	k := &kept{process: p}
+// supervise restarts a program whenever it ends, until the test ends. Like a kubelet, it restarts
+// the program at once the first time, and later after a pause.
+func (s *scenario) supervise(p *lab.Process, pause time.Duration) *supervised {
+	k := &supervised{process: p}
 	ctx, cancel := context.WithCancel(s.ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -219,15 +228,15 @@ func (s *scenario) keep(p *lab.Process, pause time.Duration) *kept {
 	return k
 }
 
-// running returns the program as it was started last.
-func (k *kept) running() *lab.Process {
+// running returns the latest process of the program.
+func (k *supervised) running() *lab.Process {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.process
 }
 
-// count tells how often it was started again so far.
-func (k *kept) count() int {
+// count returns the number of restarts so far.
+func (k *supervised) count() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.restarts

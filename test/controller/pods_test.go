@@ -16,37 +16,39 @@ import (
 
 const releasedAnnotation = "spot-aware-scheduler.io/released"
 
-// sighting is what was seen of one pod. Times are those of its arrival here; a zero time means not yet.
+// sighting contains the observations of one pod. Times are the times of arrival in the test; a
+// zero time means not yet.
 type sighting struct {
 	app, name string
-	// node is the last one it was on.
+	// node is its latest node.
 	node string
-	// released is when it was first seen to have been taken out of its ReplicaSet, restored when it was first seen to be given back.
+	// released is the first observation of its release from its ReplicaSet, restored that of its
+	// restoration.
 	released, restored time.Time
-	// evicted is whether it goes because of an eviction.
+	// evicted reports whether the pod terminates because of an eviction.
 	evicted bool
-	// leaves is when it was seen to terminate or to have vanished.
+	// leaves is the first observation of its termination or deletion.
 	leaves time.Time
 }
 
-// history is what a watch has seen of the pods of a scenario's namespace. It fails the test at once when an app has fewer ready pods than
-// it was promised.
+// history contains a watch's observations of the pods of a scenario's namespaces. It fails the
+// test at once when an app has fewer ready pods than required.
 type history struct {
 	t  testing.TB
 	mu sync.Mutex
-	// over is true when the test has ended, and its pods go.
+	// over is true when the test has ended and its pods are deleted.
 	over  bool
 	pods  map[types.UID]*sighting
 	ready map[string]map[types.UID]bool // by app: ready and not terminating, as a PodDisruptionBudget counts
 	least map[string]int
 }
 
-// watch starts to watch the pods of the scenario's namespace, until the test ends.
+// watch watches the pods of the scenario's namespace until the test ends.
 func (s *scenario) watch() *history {
 	s.Helper()
 	h := &history{t: s.T, pods: map[types.UID]*sighting{}, ready: map[string]map[types.UID]bool{}, least: map[string]int{}}
 	h.follow(s, s.namespace)
-	s.Cleanup(func() { // before what the scenario made is removed
+	s.Cleanup(func() { // before the cleanup of the scenario
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.over = true
@@ -54,29 +56,30 @@ func (s *scenario) watch() *history {
 	return h
 }
 
-// follow has h told of the pods of a namespace from now on, by a watch of its own: one that an outage has broken is back only after up to a
-// minute, and would not know what happened meanwhile. No two apps of a scenario have one name.
+// follow makes h observe the pods of a namespace from now on, with a new watch. A watch that an
+// outage has interrupted recovers only after up to a minute and misses the changes in between.
+// App names are unique in a scenario.
 func (h *history) follow(s *scenario, namespace string) {
 	s.Helper()
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace))
 	registration, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { h.take(time.Now(), object.(*v1.Pod), false) },
-		UpdateFunc: func(_, object any) { h.take(time.Now(), object.(*v1.Pod), false) },
+		AddFunc:    func(object any) { h.observe(time.Now(), object.(*v1.Pod), false) },
+		UpdateFunc: func(_, object any) { h.observe(time.Now(), object.(*v1.Pod), false) },
 		DeleteFunc: func(object any) {
 			if missed, ok := object.(cache.DeletedFinalStateUnknown); ok {
 				object = missed.Obj
 			}
-			h.take(time.Now(), object.(*v1.Pod), true)
+			h.observe(time.Now(), object.(*v1.Pod), true)
 		},
 	})
 	s.must(err)
 	factory.Start(s.ctx.Done())
 	if !cache.WaitForCacheSync(s.ctx.Done(), registration.HasSynced) {
-		s.Fatal("the test ended before its watch had begun")
+		s.Fatal("the test ended before its watch started")
 	}
 }
 
-func (h *history) take(now time.Time, pod *v1.Pod, deleted bool) {
+func (h *history) observe(now time.Time, pod *v1.Pod, deleted bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.over {
@@ -89,7 +92,7 @@ func (h *history) take(now time.Time, pod *v1.Pod, deleted bool) {
 		h.pods[pod.UID] = at
 	}
 	if !at.leaves.IsZero() {
-		return // a watch that is late tells of it as it was before
+		return // a late watch reports an older state
 	}
 	first := func(t *time.Time) {
 		if t.IsZero() {
@@ -120,7 +123,7 @@ func (h *history) take(now time.Time, pod *v1.Pod, deleted bool) {
 	} else if ready[pod.UID] {
 		delete(ready, pod.UID)
 		if len(ready) < h.least[app] {
-			h.t.Errorf("%s: %d pods are ready at %s without %s on %s, and at least %d must be",
+			h.t.Errorf("%s: %d pods are ready at %s without %s on %s, want at least %d",
 				app, len(ready), now.Format("15:04:05.000"), pod.Name, pod.Spec.NodeName, h.least[app])
 		}
 	}
@@ -132,25 +135,27 @@ func isReady(pod *v1.Pod) bool {
 	})
 }
 
-// promise has the test fail at every moment at which fewer pods of the app are ready. So many must be now.
-func (h *history) promise(app string, least int) {
+// requireReady makes the test fail at every moment with fewer ready pods of the app. At least as
+// many must be ready now.
+func (h *history) requireReady(app string, least int) {
 	h.t.Helper()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if now := len(h.ready[app]); now < least {
-		h.t.Fatalf("%s: %d pods are ready, and %d must be from the start", app, now, least)
+		h.t.Fatalf("%s: %d pods are ready, want at least %d from the start", app, now, least)
 	}
 	h.least[app] = least
 }
 
-// readyOf returns how many pods of the app are ready.
+// readyOf returns the number of ready pods of the app.
 func (h *history) readyOf(app string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.ready[app])
 }
 
-// all returns what was seen of the pods of an app, in the order in which they left; "" for all apps.
+// all returns the observations of the pods of an app, in the order in which they left; "" for all
+// apps.
 func (h *history) all(app string) []sighting {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -164,12 +169,12 @@ func (h *history) all(app string) []sighting {
 	return found
 }
 
-// left returns those of all that have left, or begun to.
+// left returns the observations of the pods that have left or are terminating.
 func (h *history) left(app string) []sighting {
 	return slices.DeleteFunc(h.all(app), func(at sighting) bool { return at.leaves.IsZero() })
 }
 
-// gone counts those that have left, or begun to.
+// gone counts the pods that have left or are terminating.
 func (h *history) gone() (n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -181,7 +186,7 @@ func (h *history) gone() (n int) {
 	return n
 }
 
-// haveLeft returns a check that the watch has seen so many pods leave, or more.
+// haveLeft returns a check that at least `want` pods have left.
 func (s *scenario) haveLeft(want int) func() error {
 	return func() error {
 		if gone := s.seen.gone(); gone < want {
@@ -191,7 +196,8 @@ func (s *scenario) haveLeft(want int) func() error {
 	}
 }
 
-// haveAllLeft returns a check that the watch has seen as many pods leave as all apps together have replicas, or more.
+// haveAllLeft returns a check that at least as many pods have left as all apps have replicas
+// together.
 func (s *scenario) haveAllLeft(replicas map[string]int) func() error {
 	all := 0
 	for _, n := range replicas {
@@ -200,7 +206,8 @@ func (s *scenario) haveAllLeft(replicas map[string]int) func() error {
 	return s.haveLeft(all)
 }
 
-// touched returns the names of the pods of an app that were released or have left; "" for all apps.
+// touched returns the names of the pods of an app that were released or have left; "" for all
+// apps.
 func (h *history) touched(app string) []string {
 	var names []string
 	for _, at := range h.all(app) {

@@ -13,12 +13,13 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestLongProtectWithoutController: the scheduler deletes the budgets of a controller that was killed, and the drain that waits for them
-// ends. A controller that runs again makes them again. (Row 6 of drains.)
+// TestLongProtectWithoutController: the scheduler deletes the budgets of a controller that was
+// killed, and the drain that waits for them ends. A restarted controller recreates them. (Row 6
+// of drains.)
 func TestLongProtectWithoutController(t *testing.T) {
 	s := start(t, live.OnDemand(2, 5)...)
 	s.deploy("one", 1, protected)
-	s.eventually(soon, s.is("one", split{OnDemand: 1}))
+	s.eventually(soon, s.hasSplit("one", split{OnDemand: 1}))
 	s.control(drains())
 	s.eventually(soon, s.guards("one", "0"))
 	s.must(s.controller.Kill())
@@ -28,13 +29,13 @@ func TestLongProtectWithoutController(t *testing.T) {
 	s.must(err)
 	t.Logf("the drain took %s", took.Round(time.Millisecond))
 	if took < 4*time.Minute {
-		t.Errorf("the drain took %s: a controller that is replaced within 5 min is to find its budgets", took)
+		t.Errorf("the drain took %s: a controller that restarts within 5 min must find its budgets", took)
 	}
 	s.must(s.unguarded("one")())
-	s.eventually(soon, s.is("one", split{OnDemand: 1}))
+	s.eventually(soon, s.hasSplit("one", split{OnDemand: 1}))
 
 	s.control(drains())
-	s.eventually(time.Minute, s.guards("one", "0")) // the lease of the one that was killed ends first
+	s.eventually(time.Minute, s.guards("one", "0")) // the lease of the killed controller must expire first
 }
 
 // TestLongProtectBesideJob: Kubernetes cannot count the pods of a Deployment together with that of a Job, although it has ended, and allows no

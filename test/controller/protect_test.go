@@ -14,14 +14,16 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// The controller keeps a PodDisruptionBudget for the Deployments that ask for it, so that a drain waits for their replacements.
+// The controller creates PodDisruptionBudgets for Deployments that opt in, so that a drain waits
+// for their replacements.
 
 const protectAnnotation = "spot-aware-scheduler.io/protect"
 
-// protected is an edit that asks for protection.
+// protected is an edit that opts in to protection.
 var protected = annotated(protectAnnotation, "true")
 
-// guards returns a check that the controller's budget of the app exists, is worked out, and lets so many pods be unavailable.
+// guards returns a check that the controller's budget of the app exists, has a status, and allows
+// `maxUnavailable` unavailable pods.
 func (s *scenario) guards(app, maxUnavailable string) func() error {
 	return func() error {
 		b, err := client.PolicyV1().PodDisruptionBudgets(s.namespace).Get(s.ctx, app+"-protected", metav1.GetOptions{})
@@ -29,19 +31,19 @@ func (s *scenario) guards(app, maxUnavailable string) func() error {
 			return err
 		}
 		if got := b.Spec.MaxUnavailable.String(); got != maxUnavailable || b.Status.ObservedGeneration < b.Generation {
-			return fmt.Errorf("budget of %s lets %s be unavailable (worked out: %d of %d), want %s",
+			return fmt.Errorf("budget of %s allows %s unavailable pods (observed generation %d of %d), want %s",
 				app, got, b.Status.ObservedGeneration, b.Generation, maxUnavailable)
 		}
 		return nil
 	}
 }
 
-// unguarded returns a check that the controller keeps no budget of the app.
+// unguarded returns a check that the controller has no budget for the app.
 func (s *scenario) unguarded(app string) func() error {
 	return func() error {
 		_, err := client.PolicyV1().PodDisruptionBudgets(s.namespace).Get(s.ctx, app+"-protected", metav1.GetOptions{})
 		if err == nil {
-			return fmt.Errorf("%s has a budget of the controller's", app)
+			return fmt.Errorf("the controller has a budget for %s", app)
 		}
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -50,8 +52,9 @@ func (s *scenario) unguarded(app string) func() error {
 	}
 }
 
-// TestProtect: a drain of three singletons without budgets leaves none of them without a ready endpoint, and ends by itself. Their budgets are
-// there as long as it is asked for and no other budget selects the pods. (Row 6 of drains.)
+// TestProtect: during a drain of three singletons without budgets of their own, each always has a
+// ready endpoint, and the drain ends. The controller's budgets exist as long as the Deployments
+// opt in and no other budget selects the pods. (Row 6 of drains.)
 func TestProtect(t *testing.T) {
 	s := start(t, live.OnDemand(1, 5)...)
 	apps := []string{"one", "two", "three"}
@@ -59,7 +62,7 @@ func TestProtect(t *testing.T) {
 		s.deploy(app, 1, protected)
 	}
 	for _, app := range apps {
-		s.eventually(soon, s.is(app, split{OnDemand: 1}))
+		s.eventually(soon, s.hasSplit(app, split{OnDemand: 1}))
 		s.serve(app, 1)
 	}
 	s.addNodes(live.OnDemand(2, 5)[1:]...)
@@ -74,7 +77,7 @@ func TestProtect(t *testing.T) {
 	s.must(s.empty("od-1")())
 	s.eventually(soon, s.nothingReleased)
 	for _, app := range apps {
-		s.eventually(soon, s.whole(app, 1))
+		s.eventually(soon, s.complete(app, 1))
 	}
 	s.eventually(soon, s.moved(3, "surge", "drain"))
 
@@ -88,8 +91,9 @@ func TestProtect(t *testing.T) {
 	s.eventually(soon, s.guards("two", "0"))
 }
 
-// TestProtectOfWhatIsNotReplaced: a pod whose replacement finds no room is held for surgeTimeout, one that can never be replaced first is not
-// held at all, and a StatefulSet has no budget. Events say so.
+// TestProtectOfWhatIsNotReplaced: if a replacement finds no room, the budget protects the pod for
+// surgeTimeout. A pod that can never be replaced first is not protected, and a StatefulSet gets
+// no budget. Events state the reasons.
 func TestProtectOfWhatIsNotReplaced(t *testing.T) {
 	s := start(t, live.OnDemand(1, 5)...)
 	s.deploy("stuck", 1, protected)
@@ -106,7 +110,7 @@ func TestProtectOfWhatIsNotReplaced(t *testing.T) {
 	}, metav1.CreateOptions{})
 	s.must(err)
 	for _, app := range []string{"stuck", "recreated", "set"} {
-		s.eventually(soon, s.is(app, split{OnDemand: 1}))
+		s.eventually(soon, s.hasSplit(app, split{OnDemand: 1}))
 	}
 	with := drains()
 	with["migration.surgeTimeout"] = "10s"
@@ -120,7 +124,7 @@ func TestProtectOfWhatIsNotReplaced(t *testing.T) {
 	s.must(err)
 	t.Logf("the drain took %s", took.Round(time.Millisecond))
 	if took < 10*time.Second || took > 25*time.Second {
-		t.Errorf("the drain took %s, want it to be held for 10 s, and for little longer", took)
+		t.Errorf("the drain took %s, want 10 s and little more", took)
 	}
 	s.eventually(soon, s.told("stuck", "ProtectionRelaxed", "is to leave node od-1, and was not replaced within 10s"))
 	s.uncordon("od-1")

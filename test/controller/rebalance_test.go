@@ -15,22 +15,23 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// quiet is how long nothing happens where nothing is to happen: several rounds.
+// quiet is the time in which nothing may happen: several sync periods.
 const quiet = 10 * time.Second
 
-// TestHealsALostNode: a replica of the floor was lost with its node and runs on spot. It goes back when on-demand has room, never before,
-// and then nothing moves any more. (Rows 9 and 13.)
+// TestHealsALostNode: a replica of the floor lost its node and runs on spot. The controller
+// returns it when on-demand has room, but not before, and moves nothing after that. (Rows 9 and
+// 13.)
 func TestHealsALostNode(t *testing.T) {
 	s := start(t, append(live.Spot(2, 10), live.OnDemand(1, 2)...)...)
 	for _, app := range []string{"one", "two"} {
 		s.deploy(app, 3, annotated(fallbackAfter, "3s"))
 	}
 	for _, app := range []string{"one", "two"} {
-		s.eventually(soon, s.is(app, split{OnDemand: 1, Spot: 2}))
+		s.eventually(soon, s.hasSplit(app, split{OnDemand: 1, Spot: 2}))
 	}
 	s.loseNodes("od-1")
 	for _, app := range []string{"one", "two"} {
-		s.eventually(soon, s.is(app, split{Spot: 3}))
+		s.eventually(soon, s.hasSplit(app, split{Spot: 3}))
 		s.protect(app, 3, maxUnavailable("1"))
 	}
 	before := len(s.seen.touched(""))
@@ -45,7 +46,7 @@ func TestHealsALostNode(t *testing.T) {
 
 	s.addNodes(live.OnDemand(2, 5)[1:]...)
 	for _, app := range []string{"one", "two"} {
-		s.eventually(2*soon, s.is(app, split{OnDemand: 1, Spot: 2}))
+		s.eventually(2*soon, s.hasSplit(app, split{OnDemand: 1, Spot: 2}))
 	}
 	s.eventually(soon, s.moved(2, "surge", "heal"))
 	s.stays(quiet, s.moved(2, "surge", "heal"))
@@ -54,11 +55,12 @@ func TestHealsALostNode(t *testing.T) {
 	}
 }
 
-// TestHealsAPausedRollout: each of two revisions is within its budget, and together they lack their floor. (Row 9.)
+// TestHealsAPausedRollout: each of two revisions is within its budget, but together they are
+// below the floor. (Row 9.)
 func TestHealsAPausedRollout(t *testing.T) {
 	s := start(t, append(live.Spot(2, 10), live.OnDemand(1, 2)...)...)
 	s.deploy("app", 4, annotated(minOnDemand, "2"), annotated(fallbackAfter, "3s"))
-	s.eventually(soon, s.is("app", split{OnDemand: 2, Spot: 2}))
+	s.eventually(soon, s.hasSplit("app", split{OnDemand: 2, Spot: 2}))
 	s.update("app", "app:2")
 	s.eventually(soon, func() error {
 		if d := s.deployment("app"); d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas < 2 {
@@ -103,22 +105,24 @@ func TestHealsAPausedRollout(t *testing.T) {
 	})
 }
 
-// TestMakesRoom: a singleton waits for on-demand that is full of replicas which may run on spot. (Row 10.)
+// TestMakesRoom: a singleton waits for on-demand, which is full of replicas that may run on spot.
+// (Row 10.)
 func TestMakesRoom(t *testing.T) {
 	s := start(t, live.OnDemand(1, 3)...)
 	s.deploy("surplus", 3)
-	s.eventually(soon, s.is("surplus", split{OnDemand: 3}))
+	s.eventually(soon, s.hasSplit("surplus", split{OnDemand: 3}))
 	s.addNodes(live.Spot(2, 10)...)
 	s.deploy("single", 1, annotated(fallbackAfter, "never"))
 	s.protect("surplus", 3, maxUnavailable("1"))
 	s.control(only("makeRoom"))
-	s.eventually(2*soon, s.is("single", split{OnDemand: 1}))
-	s.eventually(soon, s.is("surplus", split{OnDemand: 2, Spot: 1}))
+	s.eventually(2*soon, s.hasSplit("single", split{OnDemand: 1}))
+	s.eventually(soon, s.hasSplit("surplus", split{OnDemand: 2, Spot: 1}))
 	s.eventually(soon, s.counts(1, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "make-room", "outcome": "moved"}))
 	s.stays(quiet, s.counts(1, "spot_aware_scheduler_migrations_total", nil))
 }
 
-// TestReturnsToSpot: what had to go to on-demand costs in the end what it would cost if it were placed now. (Row 11.)
+// TestReturnsToSpot: replicas that were moved to on-demand return. In the end, the cost equals
+// the cost of a new placement. (Row 11.)
 func TestReturnsToSpot(t *testing.T) {
 	s := start(t, live.OnDemand(2, 8)...)
 	replicas := map[string]int{"four": 4, "six": 6, "single": 1}
@@ -126,26 +130,26 @@ func TestReturnsToSpot(t *testing.T) {
 		s.deploy(app, int32(n))
 	}
 	for app, n := range replicas {
-		s.eventually(soon, s.is(app, split{OnDemand: n}))
+		s.eventually(soon, s.hasSplit(app, split{OnDemand: n}))
 		s.protect(app, n, maxUnavailable("1"))
 	}
 	s.addNodes(live.Spot(3, 10)...)
 	s.control(only("returnToSpot"))
 	for app, n := range replicas {
-		s.eventually(90*time.Second, s.is(app, split{OnDemand: 1, Spot: n - 1}))
+		s.eventually(90*time.Second, s.hasSplit(app, split{OnDemand: 1, Spot: n - 1}))
 	}
 	s.eventually(soon, s.moved(8, "surge", "return-to-spot"))
 	s.stays(quiet, s.moved(8, "surge", "return-to-spot"))
 
-	// So does what is placed anew beside it, and so costs the same.
+	// New workloads beside them get the same placement, so the cost is the same.
 	for app, n := range replicas {
 		s.deploy("fresh-"+app, int32(n))
-		s.eventually(soon, s.is("fresh-"+app, split{OnDemand: 1, Spot: n - 1}))
+		s.eventually(soon, s.hasSplit("fresh-"+app, split{OnDemand: 1, Spot: n - 1}))
 	}
 }
 
-// TestRolloutThatHoldsItsOwnRoom: on-demand has room for the old floor only. The rollout finishes, and costs the floor no longer than it
-// runs. (Row 13b.)
+// TestRolloutThatHoldsItsOwnRoom: on-demand has room only for the floor of the old revision. The
+// rollout finishes, and the floor is unmet only during the rollout. (Row 13b.)
 func TestRolloutThatHoldsItsOwnRoom(t *testing.T) {
 	s := start(t, append(live.Spot(2, 10), live.OnDemand(1, 1)...)...)
 	s.deploy("app", 3, func(d *appsv1.Deployment) {
@@ -153,7 +157,7 @@ func TestRolloutThatHoldsItsOwnRoom(t *testing.T) {
 			MaxSurge: ptr.To(intstr.FromInt32(1)), MaxUnavailable: ptr.To(intstr.FromInt32(0)),
 		}}
 	})
-	s.eventually(soon, s.is("app", split{OnDemand: 1, Spot: 2}))
+	s.eventually(soon, s.hasSplit("app", split{OnDemand: 1, Spot: 2}))
 	s.protect("app", 3, maxUnavailable("1"))
 	s.control(nil)
 	s.update("app", "app:2")
@@ -164,7 +168,7 @@ func TestRolloutThatHoldsItsOwnRoom(t *testing.T) {
 		}
 		return nil
 	})
-	s.eventually(time.Minute, s.is("app", split{OnDemand: 1, Spot: 2}))
+	s.eventually(time.Minute, s.hasSplit("app", split{OnDemand: 1, Spot: 2}))
 	s.eventually(soon, func() error {
 		if deficits := s.auditor.Deficits(); len(deficits) > 0 {
 			return fmt.Errorf("below its floor: %v", deficits)
@@ -173,19 +177,20 @@ func TestRolloutThatHoldsItsOwnRoom(t *testing.T) {
 	})
 }
 
-// TestScaleDownLeavesTheFloor: the replicas on on-demand remain, for at most one patch of each. (Row 8.)
+// TestScaleDownLeavesTheFloor: the replicas on on-demand survive a scale-down. The controller
+// patches each replica at most once. (Row 8.)
 func TestScaleDownLeavesTheFloor(t *testing.T) {
 	s := start(t, append(live.Spot(2, 10), live.OnDemand(2, 10)...)...)
 	s.deploy("app", 10, annotated(minOnDemand, "3"))
-	// What a user has set stays, and is not added to.
+	// A deletion cost that a user has set stays, and the controller adds no other.
 	s.deploy("own", 4, annotated(minOnDemand, "2"), func(d *appsv1.Deployment) {
 		d.Spec.Template.Annotations = map[string]string{deletionCost: "-5"}
 	})
-	s.eventually(soon, s.is("app", split{OnDemand: 3, Spot: 7}))
-	s.eventually(soon, s.is("own", split{OnDemand: 2, Spot: 2}))
+	s.eventually(soon, s.hasSplit("app", split{OnDemand: 3, Spot: 7}))
+	s.eventually(soon, s.hasSplit("own", split{OnDemand: 2, Spot: 2}))
 	floor := s.costly("app")
 	if len(floor) != 0 {
-		t.Fatalf("costly before the controller: %v", floor)
+		t.Fatalf("pods with a deletion cost before the controller started: %v", floor)
 	}
 	began := time.Now()
 	s.control(nil)
@@ -196,18 +201,18 @@ func TestScaleDownLeavesTheFloor(t *testing.T) {
 		return nil
 	})
 	floor = s.costly("app")
-	// So that the ReplicaSet's controller knows of them, too: nothing tells when.
+	// Wait until the ReplicaSet controller has observed the costs. No API reports that.
 	s.stays(2*time.Second, func() error {
 		if now := s.costly("app"); !slices.Equal(now, floor) {
-			return fmt.Errorf("the costs are those of %v now, and were of %v", now, floor)
+			return fmt.Errorf("the pods with a deletion cost are %v now, and were %v", now, floor)
 		}
 		return nil
 	})
 	s.scale("app", 3)
-	s.eventually(soon, s.is("app", split{OnDemand: 3}))
-	s.stays(quiet, s.is("app", split{OnDemand: 3}))
+	s.eventually(soon, s.hasSplit("app", split{OnDemand: 3}))
+	s.stays(quiet, s.hasSplit("app", split{OnDemand: 3}))
 	if left := s.costly("app"); !slices.Equal(left, floor) {
-		t.Errorf("those that remain are %v, want the floor, %v", left, floor)
+		t.Errorf("the remaining pods are %v, want the floor, %v", left, floor)
 	}
 	patches := map[string]int{}
 	for _, r := range s.writes(began) {

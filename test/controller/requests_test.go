@@ -16,7 +16,8 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// auditPolicy has the API server write down what the controller asks of it, and for changes of nodes also the answer.
+// auditPolicy makes the API server log the controller's requests, with the responses to changes
+// of nodes.
 const auditPolicy = `
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -31,7 +32,7 @@ rules:
 - level: None
 `
 
-// request is one that a controller made.
+// request is a request of a controller.
 type request struct {
 	at                                                 time.Time
 	verb, resource, subresource, namespace, name, code string
@@ -41,7 +42,8 @@ func (r request) String() string {
 	return fmt.Sprintf("%s %s %s/%s %s/%s: %s", r.at.Format("15:04:05.000"), r.verb, r.resource, r.subresource, r.namespace, r.name, r.code)
 }
 
-// writes reports whether the request changes something, apart from the lease, events, and questions of who asks for metrics.
+// writes reports whether the request changes an object, other than leases, events, and reviews of
+// clients of the metrics endpoint.
 func (r request) writes() bool {
 	return slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, r.verb) &&
 		!slices.Contains([]string{"leases", "events", "tokenreviews", "subjectaccessreviews"}, r.resource)
@@ -57,7 +59,8 @@ type ledger struct {
 	nodes    map[string]map[uint64]bool // the versions of nodes that a controller wrote
 }
 
-// since returns the requests that were received at this moment or later, in the order in which they ended.
+// since returns the requests that the API server received at this moment or later, in the order
+// of their completion.
 func (l *ledger) since(moment time.Time) ([]request, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,16 +79,16 @@ func (l *ledger) wrote(node string, resourceVersion uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.read(); err != nil {
-		panic(err) // the file is this test's own
+		panic(err) // the test owns the file
 	}
 	return l.nodes[node][resourceVersion]
 }
 
-// read takes in the lines that are complete by now.
+// read parses the complete lines that were added since the last call.
 func (l *ledger) read() error {
 	log, err := os.Open(l.file)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // nothing was asked yet
+		return nil // no request yet
 	}
 	if err != nil {
 		return err
@@ -104,13 +107,13 @@ func (l *ledger) read() error {
 			return err
 		}
 		l.offset += int64(len(line))
-		if err := l.take(line); err != nil {
+		if err := l.parse(line); err != nil {
 			return fmt.Errorf("reading %s: %w", l.file, err)
 		}
 	}
 }
 
-func (l *ledger) take(line []byte) error {
+func (l *ledger) parse(line []byte) error {
 	var event auditv1.Event
 	if err := json.Unmarshal(line, &event); err != nil {
 		return err
@@ -135,7 +138,7 @@ func (l *ledger) take(line []byte) error {
 	}
 	version, err := strconv.ParseUint(answer.ResourceVersion, 10, 64)
 	if err != nil {
-		return nil // a Status: the request was refused
+		return nil // a Status: the request failed
 	}
 	if l.nodes[r.name] == nil {
 		l.nodes[r.name] = map[uint64]bool{}
@@ -144,16 +147,17 @@ func (l *ledger) take(line []byte) error {
 	return nil
 }
 
-// writes returns what controllers changed, or tried to, since this moment.
+// writes returns the changes that controllers made or attempted since this moment.
 func (s *scenario) writes(since time.Time) []request {
 	s.Helper()
-	all, err := asked.since(since)
+	all, err := requestLog.since(since)
 	s.must(err)
 	return slices.DeleteFunc(all, func(r request) bool { return !r.writes() })
 }
 
-// ahead returns by how many requests for these resources controllers were ahead of so many a second since this moment, when that was most.
-func (s *scenario) ahead(since time.Time, perSecond float64, resources ...string) (most int) {
+// excess returns the largest number of requests for these resources by which controllers exceeded
+// a rate since this moment.
+func (s *scenario) excess(since time.Time, perSecond float64, resources ...string) (most int) {
 	s.Helper()
 	for i, r := range s.requests(since, resources...) {
 		most = max(most, i+1-int(perSecond*r.at.Sub(since).Seconds()))
@@ -161,7 +165,8 @@ func (s *scenario) ahead(since time.Time, perSecond float64, resources ...string
 	return most
 }
 
-// busiest returns the most requests for these resources that controllers made within one second since this moment.
+// busiest returns the largest number of requests for these resources within one second since this
+// moment.
 func (s *scenario) busiest(since time.Time, resources ...string) int {
 	s.Helper()
 	all := s.requests(since, resources...)
@@ -175,10 +180,11 @@ func (s *scenario) busiest(since time.Time, resources ...string) int {
 	return most
 }
 
-// requests returns what controllers asked for these resources since this moment, in the order in which it was received.
+// requests returns the controllers' requests for these resources since this moment, in the order
+// of their reception.
 func (s *scenario) requests(since time.Time, resources ...string) []request {
 	s.Helper()
-	all, err := asked.since(since)
+	all, err := requestLog.since(since)
 	s.must(err)
 	all = slices.DeleteFunc(all, func(r request) bool { return !slices.Contains(resources, r.resource) })
 	slices.SortFunc(all, func(a, b request) int { return a.at.Compare(b.at) })

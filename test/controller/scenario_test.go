@@ -17,10 +17,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// soon is how long what should happen at once may take on a loaded machine.
+// soon limits the time of an immediate reaction on a loaded machine.
 const soon = live.Soon
 
-// scenario is one test's part of the cluster. Whatever it made goes with the test.
+// scenario is the state of one test. Its objects are deleted at the end of the test.
 type scenario struct {
 	*testing.T
 	ctx       context.Context
@@ -30,25 +30,26 @@ type scenario struct {
 	began      time.Time
 	scheduler  *lab.Process
 	controller *lab.Process // nil until control
-	// seen is what has become of the scenario's pods.
+	// seen contains the observations of the scenario's pods.
 	seen *history
-	// auditor watches the whole test, and fails it at every finding.
+	// auditor watches the whole test and fails the test at every finding.
 	auditor *audit.Auditor
-	// forbids: the test has the API server refuse what the controller has the right to do.
+	// forbids: the test makes the API server deny some rights of the controller.
 	forbids bool
-	// starts are when the API server started during the test.
+	// starts are the restarts of the API server during the test.
 	starts []live.Start
 }
 
-// settings are fields of the controller's configuration, with their paths. All others are as shipped.
+// settings are fields of the controller's configuration, by path. All other fields have their
+// shipped values.
 type settings map[string]any
 
-// interruptionsOnly leaves out what moves pods on nodes that stay.
+// interruptionsOnly disables all moves from nodes that are not interrupted.
 func interruptionsOnly() settings {
 	return settings{"rebalance.heal": false, "rebalance.makeRoom": false, "rebalance.returnToSpot": false, "deletionCosts.enabled": false}
 }
 
-// only leaves out all rebalancing but this, which need not wait for calm.
+// only enables one kind of rebalancing, without a calm period.
 func only(reason string) settings {
 	return settings{
 		"rebalance.heal": false, "rebalance.makeRoom": false, "rebalance.returnToSpot": false, "deletionCosts.enabled": false,
@@ -72,7 +73,7 @@ func (f settings) edit(config map[string]any) {
 	}
 }
 
-// start starts a scheduler, and no controller yet, with these nodes.
+// start starts a scheduler with these nodes. It starts no controller.
 func start(t *testing.T, nodes ...lab.NodeSpec) *scenario {
 	t.Helper()
 	s := &scenario{T: t, ctx: t.Context(), began: time.Now()}
@@ -83,9 +84,9 @@ func start(t *testing.T, nodes ...lab.NodeSpec) *scenario {
 	s.must(err)
 	policy, err := audit.PolicyFromSchedulerConfig(config)
 	s.must(err)
-	s.auditor = audit.Watch(t, controlPlane.Config(), audit.Options{Policy: policy, Wrote: asked.wrote, Forged: hostile})
+	s.auditor = audit.Watch(t, controlPlane.Config(), audit.Options{Policy: policy, Wrote: requestLog.wrote, Forged: hostile})
 	s.seen = s.watch()
-	// A lost wake-up must show: nothing may have waiting pods tried again by the clock alone.
+	// The periodic flush of unschedulable pods would hide lost wake-ups, so it is disabled.
 	s.scheduler, err = controlPlane.StartScheduler(s.ctx, lab.SchedulerOptions{Flags: []string{"--pod-max-in-unschedulable-pods-duration=1h"}})
 	s.must(err)
 	return s
@@ -98,8 +99,9 @@ func (s *scenario) newNamespace() string {
 	return ns.Name
 }
 
-// parts returns the scenario n times, each in a namespace of its own, for the workloads that are made there. Nobody has hundreds of
-// PodDisruptionBudgets in one namespace: the API server reads all of them at every eviction there.
+// parts returns the scenario n times, each with a namespace of its own for its workloads. Real
+// clusters do not have hundreds of PodDisruptionBudgets in one namespace: the API server reads
+// all budgets at every eviction there.
 func (s *scenario) parts(n int) []*scenario {
 	s.Helper()
 	parts := make([]*scenario, n)
@@ -127,7 +129,8 @@ func (s *scenario) another(with settings, flags ...string) *lab.Process {
 	return p
 }
 
-// clean removes all that the scenario made, and stops its programs first so that nothing is moved or placed any more.
+// clean deletes all objects of the scenario. It stops the programs first, so that no pod is moved
+// or bound meanwhile.
 func (s *scenario) clean() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -137,7 +140,7 @@ func (s *scenario) clean() {
 	}
 	for _, p := range append(controlPlane.Schedulers(), controlPlane.Controllers()...) {
 		if p.Err() != nil && p != s.scheduler && p != s.controller {
-			continue // an earlier test's, or ended by this one
+			continue // of an earlier test, or ended by this test
 		}
 		if s.Failed() {
 			s.Logf("the log of %s ends with:\n%s", p.Name, live.Tail(p.Log, 40))
@@ -147,7 +150,7 @@ func (s *scenario) clean() {
 		}
 	}
 	s.checkRights()
-	// Without the old leases the next ones lead at once.
+	// Without the old leases, the next programs become leaders at once.
 	for _, lease := range []string{"spot-aware-scheduler", "spot-controller"} {
 		if err := client.CoordinationV1().Leases("kube-system").Delete(ctx, lease, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			s.Error(err)
@@ -169,7 +172,7 @@ func (s *scenario) clean() {
 	}
 }
 
-// logPods logs the pods of the scenario's namespace, and what its budgets said of them.
+// logPods logs the pods of the scenario's namespace and the status of its budgets.
 func (s *scenario) logPods(ctx context.Context) {
 	pods, err := client.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -190,7 +193,7 @@ func (s *scenario) logPods(ctx context.Context) {
 	}
 }
 
-// logEvents logs what the controller told, each reason with a few notes.
+// logEvents logs the controller's events: the number of each reason, and some notes.
 func (s *scenario) logEvents(ctx context.Context) {
 	list, err := client.EventsV1().Events(s.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -208,16 +211,17 @@ func (s *scenario) logEvents(ctx context.Context) {
 	s.Logf("events of the controller by reason: %v", told)
 }
 
-// examined are the programs whose logs an earlier test has searched.
-var examined = map[*lab.Process]bool{}
+// checkedLogs are the programs whose logs were already searched in an earlier test.
+var checkedLogs = map[*lab.Process]bool{}
 
-// checkRights fails the test when a program that ended during it lacked a right. All of them run with the ServiceAccounts that ship.
+// checkRights fails the test if a program that ended during the test lacked a right. All programs
+// run with the shipped ServiceAccounts.
 func (s *scenario) checkRights() {
 	for _, p := range append(controlPlane.Schedulers(), controlPlane.Controllers()...) {
-		if examined[p] || p.Err() == nil {
+		if checkedLogs[p] || p.Err() == nil {
 			continue
 		}
-		examined[p] = true
+		checkedLogs[p] = true
 		if s.forbids {
 			continue
 		}
@@ -242,7 +246,7 @@ func (s *scenario) addNodes(nodes ...lab.NodeSpec) {
 	}
 }
 
-// loseNodes deletes nodes with all that is on them, as if nobody had known beforehand.
+// loseNodes deletes nodes and their pods, like a reclaim without notice.
 func (s *scenario) loseNodes(names ...string) {
 	s.Helper()
 	now := int64(0)
@@ -267,13 +271,13 @@ func (s *scenario) editNode(name string, edit func(*v1.Node)) {
 	s.must(live.EditNode(s.ctx, client, soon, name, edit))
 }
 
-// eventually waits until check returns nil, and fails with its last error when that takes longer than limit.
+// eventually waits until check returns nil. It fails with the last error of check after limit.
 func (s *scenario) eventually(limit time.Duration, check func() error) {
 	s.Helper()
 	s.must(live.Until(s.ctx, limit, check))
 }
 
-// stays fails the test unless check returns nil for as long as that: what must not happen has had time to.
+// stays fails the test unless check returns nil during the whole time.
 func (s *scenario) stays(as time.Duration, check func() error) {
 	s.Helper()
 	for end := time.Now().Add(as); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
@@ -281,7 +285,8 @@ func (s *scenario) stays(as time.Duration, check func() error) {
 	}
 }
 
-// counts returns a check that a metric of the controller has this value, summed over the series that have these labels.
+// counts returns a check that a metric of the controller has this value, summed over all series
+// with these labels.
 func (s *scenario) counts(want int, name string, labels map[string]string) func() error {
 	return func() error {
 		got, err := s.counted(name, labels)
@@ -292,18 +297,20 @@ func (s *scenario) counts(want int, name string, labels map[string]string) func(
 	}
 }
 
-// counted returns the sum of a metric of the controller over the series that have these labels.
+// counted returns the sum of a metric of the controller over all series with these labels.
 func (s *scenario) counted(name string, labels map[string]string) (int, error) {
 	sum, err := live.Metric(s.ctx, s.controller, name, labels)
 	return int(math.Round(sum)), err
 }
 
-// moved returns a check that so many pods were moved that way for that reason, and no others at all.
+// moved returns a check that `want` pods were moved in this way for this reason, and no other
+// pods.
 func (s *scenario) moved(want int, way, reason string) func() error {
 	return s.movedBeside(want, want, way, reason)
 }
 
-// movedBeside returns a check that so many pods were moved that way for that reason, and so many in all.
+// movedBeside returns a check that `want` pods were moved in this way for this reason, and
+// `inAll` pods in total.
 func (s *scenario) movedBeside(want, inAll int, way, reason string) func() error {
 	const name = "spot_aware_scheduler_migrations_total"
 	return func() error {
@@ -319,7 +326,7 @@ func (s *scenario) movedBeside(want, inAll int, way, reason string) func() error
 	}
 }
 
-// told returns a check that the object has an event with this reason, whose note says this.
+// The check passes if the object has an event with this reason and with this text in its note.
 func (s *scenario) told(object, reason, note string) func() error {
 	return func() error {
 		list, err := client.EventsV1().Events(s.namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
@@ -333,6 +340,6 @@ func (s *scenario) told(object, reason, note string) func() error {
 			}
 			notes = append(notes, event.Regarding.Name+": "+event.Note)
 		}
-		return fmt.Errorf("no event %s of %s says %q; there are %q", reason, object, note, notes)
+		return fmt.Errorf("no event %s of %s contains %q; notes: %q", reason, object, note, notes)
 	}
 }

@@ -14,17 +14,17 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestLeaseThatIsNotRenewed: pods leave a spot node whose Lease is not renewed any more while its
-// condition still says Ready, and stay on one whose kubelet renews its Lease and reports
+// TestLeaseThatIsNotRenewed: pods leave a spot node whose Lease is not renewed any more although
+// its condition is still Ready. Pods stay on a node whose kubelet renews its Lease and reports
 // Ready=False. The simulated kubelets have no Leases of their own.
 func TestLeaseThatIsNotRenewed(t *testing.T) {
 	s := start(t, live.Spot(1, 5)...)
 	s.deploy("lost", 2, annotated(minOnDemand, "0"))
-	s.eventually(soon, s.is("lost", split{Spot: 2}))
+	s.eventually(soon, s.hasSplit("lost", split{Spot: 2}))
 	s.addNodes(live.Nodes("alive", lab.Spot, "m5.xlarge", 1, 5)...)
 	s.addNodes(live.OnDemand(2, 5)...)
 	s.deploy("alive", 2, annotated(minOnDemand, "0"), onlyOn(v1.LabelHostname, "alive-1"))
-	s.eventually(soon, s.is("alive", split{Spot: 2}))
+	s.eventually(soon, s.hasSplit("alive", split{Spot: 2}))
 
 	dies := make(chan struct{})
 	for _, node := range []string{"spot-1", "alive-1", "od-1", "od-2"} {
@@ -43,12 +43,12 @@ func TestLeaseThatIsNotRenewed(t *testing.T) {
 	silent := time.Now()
 	s.eventually(20*time.Second+soon, s.empty("spot-1"))
 	if after := time.Since(silent); after < 18*time.Second { // the last renewal is up to 2 s older
-		t.Errorf("the node counted as gone after %s, want after 20s", after)
+		t.Errorf("the node counted as reclaimed after %s, want after 20s", after)
 	}
-	s.eventually(soon, s.is("lost", split{OnDemand: 2}))
+	s.eventually(soon, s.hasSplit("lost", split{OnDemand: 2}))
 	for _, c := range s.node("spot-1").Status.Conditions {
 		if c.Type == v1.NodeReady && c.Status != v1.ConditionTrue {
-			t.Errorf("spot-1 has Ready=%s: not its Lease alone said that it is gone", c.Status)
+			t.Errorf("spot-1 has Ready=%s: its Lease was not the only signal", c.Status)
 		}
 	}
 	if touched := s.seen.touched("alive"); len(touched) > 0 {
@@ -56,8 +56,8 @@ func TestLeaseThatIsNotRenewed(t *testing.T) {
 	}
 }
 
-// renew renews the Lease of a node every 2 s until the test ends, or, if the node may die, until it
-// dies.
+// renew renews the Lease of a node every 2 s until the test ends or, if mayDie is set, until dies
+// is closed.
 func (s *scenario) renew(node string, mayDie bool, dies <-chan struct{}) {
 	s.Helper()
 	leases := client.CoordinationV1().Leases(v1.NamespaceNodeLease)

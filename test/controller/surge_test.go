@@ -15,17 +15,18 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestWorkloadChangesInTheMiddleOfASurge: it is deleted, scaled to 0 or rolled out while a pod of it is out of its ReplicaSet. (Row 7.)
+// TestWorkloadChangesInTheMiddleOfASurge: a workload is deleted, scaled to 0 or rolled out while
+// one of its pods is released. (Row 7.)
 func TestWorkloadChangesInTheMiddleOfASurge(t *testing.T) {
 	s := start(t, live.Spot(1, 5)...)
 	apps := []string{"deleted", "scaled", "updated"}
 	for _, app := range apps {
-		// So that the surge lasts: a pod leaves when its replacement has been ready for so long.
+		// A pod leaves when its replacement has been available for this time, so the surge lasts.
 		s.deploy(app, 1, annotated(minOnDemand, "0"), func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 10 })
 	}
 	for _, app := range apps {
-		s.eventually(soon, s.is(app, split{Spot: 1}))
-		s.eventually(soon+10*time.Second, s.whole(app, 1))
+		s.eventually(soon, s.hasSplit(app, split{Spot: 1}))
+		s.eventually(soon+10*time.Second, s.complete(app, 1))
 	}
 	s.addNodes(live.OnDemand(1, 10)...)
 	s.control(interruptionsOnly())
@@ -51,8 +52,8 @@ func TestWorkloadChangesInTheMiddleOfASurge(t *testing.T) {
 		return nil
 	}
 	s.eventually(soon, none)
-	s.eventually(2*soon, s.whole("updated", 1))
-	s.eventually(soon, s.is("updated", split{OnDemand: 1}))
+	s.eventually(2*soon, s.complete("updated", 1))
+	s.eventually(soon, s.hasSplit("updated", split{OnDemand: 1}))
 	s.eventually(soon, s.nothingReleased)
 	s.stays(5*time.Second, none)
 	pods, err := live.Pods(s.ctx, client, s.namespace, metav1.ListOptions{LabelSelector: "app=updated"})
@@ -62,7 +63,8 @@ func TestWorkloadChangesInTheMiddleOfASurge(t *testing.T) {
 	}
 }
 
-// TestWaysOfWorkloads: each kind of workload leaves the way that suits it, and none is changed by it. (Row 9b.)
+// TestWaysOfWorkloads: the pods of each kind of workload leave in the expected way, and no
+// workload is changed. (Row 9b.)
 func TestWaysOfWorkloads(t *testing.T) {
 	s := start(t, live.Spot(1, 20)...)
 	onSpot := annotated(minOnDemand, "0")
@@ -96,16 +98,17 @@ func TestWaysOfWorkloads(t *testing.T) {
 	_, err := client.CoreV1().ReplicationControllers(s.namespace).Create(s.ctx, &v1.ReplicationController{
 		ObjectMeta: metav1.ObjectMeta{Name: "adopter"},
 		Spec:       v1.ReplicationControllerSpec{Replicas: ptr.To[int32](0), Selector: template.Labels, Template: &template},
-	}, metav1.CreateOptions{}) // it would adopt a released pod, and delete it
+	}, metav1.CreateOptions{}) // it would adopt and delete a released pod
 	s.must(err)
 	want := map[string]int{}
 	for app := range ways {
 		want[app] = int(*s.deployment(app).Spec.Replicas)
-		s.eventually(soon, s.is(app, split{Spot: want[app]}))
+		s.eventually(soon, s.hasSplit(app, split{Spot: want[app]}))
 	}
-	// It gets no figures here, as in a cluster whose metrics fail: it must not be what changes the count.
+	// The autoscaler gets no metrics here, like in a cluster with broken metrics. It must not
+	// change the replica count.
 	s.autoscale("scaled-by-hpa")
-	// A rollout that cannot go on: its new pods ask for more than any node has.
+	// A rollout that cannot progress: its new pods request more CPU than any node has.
 	s.patch("rolling", `{"spec":{"template":{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"999"}}}]}}}}`)
 	s.eventually(soon, func() error {
 		if d := s.deployment("rolling"); d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas != 1 {
@@ -113,13 +116,13 @@ func TestWaysOfWorkloads(t *testing.T) {
 		}
 		return nil
 	})
-	// Its new zone is the only one that the pod that must stand apart may use.
+	// The pod with anti-affinity can only move to the new zone.
 	s.addNodes(live.OnDemand(2, 20)...)
 	s.control(interruptionsOnly())
 
 	s.notice("spot-1", 2*time.Minute)
 	s.eventually(90*time.Second, s.empty("spot-1"))
-	s.eventually(soon, s.haveAllLeft(want)) // the watch may be behind the list
+	s.eventually(soon, s.haveAllLeft(want)) // the watch may lag behind the list
 	for app, way := range ways {
 		left := s.seen.left(app)
 		if len(left) != want[app] {
@@ -133,20 +136,20 @@ func TestWaysOfWorkloads(t *testing.T) {
 		if app == "rolling" {
 			continue
 		}
-		s.eventually(soon, s.is(app, split{OnDemand: want[app]}))
-		s.eventually(soon, s.whole(app, want[app]))
+		s.eventually(soon, s.hasSplit(app, split{OnDemand: want[app]}))
+		s.eventually(soon, s.complete(app, want[app]))
 	}
 	if replicas := *s.deployment("rolling").Spec.Replicas; replicas != 2 {
-		t.Errorf("rolling wants %d replicas now", replicas)
+		t.Errorf("rolling has %d desired replicas now", replicas)
 	}
 	s.eventually(soon, s.nothingReleased)
 }
 
-// TestSurgeThatCannotFinishIsUndone: a quota lets no replacement in. (Row 9b.)
+// TestSurgeThatCannotFinishIsUndone: a quota prevents the replacement. (Row 9b.)
 func TestSurgeThatCannotFinishIsUndone(t *testing.T) {
 	s := start(t, live.Spot(1, 5)...)
 	s.deploy("app", 2, annotated(fallbackAfter, "3s"))
-	s.eventually(soon, s.is("app", split{Spot: 2}))
+	s.eventually(soon, s.hasSplit("app", split{Spot: 2}))
 	s.serve("app", 2)
 	_, err := client.CoreV1().ResourceQuotas(s.namespace).Create(s.ctx, &v1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "full"}, Spec: v1.ResourceQuotaSpec{Hard: v1.ResourceList{v1.ResourcePods: resource.MustParse("2")}},
@@ -155,7 +158,7 @@ func TestSurgeThatCannotFinishIsUndone(t *testing.T) {
 	s.eventually(soon, func() error {
 		quota, err := client.CoreV1().ResourceQuotas(s.namespace).Get(s.ctx, "full", metav1.GetOptions{})
 		if err == nil && quota.Status.Used.Pods().Value() != 2 {
-			err = fmt.Errorf("the quota is not in force: %v", quota.Status)
+			err = fmt.Errorf("the quota has no status yet: %v", quota.Status)
 		}
 		return err
 	})
@@ -166,8 +169,8 @@ func TestSurgeThatCannotFinishIsUndone(t *testing.T) {
 	s.eventually(soon, s.released("app", 1))
 	s.eventually(soon, s.told("app-", "MoveUndone", ""))
 	s.eventually(soon, s.nothingReleased)
-	s.eventually(soon, s.whole("app", 2))
-	s.must(s.is("app", split{Spot: 2})())
+	s.eventually(soon, s.complete("app", 2))
+	s.must(s.hasSplit("app", split{Spot: 2})())
 	s.eventually(soon, s.counts(1, "spot_aware_scheduler_migrations_total", map[string]string{"way": "surge", "reason": "heal", "outcome": "undone"}))
 	if left := s.seen.left(""); len(left) > 0 {
 		t.Errorf("pods left: %v", left)

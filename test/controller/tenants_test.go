@@ -19,8 +19,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestHostileTenants: a workload needs a heal and a node is reclaimed, beside pods that claim what is not so. Both happen as without them. The pods
-// are created as the controller's own user, whom the admission policy does not concern: what is tested is the controller.
+// TestHostileTenants: a workload must be healed and a node is reclaimed, beside pods with false
+// claims. Both operations must work as without these pods. The test creates the pods as the
+// controller's own user, because the admission policy does not apply to that user. So it tests
+// the controller and not the policy.
 func TestHostileTenants(t *testing.T) {
 	for name, beside := range map[string]bool{"alone": false, "beside hostile pods": true} {
 		t.Run(name, func(t *testing.T) {
@@ -29,11 +31,11 @@ func TestHostileTenants(t *testing.T) {
 				s.deploy(app, 3, annotated(fallbackAfter, "3s"))
 			}
 			for _, app := range []string{"heals", "leaves"} {
-				s.eventually(soon, s.is(app, split{OnDemand: 1, Spot: 2}))
+				s.eventually(soon, s.hasSplit(app, split{OnDemand: 1, Spot: 2}))
 			}
 			s.loseNodes("od-1")
 			for _, app := range []string{"heals", "leaves"} {
-				s.eventually(soon, s.is(app, split{Spot: 3}))
+				s.eventually(soon, s.hasSplit(app, split{Spot: 3}))
 				s.protect(app, 3, maxUnavailable("0"))
 			}
 			var zoo *zoo
@@ -45,7 +47,7 @@ func TestHostileTenants(t *testing.T) {
 			began := time.Now()
 			s.addNodes(live.Nodes("od-new", lab.OnDemand, "m5.xlarge", 1, 4)...)
 			for _, app := range []string{"heals", "leaves"} {
-				s.eventually(2*soon, s.is(app, split{OnDemand: 1, Spot: 2}))
+				s.eventually(2*soon, s.hasSplit(app, split{OnDemand: 1, Spot: 2}))
 			}
 			healed := time.Since(began)
 			began = time.Now()
@@ -53,8 +55,8 @@ func TestHostileTenants(t *testing.T) {
 			s.eventually(time.Minute, s.empty("spot-1"))
 			left := time.Since(began)
 			for _, app := range []string{"heals", "leaves"} {
-				s.eventually(soon, s.is(app, split{OnDemand: 1, Spot: 2}))
-				s.eventually(soon, s.whole(app, 3))
+				s.eventually(soon, s.hasSplit(app, split{OnDemand: 1, Spot: 2}))
+				s.eventually(soon, s.complete(app, 3))
 			}
 			for _, app := range []string{"heals", "leaves"} {
 				s.eventually(soon, s.told(app+"-", "ReleasedToMove", "heal"))
@@ -70,19 +72,20 @@ func TestHostileTenants(t *testing.T) {
 	}
 }
 
-// zoo is a namespace with hostile pods, all of which run on a node of their own.
+// zoo is a namespace with hostile pods on a node of their own.
 type zoo struct {
 	*scenario
 	namespace string
-	client    kubernetes.Interface // the controller's user with all rights
+	client    kubernetes.Interface // the controller's user, with all rights
 }
 
 const zooNode, hostileLabel = "zoo", "hostile"
 
-// hostile reports whether a pod is of a zoo.
+// hostile reports whether a pod belongs to a zoo.
 func hostile(p *v1.Pod) bool { return p.Labels[hostileLabel] != "" }
 
-// openZoo makes hostile pods of every kind, which claim to be of the ReplicaSet of an app of the scenario.
+// openZoo creates hostile pods of every kind, which claim to belong to the ReplicaSet of an app
+// of the scenario.
 func (s *scenario) openZoo(app string) *zoo {
 	s.Helper()
 	config := rest.CopyConfig(controlPlane.Config())
@@ -110,10 +113,11 @@ func (s *scenario) openZoo(app string) *zoo {
 		p.Annotations, p.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = map[string]string{releasedAnnotation: "{"}, "released"
 	})
 
-	// Five releases that all are as they should be, of a workload whose replacements never start, and one of a pod that does not end.
+	// Five valid releases of a workload whose replacements never start, and one of a pod that
+	// does not terminate.
 	const replicas = 5
 	template := live.PodTemplate("never")
-	template.Spec.SchedulerName, template.Spec.NodeSelector = "nobody", map[string]string{"no": "where"} // it takes no room from others
+	template.Spec.SchedulerName, template.Spec.NodeSelector = "nobody", map[string]string{"no": "where"} // its pods are never bound
 	_, err = client.AppsV1().Deployments(z.namespace).Create(s.ctx, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "never"}, Spec: appsv1.DeploymentSpec{
 		Replicas: ptr.To[int32](replicas), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "never"}}, Template: template,
 	}}, metav1.CreateOptions{})
@@ -132,7 +136,7 @@ func (s *scenario) openZoo(app string) *zoo {
 			}
 		})
 	}
-	for _, name := range names { // one that is not ready would be evicted at once
+	for _, name := range names { // the controller evicts an unready pod at once
 		s.eventually(soon, func() error {
 			p, err := own.CoreV1().Pods(z.namespace).Get(s.ctx, name, metav1.GetOptions{})
 			if err == nil && !isReady(p) {
@@ -150,7 +154,7 @@ func (s *scenario) openZoo(app string) *zoo {
 	return z
 }
 
-// releasedFrom is an edit that makes a pod claim to have been released to heal.
+// releasedFrom returns an edit that makes a pod claim to be released for a heal.
 func releasedFrom(rs *appsv1.ReplicaSet) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		hash := rs.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
@@ -191,7 +195,8 @@ func (s *scenario) findReplicaSet(namespace, app string) (*appsv1.ReplicaSet, er
 	return &list.Items[0], nil
 }
 
-// check wants the pods whose claims are not trusted untouched and counted, and the one that does not end reported.
+// check requires that the pods with false claims are untouched and counted, and that the pod that
+// does not terminate is reported.
 func (z *zoo) check() {
 	z.Helper()
 	for _, name := range []string{"owner-of-another-kind", "released-from-another-namespace", "no-json"} {
@@ -202,7 +207,7 @@ func (z *zoo) check() {
 		}
 	}
 	z.eventually(soon, z.counts(2, "spot_aware_scheduler_invalid_pods", map[string]string{"claim": "release"}))
-	// That whose owner is looked for in its own namespace is collected by Kubernetes.
+	// Kubernetes' garbage collector deletes the pod whose owner is in another namespace.
 	z.eventually(soon, func() error {
 		if n, err := z.counted("spot_aware_scheduler_invalid_pods", map[string]string{"claim": "owner"}); err != nil || n < 1 {
 			return fmt.Errorf("%d pods with a wrong owner (%v), want 1", n, err)
@@ -214,15 +219,15 @@ func (z *zoo) check() {
 	z.eventually(soon, func() error {
 		list, err := client.EventsV1().Events(z.namespace).List(z.ctx, metav1.ListOptions{FieldSelector: "reason=TerminationOverdue"})
 		if err == nil && (len(list.Items) != 1 || list.Items[0].Regarding.Name != "endless") {
-			err = fmt.Errorf("%d events TerminationOverdue, want one of the pod endless", len(list.Items))
+			err = fmt.Errorf("%d events TerminationOverdue, want one for the pod endless", len(list.Items))
 		}
 		return err
 	})
 }
 
-// close lets the pod end that does not.
+// close lets the pod endless terminate.
 func (z *zoo) close() {
-	ctx := context.Background() // the test's has ended
+	ctx := context.Background() // the test's context has ended
 	_, err := client.CoreV1().Pods(z.namespace).Patch(ctx, "endless", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 	if err != nil {
 		z.Error(err)

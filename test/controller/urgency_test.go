@@ -18,10 +18,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestNoRoomAsksForNodes: twenty nodes are reclaimed and nothing has room for what runs there. The
-// replacements exist within two seconds, so that an autoscaler can add nodes for them; the pods
-// serve until these are there. A machine that other work keeps busy has four times as long as it
-// takes to make so many pods by scaling up.
+// TestNoRoomAsksForNodes: twenty nodes are reclaimed, and no other node has room for their pods.
+// The replacements exist within two seconds, so that an autoscaler can add nodes for them. The
+// pods serve until the replacements are ready. On a busy machine, the limit is four times the
+// time that a scale-up takes to create as many pods.
 func TestNoRoomAsksForNodes(t *testing.T) {
 	const nodes, perNode, within = 20, 3, 2 * time.Second
 	s := start(t, live.Spot(nodes, perNode)...)
@@ -32,7 +32,7 @@ func TestNoRoomAsksForNodes(t *testing.T) {
 	for app := range want {
 		s.deploy(app, nodes, annotated(minOnDemand, "0"))
 	}
-	s.eventually(2*soon, s.are(want))
+	s.eventually(2*soon, s.haveSplits(want))
 	began := time.Now()
 	for app := range want {
 		s.scale(app, 2*nodes)
@@ -42,7 +42,7 @@ func TestNoRoomAsksForNodes(t *testing.T) {
 	for app := range want {
 		s.scale(app, nodes)
 	}
-	s.eventually(soon, s.are(want))
+	s.eventually(soon, s.haveSplits(want))
 	for app := range want {
 		s.protect(app, nodes, maxUnavailable("0"))
 	}
@@ -50,7 +50,7 @@ func TestNoRoomAsksForNodes(t *testing.T) {
 	s.eventually(soon, func() error { // a new leader waits for its caches
 		rounds, err := s.counted("spot_aware_scheduler_controller_plan_duration_seconds_count", nil)
 		if err == nil && rounds == 0 {
-			err = errors.New("the controller has not begun")
+			err = errors.New("the controller has not started")
 		}
 		return err
 	})
@@ -67,36 +67,36 @@ func TestNoRoomAsksForNodes(t *testing.T) {
 	given := time.Since(began)
 	s.eventually(soon, s.wait(nodes*perNode))
 	took := time.Since(began)
-	t.Logf("%d replacements wait %s after the first notice; the last notice came after %s; scaling up made as many in %s", nodes*perNode,
+	t.Logf("%d replacements are pending %s after the first notice; the last notice came after %s; scaling up made as many in %s", nodes*perNode,
 		took.Round(time.Millisecond), given.Round(time.Millisecond), scaled.Round(time.Millisecond))
 	if limit := max(within, 4*scaled); took > limit {
-		t.Errorf("the replacements were there after %s, want at most %s", took.Round(time.Millisecond), limit.Round(time.Millisecond))
+		t.Errorf("the replacements existed after %s, want at most %s", took.Round(time.Millisecond), limit.Round(time.Millisecond))
 	}
 	for app := range want {
 		s.eventually(soon, s.told(app+"-", "ReleasedToMove", "waits for a new node"))
 	}
-	s.addNodes(live.OnDemand(nodes, perNode)...) // as an autoscaler would
+	s.addNodes(live.OnDemand(nodes, perNode)...) // like an autoscaler
 	s.eventually(time.Minute, s.moved(nodes*perNode, "surge", "interruption"))
 	for app := range want {
-		s.eventually(soon, s.is(app, split{OnDemand: nodes}))
+		s.eventually(soon, s.hasSplit(app, split{OnDemand: nodes}))
 	}
 	s.eventually(soon, s.nothingReleased)
 }
 
-// wait returns a check that so many pods have no node.
+// wait returns a check that `want` pods are not bound.
 func (s *scenario) wait(want int) func() error {
 	return func() error {
 		pods, err := client.CoreV1().Pods(s.namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName="})
 		if err == nil && len(pods.Items) != want {
-			err = fmt.Errorf("%d pods wait, want %d", len(pods.Items), want)
+			err = fmt.Errorf("%d pods are not bound, want %d", len(pods.Items), want)
 		}
 		return err
 	}
 }
 
-// TestOperatorsPodsLeaveOneByOne: pods of an operator, each on a node that goes in a minute, under
-// a budget of one at a time. The operator is a stand-in: it makes a pod again under its name when
-// it is gone. (Figure b of issue 15.)
+// TestOperatorsPodsLeaveOneByOne: the pods of an operator each run on a node that is reclaimed in
+// a minute. Their budget allows one eviction at a time. The operator is simulated: it recreates a
+// deleted pod under the same name. (Figure b of issue 15.)
 func TestOperatorsPodsLeaveOneByOne(t *testing.T) {
 	const brokers, notice = 3, time.Minute
 	s := start(t, live.Spot(brokers, 1)...)
@@ -112,7 +112,7 @@ func TestOperatorsPodsLeaveOneByOne(t *testing.T) {
 			t.Error("the operator:", err)
 		}
 	})
-	s.eventually(soon, s.is(owner.Name, split{Spot: brokers}))
+	s.eventually(soon, s.hasSplit(owner.Name, split{Spot: brokers}))
 	s.protect(owner.Name, brokers, minAvailable("2"))
 	s.addNodes(live.OnDemand(brokers, 1)...)
 	s.control(interruptionsOnly())
@@ -122,12 +122,12 @@ func TestOperatorsPodsLeaveOneByOne(t *testing.T) {
 	for i := range brokers {
 		s.notice(fmt.Sprintf("spot-%d", i+1), notice)
 	}
-	s.eventually(time.Until(deadline), s.is(owner.Name, split{OnDemand: brokers}))
+	s.eventually(time.Until(deadline), s.hasSplit(owner.Name, split{OnDemand: brokers}))
 	t.Logf("%d pods replaced one after the other within %s of %s", brokers, time.Since(began).Round(100*time.Millisecond), notice)
 	s.eventually(soon, s.moved(brokers, "evict", "interruption"))
 }
 
-// operate makes the pods of an operator again under their names until ctx is done.
+// operate recreates the pods of an operator under their names until ctx is done.
 func (s *scenario) operate(ctx context.Context, owner metav1.OwnerReference, n int) error {
 	pods := client.CoreV1().Pods(s.namespace)
 	for ctx.Err() == nil {
@@ -148,11 +148,11 @@ func (s *scenario) operate(ctx context.Context, owner metav1.OwnerReference, n i
 	return nil
 }
 
-// TestJobSeesADisruption: a Job that one failed pod ends, unless that was a disruption. Its pod is
-// deleted past its budget, ends with an error on a node that outlives it, and the Job goes on.
-// Another Job's pod, which somebody else deletes, ends that Job. The test stands in for the
-// kubelet, which says how a pod that was deleted has ended: KWOK says nothing. (Figure d of issue
-// 15.)
+// TestJobSeesADisruption: a Job fails at the first failed pod, except for disruptions. The
+// controller deletes its pod regardless of the budget. The pod ends with an error on a node that
+// still exists, and the Job continues. A pod of another Job, which a user deletes, fails that
+// Job. The test replaces the kubelet, which sets the phase of a deleted pod; KWOK does not.
+// (Figure d of issue 15.)
 func TestJobSeesADisruption(t *testing.T) {
 	const grace = 5 * time.Second
 	s := start(t, live.Spot(1, 2)...)
@@ -173,7 +173,7 @@ func TestJobSeesADisruption(t *testing.T) {
 		s.must(err)
 	}
 	for _, app := range []string{"reclaimed", "by-hand"} {
-		s.eventually(soon, s.is(app, split{Spot: 1}))
+		s.eventually(soon, s.hasSplit(app, split{Spot: 1}))
 	}
 	s.budget("reclaimed", "reclaimed", minAvailable("1"))
 	s.addNodes(live.OnDemand(1, 2)...)
@@ -193,12 +193,12 @@ func TestJobSeesADisruption(t *testing.T) {
 		t.Errorf("conditions %+v, want DisruptionTarget because of SpotInterruption", marked.Status.Conditions)
 	}
 	s.ends(first, v1.PodFailed)
-	s.eventually(soon, s.is("reclaimed", split{OnDemand: 1}))
+	s.eventually(soon, s.hasSplit("reclaimed", split{OnDemand: 1}))
 	s.ends(s.podOf("reclaimed"), v1.PodSucceeded)
 	s.eventually(soon, s.jobIs("reclaimed", batchv1.JobComplete))
 }
 
-// podOf returns the one pod of the app that does not end.
+// podOf returns the only pod of the app that is not terminating.
 func (s *scenario) podOf(app string) *v1.Pod {
 	s.Helper()
 	pods, err := live.Pods(s.ctx, client, s.namespace, metav1.ListOptions{LabelSelector: "app=" + app})
@@ -217,7 +217,7 @@ func (s *scenario) pod(name string) *v1.Pod {
 	return pod
 }
 
-// ends has a pod end in a phase, as its kubelet would.
+// ends sets the phase of a terminated pod, like its kubelet.
 func (s *scenario) ends(pod *v1.Pod, phase v1.PodPhase) {
 	s.Helper()
 	s.eventually(soon, func() error {
@@ -228,7 +228,7 @@ func (s *scenario) ends(pod *v1.Pod, phase v1.PodPhase) {
 	})
 }
 
-// jobIs returns a check that the Job has come to this end.
+// jobIs returns a check that the Job has ended with this condition.
 func (s *scenario) jobIs(name string, want batchv1.JobConditionType) func() error {
 	return func() error {
 		job, err := client.BatchV1().Jobs(s.namespace).Get(s.ctx, name, metav1.GetOptions{})
