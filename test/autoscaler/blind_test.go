@@ -7,8 +7,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// TestBlindWithoutTheMode shows why the mode exists. Karpenter simulates the plugins of Kubernetes only, so that it sees neither why a
-// singleton cannot run on spot that has room, nor why an on-demand node is needed.
+// TestBlindWithoutTheMode shows the problem that the mode solves. Karpenter simulates only the
+// plugins of Kubernetes. It cannot see that a singleton must not run on spot although spot has
+// room, or that it needs an on-demand node.
 func TestBlindWithoutTheMode(t *testing.T) {
 	s := start(t, setup{})
 	s.roomOnSpot()
@@ -17,7 +18,8 @@ func TestBlindWithoutTheMode(t *testing.T) {
 	s.stays(15*time.Second, s.claimed(map[string]int{lab.Spot: 1}))
 	s.must(s.is("single", split{Waiting: 1})())
 
-	// With an on-demand node that another workload had bought, the singleton runs, until Karpenter consolidates.
+	// On an on-demand node that Karpenter launched for another workload, the singleton runs until
+	// Karpenter consolidates.
 	s.deploy("buyer", 1, "200m", "64Mi", onlyOn(lab.OnDemand))
 	s.eventually(soon, s.is("single", split{OnDemand: 1}))
 	s.remove("buyer")
@@ -32,10 +34,10 @@ func TestBlindWithoutTheMode(t *testing.T) {
 	s.eventually(soon, s.claimed(map[string]int{lab.Spot: 1}))
 }
 
-// roomOnSpot has Karpenter buy one spot node that keeps room for a small pod.
+// roomOnSpot makes Karpenter launch one spot node, with room for a small pod in addition.
 func (s *scenario) roomOnSpot() {
 	s.Helper()
-	s.deploy("filler", 1, "1500m", "256Mi", floor("0")) // the smallest node that takes it has 1900m
+	s.deploy("filler", 1, "1500m", "256Mi", floor("0")) // the smallest node with room for it has 1900m
 	s.eventually(soon, s.is("filler", split{Spot: 1}))
 	s.must(s.claimed(map[string]int{lab.Spot: 1})())
 }

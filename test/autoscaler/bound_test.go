@@ -7,33 +7,35 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// demand is what pods request in all, in milli-CPUs.
+// demand is the total CPU request of pods, in milli-CPUs.
 type demand struct {
-	// floor must be on on-demand; all includes it.
+	// floor is the part that must be on on-demand. all includes it.
 	floor, all int64
 }
 
-// cheapest returns a price, in US dollars per hour, below which no mix of nodes of these types can be that has room for the demand. It is
-// the cheapest whole number of nodes of each type whose CPUs suffice, on-demand for the floor and any for the rest, and ignores that a pod
-// cannot be split over two nodes. Requests are multiples of unit.
+// cheapest returns a lower bound of the price of nodes of the given types with room for the demand,
+// in US dollars per hour. It is the price of the cheapest whole numbers of nodes of each type
+// with enough CPU: on-demand nodes for the floor and any nodes for the rest. It ignores that a
+// pod cannot be split over two nodes. Requests are multiples of unit.
 func cheapest(types []lab.KarpenterType, d demand, unit int64) float64 {
 	units := func(milli int64) int { return int((milli + unit - 1) / unit) }
 	largest := 0
 	for _, t := range types {
 		largest = max(largest, int(t.CPUMilli/unit))
 	}
-	// More on-demand capacity than for everything, and one node, buys nothing.
+	// More on-demand capacity than the whole demand plus one node never lowers the price.
 	size := units(d.all) + largest
 	onDemand, spot := covers(types, lab.OnDemand, size, unit), covers(types, lab.Spot, size, unit)
 	best := math.Inf(1)
 	for c := units(d.floor); c <= size; c++ {
-		// The rest of the on-demand nodes' CPUs takes pods that could run on spot.
+		// The unused CPUs of the on-demand nodes run pods that could run on spot.
 		best = min(best, onDemand[c]+spot[max(0, units(d.all)-c)])
 	}
 	return best
 }
 
-// covers returns for each number of units from 0 to size the lowest price of nodes of one capacity type that have at least as many together.
+// covers returns, for each number of units from 0 to size, the lowest price of nodes of one
+// capacity type with at least that many units together.
 func covers(types []lab.KarpenterType, capacity string, size int, unit int64) []float64 {
 	prices := make([]float64, size+1)
 	for c := 1; c <= size; c++ {

@@ -17,8 +17,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestLongBufferIsTakenOnce: Karpenter keeps an on-demand node ready for a CapacityBuffer. A singleton starts there without waiting for a node to
-// boot, Karpenter buys the next one, and no node gets more pods than it has room for. docs/autoscalers.md recommends this.
+// TestLongBufferIsTakenOnce: Karpenter has a spare on-demand node for a CapacityBuffer. A
+// singleton starts there without waiting for a node to boot, and Karpenter launches the next
+// spare node. No node gets more pods than it has room for. docs/autoscalers.md recommends this
+// setup.
 func TestLongBufferIsTakenOnce(t *testing.T) {
 	const boot = 20 * time.Second
 	s := start(t, setup{mode: true, karpenter: lab.KarpenterOptions{
@@ -33,19 +35,19 @@ func TestLongBufferIsTakenOnce(t *testing.T) {
 	pod := s.seen.of("first")[0]
 	t.Logf("ready %s after its creation, beside a boot of %s", pod.Ready.Sub(began).Round(time.Millisecond), boot)
 	if pod.Ready.Sub(began) > boot/2 {
-		t.Errorf("it was ready after %s: it did not get the node that was kept for it", pod.Ready.Sub(began))
+		t.Errorf("it was ready after %s: it did not get the spare node", pod.Ready.Sub(began))
 	}
-	s.eventually(boot+soon, s.ready(2)) // the next one that is kept
+	s.eventually(boot+soon, s.ready(2)) // the next spare node
 
 	for i := range 3 {
 		s.deploy(fmt.Sprintf("more-%d", i), 1, "500m", "64Mi")
 	}
-	s.eventually(2*boot+soon, s.whole)
+	s.eventually(2*boot+soon, s.complete)
 	s.must(s.nothingDoubleBooked())
-	s.must(s.floorsHold())
+	s.must(s.floorsMet())
 }
 
-// buffer has Karpenter keep room on on-demand for so many pods.
+// buffer makes Karpenter reserve room on on-demand for `replicas` pods.
 func (s *scenario) buffer(name string, replicas int64, cpu, memory string) {
 	s.Helper()
 	template := live.PodTemplate(name)
@@ -60,7 +62,7 @@ func (s *scenario) buffer(name string, replicas int64, cpu, memory string) {
 	s.must(objects.Create(s.ctx, buffer))
 }
 
-// ready returns a check that so many nodes are ready.
+// ready returns a check that `want` nodes are ready.
 func (s *scenario) ready(want int) func() error {
 	return func() error {
 		nodes, err := kube.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
@@ -82,7 +84,8 @@ func (s *scenario) ready(want int) func() error {
 	}
 }
 
-// nothingDoubleBooked returns an error if the pods on a node request more CPU than it has. The simulated kubelet would run them all.
+// nothingDoubleBooked returns an error if the pods on a node request more CPU than it has. The
+// simulated kubelet would run all of the pods.
 func (s *scenario) nothingDoubleBooked() error {
 	pods, err := kube.CoreV1().Pods("").List(s.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName!="})
 	if err != nil {
@@ -100,7 +103,7 @@ func (s *scenario) nothingDoubleBooked() error {
 	}
 	for _, node := range nodes.Items {
 		if has := node.Status.Allocatable.Cpu().MilliValue(); requested[node.Name] > has {
-			return fmt.Errorf("the pods on node %s request %dm CPU, and it has %dm", node.Name, requested[node.Name], has)
+			return fmt.Errorf("the pods on node %s request %dm CPU, but it has %dm", node.Name, requested[node.Name], has)
 		}
 	}
 	return nil

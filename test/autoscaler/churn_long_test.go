@@ -15,10 +15,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-var churnTime = flag.Duration("churn", 15*time.Minute, "how long TestLongChurn changes workloads, for each scheduler")
+var churnTime = flag.Duration("churn", 15*time.Minute, "time for which TestLongChurn changes workloads, for each scheduler")
 
-// TestLongChurn scales, rolls out, deletes and creates Deployments while Karpenter consolidates, and then does the same changes with
-// kube-scheduler, whose pods prefer spot. (Row 3.)
+// TestLongChurn scales, rolls out, deletes and creates Deployments while Karpenter consolidates.
+// It then makes the same changes with kube-scheduler, whose pods prefer spot. (Row 3.)
 func TestLongChurn(t *testing.T) {
 	pools := func() lab.KarpenterOptions {
 		return lab.KarpenterOptions{NodePools: []lab.NodePool{{ConsolidateAfter: 10 * time.Second}}}
@@ -26,9 +26,10 @@ func TestLongChurn(t *testing.T) {
 	t.Run("spot-aware-scheduler", func(t *testing.T) {
 		s := start(t, setup{mode: true, karpenter: pools()})
 		s.churn(*churnTime)
-		s.eventually(soon, s.floorsHold)
+		s.eventually(soon, s.floorsMet)
 		s.noInventedLabels()
-		// The auditor fails the test if a pod was scheduled to spot that its floor needs on on-demand.
+		// The auditor fails the test if a pod that the floor requires on on-demand was scheduled
+		// to spot.
 		s.auditor.Require(t)
 	})
 	t.Run("kube-scheduler", func(t *testing.T) {
@@ -36,7 +37,8 @@ func TestLongChurn(t *testing.T) {
 	})
 }
 
-// churn changes a random Deployment every two seconds, and logs what that cost. The same changes are made every time.
+// churn changes a random Deployment every two seconds and logs the cost. The sequence of changes
+// is always the same.
 func (s *scenario) churn(length time.Duration) {
 	s.Helper()
 	const apps = 30
@@ -48,11 +50,11 @@ func (s *scenario) churn(length time.Duration) {
 	for i := range apps {
 		create(i)
 	}
-	s.eventually(5*time.Minute, s.whole)
+	s.eventually(5*time.Minute, s.complete)
 
 	changes := map[string]int{}
 	var prices []float64
-	below := 0 // how often a workload was seen below its floor
+	below := 0 // number of samples with a workload below its floor
 	ticker := time.NewTicker(2 * time.Second)
 	defer ticker.Stop()
 	for end := time.Now().Add(length); time.Now().Before(end); <-ticker.C {
@@ -69,7 +71,7 @@ func (s *scenario) churn(length time.Duration) {
 			s.remove(name)
 			s.eventually(soon, s.gone(name))
 			create(i)
-			changes["created again"]++
+			changes["recreated"]++
 		}
 		price, err := s.price()
 		s.must(err)
@@ -78,17 +80,17 @@ func (s *scenario) churn(length time.Duration) {
 			below += len(s.auditor.Deficits())
 		}
 	}
-	s.eventually(5*time.Minute, s.whole)
+	s.eventually(5*time.Minute, s.complete)
 	sum := 0.0
 	for _, price := range prices {
 		sum += price
 	}
-	s.Logf("%s of churn (%v): consolidation evicted %d pods; nodes bought: %d on-demand, %d spot, %d never had a pod; %.4f USD/h on average; %d deficits in %d samples",
+	s.Logf("%s of churn (%v): consolidation evicted %d pods; nodes launched: %d on-demand, %d spot, %d never had a pod; %.4f USD/h on average; %d deficits in %d samples",
 		length, changes, s.consolidated(), len(s.seen.bought(lab.OnDemand)), len(s.seen.bought(lab.Spot)), len(s.seen.empty()),
 		sum/float64(len(prices)), below, len(prices))
 }
 
-// prefersSpot is an edit that has pods of the stock scheduler prefer spot.
+// prefersSpot is an edit that makes pods of the stock scheduler prefer spot.
 func (s *scenario) prefersSpot(d *appsv1.Deployment) {
 	if !s.stock {
 		return

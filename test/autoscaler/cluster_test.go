@@ -26,13 +26,14 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// The names that users write and read; spelled out, so that a change of a constant in the code does not go unnoticed.
+// The names in manifests and kubectl output, as literals, so that a change of a constant in the
+// code fails the tests.
 const (
 	minOnDemand        = "spot-aware-scheduler.io/min-on-demand"
 	assignedAnnotation = "spot-aware-scheduler.io/assigned"
 )
 
-// deploy creates a Deployment whose pods request so much CPU and memory, changed by edits.
+// deploy creates a Deployment whose pods have these CPU and memory requests, changed by edits.
 func (s *scenario) deploy(name string, replicas int, cpu, memory string, edits ...func(*appsv1.Deployment)) {
 	s.Helper()
 	count := int32(replicas)
@@ -58,12 +59,13 @@ func (s *scenario) deploy(name string, replicas int, cpu, memory string, edits .
 	s.must(err)
 }
 
-// floor is an edit that sets how many replicas must run on on-demand: a count or a percentage.
+// floor returns an edit that sets the number of replicas that must run on on-demand: a count or a
+// percentage.
 func floor(value string) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) { d.Annotations[minOnDemand] = value }
 }
 
-// onlyOn is an edit that keeps the pods off all nodes but those of a capacity type of Karpenter.
+// onlyOn returns an edit that restricts the pods to nodes of a capacity type of Karpenter.
 func onlyOn(capacity string) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) {
 		d.Spec.Template.Spec.NodeSelector = map[string]string{lab.KarpenterCapacityLabel: capacity}
@@ -77,10 +79,11 @@ func (s *scenario) remove(name string) {
 	s.must(kube.AppsV1().Deployments(s.namespace).Delete(s.ctx, name, metav1.DeleteOptions{PropagationPolicy: &background}))
 }
 
-// split is where the pods of an app run.
+// split counts the pods of an app by the capacity type of their nodes.
 type split struct{ OnDemand, Spot, Waiting int }
 
-// splits returns where all live pods run, by app. Every label that says spot counts. Pods that leave when their replacements are ready do not.
+// splits counts all live pods by app. Every label with a spot value counts. Pods that are
+// released do not count.
 func (s *scenario) splits() (map[string]split, error) {
 	pods, err := live.Pods(s.ctx, kube, s.namespace, metav1.ListOptions{})
 	if err != nil {
@@ -111,12 +114,12 @@ func (s *scenario) splits() (map[string]split, error) {
 	return got, nil
 }
 
-// capacityOf returns what the node's labels say: lab.Spot or lab.OnDemand.
+// capacityOf returns the capacity type by the node's labels: lab.Spot or lab.OnDemand.
 func capacityOf(node *v1.Node) string {
 	return cmp.Or(node.Labels[lab.CapacityLabel], node.Labels[lab.KarpenterCapacityLabel])
 }
 
-// is returns a check that the pods of an app run there and are available.
+// is returns a check that the pods of an app have this split and are available.
 func (s *scenario) is(app string, want split) func() error {
 	return func() error {
 		got, err := s.splits()
@@ -134,14 +137,15 @@ func (s *scenario) is(app string, want split) func() error {
 	}
 }
 
-// nodeClaim is a node that Karpenter has bought or is buying.
+// nodeClaim is a node that Karpenter has launched or is launching.
 type nodeClaim struct {
 	Name, Capacity, Pool, Type, Node string
 	Created                          time.Time
 	Deleting                         bool
 }
 
-// nodeClaims returns all NodeClaims, the oldest first. The capacity type is empty until the node has been launched.
+// nodeClaims returns all NodeClaims, the oldest first. The capacity type is empty until the node
+// has been launched.
 func (s *scenario) nodeClaims() ([]nodeClaim, error) {
 	list, err := list(s.ctx, lab.NodeClaimKind)
 	if err != nil {
@@ -160,7 +164,8 @@ func (s *scenario) nodeClaims() ([]nodeClaim, error) {
 	return claims, nil
 }
 
-// claimed returns a check that Karpenter has so many NodeClaims of each capacity type that are not being deleted, and no others.
+// claimed returns a check that Karpenter has these numbers of NodeClaims by capacity type, not
+// counting NodeClaims that are being deleted.
 func (s *scenario) claimed(want map[string]int) func() error {
 	return func() error {
 		claims, err := s.nodeClaims()
@@ -180,7 +185,7 @@ func (s *scenario) claimed(want map[string]int) func() error {
 	}
 }
 
-// consolidate switches consolidation of all NodePools on, or changes its delay. Zero switches it off.
+// consolidate enables consolidation of all NodePools or changes its delay. Zero disables it.
 func (s *scenario) consolidate(after time.Duration) {
 	s.Helper()
 	for i := range s.pools {
@@ -189,7 +194,7 @@ func (s *scenario) consolidate(after time.Duration) {
 	}
 }
 
-// removeNode deletes a node with its finalizers: those of Karpenter drain it first.
+// removeNode deletes a node and its finalizers. Karpenter's finalizer would drain it first.
 func removeNode(ctx context.Context, name string) error {
 	nodes := kube.CoreV1().Nodes()
 	_, err := nodes.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
@@ -199,7 +204,7 @@ func removeNode(ctx context.Context, name string) error {
 	return client.IgnoreNotFound(err)
 }
 
-// removeObject deletes an object with its finalizers.
+// removeObject deletes an object and its finalizers.
 func removeObject(ctx context.Context, object client.Object) error {
 	err := objects.Patch(ctx, object, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
 	if err == nil {
@@ -243,10 +248,11 @@ func list(ctx context.Context, kind schema.GroupVersionKind) ([]unstructured.Uns
 	return all.Items, err
 }
 
-// invented matches a value that Karpenter makes up for a label of which a pod only says what it must not be.
+// invented matches a value that Karpenter generates for a label if a pod's requirement only
+// excludes values.
 var invented = regexp.MustCompile(`^[0-9]{10,}$`)
 
-// noInventedLabels fails the test if a node has a label whose value Karpenter made up.
+// noInventedLabels fails the test if a node has a label with a generated value.
 func (s *scenario) noInventedLabels() {
 	s.Helper()
 	nodes, err := kube.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})

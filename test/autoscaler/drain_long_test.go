@@ -20,19 +20,21 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// Karpenter drains nodes in all its ways, and the controller replaces first the pods that would be missed. Each test runs a second time
-// without the controller's help, for comparison: that also shows that its checks can fail.
+// Karpenter drains nodes for all of its reasons, and the controller first replaces the pods that
+// budgets protect. Each test also runs without the controller's help, for comparison. That also
+// proves that its checks can fail.
 
 const (
 	protectAnnotation = "spot-aware-scheduler.io/protect"
 	drainedApps       = 50
 )
 
-// manyNodes are instance types so small that 50 Deployments need a dozen nodes.
+// manyNodes are small instance types, so that 50 Deployments need a dozen nodes.
 var manyNodes = []string{"c-1x-amd64-linux", "c-2x-amd64-linux"}
 
-// TestLongConsolidation: Karpenter removes half of the nodes because workloads have ended. Budgets allow one eviction at a time: Karpenter
-// considers no node of which a budget allows none. (Row 3 of drains.)
+// TestLongConsolidation: Karpenter removes half of the nodes because workloads have ended.
+// Budgets allow one eviction at a time, because Karpenter does not consolidate nodes with a
+// budget that allows none. (Row 3 of drains.)
 func TestLongConsolidation(t *testing.T) {
 	eachWay(t, func(t *testing.T, assist bool) {
 		s := start(t, setup{
@@ -57,7 +59,7 @@ func TestLongConsolidation(t *testing.T) {
 		if len(open) > 0 {
 			t.Errorf("drains that have not ended: %q", open)
 		}
-		s.eventually(soon, s.whole)
+		s.eventually(soon, s.complete)
 		s.logDrains(apps, fmt.Sprintf("consolidation of %d nodes", len(before)), done)
 		apps.requireNoGap()
 		s.requireReleases(assist)
@@ -65,12 +67,12 @@ func TestLongConsolidation(t *testing.T) {
 	})
 }
 
-// TestLongExpiry: all nodes expire at once, and no budget allows an eviction. Without the controller's help Karpenter cannot drain them.
-// (Row 3 of drains.)
+// TestLongExpiry: all nodes expire at once, and no budget allows an eviction. Without the
+// controller's help, Karpenter cannot drain them. (Row 3 of drains.)
 func TestLongExpiry(t *testing.T) {
 	const (
 		age = time.Minute
-		// blocked is how long no drain ends without the controller's help, until the test ends.
+		// blocked is the time in which no drain ends without the controller's help.
 		blocked = time.Minute
 	)
 	eachWay(t, func(t *testing.T, assist bool) {
@@ -90,7 +92,7 @@ func TestLongExpiry(t *testing.T) {
 		s.must(err)
 		s.eventually(2*age, s.draining(len(claims)))
 		if !assist {
-			held := s.held(apps)
+			held := s.blockedNodes(apps)
 			s.stays(blocked, func() error {
 				_, open := s.seen.drains()
 				if missing := slices.DeleteFunc(slices.Clone(held), func(node string) bool { return slices.Contains(open, node) }); len(missing) > 0 {
@@ -99,7 +101,7 @@ func TestLongExpiry(t *testing.T) {
 				return nil
 			})
 			_, open := s.seen.drains()
-			t.Logf("expiry of %d nodes without help: %d are not drained %s after the last of them expired, and will not be while the budgets are there; %s",
+			t.Logf("expiry of %d nodes without help: %d are not drained %s after the last node expired, and the budgets still block them; %s",
 				len(claims), len(open), blocked, apps)
 			s.requireReleases(false)
 			return
@@ -107,15 +109,16 @@ func TestLongExpiry(t *testing.T) {
 		s.eventually(2*time.Minute, s.drained)
 		done, _ := s.seen.drains()
 		s.logDrains(apps, fmt.Sprintf("expiry of %d nodes", len(claims)), done)
-		s.eventually(soon, s.whole)
+		s.eventually(soon, s.complete)
 		apps.requireNoGap()
 		s.requireReleases(true)
 		s.auditor.Require(t)
 	})
 }
 
-// TestLongInterruption: NodeClaims are deleted, as Karpenter does on an interruption, and have two minutes. Without the controller's
-// help Karpenter deletes at the end of that time the pods that budgets hold. (Row 4 of drains.)
+// TestLongInterruption: NodeClaims are deleted, as Karpenter does on an interruption, with a
+// grace period of two minutes. Without the controller's help, Karpenter deletes the pods that
+// budgets protect at the end of that time. (Row 4 of drains.)
 func TestLongInterruption(t *testing.T) {
 	const grace = 2 * time.Minute
 	eachWay(t, func(t *testing.T, assist bool) {
@@ -134,57 +137,60 @@ func TestLongInterruption(t *testing.T) {
 		s.eventually(grace+30*time.Second, s.drained)
 		took := time.Since(began)
 		done, _ := s.seen.drains()
-		s.eventually(soon, s.whole)
+		s.eventually(soon, s.complete)
 		s.logDrains(apps, fmt.Sprintf("deletion of %d NodeClaims", len(claims)), done)
 		if assist && took >= grace {
 			t.Errorf("the drains ended %s after they began, want them to end within %s", took.Round(time.Second), grace)
 		}
 		if !assist && took < grace {
-			t.Errorf("the drains ended %s after they began, want the budgets to hold them for %s", took.Round(time.Second), grace)
+			t.Errorf("the drains ended %s after they began, want the budgets to block them for %s", took.Round(time.Second), grace)
 		}
 		if assist {
 			apps.requireNoGap()
 		} else if apps.count() == 0 {
-			t.Error("no Deployment had a gap, want Karpenter to delete the pods that budgets hold")
+			t.Error("no Deployment had a gap, want Karpenter to delete the pods that budgets protect")
 		}
 		s.requireReleases(assist)
 		s.auditor.Require(t)
 	})
 }
 
-// eachWay runs a test with drain.assist and without.
+// eachWay runs a test with and without drain.assist.
 func eachWay(t *testing.T, test func(t *testing.T, assist bool)) {
 	for _, assist := range []bool{true, false} {
 		t.Run(fmt.Sprintf("assist=%t", assist), func(t *testing.T) { test(t, assist) })
 	}
 }
 
-// served are the gaps of the Deployments of drainable.
+// served records the gaps of the Deployments of drainable.
 type served struct {
 	t *testing.T
-	// blocked are the apps with a budget of the user's that allows no eviction.
+	// blocked contains the apps with a budget of the user that allows no eviction.
 	blocked map[string]bool
 
 	mu sync.Mutex
-	// gaps are those that a budget forbids; spared are those of single replicas whose budget allows their eviction.
+	// gaps are the gaps that a budget forbids. spared are the gaps of single replicas whose
+	// budget allows their eviction.
 	gaps, spared map[string][]live.Gap
 }
 
 func (a *served) String() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return fmt.Sprintf("Deployments with fewer ready endpoints than their budgets ask for: %d; single replicas that were missed although a budget allows it: %d",
+	return fmt.Sprintf("Deployments with fewer ready endpoints than their budgets require: %d; single replicas with a gap that a budget allows: %d",
 		len(a.gaps), len(a.spared))
 }
 
-// count returns how many Deployments had fewer ready endpoints than their budget asks for.
+// count returns the number of Deployments that had fewer ready endpoints than their budget
+// requires.
 func (a *served) count() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.gaps)
 }
 
-// requireNoGap fails the test for every Deployment that had fewer ready endpoints than its budget asks for.
+// requireNoGap fails the test for every Deployment that had fewer ready endpoints than its budget
+// requires.
 func (a *served) requireNoGap() {
 	a.t.Helper()
 	a.mu.Lock()
@@ -194,8 +200,10 @@ func (a *served) requireNoGap() {
 	}
 }
 
-// drainable creates 50 Deployments of 1 to 5 replicas, of which each has a budget for so many unavailable replicas. If that is 0, every second
-// one has a budget of the controller's instead. It returns when all are ready; from then on their endpoints are watched.
+// drainable creates 50 Deployments of 1 to 5 replicas. Each has a budget with this number of
+// unavailable replicas. If that is 0, every second Deployment has a budget of the controller
+// instead. drainable returns when all Deployments are ready, and watches their endpoints from
+// then on.
 func (s *scenario) drainable(unavailable int) *served {
 	s.Helper()
 	a := &served{t: s.T, blocked: map[string]bool{}, gaps: map[string][]live.Gap{}, spared: map[string][]live.Gap{}}
@@ -212,7 +220,7 @@ func (s *scenario) drainable(unavailable int) *served {
 		s.budget(app, unavailable)
 		a.blocked[app] = unavailable == 0
 	}
-	s.eventually(time.Minute, s.whole)
+	s.eventually(time.Minute, s.complete)
 	var serving errgroup.Group
 	for app, n := range replicas {
 		serving.Go(func() error {
@@ -254,7 +262,8 @@ func (s *scenario) budgetsKnow(replicas map[string]int) func() error {
 	}
 }
 
-// protected returns a check that the controller keeps a budget for a Deployment that allows no eviction.
+// protected returns a check that the controller has created a budget for a Deployment, and that
+// it allows no eviction.
 func (s *scenario) protected(app string, replicas int) func() error {
 	return func() error {
 		b, err := kube.PolicyV1().PodDisruptionBudgets(s.namespace).Get(s.ctx, app+"-protected", metav1.GetOptions{})
@@ -265,7 +274,7 @@ func (s *scenario) protected(app string, replicas int) func() error {
 	}
 }
 
-// fill creates workloads that run beside the others, and returns a function that ends them.
+// fill creates additional workloads and returns a function that deletes them.
 func (s *scenario) fill(n int) (end func()) {
 	s.Helper()
 	name := func(i int) string { return fmt.Sprintf("ending-%02d", i) }
@@ -282,7 +291,7 @@ func (s *scenario) fill(n int) (end func()) {
 	}
 }
 
-// deleteNodeClaim begins the deletion of a NodeClaim, which drains its node.
+// deleteNodeClaim starts the deletion of a NodeClaim, which drains its node.
 func (s *scenario) deleteNodeClaim(name string) error {
 	claims, err := list(s.ctx, lab.NodeClaimKind)
 	if err != nil {
@@ -296,7 +305,7 @@ func (s *scenario) deleteNodeClaim(name string) error {
 	return fmt.Errorf("no NodeClaim %s", name)
 }
 
-// draining returns a check that so many nodes are being deleted, or are gone.
+// draining returns a check that `want` nodes are being deleted or have been deleted.
 func (s *scenario) draining(want int) func() error {
 	return func() error {
 		if done, open := s.seen.drains(); len(done)+len(open) < want {
@@ -314,8 +323,8 @@ func (s *scenario) drained() error {
 	return nil
 }
 
-// held returns the nodes with a pod that a budget holds.
-func (s *scenario) held(a *served) []string {
+// blockedNodes returns the nodes with a pod whose eviction a budget blocks.
+func (s *scenario) blockedNodes(a *served) []string {
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
 	nodes := map[string]bool{}
@@ -327,7 +336,8 @@ func (s *scenario) held(a *served) []string {
 	return slices.Sorted(maps.Keys(nodes))
 }
 
-// releases returns how many pods the controller has released for drains, and how many of them went back.
+// releases returns the number of pods that the controller has released for drains, and the number
+// of restored pods.
 func (s *scenario) releases() (moved, undone int) {
 	s.Helper()
 	count := func(outcome string) int {
@@ -336,15 +346,16 @@ func (s *scenario) releases() (moved, undone int) {
 	return count("moved"), count("undone")
 }
 
-// requireReleases fails the test unless the controller has released pods, or none without drain.assist.
+// requireReleases fails the test unless the controller has released pods with drain.assist, or
+// none without it.
 func (s *scenario) requireReleases(assist bool) {
 	s.Helper()
 	if moved, undone := s.releases(); assist != (moved > 0) || !assist && undone > 0 {
-		s.Errorf("drain.assist %t: %d pods were released and evicted, %d went back", assist, moved, undone)
+		s.Errorf("drain.assist %t: %d pods were released and evicted, %d were restored", assist, moved, undone)
 	}
 }
 
-// logDrains logs how long drains that have ended took, and what they came to.
+// logDrains logs the durations of the finished drains and their results.
 func (s *scenario) logDrains(a *served, what string, done []nodeRecord) {
 	s.Helper()
 	var longest, sum time.Duration
@@ -360,13 +371,14 @@ func (s *scenario) logDrains(a *served, what string, done []nodeRecord) {
 		}
 	}
 	moved, undone := s.releases()
-	s.Logf("%s: %d nodes drained, the last one was gone %s after the first drain began; a drain took %s on average, %s at most; "+
-		"%d pods released and evicted, %d went back; %d nodes bought, %d of them never had a pod; %s", what, len(done), last.Sub(first).Round(100*time.Millisecond),
+	s.Logf("%s: %d nodes drained, the last one was deleted %s after the first drain began; a drain took %s on average, %s at most; "+
+		"%d pods released and evicted, %d restored; %d nodes launched, %d never had a pod; %s", what, len(done), last.Sub(first).Round(100*time.Millisecond),
 		(sum / time.Duration(max(len(done), 1))).Round(100*time.Millisecond), longest.Round(100*time.Millisecond), moved, undone,
 		len(s.seen.bought(lab.OnDemand))+len(s.seen.bought(lab.Spot)), len(s.seen.empty()), a)
 }
 
-// drains returns the nodes that have been drained, and the names of those that are being deleted.
+// drains returns the nodes that have been drained and deleted, and the names of the nodes that
+// are being deleted.
 func (h *history) drains() (done []nodeRecord, open []string) {
 	for _, node := range h.all() {
 		switch {

@@ -16,69 +16,73 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// podRecord is what was seen of one pod. Times are those of their arrival here; a zero time means not yet.
+// podRecord contains the observations of one pod. Times are the times of arrival in the test; a
+// zero time means not yet.
 type podRecord struct {
 	App, Name string
-	// Node is where it ran, Capacity the capacity type of that node.
+	// Node is the pod's node, and Capacity the capacity type of that node.
 	Node, Capacity string
-	// Assigned is the value of the annotation with which the controller records its decision.
+	// Assigned is the value of the annotation with the controller's assignment.
 	Assigned                    string
 	Created, Bound, Ready, Left time.Time
 	// Evicted reports whether the pod was removed by an eviction.
 	Evicted bool
-	// Serving reports whether the pod is ready and not terminating, as a PodDisruptionBudget counts.
+	// Serving reports whether the pod is ready and not terminating, as a PodDisruptionBudget
+	// counts.
 	Serving bool
 }
 
-// nodeRecord is what was seen of one node.
+// nodeRecord contains the observations of one node.
 type nodeRecord struct {
 	Name, Capacity, Pool, Type string
-	// Draining is when it was first seen to be deleted: Karpenter drains it before it is gone.
+	// Draining is the first observation of its deletion: Karpenter drains it before the object
+	// disappears.
 	Created, Draining, Gone time.Time
-	// Hosted is how many of the scenario's pods were bound to it.
+	// Hosted is the number of the scenario's pods that were bound to it.
 	Hosted int
 }
 
-// history is what watches have seen of the scenario's pods and of all nodes. It fails the test when fewer pods of an app serve than were
-// promised, or fewer on on-demand.
+// history contains the watches' observations of the scenario's pods and of all nodes. It fails
+// the test when fewer pods of an app serve than required, in total or on on-demand.
 type history struct {
 	t     testing.TB
 	mu    sync.Mutex
-	over  bool // the test has ended, and what it made is being removed
+	over  bool // the test has ended, and its objects are being deleted
 	pods  map[types.UID]*podRecord
 	nodes map[string]*nodeRecord
-	// least is how many pods of an app must serve at every moment, and floors how many of them on on-demand.
+	// least is the number of pods of an app that must serve at every moment, and floors the
+	// number on on-demand.
 	least, floors map[string]int
 }
 
-// watch starts to watch the scenario's pods and all nodes until the test ends.
+// watch watches the scenario's pods and all nodes until the test ends.
 func (s *scenario) watch() *history {
 	s.Helper()
 	h := &history{t: s.T, pods: map[types.UID]*podRecord{}, nodes: map[string]*nodeRecord{}, least: map[string]int{}, floors: map[string]int{}}
 	factory := informers.NewSharedInformerFactory(kube, 0)
 	own := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(s.namespace))
-	nodes, err := factory.Core().V1().Nodes().Informer().AddEventHandler(handler(h.takeNode))
+	nodes, err := factory.Core().V1().Nodes().Informer().AddEventHandler(handler(h.observeNode))
 	s.must(err)
-	pods, err := own.Core().V1().Pods().Informer().AddEventHandler(handler(h.takePod))
+	pods, err := own.Core().V1().Pods().Informer().AddEventHandler(handler(h.observePod))
 	s.must(err)
 	factory.Start(s.ctx.Done())
 	own.Start(s.ctx.Done())
 	if !cache.WaitForCacheSync(s.ctx.Done(), nodes.HasSynced, pods.HasSynced) {
-		s.Fatal("the test ended before its watch had begun")
+		s.Fatal("the test ended before its watch started")
 	}
 	return h
 }
 
-// handler returns a handler that calls take with every state of an object, the last one included.
-func handler[T any](take func(now time.Time, object T, deleted bool)) cache.ResourceEventHandler {
+// handler returns a handler that calls observe with every state of an object, including the last.
+func handler[T any](observe func(now time.Time, object T, deleted bool)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { take(time.Now(), object.(T), false) },
-		UpdateFunc: func(_, object any) { take(time.Now(), object.(T), false) },
+		AddFunc:    func(object any) { observe(time.Now(), object.(T), false) },
+		UpdateFunc: func(_, object any) { observe(time.Now(), object.(T), false) },
 		DeleteFunc: func(object any) {
 			if missed, ok := object.(cache.DeletedFinalStateUnknown); ok {
 				object = missed.Obj
 			}
-			take(time.Now(), object.(T), true)
+			observe(time.Now(), object.(T), true)
 		},
 	}
 }
@@ -89,7 +93,7 @@ func (h *history) end() {
 	h.over = true
 }
 
-func (h *history) takeNode(now time.Time, node *v1.Node, deleted bool) {
+func (h *history) observeNode(now time.Time, node *v1.Node, deleted bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.over {
@@ -106,7 +110,7 @@ func (h *history) takeNode(now time.Time, node *v1.Node, deleted bool) {
 	}
 }
 
-// node returns the record of a node, which may be new.
+// node returns the record of a node, and creates it if necessary.
 func (h *history) node(name string) *nodeRecord {
 	record := h.nodes[name]
 	if record == nil {
@@ -116,7 +120,7 @@ func (h *history) node(name string) *nodeRecord {
 	return record
 }
 
-func (h *history) takePod(now time.Time, pod *v1.Pod, deleted bool) {
+func (h *history) observePod(now time.Time, pod *v1.Pod, deleted bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.over {
@@ -147,11 +151,11 @@ func (h *history) takePod(now time.Time, pod *v1.Pod, deleted bool) {
 		record.Left = cmp.Or(record.Left, now)
 	}
 	if serving := h.serving(record.App, nil); served && serving < h.least[record.App] {
-		h.t.Errorf("%s: %d pods serve at %s without %s on %s (evicted: %t), and at least %d must",
+		h.t.Errorf("%s: %d pods serve at %s without %s on %s (evicted: %t), want at least %d",
 			record.App, serving, now.Format("15:04:05.000"), record.Name, record.Node, record.Evicted, h.least[record.App])
 	}
 	if serving := h.serving(record.App, h.spot()); served && serving < h.floors[record.App] {
-		h.t.Errorf("%s: %d pods serve on on-demand at %s without %s on %s (evicted: %t), and the floor is %d",
+		h.t.Errorf("%s: %d pods serve on on-demand at %s without %s on %s (evicted: %t), want the floor of %d",
 			record.App, serving, now.Format("15:04:05.000"), record.Name, record.Node, record.Evicted, h.floors[record.App])
 	}
 }
@@ -165,7 +169,7 @@ func (h *history) spot() map[string]bool {
 	return nodes
 }
 
-// serving counts the pods of an app that serve on other nodes than these.
+// serving counts the serving pods of an app on nodes other than these.
 func (h *history) serving(app string, except map[string]bool) (n int) {
 	for _, record := range h.pods {
 		if record.App == app && record.Serving && !except[record.Node] {
@@ -175,7 +179,7 @@ func (h *history) serving(app string, except map[string]bool) (n int) {
 	return n
 }
 
-// of returns what was seen of the pods of an app, the oldest first.
+// of returns the records of the pods of an app, oldest first.
 func (h *history) of(app string) []podRecord {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -193,7 +197,7 @@ func (h *history) of(app string) []podRecord {
 	return out
 }
 
-// all returns what was seen of all nodes, the oldest first.
+// all returns the records of all nodes, oldest first.
 func (h *history) all() []nodeRecord {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -12,8 +12,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestLongSpotWithoutKarpentersLabel: spot nodes that only the project's label marks take no pod of a floor. Karpenter takes them for
-// on-demand and buys nothing until they have its label, too. (Row 4e.)
+// TestLongSpotWithoutKarpentersLabel: spot nodes with only the project's label run no pods of a
+// floor. Karpenter treats them as on-demand and launches nothing until they also have its label.
+// (Row 4e.)
 func TestLongSpotWithoutKarpentersLabel(t *testing.T) {
 	s := start(t, setup{mode: true})
 	spot := live.Spot(2, 4)

@@ -8,8 +8,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// TestSingletonBuysOnDemand: spot has room and there is no on-demand node. Karpenter buys one, although the singleton would fit on spot as
-// far as Kubernetes' own plugins know. (Row 1.)
+// TestSingletonBuysOnDemand: spot has room, and no on-demand node exists. Karpenter launches one,
+// although Kubernetes' own plugins would allow the singleton on spot. (Row 1.)
 func TestSingletonBuysOnDemand(t *testing.T) {
 	s := start(t, setup{mode: true})
 	s.roomOnSpot()
@@ -27,7 +27,7 @@ func TestSingletonBuysOnDemand(t *testing.T) {
 		t.Errorf("ready after %s, want less than 10 s", took)
 	}
 	if !strings.HasPrefix(pods[0].Assigned, lab.OnDemand+":") {
-		t.Errorf("assigned is %q, want it to begin with %q", pods[0].Assigned, lab.OnDemand+":")
+		t.Errorf("assigned is %q, want prefix %q", pods[0].Assigned, lab.OnDemand+":")
 	}
 	s.must(s.claimed(map[string]int{lab.Spot: 1, lab.OnDemand: 1})())
 	s.noInventedLabels()

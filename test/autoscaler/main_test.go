@@ -1,8 +1,10 @@
-// Package autoscaler runs the built scheduler and the built controller beside the real Karpenter, with the configuration, the rights and
-// the manifests that ship, and shows what the autoscaler mode promises. Karpenter buys simulated nodes; KWOK stands in for kubelets.
+// Package autoscaler runs the built scheduler and the built controller with the real Karpenter
+// and with the shipped configuration, rights and manifests. It tests the guarantees of the
+// autoscaler mode. Karpenter launches simulated nodes, and KWOK replaces the kubelets.
 //
-// The tests share one control plane and run one after the other, each with a namespace, a scheduler, a controller, a Karpenter and an
-// auditor of its own. Those in files with the build tag long take minutes: make test-long runs them.
+// The tests share one control plane and run one after the other. Each test has its own namespace,
+// scheduler, controller, Karpenter and auditor. Tests in files with the build tag long take
+// minutes; make test-long runs them.
 package autoscaler
 
 import (
@@ -23,7 +25,7 @@ const podStartup = time.Second
 var (
 	controlPlane *lab.ControlPlane
 	kube         kubernetes.Interface
-	// objects reads and writes what kube has no types of, such as NodeClaims.
+	// objects reads and writes objects for which kube has no types, such as NodeClaims.
 	objects client.Client
 )
 

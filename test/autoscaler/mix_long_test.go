@@ -12,12 +12,13 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// tolerance is by how much the nodes may cost more than the lower bound.
+// tolerance is the allowed ratio of the nodes' price to the lower bound.
 const tolerance = 1.05
 
 func TestLongMix(t *testing.T) { mix(t, 100) }
 
-// mix creates so many Deployments with several floors in an empty cluster, while Karpenter consolidates. (Row 2.)
+// mix creates this many Deployments with several floors in an empty cluster while Karpenter
+// consolidates. (Row 2.)
 func mix(t *testing.T, apps int) {
 	s := start(t, setup{mode: true, karpenter: lab.KarpenterOptions{NodePools: []lab.NodePool{{ConsolidateAfter: 5 * time.Second}}}})
 	began := time.Now()
@@ -32,17 +33,17 @@ func mix(t *testing.T, apps int) {
 		need.all += int64(replicas) * quantity.MilliValue()
 		pods += replicas
 	}
-	s.eventually(5*time.Minute, s.whole)
+	s.eventually(5*time.Minute, s.complete)
 	first, err := s.price()
 	s.must(err)
 	ready := time.Since(began)
-	s.eventually(soon, s.floorsHold)
+	s.eventually(soon, s.floorsMet)
 	s.bump()
 
 	types, err := controlPlane.KarpenterTypes(lab.DefaultKarpenterTypes...)
 	s.must(err)
 	bound := cheapest(types, need, 100)
-	t.Logf("%d pods of %d Deployments with %dm CPU, %dm of it for floors, ready after %s for %.4f USD/h; lower bound %.4f USD/h",
+	t.Logf("%d pods of %d Deployments with %dm CPU, including %dm for floors, ready after %s for %.4f USD/h; lower bound %.4f USD/h",
 		pods, apps, need.all, need.floor, ready.Round(time.Second), first, bound)
 	s.eventually(10*time.Minute, func() error {
 		price, err := s.price()
@@ -52,14 +53,14 @@ func mix(t *testing.T, apps int) {
 		if price > tolerance*bound {
 			return fmt.Errorf("the nodes cost %.4f USD/h, want %.4f at most", price, tolerance*bound)
 		}
-		if err := s.floorsHold(); err != nil {
+		if err := s.floorsMet(); err != nil {
 			return err
 		}
-		return s.whole()
+		return s.complete()
 	})
 	price, err := s.price()
 	s.must(err)
-	t.Logf("%.4f USD/h, %.1f %% above the lower bound, after %s; %d on-demand nodes and %d spot nodes bought; consolidation evicted %d pods",
+	t.Logf("%.4f USD/h, %.1f %% above the lower bound, after %s; %d on-demand nodes and %d spot nodes launched; consolidation evicted %d pods",
 		price, 100*(price/bound-1), time.Since(began).Round(time.Second), len(s.seen.bought(lab.OnDemand)), len(s.seen.bought(lab.Spot)), s.consolidated())
 	if empty := s.seen.empty(); len(empty) > 0 {
 		t.Errorf("%d nodes never had a pod: %+v", len(empty), empty)

@@ -10,7 +10,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// TestHealBuysOnDemand: a floor is raised while no on-demand node exists. Its replicas move by surge to on-demand that Karpenter buys.
+// TestHealBuysOnDemand: a floor is raised while no on-demand node exists. Its replicas surge to
+// an on-demand node that Karpenter launches.
 func TestHealBuysOnDemand(t *testing.T) {
 	s := start(t, setup{mode: true})
 	s.deploy("web", 3, "200m", "64Mi", floor("0"))
@@ -21,8 +22,9 @@ func TestHealBuysOnDemand(t *testing.T) {
 	s.noInventedLabels()
 }
 
-// TestReturnBuysSpot: all replicas run on on-demand, because Karpenter could buy nothing else. When it can, the surplus moves by surge to spot
-// that it buys for it, and the floor stays.
+// TestReturnBuysSpot: all replicas run on on-demand because Karpenter could launch nothing else.
+// When Karpenter can launch spot again, the surplus surges to a new spot node, and the floor
+// stays on on-demand.
 func TestReturnBuysSpot(t *testing.T) {
 	s := start(t, setup{
 		mode: true, controller: settings{"rebalance.returnToSpot": false},
@@ -40,7 +42,7 @@ func TestReturnBuysSpot(t *testing.T) {
 	s.noInventedLabels()
 }
 
-// setFloor changes how many replicas of a Deployment must run on on-demand.
+// setFloor changes the number of a Deployment's replicas that must run on on-demand.
 func (s *scenario) setFloor(name, value string) {
 	s.Helper()
 	patch := []byte(`{"metadata":{"annotations":{"` + minOnDemand + `":"` + value + `"}}}`)
@@ -48,7 +50,8 @@ func (s *scenario) setFloor(name, value string) {
 	s.must(err)
 }
 
-// surged returns a check that so many pods were moved by surge for this reason, and none in another way.
+// surged returns a check that `want` pods were moved by surge for this reason, and none in
+// another way.
 func (s *scenario) surged(want int, reason string) func() error {
 	return func() error {
 		const moves = "spot_aware_scheduler_migrations_total"

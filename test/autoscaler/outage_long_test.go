@@ -14,39 +14,42 @@ import (
 
 const gatedApps, gatedReplicas = 20, 10
 
-// TestLongControllerKilled kills the controller when 200 pods have their gates. The next one decides for them. (Row 6.)
+// TestLongControllerKilled kills the controller when 200 pods have their gates. The next
+// controller assigns them. (Row 6.)
 func TestLongControllerKilled(t *testing.T) {
 	s := start(t, setup{mode: true})
 	s.killController()
 	began := time.Now()
 	s.startController()
-	s.eventually(2*time.Minute, s.whole)
-	t.Logf("all pods run %s after the next controller was started", time.Since(began).Round(time.Second))
-	s.eventually(soon, s.floorsHold)
+	s.eventually(2*time.Minute, s.complete)
+	t.Logf("all pods ran %s after the start of the next controller", time.Since(began).Round(time.Second))
+	s.eventually(soon, s.floorsMet)
 }
 
-// TestLongWithoutController: nobody decides for 200 pods. The scheduler removes their gates after gateTimeout. (Row 6.)
+// TestLongWithoutController: no controller assigns 200 pods. The scheduler removes their gates
+// after gateTimeout. (Row 6.)
 func TestLongWithoutController(t *testing.T) {
 	const gateTimeout = 30 * time.Second
 	s := start(t, setup{mode: true, safety: settings{"gateTimeout": gateTimeout.String()}})
-	// Karpenter does not see the floors of pods that have lost their gates this way.
+	// Karpenter does not see the floors of pods whose gates the scheduler has removed.
 	s.must(controlPlane.CreateNodes(s.ctx, append(live.OnDemand(2, 8), live.Spot(2, 16)...)...))
 	began := s.killController()
-	s.eventually(gateTimeout+time.Minute, s.whole)
-	t.Logf("all pods run %s after they were created", time.Since(began).Round(time.Second))
+	s.eventually(gateTimeout+time.Minute, s.complete)
+	t.Logf("all pods ran %s after their creation", time.Since(began).Round(time.Second))
 	for i := range gatedApps {
 		for _, pod := range s.seen.of(appName(i)) {
 			if waited := pod.Bound.Sub(pod.Created); waited < gateTimeout-2*time.Second {
-				t.Errorf("%s was bound %s after its creation, want %s at least", pod.Name, waited.Round(time.Second), gateTimeout)
+				t.Errorf("%s was bound %s after its creation, want at least %s", pod.Name, waited.Round(time.Second), gateTimeout)
 			}
 		}
 	}
-	s.must(s.floorsHold())
+	s.must(s.floorsMet())
 }
 
 func appName(i int) string { return fmt.Sprintf("app-%02d", i) }
 
-// killController creates 200 pods that the controller leaves alone, because it is paused, kills it, and returns when it did the first.
+// killController creates 200 pods while the controller is paused, kills the controller, and
+// returns the time at which it created the first pod.
 func (s *scenario) killController() time.Time {
 	s.Helper()
 	s.must(s.controller.Pause())

@@ -14,11 +14,14 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// poolCapFallback is how long a replica that only maxPerPool keeps off spot waits in these tests until it may exceed the cap.
+// poolCapFallback is the value of fallbackAfter in this file: a replica that only maxPerPool
+// keeps off spot then may exceed the cap.
 const poolCapFallback = 20 * time.Second
 
-// TestLongPoolCap: the only spot pool has room, but holds as many replicas as maxPerPool allows, and overflow may not use on-demand. Karpenter
-// does not see the cap, and buys nothing. An event says so, and after fallbackAfter the replica runs over the cap. (Row 4c.)
+// TestLongPoolCap: the only spot pool has room but already runs as many replicas as maxPerPool
+// allows, and overflow may not use on-demand. Karpenter does not see the cap and launches
+// nothing. An event reports this. After fallbackAfter, the replica runs on spot above the cap.
+// (Row 4c.)
 func TestLongPoolCap(t *testing.T) {
 	s := startCapped(t, "Never")
 	s.eventually(soon, s.splitIs("web", split{OnDemand: 1, Spot: 1, Waiting: 1}))
@@ -31,13 +34,14 @@ func TestLongPoolCap(t *testing.T) {
 	}
 	t.Logf("the last replica waited for %s", waited.Round(100*time.Millisecond))
 	if waited < poolCapFallback {
-		t.Errorf("the last replica waited for %s, want %s at least: nothing but the cap keeps it off the node", waited, poolCapFallback)
+		t.Errorf("the last replica waited for %s, want at least %s: only the cap excludes the node", waited, poolCapFallback)
 	}
 	s.eventually(soon, s.told("web-", "FellBackToSpot", ""))
 }
 
-// TestLongPoolCapOverflows: as above, but overflow may use on-demand. The replica runs there at once, and stays: the controller does not move it
-// to spot, because nobody would buy the node for it.
+// TestLongPoolCapOverflows: like TestLongPoolCap, but overflow may use on-demand. The replica
+// runs there at once and stays. The controller does not move it to spot, because Karpenter would
+// not launch a node for it.
 func TestLongPoolCapOverflows(t *testing.T) {
 	s := startCapped(t, "Allow")
 	capped := s.is("web", split{OnDemand: 2, Spot: 1})
@@ -47,7 +51,8 @@ func TestLongPoolCapOverflows(t *testing.T) {
 	s.must(s.claimed(map[string]int{lab.Spot: 1, lab.OnDemand: 1})())
 }
 
-// startCapped deploys three replicas, one of which is the floor, beside one spot node that has room for two. A pool may hold one.
+// startCapped deploys three replicas with a floor of one, and one spot node with room for two. A
+// pool may run one.
 func startCapped(t *testing.T, overflow string) *scenario {
 	t.Helper()
 	s := start(t, setup{
@@ -63,7 +68,8 @@ func startCapped(t *testing.T, overflow string) *scenario {
 	return s
 }
 
-// told returns a check that an object whose name begins so has an event with this reason, the note of which contains a text.
+// The check passes if an object with this name prefix has an event with this reason and with this
+// text in its note.
 func (s *scenario) told(object, reason, text string) func() error {
 	return func() error {
 		list, err := kube.CoreV1().Events(s.namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
@@ -75,6 +81,6 @@ func (s *scenario) told(object, reason, text string) func() error {
 				return nil
 			}
 		}
-		return fmt.Errorf("no event %s of %s says %q", reason, object, text)
+		return fmt.Errorf("no event %s of %s contains %q", reason, object, text)
 	}
 }

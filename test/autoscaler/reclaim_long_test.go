@@ -23,23 +23,25 @@ const (
 	deadlineAnnotation = "spot-aware-scheduler.io/interruption-deadline"
 )
 
-// asShipped are the pauses of the controller's configuration after an interruption, without which replicas would return to spot at once.
+// asShipped are the shipped pauses of the controller after an interruption. Without them,
+// replicas would return to spot at once.
 var asShipped = settings{"rebalance.pauseAfterInterruption": "5m", "rebalance.calmPeriod": "10m"}
 
 func TestLongMassReclaim(t *testing.T)             { massReclaim(t, true) }
 func TestLongMassReclaimWithSpotLeft(t *testing.T) { massReclaim(t, false) }
 
-// massReclaim reclaims all spot nodes at once, with a notice of two minutes, beside nodes that take 30 s to boot. With spotGone Karpenter can
-// launch no spot node any more, so that it buys on-demand. Every replacement serves before the replica that it replaces leaves, no floor is
-// missed on on-demand, and all replicas are ready before the deadline.
+// massReclaim reclaims all spot nodes at once, with a notice of two minutes. New nodes take 30 s
+// to boot. With spotGone, Karpenter cannot launch spot nodes any more and launches on-demand.
+// Every replacement serves before the replica that it replaces leaves. No floor is unmet on
+// on-demand, and all replicas are ready before the deadline.
 //
-// How soon all replacements exist depends on how many there are: the API server, the controllers and the scheduler make about 100 a second on
-// two cores.
+// The time until all replacements exist depends on their number: the API server, the controllers
+// and the scheduler create about 100 a second on two cores.
 func massReclaim(t *testing.T, spotGone bool) {
 	const (
 		apps         = 24
 		notice, boot = 2 * time.Minute, 30 * time.Second
-		pendingAfter = 2 * time.Second // within which all replacements must exist
+		pendingAfter = 2 * time.Second // limit until all replacements exist
 	)
 	s := start(t, setup{mode: true, controller: asShipped, karpenter: lab.KarpenterOptions{
 		// Small types, so that there are many nodes.
@@ -56,20 +58,21 @@ func massReclaim(t *testing.T, spotGone bool) {
 		replicas[app] = i%10 + 1
 		s.deploy(app, replicas[app], cpus[i%len(cpus)], "64Mi", floor(atLeast))
 		least[app] = floorOf(atLeast, replicas[app])
-		// Without a budget Karpenter's consolidation may evict the whole floor of a small workload.
+		// Without a budget, Karpenter's consolidation may evict the whole floor of a small
+		// workload.
 		if i%4 == 0 || replicas[app] <= 3 {
 			unavailable := min(1, replicas[app]-least[app])
 			s.budget(app, unavailable)
 			least[app] = replicas[app] - unavailable
 		}
 	}
-	s.eventually(2*time.Minute, s.whole)
-	s.eventually(soon, s.floorsHold)
+	s.eventually(2*time.Minute, s.complete)
+	s.eventually(soon, s.floorsMet)
 	s.steady(15 * time.Second)
 	before, err := s.price()
 	s.must(err)
 	for app, n := range replicas { // all can surge
-		s.seen.promise(app, n)
+		s.seen.requireServing(app, n)
 	}
 	s.must(controlPlane.SetNodeRegistrationDelay(s.ctx, boot))
 	if spotGone {
@@ -96,7 +99,7 @@ func massReclaim(t *testing.T, spotGone bool) {
 	})
 	t.Logf("the last replacement existed %s after the notice", last.Sub(began).Round(time.Millisecond))
 	if late := last.Sub(began); late > pendingAfter {
-		t.Errorf("the last replacement existed %s after the notice, want %s at most", late.Round(time.Millisecond), pendingAfter)
+		t.Errorf("the last replacement existed %s after the notice, want at most %s", late.Round(time.Millisecond), pendingAfter)
 	}
 	s.eventually(time.Until(deadline), func() error {
 		for _, deficit := range s.auditor.Deficits() {
@@ -113,13 +116,13 @@ func massReclaim(t *testing.T, spotGone bool) {
 	})
 	t.Logf("the reclaimed nodes were empty %s after the notice", time.Since(began).Round(100*time.Millisecond))
 
-	for app, n := range least { // from now on Karpenter may consolidate what it has bought
-		s.seen.promise(app, n)
+	for app, n := range least { // from now on Karpenter may consolidate its new nodes
+		s.seen.requireServing(app, n)
 	}
-	time.Sleep(time.Until(deadline)) // a cloud does not take the nodes earlier
+	time.Sleep(time.Until(deadline)) // a cloud does not reclaim the nodes earlier
 	s.lose(func(_, node string) bool { return reclaimed[node] })
-	s.eventually(soon, s.whole)
-	s.eventually(soon, s.floorsHold)
+	s.eventually(soon, s.complete)
+	s.eventually(soon, s.floorsMet)
 	if spotGone {
 		s.must(s.onlyOnDemand())
 	}
@@ -127,7 +130,7 @@ func massReclaim(t *testing.T, spotGone bool) {
 	s.noInventedLabels()
 	after, err := s.price()
 	s.must(err)
-	t.Logf("nodes for %.4f USD/h after the deadline; bought %d on-demand nodes and %d spot nodes, %d of them never had a pod; consolidation evicted %d pods",
+	t.Logf("nodes for %.4f USD/h after the deadline; launched %d on-demand nodes and %d spot nodes, %d never had a pod; consolidation evicted %d pods",
 		after, len(s.seen.bought(lab.OnDemand)), len(s.seen.bought(lab.Spot)), len(s.seen.empty()), s.consolidated())
 	s.auditor.Require(t)
 }
@@ -143,7 +146,7 @@ func (s *scenario) budget(app string, unavailable int) {
 	s.must(err)
 }
 
-// steady waits until Karpenter has neither bought nor removed a node for that long.
+// steady waits until Karpenter has neither launched nor removed a node for this time.
 func (s *scenario) steady(length time.Duration) {
 	s.Helper()
 	var since time.Time
@@ -163,7 +166,8 @@ func (s *scenario) steady(length time.Duration) {
 	})
 }
 
-// announce tells all nodes of a capacity type at once that they are reclaimed at the deadline, and returns their names.
+// announce marks all nodes of a capacity type at once as reclaimed at the deadline, and returns
+// their names.
 func (s *scenario) announce(capacity string, deadline time.Time) map[string]bool {
 	s.Helper()
 	nodes, err := kube.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
@@ -189,7 +193,7 @@ func (s *scenario) announce(capacity string, deadline time.Time) map[string]bool
 	return names
 }
 
-// on counts the pods on these nodes that have not begun to leave, by app.
+// on counts the pods on these nodes that are not terminating, by app.
 func (h *history) on(nodes map[string]bool) map[string]int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -202,7 +206,8 @@ func (h *history) on(nodes map[string]bool) map[string]int {
 	return pods
 }
 
-// replaced returns when the last of so many pods of each app was created since then.
+// replaced returns the creation time of the last of `want` pods of each app that were created
+// since a time.
 func (h *history) replaced(want map[string]int, since time.Time) (last time.Time, err error) {
 	for app, n := range want {
 		created := slices.DeleteFunc(h.of(app), func(p podRecord) bool { return p.Created.Before(since) })

@@ -21,7 +21,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// soon is how long what should happen at once may take on a loaded machine. A node that Karpenter buys takes 2 s of it.
+// soon limits the time of an immediate reaction on a loaded machine. It includes the 2 s for a
+// new node of Karpenter.
 const soon = 2 * live.Soon
 
 // gateName is the scheduling gate that the admission policy of the autoscaler mode sets.
@@ -30,20 +31,22 @@ const gateName = "spot-aware-scheduler.io/capacity"
 // overlay is the folder of the autoscaler mode's manifests.
 const overlay = "manifests/overlays/autoscaler"
 
-// setup describes what a scenario starts.
+// setup configures a scenario.
 type setup struct {
-	// mode switches the autoscaler mode on: the admission policy, and gating in the controller's configuration.
+	// mode enables the autoscaler mode: the admission policy, and gating in the controller's
+	// configuration.
 	mode bool
-	// stock starts kube-scheduler in place of this project's scheduler.
+	// stock starts kube-scheduler instead of this project's scheduler.
 	stock bool
-	// controller are settings of the controller's configuration. nil without mode: no controller is started.
+	// controller are settings of the controller's configuration. nil without mode: no controller
+	// is started.
 	controller settings
 	// safety are fields of ReplicaSafetyArgs.
 	safety    settings
 	karpenter lab.KarpenterOptions
 }
 
-// settings are fields of a configuration, with their paths. All others are as shipped.
+// settings are fields of a configuration, by path. All other fields have their shipped values.
 type settings map[string]any
 
 // edit sets the fields in a decoded configuration.
@@ -71,7 +74,7 @@ func (f settings) editSafety(config map[string]any) {
 	}
 }
 
-// with returns these settings and others, which win.
+// with returns these settings, overridden by others.
 func (f settings) with(others settings) settings {
 	all := settings{}
 	for _, part := range []settings{f, others} {
@@ -82,10 +85,11 @@ func (f settings) with(others settings) settings {
 	return all
 }
 
-// modeOn switches the mode on in the controller's configuration. The controller does not wait for a calm period before it moves pods.
+// modeOn enables the mode in the controller's configuration. The controller does not wait for a
+// calm period before it moves pods.
 var modeOn = settings{"gating.enabled": true, "rebalance.pauseAfterInterruption": "0s", "rebalance.calmPeriod": "1s"}
 
-// scenario is one test's part of the cluster. Whatever it made is removed with the test.
+// scenario is the state of one test. Its objects are deleted at the end of the test.
 type scenario struct {
 	*testing.T
 	setup
@@ -94,15 +98,15 @@ type scenario struct {
 	scheduler  *lab.Process
 	controller *lab.Process // nil if there is none
 	karpenter  *lab.Process
-	// pools are the NodePools as they were applied last.
+	// pools are the NodePools as last applied.
 	pools []lab.NodePool
-	// seen is what has become of the scenario's pods and of Karpenter's nodes.
+	// seen contains the observations of the scenario's pods and of Karpenter's nodes.
 	seen *history
-	// auditor watches the whole test, and fails it at every finding. nil with setup.stock.
+	// auditor watches the whole test and fails the test at every finding. nil with setup.stock.
 	auditor *audit.Auditor
 }
 
-// start starts what the setup describes.
+// start starts the programs of the setup.
 func start(t *testing.T, with setup) *scenario {
 	t.Helper()
 	if testing.Short() {
@@ -158,7 +162,7 @@ func (s *scenario) startController() {
 // applyMode applies the manifests of the mode, and waits until the API server sets the gate.
 func (s *scenario) applyMode() {
 	s.Helper()
-	// The manifests grant rights to an account of the base.
+	// The manifests grant rights to an account of the base manifests.
 	_, err := controlPlane.ControllerKubeconfig(s.ctx)
 	s.must(err)
 	s.must(kubectlOverlay(s.ctx, "apply"))
@@ -174,7 +178,7 @@ func (s *scenario) applyMode() {
 	})
 }
 
-// kubectlOverlay has kubectl apply or delete the manifests of the mode.
+// kubectlOverlay runs kubectl to apply or delete the manifests of the mode.
 func kubectlOverlay(ctx context.Context, verb string) error {
 	kubectl := filepath.Join(controlPlane.Root, ".local", "bin", "kubectl")
 	manifests, err := exec.CommandContext(ctx, kubectl, "kustomize", filepath.Join(controlPlane.Root, overlay)).Output()
@@ -203,7 +207,8 @@ func gated(pod *v1.Pod) bool {
 	return false
 }
 
-// clean removes all that the scenario made, and stops its programs first so that no pod is moved or scheduled any more.
+// clean deletes all objects of the scenario. It stops the programs first, so that no pod is moved
+// or bound meanwhile.
 func (s *scenario) clean() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -232,7 +237,7 @@ func (s *scenario) clean() {
 			s.Error(err)
 		}
 	}
-	// Without the old leases the next ones lead at once.
+	// Without the old leases, the next programs become leaders at once.
 	for _, lease := range []string{"spot-aware-scheduler", "spot-controller", "kube-scheduler"} {
 		if err := kube.CoordinationV1().Leases("kube-system").Delete(ctx, lease, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			s.Error(err)
@@ -257,7 +262,7 @@ func (s *scenario) clean() {
 	}
 }
 
-// logCluster logs what a failure is judged by.
+// logCluster logs the state of the cluster after a failure.
 func (s *scenario) logCluster(ctx context.Context) {
 	for _, node := range s.seen.all() {
 		s.Logf("node %+v", node)
@@ -296,13 +301,13 @@ func (s *scenario) must(err error) {
 	}
 }
 
-// eventually waits until check returns nil, and fails with its last error when that takes longer than limit.
+// eventually waits until check returns nil. It fails with the last error of check after limit.
 func (s *scenario) eventually(limit time.Duration, check func() error) {
 	s.Helper()
 	s.must(live.Until(s.ctx, limit, check))
 }
 
-// stays fails the test unless check returns nil for that long, so that what must not happen has had time to.
+// stays fails the test unless check returns nil during the whole time.
 func (s *scenario) stays(limit time.Duration, check func() error) {
 	s.Helper()
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(250 * time.Millisecond) {
@@ -310,7 +315,7 @@ func (s *scenario) stays(limit time.Duration, check func() error) {
 	}
 }
 
-// counted returns the sum of a metric of a process over the series that have these labels.
+// counted returns the sum of a process's metric over all series with these labels.
 func (s *scenario) counted(p *lab.Process, name string, labels map[string]string) int {
 	s.Helper()
 	sum, err := live.Metric(s.ctx, p, name, labels)
@@ -318,7 +323,7 @@ func (s *scenario) counted(p *lab.Process, name string, labels map[string]string
 	return int(math.Round(sum))
 }
 
-// consolidated returns how many pods Karpenter evicted to consolidate their nodes.
+// consolidated returns the number of pods that Karpenter evicted to consolidate their nodes.
 func (s *scenario) consolidated() int {
 	s.Helper()
 	return s.counted(s.karpenter, "karpenter_pods_drained_total", map[string]string{"reason": "Underutilized"})

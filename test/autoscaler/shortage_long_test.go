@@ -10,14 +10,16 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// shortage is how long there is no spot to buy.
+// shortage is the time in which Karpenter cannot launch spot nodes.
 const shortage = 2 * time.Minute
 
 func TestLongSpotShortage(t *testing.T)                  { spotShortage(t, false) }
 func TestLongSpotShortageWithConsolidation(t *testing.T) { spotShortage(t, true) }
 
-// spotShortage takes all spot away for two minutes: Karpenter buys on-demand for the overflow, replicas return to spot when it is back, and
-// consolidation removes the on-demand nodes. With consolidating it is on from the start, otherwise at the end only. (Rows 4 and 4b.)
+// spotShortage removes all spot capacity for two minutes. Karpenter launches on-demand nodes for
+// the overflow. When spot is available again, replicas return to it, and consolidation removes
+// the on-demand nodes. With consolidating, consolidation is enabled from the start, otherwise
+// only at the end. (Rows 4 and 4b.)
 func spotShortage(t *testing.T, consolidating bool) {
 	const apps, replicas = 5, 4
 	pools := []lab.NodePool{
@@ -34,15 +36,16 @@ func spotShortage(t *testing.T, consolidating bool) {
 		all[app] = replicas
 		s.deploy(app, replicas, "500m", "64Mi")
 	}
-	s.eventually(time.Minute, s.whole)
-	s.eventually(soon, s.floorsHold)
+	s.eventually(time.Minute, s.complete)
+	s.eventually(soon, s.floorsMet)
 	before, err := s.onDemandUse()
 	s.must(err)
 
 	over := time.Now().Add(shortage)
 	s.limit("spot", "0")
 	s.loseSpot()
-	// A replica that is about to return to spot still serves, although its Deployment does not count it any more.
+	// A released replica that is about to return to spot still serves, although its Deployment
+	// does not count it.
 	s.eventually(time.Minute, func() error {
 		if err := s.seen.serve(all, nil); err != nil {
 			return err
@@ -63,7 +66,7 @@ func spotShortage(t *testing.T, consolidating bool) {
 		}
 		return err
 	})
-	t.Logf("the overflow had returned %s after spot was back", time.Since(back).Round(time.Second))
+	t.Logf("the overflow had returned %s after the shortage", time.Since(back).Round(time.Second))
 	if !consolidating {
 		s.consolidate(5 * time.Second)
 	}
@@ -74,9 +77,9 @@ func spotShortage(t *testing.T, consolidating bool) {
 		}
 		return err
 	})
-	t.Logf("on-demand nodes removed %s after spot was back; consolidation evicted %d pods", time.Since(back).Round(time.Second), s.consolidated())
-	s.eventually(soon, s.whole)
-	s.eventually(soon, s.floorsHold)
+	t.Logf("on-demand nodes removed %s after the shortage; consolidation evicted %d pods", time.Since(back).Round(time.Second), s.consolidated())
+	s.eventually(soon, s.complete)
+	s.eventually(soon, s.floorsMet)
 	s.noInventedLabels()
 	s.auditor.Require(t)
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// TestLongSlowNodes: a node takes a minute to start, and a pod may give up on-demand after 30 s. It waits for its node instead, because
-// otherwise the node would stay empty and a second one would be bought. (Row 4d.)
+// TestLongSlowNodes: a node takes a minute to start, and fallbackAfter and rolloutRelief are 30
+// s. A pod nevertheless waits for its node. Otherwise the node would stay empty, and Karpenter
+// would launch a second node. (Row 4d.)
 func TestLongSlowNodes(t *testing.T) {
 	const startup = time.Minute
 	s := start(t, setup{
@@ -20,26 +21,26 @@ func TestLongSlowNodes(t *testing.T) {
 	})
 	s.deploy("single", 1, "800m", "64Mi")
 	s.deploy("web", 4, "400m", "64Mi", floor("2"))
-	s.eventually(startup+soon, s.whole)
-	s.eventually(soon, s.floorsHold)
+	s.eventually(startup+soon, s.complete)
+	s.eventually(soon, s.floorsMet)
 	s.keptWaiting("single", "web")
 	if onDemand, spot := len(s.seen.bought(lab.OnDemand)), len(s.seen.bought(lab.Spot)); onDemand != 1 || spot > 1 {
-		t.Errorf("%d on-demand nodes and %d spot nodes bought, want 1 and 1 at most", onDemand, spot)
+		t.Errorf("%d on-demand nodes and %d spot nodes launched, want at most 1 and 1", onDemand, spot)
 	}
 
 	// The floor of the new revision finds no room either.
 	s.update("web", "app:2")
-	s.eventually(3*startup+soon, s.whole)
-	s.eventually(soon, s.floorsHold)
+	s.eventually(3*startup+soon, s.complete)
+	s.eventually(soon, s.floorsMet)
 	s.keptWaiting("single", "web")
 	if empty := s.seen.empty(); len(empty) > 0 {
 		t.Errorf("%d nodes never had a pod: %+v", len(empty), empty)
 	}
-	t.Logf("%d on-demand nodes and %d spot nodes bought", len(s.seen.bought(lab.OnDemand)), len(s.seen.bought(lab.Spot)))
+	t.Logf("%d on-demand nodes and %d spot nodes launched", len(s.seen.bought(lab.OnDemand)), len(s.seen.bought(lab.Spot)))
 	s.noInventedLabels()
 }
 
-// keptWaiting fails the test if a pod of these apps was deleted before it was bound.
+// keptWaiting fails the test if a pod of the apps was deleted before it was bound.
 func (s *scenario) keptWaiting(apps ...string) {
 	s.Helper()
 	for _, app := range apps {

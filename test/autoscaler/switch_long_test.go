@@ -22,34 +22,37 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// The tests in this file switch the autoscaler mode on and off, or only half of it, beside workloads that run. (Row 8.)
+// The tests in this file enable and disable the autoscaler mode, or only half of it, while
+// workloads run. (Row 8.)
 
-// shippedGateTimeout is gateTimeout of the shipped configuration.
+// shippedGateTimeout is gateTimeout in the shipped configuration.
 const shippedGateTimeout = 30 * time.Second
 
-// modeOff are the controller's settings without the mode. As in modeOn, the controller does not wait for a calm period.
+// modeOff are the controller's settings without the mode. Like with modeOn, the controller does
+// not wait for a calm period.
 var modeOff = modeOn.with(settings{"gating.enabled": false})
 
-// running is a workload that runs while the mode is switched.
+// running is a workload that runs while the mode is enabled or disabled.
 type running struct {
 	app      string
 	replicas int
 	floor    string
 }
 
-// workloads have six floor replicas in all.
+// workloads have six floor replicas in total.
 var workloads = []running{{"single", 1, "1"}, {"mail", 3, "1"}, {"shop", 4, "30%"}, {"web", 4, "2"}}
 
 const allFloors = 6
 
-// onDemand returns how many replicas must run on on-demand.
+// onDemand returns the number of replicas that must run on on-demand.
 func (r running) onDemand() int { return floorOf(r.floor, r.replicas) }
 
-// TestLongSwitchedOn: the mode is switched on while workloads of the base run. The controller replaces the replicas of each floor, one of a
-// workload at a time and without a gap. Consolidation leaves the nodes of the new ones alone.
+// TestLongSwitchedOn: the mode is enabled while workloads of the base manifests run. The
+// controller replaces the replicas of each floor, one per workload at a time and without a gap.
+// Consolidation does not remove the nodes of the new replicas.
 func TestLongSwitchedOn(t *testing.T) {
 	s := startRunning(t, setup{controller: modeOff})
-	s.promiseAll()
+	s.requireAll()
 	began := s.switchOn(nil)
 	s.eventually(2*time.Minute, s.floorsVisible)
 	t.Logf("all %d floor replicas required on-demand %s after the mode was switched on", allFloors, time.Since(began).Round(time.Second))
@@ -57,7 +60,7 @@ func TestLongSwitchedOn(t *testing.T) {
 	s.eventually(soon, s.surged(allFloors, "assign"))
 	for _, w := range workloads {
 		if got := s.seen.mostAtOnce(w.app); got > w.replicas+1 {
-			t.Errorf("%s had %d pods at a time, want %d at most: one of a workload is replaced at a time", w.app, got, w.replicas+1)
+			t.Errorf("%s had %d pods at a time, want at most %d: the controller replaces one per workload at a time", w.app, got, w.replicas+1)
 		}
 	}
 	s.stays(20*time.Second, s.surged(allFloors, "assign"))
@@ -71,21 +74,22 @@ func TestLongSwitchedOn(t *testing.T) {
 	s.sound()
 }
 
-// TestLongSwitchedOnWithoutHealing: as above, with gating.healRunning false. No pod is replaced until something else replaces it.
+// TestLongSwitchedOnWithoutHealing: like TestLongSwitchedOn, with gating.healRunning false. The
+// controller replaces no pod. Pods are gated only when something else replaces them.
 func TestLongSwitchedOnWithoutHealing(t *testing.T) {
 	s := startRunning(t, setup{controller: modeOff})
-	s.promiseAll()
+	s.requireAll()
 	began := s.switchOn(settings{"gating.healRunning": false})
 	s.stays(time.Minute, s.unchangedSince(began))
 	if err := s.floorsVisible(); err == nil {
 		t.Error("the floors of running pods are visible to Karpenter, and no pod was replaced")
 	}
 
-	s.promiseNothing()
+	s.requireNothing()
 	for _, w := range workloads {
 		s.update(w.app, "app:2")
 	}
-	s.eventually(2*time.Minute, s.whole)
+	s.eventually(2*time.Minute, s.complete)
 	s.eventually(time.Minute, s.floorsVisible)
 	s.eventually(time.Minute, s.settled)
 	s.sound()
@@ -94,15 +98,16 @@ func TestLongSwitchedOnWithoutHealing(t *testing.T) {
 func TestLongSwitchedOff(t *testing.T)                  { switchedOff(t, true) }
 func TestLongSwitchedOffWithoutController(t *testing.T) { switchedOff(t, false) }
 
-// switchedOff switches the mode off by the commands of docs/autoscalers.md, while pods run and others have their gates. With controlled the
-// controller removes these gates, else the scheduler does after gateTimeout.
+// switchedOff disables the mode with the commands of docs/autoscalers.md while pods run and other
+// pods have gates. With controlled, the controller removes these gates; otherwise, the scheduler
+// removes them after gateTimeout.
 func switchedOff(t *testing.T, controlled bool) {
 	s := startRunning(t, setup{mode: true})
 	s.must(s.floorsVisible())
-	s.promiseAll()
-	s.seen.promise("web", 3) // in its rollout
-	s.seen.promiseFloor("web", 0)
-	// A rollout and a new workload have gated pods when the mode is switched off.
+	s.requireAll()
+	s.seen.requireServing("web", 3) // during its rollout
+	s.seen.requireFloor("web", 0)
+	// When the mode is disabled, a rollout and a new workload have gated pods.
 	s.must(s.controller.Pause())
 	s.update("web", "app:2")
 	s.deploy("gated", 4, "200m", "64Mi", floor("2"))
@@ -131,20 +136,20 @@ func switchedOff(t *testing.T, controlled bool) {
 	s.startController()
 	s.run(commands[2])
 
-	s.eventually(2*time.Minute, s.whole)
+	s.eventually(2*time.Minute, s.complete)
 	s.eventually(time.Minute, s.settled)
 	s.eventually(soon, s.is("gated", split{OnDemand: 2, Spot: 2}))
-	t.Logf("all workloads were whole %s after the binding was deleted", time.Since(began).Round(time.Second))
+	t.Logf("all workloads were complete %s after the binding was deleted", time.Since(began).Round(time.Second))
 
-	// What is created from now on has neither gate nor affinity, and runs at once.
-	s.promiseNothing()
+	// Pods that are created from now on have neither gate nor affinity and start at once.
+	s.requireNothing()
 	created := time.Now()
 	s.deploy("after", 4, "200m", "64Mi", floor("2"))
 	s.eventually(soon, s.is("after", split{OnDemand: 2, Spot: 2}))
 	s.update("shop", "app:2")
 	s.scale("mail", 5)
-	s.eventually(2*time.Minute, s.whole)
-	s.eventually(time.Minute, s.floorsHold)
+	s.eventually(2*time.Minute, s.complete)
+	s.eventually(time.Minute, s.floorsMet)
 	for _, app := range []string{"after", "shop", "mail"} {
 		for _, pod := range s.seen.of(app) {
 			if pod.Created.After(created) && pod.Assigned != "" {
@@ -156,17 +161,19 @@ func switchedOff(t *testing.T, controlled bool) {
 	s.sound()
 }
 
-// TestLongPolicyWithoutGating: the admission policy gates pods, and gating is off in the controller. The scheduler removes the gates after
-// gateTimeout, and every floor holds: in a new workload, in a rollout and in a move. (TestLongWithoutController has no controller at all.)
+// TestLongPolicyWithoutGating: the admission policy gates pods, but gating is disabled in the
+// controller. The scheduler removes the gates after gateTimeout, and every floor is satisfied: in
+// a new workload, in a rollout and in a move. (TestLongWithoutController has no controller at
+// all.)
 func TestLongPolicyWithoutGating(t *testing.T) {
 	s := startRunning(t, setup{mode: true, controller: settings{"gating.enabled": false}})
 	for _, w := range workloads {
 		for _, pod := range s.seen.of(w.app) {
 			if waited := pod.Bound.Sub(pod.Created); waited < shippedGateTimeout-2*time.Second {
-				t.Errorf("%s was bound %s after its creation, want %s at least", pod.Name, waited.Round(time.Second), shippedGateTimeout)
+				t.Errorf("%s was bound %s after its creation, want at least %s", pod.Name, waited.Round(time.Second), shippedGateTimeout)
 			}
 			if pod.Assigned != "" {
-				t.Errorf("%s was assigned %q, and gating is off", pod.Name, pod.Assigned)
+				t.Errorf("%s was assigned %q, although gating is off", pod.Name, pod.Assigned)
 			}
 		}
 	}
@@ -178,29 +185,30 @@ func TestLongPolicyWithoutGating(t *testing.T) {
 	s.eventually(soon, s.surged(1, "heal"))
 	s.update("web", "app:2")
 	s.update("single", "app:2")
-	s.eventually(4*shippedGateTimeout+time.Minute, s.whole)
-	s.eventually(2*time.Minute, s.floorsHold)
+	s.eventually(4*shippedGateTimeout+time.Minute, s.complete)
+	s.eventually(2*time.Minute, s.floorsMet)
 	t.Logf("the longest wait of a pod that a move or a rollout made: %s", s.longestWait(began).Round(100*time.Millisecond))
 	s.sound()
 }
 
-// TestLongGatingWithoutPolicy: gating is on in the controller, and nothing gates pods. They run as without the mode, in a new workload, in a
-// rollout and in a scale-up.
+// TestLongGatingWithoutPolicy: gating is enabled in the controller, but no pods are gated. Pods
+// run as without the mode, in a new workload, in a rollout and in a scale-up.
 func TestLongGatingWithoutPolicy(t *testing.T) {
 	s := startRunning(t, setup{controller: modeOn})
 	s.update("web", "app:2")
 	s.update("single", "app:2")
 	s.scale("mail", 5)
-	s.eventually(time.Minute, s.whole)
-	s.eventually(time.Minute, s.floorsHold)
+	s.eventually(time.Minute, s.complete)
+	s.eventually(time.Minute, s.floorsMet)
 	t.Logf("the longest wait of a pod: %s", s.longestWait(time.Time{}).Round(100*time.Millisecond))
 	s.stopWithoutRights()
 	s.sound()
 }
 
-// TestLongNothingIsMovedWithoutPolicy: as above, and replicas run on the wrong capacity type while the nodes of the right one are full. Their
-// replacements would not be gated, so that Karpenter would buy nothing for them. The controller moves none, and does not delete a pod that waits
-// for on-demand either: its successor would wait as well.
+// TestLongNothingIsMovedWithoutPolicy: like TestLongGatingWithoutPolicy, but replicas run on the
+// wrong capacity type while the nodes of the right type are full. Their replacements would not be
+// gated, so Karpenter would launch no nodes for them. The controller moves no pods. It does not
+// delete a pod that waits for on-demand either, because the new pod would wait, too.
 func TestLongNothingIsMovedWithoutPolicy(t *testing.T) {
 	s := start(t, setup{controller: modeOn.with(settings{"gating.nodeStartup": "10s"}), karpenter: lab.KarpenterOptions{
 		InstanceTypes: []string{"c-4x-amd64-linux"}, NodePools: []lab.NodePool{{CapacityTypes: []string{lab.OnDemand}}},
@@ -223,8 +231,9 @@ func TestLongNothingIsMovedWithoutPolicy(t *testing.T) {
 	s.auditor.Require(t)
 }
 
-// TestLongOverlayDeletedFirst: the overlay is deleted at once, with the rights that it grants, and gating stays on in the controller. A pod that
-// requires on-demand, which cannot be had, falls back to spot all the same.
+// TestLongOverlayDeletedFirst: the overlay is deleted at once, including the rights that it
+// grants, while gating stays enabled in the controller. A pod that requires unavailable on-demand
+// capacity still falls back to spot.
 func TestLongOverlayDeletedFirst(t *testing.T) {
 	const fallback, startup = 20 * time.Second, 10 * time.Second
 	s := start(t, setup{
@@ -242,20 +251,21 @@ func TestLongOverlayDeletedFirst(t *testing.T) {
 	began := time.Now()
 	s.setup.mode = false
 	s.must(kubectlOverlay(s.ctx, "delete"))
-	// The successor of the pod waits once more, because no gate was on it.
+	// The new pod waits once more, because it had no gate.
 	s.eventually(2*fallback+startup+soon, s.is("single", split{Spot: 1}))
-	t.Logf("the pod's successor ran on spot %s after the overlay was deleted", time.Since(began).Round(time.Second))
+	t.Logf("the new pod ran on spot %s after the overlay was deleted", time.Since(began).Round(time.Second))
 	s.stopWithoutRights()
 }
 
-// startRunning starts a scenario with an on-demand node and a spot node that have room, and with workloads that run where they should.
+// startRunning starts a scenario with an on-demand node and a spot node with free room, and with
+// workloads on the right capacity types.
 func startRunning(t *testing.T, with setup) *scenario {
 	t.Helper()
 	with.karpenter.InstanceTypes = []string{"c-4x-amd64-linux"}
 	s := start(t, with)
 	s.deploy("keeps-on-demand", 1, "100m", "64Mi", floor("0"), onlyOn(lab.OnDemand))
 	s.deploy("keeps-spot", 1, "100m", "64Mi", floor("0"), onlyOn(lab.Spot))
-	s.eventually(shippedGateTimeout+soon, s.whole)
+	s.eventually(shippedGateTimeout+soon, s.complete)
 	for _, w := range workloads {
 		s.deploy(w.app, w.replicas, "200m", "64Mi", floor(w.floor))
 	}
@@ -264,7 +274,8 @@ func startRunning(t *testing.T, with setup) *scenario {
 	return s
 }
 
-// settled is a check that all workloads are available, with no more than their floors on on-demand.
+// settled is a check that all workloads are available and that on-demand runs exactly their
+// floors.
 func (s *scenario) settled() error {
 	for _, w := range workloads {
 		if err := s.is(w.app, split{OnDemand: w.onDemand(), Spot: w.replicas - w.onDemand()})(); err != nil {
@@ -274,30 +285,34 @@ func (s *scenario) settled() error {
 	return nil
 }
 
-// promiseAll has the test fail when one of the workloads has fewer than all its replicas, or less than its floor on on-demand.
-func (s *scenario) promiseAll() {
+// requireAll makes the test fail when a workload has fewer serving pods than replicas, or fewer
+// on on-demand than its floor.
+func (s *scenario) requireAll() {
 	for _, w := range workloads {
-		s.seen.promise(w.app, w.replicas)
-		s.seen.promiseFloor(w.app, w.onDemand())
+		s.seen.requireServing(w.app, w.replicas)
+		s.seen.requireFloor(w.app, w.onDemand())
 	}
 }
 
-// promiseNothing takes back what promiseAll promised: a rollout may have fewer replicas for a time.
-func (s *scenario) promiseNothing() {
+// requireNothing ends the requirements of requireAll: a rollout may have fewer replicas for a
+// time.
+func (s *scenario) requireNothing() {
 	for _, w := range workloads {
-		s.seen.promise(w.app, 0)
-		s.seen.promiseFloor(w.app, 0)
+		s.seen.requireServing(w.app, 0)
+		s.seen.requireFloor(w.app, 0)
 	}
 }
 
-// promiseFloor has the test fail at every moment at which fewer pods of the app serve on on-demand.
-func (h *history) promiseFloor(app string, least int) {
+// requireFloor makes the test fail at every moment with fewer serving pods of the app on
+// on-demand.
+func (h *history) requireFloor(app string, least int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.floors[app] = least
 }
 
-// switchOn switches the mode on as docs/autoscalers.md says, with these settings of the controller besides, and returns when.
+// switchOn enables the mode by the instructions in docs/autoscalers.md, with additional settings
+// of the controller. It returns the time of the change.
 func (s *scenario) switchOn(controller settings) time.Time {
 	s.Helper()
 	began := time.Now()
@@ -308,7 +323,8 @@ func (s *scenario) switchOn(controller settings) time.Time {
 	return began
 }
 
-// floorsVisible is a check that as many pods of each workload as its floor has are excluded from spot by their own affinity.
+// floorsVisible is a check that for each workload, as many pods as its floor exclude spot by
+// their own affinity.
 func (s *scenario) floorsVisible() error {
 	pods, err := live.Pods(s.ctx, kube, s.namespace, metav1.ListOptions{})
 	if err != nil {
@@ -328,7 +344,7 @@ func (s *scenario) floorsVisible() error {
 	return nil
 }
 
-// excludesSpot reports whether the pod's required node affinity admits no spot node of Karpenter.
+// excludesSpot reports whether the pod's required node affinity allows no spot node of Karpenter.
 func excludesSpot(pod *v1.Pod) bool {
 	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil {
 		return false
@@ -341,7 +357,7 @@ func excludesSpot(pod *v1.Pod) bool {
 	})
 }
 
-// mostAtOnce returns how many pods of an app there were at a time, at most.
+// mostAtOnce returns the largest number of pods of an app that existed at the same time.
 func (h *history) mostAtOnce(app string) (most int) {
 	pods := h.of(app)
 	for _, at := range pods {
@@ -356,19 +372,19 @@ func (h *history) mostAtOnce(app string) (most int) {
 	return most
 }
 
-// unchangedSince returns a check that no pod has come or gone since then.
+// unchangedSince returns a check that no pod was created or deleted since a time.
 func (s *scenario) unchangedSince(then time.Time) func() error {
 	return func() error {
 		for _, pod := range s.seen.everyone() {
 			if pod.Created.After(then) || pod.Left.After(then) {
-				return fmt.Errorf("%s came or went: %+v", pod.Name, pod)
+				return fmt.Errorf("%s was created or deleted: %+v", pod.Name, pod)
 			}
 		}
 		return nil
 	}
 }
 
-// everyone returns what was seen of all pods, by app.
+// everyone returns the records of all pods, by app.
 func (h *history) everyone() (pods []podRecord) {
 	h.mu.Lock()
 	apps := map[string]bool{}
@@ -382,7 +398,8 @@ func (h *history) everyone() (pods []podRecord) {
 	return pods
 }
 
-// longestWait returns how long a pod that was created since then waited for a node, at most.
+// longestWait returns the longest time that a pod waited for a node, of the pods created since a
+// time.
 func (s *scenario) longestWait(since time.Time) (longest time.Duration) {
 	for _, pod := range s.seen.everyone() {
 		if pod.Created.After(since) && !pod.Bound.IsZero() {
@@ -392,7 +409,7 @@ func (s *scenario) longestWait(since time.Time) (longest time.Duration) {
 	return longest
 }
 
-// gatedPods returns a check that so many pods of an app have the gate.
+// gatedPods returns a check that `want` pods of an app have the gate.
 func (s *scenario) gatedPods(app string, want int) func() error {
 	return func() error {
 		pods, err := live.Pods(s.ctx, kube, s.namespace, metav1.ListOptions{LabelSelector: "app=" + app})
@@ -412,7 +429,7 @@ func (s *scenario) gatedPods(app string, want int) func() error {
 	}
 }
 
-// documented returns the commands of kubectl under a heading of docs/autoscalers.md.
+// documented returns the kubectl commands under a heading of docs/autoscalers.md.
 func (s *scenario) documented(heading string, want int) (commands []string) {
 	s.Helper()
 	page, err := os.ReadFile(filepath.Join(controlPlane.Root, "docs", "autoscalers.md"))
@@ -431,14 +448,15 @@ func (s *scenario) documented(heading string, want int) (commands []string) {
 	return commands
 }
 
-// run runs a command as shell does. It must succeed.
+// run runs a command with shell. The test fails if the command fails.
 func (s *scenario) run(command string) {
 	s.Helper()
 	_, err := s.shell(command)
 	s.must(err)
 }
 
-// prints returns a check that a command prints this. It may fail: grep -c does when it counts none.
+// prints returns a check that a command prints this text. The command may fail: grep -c fails if
+// its count is 0.
 func (s *scenario) prints(command, want string) func() error {
 	return func() error {
 		got, err := s.shell(command)
@@ -449,7 +467,7 @@ func (s *scenario) prints(command, want string) func() error {
 	}
 }
 
-// shell runs a command at the root of the checkout, with kubectl at hand, and returns what it prints.
+// shell runs a command at the root of the checkout, with kubectl in PATH, and returns its output.
 func (s *scenario) shell(command string) (string, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
 	defer cancel()
@@ -464,7 +482,8 @@ func (s *scenario) shell(command string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// stopWithoutRights stops a controller that gates without the manifests of the mode. The only right that it lacked is the one to look for them.
+// stopWithoutRights stops a controller that gates without the manifests of the mode. The only
+// right that it may have lacked is the right to read the manifests' admission policy.
 func (s *scenario) stopWithoutRights() {
 	s.Helper()
 	s.must(s.controller.Stop())
@@ -478,11 +497,11 @@ func (s *scenario) stopWithoutRights() {
 	s.controller = nil
 }
 
-// sound fails the test at anything that was breached, or is stuck at its end.
+// sound fails the test if the auditor has findings or if released pods are left.
 func (s *scenario) sound() {
 	s.Helper()
-	s.eventually(soon, s.whole)
-	s.must(s.floorsHold())
+	s.eventually(soon, s.complete)
+	s.must(s.floorsMet())
 	s.must(s.nothingDoubleBooked())
 	s.noInventedLabels()
 	if released := s.auditor.Released(); len(released) > 0 {

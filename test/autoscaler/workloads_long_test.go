@@ -18,7 +18,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// floorOf returns how many of so many replicas must run on on-demand.
+// floorOf returns the number of replicas that must run on on-demand.
 func floorOf(value string, replicas int) int {
 	parsed := intstr.Parse(value)
 	n, err := intstr.GetScaledValueFromIntOrPercent(&parsed, replicas, true)
@@ -47,8 +47,8 @@ func (s *scenario) update(name, image string) {
 	s.patch(name, fmt.Sprintf(`{"spec":{"template":{"spec":{"containers":[{"name":"c","image":%q}]}}}}`, "registry.invalid/"+image))
 }
 
-// whole is a check that every Deployment has all its replicas available, and none besides.
-func (s *scenario) whole() error {
+// complete is a check that every Deployment has all its replicas available, and no others.
+func (s *scenario) complete() error {
 	list, err := kube.AppsV1().Deployments(s.namespace).List(s.ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -62,8 +62,9 @@ func (s *scenario) whole() error {
 	return nil
 }
 
-// floorsHold is a check that every Deployment has its floor on on-demand. Without an annotation the floor is 1.
-func (s *scenario) floorsHold() error {
+// floorsMet is a check that every Deployment has its floor on on-demand. Without an annotation,
+// the floor is 1.
+func (s *scenario) floorsMet() error {
 	list, err := kube.AppsV1().Deployments(s.namespace).List(s.ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -85,7 +86,8 @@ func (s *scenario) floorsHold() error {
 	return nil
 }
 
-// price returns what Karpenter's nodes cost that are not being deleted, in US dollars per hour.
+// price returns the total price of Karpenter's nodes that are not being deleted, in US dollars
+// per hour.
 func (s *scenario) price() (float64, error) {
 	nodes, err := kube.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{LabelSelector: lab.KarpenterPriceLabel})
 	if err != nil {
@@ -104,8 +106,8 @@ func (s *scenario) price() (float64, error) {
 	return sum, nil
 }
 
-// bump changes the specification of all NodePools, so that Karpenter decides again which nodes it need not consolidate. It caches that for
-// up to five minutes.
+// bump changes the specification of all NodePools, so that Karpenter reconsiders all nodes for
+// consolidation. Karpenter caches the nodes that it cannot consolidate for up to five minutes.
 func (s *scenario) bump() {
 	s.Helper()
 	for i := range s.pools {
@@ -116,7 +118,7 @@ func (s *scenario) bump() {
 	}
 }
 
-// limit sets the CPUs that a NodePool may have; "" is no limit.
+// limit sets the CPU limit of a NodePool; "" is no limit.
 func (s *scenario) limit(pool, cpu string) {
 	s.Helper()
 	for i := range s.pools {
@@ -129,13 +131,14 @@ func (s *scenario) limit(pool, cpu string) {
 	s.Fatalf("no NodePool %s", pool)
 }
 
-// loseSpot removes all spot nodes with their pods at once, as a reclaim without notice does.
+// loseSpot removes all spot nodes and their pods at once, like a reclaim without notice.
 func (s *scenario) loseSpot() {
 	s.Helper()
 	s.lose(func(capacity, _ string) bool { return capacity == lab.Spot })
 }
 
-// lose removes nodes with their pods at once. Of a node that Karpenter is launching the name is "".
+// lose removes nodes and their pods at once. The node's name is "" if Karpenter is still
+// launching it.
 func (s *scenario) lose(lost func(capacity, node string) bool) {
 	s.Helper()
 	nodes, err := kube.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
@@ -143,7 +146,7 @@ func (s *scenario) lose(lost func(capacity, node string) bool) {
 	claims, err := list(s.ctx, lab.NodeClaimKind)
 	s.must(err)
 	for _, claim := range claims {
-		// Otherwise Karpenter would take it for a node that is about to register.
+		// Otherwise, Karpenter would treat it as a node that is about to register.
 		node, _, _ := unstructured.NestedString(claim.Object, "status", "nodeName")
 		if lost(claim.GetLabels()[lab.KarpenterCapacityLabel], node) {
 			s.must(removeObject(s.ctx, &claim))
@@ -160,7 +163,7 @@ func (s *scenario) lose(lost func(capacity, node string) bool) {
 	}
 }
 
-// bought returns Karpenter's nodes of a capacity type that there ever were.
+// bought returns all nodes of a capacity type that Karpenter has ever launched.
 func (h *history) bought(capacity string) []nodeRecord {
 	return slices.DeleteFunc(h.all(), func(n nodeRecord) bool { return n.Pool == "" || n.Capacity != capacity })
 }
@@ -170,7 +173,7 @@ func (h *history) empty() []nodeRecord {
 	return slices.DeleteFunc(h.all(), func(n nodeRecord) bool { return n.Pool == "" || n.Hosted > 0 })
 }
 
-// splitIs returns a check that the pods of an app run there.
+// splitIs returns a check that the pods of an app have this split.
 func (s *scenario) splitIs(app string, want split) func() error {
 	return func() error {
 		got, err := s.splits()
@@ -181,7 +184,7 @@ func (s *scenario) splitIs(app string, want split) func() error {
 	}
 }
 
-// gone returns a check that neither the Deployment nor a ReplicaSet of it exists.
+// gone returns a check that neither the Deployment nor one of its ReplicaSets exists.
 func (s *scenario) gone(name string) func() error {
 	return func() error {
 		sets, err := kube.AppsV1().ReplicaSets(s.namespace).List(s.ctx, metav1.ListOptions{LabelSelector: "app=" + name})
@@ -192,14 +195,14 @@ func (s *scenario) gone(name string) func() error {
 	}
 }
 
-// use is how much of on-demand is in use.
+// use is the use of on-demand capacity.
 type use struct {
 	pods int
-	// cpus are those of the instance types of Karpenter's nodes that are not being deleted.
+	// cpus counts the CPUs of the instance types of Karpenter's nodes that are not being deleted.
 	cpus int64
 }
 
-// onDemandUse returns how much of on-demand the scenario uses.
+// onDemandUse returns the scenario's use of on-demand capacity.
 func (s *scenario) onDemandUse() (use, error) {
 	nodes, err := kube.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{LabelSelector: lab.KarpenterCapacityLabel + "=" + lab.OnDemand})
 	if err != nil {
@@ -232,14 +235,15 @@ func (s *scenario) onlyOnDemand() error {
 	return nil
 }
 
-// promise has the test fail at every moment at which fewer pods of the app serve.
-func (h *history) promise(app string, least int) {
+// requireServing makes the test fail at every moment with fewer serving pods of the app.
+func (h *history) requireServing(app string, least int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.least[app] = least
 }
 
-// serve returns an error unless so many pods of each app serve on other nodes than these.
+// serve returns an error unless these numbers of pods of each app serve on nodes other than the
+// excepted nodes.
 func (h *history) serve(want map[string]int, except map[string]bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
