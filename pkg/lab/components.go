@@ -178,7 +178,7 @@ func poll(ctx context.Context, what string, processes []*Process, check func(con
 }
 
 // loopback returns this process's own address in 127.0.0.0/8. The lab closes a free port that it
-// has found before a child process opens it. In between, no other process takes the port: no
+// has found before a child process opens it. In between, no other process uses the port: no
 // other process listens on this address, and no client connects from it.
 func loopback() string {
 	pid := os.Getpid() // at most 22 bits on Linux
@@ -187,7 +187,7 @@ func loopback() string {
 
 func (cp *ControlPlane) host(port string) string { return net.JoinHostPort(cp.address, port) }
 
-// usedAddresses holds the addresses that freePort has returned, for all control planes of this
+// usedAddresses contains the addresses that freePort has returned, for all control planes of this
 // process. They share its address on loopback.
 var usedAddresses sync.Map
 

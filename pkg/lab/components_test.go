@@ -2,8 +2,8 @@ package lab
 
 import "testing"
 
-// TestFreePorts asks for so many ports that some would come twice by chance: of some 28,000, or
-// even 64,000, 3,000 are drawn.
+// TestFreePorts requests so many ports that random choice would repeat some: it requests 3,000 of
+// some 28,000, or even 64,000.
 func TestFreePorts(t *testing.T) {
 	const ports = 3000
 	one, other := &ControlPlane{address: loopback()}, &ControlPlane{address: loopback()}
@@ -15,7 +15,7 @@ func TestFreePorts(t *testing.T) {
 				t.Fatal(err)
 			}
 			if drawn[port] {
-				t.Errorf("port %s was handed out twice", port)
+				t.Errorf("port %s was returned twice", port)
 			}
 			drawn[port] = true
 		}

@@ -23,7 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// The subtests share one control plane, because its start takes longer than the subtests.
+// The subtests share one control plane, because it starts slower than they run.
 func TestControlPlane(t *testing.T) {
 	cp, client := startLab(t, Options{PodStartup: 100 * time.Millisecond})
 	stock, err := cp.StartStockScheduler(t.Context())
@@ -133,7 +133,7 @@ func (lab *running) testTerminatingPodsVanish(t *testing.T) {
 	if err := pods.Delete(t.Context(), "slow", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the pod to be gone", func(ctx context.Context) error {
+	eventually(t, "the pod to be deleted", func(ctx context.Context) error {
 		_, err := pods.Get(ctx, "slow", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil

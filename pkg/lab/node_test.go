@@ -67,10 +67,10 @@ func TestPrice(t *testing.T) {
 	if got := m5.Price(Spot); math.Abs(got-0.03264) > 1e-12 {
 		t.Errorf("spot: %v, want 0.03264", got)
 	}
-	for name, it := range InstanceTypes {
-		if it.CPUMilli <= 0 || it.MemoryMiB <= 0 || it.Pods <= 0 || it.OnDemandUSD <= 0 ||
-			it.SpotSavingPercent <= 0 || it.SpotSavingPercent >= 100 {
-			t.Errorf("%s: a figure is missing: %+v", name, it)
+	for name, instanceType := range InstanceTypes {
+		if instanceType.CPUMilli <= 0 || instanceType.MemoryMiB <= 0 || instanceType.Pods <= 0 || instanceType.OnDemandUSD <= 0 ||
+			instanceType.SpotSavingPercent <= 0 || instanceType.SpotSavingPercent >= 100 {
+			t.Errorf("%s: a figure is missing: %+v", name, instanceType)
 		}
 	}
 }

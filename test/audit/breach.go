@@ -206,30 +206,30 @@ func (c *core) deny(r reading, b binding, target targetKind) (BreachKind, string
 	if target == youngTarget {
 		kind = YoungNode
 	}
-	of := fmt.Sprintf("%s %s (desired %d, floor %d)", r.kind, r.name, r.desired, r.floor)
+	workload := fmt.Sprintf("%s %s (desired %d, floor %d)", r.kind, r.name, r.desired, r.floor)
 	others := c.onSpot(p, b.from(), b.seen)
 	if ordinal, ok := r.ordinal(p.object.Name); ok {
 		if ordinal >= r.start && ordinal < r.start+r.floor {
 			if target == spotTarget {
 				kind = OrdinalOnSpot
 			}
-			return kind, fmt.Sprintf("ordinal %d of %s must be on on-demand: ordinals %d to %d", ordinal, of, r.start, r.start+r.floor-1)
+			return kind, fmt.Sprintf("ordinal %d of %s must be on on-demand: ordinals %d to %d", ordinal, workload, r.start, r.start+r.floor-1)
 		}
 	} else if len(others) >= r.budget() {
 		return kind, fmt.Sprintf("%d on spot with this pod, but the budget of %s is %d; the others: %s",
-			len(others)+1, of, r.budget(), describe(others))
+			len(others)+1, workload, r.budget(), describe(others))
 	}
 	if r.maxPerPool == nil || target != spotTarget {
 		return "", ""
 	}
-	most := max(1, r.maxPerPool.of(r.desired))
+	most := max(1, r.maxPerPool.count(r.desired))
 	pool := c.poolDuring(b.node, b.from(), b.seen)
 	inPool := slices.DeleteFunc(others, func(q *pod) bool {
 		return pool == "" || c.poolDuring(q.node, b.from(), b.seen) != pool
 	})
 	if len(inPool) >= most {
 		return OverPoolCap, fmt.Sprintf("%d in pool %s with this pod, but %s may have %d; the others: %s",
-			len(inPool)+1, pool, of, most, describe(inPool))
+			len(inPool)+1, pool, workload, most, describe(inPool))
 	}
 	return "", ""
 }

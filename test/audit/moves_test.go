@@ -128,7 +128,7 @@ func TestMovesOneAtATime(t *testing.T) {
 		"off a node that the controller has marked": {
 			play: func(h *history) { edit(h, "s", taint(ownTaint)).evict("a").evict("b") },
 		},
-		"off a node whose signal comes late": {
+		"off a node with a late signal": {
 			play: func(h *history) { edit(h.evict("a").evict("b"), "s", taint("karpenter.sh/disrupted")) },
 		},
 		"heal during an interruption": {

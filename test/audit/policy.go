@@ -66,7 +66,7 @@ type amount struct {
 	percent bool
 }
 
-func (a amount) of(desired int) int {
+func (a amount) count(desired int) int {
 	if !a.percent {
 		return a.n
 	}
@@ -135,7 +135,7 @@ func (p *Policy) resolve(s subject) (settings, int) {
 			break
 		}
 	}
-	floor := func(a amount) int { return min(s.desired, a.of(s.desired)) }
+	floor := func(a amount) int { return min(s.desired, a.count(s.desired)) }
 	if out.annotations == "Ignore" {
 		return out, floor(out.minOnDemand)
 	}
@@ -146,7 +146,7 @@ func (p *Policy) resolve(s subject) (settings, int) {
 		out.minOnDemand = least
 	}
 	if most, ok := first(levels, func(a annotations) (amount, error) { return parsePoolCap(a.maxPerPool) }); ok &&
-		(!strict || out.maxPerPool == nil || most.of(s.desired) < out.maxPerPool.of(s.desired)) {
+		(!strict || out.maxPerPool == nil || most.count(s.desired) < out.maxPerPool.count(s.desired)) {
 		out.maxPerPool = &most
 	}
 	if anyway, ok := first(levels, func(a annotations) (bool, error) { return parseAnyway(a.whenUnsatisfiable) }); ok &&

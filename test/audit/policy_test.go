@@ -108,7 +108,7 @@ func TestResolve(t *testing.T) {
 				got.Relief = s.rolloutRelief
 			}
 			if s.maxPerPool != nil {
-				got.PoolCap = s.maxPerPool.of(test.desired)
+				got.PoolCap = s.maxPerPool.count(test.desired)
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("settings (-want +got):\n%s", diff)

@@ -277,7 +277,7 @@ func (c *core) allows(n *node, r reading, placed []*pod, spot, onDemand bool, no
 			inPool++
 		}
 	}
-	return inPool < max(1, r.maxPerPool.of(r.desired))
+	return inPool < max(1, r.maxPerPool.count(r.desired))
 }
 
 // allowedOnSpot returns the reason for which the policy allows the pod on spot, or "" if it does

@@ -221,7 +221,7 @@ func TestLostWakeups(t *testing.T) {
 		"rollout relief after another time": {args: "rolloutRelief: 20s", play: func(h *history) { rollout(h).wait(33 * s) }, want: a(20 * s)},
 		"no rollout relief":                 {args: "rolloutRelief: never", play: func(h *history) { rollout(h).wait(60 * s) }},
 		"rollout relief":                    {play: func(h *history) { rollout(h).wait(43 * s) }, want: a(30 * s)},
-		"rollout, the old revision has held on-demand for a short time": {
+		"rollout, the old revision has used on-demand for a short time": {
 			play: func(h *history) {
 				h.spot("s").onDemand("d").deployment("web", 1, nil).pods("", "", "w", "x", "y", "z").bind("d", "w", "x", "y", "z")
 				h.pods("ReplicaSet", "web-1", "old").revisionOf("web", 2, 1).pods("ReplicaSet", "web-2", "a").refuse("a").

@@ -25,7 +25,7 @@ func TestBlindWithoutTheMode(t *testing.T) {
 	s.remove("buyer")
 	s.consolidate(time.Second)
 	s.eventually(time.Minute, s.is("single", split{Waiting: 1}))
-	if evicted := s.seen.of("single")[0]; !evicted.Evicted || evicted.Capacity != lab.OnDemand {
+	if evicted := s.seen.podsOf("single")[0]; !evicted.Evicted || evicted.Capacity != lab.OnDemand {
 		t.Errorf("the first pod is %+v, want it evicted from on-demand", evicted)
 	}
 	if got := s.consolidated(); got != 1 {

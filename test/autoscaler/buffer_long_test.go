@@ -32,7 +32,7 @@ func TestLongBufferIsTakenOnce(t *testing.T) {
 	began := time.Now()
 	s.deploy("first", 1, "500m", "64Mi")
 	s.eventually(soon, s.is("first", split{OnDemand: 1}))
-	pod := s.seen.of("first")[0]
+	pod := s.seen.podsOf("first")[0]
 	t.Logf("ready %s after its creation, beside a boot of %s", pod.Ready.Sub(began).Round(time.Millisecond), boot)
 	if pod.Ready.Sub(began) > boot/2 {
 		t.Errorf("it was ready after %s: it did not get the spare node", pod.Ready.Sub(began))

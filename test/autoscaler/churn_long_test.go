@@ -86,7 +86,7 @@ func (s *scenario) churn(length time.Duration) {
 		sum += price
 	}
 	s.Logf("%s of churn (%v): consolidation evicted %d pods; nodes launched: %d on-demand, %d spot, %d never had a pod; %.4f USD/h on average; %d deficits in %d samples",
-		length, changes, s.consolidated(), len(s.seen.bought(lab.OnDemand)), len(s.seen.bought(lab.Spot)), len(s.seen.empty()),
+		length, changes, s.consolidated(), len(s.seen.launched(lab.OnDemand)), len(s.seen.launched(lab.Spot)), len(s.seen.empty()),
 		sum/float64(len(prices)), below, len(prices))
 }
 

@@ -99,17 +99,17 @@ func (s *scenario) splits() (map[string]split, error) {
 	}
 	got := map[string]split{}
 	for _, pod := range pods {
-		at := got[pod.Labels["app"]]
+		counts := got[pod.Labels["app"]]
 		switch {
 		case pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == "released":
 		case pod.Spec.NodeName == "":
-			at.Waiting++
+			counts.Waiting++
 		case spot[pod.Spec.NodeName]:
-			at.Spot++
+			counts.Spot++
 		default:
-			at.OnDemand++
+			counts.OnDemand++
 		}
-		got[pod.Labels["app"]] = at
+		got[pod.Labels["app"]] = counts
 	}
 	return got, nil
 }

@@ -374,7 +374,7 @@ func (s *scenario) logDrains(a *served, what string, done []nodeRecord) {
 	s.Logf("%s: %d nodes drained, the last one was deleted %s after the first drain began; a drain took %s on average, %s at most; "+
 		"%d pods released and evicted, %d restored; %d nodes launched, %d never had a pod; %s", what, len(done), last.Sub(first).Round(100*time.Millisecond),
 		(sum / time.Duration(max(len(done), 1))).Round(100*time.Millisecond), longest.Round(100*time.Millisecond), moved, undone,
-		len(s.seen.bought(lab.OnDemand))+len(s.seen.bought(lab.Spot)), len(s.seen.empty()), a)
+		len(s.seen.launched(lab.OnDemand))+len(s.seen.launched(lab.Spot)), len(s.seen.empty()), a)
 }
 
 // drains returns the nodes that have been drained and deleted, and the names of the nodes that

@@ -179,8 +179,8 @@ func (h *history) serving(app string, except map[string]bool) (n int) {
 	return n
 }
 
-// of returns the records of the pods of an app, oldest first.
-func (h *history) of(app string) []podRecord {
+// podsOf returns the records of the pods of an app, oldest first.
+func (h *history) podsOf(app string) []podRecord {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var out []podRecord

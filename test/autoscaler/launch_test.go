@@ -17,7 +17,7 @@ func TestSingletonBuysOnDemand(t *testing.T) {
 	began := time.Now()
 	s.deploy("single", 1, "200m", "64Mi")
 	s.eventually(soon, s.is("single", split{OnDemand: 1}))
-	pods := s.seen.of("single")
+	pods := s.seen.podsOf("single")
 	if len(pods) != 1 {
 		t.Fatalf("the singleton had %d pods, want 1: %+v", len(pods), pods)
 	}

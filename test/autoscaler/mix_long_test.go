@@ -61,7 +61,7 @@ func mix(t *testing.T, apps int) {
 	price, err := s.price()
 	s.must(err)
 	t.Logf("%.4f USD/h, %.1f %% above the lower bound, after %s; %d on-demand nodes and %d spot nodes launched; consolidation evicted %d pods",
-		price, 100*(price/bound-1), time.Since(began).Round(time.Second), len(s.seen.bought(lab.OnDemand)), len(s.seen.bought(lab.Spot)), s.consolidated())
+		price, 100*(price/bound-1), time.Since(began).Round(time.Second), len(s.seen.launched(lab.OnDemand)), len(s.seen.launched(lab.Spot)), s.consolidated())
 	if empty := s.seen.empty(); len(empty) > 0 {
 		t.Errorf("%d nodes never had a pod: %+v", len(empty), empty)
 	}

@@ -37,7 +37,7 @@ func TestLongWithoutController(t *testing.T) {
 	s.eventually(gateTimeout+time.Minute, s.complete)
 	t.Logf("all pods ran %s after their creation", time.Since(began).Round(time.Second))
 	for i := range gatedApps {
-		for _, pod := range s.seen.of(appName(i)) {
+		for _, pod := range s.seen.podsOf(appName(i)) {
 			if waited := pod.Bound.Sub(pod.Created); waited < gateTimeout-2*time.Second {
 				t.Errorf("%s was bound %s after its creation, want at least %s", pod.Name, waited.Round(time.Second), gateTimeout)
 			}

@@ -29,7 +29,7 @@ func TestLongPoolCap(t *testing.T) {
 	s.eventually(poolCapFallback+soon, s.is("web", split{OnDemand: 1, Spot: 2}))
 	s.must(s.claimed(map[string]int{lab.Spot: 1, lab.OnDemand: 1})())
 	var waited time.Duration
-	for _, pod := range s.seen.of("web") {
+	for _, pod := range s.seen.podsOf("web") {
 		waited = max(waited, pod.Bound.Sub(pod.Created))
 	}
 	t.Logf("the last replica waited for %s", waited.Round(100*time.Millisecond))

@@ -131,7 +131,7 @@ func massReclaim(t *testing.T, spotGone bool) {
 	after, err := s.price()
 	s.must(err)
 	t.Logf("nodes for %.4f USD/h after the deadline; launched %d on-demand nodes and %d spot nodes, %d never had a pod; consolidation evicted %d pods",
-		after, len(s.seen.bought(lab.OnDemand)), len(s.seen.bought(lab.Spot)), len(s.seen.empty()), s.consolidated())
+		after, len(s.seen.launched(lab.OnDemand)), len(s.seen.launched(lab.Spot)), len(s.seen.empty()), s.consolidated())
 	s.auditor.Require(t)
 }
 
@@ -210,12 +210,12 @@ func (h *history) on(nodes map[string]bool) map[string]int {
 // since a time.
 func (h *history) replaced(want map[string]int, since time.Time) (last time.Time, err error) {
 	for app, n := range want {
-		created := slices.DeleteFunc(h.of(app), func(p podRecord) bool { return p.Created.Before(since) })
+		created := slices.DeleteFunc(h.podsOf(app), func(p podRecord) bool { return p.Created.Before(since) })
 		if len(created) < n {
 			return last, fmt.Errorf("%s: %d pods were created, want %d", app, len(created), n)
 		}
-		if at := created[n-1].Created; at.After(last) {
-			last = at
+		if createdAt := created[n-1].Created; createdAt.After(last) {
+			last = createdAt
 		}
 	}
 	return last, nil

@@ -24,7 +24,7 @@ func TestLongSlowNodes(t *testing.T) {
 	s.eventually(startup+soon, s.complete)
 	s.eventually(soon, s.floorsMet)
 	s.keptWaiting("single", "web")
-	if onDemand, spot := len(s.seen.bought(lab.OnDemand)), len(s.seen.bought(lab.Spot)); onDemand != 1 || spot > 1 {
+	if onDemand, spot := len(s.seen.launched(lab.OnDemand)), len(s.seen.launched(lab.Spot)); onDemand != 1 || spot > 1 {
 		t.Errorf("%d on-demand nodes and %d spot nodes launched, want at most 1 and 1", onDemand, spot)
 	}
 
@@ -36,7 +36,7 @@ func TestLongSlowNodes(t *testing.T) {
 	if empty := s.seen.empty(); len(empty) > 0 {
 		t.Errorf("%d nodes never had a pod: %+v", len(empty), empty)
 	}
-	t.Logf("%d on-demand nodes and %d spot nodes launched", len(s.seen.bought(lab.OnDemand)), len(s.seen.bought(lab.Spot)))
+	t.Logf("%d on-demand nodes and %d spot nodes launched", len(s.seen.launched(lab.OnDemand)), len(s.seen.launched(lab.Spot)))
 	s.noInventedLabels()
 }
 
@@ -44,7 +44,7 @@ func TestLongSlowNodes(t *testing.T) {
 func (s *scenario) keptWaiting(apps ...string) {
 	s.Helper()
 	for _, app := range apps {
-		for _, pod := range s.seen.of(app) {
+		for _, pod := range s.seen.podsOf(app) {
 			if !pod.Left.IsZero() && pod.Bound.IsZero() {
 				s.Errorf("%s was deleted after it had waited for %s", pod.Name, pod.Left.Sub(pod.Created).Round(time.Second))
 			}

@@ -151,7 +151,7 @@ func switchedOff(t *testing.T, controlled bool) {
 	s.eventually(2*time.Minute, s.complete)
 	s.eventually(time.Minute, s.floorsMet)
 	for _, app := range []string{"after", "shop", "mail"} {
-		for _, pod := range s.seen.of(app) {
+		for _, pod := range s.seen.podsOf(app) {
 			if pod.Created.After(created) && pod.Assigned != "" {
 				t.Errorf("%s was assigned %q after the mode was switched off", pod.Name, pod.Assigned)
 			}
@@ -168,7 +168,7 @@ func switchedOff(t *testing.T, controlled bool) {
 func TestLongPolicyWithoutGating(t *testing.T) {
 	s := startRunning(t, setup{mode: true, controller: settings{"gating.enabled": false}})
 	for _, w := range workloads {
-		for _, pod := range s.seen.of(w.app) {
+		for _, pod := range s.seen.podsOf(w.app) {
 			if waited := pod.Bound.Sub(pod.Created); waited < shippedGateTimeout-2*time.Second {
 				t.Errorf("%s was bound %s after its creation, want at least %s", pod.Name, waited.Round(time.Second), shippedGateTimeout)
 			}
@@ -359,11 +359,11 @@ func excludesSpot(pod *v1.Pod) bool {
 
 // mostAtOnce returns the largest number of pods of an app that existed at the same time.
 func (h *history) mostAtOnce(app string) (most int) {
-	pods := h.of(app)
-	for _, at := range pods {
+	pods := h.podsOf(app)
+	for _, record := range pods {
 		n := 0
 		for _, pod := range pods {
-			if !pod.Created.After(at.Created) && (pod.Left.IsZero() || pod.Left.After(at.Created)) {
+			if !pod.Created.After(record.Created) && (pod.Left.IsZero() || pod.Left.After(record.Created)) {
 				n++
 			}
 		}
@@ -393,7 +393,7 @@ func (h *history) everyone() (pods []podRecord) {
 	}
 	h.mu.Unlock()
 	for app := range apps {
-		pods = append(pods, h.of(app)...)
+		pods = append(pods, h.podsOf(app)...)
 	}
 	return pods
 }

@@ -76,8 +76,8 @@ func (s *scenario) floorsMet() error {
 	var short []string
 	for _, d := range list.Items {
 		want := floorOf(cmp.Or(d.Annotations[minOnDemand], "1"), int(*d.Spec.Replicas))
-		if at := got[d.Name]; at.OnDemand < want {
-			short = append(short, fmt.Sprintf("%s %+v, floor %d", d.Name, at, want))
+		if have := got[d.Name]; have.OnDemand < want {
+			short = append(short, fmt.Sprintf("%s %+v, floor %d", d.Name, have, want))
 		}
 	}
 	if len(short) > 0 {
@@ -163,8 +163,8 @@ func (s *scenario) lose(lost func(capacity, node string) bool) {
 	}
 }
 
-// bought returns all nodes of a capacity type that Karpenter has ever launched.
-func (h *history) bought(capacity string) []nodeRecord {
+// launched returns all nodes of a capacity type that Karpenter has ever launched.
+func (h *history) launched(capacity string) []nodeRecord {
 	return slices.DeleteFunc(h.all(), func(n nodeRecord) bool { return n.Pool == "" || n.Capacity != capacity })
 }
 
@@ -215,8 +215,8 @@ func (s *scenario) onDemandUse() (use, error) {
 		}
 	}
 	splits, err := s.splits()
-	for _, at := range splits {
-		sum.pods += at.OnDemand
+	for _, got := range splits {
+		sum.pods += got.OnDemand
 	}
 	return sum, err
 }

@@ -92,9 +92,9 @@ func TestSurgeUnderAnAutoscaler(t *testing.T) {
 		if d := s.deployment(app); d.Generation != generation {
 			t.Errorf("the replicas of %s were changed %d times and are %d now; want %d times", app, d.Generation-1, *d.Spec.Replicas, generation-1)
 		}
-		for _, at := range s.seen.left(app) {
-			if way := at.way(); way != "surged" {
-				t.Errorf("%s was %s, want it surged", at.name, way)
+		for _, record := range s.seen.left(app) {
+			if way := record.way(); way != "surged" {
+				t.Errorf("%s was %s, want it surged", record.name, way)
 			}
 		}
 	}

@@ -195,8 +195,8 @@ func (s *scenario) nothingReleased() error {
 func (s *scenario) released(app string, want int) func() error {
 	return func() error {
 		got := 0
-		for _, at := range s.seen.all(app) {
-			if !at.released.IsZero() && at.restored.IsZero() && at.leaves.IsZero() {
+		for _, record := range s.seen.all(app) {
+			if !record.released.IsZero() && record.restored.IsZero() && record.leaves.IsZero() {
 				got++
 			}
 		}

@@ -103,15 +103,15 @@ func TestLongCordonWithoutDrain(t *testing.T) {
 	}
 	s.eventually(soon, s.counts(3, "spot_aware_scheduler_migrations_total", map[string]string{"reason": "drain", "outcome": "undone"}))
 	for _, pod := range pods {
-		at, err := s.sightingOf(pod.Name)
+		record, err := s.sightingOf(pod.Name)
 		s.must(err)
-		stayed := at.restored.Sub(at.released)
+		stayed := record.restored.Sub(record.released)
 		t.Logf("%s was released for %s", pod.Name, stayed.Round(100*time.Millisecond))
 		// The recorded times are whole seconds.
 		if stayed < assistFor-time.Second {
 			t.Errorf("%s was released for %s, want %s", pod.Name, stayed.Round(time.Second), assistFor)
 		}
-		if !at.leaves.IsZero() {
+		if !record.leaves.IsZero() {
 			t.Errorf("%s was removed, want its replacement removed", pod.Name)
 		}
 	}
@@ -129,9 +129,9 @@ func TestLongCordonWithoutDrain(t *testing.T) {
 
 // sightingOf returns the observations of a pod.
 func (s *scenario) sightingOf(name string) (sighting, error) {
-	for _, at := range s.seen.all("") {
-		if at.name == name {
-			return at, nil
+	for _, record := range s.seen.all("") {
+		if record.name == name {
+			return record, nil
 		}
 	}
 	return sighting{}, fmt.Errorf("pod %s was not observed", name)

@@ -70,9 +70,9 @@ func TestMostReplicasOnOneNode(t *testing.T) {
 		s.eventually(soon, s.hasSplit(way, split{OnDemand: 3, Spot: 7}))
 		s.eventually(soon, s.complete(way, 10))
 		s.eventually(soon, s.movedBeside(7, 14, way, "interruption"))
-		for _, at := range s.seen.left(way) {
-			if surged := !at.released.IsZero(); surged != (way == "surge") {
-				t.Errorf("%s: released: %t, want the way %s", at.name, surged, way)
+		for _, record := range s.seen.left(way) {
+			if surged := !record.released.IsZero(); surged != (way == "surge") {
+				t.Errorf("%s: released: %t, want the way %s", record.name, surged, way)
 			}
 		}
 	}
@@ -127,14 +127,14 @@ func (s *scenario) leavesAt(app string, moment time.Time) {
 		}
 		return nil
 	})
-	at := s.seen.left(app)[0]
-	late := at.leaves.Sub(moment).Round(time.Millisecond)
-	s.Logf("%s left %s after its last moment", at.name, late)
+	record := s.seen.left(app)[0]
+	late := record.leaves.Sub(moment).Round(time.Millisecond)
+	s.Logf("%s left %s after its last moment", record.name, late)
 	if late < -100*time.Millisecond || late > 2*time.Second {
-		s.Errorf("%s left %s after its last moment, want 0 s to 2 s", at.name, late)
+		s.Errorf("%s left %s after its last moment, want 0 s to 2 s", record.name, late)
 	}
-	if at.evicted {
-		s.Errorf("%s was evicted, want it deleted", at.name)
+	if record.evicted {
+		s.Errorf("%s was evicted, want it deleted", record.name)
 	}
 }
 
@@ -308,9 +308,9 @@ func TestBadDeadlines(t *testing.T) {
 	s.eventually(soon, s.movedBeside(3, 4, "surge", "interruption"))
 	for _, test := range tests {
 		s.eventually(soon, s.hasSplit(test.name, split{OnDemand: 1}))
-		for _, at := range s.seen.left(test.name) {
-			if deleted := !at.evicted; deleted != (test.way == "delete") {
-				t.Errorf("%s was %s, want the way %s", at.name, at.way(), test.way)
+		for _, record := range s.seen.left(test.name) {
+			if deleted := !record.evicted; deleted != (test.way == "delete") {
+				t.Errorf("%s was %s, want the way %s", record.name, record.way(), test.way)
 			}
 		}
 		got := s.node(node(lab.Spot, test.name).Name).Annotations[deadlineAnnotation]

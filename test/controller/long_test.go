@@ -45,10 +45,10 @@ func spotComesAndGoes(t *testing.T, times int) {
 	}
 	for app := range apps {
 		var moves []time.Time
-		for _, at := range s.seen.all(app) {
+		for _, record := range s.seen.all(app) {
 			// A pod that was deleted with its node was neither released nor evicted.
-			if at.evicted || !at.released.IsZero() {
-				moves = append(moves, cmp.Or(at.released, at.leaves))
+			if record.evicted || !record.released.IsZero() {
+				moves = append(moves, cmp.Or(record.released, record.leaves))
 			}
 		}
 		slices.SortFunc(moves, time.Time.Compare)

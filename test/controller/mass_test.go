@@ -51,10 +51,10 @@ func massReclaim(t *testing.T, nodes, workloads int) {
 	slots := perWorkload*workloads/nodes + 2 // not all free slots satisfy the constraints
 	s := start(t, live.Spot(nodes, slots)...)
 	want, moved := map[string]split{}, map[string]split{}
-	parts, of := s.parts(workloads/20), map[string]*scenario{}
+	parts, scenarioOf := s.parts(workloads/20), map[string]*scenario{}
 	for i := range workloads {
 		app := fmt.Sprintf("app-%d", i)
-		of[app] = parts[i%len(parts)]
+		scenarioOf[app] = parts[i%len(parts)]
 		want[app], moved[app] = split{Spot: perWorkload}, split{OnDemand: perWorkload}
 	}
 	s.forAll(workloads, func(app string) {
@@ -62,10 +62,10 @@ func massReclaim(t *testing.T, nodes, workloads int) {
 		if i, err := strconv.Atoi(strings.TrimPrefix(app, "app-")); err == nil && i%2 == 1 {
 			edits = append(edits, spreadOver(v1.LabelTopologyZone), spreadOver(v1.LabelHostname))
 		}
-		of[app].deploy(app, perWorkload, edits...)
+		scenarioOf[app].deploy(app, perWorkload, edits...)
 	})
 	s.eventually(5*time.Minute, s.haveSplits(want))
-	s.forAll(workloads, func(app string) { of[app].budget(app, app, maxUnavailable("1")) })
+	s.forAll(workloads, func(app string) { scenarioOf[app].budget(app, app, maxUnavailable("1")) })
 	s.control(interruptionsOnly()) // its admission policy is part of the load of each pod
 	floor := s.replacementTime(want)
 	t.Logf("%d pods deleted at once were replaced after %s", workloads*perWorkload, floor.Round(10*time.Millisecond))
@@ -93,10 +93,10 @@ func massReclaim(t *testing.T, nodes, workloads int) {
 	}
 	var took []time.Duration
 	ways := map[string]int{}
-	for _, at := range s.seen.left("") {
-		if at.leaves.After(began) {
-			took = append(took, at.leaves.Sub(began))
-			ways[at.way()]++
+	for _, record := range s.seen.left("") {
+		if record.leaves.After(began) {
+			took = append(took, record.leaves.Sub(began))
+			ways[record.way()]++
 		}
 	}
 	t.Logf("the p99 is %.2f times what it took to replace pods that were deleted at once", percentile(took, 99).Seconds()/floor.Seconds())
@@ -166,11 +166,11 @@ func spreadOver(key string) func(*appsv1.Deployment) {
 }
 
 // way returns the way in which the pod left.
-func (at sighting) way() string {
+func (record sighting) way() string {
 	switch {
-	case !at.evicted:
+	case !record.evicted:
 		return "deleted"
-	case !at.released.IsZero():
+	case !record.released.IsZero():
 		return "surged"
 	}
 	return "evicted"
@@ -212,8 +212,8 @@ func massReclaimForFloors(t *testing.T, workloads int) {
 
 	// One replica of each workload leaves early, to the only slot for its floor.
 	early := func(app string) (n int) {
-		for _, at := range s.seen.left(app) {
-			if at.leaves.Before(deadlines[at.node].Add(-5 * time.Second)) {
+		for _, record := range s.seen.left(app) {
+			if record.leaves.Before(deadlines[record.node].Add(-5 * time.Second)) {
 				n++
 			}
 		}
@@ -225,8 +225,8 @@ func massReclaimForFloors(t *testing.T, workloads int) {
 			t.Errorf("%d pods of %s left early, want the one with room elsewhere", n, app)
 		}
 		splits, err := live.Splits(s.ctx, client, s.namespace)
-		if at := splits[app]; err != nil || at.OnDemand != 1 {
-			t.Errorf("%s has the split %+v, %v, want its floor of 1 on on-demand", app, at, err)
+		if got := splits[app]; err != nil || got.OnDemand != 1 {
+			t.Errorf("%s has the split %+v, %v, want its floor of 1 on on-demand", app, got, err)
 		}
 	})
 }

@@ -105,11 +105,11 @@ func surges(app string) bool { return strings.HasPrefix(app, "surge-") }
 // inTheMiddle is a check that some pods surge, some have surged, and evictions have begun.
 func (s *scenario) inTheMiddle() error {
 	surging, ways := 0, map[string]int{}
-	for _, at := range s.seen.all("") {
+	for _, record := range s.seen.all("") {
 		switch {
-		case !at.leaves.IsZero():
-			ways[at.way()]++
-		case !at.released.IsZero():
+		case !record.leaves.IsZero():
+			ways[record.way()]++
+		case !record.released.IsZero():
 			surging++
 		}
 	}
@@ -122,12 +122,12 @@ func (s *scenario) inTheMiddle() error {
 // states counts the pods that are still on the reclaimed nodes, that are released, and that have
 // left.
 func (s *scenario) states() (counts [3]int) {
-	for _, at := range s.seen.all("") {
+	for _, record := range s.seen.all("") {
 		switch {
-		case !strings.HasPrefix(at.node, "spot-"):
-		case !at.leaves.IsZero():
+		case !strings.HasPrefix(record.node, "spot-"):
+		case !record.leaves.IsZero():
 			counts[2]++
-		case !at.released.IsZero():
+		case !record.released.IsZero():
 			counts[1]++
 		default:
 			counts[0]++
@@ -144,18 +144,18 @@ func (s *scenario) movedOnce(since time.Time, replicas map[string]int) {
 	s.eventually(soon, s.haveAllLeft(replicas))
 	left := map[string]int{}
 	moved := map[string]bool{}
-	for _, at := range s.seen.left("") {
-		if at.node == "" {
+	for _, record := range s.seen.left("") {
+		if record.node == "" {
 			continue // the restarted Kubernetes controllers may create an extra replica and delete it before it is bound
 		}
-		left[at.app]++
-		moved[at.name] = true
+		left[record.app]++
+		moved[record.name] = true
 		want := "evicted"
-		if surges(at.app) {
+		if surges(record.app) {
 			want = "surged"
 		}
-		if way := at.way(); way != want || !strings.HasPrefix(at.node, "spot-") {
-			s.Errorf("%s was %s from %s, want it %s from a reclaimed node", at.name, way, at.node, want)
+		if way := record.way(); way != want || !strings.HasPrefix(record.node, "spot-") {
+			s.Errorf("%s was %s from %s, want it %s from a reclaimed node", record.name, way, record.node, want)
 		}
 	}
 	for app, n := range replicas {

@@ -86,12 +86,12 @@ func (h *history) observe(now time.Time, pod *v1.Pod, deleted bool) {
 		return
 	}
 	app := pod.Labels["app"]
-	at := h.pods[pod.UID]
-	if at == nil {
-		at = &sighting{app: app, name: pod.Name}
-		h.pods[pod.UID] = at
+	record := h.pods[pod.UID]
+	if record == nil {
+		record = &sighting{app: app, name: pod.Name}
+		h.pods[pod.UID] = record
 	}
-	if !at.leaves.IsZero() {
+	if !record.leaves.IsZero() {
 		return // a late watch reports an older state
 	}
 	first := func(t *time.Time) {
@@ -99,18 +99,18 @@ func (h *history) observe(now time.Time, pod *v1.Pod, deleted bool) {
 			*t = now
 		}
 	}
-	at.node = pod.Spec.NodeName
+	record.node = pod.Spec.NodeName
 	if _, released := pod.Annotations[releasedAnnotation]; released {
-		first(&at.released)
-	} else if !at.released.IsZero() {
-		first(&at.restored)
+		first(&record.released)
+	} else if !record.released.IsZero() {
+		first(&record.restored)
 	}
-	at.evicted = at.evicted || slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
+	record.evicted = record.evicted || slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.DisruptionTarget && c.Reason == "EvictionByEvictionAPI"
 	})
 	leaves := deleted || pod.DeletionTimestamp != nil
 	if leaves {
-		first(&at.leaves)
+		first(&record.leaves)
 	}
 
 	ready := h.ready[app]
@@ -160,9 +160,9 @@ func (h *history) all(app string) []sighting {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var found []sighting
-	for _, at := range h.pods {
-		if app == "" || at.app == app {
-			found = append(found, *at)
+	for _, record := range h.pods {
+		if app == "" || record.app == app {
+			found = append(found, *record)
 		}
 	}
 	slices.SortFunc(found, func(a, b sighting) int { return a.leaves.Compare(b.leaves) })
@@ -178,8 +178,8 @@ func (h *history) left(app string) []sighting {
 func (h *history) gone() (n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, at := range h.pods {
-		if !at.leaves.IsZero() {
+	for _, record := range h.pods {
+		if !record.leaves.IsZero() {
 			n++
 		}
 	}
@@ -210,9 +210,9 @@ func (s *scenario) haveAllLeft(replicas map[string]int) func() error {
 // apps.
 func (h *history) touched(app string) []string {
 	var names []string
-	for _, at := range h.all(app) {
-		if !at.released.IsZero() || !at.leaves.IsZero() {
-			names = append(names, at.name)
+	for _, record := range h.all(app) {
+		if !record.released.IsZero() || !record.leaves.IsZero() {
+			names = append(names, record.name)
 		}
 	}
 	return names

@@ -72,8 +72,8 @@ func TestHealsAPausedRollout(t *testing.T) {
 	s.loseNodes("od-1")
 	s.eventually(2*soon, func() error {
 		splits, err := live.Splits(s.ctx, client, s.namespace)
-		if at := splits["app"]; err == nil && (at.Waiting > 0 || at.OnDemand > 0 || s.seen.readyOf("app") != at.Spot) {
-			err = fmt.Errorf("still moving: %+v", at)
+		if got := splits["app"]; err == nil && (got.Waiting > 0 || got.OnDemand > 0 || s.seen.readyOf("app") != got.Spot) {
+			err = fmt.Errorf("still moving: %+v", got)
 		}
 		return err
 	})
@@ -92,8 +92,8 @@ func TestHealsAPausedRollout(t *testing.T) {
 	s.addNodes(live.OnDemand(2, 10)[1:]...)
 	s.eventually(time.Minute, func() error {
 		splits, err := live.Splits(s.ctx, client, s.namespace)
-		if at := splits["app"]; err == nil && (at.OnDemand < 2 || at.Waiting > 0) {
-			err = fmt.Errorf("not healed: %+v", at)
+		if got := splits["app"]; err == nil && (got.OnDemand < 2 || got.Waiting > 0) {
+			err = fmt.Errorf("not healed: %+v", got)
 		}
 		return err
 	})

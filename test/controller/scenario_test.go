@@ -60,16 +60,16 @@ func only(reason string) settings {
 // edit sets the fields in a decoded configuration.
 func (f settings) edit(config map[string]any) {
 	for path, value := range f {
-		at, names := config, strings.Split(path, ".")
+		parent, names := config, strings.Split(path, ".")
 		for _, name := range names[:len(names)-1] {
-			inner, ok := at[name].(map[string]any)
+			inner, ok := parent[name].(map[string]any)
 			if !ok {
 				inner = map[string]any{}
-				at[name] = inner
+				parent[name] = inner
 			}
-			at = inner
+			parent = inner
 		}
-		at[names[len(names)-1]] = value
+		parent[names[len(names)-1]] = value
 	}
 }
 

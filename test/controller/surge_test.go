@@ -128,9 +128,9 @@ func TestWaysOfWorkloads(t *testing.T) {
 		if len(left) != want[app] {
 			t.Errorf("%d pods of %s left, want %d", len(left), app, want[app])
 		}
-		for _, at := range left {
-			if surged := !at.released.IsZero(); surged != (way == "surge") || !at.evicted {
-				t.Errorf("%s: released: %t, evicted: %t, want the way %s", at.name, surged, at.evicted, way)
+		for _, record := range left {
+			if surged := !record.released.IsZero(); surged != (way == "surge") || !record.evicted {
+				t.Errorf("%s: released: %t, evicted: %t, want the way %s", record.name, surged, record.evicted, way)
 			}
 		}
 		if app == "rolling" {

@@ -67,7 +67,7 @@ func TestNoRoomAsksForNodes(t *testing.T) {
 	given := time.Since(began)
 	s.eventually(soon, s.wait(nodes*perNode))
 	took := time.Since(began)
-	t.Logf("%d replacements are pending %s after the first notice; the last notice came after %s; scaling up made as many in %s", nodes*perNode,
+	t.Logf("%d replacements are pending %s after the first notice; the last notice was set after %s; a scale-up created as many in %s", nodes*perNode,
 		took.Round(time.Millisecond), given.Round(time.Millisecond), scaled.Round(time.Millisecond))
 	if limit := max(within, 4*scaled); took > limit {
 		t.Errorf("the replacements existed after %s, want at most %s", took.Round(time.Millisecond), limit.Round(time.Millisecond))

@@ -50,7 +50,7 @@ func TestDemoIsWhatItClaims(t *testing.T) {
 			want = 0
 		}
 		if w.floor != want {
-			t.Errorf("%s: floor %d, but min-on-demand %q of %d asks for %d", w.name, w.floor, w.minOnDemand, w.replicas, want)
+			t.Errorf("%s: floor %d, but min-on-demand %q of %d requires %d", w.name, w.floor, w.minOnDemand, w.replicas, want)
 		}
 		replicas[w.replicas], kinds[w.kind] = true, true
 	}

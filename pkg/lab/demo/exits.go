@@ -35,14 +35,14 @@ func newExits() *exits { return &exits{present: map[types.UID]exit{}} }
 func (e *exits) observe(now time.Time, pod *corev1.Pod, gone bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	at := exit{Workload: pod.Labels[workloadLabel], Pod: pod.Name, Node: pod.Spec.NodeName, Way: wayOf(pod)}
+	record := exit{Workload: pod.Labels[workloadLabel], Pod: pod.Name, Node: pod.Spec.NodeName, Way: wayOf(pod)}
 	if !gone {
-		e.present[pod.UID] = at
+		e.present[pod.UID] = record
 		return
 	}
-	at.At = now
+	record.At = now
 	delete(e.present, pod.UID)
-	e.gone = append(e.gone, at)
+	e.gone = append(e.gone, record)
 }
 
 // on returns the number of pods on these nodes, by workload.
@@ -50,9 +50,9 @@ func (e *exits) on(nodes map[string]bool) map[string]int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	pods := map[string]int{}
-	for _, at := range e.present {
-		if nodes[at.Node] {
-			pods[at.Workload]++
+	for _, record := range e.present {
+		if nodes[record.Node] {
+			pods[record.Workload]++
 		}
 	}
 	return pods

@@ -410,8 +410,8 @@ func summary(events []eventsv1.Event) []eventSummary {
 // emptyAfter returns the time from the notice until the last pod left.
 func (r reclaimed) emptyAfter() time.Duration {
 	var last time.Duration
-	for _, at := range r.Left {
-		last = max(last, at.At.Sub(r.Notice))
+	for _, record := range r.Left {
+		last = max(last, record.At.Sub(r.Notice))
 	}
 	return last
 }
@@ -433,8 +433,8 @@ func nodeNames(nodes []lab.NodeSpec) map[string]bool {
 
 func count(pods map[string]int) int {
 	n := 0
-	for _, of := range pods {
-		n += of
+	for _, number := range pods {
+		n += number
 	}
 	return n
 }

@@ -158,8 +158,8 @@ func ways(left []exit) string {
 	var parts []string
 	for _, way := range []migration.Way{migration.Surge, migration.Evict, migration.Delete} {
 		n := 0
-		for _, at := range left {
-			if at.Way == way {
+		for _, record := range left {
+			if record.Way == way {
 				n++
 			}
 		}
