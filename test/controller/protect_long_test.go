@@ -48,12 +48,12 @@ func TestLongProtectBesideJob(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "migrate"}, Spec: batchv1.JobSpec{Template: template},
 	}, metav1.CreateOptions{})
 	s.must(err)
-	s.eventually(soon, s.is("one", split{OnDemand: 1}))
+	s.eventually(soon, s.hasSplit("one", split{OnDemand: 1}))
 	s.ends(s.podOf("one"), v1.PodSucceeded)
 	s.eventually(soon, s.jobIs("migrate", batchv1.JobComplete))
 
 	s.deploy("one", 1, protected)
-	s.eventually(soon, s.whole("one", 1))
+	s.eventually(soon, s.complete("one", 1))
 	s.control(drains())
 	s.eventually(soon, s.told("one", "Protected", "one-protected"))
 	s.eventually(time.Minute, s.unguarded("one"))
@@ -63,6 +63,6 @@ func TestLongProtectBesideJob(t *testing.T) {
 		s.must(err)
 		t.Logf("the drain took %s", took.Round(time.Millisecond))
 		s.uncordon(node)
-		s.eventually(soon, s.whole("one", 1))
+		s.eventually(soon, s.complete("one", 1))
 	}
 }
