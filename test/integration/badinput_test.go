@@ -14,23 +14,23 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The built scheduler refuses a bad configuration before it asks anything of an API server: there is none in these tests.
+// The scheduler refuses a bad configuration before it contacts an API server. These tests run none.
 func TestBadConfiguration(t *testing.T) {
 	const args = "profiles[0].pluginConfig[0].args."
 	for name, test := range map[string]struct {
 		edits []func(map[string]any)
-		want  []string // parts of what it prints
+		want  []string // parts of the output
 	}{
-		"unknown field":          {edits(set("minOnDemnd", 2)), []string{`unknown field "minOnDemnd"`}},
-		"unknown field in rule":  {edits(set("rules", rules(map[string]any{"name": "a", "minOnDemand": 1, "namespace": "x"}))), []string{`unknown field "rules[0].namespace"`}},
-		"list for a number":      {edits(set("minOnDemand", []any{1})), []string{args + "minOnDemand", "expected a count of 0 or more"}},
-		"number for a duration":  {edits(set("labelGrace", 30)), []string{args + "labelGrace", "30", "expected a duration"}},
-		"text for a list":        {edits(set("rules", "all")), []string{"rules", "string"}},
-		"negative count":         {edits(set("minOnDemand", -1)), []string{args + `minOnDemand: Invalid value: "-1"`, "expected a count of 0 or more"}},
-		"more than all":          {edits(set("minOnDemand", "130%")), []string{args + `minOnDemand: Invalid value: "130%"`, "at most 100%"}},
-		"letter O in a percent":  {edits(set("minOnDemand", "3O%")), []string{args + `minOnDemand: Invalid value: "3O%"`, `a percentage such as "30%"`}},
-		"no such capacity type":  {edits(set("unlabeledNodes", "spot")), []string{args + "unlabeledNodes", "OnDemand", "Spot"}},
-		"no pool cap of nothing": {edits(set("maxPerPool", 0)), []string{args + "maxPerPool", "expected a count of 1 or more"}},
+		"unknown field":         {edits(set("minOnDemnd", 2)), []string{`unknown field "minOnDemnd"`}},
+		"unknown field in rule": {edits(set("rules", rules(map[string]any{"name": "a", "minOnDemand": 1, "namespace": "x"}))), []string{`unknown field "rules[0].namespace"`}},
+		"list for a number":     {edits(set("minOnDemand", []any{1})), []string{args + "minOnDemand", "expected a count of 0 or more"}},
+		"number for a duration": {edits(set("labelGrace", 30)), []string{args + "labelGrace", "30", "expected a duration"}},
+		"text for a list":       {edits(set("rules", "all")), []string{"rules", "string"}},
+		"negative count":        {edits(set("minOnDemand", -1)), []string{args + `minOnDemand: Invalid value: "-1"`, "expected a count of 0 or more"}},
+		"more than 100%":        {edits(set("minOnDemand", "130%")), []string{args + `minOnDemand: Invalid value: "130%"`, "at most 100%"}},
+		"letter O in a percent": {edits(set("minOnDemand", "3O%")), []string{args + `minOnDemand: Invalid value: "3O%"`, `a percentage such as "30%"`}},
+		"no such capacity type": {edits(set("unlabeledNodes", "spot")), []string{args + "unlabeledNodes", "OnDemand", "Spot"}},
+		"pool cap of 0":         {edits(set("maxPerPool", 0)), []string{args + "maxPerPool", "expected a count of 1 or more"}},
 		"rule shadowed by an earlier one": {
 			edits(set("rules", rules(
 				map[string]any{"name": "all-of-web", "namespaces": []any{"web"}, "minOnDemand": "50%"},
@@ -75,15 +75,15 @@ func TestBadConfiguration(t *testing.T) {
 			refused(t, file, append(test.want, file)...)
 		})
 	}
-	t.Run("file that is not there", func(t *testing.T) {
+	t.Run("file does not exist", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "missing.yaml")
 		refused(t, file, file, "no such file or directory")
 	})
-	t.Run("file that cannot be read", func(t *testing.T) {
-		folder := t.TempDir() // Tests may run as root, who can read every file.
+	t.Run("file cannot be read", func(t *testing.T) {
+		folder := t.TempDir() // Tests may run as root, and root can read every file.
 		refused(t, folder, folder, "is a directory")
 	})
-	t.Run("a feature gate with which it would miscount", func(t *testing.T) {
+	t.Run("unsupported feature gate", func(t *testing.T) {
 		refusedWith(t, []string{"--feature-gates=GenericWorkload=true"}, filepath.Join(controlPlane.Root, "config", "scheduler-config.yaml"),
 			"--feature-gates", "GenericWorkload=true is not supported", "expected GenericWorkload=false")
 	})
@@ -95,13 +95,13 @@ func set(field string, value any) func(map[string]any) { return args(map[string]
 
 func rules(list ...any) []any { return list }
 
-// refused fails unless the scheduler ends with status 1 and prints all parts.
+// refused fails unless the scheduler exits with status 1 and prints all parts.
 func refused(t *testing.T, configFile string, parts ...string) {
 	t.Helper()
 	refusedWith(t, nil, configFile, parts...)
 }
 
-// refusedWith is refused with more flags.
+// refusedWith is refused with additional flags.
 func refusedWith(t *testing.T, flags []string, configFile string, parts ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -111,16 +111,16 @@ func refusedWith(t *testing.T, flags []string, configFile string, parts ...strin
 	scheduler.Stderr = &output
 	err := scheduler.Run()
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 1 {
-		t.Errorf("ended with %v, want exit status 1", err)
+		t.Errorf("exited with %v, want exit status 1", err)
 	}
-	// A message of one line is logged as a quoted string.
-	said := strings.ReplaceAll(output.String(), `\"`, `"`)
+	// The scheduler logs a message of one line as a quoted string.
+	message := strings.ReplaceAll(output.String(), `\"`, `"`)
 	for _, part := range parts {
-		if !strings.Contains(said, part) {
-			t.Errorf("does not say %q:\n%s", part, said)
+		if !strings.Contains(message, part) {
+			t.Errorf("output does not contain %q:\n%s", part, message)
 		}
 	}
-	if strings.Contains(said, "goroutine ") {
-		t.Errorf("crashed:\n%s", said)
+	if strings.Contains(message, "goroutine ") {
+		t.Errorf("crashed:\n%s", message)
 	}
 }

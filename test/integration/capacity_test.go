@@ -17,7 +17,7 @@ func TestOnDemandFull(t *testing.T) {
 	s.eventually(soon, s.measures(3, "spot_aware_scheduler_waiting_for_on_demand_pods", nil))
 	s.eventually(soon, s.waitsBecause("app", 3, "spot budget used up: 7 of 7 replicas"))
 
-	// They waited for on-demand room, and for nothing else.
+	// The pods waited only for on-demand capacity.
 	s.addNodes(nodes("more", "on-demand", "m5.xlarge", 1, 3)...)
 	s.eventually(soon, s.is("app", split{onDemand: 3, spot: 7}))
 }
@@ -31,13 +31,15 @@ func TestSpotFull(t *testing.T) {
 	}
 }
 
-// TestNothingFree has a workload wait for room of any kind: it takes whichever comes first, and the floor stays.
+// TestNothingFree has a workload wait for capacity of either type. It uses the capacity that is
+// added first, and keeps its floor.
 func TestNothingFree(t *testing.T) {
 	s := start(t, slices.Concat(onDemand(1, 2), spot(1, 2)))
 	s.fill("od-1", 2)
 	s.fill("spot-1", 2)
 	s.deploy("app", 4, annotated(minOnDemand, "50%"))
-	// Spot is open to them, and as full as on-demand: the budget is not to blame.
+	// The budget admits the pods to spot, but spot is as full as on-demand. The message does not
+	// name the budget.
 	s.eventually(soon, s.waitsBecause("app", 4, "0/2 nodes are available: 2 Insufficient cpu."))
 	s.addNodes(nodes("more", "spot", "c5.xlarge", 1, 4)...)
 	s.eventually(soon, s.is("app", split{spot: 2, waiting: 2}))

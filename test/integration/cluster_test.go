@@ -11,7 +11,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// The annotations that users write; spelled out, so that a change of a constant in the code does not go unnoticed.
+// The annotations that users write. The literal values detect an accidental change of the constants
+// in the code.
 const (
 	minOnDemand       = "spot-aware-scheduler.io/min-on-demand"
 	maxPerPool        = "spot-aware-scheduler.io/max-per-pool"
@@ -19,22 +20,24 @@ const (
 	fallbackAfter     = "spot-aware-scheduler.io/fallback-after"
 )
 
-// Each pod asks for one CPU, so that a node's CPUs are its slots.
+// Each pod requests one CPU, so a node has as many slots as CPUs.
 
-// onDemand returns n on-demand nodes with that many slots each, named od-1 and so on, over three zones.
+// onDemand returns n on-demand nodes with the given number of slots each. They are named od-1, od-2
+// and so on, and are spread over three zones.
 func onDemand(n, slots int) []lab.NodeSpec { return live.OnDemand(n, slots) }
 
-// spot returns n spot nodes with that many slots each, named spot-1 and so on, over three zones and so over three pools.
+// spot returns n spot nodes with the given number of slots each. They are named spot-1, spot-2 and
+// so on. They are spread over three zones, and so over three spot pools.
 func spot(n, slots int) []lab.NodeSpec { return live.Spot(n, slots) }
 
 func nodes(prefix, capacity, instanceType string, n, slots int) []lab.NodeSpec {
 	return live.Nodes(prefix, capacity, instanceType, n, slots)
 }
 
-// podTemplate is a pod of one slot that opts in, with the label app.
+// podTemplate returns the template of a pod of one slot that opts in and has the label app.
 func podTemplate(app string) v1.PodTemplateSpec { return live.PodTemplate(app) }
 
-// deploy creates a Deployment of podTemplate(name), changed by edits.
+// deploy creates a Deployment of podTemplate(name), modified by edits.
 func (s *scenario) deploy(name string, replicas int32, edits ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	s.Helper()
 	d := &appsv1.Deployment{
@@ -53,21 +56,22 @@ func (s *scenario) deploy(name string, replicas int32, edits ...func(*appsv1.Dep
 	return d
 }
 
-// annotated is an edit that sets an annotation of the Deployment.
+// annotated returns an edit that sets an annotation of the Deployment.
 func annotated(key, value string) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) { d.Annotations[key] = value }
 }
 
-// split is where the pods of an app stand.
+// split counts the pods of an app by capacity type.
 type split struct{ onDemand, spot, waiting int }
 
-// where returns where the live pods with the label app stand; see splits.
-func (s *scenario) where(app string) (split, error) {
+// splitOf returns the split of the live pods with the label app; see splits.
+func (s *scenario) splitOf(app string) (split, error) {
 	splits, err := s.splits()
 	return splits[app], err
 }
 
-// splits returns where all live pods stand, by their label app. A node counts as spot by the project's label alone.
+// splits returns the split of all live pods by their label app. Only the project's own label
+// defines the capacity type of a node.
 func (s *scenario) splits() (map[string]split, error) {
 	all, err := live.Splits(s.ctx, client, s.namespace)
 	splits := map[string]split{}
@@ -86,10 +90,10 @@ func (s *scenario) livePods(options metav1.ListOptions) ([]v1.Pod, error) {
 	return live.Pods(s.ctx, client, s.namespace, options)
 }
 
-// is returns a check that the pods of app stand like this.
+// is returns a check that the app has this split.
 func (s *scenario) is(app string, want split) func() error {
 	return func() error {
-		got, err := s.where(app)
+		got, err := s.splitOf(app)
 		if err == nil && got != want {
 			err = fmt.Errorf("%s: %+v, want %+v", app, got, want)
 		}
@@ -97,7 +101,7 @@ func (s *scenario) is(app string, want split) func() error {
 	}
 }
 
-// scale sets the replicas of a Deployment through its scale subresource.
+// scale sets the replicas of a Deployment through the scale subresource.
 func (s *scenario) scale(name string, replicas int32) {
 	s.Helper()
 	s.eventually(soon, func() error {

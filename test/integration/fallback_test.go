@@ -16,14 +16,16 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestFallback has pods wait longer than fallbackAfter. Nothing else happens in the cluster while one of them waits: the clock alone wakes it.
+// TestFallback has pods wait longer than fallbackAfter. The cluster does not change during a wait,
+// so only the clock can requeue the pod.
 func TestFallback(t *testing.T) {
 	const gated = 20 * time.Second
 	s := start(t, slices.Concat(onDemand(1, 1), spot(2, 5)), args(map[string]any{"fallbackAfter": "5s"}))
 	seen := s.watch()
 	s.fill("od-1", 1)
 
-	// A gated pod is not found unschedulable, however long the gate stays; its condition keeps the gate's time when it is.
+	// A gated pod does not count as unschedulable, however long its gate stays. When the gate is
+	// removed, its condition still has the time at which the pod was gated.
 	s.deploy("gated", 1, func(d *appsv1.Deployment) {
 		d.Spec.Template.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/wait"}}
 	})
@@ -32,7 +34,7 @@ func TestFallback(t *testing.T) {
 	s.deploy("app", 1)
 	s.fellBack(seen, s.waits("app", "spot budget used up: 0 of 0 replicas of "+s.namespace+"/app-"), 1)
 
-	// The ordinal of the floor falls back, and the next one of OrderedReady follows in the ordinary way.
+	// The ordinal of the floor falls back. The next ordinal of OrderedReady then starts as usual.
 	replicas := int32(2)
 	_, err := client.AppsV1().StatefulSets(s.namespace).Create(s.ctx, &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: "set"},
@@ -46,7 +48,7 @@ func TestFallback(t *testing.T) {
 
 	s.eventually(gated+soon, func() error {
 		if since := time.Since(gatedSince); since < gated {
-			return fmt.Errorf("gated for %s only", since)
+			return fmt.Errorf("gated for only %s", since)
 		}
 		return nil
 	})
@@ -58,17 +60,17 @@ func TestFallback(t *testing.T) {
 	s.eventually(soon, s.measures(0, "spot_aware_scheduler_waiting_for_on_demand_pods", nil))
 }
 
-// fellBack checks that the pod goes to spot 5 to 7 s after it was first found unschedulable, and that this is told: by an event, and
-// by a metric, of which it is the nth.
+// fellBack checks that the pod is bound to spot 5 to 7 s after it was first found unschedulable. It
+// also checks the event, and that the metric counts nth fallbacks.
 func (s *scenario) fellBack(seen *sightings, pod string, nth int) {
 	s.Helper()
 	at := s.seenBound(seen, pod, soon)
 	if capacity := s.capacityOf(at.node); capacity != lab.Spot {
 		s.Errorf("%s is on %s, which is %s, want spot", pod, at.node, capacity)
 	}
-	// By the scheduler's own clock: the pod's condition, and the watch that delivers it, can be late. It logs the wait right before that
-	// begins.
-	if took := s.logged("Successfully bound pod to node", pod).Sub(s.logged("Pod waiting", pod)); took < 5*time.Second || took > 7*time.Second {
+	// The check uses the times in the scheduler's own log: the pod's condition and the watch that
+	// delivers it can be late. The scheduler logs the wait right before it starts.
+	if took := s.logged("Successfully bound pod to node", pod).Sub(s.logged("Waits", pod)); took < 5*time.Second || took > 7*time.Second {
 		s.Errorf("%s was bound %s after it was first found unschedulable, want 5 s to 7 s", pod, took)
 	} else {
 		s.Logf("%s was bound %s after it was first found unschedulable", pod, took.Round(time.Millisecond))
@@ -76,14 +78,14 @@ func (s *scenario) fellBack(seen *sightings, pod string, nth int) {
 	s.eventually(soon, func() error {
 		notes, err := s.eventsOf(s.namespace, "FellBackToSpot")
 		if err == nil && !strings.Contains(notes[pod], "node "+at.node) {
-			err = fmt.Errorf("the event FellBackToSpot of %s says %q, want %s in it", pod, notes[pod], at.node)
+			err = fmt.Errorf("event FellBackToSpot of %s: %q, want it to contain %s", pod, notes[pod], at.node)
 		}
 		return err
 	})
 	s.eventually(soon, s.measures(nth, "spot_aware_scheduler_placements_total", map[string]string{"capacity_type": "spot", "reason": "fallback"}))
 }
 
-// logged returns when the scheduler first logged the message about the pod, in year 0.
+// logged returns the time at which the scheduler first logged the message about the pod, in year 0.
 func (s *scenario) logged(message, pod string) (at time.Time) {
 	s.Helper()
 	s.eventually(soon, func() error {

@@ -25,8 +25,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// startGangs starts a scheduler as start does, with config/gang.yaml in the place of the default configuration, after installing
-// the kind PodGroup as the overlay does.
+// startGangs starts a scheduler like start, with config/gang.yaml instead of the default
+// configuration. It first installs the kind PodGroup, as the overlay does.
 func startGangs(t *testing.T, nodes []lab.NodeSpec, edits ...func(config map[string]any)) *scenario {
 	t.Helper()
 	k := kubectl{cp: controlPlane, cache: t.TempDir()}
@@ -45,7 +45,7 @@ func startGangs(t *testing.T, nodes []lab.NodeSpec, edits ...func(config map[str
 	return start(t, nodes, slices.Concat([]func(map[string]any){withGangs}, edits)...)
 }
 
-// podGroups returns a client that knows PodGroups.
+// podGroups returns a client whose scheme contains PodGroup.
 func (s *scenario) podGroups() ctrlclient.Client {
 	s.Helper()
 	scheme := runtime.NewScheme()
@@ -65,19 +65,19 @@ func (s *scenario) group(name string, minMember int32, edits ...func(*v1alpha1.P
 	s.must(s.podGroups().Create(s.ctx, group))
 }
 
-// inGang is an edit that puts a Deployment's pods into a PodGroup.
+// inGang returns an edit that adds a Deployment's pods to a PodGroup.
 func inGang(group string) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) { d.Spec.Template.Labels[v1alpha1.PodGroupLabel] = group }
 }
 
-// gang creates a PodGroup of all replicas of a Deployment, and that Deployment, both of that name.
+// gang creates a Deployment, and a PodGroup of the same name for all its replicas.
 func (s *scenario) gang(name string, replicas int32, edits ...func(*appsv1.Deployment)) {
 	s.Helper()
 	s.group(name, replicas)
 	s.deploy(name, replicas, slices.Concat([]func(*appsv1.Deployment){inGang(name)}, edits)...)
 }
 
-// noneBound checks that no pod of the app ever had a node, from the start of seen until now.
+// noneBound checks that no pod of the app was bound to a node since seen was started.
 func (s *scenario) noneBound(seen *sightings, app string) {
 	s.Helper()
 	pods, err := s.pods(app)
@@ -89,9 +89,10 @@ func (s *scenario) noneBound(seen *sightings, app string) {
 	}
 }
 
-// rests returns when the gangs that wait have been tried again by the clock alone, in vain, and are left alone. By the clock the next
-// attempt comes 4 s after the one seen here: what is bound within atOnce from now on is bound because of what happens now.
-func (s *scenario) rests() {
+// awaitVainRetry returns after the clock alone has retried the waiting gangs in vain. The clock
+// triggers the next attempt only 4 s later. A pod that is bound within atOnce from now on is
+// therefore bound because of an event.
+func (s *scenario) awaitVainRetry() {
 	s.Helper()
 	s.still()
 	before, err := s.metric("scheduler_schedule_attempts_total", nil)
@@ -99,15 +100,16 @@ func (s *scenario) rests() {
 	s.eventually(soon, func() error {
 		now, err := s.metric("scheduler_schedule_attempts_total", nil)
 		if err == nil && now == before {
-			err = fmt.Errorf("not tried again since %d attempts", now)
+			err = fmt.Errorf("no new attempt since %d attempts", now)
 		}
 		return err
 	})
 	s.still()
 }
 
-// wholeAtOnce checks that the app's pods come to stand like this within atOnce of what unblock does, none of them before it begins. How
-// long unblock takes does not count: a new node passes through other hands before it takes pods, and addNodes returns when it does.
+// wholeAtOnce checks that the app reaches this split within atOnce of unblock, and that none of its
+// pods is bound before unblock starts. The duration of unblock does not count: other components
+// must first make a new node schedulable, and addNodes waits for that.
 func (s *scenario) wholeAtOnce(seen *sightings, app string, want split, unblock func()) {
 	s.Helper()
 	began := time.Now()
@@ -122,17 +124,17 @@ func (s *scenario) wholeAtOnce(seen *sightings, app string, want split, unblock 
 		}
 		s.boundAtOnce(seen, pod.Name, done)
 		if at := seen.of(pod.Name).bound; at.Before(began) {
-			s.Errorf("%s was bound %s before the gang fitted", pod.Name, began.Sub(at))
+			s.Errorf("%s was bound %s before the gang fit", pod.Name, began.Sub(at))
 		}
 	}
 }
 
-// TestGangOverlay shows that the API server takes the overlay, and that the scheduler and the controller read the configuration that the other
-// tests run.
+// TestGangOverlay shows that the API server accepts the overlay. It also shows that the scheduler
+// and the controller read the same configuration as the other tests.
 func TestGangOverlay(t *testing.T) {
 	k := kubectl{cp: controlPlane, cache: t.TempDir()}
 	overlay := filepath.Join(controlPlane.Root, "manifests", "overlays", "gang")
-	// Server-side, because the objects of the lab's own grant were not made by apply.
+	// Server-side, because the lab did not create the objects of its own grant with apply.
 	k.must(t, "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--kustomize="+overlay)
 
 	want, err := os.ReadFile(filepath.Join(controlPlane.Root, "config", "gang.yaml"))
@@ -175,19 +177,19 @@ func TestGangOverlay(t *testing.T) {
 			}
 		}
 		if !read {
-			t.Errorf("%s is started with %q, want one that reads config/gang.yaml from a ConfigMap", name, pod.Containers[0].Args)
+			t.Errorf("%s runs with %q, want it to read config/gang.yaml from a ConfigMap", name, pod.Containers[0].Args)
 		}
 	}
 }
 
-// TestGang shows a gang that waits as long as it does not fit whole, and its floor.
+// TestGang shows that a gang waits until all its pods fit, and that its floor is met.
 func TestGang(t *testing.T) {
 	s := startGangs(t, nil)
 	seen := s.watch()
 	for name, test := range map[string]struct {
 		nodes    []lab.NodeSpec
 		create   func(s *scenario)
-		another  lab.NodeSpec // with it the gang fits
+		another  lab.NodeSpec // the gang fits after this node is added
 		want     split
 		replicas int
 	}{
@@ -224,21 +226,22 @@ func TestGang(t *testing.T) {
 			s.addNodes(test.nodes...)
 			test.create(s)
 			s.eventually(soon, s.is("app", split{waiting: test.want.onDemand + test.want.spot}))
-			s.rests()
+			s.awaitVainRetry()
 			s.noneBound(seen, "app")
 			s.wholeAtOnce(seen, "app", test.want, func() { s.addNodes(test.another) })
 		})
 	}
 }
 
-// clearGangs takes away all workloads, PodGroups and nodes, for the next case.
+// clearGangs deletes all workloads, PodGroups and nodes before the next case.
 func (s *scenario) clearGangs() {
 	s.Helper()
 	s.clear()
 	s.must(s.podGroups().DeleteAllOf(s.ctx, &v1alpha1.PodGroup{}, ctrlclient.InNamespace(s.namespace)))
 }
 
-// TestGangWakes has a gang of three wait on a cluster where nothing else happens, and then lets one thing happen that makes it fit.
+// TestGangWakes has a gang of three wait in an idle cluster. A single change then makes the gang
+// fit.
 func TestGangWakes(t *testing.T) {
 	s := startGangs(t, nil)
 	seen := s.watch()
@@ -249,16 +252,16 @@ func TestGangWakes(t *testing.T) {
 	}
 	pool := map[string]string{"example.com/pool": "a"}
 	for name, test := range map[string]struct {
-		// nodes are those that there are besides od-1 and spot-1, which have one slot each.
+		// nodes are additional to od-1 and spot-1, which have one slot each.
 		nodes []lab.NodeSpec
-		// spotSlots are those of spot-1, if not one. full: od-1 is full.
+		// spotSlots is the number of slots of spot-1; 0 means 1. full means that od-1 is full.
 		spotSlots int
 		full      bool
-		// create creates the gang; nil: three replicas with the default floor of one.
+		// create creates the gang. Nil means three replicas with the default floor of one.
 		create func(s *scenario)
-		// untimed: the clock does not try this one again.
+		// untimed means that the clock does not retry this gang.
 		untimed bool
-		waiting int // how many wait before; 0 for 3
+		waiting int // number of waiting pods before unblock; 0 means 3
 		unblock func(s *scenario)
 		want    split
 	}{
@@ -302,7 +305,7 @@ func TestGangWakes(t *testing.T) {
 			unblock:   func(s *scenario) { s.group("app", 3) },
 			want:      split{onDemand: 1, spot: 2},
 		},
-		"PodGroup asks for fewer": {
+		"PodGroup requires fewer pods": {
 			unblock: func(s *scenario) {
 				group, c := &v1alpha1.PodGroup{}, s.podGroups()
 				s.must(c.Get(s.ctx, ctrlclient.ObjectKey{Namespace: s.namespace, Name: "app"}, group))
@@ -311,7 +314,7 @@ func TestGangWakes(t *testing.T) {
 			},
 			want: split{onDemand: 1, spot: 1, waiting: 1},
 		},
-		"PodGroup asks for resources that a node brings": {
+		"PodGroup requires resources of a new node": {
 			create: func(s *scenario) {
 				s.group("app", 3, func(g *v1alpha1.PodGroup) {
 					g.Spec.MinResources = v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}
@@ -351,26 +354,28 @@ func TestGangWakes(t *testing.T) {
 			unblock:   func(s *scenario) { s.patchDeployment("app", annotation(minOnDemand, "0")) },
 			want:      split{spot: 3},
 		},
-		"owner annotated with a fallback that is due": {
+		"owner annotated with a fallback that is already due": {
 			spotSlots: 3,
 			full:      true,
 			unblock:   func(s *scenario) { s.patchDeployment("app", annotation(fallbackAfter, "100ms")) },
 			want:      split{spot: 3},
 		},
 		"owner scaled up": {
-			// Of four replicas three may be on spot: the gang of three is whole, the fourth waits.
+			// Three of four replicas may run on spot: the gang of three is complete, and the fourth
+			// replica waits.
 			spotSlots: 3,
 			full:      true,
 			unblock:   func(s *scenario) { s.scale("app", 4) },
 			want:      split{spot: 3, waiting: 1},
 		},
-		"pod preempted at last": {
-			// Two wait at Permit for the third, that one for a victim that does not go, until their time is over.
+		"preempted pod terminates": {
+			// Two pods wait at Permit for the third, until they time out. The third waits for a
+			// victim that does not terminate.
 			nodes: spot(2, 1)[1:],
 			create: func(s *scenario) {
 				s.preempting("app", high, func(g *v1alpha1.PodGroup) { g.Spec.ScheduleTimeoutSeconds = new(int32(1)) })
 			},
-			unblock: func(s *scenario) { s.letGo() },
+			unblock: func(s *scenario) { s.releaseVictim() },
 			want:    split{onDemand: 1, spot: 2},
 		},
 	} {
@@ -386,32 +391,34 @@ func TestGangWakes(t *testing.T) {
 				test.create(s)
 			}
 			s.eventually(soon, s.is("app", split{waiting: cmp.Or(test.waiting, 3)}))
-			s.rests()
+			s.awaitVainRetry()
 			s.noneBound(seen, "app")
 			s.wholeAtOnce(seen, "app", test.want, func() { test.unblock(s) })
 		})
 	}
 }
 
-// TestGangLeavesRoom has a gang wait for one node more than there is: what it cannot use, others can, and it is not tried over and over.
+// TestGangLeavesRoom has a gang wait for one slot more than the cluster has. Other pods can use the
+// slots that the gang cannot use, and the scheduler does not retry the gang again and again.
 func TestGangLeavesRoom(t *testing.T) {
 	for name, size := range map[string]int32{"of four": 4, "of twelve": 12} {
 		t.Run(name, func(t *testing.T) {
 			s := startGangs(t, spot(1, int(size)-1))
 			seen := s.watch()
 			s.gang("app", size, annotated(minOnDemand, "0"))
-			s.rests()
-			// Two attempts of all, and in each one of the pod that its own gang has woken.
+			s.awaitVainRetry()
+			// Two attempts of all pods, and in each one attempt of the pod that its own gang
+			// requeued.
 			attempts, err := s.metric("scheduler_schedule_attempts_total", nil)
 			s.must(err)
 			if limit := 2*int(size) + 4; attempts > limit {
-				s.Errorf("%d attempts for a gang that was tried twice, want at most %d", attempts, limit)
+				s.Errorf("%d attempts for a gang that the scheduler tried twice, want at most %d", attempts, limit)
 			}
 			pods, err := s.pods("app")
 			s.must(err)
 			for _, pod := range pods {
 				if node := pod.Status.NominatedNodeName; node != "" {
-					s.Errorf("%s is still promised node %s", pod.Name, node)
+					s.Errorf("%s is still nominated to node %s", pod.Name, node)
 				}
 			}
 			s.deploy("other", size-1, annotated(minOnDemand, "0"))
@@ -426,7 +433,8 @@ func TestGangLeavesRoom(t *testing.T) {
 	}
 }
 
-// TestGangsContend creates gangs of which only one fits at a time: one is whole, and when it goes the next, whatever they held.
+// TestGangsContend creates three gangs, but only one fits at a time. One gang is bound completely.
+// After its deletion the next gang is bound, whatever slots each gang had reserved.
 func TestGangsContend(t *testing.T) {
 	for name, size := range map[string]int32{"of four": 4, "of twelve": 12} {
 		t.Run(name, func(t *testing.T) {
@@ -446,16 +454,16 @@ func TestGangsContend(t *testing.T) {
 							return err
 						}
 					}
-					return fmt.Errorf("none is whole: %v, %v", splits, err)
+					return fmt.Errorf("no gang is complete: %v, %v", splits, err)
 				})
-				s.Logf("%s was whole after %s", whole, time.Since(began).Round(time.Millisecond))
+				s.Logf("%s was complete after %s", whole, time.Since(began).Round(time.Millisecond))
 				gangs = slices.DeleteFunc(gangs, func(gang string) bool { return gang == whole })
 				s.still()
 				splits, err := s.splits()
 				s.must(err)
 				for _, gang := range gangs {
 					if splits[gang] != (split{waiting: int(size)}) {
-						s.Errorf("%s holds %+v while %s runs", gang, splits[gang], whole)
+						s.Errorf("%s has %+v while %s runs", gang, splits[gang], whole)
 					}
 				}
 				s.must(client.AppsV1().Deployments(s.namespace).Delete(s.ctx, whole, metav1.DeleteOptions{}))
@@ -464,7 +472,8 @@ func TestGangsContend(t *testing.T) {
 	}
 }
 
-// TestGangFallback has a gang wait for the floor's room longer than fallbackAfter: it is whole then, not one pod's time after the other.
+// TestGangFallback has a gang wait for on-demand capacity for its floor longer than fallbackAfter.
+// The gang is then bound at once, not after one fallbackAfter per pod.
 func TestGangFallback(t *testing.T) {
 	s := startGangs(t, spot(2, 5), args(map[string]any{"fallbackAfter": "8s"}))
 	seen := s.watch()
@@ -479,14 +488,15 @@ func TestGangFallback(t *testing.T) {
 			s.Errorf("%s was bound after %s, before fallbackAfter", pod.Name, at.Sub(began))
 		}
 	}
-	s.Logf("whole after %s", whole.Round(time.Millisecond))
+	s.Logf("complete after %s", whole.Round(time.Millisecond))
 	if whole > 12*time.Second {
-		s.Errorf("whole after %s, want 8 s and a little", whole)
+		s.Errorf("complete after %s, want shortly after 8 s", whole)
 	}
 }
 
-// preempting creates a gang of three of which two wait at Permit, on od-1 and spot-1, for the third that waits for its victim on spot-2 to
-// go. It returns when they do.
+// preempting creates a gang of three. Two of its pods wait at Permit, on od-1 and spot-1, for the
+// third. The third waits until its victim on spot-2 terminates. preempting returns when all three
+// wait.
 func (s *scenario) preempting(name, class string, edits ...func(*v1alpha1.PodGroup)) {
 	s.Helper()
 	s.fill("spot-2", 1, func(pod *v1.Pod) { pod.Finalizers = []string{"example.com/stay"} })
@@ -495,24 +505,25 @@ func (s *scenario) preempting(name, class string, edits ...func(*v1alpha1.PodGro
 	s.eventually(soon, func() error {
 		victim, err := client.CoreV1().Pods(s.namespace).Get(s.ctx, "fill-spot-2-1", metav1.GetOptions{})
 		if err == nil && victim.DeletionTimestamp == nil {
-			err = fmt.Errorf("%s is not preempted", victim.Name)
+			err = fmt.Errorf("%s has not been preempted", victim.Name)
 		}
 		return err
 	})
 	log, err := os.ReadFile(s.scheduler.Log)
 	s.must(err)
 	if n := bytes.Count(log, []byte("Pod is waiting to be scheduled to node")); n < 2 {
-		s.Fatalf("%d pods were seen to wait at Permit, want 2", n)
+		s.Fatalf("%d pods wait at Permit, want 2", n)
 	}
 }
 
-// letGo lets the victim of preempting go.
-func (s *scenario) letGo() {
+// releaseVictim lets the victim of preempting terminate.
+func (s *scenario) releaseVictim() {
 	s.Helper()
 	s.patchPod("fill-spot-2-1", `{"metadata":{"finalizers":null}}`)
 }
 
-// TestGangKilled kills the scheduler while a gang waits at Permit. None of it was bound; the next scheduler places it whole.
+// TestGangKilled kills the scheduler while a gang waits at Permit. No pod of the gang was bound,
+// and the next scheduler places the whole gang.
 func TestGangKilled(t *testing.T) {
 	s := startGangs(t, slices.Concat(onDemand(1, 1), spot(2, 1)))
 	seen := s.watch()
@@ -520,20 +531,20 @@ func TestGangKilled(t *testing.T) {
 	s.must(s.scheduler.Kill())
 	s.noneBound(seen, "app")
 	s.startScheduler()
-	// The killed leader's lease has to run out first: 15 s.
+	// The lease of the killed leader must expire first, which takes 15 s.
 	s.eventually(time.Minute, func() error {
 		attempts, err := s.metric("scheduler_schedule_attempts_total", nil)
 		if err == nil && attempts == 0 {
-			err = fmt.Errorf("the next scheduler has tried nothing yet")
+			err = fmt.Errorf("the next scheduler has made no attempt yet")
 		}
 		return err
 	})
 	s.noneBound(seen, "app")
-	s.wholeAtOnce(seen, "app", split{onDemand: 1, spot: 2}, s.letGo)
+	s.wholeAtOnce(seen, "app", split{onDemand: 1, spot: 2}, s.releaseVictim)
 }
 
-// TestGangHalfBound has the scheduler find a gang of which some are bound, as one that is killed while it binds them leaves it. It places the
-// others when all of them have room, and not before.
+// TestGangHalfBound has the scheduler find a gang with some bound pods, as a scheduler leaves it
+// that is killed during binding. The scheduler places the other pods when all fit, and not before.
 func TestGangHalfBound(t *testing.T) {
 	s := startGangs(t, slices.Concat(onDemand(1, 2), spot(1, 3)))
 	seen := s.watch()
@@ -548,20 +559,20 @@ func TestGangHalfBound(t *testing.T) {
 		}, metav1.CreateOptions{}))
 	}
 	s.startScheduler()
-	// The killed leader's lease has to run out first: 15 s.
+	// The lease of the killed leader must expire first, which takes 15 s.
 	s.eventually(time.Minute, func() error {
 		attempts, err := s.metric("scheduler_schedule_attempts_total", nil)
 		if err == nil && attempts == 0 {
-			err = fmt.Errorf("the next scheduler has tried nothing yet")
+			err = fmt.Errorf("the next scheduler has made no attempt yet")
 		}
 		return err
 	})
-	s.rests()
+	s.awaitVainRetry()
 	s.must(s.is("app", split{spot: 2, waiting: 4})())
 	s.addNodes(spot(2, 2)[1])
-	came := time.Now()
+	added := time.Now()
 	s.eventually(soon, s.is("app", split{onDemand: 2, spot: 4}))
 	for _, pod := range pods {
-		s.boundAtOnce(seen, pod.Name, came)
+		s.boundAtOnce(seen, pod.Name, added)
 	}
 }

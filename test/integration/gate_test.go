@@ -15,14 +15,15 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// The names that users read; spelled out, so that a change of a constant in the code does not go unnoticed.
+// The names that users read. The literal values detect an accidental change of the constants in the
+// code.
 const (
 	capacityGate = "spot-aware-scheduler.io/capacity"
 	foreignGate  = "example.com/theirs"
 	expiredGates = "spot_aware_scheduler_expired_capacity_gates_total"
 )
 
-// gateTimeout is that of these tests.
+// gateTimeout is the configured timeout in these tests.
 const gateTimeout = 3 * time.Second
 
 func gated(names ...string) func(*v1.PodSpec) {
@@ -33,7 +34,7 @@ func gated(names ...string) func(*v1.PodSpec) {
 	}
 }
 
-// gatesOf returns the scheduling gates of the pods with the label app, all of them in order.
+// gatesOf returns the scheduling gates of all pods with the label app, in order.
 func (s *scenario) gatesOf(app string) (gates []string, err error) {
 	pods, err := s.pods(app)
 	for i := range pods {
@@ -44,7 +45,8 @@ func (s *scenario) gatesOf(app string) (gates []string, err error) {
 	return gates, err
 }
 
-// TestGateTimeout: without a controller that removes the capacity gate, the scheduler removes it after gateTimeout, and the floor holds.
+// TestGateTimeout runs without a controller that removes the capacity gate. The scheduler removes
+// the gate after gateTimeout, and the floor is met.
 func TestGateTimeout(t *testing.T) {
 	s := start(t, slices.Concat(onDemand(2, 10), spot(4, 10)), args(map[string]any{"gateTimeout": gateTimeout.String()}))
 	began := time.Now()
@@ -55,21 +57,21 @@ func TestGateTimeout(t *testing.T) {
 	s.deploy("web", 4, with(capacityGate))
 	s.deploy("theirs", 1, with(foreignGate, capacityGate))
 	s.barePod("foreign", func(p *v1.Pod) {
-		p.Spec.SchedulerName = "somebody-else"
+		p.Spec.SchedulerName = "other-scheduler"
 		gated(capacityGate)(&p.Spec)
 	})
 
 	s.eventually(soon, s.are(map[string]split{
 		"single": {onDemand: 1}, "web": {onDemand: 1, spot: 3}, "theirs": {waiting: 1}, "foreign": {waiting: 1},
 	}))
-	// The API server truncates the time of creation to a second.
+	// The API server truncates the creation time to a second.
 	if took := time.Since(began); took < gateTimeout-time.Second {
 		t.Errorf("gates were removed after %s, want %s", took, gateTimeout)
 	}
 	s.eventually(soon, func() error {
 		gates, err := s.gatesOf("theirs")
 		if err == nil && !slices.Equal(gates, []string{foreignGate}) {
-			err = fmt.Errorf("gates %v are left, want %s", gates, foreignGate)
+			err = fmt.Errorf("remaining gates %v, want %s", gates, foreignGate)
 		}
 		return err
 	})
@@ -87,11 +89,12 @@ func TestGateTimeout(t *testing.T) {
 		return err
 	})
 	if gates, err := s.gatesOf("foreign"); err != nil || !slices.Equal(gates, []string{capacityGate}) {
-		t.Errorf("gates of another scheduler's pod: %v, %v", gates, err)
+		t.Errorf("gates of a pod of another scheduler: %v, %v", gates, err)
 	}
 }
 
-// TestOnlyTheLeaderRemovesGates: of two schedulers the standby patches no pod. The next leader goes on where the last one ended.
+// TestOnlyTheLeaderRemovesGates runs two schedulers. The standby patches no pod. The next leader
+// continues when the first one has stopped.
 func TestOnlyTheLeaderRemovesGates(t *testing.T) {
 	s := start(t, slices.Concat(onDemand(2, 10), spot(2, 10)), args(map[string]any{"gateTimeout": gateTimeout.String()}))
 	pair := s.standBy()
@@ -122,7 +125,8 @@ func TestOnlyTheLeaderRemovesGates(t *testing.T) {
 	s.eventually(soon, removed(pair[1-leading], 5))
 }
 
-// onlyPatchedBy fails the test unless that scheduler's log, and no other's, says of all pods with the label app that it removed their gates.
+// onlyPatchedBy fails the test unless this scheduler, and no other, logged that it removed the
+// gates of all pods with the label app.
 func (s *scenario) onlyPatchedBy(p *lab.Process, app string) {
 	s.Helper()
 	pods, err := client.CoreV1().Pods(s.namespace).List(s.ctx, metav1.ListOptions{LabelSelector: "app=" + app})
@@ -138,8 +142,9 @@ func (s *scenario) onlyPatchedBy(p *lab.Process, app string) {
 	}
 }
 
-// TestAssignedAndGranted: replicas that were assigned beyond the floor leave on-demand to others as long as the budget has room for them, and
-// the floor holds all the same. A grant lets a pod run on spot that would wait.
+// TestAssignedAndGranted covers assigned and granted pods. Replicas that were assigned beyond the
+// floor do not use on-demand while the budget has room for them, and the floor is still met. A
+// grant lets a pod run on spot that would otherwise wait.
 func TestAssignedAndGranted(t *testing.T) {
 	s := start(t, onDemand(1, 10), args(map[string]any{"overflow": "Never", "minOnDemand": 2}))
 	with := func(key, value string) func(*appsv1.Deployment) {

@@ -29,7 +29,8 @@ func TestJobs(t *testing.T) {
 		job.Spec.CompletionMode = &mode
 	})
 	s.job("floor", 4, 4, annotate("50%"))
-	// Never more than its completions run at once: the floor is one of two, not one of five.
+	// At most as many pods as completions run at once, so 50% is one of two pods, not three of
+	// five.
 	s.job("few-completions", 5, 2, annotate("50%"))
 	s.job("no-retry", 3, 3, noRetry)
 	s.job("no-retry-annotated", 3, 3, noRetry, annotate("1"))
@@ -48,7 +49,7 @@ func TestJobs(t *testing.T) {
 	}))
 }
 
-// As a Job comes to its end it wants fewer pods at once, and the last of them are its whole floor.
+// When a Job is about to complete, it needs fewer pods at once. Its last pods are its whole floor.
 func TestJobThatComesToItsEnd(t *testing.T) {
 	s := start(t, spot(1, 20))
 	s.job("ending", 3, 3, func(job *batchv1.Job) { job.Annotations[minOnDemand] = "1" })
@@ -58,7 +59,8 @@ func TestJobThatComesToItsEnd(t *testing.T) {
 	s.eventually(soon, s.waitsBecause("ending", 1, "2 of 2 replicas"))
 	pods = slices.DeleteFunc(pods, func(pod v1.Pod) bool { return pod.Spec.NodeName == "" })
 	for i, why := range []string{"1 of 1 replicas", "0 of 0 replicas"} {
-		// The Job's status follows its pods late, and would let the one that waits have the freed room in between.
+		// The Job's status lags behind its pods. Without the cordon, the waiting pod could be bound
+		// to the freed slot in the meantime.
 		s.editNode("spot-1", func(node *v1.Node) { node.Spec.Unschedulable = true })
 		s.succeed(pods[i].Name)
 		s.eventually(soon, func() error {
@@ -69,7 +71,8 @@ func TestJobThatComesToItsEnd(t *testing.T) {
 			return err
 		})
 		s.editNode("spot-1", func(node *v1.Node) { node.Spec.Unschedulable = false })
-		// Only the condition: the recorder makes one series of like events and keeps the first one's note.
+		// Check only the condition: the event recorder combines similar events into one series and
+		// keeps the first note.
 		s.eventually(soon, func() error {
 			pods, err := s.pods("ending")
 			for _, pod := range pods {
@@ -84,7 +87,7 @@ func TestJobThatComesToItsEnd(t *testing.T) {
 	s.eventually(soon, s.is("ending", split{onDemand: 1}))
 }
 
-// succeed ends a pod.
+// succeed sets the phase of a pod to Succeeded.
 func (s *scenario) succeed(name string) {
 	s.Helper()
 	s.eventually(soon, func() error {
@@ -101,7 +104,7 @@ func (s *scenario) succeed(name string) {
 	})
 }
 
-// job creates a Job of podTemplate(name), changed by edits.
+// job creates a Job of podTemplate(name), modified by edits.
 func (s *scenario) job(name string, parallelism, completions int32, edits ...func(*batchv1.Job)) {
 	s.Helper()
 	job := &batchv1.Job{

@@ -12,8 +12,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// spotZone is a zone that has nothing but spot: a pod that is tied to it finds no on-demand. It does not say so itself, as one does
-// that selects a capacity type.
+// spotZone is a zone with only spot nodes. A pod that selects this zone finds no on-demand, but
+// unlike a pod that selects a capacity type it does not require spot itself.
 const spotZone = "zone-spot"
 
 func inZone(zone string) func(*appsv1.Deployment) {
@@ -46,23 +46,24 @@ func TestKnobsOfAWorkload(t *testing.T) {
 	s.run("maxPerPool", func(s *scenario) {
 		s.deploy("cap-1", 6, annotated(maxPerPool, "1"), annotated(minOnDemand, "1"))
 		s.deploy("cap-half", 4, annotated(maxPerPool, "50%"), annotated(minOnDemand, "0"), inZone(spotZone))
-		// A node without type and zone belongs to no pool, and is not capped.
+		// A node without instance type and zone belongs to no pool, so no cap applies.
 		s.deploy("cap-poolless", 3, annotated(maxPerPool, "1"), annotated(minOnDemand, "0"), func(d *appsv1.Deployment) {
 			d.Spec.Template.Spec.NodeSelector = map[string]string{v1.LabelHostname: "poolless"}
 			d.Spec.Template.Spec.Tolerations = []v1.Toleration{{Key: "poolless", Operator: v1.TolerationOpExists}}
 		})
-		// Four pools take one each. The floor, and what they do not take, is on on-demand.
+		// Each of the four pools accepts one pod. The floor and the pods beyond the cap run on
+		// on-demand.
 		s.eventually(soon, s.is("cap-1", split{onDemand: 2, spot: 4}))
 		s.eventually(soon, s.is("cap-poolless", split{spot: 3}))
 		s.eventually(soon, s.is("cap-half", split{spot: 2, waiting: 2}))
 		s.eventually(soon, s.waitsBecause("cap-half", 2, "spot pool full: at most 2 replicas"))
 		s.eventually(soon, s.onePerNode("cap-1"))
-		s.scale("cap-half", 6) // and with it the cap, which lets one of those that wait go
+		s.scale("cap-half", 6) // this also raises the cap, which admits one of the waiting pods
 		s.eventually(soon, s.waitsBecause("cap-half", 3, "spot pool full: at most 3 replicas"))
 		s.scale("cap-half", 0)
 	})
 
-	s.run("a pod that itself requires spot", func(s *scenario) {
+	s.run("pod requires spot itself", func(s *scenario) {
 		s.deploy("own-selector", 1, func(d *appsv1.Deployment) {
 			d.Spec.Template.Spec.NodeSelector = map[string]string{lab.CapacityLabel: lab.Spot}
 		})
@@ -73,7 +74,7 @@ func TestKnobsOfAWorkload(t *testing.T) {
 				}}},
 			}}
 		})
-		// A zone that happens to have no on-demand is no decision for spot.
+		// A zone that happens to have no on-demand nodes is not a choice of spot.
 		s.deploy("own-zone", 1, inZone(spotZone))
 		s.eventually(soon, s.is("own-selector", split{spot: 1}))
 		s.eventually(soon, s.is("own-affinity", split{spot: 1}))
@@ -84,7 +85,7 @@ func TestKnobsOfAWorkload(t *testing.T) {
 		s.scale("own-zone", 0)
 	})
 
-	s.run("a bad annotation", func(s *scenario) {
+	s.run("invalid annotation", func(s *scenario) {
 		s.deploy("bad", 4, annotated(minOnDemand, "lots"), podAnnotated(minOnDemand, "2"))
 		s.deploy("bad-everywhere", 3, annotated(minOnDemand, "130%"), podAnnotated(minOnDemand, "-1"))
 		s.eventually(soon, s.is("bad", split{onDemand: 2, spot: 2}))
@@ -114,8 +115,9 @@ func TestKnobsOfAWorkload(t *testing.T) {
 	})
 }
 
-// reported returns a check that events with this reason name n objects whose names, but for the suffixes that controllers add, start
-// with prefix, and that each says all parts.
+// reported returns a check that events with this reason regard n objects, and that each note
+// contains all parts. It counts objects whose names start with prefix, followed by the suffix that
+// controllers add.
 func (s *scenario) reported(n int, reason, prefix string, parts ...string) func() error {
 	return func() error {
 		notes, err := s.eventsOf(s.namespace, reason)
@@ -124,14 +126,14 @@ func (s *scenario) reported(n int, reason, prefix string, parts ...string) func(
 		}
 		found := 0
 		for name, note := range notes {
-			// The name of a Deployment's pod is the Deployment's, and two more words.
+			// The name of a Deployment's pod is the Deployment's name and two more words.
 			if suffix, ok := strings.CutPrefix(name, prefix); !ok || strings.Count(suffix, "-") != 1 {
 				continue
 			}
 			found++
 			for _, part := range parts {
 				if !strings.Contains(note, part) {
-					return fmt.Errorf("event %s of %s does not say %q: %s", reason, name, part, note)
+					return fmt.Errorf("event %s of %s does not contain %q: %s", reason, name, part, note)
 				}
 			}
 		}
@@ -142,7 +144,8 @@ func (s *scenario) reported(n int, reason, prefix string, parts ...string) func(
 	}
 }
 
-// onePerNode returns a check that no two pods of app share a spot node. (Each spot pool of these tests is one node.)
+// onePerNode returns a check that no two pods of app share a spot node. In this test each spot pool
+// is one node.
 func (s *scenario) onePerNode(app string) func() error {
 	return func() error {
 		pods, err := s.pods(app)

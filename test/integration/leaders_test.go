@@ -18,23 +18,23 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// term is what the lease said of one leader.
+// term describes the lease during the term of one leader.
 type term struct {
 	holder string
-	// acquired and renewed are when the leader wrote that it has the lease, first and last.
+	// acquired is when the leader acquired the lease. renewed is its last renewal.
 	acquired, renewed time.Time
 }
 
-// history is what watches have seen of the lease and of the bindings in the scenario's namespace since they were started.
+// history records the lease and the bindings in the scenario's namespace, as watches report them.
 type history struct {
 	mu    sync.Mutex
-	terms []term // of a lease that was given back there is none
+	terms []term // without released leases
 	nodes map[types.UID]string
-	times []time.Time // when each of these was first seen with a node, in order
-	moved []string    // pods that were on two nodes, with both
+	times []time.Time // when each pod was first seen with a node, in order
+	moved []string    // pods that were on two nodes, with both nodes
 }
 
-// record starts to watch, until the test ends.
+// record starts the watches. They run until the test ends.
 func (s *scenario) record() *history {
 	s.Helper()
 	h := &history{nodes: map[types.UID]string{}}
@@ -43,8 +43,8 @@ func (s *scenario) record() *history {
 	var synced []cache.InformerSynced
 	for _, informer := range []cache.SharedIndexInformer{system.Coordination().V1().Leases().Informer(), own.Core().V1().Pods().Informer()} {
 		registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    h.take,
-			UpdateFunc: func(_, object any) { h.take(object) },
+			AddFunc:    h.observe,
+			UpdateFunc: func(_, object any) { h.observe(object) },
 		})
 		s.must(err)
 		synced = append(synced, registration.HasSynced)
@@ -52,12 +52,12 @@ func (s *scenario) record() *history {
 	system.Start(s.ctx.Done())
 	own.Start(s.ctx.Done())
 	if !cache.WaitForCacheSync(s.ctx.Done(), synced...) {
-		s.Fatal("the test ended before its watches had begun")
+		s.Fatal("the test ended before its watches synced")
 	}
 	return h
 }
 
-func (h *history) take(object any) {
+func (h *history) observe(object any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch o := object.(type) {
@@ -81,21 +81,22 @@ func (h *history) take(object any) {
 	}
 }
 
-// since returns the terms that began after the first n.
+// since returns all terms except the first n.
 func (h *history) since(n int) []term {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.terms[min(n, len(h.terms)):])
 }
 
-// bound returns how many pods have been seen with a node.
+// bound returns the number of pods that have been seen with a node.
 func (h *history) bound() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.nodes)
 }
 
-// boundAfter returns when the first pod was seen to be bound after that moment; the zero time if none was.
+// boundAfter returns when the first pod after the given time was seen to be bound. It returns the
+// zero time if there is none.
 func (h *history) boundAfter(moment time.Time) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -114,7 +115,7 @@ func (h *history) onTwoNodes() []string {
 	return slices.Clone(h.moved)
 }
 
-// boundAtLeast returns a check that so many pods have been seen with a node.
+// boundAtLeast returns a check that at least n pods have been seen with a node.
 func (h *history) boundAtLeast(n int) func() error {
 	return func() error {
 		if bound := h.bound(); bound < n {
@@ -124,26 +125,26 @@ func (h *history) boundAtLeast(n int) func() error {
 	}
 }
 
-// holds returns a check that somebody has the lease.
-func (h *history) holds() error {
+// hasLeader returns an error if no scheduler has held the lease yet.
+func (h *history) hasLeader() error {
 	if len(h.since(0)) == 0 {
-		return fmt.Errorf("nobody leads")
+		return fmt.Errorf("no scheduler leads")
 	}
 	return nil
 }
 
-// gauge returns the sum of a metric of a scheduler over those of its series that have these labels.
+// gauge returns the sum of a scheduler's metric over all series with these labels.
 func (s *scenario) gauge(p *lab.Process, name string, labels map[string]string) (float64, error) {
 	return live.Metric(s.ctx, p, name, labels)
 }
 
-// leader returns which of the schedulers leads, as the place in all.
+// leader returns the index in all of the scheduler that leads.
 func (s *scenario) leader(all []*lab.Process) int {
 	s.Helper()
 	leading := -1
 	s.eventually(soon, func() error {
 		for i, p := range all {
-			// One that is being started does not serve yet, and does not lead.
+			// A scheduler that is starting serves no metrics yet and does not lead.
 			if leads, err := s.gauge(p, "leader_election_master_status", map[string]string{"name": "kube-scheduler"}); err == nil && leads == 1 {
 				leading = i
 				return nil
@@ -154,8 +155,9 @@ func (s *scenario) leader(all []*lab.Process) int {
 	return leading
 }
 
-// attempts is how often the API server was asked to bind a pod since it was started, by the code of its answer: 201; 409 for a pod that
-// has a node already; others where the one who asked ended before the answer.
+// attempts returns the number of binding requests that the API server received since its start, by
+// status code. 201 is a binding, and 409 means that the pod already has a node. The code differs
+// from these if the client ended before the response.
 func (s *scenario) attempts() map[string]int {
 	s.Helper()
 	text, err := client.Discovery().RESTClient().Get().AbsPath("/metrics").Do(s.ctx).Raw()
@@ -171,8 +173,9 @@ func (s *scenario) attempts() map[string]int {
 	return codes
 }
 
-// boundOnce fails the test if, since the API server counted before, it accepted more bindings than the n pods that are bound, if a
-// scheduler so much as tried to bind a pod that had a node, or if a pod was seen on two nodes or a node has more pods than room.
+// boundOnce fails the test in three cases. First, the API server accepted more bindings since
+// before than the n bound pods. Second, a scheduler tried to bind a pod that had a node already.
+// Third, a pod was seen on two nodes, or a node has more pods than slots.
 func (s *scenario) boundOnce(h *history, before map[string]int, n int) {
 	s.Helper()
 	codes := s.attempts()
@@ -184,7 +187,7 @@ func (s *scenario) boundOnce(h *history, before map[string]int, n int) {
 		s.Errorf("%d bindings accepted for %d pods", codes["201"], n)
 	}
 	if codes["409"] > 0 {
-		s.Errorf("%d times a pod was to be bound that had a node already", codes["409"])
+		s.Errorf("%d attempts to bind a pod that already had a node", codes["409"])
 	}
 	if moved := h.onTwoNodes(); len(moved) > 0 {
 		s.Errorf("pods on two nodes: %v", moved)
@@ -205,7 +208,7 @@ func (s *scenario) overbooked() {
 	}
 	for _, node := range nodes.Items {
 		if slots := node.Status.Allocatable.Cpu().Value(); on[node.Name] > slots {
-			s.Errorf("%d pods on node %s, which has room for %d", on[node.Name], node.Name, slots)
+			s.Errorf("%d pods on node %s, which has %d slots", on[node.Name], node.Name, slots)
 		}
 	}
 }

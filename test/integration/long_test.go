@@ -4,6 +4,6 @@ package integration
 
 import "testing"
 
-// What takes minutes: make test-long runs it.
+// Slow tests, which make test-long runs.
 
 func TestLongLeaderKilledWhilePlacing(t *testing.T) { leaderKilledWhilePlacing(t, 5) }

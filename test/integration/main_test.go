@@ -1,8 +1,9 @@
-// Package integration runs the built scheduler, with the configuration and the rights that ship, on a real control plane, and
-// shows what the table asks for. KWOK stands in for kubelets; everything else is real.
+// Package integration runs the built scheduler on a real control plane, with the shipped
+// configuration and RBAC rights. KWOK simulates the kubelets; everything else is real.
 //
-// The tests share one control plane and run one after the other, each with nodes, a namespace, a scheduler and an auditor of its own.
-// SPOT_KUBERNETES=1.37 gives them the API server and the controller manager of that minor version; hack/tools.sh 1.37 builds these.
+// The tests share one control plane and run one after the other. Each test has its own nodes,
+// namespace, scheduler and auditor. SPOT_KUBERNETES=1.37 selects the API server and the controller
+// manager of that minor version; hack/tools.sh 1.37 builds them.
 package integration
 
 import (
@@ -23,7 +24,8 @@ var (
 	client       kubernetes.Interface
 )
 
-// minor is the minor version of Kubernetes for every control plane of these tests; empty for the scheduler's own.
+// minor is the minor version of Kubernetes for every control plane of the tests. If it is empty,
+// the version is the scheduler's own.
 var minor = os.Getenv("SPOT_KUBERNETES")
 
 func TestMain(m *testing.M) {
@@ -33,15 +35,16 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// checkVersion says which API server answers, for the record, and fails when its minor version is not this one.
+// checkVersion prints the version of the API server for the record. It fails if the minor version
+// is not the wanted one.
 func checkVersion(want string) error {
 	got, err := client.Discovery().ServerVersion()
 	if err != nil {
-		return fmt.Errorf("asking for the API server's version: %w", err)
+		return fmt.Errorf("getting the API server's version: %w", err)
 	}
 	fmt.Println("API server", got.GitVersion)
 	if !strings.HasPrefix(got.GitVersion, "v"+want+".") {
-		return fmt.Errorf("the API server is %s, want one of %s", got.GitVersion, want)
+		return fmt.Errorf("the API server has version %s, want %s", got.GitVersion, want)
 	}
 	return nil
 }

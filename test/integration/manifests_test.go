@@ -28,11 +28,13 @@ import (
 
 const partOf = "app.kubernetes.io/part-of=spot-aware-scheduler"
 
-// deployments are the shipped Deployments by name, with their manifests in manifests/components.
+// deployments maps the shipped Deployments to their manifests in manifests/components.
 var deployments = map[string]string{"spot-aware-scheduler": "scheduler/deployment.yaml", "spot-controller": "controller/deployment.yaml"}
 
-// TestManifests installs the scheduler and the controller as a user does, with kubectl in a kube-system that enforces Pod Security
-// restricted, and removes them again. The control plane is the test's own: the shared one holds the scheduler's rights already, for the other tests.
+// TestManifests installs the scheduler and the controller with kubectl, as a user does, and removes
+// them again. Its kube-system namespace enforces the Pod Security level restricted. The test starts
+// its own control plane, because the shared one already contains the scheduler's rights for the
+// other tests.
 func TestManifests(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -51,7 +53,7 @@ func TestManifests(t *testing.T) {
 	base := filepath.Join(cp.Root, "manifests", "base")
 	monitoring := filepath.Join(cp.Root, "manifests", "overlays", "monitoring")
 
-	// What the lab granted itself from the same files.
+	// The lab applied these files itself.
 	for _, file := range []string{
 		"scheduler/serviceaccount.yaml", "scheduler/rbac.yaml", "scheduler/admissionpolicy.yaml", "controller/budgets-admissionpolicy.yaml",
 	} {
@@ -59,25 +61,25 @@ func TestManifests(t *testing.T) {
 	}
 	k.must(t, "label", "namespace", "kube-system", "pod-security.kubernetes.io/enforce=restricted",
 		"pod-security.kubernetes.io/warn=restricted", "pod-security.kubernetes.io/audit=restricted")
-	remains(t, k, "before anything is applied")
+	wantNoObjects(t, k, "before anything is applied")
 
 	must(t, cp.CreateNodes(ctx, lab.NodeSpec{Name: "only", Capacity: lab.OnDemand}))
 	if !t.Run("apply", func(t *testing.T) {
-		applies(t, k, base, "created")
-		applies(t, k, base, "unchanged")
+		applyOverlay(t, k, base, "created")
+		applyOverlay(t, k, base, "unchanged")
 	}) {
 		return
 	}
 	t.Run("both replicas on a single node", func(t *testing.T) {
 		runsOn(t, client, "only", "only")
 	})
-	t.Run("one on each of two, however unwanted one is", func(t *testing.T) {
+	t.Run("one replica on each of two nodes, despite a PreferNoSchedule taint", func(t *testing.T) {
 		unwanted := v1.Taint{Key: "unwanted", Effect: v1.TaintEffectPreferNoSchedule}
 		must(t, cp.CreateNodes(t.Context(), lab.NodeSpec{Name: "spot", Capacity: lab.Spot, Taints: []v1.Taint{unwanted}}))
 		k.must(t, "--namespace=kube-system", "rollout", "restart", "deployment", "--selector="+partOf)
 		runsOn(t, client, "only", "spot")
 	})
-	t.Run("a replica of a drained node joins the other", func(t *testing.T) {
+	t.Run("a replica of a drained node runs beside the other", func(t *testing.T) {
 		k.must(t, "drain", "spot")
 		runsOn(t, client, "only", "only")
 		k.must(t, "uncordon", "spot")
@@ -89,7 +91,7 @@ func TestManifests(t *testing.T) {
 			if len(label.Spot) > 0 {
 				value = label.Spot[0]
 			} else if label.SpotUnless == nil {
-				continue // says nothing of spot
+				continue // the label's values do not identify spot
 			}
 			nodes = append(nodes, lab.NodeSpec{Name: fmt.Sprintf("spot-%d", i), Labels: map[string]string{label.Key: value}})
 		}
@@ -105,10 +107,10 @@ func TestManifests(t *testing.T) {
 		if got := scrapes(); got != "no" {
 			t.Fatalf("Prometheus may read /metrics before the overlay is applied: %s", got)
 		}
-		// The Prometheus operator's.
+		// The CRDs of the Prometheus operator.
 		for _, kind := range []string{"servicemonitors", "prometheusrules"} {
 			k.must(t, "create", "--filename="+filepath.Join("testdata", kind+".yaml"))
-			must(t, until(t.Context(), soon, func() error { // kubectl wait gives up at once on what has no conditions yet
+			must(t, until(t.Context(), soon, func() error { // kubectl wait fails at once if the object has no conditions yet
 				_, stderr, err := k.run("wait", "--for=condition=Established", "crd/"+kind+".monitoring.coreos.com")
 				if err != nil {
 					err = fmt.Errorf("%w: %s", err, stderr)
@@ -116,8 +118,8 @@ func TestManifests(t *testing.T) {
 				return err
 			}))
 		}
-		applies(t, k, monitoring, "created")
-		applies(t, k, monitoring, "unchanged")
+		applyOverlay(t, k, monitoring, "created")
+		applyOverlay(t, k, monitoring, "unchanged")
 		k.must(t, "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--kustomize="+monitoring+"-extender")
 		must(t, until(t.Context(), soon, func() error {
 			if got := scrapes(); got != "yes" {
@@ -130,7 +132,7 @@ func TestManifests(t *testing.T) {
 	t.Run("an overlay with other images and configurations rolls out", func(t *testing.T) {
 		k.must(t, "apply", "-k", own)
 		runsOn(t, client, "only", "unlabelled")
-		// What each mounts, by the file that it is told to read.
+		// The content of the files that each Deployment mounts, by the flag that names the file.
 		got := map[string]map[string]string{}
 		images := map[string]string{}
 		for name := range deployments {
@@ -152,19 +154,19 @@ func TestManifests(t *testing.T) {
 		}
 	})
 	t.Run("delete", func(t *testing.T) {
-		// Kubernetes may have deleted the ServiceAccount's Secret by the time it comes to that.
+		// Kubernetes may delete the Secret of the ServiceAccount before kubectl does.
 		k.must(t, "delete", "--ignore-not-found", "-k", monitoring)
 		k.must(t, "delete", "-k", own)
-		// Those of earlier configurations.
+		// ConfigMaps of earlier configurations remain.
 		k.must(t, "--namespace=kube-system", "delete", "configmap", "--selector="+partOf)
-		remains(t, k, "after delete -k")
+		wantNoObjects(t, k, "after delete -k")
 	})
 }
 
-// ownOverlay returns a kustomization such as a user makes on top of base.
+// ownOverlay returns a kustomization that a user might build on top of base.
 func ownOverlay(t *testing.T, base string) string {
 	t.Helper()
-	dir, err := filepath.EvalSymlinks(t.TempDir()) // as kustomize resolves it
+	dir, err := filepath.EvalSymlinks(t.TempDir()) // kustomize resolves symbolic links too
 	must(t, err)
 	base, err = filepath.Rel(dir, base)
 	must(t, err)
@@ -192,21 +194,23 @@ configMapGenerator:
 	return dir
 }
 
-// applies applies a kustomization and fails unless kubectl says of every object that it was done, and nothing besides.
-func applies(t *testing.T, k kubectl, dir, done string) {
+// applyOverlay applies a kustomization. It fails unless kubectl prints done for every object, and
+// nothing else.
+func applyOverlay(t *testing.T, k kubectl, dir, done string) {
 	t.Helper()
 	var want []string
 	for _, object := range built(t, k, dir) {
 		line := fmt.Sprintf("%s/%s %s", strings.ToLower(object.Kind), object.Name, done)
 		if object.Kind == "PodDisruptionBudget" && done == "unchanged" {
-			// Its selector is replaced as a whole, and kubectl sends such a field without a look whether it differs. The API server does.
+			// kubectl sends the selector, which is replaced as a whole, without comparing it first.
+			// The API server finds no difference.
 			line = fmt.Sprintf("%s/%s configured", strings.ToLower(object.Kind), object.Name)
 		}
 		want = append(want, line)
 	}
 	stdout, stderr, err := k.run("apply", "-k", dir)
 	if err != nil || stderr != "" {
-		t.Fatalf("kubectl apply -k %s: %v, and it complains:\n%s", dir, err, stderr)
+		t.Fatalf("kubectl apply -k %s: %v, standard error:\n%s", dir, err, stderr)
 	}
 	var got []string
 	for line := range strings.Lines(stdout) {
@@ -221,27 +225,27 @@ func applies(t *testing.T, k kubectl, dir, done string) {
 	}
 }
 
-// remains fails unless nothing is left, of whatever kind, that carries the label of what this project ships.
-func remains(t *testing.T, k kubectl, when string) {
+// wantNoObjects fails if an object of any kind carries the label of this project.
+func wantNoObjects(t *testing.T, k kubectl, when string) {
 	t.Helper()
 	kinds := strings.Fields(k.must(t, "api-resources", "--verbs=list,delete", "--output=name"))
 	if !slices.Contains(kinds, "deployments.apps") || !slices.Contains(kinds, "clusterroles.rbac.authorization.k8s.io") {
 		t.Fatalf("the API server's kinds: %v", kinds)
 	}
-	// Pods and ReplicaSets go with their owner a moment later.
+	// Kubernetes deletes pods and ReplicaSets shortly after their owner.
 	must(t, until(t.Context(), soon, func() error {
 		stdout, stderr, err := k.run("get", strings.Join(kinds, ","), "--all-namespaces", "--selector="+partOf, "--output=name")
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, stderr)
 		}
 		if stdout != "" {
-			return fmt.Errorf("%s there is still:\n%s", when, stdout)
+			return fmt.Errorf("%s these objects remain:\n%s", when, stdout)
 		}
 		return nil
 	}))
 }
 
-// filesOf returns what the files say that a pod's container is told to read, by the flag that names them.
+// filesOf returns the content of the files that the arguments of a pod's container name, by flag.
 func filesOf(t *testing.T, client kubernetes.Interface, pod *v1.PodSpec) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -263,7 +267,8 @@ func filesOf(t *testing.T, client kubernetes.Interface, pod *v1.PodSpec) map[str
 	return files
 }
 
-// runsOn waits until both Deployments are rolled out and the pods of each stand on these nodes, and no other pod of it is left.
+// runsOn waits until both Deployments are rolled out, and the pods of each run on exactly these
+// nodes.
 func runsOn(t *testing.T, client kubernetes.Interface, nodes ...string) {
 	t.Helper()
 	slices.Sort(nodes)
@@ -274,7 +279,7 @@ func runsOn(t *testing.T, client kubernetes.Interface, nodes ...string) {
 				return err
 			}
 			if s := d.Status; s.ObservedGeneration != d.Generation || s.AvailableReplicas != 2 || s.UpdatedReplicas != 2 {
-				return fmt.Errorf("the status of Deployment %s: %+v", name, s)
+				return fmt.Errorf("status of Deployment %s: %+v", name, s)
 			}
 			selector := partOf + ",app.kubernetes.io/name=" + name
 			pods, err := client.CoreV1().Pods("kube-system").List(t.Context(), metav1.ListOptions{LabelSelector: selector})
@@ -287,22 +292,22 @@ func runsOn(t *testing.T, client kubernetes.Interface, nodes ...string) {
 			}
 			slices.Sort(on)
 			if !slices.Equal(on, nodes) {
-				return fmt.Errorf("pods of %s stand on %v, want %v", name, on, nodes)
+				return fmt.Errorf("pods of %s run on %v, want %v", name, on, nodes)
 			}
 			return nil
 		}))
 	}
 }
 
-// TestManifestsAvoidSpot compares the Deployments' preference against spot nodes with the labels that the scheduler reads, value by
-// value.
+// TestManifestsAvoidSpot compares the Deployments' preference against spot nodes with the labels
+// that the scheduler reads, value by value.
 func TestManifestsAvoidSpot(t *testing.T) {
 	want := []v1.NodeSelectorRequirement{{Key: decision.CapacityLabelKey, Operator: v1.NodeSelectorOpNotIn, Values: []string{"spot"}}}
 	for _, label := range decision.BuiltinCapacityLabels() {
 		switch {
 		case len(label.Spot) > 0:
 			want = append(want, v1.NodeSelectorRequirement{Key: label.Key, Operator: v1.NodeSelectorOpNotIn, Values: label.Spot})
-		case len(label.SpotUnless) > 0: // one term cannot say "any value but"
+		case len(label.SpotUnless) > 0: // one term cannot express "any value except"
 			want = append(want, v1.NodeSelectorRequirement{Key: label.Key, Operator: v1.NodeSelectorOpNotIn, Values: []string{"true"}})
 		case label.SpotUnless != nil:
 			want = append(want, v1.NodeSelectorRequirement{Key: label.Key, Operator: v1.NodeSelectorOpDoesNotExist})
@@ -320,26 +325,27 @@ func TestManifestsAvoidSpot(t *testing.T) {
 	}
 }
 
-// TestExampleWorkloads applies the examples as they ship and finds each where its comment says.
+// TestExampleWorkloads applies the shipped examples, and checks that each is placed as its comment
+// describes.
 func TestExampleWorkloads(t *testing.T) {
 	s := start(t, slices.Concat(onDemand(3, 8), spot(6, 8)))
 	s.must(client.CoreV1().Namespaces().Delete(s.ctx, s.namespace, metav1.DeleteOptions{}))
-	s.namespace = "spot-example" // cleaned like any other
+	s.namespace = "spot-example" // the cleanup deletes it like any other namespace
 	k := kubectl{cp: controlPlane, cache: t.TempDir()}
 	dir := filepath.Join(controlPlane.Root, "manifests", "overlays", "example-workloads")
-	applies(t, k, dir, "created")
+	applyOverlay(t, k, dir, "created")
 
 	s.eventually(soon, s.are(map[string]split{
 		"storefront": {onDemand: 3, spot: 7}, "payments": {onDemand: 2, spot: 1}, "admin": {onDemand: 1}, "thumbnails": {spot: 4},
 		"queue": {onDemand: 1, spot: 2}, "report": {spot: 3},
 	}))
-	applies(t, k, dir, "unchanged")
+	applyOverlay(t, k, dir, "unchanged")
 }
 
 // kubectl runs the built kubectl as the administrator of a control plane.
 type kubectl struct {
 	cp    *lab.ControlPlane
-	cache string // of what the API server offers
+	cache string // the discovery cache
 }
 
 func (k kubectl) run(args ...string) (stdout, stderr string, err error) {
@@ -351,7 +357,7 @@ func (k kubectl) run(args ...string) (stdout, stderr string, err error) {
 	return out.String(), errs.String(), err
 }
 
-// must returns what kubectl prints, and fails the test when it fails.
+// must returns the output of kubectl, and fails the test if kubectl fails.
 func (k kubectl) must(t *testing.T, args ...string) string {
 	t.Helper()
 	stdout, stderr, err := k.run(args...)
@@ -377,7 +383,7 @@ func built(t *testing.T, k kubectl, dir string) []metav1.PartialObjectMetadata {
 	}
 }
 
-// shippedDeployment reads one of deployments.
+// shippedDeployment reads the manifest of a Deployment in deployments.
 func shippedDeployment(t *testing.T, name string) *appsv1.Deployment {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(controlPlane.Root, "manifests", "components", deployments[name]))

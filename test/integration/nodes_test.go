@@ -17,7 +17,7 @@ func TestNodesWithoutAnyLabel(t *testing.T) {
 	s := start(t, []lab.NodeSpec{{Name: "plain-1", CPU: "10"}, {Name: "plain-2", CPU: "10"}})
 	s.deploy("single", 1)
 	s.deploy("three", 3)
-	// No node of the cluster has a capacity label, so there is none to wait for.
+	// No node of the cluster has a capacity label, so the scheduler waits for none.
 	s.eventually(soon, s.on("single", "plain-1", "plain-2"))
 	s.eventually(soon, s.is("three", split{onDemand: 3}))
 	s.eventually(soon, s.measures(2, nodesMetric, map[string]string{"capacity_type": "on-demand", "source": "default"}))
@@ -25,7 +25,7 @@ func TestNodesWithoutAnyLabel(t *testing.T) {
 
 const nodesMetric = "spot_aware_scheduler_nodes"
 
-// labelGrace of the tests that wait it out.
+// labelGrace is the configured grace in the tests that wait until it expires.
 const labelGrace = 6 * time.Second
 
 func TestLateLabels(t *testing.T) {
@@ -36,7 +36,8 @@ func TestLateLabels(t *testing.T) {
 	waits := func(why string) { s.Helper(); s.eventually(soon, s.waitsBecause("single", 1, why)) }
 	waits("spot budget used up: 0 of 0 replicas")
 
-	// A new node without a label could be anything, and turns out to be spot, then another on-demand.
+	// A new node without a label could have either capacity type. The first turns out to be spot,
+	// the second on-demand.
 	s.addNodes(lab.NodeSpec{Name: "late-spot"})
 	waits("node has no capacity label yet")
 	s.eventually(soon, s.measures(1, nodesMetric, map[string]string{"source": "settling"}))
@@ -47,7 +48,8 @@ func TestLateLabels(t *testing.T) {
 	s.label("late-on-demand", lab.CapacityLabel, lab.OnDemand)
 	s.eventually(soon, s.on("single", "late-on-demand"))
 
-	// One that never gets a label counts as on-demand when it is old enough. Nothing else happens in the cluster.
+	// A node that never gets a label counts as on-demand after labelGrace. Nothing else happens in
+	// the cluster.
 	s.deploy("second", 1)
 	s.addNodes(lab.NodeSpec{Name: "never-labelled"})
 	s.eventually(labelGrace+soon, s.on("second", "never-labelled"))
@@ -58,7 +60,8 @@ func TestLateLabels(t *testing.T) {
 	}
 }
 
-// Only spot nodes carry a label, as with OpenShift, and all of them are gone. The label of a new one still arrives after the node.
+// Only spot nodes have a label, as with OpenShift, and all spot nodes have been deleted. The label
+// of a new spot node still arrives after the node.
 func TestLateLabelsAfterAllSpotWent(t *testing.T) {
 	const label = "machine.openshift.io/interruptible-instance"
 	s := start(t, []lab.NodeSpec{{Name: "plain", CPU: "1"}, {Name: "spot-old", Labels: map[string]string{label: ""}}},
@@ -70,7 +73,7 @@ func TestLateLabelsAfterAllSpotWent(t *testing.T) {
 	waits("spot budget used up: 0 of 0 replicas")
 	s.must(client.CoreV1().Nodes().Delete(s.ctx, "spot-old", metav1.DeleteOptions{}))
 
-	// A leader that has seen no labelled node itself finds in the lease that an earlier one did.
+	// A new leader that has seen no labelled node learns from the lease that an earlier leader did.
 	s.eventually(soon, func() error {
 		held, err := client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(s.ctx, "spot-aware-scheduler", metav1.GetOptions{})
 		if err == nil && held.Labels["spot-aware-scheduler.io/saw-capacity-labels"] != "true" {
@@ -98,8 +101,9 @@ func TestLateLabelsAfterAllSpotWent(t *testing.T) {
 	})
 }
 
-// Only spot nodes carry a label, and spot is full. A node without a label comes, which is on-demand and has room for the two singletons that
-// wait for it, but not for the two replicas as well that may be on spot.
+// Only spot nodes have a label, and spot is full. A new on-demand node without a label has room for
+// the two singletons that wait for on-demand. It does not also have room for the two replicas that
+// may run on spot.
 func TestUnlabelledNodeIsHeldForFloors(t *testing.T) {
 	const label = "cluster.x-k8s.io/interruptible"
 	s := start(t, []lab.NodeSpec{{Name: "od-old", CPU: "1"}, {Name: "spot", CPU: "1", Labels: map[string]string{label: ""}}},
@@ -120,7 +124,7 @@ func TestUnlabelledNodeIsHeldForFloors(t *testing.T) {
 	s.eventually(soon, s.on("alone", "od-new"))
 	s.eventually(soon, s.waitsBecause("web", 2, "3 Insufficient cpu"))
 
-	// What is left is theirs.
+	// The replicas of web may use the remaining capacity.
 	s.addNodes(lab.NodeSpec{Name: "od-last", CPU: "2"})
 	s.eventually(soon, s.on("web", "od-old", "od-last"))
 }
@@ -148,7 +152,8 @@ func TestContradictoryLabels(t *testing.T) {
 	s.eventually(soon, s.measures(0, nodesMetric, map[string]string{"source": "contradiction"}))
 }
 
-// The tables of labels and signals can be extended, and unlabeled nodes can be said to be spot.
+// The tables of labels and signals can be extended, and unlabeled nodes can be configured to count
+// as spot.
 func TestConfiguredNodes(t *testing.T) {
 	node := func(name, label string, more ...string) lab.NodeSpec {
 		spec := lab.NodeSpec{Name: name, CPU: "10", Labels: map[string]string{}, Annotations: map[string]string{}}
@@ -183,7 +188,8 @@ func TestConfiguredNodes(t *testing.T) {
 	s.eventually(soon, s.measures(1, nodesMetric, map[string]string{"capacity_type": "spot", "source": "alias"}))
 	s.eventually(soon, s.measures(3, nodesMetric, map[string]string{"capacity_type": "on-demand", "source": "alias"}))
 
-	// The advisory one is used when nothing better is left, the other never.
+	// The scheduler uses the node with the advisory signal only if nothing else fits, and the node
+	// with the drain signal never.
 	s.deploy("many", 20, annotated(minOnDemand, "100%"), func(d *appsv1.Deployment) {
 		d.Spec.Template.Spec.NodeSelector = map[string]string{"example.com/lifecycle": "regular"}
 	})
@@ -193,7 +199,7 @@ func TestConfiguredNodes(t *testing.T) {
 	}
 }
 
-// on returns a check that app has pods, and that all of them are bound to these nodes.
+// on returns a check that app has pods, and that all its pods are bound to these nodes.
 func (s *scenario) on(app string, nodes ...string) func() error {
 	return func() error {
 		pods, err := s.pods(app)

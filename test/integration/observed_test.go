@@ -12,15 +12,15 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// newestOf returns the newest event with this reason about each object of a namespace that has one, by the object's name. Nodes have theirs in
-// the namespace default.
+// newestOf returns the newest event with this reason about each object of a namespace, by the
+// object's name. Events about nodes are in the namespace default.
 func (s *scenario) newestOf(namespace, reason string) (map[string]eventsv1.Event, error) {
 	list, err := client.EventsV1().Events(namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
 	if err != nil {
 		return nil, err
 	}
 	newest := map[string]eventsv1.Event{}
-	for _, event := range list.Items { // sorted by name, which ends in the time
+	for _, event := range list.Items { // sorted by name, and the name ends with the time
 		newest[event.Regarding.Name] = event
 	}
 	return newest, nil
@@ -36,7 +36,7 @@ func (s *scenario) eventsOf(namespace, reason string) (map[string]string, error)
 	return notes, err
 }
 
-// metric returns the sum of a metric of what places the scenario's pods; see gauge.
+// metric returns the sum of a metric of the process that places the scenario's pods; see gauge.
 func (s *scenario) metric(name string, labels map[string]string) (int, error) {
 	sum, err := s.gauge(s.measured(), name, labels)
 	return int(sum), err
@@ -53,8 +53,8 @@ func (s *scenario) measures(want int, name string, labels map[string]string) fun
 	}
 }
 
-// capacities returns the capacity type of the node of each live pod with the label app, by pod name; "" for a pod that waits. A node
-// counts by the project's label alone.
+// capacities returns the capacity type of the node of each live pod with the label app, by pod
+// name; "" for a waiting pod. Only the project's own label defines the capacity type of a node.
 func (s *scenario) capacities(app string) (map[string]string, error) {
 	pods, err := s.pods(app)
 	if err != nil {
@@ -74,7 +74,8 @@ func (s *scenario) capacities(app string) (map[string]string, error) {
 	return at, nil
 }
 
-// waitsBecause returns a check that exactly n pods of app wait (one at least), and that the condition and an event of each say why.
+// waitsBecause returns a check that exactly n pods of app wait, n being at least 1. The condition
+// and an event of each must contain why.
 func (s *scenario) waitsBecause(app string, n int, why string) func() error {
 	return func() error {
 		pods, err := s.pods(app)
@@ -92,18 +93,19 @@ func (s *scenario) waitsBecause(app string, n int, why string) func() error {
 		for _, pod := range pods {
 			condition := scheduled(&pod)
 			if condition.Status != v1.ConditionFalse || !strings.Contains(condition.Message, why) {
-				return fmt.Errorf("the condition of %s does not say %q: %+v", pod.Name, why, condition)
+				return fmt.Errorf("the condition of %s does not contain %q: %+v", pod.Name, why, condition)
 			}
-			// The recorder makes one series of the events about one version of a pod, and keeps the first one's note.
+			// The recorder combines the events about one version of a pod into a series, and keeps
+			// the first note.
 			if event := events[pod.Name]; event.Series == nil && !strings.Contains(event.Note, why) {
-				return fmt.Errorf("the event of %s does not say %q: %q", pod.Name, why, event.Note)
+				return fmt.Errorf("the event of %s does not contain %q: %q", pod.Name, why, event.Note)
 			}
 		}
 		return nil
 	}
 }
 
-// scheduled returns the condition PodScheduled, empty where the pod has none.
+// scheduled returns the condition PodScheduled, or an empty condition if the pod has none.
 func scheduled(pod *v1.Pod) v1.PodCondition {
 	i := slices.IndexFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodScheduled })
 	if i < 0 {

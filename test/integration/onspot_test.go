@@ -15,14 +15,15 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// moment is what stood on spot after one of a revision's pods was bound there.
+// moment lists a revision's pods on spot nodes just after one more was bound there.
 type moment struct {
 	app  string
 	at   time.Time
-	pods map[string]bool // the names of the revision's live pods on spot nodes
+	pods map[string]bool // names of the revision's live pods on spot nodes
 }
 
-// watchSpot follows the bindings to spot nodes from now on. Calling what it returns ends that and returns them all.
+// watchSpot records the bindings to spot nodes from now on. The returned function stops the
+// recording and returns the moments.
 func (s *scenario) watchSpot() (end func() []moment) {
 	s.Helper()
 	list, err := client.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{LabelSelector: lab.CapacityLabel + "=" + lab.Spot})
@@ -77,8 +78,8 @@ func (s *scenario) watchSpot() (end func() []moment) {
 	}
 }
 
-// noBreach fails if at any of these moments more of a revision stood on spot than the budget of its app, those apart that a rollout
-// put there on purpose.
+// noBreach fails if a revision ever had more pods on spot than the budget of its app. It does not
+// count pods that rollout relief placed there.
 func (s *scenario) noBreach(moments []moment, budgets map[string]int) {
 	s.Helper()
 	if len(moments) == 0 {
@@ -89,7 +90,7 @@ func (s *scenario) noBreach(moments []moment, budgets map[string]int) {
 	for _, m := range moments {
 		maps.DeleteFunc(m.pods, func(pod string, _ bool) bool { _, ok := relieved[pod]; return ok })
 		if len(m.pods) > budgets[m.app] {
-			s.Errorf("%s: %d of one revision on spot at %s, %d may be: %v", m.app, len(m.pods), m.at, budgets[m.app], m.pods)
+			s.Errorf("%s: %d pods of one revision on spot at %s, want at most %d: %v", m.app, len(m.pods), m.at, budgets[m.app], m.pods)
 		}
 	}
 }

@@ -12,14 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// optIn is the label of namespaces, and of pods that are to be left out.
+// optIn is the label of namespaces that opt in, and of pods that opt out.
 const optIn = "spot-aware-scheduler.io/opt-in"
 
-// TestNamespaceOptIn shows what manifests/overlays/namespace-opt-in does: new pods of a labelled namespace get our scheduler and are
-// placed by its rules, and nothing else does.
+// TestNamespaceOptIn tests manifests/overlays/namespace-opt-in. New pods of a labelled namespace
+// get this scheduler and are placed by its rules. All other pods are unchanged.
 func TestNamespaceOptIn(t *testing.T) {
 	s := start(t, slices.Concat(onDemand(2, 20), spot(2, 20)))
-	// Not by us: podTemplate opts in by itself.
+	// podTemplate opts in by itself, so plain removes the scheduler name.
 	plain := func(d *appsv1.Deployment) { d.Spec.Template.Spec.SchedulerName = "" }
 
 	s.deploy("before", 1, plain)
@@ -27,7 +27,7 @@ func TestNamespaceOptIn(t *testing.T) {
 
 	s.applyOptIn()
 	s.labelNamespace(s.namespace, "true")
-	// Whether the API server has seen policy and label already, only a pod can tell.
+	// Only a new pod shows whether the API server has observed both the policy and the label.
 	s.eventually(soon, func() error { return s.created(s.namespace, nil, "spot-aware-scheduler") })
 
 	s.run("every kind of workload", func(s *scenario) {
@@ -38,7 +38,7 @@ func TestNamespaceOptIn(t *testing.T) {
 		s.must(s.haveScheduler("web", 3, "spot-aware-scheduler")())
 	})
 
-	s.run("pods that were there before", func(s *scenario) {
+	s.run("pods created before the overlay", func(s *scenario) {
 		s.must(s.haveScheduler("before", 1, v1.DefaultSchedulerName)())
 	})
 
@@ -52,16 +52,16 @@ func TestNamespaceOptIn(t *testing.T) {
 			},
 			"spot-aware-scheduler",
 		},
-		"owned by a kind that is no DaemonSet": {ownedBy("ReplicaSet"), "spot-aware-scheduler"},
+		"owned by another kind than DaemonSet": {ownedBy("ReplicaSet"), "spot-aware-scheduler"},
 		"another scheduler":                    {func(pod *v1.Pod) { pod.Spec.SchedulerName = "volcano" }, "volcano"},
 		"opted out":                            {func(pod *v1.Pod) { pod.Labels = map[string]string{optIn: "false"} }, v1.DefaultSchedulerName},
-		"of a DaemonSet":                       {ownedBy("DaemonSet"), v1.DefaultSchedulerName},
-		"on a node already":                    {func(pod *v1.Pod) { pod.Spec.NodeName = "od-1" }, v1.DefaultSchedulerName},
+		"owned by a DaemonSet":                 {ownedBy("DaemonSet"), v1.DefaultSchedulerName},
+		"already bound to a node":              {func(pod *v1.Pod) { pod.Spec.NodeName = "od-1" }, v1.DefaultSchedulerName},
 	} {
 		s.run(name, func(s *scenario) { s.must(s.created(s.namespace, test.edit, test.want)) })
 	}
 
-	s.run("namespace that says false", func(s *scenario) {
+	s.run("namespace with the label false", func(s *scenario) {
 		s.labelNamespace(s.namespace, "false")
 		s.eventually(soon, func() error { return s.created(s.namespace, nil, v1.DefaultSchedulerName) })
 	})
@@ -70,27 +70,27 @@ func TestNamespaceOptIn(t *testing.T) {
 		s.must(s.created(metav1.NamespaceDefault, nil, v1.DefaultSchedulerName))
 	})
 
-	s.run("kube-system, whatever it says", func(s *scenario) {
+	s.run("kube-system, whatever its label", func(s *scenario) {
 		s.labelNamespace(metav1.NamespaceSystem, "true")
 		s.labelNamespace(s.namespace, "true")
-		// What the API server knows of one label it knows of the other, which was set first.
+		// The other label was set earlier, so the API server has observed it too.
 		s.eventually(soon, func() error { return s.created(s.namespace, nil, "spot-aware-scheduler") })
 		s.must(s.created(metav1.NamespaceSystem, nil, v1.DefaultSchedulerName))
 		s.labelNamespace(metav1.NamespaceSystem, "")
 	})
 }
 
-// applyOptIn applies the overlay as users do, and removes it with the test.
+// applyOptIn applies the overlay as users do. The cleanup of the test removes it.
 func (s *scenario) applyOptIn() {
 	s.Helper()
 	k := kubectl{cp: controlPlane, cache: s.TempDir()}
 	overlay := filepath.Join(controlPlane.Root, "manifests", "overlays", "namespace-opt-in")
 	s.Cleanup(func() { k.must(s.T, "delete", "--ignore-not-found", "-k", overlay) })
-	applies(s.T, k, overlay, "created")
-	applies(s.T, k, overlay, "unchanged")
+	applyOverlay(s.T, k, overlay, "created")
+	applyOverlay(s.T, k, overlay, "unchanged")
 }
 
-// labelNamespace sets the label of a namespace, or removes it where value is empty.
+// labelNamespace sets the label of a namespace, or removes it if value is empty.
 func (s *scenario) labelNamespace(namespace, value string) {
 	s.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, optIn, value)
@@ -101,9 +101,9 @@ func (s *scenario) labelNamespace(namespace, value string) {
 	s.must(err)
 }
 
-// created checks which scheduler a new pod gets. Nothing is stored: admission is asked alone.
+// created checks which scheduler a new pod gets. It uses a dry run, so nothing is stored.
 func (s *scenario) created(namespace string, edit func(*v1.Pod), want string) error {
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "asked"}, Spec: podTemplate("asked").Spec}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "dry-run"}, Spec: podTemplate("dry-run").Spec}
 	pod.Spec.SchedulerName = ""
 	if edit != nil {
 		edit(pod)
@@ -114,15 +114,15 @@ func (s *scenario) created(namespace string, edit func(*v1.Pod), want string) er
 		return err
 	}
 	if pod.Spec.SchedulerName != want {
-		return fmt.Errorf("in %s it gets the scheduler %q, want %q", namespace, pod.Spec.SchedulerName, want)
+		return fmt.Errorf("in %s the pod gets the scheduler %q, want %q", namespace, pod.Spec.SchedulerName, want)
 	}
 	if got := pod.Spec.Containers[0].Env; !slices.Equal(got, env) {
-		return fmt.Errorf("its environment becomes %v, want %v as it was", got, env)
+		return fmt.Errorf("environment changed to %v, want %v", got, env)
 	}
 	return nil
 }
 
-// ownedBy is an edit that makes a pod one of a controller of this kind in apps/v1.
+// ownedBy returns an edit that gives a pod an owner of this kind in apps/v1.
 func ownedBy(kind string) func(*v1.Pod) {
 	return func(pod *v1.Pod) {
 		owner := unknownKind(kind)

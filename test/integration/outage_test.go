@@ -15,14 +15,15 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestOutage takes a part of the control plane away in the middle of placing 1,000 pods, and expects that scheduling resumes by itself:
-// all placed, and no breach. A kube-scheduler that cannot renew its lease for 10 s ends; a kubelet starts it again, and so does this test.
+// TestOutage interrupts a component of the control plane while the scheduler places 1,000 pods.
+// Scheduling must resume by itself, place all pods and breach no floor. A kube-scheduler that
+// cannot renew its lease for 10 s exits. A kubelet restarts it, and so does this test.
 func TestOutage(t *testing.T) {
 	for _, test := range []struct {
 		name      string
 		component string
 		away      time.Duration
-		// leave takes the component away, back brings it back.
+		// leave stops the component, back starts it again.
 		leave func(*lab.Process) error
 		back  func(*scenario, *lab.Process) error
 	}{
@@ -34,21 +35,23 @@ func TestOutage(t *testing.T) {
 			ownControlPlane(t)
 			s := start(t, nil, unhurried)
 			seen := s.record()
-			restarts := s.keep()
+			restarts := s.restartOnExit()
 			want := map[string]split{}
 			for i := range 20 {
 				name := fmt.Sprintf("large-%d", i)
 				s.deploy(name, 50, annotated(minOnDemand, "30%"))
 				want[name] = split{onDemand: 15, spot: 35}
 			}
-			// The controllers, too, take their time after an outage. Here it is the scheduler that is measured.
+			// The controllers also recover slowly after an outage. This test measures only the
+			// scheduler, so all pods exist first.
 			s.eventually(time.Minute, func() error {
 				if splits, err := s.splits(); err != nil || waiting(splits) != 1000 {
-					return fmt.Errorf("%d of 1,000 pods are there, %v", waiting(splits), err)
+					return fmt.Errorf("%d of 1,000 pods exist, %v", waiting(splits), err)
 				}
 				return nil
 			})
-			// Most of the floors find no on-demand before the end, so that spot takes whatever is forgotten to be there already.
+			// Most floors find no on-demand capacity until the end. Spot has room for every
+			// replica, so a scheduler that miscounts the bound pods breaches a floor.
 			allOnDemand := onDemand(20, 15)
 			s.must(s.scheduler.Pause())
 			s.addNodes(slices.Concat(allOnDemand[:5], spot(30, 30))...)
@@ -59,13 +62,14 @@ func TestOutage(t *testing.T) {
 			s.must(test.leave(component))
 			left, began := seen.bound(), time.Now()
 			if left >= placeable {
-				t.Errorf("away too late: %d pods were bound", left)
+				t.Errorf("the outage started too late: %d pods were bound", left)
 			}
 			time.Sleep(test.away) // the length of the outage
 			s.must(test.back(s, component))
 			returned := time.Now()
-			// The fake kubelets, and the controllers that watch their leases, can take over a minute to connect again. Until then all nodes
-			// look lost and are tainted. Real kubelets do not wait for so long, and it is the scheduler that is measured.
+			// The simulated kubelets, and the controllers that watch their leases, can take over a
+			// minute to reconnect. Until then all nodes look lost and are tainted. Real kubelets
+			// reconnect sooner, and this test measures the scheduler.
 			for _, name := range []string{"kwok", "kube-controller-manager"} {
 				other := controlPlane.Process(name)
 				s.must(other.Kill())
@@ -82,8 +86,8 @@ func TestOutage(t *testing.T) {
 			all := time.Now()
 			lease, err := client.CoordinationV1().Leases("kube-system").Get(s.ctx, "spot-aware-scheduler", metav1.GetOptions{})
 			s.must(err)
-			t.Logf("away for %s with %d of 1,000 pods bound; the scheduler was started again %d times; the lease was taken %.1f s after the return, "+
-				"and the %d pods that find room were bound %.1f s after it",
+			t.Logf("outage of %s with %d of 1,000 pods bound; the scheduler was restarted %d times; the lease was acquired %.1f s after the return, "+
+				"and the %d pods that fit were bound %.1f s after it",
 				returned.Sub(began).Round(time.Second), left, restarts(), lease.Spec.AcquireTime.Sub(returned).Seconds(), placeable, all.Sub(returned).Seconds())
 			s.addNodes(allOnDemand[5:]...)
 			s.eventually(2*time.Minute, s.are(want))
@@ -95,7 +99,7 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// waiting adds up the pods that wait.
+// waiting returns the number of waiting pods.
 func waiting(splits map[string]split) int {
 	n := 0
 	for _, at := range splits {
@@ -112,7 +116,7 @@ func (s *scenario) startAPIServer(*lab.Process) error {
 	return err
 }
 
-// ownControlPlane gives this test a control plane that it may break, in the place of the one that the tests share.
+// ownControlPlane replaces the shared control plane by one that this test may break.
 func ownControlPlane(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -134,9 +138,10 @@ func ownControlPlane(t *testing.T) {
 	}
 }
 
-// keep starts the scenario's scheduler again whenever it ends, until the test ends: at once the first time and then after 10 seconds,
-// like a kubelet. The result tells how often that was so far.
-func (s *scenario) keep() (restarts func() int) {
+// restartOnExit restarts the scenario's scheduler whenever it exits, until the test ends. Like a
+// kubelet, it restarts the scheduler at once the first time, and after 10 s later on. The result
+// returns the number of restarts so far.
+func (s *scenario) restartOnExit() (restarts func() int) {
 	var count atomic.Int32
 	ctx, cancel := context.WithCancel(s.ctx)
 	ended := make(chan struct{})

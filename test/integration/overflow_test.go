@@ -10,7 +10,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// TestOverflowNever has replicas beyond the floor wait for spot, although on-demand has room for all of them.
+// TestOverflowNever has replicas beyond the floor wait for spot, although on-demand has room for
+// all replicas.
 func TestOverflowNever(t *testing.T) {
 	s := start(t, slices.Concat(onDemand(2, 10), spot(1, 1)), args(map[string]any{"overflow": "Never", "fallbackAfter": "never"}))
 	s.fill("spot-1", 1)
@@ -18,10 +19,10 @@ func TestOverflowNever(t *testing.T) {
 	s.deploy("app", 3)
 	s.eventually(soon, s.waitsBecause("app", 2, "overflow Never: the floor of 1 of "+s.namespace+"/app-"))
 	s.eventually(soon, s.is("app", split{onDemand: 1, waiting: 2}))
-	// They wait for spot, and not for on-demand.
+	// The replicas wait for spot, not for on-demand.
 	s.eventually(soon, s.measures(0, "spot_aware_scheduler_waiting_for_on_demand_pods", nil))
 
-	// A pod that admits only on-demand is not kept off it, and a workload may be allowed to overflow.
+	// A pod that admits only on-demand may run there. A workload's annotation may allow overflow.
 	s.deploy("fixed", 3, func(d *appsv1.Deployment) {
 		d.Spec.Template.Spec.NodeSelector = map[string]string{lab.CapacityLabel: lab.OnDemand}
 	})
@@ -29,7 +30,8 @@ func TestOverflowNever(t *testing.T) {
 	s.eventually(soon, s.is("fixed", split{onDemand: 3}))
 	s.eventually(soon, s.is("allowed", split{onDemand: 3}))
 
-	// The replica on on-demand leaves: one of those that wait takes its place, or the one that is made for it.
+	// The replica on on-demand is deleted. One of the waiting replicas or its replacement then runs
+	// there.
 	s.still()
 	pods, err := s.pods("app")
 	s.must(err)
@@ -37,7 +39,7 @@ func TestOverflowNever(t *testing.T) {
 	s.deletePod(pods[i].Name)
 	s.eventually(soon, s.is("app", split{onDemand: 1, waiting: 2}))
 
-	// Spot comes: what waited runs there.
+	// Spot is added, and the waiting replicas run there.
 	s.still()
 	s.addNodes(lab.NodeSpec{Name: "spot-2", Capacity: lab.Spot, InstanceType: "c5.xlarge", Zone: "zone-b", CPU: "10"})
 	s.eventually(soon, s.is("app", split{onDemand: 1, spot: 2}))

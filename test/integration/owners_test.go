@@ -42,7 +42,8 @@ func TestOwners(t *testing.T) {
 	})
 
 	s.run("unknown kind", func(s *scenario) {
-		// Its replica count is that of its live pods: the first is a singleton until the others are there.
+		// The replica count is the number of live pods: the first pod is a singleton until the
+		// others exist.
 		for i := range 4 {
 			s.pod("cloneset", fmt.Sprintf("cloneset-%d", i), func(pod *v1.Pod) {
 				pod.OwnerReferences = []metav1.OwnerReference{unknownKind("CloneSet")}
@@ -56,7 +57,7 @@ func TestOwners(t *testing.T) {
 		s.eventually(soon, s.is("bare", split{onDemand: 1}))
 	})
 
-	s.run("Deployment that is deleted, but not its pods", func(s *scenario) {
+	s.run("Deployment deleted, pods orphaned", func(s *scenario) {
 		s.deploy("orphan", 3, annotated(minOnDemand, "2"))
 		s.eventually(soon, s.is("orphan", split{onDemand: 2, spot: 1}))
 		orphan := metav1.DeletePropagationOrphan
@@ -72,7 +73,8 @@ func TestOwners(t *testing.T) {
 			}
 			return nil
 		})
-		// Its ReplicaSet is a workload by itself now. The Deployment's annotations were copied to it.
+		// The ReplicaSet is now a workload by itself. The Deployment's annotations were copied to
+		// it.
 		five := int32(5)
 		set.Spec.Replicas = &five
 		_, err := client.AppsV1().ReplicaSets(s.namespace).Update(s.ctx, &set, metav1.UpdateOptions{})
@@ -92,8 +94,9 @@ func TestOwners(t *testing.T) {
 	})
 }
 
-// unknownKind is a controller of a kind that neither the scheduler nor the API server knows: the garbage collector, which would
-// delete what belongs to nothing, cannot tell.
+// unknownKind returns a controller of a kind that neither the scheduler nor the API server knows.
+// The garbage collector deletes objects whose owner is missing, but it cannot check an owner of
+// such a kind.
 func unknownKind(kind string) metav1.OwnerReference {
 	controller := true
 	return metav1.OwnerReference{APIVersion: "example.com/v1", Kind: kind, Name: "unknown", UID: types.UID("uid-of-" + kind), Controller: &controller}
@@ -114,7 +117,7 @@ func (s *scenario) replicaSet(name string, replicas int32, edits ...func(*appsv1
 	s.must(err)
 }
 
-// pod creates a pod by hand, as podTemplate(app) says, changed by edits.
+// pod creates a pod of podTemplate(app) without a controller object, modified by edits.
 func (s *scenario) pod(app, name string, edits ...func(*v1.Pod)) {
 	s.Helper()
 	template := podTemplate(app)

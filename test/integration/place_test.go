@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// soon is how long what should happen at once may take on a loaded machine.
+// soon is the longest time that an immediate reaction may take on a loaded machine.
 const soon = 20 * time.Second
 
 func TestSingletonsStandOnOnDemand(t *testing.T) {

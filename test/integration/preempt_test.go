@@ -13,8 +13,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// TestPreemption shows that a pod of the floor preempts on on-demand nodes, only pods of a lower priority, and nothing on spot: no room
-// there would do it any good.
+// TestPreemption shows that a pod of the floor preempts on on-demand nodes, and only pods of a
+// lower priority. It preempts nothing on spot, because room there would not help it.
 func TestPreemption(t *testing.T) {
 	s := start(t, slices.Concat(onDemand(2, 1), spot(2, 2)))
 	seen := s.watch()
@@ -26,7 +26,7 @@ func TestPreemption(t *testing.T) {
 	s.fill("od-1", 1, withPriority(low))
 	s.fill("od-2", 1, withPriority(high))
 	s.fill("spot-1", 2, withPriority(low))
-	// spot-2 is free: the singletons below have no use for it either.
+	// spot-2 is free, but the singletons below cannot use it.
 
 	s.deploy("first", 1, important)
 	s.eventually(soon, s.is("first", split{onDemand: 1}))
@@ -40,7 +40,7 @@ func TestPreemption(t *testing.T) {
 		return nil
 	})
 
-	// Now on-demand holds nothing of a lower priority, and spot-1 does.
+	// Now on-demand runs no pod of a lower priority, but spot-1 does.
 	s.deploy("second", 1, important)
 	second := s.waits("second", "spot budget used up: 0 of 0 replicas")
 	s.deploy("three", 3, important)
@@ -49,7 +49,8 @@ func TestPreemption(t *testing.T) {
 	s.still()
 	s.wantGone(seen, "fill-od-1-1")
 
-	// Within its budget a pod may preempt on spot, and no further: one of the two victims that there are.
+	// A workload may preempt on spot within its budget, but not beyond: it preempts one of the two
+	// possible victims.
 	s.deploy("two", 2, important)
 	s.eventually(soon, s.is("two", split{spot: 1, waiting: 1}))
 	fourth := s.waits("two", "spot budget used up: 1 of 1 replicas")
@@ -67,7 +68,7 @@ func TestPreemption(t *testing.T) {
 	}
 }
 
-// wantGone checks that these pods, and no others, have gone so far.
+// wantGone checks that exactly these pods have been deleted so far.
 func (s *scenario) wantGone(seen *sightings, want ...string) {
 	s.Helper()
 	s.eventually(soon, func() error {
@@ -78,8 +79,8 @@ func (s *scenario) wantGone(seen *sightings, want ...string) {
 	})
 }
 
-// TestPreemptionKeepsWithinTheBudget shows that replicas that wait together evict no more pods from spot than their budget has room for, and
-// that the replicas beyond the floor evict none from on-demand.
+// TestPreemptionKeepsWithinTheBudget shows that replicas that wait together preempt no more pods on
+// spot than their budget has room for. The replicas beyond the floor preempt none on on-demand.
 func TestPreemptionKeepsWithinTheBudget(t *testing.T) {
 	s := start(t, slices.Concat(onDemand(2, 1), spot(6, 1)))
 	seen := s.watch()
@@ -99,8 +100,9 @@ func TestPreemptionKeepsWithinTheBudget(t *testing.T) {
 	}
 }
 
-// TestOverflowEvictsNothingFromOnDemand shows that the room of pods of low priority on on-demand is for floors: of three replicas one evicts a
-// pod there, and the replicas beyond the floor wait, whether spot is full or there is none.
+// TestOverflowEvictsNothingFromOnDemand shows that only floors preempt pods of low priority on
+// on-demand. One of three replicas preempts a pod there. The replicas beyond the floor wait,
+// whether spot is full or does not exist.
 func TestOverflowEvictsNothingFromOnDemand(t *testing.T) {
 	for name, nodes := range map[string][]lab.NodeSpec{"spot is full": spot(1, 1), "no spot": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -123,7 +125,7 @@ func TestOverflowEvictsNothingFromOnDemand(t *testing.T) {
 			if gone := seen.gone(); len(gone) != 1 {
 				s.Errorf("evicted: %v, want one pod for the floor", gone)
 			}
-			// The floor of another workload has its room.
+			// The floor of another workload may preempt too.
 			s.deploy("single", 1, important)
 			s.eventually(soon, s.is("single", split{onDemand: 1}))
 			s.still()

@@ -14,21 +14,22 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// proxy stands before the API server and can be late with what watches of all pods deliver. It changes nothing.
+// proxy forwards requests to the API server, and can delay the events of watches on all pods. It
+// changes nothing else.
 type proxy struct {
 	server *httptest.Server
 
 	mu   sync.Mutex
-	open chan struct{} // closed while nothing is held back
+	open chan struct{} // closed while no events are delayed
 }
 
-// newProxy starts a proxy that ends with the test.
+// newProxy starts a proxy that stops when the test ends.
 func (s *scenario) newProxy() *proxy {
 	s.Helper()
 	config := controlPlane.Config()
 	target, err := url.Parse(config.Host)
 	s.must(err)
-	// Whoever asks brings a credential.
+	// Each client sends its own credentials.
 	transport, err := rest.TransportFor(&rest.Config{Host: config.Host, TLSClientConfig: rest.TLSClientConfig{CAData: config.CAData}})
 	s.must(err)
 	p := &proxy{open: make(chan struct{})}
@@ -39,7 +40,7 @@ func (s *scenario) newProxy() *proxy {
 		FlushInterval: -1,
 		ModifyResponse: func(r *http.Response) error {
 			if r.Request.URL.Path == "/api/v1/pods" && r.Request.URL.Query().Get("watch") == "true" {
-				r.Body = late{r.Body, p, r.Request.Context().Done()}
+				r.Body = delayedBody{r.Body, p, r.Request.Context().Done()}
 			}
 			return nil
 		},
@@ -54,7 +55,8 @@ func (s *scenario) newProxy() *proxy {
 	return p
 }
 
-// kubeconfig writes the scheduler's kubeconfig with this proxy in the place of the API server, and returns the file.
+// kubeconfig writes the scheduler's kubeconfig with this proxy instead of the API server, and
+// returns the file.
 func (p *proxy) kubeconfig(s *scenario) string {
 	s.Helper()
 	config, err := clientcmd.LoadFromFile(controlPlane.SchedulerKubeconfig)
@@ -68,14 +70,14 @@ func (p *proxy) kubeconfig(s *scenario) string {
 	return file
 }
 
-// hold begins to hold back.
+// hold starts to delay events.
 func (p *proxy) hold() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.open = make(chan struct{})
 }
 
-// release delivers what was held back, and everything from now on at once. It may be called twice.
+// release delivers the delayed events, and all later events at once. It may be called twice.
 func (p *proxy) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,14 +88,14 @@ func (p *proxy) release() {
 	}
 }
 
-// late is the body of a watch's answer.
-type late struct {
+// delayedBody is the response body of a watch.
+type delayedBody struct {
 	io.ReadCloser
 	proxy *proxy
-	gone  <-chan struct{} // closed when nobody waits for the answer any more
+	gone  <-chan struct{} // closed when the client no longer waits for the response
 }
 
-func (l late) Read(b []byte) (int, error) {
+func (l delayedBody) Read(b []byte) (int, error) {
 	n, err := l.ReadCloser.Read(b)
 	l.proxy.mu.Lock()
 	open := l.proxy.open

@@ -17,9 +17,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// TestResourceRequests measures what the scheduler uses with 300 nodes and 3,000 pods, and compares it with what the Deployment asks
-// for: the requests must cover the steady state, in which 10 pods are replaced every second, and the limit must leave half as much again
-// over the highest memory that was seen, which is while all pods are placed at once.
+// TestResourceRequests measures the scheduler's usage with 300 nodes and 3,000 pods, and compares
+// it with the resources of the Deployment. The requests must cover the steady state, in which 10
+// pods are replaced per second. The memory limit must be at least 1.5 times the peak, which occurs
+// while all pods are placed at once.
 func TestResourceRequests(t *testing.T) {
 	const perWorkload, workloads, replacedPerSecond = 100, 30, 10
 	d := shippedDeployment(t, "spot-aware-scheduler")
@@ -62,33 +63,33 @@ func TestResourceRequests(t *testing.T) {
 
 	requests, limits := container.Resources.Requests, container.Resources.Limits
 	if got := requests.Cpu().AsApproximateFloat64(); got < cores {
-		t.Errorf("requests.cpu: %s, and it used %.3f", requests.Cpu(), cores)
+		t.Errorf("requests.cpu: %s, but the scheduler used %.3f", requests.Cpu(), cores)
 	}
 	if got := requests.Memory().Value(); got < after.memory {
-		t.Errorf("requests.memory: %s, and it used %d MiB", requests.Memory(), after.memory>>20)
+		t.Errorf("requests.memory: %s, but the scheduler used %d MiB", requests.Memory(), after.memory>>20)
 	}
 	if got := limits.Memory().Value(); got < after.peak*3/2 {
-		t.Errorf("limits.memory: %s, and it used up to %d MiB, half as much again must fit", limits.Memory(), after.peak>>20)
+		t.Errorf("limits.memory: %s, but the scheduler's peak is %d MiB and the limit must be at least 1.5 times that", limits.Memory(), after.peak>>20)
 	}
 	if _, ok := limits[v1.ResourceCPU]; ok {
-		t.Error("limits.cpu is set: a throttled scheduler makes every pod wait")
+		t.Error("limits.cpu is set: a throttled scheduler delays every pod")
 	}
 }
 
-// used is what a process has used.
+// used is the resource usage of a process.
 type used struct {
 	cpu          time.Duration // since its start
-	memory, peak int64         // resident bytes now, and at most since its start
+	memory, peak int64         // resident bytes now, and their peak since its start
 }
 
-// usage reads what a process used from /proc.
+// usage reads the resource usage of a process from /proc.
 func usage(t *testing.T, p *lab.Process) used {
 	t.Helper()
 	proc := filepath.Join("/proc", strconv.Itoa(p.PID))
 	stat, err := os.ReadFile(filepath.Join(proc, "stat"))
 	must(t, err)
-	// After the program's name in parentheses come the fields from the third on; 14 and 15 are user and system time in ticks, of which
-	// Linux has 100 a second for user space (proc(5)).
+	// The fields after the program's name in parentheses start with the third. Fields 14 and 15 are
+	// user and system time in ticks. Linux reports 100 ticks per second to user space (proc(5)).
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	var result used
 	for _, ticks := range fields[14-3 : 16-3] {

@@ -7,10 +7,12 @@ import (
 	"time"
 )
 
-// A scheduler that is killed leaves pods that are bound, pods that are not, and nobody to tell the next one which. The next one has
-// to see all that stand on spot before it decides: with an empty cache every revision would get its whole budget once more.
+// A killed scheduler leaves bound and unbound pods, and passes no state to its successor. The
+// successor must observe all pods on spot before it decides. With an empty cache it would grant
+// every revision its whole budget again.
 func TestKilledWhilePlacing(t *testing.T) {
-	// Most of the floors find no on-demand at first, so that spot takes whatever is forgotten to be there already.
+	// Most floors find no on-demand at first. Spot has room for every replica, so a scheduler that
+	// miscounts the bound pods breaches a floor.
 	allOnDemand := onDemand(40, 15)
 	s := start(t, slices.Concat(allOnDemand[:10], spot(60, 30)), unhurried)
 	onSpot := s.watchSpot()
@@ -36,7 +38,7 @@ func TestKilledWhilePlacing(t *testing.T) {
 	}
 
 	s.startScheduler()
-	// The killed leader's lease has to run out first: 15 s.
+	// The lease of the killed leader must expire first, which takes 15 s.
 	s.eventually(3*time.Minute, func() error {
 		if bound, err := s.bound(); err != nil || bound < 40*35+10*15 {
 			return fmt.Errorf("%d pods are bound, %v", bound, err)
@@ -48,13 +50,14 @@ func TestKilledWhilePlacing(t *testing.T) {
 	s.noBreach(onSpot(), budgets)
 }
 
-// unhurried is an edit of a configuration that has the scheduler bind no more than 150 pods a second: slow enough for a test that is held
-// up for seconds to come in the middle of it, and fast enough for no pod to wait for its turn as long as one that was lost.
+// unhurried edits a configuration to limit the scheduler to about 150 bindings per second. That is
+// slow enough for a test that lags by seconds to act before the end. It is also fast enough that no
+// pod waits for its turn as long as a lost pod would.
 func unhurried(config map[string]any) {
 	config["clientConnection"] = map[string]any{"qps": 150, "burst": 50}
 }
 
-// bound returns how many live pods have a node.
+// bound returns the number of live pods that have a node.
 func (s *scenario) bound() (int, error) {
 	splits, err := s.splits()
 	n := 0

@@ -17,25 +17,26 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// group is a node label: the nodes that one Deployment's pods may use, and those of no other.
+// group is a node label. It reserves nodes for the pods of one Deployment.
 const group = "example.com/group"
 
-// rolloutLimit is how long a rollout may take: a replica at a time, each of which takes a second to start and may have to wait for the
-// 30 s after which it is relieved.
+// rolloutLimit limits the duration of a rollout. A rollout replaces one replica at a time. Each
+// replica takes a second to start, and may have to wait 30 s for rollout relief.
 const rolloutLimit = 4 * time.Minute
 
-// rollout is a Deployment that is updated. Its nodes are its own, so that its on-demand room is known.
+// rollout is an update of a Deployment. The Deployment has its own nodes, so its on-demand capacity
+// is known.
 type rollout struct {
 	name            string
 	replicas, floor int32
 	strategy        appsv1.DeploymentStrategy
-	// middle is done when the update is half-way; nil for nothing.
+	// middle is called when the update is half complete; nil means nothing.
 	middle func(ctx context.Context, s *scenario, name string) error
-	// room is how many slots its on-demand node has.
+	// room is the number of slots of its on-demand node.
 	room int
 }
 
-// rollouts returns every kind of rollout: all sizes, strategies and courses. Their names begin with the prefix.
+// rollouts returns every combination of size, strategy and course. The names start with the prefix.
 func rollouts(prefix string, room func(rollout) int) []rollout {
 	one, none := intstr.FromInt32(1), intstr.FromInt32(0)
 	strategies := map[string]appsv1.DeploymentStrategy{
@@ -65,8 +66,9 @@ func rollouts(prefix string, room func(rollout) int) []rollout {
 	return all
 }
 
-// TestRollouts runs all rollouts at the same time, each with on-demand room to spare and with room for the floor only, and fails if one
-// does not finish, or has more of a revision on spot at any moment than its budget allows, those apart that were relieved.
+// TestRollouts runs all rollouts concurrently, each with spare on-demand capacity and with capacity
+// for only the floor. Every rollout must finish. No revision may ever have more pods on spot than
+// its budget, except by rollout relief.
 func TestRollouts(t *testing.T) {
 	spare := rollouts("spare", func(r rollout) int { return int(2 * r.replicas) })
 	scarce := rollouts("scarce", func(r rollout) int { return int(r.floor) })
@@ -76,7 +78,7 @@ func TestRollouts(t *testing.T) {
 	s.must(err)
 
 	for _, r := range spare {
-		at, err := s.where(r.name)
+		at, err := s.splitOf(r.name)
 		s.must(err)
 		if at.onDemand < int(r.floor) {
 			s.Errorf("%s: %+v, want %d or more on on-demand", r.name, at, r.floor)
@@ -84,31 +86,31 @@ func TestRollouts(t *testing.T) {
 	}
 	for pod := range relieved {
 		if strings.HasPrefix(pod, "spare-") {
-			s.Errorf("%s was relieved although there was room", pod)
+			s.Errorf("%s was relieved although on-demand had room", pod)
 		}
 	}
 
 	workloads, replicas := 0, 0
 	for _, r := range scarce {
-		at, err := s.where(r.name)
+		at, err := s.splitOf(r.name)
 		s.must(err)
 		if lacking := int(r.floor) - at.onDemand; lacking > 0 {
-			s.Logf("%s: %+v lacks %d", r.name, at, lacking)
+			s.Logf("%s: %+v, deficit %d", r.name, at, lacking)
 			workloads, replicas = workloads+1, replicas+lacking
 		}
 	}
 	if workloads == 0 {
-		s.Error("no rollout cost its floor anything: there is nothing to report")
+		s.Error("no rollout left a floor unmet: the metrics were not tested")
 	}
 	s.eventually(soon, s.measures(workloads, "spot_aware_scheduler_floors_unmet_workloads", nil))
 	s.eventually(soon, s.measures(replicas, "spot_aware_scheduler_floor_deficit_replicas", nil))
 	if len(relieved) < replicas {
-		s.Errorf("%d pods were relieved, but %d replicas lack: %v", len(relieved), replicas, relieved)
+		s.Errorf("%d pods were relieved, but the deficit is %d replicas: %v", len(relieved), replicas, relieved)
 	}
 	s.eventually(soon, s.measures(len(relieved), "spot_aware_scheduler_placements_total", map[string]string{"reason": "rollout-relief"}))
 }
 
-// rollOut runs rollouts at the same time, each on nodes of its own with spot in plenty.
+// rollOut runs rollouts concurrently, each on its own nodes with ample spot capacity.
 func rollOut(t *testing.T, all []rollout) *scenario {
 	var specs []lab.NodeSpec
 	for _, r := range all {
@@ -126,7 +128,7 @@ func rollOut(t *testing.T, all []rollout) *scenario {
 	for _, r := range all {
 		s.deploy(r.name, r.replicas, annotated(minOnDemand, fmt.Sprint(r.floor)), func(d *appsv1.Deployment) {
 			d.Spec.Strategy = r.strategy
-			// However late this test sees that a rollout is half-way, it still is.
+			// The delay keeps a rollout half complete until this test observes it.
 			d.Spec.MinReadySeconds = 10 / r.replicas
 			d.Spec.Template.Spec.NodeSelector = map[string]string{group: r.name}
 			d.Spec.Template.Spec.Containers[0].Image = imageOf(1)
@@ -180,7 +182,8 @@ func (s *scenario) patch(ctx context.Context, name, patch string) error {
 	return err
 }
 
-// halfWay returns when at least half of the replicas are updated, and fails if all old ones are gone by then.
+// halfWay returns when at least half of the replicas are updated. It fails if no old replica is
+// left by then.
 func (s *scenario) halfWay(ctx context.Context, name string) error {
 	return until(ctx, rolloutLimit, func() error {
 		d, err := client.AppsV1().Deployments(s.namespace).Get(ctx, name, metav1.GetOptions{})
@@ -188,15 +191,15 @@ func (s *scenario) halfWay(ctx context.Context, name string) error {
 		case err != nil:
 			return err
 		case d.Status.ObservedGeneration < d.Generation || 2*d.Status.UpdatedReplicas < *d.Spec.Replicas:
-			return fmt.Errorf("not half-way: %+v", d.Status)
+			return fmt.Errorf("not half complete: %+v", d.Status)
 		case d.Status.Replicas == d.Status.UpdatedReplicas:
-			s.Errorf("%s: seen too late, the update is complete already: %+v", name, d.Status)
+			s.Errorf("%s: observed too late, the update is already complete: %+v", name, d.Status)
 		}
 		return nil
 	})
 }
 
-// pauseAndResume pauses the rollout until all of its pods are bound.
+// pauseAndResume pauses the rollout until all its pods are bound.
 func pauseAndResume(ctx context.Context, s *scenario, name string) error {
 	if err := s.patch(ctx, name, `{"spec": {"paused": true}}`); err != nil {
 		return err
@@ -206,7 +209,7 @@ func pauseAndResume(ctx context.Context, s *scenario, name string) error {
 		if err != nil {
 			return err
 		}
-		at, err := s.where(name)
+		at, err := s.splitOf(name)
 		switch {
 		case err != nil:
 			return err
@@ -223,7 +226,8 @@ func pauseAndResume(ctx context.Context, s *scenario, name string) error {
 	return s.patch(ctx, name, `{"spec": {"paused": false}}`)
 }
 
-// rolledOut returns a check that all replicas of the Deployment are of its newest revision and available, and no others are left.
+// rolledOut returns a check that all replicas of the Deployment are available and of the newest
+// revision, and that no other pods exist.
 func (s *scenario) rolledOut(ctx context.Context, name string) func() error {
 	return func() error {
 		d, err := client.AppsV1().Deployments(s.namespace).Get(ctx, name, metav1.GetOptions{})

@@ -88,7 +88,7 @@ func TestAnnotationPolicy(t *testing.T) {
 	}
 }
 
-// priorityClass creates a class of that priority and returns its name.
+// priorityClass creates a PriorityClass with this value and returns its name.
 func priorityClass(t *testing.T, name string, priority int32) string {
 	t.Helper()
 	classes := client.SchedulingV1().PriorityClasses()

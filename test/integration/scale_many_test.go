@@ -30,7 +30,7 @@ func TestManyDeploymentsAtOnce(t *testing.T) {
 	s.noBreach(onSpot(), budgets)
 }
 
-// are returns a check that the pods of all apps stand like this.
+// are returns a check that all apps have these splits.
 func (s *scenario) are(want map[string]split) func() error {
 	return func() error {
 		got, err := s.splits()
@@ -38,7 +38,7 @@ func (s *scenario) are(want map[string]split) func() error {
 			return err
 		}
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(split{})); diff != "" {
-			return fmt.Errorf("pods stand differently (-want +got):\n%s", diff)
+			return fmt.Errorf("pods per capacity type (-want +got):\n%s", diff)
 		}
 		return nil
 	}

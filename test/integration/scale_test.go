@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestScale changes the replicas and the floor of a live workload: what stands stays, and later pods follow.
+// TestScale changes the replicas and the floor of a live workload. Bound pods stay, and new pods
+// follow the new values.
 func TestScale(t *testing.T) {
 	s := start(t, slices.Concat(onDemand(2, 10), spot(3, 10)))
 	s.deploy("app", 3)
@@ -15,10 +16,10 @@ func TestScale(t *testing.T) {
 	s.scale("app", 10)
 	s.eventually(soon, s.is("app", split{onDemand: 1, spot: 9}))
 
-	// Which ones go is not up to the scheduler: the on-demand one may be among them.
+	// The scheduler does not choose which pods are deleted: they may include the one on on-demand.
 	s.scale("app", 4)
 	s.eventually(soon, func() error {
-		at, err := s.where("app")
+		at, err := s.splitOf("app")
 		if err == nil && (at.waiting != 0 || at.onDemand+at.spot != 4) {
 			err = fmt.Errorf("%+v, want 4 replicas", at)
 		}
@@ -37,7 +38,7 @@ func TestScale(t *testing.T) {
 	s.scale("app", 16)
 	s.eventually(soon, s.is("app", split{onDemand: 6, spot: 10}))
 
-	// Without the annotation the default holds again: a floor of 1, which stands.
+	// Without the annotation the default floor of 1 applies again, and it is met.
 	s.patchDeployment("app", `{"metadata":{"annotations":{"`+minOnDemand+`":null}}}`)
 	s.scale("app", 20)
 	s.eventually(soon, s.is("app", split{onDemand: 6, spot: 14}))

@@ -15,22 +15,24 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// scenario is one test's part of the cluster. Whatever it made goes with the test.
+// scenario is one test's part of the cluster. The cleanup of the test deletes all its objects.
 type scenario struct {
 	*testing.T
 	ctx       context.Context
 	namespace string
 	scheduler *lab.Process
 	options   lab.SchedulerOptions
-	// extender is what scheduler asks, and what measures; nil unless throughExtender.
+	// extender answers the scheduler's requests and serves the placement metrics; nil unless
+	// throughExtender.
 	extender *lab.Extender
-	// auditor watches the whole test, and fails it at the first breach or lost wake-up.
+	// auditor watches the whole test, and fails it at the first breach of a floor or lost wake-up.
 	auditor *audit.Auditor
-	// starts are when the API server started during the test.
+	// starts are the times at which the API server started during the test.
 	starts []live.Start
 }
 
-// args returns an edit of the shipped configuration that sets fields of ReplicaSafetyArgs; a nil value removes the field.
+// args returns an edit of the shipped configuration that sets fields of ReplicaSafetyArgs; a nil
+// value removes the field.
 func args(fields map[string]any) func(config map[string]any) {
 	return func(config map[string]any) {
 		profile := config["profiles"].([]any)[0].(map[string]any)
@@ -51,7 +53,7 @@ func args(fields map[string]any) func(config map[string]any) {
 	}
 }
 
-// start starts a scheduler with the shipped configuration, changed by edits, and these nodes.
+// start starts a scheduler with these nodes and the shipped configuration, modified by edits.
 func start(t *testing.T, nodes []lab.NodeSpec, edits ...func(config map[string]any)) *scenario {
 	t.Helper()
 	s := &scenario{T: t, ctx: t.Context()}
@@ -66,7 +68,7 @@ func start(t *testing.T, nodes []lab.NodeSpec, edits ...func(config map[string]a
 				edit(config)
 			}
 		},
-		// A lost wake-up must show: nothing may have waiting pods tried again by the clock alone.
+		// Periodic retries would hide a lost wake-up, so this effectively disables them.
 		Flags: []string{"--pod-max-in-unschedulable-pods-duration=1h", "-v=2"},
 	}
 	policy, err := audit.PolicyFromSchedulerConfig(shippedConfig(t, s.options.Edit))
@@ -76,7 +78,7 @@ func start(t *testing.T, nodes []lab.NodeSpec, edits ...func(config map[string]a
 	return s
 }
 
-// shippedConfig is the configuration that ships, changed by edit.
+// shippedConfig returns the shipped configuration, modified by edit.
 func shippedConfig(t *testing.T, edit func(config map[string]any)) []byte {
 	t.Helper()
 	data, err := live.SchedulerConfig(controlPlane.Root, edit)
@@ -86,7 +88,8 @@ func shippedConfig(t *testing.T, edit func(config map[string]any)) []byte {
 	return data
 }
 
-// throughExtender: not this project's scheduler places the pods, but a stock kube-scheduler that asks spot-extender, with the same policy.
+// throughExtender means that a stock kube-scheduler with spot-extender places the pods, by the same
+// policy, instead of this project's scheduler.
 var throughExtender = os.Getenv("SPOT_THROUGH") == "extender"
 
 func (s *scenario) startScheduler() {
@@ -104,7 +107,7 @@ func (s *scenario) startScheduler() {
 	s.must(err)
 }
 
-// measured is the process that has the metrics of placement.
+// measured returns the process that serves the placement metrics.
 func (s *scenario) measured() *lab.Process {
 	if s.extender != nil {
 		return s.extender.Process
@@ -112,7 +115,8 @@ func (s *scenario) measured() *lab.Process {
 	return s.scheduler
 }
 
-// clean removes all that the scenario made, and stops its scheduler first so that nothing is placed any more.
+// clean deletes all objects of the scenario. It stops the scheduler first so that no more pods are
+// placed.
 func (s *scenario) clean() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -136,7 +140,8 @@ func (s *scenario) clean() {
 		}
 	}
 	s.checkRights()
-	// Without the old lease the next scheduler leads at once, and knows nothing of nodes of this test.
+	// Without the old lease the next scheduler leads at once, and learns nothing about the nodes of
+	// this test.
 	for _, lease := range []string{"spot-aware-scheduler", "spot-extender"} {
 		if err := client.CoordinationV1().Leases("kube-system").Delete(ctx, lease, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			s.Error(err)
@@ -153,11 +158,11 @@ func (s *scenario) clean() {
 	}
 }
 
-// examined are the schedulers whose logs an earlier test has searched.
+// examined lists the schedulers whose logs an earlier test has searched.
 var examined = map[*lab.Process]bool{}
 
-// checkRights fails the test when a scheduler that ended during it lacked a right. All of them run with the ServiceAccount that ships,
-// and what it is granted.
+// checkRights fails the test if a scheduler that exited during it lacked a right. All schedulers
+// run with the shipped ServiceAccount and its shipped rights.
 func (s *scenario) checkRights() {
 	for _, scheduler := range controlPlane.Schedulers() {
 		if examined[scheduler] || scheduler.Err() == nil {
@@ -170,7 +175,8 @@ func (s *scenario) checkRights() {
 	}
 }
 
-// deleteWorkloads deletes the owners of pods first, and returns when no pod is left and none is created any more.
+// deleteWorkloads deletes the owners of pods first. It returns when no pod is left and no more are
+// created.
 func (s *scenario) deleteWorkloads(ctx context.Context) error {
 	return live.Clear(ctx, client, s.namespace)
 }
@@ -200,19 +206,19 @@ func (s *scenario) addNodes(nodes ...lab.NodeSpec) {
 	}
 }
 
-// editNode changes a node; see live.EditNode.
+// editNode updates a node; see live.EditNode.
 func (s *scenario) editNode(name string, edit func(*v1.Node)) {
 	s.Helper()
 	s.must(live.EditNode(s.ctx, client, 10*time.Second, name, edit))
 }
 
-// eventually waits until check returns nil, and fails with its last error when that takes longer than limit.
+// eventually waits until check returns nil. After limit it fails the test with the last error.
 func (s *scenario) eventually(limit time.Duration, check func() error) {
 	s.Helper()
 	s.must(until(s.ctx, limit, check))
 }
 
-// until returns when check returns nil, and with its last error when that takes longer than limit or ctx is done.
+// until waits until check returns nil. It returns the last error if limit expires or ctx is done.
 func until(ctx context.Context, limit time.Duration, check func() error) error {
 	return live.Until(ctx, limit, check)
 }

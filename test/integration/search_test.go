@@ -9,10 +9,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// searches is how many decisions looked at that many nodes.
+// searches is the number of decisions, by the scope of their node search.
 const searches = "spot_aware_scheduler_decision_duration_seconds_count"
 
-// TestRarePool: a rare pool that came last and is in one zone is found, although a search looks at few nodes of a large cluster.
+// TestRarePool has 300 on-demand nodes and a rare spot pool in one zone, which is added last. The
+// scheduler finds the pool, although a search covers only a few nodes of a large cluster.
 func TestRarePool(t *testing.T) {
 	s := start(t, onDemand(300, 1))
 	rare := spot(6, 8)
@@ -21,7 +22,7 @@ func TestRarePool(t *testing.T) {
 	}
 	s.addNodes(rare...)
 	s.eventually(soon, s.measures(len(rare), nodesMetric, map[string]string{"capacity_type": "spot"}))
-	s.still() // and for the news that they are ready, of which no metric tells
+	s.still() // no metric shows whether the scheduler has observed that the nodes are ready
 	for i := range 5 {
 		app := fmt.Sprintf("app-%d", i)
 		s.deploy(app, 9)
@@ -31,8 +32,9 @@ func TestRarePool(t *testing.T) {
 	s.must(s.measures(0, searches, map[string]string{"search": "all-after-few"})())
 }
 
-// TestWideSearch: what a narrow search does not see is found by the wide one in the same attempt: the one node that a pod's own affinity
-// admits, and the victim of a preemption in a full cluster.
+// TestWideSearch has cases that a narrow search cannot solve: the only node that a pod's affinity
+// admits, and the only victim of a preemption in a full cluster. The wide search solves them in the
+// same attempt.
 func TestWideSearch(t *testing.T) {
 	s := start(t, onDemand(300, 2))
 	low, high := priorityClass(t, "low", 1_000), priorityClass(t, "high", 1_000_000)
@@ -53,12 +55,12 @@ func TestWideSearch(t *testing.T) {
 		s.eventually(soon, s.on(fmt.Sprintf("beside-anchor-%d", i), fmt.Sprintf("od-%d", 30*i+7)))
 	}
 	if n, err := s.metric(searches, map[string]string{"search": "all-after-few"}); err != nil || n == 0 {
-		t.Errorf("%d searches looked at all nodes after few, error %v; want some: each of the 10 pods has one node of 300", n, err)
+		t.Errorf("%d searches covered all nodes after few, error %v; want some: each of the 10 pods fits one node of 300", n, err)
 	}
 
 	for i := range 300 {
 		if i%30 == 6 {
-			continue // it has its anchor, and the pod beside it
+			continue // has its anchor and the pod beside it
 		}
 		s.fill(fmt.Sprintf("od-%d", i+1), 2, func(pod *v1.Pod) {
 			pod.Spec.PriorityClassName = high
@@ -77,8 +79,8 @@ func TestWideSearch(t *testing.T) {
 	})
 }
 
-// TestBatching: pods that are alike and have no siblings share one decision (opportunistic batching); replicas, whose decisions depend on each
-// other, do not.
+// TestBatching shows that identical pods without siblings share one decision (opportunistic
+// batching). Replicas do not, because their decisions depend on each other.
 func TestBatching(t *testing.T) {
 	s := start(t, onDemand(70, 1))
 	used := func() int {
@@ -89,15 +91,15 @@ func TestBatching(t *testing.T) {
 	s.deploy("replicas", 30, annotated(minOnDemand, "100%"))
 	s.eventually(soon, s.is("replicas", split{onDemand: 30}))
 	if n := used(); n != 0 {
-		t.Errorf("%d of 30 replicas were placed as another one was, want none", n)
+		t.Errorf("%d of 30 replicas shared a decision, want none", n)
 	}
-	s.must(s.scheduler.Pause()) // so that they are tried one right after the other
+	s.must(s.scheduler.Pause()) // so that the scheduler tries them one right after the other
 	for i := range 30 {
 		s.pod("alone", fmt.Sprintf("alone-%d", i))
 	}
 	s.must(s.scheduler.Resume())
 	s.eventually(soon, s.is("alone", split{onDemand: 30}))
 	if n := used(); n < 15 {
-		t.Errorf("%d of 30 pods without siblings were placed as another one was, want most", n)
+		t.Errorf("%d of 30 pods without siblings shared a decision, want most", n)
 	}
 }

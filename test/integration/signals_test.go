@@ -11,18 +11,20 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// everyVMEvent is a rule of one's own: by itself this condition, without a word on the kind of event, is advisory.
+// everyVMEvent configures a rule of the user. By default this condition is advisory unless it names
+// the kind of event.
 var everyVMEvent = args(map[string]any{"signals": rules(map[string]any{"condition": "VMEventScheduled", "class": "reclaim"})})
 
-// TestSignalledNodesTakeNoPods gives nodes of both capacity types a signal while pods run there: those stay, and no new one comes. All
-// rows of the table of signals are told apart by unit tests of package kube; these are one of each kind.
+// TestSignalledNodesTakeNoPods sets signals on nodes of both capacity types while pods run there.
+// Those pods stay, and no new pod is bound there. Unit tests of package kube cover all rows of the
+// table of signals; this test covers one of each kind.
 func TestSignalledNodesTakeNoPods(t *testing.T) {
-	// Taints of this effect keep no pod off: the filter under test does.
+	// Taints with this effect repel no pod, so only the filter under test rejects the node.
 	const effect = v1.TaintEffectPreferNoSchedule
 	signals := []struct {
 		name string
 		set  func(s *scenario, node string)
-		says string
+		why  string
 	}{
 		{"reclaim taint", func(s *scenario, node string) {
 			s.editNode(node, func(n *v1.Node) {
@@ -41,7 +43,7 @@ func TestSignalledNodesTakeNoPods(t *testing.T) {
 			s.editNode(node, func(n *v1.Node) { n.Labels["autoscaling.cast.ai/draining"] = "spot-interruption" })
 		}, "being drained"},
 	}
-	// od-1 and spot-1 get the first signal, and so on; the last of each gets none.
+	// od-1 and spot-1 get the first signal, and so on. The last node of each type gets none.
 	s := start(t, slices.Concat(onDemand(len(signals)+1, 20), spot(len(signals)+1, 20)), everyVMEvent)
 	half := annotated(minOnDemand, "50%")
 	s.deploy("app", 20, half)
@@ -54,7 +56,8 @@ func TestSignalledNodesTakeNoPods(t *testing.T) {
 	}
 	for i, signal := range signals {
 		for _, node := range []string{fmt.Sprintf("od-%d", i+1), fmt.Sprintf("spot-%d", i+1)} {
-			// That it takes a pod now makes it mean something that it takes none later.
+			// A pod that runs there now proves that the node is rejected later because of the
+			// signal.
 			pinned("before-", node)
 			s.eventually(soon, func() error {
 				if s.perNode("before-" + node)[node] != 1 {
@@ -73,35 +76,37 @@ func TestSignalledNodesTakeNoPods(t *testing.T) {
 	for i, signal := range signals {
 		for _, node := range []string{fmt.Sprintf("od-%d", i+1), fmt.Sprintf("spot-%d", i+1)} {
 			if after[node] != before[node] {
-				s.Errorf("%s with a %s has %d pods, want the %d that were there", node, signal.name, after[node], before[node])
+				s.Errorf("%s with a %s has %d pods, want %d as before", node, signal.name, after[node], before[node])
 			}
 		}
 	}
 
-	// Where nothing else is left, a pod waits and says so, whatever its floor.
+	// If only signalled nodes remain, a pod waits whatever its floor, and its events name the
+	// signal.
 	for i := range signals {
 		for _, node := range []string{fmt.Sprintf("od-%d", i+1), fmt.Sprintf("spot-%d", i+1)} {
 			pinned("only-", node)
 		}
 	}
 	for i, signal := range signals {
-		s.waits(fmt.Sprintf("only-od-%d", i+1), "1 node is "+signal.says)
-		s.waits(fmt.Sprintf("only-spot-%d", i+1), "1 node is "+signal.says)
+		s.waits(fmt.Sprintf("only-od-%d", i+1), "1 node is "+signal.why)
+		s.waits(fmt.Sprintf("only-spot-%d", i+1), "1 node is "+signal.why)
 	}
 }
 
-// TestAdvisedNodesAreUsedLast shows that a node of the preferred capacity type that may go comes after the other capacity type.
+// TestAdvisedNodesAreUsedLast shows that a node of the preferred capacity type with an advisory
+// signal ranks after nodes of the other type.
 func TestAdvisedNodesAreUsedLast(t *testing.T) {
 	advised := nodes("advised", lab.Spot, "c5.xlarge", 1, 10)[0]
 	advised.Taints = []v1.Taint{{Key: "aws-node-termination-handler/rebalance-recommendation", Effect: v1.TaintEffectPreferNoSchedule}}
 	s := start(t, append(slices.Concat(onDemand(1, 2), spot(2, 1)), advised))
-	// Each step scales by what the next best nodes hold.
+	// Each step scales by the slots of the next best nodes.
 	s.deploy("app", 2, annotated(minOnDemand, "0"))
 	s.eventually(soon, s.is("app", split{spot: 2}))
 	s.scale("app", 4)
 	s.eventually(soon, s.is("app", split{onDemand: 2, spot: 2}))
 	if on := s.perNode("app"); on["advised-1"] != 0 {
-		s.Fatalf("pods per node: %v, want none on advised-1 as long as others have room", on)
+		s.Fatalf("pods per node: %v, want none on advised-1 while other nodes have room", on)
 	}
 	s.scale("app", 6)
 	s.eventually(soon, s.is("app", split{onDemand: 2, spot: 4}))
@@ -110,7 +115,7 @@ func TestAdvisedNodesAreUsedLast(t *testing.T) {
 	}
 }
 
-// perNode returns how many live pods with the label app are on each node.
+// perNode returns the number of live pods with the label app on each node.
 func (s *scenario) perNode(app string) map[string]int {
 	s.Helper()
 	pods, err := s.pods(app)

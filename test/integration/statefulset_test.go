@@ -12,7 +12,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// statefulSet creates a StatefulSet of podTemplate(name), changed by edits.
+// statefulSet creates a StatefulSet of podTemplate(name), modified by edits.
 func (s *scenario) statefulSet(name string, replicas int32, edits ...func(*appsv1.StatefulSet)) {
 	s.Helper()
 	set := &appsv1.StatefulSet{
@@ -30,8 +30,8 @@ func (s *scenario) statefulSet(name string, replicas int32, edits ...func(*appsv
 	s.must(err)
 }
 
-// ordinalsAre returns a check that the set has these pods and no others: pods[0] says what first-numbered one's capacity type is,
-// and so on; "" is a pod that waits.
+// ordinalsAre returns a check that the set has exactly these pods. pods[0] is the capacity type of
+// the pod with the ordinal first, and so on; "" is a waiting pod.
 func (s *scenario) ordinalsAre(name string, first int, pods ...string) func() error {
 	want := map[string]string{}
 	for i, capacity := range pods {
@@ -82,7 +82,8 @@ func TestStatefulSetKeepsItsFirstOrdinalsOffSpot(t *testing.T) {
 		s.eventually(soon, s.ordinalsAre(set.name, set.first, od, od))
 	}
 
-	// What comes anew goes where the old was: one of the floor's, and those that were scaled away.
+	// A new pod gets the capacity type of the old pod of its ordinal, both for a pod of the floor
+	// and for ordinals that were scaled down.
 	for _, set := range sets {
 		s.must(client.CoreV1().Pods(s.namespace).Delete(s.ctx, fmt.Sprintf("%s-%d", set.name, set.first+1), metav1.DeleteOptions{}))
 		s.scaleSet(set.name, 5)
@@ -92,7 +93,7 @@ func TestStatefulSetKeepsItsFirstOrdinalsOffSpot(t *testing.T) {
 	}
 }
 
-// An ordinal that waits for on-demand holds up those after it, unless the set is Parallel.
+// An ordinal that waits for on-demand blocks the ordinals after it, unless the set is Parallel.
 func TestStatefulSetWithoutRoomForItsFloor(t *testing.T) {
 	s := start(t, slices.Concat(onDemand(1, 1), spot(3, 20)))
 	s.deploy("blocker", 1)

@@ -11,24 +11,28 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// longestTakeover is from the last renewal of a leader that was killed to its successor's term. The stand-by looks at the lease every
-// retryPeriod (2 s) and up to 1.2 times that longer, by chance. So it sees the renewal after at most 4.4 s, takes the lease for expired
-// leaseDuration (15 s) after that, and finds out at the next look.
+// longestTakeover is the longest time from the last renewal of a killed leader to its successor's
+// term. The standby checks the lease every retryPeriod (2 s), with a random jitter of up to 1.2
+// times that period. It therefore sees the last renewal after at most 4.4 s. It considers the lease
+// expired leaseDuration (15 s) later, and finds out at its next check.
 const longestTakeover = 15*time.Second + 2*4400*time.Millisecond
 
-// settle is how long a new leader waits for bindings that were on their way.
+// settle is how long a new leader waits for bindings in flight.
 const settle = time.Second
 
-// onRequests is for the requests of a takeover on a busy machine.
+// onRequests allows for the requests of a takeover on a busy machine.
 const onRequests = time.Second
 
-// TestLeaderKilledWhilePlacing: make test-long does it five times over (long_test.go).
+// TestLeaderKilledWhilePlacing kills the leader twice. In long_test.go, make test-long kills it
+// five times.
 func TestLeaderKilledWhilePlacing(t *testing.T) { leaderKilledWhilePlacing(t, 2) }
 
-// leaderKilledWhilePlacing has two schedulers place 2,000 pods. So many times the one that leads is killed in the middle of it and
-// started again at once, as the kubelet does; a last time it is asked to end.
+// leaderKilledWhilePlacing has two schedulers place 2,000 pods. It kills the leader so many times
+// during placement, and restarts it at once, as the kubelet does. Finally it stops the leader
+// gracefully.
 func leaderKilledWhilePlacing(t *testing.T, kills int) {
-	// Most of the floors find no on-demand at first, so that spot takes whatever is forgotten to be there already.
+	// Most floors find no on-demand at first. Spot has room for every replica, so a scheduler that
+	// miscounts the bound pods breaches a floor.
 	allOnDemand := onDemand(40, 15)
 	s := start(t, slices.Concat(allOnDemand[:10], spot(60, 30)), unhurried)
 	onSpot, seen := s.watchSpot(), s.record()
@@ -47,7 +51,7 @@ func leaderKilledWhilePlacing(t *testing.T, kills int) {
 		leading := s.leader(pair)
 		s.eventually(soon, func() error {
 			if len(seen.since(0)) == 0 {
-				return fmt.Errorf("nobody leads yet")
+				return fmt.Errorf("no scheduler leads yet")
 			}
 			return nil
 		})
@@ -57,7 +61,7 @@ func leaderKilledWhilePlacing(t *testing.T, kills int) {
 		if killed {
 			s.must(pair[leading].Kill())
 		} else {
-			how = "asked to end"
+			how = "stopped"
 			s.must(pair[leading].Stop())
 		}
 		ended, left := time.Now(), seen.bound()
@@ -70,7 +74,7 @@ func leaderKilledWhilePlacing(t *testing.T, kills int) {
 
 		s.eventually(longestTakeover+onRequests, func() error {
 			if len(seen.since(len(terms))) == 0 {
-				return fmt.Errorf("nobody has taken over")
+				return fmt.Errorf("no scheduler has taken over")
 			}
 			return nil
 		})
@@ -90,17 +94,17 @@ func leaderKilledWhilePlacing(t *testing.T, kills int) {
 			}
 			return nil
 		})
-		t.Logf("round %d: %s with %d of 2,000 pods bound; lease taken %.1f s after its last renewal, %.1f s after the end; "+
+		t.Logf("round %d: %s with %d of 2,000 pods bound; lease acquired %.1f s after its last renewal, %.1f s after the end; "+
 			"the leader waited %.2f s; next binding seen %.1f s after the end",
 			round+1, how, left, took.Seconds(), next.acquired.Sub(ended).Seconds(), waited, decided.Sub(ended).Seconds())
 		if killed && decided.Sub(next.acquired) < settle {
-			t.Errorf("the new leader bound a pod %s after it took the lease, want %s at least", decided.Sub(next.acquired), settle)
+			t.Errorf("the new leader bound a pod %s after it acquired the lease, want at least %s", decided.Sub(next.acquired), settle)
 		}
 		if took > longestTakeover+onRequests {
 			t.Errorf("the takeover took %s from the last renewal, want at most %s", took, longestTakeover)
 		}
 		if !killed && next.acquired.Sub(ended) > 4400*time.Millisecond+onRequests {
-			t.Errorf("the leader gave its lease back, but the next one took it %s later", next.acquired.Sub(ended))
+			t.Errorf("the leader released its lease, but the next leader acquired it %s later", next.acquired.Sub(ended))
 		}
 	}
 	s.eventually(time.Minute, seen.boundAtLeast(placeable))
@@ -110,7 +114,8 @@ func leaderKilledWhilePlacing(t *testing.T, kills int) {
 	s.boundOnce(seen, before, 2000)
 }
 
-// standBy starts a second scheduler beside the scenario's, which leads, and returns both. They end with the test.
+// standBy starts a second scheduler beside the scenario's leader, and returns both. They stop when
+// the test ends.
 func (s *scenario) standBy() []*lab.Process {
 	s.Helper()
 	second, err := controlPlane.StartScheduler(s.ctx, s.options)
@@ -129,12 +134,12 @@ func (s *scenario) standBy() []*lab.Process {
 	return pair
 }
 
-// TestTakeoverWithALateWatch is what kubernetes #137308 describes: the stand-by knows the pods, but its watch is late and it does not
-// know yet that they are bound when it becomes the leader.
+// TestTakeoverWithALateWatch reproduces kubernetes #137308. The standby knows the pods, but its
+// watch is delayed. When it becomes the leader, it does not know yet that the pods are bound.
 func TestTakeoverWithALateWatch(t *testing.T) {
 	s := start(t, nil)
 	seen := s.record()
-	s.eventually(soon, seen.holds)
+	s.eventually(soon, seen.hasLeader)
 	proxy := s.newProxy()
 	behind := s.options
 	behind.Name, behind.Kubeconfig = "stand-by", proxy.kubeconfig(s)
@@ -142,7 +147,7 @@ func TestTakeoverWithALateWatch(t *testing.T) {
 	s.must(err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log("the stand-by's log ends with:\n" + live.Tail(standBy.Log, 40))
+			t.Log("the standby's log ends with:\n" + live.Tail(standBy.Log, 40))
 		}
 		if err := standBy.Kill(); err != nil {
 			t.Error(err)
@@ -158,7 +163,7 @@ func TestTakeoverWithALateWatch(t *testing.T) {
 	}
 	s.eventually(soon, func() error {
 		if pending, err := s.gauge(standBy, "scheduler_pending_pods", nil); err != nil || pending != 200 {
-			return fmt.Errorf("the stand-by knows %v of 200 pods, %v", pending, err)
+			return fmt.Errorf("the standby knows %v of 200 pods, %v", pending, err)
 		}
 		return nil
 	})
@@ -168,15 +173,16 @@ func TestTakeoverWithALateWatch(t *testing.T) {
 	s.must(s.scheduler.Kill())
 	s.eventually(longestTakeover+onRequests, func() error {
 		if len(seen.since(1)) == 0 {
-			return fmt.Errorf("the stand-by has not taken over")
+			return fmt.Errorf("the standby has not taken over")
 		}
 		return nil
 	})
 
-	// It says what it waits for every 5 seconds: much later than a leader that does not wait has bound its first pods.
+	// The leader logs every 5 seconds why it waits. By then, a leader that does not wait would have
+	// bound its first pods.
 	s.eventually(soon, func() error {
 		if log := live.Tail(standBy.Log, 1000); !strings.Contains(log, "Scheduling waits until the watch of pods has caught up") || !strings.Contains(log, "missing=140") {
-			return fmt.Errorf("the stand-by does not say that it waits for 140 pods")
+			return fmt.Errorf("the standby does not log that it waits for 140 pods")
 		}
 		return nil
 	})

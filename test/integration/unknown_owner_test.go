@@ -11,31 +11,34 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A pod of which the scheduler knows before it knows the owner cannot be made at will on a real API server: the owner's UID is made with
-// the owner. (A unit test of the plugin holds the owners' informer back.) What can be made is a reference to an owner that is not there
-// yet. The garbage collector would delete whatever carries one, unless it cannot look the owner up: as in a version of the API that
-// nobody serves. Groups and kinds are what the scheduler goes by.
+// A real API server cannot reproduce at will that the scheduler observes a pod before its owner,
+// because the owner's UID exists only after its creation. (A unit test of the plugin delays the
+// owners' informer.) These tests use a reference to an owner that does not exist yet. The garbage
+// collector would delete an object with such a reference, unless it cannot look up the owner. So
+// the reference names an API version that the API server does not serve. The scheduler considers
+// only groups and kinds.
 
-// TestOwnerNotThereYet has the pods of a ReplicaSet wait for its Deployment, although all nodes are free.
+// TestOwnerNotThereYet has the pods of a ReplicaSet wait for its Deployment, although all nodes are
+// free.
 func TestOwnerNotThereYet(t *testing.T) {
 	for name, test := range map[string]struct {
 		// settle makes the owner known.
 		settle func(s *scenario, set *appsv1.ReplicaSet)
 		want   split
 	}{
-		"the Deployment appears": {
+		"Deployment created": {
 			settle: func(s *scenario, set *appsv1.ReplicaSet) {
 				d := s.deploy("late", 3, annotated(minOnDemand, "2"), func(d *appsv1.Deployment) {
-					d.Spec.Paused = true // so that it makes no ReplicaSet of its own
+					d.Spec.Paused = true // so that it creates no ReplicaSet
 				})
-				// It has the name, and is not yet the owner.
+				// The Deployment has the right name, but is not the owner yet.
 				s.still()
 				s.must(s.is("late", split{waiting: 3})())
 				s.setOwners(set, *metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment")))
 			},
 			want: split{onDemand: 2, spot: 1},
 		},
-		"the ReplicaSet is left to itself": {
+		"ReplicaSet loses its owner": {
 			settle: func(s *scenario, set *appsv1.ReplicaSet) { s.setOwners(set) },
 			want:   split{onDemand: 1, spot: 2},
 		},
@@ -45,7 +48,8 @@ func TestOwnerNotThereYet(t *testing.T) {
 			seen := s.watch()
 			isController, replicas, labels := true, int32(3), map[string]string{"app": "late"}
 			set, err := client.AppsV1().ReplicaSets(s.namespace).Create(s.ctx, &appsv1.ReplicaSet{
-				// Without the labels the Deployment's controller would release it as soon as it sees itself as the owner.
+				// Without the labels the Deployment controller would release the ReplicaSet as soon
+				// as it owns it.
 				ObjectMeta: metav1.ObjectMeta{Name: "late-1", Labels: labels, OwnerReferences: []metav1.OwnerReference{{
 					APIVersion: "apps/v0", Kind: "Deployment", Name: "late", UID: "11111111-1111-1111-1111-111111111111", Controller: &isController,
 				}}},
@@ -83,9 +87,10 @@ func (s *scenario) setOwners(set *appsv1.ReplicaSet, owners ...metav1.OwnerRefer
 	})
 }
 
-// TestPodRightAfterItsOwner creates ReplicaSets and their pods by hand, each pod right after its owner. Each pod is placed by what its own
-// ReplicaSet says, which is neither the default nor a singleton's for half of them. (The scheduler hardly ever sees a pod first here; that
-// it would wait then is for the unit test and the test above to show.)
+// TestPodRightAfterItsOwner creates ReplicaSets and their pods by hand, each pod right after its
+// owner. The annotation of its own ReplicaSet determines where each pod is placed. For half of the
+// pods this differs from the default and from the rule for a singleton. (The scheduler rarely
+// observes a pod first here. The unit test and the test above show that it would wait then.)
 func TestPodRightAfterItsOwner(t *testing.T) {
 	const pairs = 10
 	s := start(t, slices.Concat(onDemand(2, pairs), spot(2, pairs)))
@@ -104,8 +109,8 @@ func (s *scenario) pair(name string, annotations map[string]string) {
 	s.Helper()
 	labels, one := map[string]string{"app": name}, int32(1)
 	template := podTemplate(name)
-	// Admission refuses the pods that the controller would make of this.
-	template.Spec.PriorityClassName = "there-is-none"
+	// Admission rejects the pods that the ReplicaSet controller would create from this template.
+	template.Spec.PriorityClassName = "missing"
 	set, err := client.AppsV1().ReplicaSets(s.namespace).Create(s.ctx, &appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
 		Spec:       appsv1.ReplicaSetSpec{Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template},

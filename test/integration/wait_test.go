@@ -15,14 +15,15 @@ import (
 // atOnce is how soon a pod must be bound after the event that unblocks it.
 const atOnce = 2 * time.Second
 
-// fill puts pods of one slot on a node, past every scheduler. They have no owner, and the policy does not speak of them.
+// fill binds pods of one slot to a node without a scheduler. They have no owner, and the policy
+// does not apply to them.
 func (s *scenario) fill(node string, pods int, edits ...func(*v1.Pod)) {
 	s.Helper()
 	for i := range pods {
 		template := podTemplate("fill")
 		pod := &v1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 		pod.Name = fmt.Sprintf("fill-%s-%d", node, i+1)
-		pod.Spec.SchedulerName, pod.Spec.NodeName = "somebody-else", node
+		pod.Spec.SchedulerName, pod.Spec.NodeName = "other-scheduler", node
 		for _, edit := range edits {
 			edit(pod)
 		}
@@ -31,7 +32,8 @@ func (s *scenario) fill(node string, pods int, edits ...func(*v1.Pod)) {
 	}
 }
 
-// waits returns the one pod with the label app that has no node, after its condition and an event say that it waits because of why.
+// waits returns the only pod with the label app that has no node. It first checks that the pod's
+// condition and an event contain why.
 func (s *scenario) waits(app, why string) (pod string) {
 	s.Helper()
 	s.eventually(soon, s.waitsBecause(app, 1, why))
@@ -42,11 +44,12 @@ func (s *scenario) waits(app, why string) (pod string) {
 			return pods[i].Name
 		}
 	}
-	s.Fatalf("no pod of %s waits any more", app)
+	s.Fatalf("no pod of %s waits", app)
 	return ""
 }
 
-// still returns when the scheduler has not tried any pod for half a second: what happens next is then what has a pod tried again.
+// still returns when the scheduler has made no attempt for half a second. A later attempt is then a
+// reaction to a later event.
 func (s *scenario) still() {
 	s.Helper()
 	tried, since := -1, time.Now()
@@ -59,13 +62,13 @@ func (s *scenario) still() {
 			tried, since = now, time.Now()
 		}
 		if time.Since(since) < 500*time.Millisecond {
-			return fmt.Errorf("pods are still being tried: %d attempts", tried)
+			return fmt.Errorf("the scheduler still tries pods: %d attempts", tried)
 		}
 		return nil
 	})
 }
 
-// seenBound waits for the pod to be seen bound, at most for so long, and returns what was seen of it.
+// seenBound waits at most within until the pod is seen bound, and returns its sighting.
 func (s *scenario) seenBound(seen *sightings, pod string, within time.Duration) sighting {
 	s.Helper()
 	s.eventually(within, func() error {
@@ -77,8 +80,8 @@ func (s *scenario) seenBound(seen *sightings, pod string, within time.Duration) 
 	return seen.of(pod)
 }
 
-// boundAtOnce checks that the pod is bound within atOnce from began on, and returns its node. Until the scheduler has
-// been given more than enough time it waits, to tell late from never.
+// boundAtOnce checks that the pod is bound within atOnce after began, and returns its node. It
+// waits longer than that, to distinguish a late binding from none.
 func (s *scenario) boundAtOnce(seen *sightings, pod string, began time.Time) string {
 	s.Helper()
 	at := s.seenBound(seen, pod, 3*atOnce)
@@ -90,7 +93,8 @@ func (s *scenario) boundAtOnce(seen *sightings, pod string, began time.Time) str
 	return at.node
 }
 
-// freeze lets no more pods into the namespace, until thaw is called: no replacement of a pod can take the room that its loss has made.
+// freeze admits no more pods to the namespace until thaw is called. This prevents the replacement
+// of a pod from using the room of that pod.
 func (s *scenario) freeze() (thaw func()) {
 	s.Helper()
 	quotas, pods := client.CoreV1().ResourceQuotas(s.namespace), client.CoreV1().Pods(s.namespace)
@@ -104,7 +108,7 @@ func (s *scenario) freeze() (thaw func()) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "frozen"}, Spec: template.Spec}
 	s.eventually(soon, func() error {
 		if _, err := pods.Create(s.ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err == nil {
-			return fmt.Errorf("the namespace still takes pods")
+			return fmt.Errorf("the namespace still admits pods")
 		}
 		return nil
 	})
@@ -128,7 +132,7 @@ func (s *scenario) patchDeployment(name, patch string) {
 	s.must(err)
 }
 
-// editNodeStatus changes the status of a node, again where somebody else changed the node meanwhile.
+// editNodeStatus updates the status of a node, and retries on a conflict.
 func (s *scenario) editNodeStatus(name string, edit func(*v1.NodeStatus)) {
 	s.Helper()
 	s.eventually(10*time.Second, func() error {
@@ -182,7 +186,7 @@ func (s *scenario) deletePod(name string) {
 	s.must(client.CoreV1().Pods(s.namespace).Delete(s.ctx, name, metav1.DeleteOptions{}))
 }
 
-// clear takes away all workloads and nodes, for the next case.
+// clear deletes all workloads and nodes before the next case.
 func (s *scenario) clear() {
 	s.Helper()
 	s.must(s.deleteWorkloads(s.ctx))

@@ -12,22 +12,24 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// TestWaitingPodWakes has a pod wait for on-demand room on a cluster where nothing else happens, and then lets one thing happen that
-// unblocks it. By itself the scheduler would try it again in an hour.
+// TestWaitingPodWakes has a pod wait for on-demand capacity in an idle cluster. A single change
+// then unblocks the pod. Without a wake-up the scheduler would retry it only after an hour.
 func TestWaitingPodWakes(t *testing.T) {
 	s := start(t, nil, everyVMEvent)
 	seen := s.watch()
-	// Each case has spot nodes, which have room, and an on-demand node od-1, which is full.
+	// Each case has spot nodes with room, and a full on-demand node od-1.
 	for name, test := range map[string]struct {
-		// alone: od-1 is missing instead. Then no plugin but ReplicaSafety refuses a node, and no other's hint wakes the pod in its place.
+		// alone means that od-1 does not exist. Then only ReplicaSafety rejects nodes, and no other
+		// plugin's queueing hint can wake the pod.
 		alone bool
-		// another is one more on-demand node, with room. before sees to it that it takes no pods, if it has no taint.
+		// another is an additional on-demand node with room. before makes it reject pods, unless it
+		// has a taint.
 		another *lab.NodeSpec
 		before  func(s *scenario)
-		// replicas of the workload, 0 for 1. All but one run on spot.
+		// replicas of the workload; 0 means 1. All except one run on spot.
 		replicas int32
 		unblock  func(s *scenario, waiting string)
-		// wantNode is the capacity type of the node that the pod goes to.
+		// wantNode is the capacity type of the node that the pod is bound to.
 		wantNode string
 	}{
 		"on-demand node added": {
@@ -57,7 +59,7 @@ func TestWaitingPodWakes(t *testing.T) {
 			wantNode: lab.OnDemand,
 		},
 		"signal removed, a taint": {
-			// Of this effect, so that nothing but the filter under test keeps pods off.
+			// Taints with this effect repel no pod, so only the filter under test does.
 			alone:    true,
 			another:  anotherOnDemand(v1.Taint{Key: "spot-aware-scheduler.io/interruption", Effect: v1.TaintEffectPreferNoSchedule}),
 			unblock:  removeTaints,
@@ -85,8 +87,9 @@ func TestWaitingPodWakes(t *testing.T) {
 			unblock:  func(s *scenario, _ string) { s.deletePod("fill-od-1-1") },
 			wantNode: lab.OnDemand,
 		},
-		"pod of another workload deleted, after attempts in vain": {
-			// The pod is in its back-off, of many seconds by then. A scheduler with nothing else to do does not wait for its end.
+		"pod of another workload deleted, after failed attempts": {
+			// By then the pod has a backoff of many seconds. A scheduler without other work does
+			// not wait until the backoff ends.
 			unblock: func(s *scenario, waiting string) {
 				for i := range 5 {
 					s.patchPod(waiting, annotation("example.com/attempt", fmt.Sprint(i)))
@@ -120,7 +123,7 @@ func TestWaitingPodWakes(t *testing.T) {
 			},
 			wantNode: lab.Spot,
 		},
-		"node of a sibling vanishes": {
+		"node of a sibling deleted": {
 			alone:    true,
 			replicas: 2,
 			unblock: func(s *scenario, _ string) {
@@ -140,7 +143,7 @@ func TestWaitingPodWakes(t *testing.T) {
 			unblock:  func(s *scenario, _ string) { s.patchDeployment("app", annotation(whenUnsatisfiable, "ScheduleAnyway")) },
 			wantNode: lab.Spot,
 		},
-		"owner annotated with a fallback that is due": {
+		"owner annotated with a fallback that is already due": {
 			unblock:  func(s *scenario, _ string) { s.patchDeployment("app", annotation(fallbackAfter, "100ms")) },
 			wantNode: lab.Spot,
 		},
@@ -166,14 +169,15 @@ func TestWaitingPodWakes(t *testing.T) {
 			s.deploy("app", replicas)
 			s.eventually(soon, s.is("app", split{spot: int(replicas) - 1, waiting: 1}))
 			waiting := s.waits("app", fmt.Sprintf("spot budget used up: %d of %d replicas of %s/app-", replicas-1, replicas-1, s.namespace))
-			// New pods would take the room that an event makes, and hide that nobody woke the pod that waits for it.
+			// New pods would use the freed room, and hide that the scheduler did not wake the
+			// waiting pod.
 			s.Cleanup(s.freeze())
 			s.still()
 
 			test.unblock(s, waiting)
 			node := s.boundAtOnce(seen, waiting, time.Now())
 			if capacity := s.capacityOf(node); capacity != test.wantNode {
-				s.Errorf("it is on %s, which is %s, want %s", node, capacity, test.wantNode)
+				s.Errorf("the pod is on %s, which is %s, want %s", node, capacity, test.wantNode)
 			}
 		})
 	}

@@ -10,25 +10,26 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// sighting is what was seen of one pod. Times are those of its arrival here; a zero time means not yet.
+// sighting records the observations of one pod. Times are when this test received the event; a zero
+// time means not yet.
 type sighting struct {
-	// appeared is when it was first seen.
+	// appeared is when the pod was first seen.
 	appeared time.Time
-	// unschedulable is when the scheduler was first seen to have found it unschedulable. The condition's own time does not say
-	// that: it is the time of the gates, if there were any.
+	// unschedulable is when the pod was first seen with the condition that it is unschedulable. The
+	// condition's own transition time can be that of a scheduling gate instead.
 	unschedulable time.Time
-	// why is the message that came with it, the last one.
+	// why is the last message of that condition.
 	why string
-	// bound is when it was first seen to have a node; node is that node.
+	// bound is when the pod was first seen with a node; node is that node.
 	bound time.Time
 	node  string
-	// nominated are the nodes that preemption was seen to promise it, each once.
+	// nominated lists each node that preemption nominated for the pod, once.
 	nominated []string
-	// gone is when it was seen to terminate or to have vanished.
+	// gone is when the pod was first seen terminating or deleted.
 	gone time.Time
 }
 
-// sightings is what a watch has seen of the pods of a scenario's namespace since it was started.
+// sightings records the observations of the pods in a scenario's namespace since the watch started.
 type sightings struct {
 	mu   sync.Mutex
 	pods map[string]*sighting
@@ -40,23 +41,23 @@ func (s *scenario) watch() *sightings {
 	seen := &sightings{pods: map[string]*sighting{}}
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(s.namespace))
 	registration, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { seen.take(obj.(*v1.Pod), false) },
-		UpdateFunc: func(_, obj any) { seen.take(obj.(*v1.Pod), false) },
+		AddFunc:    func(obj any) { seen.observe(obj.(*v1.Pod), false) },
+		UpdateFunc: func(_, obj any) { seen.observe(obj.(*v1.Pod), false) },
 		DeleteFunc: func(obj any) {
 			if pod, ok := obj.(*v1.Pod); ok {
-				seen.take(pod, true)
+				seen.observe(pod, true)
 			}
 		},
 	})
 	s.must(err)
 	factory.Start(s.ctx.Done())
 	if !cache.WaitForCacheSync(s.ctx.Done(), registration.HasSynced) {
-		s.Fatal("the test ended before its watch had begun")
+		s.Fatal("the test ended before its watch synced")
 	}
 	return seen
 }
 
-func (seen *sightings) take(pod *v1.Pod, deleted bool) {
+func (seen *sightings) observe(pod *v1.Pod, deleted bool) {
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
 	now := time.Now()
@@ -88,7 +89,7 @@ func (seen *sightings) take(pod *v1.Pod, deleted bool) {
 	}
 }
 
-// of returns what was seen of the pod of that name so far.
+// of returns the sighting of the named pod.
 func (seen *sightings) of(pod string) sighting {
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
@@ -100,7 +101,7 @@ func (seen *sightings) of(pod string) sighting {
 	return sighting{}
 }
 
-// gone returns the names of the pods that terminated or vanished, in alphabetical order.
+// gone returns the names of the pods that terminated or were deleted, in alphabetical order.
 func (seen *sightings) gone() []string {
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
