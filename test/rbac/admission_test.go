@@ -23,7 +23,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// The names that users read; spelled out, so that a change of a constant in the code does not go unnoticed.
+// The names that users read. The literal values detect an accidental change of the constants in the
+// code.
 const (
 	controllerUser = "system:serviceaccount:kube-system:spot-controller"
 	releasedKey    = "spot-aware-scheduler.io/released"
@@ -31,7 +32,7 @@ const (
 	podsPolicy     = "spot-controller-pods"
 )
 
-// as returns a client of a user of these groups.
+// as returns a client that impersonates a user with these groups.
 func as(user string, groups ...string) (kubernetes.Interface, error) {
 	config := rest.CopyConfig(controlPlane.Config())
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
@@ -42,10 +43,11 @@ func as(user string, groups ...string) (kubernetes.Interface, error) {
 type admission struct {
 	*testing.T
 	namespace string
-	// controller is the controller's own account with its own rights, mighty is the same user to whom RBAC denies nothing, and tenant may do
-	// with the pods of the namespace what it likes.
+	// controller uses the controller's own account with its own rights. mighty is the same user
+	// without RBAC restrictions. tenant has all rights on the pods of the namespace.
 	controller, mighty, tenant kubernetes.Interface
-	// owner refers to an object that exists: the garbage collector would delete what names another.
+	// owner refers to an existing object. The garbage collector would delete an object with a
+	// reference to a missing one.
 	owner metav1.OwnerReference
 }
 
@@ -70,7 +72,7 @@ func newAdmission(t *testing.T) *admission {
 		defer cancel()
 		list, err := client.CoreV1().Pods(a.namespace).List(ctx, metav1.ListOptions{})
 		must(t, err)
-		for _, p := range list.Items { // nothing else removes their finalizers
+		for _, p := range list.Items { // no controller removes their finalizers
 			_, err := client.CoreV1().Pods(a.namespace).Patch(ctx, p.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 			must(t, err)
 		}
@@ -89,7 +91,7 @@ func newAdmission(t *testing.T) *admission {
 	owner, err := client.CoreV1().ConfigMaps(a.namespace).Create(t.Context(), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
 	must(t, err)
 	a.owner = metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID, Controller: ptr.To(true)}
-	// A policy is in force some time after it was created, and so is a right.
+	// A policy takes effect some time after its creation, and so does a right.
 	a.pod("probe", nil)
 	for _, by := range []kubernetes.Interface{a.tenant, a.mighty} {
 		must(t, live.Until(t.Context(), limit, func() error {
@@ -101,9 +103,10 @@ func newAdmission(t *testing.T) *admission {
 	return a
 }
 
-// TestPoliciesCompile: the API server finds nothing to warn of in the expressions of the shipped policies.
+// TestPoliciesCompile checks that the API server reports no warning about the expressions of the
+// shipped policies.
 func TestPoliciesCompile(t *testing.T) {
-	_, err := controlPlane.ControllerKubeconfig(t.Context()) // which applies that of the controller
+	_, err := controlPlane.ControllerKubeconfig(t.Context()) // applies the controller's policy
 	must(t, err)
 	for _, name := range []string{podsPolicy, "spot-aware-scheduler-pods", "spot-aware-scheduler-budgets"} {
 		must(t, live.Until(t.Context(), limit, func() error {
@@ -121,15 +124,16 @@ func TestPoliciesCompile(t *testing.T) {
 	}
 }
 
-// refusedBy returns an error unless err is the refusal of that policy.
+// refusedBy returns nil if err is a rejection by this policy, and an error otherwise.
 func refusedBy(policy string, err error) error {
 	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), "ValidatingAdmissionPolicy '"+policy+"'") {
 		return nil
 	}
-	return fmt.Errorf("got %v, want it refused by the policy %s", err, policy)
+	return fmt.Errorf("got %v, want a rejection by the policy %s", err, policy)
 }
 
-// pod creates a pod that no scheduler knows, as the controller's user, who may mark it.
+// pod creates a pod for an unknown scheduler. It does so as the controller's user, which may add
+// marks.
 func (a *admission) pod(name string, edit func(*v1.Pod)) {
 	a.Helper()
 	_, err := a.mighty.CoreV1().Pods(a.namespace).Create(a.Context(), a.newPod(name, edit), metav1.CreateOptions{})
@@ -137,7 +141,7 @@ func (a *admission) pod(name string, edit func(*v1.Pod)) {
 }
 
 func (a *admission) newPod(name string, edit func(*v1.Pod)) *v1.Pod {
-	p := pod(name, func(spec *v1.PodSpec) { spec.SchedulerName = "nobody" })
+	p := pod(name, func(spec *v1.PodSpec) { spec.SchedulerName = "no-scheduler" })
 	p.Labels, p.Annotations = nil, nil
 	if edit != nil {
 		edit(p)
@@ -145,7 +149,7 @@ func (a *admission) newPod(name string, edit func(*v1.Pod)) *v1.Pod {
 	return p
 }
 
-// marked makes a pod a released one.
+// marked adds the marks of a released pod.
 func marked(p *v1.Pod) {
 	p.Labels = map[string]string{hashKey: "released", "app": "web"}
 	p.Annotations = map[string]string{releasedKey: "{}", "theirs": "x"}
@@ -156,7 +160,8 @@ func (a *admission) patch(c kubernetes.Interface, name, patch string, subresourc
 	return err
 }
 
-// TestSchedulerMayRemoveItsGate: of a pod itself the scheduler may remove the capacity gate, and change nothing else.
+// TestSchedulerMayRemoveItsGate shows that the scheduler may remove the capacity gate of a pod, and
+// change nothing else.
 func TestSchedulerMayRemoveItsGate(t *testing.T) {
 	const policy = "spot-aware-scheduler-pods"
 	a := newAdmission(t)
@@ -190,14 +195,15 @@ func TestSchedulerMayRemoveItsGate(t *testing.T) {
 			}
 			return err
 		}
-		if err := live.Until(t.Context(), limit, check); err != nil { // a policy is in force some time after it was created
+		if err := live.Until(t.Context(), limit, check); err != nil { // a policy takes effect some time after its creation
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 }
 
-// TestControllerMayPatchItsOwn: of a pod the controller may change the marks of a release, the deletion cost and the condition
-// DisruptionTarget, and nothing else, whatever RBAC grants.
+// TestControllerMayPatchItsOwn shows which fields of a pod the controller may change, whatever
+// rights RBAC grants. They are the marks of a release, the deletion cost and the condition
+// DisruptionTarget.
 func TestControllerMayPatchItsOwn(t *testing.T) {
 	a := newAdmission(t)
 	bare := func(*v1.Pod) {}
@@ -215,8 +221,8 @@ func TestControllerMayPatchItsOwn(t *testing.T) {
 		refused     bool
 	}{
 		"release":               {patch: `{"metadata":{"labels":{"pod-template-hash":"released"},"annotations":{"spot-aware-scheduler.io/released":"{}"}}}`},
-		"give back":             {patch: `{"metadata":{"labels":{"pod-template-hash":"2"}}}`},
-		"forget":                {patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/released":null}}}`},
+		"restore":               {patch: `{"metadata":{"labels":{"pod-template-hash":"2"}}}`},
+		"remove the annotation": {patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/released":null}}}`},
 		"deletion cost":         {patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/deletion-cost":"1","controller.kubernetes.io/pod-deletion-cost":"1"}}}`},
 		"without deletion cost": {patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/deletion-cost":null,"controller.kubernetes.io/pod-deletion-cost":null}}}`},
 		"DisruptionTarget":      {patch: fmt.Sprintf(condition, v1.DisruptionTarget), subresource: []string{"status"}},
@@ -240,7 +246,7 @@ func TestControllerMayPatchItsOwn(t *testing.T) {
 				a.pod(pod, edit)
 				clients := map[string]kubernetes.Interface{"mighty": a.mighty, "as shipped": a.controller}
 				if test.subresource != nil {
-					delete(clients, "as shipped") // RBAC answers
+					delete(clients, "as shipped") // RBAC rejects the request first
 				}
 				for who, c := range clients {
 					err := a.patch(c, pod, test.patch, test.subresource...)
@@ -269,7 +275,8 @@ func TestControllerMayPatchItsOwn(t *testing.T) {
 	})
 }
 
-// gates: the controller removes its capacity gate, adds node affinity with that, and changes nothing else of a specification.
+// gates shows that the controller may remove its capacity gate and add node affinity in the same
+// request. It may change nothing else of a specification.
 func (a *admission) gates(t *testing.T) {
 	a.pod("gated", func(p *v1.Pod) {
 		p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "spot-aware-scheduler.io/capacity"}, {Name: "quota.example/wait"}}
@@ -284,16 +291,16 @@ func (a *admission) gates(t *testing.T) {
 		patch   string
 		refused bool
 	}{
-		"ungate with affinity":         {patch: `{` + assigned + `,"spec":{` + theirs + `,` + affinity + `}}`},
-		"ungate alone":                 {patch: `{"spec":{` + theirs + `}}`},
-		"ungate with a grant":          {patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/granted":"fallback"}},"spec":{` + theirs + `}}`},
-		"affinity alone":               {patch: `{"spec":{` + affinity + `}}`, refused: true},
-		"another's gate":               {patch: `{"spec":{"schedulingGates":[{"name":"spot-aware-scheduler.io/capacity"}]}}`, refused: true},
-		"all gates":                    {patch: `{"spec":{"schedulingGates":null}}`, refused: true},
-		"ungate with a node selector":  {patch: `{"spec":{` + theirs + `,"nodeSelector":{"a":"b"}}}`, refused: true},
-		"ungate with a toleration":     {patch: `{"spec":{` + theirs + `,"tolerations":[{"key":"x","operator":"Exists"}]}}`, refused: true},
-		"ungate with a foreign label":  {patch: `{"metadata":{"labels":{"a":"b"}},"spec":{` + theirs + `}}`, refused: true},
-		"ungate with a shorter notice": {patch: `{"spec":{` + theirs + `,"activeDeadlineSeconds":5}}`, refused: true},
+		"ungate with affinity":           {patch: `{` + assigned + `,"spec":{` + theirs + `,` + affinity + `}}`},
+		"ungate alone":                   {patch: `{"spec":{` + theirs + `}}`},
+		"ungate with a grant":            {patch: `{"metadata":{"annotations":{"spot-aware-scheduler.io/granted":"fallback"}},"spec":{` + theirs + `}}`},
+		"affinity alone":                 {patch: `{"spec":{` + affinity + `}}`, refused: true},
+		"another's gate":                 {patch: `{"spec":{"schedulingGates":[{"name":"spot-aware-scheduler.io/capacity"}]}}`, refused: true},
+		"all gates":                      {patch: `{"spec":{"schedulingGates":null}}`, refused: true},
+		"ungate with a node selector":    {patch: `{"spec":{` + theirs + `,"nodeSelector":{"a":"b"}}}`, refused: true},
+		"ungate with a toleration":       {patch: `{"spec":{` + theirs + `,"tolerations":[{"key":"x","operator":"Exists"}]}}`, refused: true},
+		"ungate with a foreign label":    {patch: `{"metadata":{"labels":{"a":"b"}},"spec":{` + theirs + `}}`, refused: true},
+		"ungate with an active deadline": {patch: `{"spec":{` + theirs + `,"activeDeadlineSeconds":5}}`, refused: true},
 	} {
 		for who, c := range map[string]kubernetes.Interface{"mighty": a.mighty, "as shipped": a.controller} {
 			_, err := c.CoreV1().Pods(a.namespace).Patch(t.Context(), "gated", types.MergePatchType, []byte(step.patch), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
@@ -317,8 +324,10 @@ func (a *admission) gates(t *testing.T) {
 	}
 }
 
-// owners: the controller hands the control of a pod from its ReplicaSet to a Deployment and back, and changes no owner otherwise. The admission
-// plugin OwnerReferencesPermissionEnforcement, which is on here, lets it do so without a right on finalizers.
+// owners shows that the controller may transfer control of a pod from its ReplicaSet to a
+// Deployment and back. It may change no other owner. The admission plugin
+// OwnerReferencesPermissionEnforcement is enabled here, and requires no right on finalizers for
+// this.
 func (a *admission) owners(t *testing.T) {
 	labels := map[string]string{"app": "owned"}
 	selector := &metav1.LabelSelector{MatchLabels: labels}
@@ -336,7 +345,8 @@ func (a *admission) owners(t *testing.T) {
 	plain.Controller = nil
 	blocking, free, custom, renamed := to, plain, to, plain
 	blocking.BlockOwnerDeletion, free.BlockOwnerDeletion, custom.APIVersion, renamed.Name = ptr.To(true), nil, "example.com/v1", "other"
-	// A pod that the ReplicaSet has not made itself might be the one that it deletes as one too many.
+	// The pod must be one that the ReplicaSet created: the ReplicaSet might delete any other pod as
+	// surplus.
 	owned := ""
 	must(t, live.Until(t.Context(), limit, func() error {
 		list, err := client.CoreV1().Pods(a.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=owned"})
@@ -362,19 +372,19 @@ func (a *admission) owners(t *testing.T) {
 		{"a custom kind", owned, []metav1.OwnerReference{plain, theirs, custom}, true},
 		{"without the ReplicaSet", owned, []metav1.OwnerReference{theirs, to}, true},
 		{"without the other owner", owned, []metav1.OwnerReference{plain, to}, true},
-		{"a ReplicaSet that blocks no more", owned, []metav1.OwnerReference{free, theirs, to}, true},
+		{"a ReplicaSet that no longer blocks", owned, []metav1.OwnerReference{free, theirs, to}, true},
 		{"a ReplicaSet of another name", owned, []metav1.OwnerReference{renamed, theirs, to}, true},
 		{"another controller", owned, []metav1.OwnerReference{plain, a.owner}, true},
 		{"none", owned, nil, true},
 		{"hand over", owned, []metav1.OwnerReference{plain, theirs, to}, false},
 		{"handed over, without the ReplicaSet", "handed-over", []metav1.OwnerReference{theirs, to}, true},
-		{"give back", "handed-over", []metav1.OwnerReference{of, theirs}, false},
+		{"restore", "handed-over", []metav1.OwnerReference{of, theirs}, false},
 	} {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"ownerReferences": step.owners}})
 		must(t, err)
 		clients := map[string]kubernetes.Interface{"mighty": a.mighty, "as shipped": a.controller}
 		if step.refused {
-			delete(clients, "as shipped") // OwnerReferencesPermissionEnforcement may answer
+			delete(clients, "as shipped") // OwnerReferencesPermissionEnforcement may reject the request first
 		}
 		for who, c := range clients {
 			_, err := c.CoreV1().Pods(a.namespace).Patch(t.Context(), step.pod, types.MergePatchType, patch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
@@ -388,7 +398,8 @@ func (a *admission) owners(t *testing.T) {
 	}
 }
 
-// TestTenantsMarkNoPods: nobody but the controller sets or changes the marks of a release, and nothing else is in anybody's way.
+// TestTenantsMarkNoPods shows that only the controller may set or change the marks of a release.
+// The policy rejects no other request.
 func TestTenantsMarkNoPods(t *testing.T) {
 	a := newAdmission(t)
 	pods := func(c kubernetes.Interface) interface {
@@ -441,7 +452,7 @@ func TestTenantsMarkNoPods(t *testing.T) {
 		}
 	}
 
-	// A binding carries annotations to the pod.
+	// The API server copies annotations of a binding to the pod.
 	a.pod("bound", nil)
 	err = client.CoreV1().Pods(a.namespace).Bind(t.Context(), &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Name: "bound", Annotations: map[string]string{releasedKey: "{}"}}, Target: v1.ObjectReference{Kind: "Node", Name: "nowhere"},
@@ -454,9 +465,10 @@ func TestTenantsMarkNoPods(t *testing.T) {
 	}, metav1.CreateOptions{}))
 	must(t, client.CoreV1().Pods(a.namespace).EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "bare", Namespace: a.namespace}}))
 
-	// Kubernetes' own controllers create pods, adopt those that were given back with the annotation, and let go of marked ones.
+	// Kubernetes' own controllers may create pods, adopt restored pods that still have the
+	// annotation, and release marked pods.
 	labels := map[string]string{"app": "set", hashKey: "1"}
-	a.pod("given-back", func(p *v1.Pod) { p.Labels, p.Annotations = labels, map[string]string{releasedKey: "{}"} })
+	a.pod("restored", func(p *v1.Pod) { p.Labels, p.Annotations = labels, map[string]string{releasedKey: "{}"} })
 	template := v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: a.newPod("", nil).Spec}
 	_, err = a.tenant.AppsV1().ReplicaSets(a.namespace).Create(t.Context(), &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "set"}, Spec: appsv1.ReplicaSetSpec{
 		Replicas: ptr.To[int32](2), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template,
@@ -481,12 +493,12 @@ func TestTenantsMarkNoPods(t *testing.T) {
 		}
 	}
 	must(t, live.Until(t.Context(), limit, owned(2)))
-	must(t, a.patch(a.controller, "given-back", `{"metadata":{"labels":{"pod-template-hash":"released"}}}`))
+	must(t, a.patch(a.controller, "restored", `{"metadata":{"labels":{"pod-template-hash":"released"}}}`))
 	must(t, live.Until(t.Context(), limit, owned(3)))
 }
 
-// TestOwnBudgetsOnly: of PodDisruptionBudgets the controller and the scheduler may change those that bear the label, and no others, whatever RBAC
-// grants.
+// TestOwnBudgetsOnly shows that the controller and the scheduler may change only
+// PodDisruptionBudgets with the label, whatever rights RBAC grants.
 func TestOwnBudgetsOnly(t *testing.T) {
 	const policy = "spot-aware-scheduler-budgets"
 	a := newAdmission(t)
@@ -504,7 +516,7 @@ func TestOwnBudgetsOnly(t *testing.T) {
 		}
 		return b
 	}
-	owner := a.owner // of an object that exists, or the garbage collector would delete them
+	owner := a.owner // must exist, or the garbage collector would delete the PodDisruptionBudgets
 	for _, b := range []*policyv1.PodDisruptionBudget{budget("own", true, &owner), budget("theirs", false, nil)} {
 		_, err := client.PolicyV1().PodDisruptionBudgets(a.namespace).Create(t.Context(), b, metav1.CreateOptions{})
 		must(t, err)
@@ -526,25 +538,25 @@ func TestOwnBudgetsOnly(t *testing.T) {
 		do      func() error
 		refused bool
 	}{
-		"its own is created":                  {do: func() error { return create(budget("new", true, deployment)) }},
-		"one without the label is created":    {do: func() error { return create(budget("new", false, deployment)) }, refused: true},
-		"one without a Deployment is created": {do: func() error { return create(budget("new", true, nil)) }, refused: true},
-		"its own is relaxed":                  {do: func() error { return patch("own", `{"metadata":{`+owned+`},"spec":{"maxUnavailable":1}}`) }},
-		"its label is taken off":              {do: func() error { return patch("own", `{"metadata":{`+owned+`,"labels":null}}`) }, refused: true},
-		"another is relaxed":                  {do: func() error { return patch("theirs", `{"spec":{"maxUnavailable":1}}`) }, refused: true},
-		"another is made its own": {do: func() error {
+		"create one with the label":       {do: func() error { return create(budget("new", true, deployment)) }},
+		"create one without the label":    {do: func() error { return create(budget("new", false, deployment)) }, refused: true},
+		"create one without a Deployment": {do: func() error { return create(budget("new", true, nil)) }, refused: true},
+		"relax its own":                   {do: func() error { return patch("own", `{"metadata":{`+owned+`},"spec":{"maxUnavailable":1}}`) }},
+		"remove the label":                {do: func() error { return patch("own", `{"metadata":{`+owned+`,"labels":null}}`) }, refused: true},
+		"relax another":                   {do: func() error { return patch("theirs", `{"spec":{"maxUnavailable":1}}`) }, refused: true},
+		"add the label to another": {do: func() error {
 			return patch("theirs", `{"metadata":{`+owned+`,"labels":{"spot-aware-scheduler.io/protect":"true"}}}`)
 		}, refused: true},
-		"its own is deleted": {do: func() error {
+		"delete its own": {do: func() error {
 			return budgets(a.mighty).Delete(t.Context(), "own", metav1.DeleteOptions{DryRun: dryRun})
 		}},
-		"another is deleted": {do: func() error {
+		"delete another": {do: func() error {
 			return budgets(a.mighty).Delete(t.Context(), "theirs", metav1.DeleteOptions{DryRun: dryRun})
 		}, refused: true},
-		"the scheduler deletes its own": {do: func() error {
+		"delete its own as the scheduler": {do: func() error {
 			return budgets(scheduler).Delete(t.Context(), "own", metav1.DeleteOptions{DryRun: dryRun})
 		}},
-		"the scheduler deletes another": {do: func() error {
+		"delete another as the scheduler": {do: func() error {
 			return budgets(scheduler).Delete(t.Context(), "theirs", metav1.DeleteOptions{DryRun: dryRun})
 		}, refused: true},
 	} {
@@ -555,7 +567,7 @@ func TestOwnBudgetsOnly(t *testing.T) {
 			}
 			return err
 		}
-		if err := live.Until(t.Context(), limit, check); err != nil { // a policy is in force some time after it was created
+		if err := live.Until(t.Context(), limit, check); err != nil { // a policy takes effect some time after its creation
 			t.Errorf("%s: %v", what, err)
 		}
 	}

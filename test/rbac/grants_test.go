@@ -16,10 +16,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// namespace is where the ServiceAccounts are, and a role of each.
+// namespace contains the ServiceAccounts and a Role for each.
 const namespace = "kube-system"
 
-// account is the name of a ServiceAccount, of its roles, and of the lease that is taken with it.
+// account is the name of a ServiceAccount, of its roles, and of the lease of its program.
 type account string
 
 const (
@@ -27,7 +27,7 @@ const (
 	controllers account = "spot-controller"
 )
 
-// grant is the least that a rule can be split into.
+// grant is the smallest part of a rule.
 type grant struct {
 	verb, resource, group string
 	object                string // empty: all
@@ -42,7 +42,8 @@ func (g grant) String() string {
 	return text + strings.TrimSuffix(" "+g.object, " ")
 }
 
-// split returns the grants of a rule; namespace is that of its role, empty for a ClusterRole.
+// split returns the grants of a rule. namespace is the namespace of its Role, or empty for a
+// ClusterRole.
 func split(rule rbacv1.PolicyRule, namespace string) []grant {
 	objects := rule.ResourceNames
 	if len(objects) == 0 {
@@ -61,7 +62,7 @@ func split(rule rbacv1.PolicyRule, namespace string) []grant {
 	return grants
 }
 
-// rule is the rule that grants g and nothing else.
+// rule returns the rule that grants only g.
 func (g grant) rule() rbacv1.PolicyRule {
 	rule := rbacv1.PolicyRule{APIGroups: []string{g.group}, Resources: []string{g.resource}, Verbs: []string{g.verb}}
 	if g.object != "" {
@@ -70,7 +71,7 @@ func (g grant) rule() rbacv1.PolicyRule {
 	return rule
 }
 
-// allowed says whether the API server lets a ServiceAccount do this now.
+// allowed reports whether the API server currently grants this to a ServiceAccount.
 func (g grant) allowed(ctx context.Context, to account) (bool, error) {
 	resource, subresource, _ := strings.Cut(g.resource, "/")
 	review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
@@ -87,45 +88,45 @@ func (g grant) allowed(ctx context.Context, to account) (bool, error) {
 	return review.Status.Allowed, nil
 }
 
-// deniedIn says whether one of the lines of a log tells that this was asked for and denied.
+// deniedIn reports whether a line of a log shows that the API server denied this.
 func (g grant) deniedIn(lines []string) bool {
-	says := fmt.Sprintf(`cannot %s resource "%s" in API group "%s"`, g.verb, g.resource, g.group)
-	if g.resource == "resourceclaims/binding" { // no request: a part of resourceclaims/status with a right of its own
-		says = fmt.Sprintf(`requires resource="resourceclaims/binding", verb="%s" permission`, g.verb)
+	message := fmt.Sprintf(`cannot %s resource "%s" in API group "%s"`, g.verb, g.resource, g.group)
+	if g.resource == "resourceclaims/binding" { // not a request: a separate right that resourceclaims/status requires
+		message = fmt.Sprintf(`requires resource="resourceclaims/binding", verb="%s" permission`, g.verb)
 	}
 	return slices.ContainsFunc(lines, func(line string) bool {
-		return strings.Contains(strings.ReplaceAll(line, `\`, ""), says) // quoted strings within quoted strings
+		return strings.Contains(strings.ReplaceAll(line, `\`, ""), message) // the log nests quoted strings
 	})
 }
 
-// rights are those that the API server has for a ServiceAccount.
+// rights are the rights of a ServiceAccount.
 type rights struct {
-	of      account
-	rules   []rbacv1.PolicyRule            // of the ClusterRole
-	inPlace map[string][]rbacv1.PolicyRule // of the Roles, by namespace
+	of         account
+	rules      []rbacv1.PolicyRule            // of the ClusterRole
+	namespaced map[string][]rbacv1.PolicyRule // of the Roles, by namespace
 }
 
-// shippedRights returns the rights that the lab took from the manifests.
+// shippedRights returns the rights that the lab applied from the manifests.
 func shippedRights(t *testing.T, of account) rights {
 	t.Helper()
 	clusterRole, err := client.RbacV1().ClusterRoles().Get(t.Context(), string(of), metav1.GetOptions{})
 	must(t, err)
 	roles, err := client.RbacV1().Roles(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + string(of)})
 	must(t, err)
-	inPlace := map[string][]rbacv1.PolicyRule{}
+	namespaced := map[string][]rbacv1.PolicyRule{}
 	for _, role := range roles.Items {
-		inPlace[role.Namespace] = role.Rules
+		namespaced[role.Namespace] = role.Rules
 	}
-	return rights{of, clusterRole.Rules, inPlace}
+	return rights{of, clusterRole.Rules, namespaced}
 }
 
-// grants returns all that the rules grant.
+// grants returns all grants of the rules.
 func (r rights) grants() []grant {
 	var grants []grant
 	for _, rule := range r.rules {
 		grants = append(grants, split(rule, "")...)
 	}
-	for namespace, rules := range r.inPlace {
+	for namespace, rules := range r.namespaced {
 		for _, rule := range rules {
 			grants = append(grants, split(rule, namespace)...)
 		}
@@ -133,10 +134,11 @@ func (r rights) grants() []grant {
 	return grants
 }
 
-// apply gives the ServiceAccount's roles all of these rights but some, and returns when the API server acts by them.
+// apply grants these rights, except without, to the ServiceAccount's roles. It returns when they
+// take effect in the API server.
 func (r rights) apply(ctx context.Context, without ...grant) error {
 	var rules []rbacv1.PolicyRule
-	inPlace := map[string][]rbacv1.PolicyRule{}
+	namespaced := map[string][]rbacv1.PolicyRule{}
 	var kept []grant
 	for _, g := range r.grants() {
 		switch {
@@ -145,7 +147,7 @@ func (r rights) apply(ctx context.Context, without ...grant) error {
 		case g.namespace == "":
 			rules = append(rules, g.rule())
 		default:
-			inPlace[g.namespace] = append(inPlace[g.namespace], g.rule())
+			namespaced[g.namespace] = append(namespaced[g.namespace], g.rule())
 		}
 		kept = append(kept, g)
 	}
@@ -158,13 +160,13 @@ func (r rights) apply(ctx context.Context, without ...grant) error {
 	if _, err := clusterRoles.Update(ctx, clusterRole, metav1.UpdateOptions{}); err != nil {
 		return err
 	}
-	for namespace := range r.inPlace {
+	for namespace := range r.namespaced {
 		roles := client.RbacV1().Roles(namespace)
 		role, err := roles.Get(ctx, string(r.of), metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		role.Rules = inPlace[namespace]
+		role.Rules = namespaced[namespace]
 		if _, err := roles.Update(ctx, role, metav1.UpdateOptions{}); err != nil {
 			return err
 		}
@@ -172,7 +174,8 @@ func (r rights) apply(ctx context.Context, without ...grant) error {
 	return live.Until(ctx, 10*time.Second, func() error { return inForce(ctx, r.of, kept, without) })
 }
 
-// inForce returns an error unless the API server allows and denies a ServiceAccount just this.
+// inForce returns an error unless the API server allows and denies a ServiceAccount exactly these
+// grants.
 func inForce(ctx context.Context, to account, allowed, denied []grant) error {
 	for want, grants := range map[bool][]grant{true: allowed, false: denied} {
 		for _, g := range grants {

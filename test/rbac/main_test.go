@@ -1,8 +1,9 @@
-// Package rbac shows that the rights that ship are the least: the scheduler is run through all that it does with each of them taken
-// away in turn, and must then be denied something.
+// Package rbac shows that the shipped rights are minimal. It removes each right in turn and runs
+// the scheduler through all its tasks. The API server must then deny a request.
 //
-// It has a control plane of its own, because the rights of the one ServiceAccount change all the time. Its API server guards
-// owner references, as some distributions of Kubernetes do: the scheduler sets one on claims for extended resources.
+// The package has its own control plane, because the tests change the rights of the ServiceAccount
+// all the time. Its API server protects owner references, as in some distributions of Kubernetes.
+// The scheduler sets such a reference on claims for extended resources.
 package rbac
 
 import (

@@ -22,19 +22,21 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// together says which rights of the controller are taken away at the same time: a start takes seconds, and nothing that a right of a group
-// allows has to be done before another of the group is asked for.
-func together(g grant) string {
+// groupOf returns the group of a right of the controller. The test removes the rights of a group
+// together, because each start takes seconds. No right of a group is needed before the controller
+// requests another of the same group.
+func groupOf(g grant) string {
 	switch g.String() {
 	case "get leases.coordination.k8s.io spot-controller":
 		return "lists"
 	case "create leases.coordination.k8s.io":
 		return "watches"
-	// After a look at the pod, the release of another, and who it is that asks for metrics.
+	// These requests follow a read of the pod, the release of another pod, and the authentication
+	// of the metrics client.
 	case "create pods/eviction", "create events.events.k8s.io", "create subjectaccessreviews.authorization.k8s.io":
-		return "what comes second"
+		return "later requests"
 	case "patch events.events.k8s.io":
-		return "what is told again"
+		return "repeated events"
 	}
 	switch g.verb {
 	case "list":
@@ -42,13 +44,13 @@ func together(g grant) string {
 	case "watch":
 		return "watches"
 	}
-	return "what comes first"
+	return "first requests"
 }
 
-// TestNoRightOfTheControllerIsIdle takes the controller's rights away, then each binding to a role, and runs a controller until it was
-// denied every one of them.
+// TestNoRightOfTheControllerIsIdle removes the controller's rights, and then each binding to a
+// role. It runs a controller until the API server has denied every right.
 func TestNoRightOfTheControllerIsIdle(t *testing.T) {
-	_, err := controlPlane.ControllerKubeconfig(t.Context()) // which grants them
+	_, err := controlPlane.ControllerKubeconfig(t.Context()) // which grants the rights
 	must(t, err)
 	scheduler, err := controlPlane.StartScheduler(t.Context(), lab.SchedulerOptions{})
 	must(t, err)
@@ -67,19 +69,20 @@ func TestNoRightOfTheControllerIsIdle(t *testing.T) {
 	t.Run("all", func(t *testing.T) {
 		r.run(t, nil, func(a attempt) error {
 			if len(a.denials) > 0 {
-				return fmt.Errorf("denied was:\n%s", strings.Join(a.denials, "\n"))
+				return fmt.Errorf("denials:\n%s", strings.Join(a.denials, "\n"))
 			}
 			return errors.Join(a.metrics, a.done(t.Context()))
 		})
 	})
 	groups := map[string][]grant{}
 	for _, g := range shipped.grants() {
-		groups[together(g)] = append(groups[together(g)], g)
+		groups[groupOf(g)] = append(groups[groupOf(g)], g)
 	}
 	for name, grants := range groups {
 		t.Run(name, func(t *testing.T) {
 			if name == "lists" {
-				// Where the API server streams lists to informers, these only watch.
+				// If the API server streams lists to informers, the informers send only watch
+				// requests.
 				t.Setenv("KUBE_FEATURE_WatchListClient", "false")
 			}
 			r.without(t, nil, grants...)
@@ -88,28 +91,30 @@ func TestNoRightOfTheControllerIsIdle(t *testing.T) {
 	r.withoutBindings(t)
 }
 
-// moves is one of everything that makes the controller ask the API server for something.
+// moves has one object for each kind of request that the controller sends to the API server.
 type moves struct {
 	namespace string
-	// Nodes of which the first gets two minutes' notice, the second has no time left, and the third takes what leaves them.
-	going, late, room string
-	// uids are those of the pods that have to go.
+	// Nodes: reclaimed has two minutes' notice, expired has no time left, and room runs the
+	// replacements.
+	reclaimed, expired, room string
+	// uids are the UIDs of the pods that the controller must evict.
 	uids []types.UID
 }
 
-// makeMoves makes nodes and pods that have to leave them.
+// makeMoves creates nodes, and pods that the controller must evict from them.
 func makeMoves(ctx context.Context) (*moves, error) {
 	none := metav1.CreateOptions{}
 	ns, err := client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "rbac-"}}, none)
 	if err != nil {
 		return nil, err
 	}
-	m := &moves{namespace: ns.Name, going: ns.Name + "-going", late: ns.Name + "-late", room: ns.Name + "-room"}
-	if err := controlPlane.CreateNodes(ctx, lab.NodeSpec{Name: m.going, Capacity: lab.Spot}); err != nil {
+	m := &moves{namespace: ns.Name, reclaimed: ns.Name + "-reclaimed", expired: ns.Name + "-expired", room: ns.Name + "-room"}
+	if err := controlPlane.CreateNodes(ctx, lab.NodeSpec{Name: m.reclaimed, Capacity: lab.Spot}); err != nil {
 		return m, err
 	}
 
-	// What surges, two pods at once so that the same is told of their workload, and what is evicted. What surges asks for protection.
+	// The Deployment surges. It has two pods, so the controller repeats the same event about it,
+	// and it asks for protection. The StatefulSet's pod is evicted.
 	parts := func(app string) (metav1.ObjectMeta, *metav1.LabelSelector, v1.PodTemplateSpec) {
 		labels := map[string]string{"app": app}
 		return metav1.ObjectMeta{Name: app, Annotations: map[string]string{"spot-aware-scheduler.io/min-on-demand": "0"}},
@@ -132,18 +137,19 @@ func makeMoves(ctx context.Context) (*moves, error) {
 		return m, err
 	}
 
-	// What is deleted: because there is no time left, and because what it was released from is gone.
-	if err := controlPlane.CreateNodes(ctx, lab.NodeSpec{Name: m.late, Capacity: lab.Spot}, lab.NodeSpec{Name: m.room, Capacity: lab.OnDemand, CPU: "10"}); err != nil {
+	// The controller deletes a pod with no time left, and a released pod whose ReplicaSet no longer
+	// exists.
+	if err := controlPlane.CreateNodes(ctx, lab.NodeSpec{Name: m.expired, Capacity: lab.Spot}, lab.NodeSpec{Name: m.room, Capacity: lab.OnDemand, CPU: "10"}); err != nil {
 		return m, err
 	}
 	orphan := pod("orphan", func(spec *v1.PodSpec) { spec.NodeName = m.room })
 	orphan.Labels = map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: "released"}
 	orphan.Annotations = map[string]string{"spot-aware-scheduler.io/released": `{"replicaSet":"gone","replicaSetUID":"gone","hash":"gone"}`}
-	controller, err := as(controllerUser, "system:masters") // nobody else may mark a pod
+	controller, err := as(controllerUser, "system:masters") // only this user may mark a pod
 	if err != nil {
 		return m, err
 	}
-	for _, p := range []*v1.Pod{orphan, pod("late", func(spec *v1.PodSpec) { spec.NodeName = m.late })} {
+	for _, p := range []*v1.Pod{orphan, pod("expired", func(spec *v1.PodSpec) { spec.NodeName = m.expired })} {
 		if _, err := controller.CoreV1().Pods(m.namespace).Create(ctx, p, none); err != nil {
 			return m, err
 		}
@@ -154,11 +160,12 @@ func makeMoves(ctx context.Context) (*moves, error) {
 	if err := m.makeBudgets(ctx); err != nil {
 		return m, err
 	}
-	for node, deadline := range map[string]time.Time{m.going: time.Now().Add(2 * time.Minute), m.late: time.Now().Add(-time.Minute)} {
+	for node, deadline := range map[string]time.Time{m.reclaimed: time.Now().Add(2 * time.Minute), m.expired: time.Now().Add(-time.Minute)} {
 		if err := live.EditNode(ctx, client, limit, node, func(n *v1.Node) {
-			// It was added before the deadline that is past, which would count for nothing otherwise.
+			// The taint must be older than the deadline: the controller ignores a deadline that is
+			// past when the taint is added.
 			added := metav1.NewTime(deadline.Add(-time.Hour))
-			n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: reclaimed, Effect: v1.TaintEffectPreferNoSchedule, TimeAdded: &added})
+			n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: reclaimTaint, Effect: v1.TaintEffectPreferNoSchedule, TimeAdded: &added})
 			metav1.SetMetaDataAnnotation(&n.ObjectMeta, "spot-aware-scheduler.io/interruption-deadline", deadline.UTC().Format(time.RFC3339))
 		}); err != nil {
 			return m, err
@@ -167,7 +174,8 @@ func makeMoves(ctx context.Context) (*moves, error) {
 	return m, nil
 }
 
-// makeBudgets makes a budget of the controller that it has to change, because somebody else did, and one that it has to delete.
+// makeBudgets creates two PodDisruptionBudgets of the controller. The controller must correct one,
+// because it differs from the desired state, and delete the other.
 func (m *moves) makeBudgets(ctx context.Context) error {
 	surge, err := client.AppsV1().Deployments(m.namespace).Get(ctx, "surge", metav1.GetOptions{})
 	if err != nil {
@@ -183,7 +191,7 @@ func (m *moves) makeBudgets(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{"kept-protected", "left-protected"} {
+	for _, name := range []string{"kept-protected", "obsolete-protected"} {
 		budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{
 			Name: name, Labels: map[string]string{"spot-aware-scheduler.io/protect": "true"},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(kept, appsv1.SchemeGroupVersion.WithKind("Deployment"))},
@@ -196,7 +204,8 @@ func (m *moves) makeBudgets(ctx context.Context) error {
 	return nil
 }
 
-// budgets returns an error unless the budgets are those of what asks for protection, and allow nothing.
+// budgets returns an error unless exactly the protected workloads have a PodDisruptionBudget, and
+// each allows no disruption.
 func (m *moves) budgets(ctx context.Context) error {
 	budgets, err := client.PolicyV1().PodDisruptionBudgets(m.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -207,15 +216,16 @@ func (m *moves) budgets(ctx context.Context) error {
 		got[budget.Name] = budget.Spec.MaxUnavailable.String()
 	}
 	if want := map[string]string{"surge-protected": "0", "kept-protected": "0"}; !maps.Equal(got, want) {
-		return fmt.Errorf("the budgets allow %v, want %v", got, want)
+		return fmt.Errorf("PodDisruptionBudgets allow %v, want %v", got, want)
 	}
 	return nil
 }
 
-// reclaimed is what the AWS node termination handler sets on a node that is about to go.
-const reclaimed = "aws-node-termination-handler/spot-itn"
+// reclaimTaint is set by the AWS node termination handler on a node that is about to be reclaimed.
+const reclaimTaint = "aws-node-termination-handler/spot-itn"
 
-// ready returns an error unless there are so many pods, all ready. It notes which they are.
+// ready returns an error unless there are exactly want pods and all are ready. It records their
+// UIDs.
 func (m *moves) ready(ctx context.Context, want int) error {
 	pods, err := live.Pods(ctx, client, m.namespace, metav1.ListOptions{})
 	if err != nil {
@@ -236,7 +246,7 @@ func (m *moves) ready(ctx context.Context, want int) error {
 // stir changes nothing: the controller has enough to do.
 func (m *moves) stir(ctx context.Context) { <-ctx.Done() }
 
-// done returns an error unless all the pods are gone and the same has been told again.
+// done returns an error unless all the pods are gone and an event was repeated.
 func (m *moves) done(ctx context.Context) error {
 	pods, err := client.CoreV1().Pods(m.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -259,7 +269,7 @@ func (m *moves) done(ctx context.Context) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("nothing was told again: %v", events.Items)
+	return fmt.Errorf("no event was repeated: %v", events.Items)
 }
 
 // remove deletes the nodes and the pods, and returns when they are gone.
@@ -269,7 +279,7 @@ func (m *moves) remove(ctx context.Context) error {
 	if err := live.Clear(ctx, client, m.namespace); err != nil {
 		return err
 	}
-	for _, node := range []string{m.going, m.late, m.room} {
+	for _, node := range []string{m.reclaimed, m.expired, m.room} {
 		if err := client.CoreV1().Nodes().Delete(ctx, node, metav1.DeleteOptions{}); err != nil {
 			return err
 		}

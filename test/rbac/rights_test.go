@@ -23,7 +23,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// idle are the grants that a scheduler with the shipped configuration asks for nothing by, and why they ship all the same.
+// idle lists the grants that a scheduler with the shipped configuration does not use, and why they
+// ship.
 var idle = map[grant]string{
 	{"get", "podgroups", "scheduling.x-k8s.io", "", ""}:   coscheduling,
 	{"list", "podgroups", "scheduling.x-k8s.io", "", ""}:  coscheduling,
@@ -33,15 +34,17 @@ var idle = map[grant]string{
 }
 
 const (
-	coscheduling = "the plugin Coscheduling is in another configuration"
-	spreading    = "a configuration of one's own may leave the system's default spreading on"
+	coscheduling = "only another configuration enables the plugin Coscheduling"
+	spreading    = "a user's configuration may enable the system's default spreading"
 )
 
-// limit is how long a program may take until it was denied what it lacks, on a machine that also compiles. On an idle one no attempt
-// of a scheduler takes longer than three seconds.
+// limit is how long a program may take until the API server has denied the missing right, on a
+// machine that also compiles. On an idle machine, an attempt of a scheduler takes at most three
+// seconds.
 const limit = 30 * time.Second
 
-// TestNoRightIsIdle takes each right away in turn, then each binding to a role, and runs a scheduler until it was denied just that.
+// TestNoRightIsIdle removes each right in turn, and then each binding to a role. It runs a
+// scheduler until the API server has denied exactly that right.
 func TestNoRightIsIdle(t *testing.T) {
 	furnish(t)
 	shipped := shippedRights(t, schedulers)
@@ -53,18 +56,18 @@ func TestNoRightIsIdle(t *testing.T) {
 		prepare: func(ctx context.Context) (work, error) { return makeWorkload(ctx) },
 	}
 
-	// The exceptions must be idle indeed: without them everything happens and nothing is denied.
+	// The exceptions must really be unused: without them everything works and nothing is denied.
 	t.Run("all but the exceptions", func(t *testing.T) {
 		exceptions := slices.Collect(maps.Keys(idle))
 		for _, g := range exceptions {
 			if !slices.Contains(shipped.grants(), g) {
-				t.Errorf("exception %s: it is not granted", g)
+				t.Errorf("exception %s is not granted", g)
 			}
 		}
 		must(t, shipped.apply(t.Context(), exceptions...))
 		r.run(t, nil, func(a attempt) error {
 			if len(a.denials) > 0 {
-				return fmt.Errorf("denied was:\n%s", strings.Join(a.denials, "\n"))
+				return fmt.Errorf("denials:\n%s", strings.Join(a.denials, "\n"))
 			}
 			return cmp.Or(a.metrics, a.done(t.Context()))
 		})
@@ -75,7 +78,8 @@ func TestNoRightIsIdle(t *testing.T) {
 			t.Run(g.String(), func(t *testing.T) {
 				var flags []string
 				if g.verb == "list" {
-					// Where the API server streams lists to informers, these only watch. So they are told not to, as where the feature WatchList is off.
+					// If the API server streams lists to informers, they send only watch requests.
+					// The flag disables this, as in clusters without the feature WatchList.
 					flags = []string{"--feature-gates=WatchListClient=false"}
 				}
 				r.without(t, flags, g)
@@ -85,7 +89,7 @@ func TestNoRightIsIdle(t *testing.T) {
 	r.withoutBindings(t)
 }
 
-// expireSoon has gates expire sooner than anybody waits for a denial.
+// expireSoon makes gates expire before a test stops waiting for a denial.
 func expireSoon(config map[string]any) {
 	for _, plugin := range config["profiles"].([]any)[0].(map[string]any)["pluginConfig"].([]any) {
 		if plugin := plugin.(map[string]any); plugin["name"] == "ReplicaSafety" {
@@ -103,52 +107,54 @@ func tokenOf(t *testing.T, account string) string {
 	return token.Status.Token
 }
 
-// runner runs a program again and again, each time with some of the rights that ship.
+// runner repeatedly runs a program, each time with some of the shipped rights.
 type runner struct {
 	shipped rights
-	token   string // of who may read /metrics
-	// start starts the program with these flags, and returns when it is ready; programs are those that were started.
+	token   string // of an account that may read /metrics
+	// start starts the program with these flags, and returns when it is ready. programs returns the
+	// started programs.
 	start    func(ctx context.Context, flags []string) (*lab.Process, error)
 	programs func() []*lab.Process
-	// prepare gives the program something to do.
+	// prepare creates work for the program.
 	prepare func(context.Context) (work, error)
 }
 
-// work is what a program has to do, and asks the API server for.
+// work makes a program send requests to the API server.
 type work interface {
 	// stir changes objects until ctx is done.
 	stir(ctx context.Context)
-	// done returns an error unless all has happened.
+	// done returns an error unless the work is done.
 	done(ctx context.Context) error
-	// remove removes the objects that the work is made of.
+	// remove deletes the objects of the work.
 	remove(ctx context.Context) error
 }
 
 // attempt is a program's attempt to do all its work.
 type attempt struct {
 	work
-	// denials are the lines of the program's log so far that tell of a right that it lacks.
+	// denials are the lines so far in the program's log that report a missing right.
 	denials []string
-	// metrics is nil when the program's metrics could be read.
+	// metrics is nil if the program's metrics could be read.
 	metrics error
 }
 
-// without fails the test unless a program with all rights but these asks for each of them and is denied it.
+// without fails the test unless the API server denies each lacking right to the program.
 func (r *runner) without(t *testing.T, flags []string, lacking ...grant) {
 	t.Helper()
 	must(t, r.shipped.apply(t.Context(), lacking...))
 	r.run(t, flags, func(a attempt) error {
 		for _, g := range lacking {
 			if !g.deniedIn(a.denials) {
-				return fmt.Errorf("%s was not asked for; denied was:\n%s", g, strings.Join(a.denials, "\n"))
+				return fmt.Errorf("%s was not requested; denials:\n%s", g, strings.Join(a.denials, "\n"))
 			}
 		}
 		return nil
 	})
 }
 
-// withoutBindings deletes each binding of a role to the program's ServiceAccount in turn: something that its role grants must be denied
-// then. The binding is back for the next also where nothing was.
+// withoutBindings deletes each binding of a role to the program's ServiceAccount in turn. The API
+// server must then deny a right of that role. The binding is restored for the next case, even after
+// a failure.
 func (r *runner) withoutBindings(t *testing.T) {
 	must(t, r.shipped.apply(t.Context()))
 	isOurs := func(subject rbacv1.Subject) bool {
@@ -161,7 +167,7 @@ func (r *runner) withoutBindings(t *testing.T) {
 					return nil
 				}
 			}
-			return fmt.Errorf("nothing that %s grants was denied; denied was:\n%s", role, strings.Join(a.denials, "\n"))
+			return fmt.Errorf("no right of %s was denied; denials:\n%s", role, strings.Join(a.denials, "\n"))
 		}
 	}
 	clusterRoleBindings := client.RbacV1().ClusterRoleBindings()
@@ -182,9 +188,9 @@ func (r *runner) withoutBindings(t *testing.T) {
 			})
 		}
 	}
-	inPlace, err := client.RbacV1().RoleBindings(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+	namespaced, err := client.RbacV1().RoleBindings(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
 	must(t, err)
-	for _, binding := range inPlace.Items {
+	for _, binding := range namespaced.Items {
 		if slices.ContainsFunc(binding.Subjects, isOurs) {
 			t.Run("RoleBinding "+binding.Namespace+" "+binding.Name, func(t *testing.T) {
 				roleBindings := client.RbacV1().RoleBindings(binding.Namespace)
@@ -202,7 +208,8 @@ func (r *runner) withoutBindings(t *testing.T) {
 	}
 }
 
-// run starts a program, gives it something to do, and fails the test unless check returns nil within limit.
+// run starts a program, creates work for it, and fails the test unless check returns nil within
+// limit.
 func (r *runner) run(t *testing.T, flags []string, check func(attempt) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -254,7 +261,8 @@ func (r *runner) run(t *testing.T, flags []string, check func(attempt) error) {
 	must(t, err)
 }
 
-// readMetrics reads what a program serves, as somebody about whom it has to ask the API server.
+// readMetrics reads the program's metrics with a token that the program must check with the API
+// server.
 func (r *runner) readMetrics(ctx context.Context, url string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/metrics", nil)
 	if err != nil {

@@ -29,19 +29,20 @@ import (
 )
 
 const (
-	full    = "full"    // the node whose one CPU is taken
+	full    = "full"    // a node without free CPU
 	devices = "devices" // the node with devices
 	spot    = "spot"    // a node that no floor may use
 	driver  = "devices.example.com"
-	// extended is how a container asks for a device as if it were a resource of the node.
+	// extended is the extended resource by which a container requests a device.
 	extended = driver + "/device"
-	// doomed is the prefix of the names of pods whose binding the API server refuses.
+	// doomed prefixes the names of pods whose binding the API server rejects.
 	doomed = "doomed"
 	// reader may read /metrics.
 	reader = "metrics-reader"
 )
 
-// furnish makes what all workloads share: nodes, devices, classes, and the refusal of some bindings.
+// furnish creates the objects that all workloads share: nodes, devices, classes, and the policy
+// that rejects some bindings.
 func furnish(t *testing.T) {
 	ctx, none := t.Context(), metav1.CreateOptions{}
 	must(t, controlPlane.CreateNodes(ctx,
@@ -83,10 +84,11 @@ func furnish(t *testing.T) {
 	allowMetrics(t)
 }
 
-// refusal is in the API server's words when it refuses to bind a doomed pod. They contain "forbidden", and are not about rights.
+// refusal is the API server's text when it rejects the binding of a doomed pod. The message
+// contains "forbidden", but is not about rights.
 const refusal = "ValidatingAdmissionPolicy '" + doomed + "'"
 
-// refuseBindings has the API server refuse to bind the pods whose names say so.
+// refuseBindings makes the API server reject the bindings of doomed pods.
 func refuseBindings(t *testing.T) {
 	ctx, none := t.Context(), metav1.CreateOptions{}
 	admission := client.AdmissionregistrationV1()
@@ -124,7 +126,7 @@ func refuseBindings(t *testing.T) {
 	must(t, client.CoreV1().Pods("default").Delete(ctx, doomed, *metav1.NewDeleteOptions(0)))
 }
 
-// allowMetrics makes a ServiceAccount that may read /metrics.
+// allowMetrics creates a ServiceAccount that may read /metrics.
 func allowMetrics(t *testing.T) {
 	ctx, none, meta := t.Context(), metav1.CreateOptions{}, metav1.ObjectMeta{Name: reader}
 	_, err := client.CoreV1().ServiceAccounts(namespace).Create(ctx, &v1.ServiceAccount{ObjectMeta: meta}, none)
@@ -140,7 +142,7 @@ func allowMetrics(t *testing.T) {
 	must(t, err)
 }
 
-// pod is a small pod that this scheduler is to place, changed by edits.
+// pod returns a small pod for this scheduler, modified by edits.
 func pod(name string, edits ...func(*v1.PodSpec)) *v1.Pod {
 	p := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -175,14 +177,15 @@ func withExtended(spec *v1.PodSpec) {
 	spec.Containers[0].Resources.Limits = v1.ResourceList{extended: one}
 }
 
-// workload is one of everything that makes the scheduler ask the API server for something, in a namespace of its own.
+// workload has one object for each kind of request that the scheduler sends to the API server. It
+// has its own namespace.
 type workload struct{ namespace string }
 
-// bound are the pods of a workload that get a node. The others are waiting-0, which may not stand on the only node that it wants, and
-// those that are doomed.
+// bound lists the pods of a workload that get a node. The other pods are waiting-0, which may not
+// run on the only node that it selects, and the doomed pods.
 var bound = []string{"plain", "preemptor", "volume", "claim", "template", "contended-0", "contended-1", "contended-2", "extended", "gated"}
 
-// makeWorkload makes the objects of a workload. What stood on the node full before has to be gone.
+// makeWorkload creates the objects of a workload. Earlier pods on the node full must be gone.
 func makeWorkload(ctx context.Context) (*workload, error) {
 	none := metav1.CreateOptions{}
 	ns, err := client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "rbac-"}}, none)
@@ -251,7 +254,7 @@ func makeWorkload(ctx context.Context) (*workload, error) {
 	return w, err
 }
 
-// makeVolume makes a claim that is bound to a volume when its pod has a node, and not earlier.
+// makeVolume creates a claim that is bound to a volume only after its pod has a node.
 func (w *workload) makeVolume(ctx context.Context) error {
 	none, size := metav1.CreateOptions{}, v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
 	if _, err := client.CoreV1().PersistentVolumes().Create(ctx, &v1.PersistentVolume{
@@ -276,7 +279,7 @@ func (w *workload) makeVolume(ctx context.Context) error {
 	return err
 }
 
-// makeBudget makes a budget of a controller that has not run for an hour.
+// makeBudget creates a PodDisruptionBudget of a controller that has not run for an hour.
 func (w *workload) makeBudget(ctx context.Context) error {
 	leases, ago := client.CoordinationV1().Leases(namespace), metav1.NewMicroTime(time.Now().Add(-time.Hour))
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: string(controllers)}, Spec: coordinationv1.LeaseSpec{
@@ -294,37 +297,39 @@ func (w *workload) makeBudget(ctx context.Context) error {
 	return err
 }
 
-// stir changes objects until ctx is done: the claim contended, so that the scheduler's own changes of it meet conflicts, and now and
-// then the owner of waiting-0, so that it is tried again and fails with the same event.
+// stir changes objects until ctx is done. It updates the claim contended, so that the scheduler's
+// own updates conflict. It occasionally updates the owner of waiting-0, so that the scheduler
+// retries that pod and it fails with the same event.
 func (w *workload) stir(ctx context.Context) {
 	claims, sets := client.ResourceV1().ResourceClaims(w.namespace), client.AppsV1().StatefulSets(w.namespace)
-	unbroken := context.WithoutCancel(ctx) // a request that is broken off is logged as an error
+	unbroken := context.WithoutCancel(ctx) // a canceled request is logged as an error
 	for i := 0; ctx.Err() == nil; i++ {
 		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"i":"%d"}}}`, i)
 		_, _ = claims.Patch(unbroken, "contended", types.MergePatchType, patch, metav1.PatchOptions{})
 		if i%50 == 0 {
-			// Only a change that could help it has a pod tried again: another floor, which it is part of all the same.
+			// Only a change that might help makes the scheduler retry a pod. Here it is another
+			// floor, but the pod belongs to the floor either way.
 			floor := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"%d"}}}`, decision.MinOnDemandAnnotation, 1+i/50%2)
 			_, _ = sets.Patch(unbroken, "waiting", types.MergePatchType, floor, metav1.PatchOptions{})
 		}
-		time.Sleep(time.Millisecond) // or nobody else gets a turn
+		time.Sleep(time.Millisecond) // lets other processes run
 	}
 }
 
-// done returns an error unless everything that the workload asks of the scheduler has happened.
+// done returns an error unless the scheduler has done all the work.
 func (w *workload) done(ctx context.Context) error {
 	pods := client.CoreV1().Pods(w.namespace)
 	for _, name := range bound {
 		p, err := pods.Get(ctx, name, metav1.GetOptions{})
 		if err == nil && p.Spec.NodeName == "" {
-			err = fmt.Errorf("%s waits: %+v", name, p.Status.Conditions)
+			err = fmt.Errorf("%s has no node: %+v", name, p.Status.Conditions)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	if _, err := client.PolicyV1().PodDisruptionBudgets(w.namespace).Get(ctx, "left", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		return fmt.Errorf("the budget of a controller that does not run: %v, want it deleted", err)
+		return fmt.Errorf("PodDisruptionBudget of a stopped controller: %v, want it deleted", err)
 	}
 	waiting, err := pods.Get(ctx, "waiting-0", metav1.GetOptions{})
 	if err == nil && len(waiting.Status.Conditions) == 0 {
@@ -343,7 +348,7 @@ func (w *workload) done(ctx context.Context) error {
 		failedAgain[event.Regarding.Name] = failedAgain[event.Regarding.Name] || event.Series != nil
 	}
 	if !failed[doomed+"-claim"] || !failed[doomed+"-extended"] || !failedAgain["waiting-0"] {
-		return fmt.Errorf("pods failed: %v, again in the same way: %v", failed, failedAgain)
+		return fmt.Errorf("pods failed: %v, failed again with the same event: %v", failed, failedAgain)
 	}
 	return nil
 }
@@ -365,7 +370,7 @@ func (w *workload) remove(ctx context.Context) error {
 		}
 		pods, err := client.CoreV1().Pods(w.namespace).List(ctx, metav1.ListOptions{})
 		if err == nil && len(pods.Items) > 0 {
-			err = fmt.Errorf("%d pods are left", len(pods.Items))
+			err = fmt.Errorf("%d pods remain", len(pods.Items))
 		}
 		return err
 	})
