@@ -18,7 +18,7 @@ import (
 type image struct {
 	names  []string
 	config config
-	files  []file // of all layers, directories included
+	files  []file // files of all layers, including directories
 }
 
 // config contains the checked fields of an image's configuration.
@@ -41,7 +41,7 @@ type file struct {
 	data     []byte
 }
 
-// readImage reads an archive with one image.
+// readImage reads an archive that contains one image.
 func readImage(archive string) (*image, error) {
 	f, err := os.Open(archive)
 	if err != nil {
@@ -89,7 +89,7 @@ func readImage(archive string) (*image, error) {
 	return result, nil
 }
 
-// readTar returns every entry of a tar file that may be gzipped.
+// readTar returns every entry of a tar file, which may be gzipped.
 func readTar(r io.Reader) ([]file, error) {
 	buffered := bufio.NewReader(r)
 	r = buffered

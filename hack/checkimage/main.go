@@ -1,7 +1,7 @@
-// Checkimage verifies a container image in a docker-archive. The image must contain only one
-// static, stripped binary for one architecture, run as an unprivileged user, and be quick to pull.
-// On a machine of that architecture it also runs the binary from the archive. It prints its
-// findings and exits with status 1 at the first error.
+// Checkimage verifies a container image, given as a docker-archive. The image must contain one
+// static, stripped binary for one architecture, run as a non-root user, and be small enough to pull
+// quickly. On a machine of that architecture, checkimage also runs the binary from the archive. It
+// prints its results, and exits with status 1 at the first violation.
 package main
 
 import (
@@ -22,17 +22,17 @@ import (
 
 const (
 	user = 65532 // uid and gid of the image; Pod Security "restricted" requires a number other than 0
-	// maxCompressed is the maximum compressed size of the image: 80 MB, with 1,000,000 bytes per
-	// MB.
+	// maxCompressed is the largest size of the compressed image: 80 MB, with a registry's megabyte
+	// of 1,000,000 bytes.
 	maxCompressed = 80_000_000
 )
 
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
 func main() {
-	arch := flag.String("arch", runtime.GOARCH, "`architecture` that the image must be for: amd64 or arm64")
-	name := flag.String("name", "", "`name:tag` that the archive must give the image")
-	version := flag.String("version", "", "`version` that the image and its binary must have")
+	arch := flag.String("arch", runtime.GOARCH, "`architecture` of the image: amd64 or arm64")
+	name := flag.String("name", "", "`name:tag` of the image in the archive")
+	version := flag.String("version", "", "`version` of the image and its binary")
 	flag.Parse()
 	if flag.NArg() != 1 || machines[*arch] == 0 || *name == "" || *version == "" {
 		fmt.Fprintln(os.Stderr, "usage: checkimage -arch amd64|arm64 -name NAME:TAG -version VERSION ARCHIVE")
@@ -44,7 +44,7 @@ func main() {
 	}
 }
 
-// check prints a description of the image in the archive and returns an error if a check fails.
+// check prints the properties of the image in the archive, and returns the first violation.
 func check(archive, arch, name, version string) error {
 	image, err := readImage(archive)
 	if err != nil {
@@ -110,7 +110,7 @@ func checkConfig(c config, arch, version string) error {
 	return nil
 }
 
-// checkBinary returns an error if the ELF file cannot run without other files, or is larger than
+// checkBinary returns an error if the ELF file needs other files to start, or is larger than
 // necessary.
 func checkBinary(data []byte, arch string) error {
 	binary, err := elf.NewFile(bytes.NewReader(data))
@@ -133,7 +133,7 @@ func checkBinary(data []byte, arch string) error {
 	return nil
 }
 
-// gzipped returns the compressed size of data, in the format of registries.
+// gzipped returns the size of data after gzip compression, which registries use for layers.
 func gzipped(data []byte) (int64, error) {
 	var n counter
 	w := gzip.NewWriter(&n)
@@ -150,8 +150,8 @@ func (n *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// run starts the image's binary like a container: as its user, with an empty root. This requires
-// root. Other users run it without these restrictions.
+// run starts the image's binary as its user with an empty root, like a container runtime. Only root
+// may do that; other users run the binary directly.
 func run(f file, version string) error {
 	root, err := os.MkdirTemp("", "checkimage-")
 	if err != nil {
@@ -171,14 +171,14 @@ func run(f file, version string) error {
 	cmd.Env = []string{}
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
-	output, err := cmd.Output()
+	stdout, err := cmd.Output()
 	if err != nil {
-		return fmt.Errorf("running it %s: %w: %s", how, err, stderr.String())
+		return fmt.Errorf("running the binary %s: %w: %s", how, err, stderr.String())
 	}
-	said := strings.TrimSpace(string(output))
-	fmt.Printf("  run         %s: %s\n", how, said)
-	if !strings.HasSuffix(said, "+spot-aware-scheduler."+version) {
-		return fmt.Errorf("--version prints %q, want it to end in %q", said, "+spot-aware-scheduler."+version)
+	output := strings.TrimSpace(string(stdout))
+	fmt.Printf("  run         %s: %s\n", how, output)
+	if !strings.HasSuffix(output, "+spot-aware-scheduler."+version) {
+		return fmt.Errorf("--version prints %q, want it to end with %q", output, "+spot-aware-scheduler."+version)
 	}
 	return nil
 }

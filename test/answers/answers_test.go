@@ -1,12 +1,13 @@
-// Package answers_test puts one list of cases to every door that answers where a pod may go: the plugin, the extender, `kubectl spot
-// explain` and the rebalancer. Their answers, the reasons in words included, must be those of the list, and so the same.
+// Package answers_test runs one list of cases through every component that decides where a pod may
+// run: the plugin, the extender, `kubectl spot explain` and the rebalancer. Their answers,
+// including the reasons, must match the list, and therefore each other.
 //
 //	cases_test.go       the list
-//	objects_test.go     what its clusters are made of
+//	objects_test.go     the objects of its clusters
 //	plugin_test.go      the plugins in the scheduler's framework and cache
 //	extender_test.go    the extender behind its HTTP handler
-//	explain_test.go     what kubectl spot explain prints
-//	rebalancer_test.go  spot-controller's room for replacements
+//	explain_test.go     the output of kubectl spot explain
+//	rebalancer_test.go  spot-controller's search for replacements
 package answers_test
 
 import (
@@ -38,22 +39,26 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// answers say of each node, by its name, why the pod may not go there; "" for one that it may go to.
+// answers maps each node to the reason why the pod may not run there; "" if the node admits the
+// pod.
 type answers map[string]string
 
 // scenario is a cluster, a policy, and a pod to place.
 type scenario struct {
-	// policy is what ReplicaSafetyArgs say, in the flow style of YAML and without its braces; "" for the defaults.
+	// policy contains the fields of ReplicaSafetyArgs, in the flow style of YAML and without
+	// braces; "" for the defaults.
 	policy  string
 	objects []runtime.Object
 	pod     *v1.Pod
 
 	want answers
-	// first are the admitted nodes that are better than the others by capacity type, signals and cap: what the extender keeps.
+	// first lists the admitted nodes that rank highest by capacity type, signals and cap. The
+	// extender returns only these.
 	first []string
-	// closed are nodes that the other doors admit and the rebalancer moves nothing to, because their capacity labels may still arrive.
+	// closed lists nodes that the other components admit, but the rebalancer does not use, because
+	// their capacity labels may still arrive.
 	closed []string
-	// settings are those in force, as decision.Settings says them; "" for the defaults.
+	// settings are the effective settings in the format of decision.Settings; "" for the defaults.
 	settings string
 }
 
@@ -63,7 +68,7 @@ const (
 	others = " rolloutRelief=30s overflow=Allow exemptions=Allow"
 )
 
-// configuration returns the one file that every program reads.
+// configuration returns the configuration file that every program reads.
 func (c *scenario) configuration() string {
 	return fmt.Sprintf(`
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -75,7 +80,7 @@ profiles:
 `, profile, c.policy)
 }
 
-// readPolicy reads the configuration as the programs beside the scheduler do.
+// readPolicy reads the configuration like the programs other than the scheduler.
 func (c *scenario) readPolicy(t *testing.T) (*decision.Policy, []kube.Signal) {
 	t.Helper()
 	policy, signals, err := config.ReadPolicy([]byte(c.configuration()), profile)
@@ -101,7 +106,8 @@ func (c *scenario) client() kubernetes.Interface {
 	return fake.NewClientset(append(slices.Clone(c.objects), c.pod)...)
 }
 
-// start starts informers, waits until all that they hold has been handed on, and ends them with the test.
+// start starts informers and waits until their handlers have processed all objects. It stops the
+// informers when the test ends.
 func start(t *testing.T, factory informers.SharedInformerFactory) {
 	t.Helper()
 	t.Cleanup(factory.Shutdown)
@@ -114,15 +120,15 @@ func start(t *testing.T, factory informers.SharedInformerFactory) {
 	synctest.Wait()
 }
 
-func same(t *testing.T, who string, want, got any) {
+func same(t *testing.T, component string, want, got any) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", who, diff)
+		t.Errorf("%s (-want +got):\n%s", component, diff)
 	}
 }
 
-// ofRoom returns what Room says where the other doors give the scenario's answers: a node that is going, or whose capacity label may still
-// arrive, is closed to it, and it does not say why.
+// ofRoom returns the answers of Room that correspond to the other components' answers. Room rejects
+// a node with a signal, or whose capacity label may still arrive, and gives no specific reason.
 func (c *scenario) ofRoom() answers {
 	of := maps.Clone(c.want)
 	for name, why := range of {
@@ -144,40 +150,40 @@ func TestAnswers(t *testing.T) {
 				}
 				same(t, "plugin", c.want, attempt.answers)
 				extender := newExtending(t, &c)
-				kept := extender.kept(c.pod)
+				feasible := extender.feasible(c.pod)
 				same(t, "extender", c.want, extender.answers(c.pod))
 				explanation := explain(t, &c)
 				same(t, "explain", c.want, explained(t, explanation))
 				rebalancer := newRebalancing(t, &c)
 				same(t, "rebalancer", c.ofRoom(), rebalancer.answers())
 
-				// All agree on what is best, as far as each says.
-				same(t, "the nodes that the extender keeps", c.first, kept)
+				// All components agree on the best node, as far as each names one.
+				same(t, "the nodes that the extender returns", c.first, feasible)
 				for _, name := range scheduler.best(c.pod, attempt) {
 					if !slices.Contains(c.first, name) {
 						t.Errorf("the plugins score %s highest, want one of %v", name, c.first)
 					}
 				}
 				if to := rebalancer.best(); to != "" && !slices.Contains(c.first, to) || to == "" && len(c.first) > 0 {
-					t.Errorf("the rebalancer would have it on %q, want one of %v", to, c.first)
+					t.Errorf("the rebalancer would place it on %q, want one of %v", to, c.first)
 				}
 
-				// And on what the pod's workload is promised.
+				// They also agree on the effective settings and the plan of the pod's workload.
 				state := attempt.planned(t)
 				if c.settings == "" {
 					c.settings = defaultSettings
 				}
 				same(t, "settings", c.settings, state.Settings.String())
-				same(t, "what explain shows of the plan", numbersPlanned(state.Settings, state.Subject.Pod.Workload.Desired, &state.Plan),
+				same(t, "the plan that explain shows", numbersPlanned(state.Settings, state.Subject.Pod.Workload.Desired, &state.Plan),
 					numbersShown(explanation))
 			})
 		})
 	}
 }
 
-// Every verdict is wanted somewhere in the list.
+// The list contains every verdict.
 func TestCasesCoverEveryVerdict(t *testing.T) {
-	// What the reason of a verdict begins with, whatever the numbers.
+	// constant returns the part of a verdict's reason that does not depend on numbers.
 	constant := func(v decision.Verdict) string {
 		words, _, _ := strings.Cut((&decision.Plan{}).Reason(v), ":")
 		return words
@@ -199,24 +205,26 @@ func TestCasesCoverEveryVerdict(t *testing.T) {
 			}
 		}
 	}
-	// Asked for only while preemption is simulated, which explain and the rebalancer do not do: each door has a test of its own.
+	// This verdict occurs only while preemption is simulated, which explain and the rebalancer do
+	// not do. Each component that does has its own test.
 	delete(missing, decision.OverflowPreempts)
 	for v := range missing {
-		t.Errorf("no case wants the answer %q", constant(v))
+		t.Errorf("no case expects the answer %q", constant(v))
 	}
 }
 
-// Waiting earns a pod the same at the three doors that know of it. The rebalancer plans as if none had waited: it moves no pod to where
-// only waiting would let it.
+// A long wait admits a pod to the same nodes in the three components that consider it. The
+// rebalancer plans as if no pod had waited: it never moves a pod to a node that only a long wait
+// admits.
 func TestWaiting(t *testing.T) {
 	for name, c := range waitingCases() {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				// The nodes that the policy admits from the beginning have no room.
+				// The nodes that the policy admits from the start have no room.
 				left := slices.DeleteFunc(c.nodes(), func(name string) bool { return c.want[name] == "" })
 				scheduler, extender, rebalancer := newScheduler(t, &c.scenario), newExtending(t, &c.scenario), newRebalancing(t, &c.scenario)
 				same(t, "plugin at first", c.want, scheduler.try(c.pod).answers)
-				same(t, "extender at first", 0, len(*extender.ask(c.pod, left...).NodeNames))
+				same(t, "extender at first", 0, len(*extender.filter(c.pod, left...).NodeNames))
 				since := metav1.Now()
 				scheduler.waits(c.pod)
 
@@ -235,7 +243,8 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
-// A node whose capacity label may still arrive is held for a pod that waits for on-demand and could use it.
+// A node whose capacity label may still arrive is reserved for a pod that waits for on-demand and
+// fits on it.
 func TestHeld(t *testing.T) {
 	for name, c := range heldCases() {
 		t.Run(name, func(t *testing.T) {
@@ -243,12 +252,12 @@ func TestHeld(t *testing.T) {
 				c.objects = append(c.objects, c.waits)
 				scheduler, extender, rebalancer := newScheduler(t, &c.scenario), newExtending(t, &c.scenario), newRebalancing(t, &c.scenario)
 				scheduler.waits(c.waits)
-				same(t, "what the extender lets the waiting pod go to", 0, len(*extender.ask(c.waits, c.nodes()...).NodeNames))
+				same(t, "nodes that the extender returns for the waiting pod", 0, len(*extender.filter(c.waits, c.nodes()...).NodeNames))
 
 				attempt := scheduler.try(c.pod)
 				same(t, "plugin", c.want, attempt.answers)
 				same(t, "plugins' best", c.first, scheduler.best(c.pod, attempt))
-				same(t, "the nodes that the extender keeps", c.first, extender.kept(c.pod)) // first: repeated answers are not narrowed
+				same(t, "the nodes that the extender returns", c.first, extender.feasible(c.pod)) // before extender.answers, because repeated requests get all admitted nodes
 				same(t, "extender", c.want, extender.answers(c.pod))
 				same(t, "explain", c.want, explained(t, explain(t, &c.scenario)))
 				same(t, "rebalancer", c.ofRoom(), rebalancer.answers())
@@ -257,8 +266,8 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// A pod whose owner is not known is placed nowhere, for the same reason. To the rebalancer it belongs to no workload, so no plan is made
-// for it.
+// A pod with an unknown owner is admitted to no node, with the same reason everywhere. For the
+// rebalancer it belongs to no workload, so no plan is made for it.
 func TestOwnerNotKnown(t *testing.T) {
 	another := revision("web", 1, 3)
 	another.UID = "another"
@@ -271,7 +280,7 @@ func TestOwnerNotKnown(t *testing.T) {
 			owners: objects(revision("web", 1, 3)),
 			want:   "owner not known yet: waits for Deployment shop/web to appear in the cache",
 		},
-		"another ReplicaSet of the name": {
+		"another ReplicaSet of the same name": {
 			owners: objects(deployment("web", 3), another),
 			want:   "owner not known yet: waits for ReplicaSet shop/web-1 to appear in the cache",
 		},
@@ -280,19 +289,19 @@ func TestOwnerNotKnown(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := &scenario{objects: objects(onDemand("od"), spot("sp"), test.owners), pod: next()}
 				same(t, "plugin", test.want, newScheduler(t, c).try(c.pod).rejected)
-				same(t, "extender", test.want, newExtending(t, c).ask(c.pod, "od", "sp").Error)
+				same(t, "extender", test.want, newExtending(t, c).filter(c.pod, "od", "sp").Error)
 				explanation := explain(t, c)
 				same(t, "explain", test.want, explanation.Answer)
-				same(t, "nodes that explain speaks of", 0, len(explanation.Nodes))
+				same(t, "nodes that explain lists", 0, len(explanation.Nodes))
 				if p, _ := newRebalancing(t, c).find(); p.Workload != nil {
-					t.Errorf("rebalancer: the pod belongs to %s %s, want nothing", p.Workload.Kind, p.Workload.Name)
+					t.Errorf("rebalancer: the pod belongs to %s %s, want no workload", p.Workload.Kind, p.Workload.Name)
 				}
 			})
 		})
 	}
 }
 
-// No door keeps a pod off anything that the policy has no opinion on.
+// No component rejects a node for a pod to which the policy does not apply.
 func TestNoOpinion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &scenario{objects: objects(onDemand("od"), spot("sp")), pod: podOf(by("DaemonSet", "agent"), "x")}
@@ -300,8 +309,8 @@ func TestNoOpinion(t *testing.T) {
 		same(t, "plugin", want, newScheduler(t, c).try(c.pod).answers)
 		same(t, "extender", want, newExtending(t, c).answers(c.pod))
 		explanation := explain(t, c)
-		same(t, "explain", "the policy does not apply to it: pods of DaemonSets and static pods are bound to their nodes", explanation.Answer)
-		same(t, "nodes that explain speaks of", 0, len(explanation.Nodes))
+		same(t, "explain", "the policy has no opinion on it: pods of DaemonSets and static pods belong to their nodes", explanation.Answer)
+		same(t, "nodes that explain lists", 0, len(explanation.Nodes))
 		same(t, "rebalancer", want, newRebalancing(t, c).answers())
 	})
 }

@@ -23,41 +23,41 @@ const (
 	waits     = " (waits for on-demand room)"
 )
 
-// usedUp says that a budget is.
+// usedUp returns the reason for a budget that is used up.
 func usedUp(n, of int, revision string) string {
 	return fmt.Sprintf("spot budget used up: %d of %d replicas of shop/%s may run on spot%s", n, of, revision, waits)
 }
 
-// usedUpOnlySpot is usedUp of a pod that admits only spot, with exemptions ignored.
+// usedUpOnlySpot returns the reason for a pod that admits only spot, with exemptions ignored.
 func usedUpOnlySpot(n, of int, revision string) string {
 	return fmt.Sprintf("spot budget used up: %d of %d replicas of shop/%s may run on spot; its own node selector or affinity admits only spot, "+
 		"but exemptions are ignored (waits for room in the spot budget)", n, of, revision)
 }
 
-// floorHeld says that on-demand holds a floor, and overflow is Never.
-func floorHeld(floor int, revision string) string {
+// floorMet returns the reason for on-demand nodes if the floor is met and overflow is Never.
+func floorMet(floor int, revision string) string {
 	return fmt.Sprintf("overflow Never: the floor of %d of shop/%s is met (waits for room on spot)", floor, revision)
 }
 
-// noOverflow are the default settings but for the overflow.
+// noOverflow are the default settings with overflow Never.
 var noOverflow = strings.Replace(defaultSettings, "overflow=Allow", "overflow=Never", 1)
 
-// keeps are the default settings but for the floor.
-func keeps(value string) string {
+// withFloor returns the default settings with another floor.
+func withFloor(value string) string {
 	return "minOnDemand=" + value + " maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others
 }
 
-// cases are new each time: tests change objects.
+// cases returns new objects each time, because tests change them.
 func cases() map[string]scenario {
 	nodes := objects(onDemand("od"), spot("sp"))
 	job2 := by("Job", "batch")
 	return map[string]scenario{
-		// Ways to a floor.
-		"the floor comes first": {
+		// Sources of the floor.
+		"on-demand first, for the floor": {
 			objects: objects(nodes, web(3, "sp")), pod: next(),
 			want: answers{"od": "", "sp": ""}, first: []string{"od"},
 		},
-		"then spot does": {
+		"spot after the floor is met": {
 			objects: objects(nodes, web(3, "sp", "od")), pod: next(),
 			want: answers{"od": "", "sp": ""}, first: []string{"sp"},
 		},
@@ -67,35 +67,35 @@ func cases() map[string]scenario {
 		},
 		"a count": {
 			policy: "minOnDemand: 2", objects: objects(nodes, web(3, "sp")), pod: next(),
-			want: answers{"od": "", "sp": usedUp(1, 1, "web-1")}, first: []string{"od"}, settings: keeps("2"),
+			want: answers{"od": "", "sp": usedUp(1, 1, "web-1")}, first: []string{"od"}, settings: withFloor("2"),
 		},
 		"a percentage is rounded up": {
 			policy: "minOnDemand: 34%", objects: objects(nodes, web(3, "sp")), pod: next(),
-			want: answers{"od": "", "sp": usedUp(1, 1, "web-1")}, first: []string{"od"}, settings: keeps("34%"),
+			want: answers{"od": "", "sp": usedUp(1, 1, "web-1")}, first: []string{"od"}, settings: withFloor("34%"),
 		},
 		"an annotation on the owner": {
 			objects: objects(nodes, webWith(decision.MinOnDemandAnnotation, "100%", 3)), pod: next(),
-			want: answers{"od": "", "sp": usedUp(0, 0, "web-1")}, first: []string{"od"}, settings: keeps("100%"),
+			want: answers{"od": "", "sp": usedUp(0, 0, "web-1")}, first: []string{"od"}, settings: withFloor("100%"),
 		},
 		"an annotation on the pod": {
 			objects: objects(nodes, deployment("web", 3), revision("web", 1, 3),
 				podOf(by("ReplicaSet", "web-1"), "a", on("sp"), carries(decision.MinOnDemandAnnotation, "2"))),
 			pod:  next(carries(decision.MinOnDemandAnnotation, "2")),
-			want: answers{"od": "", "sp": usedUp(1, 1, "web-1")}, first: []string{"od"}, settings: keeps("2"),
+			want: answers{"od": "", "sp": usedUp(1, 1, "web-1")}, first: []string{"od"}, settings: withFloor("2"),
 		},
 		"the owner's annotation wins over the pod's": {
 			objects: objects(nodes, webWith(decision.MinOnDemandAnnotation, "0", 3)),
 			pod:     next(carries(decision.MinOnDemandAnnotation, "3")),
-			want:    answers{"od": "", "sp": ""}, first: []string{"sp"}, settings: keeps("0"),
+			want:    answers{"od": "", "sp": ""}, first: []string{"sp"}, settings: withFloor("0"),
 		},
-		"an annotation that does not parse": {
+		"an annotation that cannot be parsed": {
 			objects: objects(nodes, webWith(decision.MinOnDemandAnnotation, "3O%", 3, "sp", "sp")), pod: next(),
 			want: answers{"od": "", "sp": usedUp(2, 2, "web-1")}, first: []string{"od"},
 		},
 		"an annotation that is not stricter": {
 			policy:  "annotationPolicy: StricterOnly, minOnDemand: 2",
 			objects: objects(nodes, webWith(decision.MinOnDemandAnnotation, "1", 3, "sp")), pod: next(),
-			want: answers{"od": "", "sp": usedUp(1, 1, "web-1")}, first: []string{"od"}, settings: keeps("2"),
+			want: answers{"od": "", "sp": usedUp(1, 1, "web-1")}, first: []string{"od"}, settings: withFloor("2"),
 		},
 		"an annotation that is ignored": {
 			policy:  "annotationPolicy: Ignore",
@@ -106,14 +106,14 @@ func cases() map[string]scenario {
 			policy: `rules: [{name: tiers, podSelector: {matchLabels: {tier: other}}, minOnDemand: 0},
 				{name: critical, namespaces: [shop], minPriority: 1000, ownerKinds: [Deployment], minOnDemand: 100%, fallbackAfter: never}]`,
 			objects: objects(nodes, web(3)), pod: next(func(p *v1.Pod) { p.Spec.Priority = ptr.To(int32(1000)) }),
-			want: answers{"od": "", "sp": usedUp(0, 0, "web-1")}, first: []string{"od"}, settings: keeps("100%"),
+			want: answers{"od": "", "sp": usedUp(0, 0, "web-1")}, first: []string{"od"}, settings: withFloor("100%"),
 		},
 		"a rule by QOS class and labels": {
 			policy:  `minOnDemand: 100%, rules: [{name: cheap, qosClasses: [Burstable], podSelector: {matchLabels: {tier: cheap}}, minOnDemand: 0}]`,
 			objects: objects(nodes, web(3)), pod: next(func(p *v1.Pod) {
 				p.Labels["tier"], p.Status.QOSClass = "cheap", v1.PodQOSBurstable
 			}),
-			want: answers{"od": "", "sp": ""}, first: []string{"sp"}, settings: keeps("0"),
+			want: answers{"od": "", "sp": ""}, first: []string{"sp"}, settings: withFloor("0"),
 		},
 		"fallback to come": {
 			policy: "fallbackAfter: 5m", objects: objects(nodes, web(3, "sp", "sp")), pod: next(),
@@ -139,11 +139,11 @@ func cases() map[string]scenario {
 		// Kinds of owners.
 		"a Job that retries": {
 			policy: "minOnDemand: 100%", objects: objects(nodes, job("batch", 2), pods(job2, "sp")), pod: podOf(job2, "x"),
-			want: answers{"od": "", "sp": ""}, first: []string{"sp"}, settings: keeps("0"),
+			want: answers{"od": "", "sp": ""}, first: []string{"sp"}, settings: withFloor("0"),
 		},
-		"a Job that one lost pod fails": {
+		"a Job that fails if one pod is lost": {
 			objects: objects(nodes, job("batch", 2, func(s *batchv1.JobSpec) { s.BackoffLimit = ptr.To(int32(0)) })), pod: podOf(job2, "x"),
-			want: answers{"od": "", "sp": usedUp(0, 0, "batch")}, first: []string{"od"}, settings: keeps("100%"),
+			want: answers{"od": "", "sp": usedUp(0, 0, "batch")}, first: []string{"od"}, settings: withFloor("100%"),
 		},
 		"a Job with a rule, nearly done": {
 			policy: "rules: [{name: half, ownerKinds: [Job], minOnDemand: 50%}]",
@@ -153,7 +153,7 @@ func cases() map[string]scenario {
 				return j
 			}()),
 			pod:  podOf(job2, "x"),
-			want: answers{"od": "", "sp": usedUp(1, 1, "batch")}, first: []string{"od"}, settings: keeps("50%"),
+			want: answers{"od": "", "sp": usedUp(1, 1, "batch")}, first: []string{"od"}, settings: withFloor("50%"),
 		},
 		"an ordinal of the floor": {
 			objects: objects(nodes, statefulSet("db", 3)), pod: podOf(by("StatefulSet", "db"), "0"),
@@ -165,21 +165,21 @@ func cases() map[string]scenario {
 			objects: objects(nodes, statefulSet("db", 3), pods(by("StatefulSet", "db"), "sp", "sp")), pod: podOf(by("StatefulSet", "db"), "1"),
 			want: answers{"od": "", "sp": ""}, first: []string{"sp"},
 		},
-		"ordinals that do not begin with 0, in parallel": {
+		"ordinals that do not start with 0, in parallel": {
 			policy: "minOnDemand: 2",
 			objects: objects(nodes, statefulSet("db", 3, func(s *appsv1.StatefulSet) {
 				s.Spec.Ordinals, s.Spec.PodManagementPolicy = &appsv1.StatefulSetOrdinals{Start: 5}, appsv1.ParallelPodManagement
 			})),
 			pod:   podOf(by("StatefulSet", "db"), "6"),
 			want:  answers{"od": "", "sp": "ordinal kept off spot: the first 2 ordinals of shop/db must run on on-demand" + waits},
-			first: []string{"od"}, settings: keeps("2"),
+			first: []string{"od"}, settings: withFloor("2"),
 		},
 		"a ReplicaSet without a Deployment": {
 			objects: objects(nodes, annotated(replicaSet("lone", 4), decision.MinOnDemandAnnotation, "3"), pods(by("ReplicaSet", "lone"), "sp")),
 			pod:     podOf(by("ReplicaSet", "lone"), "x"),
-			want:    answers{"od": "", "sp": usedUp(1, 1, "lone")}, first: []string{"od"}, settings: keeps("3"),
+			want:    answers{"od": "", "sp": usedUp(1, 1, "lone")}, first: []string{"od"}, settings: withFloor("3"),
 		},
-		"a ReplicaSet of a kind that is not known": {
+		"a ReplicaSet with an owner of an unknown kind": {
 			objects: objects(nodes, func() *appsv1.ReplicaSet {
 				rs := replicaSet("canary", 2)
 				rs.OwnerReferences = []metav1.OwnerReference{by("Rollout", "shop")}
@@ -195,33 +195,33 @@ func cases() map[string]scenario {
 			pod:  podOf(by("ReplicationController", "rc"), "x"),
 			want: answers{"od": "", "sp": usedUp(1, 1, "rc")}, first: []string{"od"},
 		},
-		"an owner of a kind that is not known has as many replicas as live pods": {
+		"an owner of an unknown kind has as many replicas as live pods": {
 			objects: objects(nodes, pods(by("CloneSet", "clones"), "sp", "sp"), podOf(by("CloneSet", "clones"), "gone", on("sp"), terminating)),
 			pod:     podOf(by("CloneSet", "clones"), "x"),
 			want:    answers{"od": "", "sp": usedUp(2, 2, "clones")}, first: []string{"od"},
 		},
 
-		// What counts.
+		// Counted pods.
 		"terminating pods do not count": {
 			objects: objects(nodes, web(3, "sp"), podOf(by("ReplicaSet", "web-1"), "gone", on("sp"), terminating)), pod: next(),
 			want: answers{"od": "", "sp": ""}, first: []string{"od"},
 		},
-		"nor do terminal ones": {
+		"terminal pods do not count": {
 			objects: objects(nodes, web(3, "sp"), podOf(by("ReplicaSet", "web-1"), "failed", on("sp"), phase(v1.PodFailed)),
 				podOf(by("ReplicaSet", "web-1"), "done", on("sp"), phase(v1.PodSucceeded))),
 			pod:  next(),
 			want: answers{"od": "", "sp": ""}, first: []string{"od"},
 		},
-		"nor do released ones": {
+		"released pods do not count": {
 			objects: objects(nodes, web(3, "sp"), released(podOf(by("ReplicaSet", "web-1"), "released", on("sp")))), pod: next(),
 			want: answers{"od": "", "sp": ""}, first: []string{"od"},
 		},
-		"nor do those of an older revision": {
+		"pods of an older revision do not count": {
 			objects: objects(nodes, web(3, "sp", "sp", "od"), revision("web", 2, 3)), pod: podOf(by("ReplicaSet", "web-2"), "x"),
 			want: answers{"od": "", "sp": ""}, first: []string{"od"},
 		},
-		// The rebalancer takes it that pods that wait take their room first, unless they have gates.
-		"nor do those that wait for their gates": {
+		// The rebalancer reserves room for waiting pods, unless they have scheduling gates.
+		"pods with scheduling gates do not count": {
 			objects: objects(nodes, web(3, "sp"), podOf(by("ReplicaSet", "web-1"), "gated", func(p *v1.Pod) {
 				p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/gate"}}
 			})),
@@ -257,7 +257,8 @@ func cases() map[string]scenario {
 			settings: "minOnDemand=1 maxPerPool=2 whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others,
 		},
 
-		// Zone and node are as good on loose-a2 as on loose-b; the pools of nodes without an instance type differ.
+		// loose-a2 and loose-b rank equally by zone and node. The pools of nodes without an
+		// instance type differ by zone.
 		"spot nodes without an instance type share a pool with their zone": {
 			policy: "maxPerPool: 2",
 			objects: objects(onDemand("od"), spot("loose-a1", noPool), spot("loose-a2", noPool), spot("loose-b", noPool, inZone("b")),
@@ -267,14 +268,15 @@ func cases() map[string]scenario {
 			settings: "minOnDemand=1 maxPerPool=2 whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others,
 		},
 
-		// Exemptions. Only spot nodes are there: explain and the rebalancer also know that the selector keeps the pod off others.
+		// Exemptions. The clusters have only spot nodes: explain and the rebalancer would also
+		// report that the selector rejects other nodes.
 		"its own selector admits only spot": {
 			policy:  "minOnDemand: 100%",
 			objects: objects(node("sp", label("karpenter.sh/capacity-type", "spot")), web(3, "sp", "sp")),
 			pod:     next(selects("karpenter.sh/capacity-type", "spot")),
-			want:    answers{"sp": ""}, first: []string{"sp"}, settings: keeps("100%"),
+			want:    answers{"sp": ""}, first: []string{"sp"}, settings: withFloor("100%"),
 		},
-		"the cap holds for it all the same": {
+		"its own selector admits only spot, and the cap applies": {
 			policy:  "maxPerPool: 1",
 			objects: objects(spot("a1"), spot("b1", inZone("b")), web(3, "a1")), pod: next(selects(decision.CapacityLabelKey, "spot")),
 			want: answers{
@@ -296,17 +298,17 @@ func cases() map[string]scenario {
 		},
 
 		// Overflow.
-		"overflow Never: on-demand takes the floor": {
+		"overflow Never: on-demand admits the floor": {
 			policy: "overflow: Never", objects: objects(nodes, web(3, "sp")), pod: next(),
 			want: answers{"od": "", "sp": ""}, first: []string{"od"}, settings: noOverflow,
 		},
-		"overflow Never: and no more": {
+		"overflow Never: on-demand admits only the floor": {
 			policy: "overflow: Never", objects: objects(nodes, web(3, "sp", "od")), pod: next(),
-			want: answers{"od": floorHeld(1, "web-1"), "sp": ""}, first: []string{"sp"}, settings: noOverflow,
+			want: answers{"od": floorMet(1, "web-1"), "sp": ""}, first: []string{"sp"}, settings: noOverflow,
 		},
-		"overflow Never where all nodes are on-demand": {
+		"overflow Never: all nodes are on-demand": {
 			objects: objects(onDemand("od"), onDemand("more"), webWith(decision.OverflowAnnotation, "Never", 3, "od")), pod: next(),
-			want: answers{"od": floorHeld(1, "web-1"), "more": floorHeld(1, "web-1")}, first: []string{}, settings: noOverflow,
+			want: answers{"od": floorMet(1, "web-1"), "more": floorMet(1, "web-1")}, first: []string{}, settings: noOverflow,
 		},
 		"overflow Never without a floor": {
 			policy: "overflow: Never, rules: [{name: all, minOnDemand: 0}]", objects: objects(nodes, web(3)), pod: next(),
@@ -327,9 +329,9 @@ func cases() map[string]scenario {
 			policy: "overflow: Never", objects: objects(onDemand("od"), web(3, "od")), pod: next(selects(decision.CapacityLabelKey, "on-demand")),
 			want: answers{"od": ""}, first: []string{"od"}, settings: noOverflow,
 		},
-		"overflow Never: ScheduleAnyway opens spot only": {
+		"overflow Never: ScheduleAnyway applies only to spot": {
 			policy: "overflow: Never, whenUnsatisfiable: ScheduleAnyway, maxPerPool: 1", objects: objects(nodes, web(4, "sp", "od")), pod: next(),
-			want: answers{"od": floorHeld(1, "web-1"), "sp": ""}, first: []string{"sp"},
+			want: answers{"od": floorMet(1, "web-1"), "sp": ""}, first: []string{"sp"},
 			settings: strings.NewReplacer("DoNotSchedule", "ScheduleAnyway", "maxPerPool=none", "maxPerPool=1").Replace(noOverflow),
 		},
 
@@ -338,7 +340,7 @@ func cases() map[string]scenario {
 			objects: objects(nodes, node("new", young), web(2, "new")), pod: next(),
 			want: answers{"od": "", "sp": usedUp(1, 1, "web-1"), "new": settling}, first: []string{"od"},
 		},
-		"an ordinal of the floor and a young node": {
+		"an ordinal of the floor, with a young node": {
 			objects: objects(onDemand("od"), node("new", young), statefulSet("db", 3)), pod: podOf(by("StatefulSet", "db"), "0"),
 			want: answers{"od": "", "new": settling}, first: []string{"od"},
 		},
@@ -348,7 +350,7 @@ func cases() map[string]scenario {
 			pod: next(), closed: []string{"new"},
 			want: answers{"sp": "", "new": "", "advised": ""}, first: []string{"sp"},
 		},
-		"a young node where no node has a label": {
+		"a young node, and no node has a label": {
 			objects: objects(node("old"), node("new", young)), pod: pod("alone"),
 			want: answers{"old": "", "new": ""}, first: []string{"new", "old"},
 		},
@@ -366,9 +368,10 @@ func cases() map[string]scenario {
 				node("karpenter", label("karpenter.sh/capacity-type", "spot")), node("gke", label("cloud.google.com/gke-spot", "true")),
 				node("eks", label("eks.amazonaws.com/capacityType", "ON_DEMAND")), node("short", label("example.com/life", "short")),
 				node("long", label("example.com/life", "long")),
-				// The two contradict each other, so it counts as spot.
+				// The two labels contradict each other, so the node counts as spot.
 				node("both", label("karpenter.sh/capacity-type", "spot"), label("eks.amazonaws.com/capacityType", "ON_DEMAND")),
-				// The project's own label decides alone. An unknown value is ignored if another label has a known one.
+				// The project's own label takes precedence. An unknown value is ignored if another
+				// label has a known value.
 				onDemand("own", label("karpenter.sh/capacity-type", "spot")), node("typo", label(decision.CapacityLabelKey, "ondemand")),
 				node("bought", label(decision.CapacityLabelKey, "5958825377106311128"), label("karpenter.sh/capacity-type", "on-demand")),
 				node("free", label("karpenter.sh/capacity-type", "free"))),
@@ -381,7 +384,7 @@ func cases() map[string]scenario {
 		},
 
 		// Signals.
-		"nodes that go": {
+		"nodes with reclaim and drain signals": {
 			policy: "signals: [{taint: example.com/upkeep=now, class: drain}, {annotation: example.com/leaves, class: reclaim}]",
 			objects: objects(
 				onDemand("od"), spot("sp"),
@@ -400,19 +403,19 @@ func cases() map[string]scenario {
 			},
 			first: []string{"od"},
 		},
-		"a node that goes says so, whatever the budget": {
+		"the reason names the signal, not the used-up budget": {
 			objects: objects(onDemand("od"), spot("event", event("Preempt Scheduled")),
 				spot("disrupted", taint("karpenter.sh/disrupted", v1.TaintEffectNoSchedule))),
 			pod:  pod("alone"),
 			want: answers{"od": "", "event": reclaimed, "disrupted": drained}, first: []string{"od"},
 		},
-		"ScheduleAnyway does not mean on nodes that go": {
+		"ScheduleAnyway does not admit a node with a reclaim signal": {
 			policy:  "whenUnsatisfiable: ScheduleAnyway",
 			objects: objects(spot("sp"), spot("event", event("Preempt Scheduled"))), pod: pod("alone"),
 			want: answers{"sp": "", "event": reclaimed}, first: []string{"sp"},
 			settings: "minOnDemand=1 maxPerPool=none whenUnsatisfiable=ScheduleAnyway fallbackAfter=never" + others,
 		},
-		"what reclaims a spot node is advice on an on-demand node": {
+		"a reclaim signal of spot is advisory on on-demand": {
 			objects: objects(onDemand("od"), onDemand("preempted", event("Preempt Scheduled")),
 				onDemand("itn", taint("aws-node-termination-handler/spot-itn", v1.TaintEffectPreferNoSchedule)),
 				spot("frozen", event("Freeze Scheduled")), spot("stopped", event("Preempt Scheduled")), web(3)),
@@ -420,7 +423,7 @@ func cases() map[string]scenario {
 			want:  answers{"od": "", "preempted": "", "itn": "", "frozen": usedUp(0, 0, "alone"), "stopped": reclaimed},
 			first: []string{"od"},
 		},
-		"a node that may go is the last": {
+		"a node with an advisory signal is the last": {
 			objects: objects(onDemand("od", taint("DeletionCandidateOfClusterAutoscaler", v1.TaintEffectPreferNoSchedule)), spot("sp"), web(3)),
 			pod:     next(),
 			want:    answers{"od": "", "sp": ""}, first: []string{"sp"},
@@ -435,7 +438,7 @@ type heldCase struct {
 }
 
 func heldCases() map[string]heldCase {
-	// The floor of another workload has no on-demand node.
+	// No on-demand node exists for the floor of another workload.
 	single := objects(deployment("single", 1), revision("single", 1, 1))
 	waiting := func(edits ...func(*v1.Pod)) *v1.Pod {
 		return podOf(by("ReplicaSet", "single-1"), "waits", append(edits, func(p *v1.Pod) {
@@ -452,34 +455,35 @@ func heldCases() map[string]heldCase {
 	nodes := objects(spot("sp"), node("new", young))
 	open := answers{"sp": "", "new": ""}
 	return map[string]heldCase{
-		"from a pod within its budget": {
+		"a pod within its budget": {
 			scenario{objects: objects(nodes, single, web(3)), pod: next(), want: answers{"sp": "", "new": held}, first: []string{"sp"}}, waiting(),
 		},
-		"from a pod that may go anywhere": {
+		"a pod that may run on any node": {
 			scenario{
 				policy:  "whenUnsatisfiable: ScheduleAnyway, rules: [{name: single, podSelector: {matchLabels: {app: single}}, whenUnsatisfiable: DoNotSchedule}]",
 				objects: objects(nodes, single, web(3, "sp", "sp")), pod: next(), want: answers{"sp": "", "new": held}, first: []string{"sp"},
 			},
 			waiting(func(p *v1.Pod) { p.Labels["app"] = "single" }),
 		},
-		"not if the waiting pod is too big for it": {
+		"not reserved: the waiting pod does not fit": {
 			scenario{objects: objects(nodes, single, web(3)), pod: next(), want: open, first: []string{"sp"}, closed: []string{"new"}}, waiting(huge),
 		},
-		"nor if it does not tolerate a taint": {
+		"not reserved: the waiting pod does not tolerate a taint": {
 			scenario{
 				objects: objects(spot("sp"), node("new", young, taint("team", v1.TaintEffectNoSchedule)), single, web(3)),
 				pod:     next(func(p *v1.Pod) { p.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}} }), want: open, first: []string{"sp"}, closed: []string{"new"},
 			},
 			waiting(),
 		},
-		"nor if it wants another zone": {
+		"not reserved: the waiting pod requires another zone": {
 			scenario{objects: objects(nodes, single, web(3)), pod: next(), want: open, first: []string{"sp"}, closed: []string{"new"}},
 			waiting(selects(v1.LabelTopologyZone, "b")),
 		},
 	}
 }
 
-// waitingCase is a scenario in which only nodes are left that the policy keeps the pod off, until it has waited.
+// waitingCase is a scenario in which the policy rejects all remaining nodes until the pod has
+// waited.
 type waitingCase struct {
 	scenario
 	waits time.Duration
@@ -499,42 +503,42 @@ func waitingCases() map[string]waitingCase {
 			},
 			waits: 5 * time.Minute, then: answers{"od": "", "sp": "", "event": reclaimed},
 		},
-		"not before": {
+		"before the fallback": {
 			scenario: scenario{
 				policy: "fallbackAfter: 5m", objects: objects(nodes, web(3, "sp", "sp")), pod: next(),
 				want: answers{"od": "", "sp": fallback, "event": reclaimed},
 			},
 			waits: 5*time.Minute - 10*time.Second, then: answers{"od": "", "sp": fallback, "event": reclaimed},
 		},
-		"relief of a rollout": {
+		"rollout relief": {
 			scenario: scenario{
 				objects: rollout, pod: podOf(by("ReplicaSet", "web-2"), "x"),
 				want: answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
 			},
 			waits: 30 * time.Second, then: answers{"od": "", "sp": "", "event": reclaimed},
 		},
-		"not before its time": {
+		"before rollout relief": {
 			scenario: scenario{
 				objects: rollout, pod: podOf(by("ReplicaSet", "web-2"), "x"),
 				want: answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
 			},
 			waits: 20 * time.Second, then: answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
 		},
-		"relief after another time": {
+		"rollout relief after a configured time": {
 			scenario: scenario{
 				policy: "rolloutRelief: 2m", objects: rollout, pod: podOf(by("ReplicaSet", "web-2"), "x"),
 				want: answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
 			},
 			waits: 2 * time.Minute, then: answers{"od": "", "sp": "", "event": reclaimed},
 		},
-		"not before that time": {
+		"before the configured time": {
 			scenario: scenario{
 				policy: "rolloutRelief: 2m", objects: rollout, pod: podOf(by("ReplicaSet", "web-2"), "x"),
 				want: answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
 			},
 			waits: time.Minute, then: answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
 		},
-		"no relief by an annotation": {
+		"no rollout relief by an annotation": {
 			scenario: scenario{
 				objects: objects(nodes, webWith(decision.RolloutReliefAnnotation, "never", 1, "od"), revision("web", 2, 1)),
 				pod:     podOf(by("ReplicaSet", "web-2"), "x"),
@@ -542,7 +546,7 @@ func waitingCases() map[string]waitingCase {
 			},
 			waits: 5 * time.Minute, then: answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
 		},
-		"no rollout, no relief": {
+		"no rollout relief without a rollout": {
 			scenario: scenario{
 				objects: objects(nodes, web(1)), pod: next(),
 				want: answers{"od": "", "sp": usedUp(0, 0, "web-1"), "event": reclaimed},

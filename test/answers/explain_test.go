@@ -13,7 +13,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey/surveytest"
 )
 
-// explain does what `kubectl spot explain pod/NAME` does.
+// explain answers like `kubectl spot explain pod/NAME`.
 func explain(t *testing.T, c *scenario) *report.Explanation {
 	t.Helper()
 	policy, signals := c.readPolicy(t)
@@ -37,14 +37,15 @@ func explain(t *testing.T, c *scenario) *report.Explanation {
 	return explanation
 }
 
-// explained returns the answers of an explanation. All nodes have room, so what the policy admits takes the pod.
+// explained returns the answers of an explanation. All nodes have room, so every node that the
+// policy admits takes the pod.
 func explained(t *testing.T, e *report.Explanation) answers {
 	t.Helper()
 	all := answers{}
 	for _, group := range e.Nodes {
 		answer := group.Policy
 		if answer == "" && !group.Takes {
-			answer = fmt.Sprintf("kept off beside the policy: %s", strings.Join(group.Obstacles, ", "))
+			answer = fmt.Sprintf("rejected by something other than the policy: %s", strings.Join(group.Obstacles, ", "))
 		}
 		if answer != "" && group.Takes {
 			t.Errorf("nodes %v would take the pod, but: %s", group.Names, answer)
@@ -66,26 +67,26 @@ func shown(e *report.Explanation) string {
 		}
 		value := setting.Value
 		if value == "no cap" {
-			value = "none" // the one value that the two say differently
+			value = "none" // the only value with two spellings
 		}
 		words = append(words, setting.Name+"="+value)
 	}
 	return strings.Join(words, " ")
 }
 
-// numbers are what a plan says beside the nodes.
+// numbers are the settings and counts of a plan.
 type numbers struct {
 	Settings                           string
 	Desired, Floor, Budget             int
 	SiblingsOnSpot, SiblingsOnOnDemand int
 }
 
-// numbersShown are those that an explanation shows.
+// numbersShown returns the numbers that an explanation shows.
 func numbersShown(e *report.Explanation) numbers {
 	return numbers{shown(e), e.Desired, e.Floor, e.Budget, *e.OnSpot, *e.OnOnDemand}
 }
 
-// numbersPlanned are those of a plan.
+// numbersPlanned returns the numbers of a plan.
 func numbersPlanned(settings decision.Settings, desired int, plan *decision.Plan) numbers {
 	placed := plan.Placed()
 	return numbers{settings.String(), desired, plan.Floor, plan.Budget, placed.Spot, placed.OnDemand}

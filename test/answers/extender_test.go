@@ -18,7 +18,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/extender"
 )
 
-// extending is an extender as it serves a scheduler.
+// extending is an extender as a scheduler uses it.
 type extending struct {
 	*testing.T
 	handler http.Handler
@@ -39,19 +39,19 @@ func newExtending(t *testing.T, c *scenario) *extending {
 	}
 	start(t, factory)
 	if !synced() {
-		t.Fatal("the extender has not counted what its informers hold")
+		t.Fatal("the extender has not counted the objects in its informers")
 	}
 	return &extending{t, extender.NewHandler(decides, leader{}, extender.NewForwarder(nil)), c.nodes()}
 }
 
-// leader decides itself.
+// leader makes the extender decide itself.
 type leader struct{}
 
 func (leader) Leads() error   { return nil }
 func (leader) Leader() string { return "" }
 
-// ask asks about nodes as a scheduler does whose configuration says nodeCacheCapable.
-func (e *extending) ask(pod *v1.Pod, nodes ...string) *extenderv1.ExtenderFilterResult {
+// filter calls the filter verb like a scheduler with nodeCacheCapable in its configuration.
+func (e *extending) filter(pod *v1.Pod, nodes ...string) *extenderv1.ExtenderFilterResult {
 	e.Helper()
 	body, err := json.Marshal(extenderv1.ExtenderArgs{Pod: pod, NodeNames: &nodes})
 	if err != nil {
@@ -66,34 +66,35 @@ func (e *extending) ask(pod *v1.Pod, nodes ...string) *extenderv1.ExtenderFilter
 	return result
 }
 
-// answers asks about each node on its own, because reasons are told only where no node is left.
+// answers filters each node in a separate request, because the extender gives reasons only if no
+// node remains.
 func (e *extending) answers(pod *v1.Pod) answers {
 	e.Helper()
 	all := answers{}
 	for _, name := range e.nodes {
-		result := e.ask(pod, name)
+		result := e.filter(pod, name)
 		if result.Error != "" {
-			e.Fatalf("asked about %s: %s", name, result.Error)
+			e.Fatalf("filter of %s: %s", name, result.Error)
 		}
 		maps.Copy(all, result.FailedAndUnresolvableNodes)
-		for _, kept := range *result.NodeNames {
-			if _, refused := all[kept]; refused {
-				e.Errorf("node %s is refused and kept", kept)
+		for _, admitted := range *result.NodeNames {
+			if _, refused := all[admitted]; refused {
+				e.Errorf("node %s is both refused and admitted", admitted)
 			}
-			all[kept] = ""
+			all[admitted] = ""
 		}
 	}
 	return all
 }
 
-// kept returns which of all nodes are left when the extender is asked about all at once.
-func (e *extending) kept(pod *v1.Pod) []string {
+// feasible returns the nodes that remain if all nodes are in one request.
+func (e *extending) feasible(pod *v1.Pod) []string {
 	e.Helper()
-	result := e.ask(pod, e.nodes...)
+	result := e.filter(pod, e.nodes...)
 	if result.Error != "" {
-		e.Fatalf("asked about all nodes: %s", result.Error)
+		e.Fatalf("filter of all nodes: %s", result.Error)
 	}
-	kept := slices.Clone(*result.NodeNames)
-	slices.Sort(kept)
-	return kept
+	feasible := slices.Clone(*result.NodeNames)
+	slices.Sort(feasible)
+	return feasible
 }

@@ -25,10 +25,10 @@ const (
 	namespace = "shop"
 )
 
-// began is when every case begins: the time of a bubble of testing/synctest.
+// began is the start of every case: the initial time of a testing/synctest bubble.
 var began = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// objects lists what it is given: objects and lists of objects.
+// objects concatenates objects and lists of objects.
 func objects(some ...any) (all []runtime.Object) {
 	for _, one := range some {
 		switch one := one.(type) {
@@ -37,13 +37,13 @@ func objects(some ...any) (all []runtime.Object) {
 		case runtime.Object:
 			all = append(all, one)
 		default:
-			panic(fmt.Sprintf("%T is no object", one))
+			panic(fmt.Sprintf("%T is not an object", one))
 		}
 	}
 	return all
 }
 
-// meta is the metadata of an object that is an hour old.
+// meta returns the metadata of an object that is an hour old.
 func meta(name string, owners ...metav1.OwnerReference) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace: namespace, Name: name, UID: types.UID(name + "-uid"), OwnerReferences: owners,
@@ -61,13 +61,13 @@ func by(kind, name string) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: version, Kind: kind, Name: name, UID: types.UID(name + "-uid"), Controller: ptr.To(true)}
 }
 
-// annotated gives an object an annotation.
+// annotated sets an annotation of an object.
 func annotated[T metav1.Object](object T, key, value string) T {
 	object.GetAnnotations()[key] = value
 	return object
 }
 
-// node returns a node of the pool m/a that is ready, has room and says nothing of its capacity type.
+// node returns a ready node of the pool m/a that has room and no capacity label.
 func node(name string, edits ...func(*v1.Node)) *v1.Node {
 	n := &v1.Node{
 		ObjectMeta: meta(name),
@@ -104,21 +104,21 @@ func inZone(zone string) func(*v1.Node) { return label(v1.LabelTopologyZone, zon
 
 func noPool(n *v1.Node) { delete(n.Labels, v1.LabelInstanceTypeStable) }
 
-// young: the node came into being just now.
+// young makes the node one that was created just now.
 func young(n *v1.Node) { n.CreationTimestamp = metav1.NewTime(began) }
 
 func taint(key string, effect v1.TaintEffect) func(*v1.Node) {
 	return func(n *v1.Node) { n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: key, Effect: effect}) }
 }
 
-// event: the cloud announces this with the condition of AKS.
+// event sets the AKS condition with which the cloud announces an event.
 func event(message string) func(*v1.Node) {
 	return func(n *v1.Node) {
 		n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: "VMEventScheduled", Status: v1.ConditionTrue, Message: message})
 	}
 }
 
-// silent: the node has not been ready for longer than a spot node may be.
+// silent makes the node not ready for longer than the limit for spot nodes.
 func silent(n *v1.Node) {
 	n.Status.Conditions[0].Status, n.Status.Conditions[0].LastTransitionTime = v1.ConditionUnknown, metav1.NewTime(began.Add(-time.Minute))
 }
@@ -142,12 +142,12 @@ func replicaSet(name string, replicas int32) *appsv1.ReplicaSet {
 	return &appsv1.ReplicaSet{ObjectMeta: meta(name), Spec: appsv1.ReplicaSetSpec{Replicas: &replicas}}
 }
 
-// web is the Deployment web, with one revision and pods of it on these nodes.
+// web returns the Deployment web, with one revision that has pods on these nodes.
 func web(replicas int32, on ...string) []runtime.Object {
 	return objects(deployment("web", replicas), revision("web", 1, replicas), pods(by("ReplicaSet", "web-1"), on...))
 }
 
-// webWith is web with an annotation on the Deployment.
+// webWith returns web with an annotation on the Deployment.
 func webWith(key, value string, replicas int32, on ...string) []runtime.Object {
 	all := web(replicas, on...)
 	annotated(all[0].(metav1.Object), key, value)
@@ -170,7 +170,7 @@ func job(name string, parallelism int32, edits ...func(*batchv1.JobSpec)) *batch
 	return j
 }
 
-// pod returns a pod of the profile that waits.
+// pod returns a pending pod of the profile.
 func pod(name string, edits ...func(*v1.Pod)) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: meta(name), Spec: v1.PodSpec{
 		SchedulerName: profile,
@@ -183,14 +183,14 @@ func pod(name string, edits ...func(*v1.Pod)) *v1.Pod {
 	return p
 }
 
-// podOf is a pod of an owner; its name begins with that of the owner.
+// podOf returns a pod of an owner. Its name starts with the owner's name.
 func podOf(owner metav1.OwnerReference, suffix string, edits ...func(*v1.Pod)) *v1.Pod {
 	p := pod(owner.Name+"-"+suffix, edits...)
 	p.OwnerReferences = []metav1.OwnerReference{owner}
 	return p
 }
 
-// pods are pods of an owner on nodes.
+// pods returns pods of an owner on these nodes.
 func pods(owner metav1.OwnerReference, nodes ...string) (all []runtime.Object) {
 	for i, name := range nodes {
 		all = append(all, podOf(owner, fmt.Sprintf("on%d", i), on(name)))
@@ -198,7 +198,7 @@ func pods(owner metav1.OwnerReference, nodes ...string) (all []runtime.Object) {
 	return all
 }
 
-// next is the pod of web's first revision that is to be placed.
+// next returns the pod of web's first revision that the components must place.
 func next(edits ...func(*v1.Pod)) *v1.Pod { return podOf(by("ReplicaSet", "web-1"), "next", edits...) }
 
 func on(node string) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.NodeName = node } }
@@ -215,7 +215,7 @@ func terminating(p *v1.Pod) {
 	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: began.Add(time.Minute)}, ptr.To(int64(60))
 }
 
-// released makes a pod of a ReplicaSet one that was released from it.
+// released turns a pod of a ReplicaSet into one that was released from it.
 func released(p *v1.Pod) *v1.Pod {
 	ref := metav1.GetControllerOfNoCopy(p)
 	text, err := json.Marshal(cluster.Release{ReplicaSet: ref.Name, ReplicaSetUID: ref.UID, Hash: "h", Reason: "heal", At: began})

@@ -26,7 +26,7 @@ import (
 	_ "github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config/scheme"
 )
 
-// scheduler is the plugins in the scheduler's own framework, with the scheduler's own cache.
+// scheduler has the plugins in the scheduler's own framework, with the scheduler's own cache.
 type scheduler struct {
 	*testing.T
 	framework framework.Framework
@@ -44,8 +44,8 @@ func newScheduler(t *testing.T, c *scenario) *scheduler {
 		queuesort.Name: queuesort.New, defaultbinder.Name: defaultbinder.New,
 		replicasafety.Name: replicasafety.New, spotpreference.Name: spotpreference.New,
 	}, profileOf(t, c.configuration()), frameworkruntime.WithClientSet(client), frameworkruntime.WithInformerFactory(factory),
-		frameworkruntime.WithSnapshotSharedLister(s.snapshot), frameworkruntime.WithPodNominator(nobody{}),
-		frameworkruntime.WithPodActivator(nobody{}), frameworkruntime.WithEventRecorder(events.NewFakeRecorder(100)))
+		frameworkruntime.WithSnapshotSharedLister(s.snapshot), frameworkruntime.WithPodNominator(noQueue{}),
+		frameworkruntime.WithPodActivator(noQueue{}), frameworkruntime.WithEventRecorder(events.NewFakeRecorder(100)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,8 @@ func newScheduler(t *testing.T, c *scenario) *scheduler {
 	return s
 }
 
-// profileOf returns the profile of a configuration as the scheduler reads it, with no plugin but ours and those that it cannot do without.
+// profileOf returns the profile of a configuration as the scheduler reads it. It contains only this
+// project's plugins and the plugins that every profile requires.
 func profileOf(t *testing.T, configuration string) *schedulerconfig.KubeSchedulerProfile {
 	t.Helper()
 	object, _, err := schedulerscheme.Codecs.UniversalDecoder().Decode([]byte(configuration), nil, nil)
@@ -85,19 +86,19 @@ func profileOf(t *testing.T, configuration string) *schedulerconfig.KubeSchedule
 	}
 }
 
-// nobody is nominated, and nobody is there to be woken.
-type nobody struct{}
+// noQueue has no nominated pods, and no pods to activate.
+type noQueue struct{}
 
-func (nobody) AddNominatedPod(klog.Logger, fwk.PodInfo, *fwk.NominatingInfo) {}
-func (nobody) DeleteNominatedPodIfExists(*v1.Pod)                            {}
-func (nobody) UpdateNominatedPod(klog.Logger, *v1.Pod, fwk.PodInfo)          {}
-func (nobody) NominatedPodsForNode(string) []fwk.PodInfo                     { return nil }
-func (nobody) Activate(klog.Logger, map[string]*v1.Pod)                      {}
+func (noQueue) AddNominatedPod(klog.Logger, fwk.PodInfo, *fwk.NominatingInfo) {}
+func (noQueue) DeleteNominatedPodIfExists(*v1.Pod)                            {}
+func (noQueue) UpdateNominatedPod(klog.Logger, *v1.Pod, fwk.PodInfo)          {}
+func (noQueue) NominatedPodsForNode(string) []fwk.PodInfo                     { return nil }
+func (noQueue) Activate(klog.Logger, map[string]*v1.Pod)                      {}
 
-// cycle is one scheduling cycle up to the scores.
+// cycle is a scheduling cycle up to the scores.
 type cycle struct {
 	state    fwk.CycleState
-	rejected string // by PreFilter, why; "" if it was not
+	rejected string // reason of the rejection by PreFilter; "" if it did not reject the pod
 	answers  answers
 	feasible []fwk.NodeInfo
 }
@@ -134,13 +135,13 @@ func (s *scheduler) try(pod *v1.Pod) *cycle {
 	return c
 }
 
-// waits is try of a pod that finds no node.
+// waits is try for a pod that fits on no node.
 func (s *scheduler) waits(pod *v1.Pod) {
 	s.Helper()
 	s.framework.RunPostFilterPlugins(s.Context(), s.try(pod).state, pod, framework.NewDefaultNodeToStatus())
 }
 
-// best returns the nodes with the highest score among the feasible ones.
+// best returns the nodes with the highest score among the feasible nodes.
 func (s *scheduler) best(pod *v1.Pod, c *cycle) (best []string) {
 	s.Helper()
 	if len(c.feasible) == 0 {
@@ -162,7 +163,7 @@ func (s *scheduler) best(pod *v1.Pod, c *cycle) (best []string) {
 	return best
 }
 
-// planned returns what the plugin planned by in a cycle.
+// planned returns the plugin's state in a cycle.
 func (c *cycle) planned(t *testing.T) *placement.State {
 	t.Helper()
 	state := placement.Read(c.state)

@@ -16,14 +16,14 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// elsewhere is the node that the pod stands on which the rebalancer is to replace. It takes no pods, and says nothing of its capacity type,
-// so that it does not make a cluster one whose nodes have labels.
+// elsewhere is the node that runs the pod to replace. It is cordoned and has no capacity label, so
+// the cluster does not count as one with labelled nodes.
 const elsewhere = "elsewhere"
 
-// noRoom is what Room says of a node that is closed, for whatever reason.
+// noRoom is the reason of Room for any rejected node.
 const noRoom = "no node has room for it"
 
-// rebalancing is what spot-controller plans with.
+// rebalancing is the planning state of spot-controller.
 type rebalancing struct {
 	*testing.T
 	client kubernetes.Interface
@@ -34,12 +34,12 @@ type rebalancing struct {
 
 func newRebalancing(t *testing.T, c *scenario) *rebalancing {
 	t.Helper()
-	standing := *c
-	standing.pod = c.pod.DeepCopy()
-	standing.pod.Spec.NodeName = elsewhere
-	standing.objects = append(slices.Clone(c.objects), node(elsewhere, func(n *v1.Node) { n.Spec.Unschedulable = true }, noPool))
+	running := *c
+	running.pod = c.pod.DeepCopy()
+	running.pod.Spec.NodeName = elsewhere
+	running.objects = append(slices.Clone(c.objects), node(elsewhere, func(n *v1.Node) { n.Spec.Unschedulable = true }, noPool))
 	policy, signals := c.readPolicy(t)
-	r := &rebalancing{T: t, client: standing.client(), pod: c.pod.Name, nodes: c.nodes()}
+	r := &rebalancing{T: t, client: running.client(), pod: c.pod.Name, nodes: c.nodes()}
 	factory := informers.NewSharedInformerFactory(r.client, 0)
 	var err error
 	if r.reader, err = cluster.NewReader(factory, policy, signals, profile, 0); err != nil {
@@ -49,7 +49,7 @@ func newRebalancing(t *testing.T, c *scenario) *rebalancing {
 	return r
 }
 
-// open cordons all nodes but some.
+// open cordons all nodes except the given ones.
 func (r *rebalancing) open(some ...string) {
 	r.Helper()
 	for _, name := range r.nodes {
@@ -62,10 +62,10 @@ func (r *rebalancing) open(some ...string) {
 			r.Fatal(err)
 		}
 	}
-	synctest.Wait() // until the informer has the nodes
+	synctest.Wait() // until the informer has observed the nodes
 }
 
-// replace asks where a replacement of the pod would be placed.
+// replace returns where a replacement of the pod would be placed.
 func (r *rebalancing) replace() (to, why string) {
 	r.Helper()
 	p, snapshot := r.find()
@@ -90,7 +90,7 @@ func (r *rebalancing) find() (*cluster.Pod, *cluster.Snapshot) {
 	return snapshot.Pods[i], snapshot
 }
 
-// answers asks for each node with all others closed.
+// answers evaluates each node with all others cordoned.
 func (r *rebalancing) answers() answers {
 	r.Helper()
 	all := answers{}
@@ -98,17 +98,17 @@ func (r *rebalancing) answers() answers {
 		r.open(name)
 		to, why := r.replace()
 		if to != "" && to != name {
-			r.Fatalf("the pod goes to %s, which is cordoned", to)
+			r.Fatalf("the pod would run on %s, which is cordoned", to)
 		}
 		if to == "" && why == "" {
-			r.Fatalf("the pod goes nowhere, and nothing says why")
+			r.Fatalf("the pod fits on no node, but the reason is empty")
 		}
 		all[name] = strings.TrimPrefix(why, "no node that the policy permits has room for it: ")
 	}
 	return all
 }
 
-// best returns where the pod goes if all nodes are open; "" for nowhere.
+// best returns the node of the pod if all nodes are open; "" for none.
 func (r *rebalancing) best() string {
 	r.Helper()
 	r.open(r.nodes...)

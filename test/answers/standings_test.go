@@ -19,14 +19,16 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
 )
 
-// standing is what each door says of one workload. A field that a door does not show is left at what the others say.
-type standing struct {
+// state is one component's view of a workload. A field that a component does not report has the
+// expected value.
+type state struct {
 	Deficit, OverBudget, Surplus, Misplaced int
 	Heals                                   bool
 	State                                   report.State
 }
 
-// The metrics of scheduler and extender (kube.Standings), kubectl spot status and the rebalancer say the same of whole workloads.
+// TestStandings shows that all components report the same about whole workloads: the metrics of
+// scheduler and extender (kube.Standings), kubectl spot status, and the rebalancer.
 func TestStandings(t *testing.T) {
 	nodes := objects(onDemand("od"), spot("sp"))
 	db := func(replicas int32, nodes ...string) []runtime.Object {
@@ -38,19 +40,19 @@ func TestStandings(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		objects []runtime.Object
-		want    standing
+		want    state
 	}{
-		"as it should be":               {objects(nodes, web(3, "od", "sp", "sp")), standing{State: report.OK}},
-		"over budget":                   {objects(nodes, web(3, "sp", "sp", "sp")), standing{Deficit: 1, OverBudget: 1, Heals: true, State: report.BelowFloor}},
-		"surplus":                       {objects(nodes, web(3, "od", "od", "sp")), standing{Surplus: 1, State: report.OK}},
-		"ordinals as they should be":    {objects(nodes, db(3, "od", "sp", "sp")), standing{State: report.OK}},
-		"an ordinal beyond the floor":   {objects(nodes, db(3, "od", "od", "sp")), standing{Surplus: 1, State: report.OK}},
-		"the floor is an other ordinal": {objects(nodes, db(3, "sp", "od", "sp")), standing{Deficit: 1, OverBudget: 1, Surplus: 1, Misplaced: 1, Heals: true, State: report.BelowFloor}},
-		"all ordinals on spot":          {objects(nodes, db(2, "sp", "sp")), standing{Deficit: 1, OverBudget: 1, Misplaced: 1, Heals: true, State: report.BelowFloor}},
+		"floor met":                   {objects(nodes, web(3, "od", "sp", "sp")), state{State: report.OK}},
+		"over budget":                 {objects(nodes, web(3, "sp", "sp", "sp")), state{Deficit: 1, OverBudget: 1, Heals: true, State: report.BelowFloor}},
+		"surplus":                     {objects(nodes, web(3, "od", "od", "sp")), state{Surplus: 1, State: report.OK}},
+		"floor met by its ordinals":   {objects(nodes, db(3, "od", "sp", "sp")), state{State: report.OK}},
+		"an ordinal beyond the floor": {objects(nodes, db(3, "od", "od", "sp")), state{Surplus: 1, State: report.OK}},
+		"floor on the wrong ordinal":  {objects(nodes, db(3, "sp", "od", "sp")), state{Deficit: 1, OverBudget: 1, Surplus: 1, Misplaced: 1, Heals: true, State: report.BelowFloor}},
+		"all ordinals on spot":        {objects(nodes, db(2, "sp", "sp")), state{Deficit: 1, OverBudget: 1, Misplaced: 1, Heals: true, State: report.BelowFloor}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				// All pods are ready and old: nothing but its place has a pod moved.
+				// All pods are ready and old, so only its node can be a reason to move a pod.
 				for _, object := range test.objects {
 					if pod, ok := object.(*v1.Pod); ok {
 						pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{Type: v1.PodReady, Status: v1.ConditionTrue})
@@ -83,7 +85,7 @@ func TestStandings(t *testing.T) {
 				same(t, "kubectl spot status", test.want, shown)
 				w := snapshot.Workloads[0]
 				at := w.Standing()
-				same(t, "the controller's snapshot", test.want, standing{at.FloorDeficit, at.OverBudget, at.Surplus, len(at.Misplaced), at.Heals > 0, test.want.State})
+				same(t, "the controller's snapshot", test.want, state{at.FloorDeficit, at.OverBudget, at.Surplus, len(at.Misplaced), at.Heals > 0, test.want.State})
 				moves := rebalance.NewPlanner(rebalance.Settings{Heal: true, MaxMoves: 1}).Plan(snapshot, cluster.NewRoom(snapshot))
 				moved := test.want
 				moved.Heals = len(moves) > 0
@@ -93,8 +95,8 @@ func TestStandings(t *testing.T) {
 	}
 }
 
-// ofMetrics returns what the metrics say of the one workload.
-func ofMetrics(t *testing.T, owners *kube.Owners, snapshot *cluster.Snapshot, want standing) standing {
+// ofMetrics returns the state that the metrics report for the only workload.
+func ofMetrics(t *testing.T, owners *kube.Owners, snapshot *cluster.Snapshot, want state) state {
 	t.Helper()
 	var pods []*v1.Pod
 	for _, p := range snapshot.Pods {

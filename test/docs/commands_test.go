@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestCommandsExist looks up the make targets, paths, programs and flags that a reader is told to use.
+// TestCommandsExist checks the make targets, paths, programs and flags that the pages name.
 func TestCommandsExist(t *testing.T) {
 	var targets []string
 	for _, match := range regexp.MustCompile(`(?m)^([a-z-]+):`).FindAllStringSubmatch(read(t, "Makefile"), -1) {
@@ -36,12 +36,13 @@ func TestCommandsExist(t *testing.T) {
 			for _, match := range path.FindAllStringSubmatch(line, -1) {
 				file := match[1]
 				if strings.HasPrefix(file, "bin/") {
-					// Built, so perhaps not there; the first part of the name is what the build knows.
+					// The file exists only after a build, so check that the build knows the first
+					// part of its name.
 					if found["bin"]++; !strings.Contains(makes, strings.Join(strings.Split(file, "/")[:2], "/")) {
 						t.Errorf("%s: %q: nothing builds %s", page.file, line, file)
 					}
 				} else if found["path"]++; !exists(file) {
-					t.Errorf("%s: %q: there is no %s", page.file, line, file)
+					t.Errorf("%s: %q: %s does not exist", page.file, line, file)
 				}
 			}
 			if program, _, _ := strings.Cut(line, " "); regexp.MustCompile(`^bin/[\w-]+$`).MatchString(program) {
@@ -54,9 +55,9 @@ func TestCommandsExist(t *testing.T) {
 			}
 		}
 	}
-	for what, atLeast := range map[string]int{"make": 15, "path": 20, "bin": 5, "flag": 3} {
-		if found[what] < atLeast {
-			t.Errorf("found %d times %s, expected at least %d: this test looks for the wrong thing", found[what], what, atLeast)
+	for kind, atLeast := range map[string]int{"make": 15, "path": 20, "bin": 5, "flag": 3} {
+		if found[kind] < atLeast {
+			t.Errorf("found %d %s, expected at least %d: the expressions of this test match too little", found[kind], kind, atLeast)
 		}
 	}
 }
@@ -66,7 +67,8 @@ func exists(file string) bool {
 	return err == nil
 }
 
-// help returns what a program of ours that make build built says of its flags; with its subcommand, if the words have one.
+// help returns the help text of a program that make build built. If the words contain a subcommand,
+// it is the help text of the subcommand.
 func help(t *testing.T, words []string) string {
 	t.Helper()
 	args := []string{"--help"}
@@ -80,7 +82,8 @@ func help(t *testing.T, words []string) string {
 	return string(out)
 }
 
-// TestConfigurationIsCheckedOffline runs the command that docs/install.md gives to check a configuration without a cluster.
+// TestConfigurationIsCheckedOffline runs the command in docs/install.md that checks a configuration
+// without a cluster.
 func TestConfigurationIsCheckedOffline(t *testing.T) {
 	command := regexp.MustCompile(`(?m)^bin/spot-aware-scheduler --config=\S+ (.*)$`).FindStringSubmatch(read(t, "docs/install.md"))
 	if command == nil {
@@ -99,7 +102,7 @@ func TestConfigurationIsCheckedOffline(t *testing.T) {
 		args := append([]string{"--config=" + file}, strings.Fields(command[1])...)
 		out, err := exec.Command(filepath.Join(root, "bin/spot-aware-scheduler"), args...).CombinedOutput()
 		if (err != nil) != (want != "") || !strings.Contains(string(out), want) {
-			t.Errorf("%v: %v, want an error that has %q\n%s", args, err, want, out)
+			t.Errorf("%v: %v, want an error that contains %q\n%s", args, err, want, out)
 		}
 	}
 }

@@ -1,4 +1,5 @@
-// Package docs holds the documentation to the code: what users look up by name is there.
+// Package docs checks the documentation against the code: it must contain the names that users look
+// up.
 package docs
 
 import (
@@ -14,10 +15,11 @@ import (
 func TestNamesAreDocumented(t *testing.T) {
 	for name, test := range map[string]struct {
 		code, doc string
-		// names finds the names in the code; as makes of one what the documentation must hold.
+		// names matches the names in the code. as is the text that the documentation must contain,
+		// with the name for %.
 		names *regexp.Regexp
 		as    string
-		// atLeast guards against an expression that finds nothing.
+		// atLeast detects an expression that matches nothing.
 		atLeast int
 	}{
 		"event reasons": {"pkg/kube/events.go", "docs/events.md", regexp.MustCompile(`Reason\w+ = "(\w+)"`), "`%`", 6},
@@ -38,7 +40,7 @@ func TestNamesAreDocumented(t *testing.T) {
 			code, doc := read(t, test.code), read(t, test.doc)
 			names := test.names.FindAllStringSubmatch(code, -1)
 			if len(names) < test.atLeast {
-				t.Fatalf("%s: found %d names, expected at least %d: this test looks for the wrong thing", test.code, len(names), test.atLeast)
+				t.Fatalf("%s: found %d names, expected at least %d: the expression matches too little", test.code, len(names), test.atLeast)
 			}
 			for _, match := range names {
 				if want := strings.ReplaceAll(test.as, "%", match[1]); !strings.Contains(doc, want) {
@@ -49,7 +51,7 @@ func TestNamesAreDocumented(t *testing.T) {
 	}
 }
 
-// TestMessagesAreReal finds for each message that a page explains the words in the code that make it.
+// TestMessagesAreReal checks that the code contains each message that a page explains.
 func TestMessagesAreReal(t *testing.T) {
 	literal, verb := regexp.MustCompile(`"(?:[^"\\\n]|\\.)*"`), regexp.MustCompile(`%[dsq]`)
 	var made []*regexp.Regexp
@@ -69,12 +71,12 @@ func TestMessagesAreReal(t *testing.T) {
 		for _, message := range page.messages() {
 			found++
 			if !slices.ContainsFunc(made, func(m *regexp.Regexp) bool { return m.MatchString(message) }) {
-				t.Errorf("%s: no code says %q", page.file, message)
+				t.Errorf("%s: the code does not contain %q", page.file, message)
 			}
 		}
 	}
 	if found < 10 {
-		t.Errorf("found %d messages, expected at least 10: this test looks for the wrong thing", found)
+		t.Errorf("found %d messages, expected at least 10: the expressions match too little", found)
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/apis/config/validation"
 )
 
-// TestKubeadmConfiguration makes kube-scheduler's configuration as docs/install.md has it made on a kubeadm cluster, and reads it as
-// kube-scheduler does.
+// TestKubeadmConfiguration runs the commands with which docs/install.md creates the configuration
+// of kube-scheduler on a kubeadm cluster. It decodes the result like kube-scheduler.
 func TestKubeadmConfiguration(t *testing.T) {
 	page := parse("docs/install.md", read(t, "docs/install.md"))
 	var commands []string
@@ -26,7 +26,7 @@ func TestKubeadmConfiguration(t *testing.T) {
 		}
 	}
 	if len(commands) != 2 {
-		t.Fatalf("docs/install.md makes config.yaml by %q, expected two commands: this test looks for the wrong thing", commands)
+		t.Fatalf("docs/install.md creates config.yaml with %q, expected two commands", commands)
 	}
 	dir := t.TempDir()
 	config, err := filepath.Abs(filepath.Join(root, "config"))

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestLinks follows every link that stays in the checkout, to the heading.
+// TestLinks checks every link within the repository, including its heading.
 func TestLinks(t *testing.T) {
 	headings := map[string][]string{}
 	all := pages(t)
@@ -39,11 +39,11 @@ func TestLinks(t *testing.T) {
 		}
 	}
 	if found < 30 {
-		t.Errorf("found %d links, expected at least 30: this test looks for the wrong thing", found)
+		t.Errorf("found %d links, expected at least 30: the expression matches too little", found)
 	}
 }
 
-// headings returns the anchors that a page's headings get.
+// headings returns the anchors of a page's headings.
 func (p *page) headings() []string {
 	dropped := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 	var anchors []string

@@ -11,8 +11,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The garbage collector works harder before the kernel kills the process: what is not heap, such as the program itself, must fit between
-// GOMEMLIMIT and the container's limit, and most of the memory that is paid for must be of use.
+// TestMemoryLimits checks GOMEMLIMIT against the container's memory limit. The garbage collector
+// must work harder before the kernel kills the process. So memory outside the heap, such as the
+// program itself, must fit between the two values. GOMEMLIMIT must also not waste most of the
+// requested memory.
 func TestMemoryLimits(t *testing.T) {
 	files, err := filepath.Glob("../../manifests/components/*/deployment.yaml")
 	if err != nil {
@@ -35,7 +37,7 @@ func TestMemoryLimits(t *testing.T) {
 				if env.Name != "GOMEMLIMIT" {
 					continue
 				}
-				// Go writes MiB where Kubernetes writes Mi.
+				// Go writes MiB for the Mi of Kubernetes.
 				quantity, err := resource.ParseQuantity(strings.TrimSuffix(env.Value, "B"))
 				if err != nil {
 					t.Fatalf("%s: GOMEMLIMIT: %v", file, err)
@@ -43,11 +45,11 @@ func TestMemoryLimits(t *testing.T) {
 				collector = float64(quantity.Value())
 			}
 			if collector < 0.8*limit || collector > 0.9*limit || limit == 0 {
-				t.Errorf("%s: container %s has GOMEMLIMIT %.0f and limits.memory %.0f; want 80 to 90 %% of it", file, c.Name, collector, limit)
+				t.Errorf("%s: container %s has GOMEMLIMIT %.0f and limits.memory %.0f; want 80 to 90 %% of the limit", file, c.Name, collector, limit)
 			}
 		}
 	}
 	if checked < 3 {
-		t.Errorf("%d containers were checked, want those of scheduler, controller and extender", checked)
+		t.Errorf("%d containers were checked, want scheduler, controller and extender", checked)
 	}
 }

@@ -10,18 +10,18 @@ import (
 
 const root = "../.."
 
-// page is a Markdown file, taken apart.
+// page is a parsed Markdown file.
 type page struct {
-	// file is its path in the checkout.
+	// file is its path in the repository.
 	file  string
-	lines []string // outside of code blocks
+	lines []string // lines outside of code blocks
 	// blocks are its code blocks.
 	blocks []block
 }
 
 type block struct{ language, text string }
 
-// pages returns what a reader of the project reads: README, CONTRIBUTING and docs.
+// pages returns the pages for readers of the project: README, CONTRIBUTING and docs.
 func pages(t *testing.T) []page {
 	t.Helper()
 	files := []string{"README.md", "CONTRIBUTING.md"}
@@ -67,7 +67,7 @@ func parse(file, text string) page {
 
 var span = regexp.MustCompile("`([^`]+)`")
 
-// code returns the lines of all code blocks and the code spans: what a reader types or looks up.
+// code returns the lines of all code blocks and the code spans, which readers type or look up.
 func (p *page) code() []string {
 	var code []string
 	for _, b := range p.blocks {
@@ -81,7 +81,7 @@ func (p *page) code() []string {
 	return code
 }
 
-// messages returns the code spans of the first column of tables that are headed "message".
+// messages returns the code spans in the first column of tables with the heading "message".
 func (p *page) messages() []string {
 	var messages []string
 	in := false

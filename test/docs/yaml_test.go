@@ -19,7 +19,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 )
 
-// TestYAML reads every YAML block as whoever it is for would, with nothing unknown in it.
+// TestYAML decodes every YAML block strictly, like the program that reads it.
 func TestYAML(t *testing.T) {
 	read := map[string]int{}
 	for _, page := range pages(t) {
@@ -37,12 +37,12 @@ func TestYAML(t *testing.T) {
 	}
 	for _, kind := range []string{"args", "Kustomization", "Deployment"} {
 		if read[kind] == 0 {
-			t.Errorf("found no %s in %v: this test looks for the wrong thing", kind, read)
+			t.Errorf("found no %s in %v: this test recognizes too few documents", kind, read)
 		}
 	}
 }
 
-// decode returns what a document is and what is wrong with it.
+// decode returns the kind of a document, and an error if it is invalid.
 func decode(t *testing.T, document string) (kind string, err error) {
 	var head struct {
 		Kind string `json:"kind"`
@@ -57,7 +57,8 @@ func decode(t *testing.T, document string) (kind string, err error) {
 		_, err := controller.Read([]byte(document))
 		return head.Kind, err
 	case head.Kind == "CapacityBuffer":
-		// Its Go types are in no module of this project. test/autoscaler has Karpenter read such an object.
+		// No module of this project contains its Go types. In test/autoscaler, Karpenter reads such
+		// an object.
 		var buffer struct {
 			metav1.TypeMeta   `json:",inline"`
 			metav1.ObjectMeta `json:"metadata"`
@@ -91,7 +92,8 @@ func decode(t *testing.T, document string) (kind string, err error) {
 	}
 }
 
-// strictly decodes an object as the API server does for a client that wants unknown fields refused, with defaults.
+// strictly decodes an object with strict field validation, like the API server, and applies
+// defaults.
 func strictly(scheme *runtime.Scheme, document string) (runtime.Object, error) {
 	object, _, err := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer().Decode([]byte(document), nil, nil)
 	if err == nil {
@@ -100,7 +102,7 @@ func strictly(scheme *runtime.Scheme, document string) (runtime.Object, error) {
 	return object, err
 }
 
-// build runs kubectl over a kustomization that stands in a folder beside the clone.
+// build runs kubectl on a kustomization in a folder beside the clone.
 func build(t *testing.T, kustomization string) error {
 	beside := t.TempDir()
 	clone, err := filepath.Abs(root)
@@ -127,14 +129,14 @@ func build(t *testing.T, kustomization string) error {
 	if err != nil {
 		return fmt.Errorf("kubectl kustomize: %w (make tools builds it)\n%s", err, out)
 	}
-	// What the overlay says must arrive in what is applied.
-	for says, want := range map[string]string{
+	// The result must contain the effect of each part of the overlay.
+	for field, want := range map[string]string{
 		"newName:": "image: registry.example/spot-aware-scheduler:v1\n", "configMapGenerator:": "# mine\n",
 		"newName: registry.example/spot-controller": "image: registry.example/spot-controller:v1\n", "- controller-config.yaml": "# mine too\n",
 		"patches:": "schedulerName: spot-aware-scheduler\n",
 	} {
-		if strings.Contains(kustomization, says) && !strings.Contains(string(out), want) {
-			return fmt.Errorf("says %s, but what it builds has no %q", says, want)
+		if strings.Contains(kustomization, field) && !strings.Contains(string(out), want) {
+			return fmt.Errorf("the overlay has %s, but the result does not contain %q", field, want)
 		}
 	}
 	return nil

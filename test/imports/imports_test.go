@@ -1,4 +1,4 @@
-// Package imports holds the project to its own map: which packages may know which.
+// Package imports enforces the project's package map: which packages may import which.
 package imports
 
 import (
@@ -14,29 +14,30 @@ import (
 
 const module = "github.com/spot-aware-scheduler/spot-aware-scheduler"
 
-// rules say, for the packages under a folder, which imports (by prefix) they must not have. Tests may import what they like.
+// rules list the imports, by prefix, that the packages under a folder must not have. Tests are
+// exempt.
 var rules = []struct {
 	under     []string
 	forbidden []string
 	why       string
 }{
 	{[]string{"pkg/decision"}, []string{"k8s.io", "sigs.k8s.io", "github.com", "golang.org"}, "the core is pure: standard library only"},
-	{[]string{"pkg/kube"}, []string{module + "/pkg/plugins", module + "/pkg/apis", module + "/pkg/lab", "k8s.io/kubernetes"}, "kube stands below everything but decision"},
+	{[]string{"pkg/kube"}, []string{module + "/pkg/plugins", module + "/pkg/apis", module + "/pkg/lab", "k8s.io/kubernetes"}, "only decision is below kube"},
 	{[]string{"pkg/plugins/replicasafety"}, []string{module + "/pkg/plugins/spotpreference", module + "/pkg/plugins/gang"}, "plugins do not import each other"},
 	{[]string{"pkg/plugins/spotpreference"}, []string{module + "/pkg/plugins/replicasafety", module + "/pkg/plugins/gang"}, "plugins do not import each other"},
-	{[]string{"pkg/plugins/gang"}, []string{module + "/pkg/plugins", module + "/pkg/decision"}, "it adds to Coscheduling and knows nothing of spot"},
+	{[]string{"pkg/plugins/gang"}, []string{module + "/pkg/plugins", module + "/pkg/decision"}, "gang extends Coscheduling and is independent of spot"},
 	{[]string{"pkg/lab", "cmd/spot-lab", "pkg/plugins"}, []string{"k8s.io/kubernetes"}, "a cold build of Kubernetes takes minutes: only cmd/scheduler and pkg/apis/config/scheme need it"},
 	{[]string{"cmd/controller", "pkg/apis/controller", "pkg/apis/scalar", "pkg/lease", "pkg/daemon", "pkg/cluster", "pkg/gating", "pkg/interruption", "pkg/migration", "pkg/protection", "pkg/rebalance"},
-		[]string{"k8s.io/kubernetes", module + "/pkg/plugins", module + "/pkg/lab"}, "the controller knows the policy, and not the scheduler"},
+		[]string{"k8s.io/kubernetes", module + "/pkg/plugins", module + "/pkg/lab"}, "the controller depends on the policy, not on the scheduler"},
 	{[]string{"cmd/scheduler", "pkg/plugins", "pkg/gating", "pkg/withdrawal"},
-		[]string{module + "/pkg/cluster", module + "/pkg/migration", module + "/pkg/protection"}, "the scheduler does not know the controller"},
+		[]string{module + "/pkg/cluster", module + "/pkg/migration", module + "/pkg/protection"}, "the scheduler does not depend on the controller"},
 	{[]string{"cmd/kubectl-spot", "pkg/survey", "pkg/report", "pkg/instances"},
-		[]string{"k8s.io/kubernetes", module + "/pkg/plugins", module + "/pkg/lab", "sigs.k8s.io/controller-runtime"}, "kubectl spot asks the core, and is small"},
+		[]string{"k8s.io/kubernetes", module + "/pkg/plugins", module + "/pkg/lab", "sigs.k8s.io/controller-runtime"}, "kubectl spot uses only the core, which keeps it small"},
 	{[]string{"pkg/survey", "pkg/report"}, []string{"k8s.io/cli-runtime", "github.com/spf13/cobra"}, "answers are values: cmd/kubectl-spot prints them"},
 	{[]string{"cmd/extender", "pkg/extender", "pkg/takeover"}, []string{"k8s.io/kubernetes", module + "/pkg/plugins", module + "/pkg/lab"},
-		"the extender knows the policy, and no scheduler"},
-	{[]string{"pkg/plugins/placement", "pkg/plugins/replicasafety", "pkg/plugins/spotpreference"}, []string{"sigs.k8s.io/scheduler-plugins"}, "it needs Kubernetes: only gang is built upon it"},
-	{[]string{"pkg", "cmd"}, []string{module + "/test"}, "the product does not know its tests"},
+		"the extender depends on the policy, not on a scheduler"},
+	{[]string{"pkg/plugins/placement", "pkg/plugins/replicasafety", "pkg/plugins/spotpreference"}, []string{"sigs.k8s.io/scheduler-plugins"}, "it requires k8s.io/kubernetes: only gang uses it"},
+	{[]string{"pkg", "cmd"}, []string{module + "/test"}, "the product does not depend on its tests"},
 	{[]string{"test/audit"}, []string{module + "/pkg/decision", module + "/pkg/kube", module + "/pkg/plugins", module + "/pkg/apis"}, "the auditor is a second opinion"},
 }
 
@@ -80,7 +81,7 @@ func TestImports(t *testing.T) {
 		t.Fatal(err)
 	}
 	if files == 0 {
-		t.Fatal("no Go file found: this test looks in the wrong place")
+		t.Fatal("no Go file found: the root folder is wrong")
 	}
 }
 

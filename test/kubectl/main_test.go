@@ -1,5 +1,6 @@
-// Package kubectl runs the built kubectl-spot against a real control plane: that it foresees what happens when nodes go, that the rights that
-// ship are enough and the least, and how long it takes on a large cluster. KWOK stands in for kubelets.
+// Package kubectl runs the built kubectl-spot against a real control plane, with kubelets simulated
+// by KWOK. It checks that kubectl-spot predicts the effect of lost nodes, that the shipped rights
+// are sufficient and minimal, and its speed on a large cluster.
 package kubectl
 
 import (
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// result is what a run of kubectl-spot printed, and what it took.
+// result is the output of a run of kubectl-spot, and its resource usage.
 type result struct {
 	out, err string
 	status   int
@@ -39,7 +40,7 @@ type result struct {
 	maxRSS   int64 // bytes
 }
 
-// spot runs kubectl-spot as it was built.
+// spot runs the built kubectl-spot.
 func spot(t *testing.T, cp *lab.ControlPlane, args ...string) result {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), filepath.Join(cp.Root, "bin", "kubectl-spot"), append(args, "--kubeconfig="+cp.Kubeconfig)...)
@@ -59,7 +60,7 @@ func spot(t *testing.T, cp *lab.ControlPlane, args ...string) result {
 	return r
 }
 
-// answer runs kubectl-spot, which must do without a warning, and decodes the JSON that it prints.
+// answer runs kubectl-spot, which must print no warning, and decodes the JSON output.
 func answer(t *testing.T, into any, args ...string) {
 	t.Helper()
 	r := spot(t, controlPlane, append(args, "-o", "json")...)
@@ -71,7 +72,7 @@ func answer(t *testing.T, into any, args ...string) {
 	}
 }
 
-// shippedConfig is the scheduler's configuration that ships.
+// shippedConfig returns the file name of the scheduler's shipped configuration.
 func shippedConfig() string {
 	return filepath.Join(controlPlane.Root, "config", "scheduler-config.yaml")
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// viewer is somebody of the group that the overlay grants its roles to, and stranger is nobody.
+// viewer is in the group to which the overlay grants its roles. stranger has no rights.
 var (
 	viewer   = []string{"--as=viewer", "--as-group=spot-viewers", "--as-group=system:authenticated"}
 	stranger = []string{"--as=stranger", "--as-group=system:authenticated"}
@@ -34,7 +34,8 @@ func kubectl(t *testing.T, input string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// install applies the roles, and what the scheduler's overlay has that they are about: its Deployment and its configuration.
+// install applies the roles, and the Deployment and configuration of the scheduler to which they
+// refer.
 func install(t *testing.T) {
 	t.Helper()
 	root := controlPlane.Root
@@ -45,14 +46,14 @@ func install(t *testing.T) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
-	// Nobody is to run those pods here.
+	// These pods must not run in this test.
 	out, err := kubectl(t, "", "-n", "kube-system", "scale", "deployment", "--all", "--replicas=0")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 }
 
-// commands are all that there are, as they are asked with every right.
+// commands returns the arguments of all commands, as a user with every right runs them.
 func commands(namespace string) map[string][]string {
 	return map[string][]string{
 		"status":        {"status", "-n", namespace},
@@ -64,16 +65,17 @@ func commands(namespace string) map[string][]string {
 	}
 }
 
-// TestRights runs every command with the rights that ship, with none, and with each of them taken away in turn.
+// TestRights runs every command with the shipped rights, without rights, and with each right
+// removed in turn.
 func TestRights(t *testing.T) {
 	install(t)
 	namespace := start(t)
-	// Its priority is known only by the classes, which rules may ask for.
+	// Only its PriorityClass determines its priority, to which rules can refer.
 	must(t, app{kind: "StatefulSet"}.create(t, namespace, "idle"))
 	for name, args := range commands(namespace) {
 		t.Run(name, func(t *testing.T) {
 			if r := spot(t, controlPlane, append(args, viewer...)...); r.status != 0 || r.err != "" || r.out == "" {
-				t.Errorf("with the rights that ship: exit status %d, %q\n%s", r.status, r.out, r.err)
+				t.Errorf("with the shipped rights: exit status %d, %q\n%s", r.status, r.out, r.err)
 			}
 			r := spot(t, controlPlane, append(args, stranger...)...)
 			if r.status != 1 || r.out != "" || !strings.Contains(r.err, `cannot list resource "pods"`) || !strings.Contains(r.err, "spot-viewer") {
@@ -93,14 +95,15 @@ func TestRights(t *testing.T) {
 			t.Errorf("may get secrets: %s", out)
 		}
 	})
-	t.Run("none too many", func(t *testing.T) { eachRightCounts(t, namespace) })
+	t.Run("every right is needed", func(t *testing.T) { eachRightCounts(t, namespace) })
 	t.Run("one namespace", func(t *testing.T) { oneNamespace(t, namespace) })
 }
 
-// partial is the exit status of an answer without something that could not be read.
+// partial is the exit status of an answer that lacks data that could not be read.
 const partial = 3
 
-// eachRightCounts takes away each right of the ClusterRole and sees a command answer in part or complete less.
+// eachRightCounts removes each right of the ClusterRole. A command must then give only a partial
+// answer, or complete fewer names.
 func eachRightCounts(t *testing.T, namespace string) {
 	ctx := t.Context()
 	roles := client.RbacV1().ClusterRoles()
@@ -138,17 +141,17 @@ func eachRightCounts(t *testing.T, namespace string) {
 			}))
 			if resource == "namespaces" {
 				if r := spot(t, controlPlane, append([]string{"__complete"}, append(viewer, "status", "-n", "")...)...); strings.Contains(r.out, namespace) {
-					t.Errorf("namespaces are completed without the right to list them: it is one too many")
+					t.Errorf("namespaces are completed without the right to list them, so the right is not needed")
 				}
 				continue
 			}
 			r := spot(t, controlPlane, explain...)
 			want := partial
 			if resource == "pods" || resource == "replicasets" || resource == "deployments" {
-				want = 1 // then nobody knows of deploy/web
+				want = 1 // without these, deploy/web is unknown
 			}
 			if r.status != want || !strings.Contains(r.err, fmt.Sprintf("cannot list resource %q", resource)) {
-				t.Errorf("exit status %d, want %d: nothing is missed without the right to list %s, or it is one too many\n%s",
+				t.Errorf("exit status %d, want %d: the right to list %s may not be needed\n%s",
 					r.status, want, resource, r.err)
 			}
 		}
@@ -162,14 +165,15 @@ func eachRightCounts(t *testing.T, namespace string) {
 	}))
 }
 
-// byPriority returns a file with the configuration that ships and a rule that asks for the priority of pods.
+// byPriority returns a file with the shipped configuration and a rule that refers to the priority
+// of pods.
 func byPriority(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(shippedConfig())
 	must(t, err)
 	const floor = "minOnDemand: 1\n"
 	if !strings.Contains(string(text), floor) {
-		t.Fatalf("the configuration that ships has no %s", floor)
+		t.Fatalf("the shipped configuration has no %s", floor)
 	}
 	file := filepath.Join(t.TempDir(), "policy.yaml")
 	rule := "      rules: [{name: important, minPriority: 1000000, minOnDemand: 2}]\n"
@@ -177,7 +181,8 @@ func byPriority(t *testing.T) string {
 	return file
 }
 
-// oneNamespace gives somebody the ClusterRole in one namespace only, and then that of nodes too.
+// oneNamespace grants a user the ClusterRole in a single namespace, and then the ClusterRole for
+// nodes too.
 func oneNamespace(t *testing.T, namespace string) {
 	if out, err := kubectl(t, "", "create", "rolebinding", "tenant", "-n", namespace, "--clusterrole=spot-viewer", "--user=tenant"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -192,11 +197,11 @@ func oneNamespace(t *testing.T, namespace string) {
 	r := spot(t, controlPlane, append([]string{"status", "-n", namespace}, tenant...)...)
 	for _, want := range []string{`cannot list resource "nodes"`, "which pods run on spot is unknown", "the defaults are assumed: minOnDemand=1", "spot-viewer"} {
 		if !strings.Contains(r.err, want) {
-			t.Errorf("no warning has %q:\n%s", want, r.err)
+			t.Errorf("no warning contains %q:\n%s", want, r.err)
 		}
 	}
 	if !strings.Contains(r.out, "deployment/web") || !strings.Contains(r.out, "?") {
-		t.Errorf("expected deployment/web, and ? for what is not known:\n%s", r.out)
+		t.Errorf("expected deployment/web, and ? for unknown values:\n%s", r.out)
 	}
 	if r := spot(t, controlPlane, append([]string{"status", "-A"}, tenant...)...); r.status != 1 || !strings.Contains(r.err, "-n NAMESPACE") {
 		t.Errorf("-A: exit status %d\n%s", r.status, r.err)
@@ -225,7 +230,7 @@ func oneNamespace(t *testing.T, namespace string) {
 	}
 }
 
-// TestPlugin runs it through kubectl, and in a cluster that has nothing to tell of.
+// TestPlugin runs the plugin through kubectl, in a cluster without nodes or workloads.
 func TestPlugin(t *testing.T) {
 	if out, err := kubectl(t, "", "spot", "status", "-n", v1.NamespaceDefault, "--scheduler-config", shippedConfig()); err != nil ||
 		out != "No workload in namespace default opts in: no pod there has schedulerName spot-aware-scheduler. docs/opt-in.md explains how; "+

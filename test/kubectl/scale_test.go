@@ -19,20 +19,21 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// What every command may take on a cluster of 5,000 nodes and 50,000 pods, on 2 cores that the API server and etcd share with it.
+// Limits of every command on a cluster of 5,000 nodes and 50,000 pods, on 2 cores that it shares
+// with the API server and etcd.
 const (
 	within    = 6 * time.Second
 	mostBytes = 1 << 30
 )
 
-// perApp is how many pods a Deployment has.
+// perApp is the number of pods of a Deployment.
 const perApp = 10
 
-// TestScale asks on a cluster of a tenth of the size; TestLongScale on all of it. The objects are made through the API, bound as they are
-// made: no scheduler and no controller runs.
+// TestScale uses a cluster of a tenth of the size of TestLongScale. The test creates the objects
+// through the API, with pods already bound. Neither a scheduler nor a controller runs.
 func TestScale(t *testing.T) { scale(t, 500) }
 
-// scale makes so many nodes, ten pods for each, and runs every command.
+// scale creates nodes, with ten pods for each, and runs every command.
 func scale(t *testing.T, nodes int) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
@@ -46,7 +47,7 @@ func scale(t *testing.T, nodes int) {
 	began := time.Now()
 	must(t, fill(ctx, cp, nodes))
 	config := cp.Root + "/config/scheduler-config.yaml"
-	t.Logf("%d nodes and %d pods of %d bytes made in %s", nodes, nodes*10, podSize(t, cp), time.Since(began).Round(time.Second))
+	t.Logf("%d nodes and %d pods of %d bytes created in %s", nodes, nodes*10, podSize(t, cp), time.Since(began).Round(time.Second))
 	for _, args := range [][]string{
 		{"status", "-A"},
 		{"nodes"},
@@ -55,7 +56,7 @@ func scale(t *testing.T, nodes int) {
 		{"what-if", "--policy", config, "--lose", "zone=zone-a", "-A", "-o", "json"},
 		{"savings"},
 	} {
-		// The best of three: what else the machine does is not what is measured.
+		// The best of three runs, to exclude other load on the machine.
 		var best result
 		for range 3 {
 			r := spot(t, cp, append(args, "--scheduler-config", config)...)
@@ -73,7 +74,7 @@ func scale(t *testing.T, nodes int) {
 	}
 }
 
-// podSize is how many bytes the API server sends of one pod.
+// podSize returns the size of a pod in the API server's response, in bytes.
 func podSize(t *testing.T, cp *lab.ControlPlane) int {
 	t.Helper()
 	config := cp.Config()
@@ -85,7 +86,8 @@ func podSize(t *testing.T, cp *lab.ControlPlane) int {
 	return len(data)
 }
 
-// fill makes nodes, a third of them on-demand, in ten pools, and Deployments whose pods stand on them.
+// fill creates nodes in ten pools, and Deployments with pods bound to the nodes. A third of the
+// nodes is on-demand.
 func fill(ctx context.Context, cp *lab.ControlPlane, nodes int) error {
 	config := cp.Config()
 	config.ContentType = runtime.ContentTypeProtobuf
@@ -103,7 +105,7 @@ func fill(ctx context.Context, cp *lab.ControlPlane, nodes int) error {
 		if i%3 == 0 {
 			spec.Capacity = lab.OnDemand
 		}
-		for j := range 15 { // what clouds and their agents put on nodes
+		for j := range 15 { // typical of clouds and their agents
 			spec.Labels[fmt.Sprintf("example.com/label-%d", j)] = fmt.Sprintf("value-%d", j)
 			spec.Annotations[fmt.Sprintf("example.com/annotation-%d", j)] = strings.Repeat("v", 60)
 		}
@@ -120,7 +122,7 @@ func fill(ctx context.Context, cp *lab.ControlPlane, nodes int) error {
 		if _, err := client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
 			return err
 		}
-		sa := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}} // without a controller manager nobody makes it
+		sa := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}} // no controller manager creates it
 		if _, err := client.CoreV1().ServiceAccounts(ns.Name).Create(ctx, sa, metav1.CreateOptions{}); err != nil {
 			return err
 		}
@@ -133,7 +135,7 @@ func fill(ctx context.Context, cp *lab.ControlPlane, nodes int) error {
 	return group.Wait()
 }
 
-// deploy makes a Deployment with its ReplicaSet and pods, of some 2.5 KB each.
+// deploy creates a Deployment with its ReplicaSet and pods, of about 2.5 KB each.
 func deploy(ctx context.Context, client kubernetes.Interface, namespace, name string, i, nodes int) error {
 	template := live.PodTemplate(name)
 	container := &template.Spec.Containers[0]
@@ -167,7 +169,7 @@ func deploy(ctx context.Context, client kubernetes.Interface, namespace, name st
 		pod := &v1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: *template.Spec.DeepCopy()}
 		pod.Name = fmt.Sprintf("%s-1-%d", name, j)
 		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(rs, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
-		// Every 50th workload has a pod that waits.
+		// Every 50th workload has a waiting pod.
 		if j > 0 || i%50 != 0 {
 			pod.Spec.NodeName = fmt.Sprintf("node-%d", (i*perApp+j*7)%nodes)
 		}

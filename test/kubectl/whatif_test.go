@@ -19,8 +19,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// app is a workload of the test, whose pods have the label app with its name. floor is spelled out, so that the answer is not held against
-// itself.
+// app is a workload of the test. Its pods have the label app with its name. floor is a literal, so
+// that the test does not compare the program with itself.
 type app struct {
 	kind     string
 	replicas int
@@ -39,11 +39,12 @@ var apps = map[string]app{
 	"theirs": {"Deployment", 2, 0, "", true},
 }
 
-// TestWhatIf asks which workloads would fall, has the lab take those nodes away, and looks which did.
+// TestWhatIf asks kubectl-spot which workloads would lose pods. It then deletes the nodes and
+// compares the result.
 func TestWhatIf(t *testing.T) {
 	for name, test := range map[string]struct {
 		lose []string
-		goes func(*v1.Node) bool
+		lost func(*v1.Node) bool
 	}{
 		"all spot": {[]string{"all-spot"}, func(n *v1.Node) bool { return n.Labels[lab.CapacityLabel] == lab.Spot }},
 		"a pool": {[]string{"pool=c5.xlarge/zone-a"}, func(n *v1.Node) bool {
@@ -56,7 +57,7 @@ func TestWhatIf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			namespace := start(t)
-			var foreseen struct {
+			var predicted struct {
 				Workloads []struct {
 					Kind, Name, Falls string
 					Before, After     int
@@ -66,21 +67,22 @@ func TestWhatIf(t *testing.T) {
 			for _, lose := range test.lose {
 				args = append(args, "--lose", lose)
 			}
-			answer(t, &foreseen, args...)
+			answer(t, &predicted, args...)
 			want := map[string]string{}
-			for _, w := range foreseen.Workloads {
+			for _, w := range predicted.Workloads {
 				want[w.Kind+" "+w.Name] = fmt.Sprintf("%s, %d to %d", w.Falls, w.Before, w.After)
 			}
-			if got := lose(t, namespace, test.goes); len(got) == 0 {
-				t.Error("the lab's nodes took nobody with them: this shows nothing")
+			if got := lose(t, namespace, test.lost); len(got) == 0 {
+				t.Error("no pod was lost with the nodes: the test checks nothing")
 			} else if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("what-if and what happened differ (-foreseen +happened):\n%s", diff)
+				t.Errorf("what-if and the actual result differ (-predicted +actual):\n%s", diff)
 			}
 		})
 	}
 }
 
-// start makes nodes and all apps, and returns their namespace when every pod has a node and nothing places pods any more.
+// start creates nodes and all apps. It returns the namespace after every pod has a node and all
+// schedulers have stopped.
 func start(t *testing.T) (namespace string) {
 	t.Helper()
 	ctx := t.Context()
@@ -105,21 +107,22 @@ func start(t *testing.T) (namespace string) {
 		}
 		for name, app := range apps {
 			if got := splits[name]; got.OnDemand+got.Spot != app.replicas {
-				return fmt.Errorf("%s: %+v, want %d that stand", name, got, app.replicas)
+				return fmt.Errorf("%s: %+v, want %d bound pods", name, got, app.replicas)
 			}
 		}
 		return nil
 	}))
-	// What goes is to be seen before anything takes its place. One that is asked to end gives its lease back.
+	// No scheduler may replace lost pods before the test counts them. A scheduler that stops
+	// gracefully releases its lease.
 	for _, scheduler := range schedulers {
 		must(t, scheduler.Stop())
 	}
 	return namespace
 }
 
-// clean removes all that start made.
+// clean deletes all objects of start.
 func clean(t *testing.T, namespace string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // the test's own has ended
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // the test's own context has ended
 	defer cancel()
 	if err := live.Clear(ctx, client, namespace); err != nil {
 		t.Error(err)
@@ -156,21 +159,22 @@ func (a app) create(t *testing.T, namespace, name string) error {
 	return err
 }
 
-// lose has the nodes go as spot nodes do, with what runs there and without a word, and returns what became of each app that lost some: all by
-// counting pods, and by the test's own table of floors.
-func lose(t *testing.T, namespace string, goes func(*v1.Node) bool) map[string]string {
+// lose deletes nodes with their pods and without notice, as a cloud reclaims spot nodes. It returns
+// the result for each app that lost pods. It counts the pods itself and uses the test's own table
+// of floors.
+func lose(t *testing.T, namespace string, lost func(*v1.Node) bool) map[string]string {
 	t.Helper()
 	ctx := t.Context()
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	must(t, err)
 	gone := map[string]bool{}
 	for i := range nodes.Items {
-		if node := &nodes.Items[i]; goes(node) {
+		if node := &nodes.Items[i]; lost(node) {
 			gone[node.Name] = true
 			must(t, client.CoreV1().Nodes().Delete(ctx, node.Name, metav1.DeleteOptions{}))
 		}
 	}
-	before := standing(t, namespace)
+	before := boundPods(t, namespace)
 	pods, err := live.Pods(ctx, client, namespace, metav1.ListOptions{})
 	must(t, err)
 	for _, pod := range pods {
@@ -178,8 +182,8 @@ func lose(t *testing.T, namespace string, goes func(*v1.Node) bool) map[string]s
 			must(t, client.CoreV1().Pods(namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
 		}
 	}
-	after := standing(t, namespace)
-	happened := map[string]string{}
+	after := boundPods(t, namespace)
+	actual := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(apps)) {
 		app, left := apps[name], after[name]
 		if left == before[name] {
@@ -192,13 +196,13 @@ func lose(t *testing.T, namespace string, goes func(*v1.Node) bool) map[string]s
 		case left < app.floor:
 			falls = "BelowFloor"
 		}
-		happened[app.kind+" "+name] = fmt.Sprintf("%s, %d to %d", falls, before[name], left)
+		actual[app.kind+" "+name] = fmt.Sprintf("%s, %d to %d", falls, before[name], left)
 	}
-	return happened
+	return actual
 }
 
-// standing counts the pods of each app that have a node.
-func standing(t *testing.T, namespace string) map[string]int {
+// boundPods counts the pods of each app that have a node.
+func boundPods(t *testing.T, namespace string) map[string]int {
 	t.Helper()
 	pods, err := live.Pods(t.Context(), client, namespace, metav1.ListOptions{})
 	must(t, err)
