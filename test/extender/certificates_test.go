@@ -18,7 +18,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// volume is a Secret as the kubelet mounts it: its files are links through the link ..data, which is replaced when any of them changes.
+// volume is a Secret as the kubelet mounts it. Its files are symbolic links through the link
+// ..data, which the kubelet replaces when a file changes.
 type volume struct {
 	testing.TB
 	dir     string
@@ -38,7 +39,7 @@ func newVolume(t testing.TB, files map[string][]byte) *volume {
 
 func (v *volume) path(name string) string { return filepath.Join(v.dir, name) }
 
-// set changes some of the files, all at once.
+// set replaces some of the files atomically.
 func (v *volume) set(files map[string][]byte) {
 	v.Helper()
 	maps.Copy(v.files, files)
@@ -54,10 +55,11 @@ func (v *volume) set(files map[string][]byte) {
 	must(v, os.RemoveAll(v.path(before)))
 }
 
-// TestCertificatesAreRenewed changes every certificate and the authority of all of them under a stock kube-scheduler, in the order that
-// docs/install.md gives, while pods come. It asks the replica that stands by, so that what replicas show each other is renewed, too.
+// TestCertificatesAreRenewed replaces every certificate and their CA under a stock kube-scheduler,
+// in the order of docs/install.md, while pods are created. kube-scheduler uses the standby replica,
+// so the test also covers the certificates between replicas.
 func TestCertificatesAreRenewed(t *testing.T) {
-	const reread = 2 * time.Minute // files are read again at once, or where that was missed after a minute
+	const reread = 2 * time.Minute // the extender reads files again at once, or after a minute if it missed the change
 	contents := func(file string) []byte {
 		data, err := os.ReadFile(file)
 		must(t, err)
@@ -71,14 +73,14 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	serving := newVolume(t, map[string][]byte{
 		"ca.crt": contents(before.CA), "tls.crt": contents(before.Cert), "tls.key": contents(before.Key),
 	})
-	// kube-scheduler reads its authority only when it starts, so that it has both from the beginning.
+	// kube-scheduler reads its CA only at its start, so it has both from the start.
 	asking := newVolume(t, map[string][]byte{"ca.crt": both, "tls.crt": contents(before.ClientCert), "tls.key": contents(before.ClientKey)})
 
 	withNodes(t, slices.Concat(live.OnDemand(2, 20), live.Spot(2, 20))...)
 	files := lab.Certificates{CA: serving.path("ca.crt"), Cert: serving.path("tls.crt"), Key: serving.path("tls.key")}
 	leader := startExtenderWith(t, files)
 	old := newClient(t, trust(t, before.CA, before.ClientCert, before.ClientKey))
-	leads(t, old, leader.Address, "od-1")
+	awaitLeader(t, old, leader.Address, "od-1")
 	standby := startExtenderWith(t, files)
 	auditor := audit.Watch(t, controlPlane.Config(), audit.Options{Policy: shippedPolicy(t)})
 	startStock(t, standby.Address, func(extender map[string]any) {
@@ -89,13 +91,14 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	place := func(app string) {
 		t.Helper()
 		deploy(t, namespace, app, 4, 1)
-		must(t, live.Until(t.Context(), live.Soon, stands(t, namespace, app, live.Split{OnDemand: 1, Spot: 3})))
+		must(t, live.Until(t.Context(), live.Soon, hasSplit(t, namespace, app, live.Split{OnDemand: 1, Spot: 3})))
 	}
 	ask := func(c *http.Client, e *lab.Extender) error {
-		_, err := kept(post(c, e.Address, "filter", bytes.NewReader(question(t, "first", "od-1"))))
+		_, err := feasible(post(c, e.Address, "filter", bytes.NewReader(question(t, "first", "od-1"))))
 		return err
 	}
-	// answered returns an error unless each replica answers on a new connection with these certificates, or each refuses it.
+	// answered returns a check that each replica accepts (or rejects) a new connection with these
+	// certificates.
 	answered := func(want bool, config *tls.Config) func() error {
 		return func() error {
 			for _, e := range []*lab.Extender{leader, standby} {
@@ -107,7 +110,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 			return nil
 		}
 	}
-	place("as-it-was")
+	place("old-certificates")
 
 	serving.set(map[string][]byte{"ca.crt": both})
 	must(t, live.Until(t.Context(), reread, answered(true, trust(t, before.CA, after.ClientCert, after.ClientKey))))
@@ -119,31 +122,33 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	must(t, answered(true, trust(t, after.CA, before.ClientCert, before.ClientKey))())
 	place("new-certificates")
 
-	// The old ones are answered until now, on connections that are open from the beginning.
+	// Until now the extender accepts the old certificates, on connections that are open from the
+	// start.
 	must(t, ask(old, leader))
 	serving.set(map[string][]byte{"ca.crt": contents(after.CA)})
-	toldSo := false
+	unauthorized := false
 	must(t, live.Until(t.Context(), reread, func() error {
 		status, _, err := post(old, leader.Address, "filter", bytes.NewReader(question(t, "first", "od-1")))
-		toldSo = toldSo || status == http.StatusUnauthorized
+		unauthorized = unauthorized || status == http.StatusUnauthorized
 		if err == nil || !strings.Contains(err.Error(), "certificate") {
-			return fmt.Errorf("a client of the old authority: status %d, %v, want an error about its certificate", status, err)
+			return fmt.Errorf("client with a certificate of the old CA: status %d, %v, want an error about its certificate", status, err)
 		}
 		return nil
 	}))
-	if !toldSo {
-		t.Error("the open connection of a client of the old authority was not refused with 401")
+	if !unauthorized {
+		t.Error("the open connection of a client of the old CA was not rejected with 401")
 	}
 	must(t, live.Until(t.Context(), reread, answered(false, trust(t, after.CA, before.ClientCert, before.ClientKey))))
-	// A replica's connection to another one may have begun with the old certificate; it is refused once, as anybody's.
+	// A connection between replicas may have started with the old certificate. It is rejected once,
+	// like a client's.
 	must(t, live.Until(t.Context(), live.Soon, answered(true, trust(t, after.CA, after.ClientCert, after.ClientKey))))
 	place("new-authority")
 	auditor.Require(t)
 	for _, certificate := range []string{"serving", "client"} {
-		ends, err := live.Metric(t.Context(), standby.Process, "spot_aware_scheduler_extender_certificate_expiry_timestamp_seconds",
+		expires, err := live.Metric(t.Context(), standby.Process, "spot_aware_scheduler_extender_certificate_expiry_timestamp_seconds",
 			map[string]string{"certificate": certificate})
-		if must(t, err); ends < float64(time.Now().Unix()) {
-			t.Errorf("the certificate %q ends at %.0f, want a time to come", certificate, ends)
+		if must(t, err); expires < float64(time.Now().Unix()) {
+			t.Errorf("the certificate %q expires at %.0f, want a future time", certificate, expires)
 		}
 	}
 }

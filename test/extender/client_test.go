@@ -22,20 +22,20 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// startExtender starts an extender that ends with the test.
+// startExtender starts an extender that stops when the test ends.
 func startExtender(t *testing.T) *lab.Extender {
 	t.Helper()
 	return startExtenderWith(t, lab.Certificates{})
 }
 
-// startExtenderWith is startExtender with certificates of its own.
+// startExtenderWith is startExtender with these certificates.
 func startExtenderWith(t *testing.T, certificates lab.Certificates) *lab.Extender {
 	t.Helper()
 	e, err := controlPlane.StartExtender(t.Context(), lab.ExtenderOptions{Certificates: certificates, Flags: []string{"-v=2"}})
 	must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log("the extender's log ends with:\n" + live.Tail(e.Log, 40))
+			t.Log("end of the extender's log:\n" + live.Tail(e.Log, 40))
 		}
 		if err := e.Kill(); err != nil {
 			t.Error(err)
@@ -47,8 +47,8 @@ func startExtenderWith(t *testing.T, certificates lab.Certificates) *lab.Extende
 	return e
 }
 
-// startStock starts a stock kube-scheduler that asks the extender at an address and ends with the test. edit, unless nil, changes what
-// config/extender.yaml says of the extender.
+// startStock starts a stock kube-scheduler that uses the extender at an address. It stops when the
+// test ends. If edit is not nil, it modifies the extender in config/extender.yaml.
 func startStock(t *testing.T, address string, edit func(extender map[string]any)) {
 	t.Helper()
 	options, err := controlPlane.ExtendedScheduler(address)
@@ -64,7 +64,7 @@ func startStock(t *testing.T, address string, edit func(extender map[string]any)
 	must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log("the scheduler's log ends with:\n" + live.Tail(stock.Log, 30))
+			t.Log("end of the scheduler's log:\n" + live.Tail(stock.Log, 30))
 		}
 		if err := stock.Kill(); err != nil {
 			t.Error(err)
@@ -72,7 +72,8 @@ func startStock(t *testing.T, address string, edit func(extender map[string]any)
 	})
 }
 
-// trust returns how a client trusts the authority ca and shows a certificate; none where certFile is empty.
+// trust returns the TLS configuration of a client that trusts the CA ca. The client presents the
+// certificate, unless certFile is empty.
 func trust(t testing.TB, ca, certFile, keyFile string) *tls.Config {
 	t.Helper()
 	data, err := os.ReadFile(ca)
@@ -90,7 +91,7 @@ func trust(t testing.TB, ca, certFile, keyFile string) *tls.Config {
 	return config
 }
 
-// scheduler is how kube-scheduler is known.
+// scheduler returns the TLS configuration of kube-scheduler.
 func scheduler(t testing.TB) *tls.Config {
 	t.Helper()
 	c, err := controlPlane.ExtenderCertificates()
@@ -98,14 +99,14 @@ func scheduler(t testing.TB) *tls.Config {
 	return trust(t, c.CA, c.ClientCert, c.ClientKey)
 }
 
-// newClient returns a client that ends with the test.
+// newClient returns a client that is closed when the test ends.
 func newClient(t testing.TB, config *tls.Config) *http.Client {
 	transport := &http.Transport{TLSClientConfig: config, MaxIdleConnsPerHost: 32}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: 30 * time.Second}
 }
 
-// post sends a body to an extender and returns the whole answer.
+// post sends a body to an extender and returns the whole response.
 func post(c *http.Client, address, verb string, body io.Reader) (status int, answer []byte, err error) {
 	response, err := c.Post("https://"+address+"/"+verb, "application/json", body)
 	if err != nil {
@@ -116,7 +117,7 @@ func post(c *http.Client, address, verb string, body io.Reader) (status int, ans
 	return response.StatusCode, answer, err
 }
 
-// question is a request about a pod without a controller, of the profile, for these nodes.
+// question returns a filter request for a pod of the profile without a controller, and these nodes.
 func question(t testing.TB, pod string, nodes ...string) []byte {
 	t.Helper()
 	body, err := json.Marshal(extenderv1.ExtenderArgs{NodeNames: &nodes, Pod: &v1.Pod{
@@ -127,8 +128,8 @@ func question(t testing.TB, pod string, nodes ...string) []byte {
 	return body
 }
 
-// kept returns the nodes that an answer to question names.
-func kept(status int, answer []byte, err error) ([]string, error) {
+// feasible returns the nodes in the response to question.
+func feasible(status int, answer []byte, err error) ([]string, error) {
 	var result extenderv1.ExtenderFilterResult
 	switch {
 	case err != nil:
@@ -140,21 +141,21 @@ func kept(status int, answer []byte, err error) ([]string, error) {
 		return nil, fmt.Errorf("%w: %s", err, answer)
 	}
 	if result.Error != "" || result.NodeNames == nil {
-		return nil, fmt.Errorf("answered %s", answer)
+		return nil, fmt.Errorf("response %s", answer)
 	}
 	return *result.NodeNames, nil
 }
 
-// leads waits until an extender decides.
-func leads(t testing.TB, c *http.Client, address, node string) {
+// awaitLeader waits until an extender decides.
+func awaitLeader(t testing.TB, c *http.Client, address, node string) {
 	t.Helper()
 	must(t, live.Until(t.Context(), time.Minute, func() error {
-		_, err := kept(post(c, address, "filter", bytes.NewReader(question(t, "first", node))))
+		_, err := feasible(post(c, address, "filter", bytes.NewReader(question(t, "first", node))))
 		return err
 	}))
 }
 
-// withNodes gives the test nodes of its own.
+// withNodes creates nodes that are deleted when the test ends.
 func withNodes(t *testing.T, nodes ...lab.NodeSpec) {
 	t.Helper()
 	must(t, controlPlane.CreateNodes(t.Context(), nodes...))
@@ -167,7 +168,7 @@ func withNodes(t *testing.T, nodes ...lab.NodeSpec) {
 	})
 }
 
-// clearNamespace removes a namespace and the workloads in it.
+// clearNamespace deletes a namespace with its workloads.
 func clearNamespace(t *testing.T, namespace string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -1,6 +1,7 @@
-// Package extender runs the built spot-extender with the rights that ship, on a real control plane, and shows what it does when it is
-// treated badly: clients that may not ask or ask wrongly, and replicas that end under load. That it places pods as the scheduler does, the
-// tests of test/integration show, with SPOT_THROUGH=extender.
+// Package extender runs the built spot-extender with its shipped rights on a real control plane,
+// under adverse conditions. Clients are unauthorized or send invalid requests, and replicas stop
+// under load. The tests of test/integration with SPOT_THROUGH=extender check that it places pods
+// like the scheduler.
 package extender
 
 import (

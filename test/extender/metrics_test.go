@@ -8,11 +8,12 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestWatched: what SpotExtenderAway, SpotCachesNotInSync and the dashboard look at is there, and says what is so.
+// TestWatched checks the metrics that the dashboard and the alerts SpotExtenderAway and
+// SpotCachesNotInSync use.
 func TestWatched(t *testing.T) {
 	withNodes(t, live.OnDemand(1, 4)...)
 	e := startExtender(t)
-	leads(t, newClient(t, scheduler(t)), e.Address, "od-1")
+	awaitLeader(t, newClient(t, scheduler(t)), e.Address, "od-1")
 	for metric, labels := range map[string]map[string]string{
 		"leader_election_master_status":      {"name": "spot-extender"},
 		"spot_aware_scheduler_caches_synced": {"profile": "spot-aware-scheduler"},

@@ -16,34 +16,36 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestReplicaEndsUnderLoad has two replicas serve a stock kube-scheduler, and ends the one that leads, or the one that stands by, while
-// pods come. All are placed within 30 s, also those of another profile, about which the extender is asked and decides nothing; and nothing
-// is over its budget at any moment.
+// TestReplicaEndsUnderLoad has two replicas serve a stock kube-scheduler, and stops the leader or
+// the standby while pods are created. All pods must be placed within 30 s, including pods of
+// another profile, for which the extender makes no decision. No workload may ever exceed its
+// budget.
 func TestReplicaEndsUnderLoad(t *testing.T) {
 	for name, test := range map[string]struct {
 		leader, deleted bool
 	}{
-		"leader killed":    {leader: true},
-		"leader deleted":   {leader: true, deleted: true},
-		"stand-by killed":  {},
-		"stand-by deleted": {deleted: true},
+		"leader killed":   {leader: true},
+		"leader deleted":  {leader: true, deleted: true},
+		"standby killed":  {},
+		"standby deleted": {deleted: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const workloads, replicas, floor = 30, 20, 6
-			// They all come before the lease ends, also on a slow machine: a new leader waits for a second without a binding.
+			// All are created before the lease expires, also on a slow machine: a new leader waits
+			// for a second without a binding.
 			const others = 60
-			const limit = 30 * time.Second // that nothing is placed: the lease ends, the next leader takes over, the scheduler's back-off ends
+			const limit = 30 * time.Second // without a placement: lease, takeover and backoff
 			withNodes(t, slices.Concat(live.OnDemand(20, 20), live.Spot(40, 20))...)
 			first := startExtender(t)
-			leads(t, newClient(t, scheduler(t)), first.Address, "od-1")
-			second := startExtender(t) // stands by
+			awaitLeader(t, newClient(t, scheduler(t)), first.Address, "od-1")
+			second := startExtender(t) // the standby
 			service := newService(t, second, first)
 			auditor := audit.Watch(t, controlPlane.Config(), audit.Options{Policy: shippedPolicy(t), Patience: limit})
 			startStock(t, service.address(), nil)
 			namespace, other := newNamespace(t), newNamespace(t)
 			want := map[string]live.Split{}
-			// Half of the pods come before the replica ends, and the others as it does.
-			come := func(half int) {
+			// Half of the pods are created before the replica stops, and the others during that.
+			createHalf := func(half int) {
 				for i := half * workloads / 2; i < (half+1)*workloads/2; i++ {
 					app := fmt.Sprintf("app-%d", i)
 					deploy(t, namespace, app, replicas, floor)
@@ -51,19 +53,19 @@ func TestReplicaEndsUnderLoad(t *testing.T) {
 				}
 				deployOther(t, other, fmt.Sprintf("other-%d", half), others/2)
 			}
-			come(0)
+			createHalf(0)
 			must(t, live.Until(t.Context(), time.Minute, func() error { return placed(t, namespace, workloads*replicas/6) }))
-			ending := second
+			stopped := second
 			if test.leader {
-				ending = first
+				stopped = first
 			}
-			end := ending.Kill
+			end := stopped.Kill
 			if test.deleted {
-				end = ending.Stop
-				service.delete(ending)
-				time.Sleep(preStop(t)) // as the kubelet has it done
+				end = stopped.Stop
+				service.delete(stopped)
+				time.Sleep(preStop(t)) // like the kubelet
 			}
-			come(1)
+			createHalf(1)
 			began := time.Now()
 			must(t, end())
 			if placed(t, namespace, workloads*replicas) == nil {
@@ -84,20 +86,21 @@ func TestReplicaEndsUnderLoad(t *testing.T) {
 			t.Logf("%s: all %d pods placed %.1f s later, %d of another profile %.1f s",
 				name, workloads*replicas, took[namespace].Seconds(), others, took[other].Seconds())
 			if took[namespace] > limit || took[other] > limit {
-				t.Errorf("all pods placed %s after the replica was ended, and those of another profile %s, want %s at most",
+				t.Errorf("all pods placed %s after the replica stopped, and pods of another profile %s, want at most %s",
 					took[namespace], took[other], limit)
 			}
 			got, err := live.Splits(t.Context(), client, namespace)
 			must(t, err)
 			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("pods stand differently (-want +got):\n%s", diff)
+				t.Errorf("pods per capacity type (-want +got):\n%s", diff)
 			}
 			auditor.Require(t)
 		})
 	}
 }
 
-// preStop is how long the manifest has a replica go on after its pod was deleted.
+// preStop returns how long a replica continues to run after the deletion of its pod, according to
+// the manifest.
 func preStop(t *testing.T) time.Duration {
 	t.Helper()
 	return time.Duration(container(t).Lifecycle.PreStop.Sleep.Seconds) * time.Second
@@ -128,7 +131,8 @@ func shippedPolicy(t *testing.T) *audit.Policy {
 	return policy
 }
 
-// newNamespace returns a namespace that goes with the test, and what is in it before its nodes.
+// newNamespace returns a namespace. The cleanup of the test deletes it with its objects, before the
+// nodes.
 func newNamespace(t *testing.T) string {
 	t.Helper()
 	ns, err := client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}, metav1.CreateOptions{})
@@ -143,7 +147,7 @@ func deploy(t *testing.T, namespace, app string, replicas int32, floor int) {
 	create(t, namespace, app, replicas, live.PodTemplate(app), map[string]string{"spot-aware-scheduler.io/min-on-demand": fmt.Sprint(floor)})
 }
 
-// deployOther creates a Deployment of the profile about which nothing is decided.
+// deployOther creates a Deployment of the profile for which the extender makes no decision.
 func deployOther(t *testing.T, namespace, app string, replicas int32) {
 	t.Helper()
 	template := live.PodTemplate(app)

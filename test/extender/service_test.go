@@ -18,7 +18,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// container is that of the extender in the manifest.
+// container returns the extender's container in the manifest.
 func container(t *testing.T) v1.Container {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(controlPlane.Root, "manifests/components/extender/deployment.yaml"))
@@ -28,20 +28,22 @@ func container(t *testing.T) v1.Container {
 	return deployment.Spec.Template.Spec.Containers[0]
 }
 
-// service stands in for the Service spot-extender as kube-proxy makes it: a new connection goes to one of the endpoints that are ready, in
-// turn, and is refused where nobody listens any more. Open connections stay where they are.
+// service simulates the Service spot-extender as implemented by kube-proxy. It forwards new
+// connections to the ready endpoints in turn, and refuses them if no process listens there. Open
+// connections stay with their endpoint.
 type service struct {
 	listener net.Listener
 
 	mu    sync.Mutex
 	ready []*lab.Extender
-	// deleted are the replicas whose pods were deleted: whatever their probes say, they are not ready.
+	// deleted are the replicas whose pods were deleted. They are not ready, whatever their probes
+	// report.
 	deleted map[*lab.Extender]bool
 	turn    int
 }
 
-// newService returns the Service of replicas that are ready. From then on the probe of the manifest says whether they are. A kubelet is
-// faster where the process has ended.
+// newService returns the Service of replicas that are ready. From then on the probe of the manifest
+// determines their readiness. A kubelet reacts faster when a process has exited.
 func newService(t *testing.T, replicas ...*lab.Extender) *service {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -50,7 +52,7 @@ func newService(t *testing.T, replicas ...*lab.Extender) *service {
 	t.Cleanup(func() { listener.Close() })
 	readiness := container(t).ReadinessProbe
 	if readiness.PeriodSeconds == 0 || readiness.TimeoutSeconds == 0 || readiness.FailureThreshold == 0 {
-		t.Fatalf("the manifest leaves some of the probe to Kubernetes' defaults, which nothing here knows: %+v", readiness)
+		t.Fatalf("the manifest does not set all fields of the probe, and this test does not know the defaults: %+v", readiness)
 	}
 	for _, e := range replicas {
 		go s.probe(t.Context(), e, readiness)
@@ -69,7 +71,7 @@ func newService(t *testing.T, replicas ...*lab.Extender) *service {
 
 func (s *service) address() string { return s.listener.Addr().String() }
 
-// probe says whether a replica is ready as a kubelet would, until ctx is done.
+// probe updates the readiness of a replica like a kubelet, until ctx is done.
 func (s *service) probe(ctx context.Context, e *lab.Extender, p *v1.Probe) {
 	ticker := time.NewTicker(time.Duration(p.PeriodSeconds) * time.Second)
 	defer ticker.Stop()
@@ -96,7 +98,7 @@ func (s *service) probe(ctx context.Context, e *lab.Extender, p *v1.Probe) {
 	}
 }
 
-// set says whether a replica is ready.
+// set sets the readiness of a replica.
 func (s *service) set(e *lab.Extender, ready bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +110,7 @@ func (s *service) set(e *lab.Extender, ready bool) {
 	}
 }
 
-// delete is the deletion of a replica's pod, as far as the Service sees it.
+// delete removes a replica from the Service, like the deletion of its pod.
 func (s *service) delete(e *lab.Extender) {
 	s.mu.Lock()
 	s.deleted[e] = true
@@ -116,7 +118,7 @@ func (s *service) delete(e *lab.Extender) {
 	s.set(e, false)
 }
 
-// next returns the replica that the next connection goes to; nil for none.
+// next returns the replica for the next connection; nil if none is ready.
 func (s *service) next() *lab.Extender {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +131,7 @@ func (s *service) next() *lab.Extender {
 
 func (s *service) connect(from *net.TCPConn) {
 	defer from.Close()
-	refuse := func() { _ = from.SetLinger(0) } // it has been accepted, so it can only be reset: an error to a new connection all the same
+	refuse := func() { _ = from.SetLinger(0) } // the connection was accepted, so it can only be reset, which the client also sees as an error
 	replica := s.next()
 	if replica == nil {
 		refuse()

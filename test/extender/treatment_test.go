@@ -23,7 +23,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
-// TestTreatedBadly: who may not ask is not answered, who asks wrongly is told, and neither leaves anything behind.
+// TestTreatedBadly checks that the extender rejects unauthorized clients and invalid requests. They
+// must not leave connections, goroutines or memory behind.
 func TestTreatedBadly(t *testing.T) {
 	withNodes(t, slices.Concat(live.OnDemand(1, 4), live.Spot(1, 4))...)
 	e := startExtender(t)
@@ -32,7 +33,7 @@ func TestTreatedBadly(t *testing.T) {
 	theirs, err := lab.MakeCertificates(t.TempDir())
 	must(t, err)
 	good := newClient(t, scheduler(t))
-	leads(t, good, e.Address, "od-1")
+	awaitLeader(t, good, e.Address, "od-1")
 	before := goroutines(t, e)
 
 	for name, config := range map[string]*tls.Config{
@@ -45,7 +46,7 @@ func TestTreatedBadly(t *testing.T) {
 			if err == nil {
 				t.Errorf("answered with status %d: %s", status, answer)
 			} else if !strings.Contains(err.Error(), "certificate") {
-				t.Errorf("error %v, want one about a certificate", err)
+				t.Errorf("error %v, want an error about a certificate", err)
 			}
 		})
 	}
@@ -62,7 +63,7 @@ func TestTreatedBadly(t *testing.T) {
 	for name, test := range map[string]struct {
 		body io.Reader
 		want int
-		says string
+		text string
 	}{
 		"100 MB":             {bytes.NewReader(make([]byte, 100<<20)), http.StatusRequestEntityTooLarge, "at most 67108864 bytes"},
 		"100 MB, in chunks":  {io.LimitReader(endless{}, 100<<20), http.StatusLengthRequired, "Content-Length"},
@@ -73,12 +74,13 @@ func TestTreatedBadly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
 			status, answer, err := post(good, e.Address, "filter", test.body)
-			// One that is refused before it has been read may find its connection closed while it still writes.
+			// If the extender rejects a request before it has read it, it may close the connection
+			// while the client still writes.
 			if broken := errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET); broken && test.want != http.StatusBadRequest && test.want != http.StatusOK {
 				return
 			}
-			if err != nil || status != test.want || !strings.Contains(string(answer), test.says) {
-				t.Errorf("status %d, %v, want %d with %q: %s", status, err, test.want, test.says, answer)
+			if err != nil || status != test.want || !strings.Contains(string(answer), test.text) {
+				t.Errorf("status %d, %v, want %d with %q: %s", status, err, test.want, test.text, answer)
 			}
 			if took := time.Since(began); took > 5*time.Second {
 				t.Errorf("answered after %s", took)
@@ -103,7 +105,7 @@ func TestTreatedBadly(t *testing.T) {
 				if err := conn.SetReadDeadline(began.Add(30 * time.Second)); err != nil {
 					t.Error(err)
 				}
-				// Whatever is said, the connection ends.
+				// The extender must close the connection, whatever its response.
 				_, err = io.Copy(io.Discard, bufio.NewReader(conn))
 				if took := time.Since(began); errors.Is(err, os.ErrDeadlineExceeded) || took > 25*time.Second {
 					t.Errorf("after %q the connection was open for %s, %v", begin, took, err)
@@ -112,9 +114,9 @@ func TestTreatedBadly(t *testing.T) {
 				}
 			})
 		}
-		// Others do not wait for them.
+		// Other clients must not wait for the slow clients.
 		for range 20 {
-			if nodes, err := kept(post(good, e.Address, "filter", bytes.NewReader(question(t, "p", "od-1", "spot-1")))); err != nil || !slices.Equal(nodes, []string{"od-1"}) {
+			if nodes, err := feasible(post(good, e.Address, "filter", bytes.NewReader(question(t, "p", "od-1", "spot-1")))); err != nil || !slices.Equal(nodes, []string{"od-1"}) {
 				t.Errorf("%v, %v, want od-1", nodes, err)
 			}
 		}
@@ -128,7 +130,7 @@ func TestTreatedBadly(t *testing.T) {
 		return nil
 	}))
 	if usage, err := live.Metric(t.Context(), e.Process, "process_resident_memory_bytes", nil); err != nil || usage > 512<<20 {
-		t.Errorf("it holds %.0f MiB, %v", usage/(1<<20), err)
+		t.Errorf("resident memory: %.0f MiB, %v", usage/(1<<20), err)
 	}
 }
 
@@ -143,29 +145,29 @@ func goroutines(t *testing.T, e *lab.Extender) float64 {
 	return n
 }
 
-// TestAskedToEndUnderLoad: SIGTERM while 16 clients ask. What has been asked is answered in full, nothing new is taken, and the lease is
-// given back.
+// TestAskedToEndUnderLoad sends SIGTERM while 16 clients send requests. The extender must answer
+// accepted requests completely, accept no new requests, and release its lease.
 func TestAskedToEndUnderLoad(t *testing.T) {
 	withNodes(t, live.OnDemand(50, 4)...)
 	e := startExtender(t)
 	client16 := newClient(t, scheduler(t))
-	leads(t, client16, e.Address, "od-1")
+	awaitLeader(t, client16, e.Address, "od-1")
 	var names []string
 	for _, node := range live.OnDemand(50, 4) {
 		names = append(names, node.Name)
 	}
 	var answers, refused, broken atomic.Int64
-	var asking sync.WaitGroup
+	var clients sync.WaitGroup
 	ended := make(chan struct{})
 	for i := range 16 {
-		asking.Go(func() {
+		clients.Go(func() {
 			for n := 0; ; n++ {
 				select {
 				case <-ended:
 					return
 				default:
 				}
-				nodes, err := kept(post(client16, e.Address, "filter", bytes.NewReader(question(t, fmt.Sprintf("p-%d-%d", i, n), names...))))
+				nodes, err := feasible(post(client16, e.Address, "filter", bytes.NewReader(question(t, fmt.Sprintf("p-%d-%d", i, n), names...))))
 				switch {
 				case err == nil && len(nodes) == len(names):
 					answers.Add(1)
@@ -173,8 +175,9 @@ func TestAskedToEndUnderLoad(t *testing.T) {
 					refused.Add(1)
 					time.Sleep(time.Millisecond)
 				case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || closedIdle(err):
-					// The connection was idle, or not accepted yet: nothing was read of the request. An answer that was cut off is an unexpected
-					// EOF, and a failure.
+					// The connection was idle or not accepted yet, so the extender read nothing of
+					// the request. A truncated response would be an unexpected EOF, which is a
+					// failure.
 					broken.Add(1)
 				default:
 					t.Errorf("%d nodes, %v", len(nodes), err)
@@ -192,13 +195,13 @@ func TestAskedToEndUnderLoad(t *testing.T) {
 	must(t, e.Stop())
 	took := time.Since(began)
 	close(ended)
-	asking.Wait()
-	t.Logf("%d answers, %d refused, %d broken; it ended after %s", answers.Load(), refused.Load(), broken.Load(), took)
+	clients.Wait()
+	t.Logf("%d answers, %d refused, %d broken; the extender exited after %s", answers.Load(), refused.Load(), broken.Load(), took)
 	if exit := (*lab.ExitError)(nil); !errors.As(e.Err(), &exit) || exit.Code != 0 {
-		t.Errorf("ended with %v", e.Err())
+		t.Errorf("exited with %v", e.Err())
 	}
 	if took > 10*time.Second {
-		t.Errorf("it ended after %s", took)
+		t.Errorf("the extender exited after %s", took)
 	}
 	lease, err := client.CoordinationV1().Leases("kube-system").Get(t.Context(), "spot-extender", metav1.GetOptions{})
 	must(t, err)
@@ -207,7 +210,8 @@ func TestAskedToEndUnderLoad(t *testing.T) {
 	}
 }
 
-// closedIdle recognizes net/http's error for a connection that the server closed while it was idle, by its words: it is not exported.
+// closedIdle recognizes net/http's error for a connection that the server closed while it was idle.
+// The error is not exported, so it compares the text.
 func closedIdle(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "server closed idle connection")
 }

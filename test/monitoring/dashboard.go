@@ -1,5 +1,6 @@
-// Package monitoring tests what an operator sees of the running programs: the alerts, with promtool, and the dashboard, whose every query
-// is asked of a real Prometheus that scrapes the built programs in a lab. hack/prometheus.sh gets both programs.
+// Package monitoring tests the alerts with promtool. It also runs every query of the dashboard
+// against a real Prometheus that scrapes the built programs in a lab. hack/prometheus.sh installs
+// both programs.
 package monitoring
 
 import (
@@ -10,7 +11,7 @@ import (
 	"regexp"
 )
 
-// Dashboard is what of Grafana's format is looked at here.
+// Dashboard contains the fields of Grafana's format that this package uses.
 type Dashboard struct {
 	UID           string `json:"uid"`
 	Title         string `json:"title"`
@@ -42,17 +43,17 @@ type Target struct {
 	LegendFormat string
 }
 
-// Source says where data come from.
+// Source is a data source.
 type Source struct{ Type, UID string }
 
-// Variable is what a query may name as $Name.
+// Variable is a variable that a query can reference as $Name.
 type Variable struct {
 	Name, Type string
 	Definition string
 	Datasource Source
 }
 
-// ReadDashboard returns the dashboard of a checkout.
+// ReadDashboard returns the dashboard in a checkout.
 func ReadDashboard(root string) (Dashboard, error) {
 	var d Dashboard
 	file := filepath.Join(root, "manifests/overlays/monitoring/dashboard.json")
@@ -67,17 +68,18 @@ func ReadDashboard(root string) (Dashboard, error) {
 }
 
 var (
-	// variableIn matches a variable of Grafana in a query, and labelIn a label in the format of a legend.
+	// variableIn matches a Grafana variable in a query. labelIn matches a label in a legend format.
 	variableIn = regexp.MustCompile(`\$\{?(\w+)\}?`)
 	labelIn    = regexp.MustCompile(`\{\{(\w+)\}\}`)
 )
 
-// Query returns the query with these values in the place of Grafana's variables; empty where there is none.
+// Query returns the query with Grafana's variables replaced by these values. An unknown variable
+// becomes empty.
 func (t Target) Query(values map[string]string) string {
 	return variableIn.ReplaceAllStringFunc(t.Expr, func(in string) string { return values[variableIn.FindStringSubmatch(in)[1]] })
 }
 
-// Legend returns what the legend says of a series with these labels.
+// Legend returns the legend of a series with these labels.
 func (t Target) Legend(labels map[string]string) string {
 	return labelIn.ReplaceAllStringFunc(t.LegendFormat, func(in string) string { return labels[labelIn.FindStringSubmatch(in)[1]] })
 }

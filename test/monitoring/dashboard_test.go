@@ -21,11 +21,12 @@ func dashboardOf(t *testing.T) Dashboard {
 	return d
 }
 
-// TestDashboardIsWhole: Grafana draws what it does not understand as nothing, and panels that lie upon each other.
+// TestDashboardIsWhole detects invalid panels, because Grafana draws nothing for a panel that it
+// does not understand. It also detects overlapping panels.
 func TestDashboardIsWhole(t *testing.T) {
 	d := dashboardOf(t)
-	if d.UID == "" || d.Title == "" || d.SchemaVersion < 36 { // from 36 on a datasource is an object
-		t.Errorf("uid %q, title %q, schemaVersion %d; want all of them, and 36 or more", d.UID, d.Title, d.SchemaVersion)
+	if d.UID == "" || d.Title == "" || d.SchemaVersion < 36 { // since version 36 a datasource is an object
+		t.Errorf("uid %q, title %q, schemaVersion %d; want both set, and at least 36", d.UID, d.Title, d.SchemaVersion)
 	}
 	templated := Source{"prometheus", "${datasource}"}
 	known := []string{"__rate_interval", "__range"}
@@ -45,13 +46,13 @@ func TestDashboardIsWhole(t *testing.T) {
 		}
 		ids[p.ID] = p.Title
 		if g := p.GridPos; g.W < 1 || g.H < 1 || g.X < 0 || g.X+g.W > 24 {
-			t.Errorf("panel %q lies at %+v, want it in 24 columns", p.Title, g)
+			t.Errorf("panel %q is at %+v, want it within 24 columns", p.Title, g)
 		}
 		for x := range p.GridPos.W {
 			for y := range p.GridPos.H {
 				cell := [2]int{p.GridPos.X + x, p.GridPos.Y + y}
 				if other, ok := at[cell]; ok {
-					t.Fatalf("panel %q lies upon %q", p.Title, other)
+					t.Fatalf("panel %q overlaps %q", p.Title, other)
 				}
 				at[cell] = p.Title
 			}
@@ -60,15 +61,15 @@ func TestDashboardIsWhole(t *testing.T) {
 			continue
 		}
 		drawn++
-		whole := p.Title != "" && p.FieldConfig.Defaults.Unit != "" && p.Datasource == templated && len(p.Targets) > 0
-		if !whole || !slices.Contains([]string{"stat", "timeseries"}, p.Type) {
-			t.Errorf("panel %d (%q): type %q, unit %q, datasource %v, %d queries; want all of them, and the datasource %v",
+		complete := p.Title != "" && p.FieldConfig.Defaults.Unit != "" && p.Datasource == templated && len(p.Targets) > 0
+		if !complete || !slices.Contains([]string{"stat", "timeseries"}, p.Type) {
+			t.Errorf("panel %d (%q): type %q, unit %q, datasource %v, %d queries; want all set, and the datasource %v",
 				p.ID, p.Title, p.Type, p.FieldConfig.Defaults.Unit, p.Datasource, len(p.Targets), templated)
 		}
 		refs := map[string]bool{}
 		for _, q := range p.Targets {
 			if refs[q.RefID] || q.RefID == "" || q.Datasource != templated {
-				t.Errorf("panel %q: query %q: datasource %v; want a name of its own, and %v", p.Title, q.RefID, q.Datasource, templated)
+				t.Errorf("panel %q: query %q: datasource %v; want a unique name, and %v", p.Title, q.RefID, q.Datasource, templated)
 			}
 			refs[q.RefID] = true
 			for _, match := range variableIn.FindAllStringSubmatch(q.Expr, -1) {
@@ -79,11 +80,11 @@ func TestDashboardIsWhole(t *testing.T) {
 		}
 	}
 	if drawn < 20 {
-		t.Errorf("found %d panels, expected at least 20: this test looks for the wrong thing", drawn)
+		t.Errorf("found %d panels, expected at least 20: the dashboard was not parsed completely", drawn)
 	}
 }
 
-// TestDashboardShowsEveryMetric: what is documented can be seen.
+// TestDashboardShowsEveryMetric checks that a panel shows each documented metric.
 func TestDashboardShowsEveryMetric(t *testing.T) {
 	shown := ""
 	for _, p := range dashboardOf(t).Panels {
@@ -93,7 +94,7 @@ func TestDashboardShowsEveryMetric(t *testing.T) {
 	}
 	documented := regexp.MustCompile("(?m)^\\| `(spot_aware_scheduler_\\w+)` \\| (\\w+)").FindAllStringSubmatch(read(t, root+"/docs/metrics.md"), -1)
 	if len(documented) < 15 {
-		t.Errorf("found %d metrics, expected at least 15: this test looks for the wrong thing", len(documented))
+		t.Errorf("found %d metrics, expected at least 15: the expression matches too little", len(documented))
 	}
 	for _, match := range documented {
 		if !strings.Contains(shown, match[1]) {
@@ -102,11 +103,12 @@ func TestDashboardShowsEveryMetric(t *testing.T) {
 	}
 }
 
-// TestDashboardCountsOnce asks promtool for what panels show where two profiles are served by two replicas: every replica tells what it
-// sees of the whole cluster, and every profile of all nodes, but of its own pods only. The live test has one of each.
+// TestDashboardCountsOnce evaluates panels with promtool for two profiles on two replicas. Every
+// replica reports its view of the whole cluster. Every profile reports all nodes, but only its own
+// pods. The live test has only one profile and one replica.
 func TestDashboardCountsOnce(t *testing.T) {
 	for title, test := range map[string]struct {
-		metric, labels string // beside profile and instance
+		metric, labels string // besides profile and instance
 		shows          string // labels
 		want           float64
 	}{

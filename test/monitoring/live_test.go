@@ -29,14 +29,17 @@ import (
 
 const namespace = "shop"
 
-// extended is the profile, and the namespace, of the pods that a stock kube-scheduler places by asking the extender. In a cluster it is the
-// scheduler's profile: one or the other runs there, and here both do.
+// extended is the profile, and the namespace, of the pods that a stock kube-scheduler places with
+// the extender. In a cluster the extender serves the scheduler's profile, because only one of the
+// two runs. Here both run.
 const extended = "through-the-extender"
 
-// held is the app whose pods have the capacity gate, as the admission policy of the autoscaler mode adds it.
-const held = "held"
+// gatedApp is the app whose pods have the capacity gate, which the admission policy adds in the
+// autoscaler mode.
+const gatedApp = "gated"
 
-// watched is a lab with all programs, and a Prometheus that scrapes them as the overlays have it done.
+// watched is a lab with all programs, and a Prometheus that scrapes them as the overlays configure
+// it.
 type watched struct {
 	*testing.T
 	ctx                             context.Context
@@ -47,15 +50,15 @@ type watched struct {
 	began                           time.Time
 }
 
-// TestQueries runs all programs through placements, a pod that waits and an interruption, and asks Prometheus for all that the dashboard
-// draws and the alerts look at.
+// TestQueries takes all programs through placements, a waiting pod and an interruption. It then
+// runs all queries of the dashboard and the alerts on Prometheus.
 func TestQueries(t *testing.T) {
 	w := start(t)
-	// Of the counters and histograms the first sample has to be there before anything happens.
-	w.eventually("all programs are scraped", func() error {
+	// Prometheus must have the first sample of the counters and histograms before anything happens.
+	w.eventually("Prometheus to scrape all programs", func() error {
 		found, _, err := w.prometheus.Query(w.ctx, `spot_aware_scheduler_caches_synced == 1`, time.Now())
 		if err == nil && len(found.(model.Vector)) != 3 {
-			err = fmt.Errorf("caches that are full: %v, want those of 3", found)
+			err = fmt.Errorf("synced caches: %v, want 3", found)
 		}
 		return err
 	})
@@ -79,13 +82,13 @@ func TestQueries(t *testing.T) {
 				for _, label := range labelIn.FindAllStringSubmatch(q.LegendFormat, -1) {
 					for _, series := range matrix {
 						if _, ok := series.Metric[model.LabelName(label[1])]; !ok {
-							t.Errorf("%s: the legend names %s, which %v has not", p.Title, label[1], series.Metric)
+							t.Errorf("%s: the legend names %s, but %v does not have it", p.Title, label[1], series.Metric)
 						}
 					}
 				}
 			}
 		}
-		t.Logf("asked %d queries", queries)
+		t.Logf("ran %d queries", queries)
 	})
 	t.Run("alerts", func(t *testing.T) {
 		groups := allGroups(t)
@@ -128,8 +131,9 @@ func allGroups(t *testing.T) []group {
 	return groups
 }
 
-// checkMetrics compares what all programs serve with docs/metrics.md: all of this project's metrics are there, of that type, with those
-// labels and, but for profile, with values that the page names.
+// checkMetrics compares the metrics of all programs with docs/metrics.md. All of this project's
+// metrics must be present with the documented type and labels. The page must name every label
+// value, except the values of profile.
 func (w *watched) checkMetrics(t *testing.T) {
 	page := read(t, root+"/docs/metrics.md")
 	type metric struct{ Type, Labels string }
@@ -137,7 +141,7 @@ func (w *watched) checkMetrics(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| `(spot_aware_scheduler_\\w+)` \\| (\\w+) \\| ([^|]*)\\|").FindAllStringSubmatch(page, -1) {
 		documented[row[1]] = metric{row[2], strings.NewReplacer("`", "", ",", "").Replace(strings.TrimSpace(row[3]))}
 	}
-	// The scheduler's caches_synced has a label, and is the one that is documented.
+	// The documented caches_synced is the scheduler's, which has a label.
 	for _, p := range []*lab.Process{w.controller, w.extender, w.scheduler} {
 		text, err := p.Metrics(w.ctx)
 		w.must(err)
@@ -170,10 +174,10 @@ func (w *watched) checkMetrics(t *testing.T) {
 	}
 }
 
-// logLine matches what the words of a line of klog are: the message, and then names with values.
+// logLine matches a line of klog: the message, and then names with values.
 var logLine = regexp.MustCompile(`(?m)^[IWE]\d{4} [^\]]*\] "([^"]+)"(.*)$`)
 
-// shape returns a line without what changes from one to the next: its message and the names of its values.
+// shape returns the constant part of a line: its message and the names of its values.
 func shape(message, values string) string {
 	for _, name := range regexp.MustCompile(` (\w+)=(?:"(?:[^"\\]|\\.)*"|\S+)`).FindAllStringSubmatch(values, -1) {
 		message += " " + name[1]
@@ -181,18 +185,19 @@ func shape(message, values string) string {
 	return message
 }
 
-// checkLogs: what docs/monitoring.md shows is what the programs say; each placement is a line, and a pod that waits is one.
+// checkLogs checks that the programs log the lines in docs/monitoring.md. Each placement must be
+// logged once, and each waiting pod once.
 func (w *watched) checkLogs(t *testing.T) {
-	said, placed, waits := map[string]bool{}, map[string]int{}, 0
+	logged, placed, waits := map[string]bool{}, map[string]int{}, 0
 	for _, p := range []*lab.Process{w.scheduler, w.controller} {
 		for _, line := range logLine.FindAllStringSubmatch(read(t, p.Log), -1) {
-			said[shape(line[1], line[2])] = true
+			logged[shape(line[1], line[2])] = true
 			pod, _, _ := strings.Cut(strings.TrimPrefix(line[2], " pod="), " ")
 			switch line[1] {
 			case "Placed pod":
 				placed[pod]++
-			case "Pod waiting":
-				if !strings.Contains(line[2], "owner not known yet") { // the news of owners may come after those of pods
+			case "Waits":
+				if !strings.Contains(line[2], "owner not known yet") { // informers may deliver owners after their pods
 					waits++
 				}
 			}
@@ -206,20 +211,20 @@ func (w *watched) checkLogs(t *testing.T) {
 			want = 0
 		}
 		if got := placed[fmt.Sprintf("%q", namespace+"/"+pod.Name)]; got != want {
-			t.Errorf("%s on node %q: %d lines say that it was placed, want %d", pod.Name, pod.Spec.NodeName, got, want)
+			t.Errorf("%s on node %q: %d lines log its placement, want %d", pod.Name, pod.Spec.NodeName, got, want)
 		}
 	}
 	attempts := strings.Count(read(t, w.scheduler.Log), `"Unable to schedule pod; no fit; waiting" pod="shop/single-`)
 	if waits != 1 || attempts < 2 {
-		t.Errorf("%d lines say that a pod waits, want 1 after 2 attempts or more, which were %d", waits, attempts)
+		t.Errorf("%d lines log a waiting pod, want 1 after at least 2 attempts, have %d attempts", waits, attempts)
 	}
 	shown := logLine.FindAllStringSubmatch(read(t, root+"/docs/monitoring.md"), -1)
 	if len(shown) < 5 {
-		t.Errorf("docs/monitoring.md shows %d lines, expected at least 5: this test looks for the wrong thing", len(shown))
+		t.Errorf("docs/monitoring.md shows %d log lines, expected at least 5: the expression matches too little", len(shown))
 	}
 	for _, line := range shown {
-		if !said[shape(line[1], line[2])] {
-			t.Errorf("no program says %q as docs/monitoring.md does", shape(line[1], line[2]))
+		if !logged[shape(line[1], line[2])] {
+			t.Errorf("no program logged %q, which docs/monitoring.md shows", shape(line[1], line[2]))
 		}
 	}
 }
@@ -237,7 +242,7 @@ func start(t *testing.T) *watched {
 				if p == nil {
 					continue
 				}
-				t.Logf("the log of %s ends with:\n%s", p.Name, live.Tail(p.Log, 30))
+				t.Logf("end of the log of %s:\n%s", p.Name, live.Tail(p.Log, 30))
 			}
 		}
 		if err := w.cp.Stop(); err != nil {
@@ -267,7 +272,8 @@ func start(t *testing.T) *watched {
 	return w
 }
 
-// startExtender starts the extender, and a stock kube-scheduler that asks it, for a profile of their own.
+// startExtender starts the extender, and a stock kube-scheduler that uses it, for a separate
+// profile.
 func (w *watched) startExtender() {
 	w.Helper()
 	rename := func(config map[string]any) {
@@ -288,13 +294,14 @@ func (w *watched) startExtender() {
 	w.must(err)
 }
 
-// act has something happen: pods are placed, one waits for on-demand, and a spot node is reclaimed with notice.
+// act places pods. One pod waits for on-demand, and a spot node is reclaimed with notice.
 func (w *watched) act() {
 	w.Helper()
 	w.deploy(namespace, "web", 4, map[string]string{decision.MinOnDemandAnnotation: "2"})
-	w.stand("web", live.Split{OnDemand: 2, Spot: 2})
-	// kube-scheduler's own series begin with their first count, so what follows is the first that Prometheus sees of an increase.
-	w.eventually("the first pods are counted", func() error {
+	w.awaitSplit("web", live.Split{OnDemand: 2, Spot: 2})
+	// kube-scheduler's own series start with their first count. Prometheus therefore sees an
+	// increase only from here on.
+	w.eventually("Prometheus to count the first pods", func() error {
 		found, _, err := w.prometheus.Query(w.ctx, `sum(scheduler_pod_scheduling_sli_duration_seconds_count)`, time.Now())
 		if vector, ok := found.(model.Vector); err == nil && (!ok || len(vector) != 1 || vector[0].Value < 4) {
 			err = fmt.Errorf("%v, want 4", found)
@@ -303,11 +310,11 @@ func (w *watched) act() {
 	})
 	w.deploy(namespace, "single", 1, map[string]string{decision.FallbackAfterAnnotation: "1h"})
 	w.deploy(namespace, "misspelt", 2, map[string]string{decision.MinOnDemandAnnotation: "0", decision.MaxPerPoolAnnotation: "many"})
-	w.stand("misspelt", live.Split{Spot: 2})
-	w.deploy(namespace, held, 2, map[string]string{decision.MinOnDemandAnnotation: "0"})
-	w.stand(held, live.Split{Spot: 2})
-	w.deploy(extended, "asked", 2, map[string]string{decision.MinOnDemandAnnotation: "0"})
-	w.eventually("web is ready", func() error { // or it is not moved by a surge
+	w.awaitSplit("misspelt", live.Split{Spot: 2})
+	w.deploy(namespace, gatedApp, 2, map[string]string{decision.MinOnDemandAnnotation: "0"})
+	w.awaitSplit(gatedApp, live.Split{Spot: 2})
+	w.deploy(extended, "through-extender", 2, map[string]string{decision.MinOnDemandAnnotation: "0"})
+	w.eventually("web to be ready", func() error { // otherwise a surge does not move its pods
 		d, err := w.client.AppsV1().Deployments(namespace).Get(w.ctx, "web", metav1.GetOptions{})
 		if err == nil && d.Status.AvailableReplicas != 4 {
 			err = fmt.Errorf("%d replicas are available, want 4", d.Status.AvailableReplicas)
@@ -318,7 +325,7 @@ func (w *watched) act() {
 	w.must(err)
 	i := slices.IndexFunc(pods, func(p v1.Pod) bool { return strings.HasPrefix(p.Spec.NodeName, "spot-") })
 	if i < 0 {
-		w.Fatal("no pod of web stands on a spot node")
+		w.Fatal("no pod of web runs on a spot node")
 	}
 	w.must(live.EditNode(w.ctx, w.client, live.Soon, pods[i].Spec.NodeName, func(n *v1.Node) {
 		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: kube.InterruptionTaint, Value: "test", Effect: v1.TaintEffectNoSchedule})
@@ -327,19 +334,19 @@ func (w *watched) act() {
 		}
 		n.Annotations[kube.DeadlineAnnotation] = time.Now().Add(time.Minute).UTC().Format(time.RFC3339)
 	}))
-	for what, of := range map[string]struct {
+	for event, expected := range map[string]struct {
 		program *lab.Process
 		metric  string
 		least   float64
 	}{
-		"a pod waits":     {w.scheduler, "spot_aware_scheduler_waiting_for_on_demand_pods", 1},
-		"a node is empty": {w.controller, "spot_aware_scheduler_evacuation_duration_seconds_count", 1},
-		"pods are placed that the extender was asked about": {w.extender, "spot_aware_scheduler_placements_total", 2},
+		"a pod waits":              {w.scheduler, "spot_aware_scheduler_waiting_for_on_demand_pods", 1},
+		"a node is empty":          {w.controller, "spot_aware_scheduler_evacuation_duration_seconds_count", 1},
+		"the extender places pods": {w.extender, "spot_aware_scheduler_placements_total", 2},
 	} {
-		w.eventually(what, func() error {
-			got, err := live.Metric(w.ctx, of.program, of.metric, nil)
-			if err == nil && got < of.least {
-				err = fmt.Errorf("%s is %v, want %v", of.metric, got, of.least)
+		w.eventually(event, func() error {
+			got, err := live.Metric(w.ctx, expected.program, expected.metric, nil)
+			if err == nil && got < expected.least {
+				err = fmt.Errorf("%s is %v, want %v", expected.metric, got, expected.least)
 			}
 			return err
 		})
@@ -352,7 +359,7 @@ func (w *watched) deploy(in, name string, replicas int32, annotations map[string
 	if in == extended {
 		template.Spec.SchedulerName = extended
 	}
-	if name == held {
+	if name == gatedApp {
 		template.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: kube.CapacityGate}}
 	}
 	_, err := w.client.AppsV1().Deployments(in).Create(w.ctx, &appsv1.Deployment{
@@ -364,10 +371,11 @@ func (w *watched) deploy(in, name string, replicas int32, annotations map[string
 	w.must(err)
 }
 
-// stand returns when the pods of an app stand like this. A node without the project's label counts as on-demand here.
-func (w *watched) stand(app string, want live.Split) {
+// awaitSplit returns when the app has this split. A node without the project's own label counts as
+// on-demand here.
+func (w *watched) awaitSplit(app string, want live.Split) {
 	w.Helper()
-	w.eventually(app+" is placed", func() error {
+	w.eventually("placement of "+app, func() error {
 		splits, err := live.Splits(w.ctx, w.client, namespace)
 		if err == nil && splits[app] != want {
 			err = fmt.Errorf("%s: %+v, want %+v", app, splits[app], want)
@@ -376,7 +384,8 @@ func (w *watched) stand(app string, want live.Split) {
 	})
 }
 
-// valuesOf returns what Grafana makes of a variable's values when all are chosen.
+// valuesOf returns the value that Grafana substitutes for a variable when all its values are
+// selected.
 func (w *watched) valuesOf(t *testing.T, v Variable) string {
 	t.Helper()
 	match := regexp.MustCompile(`^label_values\((\w+), (\w+)\)$`).FindStringSubmatch(v.Definition)
@@ -394,8 +403,9 @@ func (w *watched) valuesOf(t *testing.T, v Variable) string {
 	return "(" + strings.Join(all, "|") + ")"
 }
 
-// returnsData has the test fail unless the query returns a number for some moment of this test, perhaps a little later.
-func (w *watched) returnsData(t *testing.T, who, expr string) (matrix model.Matrix) {
+// returnsData fails the test unless the query returns a number for some time in this test. It
+// retries for a while.
+func (w *watched) returnsData(t *testing.T, source, expr string) (matrix model.Matrix) {
 	t.Helper()
 	err := live.Until(w.ctx, live.Soon, func() error {
 		value, warnings, err := w.prometheus.QueryRange(w.ctx, expr, promv1.Range{Start: w.began, End: time.Now(), Step: time.Second})
@@ -413,7 +423,7 @@ func (w *watched) returnsData(t *testing.T, who, expr string) (matrix model.Matr
 		return fmt.Errorf("%d series, none with a number", len(matrix))
 	})
 	if err != nil {
-		t.Errorf("%s: %s: %v", who, expr, err)
+		t.Errorf("%s: %s: %v", source, expr, err)
 	}
 	return matrix
 }

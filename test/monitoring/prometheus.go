@@ -19,9 +19,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// Scrape starts a Prometheus that ends with the control plane, and returns when it has asked each of the processes once. It asks them every
-// so often, as jobs of their names, with the token of the shipped ServiceAccount, which Kubernetes writes into the shipped Secret. rules is
-// the path of a file with its rules; empty: it has none.
+// Scrape starts a Prometheus that stops with the control plane. It returns after Prometheus has
+// scraped each process once. Each process is a job with the name of the process, and is scraped at
+// the given interval. Prometheus uses the token of the shipped ServiceAccount, which Kubernetes
+// writes to the shipped Secret. rules is the path of a file with rules; empty means no rules.
 func Scrape(ctx context.Context, cp *lab.ControlPlane, every time.Duration, rules string, processes ...*lab.Process) (promv1.API, error) {
 	kubectl := exec.CommandContext(ctx, filepath.Join(cp.Root, ".local/bin/kubectl"), "--kubeconfig="+cp.Kubeconfig,
 		"apply", "--filename="+filepath.Join(cp.Root, "manifests/overlays/monitoring/rbac.yaml"))
@@ -67,7 +68,7 @@ func Scrape(ctx context.Context, cp *lab.ControlPlane, every time.Duration, rule
 	binary := filepath.Join(cp.Root, ".local/bin/prometheus")
 	if _, err := cp.StartProgram("prometheus", binary, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+address, "--log.level=warn"); err != nil {
-		return nil, fmt.Errorf("%w (hack/prometheus.sh gets it)", err)
+		return nil, fmt.Errorf("%w (hack/prometheus.sh installs it)", err)
 	}
 	client, err := api.NewClient(api.Config{Address: "http://" + address})
 	if err != nil {
@@ -83,7 +84,8 @@ func Scrape(ctx context.Context, cp *lab.ControlPlane, every time.Duration, rule
 	})
 }
 
-// writeToken writes the token of the ServiceAccount that may read metrics to a file, once there is one.
+// writeToken waits for the token of the ServiceAccount that may read metrics, and writes it to a
+// file.
 func writeToken(ctx context.Context, cp *lab.ControlPlane, file string) error {
 	client, err := kubernetes.NewForConfig(cp.Config())
 	if err != nil {

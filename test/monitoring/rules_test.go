@@ -16,7 +16,7 @@ import (
 const (
 	root    = "../.."
 	overlay = root + "/manifests/overlays/monitoring"
-	// extenderOverlay is for a cluster where spot-extender runs in the place of the scheduler.
+	// extenderOverlay is for a cluster that runs spot-extender instead of the scheduler.
 	extenderOverlay = root + "/manifests/overlays/monitoring-extender"
 )
 
@@ -29,7 +29,7 @@ func read(t *testing.T, file string) string {
 	return string(data)
 }
 
-// group and alert are those of a file of Prometheus' rules, and of a PrometheusRule.
+// group and alert have the format of Prometheus rule files and of PrometheusRules.
 type group struct {
 	Name  string  `json:"name"`
 	Rules []alert `json:"rules"`
@@ -43,7 +43,7 @@ type alert struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// alertsOf returns the groups of the PrometheusRules that an overlay is made of, and its alerts by name.
+// alertsOf returns the groups of the PrometheusRules in an overlay, and its alerts by name.
 func alertsOf(t *testing.T, overlay string) (groups []group, alerts map[string]alert) {
 	t.Helper()
 	alerts = map[string]alert{}
@@ -66,7 +66,7 @@ func alertsOf(t *testing.T, overlay string) (groups []group, alerts map[string]a
 	for _, group := range groups {
 		for _, rule := range group.Rules {
 			if _, ok := alerts[rule.Alert]; ok || rule.Alert == "" {
-				t.Errorf("group %s has a rule with the name %q, want one of its own: %s", group.Name, rule.Alert, rule.Expr)
+				t.Errorf("group %s has a rule with the name %q, want a unique name: %s", group.Name, rule.Alert, rule.Expr)
 			}
 			alerts[rule.Alert] = rule
 		}
@@ -74,7 +74,7 @@ func alertsOf(t *testing.T, overlay string) (groups []group, alerts map[string]a
 	return groups, alerts
 }
 
-// built returns the documents that an overlay is made of.
+// built returns the documents of an overlay.
 func built(t *testing.T, overlay string) []string {
 	t.Helper()
 	out, err := exec.Command(filepath.Join(root, ".local/bin/kubectl"), "kustomize", overlay).Output()
@@ -84,7 +84,7 @@ func built(t *testing.T, overlay string) []string {
 	return strings.Split(string(out), "\n---\n")
 }
 
-// writeRules writes the groups as a file that Prometheus reads.
+// writeRules writes the groups as a Prometheus rule file.
 func writeRules(t *testing.T, file string, groups []group) {
 	t.Helper()
 	data, err := yaml.Marshal(map[string]any{"groups": groups})
@@ -96,27 +96,29 @@ func writeRules(t *testing.T, file string, groups []group) {
 	}
 }
 
-// testRules has promtool run a file of cases.
+// testRules runs a file of test cases with promtool.
 func testRules(t *testing.T, file string) {
 	t.Helper()
 	promtool := exec.Command(filepath.Join(root, ".local/bin/promtool"), "test", "rules", file)
 	if out, err := promtool.CombinedOutput(); err != nil {
-		t.Errorf("promtool test rules: %v (hack/prometheus.sh gets promtool)\n%s", err, out)
+		t.Errorf("promtool test rules: %v (hack/prometheus.sh installs promtool)\n%s", err, out)
 	}
 }
 
-// selector matches what an expression selects of this project's metrics, of kube-scheduler's and of those that come with them.
+// selector matches the selectors of an expression that select metrics of this project, of
+// kube-scheduler or of their libraries.
 var selector = regexp.MustCompile(`\b((?:spot_aware_scheduler|scheduler|leader_election|process|rest_client)_\w+)(?:\{[^}]*\})?`)
 
-// TestAlerts runs the cases of each overlay, and checks that each alert has one in which it fires, and that none is silent in the healthy
-// case for want of a metric.
+// TestAlerts runs the cases of each overlay. Each alert must fire in one case. No alert may be
+// silent in the healthy case only because a metric is missing.
 func TestAlerts(t *testing.T) {
 	_, elsewhere := alertsOf(t, overlay)
 	t.Run("scheduler", func(t *testing.T) { checkAlerts(t, overlay, "alerts.yaml", nil) })
 	t.Run("extender", func(t *testing.T) { checkAlerts(t, extenderOverlay, "extender.yaml", elsewhere) })
 }
 
-// checkAlerts checks the alerts of an overlay by a file of cases. Those that fire elsewhere have only to be silent here when all is well.
+// checkAlerts checks the alerts of an overlay with a file of cases. Alerts that fire elsewhere must
+// only be silent in the healthy case.
 func checkAlerts(t *testing.T, overlay, of string, elsewhere map[string]alert) {
 	groups, alerts := alertsOf(t, overlay)
 	cases := read(t, of)
@@ -146,7 +148,7 @@ func checkAlerts(t *testing.T, overlay, of string, elsewhere map[string]alert) {
 	for _, test := range file.Tests {
 		for _, alert := range test.AlertTests {
 			if _, ok := alerts[alert.Name]; !ok {
-				t.Errorf("case %q is of %s, which is no alert", test.Name, alert.Name)
+				t.Errorf("case %q tests %s, which is not an alert", test.Name, alert.Name)
 			}
 			fires[alert.Name] = fires[alert.Name] || len(alert.Expect) > 0
 			silent[alert.Name] = silent[alert.Name] || len(alert.Expect) == 0
@@ -158,21 +160,22 @@ func checkAlerts(t *testing.T, overlay, of string, elsewhere map[string]alert) {
 		}
 	}
 	if len(alerts) < 10 {
-		t.Errorf("found %d alerts, expected at least 10: this test looks for the wrong thing", len(alerts))
+		t.Errorf("found %d alerts, expected at least 10: the overlay was not parsed completely", len(alerts))
 	}
 	for name, alert := range alerts {
 		if _, ok := elsewhere[name]; !ok && (!fires[name] || !silent[name]) {
-			t.Errorf("%s: fires in a case: %t, is silent in one before or after: %t; want both", name, fires[name], silent[name])
+			t.Errorf("%s: fires in a case: %t, is silent in a case: %t; want both", name, fires[name], silent[name])
 		}
 		for _, match := range selector.FindAllStringSubmatch(alert.Expr, -1) {
 			if !strings.Contains(healthy, match[1]+"{") {
-				t.Errorf("%s is silent when all is well because there is no %s", name, match[1])
+				t.Errorf("%s is silent in the healthy case because %s is missing", name, match[1])
 			}
 		}
 	}
 }
 
-// TestAlertsAreExplained: each says whom to tell, and what to do in a section of its own.
+// TestAlertsAreExplained checks that each alert has a severity, a summary, and a section with
+// instructions.
 func TestAlertsAreExplained(t *testing.T) {
 	_, alerts := alertsOf(t, overlay)
 	_, more := alertsOf(t, extenderOverlay)
@@ -201,7 +204,7 @@ func TestAlertsAreExplained(t *testing.T) {
 	}
 	for _, match := range regexp.MustCompile(`(?m)^### (\S+)$`).FindAllStringSubmatch(page, -1) {
 		if _, ok := alerts[match[1]]; !ok {
-			t.Errorf("docs/monitoring.md explains %s, which is no alert", match[1])
+			t.Errorf("docs/monitoring.md explains %s, which is not an alert", match[1])
 		}
 	}
 }

@@ -27,14 +27,15 @@ import (
 const (
 	realNode  = "real"
 	namespace = metav1.NamespaceSystem
-	scheduler = "spot-aware-scheduler" // the Deployment, the Lease, the Service and the profile
+	scheduler = "spot-aware-scheduler" // name of the Deployment, the Lease, the Service and the profile
 	ours      = "app.kubernetes.io/name=spot-aware-scheduler"
 
-	// patience is for one step of this test on a machine that has other things to do as well.
+	// patience is the limit for one step of this test on a machine with other load.
 	patience = 90 * time.Second
 )
 
-// cluster is a lab with the real node, fake nodes, the stock scheduler, and a kube-system that takes only restricted pods.
+// cluster is a lab with the real node, fake nodes and the stock scheduler. Its kube-system admits
+// only restricted pods.
 type cluster struct {
 	*testing.T
 	ctx    context.Context
@@ -76,7 +77,7 @@ func startCluster(t *testing.T) *cluster {
 			Name: fmt.Sprintf("fake-%s-%d", capacity, i+1), Capacity: capacity, Zone: fmt.Sprintf("zone-%d", i%3),
 			Labels:      map[string]string{lab.FakeNodeAnnotation: lab.FakeNode},
 			Annotations: map[string]string{lab.FakeNodeAnnotation: lab.FakeNode},
-			// What is to run for real must not end up here.
+			// Pods that really run must not be scheduled here.
 			Taints: []corev1.Taint{{Key: lab.FakeNodeAnnotation, Value: lab.FakeNode, Effect: corev1.TaintEffectNoSchedule}},
 		})
 	}
@@ -88,7 +89,7 @@ func startCluster(t *testing.T) *cluster {
 	return c
 }
 
-// step runs a part of the test that builds on those before it.
+// step runs a part of the test that depends on the earlier parts.
 func (c *cluster) step(name string, run func(c *cluster)) {
 	c.Helper()
 	began := time.Now()
@@ -114,7 +115,7 @@ func (c *cluster) eventually(what string, check func() error) {
 	c.must(c.cp.WaitFor(ctx, what, func(context.Context) error { return check() }))
 }
 
-// kubectl returns what it prints on standard output, and fails the test when it fails or warns.
+// kubectl returns the standard output of kubectl, and fails the test if kubectl fails or warns.
 func (c *cluster) kubectl(args ...string) string {
 	c.Helper()
 	out, err := c.tryKubectl(args...)
@@ -129,7 +130,7 @@ func (c *cluster) tryKubectl(args ...string) (string, error) {
 	command.Stdout, command.Stderr = &out, &errs
 	err := command.Run()
 	if err == nil && strings.Contains(errs.String(), "Warning") {
-		err = errors.New("it warns")
+		err = errors.New("kubectl warns")
 	}
 	if err != nil {
 		return "", fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, errs.String())
@@ -152,7 +153,8 @@ func (c *cluster) schedulers() ([]corev1.Pod, error) {
 	return live, nil
 }
 
-// leader is the process that holds the Lease. A container that is started again is another process of the same pod.
+// leader is the process that holds the Lease. A restarted container is another process of the same
+// pod.
 type leader struct{ pod, identity string }
 
 func (c *cluster) leader() (leader, error) {
@@ -171,23 +173,24 @@ func (c *cluster) leader() (leader, error) {
 			return leader{name, identity}, nil
 		}
 	}
-	return leader{}, fmt.Errorf("the Lease is held by %q, which is no live pod of the Deployment", identity)
+	return leader{}, fmt.Errorf("the Lease is held by %q, which is not a live pod of the Deployment", identity)
 }
 
-// waitForLeader waits until a process other than that one leads.
+// waitForLeader waits until a process other than the given one leads.
 func (c *cluster) waitForLeader(other leader) leader {
 	c.Helper()
 	var next leader
 	c.eventually("a leader", func() (err error) {
 		if next, err = c.leader(); err == nil && next == other {
-			return fmt.Errorf("%s leads still", other.pod)
+			return fmt.Errorf("%s still leads", other.pod)
 		}
 		return err
 	})
 	return next
 }
 
-// healthy returns nil when the Deployment has come to rest with two replicas of its newest revision, ready, and none else.
+// healthy returns nil if the rollout of the Deployment is complete: exactly two replicas, of its
+// newest revision and ready.
 func (c *cluster) healthy() error {
 	d, err := c.client.AppsV1().Deployments(namespace).Get(c.ctx, scheduler, metav1.GetOptions{})
 	if err != nil {
@@ -208,7 +211,8 @@ func (c *cluster) healthy() error {
 	return nil
 }
 
-// workload creates a Deployment of pods that opt in, each of which runs the pause image as a restricted pod would.
+// workload creates a Deployment of pods that opt in. Each pod runs the pause image within the
+// limits for restricted pods.
 func (c *cluster) workload(name string, replicas int32, edit func(*corev1.PodSpec)) {
 	c.Helper()
 	labels := map[string]string{"app": name}
@@ -228,18 +232,18 @@ func (c *cluster) workload(name string, replicas int32, edit func(*corev1.PodSpe
 	c.must(err)
 }
 
-// fake is an edit of a workload that is to be on the fake nodes.
+// fake edits a workload to run on the fake nodes.
 func fake(spec *corev1.PodSpec) {
 	spec.NodeSelector = map[string]string{lab.FakeNodeAnnotation: lab.FakeNode}
 	spec.Tolerations = []corev1.Toleration{{Key: lab.FakeNodeAnnotation, Operator: corev1.TolerationOpExists}}
 }
 
-// real is an edit of a workload that is to run.
+// real edits a workload to run on the real node.
 func real(spec *corev1.PodSpec) {
 	spec.NodeSelector = map[string]string{corev1.LabelHostname: realNode}
 }
 
-// running waits until as many pods of a workload are Ready, and returns them.
+// running waits until the given number of a workload's pods is Ready, and returns these pods.
 func (c *cluster) running(name string, replicas int) []corev1.Pod {
 	c.Helper()
 	var ready []corev1.Pod
@@ -271,7 +275,7 @@ func isReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// logEvidence tells what a failure may come from: what ran ends with the test.
+// logEvidence logs information about a failure, because all processes end with the test.
 func (c *cluster) logEvidence() {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -289,7 +293,7 @@ func (c *cluster) logEvidence() {
 		if strings.Contains(log, "kubelet") || strings.Contains(log, "containerd") {
 			text, _ := os.ReadFile(log)
 			lines := strings.Split(string(text), "\n")
-			c.Logf("the end of %s:\n%s", filepath.Base(log), strings.Join(lines[max(0, len(lines)-40):], "\n"))
+			c.Logf("end of %s:\n%s", filepath.Base(log), strings.Join(lines[max(0, len(lines)-40):], "\n"))
 		}
 	}
 }

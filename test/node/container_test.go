@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// checkRestricted asks the kernel under what limits a replica's process runs.
+// checkRestricted checks in /proc the limits under which a replica's process runs.
 func (c *cluster) checkRestricted(pod *corev1.Pod) {
 	c.Helper()
 	pid, err := ContainerPID(c.ctx, pod.Status.ContainerStatuses[0].ContainerID)
@@ -45,7 +45,7 @@ func (c *cluster) checkRestricted(pod *corev1.Pod) {
 	}
 }
 
-// procField returns the words of a line in /proc/PID/status, one space between them.
+// procField returns the words of a line in /proc/PID/status, separated by single spaces.
 func procField(status, name string) string {
 	for line := range strings.Lines(status) {
 		if key, value, _ := strings.Cut(line, ":"); key == name {

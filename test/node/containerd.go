@@ -12,15 +12,17 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// PauseImage is the image of test/node/pause. Nothing has to be pulled for it.
+// PauseImage is the image of test/node/pause. No image has to be pulled.
 const PauseImage = "localhost/pause:1"
 
 const containerdSocket = "/run/containerd/containerd.sock"
 
-// containerdConfig has the networks' folder to be filled in. Everything is below the folders that Isolate replaces.
+// containerdConfig requires the folder of the networks. All its files are below the folders that
+// Isolate replaces.
 //
-// native copies files, where overlayfs may not be had; without restrict_oom_score_adj runc fails on a machine that forbids lowering the
-// score ("can't get final child's PID from pipe").
+// The snapshotter native copies files, because overlayfs may be unavailable. Without
+// restrict_oom_score_adj, runc fails on a machine that forbids lowering the score ("can't get final
+// child's PID from pipe").
 const containerdConfig = `version = 2
 root = "/var/lib/containerd"
 state = "/run/containerd"
@@ -50,7 +52,7 @@ runtime_type = "io.containerd.runc.v2"
 SystemdCgroup = false
 `
 
-// startContainerd returns when containerd answers.
+// startContainerd returns when containerd responds.
 func startContainerd(ctx context.Context, cp *lab.ControlPlane) error {
 	networks := filepath.Join(cp.Dir, "networks")
 	if err := writePodNetwork(networks); err != nil {
@@ -69,7 +71,8 @@ func startContainerd(ctx context.Context, cp *lab.ControlPlane) error {
 	})
 }
 
-// loadImages gives containerd the images of docker archives, each under the name it has in there.
+// loadImages imports the images of docker archives into containerd, each under its name in the
+// archive.
 func loadImages(ctx context.Context, archives ...string) error {
 	for _, archive := range archives {
 		if _, err := ctr(ctx, "images", "import", "--snapshotter=native", archive); err != nil {
@@ -79,7 +82,8 @@ func loadImages(ctx context.Context, archives ...string) error {
 	return nil
 }
 
-// ContainerPID is the process of a running container, by the id that its pod's status has ("containerd://…").
+// ContainerPID returns the process ID of a running container. id is the container ID in the pod's
+// status ("containerd://…").
 func ContainerPID(ctx context.Context, id string) (int, error) {
 	name, ok := strings.CutPrefix(id, "containerd://")
 	if !ok {
@@ -97,7 +101,7 @@ func ContainerPID(ctx context.Context, id string) (int, error) {
 	return 0, fmt.Errorf("container %s does not run", name)
 }
 
-// ctr runs containerd's own client in the namespace of kubelets.
+// ctr runs containerd's own client in the namespace that kubelets use.
 func ctr(ctx context.Context, args ...string) (string, error) {
 	command := exec.CommandContext(ctx, "ctr", append([]string{"--address=" + containerdSocket, "--namespace=k8s.io"}, args...)...)
 	out, err := command.CombinedOutput()

@@ -12,15 +12,17 @@ import (
 	"syscall"
 )
 
-// dirVariable tells the isolated process the folder that Isolate made for it. Its presence says that it is isolated.
+// dirVariable names the folder that Isolate created, for the isolated process. If it is set, the
+// process is isolated.
 const dirVariable = "SPOT_NODE_DIR"
 
-// private are the folders of the machine in whose place an isolated process has its own: where containerd, the CNI plugins and kubelet
-// leave things, in part at fixed paths.
+// private lists the folders that each isolated process replaces by its own. containerd, the CNI
+// plugins and the kubelet store files there, partly at fixed paths.
 var private = []string{"/run", "/var/lib", "/var/log"}
 
-// clean removes the folder $0 and the cgroups of that name. It starts when its input ends, which is when Isolate returns or its process
-// is killed; in the latter case the isolated processes may still be about to end.
+// clean removes the folder $0 and the cgroups of that name. It starts when its input ends, which is
+// when Isolate returns or its process is killed. If the process was killed, the isolated processes
+// may still be terminating.
 const clean = `
 read _
 group=${0##*/}
@@ -34,13 +36,14 @@ done 2>/dev/null
 echo "could not remove $0 and the cgroups $groups" >&2
 exit 1`
 
-// Isolated says whether this process is the one that Isolate started, the first of its namespace.
+// Isolated reports whether this process was started by Isolate and is the first of its namespace.
 func Isolated() bool { return os.Getenv(dirVariable) != "" && os.Getpid() == 1 }
 
-// Isolate runs this program again, with the same arguments, as the first process of new namespaces for processes, mounts, network and
-// IPC, and waits for it. It returns the exit status when everything that was started in there is gone and the machine is as before.
-// On SIGINT and SIGTERM it ends the program at once, and when this process is killed, the kernel does. The error says that the machine
-// does not allow it, or what could not be removed.
+// Isolate runs this program again with the same arguments, and waits for it. The new process is the
+// first in new namespaces for processes, mounts, network and IPC. Isolate returns the exit status
+// after all isolated processes are gone and the machine is as before. On SIGINT and SIGTERM it
+// kills the program at once. If this process is killed, the kernel kills the program. The error
+// means that the machine does not allow isolation, or names the files that could not be removed.
 func Isolate() (status int, err error) {
 	dir, err := os.MkdirTemp("", "spot-node-")
 	if err != nil {
@@ -48,7 +51,7 @@ func Isolate() (status int, err error) {
 	}
 	cleaner := exec.Command("/bin/sh", "-c", clean, dir)
 	cleaner.Stderr = os.Stderr
-	cleaner.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no Ctrl-C for it
+	cleaner.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C must not stop it
 	lifeline, err := cleaner.StdinPipe()
 	if err != nil {
 		return 0, err
@@ -76,11 +79,11 @@ func Isolate() (status int, err error) {
 	program.Env = append(os.Environ(), dirVariable+"="+dir, "TMPDIR="+inside(dir, "/tmp"))
 	program.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:   syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC,
-		Unshareflags: syscall.CLONE_NEWNS, // this way Go makes its mounts private
+		Unshareflags: syscall.CLONE_NEWNS, // in this way Go makes its mounts private
 		Setpgid:      true,
 		Pdeathsig:    syscall.SIGKILL,
 	}
-	// Pdeathsig comes when the thread ends.
+	// The kernel sends Pdeathsig when the thread ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := program.Start(); err != nil {
@@ -95,7 +98,7 @@ func Isolate() (status int, err error) {
 		case <-ended:
 		}
 	}()
-	// The first process of a PID namespace is gone only after all others in it.
+	// The first process of a PID namespace exits only after all other processes in it.
 	err = program.Wait()
 	var exit *exec.ExitError
 	switch {
@@ -108,17 +111,17 @@ func Isolate() (status int, err error) {
 	}
 }
 
-// inside is where a folder of the isolated process is seen from outside.
+// inside returns the path outside of a folder of the isolated process.
 func inside(dir, path string) string {
 	return filepath.Join(dir, strings.ReplaceAll(strings.TrimPrefix(path, "/"), "/", "-"))
 }
 
-// EnterIsolation makes the new namespaces fit to live in: own process and variable files, and address on the loopback interface. The
-// isolated process calls it first.
+// EnterIsolation completes the new namespaces. It mounts /proc and the private folders, and adds
+// address to the loopback interface. The isolated process must call it first.
 func EnterIsolation(address string) error {
 	dir := os.Getenv(dirVariable)
 	if dir == "" {
-		return errors.New("not isolated: only what Isolate started may change mounts and network")
+		return errors.New("not isolated: only a process that Isolate started may change mounts and network")
 	}
 	for _, path := range private {
 		if err := syscall.Mount(inside(dir, path), path, "", syscall.MS_BIND, ""); err != nil {
@@ -134,10 +137,10 @@ func EnterIsolation(address string) error {
 	return addLoopback(address)
 }
 
-// cgroup is the parent of the containers' cgroups.
+// cgroup returns the parent of the containers' cgroups.
 func cgroup() string { return "/" + filepath.Base(os.Getenv(dirVariable)) }
 
-// makeCgroups makes cgroup, in version 1 once for each controller.
+// makeCgroups creates cgroup; in version 1 it does so for each controller.
 func makeCgroups() error {
 	const root = "/sys/fs/cgroup"
 	hierarchies := []string{root}
@@ -148,7 +151,7 @@ func makeCgroups() error {
 	}
 	for _, hierarchy := range hierarchies {
 		if err := os.MkdirAll(filepath.Join(hierarchy, cgroup()), 0o755); err != nil {
-			return fmt.Errorf("making a cgroup: %w", err)
+			return fmt.Errorf("creating a cgroup: %w", err)
 		}
 	}
 	return nil

@@ -14,10 +14,11 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// kubeletConfig has to be filled in: the authority that signs the API server's client certificate, the cgroup, a folder.
+// kubeletConfig requires the CA of the API server's client certificate, the cgroup, and a folder.
 //
-// Cgroups are version 1 on some machines, and not the kubelet's to divide. It keeps no iptables rules, because nothing here needs them.
-// Images that were loaded cannot be pulled again, so it must not collect them, and a full disk is not its to judge.
+// Some machines have cgroups version 1, and the kubelet must not divide them. The kubelet maintains
+// no iptables rules, because nothing here needs them. It must not collect images, because loaded
+// images cannot be pulled again. It must not evict pods because of a full disk.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 containerRuntimeEndpoint: unix://` + containerdSocket + `
@@ -38,8 +39,9 @@ evictionHard: {memory.available: 0%%, nodefs.available: 0%%, nodefs.inodesFree: 
 volumePluginDir: %q
 `
 
-// Join starts containerd with the images of the docker archives, and a kubelet that joins cp as a node of that name: cp must run with
-// Options.RealNodes, in an isolated process. It returns when the node is Ready; both programs end with cp.
+// Join starts containerd with the images of the docker archives, and a kubelet that joins cp as a
+// node with this name. cp must run with Options.RealNodes, in an isolated process. Join returns
+// when the node is Ready. Both programs stop with cp.
 func Join(ctx context.Context, cp *lab.ControlPlane, name, labels string, archives ...string) error {
 	if !Isolated() {
 		return errors.New("a kubelet may only run isolated")

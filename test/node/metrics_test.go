@@ -16,44 +16,44 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Some of docs/metrics.md and docs/monitoring.md: a gauge that each replica has, a counter that only the leader has that placed pods,
-// and who leads. Counters are there from the start, as 0.
+// Metrics of docs/metrics.md and docs/monitoring.md: a gauge of each replica, a counter that only
+// the leader increments, and the leader status. Counters start at 0.
 const (
 	nodesMetric      = "spot_aware_scheduler_nodes{"
 	placementsMetric = `spot_aware_scheduler_placements_total{capacity_type="spot",profile="spot-aware-scheduler",reason="budget"}`
 	leadsMetric      = `leader_election_master_status{name="kube-scheduler"}`
 )
 
-// checkMetrics reads the metrics as Prometheus does with the monitoring overlay: at the addresses of the Service, with the token in the
-// overlay's Secret.
+// checkMetrics reads the metrics like Prometheus with the monitoring overlay: at the addresses of
+// the Service, with the token in the overlay's Secret.
 func (c *cluster) checkMetrics() {
 	c.kubectl("create", "serviceaccount", "stranger", "--namespace="+namespace)
-	// Not the whole overlay: the cluster has no ServiceMonitor kind.
+	// Not the whole overlay, because the cluster does not have the kind ServiceMonitor.
 	c.kubectl("apply", "--filename", filepath.Join(c.cp.Root, "manifests", "overlays", "monitoring", "rbac.yaml"))
 	var token string
-	c.eventually("the Secret has a token", func() error {
+	c.eventually("a token in the Secret", func() error {
 		secret, err := c.client.CoreV1().Secrets(namespace).Get(c.ctx, "spot-aware-scheduler-metrics", metav1.GetOptions{})
 		if token = string(secret.Data["token"]); err == nil && token == "" {
-			err = errors.New("it has none")
+			err = errors.New("the Secret has no token")
 		}
 		return err
 	})
 	leading := c.waitForLeader(leader{})
 	addresses := c.serviceAddresses()
 	if len(addresses) != 2 {
-		c.Fatalf("the Service has the addresses %v, expected one of each replica", addresses)
+		c.Fatalf("the Service has the addresses %v, expected one for each replica", addresses)
 	}
 	for pod, address := range addresses {
 		for _, refused := range []struct {
-			who, token string
-			want       int
+			client, token string
+			want          int
 		}{
-			{"nobody", "", http.StatusForbidden},
-			{"somebody with a token of his own making", "made.up.token", http.StatusUnauthorized},
+			{"a client without a token", "", http.StatusForbidden},
+			{"a client with a forged token", "made.up.token", http.StatusUnauthorized},
 			{"a ServiceAccount without the right", c.token("stranger"), http.StatusForbidden},
 		} {
 			if status, _ := c.scrape(address, refused.token); status != refused.want {
-				c.Errorf("%s: %s gets status %d, expected %d", pod, refused.who, status, refused.want)
+				c.Errorf("%s: %s gets status %d, expected %d", pod, refused.client, status, refused.want)
 			}
 		}
 		status, text := c.scrape(address, token)
@@ -62,8 +62,8 @@ func (c *cluster) checkMetrics() {
 				c.Errorf("%s: Prometheus gets status %d, and %d bytes without %s", pod, status, len(text), metric)
 			}
 		}
-		if counts, leads := !strings.Contains(text, "\n"+placementsMetric+" 0\n"), pod == leading.pod; counts != leads {
-			c.Errorf("%s: leads: %t, has counted %s: %t", pod, leads, placementsMetric, counts)
+		if counted, leads := !strings.Contains(text, "\n"+placementsMetric+" 0\n"), pod == leading.pod; counted != leads {
+			c.Errorf("%s: leads: %t, has counted %s: %t", pod, leads, placementsMetric, counted)
 		}
 		want := leadsMetric + " 0\n"
 		if pod == leading.pod {
@@ -92,7 +92,7 @@ func (c *cluster) serviceAddresses() map[string]string {
 	return addresses
 }
 
-// scrape returns the answer to a request for /metrics.
+// scrape returns the response to a request for /metrics.
 func (c *cluster) scrape(address, token string) (status int, body string) {
 	c.Helper()
 	request, err := http.NewRequestWithContext(c.ctx, http.MethodGet, "https://"+address+"/metrics", nil)
@@ -100,7 +100,7 @@ func (c *cluster) scrape(address, token string) (status int, body string) {
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	// The scheduler makes its own certificate.
+	// The scheduler generates its own certificate.
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	defer transport.CloseIdleConnections()
 	response, err := (&http.Client{Transport: transport}).Do(request)

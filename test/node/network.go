@@ -7,13 +7,14 @@ import (
 	"path/filepath"
 )
 
-// podSubnet is apart from the Services' and from the fake pods' addresses.
+// podSubnet does not overlap the addresses of Services and of fake pods.
 const podSubnet = "10.244.0.0/24"
 
-// pluginDir is where Debian's containernetworking-plugins are.
+// pluginDir is the folder of Debian's containernetworking-plugins.
 const pluginDir = "/usr/lib/cni"
 
-// podNetwork is a bridge that leads to this machine, and so to the API server, and nowhere else. It enforces no NetworkPolicy.
+// podNetwork is a bridge to this machine, and so to the API server, but to no other network. It
+// enforces no NetworkPolicy.
 const podNetwork = `{
   "cniVersion": "0.4.0",
   "name": "pods",
@@ -34,7 +35,7 @@ func writePodNetwork(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "pods.conflist"), []byte(podNetwork), 0o644)
 }
 
-// addLoopback starts the loopback interface of this network namespace and gives it one more address.
+// addLoopback starts the loopback interface of this network namespace and adds an address to it.
 func addLoopback(address string) error {
 	for _, args := range [][]string{{"link", "set", "lo", "up"}, {"address", "add", address + "/32", "dev", "lo"}} {
 		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {

@@ -19,11 +19,14 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// takeover is the longest time from a leader's death to the next leader at leader election's defaults, which config/scheduler-config.yaml
-// leaves alone: the lease of 15 s, and before and after it a retry period of 2 s with its jitter of 120 %. One second is for this test.
+// takeover is the longest time from a leader's death to the next leader, with the defaults of
+// leader election, which config/scheduler-config.yaml does not change. It is the lease of 15 s, and
+// before and after it a retry period of 2 s with its jitter of 120 %. The last second allows for
+// this test.
 const takeover = 15*time.Second + 2*4400*time.Millisecond + time.Second
 
-// TestRealNode installs the scheduler as a user does, on a node that runs it, uses it, and breaks it.
+// TestRealNode installs the scheduler as a user does, on a node that runs its containers. It then
+// uses the scheduler and makes it fail.
 func TestRealNode(t *testing.T) {
 	c := startCluster(t)
 	base := filepath.Join(c.cp.Root, "manifests", "base")
@@ -35,11 +38,11 @@ func TestRealNode(t *testing.T) {
 		c.must(err)
 		for _, pod := range pods {
 			if pod.Spec.NodeName != realNode {
-				c.Errorf("%s is on %s, expected it on the node that runs containers", pod.Name, pod.Spec.NodeName)
+				c.Errorf("%s is on %s, expected the node that runs containers", pod.Name, pod.Spec.NodeName)
 			}
-			// Ready says that the kubelet's probe got an answer from this very path.
+			// A Ready pod has passed the kubelet's probe of exactly this path.
 			if probe := pod.Spec.Containers[0].ReadinessProbe; probe == nil || probe.HTTPGet == nil || probe.HTTPGet.Path != "/readyz" {
-				c.Errorf("%s has another readiness probe than /readyz: %v", pod.Name, probe)
+				c.Errorf("%s has a readiness probe other than /readyz: %v", pod.Name, probe)
 			}
 			if !strings.HasPrefix(pod.Status.PodIP, "10.244.0.") {
 				c.Errorf("%s has the address %q, expected one of the bridge network", pod.Name, pod.Status.PodIP)
@@ -88,7 +91,7 @@ func TestRealNode(t *testing.T) {
 			}
 			for _, want := range wanted {
 				if !strings.Contains(log, want) {
-					c.Errorf("the log of %s does not say %q:\n%s", pod.Name, want, log)
+					c.Errorf("the log of %s does not contain %q:\n%s", pod.Name, want, log)
 				}
 			}
 			c.checkRights(pod.Name, log)
@@ -112,7 +115,7 @@ func TestRealNode(t *testing.T) {
 			c.Errorf("it took %.1f s until another replica led, expected at most %s", took.Seconds(), takeover)
 		}
 		c.places("after-kill", 1, 2)
-		c.eventually("the killed replica to be back", func() error {
+		c.eventually("the killed replica to restart", func() error {
 			pod, err := c.client.CoreV1().Pods(namespace).Get(c.ctx, old.pod, metav1.GetOptions{})
 			if err != nil {
 				return err
@@ -132,7 +135,7 @@ func TestRealNode(t *testing.T) {
 		c.Logf("%s leads %.1f s after %s was deleted", next.pod, time.Since(deleted).Seconds(), old.pod)
 		c.workload("after-delete", 1, real)
 		c.running("after-delete", 1)
-		c.eventually("the Deployment to heal", c.healthy)
+		c.eventually("the Deployment to recover", c.healthy)
 	})
 
 	c.step("bad configuration", func(c *cluster) {
@@ -140,7 +143,7 @@ func TestRealNode(t *testing.T) {
 		c.must(err)
 		c.kubectl("apply", "--kustomize", c.overlay(base, "minOnDemnd: 1"))
 		var bad string
-		c.eventually("the new replica to have ended twice", func() error {
+		c.eventually("the new replica to exit twice", func() error {
 			pods, err := c.schedulers()
 			if err != nil {
 				return err
@@ -152,28 +155,28 @@ func TestRealNode(t *testing.T) {
 					return fmt.Errorf("%s, which ran before, is not Ready", pod.Name)
 				case known:
 				case isReady(&pod):
-					c.Fatalf("%s is Ready in spite of its configuration", pod.Name)
+					c.Fatalf("%s is Ready despite its configuration", pod.Name)
 				default:
 					bad = pod.Name
 					if s := pod.Status.ContainerStatuses; len(s) != 1 || s[0].RestartCount == 0 || s[0].LastTerminationState.Terminated == nil {
 						return fmt.Errorf("%s: %v", pod.Name, s)
 					} else if code := s[0].LastTerminationState.Terminated.ExitCode; code != 1 {
-						c.Fatalf("%s ended with status %d, expected 1", pod.Name, code)
+						c.Fatalf("%s exited with status %d, expected 1", pod.Name, code)
 					}
 					return nil
 				}
 			}
-			return fmt.Errorf("%d replicas and no new one", len(pods))
+			return fmt.Errorf("%d replicas, but no new replica", len(pods))
 		})
 		if log, want := c.log(bad, true), `unknown field \"minOnDemnd\"`; !strings.Contains(log, want) {
-			c.Errorf("the log of %s does not say %q:\n%s", bad, want, log)
+			c.Errorf("the log of %s does not contain %q:\n%s", bad, want, log)
 		}
 
 		pods, err := c.schedulers()
 		c.must(err)
 		for _, old := range before {
 			if !slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return pod.Name == old.Name && isReady(&pod) }) {
-				c.Errorf("%s ran before the bad configuration and does not any more", old.Name)
+				c.Errorf("%s stopped running after the bad configuration", old.Name)
 			}
 		}
 		c.places("during-bad", 1, 2)
@@ -196,23 +199,25 @@ func TestRealNode(t *testing.T) {
 	})
 }
 
-// log returns what a replica's container wrote, as kubectl gets it from the kubelet by way of the API server.
+// log returns the log of a replica's container, as kubectl gets it from the kubelet through the API
+// server.
 func (c *cluster) log(pod string, previous bool) string {
 	c.Helper()
 	return c.kubectl("logs", "--namespace="+namespace, fmt.Sprintf("--previous=%t", previous), pod)
 }
 
-// checkRights fails the test when a replica was refused something.
+// checkRights fails the test if the API server denied a request of a replica.
 func (c *cluster) checkRights(pod, log string) {
 	c.Helper()
 	for line := range strings.Lines(log) {
 		if strings.Contains(strings.ToLower(line), "forbidden") {
-			c.Errorf("%s was refused something: %s", pod, line)
+			c.Errorf("the API server denied a request of %s: %s", pod, line)
 		}
 	}
 }
 
-// places fails the test unless a new workload of onDemand+spot replicas comes to run on so many fake nodes of each kind.
+// places fails the test unless a new workload of onDemand+spot replicas runs on the given number of
+// fake nodes of each type.
 func (c *cluster) places(name string, onDemand, spot int) {
 	c.Helper()
 	c.workload(name, int32(onDemand+spot), fake)
@@ -223,12 +228,12 @@ func (c *cluster) places(name string, onDemand, spot int) {
 		got[node.Labels[lab.CapacityLabel]]++
 	}
 	if want := (map[string]int{lab.OnDemand: onDemand, lab.Spot: spot}); !maps.Equal(got, want) {
-		c.Errorf("%s stands on %v, expected %v", name, got, want)
+		c.Errorf("%s runs on %v, expected %v", name, got, want)
 	}
 }
 
-// overlay writes a kustomization that changes the scheduler's configuration as docs tell to do it: the line "minOnDemand: 1" becomes
-// another one.
+// overlay writes a kustomization that changes the scheduler's configuration as the documentation
+// describes. It replaces the line "minOnDemand: 1".
 func (c *cluster) overlay(base, line string) string {
 	c.Helper()
 	config, err := os.ReadFile(filepath.Join(c.cp.Root, "config", "scheduler-config.yaml"))
@@ -239,7 +244,7 @@ func (c *cluster) overlay(base, line string) string {
 	}
 	dir := c.TempDir()
 	c.must(os.WriteFile(filepath.Join(dir, "scheduler-config.yaml"), []byte(changed), 0o600))
-	relative, err := filepath.Rel(dir, base) // kustomize refuses absolute paths
+	relative, err := filepath.Rel(dir, base) // kustomize rejects absolute paths
 	c.must(err)
 	c.must(os.WriteFile(filepath.Join(dir, "kustomization.yaml"), fmt.Appendf(nil, `apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization

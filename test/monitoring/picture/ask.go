@@ -13,17 +13,17 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/monitoring"
 )
 
-// The panels that are drawn, by their titles: numbers at the top, and below them what changed in the course of time.
+// Titles of the drawn panels: numbers at the top, and curves over time below.
 var (
 	numbers = []string{"Replicas missing on on-demand", "Pods waiting for on-demand", "On spot of what may be", "Time to empty a node"}
 	curves  = []string{"Bound pods", "Nodes", "Missing and waiting", "Moves by reason"}
 )
 
-// ask has Prometheus answer the queries of the panels that are drawn, for the time of the story.
-func (s *story) ask(ctx context.Context, d monitoring.Dashboard) (picture, error) {
+// query runs the queries of the drawn panels for the time of the story.
+func (s *story) query(ctx context.Context, d monitoring.Dashboard) (picture, error) {
 	p := picture{
 		title: d.Title, length: s.ended.Sub(s.began), marks: s.marks,
-		note: fmt.Sprintf("Drawn from what Prometheus answered to the dashboard's queries while this happened (calmPeriod: %s, not 10m):", calm),
+		note: fmt.Sprintf("Drawn from Prometheus' results of the dashboard's queries during these events (calmPeriod: %s, not 10m):", calm),
 	}
 	for _, title := range numbers {
 		c, err := s.chart(ctx, d, title)
@@ -42,7 +42,8 @@ func (s *story) ask(ctx context.Context, d monitoring.Dashboard) (picture, error
 	return p, nil
 }
 
-// chart asks for one panel. Each of its series has a value for every step; NaN where Prometheus has none.
+// chart queries one panel. Each of its series has a value for every step; NaN if Prometheus has
+// none.
 func (s *story) chart(ctx context.Context, d monitoring.Dashboard, title string) (chart, error) {
 	i := slices.IndexFunc(d.Panels, func(p monitoring.Panel) bool { return p.Title == title && p.Type != "row" })
 	if i < 0 {
@@ -50,7 +51,7 @@ func (s *story) chart(ctx context.Context, d monitoring.Dashboard, title string)
 	}
 	panel := d.Panels[i]
 	c := chart{title: title, unit: panel.FieldConfig.Defaults.Unit, stacked: panel.FieldConfig.Defaults.Custom.Stacking.Mode == "normal"}
-	// As Grafana fills them in.
+	// The values that Grafana would substitute.
 	variables := map[string]string{
 		"profile": ".+", "__rate_interval": model.Duration(4 * every).String(),
 		"__range": model.Duration(s.ended.Sub(s.began).Round(time.Second)).String(),
@@ -61,13 +62,13 @@ func (s *story) chart(ctx context.Context, d monitoring.Dashboard, title string)
 		if err != nil {
 			return chart{}, fmt.Errorf("%s: %w", title, err)
 		}
-		for _, answered := range value.(model.Matrix) {
+		for _, result := range value.(model.Matrix) {
 			labels := map[string]string{}
-			for name, value := range answered.Metric {
+			for name, value := range result.Metric {
 				labels[string(name)] = string(value)
 			}
 			line := series{legend: target.Legend(labels), values: slices.Repeat([]float64{math.NaN()}, steps)}
-			for _, sample := range answered.Values {
+			for _, sample := range result.Values {
 				step := int(math.Round(float64(sample.Timestamp.Time().Sub(s.began)) / float64(every)))
 				line.values[min(max(step, 0), steps-1)] = float64(sample.Value)
 			}
@@ -75,7 +76,7 @@ func (s *story) chart(ctx context.Context, d monitoring.Dashboard, title string)
 		}
 	}
 	if len(c.series) == 0 {
-		return chart{}, fmt.Errorf("%s: Prometheus answered no series", title)
+		return chart{}, fmt.Errorf("%s: Prometheus returned no series", title)
 	}
 	return c, nil
 }

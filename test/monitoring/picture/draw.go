@@ -16,31 +16,31 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// picture is what is drawn.
+// picture is the content of the SVG.
 type picture struct {
 	title   string
 	note    string // below the title
 	length  time.Duration
-	numbers []chart // of which the last value is told
+	numbers []chart // each shows its last value
 	curves  []chart
 	marks   []mark
 }
 
-// chart is a panel and what Prometheus answered to its queries.
+// chart is a panel with the results of its queries.
 type chart struct {
 	title   string
-	unit    string // Grafana's name of it
+	unit    string // Grafana's name of the unit
 	stacked bool
 	series  []series
 }
 
-// series has a value for every step of the story, NaN where there is none.
+// series has a value for every step of the story; NaN if there is none.
 type series struct {
 	legend string
 	values []float64
 }
 
-// Lengths are in points, as those of the SVG.
+// Lengths are in points, as in the SVG.
 const (
 	width   = 1000
 	margin  = 16
@@ -88,25 +88,25 @@ func (p picture) svg() ([]byte, error) {
 	if _, err := svg.WriteTo(&out); err != nil {
 		return nil, err
 	}
-	// Liberation Sans, by which the text was measured, has the widths of Arial.
+	// The text was measured with Liberation Sans, which has the widths of Arial.
 	const measured, drawn = "font-family:Liberation Sans;", "font-family:Liberation Sans,Arial,Helvetica,sans-serif;"
 	return bytes.ReplaceAll(out.Bytes(), []byte(measured), []byte(drawn)), nil
 }
 
-// number draws a panel of one number: the last that there is.
+// number draws a panel that shows one number, the last value.
 func (c chart) number(on draw.Canvas) {
 	write(on, on.Min.X+10, on.Max.Y-20, 11, bold, ink, c.title)
 	text := "no value"
 	for _, v := range slices.Backward(c.series[0].values) {
 		if !math.IsNaN(v) {
-			text = told(v, c.unit)
+			text = formatValue(v, c.unit)
 			break
 		}
 	}
 	write(on, on.Min.X+10, on.Min.Y+12, 22, bold, good, text)
 }
 
-// curve draws a panel whose values change in the course of time.
+// curve draws a panel that shows values over time.
 func (c chart) curve(on draw.Canvas, length time.Duration, marks []mark) error {
 	write(on, on.Min.X+10, on.Max.Y-20, 13, bold, ink, c.title)
 	lines := c.shown()
@@ -183,7 +183,7 @@ type line struct {
 	color uint32
 }
 
-// shown returns the series that are drawn: all of them, or if they are stacked those that are not 0 all the time.
+// shown returns the drawn series: all, or in a stacked chart only series that are not always 0.
 func (c chart) shown() []line {
 	var lines []line
 	for _, s := range c.series {
@@ -198,7 +198,7 @@ func (c chart) shown() []line {
 	return lines
 }
 
-// most is the upper end of the axis: a little above all values, and at least 4.
+// most returns the upper end of the axis: slightly above all values, and at least 4.
 func (c chart) most(lines []line) float64 {
 	most := 0.0
 	for step := range c.series[0].values {
@@ -215,7 +215,8 @@ func (c chart) most(lines []line) float64 {
 	return max(4, most*1.08)
 }
 
-// legend writes the legend at the bottom of a panel, in as many rows as it takes, and returns how high it reaches.
+// legend writes the legend at the bottom of a panel, in as many rows as necessary, and returns its
+// upper edge.
 func legend(on draw.Canvas, lines []line) (top vg.Length) {
 	const swatch, gap = 10, 16
 	rows := [][]line{nil}
@@ -240,10 +241,11 @@ func legend(on draw.Canvas, lines []line) (top vg.Length) {
 	return on.Min.Y + 10 + vg.Length(len(rows))*lineH
 }
 
-// widthOf is how wide a text of a legend may be. Where neither Liberation Sans nor Arial is, what stands in for them is wider.
+// widthOf returns the largest width of a text in a legend. A viewer without Liberation Sans and
+// Arial uses a wider font.
 func widthOf(text string) vg.Length { return 1.15 * face(11, plain).Width(text) }
 
-// ticks are some four round values from 0 to most.
+// ticks returns about four round values from 0 to most.
 func ticks(most float64, unit string) (ticks []plot.Tick) {
 	step := math.Pow(10, math.Floor(math.Log10(most/4)))
 	for _, factor := range []float64{1, 2, 5, 10} {
@@ -253,13 +255,13 @@ func ticks(most float64, unit string) (ticks []plot.Tick) {
 		}
 	}
 	for v := 0.0; v <= most; v += step {
-		ticks = append(ticks, plot.Tick{Value: v, Label: told(v, unit)})
+		ticks = append(ticks, plot.Tick{Value: v, Label: formatValue(v, unit)})
 	}
 	return ticks
 }
 
-// told writes a value in a unit of Grafana's.
-func told(v float64, unit string) string {
+// formatValue formats a value in a Grafana unit.
+func formatValue(v float64, unit string) string {
 	short := strconv.FormatFloat(v, 'g', 3, 64)
 	switch unit {
 	case "percentunit":

@@ -19,7 +19,7 @@ import (
 
 const root = "../../.."
 
-// textOf returns what is written in an SVG, in its order.
+// textOf returns the texts of an SVG in their order.
 func textOf(t *testing.T, svg []byte) (texts []string) {
 	t.Helper()
 	decoder := xml.NewDecoder(bytes.NewReader(svg))
@@ -45,16 +45,17 @@ func textOf(t *testing.T, svg []byte) (texts []string) {
 	}
 }
 
-// TestDraws: what is asked for is written, with units, legends and what happened when; and series without anything but 0 are not.
+// TestDraws checks that the SVG contains values, units, legends and events. A series that is always
+// 0 must not appear.
 func TestDraws(t *testing.T) {
 	p := picture{
-		title: "Board", length: time.Minute, marks: []mark{{10 * time.Second, "a node goes"}},
+		title: "Board", length: time.Minute, marks: []mark{{10 * time.Second, "a node is reclaimed"}},
 		numbers: []chart{
 			{title: "Share", unit: "percentunit", series: []series{{"share", []float64{0, 0.5, math.NaN()}}}},
 			{title: "None", unit: "s", series: []series{{"90 %", []float64{math.NaN()}}}},
 		},
 		curves: []chart{
-			{title: "Pods", unit: "cpm", stacked: true, series: []series{{"there", []float64{1, 2, 3}}, {"never", []float64{0, 0, math.NaN()}}}},
+			{title: "Pods", unit: "cpm", stacked: true, series: []series{{"bound", []float64{1, 2, 3}}, {"never", []float64{0, 0, math.NaN()}}}},
 			{title: "All well", unit: "short", series: []series{{"missing", []float64{0, 0, 0}}}},
 		},
 	}
@@ -64,21 +65,21 @@ func TestDraws(t *testing.T) {
 	}
 	texts := textOf(t, svg)
 	for _, want := range []string{
-		"Board", "0:10", "a node goes", "Share", "50 %", "None", "no value", "Pods", "there", "2/min", "0:30", "All well", "missing",
+		"Board", "0:10", "a node is reclaimed", "Share", "50 %", "None", "no value", "Pods", "bound", "2/min", "0:30", "All well", "missing",
 	} {
 		if !slices.Contains(texts, want) {
-			t.Errorf("%q is not written: %q", want, texts)
+			t.Errorf("%q is missing in %q", want, texts)
 		}
 	}
 	if slices.Contains(texts, "never") {
-		t.Errorf("the legend names a series that is 0 all the time: %q", texts)
+		t.Errorf("the legend names a series that is always 0: %q", texts)
 	}
 }
 
 func TestValuesAreTold(t *testing.T) {
 	got := map[string]string{}
 	for unit, v := range map[string]float64{"short": 12, "percentunit": 1, "s": 7.256, "cpm": 2.5} {
-		got[unit] = told(v, unit)
+		got[unit] = formatValue(v, unit)
 	}
 	if diff := cmp.Diff(map[string]string{"short": "12", "percentunit": "100 %", "s": "7.26 s", "cpm": "2.5/min"}, got); diff != "" {
 		t.Errorf("values (-want +got):\n%s", diff)
@@ -102,7 +103,8 @@ func TestTicksAreRound(t *testing.T) {
 	}
 }
 
-// TestPictureIsOfTheDashboard: the picture in the documentation shows panels that the dashboard has.
+// TestPictureIsOfTheDashboard checks that the dashboard has the panels of the picture in the
+// documentation.
 func TestPictureIsOfTheDashboard(t *testing.T) {
 	d, err := monitoring.ReadDashboard(root)
 	if err != nil {

@@ -1,5 +1,6 @@
-// Command picture draws some panels of the dashboard as one SVG: from what a real Prometheus answers to the dashboard's own queries while
-// spot nodes go and come back in a lab. It is no screenshot of Grafana, which does not run here.
+// Command picture draws some panels of the dashboard as one SVG. In a lab, spot nodes are reclaimed
+// and added again, and a real Prometheus evaluates the dashboard's own queries. The picture is not
+// a screenshot of Grafana, which does not run here.
 package main
 
 import (
@@ -19,7 +20,7 @@ func main() {
 	out := flag.String("o", "docs/dashboard.svg", "the file to write")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends this at once
+	context.AfterFunc(ctx, stop) // a second Ctrl-C terminates the process at once
 	if err := run(ctx, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "picture:", err)
 		os.Exit(1)
@@ -44,7 +45,7 @@ func run(ctx context.Context, out string) (err error) {
 	if err := s.play(ctx); err != nil {
 		return err
 	}
-	drawn, err := s.ask(ctx, dashboard)
+	drawn, err := s.query(ctx, dashboard)
 	if err != nil {
 		return err
 	}
@@ -52,6 +53,6 @@ func run(ctx context.Context, out string) (err error) {
 	if err != nil {
 		return err
 	}
-	s.say("writing " + out)
+	s.progress("writing " + out)
 	return os.WriteFile(out, svg, 0o644)
 }

@@ -22,34 +22,35 @@ const (
 	bold  = xfont.WeightBold
 )
 
-// colors are those of series that mean something at a glance: on-demand is blue, spot is green, and what of a floor stands on spot is red.
+// colors are the colors of well-known series: on-demand is blue, spot is green, and floor replicas
+// on spot are red.
 var colors = map[string]uint32{
 	"on-demand, floor": 0x1f4e9c, "spot, floor": 0xd1242f, "on-demand, beyond-floor": 0x84b1ed, "spot, beyond-floor": 0x57a55a,
 	"on-demand, label": 0x1f4e9c, "spot, label": 0x57a55a,
 	"replicas missing on on-demand": 0xd1242f, "pods waiting for on-demand": 0xe0912f,
 }
 
-// palette is for all others.
+// palette has the colors of all other series.
 var palette = []uint32{0x8250df, 0x57a55a, 0xe0912f, 0x1f4e9c, 0xd1242f, 0x6a737d}
 
-// paint returns a color of a web page, as opaque as that.
+// paint returns a web color with this opacity.
 func paint(shade uint32, opacity float64) color.Color {
 	return color.NRGBA{R: uint8(shade >> 16), G: uint8(shade >> 8), B: uint8(shade), A: uint8(math.Round(255 * opacity))}
 }
 
-// fill paints all of a canvas.
+// fill fills a canvas.
 func fill(on draw.Canvas, with color.Color) {
 	on.SetColor(with)
 	on.Fill(on.Rectangle.Path())
 }
 
-// write writes one line of text; its base line begins at x and y.
+// write writes one line of text, whose base line starts at x and y.
 func write(on draw.Canvas, x, y, size vg.Length, weight xfont.Weight, shade uint32, text string) {
 	on.SetColor(paint(shade, 1))
 	on.FillString(*face(size, weight), vg.Point{X: x, Y: y}, text)
 }
 
-// face is the face of a font by which text is measured.
+// face returns the font face for measuring text.
 func face(size vg.Length, weight xfont.Weight) *font.Face {
 	f := font.DefaultCache.Lookup(sans(size, weight), size)
 	return &f

@@ -24,21 +24,23 @@ import (
 )
 
 const (
-	// namespace is that of the example workloads.
+	// namespace is the namespace of the example workloads.
 	namespace = "spot-example"
-	// noticeTaint is what AWS' node termination handler sets on a spot node two minutes before its end.
+	// noticeTaint is the taint that the AWS node termination handler sets on a spot node two
+	// minutes before its end.
 	noticeTaint = "aws-node-termination-handler/spot-itn"
-	// every is how often Prometheus scrapes, and the step of what is drawn.
+	// every is the scrape interval of Prometheus, and the step of the picture.
 	every = 2 * time.Second
-	// calm is in place of the controller's calmPeriod and pauseAfterInterruption: nobody wants to look at ten minutes of nothing.
+	// calm replaces the controller's calmPeriod and pauseAfterInterruption, because the picture
+	// would otherwise show ten minutes without a change.
 	calm = 5 * time.Second
-	// pause is for how long nothing happens between two events, so that one is over on the picture before the next.
+	// pause is the time between two events, which separates them in the picture.
 	pause = 20 * time.Second
-	// patience is how long an event may take.
+	// patience is the longest time that an event may take.
 	patience = 2 * time.Minute
 )
 
-// story is a lab in which spot nodes go and come back, and what of it was noted.
+// story is a lab in which spot nodes are reclaimed and added again, with its recorded events.
 type story struct {
 	plane        *lab.ControlPlane
 	client       kubernetes.Interface
@@ -47,16 +49,17 @@ type story struct {
 	marks        []mark
 }
 
-// mark is a moment at which something happened to the cluster.
+// mark is the time of an event in the cluster.
 type mark struct {
 	at   time.Duration // since the story began
 	text string
 }
 
-// begin starts a control plane, the demo's nodes, scheduler, controller and Prometheus. The caller stops the control plane.
+// begin starts a control plane, the demo's nodes, scheduler, controller and Prometheus. The caller
+// must stop the control plane.
 func begin(ctx context.Context, root string) (_ *story, err error) {
 	s := &story{}
-	s.plane, err = lab.Start(ctx, lab.Options{Root: root, PodStartup: 2 * time.Second, Progress: s.say})
+	s.plane, err = lab.Start(ctx, lab.Options{Root: root, PodStartup: 2 * time.Second, Progress: s.progress})
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +74,7 @@ func begin(ctx context.Context, root string) (_ *story, err error) {
 	if err := s.plane.CreateNodes(ctx, lab.DefaultNodes()...); err != nil {
 		return nil, err
 	}
-	s.say("starting scheduler, controller and Prometheus")
+	s.progress("starting scheduler, controller and Prometheus")
 	scheduler, err := s.plane.StartScheduler(ctx, lab.SchedulerOptions{})
 	if err != nil {
 		return nil, err
@@ -87,8 +90,8 @@ func begin(ctx context.Context, root string) (_ *story, err error) {
 	return s, err
 }
 
-// play has example workloads placed; one zone's spot nodes reclaimed with notice; all the others without; and spot come back. Between
-// these it waits for the facts.
+// play places example workloads. It then reclaims the spot nodes of one zone with notice, reclaims
+// all others without notice, and adds spot nodes again. It waits for the result of each event.
 func (s *story) play(ctx context.Context) error {
 	s.began = time.Now()
 	if err := sleep(ctx, pause/2); err != nil {
@@ -110,7 +113,7 @@ func (s *story) play(ctx context.Context) error {
 	}
 
 	announced, others := spotOf("us-east-1b")
-	s.happens(fmt.Sprintf("%d spot nodes of us-east-1b get notice, and go when they are empty", len(announced)))
+	s.happens(fmt.Sprintf("%d spot nodes of us-east-1b get notice, and are reclaimed when empty", len(announced)))
 	if err := s.announce(ctx, announced); err != nil {
 		return err
 	}
@@ -118,7 +121,7 @@ func (s *story) play(ctx context.Context) error {
 		return err
 	}
 
-	s.happens(fmt.Sprintf("the other %d spot nodes vanish without notice", len(others)))
+	s.happens(fmt.Sprintf("the other %d spot nodes are lost without notice", len(others)))
 	if err := s.lose(ctx, others); err != nil {
 		return err
 	}
@@ -133,7 +136,7 @@ func (s *story) play(ctx context.Context) error {
 	for i := range back {
 		back[i].Name += "-new"
 	}
-	s.happens("spot is back")
+	s.happens("spot nodes are added again")
 	if err := s.plane.CreateNodes(ctx, back...); err != nil {
 		return err
 	}
@@ -143,7 +146,7 @@ func (s *story) play(ctx context.Context) error {
 			return err
 		}
 		if !maps.Equal(now, placed) {
-			return fmt.Errorf("they stand like %v, want %v", now, placed)
+			return fmt.Errorf("the pods are split like %v, want %v", now, placed)
 		}
 		return nil
 	})
@@ -157,7 +160,7 @@ func (s *story) play(ctx context.Context) error {
 	return nil
 }
 
-// create creates what these files of the example workloads hold.
+// create creates the objects in these files of the example workloads.
 func (s *story) create(ctx context.Context, files ...string) error {
 	args := []string{"--kubeconfig=" + s.plane.Kubeconfig, "--namespace=" + namespace, "apply"}
 	for _, name := range files {
@@ -169,21 +172,22 @@ func (s *story) create(ctx context.Context, files ...string) error {
 	return nil
 }
 
-// spotOf returns the spot nodes of a zone, and those of the others.
-func spotOf(zone string) (there, elsewhere []lab.NodeSpec) {
+// spotOf returns the spot nodes of a zone, and the spot nodes of all other zones.
+func spotOf(zone string) (inZone, elsewhere []lab.NodeSpec) {
 	for _, n := range lab.DefaultNodes() {
 		switch {
 		case n.Capacity != lab.Spot:
 		case n.Zone == zone:
-			there = append(there, n)
+			inZone = append(inZone, n)
 		default:
 			elsewhere = append(elsewhere, n)
 		}
 	}
-	return there, elsewhere
+	return inZone, elsewhere
 }
 
-// announce gives nodes notice, waits until the controller has emptied them, and removes them.
+// announce gives nodes notice, waits until the controller has evicted their pods, and deletes the
+// nodes.
 func (s *story) announce(ctx context.Context, nodes []lab.NodeSpec) error {
 	for _, node := range nodes {
 		err := live.EditNode(ctx, s.client, live.Soon, node.Name, func(n *v1.Node) {
@@ -196,7 +200,7 @@ func (s *story) announce(ctx context.Context, nodes []lab.NodeSpec) error {
 	err := s.until(ctx, "the nodes to be empty", func(ctx context.Context) error {
 		pods, err := s.podsOn(ctx, nodes)
 		if err == nil && len(pods) > 0 {
-			err = fmt.Errorf("%d pods are there", len(pods))
+			err = fmt.Errorf("%d pods remain", len(pods))
 		}
 		return err
 	})
@@ -206,7 +210,8 @@ func (s *story) announce(ctx context.Context, nodes []lab.NodeSpec) error {
 	return s.lose(ctx, nodes)
 }
 
-// lose deletes nodes and the pods on them at once: the nodes first, so that no replacement goes to one of them.
+// lose deletes nodes and their pods at once. It deletes the nodes first, so no replacement is bound
+// to one.
 func (s *story) lose(ctx context.Context, nodes []lab.NodeSpec) error {
 	pods, err := s.podsOn(ctx, nodes)
 	if err != nil {
@@ -226,7 +231,7 @@ func (s *story) lose(ctx context.Context, nodes []lab.NodeSpec) error {
 	return nil
 }
 
-// podsOn returns the pods on these nodes, those that end included.
+// podsOn returns the pods on these nodes, including terminating pods.
 func (s *story) podsOn(ctx context.Context, nodes []lab.NodeSpec) ([]v1.Pod, error) {
 	list, err := s.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -237,7 +242,8 @@ func (s *story) podsOn(ctx context.Context, nodes []lab.NodeSpec) ([]v1.Pod, err
 	}), nil
 }
 
-// ready returns an error while a Deployment or the StatefulSet lacks a ready replica, or a pod has no node.
+// ready returns an error if a Deployment or the StatefulSet has a replica that is not ready, or if
+// a pod has no node.
 func (s *story) ready(ctx context.Context) error {
 	deployments, err := s.client.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -266,7 +272,7 @@ func (s *story) ready(ctx context.Context) error {
 	return err
 }
 
-// until returns when check returns nil.
+// until waits until check returns nil.
 func (s *story) until(ctx context.Context, what string, check func(context.Context) error) error {
 	if err := live.Until(ctx, patience, func() error { return check(ctx) }); err != nil {
 		return fmt.Errorf("waiting for %s: %w", what, err)
@@ -274,13 +280,13 @@ func (s *story) until(ctx context.Context, what string, check func(context.Conte
 	return nil
 }
 
-// happens notes and says what happens now.
+// happens records and prints an event.
 func (s *story) happens(text string) {
 	s.marks = append(s.marks, mark{time.Since(s.began), text})
-	s.say(text)
+	s.progress(text)
 }
 
-func (s *story) say(step string) { fmt.Fprintln(os.Stderr, strings.TrimSpace(step)) }
+func (s *story) progress(step string) { fmt.Fprintln(os.Stderr, strings.TrimSpace(step)) }
 
 func sleep(ctx context.Context, d time.Duration) error {
 	select {

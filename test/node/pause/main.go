@@ -1,4 +1,5 @@
-// Pause runs until it is told to end. It is what containerd runs to hold a pod's namespaces, and what the test's own pods run.
+// Pause runs until it receives a signal to terminate. containerd runs it as the pod's sandbox, and
+// the test's own pods run it too.
 package main
 
 import (
