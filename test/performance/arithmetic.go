@@ -5,12 +5,13 @@ import (
 	"time"
 )
 
-// rates returns the time from the first binding to the last in seconds, the bindings per second in it, and the bindings per second that
-// half of the whole seconds since the first binding reached, and 99 % of them. With less than two whole seconds both are the average.
+// rates returns the time from the first binding to the last in seconds, and the average bindings
+// per second in that time. p50 and p99 are the rates that 50 % and 99 % of the whole seconds since
+// the first binding reached. With less than two whole seconds both are the average.
 func rates(bindings []time.Time) (seconds, average, p50, p99 float64) {
 	start, end := bindings[0], bindings[len(bindings)-1]
 	elapsed := end.Sub(start)
-	// The first binding starts the clock: its own work came before it.
+	// The first binding starts the clock, because its own work happened before.
 	seconds = elapsed.Seconds()
 	average = float64(len(bindings)-1) / seconds
 	perSecond := make([]float64, elapsed/time.Second)
@@ -34,7 +35,7 @@ func quantile(values []float64, q float64) float64 {
 	return sorted[below] + (at-float64(below))*(sorted[above]-sorted[below])
 }
 
-// A Range is the median of some figures with the smallest and the largest of them.
+// Range is the median, the minimum and the maximum of some figures.
 type Range struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
@@ -45,8 +46,8 @@ func rangeOf(values []float64) Range {
 	return Range{quantile(values, 0.5), slices.Min(values), slices.Max(values)}
 }
 
-// pairedRatio returns the range of a[i]/b[i]. Both were measured in the same round, minutes apart at most, so that a machine that is
-// slow for longer than that is so for both.
+// pairedRatio returns the range of a[i]/b[i]. Each pair was measured in the same round, at most
+// minutes apart. A machine that is slow for longer affects both figures of a pair.
 func pairedRatio(a, b []float64) Range {
 	ratios := make([]float64, len(a))
 	for i := range a {

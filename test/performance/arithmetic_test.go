@@ -9,7 +9,7 @@ import (
 )
 
 func TestRates(t *testing.T) {
-	// every is n bindings, one each so often, after the one that starts the clock.
+	// every returns n bindings at this interval, after the binding that starts the clock.
 	every := func(n int, gap time.Duration) []time.Duration {
 		times := []time.Duration{0}
 		for i := range n {
@@ -21,10 +21,10 @@ func TestRates(t *testing.T) {
 		bindings                   []time.Duration
 		seconds, average, p50, p99 float64
 	}{
-		"less than two seconds":            {every(100, 10*time.Millisecond), 1, 100, 100, 100},
-		"evenly":                           {every(40, 100*time.Millisecond), 4, 10, 10, 9.03},
-		"a second without any":             {[]time.Duration{0, 1, 2, 3e9, 3e9}, 3, 4.0 / 3, 0, 0},
-		"what is after the last whole one": {[]time.Duration{0, 5e8, 15e8, 16e8, 21e8, 22e8}, 2.2, 5 / 2.2, 1.5, 1.01},
+		"less than two seconds":                {every(100, 10*time.Millisecond), 1, 100, 100, 100},
+		"even rate":                            {every(40, 100*time.Millisecond), 4, 10, 10, 9.03},
+		"a second without a binding":           {[]time.Duration{0, 1, 2, 3e9, 3e9}, 3, 4.0 / 3, 0, 0},
+		"bindings after the last whole second": {[]time.Duration{0, 5e8, 15e8, 16e8, 21e8, 22e8}, 2.2, 5 / 2.2, 1.5, 1.01},
 	} {
 		t.Run(name, func(t *testing.T) {
 			start := time.Unix(1, 0)
@@ -62,7 +62,8 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// A ratio of medians would be 1 here: what slows a whole round would hide what is twice as fast in it.
+// The ratio of the medians would be 1 here. It would hide that one is twice as fast in each slow
+// round.
 func TestPairedRatio(t *testing.T) {
 	got := pairedRatio([]float64{200, 20, 100}, []float64{100, 10, 200})
 	if want := (Range{Median: 2, Min: 0.5, Max: 2}); got != want {

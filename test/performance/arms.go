@@ -13,25 +13,28 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// An arm is a scheduler with a configuration, and pods made for it.
+// arm is a scheduler with a configuration, and with pods for it.
 type arm struct {
 	name, explain string
 	schedulerName string
-	// config is a file in the folder config beside this one, for kube-scheduler. Empty: this project's scheduler as it ships.
+	// config is a file in the folder config beside this file, for kube-scheduler. Empty means this
+	// project's scheduler as shipped.
 	config string
-	// shape, when set, changes the pods.
+	// shape modifies the pods unless it is nil.
 	shape func(*corev1.PodTemplateSpec)
-	// extended: kube-scheduler with this project's extender, as both ship.
+	// extended means kube-scheduler with this project's extender, both as shipped.
 	extended bool
-	// gated: the pods have the capacity gate, which this project's controller removes, as in the autoscaler mode.
+	// gated means that the pods have the capacity gate, which this project's controller removes, as
+	// in the autoscaler mode.
 	gated bool
-	// checkout, if set, is the folder of another checkout of this project, whose scheduler it is, as it ships there.
+	// checkout, if set, is the folder of another checkout of this project. The arm is the scheduler
+	// of that checkout, as shipped there.
 	checkout string
 }
 
-// before is the arm of -before.
+// before returns the arm of -before.
 func before(checkout string) arm {
-	return arm{name: "before", explain: "the scheduler that was built in " + checkout, schedulerName: "spot-aware-scheduler", checkout: checkout}
+	return arm{name: "before", explain: "the scheduler built in " + checkout, schedulerName: "spot-aware-scheduler", checkout: checkout}
 }
 
 const (
@@ -42,22 +45,22 @@ const (
 )
 
 var arms = []arm{
-	{name: spotAware, explain: "this scheduler as it ships", schedulerName: "spot-aware-scheduler"},
+	{name: spotAware, explain: "this scheduler as shipped", schedulerName: "spot-aware-scheduler"},
 	{name: gated, explain: "the same in the autoscaler mode: the controller removes a gate from each pod", schedulerName: "spot-aware-scheduler", shape: addGate, gated: true},
-	{name: extended, explain: "kube-scheduler that asks spot-extender", schedulerName: "spot-aware-scheduler", extended: true},
+	{name: extended, explain: "kube-scheduler with spot-extender", schedulerName: "spot-aware-scheduler", extended: true},
 	{name: "default", explain: "kube-scheduler with its own defaults", schedulerName: stockScheduler, config: "default.yaml"},
 	{name: "default-no-spreading", explain: "kube-scheduler without default spreading", schedulerName: stockScheduler, config: "default-no-spreading.yaml"},
 	{name: "affinity", explain: "kube-scheduler; pods prefer spot by node affinity", schedulerName: stockScheduler, config: "default.yaml", shape: preferSpot},
 	{name: "affinity+spread", explain: "the same, and pods spread over capacity types", schedulerName: stockScheduler, config: "default.yaml", shape: preferSpotAndSpread},
-	{name: "bind-only", explain: "kube-scheduler with no plugin but the binding: the ceiling", schedulerName: stockScheduler, config: "bind-only.yaml"},
+	{name: "bind-only", explain: "kube-scheduler with only the binding plugin: the ceiling", schedulerName: stockScheduler, config: "bind-only.yaml"},
 }
 
-// addGate is what the admission policy of manifests/overlays/autoscaler does.
+// addGate adds the gate like the admission policy of manifests/overlays/autoscaler.
 func addGate(pod *corev1.PodTemplateSpec) {
 	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: kube.CapacityGate}}
 }
 
-// preferSpot is the node affinity by which users send pods to spot today.
+// preferSpot adds the node affinity that users commonly write to run pods on spot.
 func preferSpot(pod *corev1.PodTemplateSpec) {
 	pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
@@ -69,7 +72,8 @@ func preferSpot(pod *corev1.PodTemplateSpec) {
 	}}
 }
 
-// preferSpotAndSpread adds the constraint by which users keep some pods off spot today.
+// preferSpotAndSpread also adds the constraint that users commonly write to run some pods on
+// on-demand.
 func preferSpotAndSpread(pod *corev1.PodTemplateSpec) {
 	preferSpot(pod)
 	pod.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
@@ -78,7 +82,8 @@ func preferSpotAndSpread(pod *corev1.PodTemplateSpec) {
 	}}
 }
 
-// start starts the arm's scheduler, with these limits on its requests unless its file has others, and what that asks. end stops that.
+// start starts the arm's scheduler and the programs that it needs. clientConnection limits the
+// requests of the scheduler, unless its file has other limits. end stops the additional programs.
 func (a arm) start(ctx context.Context, plane *lab.ControlPlane, clientConnection map[string]any) (scheduler *lab.Process, end func() error, err error) {
 	options, end := a.scheduler(plane, clientConnection), func() error { return nil }
 	if a.extended {
@@ -111,7 +116,8 @@ func (a arm) start(ctx context.Context, plane *lab.ControlPlane, clientConnectio
 	return scheduler, end, nil
 }
 
-// scheduler returns how the arm's scheduler is started, with these limits on its requests unless its file has others.
+// scheduler returns the options of the arm's scheduler. clientConnection limits its requests,
+// unless its file has other limits.
 func (a arm) scheduler(plane *lab.ControlPlane, clientConnection map[string]any) lab.SchedulerOptions {
 	options := lab.SchedulerOptions{
 		Edit: func(config map[string]any) {

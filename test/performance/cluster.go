@@ -13,28 +13,31 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// The nodes: every pool is a pair of these.
+// Each pair of a zone and an instance type is a pool of nodes.
 var (
 	zones         = []string{"zone-a", "zone-b", "zone-c"}
 	instanceTypes = []string{"type-1", "type-2", "type-3", "type-4"}
 )
 
-// podsPerNode is how many pods a node takes at most. Their requests are so small that CPU and memory are no limit.
+// podsPerNode is the largest number of pods on a node. The pods request so little CPU and memory
+// that these are no limit.
 const podsPerNode = 110
 
-// A layout says which nodes are spot.
+// layout determines which nodes are spot.
 type layout struct {
 	name, explain string
-	// late is the class whose nodes join when the scheduler runs already; empty: none. Only so they are the last that it meets: nodes
-	// that are there before, it learns of in any order.
+	// late is the class whose nodes join after the scheduler has started; empty means none. Only
+	// this makes them the last nodes that the scheduler observes: it lists existing nodes in any
+	// order.
 	late string
-	// classOf returns the capacity and the zone of node i out of n; zone is the one that it has by default.
+	// classOf returns the capacity and the zone of node i of n. zone is the default.
 	classOf func(i, n int, zone string) (string, string)
 }
 
 var layouts = []layout{
 	{"mixed", "70 % spot, in every pool", "", func(i, _ int, zone string) (string, string) {
-		// In every pool 7 out of 10 nodes; 3 is coprime to 10, so each 10 of them meet every remainder once.
+		// In every pool 7 of 10 nodes are spot. 3 is coprime to 10, so 10 consecutive nodes have
+		// every remainder once.
 		pools := len(zones) * len(instanceTypes)
 		if (3*(i/pools)+i%pools)%10 < 7 {
 			return lab.Spot, zone
@@ -45,8 +48,8 @@ var layouts = []layout{
 	{"rare-on-demand", "5 % on-demand, joining last and in one zone", lab.OnDemand, rare(lab.OnDemand, lab.Spot)},
 }
 
-// rare returns a layout in which the last 5 % of the nodes are of one class and all in the last zone, and the others of the other
-// class.
+// rare returns a layout in which the last 5 % of the nodes are of one class and in the last zone.
+// All others are of the other class.
 func rare(class, other string) func(i, n int, zone string) (string, string) {
 	return func(i, n int, zone string) (string, string) {
 		if i >= n-n/20 {
@@ -70,7 +73,8 @@ func (l layout) nodes(n int) []lab.NodeSpec {
 	return specs
 }
 
-// early and latecomers return the nodes that are there before the scheduler starts, and the others.
+// early returns the nodes that exist before the scheduler starts, and latecomers returns the other
+// nodes.
 func (b *bench) early() []lab.NodeSpec {
 	return slices.DeleteFunc(slices.Clone(b.nodes), func(n lab.NodeSpec) bool { return n.Capacity == b.options.layout.late })
 }
@@ -79,7 +83,7 @@ func (b *bench) latecomers() []lab.NodeSpec {
 	return slices.DeleteFunc(slices.Clone(b.nodes), func(n lab.NodeSpec) bool { return n.Capacity != b.options.layout.late })
 }
 
-// joinLate adds the latecomers and returns when the scheduler knows all nodes.
+// joinLate adds the latecomers, and returns when the scheduler knows all nodes.
 func (b *bench) joinLate(ctx context.Context, process *lab.Process) error {
 	if err := b.plane.CreateNodes(ctx, b.latecomers()...); err != nil {
 		return err
@@ -90,12 +94,12 @@ func (b *bench) joinLate(ctx context.Context, process *lab.Process) error {
 		return strings.Contains(metrics, known), err
 	})
 	if err != nil {
-		return fmt.Errorf("waiting for the scheduler to know all nodes: %w", err)
+		return fmt.Errorf("waiting for the scheduler to observe all nodes: %w", err)
 	}
 	return nil
 }
 
-// removeLate removes the latecomers, for the next scheduler.
+// removeLate removes the latecomers before the next scheduler starts.
 func (b *bench) removeLate(ctx context.Context) error {
 	err := b.client.CoreV1().Nodes().DeleteCollection(ctx, *metav1.NewDeleteOptions(0),
 		metav1.ListOptions{LabelSelector: lab.CapacityLabel + "=" + b.options.layout.late})
@@ -105,7 +109,7 @@ func (b *bench) removeLate(ctx context.Context) error {
 	return nil
 }
 
-// room is how many pods the rarer class holds among n nodes.
+// room returns the number of pods that fit on the rarer class of n nodes.
 func (l layout) room(n int) int {
 	spot := 0
 	for _, node := range l.nodes(n) {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// options are the flags.
+// options are the values of the flags.
 type options struct {
 	nodes        []int
 	pods, rounds int
@@ -25,27 +25,27 @@ type options struct {
 	json         string
 }
 
-// parse reads the command line.
+// parse parses the command line.
 func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
 	var nodes, armNames, checkout, layoutName string
 	flags := flag.NewFlagSet("performance", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.StringVar(&nodes, "nodes", "5000", "numbers of nodes, comma-separated; each is measured on a control plane of its own")
+	flags.StringVar(&nodes, "nodes", "5000", "numbers of nodes, comma-separated; each is measured on a separate control plane")
 	flags.IntVar(&o.pods, "pods", 3000, "number of pods")
 	flags.IntVar(&o.rate, "rate", 0,
-		"pods created per second while the scheduler runs, which measures how long each takes to its binding; 0: all are created before")
-	flags.IntVar(&o.rounds, "rounds", 3, "number of rounds, in each of which every arm runs once")
+		"pods created per second while the scheduler runs, to measure the time from creation to binding; 0: all are created before")
+	flags.IntVar(&o.rounds, "rounds", 3, "number of rounds; every arm runs once per round")
 	flags.StringVar(&armNames, "arms", strings.Join(namesOf(arms), ","), "arms to measure, comma-separated")
 	flags.StringVar(&checkout, "before", "",
-		"folder of another checkout of this project, with its scheduler built into bin; it is measured as the arm before (default: none)")
+		"folder of another checkout of this project with its scheduler in bin, to be measured as the arm before (default: none)")
 	flags.StringVar(&layoutName, "layout", "mixed", "which nodes are spot: mixed, rare-spot or rare-on-demand")
 	flags.DurationVar(&o.limit, "limit", 5*time.Minute, "the longest that an arm may take to place all pods")
 	flags.IntVar(&o.qps, "qps", 0,
 		"limit of every scheduler's requests per second, and twice that at once (default: the shipped configuration's)")
 	flags.StringVar(&o.profile, "profile", "",
 		"existing folder for CPU profiles of this project's scheduler, which slow it down a little (default: none)")
-	flags.StringVar(&o.json, "json", "", "file that takes all figures as JSON (default: none)")
+	flags.StringVar(&o.json, "json", "", "file for all figures as JSON (default: none)")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -100,7 +100,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		return o, fmt.Errorf("-pods: %d: expected at most %d, half the room of the rarer class among %d nodes, so that no class fills up",
 			o.pods, room, fewest)
 	}
-	// Better now than after the first minutes of measuring.
+	// Fail now rather than after the first minutes of measurement.
 	for name, folder := range map[string]string{"profile": o.profile, "json": filepath.Dir(o.json)} {
 		if info, err := os.Stat(folder); folder != "" && (err != nil || !info.IsDir()) {
 			return o, fmt.Errorf("-%s: %s: expected an existing folder", name, folder)

@@ -1,6 +1,8 @@
-// Command performance measures how fast this project's scheduler places the pods of real workloads, and how well it spreads them, beside
-// kube-scheduler with what people do today. etcd, the API server and the schedulers are real processes; there is no controller manager
-// and no kubelet, so that the scheduler has the machine. In every round every arm places the same workloads once.
+// Command performance measures how fast this project's scheduler places the pods of realistic
+// workloads, and how well it spreads them. It compares it with kube-scheduler in configurations
+// that are common today. etcd, the API server and the schedulers are real processes. Neither a
+// controller manager nor a kubelet runs, so the scheduler has the whole machine. In every round
+// each arm places the same workloads once.
 package main
 
 import (
@@ -26,7 +28,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends this at once, and everything it started with it
+	context.AfterFunc(ctx, stop) // a second Ctrl-C terminates this process at once, with all its child processes
 	options, err := parse(os.Args[1:], os.Stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -38,7 +40,7 @@ func main() {
 	err = run(ctx, options, os.Stdout, os.Stderr)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		// What failed because of that is of no interest.
+		// The interruption caused the failure, so do not print it.
 		fmt.Fprintln(os.Stderr, "bench: interrupted; nothing is left running")
 		os.Exit(1)
 	case err != nil:
@@ -47,7 +49,7 @@ func main() {
 	}
 }
 
-// bench is the bench at one number of nodes.
+// bench measures at one number of nodes.
 type bench struct {
 	options          options
 	plane            *lab.ControlPlane
@@ -57,7 +59,7 @@ type bench struct {
 	workloads        []workload
 }
 
-// run measures every size and reports each as it is done.
+// run measures every size, and reports each after its measurement.
 func run(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	root, err := lab.FindRoot()
 	if err != nil {
@@ -97,7 +99,7 @@ func runSize(ctx context.Context, o options, root string, nodes int, stderr io.W
 	}
 	size := Size{Nodes: nodes, Layout: o.layout.explain, Pods: o.pods, Workloads: len(b.workloads)}
 	for round := range o.rounds {
-		// Each round begins with another arm: what comes first may have it better or worse.
+		// Each round starts with another arm, because the order may affect the result.
 		start := round % len(o.arms)
 		for _, a := range slices.Concat(o.arms[start:], o.arms[:start]) {
 			m, err := b.measure(ctx, round+1, a)
@@ -112,13 +114,13 @@ func runSize(ctx context.Context, o options, root string, nodes int, stderr io.W
 	return size, nil
 }
 
-// prepare makes what all rounds share: the nodes and a namespace.
+// prepare creates the objects that all rounds share: the nodes and a namespace.
 func prepare(ctx context.Context, o options, plane *lab.ControlPlane, nodes int) (*bench, error) {
 	config := plane.Config()
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("creating a client: %w", err)
 	}
 	connection, err := clientConnection(plane.Root, o.qps)
 	if err != nil {
@@ -136,7 +138,8 @@ func prepare(ctx context.Context, o options, plane *lab.ControlPlane, nodes int)
 	return b, plane.CreateNodes(ctx, b.early()...)
 }
 
-// clientConnection returns that of every scheduler: the shipped configuration's, or one with this limit.
+// clientConnection returns the clientConnection of every scheduler: the shipped configuration's, or
+// one with this limit.
 func clientConnection(root string, qps int) (map[string]any, error) {
 	if qps > 0 {
 		return map[string]any{"qps": qps, "burst": 2 * qps}, nil

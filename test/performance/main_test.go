@@ -13,7 +13,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// TestEveryArm runs the quick size: every arm places all pods, and what is reported of them fits together. It does not judge speed.
+// TestEveryArm runs the quick size. Every arm must place all pods, and its report must be
+// consistent. The test does not judge speed.
 func TestEveryArm(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bench.json")
 	o, err := parse([]string{"-nodes", "100", "-pods", "300", "-rounds", "1", "-limit", "1m", "-json", file}, t.Output())
@@ -52,7 +53,8 @@ func TestEveryArm(t *testing.T) {
 		if m.LatencyP99Milliseconds < m.LatencyP50Milliseconds || m.RateP99 > m.RateP50 {
 			t.Errorf("p99 is better than p50: %+v", m)
 		}
-		// What the arms are there for: a floor with the others on spot, no preference, and a preference without a floor.
+		// Check the purpose of the arms: a floor with the other pods on spot, no preference, and a
+		// preference without a floor.
 		switch spread := m.Spread; m.Arm {
 		case spotAware:
 			if spread.SpotUsed < 1 || spread.WithoutOnDemand > 0 {
@@ -76,7 +78,8 @@ func TestEveryArm(t *testing.T) {
 	}
 }
 
-// TestRate creates pods while the scheduler and the controller run, and finds how long each waits.
+// TestRate creates pods while the scheduler and the controller run, and checks the measured waiting
+// times.
 func TestRate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bench.json")
 	o, err := parse([]string{"-nodes", "100", "-pods", "300", "-rate", "100", "-rounds", "1", "-limit", "1m", "-arms", gated, "-json", file}, t.Output())
@@ -103,14 +106,14 @@ func TestRate(t *testing.T) {
 	if m.PlacedP50Milliseconds <= 0 || m.PlacedP99Milliseconds < m.PlacedP50Milliseconds {
 		t.Errorf("from creation to binding: p50 %v ms, p99 %v ms", m.PlacedP50Milliseconds, m.PlacedP99Milliseconds)
 	}
-	// More than 100 only because of those that were created while the scheduler started.
+	// It may exceed 100 because of pods that were created during the start of the scheduler.
 	if m.PodsPerSecond > 200 {
 		t.Errorf("%.0f pods/s are placed, but 100 are created", m.PodsPerSecond)
 	}
 }
 
-// TestBrokenArm has workloads below their floor where this project's scheduler should be at work, and a scheduler that places nothing in
-// time.
+// TestBrokenArm has workloads below their floor under the name of this project's scheduler, and a
+// scheduler that does not place all pods in time.
 func TestBrokenArm(t *testing.T) {
 	for name, test := range map[string]struct {
 		arm   arm
@@ -128,8 +131,8 @@ func TestBrokenArm(t *testing.T) {
 			[]string{"arm spot-aware, round 1", "0.0 % of the pods", "at least 99 %"},
 		},
 		"not placed": {
-			arm{name: "nobody's", schedulerName: "nobody", config: "default.yaml"}, "2s",
-			[]string{"arm nobody's, round 1", "0 of 300 pods are bound", "its log ends with"},
+			arm{name: "missing", schedulerName: "missing", config: "default.yaml"}, "2s",
+			[]string{"arm missing, round 1", "0 of 300 pods are bound", "its log ends with"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -144,7 +147,7 @@ func TestBrokenArm(t *testing.T) {
 			}
 			for _, part := range test.want {
 				if !strings.Contains(err.Error(), part) {
-					t.Errorf("%q does not say %q", err, part)
+					t.Errorf("%q does not contain %q", err, part)
 				}
 			}
 		})
@@ -156,23 +159,23 @@ func TestFlags(t *testing.T) {
 		args []string
 		want []string // in the error
 	}{
-		"no such checkout":     {[]string{"-before", "/nowhere"}, []string{"-before", `"/nowhere"`, "bin/spot-aware-scheduler"}},
-		"nodes no number":      {[]string{"-nodes", "100,many"}, []string{"-nodes", `"many"`, "at least 20"}},
-		"too few nodes":        {[]string{"-nodes", "5"}, []string{"-nodes", `"5"`, "at least 20"}},
-		"no pods":              {[]string{"-pods", "0"}, []string{"-pods", "0", "at least 2"}},
-		"one pod":              {[]string{"-pods", "1"}, []string{"-pods", "1", "at least 2"}},
-		"an arm twice":         {[]string{"-arms", "default,default"}, []string{"-arms", "default", "once"}},
-		"no rounds":            {[]string{"-rounds", "-1"}, []string{"-rounds", "-1", "at least 1"}},
-		"unknown arm":          {[]string{"-arms", "default,best"}, []string{"-arms", `"best"`, "bind-only"}},
-		"unknown layout":       {[]string{"-layout", "all"}, []string{"-layout", `"all"`, "rare-on-demand"}},
-		"no time":              {[]string{"-limit", "0s"}, []string{"-limit", "0s", "above 0"}},
-		"negative rate":        {[]string{"-rate", "-5"}, []string{"-rate", "-5", "at least 1"}},
-		"negative limit":       {[]string{"-qps", "-5"}, []string{"-qps", "-5", "at least 1"}},
-		"no such folder":       {[]string{"-profile", "no/such"}, []string{"-profile", "no/such", "existing folder"}},
-		"nor for the JSON":     {[]string{"-json", "no/such/file"}, []string{"-json", "no/such", "existing folder"}},
-		"an argument":          {[]string{"100"}, []string{`"100"`, "flags only"}},
-		"more pods than room":  {[]string{"-nodes", "5000,100"}, []string{"-pods", "3000", "at most 1595", "100 nodes"}},
-		"rare class too small": {[]string{"-layout", "rare-spot", "-nodes", "500"}, []string{"-pods", "3000", "at most 1375"}},
+		"no such checkout":        {[]string{"-before", "/nowhere"}, []string{"-before", `"/nowhere"`, "bin/spot-aware-scheduler"}},
+		"invalid number of nodes": {[]string{"-nodes", "100,many"}, []string{"-nodes", `"many"`, "at least 20"}},
+		"too few nodes":           {[]string{"-nodes", "5"}, []string{"-nodes", `"5"`, "at least 20"}},
+		"no pods":                 {[]string{"-pods", "0"}, []string{"-pods", "0", "at least 2"}},
+		"one pod":                 {[]string{"-pods", "1"}, []string{"-pods", "1", "at least 2"}},
+		"an arm twice":            {[]string{"-arms", "default,default"}, []string{"-arms", "default", "once"}},
+		"no rounds":               {[]string{"-rounds", "-1"}, []string{"-rounds", "-1", "at least 1"}},
+		"unknown arm":             {[]string{"-arms", "default,best"}, []string{"-arms", `"best"`, "bind-only"}},
+		"unknown layout":          {[]string{"-layout", "all"}, []string{"-layout", `"all"`, "rare-on-demand"}},
+		"no time":                 {[]string{"-limit", "0s"}, []string{"-limit", "0s", "above 0"}},
+		"negative rate":           {[]string{"-rate", "-5"}, []string{"-rate", "-5", "at least 1"}},
+		"negative limit":          {[]string{"-qps", "-5"}, []string{"-qps", "-5", "at least 1"}},
+		"no such folder":          {[]string{"-profile", "no/such"}, []string{"-profile", "no/such", "existing folder"}},
+		"no such folder for JSON": {[]string{"-json", "no/such/file"}, []string{"-json", "no/such", "existing folder"}},
+		"an argument":             {[]string{"100"}, []string{`"100"`, "flags only"}},
+		"more pods than room":     {[]string{"-nodes", "5000,100"}, []string{"-pods", "3000", "at most 1595", "100 nodes"}},
+		"rare class too small":    {[]string{"-layout", "rare-spot", "-nodes", "500"}, []string{"-pods", "3000", "at most 1375"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := parse(test.args, t.Output())

@@ -17,31 +17,38 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// Measurement is what one arm did in one round.
+// Measurement is the result of one arm in one round.
 type Measurement struct {
 	Round int    `json:"round"`
 	Arm   string `json:"arm"`
-	// Seconds from the first binding to the last, as a watch saw them, and the pods per second in them.
+	// Seconds is the time from the first binding to the last, as observed by a watch, and
+	// PodsPerSecond is the rate in that time.
 	Seconds       float64 `json:"seconds"`
 	PodsPerSecond float64 `json:"podsPerSecond"`
-	// RateP50 and RateP99 are pods per second that half of the whole seconds since the first binding reached, and 99 % of them.
+	// RateP50 and RateP99 are the pods per second that 50 % and 99 % of the whole seconds since the
+	// first binding reached.
 	RateP50 float64 `json:"rateP50"`
 	RateP99 float64 `json:"rateP99"`
-	// Quantiles of the time from before a pod's creation to its binding, as a watch saw it, of the pods that are created after the first
-	// binding: those before it waited for the scheduler to start. 0 if there are none.
+	// Quantiles of the time from just before a pod's creation to its binding, as observed by a
+	// watch. They include only pods that were created after the first binding, because earlier pods
+	// waited for the scheduler to start. 0 if there are none.
 	PlacedP50Milliseconds float64 `json:"placedP50Milliseconds,omitempty"`
 	PlacedP99Milliseconds float64 `json:"placedP99Milliseconds,omitempty"`
-	// Quantiles of the time from taking a pod from the queue to its binding, from the scheduler's own histogram.
+	// Quantiles of the time from taking a pod from the queue to its binding, from the scheduler's
+	// own histogram.
 	LatencyP50Milliseconds float64 `json:"latencyP50Milliseconds"`
 	LatencyP99Milliseconds float64 `json:"latencyP99Milliseconds"`
-	// CPUSeconds that the scheduler's process used from the first binding to the last, and the most memory that it ever held.
+	// CPUSeconds is the CPU time of the scheduler's process from the first binding to the last.
+	// PeakMiB is its peak memory.
 	CPUSeconds float64 `json:"cpuSeconds"`
 	PeakMiB    float64 `json:"peakMiB"`
 	Spread     Spread  `json:"spread"`
 }
 
-// measure lets the arm's scheduler place all workloads, and removes them. The scheduler is started anew, so that all it counts is of
-// this run. Where nodes join late the pods come after them, and with -rate after the scheduler, so that their speed is partly that of the bench.
+// measure has the arm's scheduler place all workloads, and removes them. It starts a new scheduler,
+// so that its counters cover only this run. If nodes join late, the pods are created after them.
+// With -rate, they are created after the start of the scheduler. The creation then also limits the
+// speed.
 func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, err error) {
 	late := b.options.layout.late != ""
 	creation := newCreation(b.client, b.options.rate)
@@ -98,10 +105,10 @@ func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, 
 	}
 	ours := a.name == spotAware || a.extended || a.gated
 	if n := m.Spread.WithoutOnDemand; ours && n > 0 {
-		return nil, fmt.Errorf("%d of %d workloads have no pod on on-demand, which is below their floor", n, len(b.workloads))
+		return nil, fmt.Errorf("%d of %d workloads have no pod on on-demand, and are below their floor", n, len(b.workloads))
 	}
 	if share := m.Spread.SpotUsed; ours && share < 0.99 {
-		return nil, fmt.Errorf("%.1f %% of the pods that may be on spot are there, although it has room: expected at least 99 %%", 100*share)
+		return nil, fmt.Errorf("%.1f %% of the pods that may run on spot do, although it has room: expected at least 99 %%", 100*share)
 	}
 	if err := process.Stop(); err != nil {
 		return nil, err
@@ -114,14 +121,15 @@ func (b *bench) measure(ctx context.Context, round int, a arm) (_ *Measurement, 
 	return m, clear(ctx, b.client)
 }
 
-// binding is a pod that has got a node, and when the bench learned of it.
+// binding is the binding of a pod to a node, and the time at which the bench observed it.
 type binding struct {
 	pod, app, node string
 	at             time.Time
 }
 
-// watchBindings sends every binding from now on, once, until ctx ends or it fails. The API server ends watches that do not keep up. Then a
-// new one continues at once where the last one ended: a client that lists the pods anew would take all bindings for those of one moment.
+// watchBindings sends every binding from now on, once, until ctx is done or the watch fails. The
+// API server closes watches of slow clients. A new watch then continues where the last one ended. A
+// client that lists the pods again would see all bindings at the same time.
 func (b *bench) watchBindings(ctx context.Context) (<-chan binding, <-chan error, error) {
 	pods := b.client.CoreV1().Pods(namespace)
 	list, err := pods.List(ctx, metav1.ListOptions{Limit: 1})
@@ -155,7 +163,8 @@ func (b *bench) watchBindings(ctx context.Context) (<-chan binding, <-chan error
 	return bindings, failed, nil
 }
 
-// await waits until every pod is bound, fills in the rates and what the process used, and returns the bindings in their order.
+// await waits until every pod is bound. It sets the rates and the resource usage of m, and returns
+// the bindings in order.
 func (b *bench) await(ctx context.Context, process *lab.Process, bindings <-chan binding, failed <-chan error, m *Measurement) ([]binding, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.options.limit)
 	defer cancel()
@@ -170,7 +179,7 @@ func (b *bench) await(ctx context.Context, process *lab.Process, bindings <-chan
 		case err := <-failed:
 			return nil, err
 		case <-ctx.Done():
-			// Once it is killed, its error has the end of its log.
+			// After the process is killed, its error contains the end of its log.
 			return nil, errors.Join(fmt.Errorf("%d of %d pods are bound: %w", len(times), b.options.pods, context.Cause(ctx)),
 				process.Kill(), process.Err())
 		case binding := <-bindings:

@@ -13,24 +13,24 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// usage returns the CPU seconds that a process has used so far and its peak memory in MiB.
+// usage returns the CPU seconds that a process has used so far, and its peak memory in MiB.
 func usage(pid int) (cpuSeconds, peakMiB float64, err error) {
 	process, err := procfs.NewProc(pid)
 	if err != nil {
-		return 0, 0, fmt.Errorf("what the scheduler used: %w", err)
+		return 0, 0, fmt.Errorf("reading the scheduler's resource usage: %w", err)
 	}
 	stat, err := process.Stat()
 	if err != nil {
-		return 0, 0, fmt.Errorf("what the scheduler used: %w", err)
+		return 0, 0, fmt.Errorf("reading the scheduler's resource usage: %w", err)
 	}
 	status, err := process.NewStatus()
 	if err != nil {
-		return 0, 0, fmt.Errorf("what the scheduler used: %w", err)
+		return 0, 0, fmt.Errorf("reading the scheduler's resource usage: %w", err)
 	}
 	return stat.CPUTime(), float64(status.VmHWM) / (1 << 20), nil
 }
 
-// readHistogram takes the latencies from the scheduler's metrics.
+// readHistogram reads the latencies from the scheduler's metrics.
 func (m *Measurement) readHistogram(ctx context.Context, process *lab.Process) error {
 	const name = "scheduler_scheduling_attempt_duration_seconds"
 	text, err := process.Metrics(ctx)
@@ -39,7 +39,7 @@ func (m *Measurement) readHistogram(ctx context.Context, process *lab.Process) e
 	}
 	families, err := testutil.TextToMetricFamilies(strings.NewReader(text))
 	if err != nil {
-		return fmt.Errorf("%s: reading its metrics: %w", process.Name, err)
+		return fmt.Errorf("%s: reading the metrics: %w", process.Name, err)
 	}
 	for _, metric := range families[name].GetMetric() {
 		if testutil.LabelsMatch(metric, map[string]string{"result": "scheduled"}) {
@@ -49,10 +49,10 @@ func (m *Measurement) readHistogram(ctx context.Context, process *lab.Process) e
 			return nil
 		}
 	}
-	return fmt.Errorf("%s: its metrics have no %s of scheduled pods", process.Name, name)
+	return fmt.Errorf("%s: no metric %s of scheduled pods", process.Name, name)
 }
 
-// saveProfile saves a CPU profile of the next 20 s of this project's scheduler, if that is wanted.
+// saveProfile saves a CPU profile of the next 20 s of this project's scheduler, if -profile is set.
 func (b *bench) saveProfile(ctx context.Context, process *lab.Process, m *Measurement) error {
 	if b.options.profile == "" || m.Arm != spotAware {
 		return nil

@@ -14,21 +14,22 @@ import (
 	"text/tabwriter"
 )
 
-// Report is everything that was measured.
+// Report contains all measurements.
 type Report struct {
 	Facts Facts  `json:"facts"`
 	Sizes []Size `json:"sizes"`
 }
 
-// Facts are about the machine and the programs.
+// Facts describe the machine and the programs.
 type Facts struct {
 	Cores int `json:"cores"`
-	// What the two schedulers call themselves; this project's has its commit in it.
+	// The versions that the two schedulers print. The version of this project's scheduler contains
+	// its commit.
 	KubeScheduler      string `json:"kubeScheduler"`
 	SpotAwareScheduler string `json:"spotAwareScheduler"`
 }
 
-// Size is what was measured at one number of nodes.
+// Size contains the measurements at one number of nodes.
 type Size struct {
 	Nodes        int           `json:"nodes"`
 	Layout       string        `json:"layout"`
@@ -47,14 +48,14 @@ func readFacts(ctx context.Context, root string) (Facts, error) {
 	} {
 		out, err := exec.CommandContext(ctx, binary, "--version").Output()
 		if err != nil {
-			return facts, fmt.Errorf("asking %s for its version: %w", binary, err)
+			return facts, fmt.Errorf("getting the version of %s: %w", binary, err)
 		}
 		*version = strings.TrimPrefix(strings.TrimSpace(string(out)), "Kubernetes ")
 	}
 	return facts, nil
 }
 
-// of returns a figure of an arm, of all rounds in their order.
+// of returns a figure of an arm for all rounds in order.
 func (s Size) of(arm string, figure func(Measurement) float64) []float64 {
 	var values []float64
 	for _, m := range s.Measurements {
@@ -82,7 +83,7 @@ func (s Size) ratios() map[string]Range {
 	return ratios
 }
 
-// text is the median, and the range in brackets unless it is nothing else.
+// text returns the median, followed by the range in brackets unless both ends are equal.
 func (r Range) text(format string) string {
 	median, least, most := fmt.Sprintf(format, r.Median), fmt.Sprintf(format, r.Min), fmt.Sprintf(format, r.Max)
 	if least == most {
@@ -91,7 +92,7 @@ func (r Range) text(format string) string {
 	return fmt.Sprintf("%s [%s-%s]", median, least, most)
 }
 
-// column is a figure of the tables: its median over the rounds, with its range.
+// column is a figure in the tables: its median over the rounds, with its range.
 type column struct {
 	title, format string
 	figure        func(Measurement) float64
@@ -107,7 +108,7 @@ var speed = []column{
 	{"peak MiB", "%.0f", func(m Measurement) float64 { return m.PeakMiB }},
 }
 
-// waiting is only measured of pods that are created while the scheduler runs.
+// waiting is measured only for pods that are created while the scheduler runs.
 var waiting = []column{
 	{"placed p50 ms", "%.0f", func(m Measurement) float64 { return m.PlacedP50Milliseconds }},
 	{"placed p99 ms", "%.0f", func(m Measurement) float64 { return m.PlacedP99Milliseconds }},
@@ -123,7 +124,7 @@ var spread = []column{
 	{"pools", "%.1f", func(m Measurement) float64 { return m.Spread.Pool.Mean }},
 	{"spot pools", "%.1f", func(m Measurement) float64 { return m.Spread.SpotPool.Mean }},
 	{"on spot", "%.1f %%", func(m Measurement) float64 { return 100 * m.Spread.OnSpot }},
-	{"of what may be", "%.1f %%", func(m Measurement) float64 { return 100 * m.Spread.SpotUsed }},
+	{"of spot budget", "%.1f %%", func(m Measurement) float64 { return 100 * m.Spread.SpotUsed }},
 	{"without on-demand", "%.0f", func(m Measurement) float64 { return float64(m.Spread.WithoutOnDemand) }},
 }
 
@@ -171,7 +172,7 @@ func (s *Size) print(out io.Writer, facts Facts) error {
 	return nil
 }
 
-// explain says what the arms are and what the tables' columns mean.
+// explain describes the arms and the columns of the tables.
 func explain(out io.Writer, arms []arm) {
 	fmt.Fprintln(out)
 	for _, a := range arms {
@@ -180,17 +181,17 @@ func explain(out io.Writer, arms []arm) {
 	fmt.Fprint(out, `
 Each figure is the median over the rounds, with its range in brackets.
 pods/s          from the first binding to the last; p50 and p99: the rate that 50 % and 99 % of the seconds in between reached
-latency         from taking a pod from the queue to its binding, by the scheduler's own histogram
+latency         from taking a pod from the queue to its binding, from the scheduler's own histogram
 placed          from the request that creates a pod to its binding; only pods that are created after the first binding
-CPU, peak       of the scheduler's process: from the first binding to the last; the most memory that it ever held
-skew            pods of a workload in its fullest domain less those in its emptiest: the largest of all workloads, and their mean;
+CPU, peak       of the scheduler's process: from the first binding to the last; its peak memory
+skew            pods of a workload in its fullest domain minus pods in its emptiest: maximum and mean over all workloads;
                 over all nodes, zones and pools (instance type and zone), and over the spot nodes of each pool
-of what may be  the pods on spot out of those that may be there when every workload keeps one on on-demand
+of spot budget  share of the pods on spot among the pods that may run there if every workload has one pod on on-demand
 without         workloads that have no pod on on-demand
 `)
 }
 
-// save writes the report as JSON; to nowhere without a file.
+// save writes the report as JSON. It does nothing if file is empty.
 func (r Report) save(file string) error {
 	if file == "" {
 		return nil

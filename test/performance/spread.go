@@ -7,7 +7,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// placements has for each workload the number of its pods on each node.
+// placements maps each workload to the number of its pods on each node.
 type placements map[string]map[string]int
 
 func (p placements) add(app, node string) {
@@ -17,28 +17,29 @@ func (p placements) add(app, node string) {
 	p[app][node]++
 }
 
-// Skew is the difference between the domain with the most pods of a workload and the one with the fewest, which may have none: the
-// largest over all workloads, and their mean.
+// Skew is the difference between the domain with the most pods of a workload and the domain with
+// the fewest, which may have none. It has the maximum over all workloads, and their mean.
 type Skew struct {
 	Max  int     `json:"max"`
 	Mean float64 `json:"mean"`
 }
 
-// Spread says how the pods stand.
+// Spread describes the distribution of the pods.
 type Spread struct {
 	// Over nodes, zones and pools (instance type and zone), of both classes together.
 	Node Skew `json:"node"`
 	Zone Skew `json:"zone"`
 	Pool Skew `json:"pool"`
-	// SpotPool is over the spot nodes of each pool, which are reclaimed together, and counts only the pods on spot. A floor on
-	// on-demand is left out of it: there it is on purpose that a few nodes get more than their share.
+	// SpotPool is over the spot nodes of each pool, which are reclaimed together, and counts only
+	// the pods on spot. It excludes the floor on on-demand, where a few nodes get more than their
+	// share on purpose.
 	SpotPool Skew `json:"spotPool"`
-	// OnSpot is the share of all pods.
+	// OnSpot is the share of all pods that run on spot.
 	OnSpot float64 `json:"onSpot"`
-	// SpotUsed is the share of the pods on spot out of those that may be there when each workload keeps one on on-demand, which is the
-	// floor of this project's scheduler by default.
+	// SpotUsed is the share of the pods on spot among the pods that may run there if each workload
+	// has one pod on on-demand, which is the default floor of this project's scheduler.
 	SpotUsed float64 `json:"spotUsed"`
-	// WithoutOnDemand is how many workloads have no pod on on-demand.
+	// WithoutOnDemand is the number of workloads without a pod on on-demand.
 	WithoutOnDemand int `json:"withoutOnDemand"`
 }
 
@@ -82,7 +83,8 @@ func spreadOf(placed placements, workloads []workload, nodes []lab.NodeSpec) Spr
 	return spread
 }
 
-// skew returns the difference between the fullest and the emptiest of the domains that the nodes in question form; 0 without any.
+// skew returns the difference between the fullest and the emptiest domain of the nodes that in
+// selects; 0 if there are none.
 func skew(counts map[string]int, nodes []lab.NodeSpec, in func(lab.NodeSpec) bool, domain func(lab.NodeSpec) string) int {
 	perDomain := map[string]int{}
 	for _, node := range nodes {

@@ -10,7 +10,7 @@ import (
 )
 
 func TestSpreadOf(t *testing.T) {
-	// Two pools: in each a spot and an on-demand node; in the third zone nothing but on-demand.
+	// Two pools have a spot and an on-demand node each; the third zone has only on-demand nodes.
 	nodes := []lab.NodeSpec{
 		{Name: "spot-a", Capacity: lab.Spot, Zone: "a", InstanceType: "m"},
 		{Name: "spot-b", Capacity: lab.Spot, Zone: "b", InstanceType: "m"},
@@ -37,14 +37,14 @@ func TestSpreadOf(t *testing.T) {
 				OnSpot: 1, SpotUsed: 1, WithoutOnDemand: 1,
 			},
 		},
-		"on-demand though spot has room": {
+		"on-demand although spot has room": {
 			placements{"one": {"spot-a": 1, "od-a": 1, "od-b": 1, "od-c": 1}},
 			Spread{
 				Node: Skew{1, 1}, Zone: Skew{1, 1}, Pool: Skew{2, 2}, SpotPool: Skew{1, 1},
 				OnSpot: 0.25, SpotUsed: 1.0 / 3,
 			},
 		},
-		"the worst of two, and the mean": {
+		"maximum and mean of two workloads": {
 			placements{"one": {"spot-a": 1, "od-b": 1, "od-c": 1}, "two": {"spot-a": 2, "spot-b": 2}},
 			Spread{
 				Node: Skew{2, 1.5}, Zone: Skew{2, 1}, Pool: Skew{2, 1.5}, SpotPool: Skew{1, 0.5},
@@ -85,7 +85,7 @@ func TestLayouts(t *testing.T) {
 	type counts struct{ spot, onDemand int }
 	for name, test := range map[string]struct {
 		wantZones map[string]counts
-		wantPool  counts // of every pool; nil: they differ
+		wantPool  counts // of every pool; zero means that the pools differ
 	}{
 		"mixed":          {map[string]counts{"zone-a": {280, 120}, "zone-b": {280, 120}, "zone-c": {280, 120}}, counts{70, 30}},
 		"rare-spot":      {map[string]counts{"zone-a": {0, 380}, "zone-b": {0, 380}, "zone-c": {60, 380}}, counts{}},

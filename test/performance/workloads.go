@@ -19,7 +19,7 @@ import (
 const (
 	namespace = "bench"
 	appLabel  = "app"
-	// parallel is how many requests are under way at a time.
+	// parallel is the number of concurrent requests.
 	parallel = 32
 )
 
@@ -32,7 +32,7 @@ type workload struct {
 	replicas int
 }
 
-// workloadsFor returns workloads with that many pods together; the last one has what is left.
+// workloadsFor returns workloads with the given total of pods; the last one has the remainder.
 func workloadsFor(pods int) []workload {
 	var workloads []workload
 	for i := 0; pods > 0; i++ {
@@ -43,7 +43,7 @@ func workloadsFor(pods int) []workload {
 	return workloads
 }
 
-// creation makes workloads and their pods.
+// creation creates workloads and their pods.
 type creation struct {
 	client kubernetes.Interface
 	limit  *rate.Limiter
@@ -51,7 +51,8 @@ type creation struct {
 	began  map[string]time.Time // when the creation of each pod was requested
 }
 
-// newCreation returns a creation of so many pods per second; 0: as many as the API server takes.
+// newCreation returns a creation of perSecond pods per second; 0 means as fast as the API server
+// accepts them.
 func newCreation(client kubernetes.Interface, perSecond int) *creation {
 	limit := rate.NewLimiter(rate.Inf, 0)
 	if perSecond > 0 {
@@ -60,8 +61,8 @@ func newCreation(client kubernetes.Interface, perSecond int) *creation {
 	return &creation{client: client, limit: limit, began: map[string]time.Time{}}
 }
 
-// create makes the workloads with all their pods as the arm has them. There is no controller to make the pods, so that none works
-// while the scheduler is measured.
+// create creates the workloads with all their pods in the form of the arm. The bench creates the
+// pods itself, so that no controller runs during the measurement.
 func (c *creation) create(ctx context.Context, workloads []workload, a arm) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
@@ -90,7 +91,7 @@ func (c *creation) createOne(ctx context.Context, w workload, a arm) error {
 	}
 	_, err = c.client.CoreV1().Services(namespace).Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: w.app},
-		// Without an address of its own, of which the API server has 254.
+		// Headless, because the API server has only 254 addresses.
 		Spec: corev1.ServiceSpec{Selector: labels, ClusterIP: corev1.ClusterIPNone},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -132,7 +133,7 @@ func podTemplate(labels map[string]string, a arm) corev1.PodTemplateSpec {
 	return template
 }
 
-// clear removes the workloads and what the scheduler left, and returns when it is gone.
+// clear deletes the workloads and the objects of the scheduler, and returns when they are gone.
 func clear(ctx context.Context, client kubernetes.Interface) error {
 	now, all := *metav1.NewDeleteOptions(0), metav1.ListOptions{}
 	core := client.CoreV1()
@@ -149,7 +150,7 @@ func clear(ctx context.Context, client kubernetes.Interface) error {
 		func() error { return core.Pods(namespace).DeleteCollection(ctx, now, all) },
 		func() error { return client.AppsV1().ReplicaSets(namespace).DeleteCollection(ctx, now, all) },
 		func() error { return client.EventsV1().Events(namespace).DeleteCollection(ctx, now, all) },
-		// The next scheduler does not wait until the lock of the last one expires.
+		// The next scheduler must not wait until the lock of the last one expires.
 		func() error {
 			return client.CoordinationV1().Leases(metav1.NamespaceSystem).DeleteCollection(ctx, now, all)
 		},
@@ -163,7 +164,7 @@ func clear(ctx context.Context, client kubernetes.Interface) error {
 		return fmt.Errorf("clearing the bench: %w", err)
 	}
 	if len(pods.Items) > 0 {
-		return fmt.Errorf("clearing the bench: pod %s is still there", pods.Items[0].Name)
+		return fmt.Errorf("clearing the bench: pod %s still exists", pods.Items[0].Name)
 	}
 	return nil
 }

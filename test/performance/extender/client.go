@@ -13,15 +13,17 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// client asks as kube-scheduler does, over a connection of its own. It writes and reads that itself: with the client of net/http three
-// goroutines have a part in each request, and how long they wait for the cores is no time of the server.
+// client sends requests like kube-scheduler, over its own connection. It reads and writes that
+// connection itself. With the client of net/http, three goroutines would take part in each request,
+// and the time that they wait for a core is not the server's.
 type client struct {
 	conn   *tls.Conn
 	reader *bufio.Reader
-	// pods are what to ask about, and names those of all nodes, as JSON.
+	// pods are the pods of the requests. names are the names of all nodes. Both are JSON.
 	pods  [][]byte
 	names []byte
-	// request is the memory of requests. answers are the last ones, by verb, and took is how long each took.
+	// request is the buffer for requests. answers are the last responses, and took the durations,
+	// by verb.
 	request []byte
 	answers map[string]*bytes.Buffer
 	took    map[string][]time.Duration
@@ -39,7 +41,7 @@ func (b *bench) newClient(address string, pods [][]byte) (*client, error) {
 	}, nil
 }
 
-// trust returns how a client of an extender with these files trusts it, and shows its own certificate.
+// trust returns the TLS configuration of a client of an extender with these certificates.
 func trust(files lab.Certificates) (*tls.Config, error) {
 	pair, err := tls.LoadX509KeyPair(files.ClientCert, files.ClientKey)
 	if err != nil {
@@ -54,7 +56,7 @@ func trust(files lab.Certificates) (*tls.Config, error) {
 	return &tls.Config{RootCAs: roots, ServerName: lab.ExtenderName, Certificates: []tls.Certificate{pair}}, nil
 }
 
-// ask asks about the pods, one after the other.
+// ask sends the requests for all pods, one after the other.
 func (c *client) ask() error {
 	for _, pod := range c.pods {
 		answer, err := c.post("filter", pod, c.names)
@@ -62,20 +64,20 @@ func (c *client) ask() error {
 			return err
 		}
 		if !bytes.HasPrefix(answer, []byte(`{"NodeNames":["`)) || !bytes.HasSuffix(answer, []byte(`"]}`)) {
-			return fmt.Errorf("/filter answered %.200s", answer)
+			return fmt.Errorf("/filter: unexpected response %.200s", answer)
 		}
 		names := bytes.TrimSuffix(bytes.TrimPrefix(answer, []byte(`{"NodeNames":`)), []byte("}"))
 		if answer, err = c.post("prioritize", pod, names); err != nil {
 			return err
 		}
 		if !bytes.HasPrefix(answer, []byte(`[{"Host":`)) {
-			return fmt.Errorf("/prioritize answered %.200s", answer)
+			return fmt.Errorf("/prioritize: unexpected response %.200s", answer)
 		}
 	}
 	return nil
 }
 
-// post asks about a pod and nodes, and returns the answer, which is good until the next.
+// post sends a request about a pod and nodes. The returned response is valid until the next call.
 func (c *client) post(verb string, pod, names []byte) ([]byte, error) {
 	const before, between, after = `{"Pod":`, `,"Nodes":null,"NodeNames":`, `}`
 	c.request = fmt.Appendf(c.request[:0], "POST /%s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n",
@@ -99,7 +101,7 @@ func (c *client) post(verb string, pod, names []byte) ([]byte, error) {
 		return nil, err
 	}
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("/%s answered with status %d: %.200s", verb, response.StatusCode, answer.Bytes())
+		return nil, fmt.Errorf("/%s: status %d: %.200s", verb, response.StatusCode, answer.Bytes())
 	}
 	c.took[verb] = append(c.took[verb], time.Since(began))
 	return answer.Bytes(), nil

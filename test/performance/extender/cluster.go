@@ -30,15 +30,16 @@ func createNodes(ctx context.Context, cp *lab.ControlPlane, n int) ([]string, er
 			CPU: "32", Memory: "128Gi",
 		}
 	}
-	// Asked about in no order: each of kube-scheduler's workers finds a part of the nodes.
+	// The requests contain the nodes in random order: each of kube-scheduler's workers finds a part
+	// of the nodes.
 	rand.New(rand.NewPCG(0, 0)).Shuffle(n, func(i, j int) { names[i], names[j] = names[j], names[i] })
 	return names, cp.CreateNodes(ctx, specs...)
 }
 
-// podsPerWorkload is how many pods each workload has.
+// podsPerWorkload is the number of pods of each workload.
 const podsPerWorkload = 20
 
-// createWorkloads creates ReplicaSets, of which nobody makes pods.
+// createWorkloads creates ReplicaSets. No controller creates pods for them.
 func createWorkloads(ctx context.Context, cp *lab.ControlPlane, n int) ([]*appsv1.ReplicaSet, error) {
 	client, err := kubernetes.NewForConfig(cp.Config())
 	if err != nil {
@@ -63,7 +64,7 @@ func createWorkloads(ctx context.Context, cp *lab.ControlPlane, n int) ([]*appsv
 	return sets, group.Wait()
 }
 
-// podSpec is that of an ordinary pod, as long as they are.
+// podSpec returns the specification of an ordinary pod, with a typical length.
 func podSpec() v1.PodSpec {
 	spec := v1.PodSpec{SchedulerName: "spot-aware-scheduler", ServiceAccountName: "default"}
 	for _, name := range []string{"app", "proxy"} {
@@ -76,12 +77,12 @@ func podSpec() v1.PodSpec {
 	return spec
 }
 
-// podsOf returns so many pods of the workloads, as JSON.
+// podsOf returns n pods of the workloads, as JSON.
 func podsOf(workloads []*appsv1.ReplicaSet, n int) [][]byte {
 	pods := make([][]byte, n)
 	for i := range pods {
 		set := workloads[i/podsPerWorkload]
-		pods[i], _ = json.Marshal(&v1.Pod{ // there is nothing in it that cannot be JSON
+		pods[i], _ = json.Marshal(&v1.Pod{ // every value in it can be encoded as JSON
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: set.Namespace, Name: fmt.Sprintf("%s-%d", set.Name, i), UID: types.UID(fmt.Sprintf("%s-%d", set.UID, i)),
 				Labels:          set.Spec.Template.Labels,

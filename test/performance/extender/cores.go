@@ -11,10 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cores are those with numbers of at least from and less than to.
+// cores are the CPU cores with numbers from from to to-1.
 type cores struct{ from, to int }
 
-// halves returns the cores for the servers and those for all else; an error if there is only one.
+// halves returns the cores for the servers and the cores for everything else. It returns an error
+// if the machine has only one core.
 func halves() (servers, others cores, err error) {
 	n := runtime.NumCPU()
 	if n < 2 {
@@ -23,13 +24,13 @@ func halves() (servers, others cores, err error) {
 	return cores{0, n / 2}, cores{n / 2, n}, nil
 }
 
-// keep has all threads of a process run on these cores, and whatever they start.
-func (c cores) keep(pid int) error {
+// pin restricts all threads of a process, and all processes that it starts, to these cores.
+func (c cores) pin(pid int) error {
 	var set unix.CPUSet
 	for i := c.from; i < c.to; i++ {
 		set.Set(i)
 	}
-	for again := true; again; { // a thread may have started another one meanwhile
+	for again := true; again; { // a thread may have started another meanwhile
 		again = false
 		threads, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(pid), "task"))
 		if err != nil {
@@ -45,8 +46,8 @@ func (c cores) keep(pid int) error {
 				again = true
 				err = unix.SchedSetaffinity(id, &set)
 			}
-			if err != nil && !errors.Is(err, unix.ESRCH) { // or it has ended
-				return fmt.Errorf("keeping process %d on cores %d to %d: %w", pid, c.from, c.to-1, err)
+			if err != nil && !errors.Is(err, unix.ESRCH) { // ESRCH: the thread has exited
+				return fmt.Errorf("pinning process %d to cores %d to %d: %w", pid, c.from, c.to-1, err)
 			}
 		}
 	}

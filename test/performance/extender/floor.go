@@ -15,15 +15,16 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// floor is a server that decides nothing: it reads each request and answers with what the extender once answered to that verb. No extender
-// can take less than this on the same machine, with the same clients beside it.
+// floor is a server that makes no decisions. It reads each request and sends a recorded response of
+// the extender for that verb. No extender can be faster than this on the same machine with the same
+// clients.
 type floor struct {
 	address string
 	process *exec.Cmd
 	input   io.Closer
 }
 
-// startFloor starts a floor in a process of its own, with the extender's certificate.
+// startFloor starts a floor in its own process, with the extender's certificate.
 func startFloor(ctx context.Context, files lab.Certificates, answers map[string][]byte) (*floor, error) {
 	dir := filepath.Dir(files.Cert)
 	for verb, answer := range answers {
@@ -52,16 +53,17 @@ func startFloor(ctx context.Context, files lab.Certificates, answers map[string]
 	return f, nil
 }
 
-// stop ends the process: it lives as long as its input.
+// stop stops the process, which runs until its input ends.
 func (f *floor) stop() error {
 	_ = f.input.Close()
 	return f.process.Wait()
 }
 
-// serveFloorVerb is the first argument of a process that is to be a floor. Certificate, key and the directory of the answers follow.
+// serveFloorVerb is the first argument of a floor process. The next arguments are the certificate,
+// the key, and the directory of the responses.
 const serveFloorVerb = "serve-floor"
 
-// serveFloor says on standard output where it serves, and does so until standard input ends.
+// serveFloor prints its address on standard output, and serves until standard input ends.
 func serveFloor(cert, key, dir string) error {
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
@@ -89,6 +91,6 @@ func serveFloor(cert, key, dir string) error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		_ = listener.Close()
 	}()
-	_ = http.Serve(listener, mux) // until the listener is closed
+	_ = http.Serve(listener, mux) // returns when the listener is closed
 	return nil
 }

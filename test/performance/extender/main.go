@@ -1,10 +1,17 @@
-// Command extender measures how long spot-extender takes to answer kube-scheduler in a large cluster: the built binary, on a real API
-// server with thousands of nodes, asked over HTTPS by several clients at a time, each for pods of its own workloads, one after the other,
-// as kube-scheduler asks (nodeCacheCapable; /filter with the names of all nodes, /prioritize with those that are left). The server has one
-// half of the machine's cores, and clients and control plane the other, as if on two machines: on the same ones the clients' threads keep
-// those of the server waiting, and it is the kernel's scheduling that is measured. A server that decides nothing (floor), asked in turns with
-// the extender, shows how much of the time is the clients' and the network's. What the hypervisor takes of the cores meanwhile would count as
-// the server's time: rounds in which that is more than a little do not count, and are made again.
+// Command extender measures how long spot-extender takes to answer kube-scheduler in a large
+// cluster. It runs the built binary with a real API server and thousands of nodes.
+//
+// Several clients send HTTPS requests at a time. Each client asks about pods of its own workloads,
+// one after the other, like kube-scheduler (nodeCacheCapable): /filter with the names of all nodes,
+// and /prioritize with the remaining nodes.
+//
+// The server uses one half of the machine's cores. The clients and the control plane use the other
+// half, as on two machines. On shared cores the clients' threads would delay the server's threads,
+// and the result would be a measurement of the kernel's scheduler.
+//
+// A server that makes no decisions (floor) alternates with the extender. It shows how much of the
+// time the clients and the network take. CPU time that the hypervisor takes from the cores would
+// count as the server's time. Rounds with more than a little of it do not count, and are repeated.
 package main
 
 import (
@@ -34,13 +41,14 @@ type options struct {
 }
 
 const (
-	// stolenAtMost is the part of the time of all cores that the hypervisor may take in a round that counts.
+	// stolenAtMost is the largest share of the time of all cores that the hypervisor may take in a
+	// round that counts.
 	stolenAtMost = 0.01
-	// triesPerRound is how many rounds are made at most for each that is to count.
+	// triesPerRound is the largest number of rounds for each round that counts.
 	triesPerRound = 4
 )
 
-// verbs are what is asked about each pod, in this order.
+// verbs are the requests for each pod, in this order.
 var verbs = []string{"filter", "prioritize"}
 
 func main() {
@@ -52,17 +60,18 @@ func main() {
 		return
 	}
 	var o options
-	flag.IntVar(&o.nodes, "nodes", 5000, "number of nodes, 70 % of them spot")
-	flag.IntVar(&o.clients, "clients", 16, "number of clients that ask at the same time")
-	flag.IntVar(&o.pods, "pods", 500, "number of pods that each client asks about in a round: a filter and a prioritize each")
-	flag.IntVar(&o.rounds, "rounds", 3, "number of rounds that count, in each of which the extender and the floor are asked")
+	flag.IntVar(&o.nodes, "nodes", 5000, "number of nodes, 70 % spot")
+	flag.IntVar(&o.clients, "clients", 16, "number of concurrent clients")
+	flag.IntVar(&o.pods, "pods", 500, "number of pods for which each client sends a filter and a prioritize request in a round")
+	flag.IntVar(&o.rounds, "rounds", 3, "number of rounds that count; each measures the extender and the floor")
 	flag.BoolVar(&o.together, "together", false, "run servers, clients and control plane on the same cores")
 	flag.Parse()
 	if flag.NArg() > 0 || o.nodes < 10 || o.clients < 1 || o.pods < podsPerWorkload || o.rounds < 1 {
 		fmt.Fprintf(os.Stderr, "extender: expected flags only, at least 10 nodes, 1 client, %d pods and 1 round\n", podsPerWorkload)
 		os.Exit(2)
 	}
-	// With the clients' garbage collected dozens of times a second, it would be their pauses that are measured.
+	// If the clients' garbage were collected dozens of times per second, the result would include
+	// their pauses.
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(1 << 30)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -73,18 +82,18 @@ func main() {
 	}
 }
 
-// arm is a server that is asked, and what came of it in the rounds that count and in those that are left out.
+// arm is a measured server, with its rounds that count and the excluded rounds.
 type arm struct {
-	name             string
-	counted, leftOut []round
+	name              string
+	counted, excluded []round
 }
 
-// round is what one round came to.
+// round is the result of one round.
 type round struct {
-	answers map[string][]time.Duration // how long each took, by verb; sorted
+	answers map[string][]time.Duration // durations of the requests, by verb; sorted
 	took    time.Duration              // the whole round
 	cpu     float64                    // CPU time of the server, in seconds
-	stolen  float64                    // what part of the time of all cores the hypervisor took
+	stolen  float64                    // share of the time of all cores that the hypervisor took
 }
 
 func run(ctx context.Context, o options) (err error) {
@@ -93,8 +102,8 @@ func run(ctx context.Context, o options) (err error) {
 		if servers, others, err = halves(); err != nil {
 			return err
 		}
-		// Before anything is started: what is started counts these cores only.
-		if err := others.keep(os.Getpid()); err != nil {
+		// Before anything starts: child processes count only these cores.
+		if err := others.pin(os.Getpid()); err != nil {
 			return err
 		}
 	}
@@ -136,14 +145,14 @@ func run(ctx context.Context, o options) (err error) {
 			if stolen <= stolenAtMost {
 				a.counted = append(a.counted, rounds[j])
 			} else {
-				a.leftOut = append(a.leftOut, rounds[j])
+				a.excluded = append(a.excluded, rounds[j])
 			}
 		}
 	}
 	return b.report(arms)
 }
 
-// bench is what all rounds share.
+// bench is the shared state of all rounds.
 type bench struct {
 	options
 	cp              *lab.ControlPlane
@@ -154,8 +163,8 @@ type bench struct {
 	workloads       []*appsv1.ReplicaSet
 }
 
-// round asks the extender and the floor, in this order unless floorFirst. They are new processes: an extender remembers for a while what it
-// was asked about.
+// round measures the extender and the floor, in this order unless floorFirst. Both are new
+// processes, because an extender remembers requests for a while.
 func (b *bench) round(ctx context.Context, floorFirst bool) (rounds [2]round, err error) {
 	e, err := b.cp.StartExtender(ctx, lab.ExtenderOptions{})
 	if err != nil {
@@ -189,10 +198,11 @@ func (b *bench) round(ctx context.Context, floorFirst bool) (rounds [2]round, er
 	return rounds, nil
 }
 
-// ask has a server asked by all clients at a time, each for its part of the workloads.
+// ask has all clients send requests to a server at the same time, each for its part of the
+// workloads.
 func (b *bench) ask(pid int, address string) (r round, err error) {
 	if !b.together {
-		if err := b.servers.keep(pid); err != nil {
+		if err := b.servers.pin(pid); err != nil {
 			return r, err
 		}
 	}
@@ -204,7 +214,7 @@ func (b *bench) ask(pid int, address string) (r round, err error) {
 		}
 		defer clients[i].conn.Close()
 	}
-	runtime.GC() // which will not be needed before the end
+	runtime.GC() // no collection is necessary before the end
 	before, err := readUsage(pid)
 	if err != nil {
 		return r, err
@@ -235,18 +245,20 @@ func (b *bench) ask(pid int, address string) (r round, err error) {
 	return r, nil
 }
 
-// firstAnswers returns what the extender answers to each verb, when it has begun to decide.
+// firstAnswers returns the extender's first response to each verb, after the extender has become
+// ready to decide.
 func (b *bench) firstAnswers(ctx context.Context, e *lab.Extender) (answers map[string][]byte, err error) {
 	answers = map[string][]byte{}
 	pods := podsOf(b.workloads[:1], podsPerWorkload)
-	asked := 0
+	attempts := 0
 	err = b.cp.WaitFor(ctx, "the extender to lead", func(context.Context) error {
-		// Each time about another pod: one that was let go somewhere before may get another answer.
-		c, err := b.newClient(e.Address, pods[asked%len(pods):][:1])
+		// Each attempt uses another pod, because an earlier decision may change the response for
+		// the same pod.
+		c, err := b.newClient(e.Address, pods[attempts%len(pods):][:1])
 		if err != nil {
 			return err
 		}
-		asked++
+		attempts++
 		defer c.conn.Close()
 		if err := c.ask(); err != nil {
 			return err

@@ -10,23 +10,24 @@ import (
 	"time"
 )
 
-// report prints the figures: each the median of the rounds, and the least and the most. An error says that too few count.
+// report prints the figures: the median of the rounds, with minimum and maximum. It returns an
+// error if too few rounds count.
 func (b *bench) report(arms []*arm) error {
 	requests := len(verbs) * b.clients * b.pods
 	on := fmt.Sprintf("servers and clients on the same %d cores", runtime.NumCPU())
 	if !b.together {
 		on = fmt.Sprintf("servers on %d core(s), clients and control plane on %d other(s)", b.servers.to-b.servers.from, b.others.to-b.others.from)
 	}
-	counted, leftOut := len(arms[0].counted), len(arms[0].leftOut)
+	counted, excluded := len(arms[0].counted), len(arms[0].excluded)
 	fmt.Printf("%d nodes, %d clients, %d requests in each round, %s; median (least-most) of the rounds\n", b.nodes, b.clients, requests, on)
-	fmt.Printf("%d rounds count; %d are left out because the hypervisor took more than %g %% of the cores' time\n\n", counted, leftOut, 100*stolenAtMost)
+	fmt.Printf("%d rounds count; %d are excluded because the hypervisor took more than %g %% of the cores' time\n\n", counted, excluded, 100*stolenAtMost)
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "server\tverb\tp50 ms\tp90 ms\tp99 ms\tmax ms\trequests/s\tserver's CPU ms/request\tstolen %")
 	for _, a := range arms {
 		rows(table, a.name, a.counted, requests)
 	}
 	for _, a := range arms {
-		rows(table, a.name+", left out", a.leftOut, requests)
+		rows(table, a.name+", excluded", a.excluded, requests)
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -47,7 +48,7 @@ func (b *bench) report(arms []*arm) error {
 	return nil
 }
 
-// rows prints what came of rounds, if there are any: a row for each verb.
+// rows prints a row for each verb, if there are any rounds.
 func rows(table io.Writer, name string, rounds []round, requests int) {
 	if len(rounds) == 0 {
 		return
@@ -74,7 +75,7 @@ func rows(table io.Writer, name string, rounds []round, requests int) {
 	}
 }
 
-// spread prints the median of values, and the least and the most.
+// spread prints the median of values, with minimum and maximum.
 func spread(values []float64) string {
 	slices.Sort(values)
 	middle := len(values) / 2
@@ -85,7 +86,7 @@ func spread(values []float64) string {
 	return fmt.Sprintf("%.4g (%.4g-%.4g)", median, values[0], values[len(values)-1])
 }
 
-// quantile returns a quantile of what is sorted, in milliseconds.
+// quantile returns a quantile of sorted durations, in milliseconds.
 func quantile(took []time.Duration, q float64) float64 {
 	return float64(took[min(len(took)-1, int(q*float64(len(took))))].Microseconds()) / 1000
 }

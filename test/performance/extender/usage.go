@@ -2,7 +2,9 @@ package main
 
 import "github.com/prometheus/procfs"
 
-// usage is CPU time, in seconds since a process or the machine began: of a process, what the hypervisor took of all cores, and all their time.
+// usage is CPU time in seconds, since the start of a process or the machine. process is the time of
+// the process, stolen is the time that the hypervisor took from all cores, and all is the total
+// time of all cores.
 type usage struct{ process, stolen, all float64 }
 
 func readUsage(pid int) (u usage, err error) {

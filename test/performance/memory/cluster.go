@@ -26,7 +26,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// cluster is what the scheduler has to know.
+// cluster contains the objects that the scheduler must know.
 type cluster struct {
 	options
 	client kubernetes.Interface
@@ -37,10 +37,11 @@ type cluster struct {
 	pod        *v1.Pod
 }
 
-// replicas is the number of pods of each Deployment that are on nodes.
+// replicas returns the number of bound pods of each Deployment.
 func (c *cluster) replicas() int { return c.options.pods / c.deployments }
 
-// wanted is the replica count of each Deployment: one more for a scheduler to place.
+// wanted returns the replica count of each Deployment. For a scheduler it includes one more pod to
+// place.
 func (c *cluster) wanted() int32 {
 	if c.controller {
 		return int32(c.replicas())
@@ -48,10 +49,10 @@ func (c *cluster) wanted() int32 {
 	return int32(c.replicas() + 1)
 }
 
-// pods is the number of pods on nodes.
+// pods returns the number of bound pods.
 func (c *cluster) pods() int { return c.replicas() * c.deployments }
 
-// fill makes the cluster's objects.
+// fill creates the objects of the cluster.
 func (c *cluster) fill(ctx context.Context, etcd string) error {
 	if err := c.makeOriginals(ctx); err != nil {
 		return err
@@ -86,8 +87,9 @@ func (c *cluster) fill(ctx context.Context, etcd string) error {
 	return w.wait()
 }
 
-// writer writes objects to etcd as the API server stores them, many at a time. Each is a transaction of its own, as there: objects of one
-// transaction would have the same resourceVersion, and a watch that begins between them would miss some.
+// writer writes objects to etcd in the API server's format, many at a time. Each write is a
+// separate transaction, as in the API server. Objects of one transaction would have the same
+// resourceVersion, and a watch that starts between them would miss some.
 type writer struct {
 	ctx   context.Context
 	store *clientv3.Client
@@ -123,7 +125,8 @@ func (w *writer) wait() error {
 	return w.err
 }
 
-// makeOriginals makes one object of each kind through the API server, as those do that make them in a cluster, and removes it again.
+// makeOriginals creates one object of each kind through the API server, as the components of a
+// cluster do, and deletes it again.
 func (c *cluster) makeOriginals(ctx context.Context) (err error) {
 	const (
 		helm       = "helm"
@@ -173,9 +176,9 @@ func (c *cluster) makeOriginals(ctx context.Context) (err error) {
 	}
 	for _, o := range []metav1.Object{c.node, c.deployment, c.replicaSet, c.pod} {
 		if len(o.GetManagedFields()) == 0 {
-			return fmt.Errorf("%T has no managedFields: it is not what clusters have", o)
+			return fmt.Errorf("%T has no managedFields, unlike objects in real clusters", o)
 		}
-		o.SetResourceVersion("") // is not stored
+		o.SetResourceVersion("") // etcd does not store it
 	}
 	return nil
 }
@@ -190,7 +193,7 @@ func namespaceOf(deployment int) string { return fmt.Sprintf("team-%d", deployme
 
 func nameOf(deployment int) string { return fmt.Sprintf("service-%d", deployment) }
 
-// uid returns a UID as long as real ones are.
+// uid returns a UID with the length of real UIDs.
 func uid(kind, i int) types.UID { return types.UID(fmt.Sprintf("%08x-0000-4000-8000-%012x", kind, i)) }
 
 func hash(revision int) string { return fmt.Sprintf("5d9f8c%04x", revision) }
@@ -213,7 +216,7 @@ func (c *cluster) deploymentOf(i int) *appsv1.Deployment {
 	d.Namespace, d.Name, d.UID = namespaceOf(i), nameOf(i), uid(2, i)
 	*d.Spec.Replicas = c.wanted()
 	if c.controller {
-		// As many as there are on on-demand: nothing is to be moved.
+		// The floor is the number of pods on on-demand, so the controller has nothing to move.
 		floor := 0
 		for replica := range c.replicas() {
 			if onDemand(c.nodeNumber(i, replica)) {
@@ -226,7 +229,8 @@ func (c *cluster) deploymentOf(i int) *appsv1.Deployment {
 	return d
 }
 
-// replicaSetOf returns the ReplicaSet of a revision; the last one is the newest and has all the replicas.
+// replicaSetOf returns the ReplicaSet of a revision. The last revision is the newest and has all
+// replicas.
 func (c *cluster) replicaSetOf(deployment, revision int) *appsv1.ReplicaSet {
 	rs := c.replicaSet.DeepCopy()
 	rs.Namespace, rs.Name = namespaceOf(deployment), nameOf(deployment)+"-"+hash(revision)
@@ -257,24 +261,24 @@ func (c *cluster) podOf(deployment, replica int) *v1.Pod {
 	label(pod.Labels, deployment, c.revisions)
 	number := c.nodeNumber(deployment, replica)
 	pod.Spec.NodeName = nodeName(number)
-	if c.controller && onDemand(number) { // it has given it that long ago
+	if c.controller && onDemand(number) { // the controller would have set it long ago
 		pod.Annotations[snapshot.CostAnnotation], pod.Annotations[v1.PodDeletionCost] = floorCost, floorCost
 	}
 	return pod
 }
 
-// floorCost is the deletion cost that the controller gives the pods of a floor.
+// floorCost is the deletion cost that the controller sets on the pods of a floor.
 const floorCost = "1000"
 
-// nodeNumber is the number of the node that a pod is on.
+// nodeNumber returns the number of the node that runs a pod.
 func (c *cluster) nodeNumber(deployment, replica int) int {
 	return (deployment*c.replicas() + replica) % c.nodes
 }
 
-// onDemand reports whether the node of that number is on-demand.
+// onDemand reports whether the node with this number is on-demand.
 func onDemand(node int) bool { return node%10 < 3 }
 
-// pending returns the last pod of a Deployment, which waits for a node.
+// pending returns the last pod of a Deployment, which has no node.
 func (c *cluster) pending(deployment int) *v1.Pod {
 	pod := c.podOf(deployment, c.replicas())
 	pod.UID, pod.ManagedFields, pod.Spec.NodeName, pod.Status = "", nil, "", v1.PodStatus{}
@@ -311,7 +315,7 @@ func ordinaryNode() *v1.Node {
 		if kind == v1.NodeReady {
 			status = v1.ConditionTrue
 		}
-		node.Status.Conditions = append(node.Status.Conditions, v1.NodeCondition{Type: kind, Status: status, Reason: "KubeletIsFine", Message: "kubelet says so"})
+		node.Status.Conditions = append(node.Status.Conditions, v1.NodeCondition{Type: kind, Status: status, Reason: "KubeletIsFine", Message: "kubelet is fine"})
 	}
 	for i := range 30 { // a kubelet reports up to 50
 		digest := strings.Repeat(fmt.Sprintf("%02x", i), 32)
@@ -326,7 +330,7 @@ func ordinaryLabels() map[string]string {
 		"app.kubernetes.io/version": "1.2.3", "helm.sh/chart": "service-4.5.6"}
 }
 
-// ordinaryTemplate is the pod template of an ordinary web service.
+// ordinaryTemplate returns the pod template of an ordinary web service.
 func ordinaryTemplate() v1.PodTemplateSpec {
 	probe := &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Path: "/healthz", Port: intstr.FromString("http")}}}
 	container := v1.Container{
@@ -363,7 +367,8 @@ func ordinaryDeployment() *appsv1.Deployment {
 	}
 }
 
-// ordinaryReplicaSet is what the Deployment controller makes of a Deployment.
+// ordinaryReplicaSet returns the ReplicaSet that the Deployment controller creates for a
+// Deployment.
 func ordinaryReplicaSet(d *appsv1.Deployment) *appsv1.ReplicaSet {
 	template := *d.Spec.Template.DeepCopy()
 	template.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = hash(0)
@@ -380,7 +385,8 @@ func ordinaryReplicaSet(d *appsv1.Deployment) *appsv1.ReplicaSet {
 	}
 }
 
-// ordinaryPod is what the ReplicaSet controller makes of a ReplicaSet, with what admission adds: the ServiceAccount's token and tolerations.
+// ordinaryPod returns the pod that the ReplicaSet controller creates for a ReplicaSet, with the
+// additions of admission: the ServiceAccount's token and tolerations.
 func ordinaryPod(rs *appsv1.ReplicaSet) *v1.Pod {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: rs.Namespace, Name: rs.Name + "-00000", GenerateName: rs.Name + "-", Labels: rs.Spec.Template.Labels,
@@ -405,7 +411,7 @@ func ordinaryPod(rs *appsv1.ReplicaSet) *v1.Pod {
 	return pod
 }
 
-// runningStatus is what the kubelet says of a pod that runs.
+// runningStatus returns the status that the kubelet reports for a running pod.
 func runningStatus(pod *v1.Pod) v1.PodStatus {
 	now := metav1.Now()
 	status := v1.PodStatus{Phase: v1.PodRunning, QOSClass: pod.Status.QOSClass, HostIP: "10.0.0.1", HostIPs: []v1.HostIP{{IP: "10.0.0.1"}},

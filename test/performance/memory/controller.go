@@ -17,24 +17,24 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
-// rest is what a controller took while there was nothing for it to do.
+// rest is the resource usage of a controller that has nothing to do.
 type rest struct {
 	measurement
-	// cores is its processor time in a second, rounds how many rounds it made in one, and round how
-	// long one took on average.
+	// cores is its CPU time per second. rounds is the number of rounds per second, and round is the
+	// average duration of a round.
 	cores, rounds float64
 	round         time.Duration
 }
 
 const (
-	// leads is how long a controller may take to make its first rounds.
+	// leads is how long a controller may take to complete its first rounds.
 	leads = time.Minute
 	// heartbeat is how often a kubelet reports the status of a node that does not change.
 	heartbeat = 5 * time.Minute
 )
 
-// measureController starts a controller, and returns what it takes while pods change churn times a
-// second and each node sends its heartbeats.
+// measureController starts a controller and returns its resource usage. During the measurement,
+// churn pods change per second, and each node sends its heartbeats.
 func (c *cluster) measureController(ctx context.Context, cp *lab.ControlPlane, name, file string) (r rest, err error) {
 	r.name = name
 	if file, err = filepath.Abs(file); err != nil {
@@ -118,7 +118,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// change changes pods and nodes in turn until ctx is done.
+// change alternately changes pods and nodes until ctx is done.
 func (c *cluster) change(ctx context.Context) error {
 	patch := func(i int) error {
 		pod := c.podOf(i*31%c.deployments, i%c.replicas())

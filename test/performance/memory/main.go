@@ -1,8 +1,10 @@
-// Command memory measures how much memory the scheduler takes in a large cluster: the built binary as it ships, on a real API server, with
-// nodes, Deployments that have past revisions, and pods on nodes. Several binaries are measured one after the other on the same cluster.
+// Command memory measures the scheduler's memory in a large cluster. It runs the built binary as
+// shipped on a real API server. The cluster has nodes, Deployments with past revisions, and bound
+// pods. Several binaries are measured one after the other on the same cluster.
 //
-// One object of each kind is made through the API server, so that it has all that real ones have: defaults, status, and the list of who set
-// which field. Copies of it are written to etcd itself, which takes a minute where the API server would take an hour.
+// One object of each kind is created through the API server. It has all fields of a real object:
+// defaults, status, and managed fields. Copies are written directly to etcd, which takes a minute.
+// The API server would take an hour.
 package main
 
 import (
@@ -40,12 +42,13 @@ type options struct {
 	settle, lasts time.Duration
 }
 
-// measurement is what one binary took.
+// measurement is the memory of one binary.
 type measurement struct {
 	name string
-	// synced is the resident memory with full caches, after is that after some placements, and peak is the most since the start; in bytes.
+	// Resident memory in bytes: synced with full caches, after after some placements, and peak
+	// since the start.
 	synced, after, peak uint64
-	// heap is what the garbage collector left at its last cycle.
+	// heap is the live heap after the last garbage collection.
 	heap float64
 }
 
@@ -76,18 +79,18 @@ func parse(args []string, output io.Writer) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("memory", flag.ContinueOnError)
 	flags.SetOutput(output)
-	flags.IntVar(&o.nodes, "nodes", 5_000, "number of nodes, 70 % of them spot")
+	flags.IntVar(&o.nodes, "nodes", 5_000, "number of nodes, 70 % spot")
 	flags.IntVar(&o.pods, "pods", 100_000, "number of pods on nodes, the same for each Deployment")
 	flags.IntVar(&o.deployments, "deployments", 5_000, "number of Deployments")
 	flags.IntVar(&o.revisions, "revisions", 10, "number of past ReplicaSets of each Deployment")
-	flags.IntVar(&o.placed, "placed", 500, "number of pods that the scheduler places before its memory is read: one more of so many Deployments")
+	flags.IntVar(&o.placed, "placed", 500, "number of pods that the scheduler places before the measurement: one more for each of as many Deployments")
 	flags.StringVar(&o.limit, "gomemlimit", "", "GOMEMLIMIT of the program, such as 900MiB; none if empty")
-	flags.BoolVar(&o.controller, "controller", false, "measure spot-controller at rest instead of the scheduler: its processor time, too")
-	flags.IntVar(&o.churn, "churn", 20, "with -controller: how many pods change in a second")
-	flags.DurationVar(&o.settle, "settle", 30*time.Second, "with -controller: how long pods change before it is measured")
-	flags.DurationVar(&o.lasts, "lasts", 2*time.Minute, "with -controller: how long it is measured")
+	flags.BoolVar(&o.controller, "controller", false, "measure spot-controller at rest instead of the scheduler, including its processor time")
+	flags.IntVar(&o.churn, "churn", 20, "with -controller: number of pods that change per second")
+	flags.DurationVar(&o.settle, "settle", 30*time.Second, "with -controller: how long pods change before the measurement")
+	flags.DurationVar(&o.lasts, "lasts", 2*time.Minute, "with -controller: duration of the measurement")
 	flags.StringVar(&o.profiles, "profiles", "", "folder for a heap profile of each binary; none if empty")
-	flags.Func("binary", "NAME=FILE, a program to measure, may be given more than once (default bin/spot-aware-scheduler or bin/spot-controller)", func(text string) error {
+	flags.Func("binary", "NAME=FILE of a program to measure; repeatable (default bin/spot-aware-scheduler or bin/spot-controller)", func(text string) error {
 		if name, file, ok := strings.Cut(text, "="); !ok || name == "" || file == "" {
 			return errors.New("expected NAME=FILE")
 		}
@@ -100,7 +103,7 @@ func parse(args []string, output io.Writer) (options, error) {
 	if flags.NArg() > 0 || o.nodes < 1 || o.deployments < 1 || o.pods < o.deployments || o.revisions < 0 ||
 		o.placed < 1 || o.placed > o.deployments || o.churn < 1 || o.lasts <= 0 {
 		return o, errors.New("expected flags only, at least 1 node, 1 Deployment and 1 pod for each, 1 pod to place but no more than Deployments, " +
-			"1 pod that changes in a second, and some time to measure")
+			"1 pod that changes per second, and a positive duration")
 	}
 	return o, nil
 }
@@ -124,7 +127,7 @@ func run(ctx context.Context, o options, progress io.Writer) (measured []measure
 	fmt.Fprintf(progress, "%d nodes, %d Deployments, %d ReplicaSets and %d pods after %s\n",
 		o.nodes, o.deployments, o.deployments*(o.revisions+1), c.pods(), time.Since(began).Round(time.Second))
 	if o.limit != "" {
-		if err := os.Setenv("GOMEMLIMIT", o.limit); err != nil { // of what is started from here on: not of the API server
+		if err := os.Setenv("GOMEMLIMIT", o.limit); err != nil { // for processes that start from here on, not for the API server
 			return nil, nil, err
 		}
 	}
@@ -156,7 +159,7 @@ func run(ctx context.Context, o options, progress io.Writer) (measured []measure
 	return measured, atRest, nil
 }
 
-// measure starts a scheduler, has it place pods, and returns what it took.
+// measure starts a scheduler, has it place pods, and returns its memory.
 func (c *cluster) measure(ctx context.Context, cp *lab.ControlPlane, name, file string) (m measurement, err error) {
 	m.name = name
 	if file, err = filepath.Abs(file); err != nil {
@@ -169,10 +172,11 @@ func (c *cluster) measure(ctx context.Context, cp *lab.ControlPlane, name, file 
 		return m, err
 	}
 	defer func() { err = errors.Join(err, process.Stop()) }()
-	// A scheduler that leads has full caches, too; the last one's Lease may still be valid for a while.
-	for what, want := range map[string]int{"nodes": c.nodes, "pods": c.pods()} {
-		if err := until(ctx, process, fmt.Sprintf(`scheduler_cache_size\{type="%s"\} (\S+)`, what), func(got float64) bool { return int(got) >= want }); err != nil {
-			return m, fmt.Errorf("waiting for %d %s in its cache: %w", want, what, err)
+	// A leading scheduler has full caches. The Lease of the previous scheduler may still be valid
+	// for a while.
+	for kind, want := range map[string]int{"nodes": c.nodes, "pods": c.pods()} {
+		if err := until(ctx, process, fmt.Sprintf(`scheduler_cache_size\{type="%s"\} (\S+)`, kind), func(got float64) bool { return int(got) >= want }); err != nil {
+			return m, fmt.Errorf("waiting for %d %s in its cache: %w", want, kind, err)
 		}
 	}
 	if m.synced, _, err = resident(process.PID); err != nil {
@@ -201,7 +205,7 @@ func (c *cluster) measure(ctx context.Context, cp *lab.ControlPlane, name, file 
 	return m, os.WriteFile(filepath.Join(c.profiles, "heap-"+name+".pprof"), []byte(profile), 0o644)
 }
 
-// place has the scheduler place pods, and removes them again.
+// place has the scheduler place pods, and deletes them again.
 func (c *cluster) place(ctx context.Context) error {
 	pods := c.client.CoreV1().Pods
 	for i := range c.placed {
@@ -227,7 +231,7 @@ func (c *cluster) place(ctx context.Context) error {
 	return nil
 }
 
-// resident returns the resident memory of a process now and at most since its start.
+// resident returns the resident memory of a process, and its peak since the start.
 func resident(pid int) (now, peak uint64, err error) {
 	process, err := procfs.NewProc(pid)
 	if err != nil {
@@ -237,7 +241,7 @@ func resident(pid int) (now, peak uint64, err error) {
 	return status.VmRSS, status.VmHWM, err
 }
 
-// until waits until a metric of process fulfils a condition.
+// until waits until a metric of process meets a condition.
 func until(ctx context.Context, process *lab.Process, pattern string, ok func(float64) bool) error {
 	return wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 10*time.Minute, true, func(ctx context.Context) (bool, error) {
 		metrics, err := process.Metrics(ctx)
@@ -245,7 +249,7 @@ func until(ctx context.Context, process *lab.Process, pattern string, ok func(fl
 			return false, process.Err() // a controller is ready before it serves metrics
 		}
 		got, err := value(metrics, pattern)
-		return err == nil && ok(got), nil // it comes with the first scheduling cycle
+		return err == nil && ok(got), nil // the metric appears with the first scheduling cycle
 	})
 }
 

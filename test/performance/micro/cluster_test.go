@@ -1,13 +1,14 @@
-// Package micro measures what the plugins cost at each extension point, beside in-tree plugins on the same snapshot. The test holds the
-// ratios to thresholds.yaml; the benchmarks print all figures (make bench-micro).
+// Package micro measures the cost of the plugins at each extension point, compared with in-tree
+// plugins on the same snapshot. The test compares the ratios with thresholds.yaml. The benchmarks
+// print all figures (make bench-micro).
 //
 //	cluster_test.go     the cluster: the scheduler's own cache and snapshot, full of pods
-//	plugins_test.go     the plugins, and one scheduling cycle of them
-//	points_test.go      what is measured, by name
+//	plugins_test.go     the plugins, and a scheduling cycle with them
+//	points_test.go      the measured points, by name
 //	micro_test.go       the benchmarks
-//	thresholds_test.go  the test that holds the points to the thresholds
-//	risk_test.go        what past losses of spot pools cost
-//	events_test.go      the other way to count, from events: a prototype to compare with
+//	thresholds_test.go  the test of the thresholds
+//	risk_test.go        the cost of past losses of spot pools
+//	events_test.go      counting from events instead: a prototype for comparison
 package micro
 
 import (
@@ -30,9 +31,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// size is that of a cluster. looked is how many nodes kube-scheduler looks at for one pod there, where all are feasible and
-// percentageOfNodesToScore is not set.
-type size struct{ nodes, podsPerNode, looked int }
+// size is the size of a cluster. searched is the number of nodes that kube-scheduler searches for
+// one pod, if all nodes are feasible and percentageOfNodesToScore is not set.
+type size struct{ nodes, podsPerNode, searched int }
 
 var sizes = []size{{100, 30, 100}, {5_000, 30, 500}, {100_000, 10, 5_000}}
 
@@ -41,24 +42,26 @@ func (s size) pods() int { return s.nodes * s.podsPerNode }
 const (
 	replicas              = 20 // of every workload
 	workloadsPerNamespace = 50
-	stride                = 7919 // a prime, to go all over the cluster
+	stride                = 7919 // a prime, to spread over the whole cluster
 )
 
-// cluster is the scheduler's cache, full of workloads of 20 replicas each, and a snapshot of it: 70 % of the nodes are spot, in 3 zones
-// and of 4 instance types, and the replicas of a workload stand all over it.
+// cluster is the scheduler's cache and a snapshot of it, full of workloads with 20 replicas each.
+// 70 % of the nodes are spot, in 3 zones and with 4 instance types. The replicas of a workload are
+// spread over all nodes.
 type cluster struct {
 	size
 	ctx      context.Context
 	cache    cache.Cache
 	snapshot *cache.Snapshot
 	infos    []fwk.NodeInfo
-	// client has what the plugins look up: the workloads that are measured, and their Service.
+	// client has the objects that the plugins look up: the measured workloads and their Service.
 	client *fake.Clientset
-	// web is the last replica of workload 0, which is about to be placed; within budget wherever it goes. affine is the same pod
-	// with the node affinity of one who asks for spot without this scheduler. strict is one that may go to on-demand only.
+	// web is the last replica of workload 0, which is placed next; every node is within its budget.
+	// affine is the same pod with a typical node affinity to spot, as without this scheduler.
+	// strict is a pod that may run only on on-demand.
 	web, affine, strict *v1.Pod
 
-	other   *v1.Pod // of another workload; it comes and goes to change a node
+	other   *v1.Pod // of another workload; added and removed to change a node
 	assumed bool
 	next    int
 }
@@ -98,7 +101,8 @@ func newCluster(t testing.TB, s size) *cluster {
 	return c
 }
 
-// change changes one node, as a scheduling cycle for another pod does that assumed it or gave it up again, and takes the next snapshot.
+// change changes one node and takes the next snapshot. It assumes or forgets a pod, as a scheduling
+// cycle of another pod does.
 func (c *cluster) change(t testing.TB) {
 	logger := klog.FromContext(c.ctx)
 	if c.assumed {
@@ -112,10 +116,11 @@ func (c *cluster) change(t testing.TB) {
 	must(t, c.cache.UpdateSnapshot(logger, c.snapshot))
 }
 
-// window returns the nodes that the cycle of that number looks at: like kube-scheduler, each goes on where the last one ended.
+// window returns the nodes that this cycle searches. Like kube-scheduler, each cycle starts where
+// the last one ended.
 func (c *cluster) window(cycle int) []fwk.NodeInfo {
-	start := cycle % (c.nodes / c.looked) * c.looked
-	return c.infos[start : start+c.looked]
+	start := cycle % (c.nodes / c.searched) * c.searched
+	return c.infos[start : start+c.searched]
 }
 
 func must(t testing.TB, err error) {
@@ -127,7 +132,7 @@ func must(t testing.TB, err error) {
 
 func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
 
-// uid returns a UID as long as real ones are.
+// uid returns a UID with the length of real UIDs.
 func uid(kind, i int) types.UID { return types.UID(fmt.Sprintf("%08x-0000-4000-8000-%012x", kind, i)) }
 
 func isSpot(node *v1.Node) bool { return node.Labels[decision.CapacityLabelKey] == "spot" }
@@ -154,7 +159,8 @@ func nodeOf(i int) *v1.Node {
 	}
 }
 
-// workload is a Deployment with its ReplicaSet. What its pods have in common is shared among them: a million take some 2 GB as it is.
+// workload is a Deployment with its ReplicaSet. Its pods share their common parts, because a
+// million pods take about 2 GB even so.
 type workload struct {
 	deployment *appsv1.Deployment
 	replicaSet *appsv1.ReplicaSet
@@ -201,7 +207,8 @@ func (w *workload) pod(i int) *v1.Pod {
 	}
 }
 
-// preferSpot returns what users write today to have spot: a requirement that all nodes meet, and a preference.
+// preferSpot returns a typical affinity of users who prefer spot: a requirement that all nodes
+// meet, and a preference.
 func preferSpot() *v1.Affinity {
 	in := func(key, value string) v1.NodeSelectorTerm {
 		return v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{
@@ -215,7 +222,8 @@ func preferSpot() *v1.Affinity {
 	}}
 }
 
-// What the figures rely on: the plugins see one changed node in every cycle.
+// TestOneNodeChanges checks an assumption of the figures: the plugins observe one changed node in
+// every cycle.
 func TestOneNodeChanges(t *testing.T) {
 	c := newCluster(t, sizes[0])
 	generations := map[fwk.NodeInfo]int64{}

@@ -12,8 +12,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// eventCount is the other way to count: from pod and node events, and from Reserve for the pods whose events are still to come. It is a
-// prototype, for what that costs; it knows nothing of labels, signals and terminating pods, and every such thing makes it dearer.
+// eventCount is an alternative way to count pods: from pod and node events, and from Reserve for
+// pods whose events are still pending. It is a prototype to measure the cost. It ignores labels,
+// signals and terminating pods, and each would make it more expensive.
 type eventCount struct {
 	mu        sync.Mutex // events arrive in goroutines of the informers
 	nodes     map[string]*eventNode
@@ -24,7 +25,7 @@ type eventNode struct {
 	spot bool
 	zone string
 	pool decision.Pool
-	pods map[types.UID]types.UID // revisions of the pods that are counted: an event tells of a pod that Reserve has told of
+	pods map[types.UID]types.UID // revisions of the counted pods: a pod is in an event after Reserve has counted it
 }
 
 type totals struct {
@@ -37,7 +38,7 @@ func newEventCount() *eventCount {
 	return &eventCount{nodes: map[string]*eventNode{}, revisions: map[types.UID]*totals{}}
 }
 
-// node is the event of a node: its pods are counted under what it is now.
+// node handles the event of a node. Its pods are counted under its current properties.
 func (c *eventCount) node(node *v1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,8 +55,9 @@ func (c *eventCount) node(node *v1.Node) {
 	}
 }
 
-// stands is Reserve, and the event of a pod that came or changed; gone is Unreserve, and the event of one that went.
-func (c *eventCount) stands(pod *v1.Pod, name string) {
+// bound handles Reserve, and the event of a new or changed pod. gone handles Unreserve, and the
+// event of a deleted pod.
+func (c *eventCount) bound(pod *v1.Pod, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	node, owner := c.nodes[name], metav1.GetControllerOfNoCopy(pod)
@@ -94,18 +96,20 @@ func (c *eventCount) add(name string, node *eventNode, revision types.UID, delta
 	}
 }
 
-// all counts a whole cluster, as the first lists of the informers do.
+// all counts a whole cluster, like the first lists of the informers.
 func (c *eventCount) all(nodes []fwk.NodeInfo) {
 	for _, info := range nodes {
 		c.node(info.Node())
 		for _, pod := range info.GetPods() {
-			c.stands(pod.GetPod(), info.Node().Name)
+			c.bound(pod.GetPod(), info.Node().Name)
 		}
 	}
 }
 
-// waysToCount returns what either way of counting costs by itself: from events for the life of a pod (Reserve, the event of its binding,
-// two of its status, its end), and for all pods at the start; by NodeInfo generation at least a comparison per node in every cycle.
+// waysToCount returns the cost of each way of counting by itself. Counting from events costs time
+// for each pod (Reserve, the event of its binding, two of its status, its deletion), and for all
+// pods at the start. Counting by NodeInfo generation costs at least a comparison per node in every
+// cycle.
 func waysToCount(t testing.TB, c *cluster) []point {
 	t.Helper()
 	var events *eventCount
@@ -113,7 +117,7 @@ func waysToCount(t testing.TB, c *cluster) []point {
 		events = newEventCount()
 		events.all(c.infos)
 		if web := events.revisions[metav1.GetControllerOf(c.web).UID]; web.spot+web.onDemand != replicas-1 {
-			t.Errorf("%d pods on spot and %d on on-demand are counted, want %d in all", web.spot, web.onDemand, replicas-1)
+			t.Errorf("counted %d pods on spot and %d on on-demand, want a total of %d", web.spot, web.onDemand, replicas-1)
 		}
 	}
 	generations := make([]int64, len(c.infos))
@@ -128,7 +132,7 @@ func waysToCount(t testing.TB, c *cluster) []point {
 		{name: "Count/events", start: count, nodes: c.infos, perNode: func(info fwk.NodeInfo) {
 			name := info.Node().Name
 			for range 4 {
-				events.stands(c.web, name)
+				events.bound(c.web, name)
 			}
 			events.gone(c.web, name)
 		}},
@@ -137,7 +141,7 @@ func waysToCount(t testing.TB, c *cluster) []point {
 	}
 }
 
-// bytesPerPodFromEvents is bytesPerPod for the other way to count.
+// bytesPerPodFromEvents is bytesPerPod for counting from events.
 func bytesPerPodFromEvents(_ testing.TB, c *cluster) float64 {
 	events := newEventCount()
 	return grown(func() { events.all(c.infos) }, events) / float64(c.pods())

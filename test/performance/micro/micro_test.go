@@ -13,7 +13,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// parallelism is kube-scheduler's default: PodTopologySpread walks the pods with so many goroutines.
+// parallelism is kube-scheduler's default: the number of goroutines with which PodTopologySpread
+// iterates over the pods.
 const parallelism = 16
 
 // Benchmark measures every point at every size.
@@ -25,7 +26,7 @@ func Benchmark(b *testing.B) {
 			for _, p := range points {
 				b.Run(p.name, p.run)
 			}
-			// The ratios that the thresholds are about, here of real time with all processors.
+			// The ratios of the thresholds, here in real time with all processors.
 			b.Run("Ratios", func(b *testing.B) {
 				ratios := committed(b, byName(points)).Ratios
 				var took map[string]float64

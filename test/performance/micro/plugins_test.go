@@ -32,10 +32,12 @@ import (
 
 const profile = "spot-aware-scheduler"
 
-// plugins are those of one scheduler process, with their default args, by name; nothing has been asked of them yet.
+// plugins are the plugins of one scheduler process by name, with their default args. They have not
+// been called yet.
 type plugins map[string]fwk.Plugin
 
-// newPlugins starts a process on c. Its plugins use up to parallelism goroutines. stop ends it.
+// newPlugins starts a process on c. Its plugins use up to parallelism goroutines. stop stops the
+// process.
 func newPlugins(t testing.TB, c *cluster, parallelism int) (made plugins, stop func()) {
 	t.Helper()
 	made = plugins{}
@@ -44,7 +46,7 @@ func newPlugins(t testing.TB, c *cluster, parallelism int) (made plugins, stop f
 	registry := intree.NewInTreeRegistry()
 	maps.Copy(registry, frameworkruntime.Registry{replicasafety.Name: replicasafety.New, spotpreference.Name: spotpreference.New})
 	configured := &schedulerconfig.KubeSchedulerProfile{SchedulerName: profile, Plugins: &schedulerconfig.Plugins{}}
-	for _, name := range []string{queuesort.Name, defaultbinder.Name, // no profile is without these
+	for _, name := range []string{queuesort.Name, defaultbinder.Name, // every profile requires these
 		nodeaffinity.Name, podtopologyspread.Name, replicasafety.Name, spotpreference.Name} {
 		configured.Plugins.MultiPoint.Enabled = append(configured.Plugins.MultiPoint.Enabled, schedulerconfig.Plugin{Name: name})
 		kind := configv1.SchemeGroupVersion.WithKind(name + "Args")
@@ -68,13 +70,14 @@ func newPlugins(t testing.TB, c *cluster, parallelism int) (made plugins, stop f
 	return made, func() { cancel(); factory.Shutdown() }
 }
 
-// sleeper stands for the scheduling queue: nobody waits in it.
+// sleeper replaces the scheduling queue, and has no pods.
 type sleeper struct{}
 
 func (sleeper) Activate(klog.Logger, map[string]*v1.Pod) {}
 
-// cycle is what some plugins do in the scheduling cycles of pods like one, without the framework around them. As in the framework, a
-// plugin that skips the pod at PreFilter or PreScore is not asked at Filter or Score.
+// cycle runs some plugins as in the scheduling cycles of pods like pod, without the framework
+// around them. As in the framework, a plugin that skips the pod at PreFilter or PreScore is not
+// called at Filter or Score.
 type cycle struct {
 	cluster   *cluster
 	pod       *v1.Pod
@@ -86,7 +89,8 @@ type cycle struct {
 	ran       int
 }
 
-// newCycle runs one cycle and checks what the benchmarks rely on: the plugins find pod a place on every node.
+// newCycle runs one cycle and checks an assumption of the benchmarks: the plugins admit pod to
+// every node.
 func newCycle(t testing.TB, c *cluster, pod *v1.Pod, narrow bool, some ...fwk.Plugin) *cycle {
 	t.Helper()
 	k := &cycle{cluster: c, pod: pod, narrow: narrow}
@@ -119,12 +123,12 @@ func newCycle(t testing.TB, c *cluster, pod *v1.Pod, narrow bool, some ...fwk.Pl
 	}
 	scores := k.run()
 	if len(k.score) > 0 && !slices.ContainsFunc(scores, func(s fwk.NodeScore) bool { return s.Score > 0 }) {
-		t.Fatalf("no node got a score")
+		t.Fatalf("no node has a score above 0")
 	}
 	return k
 }
 
-// untilSynced runs PreFilter until the plugin's informer handlers have seen their first lists.
+// untilSynced runs PreFilter until the plugin's informer handlers have processed their first lists.
 func untilSynced(t testing.TB, p fwk.PreFilterPlugin, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -138,7 +142,7 @@ func untilSynced(t testing.TB, p fwk.PreFilterPlugin, state fwk.CycleState, pod 
 	}
 }
 
-// begin returns the state of a cycle that begins.
+// begin returns the state of a new cycle.
 func (k *cycle) begin() fwk.CycleState {
 	state := framework.NewCycleState()
 	if k.narrow {
@@ -147,39 +151,40 @@ func (k *cycle) begin() fwk.CycleState {
 	return state
 }
 
-// prepare runs PreFilter and PreScore, which are asked once in a cycle. It returns the cycle's state and the nodes to look at: those that
-// kube-scheduler would look at, or those that a plugin names.
+// prepare runs PreFilter and PreScore, which the framework calls once per cycle. It returns the
+// cycle's state and the nodes to search: the nodes that kube-scheduler would search, or the nodes
+// that a plugin names.
 func (k *cycle) prepare() (fwk.CycleState, []fwk.NodeInfo) {
-	state, looked := k.begin(), k.cluster.window(k.ran)
+	state, searched := k.begin(), k.cluster.window(k.ran)
 	k.ran++
 	for _, p := range k.preFilter {
 		if result, _ := p.PreFilter(k.cluster.ctx, state, k.pod, k.cluster.infos); !result.AllNodes() {
-			looked = make([]fwk.NodeInfo, 0, len(result.NodeNames))
+			searched = make([]fwk.NodeInfo, 0, len(result.NodeNames))
 			for name := range result.NodeNames {
 				if info, err := k.cluster.snapshot.Get(name); err == nil {
-					looked = append(looked, info)
+					searched = append(searched, info)
 				}
 			}
 		}
 	}
 	for _, p := range k.preScore {
-		p.PreScore(k.cluster.ctx, state, k.pod, looked)
+		p.PreScore(k.cluster.ctx, state, k.pod, searched)
 	}
-	return state, looked
+	return state, searched
 }
 
-// run runs a whole cycle over the nodes to look at, and returns the scores of the last plugin.
+// run runs a whole cycle over the nodes to search, and returns the scores of the last plugin.
 func (k *cycle) run() fwk.NodeScoreList {
 	ctx := k.cluster.ctx
-	state, looked := k.prepare()
-	for _, node := range looked {
+	state, searched := k.prepare()
+	for _, node := range searched {
 		for _, p := range k.filter {
 			p.Filter(ctx, state, k.pod, node)
 		}
 	}
-	scores := make(fwk.NodeScoreList, len(looked))
+	scores := make(fwk.NodeScoreList, len(searched))
 	for _, p := range k.score {
-		for i, node := range looked {
+		for i, node := range searched {
 			score, _ := p.Score(ctx, state, k.pod, node)
 			scores[i] = fwk.NodeScore{Name: node.Node().Name, Score: score}
 		}
@@ -188,7 +193,7 @@ func (k *cycle) run() fwk.NodeScoreList {
 	return scores
 }
 
-// refused returns the nodes that filter refuses the pod of state.
+// refused returns the nodes that filter rejects for the pod of state.
 func refused(t testing.TB, c *cluster, filter fwk.FilterPlugin, state fwk.CycleState, pod *v1.Pod) []fwk.NodeInfo {
 	t.Helper()
 	var nodes []fwk.NodeInfo

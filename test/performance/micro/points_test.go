@@ -16,23 +16,27 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/spotpreference"
 )
 
-// point is something that is measured. thresholds.yaml and the benchmarks know it by its name, <extension point>/<plugin>[/<situation>].
+// point is a measured operation. thresholds.yaml and the benchmarks refer to it by its name,
+// <extension point>/<plugin>[/<situation>].
 //
-// PreFilter and PreScore are figures for a cycle in which one node has changed since the last; Filter and Score are figures for a node;
-// NormalizeScore is for the nodes that one cycle looks at. Prepare is PreFilter and PreScore, what a cycle costs however few nodes it
-// looks at; Cycle is everything over the nodes that it does look at. SpotAware are ReplicaSafety and SpotPreference together.
+// PreFilter and PreScore are measured per cycle, in which one node has changed since the last
+// cycle. Filter and Score are measured per node. NormalizeScore is measured for the nodes that one
+// cycle searches. Prepare is PreFilter and PreScore, the cost of a cycle however few nodes it
+// searches. Cycle also includes the work for the nodes that it searches. SpotAware is ReplicaSafety
+// and SpotPreference together.
 type point struct {
 	name string
-	// start makes what the work needs, once, unmeasured; before goes before each piece of it. Either may be nil.
+	// start prepares the work once, unmeasured. before runs before each measured unit of work.
+	// Either may be nil.
 	start  func()
 	before func(testing.TB)
-	// The work: that of a cycle, or that for each of some nodes.
+	// The work is either that of a cycle, or that for each of some nodes.
 	work    func()
 	nodes   []fwk.NodeInfo
 	perNode func(fwk.NodeInfo)
 }
 
-// run measures p as a benchmark does.
+// run measures p as a benchmark.
 func (p point) run(b *testing.B) {
 	if p.start != nil {
 		p.start()
@@ -53,8 +57,9 @@ func (p point) run(b *testing.B) {
 			p.work()
 		}
 	default:
-		// A watch of one's own: with the benchmark's timer stopped, what goes before is not counted to its time limit, and what lasts a
-		// thousand times as long as the work takes for ever.
+		// The point measures the time itself. If the benchmark's timer were stopped instead, before
+		// would not count towards its time limit. A before that takes a thousand times as long as
+		// the work would then run almost forever.
 		var worked time.Duration
 		for b.Loop() {
 			p.before(b)
@@ -66,7 +71,8 @@ func (p point) run(b *testing.B) {
 	}
 }
 
-// pointsOf returns all points that are measured on c, with plugins that use up to parallelism goroutines.
+// pointsOf returns all points that are measured on c, with plugins that use up to parallelism
+// goroutines.
 func pointsOf(t testing.TB, c *cluster, parallelism int) []point {
 	t.Helper()
 	made, stop := newPlugins(t, c, parallelism)
@@ -82,7 +88,8 @@ func pointsOf(t testing.TB, c *cluster, parallelism int) []point {
 	}{{"SpotAware", ours}, {"PodTopologySpread", spread}, {"NodeAffinity", affinity}} {
 		prepare := func() { k.prepare() }
 		points = append(points,
-			// The first one counts what has changed since these plugins were last asked: all nodes, it may be.
+			// The first call counts everything that has changed since the plugins were last called,
+			// which may be all nodes.
 			point{name: "Prepare/" + k.name, start: prepare, before: c.change, work: prepare},
 			point{name: "Cycle/" + k.name, start: prepare, before: c.change, work: func() { k.run() }})
 		points = append(points, k.points()...)
@@ -99,7 +106,7 @@ func pointsOf(t testing.TB, c *cluster, parallelism int) []point {
 
 // points returns the points of each plugin at each extension point.
 func (k *cycle) points() []point {
-	c, looked := k.cluster, k.cluster.window(0)
+	c, searched := k.cluster, k.cluster.window(0)
 	var state fwk.CycleState
 	start := func() { state, _ = k.prepare() }
 	var points []point
@@ -114,16 +121,16 @@ func (k *cycle) points() []point {
 		}})
 	}
 	for _, p := range k.preScore {
-		points = append(points, point{name: "PreScore/" + p.Name(), start: start, work: func() { p.PreScore(c.ctx, state, k.pod, looked) }})
+		points = append(points, point{name: "PreScore/" + p.Name(), start: start, work: func() { p.PreScore(c.ctx, state, k.pod, searched) }})
 	}
 	for _, p := range k.score {
-		scores, normalized := make(fwk.NodeScoreList, len(looked)), make(fwk.NodeScoreList, len(looked))
+		scores, normalized := make(fwk.NodeScoreList, len(searched)), make(fwk.NodeScoreList, len(searched))
 		points = append(points,
-			point{name: "Score/" + p.Name(), start: start, nodes: looked, perNode: func(node fwk.NodeInfo) { p.Score(c.ctx, state, k.pod, node) }},
+			point{name: "Score/" + p.Name(), start: start, nodes: searched, perNode: func(node fwk.NodeInfo) { p.Score(c.ctx, state, k.pod, node) }},
 			point{name: "NormalizeScore/" + p.Name(),
 				start: func() {
 					start()
-					for i, node := range looked {
+					for i, node := range searched {
 						score, _ := p.Score(c.ctx, state, k.pod, node)
 						scores[i] = fwk.NodeScore{Name: node.Node().Name, Score: score}
 					}
@@ -136,7 +143,7 @@ func (k *cycle) points() []point {
 	return points
 }
 
-// refusal is Filter for the nodes that it refuses.
+// refusal measures Filter for the nodes that it rejects.
 func refusal(t testing.TB, c *cluster, safety fwk.Plugin) point {
 	t.Helper()
 	state := framework.NewCycleState()
@@ -147,7 +154,7 @@ func refusal(t testing.TB, c *cluster, safety fwk.Plugin) point {
 		perNode: func(node fwk.NodeInfo) { filter.Filter(c.ctx, state, c.strict, node) }}
 }
 
-// nowhere is PreFilter for a pod that fits on no node: all are gone through to find that out.
+// nowhere measures PreFilter for a pod that fits on no node, which has to check all nodes.
 func nowhere(c *cluster, safety fwk.Plugin) point {
 	pod := c.web.DeepCopy()
 	pod.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Ei")}
@@ -156,7 +163,7 @@ func nowhere(c *cluster, safety fwk.Plugin) point {
 	return point{name: "PreFilter/ReplicaSafety/nowhere", start: prepare, work: prepare}
 }
 
-// first is the first PreFilter of a process: all nodes and pods are counted.
+// first measures the first PreFilter of a process, which counts all nodes and pods.
 func first(t testing.TB, c *cluster) point {
 	t.Helper()
 	var safety fwk.PreFilterPlugin
@@ -171,7 +178,7 @@ func first(t testing.TB, c *cluster) point {
 	}
 }
 
-// unused returns ReplicaSafety as it is in a process that has counted nothing yet.
+// unused returns ReplicaSafety of a process that has not counted anything yet.
 func unused(t testing.TB, c *cluster) (safety fwk.PreFilterPlugin, stop func()) {
 	t.Helper()
 	made, stop := newPlugins(t, c, 1)
@@ -180,7 +187,8 @@ func unused(t testing.TB, c *cluster) (safety fwk.PreFilterPlugin, stop func()) 
 	return safety, stop
 }
 
-// bytesPerPod returns what one process keeps to know where the pods stand: the growth of the heap by the first PreFilter.
+// bytesPerPod returns the memory of one process for counting the bound pods: the growth of the heap
+// by the first PreFilter.
 func bytesPerPod(t testing.TB, c *cluster) float64 {
 	t.Helper()
 	safety, stop := unused(t, c)
@@ -188,7 +196,7 @@ func bytesPerPod(t testing.TB, c *cluster) float64 {
 	return grown(func() { safety.PreFilter(c.ctx, framework.NewCycleState(), c.web, c.infos) }, safety) / float64(c.pods())
 }
 
-// grown returns by how many bytes the heap is larger after work, the result of which is in keep.
+// grown returns the growth of the heap by work in bytes. keep keeps the result of work alive.
 func grown(work func(), keep any) float64 {
 	before := heap()
 	work()
@@ -197,7 +205,8 @@ func grown(work func(), keep any) float64 {
 	return float64(after) - float64(before)
 }
 
-// heap returns the bytes that are in use, after two collections: the first one can leave behind what had a finalizer.
+// heap returns the bytes in use after two collections. The first collection can leave objects that
+// had a finalizer.
 func heap() uint64 {
 	var stats runtime.MemStats
 	runtime.GC()

@@ -19,11 +19,11 @@ import (
 const (
 	pools         = 500
 	lossesPerPool = 32
-	scored        = 100 // of the nodes, as in a narrow search
+	scored        = 100 // nodes that are scored, as in a narrow search
 )
 
-// risks is PreScore and Score of SpotPreference in a cycle on 500 spot pools: that of pools which have lost 32 nodes each, and that of
-// pools which have lost none.
+// risks measures PreScore and Score of SpotPreference in a cycle on 500 spot pools. In one point
+// each pool has lost 32 nodes, in the other none.
 func risks(t testing.TB, preference fwk.Plugin) []point {
 	t.Helper()
 	work := func(counter *placement.Counter, nodes []fwk.NodeInfo) func() {
@@ -50,8 +50,9 @@ func risks(t testing.TB, preference fwk.Plugin) []point {
 	}
 }
 
-// poolsThatLost returns a counter of one node per pool, and the nodes that are scored. The nodes of each pool were replaced 32 times. If
-// losses, they vanished with a pod on each; otherwise they were empty.
+// poolsThatLost returns a counter of one node per pool, and the nodes to score. The nodes of each
+// pool were replaced 32 times. If losses is set, each was deleted with a pod on it; otherwise it
+// was empty.
 func poolsThatLost(losses bool) (*placement.Counter, []fwk.NodeInfo) {
 	counter := placement.NewCounter(&kube.NodeReader{Policy: &decision.Policy{}}, &kube.LabelHistory{})
 	var nodes []fwk.NodeInfo
@@ -79,7 +80,8 @@ func nodeInPool(name string, pool int, withPod bool) fwk.NodeInfo {
 	return info
 }
 
-// What the figures rely on: the pools that lost nodes rank below those that did not.
+// TestPoolsHaveLost checks an assumption of the figures: pools that lost nodes rank below pools
+// that did not.
 func TestPoolsHaveLost(t *testing.T) {
 	made, stop := newPlugins(t, newCluster(t, sizes[0]), 1)
 	defer stop()
@@ -94,6 +96,6 @@ func TestPoolsHaveLost(t *testing.T) {
 		return rank
 	}
 	if calm, losing := rank(false), rank(true); losing >= calm {
-		t.Errorf("the rank of a node is %d in a pool that lost %d nodes, and %d in one that lost none", losing, lossesPerPool, calm)
+		t.Errorf("the rank of a node is %d in a pool that lost %d nodes, and %d in a pool that lost none", losing, lossesPerPool, calm)
 	}
 }

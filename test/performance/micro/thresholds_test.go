@@ -10,13 +10,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// thresholds are the file of that name. It says beside each number where that comes from.
+// thresholds is the content of thresholds.yaml, which gives the source of each number.
 type thresholds struct {
-	// Ratios limit how long points take, compared with points of in-tree plugins in the same run.
+	// Ratios limit the time of points, compared with points of in-tree plugins in the same run.
 	Ratios []ratio `json:"ratios"`
-	// AllocateNothing names points of nodes.
+	// AllocateNothing names points that are measured per node.
 	AllocateNothing []string `json:"allocateNothing"`
-	// BytesPerPod limits what is kept to know where the pods stand.
+	// BytesPerPod limits the memory for counting the bound pods.
 	BytesPerPod float64 `json:"bytesPerPod"`
 }
 
@@ -26,12 +26,12 @@ type ratio struct {
 	AtMost float64 `json:"atMost"`
 }
 
-// in says what r is, given the nanoseconds that points took.
+// in describes r, with the nanoseconds of the points.
 func (r ratio) in(took map[string]float64) string {
 	return fmt.Sprintf("%s takes %.0f ns, %.4f x the %.0f ns of %s", r.Of, took[r.Of], took[r.Of]/took[r.To], took[r.To], r.To)
 }
 
-// committed returns what thresholds.yaml says.
+// committed returns the content of thresholds.yaml.
 func committed(t testing.TB, points map[string]point) thresholds {
 	t.Helper()
 	data, err := os.ReadFile("thresholds.yaml")
@@ -41,7 +41,7 @@ func committed(t testing.TB, points map[string]point) thresholds {
 	return limits
 }
 
-// read reads thresholds strictly: a name or a number that is wrong would check nothing.
+// read parses thresholds strictly, because a wrong name or number would check nothing.
 func read(data []byte, points map[string]point) (thresholds, error) {
 	var t thresholds
 	if err := yaml.UnmarshalStrict(data, &t); err != nil {
@@ -75,7 +75,7 @@ func read(data []byte, points map[string]point) (thresholds, error) {
 		}
 	}
 	if len(t.Ratios) == 0 || len(t.AllocateNothing) == 0 || t.BytesPerPod <= 0 {
-		return t, fmt.Errorf("expected ratios, allocateNothing and bytesPerPod, each with something in it")
+		return t, fmt.Errorf("expected ratios, allocateNothing and bytesPerPod, all non-empty")
 	}
 	return t, nil
 }
@@ -83,25 +83,27 @@ func read(data []byte, points map[string]point) (thresholds, error) {
 func TestBadThresholds(t *testing.T) {
 	points := map[string]point{"Score/A": {}, "Score/B": {}}
 	for name, test := range map[string]struct{ file, want string }{
-		"unknown field":     {"ratio: []", `unknown field "ratio"`},
-		"unknown point":     {"ratios: [{of: Score/A, to: Score/C, atMost: 1}]", `ratios[0].to: "Score/C"`},
-		"no limit":          {"ratios: [{of: Score/A, to: Score/B}]", "ratios[0].atMost: 0"},
-		"not of nodes":      {"allocateNothing: [Score/A]", `allocateNothing[0]: "Score/A": expected a point of nodes`},
-		"nothing to check":  {"ratios: [{of: Score/A, to: Score/B, atMost: 1}]", "expected ratios, allocateNothing and bytesPerPod"},
-		"a number too much": {"bytesPerPod: 100 200", "cannot unmarshal string"},
+		"unknown field":    {"ratio: []", `unknown field "ratio"`},
+		"unknown point":    {"ratios: [{of: Score/A, to: Score/C, atMost: 1}]", `ratios[0].to: "Score/C"`},
+		"no limit":         {"ratios: [{of: Score/A, to: Score/B}]", "ratios[0].atMost: 0"},
+		"not of nodes":     {"allocateNothing: [Score/A]", `allocateNothing[0]: "Score/A": expected a point of nodes`},
+		"nothing to check": {"ratios: [{of: Score/A, to: Score/B, atMost: 1}]", "expected ratios, allocateNothing and bytesPerPod"},
+		"two numbers":      {"bytesPerPod: 100 200", "cannot unmarshal string"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := read([]byte(test.file), points); err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error %v, want one with %q", err, test.want)
+				t.Errorf("error %v, want it to contain %q", err, test.want)
 			}
 		})
 	}
 }
 
-// The plugins cost at most what thresholds.yaml says, at 5,000 nodes with 150,000 pods.
+// TestThresholds compares the cost of the plugins with thresholds.yaml, at 5,000 nodes with 150,000
+// pods.
 func TestThresholds(t *testing.T) {
-	c := newCluster(t, size{nodes: 5_000, podsPerNode: 30, looked: 500})
-	// One goroutine: with more, PodTopologySpread would take the less time the more processors there are, and they are free.
+	c := newCluster(t, size{nodes: 5_000, podsPerNode: 30, searched: 500})
+	// One goroutine: otherwise the time of PodTopologySpread would depend on the number of free
+	// processors.
 	points := byName(pointsOf(t, c, 1))
 	limits := committed(t, points)
 
@@ -118,7 +120,7 @@ func TestThresholds(t *testing.T) {
 		if p.start != nil {
 			p.start()
 		}
-		// All nodes make one run: what other goroutines allocate meanwhile is less than one in ten runs.
+		// One run covers all nodes. Other goroutines allocate less than once per run in ten runs.
 		allocations := testing.AllocsPerRun(10, func() {
 			for _, node := range p.nodes {
 				p.perNode(node)
@@ -143,8 +145,9 @@ func byName(points []point) map[string]point {
 	return named
 }
 
-// fastest measures all points that ratios name, in turn and so many times, and returns the fewest nanoseconds of each: other work on the
-// machine only ever adds to them. testing.Benchmark would collect garbage before each, which takes longer than all that is measured.
+// fastest measures all points in ratios in turn, the given number of times. It returns the fewest
+// nanoseconds of each, because other load on the machine can only increase them. testing.Benchmark
+// would collect garbage before each measurement, which takes longer than all measurements.
 func fastest(t testing.TB, points map[string]point, ratios []ratio, times int) map[string]float64 {
 	t.Helper()
 	took := map[string]float64{}
@@ -166,7 +169,7 @@ func fastest(t testing.TB, points map[string]point, ratios []ratio, times int) m
 	return took
 }
 
-// nanoseconds has p work for at least so long, and returns what that took on average.
+// nanoseconds repeats the work of p for at least long, and returns its average duration.
 func nanoseconds(t testing.TB, p point, long time.Duration) float64 {
 	t.Helper()
 	if p.start != nil {

@@ -1,6 +1,7 @@
-// Upstream compares the shipped profile with kube-scheduler's default one on the workloads of scheduler_perf, Kubernetes' own benchmark
-// of its scheduler. A round is every workload with each profile, each in a process of its own, in an order that alternates. It prints
-// pods per second, and ends with status 1 if a workload fails.
+// Upstream compares the shipped profile with kube-scheduler's default profile, on the workloads of
+// scheduler_perf, Kubernetes' own benchmark of its scheduler. A round runs every workload with each
+// profile, each in a separate process and in alternating order. Upstream prints pods per second,
+// and exits with status 1 if a workload fails.
 package main
 
 import (
@@ -19,25 +20,25 @@ import (
 
 const (
 	exitUsage = 2
-	// schedulerPerfFolder is where scheduler_perf is in the module k8s.io/kubernetes.
+	// schedulerPerfFolder is the folder of scheduler_perf in the module k8s.io/kubernetes.
 	schedulerPerfFolder = "test/integration/scheduler_perf"
 )
 
 func main() {
-	harness := flag.String("harness", "", "`program`: what go test -c makes of ./harness")
+	harness := flag.String("harness", "", "`program` that go test -c builds from ./harness")
 	kubernetes := flag.String("kubernetes", "", "`folder` of the module k8s.io/kubernetes")
 	config := flag.String("config", "", "`file`: the scheduler's configuration; its first profile is compared with the default one")
 	rounds := flag.Int("rounds", 7, "`number` of rounds")
 	var testCases, sizes expression
-	flag.Var(&testCases, "workloads", "`regexp` of the test cases to run (default: all that this program knows)")
-	flag.Var(&sizes, "size", "`regexp` of the sizes of these test cases to run, as upstream calls them (default: one of each)")
+	flag.Var(&testCases, "workloads", "`regexp` of the test cases to run (default: all test cases of this program)")
+	flag.Var(&sizes, "size", "`regexp` of the sizes to run for the chosen test cases, by their upstream names (default: one of each)")
 	flag.Parse()
 	usage := func(err error) {
 		fmt.Fprintln(os.Stderr, "upstream:", err)
 		os.Exit(exitUsage)
 	}
 	if flag.NArg() != 0 || *harness == "" || *kubernetes == "" || *config == "" {
-		usage(errors.New("expected -harness, -kubernetes and -config, and nothing but flags"))
+		usage(errors.New("expected -harness, -kubernetes and -config, and only flags"))
 	}
 	if *rounds < 1 {
 		usage(fmt.Errorf("-rounds %d: expected 1 or more", *rounds))
@@ -59,7 +60,7 @@ func main() {
 	}
 }
 
-// expression is a regular expression as a flag. It is nil if the flag is missing or empty.
+// expression is a flag with a regular expression. It is nil if the flag is missing or empty.
 type expression struct{ *regexp.Regexp }
 
 func (e *expression) String() string { return "" }
@@ -71,7 +72,7 @@ func (e *expression) Set(text string) (err error) {
 	return err
 }
 
-// comparison is what to run.
+// comparison describes the runs.
 type comparison struct {
 	harness   string // the compiled benchmark
 	perf      string // the folder of scheduler_perf
@@ -80,7 +81,8 @@ type comparison struct {
 	dir       string // for the files of this comparison
 }
 
-// compare runs all rounds with the first profile of a configuration file and prints the results. It returns what failed.
+// compare runs all rounds with the first profile of a configuration file, prints the results, and
+// returns the failures.
 func (c *comparison) compare(ctx context.Context, config string) error {
 	var err error
 	if c.dir, err = os.MkdirTemp("", "upstream"); err != nil {

@@ -17,7 +17,8 @@ import (
 	_ "github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config/scheme"
 )
 
-// TestProfile reads what is run as the scheduler does: it is the shipped configuration, for pods that name no scheduler.
+// TestProfile decodes the written configuration like the scheduler. It must be the shipped
+// configuration for pods that name no scheduler.
 func TestProfile(t *testing.T) {
 	const file = "../../../config/scheduler-config.yaml"
 	written := filepath.Join(t.TempDir(), "config.yaml")
@@ -47,7 +48,7 @@ func decode(t *testing.T, file string) *schedulerconfig.KubeSchedulerConfigurati
 	return object.(*schedulerconfig.KubeSchedulerConfiguration)
 }
 
-// TestWorkloads finds each workload that is compared in the pinned version of Kubernetes.
+// TestWorkloads checks that the pinned version of Kubernetes has each compared workload.
 func TestWorkloads(t *testing.T) {
 	perf := schedulerPerf(t)
 	for _, w := range compared {

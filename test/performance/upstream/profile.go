@@ -7,7 +7,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// writeProfile writes the shipped configuration with its first profile as the one of pods that name no scheduler, as upstream's do.
+// writeProfile writes the shipped configuration. Its first profile applies to pods that name no
+// scheduler, like the upstream pods.
 func writeProfile(file, shipped string) error {
 	data, err := os.ReadFile(shipped)
 	if err != nil {

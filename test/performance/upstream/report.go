@@ -7,17 +7,17 @@ import (
 	"text/tabwriter"
 )
 
-// The profiles, as the report calls them.
+// Names of the profiles in the report.
 const (
 	stock   = "default"
 	shipped = "shipped"
 )
 
-// result is what all rounds of a workload gave.
+// result is the result of a workload in all rounds.
 type result struct {
 	workload workload
 	failed   bool
-	rates    map[string][]float64 // by profile: pods per second, a figure for each round
+	rates    map[string][]float64 // by profile: pods per second in each round
 }
 
 // report prints one line for each workload.
@@ -30,7 +30,8 @@ func report(w io.Writer, results []*result) {
 	table.Flush()
 }
 
-// line tells of the medians, and of the ratios of the shipped profile to the default one in the same round.
+// line returns the medians, and the ratios of the shipped profile to the default profile in the
+// same round.
 func (r *result) line() string {
 	name, a, b := r.workload.String(), r.rates[stock], r.rates[shipped]
 	switch {
@@ -47,7 +48,7 @@ func (r *result) line() string {
 		name, median(a), median(b), median(ratios), slices.Min(ratios), slices.Max(ratios), len(ratios))
 }
 
-// median returns the middle one, or the mean of the middle two. There is at least one value.
+// median returns the middle value, or the mean of the middle two. There must be at least one value.
 func median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2

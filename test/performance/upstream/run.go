@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// run executes one workload in a process of its own, with an API server and an etcd of its own. It returns the pods per second that
-// scheduler_perf says, 0 where the workload was over before it could be measured.
+// run runs one workload in a separate process, with its own API server and etcd. It returns the
+// pods per second that scheduler_perf reports, or 0 if the workload ended before they could be
+// measured.
 func (c *comparison) run(ctx context.Context, w workload, schedulerConfig string) (float64, error) {
 	dir, err := os.MkdirTemp(c.dir, "run")
 	if err != nil {
@@ -32,7 +33,8 @@ func (c *comparison) run(ctx context.Context, w workload, schedulerConfig string
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
-	// An interrupt lets it stop its etcd. Both are in a group of their own, so that Ctrl-C reaches them from here alone.
+	// An interrupt makes it stop its etcd. Both are in a separate process group, so that only this
+	// program forwards Ctrl-C to them.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute
@@ -40,17 +42,18 @@ func (c *comparison) run(ctx context.Context, w workload, schedulerConfig string
 		return 0, err
 	}
 	err = cmd.Wait()
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the etcd of a run that could not end it
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the etcd of a run that could not stop it
 	if err != nil {
 		if ctx.Err() != nil {
 			return 0, ctx.Err()
 		}
-		return 0, fmt.Errorf("%w; it said:\n%s", err, failure(output.Bytes()))
+		return 0, fmt.Errorf("%w; output:\n%s", err, failure(output.Bytes()))
 	}
 	return throughput(dir)
 }
 
-// failure is what a reader needs of a failed run's output, which holds the logs of a whole control plane.
+// failure returns the relevant part of a failed run's output, which contains the logs of a whole
+// control plane.
 func failure(output []byte) []byte {
 	const most = 4000
 	if start := bytes.Index(output, []byte("--- FAIL")); start >= 0 {
@@ -60,7 +63,7 @@ func failure(output []byte) []byte {
 	return output[max(0, len(output)-most):]
 }
 
-// throughput reads it from the file of results that scheduler_perf wrote.
+// throughput returns the throughput in the file of results that scheduler_perf wrote.
 func throughput(dir string) (float64, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil || len(files) != 1 {

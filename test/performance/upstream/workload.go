@@ -10,18 +10,20 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// workload names one of upstream's workloads.
+// workload identifies an upstream workload.
 type workload struct {
-	folder   string // of scheduler_perf: the one with its templates
+	folder   string // of scheduler_perf, with its templates
 	testCase string
 	size     string // the name of the workload in its test case
 }
 
 func (w workload) String() string { return w.testCase + "/" + w.size }
 
-// compared is what is measured unless sizes are asked for. Of upstream's sizes these are the smallest that are large enough to show what a
-// node or a pod more costs, with the feature gates that this minor version has by default; but scheduler_perf turns opportunistic batching
-// off, and it makes a scheduler of its own: there are no narrow searches in it (cmd/scheduler/search.go), the plugins work on its sample.
+// compared lists the workloads that are measured unless -size is set. Of the upstream sizes, these
+// are the smallest that are large enough to show the cost of another node or pod. They use the
+// default feature gates of this minor version, but scheduler_perf disables opportunistic batching.
+// It also creates its own scheduler, which has no narrow searches (cmd/scheduler/search.go): the
+// plugins work on its sample.
 var compared = []workload{
 	{"misc", "SchedulingBasic", "5000Nodes"},
 	{"topology_spreading", "TopologySpreading", "5000Nodes"},
@@ -32,8 +34,9 @@ var compared = []workload{
 	{"misc", "SchedulingDaemonset", "15000Nodes_QueueingHintsEnabled"},
 }
 
-// choose returns those of compared whose test case matches. With a size it returns all workloads of these test cases that match it
-// instead. A nil expression matches all; perf is the folder of scheduler_perf.
+// choose returns the workloads in compared whose test case matches. With a size, it instead returns
+// all workloads that match the size, for the same test cases. A nil expression matches all. perf is
+// the folder of scheduler_perf.
 func choose(perf string, testCase, size *regexp.Regexp) ([]workload, error) {
 	var chosen []workload
 	for _, w := range compared {
@@ -60,19 +63,20 @@ func choose(perf string, testCase, size *regexp.Regexp) ([]workload, error) {
 	return chosen, nil
 }
 
-// writeTestCase writes a file of test cases with one workload alone, to be scheduled with the configuration in another file, or with
-// kube-scheduler's defaults if that is "".
+// writeTestCase writes a file of test cases with only one workload. The workload is scheduled with
+// the configuration in another file, or with kube-scheduler's defaults if that is "".
 func writeTestCase(file, perf string, w workload, schedulerConfig string) error {
 	upstream, err := readTestCase(perf, w)
 	if err != nil {
 		return err
 	}
 	upstream["schedulerConfigPath"] = schedulerConfig
-	// Pods per second are collected in any case. The rest, left at its default, takes longer than many a workload.
+	// Pods per second are always collected. Collecting the other default metrics takes longer than
+	// many workloads.
 	upstream["metricsCollectorConfig"] = map[string]any{"metrics": map[string]any{}}
 	for _, each := range upstream["workloads"].([]any) {
 		if nameOf(each) == w.size {
-			// A threshold is what upstream's machines must reach.
+			// A threshold applies to upstream's machines.
 			delete(each.(map[string]any), "threshold")
 			upstream["workloads"] = []any{each}
 			data, err := yaml.Marshal([]any{upstream})
@@ -85,7 +89,7 @@ func writeTestCase(file, perf string, w workload, schedulerConfig string) error 
 	return fmt.Errorf("scheduler_perf has no workload %s", w)
 }
 
-// readTestCase returns the test case of a workload as upstream has it.
+// readTestCase returns the upstream test case of a workload.
 func readTestCase(perf string, w workload) (map[string]any, error) {
 	file := filepath.Join(perf, w.folder, "performance-config.yaml")
 	data, err := os.ReadFile(file)

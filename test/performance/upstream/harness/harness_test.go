@@ -1,4 +1,5 @@
-// Package harness is Kubernetes' benchmark of its scheduler with this project's plugins to choose from.
+// Package harness is Kubernetes' benchmark of its scheduler, with this project's plugins
+// registered.
 package harness
 
 import (
@@ -28,7 +29,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// BenchmarkPerfScheduling runs the test cases of a file. The results go to a file in the folder that -data-items-dir names.
+// BenchmarkPerfScheduling runs the test cases of a file. It writes the results to a file in the
+// folder of -data-items-dir.
 func BenchmarkPerfScheduling(b *testing.B) {
 	perf.RunBenchmarkPerfScheduling(b, *testCases, "upstream", frameworkruntime.Registry{
 		replicasafety.Name:  replicasafety.New,
