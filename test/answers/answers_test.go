@@ -309,7 +309,7 @@ func TestNoOpinion(t *testing.T) {
 		same(t, "plugin", want, newScheduler(t, c).try(c.pod).answers)
 		same(t, "extender", want, newExtending(t, c).answers(c.pod))
 		explanation := explain(t, c)
-		same(t, "explain", "the policy has no opinion on it: pods of DaemonSets and static pods belong to their nodes", explanation.Answer)
+		same(t, "explain", "the policy does not apply to it: pods of DaemonSets and static pods are bound to their nodes", explanation.Answer)
 		same(t, "nodes that explain lists", 0, len(explanation.Nodes))
 		same(t, "rebalancer", want, newRebalancing(t, c).answers())
 	})

@@ -70,7 +70,7 @@ func (s *scenario) fellBack(seen *sightings, pod string, nth int) {
 	}
 	// The check uses the times in the scheduler's own log: the pod's condition and the watch that
 	// delivers it can be late. The scheduler logs the wait right before it starts.
-	if took := s.logged("Successfully bound pod to node", pod).Sub(s.logged("Waits", pod)); took < 5*time.Second || took > 7*time.Second {
+	if took := s.logged("Successfully bound pod to node", pod).Sub(s.logged("Pod waiting", pod)); took < 5*time.Second || took > 7*time.Second {
 		s.Errorf("%s was bound %s after it was first found unschedulable, want 5 s to 7 s", pod, took)
 	} else {
 		s.Logf("%s was bound %s after it was first found unschedulable", pod, took.Round(time.Millisecond))

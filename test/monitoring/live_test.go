@@ -196,7 +196,7 @@ func (w *watched) checkLogs(t *testing.T) {
 			switch line[1] {
 			case "Placed pod":
 				placed[pod]++
-			case "Waits":
+			case "Pod waiting":
 				if !strings.Contains(line[2], "owner not known yet") { // informers may deliver owners after their pods
 					waits++
 				}
