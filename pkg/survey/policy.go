@@ -61,7 +61,7 @@ func readMounted(ctx context.Context, client kubernetes.Interface, deployment *a
 	namespace := deployment.Namespace
 	name, key, err := mountedConfiguration(deployment, flag)
 	if err != nil {
-		return Configuration{}, fmt.Errorf("Deployment %s/%s: %w", namespace, deployment.Name, err)
+		return Configuration{}, fmt.Errorf("reading the configuration of Deployment %s/%s: %w", namespace, deployment.Name, err)
 	}
 	configMap, err := client.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
