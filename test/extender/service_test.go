@@ -36,8 +36,8 @@ type service struct {
 
 	mu    sync.Mutex
 	ready []*lab.Extender
-	// deleted are the replicas whose pods were deleted. They are not ready, whatever their probes
-	// report.
+	// deleted are the replicas whose pods were deleted. They are not ready, even if their probes
+	// succeed.
 	deleted map[*lab.Extender]bool
 	turn    int
 }

@@ -434,7 +434,7 @@ func TestGangLeavesRoom(t *testing.T) {
 }
 
 // TestGangsContend creates three gangs, but only one fits at a time. One gang is bound completely.
-// After its deletion the next gang is bound, whatever slots each gang had reserved.
+// After its deletion the next gang is bound, regardless of the slots that each gang had reserved.
 func TestGangsContend(t *testing.T) {
 	for name, size := range map[string]int32{"of four": 4, "of twelve": 12} {
 		t.Run(name, func(t *testing.T) {

@@ -22,10 +22,10 @@ func TestOutage(t *testing.T) {
 	for _, test := range []struct {
 		name      string
 		component string
-		away      time.Duration
-		// leave stops the component, back starts it again.
-		leave func(*lab.Process) error
-		back  func(*scenario, *lab.Process) error
+		length    time.Duration
+		// interrupt interrupts the component, and restore ends the interruption.
+		interrupt func(*lab.Process) error
+		restore   func(*scenario, *lab.Process) error
 	}{
 		{"API server killed", "kube-apiserver", 20 * time.Second, (*lab.Process).Kill, (*scenario).startAPIServer}, // connections are refused
 		{"API server paused", "kube-apiserver", 20 * time.Second, (*lab.Process).Pause, resume},
@@ -59,13 +59,13 @@ func TestOutage(t *testing.T) {
 			const placeable = 20*35 + 5*15
 			s.eventually(time.Minute, seen.boundAtLeast(50))
 			component := controlPlane.Process(test.component)
-			s.must(test.leave(component))
+			s.must(test.interrupt(component))
 			left, began := seen.bound(), time.Now()
 			if left >= placeable {
 				t.Errorf("the outage started too late: %d pods were bound", left)
 			}
-			time.Sleep(test.away) // the length of the outage
-			s.must(test.back(s, component))
+			time.Sleep(test.length) // the length of the outage
+			s.must(test.restore(s, component))
 			returned := time.Now()
 			// The simulated kubelets, and the controllers that watch their leases, can take over a
 			// minute to reconnect. Until then all nodes look lost and are tainted. Real kubelets

@@ -81,7 +81,7 @@ func TestSignalledNodesTakeNoPods(t *testing.T) {
 		}
 	}
 
-	// If only signalled nodes remain, a pod waits whatever its floor, and its events name the
+	// If only signalled nodes remain, a pod waits regardless of its floor, and its events name the
 	// signal.
 	for i := range signals {
 		for _, node := range []string{fmt.Sprintf("od-%d", i+1), fmt.Sprintf("spot-%d", i+1)} {

@@ -82,8 +82,8 @@ func TestStatefulSetKeepsItsFirstOrdinalsOffSpot(t *testing.T) {
 		s.eventually(soon, s.ordinalsAre(set.name, set.first, od, od))
 	}
 
-	// A new pod gets the capacity type of the old pod of its ordinal, both for a pod of the floor
-	// and for ordinals that were scaled down.
+	// A new pod gets the capacity type of the old pod of its ordinal. This applies to a pod of the
+	// floor and to ordinals that were scaled down.
 	for _, set := range sets {
 		s.must(client.CoreV1().Pods(s.namespace).Delete(s.ctx, fmt.Sprintf("%s-%d", set.name, set.first+1), metav1.DeleteOptions{}))
 		s.scaleSet(set.name, 5)

@@ -27,9 +27,9 @@ const onRequests = time.Second
 // five times.
 func TestLeaderKilledWhilePlacing(t *testing.T) { leaderKilledWhilePlacing(t, 2) }
 
-// leaderKilledWhilePlacing has two schedulers place 2,000 pods. It kills the leader so many times
-// during placement, and restarts it at once, as the kubelet does. Finally it stops the leader
-// gracefully.
+// leaderKilledWhilePlacing has two schedulers place 2,000 pods. During placement it kills the
+// leader the given number of times, and restarts it at once, as the kubelet does. Finally it stops
+// the leader gracefully.
 func leaderKilledWhilePlacing(t *testing.T, kills int) {
 	// Most floors find no on-demand at first. Spot has room for every replica, so a scheduler that
 	// miscounts the bound pods breaches a floor.

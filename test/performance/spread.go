@@ -36,8 +36,8 @@ type Spread struct {
 	SpotPool Skew `json:"spotPool"`
 	// OnSpot is the share of all pods that run on spot.
 	OnSpot float64 `json:"onSpot"`
-	// SpotUsed is the share of the pods on spot among the pods that may run there if each workload
-	// has one pod on on-demand, which is the default floor of this project's scheduler.
+	// SpotUsed is the share of the pods on spot among the pods that may run there. It assumes one
+	// pod of each workload on on-demand, the default floor of this project's scheduler.
 	SpotUsed float64 `json:"spotUsed"`
 	// WithoutOnDemand is the number of workloads without a pod on on-demand.
 	WithoutOnDemand int `json:"withoutOnDemand"`

@@ -201,9 +201,8 @@ func TestSchedulerMayRemoveItsGate(t *testing.T) {
 	}
 }
 
-// TestControllerMayPatchItsOwn shows which fields of a pod the controller may change, whatever
-// rights RBAC grants. They are the marks of a release, the deletion cost and the condition
-// DisruptionTarget.
+// TestControllerMayPatchItsOwn shows which fields of a pod the controller may change, regardless of
+// RBAC. They are the marks of a release, the deletion cost and the condition DisruptionTarget.
 func TestControllerMayPatchItsOwn(t *testing.T) {
 	a := newAdmission(t)
 	bare := func(*v1.Pod) {}
@@ -498,7 +497,7 @@ func TestTenantsMarkNoPods(t *testing.T) {
 }
 
 // TestOwnBudgetsOnly shows that the controller and the scheduler may change only
-// PodDisruptionBudgets with the label, whatever rights RBAC grants.
+// PodDisruptionBudgets with the label, regardless of RBAC.
 func TestOwnBudgetsOnly(t *testing.T) {
 	const policy = "spot-aware-scheduler-budgets"
 	a := newAdmission(t)

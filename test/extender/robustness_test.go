@@ -105,7 +105,7 @@ func TestTreatedBadly(t *testing.T) {
 				if err := conn.SetReadDeadline(began.Add(30 * time.Second)); err != nil {
 					t.Error(err)
 				}
-				// The extender must close the connection, whatever its response.
+				// The extender must close the connection after any response.
 				_, err = io.Copy(io.Discard, bufio.NewReader(conn))
 				if took := time.Since(began); errors.Is(err, os.ErrDeadlineExceeded) || took > 25*time.Second {
 					t.Errorf("after %q the connection was open for %s, %v", begin, took, err)
