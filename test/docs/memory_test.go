@@ -13,8 +13,8 @@ import (
 
 // TestMemoryLimits checks GOMEMLIMIT against the container's memory limit. The garbage collector
 // must work harder before the kernel kills the process. So memory outside the heap, such as the
-// program itself, must fit between the two values. GOMEMLIMIT must also not waste most of the
-// requested memory.
+// program itself, must fit between the two values. Most of the container's memory must still be
+// usable as heap.
 func TestMemoryLimits(t *testing.T) {
 	files, err := filepath.Glob("../../manifests/components/*/deployment.yaml")
 	if err != nil {

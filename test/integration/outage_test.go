@@ -64,7 +64,7 @@ func TestOutage(t *testing.T) {
 			if left >= placeable {
 				t.Errorf("the outage started too late: %d pods were bound", left)
 			}
-			time.Sleep(test.length) // the length of the outage
+			time.Sleep(test.length) // not a wait for a fact: the length of the outage
 			s.must(test.restore(s, component))
 			returned := time.Now()
 			// The simulated kubelets, and the controllers that watch their leases, can take over a

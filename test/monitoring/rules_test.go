@@ -117,8 +117,8 @@ func TestAlerts(t *testing.T) {
 	t.Run("extender", func(t *testing.T) { checkAlerts(t, extenderOverlay, "extender.yaml", elsewhere) })
 }
 
-// checkAlerts checks the alerts of an overlay with a file of cases. Alerts that fire elsewhere must
-// only be silent in the healthy case.
+// checkAlerts checks the alerts of an overlay with a file of cases. For alerts that fire elsewhere,
+// it checks only that they are silent in the healthy case.
 func checkAlerts(t *testing.T, overlay, of string, elsewhere map[string]alert) {
 	groups, alerts := alertsOf(t, overlay)
 	cases := read(t, of)

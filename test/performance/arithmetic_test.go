@@ -62,8 +62,8 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// The ratio of the medians would be 1 here. It would hide that one is twice as fast in each slow
-// round.
+// The ratio of the medians would be 1 here: a slow round would hide that one side is twice as fast
+// in it.
 func TestPairedRatio(t *testing.T) {
 	got := pairedRatio([]float64{200, 20, 100}, []float64{100, 10, 200})
 	if want := (Range{Median: 2, Min: 0.5, Max: 2}); got != want {
