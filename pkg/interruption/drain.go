@@ -10,10 +10,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
-// assist requests moves of the pods on a node that another program drains. It returns the pods that
-// are or were released for the drain. A pod that migration.Plan returned to its ReplicaSet gets no
-// second move, so that it is released once for each drain.
-func (p *planner) assist(n *cluster.Node, had state) (released []types.UID) {
+// assist requests moves of the pods on a node that a user or a tool drains. It returns the pods
+// that are or were released for this drain. A pod that the controller has restored is not released
+// a second time for the same drain.
+func (p *planner) assist(n *cluster.Node, current state) (released []types.UID) {
 	if !p.Assist {
 		return nil
 	}
@@ -22,7 +22,7 @@ func (p *planner) assist(n *cluster.Node, had state) (released []types.UID) {
 			continue
 		}
 		ours := pod.Release != nil && pod.Release.Reason == string(migration.Drain)
-		before := slices.Contains(had.Released, pod.UID)
+		before := slices.Contains(current.Released, pod.UID)
 		if ours || before {
 			released = append(released, pod.UID)
 		}

@@ -11,19 +11,19 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
-// Which nodes count as drained, and of which pods the controller asks whether they have to be released.
+// TestAssist checks which nodes count as draining, and for which pods a move is requested.
 func TestAssist(t *testing.T) {
 	const both = "web-0 drain, web-1 drain"
 	for name, test := range map[string]struct {
 		change func(*world)
 		want   string
 	}{
-		"nothing":                {func(*world) {}, ""},
-		"Karpenter":              {func(w *world) { w.taint("karpenter.sh/disrupted", "", nil) }, both},
-		"the cluster autoscaler": {func(w *world) { w.taint("ToBeDeletedByClusterAutoscaler", "1", nil) }, both},
-		"being deleted":          {func(w *world) { w.node.DeletionTimestamp, w.node.Finalizers = at(0), []string{"x"} }, both},
-		"cordoned":               {func(w *world) { w.node.Spec.Unschedulable = true }, ""},
-		"cordoned, which counts": {func(w *world) { w.settings.Cordons = true; w.node.Spec.Unschedulable = true }, both},
+		"nothing":                      {func(*world) {}, ""},
+		"Karpenter":                    {func(w *world) { w.taint("karpenter.sh/disrupted", "", nil) }, both},
+		"the cluster autoscaler":       {func(w *world) { w.taint("ToBeDeletedByClusterAutoscaler", "1", nil) }, both},
+		"being deleted":                {func(w *world) { w.node.DeletionTimestamp, w.node.Finalizers = at(0), []string{"x"} }, both},
+		"cordoned":                     {func(w *world) { w.node.Spec.Unschedulable = true }, ""},
+		"cordoned, and Cordons is set": {func(w *world) { w.settings.Cordons = true; w.node.Spec.Unschedulable = true }, both},
 		"no assistance": {func(w *world) {
 			w.settings.Assist = false
 			w.taint("karpenter.sh/disrupted", "", nil)
@@ -51,7 +51,7 @@ func TestAssist(t *testing.T) {
 	}
 }
 
-// A pod that went back is not released again on the same drain, also by another controller.
+// A restored pod is not released again for the same drain, also not by another controller process.
 func TestAssistsOnce(t *testing.T) {
 	w := newWorld(t)
 	w.settings.Assist, w.settings.Cordons = true, true
@@ -71,7 +71,7 @@ func TestAssistsOnce(t *testing.T) {
 	w.node.Spec.Unschedulable = false
 	expect(time.Minute, "")
 	if text, ok := w.node.Annotations[kube.StateAnnotation]; ok {
-		t.Errorf("the annotation %s says %s after the drain", kube.StateAnnotation, text)
+		t.Errorf("the annotation %s is %s after the drain", kube.StateAnnotation, text)
 	}
 	w.node.Spec.Unschedulable = true
 	expect(time.Hour, "web-0 drain, web-1 drain")

@@ -21,24 +21,27 @@ import (
 // StateAnnotation is kube.StateAnnotation.
 const StateAnnotation = kube.StateAnnotation
 
-// state is what StateAnnotation says.
+// state is the content of StateAnnotation.
 type state struct {
 	kube.OwnMark
-	// Deadline is what the deadline annotation says if it is ours.
+	// Deadline is the value of the deadline annotation if the controller wrote it.
 	Deadline string `json:"deadline,omitempty"`
-	// Seen is when each reclaim signal began, by its name: from then on its notice counts.
+	// Seen is when each reclaim signal began, by the name of the signal. The notice starts then.
 	Seen map[string]time.Time `json:"seen,omitempty"`
-	// Ahead is what the Node says of the start of a signal if that was still to come when the signal was first seen, by its name. Without it
-	// the signal would seem to come again when that time has come.
+	// Ahead is the claimed start of a signal, by its name, if it was in the future when the
+	// controller first saw the signal. Without it, the signal would seem to repeat at that time.
 	Ahead map[string]time.Time `json:"ahead,omitempty"`
-	// Released are the pods that were released because somebody else drains the node. While it is drained, none is released for the second time.
+	// Released are the pods that were released for a drain of the node. During the same drain no
+	// pod is released twice.
 	Released []types.UID `json:"released,omitempty"`
-	// Advised is when the last advice began that was acted upon.
+	// Advised is when the last advisory signal began on which the controller acted.
 	Advised *time.Time `json:"advised,omitempty"`
 
-	// deadline is when the node goes; zero if it does not. It is no part of the annotation.
+	// deadline is when the node is expected to vanish; zero if it is not interrupted. It is not
+	// part of the annotation.
 	deadline time.Time
-	// leftOver: the deadline annotation is older than every signal. It is no part of the annotation either.
+	// leftOver reports whether the deadline annotation is older than every signal. It is not part
+	// of the annotation.
 	leftOver bool
 }
 
@@ -52,7 +55,7 @@ func (s *state) ahead(name string, claimed time.Time) {
 func (s *state) text() string {
 	text, err := json.Marshal(s)
 	if err != nil || string(text) == "{}" {
-		return "" // times within any year that a Node can name do marshal
+		return "" // times of any year that a Node can contain can be encoded
 	}
 	return string(text)
 }
@@ -64,16 +67,17 @@ func readState(node *v1.Node) (s state) {
 	return s
 }
 
-// readDeadline returns what the deadline annotation says. text is the annotation as it is, ok is false unless it parses.
+// readDeadline returns the time in the deadline annotation, and the annotation's text. ok is false
+// if the text cannot be parsed.
 func readDeadline(node *v1.Node) (deadline time.Time, text string, ok bool) {
 	text = node.Annotations[kube.DeadlineAnnotation]
 	deadline, err := time.Parse(time.RFC3339, text)
 	return deadline, text, err == nil
 }
 
-// withoutOwn returns the node as it would be without our taint.
-func withoutOwn(node *v1.Node, had state) *v1.Node {
-	others := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t v1.Taint) bool { return had.Own(&t) })
+// withoutOwn returns the node without the controller's own taint.
+func withoutOwn(node *v1.Node, current state) *v1.Node {
+	others := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t v1.Taint) bool { return current.Own(&t) })
 	if len(others) == len(node.Spec.Taints) {
 		return node
 	}
@@ -82,14 +86,15 @@ func withoutOwn(node *v1.Node, had state) *v1.Node {
 	return &shallow
 }
 
-// takenByOthers reports whether somebody else set the project's taint in a way that keeps new pods off. Two of one key and effect cannot be.
-func takenByOthers(node *v1.Node, had state) bool {
+// takenByOthers reports whether another client set the project's taint with an effect that blocks
+// new pods. A node cannot have two taints with the same key and effect.
+func takenByOthers(node *v1.Node, current state) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool {
-		return t.Key == kube.InterruptionTaint && t.Effect != v1.TaintEffectPreferNoSchedule && !had.Own(&t)
+		return t.Key == kube.InterruptionTaint && t.Effect != v1.TaintEffectPreferNoSchedule && !current.Own(&t)
 	})
 }
 
-// reasonOf returns the short reason that the taint's value gives: the last part of the signal's key.
+// reasonOf returns the short reason for the taint's value: the last part of the signal's key.
 func reasonOf(a kube.Announcement) string {
 	if a.Name == kube.Silence {
 		return kube.SilenceReason
@@ -99,90 +104,121 @@ func reasonOf(a kube.Announcement) string {
 	return key[strings.LastIndex(key, "/")+1:]
 }
 
-// Mark is what is to be written on a node.
+// Mark contains the changes to write to a node.
 type Mark struct {
 	Node *cluster.Node
-	// Taints are what the node's are to be, those of others as they are; nil leaves them.
+	// Taints are the desired taints of the node, including taints of other clients; nil leaves the
+	// taints unchanged.
 	Taints []v1.Taint
-	// Annotations are those to write; nil removes one.
+	// Annotations are the annotations to write; nil removes one.
 	Annotations map[string]*string
-	// Events are what to tell on the node when that is done.
+	// Events are the events to emit on the node after the write.
 	Events []Event
 }
 
-// Event is what a person is told on a node.
+// Event is an event on a node.
 type Event struct {
-	// Type is v1.EventTypeNormal or v1.EventTypeWarning, Reason one of package kube.
+	// Type is v1.EventTypeNormal or v1.EventTypeWarning. Reason is one of package kube.
 	Type, Reason string
 	Note         string
 }
 
-// newMark compares what a node bears with what it should. ok is false if that is the same. announced is what decided.
-func newMark(n *cluster.Node, had, want state, class decision.SignalClass, announced []kube.Announcement) (mark Mark, ok bool) {
+// newMark compares the current with the desired marks of a node. ok is false if they are equal.
+// announced are the signals that decided.
+func newMark(n *cluster.Node, current, want state, class decision.SignalClass, announced []kube.Announcement) (mark Mark, ok bool) {
 	mark = Mark{Node: n, Annotations: map[string]*string{}}
-	tainted := slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return had.Own(&t) })
-	if want.Taint != had.Taint || tainted != (want.Taint != "") {
-		mark.Taints = slices.DeleteFunc(append([]v1.Taint{}, n.Spec.Taints...), func(t v1.Taint) bool { return had.Own(&t) })
-		if want.Taint != "" {
-			mark.Taints = append(mark.Taints, v1.Taint{Key: kube.InterruptionTaint, Value: want.Taint, Effect: v1.TaintEffectNoSchedule})
-		}
-		if len(mark.Taints) == len(n.Spec.Taints) && !tainted && want.Taint == "" {
-			mark.Taints = nil // somebody took ours off already
-		}
-	}
+	mark.setTaint(current, want)
+	deadlineOwn := mark.setDeadline(current, &want)
 
-	written, text, parsed := readDeadline(n.Node)
-	_, there := n.Annotations[kube.DeadlineAnnotation]
-	ours := there && had.Deadline == text
-	switch {
-	case want.deadline.IsZero() && ours:
-		mark.Annotations[kube.DeadlineAnnotation] = nil
-	case want.deadline.IsZero() || there && !parsed:
-		// What somebody else wrote stays. That one does not parse stays to be seen, too.
-	case parsed && !want.leftOver && !want.deadline.Before(written):
-		if ours {
-			want.Deadline = text
-		}
-	default:
-		want.Deadline = want.deadline.UTC().Format(time.RFC3339)
-		mark.Annotations[kube.DeadlineAnnotation] = &want.Deadline
-	}
-
-	bears, has := n.Annotations[StateAnnotation]
+	written, exists := n.Annotations[StateAnnotation]
 	switch text := want.text(); {
-	case text == "" && has:
+	case text == "" && exists:
 		mark.Annotations[StateAnnotation] = nil
-	case text != bears:
+	case text != written:
 		mark.Annotations[StateAnnotation] = &text
 	}
 	if mark.Taints == nil && len(mark.Annotations) == 0 {
 		return Mark{}, false
 	}
-
-	if want.Class != had.Class {
-		switch {
-		case want.Class == decision.Reclaim.String():
-			mark.tell(v1.EventTypeWarning, kube.ReasonInterruption, "%s: pods leave by %s", announced[0].Name, want.deadline.UTC().Format(time.RFC3339))
-		case want.Class == decision.Advisory.String():
-			mark.tell(v1.EventTypeNormal, kube.ReasonAdvice, "%s: pods leave one after the other", announced[0].Name)
-		case class == decision.Advisory && want.Advised != nil:
-			mark.tell(v1.EventTypeNormal, kube.ReasonInterruptionOver, "advice is not heard any more: the node did not go in time")
-		default:
-			mark.tell(v1.EventTypeNormal, kube.ReasonInterruptionOver, "nothing announces any more that the node goes")
-		}
+	if want.Class != current.Class {
+		mark.addClassEvent(want, class, announced)
 	}
-	if there && !parsed && !want.deadline.IsZero() {
-		mark.tell(v1.EventTypeWarning, kube.ReasonInvalidDeadline, "annotation %s is ignored: invalid value %.64q: expected a time such as %q; the node is taken to go at %s",
-			kube.DeadlineAnnotation, text, "2026-03-01T12:00:00Z", want.deadline.UTC().Format(time.RFC3339))
-	}
-	if want.leftOver && !ours {
-		mark.tell(v1.EventTypeWarning, kube.ReasonInvalidDeadline, "annotation %s is replaced: %s is before the signal began; the node is taken to go at %s",
-			kube.DeadlineAnnotation, text, want.Deadline)
-	}
+	mark.addDeadlineEvents(want, deadlineOwn)
 	return mark, true
 }
 
-func (m *Mark) tell(kind, reason, format string, args ...any) {
+// setTaint sets Taints if the controller's taint must be added, changed or removed.
+func (m *Mark) setTaint(current, want state) {
+	existing := m.Node.Spec.Taints
+	tainted := slices.ContainsFunc(existing, func(t v1.Taint) bool { return current.Own(&t) })
+	if want.Taint == current.Taint && tainted == (want.Taint != "") {
+		return
+	}
+	m.Taints = slices.DeleteFunc(append([]v1.Taint{}, existing...), func(t v1.Taint) bool { return current.Own(&t) })
+	if want.Taint != "" {
+		m.Taints = append(m.Taints, v1.Taint{Key: kube.InterruptionTaint, Value: want.Taint, Effect: v1.TaintEffectNoSchedule})
+	}
+	if len(m.Taints) == len(existing) && !tainted && want.Taint == "" {
+		m.Taints = nil // another client has already removed the taint
+	}
+}
+
+// setDeadline sets the deadline annotation if it must change, and want.Deadline. It reports whether
+// the controller wrote the current annotation.
+func (m *Mark) setDeadline(current state, want *state) (own bool) {
+	written, text, parsed := readDeadline(m.Node.Node)
+	_, exists := m.Node.Annotations[kube.DeadlineAnnotation]
+	own = exists && current.Deadline == text
+	switch {
+	case want.deadline.IsZero() && own:
+		m.Annotations[kube.DeadlineAnnotation] = nil
+	case want.deadline.IsZero() || exists && !parsed:
+		// Values of other clients stay unchanged. An invalid value also stays, so that users see
+		// it.
+	case parsed && !want.leftOver && !want.deadline.Before(written):
+		if own {
+			want.Deadline = text
+		}
+	default:
+		want.Deadline = want.deadline.UTC().Format(time.RFC3339)
+		text := want.Deadline
+		m.Annotations[kube.DeadlineAnnotation] = &text
+	}
+	return own
+}
+
+// addClassEvent adds the event for a change of the class of the node's signals.
+func (m *Mark) addClassEvent(want state, class decision.SignalClass, announced []kube.Announcement) {
+	switch {
+	case want.Class == decision.Reclaim.String():
+		m.addEvent(v1.EventTypeWarning, kube.ReasonInterruption, "%s: pods are moved by %s",
+			announced[0].Name, want.deadline.UTC().Format(time.RFC3339))
+	case want.Class == decision.Advisory.String():
+		m.addEvent(v1.EventTypeNormal, kube.ReasonAdvice, "%s: pods are moved one at a time", announced[0].Name)
+	case class == decision.Advisory && want.Advised != nil:
+		m.addEvent(v1.EventTypeNormal, kube.ReasonInterruptionOver, "Advisory expired: the node was not reclaimed in time")
+	default:
+		m.addEvent(v1.EventTypeNormal, kube.ReasonInterruptionOver, "Interruption signal cleared")
+	}
+}
+
+// addDeadlineEvents adds events for a deadline annotation that is ignored or replaced.
+func (m *Mark) addDeadlineEvents(want state, own bool) {
+	_, text, parsed := readDeadline(m.Node.Node)
+	_, exists := m.Node.Annotations[kube.DeadlineAnnotation]
+	if exists && !parsed && !want.deadline.IsZero() {
+		m.addEvent(v1.EventTypeWarning, kube.ReasonInvalidDeadline,
+			"annotation %s is ignored: invalid value %.64q: expected a time such as %q; the node is expected to vanish at %s",
+			kube.DeadlineAnnotation, text, "2026-03-01T12:00:00Z", want.deadline.UTC().Format(time.RFC3339))
+	}
+	if want.leftOver && !own {
+		m.addEvent(v1.EventTypeWarning, kube.ReasonInvalidDeadline,
+			"annotation %s is replaced: %s is before the signal began; the node is expected to vanish at %s",
+			kube.DeadlineAnnotation, text, want.Deadline)
+	}
+}
+
+func (m *Mark) addEvent(kind, reason, format string, args ...any) {
 	m.Events = append(m.Events, Event{kind, reason, fmt.Sprintf(format, args...)})
 }
 
@@ -202,8 +238,9 @@ type patchSpec struct {
 	Taints []v1.Taint `json:"taints"`
 }
 
-// Apply writes a mark, only on the very version of the Node that it was planned for: a taint that somebody set since is not lost. A conflict
-// is an error like every other; the next plan, from a newer snapshot, says what is still to be done.
+// Apply writes a mark to exactly the version of the Node that it was planned for, so that a taint
+// that another client has set since is not lost. A conflict is returned as an error. The next plan,
+// from a newer snapshot, contains the remaining changes.
 func Apply(ctx context.Context, client kubernetes.Interface, mark Mark) error {
 	node := mark.Node
 	p := patch{Metadata: patchMeta{UID: node.UID, ResourceVersion: node.ResourceVersion, Annotations: mark.Annotations}}
@@ -212,10 +249,10 @@ func Apply(ctx context.Context, client kubernetes.Interface, mark Mark) error {
 	}
 	body, err := json.Marshal(p)
 	if err != nil {
-		return fmt.Errorf("marking node %s: %w", node.Name, err)
+		return fmt.Errorf("patching node %s: %w", node.Name, err)
 	}
 	if _, err := client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
-		return fmt.Errorf("marking node %s: %w", node.Name, err)
+		return fmt.Errorf("patching node %s: %w", node.Name, err)
 	}
 	return nil
 }

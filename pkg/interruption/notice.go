@@ -8,8 +8,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// claimedStart returns when the object that announces it says that it began, in whole seconds; zero
-// if it does not say.
+// claimedStart returns when a signal began according to the Node, in whole seconds; zero if the
+// Node does not contain a time.
 func claimedStart(a kube.Announcement) time.Time {
 	if a.Since.IsZero() {
 		return a.Since
@@ -17,16 +17,17 @@ func claimedStart(a kube.Announcement) time.Time {
 	return a.Since.UTC().Truncate(time.Second)
 }
 
-// start returns when a signal began, from which its notice counts: what the Node says, so that time
-// that has passed is not promised again; but not before it was recorded, unless it went and came
-// again since. heard: the node's kubelet is alive.
+// start returns when a signal began; its notice counts from then. It is the time on the Node, so
+// that time that has passed is not granted again. It is not before the recorded start, unless the
+// signal was cleared and repeated since. alive reports whether the node's kubelet is alive.
 //
-// The clock that wrote the time may be wrong, and then every pod of every such node would be
-// deleted at once. A time to come counts as now. So does a start whose notice is over on a node
-// that is alive all the same: that time says nothing of what is left.
-func (p *planner) start(a kube.Announcement, had state, heard bool, want *state) time.Time {
-	claimed, recorded := claimedStart(a), had.Seen[a.Name]
-	if ahead := had.Ahead[a.Name]; !recorded.IsZero() && (!claimed.After(recorded) || claimed.Equal(ahead)) {
+// The clock that wrote the time may be wrong, and then the controller would delete every pod of
+// every such node at once. Therefore a start in the future counts as now. A start also counts as
+// now if its notice is over although the node is alive: such a time does not show how much time
+// remains.
+func (p *planner) start(a kube.Announcement, current state, alive bool, want *state) time.Time {
+	claimed, recorded := claimedStart(a), current.Seen[a.Name]
+	if ahead := current.Ahead[a.Name]; !recorded.IsZero() && (!claimed.After(recorded) || claimed.Equal(ahead)) {
 		if !ahead.IsZero() {
 			want.ahead(a.Name, ahead)
 		}
@@ -38,13 +39,13 @@ func (p *planner) start(a kube.Announcement, had state, heard bool, want *state)
 	case claimed.After(p.now):
 		want.ahead(a.Name, claimed)
 		return p.now
-	case heard && !claimed.Add(p.notice(a)).After(p.now):
+	case alive && !claimed.Add(p.notice(a)).After(p.now):
 		return p.now
 	}
 	return claimed
 }
 
-// notice returns how long a node lasts from the start of a signal on.
+// notice returns how long a node lasts after the start of a signal.
 func (p *planner) notice(a kube.Announcement) time.Duration {
 	if a.Timed {
 		return a.Notice
@@ -52,11 +53,11 @@ func (p *planner) notice(a kube.Announcement) time.Duration {
 	return p.DefaultNotice
 }
 
-// deadline returns when a node goes: what its annotation says, unless a signal with a notice of its
-// own says that it goes earlier. Where there is no annotation that counts, signals that do not say
-// how much time they leave count too, with the default. An annotation does not count if it does not
-// parse, or lies before oldest, the start of the first signal: then it is left over from an earlier
-// one.
+// deadline returns when a node is expected to vanish. It is the time in the deadline annotation,
+// unless a signal with a known notice ends earlier. Without a valid annotation, signals without a
+// known notice count with the default notice. The annotation is invalid if it cannot be parsed, or
+// if it is before oldest, the start of the first signal: then it belongs to an earlier
+// interruption.
 func (p *planner) deadline(node *v1.Node, announced []kube.Announcement, want *state, oldest time.Time) time.Time {
 	deadline, _, written := readDeadline(node)
 	if written && deadline.Before(oldest) {

@@ -9,8 +9,9 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/interruption"
 )
 
-// Moves carry since when their node has been known to go, also those that a later controller plans.
-func TestMovesCarryTheNotice(t *testing.T) {
+// Moves contain when the interruption of their node was noticed, also if a later controller process
+// plans them.
+func TestMovesContainNoticed(t *testing.T) {
 	w := newWorld(t)
 	noticed := start.Add(-10 * time.Second)
 	w.taint(awsReclaim, "x", &metav1.Time{Time: noticed})
@@ -22,7 +23,7 @@ func TestMovesCarryTheNotice(t *testing.T) {
 		}
 		for _, m := range moves {
 			if !m.Noticed.Equal(noticed) {
-				t.Errorf("%s has been noticed at %s, want %s", m.Pod.Name, m.Noticed, noticed)
+				t.Errorf("%s was noticed at %s, want %s", m.Pod.Name, m.Noticed, noticed)
 			}
 		}
 	}

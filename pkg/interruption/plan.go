@@ -1,7 +1,9 @@
-// Package interruption says what has to be done about nodes that go: which are marked, with what, and which pods have to leave them by when.
+// Package interruption plans the reaction to interrupted nodes: the marks to write on nodes, and
+// the pods to move by a deadline.
 //
-// What has been announced, and since when, is read from the Node by the table that the scheduler uses too (package kube). What a Node does
-// not say by itself stands in one annotation of ours, so that a controller that is started goes on where an earlier one was.
+// The signals and their start times are read from the Node, with the same table that the scheduler
+// uses (package kube). Additional state is stored in one annotation on the Node, so that a new
+// controller process continues where an earlier one stopped.
 package interruption
 
 import (
@@ -20,38 +22,46 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
-// Settings are what a plan depends on besides the cluster. The zero Settings act on nothing, and take back what an earlier controller marked.
+// Settings are the inputs of a plan besides the cluster. The zero Settings act on no signal, and
+// remove the marks of an earlier controller.
 type Settings struct {
-	// Signals is the table; NotReadyAfter is as in kube.NodeReader. Both are what the snapshot was read with.
+	// Signals is the signal table, and NotReadyAfter is as in kube.NodeReader. The snapshot must
+	// have been read with the same values.
 	Signals       []kube.Signal
 	NotReadyAfter time.Duration
-	// Reclaim: nodes with a reclaim signal are marked and emptied.
+	// Reclaim enables marks on, and moves from, nodes with a reclaim signal.
 	Reclaim bool
-	// DefaultNotice is how long a node is taken to last where neither its signal nor an annotation says.
+	// DefaultNotice is the assumed notice if neither the signal nor an annotation contains one.
 	DefaultNotice time.Duration
-	// Advice: nodes with nothing but an advisory signal are marked and emptied too, slowly, for AdviceLimit: then the mark is taken off, and
-	// the node's advice is not heard for AdvicePause.
+	// Advice enables marks on, and slow moves from, nodes with only an advisory signal, for
+	// AdviceLimit. Then the mark is removed, and the node's advisory signals are ignored for
+	// AdvicePause.
 	Advice                   bool
 	AdviceLimit, AdvicePause time.Duration
-	// Assist: pods are released from nodes that somebody else drains, where that is needed (migration.Drain). Cordons: a cordoned node counts as
-	// one that is drained.
+	// Assist enables the release of pods on draining nodes if needed (migration.Drain). Cordons: a
+	// cordoned node counts as draining.
 	Assist, Cordons bool
-	// Selects reports whether the pods of a namespace are moved; nil: those of all are. Nodes are marked for the sake of all.
+	// Selects reports whether pods of a namespace are moved; nil selects all namespaces. Marks on
+	// nodes are independent of it.
 	Selects func(namespace string) bool
 }
 
-// Plan returns what is to be written on nodes, by their names, and the pods that have to leave theirs: those with a deadline first, the
-// earliest before the later, then by namespace and name. A node that bears what it should gets no mark.
+// Plan returns the marks to write on nodes, and the moves of pods. Marks are in the order of the
+// snapshot's nodes. Moves with a deadline are first, the earliest first; ties are ordered by
+// namespace and name. A node whose marks are correct gets no mark.
 //
-//   - reclaim: the project's taint and the deadline. Every pod leaves by then, but for those of DaemonSets, static ones, those that already
-//     leave, and those that came although the taint stood there, which they tolerate: they would come again. If the node is merely silent, see
+//   - reclaim: The node gets the project's taint and the deadline. Every pod is moved by then,
+//     except DaemonSet, static and terminating pods, and pods that were created after the signal
+//     and tolerate the taint: their replacements would return. For a node that is only silent, see
 //     staysOnSilentNode.
-//   - drain: nothing is marked, because somebody else drains the node. See Settings.Assist.
-//   - advisory: see Settings.Advice. One pod of a workload at a time, none that must not be disturbed for less than need (MayDisrupt), or
-//     that nothing makes anew elsewhere without loss (Jobs, pods without a controller).
+//   - drain: The node gets no mark, because a user or a tool drains it. See Settings.Assist.
+//   - advisory: See Settings.Advice. One pod of a workload is moved at a time. Pods that must not
+//     be disturbed unnecessarily (MayDisrupt) are not moved. Nor are pods without a controller and
+//     pods of Jobs, which are not recreated elsewhere without loss.
 //
-// A spot node that is silent only counts as gone while most nodes are ready (mostSilent), and while few others do (believed): otherwise it
-// is rather the control plane that hears nothing. Without pods to move, silence is not marked either: it is also how nodes begin.
+// A silent spot node counts as gone only while most nodes are ready (mostSilent) and few other
+// nodes are silent (believed). Otherwise the cause is more likely in the control plane. A silent
+// node without pods to move gets no mark, because new nodes are silent too.
 func Plan(s *cluster.Snapshot, settings Settings) (marks []Mark, moves []migration.Move) {
 	p := &planner{
 		Settings: settings,
@@ -75,26 +85,27 @@ func Plan(s *cluster.Snapshot, settings Settings) (marks []Mark, moves []migrati
 	return marks, p.moves
 }
 
-// planner is one run of Plan.
+// planner is the state of one run of Plan.
 type planner struct {
 	Settings
-	// at is when the snapshot was taken. now is the same in whole seconds, as all times on objects.
+	// at is when the snapshot was taken. now is the same in whole seconds, as all times on API
+	// objects.
 	at, now time.Time
 	reader  kube.NodeReader
-	// believes is how many silent nodes may count as gone; doubted are those that do not.
+	// believes is how many silent nodes may count as gone. doubted are the others.
 	believes int
 	doubted  map[*cluster.Node]bool
 	motions  map[kube.OwnerKey]cluster.Motion
-	// advised are the workloads of which a pod already moves on advice.
+	// advised are the workloads with a pod that is already moved because of an advisory signal.
 	advised map[kube.OwnerKey]bool
 	moves   []migration.Move
 }
 
-// node plans for one node. ok is false if it bears what it should.
+// node plans for one node. ok is false if its marks are correct.
 func (p *planner) node(n *cluster.Node) (mark Mark, ok bool) {
 	defer recovery.Recover(recovery.Node, klog.KObj(n))
-	had := readState(n.Node)
-	announced := p.reader.Announced(withoutOwn(n.Node, had), n.Facts.Capacity.Type, p.at)
+	current := readState(n.Node)
+	announced := p.reader.Announced(withoutOwn(n.Node, current), n.Facts.Capacity.Type, p.at)
 	if p.doubted[n] {
 		announced = slices.DeleteFunc(announced, isSilence)
 	}
@@ -106,38 +117,38 @@ func (p *planner) node(n *cluster.Node) (mark Mark, ok bool) {
 	var want state
 	switch {
 	case class == decision.Reclaim && p.Reclaim:
-		want = p.reclaim(n, had, announced)
+		want = p.reclaim(n, current, announced)
 	case p.Advice:
-		want = p.advice(n, had, announced, class == decision.Advisory)
+		want = p.advice(n, current, announced, class == decision.Advisory)
 	}
 	if class == decision.Drain || p.Cordons && class < decision.Drain && n.Spec.Unschedulable {
-		want.Released = p.assist(n, had)
+		want.Released = p.assist(n, current)
 	}
-	return newMark(n, had, want, class, announced)
+	return newMark(n, current, want, class, announced)
 }
 
-// reclaim plans for a node that goes.
-func (p *planner) reclaim(n *cluster.Node, had state, announced []kube.Announcement) state {
+// reclaim plans for a node with a reclaim signal.
+func (p *planner) reclaim(n *cluster.Node, current state, announced []kube.Announcement) state {
 	want := state{OwnMark: kube.OwnMark{Class: decision.Reclaim.String()}, Seen: map[string]time.Time{}}
-	heard := ready(n.Node) && !slices.ContainsFunc(announced, isSilence)
+	alive := ready(n.Node) && !slices.ContainsFunc(announced, isSilence)
 	first, oldest := p.now, p.now
 	for _, a := range announced {
-		since := p.start(a, had, heard, &want)
+		since := p.start(a, current, alive, &want)
 		want.Seen[a.Name] = since
 		first = kube.Earlier(first, since)
 		oldest = kube.Earlier(oldest, kube.Earlier(since, claimedStart(a)))
 	}
 	deadline := p.deadline(n.Node, announced, &want, oldest)
-	if !takenByOthers(n.Node, had) {
+	if !takenByOthers(n.Node, current) {
 		want.Taint = reasonOf(announced[0])
 	}
 	want.deadline = deadline
-	pods := p.leave(n, first)
+	pods := p.affected(n, first)
 	merelySilent := !slices.ContainsFunc(announced, func(a kube.Announcement) bool { return !isSilence(a) })
 	if merelySilent {
 		pods = slices.DeleteFunc(pods, staysOnSilentNode)
 	}
-	if len(pods) == 0 && had.Class != want.Class && merelySilent {
+	if len(pods) == 0 && current.Class != want.Class && merelySilent {
 		return state{}
 	}
 	for _, pod := range pods {
@@ -146,11 +157,12 @@ func (p *planner) reclaim(n *cluster.Node, had state, announced []kube.Announcem
 	return want
 }
 
-// advice plans for a node that may go, if announced, or for one that was taken to.
-func (p *planner) advice(n *cluster.Node, had state, announced []kube.Announcement, still bool) state {
+// advice plans for a node with an advisory signal (active), or for one that had such a signal
+// before.
+func (p *planner) advice(n *cluster.Node, current state, announced []kube.Announcement, active bool) state {
 	since := p.now
-	if had.Advised != nil {
-		since = *had.Advised
+	if current.Advised != nil {
+		since = *current.Advised
 		switch end := since.Add(p.AdviceLimit); {
 		case p.now.Before(end):
 		case p.now.Before(end.Add(p.AdvicePause)):
@@ -159,10 +171,10 @@ func (p *planner) advice(n *cluster.Node, had state, announced []kube.Announceme
 			since = p.now
 		}
 	}
-	if !still {
+	if !active {
 		return state{}
 	}
-	for _, pod := range p.leave(n, since) {
+	for _, pod := range p.affected(n, since) {
 		if w := pod.Workload; w != nil && pod.Live() && !p.advised[w.Key] && p.motions[w.Key] == (cluster.Motion{}) &&
 			w.Kind != "Pod" && w.Kind != "Job" && kube.MayDisrupt(pod.Pod, p.now) {
 			p.advised[w.Key] = true
@@ -172,8 +184,9 @@ func (p *planner) advice(n *cluster.Node, had state, announced []kube.Announceme
 	return state{OwnMark: kube.OwnMark{Class: decision.Advisory.String(), Taint: reasonOf(announced[0])}, Advised: &since}
 }
 
-// leave returns the pods that have to leave a node that has been known since then to go, of the namespaces that are selected.
-func (p *planner) leave(n *cluster.Node, since time.Time) (pods []*cluster.Pod) {
+// affected returns the pods to move from a node whose interruption was noticed at since, in the
+// selected namespaces.
+func (p *planner) affected(n *cluster.Node, since time.Time) (pods []*cluster.Pod) {
 	for _, pod := range n.Pods {
 		if pod.DeletionTimestamp == nil && kube.HasOpinion(pod.Pod) && (p.Selects == nil || p.Selects(pod.Namespace)) &&
 			!(pod.CreationTimestamp.After(since) && tolerates(pod.Pod)) {
@@ -188,15 +201,18 @@ func tolerates(pod *v1.Pod) bool {
 		&v1.Taint{Key: kube.InterruptionTaint, Effect: v1.TaintEffectNoSchedule}, false)
 }
 
-// mostSilent is the percentage of silent nodes from which on the node lifecycle controller takes a zone for disrupted and hardly
-// evicts from it any more (--unhealthy-zone-threshold of kube-controller-manager); here it is of the whole cluster, because a zone may be
-// all spot, and be reclaimed.
+// mostSilent is the percentage of silent nodes above which the control plane is suspected. The node
+// lifecycle controller uses the same value for a zone, and then hardly evicts from it
+// (--unhealthy-zone-threshold of kube-controller-manager). Here it applies to the whole cluster,
+// because a zone may consist of spot nodes only and be reclaimed.
 const mostSilent = 55 // percent
 
-// believed returns how many silent nodes may count as gone at a time: a tenth of all, or two. No pod of theirs is asked for, and no budget:
-// a part of the network that is away, or comes back node by node, must not cost every pod there. The others are left to Kubernetes, which
-// gives them up after minutes (tolerationSeconds), or to whoever deletes their Nodes. Nodes that have not reported yet do not count. A node is
-// silent long before it counts as gone, so that many that fall silent together are counted together.
+// believed returns how many silent nodes may count as gone at a time: a tenth of all nodes, or two.
+// Their pods are removed without regard to PodDisruptionBudgets, so a network failure, or a
+// recovery node by node, must not cost every pod there. Kubernetes evicts the pods of
+// the other silent nodes after minutes (tolerationSeconds), or another client deletes the Nodes.
+// Nodes that have never reported are not counted. A node is silent long before it counts as gone,
+// so nodes that become silent together are counted together.
 func believed(nodes []*cluster.Node, reader *kube.NodeReader) int {
 	reported, silent := 0, 0
 	for _, n := range nodes {
@@ -213,7 +229,8 @@ func believed(nodes []*cluster.Node, reader *kube.NodeReader) int {
 	return max(2, reported/10)
 }
 
-// doubt decides which silent nodes do not count as gone: those that count already do first, then those that have been silent for longest.
+// doubt selects the silent nodes that do not count as gone. Nodes that already count as gone
+// continue to do so; then the longest silence decides.
 func (p *planner) doubt(nodes []*cluster.Node) {
 	type silent struct {
 		node  *cluster.Node
@@ -241,7 +258,8 @@ func (p *planner) doubt(nodes []*cluster.Node) {
 	}
 }
 
-// silence returns since when a node has been silent, and whether it is marked for that; ok is false if it is not silent.
+// silence returns since when a node has been silent, and whether it is already marked for that. ok
+// is false if it is not silent.
 func (p *planner) silence(n *cluster.Node) (since time.Time, known, ok bool) {
 	defer recovery.Recover(recovery.Node, klog.KObj(n))
 	for _, a := range p.reader.Announced(n.Node, n.Facts.Capacity.Type, p.at) {

@@ -36,7 +36,7 @@ const (
 	own         = kube.InterruptionTaint
 )
 
-// world is a mock of an API server with a spot node "n" and a ready on-demand node, and a clock.
+// world is a mock of an API server with a spot node "n", a ready on-demand node, and a clock.
 type world struct {
 	t        *testing.T
 	now      time.Time
@@ -44,9 +44,9 @@ type world struct {
 	other    *v1.Node
 	pods     []*cluster.Pod
 	settings interruption.Settings
-	onDemand bool          // the node is
+	onDemand bool          // the node is on-demand
 	overdue  time.Duration // of the node's Lease
-	// wrote counts the marks that were applied.
+	// wrote counts the applied marks.
 	wrote  int
 	events []string
 }
@@ -66,7 +66,7 @@ func node(name string, ready v1.ConditionStatus) *v1.Node {
 	return n
 }
 
-// pod returns a pod of a workload of its own, that was made an hour ago.
+// pod returns a pod of its own workload that was created an hour ago.
 func (w *world) pod(name, kind string) *cluster.Pod {
 	workload := &cluster.Workload{Key: kube.OwnerKey{UID: types.UID(name)}, Kind: kind, Ours: true, Desired: 1}
 	p := &cluster.Pod{Workload: workload, Revision: &cluster.Revision{Key: kube.OwnerKey{UID: types.UID(name)}, Workload: workload}, Pod: &v1.Pod{
@@ -101,7 +101,7 @@ func (w *world) event(message string, since time.Duration) {
 		Type: "VMEventScheduled", Status: v1.ConditionTrue, Message: message, LastTransitionTime: *at(since)})
 }
 
-// stayers adds pods that stay on a node that is merely silent, and two that do not.
+// stayers adds pods that stay on a node that is only silent, and two pods that do not.
 func (w *world) stayers() {
 	w.add(w.pod("bare", "Pod")).OwnerReferences = nil
 	tolerate := func(name string, tolerations ...v1.Toleration) {
@@ -147,7 +147,8 @@ func (w *world) snapshot() *cluster.Snapshot {
 	return s
 }
 
-// round plans and applies, after a while; it returns the moves as "POD REASON", with "+SECONDS" from now to the deadline.
+// round advances the clock, plans and applies. It returns the moves as "POD REASON", with
+// "+SECONDS" from now to the deadline.
 func (w *world) round(after time.Duration) string {
 	w.t.Helper()
 	w.now = w.now.Add(after)
@@ -168,10 +169,10 @@ func (w *world) round(after time.Duration) string {
 		}
 	}
 	if again, _ := interruption.Plan(w.snapshot(), w.settings); len(again) > 0 {
-		w.t.Errorf("marked, and to be marked again: %+v", again[0])
+		w.t.Errorf("a second plan contains another mark: %+v", again[0])
 	}
 	if got := w.node.Annotations["theirs"]; got != "stays" {
-		w.t.Errorf("an annotation of others says %q", got)
+		w.t.Errorf("an annotation of another client is %q", got)
 	}
 	var text []string
 	for _, m := range moves {
@@ -184,8 +185,9 @@ func (w *world) round(after time.Duration) string {
 	return strings.Join(text, ", ")
 }
 
-// bears says what the controller's on the node is: the taint's value and the deadline in seconds from the start.
-func (w *world) bears() string {
+// marks returns the controller's marks on the node: the taint's value and the deadline in seconds
+// from the start.
+func (w *world) marks() string {
 	var text []string
 	for _, t := range w.node.Spec.Taints {
 		if t.Key == own {
@@ -208,7 +210,8 @@ func at(after time.Duration) *metav1.Time { return &metav1.Time{Time: start.Add(
 
 func deadline(after time.Duration) string { return start.Add(after).Format(time.RFC3339) }
 
-// One look at a node: which pods leave by when, and what stands on the node then.
+// TestOneNode plans once for a node: it checks the moves, their deadlines and the marks on the
+// node.
 func TestOneNode(t *testing.T) {
 	both := func(seconds string) string {
 		return "web-0 interruption " + seconds + ", web-1 interruption " + seconds
@@ -219,29 +222,29 @@ func TestOneNode(t *testing.T) {
 		wantBears  string
 		wantEvents []string
 	}{
-		"nothing":         {func(*world) {}, "", "", nil},
-		"AWS":             {func(w *world) { w.taint(awsReclaim, "x", nil) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
-		"seen late":       {func(w *world) { w.taint(awsReclaim, "x", at(-20*time.Second)) }, both("+100"), "spot-itn:NoSchedule +100 state", []string{kube.ReasonInterruption}},
-		"seen very late":  {func(w *world) { w.taint(awsReclaim, "x", at(-100*time.Second)) }, both("+20"), "spot-itn:NoSchedule +20 state", []string{kube.ReasonInterruption}},
-		"over, and alive": {func(w *world) { w.taint(awsReclaim, "x", at(-2*time.Minute)) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
-		"over, and not ready": {func(w *world) { w.taint(awsReclaim, "x", at(-3*time.Minute)); w.ready(v1.ConditionFalse) },
+		"nothing":            {func(*world) {}, "", "", nil},
+		"AWS":                {func(w *world) { w.taint(awsReclaim, "x", nil) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"seen late":          {func(w *world) { w.taint(awsReclaim, "x", at(-20*time.Second)) }, both("+100"), "spot-itn:NoSchedule +100 state", []string{kube.ReasonInterruption}},
+		"seen very late":     {func(w *world) { w.taint(awsReclaim, "x", at(-100*time.Second)) }, both("+20"), "spot-itn:NoSchedule +20 state", []string{kube.ReasonInterruption}},
+		"notice over, alive": {func(w *world) { w.taint(awsReclaim, "x", at(-2*time.Minute)) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"notice over, not ready": {func(w *world) { w.taint(awsReclaim, "x", at(-3*time.Minute)); w.ready(v1.ConditionFalse) },
 			both("-60"), "spot-itn:NoSchedule -60 state", []string{kube.ReasonInterruption}},
-		"over, and silent": {func(w *world) { w.taint(awsReclaim, "x", at(-3*time.Minute)); w.overdue = 45 * time.Second },
+		"notice over, silent": {func(w *world) { w.taint(awsReclaim, "x", at(-3*time.Minute)); w.overdue = 45 * time.Second },
 			both("-60"), "spot-itn:NoSchedule -60 state", []string{kube.ReasonInterruption}},
-		"their clock ahead": {func(w *world) { w.taint(awsReclaim, "x", at(2*time.Minute)) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
-		"no notice known":   {func(w *world) { w.taint(maintenance, "", nil) }, both("+120"), "scheduled-maintenance:NoSchedule +120 state", []string{kube.ReasonInterruption}},
-		"of two the earlier": {func(w *world) {
+		"node's clock ahead": {func(w *world) { w.taint(awsReclaim, "x", at(2*time.Minute)) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"no notice known":    {func(w *world) { w.taint(maintenance, "", nil) }, both("+120"), "scheduled-maintenance:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"two signals, the earlier counts": {func(w *world) {
 			w.taint(awsReclaim, "x", nil)
 			w.taint("cloud.google.com/impending-node-termination", "", nil)
 		}, both("+30"), "spot-itn:NoSchedule +30 state", []string{kube.ReasonInterruption}},
-		"a condition, which says since when": {func(w *world) {
+		"a condition with its start": {func(w *world) {
 			w.event("Preempt Scheduled", -10*time.Second)
 		}, both("+20"), "VMEventScheduled:NoSchedule +20 state", []string{kube.ReasonInterruption}},
 
 		"Azure, another event": {func(w *world) { w.settings.Advice = false; w.event("Freeze Scheduled", 0) }, "", "", nil},
 		"Azure, another event, with advice": {func(w *world) { w.event("Freeze Scheduled", 0) },
 			"web-0 advice", "VMEventScheduled:NoSchedule state", []string{kube.ReasonAdvice}},
-		"on-demand: what reclaims spot is advice": {func(w *world) {
+		"on-demand: a reclaim signal is advisory": {func(w *world) {
 			w.onDemand = true
 			w.settings.Advice = false
 			w.taint(awsReclaim, "x", nil)
@@ -254,7 +257,7 @@ func TestOneNode(t *testing.T) {
 
 		"by hand, with a deadline": {func(w *world) { w.taint(own, "by-hand", nil); w.annotate(kube.DeadlineAnnotation, deadline(time.Hour)) },
 			both("+3600"), "by-hand:NoSchedule +3600 state", []string{kube.ReasonInterruption}},
-		"by hand, without": {func(w *world) { w.taint(own, "by-hand", nil) }, both("+120"), "by-hand:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"by hand, without a deadline": {func(w *world) { w.taint(own, "by-hand", nil) }, both("+120"), "by-hand:NoSchedule +120 state", []string{kube.ReasonInterruption}},
 		"by hand, a deadline long ago": {func(w *world) { w.taint(own, "", nil); w.annotate(kube.DeadlineAnnotation, deadline(-time.Hour)) },
 			both("+120"), "NoSchedule +120 state", []string{kube.ReasonInterruption, kube.ReasonInvalidDeadline}},
 		"a deadline that is left over": {func(w *world) {
@@ -274,21 +277,21 @@ func TestOneNode(t *testing.T) {
 			w.taint(awsReclaim, "x", at(-10*time.Second))
 			w.annotate(kube.DeadlineAnnotation, deadline(-time.Minute))
 		}, both("-60"), "x:NoSchedule -60 state", []string{kube.ReasonInterruption}},
-		"a recorded state of a signal that came again": {func(w *world) {
+		"a recorded state of a signal that was repeated": {func(w *world) {
 			w.annotate(interruption.StateAnnotation, `{"class":"reclaim","taint":"VMEventScheduled","deadline":"2026-02-28T12:00:30Z",`+
 				`"seen":{"condition VMEventScheduled=True (Preempt)":"2026-02-28T12:00:00Z"}}`)
 			w.annotate(kube.DeadlineAnnotation, "2026-02-28T12:00:30Z")
 			w.event("Preempt Scheduled", -5*time.Second)
 		}, both("+25"), "VMEventScheduled:NoSchedule +25 state", nil},
-		"a deadline that does not parse stays, and the default counts": {func(w *world) { w.taint(own, "x", nil); w.annotate(kube.DeadlineAnnotation, "in an hour") },
+		"an invalid deadline stays, and the default counts": {func(w *world) { w.taint(own, "x", nil); w.annotate(kube.DeadlineAnnotation, "in an hour") },
 			both("+120"), "x:NoSchedule in an hour state", []string{kube.ReasonInterruption, kube.ReasonInvalidDeadline}},
-		"an empty one too": {func(w *world) { w.taint(awsReclaim, "x", nil); w.annotate(kube.DeadlineAnnotation, "") },
+		"an empty deadline": {func(w *world) { w.taint(awsReclaim, "x", nil); w.annotate(kube.DeadlineAnnotation, "") },
 			both("+120"), "spot-itn:NoSchedule  state", []string{kube.ReasonInterruption, kube.ReasonInvalidDeadline}},
-		"a later deadline, where the signal does not know": {func(w *world) {
+		"a later deadline, and a signal without a notice": {func(w *world) {
 			w.taint(maintenance, "", nil)
 			w.annotate(kube.DeadlineAnnotation, deadline(time.Hour))
 		}, both("+3600"), "scheduled-maintenance:NoSchedule +3600 state", []string{kube.ReasonInterruption}},
-		"a later deadline, where it does": {func(w *world) {
+		"a later deadline, and a signal with a notice": {func(w *world) {
 			w.taint(awsReclaim, "x", nil)
 			w.annotate(kube.DeadlineAnnotation, deadline(time.Hour))
 		}, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
@@ -307,7 +310,7 @@ func TestOneNode(t *testing.T) {
 		}, "", "", nil},
 		"drain and advice":                  {func(w *world) { w.taint("karpenter.sh/disrupted", "", nil); w.taint(awsAdvice, "x", nil) }, "", "", nil},
 		"drain and reclaim":                 {func(w *world) { w.taint("karpenter.sh/disrupted", "", nil); w.taint(awsReclaim, "x", nil) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
-		"cordoned by somebody":              {func(w *world) { w.node.Spec.Unschedulable = true }, "", "", nil},
+		"cordoned":                          {func(w *world) { w.node.Spec.Unschedulable = true }, "", "", nil},
 		"silent for 39 s":                   {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(39 * time.Second) }, "", "", nil},
 		"silent for 50 s":                   {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(50 * time.Second) }, both("-10"), "not-ready:NoSchedule +40 state", []string{kube.ReasonInterruption}},
 		"silent, and empty":                 {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(50 * time.Second); w.pods = nil }, "", "", nil},
@@ -339,7 +342,7 @@ func TestOneNode(t *testing.T) {
 		}, "bare interruption -10, ends-first interruption -10, five-minutes interruption -10, stays interruption -10, stays-if-not-ready interruption -10, stays-longer interruption -10",
 			"spot-itn:NoSchedule +40 state", []string{kube.ReasonInterruption}},
 		"all nodes are silent": {func(w *world) { w.ready(v1.ConditionUnknown); w.other = w.node; w.now = start.Add(50 * time.Second) }, "", "", nil},
-		"reclaimed, and silent": {func(w *world) {
+		"reclaimed and silent": {func(w *world) {
 			w.taint(awsReclaim, "", nil)
 			w.ready(v1.ConditionUnknown)
 			w.now = start.Add(50 * time.Second)
@@ -403,8 +406,8 @@ func TestOneNode(t *testing.T) {
 			if diff := cmp.Diff(test.want, w.round(0)); diff != "" {
 				t.Errorf("moves (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(test.wantBears, w.bears()); diff != "" {
-				t.Errorf("the node bears (-want +got):\n%s", diff)
+			if diff := cmp.Diff(test.wantBears, w.marks()); diff != "" {
+				t.Errorf("marks on the node (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(test.wantEvents, w.events); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
@@ -413,19 +416,20 @@ func TestOneNode(t *testing.T) {
 	}
 }
 
-// What follows: what is ours is taken off, and nothing else; deadlines only tighten; a new controller goes on where the last one was.
+// TestRounds plans repeatedly. The controller removes only its own marks, deadlines only become
+// earlier, and a new controller process continues where the last one stopped.
 func TestRounds(t *testing.T) {
 	type step struct {
 		after time.Duration
 		do    func(*world)
-		// bears and moves are what is there after it; wrote is how many marks there were in all.
-		bears string
+		// marks and moves are the state after the step. wrote is the total number of marks written.
+		marks string
 		moves int
 		wrote int
 	}
 	keep := func(*world) {}
 	cases := map[string][]step{
-		"a reclaim that is taken back": {
+		"a withdrawn reclaim": {
 			{0, func(w *world) { w.taint(awsReclaim, "x", nil) }, "spot-itn:NoSchedule +120 state", 2, 1},
 			{30 * time.Second, keep, "spot-itn:NoSchedule +120 state", 2, 1},
 			{time.Hour, keep, "spot-itn:NoSchedule +120 state", 2, 1},
@@ -443,7 +447,7 @@ func TestRounds(t *testing.T) {
 			}, "scheduled-maintenance:NoSchedule +7200 state", 2, 1},
 			{time.Hour, func(w *world) { w.taint(awsReclaim, "", nil) }, "spot-itn:NoSchedule +3720 state", 2, 2},
 		},
-		"a clock ahead: the deadline of the first look lasts": {
+		"a clock ahead: the deadline of the first round lasts": {
 			{0, func(w *world) { w.taint(awsReclaim, "x", at(10*time.Minute)) }, "spot-itn:NoSchedule +120 state", 2, 1},
 			{5 * time.Minute, keep, "spot-itn:NoSchedule +120 state", 2, 1},
 			{10 * time.Minute, keep, "spot-itn:NoSchedule +120 state", 2, 1},
@@ -452,71 +456,71 @@ func TestRounds(t *testing.T) {
 			{0, func(w *world) { w.taint(awsReclaim, "x", at(-time.Hour)) }, "spot-itn:NoSchedule +120 state", 2, 1},
 			{time.Hour, keep, "spot-itn:NoSchedule +120 state", 2, 1},
 		},
-		"a signal that comes again has its whole notice": {
+		"a repeated signal has its whole notice": {
 			{0, func(w *world) { w.taint(awsReclaim, "x", at(0)) }, "spot-itn:NoSchedule +120 state", 2, 1},
 			{time.Hour, func(w *world) { w.untaint(awsReclaim); w.taint(awsReclaim, "x", at(time.Hour-time.Minute)) }, "spot-itn:NoSchedule +3660 state", 2, 2},
 			{time.Minute, keep, "spot-itn:NoSchedule +3660 state", 2, 2},
 			{0, func(w *world) { w.untaint(awsReclaim) }, "", 0, 3},
 		},
-		"a person gives it more time, where nobody knows better": {
+		"a user extends the deadline of a signal without a notice": {
 			{0, func(w *world) { w.taint(maintenance, "", nil) }, "scheduled-maintenance:NoSchedule +120 state", 2, 1},
 			{0, func(w *world) { w.annotate(kube.DeadlineAnnotation, deadline(time.Hour)) }, "scheduled-maintenance:NoSchedule +3600 state", 2, 2},
 			{0, func(w *world) { w.untaint(maintenance) }, "+3600", 0, 3},
 		},
-		"an annotation that does not parse: the time of the first look lasts": {
+		"an invalid annotation: the time of the first round lasts": {
 			{0, func(w *world) { w.taint(maintenance, "", nil); w.annotate(kube.DeadlineAnnotation, "soon") }, "scheduled-maintenance:NoSchedule soon state", 2, 1},
 			{time.Minute, keep, "scheduled-maintenance:NoSchedule soon state", 2, 1},
 			{0, func(w *world) { w.untaint(maintenance) }, "soon", 0, 2},
 		},
-		"set by hand: only what the controller added goes": {
+		"set by hand: only the controller's marks are removed": {
 			{0, func(w *world) { w.taint(own, "by-hand", nil) }, "by-hand:NoSchedule +120 state", 2, 1},
 			{0, func(w *world) { w.taint(awsReclaim, "x", nil) }, "by-hand:NoSchedule +120 state", 2, 2},
 			{0, func(w *world) { w.untaint(awsReclaim) }, "by-hand:NoSchedule +120 state", 2, 3},
 			{0, func(w *world) { w.untaint(own) }, "", 0, 4},
 		},
-		"a hand changes our taint: it is the hand's from then on": {
+		"a user changes the controller's taint and owns it from then on": {
 			{0, func(w *world) { w.taint(awsReclaim, "x", nil) }, "spot-itn:NoSchedule +120 state", 2, 1},
 			{0, func(w *world) { w.untaint(own); w.taint(own, "by-hand", nil) }, "by-hand:NoSchedule +120 state", 2, 2},
 			{0, func(w *world) { w.untaint(awsReclaim) }, "by-hand:NoSchedule +120 state", 2, 3},
 		},
-		"a hand takes our taint off: while the signal stands it comes back": {
+		"a user removes the controller's taint: it returns while the signal lasts": {
 			{0, func(w *world) { w.taint(awsReclaim, "x", nil) }, "spot-itn:NoSchedule +120 state", 2, 1},
 			{0, func(w *world) { w.untaint(own) }, "spot-itn:NoSchedule +120 state", 2, 2},
 			{0, func(w *world) { w.untaint(own); w.untaint(awsReclaim) }, "", 0, 3},
 		},
-		"a state that does not parse: what is there is not ours": {
+		"an invalid state: the marks belong to others": {
 			{0, func(w *world) { w.taint(awsReclaim, "x", nil) }, "spot-itn:NoSchedule +120 state", 2, 1},
 			{0, func(w *world) { w.untaint(awsReclaim); w.annotate(interruption.StateAnnotation, "{") }, "spot-itn:NoSchedule +120 state", 2, 2},
 		},
-		"silent, and back": {
+		"silent, and ready again": {
 			{0, func(w *world) { w.ready(v1.ConditionUnknown) }, "", 0, 0},
 			{time.Minute, keep, "not-ready:NoSchedule +40 state", 2, 1},
 			{time.Minute, func(w *world) { w.pods = nil }, "not-ready:NoSchedule +40 state", 0, 1},
 			{time.Minute, func(w *world) { w.ready(v1.ConditionTrue) }, "", 0, 2},
 		},
-		"advice that never comes true": {
+		"an advisory signal without a reclaim": {
 			{0, func(w *world) { w.node.Spec.Unschedulable = true; w.taint(awsAdvice, "x", nil) }, "rebalance-recommendation:NoSchedule state", 1, 1},
 			{30*time.Minute - 1, keep, "rebalance-recommendation:NoSchedule state", 1, 1},
 			{1, keep, "state", 0, 2},
 			{time.Hour - 1, keep, "state", 0, 2},
 			{1, keep, "rebalance-recommendation:NoSchedule state", 1, 3},
 		},
-		"advice that is taken back": {
+		"a withdrawn advisory signal": {
 			{0, func(w *world) { w.taint(awsAdvice, "x", nil) }, "rebalance-recommendation:NoSchedule state", 1, 1},
 			{time.Minute, func(w *world) { w.untaint(awsAdvice) }, "", 0, 2},
 		},
-		"advice taken back in the pause: forgotten after it": {
+		"an advisory signal withdrawn in the pause": {
 			{0, func(w *world) { w.taint(awsAdvice, "x", nil) }, "rebalance-recommendation:NoSchedule state", 1, 1},
 			{30 * time.Minute, func(w *world) { w.untaint(awsAdvice) }, "state", 0, 2},
 			{time.Minute, func(w *world) { w.taint(awsAdvice, "x", nil) }, "state", 0, 2},
 			{0, func(w *world) { w.untaint(awsAdvice) }, "state", 0, 2},
 			{time.Hour, keep, "", 0, 3},
 		},
-		"advice that comes true": {
+		"an advisory signal followed by a reclaim": {
 			{0, func(w *world) { w.taint(awsAdvice, "x", nil) }, "rebalance-recommendation:NoSchedule state", 1, 1},
 			{time.Minute, func(w *world) { w.taint(awsReclaim, "x", nil) }, "spot-itn:NoSchedule +180 state", 2, 2},
 		},
-		"turned off: what an earlier controller marked is taken back": {
+		"disabled: the marks of an earlier controller are removed": {
 			{0, func(w *world) { w.taint(awsReclaim, "x", nil) }, "spot-itn:NoSchedule +120 state", 2, 1},
 			{0, func(w *world) { w.settings = interruption.Settings{Signals: settings.Signals} }, "", 0, 2},
 		},
@@ -535,8 +539,8 @@ func TestRounds(t *testing.T) {
 				if moves != "" {
 					n = strings.Count(moves, ",") + 1
 				}
-				if diff := cmp.Diff(s.bears, w.bears()); diff != "" {
-					t.Errorf("step %d: the node bears (-want +got):\n%s", i, diff)
+				if diff := cmp.Diff(s.marks, w.marks()); diff != "" {
+					t.Errorf("step %d: marks on the node (-want +got):\n%s", i, diff)
 				}
 				if n != s.moves || w.wrote != s.wrote {
 					t.Errorf("step %d: moves %q, %d written, want %d and %d", i, moves, w.wrote, s.moves, s.wrote)
@@ -552,7 +556,7 @@ func TestRounds(t *testing.T) {
 	}
 }
 
-// A person is told of what changes, once.
+// Each change is reported in one event.
 func TestEvents(t *testing.T) {
 	w := newWorld(t)
 	w.taint(awsAdvice, "x", nil)
@@ -582,7 +586,7 @@ func foreign(n *v1.Node) (taints []v1.Taint) {
 	return taints
 }
 
-// Deadlines come before none, early ones before late ones, then the names decide.
+// Moves with a deadline are first, the earliest first; then names decide.
 func TestOrder(t *testing.T) {
 	w := newWorld(t)
 	names := map[string]func(*v1.Node){
@@ -612,7 +616,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// What was planned for an older version of the Node is refused by the API server, and says so.
+// The API server refuses a mark that was planned for an older version of the Node, and Apply
+// returns the conflict.
 func TestConflict(t *testing.T) {
 	w := newWorld(t)
 	w.node.ResourceVersion = "7"

@@ -14,7 +14,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// write does what the API server makes of a mark.
+// write applies a mark as the API server does.
 func write(node *v1.Node, m interruption.Mark) *v1.Node {
 	node = node.DeepCopy()
 	if m.Taints != nil {
@@ -30,7 +30,8 @@ func write(node *v1.Node, m interruption.Mark) *v1.Node {
 	return node
 }
 
-// olderThanAllSignals reports whether a deadline lies before the start of every signal that the state on the node tells of.
+// olderThanAllSignals reports whether a deadline is before the start of every signal in the node's
+// state.
 func olderThanAllSignals(node *v1.Node, deadline time.Time) bool {
 	var state struct{ Seen map[string]time.Time }
 	if json.Unmarshal([]byte(node.Annotations[interruption.StateAnnotation]), &state) != nil {
@@ -44,8 +45,10 @@ func olderThanAllSignals(node *v1.Node, deadline time.Time) bool {
 	return len(state.Seen) > 0
 }
 
-// Whatever happens to a node: what is written is written once, nothing of others is touched, a deadline never moves to a later time while
-// it stands, unless it is older than every signal, no two taints are of one key and effect, and when everything is taken back nothing of the controller's is left.
+// TestAnyHistoryOfANode checks random histories of a node. Each change is written once, and the
+// fields of other clients stay unchanged. A deadline never moves to a later time, unless it is
+// older than every signal. No two taints have the same key and effect. After all signals are
+// withdrawn, no mark of the controller remains.
 func TestAnyHistoryOfANode(t *testing.T) {
 	keys := []string{awsReclaim, awsAdvice, maintenance, "cloud.google.com/impending-node-termination", "karpenter.sh/disrupted", "example.com/dedicated"}
 	rapid.Check(t, func(rt *rapid.T) {
@@ -59,7 +62,7 @@ func TestAnyHistoryOfANode(t *testing.T) {
 				w.node = write(w.node, m)
 			}
 			if again, _ := interruption.Plan(w.snapshot(), w.settings); len(again) > 0 {
-				rt.Fatalf("marked, and to be marked again: %+v", again)
+				rt.Fatalf("a second plan contains another mark: %+v", again)
 			}
 			if diff := cmp.Diff(foreign(before), foreign(w.node)); diff != "" {
 				rt.Fatalf("taints of others (-before +after):\n%s", diff)
@@ -78,7 +81,7 @@ func TestAnyHistoryOfANode(t *testing.T) {
 			if at, err := time.Parse(time.RFC3339, text); stood && err == nil && !olderThanAllSignals(w.node, at) {
 				for _, m := range moves {
 					if m.Deadline.After(at) {
-						rt.Fatalf("deadline %s after the one that stood, %s", m.Deadline, text)
+						rt.Fatalf("deadline %s after the previous one, %s", m.Deadline, text)
 					}
 				}
 			}
@@ -120,15 +123,15 @@ func TestAnyHistoryOfANode(t *testing.T) {
 		w.now = w.now.Add(3 * time.Hour) // the longest pause
 		step()
 		if text, ok := w.node.Annotations[interruption.StateAnnotation]; ok {
-			rt.Fatalf("state %s is left", text)
+			rt.Fatalf("state %s remains", text)
 		}
 		if len(w.node.Spec.Taints) > 0 {
-			rt.Fatalf("taints are left: %v", w.node.Spec.Taints)
+			rt.Fatalf("taints remain: %v", w.node.Spec.Taints)
 		}
 	})
 }
 
-// What stands on nodes is read by later versions: it is JSON with these names.
+// Later versions read the state on nodes, so the names of its JSON fields must not change.
 func TestStateOnTheNode(t *testing.T) {
 	w := newWorld(t)
 	w.taint(awsReclaim, "x", at(-20*time.Second))

@@ -12,7 +12,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/interruption"
 )
 
-// A panic about one node keeps no other from being emptied.
+// A panic about one node does not stop the planning for others.
 func TestPlanAroundAPanic(t *testing.T) {
 	w := newWorld(t)
 	w.taint(awsReclaim, "", nil)

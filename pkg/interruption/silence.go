@@ -11,22 +11,22 @@ import (
 
 func isSilence(a kube.Announcement) bool { return a.Name == kube.Silence }
 
-// staysOnSilentNode reports whether a pod is not moved off a node of which nothing is known but
-// that its kubelet is silent. The node may be back soon. A pod without a controller would be lost
-// for good, and one that tolerates such a node for longer than a pod does by default was written to
-// stay.
+// staysOnSilentNode reports whether a pod stays on a node whose only signal is its silent kubelet.
+// The node may return soon. A pod without a controller would be lost. A pod that tolerates such a
+// node for longer than the default is meant to stay.
 func staysOnSilentNode(pod *cluster.Pod) bool {
 	return metav1.GetControllerOfNoCopy(pod) == nil ||
-		endures(pod.Pod, v1.TaintNodeUnreachable) || endures(pod.Pod, v1.TaintNodeNotReady)
+		toleratesLonger(pod.Pod, v1.TaintNodeUnreachable) || toleratesLonger(pod.Pod, v1.TaintNodeNotReady)
 }
 
-// admittedTolerance is how long the admission plugin DefaultTolerationSeconds has every pod
-// tolerate a node that is not ready or unreachable.
+// admittedTolerance is how long every pod tolerates a node that is not ready or unreachable, by
+// default. The admission plugin DefaultTolerationSeconds adds these tolerations.
 const admittedTolerance = 300 // seconds
 
-// endures reports whether a pod tolerates a taint with the effect NoExecute for ever, or for longer
-// than admission adds to every pod. Of several tolerations the shortest counts, as in Kubernetes.
-func endures(pod *v1.Pod, key string) bool {
+// toleratesLonger reports whether a pod tolerates a taint with the effect NoExecute for ever, or
+// for longer than the toleration that admission adds to every pod. If several tolerations match,
+// the shortest counts, as in Kubernetes.
+func toleratesLonger(pod *v1.Pod, key string) bool {
 	taint := &v1.Taint{Key: key, Effect: v1.TaintEffectNoExecute}
 	tolerates := false
 	for i := range pod.Spec.Tolerations {

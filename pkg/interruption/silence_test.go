@@ -14,7 +14,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// A control plane that hears little does not have the pods of all nodes deleted that it does not hear.
+// If many nodes are silent, the controller does not delete all their pods.
 func TestSilenceOfManyNodesIsNotBelieved(t *testing.T) {
 	for _, test := range []struct{ nodes, silent, want int }{
 		{10, 1, 1}, {10, 2, 2}, {10, 5, 2}, {10, 6, 0}, {10, 10, 0}, {2, 2, 0}, {100, 9, 9}, {100, 54, 10}, {100, 55, 0},
@@ -31,7 +31,7 @@ func TestSilenceOfManyNodesIsNotBelieved(t *testing.T) {
 			p.Node, n.Pods = n, []*cluster.Pod{p}
 			s.Nodes, s.Pods = append(s.Nodes, n), append(s.Pods, p)
 		}
-		// One that has not reported yet says nothing about the others.
+		// A node that has never reported does not affect the others.
 		s.Nodes = append(s.Nodes, &cluster.Node{Node: &v1.Node{}})
 		if _, moves := interruption.Plan(s, settings); len(moves) != test.want {
 			t.Errorf("%d of %d nodes are silent: %d moves, want %d", test.silent, test.nodes, len(moves), test.want)
@@ -39,7 +39,8 @@ func TestSilenceOfManyNodesIsNotBelieved(t *testing.T) {
 	}
 }
 
-// The same holds for Leases, also of nodes that are not silent for long enough yet to count as gone: they fall silent together.
+// The same applies to Leases, also of nodes whose Leases are not overdue for long enough: they
+// become silent together.
 func TestManyLeasesThatAreOverdue(t *testing.T) {
 	for _, test := range []struct{ nodes, gone, late, want int }{
 		{10, 1, 0, 1}, {10, 2, 3, 2}, {10, 2, 4, 0}, {100, 12, 0, 10}, {100, 12, 43, 0},
@@ -64,7 +65,8 @@ func TestManyLeasesThatAreOverdue(t *testing.T) {
 	}
 }
 
-// A node that counts as gone goes on to, whoever else falls silent; and one that has another signal does not go earlier for its silence.
+// A node that counts as gone continues to do so if other nodes become silent. The silence of a node
+// with another signal does not make its deadline earlier.
 func TestSilenceThatIsBelievedStays(t *testing.T) {
 	w := newWorld(t)
 	s := &cluster.Snapshot{Now: start.Add(time.Hour)}
@@ -83,7 +85,7 @@ func TestSilenceThatIsBelievedStays(t *testing.T) {
 		s.Nodes = append(s.Nodes, &cluster.Node{Node: node(fmt.Sprint("ready-", i), v1.ConditionTrue)})
 	}
 	_, moves := interruption.Plan(s, settings)
-	got := map[string]bool{} // by pod: whether there is time left
+	got := map[string]bool{} // by pod: whether time is left
 	for _, m := range moves {
 		got[m.Pod.Name] = m.Deadline.After(s.Now)
 	}
@@ -92,12 +94,12 @@ func TestSilenceThatIsBelievedStays(t *testing.T) {
 	}
 }
 
-// A node whose Lease is overdue counts as lost at the very moment at which its Facts say so, for
-// which a round is begun, and not in the next whole second.
+// A node with an overdue Lease counts as gone exactly when its Facts change, and not only in the
+// next whole second: a round starts at that moment.
 func TestSilenceWithinASecond(t *testing.T) {
 	w := newWorld(t)
 	w.now, w.overdue = start.Add(700*time.Millisecond), kube.NotReadyReclaimAfter
 	if got := w.round(0); got == "" {
-		t.Error("no moves, want those of both pods")
+		t.Error("no moves, want moves of both pods")
 	}
 }

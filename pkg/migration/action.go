@@ -1,10 +1,13 @@
-// Package migration moves pods: every pod that this project removes goes through it, so that limits, budgets and records exist once.
+// Package migration moves pods. Every eviction and deletion by this project uses it, so that
+// limits, budgets and records exist once.
 //
-//	Move        why a pod has to leave its node, and by when           (packages interruption and rebalance say so)
-//	Plan        the next step of every move, and of every release      -> Actions: data
+//	Move        why a pod must leave its node, and by when
+//	            (packages interruption, rebalance and responder)
+//	Plan        returns the next step of every move and of every released pod, as Actions (data)
 //	Executor    performs actions, each once
 //
-// All state stands on the objects: a controller that is started finds what an earlier one had begun, and finishes or undoes it.
+// All state is stored on the API objects. A new controller process finds the moves that an earlier
+// one started, and completes or undoes them.
 package migration
 
 import (
@@ -16,35 +19,41 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// Reason is why a pod is moved: the label of the migrations metric.
+// Reason is why a pod is moved. It is a label of the migrations metric.
 type Reason string
 
-// Every Reason there is.
+// All values of Reason.
 const (
-	// Interruption: its node goes.
+	// Interruption: the pod's node is about to be reclaimed.
 	Interruption Reason = "interruption"
-	// Advice: its node may go, and the configuration says to leave it.
+	// Advice: the pod's node may be reclaimed, and the configuration asks to evict pods then.
 	Advice Reason = "advice"
-	// Heal: it stands on spot, over its revision's budget or where its workload's floor is not met, and on-demand has room.
+	// Heal: the pod runs on spot, on-demand has room for it, and either its revision exceeds the
+	// spot budget or its workload's floor is not met.
 	Heal Reason = "heal"
-	// Assign: it stands on on-demand as one of the floor, and does not say so on its own node affinity, where autoscalers would see it.
+	// Assign: the pod counts for the floor and runs on on-demand, but its own node affinity does
+	// not require on-demand. Autoscalers see only the affinity.
 	Assign Reason = "assign"
-	// MakeRoom: it may run on spot, and stands where a pod that must not waits for room.
+	// MakeRoom: the pod may run on spot, and uses room on a node where a pod waits that must not
+	// run on spot.
 	MakeRoom Reason = "make-room"
-	// ReturnToSpot: it may run on spot, which has room, and stands on on-demand beyond its workload's floor.
+	// ReturnToSpot: the pod runs on on-demand beyond its workload's floor, may run on spot, and
+	// spot has room.
 	ReturnToSpot Reason = "return-to-spot"
-	// Drain: somebody else drains its node, and would have to wait for its eviction, or would leave its workload without a ready replica.
+	// Drain: a user or a tool drains the pod's node. The eviction would be refused, or would leave
+	// the workload without a ready replica.
 	Drain Reason = "drain"
-	// Requested: somebody asked for its eviction by an EvictionRequest (package responder).
+	// Requested: an EvictionRequest asks for the pod's eviction (package responder).
 	Requested Reason = "eviction-request"
-	// Unknown: it was released, and its annotation names none of the others.
+	// Unknown: the pod was released, and its annotation contains none of the other reasons.
 	Unknown Reason = "unknown"
 )
 
-// reasons are those that a release may name.
+// reasons are the values that the annotation of a released pod may contain.
 var reasons = []Reason{Interruption, Advice, Heal, Assign, MakeRoom, ReturnToSpot, Drain, Requested}
 
-// wants returns the capacity type that the replacement has to find for the move to be worth it; false if either will do.
+// wants returns the capacity type that the replacement must find for the move to be useful. ok is
+// false if any capacity type will do.
 func (r Reason) wants() (decision.CapacityType, bool) {
 	switch r {
 	case Heal, Assign:
@@ -55,52 +64,58 @@ func (r Reason) wants() (decision.CapacityType, bool) {
 	return 0, false
 }
 
-// Move is a pod that has to leave its node.
+// Move is a pod that must leave its node.
 type Move struct {
 	Pod    *cluster.Pod
 	Reason Reason
-	// Deadline is when its node goes; zero if it does not. Only a move with a deadline ends in a deletion.
+	// Deadline is when the node is expected to vanish; zero if no reclaim is announced. Only a move
+	// with a deadline can end in a deletion.
 	Deadline time.Time
-	// Noticed is since when its node is known to go; zero if that is not known.
+	// Noticed is when the node's interruption was first noticed; zero if unknown.
 	Noticed time.Time
-	// OnlySurge: the pod is not to be evicted before its replacement is ready. A move with a deadline does not ask for it.
+	// OnlySurge forbids an eviction before the replacement is ready. Moves with a deadline do not
+	// set it.
 	OnlySurge bool
-	// Requires is the capacity type that the replacement will require by its own node affinity, in the autoscaler mode. An autoscaler buys it, so
-	// that a surge needs no room that exists. decision.Unassigned: the replacement requires nothing, or that is not known.
+	// Requires is the capacity type that the replacement will require by its own node affinity in
+	// the autoscaler mode. An autoscaler adds a node for it, so the surge needs no existing room.
+	// decision.Unassigned means that the replacement requires nothing, or that this is unknown.
 	Requires decision.Assignment
 }
 
-// Way is how a pod is moved: the label of the migrations metric.
+// Way is how a pod is moved. It is a label of the migrations metric.
 type Way string
 
-// Every Way there is, the gentlest first.
+// All values of Way, the gentlest first.
 const (
-	// Surge: released from its ReplicaSet, which makes a replacement; evicted when that is ready.
+	// Surge releases the pod from its ReplicaSet, which creates a replacement. The pod is evicted
+	// when the replacement is ready.
 	Surge Way = "surge"
-	// Evict: evicted, its replacement comes after it.
+	// Evict evicts the pod. Its replacement starts afterwards.
 	Evict Way = "evict"
-	// Delete: deleted, because there is no time left for a budget.
+	// Delete deletes the pod, because no time is left for a PodDisruptionBudget.
 	Delete Way = "delete"
 )
 
 // Kind is what an Action does.
 type Kind string
 
-// Every Kind there is.
+// All values of Kind.
 const (
-	// Release takes the pod out of its ReplicaSet.
+	// Release removes the pod from its ReplicaSet.
 	Release Kind = "release"
-	// Restore gives a released pod back to its ReplicaSet, which has yet to adopt it if no Deployment controls it.
+	// Restore gives a released pod back to its ReplicaSet. If no Deployment controls the pod, the
+	// ReplicaSet must still adopt it.
 	Restore Kind = "restore"
-	// Forget removes the annotation of a release from a pod that its ReplicaSet has adopted again.
+	// Forget removes the release annotation from a pod that its ReplicaSet has adopted again.
 	Forget Kind = "forget"
-	// EvictPod asks for the pod's eviction.
+	// EvictPod evicts the pod through the eviction API.
 	EvictPod Kind = "evict"
-	// DeletePod deletes it.
+	// DeletePod deletes the pod.
 	DeletePod Kind = "delete"
-	// Unreleasable is no action: in Progress it says that the API server refuses to have the pod released.
+	// Unreleasable is not an action. In Progress it means that the API server refused to release
+	// the pod.
 	Unreleasable Kind = "unreleasable"
-	// Stay asks for nothing: the pod stays for now, and somebody may want to know why.
+	// Stay sends no request. The pod stays for now, and Why explains this to users.
 	Stay Kind = "stay"
 )
 
@@ -109,26 +124,30 @@ type Action struct {
 	Kind   Kind
 	Pod    *cluster.Pod
 	Reason Reason
-	// Way is of the move that the action belongs to.
+	// Way is the way of the move that the action belongs to.
 	Way Way
-	// Deadline is the move's.
+	// Deadline is the deadline of the move.
 	Deadline time.Time
-	// Last is when the pod is deleted if it has not left by then; zero without a Deadline.
+	// Last is when the controller deletes the pod if it is still on its node; zero without a
+	// Deadline.
 	Last time.Time
-	// Grace is the grace period of a deletion, at least 1 s; nil: the pod's own.
+	// Grace is the grace period of a deletion, at least 1 s. nil means the pod's own grace period.
 	Grace *time.Duration
-	// Orphan: the pod leaves because by the caches the ReplicaSet that it was released from is gone, or wants no pods. That is no proof: the
-	// API server is asked before it is deleted.
+	// Orphan: according to the caches, the ReplicaSet that the pod was released from is gone or
+	// wants no pods. The caches may be stale, so the executor asks the API server before it deletes
+	// the pod.
 	Orphan bool
-	// Budget is the UID of the PodDisruptionBudget that an eviction is charged to; empty if none selects the pod, or several.
+	// Budget is the UID of the PodDisruptionBudget that an eviction is charged to. It is empty if
+	// no PodDisruptionBudget selects the pod, or if several do.
 	Budget types.UID
-	// Unlikely: by what the caches say of its PodDisruptionBudget, the eviction would be refused. They may be late, so it is asked for all the
-	// same, but not at once.
+	// Unlikely: according to the caches, the PodDisruptionBudget allows no eviction. The caches may
+	// be stale, so the executor requests the eviction anyway, but later.
 	Unlikely bool
-	// Unplaced: nothing has room for the replacement, as far as there was time to look. It may wait for a new node.
+	// Unplaced: no room was found for the replacement in the time available. The replacement may
+	// wait for a new node.
 	Unplaced bool
-	// ToSpot: the replacement of a released pod is to require spot.
+	// ToSpot: the replacement of the released pod must require spot.
 	ToSpot bool
-	// Why says for people what decided.
+	// Why explains the decision to users.
 	Why string
 }

@@ -9,40 +9,44 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// budgets estimates which evictions PodDisruptionBudgets will allow. The API server decides; an estimate saves it questions that it would say
-// no to, each of which costs it as much as an eviction.
+// budgets estimates which evictions the PodDisruptionBudgets will allow. The API server decides.
+// The estimate avoids requests that it would refuse: a refusal costs it as much as an eviction.
 type budgets struct {
 	snapshot *cluster.Snapshot
-	// byNamespace are the budgets with their selectors, read when first asked for.
+	// byNamespace caches the PodDisruptionBudgets of a namespace with their parsed selectors.
 	byNamespace map[string][]*budget
-	// of are the budgets that select the pods of a ReplicaSet, by its key: they have the same labels, but for what a release changes.
-	of map[kube.OwnerKey][]*budget
+	// byOwner caches the PodDisruptionBudgets that select the pods of a ReplicaSet, by its key.
+	// These pods have the same labels, except the label that a release changes.
+	byOwner map[kube.OwnerKey][]*budget
 }
 
-// budget is a PodDisruptionBudget, and what it still allows.
+// budget is a PodDisruptionBudget with the number of evictions that it still allows.
 type budget struct {
 	uid      types.UID
 	name     string
 	selector labels.Selector
-	left     int32
+	allowed  int32
 }
 
-// newBudgets returns what the budgets allow beyond the evictions that progress says are under way.
+// newBudgets returns what the PodDisruptionBudgets allow after the evictions that are in flight
+// according to progress.
 func newBudgets(s *cluster.Snapshot, progress Progress) *budgets {
-	b := &budgets{snapshot: s, byNamespace: map[string][]*budget{}, of: map[kube.OwnerKey][]*budget{}}
+	b := &budgets{snapshot: s, byNamespace: map[string][]*budget{}, byOwner: map[kube.OwnerKey][]*budget{}}
 	if len(progress) > 0 {
 		for _, pod := range s.Pods {
 			if progress[pod.UID] == EvictPod {
-				b.take(pod)
+				b.charge(pod)
 			}
 		}
 	}
 	return b
 }
 
-// take takes the eviction of a pod from its budget, and reports which that is and whether it had one left. Where no budget selects the pod,
-// or several do and the answer is not estimated, it is empty. What is not ready is not charged.
-func (b *budgets) take(pod *cluster.Pod) (from types.UID, allowed bool) {
+// charge charges the eviction of a pod to its PodDisruptionBudget. It returns the UID of the
+// PodDisruptionBudget and whether that allowed the eviction. If no PodDisruptionBudget selects the
+// pod, or several do, the UID is empty and nothing is estimated. A pod that is not ready is not
+// charged.
+func (b *budgets) charge(pod *cluster.Pod) (from types.UID, allowed bool) {
 	selecting := b.selecting(pod)
 	if len(selecting) != 1 {
 		return "", true
@@ -51,39 +55,40 @@ func (b *budgets) take(pod *cluster.Pod) (from types.UID, allowed bool) {
 	if _, healthy := ready(pod); !healthy {
 		return only.uid, true
 	}
-	only.left--
-	return only.uid, only.left >= 0
+	only.allowed--
+	return only.uid, only.allowed >= 0
 }
 
-// selecting returns the budgets that select a pod.
+// selecting returns the PodDisruptionBudgets that select a pod.
 func (b *budgets) selecting(pod *cluster.Pod) (found []*budget) {
 	revision := pod.Revision
 	if pod.ReleasedFrom != nil {
 		revision = pod.ReleasedFrom
 	}
-	alike := revision != nil && revision.ReplicaSet != nil // a StatefulSet's pods have labels of their own
+	alike := revision != nil && revision.ReplicaSet != nil // pods of a StatefulSet differ in labels
 	if alike {
-		if known, ok := b.of[revision.Key]; ok {
+		if known, ok := b.byOwner[revision.Key]; ok {
 			return known
 		}
 	}
-	for _, one := range b.in(pod.Namespace) {
+	for _, one := range b.inNamespace(pod.Namespace) {
 		if one.selector.Matches(labels.Set(pod.Labels)) {
 			found = append(found, one)
 		}
 	}
 	if alike {
-		b.of[revision.Key] = found
+		b.byOwner[revision.Key] = found
 	}
 	return found
 }
 
-// in returns the budgets of a namespace.
-func (b *budgets) in(namespace string) []*budget {
+// inNamespace returns the PodDisruptionBudgets of a namespace.
+func (b *budgets) inNamespace(namespace string) []*budget {
 	all, known := b.byNamespace[namespace]
 	if !known {
 		for _, pdb := range b.snapshot.Budgets[namespace] {
-			if selector, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector); err == nil { // else it selects nothing
+			// an invalid selector selects nothing
+			if selector, err := metav1.LabelSelectorAsSelector(pdb.Spec.Selector); err == nil {
 				all = append(all, &budget{pdb.UID, pdb.Name, selector, pdb.Status.DisruptionsAllowed})
 			}
 		}

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// newLeaving returns a world whose only pod, web, is on a node that it is to leave.
-func newLeaving() (*world, *bench) {
+// newInterrupted returns a world whose only pod, web, runs on an interrupted node.
+func newInterrupted() (*world, *bench) {
 	w := newWorld()
 	w.deployment("web", 1)
 	w.pod("web", w.replicaSets["web-1"], "going")
@@ -22,7 +22,8 @@ func newLeaving() (*world, *bench) {
 	return w, newBench(w, false)
 }
 
-// A pod that may not be released is evicted, without waiting; one that cannot now is not.
+// A pod whose release is denied is evicted at once. A temporary failure does not lead to an
+// eviction.
 func TestReleaseIsDenied(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	byWebhook := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusBadRequest}}
@@ -34,10 +35,10 @@ func TestReleaseIsDenied(t *testing.T) {
 		"422":              {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web", nil), []string{"evict web"}},
 		"400 of a webhook": {byWebhook, []string{"evict web"}},
 		"409":              {apierrors.NewConflict(pods, "web", errors.New("version")), nil},
-		"500":              {apierrors.NewInternalError(errors.New("webhook is away")), nil},
+		"500":              {apierrors.NewInternalError(errors.New("webhook is unavailable")), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, b := newLeaving()
+			w, b := newInterrupted()
 			w.fail = func(verb, _, _ string) (error, bool) {
 				if verb == "patch" {
 					return test.err, true
@@ -53,25 +54,26 @@ func TestReleaseIsDenied(t *testing.T) {
 	}
 }
 
-// An API server that starts forbids what it will grant: only where that goes on, or there is no time to see, is the pod evicted instead.
+// A starting API server forbids requests that it will allow later. The pod is evicted only if this
+// continues, or if no time is left to wait.
 func TestReleaseIsForbidden(t *testing.T) {
 	no := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "web", errors.New("no"))
 	away := errors.New("connection refused")
 	for name, test := range map[string]struct {
 		notice time.Duration // 0: none. The pod's grace period is 30 s.
-		// answer says what comes of a release.
+		// answer returns the result of a release.
 		answer func(at time.Duration) error
-		want   []string // what is done, and when
+		want   []string // the requests, each with its time
 	}{
-		"always":                  {10 * time.Minute, func(time.Duration) error { return no }, []string{"10s: evict web"}},
-		"always, and no deadline": {0, func(time.Duration) error { return no }, []string{"10s: evict web"}},
+		"always":                     {10 * time.Minute, func(time.Duration) error { return no }, []string{"10s: evict web"}},
+		"always, without a deadline": {0, func(time.Duration) error { return no }, []string{"10s: evict web"}},
 		"for less than 10 s": {10 * time.Minute, func(at time.Duration) error {
 			if at < 9*time.Second {
 				return no
 			}
 			return nil
 		}, []string{"10s: patch web"}},
-		"again, and away between": {10 * time.Minute, func(at time.Duration) error {
+		"again, unavailable between": {10 * time.Minute, func(at time.Duration) error {
 			switch {
 			case at < 9*time.Second:
 				return no
@@ -82,11 +84,11 @@ func TestReleaseIsForbidden(t *testing.T) {
 			}
 			return nil
 		}, []string{"30s: patch web"}},
-		"there is time to see":    {50 * time.Second, func(time.Duration) error { return no }, []string{"10s: evict web"}},
-		"there is no time to see": {50*time.Second - 1, func(time.Duration) error { return no }, []string{"0s: evict web"}},
+		"time for another attempt":    {50 * time.Second, func(time.Duration) error { return no }, []string{"10s: evict web"}},
+		"no time for another attempt": {50*time.Second - 1, func(time.Duration) error { return no }, []string{"0s: evict web"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, b := newLeaving()
+			w, b := newInterrupted()
 			w.fail = func(verb, _, _ string) (error, bool) {
 				if verb == "patch" {
 					return test.answer(w.now.Sub(start)), true
@@ -95,7 +97,7 @@ func TestReleaseIsForbidden(t *testing.T) {
 			}
 			var got []string
 			for ; w.now.Sub(start) < time.Minute; b.pass(250 * time.Millisecond) {
-				for range 2 { // what is denied now is evicted in the next round
+				for range 2 { // a denied pod is evicted in the next round
 					before := len(w.log)
 					b.round(test.notice, "web")
 					for _, done := range w.log[before:] {
@@ -113,9 +115,9 @@ func TestReleaseIsForbidden(t *testing.T) {
 	}
 }
 
-// Two API servers that start, an hour apart, are not one that forbids the release for good.
+// Two API servers that start an hour apart do not count as a permanent denial.
 func TestForbiddenLongAgo(t *testing.T) {
-	w, b := newLeaving()
+	w, b := newInterrupted()
 	forbids := true
 	w.fail = func(verb, _, _ string) (error, bool) {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "web", errors.New("no")), forbids && verb == "patch"
@@ -123,7 +125,7 @@ func TestForbiddenLongAgo(t *testing.T) {
 	const notice = 2 * time.Hour
 	b.round(notice, "web")
 	b.pass(time.Hour)
-	b.round(notice) // nobody asks for it meanwhile
+	b.round(notice) // no move of the pod is requested meanwhile
 	b.round(notice, "web")
 	forbids = false
 	b.pass(10 * time.Second)
@@ -133,9 +135,10 @@ func TestForbiddenLongAgo(t *testing.T) {
 	}
 }
 
-// Whoever denied a release may have been mended later, also when a budget refused the eviction since.
+// The cause of a denial may have been fixed, also if a PodDisruptionBudget refused the eviction
+// since.
 func TestDeniedReleaseIsTriedAgain(t *testing.T) {
-	w, b := newLeaving()
+	w, b := newInterrupted()
 	var asked []string
 	w.fail = func(verb, _, _ string) (error, bool) {
 		switch asked = append(asked, verb); verb {

@@ -14,16 +14,17 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// markDisrupted sets the condition DisruptionTarget on a pod that is about to be deleted past its
-// budget, as the eviction API does on those that it evicts: the podFailurePolicy of a Job sees it.
-// The deletion does not depend on it, so that an error is only logged, once.
+// markDisrupted sets the condition DisruptionTarget on a pod that is about to be deleted against
+// its PodDisruptionBudget. The eviction API sets it too, and the podFailurePolicy of a Job reads
+// it. The deletion does not depend on the condition, so an error is only logged, once.
 func (e *Executor) markDisrupted(ctx context.Context, a Action) {
 	if slices.ContainsFunc(a.Pod.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue
 	}) {
 		return
 	}
-	// The API server merges conditions by their types. A pod of another UID is left as it is.
+	// The API server merges conditions by type. The UID prevents a patch of a later pod with the
+	// same name.
 	data, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": a.Pod.UID},
 		"status": map[string]any{"conditions": []v1.PodCondition{{
@@ -32,7 +33,7 @@ func (e *Executor) markDisrupted(ctx context.Context, a Action) {
 		}}},
 	})
 	if err == nil {
-		// A request that hangs leaves time for the deletion.
+		// The timeout leaves time for the deletion if the request hangs.
 		patching, cancel := context.WithTimeout(ctx, min(e.settings.RequestTimeout/2, disruptedWithin))
 		defer cancel()
 		_, err = e.client.CoreV1().Pods(a.Pod.Namespace).Patch(
@@ -45,5 +46,5 @@ func (e *Executor) markDisrupted(ctx context.Context, a Action) {
 	}
 }
 
-// disruptedWithin bounds the request for the condition DisruptionTarget.
+// disruptedWithin limits the duration of the request that sets the condition DisruptionTarget.
 const disruptedWithin = 2 * time.Second

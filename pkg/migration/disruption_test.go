@@ -21,9 +21,9 @@ func disrupted(pod *v1.Pod) (found []v1.PodCondition) {
 	return found
 }
 
-// TestDeletionIsADisruption: a pod that is deleted past its budget has the condition
-// DisruptionTarget first. Whatever keeps it from being set does not keep the pod.
-func TestDeletionIsADisruption(t *testing.T) {
+// A pod that is deleted against its PodDisruptionBudget has the condition DisruptionTarget first. A
+// failure to set the condition does not prevent the deletion.
+func TestDisruptionTarget(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	for name, test := range map[string]struct {
 		err  error
@@ -64,9 +64,9 @@ func errOf(err error, applies bool) error {
 	return nil
 }
 
-// A pod that an eviction has marked is not marked again, nor one that leaves because its workload
-// is gone.
-func TestDisruptionIsSaidOnce(t *testing.T) {
+// A pod that an eviction has marked is not marked again. A pod whose workload is gone is not
+// marked.
+func TestDisruptionTargetOnce(t *testing.T) {
 	w := newWorld()
 	pod := w.pod("db-0", w.statefulSet("db", 1), "going")
 	pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue})

@@ -10,7 +10,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
-// Of a node that somebody else drains, those pods are released that the drain would wait for, or whose workload would have no ready replica.
+// On a node that is being drained, the controller releases pods that the drain would wait for, and
+// pods whose workload would have no ready replica.
 func TestBeginDrain(t *testing.T) {
 	for name, test := range map[string]struct {
 		given  func(*world)
@@ -34,7 +35,7 @@ func TestBeginDrain(t *testing.T) {
 			w.deployment("web", 2)
 			w.pod("web-1", w.replicaSets["web-1"], "staying")
 		}, false, nil, nil},
-		"no budget, and another replica that is not ready": {func(w *world) {
+		"no budget, and another replica is not ready": {func(w *world) {
 			w.deployment("web", 2)
 			w.setReady(w.pod("web-1", w.replicaSets["web-1"], "staying"), v1.ConditionFalse)
 		}, false, nil, []string{"release web-0 by surge"}},
@@ -42,8 +43,8 @@ func TestBeginDrain(t *testing.T) {
 		"no surge": {func(w *world) {
 			w.deployment("web", 1).Annotations = map[string]string{migration.SurgeAnnotation: "false"}
 		}, false, nil, []string{"stay web-0 by evict"}},
-		"no room":                         {func(w *world) { w.deployment("web", 1) }, true, nil, []string{"stay web-0"}},
-		"no room, and an autoscaler buys": {func(w *world) { w.deployment("web", 1) }, true, []migration.Reason{migration.Drain}, []string{"release web-0 by surge"}},
+		"no room":                                {func(w *world) { w.deployment("web", 1) }, true, nil, []string{"stay web-0"}},
+		"no room, and an autoscaler adds a node": {func(w *world) { w.deployment("web", 1) }, true, []migration.Reason{migration.Drain}, []string{"release web-0 by surge"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
@@ -59,22 +60,23 @@ func TestBeginDrain(t *testing.T) {
 			if test.full {
 				room.left = 0
 			}
-			if diff := cmp.Diff(test.want, told(migration.Plan(s, room, asked, settings, nil))); diff != "" {
+			if diff := cmp.Diff(test.want, describe(migration.Plan(s, room, asked, settings, nil))); diff != "" {
 				t.Errorf("actions (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// A pod whose eviction is requested is released whatever budgets allow, evicted when its replacement is ready, and goes back if that is not asked
-// for any more or no replacement becomes ready.
+// A pod whose eviction is requested is released whatever PodDisruptionBudgets allow, and evicted
+// when its replacement is ready. It is restored if the request is withdrawn or no replacement
+// becomes ready.
 func TestRequested(t *testing.T) {
 	for name, test := range map[string]struct {
 		released, asked, replaced bool
 		ago                       time.Duration
 		want                      []string
 	}{
-		"asked for":                       {asked: true, want: []string{"release web-0 by surge"}},
+		"requested":                       {asked: true, want: []string{"release web-0 by surge"}},
 		"a replacement is not ready yet":  {released: true, asked: true, ago: time.Minute},
 		"a replacement is ready":          {released: true, asked: true, replaced: true, want: []string{"evict web-0 by surge"}},
 		"no replacement in time":          {released: true, asked: true, ago: 2 * time.Minute, want: []string{"restore web-0 by surge"}},
@@ -100,27 +102,28 @@ func TestRequested(t *testing.T) {
 				asked = moves(s, migration.Requested, time.Time{}, "web-0")
 				asked[0].OnlySurge = true
 			}
-			if diff := cmp.Diff(test.want, told(migration.Plan(s, &room{left: 10}, asked, settings, nil))); diff != "" {
+			if diff := cmp.Diff(test.want, describe(migration.Plan(s, &room{left: 10}, asked, settings, nil))); diff != "" {
 				t.Errorf("actions (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// A drained node's pod whose eviction is requested as well is released whether or not the drain would wait for it, and evicted by the
-// controller: whoever drains the node waits for that. If the request is withdrawn, the pod goes back.
+// If the eviction of a pod on a draining node is also requested, the pod is released whether or not
+// the drain would wait for it. The controller evicts it, because the requester waits for that. If
+// the request is withdrawn, the pod is restored.
 func TestRequestedOnDrainedNode(t *testing.T) {
 	for name, test := range map[string]struct {
 		releasedFor         migration.Reason
 		requested, replaced bool
 		want                []string
 	}{
-		"not held up":                            {requested: true, want: []string{"release web-0 by surge"}},
-		"not held up, and not requested":         {},
-		"released for the drain":                 {releasedFor: migration.Drain, requested: true},
-		"released for the drain, and replaced":   {releasedFor: migration.Drain, requested: true, replaced: true, want: []string{"evict web-0 by surge"}},
-		"released for the request, and replaced": {releasedFor: migration.Requested, requested: true, replaced: true, want: []string{"evict web-0 by surge"}},
-		"the request is withdrawn":               {releasedFor: migration.Requested, replaced: true, want: []string{"restore web-0 by surge"}},
+		"the drain need not wait":                    {requested: true, want: []string{"release web-0 by surge"}},
+		"the drain need not wait, and not requested": {},
+		"released for the drain":                     {releasedFor: migration.Drain, requested: true},
+		"released for the drain, and replaced":       {releasedFor: migration.Drain, requested: true, replaced: true, want: []string{"evict web-0 by surge"}},
+		"released for the request, and replaced":     {releasedFor: migration.Requested, requested: true, replaced: true, want: []string{"evict web-0 by surge"}},
+		"the request is withdrawn":                   {releasedFor: migration.Requested, replaced: true, want: []string{"restore web-0 by surge"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
@@ -143,14 +146,15 @@ func TestRequestedOnDrainedNode(t *testing.T) {
 			for i := range asked {
 				asked[i].OnlySurge = true
 			}
-			if diff := cmp.Diff(test.want, told(migration.Plan(s, &room{left: 10}, asked, settings, nil))); diff != "" {
+			if diff := cmp.Diff(test.want, describe(migration.Plan(s, &room{left: 10}, asked, settings, nil))); diff != "" {
 				t.Errorf("actions (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// Whoever drains the node evicts a pod that was released for it. The pod goes back if the drain ends, or if no replacement becomes ready.
+// The draining client evicts a pod that was released for the drain. The pod is restored if the
+// drain ends, or if no replacement becomes ready.
 func TestFinishDrain(t *testing.T) {
 	const drained, reclaimed = "drained", "reclaimed"
 	for name, test := range map[string]struct {
@@ -162,8 +166,8 @@ func TestFinishDrain(t *testing.T) {
 		"a replacement is ready":                {drained, time.Minute, true, nil},
 		"a replacement is not ready yet":        {drained, time.Minute, false, nil},
 		"no replacement in time":                {drained, 2 * time.Minute, false, []string{"restore web-0 by surge"}},
-		"ready, and nobody evicts it yet":       {drained, 10*time.Minute - time.Second, true, nil},
-		"ready, and nobody evicts it":           {drained, 10 * time.Minute, true, []string{"restore web-0 by surge"}},
+		"ready, not evicted yet":                {drained, 10*time.Minute - time.Second, true, nil},
+		"ready, not evicted in time":            {drained, 10 * time.Minute, true, []string{"restore web-0 by surge"}},
 		"the drain ended":                       {"", time.Second, true, []string{"restore web-0 by surge"}},
 		"the drain ended before a replacement":  {"", time.Second, false, []string{"restore web-0 by surge"}},
 		"reclaimed, and a replacement is ready": {reclaimed, time.Second, true, []string{"evict web-0 by surge"}},
@@ -185,14 +189,14 @@ func TestFinishDrain(t *testing.T) {
 			case reclaimed:
 				asked = moves(s, migration.Interruption, w.now.Add(time.Minute), "web-0")
 			}
-			if diff := cmp.Diff(test.want, told(migration.Plan(s, &room{left: 10}, asked, settings, nil))); diff != "" {
+			if diff := cmp.Diff(test.want, describe(migration.Plan(s, &room{left: 10}, asked, settings, nil))); diff != "" {
 				t.Errorf("actions (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// A replacement may take longer to start than a pod otherwise waits for its eviction.
+// A replacement may take longer to start than a pod usually waits for its eviction.
 func TestFinishDrainWithSlowReplacement(t *testing.T) {
 	const startup = 15 * time.Minute
 	for name, test := range map[string]struct {
@@ -200,10 +204,10 @@ func TestFinishDrainWithSlowReplacement(t *testing.T) {
 		replaced bool
 		want     []string
 	}{
-		"not ready yet":               {10 * time.Minute, false, nil},
-		"ready at last":               {startup - time.Second, true, nil},
-		"not ready in time":           {startup, false, []string{"restore web-0 by surge"}},
-		"ready, and nobody evicts it": {startup + time.Minute, true, []string{"restore web-0 by surge"}},
+		"not ready yet":              {10 * time.Minute, false, nil},
+		"ready at last":              {startup - time.Second, true, nil},
+		"not ready in time":          {startup, false, []string{"restore web-0 by surge"}},
+		"ready, not evicted in time": {startup + time.Minute, true, []string{"restore web-0 by surge"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
@@ -217,7 +221,7 @@ func TestFinishDrainWithSlowReplacement(t *testing.T) {
 			s := w.snapshot()
 			settings := settings
 			settings.Buying, settings.NodeStartup = []migration.Reason{migration.Drain}, startup
-			got := told(migration.Plan(s, &room{left: 10}, moves(s, migration.Drain, time.Time{}, "web-0"), settings, nil))
+			got := describe(migration.Plan(s, &room{left: 10}, moves(s, migration.Drain, time.Time{}, "web-0"), settings, nil))
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("actions (-want +got):\n%s", diff)
 			}

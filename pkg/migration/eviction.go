@@ -21,29 +21,34 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// outcome is what came of an action.
+// outcome is the result of an action.
 type outcome string
 
 const (
-	// accepted: the API server has done it.
+	// accepted: the API server performed the action.
 	accepted outcome = "accepted"
-	// overtaken: the pod is gone, or was leaving before.
+	// overtaken: the pod was already gone or terminating.
 	overtaken outcome = "overtaken"
-	// refused: a PodDisruptionBudget does not allow the eviction now.
+	// refused: a PodDisruptionBudget currently allows no eviction.
 	refused outcome = "budget"
-	// barred: several PodDisruptionBudgets match the pod, and the API server evicts none such.
+	// barred: several PodDisruptionBudgets select the pod. The API server never evicts such a pod.
 	barred outcome = "several-budgets"
-	// denied: the API server refuses to have the pod released, and will again: a role or an admission policy says so.
+	// denied: the API server refuses to release the pod and will refuse again, because of RBAC or
+	// an admission policy.
 	denied outcome = "denied"
-	// forbidden: somebody forbids to have the pod released. That may be an API server that has just started and knows no rights yet.
+	// forbidden: the release was answered with 403 Forbidden. The cause may be an API server that
+	// has just started and has not loaded the RBAC rules yet.
 	forbidden outcome = "forbidden"
-	// unclear: it was asked for on old knowledge, the API server is busy or away, or nobody knows. To be looked at again.
+	// unclear: the action was planned on stale data, the API server is busy or unreachable, or the
+	// result is unknown. The controller checks the pod again.
 	unclear outcome = "unclear"
 )
 
-// evict asks for the eviction of a pod. One with the UID of a pod that was replaced under its name would be refused only after it was
-// charged to the budget, which then stays used for two minutes: so the pod is looked at first. No name comes twice in a ReplicaSet, and a
-// mass reclaim is no time to ask needlessly.
+// evict evicts a pod through the eviction API. It reads the pod first, because the name may belong
+// to a new pod with another UID. The API server would charge such an eviction to the
+// PodDisruptionBudget before it refuses the UID, and the charge would last two minutes. Names
+// within a ReplicaSet are unique, so a released pod needs no read, which saves requests in a mass
+// reclaim.
 func (e *Executor) evict(ctx context.Context, a Action) (outcome, error) {
 	pods := e.client.CoreV1().Pods(a.Pod.Namespace)
 	if a.Way != Surge {
@@ -71,11 +76,13 @@ func (e *Executor) evict(ctx context.Context, a Action) (outcome, error) {
 	case severalBudgets(err):
 		return barred, err
 	}
-	// A conflict too: only another UID means that the pod is gone, and the next try looks for it.
+	// This includes a conflict. Only a different UID means that the pod is gone, and the next
+	// attempt checks it.
 	return unclear, err
 }
 
-// severalBudgets recognizes the answer of Kubernetes' pkg/registry/core/pod/storage/eviction.go by its words: it has nothing else.
+// severalBudgets recognizes this error of Kubernetes' pkg/registry/core/pod/storage/eviction.go by
+// its text, because it has no cause or reason of its own.
 func severalBudgets(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code == http.StatusInternalServerError &&
@@ -107,14 +114,15 @@ func (e *Executor) delete(ctx context.Context, a Action) (outcome, error) {
 	case !apierrors.IsConflict(err):
 		return unclear, err
 	}
-	// A conflict says that the UID is another one, or that the pod was written meanwhile.
+	// A conflict means either a different UID or a concurrent update of the pod.
 	if pod, again := pods.Get(ctx, a.Pod.Name, metav1.GetOptions{}); apierrors.IsNotFound(again) || again == nil && pod.UID != a.Pod.UID {
 		return overtaken, nil
 	}
 	return unclear, err
 }
 
-// releasedFrom asks the API server for the ReplicaSet that the pod was released from; nil if it is gone, or going.
+// releasedFrom reads from the API server the ReplicaSet that the pod was released from. It returns
+// nil if the ReplicaSet is gone or terminating.
 func (e *Executor) releasedFrom(ctx context.Context, pod *cluster.Pod) (*appsv1.ReplicaSet, error) {
 	rs, err := e.client.AppsV1().ReplicaSets(pod.Namespace).Get(ctx, pod.Release.ReplicaSet, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && (rs.UID != pod.Release.ReplicaSetUID || rs.DeletionTimestamp != nil) {
@@ -126,7 +134,8 @@ func (e *Executor) releasedFrom(ctx context.Context, pod *cluster.Pod) (*appsv1.
 	return rs, nil
 }
 
-// release takes a pod out of its ReplicaSet in one request: by label, annotation and controller.
+// release removes a pod from its ReplicaSet in one request that changes label, annotation and
+// controller.
 func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
 	rs := a.Pod.Revision.ReplicaSet
 	state, err := json.Marshal(cluster.Release{
@@ -144,7 +153,8 @@ func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
 		metadata["ownerReferences"] = owners
 	}
 	if a.ToSpot && e.settings.Wishes != nil {
-		// Before the request: the replacement may be there before its answer.
+		// The wish precedes the request, because the replacement may exist before the response
+		// arrives.
 		e.settings.Wishes.Want(a.Pod.Revision.Key, decision.Spot, e.clock.Now().Add(wishedFor))
 	}
 	o, err := e.patch(ctx, a.Pod, metadata)
@@ -154,22 +164,23 @@ func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
 	switch {
 	case apierrors.IsForbidden(err):
 		o = forbidden
-	// A webhook that gives no code of its own is answered for with 400.
+	// The API server answers 400 if a webhook denies the request without a code of its own.
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		o = denied
 	}
 	return o, err
 }
 
-// restore gives a pod back to its ReplicaSet, which then has one too many and removes one, unready ones first. A pod that no Deployment
-// controls is not the ReplicaSet's until that has adopted it, and one that is gone never would: so the annotation stays until then, see
-// planner.forget.
+// restore gives a pod back to its ReplicaSet, which then has one pod too many and deletes one,
+// unready pods first. A pod that no Deployment controls has no controller until the ReplicaSet
+// adopts it, and a deleted ReplicaSet never would. Therefore the annotation stays until the
+// adoption; see planner.forget.
 func (e *Executor) restore(ctx context.Context, a Action) (outcome, error) {
 	if rs, err := e.releasedFrom(ctx, a.Pod); err != nil || rs == nil {
 		return unclear, err
 	}
 	metadata := map[string]any{"labels": map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: a.Pod.Release.Hash}}
-	if heldByDeployment(a.Pod) {
+	if controlledByDeployment(a.Pod) {
 		metadata["ownerReferences"] = ownersRestored(a.Pod, a.Pod.Release.ReplicaSetUID)
 		metadata["annotations"] = map[string]any{kube.ReleaseAnnotation: nil}
 	}
@@ -177,24 +188,26 @@ func (e *Executor) restore(ctx context.Context, a Action) (outcome, error) {
 	return e.patch(ctx, a.Pod, metadata)
 }
 
-// forgetWish withdraws what a replacement of a revision is to require, because no replacement is expected any more.
+// forgetWish withdraws the capacity type that a replacement of the revision must require, because
+// no replacement is expected any more.
 func (e *Executor) forgetWish(revision *cluster.Revision) {
 	if e.settings.Wishes != nil && revision != nil {
 		e.settings.Wishes.Forget(revision.Key)
 	}
 }
 
-// forget takes the annotation off a pod.
+// forget removes the release annotation from a pod.
 func (e *Executor) forget(ctx context.Context, a Action) (outcome, error) {
 	return e.patch(ctx, a.Pod, map[string]any{"annotations": map[string]any{kube.ReleaseAnnotation: nil}})
 }
 
-// patch changes what metadata names of a pod; nil removes it. It changes the very pod that was planned for, or nothing.
+// patch merges metadata into a pod; nil removes a field. The UID and the resource version guarantee
+// that it changes exactly the pod that was planned for.
 func (e *Executor) patch(ctx context.Context, pod *cluster.Pod, metadata map[string]any) (outcome, error) {
 	metadata["uid"], metadata["resourceVersion"] = pod.UID, pod.ResourceVersion
 	data, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
-		return unclear, fmt.Errorf("cannot write the patch: %w", err)
+		return unclear, fmt.Errorf("cannot encode the patch: %w", err)
 	}
 	_, err = e.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, data, metav1.PatchOptions{})
 	switch {
@@ -206,8 +219,9 @@ func (e *Executor) patch(ctx context.Context, pod *cluster.Pod, metadata map[str
 	return unclear, err
 }
 
-// WithoutRetries returns a copy of config whose clients do not wait inside a call when the API server says when to come again: client-go
-// would, up to ten times, for 10 s each where a budget refuses an eviction.
+// WithoutRetries returns a copy of config whose clients do not honor Retry-After inside a call.
+// client-go would retry up to ten times, for 10 s each if a PodDisruptionBudget refuses an
+// eviction.
 func WithoutRetries(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {

@@ -19,65 +19,74 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
-// ExecutorSettings bound what an Executor does.
+// ExecutorSettings limit what an Executor does.
 type ExecutorSettings struct {
-	// Concurrency is how many pods are worked on at a time, at least 1. How often the API server is asked is bounded by the client.
+	// Concurrency is the number of actions performed at the same time, at least 1. The client
+	// limits the request rate.
 	Concurrency int
-	// RequestTimeout bounds one request: what came of it is looked up then.
+	// RequestTimeout limits one request. After a timeout the controller checks the result in the
+	// caches.
 	RequestTimeout time.Duration
-	// DryRun only says what would be done, once for each pod: nothing is written, events included.
+	// DryRun only logs what would be done, once for each pod. Nothing is written, not even events.
 	DryRun bool
-	// Wishes learns of replacements that are to require spot: a *gating.Wishes. nil: there are none.
+	// Wishes records which replacements must require spot (*gating.Wishes). nil: no replacement
+	// must.
 	Wishes Wishes
 }
 
-// Wishes has the next new pod of a revision require a capacity type.
+// Wishes makes the next new pod of a revision require a capacity type.
 type Wishes interface {
 	Want(revision kube.OwnerKey, capacity decision.CapacityType, until time.Time)
 	Forget(revision kube.OwnerKey)
 }
 
-// Times between two tries for one pod. Whatever is tried is planned anew by then, and a deletion at the deadline waits for none of them.
+// Delays between two attempts for one pod. Each attempt is planned anew. A deletion at the deadline
+// does not wait for these delays.
 const (
 	firstPause = 250 * time.Millisecond
-	// longestPause is what kube-apiserver asks for when a budget refuses.
+	// longestPause is the Retry-After of kube-apiserver when a PodDisruptionBudget refuses.
 	longestPause = 10 * time.Second
-	// unseenFor is how long something done may be missing in the caches before it is looked at again. Every request is safe to repeat.
+	// unseenFor is how long the caches may lack the result of an action before it is planned again.
+	// Every request is safe to repeat.
 	unseenFor = 30 * time.Second
-	// deniedFor is how long a pod whose release was denied is not to be released: whoever denies it may be mended meanwhile.
+	// deniedFor is how long the controller does not try again to release a pod whose release was
+	// denied. The cause of the denial may be fixed in the meantime.
 	deniedFor = 10 * time.Minute
-	// forbiddenFor is after how long a release that was forbidden is asked for again. An API server forbids all when it starts, until it has
-	// read the roles: only what is forbidden then too counts as denied.
+	// forbiddenFor is the delay before a forbidden release is tried again. A starting API server
+	// forbids everything until it has loaded the RBAC rules. Only a release that is still forbidden
+	// after this delay counts as denied.
 	forbiddenFor = 10 * time.Second
-	// wishedFor is how long the replacement of a released pod may take to be made if it is to require spot. A ReplicaSet makes it within
-	// milliseconds, and after failures within seconds.
+	// wishedFor is how long the ReplicaSet may take to create a replacement that must require spot.
+	// It usually takes milliseconds, and seconds after failures.
 	wishedFor = time.Minute
 )
 
-// Executor performs actions. What it remembers only saves requests: all that matters stands on the objects.
+// Executor performs actions. Its memory only saves requests: all required state is on the API
+// objects.
 type Executor struct {
 	client   kubernetes.Interface
 	recorder events.EventRecorder
 	clock    clock.PassiveClock
 	settings ExecutorSettings
 
-	// running are the workers, to be waited for.
+	// running counts the workers; Wait waits for them.
 	running sync.WaitGroup
-	// unmarked logs the first failure of markDisrupted.
+	// unmarked makes markDisrupted log only its first failure.
 	unmarked sync.Once
 
 	mu      sync.Mutex
 	workers int
-	// queue is what is left of the newest plan.
+	// queue contains the actions of the newest plan that have not started yet.
 	queue []Action
-	// evicting are the budgets that an eviction is being charged to. Of two at a time the API server would have to try one again.
+	// evicting contains the PodDisruptionBudgets to which an eviction is being charged. With two
+	// evictions at a time, the API server would have to retry one.
 	evicting map[types.UID]bool
 	pods     map[types.UID]*work
 	nodes    map[types.UID]*interrupted
 }
 
-// NewExecutor returns an Executor. Calls of client must not wait inside for the API server to allow something (WithoutRetries), because
-// time is short and there is better to do meanwhile.
+// NewExecutor returns an Executor. The client must not wait inside calls for the API server to
+// allow a request (WithoutRetries). Time is short, and other actions can be performed meanwhile.
 func NewExecutor(
 	client kubernetes.Interface, recorder events.EventRecorder, clock clock.PassiveClock, settings ExecutorSettings,
 ) *Executor {
@@ -87,40 +96,42 @@ func NewExecutor(
 	}
 }
 
-// work is what the executor remembers of a pod, until the pod is gone.
+// work is what the executor remembers about a pod until the pod is gone.
 type work struct {
-	// action is the last that was begun, without its pod.
+	// action is the last action that was started, without its pod.
 	action Action
 	state  state
 	// since is when state began.
 	since time.Time
-	// pause is the time between the last try and the next.
+	// pause is the delay between the last attempt and the next.
 	pause time.Duration
-	// denied is when its release was; zero if it was not.
+	// denied is when the release was denied; zero if it was not.
 	denied time.Time
-	// forbidden is when its release was forbidden for the first time of two; zero if the last answer was another.
+	// forbidden is when the release was forbidden for the first time; zero if the last answer was a
+	// different one.
 	forbidden time.Time
-	// said are the kinds and refusals that were told, so that each is told once.
-	said map[string]bool
+	// reported contains the kinds and refusals that were already reported.
+	reported map[string]bool
 }
 
 type state int8
 
 const (
-	// idle: nothing is under way.
+	// idle: no action is in flight.
 	idle state = iota
-	// asking: a request is under way.
-	asking
-	// asked: the API server has done it, and the caches do not show it yet.
-	asked
-	// leaving: the caches show that the pod terminates.
-	leaving
-	// pausing: it was refused, or nobody knows what came of it; to be tried again.
-	pausing
+	// requesting: a request is in flight.
+	requesting
+	// unconfirmed: the API server performed the action, but the caches do not show the result yet.
+	unconfirmed
+	// terminating: the caches show that the pod terminates.
+	terminating
+	// backingOff: the action was refused or its result is unknown. It will be tried again.
+	backingOff
 )
 
-// Do starts those actions that are not under way, in their order, and does not wait for them. What an earlier call left to start is
-// forgotten: the newest plan counts. When ctx ends, nothing new is started; what is under way goes on.
+// Do starts the actions that are not in flight, in order, and does not wait for them. It replaces
+// the queue of an earlier call. When ctx ends, no action is started, but actions in flight
+// complete.
 func (e *Executor) Do(ctx context.Context, actions []Action) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -129,9 +140,9 @@ func (e *Executor) Do(ctx context.Context, actions []Action) {
 	for _, a := range actions {
 		switch {
 		case e.settings.DryRun:
-			e.pretend(ctx, a)
+			e.reportDryRun(ctx, a)
 		case a.Kind == Stay:
-			e.stays(ctx, a)
+			e.reportStay(ctx, a)
 		case e.due(a):
 			e.queue = append(e.queue, a)
 		}
@@ -142,10 +153,11 @@ func (e *Executor) Do(ctx context.Context, actions []Action) {
 	}
 }
 
-// Wait returns when no request is under way any more. Nothing is to be started meanwhile.
+// Wait returns when no request is in flight. The caller must not call Do meanwhile.
 func (e *Executor) Wait() { e.running.Wait() }
 
-// Observe takes note of what s shows by now, and returns what it does not show yet. It is to be called with every snapshot, before Plan.
+// Observe compares the actions in flight with s, and returns the others as Progress. Call
+// it with every snapshot, before Plan.
 func (e *Executor) Observe(s *cluster.Snapshot) Progress {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -164,7 +176,7 @@ func (e *Executor) Observe(s *cluster.Snapshot) Progress {
 	for uid, w := range e.pods {
 		e.observe(w, seen[uid])
 		switch {
-		case w.state == asking || w.state == asked:
+		case w.state == requesting || w.state == unconfirmed:
 			progress[uid] = w.action.Kind
 		case seen[uid] == nil:
 			delete(e.pods, uid)
@@ -175,17 +187,17 @@ func (e *Executor) Observe(s *cluster.Snapshot) Progress {
 	return progress
 }
 
-// observe compares what was asked for with the pod as the caches show it; nil: it is gone.
+// observe compares the last action with the pod in the caches; nil means that the pod is gone.
 func (e *Executor) observe(w *work, pod *cluster.Pod) {
 	if w.state == idle && w.action.Kind == Release && w.action.Reason == Drain && (pod == nil || pod.DeletionTimestamp != nil) {
-		e.count(w.action) // whoever drains its node has evicted it
+		e.count(w.action) // the draining client evicted the pod
 		w.action = Action{}
 	}
-	if w.state == leaving && pod == nil {
+	if w.state == terminating && pod == nil {
 		e.count(w.action)
 		w.become(idle, e.clock.Now())
 	}
-	if w.state != asked {
+	if w.state != unconfirmed {
 		return
 	}
 	switch removes := w.action.Kind == EvictPod || w.action.Kind == DeletePod; {
@@ -195,10 +207,10 @@ func (e *Executor) observe(w *work, pod *cluster.Pod) {
 		}
 		w.become(idle, e.clock.Now())
 	case removes && pod.DeletionTimestamp != nil:
-		w.become(leaving, e.clock.Now())
+		w.become(terminating, e.clock.Now())
 	case w.action.Kind == Release && pod.Release != nil:
 		w.become(idle, e.clock.Now())
-	case w.action.Kind == Restore && !hidden(pod) && !heldByDeployment(pod):
+	case w.action.Kind == Restore && !hasReleasedLabel(pod) && !controlledByDeployment(pod):
 		e.count(w.action)
 		w.become(idle, e.clock.Now())
 	case w.action.Kind == Forget && pod.Release == nil:
@@ -210,30 +222,30 @@ func (e *Executor) observe(w *work, pod *cluster.Pod) {
 
 func (w *work) become(s state, now time.Time) { w.state, w.since = s, now }
 
-// begin notes what w is about from now on.
+// begin stores the action that w starts now.
 func (w *work) begin(a Action, s state, now time.Time) {
 	if w.action.Kind != a.Kind {
 		w.pause = 0
 	}
 	w.action = a
-	w.action.Pod = nil // it holds its whole Snapshot, and is remembered for as long as it lives
+	w.action.Pod = nil // the pod references its whole Snapshot, which would stay in memory
 	w.become(s, now)
 }
 
-// tell reports whether something is to be told, and notes that it was.
-func (w *work) tell(what string) bool {
-	if w.said[what] {
+// firstTime reports whether key is reported for the first time, and records it.
+func (w *work) firstTime(key string) bool {
+	if w.reported[key] {
 		return false
 	}
-	if w.said == nil {
-		w.said = map[string]bool{}
+	if w.reported == nil {
+		w.reported = map[string]bool{}
 	}
-	w.said[what] = true
+	w.reported[key] = true
 	return true
 }
 
-// of returns what is remembered of an action's pod.
-func (e *Executor) of(a Action) *work {
+// workFor returns what the executor remembers about the pod of an action.
+func (e *Executor) workFor(a Action) *work {
 	w, ok := e.pods[a.Pod.UID]
 	if !ok {
 		w = &work{}
@@ -242,16 +254,17 @@ func (e *Executor) of(a Action) *work {
 	return w
 }
 
-// due reports whether an action may be started now. What is unlikely to succeed begins to wait when it is asked about first.
+// due reports whether an action may start now. An unlikely action starts to wait when due first
+// sees it.
 func (e *Executor) due(a Action) bool {
-	w, now := e.of(a), e.clock.Now()
+	w, now := e.workFor(a), e.clock.Now()
 	if w.state == idle && a.Unlikely {
-		w.begin(a, pausing, now)
+		w.begin(a, backingOff, now)
 	}
 	switch {
 	case w.state == idle:
 		return true
-	case w.state != pausing:
+	case w.state != backingOff:
 		return false
 	case w.action.Kind != a.Kind:
 		return true
@@ -260,17 +273,17 @@ func (e *Executor) due(a Action) bool {
 	switch {
 	case a.Unlikely:
 		wait = longestPause
-		if w.pause == 0 && !a.Deadline.IsZero() { // not asked yet: once at least, before it is too late
+		if w.pause == 0 && !a.Deadline.IsZero() { // not tried yet: try at least once in time
 			wait = min(wait, a.Last.Sub(now)/2)
 		}
 		w.action.Unlikely = true
-	case w.action.Unlikely: // no longer
+	case w.action.Unlikely: // it was unlikely before
 		wait = firstPause
 	}
 	return now.Sub(w.since) >= wait
 }
 
-// run performs what is queued until nothing is.
+// run performs queued actions until none can start.
 func (e *Executor) run(ctx context.Context) {
 	for {
 		a, ok := e.next(ctx)
@@ -278,12 +291,13 @@ func (e *Executor) run(ctx context.Context) {
 			return
 		}
 		outcome, err := e.perform(ctx, a)
-		e.done(ctx, a, outcome, err)
+		e.finish(ctx, a, outcome, err)
 	}
 }
 
-// next takes the most urgent action off the queue that may be started now. Without one, the worker has to end: who holds up what is left
-// takes it next.
+// next removes from the queue the most urgent action that may start now. If it returns false, the
+// worker must end. Actions that wait for a PodDisruptionBudget are started by the worker that uses
+// it.
 func (e *Executor) next(ctx context.Context) (Action, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -294,24 +308,26 @@ func (e *Executor) next(ctx context.Context) (Action, bool) {
 	}
 	a := e.queue[i]
 	e.queue = slices.Delete(e.queue, i, i+1)
-	e.of(a).begin(a, asking, e.clock.Now())
+	e.workFor(a).begin(a, requesting, e.clock.Now())
 	if a.Budget != "" {
 		e.evicting[a.Budget] = true
 	}
 	return a, true
 }
 
-// perform sends an action's requests.
+// perform sends the requests of an action.
 func (e *Executor) perform(ctx context.Context, a Action) (o outcome, err error) {
 	o = unclear
 	defer recovery.Recover(recovery.Pod, klog.KObj(a.Pod))
 	timeout := e.settings.RequestTimeout
 	if a.Kind != DeletePod && !a.Deadline.IsZero() {
-		// At its last moment the pod is to be deleted, and a request that hangs until then must be given up.
+		// The pod is deleted at its last moment, so a hanging request must be aborted before that.
 		timeout = min(timeout, max(a.Last.Sub(e.clock.Now()), time.Second))
 	}
-	// An eviction that is given up between its charge to the budget and the deletion of the pod leaves the charge: for two minutes the budget
-	// allows nothing in its place, this pod's eviction least of all. So a controller that is to end waits for what it has begun.
+	// The request survives the end of the process's context: a controller that stops waits for its
+	// requests. If an eviction were aborted after the charge to the PodDisruptionBudget and before
+	// the deletion of the pod, the charge would remain for two minutes and block other evictions,
+	// first of all a retry for this pod.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	switch a.Kind {
@@ -327,13 +343,22 @@ func (e *Executor) perform(ctx context.Context, a Action) (o outcome, err error)
 	return e.delete(ctx, a)
 }
 
-// done takes note of what came of an action, and tells of it.
-func (e *Executor) done(ctx context.Context, a Action, o outcome, err error) {
-	logger := klog.FromContext(ctx).WithValues(about(a)...)
+// performed are the log messages for actions that the API server performed.
+var performed = map[Kind]string{
+	Release:   "Released pod from its ReplicaSet",
+	Restore:   "Restored released pod to its ReplicaSet",
+	Forget:    "Removed release annotation from pod",
+	EvictPod:  "Evicted pod",
+	DeletePod: "Deleted pod",
+}
+
+// finish records the outcome of an action and reports it.
+func (e *Executor) finish(ctx context.Context, a Action, o outcome, err error) {
+	logger := klog.FromContext(ctx).WithValues(logValues(a)...)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.evicting, a.Budget)
-	w, now := e.of(a), e.clock.Now()
+	w, now := e.workFor(a), e.clock.Now()
 	if o != forbidden {
 		w.forbidden = time.Time{}
 	} else if w.staysForbidden(a, now) {
@@ -341,57 +366,57 @@ func (e *Executor) done(ctx context.Context, a Action, o outcome, err error) {
 	}
 	switch o {
 	case accepted:
-		w.become(asked, now)
-		logger.Info("Done", "why", a.Why)
+		w.become(unconfirmed, now)
+		logger.Info(performed[a.Kind], "why", a.Why)
 		e.record(a)
 	case overtaken:
-		w.become(asked, now)
+		w.become(unconfirmed, now)
 	default:
-		w.become(pausing, now)
+		w.become(backingOff, now)
 		w.pause = min(max(2*w.pause, firstPause), longestPause)
 		if o == forbidden {
 			w.pause = forbiddenFor
 		}
 		level := 2
-		if !w.tell("again: " + string(o)) {
-			level = 4 // it is tried up to four times a second
+		if !w.firstTime("again: " + string(o)) {
+			level = 4 // up to four attempts per second
 		}
-		logger.V(level).Info("To be tried again", "outcome", o, "pause", w.pause, "cause", err)
+		logger.V(level).Info("Action failed, will retry", "outcome", o, "pause", w.pause, "cause", err)
 		if o == denied {
 			w.denied = now
-			if w.tell(string(o)) {
-				logger.Info("Cannot be released", "cause", err)
+			if w.firstTime(string(o)) {
+				logger.Info("Release of pod denied", "cause", err)
 			}
 		}
-		if (o == refused || o == barred) && w.tell(string(o)) {
+		if (o == refused || o == barred) && w.firstTime(string(o)) {
 			e.recordBlocked(a, o)
 		}
 	}
 }
 
-// staysForbidden notes that a release was forbidden, and reports whether there is no use in another try: it has been forbidden for long
-// enough, or the eviction needs the time that is left.
+// staysForbidden records that a release was forbidden, and reports whether another attempt is
+// pointless: it has been forbidden for long enough, or the eviction needs the remaining time.
 func (w *work) staysForbidden(a Action, now time.Time) bool {
-	if now.Sub(w.forbidden) >= 3*forbiddenFor { // never, or at another time: this is not the second answer to one question
+	if now.Sub(w.forbidden) >= 3*forbiddenFor { // not the second answer to one attempt
 		w.forbidden = now
 	}
 	return now.Sub(w.forbidden) >= forbiddenFor || !a.Deadline.IsZero() && a.Last.Sub(now) < 2*forbiddenFor
 }
 
-// pretend says what would be done.
-func (e *Executor) pretend(ctx context.Context, a Action) {
-	if a.Kind != Stay && a.Kind != Forget && e.of(a).tell(string(a.Kind)) {
-		klog.FromContext(ctx).Info("Would be done", append(about(a), "why", a.Why)...)
+// reportDryRun logs what would be done.
+func (e *Executor) reportDryRun(ctx context.Context, a Action) {
+	if a.Kind != Stay && a.Kind != Forget && e.workFor(a).firstTime(string(a.Kind)) {
+		klog.FromContext(ctx).Info("Would perform action (dry run)", append(logValues(a), "why", a.Why)...)
 		migrations.WithLabelValues(string(a.Way), string(a.Reason), dryRun).Inc()
 	}
 }
 
-// stays tells why a pod has to stay, once.
-func (e *Executor) stays(ctx context.Context, a Action) {
-	if e.of(a).tell(string(Stay)) {
-		klog.FromContext(ctx).Info("Stays", append(about(a), "why", a.Why)...)
+// reportStay reports once why a pod stays.
+func (e *Executor) reportStay(ctx context.Context, a Action) {
+	if e.workFor(a).firstTime(string(Stay)) {
+		klog.FromContext(ctx).Info("Pod stays on its node", append(logValues(a), "why", a.Why)...)
 		if a.Reason == Drain {
-			e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, kube.ReasonNotReplacedFirst, "Stay", "Node %s is drained: %s", a.Pod.Node.Name, a.Why)
+			e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, kube.ReasonNotReplacedFirst, "Stay", "Node %s is being drained: %s", a.Pod.Node.Name, a.Why)
 			return
 		}
 		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, kube.ReasonNowhere, "Stay", "Stays on node %s: %s", a.Pod.Node.Name, a.Why)

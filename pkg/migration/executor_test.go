@@ -28,22 +28,22 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
-// recorder keeps what it is told, as "reason kind-of-object".
+// recorder records events as "reason kind-of-object".
 type recorder struct {
-	mu   sync.Mutex
-	told []string
+	mu       sync.Mutex
+	reported []string
 }
 
 func (r *recorder) Eventf(regarding, _ runtime.Object, _, reason, _, _ string, _ ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.told = append(r.told, reason+" "+strings.TrimPrefix(fmt.Sprintf("%T", regarding), "*v1."))
+	r.reported = append(r.reported, reason+" "+strings.TrimPrefix(fmt.Sprintf("%T", regarding), "*v1."))
 }
 
 // quiet is a context that logs nothing.
 var quiet = klog.NewContext(context.Background(), klog.Logger{})
 
-// bench is an executor before a world that is a mock of the API server, not one.
+// bench is an Executor with a world as a mock API server.
 type bench struct {
 	*world
 	*recorder
@@ -59,7 +59,7 @@ func newBench(w *world, dryRun bool) *bench {
 	return b
 }
 
-// round plans the moves of the named pods, does what is planned, and waits until it is done.
+// round plans the moves of the named pods, performs the actions and waits for them.
 func (b *bench) round(deadline time.Duration, names ...string) {
 	s := b.snapshot()
 	var at time.Time
@@ -76,17 +76,17 @@ func (b *bench) pass(d time.Duration) {
 	b.clock.SetTime(b.now)
 }
 
-func (b *bench) want(t *testing.T, log, told []string) {
+func (b *bench) want(t *testing.T, log, events []string) {
 	t.Helper()
 	if diff := cmp.Diff(log, b.log); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(told, b.told); diff != "" {
+	if diff := cmp.Diff(events, b.reported); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
 
-// A singleton that is moved by surge, step by step.
+// TestSurge moves a singleton by surge, step by step.
 func TestSurge(t *testing.T) {
 	w := newWorld()
 	w.deployment("web", 1)
@@ -96,7 +96,7 @@ func TestSurge(t *testing.T) {
 	}})
 	w.sync()
 	b := newBench(w, false)
-	for range 3 { // once, however often it is planned before the caches show it
+	for range 3 { // released once, however often it is planned before the caches show it
 		b.round(2*time.Minute, "old")
 	}
 	var release cluster.Release
@@ -127,7 +127,8 @@ func TestSurge(t *testing.T) {
 	}
 }
 
-// What the API server may answer, each with what is told, and whether the next round asks again at once, a while later, or never.
+// TestAnswers checks, for each answer of the API server, the events and the time of the next
+// attempt: at once, later or never.
 func TestAnswers(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	several := &apierrors.StatusError{ErrStatus: metav1.Status{
@@ -137,9 +138,10 @@ func TestAnswers(t *testing.T) {
 	for name, test := range map[string]struct {
 		verb string
 		err  error
-		// done: the API server does what it was asked for, and its answer is lost.
+		// done: the API server performs the request, and its answer is lost.
 		done bool
-		// wantTries are the requests in four rounds at once, one after 250 ms, and four after 10 s each.
+		// wantTries are the requests in nine rounds: four at once, one after 250 ms, and four after
+		// 10 s each.
 		wantTries int
 		wantTold  []string
 		wantLog   []string
@@ -189,20 +191,23 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// What its budget would refuse is not asked for until the caches say that the budget allows it; but every now and then, because they may be
-// late, and once at least before the pod is deleted.
+// An eviction that the PodDisruptionBudget would refuse is requested when the caches show that it
+// is allowed. The caches may be stale, so it is also requested from time to time, and at least once
+// before the pod is deleted.
 func TestWaitsForItsBudget(t *testing.T) {
 	for name, test := range map[string]struct {
 		notice time.Duration
-		// until and from say when the budget allows an eviction, as the caches have it. It never does: the pod never goes.
+		// In the caches, the PodDisruptionBudget allows an eviction before until and after from.
+		// The API server never allows one.
 		until, from time.Duration
-		want        []float64 // when evictions are asked for, in seconds
+		want        []float64 // times of the eviction requests, in seconds
 	}{
-		"never":                        {10 * time.Minute, 0, time.Hour, []float64{10, 20}},
-		"from 20 s on":                 {10 * time.Minute, 0, 20 * time.Second, []float64{10, 20, 20.5, 21.5, 23.5}},
-		"from 23 s on":                 {10 * time.Minute, 0, 23 * time.Second, []float64{10, 20, 23, 24}},
-		"until 1 s and from 8 s on":    {10 * time.Minute, time.Second, 8 * time.Second, []float64{0, 0.25, 0.75, 8, 10, 14, 22}},
-		"never, and the time is short": {38 * time.Second, 0, time.Hour, []float64{2.75}}, // its grace period is 30 s
+		"never":                     {10 * time.Minute, 0, time.Hour, []float64{10, 20}},
+		"from 20 s on":              {10 * time.Minute, 0, 20 * time.Second, []float64{10, 20, 20.5, 21.5, 23.5}},
+		"from 23 s on":              {10 * time.Minute, 0, 23 * time.Second, []float64{10, 20, 23, 24}},
+		"until 1 s and from 8 s on": {10 * time.Minute, time.Second, 8 * time.Second, []float64{0, 0.25, 0.75, 8, 10, 14, 22}},
+		// the grace period of the pod is 30 s
+		"never, with little time left": {38 * time.Second, 0, time.Hour, []float64{2.75}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
@@ -229,20 +234,22 @@ func TestWaitsForItsBudget(t *testing.T) {
 				b.round(test.notice, "db-0")
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("asked at (-want +got):\n%s", diff)
+				t.Errorf("requested at (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// A pod that was replaced under its name is not evicted: the budget would be charged for nothing.
-func TestAnotherUnderItsName(t *testing.T) {
+// No eviction is requested for a new pod with the same name. The PodDisruptionBudget would be
+// charged in vain.
+func TestNewPodWithSameName(t *testing.T) {
 	w := newWorld()
 	set := w.statefulSet("db", 1)
 	w.pod("db-0", set, "going")
 	w.sync()
 	w.pod("db-0", set, "staying")
-	for _, deadline := range []time.Duration{10 * time.Minute, time.Second} { // nor deleted
+	// it is not deleted either
+	for _, deadline := range []time.Duration{10 * time.Minute, time.Second} {
 		asked := map[string]int{}
 		w.fail = func(verb, _, _ string) (error, bool) { asked[verb]++; return nil, false }
 		b := newBench(w, false)
@@ -252,12 +259,12 @@ func TestAnotherUnderItsName(t *testing.T) {
 		}
 		b.want(t, nil, nil)
 		if asked["get"] != 1 || asked["evict"] != 0 || asked["delete"] > 1 {
-			t.Errorf("asked %v, want one look only", asked)
+			t.Errorf("requests %v, want one read only", asked)
 		}
 	}
 }
 
-// The last moment does not wait for an eviction that was refused.
+// The last moment does not wait for the retry of a refused eviction.
 func TestDeadlineOvertakesPause(t *testing.T) {
 	w := newWorld()
 	w.pod("db-0", w.statefulSet("db", 1), "going").Spec.TerminationGracePeriodSeconds = new(int64(5))
@@ -278,8 +285,9 @@ func TestDeadlineOvertakesPause(t *testing.T) {
 	b.want(t, []string{"delete db-0 5s"}, []string{"EvictionBlocked Pod", "DeletedAtDeadline Pod", "DeletedAtDeadline StatefulSet"})
 }
 
-// What the caches no longer have may be there all the same: nothing is deleted for that.
-func TestOrphansAreAskedFor(t *testing.T) {
+// An object that is missing in the caches may exist. The executor asks the API server before it
+// deletes.
+func TestOrphansAreVerified(t *testing.T) {
 	for name, goes := range map[string]func(*world){
 		"gone":    func(w *world) { delete(w.replicaSets, "web-1") },
 		"going":   func(w *world) { w.replicaSets["web-1"].DeletionTimestamp = new(metav1.NewTime(start)) },
@@ -305,7 +313,8 @@ func TestOrphansAreAskedFor(t *testing.T) {
 	}
 }
 
-// A release of a pod that was written since changes nothing, and is tried again on what the caches show then.
+// The release of a pod that was updated since has no effect. It is tried again with the updated
+// pod.
 func TestReleaseOfAnOlderPod(t *testing.T) {
 	w := newWorld()
 	w.deployment("web", 1)
@@ -330,22 +339,23 @@ func TestRestore(t *testing.T) {
 	b.round(0)
 	b.round(0)
 	w.sync()
-	b.round(0) // it waits to be adopted
-	told := []string{"MoveUndone Pod", "MoveUndone Deployment"}
-	b.want(t, []string{"patch old"}, told)
+	b.round(0) // it waits for its adoption
+	events := []string{"MoveUndone Pod", "MoveUndone Deployment"}
+	b.want(t, []string{"patch old"}, events)
 	w.control()
 	for range 2 {
 		w.sync()
 		b.round(0)
 	}
-	b.want(t, []string{"patch old", "patch old"}, told)
+	b.want(t, []string{"patch old", "patch old"}, events)
 	old := w.pods["old"]
 	if _, ok := old.Annotations[kube.ReleaseAnnotation]; ok || old.Labels[hashKey] != "web-1" {
 		t.Errorf("labels %v, annotations %v, want those from before the release", old.Labels, old.Annotations)
 	}
 }
 
-// A pod that was handed over to its Deployment is given back in one request, with all that it had before.
+// A released pod that its Deployment controls is restored in one request, with all its previous
+// metadata.
 func TestHandOver(t *testing.T) {
 	w := newWorld()
 	d := w.deployment("web", 1)
@@ -362,7 +372,7 @@ func TestHandOver(t *testing.T) {
 	if diff := cmp.Diff(want, pod.OwnerReferences); diff != "" || pod.Labels[hashKey] != kube.ReleasedHash {
 		t.Errorf("label %s, owners of the released pod (-want +got):\n%s", pod.Labels[hashKey], diff)
 	}
-	w.control() // a replacement, which does not get ready
+	w.control() // a replacement that does not become ready
 	w.sync()
 	b.pass(2 * time.Minute)
 	b.round(0)
@@ -380,7 +390,7 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// What is remembered of a pod that stays must not keep the Snapshot alive in which its move was planned.
+// The memory about a pod must not reference the Snapshot in which its move was planned.
 func TestForgetsSnapshots(t *testing.T) {
 	w := newWorld()
 	w.deployment("web", 1)
@@ -398,7 +408,7 @@ func TestForgetsSnapshots(t *testing.T) {
 		b.executor.Observe(w.snapshot())
 		goruntime.GC()
 		if pod.Value() != nil {
-			t.Errorf("the pod whose move was %s is still held", what)
+			t.Errorf("the pod whose move was %s is still in memory", what)
 		}
 	}
 	done := plan(quiet)
@@ -413,8 +423,9 @@ func TestForgetsSnapshots(t *testing.T) {
 	goruntime.KeepAlive(b)
 }
 
-// A ReplicaSet that goes while a pod is given back to it never adopts the pod, and nobody else collects it.
-func TestRestoreToWhatGoes(t *testing.T) {
+// A ReplicaSet that is deleted while a pod is restored never adopts the pod, and the garbage
+// collector does not delete it.
+func TestRestoreToDeletedReplicaSet(t *testing.T) {
 	for name, test := range map[string]struct {
 		before, after func(*world)
 		wantLog       []string
@@ -423,11 +434,11 @@ func TestRestoreToWhatGoes(t *testing.T) {
 			before:  func(w *world) { delete(w.replicaSets, "web-1") },
 			wantLog: []string{"delete old"},
 		},
-		"before it adopts": {
+		"before the adoption": {
 			after:   func(w *world) { delete(w.replicaSets, "web-1") },
 			wantLog: []string{"patch old", "delete old"},
 		},
-		"with its Deployment, before it adopts": {
+		"with its Deployment, before the adoption": {
 			after:   func(w *world) { delete(w.deployments, "web"); delete(w.replicaSets, "web-1") },
 			wantLog: []string{"patch old", "delete old"},
 		},

@@ -12,12 +12,13 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// ownersReleased returns the owner references of a pod of rs once it is released. The Deployment is
-// its controller then: the pod is deleted with it, no other controller adopts the pod, and the
-// disruption controller counts it. ReplicaSet rs remains an owner that does not control the pod. For
-// an owner that was removed the garbage collector would ask the API server twice.
+// ownersReleased returns the owner references of a pod of rs after its release. The Deployment
+// becomes its controller: the pod is deleted with the Deployment, no other controller adopts the
+// pod, and the disruption controller counts it. ReplicaSet rs remains an owner that does not
+// control the pod. For an owner that was removed, the garbage collector would send two requests.
 //
-// It returns nil if no Deployment controls rs: then the ReplicaSet controller removes its reference.
+// It returns nil if no Deployment controls rs. In that case the ReplicaSet controller removes its
+// own reference.
 func ownersReleased(pod *cluster.Pod, rs *appsv1.ReplicaSet) []metav1.OwnerReference {
 	deployment := metav1.GetControllerOfNoCopy(rs)
 	if deployment == nil || !kube.IsDeployment(deployment) {
@@ -29,15 +30,16 @@ func ownersReleased(pod *cluster.Pod, rs *appsv1.ReplicaSet) []metav1.OwnerRefer
 	})
 }
 
-// ownersRestored returns the owner references of a released pod once it is given back to rs.
+// ownersRestored returns the owner references of a released pod after it is given back to rs.
 func ownersRestored(pod *cluster.Pod, rs types.UID) []metav1.OwnerReference {
 	deployment := metav1.GetControllerOfNoCopy(pod)
 	refs := slices.DeleteFunc(slices.Clone(pod.OwnerReferences), func(ref metav1.OwnerReference) bool { return ref.UID == deployment.UID })
 	return withController(refs, rs)
 }
 
-// withController returns refs with the first that has this UID as the only controller, none for "".
-// What else they say stays, also an explicit "controller: false": the admission policy compares it.
+// withController returns refs in which only the first reference with this UID is a controller; none
+// if the UID is "". Other fields stay unchanged, including an explicit "controller: false", because
+// the admission policy compares them.
 func withController(refs []metav1.OwnerReference, controller types.UID) []metav1.OwnerReference {
 	refs = slices.Clone(refs)
 	for i := range refs {
@@ -51,8 +53,8 @@ func withController(refs []metav1.OwnerReference, controller types.UID) []metav1
 	return refs
 }
 
-// heldByDeployment reports whether a Deployment is the controller of a released pod.
-func heldByDeployment(pod *cluster.Pod) bool {
+// controlledByDeployment reports whether a Deployment is the controller of a released pod.
+func controlledByDeployment(pod *cluster.Pod) bool {
 	controller := metav1.GetControllerOfNoCopy(pod)
 	return controller != nil && kube.IsDeployment(controller)
 }

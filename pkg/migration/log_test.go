@@ -14,7 +14,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
-// At the level that ships a refusal is a line when it is the first of its kind for a pod, and none when the same comes again.
+// At the default level a refusal is logged once per kind and pod. A repeated refusal is not logged.
 func TestLogOfAMove(t *testing.T) {
 	w := newWorld()
 	w.pod("db-0", w.statefulSet("db", 1), "going")
@@ -43,10 +43,10 @@ func TestLogOfAMove(t *testing.T) {
 		line, _, _ = strings.Cut(line, " outcome=")
 		got = append(got, strings.TrimSpace(line))
 	}
-	// The world's node and workload are what they are by default.
+	// The fields that depend on the world's node and workload have default values.
 	about := ` pod="shop/db-0" action="evict" reason="interruption" way="evict" node="going" capacityType="on-demand" workload="shop/db"` +
 		` desired=1 floor=0 deadline="` + start.Add(10*time.Minute).String() + `"`
-	want := []string{`"To be tried again"` + about, `"Done"` + about + ` why="a replacement fits on node staying; no surge: not of a ReplicaSet"`}
+	want := []string{`"Action failed, will retry"` + about, `"Evicted pod"` + about + ` why="a replacement fits on node staying; no surge: it does not belong to a ReplicaSet"`}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("logged (-want +got):\n%s", diff)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
-// A move that must be a surge is not begun in another way.
+// A move with OnlySurge is not started in another way.
 func TestOnlySurge(t *testing.T) {
 	for onlySurge, want := range map[bool][]string{false: {"evict db-0 by evict", "release web by surge"}, true: {"release web by surge"}} {
 		w := newWorld()
@@ -22,7 +22,7 @@ func TestOnlySurge(t *testing.T) {
 		for i := range asked {
 			asked[i].OnlySurge = onlySurge
 		}
-		if diff := cmp.Diff(want, told(migration.Plan(s, &room{left: 10}, asked, settings, nil))); diff != "" {
+		if diff := cmp.Diff(want, describe(migration.Plan(s, &room{left: 10}, asked, settings, nil))); diff != "" {
 			t.Errorf("OnlySurge %t: actions (-want +got):\n%s", onlySurge, diff)
 		}
 	}

@@ -16,51 +16,54 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
-// Settings are what a plan depends on besides the cluster.
+// Settings are the inputs of a plan besides the cluster.
 type Settings struct {
-	// SurgeTimeout is how long a released pod waits for its replacement to be ready, beyond the ReplicaSet's minReadySeconds, before it goes
-	// back to its ReplicaSet, and how much longer for its eviction. A pod whose node goes waits until its last moment instead.
+	// SurgeTimeout is how long a released pod waits for a ready replacement, in addition to the
+	// minReadySeconds of its ReplicaSet. Afterwards the controller restores the pod. It is also how
+	// much longer the pod waits for its eviction. A pod with a deadline waits until its last moment
+	// instead.
 	SurgeTimeout time.Duration
-	// NodeStartup is how long an autoscaler may take to start a node. A pod that was released for one of the reasons of Buying waits that long if
-	// SurgeTimeout is shorter.
+	// NodeStartup is how long an autoscaler may take to start a node. A pod that was released for
+	// one of the reasons in Buying waits that long if SurgeTimeout is shorter.
 	NodeStartup time.Duration
 	Buying      []Reason
-	// DeleteAtDeadline deletes a pod when no time is left for a budget. Without it the pod is still asked to leave by eviction.
+	// DeleteAtDeadline deletes a pod when no time is left for a PodDisruptionBudget. If it is
+	// false, the controller only evicts.
 	DeleteAtDeadline bool
-	// EvictableOwners are kinds of controllers, not known here, that make a pod again after its
-	// eviction.
+	// EvictableOwners are kinds of controllers, unknown to this project, that create a pod again
+	// after its eviction.
 	EvictableOwners []schema.GroupKind
-	// RequestsPerSecond is how many requests the client sends a second, and at once; 0 if it does
-	// not limit them.
+	// RequestsPerSecond is the rate and the burst of the client's rate limit; 0 means no limit.
 	RequestsPerSecond int
 }
 
-// Progress is what has been begun and is not to be seen in the caches yet, by the UID of the pod. Of one with nothing under way it may say
-// that it is Unreleasable.
+// Progress contains actions in flight that the caches do not show yet, by the UID of the pod. For a
+// pod without such an action it may contain Unreleasable.
 type Progress map[types.UID]Kind
 
-// Room finds where replacements would be placed, and keeps count of them, as *cluster.Room does.
+// Room finds nodes for replacements and reserves the room, as *cluster.Room does.
 type Room interface {
 	Replace(p *cluster.Pod, requires decision.Assignment) (to *cluster.Node, why string)
 }
 
-// Plan returns the next step of every move and of every pod that was released, at most one for a pod: what cannot wait first, then what has
-// a deadline, then the rest. A pod that only has to wait gets none, one that stays because nothing has room for it a Stay.
+// Plan returns the next step of every move and of every released pod, at most one per pod.
+// Deletions come first, then actions with a deadline, then the rest. A pod that only has to wait
+// gets no action. A pod that stays because no node has room for its replacement gets a Stay.
 //
-// room must be one that nobody has taken from: every move takes its own, so that a move that somebody tried on the same one would count
-// twice. A later move of the same pod is dropped, unless its deadline is tighter. Requested replaces
-// Drain, because the requester waits until the controller evicts the pod.
+// room must be unused: every move reserves its own room, so a move that was already tried on it
+// would count twice. A second move of the same pod is dropped unless its deadline is earlier.
+// Requested replaces Drain, because the requester waits until the controller evicts the pod.
 func Plan(s *cluster.Snapshot, room Room, moves []Move, settings Settings, progress Progress) []Action {
 	p := newPlanner(s, room, moves, settings, progress)
 	p.expect()
-	// A replacement that starts earlier is worth more than a pod that leaves earlier, so new moves
-	// come before the ends of old ones.
+	// New moves get room before old moves end: an earlier start of a replacement is worth more than
+	// an earlier end of a pod.
 	for _, m := range p.urgency() {
 		p.begin(m)
 	}
 	p.beginUnplaced()
 	p.finish()
-	return inTurn(p.actions)
+	return inOrder(p.actions)
 }
 
 func newPlanner(s *cluster.Snapshot, room Room, moves []Move, settings Settings, progress Progress) *planner {
@@ -78,26 +81,27 @@ func newPlanner(s *cluster.Snapshot, room Room, moves []Move, settings Settings,
 	return p
 }
 
-// planner is one run of Plan.
+// planner is the state of one run of Plan.
 type planner struct {
 	now      time.Time
 	snapshot *cluster.Snapshot
 	room     Room
 	settings Settings
 	progress Progress
-	// moves are those asked for, by the UID of the pod.
+	// moves are the requested moves, by the UID of the pod.
 	moves map[types.UID]Move
-	// last are the last moments of the pods that have a deadline.
+	// last contains the last moments of the pods with a deadline.
 	last map[types.UID]time.Time
-	// serving and ending count the pods of each workload that serve and that terminate; nil unless
-	// a deletion is spread.
+	// serving and ending count the serving and the terminating pods of each workload. They are nil
+	// unless a deletion is spread.
 	serving, ending map[kube.OwnerKey]int
-	// byHash and adopters remember what the functions of the same names returned.
+	// byHash and adopters cache results of selectingByHash and adoptedBy, by namespace.
 	byHash   map[string][]byHash
 	adopters map[string][]adopter
 	budgets  *budgets
 	actions  []Action
-	// unplaced are the moves whose replacements have no room. awaited: a replacement has room, and is not bound yet.
+	// unplaced are the moves whose replacements have no room. awaited reports whether a replacement
+	// with room is not bound yet.
 	unplaced []firstStep
 	awaited  bool
 }
@@ -105,7 +109,7 @@ type planner struct {
 func (p *planner) add(a Action) {
 	if a.Kind == EvictPod {
 		var allowed bool
-		a.Budget, allowed = p.budgets.take(a.Pod)
+		a.Budget, allowed = p.budgets.charge(a.Pod)
 		a.Unlikely = !allowed
 	}
 	if !a.Deadline.IsZero() {
@@ -118,8 +122,9 @@ func (p *planner) add(a Action) {
 	p.actions = append(p.actions, a)
 }
 
-// expect takes the room of replacements that will come, but are not in the caches yet: those of pods that are about to leave, and those
-// that the revisions of leaving and released pods still lack. Otherwise it would be promised twice.
+// expect reserves room for expected replacements that the caches do not show yet, so that it is not
+// promised twice. These replace pods that are about to be removed, and pods that the revisions of
+// terminating and released pods still lack.
 func (p *planner) expect() {
 	missing := map[*cluster.Revision]int{}
 	for _, pod := range p.snapshot.Pods {
@@ -150,7 +155,7 @@ func (p *planner) expect() {
 	}
 }
 
-// reserve takes the room of the replacement of a pod, or of a pod that waits.
+// reserve reserves room for a pending pod or for the replacement of a pod.
 func (p *planner) reserve(pod *cluster.Pod) {
 	defer recovery.Recover(recovery.Pod, klog.KObj(pod))
 	if to, _ := p.room.Replace(pod, decision.Unassigned); to != nil {
@@ -169,20 +174,23 @@ func wanted(r *cluster.Revision) int {
 	return r.Workload.Desired
 }
 
-// sooner reports whether deadline a is tighter than b, of which zero means never.
+// sooner reports whether deadline a is earlier than b. Zero means never.
 func sooner(a, b time.Time) bool { return !a.IsZero() && (b.IsZero() || a.Before(b)) }
 
-// movable reports whether a move may be begun: DaemonSet and static pods belong to their node, and what is leaving already leaves.
+// movable reports whether a move may start. DaemonSet and static pods belong to their node, and
+// terminating pods need no move.
 func movable(pod *cluster.Pod) bool {
 	return pod.Node != nil && pod.Live() && kube.HasOpinion(pod.Pod)
 }
 
-// irreplaceable reports whether nothing makes another one of a live pod: it has no controller, or is of a Job that its loss fails.
+// irreplaceable reports whether no controller creates another pod for a live pod. The pod has no
+// controller, or it belongs to a Job that fails with the loss of a pod.
 func irreplaceable(pod *cluster.Pod) bool {
 	return metav1.GetControllerOfNoCopy(pod) == nil || pod.Subject != nil && pod.Subject.Workload.Batch == decision.NotRetriable
 }
 
-// ready returns since when the pod has served; false if it does not, because it is not ready or its node does not exist.
+// ready returns since when the pod has been ready. ok is false if it is not ready or its node does
+// not exist.
 func ready(pod *cluster.Pod) (since time.Time, ok bool) {
 	if pod.Node == nil {
 		return time.Time{}, false
@@ -195,14 +203,14 @@ func ready(pod *cluster.Pod) (since time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// available reports whether the pod has been ready for as long as its ReplicaSet asks for. Where that is no time, as for Kubernetes, since
-// when it has been does not matter: the clock of its node may be ahead.
+// available reports whether the pod has been ready for minReadySeconds of its ReplicaSet. If that
+// is 0, the time does not matter, as in Kubernetes: the clock of the node may be ahead.
 func available(pod *cluster.Pod, rs *appsv1.ReplicaSet, now time.Time) bool {
 	since, ok := ready(pod)
 	return ok && (rs.Spec.MinReadySeconds == 0 || !now.Before(since.Add(minReady(rs))))
 }
 
-// minReady is how long a pod of the ReplicaSet has to be ready to be available.
+// minReady returns how long a pod of the ReplicaSet must be ready to be available.
 func minReady(rs *appsv1.ReplicaSet) time.Duration {
 	return time.Duration(rs.Spec.MinReadySeconds) * time.Second
 }

@@ -20,10 +20,10 @@ import (
 // ofDaemonSet is the owner of a pod that belongs to its node.
 var ofDaemonSet = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Controller: new(true)}}
 
-// ofTaskRun is the owner of a pod that may do what nobody does again.
+// ofTaskRun is the owner of a pod whose work may not be repeated.
 var ofTaskRun = []metav1.OwnerReference{{APIVersion: "tekton.dev/v1", Kind: "TaskRun", Controller: new(true)}}
 
-// ofStrimzi is the owner of a pod that an operator makes again.
+// ofStrimzi is the owner of a pod that an operator recreates.
 var ofStrimzi = []metav1.OwnerReference{{APIVersion: "core.strimzi.io/v1beta2", Kind: "StrimziPodSet", Controller: new(true)}}
 
 var settings = migration.Settings{
@@ -31,11 +31,11 @@ var settings = migration.Settings{
 	EvictableOwners: []schema.GroupKind{{Group: "core.strimzi.io", Kind: "StrimziPodSet"}},
 }
 
-// Moves that are not begun.
+// TestBegin plans the first steps of moves.
 func TestBegin(t *testing.T) {
 	const notice = 2 * time.Minute
 	for name, test := range map[string]struct {
-		// given adds what stands on the node that goes.
+		// given adds pods to the interrupted node.
 		given func(*world)
 		// left is the time to the deadline; 0 for none.
 		left    time.Duration
@@ -52,13 +52,13 @@ func TestBegin(t *testing.T) {
 		},
 		"one of a StatefulSet": {
 			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") }, left: notice,
-			want: []string{"evict db-0 by evict"}, wantWhy: "a replacement fits on node staying; no surge: not of a ReplicaSet",
+			want: []string{"evict db-0 by evict"}, wantWhy: "a replacement fits on node staying; no surge: it does not belong to a ReplicaSet",
 		},
 		"nothing has room for it": {
 			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") }, left: notice, noRoom: true,
 			want: []string{"stay db-0"}, wantWhy: "nothing has room for a replacement: all full; it runs until 2026-03-01T12:01:30Z",
 		},
-		"nothing has room for it, nor does its node go": {
+		"no room, and no interruption": {
 			given: func(w *world) { w.deployment("web", 1); w.pod("web", w.replicaSets["web-1"], "going") }, reason: migration.Heal, noRoom: true,
 			want: []string{"stay web"}, wantWhy: "nothing has room for a replacement: all full",
 		},
@@ -69,7 +69,7 @@ func TestBegin(t *testing.T) {
 		"nothing has room for it, and a budget selects it": {
 			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going"); w.budget("db", 0) }, left: notice, noRoom: true,
 			want:    []string{"evict db-0 by evict"},
-			wantWhy: "nothing has room for a replacement: all full; it waits for a new node; no surge: not of a ReplicaSet",
+			wantWhy: "nothing has room for a replacement: all full; it waits for a new node; no surge: it does not belong to a ReplicaSet",
 		},
 		"the last moment but one": {
 			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") }, left: 31 * time.Second, noRoom: true,
@@ -77,87 +77,87 @@ func TestBegin(t *testing.T) {
 		},
 		"the last moment": {
 			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") }, left: 30 * time.Second,
-			want: []string{"delete db-0 by delete 30s"}, wantWhy: "its node goes, and a budget cannot save it any more",
+			want: []string{"delete db-0 by delete 30s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
 		},
 		"after the last moment, its grace is cut": {
 			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") }, left: 12500 * time.Millisecond,
-			want: []string{"delete db-0 by delete 12s"}, wantWhy: "its node goes, and a budget cannot save it any more",
+			want: []string{"delete db-0 by delete 12s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
 		},
 		"after the deadline": {
 			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") }, left: -time.Hour,
-			want: []string{"delete db-0 by delete 1s"}, wantWhy: "its node goes, and a budget cannot save it any more",
+			want: []string{"delete db-0 by delete 1s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
 		},
 		"a grace period of its own": {
 			given: func(w *world) {
 				w.pod("db-0", w.statefulSet("db", 1), "going").Spec.TerminationGracePeriodSeconds = new(int64(5))
 			}, left: 5 * time.Second,
-			want: []string{"delete db-0 by delete 5s"}, wantWhy: "its node goes, and a budget cannot save it any more",
+			want: []string{"delete db-0 by delete 5s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
 		},
 		"none": {
 			given: func(w *world) {
 				w.pod("db-0", w.statefulSet("db", 1), "going").Spec.TerminationGracePeriodSeconds = new(int64(0))
 			}, left: time.Second,
-			want: []string{"delete db-0 by delete 1s"}, wantWhy: "its node goes, and a budget cannot save it any more",
+			want: []string{"delete db-0 by delete 1s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
 		},
 		"longer than the notice": {
 			given: func(w *world) {
 				w.deployment("web", 1)
 				w.pod("web", w.replicaSets["web-1"], "going").Spec.TerminationGracePeriodSeconds = new(int64(600))
 			}, left: notice,
-			want: []string{"delete web by delete 2m0s"}, wantWhy: "its node goes, and a budget cannot save it any more",
+			want: []string{"delete web by delete 2m0s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
 		},
 		"deletion is off": {
 			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") }, left: time.Second, gentle: true,
-			want: []string{"evict db-0 by evict"}, wantWhy: "its node goes",
+			want: []string{"evict db-0 by evict"}, wantWhy: "its node is about to be reclaimed",
 		},
 		"no deadline, so no deletion": {
 			given:  func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") },
 			reason: migration.Heal, want: []string{"evict db-0 by evict"},
-			wantWhy: "a replacement fits on node staying; no surge: not of a ReplicaSet",
+			wantWhy: "a replacement fits on node staying; no surge: it does not belong to a ReplicaSet",
 		},
-		"nobody makes another one: not yet": {
+		"no controller: not yet": {
 			given: func(w *world) { w.pod("tool", nil, "going") }, left: 31 * time.Second,
 		},
-		"nobody makes another one: now": {
+		"no controller: now": {
 			given: func(w *world) { w.pod("tool", nil, "going") }, left: 30 * time.Second,
-			want: []string{"delete tool by delete 30s"}, wantWhy: "its node goes, and a budget cannot save it any more",
+			want: []string{"delete tool by delete 30s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
 		},
-		"nobody makes another one, nor goes the node": {
+		"no controller, and no interruption": {
 			given: func(w *world) { w.pod("tool", nil, "going") }, reason: migration.Heal,
 		},
-		"of a Job that its loss fails: not yet": {
+		"of a Job that fails with its loss: not yet": {
 			given: func(w *world) { w.pod("train", w.replicaSet("job", "train", 1, nil), "going") }, fails: true, left: 31 * time.Second,
 		},
-		"of a Job that its loss fails: now": {
+		"of a Job that fails with its loss: now": {
 			given: func(w *world) { w.pod("train", w.replicaSet("job", "train", 1, nil), "going") }, fails: true, left: 30 * time.Second,
-			want: []string{"delete train by delete 30s"}, wantWhy: "its node goes, and a budget cannot save it any more",
+			want: []string{"delete train by delete 30s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
 		},
-		"nobody knows whether another one is made: not yet": {
+		"controller of an unknown kind: not yet": {
 			given: func(w *world) { w.pod("step", nil, "going").OwnerReferences = ofTaskRun }, left: 31 * time.Second,
 		},
-		"nobody knows whether another one is made: now": {
+		"controller of an unknown kind: now": {
 			given: func(w *world) { w.pod("step", nil, "going").OwnerReferences = ofTaskRun }, left: 30 * time.Second,
-			want: []string{"delete step by delete 30s"}, wantWhy: "its node goes, and a budget cannot save it any more",
+			want: []string{"delete step by delete 30s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
 		},
-		"nobody knows whether another one is made, nor goes the node": {
+		"controller of an unknown kind, and no interruption": {
 			given: func(w *world) { w.pod("step", nil, "going").OwnerReferences = ofTaskRun }, reason: migration.Advice,
 		},
-		"nobody knows whether another one is made, but a budget selects it": {
+		"controller of an unknown kind, but a budget selects it": {
 			given: func(w *world) { w.pod("step", nil, "going").OwnerReferences = ofTaskRun; w.budget("step", 0) }, left: 31 * time.Second,
-			want: []string{"evict step by evict"}, wantWhy: "a replacement fits on node staying; no surge: not of a ReplicaSet",
+			want: []string{"evict step by evict"}, wantWhy: "a replacement fits on node staying; no surge: it does not belong to a ReplicaSet",
 		},
-		"nobody knows whether another one is made, a budget selects it, and its node stays": {
+		"controller of an unknown kind, selected by a budget, and no interruption": {
 			given:  func(w *world) { w.pod("step", nil, "going").OwnerReferences = ofTaskRun; w.budget("step", 0) },
 			reason: migration.Advice,
 		},
-		"nobody makes another one, and a budget selects it": {
+		"no controller, and a budget selects it": {
 			given: func(w *world) { w.pod("tool", nil, "going"); w.budget("tool", 0) }, left: 31 * time.Second,
 		},
-		"of an operator that is known to make another one": {
+		"of an operator that recreates it": {
 			given: func(w *world) { w.pod("kafka", nil, "going").OwnerReferences = ofStrimzi }, left: 31 * time.Second,
-			want: []string{"evict kafka by evict"}, wantWhy: "a replacement fits on node staying; no surge: not of a ReplicaSet",
+			want: []string{"evict kafka by evict"}, wantWhy: "a replacement fits on node staying; no surge: it does not belong to a ReplicaSet",
 		},
-		"of an operator that is known to make another one, and its node stays": {
+		"of an operator that recreates it, and no interruption": {
 			given:  func(w *world) { w.pod("kafka", nil, "going").OwnerReferences = ofStrimzi },
 			reason: migration.Heal,
 		},
@@ -167,7 +167,7 @@ func TestBegin(t *testing.T) {
 				rs.OwnerReferences = []metav1.OwnerReference{{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: "web", UID: "r", Controller: new(true)}}
 				w.pod("web", rs, "going")
 			}, left: 31 * time.Second,
-			want: []string{"evict web by evict"}, wantWhy: "a replacement fits on node staying; no surge: its ReplicaSet is not of a Deployment",
+			want: []string{"evict web by evict"}, wantWhy: "a replacement fits on node staying; no surge: its ReplicaSet has a controller that is not a Deployment",
 		},
 		"of a DaemonSet": {
 			given: func(w *world) {
@@ -179,15 +179,15 @@ func TestBegin(t *testing.T) {
 				w.pod("proxy", nil, "going").Annotations = map[string]string{v1.MirrorPodAnnotationKey: "x"}
 			}, left: time.Second,
 		},
-		"home, to a node of the right type": {
+		"heal, to a node of the right type": {
 			given:  func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") },
-			reason: migration.Heal, want: []string{"evict db-0 by evict"}, wantWhy: "a replacement fits on node staying; no surge: not of a ReplicaSet",
+			reason: migration.Heal, want: []string{"evict db-0 by evict"}, wantWhy: "a replacement fits on node staying; no surge: it does not belong to a ReplicaSet",
 		},
 		"back to spot, where only on-demand has room left": {
 			given:  func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") },
 			reason: migration.ReturnToSpot,
 		},
-		"leaving already": {
+		"already terminating": {
 			given: func(w *world) { w.terminate(w.pod("db-0", w.statefulSet("db", 1), "going")) }, left: time.Second,
 		},
 	} {
@@ -215,7 +215,7 @@ func TestBegin(t *testing.T) {
 			settings := settings
 			settings.DeleteAtDeadline = !test.gentle
 			actions := migration.Plan(s, r, asked, settings, nil)
-			if diff := cmp.Diff(test.want, told(actions)); diff != "" {
+			if diff := cmp.Diff(test.want, describe(actions)); diff != "" {
 				t.Errorf("actions (-want +got):\n%s", diff)
 			}
 			for _, a := range actions {
@@ -227,8 +227,9 @@ func TestBegin(t *testing.T) {
 	}
 }
 
-// The order in which moves take scarce room: nobody loses everything while somebody else loses nothing. They are begun in that order too,
-// but for the later ones of a workload, which come together.
+// TestUrgency checks the order in which moves reserve scarce room: no workload loses everything
+// while another loses nothing. Actions have the same order, except that later pods of a workload
+// are grouped.
 func TestUrgency(t *testing.T) {
 	w := newWorld()
 	for app, n := range map[string]struct{ going, staying int32 }{"all": {3, 0}, "single": {1, 0}, "most": {2, 1}, "some": {1, 3}} {
@@ -250,28 +251,28 @@ func TestUrgency(t *testing.T) {
 	asked = append(asked, moves(s, migration.Heal, time.Time{}, "a-heal")...)
 	asked = append(asked, moves(s, migration.Interruption, w.now.Add(time.Minute), "single-0")...)
 	asked = append(asked, moves(s, migration.Interruption, w.now.Add(10*time.Second), "late")...)
-	// Said twice: the tighter deadline counts.
+	// A second move of the same pod: the earlier deadline counts.
 	asked = append(asked, moves(s, migration.Heal, time.Time{}, "single-0")...)
 	r := &room{left: 6}
-	got := told(migration.Plan(s, r, asked, settings, nil))
+	got := describe(migration.Plan(s, r, asked, settings, nil))
 	want := []string{
-		"delete late by delete 10s", // cannot wait
-		"release single-0 by surge", // 1 of 1, sooner
+		"delete late by delete 10s", // last moment reached
+		"release single-0 by surge", // 1 of 1, earlier
 		"release all-0 by surge",    // 3 of 3
 		"release most-0 by surge",   // 2 of 3
-		"release all-1 by surge",    // 2 of 3; its room was taken before that of most-0, by name
+		"release all-1 by surge",    // 2 of 3; by name, its room was reserved before that of most-0
 		"release all-2 by surge",    // 1 of 3
-		"release some-0 by surge",   // 1 of 4, after the room was taken by all the others: its replacement waits for a new node
-		"release most-1 by surge",   // 1 of 3, as well
-		"stay a-heal",               // stays where it is whatever happens
+		"release some-0 by surge",   // 1 of 4, no room left: its replacement waits for a new node
+		"release most-1 by surge",   // 1 of 3, no room left either
+		"stay a-heal",               // no deadline
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("actions (-want +got):\n%s", diff)
 	}
 }
 
-// Room is taken by what was begun before, also while nobody sees it yet.
-func TestRoomIsPromisedOnce(t *testing.T) {
+// Actions in flight reserve room before the caches show them.
+func TestRoomIsReservedOnce(t *testing.T) {
 	w := newWorld()
 	w.deployment("web", 3)
 	rs := w.replicaSets["web-1"]
@@ -289,16 +290,16 @@ func TestRoomIsPromisedOnce(t *testing.T) {
 	r := &room{left: 10}
 	deadline := w.now.Add(2 * time.Minute)
 	asked := moves(s, migration.Interruption, deadline, "begun", "new", "unreplaced", "replaced", "db-0", "tool")
-	got := told(migration.Plan(s, r, asked, settings, progress))
+	got := describe(migration.Plan(s, r, asked, settings, progress))
 	if diff := cmp.Diff([]string{"release new by surge"}, got); diff != "" {
 		t.Errorf("actions (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"begun", "db-0", "unreplaced", "new"}, r.taken); diff != "" {
-		t.Errorf("room taken for (-want +got):\n%s", diff)
+		t.Errorf("room reserved for (-want +got):\n%s", diff)
 	}
 }
 
-// A release may name any reason, and a metric's label may not.
+// The annotation of a release may contain any reason. A metric label may not.
 func TestReasonOfRelease(t *testing.T) {
 	for written, want := range map[string]migration.Reason{
 		"interruption": migration.Interruption, "heal": migration.Heal, "because": migration.Unknown, "": migration.Unknown,
@@ -315,14 +316,14 @@ func TestReasonOfRelease(t *testing.T) {
 	}
 }
 
-// longReady gives the pod a replacement that has to be ready for 2 min.
+// longReady gives the pod a replacement that must be ready for 2 min.
 func longReady(w *world) {
 	w.replicaSets["web-1"].Spec.MinReadySeconds = 120
 	w.pod("new", w.replicaSets["web-1"], "staying")
 }
 
-// ill adds a sibling that has not been ready since it was created so long ago.
-func ill(w *world, ago time.Duration) {
+// unreadySibling adds a sibling that has never been ready since its creation this long ago.
+func unreadySibling(w *world, ago time.Duration) {
 	pod := w.pod("ill", w.replicaSets["web-1"], "staying")
 	w.setReady(pod, v1.ConditionFalse)
 	created := metav1.NewTime(w.now.Add(-ago))
@@ -332,21 +333,22 @@ func ill(w *world, ago time.Duration) {
 // unready is how long a released pod may be unready before it is evicted without a replacement.
 const unready = 30 * time.Second
 
-// notReady makes the released pod one that has not been ready for so long.
+// notReady makes the released pod unready since this long ago.
 func notReady(w *world, ago time.Duration) {
 	w.setReady(w.pods["old"], v1.ConditionFalse)
 	w.pods["old"].Status.Conditions[0].LastTransitionTime = metav1.NewTime(w.now.Add(-ago))
 }
 
-// giveBack is what a Restore does.
+// giveBack has the effect of a Restore.
 func giveBack(w *world) { w.pods["old"].Labels[hashKey] = "web-1" }
 
-// Released pods, also those that nobody asks to move any more.
+// TestFinish plans the next steps of released pods, also of pods that no move concerns any more.
 func TestFinish(t *testing.T) {
 	handOver := func(w *world) { w.pods["old"].OwnerReferences = w.replicaSets["web-1"].OwnerReferences }
 	const fresh, late = time.Second, 2 * time.Minute
 	for name, test := range map[string]struct {
-		// given adds the released pod "old" of Deployment web with n replicas, released so long ago, and may change what it likes.
+		// given adds the released pod "old" of Deployment web with n replicas, released this long
+		// ago, and may change the world.
 		n     int32
 		ago   time.Duration
 		given func(*world)
@@ -391,23 +393,23 @@ func TestFinish(t *testing.T) {
 				delete(w.nodes, "staying")
 			},
 		},
-		"a replacement that is leaving": {
+		"a replacement that is terminating": {
 			n: 1, ago: fresh, given: func(w *world) {
 				w.pod("new", w.replicaSets["web-1"], "staying").DeletionTimestamp = new(metav1.NewTime(start))
 			},
 		},
-		"a replacement that is about to leave": {
+		"a replacement that is about to be removed": {
 			n: 1, ago: fresh, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "staying") },
 			progress: map[string]migration.Kind{"new": migration.EvictPod},
 		},
-		"one replacement for two: the first released leaves": {
+		"one replacement for two: the first released is evicted": {
 			n: 2, ago: fresh, given: func(w *world) {
 				w.released(w.pod("an-old", w.replicaSets["web-1"], "going"), 0)
 				w.pod("new", w.replicaSets["web-1"], "staying")
 			},
 			want: []string{"evict old by surge"},
 		},
-		"one replacement for two, and one about to leave": {
+		"one replacement for two, and one about to be removed": {
 			n: 2, ago: fresh, given: func(w *world) {
 				w.released(w.pod("an-old", w.replicaSets["web-1"], "going"), 0)
 				w.pod("new", w.replicaSets["web-1"], "staying")
@@ -421,8 +423,8 @@ func TestFinish(t *testing.T) {
 				w.setReady(w.pod("ill", w.replicaSets["web-1"], "staying"), v1.ConditionFalse)
 			},
 		},
-		"a sibling has long been ill": {
-			n: 2, ago: fresh, given: func(w *world) { ill(w, late+fresh); w.pod("new", w.replicaSets["web-1"], "staying") },
+		"a sibling has long been unready": {
+			n: 2, ago: fresh, given: func(w *world) { unreadySibling(w, late+fresh); w.pod("new", w.replicaSets["web-1"], "staying") },
 			want: []string{"evict old by surge"},
 		},
 		"a sibling has long found no node": {
@@ -432,47 +434,47 @@ func TestFinish(t *testing.T) {
 			},
 			want: []string{"evict old by surge"},
 		},
-		"a sibling has long been ill, and so has the replacement": {
+		"a sibling has long been unready, and so has the replacement": {
 			n: 2, ago: late, left: time.Hour, given: func(w *world) {
-				ill(w, 2*late)
+				unreadySibling(w, 2*late)
 				w.setReady(w.pod("new", w.replicaSets["web-1"], "staying"), v1.ConditionFalse)
 			},
 		},
-		"a sibling has long been ill, and one of two has a replacement": {
+		"a sibling has long been unready, and one of two has a replacement": {
 			n: 3, ago: fresh, given: func(w *world) {
-				ill(w, late+fresh)
+				unreadySibling(w, late+fresh)
 				w.released(w.pod("an-old", w.replicaSets["web-1"], "going"), 0)
 				w.pod("new", w.replicaSets["web-1"], "staying")
 			},
 			want: []string{"evict old by surge"},
 		},
-		"a sibling has long been ill, and two have one replacement, the first of them on its way": {
+		"a sibling has long been unready, and two have one replacement, the first in flight": {
 			n: 3, ago: fresh, given: func(w *world) {
-				ill(w, late+fresh)
+				unreadySibling(w, late+fresh)
 				w.released(w.pod("an-old", w.replicaSets["web-1"], "going"), 0)
 				w.pod("new", w.replicaSets["web-1"], "staying")
 			},
 			progress: map[string]migration.Kind{"old": migration.EvictPod},
 		},
-		"a sibling is ill, but might replace another that was released before": {
-			n: 2, ago: fresh, given: func(w *world) { ill(w, late); w.pod("new", w.replicaSets["web-1"], "staying") },
+		"a sibling is unready, but might replace another that was released before": {
+			n: 2, ago: fresh, given: func(w *world) { unreadySibling(w, late); w.pod("new", w.replicaSets["web-1"], "staying") },
 		},
-		"a sibling has long been ill, but perhaps replaces one that still waits": {
+		"a sibling has long been unready, but perhaps replaces one that still waits": {
 			n: 2, ago: 3 * late, left: time.Hour, given: func(w *world) {
-				ill(w, late+fresh)
+				unreadySibling(w, late+fresh)
 				w.released(w.pod("an-old", w.replicaSets["web-1"], "going"), fresh)
 			},
 		},
-		"a sibling fell ill after the release": {
+		"a sibling became unready after the release": {
 			n: 2, ago: fresh, given: func(w *world) {
-				ill(w, 2*late)
+				unreadySibling(w, 2*late)
 				w.setReady(w.pods["ill"], v1.ConditionFalse)
 				w.pod("new", w.replicaSets["web-1"], "staying")
 			},
 		},
 		"a sibling's node vanished": {
 			n: 2, ago: fresh, given: func(w *world) {
-				ill(w, 2*late)
+				unreadySibling(w, 2*late)
 				w.pods["ill"].Spec.NodeName = "gone"
 				w.pod("new", w.replicaSets["web-1"], "staying")
 			},
@@ -515,7 +517,7 @@ func TestFinish(t *testing.T) {
 		"no replacement in time, although it has to be ready for long": {
 			n: 1, ago: 2 * late, given: longReady, want: []string{"restore old by surge"},
 		},
-		"no replacement in time, but its node goes": {
+		"no replacement in time, but its node is reclaimed": {
 			n: 1, ago: late, left: time.Minute, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "") },
 		},
 		"the last moment": {
@@ -536,7 +538,7 @@ func TestFinish(t *testing.T) {
 			n: 1, ago: fresh, given: func(w *world) { handOver(w); delete(w.replicaSets, "web-1") },
 			want: []string{"delete old by surge"}, wantOrphan: true,
 		},
-		"handed over, somebody else has restored its label": {
+		"handed over, another client has restored its label": {
 			n: 1, ago: fresh, given: func(w *world) { handOver(w); w.pods["old"].Labels[hashKey] = "web-1" },
 			want: []string{"restore old by surge"},
 		},
@@ -570,7 +572,7 @@ func TestFinish(t *testing.T) {
 			n: 1, ago: 2 * late, given: func(w *world) { longReady(w); w.now = w.now.Add(late) },
 			want: []string{"restore old by surge"},
 		},
-		"its eviction is refused for too long, but its node goes": {
+		"its eviction is refused for too long, but its node is reclaimed": {
 			n: 1, ago: 2 * late, left: time.Minute, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "staying") },
 			want: []string{"evict old by surge"},
 		},
@@ -588,11 +590,11 @@ func TestFinish(t *testing.T) {
 		"given back and adopted": {
 			n: 1, ago: fresh, given: func(w *world) { giveBack(w); w.control() }, want: []string{"forget old by surge"},
 		},
-		"given back to what is gone": {
+		"given back to a ReplicaSet that is gone": {
 			n: 1, ago: fresh, given: func(w *world) { giveBack(w); delete(w.replicaSets, "web-1") },
 			want: []string{"delete old by surge"}, wantOrphan: true,
 		},
-		"adopted by what is gone": {
+		"adopted by a ReplicaSet that is gone": {
 			n: 1, ago: fresh, given: func(w *world) { giveBack(w); w.control(); delete(w.replicaSets, "web-1") },
 			want: []string{"forget old by surge"},
 		},
@@ -603,7 +605,7 @@ func TestFinish(t *testing.T) {
 				w.released(w.pod("an-old", w.replicaSets["web-1"], "going"), 0)
 			},
 		},
-		"under way": {
+		"in flight": {
 			n: 1, ago: fresh, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "staying") },
 			progress: map[string]migration.Kind{"old": migration.EvictPod},
 		},
@@ -632,7 +634,7 @@ func TestFinish(t *testing.T) {
 			settings := settings
 			settings.DeleteAtDeadline = !test.gentle
 			actions := migration.Plan(s, &room{left: 10}, asked, settings, progress)
-			if diff := cmp.Diff(test.want, told(actions)); diff != "" {
+			if diff := cmp.Diff(test.want, describe(actions)); diff != "" {
 				t.Errorf("actions (-want +got):\n%s", diff)
 			}
 			for _, a := range actions {

@@ -20,7 +20,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
-// roomOn is a Room that has room on capacity of one type only.
+// roomOn is a Room with room on one capacity type only.
 type roomOn struct{ capacity decision.CapacityType }
 
 func (r roomOn) Replace(_ *cluster.Pod, requires decision.Assignment) (*cluster.Node, string) {
@@ -32,7 +32,8 @@ func (r roomOn) Replace(_ *cluster.Pod, requires decision.Assignment) (*cluster.
 	return node, ""
 }
 
-// A surge whose replacement requires a capacity type needs no room; every other move does.
+// A surge needs no existing room if its replacement requires a capacity type. Every other move
+// does.
 func TestBuying(t *testing.T) {
 	onSpot, onDemand := roomOn{decision.Spot}, roomOn{decision.OnDemand}
 	for name, test := range map[string]struct {
@@ -86,7 +87,7 @@ func TestBuying(t *testing.T) {
 				asked[i].Requires = test.requires
 			}
 			actions := migration.Plan(s, test.room, asked, settings, nil)
-			if diff := cmp.Diff(test.want, told(actions)); diff != "" {
+			if diff := cmp.Diff(test.want, describe(actions)); diff != "" {
 				t.Fatalf("actions (-want +got):\n%s", diff)
 			}
 			if len(actions) > 0 && actions[0].Why != test.wantWhy {
@@ -101,7 +102,7 @@ func TestBuying(t *testing.T) {
 	}
 }
 
-// What has a deadline comes before what is bought for without one.
+// Moves with a deadline precede moves without one for which an autoscaler adds nodes.
 func TestBuyingWaitsForDeadlines(t *testing.T) {
 	w := newWorld()
 	for _, app := range []string{"a", "b"} {
@@ -112,13 +113,13 @@ func TestBuyingWaitsForDeadlines(t *testing.T) {
 	s := w.snapshot()
 	asked := append(moves(s, migration.Heal, time.Time{}, "a"), moves(s, migration.Interruption, w.now.Add(2*time.Minute), "b")...)
 	asked[0].Requires = decision.AssignedOnDemand
-	got := told(migration.Plan(s, &room{}, asked, settings, nil))
+	got := describe(migration.Plan(s, &room{}, asked, settings, nil))
 	if diff := cmp.Diff([]string{"release b by surge", "release a by surge"}, got); diff != "" {
 		t.Errorf("actions (-want +got):\n%s", diff)
 	}
 }
 
-// A pod whose replacement may have to be bought waits for the longer of both times.
+// A pod whose replacement may need a new node waits for the longer of both times.
 func TestNodeStartup(t *testing.T) {
 	for name, test := range map[string]struct {
 		startup time.Duration
@@ -127,7 +128,7 @@ func TestNodeStartup(t *testing.T) {
 	}{
 		"a node takes longer":           {3 * time.Minute, []migration.Reason{migration.Heal}, 3 * time.Minute},
 		"a node takes less":             {time.Minute, []migration.Reason{migration.Heal}, 2 * time.Minute},
-		"nothing is bought":             {3 * time.Minute, nil, 2 * time.Minute},
+		"no autoscaler mode":            {3 * time.Minute, nil, 2 * time.Minute},
 		"not for the reason of the pod": {3 * time.Minute, []migration.Reason{migration.ReturnToSpot}, 2 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +139,7 @@ func TestNodeStartup(t *testing.T) {
 				w.deployment("web", 1)
 				w.released(w.pod("web", w.replicaSets["web-1"], "staying"), ago)
 				w.sync()
-				if diff := cmp.Diff(want, told(migration.Plan(w.snapshot(), &room{}, nil, with, nil))); diff != "" {
+				if diff := cmp.Diff(want, describe(migration.Plan(w.snapshot(), &room{}, nil, with, nil))); diff != "" {
 					t.Errorf("%s after its release: actions (-want +got):\n%s", ago, diff)
 				}
 			}
@@ -146,26 +147,27 @@ func TestNodeStartup(t *testing.T) {
 	}
 }
 
-// wishes records what it is told, and what is said when.
+// wishes records its calls and their times.
 type wishes struct {
 	mu    sync.Mutex
-	told  []string
+	calls []string
 	clock *clocktesting.FakePassiveClock
 }
 
 func (w *wishes) Want(revision kube.OwnerKey, capacity decision.CapacityType, until time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.told = append(w.told, fmt.Sprintf("want %s for %s for %s", capacity, revision.UID, until.Sub(w.clock.Now())))
+	w.calls = append(w.calls, fmt.Sprintf("want %s for %s for %s", capacity, revision.UID, until.Sub(w.clock.Now())))
 }
 
 func (w *wishes) Forget(revision kube.OwnerKey) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.told = append(w.told, "forget "+string(revision.UID))
+	w.calls = append(w.calls, "forget "+string(revision.UID))
 }
 
-// What the replacement is to require is said before the pod is released, and withdrawn if it is not released or given back.
+// The wish for a replacement precedes the release of the pod. It is withdrawn if the pod is not
+// released, or if it is restored.
 func TestWishes(t *testing.T) {
 	group := schema.GroupResource{Resource: "pods"}
 	for name, test := range map[string]struct {
@@ -194,13 +196,13 @@ func TestWishes(t *testing.T) {
 			w.pod("web", w.replicaSets["web-1"], "staying")
 			w.sync()
 			clock := clocktesting.NewFakePassiveClock(w.now)
-			told := &wishes{clock: clock}
+			recorded := &wishes{clock: clock}
 			executor := migration.NewExecutor(w.client(), &recorder{}, clock, migration.ExecutorSettings{
-				Concurrency: 1, RequestTimeout: time.Second, DryRun: test.dryRun, Wishes: told,
+				Concurrency: 1, RequestTimeout: time.Second, DryRun: test.dryRun, Wishes: recorded,
 			})
 			w.fail = func(verb, _, _ string) (error, bool) {
-				if verb == "patch" && test.requires == decision.AssignedSpot && len(told.told) == 0 {
-					t.Error("the pod was released before anything was said")
+				if verb == "patch" && test.requires == decision.AssignedSpot && len(recorded.calls) == 0 {
+					t.Error("the pod was released before any wish")
 				}
 				return test.fail, true
 			}
@@ -228,8 +230,8 @@ func TestWishes(t *testing.T) {
 			for _, line := range test.want {
 				want = append(want, fmt.Sprintf(line, w.replicaSets["web-1"].UID))
 			}
-			if diff := cmp.Diff(want, told.told); diff != "" {
-				t.Errorf("said (-want +got):\n%s", diff)
+			if diff := cmp.Diff(want, recorded.calls); diff != "" {
+				t.Errorf("wishes (-want +got):\n%s", diff)
 			}
 		})
 	}

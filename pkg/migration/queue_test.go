@@ -40,7 +40,8 @@ func clientOf(t *testing.T, config *rest.Config, handler http.HandlerFunc) kuber
 	return client
 }
 
-// Work is bounded, starts with the most urgent, and only the newest plan's.
+// The executor limits concurrency, starts the most urgent actions first, and drops the queue of an
+// older plan.
 func TestQueue(t *testing.T) {
 	w := newWorld()
 	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
@@ -77,7 +78,8 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// What has been asked for when the controller is to end is waited for: an eviction given up half-way would use its budget for two minutes.
+// A controller that stops waits for its requests: an aborted eviction would use its
+// PodDisruptionBudget for two minutes.
 func TestEndsAfterItsRequests(t *testing.T) {
 	w := newWorld()
 	w.pod("db-0", w.statefulSet("db", 1), "going")
@@ -102,14 +104,14 @@ func TestEndsAfterItsRequests(t *testing.T) {
 	}()
 	select {
 	case <-ended:
-		t.Error("ended with a request under way")
+		t.Error("ended with a request in flight")
 	case <-time.After(100 * time.Millisecond):
 	}
 	close(answer)
 	<-ended
 }
 
-// The client that an Executor gets answers at once where the API server says when to come again.
+// The client of an Executor returns at once although the API server sends Retry-After.
 func TestWithoutRetries(t *testing.T) {
 	asked := 0
 	client := clientOf(t, migration.WithoutRetries(&rest.Config{}), func(w http.ResponseWriter, _ *http.Request) {
@@ -125,7 +127,7 @@ func TestWithoutRetries(t *testing.T) {
 	}
 }
 
-// Evictions that are charged to one budget follow each other, and others need not.
+// Evictions that are charged to one PodDisruptionBudget are sequential. Others are concurrent.
 func TestOneEvictionOfABudgetAtATime(t *testing.T) {
 	var mu sync.Mutex
 	now, most, atOnce, evicted := map[string]int{}, map[string]int{}, 0, 0
@@ -136,7 +138,7 @@ func TestOneEvictionOfABudgetAtATime(t *testing.T) {
 		most[app] = max(most[app], now[app])
 		atOnce = max(atOnce, len(now))
 		mu.Unlock()
-		time.Sleep(5 * time.Millisecond) // long enough for another to begin
+		time.Sleep(5 * time.Millisecond) // long enough for another to start
 		mu.Lock()
 		if now[app]--; now[app] == 0 {
 			delete(now, app)

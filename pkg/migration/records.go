@@ -13,40 +13,42 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// record tells of an action that the API server has done: on the pod, and what changes a workload on that too. Events on a workload name no
-// pod, so that client-go makes one of many.
+// record emits the events for an action that the API server performed: on the pod, and also on the
+// workload if the action affects it. Events on a workload contain no pod name, so that client-go
+// aggregates them.
 func (e *Executor) record(a Action) {
 	pod, workload := a.Pod.Pod, workloadOf(a.Pod)
-	tell := func(object runtime.Object, kind, reason, note string, args ...any) {
+	emit := func(object runtime.Object, kind, reason, note string, args ...any) {
 		if object != nil {
 			e.recorder.Eventf(object, nil, kind, reason, string(a.Kind), note, args...)
 		}
 	}
 	switch {
 	case a.Kind == Forget:
-		// Nobody need know: it was told when the pod was given back.
+		// The event Restored was already emitted when the controller restored the pod.
 	case a.Kind == Release:
-		tell(pod, v1.EventTypeNormal, kube.ReasonReleased, "Leaves when its replacement is ready (%s): %s", a.Reason, a.Why)
-		tell(workload, v1.EventTypeNormal, kube.ReasonMoving, "Moves pods (%s): replacements start before they leave", a.Reason)
+		emit(pod, v1.EventTypeNormal, kube.ReasonReleased, "Released, to be evicted when its replacement is ready (%s): %s", a.Reason, a.Why)
+		emit(workload, v1.EventTypeNormal, kube.ReasonMoving, "Moving pods (%s): replacements start before the evictions", a.Reason)
 	case a.Kind == Restore:
-		tell(pod, v1.EventTypeWarning, kube.ReasonRestored, "Stays after all: %s", a.Why)
-		tell(workload, v1.EventTypeWarning, kube.ReasonRestored, "Pods stay after all (%s): %s", a.Reason, a.Why)
+		emit(pod, v1.EventTypeWarning, kube.ReasonRestored, "Restored to its ReplicaSet: %s", a.Why)
+		emit(workload, v1.EventTypeWarning, kube.ReasonRestored, "Restored released pods (%s): %s", a.Reason, a.Why)
 	case a.Kind == EvictPod:
-		tell(pod, v1.EventTypeNormal, kube.ReasonEvicted, "Evicted (%s): %s", a.Reason, a.Why)
+		emit(pod, v1.EventTypeNormal, kube.ReasonEvicted, "Evicted (%s): %s", a.Reason, a.Why)
 		if a.Way == Evict {
-			tell(workload, v1.EventTypeNormal, kube.ReasonMoving, "Moves pods (%s): their replacements come after them", a.Reason)
+			emit(workload, v1.EventTypeNormal, kube.ReasonMoving, "Moving pods (%s): replacements start after the evictions", a.Reason)
 		}
 	case a.Way == Delete:
-		tell(pod, v1.EventTypeWarning, kube.ReasonDeleted, "Deleted: %s", a.Why)
-		tell(workload, v1.EventTypeWarning, kube.ReasonDeleted,
-			"Pods are deleted (%s): their nodes go, and a budget cannot save them any more", a.Reason)
+		emit(pod, v1.EventTypeWarning, kube.ReasonDeleted, "Deleted: %s", a.Why)
+		emit(workload, v1.EventTypeWarning, kube.ReasonDeleted,
+			"Deleted pods (%s): no time was left to evict them before their nodes are reclaimed", a.Reason)
 	default:
-		tell(pod, v1.EventTypeNormal, kube.ReasonLeftover, "Deleted: %s", a.Why)
+		emit(pod, v1.EventTypeNormal, kube.ReasonLeftover, "Deleted: %s", a.Why)
 	}
 }
 
-// about is what the log says of an action: what is done to which pod, where it stands and what it belongs, or belonged, to.
-func about(a Action) []any {
+// logValues returns the log fields of an action: the pod, its node and its current or former
+// workload.
+func logValues(a Action) []any {
 	values := []any{"pod", klog.KObj(a.Pod), "action", a.Kind, "reason", a.Reason, "way", a.Way}
 	if node := a.Pod.Node; node != nil {
 		values = append(values, "node", node.Name, "capacityType", node.Facts.Capacity.Type)
@@ -64,22 +66,22 @@ func about(a Action) []any {
 	return values
 }
 
-// recordBlocked tells of an eviction that was refused.
+// recordBlocked emits the event for a refused eviction.
 func (e *Executor) recordBlocked(a Action, by outcome) {
 	evictionsBlocked.WithLabelValues(string(by)).Inc()
-	why := "its PodDisruptionBudget allows no eviction now"
+	why := "its PodDisruptionBudget currently allows no eviction"
 	if by == barred {
-		why = "several PodDisruptionBudgets match it, and Kubernetes evicts no such pod"
+		why = "several PodDisruptionBudgets select it, and Kubernetes evicts no such pod"
 	}
 	until := ""
 	if !a.Deadline.IsZero() {
-		until = ", until its node goes at " + a.Deadline.UTC().Format(time.RFC3339)
+		until = " until its node is reclaimed at " + a.Deadline.UTC().Format(time.RFC3339)
 	}
 	e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, kube.ReasonBlocked, string(a.Kind),
-		"Stays for now, because %s; tried again%s", why, until)
+		"Eviction refused, because %s. The controller retries%s", why, until)
 }
 
-// count counts a move that came to its end.
+// count counts a completed move.
 func (e *Executor) count(a Action) {
 	outcome := moved
 	switch {
@@ -91,7 +93,8 @@ func (e *Executor) count(a Action) {
 	migrations.WithLabelValues(string(a.Way), string(a.Reason), outcome).Inc()
 }
 
-// workloadOf refers to what the pod belongs, or belonged, to; nil if that is nothing, or is not known.
+// workloadOf returns the current or former owner of the pod, as the object of an event; nil if the
+// owner does not exist or is unknown.
 func workloadOf(pod *cluster.Pod) runtime.Object {
 	workload, revision := pod.Workload, pod.Revision
 	if pod.ReleasedFrom != nil {
@@ -120,13 +123,14 @@ func workloadOf(pod *cluster.Pod) runtime.Object {
 // interrupted is a node with a reclaim signal.
 type interrupted struct {
 	node *cluster.Node
-	// since is when this process saw the signal first.
+	// since is when this process first saw the signal.
 	since time.Time
-	// occupied: pods that have to leave are still on it.
+	// occupied reports whether pods that must be moved are still on the node.
 	occupied bool
 }
 
-// observeNodes measures how nodes are emptied, and counts the pods that one takes with it when it vanishes.
+// observeNodes measures how long nodes take to become empty. It also counts the pods that were on a
+// node when it vanished.
 func (e *Executor) observeNodes(s *cluster.Snapshot) {
 	now := e.clock.Now()
 	there := map[types.UID]*cluster.Node{}
@@ -152,7 +156,7 @@ func (e *Executor) observeNodes(s *cluster.Snapshot) {
 		delete(e.nodes, uid)
 		lost := 0
 		for _, pod := range s.Pods {
-			ending := pod.DeletionTimestamp != nil // its replacement is there, or under way
+			ending := pod.DeletionTimestamp != nil // its replacement exists or is being created
 			if pod.Node == nil && pod.Spec.NodeName == i.node.Name && !ending && kube.HasOpinion(pod.Pod) {
 				lost++
 			}
@@ -168,7 +172,8 @@ func (e *Executor) observeNodes(s *cluster.Snapshot) {
 	}
 }
 
-// observeOverdue reports, once for each, the pods that were moved and have not ended: they no longer count as under way.
+// observeOverdue reports, once each, moved pods that are still terminating. They no longer count as
+// moves in flight.
 func (e *Executor) observeOverdue(s *cluster.Snapshot) {
 	if e.settings.DryRun {
 		return
@@ -179,18 +184,18 @@ func (e *Executor) observeOverdue(s *cluster.Snapshot) {
 		}
 		w := e.pods[pod.UID]
 		if w == nil && pod.Release != nil { // released and removed by an earlier controller
-			w = e.of(Action{Pod: pod})
+			w = e.workFor(Action{Pod: pod})
 		}
-		if w == nil || pod.Release == nil && w.action.Kind != EvictPod && w.action.Kind != DeletePod || !w.tell("overdue") {
+		if w == nil || pod.Release == nil && w.action.Kind != EvictPod && w.action.Kind != DeletePod || !w.firstTime("overdue") {
 			continue
 		}
 		podsOverdue.Inc()
 		e.recorder.Eventf(pod.Pod, nil, v1.EventTypeWarning, kube.ReasonOverdue, "Observe",
-			"Moved, but still terminating a minute after its grace period: other moves do not wait for it")
+			"Moved, but still terminating a minute after its grace period; other moves do not wait for it")
 	}
 }
 
-// occupied reports whether pods that have to leave the node are still on it.
+// occupied reports whether pods that must be moved are still on the node.
 func occupied(node *cluster.Node) bool {
 	for _, pod := range node.Pods {
 		if kube.HasOpinion(pod.Pod) {

@@ -16,16 +16,16 @@ import (
 var (
 	one      = intstr.FromInt32(1)
 	registry = prometheus.NewRegistry()
-	// atFirst is what was counted before anything happened.
-	atFirst map[string]float64
+	// initialCounts are the metrics before any move.
+	initialCounts map[string]float64
 )
 
 func init() {
 	migration.RegisterMetrics(registry)
-	atFirst, _ = gather() // an error shows in every later one, too
+	initialCounts, _ = gather() // a later call would return the same error
 }
 
-// Every count is there before it counts: see RegisterMetrics.
+// All series exist before their first count: see RegisterMetrics.
 func TestMetricsFromTheStart(t *testing.T) {
 	want := []string{"evictions_blocked_total budget", "evictions_blocked_total several-budgets", "pods_lost_with_node_total"}
 	for _, way := range []string{"surge", "evict", "delete"} {
@@ -36,7 +36,7 @@ func TestMetricsFromTheStart(t *testing.T) {
 		}
 	}
 	for _, name := range want {
-		if _, ok := atFirst[name]; !ok {
+		if _, ok := initialCounts[name]; !ok {
 			t.Errorf("no count %s", name)
 		}
 	}
@@ -49,7 +49,7 @@ func unmarshal(t *testing.T, text string, into any) {
 	}
 }
 
-// counted returns every count there is: migrations by their labels' values, the rest by name.
+// counted returns all counts: migrations by their label values, the rest by name.
 func counted(t *testing.T) map[string]float64 {
 	t.Helper()
 	counts, err := gather()
@@ -85,7 +85,7 @@ func gather() (map[string]float64, error) {
 	return counts, err
 }
 
-// since returns what was counted since before.
+// since returns the differences of the counts to before.
 func since(t *testing.T, before map[string]float64) map[string]float64 {
 	t.Helper()
 	counts := counted(t)
@@ -102,7 +102,7 @@ func since(t *testing.T, before map[string]float64) map[string]float64 {
 	return counts
 }
 
-// Migrations are counted when the pod is gone, not when somebody agreed that it may go.
+// A migration is counted when the pod is gone, not when its eviction is accepted.
 func TestCounts(t *testing.T) {
 	before := counted(t)
 	w := newWorld()
@@ -124,7 +124,7 @@ func TestCounts(t *testing.T) {
 	if diff := cmp.Diff(map[string]float64{"surge heal undone": 1}, since(t, before)); diff != "" {
 		t.Errorf("before a pod is gone (-want +got):\n%s", diff)
 	}
-	b.pass(40 * time.Second) // pods may take long to end
+	b.pass(40 * time.Second) // pods may take long to terminate
 	b.round(2*time.Minute, going...)
 	w.endPods()
 	w.control()
@@ -148,18 +148,19 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// A node that vanishes with pods on it is no success, one whose pods had left or were about to is.
+// A node that vanishes with running pods does not count as evacuated. A node whose pods were gone
+// or terminating does.
 func TestNodeVanishes(t *testing.T) {
 	for name, test := range map[string]struct {
 		emptied bool
-		// ending: all pods are.
+		// ending: all pods are terminating.
 		ending bool
-		// second: the notice was withdrawn and came again.
+		// second: the notice was withdrawn and then repeated.
 		second bool
 		want   map[string]float64
-		told   []string
+		events []string
 	}{
-		"with pods":                          {want: map[string]float64{"pods_lost_with_node_total": 1}, told: []string{"PodsLostWithNode Node"}},
+		"with pods":                          {want: map[string]float64{"pods_lost_with_node_total": 1}, events: []string{"PodsLostWithNode Node"}},
 		"with pods that are ending":          {ending: true, want: map[string]float64{"evacuation_duration_seconds": 20}},
 		"without pods":                       {emptied: true, want: map[string]float64{"evacuation_duration_seconds": 20}},
 		"without pods, on its second notice": {emptied: true, second: true, want: map[string]float64{"evacuation_duration_seconds": 5}},
@@ -194,23 +195,23 @@ func TestNodeVanishes(t *testing.T) {
 			if diff := cmp.Diff(test.want, since(t, before)); diff != "" {
 				t.Errorf("counts (-want +got):\n%s", diff)
 			}
-			b.want(t, nil, test.told)
+			b.want(t, nil, test.events)
 		})
 	}
 }
 
-// A pod that was moved and does not end is reported once, by a controller that was started after the move too. Those that something else deleted,
-// or that have time left, are not.
+// A moved pod that does not terminate is reported once, also by a controller that started after the
+// move. Pods that another client deleted, or that have time left, are not reported.
 func TestOverdue(t *testing.T) {
 	for name, test := range map[string]struct {
 		moved, released bool
 		passes          time.Duration
 		want            float64
 	}{
-		"evicted":            {moved: true, passes: 61 * time.Second, want: 1},
-		"evicted, in time":   {moved: true, passes: 60 * time.Second},
-		"released":           {released: true, passes: 61 * time.Second, want: 1},
-		"deleted by another": {passes: time.Hour},
+		"evicted":                   {moved: true, passes: 61 * time.Second, want: 1},
+		"evicted, in time":          {moved: true, passes: 60 * time.Second},
+		"released":                  {released: true, passes: 61 * time.Second, want: 1},
+		"deleted by another client": {passes: time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := counted(t)
@@ -229,15 +230,15 @@ func TestOverdue(t *testing.T) {
 			}
 			w.sync()
 			b.round(0)
-			b.told = nil
+			b.reported = nil
 			b.pass(test.passes)
 			b.round(0)
 			b.round(0)
-			var told []string
+			var want []string
 			if test.want > 0 {
-				told = []string{"TerminationOverdue Pod"}
+				want = []string{"TerminationOverdue Pod"}
 			}
-			if diff := cmp.Diff(told, b.told); diff != "" {
+			if diff := cmp.Diff(want, b.reported); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
 			if got := since(t, before)["moved_pods_overdue_total"]; got != test.want {

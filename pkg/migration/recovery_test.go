@@ -11,7 +11,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
-// brokenRoom panics when it is asked about one pod.
+// brokenRoom panics for one pod.
 type brokenRoom struct {
 	room
 	bad string
@@ -24,15 +24,15 @@ func (r *brokenRoom) Replace(p *cluster.Pod, requires decision.Assignment) (*clu
 	return r.room.Replace(p, requires)
 }
 
-// A panic about one pod ends the planning of no other.
+// A panic about one pod does not stop the planning of others.
 func TestPlanAroundAPanic(t *testing.T) {
 	for name, test := range map[string]struct {
 		bad  func(w *world)            // makes the pod bad
-		edit func(s *cluster.Snapshot) // breaks it
-		with map[string]migration.Kind // what is under way
+		edit func(s *cluster.Snapshot) // breaks the snapshot
+		with map[string]migration.Kind // actions in flight
 	}{
 		"a move":           {bad: func(w *world) { w.pod("bad", w.statefulSet("set", 1), "going") }},
-		"a move under way": {bad: func(w *world) { w.pod("bad", w.statefulSet("set", 1), "going") }, with: map[string]migration.Kind{"bad": migration.EvictPod}},
+		"a move in flight": {bad: func(w *world) { w.pod("bad", w.statefulSet("set", 1), "going") }, with: map[string]migration.Kind{"bad": migration.EvictPod}},
 		"a released pod": {bad: func(w *world) {
 			w.deployment("set", 0)
 			w.released(w.pod("bad", w.replicaSets["set-1"], "going"), 0)
@@ -73,7 +73,7 @@ func TestPlanAroundAPanic(t *testing.T) {
 				progress[w.pods[name].UID] = kind
 			}
 			asked := moves(s, migration.Heal, time.Time{}, "bad", "web")
-			got := told(migration.Plan(s, &brokenRoom{room: room{left: 10}, bad: "bad"}, asked, settings, progress))
+			got := describe(migration.Plan(s, &brokenRoom{room: room{left: 10}, bad: "bad"}, asked, settings, progress))
 			if diff := cmp.Diff([]string{"release web by surge", "evict old by surge"}, got); diff != "" {
 				t.Errorf("actions (-want +got):\n%s", diff)
 			}

@@ -21,14 +21,20 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
-// errKilled is what a request of a killed controller comes to.
+// errKilled is the error of a request of a killed controller.
 var errKilled = errors.New("killed")
 
-// TestAnyInterruption moves the pods of Deployments through random histories: caches that lag, lost requests and answers, a controller that
-// is killed between any two requests and started again, workloads that are scaled, rolled out and deleted meanwhile. Nothing is deleted
-// before its time, and no more evictions are taken to be allowed than a budget allows. Of pods whose grace period takes up the whole notice, the last one of several that serves is neither deleted nor evicted.
-// Nothing released is evicted before its replacement serves, unless it has not been ready for 30 s. When the dust has settled no pod is
-// released, and no replica missing, extra or left over.
+// TestAnyInterruption moves the pods of Deployments through random histories. Caches lag, and
+// requests and answers are lost. The controller is killed between any two requests and started
+// again. Workloads are scaled, rolled out and deleted meanwhile. The test checks:
+//
+//   - No pod is deleted before its last moment.
+//   - No more evictions are estimated as allowed than a PodDisruptionBudget allows.
+//   - If grace periods use up the whole notice, the last serving replica of several is neither
+//     deleted nor evicted.
+//   - No released pod is evicted before its replacement serves, unless it has been unready for
+//     30 s.
+//   - In the end no pod is released, and no replica is missing, extra or orphaned.
 func TestAnyInterruption(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld()
@@ -69,7 +75,7 @@ func TestAnyInterruption(t *testing.T) {
 			}
 			return all
 		}
-		broken := "" // said on goroutines of the executor, where a test must not end
+		broken := "" // set on goroutines of the executor, where a test must not end
 		round := func() {
 			s := w.snapshot()
 			actions := migration.Plan(s, &room{left: rapid.IntRange(0, 2).Draw(t, "room")}, asked(s), with, b.executor.Observe(s))
@@ -86,7 +92,7 @@ func TestAnyInterruption(t *testing.T) {
 			}
 			for _, budget := range w.seen.budgets {
 				if allowed := budget.Status.DisruptionsAllowed; likely[budget.UID] > allowed {
-					t.Fatalf("%d evictions are taken to be allowed by a budget of %d: %v", likely[budget.UID], allowed, told(actions))
+					t.Fatalf("%d evictions are estimated as allowed by a PodDisruptionBudget that allows %d: %v", likely[budget.UID], allowed, describe(actions))
 				}
 			}
 			b.executor.Do(quiet, actions)
@@ -95,15 +101,14 @@ func TestAnyInterruption(t *testing.T) {
 				t.Fatal(broken)
 			}
 		}
-		// saves reports whether a replica serves besides the pod, or the pod need not leave one
-		// behind.
+		// saves reports whether a replica serves besides the pod, or the pod may be the last one.
 		saves := func(pod *v1.Pod) bool {
 			d, going := w.seen.deployments[pod.Labels["app"]], !deadline.IsZero() && pod.Spec.NodeName == "going"
 			if d == nil || *d.Spec.Replicas < 2 || !going || !w.now.Add(time.Second).Before(deadline) || w.removed[pod.Name] ||
 				time.Duration(*pod.Spec.TerminationGracePeriodSeconds)*time.Second < deadline.Sub(noticed) {
 				return true
 			}
-			// The executor takes what caches do not show for so long for not done.
+			// After this time the executor no longer expects the caches to show its actions.
 			forgotten := w.now.Sub(w.synced) >= 30*time.Second
 			for name, sibling := range w.seen.pods {
 				if name != pod.Name && sibling.Labels["app"] == pod.Labels["app"] && isReady(sibling) && sibling.DeletionTimestamp == nil && (!w.removed[name] || forgotten) {
@@ -128,7 +133,7 @@ func TestAnyInterruption(t *testing.T) {
 			from, at, waits := releasedFrom(seen)
 			rs := w.seen.replicaSets[from]
 			if w.removed[pod.Name] {
-				return // it leaves already: caches that lag for long have it asked for again
+				return // already terminating: after a long cache lag it is requested again
 			}
 			if !waits && isReady(seen) && !saves(pod) {
 				broken = fmt.Sprintf("%s was evicted at %s, deadline %s, although no other replica serves", pod.Name, w.now, deadline)
@@ -141,7 +146,7 @@ func TestAnyInterruption(t *testing.T) {
 				if w.now.Sub(seen.Status.Conditions[0].LastTransitionTime.Time) >= 30*time.Second {
 					return
 				}
-				serving++ // no fewer serve without it
+				serving++ // no fewer pods serve without it
 			}
 			for name, sibling := range w.seen.pods {
 				of, _, released := releasedFrom(sibling)
@@ -154,7 +159,7 @@ func TestAnyInterruption(t *testing.T) {
 				}
 			}
 			if serving+ill <= int(*rs.Spec.Replicas) {
-				broken = fmt.Sprintf("%s was evicted although only %d serve, of %d, %d of them ill", pod.Name, serving, *rs.Spec.Replicas, ill)
+				broken = fmt.Sprintf("%s was evicted although only %d serve of %d (%d unready)", pod.Name, serving, *rs.Spec.Replicas, ill)
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -177,7 +182,7 @@ func TestAnyInterruption(t *testing.T) {
 				}
 				round()
 				w.fail = nil
-				w.sync() // a controller that starts lists everything
+				w.sync() // a starting controller lists all objects
 				b = newBench(w, false)
 			},
 			"round, and an answer is lost": func(t *rapid.T) {
@@ -241,7 +246,8 @@ func TestAnyInterruption(t *testing.T) {
 			},
 		})
 
-		// The dust settles. Perhaps nothing starts any more: then what was released for no deadline has to go back.
+		// In the end either pods can start, or none can. Then pods that were released without a
+		// deadline are restored.
 		starts := rapid.Bool().Draw(t, "pods start")
 		for range 40 {
 			w.sync()
@@ -266,7 +272,7 @@ func TestAnyInterruption(t *testing.T) {
 			}
 			owner := metav1.GetControllerOf(pod)
 			if owner == nil {
-				t.Fatalf("%s belongs to nobody", pod.Name)
+				t.Fatalf("%s has no owner", pod.Name)
 			}
 			owned[owner.Name]++
 		}
@@ -282,7 +288,8 @@ func TestAnyInterruption(t *testing.T) {
 	})
 }
 
-// releasedFrom returns the name of the ReplicaSet that a pod was released from, and when that was.
+// releasedFrom returns the name of the ReplicaSet that a pod was released from, and the time of the
+// release.
 func releasedFrom(pod *v1.Pod) (from string, at time.Time, ok bool) {
 	var release cluster.Release
 	if pod == nil || json.Unmarshal([]byte(pod.Annotations[kube.ReleaseAnnotation]), &release) != nil {

@@ -22,11 +22,11 @@ func (p *planner) begin(m urgent) {
 	if p.lastMoment(m.Move) {
 		return
 	}
-	// Each moment of a pod that perhaps nothing makes again is worth more than an early end.
+	// A pod that perhaps no controller recreates runs as long as possible.
 	if irreplaceable(m.Pod) || kube.CountedByPods(m.Pod.Pod) && (m.Deadline.IsZero() || !p.recreated(m.Pod)) {
 		return
 	}
-	if m.Reason == Drain && !p.heldUp(m.Pod) {
+	if m.Reason == Drain && !p.replacementFirst(m.Pod) {
 		return
 	}
 	a := Action{Pod: m.Pod, Reason: m.Reason, Deadline: m.Deadline}
@@ -38,7 +38,8 @@ func (p *planner) begin(m urgent) {
 	}
 	requires := m.Requires
 	if requires == decision.AssignedSpot && way != Surge {
-		requires = decision.Unassigned // only the replacement of a released pod is made to require spot
+		// only the replacement of a released pod can be made to require spot
+		requires = decision.Unassigned
 	}
 	to, full := p.room.Replace(m.Pod, requires)
 	switch capacity, only := m.Reason.wants(); {
@@ -50,18 +51,19 @@ func (p *planner) begin(m urgent) {
 			a.Why += fmt.Sprintf("it requires %s, so that an autoscaler adds a node", requires)
 		}
 	case to == nil && (m.Deadline.IsZero() || way == Evict && !p.budgeted(m.Pod)):
-		if full != cluster.NotExamined { // else a later round looks for room
+		if full != cluster.NotExamined { // otherwise a later round searches for room
 			p.stay(a, full)
 		}
 		return
 	case to == nil && full == cluster.NotExamined:
-		// The search may take too long in every round, because of pods of others. The scheduler finds the room if there is any.
+		// Other pods may make the search too long in every round. The scheduler finds the room if
+		// it exists.
 		a.Unplaced, a.Why = true, "no time was left to look for room for a replacement"
 	case to == nil:
-		// The sooner a replacement waits, the sooner an autoscaler adds a node for it.
+		// The earlier the replacement is pending, the earlier an autoscaler adds a node for it.
 		a.Unplaced, a.Why = true, fmt.Sprintf("nothing has room for a replacement: %s; it waits for a new node", full)
 	case only && to.Facts.Capacity.Type != capacity:
-		return // what is urgent has taken the room that it was planned for
+		return // a more urgent move has reserved the room that it was planned for
 	default:
 		a.Why = fmt.Sprintf("a replacement fits on node %s", to.Name)
 		p.awaited = p.awaited || !m.Deadline.IsZero()
@@ -75,20 +77,22 @@ func (p *planner) begin(m urgent) {
 	p.start(step)
 }
 
-// firstStep is the first step of a move. If its Way is Evict, noSurge says why it is not Surge.
+// firstStep is the first step of a move. If its Way is Evict, noSurge explains why it is not Surge.
 type firstStep struct {
 	Move
 	action  Action
 	noSurge string
 }
 
-// placedFirst is how long after the notice of its node a pod without room for its replacement lets
-// those with room start. They are released, replaced and scheduled within seconds.
+// placedFirst is how long moves without room for their replacements wait for moves with room,
+// counted from the notice of the node. Within seconds these pods are released, replaced and
+// scheduled.
 const placedFirst = 10 * time.Second
 
-// beginUnplaced begins the moves whose replacements have no room. For placedFirst it waits until no
-// replacement that has room waits for it: the scheduler takes pods in the order in which they come,
-// and would give the room of a floor to a replica beyond another floor.
+// beginUnplaced starts the moves whose replacements have no room. Within placedFirst it starts them
+// only if no replacement with room is still pending. The scheduler processes pods in order of
+// arrival, and would give the room of one workload's floor to a replica beyond another workload's
+// floor.
 func (p *planner) beginUnplaced() {
 	if len(p.unplaced) > 0 {
 		for _, pod := range p.snapshot.Pods {
@@ -110,14 +114,14 @@ func (p *planner) start(s firstStep) {
 	a := s.action
 	if a.Way == Evict {
 		if s.OnlySurge || p.spread(s.Move) && p.lastServing(s.Pod) {
-			return // lastServing: until another replica serves, or its last moment comes
+			return // If lastServing: wait until another replica serves, or until the last moment.
 		}
 		a.Kind, a.Why = EvictPod, fmt.Sprintf("%s; no surge: %s", a.Why, s.noSurge)
 	}
 	p.add(a)
 }
 
-// stay adds that a pod stays, and says until when.
+// stay adds a Stay that explains why the pod stays, and until when.
 func (p *planner) stay(a Action, full string) {
 	a.Kind, a.Why = Stay, "nothing has room for a replacement: "+full
 	if !a.Deadline.IsZero() {
@@ -126,8 +130,8 @@ func (p *planner) stay(a Action, full string) {
 	p.add(a)
 }
 
-// lastMoment adds the step of a pod that has no more time for its eviction, and reports whether it
-// did.
+// lastMoment adds the step of a pod that has no more time for an eviction. It reports whether it
+// added one.
 func (p *planner) lastMoment(m Move) bool {
 	if m.Deadline.IsZero() || p.now.Before(p.moment(m)) {
 		return false
@@ -135,19 +139,45 @@ func (p *planner) lastMoment(m Move) bool {
 	a := Action{Pod: m.Pod, Reason: m.Reason, Deadline: m.Deadline}
 	if p.settings.DeleteAtDeadline {
 		grace := max(min(gracePeriod(m.Pod), m.Deadline.Sub(p.now)).Truncate(time.Second), shortestGrace)
-		a.Kind, a.Way, a.Grace, a.Why = DeletePod, Delete, &grace, "its node goes, and a budget cannot save it any more"
+		a.Kind, a.Way, a.Grace, a.Why = DeletePod, Delete, &grace, "its node is about to be reclaimed, and no time is left for an eviction"
 	} else {
-		a.Kind, a.Way, a.Why = EvictPod, Evict, "its node goes"
+		a.Kind, a.Way, a.Why = EvictPod, Evict, "its node is about to be reclaimed"
 	}
 	p.add(a)
 	return true
 }
 
-// finish adds the next steps of released pods, also of those that nobody asks to move any more and of those that an earlier controller
-// released.
+// finish adds the next steps of released pods. These include pods that no move concerns any more,
+// and pods that an earlier controller process released.
 func (p *planner) finish() {
-	var released []Move
-	first := map[*cluster.Revision]time.Time{}
+	released, first := p.released()
+	// Some pods can be evicted without waiting. The others wait together for ready replacements,
+	// and any ready replacement will do.
+	var waiting []Move
+	surplus := map[*cluster.Revision]int{}
+	for _, m := range released {
+		switch {
+		case p.leaving(m.Pod):
+		case p.begun(m.Pod):
+			count(surplus, m.Pod.ReleasedFrom)
+		case p.finishUnconditionally(m):
+		default:
+			count(surplus, m.Pod.ReleasedFrom)
+			waiting = append(waiting, m)
+		}
+	}
+	for revision := range surplus {
+		surplus[revision] = p.surplusOf(revision, surplus[revision], first[revision])
+	}
+	for _, m := range waiting {
+		p.finishReplaced(m, surplus)
+	}
+}
+
+// released returns the moves of the released pods that do not terminate, in the order in which they
+// get replacements. first contains the time of the first release of each revision.
+func (p *planner) released() (released []Move, first map[*cluster.Revision]time.Time) {
+	first = map[*cluster.Revision]time.Time{}
 	for _, pod := range p.snapshot.Pods {
 		if pod.Release == nil {
 			continue
@@ -157,9 +187,9 @@ func (p *planner) finish() {
 		}
 		if pod.DeletionTimestamp == nil {
 			m := Move{Pod: pod, Reason: reasonOf(pod.Release)}
-			asked := p.moves[pod.UID]
-			if !asked.Deadline.IsZero() || m.Reason == Drain && asked.Reason == Requested {
-				m = asked
+			requested := p.moves[pod.UID]
+			if !requested.Deadline.IsZero() || m.Reason == Drain && requested.Reason == Requested {
+				m = requested
 			}
 			released = append(released, m)
 		}
@@ -168,60 +198,46 @@ func (p *planner) finish() {
 		return cmp.Or(compareReady(a.Pod, b.Pod), CompareDeadlines(a.Deadline, b.Deadline),
 			a.Pod.Release.At.Compare(b.Pod.Release.At), byName(a.Pod, b.Pod))
 	})
-	// Those that have nothing to wait for leave; the rest wait together for ready replacements, of which any will do.
-	var waiting []Move
-	surplus := map[*cluster.Revision]int{}
-	for _, m := range released {
-		switch {
-		case p.leaving(m.Pod):
-		case p.begun(m.Pod):
-			count(surplus, m.Pod.ReleasedFrom)
-		case p.leave(m):
-		default:
-			count(surplus, m.Pod.ReleasedFrom)
-			waiting = append(waiting, m)
-		}
-	}
-	for revision := range surplus {
-		surplus[revision] = p.surplusOf(revision, surplus[revision], first[revision])
-	}
-	wait := func(m Move) {
-		defer recovery.Recover(recovery.Pod, klog.KObj(m.Pod))
-		a := Action{Pod: m.Pod, Reason: m.Reason, Way: Surge, Deadline: m.Deadline}
-		switch revision := m.Pod.ReleasedFrom; {
-		case m.Reason == Requested && p.moves[m.Pod.UID].Reason != Requested:
-			a.Kind, a.Why = Restore, "its eviction is not requested any more"
-		case m.Reason == Drain && m.Deadline.IsZero():
-			replaced := surplus[revision] > 0
-			if replaced {
-				surplus[revision]--
-			}
-			p.awaitDrain(a, replaced)
-			return
-		case surplus[revision] > 0:
-			surplus[revision]--
-			p.evict(a, "its replacement is ready")
-			return
-		case m.Deadline.IsZero() && p.now.Sub(m.Pod.Release.At) >= p.patience(revision, m.Reason):
-			a.Kind, a.Why = Restore, fmt.Sprintf("no replacement was ready after %s", p.patience(revision, m.Reason))
-		default:
-			return
-		}
-		p.add(a)
-	}
-	for _, m := range waiting {
-		wait(m)
-	}
+	return released, first
 }
 
-// surplusOf returns how many pods a revision can do without, of which so many are released. If that cannot be found out, it is none.
+// finishReplaced adds the next step of a released pod that waits for a replacement, if it has one.
+// The pod uses one of the surplus pods of its revision.
+func (p *planner) finishReplaced(m Move, surplus map[*cluster.Revision]int) {
+	defer recovery.Recover(recovery.Pod, klog.KObj(m.Pod))
+	a := Action{Pod: m.Pod, Reason: m.Reason, Way: Surge, Deadline: m.Deadline}
+	switch revision := m.Pod.ReleasedFrom; {
+	case m.Reason == Requested && p.moves[m.Pod.UID].Reason != Requested:
+		a.Kind, a.Why = Restore, "its eviction is no longer requested"
+	case m.Reason == Drain && m.Deadline.IsZero():
+		replaced := surplus[revision] > 0
+		if replaced {
+			surplus[revision]--
+		}
+		p.awaitDrain(a, replaced)
+		return
+	case surplus[revision] > 0:
+		surplus[revision]--
+		p.evict(a, "its replacement is ready")
+		return
+	case m.Deadline.IsZero() && p.now.Sub(m.Pod.Release.At) >= p.patience(revision, m.Reason):
+		a.Kind, a.Why = Restore, fmt.Sprintf("no replacement was ready after %s", p.patience(revision, m.Reason))
+	default:
+		return
+	}
+	p.add(a)
+}
+
+// surplusOf returns how many pods a revision can spare. released is the number of its released
+// pods. It returns 0 if the calculation fails.
 func (p *planner) surplusOf(revision *cluster.Revision, released int, first time.Time) (surplus int) {
 	defer recovery.Recover(recovery.Workload, klog.KRef(revision.Workload.Namespace, revision.Workload.Name))
-	return released + p.availableOf(revision) + p.illOf(revision, first) - wanted(revision)
+	return released + p.availableOf(revision) + p.unreadyOf(revision, first) - wanted(revision)
 }
 
-// evict adds the eviction of a released pod. Where that has been refused for long, by a budget that can never be met perhaps, and no
-// deadline ends it, the pod goes back to its ReplicaSet, which then has one too many and removes one.
+// evict adds the eviction of a released pod. Without a deadline, the controller restores the pod if
+// its eviction was refused for too long, for example by a PodDisruptionBudget that can never be
+// satisfied. The ReplicaSet then has one pod too many and deletes one.
 func (p *planner) evict(a Action, why string) {
 	a.Kind, a.Why = EvictPod, why
 	if revision := a.Pod.ReleasedFrom; a.Deadline.IsZero() && revision != nil {
@@ -232,7 +248,8 @@ func (p *planner) evict(a Action, why string) {
 	p.add(a)
 }
 
-// patience is how long a replacement of a revision, for a pod that is moved for that reason, may take to be available.
+// patience returns how long the replacement for a pod of the revision may take to be available, if
+// the pod is moved for this reason.
 func (p *planner) patience(revision *cluster.Revision, reason Reason) time.Duration {
 	timeout := p.settings.SurgeTimeout
 	if slices.Contains(p.settings.Buying, reason) {
@@ -241,7 +258,8 @@ func (p *planner) patience(revision *cluster.Revision, reason Reason) time.Durat
 	return timeout + minReady(revision.ReplicaSet)
 }
 
-// reasonOf reads why a pod was released. Anybody may have written it, and a metric's label is no place for that.
+// reasonOf returns why a pod was released. Any client can write the annotation, so an unknown value
+// is not used as a metric label.
 func reasonOf(r *cluster.Release) Reason {
 	if reason := Reason(r.Reason); slices.Contains(reasons, reason) {
 		return reason
@@ -249,21 +267,22 @@ func reasonOf(r *cluster.Release) Reason {
 	return Unknown
 }
 
-// count adds a pod to those of a revision, if there is one.
+// count adds a pod to the count of its revision, if the revision exists.
 func count(of map[*cluster.Revision]int, revision *cluster.Revision) {
 	if revision != nil {
 		of[revision]++
 	}
 }
 
-// leave adds the step of a released pod that has nothing to wait for, and reports whether it has.
-func (p *planner) leave(m Move) (left bool) {
-	left = true // nothing is planned for a pod if planning it fails
+// finishUnconditionally adds the step of a released pod that does not wait for a replacement, and
+// reports whether this is such a pod.
+func (p *planner) finishUnconditionally(m Move) (done bool) {
+	done = true // nothing is planned for a pod if planning it fails
 	defer recovery.Recover(recovery.Pod, klog.KObj(m.Pod))
 	a := Action{Pod: m.Pod, Reason: m.Reason, Way: Surge, Deadline: m.Deadline}
 	since, serves := ready(m.Pod)
 	switch release, revision := m.Pod.Release, m.Pod.ReleasedFrom; {
-	case !hidden(m.Pod):
+	case !hasReleasedLabel(m.Pod):
 		p.forget(m, a)
 		return true
 	case revision == nil:
@@ -288,11 +307,10 @@ func (p *planner) leave(m Move) (left bool) {
 	return true
 }
 
-// unreadyFor is how long a released pod that is not ready may take to become ready again before it
-// is evicted without a replacement.
+// unreadyFor is how long a released pod may be unready before it is evicted without a replacement.
 const unreadyFor = 30 * time.Second
 
-// compareReady orders pods that are not ready before those that are: their end costs nothing.
+// compareReady orders unready pods before ready pods: their eviction costs nothing.
 func compareReady(a, b *cluster.Pod) int {
 	_, readyA := ready(a)
 	_, readyB := ready(b)
@@ -305,21 +323,23 @@ func compareReady(a, b *cluster.Pod) int {
 	return 1
 }
 
-// hidden reports whether no ReplicaSet selects the pod: it was released, and not given back.
-func hidden(pod *cluster.Pod) bool {
+// hasReleasedLabel reports whether no ReplicaSet selects the pod, because it was released and not
+// restored.
+func hasReleasedLabel(pod *cluster.Pod) bool {
 	return pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == kube.ReleasedHash
 }
 
-// forget adds the step of a pod that was given back. It keeps the annotation until its ReplicaSet has adopted it: if the ReplicaSet is deleted
-// before, nothing else would collect the pod.
+// forget adds the step of a pod that was restored. The pod keeps the annotation until its
+// ReplicaSet has adopted it. If the ReplicaSet is deleted before, the controller has to delete the
+// pod, because the garbage collector would not.
 func (p *planner) forget(m Move, a Action) {
-	switch held := heldByDeployment(m.Pod); {
-	case held && m.Pod.ReleasedFrom != nil:
+	switch controlled := controlledByDeployment(m.Pod); {
+	case controlled && m.Pod.ReleasedFrom != nil:
 		if p.lastMoment(m) {
 			return
 		}
-		a.Kind, a.Why = Restore, "somebody else has restored its label"
-	case !held && metav1.GetControllerOfNoCopy(m.Pod) != nil:
+		a.Kind, a.Why = Restore, "another client has restored its label"
+	case !controlled && metav1.GetControllerOfNoCopy(m.Pod) != nil:
 		a.Kind, a.Why = Forget, "its ReplicaSet has adopted it again"
 	case m.Pod.ReleasedFrom == nil:
 		a.Kind, a.Orphan, a.Why = DeletePod, true, fmt.Sprintf("ReplicaSet %s is gone", m.Pod.Release.ReplicaSet)
@@ -330,13 +350,14 @@ func (p *planner) forget(m Move, a Action) {
 	p.add(a)
 }
 
-// leaving reports whether the pod is being removed although the caches do not show it yet: it does not count as there any more.
+// leaving reports whether the pod is being evicted or deleted but the caches do not show it yet.
+// Such a pod no longer counts.
 func (p *planner) leaving(pod *cluster.Pod) bool {
 	kind := p.progress[pod.UID]
 	return kind == EvictPod || kind == DeletePod
 }
 
-// availableOf counts the pods of a revision that are available, and not about to leave.
+// availableOf counts the available pods of a revision that are not about to be removed.
 func (p *planner) availableOf(revision *cluster.Revision) int {
 	n := 0
 	for _, pod := range revision.Pods {
@@ -347,10 +368,10 @@ func (p *planner) availableOf(revision *cluster.Revision) int {
 	return n
 }
 
-// illOf counts the pods of a revision that were not ready when the first of its released pods was released, although they had had the time
-// that a replacement is given: none of them replaces a released pod, and without that no fewer serve than before. To wait for them might be
-// to wait for ever.
-func (p *planner) illOf(revision *cluster.Revision, released time.Time) int {
+// unreadyOf counts the pods of a revision that were already unready when its first released pod was
+// released, although they had had as much time as a replacement gets. They replace no released pod,
+// and an eviction leaves as many serving pods as before. Waiting for them might never end.
+func (p *planner) unreadyOf(revision *cluster.Revision, released time.Time) int {
 	n := 0
 	for _, pod := range revision.Pods {
 		since, ok := ready(pod)

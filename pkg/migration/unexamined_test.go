@@ -11,14 +11,15 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
-// exhaustedRoom is a Room whose time was over before anybody asked.
+// exhaustedRoom is a Room without any search time left.
 type exhaustedRoom struct{}
 
 func (exhaustedRoom) Replace(*cluster.Pod, decision.Assignment) (*cluster.Node, string) {
 	return nil, cluster.NotExamined
 }
 
-// However long the search for room takes, replacements of pods whose node goes are begun in time.
+// The search for room may take too long, but replacements of pods on an interrupted node start in
+// time.
 func TestNoTimeToSearch(t *testing.T) {
 	plan := func(deadline time.Time, reason migration.Reason) []string {
 		w := newWorld()
@@ -30,14 +31,14 @@ func TestNoTimeToSearch(t *testing.T) {
 		w.pod("cache", w.statefulSet("cache", 1), "going")
 		w.sync()
 		s := w.snapshot()
-		return told(migration.Plan(s, exhaustedRoom{}, moves(s, reason, deadline, "web", "db", "cache"), settings, nil))
+		return describe(migration.Plan(s, exhaustedRoom{}, moves(s, reason, deadline, "web", "db", "cache"), settings, nil))
 	}
-	// Without a budget nothing is gained by an eviction before there is room.
+	// Without a PodDisruptionBudget, an eviction before room exists gains nothing.
 	want := []string{"release web by surge", "evict db by evict"}
 	if diff := cmp.Diff(want, plan(start.Add(2*time.Minute), migration.Interruption)); diff != "" {
-		t.Errorf("a node that goes: actions (-want +got):\n%s", diff)
+		t.Errorf("an interrupted node: actions (-want +got):\n%s", diff)
 	}
 	if got := plan(time.Time{}, migration.Heal); got != nil {
-		t.Errorf("nodes that stay: actions %q, want none", got)
+		t.Errorf("other nodes: actions %q, want none", got)
 	}
 }

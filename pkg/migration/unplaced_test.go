@@ -12,7 +12,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
-// roomFor is a Room that has room for the replacements of these pods only.
+// roomFor is a Room that has room for replacements of the named pods only.
 type roomFor map[string]bool
 
 func (r roomFor) Replace(p *cluster.Pod, _ decision.Assignment) (*cluster.Node, string) {
@@ -22,8 +22,8 @@ func (r roomFor) Replace(p *cluster.Pod, _ decision.Assignment) (*cluster.Node, 
 	return nil, "no room"
 }
 
-// Pods without room for their replacements let those with room go first, but not for ever.
-func TestUnplacedWaitForThoseWithRoom(t *testing.T) {
+// Pods without room for their replacements let pods with room start first, for a limited time.
+func TestUnplacedMovesWait(t *testing.T) {
 	for name, test := range map[string]struct {
 		room    roomFor
 		given   func(*world)
@@ -32,7 +32,7 @@ func TestUnplacedWaitForThoseWithRoom(t *testing.T) {
 	}{
 		"none has room": {want: []string{"release a by surge", "release b by surge"}},
 		"one has room":  {room: roomFor{"b": true}, want: []string{"release b by surge"}},
-		"its replacement is not made yet": {
+		"its replacement does not exist yet": {
 			room: roomFor{"b": true}, given: func(w *world) { w.released(w.pods["b"], 0) },
 		},
 		"its replacement is not bound yet": {
@@ -74,7 +74,7 @@ func TestUnplacedWaitForThoseWithRoom(t *testing.T) {
 			for i := range asked {
 				asked[i].Noticed = w.now.Add(-test.noticed)
 			}
-			if diff := cmp.Diff(test.want, told(migration.Plan(s, test.room, asked, settings, nil))); diff != "" {
+			if diff := cmp.Diff(test.want, describe(migration.Plan(s, test.room, asked, settings, nil))); diff != "" {
 				t.Errorf("actions (-want +got):\n%s", diff)
 			}
 		})

@@ -9,16 +9,19 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// urgent is a move with what its workload stands to lose.
+// urgent is a move with what its workload may lose.
 type urgent struct {
 	Move
-	// lost of left pods go unless something is done, those of the same workload that come first already saved.
+	// Without moves, the workload loses `lost` of `left` pods. More urgent moves of the same
+	// workload count as completed.
 	lost, left int
 }
 
-// urgency returns the moves that may be begun, in the order in which they take the room there is: those with a deadline first, of them the
-// workload first that would lose most of what it has left, then the earlier deadline, namespace and name. Each workload's first move comes
-// before the second of one that stands to lose as much, so that scarce room saves something of many before all of a few.
+// urgency returns the moves that may start, in the order in which they reserve room. Moves with a
+// deadline are first, sorted by the share of its pods that a workload would lose (largest first),
+// then by deadline, namespace and name. Among workloads that would lose the same share, each first
+// move precedes every second move. Scarce room thus saves something for many workloads rather than
+// everything for a few.
 func (p *planner) urgency() []urgent {
 	var all []urgent
 	for _, m := range p.moves {
@@ -35,7 +38,7 @@ func (p *planner) urgency() []urgent {
 	}
 	for i := range all {
 		g := group(all[i].Pod)
-		all[i].lost, all[i].left = lost[g], max(lost[g], left(all[i].Pod))
+		all[i].lost, all[i].left = lost[g], max(lost[g], replicasOf(all[i].Pod))
 		lost[g]--
 	}
 	slices.SortStableFunc(all, func(a, b urgent) int {
@@ -47,11 +50,12 @@ func (p *planner) urgency() []urgent {
 	return all
 }
 
-// inTurn orders planned actions as they are to be done: what cannot wait first, then what has a deadline, of that last what waits for a
-// new node, then the rest. Of these the first of each workload comes before the second of any, in the given order, and the others of a workload come together, those with an earlier
-// deadline first: the controllers of Kubernetes look at a workload once for several pods then, which in a mass reclaim is much of what they
-// do.
-func inTurn(actions []Action) []Action {
+// inOrder sorts planned actions in the order of execution: deletions, then actions with a deadline
+// (pods that wait for a new node last), then the rest. Within each rank the first action of each
+// workload comes first, in the given order. The other actions follow, grouped by workload, those
+// with an earlier deadline first. Kubernetes controllers then sync a workload once for several
+// pods, and in a mass reclaim these syncs are much of their work.
+func inOrder(actions []Action) []Action {
 	type turn struct {
 		Action
 		later, workload int
@@ -78,7 +82,7 @@ func inTurn(actions []Action) []Action {
 	return actions
 }
 
-// rank orders actions by whether they can wait. What will probably be refused must not hold up anything else.
+// rank orders actions by urgency. Actions that will probably be refused must not delay others.
 func (a *Action) rank() int {
 	switch {
 	case a.Kind == DeletePod:
@@ -93,13 +97,15 @@ func (a *Action) rank() int {
 	return 3
 }
 
-// begun reports whether something is under way for the pod, or was done that the caches do not show yet.
+// begun reports whether an action for the pod is in flight, or was performed and the caches do not
+// show it yet.
 func (p *planner) begun(pod *cluster.Pod) bool {
 	kind, ok := p.progress[pod.UID]
 	return ok && kind != Unreleasable
 }
 
-// group returns the key of what the pod is lost to: its workload, as far as that is known.
+// group returns the key of the workload that loses the pod; the key of its revision if the workload
+// is unknown.
 func group(pod *cluster.Pod) kube.OwnerKey {
 	switch {
 	case pod.Workload != nil:
@@ -110,8 +116,8 @@ func group(pod *cluster.Pod) kube.OwnerKey {
 	return kube.RevisionOf(pod.Pod)
 }
 
-// left counts the pods that the pod's workload has. One that is not known is taken to have none but those that go.
-func left(pod *cluster.Pod) int {
+// replicasOf counts the pods of the pod's workload; 0 if the workload is unknown.
+func replicasOf(pod *cluster.Pod) int {
 	n := 0
 	if pod.Workload != nil {
 		for _, r := range pod.Workload.Revisions {
@@ -121,12 +127,13 @@ func left(pod *cluster.Pod) int {
 	return n
 }
 
-// byDeadline orders moves by deadline, those without one last, then by the pod's namespace and name.
+// byDeadline orders moves by deadline, those without one last, then by namespace and name of the
+// pod.
 func byDeadline(a, b Move) int {
 	return cmp.Or(CompareDeadlines(a.Deadline, b.Deadline), byName(a.Pod, b.Pod))
 }
 
-// CompareDeadlines orders deadlines, of which zero means never: the earliest first.
+// CompareDeadlines orders deadlines, the earliest first. Zero means never.
 func CompareDeadlines(a, b time.Time) int {
 	switch {
 	case sooner(a, b):

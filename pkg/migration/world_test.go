@@ -36,26 +36,28 @@ const (
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// world is a mock of what a move meets: an API server with its preconditions and budgets, the ReplicaSet controller, the scheduler and
-// kubelets, each of which does something only when a test says so.
+// world is a mock of a cluster: an API server with preconditions and PodDisruptionBudgets, the
+// ReplicaSet controller, the scheduler and kubelets. Each acts only when a test calls it.
 type world struct {
 	objects
 	now     time.Time
 	version int
-	// seen is what the informers' caches hold.
+	// seen are the objects in the informers' caches.
 	seen objects
-	// fail, if set, answers a request instead of the API server; before says that it comes before the request is done, not after.
+	// fail, if set, answers a request instead of the API server. before: the request fails before
+	// it is performed, not after.
 	fail func(verb, resource, name string) (err error, before bool)
-	// calm: the node "going" does not go.
+	// calm: the node "going" has no reclaim signal.
 	calm bool
-	// grace are the grace periods, in seconds, of the pods that ReplicaSets of an app make; 30 for
-	// others.
+	// grace are the grace periods, in seconds, of the pods that ReplicaSets of an app create; 30
+	// for others.
 	grace map[string]int64
-	// log are the requests that changed something.
+	// log contains the requests that changed an object.
 	log []string
-	// mayDelete and mayEvict, if set, are asked about every deletion and eviction.
+	// mayDelete and mayEvict, if set, are called for every deletion and eviction.
 	mayDelete, mayEvict func(pod *v1.Pod)
-	// removed are the pods that were evicted or deleted since the caches were brought up to date, at synced.
+	// removed are the pods that were evicted or deleted since the last sync of the caches, at
+	// synced.
 	removed map[string]bool
 	synced  time.Time
 }
@@ -105,7 +107,7 @@ func (w *world) deployment(name string, n int32) *appsv1.Deployment {
 	return d
 }
 
-// replicaSet adds a ReplicaSet as the Deployment controller makes it, of d unless that is nil.
+// replicaSet adds a ReplicaSet as the Deployment controller creates it, owned by d unless d is nil.
 func (w *world) replicaSet(name, app string, n int32, d *appsv1.Deployment) *appsv1.ReplicaSet {
 	rs := &appsv1.ReplicaSet{ObjectMeta: w.meta(name)}
 	if d != nil {
@@ -124,7 +126,7 @@ func (w *world) statefulSet(name string, n int32) *appsv1.StatefulSet {
 	return set
 }
 
-// pod adds a pod of a ReplicaSet, a StatefulSet, or of nobody; on a node it is ready.
+// pod adds a pod of a ReplicaSet, of a StatefulSet, or without an owner. With a node it is ready.
 func (w *world) pod(name string, owner metav1.Object, node string) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: w.meta(name)}
 	pod.Labels = map[string]string{"app": name}
@@ -147,7 +149,7 @@ func (w *world) pod(name string, owner metav1.Object, node string) *v1.Pod {
 	return pod
 }
 
-// run lets a pod run and be ready.
+// run makes a pod run and become ready.
 func (w *world) run(pod *v1.Pod, node string) {
 	pod.Spec.NodeName, pod.Status.Phase = node, v1.PodRunning
 	w.setReady(pod, v1.ConditionTrue)
@@ -158,7 +160,8 @@ func (w *world) setReady(pod *v1.Pod, status v1.ConditionStatus) {
 	pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: status, LastTransitionTime: metav1.NewTime(w.now)}}
 }
 
-// released makes a pod one that was released from its ReplicaSet so long ago, and that the ReplicaSet has let go.
+// released makes a pod one that was released this long ago, after its ReplicaSet has removed its
+// owner reference.
 func (w *world) released(pod *v1.Pod, ago time.Duration) *v1.Pod {
 	return w.releasedFor(pod, migration.Heal, ago)
 }
@@ -176,7 +179,7 @@ func (w *world) releasedFor(pod *v1.Pod, reason migration.Reason, ago time.Durat
 	return pod
 }
 
-// budget adds a PodDisruptionBudget of the pods of an app: so many must be ready.
+// budget adds a PodDisruptionBudget for the pods of an app, with this minAvailable.
 func (w *world) budget(app string, least int32) {
 	w.budgets = append(w.budgets, &policyv1.PodDisruptionBudget{ObjectMeta: w.meta(app), Spec: policyv1.PodDisruptionBudgetSpec{
 		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}, MinAvailable: new(intstr.FromInt32(least)),
@@ -188,7 +191,7 @@ func (w *world) touch(object metav1.Object) {
 	object.SetResourceVersion(fmt.Sprint(w.version))
 }
 
-// sync brings the caches up to date.
+// sync updates the caches.
 func (w *world) sync() {
 	w.synced = w.now
 	w.removed = map[string]bool{}
@@ -204,7 +207,7 @@ func (w *world) sync() {
 	}
 }
 
-// held returns a copy of an object as an informer holds it.
+// held returns a copy of an object as an informer caches it.
 func held[T any](one func(*T) *T) func(*T) *T {
 	return func(object *T) *T {
 		trimmed, err := kube.Trim(one(object))
@@ -223,7 +226,8 @@ func copied[T any](of map[string]*T, one func(*T) *T) map[string]*T {
 	return all
 }
 
-// snapshot is what the caches say, as package cluster would read it, with the node "going" under a reclaim signal.
+// snapshot returns the content of the caches as package cluster would read it, with a reclaim
+// signal on the node "going".
 func (w *world) snapshot() *cluster.Snapshot {
 	s := &cluster.Snapshot{
 		Now: w.now, Budgets: map[string][]*policyv1.PodDisruptionBudget{namespace: w.seen.budgets},
@@ -299,7 +303,7 @@ func (w *world) snapshot() *cluster.Snapshot {
 	return s
 }
 
-// client talks to the world's API server.
+// client returns a client of the world's API server.
 func (w *world) client() *fake.Clientset {
 	c := &fake.Clientset{}
 	c.AddReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -417,7 +421,7 @@ func (w *world) answer(verb, resource, name string, action clienttesting.Action)
 		w.terminate(pod)
 		return nil, nil
 	}
-	return nil, fmt.Errorf("%s %s: not expected", verb, resource)
+	return nil, fmt.Errorf("%s %s: unexpected", verb, resource)
 }
 
 func merge(into map[string]string, patch map[string]*string) {
@@ -428,7 +432,7 @@ func merge(into map[string]string, patch map[string]*string) {
 	}
 }
 
-// tooManyRequests is what the API server answers where a budget refuses.
+// tooManyRequests is the answer of the API server if a PodDisruptionBudget refuses.
 func tooManyRequests() error {
 	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 10)
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: policyv1.DisruptionBudgetCause}}
@@ -447,7 +451,7 @@ func (w *world) terminate(pod *v1.Pod) {
 	}
 }
 
-// mayDisrupt reports whether every budget that matches the pod has one more healthy pod than it needs.
+// mayDisrupt reports whether every PodDisruptionBudget that selects the pod allows a disruption.
 func (w *world) mayDisrupt(pod *v1.Pod) bool {
 	for _, budget := range w.budgets {
 		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
@@ -461,7 +465,7 @@ func (w *world) mayDisrupt(pod *v1.Pod) bool {
 	return true
 }
 
-// allows returns how many more healthy pods a budget has than it needs.
+// allows returns how many disruptions a PodDisruptionBudget allows.
 func (w *world) allows(budget *policyv1.PodDisruptionBudget) int {
 	selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
 	if err != nil {
@@ -481,8 +485,8 @@ func isReady(pod *v1.Pod) bool {
 	return len(pod.Status.Conditions) > 0 && pod.Status.Conditions[0].Status == v1.ConditionTrue
 }
 
-// control runs the controllers of Kubernetes once: ReplicaSets release, adopt, create and delete; what belongs to none that exists is
-// collected.
+// control runs the Kubernetes controllers once. ReplicaSets release, adopt, create and delete pods.
+// The garbage collector deletes objects without an existing owner.
 func (w *world) control() {
 	for _, name := range slices.Sorted(maps.Keys(w.pods)) {
 		pod := w.pods[name]
@@ -518,7 +522,7 @@ func (w *world) control() {
 		for n := len(active); n < int(*rs.Spec.Replicas); n++ {
 			w.pod(fmt.Sprintf("%s-%d", rs.Name, w.version), rs, "")
 		}
-		// Unready ones go first, then the youngest.
+		// Unready pods first, then the youngest.
 		slices.SortStableFunc(active, func(a, b *v1.Pod) int {
 			return cmp.Or(cmp.Compare(number(isReady(a)), number(isReady(b))), b.CreationTimestamp.Compare(a.CreationTimestamp.Time))
 		})
@@ -539,7 +543,7 @@ func number(b bool) int {
 	return 0
 }
 
-// startPods lets waiting pods run, and endPods lets leaving ones end.
+// startPods starts pending pods, and endPods removes terminating ones.
 func (w *world) startPods() {
 	for _, pod := range w.pods {
 		if pod.Spec.NodeName == "" {
@@ -552,7 +556,7 @@ func (w *world) endPods() {
 	maps.DeleteFunc(w.pods, func(_ string, pod *v1.Pod) bool { return pod.DeletionTimestamp != nil })
 }
 
-// moves asks for the named pods to leave.
+// moves returns moves of the named pods.
 func moves(s *cluster.Snapshot, reason migration.Reason, deadline time.Time, names ...string) []migration.Move {
 	var all []migration.Move
 	for _, pod := range s.Pods {
@@ -563,7 +567,7 @@ func moves(s *cluster.Snapshot, reason migration.Reason, deadline time.Time, nam
 	return all
 }
 
-// room has room for so many replacements.
+// room is a Room for this many replacements.
 type room struct {
 	left  int
 	taken []string
@@ -577,8 +581,8 @@ func (r *room) Replace(p *cluster.Pod, _ decision.Assignment) (*cluster.Node, st
 	return &cluster.Node{Node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "staying"}}}, ""
 }
 
-// told writes actions down.
-func told(actions []migration.Action) []string {
+// describe formats actions.
+func describe(actions []migration.Action) []string {
 	var all []string
 	for _, a := range actions {
 		words := []string{string(a.Kind), a.Pod.Name}

@@ -30,7 +30,7 @@ func TestNamesAreDocumented(t *testing.T) {
 		"rounds":        {"cmd/controller/metrics.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 3},
 		"moves":         {"pkg/migration/metrics.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 4},
 		"panics":        {"pkg/recovery/recovery.go", "docs/metrics.md", regexp.MustCompile(`Name: +"(\w+)"`), "`spot_aware_scheduler_%`", 1},
-		"surge":         {"pkg/migration/ways.go", "docs/tuning.md", regexp.MustCompile(`Annotation = "([\w./-]+)"`), "`%`", 1},
+		"surge":         {"pkg/migration/surge.go", "docs/tuning.md", regexp.MustCompile(`Annotation = "([\w./-]+)"`), "`%`", 1},
 		"settings":      {"pkg/apis/controller/types.go", "docs/tuning.md", regexp.MustCompile("`json:\"(\\w+),omitempty\"`"), "%", 20},
 		"annotations":   {"pkg/decision/annotations.go", "docs/tuning.md", regexp.MustCompile(`Annotation += "([\w./-]+)"`), "`%`", 4},
 		"outcomes":      {"pkg/decision/admit.go", "docs/metrics.md", regexp.MustCompile(`Outcome += "([\w-]+)"`), "`%`", 7},

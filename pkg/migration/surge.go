@@ -15,24 +15,25 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// SurgeAnnotation on a Deployment, or on a ReplicaSet without one, says with "false" that two of its pods are never to run where one was
-// asked for.
+// SurgeAnnotation with the value "false" on a Deployment, or on a ReplicaSet without a Deployment,
+// forbids moves by surge. Two of its pods then never run where one was requested.
 const SurgeAnnotation = "spot-aware-scheduler.io/surge"
 
-// Surges returns a function that reports whether a live pod of s can be moved by surge, as far as s shows. The API server may refuse it all the
-// same.
+// Surges returns a function that reports whether a live pod of s can be moved by surge, as far as s
+// shows. The API server may still refuse it.
 func Surges(s *cluster.Snapshot) func(*cluster.Pod) bool {
 	p := newPlanner(s, nil, nil, Settings{}, nil)
 	return func(pod *cluster.Pod) bool { return p.noSurge(pod) == "" }
 }
 
-// NeverSurges returns a function that says why a pod of s cannot be moved by surge whatever happens around it; "" if it can, though perhaps not
-// now.
+// NeverSurges returns a function that explains why a pod of s can never be moved by surge,
+// independent of temporary conditions. It returns "" if the pod can be moved by surge, though
+// perhaps not now.
 func NeverSurges(s *cluster.Snapshot) func(*cluster.Pod) string {
 	return newPlanner(s, nil, nil, Settings{}, nil).neverSurges
 }
 
-// wayOf returns the gentlest way that works for a live pod, with why that is not Surge.
+// wayOf returns the gentlest way that works for a live pod, and why that is not Surge.
 func (p *planner) wayOf(pod *cluster.Pod) (Way, string) {
 	if no := p.noSurge(pod); no != "" {
 		return Evict, no
@@ -40,7 +41,8 @@ func (p *planner) wayOf(pod *cluster.Pod) (Way, string) {
 	return Surge, ""
 }
 
-// noSurge says why a pod cannot be released from its ReplicaSet while a replacement starts; "" if it can.
+// noSurge explains why a pod cannot be released from its ReplicaSet while a replacement starts; ""
+// if it can.
 func (p *planner) noSurge(pod *cluster.Pod) string {
 	if no := p.neverSurges(pod); no != "" {
 		return no
@@ -57,10 +59,10 @@ func (p *planner) noSurge(pod *cluster.Pod) string {
 	return ""
 }
 
-// neverSurges is noSurge as far as it does not depend on the moment.
+// neverSurges is noSurge without the temporary conditions.
 func (p *planner) neverSurges(pod *cluster.Pod) string {
 	if pod.Revision == nil || pod.Revision.ReplicaSet == nil {
-		return "not of a ReplicaSet"
+		return "it does not belong to a ReplicaSet"
 	}
 	rs, workload := pod.Revision.ReplicaSet, pod.Workload
 	hash, ok := rs.Spec.Selector.MatchLabels[appsv1.DefaultDeploymentUniqueLabelKey]
@@ -68,13 +70,13 @@ func (p *planner) neverSurges(pod *cluster.Pod) string {
 	case !ok || pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] != hash:
 		return "its ReplicaSet does not select by " + appsv1.DefaultDeploymentUniqueLabelKey
 	case workload.Deployment == nil && metav1.GetControllerOfNoCopy(rs) != nil:
-		return "its ReplicaSet is not of a Deployment"
+		return "its ReplicaSet has a controller that is not a Deployment"
 	case annotation(workload, rs) == "false":
-		return SurgeAnnotation + " says so"
+		return SurgeAnnotation + " is false"
 	case workload.Deployment != nil && !surges(workload.Deployment):
 		return "its Deployment's strategy allows no surge"
 	}
-	return cmp.Or(heldByOne(pod), p.toldApart(pod), p.adoptable(pod), repelsItself(pod))
+	return cmp.Or(exclusiveResource(pod), p.selectorConflict(pod), p.adoptedBy(pod), repelsItself(pod))
 }
 
 func annotation(w *cluster.Workload, rs *appsv1.ReplicaSet) string {
@@ -84,22 +86,23 @@ func annotation(w *cluster.Workload, rs *appsv1.ReplicaSet) string {
 	return rs.Annotations[SurgeAnnotation]
 }
 
-// surges reports whether the Deployment's strategy lets a pod be started before another is gone.
+// surges reports whether the Deployment's strategy allows a pod to start before another is gone.
 func surges(d *appsv1.Deployment) bool {
 	if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
 		return false
 	}
 	if d.Spec.Strategy.RollingUpdate == nil || d.Spec.Strategy.RollingUpdate.MaxSurge == nil {
-		return true // the API server's default is 25%, of at least one
+		return true // the API server's default is 25%, rounded up
 	}
-	// Of no replicas a percentage is nothing, but then there is no pod to move either.
+	// A percentage of 0 replicas is 0, but without replicas no pod needs a move.
 	n, err := intstr.GetScaledValueFromIntOrPercent(d.Spec.Strategy.RollingUpdate.MaxSurge, max(kube.Replicas(d.Spec.Replicas), 1), true)
 	return err == nil && n > 0
 }
 
-// heldByOne says what the pod has that two cannot have at once. Any claim counts: how it may be mounted says nothing of what the
-// application makes of it.
-func heldByOne(pod *cluster.Pod) string {
+// exclusiveResource returns a resource of the pod that two pods cannot use at once; "" if it has
+// none. Every persistent volume claim counts: its access mode does not show whether the application
+// supports two pods.
+func exclusiveResource(pod *cluster.Pod) string {
 	for i := range pod.Spec.Volumes {
 		if v := &pod.Spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
 			return "it has a persistent volume"
@@ -108,15 +111,16 @@ func heldByOne(pod *cluster.Pod) string {
 	for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
 			if slices.ContainsFunc(containers[i].Ports, func(port v1.ContainerPort) bool { return port.HostPort != 0 }) {
-				return "it has a port of its node"
+				return "it uses a host port"
 			}
 		}
 	}
 	return ""
 }
 
-// toldApart says who would treat the released pod otherwise than before: a Service would take its traffic away, a budget not count it.
-func (p *planner) toldApart(pod *cluster.Pod) string {
+// selectorConflict returns which object would treat the released pod differently: a Service would
+// stop its traffic, or a PodDisruptionBudget would not count it.
+func (p *planner) selectorConflict(pod *cluster.Pod) string {
 	for _, by := range p.selectingByHash(pod.Namespace) {
 		if by.selector.Matches(labels.Set(pod.Labels)) != by.selector.Matches(releasedLabels(pod)) {
 			return by.what + " selects by " + appsv1.DefaultDeploymentUniqueLabelKey
@@ -131,7 +135,8 @@ type byHash struct {
 	selector labels.Selector
 }
 
-// selectingByHash returns those of a namespace. There hardly are any, so they are looked for once.
+// selectingByHash returns the byHash objects of a namespace. They are rare, so they are searched
+// once per namespace.
 func (p *planner) selectingByHash(namespace string) []byHash {
 	found, known := p.byHash[namespace]
 	if known {
@@ -142,7 +147,7 @@ func (p *planner) selectingByHash(namespace string) []byHash {
 			found = append(found, byHash{"a Service", labels.SelectorFromSet(service)})
 		}
 	}
-	for _, budget := range p.budgets.in(namespace) {
+	for _, budget := range p.budgets.inNamespace(namespace) {
 		requirements, _ := budget.selector.Requirements()
 		if slices.ContainsFunc(requirements, func(r labels.Requirement) bool { return r.Key() == appsv1.DefaultDeploymentUniqueLabelKey }) {
 			found = append(found, byHash{"PodDisruptionBudget " + budget.name, budget.selector})
@@ -158,12 +163,14 @@ type adopter struct {
 	selector labels.Selector
 }
 
-// adoptable says which controller would adopt the released pod, which has none.
-func (p *planner) adoptable(pod *cluster.Pod) string {
+// adoptedBy returns which controller would adopt the released pod, which has no controller; "" if
+// none.
+func (p *planner) adoptedBy(pod *cluster.Pod) string {
 	adopters, known := p.adopters[pod.Namespace]
 	if !known {
 		for _, one := range p.snapshot.Adopters[pod.Namespace] {
-			if selector, err := metav1.LabelSelectorAsSelector(one.Selector); err == nil { // else it selects nothing
+			// an invalid selector selects nothing
+			if selector, err := metav1.LabelSelectorAsSelector(one.Selector); err == nil {
 				adopters = append(adopters, adopter{one, selector})
 			}
 		}
@@ -178,8 +185,9 @@ func (p *planner) adoptable(pod *cluster.Pod) string {
 	return ""
 }
 
-// repelsItself says whether the released pod would keep its replacement away. On another host than its own there is room for one
-// (Room has seen it), in another zone perhaps not.
+// repelsItself explains how the released pod would repel its replacement; "" if it would not.
+// Anti-affinity by host does not count, because Room found another host. Another zone may have no
+// room.
 func repelsItself(pod *cluster.Pod) string {
 	if pod.Spec.Affinity == nil || pod.Spec.Affinity.PodAntiAffinity == nil {
 		return ""
@@ -190,7 +198,7 @@ func repelsItself(pod *cluster.Pod) string {
 		if term.TopologyKey == v1.LabelHostname {
 			continue
 		}
-		// Which namespaces a selector means is not looked up: it may mean this one.
+		// A namespace selector is not evaluated: it may match this namespace.
 		own := len(term.Namespaces) == 0 || term.NamespaceSelector != nil || slices.Contains(term.Namespaces, pod.Namespace)
 		selector, err := metav1.LabelSelectorAsSelector(term.LabelSelector)
 		if own && err == nil && selector.Matches(releasedLabels(pod)) {
@@ -200,7 +208,7 @@ func repelsItself(pod *cluster.Pod) string {
 	return ""
 }
 
-// releasedLabels are the pod's labels once it is released.
+// releasedLabels returns the labels of the pod after its release.
 func releasedLabels(pod *cluster.Pod) labels.Set {
 	return labels.Merge(pod.Labels, labels.Set{appsv1.DefaultDeploymentUniqueLabelKey: kube.ReleasedHash})
 }

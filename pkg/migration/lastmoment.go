@@ -11,17 +11,17 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// requestsPerDeletion are the condition DisruptionTarget and the deletion itself.
+// requestsPerDeletion is 2: one for the condition DisruptionTarget and one for the deletion.
 const requestsPerDeletion = 2
 
-// shortestGrace is the grace period of a pod that is deleted at its deadline. With none the API
-// would lose the pod before it has ended.
+// shortestGrace is the grace period of a pod that is deleted at its deadline. With a grace period
+// of 0 the API server would remove the pod object before its containers have ended.
 const shortestGrace = time.Second
 
-// lastMoments returns the last moment of every pod that has a deadline. It is the deadline less the
-// grace period, or for a pod whose deletion is spread less shortestGrace. Deletions for which the
-// client needs more than a second begin as much earlier, in whole seconds: it sends the requests of
-// one second at once.
+// lastMoments returns the last moment of every pod with a deadline. It is the deadline less the
+// grace period. For a pod whose deletion is spread it is the deadline less shortestGrace. If the
+// client needs more than a second for all deletions, some start earlier, in whole seconds: the
+// client sends the requests of one second at once.
 func (p *planner) lastMoments() map[types.UID]time.Time {
 	type moment struct {
 		pod *cluster.Pod
@@ -52,17 +52,17 @@ func (p *planner) lastMoments() map[types.UID]time.Time {
 	return last
 }
 
-// deletionQueue finds a second for each deletion, from the last one backwards.
+// deletionQueue finds a second for each deletion, from the last deletion backwards.
 type deletionQueue struct {
 	requestsPerSecond int // 0: no limit
-	// second is the beginning of the one that was given out last, and used is how many deletions
-	// are sent in it.
+	// second is the start of the second that was assigned last, and used is the number of deletions
+	// in it.
 	second time.Time
 	used   int
 }
 
-// before returns the latest time, not after at, at which a deletion can be sent. Of two calls the
-// second has no later at.
+// before returns the latest time, not after at, at which a deletion can be sent. Calls must pass
+// non-increasing values of at.
 func (q *deletionQueue) before(at time.Time) time.Time {
 	switch {
 	case q.requestsPerSecond == 0:
@@ -76,7 +76,8 @@ func (q *deletionQueue) before(at time.Time) time.Time {
 	return kube.Earlier(at, q.second)
 }
 
-// moment returns when the pod of a move with a deadline is deleted if it has not left by then.
+// moment returns when the controller deletes the pod of a move with a deadline, if it is still on
+// its node.
 func (p *planner) moment(m Move) time.Time {
 	last, ok := p.last[m.Pod.UID]
 	if !ok {
@@ -89,32 +90,33 @@ func (p *planner) moment(m Move) time.Time {
 }
 
 // spread reports whether the deletion of a pod waits for its turn. The grace period of such a pod
-// takes up all the notice that its node gave, so that all replicas of its workload would be deleted
-// at once. What nothing makes again gets all the grace that there is.
+// is at least as long as the notice of its node, so all replicas of its workload would be deleted
+// at once. A pod that no controller recreates is not spread: it gets the longest possible grace
+// period.
 func (p *planner) spread(m Move) bool {
 	own := m.Deadline.Add(-gracePeriod(m.Pod))
 	return !own.After(m.Noticed) && m.Deadline.After(m.Noticed) &&
 		(m.Pod.ReleasedFrom != nil || m.Pod.Workload != nil && p.recreated(m.Pod))
 }
 
-// turn returns when the notice allows the deletion of a pod past its budget: k of n replicas may be
-// missing from k/n of the notice on, so that the last one leaves with its node. A single replica is
-// deleted after half of the notice.
+// turn returns when the notice allows the deletion of a pod against its PodDisruptionBudget. After
+// k/n of the notice, k of n replicas may be missing, so the last replica is deleted at the
+// deadline. A single replica is deleted after half of the notice.
 func (p *planner) turn(m Move) time.Time {
 	missing, replicas := p.missingWithout(m.Pod)
 	notice := m.Deadline.Sub(m.Noticed)
 	return m.Noticed.Add(notice / time.Duration(max(replicas, 2)) * time.Duration(max(missing, 1)))
 }
 
-// lastServing reports whether the pod is the only replica that serves of a workload that has
-// several.
+// lastServing reports whether the pod is the only serving replica of a workload with several
+// replicas.
 func (p *planner) lastServing(pod *cluster.Pod) bool {
 	missing, replicas := p.missingWithout(pod)
 	return replicas > 1 && missing >= replicas
 }
 
-// missingWithout returns how many of its replicas a workload lacks once the pod is gone. Pods that
-// leave by an action of this plan are gone already.
+// missingWithout returns how many replicas the workload lacks once the pod is gone. Pods that this
+// plan evicts or deletes count as gone.
 func (p *planner) missingWithout(pod *cluster.Pod) (missing, replicas int) {
 	workload := pod.Workload
 	if workload == nil {
@@ -131,8 +133,7 @@ func (p *planner) missingWithout(pod *cluster.Pod) (missing, replicas int) {
 	return missing, replicas
 }
 
-// countServing counts the pods of each workload that serve, and those that end, unless it has
-// before.
+// countServing counts the serving and the terminating pods of each workload, once per plan.
 func (p *planner) countServing() {
 	if p.serving != nil {
 		return
@@ -151,14 +152,14 @@ func (p *planner) countServing() {
 	}
 }
 
-// serves reports whether the pod is ready, and is neither terminating nor about to.
+// serves reports whether the pod is ready, not terminating, and not about to be removed.
 func (p *planner) serves(pod *cluster.Pod) bool {
 	_, ok := ready(pod)
 	return ok && pod.DeletionTimestamp == nil && !p.leaving(pod)
 }
 
-// NextLastMoment returns the first moment after now at which a pod is deleted if it has not left by
-// then, so that Plan has something new to do; zero if there is none.
+// NextLastMoment returns the first time after now at which a pod must be deleted if it is still on
+// its node, so that Plan returns a new action; zero if none exists.
 func NextLastMoment(s *cluster.Snapshot, moves []Move, settings Settings) (next time.Time) {
 	p := newPlanner(s, nil, moves, settings, nil)
 	for _, m := range p.moves {
@@ -172,10 +173,10 @@ func NextLastMoment(s *cluster.Snapshot, moves []Move, settings Settings) (next 
 	return next
 }
 
-// longestGrace is in seconds, for what no Duration can express.
+// longestGrace is the longest grace period, in seconds, that a Duration can express.
 const longestGrace = math.MaxInt64 / int64(time.Second)
 
-// gracePeriod is how long the pod may take to end, at least shortestGrace.
+// gracePeriod returns the grace period of the pod, at least shortestGrace.
 func gracePeriod(pod *cluster.Pod) time.Duration {
 	seconds := int64(30)
 	if pod.Spec.TerminationGracePeriodSeconds != nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// recreated reports whether a controller makes the pod again after its eviction. A pod of a kind
-// that is not known here may do work that nothing repeats, unless that kind is one of
-// Settings.EvictableOwners, or a PodDisruptionBudget selects the pod: its owner then expects
-// evictions.
+// recreated reports whether a controller creates the pod again after its eviction. A pod with a
+// controller of an unknown kind may do work that is not repeated. It counts as recreated only if
+// the kind is one of Settings.EvictableOwners, or if a PodDisruptionBudget selects the pod, which
+// shows that its owner expects evictions.
 func (p *planner) recreated(pod *cluster.Pod) bool {
 	switch {
 	case irreplaceable(pod):

@@ -36,9 +36,9 @@ func TestWays(t *testing.T) {
 		return cluster.Adopter{Kind: kind, Name: name, Selector: &metav1.LabelSelector{MatchLabels: matches}}
 	}
 	for name, test := range map[string]struct {
-		// given changes what belongs to the pod of Deployment web.
+		// given changes the objects of the pod of Deployment web.
 		given func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod)
-		// wantNo is why there is no surge; "" if there is.
+		// wantNo is why no surge is possible; "" if one is.
 		wantNo string
 	}{
 		"a Deployment": {given: func(*world, *appsv1.Deployment, *appsv1.ReplicaSet, *v1.Pod) {}},
@@ -52,13 +52,13 @@ func TestWays(t *testing.T) {
 			},
 			wantNo: "does not select by pod-template-hash",
 		},
-		"a ReplicaSet of something else": {
+		"a ReplicaSet with another controller": {
 			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
 				rs.OwnerReferences[0].Kind, rs.OwnerReferences[0].Name = "Rollout", "rollout"
 			},
-			wantNo: "is not of a Deployment",
+			wantNo: "is not a Deployment",
 		},
-		"not of its revision any more": {
+		"no longer of its revision": {
 			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
 				pod.Labels[hashKey] = "debug"
 			},
@@ -118,7 +118,7 @@ func TestWays(t *testing.T) {
 			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
 				pod.Spec.Containers = []v1.Container{{Ports: []v1.ContainerPort{{ContainerPort: 80, HostPort: 80}}}}
 			},
-			wantNo: "port of its node",
+			wantNo: "host port",
 		},
 		"a port": {
 			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
@@ -131,7 +131,7 @@ func TestWays(t *testing.T) {
 			},
 			wantNo: "a Service selects",
 		},
-		"a Service that selects the revision of another": {
+		"a Service that selects another revision": {
 			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
 				w.services = append(w.services, map[string]string{"app": "shop", hashKey: "web-1"}, map[string]string{"app": "web"})
 			},
@@ -158,13 +158,13 @@ func TestWays(t *testing.T) {
 				w.adopters = append(w.adopters, adopter("DaemonSet", "agent", map[string]string{"app": "agent"}))
 			},
 		},
-		"one to a zone": {
+		"one per zone": {
 			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
 				pod.Spec.Affinity = antiAffinity(v1.LabelTopologyZone, map[string]string{"app": "web"})
 			},
 			wantNo: "anti-affinity forbids two in one topology.kubernetes.io/zone",
 		},
-		"one of a revision to a zone": {
+		"one of a revision per zone": {
 			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
 				pod.Spec.Affinity = antiAffinity(v1.LabelTopologyZone, map[string]string{"app": "web", hashKey: "web-1"})
 			},
@@ -174,12 +174,12 @@ func TestWays(t *testing.T) {
 				pod.Spec.Affinity = antiAffinity(v1.LabelTopologyZone, map[string]string{"app": "db"})
 			},
 		},
-		"away from those of another namespace": {
+		"away from pods of another namespace": {
 			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
 				pod.Spec.Affinity = antiAffinity(v1.LabelTopologyZone, map[string]string{"app": "web"}, "staging")
 			},
 		},
-		"one to a host": {
+		"one per host": {
 			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
 				pod.Spec.Affinity = antiAffinity(v1.LabelHostname, map[string]string{"app": "web"})
 			},
@@ -197,8 +197,8 @@ func TestWays(t *testing.T) {
 			if test.wantNo != "" {
 				want = "evict web by evict"
 			}
-			if len(actions) != 1 || told(actions)[0] != want || !strings.Contains(actions[0].Why, test.wantNo) {
-				t.Errorf("%v: %+v, want %s because %q", told(actions), actions, want, test.wantNo)
+			if len(actions) != 1 || describe(actions)[0] != want || !strings.Contains(actions[0].Why, test.wantNo) {
+				t.Errorf("%v: %+v, want %s because %q", describe(actions), actions, want, test.wantNo)
 			}
 		})
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
-// noticed are the moves of the named pods, whose node has been known to go since start.
+// noticed returns the moves of the named pods. The interruption of their node was noticed at start.
 func noticed(s *cluster.Snapshot, notice time.Duration, names ...string) []migration.Move {
 	all := moves(s, migration.Interruption, start.Add(notice), names...)
 	for i := range all {
@@ -25,8 +25,8 @@ func noticed(s *cluster.Snapshot, notice time.Duration, names ...string) []migra
 	return all
 }
 
-// draining adds n replicas of a workload to the node that goes, with that grace period. owner
-// returns what adds one.
+// draining adds n replicas of a workload with this grace period to the interrupted node. owner
+// returns a function that adds one.
 func draining(w *world, owner func(n int32) func() *v1.Pod, n int, grace time.Duration) (names []string) {
 	add := owner(int32(n))
 	for range n {
@@ -37,23 +37,23 @@ func draining(w *world, owner func(n int32) func() *v1.Pod, n int, grace time.Du
 	return names
 }
 
-// A grace period that no Duration can express is a long one.
+// A grace period that no Duration can express is limited.
 func TestEndlessGracePeriod(t *testing.T) {
 	for _, seconds := range []int64{math.MaxInt64, math.MaxInt64/int64(time.Second) + 1} {
 		w := newWorld()
 		w.pod("bare", nil, "going").Spec.TerminationGracePeriodSeconds = &seconds
 		w.sync()
 		s := w.snapshot()
-		got := told(migration.Plan(s, &room{}, noticed(s, 2*time.Minute, "bare"), settings, nil))
+		got := describe(migration.Plan(s, &room{}, noticed(s, 2*time.Minute, "bare"), settings, nil))
 		if diff := cmp.Diff([]string{"delete bare by delete 2m0s"}, got); diff != "" {
 			t.Errorf("%d s: actions (-want +got):\n%s", seconds, diff)
 		}
 	}
 }
 
-// TestSpread follows workloads all of whose pods have a grace period of at least the notice of
-// their node. Evictions start at once, as budgets and serving replicas allow; what is deleted past
-// them is spread over the notice, and the last replica leaves with its node.
+// TestSpread follows workloads whose pods all have a grace period of at least the notice of their
+// node. Evictions start at once, as PodDisruptionBudgets and serving replicas allow. Deletions are
+// spread over the notice, and the last replica is deleted at the deadline.
 func TestSpread(t *testing.T) {
 	const notice = 2 * time.Minute
 	deployment := func(w *world) func(int32) func() *v1.Pod {
@@ -86,7 +86,7 @@ func TestSpread(t *testing.T) {
 		grace  time.Duration
 		budget int32
 		noRoom bool
-		// want are the requests, each with the second after the notice at which it is made.
+		// want are the requests, each with the second after the notice at which it is sent.
 		want []string
 	}{
 		"surges, and no replacement starts": {
@@ -112,7 +112,7 @@ func TestSpread(t *testing.T) {
 		"a budget that allows nothing": {
 			of: set, n: 3, grace: notice, budget: 3, want: []string{"40 delete db-1 80s", "80 delete db-2 40s", "119 delete db-3 1s"},
 		},
-		"no room, and nothing says how many may be missing": {
+		"no room, and no PodDisruptionBudget": {
 			of: set, n: 2, grace: notice, noRoom: true, want: []string{"60 delete db-1 60s", "119 delete db-2 1s"},
 		},
 		"a shorter grace period is not cut": {
@@ -153,7 +153,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// Replicas that serve elsewhere count: the pods that go need not wait for each other.
+// Replicas that serve elsewhere count: the pods on the node need not wait for each other.
 func TestSpreadCountsReplicasElsewhere(t *testing.T) {
 	w := newWorld()
 	set := w.statefulSet("db", 3)
@@ -165,19 +165,19 @@ func TestSpreadCountsReplicasElsewhere(t *testing.T) {
 	for second, want := range map[int][]string{
 		39: {"evict db-1 by evict", "evict db-2 by evict"},             // both unlikely
 		40: {"delete db-1 by delete 1m20s", "evict db-2 by evict"},     // one may be missing
-		80: {"delete db-1 by delete 40s", "delete db-2 by delete 40s"}, // two may
+		80: {"delete db-1 by delete 40s", "delete db-2 by delete 40s"}, // two may be missing
 	} {
 		w.now = start.Add(time.Duration(second) * time.Second)
 		w.sync()
 		s := w.snapshot()
-		if diff := cmp.Diff(want, told(migration.Plan(s, &room{left: 9}, noticed(s, 2*time.Minute, "db-1", "db-2"), settings, nil))); diff != "" {
+		if diff := cmp.Diff(want, describe(migration.Plan(s, &room{left: 9}, noticed(s, 2*time.Minute, "db-1", "db-2"), settings, nil))); diff != "" {
 			t.Errorf("after %d s (-want +got):\n%s", second, diff)
 		}
 	}
 }
 
-// What nothing makes again gets all the grace that its node leaves it.
-func TestNoSpreadOfWhatIsNotMadeAgain(t *testing.T) {
+// A pod that no controller recreates gets the longest grace period that its node allows.
+func TestNoSpreadWithoutRecreation(t *testing.T) {
 	w := newWorld()
 	w.pod("tool", nil, "going").Spec.TerminationGracePeriodSeconds = new(int64(300))
 	step := w.pod("step", nil, "going")
@@ -186,19 +186,19 @@ func TestNoSpreadOfWhatIsNotMadeAgain(t *testing.T) {
 	w.sync()
 	s := w.snapshot()
 	for _, pod := range s.Pods {
-		if pod.Name == "train" { // of a Job that its loss fails
+		if pod.Name == "train" { // of a Job that fails with the loss of a pod
 			pod.Subject = &kube.Subject{Pod: decision.Pod{Workload: decision.Workload{Batch: decision.NotRetriable}}}
 		}
 	}
-	got := told(migration.Plan(s, &room{left: 9}, noticed(s, 2*time.Minute, "tool", "step", "train"), settings, nil))
+	got := describe(migration.Plan(s, &room{left: 9}, noticed(s, 2*time.Minute, "tool", "step", "train"), settings, nil))
 	want := []string{"delete step by delete 2m0s", "delete tool by delete 2m0s", "delete train by delete 2m0s"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("actions (-want +got):\n%s", diff)
 	}
 }
 
-// TestDeletionsQueue: many deletions begin as much earlier as the client needs for them, so that
-// the last pod has its grace period too.
+// TestDeletionsQueue: many deletions start earlier by the time that the client needs for them, so
+// that the last pod has its full grace period too.
 func TestDeletionsQueue(t *testing.T) {
 	const pods, requests, notice, grace = 3000, 200, 2 * time.Minute, 30 * time.Second
 	const perSecond = requests / 2 // the condition and the deletion
@@ -249,12 +249,12 @@ func TestDeletionsQueue(t *testing.T) {
 	}
 }
 
-// Only what is still to come counts, and each pod's own grace period.
+// NextLastMoment counts only future moments and uses each pod's own grace period.
 func TestNextLastMoment(t *testing.T) {
 	w := newWorld()
 	set := w.statefulSet("db", 2)
 	w.pod("db-0", set, "going").Spec.TerminationGracePeriodSeconds = new(int64(5))
-	w.pod("db-1", set, "going").Spec.TerminationGracePeriodSeconds = new(int64(0)) // as good as 1 s
+	w.pod("db-1", set, "going").Spec.TerminationGracePeriodSeconds = new(int64(0)) // treated as 1 s
 	w.pod("tool", nil, "going")                                                    // 30 s
 	w.sync()
 	s := w.snapshot()
@@ -265,12 +265,12 @@ func TestNextLastMoment(t *testing.T) {
 		after time.Duration
 		want  time.Time
 	}{
-		"nothing moves":   {},
-		"no deadline":     {moves: moves(s, migration.Heal, time.Time{}, "db-0")},
-		"all to come":     {moves: interrupted, want: start.Add(notice - 30*time.Second)},
-		"one of them now": {moves: interrupted, after: notice - 30*time.Second, want: start.Add(notice - 5*time.Second)},
-		"the last":        {moves: interrupted, after: notice - 2*time.Second, want: start.Add(notice - time.Second)},
-		"all over":        {moves: interrupted, after: notice - time.Second},
+		"nothing moves":     {},
+		"no deadline":       {moves: moves(s, migration.Heal, time.Time{}, "db-0")},
+		"all in the future": {moves: interrupted, want: start.Add(notice - 30*time.Second)},
+		"one reached":       {moves: interrupted, after: notice - 30*time.Second, want: start.Add(notice - 5*time.Second)},
+		"the last":          {moves: interrupted, after: notice - 2*time.Second, want: start.Add(notice - time.Second)},
+		"all in the past":   {moves: interrupted, after: notice - time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := nextLastMoment(s, test.moves, test.after); !got.Equal(test.want) {
@@ -280,7 +280,7 @@ func TestNextLastMoment(t *testing.T) {
 	}
 }
 
-// nextLastMoment asks so long after start.
+// nextLastMoment calls NextLastMoment at this time after start.
 func nextLastMoment(s *cluster.Snapshot, moves []migration.Move, after time.Duration) time.Time {
 	later := *s
 	later.Now = start.Add(after)
