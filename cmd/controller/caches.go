@@ -12,16 +12,17 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// caches fills the informers' caches, whether this replica leads or stands by: a new leader acts at once.
+// caches fills the informers' caches on the leader and on the standby, so that a new leader acts at
+// once.
 type caches struct {
 	factory informers.SharedInformerFactory
-	// full is closed when every cache has been filled.
+	// full is closed when every cache is full.
 	full chan struct{}
 }
 
 func newCaches(client kubernetes.Interface) (*caches, error) {
 	c := &caches{factory: daemon.NewInformers(client), full: make(chan struct{})}
-	// Pods are most of what the caches hold.
+	// Pods use most of the caches' memory.
 	return c, c.factory.Core().V1().Pods().Informer().SetTransform(kube.NewMovedPodTrimmer().Trim)
 }
 

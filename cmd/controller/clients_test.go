@@ -17,8 +17,8 @@ import (
 
 var eviction = &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}}
 
-// server is an API server that refuses everything for now, as one does for whom a budget forbids an eviction. It returns the methods that
-// it was asked for.
+// server is an API server that refuses every request for now, as it does if a PodDisruptionBudget
+// forbids an eviction.
 func server(t *testing.T) (*rest.Config, func() []string) {
 	t.Helper()
 	var methods []string
@@ -34,7 +34,7 @@ func server(t *testing.T) (*rest.Config, func() []string) {
 	return &rest.Config{Host: s.URL}, func() []string { return methods }
 }
 
-// What is refused is refused at once, and says after how long to try again.
+// A refusal is returned at once, with its Retry-After.
 func TestRefusedAtOnce(t *testing.T) {
 	config, methods := server(t)
 	client, err := newWriter(config, 1000, func() error { return nil })
@@ -52,7 +52,7 @@ func TestRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// A leader that may not be one any more, and a dry run, change nothing.
+// A leader with a stale lease and a dry run change nothing.
 func TestGuard(t *testing.T) {
 	for name, test := range map[string]struct {
 		may  error

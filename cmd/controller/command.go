@@ -15,7 +15,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// options are the command line.
+// options are the flags of the command line.
 type options struct {
 	configFile, schedulerConfigFile string
 	profile                         string
@@ -23,13 +23,13 @@ type options struct {
 	dryRun                          bool
 }
 
-// setup is what the files of the command line say.
+// setup is the content of the files on the command line.
 type setup struct {
 	*controller.Settings
 	profile string
 	policy  *decision.Policy
 	signals []kube.Signal
-	// gatingLabels are nil unless gating is enabled.
+	// gatingLabels is nil unless gating is enabled.
 	gatingLabels *gating.Labels
 }
 
@@ -38,22 +38,22 @@ func newCommand() *daemon.Command {
 	var opts options
 	return &daemon.Command{
 		Name: "spot-controller",
-		Long: `spot-controller moves pods: away from spot nodes that are about to go, onto
-on-demand nodes where a floor is not met, and back to spot when it has room. It
-keeps the policy that spot-aware-scheduler places pods by, and reads it from the
-scheduler's configuration file.`,
+		Long: `spot-controller moves pods: away from spot nodes that are about to be reclaimed,
+to on-demand nodes if a floor is not met, and back to spot when it has room. It
+enforces the placement policy of spot-aware-scheduler, and reads the policy from
+the scheduler's configuration file.`,
 		AddFlags: func(sets *cliflag.NamedFlagSets) {
 			flags := sets.FlagSet("controller")
 			flags.StringVar(&opts.configFile, "config", "",
-				"The file with the SpotControllerConfiguration. Required; config/controller-config.yaml is one to start from.")
+				"The file with the SpotControllerConfiguration. Required; config/controller-config.yaml is an example.")
 			flags.StringVar(&opts.schedulerConfigFile, "scheduler-config", "",
-				"The scheduler's configuration file, which has the policy. Required.")
+				"The scheduler's configuration file, which contains the policy. Required.")
 			flags.StringVar(&opts.profile, "profile", config.DefaultProfile,
-				"The schedulerName of the profile in it whose policy is kept, for the pods that name it.")
+				"The schedulerName of the profile in that file whose policy applies, to the pods with this schedulerName.")
 			flags.StringVar(&opts.kubeconfig, "kubeconfig", "",
-				"A kubeconfig with the cluster and the credential. Without, those of the ServiceAccount of the pod that this runs in.")
+				"A kubeconfig with the cluster and the credential. Default: the ServiceAccount of the pod that this runs in.")
 			flags.BoolVar(&opts.dryRun, "dry-run", false,
-				"Say in the log what would be done, and do nothing. No lease is taken, so that it can run beside a controller that acts.")
+				"Only log what would be done. A dry run does not acquire the Lease, so it can run beside an active controller.")
 		},
 		Read: func() (func(context.Context) error, error) {
 			setup, err := opts.read()
@@ -65,7 +65,7 @@ scheduler's configuration file.`,
 	}
 }
 
-// read reads both files. The error names the mistakes in both.
+// read reads both files. Its error contains the mistakes of both.
 func (o *options) read() (*setup, error) {
 	if o.configFile == "" || o.schedulerConfigFile == "" {
 		return nil, daemon.Misuse(errors.New("--config and --scheduler-config are required"))

@@ -41,7 +41,8 @@ func read(t *testing.T, file string) string {
 	return string(data)
 }
 
-// Wrong usage is told from wrong files, and both before anything is asked of an API server.
+// Wrong usage and invalid files have different exit codes. Both are reported before any request to
+// the API server.
 func TestExitStatus(t *testing.T) {
 	both := []string{"--config=" + shipped, "--scheduler-config=" + shippedScheduler}
 	and := func(more string) []string { return append(slices.Clone(both), more) }
@@ -71,7 +72,7 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-// The mistakes in both files are told at once, each with its path.
+// The mistakes in both files are reported together, each with its path.
 func TestReadFiles(t *testing.T) {
 	head := "apiVersion: spot-aware-scheduler.io/v1alpha1\nkind: SpotControllerConfiguration\n"
 	badPolicy := strings.Replace(read(t, shippedScheduler), "minOnDemand: 1\n", "minOnDemand: 130%\n", 1)
@@ -85,13 +86,13 @@ func TestReadFiles(t *testing.T) {
 			`rebalance.maxMoves: Invalid value: "0": expected a whole number of 1 or more`,
 			`profiles[0].pluginConfig[0].args.minOnDemand: Invalid value: "130%"`,
 		}},
-		"labels that say no capacity type": {
+		"labels without a capacity type": {
 			head + "gating: {enabled: true, labels: [karpenter.sh/capacity-type, scheduling.cast.ai/spot], spotLabel: a.example/b}\n", read(t, shippedScheduler), []string{
 				`gating.labels[1]: Invalid value: "scheduling.cast.ai/spot": expected a capacity label`,
 				`gating.spotLabel: Invalid value: "a.example/b": expected a capacity label`,
 			},
 		},
-		"labels of what is off": {head + "gating: {labels: [a.example/b]}\n", read(t, shippedScheduler), nil},
+		"labels without gating": {head + "gating: {labels: [a.example/b]}\n", read(t, shippedScheduler), nil},
 		"unknown fields": {head + "dryrun: true\ninterruption: {advisory: {limit: 1h}}\n", read(t, shippedScheduler), []string{
 			`unknown field "dryrun"`, `unknown field "interruption.advisory.limit"`,
 		}},

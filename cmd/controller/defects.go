@@ -7,7 +7,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 )
 
-// defects logs each pod with a claim that has no effect once, and counts them. It remembers no more pods than there are.
+// defects logs each pod with an invalid claim once, and counts such pods. It remembers only
+// existing pods.
 type defects struct {
 	logged map[types.UID]cluster.DefectKind
 }
@@ -17,7 +18,7 @@ func (d *defects) observe(s *cluster.Snapshot) {
 	for _, defect := range s.Defects {
 		counts[defect.Kind]++
 		if d.logged[defect.Pod.UID] != defect.Kind {
-			klog.Background().Info("Ignoring a pod's claim", "pod", klog.KObj(defect.Pod), "claim", defect.Kind, "why", defect.Why)
+			klog.Background().Info("Ignored invalid claim of pod", "pod", klog.KObj(defect.Pod), "claim", defect.Kind, "why", defect.Why)
 		}
 		logged[defect.Pod.UID] = defect.Kind
 	}

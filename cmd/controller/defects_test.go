@@ -42,7 +42,7 @@ func TestDefects(t *testing.T) {
 				t.Errorf("step %d: %g pods with claim %s (%v), want %g", i, got, kind, err, want)
 			}
 		}
-		if got := strings.Count(log.String(), "Ignoring a pod's claim"); got != step.wantLogged || len(d.logged) != step.wantRemembering {
+		if got := strings.Count(log.String(), "Ignored invalid claim of pod"); got != step.wantLogged || len(d.logged) != step.wantRemembering {
 			t.Errorf("step %d: %d lines, remembering %d; want %d and %d:\n%s", i, got, len(d.logged), step.wantLogged, step.wantRemembering, log.String())
 		}
 	}

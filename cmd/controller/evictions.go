@@ -18,7 +18,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/responder"
 )
 
-// responsesPerSecond is how many Evictions are responded to in a second, on average and at once.
+// responsesPerSecond is the rate and the burst of responses to Evictions.
 const responsesPerSecond = 20
 
 // evictions are the Evictions that the controller responds to; nil if it responds to none.
@@ -30,16 +30,17 @@ type evictions struct {
 func newEvictions(config *rest.Config, may func() error) (*evictions, error) {
 	reader, err := dynamic.NewForConfig(readOnly(config))
 	if err != nil {
-		return nil, fmt.Errorf("making the client that reads Evictions: %w", err)
+		return nil, fmt.Errorf("creating the client that reads Evictions: %w", err)
 	}
 	writer, err := dynamic.NewForConfig(writing(config, responsesPerSecond, may))
 	if err != nil {
-		return nil, fmt.Errorf("making the client that responds to Evictions: %w", err)
+		return nil, fmt.Errorf("creating the client that responds to Evictions: %w", err)
 	}
 	return &evictions{dynamicinformer.NewDynamicSharedInformerFactory(reader, 0).ForResource(responder.Resource).Informer(), writer}, nil
 }
 
-// Start implements manager.Runnable. An API server that does not serve Evictions is asked again and again, and that delays nothing else.
+// Start implements manager.Runnable. If the API server does not serve Evictions, the informer
+// retries without delaying anything else.
 func (e *evictions) Start(ctx context.Context) error {
 	e.informer.RunWithContext(ctx)
 	return nil
@@ -48,7 +49,8 @@ func (e *evictions) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (e *evictions) NeedLeaderElection() bool { return false }
 
-// plan returns the moves of pods whose eviction is requested, those pods, and the responses.
+// plan returns the moves of pods whose eviction is requested, the UIDs of the pods, and the
+// responses.
 func (e *evictions) plan(s *cluster.Snapshot, settings responder.Settings) (moves []migration.Move, requested map[types.UID]bool, writes []write) {
 	if e == nil {
 		return nil, nil, nil

@@ -12,11 +12,13 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/gating"
 )
 
-// gatesPerSecond is how many pods are let go in a second, on average and at once: more than a scheduler places.
+// gatesPerSecond is the rate and the burst of gate removals. It exceeds the rate at which a
+// scheduler places pods.
 const gatesPerSecond = 1000
 
-// newGater returns what lets gated pods go; nil if the configuration does not want it, or in a dry run. It has a client of its own, so that no
-// new pod waits for those that are moved. The caches must not have been started.
+// newGater returns the runnable that removes scheduling gates; nil if gating is disabled, or in a
+// dry run. It has its own client, so that new pods do not wait for moves. Call it before the caches
+// are started.
 func newGater(
 	config *rest.Config, setup *setup, caches *caches, parts *parts, may func() error, recorder events.EventRecorder,
 ) (manager.Runnable, error) {
@@ -25,13 +27,13 @@ func newGater(
 	}
 	client, err := newWriter(config, gatesPerSecond, may)
 	if err != nil {
-		return nil, fmt.Errorf("making the client that removes gates: %w", err)
+		return nil, fmt.Errorf("creating the client that removes gates: %w", err)
 	}
 	gater, err := gating.New(caches.factory, client, recorder, clock.RealClock{}, parts.wishes, parts.installed, gating.Settings{
 		Profile: setup.profile, Policy: setup.policy, Labels: setup.gatingLabels, NodeStartup: setup.NodeStartup,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("joining what removes gates to the caches: %w", err)
+		return nil, fmt.Errorf("connecting the gater to the caches: %w", err)
 	}
 	return manager.RunnableFunc(func(ctx context.Context) error {
 		select {

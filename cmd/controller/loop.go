@@ -21,57 +21,68 @@ import (
 )
 
 const (
-	// settle is how long a new leader leaves to what its predecessor sent last, until it is in the caches.
+	// settle is how long a new leader waits until the last requests of its predecessor are in the
+	// caches.
 	settle = time.Second
-	// A round follows the one before after at least soonest while something moves, and idle while nothing does; and after at least share times
-	// as long as looking took, so that a large cluster costs no more than a third of a core. A last moment does not wait for that.
+	// The delay after a round is at least soonest while moves are in flight, and idle otherwise. It
+	// is also at least share times the planning time, so that a large cluster uses at most a third
+	// of a core. A last moment does not wait for it.
 	soonest, idle = 200 * time.Millisecond, time.Second
 	share         = 2
-	// A round that only news of pods begin follows after gentleShare times as long as looking took, so that a large cluster costs a
-	// twentieth of a core, but not later than it would without any event. A node that changes does not wait for that.
+	// A round that is triggered by pod events only starts after gentleShare times the planning
+	// time, so that a large cluster uses a twentieth of a core, but not later than without any
+	// event. The change of a node does not wait for it.
 	gentleShare = 19
-	// A round that a node's signal begins waits for more signals: for gatherFor after each, for gatherWithin at most.
+	// A round that is triggered by a node's signal waits for more signals: gatherFor after each
+	// one, at most gatherWithin.
 	gatherFor, gatherWithin = 150 * time.Millisecond, time.Second
-	// Without any event a round follows after latestMoving or latest: time passes for pauses too. What has a moment of its own names it in
-	// plan.next.
+	// Without any event a round follows after latestMoving or latest, because pauses also end with
+	// time. Other known times are in plan.next.
 	latestMoving, latest = time.Second, 5 * time.Second
-	// writeWithin is how long a round waits for its writes. What is not written by then is planned again.
+	// writeWithin is how long a round waits for its writes. Writes that did not start in time are
+	// planned again.
 	writeWithin = 2 * time.Second
-	// writeAtLeast is how long it waits although a pod has to be deleted meanwhile.
+	// writeAtLeast is how long it waits although a pod must be deleted in the meantime.
 	writeAtLeast = 250 * time.Millisecond
-	// budgetsAtOnce is how many PodDisruptionBudgets a round writes, so that moves and marks come through.
+	// budgetsAtOnce is the maximum number of PodDisruptionBudgets that a round writes, so that they
+	// do not delay moves and marks.
 	budgetsAtOnce = 20
-	// costsAtOnce is how many deletion costs a round writes: the first rounds in a large cluster have thousands, none of them urgent.
+	// costsAtOnce is the maximum number of deletion costs that a round writes: the first rounds in
+	// a large cluster plan thousands, and none is urgent.
 	costsAtOnce = 10
-	// writeAgainAfter is how long a write that failed is left alone. That of a budget may fail for good, as by a quota of its namespace: it is
-	// left alone for twice as long each time, up to budgetAgainAtMost.
+	// writeAgainAfter is the delay before a failed write is retried. A write of a budget may fail
+	// permanently, for example because of a quota of its namespace. Its delay doubles each time, up
+	// to budgetAgainAtMost.
 	writeAgainAfter   = time.Second
 	budgetAgainAtMost = 5 * time.Minute
-	// budgetSeenWithin is how long a created budget may be missing in the caches before the
-	// controller creates it again. It may have been deleted before the caches had it.
+	// budgetSeenWithin is how long the caches may lack a created budget before the controller
+	// creates it again. It may have been deleted before the caches contained it.
 	budgetSeenWithin = 30 * time.Second
-	// fillWithin is how long a leader may wait for its caches: the other replica, whose may be full, could lead meanwhile.
+	// fillWithin is how long a leader may wait for its caches. Afterwards the other replica, which
+	// may have full caches, should lead.
 	fillWithin = time.Minute
-	// stalledAfter is after how long without a round, or with rounds that all fail, a leader counts as not healthy.
+	// stalledAfter is the time without a round, or with failing rounds only, after which a leader
+	// is unhealthy.
 	stalledAfter = 2 * time.Minute
 )
 
-// write is one change of one object, other than moving a pod.
+// write is one change of one object, except moves of pods.
 type write struct {
 	kind writeKind
-	// uid and version (resourceVersion) are of the object that it was planned for, name is for the log.
+	// uid and version (resourceVersion) identify the object that the write was planned for. name is
+	// for the log.
 	uid     types.UID
 	version string
 	name    klog.ObjectRef
-	// why is for the log: what is told on the object; empty for what is told nowhere.
+	// why is for the log. It contains the object's events, and is empty without events.
 	why   string
 	apply func(context.Context) error
 }
 
-// writeKind is what a write does: the label of a metric.
+// writeKind is the kind of a write. It is a label of a metric.
 type writeKind string
 
-// Every writeKind there is.
+// All values of writeKind.
 const (
 	mark         writeKind = "node-mark"
 	deletionCost writeKind = "deletion-cost"
@@ -80,51 +91,55 @@ const (
 	evictionResponse writeKind = "eviction-response"
 )
 
-// plan is what one look at the cluster comes to.
+// plan is the result of planning one round.
 type plan struct {
-	// marks, responses, budgets and costs are the writes, the most urgent first. Costs may wait for everything else.
+	// marks, responses, budgets and costs are the writes, the most urgent first. All others precede
+	// costs.
 	marks, responses, budgets, costs []write
-	// move starts the moves and does not wait for them. In a dry run it tells of them.
+	// move starts the moves and does not wait for them. In a dry run it only logs them.
 	move func(context.Context)
-	// moving: something is under way, or has a deadline.
+	// moving reports whether moves are in flight or have a deadline.
 	moving bool
-	// next is when there will be something to do whatever happens, and a round is to begin; zero for never.
+	// next is when the next round must start at the latest, because an action is due then; zero for
+	// never.
 	next time.Time
 }
 
-// loop is the controller: it looks at the whole cluster, plans and acts, again and again, for as long as it leads. What it knows beyond one
-// round are limits only.
+// loop plans and acts on the whole cluster in rounds while this replica leads. Its memory between
+// rounds only limits requests.
 type loop struct {
-	look   func(now time.Time) (plan, error)
-	full   <-chan struct{} // closed when the caches are full
-	dryRun bool
-	// concurrency is how many writes are under way at a time.
+	makePlan func(now time.Time) (plan, error)
+	full     <-chan struct{} // closed when the caches are full
+	dryRun   bool
+	// concurrency is the number of concurrent writes.
 	concurrency int
 
-	changed chan struct{} // holds one element when something has changed since the last round began
-	urgent  chan struct{} // holds one element when a node has
+	// contains one element if an object has changed since the last round began
+	changed chan struct{}
+	urgent  chan struct{} // contains one element if a node has changed
 	written map[types.UID]written
-	// began is when the last round began, and failing when the first of the rounds began that have failed since the last success, in
-	// nanoseconds since 1970; 0 if there is none. Health is read from both.
+	// began is when the last round began, in nanoseconds since 1970. failing is when the first
+	// failed round since the last success began; 0 if the last round succeeded. The health check
+	// reads both.
 	began, failing atomic.Int64
 }
 
-// written is a write that was made, or failed, for one version of an object.
+// written is a completed or failed write for one version of an object.
 type written struct {
 	version string
-	// again is when it may be made again for the same version. It is zero for never: the write
-	// succeeded, and gave the object another version.
+	// again is when the write may be repeated for the same version. It is zero for never: the write
+	// succeeded, so the object has another version.
 	again time.Time
-	// pause is how long it is left alone if it failed.
+	// pause is the delay after a failure.
 	pause time.Duration
 }
 
-func newLoop(look func(time.Time) (plan, error), full <-chan struct{}, dryRun bool, concurrency int) *loop {
-	return &loop{look: look, full: full, dryRun: dryRun, concurrency: concurrency,
+func newLoop(makePlan func(time.Time) (plan, error), full <-chan struct{}, dryRun bool, concurrency int) *loop {
+	return &loop{makePlan: makePlan, full: full, dryRun: dryRun, concurrency: concurrency,
 		changed: make(chan struct{}, 1), urgent: make(chan struct{}, 1), written: map[types.UID]written{}}
 }
 
-// watch has a round follow every event of an informer.
+// watch triggers a round after every event of an informer.
 func (l *loop) watch(informer cache.SharedIndexInformer) error {
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { fill(l.changed) },
@@ -134,7 +149,7 @@ func (l *loop) watch(informer cache.SharedIndexInformer) error {
 	return err
 }
 
-// watchNodes has a round follow at once when a node may have been announced to be reclaimed.
+// watchNodes triggers a round at once if a node may have received a signal.
 func (l *loop) watchNodes(nodes cache.SharedIndexInformer) error {
 	_, err := nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
 		if signalsDiffer(before.(*v1.Node), after.(*v1.Node)) {
@@ -144,8 +159,8 @@ func (l *loop) watchNodes(nodes cache.SharedIndexInformer) error {
 	return err
 }
 
-// signalsDiffer reports whether anything has changed that can be a signal. Most updates of nodes are
-// heartbeats.
+// signalsDiffer reports whether a field has changed that can contain a signal. Most updates of
+// nodes are heartbeats.
 func signalsDiffer(a, b *v1.Node) bool {
 	status := func(c v1.NodeCondition) string { return string(c.Type) + string(c.Status) + c.Reason + c.Message }
 	return !maps.Equal(a.Labels, b.Labels) || !maps.Equal(a.Annotations, b.Annotations) || a.Spec.Unschedulable != b.Spec.Unschedulable ||
@@ -154,25 +169,26 @@ func signalsDiffer(a, b *v1.Node) bool {
 		!slices.EqualFunc(a.Status.Conditions, b.Status.Conditions, func(a, b v1.NodeCondition) bool { return status(a) == status(b) })
 }
 
-// fill has a channel of one element hold it.
+// fill puts an element into a channel of capacity one, if it is empty.
 func fill(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // it will be seen with what came before
+	default: // one round handles both events
 	}
 }
 
-// Start runs until ctx is done, as a manager.Runnable. This replica must lead, unless it only tells what it would do. The error is that of a
-// leader whose caches are not full in time: the process is to end, so that another leads.
+// Start runs rounds until ctx is done, as a manager.Runnable. This replica must lead, except in a
+// dry run. Start returns an error, which ends the process, if the leader's caches do not sync
+// within fillWithin. Then another replica can lead.
 func (l *loop) Start(ctx context.Context) error {
 	var late <-chan time.Time
-	if !l.dryRun { // nobody waits for what does not lead
+	if !l.dryRun { // no other replica waits for a dry run
 		late = time.After(fillWithin)
 	}
 	select {
 	case <-l.full:
 	case <-late:
-		return fmt.Errorf("leads since %s without full caches: the log says what cannot be read", fillWithin)
+		return fmt.Errorf("caches not synced within %s: see the log for the resources that cannot be read", fillWithin)
 	case <-ctx.Done():
 		return nil
 	}
@@ -184,53 +200,59 @@ func (l *loop) Start(ctx context.Context) error {
 		l.began.Store(began.UnixNano())
 		for _, c := range []chan struct{}{l.changed, l.urgent} {
 			select {
-			case <-c: // it is in the caches by now
+			case <-c: // the caches already contain this change
 			default:
 			}
 		}
 		next, took, moving, err := l.round(ctx, began)
-		least := max(soonest, share*took)
-		pause, wait := min(max(idle, gentleShare*took), latest), latest
-		if moving {
-			pause, wait = min(gentleShare*took, latestMoving), latestMoving
-		}
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Round failed")
 			l.failing.CompareAndSwap(0, began.UnixNano())
 		} else {
 			l.failing.Store(0)
 		}
-		pause = max(pause, least)
-		if !next.IsZero() {
-			left := max(time.Until(next), 0)
-			least, pause, wait = min(least, left), min(pause, left), min(wait, left)
-		}
-		if !sleep(ctx, least) {
-			return nil
-		}
-		select {
-		case <-l.urgent:
-			l.gather(ctx, next)
-			continue
-		case <-time.After(pause - least):
-		case <-ctx.Done():
-			return nil
-		}
-		select {
-		case <-l.changed:
-		case <-l.urgent:
-			l.gather(ctx, next)
-		case <-time.After(wait - pause):
-		case <-ctx.Done():
-		}
+		l.awaitRound(ctx, next, took, moving)
 	}
 	return nil
 }
 
-// gather returns when no node has got a signal for gatherFor, at the latest after gatherWithin. A
-// cloud reclaims many nodes one after the other. A plan that knows only the first of them would give
-// the room on on-demand that all floors need to replicas beyond the floor. It does not outlast next,
-// if that is not zero.
+// awaitRound returns when the next round must start, or when ctx is done. The last round returned
+// next, took and moving.
+func (l *loop) awaitRound(ctx context.Context, next time.Time, took time.Duration, moving bool) {
+	least := max(soonest, share*took)
+	pause, wait := min(max(idle, gentleShare*took), latest), latest
+	if moving {
+		pause, wait = min(gentleShare*took, latestMoving), latestMoving
+	}
+	pause = max(pause, least)
+	if !next.IsZero() {
+		left := max(time.Until(next), 0)
+		least, pause, wait = min(least, left), min(pause, left), min(wait, left)
+	}
+	if !sleep(ctx, least) {
+		return
+	}
+	select {
+	case <-l.urgent:
+		l.gather(ctx, next)
+		return
+	case <-time.After(pause - least):
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-l.changed:
+	case <-l.urgent:
+		l.gather(ctx, next)
+	case <-time.After(wait - pause):
+	case <-ctx.Done():
+	}
+}
+
+// gather returns when no node has received a signal for gatherFor, or after gatherWithin. A cloud
+// reclaims many nodes one after another. A plan that knows only the first node would give on-demand
+// room to replicas beyond the floor, although other floors need it. If next is not zero, gather
+// returns by then.
 func (l *loop) gather(ctx context.Context, next time.Time) {
 	within := gatherWithin
 	if !next.IsZero() {
@@ -250,15 +272,16 @@ func (l *loop) gather(ctx context.Context, next time.Time) {
 	}
 }
 
-// round plans once and acts. It returns plan.next, how long planning took, and whether there is reason to plan again soon. The error may be a
-// panic that nothing smaller recovered: the next round may do better, and a process that ends does not.
+// round plans once and acts. It returns plan.next, the planning time, and whether to plan again
+// soon. The error may be a panic that no smaller unit recovered. The process continues, because the
+// next round may succeed.
 func (l *loop) round(ctx context.Context, began time.Time) (next time.Time, took time.Duration, moving bool, err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			err = recovery.Report(recovery.Round, klog.ObjectRef{}, value)
 		}
 	}()
-	plan, err := l.look(began)
+	plan, err := l.makePlan(began)
 	took = time.Since(began)
 	if err != nil {
 		return time.Time{}, took, false, err
@@ -268,16 +291,16 @@ func (l *loop) round(ctx context.Context, began time.Time) (next time.Time, took
 	return next, took, l.act(ctx, plan), nil
 }
 
-// act does what was planned. It reports whether there is reason to look again soon.
+// act performs a plan. It reports whether to plan again soon.
 func (l *loop) act(ctx context.Context, p plan) (moving bool) {
 	l.forget(p)
 	now := time.Now()
 	marks, budgets, costs := slices.Concat(l.due(p.marks, now), l.due(p.responses, now)), l.due(p.budgets, now), l.due(p.costs, now)
 	budgets, costs = budgets[:min(len(budgets), budgetsAtOnce)], costs[:min(len(costs), costsAtOnce)]
-	// Moves come first: a mark tells others what our own scheduler sees for itself.
+	// Moves are first. Marks inform other programs; the scheduler reads the signals itself.
 	p.move(ctx)
 	wait := writeWithin
-	if !p.next.IsZero() { // a last moment waits for no write
+	if !p.next.IsZero() { // a last moment does not wait for writes
 		wait = min(wait, max(p.next.Sub(now), writeAtLeast))
 	}
 	within, cancel := context.WithTimeout(ctx, wait)
@@ -286,7 +309,7 @@ func (l *loop) act(ctx context.Context, p plan) (moving bool) {
 	return p.moving || len(marks)+len(budgets) > 0 || anyFailed
 }
 
-// due returns those of the planned writes that are to be made now.
+// due returns the planned writes that may start now.
 func (l *loop) due(planned []write, now time.Time) []write {
 	return slices.DeleteFunc(slices.Clone(planned), func(w write) bool {
 		last, ok := l.written[w.uid]
@@ -294,7 +317,7 @@ func (l *loop) due(planned []write, now time.Time) []write {
 	})
 }
 
-// forget forgets the writes that are not planned any more.
+// forget removes the memory of writes that are no longer planned.
 func (l *loop) forget(p plan) {
 	planned := map[types.UID]bool{}
 	for _, w := range slices.Concat(p.marks, p.responses, p.budgets, p.costs) {
@@ -303,18 +326,19 @@ func (l *loop) forget(p plan) {
 	maps.DeleteFunc(l.written, func(uid types.UID, _ written) bool { return !planned[uid] })
 }
 
-// write makes the writes in their order, some of them at a time, until ctx is done. It reports whether one failed.
+// write performs the writes in order, several at a time, until ctx is done. It reports whether one
+// failed.
 func (l *loop) write(ctx context.Context, writes []write) (anyFailed bool) {
 	logger := klog.FromContext(ctx)
 	errs := make([]error, len(writes))
 	var group errgroup.Group
 	group.SetLimit(l.concurrency)
-	begun := 0
+	started := 0
 	for i, w := range writes {
 		if ctx.Err() != nil {
 			break
 		}
-		begun++
+		started++
 		if l.dryRun {
 			errs[i] = errDryRun
 			continue
@@ -325,27 +349,27 @@ func (l *loop) write(ctx context.Context, writes []write) (anyFailed bool) {
 		})
 	}
 	_ = group.Wait() // the errors are in errs
-	for i, w := range writes[:begun] {
+	for i, w := range writes[:started] {
 		made := written{version: w.version}
 		outcome := done
-		about := []any{"kind", w.kind, "object", w.name}
+		values := []any{"kind", w.kind, "object", w.name}
 		if w.why != "" {
-			about = append(about, "why", w.why)
+			values = append(values, "why", w.why)
 		}
 		switch err := errs[i]; {
 		case err == nil:
 			if w.kind == budget {
 				made.again = time.Now().Add(budgetSeenWithin)
 			}
-			logger.V(2).Info("Wrote", about...)
+			logger.V(2).Info("Wrote object", values...)
 		case errors.Is(err, errDryRun):
 			outcome = dryRun
-			logger.Info("Would write", about...)
+			logger.Info("Would write object (dry run)", values...)
 		case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
-			// Another version is on its way into the cache, or the object is gone, or there already.
+			// The caches will contain another version, or the object is gone, or it already exists.
 			outcome = outdated
 			made.again = time.Now().Add(writeAgainAfter)
-			logger.V(2).Info("Not written: the object has changed", about...)
+			logger.V(2).Info("Object not written because it has changed", values...)
 		default:
 			outcome, anyFailed = failed, true
 			made.pause = writeAgainAfter
@@ -353,7 +377,7 @@ func (l *loop) write(ctx context.Context, writes []write) (anyFailed bool) {
 				made.pause = min(max(2*l.written[w.uid].pause, writeAgainAfter), budgetAgainAtMost)
 			}
 			made.again = time.Now().Add(made.pause)
-			logger.Error(err, "Writing failed", about...)
+			logger.Error(err, "Writing failed", values...)
 		}
 		l.written[w.uid] = made
 		writesTotal.WithLabelValues(string(w.kind), outcome).Inc()
@@ -361,7 +385,7 @@ func (l *loop) write(ctx context.Context, writes []write) (anyFailed bool) {
 	return anyFailed
 }
 
-// try applies a write. A panic is an error.
+// try applies a write. It returns a panic as an error.
 func (w *write) try(ctx context.Context) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -371,10 +395,10 @@ func (w *write) try(ctx context.Context) (err error) {
 	return w.apply(ctx)
 }
 
-// unitOf is what a write is about.
+// unitOf is the recovery unit of each kind of write.
 var unitOf = map[writeKind]recovery.Unit{mark: recovery.Node, deletionCost: recovery.Pod, budget: recovery.Workload, evictionResponse: recovery.Pod}
 
-// healthy is a healthz.Checker: a leader makes rounds, and they do not all fail.
+// healthy is a healthz.Checker. A leader is healthy if it runs rounds and not all fail.
 func (l *loop) healthy(*http.Request) error {
 	began := l.began.Load()
 	if began == 0 {
@@ -385,7 +409,7 @@ func (l *loop) healthy(*http.Request) error {
 	}
 	if failing := l.failing.Load(); failing != 0 {
 		if ago := time.Since(time.Unix(0, failing)); ago > stalledAfter {
-			return fmt.Errorf("every round has failed for %s: the log says why", ago.Round(time.Second))
+			return fmt.Errorf("every round has failed for %s: see the log", ago.Round(time.Second))
 		}
 	}
 	return nil

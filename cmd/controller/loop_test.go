@@ -21,7 +21,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// full is the sign of caches that are full.
+// full returns the signal of full caches.
 func full() <-chan struct{} {
 	c := make(chan struct{})
 	close(c)
@@ -30,15 +30,15 @@ func full() <-chan struct{} {
 
 func noMoves(context.Context) {}
 
-// When rounds begin, after the settling time: with and without moves and events.
+// TestRounds checks when rounds start after the settling time, with and without moves and events.
 func TestRounds(t *testing.T) {
 	for name, test := range map[string]struct {
 		plan   plan
 		err    error
-		takes  time.Duration // to look
+		takes  time.Duration // to plan
 		events time.Duration // between two; 0: none
 		urgent time.Duration // when a node changes; 0: never
-		nodes  int           // how many more change after it, one every 100 ms
+		nodes  int           // the number of later changes of nodes, one every 100 ms
 		next   time.Duration // when plan.next is; 0: never
 		want   []time.Duration
 	}{
@@ -50,9 +50,9 @@ func TestRounds(t *testing.T) {
 		"a rare event": {events: 3 * time.Second, want: []time.Duration{0, 2 * time.Second, 5 * time.Second}}, // the first came while it settled
 		"a large cluster with events": {takes: 2 * time.Second, events: 50 * time.Millisecond,
 			want: []time.Duration{0, 7 * time.Second, 14 * time.Second}},
-		"a large cluster at rest": {takes: 100 * time.Millisecond, events: 50 * time.Millisecond,
+		"a large cluster without moves": {takes: 100 * time.Millisecond, events: 50 * time.Millisecond,
 			want: []time.Duration{0, 2 * time.Second, 4 * time.Second}},
-		"a signal in a large cluster at rest": {takes: 100 * time.Millisecond, events: 50 * time.Millisecond, urgent: 520 * time.Millisecond,
+		"a signal in a large cluster without moves": {takes: 100 * time.Millisecond, events: 50 * time.Millisecond, urgent: 520 * time.Millisecond,
 			want: []time.Duration{0, 670 * time.Millisecond, 2670 * time.Millisecond}},
 		"a signal right after a round": {takes: 100 * time.Millisecond, urgent: 150 * time.Millisecond,
 			want: []time.Duration{0, 450 * time.Millisecond, 5550 * time.Millisecond}},
@@ -95,7 +95,7 @@ func TestRounds(t *testing.T) {
 					time.Sleep(test.takes)
 					return p, test.err
 				}, full(), false, 1)
-				fill(l.changed) // as the caches do while they are being filled
+				fill(l.changed) // as the caches do while they fill
 				if test.events > 0 {
 					go func() {
 						for sleep(ctx, test.events) {
@@ -145,7 +145,7 @@ func TestNoRoundBeforeTheCachesAreFull(t *testing.T) {
 	})
 }
 
-// A leader that sees nothing gives way; a dry run keeps nobody from leading, and may take its time.
+// A leader whose caches do not fill ends. A dry run does not block another leader and may wait.
 func TestCachesThatDoNotFill(t *testing.T) {
 	for name, test := range map[string]struct {
 		dryRun bool
@@ -187,14 +187,14 @@ func TestHealth(t *testing.T) {
 	})
 }
 
-// Rounds that fail do not end the loop, but its health, whether the failure is an error or a panic; one that succeeds restores that.
+// Failing rounds do not end the loop but make it unhealthy, for errors and for panics.
 func TestRoundsThatFail(t *testing.T) {
 	for name, fail := range map[string]func() error{
 		"error": func() error { return errors.New("no owner index") }, "panic": func() error { panic("no owner") },
 	} {
 		for _, when := range []string{"planning", "acting"} {
 			if name == "error" && when == "acting" {
-				continue // acting returns none
+				continue // acting never returns an error
 			}
 			t.Run(name+" while "+when, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -235,7 +235,7 @@ func TestRoundsThatFail(t *testing.T) {
 	}
 }
 
-// A write that panics is one that failed.
+// A write that panics counts as failed.
 func TestWriteThatPanics(t *testing.T) {
 	w := &writer{made: map[types.UID]int{}}
 	broken := write{kind: mark, uid: "bad", version: "1", apply: func(context.Context) error { panic("no annotations") }}
@@ -245,7 +245,7 @@ func TestWriteThatPanics(t *testing.T) {
 	}
 }
 
-// writer plans writes and counts how often each is made.
+// writer plans writes and counts how often each is performed.
 type writer struct {
 	mu   sync.Mutex
 	made map[types.UID]int
@@ -261,25 +261,26 @@ func (w *writer) write(uid, version string) write {
 	}}
 }
 
-// Every write is made once for each version of its object; one that failed is made again later.
+// Every write is performed once for each version of its object. A failed write is retried later, or
+// at once for another version.
 func TestWrites(t *testing.T) {
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n", nil)
 	type step struct {
 		version string // planned; "" for no write
 		err     error
 		after   time.Duration
-		want    int // made so far
+		want    int // performed so far
 	}
 	for name, steps := range map[string][]step{
-		"seen late":      {{version: "1", want: 1}, {version: "1", after: time.Hour, want: 1}, {version: "", want: 1}},
-		"without effect": {{version: "1", want: 1}, {version: "2", want: 2}, {version: "2", want: 2}},
+		"in the caches late": {{version: "1", want: 1}, {version: "1", after: time.Hour, want: 1}, {version: "", want: 1}},
+		"without effect":     {{version: "1", want: 1}, {version: "2", want: 2}, {version: "2", want: 2}},
 		"failed": {
-			{version: "1", err: errors.New("away"), want: 1}, {version: "1", want: 1}, {version: "1", after: writeAgainAfter, want: 2},
+			{version: "1", err: errors.New("unavailable"), want: 1}, {version: "1", want: 1}, {version: "1", after: writeAgainAfter, want: 2},
 		},
-		"outdated":             {{version: "1", err: conflict, want: 1}, {version: "1", want: 1}, {version: "2", want: 2}},
-		"outdated, and stays":  {{version: "1", err: conflict, want: 1}, {version: "1", after: writeAgainAfter, want: 2}},
-		"wanted again":         {{version: "1", want: 1}, {version: "", want: 1}, {version: "1", want: 2}},
-		"failed, then it went": {{version: "1", err: errors.New("away"), want: 1}, {version: "", want: 1}},
+		"outdated":                       {{version: "1", err: conflict, want: 1}, {version: "1", want: 1}, {version: "2", want: 2}},
+		"outdated, and remains":          {{version: "1", err: conflict, want: 1}, {version: "1", after: writeAgainAfter, want: 2}},
+		"wanted again":                   {{version: "1", want: 1}, {version: "", want: 1}, {version: "1", want: 2}},
+		"failed, then no longer planned": {{version: "1", err: errors.New("unavailable"), want: 1}, {version: "", want: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -305,7 +306,8 @@ func TestWrites(t *testing.T) {
 	}
 }
 
-// A budget may fail for good, as by a quota of its namespace: it is tried less and less often, and at once when its object has changed.
+// A write of a budget may fail permanently, for example because of a quota of its namespace. It is
+// retried less and less often, and at once if its object changes.
 func TestBudgetThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &writer{made: map[types.UID]int{}, err: errors.New("exceeded quota")}
@@ -320,7 +322,7 @@ func TestBudgetThatFails(t *testing.T) {
 			try("1")
 			time.Sleep(time.Second)
 		}
-		// After 1, 2, 4, … 256 s, and then each 5 min.
+		// After 1, 2, 4, … 256 s, and then every 5 min.
 		if got := try("1"); got != 20 {
 			t.Errorf("tried %d times in an hour, want 20", got)
 		}
@@ -330,7 +332,8 @@ func TestBudgetThatFails(t *testing.T) {
 	})
 }
 
-// A budget that was made, and deleted before the caches showed it, is made again: its version is that of the Deployment.
+// A budget that was created, and deleted before the caches contained it, is created again although
+// the version of its Deployment has not changed.
 func TestBudgetThatIsDeletedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &writer{made: map[types.UID]int{}}
@@ -349,7 +352,7 @@ func TestBudgetThatIsDeletedAtOnce(t *testing.T) {
 	})
 }
 
-// Budgets of a large cluster do not hold up a round.
+// The budgets of a large cluster do not delay a round.
 func TestBudgetsAtOnce(t *testing.T) {
 	w := &writer{made: map[types.UID]int{}}
 	p := plan{move: noMoves}
@@ -369,16 +372,16 @@ func TestBudgetsAtOnce(t *testing.T) {
 func TestDryRunWritesNothing(t *testing.T) {
 	w := &writer{made: map[types.UID]int{}}
 	l := newLoop(nil, nil, true, 1)
-	told := 0
+	moved := 0
 	l.act(t.Context(), plan{
-		marks: []write{w.write("n", "1")}, costs: []write{w.write("p", "1")}, move: func(context.Context) { told++ },
+		marks: []write{w.write("n", "1")}, costs: []write{w.write("p", "1")}, move: func(context.Context) { moved++ },
 	})
-	if len(w.made) != 0 || told != 1 {
-		t.Errorf("written: %v, moves told %d times; want nothing and 1", w.made, told)
+	if len(w.made) != 0 || moved != 1 {
+		t.Errorf("written: %v, moves logged %d times; want nothing and 1", w.made, moved)
 	}
 }
 
-// Deletion costs are many in the first rounds, and come after the marks.
+// The first rounds plan many deletion costs, and write them after the marks.
 func TestCostsWait(t *testing.T) {
 	w := &writer{made: map[types.UID]int{}}
 	var p plan
@@ -396,7 +399,7 @@ func TestCostsWait(t *testing.T) {
 	}
 }
 
-// An API server that does not answer holds up neither the moves nor the next round.
+// If the API server does not answer, neither the moves nor the next round are delayed.
 func TestWritesHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var under, most atomic.Int32
@@ -423,15 +426,14 @@ func TestWritesHang(t *testing.T) {
 		if most.Load() != 3 {
 			t.Errorf("%d writes at a time, want 3", most.Load())
 		}
-		// Those that had no turn are as good as never planned.
+		// Writes that did not start count as never planned.
 		if len(l.written) > 4 {
-			t.Errorf("%d writes count as made or failed, want the 3 that were begun, and one that came when the time was over", len(l.written))
+			t.Errorf("%d writes count as made or failed, want the 3 that started, and one that started after the timeout", len(l.written))
 		}
 	})
 }
 
-// A heartbeat of a node is nothing new; whatever may be a signal is.
-// Writes that hang do not delay the round in which a pod is to be deleted by more than writeAtLeast.
+// Hanging writes do not delay the round that must delete a pod by more than writeAtLeast.
 func TestLastMomentWhileWritesHang(t *testing.T) {
 	for _, test := range []struct{ next, want time.Duration }{
 		{time.Second, time.Second}, {100 * time.Millisecond, writeAtLeast}, {time.Minute, writeWithin + latestMoving},

@@ -1,5 +1,5 @@
-// Command spot-controller moves pods: away from spot nodes that go, to where the policy wants them, and back to spot. It says what the
-// scheduler cannot: placement decides about new pods only.
+// Command spot-controller moves pods: away from interrupted spot nodes, to nodes that the policy
+// requires, and back to spot. The scheduler alone cannot do this, because it only places new pods.
 package main
 
 import (

@@ -14,7 +14,7 @@ import (
 
 const subsystem = "spot_aware_scheduler"
 
-// What can become of a write: the label of a metric.
+// Outcomes of a write. They are a label of a metric.
 const (
 	done     = "done"
 	outdated = "outdated" // the object has changed, or is gone
@@ -22,12 +22,12 @@ const (
 	dryRun   = "dry-run"
 )
 
-// The metrics of the loop. docs/metrics.md lists them.
+// Metrics of the loop. docs/metrics.md lists them.
 var (
 	planDuration = metrics.NewHistogram(&metrics.HistogramOpts{
 		Subsystem: subsystem,
 		Name:      "controller_plan_duration_seconds",
-		Help:      "Time that the controller takes to look at the whole cluster and to plan, in every round that could.",
+		Help:      "Time that the controller takes to read the whole cluster and to plan, per successful round.",
 		// 1 ms to 8 s.
 		Buckets:        metrics.ExponentialBuckets(1e-3, 2, 14),
 		StabilityLevel: metrics.ALPHA,
@@ -35,7 +35,7 @@ var (
 	cachesSynced = metrics.NewGauge(&metrics.GaugeOpts{
 		Subsystem:      subsystem,
 		Name:           "caches_synced",
-		Help:           "1 when the informer caches that plans are made from have been filled, 0 before.",
+		Help:           "1 if the informer caches that the controller plans with are full, 0 before.",
 		StabilityLevel: metrics.ALPHA,
 	})
 	writesTotal = metrics.NewCounterVec(&metrics.CounterOpts{
@@ -48,19 +48,21 @@ var (
 	invalidPods = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Subsystem: subsystem,
 		Name:      "invalid_pods",
-		Help: "Pods whose claims have no effect, by what they claim: owner (the UID of their controller reference is that of another object) " +
-			"or release (their annotation or label says that the controller released them, and that is not so).",
+		Help: "Pods with an invalid claim, by claim: owner (the UID of their controller reference belongs to another object) " +
+			"or release (their annotation or label marks them as released, although the controller did not release them).",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"claim"})
 )
 
-// registerMetrics is to be called once, before the manager serves metrics. The manager serves controller-runtime's registry alone; what is
-// this project's, and Kubernetes', is in the other.
+// registerMetrics registers all metrics; call it once, before the manager serves metrics. The
+// manager serves only the registry of controller-runtime. The metrics of this project and of
+// Kubernetes are in the other registry.
 func registerMetrics() {
 	legacyregistry.MustRegister(planDuration, cachesSynced, writesTotal, invalidPods)
 	for _, kind := range []writeKind{mark, evictionResponse, budget, deletionCost} {
 		for _, outcome := range []string{done, outdated, failed, dryRun} {
-			writesTotal.WithLabelValues(string(kind), outcome).Add(0) // or the first one would be no increase
+			// otherwise the first count would show no increase
+			writesTotal.WithLabelValues(string(kind), outcome).Add(0)
 		}
 	}
 	for _, kind := range cluster.DefectKinds {

@@ -10,8 +10,8 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// The metrics of both registries are served, and none stands in both, which would fail every scrape. Whatever an alert looks at is there
-// before anything has happened: an increase is seen only from a sample on.
+// The metrics of both registries are served. No metric is in both, which would fail every scrape,
+// and all series of the alerts exist from the start.
 func TestMetrics(t *testing.T) {
 	registerMetrics()
 	families, err := ctrlmetrics.Registry.Gather()
@@ -46,7 +46,7 @@ func TestMetrics(t *testing.T) {
 	_, rules, _ := strings.Cut(string(file), "- name: spot-controller\n") // the last group
 	selectors := regexp.MustCompile(`(spot_aware_scheduler_\w+)(?:\{(.*?)\})?`).FindAllStringSubmatch(rules, -1)
 	if len(selectors) < 5 {
-		t.Errorf("found %d selectors, want 5 or more: this test looks for the wrong thing", len(selectors))
+		t.Errorf("found %d selectors, want at least 5: this test uses a wrong pattern", len(selectors))
 	}
 	for _, selector := range selectors {
 		has := func(series string) bool {
@@ -58,7 +58,7 @@ func TestMetrics(t *testing.T) {
 			return true
 		}
 		if !slices.ContainsFunc(served[strings.TrimSuffix(selector[1], "_count")], has) {
-			t.Errorf("no series of %s, which an alert looks at, is served from the start", selector[0])
+			t.Errorf("no series of %s, which an alert uses, is served from the start", selector[0])
 		}
 	}
 }

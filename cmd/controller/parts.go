@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -12,7 +10,6 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
@@ -22,24 +19,24 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/protection"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/responder"
 )
 
 // parts are the planners and the executor, as the loop uses them.
 type parts struct {
-	// look looks at the cluster once and plans.
-	look func(time.Time) (plan, error)
-	// wait returns when no move has a request under way. No plan is to be begun meanwhile.
+	// makePlan reads the cluster once and plans.
+	makePlan func(time.Time) (plan, error)
+	// wait returns when no move has a request in flight. No plan may start meanwhile.
 	wait func()
 	// watched are the informers whose events may change a plan.
 	watched []cache.SharedIndexInformer
-	// wishes are what the replacements of moved pods are to require, for what assigns capacity types to new pods.
+	// wishes are the capacity types that the replacements of moved pods must require. The gater
+	// reads them.
 	wishes *gating.Wishes
-	// installed says whether new pods are gated.
+	// installed reports whether new pods are gated.
 	installed *gating.Installed
 }
 
-// join joins the planners and the executor. The factory must not have been started.
+// join connects the planners and the executor. Call it before the factory is started.
 func join(
 	setup *setup, factory informers.SharedInformerFactory, evictions *evictions, writer kubernetes.Interface, recorder events.EventRecorder,
 	newRoom func(*cluster.Snapshot, func() bool) rebalance.Room,
@@ -63,64 +60,16 @@ func join(
 	interruptions.Selects = selects(namespaces.Lister(), setup.InterruptionNamespaces)
 	rebalancing.Selects = selects(namespaces.Lister(), setup.RebalanceNamespaces)
 	rebalancing.WouldBeGated = installed.Replaces
-	rebalancer := rebalance.NewPlanner(rebalancing)
-	protector := protection.NewPlanner(protectionSettings(setup, interruptions))
-	var wrong defects
-	var due time.Time // the next last moment, as the round before knew it
-	look := func(now time.Time) (plan, error) {
-		snapshot, err := reader.Snapshot(now)
-		if err != nil {
-			return plan{}, err
-		}
-		wrong.observe(snapshot)
-		progress := executor.Observe(snapshot)
-		marks, moves := interruption.Plan(snapshot, interruptions)
-		migrating := migrationSettings(setup, installed.Effective())
-		next := migration.NextLastMoment(snapshot, moves, migrating)
-		began := time.Now()
-		until := searchUntil(began, due, next)
-		due = next
-		// The rebalancer has the room for itself: who gets it is decided in migration.Plan, where what is urgent comes first.
-		asked, requested, responses := evictions.plan(snapshot, responder.Settings{Patience: patience(setup), Selects: interruptions.Selects})
-		moves = slices.Concat(moves, asked, rebalancer.Plan(snapshot, newRoom(snapshot, after(halfWay(began, until)))))
-		actions := migration.Plan(snapshot, newRoom(snapshot, after(until)), moves, migrating, progress)
-		p := plan{
-			move:   func(ctx context.Context) { executor.Do(ctx, actions) },
-			moving: len(moves)+len(actions)+len(progress) > 0,
-			next:   kube.Earlier(next, snapshot.Until),
-		}
-		for _, m := range marks {
-			var notes []string
-			for _, e := range m.Events {
-				notes = append(notes, e.Reason+": "+e.Note)
-			}
-			p.marks = append(p.marks, write{
-				kind: mark, uid: m.Node.UID, version: m.Node.ResourceVersion, name: klog.KObj(m.Node), why: strings.Join(notes, "; "),
-				apply: func(ctx context.Context) error {
-					if err := interruption.Apply(ctx, writer, m); err != nil {
-						return err
-					}
-					for _, e := range m.Events {
-						recorder.Eventf(m.Node.Node, nil, e.Type, e.Reason, "Mark", "%s", e.Note)
-					}
-					return nil
-				},
-			})
-		}
-		p.responses = responses
-		p.budgets = protect(protector, snapshot, requested, writer, recorder)
-		for _, c := range costs(snapshot, setup.DeletionCosts) {
-			p.costs = append(p.costs, write{
-				kind: deletionCost, uid: c.Pod.UID, version: c.Pod.ResourceVersion, name: klog.KObj(c.Pod),
-				apply: func(ctx context.Context) error { return c.Apply(ctx, writer) },
-			})
-		}
-		return p, nil
+	p := &planner{
+		setup: setup, interruptions: interruptions, reader: reader, executor: executor, installed: installed,
+		rebalancer: rebalance.NewPlanner(rebalancing), protector: protection.NewPlanner(protectionSettings(setup, interruptions)),
+		evictions: evictions, newRoom: newRoom, writer: writer, recorder: recorder,
 	}
-	return &parts{look, executor.Wait, watched, wishes, installed}, nil
+	return &parts{p.plan, executor.Wait, watched, wishes, installed}, nil
 }
 
-// selects returns whether the pods of a namespace are moved; nil: those of all are. Of a namespace that is not known yet they are not.
+// selects returns a function that reports whether pods of a namespace are moved; nil selects all
+// namespaces. Pods of a namespace that is not in the cache are not moved.
 func selects(namespaces corelisters.NamespaceLister, selector labels.Selector) func(namespace string) bool {
 	if selector == nil {
 		return nil
@@ -131,7 +80,7 @@ func selects(namespaces corelisters.NamespaceLister, selector labels.Selector) f
 	}
 }
 
-// costs are the deletion costs to write; turned off, those that were written are taken off.
+// costs returns the deletion costs to write. If they are disabled, it removes the existing ones.
 func costs(s *cluster.Snapshot, on bool) (costs []rebalance.Cost) {
 	if on {
 		return rebalance.DeletionCosts(s)
@@ -153,7 +102,8 @@ func interruptionSettings(s *setup) interruption.Settings {
 	}
 }
 
-// migrationSettings returns the settings of moves. gated: new pods get the capacity gate. An autoscaler buys nothing for others.
+// migrationSettings returns the settings of moves. gated reports whether new pods get the capacity
+// gate. Without the gate an autoscaler adds no nodes for them.
 func migrationSettings(s *setup, gated bool) migration.Settings {
 	var buying []migration.Reason
 	if s.Gating && gated {
@@ -176,6 +126,6 @@ func rebalanceSettings(s *setup) rebalance.Settings {
 	}
 }
 
-// buysForReturn reports whether spot is bought for replicas that return to it. Without a label by which a pod requires spot an autoscaler could
-// buy on-demand.
+// buysForReturn reports whether an autoscaler adds spot nodes for replicas that return to spot.
+// Without a label by which a pod requires spot, it could add on-demand nodes.
 func buysForReturn(s *setup) bool { return s.Gating && s.BuyForReturn && s.GatingSpotLabel != "" }

@@ -32,7 +32,7 @@ func TestSelects(t *testing.T) {
 	}
 	namespaces := corelisters.NewNamespaceLister(indexer)
 	if selects(namespaces, nil) != nil {
-		t.Error("without a selector something is asked of each namespace")
+		t.Error("without a selector namespaces are filtered")
 	}
 	for selector, want := range map[string]map[string]bool{
 		"team=a":  {"shop": true, "mail": false, "unknown": false},
@@ -50,15 +50,15 @@ func TestSelects(t *testing.T) {
 	}
 }
 
-// Renewals of Leases, 500 a second in a large cluster, begin no round.
-func TestLeasesWakeNobody(t *testing.T) {
+// Renewals of Leases, 500 per second in a large cluster, trigger no round.
+func TestLeasesTriggerNoRound(t *testing.T) {
 	settings, err := controller.Read([]byte("apiVersion: spot-aware-scheduler.io/v1alpha1\nkind: SpotControllerConfiguration\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	client := fake.NewClientset()
 	factory := daemon.NewInformers(client)
-	parts, err := join(&setup{Settings: settings, policy: &decision.Policy{}, signals: kube.BuiltinSignals()}, factory, nil, client, silence{}, nil)
+	parts, err := join(&setup{Settings: settings, policy: &decision.Policy{}, signals: kube.BuiltinSignals()}, factory, nil, client, noEvents{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestLeasesWakeNobody(t *testing.T) {
 	}
 }
 
-// What autoscalers buy for follows from the settings of the autoscaler mode.
+// The reasons for which autoscalers add nodes follow from the settings of the autoscaler mode.
 func TestBuyingSettings(t *testing.T) {
 	heal := []migration.Reason{migration.Heal, migration.Assign, migration.Drain, migration.Requested}
 	all := append(slices.Clone(heal), migration.ReturnToSpot)
@@ -83,12 +83,12 @@ func TestBuyingSettings(t *testing.T) {
 		buying                            []migration.Reason
 		gating, buyForReturn, healRunning bool
 	}{
-		"off":               {"gating: {enabled: false, buyForReturn: true, healRunning: true}", nil, false, false, false},
-		"on":                {"gating: {enabled: true}", all, true, true, true},
-		"no label for spot": {`gating: {enabled: true, spotLabel: ""}`, heal, true, false, true},
-		"not for return":    {"gating: {enabled: true, buyForReturn: false}", heal, true, false, true},
-		"not what runs":     {"gating: {enabled: true, healRunning: false}", all, true, true, false},
-		"no heal":           {"gating: {enabled: true}\nrebalance: {heal: false}", all, true, true, false},
+		"off":                  {"gating: {enabled: false, buyForReturn: true, healRunning: true}", nil, false, false, false},
+		"on":                   {"gating: {enabled: true}", all, true, true, true},
+		"no label for spot":    {`gating: {enabled: true, spotLabel: ""}`, heal, true, false, true},
+		"not for return":       {"gating: {enabled: true, buyForReturn: false}", heal, true, false, true},
+		"not for running pods": {"gating: {enabled: true, healRunning: false}", all, true, true, false},
+		"no heal":              {"gating: {enabled: true}\nrebalance: {heal: false}", all, true, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			settings, err := controller.Read([]byte("apiVersion: spot-aware-scheduler.io/v1alpha1\nkind: SpotControllerConfiguration\n" + test.config))
@@ -101,7 +101,7 @@ func TestBuyingSettings(t *testing.T) {
 				t.Errorf("reasons to buy for (-want +got):\n%s", diff)
 			}
 			if blind := migrationSettings(s, false); blind.Buying != nil {
-				t.Errorf("without the admission policy autoscalers buy for %v", blind.Buying)
+				t.Errorf("without the admission policy autoscalers add nodes for %v", blind.Buying)
 			}
 			if moves.NodeStartup != 3*time.Minute {
 				t.Errorf("a node starts within %s, want the default of 3m", moves.NodeStartup)

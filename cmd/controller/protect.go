@@ -25,7 +25,7 @@ func protectionSettings(s *setup, interruptions interruption.Settings) protectio
 	}
 }
 
-// patience is how long a replacement may take.
+// patience returns how long a replacement may take.
 func patience(s *setup) time.Duration {
 	if s.Gating {
 		return max(s.SurgeTimeout, s.NodeStartup)
@@ -33,7 +33,8 @@ func patience(s *setup) time.Duration {
 	return s.SurgeTimeout
 }
 
-// protect returns the writes of the budgets that the controller keeps, and tells which workloads cannot have one.
+// protect returns the writes of protection's PodDisruptionBudgets, and reports workloads that
+// cannot have one.
 func protect(
 	planner *protection.Planner, s *cluster.Snapshot, requested map[types.UID]bool, writer kubernetes.Interface, recorder events.EventRecorder,
 ) (writes []write) {
@@ -57,10 +58,10 @@ func protect(
 			case c.Kind == protection.Delete:
 			case c.Why == "":
 				recorder.Eventf(c.Deployment, nil, v1.EventTypeNormal, kube.ReasonProtected, "Protect",
-					"PodDisruptionBudget %s holds each pod until its replacement is ready", c.Budget.Name)
+					"PodDisruptionBudget %s blocks evictions until replacements are ready", c.Budget.Name)
 			default:
 				recorder.Eventf(c.Deployment, nil, v1.EventTypeWarning, kube.ReasonProtectionRelaxed, "Protect",
-					"PodDisruptionBudget %s lets %s be unavailable: %s", c.Budget.Name, c.Budget.Spec.MaxUnavailable, c.Why)
+					"PodDisruptionBudget %s allows %s unavailable: %s", c.Budget.Name, c.Budget.Spec.MaxUnavailable, c.Why)
 			}
 			return nil
 		}

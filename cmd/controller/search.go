@@ -3,17 +3,17 @@ package main
 import "time"
 
 const (
-	// searchWithin is how long a round may search for room. What it has not examined by then is examined
-	// in a later round.
+	// searchWithin is how long a round may search for room. Pods without a search result are
+	// examined in a later round.
 	searchWithin = 2 * time.Second
-	// searchAtLeast is how long it may search although a pod has to be deleted meanwhile: the
-	// deletions of a mass reclaim must not keep all other pods from being moved.
+	// searchAtLeast is how long it may search although a pod must be deleted in the meantime: the
+	// deletions of a mass reclaim must not prevent all other moves.
 	searchAtLeast = 250 * time.Millisecond
 )
 
-// searchUntil returns when a round that begins to search at now has to end its search. A round
-// deletes pods after the search. So it ends before the next last moment, and it is short if the one
-// that was expected, due, has come. Zero times are never.
+// searchUntil returns when a round must end its search for room if the search starts at now.
+// Deletions follow the search. So the search ends before next, the next last moment. It is short if
+// due, the last moment that the previous round expected, has passed. Zero times mean never.
 func searchUntil(now, due, next time.Time) time.Time {
 	until := now.Add(searchWithin)
 	if !next.IsZero() && next.Before(until) {
@@ -26,9 +26,9 @@ func searchUntil(now, due, next time.Time) time.Time {
 	return until
 }
 
-// halfWay returns the middle of a search: rebalancing, which searches first, ends there, so that the
-// moves are left as much time as it has.
+// halfWay returns the middle of a search. Rebalancing searches first and ends there, so that the
+// moves have as much time.
 func halfWay(now, until time.Time) time.Time { return now.Add(until.Sub(now) / 2) }
 
-// after returns what reports whether it is at or later than the time.
+// after returns a function that reports whether the time has come.
 func after(at time.Time) func() bool { return func() bool { return !time.Now().Before(at) } }

@@ -27,13 +27,13 @@ func TestSearchUntil(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	const never = -time.Hour
 	for name, test := range map[string]struct{ due, next, want time.Duration }{
-		"nothing is urgent":             {never, never, searchWithin},
-		"a last moment later":           {never, time.Minute, searchWithin},
-		"a last moment soon":            {time.Second, time.Second, time.Second},
-		"a last moment very soon":       {time.Millisecond, time.Millisecond, searchAtLeast},
-		"a last moment has come":        {0, never, searchAtLeast},
-		"one has come, another is soon": {-time.Second, time.Second, searchAtLeast},
-		"one will have come":            {time.Second, time.Minute, searchWithin},
+		"no last moment":                  {never, never, searchWithin},
+		"a last moment later":             {never, time.Minute, searchWithin},
+		"a last moment soon":              {time.Second, time.Second, time.Second},
+		"a last moment very soon":         {time.Millisecond, time.Millisecond, searchAtLeast},
+		"a last moment has passed":        {0, never, searchAtLeast},
+		"one has passed, another is soon": {-time.Second, time.Second, searchAtLeast},
+		"one in a second, another later":  {time.Second, time.Minute, searchWithin},
 	} {
 		t.Run(name, func(t *testing.T) {
 			at := func(d time.Duration) time.Time {
@@ -62,7 +62,7 @@ func (r slowRoom) Replace(*cluster.Pod, decision.Assignment) (*cluster.Node, str
 	return nil, "it is slow"
 }
 
-// spotNode returns a node that is reclaimed at a time.
+// spotNode returns a node with a reclaim deadline at a time.
 func spotNode(name string, at time.Time) *v1.Node {
 	return &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{decision.CapacityLabelKey: "spot"},
@@ -88,8 +88,8 @@ func replicaSetOn(name, node string, replicas int) []runtime.Object {
 	return objects
 }
 
-// However long it takes to find room for many pods, those whose last moment comes meanwhile are
-// deleted in time.
+// The search for room for many pods may take long, but pods whose last moment is in the meantime
+// are deleted in time.
 func TestSlowSearch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		setup, err := (&options{configFile: shipped, schedulerConfigFile: shippedScheduler, profile: "spot-aware-scheduler"}).read()
@@ -111,13 +111,13 @@ func TestSlowSearch(t *testing.T) {
 			return false, nil, nil
 		})
 		factory := daemon.NewInformers(client)
-		parts, err := join(setup, factory, nil, client, silence{}, func(_ *cluster.Snapshot, over func() bool) rebalance.Room { return slowRoom{over} })
+		parts, err := join(setup, factory, nil, client, noEvents{}, func(_ *cluster.Snapshot, over func() bool) rebalance.Room { return slowRoom{over} })
 		if err != nil {
 			t.Fatal(err)
 		}
 		factory.Start(ctx.Done())
 		factory.WaitForCacheSync(ctx.Done())
-		l := newLoop(parts.look, full(), false, 1)
+		l := newLoop(parts.makePlan, full(), false, 1)
 		ended := make(chan error)
 		go func() { ended <- l.Start(ctx) }()
 		time.Sleep(time.Until(deadline))
@@ -133,7 +133,7 @@ func TestSlowSearch(t *testing.T) {
 	})
 }
 
-// If the search for rebalancing takes all the time that it is given, time is left for the moves.
+// If rebalancing uses all its search time, the moves still have time.
 func TestRebalancingLeavesTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		setup, err := (&options{configFile: shipped, schedulerConfigFile: shippedScheduler, profile: "spot-aware-scheduler"}).read()
@@ -144,7 +144,7 @@ func TestRebalancingLeavesTime(t *testing.T) {
 		client := fake.NewClientset(objects...)
 		factory := daemon.NewInformers(client)
 		var left []bool // of each Room: whether it had time
-		parts, err := join(setup, factory, nil, client, silence{}, func(_ *cluster.Snapshot, over func() bool) rebalance.Room {
+		parts, err := join(setup, factory, nil, client, noEvents{}, func(_ *cluster.Snapshot, over func() bool) rebalance.Room {
 			left = append(left, !over())
 			for len(left) == 1 && !over() {
 				time.Sleep(100 * time.Millisecond)
@@ -158,7 +158,7 @@ func TestRebalancingLeavesTime(t *testing.T) {
 		factory.Start(ctx.Done())
 		factory.WaitForCacheSync(ctx.Done())
 		began := time.Now()
-		if _, err := parts.look(began); err != nil {
+		if _, err := parts.makePlan(began); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(left, []bool{true, true}) {

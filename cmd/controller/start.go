@@ -25,19 +25,19 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
 )
 
-// name is that of the lock and of who reports events.
+// name is the name of the lock and of the event reporter.
 const name = lease.Controller
 
-// stopWithin is how long a replica that is told to end waits for what it has begun before it gives its lease back.
+// stopWithin is how long a stopping replica waits for its requests before it releases its Lease.
 const stopWithin = 10 * time.Second
 
-// Why a request is not sent.
+// Reasons why a request is not sent.
 var (
-	errStaleLease = errors.New("the lease has not been renewed in time: another controller may lead by now")
+	errStaleLease = errors.New("lease not renewed in time: another controller may lead")
 	errDryRun     = errors.New("dry run: nothing is written")
 )
 
-// start runs the controller until ctx is done, the lease is lost or something cannot be started.
+// start runs the controller until ctx is done, the Lease is lost, or a part fails to start.
 func start(ctx context.Context, kubeconfig string, setup *setup) error {
 	config, err := connect(kubeconfig)
 	if err != nil {
@@ -52,7 +52,8 @@ func start(ctx context.Context, kubeconfig string, setup *setup) error {
 			BindAddress: setup.MetricsAddress, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
 		},
 	}
-	// A dry run does not lead: it writes nothing, the Lease included, and can run beside a controller that acts.
+	// A dry run does not lead. It writes nothing, not even the Lease, and can run beside an active
+	// controller.
 	may := func() error { return errDryRun }
 	if !setup.DryRun {
 		if may, err = elect(config, setup.LeaseDuration, &options); err != nil {
@@ -61,9 +62,9 @@ func start(ctx context.Context, kubeconfig string, setup *setup) error {
 	}
 	mgr, err := manager.New(config, options)
 	if err != nil {
-		return fmt.Errorf("making the manager: %w", err)
+		return fmt.Errorf("creating the manager: %w", err)
 	}
-	var recorder events.EventRecorder = silence{}
+	var recorder events.EventRecorder = noEvents{}
 	if !setup.DryRun {
 		recorder = mgr.GetEventRecorder(name)
 	}
@@ -73,24 +74,25 @@ func start(ctx context.Context, kubeconfig string, setup *setup) error {
 	return mgr.Start(ctx)
 }
 
-// elect has the manager lead only with the lease, and returns what says whether that is fresh enough to send a request. A leader that was
-// frozen does not know at first that another leads by now: what it had planned, or queued, is not sent then.
+// elect makes the manager lead only with the Lease. may returns an error if the Lease is too old to
+// send a request. A leader that was frozen may not know yet that another replica leads. Its planned
+// and queued requests are not sent then.
 func elect(config *rest.Config, duration time.Duration, options *manager.Options) (may func() error, err error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, err
 	}
-	// The proportions of Kubernetes' own components, whose lease lasts 15 s.
+	// Kubernetes' own components use these proportions, with a lease of 15 s.
 	renewWithin, tryEvery := duration*2/3, duration*2/15
 	inner, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, metav1.NamespaceSystem, name,
 		resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())}, config, renewWithin)
 	if err != nil {
-		return nil, fmt.Errorf("making the lock of leader election: %w", err)
+		return nil, fmt.Errorf("creating the lock of leader election: %w", err)
 	}
 	lock := lease.NewLock(inner, duration)
 	options.LeaderElection, options.LeaderElectionID, options.LeaderElectionResourceLockInterface = true, name, lock
 	options.LeaseDuration, options.RenewDeadline, options.RetryPeriod = &duration, &renewWithin, &tryEvery
-	// The process ends with the manager, and what it leads has ended before.
+	// The process ends with the manager, after everything that requires the Lease has ended.
 	options.LeaderElectionReleaseOnCancel = true
 	return func() error {
 		if !lock.Fresh(renewWithin) {
@@ -100,19 +102,19 @@ func elect(config *rest.Config, duration time.Duration, options *manager.Options
 	}, nil
 }
 
-// add gives the manager what it is to run.
+// add adds all runnables to the manager.
 func add(mgr manager.Manager, config *rest.Config, setup *setup, may func() error, recorder events.EventRecorder) error {
 	reader, err := newReader(config)
 	if err != nil {
-		return fmt.Errorf("making the client that reads: %w", err)
+		return fmt.Errorf("creating the client that reads: %w", err)
 	}
 	writer, err := newWriter(config, setup.RequestsPerSecond, may)
 	if err != nil {
-		return fmt.Errorf("making the client that writes: %w", err)
+		return fmt.Errorf("creating the client that writes: %w", err)
 	}
 	caches, err := newCaches(reader)
 	if err != nil {
-		return fmt.Errorf("making the caches: %w", err)
+		return fmt.Errorf("creating the caches: %w", err)
 	}
 	var evictions *evictions
 	if setup.EvictionRequests {
@@ -130,7 +132,7 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, may func() erro
 	if err != nil {
 		return err
 	}
-	loop := newLoop(parts.look, caches.full, setup.DryRun, setup.Concurrency)
+	loop := newLoop(parts.makePlan, caches.full, setup.DryRun, setup.Concurrency)
 	for _, informer := range parts.watched {
 		if err := loop.watch(informer); err != nil {
 			return fmt.Errorf("watching: %w", err)
@@ -139,8 +141,8 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, may func() erro
 	if err := loop.watchNodes(caches.factory.Core().V1().Nodes().Informer()); err != nil {
 		return fmt.Errorf("watching nodes: %w", err)
 	}
-	leads := manager.RunnableFunc(func(ctx context.Context) error {
-		// The lease is given back when what was sent under it has been answered.
+	leader := manager.RunnableFunc(func(ctx context.Context) error {
+		// The Lease is released after all requests sent under it have been answered.
 		defer parts.wait()
 		return loop.Start(ctx)
 	})
@@ -155,14 +157,14 @@ func add(mgr manager.Manager, config *rest.Config, setup *setup, may func() erro
 		}
 	}
 	return errors.Join(
-		mgr.Add(caches), mgr.Add(leads),
+		mgr.Add(caches), mgr.Add(leader),
 		mgr.AddReadyzCheck("caches", caches.ready),
 		mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddHealthzCheck("loop", loop.healthy),
 	)
 }
 
-// silence records no events.
-type silence struct{}
+// noEvents drops all events.
+type noEvents struct{}
 
 // Eventf implements events.EventRecorder.
-func (silence) Eventf(_, _ runtime.Object, _, _, _, _ string, _ ...any) {}
+func (noEvents) Eventf(_, _ runtime.Object, _, _, _, _ string, _ ...any) {}

@@ -16,13 +16,16 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// suffix ends the name of a budget. A Deployment of a longer name than leaves room for it could not name its ReplicaSets either.
+// suffix is the end of a budget's name. A Deployment whose name is too long for the suffix could
+// not name its ReplicaSets either.
 const suffix = "-protected"
 
-// newBudget returns the budget of a Deployment. Kubernetes deletes it with the Deployment.
+// newBudget returns the PodDisruptionBudget of a Deployment. The garbage collector deletes it with
+// the Deployment.
 func newBudget(d *appsv1.Deployment, maxUnavailable intstr.IntOrString) *policyv1.PodDisruptionBudget {
 	owner := metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))
-	owner.BlockOwnerDeletion = nil // setting it takes the right to update finalizers of Deployments
+	// BlockOwnerDeletion requires the right to update the finalizers of Deployments
+	owner.BlockOwnerDeletion = nil
 	return &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: d.Namespace, Name: d.Name + suffix,
@@ -32,7 +35,7 @@ func newBudget(d *appsv1.Deployment, maxUnavailable intstr.IntOrString) *policyv
 		Spec: policyv1.PodDisruptionBudgetSpec{
 			MaxUnavailable: &maxUnavailable,
 			Selector:       d.Spec.Selector,
-			// A pod that does not serve is no reason to wait.
+			// Unready pods need no protection.
 			UnhealthyPodEvictionPolicy: ptr.To(policyv1.AlwaysAllow),
 		},
 	}
@@ -42,8 +45,8 @@ func nameOf(b *policyv1.PodDisruptionBudget) types.NamespacedName {
 	return types.NamespacedName{Namespace: b.Namespace, Name: b.Name}
 }
 
-// Apply makes a change. It changes and deletes only the very object that the change was planned for; that another has its name, or that it is
-// gone, is an error.
+// Apply performs a change. It updates and deletes only the object that the change was planned for.
+// It returns an error if that object is gone or if its name belongs to another object.
 func (c *Change) Apply(ctx context.Context, client kubernetes.Interface) error {
 	budgets, name := client.PolicyV1().PodDisruptionBudgets(c.Budget.Namespace), c.Budget.Name
 	var err error
@@ -54,7 +57,7 @@ func (c *Change) Apply(ctx context.Context, client kubernetes.Interface) error {
 		err = budgets.Delete(ctx, name, *metav1.NewPreconditionDeleteOptions(string(c.Budget.UID)))
 	case Update:
 		var body []byte
-		// Without a resource version: the disruption controller writes the status all the time.
+		// No resource version, because the disruption controller updates the status frequently.
 		body, err = json.Marshal([]map[string]any{
 			{"op": "test", "path": "/metadata/uid", "value": c.Budget.UID},
 			{"op": "replace", "path": "/spec", "value": c.Budget.Spec},

@@ -15,12 +15,14 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
-// overlaps are the workloads of a namespace whose pods are selected by what is not theirs.
+// overlaps finds the selectors of other objects that select pods of a namespace's workloads.
 type overlaps struct {
 	namespace string
-	// budgets are the names of the PodDisruptionBudgets, other than ours, that select pods of a workload.
+	// budgets contains, by workload, the name of a PodDisruptionBudget of another owner that
+	// selects its pods.
 	budgets map[*cluster.Workload]string
-	// byLabel are the workloads by the labels of their pods, as "key=value", and by their keys; all are those that have pods.
+	// byLabel contains the workloads by their pods' labels, as "key=value" and as "key". all
+	// contains every workload with pods.
 	byLabel map[string][]*labelled
 	all     []*labelled
 }
@@ -61,7 +63,7 @@ func findOverlaps(s *cluster.Snapshot, namespace string) *overlaps {
 		}
 		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
 		if err != nil {
-			continue // it selects nothing
+			continue // an invalid selector selects nothing
 		}
 		for w := range o.selected(selector) {
 			o.budgets[w] = budget.Name
@@ -79,9 +81,9 @@ func (o *overlaps) add(l *labelled) {
 	o.all = append(o.all, l)
 }
 
-// selected returns the workloads of which a selector selects a pod, some repeatedly. It examines only
-// pods with one of the selector's labels, because a namespace may have thousands of workloads and of
-// budgets.
+// selected returns the workloads with a pod that the selector selects, some repeatedly. It examines
+// only pods with one of the selector's labels, because a namespace may have thousands of workloads
+// and of budgets.
 func (o *overlaps) selected(selector labels.Selector) iter.Seq[*cluster.Workload] {
 	candidates := o.all
 	requirements, selectable := selector.Requirements()
@@ -89,19 +91,19 @@ func (o *overlaps) selected(selector labels.Selector) iter.Seq[*cluster.Workload
 		candidates = nil
 	}
 	for _, r := range requirements {
-		var having []*labelled
+		var matching []*labelled
 		switch r.Operator() {
 		case selection.In, selection.Equals, selection.DoubleEquals:
 			for _, value := range slices.Sorted(maps.Keys(r.Values())) {
-				having = append(having, o.byLabel[r.Key()+"="+value]...)
+				matching = append(matching, o.byLabel[r.Key()+"="+value]...)
 			}
 		case selection.Exists:
-			having = o.byLabel[r.Key()]
+			matching = o.byLabel[r.Key()]
 		default:
 			continue
 		}
-		if len(having) < len(candidates) {
-			candidates = having
+		if len(matching) < len(candidates) {
+			candidates = matching
 		}
 	}
 	return func(yield func(*cluster.Workload) bool) {
@@ -113,10 +115,10 @@ func (o *overlaps) selected(selector labels.Selector) iter.Seq[*cluster.Workload
 	}
 }
 
-// of says what keeps a Deployment from having a budget; "" if nothing does.
-func (o *overlaps) of(w *cluster.Workload) string {
+// conflict returns why a Deployment cannot have a budget; "" if it can.
+func (o *overlaps) conflict(w *cluster.Workload) string {
 	if other, ok := o.budgets[w]; ok {
-		return fmt.Sprintf("PodDisruptionBudget %s selects its pods, and the API server evicts no pod that two select", other)
+		return fmt.Sprintf("PodDisruptionBudget %s selects its pods, and the API server evicts no pod with two PodDisruptionBudgets", other)
 	}
 	selector, err := metav1.LabelSelectorAsSelector(w.Deployment.Spec.Selector)
 	if err != nil {
@@ -124,7 +126,7 @@ func (o *overlaps) of(w *cluster.Workload) string {
 	}
 	for other := range o.selected(selector) {
 		if other != w {
-			return fmt.Sprintf("its selector selects pods of %s %s, too", other.Kind, other.Name)
+			return fmt.Sprintf("its selector also selects pods of %s %s", other.Kind, other.Name)
 		}
 	}
 	return ""

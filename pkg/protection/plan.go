@@ -1,6 +1,10 @@
-// Package protection keeps a PodDisruptionBudget for each Deployment that asks for one, so that whoever drains a node has to wait until the
-// controller has replaced the pods there (package migration, Drain). It also makes sure that no drain waits for ever: Planner relaxes the
-// budget of a Deployment that the controller cannot help, and package withdrawal deletes all budgets while no controller runs.
+// Package protection maintains a PodDisruptionBudget for each Deployment that requests one. A drain
+// must then wait until the controller has replaced the pods on the node (package migration, Drain).
+// The package also guarantees that no drain waits for ever: Planner relaxes the budget of a
+// Deployment that the controller cannot help, and package withdrawal deletes all budgets while no
+// controller runs.
+//
+// In this package a budget is such a PodDisruptionBudget.
 package protection
 
 import (
@@ -27,59 +31,63 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
 )
 
-// Settings are what a plan depends on besides the cluster. The zero Settings keep no budget.
+// Settings are the inputs of a plan besides the cluster. With the zero Settings no budget exists.
 type Settings struct {
-	// Assist: the controller replaces pods on nodes that somebody else drains. Without that no budget is kept. Cordons: also on cordoned nodes.
+	// Assist: the controller replaces pods on draining nodes. Without it no budget exists. Cordons:
+	// it also replaces pods on cordoned nodes.
 	Assist, Cordons bool
-	// Reclaim: the controller empties nodes with a reclaim signal.
+	// Reclaim: the controller moves pods from nodes with a reclaim signal.
 	Reclaim bool
-	// Patience is how long a budget holds a pod on a drained node that the controller does not replace. After twice that time it holds none.
+	// Patience is how long a budget blocks the eviction of a pod on a draining node that the
+	// controller does not replace. After twice that time it allows all evictions.
 	Patience time.Duration
-	// Selects reports whether the pods of a namespace are moved; nil: those of all are.
+	// Selects reports whether pods of a namespace are moved; nil selects all namespaces.
 	Selects func(namespace string) bool
 }
 
-// Change is what is to be done to one budget.
+// Change is a change of one budget.
 type Change struct {
-	// Kind is what is done to Budget, which is the object as it is to be, or for Delete as it is.
+	// Kind is the operation. Budget is the desired object, or the existing object for Delete.
 	Kind   Kind
 	Budget *policyv1.PodDisruptionBudget
-	// Deployment is what the budget is for; nil if it is gone or does not ask for protection any more.
+	// Deployment is the Deployment of the budget; nil if it is gone or no longer requests
+	// protection.
 	Deployment *appsv1.Deployment
-	// Why says for a person why the budget allows evictions, or is deleted; "" if it allows none.
+	// Why explains to users why the budget allows evictions or is deleted; "" if it allows none.
 	Why string
 }
 
-// Kind is what is done to a budget.
+// Kind is an operation on a budget.
 type Kind string
 
-// Every Kind there is.
+// All values of Kind.
 const (
 	Create Kind = "create"
 	Update Kind = "update"
 	Delete Kind = "delete"
 )
 
-// Refusal says why a workload that asks for protection has none.
+// Refusal explains why a workload that requests protection has none.
 type Refusal struct {
 	Object runtime.Object
 	Why    string
 }
 
-// Planner plans the budgets. It remembers since when pods have waited on drained nodes. A controller that has just started has them wait for
-// Patience anew.
+// Planner plans the budgets. It remembers since when pods have waited on draining nodes. After a
+// restart of the controller, these pods wait for Patience again.
 type Planner struct {
 	settings Settings
-	// waiting are the protected pods on drained nodes and those whose eviction is requested, released ones included, with since when.
+	// waiting contains the protected pods that are on draining nodes or whose eviction is
+	// requested, with the time since when they wait. Released pods are included.
 	waiting map[types.UID]time.Time
-	// refused is why the workloads, by their UID, have no budget; told once.
+	// refused is why workloads, by UID, have no budget. Each reason is reported once.
 	refused map[types.UID]string
-	// uncounted has the Deployments whose budgets Kubernetes fails to evaluate, by UID.
+	// uncounted contains the Deployments whose budgets Kubernetes fails to evaluate, by UID.
 	uncounted map[types.UID]uncounted
 }
 
-// uncounted is since when the disruption controller has failed to count the pods of a budget, and its
-// error. Such a budget allows no eviction, whatever its maxUnavailable is.
+// uncounted is since when the disruption controller has failed to count the pods of a budget, and
+// its error. Such a budget allows no eviction, independent of its maxUnavailable.
 type uncounted struct {
 	since time.Time
 	why   string
@@ -87,21 +95,23 @@ type uncounted struct {
 
 // The controller deletes a budget if Kubernetes did not count its pods within countWithin, and
 // creates it again after countAgain. It cannot find the cause itself: the informer has no completed
-// pods, such as those of a Job, and Kubernetes counts them.
+// pods, such as pods of a Job, and Kubernetes counts them.
 const countWithin, countAgain = 30 * time.Second, time.Hour
 
-// NewPlanner returns a Planner that has seen nothing.
+// NewPlanner returns a Planner without memory.
 func NewPlanner(settings Settings) *Planner {
 	return &Planner{settings: settings, waiting: map[types.UID]time.Time{}, refused: map[types.UID]string{}, uncounted: map[types.UID]uncounted{}}
 }
 
-// Plan returns what is to be done to budgets, the most urgent first, and the workloads that have lost their claim to one since the last Plan,
-// or never had it.
+// Plan returns the changes of budgets, the most urgent first, and the workloads that have newly
+// been refused a budget since the last Plan.
 //
-// A Deployment that asks for protection has a budget of ours unless another PodDisruptionBudget selects its pods, because the API server evicts
-// no pod that two select, or its selector also selects pods of another workload. The budget allows no eviction, or those that allows says.
+// A Deployment that requests protection has a budget, with two exceptions. Another
+// PodDisruptionBudget may select its pods, because the API server evicts no pod with two
+// PodDisruptionBudgets. Or its selector may also select pods of another workload. The method allows
+// decides how many evictions the budget allows.
 //
-// requested are pods whose eviction somebody waits for, whatever becomes of their node.
+// requested are the pods whose eviction is requested, on any node.
 func (p *Planner) Plan(s *cluster.Snapshot, requested map[types.UID]bool) ([]Change, []Refusal) {
 	r := &round{
 		Planner: p, snapshot: s, neverSurges: migration.NeverSurges(s), waits: map[*cluster.Workload][]wait{},
@@ -115,21 +125,21 @@ func (p *Planner) Plan(s *cluster.Snapshot, requested map[types.UID]bool) ([]Cha
 		}
 	}
 	for _, budgets := range s.Budgets {
-		for _, has := range budgets {
-			r.compare(has)
+		for _, budget := range budgets {
+			r.compare(budget)
 		}
 	}
 	for _, create := range r.wanted {
 		r.changes = append(r.changes, create)
 	}
 	p.refused = r.refused
-	return inTurn(r.changes), r.refusals
+	return inOrder(r.changes), r.refusals
 }
 
-// inTurn orders changes: changes that may block a drain come before the rest. Among equals the first
-// change of each namespace comes before the second of any. A round makes few changes, and one
+// inOrder sorts changes: changes that may block a drain come before the rest. Among equals the
+// first change of each namespace precedes the second of any. A round makes few changes, and one
 // namespace may have thousands, or a quota that rejects all of its budgets.
-func inTurn(changes []Change) []Change {
+func inOrder(changes []Change) []Change {
 	slices.SortFunc(changes, func(a, b Change) int {
 		return cmp.Or(a.rank()-b.rank(), cmp.Compare(a.Budget.Namespace, b.Budget.Namespace), cmp.Compare(a.Budget.Name, b.Budget.Name))
 	})
@@ -162,36 +172,36 @@ func (c *Change) rank() int {
 	return 1
 }
 
-// wait is a pod whose eviction a drain or a request waits for. since is when that began, or when the
-// pod was released, because its replacement starts then.
+// wait is a pod that a drain or a request waits for. since is when that began, or when the pod was
+// released, because its replacement starts then.
 type wait struct {
 	pod   *cluster.Pod
 	since time.Time
 }
 
-// round is one run of Plan.
+// round is the state of one run of Plan.
 type round struct {
 	*Planner
 	snapshot    *cluster.Snapshot
 	neverSurges func(*cluster.Pod) string
-	// waits are the pods whose eviction is waited for, by workload.
+	// waits are the pods that a drain or a request waits for, by workload.
 	waits    map[*cluster.Workload][]wait
-	overlaps *overlaps // of the namespace of the last workload that asked; nil at first
-	// wanted are the budgets that are to be, as they would be created.
+	overlaps *overlaps // of the namespace of the last protected workload; nil at first
+	// wanted are the desired budgets, as Create changes.
 	wanted   map[types.NamespacedName]Change
 	changes  []Change
 	refused  map[types.UID]string
 	refusals []Refusal
 }
 
-// claim decides whether a workload is to have a budget, and which.
+// claim adds the desired budget of a workload to wanted, or refuses it.
 func (r *round) claim(w *cluster.Workload) {
 	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
 	if !w.Settings.Protect || w.Desired == 0 || r.settings.Selects != nil && !r.settings.Selects(w.Namespace) {
 		return
 	}
 	if w.Deployment == nil {
-		// A rule may ask for it by namespace, and then means Deployments.
+		// A rule that requests protection for a namespace applies to Deployments only.
 		if set := w.StatefulSet; set != nil && set.Annotations[decision.ProtectAnnotation] != "" {
 			r.refuse(set, set.UID, "a pod of a StatefulSet cannot be replaced before it is evicted")
 		}
@@ -203,7 +213,7 @@ func (r *round) claim(w *cluster.Workload) {
 	if r.overlaps == nil || r.overlaps.namespace != w.Namespace {
 		r.overlaps = findOverlaps(r.snapshot, w.Namespace)
 	}
-	if other := r.overlaps.of(w); other != "" {
+	if other := r.overlaps.conflict(w); other != "" {
 		r.refuse(w.Deployment, w.Deployment.UID, other)
 		return
 	}
@@ -223,25 +233,25 @@ func (r *round) refuse(object runtime.Object, uid types.UID, why string) {
 	}
 }
 
-// compare compares a budget with what is wanted under its name.
-func (r *round) compare(has *policyv1.PodDisruptionBudget) {
-	name := nameOf(has)
+// compare compares a budget with the desired budget of the same name.
+func (r *round) compare(existing *policyv1.PodDisruptionBudget) {
+	name := nameOf(existing)
 	want, ok := r.wanted[name]
 	delete(r.wanted, name)
 	switch {
-	case !kube.OwnBudget(has):
+	case !kube.OwnBudget(existing):
 		if ok {
-			r.refuse(want.Deployment, want.Deployment.UID, fmt.Sprintf("the PodDisruptionBudget %s is not the controller's", has.Name))
+			r.refuse(want.Deployment, want.Deployment.UID, fmt.Sprintf("PodDisruptionBudget %s does not belong to the controller", existing.Name))
 		}
-	case !ok || !metav1.IsControlledBy(has, want.Deployment):
-		r.changes = append(r.changes, Change{Kind: Delete, Budget: has, Why: "no Deployment is to have it"})
-	case !equality.Semantic.DeepEqual(has.Spec, want.Budget.Spec):
-		want.Kind, want.Budget.UID, want.Budget.ResourceVersion = Update, has.UID, has.ResourceVersion
+	case !ok || !metav1.IsControlledBy(existing, want.Deployment):
+		r.changes = append(r.changes, Change{Kind: Delete, Budget: existing, Why: "no Deployment requires it"})
+	case !equality.Semantic.DeepEqual(existing.Spec, want.Budget.Spec):
+		want.Kind, want.Budget.UID, want.Budget.ResourceVersion = Update, existing.UID, existing.ResourceVersion
 		r.changes = append(r.changes, want)
 	}
 }
 
-// observe finds out which pods are waited for.
+// observe finds the pods that a drain or a request waits for.
 func (r *round) observe(requested map[types.UID]bool) {
 	waiting := map[types.UID]time.Time{}
 	for _, n := range r.snapshot.Nodes {
@@ -251,7 +261,7 @@ func (r *round) observe(requested map[types.UID]bool) {
 				continue
 			}
 			workload, since := pod.Workload, r.snapshot.Now
-			if pod.ReleasedFrom != nil { // it may be given back, and has waited all the same
+			if pod.ReleasedFrom != nil { // the time before a restore counts too
 				workload, since = pod.ReleasedFrom.Workload, pod.Release.At
 			}
 			if workload == nil || !workload.Settings.Protect {
@@ -289,16 +299,16 @@ func (p *Planner) observeCounts(s *cluster.Snapshot) {
 	}
 }
 
-// drain is what budgets need to know of a node.
+// drain is how a node is being drained.
 type drain int
 
 const (
-	notDrained drain = iota // nobody drains it, or the controller itself empties it
-	assisted                // somebody else drains it, and the controller replaces pods there first
-	alone                   // somebody else may drain it, and the controller does not help
+	notDrained drain = iota // not draining, or the controller itself evicts the pods
+	assisted                // a user or a tool drains it, and the controller replaces pods first
+	alone                   // a user or a tool may drain it, and the controller does not help
 )
 
-// drainOf returns what a node's signals come to.
+// drainOf returns the drain that the signals of a node show.
 func (p *Planner) drainOf(n *cluster.Node) drain {
 	switch {
 	case n.Facts.Signal == decision.Reclaim && !p.settings.Reclaim:
@@ -319,13 +329,13 @@ var (
 	all  = intstr.FromString("100%")
 )
 
-// allows returns how many pods of a Deployment its budget lets be missing, and why they are not none. It is
+// allows returns how many pods of a Deployment may be unavailable, and why that is not none. It is
 //
-//   - none while each of its pods can be replaced first;
-//   - one if none of its pods ever can, or if one of them has waited for Patience. A released pod
-//     waits for Patience and minReadySeconds from its release on. Even if its replacement is ready,
-//     the budget allows no eviction while other replicas are not ready;
-//   - all if that is twice as long, or the controller does not help on its node.
+//   - none while each pod can be replaced before its eviction;
+//   - one if none of its pods can ever be replaced first, or if a pod has waited for Patience. A
+//     released pod waits for Patience and minReadySeconds after its release. Even if its
+//     replacement is ready, the budget allows no eviction while other replicas are not ready;
+//   - all after twice that time, or if the controller does not help on the node.
 func (r *round) allows(w *cluster.Workload) (allowed intstr.IntOrString, why string) {
 	allowed = none
 	for _, revision := range w.Revisions {
@@ -344,7 +354,7 @@ func (r *round) allows(w *cluster.Workload) (allowed intstr.IntOrString, why str
 		waited := r.snapshot.Now.Sub(wait.since)
 		switch {
 		case r.drainOf(wait.pod.Node) == alone:
-			return all, fmt.Sprintf("node %s may be drained, and the controller is configured not to help there", wait.pod.Node.Name)
+			return all, fmt.Sprintf("node %s may be drained, and the controller is configured not to replace its pods", wait.pod.Node.Name)
 		case waited >= 2*within:
 			return all, notReplaced(wait.pod, 2*within)
 		case waited >= within:
@@ -359,5 +369,5 @@ func notReplaced(pod *cluster.Pod, within time.Duration) string {
 	if pod.Release != nil {
 		outcome = "evicted after its release"
 	}
-	return fmt.Sprintf("pod %s is to leave node %s, and was not %s within %s", pod.Name, pod.Node.Name, outcome, within)
+	return fmt.Sprintf("pod %s must leave node %s, but was not %s within %s", pod.Name, pod.Node.Name, outcome, within)
 }

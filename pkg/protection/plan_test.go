@@ -32,7 +32,7 @@ const (
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// world is a cluster with one node, "n", and what a Planner has remembered of it.
+// world is a cluster with one node, "n", and a Planner with its memory.
 type world struct {
 	*testing.T
 	planner  *Planner
@@ -59,7 +59,8 @@ func newWorld(t *testing.T) *world {
 	}
 }
 
-// deployment adds a Deployment that asks for protection, with one ready pod on the node, and returns the pod.
+// deployment adds a Deployment that requests protection, with one ready pod on the node, and
+// returns the pod.
 func (w *world) deployment(name string, edits ...func(*appsv1.Deployment)) *cluster.Pod {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name, UID: types.UID("d-" + name), Generation: 1}}
 	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}
@@ -89,7 +90,7 @@ func (w *world) deployment(name string, edits ...func(*appsv1.Deployment)) *clus
 	return pod
 }
 
-// plan plans, makes the changes, and returns what was changed and refused, a line each.
+// plan plans and applies the changes. It returns the changes and refusals, one per line.
 func (w *world) plan() (got []string) {
 	w.Helper()
 	changes, refusals := w.planner.Plan(w.snapshot, w.requested)
@@ -113,7 +114,7 @@ func (w *world) plan() (got []string) {
 	return got
 }
 
-// sync has the snapshot hold the budgets that the API server does.
+// sync copies the budgets of the API server to the snapshot.
 func (w *world) sync() {
 	w.Helper()
 	list, err := w.client.PolicyV1().PodDisruptionBudgets("").List(context.Background(), metav1.ListOptions{})
@@ -133,7 +134,7 @@ func (w *world) wants(what string, want ...string) {
 	}
 }
 
-// budget adds a budget of somebody else for pods with these labels.
+// budget adds a PodDisruptionBudget of another owner for pods with these labels.
 func (w *world) budget(name string, selects map[string]string) *policyv1.PodDisruptionBudget {
 	w.Helper()
 	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name, UID: types.UID(name)}}
@@ -154,7 +155,7 @@ func TestBudget(t *testing.T) {
 	want := &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: shop, Name: "web-protected", Labels: map[string]string{"spot-aware-scheduler.io/protect": "true"},
-			// Without blockOwnerDeletion, which would take more rights.
+			// No blockOwnerDeletion, which would require more rights.
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "d-web", Controller: ptr.To(true)}},
 		},
 		Spec: policyv1.PodDisruptionBudgetSpec{
@@ -172,7 +173,7 @@ func TestBudget(t *testing.T) {
 	w.wants("changed by hand", "update web-protected 0")
 
 	for what, edit := range map[string]func(*cluster.Workload) func(){
-		"it does not ask any more": func(c *cluster.Workload) func() {
+		"it no longer requests protection": func(c *cluster.Workload) func() {
 			c.Settings.Protect = false
 			return func() { c.Settings.Protect = true }
 		},
@@ -203,21 +204,22 @@ func TestBudget(t *testing.T) {
 	w.wants("the Deployment is gone", "delete web-protected")
 }
 
-// TestBudgetIsRelaxed: no drain waits for longer than twice Patience, and none where the controller does not help.
+// TestBudgetIsRelaxed: no drain waits for longer than twice Patience, and none waits if the
+// controller does not help.
 func TestBudgetIsRelaxed(t *testing.T) {
 	for name, test := range map[string]struct {
 		node func(*cluster.Node)
 		with func(*Settings)
-		// at the beginning, after Patience and after twice Patience.
+		// at the start, after Patience, and after twice Patience.
 		want [3]string
 	}{
-		"drained":                        {node: func(n *cluster.Node) { n.Facts.Signal = decision.Drain }, want: [3]string{"0", "1", "100%"}},
-		"cordoned":                       {node: func(n *cluster.Node) { n.Spec.Unschedulable = true }, want: [3]string{"0", "1", "100%"}},
-		"cordoned, which is no drain":    {node: func(n *cluster.Node) { n.Spec.Unschedulable = true }, with: func(s *Settings) { s.Cordons = false }, want: [3]string{"100%", "100%", "100%"}},
-		"reclaimed, and emptied":         {node: func(n *cluster.Node) { n.Facts.Signal = decision.Reclaim }, want: [3]string{"0", "0", "0"}},
-		"reclaimed, and somebody else's": {node: func(n *cluster.Node) { n.Facts.Signal = decision.Reclaim }, with: func(s *Settings) { s.Reclaim = false }, want: [3]string{"100%", "100%", "100%"}},
-		"advised":                        {node: func(n *cluster.Node) { n.Facts.Signal = decision.Advisory }, want: [3]string{"0", "0", "0"}},
-		"left alone":                     {node: func(*cluster.Node) {}, want: [3]string{"0", "0", "0"}},
+		"drained":                          {node: func(n *cluster.Node) { n.Facts.Signal = decision.Drain }, want: [3]string{"0", "1", "100%"}},
+		"cordoned":                         {node: func(n *cluster.Node) { n.Spec.Unschedulable = true }, want: [3]string{"0", "1", "100%"}},
+		"cordoned, and Cordons is not set": {node: func(n *cluster.Node) { n.Spec.Unschedulable = true }, with: func(s *Settings) { s.Cordons = false }, want: [3]string{"100%", "100%", "100%"}},
+		"reclaimed, and the controller moves pods":         {node: func(n *cluster.Node) { n.Facts.Signal = decision.Reclaim }, want: [3]string{"0", "0", "0"}},
+		"reclaimed, and the controller does not move pods": {node: func(n *cluster.Node) { n.Facts.Signal = decision.Reclaim }, with: func(s *Settings) { s.Reclaim = false }, want: [3]string{"100%", "100%", "100%"}},
+		"advisory signal": {node: func(n *cluster.Node) { n.Facts.Signal = decision.Advisory }, want: [3]string{"0", "0", "0"}},
+		"not drained":     {node: func(*cluster.Node) {}, want: [3]string{"0", "0", "0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -233,7 +235,7 @@ func TestBudgetIsRelaxed(t *testing.T) {
 				w.plan()
 				for _, budget := range w.snapshot.Budgets[shop] {
 					got, expected := budget.Spec.MaxUnavailable.String(), want
-					if budget.Name == "other-protected" { // whose pod is elsewhere
+					if budget.Name == "other-protected" { // its pod is on another node
 						expected = "0"
 					}
 					if got != expected {
@@ -244,13 +246,13 @@ func TestBudgetIsRelaxed(t *testing.T) {
 			w.node.Facts.Signal, w.node.Spec.Unschedulable = decision.NoSignal, false
 			w.plan()
 			if got := w.snapshot.Budgets[shop][len(w.snapshot.Budgets[shop])-1].Spec.MaxUnavailable.String(); got != "0" {
-				t.Errorf("when the drain has ended, it allows %s", got)
+				t.Errorf("after the drain it allows %s", got)
 			}
 		})
 	}
 }
 
-// TestReleasedPodHasWaited: what was released and is given back has waited all the time.
+// TestReleasedPodHasWaited: for a released and restored pod the whole time counts.
 func TestReleasedPodHasWaited(t *testing.T) {
 	w := newWorld(t)
 	pod := w.deployment("web")
@@ -262,7 +264,7 @@ func TestReleasedPodHasWaited(t *testing.T) {
 	pod.Workload, pod.Revision, pod.ReleasedFrom.Pods = nil, nil, nil
 	w.snapshot.Now = start.Add(patience - 1)
 	w.wants("while it is released")
-	w.planner = NewPlanner(w.planner.settings) // which has seen nothing
+	w.planner = NewPlanner(w.planner.settings) // without memory
 	w.wants("with another controller")
 
 	w.snapshot.Now = start.Add(patience)
@@ -271,7 +273,7 @@ func TestReleasedPodHasWaited(t *testing.T) {
 	w.wants("given back", "update web-protected 1")
 }
 
-// TestReleasedPodIsHeld: a replacement that is ready does not help where the Deployment lacks another pod, too.
+// TestReleasedPodIsHeld: a ready replacement does not suffice if the Deployment lacks another pod.
 func TestReleasedPodIsHeld(t *testing.T) {
 	w := newWorld(t)
 	pod := w.deployment("web", func(d *appsv1.Deployment) { d.Spec.MinReadySeconds = 30 })
@@ -289,7 +291,7 @@ func TestReleasedPodIsHeld(t *testing.T) {
 	w.wants("as if nothing helped", "update web-protected 100%")
 }
 
-// TestRequestedPodHasWaited: an eviction that is requested is not waited for without end, on whatever node.
+// TestRequestedPodHasWaited: a requested eviction does not wait for ever, on any node.
 func TestRequestedPodHasWaited(t *testing.T) {
 	w := newWorld(t)
 	pod := w.deployment("web")
@@ -304,8 +306,8 @@ func TestRequestedPodHasWaited(t *testing.T) {
 	w.wants("not requested any more", "update web-protected 0")
 }
 
-// TestBudgetOfWhatNeverSurges: where no replacement can be first, one pod at a time may be evicted.
-func TestBudgetOfWhatNeverSurges(t *testing.T) {
+// TestBudgetWithoutSurge: if no replacement can start first, one pod at a time may be evicted.
+func TestBudgetWithoutSurge(t *testing.T) {
 	w := newWorld(t)
 	w.deployment("web", func(d *appsv1.Deployment) { d.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType })
 	changes, _ := w.planner.Plan(w.snapshot, w.requested)
@@ -316,18 +318,18 @@ func TestBudgetOfWhatNeverSurges(t *testing.T) {
 
 	w = newWorld(t)
 	w.deployment("web").Workload.RollingOut = true
-	w.wants("while it is rolled out", "create web-protected 0") // that ends
+	w.wants("while it is rolled out", "create web-protected 0") // the rollout ends
 }
 
-// TestRefusals: two budgets of one pod make the API server refuse every eviction.
+// TestRefusals: with two budgets for one pod the API server would refuse every eviction.
 func TestRefusals(t *testing.T) {
-	const two = ", and the API server evicts no pod that two select"
+	const two = ", and the API server evicts no pod with two PodDisruptionBudgets"
 	w := newWorld(t)
 	w.deployment("web")
 	w.wants("alone", "create web-protected 0")
 	w.budget("theirs", map[string]string{"app": "web"})
 	w.wants("another budget appears", "delete web-protected", "refused web: PodDisruptionBudget theirs selects its pods"+two)
-	w.wants("told once")
+	w.wants("reported once")
 	if err := w.client.PolicyV1().PodDisruptionBudgets(shop).Delete(t.Context(), "theirs", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -347,19 +349,19 @@ func TestRefusals(t *testing.T) {
 	w = newWorld(t)
 	w.deployment("web")
 	w.budget("web-protected", map[string]string{"app": "other"})
-	w.wants("its name is taken", "refused web: the PodDisruptionBudget web-protected is not the controller's")
+	w.wants("its name is taken", "refused web: PodDisruptionBudget web-protected does not belong to the controller")
 
 	w = newWorld(t)
 	w.deployment("web")
 	w.deployment("web-2", func(d *appsv1.Deployment) { d.Spec.Selector.MatchLabels = map[string]string{"tier": "front"} }).Labels["app"] = "web"
-	w.wants("pods of another workload", "create web-2-protected 0", "refused web: its selector selects pods of Deployment web-2, too")
+	w.wants("pods of another workload", "create web-2-protected 0", "refused web: its selector also selects pods of Deployment web-2")
 
 	w = newWorld(t)
 	w.deployment("web", func(d *appsv1.Deployment) {
 		d.Spec.Selector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}}}
 	})
 	w.deployment("other")
-	w.wants("pods of others by an expression", "create other-protected 0", "refused web: its selector selects pods of Deployment other, too")
+	w.wants("pods of others by an expression", "create other-protected 0", "refused web: its selector also selects pods of Deployment other")
 
 	w = newWorld(t)
 	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: "db", UID: "db"}}
@@ -368,17 +370,18 @@ func TestRefusals(t *testing.T) {
 	}}
 	w.wants("a StatefulSet that a rule protects with others")
 	set.Annotations = map[string]string{decision.ProtectAnnotation: "true"}
-	w.wants("a StatefulSet that asks", "refused db: a pod of a StatefulSet cannot be replaced before it is evicted")
+	w.wants("a StatefulSet that requests protection", "refused db: a pod of a StatefulSet cannot be replaced before it is evicted")
 }
 
-// TestTurns: what a drain may wait for comes first, and no namespace waits until all budgets of another are made.
-func TestTurns(t *testing.T) {
+// TestOrder: changes that a drain may wait for are first, and no namespace waits for all budgets of
+// another.
+func TestOrder(t *testing.T) {
 	w := newWorld(t)
 	change := func(kind Kind, namespace, name, why string) Change {
 		return Change{Kind: kind, Budget: &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}, Why: why}
 	}
 	var got []string
-	for _, c := range inTurn([]Change{
+	for _, c := range inOrder([]Change{
 		change(Create, "a", "1", ""), change(Update, "b", "5", "relaxed"), change(Create, "a", "2", "relaxed"), change(Update, "a", "3", ""),
 		change(Create, "b", "4", ""), change(Delete, "a", "7", ""), change(Delete, "a", "6", ""),
 	}) {
@@ -393,10 +396,10 @@ func TestTurns(t *testing.T) {
 	w.wants("protected", "create a-1-protected 0", "create z-protected 0")
 	w.deployment("a-2")
 	w.snapshot.Workloads[1].Settings.Protect = false
-	w.wants("one asks, and one does not any more", "delete z-protected", "create a-2-protected 0")
+	w.wants("one requests protection, and one no longer does", "delete z-protected", "create a-2-protected 0")
 }
 
-// TestPanicOfOneWorkload: what is wrong with one Deployment does not keep others from being protected.
+// TestPanicOfOneWorkload: a panic about one Deployment does not prevent the protection of others.
 func TestPanicOfOneWorkload(t *testing.T) {
 	w := newWorld(t)
 	w.deployment("bad").Workload.Revisions = []*cluster.Revision{nil}
@@ -404,8 +407,8 @@ func TestPanicOfOneWorkload(t *testing.T) {
 	w.wants("beside one that panics", "create web-protected 0")
 }
 
-// TestApplyChangesTheVeryObject: one of the same name that was created since is left alone.
-func TestApplyChangesTheVeryObject(t *testing.T) {
+// TestApplyChecksUID: a newer object with the same name is not changed.
+func TestApplyChecksUID(t *testing.T) {
 	w := newWorld(t)
 	w.deployment("web")
 	w.wants("protected", "create web-protected 0")
@@ -421,14 +424,15 @@ func TestApplyChangesTheVeryObject(t *testing.T) {
 	}
 	w.client.ClearActions()
 	change = Change{Kind: Delete, Budget: other}
-	_ = change.Apply(t.Context(), w.client) // the fake API server knows no preconditions
+	_ = change.Apply(t.Context(), w.client) // the fake API server ignores preconditions
 	deletion, ok := w.client.Actions()[0].(interface{ GetDeleteOptions() metav1.DeleteOptions })
 	if !ok || string(*deletion.GetDeleteOptions().Preconditions.UID) != "another" || kube.OwnBudget(other) == false {
 		t.Errorf("deleted without its UID: %v", w.client.Actions())
 	}
 }
 
-// TestBudgetOfSomePods: a budget of somebody else keeps ours away also while it selects only pods that are not live, or one pod of many.
+// TestBudgetOfSomePods: a budget of another owner prevents protection even if it selects only
+// completed pods, or one pod of many.
 func TestBudgetOfSomePods(t *testing.T) {
 	for name, edit := range map[string]func(w *world, pod *cluster.Pod){
 		"the pod is released": func(_ *world, pod *cluster.Pod) {
@@ -454,13 +458,14 @@ func TestBudgetOfSomePods(t *testing.T) {
 			pod.Labels["role"] = "leader"
 			w.budget("leaders", map[string]string{"role": "leader"})
 			edit(w, pod)
-			w.wants(name, "refused web: PodDisruptionBudget leaders selects its pods, and the API server evicts no pod that two select")
+			w.wants(name, "refused web: PodDisruptionBudget leaders selects its pods, and the API server evicts no pod with two PodDisruptionBudgets")
 		})
 	}
 }
 
-// TestRefusalIsToldOnce: which of several other workloads a refusal names does not change from round to round.
-func TestRefusalIsToldOnce(t *testing.T) {
+// TestRefusalIsReportedOnce: if several other workloads conflict, a refusal names the same one in
+// every round.
+func TestRefusalIsReportedOnce(t *testing.T) {
 	w := newWorld(t)
 	values := []string{"a", "b", "c", "d", "e", "web"}
 	w.deployment("web", func(d *appsv1.Deployment) {
@@ -469,14 +474,15 @@ func TestRefusalIsToldOnce(t *testing.T) {
 	for _, name := range append([]string{"another"}, values[:5]...) {
 		w.deployment(name).Workload.Settings.Protect = false
 	}
-	w.wants("at first", "refused web: its selector selects pods of Deployment a, too")
+	w.wants("at first", "refused web: its selector also selects pods of Deployment a")
 	for range 50 {
-		w.wants("told once")
+		w.wants("reported once")
 	}
 }
 
-// TestBudgetThatKubernetesCannotCount: such a budget allows no eviction, whatever it says, and is not made again at once.
-func TestBudgetThatKubernetesCannotCount(t *testing.T) {
+// TestUncountedBudget: a budget that Kubernetes cannot evaluate allows no eviction. It is deleted,
+// and not created again at once.
+func TestUncountedBudget(t *testing.T) {
 	const refused = "refused web: Kubernetes cannot count the pods that its selector selects: jobs.batch does not implement the scale subresource"
 	w := newWorld(t)
 	w.deployment("web")
@@ -501,7 +507,7 @@ func TestBudgetThatKubernetesCannotCount(t *testing.T) {
 	fail()
 	w.wants("failing for too long", "delete web-protected", refused)
 	at(countWithin + countAgain - 1)
-	w.wants("told once")
+	w.wants("reported once")
 	at(countWithin + countAgain)
 	w.wants("tried again", "create web-protected 0")
 }

@@ -1,9 +1,10 @@
-// Package responder has the controller answer the Evictions of Kubernetes 1.37 (KEP-4563): a pod that names this responder in
-// spec.evictionResponders, and whose eviction somebody asks for by an EvictionRequest, is replaced first and evicted then. If it cannot be
-// replaced, the responder says why, and Kubernetes asks the next one.
+// Package responder lets the controller respond to the Evictions of Kubernetes 1.37 (KEP-4563). A
+// pod names this responder in spec.evictionResponders, and an EvictionRequest asks for its
+// eviction. The controller then replaces the pod first and evicts it afterwards. If the pod cannot
+// be replaced, the responder reports why, and Kubernetes asks the next responder.
 //
-// The API is alpha. Nothing else in this project knows of it, and k8s.io/api has it from 0.37 on only, so the few fields that are read are
-// declared here.
+// The API is alpha. No other package of this project uses it. k8s.io/api contains it only since
+// 0.37, so this package declares the few fields that it reads.
 package responder
 
 import (
@@ -24,16 +25,18 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
-// Name is what pods name in spec.evictionResponders.
+// Name is the name of this responder in spec.evictionResponders of pods.
 const Name = "spot-aware-scheduler.io/surge"
 
-// Resource is that of the Evictions that Kubernetes makes of EvictionRequests. It is not the subresource of pods.
+// Resource is the resource of the Evictions that Kubernetes creates for EvictionRequests. It is not
+// the subresource of pods.
 var Resource = schema.GroupVersionResource{Group: "lifecycle.k8s.io", Version: "v1alpha1", Resource: "evictions"}
 
-// beatEvery is how often Kubernetes is told that a replacement is still awaited. It asks the next responder after 20 min without.
+// beatEvery is the interval of heartbeats while the responder waits for a replacement. Kubernetes
+// asks the next responder after 20 min without a heartbeat.
 const beatEvery = 5 * time.Minute
 
-// eviction is what is read of an Eviction.
+// eviction contains the fields that are read from an Eviction.
 type eviction struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
@@ -61,33 +64,35 @@ type responderStatus struct {
 	CompletionTime *metav1.Time `json:"completionTime"`
 }
 
-// Settings are what answers depend on besides the cluster.
+// Settings are the inputs of a plan besides the cluster.
 type Settings struct {
-	// Patience is for how long a replacement may find no room before the next responder is asked.
+	// Patience is how long a replacement may lack room before the next responder is asked.
 	Patience time.Duration
-	// Selects reports whether the pods of a namespace are moved; nil: those of all are.
+	// Selects reports whether pods of a namespace are moved; nil selects all namespaces.
 	Selects func(namespace string) bool
 }
 
-// Plan is what the Evictions of a moment come to.
+// Plan is the reaction to the current Evictions.
 type Plan struct {
-	// Moves are of the pods that this responder is asked to move.
+	// Moves are the moves that this responder is asked for.
 	Moves []migration.Move
-	// Requested are the pods whose eviction somebody waits for, whoever responds. A budget that holds them must not do so for ever.
+	// Requested are the pods whose eviction is requested, from any responder. A PodDisruptionBudget
+	// must not block these evictions for ever.
 	Requested map[types.UID]bool
-	// Responses are what to write.
+	// Responses are the responses to write.
 	Responses []Response
 }
 
-// Response is what this responder says of one Eviction.
+// Response is the response of this responder to one Eviction.
 type Response struct {
 	Eviction *unstructured.Unstructured
-	// Message is for a person. Done: the responder does no more, and Kubernetes asks the next one.
+	// Message is for users. Done: the responder has finished, and Kubernetes asks the next one.
 	Message string
 	Done    bool
 }
 
-// New returns the plan for Evictions. Those that cannot be read, and those of pods that the snapshot does not know, are left out.
+// New returns the plan for Evictions. It ignores Evictions that cannot be decoded, and Evictions of
+// pods that are not in the snapshot.
 func New(s *cluster.Snapshot, evictions []*unstructured.Unstructured, settings Settings) Plan {
 	plan := Plan{Requested: map[types.UID]bool{}}
 	if len(evictions) == 0 {
@@ -113,16 +118,16 @@ func New(s *cluster.Snapshot, evictions []*unstructured.Unstructured, settings S
 			continue
 		}
 		done := ""
-		switch begun := own.HeartbeatTime != nil; {
+		switch started := own.HeartbeatTime != nil; {
 		case pod.Release != nil:
-			if !begun || s.Now.Sub(own.HeartbeatTime.Time) >= beatEvery {
-				plan.Responses = append(plan.Responses, Response{object, "its replacement starts; it is evicted when that is ready", false})
+			if !started || s.Now.Sub(own.HeartbeatTime.Time) >= beatEvery {
+				plan.Responses = append(plan.Responses, Response{object, "its replacement starts; the pod is evicted when the replacement is ready", false})
 			}
 		case !kube.HasOpinion(pod.Pod), settings.Selects != nil && !settings.Selects(pod.Namespace):
 			done = "the controller is configured not to move it"
 		case neverSurges(pod) != "":
 			done = "it cannot be replaced before it is evicted: " + neverSurges(pod)
-		case begun:
+		case started:
 			done = "its replacement was not ready in time"
 		case own.StartTime != nil && s.Now.Sub(own.StartTime.Time) >= settings.Patience:
 			done = fmt.Sprintf("no replacement could start within %s", settings.Patience)
@@ -136,7 +141,8 @@ func New(s *cluster.Snapshot, evictions []*unstructured.Unstructured, settings S
 	return plan
 }
 
-// Released returns moves of the pods that were released for this, for as long as the Evictions are not known: they stay released.
+// Released returns moves of the pods that were released for an Eviction. The controller uses it
+// until the Evictions are in the cache, so that these pods stay released.
 func Released(s *cluster.Snapshot) (moves []migration.Move) {
 	for _, pod := range s.Pods {
 		if pod.Release != nil && pod.Release.Reason == string(migration.Requested) {
@@ -146,13 +152,13 @@ func Released(s *cluster.Snapshot) (moves []migration.Move) {
 	return moves
 }
 
-// over reports whether nobody waits for the eviction any more.
+// over reports whether the eviction is no longer requested.
 func (e *eviction) over() bool {
 	return e.DeletionTimestamp != nil ||
 		meta.IsStatusConditionTrue(e.Status.Conditions, "Failed") || meta.IsStatusConditionTrue(e.Status.Conditions, "TargetEvicted")
 }
 
-// own returns the status of this responder while it is its turn; nil otherwise.
+// own returns the status of this responder if it is active; nil otherwise.
 func (e *eviction) own() *responderStatus {
 	for _, target := range e.Status.TargetResponders {
 		if target.Name != Name || target.State != "Active" {
@@ -167,7 +173,7 @@ func (e *eviction) own() *responderStatus {
 	return nil
 }
 
-// Apply writes the response. It is a conflict if the Eviction has changed since the plan.
+// Apply writes the response. It returns a conflict if the Eviction has changed since the plan.
 func (r *Response) Apply(ctx context.Context, client dynamic.Interface, now time.Time) error {
 	written := r.Eviction.DeepCopy()
 	responders, _, err := unstructured.NestedSlice(written.Object, "status", "responders")
@@ -195,8 +201,8 @@ func (r *Response) Apply(ctx context.Context, client dynamic.Interface, now time
 	return nil
 }
 
-// notBefore returns now, or the latest of times if that is later. The API server rejects a time that
-// is before them, and the clock of their writer may be ahead.
+// notBefore returns the latest of now and times. The API server rejects a time before them, and the
+// clock of their writer may be ahead.
 func notBefore(now time.Time, times ...any) time.Time {
 	for _, text := range times {
 		if text, ok := text.(string); ok {

@@ -44,8 +44,8 @@ func newPod() *cluster.Pod {
 	return pod
 }
 
-// newEviction returns an Eviction of the pod in which it is this responder's turn since a while ago. beat, if not negative, is how long ago it
-// last said something.
+// newEviction returns an Eviction of the pod in which this responder has been active for some time.
+// beat, if not negative, is the age of its last heartbeat.
 func newEviction(since, beat time.Duration) map[string]any {
 	at := func(ago time.Duration) string { return now.Add(-ago).Format(time.RFC3339) }
 	own := map[string]any{"name": Name, "startTime": at(since)}
@@ -67,7 +67,7 @@ func newEviction(since, beat time.Duration) map[string]any {
 }
 
 func TestNew(t *testing.T) {
-	const starts = "its replacement starts; it is evicted when that is ready"
+	const starts = "its replacement starts; the pod is evicted when the replacement is ready"
 	type answer struct {
 		Moved, Requested, Done bool
 		Message                string
@@ -93,24 +93,24 @@ func TestNew(t *testing.T) {
 		eviction    func(map[string]any)
 		want        answer
 	}{
-		"asked just now":              {beat: -1, want: moved},
-		"nothing has room":            {since: patience, beat: -1, want: answer{Requested: true, Done: true, Message: "no replacement could start within 2m0s"}},
-		"released, and not yet told":  {beat: -1, pod: released, want: answer{Moved: true, Requested: true, Message: starts}},
-		"released, and told":          {beat: time.Minute, pod: released, want: moved},
-		"released, and told long ago": {beat: beatEvery, pod: released, want: answer{Moved: true, Requested: true, Message: starts}},
-		"given back":                  {beat: time.Minute, want: answer{Requested: true, Done: true, Message: "its replacement was not ready in time"}},
-		"not yet this one's turn":     {beat: -1, eviction: state("Inactive"), want: answer{Requested: true}},
-		"passed on":                   {beat: -1, eviction: state("Completed"), want: answer{Requested: true}},
-		"cancelled":                   {beat: -1, eviction: condition("Failed"), want: nothing},
-		"evicted":                     {beat: -1, eviction: condition("TargetEvicted"), want: nothing},
-		"said to be done":             {beat: 0, eviction: func(e map[string]any) { ownOf(e)["completionTime"] = now.Format(time.RFC3339) }, want: answer{Requested: true}},
-		"another responder's":         {beat: -1, eviction: func(e map[string]any) { ownOf(e)["name"] = "example.com/other" }, want: answer{Requested: true}},
-		"a target of another kind":    {beat: -1, eviction: func(e map[string]any) { e["spec"] = map[string]any{"target": map[string]any{}} }, want: nothing},
-		"not as the API has it":       {beat: -1, eviction: func(e map[string]any) { e["status"] = "gone" }, want: nothing},
-		"a pod of another namespace":  {beat: -1, pod: func(p *cluster.Pod) { p.Namespace = "other" }, want: nothing},
-		"another pod of that name":    {beat: -1, pod: func(p *cluster.Pod) { p.UID = "q" }, want: nothing},
-		"a pod that terminates":       {beat: -1, pod: func(p *cluster.Pod) { p.DeletionTimestamp = &metav1.Time{Time: now} }, want: nothing},
-		"a namespace that is left out": {beat: -1, pod: func(p *cluster.Pod) { p.Namespace = "left-out" }, eviction: func(e map[string]any) { e["metadata"].(map[string]any)["namespace"] = "left-out" },
+		"requested just now":         {beat: -1, want: moved},
+		"no room in time":            {since: patience, beat: -1, want: answer{Requested: true, Done: true, Message: "no replacement could start within 2m0s"}},
+		"released, no heartbeat yet": {beat: -1, pod: released, want: answer{Moved: true, Requested: true, Message: starts}},
+		"released, recent heartbeat": {beat: time.Minute, pod: released, want: moved},
+		"released, old heartbeat":    {beat: beatEvery, pod: released, want: answer{Moved: true, Requested: true, Message: starts}},
+		"restored":                   {beat: time.Minute, want: answer{Requested: true, Done: true, Message: "its replacement was not ready in time"}},
+		"responder inactive":         {beat: -1, eviction: state("Inactive"), want: answer{Requested: true}},
+		"responder completed":        {beat: -1, eviction: state("Completed"), want: answer{Requested: true}},
+		"cancelled":                  {beat: -1, eviction: condition("Failed"), want: nothing},
+		"evicted":                    {beat: -1, eviction: condition("TargetEvicted"), want: nothing},
+		"completion time set":        {beat: 0, eviction: func(e map[string]any) { ownOf(e)["completionTime"] = now.Format(time.RFC3339) }, want: answer{Requested: true}},
+		"another responder's":        {beat: -1, eviction: func(e map[string]any) { ownOf(e)["name"] = "example.com/other" }, want: answer{Requested: true}},
+		"a target of another kind":   {beat: -1, eviction: func(e map[string]any) { e["spec"] = map[string]any{"target": map[string]any{}} }, want: nothing},
+		"invalid status":             {beat: -1, eviction: func(e map[string]any) { e["status"] = "gone" }, want: nothing},
+		"a pod of another namespace": {beat: -1, pod: func(p *cluster.Pod) { p.Namespace = "other" }, want: nothing},
+		"another pod of that name":   {beat: -1, pod: func(p *cluster.Pod) { p.UID = "q" }, want: nothing},
+		"a pod that terminates":      {beat: -1, pod: func(p *cluster.Pod) { p.DeletionTimestamp = &metav1.Time{Time: now} }, want: nothing},
+		"a namespace that is not selected": {beat: -1, pod: func(p *cluster.Pod) { p.Namespace = "left-out" }, eviction: func(e map[string]any) { e["metadata"].(map[string]any)["namespace"] = "left-out" },
 			want: answer{Requested: true, Done: true, Message: "the controller is configured not to move it"}},
 		"a strategy without surge": {beat: -1, pod: func(p *cluster.Pod) { p.Workload.Deployment.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType },
 			want: answer{Requested: true, Done: true, Message: "it cannot be replaced before it is evicted: its Deployment's strategy allows no surge"}},
@@ -140,7 +140,7 @@ func ownOf(e map[string]any) map[string]any {
 	return e["status"].(map[string]any)["responders"].([]any)[0].(map[string]any)
 }
 
-// TestApply: only this responder's entry is written, and only its fields.
+// TestApply: Apply writes only this responder's entry, and only its fields.
 func TestApply(t *testing.T) {
 	object := &unstructured.Unstructured{Object: newEviction(time.Minute, -1)}
 	client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), object)
@@ -165,18 +165,19 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestApplyWithClockBehind: the API server refuses times before the responder's turn and before its last heartbeat.
+// TestApplyWithClockBehind: the API server refuses times before the responder's start and before
+// its last heartbeat.
 func TestApplyWithClockBehind(t *testing.T) {
 	at := func(after time.Duration) string { return now.Add(after).Format(time.RFC3339) }
 	for name, test := range map[string]struct {
 		own  map[string]any
 		want string
 	}{
-		"its turn began in this second": {map[string]any{"startTime": at(0)}, at(0)},
-		"its turn is to come":           {map[string]any{"startTime": at(3 * time.Second)}, at(3 * time.Second)},
-		"its heartbeat is past":         {map[string]any{"startTime": at(-time.Minute), "heartbeatTime": at(-time.Second)}, at(0)},
-		"its heartbeat is to come":      {map[string]any{"startTime": at(-time.Minute), "heartbeatTime": at(2 * time.Second)}, at(2 * time.Second)},
-		"no turn yet":                   {map[string]any{"startTime": nil}, at(0)},
+		"started in this second":  {map[string]any{"startTime": at(0)}, at(0)},
+		"start in the future":     {map[string]any{"startTime": at(3 * time.Second)}, at(3 * time.Second)},
+		"heartbeat in the past":   {map[string]any{"startTime": at(-time.Minute), "heartbeatTime": at(-time.Second)}, at(0)},
+		"heartbeat in the future": {map[string]any{"startTime": at(-time.Minute), "heartbeatTime": at(2 * time.Second)}, at(2 * time.Second)},
+		"no start yet":            {map[string]any{"startTime": nil}, at(0)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			object := &unstructured.Unstructured{Object: newEviction(0, -1)}
@@ -199,7 +200,7 @@ func TestApplyWithClockBehind(t *testing.T) {
 	}
 }
 
-// TestReleased: what was released stays so while the Evictions are not known.
+// TestReleased: released pods stay released while the Evictions are not in the cache.
 func TestReleased(t *testing.T) {
 	pod, healed := newPod(), newPod()
 	pod.Release = &cluster.Release{At: now, Reason: string(migration.Requested)}

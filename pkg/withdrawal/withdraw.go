@@ -1,4 +1,5 @@
-// Package withdrawal deletes the PodDisruptionBudgets that a controller which does not run any more keeps for workloads (package protection).
+// Package withdrawal deletes the PodDisruptionBudgets that a controller maintained for workloads
+// (package protection) if the controller no longer runs.
 package withdrawal
 
 import (
@@ -26,28 +27,29 @@ import (
 	leases "github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lease"
 )
 
-// staleAfter is how long after the last renewal of its Lease the controller is taken not to run. checkEvery is how often that is looked at.
+// staleAfter is the time after the last renewal of its Lease after which the controller counts as
+// not running. checkEvery is the interval of the checks.
 const staleAfter, checkEvery = 5 * time.Minute, 5 * time.Second
 
 // atOnce is how many budgets the Withdrawer deletes before it reads the Lease again. Its client is
 // slow, and the controller may run again meanwhile.
 const atOnce = 50
 
-// Withdrawer deletes the budgets that a controller left behind, so that no drain waits for a program that does not run. It is part of the
-// scheduler. A controller that runs again makes them again.
+// Withdrawer deletes the budgets of a controller that no longer runs, so that no drain waits for
+// it. It is part of the scheduler. A controller that starts again recreates the budgets.
 type Withdrawer struct {
 	client   kubernetes.Interface
 	recorder events.EventRecorder
 	clock    clock.WithTicker
 	budgets  policylisters.PodDisruptionBudgetLister
 	may      func() bool
-	// renewed is the renewTime of the Lease, by the clock of the controller. seen is when this process
-	// first read that value, by its own clock.
+	// renewed is the renewTime of the Lease, by the clock of the controller. seen is when this
+	// process first read that value, by its own clock.
 	renewed, seen time.Time
 }
 
-// NewWithdrawer returns a Withdrawer. It reads from factory, which must not have been started. While may returns false nothing is deleted,
-// because another replica leads.
+// NewWithdrawer returns a Withdrawer that reads from factory. Call it before the factory is
+// started. While may returns false, another replica leads and nothing is deleted.
 func NewWithdrawer(
 	factory informers.SharedInformerFactory, client kubernetes.Interface, recorder events.EventRecorder, clock clock.WithTicker, may func() bool,
 ) *Withdrawer {
@@ -56,7 +58,7 @@ func NewWithdrawer(
 	return &Withdrawer{client: client, recorder: recorder, clock: clock, budgets: budgets.Lister(), may: may}
 }
 
-// Run works until ctx is done.
+// Run checks at intervals until ctx is done.
 func (w *Withdrawer) Run(ctx context.Context) {
 	ticker := w.clock.NewTicker(checkEvery)
 	defer ticker.Stop()
@@ -67,7 +69,7 @@ func (w *Withdrawer) Run(ctx context.Context) {
 		case <-ticker.C():
 		}
 		if err := w.check(ctx); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "PodDisruptionBudgets of a controller that may not run stay for now")
+			klog.FromContext(ctx).Error(err, "Check for PodDisruptionBudgets without a controller failed, will retry")
 		}
 	}
 }
@@ -83,7 +85,7 @@ func (w *Withdrawer) check(ctx context.Context) error {
 	}
 	lease, err := w.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, leases.Controller, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("looking for a controller: %w", err)
+		return fmt.Errorf("reading the controller's Lease: %w", err)
 	}
 	leased := err == nil && lease.Spec.RenewTime != nil
 	stale := leased && w.stale(lease)
@@ -115,10 +117,10 @@ func (w *Withdrawer) withdraw(ctx context.Context, budget *policyv1.PodDisruptio
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 	case err != nil:
-		logger.Error(err, "PodDisruptionBudget stays for now, although no controller runs")
+		logger.Error(err, "Deletion of PodDisruptionBudget without a controller failed, will retry")
 	default:
 		logger.Info("Deleted PodDisruptionBudget, because no controller runs", "after", staleAfter)
 		w.recorder.Eventf(budget, nil, v1.EventTypeWarning, kube.ReasonProtectionWithdrawn, "Withdraw",
-			"spot-controller has not renewed its Lease for %s: no eviction is to wait for it", staleAfter)
+			"spot-controller has not renewed its Lease for %s: evictions no longer wait for it", staleAfter)
 	}
 }

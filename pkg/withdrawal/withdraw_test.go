@@ -18,23 +18,23 @@ import (
 
 var now = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
-// TestWithdraw: without a controller its budgets are deleted, and no others.
+// TestWithdraw: the budgets of a controller that no longer runs are deleted, and no others.
 func TestWithdraw(t *testing.T) {
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	for name, test := range map[string]struct {
-		renewed *time.Time // nil: there is no Lease
+		renewed *time.Time // nil: no Lease
 		made    time.Time
 		standby bool
 		want    bool
 	}{
-		"renewed in time":                {renewed: new(ago(staleAfter - 1)), made: ago(time.Hour)},
-		"not renewed in time":            {renewed: new(ago(staleAfter)), made: ago(time.Second), want: true},
-		"not renewed, on a standby":      {renewed: new(ago(time.Hour)), made: ago(time.Hour), standby: true},
-		"no Lease, and the budget new":   {made: ago(staleAfter - 1)},
-		"no Lease, and the budget old":   {made: ago(staleAfter), want: true},
-		"renewed, by a clock ahead":      {renewed: new(ago(-time.Minute)), made: ago(time.Hour)},
-		"given back by one that ended":   {renewed: new(ago(staleAfter)), made: ago(time.Hour), want: true},
-		"made again by a new controller": {renewed: new(ago(0)), made: ago(0)},
+		"renewed in time":                     {renewed: new(ago(staleAfter - 1)), made: ago(time.Hour)},
+		"not renewed in time":                 {renewed: new(ago(staleAfter)), made: ago(time.Second), want: true},
+		"not renewed, on a standby":           {renewed: new(ago(time.Hour)), made: ago(time.Hour), standby: true},
+		"no Lease, and the budget new":        {made: ago(staleAfter - 1)},
+		"no Lease, and the budget old":        {made: ago(staleAfter), want: true},
+		"renewed, by a clock ahead":           {renewed: new(ago(-time.Minute)), made: ago(time.Hour)},
+		"released by a controller that ended": {renewed: new(ago(staleAfter)), made: ago(time.Hour), want: true},
+		"renewed by a new controller":         {renewed: new(ago(0)), made: ago(0)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			meta := metav1.ObjectMeta{Namespace: "shop", Name: "web-protected", UID: "b", CreationTimestamp: metav1.NewTime(test.made)}
@@ -56,7 +56,7 @@ func TestWithdraw(t *testing.T) {
 			w := NewWithdrawer(factory, client, recorder, clock, func() bool { return !test.standby })
 			factory.Start(t.Context().Done())
 			factory.WaitForCacheSync(t.Context().Done())
-			for range 2 { // the Lease has to stay as it is for as long as it lasts
+			for range 2 { // the Lease must stay unchanged for its duration
 				if err := w.check(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -67,25 +67,25 @@ func TestWithdraw(t *testing.T) {
 				t.Fatal(err)
 			}
 			if gone := len(left.Items) == 1; gone != test.want || left.Items[0].Name != "theirs" || len(recorder.Events) != 2-len(left.Items) {
-				t.Errorf("%d of 2 budgets are left, and %d events; deleted is %v, want %v", len(left.Items), len(recorder.Events), gone, test.want)
+				t.Errorf("%d of 2 budgets remain, and %d events; deleted is %v, want %v", len(left.Items), len(recorder.Events), gone, test.want)
 			}
 		})
 	}
 }
 
-// TestWithdrawWithAnotherClock: the budgets of a controller that runs stay, however far behind its clock is, and those of one that does not are
-// deleted, however far ahead its clock was.
+// TestWithdrawWithAnotherClock: the budgets of a running controller stay, even if its clock is far
+// behind. The budgets of a stopped controller are deleted, even if its clock was far ahead.
 func TestWithdrawWithAnotherClock(t *testing.T) {
 	const every = 2 * time.Second
 	for name, test := range map[string]struct {
-		clock time.Duration // the controller's, compared with the scheduler's
+		clock time.Duration // the controller's, relative to the scheduler's
 		ends  bool
-		want  time.Duration // after which the budget is deleted; 0: never
+		want  time.Duration // after this time the budget is deleted; 0: never
 	}{
-		"behind":              {clock: -time.Hour},
-		"behind, and it ends": {clock: -time.Hour, ends: true, want: 15 * time.Second},
-		"ahead":               {clock: time.Hour},
-		"ahead, and it ends":  {clock: time.Hour, ends: true, want: staleAfter},
+		"behind":                          {clock: -time.Hour},
+		"behind, and the controller ends": {clock: -time.Hour, ends: true, want: 15 * time.Second},
+		"ahead":                           {clock: time.Hour},
+		"ahead, and the controller ends":  {clock: time.Hour, ends: true, want: staleAfter},
 	} {
 		t.Run(name, func(t *testing.T) {
 			budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{
@@ -148,6 +148,6 @@ func TestWithdrawMany(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(left.Items) != atOnce {
-		t.Errorf("%d budgets are left, want %d", len(left.Items), atOnce)
+		t.Errorf("%d budgets remain, want %d", len(left.Items), atOnce)
 	}
 }

@@ -126,7 +126,7 @@ func TestProtectOfWhatIsNotReplaced(t *testing.T) {
 	if took < 10*time.Second || took > 25*time.Second {
 		t.Errorf("the drain took %s, want 10 s and little more", took)
 	}
-	s.eventually(soon, s.told("stuck", "ProtectionRelaxed", "is to leave node od-1, and was not replaced within 10s"))
+	s.eventually(soon, s.told("stuck", "ProtectionRelaxed", "must leave node od-1, but was not replaced within 10s"))
 	s.uncordon("od-1")
 	s.eventually(soon, s.guards("stuck", "0"))
 

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/gating"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/interruption"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/protection"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/responder"
+)
+
+// planner makes the plans of the loop.
+type planner struct {
+	setup         *setup
+	interruptions interruption.Settings
+	reader        *cluster.Reader
+	executor      *migration.Executor
+	installed     *gating.Installed
+	rebalancer    *rebalance.Planner
+	protector     *protection.Planner
+	evictions     *evictions
+	newRoom       func(*cluster.Snapshot, func() bool) rebalance.Room
+	writer        kubernetes.Interface
+	recorder      events.EventRecorder
+
+	defects defects
+	// due is the next last moment, as the previous round knew it.
+	due time.Time
+}
+
+// plan reads the cluster once and plans a round.
+func (p *planner) plan(now time.Time) (plan, error) {
+	snapshot, err := p.reader.Snapshot(now)
+	if err != nil {
+		return plan{}, err
+	}
+	p.defects.observe(snapshot)
+	progress := p.executor.Observe(snapshot)
+	marks, moves := interruption.Plan(snapshot, p.interruptions)
+	migrating := migrationSettings(p.setup, p.installed.Effective())
+	next := migration.NextLastMoment(snapshot, moves, migrating)
+	began := time.Now()
+	until := searchUntil(began, p.due, next)
+	p.due = next
+	// The rebalancer has a Room of its own. migration.Plan decides which moves get the room, the
+	// urgent ones first.
+	requests, requested, responses := p.evictions.plan(snapshot, responder.Settings{Patience: patience(p.setup), Selects: p.interruptions.Selects})
+	moves = slices.Concat(moves, requests, p.rebalancer.Plan(snapshot, p.newRoom(snapshot, after(halfWay(began, until)))))
+	actions := migration.Plan(snapshot, p.newRoom(snapshot, after(until)), moves, migrating, progress)
+	return plan{
+		marks:     p.markWrites(marks),
+		responses: responses,
+		budgets:   protect(p.protector, snapshot, requested, p.writer, p.recorder),
+		costs:     p.costWrites(snapshot),
+		move:      func(ctx context.Context) { p.executor.Do(ctx, actions) },
+		moving:    len(moves)+len(actions)+len(progress) > 0,
+		next:      kube.Earlier(next, snapshot.Until),
+	}, nil
+}
+
+// markWrites returns the writes of marks on nodes. Each emits its events after the write.
+func (p *planner) markWrites(marks []interruption.Mark) (writes []write) {
+	for _, m := range marks {
+		var notes []string
+		for _, e := range m.Events {
+			notes = append(notes, e.Reason+": "+e.Note)
+		}
+		writes = append(writes, write{
+			kind: mark, uid: m.Node.UID, version: m.Node.ResourceVersion, name: klog.KObj(m.Node), why: strings.Join(notes, "; "),
+			apply: func(ctx context.Context) error {
+				if err := interruption.Apply(ctx, p.writer, m); err != nil {
+					return err
+				}
+				for _, e := range m.Events {
+					p.recorder.Eventf(m.Node.Node, nil, e.Type, e.Reason, "Mark", "%s", e.Note)
+				}
+				return nil
+			},
+		})
+	}
+	return writes
+}
+
+// costWrites returns the writes of deletion costs.
+func (p *planner) costWrites(s *cluster.Snapshot) (writes []write) {
+	for _, c := range costs(s, p.setup.DeletionCosts) {
+		writes = append(writes, write{
+			kind: deletionCost, uid: c.Pod.UID, version: c.Pod.ResourceVersion, name: klog.KObj(c.Pod),
+			apply: func(ctx context.Context) error { return c.Apply(ctx, p.writer) },
+		})
+	}
+	return writes
+}
