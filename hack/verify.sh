@@ -35,6 +35,8 @@ check "fix the reported problems" .local/bin/staticcheck -tags long ./test/autos
 check "fix the reported problems" go vet -tags skew ./test/controller
 check "fix the reported problems" .local/bin/staticcheck -tags skew ./test/controller
 
+check "write the English of the Kubernetes documentation (CONTRIBUTING.md)" go run ./hack/language
+
 generated() { # prints the differences from the result of hack/generate.sh
   local made status
   made=$(mktemp -d)

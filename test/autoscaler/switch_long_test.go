@@ -219,7 +219,7 @@ func TestLongNothingIsMovedWithoutPolicy(t *testing.T) {
 	s.must(controlPlane.ApplyNodePool(s.ctx, s.pools[0]))
 	s.deploy("below-floor", 1, "3500m", "64Mi", floor("0"))
 	s.eventually(soon, s.is("below-floor", split{Spot: 1}))
-	s.deploy("waits", 1, "350m", "64Mi") // only spot has room for it, which Karpenter takes for good enough
+	s.deploy("waits", 1, "350m", "64Mi") // only spot has room for it, which Karpenter considers sufficient
 	s.eventually(soon, s.claimed(map[string]int{lab.OnDemand: 1, lab.Spot: 1}))
 	s.eventually(soon, s.splitIs("waits", split{Waiting: 1}))
 

@@ -38,8 +38,9 @@ func TestLongProtectWithoutController(t *testing.T) {
 	s.eventually(time.Minute, s.guards("one", "0")) // the lease of the killed controller must expire first
 }
 
-// TestLongProtectBesideJob: Kubernetes cannot count the pods of a Deployment together with that of a Job, although it has ended, and allows no
-// eviction. The controller deletes its budget, and the drain ends.
+// TestLongProtectBesideJob: if the pod of a Job has the labels of a Deployment, Kubernetes cannot
+// count the pods of the Deployment's budget, and allows no eviction, even after the Job has ended.
+// The controller deletes its budget, and the drain ends.
 func TestLongProtectBesideJob(t *testing.T) {
 	s := start(t, live.OnDemand(2, 5)...)
 	template := live.PodTemplate("one")
