@@ -151,7 +151,10 @@ func TestAnyInterruption(t *testing.T) {
 			for name, sibling := range w.seen.pods {
 				of, _, released := releasedFrom(sibling)
 				counts := released && of == from || !released && selects(rs, sibling)
-				if counts && isReady(sibling) && sibling.DeletionTimestamp == nil && !w.removed[name] {
+				// The eviction of a pod that is not ready needs a replacement that serves, but no other
+				// released pod that does.
+				serves := isReady(sibling) || released && !isReady(seen)
+				if counts && serves && sibling.DeletionTimestamp == nil && !w.removed[name] {
 					serving++
 				}
 				if !released && selects(rs, sibling) && !isReady(sibling) && !sibling.CreationTimestamp.Add(settings.SurgeTimeout).After(at) {
