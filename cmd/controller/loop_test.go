@@ -468,11 +468,11 @@ func TestSignalsDiffer(t *testing.T) {
 			n.ResourceVersion, n.Status.Conditions[0].LastHeartbeatTime = "2", metav1.NewTime(time.Unix(60, 0))
 			n.Status.Images = []v1.ContainerImage{{SizeBytes: 1}}
 		}, false},
-		"a taint":      {func(n *v1.Node) { n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: "going"}) }, true},
+		"a taint":      {func(n *v1.Node) { n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: "reclaimed"}) }, true},
 		"a condition":  {func(n *v1.Node) { n.Status.Conditions[0].Status = v1.ConditionUnknown }, true},
 		"a reason":     {func(n *v1.Node) { n.Status.Conditions[0].Reason = "Preempt" }, true},
 		"a message":    {func(n *v1.Node) { n.Status.Conditions[0].Message = "Preempt Scheduled" }, true},
-		"a label":      {func(n *v1.Node) { n.Labels["going"] = "yes" }, true},
+		"a label":      {func(n *v1.Node) { n.Labels["reclaimed"] = "yes" }, true},
 		"a deadline":   {func(n *v1.Node) { n.Annotations[kube.DeadlineAnnotation] = "now" }, true},
 		"a cordon":     {func(n *v1.Node) { n.Spec.Unschedulable = true }, true},
 		"a new status": {func(n *v1.Node) { n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: "Going"}) }, true},

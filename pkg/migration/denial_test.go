@@ -17,7 +17,7 @@ import (
 func newInterrupted() (*world, *bench) {
 	w := newWorld()
 	w.deployment("web", 1)
-	w.pod("web", w.replicaSets["web-1"], "going")
+	w.pod("web", w.replicaSets["web-1"], "reclaimed")
 	w.sync()
 	return w, newBench(w, false)
 }
@@ -139,9 +139,9 @@ func TestForbiddenLongAgo(t *testing.T) {
 // since.
 func TestDeniedReleaseIsTriedAgain(t *testing.T) {
 	w, b := newInterrupted()
-	var asked []string
+	var requested []string
 	w.fail = func(verb, _, _ string) (error, bool) {
-		switch asked = append(asked, verb); verb {
+		switch requested = append(requested, verb); verb {
 		case "patch":
 			return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web", nil), true
 		case "evict":
@@ -154,7 +154,7 @@ func TestDeniedReleaseIsTriedAgain(t *testing.T) {
 		b.pass(5*time.Minute - 1)
 	}
 	want := []string{"patch", "get", "evict", "get", "evict", "patch"}
-	if diff := cmp.Diff(want, asked); diff != "" {
+	if diff := cmp.Diff(want, requested); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 }

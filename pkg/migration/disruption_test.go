@@ -37,7 +37,7 @@ func TestDisruptionTarget(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
-			w.pod("db-0", w.statefulSet("db", 1), "going")
+			w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
 			w.sync()
 			marked := -1
 			w.mayDelete = func(pod *v1.Pod) { marked = len(disrupted(pod)) }
@@ -68,10 +68,10 @@ func errOf(err error, applies bool) error {
 // marked.
 func TestDisruptionTargetOnce(t *testing.T) {
 	w := newWorld()
-	pod := w.pod("db-0", w.statefulSet("db", 1), "going")
+	pod := w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
 	pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue})
 	w.deployment("web", 1)
-	w.released(w.pod("left", w.replicaSets["web-1"], "staying"), time.Second)
+	w.released(w.pod("left", w.replicaSets["web-1"], "remaining"), time.Second)
 	delete(w.replicaSets, "web-1")
 	w.sync()
 	w.fail = func(verb, _, name string) (error, bool) {

@@ -24,20 +24,20 @@ func TestBeginDrain(t *testing.T) {
 		"a budget that allows its eviction": {func(w *world) {
 			w.deployment("web", 2)
 			w.budget("web", 1)
-			w.pod("web-1", w.replicaSets["web-1"], "staying")
+			w.pod("web-1", w.replicaSets["web-1"], "remaining")
 		}, false, nil, nil},
 		"a budget that does not": {func(w *world) {
 			w.deployment("web", 2)
 			w.budget("web", 2)
-			w.pod("web-1", w.replicaSets["web-1"], "staying")
+			w.pod("web-1", w.replicaSets["web-1"], "remaining")
 		}, false, nil, []string{"release web-0 by surge"}},
 		"no budget, and another replica": {func(w *world) {
 			w.deployment("web", 2)
-			w.pod("web-1", w.replicaSets["web-1"], "staying")
+			w.pod("web-1", w.replicaSets["web-1"], "remaining")
 		}, false, nil, nil},
 		"no budget, and another replica is not ready": {func(w *world) {
 			w.deployment("web", 2)
-			w.setReady(w.pod("web-1", w.replicaSets["web-1"], "staying"), v1.ConditionFalse)
+			w.setReady(w.pod("web-1", w.replicaSets["web-1"], "remaining"), v1.ConditionFalse)
 		}, false, nil, []string{"release web-0 by surge"}},
 		"two budgets": {func(w *world) { w.deployment("web", 1); w.budget("web", 1); w.budget("web", 1) }, false, nil, nil},
 		"no surge": {func(w *world) {
@@ -50,17 +50,17 @@ func TestBeginDrain(t *testing.T) {
 			w := newWorld()
 			w.calm = true
 			test.given(w)
-			w.pod("web-0", w.replicaSets["web-1"], "going")
+			w.pod("web-0", w.replicaSets["web-1"], "reclaimed")
 			w.sync()
 			s := w.snapshot()
-			asked := moves(s, migration.Drain, time.Time{}, "web-0")
-			asked[0].OnlySurge = true
+			requested := moves(s, migration.Drain, time.Time{}, "web-0")
+			requested[0].OnlySurge = true
 			settings, room := settings, &room{left: 10}
 			settings.Buying = test.buying
 			if test.full {
 				room.left = 0
 			}
-			if diff := cmp.Diff(test.want, describe(migration.Plan(s, room, asked, settings, nil))); diff != "" {
+			if diff := cmp.Diff(test.want, describe(migration.Plan(s, room, requested, settings, nil))); diff != "" {
 				t.Errorf("actions (-want +got):\n%s", diff)
 			}
 		})
@@ -72,14 +72,14 @@ func TestBeginDrain(t *testing.T) {
 // becomes ready.
 func TestRequested(t *testing.T) {
 	for name, test := range map[string]struct {
-		released, asked, replaced bool
-		ago                       time.Duration
-		want                      []string
+		released, requested, replaced bool
+		ago                           time.Duration
+		want                          []string
 	}{
-		"requested":                       {asked: true, want: []string{"release web-0 by surge"}},
-		"a replacement is not ready yet":  {released: true, asked: true, ago: time.Minute},
-		"a replacement is ready":          {released: true, asked: true, replaced: true, want: []string{"evict web-0 by surge"}},
-		"no replacement in time":          {released: true, asked: true, ago: 2 * time.Minute, want: []string{"restore web-0 by surge"}},
+		"requested":                       {requested: true, want: []string{"release web-0 by surge"}},
+		"a replacement is not ready yet":  {released: true, requested: true, ago: time.Minute},
+		"a replacement is ready":          {released: true, requested: true, replaced: true, want: []string{"evict web-0 by surge"}},
+		"no replacement in time":          {released: true, requested: true, ago: 2 * time.Minute, want: []string{"restore web-0 by surge"}},
 		"cancelled":                       {released: true, ago: time.Second, want: []string{"restore web-0 by surge"}},
 		"cancelled, with the replacement": {released: true, replaced: true, want: []string{"restore web-0 by surge"}},
 	} {
@@ -87,22 +87,22 @@ func TestRequested(t *testing.T) {
 			w := newWorld()
 			w.calm = true
 			w.deployment("web", 2)
-			pod := w.pod("web-0", w.replicaSets["web-1"], "going")
-			w.pod("web-1", w.replicaSets["web-1"], "staying")
+			pod := w.pod("web-0", w.replicaSets["web-1"], "reclaimed")
+			w.pod("web-1", w.replicaSets["web-1"], "remaining")
 			if test.released {
 				w.releasedFor(pod, migration.Requested, test.ago)
 			}
 			if test.replaced {
-				w.pod("web-2", w.replicaSets["web-1"], "staying")
+				w.pod("web-2", w.replicaSets["web-1"], "remaining")
 			}
 			w.sync()
 			s := w.snapshot()
-			var asked []migration.Move
-			if test.asked {
-				asked = moves(s, migration.Requested, time.Time{}, "web-0")
-				asked[0].OnlySurge = true
+			var requested []migration.Move
+			if test.requested {
+				requested = moves(s, migration.Requested, time.Time{}, "web-0")
+				requested[0].OnlySurge = true
 			}
-			if diff := cmp.Diff(test.want, describe(migration.Plan(s, &room{left: 10}, asked, settings, nil))); diff != "" {
+			if diff := cmp.Diff(test.want, describe(migration.Plan(s, &room{left: 10}, requested, settings, nil))); diff != "" {
 				t.Errorf("actions (-want +got):\n%s", diff)
 			}
 		})
@@ -129,24 +129,24 @@ func TestRequestedOnDrainedNode(t *testing.T) {
 			w := newWorld()
 			w.calm = true
 			w.deployment("web", 2)
-			pod := w.pod("web-0", w.replicaSets["web-1"], "going")
-			w.pod("web-1", w.replicaSets["web-1"], "staying")
+			pod := w.pod("web-0", w.replicaSets["web-1"], "reclaimed")
+			w.pod("web-1", w.replicaSets["web-1"], "remaining")
 			if test.releasedFor != "" {
 				w.releasedFor(pod, test.releasedFor, time.Second)
 			}
 			if test.replaced {
-				w.pod("web-2", w.replicaSets["web-1"], "staying")
+				w.pod("web-2", w.replicaSets["web-1"], "remaining")
 			}
 			w.sync()
 			s := w.snapshot()
-			asked := moves(s, migration.Drain, time.Time{}, "web-0")
+			requested := moves(s, migration.Drain, time.Time{}, "web-0")
 			if test.requested {
-				asked = append(asked, moves(s, migration.Requested, time.Time{}, "web-0")...)
+				requested = append(requested, moves(s, migration.Requested, time.Time{}, "web-0")...)
 			}
-			for i := range asked {
-				asked[i].OnlySurge = true
+			for i := range requested {
+				requested[i].OnlySurge = true
 			}
-			if diff := cmp.Diff(test.want, describe(migration.Plan(s, &room{left: 10}, asked, settings, nil))); diff != "" {
+			if diff := cmp.Diff(test.want, describe(migration.Plan(s, &room{left: 10}, requested, settings, nil))); diff != "" {
 				t.Errorf("actions (-want +got):\n%s", diff)
 			}
 		})
@@ -176,20 +176,20 @@ func TestFinishDrain(t *testing.T) {
 			w := newWorld()
 			w.calm = true
 			w.deployment("web", 1)
-			w.releasedFor(w.pod("web-0", w.replicaSets["web-1"], "going"), migration.Drain, test.ago)
+			w.releasedFor(w.pod("web-0", w.replicaSets["web-1"], "reclaimed"), migration.Drain, test.ago)
 			if test.replaced {
-				w.pod("web-1", w.replicaSets["web-1"], "staying")
+				w.pod("web-1", w.replicaSets["web-1"], "remaining")
 			}
 			w.sync()
 			s := w.snapshot()
-			var asked []migration.Move
+			var requested []migration.Move
 			switch test.node {
 			case drained:
-				asked = moves(s, migration.Drain, time.Time{}, "web-0")
+				requested = moves(s, migration.Drain, time.Time{}, "web-0")
 			case reclaimed:
-				asked = moves(s, migration.Interruption, w.now.Add(time.Minute), "web-0")
+				requested = moves(s, migration.Interruption, w.now.Add(time.Minute), "web-0")
 			}
-			if diff := cmp.Diff(test.want, describe(migration.Plan(s, &room{left: 10}, asked, settings, nil))); diff != "" {
+			if diff := cmp.Diff(test.want, describe(migration.Plan(s, &room{left: 10}, requested, settings, nil))); diff != "" {
 				t.Errorf("actions (-want +got):\n%s", diff)
 			}
 		})
@@ -213,9 +213,9 @@ func TestFinishDrainWithSlowReplacement(t *testing.T) {
 			w := newWorld()
 			w.calm = true
 			w.deployment("web", 1)
-			w.releasedFor(w.pod("web-0", w.replicaSets["web-1"], "going"), migration.Drain, test.ago)
+			w.releasedFor(w.pod("web-0", w.replicaSets["web-1"], "reclaimed"), migration.Drain, test.ago)
 			if test.replaced {
-				w.pod("web-1", w.replicaSets["web-1"], "staying")
+				w.pod("web-1", w.replicaSets["web-1"], "remaining")
 			}
 			w.sync()
 			s := w.snapshot()

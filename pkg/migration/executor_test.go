@@ -90,7 +90,7 @@ func (b *bench) want(t *testing.T, log, events []string) {
 func TestSurge(t *testing.T) {
 	w := newWorld()
 	w.deployment("web", 1)
-	w.pod("old", w.replicaSets["web-1"], "going")
+	w.pod("old", w.replicaSets["web-1"], "reclaimed")
 	w.budgets = append(w.budgets, &policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{
 		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, MinAvailable: new(one),
 	}})
@@ -163,7 +163,7 @@ func TestAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
-			w.pod("db-0", w.statefulSet("db", 1), "going")
+			w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
 			w.sync()
 			tries := 0
 			w.fail = func(verb, _, _ string) (error, bool) {
@@ -211,7 +211,7 @@ func TestWaitsForItsBudget(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
-			w.pod("db-0", w.statefulSet("db", 1), "going")
+			w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
 			w.budgets = append(w.budgets, &policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{
 				Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, MinAvailable: new(one),
 			}})
@@ -245,21 +245,21 @@ func TestWaitsForItsBudget(t *testing.T) {
 func TestNewPodWithSameName(t *testing.T) {
 	w := newWorld()
 	set := w.statefulSet("db", 1)
-	w.pod("db-0", set, "going")
+	w.pod("db-0", set, "reclaimed")
 	w.sync()
-	w.pod("db-0", set, "staying")
+	w.pod("db-0", set, "remaining")
 	// it is not deleted either
 	for _, deadline := range []time.Duration{10 * time.Minute, time.Second} {
-		asked := map[string]int{}
-		w.fail = func(verb, _, _ string) (error, bool) { asked[verb]++; return nil, false }
+		requested := map[string]int{}
+		w.fail = func(verb, _, _ string) (error, bool) { requested[verb]++; return nil, false }
 		b := newBench(w, false)
 		for range 3 {
 			b.round(deadline, "db-0")
 			b.pass(time.Second)
 		}
 		b.want(t, nil, nil)
-		if asked["get"] != 1 || asked["evict"] != 0 || asked["delete"] > 1 {
-			t.Errorf("requests %v, want one read only", asked)
+		if requested["get"] != 1 || requested["evict"] != 0 || requested["delete"] > 1 {
+			t.Errorf("requests %v, want one read only", requested)
 		}
 	}
 }
@@ -267,7 +267,7 @@ func TestNewPodWithSameName(t *testing.T) {
 // The last moment does not wait for the retry of a refused eviction.
 func TestDeadlineOvertakesPause(t *testing.T) {
 	w := newWorld()
-	w.pod("db-0", w.statefulSet("db", 1), "going").Spec.TerminationGracePeriodSeconds = new(int64(5))
+	w.pod("db-0", w.statefulSet("db", 1), "reclaimed").Spec.TerminationGracePeriodSeconds = new(int64(5))
 	w.budgets = append(w.budgets, &policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{
 		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, MinAvailable: new(one),
 	}})
@@ -289,15 +289,15 @@ func TestDeadlineOvertakesPause(t *testing.T) {
 // deletes.
 func TestOrphansAreVerified(t *testing.T) {
 	for name, goes := range map[string]func(*world){
-		"gone":    func(w *world) { delete(w.replicaSets, "web-1") },
-		"going":   func(w *world) { w.replicaSets["web-1"].DeletionTimestamp = new(metav1.NewTime(start)) },
-		"another": func(w *world) { w.replicaSets["web-1"].UID = "another" },
-		"idle":    func(w *world) { w.replicaSets["web-1"].Spec.Replicas = new(int32(0)) },
+		"gone":      func(w *world) { delete(w.replicaSets, "web-1") },
+		"reclaimed": func(w *world) { w.replicaSets["web-1"].DeletionTimestamp = new(metav1.NewTime(start)) },
+		"another":   func(w *world) { w.replicaSets["web-1"].UID = "another" },
+		"idle":      func(w *world) { w.replicaSets["web-1"].Spec.Replicas = new(int32(0)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
 			w.deployment("web", 1)
-			w.released(w.pod("old", w.replicaSets["web-1"], "going"), time.Second)
+			w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), time.Second)
 			rs := w.replicaSets["web-1"]
 			delete(w.replicaSets, "web-1")
 			w.sync()
@@ -318,7 +318,7 @@ func TestOrphansAreVerified(t *testing.T) {
 func TestReleaseOfAnOlderPod(t *testing.T) {
 	w := newWorld()
 	w.deployment("web", 1)
-	pod := w.pod("web", w.replicaSets["web-1"], "going")
+	pod := w.pod("web", w.replicaSets["web-1"], "reclaimed")
 	w.sync()
 	w.touch(pod)
 	b := newBench(w, false)
@@ -333,7 +333,7 @@ func TestReleaseOfAnOlderPod(t *testing.T) {
 func TestRestore(t *testing.T) {
 	w := newWorld()
 	w.deployment("web", 1)
-	w.released(w.pod("old", w.replicaSets["web-1"], "going"), 2*time.Minute)
+	w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), 2*time.Minute)
 	w.sync()
 	b := newBench(w, false)
 	b.round(0)
@@ -359,7 +359,7 @@ func TestRestore(t *testing.T) {
 func TestHandOver(t *testing.T) {
 	w := newWorld()
 	d := w.deployment("web", 1)
-	pod := w.pod("old", w.replicaSets["web-1"], "going")
+	pod := w.pod("old", w.replicaSets["web-1"], "reclaimed")
 	other := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "other", UID: "other", Controller: ptr.To(false)}
 	pod.OwnerReferences = append(pod.OwnerReferences, other)
 	before := pod.DeepCopy()
@@ -394,7 +394,7 @@ func TestHandOver(t *testing.T) {
 func TestForgetsSnapshots(t *testing.T) {
 	w := newWorld()
 	w.deployment("web", 1)
-	w.released(w.pod("old", w.replicaSets["web-1"], "going"), 2*time.Minute)
+	w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), 2*time.Minute)
 	w.sync()
 	b := newBench(w, false)
 	plan := func(ctx context.Context) weak.Pointer[cluster.Pod] {
@@ -446,7 +446,7 @@ func TestRestoreToDeletedReplicaSet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
 			w.deployment("web", 1)
-			w.released(w.pod("old", w.replicaSets["web-1"], "going"), 2*time.Minute)
+			w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), 2*time.Minute)
 			w.sync()
 			b := newBench(w, false)
 			for _, goes := range []func(*world){test.before, test.after} {
@@ -468,12 +468,12 @@ func TestRestoreToDeletedReplicaSet(t *testing.T) {
 func TestDryRun(t *testing.T) {
 	w := newWorld()
 	w.deployment("web", 1)
-	w.pod("web", w.replicaSets["web-1"], "going")
-	w.pod("db-0", w.statefulSet("db", 1), "going")
-	w.released(w.pod("old", w.replicaSets["web-1"], "going"), 0)
+	w.pod("web", w.replicaSets["web-1"], "reclaimed")
+	w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
+	w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), 0)
 	w.sync()
-	asked := 0
-	w.fail = func(string, string, string) (error, bool) { asked++; return nil, false }
+	requested := 0
+	w.fail = func(string, string, string) (error, bool) { requested++; return nil, false }
 	b := newBench(w, true)
 	before := counted(t)
 	for range 3 {
@@ -481,8 +481,8 @@ func TestDryRun(t *testing.T) {
 		b.pass(time.Minute)
 	}
 	b.want(t, nil, nil)
-	if asked != 0 {
-		t.Errorf("%d requests, want none", asked)
+	if requested != 0 {
+		t.Errorf("%d requests, want none", requested)
 	}
 	want := map[string]float64{
 		"surge interruption dry-run": 1, "evict interruption dry-run": 1, "surge heal dry-run": 1, "delete interruption dry-run": 2,

@@ -41,7 +41,7 @@ func draining(w *world, owner func(n int32) func() *v1.Pod, n int, grace time.Du
 func TestEndlessGracePeriod(t *testing.T) {
 	for _, seconds := range []int64{math.MaxInt64, math.MaxInt64/int64(time.Second) + 1} {
 		w := newWorld()
-		w.pod("bare", nil, "going").Spec.TerminationGracePeriodSeconds = &seconds
+		w.pod("bare", nil, "reclaimed").Spec.TerminationGracePeriodSeconds = &seconds
 		w.sync()
 		s := w.snapshot()
 		got := describe(migration.Plan(s, &room{}, noticed(s, 2*time.Minute, "bare"), settings, nil))
@@ -60,13 +60,13 @@ func TestSpread(t *testing.T) {
 		return func(n int32) func() *v1.Pod {
 			w.deployment("web", n)
 			i := 0
-			return func() *v1.Pod { i++; return w.pod(fmt.Sprintf("web-%d", i), w.replicaSets["web-1"], "going") }
+			return func() *v1.Pod { i++; return w.pod(fmt.Sprintf("web-%d", i), w.replicaSets["web-1"], "reclaimed") }
 		}
 	}
 	set := func(w *world) func(int32) func() *v1.Pod {
 		return func(n int32) func() *v1.Pod {
 			set, i := w.statefulSet("db", n), 0
-			return func() *v1.Pod { i++; return w.pod(fmt.Sprintf("db-%d", i), set, "going") }
+			return func() *v1.Pod { i++; return w.pod(fmt.Sprintf("db-%d", i), set, "reclaimed") }
 		}
 	}
 	operator := func(w *world) func(int32) func() *v1.Pod {
@@ -74,7 +74,7 @@ func TestSpread(t *testing.T) {
 			i := 0
 			return func() *v1.Pod {
 				i++
-				pod := w.pod(fmt.Sprintf("kafka-%d", i), nil, "going")
+				pod := w.pod(fmt.Sprintf("kafka-%d", i), nil, "reclaimed")
 				pod.Labels, pod.OwnerReferences = map[string]string{"app": "kafka"}, ofStrimzi
 				return pod
 			}
@@ -157,9 +157,9 @@ func TestSpread(t *testing.T) {
 func TestSpreadCountsReplicasElsewhere(t *testing.T) {
 	w := newWorld()
 	set := w.statefulSet("db", 3)
-	w.pod("db-0", set, "staying")
+	w.pod("db-0", set, "remaining")
 	for i := 1; i < 3; i++ {
-		w.pod(fmt.Sprintf("db-%d", i), set, "going").Spec.TerminationGracePeriodSeconds = new(int64(300))
+		w.pod(fmt.Sprintf("db-%d", i), set, "reclaimed").Spec.TerminationGracePeriodSeconds = new(int64(300))
 	}
 	w.budget("db", 3)
 	for second, want := range map[int][]string{
@@ -179,10 +179,10 @@ func TestSpreadCountsReplicasElsewhere(t *testing.T) {
 // A pod that no controller recreates gets the longest grace period that its node allows.
 func TestNoSpreadWithoutRecreation(t *testing.T) {
 	w := newWorld()
-	w.pod("tool", nil, "going").Spec.TerminationGracePeriodSeconds = new(int64(300))
-	step := w.pod("step", nil, "going")
+	w.pod("tool", nil, "reclaimed").Spec.TerminationGracePeriodSeconds = new(int64(300))
+	step := w.pod("step", nil, "reclaimed")
 	step.OwnerReferences, step.Spec.TerminationGracePeriodSeconds = ofTaskRun, new(int64(300))
-	w.pod("train", w.replicaSet("job", "train", 1, nil), "going").Spec.TerminationGracePeriodSeconds = new(int64(300))
+	w.pod("train", w.replicaSet("job", "train", 1, nil), "reclaimed").Spec.TerminationGracePeriodSeconds = new(int64(300))
 	w.sync()
 	s := w.snapshot()
 	for _, pod := range s.Pods {
@@ -205,7 +205,7 @@ func TestDeletionsQueue(t *testing.T) {
 	w := newWorld()
 	var names []string
 	for i := range pods {
-		names = append(names, w.pod(fmt.Sprintf("db-%d", i), w.statefulSet(fmt.Sprintf("db-%d", i), 1), "going").Name)
+		names = append(names, w.pod(fmt.Sprintf("db-%d", i), w.statefulSet(fmt.Sprintf("db-%d", i), 1), "reclaimed").Name)
 	}
 	w.sync()
 	limited := settings
@@ -243,8 +243,8 @@ func TestDeletionsQueue(t *testing.T) {
 		}
 	}
 	s := w.snapshot()
-	asked := moves(s, migration.Interruption, start.Add(notice), names...)
-	if got := migration.NextLastMoment(s, asked, limited); !got.Equal(start.Add(last - early)) {
+	requested := moves(s, migration.Interruption, start.Add(notice), names...)
+	if got := migration.NextLastMoment(s, requested, limited); !got.Equal(start.Add(last - early)) {
 		t.Errorf("the next last moment is %s after the start, want %s", got.Sub(start), last-early)
 	}
 }
@@ -253,9 +253,9 @@ func TestDeletionsQueue(t *testing.T) {
 func TestNextLastMoment(t *testing.T) {
 	w := newWorld()
 	set := w.statefulSet("db", 2)
-	w.pod("db-0", set, "going").Spec.TerminationGracePeriodSeconds = new(int64(5))
-	w.pod("db-1", set, "going").Spec.TerminationGracePeriodSeconds = new(int64(0)) // treated as 1 s
-	w.pod("tool", nil, "going")                                                    // 30 s
+	w.pod("db-0", set, "reclaimed").Spec.TerminationGracePeriodSeconds = new(int64(5))
+	w.pod("db-1", set, "reclaimed").Spec.TerminationGracePeriodSeconds = new(int64(0)) // treated as 1 s
+	w.pod("tool", nil, "reclaimed")                                                    // 30 s
 	w.sync()
 	s := w.snapshot()
 	const notice = time.Minute

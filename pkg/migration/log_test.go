@@ -17,7 +17,7 @@ import (
 // At the default level a refusal is logged once per kind and pod. A repeated refusal is not logged.
 func TestLogOfAMove(t *testing.T) {
 	w := newWorld()
-	w.pod("db-0", w.statefulSet("db", 1), "going")
+	w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
 	w.sync()
 	refuses := true
 	w.fail = func(verb, _, _ string) (error, bool) {
@@ -44,9 +44,9 @@ func TestLogOfAMove(t *testing.T) {
 		got = append(got, strings.TrimSpace(line))
 	}
 	// The fields that depend on the world's node and workload have default values.
-	about := ` pod="shop/db-0" action="evict" reason="interruption" way="evict" node="going" capacityType="on-demand" workload="shop/db"` +
+	about := ` pod="shop/db-0" action="evict" reason="interruption" way="evict" node="reclaimed" capacityType="on-demand" workload="shop/db"` +
 		` desired=1 floor=0 deadline="` + start.Add(10*time.Minute).String() + `"`
-	want := []string{`"Action failed, will retry"` + about, `"Evicted pod"` + about + ` why="a replacement fits on node staying; no surge: it does not belong to a ReplicaSet"`}
+	want := []string{`"Action failed, will retry"` + about, `"Evicted pod"` + about + ` why="a replacement fits on node remaining; no surge: it does not belong to a ReplicaSet"`}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("logged (-want +got):\n%s", diff)
 	}

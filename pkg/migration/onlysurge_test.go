@@ -14,15 +14,15 @@ func TestOnlySurge(t *testing.T) {
 	for onlySurge, want := range map[bool][]string{false: {"evict db-0 by evict", "release web by surge"}, true: {"release web by surge"}} {
 		w := newWorld()
 		w.deployment("web", 1)
-		w.pod("web", w.replicaSets["web-1"], "going")
-		w.pod("db-0", w.statefulSet("db", 1), "going")
+		w.pod("web", w.replicaSets["web-1"], "reclaimed")
+		w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
 		w.sync()
 		s := w.snapshot()
-		asked := moves(s, migration.Advice, time.Time{}, "db-0", "web")
-		for i := range asked {
-			asked[i].OnlySurge = onlySurge
+		requested := moves(s, migration.Advice, time.Time{}, "db-0", "web")
+		for i := range requested {
+			requested[i].OnlySurge = onlySurge
 		}
-		if diff := cmp.Diff(want, describe(migration.Plan(s, &room{left: 10}, asked, settings, nil))); diff != "" {
+		if diff := cmp.Diff(want, describe(migration.Plan(s, &room{left: 10}, requested, settings, nil))); diff != "" {
 			t.Errorf("OnlySurge %t: actions (-want +got):\n%s", onlySurge, diff)
 		}
 	}

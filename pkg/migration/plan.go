@@ -130,7 +130,7 @@ func (p *planner) expect() {
 	for _, pod := range p.snapshot.Pods {
 		revision := pod.Revision
 		switch {
-		case p.begun(pod) && p.progress[pod.UID] != Restore && pod.Live():
+		case p.inFlight(pod) && p.progress[pod.UID] != Restore && pod.Live():
 			if !irreplaceable(pod) {
 				p.reserve(pod)
 			}

@@ -47,148 +47,148 @@ func TestBegin(t *testing.T) {
 		wantWhy string
 	}{
 		"a replica of a Deployment": {
-			given: func(w *world) { w.deployment("web", 1); w.pod("web", w.replicaSets["web-1"], "going") }, left: notice,
-			want: []string{"release web by surge"}, wantWhy: "a replacement fits on node staying",
+			given: func(w *world) { w.deployment("web", 1); w.pod("web", w.replicaSets["web-1"], "reclaimed") }, left: notice,
+			want: []string{"release web by surge"}, wantWhy: "a replacement fits on node remaining",
 		},
 		"one of a StatefulSet": {
-			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") }, left: notice,
-			want: []string{"evict db-0 by evict"}, wantWhy: "a replacement fits on node staying; no surge: it does not belong to a ReplicaSet",
+			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") }, left: notice,
+			want: []string{"evict db-0 by evict"}, wantWhy: "a replacement fits on node remaining; no surge: it does not belong to a ReplicaSet",
 		},
 		"nothing has room for it": {
-			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") }, left: notice, noRoom: true,
+			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") }, left: notice, noRoom: true,
 			want: []string{"stay db-0"}, wantWhy: "nothing has room for a replacement: all full; it runs until 2026-03-01T12:01:30Z",
 		},
 		"no room, and no interruption": {
-			given: func(w *world) { w.deployment("web", 1); w.pod("web", w.replicaSets["web-1"], "going") }, reason: migration.Heal, noRoom: true,
+			given: func(w *world) { w.deployment("web", 1); w.pod("web", w.replicaSets["web-1"], "reclaimed") }, reason: migration.Heal, noRoom: true,
 			want: []string{"stay web"}, wantWhy: "nothing has room for a replacement: all full",
 		},
 		"nothing has room for it, and it can surge": {
-			given: func(w *world) { w.deployment("web", 1); w.pod("web", w.replicaSets["web-1"], "going") }, left: notice, noRoom: true,
+			given: func(w *world) { w.deployment("web", 1); w.pod("web", w.replicaSets["web-1"], "reclaimed") }, left: notice, noRoom: true,
 			want: []string{"release web by surge"}, wantWhy: "nothing has room for a replacement: all full; it waits for a new node",
 		},
 		"nothing has room for it, and a budget selects it": {
-			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going"); w.budget("db", 0) }, left: notice, noRoom: true,
+			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed"); w.budget("db", 0) }, left: notice, noRoom: true,
 			want:    []string{"evict db-0 by evict"},
 			wantWhy: "nothing has room for a replacement: all full; it waits for a new node; no surge: it does not belong to a ReplicaSet",
 		},
 		"the last moment but one": {
-			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") }, left: 31 * time.Second, noRoom: true,
+			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") }, left: 31 * time.Second, noRoom: true,
 			want: []string{"stay db-0"}, wantWhy: "nothing has room for a replacement: all full; it runs until 2026-03-01T12:00:01Z",
 		},
 		"the last moment": {
-			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") }, left: 30 * time.Second,
+			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") }, left: 30 * time.Second,
 			want: []string{"delete db-0 by delete 30s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
 		},
 		"after the last moment, its grace is cut": {
-			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") }, left: 12500 * time.Millisecond,
+			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") }, left: 12500 * time.Millisecond,
 			want: []string{"delete db-0 by delete 12s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
 		},
 		"after the deadline": {
-			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") }, left: -time.Hour,
+			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") }, left: -time.Hour,
 			want: []string{"delete db-0 by delete 1s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
 		},
 		"a grace period of its own": {
 			given: func(w *world) {
-				w.pod("db-0", w.statefulSet("db", 1), "going").Spec.TerminationGracePeriodSeconds = new(int64(5))
+				w.pod("db-0", w.statefulSet("db", 1), "reclaimed").Spec.TerminationGracePeriodSeconds = new(int64(5))
 			}, left: 5 * time.Second,
 			want: []string{"delete db-0 by delete 5s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
 		},
 		"none": {
 			given: func(w *world) {
-				w.pod("db-0", w.statefulSet("db", 1), "going").Spec.TerminationGracePeriodSeconds = new(int64(0))
+				w.pod("db-0", w.statefulSet("db", 1), "reclaimed").Spec.TerminationGracePeriodSeconds = new(int64(0))
 			}, left: time.Second,
 			want: []string{"delete db-0 by delete 1s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
 		},
 		"longer than the notice": {
 			given: func(w *world) {
 				w.deployment("web", 1)
-				w.pod("web", w.replicaSets["web-1"], "going").Spec.TerminationGracePeriodSeconds = new(int64(600))
+				w.pod("web", w.replicaSets["web-1"], "reclaimed").Spec.TerminationGracePeriodSeconds = new(int64(600))
 			}, left: notice,
 			want: []string{"delete web by delete 2m0s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
 		},
 		"deletion is off": {
-			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") }, left: time.Second, gentle: true,
+			given: func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") }, left: time.Second, gentle: true,
 			want: []string{"evict db-0 by evict"}, wantWhy: "its node is about to be reclaimed",
 		},
 		"no deadline, so no deletion": {
-			given:  func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") },
+			given:  func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") },
 			reason: migration.Heal, want: []string{"evict db-0 by evict"},
-			wantWhy: "a replacement fits on node staying; no surge: it does not belong to a ReplicaSet",
+			wantWhy: "a replacement fits on node remaining; no surge: it does not belong to a ReplicaSet",
 		},
 		"no controller: not yet": {
-			given: func(w *world) { w.pod("tool", nil, "going") }, left: 31 * time.Second,
+			given: func(w *world) { w.pod("tool", nil, "reclaimed") }, left: 31 * time.Second,
 		},
 		"no controller: now": {
-			given: func(w *world) { w.pod("tool", nil, "going") }, left: 30 * time.Second,
+			given: func(w *world) { w.pod("tool", nil, "reclaimed") }, left: 30 * time.Second,
 			want: []string{"delete tool by delete 30s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
 		},
 		"no controller, and no interruption": {
-			given: func(w *world) { w.pod("tool", nil, "going") }, reason: migration.Heal,
+			given: func(w *world) { w.pod("tool", nil, "reclaimed") }, reason: migration.Heal,
 		},
 		"of a Job that fails with its loss: not yet": {
-			given: func(w *world) { w.pod("train", w.replicaSet("job", "train", 1, nil), "going") }, fails: true, left: 31 * time.Second,
+			given: func(w *world) { w.pod("train", w.replicaSet("job", "train", 1, nil), "reclaimed") }, fails: true, left: 31 * time.Second,
 		},
 		"of a Job that fails with its loss: now": {
-			given: func(w *world) { w.pod("train", w.replicaSet("job", "train", 1, nil), "going") }, fails: true, left: 30 * time.Second,
+			given: func(w *world) { w.pod("train", w.replicaSet("job", "train", 1, nil), "reclaimed") }, fails: true, left: 30 * time.Second,
 			want: []string{"delete train by delete 30s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
 		},
 		"controller of an unknown kind: not yet": {
-			given: func(w *world) { w.pod("step", nil, "going").OwnerReferences = ofTaskRun }, left: 31 * time.Second,
+			given: func(w *world) { w.pod("step", nil, "reclaimed").OwnerReferences = ofTaskRun }, left: 31 * time.Second,
 		},
 		"controller of an unknown kind: now": {
-			given: func(w *world) { w.pod("step", nil, "going").OwnerReferences = ofTaskRun }, left: 30 * time.Second,
+			given: func(w *world) { w.pod("step", nil, "reclaimed").OwnerReferences = ofTaskRun }, left: 30 * time.Second,
 			want: []string{"delete step by delete 30s"}, wantWhy: "its node is about to be reclaimed, and no time is left for an eviction",
 		},
 		"controller of an unknown kind, and no interruption": {
-			given: func(w *world) { w.pod("step", nil, "going").OwnerReferences = ofTaskRun }, reason: migration.Advice,
+			given: func(w *world) { w.pod("step", nil, "reclaimed").OwnerReferences = ofTaskRun }, reason: migration.Advice,
 		},
 		"controller of an unknown kind, but a budget selects it": {
-			given: func(w *world) { w.pod("step", nil, "going").OwnerReferences = ofTaskRun; w.budget("step", 0) }, left: 31 * time.Second,
-			want: []string{"evict step by evict"}, wantWhy: "a replacement fits on node staying; no surge: it does not belong to a ReplicaSet",
+			given: func(w *world) { w.pod("step", nil, "reclaimed").OwnerReferences = ofTaskRun; w.budget("step", 0) }, left: 31 * time.Second,
+			want: []string{"evict step by evict"}, wantWhy: "a replacement fits on node remaining; no surge: it does not belong to a ReplicaSet",
 		},
 		"controller of an unknown kind, selected by a budget, and no interruption": {
-			given:  func(w *world) { w.pod("step", nil, "going").OwnerReferences = ofTaskRun; w.budget("step", 0) },
+			given:  func(w *world) { w.pod("step", nil, "reclaimed").OwnerReferences = ofTaskRun; w.budget("step", 0) },
 			reason: migration.Advice,
 		},
 		"no controller, and a budget selects it": {
-			given: func(w *world) { w.pod("tool", nil, "going"); w.budget("tool", 0) }, left: 31 * time.Second,
+			given: func(w *world) { w.pod("tool", nil, "reclaimed"); w.budget("tool", 0) }, left: 31 * time.Second,
 		},
 		"of an operator that recreates it": {
-			given: func(w *world) { w.pod("kafka", nil, "going").OwnerReferences = ofStrimzi }, left: 31 * time.Second,
-			want: []string{"evict kafka by evict"}, wantWhy: "a replacement fits on node staying; no surge: it does not belong to a ReplicaSet",
+			given: func(w *world) { w.pod("kafka", nil, "reclaimed").OwnerReferences = ofStrimzi }, left: 31 * time.Second,
+			want: []string{"evict kafka by evict"}, wantWhy: "a replacement fits on node remaining; no surge: it does not belong to a ReplicaSet",
 		},
 		"of an operator that recreates it, and no interruption": {
-			given:  func(w *world) { w.pod("kafka", nil, "going").OwnerReferences = ofStrimzi },
+			given:  func(w *world) { w.pod("kafka", nil, "reclaimed").OwnerReferences = ofStrimzi },
 			reason: migration.Heal,
 		},
 		"of a ReplicaSet that an Argo Rollout controls": {
 			given: func(w *world) {
 				rs := w.replicaSet("web-1", "web", 1, nil)
 				rs.OwnerReferences = []metav1.OwnerReference{{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: "web", UID: "r", Controller: new(true)}}
-				w.pod("web", rs, "going")
+				w.pod("web", rs, "reclaimed")
 			}, left: 31 * time.Second,
-			want: []string{"evict web by evict"}, wantWhy: "a replacement fits on node staying; no surge: its ReplicaSet has a controller that is not a Deployment",
+			want: []string{"evict web by evict"}, wantWhy: "a replacement fits on node remaining; no surge: its ReplicaSet has a controller that is not a Deployment",
 		},
 		"of a DaemonSet": {
 			given: func(w *world) {
-				w.pod("agent", nil, "going").OwnerReferences = ofDaemonSet
+				w.pod("agent", nil, "reclaimed").OwnerReferences = ofDaemonSet
 			}, left: time.Second,
 		},
 		"static": {
 			given: func(w *world) {
-				w.pod("proxy", nil, "going").Annotations = map[string]string{v1.MirrorPodAnnotationKey: "x"}
+				w.pod("proxy", nil, "reclaimed").Annotations = map[string]string{v1.MirrorPodAnnotationKey: "x"}
 			}, left: time.Second,
 		},
 		"heal, to a node of the right type": {
-			given:  func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") },
-			reason: migration.Heal, want: []string{"evict db-0 by evict"}, wantWhy: "a replacement fits on node staying; no surge: it does not belong to a ReplicaSet",
+			given:  func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") },
+			reason: migration.Heal, want: []string{"evict db-0 by evict"}, wantWhy: "a replacement fits on node remaining; no surge: it does not belong to a ReplicaSet",
 		},
 		"back to spot, where only on-demand has room left": {
-			given:  func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "going") },
+			given:  func(w *world) { w.pod("db-0", w.statefulSet("db", 1), "reclaimed") },
 			reason: migration.ReturnToSpot,
 		},
 		"already terminating": {
-			given: func(w *world) { w.terminate(w.pod("db-0", w.statefulSet("db", 1), "going")) }, left: time.Second,
+			given: func(w *world) { w.terminate(w.pod("db-0", w.statefulSet("db", 1), "reclaimed")) }, left: time.Second,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -201,12 +201,12 @@ func TestBegin(t *testing.T) {
 			if test.left != 0 {
 				deadline, reason = w.now.Add(test.left), migration.Interruption
 			}
-			var asked []migration.Move
+			var requested []migration.Move
 			for _, pod := range s.Pods {
 				if test.fails {
 					pod.Subject = &kube.Subject{Pod: decision.Pod{Workload: decision.Workload{Batch: decision.NotRetriable}}}
 				}
-				asked = append(asked, migration.Move{Pod: pod, Reason: reason, Deadline: deadline})
+				requested = append(requested, migration.Move{Pod: pod, Reason: reason, Deadline: deadline})
 			}
 			r := &room{left: 10}
 			if test.noRoom {
@@ -214,7 +214,7 @@ func TestBegin(t *testing.T) {
 			}
 			settings := settings
 			settings.DeleteAtDeadline = !test.gentle
-			actions := migration.Plan(s, r, asked, settings, nil)
+			actions := migration.Plan(s, r, requested, settings, nil)
 			if diff := cmp.Diff(test.want, describe(actions)); diff != "" {
 				t.Errorf("actions (-want +got):\n%s", diff)
 			}
@@ -232,29 +232,29 @@ func TestBegin(t *testing.T) {
 // are grouped.
 func TestUrgency(t *testing.T) {
 	w := newWorld()
-	for app, n := range map[string]struct{ going, staying int32 }{"all": {3, 0}, "single": {1, 0}, "most": {2, 1}, "some": {1, 3}} {
-		w.deployment(app, n.going+n.staying)
-		for i := range n.going {
-			w.pod(fmt.Sprintf("%s-%d", app, i), w.replicaSets[app+"-1"], "going")
+	for app, n := range map[string]struct{ reclaimed, remaining int32 }{"all": {3, 0}, "single": {1, 0}, "most": {2, 1}, "some": {1, 3}} {
+		w.deployment(app, n.reclaimed+n.remaining)
+		for i := range n.reclaimed {
+			w.pod(fmt.Sprintf("%s-%d", app, i), w.replicaSets[app+"-1"], "reclaimed")
 		}
-		for i := range n.staying {
-			w.pod(fmt.Sprintf("%s-%d-stays", app, i), w.replicaSets[app+"-1"], "staying")
+		for i := range n.remaining {
+			w.pod(fmt.Sprintf("%s-%d-stays", app, i), w.replicaSets[app+"-1"], "remaining")
 		}
 	}
 	w.deployment("other", 1)
-	w.pod("a-heal", w.replicaSets["other-1"], "staying")
+	w.pod("a-heal", w.replicaSets["other-1"], "remaining")
 	w.deployment("late", 1)
-	w.released(w.pod("late", w.replicaSets["late-1"], "going"), time.Minute)
+	w.released(w.pod("late", w.replicaSets["late-1"], "reclaimed"), time.Minute)
 	w.sync()
 	s := w.snapshot()
-	asked := moves(s, migration.Interruption, w.now.Add(2*time.Minute), "all-0", "all-1", "all-2", "most-0", "most-1", "some-0")
-	asked = append(asked, moves(s, migration.Heal, time.Time{}, "a-heal")...)
-	asked = append(asked, moves(s, migration.Interruption, w.now.Add(time.Minute), "single-0")...)
-	asked = append(asked, moves(s, migration.Interruption, w.now.Add(10*time.Second), "late")...)
+	requested := moves(s, migration.Interruption, w.now.Add(2*time.Minute), "all-0", "all-1", "all-2", "most-0", "most-1", "some-0")
+	requested = append(requested, moves(s, migration.Heal, time.Time{}, "a-heal")...)
+	requested = append(requested, moves(s, migration.Interruption, w.now.Add(time.Minute), "single-0")...)
+	requested = append(requested, moves(s, migration.Interruption, w.now.Add(10*time.Second), "late")...)
 	// A second move of the same pod: the earlier deadline counts.
-	asked = append(asked, moves(s, migration.Heal, time.Time{}, "single-0")...)
+	requested = append(requested, moves(s, migration.Heal, time.Time{}, "single-0")...)
 	r := &room{left: 6}
-	got := describe(migration.Plan(s, r, asked, settings, nil))
+	got := describe(migration.Plan(s, r, requested, settings, nil))
 	want := []string{
 		"delete late by delete 10s", // last moment reached
 		"release single-0 by surge", // 1 of 1, earlier
@@ -276,25 +276,25 @@ func TestRoomIsReservedOnce(t *testing.T) {
 	w := newWorld()
 	w.deployment("web", 3)
 	rs := w.replicaSets["web-1"]
-	w.pod("begun", rs, "going")
-	w.pod("new", rs, "going")
-	w.released(w.pod("unreplaced", rs, "going"), time.Second)
+	w.pod("active", rs, "reclaimed")
+	w.pod("new", rs, "reclaimed")
+	w.released(w.pod("unreplaced", rs, "reclaimed"), time.Second)
 	w.deployment("done", 1)
-	w.released(w.pod("replaced", w.replicaSets["done-1"], "going"), time.Second)
+	w.released(w.pod("replaced", w.replicaSets["done-1"], "reclaimed"), time.Second)
 	w.pod("replacement", w.replicaSets["done-1"], "")
-	w.pod("db-0", w.statefulSet("db", 1), "going").DeletionTimestamp = new(metav1.NewTime(start))
-	w.pod("tool", nil, "going")
+	w.pod("db-0", w.statefulSet("db", 1), "reclaimed").DeletionTimestamp = new(metav1.NewTime(start))
+	w.pod("tool", nil, "reclaimed")
 	w.sync()
 	s := w.snapshot()
-	progress := migration.Progress{w.pods["begun"].UID: migration.Release, w.pods["tool"].UID: migration.DeletePod}
+	progress := migration.Progress{w.pods["active"].UID: migration.Release, w.pods["tool"].UID: migration.DeletePod}
 	r := &room{left: 10}
 	deadline := w.now.Add(2 * time.Minute)
-	asked := moves(s, migration.Interruption, deadline, "begun", "new", "unreplaced", "replaced", "db-0", "tool")
-	got := describe(migration.Plan(s, r, asked, settings, progress))
+	requested := moves(s, migration.Interruption, deadline, "active", "new", "unreplaced", "replaced", "db-0", "tool")
+	got := describe(migration.Plan(s, r, requested, settings, progress))
 	if diff := cmp.Diff([]string{"release new by surge"}, got); diff != "" {
 		t.Errorf("actions (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"begun", "db-0", "unreplaced", "new"}, r.taken); diff != "" {
+	if diff := cmp.Diff([]string{"active", "db-0", "unreplaced", "new"}, r.taken); diff != "" {
 		t.Errorf("room reserved for (-want +got):\n%s", diff)
 	}
 }
@@ -306,7 +306,7 @@ func TestReasonOfRelease(t *testing.T) {
 	} {
 		w := newWorld()
 		w.deployment("web", 0)
-		pod := w.released(w.pod("old", w.replicaSets["web-1"], "going"), time.Second)
+		pod := w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), time.Second)
 		text := pod.Annotations[kube.ReleaseAnnotation]
 		pod.Annotations[kube.ReleaseAnnotation] = strings.Replace(text, `"heal"`, strconv.Quote(written), 1)
 		w.sync()
@@ -319,12 +319,12 @@ func TestReasonOfRelease(t *testing.T) {
 // longReady gives the pod a replacement that must be ready for 2 min.
 func longReady(w *world) {
 	w.replicaSets["web-1"].Spec.MinReadySeconds = 120
-	w.pod("new", w.replicaSets["web-1"], "staying")
+	w.pod("new", w.replicaSets["web-1"], "remaining")
 }
 
 // unreadySibling adds a sibling that has never been ready since its creation this long ago.
 func unreadySibling(w *world, ago time.Duration) {
-	pod := w.pod("ill", w.replicaSets["web-1"], "staying")
+	pod := w.pod("ill", w.replicaSets["web-1"], "remaining")
 	w.setReady(pod, v1.ConditionFalse)
 	created := metav1.NewTime(w.now.Add(-ago))
 	pod.CreationTimestamp, pod.Status.Conditions[0].LastTransitionTime = created, created
@@ -362,126 +362,126 @@ func TestFinish(t *testing.T) {
 		"no replacement yet":             {n: 1, ago: fresh, given: func(*world) {}},
 		"a replacement, not running yet": {n: 1, ago: fresh, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "") }},
 		"a replacement, ready": {
-			n: 1, ago: fresh, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "staying") },
+			n: 1, ago: fresh, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "remaining") },
 			want: []string{"evict old by surge"},
 		},
 		"a replacement, ready but not for long enough": {
 			n: 1, ago: fresh, given: func(w *world) {
 				w.replicaSets["web-1"].Spec.MinReadySeconds = 10
-				w.pod("new", w.replicaSets["web-1"], "staying")
+				w.pod("new", w.replicaSets["web-1"], "remaining")
 				w.now = w.now.Add(9 * time.Second)
 			},
 		},
 		"a replacement, ready for long enough": {
 			n: 1, ago: fresh, given: func(w *world) {
 				w.replicaSets["web-1"].Spec.MinReadySeconds = 10
-				w.pod("new", w.replicaSets["web-1"], "staying")
+				w.pod("new", w.replicaSets["web-1"], "remaining")
 				w.now = w.now.Add(10 * time.Second)
 			},
 			want: []string{"evict old by surge"},
 		},
 		"a replacement, ready by a clock that is ahead": {
 			n: 1, ago: fresh, given: func(w *world) {
-				w.pod("new", w.replicaSets["web-1"], "staying")
+				w.pod("new", w.replicaSets["web-1"], "remaining")
 				w.now = w.now.Add(-time.Second)
 			},
 			want: []string{"evict old by surge"},
 		},
 		"a replacement on a node that vanished": {
 			n: 1, ago: fresh, given: func(w *world) {
-				w.pod("new", w.replicaSets["web-1"], "staying")
-				delete(w.nodes, "staying")
+				w.pod("new", w.replicaSets["web-1"], "remaining")
+				delete(w.nodes, "remaining")
 			},
 		},
 		"a replacement that is terminating": {
 			n: 1, ago: fresh, given: func(w *world) {
-				w.pod("new", w.replicaSets["web-1"], "staying").DeletionTimestamp = new(metav1.NewTime(start))
+				w.pod("new", w.replicaSets["web-1"], "remaining").DeletionTimestamp = new(metav1.NewTime(start))
 			},
 		},
 		"a replacement that is about to be removed": {
-			n: 1, ago: fresh, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "staying") },
+			n: 1, ago: fresh, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "remaining") },
 			progress: map[string]migration.Kind{"new": migration.EvictPod},
 		},
 		"one replacement for two: the first released is evicted": {
 			n: 2, ago: fresh, given: func(w *world) {
-				w.released(w.pod("an-old", w.replicaSets["web-1"], "going"), 0)
-				w.pod("new", w.replicaSets["web-1"], "staying")
+				w.released(w.pod("an-old", w.replicaSets["web-1"], "reclaimed"), 0)
+				w.pod("new", w.replicaSets["web-1"], "remaining")
 			},
 			want: []string{"evict old by surge"},
 		},
 		"one replacement for two, and one about to be removed": {
 			n: 2, ago: fresh, given: func(w *world) {
-				w.released(w.pod("an-old", w.replicaSets["web-1"], "going"), 0)
-				w.pod("new", w.replicaSets["web-1"], "staying")
+				w.released(w.pod("an-old", w.replicaSets["web-1"], "reclaimed"), 0)
+				w.pod("new", w.replicaSets["web-1"], "remaining")
 			},
 			progress: map[string]migration.Kind{"an-old": migration.EvictPod},
 		},
 		"a sibling is not ready: the old one is needed": {
 			n: 3, ago: fresh, given: func(w *world) {
-				w.pod("new", w.replicaSets["web-1"], "staying")
-				w.pod("other", w.replicaSets["web-1"], "staying")
-				w.setReady(w.pod("ill", w.replicaSets["web-1"], "staying"), v1.ConditionFalse)
+				w.pod("new", w.replicaSets["web-1"], "remaining")
+				w.pod("other", w.replicaSets["web-1"], "remaining")
+				w.setReady(w.pod("ill", w.replicaSets["web-1"], "remaining"), v1.ConditionFalse)
 			},
 		},
 		"a sibling has long been unready": {
-			n: 2, ago: fresh, given: func(w *world) { unreadySibling(w, late+fresh); w.pod("new", w.replicaSets["web-1"], "staying") },
+			n: 2, ago: fresh, given: func(w *world) { unreadySibling(w, late+fresh); w.pod("new", w.replicaSets["web-1"], "remaining") },
 			want: []string{"evict old by surge"},
 		},
 		"a sibling has long found no node": {
 			n: 2, ago: fresh, given: func(w *world) {
 				w.pod("waits", w.replicaSets["web-1"], "").CreationTimestamp = metav1.NewTime(w.now.Add(-late - fresh))
-				w.pod("new", w.replicaSets["web-1"], "staying")
+				w.pod("new", w.replicaSets["web-1"], "remaining")
 			},
 			want: []string{"evict old by surge"},
 		},
 		"a sibling has long been unready, and so has the replacement": {
 			n: 2, ago: late, left: time.Hour, given: func(w *world) {
 				unreadySibling(w, 2*late)
-				w.setReady(w.pod("new", w.replicaSets["web-1"], "staying"), v1.ConditionFalse)
+				w.setReady(w.pod("new", w.replicaSets["web-1"], "remaining"), v1.ConditionFalse)
 			},
 		},
 		"a sibling has long been unready, and one of two has a replacement": {
 			n: 3, ago: fresh, given: func(w *world) {
 				unreadySibling(w, late+fresh)
-				w.released(w.pod("an-old", w.replicaSets["web-1"], "going"), 0)
-				w.pod("new", w.replicaSets["web-1"], "staying")
+				w.released(w.pod("an-old", w.replicaSets["web-1"], "reclaimed"), 0)
+				w.pod("new", w.replicaSets["web-1"], "remaining")
 			},
 			want: []string{"evict old by surge"},
 		},
 		"a sibling has long been unready, and two have one replacement, the first in flight": {
 			n: 3, ago: fresh, given: func(w *world) {
 				unreadySibling(w, late+fresh)
-				w.released(w.pod("an-old", w.replicaSets["web-1"], "going"), 0)
-				w.pod("new", w.replicaSets["web-1"], "staying")
+				w.released(w.pod("an-old", w.replicaSets["web-1"], "reclaimed"), 0)
+				w.pod("new", w.replicaSets["web-1"], "remaining")
 			},
 			progress: map[string]migration.Kind{"old": migration.EvictPod},
 		},
 		"a sibling is unready, but might replace another that was released before": {
-			n: 2, ago: fresh, given: func(w *world) { unreadySibling(w, late); w.pod("new", w.replicaSets["web-1"], "staying") },
+			n: 2, ago: fresh, given: func(w *world) { unreadySibling(w, late); w.pod("new", w.replicaSets["web-1"], "remaining") },
 		},
 		"a sibling has long been unready, but perhaps replaces one that still waits": {
 			n: 2, ago: 3 * late, left: time.Hour, given: func(w *world) {
 				unreadySibling(w, late+fresh)
-				w.released(w.pod("an-old", w.replicaSets["web-1"], "going"), fresh)
+				w.released(w.pod("an-old", w.replicaSets["web-1"], "reclaimed"), fresh)
 			},
 		},
 		"a sibling became unready after the release": {
 			n: 2, ago: fresh, given: func(w *world) {
 				unreadySibling(w, 2*late)
 				w.setReady(w.pods["ill"], v1.ConditionFalse)
-				w.pod("new", w.replicaSets["web-1"], "staying")
+				w.pod("new", w.replicaSets["web-1"], "remaining")
 			},
 		},
 		"a sibling's node vanished": {
 			n: 2, ago: fresh, given: func(w *world) {
 				unreadySibling(w, 2*late)
 				w.pods["ill"].Spec.NodeName = "gone"
-				w.pod("new", w.replicaSets["web-1"], "staying")
+				w.pod("new", w.replicaSets["web-1"], "remaining")
 			},
 		},
 		"scaled down meanwhile": {
 			n: 2, ago: fresh, given: func(w *world) {
-				w.pod("new", w.replicaSets["web-1"], "staying")
+				w.pod("new", w.replicaSets["web-1"], "remaining")
 				w.replicaSets["web-1"].Spec.Replicas = new(int32(1))
 			},
 			want: []string{"evict old by surge"},
@@ -491,7 +491,7 @@ func TestFinish(t *testing.T) {
 			n: 1, ago: fresh, given: func(w *world) { notReady(w, unready) }, want: []string{"evict old by surge"},
 		},
 		"not ready itself, a replacement is": {
-			n: 1, ago: fresh, given: func(w *world) { notReady(w, 0); w.pod("new", w.replicaSets["web-1"], "staying") },
+			n: 1, ago: fresh, given: func(w *world) { notReady(w, 0); w.pod("new", w.replicaSets["web-1"], "remaining") },
 			want: []string{"evict old by surge"},
 		},
 		"not ready itself, at the last moment": {
@@ -500,13 +500,13 @@ func TestFinish(t *testing.T) {
 		"not ready itself, and one replacement for two: the other one serves": {
 			n: 2, ago: fresh, given: func(w *world) {
 				notReady(w, 0)
-				w.released(w.pod("an-old", w.replicaSets["web-1"], "going"), fresh+time.Second)
-				w.pod("new", w.replicaSets["web-1"], "staying")
+				w.released(w.pod("an-old", w.replicaSets["web-1"], "reclaimed"), fresh+time.Second)
+				w.pod("new", w.replicaSets["web-1"], "remaining")
 			},
 			want: []string{"evict old by surge"},
 		},
 		"its node vanished": {
-			n: 1, ago: late, given: func(w *world) { delete(w.nodes, "going") }, want: []string{"evict old by surge"},
+			n: 1, ago: late, given: func(w *world) { delete(w.nodes, "reclaimed") }, want: []string{"evict old by surge"},
 		},
 		"no replacement in time": {
 			n: 1, ago: late, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "") }, want: []string{"restore old by surge"},
@@ -547,7 +547,7 @@ func TestFinish(t *testing.T) {
 			want: []string{"delete old by surge"}, wantOrphan: true,
 		},
 		"handed over, a replacement is ready": {
-			n: 1, ago: fresh, given: func(w *world) { handOver(w); w.pod("new", w.replicaSets["web-1"], "staying") },
+			n: 1, ago: fresh, given: func(w *world) { handOver(w); w.pod("new", w.replicaSets["web-1"], "remaining") },
 			want: []string{"evict old by surge"},
 		},
 		"handed over, the last moment": {
@@ -557,11 +557,11 @@ func TestFinish(t *testing.T) {
 			n: 0, ago: fresh, given: func(*world) {}, want: []string{"delete old by surge"}, wantOrphan: true,
 		},
 		"its eviction is refused for long": {
-			n: 1, ago: 2*late - 1, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "staying") },
+			n: 1, ago: 2*late - 1, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "remaining") },
 			want: []string{"evict old by surge"},
 		},
 		"its eviction is refused for too long": {
-			n: 1, ago: 2 * late, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "staying") },
+			n: 1, ago: 2 * late, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "remaining") },
 			want: []string{"restore old by surge"},
 		},
 		"its eviction is refused for long, and its replacement had to be ready for long before": {
@@ -573,7 +573,7 @@ func TestFinish(t *testing.T) {
 			want: []string{"restore old by surge"},
 		},
 		"its eviction is refused for too long, but its node is reclaimed": {
-			n: 1, ago: 2 * late, left: time.Minute, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "staying") },
+			n: 1, ago: 2 * late, left: time.Minute, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "remaining") },
 			want: []string{"evict old by surge"},
 		},
 		"rolled out": {
@@ -601,17 +601,17 @@ func TestFinish(t *testing.T) {
 		"given back, others wait": {
 			n: 2, ago: fresh, given: func(w *world) {
 				giveBack(w)
-				w.pod("new", w.replicaSets["web-1"], "staying")
-				w.released(w.pod("an-old", w.replicaSets["web-1"], "going"), 0)
+				w.pod("new", w.replicaSets["web-1"], "remaining")
+				w.released(w.pod("an-old", w.replicaSets["web-1"], "reclaimed"), 0)
 			},
 		},
 		"in flight": {
-			n: 1, ago: fresh, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "staying") },
+			n: 1, ago: fresh, given: func(w *world) { w.pod("new", w.replicaSets["web-1"], "remaining") },
 			progress: map[string]migration.Kind{"old": migration.EvictPod},
 		},
 		"leaving": {
 			n: 1, ago: fresh, given: func(w *world) {
-				w.pod("new", w.replicaSets["web-1"], "staying")
+				w.pod("new", w.replicaSets["web-1"], "remaining")
 				w.pods["old"].DeletionTimestamp = new(metav1.NewTime(start))
 			},
 		},
@@ -619,13 +619,13 @@ func TestFinish(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
 			w.deployment("web", test.n)
-			w.released(w.pod("old", w.replicaSets["web-1"], "going"), test.ago)
+			w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), test.ago)
 			test.given(w)
 			w.sync()
 			s := w.snapshot()
-			var asked []migration.Move
+			var requested []migration.Move
 			if test.left != 0 {
-				asked = moves(s, migration.Interruption, w.now.Add(test.left), "old")
+				requested = moves(s, migration.Interruption, w.now.Add(test.left), "old")
 			}
 			progress := migration.Progress{}
 			for name, kind := range test.progress {
@@ -633,7 +633,7 @@ func TestFinish(t *testing.T) {
 			}
 			settings := settings
 			settings.DeleteAtDeadline = !test.gentle
-			actions := migration.Plan(s, &room{left: 10}, asked, settings, progress)
+			actions := migration.Plan(s, &room{left: 10}, requested, settings, progress)
 			if diff := cmp.Diff(test.want, describe(actions)); diff != "" {
 				t.Errorf("actions (-want +got):\n%s", diff)
 			}

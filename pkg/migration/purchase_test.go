@@ -71,8 +71,8 @@ func TestBuying(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
 			w.deployment("web", 1)
-			web := w.pod("web", w.replicaSets["web-1"], "staying")
-			w.pod("zk", w.statefulSet("zk", 1), "staying")
+			web := w.pod("web", w.replicaSets["web-1"], "remaining")
+			w.pod("zk", w.statefulSet("zk", 1), "remaining")
 			if test.unready {
 				w.setReady(web, v1.ConditionFalse)
 			}
@@ -82,11 +82,11 @@ func TestBuying(t *testing.T) {
 			if test.deadline > 0 {
 				deadline = w.now.Add(test.deadline)
 			}
-			asked := moves(s, test.reason, deadline, "web", "zk")
-			for i := range asked {
-				asked[i].Requires = test.requires
+			requested := moves(s, test.reason, deadline, "web", "zk")
+			for i := range requested {
+				requested[i].Requires = test.requires
 			}
-			actions := migration.Plan(s, test.room, asked, settings, nil)
+			actions := migration.Plan(s, test.room, requested, settings, nil)
 			if diff := cmp.Diff(test.want, describe(actions)); diff != "" {
 				t.Fatalf("actions (-want +got):\n%s", diff)
 			}
@@ -107,13 +107,13 @@ func TestBuyingWaitsForDeadlines(t *testing.T) {
 	w := newWorld()
 	for _, app := range []string{"a", "b"} {
 		w.deployment(app, 1)
-		w.pod(app, w.replicaSets[app+"-1"], "going")
+		w.pod(app, w.replicaSets[app+"-1"], "reclaimed")
 	}
 	w.sync()
 	s := w.snapshot()
-	asked := append(moves(s, migration.Heal, time.Time{}, "a"), moves(s, migration.Interruption, w.now.Add(2*time.Minute), "b")...)
-	asked[0].Requires = decision.AssignedOnDemand
-	got := describe(migration.Plan(s, &room{}, asked, settings, nil))
+	requested := append(moves(s, migration.Heal, time.Time{}, "a"), moves(s, migration.Interruption, w.now.Add(2*time.Minute), "b")...)
+	requested[0].Requires = decision.AssignedOnDemand
+	got := describe(migration.Plan(s, &room{}, requested, settings, nil))
 	if diff := cmp.Diff([]string{"release b by surge", "release a by surge"}, got); diff != "" {
 		t.Errorf("actions (-want +got):\n%s", diff)
 	}
@@ -137,7 +137,7 @@ func TestNodeStartup(t *testing.T) {
 			for ago, want := range map[time.Duration][]string{test.want - time.Second: nil, test.want: {"restore web by surge"}} {
 				w := newWorld()
 				w.deployment("web", 1)
-				w.released(w.pod("web", w.replicaSets["web-1"], "staying"), ago)
+				w.released(w.pod("web", w.replicaSets["web-1"], "remaining"), ago)
 				w.sync()
 				if diff := cmp.Diff(want, describe(migration.Plan(w.snapshot(), &room{}, nil, with, nil))); diff != "" {
 					t.Errorf("%s after its release: actions (-want +got):\n%s", ago, diff)
@@ -193,7 +193,7 @@ func TestWishes(t *testing.T) {
 			w := newWorld()
 			w.calm = true
 			w.deployment("web", 1)
-			w.pod("web", w.replicaSets["web-1"], "staying")
+			w.pod("web", w.replicaSets["web-1"], "remaining")
 			w.sync()
 			clock := clocktesting.NewFakePassiveClock(w.now)
 			recorded := &wishes{clock: clock}
@@ -206,9 +206,9 @@ func TestWishes(t *testing.T) {
 				}
 				return test.fail, true
 			}
-			round := func(asked ...string) {
+			round := func(requested ...string) {
 				s := w.snapshot()
-				planned := moves(s, test.reason, time.Time{}, asked...)
+				planned := moves(s, test.reason, time.Time{}, requested...)
 				for i := range planned {
 					planned[i].Requires = test.requires
 				}

@@ -45,7 +45,7 @@ func clientOf(t *testing.T, config *rest.Config, handler http.HandlerFunc) kuber
 func TestQueue(t *testing.T) {
 	w := newWorld()
 	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
-		w.pod(name+"-0", w.statefulSet(name, 1), "going")
+		w.pod(name+"-0", w.statefulSet(name, 1), "reclaimed")
 	}
 	w.sync()
 	b := newBench(w, false)
@@ -74,7 +74,7 @@ func TestQueue(t *testing.T) {
 	b.executor.Wait()
 	slices.Sort(began)
 	if diff := cmp.Diff([]string{"a-0", "b-0", "e-0"}, began); diff != "" || most.Load() != 2 {
-		t.Errorf("at most %d at a time, want 2; begun (-want +got):\n%s", most.Load(), diff)
+		t.Errorf("at most %d at a time, want 2; started (-want +got):\n%s", most.Load(), diff)
 	}
 }
 
@@ -82,12 +82,12 @@ func TestQueue(t *testing.T) {
 // PodDisruptionBudget for two minutes.
 func TestEndsAfterItsRequests(t *testing.T) {
 	w := newWorld()
-	w.pod("db-0", w.statefulSet("db", 1), "going")
+	w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
 	w.sync()
 	b := newBench(w, false)
-	asked, answer := make(chan struct{}), make(chan struct{})
+	requested, answer := make(chan struct{}), make(chan struct{})
 	client := clientOf(t, &rest.Config{}, func(w http.ResponseWriter, _ *http.Request) {
-		asked <- struct{}{}
+		requested <- struct{}{}
 		<-answer
 		w.WriteHeader(http.StatusNotFound)
 	})
@@ -95,7 +95,7 @@ func TestEndsAfterItsRequests(t *testing.T) {
 	s := b.snapshot()
 	ctx, cancel := context.WithCancel(quiet)
 	b.executor.Do(ctx, migration.Plan(s, &room{left: 10}, moves(s, migration.Heal, time.Time{}, "db-0"), settings, b.executor.Observe(s)))
-	<-asked
+	<-requested
 	cancel()
 	ended := make(chan struct{})
 	go func() {
@@ -113,17 +113,17 @@ func TestEndsAfterItsRequests(t *testing.T) {
 
 // The client of an Executor returns at once although the API server sends Retry-After.
 func TestWithoutRetries(t *testing.T) {
-	asked := 0
+	requested := 0
 	client := clientOf(t, migration.WithoutRetries(&rest.Config{}), func(w http.ResponseWriter, _ *http.Request) {
-		asked++
+		requested++
 		w.Header().Set("Retry-After", "10")
 		w.WriteHeader(http.StatusTooManyRequests)
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	err := client.CoreV1().Pods(namespace).EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "web"}})
-	if !apierrors.IsTooManyRequests(err) || asked != 1 {
-		t.Errorf("%v after %d requests, want 429 after one", err, asked)
+	if !apierrors.IsTooManyRequests(err) || requested != 1 {
+		t.Errorf("%v after %d requests, want 429 after one", err, requested)
 	}
 }
 

@@ -107,38 +107,38 @@ func TestCounts(t *testing.T) {
 	before := counted(t)
 	w := newWorld()
 	w.deployment("web", 1)
-	w.pod("web", w.replicaSets["web-1"], "going")
-	w.pod("db-0", w.statefulSet("db", 1), "going")
-	w.pod("tool", nil, "going")
+	w.pod("web", w.replicaSets["web-1"], "reclaimed")
+	w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
+	w.pod("tool", nil, "reclaimed")
 	w.deployment("gone", 1)
-	w.released(w.pod("leftover", w.replicaSets["gone-1"], "going"), 0)
+	w.released(w.pod("leftover", w.replicaSets["gone-1"], "reclaimed"), 0)
 	delete(w.replicaSets, "gone-1")
 	w.deployment("full", 1)
-	w.released(w.pod("full", w.replicaSets["full-1"], "staying"), 2*time.Minute)
+	w.released(w.pod("full", w.replicaSets["full-1"], "remaining"), 2*time.Minute)
 	w.sync()
 	b := newBench(w, false)
-	going := []string{"web", "db-0", "tool"}
-	b.round(2*time.Minute, going...)
+	reclaimed := []string{"web", "db-0", "tool"}
+	b.round(2*time.Minute, reclaimed...)
 	w.sync()
-	b.round(2*time.Minute, going...)
+	b.round(2*time.Minute, reclaimed...)
 	if diff := cmp.Diff(map[string]float64{"surge heal undone": 1}, since(t, before)); diff != "" {
 		t.Errorf("before a pod is gone (-want +got):\n%s", diff)
 	}
 	b.pass(40 * time.Second) // pods may take long to terminate
-	b.round(2*time.Minute, going...)
+	b.round(2*time.Minute, reclaimed...)
 	w.endPods()
 	w.control()
 	w.startPods()
 	w.sync()
-	b.round(2*time.Minute, going...)
+	b.round(2*time.Minute, reclaimed...)
 	w.endPods()
 	b.pass(50 * time.Second)
 	w.sync()
-	b.round(2*time.Minute, going...)
+	b.round(2*time.Minute, reclaimed...)
 	w.endPods()
 	w.sync()
-	b.round(2*time.Minute, going...)
-	b.round(2*time.Minute, going...)
+	b.round(2*time.Minute, reclaimed...)
+	b.round(2*time.Minute, reclaimed...)
 	want := map[string]float64{
 		"surge heal undone": 1, "surge interruption moved": 1, "evict interruption moved": 1, "delete interruption moved": 1,
 		"surge heal abandoned": 1, "evacuation_duration_seconds": 90,
@@ -168,13 +168,13 @@ func TestNodeVanishes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before := counted(t)
 			w := newWorld()
-			one := w.pod("one", nil, "going")
-			w.terminate(w.pod("two", nil, "going"))
+			one := w.pod("one", nil, "reclaimed")
+			w.terminate(w.pod("two", nil, "reclaimed"))
 			if test.ending {
 				w.terminate(one)
 			}
-			w.pod("elsewhere", nil, "staying")
-			w.pod("agent", nil, "going").OwnerReferences = ofDaemonSet
+			w.pod("elsewhere", nil, "remaining")
+			w.pod("agent", nil, "reclaimed").OwnerReferences = ofDaemonSet
 			w.sync()
 			b := newBench(w, false)
 			b.round(0)
@@ -184,7 +184,7 @@ func TestNodeVanishes(t *testing.T) {
 			w.calm = false
 			b.round(0)
 			b.pass(5 * time.Second)
-			delete(w.nodes, "going")
+			delete(w.nodes, "reclaimed")
 			if test.emptied {
 				delete(w.pods, "one")
 				delete(w.pods, "two")
@@ -216,10 +216,10 @@ func TestOverdue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before := counted(t)
 			w := newWorld()
-			pod := w.pod("db-0", w.statefulSet("db", 1), "going")
+			pod := w.pod("db-0", w.statefulSet("db", 1), "reclaimed")
 			if test.released {
 				w.deployment("web", 1)
-				pod = w.released(w.pod("old", w.replicaSets["web-1"], "going"), 0)
+				pod = w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), 0)
 			}
 			w.sync()
 			b := newBench(w, false)

@@ -31,11 +31,11 @@ func TestPlanAroundAPanic(t *testing.T) {
 		edit func(s *cluster.Snapshot) // breaks the snapshot
 		with map[string]migration.Kind // actions in flight
 	}{
-		"a move":           {bad: func(w *world) { w.pod("bad", w.statefulSet("set", 1), "going") }},
-		"a move in flight": {bad: func(w *world) { w.pod("bad", w.statefulSet("set", 1), "going") }, with: map[string]migration.Kind{"bad": migration.EvictPod}},
+		"a move":           {bad: func(w *world) { w.pod("bad", w.statefulSet("set", 1), "reclaimed") }},
+		"a move in flight": {bad: func(w *world) { w.pod("bad", w.statefulSet("set", 1), "reclaimed") }, with: map[string]migration.Kind{"bad": migration.EvictPod}},
 		"a released pod": {bad: func(w *world) {
 			w.deployment("set", 0)
-			w.released(w.pod("bad", w.replicaSets["set-1"], "going"), 0)
+			w.released(w.pod("bad", w.replicaSets["set-1"], "reclaimed"), 0)
 		}, edit: func(s *cluster.Snapshot) {
 			for _, p := range s.Pods {
 				if p.Name == "bad" {
@@ -45,8 +45,8 @@ func TestPlanAroundAPanic(t *testing.T) {
 		}},
 		"a released pod that waits": {bad: func(w *world) {
 			w.deployment("set", 1)
-			w.released(w.pod("bad", w.replicaSets["set-1"], "going"), 0)
-			w.pod("bad-new", w.replicaSets["set-1"], "staying")
+			w.released(w.pod("bad", w.replicaSets["set-1"], "reclaimed"), 0)
+			w.pod("bad-new", w.replicaSets["set-1"], "remaining")
 		}, edit: func(s *cluster.Snapshot) {
 			for _, p := range s.Pods {
 				if p.Name == "bad" {
@@ -58,10 +58,10 @@ func TestPlanAroundAPanic(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
 			w.deployment("web", 1)
-			w.pod("web", w.replicaSets["web-1"], "going")
+			w.pod("web", w.replicaSets["web-1"], "reclaimed")
 			w.deployment("api", 1)
-			w.released(w.pod("old", w.replicaSets["api-1"], "going"), time.Second)
-			w.pod("new", w.replicaSets["api-1"], "staying")
+			w.released(w.pod("old", w.replicaSets["api-1"], "reclaimed"), time.Second)
+			w.pod("new", w.replicaSets["api-1"], "remaining")
 			test.bad(w)
 			w.sync()
 			s := w.snapshot()
@@ -72,8 +72,8 @@ func TestPlanAroundAPanic(t *testing.T) {
 			for name, kind := range test.with {
 				progress[w.pods[name].UID] = kind
 			}
-			asked := moves(s, migration.Heal, time.Time{}, "bad", "web")
-			got := describe(migration.Plan(s, &brokenRoom{room: room{left: 10}, bad: "bad"}, asked, settings, progress))
+			requested := moves(s, migration.Heal, time.Time{}, "bad", "web")
+			got := describe(migration.Plan(s, &brokenRoom{room: room{left: 10}, bad: "bad"}, requested, settings, progress))
 			if diff := cmp.Diff([]string{"release web by surge", "evict old by surge"}, got); diff != "" {
 				t.Errorf("actions (-want +got):\n%s", diff)
 			}

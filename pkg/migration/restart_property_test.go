@@ -51,7 +51,7 @@ func TestAnyInterruption(t *testing.T) {
 			grace := rapid.SampledFrom([]int64{30, 120, 300}).Draw(t, "grace")
 			w.grace[app] = grace
 			for i := range n {
-				w.pod(fmt.Sprintf("%s-1-%d", app, i), w.replicaSets[app+"-1"], rapid.SampledFrom([]string{"going", "staying"}).Draw(t, "node"))
+				w.pod(fmt.Sprintf("%s-1-%d", app, i), w.replicaSets[app+"-1"], rapid.SampledFrom([]string{"reclaimed", "remaining"}).Draw(t, "node"))
 			}
 		}
 		w.sync()
@@ -63,11 +63,11 @@ func TestAnyInterruption(t *testing.T) {
 			requires = decision.AssignedOnDemand
 			with.Buying, with.NodeStartup = []migration.Reason{migration.Heal}, 3*time.Minute
 		}
-		asked := func(s *cluster.Snapshot) []migration.Move {
+		requested := func(s *cluster.Snapshot) []migration.Move {
 			var all []migration.Move
 			for _, pod := range s.Pods {
 				switch {
-				case !deadline.IsZero() && pod.Spec.NodeName == "going":
+				case !deadline.IsZero() && pod.Spec.NodeName == "reclaimed":
 					all = append(all, migration.Move{Pod: pod, Reason: migration.Interruption, Deadline: deadline, Noticed: noticed})
 				case healing[pod.Name] && pod.Release == nil:
 					all = append(all, migration.Move{Pod: pod, Reason: migration.Heal, Requires: requires})
@@ -78,7 +78,7 @@ func TestAnyInterruption(t *testing.T) {
 		broken := "" // set on goroutines of the executor, where a test must not end
 		round := func() {
 			s := w.snapshot()
-			actions := migration.Plan(s, &room{left: rapid.IntRange(0, 2).Draw(t, "room")}, asked(s), with, b.executor.Observe(s))
+			actions := migration.Plan(s, &room{left: rapid.IntRange(0, 2).Draw(t, "room")}, requested(s), with, b.executor.Observe(s))
 			for _, a := range actions {
 				if a.Unplaced && a.Deadline.IsZero() && (a.Kind != migration.Release || requires == decision.Unassigned) {
 					t.Fatalf("%s of %s without room for a replacement, and without a deadline", a.Kind, a.Pod.Name)
@@ -103,8 +103,8 @@ func TestAnyInterruption(t *testing.T) {
 		}
 		// saves reports whether a replica serves besides the pod, or the pod may be the last one.
 		saves := func(pod *v1.Pod) bool {
-			d, going := w.seen.deployments[pod.Labels["app"]], !deadline.IsZero() && pod.Spec.NodeName == "going"
-			if d == nil || *d.Spec.Replicas < 2 || !going || !w.now.Add(time.Second).Before(deadline) || w.removed[pod.Name] ||
+			d, reclaimed := w.seen.deployments[pod.Labels["app"]], !deadline.IsZero() && pod.Spec.NodeName == "reclaimed"
+			if d == nil || *d.Spec.Replicas < 2 || !reclaimed || !w.now.Add(time.Second).Before(deadline) || w.removed[pod.Name] ||
 				time.Duration(*pod.Spec.TerminationGracePeriodSeconds)*time.Second < deadline.Sub(noticed) {
 				return true
 			}
@@ -120,7 +120,7 @@ func TestAnyInterruption(t *testing.T) {
 		w.mayDelete = func(pod *v1.Pod) {
 			rs := w.replicaSets[pod.Labels["app"]+"-1"]
 			grace := time.Duration(*pod.Spec.TerminationGracePeriodSeconds) * time.Second
-			last := !deadline.IsZero() && !w.now.Add(grace).Before(deadline) && pod.Spec.NodeName == "going"
+			last := !deadline.IsZero() && !w.now.Add(grace).Before(deadline) && pod.Spec.NodeName == "reclaimed"
 			if rs != nil && *rs.Spec.Replicas > 0 && !saves(pod) {
 				broken = fmt.Sprintf("%s was deleted at %s, deadline %s, although no other replica serves", pod.Name, w.now, deadline)
 			}

@@ -158,7 +158,7 @@ func (p *planner) finish() {
 	for _, m := range released {
 		switch {
 		case p.leaving(m.Pod):
-		case p.begun(m.Pod):
+		case p.inFlight(m.Pod):
 			count(surplus, m.Pod.ReleasedFrom)
 		case p.finishUnconditionally(m):
 		default:

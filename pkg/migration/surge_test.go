@@ -189,7 +189,7 @@ func TestWays(t *testing.T) {
 			w := newWorld()
 			d := w.deployment("web", 1)
 			rs := w.replicaSets["web-1"]
-			test.given(w, d, rs, w.pod("web", rs, "going"))
+			test.given(w, d, rs, w.pod("web", rs, "reclaimed"))
 			w.sync()
 			s := w.snapshot()
 			actions := migration.Plan(s, &room{left: 1}, moves(s, migration.Interruption, w.now.Add(2*time.Minute), "web"), settings, nil)

@@ -51,7 +51,7 @@ func TestUnplacedMovesWait(t *testing.T) {
 		"its replacement is bound": {
 			given: func(w *world) {
 				w.released(w.pods["b"], 0)
-				w.setReady(w.pod("new", w.replicaSets["b-1"], "staying"), v1.ConditionFalse)
+				w.setReady(w.pod("new", w.replicaSets["b-1"], "remaining"), v1.ConditionFalse)
 			},
 			want: []string{"release a by surge"},
 		},
@@ -63,18 +63,18 @@ func TestUnplacedMovesWait(t *testing.T) {
 			w := newWorld()
 			for _, app := range []string{"a", "b"} {
 				w.deployment(app, 1)
-				w.pod(app, w.replicaSets[app+"-1"], "going")
+				w.pod(app, w.replicaSets[app+"-1"], "reclaimed")
 			}
 			if test.given != nil {
 				test.given(w)
 			}
 			w.sync()
 			s := w.snapshot()
-			asked := moves(s, migration.Interruption, w.now.Add(2*time.Minute), "a", "b")
-			for i := range asked {
-				asked[i].Noticed = w.now.Add(-test.noticed)
+			requested := moves(s, migration.Interruption, w.now.Add(2*time.Minute), "a", "b")
+			for i := range requested {
+				requested[i].Noticed = w.now.Add(-test.noticed)
 			}
-			if diff := cmp.Diff(test.want, describe(migration.Plan(s, test.room, asked, settings, nil))); diff != "" {
+			if diff := cmp.Diff(test.want, describe(migration.Plan(s, test.room, requested, settings, nil))); diff != "" {
 				t.Errorf("actions (-want +got):\n%s", diff)
 			}
 		})

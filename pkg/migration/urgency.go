@@ -25,7 +25,7 @@ type urgent struct {
 func (p *planner) urgency() []urgent {
 	var all []urgent
 	for _, m := range p.moves {
-		if pod := m.Pod; movable(pod) && !p.begun(pod) {
+		if pod := m.Pod; movable(pod) && !p.inFlight(pod) {
 			all = append(all, urgent{Move: m})
 		}
 	}
@@ -97,9 +97,9 @@ func (a *Action) rank() int {
 	return 3
 }
 
-// begun reports whether an action for the pod is in flight, or was performed and the caches do not
+// inFlight reports whether an action for the pod is in flight, or was performed and the caches do not
 // show it yet.
-func (p *planner) begun(pod *cluster.Pod) bool {
+func (p *planner) inFlight(pod *cluster.Pod) bool {
 	kind, ok := p.progress[pod.UID]
 	return ok && kind != Unreleasable
 }

@@ -47,7 +47,7 @@ type world struct {
 	// fail, if set, answers a request instead of the API server. before: the request fails before
 	// it is performed, not after.
 	fail func(verb, resource, name string) (err error, before bool)
-	// calm: the node "going" has no reclaim signal.
+	// calm: the node "reclaimed" has no reclaim signal.
 	calm bool
 	// grace are the grace periods, in seconds, of the pods that ReplicaSets of an app create; 30
 	// for others.
@@ -78,8 +78,8 @@ func newWorld() *world {
 		nodes: map[string]*v1.Node{}, pods: map[string]*v1.Pod{}, replicaSets: map[string]*appsv1.ReplicaSet{},
 		deployments: map[string]*appsv1.Deployment{}, sets: map[string]*appsv1.StatefulSet{},
 	}}
-	w.node("going")
-	w.node("staying")
+	w.node("reclaimed")
+	w.node("remaining")
 	return w
 }
 
@@ -201,14 +201,14 @@ func (w *world) sync() {
 	}
 	w.seen = objects{
 		nodes: copied(w.nodes, (*v1.Node).DeepCopy), pods: copied(w.pods, (*v1.Pod).DeepCopy),
-		replicaSets: copied(w.replicaSets, held((*appsv1.ReplicaSet).DeepCopy)), deployments: copied(w.deployments, held((*appsv1.Deployment).DeepCopy)),
-		sets: copied(w.sets, held((*appsv1.StatefulSet).DeepCopy)), budgets: slices.Clone(w.budgets), services: slices.Clone(w.services),
+		replicaSets: copied(w.replicaSets, cachedCopy((*appsv1.ReplicaSet).DeepCopy)), deployments: copied(w.deployments, cachedCopy((*appsv1.Deployment).DeepCopy)),
+		sets: copied(w.sets, cachedCopy((*appsv1.StatefulSet).DeepCopy)), budgets: slices.Clone(w.budgets), services: slices.Clone(w.services),
 		adopters: slices.Clone(w.adopters),
 	}
 }
 
-// held returns a copy of an object as an informer caches it.
-func held[T any](one func(*T) *T) func(*T) *T {
+// cachedCopy returns a copy of an object as an informer caches it.
+func cachedCopy[T any](one func(*T) *T) func(*T) *T {
 	return func(object *T) *T {
 		trimmed, err := kube.Trim(one(object))
 		if err != nil {
@@ -227,7 +227,7 @@ func copied[T any](of map[string]*T, one func(*T) *T) map[string]*T {
 }
 
 // snapshot returns the content of the caches as package cluster would read it, with a reclaim
-// signal on the node "going".
+// signal on the node "reclaimed".
 func (w *world) snapshot() *cluster.Snapshot {
 	s := &cluster.Snapshot{
 		Now: w.now, Budgets: map[string][]*policyv1.PodDisruptionBudget{namespace: w.seen.budgets},
@@ -237,7 +237,7 @@ func (w *world) snapshot() *cluster.Snapshot {
 	nodes := map[string]*cluster.Node{}
 	for _, name := range slices.Sorted(maps.Keys(w.seen.nodes)) {
 		nodes[name] = &cluster.Node{Node: w.seen.nodes[name]}
-		if name == "going" && !w.calm {
+		if name == "reclaimed" && !w.calm {
 			nodes[name].Facts.Signal = decision.Reclaim
 		}
 		s.Nodes = append(s.Nodes, nodes[name])
@@ -547,7 +547,7 @@ func number(b bool) int {
 func (w *world) startPods() {
 	for _, pod := range w.pods {
 		if pod.Spec.NodeName == "" {
-			w.run(pod, "staying")
+			w.run(pod, "remaining")
 		}
 	}
 }
@@ -578,7 +578,7 @@ func (r *room) Replace(p *cluster.Pod, _ decision.Assignment) (*cluster.Node, st
 	if r.left--; r.left < 0 {
 		return nil, "all full"
 	}
-	return &cluster.Node{Node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "staying"}}}, ""
+	return &cluster.Node{Node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "remaining"}}}, ""
 }
 
 // describe formats actions.
