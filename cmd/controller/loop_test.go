@@ -146,7 +146,7 @@ func TestNoRoundBeforeTheCachesAreFull(t *testing.T) {
 }
 
 // A leader whose caches do not fill ends. A dry run does not block another leader and may wait.
-func TestCachesThatDoNotFill(t *testing.T) {
+func TestCachesNotFull(t *testing.T) {
 	for name, test := range map[string]struct {
 		dryRun bool
 		want   bool // that it ends
@@ -188,7 +188,7 @@ func TestHealth(t *testing.T) {
 }
 
 // Failing rounds do not end the loop but make it unhealthy, for errors and for panics.
-func TestRoundsThatFail(t *testing.T) {
+func TestFailingRounds(t *testing.T) {
 	for name, fail := range map[string]func() error{
 		"error": func() error { return errors.New("no owner index") }, "panic": func() error { panic("no owner") },
 	} {
@@ -236,7 +236,7 @@ func TestRoundsThatFail(t *testing.T) {
 }
 
 // A write that panics counts as failed.
-func TestWriteThatPanics(t *testing.T) {
+func TestPanickingWrite(t *testing.T) {
 	w := &writer{made: map[types.UID]int{}}
 	broken := write{kind: mark, uid: "bad", version: "1", apply: func(context.Context) error { panic("no annotations") }}
 	l := newLoop(nil, nil, false, 1)
@@ -308,7 +308,7 @@ func TestWrites(t *testing.T) {
 
 // A write of a budget may fail permanently, for example because of a quota of its namespace. It is
 // retried less and less often, and at once if its object changes.
-func TestBudgetThatFails(t *testing.T) {
+func TestFailingBudgetWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &writer{made: map[types.UID]int{}, err: errors.New("exceeded quota")}
 		l := newLoop(nil, nil, false, 1)
@@ -334,7 +334,7 @@ func TestBudgetThatFails(t *testing.T) {
 
 // A budget that was created, and deleted before the caches contained it, is created again although
 // the version of its Deployment has not changed.
-func TestBudgetThatIsDeletedAtOnce(t *testing.T) {
+func TestBudgetDeletedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &writer{made: map[types.UID]int{}}
 		l := newLoop(nil, nil, false, 1)
@@ -400,7 +400,7 @@ func TestCostsWait(t *testing.T) {
 }
 
 // If the API server does not answer, neither the moves nor the next round are delayed.
-func TestWritesHang(t *testing.T) {
+func TestHangingWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var under, most atomic.Int32
 		hangs := write{kind: mark, version: "1", apply: func(ctx context.Context) error {
@@ -434,7 +434,7 @@ func TestWritesHang(t *testing.T) {
 }
 
 // Hanging writes do not delay the round that must delete a pod by more than writeAtLeast.
-func TestLastMomentWhileWritesHang(t *testing.T) {
+func TestLastMomentDuringHangingWrites(t *testing.T) {
 	for _, test := range []struct{ next, want time.Duration }{
 		{time.Second, time.Second}, {100 * time.Millisecond, writeAtLeast}, {time.Minute, writeWithin + latestMoving},
 	} {

@@ -59,9 +59,9 @@ type Settings struct {
 //     be disturbed unnecessarily (MayDisrupt) are not moved. Nor are pods without a controller and
 //     pods of Jobs, which are not recreated elsewhere without loss.
 //
-// A silent spot node counts as gone only while most nodes are ready (mostSilent) and few other
-// nodes are silent (believed). Otherwise the cause is more likely in the control plane. A silent
-// node without pods to move gets no mark, because new nodes are silent too.
+// A silent spot node counts as gone only while most nodes are ready (maxSilentPercent) and few
+// other nodes are silent (silentLimit). Otherwise the cause is more likely in the control plane. A
+// silent node without pods to move gets no mark, because new nodes are silent too.
 func Plan(s *cluster.Snapshot, settings Settings) (marks []Mark, moves []migration.Move) {
 	p := &planner{
 		Settings: settings,
@@ -69,8 +69,8 @@ func Plan(s *cluster.Snapshot, settings Settings) (marks []Mark, moves []migrati
 		now:      s.Now.UTC().Truncate(time.Second),
 		reader:   kube.NodeReader{Signals: settings.Signals, NotReadyAfter: settings.NotReadyAfter, Overdue: s.Overdue},
 	}
-	p.believes = believed(s.Nodes, &p.reader)
-	p.doubt(s.Nodes)
+	p.silentLimit = silentLimit(s.Nodes, &p.reader)
+	p.ignoreSilence(s.Nodes)
 	if settings.Advice {
 		p.motions, p.advised = s.Motions(), map[kube.OwnerKey]bool{}
 	}
@@ -92,10 +92,10 @@ type planner struct {
 	// objects.
 	at, now time.Time
 	reader  kube.NodeReader
-	// believes is how many silent nodes may count as gone. doubted are the others.
-	believes int
-	doubted  map[*cluster.Node]bool
-	motions  map[kube.OwnerKey]cluster.Motion
+	// silentLimit is how many silent nodes may count as gone. ignored are the others.
+	silentLimit int
+	ignored     map[*cluster.Node]bool
+	motions     map[kube.OwnerKey]cluster.Motion
 	// advised are the workloads with a pod that is already moved because of an advisory signal.
 	advised map[kube.OwnerKey]bool
 	moves   []migration.Move
@@ -106,7 +106,7 @@ func (p *planner) node(n *cluster.Node) (mark Mark, ok bool) {
 	defer recovery.Recover(recovery.Node, klog.KObj(n))
 	current := readState(n.Node)
 	announced := p.reader.Announced(withoutOwn(n.Node, current), n.Facts.Capacity.Type, p.at)
-	if p.doubted[n] {
+	if p.ignored[n] {
 		announced = slices.DeleteFunc(announced, isSilence)
 	}
 	class := decision.NoSignal
@@ -201,19 +201,19 @@ func tolerates(pod *v1.Pod) bool {
 		&v1.Taint{Key: kube.InterruptionTaint, Effect: v1.TaintEffectNoSchedule}, false)
 }
 
-// mostSilent is the percentage of silent nodes above which the control plane is suspected. The node
-// lifecycle controller uses the same value for a zone, and then hardly evicts from it
+// maxSilentPercent is the percentage of silent nodes above which the control plane is suspected.
+// The node lifecycle controller uses the same value for a zone, and then hardly evicts from it
 // (--unhealthy-zone-threshold of kube-controller-manager). Here it applies to the whole cluster,
 // because a zone may consist of spot nodes only and be reclaimed.
-const mostSilent = 55 // percent
+const maxSilentPercent = 55 // percent
 
-// believed returns how many silent nodes may count as gone at a time: a tenth of all nodes, or two.
-// Their pods are removed without regard to PodDisruptionBudgets, so a network failure, or a
-// recovery node by node, must not cost every pod there. Kubernetes evicts the pods of
-// the other silent nodes after minutes (tolerationSeconds), or another client deletes the Nodes.
-// Nodes that have never reported are not counted. A node is silent long before it counts as gone,
-// so nodes that become silent together are counted together.
-func believed(nodes []*cluster.Node, reader *kube.NodeReader) int {
+// silentLimit returns how many silent nodes may count as gone at a time: a tenth of all nodes, or
+// two. Their pods are removed without regard to PodDisruptionBudgets, so a network failure, or a
+// recovery node by node, must not cost every pod there. Kubernetes evicts the pods of the other
+// silent nodes after minutes (tolerationSeconds), or another client deletes the Nodes. Nodes that
+// have never reported are not counted. A node is silent long before it counts as gone, so nodes
+// that become silent together are counted together.
+func silentLimit(nodes []*cluster.Node, reader *kube.NodeReader) int {
 	reported, silent := 0, 0
 	for _, n := range nodes {
 		if slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady }) {
@@ -223,15 +223,15 @@ func believed(nodes []*cluster.Node, reader *kube.NodeReader) int {
 			}
 		}
 	}
-	if silent == reported || silent > 2 && 100*silent >= mostSilent*reported {
+	if silent == reported || silent > 2 && 100*silent >= maxSilentPercent*reported {
 		return 0
 	}
 	return max(2, reported/10)
 }
 
-// doubt selects the silent nodes that do not count as gone. Nodes that already count as gone
-// continue to do so; then the longest silence decides.
-func (p *planner) doubt(nodes []*cluster.Node) {
+// ignoreSilence selects the silent nodes that do not count as gone. Nodes that already count as
+// gone continue to do so; then the longest silence decides.
+func (p *planner) ignoreSilence(nodes []*cluster.Node) {
 	type silent struct {
 		node  *cluster.Node
 		known bool
@@ -252,9 +252,9 @@ func (p *planner) doubt(nodes []*cluster.Node) {
 		}
 		return a.since.Compare(b.since)
 	})
-	p.doubted = map[*cluster.Node]bool{}
+	p.ignored = map[*cluster.Node]bool{}
 	for i, s := range all {
-		p.doubted[s.node] = i >= p.believes
+		p.ignored[s.node] = i >= p.silentLimit
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // If many nodes are silent, the controller does not delete all their pods.
-func TestSilenceOfManyNodesIsNotBelieved(t *testing.T) {
+func TestSilenceOfManyNodesIsIgnored(t *testing.T) {
 	for _, test := range []struct{ nodes, silent, want int }{
 		{10, 1, 1}, {10, 2, 2}, {10, 5, 2}, {10, 6, 0}, {10, 10, 0}, {2, 2, 0}, {100, 9, 9}, {100, 54, 10}, {100, 55, 0},
 	} {
@@ -41,7 +41,7 @@ func TestSilenceOfManyNodesIsNotBelieved(t *testing.T) {
 
 // The same applies to Leases, also of nodes whose Leases are not overdue for long enough: they
 // become silent together.
-func TestManyLeasesThatAreOverdue(t *testing.T) {
+func TestManyOverdueLeases(t *testing.T) {
 	for _, test := range []struct{ nodes, gone, late, want int }{
 		{10, 1, 0, 1}, {10, 2, 3, 2}, {10, 2, 4, 0}, {100, 12, 0, 10}, {100, 12, 43, 0},
 	} {
@@ -67,7 +67,7 @@ func TestManyLeasesThatAreOverdue(t *testing.T) {
 
 // A node that counts as gone continues to do so if other nodes become silent. The silence of a node
 // with another signal does not make its deadline earlier.
-func TestSilenceThatIsBelievedStays(t *testing.T) {
+func TestCountedSilenceStaysCounted(t *testing.T) {
 	w := newWorld(t)
 	s := &cluster.Snapshot{Now: start.Add(time.Hour)}
 	silent := func(name string) *cluster.Node {

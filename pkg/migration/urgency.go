@@ -97,8 +97,8 @@ func (a *Action) rank() int {
 	return 3
 }
 
-// inFlight reports whether an action for the pod is in flight, or was performed and the caches do not
-// show it yet.
+// inFlight reports whether an action for the pod is in flight, or was performed and the caches do
+// not show it yet.
 func (p *planner) inFlight(pod *cluster.Pod) bool {
 	kind, ok := p.progress[pod.UID]
 	return ok && kind != Unreleasable
