@@ -156,7 +156,7 @@ func TestEvictionRequestIsCancelled(t *testing.T) {
 
 	pod := s.request(own, "one")
 	s.eventually(soon, s.released("one", 1))
-	s.eventually(soon, s.says(own, pod, surgeResponder, "Active", "its replacement starts; it is evicted when that is ready"))
+	s.eventually(soon, s.says(own, pod, surgeResponder, "Active", "its replacement starts; the pod is evicted when the replacement is ready"))
 	s.must(own.Resource(evictionRequestResource).Namespace(s.namespace).Delete(s.ctx, "one", metav1.DeleteOptions{}))
 	s.eventually(soon, s.nothingReleased)
 	s.eventually(40*time.Second, s.complete("one", 1))

@@ -102,8 +102,8 @@ func TestStatefulSetWithoutRoomForItsFloor(t *testing.T) {
 	s.statefulSet("parallel", 3, func(o *appsv1.StatefulSet) { o.Spec.PodManagementPolicy = appsv1.ParallelPodManagement })
 	s.eventually(soon, s.ordinalsAre("ordered", 0, ""))
 	s.eventually(soon, s.ordinalsAre("parallel", 0, "", lab.Spot, lab.Spot))
-	s.eventually(soon, s.waitsBecause("ordered", 1, "/ordered stay on on-demand, and later ordinals wait for this one"))
-	s.eventually(soon, s.waitsBecause("parallel", 1, "/parallel stay on on-demand (waits for on-demand room"))
+	s.eventually(soon, s.waitsBecause("ordered", 1, "/ordered must run on on-demand, and later ordinals wait for this one"))
+	s.eventually(soon, s.waitsBecause("parallel", 1, "/parallel must run on on-demand (waits for on-demand room"))
 
 	s.addNodes(lab.NodeSpec{Name: "more", Capacity: lab.OnDemand})
 	s.eventually(soon, s.ordinalsAre("ordered", 0, lab.OnDemand, lab.Spot, lab.Spot))
