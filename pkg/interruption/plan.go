@@ -46,8 +46,8 @@ type Settings struct {
 	Selects func(namespace string) bool
 }
 
-// Plan returns the marks to write on nodes, and the moves of pods. Marks are sorted by node name, as
-// the snapshot is. Moves with a deadline are first, the earliest first; ties are ordered by
+// Plan returns the marks to write on nodes, and the moves of pods. Marks are sorted by node name,
+// as the snapshot is. Moves with a deadline are first, the earliest first; ties are ordered by
 // namespace and name. A node whose marks are correct gets no mark.
 //
 //   - reclaim: The node gets the project's taint and the deadline. Every pod is moved by then,

@@ -151,8 +151,8 @@ func TestAnyInterruption(t *testing.T) {
 			for name, sibling := range w.seen.pods {
 				of, _, released := releasedFrom(sibling)
 				counts := released && of == from || !released && selects(rs, sibling)
-				// The eviction of a pod that is not ready needs a replacement that serves, but no other
-				// released pod that does.
+				// The eviction of a pod that is not ready requires a replacement that serves, but
+				// not that the other released pods serve.
 				serves := isReady(sibling) || released && !isReady(seen)
 				if counts && serves && sibling.DeletionTimestamp == nil && !w.removed[name] {
 					serving++
