@@ -1,0 +1,168 @@
+// Package contracts holds the names that users and other programs depend on: metrics, event
+// reasons, annotations, labels and taints, configuration fields, flags, make targets and binaries.
+// A change of such a name breaks its users, so it must be a decision and not a side effect.
+package contracts
+
+import (
+	"flag"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the golden file")
+
+const golden = "testdata/names.txt"
+
+// TestNames compares the names with the golden file. If you change a name on purpose, run
+// go test ./test/contracts -update, and describe the change in docs/upgrading.md.
+func TestNames(t *testing.T) {
+	names := collect(t, filepath.Join("..", ".."))
+	for _, kind := range []string{"metric", "event reason", "key", "field", "flag", "make target", "binary"} {
+		if !slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, kind+" ") }) {
+			t.Errorf("found no %s", kind)
+		}
+	}
+	got := strings.Join(names, "\n") + "\n"
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
+		t.Errorf("names (-want +got):\n%s", diff)
+	}
+}
+
+// collect returns all names in the repository at root, sorted.
+func collect(t *testing.T, root string) []string {
+	t.Helper()
+	var names []string
+	add := func(kind, name string) { names = append(names, kind+" "+name) }
+	for _, folder := range []string{"pkg", "cmd"} {
+		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+			if err != nil {
+				return err
+			}
+			slashed := filepath.ToSlash(path)
+			ast.Inspect(file, func(node ast.Node) bool {
+				inspect(node, slashed, add)
+				return true
+			})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, target := range regexp.MustCompile(`(?m)^([a-z-]+):.*## `).FindAllStringSubmatch(string(makefile), -1) {
+		add("make target", target[1])
+	}
+	binaries, err := os.ReadDir(filepath.Join(root, "cmd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, binary := range binaries {
+		add("binary", binary.Name())
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+var key = regexp.MustCompile(`^spot-aware-scheduler\.io/[a-z0-9-]+$`)
+
+// inspect adds the names that a node of a file declares.
+func inspect(node ast.Node, path string, add func(kind, name string)) {
+	switch node := node.(type) {
+	case *ast.BasicLit:
+		if value := text(node); key.MatchString(value) {
+			add("key", value)
+		}
+	case *ast.ValueSpec:
+		for i, name := range node.Names {
+			if strings.HasPrefix(name.Name, "Reason") && i < len(node.Values) && strings.HasSuffix(path, "pkg/kube/events.go") {
+				add("event reason", text(node.Values[i]))
+			}
+		}
+	case *ast.Field:
+		if node.Tag != nil && strings.Contains(path, "pkg/apis/") {
+			tag, _, _ := strings.Cut(reflect.StructTag(text(node.Tag)).Get("json"), ",")
+			if tag != "" {
+				add("field", tag)
+			}
+		}
+	case *ast.CompositeLit:
+		if selector, ok := node.Type.(*ast.SelectorExpr); ok && strings.HasSuffix(selector.Sel.Name, "Opts") {
+			for _, element := range node.Elts {
+				if pair, ok := element.(*ast.KeyValueExpr); ok && isNamed(pair.Key, "Name") && text(pair.Value) != "" {
+					add("metric", text(pair.Value))
+				}
+			}
+		}
+	case *ast.CallExpr:
+		selector, ok := node.Fun.(*ast.SelectorExpr)
+		if !ok || !strings.Contains(path, "cmd/") {
+			return
+		}
+		// StringVar(&variable, "name", …), StringVarP, String("name", …) and the like.
+		if at := flagArgument(selector.Sel.Name); at >= 0 && at < len(node.Args) {
+			if name := text(node.Args[at]); regexp.MustCompile(`^[a-z][a-z-]*$`).MatchString(name) {
+				add("flag", name)
+			}
+		}
+	}
+}
+
+// flagArgument returns the index of the flag's name in the arguments of a method; -1 if the method
+// declares no flag.
+func flagArgument(method string) int {
+	kinds := "(String|Bool|Int|Int32|Int64|Float64|Duration|StringArray|StringSlice)"
+	switch {
+	case regexp.MustCompile("^" + kinds + "Var(P)?$").MatchString(method), method == "Var", method == "VarP":
+		return 1
+	case regexp.MustCompile("^" + kinds + "(P)?$").MatchString(method):
+		return 0
+	}
+	return -1
+}
+
+func isNamed(expression ast.Expr, name string) bool {
+	identifier, ok := expression.(*ast.Ident)
+	return ok && identifier.Name == name
+}
+
+// text returns the value of a string literal; "" for every other expression.
+func text(expression ast.Expr) string {
+	literal, ok := expression.(*ast.BasicLit)
+	if !ok || literal.Kind != token.STRING {
+		return ""
+	}
+	value, err := strconv.Unquote(literal.Value)
+	if err != nil {
+		return ""
+	}
+	return value
+}
