@@ -1,6 +1,8 @@
 package demo
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -78,4 +80,27 @@ func wayOf(pod *corev1.Pod) migration.Way {
 		return migration.Evict
 	}
 	return migration.Delete
+}
+
+// awaitEmpty waits until the doomed nodes are empty, until the deadline at the latest. On-demand is
+// uncordoned during that time. It reports whether the nodes are empty.
+func (d *demo) awaitEmpty(ctx context.Context, r *reclaimed, doomed map[string]bool, total int) (isEmpty bool, err error) {
+	check := func() (bool, string) {
+		n := count(d.exits.on(doomed))
+		return n == 0, fmt.Sprintf("%d of %d pods have left", total-n, total)
+	}
+	if isEmpty, err = d.until(ctx, time.Until(r.Notice.Add(upgrade)), check); err != nil {
+		return false, err
+	}
+	if !isEmpty {
+		_, progress := check()
+		d.progress("%s; the upgrade ends, and the on-demand nodes are uncordoned", progress)
+	}
+	if err := d.cordon(ctx, false); err != nil {
+		return false, err
+	}
+	if !isEmpty {
+		return d.until(ctx, time.Until(r.Notice.Add(notice)), check)
+	}
+	return true, nil
 }

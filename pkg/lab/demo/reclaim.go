@@ -206,25 +206,9 @@ func (d *demo) drainPool(ctx context.Context, r *reclaimed) error {
 	}
 	d.progress("notice: the %d nodes of %s are reclaimed in %.0f s; they run %d pods; %s fell back to spot",
 		len(doomed), poolName(r.Pool), notice.Seconds(), total, list(r.FellBack))
-	check := func() (bool, string) {
-		n := count(d.exits.on(doomed))
-		return n == 0, fmt.Sprintf("%d of %d pods have left", total-n, total)
-	}
-	isEmpty, err := d.until(ctx, time.Until(r.Notice.Add(upgrade)), check)
+	isEmpty, err := d.awaitEmpty(ctx, r, doomed, total)
 	if err != nil {
 		return err
-	}
-	if !isEmpty {
-		_, progress := check()
-		d.progress("%s; the upgrade ends, and the on-demand nodes are uncordoned", progress)
-	}
-	if err := d.cordon(ctx, false); err != nil {
-		return err
-	}
-	if !isEmpty {
-		if isEmpty, err = d.until(ctx, time.Until(r.Notice.Add(notice)), check); err != nil {
-			return err
-		}
 	}
 	r.Left, r.Stranded = d.exits.from(doomed, r.Notice), d.exits.on(doomed)
 	if isEmpty {
