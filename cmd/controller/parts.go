@@ -62,7 +62,7 @@ func join(
 	rebalancing.WouldBeGated = installed.Replaces
 	p := &planner{
 		setup: setup, interruptions: interruptions, reader: reader, executor: executor, installed: installed,
-		rebalancer: rebalance.NewPlanner(rebalancing), protector: protection.NewPlanner(protectionSettings(setup, interruptions)),
+		rebalancer: rebalance.NewPlanner(rebalancing), protector: protection.NewPlanner(protection.Settings{Interruption: interruptions, Patience: patience(setup)}),
 		evictions: evictions, newRoom: newRoom, writer: writer, recorder: recorder,
 	}
 	return &parts{p.plan, executor.Wait, watched, wishes, installed}, nil

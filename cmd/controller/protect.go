@@ -13,17 +13,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/interruption"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/protection"
 )
-
-func protectionSettings(s *setup, interruptions interruption.Settings) protection.Settings {
-	return protection.Settings{
-		Assist: interruptions.Assist, Cordons: interruptions.Cordons, Reclaim: interruptions.Reclaim, Selects: interruptions.Selects,
-		Patience: patience(s),
-	}
-}
 
 // patience returns how long a replacement may take.
 func patience(s *setup) time.Duration {

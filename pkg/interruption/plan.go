@@ -46,6 +46,11 @@ type Settings struct {
 	Selects func(namespace string) bool
 }
 
+// Draining reports whether another component drains a node whose signals have this class.
+func (s *Settings) Draining(n *cluster.Node, class decision.SignalClass) bool {
+	return class == decision.Drain || s.Cordons && class < decision.Drain && n.Spec.Unschedulable
+}
+
 // Plan returns the marks to write on nodes, and the moves of pods. Marks are sorted by node name,
 // as the snapshot is. Moves with a deadline are first, the earliest first; ties are ordered by
 // namespace and name. A node whose marks are correct gets no mark.
@@ -121,7 +126,7 @@ func (p *planner) node(n *cluster.Node) (mark Mark, ok bool) {
 	case p.Advice:
 		want = p.advice(n, current, announced, class == decision.Advisory)
 	}
-	if class == decision.Drain || p.Cordons && class < decision.Drain && n.Spec.Unschedulable {
+	if p.Draining(n, class) {
 		want.Released = p.assist(n, current)
 	}
 	return newMark(n, current, want, class, announced)

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -26,6 +27,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/interruption"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
@@ -33,16 +35,12 @@ import (
 
 // Settings are the inputs of a plan besides the cluster. With the zero Settings no budget exists.
 type Settings struct {
-	// Assist: the controller replaces pods on draining nodes. Without it no budget exists. Cordons:
-	// it also replaces pods on cordoned nodes.
-	Assist, Cordons bool
-	// Reclaim: the controller moves pods from nodes with a reclaim signal.
-	Reclaim bool
+	// Interruption is how the controller reacts to the signals of nodes. Without Assist no budget
+	// exists. If Selects is set, only the selected namespaces have budgets.
+	Interruption interruption.Settings
 	// Patience is how long a budget blocks the eviction of a pod on a draining node that the
 	// controller does not replace. After twice that time it allows all evictions.
 	Patience time.Duration
-	// Selects reports whether pods of a namespace are moved; nil selects all namespaces.
-	Selects func(namespace string) bool
 }
 
 // Change is a change of one budget.
@@ -114,12 +112,13 @@ func NewPlanner(settings Settings) *Planner {
 // requested are the pods whose eviction is requested, on any node.
 func (p *Planner) Plan(s *cluster.Snapshot, requested map[types.UID]bool) ([]Change, []Refusal) {
 	r := &round{
-		Planner: p, snapshot: s, neverSurges: migration.NeverSurges(s), waits: map[*cluster.Workload][]wait{},
+		Planner: p, snapshot: s, waits: map[*cluster.Workload][]wait{},
 		wanted: map[types.NamespacedName]Change{}, refused: map[types.UID]string{},
 	}
+	r.neverSurges = sync.OnceValue(func() func(*cluster.Pod) string { return migration.NeverSurges(s) })
 	r.observe(requested)
 	p.observeCounts(s)
-	if p.settings.Assist {
+	if p.settings.Interruption.Assist {
 		for _, w := range s.Workloads {
 			r.claim(w)
 		}
@@ -182,8 +181,9 @@ type wait struct {
 // round is the state of one run of Plan.
 type round struct {
 	*Planner
-	snapshot    *cluster.Snapshot
-	neverSurges func(*cluster.Pod) string
+	snapshot *cluster.Snapshot
+	// neverSurges returns migration.NeverSurges, which is prepared only if a workload is protected.
+	neverSurges func() func(*cluster.Pod) string
 	// waits are the pods that a drain or a request waits for, by workload.
 	waits    map[*cluster.Workload][]wait
 	overlaps *overlaps // of the namespace of the last protected workload; nil at first
@@ -197,7 +197,8 @@ type round struct {
 // claim adds the desired budget of a workload to wanted, or refuses it.
 func (r *round) claim(w *cluster.Workload) {
 	defer recovery.Recover(recovery.Workload, klog.KRef(w.Namespace, w.Name))
-	if !w.Settings.Protect || w.Desired == 0 || r.settings.Selects != nil && !r.settings.Selects(w.Namespace) {
+	selects := r.settings.Interruption.Selects
+	if !w.Settings.Protect || w.Desired == 0 || selects != nil && !selects(w.Namespace) {
 		return
 	}
 	if w.Deployment == nil {
@@ -256,6 +257,9 @@ func (r *round) observe(requested map[types.UID]bool) {
 	waiting := map[types.UID]time.Time{}
 	for _, n := range r.snapshot.Nodes {
 		drained := r.drainOf(n) != notDrained
+		if !drained && len(requested) == 0 {
+			continue
+		}
 		for _, pod := range n.Pods {
 			if !drained && !requested[pod.UID] {
 				continue
@@ -311,11 +315,11 @@ const (
 // drainOf returns the drain that the signals of a node show.
 func (p *Planner) drainOf(n *cluster.Node) drain {
 	switch {
-	case n.Facts.Signal == decision.Reclaim && !p.settings.Reclaim:
+	case n.Facts.Signal == decision.Reclaim && !p.settings.Interruption.Reclaim:
 		return alone
 	case n.Facts.Signal == decision.Reclaim:
 		return notDrained
-	case n.Facts.Signal == decision.Drain || n.Spec.Unschedulable && p.settings.Cordons:
+	case p.settings.Interruption.Draining(n, n.Facts.Signal):
 		return assisted
 	case n.Spec.Unschedulable:
 		return alone
@@ -342,7 +346,7 @@ func (r *round) allows(w *cluster.Workload) (allowed intstr.IntOrString, why str
 		if len(revision.Pods) == 0 || allowed != none {
 			continue
 		}
-		if no := r.neverSurges(revision.Pods[0]); no != "" { // the pods of a revision are alike
+		if no := r.neverSurges()(revision.Pods[0]); no != "" { // the pods of a revision are alike
 			allowed, why = one, "its pods cannot be replaced before they are evicted: "+no
 		}
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/interruption"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
@@ -53,7 +54,7 @@ func newWorld(t *testing.T) *world {
 		return false, nil, nil
 	})
 	return &world{
-		T: t, planner: NewPlanner(Settings{Assist: true, Cordons: true, Reclaim: true, Patience: patience}), node: node,
+		T: t, planner: NewPlanner(Settings{Interruption: interruption.Settings{Assist: true, Cordons: true, Reclaim: true}, Patience: patience}), node: node,
 		snapshot: &cluster.Snapshot{Now: start, Nodes: []*cluster.Node{node}, Budgets: map[string][]*policyv1.PodDisruptionBudget{}},
 		client:   client,
 	}
@@ -183,12 +184,12 @@ func TestBudget(t *testing.T) {
 			return func() { c.Deployment.DeletionTimestamp = nil }
 		},
 		"its namespace is not selected": func(*cluster.Workload) func() {
-			w.planner.settings.Selects = func(string) bool { return false }
-			return func() { w.planner.settings.Selects = nil }
+			w.planner.settings.Interruption.Selects = func(string) bool { return false }
+			return func() { w.planner.settings.Interruption.Selects = nil }
 		},
 		"the controller does not help": func(*cluster.Workload) func() {
-			w.planner.settings.Assist = false
-			return func() { w.planner.settings.Assist = true }
+			w.planner.settings.Interruption.Assist = false
+			return func() { w.planner.settings.Interruption.Assist = true }
 		},
 	} {
 		undo := edit(w.snapshot.Workloads[0])
@@ -215,9 +216,9 @@ func TestBudgetIsRelaxed(t *testing.T) {
 	}{
 		"drained":                          {node: func(n *cluster.Node) { n.Facts.Signal = decision.Drain }, want: [3]string{"0", "1", "100%"}},
 		"cordoned":                         {node: func(n *cluster.Node) { n.Spec.Unschedulable = true }, want: [3]string{"0", "1", "100%"}},
-		"cordoned, and Cordons is not set": {node: func(n *cluster.Node) { n.Spec.Unschedulable = true }, with: func(s *Settings) { s.Cordons = false }, want: [3]string{"100%", "100%", "100%"}},
+		"cordoned, and Cordons is not set": {node: func(n *cluster.Node) { n.Spec.Unschedulable = true }, with: func(s *Settings) { s.Interruption.Cordons = false }, want: [3]string{"100%", "100%", "100%"}},
 		"reclaimed, and the controller moves pods":         {node: func(n *cluster.Node) { n.Facts.Signal = decision.Reclaim }, want: [3]string{"0", "0", "0"}},
-		"reclaimed, and the controller does not move pods": {node: func(n *cluster.Node) { n.Facts.Signal = decision.Reclaim }, with: func(s *Settings) { s.Reclaim = false }, want: [3]string{"100%", "100%", "100%"}},
+		"reclaimed, and the controller does not move pods": {node: func(n *cluster.Node) { n.Facts.Signal = decision.Reclaim }, with: func(s *Settings) { s.Interruption.Reclaim = false }, want: [3]string{"100%", "100%", "100%"}},
 		"advisory signal": {node: func(n *cluster.Node) { n.Facts.Signal = decision.Advisory }, want: [3]string{"0", "0", "0"}},
 		"not drained":     {node: func(*cluster.Node) {}, want: [3]string{"0", "0", "0"}},
 	} {
