@@ -117,7 +117,7 @@ func New(s *cluster.Snapshot, evictions []*unstructured.Unstructured, settings S
 		if own == nil || own.CompletionTime != nil {
 			continue
 		}
-		done := ""
+		done, never := "", neverSurges(pod)
 		switch started := own.HeartbeatTime != nil; {
 		case pod.Release != nil:
 			if !started || s.Now.Sub(own.HeartbeatTime.Time) >= beatEvery {
@@ -125,8 +125,8 @@ func New(s *cluster.Snapshot, evictions []*unstructured.Unstructured, settings S
 			}
 		case !kube.HasOpinion(pod.Pod), settings.Selects != nil && !settings.Selects(pod.Namespace):
 			done = "the controller is configured not to move it"
-		case neverSurges(pod) != "":
-			done = "it cannot be replaced before it is evicted: " + neverSurges(pod)
+		case never != "":
+			done = "it cannot be replaced before it is evicted: " + never
 		case started:
 			done = "its replacement was not ready in time"
 		case own.StartTime != nil && s.Now.Sub(own.StartTime.Time) >= settings.Patience:
