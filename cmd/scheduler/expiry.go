@@ -42,9 +42,7 @@ func expireGates(ctx context.Context, cc schedulerserverconfig.CompletedConfig, 
 	for name, profile := range sched.Profiles {
 		profiles[name] = gating.Expired{Timeout: timeouts[name], Recorder: profile.EventRecorder()}
 	}
-	limited := rest.CopyConfig(cc.KubeConfig)
-	limited.QPS, limited.Burst = gatesPerSecond, gatesPerSecond
-	client, err := kubernetes.NewForConfig(limited)
+	client, err := limitedClient(cc.KubeConfig, gatesPerSecond)
 	if err != nil {
 		return fmt.Errorf("creating the client that removes expired gates: %w", err)
 	}
@@ -55,4 +53,11 @@ func expireGates(ctx context.Context, cc schedulerserverconfig.CompletedConfig, 
 	}
 	go expirer.Run(ctx)
 	return nil
+}
+
+// limitedClient returns a client with a rate limit of its own, as average rate and as burst.
+func limitedClient(config *rest.Config, perSecond int) (kubernetes.Interface, error) {
+	config = rest.CopyConfig(config)
+	config.QPS, config.Burst = float32(perSecond), perSecond
+	return kubernetes.NewForConfig(config)
 }

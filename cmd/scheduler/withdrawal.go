@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	schedulerserverconfig "k8s.io/kubernetes/cmd/kube-scheduler/app/config"
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/utils/clock"
@@ -23,9 +21,7 @@ const budgetsPerSecond = 10
 // longer runs, while fresh reports that it leads. It must be called once, before sched runs. It
 // ends with ctx.
 func withdrawBudgets(ctx context.Context, cc schedulerserverconfig.CompletedConfig, sched *scheduler.Scheduler, fresh func() bool) error {
-	limited := rest.CopyConfig(cc.KubeConfig)
-	limited.QPS, limited.Burst = budgetsPerSecond, budgetsPerSecond
-	client, err := kubernetes.NewForConfig(limited)
+	client, err := limitedClient(cc.KubeConfig, budgetsPerSecond)
 	if err != nil {
 		return fmt.Errorf("creating the client that deletes PodDisruptionBudgets: %w", err)
 	}
