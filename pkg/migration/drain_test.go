@@ -173,14 +173,7 @@ func TestFinishDrain(t *testing.T) {
 		"reclaimed, and a replacement is ready": {reclaimed, time.Second, true, []string{"evict web-0 by surge"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
-			w.calm = true
-			w.deployment("web", 1)
-			w.releasedFor(w.pod("web-0", w.replicaSets["web-1"], "reclaimed"), migration.Drain, test.ago)
-			if test.replaced {
-				w.pod("web-1", w.replicaSets["web-1"], "remaining")
-			}
-			w.sync()
+			w := newDrainWorld(test.ago, test.replaced)
 			s := w.snapshot()
 			var requested []migration.Move
 			switch test.node {
@@ -194,6 +187,20 @@ func TestFinishDrain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// newDrainWorld returns a world in which the only replica of web was released for a drain some time
+// ago. replaced: its replacement is ready.
+func newDrainWorld(ago time.Duration, replaced bool) *world {
+	w := newWorld()
+	w.calm = true
+	w.deployment("web", 1)
+	w.releasedFor(w.pod("web-0", w.replicaSets["web-1"], "reclaimed"), migration.Drain, ago)
+	if replaced {
+		w.pod("web-1", w.replicaSets["web-1"], "remaining")
+	}
+	w.sync()
+	return w
 }
 
 // A replacement may take longer to start than a pod usually waits for its eviction.
@@ -210,14 +217,7 @@ func TestFinishDrainWithSlowReplacement(t *testing.T) {
 		"ready, not evicted in time": {startup + time.Minute, true, []string{"restore web-0 by surge"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
-			w.calm = true
-			w.deployment("web", 1)
-			w.releasedFor(w.pod("web-0", w.replicaSets["web-1"], "reclaimed"), migration.Drain, test.ago)
-			if test.replaced {
-				w.pod("web-1", w.replicaSets["web-1"], "remaining")
-			}
-			w.sync()
+			w := newDrainWorld(test.ago, test.replaced)
 			s := w.snapshot()
 			settings := settings
 			settings.Buying, settings.NodeStartup = []migration.Reason{migration.Drain}, startup

@@ -66,6 +66,18 @@ func (s *scenario) uncordon(node string) {
 	s.editNode(node, func(n *v1.Node) { n.Spec.Unschedulable = false })
 }
 
+// awaitDrained checks that a node is empty, and waits until each of its singletons was replaced
+// first.
+func (s *scenario) awaitDrained(node string, singletons []string) {
+	s.Helper()
+	s.must(s.empty(node)())
+	s.eventually(soon, s.nothingReleased)
+	for _, app := range singletons {
+		s.eventually(soon, s.complete(app, 1))
+	}
+	s.eventually(soon, s.moved(len(singletons), "surge", "drain"))
+}
+
 // TestDrainOfSingletons: in plain Kubernetes, the budgets of the singletons block a drain. With
 // the controller the drain ends, and every singleton always has a ready endpoint. (Rows 1 and 2
 // of drains.)
@@ -83,12 +95,7 @@ func TestDrainOfSingletons(t *testing.T) {
 	took, err := s.drain("od-1", time.Minute)
 	s.must(err)
 	t.Logf("with the controller the drain took %s", took.Round(time.Millisecond))
-	s.must(s.empty("od-1")())
-	s.eventually(soon, s.nothingReleased)
-	for _, app := range apps {
-		s.eventually(soon, s.complete(app, 1))
-	}
-	s.eventually(soon, s.moved(3, "surge", "drain"))
+	s.awaitDrained("od-1", apps)
 }
 
 // TestDrainsAtOnce: three concurrent drains, two of the same node. The nodes run singletons and a

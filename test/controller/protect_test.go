@@ -74,12 +74,7 @@ func TestProtect(t *testing.T) {
 	took, err := s.drain("od-1", time.Minute)
 	s.must(err)
 	t.Logf("the drain took %s", took.Round(time.Millisecond))
-	s.must(s.empty("od-1")())
-	s.eventually(soon, s.nothingReleased)
-	for _, app := range apps {
-		s.eventually(soon, s.complete(app, 1))
-	}
-	s.eventually(soon, s.moved(3, "surge", "drain"))
+	s.awaitDrained("od-1", apps)
 
 	s.patch("one", `{"metadata":{"annotations":{"`+protectAnnotation+`":"false"}}}`)
 	s.eventually(soon, s.unguarded("one"))
