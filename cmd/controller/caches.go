@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
 )
 
 // caches fills the informers' caches on the leader and on the standby, so that a new leader acts at
@@ -23,7 +23,7 @@ type caches struct {
 func newCaches(client kubernetes.Interface) (*caches, error) {
 	c := &caches{factory: daemon.NewInformers(client), full: make(chan struct{})}
 	// Pods use most of the caches' memory.
-	return c, c.factory.Core().V1().Pods().Informer().SetTransform(kube.NewMovedPodTrimmer().Trim)
+	return c, c.factory.Core().V1().Pods().Informer().SetTransform(transform.NewMovedPodTrimmer().Trim)
 }
 
 // Start implements manager.Runnable.

@@ -12,7 +12,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/gating"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
 // options are the flags of the command line.
@@ -28,7 +28,7 @@ type setup struct {
 	*controller.Settings
 	profile string
 	policy  *decision.Policy
-	signals []kube.Signal
+	signals []providers.Signal
 	// gatingLabels is nil unless gating is enabled.
 	gatingLabels *gating.Labels
 }

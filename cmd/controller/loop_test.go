@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 )
 
 // full returns the signal of full caches.
@@ -473,7 +473,7 @@ func TestSignalsDiffer(t *testing.T) {
 		"a reason":     {func(n *v1.Node) { n.Status.Conditions[0].Reason = "Preempt" }, true},
 		"a message":    {func(n *v1.Node) { n.Status.Conditions[0].Message = "Preempt Scheduled" }, true},
 		"a label":      {func(n *v1.Node) { n.Labels["reclaimed"] = "yes" }, true},
-		"a deadline":   {func(n *v1.Node) { n.Annotations[kube.DeadlineAnnotation] = "now" }, true},
+		"a deadline":   {func(n *v1.Node) { n.Annotations[spot.InterruptionDeadlineAnnotation] = "now" }, true},
 		"a cordon":     {func(n *v1.Node) { n.Spec.Unschedulable = true }, true},
 		"a new status": {func(n *v1.Node) { n.Status.Conditions = append(n.Status.Conditions, v1.NodeCondition{Type: "Going"}) }, true},
 	} {

@@ -12,11 +12,12 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/interruption"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/protection"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
 )
@@ -45,7 +46,7 @@ func join(
 	if err != nil {
 		return nil, err
 	}
-	heartbeats, err := kube.WatchHeartbeats(factory, clock.RealClock{})
+	heartbeats, err := node.WatchHeartbeats(factory, clock.RealClock{})
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +87,7 @@ func costs(s *cluster.Snapshot, on bool) (costs []rebalance.Cost) {
 		return rebalance.DeletionCosts(s)
 	}
 	for _, p := range s.Pods {
-		if _, ours := p.Annotations[cluster.CostAnnotation]; ours {
+		if _, ours := p.Annotations[spot.DeletionCostAnnotation]; ours {
 			costs = append(costs, rebalance.Cost{Pod: p})
 		}
 	}

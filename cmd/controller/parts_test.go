@@ -19,8 +19,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/controller"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
 func TestSelects(t *testing.T) {
@@ -58,7 +58,7 @@ func TestLeasesTriggerNoRound(t *testing.T) {
 	}
 	client := fake.NewClientset()
 	factory := daemon.NewInformers(client)
-	parts, err := join(&setup{Settings: settings, policy: &decision.Policy{}, signals: kube.BuiltinSignals()}, factory, nil, client, noEvents{}, nil)
+	parts, err := join(&setup{Settings: settings, policy: &decision.Policy{}, signals: providers.Signals()}, factory, nil, client, noEvents{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/gating"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/interruption"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/protection"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/responder"
@@ -65,7 +65,7 @@ func (p *planner) plan(now time.Time) (plan, error) {
 		costs:     p.costWrites(snapshot),
 		move:      func(ctx context.Context) { p.executor.Do(ctx, actions) },
 		moving:    len(moves)+len(actions)+len(progress) > 0,
-		next:      kube.Earlier(next, snapshot.Until),
+		next:      node.Earlier(next, snapshot.Until),
 	}, nil
 }
 

@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/protection"
 )
 
@@ -35,7 +35,7 @@ func protect(
 		if object, err := meta.Accessor(r.Object); err == nil {
 			klog.Background().Info("Workload cannot be protected", "workload", klog.KObj(object), "why", r.Why)
 		}
-		recorder.Eventf(r.Object, nil, v1.EventTypeWarning, kube.ReasonNotProtected, "Protect", "%s", r.Why)
+		recorder.Eventf(r.Object, nil, v1.EventTypeWarning, spot.ReasonNotProtected, "Protect", "%s", r.Why)
 	}
 	for _, c := range changes {
 		w := write{kind: budget, uid: c.Budget.UID, version: c.Budget.ResourceVersion, name: klog.KObj(c.Budget), why: c.Why}
@@ -49,10 +49,10 @@ func protect(
 			switch {
 			case c.Kind == protection.Delete:
 			case c.Why == "":
-				recorder.Eventf(c.Deployment, nil, v1.EventTypeNormal, kube.ReasonProtected, "Protect",
+				recorder.Eventf(c.Deployment, nil, v1.EventTypeNormal, spot.ReasonProtected, "Protect",
 					"PodDisruptionBudget %s blocks evictions until replacements are ready", c.Budget.Name)
 			default:
-				recorder.Eventf(c.Deployment, nil, v1.EventTypeWarning, kube.ReasonProtectionRelaxed, "Protect",
+				recorder.Eventf(c.Deployment, nil, v1.EventTypeWarning, spot.ReasonProtectionRelaxed, "Protect",
 					"PodDisruptionBudget %s allows %s unavailable: %s", c.Budget.Name, c.Budget.Spec.MaxUnavailable, c.Why)
 			}
 			return nil

@@ -16,10 +16,10 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
 )
 
@@ -65,8 +65,8 @@ func (r slowRoom) Replace(*cluster.Pod, decision.Assignment) (*cluster.Node, str
 // spotNode returns a node with a reclaim deadline at a time.
 func spotNode(name string, at time.Time) *v1.Node {
 	return &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{decision.CapacityLabelKey: "spot"},
-			Annotations: map[string]string{kube.DeadlineAnnotation: at.Format(time.RFC3339)}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{spot.CapacityLabel: "spot"},
+			Annotations: map[string]string{spot.InterruptionDeadlineAnnotation: at.Format(time.RFC3339)}},
 		Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: "aws-node-termination-handler/spot-itn", Effect: v1.TaintEffectNoSchedule}}},
 		Status: v1.NodeStatus{Conditions: []v1.NodeCondition{
 			{Type: v1.NodeReady, Status: v1.ConditionTrue, LastHeartbeatTime: metav1.Now()}}},

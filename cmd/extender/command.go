@@ -11,7 +11,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/daemon"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 
 	// Registers the metrics of leader election.
 	_ "k8s.io/component-base/metrics/prometheus/clientgo/leaderelection"
@@ -31,7 +31,7 @@ type options struct {
 type setup struct {
 	options
 	policy  *decision.Policy
-	signals []kube.Signal
+	signals []providers.Signal
 	unused  []string      // arguments in the file that have no effect here
 	tls     *certificates // nil for plain HTTP
 }

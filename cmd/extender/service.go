@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/extender"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lease"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/takeover"
 )
 
@@ -95,7 +95,7 @@ func newService(setup *setup, config *rest.Config, client kubernetes.Interface, 
 	if s.election, err = newElection(config, setup.advertiseAddress, s.begin); err != nil {
 		return nil, err
 	}
-	s.election.lock.Remember(lease.SawCapacityLabels, decider.Labels().Seen, decider.Labels().Remember)
+	s.election.lock.Remember(spot.SawCapacityLabelsLabel, decider.Labels().Seen, decider.Labels().Remember)
 	return s, nil
 }
 

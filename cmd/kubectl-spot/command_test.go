@@ -19,7 +19,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/ptr"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey/surveytest"
 )
 
@@ -150,7 +150,7 @@ func TestSavingsOfNamespace(t *testing.T) {
 		"node.kubernetes.io/capacity": "on-demand", v1.LabelInstanceTypeStable: "m5.xlarge"}}}
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: "over", Namespace: "bank", UID: "o", Annotations: map[string]string{decision.MinOnDemandAnnotation: "0"},
+			Name: "over", Namespace: "bank", UID: "o", Annotations: map[string]string{spot.MinOnDemandAnnotation: "0"},
 		},
 		Spec: v1.PodSpec{NodeName: "od", SchedulerName: "spot-aware-scheduler"},
 	}

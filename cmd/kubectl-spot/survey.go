@@ -18,7 +18,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
 )
@@ -26,7 +26,7 @@ import (
 // policy is a policy with its source.
 type policy struct {
 	*decision.Policy
-	signals []kube.Signal
+	signals []providers.Signal
 	from    string
 }
 

@@ -17,7 +17,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	"sigs.k8s.io/controller-runtime/pkg/manager/signals"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 
 	// The main package of kube-scheduler registers these too: logs as JSON, and the metrics of
 	// clients, leader election and version.
@@ -31,7 +31,7 @@ import (
 // metrics. It adds guardTakeover, guardLease, rememberLabels, expireGates, withdrawBudgets,
 // searchNarrowly and limitBindings. The original has no hook for them, because it does not expose
 // the scheduler between app.Setup and app.Run.
-func newSchedulerCommand(labels *kube.LabelHistory, plugins ...app.Option) *cobra.Command {
+func newSchedulerCommand(labels *node.LabelHistory, plugins ...app.Option) *cobra.Command {
 	opts := options.NewOptions()
 	command := &cobra.Command{
 		Use: "spot-aware-scheduler",
@@ -64,7 +64,7 @@ kube-scheduler and places the pods that name it in spec.schedulerName.`,
 }
 
 // runScheduler runs until a signal, the loss of the lease or an error.
-func runScheduler(command *cobra.Command, opts *options.Options, labels *kube.LabelHistory, plugins []app.Option) error {
+func runScheduler(command *cobra.Command, opts *options.Options, labels *node.LabelHistory, plugins []app.Option) error {
 	// Report mistakes before the first call to the API server.
 	if err := checkFlags(command); err != nil {
 		return err

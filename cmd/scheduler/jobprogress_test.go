@@ -8,7 +8,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 )
 
 // busyJob is a world with a Job that has a pod on each of two full spot nodes, and pending pods
@@ -72,7 +72,7 @@ func TestJobProgressRetriesNoPod(t *testing.T) {
 		b.placeSmall()
 	}
 	b.job = b.job.DeepCopy()
-	b.job.Annotations = map[string]string{decision.MinOnDemandAnnotation: "1"}
+	b.job.Annotations = map[string]string{spot.MinOnDemandAnnotation: "1"}
 	b.update()
 	b.eventually("all pods have been tried for the annotation", func() bool {
 		tried := b.tried()
@@ -119,7 +119,7 @@ func TestPodGroupLabelWithoutCoscheduling(t *testing.T) {
 	const label, fallbackAfter = "scheduling.x-k8s.io/pod-group", time.Second
 	owner := ownedBy("apps/v1", "ReplicaSet", "web-1")
 	w := newWorld(t, []string{"fallbackAfter: 5m", "fallbackAfter: " + fallbackAfter.String()},
-		append(deploymentOf("web", 2, map[string]string{decision.MinOnDemandAnnotation: "100%"}), nodeWith("spot", "spot", "2"))...)
+		append(deploymentOf("web", 2, map[string]string{spot.MinOnDemandAnnotation: "100%"}), nodeWith("spot", "spot", "2"))...)
 	hopeless, pod := podWith("unschedulable", "1000", owner), podWith("pod", "10m", owner)
 	hopeless.Labels, pod.Labels = map[string]string{label: "x"}, map[string]string{label: "x"}
 	w.create(hopeless)

@@ -9,8 +9,9 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lease"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/takeover"
 )
 
@@ -30,12 +31,12 @@ func guardLease(ctx context.Context, config *leaderelection.LeaderElectionConfig
 
 // rememberLabels stores in the lease, for later leaders, that nodes with a capacity label were
 // seen. It must be called after guardLease.
-func rememberLabels(config *leaderelection.LeaderElectionConfig, labels *kube.LabelHistory) {
+func rememberLabels(config *leaderelection.LeaderElectionConfig, labels *node.LabelHistory) {
 	if config == nil {
 		return
 	}
 	if lock, ok := config.Lock.(*lease.Lock); ok {
-		lock.Remember(lease.SawCapacityLabels, labels.Seen, labels.Remember)
+		lock.Remember(spot.SawCapacityLabelsLabel, labels.Seen, labels.Remember)
 	}
 }
 

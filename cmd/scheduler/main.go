@@ -12,7 +12,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/gang"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/replicasafety"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/spotpreference"
@@ -26,13 +26,13 @@ func main() {
 }
 
 func newCommand() *cobra.Command {
-	labels := &kube.LabelHistory{}
+	labels := &node.LabelHistory{}
 	return newSchedulerCommand(labels, plugins(labels)...)
 }
 
 // plugins returns the plugins that a profile may enable in addition to kube-scheduler's. They share
 // labels.
-func plugins(labels *kube.LabelHistory) []app.Option {
+func plugins(labels *node.LabelHistory) []app.Option {
 	return []app.Option{
 		app.WithPlugin(replicasafety.Name, replicasafety.With(labels, schedulesGangs)),
 		app.WithPlugin(spotpreference.Name, spotpreference.New),

@@ -18,9 +18,10 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/replicasafety"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // stockProfile implements the method of a profile that searchNarrowly uses.
@@ -117,8 +118,8 @@ func searchNodes(cycle fwk.CycleState) placement.Scope {
 		})
 		nodes[i] = info
 	}
-	counter := placement.NewCounter(&kube.NodeReader{Policy: &decision.Policy{}}, &kube.LabelHistory{})
+	counter := placement.NewCounter(&node.NodeReader{Policy: &decision.Policy{}}, &node.LabelHistory{})
 	counter.Update(nodes, time.Now())
-	_, scope := placement.NewState(&kube.Subject{}, decision.Settings{}, decision.Waiting{}, counter).Search(klog.Background(), cycle, &v1.Pod{})
+	_, scope := placement.NewState(&workload.Subject{}, decision.Settings{}, decision.Waiting{}, counter).Search(klog.Background(), cycle, &v1.Pod{})
 	return scope
 }

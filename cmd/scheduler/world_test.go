@@ -30,8 +30,8 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/profile"
 	"k8s.io/utils/ptr"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 )
 
 // world is the running scheduler with the shipped configuration and a fake API server. Waiting pods
@@ -60,7 +60,7 @@ func newWorld(t testing.TB, edits []string, objects ...runtime.Object) *world {
 	cfg, err := options.LoadConfigFromFile(klog.Background(), w.config(edits))
 	w.must(err)
 	registry := frameworkruntime.Registry{}
-	for _, plugin := range plugins(&kube.LabelHistory{}) {
+	for _, plugin := range plugins(&node.LabelHistory{}) {
 		w.must(plugin(registry))
 	}
 	w.factory = scheduler.NewInformerFactory(w.client, 0)
@@ -184,7 +184,7 @@ func nodeWith(name, capacity, cpu string) *v1.Node {
 	old := metav1.NewTime(time.Now().Add(-time.Hour))
 	return &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), CreationTimestamp: old,
-			Labels: map[string]string{v1.LabelHostname: name, decision.CapacityLabelKey: capacity}},
+			Labels: map[string]string{v1.LabelHostname: name, spot.CapacityLabel: capacity}},
 		Status: v1.NodeStatus{Capacity: has, Allocatable: has,
 			Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, LastTransitionTime: old}}},
 	}

@@ -15,7 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Snapshot is the state of the cluster at one moment, as recorded in the informers' caches. Every
@@ -29,7 +30,7 @@ type Snapshot struct {
 	// Nodes contains all nodes, by name.
 	Nodes []*Node
 	// NodeEvents contains the events of nodes since the Reader's previous Snapshot, oldest first.
-	NodeEvents []kube.NodeEvent
+	NodeEvents []node.NodeEvent
 	// Pods contains all pods that are not Succeeded or Failed, including terminating pods, by
 	// namespace and name.
 	Pods []*Pod
@@ -56,7 +57,7 @@ type Node struct {
 	// Facts contains its capacity type, its pool and the class of its strongest signal.
 	Facts decision.Node
 	// Disruption is how the node is disrupted, as far as the Node object shows it.
-	Disruption kube.NodeDisruption
+	Disruption node.NodeDisruption
 	// Pods contains the pods that are bound to the node, in the order of Snapshot.Pods.
 	Pods []*Pod
 }
@@ -72,7 +73,7 @@ type Pod struct {
 	Requests v1.ResourceList
 	// Subject describes the pod's owner. It is nil if the policy does not apply to the pod (see
 	// kube.HasOpinion) or if the owner is unknown.
-	Subject *kube.Subject
+	Subject *workload.Subject
 	// Workload and Revision belong to Subject; they are nil if it is nil.
 	Workload *Workload
 	Revision *Revision
@@ -96,7 +97,7 @@ type Pod struct {
 
 // Live reports whether the pod counts as a replica: it is not terminal, not terminating and not
 // released.
-func (p *Pod) Live() bool { return p.Release == nil && kube.Live(p.Pod) }
+func (p *Pod) Live() bool { return p.Release == nil && workload.Live(p.Pod) }
 
 // overdueAfter is how long after its grace period a terminating pod counts as overdue: it may never
 // end.
@@ -112,7 +113,7 @@ func (p *Pod) Overdue(now time.Time) bool {
 // Workload is the object that owns pods and has their replica count.
 type Workload struct {
 	// Key identifies the workload.
-	Key kube.OwnerKey
+	Key workload.OwnerKey
 	// APIVersion is the version of Kind in the owner references of the pods. For a Deployment or
 	// StatefulSet it is the version that the controller reads.
 	APIVersion, Kind, Namespace, Name string
@@ -145,7 +146,7 @@ type Workload struct {
 // ReplicaSet.
 type Revision struct {
 	// Key identifies the revision.
-	Key      kube.OwnerKey
+	Key      workload.OwnerKey
 	Workload *Workload
 	// ReplicaSet is the object itself if the revision is one, else nil.
 	ReplicaSet *appsv1.ReplicaSet

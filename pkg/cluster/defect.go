@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Defect is a pod that makes a false claim about its owner or its release. The claim has no effect.
@@ -35,7 +35,7 @@ var DefectKinds = []DefectKind{WrongOwner, WrongRelease}
 
 // owner is an object that can own pods.
 type owner struct {
-	key  kube.OwnerKey
+	key  workload.OwnerKey
 	name string
 }
 
@@ -52,13 +52,13 @@ func (c *census) contradiction(pod *v1.Pod) string {
 		for _, informer := range c.owners.Informers() {
 			for _, obj := range informer.GetStore().List() {
 				if object, ok := obj.(metav1.Object); ok {
-					key, _ := kube.ControllerKey(object)
+					key, _ := workload.ControllerKey(object)
 					c.byUID[key.UID] = owner{key, object.GetName()}
 				}
 			}
 		}
 	}
-	if actual, found := c.byUID[ref.UID]; found && (actual != owner{kube.KeyOf(pod.Namespace, ref), ref.Name}) {
+	if actual, found := c.byUID[ref.UID]; found && (actual != owner{workload.KeyOf(pod.Namespace, ref), ref.Name}) {
 		return fmt.Sprintf("%s %s has the UID of %s %s/%s", ref.Kind, ref.Name, actual.key.Kind, actual.key.Namespace, actual.name)
 	}
 	return ""

@@ -1,7 +1,7 @@
 package cluster
 
 import (
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Motion counts the pods that are on the move in a workload.
@@ -18,8 +18,8 @@ type Motion struct {
 func (m Motion) Leaves() bool { return m.Released+m.Terminating > 0 }
 
 // Motions returns the motion of each workload by Workload.Key. It omits workloads without motion.
-func (s *Snapshot) Motions() map[kube.OwnerKey]Motion {
-	motions := map[kube.OwnerKey]Motion{}
+func (s *Snapshot) Motions() map[workload.OwnerKey]Motion {
+	motions := map[workload.OwnerKey]Motion{}
 	for _, w := range s.Workloads {
 		var m Motion
 		live := 0

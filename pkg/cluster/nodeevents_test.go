@@ -11,7 +11,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
 // A Snapshot contains the events of nodes since the previous Snapshot, even if nodes changed
@@ -30,7 +31,7 @@ func TestNodeEvents(t *testing.T) {
 	}
 	client := fake.NewClientset()
 	factory := informers.NewSharedInformerFactory(client, 0)
-	reader, err := cluster.NewReader(factory, policy, kube.BuiltinSignals(), profile, 0)
+	reader, err := cluster.NewReader(factory, policy, providers.Signals(), profile, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,12 +57,12 @@ func TestNodeEvents(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := map[string][]kube.NodeEvent{
-		"interrupted":  {{Name: "interrupted", UID: "interrupted-uid", Disruption: kube.DeletedFirst}, {Name: "interrupted", UID: "interrupted-uid", Disruption: kube.Voluntary}},
-		"consolidated": {{Name: "consolidated", UID: "consolidated-uid", Disruption: kube.Voluntary}},
-		"cordoned":     {{Name: "cordoned", UID: "cordoned-uid", Disruption: kube.DeletedFirst, Cordoned: true}, {Name: "cordoned", UID: "cordoned-uid", Disruption: kube.Voluntary}},
+	want := map[string][]node.NodeEvent{
+		"interrupted":  {{Name: "interrupted", UID: "interrupted-uid", Disruption: node.DeletedFirst}, {Name: "interrupted", UID: "interrupted-uid", Disruption: node.Voluntary}},
+		"consolidated": {{Name: "consolidated", UID: "consolidated-uid", Disruption: node.Voluntary}},
+		"cordoned":     {{Name: "cordoned", UID: "cordoned-uid", Disruption: node.DeletedFirst, Cordoned: true}, {Name: "cordoned", UID: "cordoned-uid", Disruption: node.Voluntary}},
 	}
-	got := map[string][]kube.NodeEvent{}
+	got := map[string][]node.NodeEvent{}
 	for deadline := time.Now().Add(30 * time.Second); cmp.Diff(want, got) != "" && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		s, err := reader.Snapshot(now)
 		if err != nil {
@@ -80,11 +81,11 @@ func TestNodeEvents(t *testing.T) {
 func TestNodeDisruption(t *testing.T) {
 	w := newWorld(t)
 	w.build("node calm spot m/a\nnode drained spot m/a taint=karpenter.sh/disrupted\nnode reclaimed spot m/a taint=aws-node-termination-handler/spot-itn")
-	got := map[string]kube.NodeDisruption{}
+	got := map[string]node.NodeDisruption{}
 	for _, n := range w.snapshot().Nodes {
 		got[n.Name] = n.Disruption
 	}
-	if diff := cmp.Diff(map[string]kube.NodeDisruption{"calm": kube.NotDisrupted, "drained": kube.Voluntary, "reclaimed": kube.Reclaimed}, got); diff != "" {
+	if diff := cmp.Diff(map[string]node.NodeDisruption{"calm": node.NotDisrupted, "drained": node.Voluntary, "reclaimed": node.Reclaimed}, got); diff != "" {
 		t.Errorf("disruptions (-want +got):\n%s", diff)
 	}
 }

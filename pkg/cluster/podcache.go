@@ -8,8 +8,8 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/klog/v2"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // podCache contains the facts about the pods of the last Snapshot. An informer never changes an
@@ -43,7 +43,7 @@ type podFacts struct {
 
 	// subject describes the owner of effective. It is valid as long as that of base, another pod of
 	// the same revision, is.
-	subject, base *kube.Subject
+	subject, base *workload.Subject
 }
 
 // update returns the facts about the pods that are not Succeeded or Failed, by namespace and name.
@@ -93,7 +93,7 @@ func newPodFacts(pod *v1.Pod) (p *podFacts) {
 			p.claims = append(p.claims, claim.ClaimName)
 		}
 	}
-	p.hasOpinion, p.release, p.claimDefect = kube.HasOpinion(pod), release, defect
+	p.hasOpinion, p.release, p.claimDefect = workload.HasOpinion(pod), release, defect
 	return p
 }
 

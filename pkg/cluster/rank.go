@@ -3,18 +3,15 @@ package cluster
 import (
 	"cmp"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	v1 "k8s.io/api/core/v1"
 )
-
-// CostAnnotation records the deletion cost that the controller wrote on a pod. A deletion cost that
-// differs from it belongs to the user.
-const CostAnnotation = "spot-aware-scheduler.io/deletion-cost"
 
 // HasOurCost reports whether the controller wrote the deletion cost of the pod. Such a pod belongs
 // to the floor, so a scale-down deletes it last.
 func (p *Pod) HasOurCost() bool {
 	cost, ok := p.Annotations[v1.PodDeletionCost]
-	return ok && cost == p.Annotations[CostAnnotation]
+	return ok && cost == p.Annotations[spot.DeletionCostAnnotation]
 }
 
 // ByRank orders the pods of a revision on one capacity type in the order in which the scheduler

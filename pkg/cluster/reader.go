@@ -18,8 +18,11 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Reader reads Snapshots from shared informer caches. Between Snapshots it caches the facts that
@@ -28,11 +31,11 @@ import (
 type Reader struct {
 	policy  *decision.Policy
 	profile string
-	reader  *kube.NodeReader
-	owners  *kube.Owners
+	reader  *node.NodeReader
+	owners  *workload.Owners
 	// heartbeats contains the renewals of the kubelets' Leases. If nil, only the condition Ready of
 	// a node counts.
-	heartbeats *kube.Heartbeats
+	heartbeats *node.Heartbeats
 
 	nodes        corelisters.NodeLister
 	pods         corelisters.PodLister
@@ -47,8 +50,8 @@ type Reader struct {
 	budgets      policylisters.PodDisruptionBudgetLister
 	informers    []cache.SharedIndexInformer
 
-	labels    kube.LabelHistory
-	events    kube.NodeEvents
+	labels    node.LabelHistory
+	events    node.NodeEvents
 	podCache  podCache
 	revisions int // number of revisions in the last Snapshot
 }
@@ -57,20 +60,20 @@ type Reader struct {
 // signals contains all signals, including the built-in ones. profile is the scheduler name of pods
 // that the policy applies to. notReadyAfter is as in kube.NodeReader.
 func NewReader(
-	factory informers.SharedInformerFactory, policy *decision.Policy, signals []kube.Signal, profile string, notReadyAfter time.Duration,
+	factory informers.SharedInformerFactory, policy *decision.Policy, signals []providers.Signal, profile string, notReadyAfter time.Duration,
 ) (*Reader, error) {
-	owners, err := kube.NewOwners(factory, policy)
+	owners, err := workload.NewOwners(factory, policy)
 	if err != nil {
 		return nil, err
 	}
 	core, apps, budgets := factory.Core().V1(), factory.Apps().V1(), factory.Policy().V1().PodDisruptionBudgets()
-	if err := apps.DaemonSets().Informer().SetTransform(kube.Trim); err != nil {
+	if err := apps.DaemonSets().Informer().SetTransform(transform.Trim); err != nil {
 		return nil, err
 	}
 	r := &Reader{
 		policy:       policy,
 		profile:      profile,
-		reader:       &kube.NodeReader{Policy: policy, Signals: signals, NotReadyAfter: notReadyAfter},
+		reader:       &node.NodeReader{Policy: policy, Signals: signals, NotReadyAfter: notReadyAfter},
 		owners:       owners,
 		nodes:        core.Nodes().Lister(),
 		pods:         core.Pods().Lister(),
@@ -98,7 +101,7 @@ func NewReader(
 
 // UseHeartbeats makes Snapshots include overdue Leases. It must be called before the first
 // Snapshot.
-func (r *Reader) UseHeartbeats(h *kube.Heartbeats) { r.heartbeats = h }
+func (r *Reader) UseHeartbeats(h *node.Heartbeats) { r.heartbeats = h }
 
 // Informers returns the informers whose events may change a plan: all inputs of a Snapshot.
 func (r *Reader) Informers() []cache.SharedIndexInformer { return r.informers }
@@ -152,12 +155,12 @@ func (r *Reader) readNodes(s *Snapshot, nodes []*v1.Node) map[string]*Node {
 	byName := make(map[string]*Node, len(nodes))
 	slab := make([]Node, len(nodes))
 	s.Nodes = make([]*Node, len(nodes))
-	for i, node := range nodes {
-		slab[i].Node = node
+	for i, n := range nodes {
+		slab[i].Node = n
 		var until time.Time
-		slab[i].Facts, slab[i].Disruption, until = r.factsOf(node, s)
-		s.Until = kube.Earlier(s.Until, until)
-		s.Nodes[i], byName[node.Name] = &slab[i], &slab[i]
+		slab[i].Facts, slab[i].Disruption, until = r.factsOf(n, s)
+		s.Until = node.Earlier(s.Until, until)
+		s.Nodes[i], byName[n.Name] = &slab[i], &slab[i]
 	}
 	return byName
 }
@@ -165,7 +168,7 @@ func (r *Reader) readNodes(s *Snapshot, nodes []*v1.Node) map[string]*Node {
 // factsOf returns the facts about a node that a decision needs, and how the node is disrupted.
 // until is when either changes although the node does not; zero means never. If the node cannot be
 // read, the controller moves no pods to it or off it.
-func (r *Reader) factsOf(node *v1.Node, s *Snapshot) (facts decision.Node, disruption kube.NodeDisruption, until time.Time) {
+func (r *Reader) factsOf(node *v1.Node, s *Snapshot) (facts decision.Node, disruption node.NodeDisruption, until time.Time) {
 	facts = decision.Node{Capacity: decision.Capacity{Type: decision.Spot}, Signal: decision.Drain}
 	defer recovery.Recover(recovery.Node, klog.KObj(node))
 	reader := *r.reader

@@ -15,10 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube/kubetest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node/nodetest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // describe returns a line for each workload and for each pod, with its node, workload and revision.
@@ -143,7 +145,7 @@ func TestSnapshot(t *testing.T) {
 // workloads.
 func TestForgedOwners(t *testing.T) {
 	const genuineCluster = "node sp spot m/a\nnode od on-demand m/a\ndeployment web 3 sp od -\nstatefulset db 1 od\njob batch 1 sp"
-	keys := map[kube.OwnerKey]bool{} // of the genuine workloads
+	keys := map[workload.OwnerKey]bool{} // of the genuine workloads
 	describe := func(s *cluster.Snapshot) (lines []string) {
 		for _, workload := range s.Workloads {
 			if !keys[workload.Key] {
@@ -168,7 +170,7 @@ func TestForgedOwners(t *testing.T) {
 	want := describe(before)
 	for _, name := range []string{"web-0", "db-0", "batch-0"} {
 		genuine := w.pods[name]
-		for _, pod := range kubetest.Forged(genuine) {
+		for _, pod := range nodetest.Forged(genuine) {
 			if pod.Name != "" {
 				pod.Name += "-" + name
 			}
@@ -182,7 +184,7 @@ func TestForgedOwners(t *testing.T) {
 		released := genuine.DeepCopy()
 		owner := released.OwnerReferences[0]
 		released.Namespace, released.Name, released.UID, released.OwnerReferences = "aaa", "released-"+name, types.UID("released-"+name), nil
-		released.Annotations = map[string]string{kube.ReleaseAnnotation: fmt.Sprintf(`{"replicaSet":%q,"replicaSetUID":%q,"hash":"r"}`, owner.Name, owner.UID)}
+		released.Annotations = map[string]string{spot.ReleasedAnnotation: fmt.Sprintf(`{"replicaSet":%q,"replicaSetUID":%q,"hash":"r"}`, owner.Name, owner.UID)}
 		w.put(released)
 	}
 	for _, when := range []string{"first", "cached"} {
@@ -214,7 +216,7 @@ func TestSnapshotFollowsChanges(t *testing.T) {
 		}},
 		{"owners change", func() {
 			web, db := meta("web"), meta("db")
-			web.Annotations = map[string]string{decision.MinOnDemandAnnotation: "50%"}
+			web.Annotations = map[string]string{spot.MinOnDemandAnnotation: "50%"}
 			w.put(&appsv1.Deployment{ObjectMeta: web, Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](4)}},
 				&appsv1.StatefulSet{ObjectMeta: db, Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](3), Ordinals: &appsv1.StatefulSetOrdinals{Start: 1}}})
 		}, []string{
@@ -348,7 +350,7 @@ func TestSnapshotOfNodes(t *testing.T) {
 	w.build("node b spot m/a\nnode a on-demand m/a taint=spot-aware-scheduler.io/interruption\nnode c spot m/b notready\nnode d spot m/b notready")
 	late := nodeOf("d", "spot", "m/b", options{"notready"})
 	late.Status.Conditions[0].Status = v1.ConditionUnknown
-	late.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-kube.NotReadyReclaimAfter))
+	late.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-node.NotReadyReclaimAfter))
 	young := nodeOf("e", "", "m/b", nil)
 	young.CreationTimestamp = metav1.NewTime(now.Add(-29 * time.Second))
 	w.put(late, young)

@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // clockSkew is how far the clock of the controller that released a pod may be ahead. A release with
@@ -22,26 +23,26 @@ const clockSkew = time.Minute
 // who may write the pod can make it. release is nil if the pod claims no release, or if it
 // contradicts its own claim; defect then describes the contradiction.
 func releaseOf(pod *v1.Pod) (release *Release, defect string) {
-	if !kube.Released(pod) {
+	if !workload.Released(pod) {
 		return nil, ""
 	}
-	text, ok := pod.Annotations[kube.ReleaseAnnotation]
+	text, ok := pod.Annotations[spot.ReleasedAnnotation]
 	if !ok {
 		return nil, "it has the label of a release without the annotation"
 	}
 	release = &Release{}
 	if err := json.Unmarshal([]byte(text), release); err != nil {
-		return nil, fmt.Sprintf("annotation %s does not parse: %v", kube.ReleaseAnnotation, err)
+		return nil, fmt.Sprintf("annotation %s does not parse: %v", spot.ReleasedAnnotation, err)
 	}
 	hash, controller := pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey], metav1.GetControllerOfNoCopy(pod)
 	switch {
-	case !kube.HasOpinion(pod):
+	case !workload.HasOpinion(pod):
 		return nil, "it is a DaemonSet pod or a static pod, which cannot be released"
-	case release.ReplicaSet == "" || release.ReplicaSetUID == "" || release.Hash == "" || release.Hash == kube.ReleasedHash:
-		return nil, fmt.Sprintf("annotation %s does not name a ReplicaSet, its UID and a hash", kube.ReleaseAnnotation)
-	case hash != kube.ReleasedHash && hash != release.Hash:
+	case release.ReplicaSet == "" || release.ReplicaSetUID == "" || release.Hash == "" || release.Hash == spot.ReleasedHash:
+		return nil, fmt.Sprintf("annotation %s does not name a ReplicaSet, its UID and a hash", spot.ReleasedAnnotation)
+	case hash != spot.ReleasedHash && hash != release.Hash:
 		return nil, fmt.Sprintf("label %s is neither that of a released pod nor the original hash", appsv1.DefaultDeploymentUniqueLabelKey)
-	case controller != nil && !kube.IsDeployment(controller) && kube.KeyOf(pod.Namespace, controller) != release.from(pod.Namespace):
+	case controller != nil && !workload.IsDeployment(controller) && workload.KeyOf(pod.Namespace, controller) != release.from(pod.Namespace):
 		return nil, fmt.Sprintf("its controller is %s %s, not the ReplicaSet that it was released from", controller.Kind, controller.Name)
 	}
 	return release, ""
@@ -49,8 +50,8 @@ func releaseOf(pod *v1.Pod) (release *Release, defect string) {
 
 // from returns the key of the ReplicaSet that a pod of the namespace was released from. The
 // ReplicaSet must be in the pod's own namespace.
-func (r *Release) from(namespace string) kube.OwnerKey {
-	return kube.OwnerKey{Namespace: namespace, Group: appsv1.GroupName, Kind: "ReplicaSet", UID: r.ReplicaSetUID}
+func (r *Release) from(namespace string) workload.OwnerKey {
+	return workload.OwnerKey{Namespace: namespace, Group: appsv1.GroupName, Kind: "ReplicaSet", UID: r.ReplicaSetUID}
 }
 
 // beforeRelease returns the pod as its ReplicaSet created it.
@@ -83,7 +84,7 @@ func (c *census) releaseDefect(p *podFacts) string {
 	}
 	rs, err := c.replicaSets.ReplicaSets(p.pod.Namespace).Get(release.ReplicaSet)
 	exists := err == nil && rs.UID == release.ReplicaSetUID
-	if by := metav1.GetControllerOfNoCopy(p.pod); by != nil && kube.IsDeployment(by) {
+	if by := metav1.GetControllerOfNoCopy(p.pod); by != nil && workload.IsDeployment(by) {
 		deployment, err := c.deployments.Deployments(p.pod.Namespace).Get(by.Name)
 		switch {
 		case exists && metav1.GetControllerOfNoCopy(rs) != nil && c.deploymentOf(rs, by.UID) == nil, err != nil, deployment.UID != by.UID:
@@ -94,7 +95,7 @@ func (c *census) releaseDefect(p *podFacts) string {
 		return c.contradiction(p.original)
 	}
 	selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
-	released := labels.Merge(p.pod.Labels, labels.Set{appsv1.DefaultDeploymentUniqueLabelKey: kube.ReleasedHash})
+	released := labels.Merge(p.pod.Labels, labels.Set{appsv1.DefaultDeploymentUniqueLabelKey: spot.ReleasedHash})
 	if err != nil || !selector.Matches(labels.Set(p.original.Labels)) || selector.Matches(released) {
 		return fmt.Sprintf("ReplicaSet %s does not select the pod's original labels, or also selects released pods", rs.Name)
 	}

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
 const hashKey = appsv1.DefaultDeploymentUniqueLabelKey
@@ -29,7 +29,7 @@ func claim(edit func(*cluster.Release)) func(*v1.Pod) {
 		if err != nil {
 			panic(err)
 		}
-		p.Annotations[kube.ReleaseAnnotation] = string(text)
+		p.Annotations[spot.ReleasedAnnotation] = string(text)
 	}
 }
 
@@ -85,15 +85,15 @@ func TestRelease(t *testing.T) {
 		}, wantDefect: "which does not exist"},
 
 		"only the label":             {change: func(p *v1.Pod) { release(p); p.Annotations = nil }, wantDefect: "without the annotation"},
-		"invalid JSON":               {change: func(p *v1.Pod) { release(p); p.Annotations[kube.ReleaseAnnotation] = "yes" }, wantDefect: "does not parse"},
-		"invalid JSON, on a replica": {change: func(p *v1.Pod) { p.Annotations = map[string]string{kube.ReleaseAnnotation: "{"} }, wantDefect: "does not parse"},
+		"invalid JSON":               {change: func(p *v1.Pod) { release(p); p.Annotations[spot.ReleasedAnnotation] = "yes" }, wantDefect: "does not parse"},
+		"invalid JSON, on a replica": {change: func(p *v1.Pod) { p.Annotations = map[string]string{spot.ReleasedAnnotation: "{"} }, wantDefect: "does not parse"},
 		"no time": {change: func(p *v1.Pod) {
 			release(p)
-			p.Annotations[kube.ReleaseAnnotation] = `{"replicaSet":"web-r","replicaSetUID":"web-r-uid","hash":"r","at":"noon"}`
+			p.Annotations[spot.ReleasedAnnotation] = `{"replicaSet":"web-r","replicaSetUID":"web-r-uid","hash":"r","at":"noon"}`
 		}, wantDefect: "does not parse"},
-		"an empty object":           {change: func(p *v1.Pod) { release(p); p.Annotations[kube.ReleaseAnnotation] = "{}" }, wantDefect: "does not name a ReplicaSet"},
+		"an empty object":           {change: func(p *v1.Pod) { release(p); p.Annotations[spot.ReleasedAnnotation] = "{}" }, wantDefect: "does not name a ReplicaSet"},
 		"no hash":                   {change: claim(func(r *cluster.Release) { r.Hash = "" }), wantDefect: "does not name a ReplicaSet"},
-		"the hash of released pods": {change: claim(func(r *cluster.Release) { r.Hash = kube.ReleasedHash }), wantDefect: "does not name a ReplicaSet"},
+		"the hash of released pods": {change: claim(func(r *cluster.Release) { r.Hash = spot.ReleasedHash }), wantDefect: "does not name a ReplicaSet"},
 		"another label":             {change: func(p *v1.Pod) { release(p); p.Labels[hashKey] = "x" }, wantDefect: "neither that of a released pod"},
 		"another controller": {change: func(p *v1.Pod) {
 			release(p)

@@ -8,8 +8,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/scheduling/corev1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Room simulates on which nodes the scheduler would still find room. For nodes it considers
@@ -144,7 +145,7 @@ func open(node *Node) bool {
 	ready := slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
 		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
 	})
-	isOwnTaint := func(t v1.Taint) bool { return t.Key == kube.InterruptionTaint }
+	isOwnTaint := func(t v1.Taint) bool { return t.Key == spot.InterruptionTaint }
 	settled := node.Facts.Capacity.Source != decision.Settling
 	return ready && settled && !node.Spec.Unschedulable && node.Facts.Signal < decision.Drain && !slices.ContainsFunc(node.Spec.Taints, isOwnTaint)
 }
@@ -155,7 +156,7 @@ func (r *Room) placePending(s *Snapshot) {
 	nominated := map[*Pod]*site{}
 	nodes := map[string]*Node{}
 	for _, p := range s.Pods {
-		if p.Spec.NodeName != "" || !kube.Live(p.Pod) || len(p.Spec.SchedulingGates) > 0 {
+		if p.Spec.NodeName != "" || !workload.Live(p.Pod) || len(p.Spec.SchedulingGates) > 0 {
 			continue
 		}
 		waiting = append(waiting, p)

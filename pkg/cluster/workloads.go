@@ -15,8 +15,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // census assigns the pods of one Snapshot to revisions and workloads.
@@ -28,9 +28,9 @@ type census struct {
 	byUID map[types.UID]owner
 	// subjects contains the Subject of one pod of each revision with a known owner, by
 	// Subject.RevisionKey.
-	subjects  map[kube.OwnerKey]*kube.Subject
-	revisions map[kube.OwnerKey]*Revision
-	workloads map[kube.OwnerKey]*workloadState
+	subjects  map[workload.OwnerKey]*workload.Subject
+	revisions map[workload.OwnerKey]*Revision
+	workloads map[workload.OwnerKey]*workloadState
 }
 
 // workloadState is a workload with the scheduler names of its pods.
@@ -46,9 +46,9 @@ func (r *Reader) readPods(s *Snapshot, pods []*podFacts, replicaSets []*appsv1.R
 	c := &census{
 		Reader:    r,
 		now:       s.Now,
-		subjects:  make(map[kube.OwnerKey]*kube.Subject, r.revisions),
-		revisions: make(map[kube.OwnerKey]*Revision, r.revisions),
-		workloads: make(map[kube.OwnerKey]*workloadState, r.revisions),
+		subjects:  make(map[workload.OwnerKey]*workload.Subject, r.revisions),
+		revisions: make(map[workload.OwnerKey]*Revision, r.revisions),
+		workloads: make(map[workload.OwnerKey]*workloadState, r.revisions),
 	}
 	slab := make([]Pod, len(pods))
 	s.Pods = make([]*Pod, len(pods))
@@ -82,7 +82,7 @@ func (c *census) count(p *Pod, facts *podFacts) error {
 	if err != nil {
 		return err
 	}
-	if facts.hasOpinion && (subject == nil || kube.CountedByPods(facts.effective)) && release == nil {
+	if facts.hasOpinion && (subject == nil || workload.CountedByPods(facts.effective)) && release == nil {
 		c.checkOwner(facts)
 	}
 	if subject == nil {
@@ -149,17 +149,17 @@ func (c *census) checkOwner(p *podFacts) {
 // subjectOf returns the owner of a pod, or its owner before the release. It returns nil if the
 // policy does not apply or the owner is unknown. It looks up the owner once per revision, and again
 // for a pod only if the revision's result or the pod has changed.
-func (c *census) subjectOf(p *podFacts) (*kube.Subject, error) {
+func (c *census) subjectOf(p *podFacts) (*workload.Subject, error) {
 	if !p.hasOpinion {
 		return nil, nil
 	}
-	key := kube.RevisionOf(p.effective)
+	key := workload.RevisionOf(p.effective)
 	base, seen := c.subjects[key]
 	if seen && base == p.base {
 		return p.subject, nil
 	}
 	subject, err := c.owners.Subject(p.effective)
-	if unknown := (*kube.UnknownOwner)(nil); errors.As(err, &unknown) {
+	if unknown := (*workload.UnknownOwner)(nil); errors.As(err, &unknown) {
 		subject, err = nil, nil
 	}
 	if err != nil {
@@ -189,18 +189,18 @@ func (c *census) subjectOf(p *podFacts) (*kube.Subject, error) {
 }
 
 // sameWorkload reports whether two pods of one revision have the same workload.
-func sameWorkload(a, b *kube.Subject) bool {
+func sameWorkload(a, b *workload.Subject) bool {
 	return a.WorkloadKey == b.WorkloadKey && reflect.DeepEqual(a.Pod.Workload, b.Pod.Workload)
 }
 
 // newRevision adds the revision of subject, and its workload if that is new. pod is a pod of the
 // revision. newRevision returns nil if the owner has disappeared since subject was read.
-func (c *census) newRevision(subject *kube.Subject, pod *v1.Pod) *Revision {
+func (c *census) newRevision(subject *workload.Subject, pod *v1.Pod) *Revision {
 	revision := &Revision{Key: subject.RevisionKey}
 	apiVersion, name := "v1", pod.Name
 	if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
 		apiVersion, name = ref.APIVersion, ref.Name
-		if ref.Kind == "ReplicaSet" && !kube.CountedByPods(pod) {
+		if ref.Kind == "ReplicaSet" && !workload.CountedByPods(pod) {
 			rs, err := c.replicaSets.ReplicaSets(pod.Namespace).Get(name)
 			if err != nil || rs.UID != subject.RevisionKey.UID {
 				return nil
@@ -260,16 +260,16 @@ func (c *census) addPodlessRevisions(replicaSets []*appsv1.ReplicaSet) {
 		if owner == nil || rs.DeletionTimestamp != nil {
 			continue
 		}
-		workload := c.workloads[kube.KeyOf(rs.Namespace, owner)]
-		if workload == nil || workload.Deployment == nil {
+		w := c.workloads[workload.KeyOf(rs.Namespace, owner)]
+		if w == nil || w.Deployment == nil {
 			continue
 		}
-		if workload.newest == nil || compareReplicaSets(workload.newest, rs) < 0 {
-			workload.newest = rs
+		if w.newest == nil || compareReplicaSets(w.newest, rs) < 0 {
+			w.newest = rs
 		}
-		key, _ := kube.ControllerKey(rs)
-		if kube.Replicas(rs.Spec.Replicas) > 0 && c.revisions[key] == nil {
-			workload.Revisions = append(workload.Revisions, &Revision{Key: key, Workload: &workload.Workload, ReplicaSet: rs})
+		key, _ := workload.ControllerKey(rs)
+		if workload.Replicas(rs.Spec.Replicas) > 0 && c.revisions[key] == nil {
+			w.Revisions = append(w.Revisions, &Revision{Key: key, Workload: &w.Workload, ReplicaSet: rs})
 		}
 	}
 }
@@ -312,7 +312,7 @@ func (c *workloadState) complete() {
 
 // compareReplicaSets orders the ReplicaSets of a Deployment, oldest first.
 func compareReplicaSets(a, b *appsv1.ReplicaSet) int {
-	return cmp.Or(cmp.Compare(kube.RevisionNumber(a), kube.RevisionNumber(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+	return cmp.Or(cmp.Compare(workload.RevisionNumber(a), workload.RevisionNumber(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
 		strings.Compare(a.Name, b.Name))
 }
 
@@ -327,10 +327,10 @@ func rollingOut(w *Workload, newest *appsv1.ReplicaSet) bool {
 	}
 	// The replica count of the newest ReplicaSet decides, not the number of its pods: a ReplicaSet
 	// that waits for quota, or has just lost a pod, is not a rollout.
-	if w.Deployment.Status.ObservedGeneration < w.Deployment.Generation || newest == nil || kube.Replicas(newest.Spec.Replicas) < w.Desired {
+	if w.Deployment.Status.ObservedGeneration < w.Deployment.Generation || newest == nil || workload.Replicas(newest.Spec.Replicas) < w.Desired {
 		return true
 	}
 	return slices.ContainsFunc(w.Revisions, func(r *Revision) bool {
-		return r.Key.UID != newest.UID && (len(r.Pods) > 0 || kube.Replicas(r.ReplicaSet.Spec.Replicas) > 0)
+		return r.Key.UID != newest.UID && (len(r.Pods) > 0 || workload.Replicas(r.ReplicaSet.Spec.Replicas) > 0)
 	})
 }

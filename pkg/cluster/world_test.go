@@ -22,9 +22,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
 )
 
 const profile = "spot-aware-scheduler"
@@ -33,7 +35,7 @@ var (
 	now    = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	policy = &decision.Policy{
 		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second},
-		CapacityLabels: decision.BuiltinCapacityLabels(),
+		CapacityLabels: providers.CapacityLabels(),
 		LabelGrace:     30 * time.Second,
 	}
 )
@@ -52,7 +54,7 @@ func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{t: t, factory: informers.NewSharedInformerFactory(fake.NewClientset(), 0), policy: *policy, pods: map[string]*v1.Pod{}}
 	var err error
-	if w.reader, err = cluster.NewReader(w.factory, &w.policy, kube.BuiltinSignals(), profile, 0); err != nil {
+	if w.reader, err = cluster.NewReader(w.factory, &w.policy, providers.Signals(), profile, 0); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -93,7 +95,7 @@ func (w *world) cacheOf(object runtime.Object) cache.Indexer {
 func (w *world) put(objects ...runtime.Object) {
 	w.t.Helper()
 	for _, object := range objects {
-		trimmed, err := kube.Trim(object)
+		trimmed, err := transform.Trim(object)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -188,7 +190,7 @@ func nodeOf(name, capacity, pool string, o options) *v1.Node {
 	node := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name + "-uid"), CreationTimestamp: metav1.NewTime(now.Add(-time.Hour)),
 			Labels: map[string]string{
-				decision.CapacityLabelKey: capacity, v1.LabelInstanceTypeStable: instanceType, v1.LabelTopologyZone: zone, v1.LabelHostname: name,
+				spot.CapacityLabel: capacity, v1.LabelInstanceTypeStable: instanceType, v1.LabelTopologyZone: zone, v1.LabelHostname: name,
 			}},
 		Status: v1.NodeStatus{
 			Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}},
@@ -230,7 +232,7 @@ func (w *world) workload(kind, name, desired string, rest []string) {
 	places, o := rest[:first], options(rest[first:])
 	objectMeta := meta(name)
 	if least, given := o.get("min"); given {
-		objectMeta.Annotations = map[string]string{decision.MinOnDemandAnnotation: least}
+		objectMeta.Annotations = map[string]string{spot.MinOnDemandAnnotation: least}
 	}
 	var owner metav1.OwnerReference
 	switch kind {
@@ -277,8 +279,8 @@ func release(pod *v1.Pod) {
 	if err != nil {
 		panic(err)
 	}
-	pod.Annotations = map[string]string{kube.ReleaseAnnotation: string(text)}
-	pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = kube.ReleasedHash
+	pod.Annotations = map[string]string{spot.ReleasedAnnotation: string(text)}
+	pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = spot.ReleasedHash
 	pod.OwnerReferences = nil
 }
 
@@ -301,7 +303,7 @@ func (w *world) pod(name string, owner metav1.OwnerReference, o options) *v1.Pod
 	if _, given := o.get("gated"); given {
 		pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "gate"}}
 	}
-	for option, key := range map[string]string{"assigned": kube.AssignedAnnotation, "granted": kube.GrantedAnnotation} {
+	for option, key := range map[string]string{"assigned": spot.AssignedAnnotation, "granted": spot.GrantedAnnotation} {
 		if value, given := o.get(option); given {
 			pod.Annotations = map[string]string{key: value}
 		}

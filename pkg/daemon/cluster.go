@@ -17,7 +17,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
 )
 
 // Connect returns the configuration for the API server: from a kubeconfig, or else from the pod
@@ -39,7 +39,7 @@ func Connect(kubeconfig string) (*rest.Config, error) {
 
 // NewInformers returns the informers that decisions depend on.
 func NewInformers(client kubernetes.Interface) informers.SharedInformerFactory {
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(kube.Trim))
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(transform.Trim))
 	// Completed pods never count, and a cluster with Jobs has many.
 	factory.InformerFor(&v1.Pod{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 		return corev1.NewFilteredPodInformer(client, metav1.NamespaceAll, resync,

@@ -3,17 +3,8 @@ package decision
 import (
 	"fmt"
 	"time"
-)
 
-// The annotations of a workload, on its owner or on its pods. These names are part of the API.
-const (
-	MinOnDemandAnnotation       = "spot-aware-scheduler.io/min-on-demand"
-	MaxPerPoolAnnotation        = "spot-aware-scheduler.io/max-per-pool"
-	WhenUnsatisfiableAnnotation = "spot-aware-scheduler.io/when-unsatisfiable"
-	FallbackAfterAnnotation     = "spot-aware-scheduler.io/fallback-after"
-	RolloutReliefAnnotation     = "spot-aware-scheduler.io/rollout-relief"
-	OverflowAnnotation          = "spot-aware-scheduler.io/overflow"
-	ProtectAnnotation           = "spot-aware-scheduler.io/protect"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 )
 
 // InvalidAnnotation is an annotation that was skipped because its value is invalid.
@@ -48,15 +39,15 @@ func parseAnnotations(annotations map[string]string, on string) (o Overrides, in
 			}
 		}
 	}
-	read(MinOnDemandAnnotation, func(value string) error { return parseInto(&o.MinOnDemand, ParseQuantity, value) })
-	read(MaxPerPoolAnnotation, func(value string) error { return parseInto(&o.MaxPerPool, ParseMaxPerPool, value) })
-	read(WhenUnsatisfiableAnnotation, func(value string) error {
+	read(spot.MinOnDemandAnnotation, func(value string) error { return parseInto(&o.MinOnDemand, ParseQuantity, value) })
+	read(spot.MaxPerPoolAnnotation, func(value string) error { return parseInto(&o.MaxPerPool, ParseMaxPerPool, value) })
+	read(spot.WhenUnsatisfiableAnnotation, func(value string) error {
 		return parseInto(&o.WhenUnsatisfiable, ParseWhenUnsatisfiable, value)
 	})
-	read(FallbackAfterAnnotation, func(value string) error { return parseInto(&o.FallbackAfter, ParseFallbackAfter, value) })
-	read(RolloutReliefAnnotation, func(value string) error { return parseInto(&o.RolloutRelief, ParseRolloutRelief, value) })
-	read(OverflowAnnotation, func(value string) error { return parseInto(&o.Overflow, ParseOverflow, value) })
-	read(ProtectAnnotation, func(value string) error { return parseInto(&o.Protect, ParseProtect, value) })
+	read(spot.FallbackAfterAnnotation, func(value string) error { return parseInto(&o.FallbackAfter, ParseFallbackAfter, value) })
+	read(spot.RolloutReliefAnnotation, func(value string) error { return parseInto(&o.RolloutRelief, ParseRolloutRelief, value) })
+	read(spot.OverflowAnnotation, func(value string) error { return parseInto(&o.Overflow, ParseOverflow, value) })
+	read(spot.ProtectAnnotation, func(value string) error { return parseInto(&o.Protect, ParseProtect, value) })
 	return o, invalid
 }
 

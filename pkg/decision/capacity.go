@@ -3,6 +3,8 @@ package decision
 import (
 	"slices"
 	"time"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 )
 
 // CapacityType is the purchase option of a node's capacity.
@@ -23,10 +25,6 @@ func (t CapacityType) String() string {
 	return "on-demand"
 }
 
-// CapacityLabelKey is the project's own node label. The values "spot" and "on-demand" override all
-// other labels. Any other value is unknown: see Policy.UnknownLabels.
-const CapacityLabelKey = "node.kubernetes.io/capacity"
-
 // CapacityLabel lists the values of a node label that mean spot or on-demand.
 type CapacityLabel struct {
 	Key string
@@ -36,37 +34,6 @@ type CapacityLabel struct {
 	// SpotUnless, if not nil, makes every value mean spot that is in neither SpotUnless nor
 	// OnDemand. It is for labels whose mere presence means spot.
 	SpotUnless []string
-}
-
-// BuiltinCapacityLabels returns the labels that provisioners are known to set, each row with its
-// source. The project's own label is not in the list, because it overrides the whole list.
-func BuiltinCapacityLabels() []CapacityLabel {
-	return []CapacityLabel{
-		// Karpenter and EKS Auto Mode: karpenter pkg/apis/v1/labels.go.
-		{Key: "karpenter.sh/capacity-type", Spot: []string{"spot"}, OnDemand: []string{"on-demand", "reserved"}},
-		// EKS managed node groups: EKS user guide, "Managed node groups".
-		{Key: "eks.amazonaws.com/capacityType", Spot: []string{"SPOT"}, OnDemand: []string{"ON_DEMAND", "CAPACITY_BLOCK"}},
-		// GKE: cluster-autoscaler's gce price model; GKE docs on Spot VMs.
-		{Key: "cloud.google.com/gke-spot", Spot: []string{"true"}},
-		{Key: "cloud.google.com/gke-preemptible", Spot: []string{"true"}},
-		{Key: "cloud.google.com/gke-provisioning", Spot: []string{"spot", "preemptible"}, OnDemand: []string{"standard"}},
-		// AKS: "Add an Azure Spot node pool".
-		{Key: "kubernetes.azure.com/scalesetpriority", Spot: []string{"spot"}, OnDemand: []string{"regular"}},
-		// ACK: cloud controller manager's node labels.
-		{Key: "node.alibabacloud.com/spot-strategy", Spot: []string{"SpotWithPriceLimit", "SpotAsPriceGo"}, OnDemand: []string{"NoSpot"}},
-		// OKE: "Using preemptible capacity".
-		{Key: "oci.oraclecloud.com/oke-is-preemptible", Spot: []string{"true"}},
-		// Cluster API: the machine controller sets it, with any value, on interruptible machines.
-		{Key: "cluster.x-k8s.io/interruptible", SpotUnless: []string{}},
-		// OpenShift: the machine API sets it, with any value, on spot machines.
-		{Key: "machine.openshift.io/interruptible-instance", SpotUnless: []string{}},
-		// Spot Ocean: on-demand nodes have the value od; other values are not reliable.
-		{Key: "spotinst.io/node-lifecycle", OnDemand: []string{"od"}},
-		// CAST AI: any value except false means spot; spot-fallback marks an on-demand node that
-		// replaces a spot node.
-		{Key: "scheduling.cast.ai/spot", SpotUnless: []string{"false"}},
-		{Key: "scheduling.cast.ai/spot-fallback", OnDemand: []string{"true"}},
-	}
 }
 
 // Source is the origin of a node's capacity type.
@@ -106,7 +73,7 @@ func (c Capacity) Labeled() bool { return c.Source <= FromContradiction }
 // reports whether any node of the cluster has or had a capacity label (Capacity.Labeled). If not,
 // the cluster does not use labels, and no label is awaited.
 func (p *Policy) Capacity(labels map[string]string, age time.Duration, othersLabeled bool) Capacity {
-	own := labels[CapacityLabelKey]
+	own := labels[spot.CapacityLabel]
 	if t, ok := ownLabelType(own); ok {
 		return Capacity{t, FromLabel}
 	}
@@ -145,9 +112,9 @@ func (p *Policy) Capacity(labels map[string]string, age time.Duration, othersLab
 // lists values for both capacity types, because a label whose row lists one type may have any other
 // value.
 func (p *Policy) UnknownLabels(labels map[string]string) (keys []string) {
-	if own := labels[CapacityLabelKey]; own != "" {
+	if own := labels[spot.CapacityLabel]; own != "" {
 		if _, known := ownLabelType(own); !known {
-			keys = append(keys, CapacityLabelKey)
+			keys = append(keys, spot.CapacityLabel)
 		}
 	}
 	for i := range p.CapacityLabels {
@@ -165,7 +132,7 @@ func (p *Policy) UnknownLabels(labels map[string]string) (keys []string) {
 
 // LabelSays returns the capacity type that the node label key=value means; false if it means none.
 func (p *Policy) LabelSays(key, value string) (CapacityType, bool) {
-	if key == CapacityLabelKey {
+	if key == spot.CapacityLabel {
 		return ownLabelType(value)
 	}
 	for i := range p.CapacityLabels {
@@ -182,7 +149,7 @@ func (p *Policy) LabelSays(key, value string) (CapacityType, bool) {
 // presence of the label, with any value, means it. Both results are zero if every value except some
 // means it: a node selector cannot express that.
 func (p *Policy) ValuesOf(key string, capacity CapacityType) (values []string, byPresence bool) {
-	if key == CapacityLabelKey {
+	if key == spot.CapacityLabel {
 		return []string{capacity.String()}, false
 	}
 	for i := range p.CapacityLabels {

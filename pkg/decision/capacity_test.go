@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
 // TestCapacity covers every row of the table of known labels, and the precedence between labels.
@@ -134,7 +135,7 @@ func TestCapacity(t *testing.T) {
 			policy := decision.Policy{
 				UnlabeledNodes: test.unlabeled,
 				LabelGrace:     30 * time.Second,
-				CapacityLabels: append(decision.BuiltinCapacityLabels(),
+				CapacityLabels: append(providers.CapacityLabels(),
 					decision.CapacityLabel{Key: "example.com/lifecycle", Spot: []string{"cheap"}, OnDemand: []string{"dear"}}),
 			}
 			if diff := cmp.Diff(test.want, policy.Capacity(test.labels, test.age, test.othersLabeled)); diff != "" {
@@ -147,7 +148,7 @@ func TestCapacity(t *testing.T) {
 // TestEveryBuiltinLabelIsTested fails if the table has a row or value that TestCapacity does not
 // cover. Every value in a row must mean the capacity type under which it is listed.
 func TestEveryBuiltinLabelIsTested(t *testing.T) {
-	policy := decision.Policy{CapacityLabels: decision.BuiltinCapacityLabels()}
+	policy := decision.Policy{CapacityLabels: providers.CapacityLabels()}
 	seen := map[string]bool{}
 	for _, row := range policy.CapacityLabels {
 		if seen[row.Key] {
@@ -192,7 +193,7 @@ func TestUnknownLabels(t *testing.T) {
 		},
 		"known by another row of the label": {labels: labels{"karpenter.sh/capacity-type": "bid"}},
 	}
-	policy := decision.Policy{CapacityLabels: append(decision.BuiltinCapacityLabels(),
+	policy := decision.Policy{CapacityLabels: append(providers.CapacityLabels(),
 		decision.CapacityLabel{Key: "karpenter.sh/capacity-type", Spot: []string{"bid"}, OnDemand: []string{"bought"}})}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -219,7 +220,7 @@ func TestLabelSays(t *testing.T) {
 		"presence but false": {"scheduling.cast.ai/spot", "false", decision.OnDemand, false},
 		"unknown key":        {"kubernetes.io/os", "linux", decision.OnDemand, false},
 	}
-	policy := decision.Policy{CapacityLabels: decision.BuiltinCapacityLabels()}
+	policy := decision.Policy{CapacityLabels: providers.CapacityLabels()}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			if got, ok := policy.LabelSays(test.key, test.value); got != test.want || ok != test.wantOK {
@@ -242,7 +243,7 @@ func TestPresenceSaysSpot(t *testing.T) {
 		"cloud.google.com/gke-spot":                   true,
 		"oci.oraclecloud.com/oke-is-preemptible":      true,
 	}
-	policy := decision.Policy{CapacityLabels: decision.BuiltinCapacityLabels()}
+	policy := decision.Policy{CapacityLabels: providers.CapacityLabels()}
 	for key, want := range tests {
 		if got := policy.PresenceSaysSpot(key); got != want {
 			t.Errorf("PresenceSaysSpot(%q) = %v, want %v", key, got, want)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
 // cluster is a minimal simulated cluster for placement by policy: a node has slots, and each pod
@@ -60,7 +61,7 @@ func newCluster() *cluster {
 	return &cluster{policy: decision.Policy{
 		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second},
 		LabelGrace:     30 * time.Second,
-		CapacityLabels: decision.BuiltinCapacityLabels(),
+		CapacityLabels: providers.CapacityLabels(),
 	}}
 }
 

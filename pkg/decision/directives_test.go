@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
@@ -183,7 +184,7 @@ func (c *cluster) addNodes(cmd command) error {
 		proto := node{labels: map[string]string{}, slots: 1, created: c.now - time.Hour, pool: decision.NewPool(instanceType, zone)}
 		switch capacity := line.words[1]; capacity {
 		case "spot", "on-demand":
-			proto.labels[decision.CapacityLabelKey] = capacity
+			proto.labels[spot.CapacityLabel] = capacity
 		case "unlabeled":
 		default:
 			return fmt.Errorf("a node is spot, on-demand or unlabeled, not %q", capacity)

@@ -3,6 +3,8 @@ package decision
 import (
 	"fmt"
 	"slices"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 )
 
 // Origins names the source of each of a pod's Settings, for users: "the profile", "the default of
@@ -52,13 +54,13 @@ func (o *Origins) annotations(given, count Overrides, on string) {
 	}
 	o.record(count, func(key string) string { return onObject(key, on) })
 	for key, lost := range map[string]bool{
-		MinOnDemandAnnotation:       given.MinOnDemand != nil && count.MinOnDemand == nil,
-		MaxPerPoolAnnotation:        given.MaxPerPool != nil && count.MaxPerPool == nil,
-		WhenUnsatisfiableAnnotation: given.WhenUnsatisfiable != nil && count.WhenUnsatisfiable == nil,
-		FallbackAfterAnnotation:     given.FallbackAfter != nil && count.FallbackAfter == nil,
-		RolloutReliefAnnotation:     given.RolloutRelief != nil && count.RolloutRelief == nil,
-		OverflowAnnotation:          given.Overflow != nil && count.Overflow == nil,
-		ProtectAnnotation:           given.Protect != nil && count.Protect == nil,
+		spot.MinOnDemandAnnotation:       given.MinOnDemand != nil && count.MinOnDemand == nil,
+		spot.MaxPerPoolAnnotation:        given.MaxPerPool != nil && count.MaxPerPool == nil,
+		spot.WhenUnsatisfiableAnnotation: given.WhenUnsatisfiable != nil && count.WhenUnsatisfiable == nil,
+		spot.FallbackAfterAnnotation:     given.FallbackAfter != nil && count.FallbackAfter == nil,
+		spot.RolloutReliefAnnotation:     given.RolloutRelief != nil && count.RolloutRelief == nil,
+		spot.OverflowAnnotation:          given.Overflow != nil && count.Overflow == nil,
+		spot.ProtectAnnotation:           given.Protect != nil && count.Protect == nil,
 	} {
 		if lost {
 			o.Overruled = append(o.Overruled, onObject(key, on)+": not stricter than the policy (annotationPolicy StricterOnly)")
@@ -77,8 +79,8 @@ func (o *Origins) ignored(pod *Pod) {
 		on          string
 	}{{pod.Annotations, "pod"}, {pod.Workload.Annotations, pod.Workload.Kind}} {
 		for _, key := range []string{
-			MinOnDemandAnnotation, MaxPerPoolAnnotation, WhenUnsatisfiableAnnotation, FallbackAfterAnnotation, RolloutReliefAnnotation,
-			OverflowAnnotation, ProtectAnnotation,
+			spot.MinOnDemandAnnotation, spot.MaxPerPoolAnnotation, spot.WhenUnsatisfiableAnnotation, spot.FallbackAfterAnnotation, spot.RolloutReliefAnnotation,
+			spot.OverflowAnnotation, spot.ProtectAnnotation,
 		} {
 			if _, given := at.annotations[key]; given {
 				o.Overruled = append(o.Overruled, onObject(key, at.on)+": annotationPolicy Ignore")
@@ -93,24 +95,24 @@ func onObject(key, on string) string { return fmt.Sprintf("annotation %s on the 
 // record sets the source of every setting in overrides. from returns it by annotation key.
 func (o *Origins) record(overrides Overrides, from func(key string) string) {
 	if overrides.MinOnDemand != nil {
-		o.MinOnDemand = from(MinOnDemandAnnotation)
+		o.MinOnDemand = from(spot.MinOnDemandAnnotation)
 	}
 	if overrides.MaxPerPool != nil {
-		o.MaxPerPool = from(MaxPerPoolAnnotation)
+		o.MaxPerPool = from(spot.MaxPerPoolAnnotation)
 	}
 	if overrides.WhenUnsatisfiable != nil {
-		o.WhenUnsatisfiable = from(WhenUnsatisfiableAnnotation)
+		o.WhenUnsatisfiable = from(spot.WhenUnsatisfiableAnnotation)
 	}
 	if overrides.FallbackAfter != nil {
-		o.FallbackAfter = from(FallbackAfterAnnotation)
+		o.FallbackAfter = from(spot.FallbackAfterAnnotation)
 	}
 	if overrides.RolloutRelief != nil {
-		o.RolloutRelief = from(RolloutReliefAnnotation)
+		o.RolloutRelief = from(spot.RolloutReliefAnnotation)
 	}
 	if overrides.Overflow != nil {
-		o.Overflow = from(OverflowAnnotation)
+		o.Overflow = from(spot.OverflowAnnotation)
 	}
 	if overrides.Protect != nil {
-		o.Protect = from(ProtectAnnotation)
+		o.Protect = from(spot.ProtectAnnotation)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
@@ -13,8 +14,8 @@ func TestExplain(t *testing.T) {
 	two, half, all := decision.Count(2), decision.Percent(50), decision.Percent(100)
 	anyway, soon, stricter, ignore, none := decision.ScheduleAnyway, time.Minute, decision.StricterOnly, decision.IgnoreExemptions, decision.NeverOverflow
 	protect := true
-	onPod := map[string]string{decision.MinOnDemandAnnotation: "1", decision.FallbackAfterAnnotation: "never", decision.RolloutReliefAnnotation: "10s"}
-	onOwner := map[string]string{decision.MinOnDemandAnnotation: "0", decision.ProtectAnnotation: "false"}
+	onPod := map[string]string{spot.MinOnDemandAnnotation: "1", spot.FallbackAfterAnnotation: "never", spot.RolloutReliefAnnotation: "10s"}
+	onOwner := map[string]string{spot.MinOnDemandAnnotation: "0", spot.ProtectAnnotation: "false"}
 	base := decision.Policy{Defaults: decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second}}
 	withRules := base
 	withRules.Rules = []decision.Rule{
@@ -65,14 +66,14 @@ func TestExplain(t *testing.T) {
 					"annotation spot-aware-scheduler.io/rollout-relief on the pod: not stricter than the policy (annotationPolicy StricterOnly)",
 				}
 			})},
-		"not read": {ignoring, decision.Pod{Annotations: map[string]string{decision.MinOnDemandAnnotation: "0", decision.RolloutReliefAnnotation: "1s"}, Workload: decision.Workload{Kind: "Deployment"}},
+		"not read": {ignoring, decision.Pod{Annotations: map[string]string{spot.MinOnDemandAnnotation: "0", spot.RolloutReliefAnnotation: "1s"}, Workload: decision.Workload{Kind: "Deployment"}},
 			from(func(o *decision.Origins) {
 				o.Overruled = []string{
 					"annotation spot-aware-scheduler.io/min-on-demand on the pod: annotationPolicy Ignore",
 					"annotation spot-aware-scheduler.io/rollout-relief on the pod: annotationPolicy Ignore",
 				}
 			})},
-		"invalid": {base, decision.Pod{Annotations: map[string]string{decision.MinOnDemandAnnotation: "many"}}, from(func(o *decision.Origins) {})},
+		"invalid": {base, decision.Pod{Annotations: map[string]string{spot.MinOnDemandAnnotation: "many"}}, from(func(o *decision.Origins) {})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			settings, origins, invalid := test.policy.Explain(&test.pod)

@@ -7,17 +7,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
 // annotated has all annotations, for pods and workloads.
 var annotated = map[string]string{
-	decision.MinOnDemandAnnotation:       "3",
-	decision.MaxPerPoolAnnotation:        "50%",
-	decision.WhenUnsatisfiableAnnotation: "ScheduleAnyway",
-	decision.FallbackAfterAnnotation:     "1m30s",
-	decision.RolloutReliefAnnotation:     "2m",
-	decision.OverflowAnnotation:          "Never",
+	spot.MinOnDemandAnnotation:       "3",
+	spot.MaxPerPoolAnnotation:        "50%",
+	spot.WhenUnsatisfiableAnnotation: "ScheduleAnyway",
+	spot.FallbackAfterAnnotation:     "1m30s",
+	spot.RolloutReliefAnnotation:     "2m",
+	spot.OverflowAnnotation:          "Never",
 }
 
 var comparable = cmp.Comparer(func(a, b decision.Quantity) bool { return a == b })
@@ -57,7 +58,7 @@ func TestSettingsPrecedence(t *testing.T) {
 		"owner over pod, each setting by itself": {
 			pod: decision.Pod{
 				Annotations: annotated,
-				Workload:    decision.Workload{Annotations: map[string]string{decision.MinOnDemandAnnotation: "4", decision.FallbackAfterAnnotation: "never"}},
+				Workload:    decision.Workload{Annotations: map[string]string{spot.MinOnDemandAnnotation: "4", spot.FallbackAfterAnnotation: "never"}},
 			},
 			want: with(fromAnnotations, func(s *decision.Settings) { s.MinOnDemand, s.FallbackAfter = decision.Count(4), decision.Never }),
 		},
@@ -79,7 +80,7 @@ func TestSettingsPrecedence(t *testing.T) {
 		},
 		"annotations ignored": {
 			policy: decision.Policy{Annotations: decision.IgnoreAnnotations},
-			pod:    decision.Pod{Annotations: map[string]string{decision.MinOnDemandAnnotation: "junk"}, Workload: decision.Workload{Annotations: annotated}},
+			pod:    decision.Pod{Annotations: map[string]string{spot.MinOnDemandAnnotation: "junk"}, Workload: decision.Workload{Annotations: annotated}},
 			want:   defaults,
 		},
 		"a rule ignores annotations": {
@@ -101,17 +102,17 @@ func TestSettingsPrecedence(t *testing.T) {
 			policy: decision.Policy{Rules: []decision.Rule{rule}},
 			pod: decision.Pod{
 				Namespace:   "shop",
-				Annotations: map[string]string{decision.MinOnDemandAnnotation: "5", decision.MaxPerPoolAnnotation: "0"},
+				Annotations: map[string]string{spot.MinOnDemandAnnotation: "5", spot.MaxPerPoolAnnotation: "0"},
 				Workload: decision.Workload{Kind: "Deployment", Annotations: map[string]string{
-					decision.MinOnDemandAnnotation: "130%", decision.WhenUnsatisfiableAnnotation: "scheduleAnyway", decision.FallbackAfterAnnotation: "-5s",
+					spot.MinOnDemandAnnotation: "130%", spot.WhenUnsatisfiableAnnotation: "scheduleAnyway", spot.FallbackAfterAnnotation: "-5s",
 				}},
 			},
 			want: with(fromRule, func(s *decision.Settings) { s.MinOnDemand = decision.Count(5) }),
 			wantInvalid: []decision.InvalidAnnotation{
-				{On: "Deployment", Key: decision.MinOnDemandAnnotation, Value: "130%", Expected: "expected a percentage of at most 100%"},
-				{On: "Deployment", Key: decision.WhenUnsatisfiableAnnotation, Value: "scheduleAnyway", Expected: "expected DoNotSchedule or ScheduleAnyway"},
-				{On: "Deployment", Key: decision.FallbackAfterAnnotation, Value: "-5s", Expected: `expected a duration of 0 or more such as "5m", or "never"`},
-				{On: "pod", Key: decision.MaxPerPoolAnnotation, Value: "0", Expected: `expected a count of 1 or more such as "2", or a percentage from 0% to 100% such as "50%"`},
+				{On: "Deployment", Key: spot.MinOnDemandAnnotation, Value: "130%", Expected: "expected a percentage of at most 100%"},
+				{On: "Deployment", Key: spot.WhenUnsatisfiableAnnotation, Value: "scheduleAnyway", Expected: "expected DoNotSchedule or ScheduleAnyway"},
+				{On: "Deployment", Key: spot.FallbackAfterAnnotation, Value: "-5s", Expected: `expected a duration of 0 or more such as "5m", or "never"`},
+				{On: "pod", Key: spot.MaxPerPoolAnnotation, Value: "0", Expected: `expected a count of 1 or more such as "2", or a percentage from 0% to 100% such as "50%"`},
 			},
 		},
 		"unknown annotations are ignored": {
@@ -145,29 +146,29 @@ func TestStricterOnly(t *testing.T) {
 		key, value  string
 		wantApplied bool
 	}{
-		"a lower count":                           {base, decision.MinOnDemandAnnotation, "2", false},
-		"an equal count":                          {base, decision.MinOnDemandAnnotation, "3", true},
-		"a higher count":                          {base, decision.MinOnDemandAnnotation, "4", true},
-		"a lower percentage":                      {base, decision.MinOnDemandAnnotation, "20%", false},
-		"a higher percentage":                     {base, decision.MinOnDemandAnnotation, "31%", true},
-		"a wider cap":                             {base, decision.MaxPerPoolAnnotation, "4", false},
-		"a narrower cap":                          {base, decision.MaxPerPoolAnnotation, "2", true},
-		"a wider cap in percent":                  {base, decision.MaxPerPoolAnnotation, "31%", false},
-		"a cap instead of none":                   {loose, decision.MaxPerPoolAnnotation, "9", true},
-		"anyway":                                  {base, decision.WhenUnsatisfiableAnnotation, "ScheduleAnyway", false},
-		"DoNotSchedule instead of ScheduleAnyway": {loose, decision.WhenUnsatisfiableAnnotation, "DoNotSchedule", true},
-		"an earlier fallback":                     {base, decision.FallbackAfterAnnotation, "59s", false},
-		"a later fallback":                        {base, decision.FallbackAfterAnnotation, "61s", true},
-		"never":                                   {base, decision.FallbackAfterAnnotation, "never", true},
-		"a fallback instead of none":              {loose, decision.FallbackAfterAnnotation, "1000h", false},
-		"protection":                              {base, decision.ProtectAnnotation, "true", true},
-		"no protection":                           {protected, decision.ProtectAnnotation, "false", false},
-		"an earlier relief":                       {base, decision.RolloutReliefAnnotation, "59s", false},
-		"a later relief":                          {base, decision.RolloutReliefAnnotation, "61s", true},
-		"no relief":                               {base, decision.RolloutReliefAnnotation, "never", true},
-		"no overflow":                             {base, decision.OverflowAnnotation, "Never", true},
-		"overflow":                                {never, decision.OverflowAnnotation, "Allow", false},
-		"a relief instead of none":                {loose, decision.RolloutReliefAnnotation, "1000h", false},
+		"a lower count":                           {base, spot.MinOnDemandAnnotation, "2", false},
+		"an equal count":                          {base, spot.MinOnDemandAnnotation, "3", true},
+		"a higher count":                          {base, spot.MinOnDemandAnnotation, "4", true},
+		"a lower percentage":                      {base, spot.MinOnDemandAnnotation, "20%", false},
+		"a higher percentage":                     {base, spot.MinOnDemandAnnotation, "31%", true},
+		"a wider cap":                             {base, spot.MaxPerPoolAnnotation, "4", false},
+		"a narrower cap":                          {base, spot.MaxPerPoolAnnotation, "2", true},
+		"a wider cap in percent":                  {base, spot.MaxPerPoolAnnotation, "31%", false},
+		"a cap instead of none":                   {loose, spot.MaxPerPoolAnnotation, "9", true},
+		"anyway":                                  {base, spot.WhenUnsatisfiableAnnotation, "ScheduleAnyway", false},
+		"DoNotSchedule instead of ScheduleAnyway": {loose, spot.WhenUnsatisfiableAnnotation, "DoNotSchedule", true},
+		"an earlier fallback":                     {base, spot.FallbackAfterAnnotation, "59s", false},
+		"a later fallback":                        {base, spot.FallbackAfterAnnotation, "61s", true},
+		"never":                                   {base, spot.FallbackAfterAnnotation, "never", true},
+		"a fallback instead of none":              {loose, spot.FallbackAfterAnnotation, "1000h", false},
+		"protection":                              {base, spot.ProtectAnnotation, "true", true},
+		"no protection":                           {protected, spot.ProtectAnnotation, "false", false},
+		"an earlier relief":                       {base, spot.RolloutReliefAnnotation, "59s", false},
+		"a later relief":                          {base, spot.RolloutReliefAnnotation, "61s", true},
+		"no relief":                               {base, spot.RolloutReliefAnnotation, "never", true},
+		"no overflow":                             {base, spot.OverflowAnnotation, "Never", true},
+		"overflow":                                {never, spot.OverflowAnnotation, "Allow", false},
+		"a relief instead of none":                {loose, spot.RolloutReliefAnnotation, "1000h", false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -284,7 +285,7 @@ func TestParseSettings(t *testing.T) {
 func TestMessages(t *testing.T) {
 	tests := map[string]struct{ got, want string }{
 		"invalid annotation": {
-			got:  decision.InvalidAnnotation{On: "Deployment", Key: decision.MinOnDemandAnnotation, Value: "3O%", Expected: "expected a number"}.String(),
+			got:  decision.InvalidAnnotation{On: "Deployment", Key: spot.MinOnDemandAnnotation, Value: "3O%", Expected: "expected a number"}.String(),
 			want: `annotation spot-aware-scheduler.io/min-on-demand on the Deployment is ignored: invalid value "3O%": expected a number`,
 		},
 		"settings, least": {
@@ -310,7 +311,7 @@ func TestMessages(t *testing.T) {
 
 // The API server rejects an event whose message is too long.
 func TestInvalidAnnotationTruncatesLongValues(t *testing.T) {
-	invalid := decision.InvalidAnnotation{On: "pod", Key: decision.MinOnDemandAnnotation, Value: strings.Repeat("ä", 5000), Expected: "expected less"}
+	invalid := decision.InvalidAnnotation{On: "pod", Key: spot.MinOnDemandAnnotation, Value: strings.Repeat("ä", 5000), Expected: "expected less"}
 	text := invalid.String()
 	if len(text) > 400 || !strings.Contains(text, strings.Repeat("ä", 64)+"…") || !strings.Contains(text, "expected less") {
 		t.Errorf("%d bytes: %s", len(text), text)

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
@@ -31,7 +32,7 @@ func TestRandomHistories(t *testing.T) {
 		addNode := func(t *rapid.T) {
 			created++
 			n := node{name: fmt.Sprintf("n%d", created), labels: map[string]string{}, slots: rapid.IntRange(1, 4).Draw(t, "slots"), created: c.now}
-			n.labels[decision.CapacityLabelKey] = rapid.SampledFrom([]string{"spot", "on-demand", ""}).Draw(t, "capacity")
+			n.labels[spot.CapacityLabel] = rapid.SampledFrom([]string{"spot", "on-demand", ""}).Draw(t, "capacity")
 			n.pool = decision.NewPool(rapid.SampledFrom([]string{"m5", "c5", ""}).Draw(t, "type"), rapid.SampledFrom([]string{"a", "b"}).Draw(t, "zone"))
 			c.nodes = append(c.nodes, &n)
 			c.refresh()
@@ -94,9 +95,9 @@ func TestRandomHistories(t *testing.T) {
 			"undo": func(t *rapid.T) { anyWorkload(t).undo() },
 			"annotate": func(t *rapid.T) {
 				w := anyWorkload(t)
-				w.annotations[decision.MinOnDemandAnnotation] = quantities().Draw(t, "minOnDemand").String()
+				w.annotations[spot.MinOnDemandAnnotation] = quantities().Draw(t, "minOnDemand").String()
 				if rapid.Bool().Draw(t, "anyway") {
-					w.annotations[decision.WhenUnsatisfiableAnnotation] = rapid.SampledFrom([]string{"ScheduleAnyway", "DoNotSchedule"}).Draw(t, "value")
+					w.annotations[spot.WhenUnsatisfiableAnnotation] = rapid.SampledFrom([]string{"ScheduleAnyway", "DoNotSchedule"}).Draw(t, "value")
 				}
 			},
 			"delete pod": func(t *rapid.T) {
@@ -164,7 +165,7 @@ func checkPlacement(t *rapid.T, c *cluster, p *pod) {
 		// exemption.
 		decision.InBudget:         withinCap && (withinBudget && !w.onlySpot || w.onlySpot && floor == 0),
 		decision.ByExemption:      w.onlySpot && floor > 0,
-		decision.ByScheduleAnyway: w.annotations[decision.WhenUnsatisfiableAnnotation] == "ScheduleAnyway",
+		decision.ByScheduleAnyway: w.annotations[spot.WhenUnsatisfiableAnnotation] == "ScheduleAnyway",
 		decision.ByFallback:       fallback != decision.Never && waited >= fallback,
 		decision.ByRelief:         olderOnDemand && waited >= 30*time.Second,
 	}
@@ -237,7 +238,7 @@ func expectedFloor(c *cluster, w *workload) (floor, desired int) {
 		desired = len(w.pods())
 	}
 	text := minOnDemand.String()
-	if annotation, ok := w.annotations[decision.MinOnDemandAnnotation]; ok {
+	if annotation, ok := w.annotations[spot.MinOnDemandAnnotation]; ok {
 		text = annotation
 	}
 	var n int
@@ -254,14 +255,14 @@ func expectedFloor(c *cluster, w *workload) (floor, desired int) {
 // isOnDemand considers only the project's own label, which is the only one in these clusters. A
 // node without it counts as on-demand when it is 30 s old, or if no node has the label.
 func isOnDemand(c *cluster, n *node) bool {
-	switch n.labels[decision.CapacityLabelKey] {
+	switch n.labels[spot.CapacityLabel] {
 	case "spot":
 		return false
 	case "on-demand":
 		return true
 	}
 	for _, other := range c.nodes {
-		if label := other.labels[decision.CapacityLabelKey]; label != "" {
+		if label := other.labels[spot.CapacityLabel]; label != "" {
 			return c.now-n.created >= 30*time.Second
 		}
 	}
@@ -276,7 +277,7 @@ func TestNodeOrder(t *testing.T) {
 			for i, slots := range []int{1, 2, 3, 1, 2, 3, 2, 2} {
 				c.nodes = append(c.nodes, &node{
 					name: fmt.Sprintf("n%d", i), slots: slots, pool: decision.NewPool([]string{"m5", "c5"}[i%2], []string{"a", "b", "c"}[i%3]),
-					labels: map[string]string{decision.CapacityLabelKey: []string{"spot", "on-demand", "spot"}[i%3]},
+					labels: map[string]string{spot.CapacityLabel: []string{"spot", "on-demand", "spot"}[i%3]},
 				})
 			}
 			rand.New(rand.NewPCG(seed, 0)).Shuffle(len(c.nodes), func(i, j int) { c.nodes[i], c.nodes[j] = c.nodes[j], c.nodes[i] })
@@ -410,8 +411,8 @@ func TestMayOpenMissesNothing(t *testing.T) {
 func TestStricterOnlyOnlyTightens(t *testing.T) {
 	annotations := rapid.MapOfN(
 		rapid.SampledFrom([]string{
-			decision.MinOnDemandAnnotation, decision.MaxPerPoolAnnotation, decision.WhenUnsatisfiableAnnotation, decision.FallbackAfterAnnotation,
-			decision.RolloutReliefAnnotation, decision.OverflowAnnotation,
+			spot.MinOnDemandAnnotation, spot.MaxPerPoolAnnotation, spot.WhenUnsatisfiableAnnotation, spot.FallbackAfterAnnotation,
+			spot.RolloutReliefAnnotation, spot.OverflowAnnotation,
 		}),
 		rapid.SampledFrom([]string{"Allow", "Never", "0", "1", "3", "20%", "60%", "100%", "DoNotSchedule", "ScheduleAnyway", "0s", "30s", "10m", "never", "junk"}), 0, 6)
 	rapid.Check(t, func(t *rapid.T) {

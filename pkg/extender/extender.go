@@ -18,7 +18,9 @@ import (
 	"k8s.io/utils/lru"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 const (
@@ -42,7 +44,7 @@ const unknownNode = "node is not known to the extender yet"
 type Extender struct {
 	profile  string
 	policy   *decision.Policy
-	owners   *kube.Owners
+	owners   *workload.Owners
 	pods     corelisters.PodLister
 	recorder events.EventRecorder
 	clock    clock.Clock
@@ -61,21 +63,21 @@ type Extender struct {
 
 // New returns an Extender for the pods whose schedulerName is profile. It counts nothing until
 // Watch registers it with the informers of factory, which must not have been started.
-func New(profile string, policy *decision.Policy, signals []kube.Signal, factory informers.SharedInformerFactory,
+func New(profile string, policy *decision.Policy, signals []providers.Signal, factory informers.SharedInformerFactory,
 	recorder events.EventRecorder, clock clock.Clock) (*Extender, error) {
-	owners, err := kube.NewOwners(factory, policy)
+	owners, err := workload.NewOwners(factory, policy)
 	if err != nil {
 		return nil, err
 	}
 	return &Extender{
 		profile: profile, policy: policy, owners: owners, pods: factory.Core().V1().Pods().Lister(), recorder: recorder, clock: clock,
-		index: newIndex(&kube.NodeReader{Policy: policy, Signals: signals}), register: newRegister(),
+		index: newIndex(&node.NodeReader{Policy: policy, Signals: signals}), register: newRegister(),
 		waitedFor: lru.New(maxWaitedFor),
 	}, nil
 }
 
 // Labels returns the history of capacity labels on nodes.
-func (e *Extender) Labels() *kube.LabelHistory { return &e.index.labels }
+func (e *Extender) Labels() *node.LabelHistory { return &e.index.labels }
 
 // lockSeed spreads revisions over the locks.
 var lockSeed = maphash.MakeSeed()
@@ -92,14 +94,14 @@ const noKind = -1
 
 // concerns reports whether the policy applies to pod.
 func (e *Extender) concerns(pod *v1.Pod) bool {
-	return pod.Spec.SchedulerName == e.profile && kube.HasOpinion(pod)
+	return pod.Spec.SchedulerName == e.profile && workload.HasOpinion(pod)
 }
 
 // deciding is the state of one decision.
 type deciding struct {
 	*Extender
 	pod              *v1.Pod
-	subject          *kube.Subject
+	subject          *workload.Subject
 	now              time.Time
 	plan             decision.Plan
 	siblings         siblings
@@ -152,11 +154,11 @@ func (e *Extender) decide(ctx context.Context, pod *v1.Pod, names []string, do f
 
 // subject returns kube.Owners.Subject. If the owner is unknown, or if replicas are counted by pods
 // and the cache lacks this pod, it retries for a moment. It does so once per pod.
-func (e *Extender) subject(ctx context.Context, pod *v1.Pod) (*kube.Subject, error) {
+func (e *Extender) subject(ctx context.Context, pod *v1.Pod) (*workload.Subject, error) {
 	for deadline := e.clock.Now().Add(arrivalTimeout); ; {
 		subject, err := e.owners.Subject(pod)
-		unknown := (*kube.UnknownOwner)(nil)
-		late := errors.As(err, &unknown) && !unknown.Going || err == nil && kube.CountedByPods(pod) && !e.known(pod)
+		unknown := (*workload.UnknownOwner)(nil)
+		late := errors.As(err, &unknown) && !unknown.Going || err == nil && workload.CountedByPods(pod) && !e.known(pod)
 		if !late {
 			return subject, err
 		}

@@ -20,14 +20,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube/kubetest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node/nodetest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 var (
-	onDemand = []string{"on-demand-0", "on-demand-1"}
-	spot     = []string{"spot-0", "spot-1", "spot-2"}
+	onDemand  = []string{"on-demand-0", "on-demand-1"}
+	spotNodes = []string{"spot-0", "spot-1", "spot-2"}
 )
 
 // newCluster returns a world with two on-demand nodes and three spot nodes, each in its own pool.
@@ -51,10 +52,10 @@ func TestBackToBack(t *testing.T) {
 	w := newCluster(t)
 	w.deployment("web", 3, nil)
 	w.want("the floor", w.filter(podOf("web", 0)), onDemand...)
-	w.want("the first on spot", w.filter(podOf("web", 1)), spot...)
-	w.want("the second on spot", w.filter(podOf("web", 2)), spot...)
+	w.want("the first on spot", w.filter(podOf("web", 1)), spotNodes...)
+	w.want("the second on spot", w.filter(podOf("web", 2)), spotNodes...)
 	w.want("beyond the budget", w.filter(podOf("web", 3)), onDemand...)
-	kept, reasons := w.filterWithReasons(podOf("web", 4), spot...)
+	kept, reasons := w.filterWithReasons(podOf("web", 4), spotNodes...)
 	w.want("only spot has room", kept)
 	const reason = "spot budget used up: 2 of 2 replicas of shop/web-1 may run on spot (waits for on-demand room)"
 	w.want("the reasons", reasons, reason, reason, reason)
@@ -62,13 +63,13 @@ func TestBackToBack(t *testing.T) {
 	// Another workload has a budget of its own.
 	w.deployment("api", 2, nil)
 	w.want("floor of another workload", w.filter(podOf("api", 0)), onDemand...)
-	w.want("spot pod of another workload", w.filter(podOf("api", 1)), spot...)
+	w.want("spot pod of another workload", w.filter(podOf("api", 1)), spotNodes...)
 }
 
 // TestConcurrentFilter is TestBackToBack with concurrent requests.
 func TestConcurrentFilter(t *testing.T) {
 	w := newCluster(t)
-	w.deployment("web", 30, map[string]string{decision.MinOnDemandAnnotation: "10"})
+	w.deployment("web", 30, map[string]string{spot.MinOnDemandAnnotation: "10"})
 	var mu sync.Mutex
 	onSpot := 0
 	var asking sync.WaitGroup
@@ -106,7 +107,7 @@ func TestApprovalsEnd(t *testing.T) {
 		"its node becomes on-demand": {func(w *world, pod *v1.Pod) {
 			w.bound(pod, "spot-0")
 			node := w.index.nodes["spot-0"].object.DeepCopy()
-			node.Labels[decision.CapacityLabelKey] = "on-demand"
+			node.Labels[spot.CapacityLabel] = "on-demand"
 			w.setNode(node)
 		}, true},
 		"terminates": {func(w *world, pod *v1.Pod) {
@@ -162,9 +163,9 @@ func TestApprovalsEnd(t *testing.T) {
 			w.deployment("web", 2, nil)
 			w.bound(podOf("web", 0), "on-demand-1")
 			pod := podOf("web", 1)
-			w.want("the pod", w.filter(pod), spot...)
+			w.want("the pod", w.filter(pod), spotNodes...)
 			test.end(w, pod)
-			if got := len(w.filter(podOf("web", 2), spot...)) > 0; got != test.open {
+			if got := len(w.filter(podOf("web", 2), spotNodes...)) > 0; got != test.open {
 				t.Errorf("spot is open to a sibling: %t, want %t", got, test.open)
 			}
 		})
@@ -183,19 +184,19 @@ func TestRepeatedFilter(t *testing.T) {
 	pod := podOf("web", 0)
 	w.want("first", w.filter(pod), onDemand...)
 	w.want("second", w.filter(pod), onDemand...)
-	w.want("third", w.filter(pod), slices.Concat(onDemand, spot)...)
+	w.want("third", w.filter(pod), slices.Concat(onDemand, spotNodes)...)
 	// The pod may be bound to spot, and is probably bound to on-demand.
-	w.want("its sibling", w.filter(podOf("web", 1)), spot...)
+	w.want("its sibling", w.filter(podOf("web", 1)), spotNodes...)
 	w.want("the next", w.filter(podOf("web", 2)), onDemand...)
 	w.bound(pod, "on-demand-0")
-	w.want("a third sibling", w.filter(podOf("web", 3)), spot...)
+	w.want("a third sibling", w.filter(podOf("web", 3)), spotNodes...)
 }
 
 // If pools are capped, the answer for a pod has nodes of one pool only, so that the next decision
 // knows which pool is full.
 func TestPoolCap(t *testing.T) {
 	w := newCluster(t)
-	w.deployment("web", 6, map[string]string{decision.MinOnDemandAnnotation: "2", decision.MaxPerPoolAnnotation: "1"})
+	w.deployment("web", 6, map[string]string{spot.MinOnDemandAnnotation: "2", spot.MaxPerPoolAnnotation: "1"})
 	w.want("floor", w.filter(podOf("web", 0)), onDemand...)
 	w.want("floor", w.filter(podOf("web", 1)), onDemand...)
 	var got []string
@@ -207,7 +208,7 @@ func TestPoolCap(t *testing.T) {
 		got = append(got, kept...)
 	}
 	slices.Sort(got)
-	w.want("the pools", got, spot...)
+	w.want("the pools", got, spotNodes...)
 	w.want("all pools full", w.filter(podOf("web", 5)), onDemand...)
 	_, reasons := w.filterWithReasons(podOf("web", 6), "spot-0")
 	w.want("why", reasons, "spot pool full: at most 1 replicas of shop/web-1 may run in one pool (waits for room in another spot pool or on on-demand)")
@@ -231,8 +232,8 @@ func TestForgedOwners(t *testing.T) {
 	w := newCluster(t)
 	w.deployment("web", 2, nil)
 	w.bound(podOf("web", 0), onDemand[0])
-	for i, pod := range kubetest.Forged(podOf("web", 9)) {
-		w.bound(pod, spot[0])
+	for i, pod := range nodetest.Forged(podOf("web", 9)) {
+		w.bound(pod, spotNodes[0])
 		// The extender waits for an unknown owner.
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
@@ -246,13 +247,13 @@ func TestForgedOwners(t *testing.T) {
 		again := pod.DeepCopy()
 		again.Name, again.UID = fmt.Sprintf("asked-%d", i), types.UID(fmt.Sprintf("asked-%d", i))
 		if _, err := w.Filter(t.Context(), again, w.names); err != nil {
-			if unknown := (*kube.UnknownOwner)(nil); !errors.As(err, &unknown) {
+			if unknown := (*workload.UnknownOwner)(nil); !errors.As(err, &unknown) {
 				t.Errorf("%s: %v, want an UnknownOwner", pod.Name, err)
 			}
 		}
 		cancel()
 	}
-	w.want("a genuine pod", w.filter(podOf("web", 1)), spot...)
+	w.want("a genuine pod", w.filter(podOf("web", 1)), spotNodes...)
 }
 
 // After an error the scheduler retries after its backoff. A refusal makes the pod wait for an event
@@ -270,7 +271,7 @@ func TestDecisionErrors(t *testing.T) {
 	}()
 	_, err := w.Filter(t.Context(), pod, w.names)
 	<-waiting
-	if unknown := (*kube.UnknownOwner)(nil); !errors.As(err, &unknown) {
+	if unknown := (*workload.UnknownOwner)(nil); !errors.As(err, &unknown) {
 		t.Errorf("without an owner: %v, want an UnknownOwner", err)
 	}
 	w.deployment("web", 1, nil)
@@ -303,7 +304,7 @@ func TestCountedByPods(t *testing.T) {
 		w.clock.Step(arrivalPollInterval)
 		arrived <- err
 	}()
-	w.want("the second", w.filter(pods[1]), spot...)
+	w.want("the second", w.filter(pods[1]), spotNodes...)
 	if err := <-arrived; err != nil {
 		t.Fatal(err)
 	}
@@ -353,10 +354,10 @@ func TestNomineesDoNotWaitForEachOther(t *testing.T) {
 		w.created(pod)
 	}
 	for n := 1; n <= 3; n++ {
-		open += len(w.filter(podOf("web", n), spot...))
+		open += len(w.filter(podOf("web", n), spotNodes...))
 	}
-	if open != len(spot) {
-		t.Errorf("%d answers permit a spot node, want %d: for one of the pods", open, len(spot))
+	if open != len(spotNodes) {
+		t.Errorf("%d answers permit a spot node, want %d: for one of the pods", open, len(spotNodes))
 	}
 }
 
@@ -365,11 +366,11 @@ func TestWaiting(t *testing.T) {
 	w := newCluster(t, func(p *decision.Policy) { p.Defaults.FallbackAfter = 5 * time.Minute })
 	w.deployment("web", 1, nil)
 	pod := podOf("web", 0)
-	w.want("at once", w.filter(pod, spot...))
+	w.want("at once", w.filter(pod, spotNodes...))
 	w.clock.Step(5*time.Minute - time.Second)
-	w.want("before the timeout", w.filter(pod, spot...))
+	w.want("before the timeout", w.filter(pod, spotNodes...))
 	w.clock.Step(time.Second)
-	w.want("after the timeout", w.filter(pod, spot...), spot...)
+	w.want("after the timeout", w.filter(pod, spotNodes...), spotNodes...)
 	w.bound(pod, "spot-0")
 	select {
 	case event := <-w.events:
@@ -392,14 +393,14 @@ func TestOverflowNever(t *testing.T) {
 	if _, waiting := w.register.counts(); waiting != 0 {
 		t.Errorf("%d pods wait for on-demand, want none", waiting)
 	}
-	w.want("beyond the floor, on spot", w.filter(second), spot...)
+	w.want("beyond the floor, on spot", w.filter(second), spotNodes...)
 	w.deleted(w.bound(first, onDemand[0]))
 	w.want("in place of the first", w.filter(podOf("web", 2), onDemand...), onDemand...)
 }
 
 func TestInvalidAnnotationIsReportedOnce(t *testing.T) {
 	w := newCluster(t)
-	w.deployment("web", 3, map[string]string{decision.MinOnDemandAnnotation: "lots"})
+	w.deployment("web", 3, map[string]string{spot.MinOnDemandAnnotation: "lots"})
 	for range 3 {
 		w.filter(podOf("web", 0))
 	}
@@ -420,7 +421,7 @@ func TestOpen(t *testing.T) {
 
 func TestScores(t *testing.T) {
 	w := newCluster(t)
-	w.deployment("web", 10, map[string]string{decision.MinOnDemandAnnotation: "1"})
+	w.deployment("web", 10, map[string]string{spot.MinOnDemandAnnotation: "1"})
 	w.bound(podOf("web", 0), "on-demand-0")
 	w.bound(podOf("web", 1), "spot-1")
 	scores, err := w.Scores(t.Context(), podOf("web", 2), slices.Concat(w.names, []string{"unknown"}))
@@ -447,8 +448,8 @@ func TestInherit(t *testing.T) {
 	if added := w.inherit([]v1.Pod{*pod}); added != 0 {
 		t.Errorf("the same again: %d pods, want none", added)
 	}
-	w.want("a sibling", w.filter(podOf("web", 2), spot...))
-	w.want("itself", w.filter(pod, spot...), spot...)
+	w.want("a sibling", w.filter(podOf("web", 2), spotNodes...))
+	w.want("itself", w.filter(pod, spotNodes...), spotNodes...)
 
 	// A pod that was bound after the list was made counts once.
 	w.bound(pod, "spot-0")
@@ -613,7 +614,7 @@ func TestManyNodes(t *testing.T) {
 func TestManyKinds(t *testing.T) {
 	w := newWorld(t)
 	w.nodes(150, "spot")
-	w.deployment("web", 100, map[string]string{decision.MinOnDemandAnnotation: "0"})
+	w.deployment("web", 100, map[string]string{spot.MinOnDemandAnnotation: "0"})
 	if kept, reasons := w.filterWithReasons(podOf("web", 0)); len(kept) != 150 {
 		t.Errorf("%d of 150 nodes, each in its own pool, are in the answer: %v", len(kept), reasons)
 	}

@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // strayFor is the time for which a pod on an unknown node counts as one on spot. The watches of
@@ -24,18 +25,18 @@ const strayFor = 10 * time.Second
 // Informer events update it, so the cost of a decision depends on its candidates and the pod's
 // siblings, not on the size of the cluster.
 type index struct {
-	reader *kube.NodeReader
+	reader *node.NodeReader
 
 	// A decision locks mu for reading, and events lock it for writing.
 	mu        sync.RWMutex
-	nodes     map[string]*node
-	revisions map[kube.OwnerKey]map[string]int // number of live pods by the name of their node
-	bound     map[types.UID]struct{}           // all pods that are known to be bound
-	nominees  map[kube.OwnerKey]map[types.UID]*v1.Pod
+	nodes     map[string]*nodeState
+	revisions map[workload.OwnerKey]map[string]int // number of live pods by the name of their node
+	bound     map[types.UID]struct{}               // all pods that are known to be bound
+	nominees  map[workload.OwnerKey]map[types.UID]*v1.Pod
 	strays    map[string]time.Time // unknown nodes with bound pods, and until when their pods count
-	labels    kube.LabelHistory
-	labeled   atomic.Bool      // whether the nodes were read after a capacity label had been seen
-	settling  map[string]*node // nodes that wait for their capacity label
+	labels    node.LabelHistory
+	labeled   atomic.Bool           // whether the nodes were read after a capacity label had been seen
+	settling  map[string]*nodeState // nodes that wait for their capacity label
 
 	// Kinds and zones are never removed: the cloud has a limited number of each.
 	kinds  []*kind // by their index
@@ -60,17 +61,17 @@ type kindKey struct {
 func (k kindKey) pool() decision.SpreadPool { return k.facts.SpreadPool(k.zone) }
 
 // node has the facts of one node.
-type node struct {
+type nodeState struct {
 	object *v1.Node
 	kind   *kind
 	until  int64 // when its kind changes without a change of the Node, in Unix nanoseconds; math.MaxInt64 for never
 }
 
-func newIndex(reader *kube.NodeReader) *index {
+func newIndex(reader *node.NodeReader) *index {
 	x := &index{
-		reader: reader, nodes: map[string]*node{},
-		revisions: map[kube.OwnerKey]map[string]int{}, bound: map[types.UID]struct{}{},
-		nominees: map[kube.OwnerKey]map[types.UID]*v1.Pod{}, settling: map[string]*node{},
+		reader: reader, nodes: map[string]*nodeState{},
+		revisions: map[workload.OwnerKey]map[string]int{}, bound: map[types.UID]struct{}{},
+		nominees: map[workload.OwnerKey]map[types.UID]*v1.Pod{}, settling: map[string]*nodeState{},
 		strays: map[string]time.Time{}, kindOf: map[kindKey]*kind{}, zones: map[string]int{},
 	}
 	x.next.Store(math.MaxInt64)
@@ -82,7 +83,7 @@ func newIndex(reader *kube.NodeReader) *index {
 func (x *index) setNode(object *v1.Node, now time.Time) {
 	n := x.nodes[object.Name]
 	if n == nil {
-		n = &node{}
+		n = &nodeState{}
 		x.nodes[object.Name] = n
 		delete(x.strays, object.Name)
 	}
@@ -111,7 +112,7 @@ func (x *index) relabel(now time.Time) {
 	}
 }
 
-func (x *index) readNode(n *node, now time.Time) {
+func (x *index) readNode(n *nodeState, now time.Time) {
 	facts, until := x.reader.Read(n.object, x.labeled.Load(), now)
 	x.labels.Note(facts.Capacity)
 	if facts.Capacity.Source == decision.Settling {
@@ -197,16 +198,16 @@ func (x *index) setPod(before, after *v1.Pod, now time.Time) {
 // after for a deleted pod.
 func (x *index) nominate(before, after *v1.Pod) {
 	if before != nil {
-		revision := kube.RevisionOf(before)
+		revision := workload.RevisionOf(before)
 		delete(x.nominees[revision], before.UID)
 		if len(x.nominees[revision]) == 0 {
 			delete(x.nominees, revision)
 		}
 	}
-	if after == nil || !kube.Nominated(after) {
+	if after == nil || !workload.Nominated(after) {
 		return
 	}
-	revision := kube.RevisionOf(after)
+	revision := workload.RevisionOf(after)
 	if x.nominees[revision] == nil {
 		x.nominees[revision] = map[types.UID]*v1.Pod{}
 	}
@@ -216,14 +217,14 @@ func (x *index) nominate(before, after *v1.Pod) {
 // countNominees adds the nominated pods of a revision to s, without except and without the pods
 // that counted reports. If except is nominated too, only the pods nominated before it count
 // (kube.NominatedBefore).
-func (x *index) countNominees(revision kube.OwnerKey, except types.UID, s *siblings, counted func(types.UID) bool) {
+func (x *index) countNominees(revision workload.OwnerKey, except types.UID, s *siblings, counted func(types.UID) bool) {
 	own, nominated := x.nominees[revision][except]
 	for uid, sibling := range x.nominees[revision] {
 		n := x.nodes[sibling.Status.NominatedNodeName]
 		if uid == except || n == nil || counted(uid) {
 			continue
 		}
-		if nominated && !kube.NominatedBefore(sibling, own) {
+		if nominated && !workload.NominatedBefore(sibling, own) {
 			continue
 		}
 		s.placed.Add(n.kind.facts.Capacity.Type, 1)
@@ -238,10 +239,10 @@ func (x *index) countNominees(revision kube.OwnerKey, except types.UID, s *sibli
 func (x *index) countPod(pod *v1.Pod, n int, now time.Time) {
 	name := pod.Spec.NodeName
 	controller := metav1.GetControllerOfNoCopy(pod)
-	if name == "" || controller == nil || !kube.Live(pod) || !kube.HasOpinion(pod) {
+	if name == "" || controller == nil || !workload.Live(pod) || !workload.HasOpinion(pod) {
 		return
 	}
-	revision := kube.KeyOf(pod.Namespace, controller)
+	revision := workload.KeyOf(pod.Namespace, controller)
 	on := x.revisions[revision]
 	if on == nil {
 		on = map[string]int{}
@@ -287,7 +288,7 @@ type siblings struct {
 
 // siblings counts a revision's pods by node, zone and pool. The caller must hold mu for reading
 // while it uses the result.
-func (x *index) siblings(revision kube.OwnerKey, now time.Time) siblings {
+func (x *index) siblings(revision workload.OwnerKey, now time.Time) siblings {
 	s := siblings{onNode: x.revisions[revision], inZone: make([]int, len(x.zones)), inPool: map[decision.SpreadPool]int{}}
 	for name, pods := range s.onNode {
 		n := x.nodes[name]
@@ -309,8 +310,8 @@ func (x *index) siblings(revision kube.OwnerKey, now time.Time) siblings {
 }
 
 // onOnDemand reports whether any pod of the given revisions runs on an on-demand node.
-func (x *index) onOnDemand(revisions []kube.OwnerKey) bool {
-	return slices.ContainsFunc(revisions, func(revision kube.OwnerKey) bool {
+func (x *index) onOnDemand(revisions []workload.OwnerKey) bool {
+	return slices.ContainsFunc(revisions, func(revision workload.OwnerKey) bool {
 		for name := range x.revisions[revision] {
 			if n := x.nodes[name]; n != nil && n.kind.facts.Capacity.Type == decision.OnDemand {
 				return true

@@ -9,7 +9,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 const subsystem = "spot_aware_scheduler"
@@ -71,7 +71,7 @@ type collector struct {
 // floors has the last observed deficits of workloads.
 type floors struct {
 	mu              sync.Mutex
-	deficits        kube.Deficits
+	deficits        workload.Deficits
 	nextObservation time.Time // when to observe again
 
 	unmet, lacking int

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // pendingPod is the state of a pod that the scheduler asked about and that is not known to be bound
@@ -15,7 +15,7 @@ import (
 type pendingPod struct {
 	pod       types.NamespacedName
 	uid       types.UID
-	revision  kube.OwnerKey
+	revision  workload.OwnerKey
 	lastAsked time.Time // when the scheduler last asked about it
 
 	// approvals counts the answers that let the scheduler place the pod.
@@ -51,11 +51,11 @@ type pendingPod struct {
 type register struct {
 	mu         sync.Mutex
 	pods       map[types.UID]*pendingPod
-	byRevision map[kube.OwnerKey]map[types.UID]*pendingPod
+	byRevision map[workload.OwnerKey]map[types.UID]*pendingPod
 }
 
 func newRegister() *register {
-	return &register{pods: map[types.UID]*pendingPod{}, byRevision: map[kube.OwnerKey]map[types.UID]*pendingPod{}}
+	return &register{pods: map[types.UID]*pendingPod{}, byRevision: map[workload.OwnerKey]map[types.UID]*pendingPod{}}
 }
 
 // get returns the entry of a pod, or nil if it has none.
@@ -100,7 +100,7 @@ func (r *register) drop(pod types.UID) *pendingPod {
 }
 
 // addTo adds the approvals and preemption claims of the revision's other pods to s.
-func (r *register) addTo(revision kube.OwnerKey, except types.UID, now time.Time, s *siblings) {
+func (r *register) addTo(revision workload.OwnerKey, except types.UID, now time.Time, s *siblings) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for uid, entry := range r.byRevision[revision] {

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 )
 
 // truth is the actual state of the cluster, which the extender observes late. The scheduler asks
@@ -43,9 +43,9 @@ func TestNeverOverBudget(t *testing.T) {
 		for i := range 4 {
 			c.node(fmt.Sprintf("spot-%d", i), "spot", fmt.Sprintf("pool-%d", i/2))
 		}
-		annotations := map[string]string{decision.MinOnDemandAnnotation: fmt.Sprint(c.floor)}
+		annotations := map[string]string{spot.MinOnDemandAnnotation: fmt.Sprint(c.floor)}
 		if c.pool > 0 {
-			annotations[decision.MaxPerPoolAnnotation] = fmt.Sprint(c.pool)
+			annotations[spot.MaxPerPoolAnnotation] = fmt.Sprint(c.pool)
 		}
 		c.deployment("web", int32(c.desired), annotations)
 		rt.Repeat(map[string]func(*rapid.T){

@@ -10,14 +10,14 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // withheldKinds returns the indices of the kinds of nodes that are withheld from the pod. A node
 // that waits for its capacity label is withheld if a pod that waits for on-demand roughly fits on
 // it. The check costs nothing if no node waits for its label.
 func (d *deciding) withheldKinds() map[int]bool {
-	if len(d.index.settling) == 0 || !d.plan.MayTakeSpot() || kube.NamesItsNodes(d.pod) {
+	if len(d.index.settling) == 0 || !d.plan.MayTakeSpot() || workload.NamesItsNodes(d.pod) {
 		return nil
 	}
 	var waiting []requirements

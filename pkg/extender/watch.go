@@ -14,7 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 const (
@@ -123,7 +123,7 @@ func (e *Extender) countChange(before, after *v1.Pod) *placement {
 	if before != nil && (after == nil || after.UID != before.UID) {
 		e.register.forget(before.UID)
 	}
-	if after == nil || after.Spec.NodeName == "" && kube.Live(after) {
+	if after == nil || after.Spec.NodeName == "" && workload.Live(after) {
 		return nil
 	}
 	if (before == nil || before.Spec.NodeName == "") && after.Spec.NodeName != "" {
@@ -199,13 +199,13 @@ func (e *Extender) inherit(nominated []v1.Pod) (added int) {
 			continue // bound after the list was made: the index counts it, and no later event would end an approval
 		}
 		n := e.index.nodes[pod.Status.NominatedNodeName]
-		if n == nil || pod.Spec.NodeName != "" || !e.concerns(pod) || !kube.Live(pod) || e.register.get(pod.UID) != nil {
+		if n == nil || pod.Spec.NodeName != "" || !e.concerns(pod) || !workload.Live(pod) || e.register.get(pod.UID) != nil {
 			continue
 		}
 		facts := n.kind.facts
 		onSpot := facts.Capacity.Type == decision.Spot
 		entry := &pendingPod{
-			pod: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, uid: pod.UID, revision: kube.RevisionOf(pod),
+			pod: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, uid: pod.UID, revision: workload.RevisionOf(pod),
 			lastAsked: e.clock.Now(), spot: onSpot, onDemand: !onSpot,
 		}
 		if onSpot {

@@ -16,8 +16,10 @@ import (
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
 )
 
 const profile = "spot-aware-scheduler"
@@ -35,7 +37,7 @@ type world struct {
 func newWorld(t testing.TB, edits ...func(*decision.Policy)) *world {
 	policy := &decision.Policy{
 		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second},
-		CapacityLabels: decision.BuiltinCapacityLabels(),
+		CapacityLabels: providers.CapacityLabels(),
 	}
 	for _, edit := range edits {
 		edit(policy)
@@ -44,7 +46,7 @@ func newWorld(t testing.TB, edits ...func(*decision.Policy)) *world {
 	recorder := events.NewFakeRecorder(100)
 	w.events = recorder.Events
 	var err error
-	if w.Extender, err = New(profile, policy, kube.BuiltinSignals(), w.factory, recorder, w.clock); err != nil {
+	if w.Extender, err = New(profile, policy, providers.Signals(), w.factory, recorder, w.clock); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -54,7 +56,7 @@ func newWorld(t testing.TB, edits ...func(*decision.Policy)) *world {
 func (w *world) node(name, capacity, pool string) {
 	w.names = append(w.names, name)
 	w.setNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(w.clock.Now()), Labels: map[string]string{
-		decision.CapacityLabelKey: capacity, v1.LabelInstanceTypeStable: pool, v1.LabelTopologyZone: "zone-a",
+		spot.CapacityLabel: capacity, v1.LabelInstanceTypeStable: pool, v1.LabelTopologyZone: "zone-a",
 	}}})
 }
 
@@ -89,7 +91,7 @@ func (w *world) deployment(name string, replicas int32, annotations map[string]s
 // cache adds object to an informer's cache, as the informer would.
 func (w *world) cache(informer cache.SharedIndexInformer, object any) {
 	w.Helper()
-	trimmed, err := kube.Trim(object)
+	trimmed, err := transform.Trim(object)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -12,14 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // release decides on the gated pods of a revision one after the other, and patches them
 // concurrently. first reports whether no assigned pod of the revision may run on spot.
 // release returns the new number of pods that require on-demand.
-func (g *Gater) release(ctx context.Context, revision kube.OwnerKey, gated []sibling, assigned int, first bool) (int, error) {
+func (g *Gater) release(ctx context.Context, revision workload.OwnerKey, gated []sibling, assigned int, first bool) (int, error) {
 	var patches errgroup.Group
 	patches.SetLimit(maxPatches)
 	for _, s := range gated {
@@ -79,9 +80,9 @@ func (g *Gater) decide(pod types.UID, a decision.Assignment) {
 
 // patch writes a choice to the exact version of the pod that it was made for, and removes the gate.
 func (g *Gater) patch(ctx context.Context, pod *v1.Pod, c choice) error {
-	annotations := map[string]string{kube.AssignedAnnotation: c.annotation()}
+	annotations := map[string]string{spot.AssignedAnnotation: c.annotation()}
 	if c.granted != "" {
-		annotations[kube.GrantedAnnotation] = c.granted
+		annotations[spot.GrantedAnnotation] = c.granted
 	}
 	spec := map[string]any{"schedulingGates": withoutGate(pod)}
 	switch {
@@ -111,7 +112,7 @@ func (g *Gater) patch(ctx context.Context, pod *v1.Pod, c choice) error {
 	assignedPods.WithLabelValues(cmp.Or(c.assigned.String(), "none")).Inc()
 	klog.FromContext(ctx).V(2).Info("Removed capacity gate", "pod", klog.KObj(pod), "assigned", c.annotation())
 	if c.warning != "" {
-		g.recorder.Eventf(pod, nil, v1.EventTypeWarning, kube.ReasonHiddenFromAutoscaler, "Assign", "%s", c.warning)
+		g.recorder.Eventf(pod, nil, v1.EventTypeWarning, spot.ReasonHiddenFromAutoscaler, "Assign", "%s", c.warning)
 	}
 	return nil
 }
@@ -120,7 +121,7 @@ func (g *Gater) patch(ctx context.Context, pod *v1.Pod, c choice) error {
 func withoutGate(pod *v1.Pod) []v1.PodSchedulingGate {
 	gates := make([]v1.PodSchedulingGate, 0, len(pod.Spec.SchedulingGates))
 	for _, gate := range pod.Spec.SchedulingGates {
-		if gate.Name != kube.CapacityGate {
+		if gate.Name != spot.CapacityGate {
 			gates = append(gates, gate)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // choice is the decision on a gated pod.
@@ -52,7 +52,7 @@ type facts struct {
 // choose decides the affinity of a gated pod. It uses the scheduler's plan with one difference: the
 // pods that require on-demand count as the floor, wherever they run. The autoscaler may move a
 // replica that runs on on-demand without requiring it.
-func (l *Labels) choose(subject *kube.Subject, settings decision.Settings, f facts) choice {
+func (l *Labels) choose(subject *workload.Subject, settings decision.Settings, f facts) choice {
 	pod := *subject.Pod.Replacement() // ignore annotations that the pod was created with
 	plan := decision.NewPlan(&pod, settings, decision.Placed{OnDemand: f.assigned}, decision.Waiting{})
 	ofFloor := !plan.BeyondFloor()

@@ -4,8 +4,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 func TestChoose(t *testing.T) {
@@ -31,7 +32,7 @@ func TestChoose(t *testing.T) {
 		"overflow Never, own affinity for on-demand":    {pod: decision.Pod{Workload: deployment, OnlyOnDemand: true}, settings: decision.Settings{Overflow: decision.NeverOverflow}, want: decision.Unassigned},
 		"returns to spot":                               {pod: decision.Pod{Workload: deployment}, facts: facts{toSpot: true}, want: decision.AssignedSpot, require: "In"},
 		"returns to spot, part of the floor":            {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MinOnDemand: third}, facts: facts{toSpot: true}, want: decision.AssignedOnDemand, require: "NotIn"},
-		"granted":                                       {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MinOnDemand: third}, facts: facts{granted: kube.GrantedFallback}, want: decision.AssignedAny},
+		"granted":                                       {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MinOnDemand: third}, facts: facts{granted: spot.GrantedFallback}, want: decision.AssignedAny},
 		"a floor that is a preference":                  {pod: decision.Pod{Workload: deployment}, settings: decision.Settings{MinOnDemand: third, WhenUnsatisfiable: decision.ScheduleAnyway}, want: decision.Unassigned},
 		"an ordinal of the floor":                       {pod: decision.Pod{Workload: at(set, 0)}, settings: decision.Settings{MinOnDemand: decision.Count(1)}, facts: facts{assigned: 3}, want: decision.AssignedOnDemand, require: "NotIn"},
 		"an ordinal beyond":                             {pod: decision.Pod{Workload: at(set, 1)}, settings: decision.Settings{MinOnDemand: decision.Count(1)}, want: decision.AssignedAny},
@@ -48,7 +49,7 @@ func TestChoose(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := l.choose(&kube.Subject{Pod: test.pod}, test.settings, test.facts)
+			c := l.choose(&workload.Subject{Pod: test.pod}, test.settings, test.facts)
 			if c.assigned != test.want || c.warning != "" != test.warns || c.granted != test.facts.granted {
 				t.Errorf("choose = %+v, want %q and a warning %v", c, test.want, test.warns)
 			}
@@ -85,7 +86,7 @@ func TestChooseWithoutSpotLabel(t *testing.T) {
 	}
 	pod := decision.Pod{Workload: decision.Workload{Kind: "Deployment", Desired: 2}}
 	for _, f := range []facts{{}, {toSpot: true}} {
-		if c := l.choose(&kube.Subject{Pod: pod}, decision.Settings{Overflow: decision.NeverOverflow}, f); c.assigned != decision.AssignedAny || c.require != nil {
+		if c := l.choose(&workload.Subject{Pod: pod}, decision.Settings{Overflow: decision.NeverOverflow}, f); c.assigned != decision.AssignedAny || c.require != nil {
 			t.Errorf("choose = %+v, want no requirement", c)
 		}
 	}

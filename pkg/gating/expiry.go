@@ -20,7 +20,8 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // leaderRetry is when a replica that is not the leader checks an expired gate again.
@@ -79,7 +80,7 @@ func NewExpirer(
 func RegisterExpiryMetrics() { legacyregistry.MustRegister(expiredGates) }
 
 func (e *Expirer) observe(before, pod *v1.Pod) {
-	if before != nil && kube.Gated(before) || !kube.Gated(pod) {
+	if before != nil && workload.Gated(before) || !workload.Gated(pod) {
 		return
 	}
 	if left, ours := e.left(pod); ours {
@@ -91,7 +92,7 @@ func (e *Expirer) observe(before, pod *v1.Pod) {
 // the pod is not in a profile, not live or not gated.
 func (e *Expirer) left(pod *v1.Pod) (time.Duration, bool) {
 	profile, ours := e.profiles[pod.Spec.SchedulerName]
-	if !ours || !kube.Live(pod) || !kube.Gated(pod) {
+	if !ours || !workload.Live(pod) || !workload.Gated(pod) {
 		return 0, false
 	}
 	return pod.CreationTimestamp.Add(profile.Timeout).Sub(e.clock.Now()), true
@@ -150,7 +151,7 @@ func (e *Expirer) expire(ctx context.Context, name cache.ObjectName) (time.Durat
 	profile := e.profiles[pod.Spec.SchedulerName]
 	expiredGates.Inc()
 	klog.FromContext(ctx).Info("Removed expired capacity gate", "pod", klog.KObj(pod), "gateTimeout", profile.Timeout)
-	profile.Recorder.Eventf(pod, nil, v1.EventTypeWarning, kube.ReasonGateExpired, "RemoveGate",
-		"spot-controller did not remove the gate %s within %s: autoscalers do not see whether the pod requires on-demand", kube.CapacityGate, profile.Timeout)
+	profile.Recorder.Eventf(pod, nil, v1.EventTypeWarning, spot.ReasonGateExpired, "RemoveGate",
+		"spot-controller did not remove the gate %s within %s: autoscalers do not see whether the pod requires on-demand", spot.CapacityGate, profile.Timeout)
 	return 0, nil
 }

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // TestExpirer checks that a gate expires by the age of its pod and the timeout of its profile. The
@@ -58,7 +58,7 @@ func TestExpirer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(pod.Spec.SchedulingGates) == 1 && kube.Gated(pod) {
+		if len(pod.Spec.SchedulingGates) == 1 && workload.Gated(pod) {
 			t.Errorf("%s lost a foreign gate", name)
 		}
 		return len(pod.Spec.SchedulingGates)

@@ -20,8 +20,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // workers limits how many revisions are reconciled concurrently, and maxPatches how many pods are
@@ -60,10 +60,10 @@ type Gater struct {
 	// installed is updated while this replica leads.
 	installed *Installed
 
-	owners  *kube.Owners
+	owners  *workload.Owners
 	pods    cache.Indexer // indexed by revision
 	nodes   *nodes
-	queue   workqueue.TypedRateLimitingInterface[kube.OwnerKey]
+	queue   workqueue.TypedRateLimitingInterface[workload.OwnerKey]
 	slots   chan struct{} // limits concurrent patches
 	leading atomic.Bool
 
@@ -81,7 +81,7 @@ type Gater struct {
 	waiting map[types.UID]time.Time
 	// reassigned contains, for each pod deleted for reassignment, until when its successor counts
 	// as part of the floor.
-	reassigned map[kube.OwnerKey][]time.Time
+	reassigned map[workload.OwnerKey][]time.Time
 	// reported contains the last event reason that recordOnce recorded for each pod.
 	reported map[types.UID]string
 }
@@ -94,7 +94,7 @@ func New(
 	factory informers.SharedInformerFactory, client kubernetes.Interface, recorder events.EventRecorder, clock clock.WithTicker,
 	wishes *Wishes, installed *Installed, settings Settings,
 ) (*Gater, error) {
-	owners, err := kube.NewOwners(factory, settings.Policy)
+	owners, err := workload.NewOwners(factory, settings.Policy)
 	if err != nil {
 		return nil, err
 	}
@@ -102,17 +102,17 @@ func New(
 	g := &Gater{
 		settings: settings, client: client, recorder: recorder, clock: clock, wishes: wishes, installed: installed, owners: owners, pods: pods.GetIndexer(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[kube.OwnerKey](ownerRetry, 5*time.Second),
-			workqueue.TypedRateLimitingQueueConfig[kube.OwnerKey]{Name: "gating", Clock: clock}),
+			workqueue.NewTypedItemExponentialFailureRateLimiter[workload.OwnerKey](ownerRetry, 5*time.Second),
+			workqueue.TypedRateLimitingQueueConfig[workload.OwnerKey]{Name: "gating", Clock: clock}),
 		slots:   make(chan struct{}, maxPatches),
 		decided: map[types.UID]decision.Assignment{}, seen: map[types.UID]time.Time{},
 		grants: map[successor][]grant{}, releasedAt: map[string]time.Time{}, waiting: map[types.UID]time.Time{},
-		reassigned: map[kube.OwnerKey][]time.Time{}, reported: map[types.UID]string{},
+		reassigned: map[workload.OwnerKey][]time.Time{}, reported: map[types.UID]string{},
 	}
 	g.nodes = &nodes{settings: settings, recorder: recorder, reported: map[types.UID]string{}, lister: factory.Core().V1().Nodes().Lister()}
 	err = pods.AddIndexers(cache.Indexers{podsByRevision: func(obj any) ([]string, error) {
 		if pod, ok := obj.(*v1.Pod); ok && pod.Spec.SchedulerName == settings.Profile {
-			return []string{kube.RevisionOf(pod).Index()}, nil
+			return []string{workload.RevisionOf(pod).Index()}, nil
 		}
 		return nil, nil
 	}})
@@ -170,12 +170,12 @@ func (g *Gater) observe(pod *v1.Pod) {
 	if !g.leading.Load() || pod.Spec.SchedulerName != g.settings.Profile {
 		return
 	}
-	if pod.Spec.NodeName != "" || !kube.Live(pod) {
+	if pod.Spec.NodeName != "" || !workload.Live(pod) {
 		g.forget(pod.UID)
 		return
 	}
 	g.mu.Lock()
-	gated, unschedulable := kube.Gated(pod), false
+	gated, unschedulable := workload.Gated(pod), false
 	if gated {
 		if _, known := g.seen[pod.UID]; !known {
 			g.seen[pod.UID] = g.clock.Now()
@@ -183,7 +183,7 @@ func (g *Gater) observe(pod *v1.Pod) {
 	} else {
 		delete(g.seen, pod.UID)
 		delete(g.decided, pod.UID)
-		if unschedulable = kube.Unschedulable(pod); unschedulable {
+		if unschedulable = workload.Unschedulable(pod); unschedulable {
 			if _, known := g.waiting[pod.UID]; !known {
 				g.waiting[pod.UID] = g.clock.Now()
 			}
@@ -191,7 +191,7 @@ func (g *Gater) observe(pod *v1.Pod) {
 	}
 	g.mu.Unlock()
 	if gated || unschedulable {
-		g.queue.Add(kube.RevisionOf(pod))
+		g.queue.Add(workload.RevisionOf(pod))
 	}
 }
 
@@ -236,14 +236,14 @@ func (g *Gater) next(ctx context.Context) bool {
 // sibling is a pod of a revision with its owners and settings.
 type sibling struct {
 	pod      *v1.Pod
-	subject  *kube.Subject
+	subject  *workload.Subject
 	settings decision.Settings
 }
 
 // reconcile assigns the gated pods of a revision and deletes unschedulable pods whose affinity must
 // change. It returns when to reconcile again; 0 if an event will trigger it. The queue prevents
 // concurrent calls for one revision.
-func (g *Gater) reconcile(ctx context.Context, revision kube.OwnerKey) (again time.Duration, err error) {
+func (g *Gater) reconcile(ctx context.Context, revision workload.OwnerKey) (again time.Duration, err error) {
 	defer recovery.Recover(recovery.Workload, klog.KRef(revision.Namespace, string(revision.UID)))
 	pods, err := g.live(revision)
 	if err != nil {
@@ -253,7 +253,7 @@ func (g *Gater) reconcile(ctx context.Context, revision kube.OwnerKey) (again ti
 	subjects := g.owners.Subjects()
 	assigned, granted, others := 0, 0, 0
 	for _, pod := range pods {
-		pending := kube.Gated(pod)
+		pending := workload.Gated(pod)
 		if made, done := g.assignmentOf(pod.UID, pending); pending && done {
 			if made == decision.AssignedOnDemand {
 				assigned++
@@ -264,15 +264,15 @@ func (g *Gater) reconcile(ctx context.Context, revision kube.OwnerKey) (again ti
 		}
 		switch {
 		case pending:
-		case kube.OnlyOnDemand(pod, g.settings.Policy):
+		case workload.OnlyOnDemand(pod, g.settings.Policy):
 			assigned++
 		default:
 			others++
-			if kube.GrantOf(pod) != decision.NotGranted {
+			if workload.GrantOf(pod) != decision.NotGranted {
 				granted++
 			}
 		}
-		if pending || pod.Spec.NodeName == "" && kube.Unschedulable(pod) {
+		if pending || pod.Spec.NodeName == "" && workload.Unschedulable(pod) {
 			s, wait, err := g.resolve(subjects, pod, len(pods))
 			switch {
 			case err != nil:
@@ -306,14 +306,14 @@ func earlier(a, b time.Duration) time.Duration {
 }
 
 // live returns the live pods of a revision of the profile, the oldest first.
-func (g *Gater) live(revision kube.OwnerKey) ([]*v1.Pod, error) {
+func (g *Gater) live(revision workload.OwnerKey) ([]*v1.Pod, error) {
 	objs, err := g.pods.ByIndex(podsByRevision, revision.Index())
 	if err != nil {
 		return nil, err
 	}
 	var pods []*v1.Pod
 	for _, obj := range objs {
-		if pod := obj.(*v1.Pod); kube.Live(pod) && !kube.Released(pod) && kube.HasOpinion(pod) {
+		if pod := obj.(*v1.Pod); workload.Live(pod) && !workload.Released(pod) && workload.HasOpinion(pod) {
 			pods = append(pods, pod)
 		}
 	}
@@ -339,11 +339,11 @@ func (g *Gater) assignmentOf(pod types.UID, gated bool) (decision.Assignment, bo
 // resolve finds the owners and settings of a pod. It returns a time to wait if the owner is
 // unknown, or if the cached owner is outdated: a controller creates no more pods than replicas.
 func (g *Gater) resolve(
-	subjects func(*v1.Pod) (*kube.Subject, error), pod *v1.Pod, siblings int,
+	subjects func(*v1.Pod) (*workload.Subject, error), pod *v1.Pod, siblings int,
 ) (s sibling, wait time.Duration, err error) {
 	subject, err := subjects(pod)
 	age := g.clock.Since(pod.CreationTimestamp.Time)
-	if unknown := (*kube.UnknownOwner)(nil); errors.As(err, &unknown) {
+	if unknown := (*workload.UnknownOwner)(nil); errors.As(err, &unknown) {
 		if age < decision.OwnerNews {
 			return s, ownerRetry, nil
 		}

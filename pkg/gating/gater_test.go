@@ -22,8 +22,9 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 const profile = "spot-aware-scheduler"
@@ -89,7 +90,7 @@ func gated(apiVersion, kind, owner, name string) *v1.Pod {
 			Namespace: "shop", Name: name, UID: types.UID(name), CreationTimestamp: metav1.Now(), ResourceVersion: "1",
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: owner, UID: types.UID(owner), Controller: ptr.To(true)}},
 		},
-		Spec: v1.PodSpec{SchedulerName: profile, SchedulingGates: []v1.PodSchedulingGate{{Name: kube.CapacityGate}}},
+		Spec: v1.PodSpec{SchedulerName: profile, SchedulingGates: []v1.PodSchedulingGate{{Name: spot.CapacityGate}}},
 	}
 }
 
@@ -114,11 +115,11 @@ func (w *world) assigned() map[string]string {
 		}
 		for i := range list.Items {
 			pod := &list.Items[i]
-			if kube.Gated(pod) {
+			if workload.Gated(pod) {
 				return false
 			}
-			got[pod.Name], _, _ = strings.Cut(pod.Annotations[kube.AssignedAnnotation], ":")
-			if requires := kube.OnlyOnDemand(pod, w.settings.Policy); got[pod.Name] != "" && requires != (got[pod.Name] == "on-demand") {
+			got[pod.Name], _, _ = strings.Cut(pod.Annotations[spot.AssignedAnnotation], ":")
+			if requires := workload.OnlyOnDemand(pod, w.settings.Policy); got[pod.Name] != "" && requires != (got[pod.Name] == "on-demand") {
 				w.t.Errorf("%s requires on-demand: %v, assigned %q", pod.Name, requires, got[pod.Name])
 			}
 		}
@@ -200,7 +201,7 @@ func TestForeignGates(t *testing.T) {
 		return err == nil && len(pod.Spec.SchedulingGates) == 1 && pod.Spec.SchedulingGates[0].Name == "quota.example/wait"
 	})
 	pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), "web-1", metav1.GetOptions{})
-	if err != nil || !kube.Gated(pod) || pod.Annotations != nil {
+	if err != nil || !workload.Gated(pod) || pod.Annotations != nil {
 		t.Errorf("pod of another scheduler: %v, %v, want it unchanged", pod, err)
 	}
 }
@@ -214,7 +215,7 @@ func TestOutdatedOwner(t *testing.T) {
 	w.create(gated("apps/v1", "ReplicaSet", "new-1", "new-0"))
 	time.Sleep(200 * time.Millisecond)
 	for _, name := range []string{"web-3", "new-0"} {
-		if pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), name, metav1.GetOptions{}); err != nil || !kube.Gated(pod) {
+		if pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), name, metav1.GetOptions{}); err != nil || !workload.Gated(pod) {
 			t.Errorf("%s: %v, %v, want it gated", name, pod, err)
 		}
 	}
@@ -266,7 +267,7 @@ func TestRefusedPatches(t *testing.T) {
 func unschedulable(pod *v1.Pod, waited time.Duration, assigned string) *v1.Pod {
 	pod.Spec.SchedulingGates = nil
 	if assigned != "" {
-		pod.Annotations = map[string]string{kube.AssignedAnnotation: assigned + ": test"}
+		pod.Annotations = map[string]string{spot.AssignedAnnotation: assigned + ": test"}
 	}
 	if assigned == "on-demand" {
 		pod.Spec.Affinity = narrow(nil, []v1.NodeSelectorRequirement{expression(karpenter, v1.NodeSelectorOpNotIn, "spot")})
@@ -301,19 +302,19 @@ func TestFallback(t *testing.T) {
 		gone      bool
 		wantEvent string
 	}{
-		"waited long enough":       {pod: unschedulable(web(), 6*time.Minute, "on-demand"), gone: true, wantEvent: kube.ReasonReplacedPending},
+		"waited long enough":       {pod: unschedulable(web(), 6*time.Minute, "on-demand"), gone: true, wantEvent: spot.ReasonReplacedPending},
 		"not waited long enough":   {pod: unschedulable(web(), 4*time.Minute, "on-demand")},
 		"user's own affinity":      {pod: func() *v1.Pod { p := unschedulable(web(), time.Hour, "on-demand"); p.Annotations = nil; return p }()},
 		"node is starting":         {pod: unschedulable(web(), 6*time.Minute, "on-demand"), event: nominated(web(), time.Minute)},
-		"node start has timed out": {pod: unschedulable(web(), 6*time.Minute, "on-demand"), event: nominated(web(), 4*time.Minute), gone: true, wantEvent: kube.ReasonReplacedPending},
-		"nodes start repeatedly":   {pod: unschedulable(web(), 9*time.Minute, "on-demand"), event: nominated(web(), time.Second), gone: true, wantEvent: kube.ReasonReplacedPending},
+		"node start has timed out": {pod: unschedulable(web(), 6*time.Minute, "on-demand"), event: nominated(web(), 4*time.Minute), gone: true, wantEvent: spot.ReasonReplacedPending},
+		"nodes start repeatedly":   {pod: unschedulable(web(), 9*time.Minute, "on-demand"), event: nominated(web(), time.Second), gone: true, wantEvent: spot.ReasonReplacedPending},
 		"has fallen back already": {pod: func() *v1.Pod {
 			p := unschedulable(web(), time.Hour, "on-demand")
-			p.Annotations[kube.GrantedAnnotation] = "fallback"
+			p.Annotations[spot.GrantedAnnotation] = "fallback"
 			return p
 		}()},
-		"Job pod may have no successor": {pod: unschedulable(gated("batch/v1", "Job", "job", "job-0"), time.Hour, "on-demand"), wantEvent: kube.ReasonNoSuccessor},
-		"pod without controller":        {pod: func() *v1.Pod { p := unschedulable(web(), time.Hour, "on-demand"); p.OwnerReferences = nil; return p }(), wantEvent: kube.ReasonNoSuccessor},
+		"Job pod may have no successor": {pod: unschedulable(gated("batch/v1", "Job", "job", "job-0"), time.Hour, "on-demand"), wantEvent: spot.ReasonNoSuccessor},
+		"pod without controller":        {pod: func() *v1.Pod { p := unschedulable(web(), time.Hour, "on-demand"); p.OwnerReferences = nil; return p }(), wantEvent: spot.ReasonNoSuccessor},
 		"bound":                         {pod: func() *v1.Pod { p := unschedulable(web(), time.Hour, "on-demand"); p.Spec.NodeName = "n"; return p }()},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -339,7 +340,7 @@ func TestFallback(t *testing.T) {
 			w.create(gated("apps/v1", "ReplicaSet", "web-1", "web-1"))
 			w.assigned()
 			pod, err := w.client.CoreV1().Pods("shop").Get(t.Context(), "web-1", metav1.GetOptions{})
-			if err != nil || pod.Annotations[kube.GrantedAnnotation] != kube.GrantedFallback ||
+			if err != nil || pod.Annotations[spot.GrantedAnnotation] != spot.GrantedFallback ||
 				pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 				t.Errorf("the successor is %v, %v, want it granted spot", pod, err)
 			}
@@ -407,7 +408,7 @@ func TestReassign(t *testing.T) {
 			if works {
 				w.create(gated("apps/v1", "ReplicaSet", "other-1", "other-0"))
 				w.assigned()
-				w.queue.Add(kube.RevisionOf(pod)) // otherwise the queue would do this a minute later
+				w.queue.Add(workload.RevisionOf(pod)) // otherwise the queue would do this a minute later
 				w.until("the pod is deleted", func() bool { return w.gone("web-0") })
 				w.create(gated("apps/v1", "ReplicaSet", "web-1", "web-1"))
 				if got := w.assigned(); got["web-1"] != "on-demand" {
@@ -432,7 +433,7 @@ func TestReassignsOneAtATime(t *testing.T) {
 	w := start(t, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, objects...)
 	w.create(gated("apps/v1", "ReplicaSet", "other-1", "other-0"))
 	w.assigned()
-	revision := kube.RevisionOf(objects[4].(*v1.Pod))
+	revision := workload.RevisionOf(objects[4].(*v1.Pod))
 	gone := func() (n int) {
 		for i := range 5 {
 			if w.gone(fmt.Sprint("web-", i)) {
@@ -466,7 +467,7 @@ func TestPermanentRefusal(t *testing.T) {
 	})
 	w.create(gated("apps/v1", "ReplicaSet", "other-1", "other-0"))
 	for range 5 {
-		w.queue.Add(kube.RevisionOf(pod))
+		w.queue.Add(workload.RevisionOf(pod))
 		time.Sleep(50 * time.Millisecond)
 	}
 	if w.gone("web-0") {
@@ -497,8 +498,8 @@ func TestHiddenNodes(t *testing.T) {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: labels}}
 	}
 	w := start(t, decision.Settings{},
-		node("hidden", map[string]string{decision.CapacityLabelKey: "spot"}),
-		node("refused", map[string]string{decision.CapacityLabelKey: "on-demand", karpenter: "spot"}),
+		node("hidden", map[string]string{spot.CapacityLabel: "spot"}),
+		node("refused", map[string]string{spot.CapacityLabel: "on-demand", karpenter: "spot"}),
 		node("spot", map[string]string{karpenter: "spot"}), node("on-demand", map[string]string{karpenter: "on-demand"}), node("unlabeled", nil))
 	for _, name := range []string{"hidden", "spot"} {
 		n, err := w.client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})

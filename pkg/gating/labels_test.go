@@ -8,13 +8,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
 const karpenter = "karpenter.sh/capacity-type"
 
 func builtin() *decision.Policy {
-	return &decision.Policy{CapacityLabels: decision.BuiltinCapacityLabels()}
+	return &decision.Policy{CapacityLabels: providers.CapacityLabels()}
 }
 
 func expression(key string, operator v1.NodeSelectorOperator, values ...string) v1.NodeSelectorRequirement {
@@ -46,9 +48,9 @@ func TestNewLabels(t *testing.T) {
 			},
 		},
 		"label of this project": {
-			keys: []string{decision.CapacityLabelKey}, spotKey: decision.CapacityLabelKey,
-			notSpot: []v1.NodeSelectorRequirement{expression(decision.CapacityLabelKey, v1.NodeSelectorOpNotIn, "spot")},
-			spot:    &v1.NodeSelectorRequirement{Key: decision.CapacityLabelKey, Operator: v1.NodeSelectorOpIn, Values: []string{"spot"}},
+			keys: []string{spot.CapacityLabel}, spotKey: spot.CapacityLabel,
+			notSpot: []v1.NodeSelectorRequirement{expression(spot.CapacityLabel, v1.NodeSelectorOpNotIn, "spot")},
+			spot:    &v1.NodeSelectorRequirement{Key: spot.CapacityLabel, Operator: v1.NodeSelectorOpIn, Values: []string{"spot"}},
 		},
 		"label of spot nodes only": {
 			keys: []string{"cluster.x-k8s.io/interruptible"}, spotKey: "cluster.x-k8s.io/interruptible",
@@ -161,7 +163,7 @@ func TestAdmitsFloor(t *testing.T) {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]bool{
-		"": true, karpenter + "=on-demand": true, karpenter + "=spot": false, decision.CapacityLabelKey + "=spot": true,
+		"": true, karpenter + "=on-demand": true, karpenter + "=spot": false, spot.CapacityLabel + "=spot": true,
 		"cluster.x-k8s.io/interruptible=": false,
 	} {
 		node, err := labels.ConvertSelectorToLabelsMap(text)

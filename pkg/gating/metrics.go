@@ -4,8 +4,8 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
 const subsystem = "spot_aware_scheduler"
@@ -48,7 +48,7 @@ func RegisterMetrics() {
 		assignedPods.WithLabelValues(a.String()).Add(0) // a series that appears with its first count would not show an increase
 	}
 	assignedPods.WithLabelValues("none").Add(0)
-	for _, why := range []string{kube.GrantedFallback, kube.GrantedRelief, reassigned} {
+	for _, why := range []string{spot.GrantedFallback, spot.GrantedRelief, reassigned} {
 		replacedPods.WithLabelValues(why).Add(0)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
 // nodes reports nodes for which the affinity of floors and the policy disagree.
@@ -37,7 +37,7 @@ func (n *nodes) observe(node *v1.Node) {
 	if n.reported[node.UID] = note; note == "" {
 		delete(n.reported, node.UID)
 	} else {
-		n.recorder.Eventf(node, nil, v1.EventTypeWarning, kube.ReasonHiddenCapacity, "Compare", "%s", note)
+		n.recorder.Eventf(node, nil, v1.EventTypeWarning, spot.ReasonHiddenCapacity, "Compare", "%s", note)
 	}
 	hiddenNodes.Set(float64(len(n.reported)))
 }

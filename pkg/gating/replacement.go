@@ -15,8 +15,9 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // grantFor is how long a grant is valid for the successor of a deleted pod. The pod's controller
@@ -39,11 +40,11 @@ var nodeStarts = []string{"Nominated", "TriggeredScaleUp"}
 // successor identifies the pod that gets the grant of a deleted pod: the next pod of the revision,
 // or the pod with the same name in a StatefulSet.
 type successor struct {
-	revision kube.OwnerKey
+	revision workload.OwnerKey
 	name     string
 }
 
-func successorOf(revision kube.OwnerKey, s sibling) successor {
+func successorOf(revision workload.OwnerKey, s sibling) successor {
 	if s.subject.Pod.Workload.Ordered {
 		return successor{revision, s.pod.Name}
 	}
@@ -84,7 +85,7 @@ func (g *Gater) giveGrant(s successor, given grant) {
 // allow a change of affinity on a pod without a gate. assigned is the number of live pods of the
 // revision that require on-demand. relieve returns when another pod may have waited long enough; 0
 // for never.
-func (g *Gater) relieve(ctx context.Context, revision kube.OwnerKey, waiting []sibling, assigned int) (next time.Duration, err error) {
+func (g *Gater) relieve(ctx context.Context, revision workload.OwnerKey, waiting []sibling, assigned int) (next time.Duration, err error) {
 	lists := 0
 	assigned += g.reassignedOf(revision)
 	for _, s := range waiting {
@@ -101,7 +102,7 @@ func (g *Gater) relieve(ctx context.Context, revision kube.OwnerKey, waiting []s
 			if why == reassigned {
 				continue
 			}
-			g.recordOnce(s.pod, kube.ReasonNoSuccessor, "The pod has waited for on-demand longer than its policy allows, but its affinity can no longer be changed, "+
+			g.recordOnce(s.pod, spot.ReasonNoSuccessor, "The pod has waited for on-demand longer than its policy allows, but its affinity can no longer be changed, "+
 				"and no controller would recreate it after a deletion")
 			continue
 		}
@@ -152,7 +153,7 @@ func (g *Gater) replaceReason(s sibling, waited time.Duration, assigned int) (wh
 	}
 	if settings.FallbackAfter != decision.Never {
 		if waited >= settings.FallbackAfter {
-			return kube.GrantedFallback, waited - settings.FallbackAfter, 0
+			return spot.GrantedFallback, waited - settings.FallbackAfter, 0
 		}
 		after = settings.FallbackAfter - waited
 	}
@@ -161,7 +162,7 @@ func (g *Gater) replaceReason(s sibling, waited time.Duration, assigned int) (wh
 		case waited < relief:
 			after = earlier(after, relief-waited)
 		case g.olderOnDemand(s.subject):
-			return kube.GrantedRelief, waited - relief, 0
+			return spot.GrantedRelief, waited - relief, 0
 		default:
 			after = earlier(after, max(relief, time.Second)) // older replicas may be bound there later
 		}
@@ -181,7 +182,7 @@ func (g *Gater) waitedFor(pod *v1.Pod) (time.Duration, bool) {
 
 // reassignedOf returns the number of expected successors of pods that were deleted for
 // reassignment.
-func (g *Gater) reassignedOf(revision kube.OwnerKey) int {
+func (g *Gater) reassignedOf(revision workload.OwnerKey) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.clock.Now()
@@ -195,7 +196,7 @@ func (g *Gater) reassignedOf(revision kube.OwnerKey) int {
 }
 
 // takeReassigned records that one of the expected successors exists.
-func (g *Gater) takeReassigned(revision kube.OwnerKey) {
+func (g *Gater) takeReassigned(revision workload.OwnerKey) {
 	if g.reassignedOf(revision) == 0 {
 		return
 	}
@@ -213,7 +214,7 @@ func isRecreated(pod *v1.Pod) bool {
 	if ref == nil {
 		return false
 	}
-	switch key := kube.KeyOf(pod.Namespace, ref); key.Group + "/" + key.Kind {
+	switch key := workload.KeyOf(pod.Namespace, ref); key.Group + "/" + key.Kind {
 	case appsv1.GroupName + "/ReplicaSet", appsv1.GroupName + "/StatefulSet", v1.GroupName + "/ReplicationController":
 		return true
 	}
@@ -232,12 +233,12 @@ func (g *Gater) assignsSuccessors(pod *v1.Pod) bool {
 
 // olderOnDemand reports whether an older revision of the pod's workload has pods on on-demand
 // nodes.
-func (g *Gater) olderOnDemand(subject *kube.Subject) bool {
+func (g *Gater) olderOnDemand(subject *workload.Subject) bool {
 	older, err := g.owners.OlderRevisions(subject)
 	if err != nil {
 		return false
 	}
-	return slices.ContainsFunc(older, func(revision kube.OwnerKey) bool {
+	return slices.ContainsFunc(older, func(revision workload.OwnerKey) bool {
 		pods, err := g.live(revision)
 		return err == nil && slices.ContainsFunc(pods, func(pod *v1.Pod) bool {
 			return pod.Spec.NodeName != "" && g.nodes.onDemand(pod.Spec.NodeName)
@@ -283,7 +284,7 @@ func latest(e *v1.Event) time.Time {
 
 // replace deletes a pod that never ran, and gives its successor the grant. It does nothing if the
 // pod has changed, for example because it was bound.
-func (g *Gater) replace(ctx context.Context, revision kube.OwnerKey, s sibling, why string) error {
+func (g *Gater) replace(ctx context.Context, revision workload.OwnerKey, s sibling, why string) error {
 	key := successorOf(revision, s)
 	if why == reassigned {
 		g.mu.Lock()
@@ -311,7 +312,7 @@ func (g *Gater) replace(ctx context.Context, revision kube.OwnerKey, s sibling, 
 	if why == reassigned {
 		note = "The pod waited without affinity that autoscalers can see: its successor requires on-demand"
 	}
-	g.recorder.Eventf(s.pod, nil, v1.EventTypeWarning, kube.ReasonReplacedPending, "Replace", "%s", note)
+	g.recorder.Eventf(s.pod, nil, v1.EventTypeWarning, spot.ReasonReplacedPending, "Replace", "%s", note)
 	klog.FromContext(ctx).Info("Deleted unschedulable pod", "pod", klog.KObj(s.pod), "why", why)
 	return nil
 }

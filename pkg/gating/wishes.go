@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Wishes contains the capacity types that the next new pods of revisions must require: the
@@ -20,7 +20,7 @@ import (
 // The zero value is empty. Wishes is safe for concurrent use.
 type Wishes struct {
 	mu    sync.Mutex
-	wants map[kube.OwnerKey]wish
+	wants map[workload.OwnerKey]wish
 }
 
 // wish is a capacity type that a new pod must require if it is created before until.
@@ -32,27 +32,27 @@ type wish struct {
 // Want makes the next new pod of a revision require a capacity type, if the pod is created before
 // until. It replaces an earlier wish for that revision, because a workload has at most one move at
 // a time.
-func (w *Wishes) Want(revision kube.OwnerKey, capacity decision.CapacityType, until time.Time) {
+func (w *Wishes) Want(revision workload.OwnerKey, capacity decision.CapacityType, until time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.wants == nil {
-		w.wants = map[kube.OwnerKey]wish{}
+		w.wants = map[workload.OwnerKey]wish{}
 	}
 	w.wants[revision] = wish{capacity, until}
 }
 
 // Take removes and returns the wish for a new pod of a revision; false if there is none.
-func (w *Wishes) Take(revision kube.OwnerKey, now time.Time) (decision.CapacityType, bool) {
+func (w *Wishes) Take(revision workload.OwnerKey, now time.Time) (decision.CapacityType, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	maps.DeleteFunc(w.wants, func(_ kube.OwnerKey, want wish) bool { return !now.Before(want.until) })
+	maps.DeleteFunc(w.wants, func(_ workload.OwnerKey, want wish) bool { return !now.Before(want.until) })
 	want, ok := w.wants[revision]
 	delete(w.wants, revision)
 	return want.capacity, ok
 }
 
 // Forget removes the wish for a revision, if any, because its pod is no longer moved.
-func (w *Wishes) Forget(revision kube.OwnerKey) {
+func (w *Wishes) Forget(revision workload.OwnerKey) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.wants, revision)

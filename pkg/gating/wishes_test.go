@@ -7,12 +7,12 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/gating"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 func TestWishes(t *testing.T) {
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	web, api := kube.OwnerKey{UID: "web"}, kube.OwnerKey{UID: "api"}
+	web, api := workload.OwnerKey{UID: "web"}, workload.OwnerKey{UID: "api"}
 	for name, test := range map[string]struct {
 		given func(*gating.Wishes)
 		after time.Duration
@@ -47,7 +47,7 @@ func TestWishes(t *testing.T) {
 func TestConcurrentTake(t *testing.T) {
 	var w gating.Wishes
 	now := time.Now()
-	key := kube.OwnerKey{UID: "web"}
+	key := workload.OwnerKey{UID: "web"}
 	w.Want(key, decision.Spot, now.Add(time.Minute))
 	var mu sync.Mutex
 	var running sync.WaitGroup

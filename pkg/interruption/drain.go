@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // assist requests moves of the pods on a node that a user or a tool drains. It returns the pods
@@ -18,7 +18,7 @@ func (p *planner) assist(n *cluster.Node, current state) (released []types.UID) 
 		return nil
 	}
 	for _, pod := range n.Pods {
-		if pod.DeletionTimestamp != nil || !kube.HasOpinion(pod.Pod) || p.Selects != nil && !p.Selects(pod.Namespace) {
+		if pod.DeletionTimestamp != nil || !workload.HasOpinion(pod.Pod) || p.Selects != nil && !p.Selects(pod.Namespace) {
 			continue
 		}
 		ours := pod.Release != nil && pod.Release.Reason == string(migration.Drain)

@@ -6,8 +6,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
@@ -70,8 +70,8 @@ func TestAssistsOnce(t *testing.T) {
 	expect(time.Minute, "web-1 drain")
 	w.node.Spec.Unschedulable = false
 	expect(time.Minute, "")
-	if text, ok := w.node.Annotations[kube.StateAnnotation]; ok {
-		t.Errorf("the annotation %s is %s after the drain", kube.StateAnnotation, text)
+	if text, ok := w.node.Annotations[spot.InterruptionStateAnnotation]; ok {
+		t.Errorf("the annotation %s is %s after the drain", spot.InterruptionStateAnnotation, text)
 	}
 	w.node.Spec.Unschedulable = true
 	expect(time.Hour, "web-0 drain, web-1 drain")

@@ -13,17 +13,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 )
 
 // StateAnnotation is kube.StateAnnotation.
-const StateAnnotation = kube.StateAnnotation
+const StateAnnotation = spot.InterruptionStateAnnotation
 
 // state is the content of StateAnnotation.
 type state struct {
-	kube.OwnMark
+	node.OwnMark
 	// Deadline is the value of the deadline annotation if the controller wrote it.
 	Deadline string `json:"deadline,omitempty"`
 	// Seen is when each reclaim signal began, by the name of the signal. The notice starts then.
@@ -70,7 +71,7 @@ func readState(node *v1.Node) (s state) {
 // readDeadline returns the time in the deadline annotation, and the annotation's text. ok is false
 // if the text cannot be parsed.
 func readDeadline(node *v1.Node) (deadline time.Time, text string, ok bool) {
-	text = node.Annotations[kube.DeadlineAnnotation]
+	text = node.Annotations[spot.InterruptionDeadlineAnnotation]
 	deadline, err := time.Parse(time.RFC3339, text)
 	return deadline, text, err == nil
 }
@@ -90,14 +91,14 @@ func withoutOwn(node *v1.Node, current state) *v1.Node {
 // new pods. A node cannot have two taints with the same key and effect.
 func takenByOthers(node *v1.Node, current state) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool {
-		return t.Key == kube.InterruptionTaint && t.Effect != v1.TaintEffectPreferNoSchedule && !current.Own(&t)
+		return t.Key == spot.InterruptionTaint && t.Effect != v1.TaintEffectPreferNoSchedule && !current.Own(&t)
 	})
 }
 
 // reasonOf returns the short reason for the taint's value: the last part of the signal's key.
-func reasonOf(a kube.Announcement) string {
-	if a.Name == kube.Silence {
-		return kube.SilenceReason
+func reasonOf(a node.Announcement) string {
+	if a.Name == node.Silence {
+		return node.SilenceReason
 	}
 	_, key, _ := strings.Cut(a.Name, " ")
 	key, _, _ = strings.Cut(key, "=")
@@ -125,7 +126,7 @@ type Event struct {
 
 // newMark compares the current with the desired marks of a node. ok is false if they are equal.
 // announced are the signals that decided.
-func newMark(n *cluster.Node, current, want state, class decision.SignalClass, announced []kube.Announcement) (mark Mark, ok bool) {
+func newMark(n *cluster.Node, current, want state, class decision.SignalClass, announced []node.Announcement) (mark Mark, ok bool) {
 	mark = Mark{Node: n, Annotations: map[string]*string{}}
 	mark.setTaint(current, want)
 	deadlineOwn := mark.setDeadline(current, &want)
@@ -156,7 +157,7 @@ func (m *Mark) setTaint(current, want state) {
 	}
 	m.Taints = slices.DeleteFunc(append([]v1.Taint{}, existing...), func(t v1.Taint) bool { return current.Own(&t) })
 	if want.Taint != "" {
-		m.Taints = append(m.Taints, v1.Taint{Key: kube.InterruptionTaint, Value: want.Taint, Effect: v1.TaintEffectNoSchedule})
+		m.Taints = append(m.Taints, v1.Taint{Key: spot.InterruptionTaint, Value: want.Taint, Effect: v1.TaintEffectNoSchedule})
 	}
 	if len(m.Taints) == len(existing) && !tainted && want.Taint == "" {
 		m.Taints = nil // another client has already removed the taint
@@ -167,11 +168,11 @@ func (m *Mark) setTaint(current, want state) {
 // the controller wrote the current annotation.
 func (m *Mark) setDeadline(current state, want *state) (own bool) {
 	written, text, parsed := readDeadline(m.Node.Node)
-	_, exists := m.Node.Annotations[kube.DeadlineAnnotation]
+	_, exists := m.Node.Annotations[spot.InterruptionDeadlineAnnotation]
 	own = exists && current.Deadline == text
 	switch {
 	case want.deadline.IsZero() && own:
-		m.Annotations[kube.DeadlineAnnotation] = nil
+		m.Annotations[spot.InterruptionDeadlineAnnotation] = nil
 	case want.deadline.IsZero() || exists && !parsed:
 		// Values of other clients stay unchanged. An invalid value also stays, so that users see
 		// it.
@@ -182,39 +183,39 @@ func (m *Mark) setDeadline(current state, want *state) (own bool) {
 	default:
 		want.Deadline = want.deadline.UTC().Format(time.RFC3339)
 		text := want.Deadline
-		m.Annotations[kube.DeadlineAnnotation] = &text
+		m.Annotations[spot.InterruptionDeadlineAnnotation] = &text
 	}
 	return own
 }
 
 // addClassEvent adds the event for a change of the class of the node's signals.
-func (m *Mark) addClassEvent(want state, class decision.SignalClass, announced []kube.Announcement) {
+func (m *Mark) addClassEvent(want state, class decision.SignalClass, announced []node.Announcement) {
 	switch {
 	case want.Class == decision.Reclaim.String():
-		m.addEvent(v1.EventTypeWarning, kube.ReasonInterruption, "%s: pods are moved by %s",
+		m.addEvent(v1.EventTypeWarning, spot.ReasonInterruption, "%s: pods are moved by %s",
 			announced[0].Name, want.deadline.UTC().Format(time.RFC3339))
 	case want.Class == decision.Advisory.String():
-		m.addEvent(v1.EventTypeNormal, kube.ReasonAdvice, "%s: pods are moved one at a time", announced[0].Name)
+		m.addEvent(v1.EventTypeNormal, spot.ReasonAdvice, "%s: pods are moved one at a time", announced[0].Name)
 	case class == decision.Advisory && want.Advised != nil:
-		m.addEvent(v1.EventTypeNormal, kube.ReasonInterruptionOver, "Advisory expired: the node was not reclaimed in time")
+		m.addEvent(v1.EventTypeNormal, spot.ReasonInterruptionOver, "Advisory expired: the node was not reclaimed in time")
 	default:
-		m.addEvent(v1.EventTypeNormal, kube.ReasonInterruptionOver, "Interruption signal cleared")
+		m.addEvent(v1.EventTypeNormal, spot.ReasonInterruptionOver, "Interruption signal cleared")
 	}
 }
 
 // addDeadlineEvents adds events for a deadline annotation that is ignored or replaced.
 func (m *Mark) addDeadlineEvents(want state, own bool) {
 	_, text, parsed := readDeadline(m.Node.Node)
-	_, exists := m.Node.Annotations[kube.DeadlineAnnotation]
+	_, exists := m.Node.Annotations[spot.InterruptionDeadlineAnnotation]
 	if exists && !parsed && !want.deadline.IsZero() {
-		m.addEvent(v1.EventTypeWarning, kube.ReasonInvalidDeadline,
+		m.addEvent(v1.EventTypeWarning, spot.ReasonInvalidDeadline,
 			"annotation %s is ignored: invalid value %.64q: expected a time such as %q; the node is expected to vanish at %s",
-			kube.DeadlineAnnotation, text, "2026-03-01T12:00:00Z", want.deadline.UTC().Format(time.RFC3339))
+			spot.InterruptionDeadlineAnnotation, text, "2026-03-01T12:00:00Z", want.deadline.UTC().Format(time.RFC3339))
 	}
 	if want.leftOver && !own {
-		m.addEvent(v1.EventTypeWarning, kube.ReasonInvalidDeadline,
+		m.addEvent(v1.EventTypeWarning, spot.ReasonInvalidDeadline,
 			"annotation %s is replaced: %s is before the signal began; the node is expected to vanish at %s",
-			kube.DeadlineAnnotation, text, want.Deadline)
+			spot.InterruptionDeadlineAnnotation, text, want.Deadline)
 	}
 }
 

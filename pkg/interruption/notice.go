@@ -5,12 +5,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 )
 
 // claimedStart returns when a signal began according to the Node, in whole seconds; zero if the
 // Node does not contain a time.
-func claimedStart(a kube.Announcement) time.Time {
+func claimedStart(a node.Announcement) time.Time {
 	if a.Since.IsZero() {
 		return a.Since
 	}
@@ -25,7 +25,7 @@ func claimedStart(a kube.Announcement) time.Time {
 // every such node at once. Therefore a start in the future counts as now. A start also counts as
 // now if its notice is over although the node is alive: such a time does not show how much time
 // remains.
-func (p *planner) start(a kube.Announcement, current state, alive bool, want *state) time.Time {
+func (p *planner) start(a node.Announcement, current state, alive bool, want *state) time.Time {
 	claimed, recorded := claimedStart(a), current.Seen[a.Name]
 	if ahead := current.Ahead[a.Name]; !recorded.IsZero() && (!claimed.After(recorded) || claimed.Equal(ahead)) {
 		if !ahead.IsZero() {
@@ -46,7 +46,7 @@ func (p *planner) start(a kube.Announcement, current state, alive bool, want *st
 }
 
 // notice returns how long a node lasts after the start of a signal.
-func (p *planner) notice(a kube.Announcement) time.Duration {
+func (p *planner) notice(a node.Announcement) time.Duration {
 	if a.Timed {
 		return a.Notice
 	}
@@ -58,7 +58,7 @@ func (p *planner) notice(a kube.Announcement) time.Duration {
 // known notice count with the default notice. The annotation is invalid if it cannot be parsed, or
 // if it is before oldest, the start of the first signal: then it belongs to an earlier
 // interruption.
-func (p *planner) deadline(node *v1.Node, announced []kube.Announcement, want *state, oldest time.Time) time.Time {
+func (p *planner) deadline(node *v1.Node, announced []node.Announcement, want *state, oldest time.Time) time.Time {
 	deadline, _, written := readDeadline(node)
 	if written && deadline.Before(oldest) {
 		deadline, written, want.leftOver = time.Time{}, false, true

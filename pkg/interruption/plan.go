@@ -15,11 +15,14 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Settings are the inputs of a plan besides the cluster. The zero Settings act on no signal, and
@@ -27,7 +30,7 @@ import (
 type Settings struct {
 	// Signals is the signal table, and NotReadyAfter is as in kube.NodeReader. The snapshot must
 	// have been read with the same values.
-	Signals       []kube.Signal
+	Signals       []providers.Signal
 	NotReadyAfter time.Duration
 	// Reclaim enables marks on, and moves from, nodes with a reclaim signal.
 	Reclaim bool
@@ -72,12 +75,12 @@ func Plan(s *cluster.Snapshot, settings Settings) (marks []Mark, moves []migrati
 		Settings: settings,
 		at:       s.Now,
 		now:      s.Now.UTC().Truncate(time.Second),
-		reader:   kube.NodeReader{Signals: settings.Signals, NotReadyAfter: settings.NotReadyAfter, Overdue: s.Overdue},
+		reader:   node.NodeReader{Signals: settings.Signals, NotReadyAfter: settings.NotReadyAfter, Overdue: s.Overdue},
 	}
 	p.silentLimit = silentLimit(s.Nodes, &p.reader)
 	p.ignoreSilence(s.Nodes)
 	if settings.Advice {
-		p.motions, p.advised = s.Motions(), map[kube.OwnerKey]bool{}
+		p.motions, p.advised = s.Motions(), map[workload.OwnerKey]bool{}
 	}
 	for _, n := range s.Nodes {
 		if mark, ok := p.node(n); ok {
@@ -96,13 +99,13 @@ type planner struct {
 	// at is when the snapshot was taken. now is the same in whole seconds, as all times on API
 	// objects.
 	at, now time.Time
-	reader  kube.NodeReader
+	reader  node.NodeReader
 	// silentLimit is how many silent nodes may count as gone. ignored are the others.
 	silentLimit int
 	ignored     map[*cluster.Node]bool
-	motions     map[kube.OwnerKey]cluster.Motion
+	motions     map[workload.OwnerKey]cluster.Motion
 	// advised are the workloads with a pod that is already moved because of an advisory signal.
-	advised map[kube.OwnerKey]bool
+	advised map[workload.OwnerKey]bool
 	moves   []migration.Move
 }
 
@@ -118,7 +121,7 @@ func (p *planner) node(n *cluster.Node) (mark Mark, ok bool) {
 	for _, a := range announced {
 		class = max(class, a.Class)
 	}
-	announced = slices.DeleteFunc(announced, func(a kube.Announcement) bool { return a.Class != class })
+	announced = slices.DeleteFunc(announced, func(a node.Announcement) bool { return a.Class != class })
 	var want state
 	switch {
 	case class == decision.Reclaim && p.Reclaim:
@@ -133,15 +136,15 @@ func (p *planner) node(n *cluster.Node) (mark Mark, ok bool) {
 }
 
 // reclaim plans for a node with a reclaim signal.
-func (p *planner) reclaim(n *cluster.Node, current state, announced []kube.Announcement) state {
-	want := state{OwnMark: kube.OwnMark{Class: decision.Reclaim.String()}, Seen: map[string]time.Time{}}
+func (p *planner) reclaim(n *cluster.Node, current state, announced []node.Announcement) state {
+	want := state{OwnMark: node.OwnMark{Class: decision.Reclaim.String()}, Seen: map[string]time.Time{}}
 	alive := ready(n.Node) && !slices.ContainsFunc(announced, isSilence)
 	first, oldest := p.now, p.now
 	for _, a := range announced {
 		since := p.start(a, current, alive, &want)
 		want.Seen[a.Name] = since
-		first = kube.Earlier(first, since)
-		oldest = kube.Earlier(oldest, kube.Earlier(since, claimedStart(a)))
+		first = node.Earlier(first, since)
+		oldest = node.Earlier(oldest, node.Earlier(since, claimedStart(a)))
 	}
 	deadline := p.deadline(n.Node, announced, &want, oldest)
 	if !takenByOthers(n.Node, current) {
@@ -149,7 +152,7 @@ func (p *planner) reclaim(n *cluster.Node, current state, announced []kube.Annou
 	}
 	want.deadline = deadline
 	pods := p.affected(n, first)
-	merelySilent := !slices.ContainsFunc(announced, func(a kube.Announcement) bool { return !isSilence(a) })
+	merelySilent := !slices.ContainsFunc(announced, func(a node.Announcement) bool { return !isSilence(a) })
 	if merelySilent {
 		pods = slices.DeleteFunc(pods, staysOnSilentNode)
 	}
@@ -164,7 +167,7 @@ func (p *planner) reclaim(n *cluster.Node, current state, announced []kube.Annou
 
 // advice plans for a node with an advisory signal (active), or for one that had such a signal
 // before.
-func (p *planner) advice(n *cluster.Node, current state, announced []kube.Announcement, active bool) state {
+func (p *planner) advice(n *cluster.Node, current state, announced []node.Announcement, active bool) state {
 	since := p.now
 	if current.Advised != nil {
 		since = *current.Advised
@@ -181,19 +184,19 @@ func (p *planner) advice(n *cluster.Node, current state, announced []kube.Announ
 	}
 	for _, pod := range p.affected(n, since) {
 		if w := pod.Workload; w != nil && pod.Live() && !p.advised[w.Key] && p.motions[w.Key] == (cluster.Motion{}) &&
-			w.Kind != "Pod" && w.Kind != "Job" && kube.MayDisrupt(pod.Pod, p.now) {
+			w.Kind != "Pod" && w.Kind != "Job" && workload.MayDisrupt(pod.Pod, p.now) {
 			p.advised[w.Key] = true
 			p.moves = append(p.moves, migration.Move{Pod: pod, Reason: migration.Advice})
 		}
 	}
-	return state{OwnMark: kube.OwnMark{Class: decision.Advisory.String(), Taint: reasonOf(announced[0])}, Advised: &since}
+	return state{OwnMark: node.OwnMark{Class: decision.Advisory.String(), Taint: reasonOf(announced[0])}, Advised: &since}
 }
 
 // affected returns the pods to move from a node whose interruption was noticed at since, in the
 // selected namespaces.
 func (p *planner) affected(n *cluster.Node, since time.Time) (pods []*cluster.Pod) {
 	for _, pod := range n.Pods {
-		if pod.DeletionTimestamp == nil && kube.HasOpinion(pod.Pod) && (p.Selects == nil || p.Selects(pod.Namespace)) &&
+		if pod.DeletionTimestamp == nil && workload.HasOpinion(pod.Pod) && (p.Selects == nil || p.Selects(pod.Namespace)) &&
 			!(pod.CreationTimestamp.After(since) && tolerates(pod.Pod)) {
 			pods = append(pods, pod)
 		}
@@ -203,7 +206,7 @@ func (p *planner) affected(n *cluster.Node, since time.Time) (pods []*cluster.Po
 
 func tolerates(pod *v1.Pod) bool {
 	return corev1.TolerationsTolerateTaint(klog.Background(), pod.Spec.Tolerations,
-		&v1.Taint{Key: kube.InterruptionTaint, Effect: v1.TaintEffectNoSchedule}, false)
+		&v1.Taint{Key: spot.InterruptionTaint, Effect: v1.TaintEffectNoSchedule}, false)
 }
 
 // maxSilentPercent is the percentage of silent nodes above which the control plane is suspected.
@@ -218,7 +221,7 @@ const maxSilentPercent = 55 // percent
 // silent nodes after minutes (tolerationSeconds), or another client deletes the Nodes. Nodes that
 // have never reported are not counted. A node is silent long before it counts as gone, so nodes
 // that become silent together are counted together.
-func silentLimit(nodes []*cluster.Node, reader *kube.NodeReader) int {
+func silentLimit(nodes []*cluster.Node, reader *node.NodeReader) int {
 	reported, silent := 0, 0
 	for _, n := range nodes {
 		if slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady }) {
@@ -268,8 +271,8 @@ func (p *planner) ignoreSilence(nodes []*cluster.Node) {
 func (p *planner) silence(n *cluster.Node) (since time.Time, known, ok bool) {
 	defer recovery.Recover(recovery.Node, klog.KObj(n))
 	for _, a := range p.reader.Announced(n.Node, n.Facts.Capacity.Type, p.at) {
-		if a.Name == kube.Silence {
-			_, known = readState(n.Node).Seen[kube.Silence]
+		if a.Name == node.Silence {
+			_, known = readState(n.Node).Seen[node.Silence]
 			return a.Since, known, true
 		}
 	}

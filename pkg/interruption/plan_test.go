@@ -16,16 +16,18 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/interruption"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 var settings = interruption.Settings{
-	Signals: kube.BuiltinSignals(), Reclaim: true, DefaultNotice: 2 * time.Minute,
+	Signals: providers.Signals(), Reclaim: true, DefaultNotice: 2 * time.Minute,
 	Advice: true, AdviceLimit: 30 * time.Minute, AdvicePause: time.Hour,
 }
 
@@ -33,7 +35,7 @@ const (
 	awsReclaim  = "aws-node-termination-handler/spot-itn"
 	awsAdvice   = "aws-node-termination-handler/rebalance-recommendation"
 	maintenance = "aws-node-termination-handler/scheduled-maintenance"
-	own         = kube.InterruptionTaint
+	own         = spot.InterruptionTaint
 )
 
 // world is a mock of an API server with a spot node "n", a ready on-demand node, and a clock.
@@ -52,7 +54,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, now: start, node: node("n", v1.ConditionTrue), other: node("other", v1.ConditionTrue), settings: settings}
+	w := &world{t: t, now: start, node: newNode("n", v1.ConditionTrue), other: newNode("other", v1.ConditionTrue), settings: settings}
 	w.pods = []*cluster.Pod{w.pod("web-0", "Deployment"), w.pod("web-1", "Deployment")}
 	w.pods[1].Workload, w.pods[1].Revision = w.pods[0].Workload, w.pods[0].Revision
 	w.pods[0].Revision.Pods = w.pods
@@ -60,7 +62,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func node(name string, ready v1.ConditionStatus) *v1.Node {
+func newNode(name string, ready v1.ConditionStatus) *v1.Node {
 	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Annotations: map[string]string{"theirs": "stays"}}}
 	n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: ready, LastTransitionTime: metav1.NewTime(start.Add(-time.Hour))}}
 	return n
@@ -68,11 +70,11 @@ func node(name string, ready v1.ConditionStatus) *v1.Node {
 
 // pod returns a pod of its own workload that was created an hour ago.
 func (w *world) pod(name, kind string) *cluster.Pod {
-	workload := &cluster.Workload{Key: kube.OwnerKey{UID: types.UID(name)}, Kind: kind, Ours: true, Desired: 1}
-	p := &cluster.Pod{Workload: workload, Revision: &cluster.Revision{Key: kube.OwnerKey{UID: types.UID(name)}, Workload: workload}, Pod: &v1.Pod{
+	own := &cluster.Workload{Key: workload.OwnerKey{UID: types.UID(name)}, Kind: kind, Ours: true, Desired: 1}
+	p := &cluster.Pod{Workload: own, Revision: &cluster.Revision{Key: workload.OwnerKey{UID: types.UID(name)}, Workload: own}, Pod: &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(start.Add(-time.Hour))},
 	}}
-	workload.Revisions = []*cluster.Revision{p.Revision}
+	own.Revisions = []*cluster.Revision{p.Revision}
 	p.Revision.Pods = []*cluster.Pod{p}
 	controller := true
 	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name, Controller: &controller}}
@@ -136,7 +138,7 @@ func (w *world) snapshot() *cluster.Snapshot {
 	if w.overdue > 0 {
 		s.Overdue = map[string]time.Time{"n": w.now.Add(-w.overdue)}
 	}
-	seen := map[kube.OwnerKey]bool{}
+	seen := map[workload.OwnerKey]bool{}
 	for _, p := range w.pods {
 		p.Node = n
 		if p.Workload != nil && !seen[p.Workload.Key] {
@@ -194,7 +196,7 @@ func (w *world) marks() string {
 			text = append(text, t.ToString()[len(own)+1:])
 		}
 	}
-	if deadline, ok := w.node.Annotations[kube.DeadlineAnnotation]; ok {
+	if deadline, ok := w.node.Annotations[spot.InterruptionDeadlineAnnotation]; ok {
 		if at, err := time.Parse(time.RFC3339, deadline); err == nil {
 			deadline = fmt.Sprintf("%+.0f", at.Sub(start).Seconds())
 		}
@@ -223,27 +225,27 @@ func TestOneNode(t *testing.T) {
 		wantEvents []string
 	}{
 		"nothing":            {func(*world) {}, "", "", nil},
-		"AWS":                {func(w *world) { w.taint(awsReclaim, "x", nil) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
-		"seen late":          {func(w *world) { w.taint(awsReclaim, "x", at(-20*time.Second)) }, both("+100"), "spot-itn:NoSchedule +100 state", []string{kube.ReasonInterruption}},
-		"seen very late":     {func(w *world) { w.taint(awsReclaim, "x", at(-100*time.Second)) }, both("+20"), "spot-itn:NoSchedule +20 state", []string{kube.ReasonInterruption}},
-		"notice over, alive": {func(w *world) { w.taint(awsReclaim, "x", at(-2*time.Minute)) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"AWS":                {func(w *world) { w.taint(awsReclaim, "x", nil) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{spot.ReasonInterruption}},
+		"seen late":          {func(w *world) { w.taint(awsReclaim, "x", at(-20*time.Second)) }, both("+100"), "spot-itn:NoSchedule +100 state", []string{spot.ReasonInterruption}},
+		"seen very late":     {func(w *world) { w.taint(awsReclaim, "x", at(-100*time.Second)) }, both("+20"), "spot-itn:NoSchedule +20 state", []string{spot.ReasonInterruption}},
+		"notice over, alive": {func(w *world) { w.taint(awsReclaim, "x", at(-2*time.Minute)) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{spot.ReasonInterruption}},
 		"notice over, not ready": {func(w *world) { w.taint(awsReclaim, "x", at(-3*time.Minute)); w.ready(v1.ConditionFalse) },
-			both("-60"), "spot-itn:NoSchedule -60 state", []string{kube.ReasonInterruption}},
+			both("-60"), "spot-itn:NoSchedule -60 state", []string{spot.ReasonInterruption}},
 		"notice over, silent": {func(w *world) { w.taint(awsReclaim, "x", at(-3*time.Minute)); w.overdue = 45 * time.Second },
-			both("-60"), "spot-itn:NoSchedule -60 state", []string{kube.ReasonInterruption}},
-		"node's clock ahead": {func(w *world) { w.taint(awsReclaim, "x", at(2*time.Minute)) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
-		"no notice known":    {func(w *world) { w.taint(maintenance, "", nil) }, both("+120"), "scheduled-maintenance:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+			both("-60"), "spot-itn:NoSchedule -60 state", []string{spot.ReasonInterruption}},
+		"node's clock ahead": {func(w *world) { w.taint(awsReclaim, "x", at(2*time.Minute)) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{spot.ReasonInterruption}},
+		"no notice known":    {func(w *world) { w.taint(maintenance, "", nil) }, both("+120"), "scheduled-maintenance:NoSchedule +120 state", []string{spot.ReasonInterruption}},
 		"two signals, the earlier counts": {func(w *world) {
 			w.taint(awsReclaim, "x", nil)
 			w.taint("cloud.google.com/impending-node-termination", "", nil)
-		}, both("+30"), "spot-itn:NoSchedule +30 state", []string{kube.ReasonInterruption}},
+		}, both("+30"), "spot-itn:NoSchedule +30 state", []string{spot.ReasonInterruption}},
 		"a condition with its start": {func(w *world) {
 			w.event("Preempt Scheduled", -10*time.Second)
-		}, both("+20"), "VMEventScheduled:NoSchedule +20 state", []string{kube.ReasonInterruption}},
+		}, both("+20"), "VMEventScheduled:NoSchedule +20 state", []string{spot.ReasonInterruption}},
 
 		"Azure, another event": {func(w *world) { w.settings.Advice = false; w.event("Freeze Scheduled", 0) }, "", "", nil},
 		"Azure, another event, with advice": {func(w *world) { w.event("Freeze Scheduled", 0) },
-			"web-0 advice", "VMEventScheduled:NoSchedule state", []string{kube.ReasonAdvice}},
+			"web-0 advice", "VMEventScheduled:NoSchedule state", []string{spot.ReasonAdvice}},
 		"on-demand: a reclaim signal is advisory": {func(w *world) {
 			w.onDemand = true
 			w.settings.Advice = false
@@ -251,81 +253,87 @@ func TestOneNode(t *testing.T) {
 			w.event("Preempt Scheduled", 0)
 		}, "", "", nil},
 		"on-demand: maintenance": {func(w *world) { w.onDemand = true; w.taint(maintenance, "x", nil) },
-			both("+120"), "scheduled-maintenance:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+			both("+120"), "scheduled-maintenance:NoSchedule +120 state", []string{spot.ReasonInterruption}},
 		"on-demand: by hand": {func(w *world) { w.onDemand = true; w.taint(own, "by-hand", nil) },
-			both("+120"), "by-hand:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+			both("+120"), "by-hand:NoSchedule +120 state", []string{spot.ReasonInterruption}},
 
-		"by hand, with a deadline": {func(w *world) { w.taint(own, "by-hand", nil); w.annotate(kube.DeadlineAnnotation, deadline(time.Hour)) },
-			both("+3600"), "by-hand:NoSchedule +3600 state", []string{kube.ReasonInterruption}},
-		"by hand, without a deadline": {func(w *world) { w.taint(own, "by-hand", nil) }, both("+120"), "by-hand:NoSchedule +120 state", []string{kube.ReasonInterruption}},
-		"by hand, a deadline long ago": {func(w *world) { w.taint(own, "", nil); w.annotate(kube.DeadlineAnnotation, deadline(-time.Hour)) },
-			both("+120"), "NoSchedule +120 state", []string{kube.ReasonInterruption, kube.ReasonInvalidDeadline}},
+		"by hand, with a deadline": {func(w *world) {
+			w.taint(own, "by-hand", nil)
+			w.annotate(spot.InterruptionDeadlineAnnotation, deadline(time.Hour))
+		},
+			both("+3600"), "by-hand:NoSchedule +3600 state", []string{spot.ReasonInterruption}},
+		"by hand, without a deadline": {func(w *world) { w.taint(own, "by-hand", nil) }, both("+120"), "by-hand:NoSchedule +120 state", []string{spot.ReasonInterruption}},
+		"by hand, a deadline long ago": {func(w *world) {
+			w.taint(own, "", nil)
+			w.annotate(spot.InterruptionDeadlineAnnotation, deadline(-time.Hour))
+		},
+			both("+120"), "NoSchedule +120 state", []string{spot.ReasonInterruption, spot.ReasonInvalidDeadline}},
 		"a deadline that is left over": {func(w *world) {
 			w.taint(awsReclaim, "x", nil)
-			w.annotate(kube.DeadlineAnnotation, deadline(-21*24*time.Hour))
-		}, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption, kube.ReasonInvalidDeadline}},
+			w.annotate(spot.InterruptionDeadlineAnnotation, deadline(-21*24*time.Hour))
+		}, both("+120"), "spot-itn:NoSchedule +120 state", []string{spot.ReasonInterruption, spot.ReasonInvalidDeadline}},
 		"a deadline before the start of the signal, which was seen late": {func(w *world) {
 			w.taint(awsReclaim, "x", at(-50*time.Second))
-			w.annotate(kube.DeadlineAnnotation, deadline(-51*time.Second))
-		}, both("+70"), "spot-itn:NoSchedule +70 state", []string{kube.ReasonInterruption, kube.ReasonInvalidDeadline}},
+			w.annotate(spot.InterruptionDeadlineAnnotation, deadline(-51*time.Second))
+		}, both("+70"), "spot-itn:NoSchedule +70 state", []string{spot.ReasonInterruption, spot.ReasonInvalidDeadline}},
 		"a deadline that is past, but not older than the signal": {func(w *world) {
 			w.taint(own, "x", at(-time.Hour))
-			w.annotate(kube.DeadlineAnnotation, deadline(-time.Minute))
-		}, both("-60"), "x:NoSchedule -60 state", []string{kube.ReasonInterruption}},
+			w.annotate(spot.InterruptionDeadlineAnnotation, deadline(-time.Minute))
+		}, both("-60"), "x:NoSchedule -60 state", []string{spot.ReasonInterruption}},
 		"a deadline older than one of two signals": {func(w *world) {
 			w.taint(own, "x", at(-time.Hour))
 			w.taint(awsReclaim, "x", at(-10*time.Second))
-			w.annotate(kube.DeadlineAnnotation, deadline(-time.Minute))
-		}, both("-60"), "x:NoSchedule -60 state", []string{kube.ReasonInterruption}},
+			w.annotate(spot.InterruptionDeadlineAnnotation, deadline(-time.Minute))
+		}, both("-60"), "x:NoSchedule -60 state", []string{spot.ReasonInterruption}},
 		"a recorded state of a signal that was repeated": {func(w *world) {
 			w.annotate(interruption.StateAnnotation, `{"class":"reclaim","taint":"VMEventScheduled","deadline":"2026-02-28T12:00:30Z",`+
 				`"seen":{"condition VMEventScheduled=True (Preempt)":"2026-02-28T12:00:00Z"}}`)
-			w.annotate(kube.DeadlineAnnotation, "2026-02-28T12:00:30Z")
+			w.annotate(spot.InterruptionDeadlineAnnotation, "2026-02-28T12:00:30Z")
 			w.event("Preempt Scheduled", -5*time.Second)
 		}, both("+25"), "VMEventScheduled:NoSchedule +25 state", nil},
-		"an invalid deadline stays, and the default counts": {func(w *world) { w.taint(own, "x", nil); w.annotate(kube.DeadlineAnnotation, "in an hour") },
-			both("+120"), "x:NoSchedule in an hour state", []string{kube.ReasonInterruption, kube.ReasonInvalidDeadline}},
-		"an empty deadline": {func(w *world) { w.taint(awsReclaim, "x", nil); w.annotate(kube.DeadlineAnnotation, "") },
-			both("+120"), "spot-itn:NoSchedule  state", []string{kube.ReasonInterruption, kube.ReasonInvalidDeadline}},
+		"an invalid deadline stays, and the default counts": {func(w *world) { w.taint(own, "x", nil); w.annotate(spot.InterruptionDeadlineAnnotation, "in an hour") },
+			both("+120"), "x:NoSchedule in an hour state", []string{spot.ReasonInterruption, spot.ReasonInvalidDeadline}},
+		"an empty deadline": {func(w *world) { w.taint(awsReclaim, "x", nil); w.annotate(spot.InterruptionDeadlineAnnotation, "") },
+			both("+120"), "spot-itn:NoSchedule  state", []string{spot.ReasonInterruption, spot.ReasonInvalidDeadline}},
 		"a later deadline, and a signal without a notice": {func(w *world) {
 			w.taint(maintenance, "", nil)
-			w.annotate(kube.DeadlineAnnotation, deadline(time.Hour))
-		}, both("+3600"), "scheduled-maintenance:NoSchedule +3600 state", []string{kube.ReasonInterruption}},
+			w.annotate(spot.InterruptionDeadlineAnnotation, deadline(time.Hour))
+		}, both("+3600"), "scheduled-maintenance:NoSchedule +3600 state", []string{spot.ReasonInterruption}},
 		"a later deadline, and a signal with a notice": {func(w *world) {
 			w.taint(awsReclaim, "x", nil)
-			w.annotate(kube.DeadlineAnnotation, deadline(time.Hour))
-		}, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+			w.annotate(spot.InterruptionDeadlineAnnotation, deadline(time.Hour))
+		}, both("+120"), "spot-itn:NoSchedule +120 state", []string{spot.ReasonInterruption}},
 		"an earlier deadline": {func(w *world) {
 			w.taint(awsReclaim, "x", nil)
-			w.annotate(kube.DeadlineAnnotation, deadline(time.Minute))
-		}, both("+60"), "spot-itn:NoSchedule +60 state", []string{kube.ReasonInterruption}},
-		"a deadline without a signal": {func(w *world) { w.annotate(kube.DeadlineAnnotation, deadline(time.Minute)) }, "", "+60", nil},
+			w.annotate(spot.InterruptionDeadlineAnnotation, deadline(time.Minute))
+		}, both("+60"), "spot-itn:NoSchedule +60 state", []string{spot.ReasonInterruption}},
+		"a deadline without a signal": {func(w *world) { w.annotate(spot.InterruptionDeadlineAnnotation, deadline(time.Minute)) }, "", "+60", nil},
 		"by hand, only preferred": {func(w *world) {
 			w.node.Spec.Taints = []v1.Taint{{Key: own, Value: "x", Effect: v1.TaintEffectPreferNoSchedule}}
-		}, both("+120"), "x:PreferNoSchedule interruption:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		}, both("+120"), "x:PreferNoSchedule interruption:NoSchedule +120 state", []string{spot.ReasonInterruption}},
 
 		"drain": {func(w *world) { w.taint("karpenter.sh/disrupted", "", nil) }, "", "", nil},
 		"drain, and deleted": {func(w *world) {
 			w.node.DeletionTimestamp, w.node.Finalizers = at(0), []string{"karpenter.sh/termination"}
 		}, "", "", nil},
 		"drain and advice":                  {func(w *world) { w.taint("karpenter.sh/disrupted", "", nil); w.taint(awsAdvice, "x", nil) }, "", "", nil},
-		"drain and reclaim":                 {func(w *world) { w.taint("karpenter.sh/disrupted", "", nil); w.taint(awsReclaim, "x", nil) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		"drain and reclaim":                 {func(w *world) { w.taint("karpenter.sh/disrupted", "", nil); w.taint(awsReclaim, "x", nil) }, both("+120"), "spot-itn:NoSchedule +120 state", []string{spot.ReasonInterruption}},
 		"cordoned":                          {func(w *world) { w.node.Spec.Unschedulable = true }, "", "", nil},
 		"silent for 39 s":                   {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(39 * time.Second) }, "", "", nil},
-		"silent for 50 s":                   {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(50 * time.Second) }, both("-10"), "not-ready:NoSchedule +40 state", []string{kube.ReasonInterruption}},
+		"silent for 50 s":                   {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(50 * time.Second) }, both("-10"), "not-ready:NoSchedule +40 state", []string{spot.ReasonInterruption}},
 		"silent, and empty":                 {func(w *world) { w.ready(v1.ConditionUnknown); w.now = start.Add(50 * time.Second); w.pods = nil }, "", "", nil},
 		"not ready, but alive, for an hour": {func(w *world) { w.ready(v1.ConditionFalse); w.now = start.Add(time.Hour) }, "", "", nil},
 		"Lease overdue for 39 s":            {func(w *world) { w.overdue = 39 * time.Second }, "", "", nil},
-		"Lease overdue for 50 s":            {func(w *world) { w.overdue = 50 * time.Second }, both("-10"), "not-ready:NoSchedule -10 state", []string{kube.ReasonInterruption}},
+		"Lease overdue for 50 s":            {func(w *world) { w.overdue = 50 * time.Second }, both("-10"), "not-ready:NoSchedule -10 state", []string{spot.ReasonInterruption}},
 		"Lease overdue for 50 s, not ready": {func(w *world) { w.overdue = 50 * time.Second; w.ready(v1.ConditionFalse) },
-			both("-10"), "not-ready:NoSchedule -10 state", []string{kube.ReasonInterruption}},
+			both("-10"), "not-ready:NoSchedule -10 state", []string{spot.ReasonInterruption}},
 		"Lease overdue for 50 s, on-demand": {func(w *world) { w.onDemand = true; w.overdue = 50 * time.Second }, "", "", nil},
 		"silent: which pods": {func(w *world) {
 			w.ready(v1.ConditionUnknown)
 			w.now = start.Add(50 * time.Second)
 			w.stayers()
 		}, "ends-first interruption -10, five-minutes interruption -10, web-0 interruption -10, web-1 interruption -10",
-			"not-ready:NoSchedule +40 state", []string{kube.ReasonInterruption}},
+			"not-ready:NoSchedule +40 state", []string{spot.ReasonInterruption}},
 		"silent, with nothing but pods that stay": {func(w *world) {
 			w.ready(v1.ConditionUnknown)
 			w.now = start.Add(50 * time.Second)
@@ -340,13 +348,13 @@ func TestOneNode(t *testing.T) {
 			w.pods = nil
 			w.stayers()
 		}, "bare interruption -10, ends-first interruption -10, five-minutes interruption -10, stays interruption -10, stays-if-not-ready interruption -10, stays-longer interruption -10",
-			"spot-itn:NoSchedule +40 state", []string{kube.ReasonInterruption}},
+			"spot-itn:NoSchedule +40 state", []string{spot.ReasonInterruption}},
 		"all nodes are silent": {func(w *world) { w.ready(v1.ConditionUnknown); w.other = w.node; w.now = start.Add(50 * time.Second) }, "", "", nil},
 		"reclaimed and silent": {func(w *world) {
 			w.taint(awsReclaim, "", nil)
 			w.ready(v1.ConditionUnknown)
 			w.now = start.Add(50 * time.Second)
-		}, both("-10"), "spot-itn:NoSchedule +40 state", []string{kube.ReasonInterruption}},
+		}, both("-10"), "spot-itn:NoSchedule +40 state", []string{spot.ReasonInterruption}},
 
 		"which pods": {func(w *world) {
 			w.taint(awsReclaim, "x", nil)
@@ -366,10 +374,10 @@ func TestOneNode(t *testing.T) {
 			w.add(w.pod("released", "ReplicaSet")).Release = &cluster.Release{}
 		}, "bare interruption +120, came-later interruption +120, job interruption +120, precious interruption +120, released interruption +120, " +
 			"tolerates interruption +120, unknown interruption +120, web-0 interruption +120, web-1 interruption +120",
-			"spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+			"spot-itn:NoSchedule +120 state", []string{spot.ReasonInterruption}},
 
 		"advice: one of a workload": {func(w *world) { w.taint(awsAdvice, "x", nil); w.add(w.pod("api", "StatefulSet")) },
-			"api advice, web-0 advice", "rebalance-recommendation:NoSchedule state", []string{kube.ReasonAdvice}},
+			"api advice, web-0 advice", "rebalance-recommendation:NoSchedule state", []string{spot.ReasonAdvice}},
 		"advice: which pods": {func(w *world) {
 			w.taint(awsAdvice, "x", nil)
 			w.add(w.pod("job", "Job"))
@@ -380,21 +388,21 @@ func TestOneNode(t *testing.T) {
 			unknown.Workload, unknown.Revision = nil, nil
 			w.pods[1].DeletionTimestamp = at(0)
 			w.pods[0].Revision.Pods = w.pods[:1]
-		}, "", "rebalance-recommendation:NoSchedule state", []string{kube.ReasonAdvice}},
+		}, "", "rebalance-recommendation:NoSchedule state", []string{spot.ReasonAdvice}},
 		"pods of selected namespaces": {func(w *world) {
 			w.settings.Selects = func(namespace string) bool { return namespace == "mail" }
 			w.taint(awsReclaim, "x", nil)
 			w.add(w.pod("relay", "Deployment")).Namespace = "mail"
-		}, "relay interruption +120", "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		}, "relay interruption +120", "spot-itn:NoSchedule +120 state", []string{spot.ReasonInterruption}},
 		"advice: pods of selected namespaces": {func(w *world) {
 			w.settings.Selects = func(namespace string) bool { return namespace == "mail" }
 			w.taint(awsAdvice, "x", nil)
 			w.add(w.pod("relay", "Deployment")).Namespace = "mail"
-		}, "relay advice", "rebalance-recommendation:NoSchedule state", []string{kube.ReasonAdvice}},
+		}, "relay advice", "rebalance-recommendation:NoSchedule state", []string{spot.ReasonAdvice}},
 		"no namespace is selected": {func(w *world) {
 			w.settings.Selects = func(string) bool { return false }
 			w.taint(awsReclaim, "x", nil)
-		}, "", "spot-itn:NoSchedule +120 state", []string{kube.ReasonInterruption}},
+		}, "", "spot-itn:NoSchedule +120 state", []string{spot.ReasonInterruption}},
 		"advice is off": {func(w *world) { w.settings.Advice = false; w.taint(awsAdvice, "x", nil) }, "", "", nil},
 		"reclaim is off": {func(w *world) { w.settings.Reclaim = false; w.taint(awsReclaim, "x", nil) },
 			"", "", nil},
@@ -443,7 +451,7 @@ func TestRounds(t *testing.T) {
 		"a later signal has a notice of its own": {
 			{0, func(w *world) {
 				w.taint(maintenance, "", nil)
-				w.annotate(kube.DeadlineAnnotation, deadline(2*time.Hour))
+				w.annotate(spot.InterruptionDeadlineAnnotation, deadline(2*time.Hour))
 			}, "scheduled-maintenance:NoSchedule +7200 state", 2, 1},
 			{time.Hour, func(w *world) { w.taint(awsReclaim, "", nil) }, "spot-itn:NoSchedule +3720 state", 2, 2},
 		},
@@ -464,11 +472,11 @@ func TestRounds(t *testing.T) {
 		},
 		"a user extends the deadline of a signal without a notice": {
 			{0, func(w *world) { w.taint(maintenance, "", nil) }, "scheduled-maintenance:NoSchedule +120 state", 2, 1},
-			{0, func(w *world) { w.annotate(kube.DeadlineAnnotation, deadline(time.Hour)) }, "scheduled-maintenance:NoSchedule +3600 state", 2, 2},
+			{0, func(w *world) { w.annotate(spot.InterruptionDeadlineAnnotation, deadline(time.Hour)) }, "scheduled-maintenance:NoSchedule +3600 state", 2, 2},
 			{0, func(w *world) { w.untaint(maintenance) }, "+3600", 0, 3},
 		},
 		"an invalid annotation: the time of the first round lasts": {
-			{0, func(w *world) { w.taint(maintenance, "", nil); w.annotate(kube.DeadlineAnnotation, "soon") }, "scheduled-maintenance:NoSchedule soon state", 2, 1},
+			{0, func(w *world) { w.taint(maintenance, "", nil); w.annotate(spot.InterruptionDeadlineAnnotation, "soon") }, "scheduled-maintenance:NoSchedule soon state", 2, 1},
 			{time.Minute, keep, "scheduled-maintenance:NoSchedule soon state", 2, 1},
 			{0, func(w *world) { w.untaint(maintenance) }, "soon", 0, 2},
 		},
@@ -571,7 +579,7 @@ func TestEvents(t *testing.T) {
 	w.round(30 * time.Minute)
 	w.untaint(awsAdvice)
 	w.round(2 * time.Hour)
-	want := []string{kube.ReasonAdvice, kube.ReasonInterruption, kube.ReasonAdvice, kube.ReasonInterruptionOver}
+	want := []string{spot.ReasonAdvice, spot.ReasonInterruption, spot.ReasonAdvice, spot.ReasonInterruptionOver}
 	if diff := cmp.Diff(want, w.events); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
@@ -596,7 +604,7 @@ func TestOrder(t *testing.T) {
 	}
 	s := &cluster.Snapshot{Now: start}
 	for _, name := range []string{"a", "b", "c"} {
-		n := &cluster.Node{Node: node(name, v1.ConditionTrue), Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}}
+		n := &cluster.Node{Node: newNode(name, v1.ConditionTrue), Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}}
 		names[name](n.Node)
 		for _, pod := range []string{"x", "w"} {
 			n.Pods = append(n.Pods, w.pod(pod+"-on-"+name, "ReplicaSet"))

@@ -10,8 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/interruption"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
 // write applies a mark as the API server does.
@@ -56,7 +56,7 @@ func TestAnyHistoryOfANode(t *testing.T) {
 		byHand := false
 		step := func() {
 			before := w.node
-			text, stood := before.Annotations[kube.DeadlineAnnotation]
+			text, stood := before.Annotations[spot.InterruptionDeadlineAnnotation]
 			marks, moves := interruption.Plan(w.snapshot(), w.settings)
 			for _, m := range marks {
 				w.node = write(w.node, m)
@@ -103,7 +103,7 @@ func TestAnyHistoryOfANode(t *testing.T) {
 				byHand = false
 			case 5:
 				w.node = w.node.DeepCopy()
-				w.annotate(kube.DeadlineAnnotation, rapid.SampledFrom([]string{"soon", deadline(time.Minute), deadline(time.Hour)}).Draw(rt, "deadline"))
+				w.annotate(spot.InterruptionDeadlineAnnotation, rapid.SampledFrom([]string{"soon", deadline(time.Minute), deadline(time.Hour)}).Draw(rt, "deadline"))
 			case 6:
 				w.node = w.node.DeepCopy()
 				w.ready(rapid.SampledFrom([]v1.ConditionStatus{v1.ConditionTrue, v1.ConditionFalse, v1.ConditionUnknown}).Draw(rt, "ready"))

@@ -17,7 +17,7 @@ func TestPlanAroundAPanic(t *testing.T) {
 	w := newWorld(t)
 	w.taint(awsReclaim, "", nil)
 	s := w.snapshot()
-	bad := node("bad", v1.ConditionTrue)
+	bad := newNode("bad", v1.ConditionTrue)
 	bad.Spec.Taints = w.node.Spec.Taints
 	s.Nodes = append([]*cluster.Node{{
 		Node: bad, Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}, Pods: []*cluster.Pod{nil},

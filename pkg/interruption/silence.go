@@ -6,10 +6,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 )
 
-func isSilence(a kube.Announcement) bool { return a.Name == kube.Silence }
+func isSilence(a node.Announcement) bool { return a.Name == node.Silence }
 
 // staysOnSilentNode reports whether a pod stays on a node whose only signal is its silent kubelet.
 // The node may return soon. A pod without a controller would be lost. A pod that tolerates such a

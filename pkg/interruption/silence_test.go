@@ -11,7 +11,7 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/interruption"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 )
 
 // If many nodes are silent, the controller does not delete all their pods.
@@ -26,7 +26,7 @@ func TestSilenceOfManyNodesIsIgnored(t *testing.T) {
 			if i < test.silent {
 				status = v1.ConditionUnknown
 			}
-			n := &cluster.Node{Node: node(fmt.Sprint("n-", i), status), Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}}
+			n := &cluster.Node{Node: newNode(fmt.Sprint("n-", i), status), Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}}
 			p := w.pod(fmt.Sprint("p-", i), "Deployment")
 			p.Node, n.Pods = n, []*cluster.Pod{p}
 			s.Nodes, s.Pods = append(s.Nodes, n), append(s.Pods, p)
@@ -48,7 +48,7 @@ func TestManyOverdueLeases(t *testing.T) {
 		w := newWorld(t)
 		s := &cluster.Snapshot{Now: start, Overdue: map[string]time.Time{}}
 		for i := range test.nodes {
-			n := &cluster.Node{Node: node(fmt.Sprint("n-", i), v1.ConditionTrue), Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}}
+			n := &cluster.Node{Node: newNode(fmt.Sprint("n-", i), v1.ConditionTrue), Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}}
 			switch {
 			case i < test.gone:
 				s.Overdue[n.Name] = start.Add(-41 * time.Second)
@@ -71,7 +71,7 @@ func TestCountedSilenceStaysCounted(t *testing.T) {
 	w := newWorld(t)
 	s := &cluster.Snapshot{Now: start.Add(time.Hour)}
 	silent := func(name string) *cluster.Node {
-		n := &cluster.Node{Node: node(name, v1.ConditionUnknown), Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}}
+		n := &cluster.Node{Node: newNode(name, v1.ConditionUnknown), Facts: decision.Node{Capacity: decision.Capacity{Type: decision.Spot}}}
 		p := w.pod("p-"+name, "Deployment")
 		p.Node, n.Pods = n, []*cluster.Pod{p}
 		s.Nodes, s.Pods = append(s.Nodes, n), append(s.Pods, p)
@@ -80,9 +80,9 @@ func TestCountedSilenceStaysCounted(t *testing.T) {
 	silent("a")
 	silent("b").Spec.Taints = []v1.Taint{{Key: awsReclaim, Effect: v1.TaintEffectNoSchedule}}
 	silent("c")
-	silent("d").Annotations[interruption.StateAnnotation] = `{"class":"reclaim","taint":"not-ready","seen":{"` + kube.Silence + `":"2026-03-01T12:30:00Z"}}`
+	silent("d").Annotations[interruption.StateAnnotation] = `{"class":"reclaim","taint":"not-ready","seen":{"` + node.Silence + `":"2026-03-01T12:30:00Z"}}`
 	for i := range 6 {
-		s.Nodes = append(s.Nodes, &cluster.Node{Node: node(fmt.Sprint("ready-", i), v1.ConditionTrue)})
+		s.Nodes = append(s.Nodes, &cluster.Node{Node: newNode(fmt.Sprint("ready-", i), v1.ConditionTrue)})
 	}
 	_, moves := interruption.Plan(s, settings)
 	got := map[string]bool{} // by pod: whether time is left
@@ -98,7 +98,7 @@ func TestCountedSilenceStaysCounted(t *testing.T) {
 // next whole second: a round starts at that moment.
 func TestSilenceWithinASecond(t *testing.T) {
 	w := newWorld(t)
-	w.now, w.overdue = start.Add(700*time.Millisecond), kube.NotReadyReclaimAfter
+	w.now, w.overdue = start.Add(700*time.Millisecond), node.NotReadyReclaimAfter
 	if got := w.round(0); got == "" {
 		t.Error("no moves, want moves of both pods")
 	}

@@ -12,13 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 )
 
 const (
 	// CapacityLabel is this project's label for a node's capacity type. It takes precedence over
 	// every alias.
-	CapacityLabel = decision.CapacityLabelKey
+	CapacityLabel = spot.CapacityLabel
 	// Spot and OnDemand are the values of CapacityLabel.
 	Spot     = "spot"
 	OnDemand = "on-demand"

@@ -10,10 +10,6 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// SawCapacityLabels is a label of the lease. It records for later leaders that a leader observed
-// nodes with a capacity label.
-const SawCapacityLabels = "spot-aware-scheduler.io/saw-capacity-labels"
-
 // memory is a fact that leaders record for later leaders in a label of the lease.
 type memory struct {
 	lock  *resourcelock.LeaseLock

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // budgets estimates which evictions the PodDisruptionBudgets will allow. The API server decides.
@@ -17,7 +17,7 @@ type budgets struct {
 	byNamespace map[string][]*budget
 	// byOwner caches the PodDisruptionBudgets that select the pods of a ReplicaSet, by its key.
 	// These pods have the same labels, except the label that a release changes.
-	byOwner map[kube.OwnerKey][]*budget
+	byOwner map[workload.OwnerKey][]*budget
 }
 
 // budget is a PodDisruptionBudget with the number of evictions that it still allows.
@@ -31,7 +31,7 @@ type budget struct {
 // newBudgets returns what the PodDisruptionBudgets allow after the evictions that are in flight
 // according to progress.
 func newBudgets(s *cluster.Snapshot, progress Progress) *budgets {
-	b := &budgets{snapshot: s, byNamespace: map[string][]*budget{}, byOwner: map[kube.OwnerKey][]*budget{}}
+	b := &budgets{snapshot: s, byNamespace: map[string][]*budget{}, byOwner: map[workload.OwnerKey][]*budget{}}
 	if len(progress) > 0 {
 		for _, pod := range s.Pods {
 			if progress[pod.UID] == EvictPod {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 )
 
 // markDisrupted sets the condition DisruptionTarget on a pod that is about to be deleted against
@@ -28,7 +28,7 @@ func (e *Executor) markDisrupted(ctx context.Context, a Action) {
 	data, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": a.Pod.UID},
 		"status": map[string]any{"conditions": []v1.PodCondition{{
-			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: kube.ReasonInterruption,
+			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: spot.ReasonInterruption,
 			Message: "spot-controller: " + a.Why, LastTransitionTime: metav1.NewTime(e.clock.Now()),
 		}}},
 	})

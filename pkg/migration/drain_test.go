@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
@@ -41,7 +42,7 @@ func TestBeginDrain(t *testing.T) {
 		}, false, nil, []string{"release web-0 by surge"}},
 		"two budgets": {func(w *world) { w.deployment("web", 1); w.budget("web", 1); w.budget("web", 1) }, false, nil, nil},
 		"no surge": {func(w *world) {
-			w.deployment("web", 1).Annotations = map[string]string{migration.SurgeAnnotation: "false"}
+			w.deployment("web", 1).Annotations = map[string]string{spot.SurgeAnnotation: "false"}
 		}, false, nil, []string{"stay web-0 by evict"}},
 		"no room":                                {func(w *world) { w.deployment("web", 1) }, true, nil, []string{"stay web-0"}},
 		"no room, and an autoscaler adds a node": {func(w *world) { w.deployment("web", 1) }, true, []migration.Reason{migration.Drain}, []string{"release web-0 by surge"}},

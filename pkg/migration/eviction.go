@@ -16,9 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // outcome is the result of an action.
@@ -92,7 +93,7 @@ func severalBudgets(err error) bool {
 // delete deletes a pod.
 func (e *Executor) delete(ctx context.Context, a Action) (outcome, error) {
 	if a.Orphan {
-		if rs, err := e.releasedFrom(ctx, a.Pod); err != nil || rs != nil && kube.Replicas(rs.Spec.Replicas) > 0 {
+		if rs, err := e.releasedFrom(ctx, a.Pod); err != nil || rs != nil && workload.Replicas(rs.Spec.Replicas) > 0 {
 			return unclear, err
 		}
 	}
@@ -146,8 +147,8 @@ func (e *Executor) release(ctx context.Context, a Action) (outcome, error) {
 		return unclear, err
 	}
 	metadata := map[string]any{
-		"labels":      map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: kube.ReleasedHash},
-		"annotations": map[string]any{kube.ReleaseAnnotation: string(state)},
+		"labels":      map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: spot.ReleasedHash},
+		"annotations": map[string]any{spot.ReleasedAnnotation: string(state)},
 	}
 	if owners := ownersReleased(a.Pod, rs); owners != nil {
 		metadata["ownerReferences"] = owners
@@ -182,7 +183,7 @@ func (e *Executor) restore(ctx context.Context, a Action) (outcome, error) {
 	metadata := map[string]any{"labels": map[string]any{appsv1.DefaultDeploymentUniqueLabelKey: a.Pod.Release.Hash}}
 	if controlledByDeployment(a.Pod) {
 		metadata["ownerReferences"] = ownersRestored(a.Pod, a.Pod.Release.ReplicaSetUID)
-		metadata["annotations"] = map[string]any{kube.ReleaseAnnotation: nil}
+		metadata["annotations"] = map[string]any{spot.ReleasedAnnotation: nil}
 	}
 	e.forgetWish(a.Pod.ReleasedFrom)
 	return e.patch(ctx, a.Pod, metadata)
@@ -198,7 +199,7 @@ func (e *Executor) forgetWish(revision *cluster.Revision) {
 
 // forget removes the release annotation from a pod.
 func (e *Executor) forget(ctx context.Context, a Action) (outcome, error) {
-	return e.patch(ctx, a.Pod, map[string]any{"annotations": map[string]any{kube.ReleaseAnnotation: nil}})
+	return e.patch(ctx, a.Pod, map[string]any{"annotations": map[string]any{spot.ReleasedAnnotation: nil}})
 }
 
 // patch merges metadata into a pod; nil removes a field. The UID and the resource version guarantee

@@ -13,10 +13,11 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // ExecutorSettings limit what an Executor does.
@@ -36,8 +37,8 @@ type ExecutorSettings struct {
 
 // Wishes makes the next new pod of a revision require a capacity type.
 type Wishes interface {
-	Want(revision kube.OwnerKey, capacity decision.CapacityType, until time.Time)
-	Forget(revision kube.OwnerKey)
+	Want(revision workload.OwnerKey, capacity decision.CapacityType, until time.Time)
+	Forget(revision workload.OwnerKey)
 }
 
 // Delays between two attempts for one pod. Each attempt is planned anew. A deletion at the deadline
@@ -416,9 +417,9 @@ func (e *Executor) reportStay(ctx context.Context, a Action) {
 	if e.workFor(a).firstTime(string(Stay)) {
 		klog.FromContext(ctx).Info("Pod stays on its node", append(logValues(a), "why", a.Why)...)
 		if a.Reason == Drain {
-			e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, kube.ReasonNotReplacedFirst, "Stay", "Node %s is being drained: %s", a.Pod.Node.Name, a.Why)
+			e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, spot.ReasonNotReplacedFirst, "Stay", "Node %s is being drained: %s", a.Pod.Node.Name, a.Why)
 			return
 		}
-		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, kube.ReasonNowhere, "Stay", "Stays on node %s: %s", a.Pod.Node.Name, a.Why)
+		e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, spot.ReasonNowhere, "Stay", "Stays on node %s: %s", a.Pod.Node.Name, a.Why)
 	}
 }

@@ -23,8 +23,8 @@ import (
 
 	"k8s.io/utils/ptr"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
@@ -100,7 +100,7 @@ func TestSurge(t *testing.T) {
 		b.round(2*time.Minute, "old")
 	}
 	var release cluster.Release
-	unmarshal(t, w.pods["old"].Annotations[kube.ReleaseAnnotation], &release)
+	unmarshal(t, w.pods["old"].Annotations[spot.ReleasedAnnotation], &release)
 	want := cluster.Release{
 		ReplicaSet: "web-1", ReplicaSetUID: w.replicaSets["web-1"].UID, Hash: "web-1", Reason: string(migration.Interruption), At: start,
 	}
@@ -349,7 +349,7 @@ func TestRestore(t *testing.T) {
 	}
 	b.want(t, []string{"patch old", "patch old"}, events)
 	old := w.pods["old"]
-	if _, ok := old.Annotations[kube.ReleaseAnnotation]; ok || old.Labels[hashKey] != "web-1" {
+	if _, ok := old.Annotations[spot.ReleasedAnnotation]; ok || old.Labels[hashKey] != "web-1" {
 		t.Errorf("labels %v, annotations %v, want those from before the release", old.Labels, old.Annotations)
 	}
 }
@@ -369,7 +369,7 @@ func TestHandOver(t *testing.T) {
 	rs := before.OwnerReferences[0]
 	rs.Controller = nil
 	want := []metav1.OwnerReference{rs, other, {APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: d.UID, Controller: ptr.To(true)}}
-	if diff := cmp.Diff(want, pod.OwnerReferences); diff != "" || pod.Labels[hashKey] != kube.ReleasedHash {
+	if diff := cmp.Diff(want, pod.OwnerReferences); diff != "" || pod.Labels[hashKey] != spot.ReleasedHash {
 		t.Errorf("label %s, owners of the released pod (-want +got):\n%s", pod.Labels[hashKey], diff)
 	}
 	w.control() // a replacement that does not become ready

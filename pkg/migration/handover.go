@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // ownersReleased returns the owner references of a pod of rs after its release. The Deployment
@@ -21,7 +21,7 @@ import (
 // own reference.
 func ownersReleased(pod *cluster.Pod, rs *appsv1.ReplicaSet) []metav1.OwnerReference {
 	deployment := metav1.GetControllerOfNoCopy(rs)
-	if deployment == nil || !kube.IsDeployment(deployment) {
+	if deployment == nil || !workload.IsDeployment(deployment) {
 		return nil
 	}
 	refs := withController(pod.OwnerReferences, "")
@@ -56,5 +56,5 @@ func withController(refs []metav1.OwnerReference, controller types.UID) []metav1
 // controlledByDeployment reports whether a Deployment is the controller of a released pod.
 func controlledByDeployment(pod *cluster.Pod) bool {
 	controller := metav1.GetControllerOfNoCopy(pod)
-	return controller != nil && kube.IsDeployment(controller)
+	return controller != nil && workload.IsDeployment(controller)
 }

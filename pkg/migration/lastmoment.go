@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // requestsPerDeletion is 2: one for the condition DisruptionTarget and one for the deletion.
@@ -73,7 +74,7 @@ func (q *deletionQueue) before(at time.Time) time.Time {
 		q.second, q.used = q.second.Add(-time.Second), 0
 	}
 	q.used++
-	return kube.Earlier(at, q.second)
+	return node.Earlier(at, q.second)
 }
 
 // moment returns when the controller deletes the pod of a move with a deadline, if it is still on
@@ -84,7 +85,7 @@ func (p *planner) moment(m Move) time.Time {
 		last = m.Deadline.Add(-gracePeriod(m.Pod))
 	}
 	if p.spread(m) {
-		return kube.Earlier(last, p.turn(m))
+		return node.Earlier(last, p.turn(m))
 	}
 	return last
 }
@@ -118,15 +119,15 @@ func (p *planner) lastServing(pod *cluster.Pod) bool {
 // missingWithout returns how many replicas the workload lacks once the pod is gone. Pods that this
 // plan evicts or deletes count as gone.
 func (p *planner) missingWithout(pod *cluster.Pod) (missing, replicas int) {
-	workload := pod.Workload
-	if workload == nil {
-		workload = pod.ReleasedFrom.Workload
+	w := pod.Workload
+	if w == nil {
+		w = pod.ReleasedFrom.Workload
 	}
-	replicas = max(workload.Desired, 1)
-	if kube.CountedByPods(pod.Pod) {
-		replicas += p.ending[workload.Key] // Desired is the number of its live pods
+	replicas = max(w.Desired, 1)
+	if workload.CountedByPods(pod.Pod) {
+		replicas += p.ending[w.Key] // Desired is the number of its live pods
 	}
-	missing = replicas - p.serving[workload.Key]
+	missing = replicas - p.serving[w.Key]
 	if p.serves(pod) {
 		missing++
 	}
@@ -138,7 +139,7 @@ func (p *planner) countServing() {
 	if p.serving != nil {
 		return
 	}
-	p.serving, p.ending = map[kube.OwnerKey]int{}, map[kube.OwnerKey]int{}
+	p.serving, p.ending = map[workload.OwnerKey]int{}, map[workload.OwnerKey]int{}
 	for _, pod := range p.snapshot.Pods {
 		if pod.Workload == nil && pod.ReleasedFrom == nil {
 			continue

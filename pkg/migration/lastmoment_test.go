@@ -12,8 +12,8 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // noticed returns the moves of the named pods. The interruption of their node was noticed at start.
@@ -187,7 +187,7 @@ func TestNoSpreadWithoutRecreation(t *testing.T) {
 	s := w.snapshot()
 	for _, pod := range s.Pods {
 		if pod.Name == "train" { // of a Job that fails with the loss of a pod
-			pod.Subject = &kube.Subject{Pod: decision.Pod{Workload: decision.Workload{Batch: decision.NotRetriable}}}
+			pod.Subject = &workload.Subject{Pod: decision.Pod{Workload: decision.Workload{Batch: decision.NotRetriable}}}
 		}
 	}
 	got := describe(migration.Plan(s, &room{left: 9}, noticed(s, 2*time.Minute, "tool", "step", "train"), settings, nil))

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // recreated reports whether a controller creates the pod again after its eviction. A pod with a
@@ -18,7 +18,7 @@ func (p *planner) recreated(pod *cluster.Pod) bool {
 	switch {
 	case irreplaceable(pod):
 		return false
-	case !kube.CountedByPods(pod.Pod):
+	case !workload.CountedByPods(pod.Pod):
 		return true
 	}
 	owner := metav1.GetControllerOfNoCopy(pod)

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Settings are the inputs of a plan besides the cluster.
@@ -94,7 +94,7 @@ type planner struct {
 	last map[types.UID]time.Time
 	// serving and ending count the serving and the terminating pods of each workload. They are nil
 	// unless a deletion is spread.
-	serving, ending map[kube.OwnerKey]int
+	serving, ending map[workload.OwnerKey]int
 	// byHash and adopters cache results of selectingByHash and adoptedBy, by namespace.
 	byHash   map[string][]byHash
 	adopters map[string][]adopter
@@ -167,9 +167,9 @@ func (p *planner) reserve(pod *cluster.Pod) {
 func wanted(r *cluster.Revision) int {
 	switch {
 	case r.ReplicaSet != nil:
-		return kube.Replicas(r.ReplicaSet.Spec.Replicas)
+		return workload.Replicas(r.ReplicaSet.Spec.Replicas)
 	case r.Workload.StatefulSet != nil:
-		return kube.Replicas(r.Workload.StatefulSet.Spec.Replicas)
+		return workload.Replicas(r.Workload.StatefulSet.Spec.Replicas)
 	}
 	return r.Workload.Desired
 }
@@ -180,7 +180,7 @@ func sooner(a, b time.Time) bool { return !a.IsZero() && (b.IsZero() || a.Before
 // movable reports whether a move may start. DaemonSet and static pods belong to their node, and
 // terminating pods need no move.
 func movable(pod *cluster.Pod) bool {
-	return pod.Node != nil && pod.Live() && kube.HasOpinion(pod.Pod)
+	return pod.Node != nil && pod.Live() && workload.HasOpinion(pod.Pod)
 }
 
 // irreplaceable reports whether no controller creates another pod for a live pod. The pod has no

@@ -12,9 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // ofDaemonSet is the owner of a pod that belongs to its node.
@@ -204,7 +205,7 @@ func TestBegin(t *testing.T) {
 			var requested []migration.Move
 			for _, pod := range s.Pods {
 				if test.fails {
-					pod.Subject = &kube.Subject{Pod: decision.Pod{Workload: decision.Workload{Batch: decision.NotRetriable}}}
+					pod.Subject = &workload.Subject{Pod: decision.Pod{Workload: decision.Workload{Batch: decision.NotRetriable}}}
 				}
 				requested = append(requested, migration.Move{Pod: pod, Reason: reason, Deadline: deadline})
 			}
@@ -307,8 +308,8 @@ func TestReasonOfRelease(t *testing.T) {
 		w := newWorld()
 		w.deployment("web", 0)
 		pod := w.released(w.pod("old", w.replicaSets["web-1"], "reclaimed"), time.Second)
-		text := pod.Annotations[kube.ReleaseAnnotation]
-		pod.Annotations[kube.ReleaseAnnotation] = strings.Replace(text, `"heal"`, strconv.Quote(written), 1)
+		text := pod.Annotations[spot.ReleasedAnnotation]
+		pod.Annotations[spot.ReleasedAnnotation] = strings.Replace(text, `"heal"`, strconv.Quote(written), 1)
 		w.sync()
 		if got := migration.Plan(w.snapshot(), &room{}, nil, settings, nil); len(got) != 1 || got[0].Reason != want {
 			t.Errorf("%q: %+v, want reason %s", written, got, want)

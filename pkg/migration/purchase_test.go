@@ -16,8 +16,8 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // roomOn is a Room with room on one capacity type only.
@@ -154,13 +154,13 @@ type wishes struct {
 	clock *clocktesting.FakePassiveClock
 }
 
-func (w *wishes) Want(revision kube.OwnerKey, capacity decision.CapacityType, until time.Time) {
+func (w *wishes) Want(revision workload.OwnerKey, capacity decision.CapacityType, until time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls = append(w.calls, fmt.Sprintf("want %s for %s for %s", capacity, revision.UID, until.Sub(w.clock.Now())))
 }
 
-func (w *wishes) Forget(revision kube.OwnerKey) {
+func (w *wishes) Forget(revision workload.OwnerKey) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls = append(w.calls, "forget "+string(revision.UID))

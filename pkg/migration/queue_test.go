@@ -24,8 +24,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // clientOf returns a client of an API server that answers as handler does.
@@ -152,12 +152,12 @@ func TestOneEvictionOfABudgetAtATime(t *testing.T) {
 		migration.ExecutorSettings{Concurrency: 10, RequestTimeout: time.Minute})
 	var actions []migration.Action
 	for app, budget := range map[string]types.UID{"web": "web-budget", "api": "api-budget", "free": ""} {
-		workload := &cluster.Workload{Key: kube.OwnerKey{UID: types.UID(app)}}
+		w := &cluster.Workload{Key: workload.OwnerKey{UID: types.UID(app)}}
 		for i := range 5 {
 			name := fmt.Sprintf("%s-%d", app, i)
 			actions = append(actions, migration.Action{Kind: migration.EvictPod, Way: migration.Surge, Budget: budget, Pod: &cluster.Pod{
 				Pod:      &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name)}},
-				Workload: workload, Revision: &cluster.Revision{Key: kube.OwnerKey{UID: types.UID(app)}, Workload: workload},
+				Workload: w, Revision: &cluster.Revision{Key: workload.OwnerKey{UID: types.UID(app)}, Workload: w},
 			}})
 		}
 	}

@@ -8,9 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // record emits the events for an action that the API server performed: on the pod, and also on the
@@ -27,22 +28,22 @@ func (e *Executor) record(a Action) {
 	case a.Kind == Forget:
 		// The event Restored was already emitted when the controller restored the pod.
 	case a.Kind == Release:
-		emit(pod, v1.EventTypeNormal, kube.ReasonReleased, "Released, to be evicted when its replacement is ready (%s): %s", a.Reason, a.Why)
-		emit(workload, v1.EventTypeNormal, kube.ReasonMoving, "Moving pods (%s): replacements start before the evictions", a.Reason)
+		emit(pod, v1.EventTypeNormal, spot.ReasonReleased, "Released, to be evicted when its replacement is ready (%s): %s", a.Reason, a.Why)
+		emit(workload, v1.EventTypeNormal, spot.ReasonMoving, "Moving pods (%s): replacements start before the evictions", a.Reason)
 	case a.Kind == Restore:
-		emit(pod, v1.EventTypeWarning, kube.ReasonRestored, "Restored to its ReplicaSet: %s", a.Why)
-		emit(workload, v1.EventTypeWarning, kube.ReasonRestored, "Restored released pods (%s): %s", a.Reason, a.Why)
+		emit(pod, v1.EventTypeWarning, spot.ReasonRestored, "Restored to its ReplicaSet: %s", a.Why)
+		emit(workload, v1.EventTypeWarning, spot.ReasonRestored, "Restored released pods (%s): %s", a.Reason, a.Why)
 	case a.Kind == EvictPod:
-		emit(pod, v1.EventTypeNormal, kube.ReasonEvicted, "Evicted (%s): %s", a.Reason, a.Why)
+		emit(pod, v1.EventTypeNormal, spot.ReasonEvicted, "Evicted (%s): %s", a.Reason, a.Why)
 		if a.Way == Evict {
-			emit(workload, v1.EventTypeNormal, kube.ReasonMoving, "Moving pods (%s): replacements start after the evictions", a.Reason)
+			emit(workload, v1.EventTypeNormal, spot.ReasonMoving, "Moving pods (%s): replacements start after the evictions", a.Reason)
 		}
 	case a.Way == Delete:
-		emit(pod, v1.EventTypeWarning, kube.ReasonDeleted, "Deleted: %s", a.Why)
-		emit(workload, v1.EventTypeWarning, kube.ReasonDeleted,
+		emit(pod, v1.EventTypeWarning, spot.ReasonDeleted, "Deleted: %s", a.Why)
+		emit(workload, v1.EventTypeWarning, spot.ReasonDeleted,
 			"Deleted pods (%s): no time was left to evict them before their nodes are reclaimed", a.Reason)
 	default:
-		emit(pod, v1.EventTypeNormal, kube.ReasonLeftover, "Deleted: %s", a.Why)
+		emit(pod, v1.EventTypeNormal, spot.ReasonLeftover, "Deleted: %s", a.Why)
 	}
 }
 
@@ -77,7 +78,7 @@ func (e *Executor) recordBlocked(a Action, by outcome) {
 	if !a.Deadline.IsZero() {
 		until = " until its node is reclaimed at " + a.Deadline.UTC().Format(time.RFC3339)
 	}
-	e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, kube.ReasonBlocked, string(a.Kind),
+	e.recorder.Eventf(a.Pod.Pod, nil, v1.EventTypeWarning, spot.ReasonBlocked, string(a.Kind),
 		"Eviction refused, because %s. The controller retries%s", why, until)
 }
 
@@ -157,14 +158,14 @@ func (e *Executor) observeNodes(s *cluster.Snapshot) {
 		lost := 0
 		for _, pod := range s.Pods {
 			ending := pod.DeletionTimestamp != nil // its replacement exists or is being created
-			if pod.Node == nil && pod.Spec.NodeName == i.node.Name && !ending && kube.HasOpinion(pod.Pod) {
+			if pod.Node == nil && pod.Spec.NodeName == i.node.Name && !ending && workload.HasOpinion(pod.Pod) {
 				lost++
 			}
 		}
 		if lost > 0 {
 			podsLost.Add(float64(lost))
 			if !e.settings.DryRun {
-				e.recorder.Eventf(i.node.Node, nil, v1.EventTypeWarning, kube.ReasonPodsLost, "Observe", "Vanished with %d pods on it", lost)
+				e.recorder.Eventf(i.node.Node, nil, v1.EventTypeWarning, spot.ReasonPodsLost, "Observe", "Vanished with %d pods on it", lost)
 			}
 		} else if i.occupied {
 			evacuation.Observe(now.Sub(i.since).Seconds())
@@ -190,7 +191,7 @@ func (e *Executor) observeOverdue(s *cluster.Snapshot) {
 			continue
 		}
 		podsOverdue.Inc()
-		e.recorder.Eventf(pod.Pod, nil, v1.EventTypeWarning, kube.ReasonOverdue, "Observe",
+		e.recorder.Eventf(pod.Pod, nil, v1.EventTypeWarning, spot.ReasonOverdue, "Observe",
 			"Moved, but still terminating a minute after its grace period; other moves do not wait for it")
 	}
 }
@@ -198,7 +199,7 @@ func (e *Executor) observeOverdue(s *cluster.Snapshot) {
 // occupied reports whether pods that must be moved are still on the node.
 func occupied(node *cluster.Node) bool {
 	for _, pod := range node.Pods {
-		if kube.HasOpinion(pod.Pod) {
+		if workload.HasOpinion(pod.Pod) {
 			return true
 		}
 	}

@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
@@ -43,7 +43,7 @@ func TestAnyInterruption(t *testing.T) {
 			n := rapid.Int32Range(1, 3).Draw(t, app)
 			d := w.deployment(app, n)
 			if rapid.Bool().Draw(t, "no surge") {
-				d.Annotations = map[string]string{migration.SurgeAnnotation: "false"}
+				d.Annotations = map[string]string{spot.SurgeAnnotation: "false"}
 			}
 			if rapid.Bool().Draw(t, "budget") {
 				w.budget(app, rapid.Int32Range(1, n).Draw(t, "least"))
@@ -270,7 +270,7 @@ func TestAnyInterruption(t *testing.T) {
 		}
 		owned := map[string]int{}
 		for _, pod := range w.pods {
-			if _, ok := pod.Annotations[kube.ReleaseAnnotation]; ok {
+			if _, ok := pod.Annotations[spot.ReleasedAnnotation]; ok {
 				t.Fatalf("%s is still released: %v", pod.Name, pod.Annotations)
 			}
 			owner := metav1.GetControllerOf(pod)
@@ -295,7 +295,7 @@ func TestAnyInterruption(t *testing.T) {
 // release.
 func releasedFrom(pod *v1.Pod) (from string, at time.Time, ok bool) {
 	var release cluster.Release
-	if pod == nil || json.Unmarshal([]byte(pod.Annotations[kube.ReleaseAnnotation]), &release) != nil {
+	if pod == nil || json.Unmarshal([]byte(pod.Annotations[spot.ReleasedAnnotation]), &release) != nil {
 		return "", time.Time{}, false
 	}
 	return release.ReplicaSet, release.At, true

@@ -10,10 +10,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // begin adds the first step of a move.
@@ -23,7 +24,7 @@ func (p *planner) begin(m urgent) {
 		return
 	}
 	// A pod that perhaps no controller recreates runs as long as possible.
-	if irreplaceable(m.Pod) || kube.CountedByPods(m.Pod.Pod) && (m.Deadline.IsZero() || !p.recreated(m.Pod)) {
+	if irreplaceable(m.Pod) || workload.CountedByPods(m.Pod.Pod) && (m.Deadline.IsZero() || !p.recreated(m.Pod)) {
 		return
 	}
 	if m.Reason == Drain && !p.replacementFirst(m.Pod) {
@@ -96,7 +97,7 @@ const placedFirst = 10 * time.Second
 func (p *planner) beginUnplaced() {
 	if len(p.unplaced) > 0 {
 		for _, pod := range p.snapshot.Pods {
-			if pod.Spec.NodeName == "" && kube.Live(pod.Pod) && len(pod.Spec.SchedulingGates) == 0 {
+			if pod.Spec.NodeName == "" && workload.Live(pod.Pod) && len(pod.Spec.SchedulingGates) == 0 {
 				p.reserve(pod)
 			}
 		}
@@ -287,7 +288,7 @@ func (p *planner) finishUnconditionally(m Move) (done bool) {
 		return true
 	case revision == nil:
 		a.Kind, a.Orphan, a.Why = DeletePod, true, fmt.Sprintf("ReplicaSet %s is gone", release.ReplicaSet)
-	case wanted(revision) == 0 && (revision.Workload.Deployment == nil || kube.Replicas(revision.Workload.Deployment.Spec.Replicas) == 0):
+	case wanted(revision) == 0 && (revision.Workload.Deployment == nil || workload.Replicas(revision.Workload.Deployment.Spec.Replicas) == 0):
 		a.Kind, a.Orphan, a.Why = DeletePod, true, fmt.Sprintf("%s is scaled to 0", revision.Workload.Name)
 	case p.lastMoment(m):
 		return true
@@ -326,7 +327,7 @@ func compareReady(a, b *cluster.Pod) int {
 // hasReleasedLabel reports whether no ReplicaSet selects the pod, because it was released and not
 // restored.
 func hasReleasedLabel(pod *cluster.Pod) bool {
-	return pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == kube.ReleasedHash
+	return pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey] == spot.ReleasedHash
 }
 
 // forget adds the step of a pod that was restored. The pod keeps the annotation until its

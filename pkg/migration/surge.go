@@ -11,13 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
-
-// SurgeAnnotation with the value "false" on a Deployment, or on a ReplicaSet without a Deployment,
-// forbids moves by surge. Two of its pods then never run where one was requested.
-const SurgeAnnotation = "spot-aware-scheduler.io/surge"
 
 // Surges returns a function that reports whether a live pod of s can be moved by surge, as far as s
 // shows. The API server may still refuse it.
@@ -72,7 +69,7 @@ func (p *planner) neverSurges(pod *cluster.Pod) string {
 	case workload.Deployment == nil && metav1.GetControllerOfNoCopy(rs) != nil:
 		return "its ReplicaSet has a controller that is not a Deployment"
 	case annotation(workload, rs) == "false":
-		return SurgeAnnotation + " is false"
+		return spot.SurgeAnnotation + " is false"
 	case workload.Deployment != nil && !surges(workload.Deployment):
 		return "its Deployment's strategy allows no surge"
 	}
@@ -81,9 +78,9 @@ func (p *planner) neverSurges(pod *cluster.Pod) string {
 
 func annotation(w *cluster.Workload, rs *appsv1.ReplicaSet) string {
 	if w.Deployment != nil {
-		return w.Deployment.Annotations[SurgeAnnotation]
+		return w.Deployment.Annotations[spot.SurgeAnnotation]
 	}
-	return rs.Annotations[SurgeAnnotation]
+	return rs.Annotations[spot.SurgeAnnotation]
 }
 
 // surges reports whether the Deployment's strategy allows a pod to start before another is gone.
@@ -95,7 +92,7 @@ func surges(d *appsv1.Deployment) bool {
 		return true // the API server's default is 25%, rounded up
 	}
 	// A percentage of 0 replicas is 0, but without replicas no pod needs a move.
-	n, err := intstr.GetScaledValueFromIntOrPercent(d.Spec.Strategy.RollingUpdate.MaxSurge, max(kube.Replicas(d.Spec.Replicas), 1), true)
+	n, err := intstr.GetScaledValueFromIntOrPercent(d.Spec.Strategy.RollingUpdate.MaxSurge, max(workload.Replicas(d.Spec.Replicas), 1), true)
 	return err == nil && n > 0
 }
 
@@ -210,5 +207,5 @@ func repelsItself(pod *cluster.Pod) string {
 
 // releasedLabels returns the labels of the pod after its release.
 func releasedLabels(pod *cluster.Pod) labels.Set {
-	return labels.Merge(pod.Labels, labels.Set{appsv1.DefaultDeploymentUniqueLabelKey: kube.ReleasedHash})
+	return labels.Merge(pod.Labels, labels.Set{appsv1.DefaultDeploymentUniqueLabelKey: spot.ReleasedHash})
 }

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
@@ -93,9 +94,9 @@ func TestWays(t *testing.T) {
 		},
 		"an annotation": {
 			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {
-				d.Annotations = map[string]string{migration.SurgeAnnotation: "false"}
+				d.Annotations = map[string]string{spot.SurgeAnnotation: "false"}
 			},
-			wantNo: migration.SurgeAnnotation,
+			wantNo: spot.SurgeAnnotation,
 		},
 		"not ready": {
 			given: func(w *world, d *appsv1.Deployment, rs *appsv1.ReplicaSet, pod *v1.Pod) {

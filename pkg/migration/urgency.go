@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // urgent is a move with what its workload may lose.
@@ -30,7 +30,7 @@ func (p *planner) urgency() []urgent {
 		}
 	}
 	slices.SortFunc(all, func(a, b urgent) int { return byDeadline(a.Move, b.Move) })
-	lost := map[kube.OwnerKey]int{}
+	lost := map[workload.OwnerKey]int{}
 	for i := range all {
 		if !all[i].Deadline.IsZero() {
 			lost[group(all[i].Pod)]++
@@ -61,7 +61,7 @@ func inOrder(actions []Action) []Action {
 		later, workload int
 	}
 	turns := make([]turn, len(actions))
-	first := map[kube.OwnerKey]int{}
+	first := map[workload.OwnerKey]int{}
 	for i, a := range actions {
 		turns[i] = turn{Action: a, workload: i}
 		if at, seen := first[group(a.Pod)]; seen {
@@ -106,14 +106,14 @@ func (p *planner) inFlight(pod *cluster.Pod) bool {
 
 // group returns the key of the workload that loses the pod; the key of its revision if the workload
 // is unknown.
-func group(pod *cluster.Pod) kube.OwnerKey {
+func group(pod *cluster.Pod) workload.OwnerKey {
 	switch {
 	case pod.Workload != nil:
 		return pod.Workload.Key
 	case pod.ReleasedFrom != nil:
 		return pod.ReleasedFrom.Workload.Key
 	}
-	return kube.RevisionOf(pod.Pod)
+	return workload.RevisionOf(pod.Pod)
 }
 
 // replicasOf counts the pods of the pod's workload; 0 if the workload is unknown.

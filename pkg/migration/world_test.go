@@ -23,10 +23,12 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 const (
@@ -174,8 +176,8 @@ func (w *world) releasedFor(pod *v1.Pod, reason migration.Reason, ago time.Durat
 	if err != nil {
 		panic(err)
 	}
-	pod.Annotations = map[string]string{kube.ReleaseAnnotation: string(state)}
-	pod.Labels[hashKey], pod.OwnerReferences = kube.ReleasedHash, nil
+	pod.Annotations = map[string]string{spot.ReleasedAnnotation: string(state)}
+	pod.Labels[hashKey], pod.OwnerReferences = spot.ReleasedHash, nil
 	return pod
 }
 
@@ -210,7 +212,7 @@ func (w *world) sync() {
 // cachedCopy returns a copy of an object as an informer caches it.
 func cachedCopy[T any](one func(*T) *T) func(*T) *T {
 	return func(object *T) *T {
-		trimmed, err := kube.Trim(one(object))
+		trimmed, err := transform.Trim(one(object))
 		if err != nil {
 			panic(err)
 		}
@@ -242,35 +244,35 @@ func (w *world) snapshot() *cluster.Snapshot {
 		}
 		s.Nodes = append(s.Nodes, nodes[name])
 	}
-	workloads := map[kube.OwnerKey]*cluster.Workload{}
+	workloads := map[workload.OwnerKey]*cluster.Workload{}
 	revisions := map[types.UID]*cluster.Revision{}
-	add := func(uid types.UID, workload *cluster.Workload, rs *appsv1.ReplicaSet) {
-		if known, ok := workloads[workload.Key]; ok {
-			workload = known
+	add := func(uid types.UID, wl *cluster.Workload, rs *appsv1.ReplicaSet) {
+		if known, ok := workloads[wl.Key]; ok {
+			wl = known
 		} else {
-			workloads[workload.Key] = workload
-			s.Workloads = append(s.Workloads, workload)
+			workloads[wl.Key] = wl
+			s.Workloads = append(s.Workloads, wl)
 		}
-		revisions[uid] = &cluster.Revision{Key: kube.OwnerKey{Namespace: namespace, Group: "apps", Kind: "ReplicaSet", UID: uid}, Workload: workload, ReplicaSet: rs}
-		workload.Revisions = append(workload.Revisions, revisions[uid])
+		revisions[uid] = &cluster.Revision{Key: workload.OwnerKey{Namespace: namespace, Group: "apps", Kind: "ReplicaSet", UID: uid}, Workload: wl, ReplicaSet: rs}
+		wl.Revisions = append(wl.Revisions, revisions[uid])
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.seen.replicaSets)) {
 		rs := w.seen.replicaSets[name]
-		workload := &cluster.Workload{Key: kube.OwnerKey{UID: rs.UID}, Kind: "ReplicaSet", Namespace: namespace, Name: name, Desired: kube.Replicas(rs.Spec.Replicas)}
+		wl := &cluster.Workload{Key: workload.OwnerKey{UID: rs.UID}, Kind: "ReplicaSet", Namespace: namespace, Name: name, Desired: workload.Replicas(rs.Spec.Replicas)}
 		if owner := metav1.GetControllerOf(rs); owner != nil {
 			d, ok := w.seen.deployments[owner.Name]
 			if !ok && owner.Kind == "Deployment" {
 				continue
 			}
 			if ok {
-				workload = &cluster.Workload{Key: kube.OwnerKey{UID: d.UID}, Kind: "Deployment", Namespace: namespace, Name: d.Name, Deployment: d, Desired: kube.Replicas(d.Spec.Replicas)}
-				workload.RollingOut = d.Generation > d.Status.ObservedGeneration
+				wl = &cluster.Workload{Key: workload.OwnerKey{UID: d.UID}, Kind: "Deployment", Namespace: namespace, Name: d.Name, Deployment: d, Desired: workload.Replicas(d.Spec.Replicas)}
+				wl.RollingOut = d.Generation > d.Status.ObservedGeneration
 			}
 		}
-		add(rs.UID, workload, rs)
+		add(rs.UID, wl, rs)
 	}
 	for _, set := range w.seen.sets {
-		add(set.UID, &cluster.Workload{Key: kube.OwnerKey{UID: set.UID}, Kind: "StatefulSet", Namespace: namespace, Name: set.Name, StatefulSet: set, Desired: kube.Replicas(set.Spec.Replicas)}, nil)
+		add(set.UID, &cluster.Workload{Key: workload.OwnerKey{UID: set.UID}, Kind: "StatefulSet", Namespace: namespace, Name: set.Name, StatefulSet: set, Desired: workload.Replicas(set.Spec.Replicas)}, nil)
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.seen.pods)) {
 		pod := &cluster.Pod{Pod: w.seen.pods[name], Node: nodes[w.seen.pods[name].Spec.NodeName]}
@@ -278,7 +280,7 @@ func (w *world) snapshot() *cluster.Snapshot {
 			pod.Node.Pods = append(pod.Node.Pods, pod)
 		}
 		s.Pods = append(s.Pods, pod)
-		if text, ok := pod.Annotations[kube.ReleaseAnnotation]; ok {
+		if text, ok := pod.Annotations[spot.ReleasedAnnotation]; ok {
 			pod.Release = &cluster.Release{}
 			if json.Unmarshal([]byte(text), pod.Release) == nil {
 				pod.ReleasedFrom = revisions[pod.Release.ReplicaSetUID]
@@ -286,15 +288,15 @@ func (w *world) snapshot() *cluster.Snapshot {
 			continue
 		}
 		owner := metav1.GetControllerOf(pod)
-		if kube.CountedByPods(pod.Pod) && revisions[owner.UID] == nil {
-			add(owner.UID, &cluster.Workload{Key: kube.KeyOf(namespace, owner), Kind: owner.Kind, Namespace: namespace, Name: owner.Name}, nil)
+		if workload.CountedByPods(pod.Pod) && revisions[owner.UID] == nil {
+			add(owner.UID, &cluster.Workload{Key: workload.KeyOf(namespace, owner), Kind: owner.Kind, Namespace: namespace, Name: owner.Name}, nil)
 		}
 		if owner != nil && revisions[owner.UID] != nil {
 			pod.Revision = revisions[owner.UID]
 			pod.Workload = pod.Revision.Workload
 			if pod.Live() {
 				pod.Revision.Pods = append(pod.Revision.Pods, pod)
-				if kube.CountedByPods(pod.Pod) {
+				if workload.CountedByPods(pod.Pod) {
 					pod.Workload.Desired++
 				}
 			}

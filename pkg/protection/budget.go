@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 )
 
 // suffix is the end of a budget's name. A Deployment whose name is too long for the suffix could
@@ -29,7 +29,7 @@ func newBudget(d *appsv1.Deployment, maxUnavailable intstr.IntOrString) *policyv
 	return &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: d.Namespace, Name: d.Name + suffix,
-			Labels:          map[string]string{kube.ProtectLabel: "true"},
+			Labels:          map[string]string{spot.ProtectLabel: "true"},
 			OwnerReferences: []metav1.OwnerReference{*owner},
 		},
 		Spec: policyv1.PodDisruptionBudgetSpec{

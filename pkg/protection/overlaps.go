@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // overlaps finds the selectors of other objects that select pods of a namespace's workloads.
@@ -58,7 +58,7 @@ func findOverlaps(s *cluster.Snapshot, namespace string) *overlaps {
 		}
 	}
 	for _, budget := range s.Budgets[namespace] {
-		if kube.OwnBudget(budget) {
+		if workload.OwnBudget(budget) {
 			continue
 		}
 		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)

@@ -25,12 +25,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/klog/v2"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/interruption"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Settings are the inputs of a plan besides the cluster. With the zero Settings no budget exists.
@@ -203,7 +204,7 @@ func (r *round) claim(w *cluster.Workload) {
 	}
 	if w.Deployment == nil {
 		// A rule that requests protection for a namespace applies to Deployments only.
-		if set := w.StatefulSet; set != nil && set.Annotations[decision.ProtectAnnotation] != "" {
+		if set := w.StatefulSet; set != nil && set.Annotations[spot.ProtectAnnotation] != "" {
 			r.refuse(set, set.UID, "a pod of a StatefulSet cannot be replaced before it is evicted")
 		}
 		return
@@ -240,7 +241,7 @@ func (r *round) compare(existing *policyv1.PodDisruptionBudget) {
 	want, ok := r.wanted[name]
 	delete(r.wanted, name)
 	switch {
-	case !kube.OwnBudget(existing):
+	case !workload.OwnBudget(existing):
 		if ok {
 			r.refuse(want.Deployment, want.Deployment.UID, fmt.Sprintf("PodDisruptionBudget %s does not belong to the controller", existing.Name))
 		}
@@ -290,7 +291,7 @@ func (p *Planner) observeCounts(s *cluster.Snapshot) {
 	for _, budgets := range s.Budgets {
 		for _, budget := range budgets {
 			owner := metav1.GetControllerOfNoCopy(budget)
-			if !kube.OwnBudget(budget) || owner == nil {
+			if !workload.OwnBudget(budget) || owner == nil {
 				continue
 			}
 			allowed := meta.FindStatusCondition(budget.Status.Conditions, policyv1.DisruptionAllowedCondition)

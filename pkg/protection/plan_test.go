@@ -20,10 +20,11 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/interruption"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 const (
@@ -370,7 +371,7 @@ func TestRefusals(t *testing.T) {
 		Kind: "StatefulSet", Namespace: shop, Name: "db", Desired: 1, StatefulSet: set, Settings: decision.Settings{Protect: true},
 	}}
 	w.wants("a StatefulSet that a rule protects with others")
-	set.Annotations = map[string]string{decision.ProtectAnnotation: "true"}
+	set.Annotations = map[string]string{spot.ProtectAnnotation: "true"}
 	w.wants("a StatefulSet that requests protection", "refused db: a pod of a StatefulSet cannot be replaced before it is evicted")
 }
 
@@ -427,7 +428,7 @@ func TestApplyChecksUID(t *testing.T) {
 	change = Change{Kind: Delete, Budget: other}
 	_ = change.Apply(t.Context(), w.client) // the fake API server ignores preconditions
 	deletion, ok := w.client.Actions()[0].(interface{ GetDeleteOptions() metav1.DeleteOptions })
-	if !ok || string(*deletion.GetDeleteOptions().Preconditions.UID) != "another" || kube.OwnBudget(other) == false {
+	if !ok || string(*deletion.GetDeleteOptions().Preconditions.UID) != "another" || workload.OwnBudget(other) == false {
 		t.Errorf("deleted without its UID: %v", w.client.Actions())
 	}
 }

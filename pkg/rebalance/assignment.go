@@ -7,9 +7,9 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // assignRunning replaces pods on on-demand that make up a floor but do not require on-demand. Such
@@ -37,7 +37,7 @@ func (r *round) wouldBeGated(w *cluster.Workload) bool {
 	var youngest time.Time
 	for _, revision := range w.Revisions {
 		for _, p := range revision.Pods {
-			if made := p.CreationTimestamp.Time; made.After(youngest) && kube.AssignmentOf(p.Pod) == decision.Unassigned && !kube.Gated(p.Pod) {
+			if made := p.CreationTimestamp.Time; made.After(youngest) && workload.AssignmentOf(p.Pod) == decision.Unassigned && !workload.Gated(p.Pod) {
 				youngest = made
 			}
 		}
@@ -82,7 +82,7 @@ func unassignedOnDemand(p *cluster.Pod) bool {
 func (r *round) assignCandidates(w *cluster.Workload) (pods []*cluster.Pod) {
 	for _, revision := range w.Revisions {
 		for _, p := range r.candidates(revision, decision.OnDemand) {
-			if !unassignedOnDemand(p) || !spareable(p) || !r.settings.MoveLocalStorage && kube.LosesLocalData(p.Pod) {
+			if !unassignedOnDemand(p) || !spareable(p) || !r.settings.MoveLocalStorage && workload.LosesLocalData(p.Pod) {
 				continue
 			}
 			pods = append(pods, p)

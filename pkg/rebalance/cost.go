@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
@@ -60,7 +61,7 @@ func costsOf(w *cluster.Workload) (costs []Cost) {
 	}
 	for _, revision := range w.Revisions {
 		for _, p := range revision.Pods {
-			if _, marked := p.Annotations[cluster.CostAnnotation]; marked && !keep[p.UID] {
+			if _, marked := p.Annotations[spot.DeletionCostAnnotation]; marked && !keep[p.UID] {
 				costs = append(costs, Cost{Pod: p})
 			}
 		}
@@ -85,9 +86,9 @@ func hasUsersCost(p *cluster.Pod) bool {
 // the user set meanwhile. A conflict is returned as an error; the plan of a newer snapshot contains
 // the change again if it is still needed.
 func (c Cost) Apply(ctx context.Context, client kubernetes.Interface) error {
-	annotations := map[string]*string{cluster.CostAnnotation: nil}
+	annotations := map[string]*string{spot.DeletionCostAnnotation: nil}
 	if c.Value != "" {
-		annotations[cluster.CostAnnotation], annotations[v1.PodDeletionCost] = &c.Value, &c.Value
+		annotations[spot.DeletionCostAnnotation], annotations[v1.PodDeletionCost] = &c.Value, &c.Value
 	} else if c.Pod.HasOurCost() {
 		annotations[v1.PodDeletionCost] = nil
 	}

@@ -14,12 +14,13 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
 )
 
 func ours() map[string]string {
-	return map[string]string{v1.PodDeletionCost: "1000", cluster.CostAnnotation: "1000"}
+	return map[string]string{v1.PodDeletionCost: "1000", spot.DeletionCostAnnotation: "1000"}
 }
 
 func TestDeletionCosts(t *testing.T) {
@@ -54,7 +55,7 @@ func TestDeletionCosts(t *testing.T) {
 			w.pod("web-0").annotations[v1.PodDeletionCost] = "7"
 		}, []string{"web-0="}},
 		"another actor removed the cost, not our marker": {spread, func(w *world) {
-			w.pod("web-0").annotations = map[string]string{cluster.CostAnnotation: "1000"}
+			w.pod("web-0").annotations = map[string]string{spot.DeletionCostAnnotation: "1000"}
 		}, []string{"web-0=1000", "web-1=1000"}},
 	}
 	for name, test := range cases {

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // makeRoom moves replicas beyond their floors from on-demand to spot if an unschedulable pod that
@@ -27,7 +27,7 @@ func (r *round) makeRoom() {
 	if len(waiting) == 0 {
 		return
 	}
-	c := &roomRound{round: r, movable: map[kube.OwnerKey]int{}}
+	c := &roomRound{round: r, movable: map[workload.OwnerKey]int{}}
 	for _, n := range r.snapshot.Nodes {
 		if n.Facts.Capacity.Type == decision.OnDemand {
 			c.rooms = append(c.rooms, r.roomOn(n))
@@ -63,7 +63,7 @@ func (r *round) waitingPods() (waiting []*cluster.Pod) {
 // waitsForOnDemand reports whether a pod is unschedulable and may run on on-demand only.
 func waitsForOnDemand(p *cluster.Pod) bool {
 	defer recovery.Recover(recovery.Pod, klog.KObj(p))
-	if p.Spec.NodeName != "" || p.Workload == nil || !p.Workload.Ours || !p.Live() || p.Status.NominatedNodeName != "" || !kube.Unschedulable(p.Pod) || p.Excessive() {
+	if p.Spec.NodeName != "" || p.Workload == nil || !p.Workload.Ours || !p.Live() || p.Status.NominatedNodeName != "" || !workload.Unschedulable(p.Pod) || p.Excessive() {
 		return false
 	}
 	plan := decision.NewPlan(&p.Subject.Pod, p.Workload.Settings, p.Revision.Placed, decision.Waiting{})
@@ -126,7 +126,7 @@ type roomRound struct {
 	rooms []*onDemandRoom
 	// movable is the number of replicas of a workload that may leave on-demand. Workloads without
 	// such replicas have the value 0.
-	movable map[kube.OwnerKey]int
+	movable map[workload.OwnerKey]int
 }
 
 // movableReplicas returns the number of replicas of a workload that may leave on-demand for a
@@ -217,9 +217,9 @@ func (c *roomRound) spotPlacements(pods []*cluster.Pod, pools map[decision.Pool]
 // if all candidates together are not enough.
 func (c *roomRound) leavers(room *onDemandRoom, waiting *cluster.Pod, demand *cluster.Demand) []*cluster.Pod {
 	var candidates []*cluster.Pod
-	perWorkload := map[kube.OwnerKey]int{}
+	perWorkload := map[workload.OwnerKey]int{}
 	for _, p := range room.Pods {
-		if p.Revision == nil || !p.Live() || belowFloor(p) || !spareable(p) || !c.mayBecomeSpot(p) || c.moved[p.Workload.Key] || !kube.MayDisrupt(p.Pod, c.now) ||
+		if p.Revision == nil || !p.Live() || belowFloor(p) || !spareable(p) || !c.mayBecomeSpot(p) || c.moved[p.Workload.Key] || !workload.MayDisrupt(p.Pod, c.now) ||
 			c.movableReplicas(p.Workload, waiting.Workload) == 0 {
 			continue
 		}

@@ -9,9 +9,10 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 const (
@@ -29,20 +30,20 @@ type memory struct {
 	// firstRound is the time of the first round.
 	firstRound time.Time
 	// attempts has the latest move of each workload with an open outcome.
-	attempts map[kube.OwnerKey]*attempt
+	attempts map[workload.OwnerKey]*attempt
 	// backOffs has the back-off of each workload.
-	backOffs map[kube.OwnerKey]backOff
+	backOffs map[workload.OwnerKey]backOff
 	// interrupted is the time at which a workload last had a pod on a node that was being
 	// reclaimed.
-	interrupted map[kube.OwnerKey]time.Time
+	interrupted map[workload.OwnerKey]time.Time
 	// unrest is the time at which a spot pool last lost a node or had a node that is being
 	// reclaimed.
 	unrest map[decision.Pool]time.Time
 	// earlyMoves is the time at which a workload last moved to a pool that had not been calm for
 	// two calm periods.
-	earlyMoves map[kube.OwnerKey]time.Time
+	earlyMoves map[workload.OwnerKey]time.Time
 	// unavailableSince is the time since which a workload has had replicas that do not run.
-	unavailableSince map[kube.OwnerKey]time.Time
+	unavailableSince map[workload.OwnerKey]time.Time
 	// nodes has the nodes of the last round.
 	nodes map[types.UID]*seenNode
 }
@@ -65,16 +66,16 @@ type backOff struct {
 
 func newMemory() memory {
 	return memory{
-		attempts: map[kube.OwnerKey]*attempt{}, backOffs: map[kube.OwnerKey]backOff{}, interrupted: map[kube.OwnerKey]time.Time{},
-		unrest: map[decision.Pool]time.Time{}, earlyMoves: map[kube.OwnerKey]time.Time{},
-		unavailableSince: map[kube.OwnerKey]time.Time{},
+		attempts: map[workload.OwnerKey]*attempt{}, backOffs: map[workload.OwnerKey]backOff{}, interrupted: map[workload.OwnerKey]time.Time{},
+		unrest: map[decision.Pool]time.Time{}, earlyMoves: map[workload.OwnerKey]time.Time{},
+		unavailableSince: map[workload.OwnerKey]time.Time{},
 	}
 }
 
 // seenNode is a node of the last round.
 type seenNode struct {
 	*cluster.Node
-	loss kube.NodeLoss
+	loss node.NodeLoss
 }
 
 // observe records which spot pools lost nodes, and which workloads had pods on reclaimed nodes. The
@@ -100,8 +101,8 @@ func (m *memory) observe(s *cluster.Snapshot) {
 	}
 	for _, n := range s.Nodes {
 		seen := m.nodes[n.UID]
-		seen.loss.See(n.Disruption, slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { return kube.Occupies(p.Pod, n.Node) }), s.Now)
-		if !m.lost(seen, s.Now) && n.Facts.Signal == decision.Reclaim && !kube.Advised(n.Node) {
+		seen.loss.See(n.Disruption, slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { return workload.Occupies(p.Pod, n.Node) }), s.Now)
+		if !m.lost(seen, s.Now) && n.Facts.Signal == decision.Reclaim && !node.Advised(n.Node) {
 			m.interrupt(n, s.Now) // maintenance, or an on-demand node: the controller drains it too
 		}
 	}
@@ -131,7 +132,7 @@ func (m *memory) interrupt(n *cluster.Node, now time.Time) {
 }
 
 // paused reports whether the pause or back-off of a workload has not ended.
-func (m *memory) paused(workload kube.OwnerKey, now time.Time, pause time.Duration) bool {
+func (m *memory) paused(workload workload.OwnerKey, now time.Time, pause time.Duration) bool {
 	last, ok := m.interrupted[workload]
 	return ok && now.Before(last.Add(pause)) || now.Before(m.backOffs[workload].until)
 }
@@ -147,7 +148,7 @@ func (m *memory) paused(workload kube.OwnerKey, now time.Time, pause time.Durati
 // with forged release records cannot use up the limit of moves.
 func (m *memory) track(r *round) (inProgress int) {
 	pods := map[types.UID]*cluster.Pod{}
-	attempted, releases := map[types.UID]bool{}, map[kube.OwnerKey]bool{}
+	attempted, releases := map[types.UID]bool{}, map[workload.OwnerKey]bool{}
 	for _, a := range m.attempts {
 		attempted[a.pod] = true
 	}
@@ -225,7 +226,7 @@ func shortfall(w *cluster.Workload, reason migration.Reason) int {
 	return surplus(w)
 }
 
-func (m *memory) recordFailure(workload kube.OwnerKey, now time.Time) {
+func (m *memory) recordFailure(workload workload.OwnerKey, now time.Time) {
 	wait := minBackOff
 	if b, ok := m.backOffs[workload]; ok {
 		wait = min(2*b.wait, maxBackOff)
@@ -236,7 +237,7 @@ func (m *memory) recordFailure(workload kube.OwnerKey, now time.Time) {
 
 // forget removes entries that are no longer needed.
 func (m *memory) forget(r *round) {
-	workloads := map[kube.OwnerKey]bool{}
+	workloads := map[workload.OwnerKey]bool{}
 	for _, w := range r.snapshot.Workloads {
 		workloads[w.Key] = true
 	}

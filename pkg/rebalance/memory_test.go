@@ -11,9 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube/kubetest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node/nodetest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
 )
 
@@ -137,7 +139,7 @@ func TestMemory(t *testing.T) {
 					w.node("s").facts.Signal = decision.Advisory // no move to it
 				case 0:
 					w.pod("batch-0").node = w.node("s")
-					w.nodes = slices.DeleteFunc(w.nodes, func(n *node) bool { return n.name == "r" })
+					w.nodes = slices.DeleteFunc(w.nodes, func(n *testNode) bool { return n.name == "r" })
 					w.node("s").facts.Signal = decision.NoSignal
 				case 11:
 					w.pod("web-0").node, w.pod("web-0").name = w.node("s"), "web-9"
@@ -149,7 +151,7 @@ func TestMemory(t *testing.T) {
 					w.pod("web-1").node = w.node("a")
 				} else {
 					w.pod("web-1").node = w.node("s")
-					w.nodes = slices.DeleteFunc(w.nodes, func(n *node) bool { return n.name == "a" })
+					w.nodes = slices.DeleteFunc(w.nodes, func(n *testNode) bool { return n.name == "a" })
 				}
 			}, []string{"1: web-0 heal"}},
 		"a node recreated with the same name has vanished": {occupied, []float64{-1, 0},
@@ -165,7 +167,7 @@ func TestMemory(t *testing.T) {
 				case 1:
 					w.node("o").slots = 9
 					w.pod("web-1").node = w.node("s")
-					w.nodes = slices.DeleteFunc(w.nodes, func(n *node) bool { return n.name == "r" })
+					w.nodes = slices.DeleteFunc(w.nodes, func(n *testNode) bool { return n.name == "r" })
 				}
 			}, []string{"6: web-0 heal"}},
 		"workloads of a node that an autoscaler removes are not paused": {[]string{"node o on-demand 9", "node r spot 9", "node s spot 9", "Deployment web 2 floor 1: s r"}, []float64{0, 1},
@@ -177,7 +179,7 @@ func TestMemory(t *testing.T) {
 				case 1:
 					w.node("o").slots = 9
 					w.pod("web-1").node = w.node("s")
-					w.nodes = slices.DeleteFunc(w.nodes, func(n *node) bool { return n.name == "r" })
+					w.nodes = slices.DeleteFunc(w.nodes, func(n *testNode) bool { return n.name == "r" })
 				}
 			}, []string{"1: web-0 heal"}},
 		"workloads of a node with an advisory signal are not paused": {[]string{"node o on-demand 9", "node r spot 9", "node s spot 9", "Deployment web 2 floor 1: s r"}, []float64{0, 1},
@@ -186,10 +188,10 @@ func TestMemory(t *testing.T) {
 				case 0:
 					w.node("o").slots = 0
 					advised := w.node("r")
-					advised.facts.Signal, advised.disruption = decision.Reclaim, ptr.To(kube.Voluntary) // by the controller's own taint
+					advised.facts.Signal, advised.disruption = decision.Reclaim, ptr.To(node.Voluntary) // by the controller's own taint
 					advised.mutate = func(n *v1.Node) {
-						n.Annotations = map[string]string{kube.StateAnnotation: `{"class":"advisory","taint":"x"}`}
-						n.Spec.Taints = []v1.Taint{{Key: kube.InterruptionTaint, Value: "x", Effect: v1.TaintEffectNoSchedule}}
+						n.Annotations = map[string]string{spot.InterruptionStateAnnotation: `{"class":"advisory","taint":"x"}`}
+						n.Spec.Taints = []v1.Taint{{Key: spot.InterruptionTaint, Value: "x", Effect: v1.TaintEffectNoSchedule}}
 					}
 				case 1:
 					w.node("o").slots = 9
@@ -243,9 +245,9 @@ func TestMemory(t *testing.T) {
 // For each way in which nodes are removed, the pool and the workloads are calm unless the node
 // counts as lost.
 func TestRemovals(t *testing.T) {
-	reader := &kube.NodeReader{Policy: &decision.Policy{CapacityLabels: decision.BuiltinCapacityLabels()}, Signals: kube.BuiltinSignals()}
-	for name, removal := range kubetest.Removals(start) {
-		first := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r", Labels: map[string]string{decision.CapacityLabelKey: "spot"}}}
+	reader := &node.NodeReader{Policy: &decision.Policy{CapacityLabels: providers.CapacityLabels()}, Signals: providers.Signals()}
+	for name, removal := range nodetest.Removals(start) {
+		first := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "r", UID: "r", Labels: map[string]string{spot.CapacityLabel: "spot"}}}
 		states := removal.States(first, &v1.Pod{})
 		for how, looks := range removal.Looks(states) {
 			t.Run(name+", "+how, func(t *testing.T) {
@@ -275,7 +277,7 @@ func TestRemovals(t *testing.T) {
 						pod.terminating = true
 					}
 					if state.Node == nil {
-						w.nodes = slices.DeleteFunc(w.nodes, func(n *node) bool { return n == r })
+						w.nodes = slices.DeleteFunc(w.nodes, func(n *testNode) bool { return n == r })
 					} else {
 						facts, _ := reader.Read(state.Node, true, w.now)
 						r.facts.Signal, r.disruption = facts.Signal, ptr.To(reader.Disruption(state.Node, w.now))
@@ -362,7 +364,7 @@ func TestUnstableSpot(t *testing.T) {
 						}
 					}
 				}
-				w.nodes = slices.DeleteFunc(w.nodes, func(n *node) bool { return n == s })
+				w.nodes = slices.DeleteFunc(w.nodes, func(n *testNode) bool { return n == s })
 			} else {
 				w.addNode("s", "spot", 12).created = w.now
 			}

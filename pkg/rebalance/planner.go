@@ -18,9 +18,9 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Settings configure a planner.
@@ -97,7 +97,7 @@ func NewPlanner(settings Settings) *Planner {
 // settled: no pod is leaving, waiting, missing or starting. Pods that have been waiting or missing
 // for long do not prevent a heal.
 func (p *Planner) Plan(s *cluster.Snapshot, room Room) []migration.Move {
-	r := &round{Planner: p, now: s.Now, snapshot: s, room: guarded{room}, motions: s.Motions(), moved: map[kube.OwnerKey]bool{}, places: map[*cluster.Pod]*cluster.Node{}}
+	r := &round{Planner: p, now: s.Now, snapshot: s, room: guarded{room}, motions: s.Motions(), moved: map[workload.OwnerKey]bool{}, places: map[*cluster.Pod]*cluster.Node{}}
 	if p.firstRound.IsZero() {
 		p.firstRound = s.Now
 	}
@@ -128,13 +128,13 @@ type round struct {
 	now      time.Time
 	snapshot *cluster.Snapshot
 	room     Room
-	motions  map[kube.OwnerKey]cluster.Motion
+	motions  map[workload.OwnerKey]cluster.Motion
 	// gating reports whether new pods are gated, and so require their assigned capacity type.
 	gating bool
 	// inProgress is the number of moves that have started and not ended.
 	inProgress int
 	// moved has the workloads with a move in this round.
-	moved map[kube.OwnerKey]bool
+	moved map[workload.OwnerKey]bool
 	moves []migration.Move
 	// places has the future nodes of leaving pods' replacements and of waiting pods. nil means
 	// unknown or none.
@@ -197,7 +197,7 @@ func (r *round) addMove(pod *cluster.Pod, reason migration.Reason, requires deci
 // order of sortCandidates.
 func (r *round) candidates(revision *cluster.Revision, capacity decision.CapacityType) []*cluster.Pod {
 	pods := slices.DeleteFunc(slices.Clone(revision.Pods), func(p *cluster.Pod) bool {
-		return !runsOn(p, capacity) || p.Node.Facts.Signal >= decision.Drain || !kube.MayDisrupt(p.Pod, r.now)
+		return !runsOn(p, capacity) || p.Node.Facts.Signal >= decision.Drain || !workload.MayDisrupt(p.Pod, r.now)
 	})
 	r.sortCandidates(pods)
 	return pods

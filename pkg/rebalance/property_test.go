@@ -35,9 +35,9 @@ func TestMovesEnd(t *testing.T) {
 		for i := range rapid.IntRange(1, 5).Draw(t, "nodes") {
 			w.addNode(fmt.Sprintf("n%d", i), rapid.SampledFrom([]string{"spot", "on-demand"}).Draw(t, "capacity"), rapid.Int64Range(1, 6).Draw(t, "slots"))
 		}
-		used := map[*node]int64{}
+		used := map[*testNode]int64{}
 		for i := range rapid.IntRange(1, 6).Draw(t, "workloads") {
-			work := &workload{name: fmt.Sprintf("w%d", i), kind: rapid.SampledFrom([]string{"Deployment", "StatefulSet"}).Draw(t, "kind")}
+			work := &testWorkload{name: fmt.Sprintf("w%d", i), kind: rapid.SampledFrom([]string{"Deployment", "StatefulSet"}).Draw(t, "kind")}
 			work.desired = rapid.IntRange(1, 5).Draw(t, "desired")
 			work.floor = rapid.IntRange(0, work.desired).Draw(t, "floor")
 			for ordinal := range work.desired {

@@ -5,7 +5,8 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // In the autoscaler mode, package gating assigns each new pod a capacity type, which the pod then
@@ -43,7 +44,7 @@ func (r *round) mayBecomeSpot(p *cluster.Pod) bool {
 	switch {
 	case !r.gating:
 		return !pod.OnlyOnDemand // an assignment may remain from the autoscaler mode, and Room finds no spot node for it
-	case pod.OnlyOnDemand && kube.AssignmentOf(p.Pod) != decision.AssignedOnDemand:
+	case pod.OnlyOnDemand && workload.AssignmentOf(p.Pod) != decision.AssignedOnDemand:
 		return false // the user's affinity, which the replacement has too
 	}
 	return r.requiresOnDemand(p) == decision.Unassigned
@@ -90,7 +91,7 @@ func capped(p *cluster.Pod) bool {
 func (r *round) calmSince() time.Time {
 	var since time.Time
 	for _, at := range r.poolsCalmSince() {
-		since = kube.Earlier(since, at)
+		since = node.Earlier(since, at)
 	}
 	if since.IsZero() {
 		since = r.firstRound

@@ -8,8 +8,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
 )
@@ -24,7 +24,7 @@ type market struct {
 }
 
 // replace creates the replacement of a pod.
-func (m *market) replace(work *workload, p *pod, requires decision.Assignment) *pod {
+func (m *market) replace(work *testWorkload, p *pod, requires decision.Assignment) *pod {
 	m.replacements++
 	next := &pod{name: fmt.Sprintf("%s-r%d", work.name, m.replacements), ordinal: p.ordinal, slots: p.slots, created: m.now}
 	assigned := 0
@@ -35,7 +35,7 @@ func (m *market) replace(work *workload, p *pod, requires decision.Assignment) *
 	}
 	switch ordered := work.kind == "StatefulSet"; {
 	case ordered && p.ordinal < work.floor, !ordered && assigned < work.floor:
-		next.onlyOnDemand, next.annotations = true, map[string]string{kube.AssignedAnnotation: "on-demand: floor"}
+		next.onlyOnDemand, next.annotations = true, map[string]string{spot.AssignedAnnotation: "on-demand: floor"}
 	case requires == decision.AssignedSpot:
 		next.onlySpot = true
 	}
@@ -57,7 +57,7 @@ func (m *market) place() {
 }
 
 // begin begins a move: a surge for a Deployment, otherwise an eviction.
-func (m *market) begin(work *workload, move migration.Move) {
+func (m *market) begin(work *testWorkload, move migration.Move) {
 	i := slices.IndexFunc(work.pods, func(p *pod) bool { return p.name == move.Pod.Name })
 	p := work.pods[i]
 	next := m.replace(work, p, move.Requires)
@@ -105,9 +105,9 @@ func TestBuyingMovesEnd(t *testing.T) {
 		for i := range rapid.IntRange(1, 5).Draw(t, "nodes") {
 			m.addNode(fmt.Sprintf("n%d", i), rapid.SampledFrom([]string{"spot", "on-demand"}).Draw(t, "capacity"), rapid.Int64Range(1, 6).Draw(t, "slots"))
 		}
-		used := map[*node]int64{}
+		used := map[*testNode]int64{}
 		for i := range rapid.IntRange(1, 6).Draw(t, "workloads") {
-			work := &workload{name: fmt.Sprintf("w%d", i), kind: rapid.SampledFrom([]string{"Deployment", "Deployment", "StatefulSet"}).Draw(t, "kind")}
+			work := &testWorkload{name: fmt.Sprintf("w%d", i), kind: rapid.SampledFrom([]string{"Deployment", "Deployment", "StatefulSet"}).Draw(t, "kind")}
 			work.desired = rapid.IntRange(1, 5).Draw(t, "desired")
 			work.floor = rapid.IntRange(0, work.desired).Draw(t, "floor")
 			for ordinal := range work.desired {

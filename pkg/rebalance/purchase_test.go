@@ -8,9 +8,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
 )
 
@@ -25,7 +25,7 @@ func buying() rebalance.Settings {
 func assign(w *world, names ...string) {
 	for _, name := range names {
 		p := w.pod(name)
-		p.onlyOnDemand, p.annotations = true, map[string]string{kube.AssignedAnnotation: "on-demand: floor"}
+		p.onlyOnDemand, p.annotations = true, map[string]string{spot.AssignedAnnotation: "on-demand: floor"}
 	}
 }
 
@@ -283,7 +283,7 @@ func TestBuySpotAfterCalmPeriod(t *testing.T) {
 	for _, minute := range []int{-1, 0, 9, 10} {
 		w.now = start.Add(time.Duration(minute) * time.Minute)
 		if minute == 0 {
-			w.nodes = slices.DeleteFunc(w.nodes, func(n *node) bool { return n.name == "s" })
+			w.nodes = slices.DeleteFunc(w.nodes, func(n *testNode) bool { return n.name == "s" })
 		}
 		for _, move := range w.planBuying(p) {
 			got = append(got, fmt.Sprintf("%d: %s", minute, move))

@@ -7,9 +7,9 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/recovery"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // returnToSpot moves replicas beyond the floor from on-demand to calm spot with room. While a pool
@@ -68,7 +68,7 @@ func surplus(w *cluster.Workload) int { return w.Standing().Surplus }
 func (r *round) beyondFloor(w *cluster.Workload) (pods []*cluster.Pod) {
 	for _, revision := range w.Revisions {
 		for _, p := range r.candidates(revision, decision.OnDemand) {
-			if belowFloor(p) || !spareable(p) || !r.mayBecomeSpot(p) || !r.settings.MoveLocalStorage && kube.LosesLocalData(p.Pod) {
+			if belowFloor(p) || !spareable(p) || !r.mayBecomeSpot(p) || !r.settings.MoveLocalStorage && workload.LosesLocalData(p.Pod) {
 				continue
 			}
 			pods = append(pods, p)

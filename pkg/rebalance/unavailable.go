@@ -4,12 +4,12 @@ import (
 	"time"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // recordUnavailable records since when each workload has had replicas that wait for a node or are
 // missing.
-func (m *memory) recordUnavailable(motions map[kube.OwnerKey]cluster.Motion, now time.Time) {
+func (m *memory) recordUnavailable(motions map[workload.OwnerKey]cluster.Motion, now time.Time) {
 	for key := range m.unavailableSince {
 		if unavailable(motions[key]) == 0 {
 			delete(m.unavailableSince, key)

@@ -16,9 +16,10 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -27,17 +28,17 @@ var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // and the scheduler uses package decision.
 type world struct {
 	now          time.Time
-	nodes        []*node
-	workloads    []*workload
+	nodes        []*testNode
+	workloads    []*testWorkload
 	replacements int
-	events       []kube.NodeEvent // since the last plan
+	events       []node.NodeEvent // since the last plan
 }
 
-type node struct {
+type testNode struct {
 	name  string
 	facts decision.Node
 	// disruption is nil for the default of the signal's class.
-	disruption *kube.NodeDisruption
+	disruption *node.NodeDisruption
 	mutate     func(*v1.Node) // changes the Node; nil for no change
 	slots      int64
 	created    time.Time
@@ -46,7 +47,7 @@ type node struct {
 	zone       string
 }
 
-type workload struct {
+type testWorkload struct {
 	name, kind     string
 	desired, floor int
 	pods           []*pod // of all revisions
@@ -61,7 +62,7 @@ type pod struct {
 	revision     int
 	ordinal      int
 	slots        int64
-	node         *node // nil while it waits
+	node         *testNode // nil while it waits
 	created      time.Time
 	unready      bool
 	released     string    // the reason; empty if it is not released
@@ -96,7 +97,7 @@ func newWorld(lines ...string) *world {
 		}
 		head, places, _ := strings.Cut(line, ":")
 		fields := strings.Fields(head)
-		work := &workload{kind: fields[0], name: fields[1], desired: number(fields[2]), floor: number(fields[4])}
+		work := &testWorkload{kind: fields[0], name: fields[1], desired: number(fields[2]), floor: number(fields[4])}
 		for i, place := range strings.Fields(places) {
 			work.pods = append(work.pods, &pod{
 				name: fmt.Sprintf("%s-%d", work.name, i), ordinal: i, slots: 1, node: w.node(place), created: start.Add(-time.Hour),
@@ -115,30 +116,30 @@ func number(s string) int {
 	return n
 }
 
-func (w *world) addNode(name, capacity string, slots int64) *node {
-	n := &node{name: name, slots: slots, created: w.now.Add(-time.Hour)}
+func (w *world) addNode(name, capacity string, slots int64) *testNode {
+	n := &testNode{name: name, slots: slots, created: w.now.Add(-time.Hour)}
 	n.facts.Pool = decision.NewPool("pool", "zone")
 	if capacity == "spot" {
 		n.facts.Capacity.Type = decision.Spot
 	}
 	w.nodes = append(w.nodes, n)
-	slices.SortFunc(w.nodes, func(a, b *node) int { return cmp.Compare(a.name, b.name) })
+	slices.SortFunc(w.nodes, func(a, b *testNode) int { return cmp.Compare(a.name, b.name) })
 	return n
 }
 
-func (n *node) disrupted() kube.NodeDisruption {
+func (n *testNode) disrupted() node.NodeDisruption {
 	switch {
 	case n.disruption != nil:
 		return *n.disruption
 	case n.facts.Signal == decision.Reclaim:
-		return kube.Reclaimed
+		return node.Reclaimed
 	case n.facts.Signal == decision.Drain:
-		return kube.Voluntary
+		return node.Voluntary
 	}
-	return kube.NotDisrupted
+	return node.NotDisrupted
 }
 
-func (w *world) node(name string) *node {
+func (w *world) node(name string) *testNode {
 	for _, n := range w.nodes {
 		if n.name == name {
 			return n
@@ -147,8 +148,8 @@ func (w *world) node(name string) *node {
 	return nil
 }
 
-func (w *world) workload(name string) *workload {
-	return w.workloads[slices.IndexFunc(w.workloads, func(work *workload) bool { return work.name == name })]
+func (w *world) workload(name string) *testWorkload {
+	return w.workloads[slices.IndexFunc(w.workloads, func(work *testWorkload) bool { return work.name == name })]
 }
 
 func (w *world) pod(name string) *pod {
@@ -176,7 +177,7 @@ func condition(kind v1.PodConditionType, is bool, reason string) v1.PodCondition
 // snapshot returns the snapshot that package cluster would read.
 func (w *world) snapshot() *cluster.Snapshot {
 	s := &cluster.Snapshot{Now: w.now, NodeEvents: w.events}
-	nodes := map[*node]*cluster.Node{}
+	nodes := map[*testNode]*cluster.Node{}
 	for _, n := range w.nodes {
 		object := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name, UID: types.UID(n.name + n.created.String()), CreationTimestamp: metav1.NewTime(n.created)}}
 		object.Labels = map[string]string{v1.LabelHostname: n.name, v1.LabelTopologyZone: n.zone}
@@ -195,7 +196,7 @@ func (w *world) snapshot() *cluster.Snapshot {
 	}
 	for _, work := range w.workloads {
 		object := &cluster.Workload{
-			Key: kube.OwnerKey{Namespace: "shop", Kind: work.kind, UID: types.UID(work.name)}, Kind: work.kind, Namespace: "shop", Name: work.name, Ours: !work.unmanaged,
+			Key: workload.OwnerKey{Namespace: "shop", Kind: work.kind, UID: types.UID(work.name)}, Kind: work.kind, Namespace: "shop", Name: work.name, Ours: !work.unmanaged,
 			Desired: work.desired, Floor: work.floor, RollingOut: work.rollingOut,
 			Settings: decision.Settings{MinOnDemand: decision.Count(work.floor), FallbackAfter: decision.Never},
 		}
@@ -216,7 +217,7 @@ func (w *world) snapshot() *cluster.Snapshot {
 		}
 		for i := range newest + 1 {
 			revisions[i] = &cluster.Revision{
-				Key:      kube.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: types.UID(fmt.Sprintf("%s/%d", work.name, i))},
+				Key:      workload.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: types.UID(fmt.Sprintf("%s/%d", work.name, i))},
 				Workload: object,
 			}
 			if work.kind == "Deployment" {
@@ -238,11 +239,11 @@ func (w *world) snapshot() *cluster.Snapshot {
 }
 
 // labelsOf returns the labels of the pods of a revision.
-func labelsOf(work *workload, revision int) map[string]string {
+func labelsOf(work *testWorkload, revision int) map[string]string {
 	return map[string]string{"app": work.name, appsv1.DefaultDeploymentUniqueLabelKey: strconv.Itoa(revision)}
 }
 
-func (w *world) read(p *pod, work *workload, revision *cluster.Revision, on *cluster.Node) *cluster.Pod {
+func (w *world) read(p *pod, work *testWorkload, revision *cluster.Revision, on *cluster.Node) *cluster.Pod {
 	object := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "shop", Name: p.name, UID: types.UID(p.name), CreationTimestamp: metav1.NewTime(p.created), Annotations: p.annotations,
 	}}
@@ -280,7 +281,7 @@ func (w *world) read(p *pod, work *workload, revision *cluster.Revision, on *clu
 		return result
 	}
 	result.Workload, result.Revision = revision.Workload, revision
-	result.Subject = &kube.Subject{Pod: decision.Pod{OnlySpot: p.onlySpot, OnlyOnDemand: p.onlyOnDemand, Workload: decision.Workload{
+	result.Subject = &workload.Subject{Pod: decision.Pod{OnlySpot: p.onlySpot, OnlyOnDemand: p.onlyOnDemand, Workload: decision.Workload{
 		Kind: work.kind, Revision: string(revision.Key.UID), Desired: work.desired, Ordered: work.kind == "StatefulSet", Ordinal: p.ordinal,
 	}}}
 	if !p.terminating {

@@ -15,7 +15,8 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // View is a cluster under one policy. Its methods do not change it, and are not safe for concurrent
@@ -25,10 +26,10 @@ type View struct {
 	// Policy and Signals are the ones with which the Snapshot was read. Profile is the
 	// schedulerName of the pods to which the policy applies.
 	Policy  *decision.Policy
-	Signals []kube.Signal
+	Signals []providers.Signal
 	Profile string
 	// Owners finds the owners of pods.
-	Owners *kube.Owners
+	Owners *workload.Owners
 	// Wanted has a pod of each workload of the profile with replicas (survey.Wanted), or that is
 	// scaled to 0. It represents workloads without any pod.
 	Wanted []*v1.Pod

@@ -11,9 +11,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Explanation explains why a pod is on its node or waits, and how the policy applies to its
@@ -177,7 +178,7 @@ func live(w *cluster.Workload) (n int) {
 // applies reports whether the policy applies to a pod. If not, it sets the answer to the reason.
 func (v *View) applies(e *Explanation, pod *v1.Pod) bool {
 	switch {
-	case !kube.HasOpinion(pod):
+	case !workload.HasOpinion(pod):
 		e.Answer = "the policy does not apply to it: pods of DaemonSets and static pods are bound to their nodes"
 	case pod.Spec.SchedulerName != v.Profile:
 		e.Answer = fmt.Sprintf("the policy does not apply to it: its schedulerName is %q, not %q", pod.Spec.SchedulerName, v.Profile)
@@ -218,10 +219,10 @@ func (v *View) explainPod(of Ref, p *cluster.Pod) (*Explanation, error) {
 	waiting := v.waiting(p)
 	plan := v.plan(e, p, refOf(p.Workload), placed, siblings, waiting)
 	if p.Subject.Pod.Assigned != decision.Unassigned {
-		e.Assigned = p.Annotations[kube.AssignedAnnotation]
+		e.Assigned = p.Annotations[spot.AssignedAnnotation]
 	}
 	if p.Subject.Pod.Granted != decision.NotGranted {
-		e.Granted = p.Annotations[kube.GrantedAnnotation]
+		e.Granted = p.Annotations[spot.GrantedAnnotation]
 	}
 	switch {
 	case p.DeletionTimestamp != nil:
@@ -234,8 +235,8 @@ func (v *View) explainPod(of Ref, p *cluster.Pod) (*Explanation, error) {
 		e.Answer = fmt.Sprintf("it is bound to node %s, which is unknown", p.Spec.NodeName)
 	default:
 		e.Answer = "it waits: " + waitReason(p)
-		if kube.Gated(p.Pod) {
-			e.Answer = "it has the scheduling gate " + kube.CapacityGate + " until the controller assigns a capacity type to it"
+		if workload.Gated(p.Pod) {
+			e.Answer = "it has the scheduling gate " + spot.CapacityGate + " until the controller assigns a capacity type to it"
 		}
 		if v.NoNodes {
 			e.Answer += "; " + nodesUnread

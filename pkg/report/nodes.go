@@ -8,9 +8,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 )
 
 // Node describes a node to the policy.
@@ -38,7 +39,7 @@ type Node struct {
 
 // Nodes returns the nodes that selector selects: the strongest signal first, then by name.
 func (v *View) Nodes(selector labels.Selector) []Node {
-	reader := kube.NodeReader{Policy: v.Policy, Signals: v.Signals}
+	reader := node.NodeReader{Policy: v.Policy, Signals: v.Signals}
 	all := []Node{} // not null in JSON
 	for _, n := range v.Snapshot.Nodes {
 		if !selector.Matches(labels.Set(n.Labels)) {
@@ -77,7 +78,7 @@ func because(policy *decision.Policy, n *cluster.Node) string {
 	label := func(key string) string { return key + "=" + n.Labels[key] }
 	switch n.Facts.Capacity.Source {
 	case decision.FromLabel:
-		return label(decision.CapacityLabelKey)
+		return label(spot.CapacityLabel)
 	case decision.FromDefault:
 		return "no capacity label: unlabeledNodes"
 	case decision.Settling:
@@ -106,9 +107,9 @@ func because(policy *decision.Policy, n *cluster.Node) string {
 
 // deadlineOf returns when a node is reclaimed: the deadline in its annotation or the earliest
 // deadline of its signals, whichever is first. It returns nil if none is known.
-func deadlineOf(n *cluster.Node, announced []kube.Announcement) *time.Time {
+func deadlineOf(n *cluster.Node, announced []node.Announcement) *time.Time {
 	var first *time.Time
-	if at, err := time.Parse(time.RFC3339, n.Annotations[kube.DeadlineAnnotation]); err == nil {
+	if at, err := time.Parse(time.RFC3339, n.Annotations[spot.InterruptionDeadlineAnnotation]); err == nil {
 		first = &at
 	}
 	for _, a := range announced {

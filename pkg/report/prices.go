@@ -16,13 +16,6 @@ import (
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
 )
 
-// Annotations of a node with its current price and its on-demand price, in US dollars per hour.
-// They override price lists.
-const (
-	PriceAnnotation         = "spot-aware-scheduler.io/usd-per-hour"
-	OnDemandPriceAnnotation = "spot-aware-scheduler.io/on-demand-usd-per-hour"
-)
-
 // Price is the price of one instance type, in US dollars per hour.
 type Price struct {
 	InstanceType string `json:"instanceType"`

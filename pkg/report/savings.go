@@ -9,9 +9,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Savings is the cost of the nodes in US dollars per hour, and the savings that are possible.
@@ -104,11 +105,11 @@ func (v *View) Savings(prices *Prices) *Savings {
 // valid price. spot is 0 if the list has no spot price.
 func costsOf(n *cluster.Node, prices *Prices) (c *costs, ignored []string) {
 	instanceType, zone := n.Labels[v1.LabelInstanceTypeStable], n.Labels[v1.LabelTopologyZone]
-	now, known, err := annotatedPrice(n, PriceAnnotation)
+	now, known, err := annotatedPrice(n, spot.PriceAnnotation)
 	if err != nil {
 		ignored = append(ignored, err.Error())
 	}
-	onDemand, knownOnDemand, err := annotatedPrice(n, OnDemandPriceAnnotation)
+	onDemand, knownOnDemand, err := annotatedPrice(n, spot.OnDemandPriceAnnotation)
 	if err != nil {
 		ignored = append(ignored, err.Error())
 	}
@@ -150,7 +151,7 @@ func (v *View) maySpot() func(*cluster.Pod) bool {
 	spot := slices.DeleteFunc(slices.Clone(v.Snapshot.Nodes), func(n *cluster.Node) bool { return n.Facts.Capacity.Type != decision.Spot })
 	feasibility := cluster.NewFeasibility(spot)
 	return func(p *cluster.Pod) bool {
-		return !kube.OnlyOnDemand(p.Pod, v.Policy) && (len(spot) == 0 || feasibility.Somewhere(p))
+		return !workload.OnlyOnDemand(p.Pod, v.Policy) && (len(spot) == 0 || feasibility.Somewhere(p))
 	}
 }
 

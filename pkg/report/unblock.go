@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
 // unblock lists the changes that would let a waiting pod be scheduled.
@@ -47,10 +47,10 @@ func (v *View) unblock(e *Explanation, p *cluster.Pod, plan *decision.Plan, wait
 		}
 	}
 	if refused[decision.OverBudget] > 0 || refused[decision.OnFloorOrdinal] > 0 {
-		all = append(all, fmt.Sprintf("a lower floor: annotation %s on the %s", decision.MinOnDemandAnnotation, e.Workload.Kind))
+		all = append(all, fmt.Sprintf("a lower floor: annotation %s on the %s", spot.MinOnDemandAnnotation, e.Workload.Kind))
 	}
 	if refused[decision.OverflowRefused] > 0 {
-		all = append(all, fmt.Sprintf("overflow Allow: annotation %s on the %s", decision.OverflowAnnotation, e.Workload.Kind))
+		all = append(all, fmt.Sprintf("overflow Allow: annotation %s on the %s", spot.OverflowAnnotation, e.Workload.Kind))
 	}
 	if plan.Grant == decision.NotGranted && !plan.MayTakeSpot() && !p.Subject.Pod.OnlyOnDemand {
 		settings, _ := v.Policy.Settings(&p.Subject.Pod)
@@ -68,7 +68,7 @@ func (v *View) unblock(e *Explanation, p *cluster.Pod, plan *decision.Plan, wait
 // unblockGated lists who removes each scheduling gate of a pod, if known.
 func (v *View) unblockGated(p *cluster.Pod) (all []string) {
 	for _, gate := range p.Spec.SchedulingGates {
-		if gate.Name != kube.CapacityGate {
+		if gate.Name != spot.CapacityGate {
 			all = append(all, "its scheduling gates: "+gate.Name)
 			continue
 		}

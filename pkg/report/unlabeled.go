@@ -5,14 +5,14 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // withheldForFloor reports whether a pod other than p waits for on-demand and could use the node.
 // Then the scheduler withholds the node from p until the node's capacity type is known.
 func (v *View) withheldForFloor(n *cluster.Node, p *cluster.Pod) bool {
 	return slices.ContainsFunc(v.Snapshot.Pods, func(q *cluster.Pod) bool {
-		if q == p || q.Spec.NodeName != "" || !q.Live() || q.Subject == nil || q.Spec.SchedulerName != v.Profile || !kube.Unschedulable(q.Pod) {
+		if q == p || q.Spec.NodeName != "" || !q.Live() || q.Subject == nil || q.Spec.SchedulerName != v.Profile || !workload.Unschedulable(q.Pod) {
 			return false
 		}
 		settings, _ := v.Policy.Settings(&q.Subject.Pod)

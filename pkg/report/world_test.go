@@ -20,9 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/survey/surveytest"
@@ -36,7 +36,7 @@ var now = time.Now().Truncate(time.Second)
 func basic() *decision.Policy {
 	return &decision.Policy{
 		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: 5 * time.Minute, RolloutRelief: 30 * time.Second},
-		CapacityLabels: decision.BuiltinCapacityLabels(),
+		CapacityLabels: providers.CapacityLabels(),
 	}
 }
 
@@ -95,7 +95,7 @@ func objectsOf(t *testing.T, lines string) (objects []runtime.Object) {
 
 func viewOf(t *testing.T, surveyed *survey.Survey, policy *decision.Policy) *report.View {
 	t.Helper()
-	snapshot, err := surveyed.Snapshot(policy, kube.BuiltinSignals(), profile, now)
+	snapshot, err := surveyed.Snapshot(policy, providers.Signals(), profile, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func viewOf(t *testing.T, surveyed *survey.Survey, policy *decision.Policy) *rep
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &report.View{Snapshot: snapshot, Policy: policy, Signals: kube.BuiltinSignals(), Profile: profile, Owners: owners, Wanted: wanted}
+	return &report.View{Snapshot: snapshot, Policy: policy, Signals: providers.Signals(), Profile: profile, Owners: owners, Wanted: wanted}
 }
 
 // options has the words NAME or NAME=VALUE of a line.
@@ -152,7 +152,7 @@ func nodeOf(name, capacity, pool string, o options) *v1.Node {
 			},
 		},
 	}
-	for key, value := range map[string]string{decision.CapacityLabelKey: capacity, v1.LabelInstanceTypeStable: instanceType, v1.LabelTopologyZone: zone} {
+	for key, value := range map[string]string{spot.CapacityLabel: capacity, v1.LabelInstanceTypeStable: instanceType, v1.LabelTopologyZone: zone} {
 		if value != "" && value != "-" {
 			node.Labels[key] = value
 		}
@@ -194,7 +194,7 @@ func workload(t *testing.T, kind, name string, rest []string) (objects []runtime
 	places, o := rest[:first], options(rest[first:])
 	owner := meta(name)
 	if least, given := o.get("min"); given {
-		owner.Annotations = map[string]string{decision.MinOnDemandAnnotation: least}
+		owner.Annotations = map[string]string{spot.MinOnDemandAnnotation: least}
 	}
 	template := v1.PodTemplateSpec{Spec: podOf(name, "-", o).Spec}
 	owners := make([]metav1.OwnerReference, len(places))
@@ -265,12 +265,12 @@ func podOf(name, place string, o options, owners ...metav1.OwnerReference) *v1.P
 		pod.CreationTimestamp = metav1.NewTime(now.Add(-ago))
 	}
 	if _, kept := o.get("kept"); kept {
-		pod.Annotations = map[string]string{v1.PodDeletionCost: "1000", cluster.CostAnnotation: "1000"}
+		pod.Annotations = map[string]string{v1.PodDeletionCost: "1000", spot.DeletionCostAnnotation: "1000"}
 	}
 	if gate, gated := o.get("gated"); gated {
 		pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: cmp.Or(gate, "example.com/gate")}}
 	}
-	for option, key := range map[string]string{"assigned": kube.AssignedAnnotation, "granted": kube.GrantedAnnotation} {
+	for option, key := range map[string]string{"assigned": spot.AssignedAnnotation, "granted": spot.GrantedAnnotation} {
 		if value, given := o.get(option); given {
 			pod.Annotations = labels.Merge(pod.Annotations, labels.Set{key: value})
 		}
@@ -279,7 +279,7 @@ func podOf(name, place string, o options, owners ...metav1.OwnerReference) *v1.P
 		pod.Spec.NodeSelector = map[string]string{v1.LabelTopologyZone: zone}
 	}
 	if capacity, given := o.get("only"); given {
-		pod.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: capacity}
+		pod.Spec.NodeSelector = map[string]string{spot.CapacityLabel: capacity}
 	}
 	if key, given := o.get("anti"); given {
 		pod.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{

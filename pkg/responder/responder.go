@@ -20,13 +20,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
-
-// Name is the name of this responder in spec.evictionResponders of pods.
-const Name = "spot-aware-scheduler.io/surge"
 
 // Resource is the resource of the Evictions that Kubernetes creates for EvictionRequests. It is not
 // the subresource of pods.
@@ -123,7 +121,7 @@ func New(s *cluster.Snapshot, evictions []*unstructured.Unstructured, settings S
 			if !started || s.Now.Sub(own.HeartbeatTime.Time) >= beatEvery {
 				plan.Responses = append(plan.Responses, Response{object, "its replacement starts; the pod is evicted when the replacement is ready", false})
 			}
-		case !kube.HasOpinion(pod.Pod), settings.Selects != nil && !settings.Selects(pod.Namespace):
+		case !workload.HasOpinion(pod.Pod), settings.Selects != nil && !settings.Selects(pod.Namespace):
 			done = "the controller is configured not to move it"
 		case never != "":
 			done = "it cannot be replaced before it is evicted: " + never
@@ -161,11 +159,11 @@ func (e *eviction) over() bool {
 // own returns the status of this responder if it is active; nil otherwise.
 func (e *eviction) own() *responderStatus {
 	for _, target := range e.Status.TargetResponders {
-		if target.Name != Name || target.State != "Active" {
+		if target.Name != spot.EvictionResponder || target.State != "Active" {
 			continue
 		}
 		for i := range e.Status.Responders {
-			if e.Status.Responders[i].Name == Name {
+			if e.Status.Responders[i].Name == spot.EvictionResponder {
 				return &e.Status.Responders[i]
 			}
 		}
@@ -182,7 +180,7 @@ func (r *Response) Apply(ctx context.Context, client dynamic.Interface, now time
 	}
 	for _, entry := range responders {
 		own, ok := entry.(map[string]any)
-		if !ok || own["name"] != Name {
+		if !ok || own["name"] != spot.EvictionResponder {
 			continue
 		}
 		at := notBefore(now.UTC(), own["startTime"], own["heartbeatTime"]).Format(time.RFC3339)

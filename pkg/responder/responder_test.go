@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
@@ -48,7 +49,7 @@ func newPod() *cluster.Pod {
 // beat, if not negative, is the age of its last heartbeat.
 func newEviction(since, beat time.Duration) map[string]any {
 	at := func(ago time.Duration) string { return now.Add(-ago).Format(time.RFC3339) }
-	own := map[string]any{"name": Name, "startTime": at(since)}
+	own := map[string]any{"name": spot.EvictionResponder, "startTime": at(since)}
 	if beat >= 0 {
 		own["heartbeatTime"] = at(beat)
 	}
@@ -58,7 +59,7 @@ func newEviction(since, beat time.Duration) map[string]any {
 		"spec":     map[string]any{"target": map[string]any{"pod": map[string]any{"name": "web-x", "uid": "p"}}},
 		"status": map[string]any{
 			"targetResponders": []any{
-				map[string]any{"name": Name, "priority": int64(10000), "state": "Active"},
+				map[string]any{"name": spot.EvictionResponder, "priority": int64(10000), "state": "Active"},
 				map[string]any{"name": "imperative-eviction.k8s.io/evictor", "priority": int64(100), "state": "Inactive"},
 			},
 			"responders": []any{own, map[string]any{"name": "imperative-eviction.k8s.io/evictor"}},

@@ -29,7 +29,9 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Scope selects the resources to read.
@@ -73,7 +75,7 @@ type Survey struct {
 	Priorities *Gap
 
 	factory informers.SharedInformerFactory
-	labels  map[workload]labels.Set // cache of podLabels
+	labels  map[listed]labels.Set // cache of podLabels
 }
 
 // listing is the list of one kind of object.
@@ -139,7 +141,7 @@ func (s *Survey) listings(client kubernetes.Interface, scope Scope) []listing {
 		// Pods that have ended count nowhere, and a cluster with Jobs has many.
 		options: metav1.ListOptions{FieldSelector: "status.phase!=Succeeded,status.phase!=Failed"},
 	}
-	pods.trim = kube.NewMovedPodTrimmer().Trim
+	pods.trim = transform.NewMovedPodTrimmer().Trim
 	if scope.AllPods && scope.Namespace != "" {
 		pods.namespace, pods.fallback = "", &scope.Namespace
 		pods.partly = "pods of other namespaces are not seen, so nodes seem to have more room than they have"
@@ -203,7 +205,7 @@ func (k *listing) read(ctx context.Context) (*Gap, error) {
 
 // Snapshot returns the cluster under the policy, for the pods whose scheduler name is profile.
 // signals contains all signals.
-func (s *Survey) Snapshot(policy *decision.Policy, signals []kube.Signal, profile string, now time.Time) (*cluster.Snapshot, error) {
+func (s *Survey) Snapshot(policy *decision.Policy, signals []providers.Signal, profile string, now time.Time) (*cluster.Snapshot, error) {
 	reader, err := cluster.NewReader(s.factory, policy, signals, profile, 0)
 	if err != nil {
 		return nil, err
@@ -212,8 +214,8 @@ func (s *Survey) Snapshot(policy *decision.Policy, signals []kube.Signal, profil
 }
 
 // Owners returns the lookup of the workloads behind pods.
-func (s *Survey) Owners(policy *decision.Policy) (*kube.Owners, error) {
-	return kube.NewOwners(s.factory, policy)
+func (s *Survey) Owners(policy *decision.Policy) (*workload.Owners, error) {
+	return workload.NewOwners(s.factory, policy)
 }
 
 // Labels returns the labels of a workload's own object. For a kind that is not read, it returns the
@@ -222,7 +224,7 @@ func (s *Survey) Owners(policy *decision.Policy) (*kube.Owners, error) {
 func (s *Survey) Labels(apiVersion, kind, namespace, name string) labels.Set {
 	var object metav1.Object
 	var err error
-	key := workload{schema.FromAPIVersionAndKind(apiVersion, kind).GroupKind(), namespace, name}
+	key := listed{schema.FromAPIVersionAndKind(apiVersion, kind).GroupKind(), namespace, name}
 	switch key.kind.String() { // other groups also have a Job or a StatefulSet
 	case "Deployment.apps":
 		object, err = s.factory.Apps().V1().Deployments().Lister().Deployments(namespace).Get(name)
@@ -246,25 +248,25 @@ func (s *Survey) Labels(apiVersion, kind, namespace, name string) labels.Set {
 }
 
 // workload identifies a workload.
-type workload struct {
+type listed struct {
 	kind            schema.GroupKind
 	namespace, name string
 }
 
 // podLabels returns the labels that all pods of a workload share, for workloads of kinds that are
 // not read.
-func (s *Survey) podLabels() map[workload]labels.Set {
+func (s *Survey) podLabels() map[listed]labels.Set {
 	if s.labels != nil {
 		return s.labels
 	}
-	s.labels = map[workload]labels.Set{}
+	s.labels = map[listed]labels.Set{}
 	for _, object := range s.factory.Core().V1().Pods().Informer().GetStore().List() {
 		pod, ok := object.(*v1.Pod)
-		if !ok || !kube.CountedByPods(pod) {
+		if !ok || !workload.CountedByPods(pod) {
 			continue
 		}
 		ref := metav1.GetControllerOfNoCopy(pod)
-		key := workload{schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind(), pod.Namespace, ref.Name}
+		key := listed{schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind(), pod.Namespace, ref.Name}
 		if common, ok := s.labels[key]; ok {
 			maps.DeleteFunc(common, func(key, value string) bool {
 				other, ok := pod.Labels[key]

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Wanted returns a pod of each Deployment and StatefulSet that wants pods and whose scheduler name
@@ -35,13 +35,13 @@ func (s *Survey) Wanted(profile string) ([]*v1.Pod, error) {
 		return nil, err
 	}
 	wants := func(template *v1.PodTemplateSpec, replicas *int32) bool {
-		return template.Spec.SchedulerName == profile && (s.Scope.Idle || kube.Replicas(replicas) > 0)
+		return template.Spec.SchedulerName == profile && (s.Scope.Idle || workload.Replicas(replicas) > 0)
 	}
-	newest := map[kube.OwnerKey]*appsv1.ReplicaSet{}
+	newest := map[workload.OwnerKey]*appsv1.ReplicaSet{}
 	for _, rs := range replicaSets {
 		if owner := metav1.GetControllerOfNoCopy(rs); owner != nil && rs.DeletionTimestamp == nil {
-			key := kube.KeyOf(rs.Namespace, owner)
-			if n := newest[key]; n == nil || kube.RevisionNumber(rs) > kube.RevisionNumber(n) {
+			key := workload.KeyOf(rs.Namespace, owner)
+			if n := newest[key]; n == nil || workload.RevisionNumber(rs) > workload.RevisionNumber(n) {
 				newest[key] = rs
 			}
 		}
@@ -52,7 +52,7 @@ func (s *Survey) Wanted(profile string) ([]*v1.Pod, error) {
 	}
 	var all []wanted
 	for _, d := range deployments {
-		key, _ := kube.ControllerKey(d)
+		key, _ := workload.ControllerKey(d)
 		if rs := newest[key]; rs != nil && wants(&d.Spec.Template, d.Spec.Replicas) {
 			all = append(all, wanted{"Deployment", podOf(rs, "ReplicaSet", &d.Spec.Template, d.Name)})
 		}

@@ -23,7 +23,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	leases "github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lease"
 )
 
@@ -79,7 +79,7 @@ func (w *Withdrawer) check(ctx context.Context) error {
 	if !w.may() {
 		return nil
 	}
-	budgets, err := w.budgets.List(labels.SelectorFromSet(labels.Set{kube.ProtectLabel: "true"}))
+	budgets, err := w.budgets.List(labels.SelectorFromSet(labels.Set{spot.ProtectLabel: "true"}))
 	if err != nil || len(budgets) == 0 {
 		return err
 	}
@@ -120,7 +120,7 @@ func (w *Withdrawer) withdraw(ctx context.Context, budget *policyv1.PodDisruptio
 		logger.Error(err, "Deletion of PodDisruptionBudget without a controller failed, will retry")
 	default:
 		logger.Info("Deleted PodDisruptionBudget, because no controller runs", "after", staleAfter)
-		w.recorder.Eventf(budget, nil, v1.EventTypeWarning, kube.ReasonProtectionWithdrawn, "Withdraw",
+		w.recorder.Eventf(budget, nil, v1.EventTypeWarning, spot.ReasonProtectionWithdrawn, "Withdraw",
 			"spot-controller has not renewed its Lease for %s: evictions no longer wait for it", staleAfter)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 )
 
 var now = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
@@ -41,7 +41,7 @@ func TestWithdraw(t *testing.T) {
 			theirs := &policyv1.PodDisruptionBudget{ObjectMeta: *meta.DeepCopy()}
 			theirs.Name = "theirs"
 			ours := &policyv1.PodDisruptionBudget{ObjectMeta: meta}
-			ours.Labels = map[string]string{kube.ProtectLabel: "true"}
+			ours.Labels = map[string]string{spot.ProtectLabel: "true"}
 			client := fake.NewClientset(ours, theirs)
 			if test.renewed != nil {
 				lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "spot-controller"}}
@@ -89,7 +89,7 @@ func TestWithdrawWithAnotherClock(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{
-				Namespace: "shop", Name: "web-protected", UID: "b", Labels: map[string]string{kube.ProtectLabel: "true"},
+				Namespace: "shop", Name: "web-protected", UID: "b", Labels: map[string]string{spot.ProtectLabel: "true"},
 			}}
 			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "spot-controller"}}
 			client := fake.NewClientset(budget, lease)
@@ -130,7 +130,7 @@ func TestWithdrawMany(t *testing.T) {
 	client := fake.NewClientset()
 	for i := range 2 * atOnce {
 		budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{
-			Namespace: "shop", Name: fmt.Sprint(i), CreationTimestamp: metav1.NewTime(now.Add(-time.Hour)), Labels: map[string]string{kube.ProtectLabel: "true"},
+			Namespace: "shop", Name: fmt.Sprint(i), CreationTimestamp: metav1.NewTime(now.Add(-time.Hour)), Labels: map[string]string{spot.ProtectLabel: "true"},
 		}}
 		if err := client.Tracker().Add(budget); err != nil {
 			t.Fatal(err)

@@ -31,7 +31,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
 func TestMain(m *testing.M) {
@@ -81,7 +81,7 @@ profiles:
 }
 
 // readPolicy reads the configuration like the programs other than the scheduler.
-func (c *scenario) readPolicy(t *testing.T) (*decision.Policy, []kube.Signal) {
+func (c *scenario) readPolicy(t *testing.T) (*decision.Policy, []providers.Signal) {
 	t.Helper()
 	policy, signals, err := config.ReadPolicy([]byte(c.configuration()), profile)
 	if err != nil {
@@ -287,7 +287,7 @@ func TestOwnerNotKnown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := &scenario{objects: objects(onDemand("od"), spot("sp"), test.owners), pod: next()}
+				c := &scenario{objects: objects(onDemand("od"), spotNode("sp"), test.owners), pod: next()}
 				same(t, "plugin", test.want, newScheduler(t, c).try(c.pod).rejected)
 				same(t, "extender", test.want, newExtending(t, c).filter(c.pod, "od", "sp").Error)
 				explanation := explain(t, c)
@@ -304,7 +304,7 @@ func TestOwnerNotKnown(t *testing.T) {
 // No component rejects a node for a pod to which the policy does not apply.
 func TestNoOpinion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &scenario{objects: objects(onDemand("od"), spot("sp")), pod: podOf(by("DaemonSet", "agent"), "x")}
+		c := &scenario{objects: objects(onDemand("od"), spotNode("sp")), pod: podOf(by("DaemonSet", "agent"), "x")}
 		want := answers{"od": "", "sp": ""}
 		same(t, "plugin", want, newScheduler(t, c).try(c.pod).answers)
 		same(t, "extender", want, newExtending(t, c).answers(c.pod))

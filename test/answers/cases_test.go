@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 )
 
 const (
@@ -49,7 +49,7 @@ func withFloor(value string) string {
 
 // cases returns new objects each time, because tests change them.
 func cases() map[string]scenario {
-	nodes := objects(onDemand("od"), spot("sp"))
+	nodes := objects(onDemand("od"), spotNode("sp"))
 	job2 := by("Job", "batch")
 	return map[string]scenario{
 		// Sources of the floor.
@@ -74,32 +74,32 @@ func cases() map[string]scenario {
 			want: answers{"od": "", "sp": usedUp(1, 1, "web-1")}, first: []string{"od"}, settings: withFloor("34%"),
 		},
 		"an annotation on the owner": {
-			objects: objects(nodes, webWith(decision.MinOnDemandAnnotation, "100%", 3)), pod: next(),
+			objects: objects(nodes, webWith(spot.MinOnDemandAnnotation, "100%", 3)), pod: next(),
 			want: answers{"od": "", "sp": usedUp(0, 0, "web-1")}, first: []string{"od"}, settings: withFloor("100%"),
 		},
 		"an annotation on the pod": {
 			objects: objects(nodes, deployment("web", 3), revision("web", 1, 3),
-				podOf(by("ReplicaSet", "web-1"), "a", on("sp"), carries(decision.MinOnDemandAnnotation, "2"))),
-			pod:  next(carries(decision.MinOnDemandAnnotation, "2")),
+				podOf(by("ReplicaSet", "web-1"), "a", on("sp"), carries(spot.MinOnDemandAnnotation, "2"))),
+			pod:  next(carries(spot.MinOnDemandAnnotation, "2")),
 			want: answers{"od": "", "sp": usedUp(1, 1, "web-1")}, first: []string{"od"}, settings: withFloor("2"),
 		},
 		"the owner's annotation wins over the pod's": {
-			objects: objects(nodes, webWith(decision.MinOnDemandAnnotation, "0", 3)),
-			pod:     next(carries(decision.MinOnDemandAnnotation, "3")),
+			objects: objects(nodes, webWith(spot.MinOnDemandAnnotation, "0", 3)),
+			pod:     next(carries(spot.MinOnDemandAnnotation, "3")),
 			want:    answers{"od": "", "sp": ""}, first: []string{"sp"}, settings: withFloor("0"),
 		},
 		"an annotation that cannot be parsed": {
-			objects: objects(nodes, webWith(decision.MinOnDemandAnnotation, "3O%", 3, "sp", "sp")), pod: next(),
+			objects: objects(nodes, webWith(spot.MinOnDemandAnnotation, "3O%", 3, "sp", "sp")), pod: next(),
 			want: answers{"od": "", "sp": usedUp(2, 2, "web-1")}, first: []string{"od"},
 		},
 		"an annotation that is not stricter": {
 			policy:  "annotationPolicy: StricterOnly, minOnDemand: 2",
-			objects: objects(nodes, webWith(decision.MinOnDemandAnnotation, "1", 3, "sp")), pod: next(),
+			objects: objects(nodes, webWith(spot.MinOnDemandAnnotation, "1", 3, "sp")), pod: next(),
 			want: answers{"od": "", "sp": usedUp(1, 1, "web-1")}, first: []string{"od"}, settings: withFloor("2"),
 		},
 		"an annotation that is ignored": {
 			policy:  "annotationPolicy: Ignore",
-			objects: objects(nodes, webWith(decision.MinOnDemandAnnotation, "3", 3, "sp")), pod: next(),
+			objects: objects(nodes, webWith(spot.MinOnDemandAnnotation, "3", 3, "sp")), pod: next(),
 			want: answers{"od": "", "sp": ""}, first: []string{"od"},
 		},
 		"a rule": {
@@ -123,7 +123,7 @@ func cases() map[string]scenario {
 		},
 		"ScheduleAnyway": {
 			policy:  "maxPerPool: 1",
-			objects: objects(nodes, webWith(decision.WhenUnsatisfiableAnnotation, "ScheduleAnyway", 3, "sp", "sp")), pod: next(),
+			objects: objects(nodes, webWith(spot.WhenUnsatisfiableAnnotation, "ScheduleAnyway", 3, "sp", "sp")), pod: next(),
 			want: answers{"od": "", "sp": ""}, first: []string{"od"},
 			settings: "minOnDemand=1 maxPerPool=1 whenUnsatisfiable=ScheduleAnyway fallbackAfter=never" + others,
 		},
@@ -175,7 +175,7 @@ func cases() map[string]scenario {
 			first: []string{"od"}, settings: withFloor("2"),
 		},
 		"a ReplicaSet without a Deployment": {
-			objects: objects(nodes, annotated(replicaSet("lone", 4), decision.MinOnDemandAnnotation, "3"), pods(by("ReplicaSet", "lone"), "sp")),
+			objects: objects(nodes, annotated(replicaSet("lone", 4), spot.MinOnDemandAnnotation, "3"), pods(by("ReplicaSet", "lone"), "sp")),
 			pod:     podOf(by("ReplicaSet", "lone"), "x"),
 			want:    answers{"od": "", "sp": usedUp(1, 1, "lone")}, first: []string{"od"}, settings: withFloor("3"),
 		},
@@ -232,7 +232,7 @@ func cases() map[string]scenario {
 		// Caps.
 		"a full pool": {
 			policy:  "maxPerPool: 1",
-			objects: objects(onDemand("od"), spot("a1"), spot("a2"), spot("b1", inZone("b")), spot("loose", noPool), web(5, "od", "a1", "loose")),
+			objects: objects(onDemand("od"), spotNode("a1"), spotNode("a2"), spotNode("b1", inZone("b")), spotNode("loose", noPool), web(5, "od", "a1", "loose")),
 			pod:     next(),
 			want: answers{
 				"od": "", "b1": "", "loose": "",
@@ -242,8 +242,8 @@ func cases() map[string]scenario {
 			first: []string{"b1"}, settings: "minOnDemand=1 maxPerPool=1 whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others,
 		},
 		"a full pool by percentage": {
-			objects: objects(onDemand("od"), spot("a1"), spot("b1", inZone("b")),
-				webWith(decision.MaxPerPoolAnnotation, "50%", 5, "od", "a1", "a1", "a1")),
+			objects: objects(onDemand("od"), spotNode("a1"), spotNode("b1", inZone("b")),
+				webWith(spot.MaxPerPoolAnnotation, "50%", 5, "od", "a1", "a1", "a1")),
 			pod: next(),
 			want: answers{
 				"od": "", "b1": "",
@@ -261,8 +261,8 @@ func cases() map[string]scenario {
 		// instance type differ by zone.
 		"spot nodes without an instance type share a pool with their zone": {
 			policy: "maxPerPool: 2",
-			objects: objects(onDemand("od"), spot("loose-a1", noPool), spot("loose-a2", noPool), spot("loose-b", noPool, inZone("b")),
-				spot("b1", inZone("b")), web(5, "od", "loose-a1", "b1")),
+			objects: objects(onDemand("od"), spotNode("loose-a1", noPool), spotNode("loose-a2", noPool), spotNode("loose-b", noPool, inZone("b")),
+				spotNode("b1", inZone("b")), web(5, "od", "loose-a1", "b1")),
 			pod:  next(),
 			want: answers{"od": "", "loose-a1": "", "loose-a2": "", "loose-b": "", "b1": ""}, first: []string{"loose-b"},
 			settings: "minOnDemand=1 maxPerPool=2 whenUnsatisfiable=DoNotSchedule fallbackAfter=never" + others,
@@ -272,13 +272,13 @@ func cases() map[string]scenario {
 		// report that the selector rejects other nodes.
 		"its own selector admits only spot": {
 			policy:  "minOnDemand: 100%",
-			objects: objects(node("sp", label("karpenter.sh/capacity-type", "spot")), web(3, "sp", "sp")),
+			objects: objects(newNode("sp", label("karpenter.sh/capacity-type", "spot")), web(3, "sp", "sp")),
 			pod:     next(selects("karpenter.sh/capacity-type", "spot")),
 			want:    answers{"sp": ""}, first: []string{"sp"}, settings: withFloor("100%"),
 		},
 		"its own selector admits only spot, and the cap applies": {
 			policy:  "maxPerPool: 1",
-			objects: objects(spot("a1"), spot("b1", inZone("b")), web(3, "a1")), pod: next(selects(decision.CapacityLabelKey, "spot")),
+			objects: objects(spotNode("a1"), spotNode("b1", inZone("b")), web(3, "a1")), pod: next(selects(spot.CapacityLabel, "spot")),
 			want: answers{
 				"a1": "spot pool full: at most 1 replicas of shop/web-1 may run in one pool (waits for room in another spot pool)", "b1": "",
 			},
@@ -286,13 +286,13 @@ func cases() map[string]scenario {
 		},
 
 		"exemptions are ignored": {
-			policy: "exemptions: Ignore", objects: objects(spot("sp"), web(3, "sp", "sp")), pod: next(selects(decision.CapacityLabelKey, "spot")),
+			policy: "exemptions: Ignore", objects: objects(spotNode("sp"), web(3, "sp", "sp")), pod: next(selects(spot.CapacityLabel, "spot")),
 			want: answers{"sp": usedUpOnlySpot(2, 2, "web-1")}, first: []string{},
 			settings: strings.Replace(defaultSettings, "exemptions=Allow", "exemptions=Ignore", 1),
 		},
 		"exemptions are ignored, and the budget has room": {
 			policy:  "rules: [{name: shop, namespaces: [shop], exemptions: Ignore}]",
-			objects: objects(spot("sp"), web(3, "sp")), pod: next(selects(decision.CapacityLabelKey, "spot")),
+			objects: objects(spotNode("sp"), web(3, "sp")), pod: next(selects(spot.CapacityLabel, "spot")),
 			want: answers{"sp": ""}, first: []string{"sp"},
 			settings: strings.Replace(defaultSettings, "exemptions=Allow", "exemptions=Ignore", 1),
 		},
@@ -307,7 +307,7 @@ func cases() map[string]scenario {
 			want: answers{"od": floorMet(1, "web-1"), "sp": ""}, first: []string{"sp"}, settings: noOverflow,
 		},
 		"overflow Never: all nodes are on-demand": {
-			objects: objects(onDemand("od"), onDemand("more"), webWith(decision.OverflowAnnotation, "Never", 3, "od")), pod: next(),
+			objects: objects(onDemand("od"), onDemand("more"), webWith(spot.OverflowAnnotation, "Never", 3, "od")), pod: next(),
 			want: answers{"od": floorMet(1, "web-1"), "more": floorMet(1, "web-1")}, first: []string{}, settings: noOverflow,
 		},
 		"overflow Never without a floor": {
@@ -326,7 +326,7 @@ func cases() map[string]scenario {
 			want: answers{"od": ""}, first: []string{"od"}, settings: noOverflow,
 		},
 		"overflow Never: the pod admits only on-demand": {
-			policy: "overflow: Never", objects: objects(onDemand("od"), web(3, "od")), pod: next(selects(decision.CapacityLabelKey, "on-demand")),
+			policy: "overflow: Never", objects: objects(onDemand("od"), web(3, "od")), pod: next(selects(spot.CapacityLabel, "on-demand")),
 			want: answers{"od": ""}, first: []string{"od"}, settings: noOverflow,
 		},
 		"overflow Never: ScheduleAnyway applies only to spot": {
@@ -337,44 +337,44 @@ func cases() map[string]scenario {
 
 		// Capacity types.
 		"a young node without a label": {
-			objects: objects(nodes, node("new", young), web(2, "new")), pod: next(),
+			objects: objects(nodes, newNode("new", young), web(2, "new")), pod: next(),
 			want: answers{"od": "", "sp": usedUp(1, 1, "web-1"), "new": settling}, first: []string{"od"},
 		},
 		"an ordinal of the floor, with a young node": {
-			objects: objects(onDemand("od"), node("new", young), statefulSet("db", 3)), pod: podOf(by("StatefulSet", "db"), "0"),
+			objects: objects(onDemand("od"), newNode("new", young), statefulSet("db", 3)), pod: podOf(by("StatefulSet", "db"), "0"),
 			want: answers{"od": "", "new": settling}, first: []string{"od"},
 		},
 		"a young node is the last resort": {
-			objects: objects(spot("sp"), node("new", young), onDemand("advised", taint("DeletionCandidateOfClusterAutoscaler", v1.TaintEffectPreferNoSchedule)),
+			objects: objects(spotNode("sp"), newNode("new", young), onDemand("advised", taint("DeletionCandidateOfClusterAutoscaler", v1.TaintEffectPreferNoSchedule)),
 				web(3)),
 			pod: next(), closed: []string{"new"},
 			want: answers{"sp": "", "new": "", "advised": ""}, first: []string{"sp"},
 		},
 		"a young node, and no node has a label": {
-			objects: objects(node("old"), node("new", young)), pod: pod("alone"),
+			objects: objects(newNode("old"), newNode("new", young)), pod: pod("alone"),
 			want: answers{"old": "", "new": ""}, first: []string{"new", "old"},
 		},
 		"a young node without a grace": {
-			policy: "labelGrace: 0s", objects: objects(nodes, node("new", young)), pod: pod("alone"),
+			policy: "labelGrace: 0s", objects: objects(nodes, newNode("new", young)), pod: pod("alone"),
 			want: answers{"od": "", "sp": usedUp(0, 0, "alone"), "new": ""}, first: []string{"new", "od"},
 		},
 		"unlabeledNodes: Spot": {
-			policy: "unlabeledNodes: Spot", objects: objects(nodes, node("plain")), pod: pod("alone"),
+			policy: "unlabeledNodes: Spot", objects: objects(nodes, newNode("plain")), pod: pod("alone"),
 			want: answers{"od": "", "sp": usedUp(0, 0, "alone"), "plain": usedUp(0, 0, "alone")}, first: []string{"od"},
 		},
 		"aliases": {
 			policy: "capacityLabels: [{key: example.com/life, spot: [short], onDemand: [long]}]",
 			objects: objects(
-				node("karpenter", label("karpenter.sh/capacity-type", "spot")), node("gke", label("cloud.google.com/gke-spot", "true")),
-				node("eks", label("eks.amazonaws.com/capacityType", "ON_DEMAND")), node("short", label("example.com/life", "short")),
-				node("long", label("example.com/life", "long")),
+				newNode("karpenter", label("karpenter.sh/capacity-type", "spot")), newNode("gke", label("cloud.google.com/gke-spot", "true")),
+				newNode("eks", label("eks.amazonaws.com/capacityType", "ON_DEMAND")), newNode("short", label("example.com/life", "short")),
+				newNode("long", label("example.com/life", "long")),
 				// The two labels contradict each other, so the node counts as spot.
-				node("both", label("karpenter.sh/capacity-type", "spot"), label("eks.amazonaws.com/capacityType", "ON_DEMAND")),
+				newNode("both", label("karpenter.sh/capacity-type", "spot"), label("eks.amazonaws.com/capacityType", "ON_DEMAND")),
 				// The project's own label takes precedence. An unknown value is ignored if another
 				// label has a known value.
-				onDemand("own", label("karpenter.sh/capacity-type", "spot")), node("typo", label(decision.CapacityLabelKey, "ondemand")),
-				node("bought", label(decision.CapacityLabelKey, "5958825377106311128"), label("karpenter.sh/capacity-type", "on-demand")),
-				node("free", label("karpenter.sh/capacity-type", "free"))),
+				onDemand("own", label("karpenter.sh/capacity-type", "spot")), newNode("typo", label(spot.CapacityLabel, "ondemand")),
+				newNode("bought", label(spot.CapacityLabel, "5958825377106311128"), label("karpenter.sh/capacity-type", "on-demand")),
+				newNode("free", label("karpenter.sh/capacity-type", "free"))),
 			pod: pod("alone"),
 			want: answers{
 				"karpenter": usedUp(0, 0, "alone"), "gke": usedUp(0, 0, "alone"), "short": usedUp(0, 0, "alone"), "both": usedUp(0, 0, "alone"),
@@ -387,11 +387,11 @@ func cases() map[string]scenario {
 		"nodes with reclaim and drain signals": {
 			policy: "signals: [{taint: example.com/upkeep=now, class: drain}, {annotation: example.com/leaves, class: reclaim}]",
 			objects: objects(
-				onDemand("od"), spot("sp"),
+				onDemand("od"), spotNode("sp"),
 				onDemand("marked", taint("spot-aware-scheduler.io/interruption", v1.TaintEffectNoSchedule)),
-				spot("event", event("Preempt Scheduled")), spot("silent", silent),
-				spot("leaves", func(n *v1.Node) { n.Annotations["example.com/leaves"] = "soon" }),
-				spot("disrupted", taint("karpenter.sh/disrupted", v1.TaintEffectNoSchedule)), onDemand("deleted", deleted),
+				spotNode("event", event("Preempt Scheduled")), spotNode("silent", silent),
+				spotNode("leaves", func(n *v1.Node) { n.Annotations["example.com/leaves"] = "soon" }),
+				spotNode("disrupted", taint("karpenter.sh/disrupted", v1.TaintEffectNoSchedule)), onDemand("deleted", deleted),
 				onDemand("upkeep", func(n *v1.Node) {
 					n.Spec.Taints = []v1.Taint{{Key: "example.com/upkeep", Value: "now", Effect: v1.TaintEffectNoSchedule}}
 				}),
@@ -404,27 +404,27 @@ func cases() map[string]scenario {
 			first: []string{"od"},
 		},
 		"the reason names the signal, not the used-up budget": {
-			objects: objects(onDemand("od"), spot("event", event("Preempt Scheduled")),
-				spot("disrupted", taint("karpenter.sh/disrupted", v1.TaintEffectNoSchedule))),
+			objects: objects(onDemand("od"), spotNode("event", event("Preempt Scheduled")),
+				spotNode("disrupted", taint("karpenter.sh/disrupted", v1.TaintEffectNoSchedule))),
 			pod:  pod("alone"),
 			want: answers{"od": "", "event": reclaimed, "disrupted": drained}, first: []string{"od"},
 		},
 		"ScheduleAnyway does not admit a node with a reclaim signal": {
 			policy:  "whenUnsatisfiable: ScheduleAnyway",
-			objects: objects(spot("sp"), spot("event", event("Preempt Scheduled"))), pod: pod("alone"),
+			objects: objects(spotNode("sp"), spotNode("event", event("Preempt Scheduled"))), pod: pod("alone"),
 			want: answers{"sp": "", "event": reclaimed}, first: []string{"sp"},
 			settings: "minOnDemand=1 maxPerPool=none whenUnsatisfiable=ScheduleAnyway fallbackAfter=never" + others,
 		},
 		"a reclaim signal of spot is advisory on on-demand": {
 			objects: objects(onDemand("od"), onDemand("preempted", event("Preempt Scheduled")),
 				onDemand("itn", taint("aws-node-termination-handler/spot-itn", v1.TaintEffectPreferNoSchedule)),
-				spot("frozen", event("Freeze Scheduled")), spot("stopped", event("Preempt Scheduled")), web(3)),
+				spotNode("frozen", event("Freeze Scheduled")), spotNode("stopped", event("Preempt Scheduled")), web(3)),
 			pod:   pod("alone"),
 			want:  answers{"od": "", "preempted": "", "itn": "", "frozen": usedUp(0, 0, "alone"), "stopped": reclaimed},
 			first: []string{"od"},
 		},
 		"a node with an advisory signal is the last": {
-			objects: objects(onDemand("od", taint("DeletionCandidateOfClusterAutoscaler", v1.TaintEffectPreferNoSchedule)), spot("sp"), web(3)),
+			objects: objects(onDemand("od", taint("DeletionCandidateOfClusterAutoscaler", v1.TaintEffectPreferNoSchedule)), spotNode("sp"), web(3)),
 			pod:     next(),
 			want:    answers{"od": "", "sp": ""}, first: []string{"sp"},
 		},
@@ -452,7 +452,7 @@ func heldCases() map[string]heldCase {
 			Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("65")},
 		}}}
 	}
-	nodes := objects(spot("sp"), node("new", young))
+	nodes := objects(spotNode("sp"), newNode("new", young))
 	open := answers{"sp": "", "new": ""}
 	return map[string]heldCase{
 		"a pod within its budget": {
@@ -470,7 +470,7 @@ func heldCases() map[string]heldCase {
 		},
 		"not reserved: the waiting pod does not tolerate a taint": {
 			scenario{
-				objects: objects(spot("sp"), node("new", young, taint("team", v1.TaintEffectNoSchedule)), single, web(3)),
+				objects: objects(spotNode("sp"), newNode("new", young, taint("team", v1.TaintEffectNoSchedule)), single, web(3)),
 				pod:     next(func(p *v1.Pod) { p.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}} }), want: open, first: []string{"sp"}, closed: []string{"new"},
 			},
 			waiting(),
@@ -491,7 +491,7 @@ type waitingCase struct {
 }
 
 func waitingCases() map[string]waitingCase {
-	nodes := objects(onDemand("od"), spot("sp"), spot("event", event("Preempt Scheduled")))
+	nodes := objects(onDemand("od"), spotNode("sp"), spotNode("event", event("Preempt Scheduled")))
 	const fallback = "spot budget used up: 2 of 2 replicas of shop/web-1 may run on spot " +
 		"(waits for on-demand room, takes any spot node after 5m)"
 	rollout := objects(nodes, web(1, "od"), revision("web", 2, 1))
@@ -540,7 +540,7 @@ func waitingCases() map[string]waitingCase {
 		},
 		"no rollout relief by an annotation": {
 			scenario: scenario{
-				objects: objects(nodes, webWith(decision.RolloutReliefAnnotation, "never", 1, "od"), revision("web", 2, 1)),
+				objects: objects(nodes, webWith(spot.RolloutReliefAnnotation, "never", 1, "od"), revision("web", 2, 1)),
 				pod:     podOf(by("ReplicaSet", "web-2"), "x"),
 				want:    answers{"od": "", "sp": usedUp(0, 0, "web-2"), "event": reclaimed},
 			},

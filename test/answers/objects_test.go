@@ -15,9 +15,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 )
 
 const (
@@ -68,7 +67,7 @@ func annotated[T metav1.Object](object T, key, value string) T {
 }
 
 // node returns a ready node of the pool m/a that has room and no capacity label.
-func node(name string, edits ...func(*v1.Node)) *v1.Node {
+func newNode(name string, edits ...func(*v1.Node)) *v1.Node {
 	n := &v1.Node{
 		ObjectMeta: meta(name),
 		Status: v1.NodeStatus{
@@ -85,14 +84,14 @@ func node(name string, edits ...func(*v1.Node)) *v1.Node {
 }
 
 func onDemand(name string, edits ...func(*v1.Node)) *v1.Node {
-	n := node(name, edits...)
-	n.Labels[decision.CapacityLabelKey] = "on-demand"
+	n := newNode(name, edits...)
+	n.Labels[spot.CapacityLabel] = "on-demand"
 	return n
 }
 
-func spot(name string, edits ...func(*v1.Node)) *v1.Node {
-	n := node(name, edits...)
-	n.Labels[decision.CapacityLabelKey] = "spot"
+func spotNode(name string, edits ...func(*v1.Node)) *v1.Node {
+	n := newNode(name, edits...)
+	n.Labels[spot.CapacityLabel] = "spot"
 	return n
 }
 
@@ -222,7 +221,7 @@ func released(p *v1.Pod) *v1.Pod {
 	if err != nil {
 		panic(err)
 	}
-	p.Annotations[kube.ReleaseAnnotation], p.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = string(text), kube.ReleasedHash
+	p.Annotations[spot.ReleasedAnnotation], p.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = string(text), spot.ReleasedHash
 	p.OwnerReferences = nil
 	return p
 }

@@ -37,7 +37,7 @@ func newRebalancing(t *testing.T, c *scenario) *rebalancing {
 	running := *c
 	running.pod = c.pod.DeepCopy()
 	running.pod.Spec.NodeName = elsewhere
-	running.objects = append(slices.Clone(c.objects), node(elsewhere, func(n *v1.Node) { n.Spec.Unschedulable = true }, noPool))
+	running.objects = append(slices.Clone(c.objects), newNode(elsewhere, func(n *v1.Node) { n.Spec.Unschedulable = true }, noPool))
 	policy, signals := c.readPolicy(t)
 	r := &rebalancing{T: t, client: running.client(), pod: c.pod.Name, nodes: c.nodes()}
 	factory := informers.NewSharedInformerFactory(r.client, 0)

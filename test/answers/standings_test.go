@@ -14,9 +14,9 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/rebalance"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/report"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // state is one component's view of a workload. A field that a component does not report has the
@@ -30,7 +30,7 @@ type state struct {
 // TestStandings shows that all components report the same about whole workloads: the metrics of
 // scheduler and extender (kube.Standings), kubectl spot status, and the rebalancer.
 func TestStandings(t *testing.T) {
-	nodes := objects(onDemand("od"), spot("sp"))
+	nodes := objects(onDemand("od"), spotNode("sp"))
 	db := func(replicas int32, nodes ...string) []runtime.Object {
 		all := []runtime.Object{statefulSet("db", replicas)}
 		for ordinal, name := range nodes {
@@ -65,7 +65,7 @@ func TestStandings(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				owners, err := kube.NewOwners(factory, policy)
+				owners, err := workload.NewOwners(factory, policy)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -96,7 +96,7 @@ func TestStandings(t *testing.T) {
 }
 
 // ofMetrics returns the state that the metrics report for the only workload.
-func ofMetrics(t *testing.T, owners *kube.Owners, snapshot *cluster.Snapshot, want state) state {
+func ofMetrics(t *testing.T, owners *workload.Owners, snapshot *cluster.Snapshot, want state) state {
 	t.Helper()
 	var pods []*v1.Pod
 	for _, p := range snapshot.Pods {

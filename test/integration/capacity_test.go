@@ -6,7 +6,7 @@ import (
 )
 
 func TestOnDemandFull(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(2, 2), spot(3, 10)))
+	s := start(t, slices.Concat(onDemand(2, 2), spotNodes(3, 10)))
 	s.fill("od-1", 2)
 	s.fill("od-2", 2)
 	s.deploy("app", 10, annotated(minOnDemand, "3"))
@@ -23,7 +23,7 @@ func TestOnDemandFull(t *testing.T) {
 }
 
 func TestSpotFull(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(2, 10), spot(3, 1)))
+	s := start(t, slices.Concat(onDemand(2, 10), spotNodes(3, 1)))
 	s.deploy("app", 10)
 	s.eventually(soon, s.is("app", split{onDemand: 7, spot: 3}))
 	for reason, want := range map[string]int{"floor": 1, "overflow": 6, "budget": 3} {
@@ -34,7 +34,7 @@ func TestSpotFull(t *testing.T) {
 // TestNothingFree has a workload wait for capacity of either type. It uses the capacity that is
 // added first, and keeps its floor.
 func TestNothingFree(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(1, 2), spot(1, 2)))
+	s := start(t, slices.Concat(onDemand(1, 2), spotNodes(1, 2)))
 	s.fill("od-1", 2)
 	s.fill("spot-1", 2)
 	s.deploy("app", 4, annotated(minOnDemand, "50%"))

@@ -28,7 +28,7 @@ func onDemand(n, slots int) []lab.NodeSpec { return live.OnDemand(n, slots) }
 
 // spot returns n spot nodes with the given number of slots each. They are named spot-1, spot-2 and
 // so on. They are spread over three zones, and so over three spot pools.
-func spot(n, slots int) []lab.NodeSpec { return live.Spot(n, slots) }
+func spotNodes(n, slots int) []lab.NodeSpec { return live.Spot(n, slots) }
 
 func nodes(prefix, capacity, instanceType string, n, slots int) []lab.NodeSpec {
 	return live.Nodes(prefix, capacity, instanceType, n, slots)

@@ -20,7 +20,7 @@ import (
 // so only the clock can requeue the pod.
 func TestFallback(t *testing.T) {
 	const gated = 20 * time.Second
-	s := start(t, slices.Concat(onDemand(1, 1), spot(2, 5)), args(map[string]any{"fallbackAfter": "5s"}))
+	s := start(t, slices.Concat(onDemand(1, 1), spotNodes(2, 5)), args(map[string]any{"fallbackAfter": "5s"}))
 	seen := s.watch()
 	s.fill("od-1", 1)
 

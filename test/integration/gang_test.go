@@ -194,30 +194,30 @@ func TestGang(t *testing.T) {
 		replicas int
 	}{
 		"four with room for three": {
-			nodes:   slices.Concat(onDemand(1, 1), spot(1, 2)),
+			nodes:   slices.Concat(onDemand(1, 1), spotNodes(1, 2)),
 			create:  func(s *scenario) { s.gang("app", 4) },
-			another: spot(2, 2)[1],
+			another: spotNodes(2, 2)[1],
 			want:    split{onDemand: 1, spot: 3},
 		},
 		"ten with a floor of three and room for nine": {
-			nodes:   slices.Concat(onDemand(1, 3), spot(1, 6)),
+			nodes:   slices.Concat(onDemand(1, 3), spotNodes(1, 6)),
 			create:  func(s *scenario) { s.gang("app", 10, annotated(minOnDemand, "3")) },
-			another: spot(2, 5)[1],
+			another: spotNodes(2, 5)[1],
 			want:    split{onDemand: 3, spot: 7},
 		},
 		"ten with room for all, but not for the floor": {
-			nodes:   slices.Concat(onDemand(1, 2), spot(1, 20)),
+			nodes:   slices.Concat(onDemand(1, 2), spotNodes(1, 20)),
 			create:  func(s *scenario) { s.gang("app", 10, annotated(minOnDemand, "3")) },
 			another: onDemand(2, 1)[1],
 			want:    split{onDemand: 3, spot: 7},
 		},
 		"a Job of six with room for five": {
-			nodes: spot(1, 5),
+			nodes: spotNodes(1, 5),
 			create: func(s *scenario) {
 				s.group("app", 6)
 				s.job("app", 6, 6, func(job *batchv1.Job) { job.Spec.Template.Labels[v1alpha1.PodGroupLabel] = "app" })
 			},
-			another: spot(2, 5)[1],
+			another: spotNodes(2, 5)[1],
 			want:    split{spot: 6},
 		},
 	} {
@@ -266,16 +266,16 @@ func TestGangWakes(t *testing.T) {
 		want    split
 	}{
 		"node added": {
-			unblock: func(s *scenario) { s.addNodes(spot(2, 1)[1]) },
+			unblock: func(s *scenario) { s.addNodes(spotNodes(2, 1)[1]) },
 			want:    split{onDemand: 1, spot: 2},
 		},
 		"taint removed": {
-			nodes:   []lab.NodeSpec{reserved(spot(2, 1)[1])},
+			nodes:   []lab.NodeSpec{reserved(spotNodes(2, 1)[1])},
 			unblock: func(s *scenario) { s.editNode("spot-2", func(node *v1.Node) { node.Spec.Taints = nil }) },
 			want:    split{onDemand: 1, spot: 2},
 		},
 		"node labelled": {
-			nodes: spot(2, 1)[1:],
+			nodes: spotNodes(2, 1)[1:],
 			create: func(s *scenario) {
 				for _, node := range []string{"od-1", "spot-1"} {
 					s.editNode(node, func(node *v1.Node) { maps.Copy(node.Labels, pool) })
@@ -321,7 +321,7 @@ func TestGangWakes(t *testing.T) {
 				})
 				s.deploy("app", 3, inGang("app"))
 			},
-			unblock: func(s *scenario) { s.addNodes(spot(2, 1)[1]) },
+			unblock: func(s *scenario) { s.addNodes(spotNodes(2, 1)[1]) },
 			want:    split{onDemand: 1, spot: 2},
 		},
 		"missing pod created": {
@@ -371,7 +371,7 @@ func TestGangWakes(t *testing.T) {
 		"preempted pod terminates": {
 			// Two pods wait at Permit for the third, until they time out. The third waits for a
 			// victim that does not terminate.
-			nodes: spot(2, 1)[1:],
+			nodes: spotNodes(2, 1)[1:],
 			create: func(s *scenario) {
 				s.preempting("app", high, func(g *v1alpha1.PodGroup) { g.Spec.ScheduleTimeoutSeconds = new(int32(1)) })
 			},
@@ -381,7 +381,7 @@ func TestGangWakes(t *testing.T) {
 	} {
 		s.run(name, func(s *scenario) {
 			s.Cleanup(s.clearGangs)
-			s.addNodes(slices.Concat(onDemand(1, 1), spot(1, max(test.spotSlots, 1)), test.nodes)...)
+			s.addNodes(slices.Concat(onDemand(1, 1), spotNodes(1, max(test.spotSlots, 1)), test.nodes)...)
 			if test.full {
 				s.fill("od-1", 1)
 			}
@@ -403,7 +403,7 @@ func TestGangWakes(t *testing.T) {
 func TestGangLeavesRoom(t *testing.T) {
 	for name, size := range map[string]int32{"of four": 4, "of twelve": 12} {
 		t.Run(name, func(t *testing.T) {
-			s := startGangs(t, spot(1, int(size)-1))
+			s := startGangs(t, spotNodes(1, int(size)-1))
 			seen := s.watch()
 			s.gang("app", size, annotated(minOnDemand, "0"))
 			s.awaitVainRetry()
@@ -438,7 +438,7 @@ func TestGangLeavesRoom(t *testing.T) {
 func TestGangsContend(t *testing.T) {
 	for name, size := range map[string]int32{"of four": 4, "of twelve": 12} {
 		t.Run(name, func(t *testing.T) {
-			s := startGangs(t, spot(1, int(size)*3/2))
+			s := startGangs(t, spotNodes(1, int(size)*3/2))
 			gangs := []string{"a", "b", "c"}
 			for _, gang := range gangs {
 				s.gang(gang, size, annotated(minOnDemand, "0"))
@@ -475,7 +475,7 @@ func TestGangsContend(t *testing.T) {
 // TestGangFallback has a gang wait for on-demand capacity for its floor longer than fallbackAfter.
 // The gang is then bound at once, not after one fallbackAfter per pod.
 func TestGangFallback(t *testing.T) {
-	s := startGangs(t, spot(2, 5), args(map[string]any{"fallbackAfter": "8s"}))
+	s := startGangs(t, spotNodes(2, 5), args(map[string]any{"fallbackAfter": "8s"}))
 	seen := s.watch()
 	began := time.Now()
 	s.gang("app", 8, annotated(minOnDemand, "3"))
@@ -525,7 +525,7 @@ func (s *scenario) releaseVictim() {
 // TestGangKilled kills the scheduler while a gang waits at Permit. No pod of the gang was bound,
 // and the next scheduler places the whole gang.
 func TestGangKilled(t *testing.T) {
-	s := startGangs(t, slices.Concat(onDemand(1, 1), spot(2, 1)))
+	s := startGangs(t, slices.Concat(onDemand(1, 1), spotNodes(2, 1)))
 	seen := s.watch()
 	s.preempting("app", priorityClass(t, "high", 1_000_000))
 	s.must(s.scheduler.Kill())
@@ -546,7 +546,7 @@ func TestGangKilled(t *testing.T) {
 // TestGangHalfBound has the scheduler find a gang with some bound pods, as a scheduler leaves it
 // that is killed during binding. The scheduler places the other pods when all fit, and not before.
 func TestGangHalfBound(t *testing.T) {
-	s := startGangs(t, slices.Concat(onDemand(1, 2), spot(1, 3)))
+	s := startGangs(t, slices.Concat(onDemand(1, 2), spotNodes(1, 3)))
 	seen := s.watch()
 	s.must(s.scheduler.Kill())
 	s.gang("app", 6, annotated(minOnDemand, "2"))
@@ -569,7 +569,7 @@ func TestGangHalfBound(t *testing.T) {
 	})
 	s.awaitVainRetry()
 	s.must(s.is("app", split{spot: 2, waiting: 4})())
-	s.addNodes(spot(2, 2)[1])
+	s.addNodes(spotNodes(2, 2)[1])
 	added := time.Now()
 	s.eventually(soon, s.is("app", split{onDemand: 2, spot: 4}))
 	for _, pod := range pods {

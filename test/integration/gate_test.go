@@ -48,7 +48,7 @@ func (s *scenario) gatesOf(app string) (gates []string, err error) {
 // TestGateTimeout runs without a controller that removes the capacity gate. The scheduler removes
 // the gate after gateTimeout, and the floor is met.
 func TestGateTimeout(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(2, 10), spot(4, 10)), args(map[string]any{"gateTimeout": gateTimeout.String()}))
+	s := start(t, slices.Concat(onDemand(2, 10), spotNodes(4, 10)), args(map[string]any{"gateTimeout": gateTimeout.String()}))
 	began := time.Now()
 	with := func(gates ...string) func(*appsv1.Deployment) {
 		return func(d *appsv1.Deployment) { gated(gates...)(&d.Spec.Template.Spec) }
@@ -96,7 +96,7 @@ func TestGateTimeout(t *testing.T) {
 // TestOnlyTheLeaderRemovesGates runs two schedulers. The standby patches no pod. The next leader
 // continues when the first one has stopped.
 func TestOnlyTheLeaderRemovesGates(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(2, 10), spot(2, 10)), args(map[string]any{"gateTimeout": gateTimeout.String()}))
+	s := start(t, slices.Concat(onDemand(2, 10), spotNodes(2, 10)), args(map[string]any{"gateTimeout": gateTimeout.String()}))
 	pair := s.standBy()
 	leading := s.leader(pair)
 	create := func(n int, prefix string) {
@@ -154,7 +154,7 @@ func TestAssignedAndGranted(t *testing.T) {
 	}
 	s.deploy("web", 4, with("assigned", "any: beyond the floor"))
 	s.eventually(soon, s.waitsBecause("web", 4, "overflow Never: the pod was assigned beyond the floor of 2"))
-	s.addNodes(spot(1, 10)...)
+	s.addNodes(spotNodes(1, 10)...)
 	s.eventually(soon, s.is("web", split{onDemand: 2, spot: 2}))
 
 	s.editNode("od-1", func(n *v1.Node) { n.Spec.Unschedulable = true })

@@ -12,7 +12,7 @@ import (
 )
 
 func TestJobs(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(2, 20), spot(3, 20)))
+	s := start(t, slices.Concat(onDemand(2, 20), spotNodes(3, 20)))
 	annotate := func(floor string) func(*batchv1.Job) {
 		return func(job *batchv1.Job) { job.Annotations[minOnDemand] = floor }
 	}
@@ -51,7 +51,7 @@ func TestJobs(t *testing.T) {
 
 // When a Job is about to complete, it needs fewer pods at once. Its last pods are its whole floor.
 func TestJobThatComesToItsEnd(t *testing.T) {
-	s := start(t, spot(1, 20))
+	s := start(t, spotNodes(1, 20))
 	s.job("ending", 3, 3, func(job *batchv1.Job) { job.Annotations[minOnDemand] = "1" })
 	s.eventually(soon, s.is("ending", split{spot: 2, waiting: 1}))
 	pods, err := s.pods("ending")

@@ -29,7 +29,7 @@ func podAnnotated(key, value string) func(*appsv1.Deployment) {
 }
 
 func TestKnobsOfAWorkload(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(3, 20), spot(3, 20), []lab.NodeSpec{
+	s := start(t, slices.Concat(onDemand(3, 20), spotNodes(3, 20), []lab.NodeSpec{
 		{Name: "lone", Capacity: lab.Spot, InstanceType: "c5.xlarge", Zone: spotZone, CPU: "20"},
 		{Name: "poolless", Capacity: lab.Spot, CPU: "20", Taints: []v1.Taint{{Key: "poolless", Effect: v1.TaintEffectNoSchedule}}},
 	}))

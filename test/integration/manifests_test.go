@@ -22,8 +22,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
 const partOf = "app.kubernetes.io/part-of=spot-aware-scheduler"
@@ -86,7 +87,7 @@ func TestManifests(t *testing.T) {
 	})
 	t.Run("away from spot", func(t *testing.T) {
 		nodes := []lab.NodeSpec{{Name: "unlabelled"}}
-		for i, label := range decision.BuiltinCapacityLabels() {
+		for i, label := range providers.CapacityLabels() {
 			value := "true"
 			if len(label.Spot) > 0 {
 				value = label.Spot[0]
@@ -302,8 +303,8 @@ func runsOn(t *testing.T, client kubernetes.Interface, nodes ...string) {
 // TestManifestsAvoidSpot compares the Deployments' preference against spot nodes with the labels
 // that the scheduler reads, value by value.
 func TestManifestsAvoidSpot(t *testing.T) {
-	want := []v1.NodeSelectorRequirement{{Key: decision.CapacityLabelKey, Operator: v1.NodeSelectorOpNotIn, Values: []string{"spot"}}}
-	for _, label := range decision.BuiltinCapacityLabels() {
+	want := []v1.NodeSelectorRequirement{{Key: spot.CapacityLabel, Operator: v1.NodeSelectorOpNotIn, Values: []string{"spot"}}}
+	for _, label := range providers.CapacityLabels() {
 		switch {
 		case len(label.Spot) > 0:
 			want = append(want, v1.NodeSelectorRequirement{Key: label.Key, Operator: v1.NodeSelectorOpNotIn, Values: label.Spot})
@@ -328,7 +329,7 @@ func TestManifestsAvoidSpot(t *testing.T) {
 // TestExampleWorkloads applies the shipped examples, and checks that each is placed as its comment
 // describes.
 func TestExampleWorkloads(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(3, 8), spot(6, 8)))
+	s := start(t, slices.Concat(onDemand(3, 8), spotNodes(6, 8)))
 	s.must(client.CoreV1().Namespaces().Delete(s.ctx, s.namespace, metav1.DeleteOptions{}))
 	s.namespace = "spot-example" // the cleanup deletes it like any other namespace
 	k := kubectl{cp: controlPlane, cache: t.TempDir()}

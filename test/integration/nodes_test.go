@@ -29,7 +29,7 @@ const nodesMetric = "spot_aware_scheduler_nodes"
 const labelGrace = 6 * time.Second
 
 func TestLateLabels(t *testing.T) {
-	s := start(t, append(spot(1, 10), onDemand(1, 1)...), set("labelGrace", labelGrace.String()))
+	s := start(t, append(spotNodes(1, 10), onDemand(1, 1)...), set("labelGrace", labelGrace.String()))
 	s.deploy("blocker", 1)
 	s.eventually(soon, s.is("blocker", split{onDemand: 1}))
 	s.deploy("single", 1)

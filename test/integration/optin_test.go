@@ -18,7 +18,7 @@ const optIn = "spot-aware-scheduler.io/opt-in"
 // TestNamespaceOptIn tests manifests/overlays/namespace-opt-in. New pods of a labelled namespace
 // get this scheduler and are placed by its rules. All other pods are unchanged.
 func TestNamespaceOptIn(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(2, 20), spot(2, 20)))
+	s := start(t, slices.Concat(onDemand(2, 20), spotNodes(2, 20)))
 	// podTemplate opts in by itself, so plain removes the scheduler name.
 	plain := func(d *appsv1.Deployment) { d.Spec.Template.Spec.SchedulerName = "" }
 

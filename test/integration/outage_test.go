@@ -54,7 +54,7 @@ func TestOutage(t *testing.T) {
 			// replica, so a scheduler that miscounts the bound pods breaches a floor.
 			allOnDemand := onDemand(20, 15)
 			s.must(s.scheduler.Pause())
-			s.addNodes(slices.Concat(allOnDemand[:5], spot(30, 30))...)
+			s.addNodes(slices.Concat(allOnDemand[:5], spotNodes(30, 30))...)
 			s.must(s.scheduler.Resume())
 			const placeable = 20*35 + 5*15
 			s.eventually(time.Minute, seen.boundAtLeast(50))

@@ -13,7 +13,7 @@ import (
 // TestOverflowNever has replicas beyond the floor wait for spot, although on-demand has room for
 // all replicas.
 func TestOverflowNever(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(2, 10), spot(1, 1)), args(map[string]any{"overflow": "Never", "fallbackAfter": "never"}))
+	s := start(t, slices.Concat(onDemand(2, 10), spotNodes(1, 1)), args(map[string]any{"overflow": "Never", "fallbackAfter": "never"}))
 	s.fill("spot-1", 1)
 
 	s.deploy("app", 3)

@@ -14,7 +14,7 @@ import (
 )
 
 func TestOwners(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(3, 20), spot(3, 20)))
+	s := start(t, slices.Concat(onDemand(3, 20), spotNodes(3, 20)))
 
 	s.run("ReplicationController", func(s *scenario) {
 		replicas, template := int32(3), podTemplate("rc")

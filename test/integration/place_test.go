@@ -11,7 +11,7 @@ import (
 const soon = 20 * time.Second
 
 func TestSingletonsStandOnOnDemand(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(5, 20), spot(5, 20)))
+	s := start(t, slices.Concat(onDemand(5, 20), spotNodes(5, 20)))
 	for i := range 50 {
 		s.deploy(fmt.Sprintf("single-%d", i), 1)
 	}
@@ -21,7 +21,7 @@ func TestSingletonsStandOnOnDemand(t *testing.T) {
 }
 
 func TestFloorThenSpot(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(3, 10), spot(3, 10)))
+	s := start(t, slices.Concat(onDemand(3, 10), spotNodes(3, 10)))
 	s.deploy("three", 3)
 	s.deploy("ten", 10, annotated(minOnDemand, "30%"))
 	s.eventually(soon, s.is("three", split{onDemand: 1, spot: 2}))

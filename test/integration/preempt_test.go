@@ -9,14 +9,14 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
 // TestPreemption shows that a pod of the floor preempts on on-demand nodes, and only pods of a
 // lower priority. It preempts nothing on spot, because room there would not help it.
 func TestPreemption(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(2, 1), spot(2, 2)))
+	s := start(t, slices.Concat(onDemand(2, 1), spotNodes(2, 2)))
 	seen := s.watch()
 	low, high := priorityClass(t, "low", 1_000), priorityClass(t, "high", 1_000_000)
 	withPriority := func(class string) func(*v1.Pod) {
@@ -82,7 +82,7 @@ func (s *scenario) wantGone(seen *sightings, want ...string) {
 // TestPreemptionKeepsWithinTheBudget shows that replicas that wait together preempt no more pods on
 // spot than their budget has room for. The replicas beyond the floor preempt none on on-demand.
 func TestPreemptionKeepsWithinTheBudget(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(2, 1), spot(6, 1)))
+	s := start(t, slices.Concat(onDemand(2, 1), spotNodes(6, 1)))
 	seen := s.watch()
 	low, high := priorityClass(t, "lower", 1_000), priorityClass(t, "higher", 1_000_000)
 	withPriority := func(class string) func(*v1.Pod) {
@@ -92,7 +92,7 @@ func TestPreemptionKeepsWithinTheBudget(t *testing.T) {
 	for i := range 6 {
 		s.fill(fmt.Sprintf("spot-%d", i+1), 1, withPriority(low))
 	}
-	s.deploy("web", 6, annotated(decision.MinOnDemandAnnotation, "5"), func(d *appsv1.Deployment) { d.Spec.Template.Spec.PriorityClassName = high })
+	s.deploy("web", 6, annotated(spot.MinOnDemandAnnotation, "5"), func(d *appsv1.Deployment) { d.Spec.Template.Spec.PriorityClassName = high })
 	s.eventually(soon, s.is("web", split{onDemand: 1, spot: 1, waiting: 4}))
 	s.still()
 	if gone := seen.gone(); len(gone) != 1 || !strings.HasPrefix(gone[0], "fill-spot-") {
@@ -104,7 +104,7 @@ func TestPreemptionKeepsWithinTheBudget(t *testing.T) {
 // on-demand. One of three replicas preempts a pod there. The replicas beyond the floor wait,
 // whether spot is full or does not exist.
 func TestOverflowEvictsNothingFromOnDemand(t *testing.T) {
-	for name, nodes := range map[string][]lab.NodeSpec{"spot is full": spot(1, 1), "no spot": nil} {
+	for name, nodes := range map[string][]lab.NodeSpec{"spot is full": spotNodes(1, 1), "no spot": nil} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, slices.Concat(onDemand(3, 1), nodes))
 			seen := s.watch()

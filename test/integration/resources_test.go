@@ -25,7 +25,7 @@ func TestResourceRequests(t *testing.T) {
 	const perWorkload, workloads, replacedPerSecond = 100, 30, 10
 	d := shippedDeployment(t, "spot-aware-scheduler")
 	container := d.Spec.Template.Spec.Containers[0]
-	s := start(t, slices.Concat(onDemand(100, 15), spot(200, 15)))
+	s := start(t, slices.Concat(onDemand(100, 15), spotNodes(200, 15)))
 
 	want := map[string]split{}
 	began, before := time.Now(), usage(t, s.scheduler)

@@ -14,7 +14,7 @@ func TestKilledWhilePlacing(t *testing.T) {
 	// Most floors find no on-demand at first. Spot has room for every replica, so a scheduler that
 	// miscounts the bound pods breaches a floor.
 	allOnDemand := onDemand(40, 15)
-	s := start(t, slices.Concat(allOnDemand[:10], spot(60, 30)), unhurried)
+	s := start(t, slices.Concat(allOnDemand[:10], spotNodes(60, 30)), unhurried)
 	onSpot := s.watchSpot()
 	want, budgets := map[string]split{}, map[string]int{}
 	for i := range 40 {

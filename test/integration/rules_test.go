@@ -22,7 +22,7 @@ func TestRules(t *testing.T) {
 		more["minOnDemand"] = minOnDemand
 		return more
 	}
-	s := start(t, slices.Concat(onDemand(3, 30), spot(3, 30)), set("rules", rules(
+	s := start(t, slices.Concat(onDemand(3, 30), spotNodes(3, 30)), set("rules", rules(
 		rule("100%", map[string]any{"name": "guaranteed", "qosClasses": []any{"Guaranteed"}}),
 		rule(4, map[string]any{"name": "critical", "priorityClasses": []any{critical}}),
 		rule(3, map[string]any{"name": "important", "minPriority": 1000}),
@@ -74,9 +74,9 @@ func TestAnnotationPolicy(t *testing.T) {
 		"Ignore":       {"lower": {2, 2, 0}, "higher": {2, 2, 0}, "anyway": {0, 2, 2}},
 	} {
 		t.Run(policy, func(t *testing.T) {
-			lone := spot(4, 10)[3:]
+			lone := spotNodes(4, 10)[3:]
 			lone[0].Zone = spotZone
-			s := start(t, slices.Concat(onDemand(1, 10), spot(3, 10), lone), set("annotationPolicy", policy), set("minOnDemand", 2))
+			s := start(t, slices.Concat(onDemand(1, 10), spotNodes(3, 10), lone), set("annotationPolicy", policy), set("minOnDemand", 2))
 			s.deploy("lower", 4, annotated(minOnDemand, "0"))
 			s.deploy("higher", 4, annotated(minOnDemand, "3"))
 			s.deploy("anyway", 4, annotated(whenUnsatisfiable, "ScheduleAnyway"), inZone(spotZone))

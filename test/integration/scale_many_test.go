@@ -10,7 +10,7 @@ import (
 )
 
 func TestManyDeploymentsAtOnce(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(60, 10), spot(70, 26)))
+	s := start(t, slices.Concat(onDemand(60, 10), spotNodes(70, 26)))
 	onSpot := s.watchSpot()
 	want, budgets := map[string]split{}, map[string]int{}
 	began := time.Now()

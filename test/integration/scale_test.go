@@ -9,7 +9,7 @@ import (
 // TestScale changes the replicas and the floor of a live workload. Bound pods stay, and new pods
 // follow the new values.
 func TestScale(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(2, 10), spot(3, 10)))
+	s := start(t, slices.Concat(onDemand(2, 10), spotNodes(3, 10)))
 	s.deploy("app", 3)
 	s.eventually(soon, s.is("app", split{onDemand: 1, spot: 2}))
 

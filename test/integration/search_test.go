@@ -16,7 +16,7 @@ const searches = "spot_aware_scheduler_decision_duration_seconds_count"
 // scheduler finds the pool, although a search covers only a few nodes of a large cluster.
 func TestRarePool(t *testing.T) {
 	s := start(t, onDemand(300, 1))
-	rare := spot(6, 8)
+	rare := spotNodes(6, 8)
 	for i := range rare {
 		rare[i].Zone = "zone-c"
 	}

@@ -44,7 +44,7 @@ func TestSignalledNodesTakeNoPods(t *testing.T) {
 		}, "being drained"},
 	}
 	// od-1 and spot-1 get the first signal, and so on. The last node of each type gets none.
-	s := start(t, slices.Concat(onDemand(len(signals)+1, 20), spot(len(signals)+1, 20)), everyVMEvent)
+	s := start(t, slices.Concat(onDemand(len(signals)+1, 20), spotNodes(len(signals)+1, 20)), everyVMEvent)
 	half := annotated(minOnDemand, "50%")
 	s.deploy("app", 20, half)
 	s.eventually(soon, s.is("app", split{onDemand: 10, spot: 10}))
@@ -99,7 +99,7 @@ func TestSignalledNodesTakeNoPods(t *testing.T) {
 func TestAdvisedNodesAreUsedLast(t *testing.T) {
 	advised := nodes("advised", lab.Spot, "c5.xlarge", 1, 10)[0]
 	advised.Taints = []v1.Taint{{Key: "aws-node-termination-handler/rebalance-recommendation", Effect: v1.TaintEffectPreferNoSchedule}}
-	s := start(t, append(slices.Concat(onDemand(1, 2), spot(2, 1)), advised))
+	s := start(t, append(slices.Concat(onDemand(1, 2), spotNodes(2, 1)), advised))
 	// Each step scales by the slots of the next best nodes.
 	s.deploy("app", 2, annotated(minOnDemand, "0"))
 	s.eventually(soon, s.is("app", split{spot: 2}))

@@ -50,7 +50,7 @@ func (s *scenario) ordinalsAre(name string, first int, pods ...string) func() er
 }
 
 func TestStatefulSetKeepsItsFirstOrdinalsOffSpot(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(2, 20), spot(3, 20)))
+	s := start(t, slices.Concat(onDemand(2, 20), spotNodes(3, 20)))
 	sets := []struct {
 		name  string
 		first int
@@ -95,7 +95,7 @@ func TestStatefulSetKeepsItsFirstOrdinalsOffSpot(t *testing.T) {
 
 // An ordinal that waits for on-demand blocks the ordinals after it, unless the set is Parallel.
 func TestStatefulSetWithoutRoomForItsFloor(t *testing.T) {
-	s := start(t, slices.Concat(onDemand(1, 1), spot(3, 20)))
+	s := start(t, slices.Concat(onDemand(1, 1), spotNodes(3, 20)))
 	s.deploy("blocker", 1)
 	s.eventually(soon, s.is("blocker", split{onDemand: 1}))
 	s.statefulSet("ordered", 3)

@@ -34,7 +34,7 @@ func leaderKilledWhilePlacing(t *testing.T, kills int) {
 	// Most floors find no on-demand at first. Spot has room for every replica, so a scheduler that
 	// miscounts the bound pods breaches a floor.
 	allOnDemand := onDemand(40, 15)
-	s := start(t, slices.Concat(allOnDemand[:10], spot(60, 30)), unhurried)
+	s := start(t, slices.Concat(allOnDemand[:10], spotNodes(60, 30)), unhurried)
 	onSpot, seen := s.watchSpot(), s.record()
 	pair := s.standBy()
 	before := s.attempts()
@@ -168,7 +168,7 @@ func TestTakeoverWithALateWatch(t *testing.T) {
 		return nil
 	})
 	proxy.hold()
-	s.addNodes(spot(5, 30)...)
+	s.addNodes(spotNodes(5, 30)...)
 	s.eventually(soon, s.are(placed))
 	s.must(s.scheduler.Kill())
 	s.eventually(longestTakeover+onRequests, func() error {

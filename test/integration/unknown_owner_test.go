@@ -44,7 +44,7 @@ func TestOwnerNotThereYet(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := start(t, slices.Concat(onDemand(2, 5), spot(2, 5)))
+			s := start(t, slices.Concat(onDemand(2, 5), spotNodes(2, 5)))
 			seen := s.watch()
 			isController, replicas, labels := true, int32(3), map[string]string{"app": "late"}
 			set, err := client.AppsV1().ReplicaSets(s.namespace).Create(s.ctx, &appsv1.ReplicaSet{
@@ -93,7 +93,7 @@ func (s *scenario) setOwners(set *appsv1.ReplicaSet, owners ...metav1.OwnerRefer
 // observes a pod first here. The unit test and the test above show that it would wait then.)
 func TestPodRightAfterItsOwner(t *testing.T) {
 	const pairs = 10
-	s := start(t, slices.Concat(onDemand(2, pairs), spot(2, pairs)))
+	s := start(t, slices.Concat(onDemand(2, pairs), spotNodes(2, pairs)))
 	for i := range pairs {
 		s.pair(fmt.Sprintf("spot-%d", i), map[string]string{minOnDemand: "0"})
 		s.pair(fmt.Sprintf("on-demand-%d", i), nil)

@@ -154,7 +154,7 @@ func TestWaitingPodWakes(t *testing.T) {
 	} {
 		s.run(name, func(s *scenario) {
 			s.Cleanup(s.clear)
-			s.addNodes(spot(3, 5)...)
+			s.addNodes(spotNodes(3, 5)...)
 			if !test.alone {
 				s.addNodes(onDemand(1, 1)...)
 				s.fill("od-1", 1)

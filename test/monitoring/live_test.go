@@ -21,8 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
@@ -297,7 +296,7 @@ func (w *watched) startExtender() {
 // act places pods. One pod waits for on-demand, and a spot node is reclaimed with notice.
 func (w *watched) act() {
 	w.Helper()
-	w.deploy(namespace, "web", 4, map[string]string{decision.MinOnDemandAnnotation: "2"})
+	w.deploy(namespace, "web", 4, map[string]string{spot.MinOnDemandAnnotation: "2"})
 	w.awaitSplit("web", live.Split{OnDemand: 2, Spot: 2})
 	// kube-scheduler's own series start with their first count. Prometheus therefore sees an
 	// increase only from here on.
@@ -308,12 +307,12 @@ func (w *watched) act() {
 		}
 		return err
 	})
-	w.deploy(namespace, "single", 1, map[string]string{decision.FallbackAfterAnnotation: "1h"})
-	w.deploy(namespace, "misspelt", 2, map[string]string{decision.MinOnDemandAnnotation: "0", decision.MaxPerPoolAnnotation: "many"})
+	w.deploy(namespace, "single", 1, map[string]string{spot.FallbackAfterAnnotation: "1h"})
+	w.deploy(namespace, "misspelt", 2, map[string]string{spot.MinOnDemandAnnotation: "0", spot.MaxPerPoolAnnotation: "many"})
 	w.awaitSplit("misspelt", live.Split{Spot: 2})
-	w.deploy(namespace, gatedApp, 2, map[string]string{decision.MinOnDemandAnnotation: "0"})
+	w.deploy(namespace, gatedApp, 2, map[string]string{spot.MinOnDemandAnnotation: "0"})
 	w.awaitSplit(gatedApp, live.Split{Spot: 2})
-	w.deploy(extended, "through-extender", 2, map[string]string{decision.MinOnDemandAnnotation: "0"})
+	w.deploy(extended, "through-extender", 2, map[string]string{spot.MinOnDemandAnnotation: "0"})
 	w.eventually("web to be ready", func() error { // otherwise a surge does not move its pods
 		d, err := w.client.AppsV1().Deployments(namespace).Get(w.ctx, "web", metav1.GetOptions{})
 		if err == nil && d.Status.AvailableReplicas != 4 {
@@ -328,11 +327,11 @@ func (w *watched) act() {
 		w.Fatal("no pod of web runs on a spot node")
 	}
 	w.must(live.EditNode(w.ctx, w.client, live.Soon, pods[i].Spec.NodeName, func(n *v1.Node) {
-		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: kube.InterruptionTaint, Value: "test", Effect: v1.TaintEffectNoSchedule})
+		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: spot.InterruptionTaint, Value: "test", Effect: v1.TaintEffectNoSchedule})
 		if n.Annotations == nil {
 			n.Annotations = map[string]string{}
 		}
-		n.Annotations[kube.DeadlineAnnotation] = time.Now().Add(time.Minute).UTC().Format(time.RFC3339)
+		n.Annotations[spot.InterruptionDeadlineAnnotation] = time.Now().Add(time.Minute).UTC().Format(time.RFC3339)
 	}))
 	for event, expected := range map[string]struct {
 		program *lab.Process
@@ -360,7 +359,7 @@ func (w *watched) deploy(in, name string, replicas int32, annotations map[string
 		template.Spec.SchedulerName = extended
 	}
 	if name == gatedApp {
-		template.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: kube.CapacityGate}}
+		template.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: spot.CapacityGate}}
 	}
 	_, err := w.client.AppsV1().Deployments(in).Create(w.ctx, &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},

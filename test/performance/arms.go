@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
@@ -57,7 +57,7 @@ var arms = []arm{
 
 // addGate adds the gate like the admission policy of manifests/overlays/autoscaler.
 func addGate(pod *corev1.PodTemplateSpec) {
-	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: kube.CapacityGate}}
+	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: spot.CapacityGate}}
 }
 
 // preferSpot adds the node affinity that users commonly write to run pods on spot.

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
@@ -121,7 +121,7 @@ func makeMoves(ctx context.Context) (*moves, error) {
 			&metav1.LabelSelector{MatchLabels: labels}, v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod("").Spec}
 	}
 	meta, selector, template := parts("surge")
-	meta.Annotations[decision.ProtectAnnotation] = "true"
+	meta.Annotations[spot.ProtectAnnotation] = "true"
 	if _, err := client.AppsV1().Deployments(m.namespace).Create(ctx, &appsv1.Deployment{
 		ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](2), Selector: selector, Template: template},
 	}, none); err != nil {

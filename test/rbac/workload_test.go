@@ -23,16 +23,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/test/live"
 )
 
 const (
-	full    = "full"    // a node without free CPU
-	devices = "devices" // the node with devices
-	spot    = "spot"    // a node that no floor may use
-	driver  = "devices.example.com"
+	full     = "full"    // a node without free CPU
+	devices  = "devices" // the node with devices
+	spotNode = "spot"    // a node that no floor may use
+	driver   = "devices.example.com"
 	// extended is the extended resource by which a container requests a device.
 	extended = driver + "/device"
 	// doomed prefixes the names of pods whose binding the API server rejects.
@@ -47,7 +47,7 @@ func furnish(t *testing.T) {
 	ctx, none := t.Context(), metav1.CreateOptions{}
 	must(t, controlPlane.CreateNodes(ctx,
 		lab.NodeSpec{Name: full, Capacity: lab.OnDemand, CPU: "1"},
-		lab.NodeSpec{Name: spot, Capacity: lab.Spot},
+		lab.NodeSpec{Name: spotNode, Capacity: lab.Spot},
 		lab.NodeSpec{Name: devices, Capacity: lab.OnDemand, CPU: "1000", Memory: "1000Gi", Pods: 1000},
 	))
 	slice := &resourcev1.ResourceSlice{
@@ -179,20 +179,20 @@ func withExtended(spec *v1.PodSpec) {
 
 // workload has one object for each kind of request that the scheduler sends to the API server. It
 // has its own namespace.
-type workload struct{ namespace string }
+type testWorkload struct{ namespace string }
 
 // bound lists the pods of a workload that get a node. The other pods are waiting-0, which may not
 // run on the only node that it selects, and the doomed pods.
 var bound = []string{"plain", "preemptor", "volume", "claim", "template", "contended-0", "contended-1", "contended-2", "extended", "gated"}
 
 // makeWorkload creates the objects of a workload. Earlier pods on the node full must be gone.
-func makeWorkload(ctx context.Context) (*workload, error) {
+func makeWorkload(ctx context.Context) (*testWorkload, error) {
 	none := metav1.CreateOptions{}
 	ns, err := client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "rbac-"}}, none)
 	if err != nil {
 		return nil, err
 	}
-	w := &workload{ns.Name}
+	w := &testWorkload{ns.Name}
 
 	requests := resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
 		Name: "device", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: driver},
@@ -248,14 +248,14 @@ func makeWorkload(ctx context.Context) (*workload, error) {
 		ObjectMeta: metav1.ObjectMeta{Name: "waiting"},
 		Spec: appsv1.StatefulSetSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod("", onNode(spot)).Spec},
+			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod("", onNode(spotNode)).Spec},
 		},
 	}, none)
 	return w, err
 }
 
 // makeVolume creates a claim that is bound to a volume only after its pod has a node.
-func (w *workload) makeVolume(ctx context.Context) error {
+func (w *testWorkload) makeVolume(ctx context.Context) error {
 	none, size := metav1.CreateOptions{}, v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
 	if _, err := client.CoreV1().PersistentVolumes().Create(ctx, &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: w.namespace},
@@ -280,7 +280,7 @@ func (w *workload) makeVolume(ctx context.Context) error {
 }
 
 // makeBudget creates a PodDisruptionBudget of a controller that has not run for an hour.
-func (w *workload) makeBudget(ctx context.Context) error {
+func (w *testWorkload) makeBudget(ctx context.Context) error {
 	leases, ago := client.CoordinationV1().Leases(namespace), metav1.NewMicroTime(time.Now().Add(-time.Hour))
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: string(controllers)}, Spec: coordinationv1.LeaseSpec{
 		RenewTime: &ago, LeaseDurationSeconds: ptr.To[int32](1),
@@ -300,7 +300,7 @@ func (w *workload) makeBudget(ctx context.Context) error {
 // stir changes objects until ctx is done. It updates the claim contended, so that the scheduler's
 // own updates conflict. It occasionally updates the owner of waiting-0, so that the scheduler
 // retries that pod and it fails with the same event.
-func (w *workload) stir(ctx context.Context) {
+func (w *testWorkload) stir(ctx context.Context) {
 	claims, sets := client.ResourceV1().ResourceClaims(w.namespace), client.AppsV1().StatefulSets(w.namespace)
 	unbroken := context.WithoutCancel(ctx) // a canceled request is logged as an error
 	for i := 0; ctx.Err() == nil; i++ {
@@ -309,7 +309,7 @@ func (w *workload) stir(ctx context.Context) {
 		if i%50 == 0 {
 			// Only a change that might help makes the scheduler retry a pod. Here it is another
 			// floor, but the pod belongs to the floor either way.
-			floor := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"%d"}}}`, decision.MinOnDemandAnnotation, 1+i/50%2)
+			floor := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"%d"}}}`, spot.MinOnDemandAnnotation, 1+i/50%2)
 			_, _ = sets.Patch(unbroken, "waiting", types.MergePatchType, floor, metav1.PatchOptions{})
 		}
 		time.Sleep(time.Millisecond) // lets other processes run
@@ -317,7 +317,7 @@ func (w *workload) stir(ctx context.Context) {
 }
 
 // done returns an error unless the scheduler has done all the work.
-func (w *workload) done(ctx context.Context) error {
+func (w *testWorkload) done(ctx context.Context) error {
 	pods := client.CoreV1().Pods(w.namespace)
 	for _, name := range bound {
 		p, err := pods.Get(ctx, name, metav1.GetOptions{})
@@ -354,7 +354,7 @@ func (w *workload) done(ctx context.Context) error {
 }
 
 // remove deletes the workload, and returns when no pod of it is left.
-func (w *workload) remove(ctx context.Context) error {
+func (w *testWorkload) remove(ctx context.Context) error {
 	if err := client.AppsV1().StatefulSets(w.namespace).Delete(ctx, "waiting", metav1.DeleteOptions{}); err != nil {
 		return err
 	}

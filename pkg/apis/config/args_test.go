@@ -17,7 +17,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
 // Arguments with every field set.
@@ -149,21 +149,21 @@ func TestPolicy(t *testing.T) {
 		UnlabeledNodes: decision.Spot,
 		LabelGrace:     90 * time.Second,
 		GateTimeout:    time.Minute,
-		CapacityLabels: append(decision.BuiltinCapacityLabels(),
+		CapacityLabels: append(providers.CapacityLabels(),
 			decision.CapacityLabel{Key: "example.com/life", Spot: []string{"spot", ""}, OnDemand: []string{"regular"}}),
 	}
 	compareQuantities := cmp.Comparer(func(a, b decision.Quantity) bool { return a == b })
 	if diff := cmp.Diff(want, policy, compareQuantities, cmpopts.IgnoreFields(decision.Rule{}, "PodSelector")); diff != "" {
 		t.Errorf("policy (-want +got):\n%s", diff)
 	}
-	wantSignals := append(kube.BuiltinSignals(),
-		kube.Signal{Kind: kube.TaintSignal, Key: "example.com/gone", Class: decision.Reclaim, Notice: 2 * time.Minute},
-		kube.Signal{Kind: kube.TaintSignal, Key: "example.com/gone", Value: "soon", Class: decision.Drain},
-		kube.Signal{Kind: kube.ConditionSignal, Key: "Failing", Value: "True", Class: decision.Advisory},
-		kube.Signal{Kind: kube.ConditionSignal, Key: "Healthy", Value: "False", Class: decision.Drain},
-		kube.Signal{Kind: kube.ConditionSignal, Key: "Failing", Value: "True", Mentions: "disk", Class: decision.Reclaim, OnlySpot: true},
-		kube.Signal{Kind: kube.LabelSignal, Key: "example.com/l", Value: "v", Class: decision.Drain},
-		kube.Signal{Kind: kube.AnnotationSignal, Key: "example.com/a", Value: "any = text", Class: decision.Drain},
+	wantSignals := append(providers.Signals(),
+		providers.Signal{Kind: providers.TaintSignal, Key: "example.com/gone", Class: decision.Reclaim, Notice: 2 * time.Minute},
+		providers.Signal{Kind: providers.TaintSignal, Key: "example.com/gone", Value: "soon", Class: decision.Drain},
+		providers.Signal{Kind: providers.ConditionSignal, Key: "Failing", Value: "True", Class: decision.Advisory},
+		providers.Signal{Kind: providers.ConditionSignal, Key: "Healthy", Value: "False", Class: decision.Drain},
+		providers.Signal{Kind: providers.ConditionSignal, Key: "Failing", Value: "True", Mentions: "disk", Class: decision.Reclaim, OnlySpot: true},
+		providers.Signal{Kind: providers.LabelSignal, Key: "example.com/l", Value: "v", Class: decision.Drain},
+		providers.Signal{Kind: providers.AnnotationSignal, Key: "example.com/a", Value: "any = text", Class: decision.Drain},
 	)
 	if diff := cmp.Diff(wantSignals, signals); diff != "" {
 		t.Errorf("signals (-want +got):\n%s", diff)
@@ -193,13 +193,13 @@ func TestPolicyOfDefaults(t *testing.T) {
 		Defaults:       decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never, RolloutRelief: 30 * time.Second},
 		LabelGrace:     30 * time.Second,
 		GateTimeout:    30 * time.Second,
-		CapacityLabels: decision.BuiltinCapacityLabels(),
+		CapacityLabels: providers.CapacityLabels(),
 	}
 	compareQuantities := cmp.Comparer(func(a, b decision.Quantity) bool { return a == b })
 	if diff := cmp.Diff(want, policy, compareQuantities); diff != "" {
 		t.Errorf("policy (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(kube.BuiltinSignals(), signals); diff != "" {
+	if diff := cmp.Diff(providers.Signals(), signals); diff != "" {
 		t.Errorf("signals (-want +got):\n%s", diff)
 	}
 }

@@ -9,8 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/scalar"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
 // Validate returns every error in the arguments, whose defaults must be set. path is the field path
@@ -23,7 +24,7 @@ func (a *ReplicaSafetyArgs) Validate(path *field.Path) field.ErrorList {
 // Policy converts the arguments, whose defaults must be set. It returns the policy and the
 // interruption signals of nodes, both including the built-in ones. The error contains every error
 // that Validate finds.
-func (a *ReplicaSafetyArgs) Policy() (*decision.Policy, []kube.Signal, error) {
+func (a *ReplicaSafetyArgs) Policy() (*decision.Policy, []providers.Signal, error) {
 	policy, signals, errs := a.convert(nil)
 	if err := errs.ToAggregate(); err != nil {
 		return nil, nil, fmt.Errorf("invalid ReplicaSafetyArgs: %w", err)
@@ -38,7 +39,7 @@ var (
 )
 
 // convert validates and converts in one pass, so that both always cover the same fields.
-func (a *ReplicaSafetyArgs) convert(path *field.Path) (*decision.Policy, []kube.Signal, field.ErrorList) {
+func (a *ReplicaSafetyArgs) convert(path *field.Path) (*decision.Policy, []providers.Signal, field.ErrorList) {
 	var errs field.ErrorList
 	policy := &decision.Policy{
 		Defaults: decision.Settings{
@@ -78,7 +79,7 @@ func gateTimeout(text string) (time.Duration, error) {
 // convertCapacityLabels returns the built-in labels, then the configured labels.
 func convertCapacityLabels(labels []CapacityLabel, path *field.Path) ([]decision.CapacityLabel, field.ErrorList) {
 	var errs field.ErrorList
-	result := decision.BuiltinCapacityLabels()
+	result := providers.CapacityLabels()
 	seen := map[string]bool{}
 	for i, label := range labels {
 		path := path.Index(i)
@@ -87,7 +88,7 @@ func convertCapacityLabels(labels []CapacityLabel, path *field.Path) ([]decision
 			errs = append(errs, field.Duplicate(path.Child("key"), label.Key))
 		}
 		seen[label.Key] = true
-		if label.Key == decision.CapacityLabelKey {
+		if label.Key == spot.CapacityLabel {
 			errs = append(errs, field.Forbidden(path.Child("key"), "the values of the project's own label are fixed: spot and on-demand"))
 		}
 		if len(label.Spot)+len(label.OnDemand) == 0 {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
 // DefaultProfile is the schedulerName of the profile in the shipped configuration.
@@ -30,7 +30,7 @@ const (
 //
 // ReadPolicy decodes as strictly as the scheduler, except for the arguments of third-party plugins.
 // The error contains all errors in the policy, each with its path, value and expected format.
-func ReadPolicy(data []byte, profile string) (*decision.Policy, []kube.Signal, error) {
+func ReadPolicy(data []byte, profile string) (*decision.Policy, []providers.Signal, error) {
 	p, path, err := readProfile(data, profile)
 	if err != nil {
 		return nil, nil, err

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
 // ReadPolicy returns the same policy as the scheduler's decoder.
@@ -50,7 +50,7 @@ func TestReadPolicyShipped(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if policy.Defaults.MinOnDemand != decision.Count(1) || len(signals) != len(kube.BuiltinSignals()) {
+		if policy.Defaults.MinOnDemand != decision.Count(1) || len(signals) != len(providers.Signals()) {
 			t.Errorf("%s: %s, %d signals", name, policy.Defaults, len(signals))
 		}
 	}

@@ -11,18 +11,18 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/scalar"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
 var parseSignalClass = scalar.OneOf([]string{"reclaim", "drain", "advisory"}, decision.Reclaim, decision.Drain, decision.Advisory)
 
 // convertSignals returns the built-in signals, then the configured signals.
-func convertSignals(signals []Signal, path *field.Path) ([]kube.Signal, field.ErrorList) {
+func convertSignals(signals []Signal, path *field.Path) ([]providers.Signal, field.ErrorList) {
 	var errs field.ErrorList
-	var configured []kube.Signal
+	var configured []providers.Signal
 	for i := range signals {
 		path := path.Index(i)
-		signal := kube.Signal{Class: scalar.Parse(&errs, path.Child("class"), signals[i].Class, parseSignalClass)}
+		signal := providers.Signal{Class: scalar.Parse(&errs, path.Child("class"), signals[i].Class, parseSignalClass)}
 		if notice := scalar.ParseOptional(&errs, path.Child("notice"), signals[i].Notice, scalar.Duration); notice != nil {
 			signal.Notice = *notice
 		}
@@ -39,7 +39,7 @@ func convertSignals(signals []Signal, path *field.Path) ([]kube.Signal, field.Er
 			continue
 		}
 		signal.Kind, signal.Mentions = kinds[0], signals[i].Mentions
-		if signal.Mentions != "" && signal.Kind != kube.ConditionSignal {
+		if signal.Mentions != "" && signal.Kind != providers.ConditionSignal {
 			errs = append(errs, field.Invalid(path.Child("mentions"), signal.Mentions, "expected only beside condition, which has a reason and a message"))
 		}
 		path = path.Child(string(signal.Kind))
@@ -47,26 +47,26 @@ func convertSignals(signals []Signal, path *field.Path) ([]kube.Signal, field.Er
 		if signal.Key, signal.Value, err = parseSignal(signal.Kind, text); err != nil {
 			errs = append(errs, field.Invalid(path, text, err.Error()))
 		}
-		if slices.ContainsFunc(configured, func(earlier kube.Signal) bool {
+		if slices.ContainsFunc(configured, func(earlier providers.Signal) bool {
 			return earlier.Kind == signal.Kind && earlier.Key == signal.Key && earlier.Value == signal.Value && earlier.Mentions == signal.Mentions
 		}) {
 			errs = append(errs, field.Duplicate(path, text))
 		}
 		configured = append(configured, signal)
 	}
-	return append(kube.BuiltinSignals(), configured...), errs
+	return append(providers.Signals(), configured...), errs
 }
 
 // given returns the kinds that s sets, and the text of the last kind.
-func (s *Signal) given() (kinds []kube.SignalKind, text string) {
+func (s *Signal) given() (kinds []providers.SignalKind, text string) {
 	for _, kind := range []struct {
-		name kube.SignalKind
+		name providers.SignalKind
 		text string
 	}{
-		{kube.TaintSignal, s.Taint},
-		{kube.ConditionSignal, s.Condition},
-		{kube.LabelSignal, s.Label},
-		{kube.AnnotationSignal, s.Annotation},
+		{providers.TaintSignal, s.Taint},
+		{providers.ConditionSignal, s.Condition},
+		{providers.LabelSignal, s.Label},
+		{providers.AnnotationSignal, s.Annotation},
 	} {
 		if kind.text != "" {
 			kinds, text = append(kinds, kind.name), kind.text
@@ -77,12 +77,12 @@ func (s *Signal) given() (kinds []kube.SignalKind, text string) {
 
 // parseSignal parses "key" or "key=value". The value is "" if any value matches. For a condition it
 // is the status.
-func parseSignal(kind kube.SignalKind, text string) (key, value string, err error) {
+func parseSignal(kind providers.SignalKind, text string) (key, value string, err error) {
 	key, value, hasValue := strings.Cut(text, "=")
 	expected := `expected "key" or "key=value"`
 	problems := validation.IsQualifiedName(key)
 	switch {
-	case kind == kube.ConditionSignal:
+	case kind == providers.ConditionSignal:
 		expected = `expected "Type", "Type=True", "Type=False" or "Type=Unknown"`
 		if !hasValue {
 			value = string(v1.ConditionTrue)
@@ -92,7 +92,7 @@ func parseSignal(kind kube.SignalKind, text string) (key, value string, err erro
 		}
 	case hasValue && value == "":
 		problems = append(problems, `the value is empty; "key" alone means any value`)
-	case kind != kube.AnnotationSignal:
+	case kind != providers.AnnotationSignal:
 		problems = append(problems, validation.IsValidLabelValue(value)...)
 	}
 	if len(problems) > 0 {

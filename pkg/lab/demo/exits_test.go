@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
@@ -26,7 +26,7 @@ func TestExits(t *testing.T) {
 		}
 		return p
 	}
-	released := func(p *corev1.Pod) { p.Annotations[kube.ReleaseAnnotation] = "{}" }
+	released := func(p *corev1.Pod) { p.Annotations[spot.ReleasedAnnotation] = "{}" }
 	target := func(reason string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason}}

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
@@ -355,8 +355,8 @@ type eventSummary struct {
 // shown lists the reasons of the events that the demo shows, in order. These events are on nodes
 // and pods, and each gives its cause.
 var shown = []string{
-	kube.ReasonInterruption, kube.ReasonNowhere, kube.ReasonReleased, kube.ReasonRestored, kube.ReasonBlocked, kube.ReasonEvicted,
-	kube.ReasonDeleted, kube.ReasonPodsLost,
+	spot.ReasonInterruption, spot.ReasonNowhere, spot.ReasonReleased, spot.ReasonRestored, spot.ReasonBlocked, spot.ReasonEvicted,
+	spot.ReasonDeleted, spot.ReasonPodsLost,
 }
 
 // events returns a summary of the events since a time.

@@ -10,9 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
 )
 
 // The second act needs a pool that is too large for the other spot pools and that is the only
@@ -55,8 +56,8 @@ func TestSecondActIsWhatItClaims(t *testing.T) {
 	if !slices.ContainsFunc(workloads, func(w workload) bool { return w.replicas == 1 && w.floor == 1 }) {
 		t.Error("no singleton falls back")
 	}
-	announced := slices.ContainsFunc(kube.BuiltinSignals(), func(s kube.Signal) bool {
-		return s.Kind == kube.TaintSignal && s.Key == noticeTaint && s.Class == decision.Reclaim && s.Notice == notice
+	announced := slices.ContainsFunc(providers.Signals(), func(s providers.Signal) bool {
+		return s.Kind == providers.TaintSignal && s.Key == noticeTaint && s.Class == decision.Reclaim && s.Notice == notice
 	})
 	if !announced {
 		t.Errorf("taint %s does not imply %s", noticeTaint, notice)
@@ -104,10 +105,10 @@ func TestPlacementOfTheSecondAct(t *testing.T) {
 	for _, w := range workloads {
 		for name, p := range map[string]placement{"anywhere": {}, "in a zone": {zone: "z", fallbackAfter: "1s"}} {
 			objects := w.objects(p)
-			if got := objects[0].GetAnnotations()[decision.FallbackAfterAnnotation]; got != p.fallbackAfter {
+			if got := objects[0].GetAnnotations()[spot.FallbackAfterAnnotation]; got != p.fallbackAfter {
 				t.Errorf("%s %s: falls back after %q, want %q", w.name, name, got, p.fallbackAfter)
 			}
-			if got := objects[0].GetAnnotations()[decision.MinOnDemandAnnotation]; got != w.minOnDemand {
+			if got := objects[0].GetAnnotations()[spot.MinOnDemandAnnotation]; got != w.minOnDemand {
 				t.Errorf("%s %s: min-on-demand %q, want %q", w.name, name, got, w.minOnDemand)
 			}
 			if d, ok := objects[0].(*appsv1.Deployment); ok && d.Spec.Template.Spec.NodeSelector[corev1.LabelTopologyZone] != p.zone {
@@ -159,18 +160,18 @@ func TestSummary(t *testing.T) {
 	}{
 		"nothing": {},
 		"other reasons are ignored": {
-			events: []eventsv1.Event{event("Scheduled", "Pod", "a", "to a node"), event(kube.ReasonMoving, "Deployment", "a", "moves")},
+			events: []eventsv1.Event{event("Scheduled", "Pod", "a", "to a node"), event(spot.ReasonMoving, "Deployment", "a", "moves")},
 		},
 		"in the order of shown, with the first object by name": {
 			events: []eventsv1.Event{
-				event(kube.ReasonEvicted, "Pod", "b", "leaves b"), event(kube.ReasonInterruption, "Node", "n", "goes"),
-				event(kube.ReasonEvicted, "Pod", "a", "leaves a"), event(kube.ReasonEvicted, "Pod", "c", "leaves c"),
+				event(spot.ReasonEvicted, "Pod", "b", "leaves b"), event(spot.ReasonInterruption, "Node", "n", "goes"),
+				event(spot.ReasonEvicted, "Pod", "a", "leaves a"), event(spot.ReasonEvicted, "Pod", "c", "leaves c"),
 			},
-			want: []eventSummary{{kube.ReasonInterruption, 1, "Node n", "goes"}, {kube.ReasonEvicted, 3, "Pod a", "leaves a"}},
+			want: []eventSummary{{spot.ReasonInterruption, 1, "Node n", "goes"}, {spot.ReasonEvicted, 3, "Pod a", "leaves a"}},
 		},
 		"two events on one object": {
-			events: []eventsv1.Event{event(kube.ReasonNowhere, "Pod", "a", "first"), event(kube.ReasonNowhere, "Pod", "a", "again")},
-			want:   []eventSummary{{kube.ReasonNowhere, 1, "Pod a", "first"}},
+			events: []eventsv1.Event{event(spot.ReasonNowhere, "Pod", "a", "first"), event(spot.ReasonNowhere, "Pod", "a", "again")},
+			want:   []eventSummary{{spot.ReasonNowhere, 1, "Pod a", "first"}},
 		},
 	}
 	for name, test := range tests {

@@ -6,7 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/migration"
 )
 
@@ -37,8 +37,8 @@ func handled() reclaimed {
 			{Workload: "admin", Pod: "admin-1", Way: migration.Surge, At: begin.Add(20 * time.Second)},
 		},
 		Returned: []exit{{Workload: "search", Way: migration.Surge}}, Back: 12 * time.Second, Outages: outages,
-		OnNotice: []eventSummary{{kube.ReasonInterruption, 4, "Node spot-1", "it is reclaimed"}},
-		OnReturn: []eventSummary{{kube.ReasonReleased, 1, "Pod search-1", "a replacement fits"}},
+		OnNotice: []eventSummary{{spot.ReasonInterruption, 4, "Node spot-1", "it is reclaimed"}},
+		OnReturn: []eventSummary{{spot.ReasonReleased, 1, "Pod search-1", "a replacement fits"}},
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
@@ -97,10 +97,10 @@ func (w workload) objects(p placement) []client.Object {
 	selector := &metav1.LabelSelector{MatchLabels: labels}
 	meta := metav1.ObjectMeta{Name: w.name, Namespace: namespace, Labels: labels, Annotations: map[string]string{}}
 	if w.minOnDemand != "" {
-		meta.Annotations[decision.MinOnDemandAnnotation] = w.minOnDemand
+		meta.Annotations[spot.MinOnDemandAnnotation] = w.minOnDemand
 	}
 	if p.fallbackAfter != "" {
-		meta.Annotations[decision.FallbackAfterAnnotation] = p.fallbackAfter
+		meta.Annotations[spot.FallbackAfterAnnotation] = p.fallbackAfter
 	}
 	replicas := ptr.To(int32(w.replicas))
 	template := corev1.PodTemplateSpec{

@@ -14,7 +14,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"sigs.k8s.io/scheduler-plugins/apis/scheduling"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // EventsToRegister lists the events that can help a pod that Coscheduling refused. The pod does not
@@ -35,14 +35,14 @@ func hintOf(helps func(pod *v1.Pod, oldObj, newObj any) bool, note func(gang str
 		if !helps(pod, oldObj, newObj) {
 			return fwk.QueueSkip, nil
 		}
-		note(kube.GangOf(pod))
+		note(workload.GangOf(pod))
 		return fwk.Queue, nil
 	}
 }
 
 func afterPodGroup(pod *v1.Pod, _, newObj any) bool {
 	group, ok := newObj.(metav1.Object)
-	return !ok || group.GetNamespace()+"/"+group.GetName() == kube.GangOf(pod)
+	return !ok || group.GetNamespace()+"/"+group.GetName() == workload.GangOf(pod)
 }
 
 // afterEvent reports whether an event of any kind may help the pod.
@@ -62,7 +62,7 @@ func (p *Plugin) afterEvent(pod *v1.Pod, oldObj, newObj any) bool {
 		return true
 	case !wasPod:
 		// This is one more pod of the gang, or a pod that matters for affinity or spreading.
-		return kube.GangOf(after) == kube.GangOf(pod) || after.Spec.NodeName != "" && dependsOnPods(pod)
+		return workload.GangOf(after) == workload.GangOf(pod) || after.Spec.NodeName != "" && dependsOnPods(pod)
 	case !isPod:
 		// If the pod still exists, it only lost an assumed node, because its gang was rejected.
 		// That does not help the gang, and helps another gang only until the next attempt. Two

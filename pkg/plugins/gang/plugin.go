@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 	"sigs.k8s.io/scheduler-plugins/pkg/coscheduling"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Name is the plugin's name in a KubeSchedulerConfiguration. It equals the name of the plugin that
@@ -99,7 +99,7 @@ func (p *Plugin) waiting(gang string) map[string]*v1.Pod {
 
 // PreFilter refuses the pods of a gang that pauses or lacks pods.
 func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
-	gang := kube.GangOf(pod)
+	gang := workload.GangOf(pod)
 	if gang == "" {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
@@ -115,7 +115,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 
 // PostFilter rejects the gang of a pod that found no node.
 func (p *Plugin) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
-	if gang := kube.GangOf(pod); gang != "" {
+	if gang := workload.GangOf(pod); gang != "" {
 		if _, paused := p.backoffs.Paused(gang, pod.UID); !paused {
 			p.backoffs.NoNode(gang, p.why(gang, pod, statuses))
 		}
@@ -125,7 +125,7 @@ func (p *Plugin) PostFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.P
 
 // Unreserve rejects the other pods of the gang if a pod lost its node before it was bound.
 func (p *Plugin) Unreserve(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, node string) {
-	if gang := kube.GangOf(pod); gang != "" {
+	if gang := workload.GangOf(pod); gang != "" {
 		p.backoffs.Rejected(gang, pod.UID)
 	}
 	p.Coscheduling.Unreserve(ctx, cycle, pod, node)
@@ -133,7 +133,7 @@ func (p *Plugin) Unreserve(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 
 // PostBind removes the record of the gang's refusals.
 func (p *Plugin) PostBind(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ string) {
-	if gang := kube.GangOf(pod); gang != "" {
+	if gang := workload.GangOf(pod); gang != "" {
 		p.backoffs.Forget(gang)
 	}
 }

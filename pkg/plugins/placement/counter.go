@@ -10,7 +10,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Counter counts the pods of every revision by pool and caches the facts about every node that a
@@ -20,16 +21,16 @@ import (
 // Update, UpdateRisks and State.Search must not run concurrently with any other method. Between
 // these calls, everything may be read concurrently.
 type Counter struct {
-	reader *kube.NodeReader
-	labels *kube.LabelHistory
+	reader *node.NodeReader
+	labels *node.LabelHistory
 
-	nodes     map[string]*node
+	nodes     map[string]*nodeState
 	order     []snapshotNode // in the order of the last snapshot
-	revisions map[kube.OwnerKey]*revision
-	labeled   bool               // the last Update read nodes as members of a cluster with capacity labels
-	special   int                // number of nodes that are spot or have an interruption signal
-	settling  map[*node]struct{} // nodes that wait for their capacity label
-	next      int64              // a lower bound of node.until over all nodes
+	revisions map[workload.OwnerKey]*revision
+	labeled   bool                    // the last Update read nodes as members of a cluster with capacity labels
+	special   int                     // number of nodes that are spot or have an interruption signal
+	settling  map[*nodeState]struct{} // nodes that wait for their capacity label
+	next      int64                   // a lower bound of node.until over all nodes
 
 	// Pools and zones are never removed: their number is bounded by what the cloud provider offers.
 	pools  []*pool // by pool.index
@@ -37,7 +38,7 @@ type Counter struct {
 	zones  map[string]int // zone name to index
 	turn   int            // rotates the pools; see orderedPools
 
-	events   kube.NodeEvents
+	events   node.NodeEvents
 	fresh    map[*pool][]time.Time     // losses that UpdateRisks has not processed yet
 	losses   map[*pool]decision.Losses // pools that lost nodes within the last ten half-lives
 	withRisk int                       // number of pools whose prior risk is set
@@ -47,7 +48,7 @@ type Counter struct {
 // revision counts the live pods of one revision by pool. node.pods counts them by node. A nil
 // *revision has no pods.
 type revision struct {
-	key   kube.OwnerKey
+	key   workload.OwnerKey
 	pools []poolCount
 }
 
@@ -62,7 +63,7 @@ type pool struct {
 	pool     decision.Pool
 	index    int
 	zone     int
-	nodes    []*node
+	nodes    []*nodeState
 	next     int // index in nodes at which the next search begins
 	// prior is the pool's risk without its losses; risk includes them. Both are 0 for on-demand
 	// nodes.
@@ -70,7 +71,7 @@ type pool struct {
 }
 
 // node contains the facts and pod counts of one node.
-type node struct {
+type nodeState struct {
 	facts      decision.Node
 	free       free
 	pods       []revisionCount
@@ -107,7 +108,7 @@ func freeOf(info fwk.NodeInfo) free {
 // would take most of the time.
 type snapshotNode struct {
 	generation int64
-	node       *node
+	node       *nodeState
 }
 
 type revisionCount struct {
@@ -117,13 +118,13 @@ type revisionCount struct {
 
 // NewCounter returns an empty Counter that reads nodes with reader. It reports the capacity of
 // every node that it reads to labels.
-func NewCounter(reader *kube.NodeReader, labels *kube.LabelHistory) *Counter {
+func NewCounter(reader *node.NodeReader, labels *node.LabelHistory) *Counter {
 	return &Counter{
 		reader:    reader,
 		labels:    labels,
-		nodes:     map[string]*node{},
-		settling:  map[*node]struct{}{},
-		revisions: map[kube.OwnerKey]*revision{},
+		nodes:     map[string]*nodeState{},
+		settling:  map[*nodeState]struct{}{},
+		revisions: map[workload.OwnerKey]*revision{},
 		poolOf:    map[decision.SpreadPool]*pool{},
 		zones:     map[string]int{},
 		fresh:     map[*pool][]time.Time{},
@@ -161,7 +162,7 @@ func (c *Counter) scan(snapshot []fwk.NodeInfo, now time.Time, all bool) {
 		name := info.Node().Name
 		n := c.nodes[name]
 		if n == nil {
-			n = &node{name: name}
+			n = &nodeState{name: name}
 			c.nodes[name] = n
 		}
 		if all || n.generation != info.GetGeneration() || nanos >= n.until {
@@ -206,7 +207,7 @@ func (c *Counter) reorder(snapshot []fwk.NodeInfo, now time.Time) {
 }
 
 // recount reads n and its pods again.
-func (c *Counter) recount(n *node, now time.Time) {
+func (c *Counter) recount(n *nodeState, now time.Time) {
 	object := n.info.Node()
 	if n.history.uid != object.UID {
 		if n.pool != nil { // another node has reused the name
@@ -227,7 +228,7 @@ func (c *Counter) recount(n *node, now time.Time) {
 }
 
 // count adds n to its pool and adds its pods to their revisions. n must not be counted yet.
-func (c *Counter) count(n *node, key decision.SpreadPool) {
+func (c *Counter) count(n *nodeState, key decision.SpreadPool) {
 	p := c.pool(key)
 	n.pool, n.position = p, len(p.nodes)
 	p.nodes = append(p.nodes, n)
@@ -239,7 +240,7 @@ func (c *Counter) count(n *node, key decision.SpreadPool) {
 }
 
 // forget reverts count. It does nothing if n is not counted.
-func (c *Counter) forget(n *node) {
+func (c *Counter) forget(n *nodeState) {
 	p := n.pool
 	if p == nil {
 		return
@@ -258,7 +259,7 @@ func (c *Counter) forget(n *node) {
 }
 
 // trackNode updates the cluster-wide node counts for n: sign is 1 to add n and -1 to remove it.
-func (c *Counter) trackNode(n *node, sign int) {
+func (c *Counter) trackNode(n *nodeState, sign int) {
 	if n.facts.Capacity.Type == decision.Spot || n.facts.Signal != decision.NoSignal {
 		c.special += sign
 	}
@@ -277,10 +278,10 @@ func (c *Counter) tally(into []revisionCount, pods []fwk.PodInfo) []revisionCoun
 	for _, info := range pods {
 		pod := info.GetPod()
 		controller := metav1.GetControllerOfNoCopy(pod)
-		if controller == nil || !kube.Live(pod) || !kube.HasOpinion(pod) {
+		if controller == nil || !workload.Live(pod) || !workload.HasOpinion(pod) {
 			continue
 		}
-		key := kube.KeyOf(pod.Namespace, controller)
+		key := workload.KeyOf(pod.Namespace, controller)
 		if i := slices.IndexFunc(into, func(p revisionCount) bool { return p.revision.key == key }); i >= 0 {
 			into[i].n++
 			continue
@@ -335,7 +336,7 @@ func (r *revision) placed() decision.Placed {
 }
 
 // siblings returns the number of r's pods on n.
-func (n *node) siblings(r *revision) int {
+func (n *nodeState) siblings(r *revision) int {
 	for _, pods := range n.pods {
 		if pods.revision == r {
 			return pods.n
@@ -345,7 +346,7 @@ func (n *node) siblings(r *revision) int {
 }
 
 // Placed returns the number of pods of a revision by capacity type.
-func (c *Counter) Placed(revision kube.OwnerKey) decision.Placed {
+func (c *Counter) Placed(revision workload.OwnerKey) decision.Placed {
 	return c.revisions[revision].placed()
 }
 

@@ -11,23 +11,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // tallied is the result of one full recount.
 type tallied struct {
 	Nodes       map[string]decision.Node
-	Placed      map[kube.OwnerKey]decision.Placed
-	Siblings    map[kube.OwnerKey]map[string]decision.Siblings
+	Placed      map[workload.OwnerKey]decision.Placed
+	Siblings    map[workload.OwnerKey]map[string]decision.Siblings
 	NextSettled time.Time
 	Special     int
 }
 
 // recount counts the snapshot without any optimization. labelled reports whether this or an earlier
 // snapshot contained a labeled node.
-func recount(reader *kube.NodeReader, infos []*nodeInfo, labelled bool, at time.Time) tallied {
-	want := tallied{map[string]decision.Node{}, map[kube.OwnerKey]decision.Placed{}, map[kube.OwnerKey]map[string]decision.Siblings{}, time.Time{}, 0}
+func recount(reader *node.NodeReader, infos []*nodeInfo, labelled bool, at time.Time) tallied {
+	want := tallied{map[string]decision.Node{}, map[workload.OwnerKey]decision.Placed{}, map[workload.OwnerKey]map[string]decision.Siblings{}, time.Time{}, 0}
 	for _, info := range infos {
 		facts, until := reader.Read(info.node, labelled, at)
 		want.Nodes[info.node.Name] = facts
@@ -44,7 +46,7 @@ func recount(reader *kube.NodeReader, infos []*nodeInfo, labelled bool, at time.
 			facts := want.Nodes[info.node.Name]
 			for _, pod := range info.pods {
 				pod := pod.GetPod()
-				if pod.DeletionTimestamp != nil || len(pod.OwnerReferences) == 0 || kube.RevisionOf(pod) != revision {
+				if pod.DeletionTimestamp != nil || len(pod.OwnerReferences) == 0 || workload.RevisionOf(pod) != revision {
 					continue
 				}
 				if facts.Capacity.Type == decision.Spot {
@@ -80,14 +82,14 @@ func recount(reader *kube.NodeReader, infos []*nodeInfo, labelled bool, at time.
 
 // incremental returns the counts of the Counter.
 func incremental(c *Counter, infos []*nodeInfo) tallied {
-	got := tallied{map[string]decision.Node{}, map[kube.OwnerKey]decision.Placed{}, map[kube.OwnerKey]map[string]decision.Siblings{}, c.NextSettled(), c.special}
+	got := tallied{map[string]decision.Node{}, map[workload.OwnerKey]decision.Placed{}, map[workload.OwnerKey]map[string]decision.Siblings{}, c.NextSettled(), c.special}
 	for name, n := range c.nodes {
 		got.Nodes[name] = n.facts
 	}
 	for revision := range c.revisions { // all revisions, because forgotten ones must have been removed
 		got.Placed[revision] = c.Placed(revision)
 		siblings := map[string]decision.Siblings{}
-		state := NewState(&kube.Subject{RevisionKey: revision}, decision.Settings{}, decision.Waiting{}, c)
+		state := NewState(&workload.Subject{RevisionKey: revision}, decision.Settings{}, decision.Waiting{}, c)
 		for _, info := range infos {
 			if s := state.siblingsAround(c.nodes[info.node.Name]); s != (decision.Siblings{}) {
 				siblings[info.node.Name] = s
@@ -98,7 +100,7 @@ func incremental(c *Counter, infos []*nodeInfo) tallied {
 	return got
 }
 
-var revisions = []kube.OwnerKey{replicaSetKey("rs-0"), replicaSetKey("rs-1"), replicaSetKey("rs-2")}
+var revisions = []workload.OwnerKey{replicaSetKey("rs-0"), replicaSetKey("rs-1"), replicaSetKey("rs-2")}
 
 // history is a cluster with random changes of its nodes, in the form of the scheduler's cache.
 type history struct {
@@ -128,7 +130,7 @@ func (h *history) labels(t *rapid.T) map[string]string {
 		key    string
 		values []string
 	}{
-		{decision.CapacityLabelKey, []string{"", "spot", "on-demand"}},
+		{spot.CapacityLabel, []string{"", "spot", "on-demand"}},
 		{"karpenter.sh/capacity-type", []string{"", "", "spot", "on-demand"}},
 		{v1.LabelInstanceTypeStable, []string{"", "m", "l"}},
 		{v1.LabelTopologyZone, []string{"", "a", "b"}},
@@ -178,7 +180,7 @@ func (h *history) actions() map[string]func(*rapid.T) {
 		"signal is set or cleared": func(t *rapid.T) {
 			h.change(h.any(t), func(n *v1.Node) {
 				if n.Spec.Taints == nil {
-					n.Spec.Taints = []v1.Taint{{Key: kube.InterruptionTaint}}
+					n.Spec.Taints = []v1.Taint{{Key: spot.InterruptionTaint}}
 				} else {
 					n.Spec.Taints = nil
 				}
@@ -235,7 +237,7 @@ func (h *history) actions() map[string]func(*rapid.T) {
 }
 
 // anyLabelled reports whether a node has a capacity label.
-func anyLabelled(reader *kube.NodeReader, infos []*nodeInfo, at time.Time) bool {
+func anyLabelled(reader *node.NodeReader, infos []*nodeInfo, at time.Time) bool {
 	return slices.ContainsFunc(infos, func(info *nodeInfo) bool {
 		facts, _ := reader.Read(info.node, false, at)
 		return facts.Capacity.Labeled()
@@ -247,7 +249,7 @@ func TestCounterAgainstRecount(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := &history{at: now}
 		reader := testReader()
-		labels := &kube.LabelHistory{}
+		labels := &node.LabelHistory{}
 		c := NewCounter(reader, labels)
 		labelled := false
 		actions := h.actions()

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube/kubetest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node/nodetest"
 )
 
 // The Counter counts these pods.
@@ -23,7 +23,7 @@ func TestCounterCounts(t *testing.T) {
 		pods []*v1.Pod
 		want int
 	}{
-		"forged owners":      {append(kubetest.Forged(podOf("a", "rs")), podOf("a", "rs")), 1},
+		"forged owners":      {append(nodetest.Forged(podOf("a", "rs")), podOf("a", "rs")), 1},
 		"live pods":          {[]*v1.Pod{podOf("a", "rs"), podOf("b", "rs")}, 2},
 		"other revisions":    {[]*v1.Pod{podOf("a", "rs"), podOf("b", "other")}, 1},
 		"terminating":        {[]*v1.Pod{podOf("a", "rs"), terminating(podOf("b", "rs"))}, 1},
@@ -33,7 +33,7 @@ func TestCounterCounts(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := NewCounter(testReader(), &kube.LabelHistory{})
+			c := NewCounter(testReader(), &node.LabelHistory{})
 			c.Update(snapshot(nodeOf("s", "spot", "a", test.pods...), nodeOf("o", "on-demand", "a", test.pods...)), now)
 			if diff := cmp.Diff(decision.Placed{Spot: test.want, OnDemand: test.want}, c.Placed(replicaSetKey("rs"))); diff != "" {
 				t.Errorf("Placed (-want +got):\n%s", diff)
@@ -46,7 +46,7 @@ func TestCounterCounts(t *testing.T) {
 func TestCounterTrustsGenerations(t *testing.T) {
 	info := nodeOf("n", "spot", "a", podOf("a", "rs"))
 	nodes := snapshot(info, nodeOf("m", "spot", "a"))
-	c := NewCounter(testReader(), &kube.LabelHistory{})
+	c := NewCounter(testReader(), &node.LabelHistory{})
 	c.Update(nodes, now)
 
 	info.pods = nil
@@ -134,7 +134,7 @@ func TestLosses(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := NewCounter(testReader(), &kube.LabelHistory{})
+			c := NewCounter(testReader(), &node.LabelHistory{})
 			at := now
 			c.Update(snapshot(test.node), at)
 			for _, step := range test.steps {
@@ -158,7 +158,7 @@ func TestLosses(t *testing.T) {
 func TestSilentNodeIsNoticedInTime(t *testing.T) {
 	info := nodeOf("n", "spot", "a")
 	info.node.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionUnknown, LastTransitionTime: metav1.NewTime(now)}}
-	c := NewCounter(testReader(), &kube.LabelHistory{})
+	c := NewCounter(testReader(), &node.LabelHistory{})
 	for _, step := range []struct {
 		after time.Duration
 		want  decision.SignalClass
@@ -189,7 +189,7 @@ func TestNextSettled(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := NewCounter(testReader(), &kube.LabelHistory{})
+			c := NewCounter(testReader(), &node.LabelHistory{})
 			c.Update(snapshot(test.nodes...), now)
 			if got := c.NextSettled(); !got.Equal(test.want) {
 				t.Errorf("NextSettled = %v, want %v", got, test.want)

@@ -9,19 +9,20 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // nodeHistory is the history of a Node that a Counter needs beyond the Node's current state.
 // Package kube decides whether the Node counts as lost.
 type nodeHistory struct {
 	uid  types.UID
-	loss kube.NodeLoss
+	loss node.NodeLoss
 }
 
 // Note records a Node event of an informer. It may be called at any time, before or after the
 // snapshot shows the same change.
-func (c *Counter) Note(event kube.NodeEvent) { c.events.Add(event) }
+func (c *Counter) Note(event node.NodeEvent) { c.events.Add(event) }
 
 // readEvents applies the informer events since the last Update. It must run before the snapshot is
 // read, because that removes the nodes that no longer exist.
@@ -37,16 +38,16 @@ func (c *Counter) readEvents(now time.Time) {
 
 // recordDeletion records the deletion of n. If that counts as a loss, it also records a loss of the
 // pool.
-func (c *Counter) recordDeletion(n *node, now time.Time) {
+func (c *Counter) recordDeletion(n *nodeState, now time.Time) {
 	if n.history.loss.Vanish(now) {
 		c.recordLoss(n.pool, now)
 	}
 }
 
 // checkLoss records a loss of the pool if n, which was just recounted, has become one.
-func (c *Counter) checkLoss(n *node, now time.Time) {
+func (c *Counter) checkLoss(n *nodeState, now time.Time) {
 	object := n.info.Node()
-	occupied := slices.ContainsFunc(n.info.GetPods(), func(p fwk.PodInfo) bool { return kube.Occupies(p.GetPod(), object) })
+	occupied := slices.ContainsFunc(n.info.GetPods(), func(p fwk.PodInfo) bool { return workload.Occupies(p.GetPod(), object) })
 	if n.history.loss.See(c.reader.Disruption(object, now), occupied, now) {
 		c.recordLoss(n.pool, now)
 	}

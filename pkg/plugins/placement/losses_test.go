@@ -13,8 +13,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube/kubetest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node/nodetest"
 )
 
 var poolA = decision.Pool{InstanceType: "m", Zone: "a"}
@@ -115,7 +115,7 @@ func TestNotedLosses(t *testing.T) {
 			}
 			n := nodeOf("n", capacity, "a", test.pods...)
 			n.node.UID = "n"
-			c, at := NewCounter(testReader(), &kube.LabelHistory{}), now
+			c, at := NewCounter(testReader(), &node.LabelHistory{}), now
 			c.Update(snapshot(n), at)
 			test.steps(c, n, func(after time.Duration, nodes ...*nodeInfo) {
 				at = at.Add(after)
@@ -131,12 +131,12 @@ func TestNotedLosses(t *testing.T) {
 
 func deleted(n *nodeInfo) { n.node.DeletionTimestamp = &metav1.Time{Time: now} }
 
-func noteInterruption(c *Counter, node *v1.Node) {
-	c.Note(kube.NodeEvent{Name: node.Name, UID: node.UID, Disruption: kube.DeletedFirst})
+func noteInterruption(c *Counter, n *v1.Node) {
+	c.Note(node.NodeEvent{Name: n.Name, UID: n.UID, Disruption: node.DeletedFirst})
 }
 
-func noteRemoval(c *Counter, node *v1.Node) {
-	c.Note(kube.NodeEvent{Name: node.Name, UID: node.UID, Disruption: kube.Voluntary})
+func noteRemoval(c *Counter, n *v1.Node) {
+	c.Note(node.NodeEvent{Name: n.Name, UID: n.UID, Disruption: node.Voluntary})
 }
 
 // An informer may see an interruption after the snapshot, and the node may then not change for a
@@ -144,7 +144,7 @@ func noteRemoval(c *Counter, node *v1.Node) {
 func TestNoteWithoutChange(t *testing.T) {
 	n := nodeOf("n", "spot", "a", podOf("a", "rs"))
 	deleted(n)
-	c := NewCounter(testReader(), &kube.LabelHistory{})
+	c := NewCounter(testReader(), &node.LabelHistory{})
 	c.Update(snapshot(n), now)
 	noteInterruption(c, n.node)
 	c.Update(snapshot(n), now)
@@ -156,14 +156,14 @@ func TestNoteWithoutChange(t *testing.T) {
 // These are removals of nodes as informers and scheduling cycles see them. The informers may be
 // ahead.
 func TestRemovals(t *testing.T) {
-	for name, removal := range kubetest.Removals(now) {
+	for name, removal := range nodetest.Removals(now) {
 		first := nodeOf("n", "spot", "a")
 		first.node.UID = "n"
 		states := removal.States(first.node, podOf("a", "rs"))
 		for how, looks := range removal.Looks(states) {
 			t.Run(name+", "+how, func(t *testing.T) {
 				reader := testReader()
-				c, at := NewCounter(reader, &kube.LabelHistory{}), now
+				c, at := NewCounter(reader, &node.LabelHistory{}), now
 				generation := int64(0)
 				for i, state := range states {
 					at = now.Add(time.Duration(i) * time.Second)
@@ -205,7 +205,7 @@ func TestRemovals(t *testing.T) {
 func TestRisksAreForgotten(t *testing.T) {
 	const halfLife, pools = time.Hour, 500
 	prior := map[decision.Pool]float64{{InstanceType: "m", Zone: "0"}: 0.25}
-	c := NewCounter(testReader(), &kube.LabelHistory{})
+	c := NewCounter(testReader(), &node.LabelHistory{})
 	nodes := make([]*nodeInfo, pools)
 	for i := range nodes {
 		nodes[i] = nodeOf(fmt.Sprint("n", i), "spot", fmt.Sprint(i))
@@ -246,7 +246,7 @@ func TestRisksAreForgotten(t *testing.T) {
 func TestRisksInBetween(t *testing.T) {
 	b := decision.Pool{InstanceType: "m", Zone: "b"}
 	prior := map[decision.Pool]float64{b: 0.4}
-	c := NewCounter(testReader(), &kube.LabelHistory{})
+	c := NewCounter(testReader(), &node.LabelHistory{})
 	infoA, infoB := nodeOf("a", "spot", "a", podOf("a", "rs")), nodeOf("b", "spot", "b")
 	want := func(when string, riskA, riskB float64) {
 		t.Helper()
@@ -273,7 +273,7 @@ func TestRisksInBetween(t *testing.T) {
 // A profile without SpotPreference never calls UpdateRisks. The number of pending losses is
 // bounded, and the latest losses are preserved.
 func TestFreshLossesAreBounded(t *testing.T) {
-	c := NewCounter(testReader(), &kube.LabelHistory{})
+	c := NewCounter(testReader(), &node.LabelHistory{})
 	c.Update(snapshot(nodeOf("n", "spot", "a")), now)
 	for i := range 2 * decision.MaxLosses {
 		c.recordLoss(c.pools[0], now.Add(time.Duration(i)*time.Second))

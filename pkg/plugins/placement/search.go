@@ -13,7 +13,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // maxNarrowNodes is the number of nodes in a narrow search. It equals the scheduler's own minimum
@@ -77,7 +77,7 @@ func (s *State) Search(logger klog.Logger, cycle fwk.CycleState, pod *v1.Pod) (*
 		return nil, AllAfterFew
 	}
 	this.scope = AllNodes
-	if len(s.Counter.order) <= maxNarrowNodes || kube.NamesItsNodes(pod) {
+	if len(s.Counter.order) <= maxNarrowNodes || workload.NamesItsNodes(pod) {
 		return nil, AllNodes
 	}
 	fits := newFit(logger, pod)
@@ -113,7 +113,7 @@ func (s *State) candidates(capacity decision.CapacityType, fits *fit) sets.Set[s
 		quota := max(1, (maxNarrowNodes-len(names))/(len(pools)-i))
 		// If a pool has more nodes than siblings, some nodes have none. Prefer these.
 		few := s.inPool[p.index] / len(p.nodes)
-		var rest []*node
+		var rest []*nodeState
 		visited := 0
 		for ; visited < len(p.nodes) && quota > 0; visited++ {
 			n := p.nodes[(p.next+visited)%len(p.nodes)]
@@ -127,7 +127,7 @@ func (s *State) candidates(capacity decision.CapacityType, fits *fit) sets.Set[s
 			}
 		}
 		if quota > 0 {
-			slices.SortStableFunc(rest, func(a, b *node) int { return cmp.Compare(a.siblings(s.revision), b.siblings(s.revision)) })
+			slices.SortStableFunc(rest, func(a, b *nodeState) int { return cmp.Compare(a.siblings(s.revision), b.siblings(s.revision)) })
 			for _, n := range rest[:min(quota, len(rest))] {
 				names.Insert(n.name)
 			}
@@ -194,7 +194,7 @@ func newFit(logger klog.Logger, pod *v1.Pod) *fit {
 	return f
 }
 
-func (f *fit) matches(n *node) bool {
+func (f *fit) matches(n *nodeState) bool {
 	if n.free.pods < 1 || f.milliCPU > n.free.milliCPU || f.memory > n.free.memory || n.free.restricted && !f.toleratesNode(n.info.Node()) {
 		return false
 	}

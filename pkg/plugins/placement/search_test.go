@@ -10,8 +10,10 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // cycleState implements the methods of CycleState that this package uses.
@@ -69,9 +71,9 @@ func cluster(groups ...group) []*nodeInfo {
 // stateFor returns the state of a pod of the ReplicaSet "rs". All but one of desired may run on
 // spot.
 func stateFor(desired int, infos []*nodeInfo) *State {
-	c := NewCounter(testReader(), &kube.LabelHistory{})
+	c := NewCounter(testReader(), &node.LabelHistory{})
 	c.Update(snapshot(infos...), now)
-	subject := &kube.Subject{RevisionKey: replicaSetKey("rs"), Pod: decision.Pod{Workload: decision.Workload{Desired: desired}}}
+	subject := &workload.Subject{RevisionKey: replicaSetKey("rs"), Pod: decision.Pod{Workload: decision.Workload{Desired: desired}}}
 	return NewState(subject, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, decision.Waiting{}, c)
 }
 
@@ -83,7 +85,7 @@ func byGroup(result *fwk.PreFilterResult, infos []*nodeInfo) map[string]int {
 	counts := map[string]int{}
 	for _, info := range infos {
 		if result.NodeNames.Has(info.node.Name) {
-			counts[info.node.Labels[decision.CapacityLabelKey]+"-"+info.node.Labels[v1.LabelTopologyZone]]++
+			counts[info.node.Labels[spot.CapacityLabel]+"-"+info.node.Labels[v1.LabelTopologyZone]]++
 		}
 	}
 	return counts

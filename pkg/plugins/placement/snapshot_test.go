@@ -9,17 +9,20 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/ptr"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // testReader returns a reader whose policy has a label grace of 30 s.
-func testReader() *kube.NodeReader {
-	return &kube.NodeReader{
-		Policy:  &decision.Policy{LabelGrace: 30 * time.Second, CapacityLabels: decision.BuiltinCapacityLabels()},
-		Signals: kube.BuiltinSignals(),
+func testReader() *node.NodeReader {
+	return &node.NodeReader{
+		Policy:  &decision.Policy{LabelGrace: 30 * time.Second, CapacityLabels: providers.CapacityLabels()},
+		Signals: providers.Signals(),
 	}
 }
 
@@ -63,7 +66,7 @@ func (i podInfo) GetPod() *v1.Pod { return i.pod }
 func nodeOf(name, capacity, zone string, pods ...*v1.Pod) *nodeInfo {
 	labels := map[string]string{v1.LabelInstanceTypeStable: "m", v1.LabelTopologyZone: zone}
 	if capacity != "" {
-		labels[decision.CapacityLabelKey] = capacity
+		labels[spot.CapacityLabel] = capacity
 	}
 	info := &nodeInfo{
 		node:       &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}},
@@ -90,8 +93,8 @@ func ownedBy(kind, name string) metav1.OwnerReference {
 }
 
 // replicaSetKey returns the key of the ReplicaSet in podOf.
-func replicaSetKey(name string) kube.OwnerKey {
-	return kube.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: types.UID(name)}
+func replicaSetKey(name string) workload.OwnerKey {
+	return workload.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: types.UID(name)}
 }
 
 func terminating(pod *v1.Pod) *v1.Pod {

@@ -11,7 +11,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 const stateKey fwk.StateKey = "spot-aware-scheduler.io/placement"
@@ -19,7 +19,7 @@ const stateKey fwk.StateKey = "spot-aware-scheduler.io/placement"
 // State is the decision for one pod in one scheduling cycle. PreFilter sets all fields except
 // Placed.
 type State struct {
-	Subject  *kube.Subject
+	Subject  *workload.Subject
 	Settings decision.Settings
 	// Invalid lists the annotations that were ignored.
 	Invalid []decision.InvalidAnnotation
@@ -39,8 +39,8 @@ type State struct {
 	inPool, inZone []int
 	nominees       []Nominee
 	refusals       *refusals
-	preempts       *atomic.Bool       // preemption was simulated in some copy of the state
-	held           map[*node]struct{} // set by Hold
+	preempts       *atomic.Bool            // preemption was simulated in some copy of the state
+	held           map[*nodeState]struct{} // set by Hold
 	// The fields below record simulated changes, by preemption and nominated pods, in this copy
 	// only.
 	simulatedOnSpot     int
@@ -63,7 +63,7 @@ type Placement struct {
 // NewState returns the state for subject under settings. It creates the plan from the counts of the
 // subject's revision in counter. The nominees of the revision count as pods on their nominated
 // nodes. The caller must not update counter while the state is in use.
-func NewState(subject *kube.Subject, settings decision.Settings, waiting decision.Waiting, counter *Counter, nominees ...Nominee) *State {
+func NewState(subject *workload.Subject, settings decision.Settings, waiting decision.Waiting, counter *Counter, nominees ...Nominee) *State {
 	revision := counter.revisions[subject.RevisionKey]
 	s := &State{
 		Subject: subject, Settings: settings, Waited: waiting.For, Counter: counter,
@@ -125,7 +125,7 @@ func (s *State) Admit(nodeName string) decision.Verdict {
 	return s.admit(n)
 }
 
-func (s *State) admit(n *node) decision.Verdict {
+func (s *State) admit(n *nodeState) decision.Verdict {
 	if s.simulatesPreemption && n.facts.Capacity.Type == decision.OnDemand && s.Plan.Overflows() {
 		return decision.OverflowPreempts
 	}
@@ -163,7 +163,7 @@ func (s *State) Rank(nodeName string) decision.Rank {
 }
 
 // siblingsAround counts the siblings on n, in its zone and in its pool.
-func (s *State) siblingsAround(n *node) decision.Siblings {
+func (s *State) siblingsAround(n *nodeState) decision.Siblings {
 	around := decision.Siblings{OnNode: n.siblings(s.revision), InZone: s.inZone[n.pool.zone]}
 	if n.pool.capacity == decision.Spot { // on-demand nodes are not reclaimed with their pool
 		around.InPool = s.inPool[n.pool.index]
@@ -188,7 +188,7 @@ func (s *State) onSpotIn(p *pool) int {
 }
 
 // hasPod reports whether the pod is on n in the snapshot.
-func (n *node) hasPod(pod types.UID) bool {
+func (n *nodeState) hasPod(pod types.UID) bool {
 	return slices.ContainsFunc(n.info.GetPods(), func(info fwk.PodInfo) bool { return info.GetPod().UID == pod })
 }
 
@@ -209,7 +209,7 @@ func (s *State) change(pod *v1.Pod, nodeName string, delta int) {
 	if delta > 0 && !s.simulatesPreemption && n != nil && n.hasPod(pod.UID) {
 		return // assumed and still nominated: already counted by the Counter
 	}
-	if n == nil || n.pool.capacity != decision.Spot || !kube.Live(pod) || kube.RevisionOf(pod) != s.Subject.RevisionKey {
+	if n == nil || n.pool.capacity != decision.Spot || !workload.Live(pod) || workload.RevisionOf(pod) != s.Subject.RevisionKey {
 		return
 	}
 	s.simulatedOnSpot += delta

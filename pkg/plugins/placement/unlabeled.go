@@ -10,7 +10,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/klog/v2"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Hold withholds unlabeled nodes from the state's pod. Admit then refuses a node that waits for its
@@ -18,7 +18,7 @@ import (
 // cheap if no node waits for its label. A pod whose affinity names its nodes has no alternative, so
 // no node is withheld from it.
 func (s *State) Hold(pod *v1.Pod, waiting *Waiting) {
-	if len(s.Counter.settling) == 0 || !s.Plan.MayTakeSpot() || kube.NamesItsNodes(pod) {
+	if len(s.Counter.settling) == 0 || !s.Plan.MayTakeSpot() || workload.NamesItsNodes(pod) {
 		return
 	}
 	fits := waiting.fitsForOnDemand(pod.UID)
@@ -27,7 +27,7 @@ func (s *State) Hold(pod *v1.Pod, waiting *Waiting) {
 			continue
 		}
 		if s.held == nil {
-			s.held = map[*node]struct{}{}
+			s.held = map[*nodeState]struct{}{}
 		}
 		s.held[n] = struct{}{}
 	}
@@ -107,7 +107,7 @@ func (w *Waiting) fitsForOnDemand(except types.UID) (fits []*fit) {
 
 // heldKey represents the withheld nodes in maps whose keys are owners. It cannot equal the key of
 // an owner, because an owner has a kind.
-var heldKey kube.OwnerKey
+var heldKey workload.OwnerKey
 
 // wakeHeldSoon retries the pods that had a node withheld from them after one second, within the
 // limits of WakeFor. Calls within that second count as one. The caller must hold w.mu.

@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Waiting records the pods of one profile that were found unschedulable: since when, why, and when
@@ -25,7 +25,7 @@ type Waiting struct {
 	mu   sync.Mutex
 	pods map[types.UID]*waiter
 	// byOwner contains the waiting pods by each object that they wait for.
-	byOwner map[kube.OwnerKey]map[types.UID]*waiter
+	byOwner map[workload.OwnerKey]map[types.UID]*waiter
 	// gangs contains the gangs that have waiting or bound pods. gangOf maps each bound pod to its
 	// gang.
 	gangs  map[Gang]*gangState
@@ -37,7 +37,7 @@ type Waiting struct {
 	floors map[string]*floorPods
 	// windows contains the owners for which pods were woken within the last wakePeriod. See
 	// WakeFor.
-	windows      map[kube.OwnerKey]*window
+	windows      map[workload.OwnerKey]*window
 	turns        uint64      // how often WakeFor has woken pods
 	countedTimer clock.Timer // set while WakeCountedSoon is pending
 }
@@ -45,7 +45,7 @@ type Waiting struct {
 // Wait describes the changes that a pod waits for.
 type Wait struct {
 	// Owners are the objects whose change may unblock the pod.
-	Owners []kube.OwnerKey
+	Owners []workload.OwnerKey
 	// ForOnDemand means that the policy keeps the pod off spot.
 	ForOnDemand bool
 	// Held means that the scheduler withheld a node for pods that wait for on-demand capacity. The
@@ -72,7 +72,7 @@ type Wait struct {
 // all, and they share one waiting time. The revision is part of the key because any user who may
 // create pods may give them the label of any PodGroup.
 type Gang struct {
-	Revision kube.OwnerKey
+	Revision workload.OwnerKey
 	PodGroup string // namespace/name
 }
 
@@ -95,7 +95,7 @@ type waiter struct {
 
 // NewWaiting returns an empty registry that retries pods by calling wake, which must not block.
 func NewWaiting(c clock.WithDelayedExecution, wake func(pods map[string]*v1.Pod)) *Waiting {
-	return &Waiting{clock: c, wake: wake, pods: map[types.UID]*waiter{}, byOwner: map[kube.OwnerKey]map[types.UID]*waiter{}, gangs: map[Gang]*gangState{}, gangOf: map[types.UID]Gang{}, windows: map[kube.OwnerKey]*window{}, floors: map[string]*floorPods{}}
+	return &Waiting{clock: c, wake: wake, pods: map[types.UID]*waiter{}, byOwner: map[workload.OwnerKey]map[types.UID]*waiter{}, gangs: map[Gang]*gangState{}, gangOf: map[types.UID]Gang{}, windows: map[workload.OwnerKey]*window{}, floors: map[string]*floorPods{}}
 }
 
 // Found records that pod was found unschedulable now, and the changes that it waits for.
@@ -208,7 +208,7 @@ func (w *Waiting) Since(pod types.UID) (time.Time, bool) {
 }
 
 // Preempts reports whether preemption may have nominated a node for a pod that waits on owner.
-func (w *Waiting) Preempts(owner kube.OwnerKey) bool {
+func (w *Waiting) Preempts(owner workload.OwnerKey) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, entry := range w.byOwner[owner] {

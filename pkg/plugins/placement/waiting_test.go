@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // woken collects the woken pods.
@@ -128,9 +128,9 @@ func all() func(Wait) bool { return func(Wait) bool { return true } }
 
 func TestWakeFor(t *testing.T) {
 	w, c, woken := newWaiting()
-	w.Found(podOf("a", "rs-1"), Wait{Owners: []kube.OwnerKey{replicaSetKey("rs-1"), replicaSetKey("web")}})
-	w.Found(podOf("b", "rs-2"), Wait{Owners: []kube.OwnerKey{replicaSetKey("rs-2"), replicaSetKey("web")}})
-	w.Found(podOf("c", "rs-3"), Wait{Owners: []kube.OwnerKey{replicaSetKey("rs-3")}})
+	w.Found(podOf("a", "rs-1"), Wait{Owners: []workload.OwnerKey{replicaSetKey("rs-1"), replicaSetKey("web")}})
+	w.Found(podOf("b", "rs-2"), Wait{Owners: []workload.OwnerKey{replicaSetKey("rs-2"), replicaSetKey("web")}})
+	w.Found(podOf("c", "rs-3"), Wait{Owners: []workload.OwnerKey{replicaSetKey("rs-3")}})
 	w.Found(podOf("d", ""), Wait{})
 
 	w.WakeFor(replicaSetKey("rs-1"), all)
@@ -140,7 +140,7 @@ func TestWakeFor(t *testing.T) {
 	w.WakeFor(replicaSetKey("nobody's"), all)
 	woken.expect(t, "an owner without waiting pods")
 	w.closeWindows(t, c)
-	w.Found(podOf("a", "rs-1"), Wait{Owners: []kube.OwnerKey{replicaSetKey("rs-9")}})
+	w.Found(podOf("a", "rs-1"), Wait{Owners: []workload.OwnerKey{replicaSetKey("rs-9")}})
 	w.Forget("b")
 	w.WakeFor(replicaSetKey("web"), all)
 	woken.expect(t, "web, two of its pods no longer wait for it")
@@ -211,7 +211,7 @@ func TestWaitingConcurrently(t *testing.T) {
 			for i := range 200 {
 				pod := podOf(fmt.Sprintf("p-%d", (worker+i)%8), "rs")
 				gang := Gang{replicaSetKey("rs"), "shop/train"}
-				w.Found(pod, Wait{Owners: []kube.OwnerKey{replicaSetKey("rs")}, Again: time.Now(), Counted: true, Gang: gang})
+				w.Found(pod, Wait{Owners: []workload.OwnerKey{replicaSetKey("rs")}, Again: time.Now(), Counted: true, Gang: gang})
 				w.WaitingSince(pod.UID, gang)
 				w.Since(pod.UID)
 				w.WakeFor(replicaSetKey("rs"), all)

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // endPeriod advances the clock by wakePeriod and waits until the ended windows are handled: each is
@@ -45,10 +45,10 @@ func (w *Waiting) closeWindows(t *testing.T, c *clocktesting.FakeClock) {
 
 // foundFor records n pods that wait on owner, the first one for the longest time. It returns their
 // keys.
-func (w *Waiting) foundFor(c *clocktesting.FakeClock, owner kube.OwnerKey, n int) (keys []string) {
+func (w *Waiting) foundFor(c *clocktesting.FakeClock, owner workload.OwnerKey, n int) (keys []string) {
 	for i := range n {
 		pod := podOf(fmt.Sprintf("p-%04d", i), "rs")
-		w.Found(pod, Wait{Owners: []kube.OwnerKey{owner}, Basis: pod})
+		w.Found(pod, Wait{Owners: []workload.OwnerKey{owner}, Basis: pod})
 		keys = append(keys, "shop/"+pod.Name)
 		c.Step(time.Nanosecond)
 	}
@@ -61,7 +61,7 @@ func TestWakeForIsLimitedPerOwner(t *testing.T) {
 	w, c, woken := newWaiting()
 	owner := replicaSetKey("rs")
 	w.foundFor(c, owner, 1)
-	w.Found(podOf("other", "other"), Wait{Owners: []kube.OwnerKey{replicaSetKey("other")}})
+	w.Found(podOf("other", "other"), Wait{Owners: []workload.OwnerKey{replicaSetKey("other")}})
 	w.WakeFor(owner, all)
 	woken.expect(t, "the first change", "shop/p-0000")
 	for range 50 {
@@ -140,7 +140,7 @@ func TestWakeForInTurns(t *testing.T) {
 			batch := woken.take()
 			for _, key := range batch { // each attempt fails
 				pod := podOf(key[len("shop/"):], "rs")
-				w.Found(pod, Wait{Owners: []kube.OwnerKey{owner}})
+				w.Found(pod, Wait{Owners: []workload.OwnerKey{owner}})
 			}
 			got = append(got, batch...)
 		}
@@ -170,7 +170,7 @@ func TestChangesOfOneSecondAddUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, c, woken := newWaiting()
 			pod := podOf("p", "rs")
-			test.wait.Owners, test.wait.Basis = []kube.OwnerKey{owner}, pod
+			test.wait.Owners, test.wait.Basis = []workload.OwnerKey{owner}, pod
 			w.Found(pod, test.wait)
 			w.WakeFor(owner, none)
 			woken.expect(t, "when the window opens")

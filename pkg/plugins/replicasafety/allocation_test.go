@@ -11,7 +11,7 @@ import (
 // Filter must not allocate when it admits a node, because it runs thousands of times per cycle.
 func TestFilterDoesNotAllocate(t *testing.T) {
 	w := newWorld(t, nil, deployment("web", 10, 1, nil)...)
-	w.nodes(spot("spot"))
+	w.nodes(spotNode("spot"))
 	o := w.try(web("p"))
 	if placement.Read(o.state) == nil {
 		t.Fatal("no state")

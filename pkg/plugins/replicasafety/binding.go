@@ -8,9 +8,10 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Reserve records the placement and its reason while the counts still belong to this cycle. It
@@ -50,7 +51,7 @@ func (p *Plugin) PostBind(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod
 		logger.Info("Placed pod", append(planFields(pod, s), "node", nodeName, "capacityType", s.Placed.Capacity, "reason", s.Placed.Outcome,
 			"waited", s.Waited.Round(time.Millisecond))...)
 	}
-	if e, ok := kube.ExceptionOf(s.Placed.Outcome); ok {
+	if e, ok := workload.ExceptionOf(s.Placed.Outcome); ok {
 		p.recorder.Eventf(pod, nil, e.Type, e.Reason, "Binding", "%s (node %s; %s)", e.Note, nodeName, s.Plan.Budgeted())
 	}
 }
@@ -60,6 +61,6 @@ func (p *Plugin) PostBind(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod
 func (p *Plugin) reportInvalid(pod *v1.Pod, invalid []decision.InvalidAnnotation) {
 	placement.RecordInvalidAnnotations(p.profile, len(invalid))
 	if len(invalid) > 0 {
-		p.recorder.Eventf(pod, nil, v1.EventTypeWarning, kube.ReasonInvalidPolicy, "Scheduling", "%s", kube.InvalidNote(invalid))
+		p.recorder.Eventf(pod, nil, v1.EventTypeWarning, spot.ReasonInvalidPolicy, "Scheduling", "%s", workload.InvalidNote(invalid))
 	}
 }

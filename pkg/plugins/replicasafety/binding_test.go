@@ -11,8 +11,8 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/metrics/testutil"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
@@ -21,7 +21,7 @@ import (
 func TestPlacements(t *testing.T) {
 	relieved := podOf("p", by("ReplicaSet", "web-2"))
 	exempt := web("p")
-	exempt.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "spot"}
+	exempt.Spec.NodeSelector = map[string]string{spot.CapacityLabel: "spot"}
 	daemon := podOf("p", by("DaemonSet", "ds"))
 	overBudget := " (node spot; spot budget of shop/web-1: 1 of 1 used before it)"
 	cases := map[string]struct {
@@ -38,16 +38,16 @@ func TestPlacements(t *testing.T) {
 		"within budget": {existing: map[string]string{"on-demand": "web-1"}, pod: web("p"), node: "spot", want: &placement.Placement{Capacity: decision.Spot, Outcome: decision.InBudget}},
 		"exempt": {existing: map[string]string{"spot": "web-1"}, pod: exempt, node: "spot", want: &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByExemption},
 			wantEvent: "Normal SpotByOwnAffinity placed on spot despite its floor: the pod's own node selector or affinity admits only spot" + overBudget},
-		"fallback": {annotations: map[string]string{decision.FallbackAfterAnnotation: "5s"}, existing: map[string]string{"spot": "web-1"}, pod: web("p"), waited: 5 * time.Second, node: "spot",
+		"fallback": {annotations: map[string]string{spot.FallbackAfterAnnotation: "5s"}, existing: map[string]string{"spot": "web-1"}, pod: web("p"), waited: 5 * time.Second, node: "spot",
 			want:      &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByFallback},
 			wantEvent: "Warning FellBackToSpot placed on spot over its budget or cap: no other node had room within fallbackAfter" + overBudget},
-		"fallback, on-demand has room": {annotations: map[string]string{decision.FallbackAfterAnnotation: "5s"}, existing: map[string]string{"spot": "web-1"}, pod: web("p"), waited: 5 * time.Second,
+		"fallback, on-demand has room": {annotations: map[string]string{spot.FallbackAfterAnnotation: "5s"}, existing: map[string]string{"spot": "web-1"}, pod: web("p"), waited: 5 * time.Second,
 			node: "on-demand", want: &placement.Placement{Capacity: decision.OnDemand, Outcome: decision.OnFloor}},
-		"relief": {annotations: map[string]string{decision.MinOnDemandAnnotation: "100%"}, existing: map[string]string{"on-demand": "web-1"}, pod: relieved, waited: time.Minute, node: "spot",
+		"relief": {annotations: map[string]string{spot.MinOnDemandAnnotation: "100%"}, existing: map[string]string{"on-demand": "web-1"}, pod: relieved, waited: time.Minute, node: "spot",
 			want: &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByRelief},
 			wantEvent: "Warning RolloutTookSpot placed on spot to let the rollout finish: older replicas of its workload occupy the on-demand capacity" +
 				" (node spot; spot budget of shop/web-2: 0 of 0 used before it)"},
-		"ScheduleAnyway": {annotations: map[string]string{decision.WhenUnsatisfiableAnnotation: "ScheduleAnyway"}, existing: map[string]string{"spot": "web-1"}, pod: web("p"), node: "spot",
+		"ScheduleAnyway": {annotations: map[string]string{spot.WhenUnsatisfiableAnnotation: "ScheduleAnyway"}, existing: map[string]string{"spot": "web-1"}, pod: web("p"), node: "spot",
 			want:      &placement.Placement{Capacity: decision.Spot, Outcome: decision.ByScheduleAnyway},
 			wantEvent: "Warning SpotBudgetExceeded placed on spot over its budget or cap: whenUnsatisfiable is ScheduleAnyway" + overBudget},
 		"DaemonSet": {pod: daemon, node: "spot"},
@@ -55,7 +55,7 @@ func TestPlacements(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, nil, deployment("web", 2, 2, test.annotations)...)
-			w.nodes(onDemand("on-demand"), spot("spot"))
+			w.nodes(onDemand("on-demand"), spotNode("spot"))
 			for node, replicaSet := range test.existing {
 				w.addPods(node, podOf("sibling", by("ReplicaSet", replicaSet)))
 			}
@@ -111,7 +111,7 @@ func placementsTotal(t *testing.T) map[string]float64 {
 // Pods with equal signatures may share one decision. Pods without a signature never do.
 func TestSignPod(t *testing.T) {
 	critical := podOf("p")
-	critical.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "spot"}
+	critical.Spec.NodeSelector = map[string]string{spot.CapacityLabel: "spot"}
 	w := newWorld(t, nil, deployment("web", 2, 1, nil)...)
 	waiting := podOf("waiting")
 	w.plugin.waiting.Found(waiting, placement.Wait{})
@@ -129,7 +129,7 @@ func TestSignPod(t *testing.T) {
 		return fragments[0].Value.(string)
 	}
 	fixed := podOf("p")
-	fixed.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "on-demand"}
+	fixed.Spec.NodeSelector = map[string]string{spot.CapacityLabel: "on-demand"}
 	const plain = "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow onlySpot=false onlyOnDemand=false assigned= granted=0"
 	cases := map[string]struct {
 		pod  *v1.Pod
@@ -137,19 +137,19 @@ func TestSignPod(t *testing.T) {
 	}{
 		"no controller":              {podOf("p"), plain},
 		"no controller, other pod":   {podOf("q"), plain},
-		"with an annotation":         {annotate(podOf("p"), decision.MinOnDemandAnnotation, "0"), "minOnDemand=0 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow onlySpot=false onlyOnDemand=false assigned= granted=0"},
+		"with an annotation":         {annotate(podOf("p"), spot.MinOnDemandAnnotation, "0"), "minOnDemand=0 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow onlySpot=false onlyOnDemand=false assigned= granted=0"},
 		"requires spot":              {critical, "minOnDemand=1 maxPerPool=none whenUnsatisfiable=DoNotSchedule fallbackAfter=never rolloutRelief=30s overflow=Allow exemptions=Allow onlySpot=true onlyOnDemand=false assigned= granted=0"},
 		"requires on-demand":         {fixed, strings.Replace(plain, "onlyOnDemand=false", "onlyOnDemand=true", 1)},
-		"assigned any":               {annotate(podOf("p"), kube.AssignedAnnotation, "any: x"), strings.Replace(plain, "assigned=", "assigned=any", 1)},
-		"assigned any, other reason": {annotate(podOf("p"), kube.AssignedAnnotation, "any: y"), strings.Replace(plain, "assigned=", "assigned=any", 1)},
-		"assigned invalid value":     {annotate(podOf("p"), kube.AssignedAnnotation, "x"), plain},
-		"granted a fallback":         {annotate(podOf("p"), kube.GrantedAnnotation, kube.GrantedFallback), strings.Replace(plain, "granted=0", "granted=2", 1)},
-		"granted relief":             {annotate(podOf("p"), kube.GrantedAnnotation, kube.GrantedRelief), strings.Replace(plain, "granted=0", "granted=3", 1)},
+		"assigned any":               {annotate(podOf("p"), spot.AssignedAnnotation, "any: x"), strings.Replace(plain, "assigned=", "assigned=any", 1)},
+		"assigned any, other reason": {annotate(podOf("p"), spot.AssignedAnnotation, "any: y"), strings.Replace(plain, "assigned=", "assigned=any", 1)},
+		"assigned invalid value":     {annotate(podOf("p"), spot.AssignedAnnotation, "x"), plain},
+		"granted a fallback":         {annotate(podOf("p"), spot.GrantedAnnotation, spot.GrantedFallback), strings.Replace(plain, "granted=0", "granted=2", 1)},
+		"granted relief":             {annotate(podOf("p"), spot.GrantedAnnotation, spot.GrantedRelief), strings.Replace(plain, "granted=0", "granted=3", 1)},
 		"no policy":                  {podOf("p", by("DaemonSet", "ds")), "none"},
 		"of a Deployment":            {web("p"), ""},
 		"of an unknown kind":         {podOf("p", by("CloneSet", "c")), ""},
 		"waits":                      {waiting, ""},
-		"invalid annotation":         {annotate(podOf("p"), decision.MinOnDemandAnnotation, "many"), ""},
+		"invalid annotation":         {annotate(podOf("p"), spot.MinOnDemandAnnotation, "many"), ""},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {

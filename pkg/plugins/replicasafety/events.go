@@ -15,8 +15,10 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // EventsToRegister lists the node and pod events that can unblock a pod that this plugin refused.
@@ -57,7 +59,7 @@ func (p *Plugin) afterPod(_ klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.Q
 	after, _ := newObj.(*v1.Pod)
 	switch {
 	case before != nil && after == nil:
-		return queueIf(before.Namespace == pod.Namespace && kube.RevisionOf(before) == kube.RevisionOf(pod)), nil
+		return queueIf(before.Namespace == pod.Namespace && workload.RevisionOf(before) == workload.RevisionOf(pod)), nil
 	case before == nil && after != nil:
 		return queueIf(p.owners.OtherRevision(pod, after)), nil
 	case before == nil || after == nil:
@@ -68,8 +70,8 @@ func (p *Plugin) afterPod(_ klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.Q
 		return queueIf(!equality.Semantic.DeepEqual(before.OwnerReferences, after.OwnerReferences) ||
 			!maps.Equal(before.Labels, after.Labels) || !maps.Equal(before.Annotations, after.Annotations)), nil
 	}
-	left := kube.Live(before) && (!kube.Live(after) || kube.RevisionOf(before) != kube.RevisionOf(after))
-	return queueIf(left && before.Namespace == pod.Namespace && kube.RevisionOf(before) == kube.RevisionOf(pod)), nil
+	left := workload.Live(before) && (!workload.Live(after) || workload.RevisionOf(before) != workload.RevisionOf(after))
+	return queueIf(left && before.Namespace == pod.Namespace && workload.RevisionOf(before) == workload.RevisionOf(pod)), nil
 }
 
 func queueIf(unblocks bool) fwk.QueueingHint {
@@ -105,7 +107,7 @@ func (p *Plugin) watch(factory informers.SharedInformerFactory) error {
 // created, scaled, annotated or given another owner, or if a Job made progress.
 func (p *Plugin) ownerHandler() cache.ResourceEventHandlerFuncs {
 	wake := func(owner metav1.Object) {
-		if key, ok := kube.ControllerKey(owner); ok {
+		if key, ok := workload.ControllerKey(owner); ok {
 			p.waiting.WakeFor(key, p.judge)
 		}
 	}
@@ -134,20 +136,20 @@ func succeeded(obj any) int32 {
 // judge reports.
 func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
 	counted := func(pod *v1.Pod) {
-		if kube.CountedByPods(pod) {
-			p.waiting.WakeFor(kube.RevisionOf(pod), p.judge)
+		if workload.CountedByPods(pod) {
+			p.waiting.WakeFor(workload.RevisionOf(pod), p.judge)
 		}
 	}
 	nominated := func(before, after *v1.Pod) {
 		if p.nominations.set(before, after) {
-			p.waiting.WakeCounted(kube.RevisionOf(before))
+			p.waiting.WakeCounted(workload.RevisionOf(before))
 		}
 	}
 	// Siblings may have counted a waiting pod as nominated, even if the nomination was not written
 	// yet.
 	forget := func(pod *v1.Pod) {
 		if p.waiting.Forget(pod.UID) {
-			p.waiting.WakeCounted(kube.RevisionOf(pod))
+			p.waiting.WakeCounted(workload.RevisionOf(pod))
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
@@ -165,13 +167,13 @@ func (p *Plugin) podHandler() cache.ResourceEventHandlerFuncs {
 			if before.UID != after.UID { // deleted and recreated while the watch was interrupted
 				forget(before)
 			}
-			if after.Spec.NodeName == "" && !kube.Live(after) { // the scheduler does not retry it
+			if after.Spec.NodeName == "" && !workload.Live(after) { // the scheduler does not retry it
 				forget(after)
 			}
 			if after.Spec.NodeName != "" && (before.Spec.NodeName == "" || before.UID != after.UID) {
 				p.waiting.Bound(after.UID, p.gangOf(after))
 			}
-			if kube.Live(before) != kube.Live(after) || kube.RevisionOf(before) != kube.RevisionOf(after) {
+			if workload.Live(before) != workload.Live(after) || workload.RevisionOf(before) != workload.RevisionOf(after) {
 				counted(before)
 				counted(after)
 			}
@@ -237,14 +239,14 @@ func (p *Plugin) reportLabels(before, after *v1.Node) {
 
 // awaitLabel records an event and a log line if a new node still has no capacity label when its
 // grace ends. It does not depend on a scheduling attempt at that time.
-func (p *Plugin) awaitLabel(node *v1.Node) {
-	left := kube.GraceLeft(p.policy, node, p.clock.Now())
+func (p *Plugin) awaitLabel(n *v1.Node) {
+	left := node.GraceLeft(p.policy, n, p.clock.Now())
 	if left <= 0 {
 		return
 	}
 	p.clock.AfterFunc(left, func() {
-		current, err := p.nodes.Get(node.Name)
-		if err != nil || current.UID != node.UID || !p.labels.Seen() {
+		current, err := p.nodes.Get(n.Name)
+		if err != nil || current.UID != n.UID || !p.labels.Seen() {
 			return // the node is gone, or no node of the cluster ever had a label, so there was no grace
 		}
 		capacity := p.policy.Capacity(current.Labels, p.policy.LabelGrace, true)
@@ -252,7 +254,7 @@ func (p *Plugin) awaitLabel(node *v1.Node) {
 			return
 		}
 		p.logger.Info("Node not labeled within its grace", "node", klog.KObj(current), "labelGrace", p.policy.LabelGrace, "capacityType", capacity.Type)
-		p.recorder.Eventf(current, nil, v1.EventTypeNormal, kube.ReasonNoLabel, "Scheduling",
+		p.recorder.Eventf(current, nil, v1.EventTypeNormal, spot.ReasonNoLabel, "Scheduling",
 			"no capacity label was set within labelGrace (%s): the node counts as %s", p.policy.LabelGrace, capacity.Type)
 	})
 }
@@ -268,12 +270,12 @@ func (p *Plugin) labelFault(labels map[string]string) (reason, note string) {
 	capacity := p.policy.Capacity(labels, 0, false)
 	switch contradiction := capacity.Source == decision.FromContradiction; {
 	case contradiction && values == "":
-		return kube.ReasonContradictoryLabels, "capacity labels contradict each other: the node counts as spot"
+		return spot.ReasonContradictoryLabels, "capacity labels contradict each other: the node counts as spot"
 	case contradiction:
-		return kube.ReasonContradictoryLabels,
+		return spot.ReasonContradictoryLabels,
 			fmt.Sprintf("capacity labels contradict each other or have unknown values (%s): the node counts as spot", values)
 	case values != "":
-		return kube.ReasonUnknownLabel,
+		return spot.ReasonUnknownLabel,
 			fmt.Sprintf("ignored unknown values of capacity labels: %s; the node counts as %s by its other labels", values, capacity.Type)
 	}
 	return "", ""

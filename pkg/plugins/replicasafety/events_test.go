@@ -18,9 +18,9 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // changed returns a changed copy of object.
@@ -76,18 +76,18 @@ func TestNodeHint(t *testing.T) {
 		want          fwk.QueueingHint
 	}{
 		"added":                       {nil, onDemand("n"), fwk.Queue},
-		"spot added":                  {nil, spot("n"), fwk.Queue},
-		"deleted":                     {spot("n"), nil, fwk.Queue},
-		"becomes on-demand":           {spot("n"), onDemand("n"), fwk.Queue},
-		"label set":                   {node("n", ""), onDemand("n"), fwk.Queue},
-		"another pool":                {spot("n"), changed(spot("n"), func(n *v1.Node) { n.Labels[v1.LabelTopologyZone] = "b" }), fwk.Queue},
-		"signal cleared":              {changed(spot("n"), taint("karpenter.sh/disrupted")), spot("n"), fwk.Queue},
-		"signal set":                  {spot("n"), changed(spot("n"), taint("karpenter.sh/disrupted")), fwk.Queue},
-		"ready again":                 {changed(spot("n"), silent(time.Hour)), spot("n"), fwk.Queue},
-		"ready again before the loss": {changed(spot("n"), silent(time.Second)), spot("n"), fwk.QueueSkip},
-		"heartbeat":                   {spot("n"), changed(spot("n"), func(n *v1.Node) { n.Status.Images = []v1.ContainerImage{{}} }), fwk.QueueSkip},
-		"another label":               {spot("n"), changed(spot("n"), func(n *v1.Node) { n.Labels["x"] = "y" }), fwk.QueueSkip},
-		"another taint":               {spot("n"), changed(spot("n"), taint("example.com/gpu")), fwk.QueueSkip},
+		"spot added":                  {nil, spotNode("n"), fwk.Queue},
+		"deleted":                     {spotNode("n"), nil, fwk.Queue},
+		"becomes on-demand":           {spotNode("n"), onDemand("n"), fwk.Queue},
+		"label set":                   {newNode("n", ""), onDemand("n"), fwk.Queue},
+		"another pool":                {spotNode("n"), changed(spotNode("n"), func(n *v1.Node) { n.Labels[v1.LabelTopologyZone] = "b" }), fwk.Queue},
+		"signal cleared":              {changed(spotNode("n"), taint("karpenter.sh/disrupted")), spotNode("n"), fwk.Queue},
+		"signal set":                  {spotNode("n"), changed(spotNode("n"), taint("karpenter.sh/disrupted")), fwk.Queue},
+		"ready again":                 {changed(spotNode("n"), silent(time.Hour)), spotNode("n"), fwk.Queue},
+		"ready again before the loss": {changed(spotNode("n"), silent(time.Second)), spotNode("n"), fwk.QueueSkip},
+		"heartbeat":                   {spotNode("n"), changed(spotNode("n"), func(n *v1.Node) { n.Status.Images = []v1.ContainerImage{{}} }), fwk.QueueSkip},
+		"another label":               {spotNode("n"), changed(spotNode("n"), func(n *v1.Node) { n.Labels["x"] = "y" }), fwk.QueueSkip},
+		"another taint":               {spotNode("n"), changed(spotNode("n"), taint("example.com/gpu")), fwk.QueueSkip},
 		"on-demand stops reporting":   {onDemand("n"), changed(onDemand("n"), silent(time.Hour)), fwk.QueueSkip},
 	}
 	w := newWorldNotSynced(t, nil)
@@ -166,7 +166,7 @@ func TestPodHint(t *testing.T) {
 		}), fwk.QueueSkip},
 		"itself, resource version only": {waiting, changed(waiting, func(p *v1.Pod) { p.ResourceVersion = "2" }), fwk.QueueSkip},
 		"itself, labels":                {waiting, changed(waiting, func(p *v1.Pod) { p.Labels = map[string]string{"a": "b"} }), fwk.Queue},
-		"itself, annotations":           {waiting, annotate(waiting.DeepCopy(), decision.MinOnDemandAnnotation, "0"), fwk.Queue},
+		"itself, annotations":           {waiting, annotate(waiting.DeepCopy(), spot.MinOnDemandAnnotation, "0"), fwk.Queue},
 		"itself, released":              {waiting, changed(waiting, func(p *v1.Pod) { p.OwnerReferences = nil }), fwk.Queue},
 	}
 	w := newWorld(t, nil, append(deployment("web", 3, 2, nil), deployment("api", 3, 1, nil)...)...)
@@ -194,7 +194,7 @@ func TestOwnerHandler(t *testing.T) {
 		want          bool
 	}{
 		"scaled":      {scaled(1), scaled(2), true},
-		"annotated":   {scaled(1), changed(scaled(1), func(d *appsv1.Deployment) { d.Annotations = map[string]string{decision.MinOnDemandAnnotation: "2"} }), true},
+		"annotated":   {scaled(1), changed(scaled(1), func(d *appsv1.Deployment) { d.Annotations = map[string]string{spot.MinOnDemandAnnotation: "2"} }), true},
 		"status only": {scaled(1), changed(scaled(1), func(d *appsv1.Deployment) { d.Status.Replicas, d.ResourceVersion = 3, "7" }), false},
 		"labels only": {scaled(1), changed(scaled(1), func(d *appsv1.Deployment) { d.Labels = map[string]string{"a": "b"} }), false},
 		"owner reference removed": {&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{UID: "web", OwnerReferences: []metav1.OwnerReference{by("Deployment", "d")}}},
@@ -207,9 +207,9 @@ func TestOwnerHandler(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := newWorldNotSynced(t, nil)
-			owner, _ := kube.ControllerKey(test.after)
-			w.plugin.waiting.Found(podOf("p"), placement.Wait{Owners: []kube.OwnerKey{owner}})
-			w.plugin.waiting.Found(podOf("other"), placement.Wait{Owners: []kube.OwnerKey{keyOf("Deployment", "other")}})
+			owner, _ := workload.ControllerKey(test.after)
+			w.plugin.waiting.Found(podOf("p"), placement.Wait{Owners: []workload.OwnerKey{owner}})
+			w.plugin.waiting.Found(podOf("other"), placement.Wait{Owners: []workload.OwnerKey{keyOf("Deployment", "other")}})
 			w.plugin.ownerHandler().UpdateFunc(test.before, test.after)
 			var want []string
 			if test.want {
@@ -227,12 +227,12 @@ func TestOwnerHandler(t *testing.T) {
 func TestScalingAndAnnotatingWake(t *testing.T) {
 	for name, change := range map[string]func(*appsv1.Deployment){
 		"scaled":    func(d *appsv1.Deployment) { d.Spec.Replicas, d.Generation = new(int32), 2; *d.Spec.Replicas = 2 },
-		"annotated": func(d *appsv1.Deployment) { d.Annotations = map[string]string{decision.MinOnDemandAnnotation: "0"} },
+		"annotated": func(d *appsv1.Deployment) { d.Annotations = map[string]string{spot.MinOnDemandAnnotation: "0"} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			objects := deployment("web", 1, 1, nil)
 			w := newWorld(t, nil, objects...)
-			w.nodes(spot("spot"))
+			w.nodes(spotNode("spot"))
 			if o := w.try(web("p")); len(o.feasible) > 0 {
 				t.Fatalf("feasible before: %v", o.feasible)
 			}
@@ -249,7 +249,7 @@ func TestScalingAndAnnotatingWake(t *testing.T) {
 // A change of an owner retries only the pods for which it may open a node. Each test first has the
 // pod refused by a cycle, then adds the change to the informer's index, then calls the handler.
 func TestOwnerChangeWakesPodsThatItMayHelp(t *testing.T) {
-	const floorAnnotation = decision.MinOnDemandAnnotation
+	const floorAnnotation = spot.MinOnDemandAnnotation
 	on := func(replicas int32, annotations map[string]string) *appsv1.Deployment {
 		return deployment("web", replicas, 1, annotations)[0].(*appsv1.Deployment)
 	}
@@ -297,7 +297,7 @@ func TestOwnerChangeWakesPodsThatItMayHelp(t *testing.T) {
 		"Deployment's floor is lowered":                      {nil, webPod, 2, on(3, nil), on(3, map[string]string{floorAnnotation: "0"}), true},
 		"Deployment's floor is lowered, annotations ignored": {ignore, webPod, 2, on(3, nil), on(3, map[string]string{floorAnnotation: "0"}), false},
 		"Deployment's floor is not a number":                 {nil, webPod, 2, on(3, nil), on(3, map[string]string{floorAnnotation: "x"}), true},
-		"Deployment falls back sooner":                       {nil, webPod, 2, on(3, nil), on(3, map[string]string{decision.FallbackAfterAnnotation: "1s"}), true},
+		"Deployment falls back sooner":                       {nil, webPod, 2, on(3, nil), on(3, map[string]string{spot.FallbackAfterAnnotation: "1s"}), true},
 		"Deployment's other annotation":                      {nil, webPod, 2, on(3, nil), on(3, map[string]string{"a": "b"}), false},
 		"ReplicaSet is the newest again":                     {nil, webPod, 2, revision("1"), revision("3"), true},
 		"ReplicaSet's other annotation": {nil, webPod, 2, revision("1"),
@@ -318,7 +318,7 @@ func TestOwnerChangeWakesPodsThatItMayHelp(t *testing.T) {
 				objects = append(objects, deployment("web", 3, 1, nil)[1])
 			}
 			w := newWorld(t, test.args, objects...)
-			w.nodes(spot("full"))
+			w.nodes(spotNode("full"))
 			for i := range test.onSpot {
 				sibling := test.pod.DeepCopy()
 				sibling.Name, sibling.UID = fmt.Sprintf("s-%d", i), types.UID(fmt.Sprintf("s-%d", i))
@@ -388,7 +388,7 @@ func TestClonesWake(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, nil)
-			w.nodes(spot("full"))
+			w.nodes(spotNode("full"))
 			for i := range test.onSpot {
 				sibling := clone(fmt.Sprintf("s-%d", i))
 				w.seen(sibling)
@@ -397,7 +397,7 @@ func TestClonesWake(t *testing.T) {
 			for i := range test.waiting {
 				w.seen(clone(fmt.Sprintf("w-%d", i)))
 			}
-			w.refuse(annotate(clone("p"), decision.MinOnDemandAnnotation, test.floor))
+			w.refuse(annotate(clone("p"), spot.MinOnDemandAnnotation, test.floor))
 			more := clone("more")
 			w.seen(more)
 			w.plugin.podHandler().AddFunc(more)
@@ -434,8 +434,8 @@ func TestPodHandler(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := newWorldNotSynced(t, nil)
-			w.plugin.waiting.Found(clone("p"), placement.Wait{Owners: []kube.OwnerKey{keyOf("CloneSet", "clones")}})
-			w.plugin.waiting.Found(web("w"), placement.Wait{Owners: []kube.OwnerKey{keyOf("ReplicaSet", "web-1")}})
+			w.plugin.waiting.Found(clone("p"), placement.Wait{Owners: []workload.OwnerKey{keyOf("CloneSet", "clones")}})
+			w.plugin.waiting.Found(web("w"), placement.Wait{Owners: []workload.OwnerKey{keyOf("ReplicaSet", "web-1")}})
 			test.happens(w.plugin.podHandler())
 			if diff := cmp.Diff(test.want, w.woken.take()); diff != "" {
 				t.Errorf("woken (-want +got):\n%s", diff)
@@ -453,7 +453,7 @@ func TestNodeHandlerWakesAfterNodeDeletion(t *testing.T) {
 	w := newWorldNotSynced(t, nil)
 	w.plugin.waiting.Found(web("counted"), placement.Wait{Counted: true})
 	w.plugin.waiting.Found(podOf("singleton"), placement.Wait{ForOnDemand: true})
-	w.plugin.nodeHandler().DeleteFunc(spot("n"))
+	w.plugin.nodeHandler().DeleteFunc(spotNode("n"))
 	if got := w.woken.take(); got != nil {
 		t.Errorf("woken immediately: %v", got)
 	}
@@ -466,14 +466,14 @@ func TestNodeHandlerWakesAfterNodeDeletion(t *testing.T) {
 // Contradictory and unknown capacity labels are reported on the node when they are first seen, not
 // at every heartbeat.
 func TestCapacityLabelEvents(t *testing.T) {
-	contradictory := node("n", "")
+	contradictory := newNode("n", "")
 	contradictory.Labels["karpenter.sh/capacity-type"], contradictory.Labels["eks.amazonaws.com/capacityType"] = "spot", "ON_DEMAND"
 	event := []string{"Warning ContradictoryCapacityLabels capacity labels contradict each other: the node counts as spot"}
 	// Karpenter creates such a value for a pod that excludes spot.
-	invented := node("n", "5958825377106311128")
+	invented := newNode("n", "5958825377106311128")
 	bought := changed(invented, func(n *v1.Node) { n.Labels["karpenter.sh/capacity-type"] = "on-demand" })
 	stays := changed(bought, func(n *v1.Node) { n.Labels["example.com/rack"] = "7" })
-	plain := changed(node("n", ""), func(n *v1.Node) { n.Labels["cloud.google.com/gke-spot"] = "false" })
+	plain := changed(newNode("n", ""), func(n *v1.Node) { n.Labels["cloud.google.com/gke-spot"] = "false" })
 	w := newWorldNotSynced(t, nil)
 	handler := w.plugin.nodeHandler()
 	for _, step := range []struct {
@@ -481,8 +481,8 @@ func TestCapacityLabelEvents(t *testing.T) {
 		happens func()
 		want    []string
 	}{
-		{"a valid node is added", func() { handler.AddFunc(spot("n")) }, nil},
-		{"its labels become contradictory", func() { handler.UpdateFunc(spot("n"), contradictory) }, event},
+		{"a valid node is added", func() { handler.AddFunc(spotNode("n")) }, nil},
+		{"its labels become contradictory", func() { handler.UpdateFunc(spotNode("n"), contradictory) }, event},
 		{"heartbeat", func() { handler.UpdateFunc(contradictory, contradictory) }, nil},
 		{"a contradictory node is added", func() { handler.AddFunc(contradictory) }, event},
 		{"settled", func() { handler.UpdateFunc(contradictory, onDemand("n")) }, nil},
@@ -510,14 +510,14 @@ func TestNoCapacityLabelEvent(t *testing.T) {
 		then   func(w *world)
 		want   []string
 	}{
-		"the label is never set": {before: []runtime.Object{spot("spot"), young("young")}, want: event},
+		"the label is never set": {before: []runtime.Object{spotNode("spot"), young("young")}, want: event},
 		"unlabelled nodes are spot": {
 			change: func(args *config.ReplicaSafetyArgs) { args.UnlabeledNodes = "Spot" },
-			before: []runtime.Object{spot("spot"), young("young")},
+			before: []runtime.Object{spotNode("spot"), young("young")},
 			want:   []string{"Normal NoCapacityLabel no capacity label was set within labelGrace (30s): the node counts as spot"},
 		},
 		"all labeled nodes are deleted before": {
-			before: []runtime.Object{spot("spot"), young("young")},
+			before: []runtime.Object{spotNode("spot"), young("young")},
 			then: func(w *world) {
 				w.must(w.client.CoreV1().Nodes().Delete(w.ctx, "spot", metav1.DeleteOptions{}))
 				w.eventually("the node is deleted", func() bool { _, err := w.plugin.nodes.Get("spot"); return err != nil })
@@ -525,27 +525,27 @@ func TestNoCapacityLabelEvent(t *testing.T) {
 			want: event,
 		},
 		"the label is set": {
-			before: []runtime.Object{spot("spot"), young("young")},
+			before: []runtime.Object{spotNode("spot"), young("young")},
 			then: func(w *world) {
 				_, err := w.client.CoreV1().Nodes().Update(w.ctx, onDemand("young"), metav1.UpdateOptions{})
 				w.must(err)
 				w.eventually("the label is seen", func() bool {
 					n, err := w.plugin.nodes.Get("young")
-					return err == nil && n.Labels[decision.CapacityLabelKey] != ""
+					return err == nil && n.Labels[spot.CapacityLabel] != ""
 				})
 			},
 		},
 		"the node is deleted": {
-			before: []runtime.Object{spot("spot"), young("young")},
+			before: []runtime.Object{spotNode("spot"), young("young")},
 			then: func(w *world) {
 				w.must(w.client.CoreV1().Nodes().Delete(w.ctx, "young", metav1.DeleteOptions{}))
 				w.eventually("the node is deleted", func() bool { _, err := w.plugin.nodes.Get("young"); return err != nil })
 			},
 		},
-		"the node is old":     {before: []runtime.Object{spot("spot"), node("old", "")}},
-		"no node has a label": {before: []runtime.Object{node("old", ""), young("young")}},
+		"the node is old":     {before: []runtime.Object{spotNode("spot"), newNode("old", "")}},
+		"no node has a label": {before: []runtime.Object{newNode("old", ""), young("young")}},
 		"labelGrace is 0": {
-			change: func(args *config.ReplicaSafetyArgs) { args.LabelGrace = "0s" }, before: []runtime.Object{spot("spot"), young("young")},
+			change: func(args *config.ReplicaSafetyArgs) { args.LabelGrace = "0s" }, before: []runtime.Object{spotNode("spot"), young("young")},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // errNotSynced is an error and not an Unschedulable status. The scheduler then retries the pod
@@ -22,7 +22,7 @@ var errNotSynced = errors.New("informer caches are not in sync yet")
 // PreFilter finds the pod's owners, counts its siblings in the snapshot and creates its plan. It
 // skips pods without a policy. It also skips Filter if the policy admits the pod on every node.
 func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
-	if !kube.HasOpinion(pod) {
+	if !workload.HasOpinion(pod) {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	if !p.synced() {
@@ -30,7 +30,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 	}
 	start := p.clock.Now()
 	subject, err := p.owners.Subject(pod)
-	if unknown := (*kube.UnknownOwner)(nil); errors.As(err, &unknown) {
+	if unknown := (*workload.UnknownOwner)(nil); errors.As(err, &unknown) {
 		ownerWait{owner: unknown.Key, why: err.Error()}.write(cycle)
 		// Unresolvable: preemption cannot make the owner known.
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
@@ -83,7 +83,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Po
 }
 
 // waitingFor returns the relaxations that the pod may get for its waiting time.
-func (p *Plugin) waitingFor(subject *kube.Subject, settings decision.Settings, waited time.Duration) (decision.Waiting, error) {
+func (p *Plugin) waitingFor(subject *workload.Subject, settings decision.Settings, waited time.Duration) (decision.Waiting, error) {
 	waiting := decision.Waiting{For: waited}
 	if !settings.Relieves(waited) {
 		return waiting, nil
@@ -129,7 +129,7 @@ func (p *Plugin) Filter(_ context.Context, cycle fwk.CycleState, _ *v1.Pod, node
 
 // ownerWait passes the owner that the pod waits for, and the reason, from PreFilter to PostFilter.
 type ownerWait struct {
-	owner kube.OwnerKey
+	owner workload.OwnerKey
 	why   string
 	// outgrown is the observed state of a workload that has fewer desired replicas than pods. The
 	// pod waits for an update of it until until. outgrown is nil if the owner is unknown.

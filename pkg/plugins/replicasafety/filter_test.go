@@ -15,9 +15,10 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 func TestNewRefusesOtherArgs(t *testing.T) {
@@ -31,7 +32,7 @@ func TestNewRefusesOtherArgs(t *testing.T) {
 // The policy does not apply to pods that are bound to their node.
 func TestPreFilterSkips(t *testing.T) {
 	w := newWorld(t, nil)
-	w.nodes(spot("spot"))
+	w.nodes(spotNode("spot"))
 	static := annotate(podOf("static"), v1.MirrorPodAnnotationKey, "hash")
 	for _, pod := range []*v1.Pod{podOf("daemon", by("DaemonSet", "ds")), static} {
 		o := w.try(pod)
@@ -55,8 +56,8 @@ func TestFilterIsSkippedIfAllNodesAreOpen(t *testing.T) {
 		want  bool
 	}{
 		"all on-demand":           {onDemand("other"), true},
-		"one is spot":             {spot("other"), false},
-		"one is being reclaimed":  {changed(onDemand("other"), taint(kube.InterruptionTaint)), false},
+		"one is spot":             {spotNode("other"), false},
+		"one is being reclaimed":  {changed(onDemand("other"), taint(spot.InterruptionTaint)), false},
 		"one has an advisory":     {changed(onDemand("other"), taint("DeletionCandidateOfClusterAutoscaler")), false},
 		"one has no label":        {&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, true},
 		"one waits for its label": {&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other", CreationTimestamp: metav1.NewTime(now)}}, false},
@@ -81,7 +82,7 @@ func TestFilterIsSkippedIfAllNodesAreOpen(t *testing.T) {
 // without replicas.
 func TestNothingIsDecidedBeforeSync(t *testing.T) {
 	w := newWorldNotSynced(t, nil, deployment("web", 3, 1, nil)...)
-	w.nodes(spot("spot"))
+	w.nodes(spotNode("spot"))
 	o := w.try(web("p"))
 	if o.rejected.Code() != fwk.Error || !errors.Is(o.rejected.AsError(), errNotSynced) {
 		t.Fatalf("PreFilter: %v, want an error about unsynced caches", o.rejected)
@@ -96,7 +97,7 @@ func TestNothingIsDecidedBeforeSync(t *testing.T) {
 // Filter returns these reasons for each node.
 func TestFilter(t *testing.T) {
 	const waits = " (waits for on-demand room)"
-	reclaimed, drained := onDemand("reclaimed"), spot("drained")
+	reclaimed, drained := onDemand("reclaimed"), spotNode("drained")
 	reclaimed.Spec.Taints = []v1.Taint{{Key: "spot-aware-scheduler.io/interruption"}}
 	drained.Spec.Taints = []v1.Taint{{Key: "karpenter.sh/disrupted"}}
 	onSpot := func(n int) func(w *world) {
@@ -107,7 +108,7 @@ func TestFilter(t *testing.T) {
 		}
 	}
 	requiresSpot := web("p")
-	requiresSpot.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "spot"}
+	requiresSpot.Spec.NodeSelector = map[string]string{spot.CapacityLabel: "spot"}
 	cases := map[string]struct {
 		args         func(*config.ReplicaSafetyArgs)
 		annotations  map[string]string // of the Deployment "web", of 3 replicas
@@ -134,7 +135,7 @@ func TestFilter(t *testing.T) {
 			wantRefused: map[string]string{"on-demand": "overflow Never: the floor of 1 of shop/web-1 is met (waits for room on spot)"},
 		},
 		"overflow Never, floor unmet": {
-			annotations: map[string]string{decision.OverflowAnnotation: "Never"},
+			annotations: map[string]string{spot.OverflowAnnotation: "Never"},
 			existing:    onSpot(1), pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
 		},
 		"terminating siblings do not count": {
@@ -145,7 +146,7 @@ func TestFilter(t *testing.T) {
 			wantRefused: map[string]string{"spot": "spot budget used up: 0 of 0 replicas of shop/p may run on spot" + waits},
 		},
 		"annotation on the owner": {
-			annotations: map[string]string{decision.MinOnDemandAnnotation: "0"}, existing: onSpot(2), pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
+			annotations: map[string]string{spot.MinOnDemandAnnotation: "0"}, existing: onSpot(2), pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
 		},
 		"rule": {
 			args: func(a *config.ReplicaSafetyArgs) {
@@ -162,7 +163,7 @@ func TestFilter(t *testing.T) {
 			pod: podOf("db-1", by("StatefulSet", "db")), wantFeasible: []string{"on-demand", "spot"},
 		},
 		"pool full": {
-			annotations: map[string]string{decision.MaxPerPoolAnnotation: "1"}, existing: onSpot(1), pod: web("p"), wantFeasible: []string{"on-demand"},
+			annotations: map[string]string{spot.MaxPerPoolAnnotation: "1"}, existing: onSpot(1), pod: web("p"), wantFeasible: []string{"on-demand"},
 			wantRefused: map[string]string{"spot": "spot pool full: at most 1 replicas of shop/web-1 may run in one pool (waits for room in another spot pool or on on-demand)"},
 		},
 		"new node without a label": {
@@ -180,12 +181,12 @@ func TestFilter(t *testing.T) {
 			existing: onSpot(2), pod: requiresSpot, wantFeasible: []string{"on-demand", "spot"},
 		},
 		"ScheduleAnyway": {
-			annotations: map[string]string{decision.WhenUnsatisfiableAnnotation: "ScheduleAnyway"},
+			annotations: map[string]string{spot.WhenUnsatisfiableAnnotation: "ScheduleAnyway"},
 			existing:    onSpot(2), pod: web("p"), wantFeasible: []string{"on-demand", "spot"},
 		},
 		"unlabeledNodes: Spot": {
 			args:     func(a *config.ReplicaSafetyArgs) { a.UnlabeledNodes = "Spot" },
-			existing: func(w *world) { w.nodes(node("unlabelled", "")) }, pod: podOf("p"), wantFeasible: []string{"on-demand"},
+			existing: func(w *world) { w.nodes(newNode("unlabelled", "")) }, pod: podOf("p"), wantFeasible: []string{"on-demand"},
 			wantRefused: map[string]string{
 				"spot":       "spot budget used up: 0 of 0 replicas of shop/p may run on spot" + waits,
 				"unlabelled": "spot budget used up: 0 of 0 replicas of shop/p may run on spot" + waits,
@@ -195,7 +196,7 @@ func TestFilter(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, test.args, append(deployment("web", 3, 1, test.annotations), statefulSet("db", 3))...)
-			w.nodes(onDemand("on-demand"), spot("spot"))
+			w.nodes(onDemand("on-demand"), spotNode("spot"))
 			if test.existing != nil {
 				test.existing(w)
 			}
@@ -220,7 +221,7 @@ func TestFilter(t *testing.T) {
 // A pod that is assumed but not yet bound counts like a bound pod.
 func TestAssumedPodsCount(t *testing.T) {
 	w := newWorld(t, nil, deployment("web", 2, 1, nil)...)
-	w.nodes(onDemand("on-demand"), spot("spot"))
+	w.nodes(onDemand("on-demand"), spotNode("spot"))
 	first := web("first")
 	if diff := cmp.Diff([]string{"on-demand", "spot"}, w.try(first).feasible); diff != "" {
 		t.Fatalf("first: feasible (-want +got):\n%s", diff)
@@ -241,7 +242,7 @@ func TestAssumedPodsCount(t *testing.T) {
 // not.
 func TestNominatedPodsCount(t *testing.T) {
 	w := newWorld(t, nil, deployment("web", 2, 1, nil)...)
-	w.nodes(onDemand("on-demand"), spot("spot"))
+	w.nodes(onDemand("on-demand"), spotNode("spot"))
 	nominate := func(pod *v1.Pod) {
 		info, err := framework.NewPodInfo(pod)
 		w.must(err)
@@ -262,7 +263,7 @@ func TestNominatedPodsCount(t *testing.T) {
 // terminating one does not.
 func TestPreemptionDryRun(t *testing.T) {
 	w := newWorld(t, nil, deployment("web", 3, 1, nil)...)
-	w.nodes(spot("spot"), onDemand("on-demand"))
+	w.nodes(spotNode("spot"), onDemand("on-demand"))
 	live, going := web("live"), terminating(web("going"))
 	w.addPods("spot", live, web("other"), going)
 	o := w.try(web("p"))
@@ -289,8 +290,8 @@ func TestPreemptionDryRun(t *testing.T) {
 // An invalid annotation is reported once, however often the pod is tried.
 func TestInvalidAnnotationIsReportedOnce(t *testing.T) {
 	w := newWorld(t, nil)
-	w.nodes(spot("spot"))
-	pod := annotate(podOf("p"), decision.MinOnDemandAnnotation, "3O%")
+	w.nodes(spotNode("spot"))
+	pod := annotate(podOf("p"), spot.MinOnDemandAnnotation, "3O%")
 	for range 3 {
 		w.try(pod)
 		w.clock.Step(time.Second)
@@ -305,7 +306,7 @@ func TestInvalidAnnotationIsReportedOnce(t *testing.T) {
 // An invalid annotation is not reported again at the second search of one attempt.
 func TestInvalidAnnotationIsReportedOnceInTwoSearches(t *testing.T) {
 	w := newWorld(t, nil)
-	pod, state := annotate(podOf("p"), decision.MinOnDemandAnnotation, "3O%"), framework.NewCycleState()
+	pod, state := annotate(podOf("p"), spot.MinOnDemandAnnotation, "3O%"), framework.NewCycleState()
 	for range 2 {
 		w.plugin.PreFilter(w.ctx, state, pod, nil)
 	}
@@ -319,9 +320,9 @@ func TestInvalidAnnotationIsReportedOnceInTwoSearches(t *testing.T) {
 // omits.
 func TestInvalidAnnotationsShareAnEvent(t *testing.T) {
 	w := newWorld(t, nil)
-	w.nodes(spot("spot"))
-	pod := annotate(podOf("p"), decision.MinOnDemandAnnotation, "3O%")
-	pod.Annotations[decision.FallbackAfterAnnotation] = "soon"
+	w.nodes(spotNode("spot"))
+	pod := annotate(podOf("p"), spot.MinOnDemandAnnotation, "3O%")
+	pod.Annotations[spot.FallbackAfterAnnotation] = "soon"
 	w.try(pod)
 	want := []string{`Warning InvalidSpotPolicy annotation spot-aware-scheduler.io/min-on-demand on the pod is ignored: invalid value "3O%": ` +
 		`expected a count of 0 or more such as "2", or a percentage such as "30%"; ` +
@@ -331,8 +332,8 @@ func TestInvalidAnnotationsShareAnEvent(t *testing.T) {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 
-	one := decision.InvalidAnnotation{On: "pod", Key: decision.MinOnDemandAnnotation, Value: strings.Repeat("\U0010ffff", 64), Expected: "more"}
-	note := kube.InvalidNote([]decision.InvalidAnnotation{one, one, one})
+	one := decision.InvalidAnnotation{On: "pod", Key: spot.MinOnDemandAnnotation, Value: strings.Repeat("\U0010ffff", 64), Expected: "more"}
+	note := workload.InvalidNote([]decision.InvalidAnnotation{one, one, one})
 	if len(note) > 1024 || !strings.HasSuffix(note, "; and 2 more") {
 		t.Errorf("%d bytes, want at most 1024 and the number of omitted annotations: %s", len(note), note)
 	}
@@ -341,10 +342,10 @@ func TestInvalidAnnotationsShareAnEvent(t *testing.T) {
 // If an annotation of a waiting pod changes to another invalid value, that value is reported too.
 func TestInvalidAnnotationIsReportedWhenItChanges(t *testing.T) {
 	w := newWorld(t, nil)
-	w.nodes(spot("spot"))
+	w.nodes(spotNode("spot"))
 	w.try(podOf("p"))
 	for _, value := range []string{"3O%", "-1", "-1"} {
-		w.try(annotate(podOf("p"), decision.MinOnDemandAnnotation, value))
+		w.try(annotate(podOf("p"), spot.MinOnDemandAnnotation, value))
 	}
 	var values []string
 	for _, event := range w.recorded() {

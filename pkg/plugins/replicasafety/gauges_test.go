@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
@@ -30,18 +30,18 @@ func TestObserveFloors(t *testing.T) {
 	podIn := func(name, replicaSet string) *v1.Pod { return podOf(name, by("ReplicaSet", replicaSet)) }
 	foreign, exempt := podOf("foreign"), podOf("exempt")
 	foreign.Spec.SchedulerName = "default-scheduler"
-	exempt.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "spot"}
+	exempt.Spec.NodeSelector = map[string]string{spot.CapacityLabel: "spot"}
 	fixed := func(name string) *v1.Pod {
 		pod := web(name)
-		pod.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "on-demand"}
+		pod.Spec.NodeSelector = map[string]string{spot.CapacityLabel: "on-demand"}
 		return pod
 	}
 	released := func(name string) *v1.Pod {
 		pod := podOf(name)
-		pod.Annotations = map[string]string{kube.ReleaseAnnotation: "{}"}
+		pod.Annotations = map[string]string{spot.ReleasedAnnotation: "{}"}
 		return pod
 	}
-	floor2 := map[string]string{decision.MinOnDemandAnnotation: "2"}
+	floor2 := map[string]string{spot.MinOnDemandAnnotation: "2"}
 	// bound returns the expected pods on on-demand within and beyond the floor, then the same on
 	// spot.
 	bound := func(floor, beyond, spotFloor, spotBeyond int) map[placement.BoundPart]int {
@@ -74,7 +74,7 @@ func TestObserveFloors(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			objects := []runtime.Object{onDemand("on-demand"), spot("spot")}
+			objects := []runtime.Object{onDemand("on-demand"), spotNode("spot")}
 			for _, more := range test.objects {
 				objects = append(objects, more...)
 			}
@@ -93,10 +93,10 @@ func TestObserveFloors(t *testing.T) {
 // workload has a deficit.
 func TestObserveIgnoredExemptions(t *testing.T) {
 	pod := podOf("p")
-	pod.Spec.NodeName, pod.Spec.NodeSelector = "spot", map[string]string{decision.CapacityLabelKey: "spot"}
+	pod.Spec.NodeName, pod.Spec.NodeSelector = "spot", map[string]string{spot.CapacityLabel: "spot"}
 	for policy, want := range map[config.Scalar]int{"Allow": 0, "Ignore": 1} {
 		args := func(a *config.ReplicaSafetyArgs) { a.Exemptions = policy }
-		got := newWorld(t, args, onDemand("on-demand"), spot("spot"), pod).plugin.observe()
+		got := newWorld(t, args, onDemand("on-demand"), spotNode("spot"), pod).plugin.observe()
 		if got.FloorsUnmet != want || got.FloorDeficit != want {
 			t.Errorf("%s: FloorsUnmet, FloorDeficit = %d, %d; want %d", policy, got.FloorsUnmet, got.FloorDeficit, want)
 		}
@@ -105,7 +105,7 @@ func TestObserveIgnoredExemptions(t *testing.T) {
 
 // The longest deficit is that of one workload. Deficits of other workloads do not extend it.
 func TestObserveLongestDeficit(t *testing.T) {
-	w := newWorld(t, nil, onDemand("on-demand"), spot("spot"))
+	w := newWorld(t, nil, onDemand("on-demand"), spotNode("spot"))
 	pods := w.factory.Core().V1().Pods().Informer().GetStore()
 	for _, step := range []struct {
 		after      time.Duration
@@ -133,11 +133,11 @@ func TestObserveLongestDeficit(t *testing.T) {
 }
 
 func TestObserveNodesAndWaiting(t *testing.T) {
-	contradictory := node("contradictory", "")
+	contradictory := newNode("contradictory", "")
 	contradictory.Labels["karpenter.sh/capacity-type"], contradictory.Labels["eks.amazonaws.com/capacityType"] = "spot", "ON_DEMAND"
-	settled := node("settled", "")
+	settled := newNode("settled", "")
 	settled.CreationTimestamp = metav1.NewTime(now.Add(-30e9))
-	w := newWorld(t, nil, onDemand("on-demand"), spot("spot-1"), spot("spot-2"), young("young"), settled, contradictory)
+	w := newWorld(t, nil, onDemand("on-demand"), spotNode("spot-1"), spotNode("spot-2"), young("young"), settled, contradictory)
 	w.plugin.waiting.Found(podOf("p"), placement.Wait{ForOnDemand: true})
 	w.clock.Step(time.Second)
 	want := placement.Observed{

@@ -13,7 +13,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 )
 
 // logged captures the log of the plugin at that verbosity. The returned function returns the lines
@@ -34,8 +34,8 @@ func (w *world) logged(verbosity int) (take func() []string) {
 // At the default level, a placed pod has one log line. A waiting pod has one line until its reason
 // changes.
 func TestLogOfAPod(t *testing.T) {
-	w := newWorld(t, nil, deployment("web", 3, 1, map[string]string{decision.FallbackAfterAnnotation: "5s"})...)
-	w.nodes(spot("spot"))
+	w := newWorld(t, nil, deployment("web", 3, 1, map[string]string{spot.FallbackAfterAnnotation: "5s"})...)
+	w.nodes(spotNode("spot"))
 	w.addPods("spot", web("a"))
 	take := w.logged(2)
 	expect := func(when string, want ...string) {
@@ -62,14 +62,14 @@ func TestLogOfAPod(t *testing.T) {
 
 func TestWhyAPodWaits(t *testing.T) {
 	exempt := web("p")
-	exempt.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "spot"}
+	exempt.Spec.NodeSelector = map[string]string{spot.CapacityLabel: "spot"}
 	cases := map[string]struct {
 		annotations map[string]string // of the Deployment
 		pod         *v1.Pod
 		want        []string
 	}{
 		"without room":      {nil, web("p"), []string{"no feasible node: the pod may run on on-demand and on spot"}},
-		"with a cap":        {map[string]string{decision.MaxPerPoolAnnotation: "1"}, web("p"), []string{"no feasible node: the pod may run on on-demand, and in spot pools with fewer than 1 replicas of shop/web-1"}},
+		"with a cap":        {map[string]string{spot.MaxPerPoolAnnotation: "1"}, web("p"), []string{"no feasible node: the pod may run on on-demand, and in spot pools with fewer than 1 replicas of shop/web-1"}},
 		"bound to spot":     {nil, exempt, []string{"no feasible node: the pod's own node selector or affinity admits only spot"}},
 		"a floor's ordinal": {nil, podOf("db-0", by("StatefulSet", "db")), []string{"ordinal kept off spot: the first 1 ordinals of shop/db must run on on-demand, and later ordinals wait for this one (waits for on-demand room)"}},
 		"unknown owner":     {nil, podOf("p", by("ReplicaSet", "gone")), []string{"owner not known yet: waits for ReplicaSet shop/gone to appear in the cache"}},
@@ -94,7 +94,7 @@ func TestWhyAPodWaits(t *testing.T) {
 
 func TestNothingIsLoggedBelow(t *testing.T) {
 	w := newWorld(t, nil, deployment("web", 3, 1, nil)...)
-	w.nodes(spot("spot"))
+	w.nodes(spotNode("spot"))
 	take := w.logged(1)
 	for _, name := range []string{"a", "b", "c"} {
 		pod := web(name)
@@ -113,7 +113,7 @@ func BenchmarkLogOfAPod(b *testing.B) {
 	for _, verbosity := range []int{1, 2} {
 		b.Run(fmt.Sprintf("v=%d", verbosity), func(b *testing.B) {
 			w := newWorld(b, nil, deployment("web", 3, 1, nil)...)
-			w.nodes(spot("spot"))
+			w.nodes(spotNode("spot"))
 			pod := web("p")
 			o := w.try(pod)
 			w.must(w.framework.RunReservePluginsReserve(w.ctx, o.state, pod, "spot").AsError())

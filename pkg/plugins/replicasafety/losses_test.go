@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
 )
 
@@ -39,10 +39,10 @@ func TestLossesBetweenTwoCycles(t *testing.T) {
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
-			lost := spot("lost")
+			lost := spotNode("lost")
 			lost.Labels[v1.LabelTopologyZone] = "b"
 			w := newWorld(t, nil, append(deployment("web", 3, 1, nil), lost)...)
-			w.nodes(lost, spot("kept"))
+			w.nodes(lost, spotNode("kept"))
 			pod := podOf("there", by("ReplicaSet", "other-1"))
 			w.addPods("lost", pod)
 			w.try(web("first"))
@@ -65,12 +65,12 @@ func TestLossesBetweenTwoCycles(t *testing.T) {
 			}
 			// When the handlers have seen a later write, they have processed these writes.
 			marker := onDemand("marker")
-			marker.Labels[decision.CapacityLabelKey] = "neither"
+			marker.Labels[spot.CapacityLabel] = "neither"
 			_, err := nodes.Create(w.ctx, marker, metav1.CreateOptions{})
 			w.must(err)
 			w.eventually("the handlers have processed all writes", func() bool { return len(w.recorded()) > 0 })
 
-			back := spot("back")
+			back := spotNode("back")
 			back.Labels[v1.LabelTopologyZone] = "b"
 			w.nodes(back)
 			w.clock.Step(2 * time.Minute)

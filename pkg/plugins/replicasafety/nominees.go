@@ -10,8 +10,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // nomineesOf returns the siblings of pod with nominated nodes, and the nominated node of pod
@@ -23,7 +23,7 @@ import (
 // Only the scheduler's own list is up to date in the next cycle, and it must be read node by node.
 // So nomineesOf reads it only if the plan depends on it, and if preemption was simulated for a pod
 // of the revision or one of its pods is known to be nominated.
-func (p *Plugin) nomineesOf(pod *v1.Pod, subject *kube.Subject, settings decision.Settings, nodes []fwk.NodeInfo) (nominees []placement.Nominee, nominated string) {
+func (p *Plugin) nomineesOf(pod *v1.Pod, subject *workload.Subject, settings decision.Settings, nodes []fwk.NodeInfo) (nominees []placement.Nominee, nominated string) {
 	if !settings.Counts(&subject.Pod.Workload) || !p.waiting.Preempts(subject.RevisionKey) && !p.nominations.has(subject.RevisionKey) {
 		return nil, ""
 	}
@@ -39,13 +39,13 @@ func (p *Plugin) nomineesOf(pod *v1.Pod, subject *kube.Subject, settings decisio
 			switch {
 			case other.UID == pod.UID:
 				nominated = name
-			case kube.RevisionOf(other) == subject.RevisionKey && kube.Live(other) && !hasPod(node, other.UID):
+			case workload.RevisionOf(other) == subject.RevisionKey && workload.Live(other) && !hasPod(node, other.UID):
 				siblings = append(siblings, sibling{placement.Nominee{UID: other.UID, Node: name}, other})
 			}
 		}
 	}
 	for _, s := range siblings {
-		if nominated == "" || kube.NominatedBefore(s.pod, pod) {
+		if nominated == "" || workload.NominatedBefore(s.pod, pod) {
 			nominees = append(nominees, s.Nominee)
 		}
 	}
@@ -55,7 +55,7 @@ func (p *Plugin) nomineesOf(pod *v1.Pod, subject *kube.Subject, settings decisio
 // watchNomination wakes the siblings of a nominated pod that found no node in this cycle, if the
 // scheduler then clears the nomination. The scheduler may do so before it has written the
 // nomination to the API server. In that case no event reports the change.
-func (p *Plugin) watchNomination(revision kube.OwnerKey, of placement.Nominee) {
+func (p *Plugin) watchNomination(revision workload.OwnerKey, of placement.Nominee) {
 	p.waiting.After(time.Second, func() {
 		still := slices.ContainsFunc(p.nominator.NominatedPodsForNode(of.Node), func(info fwk.PodInfo) bool { return info.GetPod().UID == of.UID })
 		if !still {
@@ -75,15 +75,15 @@ func hasPod(node fwk.NodeInfo, pod types.UID) bool {
 // concurrently.
 type nominations struct {
 	mu   sync.Mutex
-	pods map[kube.OwnerKey]map[types.UID]struct{}
+	pods map[workload.OwnerKey]map[types.UID]struct{}
 }
 
 func newNominations() *nominations {
-	return &nominations{pods: map[kube.OwnerKey]map[types.UID]struct{}{}}
+	return &nominations{pods: map[workload.OwnerKey]map[types.UID]struct{}{}}
 }
 
 // has reports whether a pod of the revision is nominated.
-func (n *nominations) has(revision kube.OwnerKey) bool {
+func (n *nominations) has(revision workload.OwnerKey) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.pods[revision]) > 0
@@ -95,16 +95,16 @@ func (n *nominations) has(revision kube.OwnerKey) bool {
 func (n *nominations) set(before, after *v1.Pod) (ended bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if before != nil && kube.Nominated(before) {
-		revision := kube.RevisionOf(before)
+	if before != nil && workload.Nominated(before) {
+		revision := workload.RevisionOf(before)
 		delete(n.pods[revision], before.UID)
 		if len(n.pods[revision]) == 0 {
 			delete(n.pods, revision)
 		}
 		ended = after == nil || after.Spec.NodeName != before.Status.NominatedNodeName
 	}
-	if after != nil && kube.Nominated(after) {
-		revision := kube.RevisionOf(after)
+	if after != nil && workload.Nominated(after) {
+		revision := workload.RevisionOf(after)
 		if n.pods[revision] == nil {
 			n.pods[revision] = map[types.UID]struct{}{}
 		}

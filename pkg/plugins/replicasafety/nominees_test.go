@@ -15,8 +15,8 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/utils/ptr"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // nominate simulates that preemption nominated a node for these pods.
@@ -26,7 +26,7 @@ func (w *world) nominate(node string, pods ...*v1.Pod) {
 		info, err := framework.NewPodInfo(pod)
 		w.must(err)
 		w.nominated.add(node, info)
-		w.plugin.waiting.Found(pod, placement.Wait{Owners: []kube.OwnerKey{kube.RevisionOf(pod)}, Preempts: preempts()})
+		w.plugin.waiting.Found(pod, placement.Wait{Owners: []workload.OwnerKey{workload.RevisionOf(pod)}, Preempts: preempts()})
 	}
 }
 
@@ -79,7 +79,7 @@ func TestNomineesOnOtherNodesCount(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, nil, deployment("web", 3, 2, nil)...)
-			w.nodes(onDemand("on-demand"), spot("spot-1"), spot("spot-2"))
+			w.nodes(onDemand("on-demand"), spotNode("spot-1"), spotNode("spot-2"))
 			test.change(w)
 			if diff := cmp.Diff(test.want, w.try(test.pod).feasible); diff != "" {
 				t.Errorf("feasible (-want +got):\n%s", diff)
@@ -91,7 +91,7 @@ func TestNomineesOnOtherNodesCount(t *testing.T) {
 // A nomination by an earlier leader counts although this leader has not tried the pod.
 func TestNomineesOfAnEarlierLeaderCount(t *testing.T) {
 	w := newWorld(t, nil, deployment("web", 2, 1, nil)...)
-	w.nodes(onDemand("on-demand"), spot("spot-1"), spot("spot-2"))
+	w.nodes(onDemand("on-demand"), spotNode("spot-1"), spotNode("spot-2"))
 	sibling := web("sibling")
 	sibling.Status.NominatedNodeName = "spot-1"
 	info, err := framework.NewPodInfo(sibling)
@@ -99,7 +99,7 @@ func TestNomineesOfAnEarlierLeaderCount(t *testing.T) {
 	w.nominated.add("spot-1", info)
 	_, err = w.client.CoreV1().Pods("shop").Create(w.ctx, sibling, metav1.CreateOptions{})
 	w.must(err)
-	w.eventually("the nomination is known", func() bool { return w.plugin.nominations.has(kube.RevisionOf(sibling)) })
+	w.eventually("the nomination is known", func() bool { return w.plugin.nominations.has(workload.RevisionOf(sibling)) })
 	if diff := cmp.Diff([]string{"on-demand"}, w.try(web("p")).feasible); diff != "" {
 		t.Errorf("feasible (-want +got):\n%s", diff)
 	}
@@ -126,7 +126,7 @@ func TestEndOfANominationWakes(t *testing.T) {
 			w := newWorldNotSynced(t, nil)
 			handler := w.plugin.podHandler()
 			handler.AddFunc(nominated)
-			w.plugin.waiting.Found(web("p"), placement.Wait{Owners: []kube.OwnerKey{kube.RevisionOf(nominated)}, Counted: true})
+			w.plugin.waiting.Found(web("p"), placement.Wait{Owners: []workload.OwnerKey{workload.RevisionOf(nominated)}, Counted: true})
 			if test.after == nil {
 				handler.DeleteFunc(nominated)
 			} else {
@@ -143,7 +143,7 @@ func TestEndOfANominationWakes(t *testing.T) {
 // this.
 func TestUnwrittenNominationClearedWakes(t *testing.T) {
 	w := newWorld(t, nil, deployment("web", 3, 1, nil)...)
-	w.nodes(spot("spot-1"))
+	w.nodes(spotNode("spot-1"))
 	w.addPods("spot-1", web("b"), web("c")) // the budget is used up
 	pod := web("a")
 	w.nominate("spot-1", pod)
@@ -189,7 +189,7 @@ func TestOverflowDoesNotPreemptOnOnDemand(t *testing.T) {
 				w := newWorld(t, nil, append(deployment("web", 3, 1, nil), statefulSet("db", 3))...)
 				w.nodes(onDemand("od-1"), onDemand("od-2"))
 				if hasSpot {
-					w.nodes(spot("spot"))
+					w.nodes(spotNode("spot"))
 				}
 				w.addPods("od-2", test.existing...)
 				if name == "beyond the floor, nominated" {
@@ -224,7 +224,7 @@ func TestOverflowDoesNotPreemptOnOnDemand(t *testing.T) {
 // framework retries its siblings.
 func TestUnseenNomineeDeletedWakes(t *testing.T) {
 	w := newWorld(t, nil, deployment("web", 3, 1, nil)...)
-	w.nodes(spot("spot-1"))
+	w.nodes(spotNode("spot-1"))
 	w.addPods("spot-1", web("b"))
 	pod := web("a")
 	w.try(pod)
@@ -242,7 +242,7 @@ func TestUnseenNomineeDeletedWakes(t *testing.T) {
 // waiting.
 func TestTerminatingPodStopsWaiting(t *testing.T) {
 	w := newWorld(t, nil)
-	w.nodes(spot("spot-1"))
+	w.nodes(spotNode("spot-1"))
 	pod := podOf("single")
 	w.try(pod)
 	if n, _ := w.plugin.waiting.ForOnDemand(); n != 1 {

@@ -27,8 +27,10 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Name is the plugin's name in a KubeSchedulerConfiguration.
@@ -38,9 +40,9 @@ const Name = "ReplicaSafety"
 type Plugin struct {
 	profile string
 	policy  *decision.Policy
-	reader  *kube.NodeReader
-	owners  *kube.Owners
-	labels  *kube.LabelHistory
+	reader  *node.NodeReader
+	owners  *workload.Owners
+	labels  *node.LabelHistory
 	counter *placement.Counter
 	waiting *placement.Waiting
 
@@ -57,7 +59,7 @@ type Plugin struct {
 	gangs func() bool
 
 	// Only observe uses deficits.
-	deficits kube.Deficits
+	deficits workload.Deficits
 }
 
 var (
@@ -74,13 +76,13 @@ var (
 // New builds the plugin from its args, a *config.ReplicaSafetyArgs, for a profile that does not
 // schedule gangs. The plugin has its own record of whether nodes with capacity labels were seen.
 func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-	return newPlugin(ctx, args, handle, &kube.LabelHistory{}, func() bool { return false })
+	return newPlugin(ctx, args, handle, &node.LabelHistory{}, func() bool { return false })
 }
 
 // With returns a New function for profiles that may schedule gangs. gangs reports whether the
 // profile of a handle does. The plugin calls it after the profile is complete, which it is not
 // while its plugins are built. The plugins of all profiles share labels.
-func With(labels *kube.LabelHistory, gangs func(fwk.Handle) bool) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
+func With(labels *node.LabelHistory, gangs func(fwk.Handle) bool) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
 	return func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 		return newPlugin(ctx, args, handle, labels, sync.OnceValue(func() bool { return gangs(handle) }))
 	}
@@ -88,7 +90,7 @@ func With(labels *kube.LabelHistory, gangs func(fwk.Handle) bool) func(context.C
 
 // newPlugin requests all its informers from the shared factory, so the scheduler starts them and
 // waits for their sync.
-func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, labels *kube.LabelHistory, gangs func() bool) (fwk.Plugin, error) {
+func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, labels *node.LabelHistory, gangs func() bool) (fwk.Plugin, error) {
 	safety, ok := args.(*config.ReplicaSafetyArgs)
 	if !ok {
 		return nil, fmt.Errorf("expected args of kind ReplicaSafetyArgs, got %T", args)
@@ -98,19 +100,19 @@ func newPlugin(ctx context.Context, args runtime.Object, handle fwk.Handle, labe
 		return nil, err
 	}
 	factory := handle.SharedInformerFactory()
-	owners, err := kube.NewOwners(factory, policy)
+	owners, err := workload.NewOwners(factory, policy)
 	if err != nil {
 		return nil, err
 	}
 	for informer, trim := range map[cache.SharedIndexInformer]cache.TransformFunc{
-		factory.Core().V1().Nodes().Informer(): kube.Trim,
-		factory.Core().V1().Pods().Informer():  kube.NewPodTrimmer().Trim,
+		factory.Core().V1().Nodes().Informer(): transform.Trim,
+		factory.Core().V1().Pods().Informer():  transform.NewPodTrimmer().Trim,
 	} {
 		if err := informer.SetTransform(trim); err != nil {
 			return nil, err
 		}
 	}
-	reader := &kube.NodeReader{Policy: policy, Signals: signals}
+	reader := &node.NodeReader{Policy: policy, Signals: signals}
 	logger := klog.FromContext(ctx).WithValues("plugin", Name)
 	p := &Plugin{
 		profile:  handle.ProfileName(),
@@ -144,11 +146,11 @@ func (p *Plugin) Name() string { return Name }
 // alone does not make a gang. Without a plugin that schedules gangs, it would only let one pod fall
 // back after the waiting time of another.
 func (p *Plugin) gangOf(pod *v1.Pod) placement.Gang {
-	group := kube.GangOf(pod)
+	group := workload.GangOf(pod)
 	if group == "" || !p.gangs() {
 		return placement.Gang{}
 	}
-	return placement.Gang{Revision: kube.RevisionOf(pod), PodGroup: group}
+	return placement.Gang{Revision: workload.RevisionOf(pod), PodGroup: group}
 }
 
 // synced reports whether every handler has processed its complete initial list. With incomplete

@@ -13,8 +13,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // withheldRetryDelay is the delay after a node's label grace before the pods that the node was
@@ -67,7 +67,7 @@ func (p *Plugin) waitOf(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 		// The owner may appear or change. The pod's ReplicaSet may change or lose its owner.
 		// Siblings may be deleted together with their node.
 		wait := data.(ownerWait)
-		return placement.Wait{Owners: []kube.OwnerKey{wait.owner, kube.RevisionOf(pod)}, Counted: wait.outgrown != nil, Again: wait.until,
+		return placement.Wait{Owners: []workload.OwnerKey{wait.owner, workload.RevisionOf(pod)}, Counted: wait.outgrown != nil, Again: wait.until,
 			Basis: &basis{pod: pod, unknown: wait.owner, outgrown: wait.outgrown}}
 	}
 	s := placement.Read(cycle)
@@ -77,7 +77,7 @@ func (p *Plugin) waitOf(cycle fwk.CycleState, pod *v1.Pod) placement.Wait {
 	}
 	inDeployment := s.Subject.WorkloadKey != s.Subject.RevisionKey
 	wait := placement.Wait{
-		Owners:      []kube.OwnerKey{s.Subject.RevisionKey},
+		Owners:      []workload.OwnerKey{s.Subject.RevisionKey},
 		ForOnDemand: s.Plan.MustHaveOnDemand(),
 		Held:        s.Holds(),
 		Counted:     s.Plan.Counted(),
@@ -118,14 +118,14 @@ type basis struct {
 	pod *v1.Pod
 	// subject, settings, invalid and plan belong to the attempt. subject is nil if there was no
 	// plan.
-	subject  *kube.Subject
+	subject  *workload.Subject
 	settings decision.Settings
 	invalid  []decision.InvalidAnnotation
 	plan     decision.Plan
 	// outgrown is the workload that has fewer desired replicas than pods; nil if it has not.
 	outgrown *decision.Workload
 	// unknown is the owner that the informers do not know, if both subject and outgrown are nil.
-	unknown kube.OwnerKey
+	unknown workload.OwnerKey
 }
 
 // judge is a placement.Judge. It compares the owners with their state when the pod was refused. A
@@ -146,14 +146,14 @@ func (p *Plugin) judge() func(placement.Wait) bool {
 		case before.outgrown != nil:
 			return err != nil || subject.Pod.Workload.Desired > before.outgrown.Desired || !sameShape(subject.Pod.Workload, *before.outgrown)
 		}
-		still := (*kube.UnknownOwner)(nil)
+		still := (*workload.UnknownOwner)(nil)
 		return !errors.As(err, &still) || still.Key != before.unknown
 	}
 }
 
 // mayOpen reports whether a node that was closed to the pod may be open with the new state of its
 // owners, subject.
-func (p *Plugin) mayOpen(before *basis, subject *kube.Subject) bool {
+func (p *Plugin) mayOpen(before *basis, subject *workload.Subject) bool {
 	if subject.WorkloadKey != before.subject.WorkloadKey || !sameShape(subject.Pod.Workload, before.subject.Pod.Workload) ||
 		subject.RevisionNumber != before.subject.RevisionNumber { // rollout relief depends on which revisions are older
 		return true

@@ -18,9 +18,10 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // create creates an object in the API server. The informers receive it.
@@ -61,13 +62,13 @@ func TestOwnerNotInTheCache(t *testing.T) {
 			[]string{"owner not known yet: waits for StatefulSet shop/db to appear in the cache"}},
 		"ReplicationController": {podOf("p", by("ReplicationController", "rc")), nil, []runtime.Object{&v1.ReplicationController{ObjectMeta: meta("rc")}},
 			[]string{"owner not known yet: waits for ReplicationController shop/rc to appear in the cache"}},
-		"Job": {annotate(podOf("p", by("Job", "j")), decision.MinOnDemandAnnotation, "1"), nil, []runtime.Object{job("j", 1, 1)},
+		"Job": {annotate(podOf("p", by("Job", "j")), spot.MinOnDemandAnnotation, "1"), nil, []runtime.Object{job("j", 1, 1)},
 			[]string{"owner not known yet: waits for Job shop/j to appear in the cache"}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, nil, test.have...)
-			w.nodes(onDemand("on-demand"), spot("spot"))
+			w.nodes(onDemand("on-demand"), spotNode("spot"))
 			for i, object := range test.appear {
 				o := w.try(test.pod)
 				if o.rejected.Code() != fwk.UnschedulableAndUnresolvable {
@@ -114,7 +115,7 @@ func (w *world) scaleTo10(object runtime.Object) {
 // The pod waits for the change and is then placed according to it. Without a change it is placed
 // after five seconds according to the known state.
 func TestOutgrownOwner(t *testing.T) {
-	half := map[string]string{decision.MinOnDemandAnnotation: "50%"}
+	half := map[string]string{spot.MinOnDemandAnnotation: "50%"}
 	set := statefulSet("db", 3)
 	set.Annotations = half
 	alone := &appsv1.ReplicaSet{ObjectMeta: meta("alone"), Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](3)}}
@@ -150,7 +151,7 @@ func TestOutgrownOwner(t *testing.T) {
 				owners[i] = owner.DeepCopyObject()
 			}
 			w := newWorld(t, nil, owners...)
-			w.nodes(onDemand("on-demand"), spot("spot"))
+			w.nodes(onDemand("on-demand"), spotNode("spot"))
 			for _, pod := range test.onDemand {
 				w.addPods("on-demand", pod.DeepCopy())
 			}
@@ -225,7 +226,7 @@ func TestGangClock(t *testing.T) {
 			w := newWorld(t, func(args *config.ReplicaSafetyArgs) { args.FallbackAfter = "5s" },
 				append(deployment("web", 1, 1, nil), deployment("api", 1, 1, nil)...)...)
 			w.plugin.gangs = func() bool { return !test.noGangs }
-			w.nodes(spot("spot"))
+			w.nodes(spotNode("spot"))
 			w.refuse(test.gangMate)
 			w.clock.Step(5 * time.Second)
 			handler := w.plugin.podHandler()
@@ -250,7 +251,7 @@ func TestGangClock(t *testing.T) {
 func TestOutgrownOwnerInAGang(t *testing.T) {
 	w := newWorld(t, nil, deployment("web", 3, 1, nil)...)
 	w.plugin.gangs = func() bool { return true }
-	w.nodes(onDemand("on-demand"), spot("spot"))
+	w.nodes(onDemand("on-demand"), spotNode("spot"))
 	w.addPods("spot", web("a"), web("b"), web("c"))
 	mate := inGang(web("mate"))
 	w.plugin.waiting.Found(mate, placement.Wait{Gang: w.plugin.gangOf(mate)})
@@ -285,7 +286,7 @@ func TestChangesWhileThePodIsInFlight(t *testing.T) {
 		"the ReplicaSet appears without its Deployment": {nil, func(w *world) { index(w, objects[1]) }, []string{"shop/p"}, true},
 		"the owner is scaled":                           {objects, func(w *world) { index(w, deployment("web", 2, 1, nil)[0]) }, []string{"shop/p"}, true},
 		"the owner is annotated": {objects, func(w *world) {
-			index(w, deployment("web", 1, 1, map[string]string{decision.MinOnDemandAnnotation: "0"})[0])
+			index(w, deployment("web", 1, 1, map[string]string{spot.MinOnDemandAnnotation: "0"})[0])
 		}, []string{"shop/p"}, true},
 		"no change, outgrown owner":    {outgrown, func(*world) {}, nil, true},
 		"the outgrown owner is scaled": {outgrown, func(w *world) { index(w, deployment("web", 1, 1, nil)[0]) }, []string{"shop/p"}, true},
@@ -327,13 +328,13 @@ func TestWaitOf(t *testing.T) {
 	ignore := func(a *config.ReplicaSafetyArgs) { a.Exemptions = "Ignore" }
 	onlySpot := func(name string) *v1.Pod {
 		pod := podOf(name)
-		pod.Spec.NodeSelector = map[string]string{decision.CapacityLabelKey: "spot"}
+		pod.Spec.NodeSelector = map[string]string{spot.CapacityLabel: "spot"}
 		return pod
 	}
 	noOverflow := func(a *config.ReplicaSafetyArgs) { a.Overflow = "Never" }
 	noRelief := func(a *config.ReplicaSafetyArgs) { a.RolloutRelief = "never" }
 	full := func(w *world) { w.addPods("spot", web("a"), web("b")) }
-	webOwners := []kube.OwnerKey{keyOf("ReplicaSet", "web-1"), keyOf("Deployment", "web")}
+	webOwners := []workload.OwnerKey{keyOf("ReplicaSet", "web-1"), keyOf("Deployment", "web")}
 	cases := map[string]struct {
 		args     func(*config.ReplicaSafetyArgs)
 		existing func(*world)
@@ -341,11 +342,11 @@ func TestWaitOf(t *testing.T) {
 		waited   time.Duration
 		want     placement.Wait
 	}{
-		"no controller, no timer": {nil, nil, podOf("p"), 0, placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true}},
-		"fallback":                {fallback, nil, podOf("p"), 0, placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now.Add(20 * time.Second)}},
-		"fallback, after 5 s":     {fallback, nil, podOf("p"), 5 * time.Second, placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now.Add(20 * time.Second)}},
-		"fallback at once":        {func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "0s" }, nil, podOf("p"), 0, placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now}},
-		"fallen back":             {fallback, nil, podOf("p"), 20 * time.Second, placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}}},
+		"no controller, no timer": {nil, nil, podOf("p"), 0, placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true}},
+		"fallback":                {fallback, nil, podOf("p"), 0, placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now.Add(20 * time.Second)}},
+		"fallback, after 5 s":     {fallback, nil, podOf("p"), 5 * time.Second, placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now.Add(20 * time.Second)}},
+		"fallback at once":        {func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "0s" }, nil, podOf("p"), 0, placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now}},
+		"fallen back":             {fallback, nil, podOf("p"), 20 * time.Second, placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}}},
 		"Deployment, over budget": {nil, full, web("p"), 0, placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now.Add(30 * time.Second)}},
 		"Deployment, relief before fallback": {later, full, web("p"), 0,
 			placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true, Again: now.Add(30 * time.Second)}},
@@ -360,8 +361,8 @@ func TestWaitOf(t *testing.T) {
 		"Deployment, no relief":             {noRelief, full, web("p"), 0, placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true}},
 		"Deployment, all times have passed": {nil, full, web("p"), 30 * time.Second, placement.Wait{Owners: webOwners, ForOnDemand: true, Counted: true}},
 		"within budget, but no room":        {nil, nil, web("p"), 40 * time.Second, placement.Wait{Owners: webOwners, Counted: true}},
-		"only spot, exemptions ignored": {ignore, nil, annotate(onlySpot("p"), decision.FallbackAfterAnnotation, "20s"), 0,
-			placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}, Again: now.Add(20 * time.Second)}},
+		"only spot, exemptions ignored": {ignore, nil, annotate(onlySpot("p"), spot.FallbackAfterAnnotation, "20s"), 0,
+			placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}, Again: now.Add(20 * time.Second)}},
 		"overflow Never, the floor is met": {noOverflow, func(w *world) { w.nodes(onDemand("on-demand")); w.addPods("on-demand", web("a")) }, web("p"), 40 * time.Second,
 			placement.Wait{Owners: webOwners, Counted: true}},
 		"overflow Never, the floor is not met": {noOverflow, full, web("p"), 40 * time.Second,
@@ -369,20 +370,20 @@ func TestWaitOf(t *testing.T) {
 		"overflow Never, ScheduleAnyway": {func(a *config.ReplicaSafetyArgs) { a.Overflow, a.WhenUnsatisfiable = "Never", "ScheduleAnyway" },
 			func(w *world) { w.nodes(onDemand("on-demand")); w.addPods("on-demand", web("a")) }, web("p"), 40 * time.Second,
 			placement.Wait{Owners: webOwners, Counted: true}},
-		"overflow Never, an ordinal beyond the floor": {noOverflow, nil, podOf("db-1", by("StatefulSet", "db")), 0, placement.Wait{Owners: []kube.OwnerKey{keyOf("StatefulSet", "db")}}},
+		"overflow Never, an ordinal beyond the floor": {noOverflow, nil, podOf("db-1", by("StatefulSet", "db")), 0, placement.Wait{Owners: []workload.OwnerKey{keyOf("StatefulSet", "db")}}},
 		"a node waits for its label": {later, func(w *world) { w.nodes(young("young")) }, podOf("p"), 0,
-			placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now.Add(30 * time.Second)}},
+			placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now.Add(30 * time.Second)}},
 		"a node waits for its label, fallback first": {fallback, func(w *world) { w.nodes(young("young")) }, podOf("p"), 0,
-			placement.Wait{Owners: []kube.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now.Add(20 * time.Second)}},
-		"StatefulSet, floor ordinal": {nil, nil, podOf("db-0", by("StatefulSet", "db")), 0, placement.Wait{Owners: []kube.OwnerKey{keyOf("StatefulSet", "db")}, ForOnDemand: true}},
+			placement.Wait{Owners: []workload.OwnerKey{keyOf("Pod", "p")}, ForOnDemand: true, Again: now.Add(20 * time.Second)}},
+		"StatefulSet, floor ordinal": {nil, nil, podOf("db-0", by("StatefulSet", "db")), 0, placement.Wait{Owners: []workload.OwnerKey{keyOf("StatefulSet", "db")}, ForOnDemand: true}},
 		"more pods than replicas": {fallback, func(w *world) { w.addPods("spot", web("a"), web("b"), web("c")) }, web("p"), 3 * time.Second,
-			placement.Wait{Owners: []kube.OwnerKey{keyOf("Deployment", "web"), keyOf("ReplicaSet", "web-1")}, Counted: true, Again: now.Add(5 * time.Second)}},
-		"unknown owner": {fallback, nil, podOf("p", by("ReplicaSet", "gone")), 0, placement.Wait{Owners: []kube.OwnerKey{keyOf("ReplicaSet", "gone"), keyOf("ReplicaSet", "gone")}}},
+			placement.Wait{Owners: []workload.OwnerKey{keyOf("Deployment", "web"), keyOf("ReplicaSet", "web-1")}, Counted: true, Again: now.Add(5 * time.Second)}},
+		"unknown owner": {fallback, nil, podOf("p", by("ReplicaSet", "gone")), 0, placement.Wait{Owners: []workload.OwnerKey{keyOf("ReplicaSet", "gone"), keyOf("ReplicaSet", "gone")}}},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, test.args, append(deployment("web", 3, 1, nil), statefulSet("db", 3))...)
-			w.nodes(spot("spot"))
+			w.nodes(spotNode("spot"))
 			if test.existing != nil {
 				test.existing(w)
 			}
@@ -402,7 +403,7 @@ func TestWaitOf(t *testing.T) {
 // shortens nor extends the time.
 func TestFallback(t *testing.T) {
 	w := newWorld(t, func(a *config.ReplicaSafetyArgs) { a.FallbackAfter = "5s" })
-	w.nodes(spot("spot"))
+	w.nodes(spotNode("spot"))
 	pod := podOf("p")
 	for _, step := range []time.Duration{0, 3 * time.Second, 2*time.Second - 1} {
 		w.clock.Step(step)
@@ -430,7 +431,7 @@ func TestRolloutRelief(t *testing.T) {
 	older := func(w *world) { w.addPods("on-demand", podIn("old", "web-1")) }
 	relief := func(after string) func(*v1.Pod) *v1.Pod {
 		return func(p *v1.Pod) *v1.Pod {
-			return annotate(p, decision.RolloutReliefAnnotation, after)
+			return annotate(p, spot.RolloutReliefAnnotation, after)
 		}
 	}
 	cases := map[string]struct {
@@ -455,7 +456,7 @@ func TestRolloutRelief(t *testing.T) {
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, nil, append(deployment("web", 1, 2, nil), deployment("api", 1, 1, nil)...)...)
-			w.nodes(onDemand("on-demand"), spot("spot"))
+			w.nodes(onDemand("on-demand"), spotNode("spot"))
 			test.existing(w)
 			w.plugin.waiting.Found(test.pod, placement.Wait{})
 			w.clock.Step(test.waited)
@@ -491,9 +492,9 @@ func TestOverflowPodReplacesFloorPod(t *testing.T) {
 // assignment, and on-demand needs one of the replicas.
 func TestAssignedPodReplacesFloorPod(t *testing.T) {
 	w := newWorld(t, func(a *config.ReplicaSafetyArgs) { a.Overflow, a.MinOnDemand = "Never", "2" }, deployment("web", 4, 1, nil)...)
-	w.nodes(onDemand("on-demand"), spot("spot"), spot("full"))
+	w.nodes(onDemand("on-demand"), spotNode("spot"), spotNode("full"))
 	beyond := func(name string) *v1.Pod {
-		return annotate(web(name), kube.AssignedAnnotation, "any: beyond the floor")
+		return annotate(web(name), spot.AssignedAnnotation, "any: beyond the floor")
 	}
 	w.addPods("on-demand", web("a"))
 	w.addPods("full", beyond("b"))
@@ -517,12 +518,12 @@ func TestAssignedPodReplacesFloorPod(t *testing.T) {
 // A grant of the controller applies at the first attempt of the pod.
 func TestGrantedPodTakesSpot(t *testing.T) {
 	for value, want := range map[string][]string{
-		kube.GrantedFallback: {"on-demand", "spot"}, kube.GrantedRelief: {"on-demand", "spot"}, "anything": {"on-demand"}, "": {"on-demand"},
+		spot.GrantedFallback: {"on-demand", "spot"}, spot.GrantedRelief: {"on-demand", "spot"}, "anything": {"on-demand"}, "": {"on-demand"},
 	} {
 		t.Run(value, func(t *testing.T) {
 			w := newWorld(t, nil)
-			w.nodes(onDemand("on-demand"), spot("spot"))
-			if diff := cmp.Diff(want, w.try(annotate(podOf("p"), kube.GrantedAnnotation, value)).feasible); diff != "" {
+			w.nodes(onDemand("on-demand"), spotNode("spot"))
+			if diff := cmp.Diff(want, w.try(annotate(podOf("p"), spot.GrantedAnnotation, value)).feasible); diff != "" {
 				t.Errorf("feasible (-want +got):\n%s", diff)
 			}
 		})
@@ -532,7 +533,7 @@ func TestGrantedPodTakesSpot(t *testing.T) {
 // The end of a node's label grace retries the pods, even without an event.
 func TestPodIsRetriedAfterLabelGrace(t *testing.T) {
 	w := newWorld(t, nil)
-	w.nodes(spot("spot"), young("young"))
+	w.nodes(spotNode("spot"), young("young"))
 	pod := podOf("p")
 	if o := w.try(pod); len(o.feasible) > 0 {
 		t.Fatalf("feasible at once: %v", o.feasible)
@@ -549,7 +550,7 @@ func TestPodIsRetriedAfterLabelGrace(t *testing.T) {
 // The label grace applies after all labeled nodes were deleted. After a reclaim of all spot nodes,
 // new nodes still get a label later.
 func TestGraceAfterAllLabelledNodesWereDeleted(t *testing.T) {
-	w := newWorld(t, nil, spot("spot"))
+	w := newWorld(t, nil, spotNode("spot"))
 	w.must(w.client.CoreV1().Nodes().Delete(w.ctx, "spot", metav1.DeleteOptions{}))
 	w.eventually("the node is deleted", func() bool { _, err := w.plugin.nodes.Get("spot"); return err != nil })
 	w.nodes(young("young"))

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // SignPod lets pods share one decision (opportunistic batching) if it depends on the pod and the
@@ -17,7 +17,7 @@ import (
 // of their siblings or on their waiting time.
 func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
 	const key = "spot-aware-scheduler.io/policy"
-	if !kube.HasOpinion(pod) {
+	if !workload.HasOpinion(pod) {
 		return []fwk.SignFragment{{Key: key, Value: "none"}}, nil
 	}
 	if metav1.GetControllerOfNoCopy(pod) != nil {

@@ -39,7 +39,7 @@ func TestTrimmedOwnersSelectTheirPods(t *testing.T) {
 // The scheduler's caches of pods and nodes are trimmed, because they use most of its memory.
 func TestCachesAreTrimmed(t *testing.T) {
 	managed := []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}
-	bound, waiting, n := web("bound"), web("waiting"), spot("n")
+	bound, waiting, n := web("bound"), web("waiting"), spotNode("n")
 	for _, pod := range []*v1.Pod{bound, waiting} {
 		pod.ManagedFields, pod.Spec.Containers = managed, []v1.Container{{Name: "web", Env: []v1.EnvVar{{Name: "A"}}}}
 	}

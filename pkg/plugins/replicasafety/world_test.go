@@ -31,9 +31,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 const profile = "spot-aware-scheduler"
@@ -270,20 +270,20 @@ func (w *world) addPods(node string, pods ...*v1.Pod) {
 	}
 }
 
-func node(name, capacity string) *v1.Node {
+func newNode(name, capacity string) *v1.Node {
 	labels := map[string]string{v1.LabelInstanceTypeStable: "m", v1.LabelTopologyZone: "a"}
 	if capacity != "" {
-		labels[decision.CapacityLabelKey] = capacity
+		labels[spot.CapacityLabel] = capacity
 	}
 	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: labels, CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}}
 }
 
-func onDemand(name string) *v1.Node { return node(name, "on-demand") }
-func spot(name string) *v1.Node     { return node(name, "spot") }
+func onDemand(name string) *v1.Node { return newNode(name, "on-demand") }
+func spotNode(name string) *v1.Node { return newNode(name, "spot") }
 
 // young returns a new node without a capacity label.
 func young(name string) *v1.Node {
-	n := node(name, "")
+	n := newNode(name, "")
 	n.CreationTimestamp = metav1.NewTime(now)
 	return n
 }
@@ -302,12 +302,12 @@ func by(kind, name string) metav1.OwnerReference {
 
 // keyOf returns the key of the reference that by creates, or of a pod without a controller for the
 // kind Pod.
-func keyOf(kind, name string) kube.OwnerKey {
+func keyOf(kind, name string) workload.OwnerKey {
 	if kind == "Pod" {
-		return kube.OwnerKey{Namespace: "shop", Kind: kind, UID: types.UID(name)}
+		return workload.OwnerKey{Namespace: "shop", Kind: kind, UID: types.UID(name)}
 	}
 	ref := by(kind, name)
-	return kube.KeyOf("shop", &ref)
+	return workload.KeyOf("shop", &ref)
 }
 
 // podOf returns a pod of this profile with these owners.

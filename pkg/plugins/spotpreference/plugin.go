@@ -16,8 +16,8 @@ import (
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 // Name is the plugin's name in a KubeSchedulerConfiguration.
@@ -105,7 +105,7 @@ func (p *Plugin) NormalizeScore(_ context.Context, _ fwk.CycleState, _ *v1.Pod, 
 // SignPod refuses pods with a controller, because their scores depend on the nodes of their
 // siblings. The signature of ReplicaSafety contains the other inputs of a score.
 func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
-	if kube.HasOpinion(pod) && metav1.GetControllerOfNoCopy(pod) != nil {
+	if workload.HasOpinion(pod) && metav1.GetControllerOfNoCopy(pod) != nil {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "the score depends on the pod's siblings")
 	}
 	return nil, nil

@@ -19,14 +19,17 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/config"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 var (
 	now    = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	reader = &kube.NodeReader{Policy: &decision.Policy{}, Signals: kube.BuiltinSignals()}
+	reader = &node.NodeReader{Policy: &decision.Policy{}, Signals: providers.Signals()}
 )
 
 // nodeOf returns a node of that capacity type in the pool "m/<zone>", with pods of the named
@@ -37,7 +40,7 @@ func nodeOf(name, capacity, zone string, replicaSets ...string) *framework.NodeI
 		info.AddPod(podOf(fmt.Sprintf("%s-%d", name, i), replicaSet))
 	}
 	info.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
-		decision.CapacityLabelKey: capacity, v1.LabelInstanceTypeStable: "m", v1.LabelTopologyZone: zone}}})
+		spot.CapacityLabel: capacity, v1.LabelInstanceTypeStable: "m", v1.LabelTopologyZone: zone}}})
 	return info
 }
 
@@ -79,7 +82,7 @@ func newPlugin(t testing.TB, args config.SpotPreferenceArgs) *Plugin {
 // cycleOf returns the cycle state that ReplicaSafety creates for a pod of the ReplicaSet "rs",
 // which has desired replicas and a floor of 1.
 func cycleOf(counter *placement.Counter, desired int) fwk.CycleState {
-	subject := &kube.Subject{RevisionKey: kube.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: "rs"}, Pod: decision.Pod{Workload: decision.Workload{Desired: desired}}}
+	subject := &workload.Subject{RevisionKey: workload.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: "rs"}, Pod: decision.Pod{Workload: decision.Workload{Desired: desired}}}
 	cycle := framework.NewCycleState()
 	placement.NewState(subject, decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}, decision.Waiting{}, counter).Write(cycle)
 	return cycle
@@ -154,25 +157,25 @@ func TestOrder(t *testing.T) {
 			nodeOf("a", "on-demand", "a"), nodeOf("b", "on-demand", "b"), nodeOf("s", "spot", "b")}, want: "a = b > s"},
 		"on-demand only, with siblings": {desired: 3, nodes: []*framework.NodeInfo{nodeOf("a", "on-demand", "a", "rs"), nodeOf("b", "on-demand", "b")}, want: "b > a"},
 		"recent interruption": {desired: 9,
-			before: []*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), kube.InterruptionTaint)},
+			before: []*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), spot.InterruptionTaint)},
 			nodes:  []*framework.NodeInfo{nodeOf("hit", "spot", "a"), nodeOf("calm", "spot", "b"), nodeOf("floor", "on-demand", "z", "rs")}, want: "calm > hit > floor"},
 		"recent interruption outweighs a prior risk below 0.5": {
 			args:    config.SpotPreferenceArgs{PoolRisk: []config.PoolRisk{{InstanceType: "m", Zone: "b", Risk: "0.4"}}},
-			desired: 9, before: []*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), kube.InterruptionTaint)},
+			desired: 9, before: []*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), spot.InterruptionTaint)},
 			nodes: []*framework.NodeInfo{nodeOf("hit", "spot", "a"), nodeOf("known", "spot", "b"), nodeOf("floor", "on-demand", "z", "rs")}, want: "known > hit > floor"},
 		"interruption decays after two half-lives": {
 			args:    config.SpotPreferenceArgs{RiskHalfLife: "10m", PoolRisk: []config.PoolRisk{{InstanceType: "m", Zone: "b", Risk: "0.4"}}},
-			desired: 9, before: []*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), kube.InterruptionTaint)}, ago: 20 * time.Minute,
+			desired: 9, before: []*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), spot.InterruptionTaint)}, ago: 20 * time.Minute,
 			nodes: []*framework.NodeInfo{nodeOf("hit", "spot", "a"), nodeOf("known", "spot", "b"), nodeOf("floor", "on-demand", "z", "rs")}, want: "hit > known > floor"},
 		"prior risk and interruption combine": {
 			args:    config.SpotPreferenceArgs{PoolRisk: []config.PoolRisk{{InstanceType: "m", Zone: "a", Risk: "0.4"}, {InstanceType: "m", Zone: "b", Risk: "0.6"}}},
-			desired: 9, before: []*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), kube.InterruptionTaint)},
+			desired: 9, before: []*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), spot.InterruptionTaint)},
 			nodes: []*framework.NodeInfo{nodeOf("both", "spot", "a"), nodeOf("known", "spot", "b"), nodeOf("floor", "on-demand", "z", "rs")}, want: "known > both > floor"},
 	}
 	for name, test := range cases {
 		t.Run(name, func(t *testing.T) {
 			p := newPlugin(t, test.args)
-			counter := placement.NewCounter(reader, &kube.LabelHistory{})
+			counter := placement.NewCounter(reader, &node.LabelHistory{})
 			counter.Update(list(test.before), now.Add(-test.ago))
 			counter.Update(list(test.nodes), now)
 			scores := score(t, p, cycleOf(counter, test.desired), list(test.nodes))
@@ -191,8 +194,8 @@ func TestOrder(t *testing.T) {
 // Losses of a cycle must not change the configured prior risk, because they decay.
 func TestInterruptionsLeaveTheKnownRiskAlone(t *testing.T) {
 	p := newPlugin(t, config.SpotPreferenceArgs{PoolRisk: []config.PoolRisk{{InstanceType: "m", Zone: "a", Risk: "0.25"}}})
-	nodes := list([]*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), kube.InterruptionTaint)})
-	counter := placement.NewCounter(reader, &kube.LabelHistory{})
+	nodes := list([]*framework.NodeInfo{withTaint(nodeOf("lost", "spot", "a", "other"), spot.InterruptionTaint)})
+	counter := placement.NewCounter(reader, &node.LabelHistory{})
 	counter.Update(nodes, now)
 	score(t, p, cycleOf(counter, 3), nodes)
 	if diff := gocmp.Diff(map[decision.Pool]float64{{InstanceType: "m", Zone: "a"}: 0.25}, p.poolRisk); diff != "" {
@@ -208,7 +211,7 @@ func TestWithoutAPolicy(t *testing.T) {
 	if status := p.PreScore(t.Context(), cycle, nil, nil); !status.IsSkip() {
 		t.Errorf("PreScore: %v, want Skip", status)
 	}
-	alike := placement.NewCounter(reader, &kube.LabelHistory{})
+	alike := placement.NewCounter(reader, &node.LabelHistory{})
 	alike.Update(list([]*framework.NodeInfo{nodeOf("a", "on-demand", "a"), nodeOf("b", "on-demand", "b", "another")}), now)
 	if status := p.PreScore(t.Context(), cycleOf(alike, 3), nil, nil); !status.IsSkip() {
 		t.Errorf("PreScore with equal ranks: %v, want Skip", status)
@@ -216,7 +219,7 @@ func TestWithoutAPolicy(t *testing.T) {
 	if _, status := p.Score(t.Context(), cycle, nil, nodeOf("n", "spot", "a")); status.Code() != fwk.Error {
 		t.Errorf("Score: %v, want an error", status)
 	}
-	notAsked := cycleOf(placement.NewCounter(reader, &kube.LabelHistory{}), 3)
+	notAsked := cycleOf(placement.NewCounter(reader, &node.LabelHistory{}), 3)
 	if _, status := p.Score(t.Context(), notAsked, nil, nodeOf("n", "spot", "a")); status.Code() != fwk.Error {
 		t.Errorf("Score without PreScore: %v, want an error", status)
 	}

@@ -21,8 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	snapshot "github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/cluster"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/lab"
 )
 
@@ -223,7 +222,7 @@ func (c *cluster) deploymentOf(i int) *appsv1.Deployment {
 				floor++
 			}
 		}
-		d.Annotations[decision.MinOnDemandAnnotation] = fmt.Sprint(floor)
+		d.Annotations[spot.MinOnDemandAnnotation] = fmt.Sprint(floor)
 	}
 	d.Annotations[revisionKey] = fmt.Sprint(c.revisions + 1)
 	return d
@@ -262,7 +261,7 @@ func (c *cluster) podOf(deployment, replica int) *v1.Pod {
 	number := c.nodeNumber(deployment, replica)
 	pod.Spec.NodeName = nodeName(number)
 	if c.controller && onDemand(number) { // the controller would have set it long ago
-		pod.Annotations[snapshot.CostAnnotation], pod.Annotations[v1.PodDeletionCost] = floorCost, floorCost
+		pod.Annotations[spot.DeletionCostAnnotation], pod.Annotations[v1.PodDeletionCost] = floorCost, floorCost
 	}
 	return pod
 }

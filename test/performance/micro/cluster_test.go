@@ -28,7 +28,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/utils/ptr"
 
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 )
 
 // size is the size of a cluster. searched is the number of nodes that kube-scheduler searches for
@@ -88,7 +88,7 @@ func newCluster(t testing.TB, s size) *cluster {
 	}
 	web, other, strict := newWorkload(0), newWorkload(1), newWorkload(s.pods()/replicas)
 	strict.deployment.Namespace, strict.replicaSet.Namespace = web.namespace(), web.namespace()
-	strict.deployment.Annotations = map[string]string{decision.MinOnDemandAnnotation: "100%"}
+	strict.deployment.Annotations = map[string]string{spot.MinOnDemandAnnotation: "100%"}
 	c.other, c.strict = other.pod(replicas), strict.pod(0)
 	c.affine = c.web.DeepCopy()
 	c.affine.Spec.Affinity = preferSpot()
@@ -135,7 +135,7 @@ func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
 // uid returns a UID with the length of real UIDs.
 func uid(kind, i int) types.UID { return types.UID(fmt.Sprintf("%08x-0000-4000-8000-%012x", kind, i)) }
 
-func isSpot(node *v1.Node) bool { return node.Labels[decision.CapacityLabelKey] == "spot" }
+func isSpot(node *v1.Node) bool { return node.Labels[spot.CapacityLabel] == "spot" }
 
 func nodeOf(i int) *v1.Node {
 	capacity := "on-demand"
@@ -152,7 +152,7 @@ func nodeOf(i int) *v1.Node {
 			v1.LabelTopologyRegion:     "r",
 			v1.LabelTopologyZone:       []string{"r-a", "r-b", "r-c"}[i/10%3],
 			v1.LabelInstanceTypeStable: []string{"m6i.xlarge", "m6a.xlarge", "c6i.2xlarge", "r6i.xlarge"}[i/30%4],
-			decision.CapacityLabelKey:  capacity,
+			spot.CapacityLabel:         capacity,
 		}},
 		Status: v1.NodeStatus{Capacity: room, Allocatable: room,
 			Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}},
@@ -161,7 +161,7 @@ func nodeOf(i int) *v1.Node {
 
 // workload is a Deployment with its ReplicaSet. Its pods share their common parts, because a
 // million pods take about 2 GB even so.
-type workload struct {
+type testWorkload struct {
 	deployment *appsv1.Deployment
 	replicaSet *appsv1.ReplicaSet
 	owners     []metav1.OwnerReference
@@ -171,13 +171,13 @@ type workload struct {
 var containers = []v1.Container{{Name: "web", Image: "web", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
 	v1.ResourceCPU: resource.MustParse("100m"), v1.ResourceMemory: resource.MustParse("128Mi")}}}}
 
-func newWorkload(i int) *workload {
+func newWorkload(i int) *testWorkload {
 	name, namespace := fmt.Sprintf("web-%d", i), fmt.Sprintf("team-%d", i/workloadsPerNamespace)
 	labels := map[string]string{"app": name, appsv1.DefaultDeploymentUniqueLabelKey: "5d9f"}
 	owner := func(kind, name string, uid types.UID) []metav1.OwnerReference {
 		return []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: name, UID: uid, Controller: ptr.To(true)}}
 	}
-	w := &workload{number: i}
+	w := &testWorkload{number: i}
 	w.deployment = &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: uid(2, i)},
 		Spec:       appsv1.DeploymentSpec{Replicas: ptr.To[int32](replicas)},
@@ -191,15 +191,15 @@ func newWorkload(i int) *workload {
 	return w
 }
 
-func (w *workload) namespace() string { return w.deployment.Namespace }
+func (w *testWorkload) namespace() string { return w.deployment.Namespace }
 
 // service returns a Service that selects the workload's pods, of all revisions.
-func (w *workload) service() runtime.Object {
+func (w *testWorkload) service() runtime.Object {
 	return &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace(), Name: w.deployment.Name},
 		Spec: v1.ServiceSpec{Selector: map[string]string{"app": w.deployment.Name}}}
 }
 
-func (w *workload) pod(i int) *v1.Pod {
+func (w *testWorkload) pod(i int) *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace(), Name: fmt.Sprintf("%s-%d", w.replicaSet.Name, i),
 			UID: uid(4, w.number*(replicas+1)+i), Labels: w.replicaSet.Labels, OwnerReferences: w.owners},
@@ -218,7 +218,7 @@ func preferSpot() *v1.Affinity {
 		RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
 			NodeSelectorTerms: []v1.NodeSelectorTerm{in(v1.LabelOSStable, "linux")}},
 		PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{
-			{Weight: 100, Preference: in(decision.CapacityLabelKey, "spot")}},
+			{Weight: 100, Preference: in(spot.CapacityLabel, "spot")}},
 	}}
 }
 

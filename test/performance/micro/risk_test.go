@@ -11,9 +11,11 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
-	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/kube"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
 	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/plugins/placement"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
 )
 
 const (
@@ -27,7 +29,7 @@ const (
 func risks(t testing.TB, preference fwk.Plugin) []point {
 	t.Helper()
 	work := func(counter *placement.Counter, nodes []fwk.NodeInfo) func() {
-		subject := &kube.Subject{RevisionKey: kube.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: "rs"}, Pod: decision.Pod{Workload: decision.Workload{Desired: replicas}}}
+		subject := &workload.Subject{RevisionKey: workload.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: "rs"}, Pod: decision.Pod{Workload: decision.Workload{Desired: replicas}}}
 		settings := decision.Settings{MinOnDemand: decision.Count(1), FallbackAfter: decision.Never}
 		cycle, pod := framework.NewCycleState(), &v1.Pod{}
 		placement.NewState(subject, settings, decision.Waiting{}, counter).Write(cycle)
@@ -54,7 +56,7 @@ func risks(t testing.TB, preference fwk.Plugin) []point {
 // pool were replaced 32 times. If losses is set, each was deleted with a pod on it; otherwise it
 // was empty.
 func poolsThatLost(losses bool) (*placement.Counter, []fwk.NodeInfo) {
-	counter := placement.NewCounter(&kube.NodeReader{Policy: &decision.Policy{}}, &kube.LabelHistory{})
+	counter := placement.NewCounter(&node.NodeReader{Policy: &decision.Policy{}}, &node.LabelHistory{})
 	var nodes []fwk.NodeInfo
 	for i := range lossesPerPool + 1 {
 		nodes = nodes[:0]
@@ -73,7 +75,7 @@ func nodeInPool(name string, pool int, withPod bool) fwk.NodeInfo {
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "other", UID: "other", Controller: new(true)}}}})
 	}
 	info.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{
-		decision.CapacityLabelKey:  "spot",
+		spot.CapacityLabel:         "spot",
 		v1.LabelTopologyZone:       fmt.Sprintf("zone-%d", pool%5),
 		v1.LabelInstanceTypeStable: fmt.Sprintf("m6i.%dxlarge", pool/5),
 	}}})
@@ -89,7 +91,7 @@ func TestPoolsHaveLost(t *testing.T) {
 	rank := func(losses bool) int64 {
 		counter, nodes := poolsThatLost(losses)
 		cycle := framework.NewCycleState()
-		placement.NewState(&kube.Subject{RevisionKey: kube.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: "rs"}}, decision.Settings{}, decision.Waiting{}, counter).Write(cycle)
+		placement.NewState(&workload.Subject{RevisionKey: workload.OwnerKey{Namespace: "shop", Group: "apps", Kind: "ReplicaSet", UID: "rs"}}, decision.Settings{}, decision.Waiting{}, counter).Write(cycle)
 		must(t, preference.(fwk.PreScorePlugin).PreScore(t.Context(), cycle, nil, nodes).AsError())
 		rank, status := preference.(fwk.ScorePlugin).Score(t.Context(), cycle, nil, nodes[0])
 		must(t, status.AsError())

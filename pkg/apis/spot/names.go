@@ -1,0 +1,90 @@
+// Package spot contains the names that users, tenants and other programs read and write on objects:
+// labels, annotations, taints, gates and the reasons of events. They are part of the API. The
+// package imports nothing.
+package spot
+
+// Domain is the prefix of all names of this project, except CapacityLabel.
+const Domain = "spot-aware-scheduler.io/"
+
+// CapacityLabel is the project's own label of nodes. The values "spot" and "on-demand" override all
+// other labels. Any other value is unknown: see decision.Policy.UnknownLabels.
+const CapacityLabel = "node.kubernetes.io/capacity"
+
+// The policy of a workload, as annotations of its owner or of its pods. docs/tuning.md describes
+// the values.
+const (
+	MinOnDemandAnnotation       = "spot-aware-scheduler.io/min-on-demand"
+	MaxPerPoolAnnotation        = "spot-aware-scheduler.io/max-per-pool"
+	WhenUnsatisfiableAnnotation = "spot-aware-scheduler.io/when-unsatisfiable"
+	FallbackAfterAnnotation     = "spot-aware-scheduler.io/fallback-after"
+	RolloutReliefAnnotation     = "spot-aware-scheduler.io/rollout-relief"
+	OverflowAnnotation          = "spot-aware-scheduler.io/overflow"
+	ProtectAnnotation           = "spot-aware-scheduler.io/protect"
+)
+
+const (
+	// InterruptionTaint is the project's own signal. Users and webhooks may set it; its value is a
+	// short reason.
+	InterruptionTaint = "spot-aware-scheduler.io/interruption"
+	// InterruptionDeadlineAnnotation is the time (RFC 3339) at which a node with a reclaim signal
+	// is reclaimed. It applies to every reclaim signal.
+	InterruptionDeadlineAnnotation = "spot-aware-scheduler.io/interruption-deadline"
+	// InterruptionStateAnnotation is on nodes that the controller has marked. It contains, as JSON,
+	// the marks that the controller wrote, so that the controller never removes marks of other
+	// actors. It also contains facts that a Node does not record by itself. A taint or deadline
+	// that differs from the annotation belongs to another actor: the controller respects it and
+	// does not remove it. The same applies to all marks if the annotation is missing or does not
+	// parse.
+	InterruptionStateAnnotation = "spot-aware-scheduler.io/interruption-state"
+)
+
+const (
+	// ReleasedAnnotation marks a released pod: the controller has removed it from its ReplicaSet,
+	// and evicts it when its replacement is ready.
+	ReleasedAnnotation = "spot-aware-scheduler.io/released"
+	// ReleasedHash is the value of the label pod-template-hash on a released pod. No ReplicaSet
+	// selects it.
+	ReleasedHash = "released"
+	// SurgeAnnotation with the value "false" on a Deployment, or on a ReplicaSet without a
+	// Deployment, forbids moves by surge. Two of its pods then never run where one was requested.
+	SurgeAnnotation = "spot-aware-scheduler.io/surge"
+	// DeletionCostAnnotation records the deletion cost that the controller wrote on a pod. A
+	// deletion cost that differs from it belongs to the user.
+	DeletionCostAnnotation = "spot-aware-scheduler.io/deletion-cost"
+	// ProtectLabel has the value "true" on the PodDisruptionBudgets that the controller creates for
+	// workloads that request protection. The controller changes and deletes budgets with this
+	// label. The scheduler deletes them while no controller is running.
+	ProtectLabel = "spot-aware-scheduler.io/protect"
+	// EvictionResponder is the name of the controller in spec.evictionResponders of pods.
+	EvictionResponder = "spot-aware-scheduler.io/surge"
+)
+
+const (
+	// CapacityGate is the scheduling gate that the admission policy of the autoscaler overlay adds
+	// to new pods. The controller removes it after it has written the pod's capacity type as node
+	// affinity. If the controller does not remove it in time, the scheduler does.
+	CapacityGate = "spot-aware-scheduler.io/capacity"
+	// AssignedAnnotation records on a pod the decision of the controller when it removed
+	// CapacityGate: an Assignment, a colon and the reason. Anyone who may write the pod can write
+	// it. It therefore affects only preferences of that pod.
+	AssignedAnnotation = "spot-aware-scheduler.io/assigned"
+	// GrantedAnnotation is GrantedFallback or GrantedRelief on a pod that may use any spot node,
+	// regardless of budget and cap. An admission policy lets only the controller write it.
+	GrantedAnnotation = "spot-aware-scheduler.io/granted"
+	// GrantedFallback means that a predecessor of the pod waited for fallbackAfter.
+	GrantedFallback = "fallback"
+	// GrantedRelief means that a predecessor of the pod waited for rolloutRelief while an older
+	// revision occupied on-demand capacity.
+	GrantedRelief = "rollout-relief"
+)
+
+// SawCapacityLabelsLabel is a label of the scheduler's Lease. It records for later leaders that a
+// leader observed nodes with a capacity label.
+const SawCapacityLabelsLabel = "spot-aware-scheduler.io/saw-capacity-labels"
+
+// The current price of a node and its on-demand price, in US dollars per hour, as annotations. They
+// override price lists.
+const (
+	PriceAnnotation         = "spot-aware-scheduler.io/usd-per-hour"
+	OnDemandPriceAnnotation = "spot-aware-scheduler.io/on-demand-usd-per-hour"
+)

@@ -1,0 +1,94 @@
+package node
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+)
+
+func TestAnnounced(t *testing.T) {
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	cases := map[string]struct {
+		node     func(*v1.Node)
+		capacity decision.CapacityType
+		want     []Announcement
+	}{
+		"nothing": {func(*v1.Node) {}, decision.Spot, nil},
+		"a taint": {withTaint("aws-node-termination-handler/spot-itn", "x"), decision.Spot,
+			[]Announcement{{"taint aws-node-termination-handler/spot-itn", decision.Reclaim, time.Time{}, 2 * time.Minute, true}}},
+		"a taint with its time": {func(n *v1.Node) {
+			n.Spec.Taints = []v1.Taint{{Key: "karpenter.sh/disrupted", TimeAdded: &metav1.Time{Time: ago(time.Minute)}}}
+		}, decision.OnDemand, []Announcement{{"taint karpenter.sh/disrupted", decision.Drain, ago(time.Minute), 0, false}}},
+		"a condition": {withCondition("InstanceExpired", v1.ConditionTrue, ago(time.Second)), decision.Spot,
+			[]Announcement{{"condition InstanceExpired=True", decision.Reclaim, ago(time.Second), 5 * time.Minute, true}}},
+		"a label": {withLabel("autoscaling.cast.ai/draining", "spot-prediction"), decision.Spot,
+			[]Announcement{{"label autoscaling.cast.ai/draining=spot-prediction", decision.Drain, time.Time{}, 0, false}}},
+		"several signals, in the order of the table, then deletion and silence": {func(n *v1.Node) {
+			n.DeletionTimestamp = &metav1.Time{Time: ago(time.Second)}
+			withCondition(v1.NodeReady, v1.ConditionUnknown, ago(time.Minute))(n)
+			withTaint("karpenter.sh/disrupted", "")(n)
+			withTaint(spot.InterruptionTaint, "by-hand")(n)
+		}, decision.Spot, []Announcement{
+			{"taint " + spot.InterruptionTaint, decision.Reclaim, time.Time{}, 0, false},
+			{"taint karpenter.sh/disrupted", decision.Drain, time.Time{}, 0, false},
+			{Deletion, decision.Drain, ago(time.Second), 0, false},
+			{Silence, decision.Reclaim, ago(50 * time.Second), 0, true},
+		}},
+		"silence of an on-demand node": {withCondition(v1.NodeReady, v1.ConditionUnknown, ago(time.Hour)), decision.OnDemand, nil},
+		"silence of 9 s":               {withCondition(v1.NodeReady, v1.ConditionUnknown, ago(9*time.Second)), decision.Spot, nil},
+		"silence of 10 s": {withCondition(v1.NodeReady, v1.ConditionUnknown, ago(10*time.Second)), decision.Spot,
+			[]Announcement{{Silence, decision.Reclaim, now, 0, true}}},
+	}
+	reader := &NodeReader{Signals: providers.Signals(), NotReadyAfter: 10 * time.Second}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			node := nodeWith(nil)
+			test.node(node)
+			if diff := cmp.Diff(test.want, reader.Announced(node, test.capacity, now)); diff != "" {
+				t.Errorf("Announced (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Announced and Read return the same class for any combination of signals.
+func TestAnnouncedAgreesWithRead(t *testing.T) {
+	reader := &NodeReader{Policy: builtin, Signals: providers.Signals(), NotReadyAfter: time.Minute}
+	rapid.Check(t, func(t *rapid.T) {
+		node := nodeWith(maps.Clone(rapid.SampledFrom([]map[string]string{spotNodeLabels, onDemandLabels}).Draw(t, "labels")))
+		for _, s := range rapid.SliceOfN(rapid.SampledFrom(reader.Signals), 0, 3).Draw(t, "signals") {
+			switch s.Kind {
+			case providers.TaintSignal:
+				withTaint(s.Key, s.Value)(node)
+			case providers.ConditionSignal:
+				withCondition(v1.NodeConditionType(s.Key), v1.ConditionStatus(s.Value), now)(node)
+				node.Status.Conditions[len(node.Status.Conditions)-1].Message = s.Mentions
+			case providers.LabelSignal:
+				withLabel(s.Key, s.Value)(node)
+			}
+		}
+		if rapid.Bool().Draw(t, "deleted") {
+			node.DeletionTimestamp = &metav1.Time{Time: now}
+		}
+		if rapid.Bool().Draw(t, "silent") {
+			withCondition(v1.NodeReady, v1.ConditionUnknown, now.Add(-time.Duration(rapid.IntRange(50, 70).Draw(t, "for"))*time.Second))(node)
+		}
+		facts, _ := reader.Read(node, true, now)
+		class := decision.NoSignal
+		for _, a := range reader.Announced(node, facts.Capacity.Type, now) {
+			class = max(class, a.Class)
+		}
+		if class != facts.Signal {
+			t.Fatalf("largest class of Announced = %s, Signal of Read = %s", class, facts.Signal)
+		}
+	})
+}

@@ -1,0 +1,86 @@
+package node
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+)
+
+// NodeEvent is a fact about a Node that an informer observed and that a later read of the Node does
+// not show.
+type NodeEvent struct {
+	Name       string
+	UID        types.UID
+	Disruption NodeDisruption
+	// Cordoned: the Node was unschedulable before its deletion began. kubectl drain cordons a node;
+	// Karpenter does not.
+	Cordoned bool
+}
+
+// Changed returns the event for a change of a Node; ok is false if the change reveals nothing.
+func (r *NodeReader) Changed(before, after *v1.Node, now time.Time) (event NodeEvent, ok bool) {
+	if before.UID != after.UID { // deleted and recreated while the watch was interrupted
+		return r.Ended(before, now)
+	}
+	return NodeEvent{after.Name, after.UID, DeletedFirst, before.Spec.Unschedulable}, r.Interrupts(before, after)
+}
+
+// Ended returns how a deleted Node was disrupted; ok is false if it was not.
+func (r *NodeReader) Ended(node *v1.Node, now time.Time) (event NodeEvent, ok bool) {
+	event = NodeEvent{Name: node.Name, UID: node.UID, Disruption: r.Disruption(node, now)}
+	return event, event.Disruption != NotDisrupted
+}
+
+// EventHandler returns a handler for the node informer that passes every NodeEvent to note.
+func (r *NodeReader) EventHandler(now func() time.Time, note func(NodeEvent)) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(before, after any) {
+			if event, ok := r.Changed(before.(*v1.Node), after.(*v1.Node), now()); ok {
+				note(event)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = unknown.Obj
+			}
+			if node, ok := obj.(*v1.Node); ok {
+				if event, ok := r.Ended(node, now()); ok {
+					note(event)
+				}
+			}
+		},
+	}
+}
+
+// NodeEvents collects events from the goroutines of informers. The zero value is empty.
+type NodeEvents struct {
+	mu   sync.Mutex
+	list []NodeEvent
+}
+
+// maxNodeEvents limits the events between two calls of Take. A scheduler that schedules nothing, or
+// a standby controller, may not call Take for a long time.
+const maxNodeEvents = 10_000
+
+// Add adds an event. If the list is full, Add drops its older half.
+func (e *NodeEvents) Add(event NodeEvent) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.list) == maxNodeEvents {
+		e.list = slices.Delete(e.list, 0, maxNodeEvents/2)
+	}
+	e.list = append(e.list, event)
+}
+
+// Take returns the events since the previous Take, oldest first.
+func (e *NodeEvents) Take() []NodeEvent {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	list := e.list
+	e.list = nil
+	return list
+}

@@ -1,0 +1,155 @@
+package node
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+)
+
+// A spot node counts as lost if the cloud reclaimed it. It does not count as lost if an autoscaler,
+// an operator or a repair removed it. NodeLoss decides this for both the scheduler (risk of spot
+// pools) and the controller (calm pools, pause of workloads).
+//
+// In doubt, a node counts as lost. A false loss only reduces the use of spot for a while. A missed
+// reclaim sends pods back to a spot pool that the cloud is emptying. Floors do not depend on
+// losses.
+
+// NodeDisruption is the way in which a node is disrupted. If several apply, the largest value
+// counts.
+type NodeDisruption int8
+
+const (
+	// NotDisrupted: no signal announces the removal of the node.
+	NotDisrupted NodeDisruption = iota
+	// Voluntary: an autoscaler, an operator or a repair removes the node.
+	Voluntary
+	// Unreachable: the kubelet has been silent for NotReadyAfter, and no actor removes the node.
+	Unreachable
+	// DeletedFirst: the Node was deleted before a taint announced the deletion. See
+	// NodeReader.Interrupts.
+	DeletedFirst
+	// Reclaimed: the cloud has announced that it reclaims the node.
+	Reclaimed
+)
+
+// Disruption returns how the spot node is disrupted at now, as far as the Node object shows it. A
+// deletion alone is Voluntary. Only the order of changes distinguishes it from an interruption;
+// NodeEvents report that order.
+//
+// Disruption ignores the controller's own taint. The taint repeats a signal that is also on the
+// Node, and that signal may come from an autoscaler. The exception is the taint for a silent
+// kubelet. Only the controller watches the Leases of kubelets, so other programs have no other
+// trace of it.
+//
+// The actor that removes a node also stops its kubelet. Silence after the start of a Voluntary
+// disruption therefore proves nothing.
+func (r *NodeReader) Disruption(node *v1.Node, now time.Time) NodeDisruption {
+	own := readOwnMark(node)
+	voluntary := node.DeletionTimestamp != nil
+	for i := range r.Signals {
+		s := &r.Signals[i]
+		if s.Class < decision.Drain || !isOnExcept(s, node, own) {
+			continue
+		}
+		if s.IsInterruption() {
+			return Reclaimed
+		}
+		voluntary = true
+	}
+	if voluntary {
+		return Voluntary
+	}
+	if lostAt, silent := r.lostAt(node); silent && !now.Before(lostAt) || own.Taint == SilenceReason && own.isOn(node) {
+		return Unreachable
+	}
+	return NotDisrupted
+}
+
+// Interrupts reports whether a change of a Node begins an interruption that the Node object does
+// not show afterwards. Karpenter causes such changes (1.14, pkg/controllers/nodeclaim/lifecycle and
+// pkg/controllers/disruption/queue.go). On an interruption, Karpenter deletes the Node and then
+// taints it. Before a voluntary disruption (consolidation, drift), Karpenter taints the Node,
+// replaces it, and then deletes it. Karpenter's finalizer stays on the Node during the drain. A
+// Node whose NodeClaim expired, was repaired or was deleted by a user changes as on an
+// interruption.
+//
+// If the taint and the deletion arrive in one event because the watch was interrupted, their order
+// is unknown, and the change counts as an interruption. The taints of other autoscalers do not
+// count, because only Karpenter's taint has two meanings.
+func (r *NodeReader) Interrupts(before, after *v1.Node) bool {
+	return before.DeletionTimestamp == nil && after.DeletionTimestamp != nil && !r.isDraining(before, "") && !r.isDraining(after, providers.KarpenterDisruptedTaint)
+}
+
+// isDraining reports whether a signal announces the removal of the node. It ignores a taint with
+// the key except, and the controller's own taint.
+func (r *NodeReader) isDraining(node *v1.Node, except string) bool {
+	own := readOwnMark(node)
+	for i := range r.Signals {
+		if s := &r.Signals[i]; s.Class >= decision.Drain && (s.Kind != providers.TaintSignal || s.Key != except) && isOnExcept(s, node, own) {
+			return true
+		}
+	}
+	return false
+}
+
+// emptiedWithin limits the time between the last pod of a node and the loss of the node. Many
+// programs that announce an interruption also drain the node, often before the next observation.
+// AWS gives two minutes, the longest usual notice of a cloud.
+const emptiedWithin = 5 * time.Minute
+
+// NodeLoss decides whether a Node, which must be spot, counts as lost. The zero value describes a
+// Node that was never observed.
+type NodeLoss struct {
+	lastOccupied       int64 // when a pod last occupied it, in Unix nanoseconds; 0 for never
+	occupied           bool  // at the last observation
+	observed, reported NodeDisruption
+	cordoned           bool // before its deletion began
+	lost               bool
+	counted            bool // it counted as lost before
+}
+
+// Note records an informer event of the Node. The next See or Vanish decides.
+func (l *NodeLoss) Note(event NodeEvent) {
+	l.reported = max(l.reported, event.Disruption)
+	l.cordoned = l.cordoned || event.Cordoned
+}
+
+// See records an observation of the Node at now: its disruption, and whether pods occupy it (see
+// Occupies). It reports whether the Node counts as lost for the first time.
+func (l *NodeLoss) See(disruption NodeDisruption, occupied bool, now time.Time) (first bool) {
+	if l.occupied || occupied {
+		l.lastOccupied = now.UnixNano()
+	}
+	l.observed, l.occupied = disruption, occupied
+	return l.decide(false, now)
+}
+
+// Vanish records that the Node no longer exists at now. It reports whether the Node counts as lost
+// for the first time.
+func (l *NodeLoss) Vanish(now time.Time) (first bool) { return l.decide(true, now) }
+
+// Lost reports whether the Node counted as lost at the last See or Vanish. It is false again if the
+// signal was withdrawn.
+func (l *NodeLoss) Lost() bool { return l.lost }
+
+func (l *NodeLoss) decide(vanished bool, now time.Time) (first bool) {
+	emptied := l.lastOccupied != 0 && now.UnixNano()-l.lastOccupied <= int64(emptiedWithin)
+	switch max(l.observed, l.reported) {
+	case NotDisrupted:
+		l.lost = vanished && l.occupied
+	case Voluntary:
+		l.lost = false
+	case Unreachable:
+		l.lost = l.lost || l.occupied || emptied
+	case DeletedFirst:
+		l.lost = l.lost || l.occupied || emptied && !l.cordoned // an operator cordoned, drained and deleted it
+	case Reclaimed:
+		l.lost = true // even if it is empty: the cloud is reclaiming its spot pool
+	}
+	first = l.lost && !l.counted
+	l.counted = l.counted || l.lost
+	return first
+}

@@ -1,0 +1,189 @@
+package node_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/node/nodetest"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/workload"
+)
+
+var at = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// Every way in which a node is removed, observed at every state or only at the first and the last.
+// The scheduler and the controller have their own tests of the same removals.
+func TestRemovals(t *testing.T) {
+	reader := &node.NodeReader{Signals: providers.Signals()}
+	for name, removal := range nodetest.Removals(at) {
+		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n"}}
+		states := removal.States(n, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}})
+		for how, looks := range removal.Looks(states) {
+			t.Run(name+", "+how, func(t *testing.T) {
+				var loss node.NodeLoss
+				losses := 0
+				count := func(first bool) {
+					if first {
+						losses++
+					}
+				}
+				for i, state := range states {
+					now := at.Add(time.Duration(i) * time.Second)
+					if i > 0 {
+						before := states[i-1].Node
+						event, ok := reader.Ended(before, now)
+						if state.Node != nil {
+							event, ok = reader.Changed(before, state.Node, now)
+						}
+						if ok {
+							loss.Note(event)
+						}
+					}
+					switch {
+					case !slices.Contains(looks, i):
+					case state.Node == nil:
+						count(loss.Vanish(now))
+					default:
+						occupied := false
+						for _, pod := range state.Pods {
+							occupied = occupied || workload.Occupies(pod, state.Node)
+						}
+						count(loss.See(reader.Disruption(state.Node, now), occupied, now))
+					}
+				}
+				want := removal.WantLost || removal.Doubtful && how != "every state"
+				if got := losses > 0; got != want || losses > 1 {
+					t.Errorf("counted as lost %d times, want lost: %t", losses, want)
+				}
+			})
+		}
+	}
+}
+
+// A drained node that disappears counts as lost within the longest notice. A node that an operator
+// cordoned and drained does not.
+func TestEmptiedNode(t *testing.T) {
+	cases := map[string]struct {
+		disruption node.NodeDisruption
+		cordoned   bool
+		after      time.Duration
+		want       bool
+	}{
+		"deleted in time":          {node.DeletedFirst, false, 5 * time.Minute, true},
+		"deleted late":             {node.DeletedFirst, false, 5*time.Minute + 1, false},
+		"cordoned and deleted":     {node.DeletedFirst, true, 0, false},
+		"silent in time":           {node.Unreachable, false, 5 * time.Minute, true},
+		"silent late":              {node.Unreachable, false, 5*time.Minute + 1, false},
+		"reclaimed late":           {node.Reclaimed, false, time.Hour, true},
+		"reclaimed and cordoned":   {node.Reclaimed, true, time.Hour, true},
+		"removed by an autoscaler": {node.Voluntary, false, 0, false},
+		"no signal":                {node.NotDisrupted, false, 0, false},
+	}
+	for name, test := range cases {
+		t.Run(name, func(t *testing.T) {
+			var loss node.NodeLoss
+			loss.See(node.NotDisrupted, true, at.Add(-time.Minute))
+			loss.See(node.NotDisrupted, false, at)
+			loss.Note(node.NodeEvent{Disruption: test.disruption, Cordoned: test.cordoned})
+			if got := loss.Vanish(at.Add(test.after)); got != test.want {
+				t.Errorf("Vanish = %t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+// A node whose notice was withdrawn is no longer Lost. If the node is interrupted again, it is Lost
+// again, but See and Vanish report only the first loss.
+func TestWithdrawnNotice(t *testing.T) {
+	var loss node.NodeLoss
+	type result struct{ first, lost bool }
+	for i, step := range []struct {
+		act  func() bool
+		want result
+	}{
+		{func() bool { return loss.See(node.NotDisrupted, true, at) }, result{false, false}},
+		{func() bool { return loss.See(node.Reclaimed, true, at) }, result{true, true}},
+		{func() bool { return loss.See(node.Reclaimed, false, at.Add(time.Hour)) }, result{false, true}},
+		{func() bool { return loss.See(node.NotDisrupted, true, at) }, result{false, false}},
+		{func() bool { return loss.See(node.Voluntary, true, at) }, result{false, false}},
+		{func() bool { return loss.See(node.NotDisrupted, true, at) }, result{false, false}},
+		{func() bool { return loss.Vanish(at) }, result{false, true}},
+	} {
+		if got := (result{step.act(), loss.Lost()}); got != step.want {
+			t.Errorf("step %d: %+v, want %+v", i, got, step.want)
+		}
+	}
+}
+
+// The controller's own taint is not a notice of the cloud. Every other taint with the same key is.
+func TestOwnMark(t *testing.T) {
+	taint := v1.Taint{Key: spot.InterruptionTaint, Value: "x", Effect: v1.TaintEffectNoSchedule}
+	silence, evicting, empty := taint, taint, taint
+	silence.Value, evicting.Effect, empty.Value = node.SilenceReason, v1.TaintEffectNoExecute, ""
+	for name, test := range map[string]struct {
+		state  string
+		taints []v1.Taint
+		want   bool
+
+		wantDisruption node.NodeDisruption
+	}{
+		"advice":                          {`{"class":"advisory","taint":"x"}`, []v1.Taint{taint}, true, node.NotDisrupted},
+		"reclaim":                         {`{"class":"reclaim","taint":"x"}`, []v1.Taint{taint}, false, node.NotDisrupted},
+		"silence":                         {`{"class":"reclaim","taint":"not-ready"}`, []v1.Taint{silence}, false, node.Unreachable},
+		"silence has ended":               {`{"class":"reclaim","taint":"not-ready"}`, nil, false, node.NotDisrupted},
+		"silence, taint of another actor": {``, []v1.Taint{silence}, false, node.Reclaimed},
+		"taint of another actor":          {`{"class":"advisory","taint":"y"}`, []v1.Taint{taint}, false, node.Reclaimed},
+		"another effect":                  {`{"class":"advisory","taint":"x"}`, []v1.Taint{evicting}, false, node.Reclaimed},
+		"two taints":                      {`{"class":"advisory","taint":"x"}`, []v1.Taint{taint, evicting}, true, node.Reclaimed},
+		"the taint is missing":            {`{"class":"advisory","taint":"x"}`, nil, false, node.NotDisrupted},
+		"no taint of its own":             {`{"class":"advisory"}`, []v1.Taint{empty}, false, node.Reclaimed},
+		"does not parse":                  {`{`, []v1.Taint{taint}, false, node.Reclaimed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{spot.InterruptionStateAnnotation: test.state}}}
+			n.Spec.Taints = test.taints
+			if got := node.Advised(n); got != test.want {
+				t.Errorf("Advised = %t, want %t", got, test.want)
+			}
+			reader := &node.NodeReader{Signals: providers.Signals()}
+			if got := reader.Disruption(n, at); got != test.wantDisruption {
+				t.Errorf("Disruption = %d, want %d", got, test.wantDisruption)
+			}
+		})
+	}
+}
+
+// The list of events is bounded and retains the latest event.
+func TestNodeEventsAreBounded(t *testing.T) {
+	const limit = 10_000
+	var events node.NodeEvents
+	for range 3 * limit {
+		events.Add(node.NodeEvent{Name: "old"})
+	}
+	events.Add(node.NodeEvent{Name: "latest"})
+	list := events.Take()
+	if len(list) > limit || list[len(list)-1].Name != "latest" || len(events.Take()) > 0 {
+		t.Errorf("%d events, the last of %s; want at most %d, the last of latest, and none afterwards", len(list), list[len(list)-1].Name, limit)
+	}
+}
+
+// If a Node was deleted and recreated while the watch was interrupted, the event describes the last
+// state of the old Node.
+func TestNodeRecreated(t *testing.T) {
+	reader := &node.NodeReader{Signals: providers.Signals()}
+	before := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "old"}}
+	after := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "new", DeletionTimestamp: &metav1.Time{Time: at}}}
+	if event, ok := reader.Changed(before, after, at); ok {
+		t.Errorf("event %+v, want none", event)
+	}
+	before.Spec.Taints = []v1.Taint{{Key: "karpenter.sh/disrupted"}}
+	if event, ok := reader.Changed(before, after, at); !ok || event != (node.NodeEvent{Name: "n", UID: "old", Disruption: node.Voluntary}) {
+		t.Errorf("event %+v, %t; want a Voluntary disruption of the old Node", event, ok)
+	}
+}

@@ -1,0 +1,70 @@
+package node
+
+import (
+	"encoding/json"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+)
+
+// SilenceReason is the value of the controller's taint on a node whose kubelet is silent (see
+// Silence).
+const SilenceReason = "not-ready"
+
+// OwnMark is the part of StateAnnotation that identifies the controller's own taint.
+type OwnMark struct {
+	// Class is the decision.SignalClass that the controller marked the node for, or "" if the node
+	// is no longer marked.
+	Class string `json:"class,omitempty"`
+	// Taint is the value of the controller's taint, whose effect is NoSchedule. It is "" if the
+	// controller has no taint on the node.
+	Taint string `json:"taint,omitempty"`
+}
+
+// Own reports whether the controller wrote the taint.
+func (m *OwnMark) Own(t *v1.Taint) bool {
+	return m.Taint != "" && t.Key == spot.InterruptionTaint && t.Effect == v1.TaintEffectNoSchedule && t.Value == m.Taint
+}
+
+// isOn reports whether the controller's taint is on the node.
+func (m *OwnMark) isOn(node *v1.Node) bool {
+	for i := range node.Spec.Taints {
+		if m.Own(&node.Spec.Taints[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// readOwnMark returns the controller's mark on the node. It is zero if there is none, or if the
+// annotation does not parse.
+func readOwnMark(node *v1.Node) (m OwnMark) {
+	if text, ok := node.Annotations[spot.InterruptionStateAnnotation]; ok && json.Unmarshal([]byte(text), &m) != nil {
+		return OwnMark{}
+	}
+	return m
+}
+
+// Advised reports whether the controller marked the node for an advisory signal only, so the node
+// may survive.
+func Advised(node *v1.Node) bool {
+	m := readOwnMark(node)
+	return m.Class == decision.Advisory.String() && m.isOn(node)
+}
+
+// isOnExcept reports whether the signal is on the node because of a mark that the controller did
+// not write.
+func isOnExcept(s *providers.Signal, node *v1.Node, own OwnMark) bool {
+	if s.Kind != providers.TaintSignal || s.Key != spot.InterruptionTaint || own.Taint == "" {
+		return s.IsOn(node)
+	}
+	for i := range node.Spec.Taints {
+		if t := &node.Spec.Taints[i]; t.Key == s.Key && (s.Value == "" || s.Value == t.Value) && !own.Own(t) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,142 @@
+// Package node converts Nodes into the values that package decision uses: capacity type, pool and
+// interruption signals. It also decides whether a node was lost to its cloud. It makes no policy
+// decisions.
+package node
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/providers"
+)
+
+// NotReadyReclaimAfter is how long the kubelet of a spot node must be silent until the node counts
+// as lost. The node monitor grace period of the controller manager was 40 s for years. A spot node
+// that is silent for longer is more likely reclaimed than slow.
+const NotReadyReclaimAfter = 40 * time.Second
+
+// NodeReader converts Nodes into decision values. Its fields do not change after it is built.
+type NodeReader struct {
+	Policy  *decision.Policy
+	Signals []providers.Signal
+	// NotReadyAfter is how long the kubelet of a spot node must be silent until the node counts as
+	// lost; 0 means NotReadyReclaimAfter.
+	NotReadyAfter time.Duration
+	// Overdue contains the nodes whose Lease is overdue, as returned by Heartbeats. If it is nil,
+	// only the condition Ready counts.
+	Overdue map[string]time.Time
+}
+
+// Read returns the facts about the node that a decision at now needs. until is the time at which
+// the facts change although the Node does not; zero means never. othersLabeled is as in
+// Policy.Capacity.
+func (r *NodeReader) Read(node *v1.Node, othersLabeled bool, now time.Time) (facts decision.Node, until time.Time) {
+	age := now.Sub(node.CreationTimestamp.Time)
+	facts.Capacity = r.Policy.Capacity(node.Labels, age, othersLabeled)
+	if facts.Capacity.Source == decision.Settling {
+		until = node.CreationTimestamp.Add(r.Policy.LabelGrace)
+	}
+	facts.Pool = decision.NewPool(node.Labels[v1.LabelInstanceTypeStable], node.Labels[v1.LabelTopologyZone])
+	if node.DeletionTimestamp != nil {
+		facts.Signal = decision.Drain
+	}
+	for i := range r.Signals {
+		if s := &r.Signals[i]; s.ClassOn(facts.Capacity.Type) > facts.Signal && s.IsOn(node) {
+			facts.Signal = s.ClassOn(facts.Capacity.Type)
+		}
+	}
+	if facts.Capacity.Type == decision.Spot && facts.Signal < decision.Reclaim {
+		if lostAt, silent := r.lostAt(node); silent {
+			if now.Before(lostAt) {
+				until = Earlier(until, lostAt)
+			} else {
+				facts.Signal = decision.Reclaim
+			}
+		}
+	}
+	return facts, until
+}
+
+// Announcement is a fact on a Node that announces that the node is, or may be, about to be
+// reclaimed or drained.
+type Announcement struct {
+	// Name is the Signal.String of a signal of the table, Deletion or Silence.
+	Name  string
+	Class decision.SignalClass
+	// Since is when the announcement appeared; zero if the Node does not record it.
+	Since time.Time
+	// Notice is how much time was left at Since. It is meaningful only if Timed.
+	Notice time.Duration
+	// Timed reports whether Notice is known.
+	Timed bool
+}
+
+// The names of announcements that are not signals of the table.
+const (
+	// Deletion: the Node has a deletionTimestamp.
+	Deletion = "deletion"
+	// Silence: the node is spot, and its kubelet has been silent for NotReadyAfter (see Unheard).
+	// The notice is 0, because the node may already be gone.
+	Silence = "condition Ready"
+)
+
+// Announced returns the announcements on a node of this capacity type at now: signals in the order
+// of the table, then Deletion, then Silence. The largest class equals the Signal that Read returns
+// for the node.
+func (r *NodeReader) Announced(node *v1.Node, capacity decision.CapacityType, now time.Time) (all []Announcement) {
+	for i := range r.Signals {
+		s := &r.Signals[i]
+		if since, on := s.PresentSince(node); on {
+			all = append(all, Announcement{s.String(), s.ClassOn(capacity), since, s.Notice, s.Notice > 0})
+		}
+	}
+	if node.DeletionTimestamp != nil {
+		all = append(all, Announcement{Name: Deletion, Class: decision.Drain, Since: node.DeletionTimestamp.Time})
+	}
+	if lostAt, silent := r.lostAt(node); silent && capacity == decision.Spot && !now.Before(lostAt) {
+		all = append(all, Announcement{Name: Silence, Class: decision.Reclaim, Since: lostAt, Timed: true})
+	}
+	return all
+}
+
+// lostAt returns when a spot node with a silent kubelet counts as lost. It returns false if the
+// kubelet is not silent.
+func (r *NodeReader) lostAt(node *v1.Node) (time.Time, bool) {
+	after := r.NotReadyAfter
+	if after == 0 {
+		after = NotReadyReclaimAfter
+	}
+	since, silent := r.Unheard(node)
+	return since.Add(after), silent
+}
+
+// Unheard reports whether the node's kubelet is silent, and since when: the condition Ready is
+// Unknown, or the Lease is overdue. A kubelet that reports Ready=False is alive. A node without the
+// condition has not reported yet.
+func (r *NodeReader) Unheard(node *v1.Node) (since time.Time, silent bool) {
+	for i := range node.Status.Conditions {
+		c := &node.Status.Conditions[i]
+		if c.Type != v1.NodeReady {
+			continue
+		}
+		at, overdue := r.Overdue[node.Name]
+		switch since = c.LastTransitionTime.Time; {
+		case c.Status != v1.ConditionUnknown:
+			return at, overdue
+		case overdue && at.Before(since):
+			since = at
+		}
+		return since, true
+	}
+	return time.Time{}, false
+}
+
+// Earlier returns the earlier of two times. Zero means never.
+func Earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,178 @@
+package providers
+
+import (
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+// SignalKind is the part of a Node in which a signal appears.
+type SignalKind string
+
+// The kinds of signals, as in the configuration.
+const (
+	TaintSignal      SignalKind = "taint"
+	ConditionSignal  SignalKind = "condition"
+	LabelSignal      SignalKind = "label"
+	AnnotationSignal SignalKind = "annotation"
+)
+
+// Signal is one way in which a cloud or a provisioner announces that a node is about to be
+// reclaimed or drained.
+type Signal struct {
+	Kind SignalKind
+	// Key is the key of the taint, label or annotation, or the type of the condition.
+	Key string
+	// Value must equal the value of the taint, label or annotation, or the status of the condition.
+	// An empty Value matches any value, but a condition always has one. The effect of a taint does
+	// not matter.
+	Value string
+	// Mentions must be contained in the reason or message of the condition; empty matches any. Only
+	// conditions have it.
+	Mentions string
+	Class    decision.SignalClass
+	// OnlySpot limits the class to advisory on a node that is not spot.
+	OnlySpot bool
+	// Notice is how much time is left when the signal appears; 0 if it is unknown or recorded
+	// elsewhere. Only the controller uses it: the scheduler places no pods on a node that is about
+	// to be reclaimed, however much time is left.
+	Notice time.Duration
+}
+
+const (
+	nth          = "aws-node-termination-handler/"
+	castDraining = "autoscaling.cast.ai/draining"
+	vmEvent      = "VMEventScheduled"
+
+	KarpenterDisruptedTaint = "karpenter.sh/disrupted"
+)
+
+// Signals returns the known signals of clouds and provisioners, each with its source.
+// Signals of a reclaim by the cloud are OnlySpot. A cloud does not reclaim on-demand nodes: there,
+// such a signal announces maintenance, which the node may survive.
+func Signals() []Signal {
+	return []Signal{
+		{Kind: TaintSignal, Key: spot.InterruptionTaint, Class: decision.Reclaim},
+		// aws-node-termination-handler pkg/node; AWS gives two minutes, best effort.
+		{Kind: TaintSignal, Key: nth + "spot-itn", Class: decision.Reclaim, OnlySpot: true, Notice: 2 * time.Minute},
+		// Often not followed by an interruption (NTH #321, #458).
+		{Kind: TaintSignal, Key: nth + "rebalance-recommendation", Class: decision.Advisory},
+		{Kind: TaintSignal, Key: nth + "scheduled-maintenance", Class: decision.Reclaim},
+		{Kind: TaintSignal, Key: nth + "asg-lifecycle-termination", Class: decision.Reclaim},
+		// karpenter pkg/apis/v1/taints.go.
+		{Kind: TaintSignal, Key: KarpenterDisruptedTaint, Class: decision.Drain},
+		// cluster-autoscaler utils/taints; the value is a unix time.
+		{Kind: TaintSignal, Key: "ToBeDeletedByClusterAutoscaler", Class: decision.Drain},
+		{Kind: TaintSignal, Key: "DeletionCandidateOfClusterAutoscaler", Class: decision.Advisory},
+		// k8s-node-termination-handler for GCE.
+		{Kind: TaintSignal, Key: "cloud.google.com/impending-node-termination", Class: decision.Reclaim, OnlySpot: true, Notice: 30 * time.Second},
+		// AKS node problem detector. The condition is set for every scheduled event. "Preempt
+		// Scheduled: …" appears at least 30 s before the VM is reclaimed. A Freeze lasts seconds.
+		// Reboot, Redeploy and Terminate also occur on on-demand nodes (karpenter-provider-azure
+		// #1594).
+		{Kind: ConditionSignal, Key: vmEvent, Value: "True", Mentions: "Preempt", Class: decision.Reclaim, OnlySpot: true, Notice: 30 * time.Second},
+		{Kind: ConditionSignal, Key: vmEvent, Value: "True", Class: decision.Advisory},
+		// The same since 2026, for preemption only (karpenter-provider-azure #1695, #1829).
+		{Kind: ConditionSignal, Key: "PreemptionScheduled", Value: "True", Class: decision.Reclaim, OnlySpot: true, Notice: 30 * time.Second},
+		// AKS node auto-repair drains.
+		{Kind: TaintSignal, Key: "remediator.kubernetes.azure.com/unschedulable", Class: decision.Drain},
+		// ACK node problem detector: about five minutes.
+		{Kind: ConditionSignal, Key: "InstanceExpired", Value: "True", Class: decision.Reclaim, OnlySpot: true, Notice: 5 * time.Minute},
+		// OKE.
+		{Kind: TaintSignal, Key: "ignore-taint.cluster-autoscaler.kubernetes.io/oke-impending-node-termination", Class: decision.Reclaim, OnlySpot: true},
+		// OpenShift machine-api-provider-aws, termination handler; its reason is
+		// TerminationRequested.
+		{Kind: ConditionSignal, Key: "Terminating", Value: "True", Class: decision.Reclaim, OnlySpot: true, Notice: 2 * time.Minute},
+		// CAST AI drains.
+		{Kind: LabelSignal, Key: castDraining, Value: "spot-interruption", Class: decision.Drain},
+		{Kind: LabelSignal, Key: castDraining, Value: "spot-prediction", Class: decision.Drain},
+		// Kubernetes 1.37, KEP-5683: an administrator sets and clears these conditions. Maintenance
+		// need not drain the node.
+		{Kind: ConditionSignal, Key: "DrainInProgress", Value: "True", Class: decision.Drain},
+		{Kind: ConditionSignal, Key: "Drained", Value: "True", Class: decision.Drain},
+		{Kind: ConditionSignal, Key: "MaintenancePlanned", Value: "True", Class: decision.Advisory},
+		{Kind: ConditionSignal, Key: "MaintenanceInProgress", Value: "True", Class: decision.Advisory},
+		// Kubernetes, non-graceful node shutdown: the node is gone.
+		{Kind: TaintSignal, Key: v1.TaintNodeOutOfService, Class: decision.Drain},
+	}
+}
+
+// classOn returns the class of the signal on a node of a capacity type.
+func (s *Signal) ClassOn(capacity decision.CapacityType) decision.SignalClass {
+	if s.OnlySpot && capacity != decision.Spot {
+		return min(s.Class, decision.Advisory)
+	}
+	return s.Class
+}
+
+// isInterruption reports whether the signal means that the cloud reclaims a spot node. Maintenance,
+// repair, replacement and scaling are not interruptions, because they do not indicate the risk of
+// a spot pool. All signals of the class reclaim are interruptions, except those listed here.
+func (s *Signal) IsInterruption() bool {
+	switch s.Key {
+	case nth + "scheduled-maintenance":
+		return false
+	case nth + "asg-lifecycle-termination":
+		return false // the group also scales in and rebalances its zones
+	case castDraining:
+		// CAST AI drains the node itself, hence the class Drain. A prediction need not be followed
+		// by an interruption.
+		return s.Value == "spot-interruption"
+	}
+	return s.Class == decision.Reclaim
+}
+
+// String returns the signal as it appears on a node: "taint example.com/maintenance=soon", or
+// without the value if any value matches. It returns "condition Failing=True (disk)" if the
+// condition must mention a text.
+func (s *Signal) String() string {
+	name := string(s.Kind) + " " + s.Key
+	if s.Value != "" {
+		name += "=" + s.Value
+	}
+	if s.Mentions != "" {
+		name += " (" + s.Mentions + ")"
+	}
+	return name
+}
+
+// isOn reports whether the signal is on the node.
+func (s *Signal) IsOn(node *v1.Node) bool {
+	_, present := s.PresentSince(node)
+	return present
+}
+
+// presentSince reports whether the signal is on the node, and since when; zero if the Node does not
+// record it.
+func (s *Signal) PresentSince(node *v1.Node) (since time.Time, present bool) {
+	matches := func(value string, ok bool) bool { return ok && (s.Value == "" || s.Value == value) }
+	switch s.Kind {
+	case TaintSignal:
+		for i := range node.Spec.Taints {
+			if t := &node.Spec.Taints[i]; t.Key == s.Key && matches(t.Value, true) {
+				if t.TimeAdded != nil {
+					since = t.TimeAdded.Time
+				}
+				return since, true
+			}
+		}
+	case ConditionSignal:
+		for i := range node.Status.Conditions {
+			if c := &node.Status.Conditions[i]; string(c.Type) == s.Key && matches(string(c.Status), true) &&
+				(strings.Contains(c.Reason, s.Mentions) || strings.Contains(c.Message, s.Mentions)) {
+				return c.LastTransitionTime.Time, true
+			}
+		}
+	case LabelSignal:
+		value, ok := node.Labels[s.Key]
+		return time.Time{}, matches(value, ok)
+	case AnnotationSignal:
+		value, ok := node.Annotations[s.Key]
+		return time.Time{}, matches(value, ok)
+	}
+	return time.Time{}, false
+}

@@ -1,0 +1,220 @@
+package transform
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"weak"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// PodTrimmer trims the pods in the caches of a scheduler, where they use most of the memory. For a
+// bound pod, a scheduler needs the resources that the pod occupies on its node, and the fields that
+// affinity and spreading of other pods refer to. PodTrimmer drops how the containers are started
+// and their status. It shares equal parts between the pods of one controller. It retains all fields
+// of a pod without a node except managedFields: all plugins read them, and extenders receive them.
+//
+// Its Trim is a cache.TransformFunc. It never changes the pod that it is given, and returns an
+// already trimmed pod unchanged.
+type PodTrimmer struct {
+	// forMoves retains the fields that the controller needs to move pods.
+	forMoves bool
+	mu       sync.Mutex
+	// latest contains the most recently trimmed pod of each controller, while a cache refers to it.
+	latest map[types.UID]weak.Pointer[v1.Pod]
+	// sweepAt is the size of latest at which controllers without pods are removed from it.
+	sweepAt int
+}
+
+const minSweep = 1_000
+
+// NewPodTrimmer returns a PodTrimmer for one informer.
+func NewPodTrimmer() *PodTrimmer {
+	return &PodTrimmer{latest: map[types.UID]weak.Pointer[v1.Pod]{}, sweepAt: minSweep}
+}
+
+// NewMovedPodTrimmer returns a PodTrimmer for an informer of spot-controller. It also retains the
+// fields that show whether a pod is ready and may be moved: its readiness, all annotations and
+// emptyDir volumes.
+func NewMovedPodTrimmer() *PodTrimmer {
+	t := NewPodTrimmer()
+	t.forMoves = true
+	return t
+}
+
+// Trim returns a trimmed copy of a pod. It returns any other object unchanged.
+func (t *PodTrimmer) Trim(obj any) (any, error) {
+	pod, ok := obj.(*v1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	trimmed := *pod
+	trimmed.ManagedFields = nil
+	if trimmed.Spec.NodeName != "" {
+		t.trimBound(&trimmed)
+	}
+	if wholeIfEqual(pod, &trimmed) == pod {
+		return pod, nil
+	}
+	if trimmed.Spec.NodeName != "" {
+		t.share(&trimmed)
+	}
+	return &trimmed, nil
+}
+
+// trimBound drops the fields of a bound pod that no reader uses.
+func (t *PodTrimmer) trimBound(pod *v1.Pod) {
+	pod.Annotations = filterKeys(pod.Annotations, func(key string) bool {
+		return t.forMoves || key == v1.MirrorPodAnnotationKey || strings.HasPrefix(key, spot.Domain)
+	})
+	spec, status := &pod.Spec, &pod.Status
+	status.ContainerStatuses = resizedStatuses(status.ContainerStatuses, spec.Containers, func(*v1.Container) bool { return true })
+	status.InitContainerStatuses = resizedStatuses(status.InitContainerStatuses, spec.InitContainers, func(c *v1.Container) bool {
+		return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+	})
+	spec.Containers, spec.InitContainers = schedulingFields(spec.Containers), schedulingFields(spec.InitContainers)
+	spec.EphemeralContainers, status.EphemeralContainerStatuses = nil, nil
+	spec.Volumes = filtered(spec.Volumes, func(v *v1.Volume) bool {
+		return v.ConfigMap == nil && v.Secret == nil && (t.forMoves || v.EmptyDir == nil) && v.DownwardAPI == nil && v.Projected == nil
+	})
+	spec.DNSConfig, spec.HostAliases, spec.SecurityContext, spec.ImagePullSecrets, spec.ReadinessGates = nil, nil, nil, nil, nil
+	status.Conditions = filtered(status.Conditions, func(c *v1.PodCondition) bool {
+		switch c.Type {
+		case v1.PodReady:
+			return t.forMoves
+		case v1.ContainersReady, v1.PodInitialized, v1.PodReadyToStartContainers:
+			return false
+		}
+		return true
+	})
+	status.Message, status.HostIP, status.HostIPs, status.PodIP, status.PodIPs = "", "", nil, "", nil
+}
+
+// schedulingFields returns the containers with only the fields that describe what they occupy on
+// their node.
+func schedulingFields(containers []v1.Container) []v1.Container {
+	if len(containers) == 0 {
+		return nil
+	}
+	all := make([]v1.Container, len(containers))
+	for i := range containers {
+		c := &containers[i]
+		all[i] = v1.Container{Name: c.Name, Image: c.Image, Ports: c.Ports, Resources: c.Resources, ResizePolicy: c.ResizePolicy, RestartPolicy: c.RestartPolicy}
+	}
+	return all
+}
+
+// resizedStatuses returns the statuses of containers whose resources differ from the specification.
+// While a pod is being resized, the larger resources count (PodRequests in
+// k8s.io/component-helpers/resource). It considers only containers for which counts returns true.
+func resizedStatuses(statuses []v1.ContainerStatus, containers []v1.Container, counts func(*v1.Container) bool) []v1.ContainerStatus {
+	var kept []v1.ContainerStatus
+	for i := range statuses {
+		s := &statuses[i]
+		c := slices.IndexFunc(containers, func(c v1.Container) bool { return c.Name == s.Name })
+		if c < 0 || s.Resources == nil || !counts(&containers[c]) {
+			continue
+		}
+		requests := containers[c].Resources.Requests
+		if equality.Semantic.DeepEqual(s.Resources.Requests, requests) && equality.Semantic.DeepEqual(s.AllocatedResources, requests) {
+			continue
+		}
+		kept = append(kept, v1.ContainerStatus{Name: s.Name, AllocatedResources: s.AllocatedResources, Resources: s.Resources})
+	}
+	return kept
+}
+
+// share replaces parts of the pod by equal parts of the last trimmed pod of the same controller.
+// This is safe because objects in caches are never changed.
+func (t *PodTrimmer) share(pod *v1.Pod) {
+	controller := metav1.GetControllerOfNoCopy(pod)
+	if controller == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if other := t.latest[controller.UID].Value(); other != nil {
+		shareParts(pod, other)
+	} else if len(t.latest) >= t.sweepAt {
+		maps.DeleteFunc(t.latest, func(_ types.UID, pod weak.Pointer[v1.Pod]) bool { return pod.Value() == nil })
+		t.sweepAt = max(minSweep, 2*len(t.latest))
+	}
+	t.latest[controller.UID] = weak.Make(pod)
+}
+
+// shareParts replaces parts of pod by equal parts of other. It compares every part, because the
+// controller reference is a claim of the pod's writer.
+func shareParts(pod, other *v1.Pod) {
+	sameText(&pod.Namespace, other.Namespace)
+	sameText(&pod.GenerateName, other.GenerateName)
+	same(&pod.Labels, other.Labels)
+	same(&pod.Annotations, other.Annotations)
+	same(&pod.OwnerReferences, other.OwnerReferences)
+	same(&pod.Finalizers, other.Finalizers)
+
+	mine, theirs := &pod.Spec, &other.Spec
+	same(&mine.Containers, theirs.Containers)
+	same(&mine.InitContainers, theirs.InitContainers)
+	same(&mine.Volumes, theirs.Volumes)
+	same(&mine.NodeSelector, theirs.NodeSelector)
+	same(&mine.Affinity, theirs.Affinity)
+	same(&mine.Tolerations, theirs.Tolerations)
+	same(&mine.TopologySpreadConstraints, theirs.TopologySpreadConstraints)
+	same(&mine.Overhead, theirs.Overhead)
+	sameText(&mine.ServiceAccountName, theirs.ServiceAccountName)
+	sameText(&mine.DeprecatedServiceAccount, theirs.DeprecatedServiceAccount)
+	sameText(&mine.SchedulerName, theirs.SchedulerName)
+	sameText(&mine.PriorityClassName, theirs.PriorityClassName)
+	same(&mine.Priority, theirs.Priority)
+	same(&mine.PreemptionPolicy, theirs.PreemptionPolicy)
+	same(&mine.TerminationGracePeriodSeconds, theirs.TerminationGracePeriodSeconds)
+	same(&mine.EnableServiceLinks, theirs.EnableServiceLinks)
+	sameText(&mine.RestartPolicy, theirs.RestartPolicy)
+	sameText(&mine.DNSPolicy, theirs.DNSPolicy)
+	sameText(&pod.Status.Phase, other.Status.Phase)
+	sameText(&pod.Status.QOSClass, other.Status.QOSClass)
+	same(&pod.Status.Conditions, other.Status.Conditions)
+}
+
+// sameText replaces *mine by other if they are equal, so that both share memory.
+func sameText[T ~string](mine *T, other T) {
+	if *mine == other {
+		*mine = other
+	}
+}
+
+// same replaces *mine by other if they are semantically equal.
+func same[T any](mine *T, other T) {
+	if equality.Semantic.DeepEqual(*mine, other) {
+		*mine = other
+	}
+}
+
+// filtered returns the items that keep accepts, in a slice without spare capacity.
+func filtered[T any](items []T, keep func(*T) bool) []T {
+	n := 0
+	for i := range items {
+		if keep(&items[i]) {
+			n++
+		}
+	}
+	switch n {
+	case 0:
+		return nil
+	case len(items):
+		return items
+	}
+	kept := make([]T, 0, n)
+	for i := range items {
+		if keep(&items[i]) {
+			kept = append(kept, items[i])
+		}
+	}
+	return kept
+}

@@ -1,0 +1,88 @@
+package workload
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+// onlySpot reports whether the pod's own node selector or required node affinity admits only spot
+// nodes. That is so if the node selector, or every term of the affinity, requires a capacity label
+// with spot values only. onlySpot reads the pod's specification, not the existing nodes: a selector
+// for a zone that happens to have only spot nodes does not ask for spot.
+//
+// If the controller assigned spot to the pod, the controller wrote this requirement, not the user.
+// Such a pod is not exempt from a floor.
+func onlySpot(pod *v1.Pod, policy *decision.Policy) bool {
+	return (Gated(pod) || AssignmentOf(pod) != decision.AssignedSpot) && requires(pod, func(e *v1.NodeSelectorRequirement) bool {
+		switch e.Operator {
+		case v1.NodeSelectorOpIn:
+			return allMatch(e, policy, decision.Spot)
+		case v1.NodeSelectorOpExists:
+			return policy.PresenceSaysSpot(e.Key)
+		}
+		return false
+	})
+}
+
+// OnlyOnDemand reports whether the pod's own node selector or required node affinity excludes spot
+// nodes. That is so if the node selector, or every term of the affinity, requires a capacity label
+// with on-demand values only, or excludes a label value that means spot.
+func OnlyOnDemand(pod *v1.Pod, policy *decision.Policy) bool {
+	return requires(pod, func(e *v1.NodeSelectorRequirement) bool {
+		switch e.Operator {
+		case v1.NodeSelectorOpIn:
+			return allMatch(e, policy, decision.OnDemand)
+		case v1.NodeSelectorOpNotIn:
+			return slices.ContainsFunc(e.Values, func(value string) bool { return valueMeans(e.Key, value, policy, decision.Spot) })
+		case v1.NodeSelectorOpDoesNotExist:
+			return policy.PresenceSaysSpot(e.Key)
+		}
+		return false
+	})
+}
+
+// requires reports whether every node that the pod admits satisfies an expression for which match
+// returns true. It treats each label of the node selector as an expression with a single value.
+func requires(pod *v1.Pod, match func(*v1.NodeSelectorRequirement) bool) bool {
+	for key, value := range pod.Spec.NodeSelector {
+		if match(&v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: []string{value}}) {
+			return true
+		}
+	}
+	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil {
+		return false
+	}
+	required := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	if required == nil || len(required.NodeSelectorTerms) == 0 {
+		return false
+	}
+	// Terms are alternatives. The expressions of one term must all match. An empty term matches no
+	// node.
+	selects := false
+	for i := range required.NodeSelectorTerms {
+		term := &required.NodeSelectorTerms[i]
+		if len(term.MatchExpressions) == 0 && len(term.MatchFields) == 0 {
+			continue
+		}
+		selects = true
+		expressions := term.MatchExpressions
+		if !slices.ContainsFunc(expressions, func(e v1.NodeSelectorRequirement) bool { return match(&e) }) {
+			return false
+		}
+	}
+	return selects
+}
+
+// allMatch reports whether the expression has values, and every value means this capacity type.
+func allMatch(e *v1.NodeSelectorRequirement, policy *decision.Policy, capacity decision.CapacityType) bool {
+	return len(e.Values) > 0 && !slices.ContainsFunc(e.Values, func(value string) bool { return !valueMeans(e.Key, value, policy, capacity) })
+}
+
+// valueMeans reports whether the value of a capacity label means this capacity type.
+func valueMeans(key, value string, policy *decision.Policy, capacity decision.CapacityType) bool {
+	t, ok := policy.LabelSays(key, value)
+	return ok && t == capacity
+}

@@ -1,0 +1,35 @@
+package workload
+
+import (
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/apis/spot"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+)
+
+// Gated reports whether the pod has CapacityGate.
+func Gated(pod *v1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(gate v1.PodSchedulingGate) bool { return gate.Name == spot.CapacityGate })
+}
+
+// AssignmentOf returns the assignment in AssignedAnnotation, or decision.Unassigned if the
+// annotation is missing or has an unknown value.
+func AssignmentOf(pod *v1.Pod) decision.Assignment {
+	word, _, _ := strings.Cut(pod.Annotations[spot.AssignedAnnotation], ":")
+	return decision.ParseAssignment(word)
+}
+
+// GrantOf returns the grant in GrantedAnnotation, or decision.NotGranted if the annotation is
+// missing or has an unknown value.
+func GrantOf(pod *v1.Pod) decision.Grant {
+	switch pod.Annotations[spot.GrantedAnnotation] {
+	case spot.GrantedFallback:
+		return decision.FellBack
+	case spot.GrantedRelief:
+		return decision.Relieved
+	}
+	return decision.NotGranted
+}

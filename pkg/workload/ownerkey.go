@@ -1,0 +1,96 @@
+package workload
+
+import (
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// OwnerKey identifies the controller of a pod or ReplicaSet. Tenants write owner references, and
+// the UID of an object in another namespace or of another kind proves nothing. OwnerKey therefore
+// includes namespace, group and kind. It excludes the version, because a reference has the version
+// that its writer used.
+type OwnerKey struct {
+	Namespace, Group, Kind string
+	UID                    types.UID
+}
+
+// KeyOf returns the key of the object that ref refers to. namespace is that of the object with the
+// reference.
+func KeyOf(namespace string, ref *metav1.OwnerReference) OwnerKey {
+	return OwnerKey{Namespace: namespace, Group: groupOf(ref), Kind: ref.Kind, UID: ref.UID}
+}
+
+// RevisionOf returns the key that the pod and its siblings are counted by; see Subject.RevisionKey.
+func RevisionOf(pod *v1.Pod) OwnerKey {
+	if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
+		return KeyOf(pod.Namespace, ref)
+	}
+	return OwnerKey{Namespace: pod.Namespace, Kind: "Pod", UID: pod.UID}
+}
+
+// ControllerKey returns the key of an object of a kind that Owners watches. It returns false for
+// other kinds.
+func ControllerKey(object metav1.Object) (OwnerKey, bool) {
+	key := OwnerKey{Namespace: object.GetNamespace(), Group: appsv1.GroupName, UID: object.GetUID()}
+	switch object.(type) {
+	case *appsv1.ReplicaSet:
+		key.Kind = "ReplicaSet"
+	case *appsv1.Deployment:
+		key.Kind = "Deployment"
+	case *appsv1.StatefulSet:
+		key.Kind = "StatefulSet"
+	case *v1.ReplicationController:
+		key.Group, key.Kind = v1.GroupName, "ReplicationController"
+	case *batchv1.Job:
+		key.Group, key.Kind = batchv1.GroupName, "Job"
+	default:
+		return OwnerKey{}, false
+	}
+	return key, true
+}
+
+// Index returns k as the value of an index. The value is unique: group and kind, which tenants
+// write, are quoted.
+func (k OwnerKey) Index() string {
+	return k.Namespace + "/" + strconv.Quote(k.Group) + strconv.Quote(k.Kind) + string(k.UID)
+}
+
+// isSupportedKind reports whether Subject looks up an owner of this kind itself, or the policy does
+// not apply to its pods.
+func isSupportedKind(ref *metav1.OwnerReference) bool {
+	switch ref.Kind {
+	case "ReplicaSet", "StatefulSet", "DaemonSet", "Deployment":
+		return isKind(ref, appsv1.GroupName, ref.Kind)
+	case "Job":
+		return isKind(ref, batchv1.GroupName, ref.Kind)
+	case "ReplicationController", "Node":
+		return isKind(ref, v1.GroupName, ref.Kind)
+	}
+	return false
+}
+
+// IsDeployment reports whether ref refers to a Deployment. A Deployment controls only pods that
+// were released from one of its ReplicaSets.
+func IsDeployment(ref *metav1.OwnerReference) bool {
+	return isKind(ref, appsv1.GroupName, "Deployment")
+}
+
+// isKind compares group and kind, not the version; see OwnerKey.
+func isKind(ref *metav1.OwnerReference, group, kind string) bool {
+	return ref.Kind == kind && groupOf(ref) == group
+}
+
+// groupOf returns the API group of ref. A version without a group, such as v1, belongs to the core
+// group.
+func groupOf(ref *metav1.OwnerReference) string {
+	if group, _, versioned := strings.Cut(ref.APIVersion, "/"); versioned {
+		return group
+	}
+	return v1.GroupName
+}

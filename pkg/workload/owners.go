@@ -1,0 +1,405 @@
+package workload
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	batchlisters "k8s.io/client-go/listers/batch/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-helpers/scheduling/corev1"
+
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/decision"
+	"github.com/spot-aware-scheduler/spot-aware-scheduler/pkg/transform"
+)
+
+// Subject is a pod to place, with its workload and revision.
+type Subject struct {
+	decision.Pod
+	// RevisionKey identifies the group in which the pod and its siblings are counted: its
+	// controller, or the pod itself if it has none.
+	RevisionKey OwnerKey
+	// WorkloadKey identifies the object with the replica count and the annotations. It equals
+	// RevisionKey if that is the same object.
+	WorkloadKey OwnerKey
+	// RevisionNumber is the number of the ReplicaSet in its Deployment (see function
+	// RevisionNumber); 0 for all other workloads.
+	RevisionNumber int64
+}
+
+// UnknownOwner is the error for a pod whose owner is not in the cache (yet). The pod waits, because
+// its policy cannot be determined.
+type UnknownOwner struct {
+	Name string
+	Key  OwnerKey
+	// Going: the owner exists, but is being deleted. The garbage collector deletes or orphans its
+	// pods one by one, so neither the replica count nor the number of siblings is meaningful.
+	Going bool
+}
+
+func (e *UnknownOwner) Error() string {
+	if e.Going {
+		return fmt.Sprintf("owner is being deleted: waits until %s %s/%s is gone", e.Key.Kind, e.Key.Namespace, e.Name)
+	}
+	return fmt.Sprintf("owner not known yet: waits for %s %s/%s to appear in the cache", e.Key.Kind, e.Key.Namespace, e.Name)
+}
+
+// HasOpinion reports whether the policy applies to the pod. It does not apply to pods of a
+// DaemonSet and to static pods, which are bound to their nodes.
+func HasOpinion(pod *v1.Pod) bool {
+	if _, mirror := pod.Annotations[v1.MirrorPodAnnotationKey]; mirror {
+		return false
+	}
+	ref := metav1.GetControllerOfNoCopy(pod)
+	return ref == nil || !isKind(ref, appsv1.SchemeGroupVersion.Group, "DaemonSet") && !isKind(ref, v1.GroupName, "Node")
+}
+
+// Owners looks up the workloads of pods in shared informer caches.
+type Owners struct {
+	policy       *decision.Policy
+	replicaSets  appslisters.ReplicaSetLister
+	deployments  appslisters.DeploymentLister
+	statefulSets appslisters.StatefulSetLister
+	controllers  corelisters.ReplicationControllerLister
+	jobs         batchlisters.JobLister
+
+	replicaSetIndex, podIndex cache.Indexer
+	informers                 []cache.SharedIndexInformer
+}
+
+// The indexes that Owners adds to the shared informers. Both use the key of an object's controller.
+// The index of pods contains only pods whose controller is of an unsupported kind.
+const (
+	replicaSetsByController = "spot-aware-scheduler.io/replicasets-by-controller"
+	podsByUnknownController = "spot-aware-scheduler.io/pods-by-unknown-controller"
+)
+
+// NewOwners registers the informers that it needs with factory, which must not be started yet: the
+// factory does not start informers that are registered later. It adds its indexes once per factory,
+// and sets Trim as the transform of the informers. Only Subject reads policy; do not call Subject
+// if policy is nil.
+func NewOwners(factory informers.SharedInformerFactory, policy *decision.Policy) (*Owners, error) {
+	apps, core, batch := factory.Apps().V1(), factory.Core().V1(), factory.Batch().V1()
+	o := &Owners{
+		policy:          policy,
+		replicaSets:     apps.ReplicaSets().Lister(),
+		deployments:     apps.Deployments().Lister(),
+		statefulSets:    apps.StatefulSets().Lister(),
+		controllers:     core.ReplicationControllers().Lister(),
+		jobs:            batch.Jobs().Lister(),
+		replicaSetIndex: apps.ReplicaSets().Informer().GetIndexer(),
+		podIndex:        core.Pods().Informer().GetIndexer(),
+		informers: []cache.SharedIndexInformer{
+			apps.ReplicaSets().Informer(), apps.Deployments().Informer(), apps.StatefulSets().Informer(),
+			core.ReplicationControllers().Informer(), batch.Jobs().Informer(),
+		},
+	}
+	for _, informer := range o.informers {
+		if err := informer.SetTransform(transform.Trim); err != nil {
+			return nil, err
+		}
+	}
+	if err := addIndex(apps.ReplicaSets().Informer(), replicaSetsByController, func(obj any) ([]string, error) {
+		if rs, ok := obj.(*appsv1.ReplicaSet); ok {
+			if ref := metav1.GetControllerOfNoCopy(rs); ref != nil {
+				return []string{KeyOf(rs.Namespace, ref).Index()}, nil
+			}
+		}
+		return nil, nil
+	}); err != nil {
+		return nil, err
+	}
+	return o, addIndex(core.Pods().Informer(), podsByUnknownController, func(obj any) ([]string, error) {
+		if pod, ok := obj.(*v1.Pod); ok && CountedByPods(pod) {
+			return []string{RevisionOf(pod).Index()}, nil
+		}
+		return nil, nil
+	})
+}
+
+// addIndex adds an index to a shared informer, unless another profile of the scheduler already did.
+func addIndex(informer cache.SharedIndexInformer, name string, index cache.IndexFunc) error {
+	if _, ok := informer.GetIndexer().GetIndexers()[name]; ok {
+		return nil
+	}
+	return informer.AddIndexers(cache.Indexers{name: index})
+}
+
+// Informers returns the informers of the kinds that own pods. A change of one of their objects may
+// make a pod schedulable.
+func (o *Owners) Informers() []cache.SharedIndexInformer { return o.informers }
+
+// Subject returns the pod with its workload and revision. The error is an *UnknownOwner or an error
+// of the cache.
+func (o *Owners) Subject(pod *v1.Pod) (*Subject, error) { return o.subject(pod, o.livePods) }
+
+// Subjects returns a function like Subject for many pods at one moment. The function counts the
+// live pods of each controller only once.
+func (o *Owners) Subjects() func(pod *v1.Pod) (*Subject, error) {
+	counts := map[OwnerKey]int{}
+	livePods := func(controller OwnerKey) (int, error) {
+		if n, ok := counts[controller]; ok {
+			return n, nil
+		}
+		n, err := o.livePods(controller)
+		if err == nil {
+			counts[controller] = n
+		}
+		return n, err
+	}
+	return func(pod *v1.Pod) (*Subject, error) { return o.subject(pod, livePods) }
+}
+
+func (o *Owners) subject(pod *v1.Pod, livePods func(OwnerKey) (int, error)) (*Subject, error) {
+	s := &Subject{
+		Pod: decision.Pod{
+			Namespace:     pod.Namespace,
+			Labels:        pod.Labels,
+			Annotations:   pod.Annotations,
+			PriorityClass: pod.Spec.PriorityClassName,
+			Priority:      corev1.PodPriority(pod),
+			QOSClass:      string(pod.Status.QOSClass),
+			OnlySpot:      onlySpot(pod, o.policy),
+			OnlyOnDemand:  OnlyOnDemand(pod, o.policy),
+			Assigned:      AssignmentOf(pod),
+			Granted:       GrantOf(pod),
+		},
+		RevisionKey: RevisionOf(pod),
+	}
+	s.WorkloadKey = s.RevisionKey
+	ref := metav1.GetControllerOfNoCopy(pod)
+	if ref == nil {
+		s.Pod.Workload = decision.Workload{Kind: "Pod", Revision: pod.Namespace + "/" + pod.Name, Desired: 1}
+		return s, nil
+	}
+	s.Pod.Workload = decision.Workload{Kind: ref.Kind, Revision: pod.Namespace + "/" + ref.Name}
+	var err error
+	switch w := &s.Pod.Workload; {
+	case isKind(ref, appsv1.GroupName, "ReplicaSet"):
+		err = o.replicaSet(pod.Namespace, ref, s)
+	case isKind(ref, appsv1.GroupName, "StatefulSet"):
+		err = o.statefulSet(pod, ref, w)
+	case isKind(ref, v1.GroupName, "ReplicationController"):
+		var rc *v1.ReplicationController
+		if rc, err = getController(o.controllers.ReplicationControllers(pod.Namespace).Get, pod.Namespace, ref); err == nil {
+			w.Annotations, w.Desired = rc.Annotations, Replicas(rc.Spec.Replicas)
+		}
+	case isKind(ref, batchv1.GroupName, "Job"):
+		var job *batchv1.Job
+		if job, err = getController(o.jobs.Jobs(pod.Namespace).Get, pod.Namespace, ref); err == nil {
+			w.Annotations, w.Desired, w.Batch = job.Annotations, jobDesired(job), batchOf(job)
+		}
+	case isKind(ref, appsv1.GroupName, "Deployment"):
+		// The ReplicaSets of a Deployment control its pods; the Deployment itself controls none.
+		// With this key, such a pod would count as one of the Deployment's own.
+		err = &UnknownOwner{Name: ref.Name, Key: s.RevisionKey}
+	default:
+		w.Desired, err = livePods(s.RevisionKey)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (o *Owners) replicaSet(namespace string, ref *metav1.OwnerReference, s *Subject) error {
+	rs, err := getController(o.replicaSets.ReplicaSets(namespace).Get, namespace, ref)
+	if err != nil {
+		return err
+	}
+	w := &s.Pod.Workload
+	owner := metav1.GetControllerOfNoCopy(rs)
+	if owner == nil || !isKind(owner, appsv1.GroupName, "Deployment") {
+		w.Annotations, w.Desired = rs.Annotations, Replicas(rs.Spec.Replicas)
+		return nil
+	}
+	deployment, err := get(o.deployments.Deployments(namespace).Get, namespace, owner)
+	if err != nil {
+		return err
+	}
+	w.Kind, w.Annotations, w.Desired = owner.Kind, deployment.Annotations, Replicas(deployment.Spec.Replicas)
+	s.WorkloadKey, s.RevisionNumber = KeyOf(namespace, owner), RevisionNumber(rs)
+	return nil
+}
+
+func (o *Owners) statefulSet(pod *v1.Pod, ref *metav1.OwnerReference, w *decision.Workload) error {
+	set, err := getController(o.statefulSets.StatefulSets(pod.Namespace).Get, pod.Namespace, ref)
+	if err != nil {
+		return err
+	}
+	w.Annotations, w.Desired, w.Ordered = set.Annotations, Replicas(set.Spec.Replicas), true
+	w.HoldsUpLater = set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement
+	// If the ordinal cannot be parsed from the pod's name, the pod counts as a replica of the
+	// floor.
+	w.Ordinal = -1
+	if ordinal, err := strconv.Atoi(strings.TrimPrefix(pod.Name, set.Name+"-")); err == nil {
+		w.Ordinal = ordinal
+	}
+	if set.Spec.Ordinals != nil {
+		w.Ordinal -= int(set.Spec.Ordinals.Start)
+	}
+	return nil
+}
+
+// CountedByPods reports whether the pod's controller is of an unsupported kind. Subject then uses
+// the number of live pods, from the pod informer, as the replica count.
+func CountedByPods(pod *v1.Pod) bool {
+	ref := metav1.GetControllerOfNoCopy(pod)
+	return ref != nil && !isSupportedKind(ref)
+}
+
+// livePods counts the live pods of a controller of an unsupported kind, as an estimate of its
+// replica count.
+func (o *Owners) livePods(controller OwnerKey) (int, error) {
+	objs, err := o.podIndex.ByIndex(podsByUnknownController, controller.Index())
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, obj := range objs {
+		if pod, ok := obj.(*v1.Pod); ok && Live(pod) {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// Live reports whether the pod is neither terminal nor terminating.
+func Live(pod *v1.Pod) bool {
+	return pod.DeletionTimestamp == nil && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed
+}
+
+// OlderRevisions returns the keys of the ReplicaSets of s's Deployment that are older than its own
+// (see Subject.RevisionKey). It returns none for other workloads.
+func (o *Owners) OlderRevisions(s *Subject) ([]OwnerKey, error) {
+	if s.WorkloadKey == s.RevisionKey {
+		return nil, nil
+	}
+	objs, err := o.replicaSetIndex.ByIndex(replicaSetsByController, s.WorkloadKey.Index())
+	if err != nil {
+		return nil, err
+	}
+	var own int64
+	for _, obj := range objs {
+		if rs, ok := obj.(*appsv1.ReplicaSet); ok && rs.UID == s.RevisionKey.UID {
+			own = RevisionNumber(rs)
+		}
+	}
+	var older []OwnerKey
+	for _, obj := range objs {
+		if rs, ok := obj.(*appsv1.ReplicaSet); ok && rs.UID != s.RevisionKey.UID && RevisionNumber(rs) < own {
+			key, _ := ControllerKey(rs)
+			older = append(older, key)
+		}
+	}
+	return older, nil
+}
+
+// OtherRevision reports whether other belongs to another revision of pod's Deployment.
+func (o *Owners) OtherRevision(pod, other *v1.Pod) bool {
+	if pod.Namespace != other.Namespace || RevisionOf(pod) == RevisionOf(other) {
+		return false
+	}
+	a, b := o.deploymentOf(pod), o.deploymentOf(other)
+	return a != OwnerKey{} && a == b
+}
+
+// deploymentOf returns the key of the pod's Deployment. It is zero if the pod has none, or if its
+// ReplicaSet is not in the cache.
+func (o *Owners) deploymentOf(pod *v1.Pod) OwnerKey {
+	ref := metav1.GetControllerOfNoCopy(pod)
+	if ref == nil || !isKind(ref, appsv1.GroupName, "ReplicaSet") {
+		return OwnerKey{}
+	}
+	rs, err := get(o.replicaSets.ReplicaSets(pod.Namespace).Get, pod.Namespace, ref)
+	if err != nil {
+		return OwnerKey{}
+	}
+	if owner := metav1.GetControllerOfNoCopy(rs); owner != nil && isKind(owner, appsv1.GroupName, "Deployment") {
+		return KeyOf(pod.Namespace, owner)
+	}
+	return OwnerKey{}
+}
+
+// RevisionNumber orders the ReplicaSets of a Deployment: the newest has the highest number. It is 0
+// if the Deployment controller has not assigned one. After a rollback, the old ReplicaSet has the
+// highest number.
+func RevisionNumber(rs *appsv1.ReplicaSet) int64 {
+	n, _ := strconv.ParseInt(rs.Annotations[transform.RevisionAnnotation], 10, 64)
+	return n
+}
+
+// jobDesired returns how many pods a Job still wants to run in parallel.
+func jobDesired(job *batchv1.Job) int {
+	desired := Replicas(job.Spec.Parallelism)
+	if job.Spec.Completions != nil {
+		desired = min(desired, int(*job.Spec.Completions-job.Status.Succeeded))
+	}
+	return max(desired, 0)
+}
+
+// batchOf returns whether the Job retries a lost pod, so that the loss only costs time. The first
+// rule of podFailurePolicy that applies to disruptions decides. Without one, a Job retries unless
+// its backoff limit, or its limit per index, is 0.
+func batchOf(job *batchv1.Job) decision.Batch {
+	if policy := job.Spec.PodFailurePolicy; policy != nil {
+		for i := range policy.Rules {
+			switch rule := &policy.Rules[i]; {
+			case !onDisruption(rule) || rule.Action == batchv1.PodFailurePolicyActionCount:
+			case rule.Action == batchv1.PodFailurePolicyActionIgnore:
+				return decision.Retriable
+			default: // FailJob, FailIndex
+				return decision.NotRetriable
+			}
+		}
+	}
+	noRetries := func(limit *int32) bool { return limit != nil && *limit == 0 }
+	if noRetries(job.Spec.BackoffLimit) || noRetries(job.Spec.BackoffLimitPerIndex) {
+		return decision.NotRetriable
+	}
+	return decision.Retriable
+}
+
+// onDisruption reports whether the rule applies to pods that a reclaim or a drain removes.
+func onDisruption(rule *batchv1.PodFailurePolicyRule) bool {
+	return slices.ContainsFunc(rule.OnPodConditions, func(c batchv1.PodFailurePolicyOnPodConditionsPattern) bool {
+		return c.Type == v1.DisruptionTarget && (c.Status == v1.ConditionTrue || c.Status == "")
+	})
+}
+
+// getController is get for a pod's own controller. It returns an error if the controller is being
+// deleted: then it creates no more pods, and its pods are deleted or orphaned.
+func getController[T metav1.Object](lookUp func(name string) (T, error), namespace string, ref *metav1.OwnerReference) (T, error) {
+	obj, err := get(lookUp, namespace, ref)
+	if err == nil && obj.GetDeletionTimestamp() != nil {
+		return obj, &UnknownOwner{Name: ref.Name, Key: KeyOf(namespace, ref), Going: true}
+	}
+	return obj, err
+}
+
+// get looks up the object that ref refers to by name. It returns an error if the UID differs: the
+// object was recreated under the same name.
+func get[T metav1.Object](lookUp func(name string) (T, error), namespace string, ref *metav1.OwnerReference) (T, error) {
+	obj, err := lookUp(ref.Name)
+	if apierrors.IsNotFound(err) || err == nil && obj.GetUID() != ref.UID {
+		return obj, &UnknownOwner{Name: ref.Name, Key: KeyOf(namespace, ref)}
+	}
+	return obj, err
+}
+
+// Replicas returns an optional replica count. The API's default is 1.
+func Replicas(n *int32) int {
+	if n == nil {
+		return 1
+	}
+	return int(*n)
+}

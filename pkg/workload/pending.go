@@ -1,0 +1,38 @@
+package workload
+
+import (
+	"cmp"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Unschedulable reports whether a scheduler has tried to schedule the pod and found no node.
+func Unschedulable(pod *v1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse && c.Reason == v1.PodReasonUnschedulable
+	})
+}
+
+// Nominated reports whether preemption has nominated a node for the pod, and the pod is not bound
+// yet.
+func Nominated(pod *v1.Pod) bool {
+	return pod.Spec.NodeName == "" && pod.Status.NominatedNodeName != "" && Live(pod)
+}
+
+// NominatedBefore orders nominated pods of one revision: the older first, then the lower UID. Each
+// pod counts only the pods before it. Two pods therefore never wait for each other, for example
+// after their budget has shrunk.
+func NominatedBefore(a, b *v1.Pod) bool {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID)) < 0
+}
+
+// NamesItsNodes reports whether the pod's own affinity names its nodes by field, as in a DaemonSet.
+// Such a pod fits on no other node.
+func NamesItsNodes(pod *v1.Pod) bool {
+	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil {
+		return false
+	}
+	required := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	return required != nil && slices.ContainsFunc(required.NodeSelectorTerms, func(term v1.NodeSelectorTerm) bool { return len(term.MatchFields) > 0 })
+}
